@@ -1,0 +1,116 @@
+//! What the engine asks of a machine, at every wakeup and every shared cache line.
+//!
+//! Nothing is looked up but the flat array of CPUs, so there is no second copy of
+//! the hierarchy that could disagree with it.
+
+use crate::{CpuSet, Machine};
+
+impl Machine {
+    /// Moving a cache line from CPU `b`'s core to CPU `a`'s, one way, ns; 0 within one CPU.
+    ///
+    /// Two LLCs of one package count as such even when their nodes differ (NPS
+    /// modes): the line takes the same way.
+    #[inline]
+    pub fn line_ns(&self, a: usize, b: usize) -> u64 {
+        let (x, y) = (&self.cpus[a], &self.cpus[b]);
+        let figures = &self.figures;
+        if a == b {
+            0
+        } else if x.core == y.core {
+            figures.line_same_core_ns.value
+        } else if x.llc == y.llc {
+            figures.line_same_llc_ns.value
+        } else if x.package == y.package {
+            figures.line_cross_llc_ns.value
+        } else {
+            figures.line_cross_package_ns.value
+        }
+    }
+
+    /// From CPU `a` sending an interrupt until CPU `b` handles it, ns.
+    #[inline]
+    pub fn ipi_ns(&self, a: usize, b: usize) -> u64 {
+        match self.cpus[a].package == self.cpus[b].package {
+            true => self.figures.ipi_local_ns.value,
+            false => self.figures.ipi_remote_ns.value,
+        }
+    }
+
+    /// Whether both CPUs share a core.
+    #[inline]
+    pub fn same_core(&self, a: usize, b: usize) -> bool {
+        self.cpus[a].core == self.cpus[b].core
+    }
+
+    /// Whether both CPUs share a last-level cache.
+    #[inline]
+    pub fn same_llc(&self, a: usize, b: usize) -> bool {
+        self.cpus[a].llc == self.cpus[b].llc
+    }
+
+    /// Whether both CPUs are in one NUMA node.
+    #[inline]
+    pub fn same_node(&self, a: usize, b: usize) -> bool {
+        self.cpus[a].node == self.cpus[b].node
+    }
+
+    /// The CPUs of `cpu`'s core, itself included.
+    #[inline]
+    pub fn siblings(&self, cpu: usize) -> &CpuSet {
+        &self.cores[self.cpus[cpu].core as usize].cpus
+    }
+
+    /// The CPUs of `cpu`'s last-level cache, itself included.
+    #[inline]
+    pub fn llc_cpus(&self, cpu: usize) -> &CpuSet {
+        &self.llcs[self.cpus[cpu].llc as usize].cpus
+    }
+
+    /// Distance from node `from` to node `to` (dense numbers) as firmware tells; 10 is local.
+    #[inline]
+    pub fn distance(&self, from: usize, to: usize) -> u32 {
+        self.distances[from][to]
+    }
+
+    /// Whether some core has more than one CPU.
+    pub fn has_smt(&self) -> bool {
+        self.cores.len() < self.cpus.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::resolve;
+
+    #[test]
+    fn a_line_costs_what_its_way_costs() {
+        let milan = resolve("zen3-2s").unwrap();
+        // Posted for Milan 2P: 23 within an LLC, 107 across LLCs, 197 across sockets.
+        assert_eq!(milan.line_ns(0, 0), 0);
+        assert_eq!(milan.line_ns(0, 128), milan.figures.line_same_core_ns.value);
+        assert_eq!(milan.line_ns(0, 7), 23);
+        assert_eq!(milan.line_ns(0, 8), 107);
+        assert_eq!(milan.line_ns(0, 64), 197);
+        assert!(milan.ipi_ns(0, 64) > milan.ipi_ns(0, 63));
+    }
+
+    #[test]
+    fn nodes_of_one_package_are_no_farther_than_its_llcs() {
+        let nps4 = resolve("zen3-2s-nps4").unwrap();
+        assert!(!nps4.same_node(0, 16));
+        assert_eq!(nps4.line_ns(0, 16), 107);
+        assert_eq!(nps4.ipi_ns(0, 16), nps4.figures.ipi_local_ns.value);
+        assert_eq!(nps4.distance(0, 1), 12);
+        assert_eq!(nps4.distance(0, 4), 32);
+    }
+
+    #[test]
+    fn siblings_and_neighbours_are_found() {
+        let milan = resolve("zen3-2s").unwrap();
+        assert_eq!(milan.siblings(5).to_string(), "5,133");
+        assert_eq!(milan.llc_cpus(5).to_string(), "0-7,128-135");
+        assert!(milan.same_llc(0, 135) && !milan.same_llc(0, 8));
+        assert!(milan.same_core(0, 128) && milan.has_smt());
+        assert!(milan.same_node(0, 63) && !milan.same_node(0, 64));
+    }
+}

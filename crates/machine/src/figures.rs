@@ -1,0 +1,255 @@
+//! Times, capacities and speeds: every number with where it comes from.
+//!
+//! "posted" is what somebody published after measuring it; "derived" is computed
+//! from posted numbers; "recalled" is widely quoted and not re-checked;
+//! "assumption" is a choice of this project. A figure that several machines
+//! share stands once, in [`COMMON`].
+
+use crate::{Figure, Figures};
+
+/// Shorthand for the tables below.
+const fn figure(value: u64, source: &'static str) -> Figure {
+    Figure { value, source }
+}
+
+/// Throughput of a core with two busy threads, in 1024ths of one thread alone.
+const SMT_GAIN_1024: u64 = 1178;
+
+/// What no source gives machine by machine, and the costs of the kernel itself.
+const COMMON: Figures = Figures {
+    line_same_core_ns: figure(8, "recalled: 6 to 10 ns between the threads of a core"),
+    line_same_llc_ns: CASCADE_LAKE_LINE,
+    line_cross_llc_ns: figure(
+        96,
+        "assumption: halfway between 48 ns in an LLC and 145 ns between packages; \
+         used only where a package has several LLCs",
+    ),
+    line_cross_package_ns: figure(
+        145,
+        "derived: middle of 106 to 185 ns remote, posted for Skylake and Cascade Lake",
+    ),
+    ipi_local_ns: figure(
+        667,
+        "derived: 1600 cycles posted for Westmere, at 2.4 GHz (assumption: its clock)",
+    ),
+    ipi_remote_ns: figure(
+        833,
+        "derived: 2000 cycles posted for Westmere, at 2.4 GHz (assumption: its clock)",
+    ),
+    context_switch_ns: figure(
+        750,
+        "derived: middle of 0.5 to 1 us direct cost on current kernels with warm caches",
+    ),
+    idle_exit_ns: figure(
+        1000,
+        "recalled: C1 exit latency in the kernel's intel_idle tables, 1 to 2 us; \
+         a deep state takes 50 to 100 us (posted, 2012)",
+    ),
+    tick_ns: figure(2000, "assumption: a tick with load tracking and balance trigger"),
+    interrupt_ns: figure(500, "assumption: entry, handler and exit of a short interrupt"),
+    wakeup_ns: figure(
+        500,
+        "assumption: with the switch it stays below 1.5 us, the CPU time of one \
+         hackbench message over a pipe (posted)",
+    ),
+    smt_speed_1024: figure(
+        SMT_GAIN_1024 / 2,
+        "derived: smt_gain 1178 of 1024 for a core (Linux 3.9), shared by two threads",
+    ),
+    l2_bytes: figure(1 << 20, "recalled: 1 MB, Skylake and Cascade Lake servers"),
+    refill_llc_bytes_per_us: GRANITE_RAPIDS_REFILL_LLC,
+    refill_local_bytes_per_us: GRANITE_RAPIDS_REFILL_LOCAL,
+    refill_remote_bytes_per_us: GRANITE_RAPIDS_REFILL_REMOTE,
+};
+
+const CASCADE_LAKE_LINE: Figure =
+    figure(48, "derived: middle of 42 to 54 ns local, posted for Skylake and Cascade Lake");
+const GRANITE_RAPIDS_REFILL_LLC: Figure =
+    figure(27_000, "assumption: 27 GB/s of one core from L3, posted for Granite Rapids 6962P");
+const GRANITE_RAPIDS_REFILL_LOCAL: Figure =
+    figure(15_700, "assumption: 15.7 GB/s of one core from DRAM, posted for Granite Rapids 6962P");
+const GRANITE_RAPIDS_REFILL_REMOTE: Figure =
+    figure(9_000, "assumption: 9.0 GB/s of one core from the other socket, posted for 6962P");
+
+/// Two sockets of Skylake or Cascade Lake.
+pub(crate) const CASCADE_LAKE: Figures = COMMON;
+
+/// Sapphire Rapids, for which Granite Rapids 6962P stands in.
+pub(crate) const SAPPHIRE_RAPIDS: Figures = Figures {
+    line_same_llc_ns: figure(
+        86,
+        "derived: middle of 57 to 115 ns posted for Granite Rapids 6962P, which stands in",
+    ),
+    line_cross_llc_ns: figure(86, "assumption: as within an LLC; a package has one LLC"),
+    line_cross_package_ns: figure(290, "posted: about 290 ns, Granite Rapids 6962P stands in"),
+    l2_bytes: figure(2 << 20, "recalled: 2 MB, Sapphire Rapids"),
+    ..COMMON
+};
+
+/// Two sockets of Milan.
+pub(crate) const ZEN3: Figures = Figures {
+    line_same_llc_ns: figure(23, "posted: core to core within an LLC, Milan 2P"),
+    line_cross_llc_ns: figure(107, "posted: core to core across LLCs of a socket, Milan 2P"),
+    line_cross_package_ns: figure(197, "posted: core to core across sockets, Milan 2P"),
+    l2_bytes: figure(512 << 10, "posted: hwloc topology of 2 x EPYC 7763, 524288 bytes"),
+    refill_llc_bytes_per_us: figure(
+        88_000,
+        "assumption: the lower end of Zen 4's 88 to 91 GB/s; none found for Zen 3",
+    ),
+    refill_local_bytes_per_us: figure(23_000, "derived: about 23 GB/s of one core, Milan 2P"),
+    refill_remote_bytes_per_us: figure(
+        18_600,
+        "assumption: 23 GB/s local times Genoa's 30.4/37.5; none found for Zen 3",
+    ),
+    ..COMMON
+};
+
+/// Two sockets of Genoa 9654.
+pub(crate) const ZEN4: Figures = Figures {
+    line_same_llc_ns: figure(28, "posted: core to core within an LLC, Genoa 9654 2P"),
+    line_cross_llc_ns: figure(185, "derived: middle of 182 to 188 ns posted for Genoa 9654 2P"),
+    line_cross_package_ns: figure(312, "posted: about 312 ns across sockets, Genoa 9654 2P"),
+    l2_bytes: figure(1 << 20, "recalled: 1 MB, Zen 4; posted refill of it takes about 27 us"),
+    refill_llc_bytes_per_us: figure(
+        89_500,
+        "derived: middle of 88 to 91 GB/s of one core from L3, posted for Genoa 9654",
+    ),
+    refill_local_bytes_per_us: figure(37_500, "posted: 37.5 GB/s of one core, Genoa 9654 2P"),
+    refill_remote_bytes_per_us: figure(30_400, "posted: 30.4 GB/s of one core, Genoa 9654 2P"),
+    ..COMMON
+};
+
+/// Hygon Dhyana: Zen 1 cores, of which nothing was found but the caches.
+pub(crate) const HYGON: Figures = Figures {
+    line_same_llc_ns: figure(23, "assumption: Milan's; none found for Hygon"),
+    line_cross_llc_ns: figure(107, "assumption: Milan's; none found for Hygon"),
+    line_cross_package_ns: figure(197, "assumption: Milan's; none found for Hygon"),
+    l2_bytes: figure(512 << 10, "posted: hwloc topology of a 32-core Dhyana, 524288 bytes"),
+    refill_llc_bytes_per_us: figure(88_000, "assumption: as Zen 3; none found for Hygon"),
+    refill_local_bytes_per_us: figure(23_000, "assumption: Milan's; none found for Hygon"),
+    refill_remote_bytes_per_us: figure(18_600, "assumption: as Zen 3; none found for Hygon"),
+    ..COMMON
+};
+
+/// IBM x3750 M4 (Sandy Bridge).
+pub(crate) const X3750_M4: Figures = Figures {
+    line_same_llc_ns: figure(48, "assumption: as Cascade Lake; none found for this machine"),
+    line_cross_package_ns: figure(145, "assumption: as Cascade Lake; none found for this machine"),
+    l2_bytes: figure(256 << 10, "recalled: 256 KB, Sandy Bridge servers"),
+    ..COMMON
+};
+
+/// IBM x3950 (Xeon MP on a front-side bus, several chassis).
+pub(crate) const X3950: Figures =
+    Figures { l2_bytes: figure(1 << 20, "recalled: 1 MB a core, Xeon MP 7100"), ..X3750_M4 };
+
+/// The figures of a machine that was read, not measured.
+#[derive(Debug)]
+pub(crate) struct Generic {
+    /// The figures.
+    pub figures: Figures,
+    /// Whose they are, for the guess `no-latency-data`.
+    pub whose: &'static str,
+}
+
+/// Figures for a machine of which only the hierarchy is known: those of a
+/// measured machine of the same vendor. `threads` is the largest number of CPUs
+/// of a core, `l2_bytes` the capacity of an L2 where the source says.
+pub(crate) fn generic(vendor: Option<&str>, threads: usize, l2_bytes: Option<u64>) -> Generic {
+    let (mut figures, whose) = match vendor {
+        Some("GenuineIntel") => (CASCADE_LAKE, "Cascade Lake, as the vendor is Intel"),
+        Some("AuthenticAMD") => (ZEN3, "Milan, as the vendor is AMD"),
+        Some("HygonGenuine") => (HYGON, "Milan, as Hygon's cores descend from AMD's"),
+        _ => (ZEN3, "Milan, as the vendor is not known"),
+    };
+    figures.smt_speed_1024 = smt_speed(threads);
+    if let Some(bytes) = l2_bytes {
+        figures.l2_bytes = figure(bytes, "the machine's description");
+    }
+    Generic { figures, whose }
+}
+
+/// The share of a core that each of its threads gets when all are busy.
+fn smt_speed(threads: usize) -> Figure {
+    match threads {
+        0..=2 => COMMON.smt_speed_1024,
+        more => figure(
+            (SMT_GAIN_1024 / more as u64).max(1),
+            "assumption: smt_gain 1178 of 1024 for a core (Linux 3.9), shared by all its threads",
+        ),
+    }
+}
+
+impl Figures {
+    /// Every figure with its name, in the order of the fields.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Figure)> {
+        [
+            ("line_same_core_ns", self.line_same_core_ns),
+            ("line_same_llc_ns", self.line_same_llc_ns),
+            ("line_cross_llc_ns", self.line_cross_llc_ns),
+            ("line_cross_package_ns", self.line_cross_package_ns),
+            ("ipi_local_ns", self.ipi_local_ns),
+            ("ipi_remote_ns", self.ipi_remote_ns),
+            ("context_switch_ns", self.context_switch_ns),
+            ("idle_exit_ns", self.idle_exit_ns),
+            ("tick_ns", self.tick_ns),
+            ("interrupt_ns", self.interrupt_ns),
+            ("wakeup_ns", self.wakeup_ns),
+            ("smt_speed_1024", self.smt_speed_1024),
+            ("l2_bytes", self.l2_bytes),
+            ("refill_llc_bytes_per_us", self.refill_llc_bytes_per_us),
+            ("refill_local_bytes_per_us", self.refill_local_bytes_per_us),
+            ("refill_remote_bytes_per_us", self.refill_remote_bytes_per_us),
+        ]
+        .into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETS: [Figures; 7] = [CASCADE_LAKE, SAPPHIRE_RAPIDS, ZEN3, ZEN4, HYGON, X3750_M4, X3950];
+
+    #[test]
+    fn every_figure_says_where_it_comes_from() {
+        for set in SETS {
+            for (name, figure) in set.iter() {
+                let kind = figure.source.split(':').next();
+                let known = ["posted", "derived", "recalled", "assumption"];
+                assert!(known.contains(&kind.unwrap_or("")), "{name}: {}", figure.source);
+                assert!(figure.value > 0, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn farther_is_never_faster() {
+        for f in SETS {
+            let lines = [
+                f.line_same_core_ns.value,
+                f.line_same_llc_ns.value,
+                f.line_cross_llc_ns.value,
+                f.line_cross_package_ns.value,
+            ];
+            assert!(lines.is_sorted(), "{lines:?}");
+            assert!(f.ipi_local_ns.value <= f.ipi_remote_ns.value);
+            assert!(f.refill_llc_bytes_per_us.value >= f.refill_local_bytes_per_us.value);
+            assert!(f.refill_local_bytes_per_us.value >= f.refill_remote_bytes_per_us.value);
+        }
+    }
+
+    #[test]
+    fn a_thread_of_two_gets_589_as_in_linux_3_9() {
+        assert_eq!(generic(None, 2, None).figures.smt_speed_1024.value, 589);
+        assert_eq!(generic(None, 4, None).figures.smt_speed_1024.value, 294);
+    }
+
+    #[test]
+    fn the_vendor_chooses_the_generic_set() {
+        let intel = generic(Some("GenuineIntel"), 2, Some(4096)).figures;
+        assert_eq!(intel.line_cross_package_ns, CASCADE_LAKE.line_cross_package_ns);
+        assert_eq!(intel.l2_bytes.value, 4096);
+        assert_eq!(generic(Some("AuthenticAMD"), 1, None).figures, ZEN3);
+    }
+}

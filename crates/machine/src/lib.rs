@@ -1,0 +1,240 @@
+//! What the hardware is: CPUs, cores, LLCs, nodes, their distances and figures.
+//!
+//! ```text
+//! machine
+//! └─ package (socket)
+//!    └─ node (memory and the CPUs nearest to it)
+//!       └─ LLC (last-level cache and the CPUs that share it)
+//!          └─ cluster (cores that share an L2, on machines that have it)
+//!             └─ core (CPUs that share L1 and L2)
+//!                └─ CPU (a hardware thread)
+//! ```
+//!
+//! A machine comes from a preset, from an hwloc XML file, from a synthetic
+//! string ([`resolve`] takes all three), from this system ([`Machine::this`]) or
+//! from a captured `/sys` tree ([`Machine::from_sysfs`]). Each source goes through
+//! the same validation, and whatever had to be guessed is listed by name in
+//! [`Machine::guesses`].
+
+mod access;
+mod build;
+mod cpuset;
+mod draw;
+mod error;
+mod figures;
+pub mod hwloc;
+mod osset;
+mod presets;
+pub mod synthetic;
+mod sysfs;
+mod validate;
+
+use std::path::Path;
+
+pub use cpuset::CpuSet;
+pub use draw::{DrawOptions, draw};
+pub use error::MachineError;
+pub use presets::presets;
+
+/// One machine: a validated hierarchy with dense numbers, and its figures.
+///
+/// All numbers (CPU, core, LLC, node, package) are dense from 0 in the order of
+/// the lowest CPU they hold; the operating system's own numbers are kept in
+/// [`Cpu::os_index`] and [`Node::os_index`]. CPUs are ordered by their
+/// operating-system number, so `CPU a < CPU b` here is `a < b` there.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// What the user called it: a preset's name, a file, a synthetic string.
+    pub name: String,
+    /// Every online CPU.
+    pub cpus: Vec<Cpu>,
+    /// Every core.
+    pub cores: Vec<Core>,
+    /// Every last-level cache.
+    pub llcs: Vec<Llc>,
+    /// Every NUMA node, those without CPUs included.
+    pub nodes: Vec<Node>,
+    /// Number of packages (sockets).
+    pub packages: usize,
+    /// Distances between nodes as firmware tells them (SLIT): 10 is local.
+    pub distances: Vec<Vec<u32>>,
+    /// The distance beyond which the kernel neither places new tasks nor balances by waking
+    /// (`node_reclaim_distance`): 30, on AMD Zen and Hygon 32 (arch/x86/kernel/cpu/amd.c and
+    /// hygon.c since Linux 5.4, commit a55c7454a8c8), where the other socket is at 32.
+    pub reclaim_distance: u32,
+    /// Times and capacities.
+    pub figures: Figures,
+    /// What the source did not say and had to be guessed, by name.
+    pub guesses: Vec<Guess>,
+}
+
+/// A hardware thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// The operating system's number.
+    pub os_index: u32,
+    /// Its core.
+    pub core: u32,
+    /// Its cluster (cores sharing an L2), where the machine has clusters of more than one core.
+    pub cluster: Option<u32>,
+    /// Its last-level cache.
+    pub llc: u32,
+    /// Its NUMA node.
+    pub node: u32,
+    /// Its package.
+    pub package: u32,
+}
+
+/// CPUs that share L1 and L2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Core {
+    /// Its hardware threads.
+    pub cpus: CpuSet,
+}
+
+/// A last-level cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Llc {
+    /// The CPUs that share it.
+    pub cpus: CpuSet,
+    /// Capacity in bytes; `None` where the source does not say.
+    pub size_bytes: Option<u64>,
+}
+
+/// A NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The operating system's number.
+    pub os_index: u32,
+    /// The CPUs nearest to its memory; empty for a memory-only node.
+    pub cpus: CpuSet,
+    /// Memory in bytes; `None` where the source does not say, `Some(0)` for a node without memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Something the source of a machine did not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guess {
+    /// What is missing, by a stable name: `no-numa-information`, `node-without-cpus`,
+    /// `llc-across-nodes`, `offline-cpus`, `no-cache-data`, ...
+    pub name: &'static str,
+    /// What was assumed instead, in a sentence.
+    pub assumed: String,
+}
+
+/// A time, capacity or speed of a machine and where it comes from.
+///
+/// `source` is a sentence for people: "posted: ...", "derived: ...", "recalled",
+/// or "assumption: ...".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// The value, in the unit that the field's name ends in.
+    pub value: u64,
+    /// Where it comes from.
+    pub source: &'static str,
+}
+
+/// The times and capacities of a machine, figure by figure with its source.
+///
+/// The memory model adds its own bandwidths and latencies beside these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Moving a cache line between two CPUs of one core, one way.
+    pub line_same_core_ns: Figure,
+    /// Moving a cache line between cores of one LLC, one way.
+    pub line_same_llc_ns: Figure,
+    /// Between LLCs of one package, one way.
+    pub line_cross_llc_ns: Figure,
+    /// Between packages, one way.
+    pub line_cross_package_ns: Figure,
+    /// From sending an interrupt to another CPU of the package until its handler runs.
+    pub ipi_local_ns: Figure,
+    /// The same to another package.
+    pub ipi_remote_ns: Figure,
+    /// Switching from one task to another, direct cost.
+    pub context_switch_ns: Figure,
+    /// What a CPU in its shallow idle state needs before it runs kernel code again.
+    pub idle_exit_ns: Figure,
+    /// CPU time of one timer tick.
+    pub tick_ns: Figure,
+    /// CPU time of taking one interrupt (timer expiry, IPI).
+    pub interrupt_ns: Figure,
+    /// CPU time of one wakeup (`try_to_wake_up`) without the search for a CPU.
+    pub wakeup_ns: Figure,
+    /// Speed of a CPU whose core's other CPUs are busy, in 1024ths of its speed alone.
+    pub smt_speed_1024: Figure,
+    /// Capacity of a core's private cache (L2), bytes.
+    pub l2_bytes: Figure,
+    /// Bandwidth at which a core refills its private cache from the LLC, bytes per microsecond.
+    pub refill_llc_bytes_per_us: Figure,
+    /// Bandwidth at which a core refills from memory or another LLC of its package, bytes per us.
+    pub refill_local_bytes_per_us: Figure,
+    /// The same from another package, bytes per microsecond.
+    pub refill_remote_bytes_per_us: Figure,
+}
+
+impl Machine {
+    /// Number of CPUs, which is also the capacity of every [`CpuSet`] of this machine.
+    pub fn nr_cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// The machine this program runs on, as `/sys` tells.
+    pub fn this() -> Result<Self, MachineError> {
+        sysfs::machine(Path::new("/"), "this machine")
+    }
+
+    /// A machine whose `/sys` was captured: `dir` holds `devices/system` or
+    /// `sys/devices/system`, and in the second case may hold `proc/cpuinfo`.
+    pub fn from_sysfs(dir: &Path) -> Result<Self, MachineError> {
+        sysfs::machine(dir, &dir.display().to_string())
+    }
+}
+
+/// The machine that an argument names: a preset, an hwloc XML file, a directory
+/// with a captured `/sys`, or a synthetic string.
+pub fn resolve(arg: &str) -> Result<Machine, MachineError> {
+    if let Some(machine) = presets::preset(arg) {
+        return machine;
+    }
+    let path = Path::new(arg);
+    if path.is_dir() {
+        return Machine::from_sysfs(path);
+    }
+    if arg.ends_with(".xml") || path.is_file() {
+        return hwloc::load(path);
+    }
+    if arg.contains(':') {
+        return synthetic::parse(arg);
+    }
+    let names: Vec<&str> = presets().iter().map(|preset| preset.0).collect();
+    Err(MachineError::Unknown {
+        argument: error::shown(arg),
+        remedy: format!(
+            "give a file of hwloc (machine.xml), a synthetic string (node:2 l3:8 core:8 pu:2) \
+             or one of {}",
+            names.join(", ")
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_is_a_preset_a_file_or_a_string() {
+        assert_eq!(resolve("zen3-2s").unwrap().nr_cpus(), 256);
+        assert_eq!(resolve("node:2 core:2 pu:2").unwrap().nr_cpus(), 8);
+        assert!(matches!(resolve("missing.xml"), Err(MachineError::Read { .. })));
+        assert!(matches!(resolve("node:2 core:2"), Err(MachineError::Synthetic { .. })));
+    }
+
+    #[test]
+    fn what_is_none_of_them_is_told_what_there_is() {
+        for arg in ["zen9", "", "a\nb"] {
+            let error = resolve(arg).unwrap_err().to_string();
+            assert!(error.contains("zen3-2s-nps4") && !error.contains('\n'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Machines that are published with a result, or that many people ask about.
+//!
+//! CPUs are numbered as Linux does on x86: the first threads of all cores, then
+//! the second ones. What is not published about a machine is a guess of its own
+//! name in the preset.
+
+use std::collections::BTreeMap;
+
+use crate::build::{CpuDescription, Description};
+use crate::error::MachineError;
+use crate::figures::{CASCADE_LAKE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, ZEN3, ZEN4};
+use crate::{Figures, Guess, Machine};
+
+const MIB: u64 = 1 << 20;
+
+/// One preset: a regular hierarchy and what is known beside it.
+struct Preset {
+    name: &'static str,
+    description: &'static str,
+    packages: u32,
+    nodes_per_package: u32,
+    llcs_per_node: u32,
+    cores_per_llc: u32,
+    threads: u32,
+    llc_bytes: Option<u64>,
+    /// Memory of each node in MiB; empty where nothing is published.
+    memory_mib: &'static [u64],
+    distances: Distances,
+    /// As CPUID spells it; `None` where it does not matter.
+    vendor: Option<&'static str>,
+    figures: Figures,
+    guesses: &'static [(&'static str, &'static str)],
+}
+
+/// Distances between nodes; 10 to itself.
+enum Distances {
+    /// To another node of the same package, and to another package.
+    ByPackage { within: u32, across: u32 },
+    /// As published, row by row.
+    Table(&'static [&'static [u32]]),
+}
+
+/// AMD's firmware: 32 to the other socket (posted for Genoa), 12 to another node
+/// of the same socket in NPS modes (recalled).
+const AMD_DISTANCES: Distances = Distances::ByPackage { within: 12, across: 32 };
+
+/// Intel two-socket servers: 21 (posted for Granite Rapids 6962P).
+const INTEL_DISTANCES: Distances = Distances::ByPackage { within: 11, across: 21 };
+
+const NPS_DISTANCE: (&str, &str) =
+    ("assumed-distances", "12 between nodes of a socket (recalled), 32 to the other (Genoa's)");
+const ZEN3_DISTANCE: (&str, &str) =
+    ("assumed-distances", "32 to the other socket is Genoa's; none found for Milan");
+
+const ZEN3_2S: Preset = Preset {
+    name: "zen3-2s",
+    description: "2 x AMD Milan: 2 nodes x 8 LLCs x 8 cores x 2 threads (multi-LLC NUMA imbalance)",
+    packages: 2,
+    nodes_per_package: 1,
+    llcs_per_node: 8,
+    cores_per_llc: 8,
+    threads: 2,
+    // Posted: Milan has 8 x 32 MB a socket.
+    llc_bytes: Some(32 * MIB),
+    memory_mib: &[],
+    distances: AMD_DISTANCES,
+    vendor: Some("AuthenticAMD"),
+    figures: ZEN3,
+    guesses: &[ZEN3_DISTANCE],
+};
+
+/// The 4-node machine of the consolidation text, as its `numactl -H` prints it.
+const X3750_DISTANCES: &[&[u32]] =
+    &[&[10, 11, 11, 12], &[11, 10, 12, 11], &[11, 12, 10, 11], &[12, 11, 11, 10]];
+
+const PRESETS: &[Preset] = &[
+    ZEN3_2S,
+    Preset {
+        name: "zen3-2s-nps2",
+        description: "the same in NPS2: 4 nodes x 4 LLCs x 8 cores x 2 threads",
+        nodes_per_package: 2,
+        llcs_per_node: 4,
+        guesses: &[NPS_DISTANCE],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "zen3-2s-nps4",
+        description: "the same in NPS4: 8 nodes x 2 LLCs x 8 cores x 2 threads",
+        nodes_per_package: 4,
+        llcs_per_node: 2,
+        guesses: &[NPS_DISTANCE],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "zen4-2s",
+        description: "2 x AMD Genoa 9654: 2 nodes x 12 LLCs x 8 cores x 2 threads",
+        llcs_per_node: 12,
+        figures: ZEN4,
+        guesses: &[],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "xeon-1s-112",
+        description: "1 node, one LLC of 112 CPUs: 56 cores x 2 threads (SIS_UTIL)",
+        packages: 1,
+        llcs_per_node: 1,
+        cores_per_llc: 56,
+        llc_bytes: Some(105 * MIB),
+        distances: INTEL_DISTANCES,
+        vendor: None,
+        figures: SAPPHIRE_RAPIDS,
+        guesses: &[
+            ("assumed-llc-size", "105 MB, recalled of the 56-core Sapphire Rapids; not published"),
+            ("assumed-smt", "56 cores x 2 threads; published are 112 CPUs an LLC"),
+            ("assumed-nodes", "one node; the number of LLCs is not published"),
+        ],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "xeon-2s-96",
+        description: "2 nodes, 96 CPUs: one LLC of 24 cores x 2 threads a node (NUMA groups, cling)",
+        llcs_per_node: 1,
+        cores_per_llc: 24,
+        llc_bytes: Some(33 * MIB),
+        distances: INTEL_DISTANCES,
+        vendor: None,
+        figures: CASCADE_LAKE,
+        guesses: &[
+            ("assumed-llc-size", "33 MB, recalled of 24-core Skylake; the model is not published"),
+            ("assumed-smt", "24 cores x 2 threads a node; published are 2 nodes and 96 CPUs"),
+            ("assumed-distances", "21 to the other node is Granite Rapids'; not published"),
+        ],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "hygon-vm",
+        description: "virtual machine, 1 socket, 2 nodes x 4 LLCs x 4 cores x 2 threads (LLC imbalance)",
+        packages: 1,
+        nodes_per_package: 2,
+        llcs_per_node: 4,
+        cores_per_llc: 4,
+        llc_bytes: Some(8 * MIB),
+        distances: Distances::ByPackage { within: 11, across: 32 },
+        vendor: Some("HygonGenuine"),
+        figures: HYGON,
+        guesses: &[
+            ("assumed-nodes", "2 nodes; published are one socket and several nodes of 4 LLCs"),
+            (
+                "assumed-llc-size",
+                "8 MB and 4 cores x 2 threads, as a 32-core Dhyana has; not published",
+            ),
+            ("assumed-distances", "11 between nodes of the socket; not published"),
+            ("no-latency-data", "latencies and bandwidths are those of Milan"),
+            ("assumed-vcpus", "virtual CPUs are pinned and not preempted by the host"),
+        ],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "x3750-m4",
+        description: "IBM x3750 M4: 4 nodes x 8 cores x 2 threads (consolidation, 4-node rows)",
+        packages: 4,
+        llcs_per_node: 1,
+        llc_bytes: Some(20 * MIB),
+        memory_mib: &[65468, 65536, 65536, 65536],
+        distances: Distances::Table(X3750_DISTANCES),
+        vendor: None,
+        figures: X3750_M4,
+        guesses: &[
+            (
+                "assumed-llc-size",
+                "20 MB, recalled of 8-core Xeon E5-4600; the model is not published",
+            ),
+            ("assumed-smt", "CPUs n and n+32 share a core; published are the CPUs of each node"),
+            ("no-latency-data", "latencies and bandwidths are those of newer Xeons"),
+        ],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "x3950",
+        description: "IBM x3950: 8 nodes x 8 CPUs without SMT (consolidation, 8-node rows)",
+        packages: 8,
+        llcs_per_node: 1,
+        threads: 1,
+        llc_bytes: None,
+        memory_mib: &[32510, 32512, 32512, 32512, 32512, 32512, 65280, 65280],
+        distances: Distances::ByPackage { within: 20, across: 20 },
+        vendor: None,
+        figures: X3950,
+        guesses: &[
+            ("no-cache-data", "the CPUs of a node share one LLC of unknown size"),
+            ("no-core-data", "each CPU is a core"),
+            ("no-package-data", "each node is a package"),
+            ("no-latency-data", "latencies and bandwidths are those of newer Xeons"),
+        ],
+        ..ZEN3_2S
+    },
+];
+
+/// The presets' names, each with a line on what it is.
+pub fn presets() -> Vec<(&'static str, &'static str)> {
+    PRESETS.iter().map(|preset| (preset.name, preset.description)).collect()
+}
+
+/// The machine of that name, if there is a preset of it.
+pub(crate) fn preset(name: &str) -> Option<Result<Machine, MachineError>> {
+    let preset = PRESETS.iter().find(|preset| preset.name == name)?;
+    let built = preset.describe().build();
+    Some(built.map_err(|problem| MachineError::Invalid {
+        name: preset.name.into(),
+        problem: problem.what,
+        remedy: problem.remedy,
+    }))
+}
+
+impl Preset {
+    fn describe(&self) -> Description {
+        let nodes = self.packages * self.nodes_per_package;
+        let llcs = nodes * self.llcs_per_node;
+        let mut description = Description {
+            name: self.name.into(),
+            cpus: self.cpus(),
+            distances: self.distances(nodes),
+            figures: Some(self.figures.clone()),
+            vendor: self.vendor.map(str::to_owned),
+            ..Description::default()
+        };
+        for node in 0..nodes {
+            let memory = self.memory_mib.get(node as usize).map(|mib| mib * MIB);
+            description.nodes.insert(node, memory);
+        }
+        if let Some(bytes) = self.llc_bytes {
+            description.llc_bytes = (0..llcs).map(|llc| (llc, bytes)).collect();
+        }
+        for &(name, assumed) in self.guesses {
+            description.guesses.push(Guess { name, assumed: assumed.into() });
+        }
+        description
+    }
+
+    fn cpus(&self) -> Vec<CpuDescription> {
+        let nodes = self.packages * self.nodes_per_package;
+        let cores = nodes * self.llcs_per_node * self.cores_per_llc;
+        (0..cores * self.threads)
+            .map(|os_index| {
+                let core = os_index % cores;
+                let llc = core / self.cores_per_llc;
+                let node = llc / self.llcs_per_node;
+                CpuDescription {
+                    os_index,
+                    core: Some(core),
+                    cluster: None,
+                    llc: Some(llc),
+                    node: Some(node),
+                    package: Some(node / self.nodes_per_package),
+                }
+            })
+            .collect()
+    }
+
+    fn distances(&self, nodes: u32) -> BTreeMap<(u32, u32), u32> {
+        let package = |node: u32| node / self.nodes_per_package;
+        let between = |from: u32, to: u32| match self.distances {
+            Distances::Table(table) => table[from as usize][to as usize],
+            Distances::ByPackage { .. } if from == to => 10,
+            Distances::ByPackage { within, .. } if package(from) == package(to) => within,
+            Distances::ByPackage { across, .. } => across,
+        };
+        (0..nodes)
+            .flat_map(|from| (0..nodes).map(move |to| (from, to)))
+            .map(|(from, to)| ((from, to), between(from, to)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(name: &str) -> Machine {
+        preset(name).unwrap().unwrap()
+    }
+
+    /// (CPUs, cores, LLCs, nodes, packages)
+    fn shape(name: &str) -> (usize, usize, usize, usize, usize) {
+        let m = get(name);
+        (m.nr_cpus(), m.cores.len(), m.llcs.len(), m.nodes.len(), m.packages)
+    }
+
+    #[test]
+    fn shapes_are_those_published() {
+        assert_eq!(shape("zen3-2s"), (256, 128, 16, 2, 2));
+        assert_eq!(shape("zen3-2s-nps2"), (256, 128, 16, 4, 2));
+        assert_eq!(shape("zen3-2s-nps4"), (256, 128, 16, 8, 2));
+        assert_eq!(shape("zen4-2s"), (384, 192, 24, 2, 2));
+        assert_eq!(shape("xeon-1s-112"), (112, 56, 1, 1, 1));
+        assert_eq!(shape("xeon-2s-96"), (96, 48, 2, 2, 2));
+        assert_eq!(shape("hygon-vm"), (64, 32, 8, 2, 1));
+        assert_eq!(shape("x3750-m4"), (64, 32, 4, 4, 4));
+        assert_eq!(shape("x3950"), (64, 64, 8, 8, 8));
+        assert_eq!(presets().len(), 9);
+    }
+
+    #[test]
+    fn zen_reaches_the_other_socket() {
+        assert_eq!(get("zen3-2s").reclaim_distance, 32);
+        assert_eq!(get("hygon-vm").reclaim_distance, 32);
+        assert_eq!(get("xeon-2s-96").reclaim_distance, 30);
+    }
+
+    #[test]
+    fn siblings_are_numbered_as_linux_does() {
+        let m = get("zen3-2s");
+        assert_eq!(m.siblings(0).to_string(), "0,128");
+        assert_eq!(m.nodes[1].cpus.to_string(), "64-127,192-255");
+        assert_eq!(m.llcs[15].cpus.to_string(), "120-127,248-255");
+        assert_eq!(m.llcs[0].size_bytes, Some(32 << 20));
+    }
+
+    #[test]
+    fn the_ibm_machines_are_as_their_numactl_printed() {
+        let m = get("x3750-m4");
+        assert_eq!(m.nodes[2].cpus.to_string(), "16-23,48-55");
+        assert_eq!(m.nodes[0].memory_bytes, Some(65468 << 20));
+        assert_eq!(m.distances[1], [11, 10, 12, 11]);
+        let m = get("x3950");
+        assert_eq!(m.nodes[7].cpus.to_string(), "56-63");
+        assert_eq!(m.nodes[7].memory_bytes, Some(65280 << 20));
+        assert_eq!(m.distances[3], [20, 20, 20, 10, 20, 20, 20, 20]);
+    }
+
+    #[test]
+    fn sub_numa_nodes_are_12_apart_and_sockets_32() {
+        assert_eq!(get("zen3-2s-nps2").distances[0], [10, 12, 32, 32]);
+        assert_eq!(get("zen4-2s").distances, [[10, 32], [32, 10]]);
+    }
+
+    #[test]
+    fn an_unknown_name_is_no_preset() {
+        assert!(preset("zen3").is_none());
+    }
+}
