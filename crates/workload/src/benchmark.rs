@@ -1,0 +1,309 @@
+//! Benchmarks by name: `name:key=value,key=value`.
+//!
+//! Each benchmark is a file below `benchmark/` with a table of its parameters and one function that
+//! builds the task graph. What messages and iterations cost is in [`crate::costs`].
+
+mod coremark;
+mod hackbench;
+mod iperf3;
+mod netperf;
+mod schbench;
+mod tbench;
+
+use crate::rtapp::{self, Loaded};
+use crate::{Workload, WorkloadError};
+
+/// A benchmark that [`resolve`] knows.
+#[derive(Debug)]
+pub struct Benchmark {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+    /// How long it runs (ns) when nobody says; `None`: it has an end of its own.
+    pub duration_ns: Option<u64>,
+    build: fn(&Values) -> Workload,
+}
+
+/// A parameter of a benchmark.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its key.
+    pub name: &'static str,
+    /// What it is when not given, as it would be written.
+    pub default: &'static str,
+    /// What it means, in a few words.
+    pub meaning: &'static str,
+    /// What it may be.
+    pub kind: ParameterKind,
+}
+
+/// What values a parameter takes.
+#[derive(Debug)]
+pub enum ParameterKind {
+    /// A whole number within bounds.
+    Number {
+        /// Smallest.
+        min: u32,
+        /// Largest.
+        max: u32,
+    },
+    /// One of these words; the word alone, without `key=`, will do.
+    Choice(&'static [&'static str]),
+}
+
+/// All benchmarks, by name.
+pub fn benchmarks() -> &'static [Benchmark] {
+    &[
+        coremark::BENCHMARK,
+        hackbench::BENCHMARK,
+        iperf3::BENCHMARK,
+        netperf::TCP_RR,
+        netperf::UDP_RR,
+        schbench::BENCHMARK,
+        tbench::BENCHMARK,
+    ]
+}
+
+/// Makes the workload that `arg` names: a benchmark with parameters, or the path of an rt-app file
+/// (anything that ends in `.json`). `duration_ns` overrides how long it runs.
+pub fn resolve(arg: &str, duration_ns: Option<u64>) -> Result<Workload, WorkloadError> {
+    resolve_noted(arg, duration_ns).map(|loaded| loaded.workload)
+}
+
+/// As [`resolve`], with what the model does not take from the file.
+pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, WorkloadError> {
+    if duration_ns == Some(0) {
+        return Err(WorkloadError::BadParameter {
+            spec: arg.to_string(),
+            parameter: "duration".to_string(),
+            problem: "a run of no time measures nothing".to_string(),
+            remedy: "give a duration above zero".to_string(),
+        });
+    }
+    let mut loaded = if arg.ends_with(".json") {
+        rtapp::load_file(arg)?
+    } else {
+        Loaded { workload: build(arg)?, notes: Vec::new() }
+    };
+    loaded.workload.duration_ns = duration_ns.or(loaded.workload.duration_ns);
+    match loaded.workload.endless_template() {
+        Some(endless) if loaded.workload.duration_ns.is_none() => Err(WorkloadError::Endless {
+            name: loaded.workload.name.clone(),
+            task: endless.name.clone(),
+        }),
+        _ => Ok(loaded),
+    }
+}
+
+fn build(spec: &str) -> Result<Workload, WorkloadError> {
+    let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
+    let Some(benchmark) = benchmarks().iter().find(|benchmark| benchmark.name == name) else {
+        let known: Vec<&str> = benchmarks().iter().map(|benchmark| benchmark.name).collect();
+        return Err(WorkloadError::UnknownBenchmark {
+            spec: spec.escape_debug().to_string(),
+            known: known.join(", "),
+        });
+    };
+    let values = Values::parse(spec, benchmark, settings)?;
+    let mut workload = (benchmark.build)(&values);
+    workload.name = spec.to_string();
+    workload.duration_ns = benchmark.duration_ns;
+    workload
+        .validate()
+        .map_err(|invalid| WorkloadError::Invalid { name: spec.to_string(), invalid })?;
+    Ok(workload)
+}
+
+/// The parameters of one benchmark with the values given or their defaults.
+struct Values {
+    values: Vec<(&'static str, Value)>,
+}
+
+#[derive(Clone, Copy)]
+enum Value {
+    Number(u32),
+    Choice(&'static str),
+}
+
+impl Values {
+    fn parse(
+        spec: &str,
+        benchmark: &'static Benchmark,
+        settings: &str,
+    ) -> Result<Self, WorkloadError> {
+        let mut given: Vec<(&'static str, Value)> = Vec::new();
+        for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
+            let (parameter, text) = find_parameter(spec, benchmark, setting)?;
+            if given.iter().any(|(name, _)| *name == parameter.name) {
+                let problem = "given twice";
+                return Err(bad_value(spec, parameter.name, problem, "give it once"));
+            }
+            given.push((parameter.name, parameter.parse(spec, text)?));
+        }
+        for parameter in benchmark.parameters {
+            if !given.iter().any(|(name, _)| *name == parameter.name) {
+                given.push((parameter.name, parameter.parse(spec, parameter.default)?));
+            }
+        }
+        Ok(Self { values: given })
+    }
+
+    /// A number. Every benchmark's unit test builds it, so a name that is not in its table shows.
+    fn number(&self, name: &'static str) -> u32 {
+        self.values
+            .iter()
+            .find_map(|(key, value)| match value {
+                Value::Number(number) if *key == name => Some(*number),
+                _ => None,
+            })
+            .expect("the benchmark's table declares this number")
+    }
+
+    /// A choice.
+    fn choice(&self, name: &'static str) -> &'static str {
+        self.values
+            .iter()
+            .find_map(|(key, value)| match value {
+                Value::Choice(choice) if *key == name => Some(*choice),
+                _ => None,
+            })
+            .expect("the benchmark's table declares this choice")
+    }
+}
+
+/// Splits `key=value`, or takes a bare word as the choice that it belongs to.
+fn find_parameter<'a>(
+    spec: &str,
+    benchmark: &'static Benchmark,
+    setting: &'a str,
+) -> Result<(&'static Parameter, &'a str), WorkloadError> {
+    let found = match setting.split_once('=') {
+        Some((key, text)) => {
+            benchmark.parameters.iter().find(|p| p.name == key).map(|parameter| (parameter, text))
+        }
+        None => benchmark
+            .parameters
+            .iter()
+            .find(|p| matches!(p.kind, ParameterKind::Choice(words) if words.contains(&setting)))
+            .map(|parameter| (parameter, setting)),
+    };
+    found.ok_or_else(|| WorkloadError::UnknownParameter {
+        spec: spec.escape_debug().to_string(),
+        benchmark: benchmark.name,
+        parameter: setting.split('=').next().unwrap_or(setting).escape_debug().to_string(),
+        known: benchmark
+            .parameters
+            .iter()
+            .map(|p| format!("{}={}", p.name, p.default))
+            .collect::<Vec<_>>()
+            .join(", "),
+    })
+}
+
+impl Parameter {
+    fn parse(&self, spec: &str, text: &str) -> Result<Value, WorkloadError> {
+        match self.kind {
+            ParameterKind::Number { min, max } => match text.parse::<u32>() {
+                Ok(number) if (min..=max).contains(&number) => Ok(Value::Number(number)),
+                _ => Err(bad_value(
+                    spec,
+                    self.name,
+                    &format!("'{}' is not a whole number in range", text.escape_debug()),
+                    &format!("give {min} to {max}"),
+                )),
+            },
+            ParameterKind::Choice(words) => match words.iter().find(|word| **word == text) {
+                Some(word) => Ok(Value::Choice(word)),
+                None => Err(bad_value(
+                    spec,
+                    self.name,
+                    &format!("'{}' is not known", text.escape_debug()),
+                    &format!("choose from {}", words.join(", ")),
+                )),
+            },
+        }
+    }
+}
+
+fn bad_value(spec: &str, parameter: &str, problem: &str, remedy: &str) -> WorkloadError {
+    WorkloadError::BadParameter {
+        spec: spec.escape_debug().to_string(),
+        parameter: parameter.to_string(),
+        problem: problem.to_string(),
+        remedy: remedy.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(arg: &str) -> String {
+        resolve(arg, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_benchmark_builds_with_its_defaults_and_with_its_extremes() {
+        for benchmark in benchmarks() {
+            let workload = resolve(benchmark.name, None).unwrap();
+            assert_eq!(workload.duration_ns, benchmark.duration_ns, "{}", benchmark.name);
+            assert_eq!(
+                workload.endless_template().is_some(),
+                benchmark.duration_ns.is_some(),
+                "{}: only endless benchmarks need a duration",
+                benchmark.name
+            );
+            for parameter in benchmark.parameters {
+                if let ParameterKind::Number { min, .. } = parameter.kind {
+                    let spec = format!("{}:{}={min}", benchmark.name, parameter.name);
+                    resolve(&spec, None).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_duration_overrides_the_default_and_ends_even_what_ends_by_itself() {
+        assert_eq!(resolve("coremark", Some(5)).unwrap().duration_ns, Some(5));
+        assert_eq!(resolve("hackbench", Some(5)).unwrap().duration_ns, Some(5));
+    }
+
+    #[test]
+    fn an_unknown_benchmark_is_answered_with_those_that_exist() {
+        let text = error("hackbnch:groups=3");
+        assert!(text.contains("hackbnch:groups=3") && text.contains("hackbench"), "{text}");
+        assert!(text.contains("netperf-tcp-rr") && text.contains(".json"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_answered_with_those_that_exist() {
+        let text = error("hackbench:group=3");
+        assert!(text.contains("no parameter 'group'"), "{text}");
+        assert!(text.contains("groups=10") && text.contains("mode=socket"), "{text}");
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_answered_with_the_range() {
+        assert!(error("coremark:threads=0").contains("give 1 to"));
+        assert!(error("coremark:threads=many").contains("'many' is not a whole number"));
+        assert!(error("hackbench:mode=tcp").contains("choose from socket, pipe"));
+        assert!(error("hackbench:groups=1,groups=2").contains("given twice"));
+    }
+
+    #[test]
+    fn a_run_of_no_time_is_refused() {
+        let text = resolve("coremark", Some(0)).unwrap_err().to_string();
+        assert!(text.contains("duration") && text.contains("above zero"), "{text}");
+    }
+
+    #[test]
+    fn a_bare_word_is_the_choice_it_belongs_to() {
+        let spelled = resolve("hackbench:mode=pipe,tasks=threads,groups=2", None).unwrap();
+        let mut short = resolve("hackbench:pipe,threads,groups=2", None).unwrap();
+        short.name.clone_from(&spelled.name);
+        assert_eq!(spelled, short);
+    }
+}

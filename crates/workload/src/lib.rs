@@ -1,0 +1,293 @@
+//! What runs: tasks as small programs over shared objects, and what is measured.
+//!
+//! A workload is made from an rt-app JSON file ([`rtapp`]) or from a benchmark's
+//! name and parameters ([`benchmark`]). Either way it becomes a [`Workload`]:
+//! templates of tasks, each with a flat [`Program`], that the engine interprets.
+//! All times are nanoseconds at the full speed of one CPU.
+
+pub mod benchmark;
+pub mod costs;
+mod error;
+mod graph;
+mod program;
+pub mod rtapp;
+pub mod validate;
+
+pub use benchmark::{benchmarks, resolve};
+pub use error::WorkloadError;
+
+/// A complete workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The name as given: `hackbench:groups=8`, or the file.
+    pub name: String,
+    /// Every kind of task. Templates in `start` begin with the run, others when an
+    /// [`Op::Fork`] names them.
+    pub templates: Vec<Template>,
+    /// What the root task starts, in order: template and number of instances. The root task (the
+    /// benchmark's `main`) is implicit: it forks each instance and then waits.
+    pub start: Vec<(TemplateId, u32)>,
+    /// Processes; `Template::process` indexes this.
+    pub processes: Vec<Process>,
+    /// Number of mutexes.
+    pub mutexes: u32,
+    /// Number of condition variables.
+    pub conditions: u32,
+    /// Barriers: number of tasks each waits for.
+    pub barriers: Vec<u32>,
+    /// Pipes and sockets.
+    pub channels: Vec<Channel>,
+    /// Number of periodic timers that tasks share by name (rt-app's non-"unique" timers).
+    pub shared_timers: u32,
+    /// Number of event counters that [`Op::Count`] increments.
+    pub counters: u32,
+    /// When the run ends although tasks remain; `None`: when every task has exited.
+    pub duration_ns: Option<u64>,
+    /// What to report.
+    pub metrics: Vec<Metric>,
+}
+
+/// Index into [`Workload::templates`].
+pub type TemplateId = u32;
+
+/// A process: threads that share an address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Name as `ps` would show it.
+    pub name: String,
+    /// rt-app's `taskgroup` (a cgroup path), kept for the group model.
+    pub taskgroup: Option<String>,
+}
+
+/// A kind of task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    /// Name of its tasks.
+    pub name: String,
+    /// Index into [`Workload::processes`].
+    pub process: u32,
+    /// Nice value at start.
+    pub nice: i8,
+    /// Scheduling policy at start.
+    pub policy: Policy,
+    /// CPUs it may run on at start, by the operating system's numbers; `None`: all.
+    pub affinity: Option<Vec<u32>>,
+    /// How long after its creation it starts to run its program.
+    pub delay_ns: u64,
+    /// Bytes that it touches again and again: what a cache has to refill after a migration.
+    pub footprint_bytes: u64,
+    /// Memory binding, kept for the memory model.
+    pub memory: MemoryBinding,
+    /// What it does.
+    pub program: Program,
+    /// A class for reports ("sender", "worker", ...): counters can be kept apart by it.
+    pub class: String,
+}
+
+/// Scheduling policy of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// SCHED_OTHER.
+    #[default]
+    Normal,
+    /// SCHED_BATCH.
+    Batch,
+    /// SCHED_IDLE.
+    Idle,
+}
+
+/// rt-app's memory keys, parsed and kept for the memory model.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct MemoryBinding {
+    /// `membind_nodes`, empty when absent.
+    pub nodes: Vec<u32>,
+}
+
+/// A flat program. Execution starts at 0 and the task exits after the last operation.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Program {
+    /// The operations.
+    pub ops: Vec<Op>,
+    /// How deeply loops nest: number of loop counters a task needs.
+    pub loop_depth: u8,
+    /// Number of timers that are this task's own.
+    pub own_timers: u32,
+    /// CPU lists (operating-system numbers; `None`: all) that [`Op::SetAffinity`] names.
+    pub affinities: Vec<Option<Vec<u32>>>,
+}
+
+/// One operation of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Compute for `ns` at full speed.
+    Run {
+        /// Work in nanoseconds at full speed.
+        ns: u64,
+    },
+    /// Burn CPU until `ns` of wall time have passed since the operation began.
+    Runtime {
+        /// Wall time.
+        ns: u64,
+    },
+    /// Sleep for a time.
+    Sleep {
+        /// Wall time.
+        ns: u64,
+    },
+    /// Sleep until the timer's next period.
+    Timer {
+        /// Which timer.
+        timer: TimerRef,
+        /// Its period.
+        period_ns: u64,
+        /// rt-app's "mode": "absolute" keeps to multiples of the period from the first use even
+        /// when they are missed; relative re-bases on now after a missed period.
+        absolute: bool,
+    },
+    /// Block until another task resumes this one.
+    Suspend,
+    /// Wake the oldest suspended task of a template.
+    Resume(TemplateId),
+    /// Acquire a mutex, sleeping if it is held.
+    Lock(u32),
+    /// Release it.
+    Unlock(u32),
+    /// Release the mutex, wait for the condition, take the mutex again.
+    Wait {
+        /// Condition variable.
+        condition: u32,
+        /// Mutex, held by the task.
+        mutex: u32,
+    },
+    /// Wake one waiter of a condition.
+    Signal(u32),
+    /// Wake all waiters.
+    Broadcast(u32),
+    /// rt-app's "sync": signal a condition, then wait for it, without anything between.
+    Sync {
+        /// Condition variable.
+        condition: u32,
+        /// Mutex, held by the task.
+        mutex: u32,
+    },
+    /// Wait until all parties of a barrier have come.
+    Barrier(u32),
+    /// Create a task.
+    Fork(TemplateId),
+    /// sched_yield.
+    Yield,
+    /// Change the own nice value.
+    SetNice(i8),
+    /// Change the own policy.
+    SetPolicy(Policy),
+    /// Change the own affinity: index into [`Program::affinities`].
+    SetAffinity(u32),
+    /// Write to a channel; blocks while it is full.
+    Send {
+        /// Channel.
+        channel: u32,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// Read from a channel; blocks while it is empty.
+    Receive {
+        /// Channel.
+        channel: u32,
+        /// At most this many bytes; returns what is there, at least one message.
+        bytes: u32,
+    },
+    /// Add to an event counter.
+    Count {
+        /// Counter.
+        counter: u32,
+        /// By how much.
+        by: u64,
+    },
+    /// Jump back to `to` until the body has run `times` times (0: for ever).
+    Loop {
+        /// Which of the task's loop counters.
+        depth: u8,
+        /// Number of runs of the body in all; 0 for ever.
+        times: u64,
+        /// First operation of the body.
+        to: u32,
+    },
+    /// Touch memory (rt-app's `mem`), kept for the memory model; costs nothing before it.
+    Memory {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Device I/O (rt-app's `iorun`), kept for the memory model; costs nothing before it.
+    Io {
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+/// A timer of a task's own or one shared by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerRef {
+    /// The task's own timer of that number.
+    Own(u32),
+    /// A shared timer of that number.
+    Shared(u32),
+}
+
+/// A pipe or socket: a bounded queue of bytes in messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// How many bytes it holds before writers block. At least the largest single write.
+    pub capacity_bytes: u32,
+    /// Whether a write's wakeup of a reader carries the sync hint (the writer is about to sleep).
+    pub sync_wakeup: bool,
+    /// Whether reads keep messages apart (one read takes at most one message).
+    pub messages: bool,
+}
+
+/// A quantity to report at the end of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Name, as the real benchmark's output or its users' tables call it.
+    pub name: String,
+    /// Unit as printed.
+    pub unit: &'static str,
+    /// Which direction is better.
+    pub better: Better,
+    /// How it is computed.
+    pub kind: MetricKind,
+}
+
+/// Which direction of a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+/// How a metric is computed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MetricKind {
+    /// Seconds from the start of the run until the last task has exited.
+    WallSeconds,
+    /// Event counter divided by elapsed seconds, times `scale`.
+    Rate {
+        /// Counter.
+        counter: u32,
+        /// Factor (e.g. 1e-6 for MB).
+        scale: f64,
+    },
+    /// Percentile of wakeup latency (from being woken until running) of one class of tasks, in us.
+    WakeupLatencyUs {
+        /// [`Template::class`].
+        class: String,
+        /// The percentile, in thousandths of a percent: 99900 is p99.9.
+        percentile_milli: u32,
+    },
+    /// Mean wakeup latency of one class of tasks, in us.
+    MeanWakeupLatencyUs {
+        /// [`Template::class`].
+        class: String,
+    },
+}

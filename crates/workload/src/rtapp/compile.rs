@@ -1,0 +1,433 @@
+//! From tasks, phases and events to programs over numbered objects.
+//!
+//! rt-app's suspend and resume are a mutex and a condition variable of the same name, and resume
+//! wakes all who are suspended on it; that is what they become here. A timer is absolute as soon
+//! as one of its uses says so. An event of length 0 becomes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Loaded;
+use super::read::{Event, File, Phase, Task};
+use super::values::Place;
+use crate::program::{ProgramBuilder, Times};
+use crate::validate::{Fault, Invalid};
+use crate::{
+    Better, MemoryBinding, Metric, MetricKind, Op, Process, Template, TimerRef, Workload,
+    WorkloadError, costs, graph,
+};
+
+/// Makes the workload.
+pub(super) fn compile(file: File) -> Result<Loaded, WorkloadError> {
+    let mut compiler = Compiler {
+        workload: graph::empty(&file.place.file),
+        memory_buffer_bytes: file.global.memory_buffer_bytes,
+        names: Names::default(),
+        absolute_timers: BTreeSet::new(),
+        places: Vec::new(),
+    };
+    compiler.workload.duration_ns = file.global.duration_ns;
+    count_barriers(&file.tasks, &mut compiler)?;
+    let tasks: BTreeMap<&str, u32> =
+        file.tasks.iter().zip(0..).map(|(task, id)| (task.name.as_str(), id)).collect();
+    for (id, task) in file.tasks.iter().enumerate() {
+        compiler.add_task(task, &tasks)?;
+        if task.instances > 0 {
+            compiler.workload.start.push((id as u32, task.instances));
+        }
+    }
+    compiler.finish_timers();
+    compiler.add_wall_time();
+    let places = compiler.places;
+    let workload = compiler.workload;
+    workload.validate().map_err(|invalid| place_of(&invalid, &file, &places))?;
+    let mut notes = file.notes;
+    notes.extend(waits_that_nothing_ends(&file.tasks));
+    Ok(Loaded { workload, notes })
+}
+
+/// rt-app lets a task wait for what no task signals; more often than not a name is misspelt.
+fn waits_that_nothing_ends(tasks: &[Task]) -> Vec<String> {
+    let events = || tasks.iter().flat_map(|task| &task.phases).flat_map(|phase| &phase.events);
+    let woken: BTreeSet<&str> = events()
+        .filter_map(|(_, event)| match event {
+            Event::Signal(name) | Event::Broadcast(name) | Event::Resume(name) => Some(name),
+            Event::Sync { condition, .. } => Some(condition),
+            _ => None,
+        })
+        .map(String::as_str)
+        .collect();
+    events()
+        .filter_map(|(place, event)| match event {
+            Event::Wait { condition: name, .. } | Event::Suspend(name) => Some((place, name)),
+            _ => None,
+        })
+        .filter(|(_, name)| !woken.contains(name.as_str()))
+        .map(|(place, name)| {
+            format!("{}: no task signals or resumes '{}'", place.path, name.escape_debug())
+        })
+        .collect()
+}
+
+/// Numbers given to the names of one kind of object, in order of first use.
+#[derive(Default)]
+struct Numbering(BTreeMap<String, u32>);
+
+impl Numbering {
+    fn number(&mut self, name: &str) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(name.to_string()).or_insert(next)
+    }
+
+    fn count(&self) -> u32 {
+        self.0.len() as u32
+    }
+}
+
+/// What rt-app creates where a name is first used.
+#[derive(Default)]
+struct Names {
+    mutexes: Numbering,
+    conditions: Numbering,
+    barriers: Numbering,
+    shared_timers: Numbering,
+    taskgroups: Numbering,
+}
+
+struct Compiler {
+    workload: Workload,
+    memory_buffer_bytes: u64,
+    names: Names,
+    /// Timers for which some use says "absolute": template (`None`: shared) and number.
+    absolute_timers: BTreeSet<(Option<usize>, u32)>,
+    /// For each template, the place of each operation.
+    places: Vec<Vec<Place>>,
+}
+
+/// A task's program while it is written, with the place of each operation.
+#[derive(Default)]
+struct Writer {
+    program: ProgramBuilder,
+    places: Vec<Place>,
+    own_timers: Numbering,
+}
+
+impl Writer {
+    fn push(&mut self, place: &Place, op: Op) {
+        self.program.push(op);
+        self.mark(place);
+    }
+
+    /// Gives operations without a place this one.
+    fn mark(&mut self, place: &Place) {
+        self.places.resize(self.program.len(), place.clone());
+    }
+
+    /// A loop, as [`ProgramBuilder::repeat`] makes them.
+    fn repeat(
+        &mut self,
+        place: &Place,
+        times: Times,
+        body: impl FnOnce(&mut Writer) -> Result<(), WorkloadError>,
+    ) -> Result<(), WorkloadError> {
+        let mut program = std::mem::take(&mut self.program);
+        let mut result = Ok(());
+        program.repeat(times, |program| {
+            std::mem::swap(&mut self.program, program);
+            result = body(self);
+            std::mem::swap(&mut self.program, program);
+        });
+        self.program = program;
+        self.mark(place);
+        result
+    }
+}
+
+/// A barrier waits for every instance of every task that names it; rt-app counts the same.
+fn count_barriers(tasks: &[Task], compiler: &mut Compiler) -> Result<(), WorkloadError> {
+    for task in tasks {
+        let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+        for (place, event) in task.phases.iter().flat_map(|phase| &phase.events) {
+            let Event::Barrier(name) = event else { continue };
+            if let Some(line) = used.insert(name, place.line) {
+                let problem = format!("this task already waits at this barrier in line {line}");
+                return Err(place.error(problem, "name each meeting point differently"));
+            }
+            let number = compiler.names.barriers.number(name) as usize;
+            let barriers = &mut compiler.workload.barriers;
+            barriers.resize(barriers.len().max(number + 1), 0);
+            if let Some(parties) = barriers.get_mut(number) {
+                *parties = parties.saturating_add(task.instances);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Compiler {
+    fn add_task(&mut self, task: &Task, tasks: &BTreeMap<&str, u32>) -> Result<(), WorkloadError> {
+        let counter = self.workload.add_counter();
+        let mut writer = Writer::default();
+        writer.repeat(&task.place, task.times, |writer| {
+            for phase in &task.phases {
+                self.add_phase(writer, task, phase, counter, tasks)?;
+            }
+            writer.push(&task.place, Op::Count { counter, by: 1 });
+            Ok(())
+        })?;
+        let process = self.process(task);
+        writer.program.program_mut().own_timers = writer.own_timers.count();
+        self.places.push(writer.places);
+        self.workload.templates.push(Template {
+            name: task.name.clone(),
+            process,
+            nice: task.nice,
+            policy: task.scheduling.model(),
+            affinity: task.cpus.clone(),
+            delay_ns: task.delay_ns,
+            footprint_bytes: self.footprint(task),
+            memory: MemoryBinding { nodes: task.nodes.clone() },
+            program: writer.program.finish(),
+            class: task.name.clone(),
+        });
+        self.add_metrics(&task.name, counter);
+        Ok(())
+    }
+
+    /// rt-app is one process; a task group of its own stands as a process of its own, since the
+    /// representation keeps the group with the process.
+    fn process(&mut self, task: &Task) -> u32 {
+        let group = task.taskgroup.clone();
+        let number = self.names.taskgroups.number(group.as_deref().unwrap_or_default());
+        if number as usize == self.workload.processes.len() {
+            self.workload.processes.push(Process { name: "rt-app".to_string(), taskgroup: group });
+        }
+        number
+    }
+
+    /// Its stack and code, or the part of the memory buffer that it writes.
+    fn footprint(&self, task: &Task) -> u64 {
+        let events = task.phases.iter().flat_map(|phase| &phase.events);
+        let written = events.map(|(_, event)| match event {
+            Event::Memory(bytes) | Event::Io(bytes) => (*bytes).min(self.memory_buffer_bytes),
+            _ => 0,
+        });
+        written.max().unwrap_or(0).max(costs::SPINNER_FOOTPRINT_BYTES)
+    }
+
+    fn add_phase(
+        &mut self,
+        writer: &mut Writer,
+        task: &Task,
+        phase: &Phase,
+        counter: u32,
+        tasks: &BTreeMap<&str, u32>,
+    ) -> Result<(), WorkloadError> {
+        // A phase without CPUs of its own returns to the task's.
+        if task.phases.iter().any(|phase| phase.cpus.is_some()) {
+            let cpus = phase.cpus.clone().or_else(|| task.cpus.clone());
+            let set = affinity(&mut writer.program.program_mut().affinities, cpus);
+            writer.push(&phase.place, Op::SetAffinity(set));
+        }
+        if let Some(policy) = phase.policy {
+            writer.push(&phase.place, Op::SetPolicy(policy));
+        }
+        if let Some(nice) = phase.nice {
+            writer.push(&phase.place, Op::SetNice(nice));
+        }
+        writer.repeat(&phase.place, phase.times, |writer| {
+            for (place, event) in &phase.events {
+                self.add_event(writer, place, event, tasks)?;
+            }
+            if phase.times == Times::Forever {
+                // The task's own loop never comes round: count the phase's.
+                writer.push(&phase.place, Op::Count { counter, by: 1 });
+            }
+            Ok(())
+        })
+    }
+
+    fn add_event(
+        &mut self,
+        writer: &mut Writer,
+        place: &Place,
+        event: &Event,
+        tasks: &BTreeMap<&str, u32>,
+    ) -> Result<(), WorkloadError> {
+        let names = &mut self.names;
+        let op = match event {
+            Event::Run(0) | Event::Runtime(0) | Event::Sleep(0) => return Ok(()),
+            Event::Memory(0) | Event::Io(0) | Event::Timer { period_ns: 0, .. } => return Ok(()),
+            Event::Run(ns) => Op::Run { ns: *ns },
+            Event::Runtime(ns) => Op::Runtime { ns: *ns },
+            Event::Sleep(ns) => Op::Sleep { ns: *ns },
+            Event::Memory(bytes) => Op::Memory { bytes: *bytes },
+            Event::Io(bytes) => Op::Io { bytes: *bytes },
+            Event::Lock(name) => Op::Lock(names.mutexes.number(name)),
+            Event::Unlock(name) => Op::Unlock(names.mutexes.number(name)),
+            Event::Signal(name) => Op::Signal(names.conditions.number(name)),
+            Event::Broadcast(name) => Op::Broadcast(names.conditions.number(name)),
+            Event::Wait { condition, mutex } => Op::Wait {
+                condition: names.conditions.number(condition),
+                mutex: names.mutexes.number(mutex),
+            },
+            Event::Sync { condition, mutex } => Op::Sync {
+                condition: names.conditions.number(condition),
+                mutex: names.mutexes.number(mutex),
+            },
+            Event::Barrier(name) => Op::Barrier(names.barriers.number(name)),
+            Event::Yield => Op::Yield,
+            Event::Fork(name) => fork(place, name, tasks)?,
+            Event::Timer { name, period_ns, absolute } => {
+                self.timer(writer, name, *period_ns, *absolute)
+            }
+            Event::Suspend(name) | Event::Resume(name) => {
+                let suspends = matches!(event, Event::Suspend(_));
+                self.suspend_or_resume(writer, place, name, suspends)
+            }
+        };
+        writer.push(place, op);
+        self.workload.mutexes = self.names.mutexes.count();
+        self.workload.conditions = self.names.conditions.count();
+        self.workload.shared_timers = self.names.shared_timers.count();
+        Ok(())
+    }
+
+    /// Takes the name's mutex and waits for its condition or wakes all who do; returns the last
+    /// operation, which gives the mutex back.
+    fn suspend_or_resume(
+        &mut self,
+        writer: &mut Writer,
+        place: &Place,
+        name: &str,
+        suspends: bool,
+    ) -> Op {
+        let mutex = self.names.mutexes.number(name);
+        let condition = self.names.conditions.number(name);
+        writer.push(place, Op::Lock(mutex));
+        let middle =
+            if suspends { Op::Wait { condition, mutex } } else { Op::Broadcast(condition) };
+        writer.push(place, middle);
+        Op::Unlock(mutex)
+    }
+
+    /// A name that begins with "unique" means a timer of each instance's own.
+    fn timer(&mut self, writer: &mut Writer, name: &str, period_ns: u64, absolute: bool) -> Op {
+        let (owner, timer) = if name.starts_with("unique") {
+            (Some(self.workload.templates.len()), TimerRef::Own(writer.own_timers.number(name)))
+        } else {
+            (None, TimerRef::Shared(self.names.shared_timers.number(name)))
+        };
+        if absolute {
+            let (TimerRef::Own(number) | TimerRef::Shared(number)) = timer;
+            self.absolute_timers.insert((owner, number));
+        }
+        Op::Timer { timer, period_ns, absolute }
+    }
+
+    /// The mode belongs to the timer in rt-app, not to the event.
+    fn finish_timers(&mut self) {
+        for (template, id) in self.workload.templates.iter_mut().zip(0..) {
+            for op in &mut template.program.ops {
+                let Op::Timer { timer, absolute, .. } = op else { continue };
+                let wanted = match *timer {
+                    TimerRef::Own(number) => (Some(id), number),
+                    TimerRef::Shared(number) => (None, number),
+                };
+                *absolute = self.absolute_timers.contains(&wanted);
+            }
+        }
+    }
+
+    fn add_metrics(&mut self, task: &str, counter: u32) {
+        let class = task.to_string();
+        let latency = |name: &str, kind| Metric {
+            name: format!("{task} {name}"),
+            unit: "us",
+            better: Better::Lower,
+            kind,
+        };
+        let mean = MetricKind::MeanWakeupLatencyUs { class: class.clone() };
+        let p99 = MetricKind::WakeupLatencyUs { class, percentile_milli: 99_000 };
+        self.workload.metrics.extend([
+            latency("wu_lat avg", mean),
+            latency("wu_lat p99", p99),
+            graph::rate(&format!("{task} loops/s"), "loops/s", counter, 1.0),
+        ]);
+    }
+
+    fn add_wall_time(&mut self) {
+        if self.workload.duration_ns.is_none() {
+            self.workload.metrics.push(Metric {
+                name: "time".to_string(),
+                unit: "s",
+                better: Better::Lower,
+                kind: MetricKind::WallSeconds,
+            });
+        }
+    }
+}
+
+fn affinity(affinities: &mut Vec<Option<Vec<u32>>>, cpus: Option<Vec<u32>>) -> u32 {
+    let known = affinities.iter().position(|known| *known == cpus);
+    known.unwrap_or_else(|| {
+        affinities.push(cpus);
+        affinities.len() - 1
+    }) as u32
+}
+
+fn fork(place: &Place, name: &str, tasks: &BTreeMap<&str, u32>) -> Result<Op, WorkloadError> {
+    tasks.get(name).map(|task| Op::Fork(*task)).ok_or_else(|| {
+        let known: Vec<&str> = tasks.keys().copied().collect();
+        let problem = format!("no task '{}'", name.escape_debug());
+        place.error(problem, format!("fork one of {}", known.join(", ").escape_debug()))
+    })
+}
+
+/// Says a broken invariant in terms of the file.
+fn place_of(invalid: &Invalid, file: &File, places: &[Vec<Place>]) -> WorkloadError {
+    let op_place = invalid.template.as_ref().and_then(|(template, _)| {
+        let ops = places.get(*template as usize)?;
+        ops.get(invalid.op? as usize)
+    });
+    let task_place = invalid
+        .template
+        .as_ref()
+        .and_then(|(template, _)| file.tasks.get(*template as usize))
+        .map(|task| &task.place);
+    let place = op_place.or(task_place).unwrap_or(&file.place);
+    let place = if place.path.is_empty() {
+        Place { path: "tasks".to_string(), ..place.clone() }
+    } else {
+        place.clone()
+    };
+    let (problem, remedy) = explain(&invalid.fault);
+    place.error(problem, remedy)
+}
+
+fn explain(fault: &Fault) -> (String, &'static str) {
+    let (problem, remedy) = match fault {
+        Fault::NothingStarts => ("no task starts", "give a task an \"instance\" of 1 or more"),
+        Fault::TooManyTasks(_) => return (fault.to_string(), "lower \"instance\""),
+        Fault::LoopConsumesNoTime(_) => (
+            "loops without consuming time or blocking",
+            "add a run, sleep, timer or wait, or give \"loop\" a small number",
+        ),
+        Fault::LockedTwice(_) => ("the task already holds this mutex", "unlock it before"),
+        Fault::NotHeld(_) => ("the task does not hold this mutex here", "lock it before"),
+        Fault::LoopChangesMutex(_) => (
+            "one run of this loop leaves a mutex locked or unlocked otherwise than it found it",
+            "lock and unlock in the same phase",
+        ),
+        Fault::ExitsHolding(_) => ("a mutex is never unlocked", "unlock it after its last use"),
+        Fault::EmptyBarrier(_) => (
+            "only tasks that start no instance wait at a barrier",
+            "give one of them an \"instance\" of 1 or more",
+        ),
+        Fault::ForkExplodes => (
+            "cyclic: the task forks itself, directly or through others, without end",
+            "fork outside of loops, once, and after a run or sleep",
+        ),
+        _ => return (fault.to_string(), "correct it"),
+    };
+    (problem.to_string(), remedy)
+}

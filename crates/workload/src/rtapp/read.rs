@@ -1,0 +1,587 @@
+//! From JSON values to tasks, phases and events, with the place of everything that may be wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::json::{Member, Node, Value};
+use super::values::{
+    MAX_NUMBER, Place, Read, boolean, fields, find, microseconds, not_empty, number, numbers,
+    object, only_once, scalar, text, times,
+};
+use crate::program::Times;
+use crate::{Policy, WorkloadError};
+
+/// The kernel's largest number of CPUs, less one (`NR_CPUS` of 8192).
+const MAX_CPU: i64 = 8_191;
+
+/// The kernel's largest number of NUMA nodes, less one (`NODES_SHIFT` of 10).
+const MAX_NODE: i64 = 1_023;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// A whole file.
+pub(super) struct File {
+    pub(super) place: Place,
+    pub(super) global: Global,
+    pub(super) tasks: Vec<Task>,
+    /// What the model does not take from the file, one line each.
+    pub(super) notes: Vec<String>,
+}
+
+/// The "global" object, as far as it matters.
+pub(super) struct Global {
+    pub(super) duration_ns: Option<u64>,
+    default_policy: SchedulingPolicy,
+    pub(super) memory_buffer_bytes: u64,
+}
+
+/// rt-app's default "mem_buffer_size": 4 MB.
+const DEFAULT_MEMORY_BUFFER_BYTES: u64 = 4 << 20;
+
+/// An entry of "tasks".
+pub(super) struct Task {
+    pub(super) place: Place,
+    pub(super) name: String,
+    pub(super) instances: u32,
+    pub(super) times: Times,
+    pub(super) delay_ns: u64,
+    pub(super) scheduling: SchedulingPolicy,
+    pub(super) nice: i8,
+    pub(super) cpus: Option<Vec<u32>>,
+    pub(super) nodes: Vec<u32>,
+    pub(super) taskgroup: Option<String>,
+    pub(super) phases: Vec<Phase>,
+}
+
+/// An entry of "phases".
+pub(super) struct Phase {
+    pub(super) place: Place,
+    pub(super) times: Times,
+    pub(super) policy: Option<Policy>,
+    pub(super) nice: Option<i8>,
+    pub(super) cpus: Option<Vec<u32>>,
+    pub(super) events: Vec<(Place, Event)>,
+}
+
+/// An event. Times are in ns.
+#[derive(Debug)]
+pub(super) enum Event {
+    Run(u64),
+    Runtime(u64),
+    Sleep(u64),
+    Memory(u64),
+    Io(u64),
+    Lock(String),
+    Unlock(String),
+    Signal(String),
+    Broadcast(String),
+    Wait { condition: String, mutex: String },
+    Sync { condition: String, mutex: String },
+    Barrier(String),
+    Timer { name: String, period_ns: u64, absolute: bool },
+    Suspend(String),
+    Resume(String),
+    Yield,
+    Fork(String),
+}
+
+/// What "policy" may say.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum SchedulingPolicy {
+    Fair(Policy),
+    /// SCHED_FIFO or SCHED_RR.
+    RealTime(&'static str),
+}
+
+impl SchedulingPolicy {
+    /// What it runs as.
+    pub(super) fn model(self) -> Policy {
+        match self {
+            SchedulingPolicy::Fair(policy) => policy,
+            SchedulingPolicy::RealTime(_) => Policy::Normal,
+        }
+    }
+}
+
+/// The nice value that stands in for a real-time priority: the fair class has nothing stronger.
+const REAL_TIME_NICE: i8 = -20;
+
+/// Reads a parsed file.
+pub(super) fn file(root: &Node, file: &str) -> Read<File> {
+    let top = Place { file: file.to_string(), line: root.line, path: String::new() };
+    let sections = object(&top, root)?;
+    only_once(&top, sections, |_| false)?;
+    let mut notes = Vec::new();
+    let mut global = Global {
+        duration_ns: None,
+        default_policy: SchedulingPolicy::Fair(Policy::Normal),
+        memory_buffer_bytes: DEFAULT_MEMORY_BUFFER_BYTES,
+    };
+    let mut tasks_section = None;
+    for member in sections {
+        let place = top.below(member);
+        match member.key.as_str() {
+            "global" => read_global(&place, &member.node, &mut global, &mut notes)?,
+            "resources" => read_resources(&place, &member.node)?,
+            "tasks" => tasks_section = Some((place, &member.node)),
+            _ => {
+                return Err(
+                    place.error("unknown section", "the sections are tasks, resources, global")
+                );
+            }
+        }
+    }
+    let Some((place, node)) = tasks_section else {
+        let remedy =
+            "a complete file has a \"tasks\" object; merge fragments with rt-app's merge.py";
+        return Err(Place { path: "tasks".to_string(), ..top }.error("missing", remedy));
+    };
+    let mut tasks = Vec::new();
+    for member in object(&place, node)? {
+        tasks.push(read_task(&place.below(member), member, &global, &mut notes)?);
+    }
+    if tasks.is_empty() {
+        return Err(place.error("no task", "define at least one"));
+    }
+    rename_equal_tasks(&mut tasks);
+    Ok(File { place: top, global, tasks, notes })
+}
+
+/// workgen makes keys unique by appending the first free number.
+fn rename_equal_tasks(tasks: &mut [Task]) {
+    let mut taken = BTreeSet::new();
+    let mut next_suffix: BTreeMap<String, u64> = BTreeMap::new();
+    for task in tasks {
+        let mut name = task.name.clone();
+        while !taken.insert(name.clone()) {
+            let suffix = next_suffix.entry(task.name.clone()).or_insert(1);
+            name = format!("{}{suffix}", task.name);
+            *suffix += 1;
+        }
+        task.name = name;
+    }
+}
+
+fn read_global(top: &Place, node: &Node, global: &mut Global, notes: &mut Vec<String>) -> Read<()> {
+    let members = object(top, node)?;
+    only_once(top, members, |_| false)?;
+    for member in members {
+        let place = top.below(member);
+        let node = &member.node;
+        match member.key.as_str() {
+            "duration" => global.duration_ns = duration(&place, node)?,
+            "default_policy" => global.default_policy = policy(&place, node)?,
+            "mem_buffer_size" => {
+                global.memory_buffer_bytes = number(&place, node, 1, MAX_NUMBER)? as u64;
+            }
+            "pi_enabled" => {
+                if boolean(&place, node)? {
+                    notes.push(format!("{}: priority inheritance is not simulated", place.path));
+                }
+            }
+            "lock_pages" | "gnuplot" | "cumulative_slack" => {
+                boolean(&place, node)?;
+            }
+            "logdir" | "log_basename" | "io_device" => {
+                text(&place, node)?;
+            }
+            "calibration" => calibration(&place, node)?,
+            // "frag" is of old versions; Debian's examples still have it.
+            "ftrace" | "log_size" | "frag" => scalar(&place, node)?,
+            _ => {
+                let remedy = "remove it; known are duration, calibration, default_policy, \
+                    pi_enabled, lock_pages, logdir, log_basename, log_size, ftrace, gnuplot, \
+                    io_device, mem_buffer_size, cumulative_slack";
+                return Err(place.error("unknown key", remedy));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn duration(place: &Place, node: &Node) -> Read<Option<u64>> {
+    match number(place, node, -1, MAX_NUMBER)? {
+        -1 => Ok(None),
+        0 => Err(place.error("a run of no time", "give seconds, or -1 for until all tasks exit")),
+        seconds => Ok(Some(seconds as u64 * NS_PER_S)),
+    }
+}
+
+/// Either ns a loop or "CPU3". `run` is time at full speed here, so only the form matters.
+fn calibration(place: &Place, node: &Node) -> Read<()> {
+    match &node.value {
+        Value::Integer(1..) => Ok(()),
+        Value::Text(text)
+            if text.strip_prefix("CPU").is_some_and(|cpu| cpu.parse::<u16>().is_ok()) =>
+        {
+            Ok(())
+        }
+        _ => Err(place.error("not a calibration", "write \"CPU0\" or the ns of one loop, above 0")),
+    }
+}
+
+/// Resources are created where they are used; the section is only checked, as rt-app does.
+fn read_resources(top: &Place, node: &Node) -> Read<()> {
+    const TYPES: [&str; 10] = [
+        "mutex",
+        "wait",
+        "signal",
+        "broadcast",
+        "sync",
+        "timer",
+        "timer_unique",
+        "suspend",
+        "resume",
+        "barrier",
+    ];
+    for member in object(top, node)? {
+        let place = top.below(member);
+        for field in object(&place, &member.node)? {
+            let place = place.below(field);
+            let value = text(&place, &field.node)?;
+            match field.key.as_str() {
+                "type" if TYPES.contains(&value) => {}
+                "type" => {
+                    let problem = format!("unknown type '{}'", value.escape_debug());
+                    return Err(place.error(problem, format!("choose from {}", TYPES.join(", "))));
+                }
+                "target" => {}
+                _ => return Err(place.error("unknown key", "a resource has a type and a target")),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_task(
+    place: &Place,
+    member: &Member,
+    global: &Global,
+    notes: &mut Vec<String>,
+) -> Read<Task> {
+    let members = object(place, &member.node)?;
+    only_once(place, members, is_event)?;
+    let phases_member = find(members, "phases");
+    let mut task = empty_task(place, member);
+    let chosen = find(members, "policy").map(|found| policy(&place.below(found), &found.node));
+    task.scheduling = chosen.transpose()?.unwrap_or(global.default_policy);
+    let mut priority = None;
+    for member in members {
+        let place = place.below(member);
+        let node = &member.node;
+        match member.key.as_str() {
+            "instance" => task.instances = number(&place, node, 0, MAX_NUMBER)? as u32,
+            "loop" => task.times = times(&place, node)?,
+            "delay" => task.delay_ns = microseconds(&place, node)?,
+            "policy" => {}
+            "priority" => priority = Some((place, node)),
+            "cpus" => task.cpus = Some(numbers(&place, node, "CPU", MAX_CPU)?),
+            "membind_nodes" | "nodes_membind" | "numa_membind" => {
+                task.nodes = numbers(&place, node, "node", MAX_NODE)?;
+            }
+            "taskgroup" => task.taskgroup = taskgroup(&place, node)?,
+            "phases" => task.phases = read_phases(&place, node, &task, notes)?,
+            key if phases_member.is_none() && event_of(key).is_some() => {}
+            _ => return Err(unknown_task_key(&place, &member.key, phases_member.is_some())),
+        }
+    }
+    task.nice = nice(task.scheduling, priority)?;
+    if let SchedulingPolicy::RealTime(name) = task.scheduling {
+        notes.push(real_time_note(place, name));
+        if task.taskgroup.is_some() {
+            let problem = format!("a taskgroup with policy {name}");
+            return Err(place.error(problem, "only SCHED_OTHER and SCHED_IDLE have task groups"));
+        }
+    }
+    if phases_member.is_none() {
+        task.phases = vec![events_of_task(place, members, &task.name)?];
+    }
+    Ok(task)
+}
+
+fn empty_task(place: &Place, member: &Member) -> Task {
+    Task {
+        place: place.clone(),
+        name: member.key.clone(),
+        instances: 1,
+        times: Times::Forever,
+        delay_ns: 0,
+        scheduling: SchedulingPolicy::Fair(Policy::Normal),
+        nice: 0,
+        cpus: None,
+        nodes: Vec::new(),
+        taskgroup: None,
+        phases: Vec::new(),
+    }
+}
+
+fn unknown_task_key(place: &Place, key: &str, has_phases: bool) -> WorkloadError {
+    if has_phases && event_of(key).is_some() {
+        return place.error("an event beside phases", "move it into a phase");
+    }
+    match key {
+        "exec" | "period" | "deadline" | "lock_order" | "resources" | "sleep_time" => place.error(
+            "a key of rt-app before version 1.0",
+            "describe the task by events (run, sleep, timer, lock, ...)",
+        ),
+        "dl-runtime" | "dl-period" | "dl-deadline" | "util_min" | "util_max" => place.error(
+            "not supported: neither SCHED_DEADLINE nor utilisation clamps are simulated",
+            "remove it",
+        ),
+        _ => place.error(
+            "unknown key",
+            "a task has instance, loop, delay, policy, priority, cpus, membind_nodes, taskgroup, \
+             and phases or events (run, runtime, sleep, timer, lock, unlock, wait, signal, broad, \
+             sync, barrier, suspend, resume, yield, fork, mem, iorun, each with a suffix if need be)",
+        ),
+    }
+}
+
+/// The only phase of a task without "phases": its loop is the task's.
+fn events_of_task(place: &Place, members: &[Member], task: &str) -> Read<Phase> {
+    let mut phase = empty_phase(place);
+    for member in members {
+        if let Some(event) = event_of(&member.key) {
+            let place = place.below(member);
+            let event = read_event(&place, event, &member.node, task)?;
+            phase.events.push((place, event));
+        }
+    }
+    require_events(phase)
+}
+
+fn empty_phase(place: &Place) -> Phase {
+    Phase {
+        place: place.clone(),
+        times: Times::Exactly(1),
+        policy: None,
+        nice: None,
+        cpus: None,
+        events: Vec::new(),
+    }
+}
+
+fn require_events(phase: Phase) -> Read<Phase> {
+    if phase.events.is_empty() {
+        return Err(phase.place.error("no event", "add at least one, such as \"run\" : 1000"));
+    }
+    Ok(phase)
+}
+
+/// Reads phases in order; each keeps the scheduling policy of the one before unless it says
+/// another.
+fn read_phases(top: &Place, node: &Node, task: &Task, notes: &mut Vec<String>) -> Read<Vec<Phase>> {
+    let mut phases = Vec::new();
+    let mut policy = task.scheduling;
+    for member in object(top, node)? {
+        phases.push(read_phase(&top.below(member), &member.node, &task.name, &mut policy)?);
+        let place = phases.last().map(|phase: &Phase| &phase.place);
+        if let (SchedulingPolicy::RealTime(name), Some(place)) = (policy, place)
+            && policy != task.scheduling
+        {
+            notes.push(real_time_note(place, name));
+        }
+    }
+    if phases.is_empty() {
+        return Err(top.error("no phase", "add one, or put the events into the task"));
+    }
+    Ok(phases)
+}
+
+fn read_phase(top: &Place, node: &Node, task: &str, current: &mut SchedulingPolicy) -> Read<Phase> {
+    let members = object(top, node)?;
+    only_once(top, members, is_event)?;
+    let mut phase = empty_phase(top);
+    let mut priority = None;
+    for member in members {
+        let place = top.below(member);
+        let node = &member.node;
+        match member.key.as_str() {
+            "loop" => phase.times = times(&place, node)?,
+            "cpus" => phase.cpus = Some(numbers(&place, node, "CPU", MAX_CPU)?),
+            "policy" => {
+                *current = policy(&place, node)?;
+                phase.policy = Some(current.model());
+            }
+            "priority" => priority = Some((place, node)),
+            "membind_nodes" | "nodes_membind" | "numa_membind" | "taskgroup" => {
+                return Err(place.error("not supported in a phase", "move it to the task"));
+            }
+            key => match event_of(key) {
+                Some(event) => {
+                    let event = read_event(&place, event, node, task)?;
+                    phase.events.push((place, event));
+                }
+                None => return Err(unknown_phase_key(&place)),
+            },
+        }
+    }
+    if phase.policy.is_some() || priority.is_some() {
+        phase.nice = Some(nice(*current, priority)?);
+    }
+    require_events(phase)
+}
+
+fn unknown_phase_key(place: &Place) -> WorkloadError {
+    let remedy = "a phase has loop, cpus, policy, priority and events (run, runtime, sleep, timer, \
+        lock, unlock, wait, signal, broad, sync, barrier, suspend, resume, yield, fork, mem, iorun)";
+    place.error("unknown key", remedy)
+}
+
+fn real_time_note(place: &Place, policy: &str) -> String {
+    format!(
+        "{}: {policy} runs as SCHED_OTHER with nice {REAL_TIME_NICE}, real-time classes are not \
+         simulated",
+        place.path
+    )
+}
+
+/// Events, a prefix before any prefix of it ("runtime" before "run").
+const EVENTS: [&str; 18] = [
+    "runtime",
+    "run",
+    "sleep",
+    "mem",
+    "iorun",
+    "lock",
+    "unlock",
+    "signal",
+    "broadcast",
+    "broad",
+    "wait",
+    "sync",
+    "barrier",
+    "timer",
+    "suspend",
+    "resume",
+    "yield",
+    "fork",
+];
+
+/// The event that a key means: its name, or its name with a suffix that makes it unique, which
+/// begins with a digit, '_', '-', '.' or a capital letter. rt-app takes any suffix; "runtme" would
+/// then pass for "run".
+fn event_of(key: &str) -> Option<&'static str> {
+    EVENTS.into_iter().find(|event| {
+        key.strip_prefix(event).is_some_and(|suffix| {
+            suffix.chars().next().is_none_or(|first| {
+                first.is_ascii_digit() || first.is_ascii_uppercase() || "_-.".contains(first)
+            })
+        })
+    })
+}
+
+fn is_event(key: &str) -> bool {
+    event_of(key).is_some()
+}
+
+fn read_event(place: &Place, event: &str, node: &Node, task: &str) -> Read<Event> {
+    let name = || text(place, node).and_then(|name| not_empty(place, name));
+    Ok(match event {
+        "run" => Event::Run(microseconds(place, node)?),
+        "runtime" => Event::Runtime(microseconds(place, node)?),
+        "sleep" => Event::Sleep(microseconds(place, node)?),
+        "mem" => Event::Memory(number(place, node, 0, MAX_NUMBER)? as u64),
+        "iorun" => Event::Io(number(place, node, 0, MAX_NUMBER)? as u64),
+        "lock" => Event::Lock(name()?),
+        "unlock" => Event::Unlock(name()?),
+        "signal" => Event::Signal(name()?),
+        "broad" | "broadcast" => Event::Broadcast(name()?),
+        "barrier" => Event::Barrier(name()?),
+        "resume" => Event::Resume(name()?),
+        "fork" => Event::Fork(name()?),
+        "yield" => {
+            scalar(place, node)?;
+            Event::Yield
+        }
+        "suspend" => Event::Suspend(suspend_name(place, node, task)?),
+        "wait" => {
+            let (condition, mutex) = condition_and_mutex(place, node)?;
+            Event::Wait { condition, mutex }
+        }
+        "sync" => {
+            let (condition, mutex) = condition_and_mutex(place, node)?;
+            Event::Sync { condition, mutex }
+        }
+        _ => read_timer(place, node)?,
+    })
+}
+
+/// workgen fills in the task's name where none is given.
+fn suspend_name(place: &Place, node: &Node, task: &str) -> Read<String> {
+    match &node.value {
+        Value::Absent => Ok(task.to_string()),
+        Value::Text(name) if name.is_empty() => Ok(task.to_string()),
+        _ => text(place, node).map(str::to_string),
+    }
+}
+
+fn condition_and_mutex(place: &Place, node: &Node) -> Read<(String, String)> {
+    let fields = fields(place, node, &["ref", "mutex"])?;
+    match fields.as_slice() {
+        [Some((ref_place, condition)), Some((mutex_place, mutex))] => Ok((
+            not_empty(ref_place, text(ref_place, condition)?)?,
+            not_empty(mutex_place, text(mutex_place, mutex)?)?,
+        )),
+        _ => {
+            let remedy = "write { \"ref\" : condition, \"mutex\" : mutex }";
+            Err(place.error("\"ref\" or \"mutex\" is missing", remedy))
+        }
+    }
+}
+
+fn read_timer(place: &Place, node: &Node) -> Read<Event> {
+    let remedy = "write { \"ref\" : \"unique\", \"period\" : us }";
+    let fields = fields(place, node, &["ref", "period", "mode"])?;
+    let [Some((ref_place, name)), Some((period_place, period)), mode] = fields.as_slice() else {
+        return Err(place.error("\"ref\" or \"period\" is missing", remedy));
+    };
+    let absolute = match mode {
+        None => false,
+        Some((mode_place, mode)) => match text(mode_place, mode)? {
+            "relative" => false,
+            "absolute" => true,
+            other => {
+                let problem = format!("unknown mode '{}'", other.escape_debug());
+                return Err(mode_place.error(problem, "choose relative or absolute"));
+            }
+        },
+    };
+    let name = not_empty(ref_place, text(ref_place, name)?)?;
+    Ok(Event::Timer { name, period_ns: microseconds(period_place, period)?, absolute })
+}
+
+fn taskgroup(place: &Place, node: &Node) -> Read<Option<String>> {
+    match text(place, node)? {
+        "" => Ok(None),
+        path if path.starts_with('/') => Ok(Some(path.to_string())),
+        _ => Err(place.error("not a cgroup path", "begin it with /")),
+    }
+}
+
+fn policy(place: &Place, node: &Node) -> Read<SchedulingPolicy> {
+    match text(place, node)? {
+        "SCHED_OTHER" => Ok(SchedulingPolicy::Fair(Policy::Normal)),
+        "SCHED_BATCH" => Ok(SchedulingPolicy::Fair(Policy::Batch)),
+        "SCHED_IDLE" => Ok(SchedulingPolicy::Fair(Policy::Idle)),
+        "SCHED_FIFO" => Ok(SchedulingPolicy::RealTime("SCHED_FIFO")),
+        "SCHED_RR" => Ok(SchedulingPolicy::RealTime("SCHED_RR")),
+        other => {
+            let remedy = "choose from SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_FIFO, SCHED_RR";
+            Err(place.error(format!("'{}' is not supported", other.escape_debug()), remedy))
+        }
+    }
+}
+
+/// The nice value that a policy with its priority runs with.
+fn nice(policy: SchedulingPolicy, priority: Option<(Place, &Node)>) -> Read<i8> {
+    match (policy, priority) {
+        (SchedulingPolicy::Fair(_), None) => Ok(0),
+        (SchedulingPolicy::Fair(_), Some((place, node))) => {
+            Ok(number(&place, node, -20, 19)? as i8)
+        }
+        (SchedulingPolicy::RealTime(_), None) => Ok(REAL_TIME_NICE),
+        (SchedulingPolicy::RealTime(_), Some((place, node))) => {
+            number(&place, node, 1, 99).map(|_| REAL_TIME_NICE)
+        }
+    }
+}

@@ -1,0 +1,589 @@
+//! What every workload has to satisfy before an engine may run it.
+//!
+//! The engine indexes tables by the numbers in operations and runs operations that cost no time
+//! back to back. So every index must be in range, loops must nest, a task must not deadlock on its
+//! own mutexes, and nothing may go on for ever without time passing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Op, Program, Template, TemplateId, TimerRef, Workload};
+
+/// Tasks a workload may start with: the kernel's default `pid_max` on large machines is a few
+/// times this, and the engine keeps tables by task. Assumption.
+pub const MAX_TASKS: u64 = 100_000;
+
+/// A loop of this many runs without time passing is treated like an endless one. Assumption:
+/// far above what a file means to say, far below what makes a simulation hang.
+const MANY_RUNS: u64 = 1_000_000;
+
+/// A broken invariant and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// In which template, if in one, and its name.
+    pub template: Option<(TemplateId, String)>,
+    /// At which operation of its program, if at one.
+    pub op: Option<u32>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some((_, name)) = &self.template {
+            write!(f, "task '{}'", name.escape_debug())?;
+            if let Some(op) = self.op {
+                write!(f, ", operation {op}")?;
+            }
+            write!(f, ": ")?;
+        }
+        write!(f, "{}", self.fault)
+    }
+}
+
+/// The invariants, each by how it is broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Nothing runs.
+    #[error("no task starts")]
+    NothingStarts,
+    /// More tasks than [`MAX_TASKS`].
+    #[error("{0} tasks start, more than {MAX_TASKS}")]
+    TooManyTasks(u64),
+    /// An operation or template names something that the workload does not have.
+    #[error("{what} {index} does not exist, there are {count}")]
+    OutOfRange {
+        /// What is named.
+        what: &'static str,
+        /// Its number.
+        index: u64,
+        /// How many there are.
+        count: u64,
+    },
+    /// A nice value outside -20 to 19.
+    #[error("nice value {0} is outside -20 to 19")]
+    Nice(i8),
+    /// A task that may run nowhere.
+    #[error("the task may run on no CPU")]
+    NoCpu,
+    /// Loops that overlap, jump forward, or share a counter with a loop inside them.
+    #[error("the loop does not nest")]
+    LoopDoesNotNest,
+    /// An endless loop, or one of a million runs or more, in which no time can pass.
+    #[error("the loop runs {} without consuming time or blocking",
+        if *.0 == 0 { "for ever".to_string() } else { format!("{} times", .0) })]
+    LoopConsumesNoTime(u64),
+    /// A task locks a mutex that it holds: it would wait for itself.
+    #[error("mutex {0} is locked twice")]
+    LockedTwice(u32),
+    /// A task unlocks or waits with a mutex that it does not hold.
+    #[error("mutex {0} is not held here")]
+    NotHeld(u32),
+    /// A loop body that leaves a mutex otherwise than it found it.
+    #[error("a run of the loop leaves mutex {0} otherwise than it found it")]
+    LoopChangesMutex(u32),
+    /// The program ends with a mutex held: whoever wants it waits for ever.
+    #[error("mutex {0} is never unlocked again")]
+    ExitsHolding(u32),
+    /// A write that can never fit.
+    #[error("a message of {bytes} bytes is empty or never fits the channel's {capacity}")]
+    MessageTooLarge {
+        /// Size of the write.
+        bytes: u32,
+        /// Size of the channel.
+        capacity: u32,
+    },
+    /// Tasks that fork each other so that their number explodes.
+    #[error("the task forks itself, directly or through others, faster than tasks can exit")]
+    ForkExplodes,
+    /// A barrier that waits for nobody.
+    #[error("barrier {0} waits for no task")]
+    EmptyBarrier(u32),
+}
+
+impl Workload {
+    /// Checks every invariant that the engine relies on.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        self.validate_tables()?;
+        for (id, template) in self.templates.iter().enumerate() {
+            let at = |op: Option<usize>, fault| Invalid {
+                template: Some((id as u32, template.name.clone())),
+                op: op.map(|op| op as u32),
+                fault,
+            };
+            self.validate_template(template).map_err(|fault| at(None, fault))?;
+            for (index, op) in template.program.ops.iter().enumerate() {
+                self.validate_op(*op, &template.program).map_err(|f| at(Some(index), f))?;
+            }
+            self.validate_loops(&template.program).map_err(|(op, fault)| at(Some(op), fault))?;
+            validate_mutexes(&template.program).map_err(|(op, fault)| at(Some(op), fault))?;
+        }
+        self.validate_forks()
+    }
+
+    /// A template whose tasks never exit, if there is one.
+    pub fn endless_template(&self) -> Option<&Template> {
+        let endless = |op: &Op| matches!(op, Op::Loop { times: 0, .. });
+        self.templates.iter().find(|template| template.program.ops.iter().any(endless))
+    }
+
+    fn validate_tables(&self) -> Result<(), Invalid> {
+        let nowhere = |fault| Invalid { template: None, op: None, fault };
+        for (template, _) in &self.start {
+            in_range("template", *template, self.templates.len()).map_err(nowhere)?;
+        }
+        let tasks: u64 = self.start.iter().map(|(_, instances)| u64::from(*instances)).sum();
+        if tasks == 0 {
+            return Err(nowhere(Fault::NothingStarts));
+        }
+        if tasks > MAX_TASKS {
+            return Err(nowhere(Fault::TooManyTasks(tasks)));
+        }
+        if let Some(empty) = self.barriers.iter().position(|parties| *parties == 0) {
+            return Err(nowhere(Fault::EmptyBarrier(empty as u32)));
+        }
+        for metric in &self.metrics {
+            if let crate::MetricKind::Rate { counter, .. } = &metric.kind {
+                in_range("counter", *counter, self.counters as usize).map_err(nowhere)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_template(&self, template: &Template) -> Result<(), Fault> {
+        in_range("process", template.process, self.processes.len())?;
+        nice_in_range(template.nice)?;
+        let affinities = template.program.affinities.iter().chain([&template.affinity]);
+        for cpus in affinities.flatten() {
+            if cpus.is_empty() {
+                return Err(Fault::NoCpu);
+            }
+        }
+        Ok(())
+    }
+
+    /// That everything an operation names exists.
+    fn validate_op(&self, op: Op, program: &Program) -> Result<(), Fault> {
+        let mutexes = self.mutexes as usize;
+        let conditions = self.conditions as usize;
+        match op {
+            Op::Timer { timer: TimerRef::Own(timer), .. } => {
+                in_range("own timer", timer, program.own_timers as usize)
+            }
+            Op::Timer { timer: TimerRef::Shared(timer), .. } => {
+                in_range("shared timer", timer, self.shared_timers as usize)
+            }
+            Op::Resume(template) | Op::Fork(template) => {
+                in_range("template", template, self.templates.len())
+            }
+            Op::Lock(mutex) | Op::Unlock(mutex) => in_range("mutex", mutex, mutexes),
+            Op::Wait { condition, mutex } | Op::Sync { condition, mutex } => {
+                in_range("condition", condition, conditions)?;
+                in_range("mutex", mutex, mutexes)
+            }
+            Op::Signal(condition) | Op::Broadcast(condition) => {
+                in_range("condition", condition, conditions)
+            }
+            Op::Barrier(barrier) => in_range("barrier", barrier, self.barriers.len()),
+            Op::SetNice(nice) => nice_in_range(nice),
+            Op::SetAffinity(set) => in_range("CPU list", set, program.affinities.len()),
+            Op::Send { channel, bytes } => self.validate_message(channel, bytes),
+            Op::Receive { channel, .. } => in_range("channel", channel, self.channels.len()),
+            Op::Count { counter, .. } => in_range("counter", counter, self.counters as usize),
+            Op::Loop { depth, .. } => {
+                in_range("loop counter", depth, usize::from(program.loop_depth))
+            }
+            Op::Run { .. }
+            | Op::Runtime { .. }
+            | Op::Sleep { .. }
+            | Op::Suspend
+            | Op::Yield
+            | Op::SetPolicy(_)
+            | Op::Memory { .. }
+            | Op::Io { .. } => Ok(()),
+        }
+    }
+
+    fn validate_message(&self, channel: u32, bytes: u32) -> Result<(), Fault> {
+        in_range("channel", channel, self.channels.len())?;
+        let capacity = self.channels.get(channel as usize).map_or(0, |c| c.capacity_bytes);
+        if bytes == 0 || bytes > capacity {
+            return Err(Fault::MessageTooLarge { bytes, capacity });
+        }
+        Ok(())
+    }
+
+    /// That loops nest, each with a counter of its own, and that time passes in long ones.
+    fn validate_loops(&self, program: &Program) -> Result<(), (usize, Fault)> {
+        // Finished loops that no later loop contains so far.
+        let mut finished: Vec<FinishedLoop> = Vec::new();
+        let mut last_passing = None;
+        for (end, op) in program.ops.iter().enumerate() {
+            if self.time_can_pass(*op) {
+                last_passing = Some(end);
+            }
+            let Op::Loop { depth, times, to } = *op else { continue };
+            let first = to as usize;
+            if first > end {
+                return Err((end, Fault::LoopDoesNotNest));
+            }
+            let mut current = FinishedLoop { first, end, counters: [depth].into(), runs: 1 };
+            while let Some(inner) = finished.pop_if(|inner| inner.end >= first) {
+                if inner.first < first || inner.counters.contains(&depth) {
+                    return Err((end, Fault::LoopDoesNotNest));
+                }
+                current.counters.extend(inner.counters);
+                current.runs = current.runs.max(inner.runs);
+            }
+            current.runs = current.runs.saturating_mul(if times == 0 { u64::MAX } else { times });
+            let time_passes = last_passing.is_some_and(|last| last >= first);
+            if current.runs >= MANY_RUNS && !time_passes {
+                return Err((end, Fault::LoopConsumesNoTime(times)));
+            }
+            if time_passes {
+                current.runs = 1;
+            }
+            finished.push(current);
+        }
+        Ok(())
+    }
+
+    /// Whether simulated time can pass between the start and the end of an operation.
+    fn time_can_pass(&self, op: Op) -> bool {
+        match op {
+            Op::Run { ns } | Op::Runtime { ns } | Op::Sleep { ns } => ns > 0,
+            Op::Timer { period_ns, .. } => period_ns > 0,
+            Op::Suspend | Op::Wait { .. } | Op::Sync { .. } => true,
+            Op::Send { .. } | Op::Receive { .. } => true,
+            Op::Barrier(barrier) => self.barriers.get(barrier as usize).is_some_and(|p| *p > 1),
+            _ => false,
+        }
+    }
+
+    /// That tasks which fork each other in a circle stay few: each of them forks the next once,
+    /// and time passes on the way round.
+    fn validate_forks(&self) -> Result<(), Invalid> {
+        let forks = self.forks();
+        let circles = circles(&forks, self.templates.len());
+        let circle = |template: TemplateId| circles.get(template as usize);
+        let circular = || forks.iter().filter(|fork| circle(fork.parent) == circle(fork.child));
+        // With one fork a member a circle is a simple one, and one timed member suffices.
+        let timed: BTreeSet<_> =
+            circular().filter(|fork| fork.timed).map(|fork| circle(fork.parent)).collect();
+        let mut parents = BTreeSet::new();
+        for fork in circular() {
+            let second = !parents.insert(fork.parent);
+            if fork.repeated || second || !timed.contains(&circle(fork.parent)) {
+                let name = self.templates.get(fork.parent as usize).map(|t| t.name.clone());
+                return Err(Invalid {
+                    template: name.map(|name| (fork.parent, name)),
+                    op: Some(fork.op as u32),
+                    fault: Fault::ForkExplodes,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn forks(&self) -> Vec<Fork> {
+        let mut forks = Vec::new();
+        for (parent, template) in self.templates.iter().enumerate() {
+            let ops = &template.program.ops;
+            let loops: Vec<(usize, usize)> = ops
+                .iter()
+                .enumerate()
+                .filter_map(|(end, op)| match op {
+                    Op::Loop { to, times, .. } if *times != 1 => Some((*to as usize, end)),
+                    _ => None,
+                })
+                .collect();
+            let mut timed = template.delay_ns > 0;
+            for (index, op) in ops.iter().enumerate() {
+                timed |= self.time_can_pass(*op);
+                let Op::Fork(child) = *op else { continue };
+                let repeated = loops.iter().any(|(first, end)| (*first..*end).contains(&index));
+                forks.push(Fork { parent: parent as u32, op: index, child, repeated, timed });
+            }
+        }
+        forks
+    }
+}
+
+/// Numbers the circles (strongly connected components) that templates belong to: two templates
+/// have the same number if and only if each forks the other, directly or through others, or they
+/// are the same. Kosaraju's algorithm, with stacks instead of recursion.
+fn circles(forks: &[Fork], templates: usize) -> Vec<u32> {
+    let mut children: Vec<Vec<TemplateId>> = vec![Vec::new(); templates];
+    let mut parents = children.clone();
+    for fork in forks {
+        if let Some(list) = children.get_mut(fork.parent as usize) {
+            list.push(fork.child);
+        }
+        if let Some(list) = parents.get_mut(fork.child as usize) {
+            list.push(fork.parent);
+        }
+    }
+    let mut seen = vec![false; templates];
+    let mut finished = Vec::new();
+    for root in 0..templates as TemplateId {
+        finished.extend(visit(root, &children, &mut seen));
+    }
+    seen.fill(false);
+    let mut circles = vec![0; templates];
+    for (number, root) in (0..).zip(finished.into_iter().rev()) {
+        for member in visit(root, &parents, &mut seen) {
+            if let Some(circle) = circles.get_mut(member as usize) {
+                *circle = number;
+            }
+        }
+    }
+    circles
+}
+
+/// The templates not seen yet that are reached from `root`, each after all that it leads to.
+fn visit(root: TemplateId, next: &[Vec<TemplateId>], seen: &mut [bool]) -> Vec<TemplateId> {
+    let mut finished = Vec::new();
+    let mut open = vec![(root, false)];
+    while let Some((template, expanded)) = open.pop() {
+        if expanded {
+            finished.push(template);
+            continue;
+        }
+        match seen.get_mut(template as usize) {
+            Some(seen) if !*seen => *seen = true,
+            _ => continue,
+        }
+        open.push((template, true));
+        let ahead = next.get(template as usize).into_iter().flatten();
+        open.extend(ahead.map(|template| (*template, false)));
+    }
+    finished
+}
+
+/// A loop of a program.
+struct FinishedLoop {
+    /// First operation of its body.
+    first: usize,
+    /// Its loop operation.
+    end: usize,
+    /// Counters used by it and in it.
+    counters: BTreeSet<u8>,
+    /// How often its innermost body runs without time passing; 1 if time passes.
+    runs: u64,
+}
+
+/// A fork operation.
+struct Fork {
+    parent: TemplateId,
+    op: usize,
+    child: TemplateId,
+    /// It stands in a loop.
+    repeated: bool,
+    /// Time can pass between the parent's creation and the fork.
+    timed: bool,
+}
+
+/// Follows which mutexes the task holds. A loop has to leave them as it found them, so one pass
+/// over the program sees every state.
+fn validate_mutexes(program: &Program) -> Result<(), (usize, Fault)> {
+    let targets: BTreeSet<usize> = program
+        .ops
+        .iter()
+        .filter_map(|op| if let Op::Loop { to, .. } = op { Some(*to as usize) } else { None })
+        .collect();
+    let mut at_target: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
+    let mut held: BTreeSet<u32> = BTreeSet::new();
+    for (index, op) in program.ops.iter().enumerate() {
+        if targets.contains(&index) {
+            at_target.insert(index, held.clone());
+        }
+        match *op {
+            Op::Lock(mutex) if !held.insert(mutex) => {
+                return Err((index, Fault::LockedTwice(mutex)));
+            }
+            Op::Unlock(mutex) if !held.remove(&mutex) => {
+                return Err((index, Fault::NotHeld(mutex)));
+            }
+            Op::Wait { mutex, .. } | Op::Sync { mutex, .. } if !held.contains(&mutex) => {
+                return Err((index, Fault::NotHeld(mutex)));
+            }
+            Op::Loop { to, times, .. } if times != 1 => {
+                let found = at_target.get(&(to as usize));
+                let changed = found.and_then(|found| found.symmetric_difference(&held).next());
+                if let Some(mutex) = changed {
+                    return Err((index, Fault::LoopChangesMutex(*mutex)));
+                }
+            }
+            _ => {}
+        }
+    }
+    match held.first() {
+        Some(mutex) => Err((program.ops.len().saturating_sub(1), Fault::ExitsHolding(*mutex))),
+        None => Ok(()),
+    }
+}
+
+fn in_range(what: &'static str, index: impl Into<u64>, count: usize) -> Result<(), Fault> {
+    let (index, count) = (index.into(), count as u64);
+    if index < count { Ok(()) } else { Err(Fault::OutOfRange { what, index, count }) }
+}
+
+fn nice_in_range(nice: i8) -> Result<(), Fault> {
+    if (-20..=19).contains(&nice) { Ok(()) } else { Err(Fault::Nice(nice)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Channel, graph};
+
+    const RUN: Op = Op::Run { ns: 1 };
+    const FOREVER: Op = Op::Loop { depth: 0, times: 0, to: 0 };
+
+    /// A workload whose templates have these programs, one task each, with two of everything.
+    fn workload(programs: &[&[Op]]) -> Workload {
+        let mut workload = graph::empty("test");
+        workload.add_process("test");
+        workload.mutexes = 2;
+        workload.conditions = 2;
+        workload.counters = 2;
+        workload.shared_timers = 2;
+        workload.barriers = vec![1, 2];
+        let channel = Channel { capacity_bytes: 10, sync_wakeup: false, messages: false };
+        workload.channels = vec![channel.clone(), channel];
+        for ops in programs {
+            let program = Program { ops: ops.to_vec(), loop_depth: 2, ..Program::default() };
+            workload.start_one(graph::template("task", 0, program));
+        }
+        workload
+    }
+
+    fn fault(ops: &[Op]) -> Option<Fault> {
+        workload(&[ops]).validate().err().map(|invalid| invalid.fault)
+    }
+
+    #[test]
+    fn a_task_that_computes_for_ever_is_fine() {
+        assert_eq!(fault(&[RUN, FOREVER]), None);
+    }
+
+    #[test]
+    fn nothing_may_refer_to_what_does_not_exist() {
+        let timer = TimerRef::Own(0);
+        for op in [
+            Op::Lock(2),
+            Op::Unlock(2),
+            Op::Wait { condition: 2, mutex: 0 },
+            Op::Sync { condition: 0, mutex: 2 },
+            Op::Signal(2),
+            Op::Broadcast(2),
+            Op::Barrier(2),
+            Op::Fork(1),
+            Op::Resume(1),
+            Op::SetAffinity(0),
+            Op::Send { channel: 2, bytes: 1 },
+            Op::Receive { channel: 2, bytes: 1 },
+            Op::Count { counter: 2, by: 1 },
+            Op::Timer { timer, period_ns: 1, absolute: false },
+            Op::Timer { timer: TimerRef::Shared(2), period_ns: 1, absolute: false },
+            Op::Loop { depth: 2, times: 2, to: 0 },
+        ] {
+            assert!(matches!(fault(&[op]), Some(Fault::OutOfRange { .. })), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn time_must_pass_in_an_endless_loop() {
+        assert_eq!(fault(&[Op::Yield, FOREVER]), Some(Fault::LoopConsumesNoTime(0)));
+        assert_eq!(fault(&[Op::Run { ns: 0 }, FOREVER]), Some(Fault::LoopConsumesNoTime(0)));
+        assert_eq!(fault(&[Op::Barrier(0), FOREVER]), Some(Fault::LoopConsumesNoTime(0)));
+        assert_eq!(fault(&[Op::Barrier(1), FOREVER]), None);
+        assert_eq!(fault(&[Op::Suspend, FOREVER]), None);
+    }
+
+    #[test]
+    fn time_before_a_loop_does_not_count_for_it() {
+        let later = Op::Loop { depth: 0, times: 0, to: 1 };
+        assert_eq!(fault(&[RUN, Op::Yield, later]), Some(Fault::LoopConsumesNoTime(0)));
+    }
+
+    #[test]
+    fn a_thousand_times_a_thousand_idle_runs_are_too_many() {
+        let inner = Op::Loop { depth: 1, times: 1_000, to: 0 };
+        let outer = Op::Loop { depth: 0, times: 1_000, to: 0 };
+        assert_eq!(fault(&[Op::Yield, inner]), None);
+        assert_eq!(fault(&[Op::Yield, inner, outer]), Some(Fault::LoopConsumesNoTime(1_000)));
+        assert_eq!(fault(&[Op::Yield, inner, RUN, outer]), None);
+    }
+
+    #[test]
+    fn loops_nest_with_a_counter_each() {
+        let inner = Op::Loop { depth: 0, times: 2, to: 1 };
+        let same = Op::Loop { depth: 0, times: 2, to: 0 };
+        let crossing = Op::Loop { depth: 1, times: 2, to: 2 };
+        let forward = Op::Loop { depth: 1, times: 2, to: 9 };
+        assert_eq!(fault(&[RUN, RUN, inner, same]), Some(Fault::LoopDoesNotNest));
+        assert_eq!(fault(&[RUN, RUN, RUN, inner, crossing]), Some(Fault::LoopDoesNotNest));
+        assert_eq!(fault(&[RUN, forward]), Some(Fault::LoopDoesNotNest));
+        assert_eq!(
+            fault(&[RUN, Op::Loop { depth: 0, times: 2, to: 0 }, RUN, inner]),
+            Some(Fault::LoopDoesNotNest)
+        );
+    }
+
+    #[test]
+    fn mutexes_are_taken_once_held_where_used_and_given_back() {
+        let wait = Op::Wait { condition: 0, mutex: 1 };
+        assert_eq!(fault(&[Op::Lock(0), Op::Lock(0)]), Some(Fault::LockedTwice(0)));
+        assert_eq!(fault(&[Op::Unlock(1)]), Some(Fault::NotHeld(1)));
+        assert_eq!(fault(&[Op::Lock(0), wait, Op::Unlock(0)]), Some(Fault::NotHeld(1)));
+        assert_eq!(fault(&[Op::Lock(0)]), Some(Fault::ExitsHolding(0)));
+        assert_eq!(fault(&[RUN, Op::Lock(0), FOREVER]), Some(Fault::LoopChangesMutex(0)));
+        assert_eq!(fault(&[Op::Lock(1), wait, Op::Unlock(1), FOREVER]), None);
+    }
+
+    #[test]
+    fn a_message_fits_its_channel() {
+        let send = |bytes| Op::Send { channel: 0, bytes };
+        assert_eq!(fault(&[send(10)]), None);
+        assert_eq!(fault(&[send(11)]), Some(Fault::MessageTooLarge { bytes: 11, capacity: 10 }));
+        assert_eq!(fault(&[send(0)]), Some(Fault::MessageTooLarge { bytes: 0, capacity: 10 }));
+    }
+
+    #[test]
+    fn a_chain_of_forks_through_time_is_fine_and_a_bomb_is_not() {
+        assert_eq!(fault(&[RUN, Op::Fork(0)]), None, "one successor each, 1 ns later");
+        assert_eq!(fault(&[Op::Fork(0), RUN]), Some(Fault::ForkExplodes), "no time passes");
+        assert_eq!(fault(&[RUN, Op::Fork(0), FOREVER]), Some(Fault::ForkExplodes), "in a loop");
+        assert_eq!(fault(&[RUN, Op::Fork(0), Op::Fork(0)]), Some(Fault::ForkExplodes), "doubles");
+    }
+
+    #[test]
+    fn a_circle_of_two_forks_needs_time_in_one_of_them() {
+        assert_eq!(workload(&[&[Op::Fork(1)], &[RUN, Op::Fork(0)]]).validate(), Ok(()));
+        let bomb = workload(&[&[Op::Fork(1)], &[Op::Fork(0)]]).validate();
+        assert_eq!(bomb.map_err(|invalid| invalid.fault), Err(Fault::ForkExplodes));
+    }
+
+    #[test]
+    fn forking_into_a_circle_from_outside_is_fine_and_two_circles_through_one_task_are_not() {
+        let outside = workload(&[&[Op::Fork(1), Op::Fork(1)], &[RUN, Op::Fork(2)], &[Op::Fork(1)]]);
+        assert_eq!(outside.validate(), Ok(()));
+        let two = workload(&[&[RUN, Op::Fork(1), Op::Fork(2)], &[Op::Fork(0)], &[Op::Fork(0)]]);
+        assert_eq!(two.validate().map_err(|i| i.fault), Err(Fault::ForkExplodes));
+    }
+
+    #[test]
+    fn somebody_starts_but_not_everybody() {
+        let mut nobody = workload(&[&[RUN]]);
+        nobody.start = vec![(0, 0)];
+        assert_eq!(nobody.validate().unwrap_err().fault, Fault::NothingStarts);
+        nobody.start = vec![(0, u32::MAX), (0, u32::MAX)];
+        assert!(matches!(nobody.validate().unwrap_err().fault, Fault::TooManyTasks(_)));
+    }
+
+    #[test]
+    fn the_message_names_task_and_operation() {
+        let invalid = workload(&[&[RUN, Op::Unlock(1)]]).validate().unwrap_err();
+        assert_eq!(invalid.to_string(), "task 'task', operation 1: mutex 1 is not held here");
+    }
+}

@@ -1,0 +1,196 @@
+//! What keys of rt-app files mean, by the tutorial and rt-app's source.
+
+use roost_workload::{MetricKind, Op, Policy, TimerRef, Workload, rtapp};
+
+fn parse(text: &str) -> Workload {
+    rtapp::parse(text, "f.json").unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn ops(workload: &Workload) -> &[Op] {
+    &workload.templates[0].program.ops
+}
+
+#[test]
+fn times_are_microseconds_and_the_duration_is_seconds() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "delay" : 7, "run" : 1, "sleep" : 2, "runtime" : 3 } },
+             "global" : { "duration" : 4 } }"#,
+    );
+    assert_eq!(workload.duration_ns, Some(4_000_000_000));
+    assert_eq!(workload.templates[0].delay_ns, 7_000);
+    let expected = [Op::Run { ns: 1_000 }, Op::Sleep { ns: 2_000 }, Op::Runtime { ns: 3_000 }];
+    assert_eq!(ops(&workload)[..3], expected);
+}
+
+#[test]
+fn a_duration_of_minus_one_means_until_all_exit() {
+    let text = r#"{ "tasks" : { "t" : { "loop" : 2, "run" : 1 } },
+                    "global" : { "duration" : -1 } }"#;
+    let workload = parse(text);
+    assert_eq!(workload.duration_ns, None);
+    assert!(workload.endless_template().is_none());
+}
+
+#[test]
+fn events_may_carry_suffixes_and_keep_their_order() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "run1" : 1, "sleep_2" : 2, "run" : 3, "run" : 4, "runB" : 5 } } }"#,
+    );
+    let lengths: Vec<u64> = ops(&workload)
+        .iter()
+        .filter_map(|op| match op {
+            Op::Run { ns } | Op::Sleep { ns } => Some(*ns),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lengths, [1_000, 2_000, 3_000, 4_000, 5_000]);
+}
+
+#[test]
+fn sync_signals_and_waits_under_the_mutex_that_the_task_holds() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "lock" : "m", "sync" : { "ref" : "c", "mutex" : "m" },
+                                 "broad" : "c", "unlock" : "m" } } }"#,
+    );
+    assert_eq!(
+        ops(&workload)[..4],
+        [Op::Lock(0), Op::Sync { condition: 0, mutex: 0 }, Op::Broadcast(0), Op::Unlock(0)]
+    );
+}
+
+#[test]
+fn a_barrier_waits_for_every_instance_of_every_task_that_names_it() {
+    let workload = parse(
+        r#"{ "tasks" : { "a" : { "instance" : 3, "run" : 1, "barrier" : "b" },
+                         "c" : { "instance" : 2, "barrier" : "b", "run" : 1 } } }"#,
+    );
+    assert_eq!(workload.barriers, [5]);
+}
+
+#[test]
+fn a_timer_is_absolute_as_soon_as_one_of_its_uses_says_so() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "timer" : { "ref" : "tick", "period" : 5 },
+            "timer2" : { "ref" : "tick", "period" : 6, "mode" : "absolute" },
+            "timer3" : { "ref" : "uniqueA", "period" : 7, "mode" : "relative" },
+            "timer4" : { "ref" : "uniqueB", "period" : 8 } } } }"#,
+    );
+    let timer = |timer, period_ns, absolute| Op::Timer { timer, period_ns, absolute };
+    assert_eq!(
+        ops(&workload)[..4],
+        [
+            timer(TimerRef::Shared(0), 5_000, true),
+            timer(TimerRef::Shared(0), 6_000, true),
+            timer(TimerRef::Own(0), 7_000, false),
+            timer(TimerRef::Own(1), 8_000, false),
+        ]
+    );
+}
+
+#[test]
+fn policy_priority_and_default_policy_apply_to_tasks_and_phases() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "priority" : 5, "phases" : {
+                "p" : { "policy" : "SCHED_IDLE", "run" : 1 },
+                "q" : { "policy" : "SCHED_OTHER", "priority" : -3, "run" : 1 } } } },
+             "global" : { "default_policy" : "SCHED_BATCH" } }"#,
+    );
+    let template = &workload.templates[0];
+    assert_eq!((template.policy, template.nice), (Policy::Batch, 5));
+    assert_eq!(
+        ops(&workload)[..6],
+        [
+            Op::SetPolicy(Policy::Idle),
+            Op::SetNice(0),
+            Op::Run { ns: 1_000 },
+            Op::SetPolicy(Policy::Normal),
+            Op::SetNice(-3),
+            Op::Run { ns: 1_000 },
+        ]
+    );
+}
+
+#[test]
+fn a_phase_takes_its_priority_range_from_the_policy_in_force() {
+    let text = |policy| {
+        format!(
+            r#"{{ "tasks" : {{ "t" : {{ "phases" : {{ "p" : {{ "priority" : 50, "run" : 1 }} }},
+                 "policy" : "{policy}" }} }} }}"#
+        )
+    };
+    assert!(rtapp::parse(&text("SCHED_FIFO"), "f").is_ok());
+    let error = rtapp::parse(&text("SCHED_OTHER"), "f").unwrap_err().to_string();
+    assert!(error.contains("tasks.t.phases.p.priority: 50 is out of range"), "{error}");
+}
+
+#[test]
+fn a_phase_without_cpus_returns_to_those_of_the_task() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "phases" : { "p" : { "cpus" : [ 3, 1, 3 ], "run" : 1 },
+                                              "q" : { "run" : 1 } } } } }"#,
+    );
+    assert_eq!(workload.templates[0].program.affinities, [Some(vec![1, 3]), None]);
+    assert_eq!(ops(&workload)[2], Op::SetAffinity(1));
+}
+
+#[test]
+fn fork_starts_a_task_of_no_instance() {
+    let workload = parse(
+        r#"{ "tasks" : { "parent" : { "loop" : 3, "sleep" : 1, "fork" : "child" },
+                         "child" : { "instance" : 0, "loop" : 1, "run" : 1 } } }"#,
+    );
+    assert_eq!(workload.start, [(0, 1)]);
+    assert_eq!(ops(&workload)[1], Op::Fork(1));
+}
+
+#[test]
+fn task_groups_and_memory_nodes_are_kept() {
+    let workload = parse(
+        r#"{ "tasks" : { "a" : { "taskgroup" : "/web", "membind_nodes" : [ 1 ], "run" : 1 },
+                         "b" : { "run" : 1 }, "c" : { "taskgroup" : "/web", "run" : 1 } } }"#,
+    );
+    let group = |task: usize| {
+        workload.processes[workload.templates[task].process as usize].taskgroup.as_deref()
+    };
+    assert_eq!([group(0), group(1), group(2)], [Some("/web"), None, Some("/web")]);
+    assert_eq!(workload.processes.len(), 2);
+    assert_eq!(workload.templates[0].memory.nodes, [1]);
+}
+
+#[test]
+fn each_task_reports_its_wakeup_latency_and_its_loops() {
+    let workload = parse(r#"{ "tasks" : { "t" : { "run" : 1 } }, "global" : { "duration" : 1 } }"#);
+    let names: Vec<&str> = workload.metrics.iter().map(|metric| metric.name.as_str()).collect();
+    assert_eq!(names, ["t wu_lat avg", "t wu_lat p99", "t loops/s"]);
+    assert!(matches!(workload.metrics[2].kind, MetricKind::Rate { counter: 0, .. }));
+}
+
+#[test]
+fn an_endless_last_phase_counts_its_own_loops() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "loop" : 1, "phases" : { "p" : { "loop" : -1, "run" : 1 } } } } }"#,
+    );
+    assert_eq!(ops(&workload)[1], Op::Count { counter: 0, by: 1 });
+    assert_eq!(ops(&workload)[2], Op::Loop { depth: 0, times: 0, to: 0 });
+}
+
+#[test]
+fn tasks_of_equal_name_are_numbered_as_workgen_does() {
+    let workload = parse(r#"{ "tasks" : { "t" : { "run" : 1 }, "t" : { "run" : 2 } } }"#);
+    let names: Vec<&str> = workload.templates.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["t", "t1"]);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = rtapp::load_file("no/such/file.json").unwrap_err().to_string();
+    assert!(error.starts_with("no/such/file.json: cannot be read"), "{error}");
+}
+
+#[test]
+fn a_wait_that_nothing_ends_is_noted() {
+    let text = r#"{ "tasks" : { "a" : { "run" : 1, "suspend" : "wrker" },
+                                "b" : { "run" : 1, "resume" : "worker" } } }"#;
+    let notes = rtapp::load(text, "f").unwrap().notes;
+    assert_eq!(notes, ["tasks.a.suspend: no task signals or resumes 'wrker'"]);
+}
