@@ -1,0 +1,116 @@
+//! How fast a CPU's task progresses.
+//!
+//! Wall time on a CPU is used up in this order: kernel work that was charged to the CPU, the refill
+//! of caches after a migration, and then the task's own work at the CPU's speed. The speed is 1
+//! while the core's other CPUs are idle and [`Figures::smt_speed_1024`] while one is busy. The
+//! memory model will make it depend on where the task's pages are, too.
+//!
+//! Refill after a migration: a task that starts on another core touches its working set
+//! ([`Template::footprint_bytes`]) again; each byte is fetched once at the machine's refill
+//! bandwidth from where it was: the LLC (at most the capacity of the private cache), another LLC of
+//! the package, or another package (at most the capacity of the LLC). A flat penalty for every
+//! migration would be wrong by a factor of 30 between small and large working sets.
+//!
+//! [`Figures::smt_speed_1024`]: roost_machine::Figures::smt_speed_1024
+//! [`Template::footprint_bytes`]: roost_workload::Template::footprint_bytes
+
+use roost_machine::Machine;
+
+use crate::events::Event;
+use crate::scheduler::CpuId;
+use crate::task::Activity;
+use crate::time::Time;
+use crate::world::World;
+
+/// Speed of a CPU that has its core to itself.
+pub(crate) const FULL_SPEED: u64 = 1024;
+
+impl World {
+    /// Brings the progress of `cpu`'s task up to now.
+    #[inline]
+    pub(crate) fn settle(&mut self, cpu: CpuId) {
+        let state = &mut self.cpus[cpu];
+        if self.now <= state.progress_from {
+            return;
+        }
+        let elapsed = self.now - state.progress_from;
+        state.progress_from = self.now;
+        let Some(current) = state.current else { return };
+        let task = &mut self.tasks[current.index()];
+        let refill = elapsed.min(task.refill_ns);
+        task.refill_ns -= refill;
+        if let Activity::Work(left) = &mut task.activity {
+            *left = left.saturating_sub(((elapsed - refill) * state.speed_1024) >> 10);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mark_stale(&mut self, cpu: CpuId) {
+        let state = &mut self.cpus[cpu];
+        if !state.stale {
+            state.stale = true;
+            self.stale.push(cpu);
+        }
+    }
+
+    /// Schedules the end of the current operation of every CPU where something changed it.
+    pub(crate) fn rearm_stale(&mut self) {
+        while let Some(cpu) = self.stale.pop() {
+            self.cpus[cpu].stale = false;
+            match self.run_end(cpu) {
+                Some(at) => self.events.set(Event::RunEnd(cpu), at),
+                None => self.events.cancel(Event::RunEnd(cpu)),
+            }
+        }
+    }
+
+    /// When the current operation of `cpu`'s task ends if nothing changes. The progress of the task
+    /// is settled.
+    fn run_end(&self, cpu: CpuId) -> Option<Time> {
+        let state = &self.cpus[cpu];
+        let task = &self.tasks[state.current?.index()];
+        let from = state.progress_from + task.refill_ns;
+        Some(match task.activity {
+            Activity::Work(ns) if state.speed_1024 == FULL_SPEED => from + ns,
+            Activity::Work(ns) => from + (ns << 10).div_ceil(state.speed_1024),
+            Activity::Until(time) => from.max(time),
+        })
+    }
+
+    /// The CPU became busy or idle: the other CPUs of its core change their speed.
+    pub(crate) fn update_core_speed(&mut self, cpu: CpuId) {
+        if !self.smt {
+            return;
+        }
+        let machine = self.machine.clone();
+        let siblings = machine.siblings(cpu);
+        let busy = siblings.iter().filter(|&c| self.cpus[c].current.is_some()).count();
+        for sibling in siblings.iter() {
+            let alone = busy - usize::from(self.cpus[sibling].current.is_some()) == 0;
+            let speed = if alone { FULL_SPEED } else { machine.figures.smt_speed_1024.value };
+            if self.cpus[sibling].speed_1024 != speed {
+                self.settle(sibling);
+                self.cpus[sibling].speed_1024 = speed;
+                self.mark_stale(sibling);
+            }
+        }
+    }
+}
+
+/// Time to refill `footprint` bytes of working set on `to`, having last run on `from`, ns.
+pub(crate) fn refill_ns(machine: &Machine, from: CpuId, to: CpuId, footprint: u64) -> u64 {
+    let (source, target) = (&machine.cpus[from], &machine.cpus[to]);
+    let figures = &machine.figures;
+    if source.core == target.core || footprint == 0 {
+        return 0;
+    }
+    let llc_bytes = machine.llcs[target.llc as usize].size_bytes.unwrap_or(u64::MAX);
+    let (bytes, bandwidth) = if source.llc == target.llc {
+        (footprint.min(figures.l2_bytes.value), figures.refill_llc_bytes_per_us.value)
+    } else if source.package == target.package {
+        (footprint.min(llc_bytes), figures.refill_local_bytes_per_us.value)
+    } else {
+        (footprint.min(llc_bytes), figures.refill_remote_bytes_per_us.value)
+    };
+    bytes.saturating_mul(1000) / bandwidth.max(1)
+}

@@ -1,0 +1,358 @@
+//! Executes tasks' programs.
+//!
+//! A program's operation either takes no time, keeps the CPU busy, or blocks the task. Whatever
+//! kernel work an operation caused (a wakeup's search, a fork) is charged to the CPU, and the next
+//! operation runs only when that time has passed.
+
+use roost_workload::{Op, TimerRef};
+
+use crate::events::Event;
+use crate::run::Engine;
+use crate::scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake};
+use crate::task::{Activity, State};
+use crate::time::Time;
+
+/// CPU time of creating a task, ns: the mean of what the root task and [`Op::Fork`] are charged.
+/// Assumption: thread creation costs about 15 us on current servers; it sets how fast a workload
+/// ramps up, not its steady state.
+const FORK_NS: u64 = 15_000;
+
+/// What an operation did.
+enum Step {
+    /// It is done; it took no time beyond what was charged.
+    Done,
+    /// It keeps the CPU busy; the next operation follows at its end.
+    Busy,
+    /// The task sleeps; it goes on with the next operation.
+    Blocked,
+    /// The task sleeps; it tries this operation again.
+    BlockedRetry,
+    /// The task left its CPU or gave it up.
+    Left,
+}
+
+impl<S: Scheduler> Engine<'_, S> {
+    /// The current operation of `cpu`'s task has ended: goes on until something takes time.
+    pub(crate) fn advance(&mut self, cpu: CpuId) {
+        let Some(task) = self.world.cpus[cpu].current else { return };
+        loop {
+            if let Some(mutex) = self.world.tasks[task.index()].relock {
+                if !self.lock(task, mutex) {
+                    return self.block(cpu, task);
+                }
+                self.world.tasks[task.index()].relock = None;
+            }
+            let Some(op) = self.next_op(task) else { return self.exit(cpu, task) };
+            let pc = self.world.tasks[task.index()].pc;
+            self.world.tasks[task.index()].pc = pc + 1;
+            match self.execute(cpu, task, op) {
+                Step::Done => {}
+                Step::Busy => return self.world.mark_stale(cpu),
+                Step::Blocked => return self.block(cpu, task),
+                Step::BlockedRetry => {
+                    self.world.tasks[task.index()].pc = pc;
+                    return self.block(cpu, task);
+                }
+                Step::Left => return,
+            }
+            if self.world.backlog_ns(cpu) > 0 || self.world.cpus[cpu].need_resched {
+                self.world.tasks[task.index()].activity = Activity::Work(0);
+                self.prepare(task);
+                return self.world.mark_stale(cpu);
+            }
+        }
+    }
+
+    /// The current operation has nothing left to do, but kernel work or a switch stands before the
+    /// next one. If that is a run, it is set up already, and what is to be counted before it is
+    /// counted: no task or scheduler can tell, and an event is saved for every wakeup.
+    #[inline]
+    pub(crate) fn prepare(&mut self, id: TaskId) {
+        let task = &self.world.tasks[id.index()];
+        if task.activity != Activity::Work(0) || task.relock.is_some() {
+            return;
+        }
+        while let Some(op) = self.next_op(id) {
+            match op {
+                Op::Loop { depth, times, to } => {
+                    self.world.tasks[id.index()].pc += 1;
+                    self.repeat(id, depth, times, to);
+                }
+                Op::Count { counter, by } => {
+                    self.world.tasks[id.index()].pc += 1;
+                    self.shared.counts[counter as usize] += by;
+                }
+                Op::Run { ns } => {
+                    let task = &mut self.world.tasks[id.index()];
+                    task.pc += 1;
+                    task.activity = Activity::Work(ns);
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    #[inline]
+    fn next_op(&self, task: TaskId) -> Option<Op> {
+        let task = &self.world.tasks[task.index()];
+        if task.root {
+            return self.root_program.get(task.pc as usize).copied();
+        }
+        let program = &self.workload.templates[task.template as usize].program;
+        program.ops.get(task.pc as usize).copied()
+    }
+
+    fn execute(&mut self, cpu: CpuId, id: TaskId, op: Op) -> Step {
+        match op {
+            Op::Run { ns } => self.busy(id, Activity::Work(ns)),
+            Op::Runtime { ns } => {
+                let until = self.world.now + ns;
+                self.busy(id, Activity::Until(until))
+            }
+            Op::Sleep { ns } => self.sleep_until(id, self.world.now + ns),
+            Op::Timer { timer, period_ns, absolute } => {
+                self.wait_for_timer(id, timer, period_ns, absolute)
+            }
+            Op::Loop { depth, times, to } => self.repeat(id, depth, times, to),
+            Op::Count { counter, by } => {
+                self.shared.counts[counter as usize] += by;
+                Step::Done
+            }
+            Op::Send { channel, bytes } => self.send(cpu, id, channel, bytes),
+            Op::Receive { channel, bytes } => self.receive(cpu, id, channel, bytes),
+            Op::Suspend => {
+                let template = self.world.tasks[id.index()].template;
+                self.shared.suspended[template as usize].push_back(id);
+                Step::Blocked
+            }
+            Op::Resume(template) => {
+                let woken = self.shared.suspended[template as usize].pop_front();
+                self.wake_from(cpu, id, woken, false)
+            }
+            Op::Fork(template) => {
+                self.fork(cpu, id, template);
+                Step::Done
+            }
+            Op::Yield => self.yield_cpu(cpu, id),
+            Op::SetNice(nice) => {
+                self.world.tasks[id.index()].nice = nice;
+                self.reweight(cpu, id)
+            }
+            Op::SetPolicy(policy) => {
+                self.world.tasks[id.index()].policy = policy;
+                self.reweight(cpu, id)
+            }
+            Op::SetAffinity(index) => self.set_affinity(cpu, id, index),
+            Op::Memory { .. } | Op::Io { .. } => Step::Done,
+            Op::Lock(_)
+            | Op::Unlock(_)
+            | Op::Wait { .. }
+            | Op::Signal(_)
+            | Op::Broadcast(_)
+            | Op::Sync { .. }
+            | Op::Barrier(_) => self.synchronise(cpu, id, op),
+        }
+    }
+
+    /// Mutexes, conditions and barriers.
+    fn synchronise(&mut self, cpu: CpuId, id: TaskId, op: Op) -> Step {
+        match op {
+            Op::Lock(mutex) if self.lock(id, mutex) => Step::Done,
+            Op::Lock(_) => Step::BlockedRetry,
+            Op::Unlock(mutex) => self.unlock(cpu, id, mutex),
+            Op::Signal(condition) => {
+                let woken = self.shared.conditions[condition as usize].pop_front();
+                self.wake_from(cpu, id, woken, false)
+            }
+            Op::Broadcast(condition) => {
+                while let Some(woken) = self.shared.conditions[condition as usize].pop_front() {
+                    self.wake_from(cpu, id, Some(woken), false);
+                }
+                Step::Done
+            }
+            Op::Wait { condition, mutex } => self.wait(cpu, id, condition, mutex),
+            Op::Sync { condition, mutex } => {
+                let woken = self.shared.conditions[condition as usize].pop_front();
+                self.wake_from(cpu, id, woken, false);
+                self.wait(cpu, id, condition, mutex)
+            }
+            Op::Barrier(barrier) => self.arrive_at_barrier(cpu, id, barrier),
+            _ => unreachable!("not a synchronising operation: {op:?}"),
+        }
+    }
+
+    fn busy(&mut self, id: TaskId, activity: Activity) -> Step {
+        self.world.tasks[id.index()].activity = activity;
+        Step::Busy
+    }
+
+    fn repeat(&mut self, id: TaskId, depth: u8, times: u64, to: u32) -> Step {
+        let task = &mut self.world.tasks[id.index()];
+        let done = &mut task.loops[depth as usize];
+        *done += 1;
+        if times == 0 || *done < times {
+            task.pc = to;
+        } else {
+            *done = 0;
+        }
+        Step::Done
+    }
+
+    fn sleep_until(&mut self, id: TaskId, at: Time) -> Step {
+        self.world.events.set(Event::Timer(id), at);
+        Step::Blocked
+    }
+
+    fn wait_for_timer(&mut self, id: TaskId, timer: TimerRef, period: u64, absolute: bool) -> Step {
+        let now = self.world.now;
+        let expiry = match timer {
+            TimerRef::Own(index) => &mut self.world.tasks[id.index()].timers[index as usize],
+            TimerRef::Shared(index) => &mut self.shared.timers[index as usize],
+        };
+        let next = expiry.unwrap_or(now) + period;
+        let missed = next <= now;
+        *expiry = Some(if missed && !absolute { now } else { next });
+        if missed { Step::Done } else { self.sleep_until(id, next) }
+    }
+
+    fn lock(&mut self, id: TaskId, mutex: u32) -> bool {
+        let mutex = &mut self.shared.mutexes[mutex as usize];
+        match mutex.owner {
+            None => {
+                mutex.owner = Some(id);
+                true
+            }
+            Some(_) => {
+                mutex.waiters.push_back(id);
+                false
+            }
+        }
+    }
+
+    fn unlock(&mut self, cpu: CpuId, id: TaskId, mutex: u32) -> Step {
+        let mutex = &mut self.shared.mutexes[mutex as usize];
+        mutex.owner = None;
+        let woken = mutex.waiters.pop_front();
+        self.wake_from(cpu, id, woken, false)
+    }
+
+    fn wait(&mut self, cpu: CpuId, id: TaskId, condition: u32, mutex: u32) -> Step {
+        self.shared.conditions[condition as usize].push_back(id);
+        self.world.tasks[id.index()].relock = Some(mutex);
+        self.unlock(cpu, id, mutex);
+        Step::Blocked
+    }
+
+    fn arrive_at_barrier(&mut self, cpu: CpuId, id: TaskId, index: u32) -> Step {
+        let barrier = &mut self.shared.barriers[index as usize];
+        if barrier.waiting.len() as u32 + 1 < barrier.parties {
+            barrier.waiting.push(id);
+            return Step::Blocked;
+        }
+        for woken in std::mem::take(&mut barrier.waiting) {
+            self.wake_from(cpu, id, Some(woken), false);
+        }
+        Step::Done
+    }
+
+    fn send(&mut self, cpu: CpuId, id: TaskId, channel: u32, bytes: u32) -> Step {
+        let channel = &mut self.shared.channels[channel as usize];
+        if !channel.write(bytes) {
+            channel.writers.push_back(id);
+            return Step::BlockedRetry;
+        }
+        let sync = channel.spec.sync_wakeup;
+        let reader = channel.readers.pop_front();
+        self.wake_from(cpu, id, reader, sync)
+    }
+
+    fn receive(&mut self, cpu: CpuId, id: TaskId, channel: u32, bytes: u32) -> Step {
+        let channel = &mut self.shared.channels[channel as usize];
+        if !channel.read(bytes) {
+            channel.readers.push_back(id);
+            return Step::BlockedRetry;
+        }
+        let sync = channel.spec.sync_wakeup;
+        let writer = channel.writers.pop_front();
+        self.wake_from(cpu, id, writer, sync)
+    }
+
+    fn wake_from(&mut self, cpu: CpuId, waker: TaskId, woken: Option<TaskId>, sync: bool) -> Step {
+        if let Some(woken) = woken {
+            self.wake(woken, Wake { cpu, waker: Some(waker), sync, interrupt: false });
+        }
+        Step::Done
+    }
+
+    fn yield_cpu(&mut self, cpu: CpuId, id: TaskId) -> Step {
+        self.world.tasks[id.index()].activity = Activity::Work(0);
+        // Even if the same task goes on, it went through the scheduler once.
+        let cost = self.world.machine.figures.context_switch_ns.value;
+        self.world.charge(cpu, cost);
+        self.world.mark_stale(cpu);
+        self.scheduler.yield_current(&mut self.world, cpu);
+        self.world.cpus[cpu].need_resched = true;
+        Step::Left
+    }
+
+    fn reweight(&mut self, cpu: CpuId, id: TaskId) -> Step {
+        self.scheduler.reweight(&mut self.world, cpu, id);
+        Step::Done
+    }
+
+    fn set_affinity(&mut self, cpu: CpuId, id: TaskId, index: u32) -> Step {
+        let task = &mut self.world.tasks[id.index()];
+        let allowed = &self.affinities[task.template as usize].later[index as usize];
+        task.allowed.copy_from(allowed);
+        task.nr_allowed = allowed.len();
+        if task.allowed.contains(cpu) {
+            return Step::Done;
+        }
+        task.activity = Activity::Work(0);
+        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Move);
+        let target = self.any_allowed(id);
+        self.deliver(id, target, cpu, Enqueue::Move);
+        self.world.cpus[cpu].need_resched = true;
+        Step::Left
+    }
+
+    /// Some CPU the task may run on: the kernel's `cpumask_any_and_distribute`, by the seed.
+    fn any_allowed(&mut self, id: TaskId) -> CpuId {
+        let bound = self.world.nr_cpus() as u64;
+        let start = self.world.random_below(bound) as usize;
+        let allowed = self.world.allowed(id);
+        allowed.iter_wrap(start).next().unwrap_or(0)
+    }
+
+    fn block(&mut self, cpu: CpuId, id: TaskId) {
+        let task = &mut self.world.tasks[id.index()];
+        task.state = State::Blocked;
+        task.activity = Activity::Work(0);
+        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Sleep);
+        self.world.cpus[cpu].need_resched = true;
+    }
+
+    fn exit(&mut self, cpu: CpuId, id: TaskId) {
+        self.world.tasks[id.index()].state = State::Dead;
+        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Exit);
+        self.world.cpus[cpu].need_resched = true;
+    }
+
+    fn fork(&mut self, cpu: CpuId, parent: TaskId, template: u32) {
+        let jitter = self.world.random_below(FORK_NS);
+        self.world.charge(cpu, FORK_NS / 2 + jitter);
+        let child = self.new_task(template, cpu);
+        self.scheduler.task_new(&mut self.world, child, Some(parent));
+        self.world.counters.forks += 1;
+        let delay = self.workload.templates[template as usize].delay_ns;
+        if delay > 0 {
+            self.world.tasks[child.index()].state = State::Blocked;
+            self.world.events.set(Event::Timer(child), self.world.now + delay);
+            return;
+        }
+        let wake = Wake { cpu, waker: Some(parent), sync: false, interrupt: false };
+        let target = self.scheduler.select_cpu_fork(&mut self.world, child, wake);
+        self.deliver(child, target, cpu, Enqueue::New);
+    }
+}

@@ -1,0 +1,30 @@
+//! Discrete-event engine: time, CPUs, tasks, wakeups and their costs. It knows no policy.
+//!
+//! [`run`] executes a workload on a machine under a [`Scheduler`]. A run is a function of (machine,
+//! workload, scheduler, seed): the same inputs give the same [`Outcome`].
+//!
+//! What costs simulated time: every hook's kernel work (the scheduler charges what it looks at, the
+//! engine charges wakeups, switches, ticks and interrupts), SMT sharing, and refilling caches after
+//! a migration. See `cpu.rs` for how a task's progress follows from these.
+
+mod counters;
+mod cpu;
+mod events;
+mod interpret;
+mod outcome;
+mod run;
+mod scheduler;
+mod sync;
+mod task;
+mod time;
+mod trace;
+mod world;
+
+pub use counters::Counters;
+pub use events::EVENT_NAMES;
+pub use outcome::{Histogram, MetricValue, Outcome};
+pub use run::{Control, RunError, run, run_observed};
+pub use scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake, Work};
+pub use time::Time;
+pub use trace::{LeftAs, TraceTask, Tracer};
+pub use world::World;

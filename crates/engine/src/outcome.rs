@@ -1,0 +1,178 @@
+//! What a run leaves behind.
+
+use hdrhistogram::Histogram as Latencies;
+use roost_workload::{Better, Metric, MetricKind, Workload};
+
+use crate::scheduler::Scheduler;
+use crate::sync::Shared;
+use crate::time::Time;
+use crate::world::World;
+
+/// The result of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Simulated time of the run, ns.
+    pub elapsed_ns: u64,
+    /// The workload's metrics, in its order.
+    pub metrics: Vec<MetricValue>,
+    /// Counters of the engine and of the scheduler, in a fixed order.
+    pub counters: Vec<(String, f64)>,
+    /// Histograms of the scheduler.
+    pub histograms: Vec<Histogram>,
+}
+
+/// A metric with its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricValue {
+    /// Name.
+    pub name: String,
+    /// Unit.
+    pub unit: &'static str,
+    /// Which direction is better.
+    pub better: Better,
+    /// The value; `None` where nothing was measured (no wakeup of that class happened).
+    pub value: Option<f64>,
+}
+
+/// Counts of durations: bucket 0 is 0 to 1 us, bucket `n` is `2^(n-1)` to `2^n` us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    /// What was measured.
+    pub name: String,
+    /// Counts.
+    pub counts: Vec<u64>,
+}
+
+/// Wakeup latencies of the classes of tasks that some metric asks for.
+pub(crate) struct LatencyRecords {
+    classes: Vec<(String, Latencies<u64>)>,
+}
+
+/// Latencies above this are counted as this: one hour.
+const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
+/// Resolution of the latency records: 3 significant digits.
+const LATENCY_DIGITS: u8 = 3;
+
+impl LatencyRecords {
+    pub(crate) fn new(workload: &Workload) -> Self {
+        let mut classes: Vec<(String, Latencies<u64>)> = Vec::new();
+        for metric in &workload.metrics {
+            let Some(class) = latency_class(metric) else { continue };
+            if classes.iter().any(|(name, _)| name == class) {
+                continue;
+            }
+            if let Ok(record) = Latencies::new_with_bounds(1, MAX_LATENCY_NS, LATENCY_DIGITS) {
+                classes.push((class.to_owned(), record));
+            }
+        }
+        Self { classes }
+    }
+
+    pub(crate) fn index_of(&self, class: &str) -> Option<u16> {
+        self.classes.iter().position(|(name, _)| name == class).map(|index| index as u16)
+    }
+
+    pub(crate) fn record(&mut self, class: u16, ns: u64) {
+        self.classes[class as usize].1.saturating_record(ns);
+    }
+
+    fn of(&self, class: &str) -> Option<&Latencies<u64>> {
+        let record = self.classes.iter().find(|(name, _)| name == class).map(|(_, r)| r)?;
+        (!record.is_empty()).then_some(record)
+    }
+}
+
+fn latency_class(metric: &Metric) -> Option<&str> {
+    match &metric.kind {
+        MetricKind::WakeupLatencyUs { class, .. } | MetricKind::MeanWakeupLatencyUs { class } => {
+            Some(class)
+        }
+        MetricKind::WallSeconds | MetricKind::Rate { .. } => None,
+    }
+}
+
+/// Puts the outcome together at time `end`.
+pub(crate) fn outcome<S: Scheduler>(
+    world: &World,
+    scheduler: &S,
+    workload: &Workload,
+    shared: &Shared,
+    latencies: &LatencyRecords,
+    end: Time,
+) -> Outcome {
+    let seconds = end.ns() as f64 / 1e9;
+    let value = |metric: &Metric| match &metric.kind {
+        MetricKind::WallSeconds => Some(seconds),
+        MetricKind::Rate { counter, scale } => {
+            Some(shared.counts[*counter as usize] as f64 * scale / seconds.max(1e-9))
+        }
+        MetricKind::WakeupLatencyUs { class, percentile_milli } => latencies
+            .of(class)
+            .map(|r| r.value_at_percentile(f64::from(*percentile_milli) / 1000.0) as f64 / 1000.0),
+        MetricKind::MeanWakeupLatencyUs { class } => latencies.of(class).map(|r| r.mean() / 1000.0),
+    };
+    let metrics = workload
+        .metrics
+        .iter()
+        .map(|metric| MetricValue {
+            name: metric.name.clone(),
+            unit: metric.unit,
+            better: metric.better,
+            value: value(metric),
+        })
+        .collect();
+    let mut counters = Vec::new();
+    world.counters.for_each(&mut |name, value| counters.push((name.to_owned(), value as f64)));
+    counters.push(("llcs_shared".to_owned(), world.sharing.mean(end)));
+    scheduler.counters(&mut |name, value| counters.push((name.to_owned(), value as f64)));
+    let mut histograms = Vec::new();
+    scheduler.histograms(&mut |name, counts| {
+        histograms.push(Histogram { name: name.to_owned(), counts: counts.to_vec() });
+    });
+    Outcome { elapsed_ns: end.ns(), metrics, counters, histograms }
+}
+
+/// How many LLCs run more than one task, as a mean over time.
+#[derive(Debug)]
+pub(crate) struct LlcSharing {
+    running: Vec<u32>,
+    shared: u64,
+    /// Sum of (LLCs shared x ns).
+    integral: u128,
+    changed: Time,
+    from: Time,
+}
+
+impl LlcSharing {
+    /// Measures from `from` on.
+    pub(crate) fn new(nr_llcs: usize, from: Time) -> Self {
+        Self { running: vec![0; nr_llcs], shared: 0, integral: 0, changed: from, from }
+    }
+
+    fn advance(&mut self, now: Time) {
+        self.integral += u128::from(self.shared) * u128::from(now.since(self.changed));
+        self.changed = now.max(self.from);
+    }
+
+    pub(crate) fn started(&mut self, llc: usize, now: Time) {
+        self.running[llc] += 1;
+        if self.running[llc] == 2 {
+            self.advance(now);
+            self.shared += 1;
+        }
+    }
+
+    pub(crate) fn stopped(&mut self, llc: usize, now: Time) {
+        self.running[llc] -= 1;
+        if self.running[llc] == 1 {
+            self.advance(now);
+            self.shared -= 1;
+        }
+    }
+
+    fn mean(&self, end: Time) -> f64 {
+        let last = u128::from(self.shared) * u128::from(end.since(self.changed));
+        let span = end.since(self.from);
+        if span == 0 { 0.0 } else { (self.integral + last) as f64 / span as f64 }
+    }
+}

@@ -1,0 +1,636 @@
+//! The event loop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use roost_machine::{CpuSet, Machine};
+use roost_workload::{Op, Policy, Workload};
+
+use crate::cpu::refill_ns;
+use crate::events::Event;
+use crate::outcome::{LatencyRecords, Outcome, outcome};
+use crate::scheduler::{CpuId, Enqueue, Scheduler, TaskId, Wake, Work};
+use crate::sync::Shared;
+use crate::task::{Activity, State, Task};
+use crate::time::Time;
+use crate::trace::{LeftAs, TraceTask, Tracer};
+use crate::world::{Arrival, World};
+
+/// How a run is started, observed and stopped.
+pub struct Control<'a> {
+    /// Differs between runs as two runs on a real machine differ.
+    pub seed: u64,
+    /// Observer of switches and wakeups.
+    pub tracer: Option<Box<dyn Tracer>>,
+    /// When set, the run ends with [`RunError::Stopped`].
+    pub stop: &'a AtomicBool,
+    /// Called now and then with the simulated time reached.
+    pub progress: &'a (dyn Fn(Time) + Sync),
+}
+
+/// Why a run has no outcome.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RunError {
+    /// [`Control::stop`] was set.
+    #[error("interrupted after {0} ns of simulated time")]
+    Stopped(u64),
+    /// Tasks remain, and nothing can ever wake them.
+    #[error(
+        "workload {workload}: deadlock after {at_ns} ns: {waiting} tasks sleep and nothing will \
+         wake them (first: {first}); give the workload a duration or mend its signals and locks"
+    )]
+    Deadlock {
+        /// The workload's name.
+        workload: String,
+        /// When.
+        at_ns: u64,
+        /// How many tasks sleep.
+        waiting: usize,
+        /// Name of one of them.
+        first: String,
+    },
+    /// A task may run only on CPUs that the machine does not have.
+    #[error(
+        "workload {workload}, task {task}: none of its CPUs {cpus:?} is on machine {machine}; \
+         choose CPUs that `roost machine` lists"
+    )]
+    NoSuchCpu {
+        /// The workload's name.
+        workload: String,
+        /// The task's name.
+        task: String,
+        /// The CPUs asked for.
+        cpus: Vec<u32>,
+        /// The machine's name.
+        machine: String,
+    },
+}
+
+/// CPU sets of one template.
+pub(crate) struct Affinities {
+    pub first: CpuSet,
+    pub later: Vec<CpuSet>,
+}
+
+pub(crate) struct Engine<'a, S> {
+    pub(crate) world: World,
+    pub(crate) scheduler: S,
+    pub(crate) workload: &'a Workload,
+    pub(crate) shared: Shared,
+    pub(crate) affinities: Vec<Affinities>,
+    pub(crate) root_program: Vec<Op>,
+    latencies: LatencyRecords,
+    tick_ns: u64,
+    free: Vec<TaskId>,
+    next_pid: u32,
+    /// Tasks that have not exited.
+    live: u32,
+}
+
+/// How many events pass between looks at [`Control::stop`].
+const EVENTS_BETWEEN_CHECKS: u32 = 1 << 16;
+
+/// Ticks of different CPUs come within this time of each other, in an order that the seed gives:
+/// on a real machine they are programmed for the same moment and served in no particular order.
+const TICK_SKEW_NS: u64 = 1000;
+
+/// Runs `workload` on `machine` under `scheduler`.
+///
+/// # Errors
+/// If the run was stopped, the workload cannot go on, or asks for CPUs that do not exist.
+pub fn run<S: Scheduler>(
+    machine: &Arc<Machine>,
+    workload: &Workload,
+    scheduler: S,
+    control: Control<'_>,
+) -> Result<Outcome, RunError> {
+    run_observed(machine, workload, scheduler, control, |_| {})
+}
+
+/// [`run`], telling `observer` the kind of each event after it was handled: index into
+/// [`EVENT_NAMES`](crate::EVENT_NAMES). Benchmarks time the events by it.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_observed<S: Scheduler>(
+    machine: &Arc<Machine>,
+    workload: &Workload,
+    scheduler: S,
+    control: Control<'_>,
+    mut observer: impl FnMut(usize),
+) -> Result<Outcome, RunError> {
+    let Control { seed, tracer, stop, progress } = control;
+    let mut engine = Engine::new(machine, workload, scheduler, seed, tracer)?;
+    engine.start();
+    let mut until_check = EVENTS_BETWEEN_CHECKS;
+    let deadline = workload.duration_ns.map_or(Time::NEVER, Time);
+    let end = loop {
+        let Some((at, event)) = engine.world.events.pop() else {
+            match workload.duration_ns {
+                Some(_) => break deadline,
+                None => return Err(engine.deadlock()),
+            }
+        };
+        if at > deadline {
+            break deadline;
+        }
+        debug_assert!(at >= engine.world.now, "time moved back");
+        engine.world.now = at;
+        engine.handle(event);
+        observer(event.kind());
+        if engine.live == 0 {
+            break engine.world.now;
+        }
+        until_check -= 1;
+        if until_check == 0 {
+            until_check = EVENTS_BETWEEN_CHECKS;
+            if stop.load(Ordering::Relaxed) {
+                return Err(RunError::Stopped(engine.world.now.ns()));
+            }
+            progress(engine.world.now);
+        }
+    };
+    Ok(engine.finish(end))
+}
+
+impl<'a, S: Scheduler> Engine<'a, S> {
+    fn new(
+        machine: &Arc<Machine>,
+        workload: &'a Workload,
+        scheduler: S,
+        seed: u64,
+        tracer: Option<Box<dyn Tracer>>,
+    ) -> Result<Self, RunError> {
+        let affinities = resolve_affinities(machine, workload)?;
+        let root_program = workload
+            .start
+            .iter()
+            .flat_map(|&(template, count)| std::iter::repeat_n(Op::Fork(template), count as usize))
+            .collect();
+        let mut world = World::new(machine.clone(), seed);
+        world.tracer = tracer;
+        world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
+        Ok(Self {
+            tick_ns: scheduler.tick_ns(),
+            world,
+            scheduler,
+            workload,
+            shared: Shared::new(workload),
+            affinities,
+            root_program,
+            latencies: LatencyRecords::new(workload),
+            free: Vec::new(),
+            next_pid: 1,
+            live: 0,
+        })
+    }
+
+    /// Creates the root task on a CPU and at a time that the seed gives.
+    fn start(&mut self) {
+        for cpu in 0..self.world.nr_cpus() {
+            self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS);
+        }
+        self.scheduler.start(&mut self.world);
+        let bound = self.world.nr_cpus() as u64;
+        let cpu = self.world.random_below(bound) as usize;
+        let root = self.new_root(cpu);
+        self.scheduler.task_new(&mut self.world, root, None);
+        let at = Time(self.world.random_below(self.tick_ns));
+        self.world.expect_arrival(
+            cpu,
+            Arrival { at, task: root, why: Enqueue::New, from: cpu, interrupt: true },
+        );
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.world.counters.events[event.kind()] += 1;
+        self.world.apply_claims();
+        let cpu = match event {
+            Event::RunEnd(cpu) => {
+                self.world.settle(cpu);
+                self.advance(cpu);
+                cpu
+            }
+            Event::Tick(cpu) => {
+                self.tick(cpu);
+                cpu
+            }
+            Event::Interrupt(cpu) => {
+                self.interrupt(cpu);
+                cpu
+            }
+            Event::Timer(task) => self.timer(task),
+        };
+        if self.world.cpus[cpu].need_resched {
+            self.schedule(cpu);
+        }
+        self.world.rearm_stale();
+    }
+
+    fn tick(&mut self, cpu: CpuId) {
+        if self.world.cpus[cpu].current.is_none() {
+            return;
+        }
+        self.world.counters.ticks += 1;
+        let cost = self.world.machine.figures.tick_ns.value;
+        self.world.charge(cpu, cost);
+        self.scheduler.tick(&mut self.world, cpu);
+        self.world.arm_tick(cpu, self.tick_ns);
+    }
+
+    /// A task's sleep ends: the timer interrupts the CPU on which it was armed.
+    fn timer(&mut self, task: TaskId) -> CpuId {
+        let cpu = self.world.task_cpu(task);
+        self.world.charge_interrupt(cpu);
+        let waker = self.world.cpus[cpu].current;
+        let wake = Wake { cpu, waker, sync: false, interrupt: true };
+        if self.world.tasks[task.index()].ran_on.is_none() {
+            let target = self.scheduler.select_cpu_fork(&mut self.world, task, wake);
+            self.deliver(task, target, cpu, Enqueue::New);
+        } else {
+            self.wake(task, wake);
+        }
+        cpu
+    }
+
+    /// Tasks arrive and work asked for by other CPUs is done.
+    fn interrupt(&mut self, cpu: CpuId) {
+        let mut interrupted = false;
+        while let Some(arrival) = self.world.next_arrival(cpu) {
+            if arrival.interrupt && !interrupted {
+                interrupted = true;
+                self.world.charge_interrupt(cpu);
+            }
+            self.arrive(cpu, arrival);
+        }
+        let work = self.world.take_work(cpu);
+        if work != 0 && !interrupted {
+            self.world.charge_interrupt(cpu);
+        }
+        if work & Work::Balance as u8 != 0 {
+            self.scheduler.work(&mut self.world, cpu, Work::Balance);
+        }
+        if work & Work::Stop as u8 != 0 {
+            self.run_stopper(cpu);
+        }
+        if work & Work::Reschedule as u8 != 0 {
+            self.world.cpus[cpu].need_resched = true;
+        }
+        self.world.arm_interrupt(cpu);
+    }
+
+    fn arrive(&mut self, cpu: CpuId, arrival: Arrival) {
+        let id = arrival.task;
+        let task = &mut self.world.tasks[id.index()];
+        task.state = State::Queued;
+        task.cpu = cpu;
+        self.world.idle.remove(cpu);
+        self.scheduler.enqueue(&mut self.world, cpu, id, arrival.why);
+        let state = &mut self.world.cpus[cpu];
+        if state.current.is_none() {
+            state.need_resched = true;
+        } else if state.need_resched && !arrival.interrupt {
+            // The waker queued it under the remote lock: the CPU hears of it by interrupt.
+            state.need_resched = false;
+            self.world.kick(arrival.from, cpu, Work::Reschedule);
+        }
+    }
+
+    /// The stopper runs: one switch to it, then the scheduler moves what it wants.
+    fn run_stopper(&mut self, cpu: CpuId) {
+        let cost = self.world.machine.figures.context_switch_ns.value;
+        self.world.charge(cpu, cost);
+        if self.world.cpus[cpu].current.is_some() {
+            self.scheduler.put_current(&mut self.world, cpu);
+        }
+        self.scheduler.work(&mut self.world, cpu, Work::Stop);
+        self.world.cpus[cpu].need_resched = true;
+    }
+
+    /// Wakes a sleeping task.
+    pub(crate) fn wake(&mut self, id: TaskId, wake: Wake) {
+        let world = &mut self.world;
+        debug_assert_eq!(world.tasks[id.index()].state, State::Blocked, "woken twice: {id:?}");
+        world.counters.wakeups += 1;
+        let cost = world.machine.figures.wakeup_ns.value;
+        world.charge(wake.cpu, cost);
+        let previous = world.tasks[id.index()].cpu;
+        if let Some(cpu) = self.scheduler.wake_queued(world, id, wake) {
+            world.counters.wakeups_prev += 1;
+            world.counters.wakeups_waker_llc += u64::from(world.machine.same_llc(cpu, wake.cpu));
+            let task = &mut world.tasks[id.index()];
+            task.state = State::Queued;
+            task.woken_at = Some(world.now);
+            task.queued_at = world.now;
+            world.trace_wakeup(self.workload, id, wake.cpu, cpu);
+            return;
+        }
+        let target = self.scheduler.select_cpu(world, id, wake);
+        debug_assert!(world.allowed(id).contains(target), "{id:?} placed where it may not run");
+        world.counters.wakeups_prev += u64::from(target == previous);
+        world.counters.wakeups_waker_llc += u64::from(world.machine.same_llc(target, wake.cpu));
+        let why = Enqueue::Wakeup { migrated: target != previous, sync: wake.sync };
+        self.deliver(id, target, wake.cpu, why);
+    }
+
+    /// Sends a runnable task to the queue of `target`: at once if that is `from` itself, otherwise
+    /// after the work already charged to `from`, by interrupt if `target` is idle or has another
+    /// LLC (TTWU_QUEUE), else under its lock.
+    pub(crate) fn deliver(&mut self, id: TaskId, target: CpuId, from: CpuId, why: Enqueue) {
+        let world = &mut self.world;
+        let now = world.now;
+        let task = &mut world.tasks[id.index()];
+        task.woken_at = matches!(why, Enqueue::Wakeup { .. }).then_some(now);
+        task.queued_at = now;
+        task.state = State::Arriving;
+        world.trace_wakeup(self.workload, id, from, target);
+        if target == from && why != Enqueue::Move {
+            let arrival = Arrival { at: now, task: id, why, from, interrupt: true };
+            return self.arrive(target, arrival);
+        }
+        let idle = world.cpus[target].current.is_none();
+        let interrupt = idle || !world.machine.same_llc(from, target) || why == Enqueue::Move;
+        let sent = now + world.backlog_ns(from);
+        let latency = if interrupt {
+            world.interrupt_latency(from, target)
+        } else {
+            world.machine.line_ns(from, target)
+        };
+        world.claim(target, sent);
+        world
+            .expect_arrival(target, Arrival { at: sent + latency, task: id, why, from, interrupt });
+    }
+
+    /// Chooses again what `cpu` runs.
+    fn schedule(&mut self, cpu: CpuId) {
+        self.world.settle(cpu);
+        self.world.cpus[cpu].need_resched = false;
+        let previous = self.world.cpus[cpu].current;
+        let left = previous.map(|id| match self.world.tasks[id.index()].state {
+            State::Running => LeftAs::Preempted,
+            State::Dead => LeftAs::Exited,
+            _ => LeftAs::Sleeping,
+        });
+        if left.is_some_and(|left| left != LeftAs::Preempted) {
+            self.world.cpus[cpu].current = None;
+        }
+        let next = self.scheduler.pick(&mut self.world, cpu);
+        self.world.cpus[cpu].need_resched = false;
+        if next == previous && left == Some(LeftAs::Preempted) {
+            self.world.mark_stale(cpu);
+            return;
+        }
+        self.switch(cpu, previous.zip(left), next);
+        if left == Some(LeftAs::Exited)
+            && let Some(gone) = previous
+        {
+            self.retire(gone);
+        }
+    }
+
+    fn switch(&mut self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, next: Option<TaskId>) {
+        let now = self.world.now;
+        if previous.is_none() && next.is_none() {
+            self.world.go_idle(cpu);
+            return;
+        }
+        self.world.counters.context_switches += 1;
+        let llc = self.world.machine.cpus[cpu].llc as usize;
+        if let Some((id, left)) = previous {
+            let task = &mut self.world.tasks[id.index()];
+            self.world.counters.run_ns += now - task.started_at;
+            if left == LeftAs::Preempted {
+                task.state = State::Queued;
+                task.queued_at = now;
+            }
+            self.world.sharing.stopped(llc, now);
+        }
+        self.world.trace_switch(self.workload, cpu, previous, next);
+        self.world.cpus[cpu].current = next;
+        match next {
+            Some(id) => {
+                self.start_task(cpu, id);
+                self.world.sharing.started(llc, now);
+            }
+            None => self.world.go_idle(cpu),
+        }
+        if previous.is_none() || next.is_none() {
+            self.world.update_core_speed(cpu);
+        }
+        self.world.mark_stale(cpu);
+    }
+
+    /// `id` gets `cpu`: costs, delays and migrations are counted.
+    fn start_task(&mut self, cpu: CpuId, id: TaskId) {
+        let world = &mut self.world;
+        let now = world.now;
+        world.idle.remove(cpu);
+        world.cpus[cpu].progress_from = world.cpus[cpu].progress_from.max(now);
+        let task = &mut world.tasks[id.index()];
+        debug_assert_eq!(task.state, State::Queued, "{id:?} runs without having been queued");
+        task.state = State::Running;
+        task.started_at = now;
+        task.cpu = cpu;
+        world.counters.run_delay_ns += now.since(task.queued_at);
+        if let Some(woken) = task.woken_at.take()
+            && let Some(class) = task.latency_class
+        {
+            self.latencies.record(class, now.since(woken));
+        }
+        if let Some(from) = task.ran_on.replace(cpu)
+            && from != cpu
+        {
+            self.count_migration(from, cpu, id);
+        }
+        self.prepare(id);
+        let cost = self.world.machine.figures.context_switch_ns.value;
+        self.world.charge(cpu, cost);
+        if !self.world.events.is_pending(Event::Tick(cpu)) {
+            self.world.arm_tick(cpu, self.tick_ns);
+        }
+    }
+
+    fn count_migration(&mut self, from: CpuId, to: CpuId, id: TaskId) {
+        let machine = &self.world.machine;
+        let (source, target) = (&machine.cpus[from], &machine.cpus[to]);
+        let counters = &mut self.world.counters;
+        counters.migrations += 1;
+        if source.node != target.node {
+            counters.migrations_node += 1;
+        } else if source.llc != target.llc {
+            counters.migrations_llc += 1;
+        }
+        let task = &mut self.world.tasks[id.index()];
+        if !task.root {
+            let template = &self.workload.templates[task.template as usize];
+            task.refill_ns = refill_ns(machine, from, to, template.footprint_bytes);
+        }
+    }
+
+    fn retire(&mut self, gone: TaskId) {
+        self.scheduler.task_exit(&mut self.world, gone);
+        self.world.events.cancel(Event::Timer(gone));
+        self.free.push(gone);
+        self.live -= 1;
+    }
+
+    pub(crate) fn new_task(&mut self, template: u32, cpu: CpuId) -> TaskId {
+        let spec = &self.workload.templates[template as usize];
+        let task = Task {
+            template,
+            process: spec.process,
+            nice: spec.nice,
+            policy: spec.policy,
+            allowed: self.affinities[template as usize].first.clone(),
+            nr_allowed: self.affinities[template as usize].first.len(),
+            loops: vec![0; spec.program.loop_depth as usize],
+            timers: vec![None; spec.program.own_timers as usize],
+            latency_class: self.latencies.index_of(&spec.class),
+            ..self.blank_task(cpu)
+        };
+        self.add_task(task)
+    }
+
+    fn new_root(&mut self, cpu: CpuId) -> TaskId {
+        let root = Task { root: true, ..self.blank_task(cpu) };
+        self.add_task(root)
+    }
+
+    fn blank_task(&mut self, cpu: CpuId) -> Task {
+        let nr_cpus = self.world.nr_cpus();
+        Task {
+            template: 0,
+            pid: self.next_pid,
+            process: self.workload.processes.len() as u32,
+            nice: 0,
+            policy: Policy::Normal,
+            allowed: CpuSet::full(nr_cpus),
+            nr_allowed: nr_cpus,
+            cpu,
+            ran_on: None,
+            state: State::Arriving,
+            activity: Activity::Work(0),
+            refill_ns: 0,
+            pc: 0,
+            loops: Vec::new(),
+            timers: Vec::new(),
+            relock: None,
+            woken_at: None,
+            queued_at: self.world.now,
+            started_at: self.world.now,
+            latency_class: None,
+            root: false,
+        }
+    }
+
+    fn add_task(&mut self, task: Task) -> TaskId {
+        self.next_pid += 1;
+        self.live += 1;
+        match self.free.pop() {
+            Some(id) => {
+                self.world.tasks[id.index()] = task;
+                id
+            }
+            None => {
+                self.world.tasks.push(task);
+                TaskId(self.world.tasks.len() as u32 - 1)
+            }
+        }
+    }
+
+    fn deadlock(&self) -> RunError {
+        let waiting = || self.world.tasks.iter().filter(|t| t.state == State::Blocked);
+        let first = waiting().next().map_or("none", |t| self.world.task_name(self.workload, t));
+        RunError::Deadlock {
+            workload: self.workload.name.clone(),
+            at_ns: self.world.now.ns(),
+            waiting: waiting().count(),
+            first: first.to_owned(),
+        }
+    }
+
+    /// Closes the accounts at `end`.
+    fn finish(mut self, end: Time) -> Outcome {
+        self.world.now = end;
+        for cpu in 0..self.world.nr_cpus() {
+            let state = &self.world.cpus[cpu];
+            self.world.counters.kernel_ns += state.kernel_ns;
+            if let Some(id) = state.current {
+                let task = &self.world.tasks[id.index()];
+                self.world.counters.run_ns += end.since(task.started_at);
+                self.world.trace_switch(self.workload, cpu, Some((id, LeftAs::Preempted)), None);
+            }
+        }
+        outcome(&self.world, &self.scheduler, self.workload, &self.shared, &self.latencies, end)
+    }
+}
+
+/// Translates the operating system's CPU numbers of every template.
+fn resolve_affinities(machine: &Machine, workload: &Workload) -> Result<Vec<Affinities>, RunError> {
+    let nr_cpus = machine.nr_cpus();
+    let resolve = |task: &str, cpus: &Option<Vec<u32>>| {
+        let Some(list) = cpus else { return Ok(CpuSet::full(nr_cpus)) };
+        let wanted = (0..nr_cpus).filter(|&cpu| list.contains(&machine.cpus[cpu].os_index));
+        let set = CpuSet::from_cpus(nr_cpus, wanted);
+        if set.is_empty() {
+            return Err(RunError::NoSuchCpu {
+                workload: workload.name.clone(),
+                task: task.to_owned(),
+                cpus: list.clone(),
+                machine: machine.name.clone(),
+            });
+        }
+        Ok(set)
+    };
+    workload
+        .templates
+        .iter()
+        .map(|template| {
+            let first = resolve(&template.name, &template.affinity)?;
+            let later = template.program.affinities.iter();
+            let later =
+                later.map(|cpus| resolve(&template.name, cpus)).collect::<Result<_, _>>()?;
+            Ok(Affinities { first, later })
+        })
+        .collect()
+}
+
+impl World {
+    pub(crate) fn task_name<'w>(&self, workload: &'w Workload, task: &Task) -> &'w str {
+        if task.root { "main" } else { &workload.templates[task.template as usize].name }
+    }
+
+    fn trace_task<'w>(&self, workload: &'w Workload, id: TaskId) -> TraceTask<'w> {
+        let task = &self.tasks[id.index()];
+        TraceTask { pid: task.pid, process: task.process, name: self.task_name(workload, task) }
+    }
+
+    fn trace_switch(
+        &mut self,
+        workload: &Workload,
+        cpu: CpuId,
+        previous: Option<(TaskId, LeftAs)>,
+        next: Option<TaskId>,
+    ) {
+        if self.tracer.is_none() {
+            return;
+        }
+        let previous = previous.map(|(id, left)| (self.trace_task(workload, id), left));
+        let next = next.map(|id| self.trace_task(workload, id));
+        let now = self.now;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.switch(now, cpu, previous, next);
+        }
+    }
+
+    fn trace_wakeup(&mut self, workload: &Workload, id: TaskId, from: CpuId, target: CpuId) {
+        if self.tracer.is_none() {
+            return;
+        }
+        let task = self.trace_task(workload, id);
+        let now = self.now;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.wakeup(now, from, task, target);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a scheduler has to do: the hooks the engine calls.
+//!
+//! The life of a task, as a scheduler sees it:
+//!
+//! ```text
+//!  task_new ─ select_cpu(Fork) ─ enqueue(New) ─┐
+//!                                              ▼
+//!      ┌── select_cpu(Wakeup) ─ enqueue(Wakeup) ──► queued ◄── current is preempted (in pick)
+//!      │                                              │ pick
+//!   sleeping ◄── dequeue(Sleep) ── running ◄──────────┘
+//!                                     └── dequeue(Exit) ─ task_exit
+//! ```
+//!
+//! The engine owns what runs where *now* ([`World::current`]) and all times; the
+//! scheduler owns its queues. A task that runs is still "on" the scheduler's
+//! queue of that CPU until `dequeue` is called for it.
+
+use crate::world::World;
+
+/// A task: a small integer, reused after the task has exited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+impl TaskId {
+    /// Index into a per-task array.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A CPU number of the machine, dense from 0.
+pub type CpuId = usize;
+
+/// Why and from where a task is placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// The CPU that executes the wakeup or fork.
+    pub cpu: CpuId,
+    /// The task that wakes or forks; `None` from an interrupt on an idle CPU. From an interrupt
+    /// that hit a running task this is that task: the kernel's `current`.
+    pub waker: Option<TaskId>,
+    /// The waker said it is about to sleep (WF_SYNC).
+    pub sync: bool,
+    /// Whether this runs in an interrupt handler rather than on behalf of the waker.
+    pub interrupt: bool,
+}
+
+/// Why a task enters a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enqueue {
+    /// It was woken.
+    Wakeup {
+        /// It was explicitly moved to another CPU than it last ran on (WF_MIGRATED).
+        migrated: bool,
+        /// The wakeup carried the sync hint (WF_SYNC).
+        sync: bool,
+    },
+    /// It was created.
+    New,
+    /// It was moved because its affinity changed; its state was kept by `dequeue(Move)`.
+    Move,
+}
+
+/// Why the current task leaves its CPU's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dequeue {
+    /// It blocks.
+    Sleep,
+    /// It ends.
+    Exit,
+    /// Its affinity no longer allows this CPU.
+    Move,
+}
+
+/// What one CPU can ask another to do with [`World::kick`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Work {
+    /// Choose again what to run.
+    Reschedule = 1,
+    /// Idle balancing on behalf of all idle CPUs (the kernel's nohz kick); the scheduler knows the rest.
+    Balance = 2,
+    /// Run the stopper: the current task is put back to its queue first, so that it can be moved.
+    Stop = 4,
+}
+
+/// A scheduling policy with its state.
+pub trait Scheduler {
+    /// The tick's period in nanoseconds (1 s / HZ).
+    fn tick_ns(&self) -> u64;
+
+    /// Called once before anything runs.
+    fn start(&mut self, world: &mut World);
+
+    /// A task was created by `parent` (`None`: it exists from the start). Nothing is queued yet.
+    fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>);
+
+    /// A task has exited, after `dequeue(Exit)`; its number may be used again.
+    fn task_exit(&mut self, world: &mut World, task: TaskId);
+
+    /// If the sleeping `task` is still on a queue (delayed dequeue), wakes it there and returns the
+    /// CPU: nothing else is called for this wakeup. `None`: go on with `select_cpu`.
+    fn wake_queued(&mut self, world: &mut World, task: TaskId, wake: Wake) -> Option<CpuId>;
+
+    /// Chooses a CPU for a woken task. Work done is charged to `wake.cpu` by [`World::charge`]; the
+    /// task arrives after what was charged.
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId;
+
+    /// Chooses a CPU for a task just created.
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId;
+
+    /// Puts a task in the queue of `cpu` and, if it should run before the current one, calls
+    /// [`World::resched`].
+    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue);
+
+    /// Takes the current task of `cpu` off its queue. `pick` follows.
+    fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue);
+
+    /// Chooses what `cpu` runs next. The current task, if `dequeue` was not called for it, is still
+    /// runnable and one of the choices. `None`: the CPU goes idle. May pull tasks from elsewhere.
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId>;
+
+    /// The current task of `cpu` is put back to the queue without a successor being picked (the
+    /// stopper is about to run); `pick` follows later.
+    fn put_current(&mut self, world: &mut World, cpu: CpuId);
+
+    /// The periodic tick on a CPU that is not idle.
+    fn tick(&mut self, world: &mut World, cpu: CpuId);
+
+    /// The current task of `cpu` called sched_yield; `pick` follows.
+    fn yield_current(&mut self, world: &mut World, cpu: CpuId);
+
+    /// Nice value or policy of a task changed to what `world` now says. The task runs on `cpu`.
+    fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId);
+
+    /// Work asked for by [`World::kick`] other than [`Work::Reschedule`].
+    fn work(&mut self, world: &mut World, cpu: CpuId, work: Work);
+
+    /// The scheduler's own counters: name and value, in a fixed order.
+    fn counters(&self, sink: &mut dyn FnMut(&str, u64));
+
+    /// Its histograms of simulated durations: name and counts, where bucket 0 counts 0 to 1 us and
+    /// bucket `n` counts `2^(n-1)` to `2^n` us.
+    fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64]));
+}

@@ -1,0 +1,68 @@
+//! A task as the engine keeps it.
+
+use roost_machine::CpuSet;
+use roost_workload::Policy;
+
+use crate::scheduler::CpuId;
+use crate::time::Time;
+
+/// Where a task is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Asleep: waits for a timer, another task or a resource.
+    Blocked,
+    /// Woken or created, on its way to a queue.
+    Arriving,
+    /// In a queue.
+    Queued,
+    /// On a CPU.
+    Running,
+    /// Exited; the number is free.
+    Dead,
+}
+
+/// What the current operation of a task still needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// This much work, ns at full speed.
+    Work(u64),
+    /// The clock to reach this time while the task runs.
+    Until(Time),
+}
+
+pub(crate) struct Task {
+    pub template: u32,
+    /// Never used again in the run, from 1.
+    pub pid: u32,
+    pub process: u32,
+    pub nice: i8,
+    pub policy: Policy,
+    pub allowed: CpuSet,
+    pub nr_allowed: usize,
+    /// Where it runs, is queued or last was.
+    pub cpu: CpuId,
+    /// Where it last ran.
+    pub ran_on: Option<CpuId>,
+    pub state: State,
+    pub activity: Activity,
+    /// Time to refill caches after a migration, still to be paid, ns.
+    pub refill_ns: u64,
+    /// Next operation.
+    pub pc: u32,
+    /// How often each open loop has run its body.
+    pub loops: Vec<u64>,
+    /// Next expiry of the task's own timers; `None` before the first use.
+    pub timers: Vec<Option<Time>>,
+    /// A mutex to take again after a condition was signalled.
+    pub relock: Option<u32>,
+    /// Since when it is woken and has not run.
+    pub woken_at: Option<Time>,
+    /// Since when it is runnable without running.
+    pub queued_at: Time,
+    /// When it last got a CPU.
+    pub started_at: Time,
+    /// Which latency record it reports to.
+    pub latency_class: Option<u16>,
+    /// Whether it exists for the engine only (the root task).
+    pub root: bool,
+}

@@ -1,0 +1,41 @@
+//! What a run tells an observer as it goes.
+
+use crate::scheduler::CpuId;
+use crate::time::Time;
+
+/// A task as a trace names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceTask<'a> {
+    /// A number of its own, never used again in the run; 0 is the idle task.
+    pub pid: u32,
+    /// Number of its process.
+    pub process: u32,
+    /// Its name.
+    pub name: &'a str,
+}
+
+/// How a task left its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftAs {
+    /// Still runnable.
+    Preempted,
+    /// Asleep.
+    Sleeping,
+    /// Gone.
+    Exited,
+}
+
+/// An observer of one run. Methods are called in order of time.
+pub trait Tracer {
+    /// A CPU switched from one task to another; `None` is the idle task.
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    );
+
+    /// A task was woken or created by `from` and will run on `target`.
+    fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId);
+}

@@ -1,0 +1,431 @@
+//! What a scheduler can observe and cause.
+
+use std::sync::Arc;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use roost_machine::{CpuSet, Machine};
+use roost_workload::Policy;
+
+use crate::counters::Counters;
+use crate::cpu::FULL_SPEED;
+use crate::events::{Event, EventQueue};
+use crate::outcome::LlcSharing;
+use crate::scheduler::{CpuId, TaskId, Work};
+use crate::task::{Activity, State, Task};
+use crate::time::Time;
+use crate::trace::Tracer;
+
+/// The machine and the tasks on it at one moment.
+pub struct World {
+    pub(crate) now: Time,
+    pub(crate) machine: Arc<Machine>,
+    /// Whether some core has more than one CPU.
+    pub(crate) smt: bool,
+    pub(crate) cpus: Vec<CpuState>,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) events: EventQueue,
+    /// CPUs with no current task, nothing queued and no wakeup on its way.
+    pub(crate) idle: CpuSet,
+    /// CPUs chosen by a wakeup whose search still goes on: they stop looking idle at that time.
+    /// Ordered by time.
+    pub(crate) claims: Vec<(Time, CpuId)>,
+    /// CPUs whose end-of-run event has to be computed again.
+    pub(crate) stale: Vec<CpuId>,
+    pub(crate) rng: Xoshiro256PlusPlus,
+    pub(crate) tracer: Option<Box<dyn Tracer>>,
+    pub(crate) sharing: LlcSharing,
+    /// Counters of the engine.
+    pub counters: Counters,
+}
+
+/// One CPU as the engine keeps it.
+#[derive(Debug)]
+pub(crate) struct CpuState {
+    pub current: Option<TaskId>,
+    /// From when on the current task makes progress: until then the CPU does kernel work.
+    pub progress_from: Time,
+    /// Nanoseconds of work done in 1024 ns of wall time.
+    pub speed_1024: u64,
+    /// Kernel work charged, in all.
+    pub kernel_ns: u64,
+    pub stale: bool,
+    /// A local request to choose again.
+    pub need_resched: bool,
+    /// Bits of [`Work`] that arrive with the next interrupt.
+    pub pending_work: u8,
+    /// When that interrupt comes.
+    pub work_at: Time,
+    /// Tasks on their way, in order of arrival.
+    pub arrivals: Vec<Arrival>,
+    /// When the first tick comes, fixed per CPU within a period.
+    pub tick_phase_ns: u64,
+}
+
+/// A woken or created task that reaches a CPU's queue at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub at: Time,
+    pub task: TaskId,
+    pub why: crate::scheduler::Enqueue,
+    /// The CPU that sent it.
+    pub from: CpuId,
+    /// By interrupt (to an idle CPU or one of another LLC) rather than under the remote lock.
+    pub interrupt: bool,
+}
+
+impl World {
+    /// The current time.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The machine.
+    #[inline]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The task that `cpu` runs.
+    #[inline]
+    pub fn current(&self, cpu: CpuId) -> Option<TaskId> {
+        self.cpus[cpu].current
+    }
+
+    /// CPUs with no current task, nothing queued and no wakeup on its way: the kernel's
+    /// `idle_cpu()` for all CPUs at once.
+    #[inline]
+    pub fn idle_cpus(&self) -> &CpuSet {
+        &self.idle
+    }
+
+    /// Whether `cpu` has no current task, nothing queued and no wakeup on its way.
+    #[inline]
+    pub fn is_idle(&self, cpu: CpuId) -> bool {
+        self.idle.contains(cpu)
+    }
+
+    /// Whether a wakeup is on its way to `cpu` (the kernel's ttwu_pending).
+    #[inline]
+    pub fn wakeup_pending(&self, cpu: CpuId) -> bool {
+        !self.cpus[cpu].arrivals.is_empty()
+    }
+
+    /// The CPUs a task may run on.
+    #[inline]
+    pub fn allowed(&self, task: TaskId) -> &CpuSet {
+        &self.tasks[task.index()].allowed
+    }
+
+    /// How many CPUs a task may run on.
+    #[inline]
+    pub fn nr_allowed(&self, task: TaskId) -> usize {
+        self.tasks[task.index()].nr_allowed
+    }
+
+    /// The CPU where the task last ran or was last queued.
+    #[inline]
+    pub fn task_cpu(&self, task: TaskId) -> CpuId {
+        self.tasks[task.index()].cpu
+    }
+
+    /// The scheduler moved a queued task (balancing): the engine takes note; no cost is charged.
+    #[inline]
+    pub fn set_task_cpu(&mut self, task: TaskId, cpu: CpuId) {
+        self.tasks[task.index()].cpu = cpu;
+    }
+
+    /// Nice value of a task.
+    #[inline]
+    pub fn nice(&self, task: TaskId) -> i8 {
+        self.tasks[task.index()].nice
+    }
+
+    /// Scheduling policy of a task.
+    #[inline]
+    pub fn policy(&self, task: TaskId) -> Policy {
+        self.tasks[task.index()].policy
+    }
+
+    /// The process a task belongs to: an index that tasks of one process share.
+    #[inline]
+    pub fn process(&self, task: TaskId) -> u32 {
+        self.tasks[task.index()].process
+    }
+
+    /// Number of task numbers in use or used before: a bound for per-task arrays.
+    #[inline]
+    pub fn nr_task_ids(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// `cpu` spends `ns` on kernel work from now on (or after the work already charged); its task
+    /// makes no progress in that time.
+    #[inline]
+    pub fn charge(&mut self, cpu: CpuId, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        self.settle(cpu);
+        let state = &mut self.cpus[cpu];
+        state.progress_from = state.progress_from.max(self.now) + ns;
+        state.kernel_ns += ns;
+        self.mark_stale(cpu);
+    }
+
+    /// Charges `cpu` for fetching one cache line last written by `from`.
+    #[inline]
+    pub fn charge_line(&mut self, cpu: CpuId, from: CpuId) {
+        let ns = self.machine.line_ns(from, cpu);
+        self.charge(cpu, ns);
+    }
+
+    /// Kernel work charged to `cpu` that still lies ahead, in nanoseconds.
+    #[inline]
+    pub fn backlog_ns(&self, cpu: CpuId) -> u64 {
+        self.cpus[cpu].progress_from.since(self.now)
+    }
+
+    /// Asks `cpu` to choose again what to run: at once if it is `from` itself, else by interrupt.
+    pub fn resched(&mut self, from: CpuId, cpu: CpuId) {
+        if from == cpu {
+            self.cpus[cpu].need_resched = true;
+        } else {
+            self.kick(from, cpu, Work::Reschedule);
+        }
+    }
+
+    /// Sends `cpu` an interrupt for `work`. Work already on its way is not asked for again.
+    pub fn kick(&mut self, from: CpuId, cpu: CpuId, work: Work) {
+        let at = self.now + self.backlog_ns(from) + self.interrupt_latency(from, cpu);
+        let state = &mut self.cpus[cpu];
+        if state.pending_work == 0 || at < state.work_at {
+            state.work_at = at;
+        }
+        state.pending_work |= work as u8;
+        self.counters.ipis += 1;
+        self.arm_interrupt(cpu);
+    }
+
+    /// The scheduler queued a task on `cpu` by itself (balancing): it no longer counts as idle.
+    #[inline]
+    pub fn mark_queued(&mut self, cpu: CpuId) {
+        self.idle.remove(cpu);
+    }
+
+    /// A number below `bound` (not 0) from the run's own generator.
+    #[inline]
+    pub fn random_below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.rng.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A world at time 0 with every CPU idle and no task.
+    pub(crate) fn new(machine: Arc<Machine>, seed: u64) -> Self {
+        let nr_cpus = machine.nr_cpus();
+        Self {
+            now: Time(0),
+            cpus: (0..nr_cpus).map(|_| CpuState::default()).collect(),
+            tasks: Vec::new(),
+            events: EventQueue::new(nr_cpus),
+            idle: CpuSet::full(nr_cpus),
+            claims: Vec::new(),
+            stale: Vec::new(),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            tracer: None,
+            sharing: LlcSharing::new(machine.llcs.len(), Time(0)),
+            counters: Counters::default(),
+            smt: machine.has_smt(),
+            machine,
+        }
+    }
+
+    /// Number of CPUs of the machine.
+    #[inline]
+    pub fn nr_cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Measures the sharing of LLCs only from `from` on.
+    pub(crate) fn sharing_from(&mut self, from: Time) {
+        self.sharing = LlcSharing::new(self.machine.llcs.len(), from);
+    }
+
+    /// Time from sending `to` an interrupt until its kernel serves it, ns.
+    #[inline]
+    pub(crate) fn interrupt_latency(&self, from: CpuId, to: CpuId) -> u64 {
+        let exit = match self.cpus[to].current {
+            None => self.machine.figures.idle_exit_ns.value,
+            Some(_) => 0,
+        };
+        exit + self.machine.ipi_ns(from, to)
+    }
+
+    /// `cpu` takes an interrupt.
+    #[inline]
+    pub(crate) fn charge_interrupt(&mut self, cpu: CpuId) {
+        let cost = self.machine.figures.interrupt_ns.value;
+        self.charge(cpu, cost);
+    }
+
+    /// `cpu` stops looking idle at `at`: a wakeup that chose it has sent its task.
+    pub(crate) fn claim(&mut self, cpu: CpuId, at: Time) {
+        if at <= self.now {
+            self.idle.remove(cpu);
+            return;
+        }
+        let place = self.claims.partition_point(|&(time, _)| time <= at);
+        self.claims.insert(place, (at, cpu));
+    }
+
+    /// Carries out the claims that are due.
+    #[inline]
+    pub(crate) fn apply_claims(&mut self) {
+        if self.claims.first().is_none_or(|&(at, _)| at > self.now) {
+            return;
+        }
+        let due = self.claims.partition_point(|&(at, _)| at <= self.now);
+        for (_, cpu) in self.claims.drain(..due) {
+            self.idle.remove(cpu);
+        }
+    }
+
+    /// `cpu` has nothing to run.
+    pub(crate) fn go_idle(&mut self, cpu: CpuId) {
+        let claimed = || self.claims.iter().any(|&(_, claimed)| claimed == cpu);
+        if self.cpus[cpu].arrivals.is_empty() || claimed() {
+            self.idle.insert(cpu);
+        }
+    }
+
+    pub(crate) fn expect_arrival(&mut self, cpu: CpuId, arrival: Arrival) {
+        let arrivals = &mut self.cpus[cpu].arrivals;
+        let place = arrivals.partition_point(|other| other.at <= arrival.at);
+        arrivals.insert(place, arrival);
+        self.arm_interrupt(cpu);
+    }
+
+    /// Takes the next arrival that is due on `cpu`.
+    pub(crate) fn next_arrival(&mut self, cpu: CpuId) -> Option<Arrival> {
+        let arrivals = &mut self.cpus[cpu].arrivals;
+        let due = arrivals.first().is_some_and(|arrival| arrival.at <= self.now);
+        due.then(|| arrivals.remove(0))
+    }
+
+    /// Takes the bits of [`Work`] that are due on `cpu`.
+    pub(crate) fn take_work(&mut self, cpu: CpuId) -> u8 {
+        let state = &mut self.cpus[cpu];
+        if state.work_at > self.now {
+            return 0;
+        }
+        std::mem::take(&mut state.pending_work)
+    }
+
+    /// Schedules the next interrupt of `cpu`, if anything is on its way.
+    pub(crate) fn arm_interrupt(&mut self, cpu: CpuId) {
+        let state = &self.cpus[cpu];
+        let arrival = state.arrivals.first().map_or(Time::NEVER, |arrival| arrival.at);
+        let work = if state.pending_work != 0 { state.work_at } else { Time::NEVER };
+        let at = arrival.min(work);
+        if at == Time::NEVER {
+            self.events.cancel(Event::Interrupt(cpu));
+        } else {
+            self.events.set(Event::Interrupt(cpu), at);
+        }
+    }
+
+    /// Schedules the next tick of `cpu`.
+    pub(crate) fn arm_tick(&mut self, cpu: CpuId, period_ns: u64) {
+        let phase = self.cpus[cpu].tick_phase_ns;
+        let ticks = (self.now.ns().saturating_sub(phase)) / period_ns + 1;
+        self.events.set(Event::Tick(cpu), Time(ticks * period_ns + phase));
+    }
+}
+
+/// For tests of schedulers, which need a world outside a run.
+impl World {
+    /// A world at time 0 with every CPU idle and `nr_tasks` sleeping tasks of nice 0, that last ran
+    /// on CPU 0 and may run anywhere.
+    #[doc(hidden)]
+    pub fn for_test(machine: Arc<Machine>, nr_tasks: usize) -> Self {
+        let nr_cpus = machine.nr_cpus();
+        let mut world = Self::new(machine, 1);
+        world.tasks.extend((0..nr_tasks).map(|index| Task {
+            template: 0,
+            pid: index as u32 + 1,
+            process: 0,
+            nice: 0,
+            policy: Policy::Normal,
+            allowed: CpuSet::full(nr_cpus),
+            nr_allowed: nr_cpus,
+            cpu: 0,
+            ran_on: None,
+            state: State::Blocked,
+            activity: Activity::Work(0),
+            refill_ns: 0,
+            pc: 0,
+            loops: Vec::new(),
+            timers: Vec::new(),
+            relock: None,
+            woken_at: None,
+            queued_at: Time(0),
+            started_at: Time(0),
+            latency_class: None,
+            root: false,
+        }));
+        world
+    }
+
+    /// Changes where a task may run.
+    #[doc(hidden)]
+    pub fn set_allowed_for_test(&mut self, task: TaskId, allowed: CpuSet) {
+        let task = &mut self.tasks[task.index()];
+        task.nr_allowed = allowed.len();
+        task.allowed = allowed;
+    }
+
+    /// Moves time on to `now`.
+    #[doc(hidden)]
+    pub fn set_now_for_test(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// Changes what a CPU runs, and so whether it is idle.
+    #[doc(hidden)]
+    pub fn set_current_for_test(&mut self, cpu: CpuId, task: Option<TaskId>) {
+        self.cpus[cpu].current = task;
+        match task {
+            Some(_) => self.idle.remove(cpu),
+            None => self.idle.insert(cpu),
+        }
+    }
+
+    /// Takes the work that other CPUs asked of `cpu`, as bits of [`Work`].
+    #[doc(hidden)]
+    pub fn take_work_for_test(&mut self, cpu: CpuId) -> u8 {
+        std::mem::take(&mut self.cpus[cpu].pending_work)
+    }
+
+    /// Changes a task's policy.
+    #[doc(hidden)]
+    pub fn set_policy_for_test(&mut self, task: TaskId, policy: Policy) {
+        self.tasks[task.index()].policy = policy;
+    }
+}
+
+impl Default for CpuState {
+    fn default() -> Self {
+        Self {
+            current: None,
+            progress_from: Time(0),
+            speed_1024: FULL_SPEED,
+            kernel_ns: 0,
+            stale: false,
+            need_resched: false,
+            pending_work: 0,
+            work_at: Time(0),
+            arrivals: Vec::new(),
+            tick_phase_ns: 0,
+        }
+    }
+}

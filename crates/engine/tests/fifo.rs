@@ -1,0 +1,292 @@
+//! The engine under the simplest scheduler: one queue, first come first served.
+//!
+//! What is checked here holds for every scheduler: no task is lost or runs on two CPUs, time never
+//! moves back, counts and times add up.
+
+#![allow(clippy::unwrap_used)] // a poisoned lock is a failed test
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use roost_engine::*;
+use roost_machine::Machine;
+use roost_workload::{
+    Better, Channel, MemoryBinding, Metric, MetricKind, Op, Policy, Process, Program, Template,
+    Workload,
+};
+
+/// First come first served over all CPUs.
+#[derive(Default)]
+struct Fifo {
+    queue: VecDeque<TaskId>,
+}
+
+impl Scheduler for Fifo {
+    fn tick_ns(&self) -> u64 {
+        1_000_000
+    }
+    fn start(&mut self, _: &mut World) {}
+    fn task_new(&mut self, _: &mut World, _: TaskId, _: Option<TaskId>) {}
+    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
+    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
+        None
+    }
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, _: Wake) -> CpuId {
+        let allowed = world.allowed(task);
+        let idle = allowed.iter().find(|&cpu| world.is_idle(cpu));
+        idle.or(allowed.first()).expect("a task may run somewhere")
+    }
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.select_cpu(world, task, wake)
+    }
+    fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue) {
+        self.queue.push_back(task);
+    }
+    fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+        if let Some(current) = world.current(cpu) {
+            return Some(current);
+        }
+        let place = self.queue.iter().position(|&task| world.allowed(task).contains(cpu))?;
+        self.queue.remove(place)
+    }
+    fn put_current(&mut self, _: &mut World, _: CpuId) {}
+    fn tick(&mut self, _: &mut World, _: CpuId) {}
+    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
+    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
+    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
+    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
+    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
+}
+
+/// What an observer saw.
+#[derive(Default)]
+struct Seen {
+    last: Time,
+    /// pid and start, by CPU.
+    running: BTreeMap<usize, (u32, Time)>,
+    run_ns: u64,
+    exited: u64,
+    switches: u64,
+}
+
+#[derive(Clone, Default)]
+struct Watch(Arc<Mutex<Seen>>);
+
+impl Tracer for Watch {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        let mut seen = self.0.lock().unwrap();
+        assert!(now >= seen.last, "time moved back");
+        seen.last = now;
+        seen.switches += 1;
+        let ran = seen.running.remove(&cpu);
+        assert_eq!(ran.map(|(pid, _)| pid), previous.map(|(task, _)| task.pid), "who ran on {cpu}");
+        if let Some((_, since)) = ran {
+            seen.run_ns += now - since;
+        }
+        if let Some((_, LeftAs::Exited)) = previous {
+            seen.exited += 1;
+        }
+        if let Some(task) = next {
+            let elsewhere = seen.running.values().any(|&(pid, _)| pid == task.pid);
+            assert!(!elsewhere, "{} runs on two CPUs", task.name);
+            seen.running.insert(cpu, (task.pid, now));
+        }
+    }
+    fn wakeup(&mut self, now: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {
+        assert!(now >= self.0.lock().unwrap().last, "time moved back");
+    }
+}
+
+fn template(name: &str, ops: Vec<Op>) -> Template {
+    Template {
+        name: name.into(),
+        process: 0,
+        nice: 0,
+        policy: Policy::Normal,
+        affinity: None,
+        delay_ns: 0,
+        footprint_bytes: 0,
+        memory: MemoryBinding::default(),
+        program: Program { ops, loop_depth: 2, own_timers: 1, affinities: vec![Some(vec![0])] },
+        class: name.into(),
+    }
+}
+
+fn workload(templates: Vec<(Template, u32)>) -> Workload {
+    let start = templates.iter().enumerate().map(|(i, (_, count))| (i as u32, *count)).collect();
+    Workload {
+        name: "test".into(),
+        templates: templates.into_iter().map(|(template, _)| template).collect(),
+        start,
+        processes: vec![Process { name: "test".into(), taskgroup: None }],
+        mutexes: 2,
+        conditions: 1,
+        barriers: vec![2],
+        channels: vec![Channel { capacity_bytes: 200, sync_wakeup: true, messages: false }],
+        shared_timers: 1,
+        counters: 1,
+        duration_ns: None,
+        metrics: vec![Metric {
+            name: "time".into(),
+            unit: "s",
+            better: Better::Lower,
+            kind: MetricKind::WallSeconds,
+        }],
+    }
+}
+
+fn machine(shape: &str) -> Arc<Machine> {
+    Arc::new(roost_machine::resolve(shape).expect("a valid shape"))
+}
+
+fn run_watched(machine: &Arc<Machine>, workload: &Workload, seed: u64) -> (Outcome, Watch) {
+    let watch = Watch::default();
+    let control = Control {
+        seed,
+        tracer: Some(Box::new(watch.clone())),
+        stop: &AtomicBool::new(false),
+        progress: &|_| {},
+    };
+    let outcome = run(machine, workload, Fifo::default(), control).expect("the run ends");
+    (outcome, watch)
+}
+
+fn counter(outcome: &Outcome, name: &str) -> u64 {
+    let found = outcome.counters.iter().find(|(counter, _)| counter == name);
+    found.unwrap_or_else(|| panic!("no counter {name}")).1 as u64
+}
+
+const RUN: Op = Op::Run { ns: 10_000 };
+
+#[test]
+fn one_task_takes_its_work_and_what_scheduling_costs() {
+    let machine = machine("core:1 pu:1");
+    let (outcome, _) = run_watched(&machine, &workload(vec![(template("a", vec![RUN]), 1)]), 3);
+    let figures = &machine.figures;
+    // The root task is switched to, forks for 7.5 to 22.5 us, and the new task is switched to.
+    let switches = 2 * figures.context_switch_ns.value;
+    let work = counter(&outcome, "run_ns") - switches;
+    assert!((17_500..32_500 + 2 * figures.tick_ns.value).contains(&work), "{work}");
+    assert_eq!(counter(&outcome, "context_switches"), 3, "idle to root to the task to idle");
+}
+
+#[test]
+fn smt_siblings_slow_each_other_down() {
+    let long = vec![Op::Run { ns: 10_000_000 }];
+    let elapsed = |shape: &str| {
+        let (outcome, _) =
+            run_watched(&machine(shape), &workload(vec![(template("a", long.clone()), 2)]), 1);
+        outcome.elapsed_ns as f64
+    };
+    let machine = machine("core:1 pu:2");
+    let slowdown = 1024.0 / machine.figures.smt_speed_1024.value as f64;
+    let ratio = elapsed("core:1 pu:2") / elapsed("core:2 pu:1");
+    assert!((ratio / slowdown - 1.0).abs() < 0.05, "{ratio} against {slowdown}");
+}
+
+#[test]
+fn a_migration_costs_the_refill_of_the_working_set() {
+    // Two phases: anywhere, then pinned to CPU 0, started on CPU 1 by its affinity.
+    let mut task = template("a", vec![RUN, Op::SetAffinity(0), RUN]);
+    task.affinity = Some(vec![1]);
+    let elapsed = |shape: &str, footprint| {
+        task.clone_with_footprint(footprint, |task| {
+            run_watched(&machine(shape), &workload(vec![(task, 1)]), 1).0.elapsed_ns
+        })
+    };
+    let megabyte = 1 << 20;
+    for (shape, bandwidth) in [
+        ("l3:1 core:2 pu:1", machine("l3:1 core:2 pu:1").figures.refill_llc_bytes_per_us.value),
+        ("l3:2 core:1 pu:1", machine("l3:2 core:1 pu:1").figures.refill_local_bytes_per_us.value),
+    ] {
+        let figures = machine(shape).figures.clone();
+        let bytes =
+            if shape.starts_with("l3:1") { figures.l2_bytes.value.min(megabyte) } else { megabyte };
+        let refill = elapsed(shape, megabyte) - elapsed(shape, 0);
+        assert_eq!(refill, bytes * 1000 / bandwidth, "{shape}");
+    }
+}
+
+trait WithFootprint {
+    fn clone_with_footprint<R>(&self, bytes: u64, f: impl FnOnce(Template) -> R) -> R;
+}
+impl WithFootprint for Template {
+    fn clone_with_footprint<R>(&self, bytes: u64, f: impl FnOnce(Template) -> R) -> R {
+        f(Template { footprint_bytes: bytes, ..self.clone() })
+    }
+}
+
+#[test]
+fn tasks_that_wait_for_each_other_for_ever_are_reported() {
+    let stuck = workload(vec![(template("stuck", vec![Op::Suspend]), 2)]);
+    let control =
+        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let error = run(&machine("core:2 pu:1"), &stuck, Fifo::default(), control).unwrap_err();
+    assert!(error.to_string().contains("2 tasks sleep"), "{error}");
+}
+
+#[test]
+fn a_pipe_blocks_its_writer_when_full_and_loses_nothing() {
+    let send = vec![Op::Send { channel: 0, bytes: 100 }, Op::Loop { depth: 0, times: 50, to: 0 }];
+    let receive =
+        vec![Op::Receive { channel: 0, bytes: 100 }, RUN, Op::Loop { depth: 0, times: 50, to: 0 }];
+    let pipes = workload(vec![(template("writer", send), 1), (template("reader", receive), 1)]);
+    let (outcome, watch) = run_watched(&machine("core:2 pu:1"), &pipes, 1);
+    assert!(outcome.elapsed_ns > 50 * 10_000, "the reader works 10 us a message");
+    assert_eq!(watch.0.lock().unwrap().exited, 3);
+}
+
+/// Programs that always end: nothing waits for what may not come.
+fn ending_ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        4 => (0u64..200_000).prop_map(|ns| vec![Op::Run { ns }]),
+        2 => (1u64..100_000).prop_map(|ns| vec![Op::Sleep { ns }]),
+        1 => (1u64..100_000).prop_map(|ns| vec![Op::Runtime { ns }]),
+        1 => (1u64..100_000, any::<bool>()).prop_map(|(period_ns, absolute)| vec![Op::Timer {
+            timer: roost_workload::TimerRef::Own(0), period_ns, absolute
+        }]),
+        1 => (0u32..2, 0u64..50_000).prop_map(|(m, ns)| vec![Op::Lock(m), Op::Run { ns }, Op::Unlock(m)]),
+        1 => Just(vec![Op::Signal(0), Op::Broadcast(0), Op::Yield]),
+        1 => Just(vec![Op::SetNice(5), Op::SetAffinity(0)]),
+    ];
+    prop::collection::vec(op, 1..8).prop_map(|ops| {
+        let mut ops: Vec<Op> = ops.into_iter().flatten().collect();
+        ops.push(Op::Loop { depth: 0, times: 3, to: 0 });
+        ops
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_task_is_lost_and_times_add_up(
+        programs in prop::collection::vec((ending_ops(), 1u32..5), 1..5),
+        shape in prop::sample::select(vec!["core:1 pu:1", "core:2 pu:2", "node:2 l3:2 core:2 pu:1"]),
+        seed in 0u64..1000,
+    ) {
+        let machine = machine(shape);
+        let total: u32 = programs.iter().map(|(_, count)| count).sum();
+        let templates = programs.into_iter().map(|(ops, count)| (template("t", ops), count));
+        let workload = workload(templates.collect());
+        let (outcome, watch) = run_watched(&machine, &workload, seed);
+        {
+            let seen = watch.0.lock().unwrap();
+            prop_assert_eq!(seen.exited, u64::from(total) + 1, "every task and the root exit");
+            prop_assert_eq!(seen.run_ns, counter(&outcome, "run_ns"), "slices add up to run time");
+            prop_assert_eq!(seen.switches, counter(&outcome, "context_switches"));
+            prop_assert!(seen.run_ns <= outcome.elapsed_ns * machine.nr_cpus() as u64);
+        }
+        let again = run_watched(&machine, &workload, seed).0;
+        prop_assert_eq!(outcome, again, "same inputs, same outcome");
+    }
+}
