@@ -1,0 +1,284 @@
+//! Balancing: moving tasks between CPUs other than at wakeup and fork (kernel model, sections 9
+//! and 10).
+//!
+//! ```text
+//!  tick ──────────────► periodic pass per domain, when its interval is over  ┐
+//!  tick ─ kick ───────► nohz: the same on behalf of every tickless idle CPU  ├─► pass
+//!  pick finds nothing ► newly idle pass per domain, if idle time pays for it ┘
+//!
+//!  pass: elected? ─ busiest group ─ how much ─ busiest queue ─ detach, attach ─ or active balance
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`groups`] | statistics and classification of groups, the busiest one |
+//! | [`imbalance`] | whether two groups are out of balance, and by how much |
+//! | [`pass`] | one pass over one domain for one CPU, its retries and failures |
+//! | [`detach`] | the busiest queue, and which of its tasks may move |
+//! | [`active`] | active balance: a stopper pushes away what runs |
+//! | [`newidle`] | newly idle balancing and its gates |
+//! | [`nohz`] | balancing and load refresh for tickless idle CPUs |
+//!
+//! This file holds what they share, and periodic balancing. Decisions are pure functions over small
+//! structures. Every CPU has capacity 1024, so group types and rules that need a reduced or
+//! asymmetric capacity (misfit, asym_packing) cannot occur and do not exist here.
+
+mod active;
+mod detach;
+mod groups;
+mod imbalance;
+mod newidle;
+mod nohz;
+mod pass;
+#[cfg(test)]
+mod tests;
+
+use roost_engine::{CpuId, TaskId, Time, World};
+use roost_machine::CpuSet;
+
+use crate::domain::{Domain, DomainId, Flags, GroupId, Topology};
+use crate::state::{DomainState, Fair};
+use crate::stats::IdleType;
+
+/// Full capacity of one CPU (SCHED_CAPACITY_SCALE).
+const CAPACITY: u64 = 1024;
+
+/// `sysctl_sched_migration_cost`, ns: sections 9.2 and 10.9.
+pub(crate) const MIGRATION_COST_NS: u64 = 500_000;
+
+/// Seconds after which a CPU balances again at the latest, whatever its domains say
+/// (`rebalance_domains`: 60 * HZ).
+const LONGEST_PAUSE_S: u64 = 60;
+
+/// Cache lines fetched to examine one run queue in group statistics. Assumption: `nr_running`, load
+/// and utilisation lie in lines that are fetched in parallel, at the price of one.
+const LINES_PER_QUEUE: u64 = 1;
+
+/// Cache lines fetched to refresh the blocked load of another CPU; one's own are at hand.
+/// Assumption: as an examined queue.
+const LINES_PER_REFRESH: u64 = 1;
+
+/// Cache lines fetched to take a remote run queue's lock. Assumption: the line of the lock.
+const LINES_PER_LOCK: u64 = 1;
+
+/// Cache lines fetched to look at a task that may be moved. Assumption: the task's own line.
+const LINES_PER_TASK: u64 = 1;
+
+/// Further cache lines of a task that is moved. Assumption: its entity, and its neighbour in the
+/// queue that it leaves.
+const LINES_PER_MOVE: u64 = 2;
+
+/// What balancing keeps beside the state of each domain.
+pub(crate) struct Balancer {
+    /// By group: balancing inside it failed because of affinity (`sgc->imbalance`).
+    group_imbalance: Vec<bool>,
+    /// When the pass ends that holds the lock of SERIALIZE levels (`sched_balance_running`).
+    serialized_until: Time,
+    /// Time to examine all run queues of a domain, ns, by domain and CPU that does it;
+    /// [`UNKNOWN_COST`] until it was needed.
+    examination_ns: Vec<u64>,
+    /// Which CPUs the current pass considers (`env->cpus`).
+    candidates: CpuSet,
+    /// Tasks detached and not yet attached by the current pass.
+    detached: Vec<TaskId>,
+    /// Kernel work done and not yet charged, ns.
+    unpaid_ns: u64,
+    /// Kernel work of balancing in all, ns: differences of it are the durations of passes.
+    spent_ns: u64,
+}
+
+/// A cost that was not computed yet.
+const UNKNOWN_COST: u64 = u64::MAX;
+
+impl Balancer {
+    /// The state at the start of a run on a machine with these domains.
+    pub(crate) fn new(topology: &Topology) -> Self {
+        let nr_cpus = topology.of_cpu.len();
+        Self {
+            group_imbalance: vec![false; topology.groups.len()],
+            serialized_until: Time(0),
+            examination_ns: vec![UNKNOWN_COST; topology.domains.len() * nr_cpus],
+            candidates: CpuSet::new(nr_cpus),
+            detached: Vec::new(),
+            unpaid_ns: 0,
+            spent_ns: 0,
+        }
+    }
+
+    /// Whether balancing inside `group` failed because of affinity.
+    #[inline]
+    pub(crate) fn is_imbalanced(&self, group: GroupId) -> bool {
+        self.group_imbalance[group]
+    }
+
+    /// Notes `lines` cache lines fetched from `from` by `executor`, to be paid later.
+    #[inline]
+    fn fetch(&mut self, world: &World, from: CpuId, executor: CpuId, lines: u64) {
+        let ns = lines * world.machine().line_ns(from, executor);
+        self.unpaid_ns += ns;
+        self.spent_ns += ns;
+    }
+
+    /// Charges what was noted to `executor`.
+    #[inline]
+    fn pay(&mut self, world: &mut World, executor: CpuId) {
+        world.charge(executor, std::mem::take(&mut self.unpaid_ns));
+    }
+
+    /// When the work noted so far ends on `executor`.
+    #[inline]
+    fn clock(&self, world: &World, executor: CpuId) -> Time {
+        world.now() + world.backlog_ns(executor) + self.unpaid_ns
+    }
+}
+
+impl DomainState {
+    /// The state of `domain` at the start of a run, for one of its CPUs.
+    pub(crate) fn new(domain: &Domain) -> Self {
+        Self {
+            balance_interval: domain.min_interval_ms,
+            newidle_ratio: newidle::INITIAL_RATIO,
+            newidle_call: newidle::INITIAL_CALLS,
+            newidle_success: newidle::INITIAL_SUCCESSES,
+            ..Self::default()
+        }
+    }
+}
+
+/// Milliseconds in jiffies, rounded up (`msecs_to_jiffies`).
+fn ms_to_jiffies(ms: u64, hz: u32) -> u64 {
+    (ms * u64::from(hz)).div_ceil(1000)
+}
+
+/// Jiffies between two passes (`get_sd_balance_interval`, section 9.1). A busy CPU waits
+/// `busy_factor` times as long, less one jiffy so that levels do not fall due together.
+fn interval_jiffies(interval_ms: u32, busy_factor: Option<u32>, hz: u32, nr_cpus: usize) -> u64 {
+    let interval_ms = u64::from(interval_ms) * u64::from(busy_factor.unwrap_or(1));
+    let jiffies = ms_to_jiffies(interval_ms, hz).saturating_sub(u64::from(busy_factor.is_some()));
+    let longest = (u64::from(hz) * nr_cpus as u64 / 10).max(1);
+    jiffies.clamp(1, longest)
+}
+
+/// Decays the highest cost of a newly idle pass once a second; whether it did (section 9.2).
+fn decay_newidle_cost(state: &mut DomainState, jiffies: u64, hz: u32) -> bool {
+    let due = jiffies > state.last_decay + u64::from(hz);
+    if due {
+        state.max_newidle_lb_cost = state.max_newidle_lb_cost * 253 / 256;
+        state.last_decay = jiffies;
+    }
+    due
+}
+
+impl Fair {
+    /// The balancing part of a tick on `cpu`: asks an idle CPU to balance for the tickless ones, and
+    /// balances itself when a domain is due.
+    pub(crate) fn tick_balance(&mut self, world: &mut World, cpu: CpuId) {
+        self.nohz_balancer_kick(world, cpu);
+        if self.jiffies(world.now()) >= self.rqs[cpu].next_balance {
+            let idle = if world.is_idle(cpu) { IdleType::Idle } else { IdleType::Busy };
+            self.balance_domains(world, cpu, cpu, idle);
+            self.balance.pay(world, cpu);
+        }
+    }
+
+    /// Balances every domain of `cpu` that is due, bottom up; `executor` does the work.
+    fn balance_domains(&mut self, world: &mut World, executor: CpuId, cpu: CpuId, idle: IdleType) {
+        let (now, hz) = (self.jiffies(world.now()), self.features.hz);
+        let mut next = now + LONGEST_PAUSE_S * u64::from(hz);
+        let mut idle = idle;
+        let (mut go_on, mut decayed, mut total_cost) = (true, false, 0);
+        for level in 0..self.rqs[cpu].domains.len() {
+            let state = &mut self.rqs[cpu].domains[level];
+            decayed = decay_newidle_cost(state, now, hz);
+            total_cost += state.max_newidle_lb_cost;
+            if !go_on {
+                if decayed {
+                    continue;
+                }
+                break;
+            }
+            let last = self.rqs[cpu].domains[level].last_balance;
+            let busy = self.counts_as_busy(cpu, idle);
+            if now >= last + self.balance_interval(cpu, level, busy)
+                && let Some(verdict) = self.balance_level(world, executor, cpu, level, idle)
+            {
+                go_on = verdict.go_on;
+                if verdict.moved > 0 {
+                    idle = if world.is_idle(cpu) { IdleType::Idle } else { IdleType::Busy };
+                }
+                self.rqs[cpu].domains[level].last_balance = now;
+            }
+            let busy = self.counts_as_busy(cpu, idle);
+            let last = self.rqs[cpu].domains[level].last_balance;
+            next = next.min(last + self.balance_interval(cpu, level, busy));
+        }
+        if decayed {
+            self.rqs[cpu].max_idle_balance_cost = total_cost.max(MIGRATION_COST_NS);
+        }
+        self.rqs[cpu].next_balance = next;
+    }
+
+    /// One periodic pass; `None` if the level is serialized and another CPU is at it.
+    fn balance_level(
+        &mut self,
+        world: &mut World,
+        executor: CpuId,
+        cpu: CpuId,
+        level: usize,
+        idle: IdleType,
+    ) -> Option<pass::Verdict> {
+        let serialize = self.domain_of(cpu, level).has(Flags::SERIALIZE);
+        let outside = serialize && !self.features.serialize_inside;
+        if outside && self.serialized(world, executor) {
+            return None;
+        }
+        let verdict = self.load_balance(world, executor, cpu, level, idle);
+        if outside {
+            self.balance.serialized_until = self.balance.clock(world, executor);
+        }
+        Some(verdict)
+    }
+
+    /// Whether a pass elsewhere holds the lock of SERIALIZE levels when `executor` asks for it.
+    #[inline]
+    fn serialized(&self, world: &World, executor: CpuId) -> bool {
+        self.balance.clock(world, executor) < self.balance.serialized_until
+    }
+
+    /// Whether the intervals of a busy CPU hold: it runs more than SCHED_IDLE tasks.
+    #[inline]
+    fn counts_as_busy(&self, cpu: CpuId, idle: IdleType) -> bool {
+        idle != IdleType::Idle && !self.sched_idle_cpus.contains(cpu)
+    }
+
+    /// Jiffies between passes of `cpu` at `level` at present.
+    fn balance_interval(&self, cpu: CpuId, level: usize, busy: bool) -> u64 {
+        let interval_ms = self.rqs[cpu].domains[level].balance_interval;
+        let busy_factor = busy.then(|| self.domain_of(cpu, level).busy_factor);
+        interval_jiffies(interval_ms, busy_factor, self.features.hz, self.rqs.len())
+    }
+
+    /// The domain of `cpu` at `level`.
+    #[inline]
+    fn domain_of(&self, cpu: CpuId, level: usize) -> &Domain {
+        self.topology.domain(self.topology.domains_of(cpu)[level])
+    }
+
+    /// Brings the blocked load of an idle CPU up to now; `executor` does the work.
+    fn refresh_blocked(&mut self, world: &mut World, executor: CpuId, cpu: CpuId) {
+        self.balance.fetch(world, cpu, executor, LINES_PER_REFRESH);
+        self.update_blocked(world, cpu);
+        self.rqs[cpu].blocked_update = self.jiffies(world.now());
+    }
+
+    /// Time for `executor` to examine the run queues of all CPUs of a domain, ns.
+    fn examination_ns(&mut self, world: &World, domain: DomainId, executor: CpuId) -> u64 {
+        let index = domain * self.rqs.len() + executor;
+        if self.balance.examination_ns[index] == UNKNOWN_COST {
+            let others = self.topology.domain(domain).span.iter().filter(|&cpu| cpu != executor);
+            let lines = others.map(|cpu| world.machine().line_ns(cpu, executor));
+            self.balance.examination_ns[index] = LINES_PER_QUEUE * lines.sum::<u64>();
+        }
+        self.balance.examination_ns[index]
+    }
+}

@@ -1,0 +1,43 @@
+//! Active balance: the stopper of a queue pushes one of its tasks to a CPU that tried in vain to
+//! pull one (`active_load_balance_cpu_stop`; kernel model, section 10.10).
+
+use roost_engine::{CpuId, Work, World};
+
+use super::pass::Pass;
+use crate::state::{Fair, Push};
+
+impl Fair {
+    /// Asks the stopper of the pass's source to push a task; false if it has been asked before and
+    /// has not run yet.
+    pub(super) fn start_active_balance(&mut self, world: &mut World, pass: &Pass) -> bool {
+        if self.rqs[pass.src].push.is_some() {
+            return false;
+        }
+        self.rqs[pass.src].push = Some(Push { cpu: pass.cpu, level: pass.level });
+        self.balance.pay(world, pass.executor);
+        world.kick(pass.executor, pass.src, Work::Stop);
+        true
+    }
+
+    /// The stopper of `cpu` runs: what ran is back on the queue and can be moved. The level is the
+    /// one whose pass asked: the lowest of the destination's that spans both CPUs.
+    pub(crate) fn active_balance_stop(&mut self, world: &mut World, cpu: CpuId) {
+        let Some(Push { cpu: dst, level }) = self.rqs[cpu].push.take() else { return };
+        // The kernel asks for more than one task, the stopper itself being one.
+        if self.rqs[cpu].nr_running == 0 {
+            return;
+        }
+        let mut pass = Pass::push(self, cpu, dst, level);
+        let pushed = self.move_one(world, &mut pass);
+        let counters = self.topology.stat_level(dst, level);
+        let counters = &mut self.stats.levels[counters];
+        counters.alb_count += 1;
+        if pushed {
+            counters.alb_pushed += 1;
+            self.rqs[dst].domains[level].nr_balance_failed = 0;
+        } else {
+            counters.alb_failed += 1;
+        }
+        self.balance.pay(world, cpu);
+    }
+}

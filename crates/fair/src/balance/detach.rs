@@ -1,0 +1,312 @@
+//! The busiest queue of a group, and which of its tasks move (kernel model, sections 10.7 to 10.9).
+
+use roost_engine::{CpuId, TaskId, World};
+
+use super::imbalance::Migration;
+use super::pass::Pass;
+use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK, MIGRATION_COST_NS};
+use crate::domain::{Flags, GroupId};
+use crate::state::{Fair, Rq};
+use crate::stats::{IdleType, LbStats};
+
+/// Tasks looked at on one source at most (`sysctl_sched_nr_migrate`, not an RT kernel).
+const NR_MIGRATE: u32 = 32;
+
+/// Whether a task may be moved (`can_migrate_task`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MayMove {
+    /// It may not.
+    No,
+    /// It may.
+    Yes,
+    /// Its cache is hot, but balancing failed too often to care.
+    Hot,
+}
+
+/// How a CPU compares as a source (`find_busiest_queue`), by what is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Source {
+    load: u64,
+    util: u64,
+    nr_runnable: u32,
+}
+
+impl Source {
+    /// `boosted`: tasks that wait count as utilisation (6.x, `cpu_util_cfs_boost`).
+    fn of(rq: &Rq, boosted: bool) -> Self {
+        let util = rq.avg.util_avg.max(rq.util_est);
+        let util = if boosted { util.max(rq.avg.runnable_avg) } else { util };
+        Self { load: rq.avg.load_avg, util: util.min(CAPACITY), nr_runnable: rq.nr_runnable }
+    }
+
+    /// Its rank among sources, or `None` if it is none. Only the first of equal ranks counts, and
+    /// only ranks above 0. All CPUs have the same capacity, so loads compare as they are.
+    fn rank(&self, kind: Migration, amount: i64) -> Option<u64> {
+        let single = self.nr_runnable == 1;
+        match (kind, self.nr_runnable) {
+            (_, 0) => None,
+            (Migration::Load, _) if single && self.load as i64 > amount => None,
+            (Migration::Load, _) => Some(self.load),
+            (Migration::Util, _) if single => None,
+            (Migration::Util, _) => Some(self.util),
+            (Migration::Task, nr) => Some(u64::from(nr)),
+        }
+    }
+}
+
+/// What a task counts against the amount to move, or `None` if it is too much. Each failed pass
+/// halves what is checked; what is subtracted is the whole.
+fn counted(value: u64, failed: u32, amount: i64) -> Option<i64> {
+    let relaxed = value >> failed.min(63);
+    (relaxed as i64 <= amount).then_some(value as i64)
+}
+
+/// Whether data of a task that began to run at `exec_start` (0: not since it last moved) is still
+/// in the caches.
+fn ran_recently(now_ns: u64, exec_start: u64) -> bool {
+    exec_start != 0 && now_ns.saturating_sub(exec_start) < MIGRATION_COST_NS
+}
+
+impl Fair {
+    /// The queue of `group` to take from.
+    pub(super) fn busiest_queue(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
+        let boosted = self.features.boosted_util;
+        let span = self.topology.group(group).span.words();
+        let (mut best, mut busiest) = (0, None);
+        for (word, (&span, &considered)) in
+            span.iter().zip(self.balance.candidates.words()).enumerate()
+        {
+            let mut bits = span & considered;
+            while bits != 0 {
+                let cpu = (word << 6) + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let source = Source::of(&self.rqs[cpu], boosted);
+                if let Some(rank) = source.rank(pass.kind, pass.amount)
+                    && rank > best
+                {
+                    (best, busiest) = (rank, Some(cpu));
+                }
+            }
+        }
+        busiest
+    }
+
+    /// Limits how many tasks of the source are looked at.
+    pub(super) fn limit_looks(&self, pass: &mut Pass) {
+        pass.look_at_most = self.rqs[pass.src].nr_running.min(NR_MIGRATE);
+    }
+
+    /// Moves tasks from the pass's source to its destination; returns how many. (The kernel drops
+    /// the source's lock every 32 tasks; here nothing can come between.)
+    pub(super) fn move_tasks(&mut self, world: &mut World, pass: &mut Pass) -> u32 {
+        self.balance.fetch(world, pass.src, pass.executor, LINES_PER_LOCK);
+        self.detach_tasks(world, pass);
+        let moved = self.balance.detached.len() as u32;
+        if moved > 0 {
+            self.balance.pay(world, pass.executor);
+            // The list is one that is filled and emptied at its head.
+            while let Some(task) = self.balance.detached.pop() {
+                self.attach_queued(world, task, pass.dst, pass.executor);
+            }
+        }
+        self.lb_stats(pass).gained += u64::from(moved);
+        moved
+    }
+
+    /// Takes tasks off the source until the amount is reached, least recently run first.
+    fn detach_tasks(&mut self, world: &mut World, pass: &mut Pass) {
+        if self.rqs[pass.src].nr_running <= 1 {
+            pass.all_pinned = false;
+            return;
+        }
+        if pass.amount <= 0 {
+            return;
+        }
+        while let Some(&task) = self.rqs[pass.src].tasks.last() {
+            // An idle CPU does not take the last task: that CPU would only come to take it back.
+            if pass.idle != IdleType::Busy && self.rqs[pass.src].nr_running <= 1 {
+                return;
+            }
+            pass.looked_at += 1;
+            if pass.looked_at > pass.look_at_most {
+                return;
+            }
+            self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
+            let may_move = self.may_move(world, pass, task);
+            let counted = match may_move {
+                MayMove::No => None,
+                MayMove::Yes | MayMove::Hot => self.counted_for(pass, task),
+            };
+            let Some(counted) = counted else {
+                self.rqs[pass.src].tasks.rotate_right(1);
+                continue;
+            };
+            pass.amount -= counted;
+            self.detach(world, pass, task, may_move == MayMove::Hot);
+            self.balance.detached.push(task);
+            // Preemptible kernels keep newly idle balancing short: one task.
+            if pass.idle == IdleType::NewlyIdle || pass.amount <= 0 {
+                return;
+            }
+        }
+    }
+
+    /// What moving the task counts, if that is not too much.
+    fn counted_for(&self, pass: &Pass, task: TaskId) -> Option<i64> {
+        let state = &self.tasks[task.index()];
+        let failed = self.failures(pass);
+        match pass.kind {
+            Migration::Load => counted(state.avg.load_avg.max(1), failed, pass.amount),
+            Migration::Util => {
+                let failed = if self.features.util_shift { failed } else { 0 };
+                counted(state.avg.util_avg.max(state.util_est), failed, pass.amount)
+            }
+            Migration::Task => Some(1),
+        }
+    }
+
+    /// Takes one task off the source.
+    fn detach(&mut self, world: &mut World, pass: &Pass, task: TaskId, hot: bool) {
+        if hot {
+            self.lb_stats(pass).hot_gained += 1;
+            self.stats.nr_forced_migrations += 1;
+        }
+        self.balance.fetch(world, pass.src, pass.executor, LINES_PER_MOVE);
+        self.detach_queued(world, task, pass.src, pass.executor);
+    }
+
+    /// Moves the first task that may move (`detach_one_task`, for active balance).
+    pub(super) fn move_one(&mut self, world: &mut World, pass: &mut Pass) -> bool {
+        for index in (0..self.rqs[pass.src].tasks.len()).rev() {
+            let task = self.rqs[pass.src].tasks[index];
+            self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
+            if self.may_move(world, pass, task) != MayMove::No {
+                self.detach(world, pass, task, false);
+                self.lb_stats(pass).gained += 1;
+                self.balance.pay(world, pass.executor);
+                self.attach_queued(world, task, pass.dst, pass.executor);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Section 10.9.
+    pub(super) fn may_move(&mut self, world: &World, pass: &mut Pass, task: TaskId) -> MayMove {
+        if self.refuses_eligibility(pass, task) {
+            return MayMove::No;
+        }
+        if !world.allowed(task).contains(pass.dst) {
+            self.stats.nr_failed_migrations_affine += 1;
+            pass.some_pinned = true;
+            self.remember_other_dst(world, pass, task);
+            return MayMove::No;
+        }
+        pass.all_pinned = false;
+        if self.tasks[task.index()].running {
+            self.stats.nr_failed_migrations_running += 1;
+            return MayMove::No;
+        }
+        if pass.active || !self.task_hot(world, pass, task) {
+            return MayMove::Yes;
+        }
+        if self.failures(pass) > self.topology.domain(pass.domain).cache_nice_tries {
+            return MayMove::Hot;
+        }
+        self.stats.nr_failed_migrations_hot += 1;
+        MayMove::No
+    }
+
+    /// 6.13 and later: a sleeper whose dequeue is delayed moves only as load; a task that ran more
+    /// than its share does not move to a queue that has tasks, unless balancing failed before.
+    fn refuses_eligibility(&self, pass: &Pass, task: TaskId) -> bool {
+        if !self.features.detach_eligible_only {
+            return false;
+        }
+        let delayed = self.tasks[task.index()].delayed;
+        let ineligible = || {
+            self.failures(pass) == 0
+                && self.rqs[pass.dst].nr_running > 0
+                && !self.rqs[pass.src].queue.eligible(task)
+        };
+        (delayed && pass.kind != Migration::Load) || ineligible()
+    }
+
+    /// Remembers another CPU of the destination's group where a task may run that may not on the
+    /// destination.
+    fn remember_other_dst(&self, world: &World, pass: &mut Pass, task: TaskId) {
+        if pass.idle == IdleType::NewlyIdle || pass.active || pass.other_dst.is_some() {
+            return;
+        }
+        let mask = &self.topology.group(self.local_group(pass, pass.level)).balance_mask;
+        let words = mask.words().iter().zip(self.balance.candidates.words());
+        let words = words.zip(world.allowed(task).words()).map(|((&a, &b), &c)| a & b & c);
+        pass.other_dst = words
+            .enumerate()
+            .find(|&(_, bits)| bits != 0)
+            .map(|(word, bits)| (word << 6) + bits.trailing_zeros() as usize);
+    }
+
+    /// Whether the task's data is likely in the source's caches (`task_hot`).
+    fn task_hot(&self, world: &World, pass: &Pass, task: TaskId) -> bool {
+        let state = &self.tasks[task.index()];
+        if state.entity.idle_policy
+            || self.topology.domain(pass.domain).has(Flags::SHARE_CPUCAPACITY)
+        {
+            return false;
+        }
+        let buddy = self.rqs[pass.dst].nr_running > 0 && self.rqs[pass.src].queue.is_buddy(task);
+        buddy || ran_recently(world.now().ns(), state.exec_start)
+    }
+
+    /// Failed passes in a row at the pass's level.
+    fn failures(&self, pass: &Pass) -> u32 {
+        self.rqs[pass.cpu].domains[pass.level].nr_balance_failed
+    }
+
+    /// The counters of the pass's level and idle type.
+    pub(super) fn lb_stats(&mut self, pass: &Pass) -> &mut LbStats {
+        let level = self.topology.stat_level(pass.cpu, pass.level);
+        self.stats.lb(level, pass.idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_ranked_by_what_is_counted() {
+        let source = |load, util, nr_runnable| Source { load, util, nr_runnable };
+        let rank = |source: Source, kind, amount| source.rank(kind, amount);
+        let none = source(500, 500, 0);
+        let single = source(500, 400, 1);
+        let several = source(500, 400, 3);
+        for kind in [Migration::Load, Migration::Util, Migration::Task] {
+            assert_eq!(rank(none, kind, 1000), None, "{kind:?}: nothing runnable");
+        }
+        assert_eq!(rank(single, Migration::Load, 499), None, "its one task is too heavy");
+        assert_eq!(rank(single, Migration::Load, 500), Some(500));
+        assert_eq!(rank(several, Migration::Load, 1), Some(500));
+        assert_eq!(rank(single, Migration::Util, 1000), None);
+        assert_eq!(rank(several, Migration::Util, 1), Some(400));
+        assert_eq!(rank(single, Migration::Task, 1), Some(1), "a single task can be chosen");
+        assert_eq!(rank(several, Migration::Task, 1), Some(3));
+    }
+
+    #[test]
+    fn each_failure_halves_what_is_checked_and_not_what_is_counted() {
+        assert_eq!(counted(1024, 0, 1023), None);
+        assert_eq!(counted(1024, 0, 1024), Some(1024));
+        assert_eq!(counted(1024, 1, 511), None);
+        assert_eq!(counted(1024, 1, 512), Some(1024));
+        assert_eq!(counted(u64::MAX >> 1, 200, 0), Some(i64::MAX), "the shift ends at 63");
+    }
+
+    #[test]
+    fn a_task_is_hot_for_half_a_millisecond_unless_it_moved() {
+        assert!(ran_recently(1_499_999, 1_000_000));
+        assert!(!ran_recently(1_500_000, 1_000_000));
+        assert!(!ran_recently(400_000, 0));
+    }
+}

@@ -1,0 +1,379 @@
+//! Statistics of the groups of a domain, their classification, and the busiest one (kernel model,
+//! sections 10.1 to 10.3).
+
+use roost_engine::World;
+
+use super::imbalance::Rules;
+use super::pass::Pass;
+use super::{CAPACITY, LINES_PER_QUEUE};
+use crate::domain::{Flags, Group, GroupId};
+use crate::state::{Fair, Rq};
+use crate::stats::IdleType;
+
+/// How much a group needs help, least first (`enum group_type`). Not every type of the kernel can
+/// occur here: misfit and asym_packing need CPUs of different capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum GroupType {
+    /// It can take more tasks.
+    #[default]
+    HasSpare,
+    /// Its CPUs are in use, no task waits long.
+    FullyBusy,
+    /// A core with several tasks, which an idle CPU elsewhere could run alone (after 6.5).
+    SmtBalance,
+    /// Balancing inside it failed because of affinity.
+    Imbalanced,
+    /// Tasks wait for CPU time.
+    Overloaded,
+}
+
+/// Sums over the CPUs of a group (`struct sg_lb_stats`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GroupStats {
+    /// Sum of the CPUs' load averages.
+    pub load: u64,
+    /// Sum of `cpu_util`, 1024 a CPU.
+    pub util: u64,
+    /// Sum of the runnable averages, 1024 a task.
+    pub runnable: u64,
+    /// Tasks, delayed ones included (`sum_nr_running`).
+    pub nr_running: u32,
+    /// Runnable tasks (`sum_h_nr_running`).
+    pub nr_runnable: u32,
+    /// Idle CPUs.
+    pub idle_cpus: u32,
+    /// CPUs of the group.
+    pub weight: u32,
+    /// Cores of the group.
+    pub cores: u32,
+    /// Capacity, 1024 a CPU.
+    pub capacity: u64,
+    /// The group is one core of several CPUs.
+    pub smt: bool,
+    /// Its CPUs want tasks spread over sibling groups.
+    pub prefer_sibling: bool,
+    /// Load per capacity, scaled by 1024; 0 unless overloaded.
+    pub avg_load: u64,
+    /// The class it falls in.
+    pub kind: GroupType,
+}
+
+impl GroupStats {
+    /// Empty sums for `group`.
+    fn of(group: &Group) -> Self {
+        Self {
+            weight: group.weight,
+            cores: group.cores,
+            capacity: CAPACITY * u64::from(group.weight),
+            smt: group.is_smt(),
+            prefer_sibling: group.flags.has(Flags::PREFER_SIBLING),
+            ..Self::default()
+        }
+    }
+
+    /// Adds one CPU.
+    #[inline]
+    fn add(&mut self, rq: &Rq, idle: bool) {
+        self.load += rq.avg.load_avg;
+        self.util += rq.avg.util_avg.max(rq.util_est).min(CAPACITY);
+        self.runnable += rq.avg.runnable_avg;
+        self.nr_running += rq.nr_running;
+        self.nr_runnable += rq.nr_runnable;
+        self.idle_cpus += u32::from(idle);
+    }
+
+    /// Whether tasks wait for CPU time (`group_is_overloaded`). `pct` is the domain's imbalance_pct.
+    fn is_overloaded(&self, pct: u64) -> bool {
+        self.nr_running > self.weight
+            && (100 * self.capacity < pct * self.util || pct * self.capacity < 100 * self.runnable)
+    }
+
+    /// Whether there is room for more (`group_has_capacity`).
+    fn has_capacity(&self, pct: u64) -> bool {
+        self.nr_running < self.weight
+            || (pct * self.capacity >= 100 * self.runnable && 100 * self.capacity > pct * self.util)
+    }
+
+    /// Load per capacity, scaled by 1024.
+    pub(super) fn load_per_capacity(&self) -> u64 {
+        self.load * CAPACITY / self.capacity
+    }
+
+    /// Sets the group's type and, if it is overloaded, its average load: the first rule of section
+    /// 10.2 that holds. `imbalanced`: the flag left by a level below; `smt_balance`: see
+    /// [`wants_smt_balance`].
+    pub(super) fn classify(&mut self, imbalance_pct: u32, imbalanced: bool, smt_balance: bool) {
+        let pct = u64::from(imbalance_pct);
+        self.kind = if self.is_overloaded(pct) {
+            GroupType::Overloaded
+        } else if imbalanced {
+            GroupType::Imbalanced
+        } else if smt_balance {
+            GroupType::SmtBalance
+        } else if self.has_capacity(pct) {
+            GroupType::HasSpare
+        } else {
+            GroupType::FullyBusy
+        };
+        if self.kind == GroupType::Overloaded {
+            self.avg_load = self.load_per_capacity();
+        }
+    }
+
+    /// Whether an idle CPU elsewhere should take one of several tasks of this core
+    /// (`smt_balance()`, after 6.5). Never asked of the local group.
+    fn wants_smt_balance(&self, rules: &Rules) -> bool {
+        rules.smt_balance && rules.idle != IdleType::Busy && self.smt && self.nr_runnable > 1
+    }
+}
+
+/// Whether `group` takes the place of the busiest group so far (`update_sd_pick_busiest`).
+pub(super) fn is_busier(group: &GroupStats, busiest: Option<&GroupStats>, rules: &Rules) -> bool {
+    if group.nr_runnable == 0 {
+        return false;
+    }
+    let Some(busiest) = busiest else { return true };
+    if group.kind != busiest.kind {
+        return group.kind > busiest.kind;
+    }
+    match group.kind {
+        GroupType::Overloaded => group.avg_load > busiest.avg_load,
+        GroupType::Imbalanced => false,
+        GroupType::SmtBalance if group.idle_cpus != 0 || busiest.idle_cpus != 0 => {
+            has_less_spare(group, busiest)
+        }
+        // The average load of a group that is not overloaded is 0: the first group wins before 6.5,
+        // the last one later, unless a core of several CPUs was found before.
+        GroupType::SmtBalance | GroupType::FullyBusy if rules.smt_balance => {
+            group.avg_load > busiest.avg_load
+                || (group.avg_load == busiest.avg_load && !busiest.smt)
+        }
+        GroupType::SmtBalance | GroupType::FullyBusy => group.avg_load > busiest.avg_load,
+        // Taking the only task of a core would only make that core idle.
+        GroupType::HasSpare if rules.smt_balance && group.smt != busiest.smt => {
+            !group.smt || group.nr_runnable > 1
+        }
+        GroupType::HasSpare => has_less_spare(group, busiest),
+    }
+}
+
+/// Fewer idle CPUs, or as many and more tasks.
+fn has_less_spare(group: &GroupStats, busiest: &GroupStats) -> bool {
+    group.idle_cpus < busiest.idle_cpus
+        || (group.idle_cpus == busiest.idle_cpus && group.nr_running > busiest.nr_running)
+}
+
+/// What a pass learned about a domain (`struct sd_lb_stats`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DomainStats {
+    /// The group of the CPU that balances.
+    pub local: GroupStats,
+    /// The busiest other group that has a task.
+    pub busiest: Option<GroupStats>,
+    /// Load of all groups.
+    pub total_load: u64,
+    /// Capacity of all groups.
+    pub total_capacity: u64,
+}
+
+impl Fair {
+    /// Statistics of all groups of the pass's domain, and which one is busiest
+    /// (`update_sd_lb_stats`).
+    pub(super) fn domain_stats(
+        &mut self,
+        world: &World,
+        pass: &Pass,
+        rules: &Rules,
+    ) -> (DomainStats, Option<GroupId>) {
+        let domain = self.topology.domain(pass.domain);
+        let local = self.topology.local_group_index(pass.cpu, pass.level);
+        let (mut stats, mut busiest) = (DomainStats::default(), None);
+        let (mut util, mut overloaded) = (0, false);
+        for (index, &id) in domain.groups.iter().enumerate() {
+            let mut group = self.group_stats(world, self.topology.group(id), &mut overloaded);
+            let smt_balance = index != local && group.wants_smt_balance(rules);
+            let imbalanced = self.balance.group_imbalance[id];
+            group.classify(domain.imbalance_pct, imbalanced, smt_balance);
+            stats.total_load += group.load;
+            stats.total_capacity += group.capacity;
+            util += group.util;
+            if index == local {
+                stats.local = group;
+            } else if is_busier(&group, stats.busiest.as_ref(), rules) {
+                stats.busiest = Some(group);
+                busiest = Some(id);
+            }
+        }
+        if pass.level + 1 == self.topology.domains_of(pass.cpu).len() {
+            self.root_overloaded = overloaded;
+        }
+        self.note_examination(world, pass);
+        self.update_idle_scan(world, pass, util);
+        (stats, busiest)
+    }
+
+    /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them
+    /// has several tasks.
+    #[inline]
+    fn group_stats(&self, world: &World, group: &Group, overloaded: &mut bool) -> GroupStats {
+        let mut stats = GroupStats::of(group);
+        let candidates = self.balance.candidates.words();
+        for (word, (&span, &considered)) in group.span.words().iter().zip(candidates).enumerate() {
+            let mut bits = span & considered;
+            while bits != 0 {
+                let cpu = (word << 6) + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let rq = &self.rqs[cpu];
+                stats.add(rq, rq.nr_running == 0 && world.is_idle(cpu));
+                *overloaded |= rq.nr_running > 1;
+            }
+        }
+        stats
+    }
+
+    /// Notes the cost of having examined the run queues that the pass considers.
+    fn note_examination(&mut self, world: &World, pass: &Pass) {
+        if pass.all_considered {
+            let ns = self.examination_ns(world, pass.domain, pass.executor);
+            self.balance.unpaid_ns += ns;
+            self.balance.spent_ns += ns;
+            return;
+        }
+        for cpu in 0..self.rqs.len() {
+            if cpu != pass.executor && self.balance.candidates.contains(cpu) {
+                self.balance.fetch(world, cpu, pass.executor, LINES_PER_QUEUE);
+            }
+        }
+    }
+
+    /// SIS_UTIL (section 14.3): how many CPUs a wakeup may scan, from the LLC's utilisation.
+    fn update_idle_scan(&mut self, world: &World, pass: &Pass, util: u64) {
+        let at_llc = self.topology.llc_level[pass.cpu] == Some(pass.level);
+        if !self.features.sis_util || !at_llc || pass.idle == IdleType::NewlyIdle {
+            return;
+        }
+        let domain = self.topology.domain(pass.domain);
+        let nr = roost_policy::sis_util::nr_idle_scan(util, domain.weight, domain.imbalance_pct);
+        let llc = &mut self.llcs[self.topology.llc_of[pass.cpu] as usize];
+        if llc.nr_idle_scan != nr {
+            llc.nr_idle_scan = nr;
+            let writer = std::mem::replace(&mut llc.last_writer, pass.executor);
+            self.balance.fetch(world, writer, pass.executor, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::imbalance::tests::rules;
+
+    /// A group of four CPUs with `nr` running tasks.
+    fn group(nr: u32) -> GroupStats {
+        GroupStats {
+            nr_running: nr,
+            nr_runnable: nr,
+            weight: 4,
+            cores: 4,
+            capacity: 4096,
+            idle_cpus: 4u32.saturating_sub(nr),
+            ..GroupStats::default()
+        }
+    }
+
+    fn of_kind(kind: GroupType, nr: u32) -> GroupStats {
+        GroupStats { kind, ..group(nr) }
+    }
+
+    #[test]
+    fn types_are_ordered_by_need() {
+        use GroupType::*;
+        let order = [HasSpare, FullyBusy, SmtBalance, Imbalanced, Overloaded];
+        assert!(order.is_sorted_by(|a, b| a < b));
+    }
+
+    /// At pct 117, 4096 of capacity are exceeded by util above 3500.85 or runnable above 4792.3.
+    #[test]
+    fn classifies_by_the_first_rule_that_holds() {
+        let kind = |nr, util, runnable, imbalanced, smt| {
+            let mut group = GroupStats { util, runnable, load: 8192, ..group(nr) };
+            group.classify(117, imbalanced, smt);
+            (group.kind, group.avg_load)
+        };
+        assert_eq!(kind(5, 3501, 0, true, true), (GroupType::Overloaded, 2048));
+        assert_eq!(kind(5, 0, 4793, true, true), (GroupType::Overloaded, 2048));
+        assert_eq!(kind(4, 4096, 9000, true, true), (GroupType::Imbalanced, 0));
+        assert_eq!(kind(5, 3500, 4792, true, true), (GroupType::Imbalanced, 0));
+        assert_eq!(kind(4, 4096, 9000, false, true), (GroupType::SmtBalance, 0));
+        assert_eq!(kind(4, 3501, 0, false, false), (GroupType::FullyBusy, 0));
+        assert_eq!(kind(4, 0, 4793, false, false), (GroupType::FullyBusy, 0));
+        assert_eq!(kind(4, 3500, 4792, false, false), (GroupType::HasSpare, 0));
+        assert_eq!(kind(3, 4096, 9000, false, false), (GroupType::HasSpare, 0));
+    }
+
+    #[test]
+    fn only_a_core_with_waiting_tasks_asks_an_idle_cpu_for_smt_balance() {
+        let core = GroupStats { smt: true, ..group(2) };
+        let newer = |idle| Rules { smt_balance: true, idle, ..rules() };
+        assert!(core.wants_smt_balance(&newer(IdleType::Idle)));
+        assert!(core.wants_smt_balance(&newer(IdleType::NewlyIdle)));
+        assert!(!core.wants_smt_balance(&newer(IdleType::Busy)));
+        assert!(!GroupStats { smt: true, ..group(1) }.wants_smt_balance(&newer(IdleType::Idle)));
+        assert!(!group(2).wants_smt_balance(&newer(IdleType::Idle)));
+        let older = Rules { smt_balance: false, idle: IdleType::Idle, ..rules() };
+        assert!(!core.wants_smt_balance(&older));
+    }
+
+    #[test]
+    fn a_group_without_tasks_is_never_busiest_and_the_higher_type_wins() {
+        let rules = rules();
+        assert!(!is_busier(&group(0), None, &rules));
+        assert!(is_busier(&group(1), None, &rules));
+        let (spare, busy) = (of_kind(GroupType::HasSpare, 3), of_kind(GroupType::FullyBusy, 1));
+        assert!(is_busier(&busy, Some(&spare), &rules));
+        assert!(!is_busier(&spare, Some(&busy), &rules));
+    }
+
+    #[test]
+    fn within_a_type_each_has_its_own_order() {
+        let old = Rules { smt_balance: false, ..rules() };
+        let new = Rules { smt_balance: true, ..rules() };
+        let overloaded = |avg_load| GroupStats { avg_load, ..of_kind(GroupType::Overloaded, 6) };
+        assert!(is_busier(&overloaded(11), Some(&overloaded(10)), &new));
+        assert!(!is_busier(&overloaded(10), Some(&overloaded(10)), &new));
+        let imbalanced = of_kind(GroupType::Imbalanced, 2);
+        assert!(!is_busier(&of_kind(GroupType::Imbalanced, 9), Some(&imbalanced), &new));
+        let busy = of_kind(GroupType::FullyBusy, 4);
+        assert!(!is_busier(&busy, Some(&busy), &old), "5.16: a higher average load only");
+        assert!(is_busier(&busy, Some(&busy), &new), "after 6.5: the later group");
+        let core = GroupStats { smt: true, ..busy.clone() };
+        assert!(!is_busier(&busy, Some(&core), &new), "a core found first stays");
+    }
+
+    #[test]
+    fn spare_groups_are_compared_by_idle_cpus_then_tasks() {
+        let old = Rules { smt_balance: false, ..rules() };
+        let spare = |idle_cpus, nr| GroupStats { idle_cpus, ..group(nr) };
+        assert!(is_busier(&spare(1, 3), Some(&spare(2, 5)), &old));
+        assert!(!is_busier(&spare(2, 5), Some(&spare(1, 3)), &old));
+        assert!(is_busier(&spare(1, 4), Some(&spare(1, 3)), &old));
+        assert!(!is_busier(&spare(1, 3), Some(&spare(1, 3)), &old));
+    }
+
+    #[test]
+    fn mixed_kinds_of_spare_groups_after_6_5() {
+        let new = Rules { smt_balance: true, ..rules() };
+        let core = |nr| GroupStats { smt: true, ..group(nr) };
+        assert!(!is_busier(&core(1), Some(&group(1)), &new), "the core would only become idle");
+        assert!(is_busier(&core(2), Some(&group(3)), &new));
+        assert!(is_busier(&group(1), Some(&core(3)), &new));
+        let smt = |idle_cpus, nr| GroupStats {
+            idle_cpus,
+            smt: true,
+            ..of_kind(GroupType::SmtBalance, nr)
+        };
+        assert!(is_busier(&smt(0, 4), Some(&smt(1, 4)), &new), "as has_spare");
+        assert!(!is_busier(&smt(1, 4), Some(&smt(0, 4)), &new), "as has_spare");
+        assert!(!is_busier(&smt(0, 4), Some(&smt(0, 2)), &new), "as fully_busy: the first stays");
+    }
+}

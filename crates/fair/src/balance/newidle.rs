@@ -1,0 +1,211 @@
+//! Newly idle balancing: a CPU that ran out of tasks looks for one before it goes idle
+//! (`newidle_balance`; kernel model, section 9.2). It is worth it only while the time spent looking
+//! is short against the time the CPU stays idle, so it measures both.
+
+use roost_engine::{CpuId, World};
+
+use super::MIGRATION_COST_NS;
+use crate::domain::Flags;
+use crate::state::{DomainState, Fair, NohzKick};
+use crate::stats::IdleType;
+
+/// NI_RANDOM: calls of a window, and the ratio that stands for "always".
+const WINDOW: u32 = 1024;
+
+/// NI_RANDOM: the ratio of successes at the start.
+pub(super) const INITIAL_RATIO: u32 = 512;
+
+/// NI_RANDOM: calls counted at the start: half a window.
+pub(super) const INITIAL_CALLS: u32 = 512;
+
+/// NI_RANDOM: successes counted at the start.
+pub(super) const INITIAL_SUCCESSES: u32 = 256;
+
+/// NI_RATE: the longer a window took, the rarer the calls, and the likelier the next ones: one of
+/// 1024 for each 2^22 ns.
+const RATE_SHIFT: u32 = 22;
+
+/// Whether newly idle balancing at a level happens, and what a success then counts
+/// (NI_RANDOM). `draw` is from 0 to 1023. `None`: it does not.
+fn chance(ratio: u32, draw: u32) -> Option<u32> {
+    if ratio >= WINDOW {
+        return Some(1);
+    }
+    let weight = 1 + ratio;
+    (draw <= weight).then(|| (WINDOW + weight / 2) / weight)
+}
+
+/// Counts a call and what it achieved; at the end of a window computes the ratio anew
+/// (`update_newidle_stats`).
+fn count_call(state: &mut DomainState, success: u32, now_ns: u64) {
+    state.newidle_call += 1;
+    state.newidle_success += success;
+    if state.newidle_call >= WINDOW {
+        let elapsed = now_ns.saturating_sub(state.newidle_stamp);
+        let by_rate = u32::try_from(elapsed >> RATE_SHIFT).unwrap_or(WINDOW);
+        state.newidle_ratio = by_rate.saturating_add(state.newidle_success).min(WINDOW);
+        state.newidle_stamp = now_ns;
+        state.newidle_call /= 2;
+        state.newidle_success /= 2;
+    }
+}
+
+/// Notes what a pass cost, if it cost more than any before.
+fn raise_cost(state: &mut DomainState, cost_ns: u64, jiffies: u64) {
+    if cost_ns > state.max_newidle_lb_cost {
+        state.max_newidle_lb_cost = cost_ns;
+        state.last_decay = jiffies;
+    }
+}
+
+impl Fair {
+    /// Looks for a task for `cpu`, which has none: whether one was pulled. The caller has noted
+    /// when the CPU began to be idle.
+    pub(crate) fn newidle_balance(&mut self, world: &mut World, cpu: CpuId) -> bool {
+        if world.wakeup_pending(cpu) {
+            return false;
+        }
+        let now = self.jiffies(world.now());
+        let mut next = now + u64::from(self.features.hz);
+        let pulled = if self.worth_looking(cpu) {
+            self.newidle_levels(world, cpu, &mut next)
+        } else {
+            if !self.rqs[cpu].domains.is_empty() {
+                next = next.min(self.next_idle_balance(cpu, 0));
+            }
+            false
+        };
+        self.rqs[cpu].next_balance = self.rqs[cpu].next_balance.min(next);
+        if !pulled {
+            self.newidle_refresh(world, cpu, now);
+        }
+        self.balance.pay(world, cpu);
+        pulled
+    }
+
+    /// The first gate: somewhere tasks wait, and the CPU is idle for long enough.
+    fn worth_looking(&self, cpu: CpuId) -> bool {
+        let rq = &self.rqs[cpu];
+        let gate = if self.features.newidle_gate_by_domain {
+            rq.domains.first().map_or(0, |state| state.max_newidle_lb_cost)
+        } else {
+            MIGRATION_COST_NS
+        };
+        self.root_overloaded && rq.avg_idle >= gate
+    }
+
+    /// Tries the domains of `cpu`, bottom up, until something was pulled or the expected idle time
+    /// is used up. `next` becomes the earliest jiffy at which one of them is due.
+    fn newidle_levels(&mut self, world: &mut World, cpu: CpuId, next: &mut u64) -> bool {
+        // From 5.17 on the first level's cost includes this; one's own cache lines are free here.
+        self.refresh_blocked(world, cpu, cpu);
+        let mut start = self.balance.spent_ns;
+        let (mut cost, mut pulled) = (0, false);
+        for level in 0..self.rqs[cpu].domains.len() {
+            *next = (*next).min(self.next_idle_balance(cpu, level));
+            let rq = &self.rqs[cpu];
+            if rq.avg_idle < cost + rq.domains[level].max_newidle_lb_cost {
+                break;
+            }
+            if !self.domain_of(cpu, level).has(Flags::BALANCE_NEWIDLE) {
+                continue;
+            }
+            let Some(weight) = self.newidle_weight(world, cpu, level) else { continue };
+            let verdict = self.load_balance(world, cpu, cpu, level, IdleType::NewlyIdle);
+            pulled = verdict.moved > 0;
+            let spent = self.balance.spent_ns - start;
+            start = self.balance.spent_ns;
+            cost += spent;
+            self.note_newidle(world, cpu, level, spent, if pulled { weight } else { 0 });
+            if pulled || !verdict.go_on {
+                break;
+            }
+        }
+        let rq = &mut self.rqs[cpu];
+        rq.max_idle_balance_cost = rq.max_idle_balance_cost.max(cost);
+        pulled
+    }
+
+    /// What a success at `level` counts; `None` if chance has it that the level is not tried.
+    fn newidle_weight(&mut self, world: &mut World, cpu: CpuId, level: usize) -> Option<u32> {
+        let ratio = self.rqs[cpu].domains[level].newidle_ratio;
+        if !self.features.newidle_random || ratio >= WINDOW {
+            return Some(1);
+        }
+        let weight = chance(ratio, world.random_below(u64::from(WINDOW)) as u32);
+        if weight.is_none() {
+            count_call(&mut self.rqs[cpu].domains[level], 0, world.now().ns());
+        }
+        weight
+    }
+
+    /// Notes the cost and success of a pass.
+    fn note_newidle(&mut self, world: &World, cpu: CpuId, level: usize, cost: u64, success: u32) {
+        let jiffies = self.jiffies(world.now());
+        let random = self.features.newidle_random;
+        let state = &mut self.rqs[cpu].domains[level];
+        raise_cost(state, cost, jiffies);
+        if random && cost > 0 {
+            count_call(state, success, world.now().ns());
+        }
+    }
+
+    /// The jiffy at which `level` is due for an idle CPU.
+    fn next_idle_balance(&self, cpu: CpuId, level: usize) -> u64 {
+        self.rqs[cpu].domains[level].last_balance + self.balance_interval(cpu, level, false)
+    }
+
+    /// The CPU goes idle for some time: if blocked load is due for a refresh, it does that first
+    /// (`nohz_newidle_balance`).
+    fn newidle_refresh(&mut self, world: &mut World, cpu: CpuId, now: u64) {
+        let due = self.nohz.has_blocked && now >= self.nohz.next_blocked;
+        if due && self.rqs[cpu].avg_idle >= MIGRATION_COST_NS {
+            self.balance_for_idle(world, cpu, NohzKick::Stats);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chance_is_the_ratio_and_a_success_counts_its_inverse() {
+        assert_eq!(chance(1024, 1023), Some(1));
+        assert_eq!(chance(512, 513), Some(2), "(1024 + 256) / 513");
+        assert_eq!(chance(512, 514), None);
+        assert_eq!(chance(0, 1), Some(1024));
+        assert_eq!(chance(0, 2), None);
+        assert_eq!(chance(1, 0), Some(512), "(1024 + 1) / 2");
+    }
+
+    #[test]
+    fn after_a_window_the_ratio_is_what_succeeded_plus_what_its_duration_says() {
+        let mut state = DomainState {
+            newidle_ratio: INITIAL_RATIO,
+            newidle_call: 1023,
+            newidle_success: 100,
+            ..DomainState::default()
+        };
+        count_call(&mut state, 2, 10 << RATE_SHIFT);
+        assert_eq!(
+            (state.newidle_ratio, state.newidle_call, state.newidle_success),
+            (112, 512, 51)
+        );
+        assert_eq!(state.newidle_stamp, 10 << RATE_SHIFT);
+        count_call(&mut state, 0, 11 << RATE_SHIFT);
+        assert_eq!((state.newidle_ratio, state.newidle_call), (112, 513), "not before the next");
+        let mut rare = DomainState { newidle_call: 1023, ..DomainState::default() };
+        count_call(&mut rare, 0, 2000 << RATE_SHIFT);
+        assert_eq!(rare.newidle_ratio, 1024);
+    }
+
+    #[test]
+    fn only_a_higher_cost_is_noted() {
+        let mut state = DomainState { max_newidle_lb_cost: 500, ..DomainState::default() };
+        raise_cost(&mut state, 400, 7);
+        assert_eq!((state.max_newidle_lb_cost, state.last_decay), (500, 0));
+        raise_cost(&mut state, 501, 7);
+        assert_eq!((state.max_newidle_lb_cost, state.last_decay), (501, 7));
+    }
+}

@@ -1,0 +1,195 @@
+//! Balancing for CPUs whose tick is stopped (kernel model, section 9.3): a busy CPU's tick asks an
+//! idle CPU to balance, or to refresh blocked load, on behalf of all of them.
+
+use roost_engine::{CpuId, Work, World};
+
+use super::{LINES_PER_QUEUE, ms_to_jiffies};
+use crate::state::{Fair, NohzKick, Rq};
+use crate::stats::IdleType;
+
+/// Time between refreshes of blocked load, ms (LOAD_AVG_PERIOD).
+const BLOCKED_REFRESH_MS: u64 = 32;
+
+/// What a busy CPU's tick knows when it decides whether to kick.
+#[derive(Clone, Copy, Debug, Default)]
+struct KickState {
+    /// Some CPU is tickless.
+    some_tickless: bool,
+    /// Some tickless CPU has blocked load, and it was not refreshed for 32 ms.
+    refresh_due: bool,
+    /// Balancing for idle CPUs is due.
+    balance_due: bool,
+    /// Tasks on this CPU.
+    nr_running: u32,
+    /// CPUs of this LLC whose tick runs.
+    nr_busy_cpus: u32,
+}
+
+/// What to ask an idle CPU for (`nohz_balancer_kick`). Reduced and asymmetric capacity, the
+/// kernel's other reasons, do not exist here.
+fn kick_for(state: KickState) -> Option<NohzKick> {
+    if !state.some_tickless {
+        return None;
+    }
+    if state.balance_due && (state.nr_running >= 2 || state.nr_busy_cpus > 1) {
+        return Some(NohzKick::Balance);
+    }
+    state.refresh_due.then_some(NohzKick::Stats)
+}
+
+impl Fair {
+    /// At the tick of a busy CPU: asks an idle one to balance for the tickless ones if that is due
+    /// and there may be something to pull.
+    pub(super) fn nohz_balancer_kick(&mut self, world: &mut World, cpu: CpuId) {
+        let now = self.jiffies(world.now());
+        let in_llc = self.topology.llc_level[cpu].is_some();
+        let shared = &self.llcs[self.topology.llc_of[cpu] as usize];
+        let kick = kick_for(KickState {
+            some_tickless: !self.nohz.idle_cpus.is_empty(),
+            refresh_due: self.nohz.has_blocked && now > self.nohz.next_blocked,
+            balance_due: now >= self.nohz.next_balance,
+            nr_running: self.rqs[cpu].nr_running,
+            nr_busy_cpus: if in_llc { shared.nr_busy_cpus } else { 0 },
+        });
+        if let Some(kick) = kick {
+            self.kick_idle_balancer(world, cpu, kick);
+        }
+    }
+
+    /// Interrupts the first idle CPU of the nohz mask (`kick_ilb`), unless it was asked for as much
+    /// already.
+    fn kick_idle_balancer(&mut self, world: &mut World, from: CpuId, kick: NohzKick) {
+        if kick == NohzKick::Balance {
+            self.nohz.next_balance = self.jiffies(world.now()) + 1;
+        }
+        let masks = self.nohz.idle_cpus.words().iter().zip(world.idle_cpus().words());
+        let idle = masks.enumerate().find(|(_, (tickless, idle))| *tickless & *idle != 0);
+        let Some((word, (tickless, idle))) = idle else { return };
+        let balancer = (word << 6) + (tickless & idle).trailing_zeros() as usize;
+        let asked = &mut self.rqs[balancer].nohz_kick;
+        let kicked = asked.is_some();
+        if *asked != Some(NohzKick::Balance) {
+            *asked = Some(kick);
+        }
+        if !kicked {
+            world.kick(from, balancer, Work::Balance);
+        }
+    }
+
+    /// `cpu` was asked to balance for the tickless CPUs. If it got work since, it does not.
+    pub(crate) fn nohz_idle_balance(&mut self, world: &mut World, cpu: CpuId) {
+        let Some(kick) = self.rqs[cpu].nohz_kick.take() else { return };
+        if world.is_idle(cpu) {
+            self.balance_for_idle(world, cpu, kick);
+            self.balance.pay(world, cpu);
+        }
+    }
+
+    /// Balances, or refreshes blocked load, for every tickless idle CPU, `cpu` last
+    /// (`_nohz_idle_balance`).
+    pub(super) fn balance_for_idle(&mut self, world: &mut World, cpu: CpuId, kick: NohzKick) {
+        let now = self.jiffies(world.now());
+        let was_idle = world.is_idle(cpu);
+        let mut next = None;
+        // Assume that no load remains; a CPU that goes idle meanwhile says otherwise.
+        self.nohz.has_blocked = false;
+        let mut has_blocked = false;
+        let mut aborted = false;
+        for other in (cpu + 1..self.rqs.len()).chain(0..=cpu) {
+            if !self.nohz.idle_cpus.contains(other) || !world.is_idle(other) {
+                continue;
+            }
+            if was_idle && !world.is_idle(cpu) {
+                (aborted, has_blocked) = (true, true);
+                break;
+            }
+            self.balance.fetch(world, other, cpu, LINES_PER_QUEUE);
+            has_blocked |= self.refresh_if_blocked(world, cpu, other, now);
+            if kick == NohzKick::Balance && now >= self.rqs[other].next_balance {
+                self.balance_domains(world, cpu, other, IdleType::Idle);
+            }
+            let due = self.rqs[other].next_balance;
+            next = Some(next.map_or(due, |next: u64| next.min(due)));
+        }
+        if !aborted {
+            self.nohz.next_balance = next.unwrap_or(self.nohz.next_balance);
+            self.nohz.next_blocked = now + ms_to_jiffies(BLOCKED_REFRESH_MS, self.features.hz);
+        }
+        self.nohz.has_blocked |= has_blocked;
+    }
+
+    /// Decays the blocked load of an idle CPU, once a jiffy at most; whether some remains.
+    fn refresh_if_blocked(
+        &mut self,
+        world: &mut World,
+        executor: CpuId,
+        cpu: CpuId,
+        now: u64,
+    ) -> bool {
+        let blocked = |rq: &Rq| rq.avg.load_avg > 0 || rq.avg.util_avg > 0;
+        if !blocked(&self.rqs[cpu]) {
+            return false;
+        }
+        if now > self.rqs[cpu].blocked_update {
+            self.refresh_blocked(world, executor, cpu);
+        }
+        blocked(&self.rqs[cpu])
+    }
+
+    /// `cpu` goes idle and stops its tick.
+    pub(crate) fn nohz_enter_idle(&mut self, world: &mut World, cpu: CpuId) {
+        self.nohz.has_blocked = true;
+        if self.rqs[cpu].tickless {
+            return;
+        }
+        self.rqs[cpu].tickless = true;
+        self.nohz.idle_cpus.insert(cpu);
+        self.change_busy_cpus(world, cpu, |busy| busy.saturating_sub(1));
+    }
+
+    /// The first busy tick of `cpu` after it stopped its tick.
+    pub(crate) fn nohz_exit_idle(&mut self, world: &mut World, cpu: CpuId) {
+        if !self.rqs[cpu].tickless {
+            return;
+        }
+        self.rqs[cpu].tickless = false;
+        self.nohz.idle_cpus.remove(cpu);
+        self.change_busy_cpus(world, cpu, |busy| busy + 1);
+    }
+
+    /// Changes the number of busy CPUs of the LLC of `cpu`, a shared line that `cpu` pays for.
+    fn change_busy_cpus(&mut self, world: &mut World, cpu: CpuId, change: impl Fn(u32) -> u32) {
+        let shared = &mut self.llcs[self.topology.llc_of[cpu] as usize];
+        shared.nr_busy_cpus = change(shared.nr_busy_cpus);
+        let writer = std::mem::replace(&mut shared.last_writer, cpu);
+        if writer != cpu {
+            world.charge_line(cpu, writer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kicks_when_due_and_there_may_be_something_to_pull() {
+        let due = KickState {
+            some_tickless: true,
+            balance_due: true,
+            nr_running: 1,
+            nr_busy_cpus: 1,
+            refresh_due: false,
+        };
+        let kick = kick_for;
+        assert_eq!(kick(due), None);
+        assert_eq!(kick(KickState { nr_running: 2, ..due }), Some(NohzKick::Balance));
+        assert_eq!(kick(KickState { nr_busy_cpus: 2, ..due }), Some(NohzKick::Balance));
+        let not_due = KickState { balance_due: false, nr_running: 2, nr_busy_cpus: 2, ..due };
+        assert_eq!(kick(not_due), None);
+        assert_eq!(kick(KickState { refresh_due: true, ..not_due }), Some(NohzKick::Stats));
+        assert_eq!(kick(KickState { refresh_due: true, ..due }), Some(NohzKick::Stats));
+        let busy = KickState { some_tickless: false, refresh_due: true, nr_running: 2, ..due };
+        assert_eq!(kick(busy), None);
+    }
+}

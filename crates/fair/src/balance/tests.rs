@@ -1,0 +1,536 @@
+//! Balancing on small machines: whole passes with real queues.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use roost_engine::{CpuId, Enqueue, Scheduler, TaskId, Time, Work, World};
+use roost_machine::CpuSet;
+
+use super::*;
+use crate::features::Features;
+use crate::stats::LbStats;
+
+/// Two LLCs of four CPUs without SMT.
+const TWO_LLCS: &str = "pack:1 node:1 l3:2 core:4 pu:1";
+/// Two nodes of two LLCs of two cores with two threads.
+const TWO_NODES: &str = "pack:2 node:1 l3:2 core:2 pu:2";
+/// One LLC of 16 CPUs.
+const ONE_LLC: &str = "pack:1 node:1 l3:1 core:16 pu:1";
+
+const MS: u64 = 1_000_000;
+
+/// A fair class with tasks on its queues. A CPU with tasks runs one of them.
+struct Bench {
+    fair: Fair,
+    world: World,
+}
+
+impl Bench {
+    fn new(scheduler: &str, machine: &str, nr_tasks: usize) -> Self {
+        let machine = Arc::new(roost_machine::resolve(machine).unwrap());
+        let mut world = World::for_test(Arc::clone(&machine), nr_tasks);
+        let mut fair = Fair::new(&machine, Features::parse(scheduler).unwrap());
+        fair.start(&mut world);
+        for task in 0..nr_tasks {
+            fair.task_new(&mut world, TaskId(task as u32), None);
+        }
+        Self { fair, world }
+    }
+
+    /// Queues tasks on `cpu`; the first one runs if nothing did.
+    fn queue(&mut self, cpu: CpuId, tasks: impl IntoIterator<Item = u32>) {
+        for task in tasks.into_iter().map(TaskId) {
+            self.world.set_task_cpu(task, cpu);
+            self.world.mark_queued(cpu);
+            self.fair.enqueue(&mut self.world, cpu, task, Enqueue::New);
+            if self.world.current(cpu).is_none() {
+                self.pick(cpu);
+            }
+        }
+    }
+
+    fn pick(&mut self, cpu: CpuId) -> Option<TaskId> {
+        // As the engine does: the CPU does not look idle while it picks.
+        self.world.mark_queued(cpu);
+        let picked = self.fair.pick(&mut self.world, cpu);
+        self.world.set_current_for_test(cpu, picked);
+        picked
+    }
+
+    /// Only these CPUs for a task.
+    fn allow(&mut self, task: u32, cpus: impl IntoIterator<Item = CpuId>) {
+        let nr_cpus = self.world.machine().nr_cpus();
+        self.world.set_allowed_for_test(TaskId(task), CpuSet::from_cpus(nr_cpus, cpus));
+    }
+
+    /// Time passes; what runs is accounted at its end.
+    fn pass(&mut self, ns: u64) {
+        self.world.set_now_for_test(self.world.now() + ns);
+        for cpu in 0..self.fair.rqs.len() {
+            self.fair.update_rq(&mut self.world, cpu);
+        }
+    }
+
+    fn balance(&mut self, cpu: CpuId, level: usize, idle: IdleType) -> pass::Verdict {
+        let verdict = self.fair.load_balance(&mut self.world, cpu, cpu, level, idle);
+        self.fair.balance.pay(&mut self.world, cpu);
+        verdict
+    }
+
+    fn nr(&self, cpu: CpuId) -> u32 {
+        self.fair.rqs[cpu].nr_running
+    }
+
+    fn state(&mut self, cpu: CpuId, level: usize) -> &mut DomainState {
+        &mut self.fair.rqs[cpu].domains[level]
+    }
+
+    fn lb(&mut self, cpu: CpuId, level: usize, idle: IdleType) -> LbStats {
+        let level = self.fair.topology.stat_level(cpu, level);
+        *self.fair.stats.lb(level, idle)
+    }
+
+    /// Serves the stopper of `cpu`, as the engine does.
+    fn stop(&mut self, cpu: CpuId) {
+        self.fair.put_current(&mut self.world, cpu);
+        self.fair.work(&mut self.world, cpu, Work::Stop);
+        self.pick(cpu);
+    }
+}
+
+/// Section 9.1, HZ 1000; busy_factor 16.
+#[test]
+fn intervals_of_busy_and_idle_cpus() {
+    let idle = |ms| interval_jiffies(ms, None, 1000, 224);
+    let busy = |ms| interval_jiffies(ms, Some(16), 1000, 224);
+    assert_eq!((idle(16), busy(16)), (16, 255));
+    assert_eq!((idle(112), busy(112)), (112, 1791));
+    assert_eq!(interval_jiffies(16, Some(16), 1000, 2), 200, "at most HZ * ncpus / 10");
+    assert_eq!(interval_jiffies(2, None, 250, 16), 1, "2 ms round up to a jiffy");
+    assert_eq!(interval_jiffies(2, Some(16), 250, 16), 7);
+}
+
+#[test]
+fn a_balanced_pass_doubles_the_interval_and_an_unbalanced_one_restores_it() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
+    assert_eq!(bench.state(0, 0).balance_interval, 4, "ms, as many as CPUs");
+    for idle in [IdleType::NewlyIdle, IdleType::Idle, IdleType::Idle] {
+        bench.balance(0, 0, idle);
+    }
+    assert_eq!(bench.state(0, 0).balance_interval, 8, "twice the CPUs at most");
+    bench.queue(1, 0..3);
+    bench.pass(10 * MS);
+    assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 1);
+    assert_eq!(bench.state(0, 0).balance_interval, 4);
+}
+
+#[test]
+fn newidle_cost_decays_once_a_second() {
+    let mut state = DomainState { max_newidle_lb_cost: 256_000, ..DomainState::default() };
+    assert!(!decay_newidle_cost(&mut state, 250, 250));
+    assert!(decay_newidle_cost(&mut state, 251, 250));
+    assert_eq!((state.max_newidle_lb_cost, state.last_decay), (253_000, 251));
+    assert!(!decay_newidle_cost(&mut state, 501, 250));
+}
+
+#[test]
+fn an_idle_cpu_pulls_from_a_queue_of_its_llc() {
+    for scheduler in ["fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
+        bench.queue(1, 0..3);
+        bench.pass(10 * MS);
+        let verdict = bench.balance(0, 0, IdleType::Idle);
+        assert_eq!((verdict.moved, bench.nr(0), bench.nr(1)), (1, 1, 2), "{scheduler}");
+        assert_eq!(bench.lb(0, 0, IdleType::Idle).gained, 1);
+        assert!(bench.world.backlog_ns(0) > 0, "{scheduler}: looking costs time");
+    }
+}
+
+#[test]
+fn newly_idle_needs_overload_and_pulls_one_task() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
+    bench.queue(1, 0..6);
+    bench.pass(10 * MS);
+    bench.fair.rqs[0].avg_idle = MS;
+    bench.fair.root_overloaded = false;
+    assert_eq!(bench.pick(0), None, "a statistics pass found nobody overloaded");
+    bench.fair.root_overloaded = true;
+    assert!(bench.pick(0).is_some());
+    assert_eq!((bench.nr(0), bench.nr(1)), (1, 5));
+    assert!(bench.state(0, 0).max_newidle_lb_cost > 0, "the pass has a cost");
+}
+
+#[test]
+fn newly_idle_gives_up_if_idle_time_does_not_pay_for_it() {
+    for (scheduler, avg_idle, pulls) in [
+        ("fair@5.16", MIGRATION_COST_NS - 1, false),
+        ("fair@5.16", MIGRATION_COST_NS, true),
+        ("fair@5.19", 99_999, false),
+        ("fair@5.19", 100_000, true),
+    ] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
+        bench.queue(1, 0..3);
+        bench.pass(10 * MS);
+        bench.fair.root_overloaded = true;
+        bench.fair.rqs[0].avg_idle = avg_idle;
+        bench.state(0, 0).max_newidle_lb_cost = 100_000;
+        assert_eq!(bench.pick(0).is_some(), pulls, "{scheduler}, idle {avg_idle}");
+    }
+}
+
+#[test]
+fn the_root_domain_tells_whether_some_cpu_has_several_tasks() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
+    bench.queue(1, 0..1);
+    bench.fair.root_overloaded = true;
+    bench.balance(0, 1, IdleType::Idle);
+    assert!(!bench.fair.root_overloaded);
+    bench.queue(1, 1..2);
+    assert!(bench.fair.root_overloaded, "a second task on a queue tells at once");
+    bench.fair.root_overloaded = false;
+    bench.queue(1, 2..3);
+    bench.balance(0, 0, IdleType::Idle);
+    assert!(!bench.fair.root_overloaded, "only the root level's pass tells");
+    assert_eq!((bench.nr(0), bench.nr(1)), (1, 2));
+    bench.balance(2, 1, IdleType::Idle);
+    assert!(bench.fair.root_overloaded);
+}
+
+#[test]
+fn only_the_elected_cpu_balances_and_others_stop_climbing() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
+    bench.queue(5, 0..4);
+    bench.pass(10 * MS);
+    let verdict = bench.balance(2, 1, IdleType::Idle);
+    assert_eq!((verdict.moved, verdict.go_on), (0, false), "CPU 0 is idle and comes first");
+    assert!(bench.balance(0, 1, IdleType::Idle).moved > 0);
+}
+
+#[test]
+fn periodic_balancing_waits_for_its_interval() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
+    bench.queue(1, 0..1);
+    // A busy CPU of an LLC of 4: 4 ms · 16 at HZ 250, one jiffy less: 15.
+    bench.pass(14 * 4 * MS);
+    bench.fair.tick_balance(&mut bench.world, 1);
+    assert_eq!(bench.lb(1, 0, IdleType::Busy).count, 0);
+    bench.pass(4 * MS);
+    bench.fair.rqs[1].next_balance = 15;
+    bench.fair.tick_balance(&mut bench.world, 1);
+    assert_eq!(bench.lb(1, 0, IdleType::Busy).count, 1);
+    assert_eq!(bench.state(1, 0).last_balance, 15);
+}
+
+/// Two CPU-bound tasks on one of two CPUs' queues, hot or not, and how often it fails.
+#[test]
+fn hot_tasks_move_after_failures() {
+    let mut bench = Bench::new("fair@5.19", TWO_LLCS, 4);
+    bench.queue(1, 0..2);
+    bench.pass(10 * MS);
+    for task in 0..2 {
+        bench.fair.tasks[task].exec_start = bench.world.now().ns() - MIGRATION_COST_NS + 1;
+    }
+    for failed in 0..2 {
+        assert_eq!(bench.state(0, 0).nr_balance_failed, failed);
+        assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 0);
+    }
+    assert_eq!(bench.fair.stats.nr_failed_migrations_hot, 2);
+    assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 1, "2 > cache_nice_tries = 1");
+    assert_eq!(bench.lb(0, 0, IdleType::Idle).hot_gained, 1);
+    assert_eq!(bench.fair.stats.nr_forced_migrations, 1);
+    assert_eq!(bench.state(0, 0).nr_balance_failed, 0);
+}
+
+#[test]
+fn from_6_13_delayed_and_ineligible_tasks_are_refused() {
+    use super::detach::MayMove::{No, Yes};
+    use super::imbalance::Migration;
+    for (scheduler, refused) in [("fair@5.19", Yes), ("fair@6.15", No)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
+        bench.queue(1, 0..2);
+        bench.pass(10 * MS);
+        assert_eq!(bench.pick(1), Some(TaskId(1)), "task 0 has run more than its share");
+        bench.fair.tasks[0].exec_start = 0;
+        let mut pass = pass::Pass::push(&bench.fair, 1, 0, 0);
+        (pass.active, pass.kind) = (false, Migration::Task);
+        let mut ask = |bench: &mut Bench| bench.fair.may_move(&bench.world, &mut pass, TaskId(0));
+        assert_eq!(ask(&mut bench), Yes, "{scheduler}: the destination is empty");
+        bench.queue(0, [2]);
+        assert_eq!(ask(&mut bench), refused, "{scheduler}: ineligible");
+        bench.state(0, 0).nr_balance_failed = 1;
+        assert_eq!(ask(&mut bench), Yes, "{scheduler}: after a failure");
+        bench.fair.tasks[0].delayed = true;
+        assert_eq!(ask(&mut bench), refused, "{scheduler}: delayed");
+        pass.kind = Migration::Load;
+        assert_eq!(bench.fair.may_move(&bench.world, &mut pass, TaskId(0)), Yes);
+    }
+}
+
+#[test]
+fn after_enough_failures_the_stopper_pushes_what_runs() {
+    // The LLC of CPUs 4 to 7 has three tasks, each alone on a CPU; nothing can be detached.
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
+    for (cpu, task) in [(4, 0), (5, 1), (6, 2), (7, 3)] {
+        bench.queue(cpu, [task]);
+    }
+    bench.pass(20 * MS);
+    for failed in 0..3 {
+        assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0);
+        assert_eq!(bench.state(0, 1).nr_balance_failed, failed + 1);
+        assert!((4..8).all(|cpu| bench.fair.rqs[cpu].push.is_none()));
+    }
+    assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0);
+    let source = (4..8).find(|&cpu| bench.fair.rqs[cpu].push.is_some()).unwrap();
+    assert_eq!(bench.world.take_work_for_test(source), Work::Stop as u8);
+    bench.stop(source);
+    assert_eq!((bench.nr(0), bench.nr(source)), (1, 0));
+    let level = bench.fair.topology.stat_level(0, 1);
+    let counters = bench.fair.stats.levels[level];
+    assert_eq!((counters.alb_count, counters.alb_pushed, counters.alb_failed), (1, 1, 0));
+    assert_eq!(bench.state(0, 1).nr_balance_failed, 0);
+}
+
+#[test]
+fn the_published_llc_filter_keeps_two_tasks_where_they_are() {
+    for (scheduler, fails) in [("fair@6.15", 1), ("fair@6.15+llc-imbalance", 0)] {
+        let mut bench = Bench::new(scheduler, "pack:2 node:1 l3:2 core:4 pu:1", 2);
+        bench.queue(4, [0]);
+        bench.queue(5, [1]);
+        bench.pass(20 * MS);
+        bench.balance(0, 1, IdleType::Idle);
+        assert_eq!(bench.lb(0, 1, IdleType::Idle).failed, fails, "{scheduler}");
+    }
+}
+
+#[test]
+fn affinity_tells_the_level_above_and_a_later_balance_takes_it_back() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
+    for task in 0..3 {
+        bench.allow(task, [1, 5]);
+    }
+    bench.queue(1, 0..3);
+    bench.pass(10 * MS);
+    let group = bench.fair.domain_of(0, 1).groups[0];
+    assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 0);
+    assert!(bench.fair.balance.group_imbalance[group], "CPUs 0, 2 and 3 are not allowed");
+    assert_eq!(bench.lb(0, 0, IdleType::Idle).balanced, 1, "all tasks are pinned");
+    assert!(bench.fair.stats.nr_failed_migrations_affine >= 2);
+    // The other LLC sees an imbalanced group and takes one task, to the CPU where it may run.
+    assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 1);
+    assert_eq!((bench.nr(4), bench.nr(5)), (0, 1), "the destination that affinity allows");
+    let mut calm = Bench::new("fair@6.15", TWO_LLCS, 1);
+    calm.fair.balance.group_imbalance[group] = true;
+    calm.balance(0, 0, IdleType::Idle);
+    assert!(!calm.fair.balance.group_imbalance[group]);
+}
+
+#[test]
+fn a_pinned_source_is_left_out_and_another_one_tried() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
+    for task in 0..3 {
+        bench.allow(task, [1]);
+    }
+    bench.queue(1, 0..3);
+    bench.queue(2, 3..5);
+    bench.pass(10 * MS);
+    assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 1);
+    assert_eq!((bench.nr(0), bench.nr(1), bench.nr(2)), (1, 3, 1));
+}
+
+#[test]
+fn sis_util_learns_the_llcs_utilisation_in_periodic_passes_only() {
+    let mut bench = Bench::new("fair@6.15", ONE_LLC, 16);
+    for cpu in 0..16 {
+        bench.fair.rqs[cpu].util_est = 461;
+    }
+    bench.balance(0, 0, IdleType::NewlyIdle);
+    assert_eq!(bench.fair.llcs[0].nr_idle_scan, 0);
+    bench.balance(0, 0, IdleType::Idle);
+    assert_eq!(bench.fair.llcs[0].nr_idle_scan, 11, "x from 439: 11, from 491: 10");
+    let mut without = Bench::new("fair@5.19", ONE_LLC, 1);
+    without.balance(0, 0, IdleType::Idle);
+    assert_eq!(without.fair.llcs[0].nr_idle_scan, 0);
+}
+
+#[test]
+fn a_numa_level_is_balanced_by_one_cpu_at_a_time() {
+    for scheduler in ["fair@6.15", "fair@7.2"] {
+        let mut bench = Bench::new(scheduler, TWO_NODES, 4);
+        let numa = bench.fair.topology.numa_level[0].unwrap();
+        bench.pass(1000 * MS);
+        bench.fair.balance.serialized_until = bench.world.now() + MS;
+        bench.fair.balance_domains(&mut bench.world, 0, 0, IdleType::Idle);
+        let counted = u64::from(bench.fair.features.serialize_inside);
+        let lb = bench.lb(0, numa, IdleType::Idle);
+        assert_eq!((lb.count, lb.nobusyg), (counted, 0), "{scheduler}: the lock was taken");
+        bench.pass(1000 * MS);
+        bench.fair.balance_domains(&mut bench.world, 0, 0, IdleType::Idle);
+        assert_eq!(bench.lb(0, numa, IdleType::Idle).nobusyg, 1, "{scheduler}");
+        assert!(bench.fair.balance.serialized_until > bench.world.now());
+    }
+}
+
+#[test]
+fn a_busy_cpus_tick_has_an_idle_one_balance_for_all() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
+    bench.queue(0, 0..3);
+    bench.pass(40 * MS);
+    bench.fair.tick(&mut bench.world, 0);
+    let balancer = (0..8).find(|&cpu| bench.fair.rqs[cpu].nohz_kick.is_some()).unwrap();
+    assert_eq!(balancer, 1, "the first idle CPU of the nohz mask");
+    assert_eq!(bench.world.take_work_for_test(1), Work::Balance as u8);
+    bench.fair.work(&mut bench.world, 1, Work::Balance);
+    let queued: u32 = (0..8).map(|cpu| bench.nr(cpu)).sum();
+    assert_eq!(queued, 3);
+    assert!(bench.nr(0) < 3, "some idle CPU got a task");
+    assert!(bench.fair.rqs[1].nohz_kick.is_none());
+}
+
+#[test]
+fn blocked_load_of_tickless_cpus_is_refreshed() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 1);
+    bench.fair.rqs[6].avg = crate::pelt::Avg {
+        load_avg: 1024,
+        util_avg: 1024,
+        load_sum: 47_742 * 1024,
+        util_sum: 47_742 * 1024,
+        ..Default::default()
+    };
+    bench.world.set_now_for_test(Time(32 * MS));
+    bench.fair.balance_for_idle(&mut bench.world, 1, crate::state::NohzKick::Stats);
+    assert!(bench.fair.rqs[6].avg.util_avg < 600, "half of it after 32 ms");
+    assert!(bench.fair.nohz.has_blocked);
+    assert_eq!(bench.fair.nohz.next_blocked, 8 + 8, "32 ms at HZ 250");
+}
+
+#[test]
+fn busy_cpus_of_an_llc_are_those_whose_tick_runs() {
+    let mut bench = Bench::new("fair@6.15", TWO_LLCS, 1);
+    assert_eq!(bench.fair.llcs[0].nr_busy_cpus, 0, "all stopped their ticks");
+    bench.fair.nohz_exit_idle(&mut bench.world, 2);
+    bench.fair.nohz_exit_idle(&mut bench.world, 2);
+    assert_eq!(bench.fair.llcs[0].nr_busy_cpus, 1);
+    assert!(!bench.fair.nohz.idle_cpus.contains(2));
+    bench.fair.nohz_enter_idle(&mut bench.world, 2);
+    bench.fair.nohz_enter_idle(&mut bench.world, 2);
+    assert_eq!(bench.fair.llcs[0].nr_busy_cpus, 0);
+}
+
+/// One step of a random history.
+#[derive(Clone, Debug)]
+enum Step {
+    Pass(u64),
+    Tick(CpuId),
+    Pick(CpuId),
+    Balance(CpuId, usize, IdleType),
+    Work(CpuId),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let idle = prop_oneof![Just(IdleType::Busy), Just(IdleType::Idle), Just(IdleType::NewlyIdle)];
+    prop_oneof![
+        (0..20 * MS).prop_map(Step::Pass),
+        (0..8usize).prop_map(Step::Tick),
+        (0..8usize).prop_map(Step::Pick),
+        (0..8usize, 0..4usize, idle).prop_map(|(cpu, level, idle)| Step::Balance(cpu, level, idle)),
+        (0..8usize).prop_map(Step::Work),
+    ]
+}
+
+impl Bench {
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Pass(ns) => self.pass(ns),
+            Step::Tick(cpu) if self.world.current(cpu).is_some() => {
+                self.fair.tick(&mut self.world, cpu);
+            }
+            Step::Pick(cpu) => {
+                self.pick(cpu);
+            }
+            Step::Balance(cpu, level, idle) => {
+                let fits = match idle {
+                    IdleType::Busy => !self.world.is_idle(cpu),
+                    IdleType::Idle => self.world.is_idle(cpu),
+                    IdleType::NewlyIdle => self.nr(cpu) == 0,
+                };
+                if fits && level < self.fair.rqs[cpu].domains.len() {
+                    self.balance(cpu, level, idle);
+                }
+            }
+            Step::Work(cpu) => self.work(cpu),
+            Step::Tick(_) => {}
+        }
+    }
+
+    fn work(&mut self, cpu: CpuId) {
+        let work = self.world.take_work_for_test(cpu);
+        if work & Work::Balance as u8 != 0 {
+            self.fair.work(&mut self.world, cpu, Work::Balance);
+        }
+        if work & Work::Stop as u8 != 0 {
+            self.stop(cpu);
+        }
+    }
+
+    /// Every task is on exactly one queue, that of a CPU it may use and that the engine knows.
+    fn check_queues(&self, nr_tasks: u32) {
+        let mut found: Vec<TaskId> = Vec::new();
+        for (cpu, rq) in self.fair.rqs.iter().enumerate() {
+            assert_eq!(rq.nr_running as usize, rq.tasks.len());
+            assert_eq!(rq.queue.len(), rq.tasks.len());
+            for &task in &rq.tasks {
+                assert!(self.world.allowed(task).contains(cpu), "{task:?} may not run on {cpu}");
+                assert_eq!(self.world.task_cpu(task), cpu);
+                found.push(task);
+            }
+            assert!(rq.tasks.is_empty() || !self.world.is_idle(cpu));
+        }
+        found.sort_unstable();
+        assert_eq!(found, (0..nr_tasks).map(TaskId).collect::<Vec<_>>());
+        assert!(self.fair.balance.detached.is_empty());
+    }
+
+    /// Passes end balanced, failed, or with at least one task moved; active balances count apart.
+    fn check_counters(&self) {
+        for level in &self.fair.stats.levels {
+            for (idle, lb) in level.lb.iter().enumerate() {
+                let pushed = if idle == IdleType::Idle as usize { level.alb_pushed } else { 0 };
+                let (pulled, passes) = (lb.gained - pushed, lb.count - lb.balanced - lb.failed);
+                assert!(passes <= pulled, "{lb:?}");
+                assert_eq!(passes == 0, pulled == 0, "{lb:?}");
+                assert!(lb.hot_gained <= pulled && lb.nobusyg + lb.nobusyq <= lb.balanced);
+            }
+            assert_eq!(level.alb_count, level.alb_pushed + level.alb_failed);
+        }
+    }
+}
+
+/// Where a task may run, and where it begins.
+fn task() -> impl Strategy<Value = (Vec<CpuId>, usize)> {
+    (proptest::collection::btree_set(0..8usize, 1..8), any::<usize>())
+        .prop_map(|(cpus, start)| (cpus.into_iter().collect(), start))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_task_is_lost_doubled_or_moved_where_it_may_not_run(
+        version in 0..5usize,
+        tasks in proptest::collection::vec(task(), 1..20),
+        steps in proptest::collection::vec(step(), 0..150),
+    ) {
+        let schedulers =
+            ["fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2", "fair@6.15+llc-imbalance"];
+        let mut bench = Bench::new(schedulers[version], TWO_NODES, tasks.len());
+        for (index, (cpus, start)) in tasks.iter().enumerate() {
+            bench.allow(index as u32, cpus.iter().copied());
+            bench.queue(cpus[start % cpus.len()], [index as u32]);
+        }
+        for step in &steps {
+            bench.take(step);
+            bench.check_queues(tasks.len() as u32);
+        }
+        bench.check_counters();
+    }
+}

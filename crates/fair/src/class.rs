@@ -1,0 +1,620 @@
+//! The fair class's hooks: what happens to a run queue when tasks come, go, run and are ticked.
+//!
+//! Every operation first accounts the current task up to now, then brings the averages concerned up
+//! to date, then changes the queue: averages describe the time before the change. Updates stand
+//! where the kernel has them (enqueue, dequeue, tick, pick and put), no oftener.
+
+#[cfg(test)]
+mod tests;
+
+use roost_engine::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake, Work, World};
+use roost_machine::{CpuSet, Machine};
+use roost_workload::Policy;
+
+use crate::balance::{Balancer, MIGRATION_COST_NS};
+use crate::domain::Topology;
+use crate::features::Features;
+use crate::pelt::{Avg, util_est_update};
+use crate::queue::{Arrival, Entity, Leave, Preempt, Queue, Rules};
+use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
+use crate::stats::Stats;
+use crate::wakeup::WakeeFlips;
+use crate::weight::{SCHED_IDLE_WEIGHT, weight_of};
+
+impl Fair {
+    /// The fair class of the kernel described by `features`, on `machine`, with nothing queued.
+    pub fn new(machine: &Machine, features: Features) -> Self {
+        let topology = Topology::new(machine, &features);
+        let rules = Rules::new(&features, machine.nr_cpus());
+        let rqs = (0..machine.nr_cpus()).map(|cpu| Rq::new(rules, &topology, cpu)).collect();
+        let llcs = topology.llc_span.iter().map(|span| LlcShared::new(span, topology.smt_active));
+        Self {
+            llcs: llcs.collect(),
+            balance: Balancer::new(&topology),
+            rqs,
+            topology,
+            features,
+            tasks: Vec::new(),
+            nohz: Nohz {
+                idle_cpus: CpuSet::new(machine.nr_cpus()),
+                next_balance: 0,
+                has_blocked: false,
+                next_blocked: 0,
+            },
+            sched_idle_cpus: CpuSet::new(machine.nr_cpus()),
+            root_overloaded: false,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Accounts the run time of `cpu`'s current task and brings its averages and the queue's up to
+    /// date.
+    pub(crate) fn update_rq(&mut self, world: &mut World, cpu: CpuId) {
+        self.account_current(world, cpu, cpu);
+        match self.rqs[cpu].current {
+            Some(task) => self.update_averages(world, cpu, task),
+            None => self.update_blocked(world, cpu),
+        }
+    }
+
+    /// Brings the averages of `cpu`'s queue up to date: what sleeping tasks left there decays.
+    pub(crate) fn update_blocked(&mut self, world: &World, cpu: CpuId) {
+        self.rqs[cpu].update_average(world.now().ns());
+    }
+
+    /// Balancing by CPU `by` takes a queued task that does not run off its queue; the task keeps its
+    /// lag and takes its averages along. [`Fair::attach_queued`] follows.
+    pub(crate) fn detach_queued(
+        &mut self,
+        world: &mut World,
+        task: TaskId,
+        from: CpuId,
+        by: CpuId,
+    ) {
+        self.account_current(world, from, by);
+        self.update_averages(world, from, task);
+        self.deactivate(from, task, Leave::Move);
+        self.detach_averages(from, task);
+    }
+
+    /// Balancing by CPU `by` puts a detached task on the queue of `to`.
+    pub(crate) fn attach_queued(&mut self, world: &mut World, task: TaskId, to: CpuId, by: CpuId) {
+        world.set_task_cpu(task, to);
+        world.mark_queued(to);
+        self.activate(world, to, task, Arrival::Moved, by);
+        self.check_preempt(world, to, task, Arrival::Moved, by);
+    }
+
+    /// A wakeup places a sleeping task on another CPU: its averages leave the blocked load of the
+    /// old one (`migrate_task_rq_fair`).
+    fn migrate_sleeping(&mut self, world: &World, task: TaskId) {
+        let from = world.task_cpu(task);
+        let rq = &mut self.rqs[from];
+        let state = &mut self.tasks[task.index()];
+        state.avg.update(rq.avg.last_update, 0, 0, false, state.entity.weight);
+        rq.queue.migrate_sleeping(&mut state.entity);
+        self.detach_averages(from, task);
+    }
+
+    /// The averages of a task no longer count on `cpu`; its caches there no longer help it.
+    fn detach_averages(&mut self, cpu: CpuId, task: TaskId) {
+        let state = &mut self.tasks[task.index()];
+        state.exec_start = 0;
+        if std::mem::take(&mut state.attached) {
+            self.rqs[cpu].avg.sub(&state.avg);
+        }
+    }
+
+    /// Accounts the run time of the current task (`update_curr`); `by` is the CPU that executes this.
+    #[inline]
+    fn account_current(&mut self, world: &mut World, cpu: CpuId, by: CpuId) {
+        let rq = &mut self.rqs[cpu];
+        let Some(current) = rq.current else {
+            return;
+        };
+        let now = world.now().ns();
+        let state = &mut self.tasks[current.index()];
+        let delta = now - state.exec_start;
+        if delta == 0 {
+            return;
+        }
+        state.exec_start = now;
+        state.sum_exec += delta;
+        if rq.queue.run(delta) {
+            world.resched(by, cpu);
+        }
+    }
+
+    /// Brings the averages of a task attached to `cpu`, and those of the queue, up to date.
+    #[inline]
+    fn update_averages(&mut self, world: &World, cpu: CpuId, task: TaskId) {
+        let now = world.now().ns();
+        self.tasks[task.index()].update_average(now);
+        self.rqs[cpu].update_average(now);
+    }
+
+    /// Puts a task on the queue of `cpu`; `by` is the CPU that executes this.
+    fn activate(&mut self, world: &mut World, cpu: CpuId, task: TaskId, how: Arrival, by: CpuId) {
+        self.account_current(world, cpu, by);
+        let now = world.now().ns();
+        let state = &mut self.tasks[task.index()];
+        if state.attached {
+            state.update_average(now);
+        }
+        let rq = &mut self.rqs[cpu];
+        rq.update_average(now);
+        if !state.attached {
+            state.avg.join(&rq.avg, state.entity.weight);
+            rq.avg.add(&state.avg);
+            state.attached = true;
+        }
+        rq.queue.insert(task, state.entity, how);
+        state.on_rq = true;
+        rq.count_in(task, state);
+        // As add_nr_running() in kernel/sched/sched.h: without waiting for the next statistics pass
+        // of the root domain, which is what clears it.
+        self.root_overloaded |= rq.nr_running == 2;
+        self.note_sched_idle(cpu);
+    }
+
+    /// Takes a task off the queue of `cpu`; averages are up to date.
+    fn deactivate(&mut self, cpu: CpuId, task: TaskId, why: Leave) {
+        let rq = &mut self.rqs[cpu];
+        let state = &mut self.tasks[task.index()];
+        state.entity = rq.queue.remove(task, why);
+        rq.count_out(task, state);
+        state.on_rq = false;
+        state.delayed = state.entity.delayed;
+        if state.running {
+            state.running = false;
+            rq.current = None;
+        }
+        self.note_sched_idle(cpu);
+    }
+
+    /// Completes the dequeue of a task that sleeps already.
+    fn finish_delayed(&mut self, world: &World, cpu: CpuId, task: TaskId) {
+        self.update_averages(world, cpu, task);
+        self.deactivate(cpu, task, Leave::Sleep);
+    }
+
+    /// Asks `cpu` to choose again if `task`, which just arrived, preempts what runs there; `by` is
+    /// the CPU that executes this.
+    fn check_preempt(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        task: TaskId,
+        how: Arrival,
+        by: CpuId,
+    ) {
+        loop {
+            match self.rqs[cpu].queue.preempts(task, how) {
+                Preempt::Yes => return world.resched(by, cpu),
+                Preempt::No => return,
+                Preempt::AfterDequeue(sleeper) => self.finish_delayed(world, cpu, sleeper),
+            }
+        }
+    }
+
+    /// Keeps the set of CPUs that have only SCHED_IDLE tasks.
+    #[inline]
+    fn note_sched_idle(&mut self, cpu: CpuId) {
+        let rq = &self.rqs[cpu];
+        if rq.nr_sched_idle > 0 && rq.nr_sched_idle == rq.nr_running {
+            self.sched_idle_cpus.insert(cpu);
+        } else {
+            self.sched_idle_cpus.remove(cpu);
+        }
+    }
+
+    /// `cpu` gets something to run: an idle period ends (kernel model, section 6 and, for
+    /// `wake_avg_idle`, 7.4).
+    #[inline]
+    fn end_idle(&mut self, world: &World, cpu: CpuId) {
+        let rq = &mut self.rqs[cpu];
+        let Some(since) = rq.idle_since.take() else {
+            return;
+        };
+        let sample = world.now().ns() - since;
+        rq.avg_idle = moved_by_eighth(rq.avg_idle, sample).min(2 * rq.max_idle_balance_cost);
+        rq.wake_avg_idle = rq.avg_idle / 2;
+        if self.features.sis_prop {
+            self.rqs[cpu].wake_stamp = self.jiffies(world.now());
+        }
+    }
+
+    /// Nothing is queued on `cpu`: whether newly-idle balancing brought something.
+    fn pull(&mut self, world: &mut World, cpu: CpuId) -> bool {
+        self.rqs[cpu].idle_since = Some(world.now().ns());
+        if self.newidle_balance(world, cpu) {
+            self.rqs[cpu].idle_since = None;
+            return true;
+        }
+        self.stats.sched_goidle += 1;
+        self.note_idle_core(world, cpu);
+        self.nohz_enter_idle(world, cpu);
+        false
+    }
+
+    /// `cpu` goes idle: if its whole core is, the LLC is told (`update_idle_core`).
+    fn note_idle_core(&mut self, world: &mut World, cpu: CpuId) {
+        let llc = self.topology.llc_of[cpu] as usize;
+        if !self.topology.smt_active || self.llcs[llc].has_idle_cores {
+            return;
+        }
+        let mut siblings = self.topology.siblings(cpu).iter();
+        if siblings.all(|sibling| sibling == cpu || world.is_idle(sibling)) {
+            let shared = &mut self.llcs[llc];
+            shared.has_idle_cores = true;
+            let writer = std::mem::replace(&mut shared.last_writer, cpu);
+            if writer != cpu {
+                world.charge_line(cpu, writer);
+            }
+        }
+    }
+
+    /// Puts the current task back among the waiting ones.
+    fn put_previous(&mut self, world: &mut World, cpu: CpuId) {
+        let Some(task) = self.rqs[cpu].current else {
+            return;
+        };
+        self.update_averages(world, cpu, task);
+        let rq = &mut self.rqs[cpu];
+        rq.queue.put_current();
+        rq.current = None;
+        self.tasks[task.index()].running = false;
+    }
+
+    /// Makes a waiting task the current one.
+    fn set_next(&mut self, world: &World, cpu: CpuId, task: TaskId) {
+        self.update_averages(world, cpu, task);
+        let rq = &mut self.rqs[cpu];
+        rq.queue.set_current(task);
+        rq.current = Some(task);
+        rq.move_to_front(task);
+        let state = &mut self.tasks[task.index()];
+        state.running = true;
+        state.exec_start = world.now().ns();
+        state.prev_sum_exec = state.sum_exec;
+    }
+
+    /// Updates util_est of a task that goes to sleep, if its averages changed since the last time.
+    fn update_util_est(&mut self, cpu: CpuId, task: TaskId) {
+        let state = &mut self.tasks[task.index()];
+        if std::mem::take(&mut state.util_changed) {
+            let Avg { util_avg, runnable_avg, .. } = state.avg;
+            let old = state.util_est;
+            let starved_rule = self.features.util_est_starved;
+            state.util_est = util_est_update(old, util_avg, runnable_avg, starved_rule);
+            let rq = &mut self.rqs[cpu];
+            rq.util_est = rq.util_est + state.util_est - old;
+        }
+    }
+
+    /// Delays the dequeue of the current task, which goes to sleep, if its lag asks for it.
+    fn delay_dequeue(&mut self, cpu: CpuId, task: TaskId) -> bool {
+        let rq = &mut self.rqs[cpu];
+        if !rq.queue.delay_current() {
+            return false;
+        }
+        let state = &mut self.tasks[task.index()];
+        rq.discount_runnable(state);
+        rq.current = None;
+        state.running = false;
+        state.delayed = true;
+        true
+    }
+
+    /// Nice value or policy of the current task of `cpu` changed. It gives way if it got lighter
+    /// (`prio_changed_fair`).
+    fn change_priority(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        self.update_averages(world, cpu, task);
+        let rq = &mut self.rqs[cpu];
+        let state = &mut self.tasks[task.index()];
+        let old = state.entity;
+        Self::take_priority(world, task, &mut state.entity);
+        let new = state.entity;
+        rq.avg.sub(&state.avg);
+        state.avg.load_avg = state.avg.load_avg * new.weight / old.weight;
+        rq.avg.add(&state.avg);
+        rq.load_weight = rq.load_weight + new.weight - old.weight;
+        rq.nr_sched_idle += u32::from(new.idle_policy);
+        rq.nr_sched_idle -= u32::from(old.idle_policy);
+        rq.queue.change(task, |entity| {
+            entity.weight = new.weight;
+            entity.idle_policy = new.idle_policy;
+            entity.batch_policy = new.batch_policy;
+        });
+        if new.weight < old.weight {
+            world.resched(cpu, cpu);
+        }
+        self.note_sched_idle(cpu);
+    }
+
+    /// Weight and policy of a task as `world` says, in its entity.
+    fn take_priority(world: &World, task: TaskId, entity: &mut Entity) {
+        let policy = world.policy(task);
+        entity.idle_policy = policy == Policy::Idle;
+        entity.batch_policy = policy == Policy::Batch;
+        entity.weight = match policy {
+            Policy::Idle => SCHED_IDLE_WEIGHT,
+            Policy::Normal | Policy::Batch => weight_of(world.nice(task)),
+        };
+    }
+}
+
+/// An average, moved an eighth of the way to a sample (`update_avg`).
+fn moved_by_eighth(average: u64, sample: u64) -> u64 {
+    let difference = sample as i64 - average as i64;
+    (average as i64 + difference / 8) as u64
+}
+
+impl Rq {
+    /// The queue of `cpu`, empty.
+    fn new(rules: Rules, topology: &Topology, cpu: CpuId) -> Self {
+        let domains = topology.domains_of(cpu).iter();
+        Self {
+            queue: Queue::new(rules),
+            avg: Avg::default(),
+            util_est: 0,
+            current: None,
+            nr_running: 0,
+            nr_runnable: 0,
+            nr_sched_idle: 0,
+            idle_wakees: WakeeFlips::default(),
+            load_weight: 0,
+            tasks: Vec::with_capacity(8),
+            idle_since: None,
+            avg_idle: 2 * MIGRATION_COST_NS,
+            wake_avg_idle: 2 * MIGRATION_COST_NS,
+            wake_stamp: 0,
+            max_idle_balance_cost: MIGRATION_COST_NS,
+            next_balance: 0,
+            domains: domains.map(|&id| DomainState::new(topology.domain(id))).collect(),
+            push: None,
+            tickless: false,
+            nohz_kick: None,
+            blocked_update: 0,
+        }
+    }
+
+    /// Brings the queue's averages up to `now`.
+    #[inline]
+    fn update_average(&mut self, now: u64) {
+        let runnable = u64::from(self.nr_runnable);
+        self.avg.update(now, self.load_weight, runnable, self.current.is_some(), 1);
+    }
+
+    /// Counts a task that has been queued.
+    fn count_in(&mut self, task: TaskId, state: &FairTask) {
+        self.nr_running += 1;
+        self.load_weight += state.entity.weight;
+        self.nr_sched_idle += u32::from(state.entity.idle_policy);
+        if !state.delayed {
+            self.count_runnable(state);
+        }
+        self.tasks.insert(0, task);
+    }
+
+    /// No longer counts a task that has been taken off.
+    fn count_out(&mut self, task: TaskId, state: &FairTask) {
+        self.nr_running -= 1;
+        self.load_weight -= state.entity.weight;
+        self.nr_sched_idle -= u32::from(state.entity.idle_policy);
+        if !state.delayed {
+            self.discount_runnable(state);
+        }
+        if let Some(position) = self.tasks.iter().position(|&other| other == task) {
+            self.tasks.remove(position);
+        }
+    }
+
+    /// A queued task is runnable.
+    fn count_runnable(&mut self, state: &FairTask) {
+        self.nr_runnable += 1;
+        self.util_est += state.util_est;
+    }
+
+    /// A queued task is no longer runnable.
+    fn discount_runnable(&mut self, state: &FairTask) {
+        self.nr_runnable -= 1;
+        self.util_est -= state.util_est;
+    }
+
+    /// A task was picked: balancing considers it last.
+    #[inline]
+    fn move_to_front(&mut self, task: TaskId) {
+        if let Some(position) = self.tasks.iter().position(|&other| other == task) {
+            self.tasks[..=position].rotate_right(1);
+        }
+    }
+}
+
+impl FairTask {
+    /// Brings the task's averages up to `now`.
+    #[inline]
+    fn update_average(&mut self, now: u64) {
+        let (load, runnable) = (u64::from(self.on_rq), u64::from(self.on_rq && !self.delayed));
+        let weight = self.entity.weight;
+        self.util_changed |= self.avg.update(now, load, runnable, self.running, weight);
+    }
+}
+
+impl LlcShared {
+    /// What the CPUs of an idle LLC share.
+    fn new(span: &CpuSet, smt_active: bool) -> Self {
+        Self {
+            has_idle_cores: smt_active,
+            nr_busy_cpus: span.len() as u32,
+            last_writer: span.first().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Scheduler for Fair {
+    fn tick_ns(&self) -> u64 {
+        self.features.tick_ns()
+    }
+
+    fn start(&mut self, world: &mut World) {
+        for cpu in 0..self.rqs.len() {
+            self.rqs[cpu].idle_since = Some(world.now().ns());
+            self.nohz_enter_idle(world, cpu);
+        }
+    }
+
+    fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
+        if self.tasks.len() <= task.index() {
+            self.tasks.resize_with(world.nr_task_ids().max(task.index() + 1), FairTask::default);
+        }
+        let cpu = world.task_cpu(parent.unwrap_or(task));
+        self.account_current(world, cpu, cpu);
+        let mut entity = Entity::default();
+        Self::take_priority(world, task, &mut entity);
+        self.rqs[cpu].queue.place_forked(&mut entity);
+        self.tasks[task.index()] = FairTask {
+            avg: Avg { load_avg: entity.weight, ..Avg::default() },
+            entity,
+            recent_used_cpu: cpu,
+            ..FairTask::default()
+        };
+    }
+
+    fn task_exit(&mut self, _world: &mut World, task: TaskId) {
+        self.tasks[task.index()] = FairTask::default();
+    }
+
+    fn wake_queued(&mut self, world: &mut World, task: TaskId, wake: Wake) -> Option<CpuId> {
+        if !self.tasks[task.index()].delayed {
+            return None;
+        }
+        let cpu = world.task_cpu(task);
+        if cpu != wake.cpu {
+            world.charge_line(wake.cpu, cpu);
+        }
+        self.account_current(world, cpu, wake.cpu);
+        self.update_averages(world, cpu, task);
+        let rq = &mut self.rqs[cpu];
+        let state = &mut self.tasks[task.index()];
+        rq.queue.wake_delayed(task);
+        state.delayed = false;
+        rq.count_runnable(state);
+        self.check_preempt(world, cpu, task, Arrival::Wakeup, wake.cpu);
+        Some(cpu)
+    }
+
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        let cpu = self.select_task_rq(world, task, wake);
+        if cpu != world.task_cpu(task) {
+            self.migrate_sleeping(world, task);
+        }
+        cpu
+    }
+
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.select_task_rq_fork(world, task, wake)
+    }
+
+    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue) {
+        self.end_idle(world, cpu);
+        let how = match why {
+            Enqueue::Wakeup { .. } => Arrival::Wakeup,
+            Enqueue::New => Arrival::New,
+            Enqueue::Move => Arrival::Moved,
+        };
+        if how == Arrival::New {
+            let weight = self.tasks[task.index()].entity.weight;
+            let avg = Avg::new_task(weight, &self.rqs[cpu].avg, world.now().ns());
+            self.tasks[task.index()].avg = avg;
+        }
+        self.activate(world, cpu, task, how, cpu);
+        self.check_preempt(world, cpu, task, how, cpu);
+    }
+
+    fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
+        self.account_current(world, cpu, cpu);
+        if why != Dequeue::Move {
+            self.update_util_est(cpu, task);
+        }
+        self.update_averages(world, cpu, task);
+        if why == Dequeue::Sleep && self.delay_dequeue(cpu, task) {
+            return;
+        }
+        let leave = if why == Dequeue::Move { Leave::Move } else { Leave::Sleep };
+        self.deactivate(cpu, task, leave);
+        if why != Dequeue::Sleep {
+            self.detach_averages(cpu, task);
+        }
+    }
+
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+        self.account_current(world, cpu, cpu);
+        loop {
+            let Some(task) = self.rqs[cpu].queue.pick() else {
+                if self.pull(world, cpu) {
+                    continue;
+                }
+                return None;
+            };
+            if self.tasks[task.index()].delayed {
+                self.finish_delayed(world, cpu, task);
+                continue;
+            }
+            if self.rqs[cpu].current != Some(task) {
+                self.end_idle(world, cpu);
+                self.put_previous(world, cpu);
+                self.set_next(world, cpu, task);
+            }
+            return Some(task);
+        }
+    }
+
+    fn put_current(&mut self, world: &mut World, cpu: CpuId) {
+        self.account_current(world, cpu, cpu);
+        self.put_previous(world, cpu);
+    }
+
+    fn tick(&mut self, world: &mut World, cpu: CpuId) {
+        self.update_rq(world, cpu);
+        let rq = &mut self.rqs[cpu];
+        if let Some(task) = rq.current {
+            let state = &self.tasks[task.index()];
+            if rq.queue.tick(state.sum_exec - state.prev_sum_exec) {
+                world.resched(cpu, cpu);
+            }
+        }
+        if self.rqs[cpu].tickless {
+            self.nohz_exit_idle(world, cpu);
+        }
+        self.tick_balance(world, cpu);
+    }
+
+    fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
+        self.stats.yld_count += 1;
+        self.account_current(world, cpu, cpu);
+        self.rqs[cpu].queue.yield_current();
+    }
+
+    fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        self.account_current(world, cpu, cpu);
+        self.change_priority(world, cpu, task);
+    }
+
+    fn work(&mut self, world: &mut World, cpu: CpuId, work: Work) {
+        match work {
+            Work::Balance => self.nohz_idle_balance(world, cpu),
+            Work::Stop => self.active_balance_stop(world, cpu),
+            Work::Reschedule => {}
+        }
+    }
+
+    fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        self.stats.for_each(sink);
+    }
+
+    fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64])) {
+        sink("select_idle_cpu", self.stats.select_idle_cpu_us.counts());
+    }
+}

@@ -1,0 +1,295 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use roost_engine::{
+    Control, CpuId, Dequeue, Enqueue, Outcome, Scheduler, TaskId, Wake, Work, World, run,
+};
+use roost_machine::Machine;
+use roost_workload::{Policy, rtapp};
+
+use crate::features::{Features, versions};
+use crate::pelt::Avg;
+use crate::state::Fair;
+
+/// Two nodes of two LLCs of two cores of two threads.
+const NODES: &str = "pack:2 node:1 l3:2 core:2 pu:2";
+
+/// A fair class whose books are checked after every hook.
+struct Audited(Fair);
+
+impl Audited {
+    fn audit(&self, world: &World) {
+        for (cpu, rq) in self.0.rqs.iter().enumerate() {
+            let tasks = || rq.tasks.iter().map(|task| &self.0.tasks[task.index()]);
+            let count = |condition: bool| u32::from(condition);
+            assert_eq!(rq.nr_running as usize, rq.tasks.len(), "CPU {cpu}");
+            assert_eq!(rq.nr_running as usize, rq.queue.len());
+            assert_eq!(rq.nr_runnable, tasks().map(|task| count(!task.delayed)).sum::<u32>());
+            assert_eq!(rq.load_weight, tasks().map(|task| task.entity.weight).sum::<u64>());
+            let estimates = tasks().filter(|task| !task.delayed).map(|task| task.util_est);
+            assert_eq!(rq.util_est, estimates.sum::<u64>());
+            assert_eq!(
+                rq.nr_sched_idle,
+                tasks().map(|task| count(task.entity.idle_policy)).sum::<u32>()
+            );
+            assert!(tasks().all(|task| task.on_rq && task.attached));
+            let running = tasks().filter(|task| task.running).count();
+            assert_eq!(running, usize::from(rq.current.is_some()), "running on CPU {cpu}");
+            assert!(rq.current.is_none_or(|task| rq.tasks.contains(&task)));
+            let only_idle_policy = rq.nr_running > 0 && rq.nr_sched_idle == rq.nr_running;
+            assert_eq!(self.0.sched_idle_cpus.contains(cpu), only_idle_policy);
+            assert!(rq.nr_runnable == 0 || !world.is_idle(cpu), "CPU {cpu} counts as idle");
+            assert!(rq.avg_idle <= 2 * rq.max_idle_balance_cost.max(500_000));
+        }
+    }
+}
+
+impl Scheduler for Audited {
+    fn tick_ns(&self) -> u64 {
+        self.0.tick_ns()
+    }
+    fn start(&mut self, world: &mut World) {
+        self.0.start(world);
+        self.audit(world);
+    }
+    fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
+        self.0.task_new(world, task, parent);
+        self.audit(world);
+    }
+    fn task_exit(&mut self, world: &mut World, task: TaskId) {
+        self.0.task_exit(world, task);
+        self.audit(world);
+    }
+    fn wake_queued(&mut self, world: &mut World, task: TaskId, wake: Wake) -> Option<CpuId> {
+        let cpu = self.0.wake_queued(world, task, wake);
+        self.audit(world);
+        cpu
+    }
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        let cpu = self.0.select_cpu(world, task, wake);
+        self.audit(world);
+        cpu
+    }
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.0.select_cpu_fork(world, task, wake)
+    }
+    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue) {
+        self.0.enqueue(world, cpu, task, why);
+        self.audit(world);
+    }
+    fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
+        self.0.dequeue(world, cpu, task, why);
+        self.audit(world);
+    }
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+        let next = self.0.pick(world, cpu);
+        assert_eq!(next, self.0.rqs[cpu].current);
+        assert!(next.is_some() || self.0.rqs[cpu].nr_running == 0, "idle with tasks queued");
+        assert_eq!(next.is_none(), self.0.rqs[cpu].idle_since.is_some());
+        self.audit(world);
+        next
+    }
+    fn put_current(&mut self, world: &mut World, cpu: CpuId) {
+        self.0.put_current(world, cpu);
+        self.audit(world);
+    }
+    fn tick(&mut self, world: &mut World, cpu: CpuId) {
+        self.0.tick(world, cpu);
+        self.audit(world);
+    }
+    fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
+        self.0.yield_current(world, cpu);
+        self.audit(world);
+    }
+    fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        self.0.reweight(world, cpu, task);
+        self.audit(world);
+    }
+    fn work(&mut self, world: &mut World, cpu: CpuId, work: Work) {
+        self.0.work(world, cpu, work);
+        self.audit(world);
+    }
+    fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        self.0.counters(sink);
+    }
+    fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64])) {
+        self.0.histograms(sink);
+    }
+}
+
+fn machine() -> Arc<Machine> {
+    Arc::new(roost_machine::resolve(NODES).unwrap())
+}
+
+fn fair(version: &str) -> Fair {
+    Fair::new(&machine(), Features::parse(&format!("fair@{version}")).unwrap())
+}
+
+fn audited_run(version: &str, workload: &str) -> Outcome {
+    let machine = machine();
+    let workload = rtapp::parse(workload, "test.json").unwrap();
+    let scheduler = Audited(fair(version));
+    let stop = AtomicBool::new(false);
+    let control = Control { seed: 7, tracer: None, stop: &stop, progress: &|_| {} };
+    run(&machine, &workload, scheduler, control).unwrap()
+}
+
+fn counter(outcome: &Outcome, name: &str) -> f64 {
+    let found = outcome.counters.iter().find(|(counter, _)| counter == name);
+    found.unwrap_or_else(|| panic!("no counter {name}")).1
+}
+
+/// Hogs of several weights and policies, sleepers, and tasks that yield, more than there are CPUs.
+const MIXED: &str = r#"{
+    "global": { "duration": 1 },
+    "tasks": {
+        "hog": { "instance": 14, "loop": -1, "run": 5000 },
+        "nice": { "instance": 6, "loop": -1, "priority": 5, "run": 3000, "sleep": 500 },
+        "sleeper": { "instance": 30, "loop": -1, "run": 300, "sleep": 700 },
+        "background": { "instance": 4, "policy": "SCHED_IDLE", "loop": -1, "run": 2000, "sleep": 100 },
+        "batch": { "instance": 4, "policy": "SCHED_BATCH", "loop": -1, "run": 900, "sleep": 900 },
+        "yielder": { "instance": 3, "loop": -1, "run": 100, "yield": "" }
+    }
+}"#;
+
+#[test]
+fn books_balance_in_every_version() {
+    for version in versions() {
+        let outcome = audited_run(version, MIXED);
+        let busy = counter(&outcome, "run_ns") / (outcome.elapsed_ns as f64 * 16.0);
+        assert!(busy > 0.98, "{version}: CPUs were busy {busy} of the time with work for all");
+        assert!(counter(&outcome, "yld_count") > 0.0);
+        assert!(counter(&outcome, "migrations") > 0.0, "{version} balanced nothing");
+    }
+}
+
+#[test]
+fn two_tasks_take_turns_by_slices_in_ticks() {
+    for version in versions() {
+        let outcome = audited_run(
+            version,
+            r#"{ "global": { "duration": 3 },
+                 "tasks": { "a": { "cpus": [3], "loop": -1, "run": 1000 },
+                            "b": { "cpus": [3], "loop": -1, "run": 1000 } } }"#,
+        );
+        let switches = counter(&outcome, "context_switches");
+        let seconds = outcome.elapsed_ns as f64 / 1e9;
+        // Ticks are 4 ms apart: a slice of 12 ms (CFS) is exceeded at the fourth one, a request of
+        // 2.8 ms (EEVDF) done at the first.
+        let expected = if fair(version).features.eevdf { 250.0 } else { 62.5 };
+        let rate = switches / seconds;
+        assert!((rate - expected).abs() < 0.03 * expected, "{version}: {rate} switches a second");
+    }
+}
+
+fn world(tasks: usize) -> World {
+    World::for_test(machine(), tasks)
+}
+
+/// Queues `task` on `cpu` as new, with these averages.
+fn queue_with(fair: &mut Fair, world: &mut World, task: u32, cpu: CpuId, avg: Avg) {
+    let task = TaskId(task);
+    world.set_task_cpu(task, cpu);
+    fair.task_new(world, task, None);
+    fair.enqueue(world, cpu, task, Enqueue::New);
+    let rq = &mut fair.rqs[cpu];
+    rq.avg.sub(&fair.tasks[task.index()].avg);
+    fair.tasks[task.index()].avg = avg;
+    rq.avg.add(&fair.tasks[task.index()].avg);
+}
+
+#[test]
+fn balancing_moves_averages_and_lag_with_the_task() {
+    for version in versions() {
+        let (mut fair, mut world) = (fair(version), world(2));
+        fair.start(&mut world);
+        let avg = Avg { load_avg: 1000, util_avg: 300, runnable_avg: 400, ..Avg::default() };
+        queue_with(&mut fair, &mut world, 0, 2, Avg::default());
+        queue_with(&mut fair, &mut world, 1, 2, avg);
+        let moved = TaskId(1);
+        fair.tasks[1].util_est = 250;
+        fair.rqs[2].util_est = 250;
+        fair.tasks[1].exec_start = 77;
+        fair.detach_queued(&mut world, moved, 2, 5);
+        assert_eq!((fair.rqs[2].nr_running, fair.rqs[2].util_est), (1, 0));
+        assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].avg.util_avg), (0, 0));
+        assert_eq!(fair.tasks[1].exec_start, 0, "its cache is cold elsewhere");
+        fair.attach_queued(&mut world, moved, 5, 5);
+        let rq = &fair.rqs[5];
+        assert_eq!((rq.nr_running, rq.util_est), (1, 250));
+        assert_eq!((rq.avg.load_avg, rq.avg.util_avg, rq.avg.runnable_avg), (1000, 300, 400));
+        assert_eq!(world.task_cpu(moved), 5);
+        assert!(!world.is_idle(5));
+    }
+}
+
+#[test]
+fn a_sleeper_leaves_its_load_behind_until_it_wakes_elsewhere() {
+    let (mut fair, mut world) = (fair("7.2"), world(1));
+    fair.start(&mut world);
+    let avg = Avg { load_avg: 800, util_avg: 600, runnable_avg: 600, ..Avg::default() };
+    queue_with(&mut fair, &mut world, 0, 2, avg);
+    let task = TaskId(0);
+    assert_eq!(fair.pick(&mut world, 2), Some(task));
+    fair.tasks[0].util_changed = true;
+    fair.dequeue(&mut world, 2, task, Dequeue::Sleep);
+    assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].nr_running), (800, 0));
+    assert_eq!(fair.tasks[0].util_est, 600, "rises at once");
+    fair.migrate_sleeping(&world, task);
+    assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].avg.util_avg), (0, 0));
+    fair.enqueue(&mut world, 4, task, Enqueue::Wakeup { migrated: true, sync: false });
+    assert_eq!((fair.rqs[4].avg.load_avg, fair.rqs[4].util_est), (800, 600));
+}
+
+#[test]
+fn an_idle_core_is_told_when_its_last_cpu_goes_idle() {
+    let (mut fair, mut world) = (fair("7.2"), world(1));
+    fair.start(&mut world);
+    let llc = fair.topology.llc_of[2] as usize;
+    fair.llcs[llc].has_idle_cores = false;
+    world.mark_queued(3);
+    assert_eq!(fair.pick(&mut world, 2), None);
+    assert!(!fair.llcs[llc].has_idle_cores, "its sibling is busy");
+    assert_eq!(fair.pick(&mut world, 0), None);
+    assert!(fair.llcs[llc].has_idle_cores);
+    assert_eq!((fair.llcs[llc].last_writer, fair.stats.sched_goidle), (0, 2));
+}
+
+#[test]
+fn picked_tasks_are_the_last_that_balancing_takes() {
+    let (mut fair, mut world) = (fair("7.2"), world(3));
+    fair.start(&mut world);
+    for task in 0..3 {
+        queue_with(&mut fair, &mut world, task, 2, Avg::default());
+    }
+    assert_eq!(fair.rqs[2].tasks, [TaskId(2), TaskId(1), TaskId(0)]);
+    assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+    assert_eq!(fair.rqs[2].tasks, [TaskId(0), TaskId(2), TaskId(1)]);
+}
+
+/// Section 6: an eighth of the difference, either way.
+#[test]
+fn average_idle_time_follows_samples_by_an_eighth() {
+    assert_eq!(super::moved_by_eighth(1_000_000, 200_000), 900_000);
+    assert_eq!(super::moved_by_eighth(900_000, 1_700_000), 1_000_000);
+}
+
+#[test]
+fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
+    for version in versions() {
+        let (mut fair, mut world) = (fair(version), world(2));
+        fair.start(&mut world);
+        let avg = Avg { load_avg: 1024, util_avg: 500, runnable_avg: 500, ..Avg::default() };
+        queue_with(&mut fair, &mut world, 0, 2, avg);
+        assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+        queue_with(&mut fair, &mut world, 1, 2, Avg::default());
+        world.set_policy_for_test(TaskId(0), Policy::Idle);
+        fair.reweight(&mut world, 2, TaskId(0));
+        let rq = &fair.rqs[2];
+        assert_eq!((rq.load_weight, rq.nr_sched_idle), (1024 + 3, 1));
+        assert_eq!((rq.avg.load_avg, rq.avg.util_avg), (3, 500));
+        assert_eq!(rq.current, Some(TaskId(0)), "{version}: it still runs");
+        fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Exit);
+        assert_eq!((fair.rqs[2].load_weight, fair.rqs[2].avg.load_avg), (1024, 0));
+    }
+}

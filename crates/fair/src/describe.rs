@@ -1,0 +1,124 @@
+//! The scheduling domains of a CPU as rows and as text.
+
+use roost_engine::CpuId;
+use roost_machine::Machine;
+
+use crate::domain::{Domain, Flags, Level, Topology};
+use crate::features::{Features, NumaImbalance};
+
+/// One scheduling domain of a CPU, bottom up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainRow {
+    /// The level as the kernel names it: `SMT`, `CLS`, `MC`, `PKG` (`DIE`), `NODE`, `NUMA`.
+    pub level: &'static str,
+    /// For a NUMA level, up to which distance it reaches (10 is local).
+    pub distance: Option<u32>,
+    /// Its CPUs in list format.
+    pub span: String,
+    /// How many they are.
+    pub weight: u32,
+    /// The CPUs of its groups in the kernel's order, the CPU's own group first.
+    pub groups: Vec<String>,
+    /// Flags, without `SD_`.
+    pub flags: Vec<&'static str>,
+    /// Imbalance in per cent that load balancing acts on.
+    pub imbalance_pct: u32,
+    /// Shortest time between balancing passes of an idle CPU, ms.
+    pub min_interval_ms: u32,
+    /// Longest time, ms.
+    pub max_interval_ms: u32,
+    /// How many times longer a busy CPU waits.
+    pub busy_factor: u32,
+    /// Failed passes after which cache-hot tasks are moved too.
+    pub cache_nice_tries: u32,
+    /// NUMA levels: tasks up to which a node may be ahead of another, where it does not depend on
+    /// the tasks' affinity; `None` for other levels.
+    pub allowed_numa_imbalance: Option<u32>,
+}
+
+/// The domains of `cpu`, bottom up, on the kernel version that `features` describe; empty if there
+/// is no such CPU.
+pub fn domain_rows(machine: &Machine, features: &Features, cpu: CpuId) -> Vec<DomainRow> {
+    if cpu >= machine.nr_cpus() {
+        return Vec::new();
+    }
+    let topology = Topology::new(machine, features);
+    let ids = topology.domains_of(cpu);
+    ids.iter().enumerate().map(|(level, _)| row(&topology, features, cpu, level)).collect()
+}
+
+/// The domains of `cpu` as a table for people; one line says so if it has none.
+pub fn describe_domains(machine: &Machine, features: &Features, cpu: CpuId) -> String {
+    let rows = domain_rows(machine, features, cpu);
+    if rows.is_empty() {
+        return match cpu < machine.nr_cpus() {
+            true => format!("CPU {cpu} has no scheduling domains\n"),
+            false => format!("there is no CPU {cpu}: CPUs are 0 to {}\n", machine.nr_cpus() - 1),
+        };
+    }
+    rows.iter().map(text).collect()
+}
+
+fn row(topology: &Topology, features: &Features, cpu: CpuId, level: usize) -> DomainRow {
+    let domain = topology.domain(topology.domains_of(cpu)[level]);
+    let own = topology.local_group_index(cpu, level);
+    let order = domain.groups[own..].iter().chain(&domain.groups[..own]);
+    let (name, distance) = name(domain.level, features);
+    DomainRow {
+        level: name,
+        distance,
+        span: domain.span.to_string(),
+        weight: domain.weight,
+        groups: order.map(|&id| topology.group(id).span.to_string()).collect(),
+        flags: domain.flags.names(),
+        imbalance_pct: domain.imbalance_pct,
+        min_interval_ms: domain.min_interval_ms,
+        max_interval_ms: domain.max_interval_ms,
+        busy_factor: domain.busy_factor,
+        cache_nice_tries: domain.cache_nice_tries,
+        allowed_numa_imbalance: allowed(domain, features),
+    }
+}
+
+/// The level's name in this version. Of the versions known, those with EEVDF (6.6) are also those
+/// after the renaming of DIE (about 6.7).
+fn name(level: Level, features: &Features) -> (&'static str, Option<u32>) {
+    match level {
+        Level::Smt => ("SMT", None),
+        Level::Cluster => ("CLS", None),
+        Level::Mc => ("MC", None),
+        Level::Pkg if features.eevdf => ("PKG", None),
+        Level::Pkg => ("DIE", None),
+        Level::Node => ("NODE", None),
+        Level::Numa { distance } => ("NUMA", Some(distance)),
+    }
+}
+
+/// Tasks up to which an imbalance is tolerated at a NUMA level. 5.16 and Patch A compare with less
+/// than, but the table of section 14.1 names the limit itself, and so does this.
+fn allowed(domain: &Domain, features: &Features) -> Option<u32> {
+    let limit = match features.numa_imbalance {
+        NumaImbalance::None => 0,
+        NumaImbalance::Quarter => domain.weight / 4,
+        NumaImbalance::Published | NumaImbalance::Merged518 | NumaImbalance::Merged60 => {
+            domain.imb_numa_nr
+        }
+    };
+    domain.has(Flags::NUMA).then_some(limit)
+}
+
+/// One domain as a paragraph.
+fn text(row: &DomainRow) -> String {
+    let reach = row.distance.map(|distance| format!(" {distance}")).unwrap_or_default();
+    let mut text = format!("{}{reach}: CPUs {} ({})\n", row.level, row.span, row.weight);
+    text += &format!("  groups            {}\n", row.groups.join(" | "));
+    text += &format!("  flags             {}\n", row.flags.join(" "));
+    text += &format!("  imbalance_pct     {}\n", row.imbalance_pct);
+    text += &format!("  interval          {} to {} ms", row.min_interval_ms, row.max_interval_ms);
+    text += &format!(", x {} while busy\n", row.busy_factor);
+    text += &format!("  cache_nice_tries  {}\n", row.cache_nice_tries);
+    if let Some(tasks) = row.allowed_numa_imbalance {
+        text += &format!("  NUMA imbalance    limit {tasks} tasks\n");
+    }
+    text
+}

@@ -1,0 +1,618 @@
+//! How domains and groups are built.
+//!
+//! 1. [`levels`]: for each level the span of each CPU, before anything is dropped.
+//! 2. [`chain`]: what remains of the levels of one CPU.
+//! 3. [`Groups`]: the groups of a domain; those of NUMA levels may overlap.
+//! 4. [`topology`]: all of it put together, equal domains shared.
+
+use std::collections::BTreeMap;
+
+use roost_engine::CpuId;
+use roost_machine::{CpuSet, Machine};
+
+use super::{Domain, Flags, Group, GroupId, Level, Topology};
+use crate::features::{Features, Walk};
+
+use roost_policy::numa_imbalance::LevelSpan;
+
+/// Numbers for distinct values, dense from 0 in the order of their first use.
+struct Interner<T> {
+    values: Vec<T>,
+    ids: BTreeMap<T, usize>,
+}
+
+impl<T: Ord + Clone> Interner<T> {
+    fn new() -> Self {
+        Self { values: Vec::new(), ids: BTreeMap::new() }
+    }
+
+    fn id(&mut self, value: T) -> usize {
+        if let Some(&id) = self.ids.get(&value) {
+            return id;
+        }
+        let id = self.values.len();
+        self.values.push(value.clone());
+        self.ids.insert(value, id);
+        id
+    }
+}
+
+/// All levels of a machine before any is dropped.
+struct Levels {
+    /// Distinct spans.
+    spans: Vec<CpuSet>,
+    /// CPUs of each of them.
+    weights: Vec<u32>,
+    /// Bottom up: the level, and the span (index into `spans`) of each CPU. A CPU has a span up to
+    /// and including the first level where it is the whole machine.
+    rows: Vec<(Level, Vec<Option<usize>>)>,
+    /// [`Machine::reclaim_distance`].
+    reclaim_distance: u32,
+}
+
+impl Levels {
+    /// The span of `cpu` at a level, if its chain reaches so far.
+    fn span(&self, level: usize, cpu: CpuId) -> Option<usize> {
+        self.rows[level].1[cpu]
+    }
+
+    /// The spans of `cpu`, bottom up.
+    fn of_cpu(&self, cpu: CpuId) -> Vec<usize> {
+        self.rows.iter().map_while(|(_, spans)| spans[cpu]).collect()
+    }
+
+    /// The span of the child of `cpu`'s domain at a level; `None` at the bottom.
+    fn child(&self, level: usize, cpu: CpuId) -> Option<usize> {
+        level.checked_sub(1).and_then(|child| self.span(child, cpu))
+    }
+}
+
+/// The part of a node that a CPU's span at a level is made from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Within {
+    Core(u32),
+    Cluster(u32),
+    Llc(u32),
+    Node,
+}
+
+/// Such a part and its node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    within: Within,
+    node: u32,
+}
+
+/// Sets of CPUs that a CPU belongs to, one per level, from the machine's hierarchy.
+struct Hierarchy<'a> {
+    machine: &'a Machine,
+    clusters: BTreeMap<u32, CpuSet>,
+}
+
+impl<'a> Hierarchy<'a> {
+    fn new(machine: &'a Machine) -> Self {
+        let mut clusters = BTreeMap::new();
+        for (number, cpu) in machine.cpus.iter().enumerate() {
+            if let Some(cluster) = cpu.cluster {
+                let members =
+                    clusters.entry(cluster).or_insert_with(|| CpuSet::new(machine.nr_cpus()));
+                members.insert(number);
+            }
+        }
+        Self { machine, clusters }
+    }
+
+    /// Whether some package holds CPUs of several nodes. The kernel then has no PKG level on x86
+    /// (`x86_has_numa_in_package`).
+    fn numa_in_package(&self) -> bool {
+        let mut node_of = BTreeMap::new();
+        self.machine
+            .cpus
+            .iter()
+            .any(|cpu| *node_of.entry(cpu.package).or_insert(cpu.node) != cpu.node)
+    }
+
+    /// Distances between nodes with CPUs, each once, in increasing order.
+    fn distances(&self) -> Vec<u32> {
+        let nodes = &self.machine.nodes;
+        let with_cpus = || (0..nodes.len()).filter(|&node| !nodes[node].cpus.is_empty());
+        let mut distances: Vec<u32> = with_cpus()
+            .flat_map(|a| with_cpus().map(move |b| (a, b)))
+            .map(|(a, b)| self.machine.distances[a][b])
+            .collect();
+        distances.sort_unstable();
+        distances.dedup();
+        distances
+    }
+
+    /// The levels this machine has, bottom up, and for the node levels up to which distance they
+    /// reach.
+    fn levels(&self) -> Vec<(Level, u32)> {
+        let mut levels = vec![(Level::Smt, 0), (Level::Cluster, 0), (Level::Mc, 0)];
+        if !self.numa_in_package() {
+            levels.push((Level::Pkg, 0));
+        }
+        let distances = self.distances();
+        levels.extend(distances.iter().enumerate().map(|(index, &distance)| match index {
+            0 => (Level::Node, distance),
+            _ => (Level::Numa { distance }, distance),
+        }));
+        levels
+    }
+
+    /// What the CPUs of one span have in common at a level: the number of a core, cluster, LLC or
+    /// node, with the node, at whose border caches and cores end: the kernel refuses to believe
+    /// anything else.
+    fn place(&self, level: Level, cpu: CpuId) -> Place {
+        let cpu = &self.machine.cpus[cpu];
+        let within = match level {
+            Level::Smt => Within::Core(cpu.core),
+            Level::Cluster => cpu.cluster.map_or(Within::Core(cpu.core), Within::Cluster),
+            Level::Mc => Within::Llc(cpu.llc),
+            Level::Pkg | Level::Node | Level::Numa { .. } => Within::Node,
+        };
+        Place { within, node: cpu.node }
+    }
+
+    /// The CPUs of a place, at the node levels with all nodes up to a distance.
+    fn span(&self, place: Place, level: Level, reach: u32) -> CpuSet {
+        let machine = self.machine;
+        let node = &machine.nodes[place.node as usize].cpus;
+        let inside = match place.within {
+            Within::Core(core) => &machine.cores[core as usize].cpus,
+            Within::Cluster(cluster) => self.clusters.get(&cluster).unwrap_or(node),
+            Within::Llc(llc) => &machine.llcs[llc as usize].cpus,
+            Within::Node if level == Level::Pkg => node,
+            Within::Node => return self.within(place.node as usize, reach),
+        };
+        let mut span = inside.clone();
+        span.intersect_with(node);
+        span
+    }
+
+    /// The CPUs of all nodes up to a distance from `node`.
+    fn within(&self, node: usize, reach: u32) -> CpuSet {
+        let mut span = CpuSet::new(self.machine.nr_cpus());
+        for (other, &distance) in self.machine.distances[node].iter().enumerate() {
+            if distance <= reach {
+                span.union_with(&self.machine.nodes[other].cpus);
+            }
+        }
+        span
+    }
+}
+
+/// The spans of all CPUs at all levels.
+fn levels(machine: &Machine) -> Levels {
+    let hierarchy = Hierarchy::new(machine);
+    let everything = CpuSet::full(machine.nr_cpus());
+    let mut spans = Interner::new();
+    let mut rows: Vec<(Level, Vec<Option<usize>>)> = Vec::new();
+    for (level, reach) in hierarchy.levels() {
+        // CPUs of one place whose children are equal have the same span.
+        let mut made: BTreeMap<(Place, Option<usize>), usize> = BTreeMap::new();
+        let mut row = Vec::with_capacity(machine.nr_cpus());
+        for cpu in 0..machine.nr_cpus() {
+            let child = rows.last().and_then(|(_, below)| below[cpu]);
+            let ended = !rows.is_empty() && child.is_none();
+            if ended || child.is_some_and(|child| spans.values[child] == everything) {
+                row.push(None);
+                continue;
+            }
+            let place = hierarchy.place(level, cpu);
+            let id = made.entry((place, child)).or_insert_with(|| {
+                let mut span = hierarchy.span(place, level, reach);
+                if let Some(child) = child {
+                    // A level that does not hold its child is widened, as in the kernel.
+                    span.union_with(&spans.values[child]);
+                }
+                spans.id(span)
+            });
+            row.push(Some(*id));
+        }
+        rows.push((level, row));
+    }
+    let weights = spans.values.iter().map(|span| span.len() as u32).collect();
+    Levels { spans: spans.values, weights, rows, reclaim_distance: machine.reclaim_distance }
+}
+
+/// The flags of a level before anything is dropped (section 2). Beyond `reclaim_distance` a NUMA
+/// domain neither wakes affine nor places new tasks.
+fn flags_of(level: Level, features: &Features, reclaim_distance: u32) -> Flags {
+    let placing = Flags::BALANCE_EXEC.with(Flags::BALANCE_FORK).with(Flags::WAKE_AFFINE);
+    let common = Flags::BALANCE_NEWIDLE.with(placing).with(Flags::PREFER_SIBLING);
+    match level {
+        Level::Smt => common.with(Flags::SHARE_CPUCAPACITY).with(Flags::SHARE_LLC),
+        Level::Cluster if features.cluster_search => {
+            common.with(Flags::CLUSTER).with(Flags::SHARE_LLC)
+        }
+        Level::Cluster | Level::Mc => common.with(Flags::SHARE_LLC),
+        Level::Pkg | Level::Node => common,
+        Level::Numa { distance } => {
+            let near =
+                common.without(Flags::PREFER_SIBLING).with(Flags::NUMA).with(Flags::SERIALIZE);
+            if distance > reclaim_distance { near.without(placing) } else { near }
+        }
+    }
+}
+
+/// A domain that is kept in the chain of a CPU.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// Index into [`Levels::rows`].
+    row: usize,
+    /// Index into [`Levels::spans`].
+    span: usize,
+    flags: Flags,
+    imb_numa_nr: u32,
+}
+
+/// The chain of a CPU with the given spans, without the levels that add nothing.
+fn chain(levels: &Levels, spans: &[usize], features: &Features, nodes: u32) -> Vec<Kept> {
+    let numbers = imb_numa_numbers(levels, spans, features, nodes);
+    let mut kept: Vec<Kept> = Vec::new();
+    for (row, (&span, &imb_numa_nr)) in spans.iter().zip(&numbers).enumerate() {
+        let flags = flags_of(levels.rows[row].0, features, levels.reclaim_distance);
+        match kept.last_mut() {
+            Some(child) if adds_nothing(levels, child, span, flags) => {
+                if flags.has(Flags::PREFER_SIBLING) {
+                    child.flags = child.flags.with(Flags::PREFER_SIBLING);
+                }
+            }
+            _ => kept.push(Kept { row, span, flags, imb_numa_nr }),
+        }
+    }
+    if kept.first().is_some_and(|bottom| levels.weights[bottom.span] == 1) {
+        kept.remove(0);
+    }
+    kept
+}
+
+/// Whether a parent can be dropped: one CPU only, or the span of its child. The latter has a single
+/// group, so that only WAKE_AFFINE counts among its flags: all others are about groups.
+fn adds_nothing(levels: &Levels, child: &Kept, span: usize, flags: Flags) -> bool {
+    let same = child.span == span;
+    let loses_affine = flags.has(Flags::WAKE_AFFINE) && !child.flags.has(Flags::WAKE_AFFINE);
+    levels.weights[span] == 1 || (same && !loses_affine)
+}
+
+/// `imb_numa_nr` of each level of a chain; the kernel computes it before levels are dropped.
+fn imb_numa_numbers(levels: &Levels, spans: &[usize], features: &Features, nodes: u32) -> Vec<u32> {
+    let weight = |row: usize| levels.weights[spans[row]];
+    let level = |row: usize| levels.rows[row].0;
+    let in_llc =
+        |row: usize| flags_of(level(row), features, levels.reclaim_distance).has(Flags::SHARE_LLC);
+    let mut walk = Walk::default();
+    let mut numbers = Vec::with_capacity(spans.len());
+    for row in 0..spans.len() {
+        let first_numa =
+            (row + 1..spans.len()).find(|&above| matches!(level(above), Level::Numa { .. }));
+        numbers.push(features.numa_imbalance.step(
+            &mut walk,
+            LevelSpan {
+                span: weight(row),
+                child_span: row.checked_sub(1).map_or(0, weight),
+                first_numa_span: weight(first_numa.unwrap_or(row)),
+                nodes,
+                above_llc: row > 0 && !in_llc(row) && in_llc(row - 1),
+            },
+        ));
+    }
+    numbers
+}
+
+/// The chains of all CPUs: one for each distinct list of spans.
+struct Chains {
+    /// Index into `chains`, by CPU.
+    of_cpu: Vec<usize>,
+    chains: Vec<Vec<Kept>>,
+}
+
+impl Chains {
+    fn new(levels: &Levels, cpus: usize, features: &Features, nodes: u32) -> Self {
+        let mut lists = Interner::new();
+        let of_cpu = (0..cpus).map(|cpu| lists.id(levels.of_cpu(cpu))).collect();
+        let chains =
+            lists.values.iter().map(|spans| chain(levels, spans, features, nodes)).collect();
+        Self { of_cpu, chains }
+    }
+
+    fn of(&self, cpu: CpuId) -> &[Kept] {
+        &self.chains[self.of_cpu[cpu]]
+    }
+}
+
+/// What a group is made of: the child domain of `row`, or a single CPU at the bottom.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Cpu(CpuId),
+    Child { row: usize, span: usize },
+}
+
+/// What the groups of a CPU's domain depend on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct CoverKey {
+    row: usize,
+    span: usize,
+    /// At NUMA levels: the CPU's own child, and the first CPU after it that the child does not hold,
+    /// in wrapping order. Groups that overlap depend on where the walk through the CPUs begins.
+    start: Option<(usize, CpuId)>,
+}
+
+/// The groups of a domain.
+struct Cover {
+    /// Canonically rotated.
+    groups: Vec<GroupId>,
+    /// Index of the group the walk began with.
+    first: usize,
+}
+
+/// The groups made so far.
+struct Groups<'a> {
+    machine: &'a Machine,
+    levels: &'a Levels,
+    chains: &'a Chains,
+    groups: Interner<Group>,
+    /// Group of each part.
+    of_part: BTreeMap<Part, GroupId>,
+    /// Covers of domains, and which one belongs to which domain.
+    covers: Vec<Cover>,
+    of_domain: BTreeMap<CoverKey, usize>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(machine: &'a Machine, levels: &'a Levels, chains: &'a Chains) -> Self {
+        Self {
+            machine,
+            levels,
+            chains,
+            groups: Interner::new(),
+            of_part: BTreeMap::new(),
+            covers: Vec::new(),
+            of_domain: BTreeMap::new(),
+        }
+    }
+
+    /// The groups of `cpu`'s domain, as an index into `covers`.
+    fn of_domain(&mut self, cpu: CpuId, kept: &Kept) -> usize {
+        let span = &self.levels.spans[kept.span];
+        let overlapping = matches!(self.levels.rows[kept.row].0, Level::Numa { .. });
+        let child = self.levels.child(kept.row, cpu).filter(|_| overlapping);
+        let outside = |child: usize| {
+            let own = &self.levels.spans[child];
+            let next = |from: usize| first_outside(span, own, from);
+            next(cpu).or_else(|| next(0)).unwrap_or(cpu)
+        };
+        let start = child.map(|child| (child, outside(child)));
+        let key = CoverKey { row: kept.row, span: kept.span, start };
+        if let Some(&cover) = self.of_domain.get(&key) {
+            return cover;
+        }
+        let from = if overlapping { cpu } else { span.first().unwrap_or(cpu) };
+        let mut groups = self.cover(from, kept);
+        let balancer = |id: GroupId| self.groups.values[id].balance_mask.first();
+        let lowest = (0..groups.len()).min_by_key(|&index| balancer(groups[index])).unwrap_or(0);
+        groups.rotate_left(lowest);
+        let first = (groups.len() - lowest) % groups.len();
+        self.covers.push(Cover { groups, first });
+        self.of_domain.insert(key, self.covers.len() - 1);
+        self.covers.len() - 1
+    }
+
+    /// The index of `cpu`'s own group among those of a cover.
+    fn own_group(&self, cpu: CpuId, kept: &Kept, cover: usize) -> usize {
+        let cover = &self.covers[cover];
+        if matches!(self.levels.rows[kept.row].0, Level::Numa { .. }) {
+            return cover.first;
+        }
+        let holds = |&id: &GroupId| self.groups.values[id].span.contains(cpu);
+        cover.groups.iter().position(holds).unwrap_or(0)
+    }
+
+    /// Covers the span of `cpu`'s domain with groups, in the order of the CPUs from `cpu` on.
+    fn cover(&mut self, cpu: CpuId, kept: &Kept) -> Vec<GroupId> {
+        let levels = self.levels;
+        let span = &levels.spans[kept.span];
+        let mut covered = CpuSet::new(self.machine.nr_cpus());
+        let mut groups = Vec::new();
+        for member in span.iter_wrap(cpu) {
+            // A chain that ends below this level takes no part in it (unequal depths).
+            if covered.contains(member) || levels.span(kept.row, member).is_none() {
+                continue;
+            }
+            let group = self.group(self.part(member, kept));
+            covered.union_with(&self.groups.values[group].span);
+            groups.push(group);
+        }
+        groups
+    }
+
+    /// The child domain of `member` at this level. Where that reaches out of the domain (nodes more
+    /// than two hops apart), the highest one below that does not.
+    fn part(&self, member: CpuId, kept: &Kept) -> Part {
+        let levels = self.levels;
+        let span = &levels.spans[kept.span];
+        let mut row = kept.row;
+        let reaches_out = |row: usize| {
+            levels.child(row, member).is_some_and(|c| !levels.spans[c].is_subset(span))
+        };
+        if reaches_out(row) {
+            while reaches_out(row) {
+                row -= 1;
+            }
+            // Domains that will be dropped do not form groups.
+            while row > 0 && levels.child(row, member) == levels.span(row, member) {
+                row -= 1;
+            }
+        }
+        match levels.child(row, member) {
+            Some(span) => Part::Child { row, span },
+            None => Part::Cpu(member),
+        }
+    }
+
+    /// The group made of a part.
+    fn group(&mut self, part: Part) -> GroupId {
+        if let Some(&id) = self.of_part.get(&part) {
+            return id;
+        }
+        let group = match part {
+            Part::Cpu(cpu) => self.single(cpu),
+            Part::Child { row, span } => self.child_group(row, span),
+        };
+        let id = self.groups.id(group);
+        self.of_part.insert(part, id);
+        id
+    }
+
+    fn single(&self, cpu: CpuId) -> Group {
+        let span = CpuSet::from_cpus(self.machine.nr_cpus(), [cpu]);
+        Group { balance_mask: span.clone(), span, weight: 1, cores: 1, flags: Flags::default() }
+    }
+
+    fn child_group(&self, row: usize, span_id: usize) -> Group {
+        let levels = self.levels;
+        let span = levels.spans[span_id].clone();
+        let mut balance_mask = CpuSet::new(self.machine.nr_cpus());
+        for cpu in span.iter() {
+            let in_level = levels.span(row, cpu).is_some();
+            if in_level && levels.child(row, cpu) == Some(span_id) {
+                balance_mask.insert(cpu);
+            }
+        }
+        let former = balance_mask.first().map(|cpu| self.chains.of(cpu)).unwrap_or_default();
+        let flags = former.iter().find(|kept| kept.span == span_id).map(|kept| kept.flags);
+        let cores = span.iter().filter(|&cpu| self.leads_core(cpu, &span)).count() as u32;
+        let weight = levels.weights[span_id];
+        Group { span, balance_mask, weight, cores, flags: flags.unwrap_or_default() }
+    }
+
+    /// Whether `cpu` is the lowest of its core's CPUs within `span`.
+    fn leads_core(&self, cpu: CpuId, span: &CpuSet) -> bool {
+        let core = &self.machine.cores[self.machine.cpus[cpu].core as usize].cpus;
+        let lowest = core.iter().find(|&sibling| span.contains(sibling));
+        lowest == Some(cpu)
+    }
+}
+
+/// The lowest CPU from `from` on that is in `span` but not in `own`.
+fn first_outside(span: &CpuSet, own: &CpuSet, from: CpuId) -> Option<CpuId> {
+    let mut next = span.next_from(from)?;
+    while own.contains(next) {
+        next = span.next_from(next + 1)?;
+    }
+    Some(next)
+}
+
+/// The domain that `chain[index]` becomes.
+fn domain(levels: &Levels, chain: &[Kept], index: usize, groups: Vec<GroupId>) -> Domain {
+    let kept = &chain[index];
+    let level = levels.rows[kept.row].0;
+    let child = index.checked_sub(1).map(|below| &chain[below]);
+    let parent = chain.get(index + 1).map(|above| levels.rows[above.row].0);
+    let weight = levels.weights[kept.span];
+    Domain {
+        level,
+        span: levels.spans[kept.span].clone(),
+        weight,
+        flags: kept.flags,
+        imbalance_pct: if level == Level::Smt { 110 } else { 117 },
+        min_interval_ms: weight,
+        max_interval_ms: 2 * weight,
+        busy_factor: 16,
+        cache_nice_tries: match level {
+            Level::Smt => 0,
+            Level::Numa { .. } => 2,
+            Level::Cluster | Level::Mc | Level::Pkg | Level::Node => 1,
+        },
+        groups,
+        imb_numa_nr: kept.imb_numa_nr,
+        child_flags: child.map(|child| child.flags).unwrap_or_default(),
+        child_weight: child.map_or(0, |child| levels.weights[child.span]),
+        parent_is_numa: matches!(parent, Some(Level::Numa { .. })),
+    }
+}
+
+/// All domains of a machine.
+pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
+    let cpus = machine.nr_cpus();
+    let levels = levels(machine);
+    // The kernel's num_online_nodes() counts nodes without CPUs too.
+    let nodes = machine.nodes.len() as u32;
+    let chains = Chains::new(&levels, cpus, features, nodes);
+    let mut groups = Groups::new(machine, &levels, &chains);
+    let mut domains = Interner::new();
+    let mut made: BTreeMap<(usize, usize, usize), usize> = BTreeMap::new();
+    let (mut of_cpu, mut local_group) = (Vec::with_capacity(cpus), Vec::with_capacity(cpus));
+    for cpu in 0..cpus {
+        let chain = chains.of(cpu);
+        let (mut ids, mut locals) = (Vec::with_capacity(chain.len()), Vec::new());
+        for (index, kept) in chain.iter().enumerate() {
+            let cover = groups.of_domain(cpu, kept);
+            let id = made.entry((chains.of_cpu[cpu], index, cover)).or_insert_with(|| {
+                let members = groups.covers[cover].groups.clone();
+                domains.id(domain(&levels, chain, index, members))
+            });
+            ids.push(*id);
+            locals.push(groups.own_group(cpu, kept, cover) as u32);
+        }
+        of_cpu.push(ids);
+        local_group.push(locals);
+    }
+    let groups = groups.groups.values;
+    with_shortcuts(machine, domains.values, groups, of_cpu, local_group)
+}
+
+/// The dense numbers of sets of CPUs, by CPU, and the sets.
+fn number_sets(cpus: usize, set_of: impl Fn(CpuId) -> CpuSet) -> (Vec<u32>, Vec<CpuSet>) {
+    let mut sets = Interner::new();
+    let of_cpu = (0..cpus).map(|cpu| sets.id(set_of(cpu)) as u32).collect();
+    (of_cpu, sets.values)
+}
+
+/// Adds what the scheduler looks up per CPU.
+fn with_shortcuts(
+    machine: &Machine,
+    domains: Vec<Domain>,
+    groups: Vec<Group>,
+    of_cpu: Vec<Vec<usize>>,
+    local_group: Vec<Vec<u32>>,
+) -> Topology {
+    let cpus = machine.nr_cpus();
+    let at = |cpu: CpuId, level: usize| &domains[of_cpu[cpu][level]];
+    let alone = |cpu: CpuId| CpuSet::from_cpus(cpus, [cpu]);
+    let lowest = |flag: Flags| -> Vec<Option<usize>> {
+        let found = |ids: &Vec<usize>| ids.iter().position(|&id| domains[id].has(flag));
+        of_cpu.iter().map(found).collect()
+    };
+    let llc_level: Vec<Option<usize>> = of_cpu
+        .iter()
+        .map(|ids| ids.iter().rposition(|&id| domains[id].has(Flags::SHARE_LLC)))
+        .collect();
+    let cluster_level = lowest(Flags::CLUSTER);
+    let numa_level = lowest(Flags::NUMA);
+    let span_at = |cpu: CpuId, level: Option<usize>| {
+        level.map_or_else(|| alone(cpu), |level| at(cpu, level).span.clone())
+    };
+    let (llc_of, llc_span) = number_sets(cpus, |cpu| span_at(cpu, llc_level[cpu]));
+    let share = |cpu: CpuId| span_at(cpu, cluster_level[cpu].or(llc_level[cpu]));
+    let share_id = (0..cpus).map(|cpu| share(cpu).first().unwrap_or(cpu) as u32).collect();
+    let (core_of, core_span) =
+        number_sets(cpus, |cpu| machine.cores[machine.cpus[cpu].core as usize].cpus.clone());
+    let smt_active = core_span.iter().any(|core| core.len() > 1);
+    Topology {
+        of_cpu,
+        local_group,
+        llc_of,
+        llc_span,
+        llc_level,
+        numa_level,
+        cluster_level,
+        share_id,
+        core_of,
+        core_span,
+        smt_active,
+        domains,
+        groups,
+    }
+}

@@ -1,0 +1,476 @@
+//! Versions of the kernel as sets of switches.
+//!
+//! A version is data: a named set of [`Features`]. `+name` and `+no-name` change single switches,
+//! as the kernel's sched features are written: `fair@5.19+sis-util+no-numa-imbalance`. Section
+//! numbers refer to the kernel model this crate implements (`docs/kernel-model.md`).
+
+use roost_policy::numa_imbalance::{self, Rule};
+use thiserror::Error;
+
+/// Ticks a second of every version.
+///
+/// 250 is what Debian builds its amd64 kernels with, the kernels that runs are compared with:
+/// CONFIG_HZ=250 in the packages linux-config-6.1 (6.1.192-2) and linux-config-6.12
+/// (6.12.117-1~deb12u1), ordinary and cloud kernel alike. 250 is also the kernel's own default.
+pub const HZ: u32 = 250;
+
+/// EEVDF base slice before scaling by the number of CPUs, ns: 0.70 ms since 6.15 (section 5).
+const BASE_SLICE_NS: u64 = 700_000;
+
+/// How one kernel's fair class behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// The name as given: `fair@5.19+sis-util`.
+    pub name: String,
+    /// Ticks a second.
+    pub hz: u32,
+    /// EEVDF (6.6+) instead of CFS.
+    pub eevdf: bool,
+    /// EEVDF base slice before scaling, ns: 0.70 ms (6.15, 7.2), section 5; 0 with CFS.
+    pub base_slice_ns: u64,
+    /// RUN_TO_PARITY by a protection point (7.2 `vprot`) rather than until the deadline at pick.
+    pub vprot: bool,
+    /// Lag limit from the largest slice of the queue plus a tick (7.2) rather than the own slice.
+    pub lag_by_queue_slice: bool,
+    /// DELAY_DEQUEUE and DELAY_ZERO.
+    pub delay_dequeue: bool,
+    /// PREEMPT_SHORT.
+    pub preempt_short: bool,
+    /// SIS_UTIL: bound the idle search by the LLC's utilisation.
+    pub sis_util: bool,
+    /// SIS_PROP: bound it by average idle time over average scan cost.
+    pub sis_prop: bool,
+    /// Allowed imbalance between NUMA nodes.
+    pub numa_imbalance: NumaImbalance,
+    /// Patch D: tolerate an imbalance between the LLCs of a node.
+    pub llc_imbalance: bool,
+    /// Whether the NUMA filter sees the imbalance before it is halved (6.1+) or after (5.15 to 5.19).
+    pub filter_before_halving: bool,
+    /// Newly-idle gate by the first domain's cost (5.17+) rather than by migration_cost (to 5.16).
+    pub newidle_gate_by_domain: bool,
+    /// NI_RANDOM, NI_RATE (7.2).
+    pub newidle_random: bool,
+    /// sibling_imbalance with core counts, SMT groups (after 6.5).
+    pub smt_balance: bool,
+    /// should_we_balance prefers fully idle cores above SMT (after 6.5).
+    pub balance_prefers_idle_core: bool,
+    /// prefer_sibling is read from the busiest group's flags (6.x) rather than the child domain (5.x).
+    pub prefer_sibling_of_group: bool,
+    /// The local group is checked against the domain average in calculate_imbalance (6.1+).
+    pub local_above_average_check: bool,
+    /// A busiest queue is chosen by "boosted" utilisation, util over runnable (6.x), or util (5.x).
+    pub boosted_util: bool,
+    /// migrate_util compares after a shift by failures (6.x).
+    pub util_shift: bool,
+    /// The queue's idle siblings of prev are searched; prev included (5.15 to 5.19).
+    pub smt_search_includes_prev: bool,
+    /// util_est: small decreases of a starved task are kept (7.2).
+    pub util_est_starved: bool,
+    /// Cluster-aware idle search (6.8+).
+    pub cluster_search: bool,
+    /// Idle search: detach eligibility test "ineligible task when destination is not empty" and
+    /// delayed tasks only for load (6.13+).
+    pub detach_eligible_only: bool,
+    /// NUMA SERIALIZE taken inside, after should_we_balance (7.2).
+    pub serialize_inside: bool,
+}
+
+/// Rule for how much imbalance between NUMA nodes is left alone (sections 10.6 and 14.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumaImbalance {
+    /// No imbalance is left alone.
+    None,
+    /// 5.16: a quarter of the group's CPUs, pairs of two tasks.
+    Quarter,
+    /// Patch A as published 2021-12-01: `imb_numa_nr` from LLCs, strict.
+    Published,
+    /// 5.18 and 5.19.
+    Merged518,
+    /// 6.0 and later.
+    Merged60,
+}
+
+impl NumaImbalance {
+    fn rule(self) -> Rule {
+        match self {
+            Self::None => Rule::None,
+            Self::Quarter => Rule::Quarter,
+            Self::Published => Rule::Published,
+            Self::Merged518 => Rule::Merged518,
+            Self::Merged60 => Rule::Merged60,
+        }
+    }
+
+    /// The `imb_numa_nr` of one level, from its parent-child walk: see [`Walk`].
+    pub(crate) fn step(self, walk: &mut Walk, level: numa_imbalance::LevelSpan) -> u32 {
+        numa_imbalance::step(self.rule(), walk, level)
+    }
+
+    /// The imbalance in tasks that periodic balancing between nodes still acts on: the column
+    /// "periodic" of section 10.6.
+    #[inline]
+    pub(crate) fn adjust_periodic(
+        self,
+        imbalance: u64,
+        busiest_nr: u32,
+        busiest_weight: u32,
+        local_nr: u32,
+        imb_numa_nr: u32,
+    ) -> u64 {
+        let group = numa_imbalance::Busiest { running: busiest_nr, weight: busiest_weight };
+        numa_imbalance::adjust_periodic(self.rule(), imbalance, group, local_nr, imb_numa_nr)
+    }
+
+    /// Whether a new task stays in the local node: the column "find_idlest" of section 10.6.
+    /// `span_weight` is the number of CPUs of the NUMA domain, `allowed_in_local` how many of the
+    /// local group's CPUs the task may use.
+    #[inline]
+    pub(crate) fn stay_local(
+        self,
+        local_nr: u32,
+        local_idle: u32,
+        other_idle: u32,
+        span_weight: u32,
+        allowed_in_local: u32,
+        imb_numa_nr: u32,
+    ) -> bool {
+        let idle = local_idle.abs_diff(other_idle);
+        let limit = numa_imbalance::Limit { span_weight, allowed: allowed_in_local, imb_numa_nr };
+        numa_imbalance::stay_local(self.rule(), local_nr, idle, limit)
+    }
+}
+
+pub(crate) use numa_imbalance::Walk;
+
+/// A kernel version that can be named after `fair@`.
+struct Version {
+    name: &'static str,
+    features: fn() -> Features,
+}
+
+/// The known versions, oldest first.
+const VERSIONS: [Version; 4] = [
+    Version { name: "5.16", features: v5_16 },
+    Version { name: "5.19", features: v5_19 },
+    Version { name: "6.15", features: v6_15 },
+    Version { name: "7.2", features: v7_2 },
+];
+
+/// 5.16: CFS, SIS_PROP, a quarter of a node's CPUs may run before balance matters.
+fn v5_16() -> Features {
+    Features {
+        name: String::new(),
+        hz: HZ,
+        eevdf: false,
+        base_slice_ns: 0,
+        vprot: false,
+        lag_by_queue_slice: false,
+        delay_dequeue: false,
+        preempt_short: false,
+        sis_util: false,
+        sis_prop: true,
+        numa_imbalance: NumaImbalance::Quarter,
+        llc_imbalance: false,
+        filter_before_halving: false,
+        newidle_gate_by_domain: false,
+        newidle_random: false,
+        smt_balance: false,
+        balance_prefers_idle_core: false,
+        prefer_sibling_of_group: false,
+        local_above_average_check: false,
+        boosted_util: false,
+        util_shift: false,
+        smt_search_includes_prev: true,
+        util_est_starved: false,
+        cluster_search: false,
+        detach_eligible_only: false,
+        serialize_inside: false,
+    }
+}
+
+/// 5.19: `imb_numa_nr` (5.18) and the new newly-idle gate (5.17).
+fn v5_19() -> Features {
+    Features { numa_imbalance: NumaImbalance::Merged518, newidle_gate_by_domain: true, ..v5_16() }
+}
+
+/// 6.15: EEVDF with delayed dequeue, SIS_UTIL, the balancer with SMT groups.
+fn v6_15() -> Features {
+    Features {
+        eevdf: true,
+        base_slice_ns: BASE_SLICE_NS,
+        delay_dequeue: true,
+        preempt_short: true,
+        sis_util: true,
+        sis_prop: false,
+        numa_imbalance: NumaImbalance::Merged60,
+        filter_before_halving: true,
+        smt_balance: true,
+        balance_prefers_idle_core: true,
+        prefer_sibling_of_group: true,
+        local_above_average_check: true,
+        boosted_util: true,
+        util_shift: true,
+        smt_search_includes_prev: false,
+        cluster_search: true,
+        detach_eligible_only: true,
+        ..v5_19()
+    }
+}
+
+/// 7.2: protection point, randomised newly-idle balancing.
+fn v7_2() -> Features {
+    Features {
+        vprot: true,
+        lag_by_queue_slice: true,
+        newidle_random: true,
+        util_est_starved: true,
+        serialize_inside: true,
+        ..v6_15()
+    }
+}
+
+/// A switch: `+name` calls `set` with true, `+no-name` with false.
+struct Switch {
+    name: &'static str,
+    /// What it does, for lists of switches.
+    about: &'static str,
+    /// It does something with EEVDF only.
+    needs_eevdf: bool,
+    set: fn(&mut Features, bool),
+}
+
+/// All switches. The mechanisms work on every version.
+const SWITCHES: [Switch; 8] = [
+    Switch {
+        name: "numa-imbalance",
+        about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none is allowed",
+        needs_eevdf: false,
+        set: |f, on| {
+            f.numa_imbalance = if on { NumaImbalance::Published } else { NumaImbalance::None };
+        },
+    },
+    Switch {
+        name: "numa-imbalance-merged",
+        about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none is allowed",
+        needs_eevdf: false,
+        set: |f, on| f.numa_imbalance = if on { f.merged_rule() } else { NumaImbalance::None },
+    },
+    Switch {
+        name: "sis-util",
+        about: "bound the idle search by the LLC's utilisation; turns sis-prop off",
+        needs_eevdf: false,
+        set: |f, on| {
+            f.sis_util = on;
+            f.sis_prop &= !on;
+        },
+    },
+    Switch {
+        name: "sis-prop",
+        about: "bound the idle search by idle time over scan cost; turns sis-util off",
+        needs_eevdf: false,
+        set: |f, on| {
+            f.sis_prop = on;
+            f.sis_util &= !on;
+        },
+    },
+    Switch {
+        name: "llc-imbalance",
+        about: "tolerate a small imbalance between the LLCs of a node",
+        needs_eevdf: false,
+        set: |f, on| f.llc_imbalance = on,
+    },
+    Switch {
+        name: "delay-dequeue",
+        about: "DELAY_DEQUEUE and DELAY_ZERO: a sleeper that ran ahead stays queued",
+        needs_eevdf: true,
+        set: |f, on| f.delay_dequeue = on,
+    },
+    Switch {
+        name: "preempt-short",
+        about: "PREEMPT_SHORT: a shorter slice may end the current task's protection",
+        needs_eevdf: true,
+        set: |f, on| f.preempt_short = on,
+    },
+    Switch {
+        name: "ni-random",
+        about: "NI_RANDOM: try newly-idle balancing as often as it succeeds",
+        needs_eevdf: false,
+        set: |f, on| f.newidle_random = on,
+    },
+];
+
+/// Why a scheduler's name was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FeatureError {
+    /// It does not begin with `fair@`.
+    #[error("{name}: write fair@VERSION[+switch|+no-switch]..., versions: {}", versions().join(", "))]
+    Form {
+        /// What was given.
+        name: String,
+    },
+    /// The version is not known.
+    #[error("{name}: unknown version '{version}', known: {}", versions().join(", "))]
+    Version {
+        /// What was given.
+        name: String,
+        /// The part that should be a version.
+        version: String,
+    },
+    /// A switch is not known.
+    #[error(
+        "{name}: unknown switch '{switch}', known (each also as no-...): {}",
+        switch_names().join(", ")
+    )]
+    Switch {
+        /// What was given.
+        name: String,
+        /// The part that should be a switch.
+        switch: String,
+    },
+    /// A switch of EEVDF on a version with CFS.
+    #[error(
+        "{name}: switch '{switch}' does nothing before EEVDF: use fair@6.15 or later, or leave it out"
+    )]
+    NeedsEevdf {
+        /// What was given.
+        name: String,
+        /// The switch.
+        switch: String,
+    },
+}
+
+/// Names of the known versions, oldest first.
+pub fn versions() -> Vec<&'static str> {
+    VERSIONS.iter().map(|version| version.name).collect()
+}
+
+/// The known switches: name and what it does.
+pub fn switches() -> Vec<(&'static str, &'static str)> {
+    SWITCHES.iter().map(|switch| (switch.name, switch.about)).collect()
+}
+
+/// Versions and switches as text, for `--help`.
+pub fn help() -> String {
+    let mut text = format!(
+        "fair@VERSION[+switch|+no-switch]...: the kernel's fair class\n  versions: {}\n",
+        versions().join(", ")
+    );
+    for (name, about) in switches() {
+        text.push_str(&format!("  {name:<22} {about}\n"));
+    }
+    text
+}
+
+fn switch_names() -> Vec<&'static str> {
+    SWITCHES.iter().map(|switch| switch.name).collect()
+}
+
+impl Features {
+    /// Understands `fair@VERSION[+switch|+no-switch]...`; switches apply from left to right.
+    pub fn parse(name: &str) -> Result<Self, FeatureError> {
+        let given = || name.to_owned();
+        let rest =
+            name.strip_prefix("fair@").ok_or_else(|| FeatureError::Form { name: given() })?;
+        let mut parts = rest.split('+');
+        let wanted = parts.next().unwrap_or_default();
+        let version = VERSIONS
+            .iter()
+            .find(|version| version.name == wanted)
+            .ok_or_else(|| FeatureError::Version { name: given(), version: wanted.to_owned() })?;
+        let mut features = (version.features)();
+        features.name = given();
+        for part in parts {
+            features.apply(part)?;
+        }
+        Ok(features)
+    }
+
+    /// Applies one `switch` or `no-switch`.
+    fn apply(&mut self, part: &str) -> Result<(), FeatureError> {
+        let (wanted, on) = part.strip_prefix("no-").map_or((part, true), |rest| (rest, false));
+        let error = |kind: fn(String, String) -> FeatureError, name: &str| {
+            kind(name.to_owned(), part.to_owned())
+        };
+        let Some(switch) = SWITCHES.iter().find(|switch| switch.name == wanted) else {
+            return Err(error(|name, switch| FeatureError::Switch { name, switch }, &self.name));
+        };
+        if switch.needs_eevdf && !self.eevdf {
+            return Err(error(
+                |name, switch| FeatureError::NeedsEevdf { name, switch },
+                &self.name,
+            ));
+        }
+        (switch.set)(self, on);
+        Ok(())
+    }
+
+    /// The merged form of Patch A that belongs to this version: 5.18's, or 6.0's in versions that
+    /// also filter before halving (6.1 and later).
+    fn merged_rule(&self) -> NumaImbalance {
+        if self.filter_before_halving { NumaImbalance::Merged60 } else { NumaImbalance::Merged518 }
+    }
+
+    /// The tick's period in ns.
+    #[inline]
+    pub fn tick_ns(&self) -> u64 {
+        1_000_000_000 / u64::from(self.hz)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(name: &str) -> Features {
+        Features::parse(name).unwrap()
+    }
+
+    #[test]
+    fn versions_are_named_sets() {
+        assert_eq!(parse("fair@5.16").numa_imbalance, NumaImbalance::Quarter);
+        assert_eq!(parse("fair@5.19").numa_imbalance, NumaImbalance::Merged518);
+        assert_eq!(parse("fair@6.15").numa_imbalance, NumaImbalance::Merged60);
+        let new = parse("fair@7.2");
+        assert!(new.eevdf && new.vprot && new.sis_util && !new.sis_prop && new.newidle_random);
+        assert_eq!((new.base_slice_ns, new.tick_ns()), (700_000, 4_000_000));
+        assert!(!parse("fair@6.15").newidle_random, "NI_RANDOM is not in 6.14");
+    }
+
+    #[test]
+    fn the_merged_rule_is_the_versions_own() {
+        let rule = |name: &str| parse(name).numa_imbalance;
+        assert_eq!(rule("fair@5.16+numa-imbalance-merged"), NumaImbalance::Merged518);
+        assert_eq!(
+            rule("fair@5.19+numa-imbalance+numa-imbalance-merged"),
+            NumaImbalance::Merged518
+        );
+        assert_eq!(rule("fair@7.2+numa-imbalance"), NumaImbalance::Published);
+        assert_eq!(rule("fair@7.2+numa-imbalance-merged"), NumaImbalance::Merged60);
+        assert_eq!(rule("fair@5.19+no-numa-imbalance"), NumaImbalance::None);
+    }
+
+    #[test]
+    fn one_scan_limiter_at_a_time() {
+        let limiter = |name: &str| (parse(name).sis_util, parse(name).sis_prop);
+        assert_eq!(limiter("fair@5.19"), (false, true));
+        assert_eq!(limiter("fair@5.19+sis-util"), (true, false));
+        assert_eq!(limiter("fair@7.2+sis-prop"), (false, true));
+        assert_eq!(limiter("fair@7.2+no-sis-util"), (false, false));
+    }
+
+    #[test]
+    fn errors_are_one_line_and_list_what_is_known() {
+        let error = |name: &str| Features::parse(name).unwrap_err().to_string();
+        assert_eq!(
+            error("fair@3.9"),
+            "fair@3.9: unknown version '3.9', known: 5.16, 5.19, 6.15, 7.2"
+        );
+        assert!(error("eevdf").contains("write fair@VERSION"));
+        assert!(error("fair@7.2+sis").contains("unknown switch 'sis', known"));
+        assert!(error("fair@7.2+").contains("unknown switch ''"));
+        assert!(error("fair@5.16+no-delay-dequeue").contains("'no-delay-dequeue' does nothing"));
+        for name in ["", "fair@", "fair@9", "fair@7.2+x", "fair@5.19+preempt-short"] {
+            assert!(!error(name).contains('\n'));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The kernel's fair scheduling class, version by version, as a scheduler of the engine.
+//!
+//! | module | kernel counterpart |
+//! |---|---|
+//! | [`features`] | sched features and version differences |
+//! | `domain`, [`describe`] | `topology.c`: scheduling domains and groups; the same as text |
+//! | `weight`, `pelt` | weights of nice values; `pelt.c`: load, runnable and utilisation averages |
+//! | `queue` | virtual time: CFS and EEVDF |
+//! | `class` | the hooks: enqueue, dequeue, pick, tick |
+//! | `wakeup`, `idle_search` | `select_task_rq_fair`, fast path: `select_idle_sibling` |
+//! | `fork` | the slow path: idlest group, idlest CPU |
+//! | `balance` | periodic, newly idle and nohz balancing |
+//! | `stats` | schedstat counters and those of the idle search |
+//! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
+
+mod balance;
+mod class;
+pub mod describe;
+mod domain;
+pub mod features;
+mod fork;
+mod idle_search;
+mod pelt;
+mod queue;
+mod state;
+mod stats;
+mod wakeup;
+mod weight;
+
+pub use describe::{DomainRow, describe_domains, domain_rows};
+pub use features::{FeatureError, Features, NumaImbalance, switches, versions};
+pub use state::Fair;

@@ -1,0 +1,487 @@
+//! Per-entity load tracking: geometric averages of load, runnable time and utilisation, and the
+//! utilisation estimate of sleeping tasks (kernel model, section 3).
+//!
+//! Time is cut into periods of 1024 units of 1024 ns. A period `n` periods ago counts `y^n`, with
+//! `y^32 = 1/2`. Sums hold the geometric series; averages are sums over the series' maximum and are
+//! computed anew only when a period ends.
+//!
+//! All averages of a run start at time 0, so the periods of tasks and queues coincide: averages that
+//! have been brought up to the same moment can be added and subtracted.
+
+/// Units (of 1024 ns) in a period.
+const PERIOD: u64 = 1024;
+
+/// Fixed point of the series of full periods (`LOAD_AVG_MAX`).
+const LOAD_AVG_MAX: u64 = 47742;
+
+/// The smallest divider an average is computed with (`PELT_MIN_DIVIDER`).
+const MIN_DIVIDER: u64 = LOAD_AVG_MAX - PERIOD;
+
+/// Full capacity of a CPU (`SCHED_CAPACITY_SCALE`), and the unit of utilisation.
+const CAPACITY: u64 = 1024;
+
+/// Periods after which nothing is left of a sum.
+const DECAYED_AFTER: u64 = 63 * 32;
+
+/// Changes of utilisation below 1 % of a CPU are not worth following (`UTIL_EST_MARGIN`).
+const UTIL_EST_MARGIN: u64 = CAPACITY / 100;
+
+/// `y^n` for n = 0 to 31, in 32 bits of fraction (`runnable_avg_yN_inv`).
+const INVERSE: [u32; 32] = [
+    0xffff_ffff,
+    0xfa83_b2da,
+    0xf525_7d14,
+    0xefe4_b99a,
+    0xeac0_c6e6,
+    0xe5b9_06e6,
+    0xe0cc_deeb,
+    0xdbfb_b796,
+    0xd744_fcc9,
+    0xd2a8_1d91,
+    0xce24_8c14,
+    0xc9b9_bd85,
+    0xc567_2a10,
+    0xc12c_4cc9,
+    0xbd08_a39e,
+    0xb8fb_af46,
+    0xb504_f333,
+    0xb123_f581,
+    0xad58_3ee9,
+    0xa9a1_5ab4,
+    0xa5fe_d6a9,
+    0xa270_4302,
+    0x9ef5_325f,
+    0x9b8d_39b9,
+    0x9837_f050,
+    0x94f4_efa8,
+    0x91c3_d373,
+    0x8ea4_398a,
+    0x8b95_c1e3,
+    0x8898_0e80,
+    0x85aa_c367,
+    0x82cd_8698,
+];
+
+/// Averages of one task, or of one run queue with everything attached to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Avg {
+    /// Moment up to which the sums are computed, ns, in steps of 1024.
+    pub last_update: u64,
+    /// Units of the current, unfinished period that the sums already hold.
+    pub period_contrib: u32,
+    /// Series of the load; a task's without its weight, a queue's with the weights.
+    pub load_sum: u64,
+    /// Series of runnable tasks, times 1024.
+    pub runnable_sum: u64,
+    /// Series of running, times 1024.
+    pub util_sum: u64,
+    /// Average weight of what is runnable.
+    pub load_avg: u64,
+    /// Average number of runnable tasks, 1024 for one.
+    pub runnable_avg: u64,
+    /// Average time running, 1024 for always.
+    pub util_avg: u64,
+}
+
+impl Avg {
+    /// Accounts the time from the last update to `now_ns`, spent with the given inputs, and tells
+    /// whether a period ended, so that the averages changed.
+    ///
+    /// A task: `load` and `runnable` are 1 while it is queued, `weight` is its weight. A queue:
+    /// `load` is the sum of the weights and `runnable` the number of its runnable tasks, `weight`
+    /// is 1. Nothing queued: all 0.
+    #[inline]
+    pub(crate) fn update(
+        &mut self,
+        now_ns: u64,
+        load: u64,
+        runnable: u64,
+        running: bool,
+        weight: u64,
+    ) -> bool {
+        if now_ns < self.last_update {
+            self.last_update = now_ns;
+            return false;
+        }
+        let units = (now_ns - self.last_update) >> 10;
+        if units == 0 {
+            return false;
+        }
+        self.last_update += units << 10;
+        if load == 0 {
+            self.accumulate(units, 0, 0, false, weight)
+        } else {
+            self.accumulate(units, load, runnable, running, weight)
+        }
+    }
+
+    /// Averages of a task just created on a CPU whose queue has the averages `rq`, up to date at
+    /// `now_ns`: full load, and half of the utilisation still free, or less if the tasks there use
+    /// less for their weight.
+    pub(crate) fn new_task(weight: u64, rq: &Self, now_ns: u64) -> Self {
+        let cap = CAPACITY.saturating_sub(rq.util_avg) / 2;
+        let util = if rq.util_avg == 0 {
+            cap
+        } else {
+            (rq.util_avg * weight / (rq.load_avg + 1)).min(cap)
+        };
+        let mut avg = Self {
+            last_update: now_ns & !1023,
+            period_contrib: rq.period_contrib,
+            load_avg: weight,
+            runnable_avg: util,
+            util_avg: util,
+            ..Self::default()
+        };
+        let divider = avg.divider();
+        avg.load_sum = divider;
+        avg.runnable_sum = util * divider;
+        avg.util_sum = util * divider;
+        avg
+    }
+
+    /// These are averages of a task of `weight` between two queues, for which time stands still: they
+    /// go on from the moment of `queue`, which the task joins (`attach_entity_load_avg`).
+    pub(crate) fn join(&mut self, queue: &Self, weight: u64) {
+        self.last_update = queue.last_update;
+        self.period_contrib = queue.period_contrib;
+        let divider = self.divider();
+        self.load_sum = (self.load_avg * divider / weight).max(1);
+        self.runnable_sum = self.runnable_avg * divider;
+        self.util_sum = self.util_avg * divider;
+    }
+
+    /// A task that has these averages is attached to this queue.
+    pub(crate) fn add(&mut self, task: &Self) {
+        let divider = self.divider();
+        self.load_avg += task.load_avg;
+        self.load_sum += task.load_avg * divider;
+        self.runnable_avg += task.runnable_avg;
+        self.runnable_sum += task.runnable_avg * divider;
+        self.util_avg += task.util_avg;
+        self.util_sum += task.util_avg * divider;
+    }
+
+    /// A task that has these averages leaves this queue. As in the kernel, averages stop at 0 and
+    /// sums at what the remaining average needs: both were rounded on the way.
+    pub(crate) fn sub(&mut self, task: &Self) {
+        let divider = self.divider();
+        take(&mut self.load_avg, &mut self.load_sum, task.load_avg, divider);
+        take(&mut self.runnable_avg, &mut self.runnable_sum, task.runnable_avg, divider);
+        take(&mut self.util_avg, &mut self.util_sum, task.util_avg, divider);
+    }
+
+    /// Adds `units` with the given inputs to the decayed sums.
+    fn accumulate(
+        &mut self,
+        units: u64,
+        load: u64,
+        runnable: u64,
+        running: bool,
+        weight: u64,
+    ) -> bool {
+        let total = units + u64::from(self.period_contrib);
+        let periods = total / PERIOD;
+        let mut contrib = units;
+        if periods > 0 {
+            self.load_sum = decay(self.load_sum, periods);
+            self.runnable_sum = decay(self.runnable_sum, periods);
+            self.util_sum = decay(self.util_sum, periods);
+            if load != 0 {
+                contrib = contribution(u64::from(self.period_contrib), periods, total % PERIOD);
+            }
+        }
+        self.period_contrib = (total % PERIOD) as u32;
+        self.load_sum += load * contrib;
+        self.runnable_sum += (runnable * contrib) << 10;
+        if running {
+            self.util_sum += contrib << 10;
+        }
+        if periods == 0 {
+            return false;
+        }
+        let divider = self.divider();
+        self.load_avg = weight * self.load_sum / divider;
+        self.runnable_avg = self.runnable_sum / divider;
+        self.util_avg = self.util_sum / divider;
+        true
+    }
+
+    /// What a sum is when its input was 1 for ever.
+    #[inline]
+    fn divider(&self) -> u64 {
+        MIN_DIVIDER + u64::from(self.period_contrib)
+    }
+}
+
+/// Takes a task's average out of a queue's average and sum.
+fn take(avg: &mut u64, sum: &mut u64, task_avg: u64, divider: u64) {
+    *avg = avg.saturating_sub(task_avg);
+    *sum = sum.saturating_sub(task_avg * divider).max(*avg * MIN_DIVIDER);
+}
+
+/// `value · y^periods`.
+#[inline]
+fn decay(value: u64, periods: u64) -> u64 {
+    if periods > DECAYED_AFTER {
+        return 0;
+    }
+    let halved = value >> (periods / 32);
+    ((u128::from(halved) * u128::from(INVERSE[(periods % 32) as usize])) >> 32) as u64
+}
+
+/// The series of a time that completes a period begun with `before` units, then spans
+/// `periods - 1` whole ones and `after` units of the current one.
+#[inline]
+fn contribution(before: u64, periods: u64, after: u64) -> u64 {
+    let completed = decay(PERIOD - before, periods);
+    let whole = LOAD_AVG_MAX - decay(LOAD_AVG_MAX, periods) - PERIOD;
+    completed + whole + after
+}
+
+/// The utilisation estimate of a task that goes to sleep with these averages (util_est, one EWMA a
+/// task): rises at once, falls by a quarter of the difference, ignores changes below 1 %. With
+/// `starved_rule` (7.2) it does not fall for a task that was runnable clearly longer than it ran:
+/// it used less because others kept it from running.
+pub(crate) fn util_est_update(
+    ewma: u64,
+    util_avg: u64,
+    runnable_avg: u64,
+    starved_rule: bool,
+) -> u64 {
+    if ewma <= util_avg {
+        return util_avg;
+    }
+    let difference = ewma - util_avg;
+    let starved = starved_rule && util_avg + UTIL_EST_MARGIN < runnable_avg;
+    if difference < UTIL_EST_MARGIN || starved {
+        return ewma;
+    }
+    (4 * ewma - difference) / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Nanoseconds of a unit, and of a period.
+    const UNIT_NS: u64 = 1024;
+    const PERIOD_NS: u64 = PERIOD * UNIT_NS;
+
+    /// A nice-0 task runs, or sleeps, for `ns`.
+    fn pass(avg: &mut Avg, ns: u64, runs: bool) {
+        let now = avg.last_update + ns;
+        avg.update(now, u64::from(runs), u64::from(runs), runs, 1024);
+    }
+
+    /// A task that ran for `count` periods, accounted at once.
+    fn ran_periods(count: u64) -> Avg {
+        let mut avg = Avg::default();
+        pass(&mut avg, count * PERIOD_NS, true);
+        avg
+    }
+
+    #[test]
+    fn constants_follow_from_the_half_life() {
+        for (n, &inverse) in INVERSE.iter().enumerate() {
+            let exact = (f64::from(u32::MAX) * 0.5_f64.powf(n as f64 / 32.0)).floor();
+            assert_eq!(inverse, exact as u32, "y^{n}");
+        }
+        let mut series = 1024;
+        for _ in 0..1000 {
+            series = decay(series, 1) + 1024;
+        }
+        assert_eq!(series, LOAD_AVG_MAX);
+    }
+
+    #[test]
+    fn running_saturates() {
+        assert_eq!([32, 64, 100, 345].map(|n| ran_periods(n).util_avg), [512, 768, 906, 1023]);
+        assert_eq!(ran_periods(32).util_sum, 23_919_616);
+        let mut avg = Avg::default();
+        (0..32).for_each(|_| pass(&mut avg, PERIOD_NS, true));
+        assert_eq!((avg.util_avg, avg.util_sum), (512, 23_941_816), "period by period");
+    }
+
+    #[test]
+    fn idling_decays() {
+        let mut avg = Avg { util_avg: 1024, util_sum: 1024 * MIN_DIVIDER, ..Avg::default() };
+        let expected = [724, 511, 362, 255, 181, 127, 90];
+        let decayed = expected.map(|_| {
+            pass(&mut avg, 16 * PERIOD_NS, false);
+            avg.util_avg
+        });
+        assert_eq!(decayed, expected);
+    }
+
+    #[test]
+    fn alternating_is_about_half() {
+        let mut avg = Avg::default();
+        for _ in 0..400 {
+            pass(&mut avg, PERIOD_NS, true);
+            pass(&mut avg, PERIOD_NS, false);
+        }
+        assert_eq!(avg.util_avg, 506);
+    }
+
+    #[test]
+    fn parts_of_periods() {
+        let mut avg = Avg::default();
+        let mut state = |units: u64, runs: bool| {
+            pass(&mut avg, units * UNIT_NS, runs);
+            (avg.util_sum, avg.period_contrib, avg.util_avg)
+        };
+        assert_eq!(state(500, true), (512_000, 500, 0));
+        assert_eq!(state(600, true), (1_103_140, 76, 23));
+        assert_eq!(state(3000, true), (3_974_662, 4, 85));
+        assert_eq!(state(2000, false), (3_889_493, 980, 81));
+    }
+
+    #[test]
+    fn a_clock_that_stands_or_steps_back_accounts_nothing() {
+        let mut avg = Avg { last_update: 5000, ..Avg::default() };
+        assert!(!avg.update(6023, 1, 1, true, 1024));
+        assert_eq!(avg, Avg { last_update: 5000, ..Avg::default() });
+        assert!(!avg.update(4000, 1, 1, true, 1024));
+        assert_eq!(avg, Avg { last_update: 4000, ..Avg::default() });
+    }
+
+    #[test]
+    fn without_load_nothing_runs() {
+        let mut avg = Avg::default();
+        assert!(avg.update(PERIOD_NS, 0, 3, true, 1));
+        assert_eq!((avg.util_sum, avg.runnable_sum), (0, 0));
+    }
+
+    #[test]
+    fn averages_of_load_and_runnable_tasks_count_all_of_them() {
+        let mut queue = Avg::default();
+        let now = 2000 * PERIOD_NS;
+        queue.update(now, 3 * 1024, 3, true, 1);
+        assert_eq!((queue.load_avg, queue.runnable_avg, queue.util_avg), (3072, 3072, 1024));
+    }
+
+    /// Section 3, New task.
+    #[test]
+    fn new_tasks_take_half_of_what_is_free() {
+        let util = |util_avg, load_avg| {
+            let rq = Avg { util_avg, load_avg, ..Avg::default() };
+            Avg::new_task(1024, &rq, 0).util_avg
+        };
+        assert_eq!(util(0, 0), 512);
+        assert_eq!(util(512, 1024), 256, "capped at half of the rest");
+        assert_eq!(util(100, 2047), 50, "as the weight of others suggests");
+        assert_eq!(util(1024, 1024), 0);
+        assert_eq!(util(2000, 1024), 0);
+        let task = Avg::new_task(335, &Avg::default(), 3 * UNIT_NS + 5);
+        assert_eq!((task.load_avg, task.runnable_avg), (335, 512));
+        assert_eq!(task.last_update, 3 * UNIT_NS);
+    }
+
+    #[test]
+    fn a_new_task_that_runs_on_keeps_its_averages() {
+        let mut task = Avg::new_task(1024, &Avg::default(), 0);
+        pass(&mut task, PERIOD_NS, true);
+        assert_eq!(task.load_avg, 1024);
+        assert!((512..=524).contains(&task.util_avg), "{}", task.util_avg);
+    }
+
+    #[test]
+    fn what_was_added_can_be_taken_away() {
+        let task = ran_periods(50);
+        let mut queue = Avg { last_update: task.last_update, ..Avg::default() };
+        let before = queue.clone();
+        queue.add(&task);
+        assert_eq!((queue.util_avg, queue.load_avg), (task.util_avg, task.load_avg));
+        queue.sub(&task);
+        assert_eq!(queue, before);
+        queue.sub(&task);
+        assert_eq!(queue, before, "never below 0");
+    }
+
+    /// Section 3, util_est.
+    #[test]
+    fn estimates_rise_at_once_and_fall_slowly() {
+        assert_eq!(util_est_update(100, 300, 300, false), 300);
+        assert_eq!(util_est_update(300, 100, 100, false), 250);
+        assert_eq!(util_est_update(300, 291, 291, false), 300, "less than 1 %");
+        assert_eq!(util_est_update(300, 290, 290, false), 297);
+        assert_eq!(util_est_update(300, 100, 111, true), 300, "starved");
+        assert_eq!(util_est_update(300, 100, 110, true), 250);
+        assert_eq!(util_est_update(300, 100, 1000, false), 250);
+    }
+
+    /// The same averages from the definition: each unit of time counts `y^k` for the `k` period
+    /// borders behind it.
+    #[derive(Default)]
+    struct Reference {
+        units: u64,
+        sum: f64,
+    }
+
+    impl Reference {
+        fn pass(&mut self, units: u64, runs: bool) {
+            for _ in 0..units {
+                if runs {
+                    self.sum += 1.0;
+                }
+                self.units += 1;
+                if self.units.is_multiple_of(PERIOD) {
+                    self.sum *= 0.5_f64.powf(1.0 / 32.0);
+                }
+            }
+        }
+
+        /// Utilisation, 1024 for always.
+        fn util(&self) -> f64 {
+            let whole = 1024.0 / (1.0 - 0.5_f64.powf(1.0 / 32.0)) - 1024.0;
+            self.sum / (whole + (self.units % PERIOD) as f64) * 1024.0
+        }
+    }
+
+    proptest! {
+        /// However time is cut up, the averages stay within 3 of 1024 of the definition.
+        #[test]
+        fn averages_follow_the_definition(
+            passes in prop::collection::vec((1_u64..8000, any::<bool>()), 1..60),
+        ) {
+            let (mut avg, mut reference) = (Avg::default(), Reference::default());
+            for (units, runs) in passes {
+                let crossed = units + u64::from(avg.period_contrib) >= PERIOD;
+                pass(&mut avg, units * UNIT_NS, runs);
+                reference.pass(units, runs);
+                if crossed {
+                    let expected = reference.util();
+                    prop_assert!((avg.util_avg as f64 - expected).abs() < 3.0,
+                        "{} instead of {expected}", avg.util_avg);
+                }
+                prop_assert!(avg.util_avg <= 1024 && avg.runnable_avg == avg.util_avg);
+                prop_assert!(avg.load_avg.abs_diff(avg.util_avg) <= 1, "weight 1024");
+            }
+        }
+
+        /// Tasks' averages add up to their queue's, whoever ran when.
+        #[test]
+        fn a_queue_is_the_sum_of_its_tasks(
+            steps in prop::collection::vec((1_u64..3_000_000, 0_usize..4), 1..60),
+        ) {
+            let mut tasks = [Avg::default(), Avg::default(), Avg::default()];
+            let mut queue = Avg::default();
+            let mut now = 0;
+            for (ns, runner) in steps {
+                now += ns;
+                for (number, task) in tasks.iter_mut().enumerate() {
+                    let runs = number == runner;
+                    task.update(now, u64::from(runs), u64::from(runs), runs, 1024);
+                }
+                let busy = u64::from(runner < tasks.len());
+                queue.update(now, 1024 * busy, busy, busy == 1, 1);
+                let sum: u64 = tasks.iter().map(|task| task.util_avg).sum();
+                prop_assert!(queue.util_avg.abs_diff(sum) <= 3);
+                prop_assert_eq!(queue.period_contrib, tasks[0].period_contrib);
+            }
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! One CPU's tasks in virtual time: who runs next, for how long, and who may preempt.
+//!
+//! The queue holds its entities by value in one flat array, unordered: run queues are short, and a
+//! scan of a few cache lines beats a tree. The current entity is kept apart, as the kernel keeps it
+//! out of its tree, and is counted in on the fly. While a task is queued its entity lives here; the
+//! copy in the task is what it left with.
+//!
+//! CFS and EEVDF differ in [`cfs`] and [`eevdf`]; this file is what they share and the only place
+//! that chooses between them.
+
+mod cfs;
+mod eevdf;
+#[cfg(test)]
+mod tests;
+
+use roost_engine::TaskId;
+
+use crate::features::Features;
+
+/// Virtual time state of one task (`struct sched_entity`). Virtual times are in ns at weight 1024.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entity {
+    /// Virtual run time; with `relative` under CFS, ahead of the queue it left.
+    pub vruntime: i64,
+    /// EEVDF: virtual deadline of the current request; with `relative`, ahead of `vruntime`.
+    pub deadline: i64,
+    /// EEVDF: virtual lag when it last left a queue, or when its dequeue was delayed.
+    pub vlag: i64,
+    /// EEVDF: virtual time until which it is protected while it runs (`vprot`; before 7.2 the
+    /// deadline at pick, or a value that differs from it once protection was cancelled).
+    pub protected_until: i64,
+    /// EEVDF: length of a request, ns.
+    pub slice: u64,
+    /// Load weight, 1024 for nice 0.
+    pub weight: u64,
+    /// What `vruntime` (CFS) or `deadline` (EEVDF, `rel_deadline`) holds is relative.
+    pub relative: bool,
+    /// EEVDF: `slice` was set by the task rather than by the kernel.
+    pub custom_slice: bool,
+    /// EEVDF: it sleeps, its dequeue is delayed (`sched_delayed`).
+    pub delayed: bool,
+    /// Policy SCHED_IDLE.
+    pub idle_policy: bool,
+    /// Policy SCHED_BATCH.
+    pub batch_policy: bool,
+}
+
+/// Constants and switches of a run that queues go by; times are scaled for the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// EEVDF rather than CFS.
+    pub eevdf: bool,
+    /// CFS: time in which every task runs once, ns (`sched_latency`).
+    pub latency: u64,
+    /// CFS: shortest slice, ns (`sched_min_granularity`).
+    pub min_granularity: u64,
+    /// CFS: how far behind a wakee must be to preempt, ns (`sched_wakeup_granularity`).
+    pub wakeup_granularity: u64,
+    /// EEVDF: request of a task that did not ask for another, ns (`base_slice_ns`).
+    pub base_slice: u64,
+    /// The tick's period, ns.
+    pub tick: u64,
+    /// RUN_TO_PARITY by a protection point rather than until the deadline at pick.
+    pub vprot: bool,
+    /// Lag limited by the largest slice on the queue rather than by the own one.
+    pub lag_by_queue_slice: bool,
+    /// DELAY_DEQUEUE with DELAY_ZERO.
+    pub delay_dequeue: bool,
+    /// PREEMPT_SHORT.
+    pub preempt_short: bool,
+}
+
+impl Rules {
+    /// The rules of a kernel on a machine of `nr_cpus`: base values grow with
+    /// `1 + log2(min(nr_cpus, 8))` (kernel model, sections 1, 4 and 5).
+    pub(crate) fn new(features: &Features, nr_cpus: usize) -> Self {
+        let factor = 1 + u64::from(nr_cpus.clamp(1, 8).ilog2());
+        Self {
+            eevdf: features.eevdf,
+            latency: 6_000_000 * factor,
+            min_granularity: 750_000 * factor,
+            wakeup_granularity: 1_000_000 * factor,
+            base_slice: features.base_slice_ns * factor,
+            tick: features.tick_ns(),
+            vprot: features.vprot,
+            lag_by_queue_slice: features.lag_by_queue_slice,
+            delay_dequeue: features.delay_dequeue,
+            preempt_short: features.preempt_short,
+        }
+    }
+}
+
+/// How an entity arrives at a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Woken after a sleep.
+    Wakeup,
+    /// Forked.
+    New,
+    /// Moved while runnable, or put back after a change.
+    Moved,
+}
+
+/// Why an entity leaves a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// It sleeps or ends.
+    Sleep,
+    /// It moves to another queue, runnable.
+    Move,
+}
+
+/// Whether an arriving entity preempts the current one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Preempt {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// This entity's delayed dequeue has to be completed first, then ask again.
+    AfterDequeue(TaskId),
+}
+
+/// An entity on a queue.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    task: TaskId,
+    /// Order of insertion: decides between equal keys, as a tree that inserts to the right does.
+    order: u64,
+    entity: Entity,
+}
+
+/// One CPU's queue (`struct cfs_rq`).
+#[derive(Debug)]
+pub(crate) struct Queue {
+    rules: Rules,
+    /// The entity that runs; `None` also while it is put back.
+    current: Option<Entry>,
+    /// All others, in no order.
+    waiting: Vec<Entry>,
+    /// CFS: `min_vruntime`. EEVDF: origin of the virtual times in `weighted`; while nothing is
+    /// queued, where virtual time stands.
+    reference: i64,
+    /// Sum of the weights in `waiting`.
+    weight: i64,
+    /// EEVDF: sum of weight · (vruntime - reference) over `waiting`.
+    weighted: i64,
+    /// `order` of the next insertion.
+    next_order: u64,
+    /// Entities with a custom slice, the current one included: while 0 all slices are equal.
+    nr_custom: u32,
+    /// CFS: entity to prefer, because it was woken to preempt.
+    next: Option<TaskId>,
+    /// CFS: entity to prefer, because it was preempted.
+    last: Option<TaskId>,
+    /// CFS: entity to avoid, because it yielded.
+    skip: Option<TaskId>,
+    /// The current entity was asked to give way and the next pick has not happened
+    /// (TIF_NEED_RESCHED): wakeups then have nothing to decide.
+    resched: bool,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            current: None,
+            waiting: Vec::with_capacity(8),
+            reference: 0,
+            weight: 0,
+            weighted: 0,
+            next_order: 0,
+            nr_custom: 0,
+            next: None,
+            last: None,
+            skip: None,
+            resched: false,
+        }
+    }
+
+    /// Number of entities, the current one included.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len() + usize::from(self.current.is_some())
+    }
+
+    /// The current entity ran for `delta` ns of real time. Whether it has to give way: its request
+    /// is used up or it lost its protection (EEVDF).
+    #[inline]
+    pub(crate) fn run(&mut self, delta: u64) -> bool {
+        let give_way =
+            if self.rules.eevdf { eevdf::run(self, delta) } else { cfs::run(self, delta) };
+        self.resched |= give_way;
+        give_way
+    }
+
+    /// Gives a forked entity its start relative to this queue, the parent's (`task_fork_fair`).
+    /// EEVDF places it when it is queued.
+    pub(crate) fn place_forked(&self, entity: &mut Entity) {
+        if !self.rules.eevdf {
+            cfs::place_forked(self, entity);
+        }
+    }
+
+    /// Queues an entity that is on no queue.
+    #[inline]
+    pub(crate) fn insert(&mut self, task: TaskId, mut entity: Entity, how: Arrival) {
+        if self.rules.eevdf {
+            eevdf::place(self, &mut entity, how);
+        } else {
+            cfs::place(self, &mut entity, how);
+        }
+        self.nr_custom += u32::from(entity.custom_slice);
+        self.push(task, entity);
+    }
+
+    /// Takes an entity off, waiting or current, and returns it as it leaves.
+    #[inline]
+    pub(crate) fn remove(&mut self, task: TaskId, why: Leave) -> Entity {
+        self.clear_buddy(task);
+        let mut entity = *self.entity(task);
+        if self.rules.eevdf {
+            eevdf::leave(self, &mut entity, why);
+        }
+        self.take(task);
+        self.nr_custom -= u32::from(entity.custom_slice);
+        if !self.rules.eevdf {
+            cfs::leave(self, &mut entity, why);
+        }
+        entity
+    }
+
+    /// The current entity goes to sleep: if its dequeue is to be delayed (EEVDF, while it is not
+    /// eligible), it becomes a waiting one marked so, and the answer is true.
+    #[inline]
+    pub(crate) fn delay_current(&mut self) -> bool {
+        self.rules.delay_dequeue && self.rules.eevdf && eevdf::delay_current(self)
+    }
+
+    /// A waiting entity whose dequeue was delayed is woken.
+    pub(crate) fn wake_delayed(&mut self, task: TaskId) {
+        eevdf::wake_delayed(self, task);
+    }
+
+    /// Which entity to run next, the current one included; one whose dequeue is delayed has to be
+    /// removed, then ask again.
+    #[inline]
+    pub(crate) fn pick(&mut self) -> Option<TaskId> {
+        self.resched = false;
+        if self.rules.eevdf { eevdf::pick(self, true) } else { cfs::pick(self) }
+    }
+
+    /// A waiting entity becomes the current one; there is none before.
+    #[inline]
+    pub(crate) fn set_current(&mut self, task: TaskId) {
+        debug_assert!(self.current.is_none(), "two current entities");
+        self.clear_buddy(task);
+        let mut entry = self.take(task);
+        if self.rules.eevdf {
+            eevdf::protect(self, &mut entry.entity);
+        }
+        self.current = Some(entry);
+    }
+
+    /// The current entity becomes a waiting one.
+    #[inline]
+    pub(crate) fn put_current(&mut self) {
+        if let Some(entry) = self.current.take() {
+            self.push(entry.task, entry.entity);
+        }
+    }
+
+    /// Whether `wakee`, which just arrived, preempts the current entity (`check_preempt_wakeup`).
+    #[inline]
+    pub(crate) fn preempts(&mut self, wakee: TaskId, how: Arrival) -> Preempt {
+        let Some(Entry { entity: current, .. }) = self.current else {
+            return Preempt::Yes;
+        };
+        if self.resched {
+            return Preempt::No;
+        }
+        let arrived = *self.entity(wakee);
+        let answer = if current.idle_policy && !arrived.idle_policy {
+            self.preempt_idle_policy();
+            Preempt::Yes
+        } else if arrived.idle_policy || arrived.batch_policy {
+            Preempt::No
+        } else if self.rules.eevdf {
+            eevdf::preempts(self, wakee, how)
+        } else {
+            cfs::preempts(self, wakee)
+        };
+        self.resched |= answer == Preempt::Yes;
+        answer
+    }
+
+    /// The tick on a CPU whose current entity has run for `ran` ns since it was picked: whether it
+    /// has to give way. (EEVDF tells in [`Queue::run`].)
+    #[inline]
+    pub(crate) fn tick(&mut self, ran: u64) -> bool {
+        let give_way = !self.rules.eevdf && cfs::tick(self, ran);
+        self.resched |= give_way;
+        give_way
+    }
+
+    /// The current entity yields.
+    pub(crate) fn yield_current(&mut self) {
+        if self.len() < 2 {
+            return;
+        }
+        if self.rules.eevdf {
+            eevdf::yield_current(self);
+        } else {
+            cfs::yield_current(self);
+        }
+    }
+
+    /// Gives an entity another weight and policy; its position, or its lag, is kept.
+    pub(crate) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Entity)) {
+        let is_current = self.current.is_some_and(|current| current.task == task);
+        let mut entity = self.remove(task, Leave::Move);
+        let old = entity.weight;
+        change(&mut entity);
+        if self.rules.eevdf {
+            eevdf::rescale(&mut entity, old);
+        }
+        self.insert(task, entity, Arrival::Moved);
+        if is_current {
+            self.set_current(task);
+        }
+    }
+
+    /// A sleeping entity that last was here will be queued elsewhere (`migrate_task_rq_fair`).
+    #[inline]
+    pub(crate) fn migrate_sleeping(&self, entity: &mut Entity) {
+        if !self.rules.eevdf {
+            cfs::make_relative(self, entity);
+        }
+    }
+
+    /// EEVDF: whether a queued entity has not run more than its share.
+    pub(crate) fn eligible(&self, task: TaskId) -> bool {
+        eevdf::eligible(self, self.entity(task))
+    }
+
+    /// Whether the entity is one the next pick prefers (CFS): balancing leaves it where its data is.
+    pub(crate) fn is_buddy(&self, task: TaskId) -> bool {
+        self.next == Some(task) || self.last == Some(task)
+    }
+
+    /// The current entity, of policy SCHED_IDLE, gives way to any other.
+    fn preempt_idle_policy(&mut self) {
+        if self.rules.eevdf {
+            eevdf::cancel_protection(self);
+        } else {
+            cfs::prefer_preempted(self);
+        }
+    }
+
+    /// The entity of a queued task.
+    #[inline]
+    fn entity(&self, task: TaskId) -> &Entity {
+        match &self.current {
+            Some(current) if current.task == task => &current.entity,
+            _ => &self.waiting[self.position(task)].entity,
+        }
+    }
+
+    /// Index of a waiting task.
+    #[inline]
+    fn position(&self, task: TaskId) -> usize {
+        let found = self.waiting.iter().position(|entry| entry.task == task);
+        debug_assert!(found.is_some(), "task {} is not on this queue", task.0);
+        found.unwrap_or_default()
+    }
+
+    /// Adds an entity to the waiting ones.
+    #[inline]
+    fn push(&mut self, task: TaskId, entity: Entity) {
+        self.weight += entity.weight as i64;
+        self.weighted += self.key(&entity) * entity.weight as i64;
+        self.waiting.push(Entry { task, order: self.next_order, entity });
+        self.next_order += 1;
+    }
+
+    /// Takes an entity out, waiting or current.
+    #[inline]
+    fn take(&mut self, task: TaskId) -> Entry {
+        if let Some(entry) = self.current.take_if(|current| current.task == task) {
+            return entry;
+        }
+        let entry = self.waiting.swap_remove(self.position(task));
+        self.weight -= entry.entity.weight as i64;
+        self.weighted -= self.key(&entry.entity) * entry.entity.weight as i64;
+        entry
+    }
+
+    /// An entity's virtual time from the reference; only EEVDF adds these up.
+    #[inline]
+    fn key(&self, entity: &Entity) -> i64 {
+        if self.rules.eevdf { entity.vruntime - self.reference } else { 0 }
+    }
+
+    /// The task is no buddy any more.
+    #[inline]
+    fn clear_buddy(&mut self, task: TaskId) {
+        for buddy in [&mut self.next, &mut self.last, &mut self.skip] {
+            if *buddy == Some(task) {
+                *buddy = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Virtual time as CFS keeps it, until 6.5 (kernel model, section 4).
+//!
+//! Every entity's virtual run time moves on as it runs, slower for heavier ones; the one that is
+//! furthest behind runs. `min_vruntime`, the queue's reference, only grows; sleepers come back a
+//! little behind it.
+
+use roost_engine::TaskId;
+
+use super::{Arrival, Entity, Entry, Leave, Preempt, Queue};
+use crate::weight::virtual_delta;
+
+/// Number of tasks up to which the period is `sched_latency` (`sched_nr_latency`, 6 ms / 0.75 ms).
+const NR_LATENCY: usize = 8;
+
+/// The current entity ran for `delta` ns.
+pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
+    if let Some(current) = &mut queue.current {
+        current.entity.vruntime += virtual_delta(delta, current.entity.weight) as i64;
+    }
+    update_min_vruntime(queue);
+    false
+}
+
+/// Start of a forked entity: a slice behind the parent's queue (START_DEBIT).
+pub(super) fn place_forked(queue: &Queue, entity: &mut Entity) {
+    let parent = queue.current.map_or(0, |current| current.entity.vruntime);
+    let slice = slice(queue, entity, queue.len() + 1, entity.weight);
+    let debit = queue.reference + virtual_delta(slice, entity.weight) as i64;
+    entity.vruntime = parent.max(debit) - queue.reference;
+    entity.relative = true;
+}
+
+/// Position of an arriving entity: a sleeper gets at most half a latency of credit
+/// (GENTLE_FAIR_SLEEPERS).
+pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
+    if entity.relative {
+        entity.vruntime += queue.reference;
+        entity.relative = false;
+    }
+    if how == Arrival::Wakeup {
+        let earliest = queue.reference - (queue.rules.latency / 2) as i64;
+        entity.vruntime = entity.vruntime.max(earliest);
+    }
+}
+
+/// An entity has been taken off.
+pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
+    if why == Leave::Move {
+        make_relative(queue, entity);
+    }
+    update_min_vruntime(queue);
+}
+
+/// Makes the virtual run time of an entity relative to this queue.
+pub(super) fn make_relative(queue: &Queue, entity: &mut Entity) {
+    if !entity.relative {
+        entity.vruntime -= queue.reference;
+        entity.relative = true;
+    }
+}
+
+/// The entity furthest behind, unless it yielded or a buddy is about as far behind.
+pub(super) fn pick(queue: &Queue) -> Option<TaskId> {
+    let left = leftmost(queue, None)?;
+    if queue.waiting.is_empty() {
+        return Some(left.task);
+    }
+    let close = |entry: &&Entry| !outruns(queue, &entry.entity, &left.entity);
+    let buddy = |task: Option<TaskId>| task.and_then(|task| find(queue, task)).filter(close);
+    let after_skip = || {
+        let yielded = queue.skip == Some(left.task);
+        yielded.then(|| leftmost(queue, Some(left.task)))?.filter(close)
+    };
+    let best = buddy(queue.next).or_else(|| buddy(queue.last)).or_else(after_skip);
+    Some(best.unwrap_or(left).task)
+}
+
+/// Whether `wakee` is far enough behind the current entity to preempt it. It is then preferred at
+/// the next pick, and where many tasks are queued the preempted one after it (LAST_BUDDY).
+pub(super) fn preempts(queue: &mut Queue, wakee: TaskId) -> Preempt {
+    let Some(current) = queue.current else {
+        return Preempt::Yes;
+    };
+    if !outruns(queue, &current.entity, queue.entity(wakee)) {
+        return Preempt::No;
+    }
+    queue.next = Some(wakee);
+    prefer_preempted(queue);
+    Preempt::Yes
+}
+
+/// LAST_BUDDY: the current entity, about to be preempted, continues after the wakee if enough
+/// others are queued that it would be pushed far back. SCHED_IDLE entities are no buddies.
+pub(super) fn prefer_preempted(queue: &mut Queue) {
+    if queue.len() >= NR_LATENCY {
+        queue.last = queue.current.filter(|c| !c.entity.idle_policy).map(|c| c.task).or(queue.last);
+    }
+}
+
+/// The tick: whether the current entity, after `ran` ns since its pick, has used up its slice or is
+/// a slice ahead of another.
+pub(super) fn tick(queue: &mut Queue, ran: u64) -> bool {
+    let Some(Entry { task, entity, .. }) = queue.current else {
+        return false;
+    };
+    let Some(behind) = queue.waiting.iter().map(|entry| entry.entity.vruntime).min() else {
+        return false;
+    };
+    let slice = slice(queue, &entity, queue.len(), 0);
+    if ran > slice {
+        queue.clear_buddy(task);
+        return true;
+    }
+    ran >= queue.rules.min_granularity && entity.vruntime - behind > slice as i64
+}
+
+/// The current entity yields: the next pick avoids it.
+pub(super) fn yield_current(queue: &mut Queue) {
+    if let Some(current) = queue.current {
+        queue.clear_buddy(current.task);
+        queue.skip = Some(current.task);
+    }
+}
+
+/// Real time for which an entity may run when `nr` are queued, of a weight that is the queue's and
+/// `extra` (`sched_slice`).
+fn slice(queue: &Queue, entity: &Entity, nr: usize, extra: u64) -> u64 {
+    let period = if nr <= NR_LATENCY {
+        queue.rules.latency
+    } else {
+        nr as u64 * queue.rules.min_granularity
+    };
+    let current = queue.current.map_or(0, |current| current.entity.weight);
+    let total = queue.weight as u64 + current + extra;
+    (period * entity.weight / total).max(queue.rules.min_granularity)
+}
+
+/// Whether `ahead` has run more than a wakeup granularity, scaled by the weight of `behind`, more
+/// than `behind` (`wakeup_preempt_entity`).
+fn outruns(queue: &Queue, ahead: &Entity, behind: &Entity) -> bool {
+    let difference = ahead.vruntime - behind.vruntime;
+    difference > 0
+        && difference > virtual_delta(queue.rules.wakeup_granularity, behind.weight) as i64
+}
+
+/// The entity furthest behind, the current one included, but not `except`.
+fn leftmost(queue: &Queue, except: Option<TaskId>) -> Option<&Entry> {
+    let others = queue.waiting.iter().filter(|entry| Some(entry.task) != except);
+    let first = others.min_by_key(|entry| (entry.entity.vruntime, entry.order));
+    let current = queue.current.as_ref().filter(|current| Some(current.task) != except);
+    match (first, current) {
+        (Some(first), Some(current)) if current.entity.vruntime < first.entity.vruntime => {
+            Some(current)
+        }
+        (None, current) => current,
+        (first, _) => first,
+    }
+}
+
+/// The entry of a queued task.
+fn find(queue: &Queue, task: TaskId) -> Option<&Entry> {
+    queue.current.iter().chain(&queue.waiting).find(|entry| entry.task == task)
+}
+
+/// Moves `min_vruntime` on to the entity furthest behind; it never moves back.
+fn update_min_vruntime(queue: &mut Queue) {
+    let current = queue.current.map(|current| current.entity.vruntime);
+    let waiting = queue.waiting.iter().map(|entry| entry.entity.vruntime).min();
+    let least = match (current, waiting) {
+        (Some(current), Some(waiting)) => current.min(waiting),
+        (Some(least), None) | (None, Some(least)) => least,
+        (None, None) => return,
+    };
+    queue.reference = queue.reference.max(least);
+}

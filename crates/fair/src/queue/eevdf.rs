@@ -1,0 +1,336 @@
+//! Virtual time as EEVDF keeps it, since 6.6 (kernel model, section 5).
+//!
+//! An entity's lag is how far its virtual run time is behind the weighted average `V`. Those that
+//! are not ahead of it are eligible; of these the one with the earliest virtual deadline runs. Lag
+//! is kept over sleep and migration, bounded; an entity that goes to sleep while it is ahead stays
+//! queued until it would be picked (delayed dequeue), so that it cannot shed its debt by sleeping.
+
+use roost_engine::TaskId;
+
+use super::{Arrival, Entity, Entry, Leave, Preempt, Queue};
+use crate::weight::virtual_delta;
+
+/// Distance of the current entity from the queue's reference at which the latter is moved, ns of
+/// virtual time: keeps sums of weight times distance far from overflow (assumption; no effect on
+/// decisions).
+const REFERENCE_RANGE: i64 = 1 << 33;
+
+/// The current entity ran for `delta` ns: whether its request is used up or its protection lost,
+/// with another entity there to run.
+pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
+    let base_slice = queue.rules.base_slice;
+    let Some(Entry { entity, .. }) = &mut queue.current else {
+        return false;
+    };
+    entity.vruntime += virtual_delta(delta, entity.weight) as i64;
+    let request_done = entity.vruntime >= entity.deadline;
+    if request_done {
+        renew(entity, base_slice);
+    }
+    let entity = *entity;
+    let distance = entity.vruntime - queue.reference;
+    if distance > REFERENCE_RANGE {
+        queue.reference += distance;
+        queue.weighted -= distance * queue.weight;
+    }
+    !queue.waiting.is_empty() && (request_done || lost_protection(queue, &entity))
+}
+
+/// Places an arriving entity so that its lag after it has joined is what it left with.
+pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
+    if !entity.custom_slice {
+        entity.slice = queue.rules.base_slice;
+    }
+    let mut lag = 0;
+    if entity.vlag != 0 && queue.len() > 0 {
+        let (_, weight) = totals(queue);
+        lag = entity.vlag * (weight + entity.weight as i64) / weight;
+    }
+    entity.vruntime = average(queue) - lag;
+    if entity.relative {
+        entity.deadline += entity.vruntime;
+        entity.relative = false;
+        return;
+    }
+    let request = virtual_delta(entity.slice, entity.weight) as i64;
+    let request = if how == Arrival::New { request / 2 } else { request };
+    entity.deadline = entity.vruntime + request;
+}
+
+/// Notes what an entity, still counted in, takes along.
+pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
+    if queue.len() == 1 {
+        queue.reference = entity.vruntime;
+        queue.weighted = 0;
+    }
+    entity.vlag = current_lag(queue, entity);
+    match why {
+        Leave::Sleep if entity.delayed => {
+            entity.vlag = entity.vlag.min(0);
+            entity.delayed = false;
+        }
+        Leave::Sleep => {}
+        Leave::Move => {
+            entity.deadline -= entity.vruntime;
+            entity.relative = true;
+        }
+    }
+}
+
+/// Delays the dequeue of the current entity if it is not eligible.
+pub(super) fn delay_current(queue: &mut Queue) -> bool {
+    let Some(Entry { mut entity, task, .. }) = queue.current else {
+        return false;
+    };
+    if eligible(queue, &entity) {
+        return false;
+    }
+    entity.vlag = limited_lag(queue, &entity);
+    entity.delayed = true;
+    queue.current = None;
+    queue.push(task, entity);
+    true
+}
+
+/// A delayed entity is woken where it is: it is placed anew if it has worked off its debt, or more
+/// than the limit is left of it.
+pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
+    let mut entity = *queue.entity(task);
+    let lag = average(queue) - entity.vruntime;
+    let kept = current_lag(queue, &entity).min(0);
+    queue.take(task);
+    entity.delayed = false;
+    entity.vlag = kept;
+    if kept != lag {
+        place(queue, &mut entity, Arrival::Wakeup);
+    }
+    queue.push(task, entity);
+}
+
+/// The eligible entity with the earliest deadline; the current one is kept while it is eligible and
+/// protected, unless `protect` is off.
+pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
+    match (&queue.current, queue.waiting.as_slice()) {
+        (current, []) => return current.as_ref().map(|entry| entry.task),
+        (None, [only]) => return Some(only.task),
+        _ => {}
+    }
+    let totals = totals(queue);
+    let current = queue.current.as_ref().filter(|entry| is_eligible(queue, totals, &entry.entity));
+    if let Some(entry) = current
+        && protect
+        && is_protected(queue, &entry.entity)
+    {
+        return Some(entry.task);
+    }
+    let mut best: Option<&Entry> = None;
+    for entry in &queue.waiting {
+        let earlier = best.is_none_or(|best| {
+            (entry.entity.deadline, entry.order) < (best.entity.deadline, best.order)
+        });
+        if earlier && is_eligible(queue, totals, &entry.entity) {
+            best = Some(entry);
+        }
+    }
+    match (best, current) {
+        (Some(best), Some(current)) if current.entity.deadline < best.entity.deadline => {
+            Some(current.task)
+        }
+        (None, current) => current.map(|entry| entry.task),
+        (best, _) => best.map(|entry| entry.task),
+    }
+}
+
+/// Protects an entity that begins to run (it is on no list at that moment).
+pub(super) fn protect(queue: &Queue, entity: &mut Entity) {
+    entity.protected_until = entity.deadline;
+    if queue.rules.vprot {
+        let quantum = min_slice(queue).min(entity.slice);
+        if quantum != entity.slice {
+            let until = entity.vruntime + virtual_delta(quantum, entity.weight) as i64;
+            entity.protected_until = until.min(entity.deadline);
+        }
+    }
+}
+
+/// Takes the protection from the current entity.
+pub(super) fn cancel_protection(queue: &mut Queue) {
+    let vprot = queue.rules.vprot;
+    if let Some(Entry { entity, .. }) = &mut queue.current {
+        if vprot {
+            entity.protected_until = entity.protected_until.min(entity.vruntime);
+        } else if entity.protected_until == entity.deadline {
+            entity.protected_until += 1;
+        }
+    }
+}
+
+/// Whether `wakee` is what would be picked now.
+pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, how: Arrival) -> Preempt {
+    let (Some(current), arrived) = (queue.current, *queue.entity(wakee)) else {
+        return Preempt::Yes;
+    };
+    let shorter = queue.rules.preempt_short && arrived.slice < current.entity.slice;
+    if !queue.rules.vprot {
+        let sooner = arrived.deadline < current.entity.deadline;
+        if shorter && eligible(queue, &arrived) && (sooner || !eligible(queue, &current.entity)) {
+            cancel_protection(queue);
+        }
+        let wins = pick(queue, true) == Some(wakee);
+        return if wins { Preempt::Yes } else { Preempt::No };
+    }
+    if !shorter && (how == Arrival::New || arrived.delayed) {
+        return Preempt::No;
+    }
+    match pick(queue, !shorter) {
+        Some(best) if best == wakee => {
+            if shorter {
+                cancel_protection(queue);
+            }
+            Preempt::Yes
+        }
+        Some(best) if queue.entity(best).delayed => Preempt::AfterDequeue(best),
+        _ => {
+            shrink_protection(queue);
+            Preempt::No
+        }
+    }
+}
+
+/// The current entity yields: its request counts as used up. Since 6.18 it also gives up what is
+/// left of it, if it is eligible ("sched/fair: Forfeit vruntime on yield", 79104becf42b).
+pub(super) fn yield_current(queue: &mut Queue) {
+    let forfeits = queue.rules.vprot;
+    let may = queue.current.is_some_and(|current| eligible(queue, &current.entity));
+    if let Some(Entry { entity, .. }) = &mut queue.current {
+        let request = virtual_delta(entity.slice, entity.weight) as i64;
+        if !forfeits {
+            entity.deadline += request;
+        } else if may {
+            entity.vruntime = entity.deadline;
+            entity.deadline += request;
+        }
+    }
+}
+
+/// An entity off the queue whose weight was `old` keeps its lag and the rest of its request in real
+/// time.
+pub(super) fn rescale(entity: &mut Entity, old: u64) {
+    let (old, new) = (old as i64, entity.weight as i64);
+    entity.vlag = entity.vlag * old / new;
+    if entity.relative {
+        entity.deadline = entity.deadline * old / new;
+    }
+}
+
+/// Whether an entity is not ahead of the average.
+pub(super) fn eligible(queue: &Queue, entity: &Entity) -> bool {
+    is_eligible(queue, totals(queue), entity)
+}
+
+/// The weighted average of all virtual run times, rounded down.
+pub(super) fn average(queue: &Queue) -> i64 {
+    match (&queue.current, queue.waiting.as_slice()) {
+        (None, []) => queue.reference,
+        (Some(entry), []) => entry.entity.vruntime,
+        (None, [only]) => only.entity.vruntime,
+        _ => {
+            let (weighted, weight) = totals(queue);
+            queue.reference + weighted.div_euclid(weight)
+        }
+    }
+}
+
+/// A new request of the entity, from now.
+fn renew(entity: &mut Entity, base_slice: u64) {
+    if !entity.custom_slice {
+        entity.slice = base_slice;
+    }
+    let request = virtual_delta(entity.slice, entity.weight) as i64;
+    entity.deadline = entity.vruntime + request;
+}
+
+/// Sum of weight · distance from the reference, and of the weights, over all entities.
+#[inline]
+fn totals(queue: &Queue) -> (i64, i64) {
+    let Some(Entry { entity, .. }) = &queue.current else {
+        return (queue.weighted, queue.weight);
+    };
+    let weight = entity.weight as i64;
+    (queue.weighted + (entity.vruntime - queue.reference) * weight, queue.weight + weight)
+}
+
+/// Whether an entity is not ahead of the average that the totals mean: exact, no division.
+#[inline]
+fn is_eligible(queue: &Queue, (weighted, weight): (i64, i64), entity: &Entity) -> bool {
+    weighted >= (entity.vruntime - queue.reference) * weight
+}
+
+/// Whether a current entity is kept although another has an earlier deadline.
+fn is_protected(queue: &Queue, entity: &Entity) -> bool {
+    if queue.rules.vprot {
+        entity.vruntime < entity.protected_until
+    } else {
+        entity.protected_until == entity.deadline
+    }
+}
+
+/// Whether the current entity has to give way before its request is used up.
+fn lost_protection(queue: &Queue, entity: &Entity) -> bool {
+    if is_protected(queue, entity) {
+        return false;
+    }
+    queue.rules.vprot || queue.rules.preempt_short && !eligible(queue, entity)
+}
+
+/// A wakeup that did not preempt: the current entity is protected for at most the smallest slice
+/// from here.
+fn shrink_protection(queue: &mut Queue) {
+    let quantum = min_slice(queue);
+    if let Some(Entry { entity, .. }) = &mut queue.current {
+        let until = entity.vruntime + virtual_delta(quantum, entity.weight) as i64;
+        entity.protected_until = entity.protected_until.min(until);
+    }
+}
+
+/// The lag that a queued entity has now; one whose dequeue is delayed cannot lose by waiting.
+fn current_lag(queue: &Queue, entity: &Entity) -> i64 {
+    let lag = limited_lag(queue, entity);
+    if entity.delayed { lag.max(entity.vlag) } else { lag }
+}
+
+/// How far a queued entity is behind the average, within the limit.
+fn limited_lag(queue: &Queue, entity: &Entity) -> i64 {
+    let lag = average(queue) - entity.vruntime;
+    if lag == 0 {
+        return 0;
+    }
+    let limit = if queue.rules.lag_by_queue_slice {
+        max_slice(queue) + queue.rules.tick
+    } else {
+        (2 * entity.slice).max(queue.rules.tick)
+    };
+    let limit = virtual_delta(limit, entity.weight) as i64;
+    lag.clamp(-limit, limit)
+}
+
+/// The smallest slice on the queue, the current entity's included; no bound if there is none.
+fn min_slice(queue: &Queue) -> u64 {
+    if queue.nr_custom == 0 {
+        return queue.rules.base_slice;
+    }
+    slices(queue).min().unwrap_or(u64::MAX)
+}
+
+/// The largest slice on the queue, the current entity's included.
+fn max_slice(queue: &Queue) -> u64 {
+    if queue.nr_custom == 0 {
+        return queue.rules.base_slice;
+    }
+    slices(queue).max().unwrap_or_default()
+}
+
+/// The slices of all entities.
+fn slices(queue: &Queue) -> impl Iterator<Item = u64> + '_ {
+    queue.current.iter().chain(&queue.waiting).map(|entry| entry.entity.slice)
+}

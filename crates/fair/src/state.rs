@@ -1,0 +1,199 @@
+//! The state of the fair class: what every module here reads and writes.
+
+use roost_engine::{CpuId, TaskId};
+
+use crate::balance::Balancer;
+use crate::domain::Topology;
+use crate::features::Features;
+use crate::pelt::Avg;
+use crate::queue::{Entity, Queue};
+use crate::stats::Stats;
+use crate::wakeup::WakeeFlips;
+
+/// The kernel's fair scheduling class on one machine.
+pub struct Fair {
+    /// Version and switches.
+    pub(crate) features: Features,
+    /// Scheduling domains and groups: fixed during a run.
+    pub(crate) topology: Topology,
+    /// One run queue a CPU.
+    pub(crate) rqs: Vec<Rq>,
+    /// One entry a task number.
+    pub(crate) tasks: Vec<FairTask>,
+    /// What the CPUs of one LLC share, by LLC number (`sd_llc_shared`).
+    pub(crate) llcs: Vec<LlcShared>,
+    /// Tickless idle balancing.
+    pub(crate) nohz: Nohz,
+    /// CPUs that run or queue only SCHED_IDLE tasks, at least one.
+    pub(crate) sched_idle_cpus: roost_machine::CpuSet,
+    /// Whether some CPU has had more than one task since the last statistics pass of the root domain
+    /// (`rd->overload`).
+    pub(crate) root_overloaded: bool,
+    /// What balancing keeps beside the domains: flags of groups, the lock of NUMA levels, buffers.
+    pub(crate) balance: Balancer,
+    /// Counters of `/proc/schedstat` and of the idle search.
+    pub(crate) stats: Stats,
+}
+
+/// One CPU's run queue.
+pub(crate) struct Rq {
+    /// Tasks in virtual time order, the current one included.
+    pub queue: Queue,
+    /// PELT of the whole queue (`cfs_rq->avg`), blocked load included.
+    pub avg: Avg,
+    /// Sum of the queued tasks' util_est.
+    pub util_est: u64,
+    /// The task that runs, if it is still on the queue.
+    pub current: Option<TaskId>,
+    /// Tasks on the queue, the current and the delayed ones included.
+    pub nr_running: u32,
+    /// Without those whose dequeue is delayed (h_nr_runnable).
+    pub nr_runnable: u32,
+    /// SCHED_IDLE tasks on the queue.
+    pub nr_sched_idle: u32,
+    /// Sum of the weights of the tasks counted in `nr_running`.
+    pub load_weight: u64,
+    /// Tasks on the queue, most recently run first (`cfs_tasks`): what balancing detaches from, from
+    /// the end.
+    pub tasks: Vec<TaskId>,
+    /// When the CPU went idle; `None` while it is not.
+    pub idle_since: Option<u64>,
+    /// Average idle period in ns (`avg_idle`).
+    pub avg_idle: u64,
+    /// Idle time left for wakeup scans, and the jiffy of its last decay (SIS_PROP, 5.15 and later).
+    pub wake_avg_idle: u64,
+    /// Jiffy of the last decay of `wake_avg_idle`.
+    pub wake_stamp: u64,
+    /// `max_idle_balance_cost` in ns.
+    pub max_idle_balance_cost: u64,
+    /// Jiffy at which the next periodic balance is due.
+    pub next_balance: u64,
+    /// Per domain of this CPU, bottom up: parallel to `topology.domains_of(cpu)`.
+    pub domains: Vec<DomainState>,
+    /// An active balance is pending here: the CPU that shall get a task, and the level (index into
+    /// that CPU's domains).
+    pub push: Option<Push>,
+    /// CPUs in the nohz mask are tickless; set when the tick stops, cleared at the first busy tick.
+    pub tickless: bool,
+    /// Idle balancing was asked for by a kick that has not been served.
+    pub nohz_kick: Option<NohzKick>,
+    /// Jiffy when the blocked load of this CPU was last refreshed.
+    pub blocked_update: u64,
+    /// wake_wide: the wakees of this CPU's idle task, which wakes whatever interrupts wake while the
+    /// CPU is idle.
+    pub idle_wakees: WakeeFlips,
+}
+
+/// An active balance asked of a run queue's stopper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Push {
+    /// The CPU that shall get the task.
+    pub cpu: CpuId,
+    /// Index into the domains of that CPU.
+    pub level: usize,
+}
+
+/// What a nohz kick asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NohzKick {
+    /// Balance for every idle CPU that is due.
+    Balance,
+    /// Refresh blocked load only.
+    Stats,
+}
+
+/// What changes in one scheduling domain as one CPU sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DomainState {
+    /// Jiffy of the last periodic balance.
+    pub last_balance: u64,
+    /// Current interval in ms.
+    pub balance_interval: u32,
+    /// Failed balances in a row (`nr_balance_failed`).
+    pub nr_balance_failed: u32,
+    /// Highest cost of a newly-idle balance, ns, decaying.
+    pub max_newidle_lb_cost: u64,
+    /// Jiffy of the last decay of that cost.
+    pub last_decay: u64,
+    /// NI_RANDOM: how often newly-idle balancing succeeded, of 1024.
+    pub newidle_ratio: u32,
+    /// Newly-idle calls and successes of the current window, and when it began (ns).
+    pub newidle_call: u32,
+    /// Successes.
+    pub newidle_success: u32,
+    /// Start of the window, ns.
+    pub newidle_stamp: u64,
+    /// SIS_PROP, LLC domain only: average time of this CPU's scans for an idle CPU, ns.
+    pub avg_scan_cost: u64,
+}
+
+/// What the CPUs of an LLC share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LlcShared {
+    /// Some core may be idle as a whole.
+    pub has_idle_cores: bool,
+    /// CPUs whose tick runs.
+    pub nr_busy_cpus: u32,
+    /// SIS_UTIL: how many CPUs a wakeup may scan.
+    pub nr_idle_scan: u32,
+    /// CPU that last wrote this shared line: reading it from elsewhere costs a line transfer.
+    pub last_writer: CpuId,
+}
+
+/// Tickless idle balancing (`struct nohz`).
+pub(crate) struct Nohz {
+    /// CPUs whose tick is stopped.
+    pub idle_cpus: roost_machine::CpuSet,
+    /// Jiffy before which nobody is kicked.
+    pub next_balance: u64,
+    /// Whether some tickless CPU has blocked load, and the jiffy of its next refresh.
+    pub has_blocked: bool,
+    /// Jiffy of the next refresh of blocked load.
+    pub next_blocked: u64,
+}
+
+/// What the fair class keeps for a task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FairTask {
+    /// Virtual time state.
+    pub entity: Entity,
+    /// PELT of the task.
+    pub avg: Avg,
+    /// util_est EWMA.
+    pub util_est: u64,
+    /// Whether the averages changed since util_est was last updated (no UTIL_AVG_UNCHANGED).
+    pub util_changed: bool,
+    /// Whether it is on a queue (delayed dequeue included).
+    pub on_rq: bool,
+    /// Its dequeue is delayed: it sleeps but is still in the tree.
+    pub delayed: bool,
+    /// It is the current task of its CPU.
+    pub running: bool,
+    /// When it last began to run or was last accounted (`exec_start`), ns; 0 after a migration.
+    pub exec_start: u64,
+    /// Total run time, ns.
+    pub sum_exec: u64,
+    /// `sum_exec` when it was last picked.
+    pub prev_sum_exec: u64,
+    /// wake_wide: how often it changed whom it wakes.
+    pub wakees: WakeeFlips,
+    /// A recently used CPU (`recent_used_cpu`).
+    pub recent_used_cpu: CpuId,
+    /// Whether its averages are attached to `world.task_cpu()`'s queue (blocked load when asleep).
+    pub attached: bool,
+}
+
+impl Fair {
+    /// jiffies: ticks since the start.
+    #[inline]
+    pub(crate) fn jiffies(&self, now: roost_engine::Time) -> u64 {
+        now.ns() / self.features.tick_ns()
+    }
+
+    /// The kernel's `cpu_util()`: the larger of PELT utilisation and util_est, at most 1024.
+    #[inline]
+    pub(crate) fn cpu_util(&self, cpu: CpuId) -> u64 {
+        let rq = &self.rqs[cpu];
+        rq.avg.util_avg.max(rq.util_est).min(1024)
+    }
+}

@@ -1,0 +1,281 @@
+//! Where a woken task goes: `select_task_rq_fair`, fast path (sections 7.1 and 7.2).
+//!
+//! ```text
+//! one allowed CPU ──────────────────────────────────────────────► that CPU
+//! record_wakee, wake_wide ─┬ wide, or the waker's CPU is not allowed ─ target = prev ─┐
+//!                          └ affine ─ lowest domain of the waker's CPU with prev ─────┤
+//!                                     wake_affine: this CPU or prev                   │
+//! select_idle_sibling(prev, target) ◄─────────────────────────────────────────────────┘
+//! ```
+//!
+//! BALANCE_WAKE is set in no domain, so a wakeup never takes the slow path of `fork.rs`. Not
+//! modelled: the shortcut for per-CPU kernel threads as wakers (workloads have none) and everything
+//! that asymmetric capacity or an energy model adds.
+
+use roost_engine::{CpuId, TaskId, Wake, World};
+use roost_machine::Machine;
+
+use crate::domain::Flags;
+use crate::state::Fair;
+
+/// How often a task changed whom it wakes: what `wake_wide` tells a server with many clients by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WakeeFlips {
+    /// The task it last woke (`last_wakee`).
+    last_wakee: Option<TaskId>,
+    /// How often that changed, halved at most once a second (`wakee_flips`).
+    flips: u64,
+    /// Jiffy of the last halving (`wakee_flip_decay_ts`).
+    decayed: u64,
+}
+
+impl WakeeFlips {
+    /// A wakeup of `wakee` at `jiffies`, of which a second has `hz`.
+    fn record(&mut self, wakee: TaskId, jiffies: u64, hz: u64) {
+        // Halved once however much time has passed: the kernel does not loop here.
+        if jiffies > self.decayed + hz {
+            self.flips >>= 1;
+            self.decayed = jiffies;
+        }
+        if self.last_wakee != Some(wakee) {
+            self.last_wakee = Some(wakee);
+            self.flips += 1;
+        }
+    }
+}
+
+/// `wake_wide`: the busier side of the pair flips `llc_size` times as often as the other, and the
+/// other at least `llc_size` times: gathering them all at the waker would pile them up.
+fn is_wide(waker_flips: u64, wakee_flips: u64, llc_size: u64) -> bool {
+    let master = waker_flips.max(wakee_flips);
+    let slave = waker_flips.min(wakee_flips);
+    slave >= llc_size && master >= slave * llc_size
+}
+
+/// The run queues a wakeup looked at so far, and the time that took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lines {
+    /// The CPU that looks.
+    pub cpu: CpuId,
+    /// The run queue it looked at last: its line is still here.
+    last: CpuId,
+    /// Time to fetch all lines, ns.
+    pub ns: u64,
+    /// Whether the line that an LLC's CPUs share was fetched.
+    shared: bool,
+}
+
+impl Lines {
+    /// For a search by `cpu`, whose own run queue costs nothing.
+    pub fn new(cpu: CpuId) -> Self {
+        Self { cpu, last: cpu, ns: 0, shared: false }
+    }
+
+    /// Looks at the run queue of `cpu`. The fast checks look at prev, several times, and at one
+    /// other CPU, so that remembering the last one is enough to pay for each once.
+    pub fn look(&mut self, machine: &Machine, cpu: CpuId) {
+        if cpu != self.last && cpu != self.cpu {
+            self.ns += machine.line_ns(cpu, self.cpu);
+            self.last = cpu;
+        }
+    }
+
+    /// Reads or writes the line an LLC's CPUs share, last written by `writer`: once a search.
+    pub fn fetch_shared(&mut self, machine: &Machine, writer: CpuId) {
+        if !self.shared && writer != self.cpu {
+            self.ns += machine.line_ns(writer, self.cpu);
+        }
+        self.shared = true;
+    }
+}
+
+/// Loads that `wake_affine_weight` compares.
+#[derive(Clone, Copy, Debug)]
+struct AffineLoads {
+    /// Load of the waker's CPU (`cpu_load`).
+    this: u64,
+    /// Load of the CPU where the task last ran.
+    prev: u64,
+    /// Load of the task that wakes, if the wakeup is synchronous: it is about to leave.
+    leaving: Option<u64>,
+    /// Load of the task that is woken.
+    wakee: u64,
+    /// imbalance_pct of the domain.
+    imbalance_pct: u32,
+}
+
+impl AffineLoads {
+    /// WA_WEIGHT with WA_BIAS: whether the waker's CPU would be the less loaded one. Each side is
+    /// scaled by the other CPU's capacity, which is the same here; the 1 by which a synchronous
+    /// wakeup favours this CPU comes after that and decides ties only.
+    fn prefer_this(&self) -> bool {
+        if self.leaving.is_some_and(|leaving| leaving > self.this) {
+            return true;
+        }
+        let this = self.this - self.leaving.unwrap_or(0) + self.wakee;
+        // Blocked load decays at different times: the wakee's may exceed what is left on prev.
+        let prev = i128::from(self.prev) - i128::from(self.wakee);
+        let this = i128::from(this) * 100 * CAPACITY;
+        let bias = 100 + (i128::from(self.imbalance_pct) - 100) / 2;
+        let prev = prev * bias * CAPACITY + i128::from(self.leaving.is_some());
+        this < prev
+    }
+}
+
+/// Capacity of every CPU (SCHED_CAPACITY_SCALE).
+const CAPACITY: i128 = 1024;
+
+impl Fair {
+    /// Chooses a CPU for the woken `task` and charges the search to the waker's CPU.
+    pub(crate) fn select_task_rq(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        if world.nr_allowed(task) == 1 {
+            let only = world.allowed(task).first().unwrap_or(wake.cpu);
+            self.count_remote_wakeup(wake.cpu, only);
+            return only;
+        }
+        self.record_wakee(world, task, wake);
+        let prev = world.task_cpu(task);
+        let mut lines = Lines::new(wake.cpu);
+        let target = if self.wants_affine(world, task, wake) {
+            self.affine_target(world, task, wake, prev, &mut lines)
+        } else {
+            prev
+        };
+        let cpu = self.select_idle_sibling(world, task, prev, target, &mut lines);
+        world.charge(wake.cpu, lines.ns);
+        let cpu = allowed_or_fallback(world, task, cpu);
+        self.count_remote_wakeup(wake.cpu, cpu);
+        cpu
+    }
+
+    /// The waker notes whom it wakes (`record_wakee`). On an idle CPU that is its idle task.
+    fn record_wakee(&mut self, world: &World, wakee: TaskId, wake: Wake) {
+        let jiffies = self.jiffies(world.now());
+        let hz = u64::from(self.features.hz);
+        let flips = match wake.waker {
+            Some(waker) => &mut self.tasks[waker.index()].wakees,
+            None => &mut self.rqs[wake.cpu].idle_wakees,
+        };
+        flips.record(wakee, jiffies, hz);
+    }
+
+    /// Whether the waker's CPU is a candidate at all (`want_affine`).
+    fn wants_affine(&self, world: &World, wakee: TaskId, wake: Wake) -> bool {
+        let waker_flips = match wake.waker {
+            Some(waker) => self.tasks[waker.index()].wakees.flips,
+            None => self.rqs[wake.cpu].idle_wakees.flips,
+        };
+        let wakee_flips = self.tasks[wakee.index()].wakees.flips;
+        !is_wide(waker_flips, wakee_flips, u64::from(self.topology.llc_size(wake.cpu)))
+            && world.allowed(wakee).contains(wake.cpu)
+    }
+
+    /// The domain walk of `select_task_rq_fair`: the lowest domain of the waker's CPU that allows
+    /// affine wakeups and holds prev decides between the two.
+    fn affine_target(
+        &mut self,
+        world: &World,
+        task: TaskId,
+        wake: Wake,
+        prev: CpuId,
+        lines: &mut Lines,
+    ) -> CpuId {
+        if wake.cpu == prev {
+            return prev;
+        }
+        let domains = self.topology.domains_of(wake.cpu).iter().map(|&id| self.topology.domain(id));
+        let affine = domains
+            .enumerate()
+            .find(|(_, domain)| domain.has(Flags::WAKE_AFFINE) && domain.span.contains(prev));
+        let Some((level, domain)) = affine else { return prev };
+        let imbalance_pct = domain.imbalance_pct;
+        self.stats.nr_wakeups_affine_attempts += 1;
+        if !self.wake_affine(world, task, wake, prev, imbalance_pct, lines) {
+            return prev;
+        }
+        self.stats.nr_wakeups_affine += 1;
+        let level = self.topology.stat_level(wake.cpu, level);
+        self.stats.levels[level].ttwu_move_affine += 1;
+        wake.cpu
+    }
+
+    /// `wake_affine`: whether the waker's CPU rather than prev is where the search begins.
+    fn wake_affine(
+        &self,
+        world: &World,
+        task: TaskId,
+        wake: Wake,
+        prev: CpuId,
+        imbalance_pct: u32,
+        lines: &mut Lines,
+    ) -> bool {
+        if let Some(this) = self.wake_affine_idle(world, wake, prev, lines) {
+            return this;
+        }
+        lines.look(world.machine(), prev);
+        let leaving = match wake.waker {
+            Some(waker) if wake.sync => Some(self.tasks[waker.index()].avg.load_avg),
+            _ => wake.sync.then_some(0),
+        };
+        let loads = AffineLoads {
+            this: self.rqs[wake.cpu].avg.load_avg,
+            prev: self.rqs[prev].avg.load_avg,
+            leaving,
+            wakee: self.tasks[task.index()].avg.load_avg,
+            imbalance_pct,
+        };
+        loads.prefer_this()
+    }
+
+    /// WA_IDLE: decides by who is idle; `None` if nobody is.
+    fn wake_affine_idle(
+        &self,
+        world: &World,
+        wake: Wake,
+        prev: CpuId,
+        lines: &mut Lines,
+    ) -> Option<bool> {
+        // The waker's CPU can be idle if an interrupt wakes: then the data is not in its caches
+        // either, and prev is as good where both share the LLC.
+        if world.is_idle(wake.cpu) && self.topology.share_llc(wake.cpu, prev) {
+            lines.look(world.machine(), prev);
+            return Some(!world.is_idle(prev));
+        }
+        if wake.sync && self.rqs[wake.cpu].nr_runnable == 1 {
+            return Some(true);
+        }
+        lines.look(world.machine(), prev);
+        world.is_idle(prev).then_some(false)
+    }
+
+    /// Counts a wakeup whose CPU is not the waker's at the lowest domain that holds both
+    /// (`ttwu_stat`).
+    fn count_remote_wakeup(&mut self, waker_cpu: CpuId, cpu: CpuId) {
+        if waker_cpu == cpu {
+            return;
+        }
+        let mut domains = self.topology.domains_of(waker_cpu).iter();
+        if let Some(level) = domains.position(|&id| self.topology.domain(id).span.contains(cpu)) {
+            let level = self.topology.stat_level(waker_cpu, level);
+            self.stats.levels[level].ttwu_wake_remote += 1;
+        }
+    }
+}
+
+/// `cpu` if the task may run there; else `select_fallback_rq`: an allowed CPU of the node it last
+/// ran on, else any. Prev may be forbidden if the affinity changed while the task slept.
+pub(crate) fn allowed_or_fallback(world: &World, task: TaskId, cpu: CpuId) -> CpuId {
+    let allowed = world.allowed(task);
+    if allowed.contains(cpu) {
+        return cpu;
+    }
+    let machine = world.machine();
+    let node = machine.cpus[world.task_cpu(task)].node;
+    let on_node = allowed.iter().find(|&cpu| machine.cpus[cpu].node == node);
+    on_node.or_else(|| allowed.first()).unwrap_or(cpu)
+}
+
+#[cfg(test)]
+pub(crate) mod kit;
+#[cfg(test)]
+mod tests;
