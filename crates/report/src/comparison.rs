@@ -1,0 +1,287 @@
+//! Outcomes of several schedulers, laid side by side.
+
+use std::collections::BTreeMap;
+
+use roost_engine::Outcome;
+use roost_workload::Better;
+
+use crate::efficiency::SearchCounts;
+use crate::statistics::{Summary, change_pct};
+
+/// What several schedulers did with one workload on one machine. The first one is the baseline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// The machine, as named on the command line.
+    pub machine: String,
+    /// The workload, as named on the command line.
+    pub workload: String,
+    /// The schedulers, as named on the command line.
+    pub schedulers: Vec<String>,
+    /// Runs of each scheduler.
+    pub repeats: usize,
+    /// Seed of the first repeat.
+    pub seed: u64,
+    /// The metrics, in the workload's order.
+    pub metrics: Vec<MetricComparison>,
+    /// The counters, in the order in which the schedulers report them.
+    pub counters: Vec<CounterComparison>,
+    /// The histograms, likewise.
+    pub histograms: Vec<HistogramComparison>,
+}
+
+/// One metric under each scheduler. The vectors have one entry a scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricComparison {
+    /// Name.
+    pub name: String,
+    /// Unit.
+    pub unit: String,
+    /// Which direction is better.
+    pub better: Better,
+    /// Values, one a repeat; `None` where a repeat measured nothing.
+    pub samples: Vec<Vec<Option<f64>>>,
+    /// The values summarised; `None` where no repeat measured anything.
+    pub summaries: Vec<Option<Summary>>,
+}
+
+/// One counter under each scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CounterComparison {
+    /// Name.
+    pub name: String,
+    /// Arithmetic mean over the repeats, one a scheduler; `None` where the scheduler has no such
+    /// counter.
+    pub means: Vec<Option<f64>>,
+}
+
+/// One histogram under each scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistogramComparison {
+    /// What was measured.
+    pub name: String,
+    /// Sums over the repeats, one vector a scheduler, empty where it has no such histogram. Bucket
+    /// 0 is 0 to 1 us, bucket `n` is `2^(n-1)` to `2^n` us.
+    pub counts: Vec<Vec<u64>>,
+}
+
+impl Comparison {
+    /// Compares `outcomes[scheduler][repeat]`. A scheduler without outcomes, a metric that some
+    /// outcome lacks, and a value that is not finite count as not measured.
+    pub fn new(
+        machine: &str,
+        workload: &str,
+        schedulers: Vec<String>,
+        seed: u64,
+        mut outcomes: Vec<Vec<Outcome>>,
+    ) -> Self {
+        outcomes.resize_with(schedulers.len(), Vec::new);
+        Self {
+            machine: machine.to_owned(),
+            workload: workload.to_owned(),
+            repeats: outcomes.iter().map(Vec::len).max().unwrap_or(0),
+            seed,
+            metrics: metrics_of(&outcomes),
+            counters: counters_of(&outcomes),
+            histograms: histograms_of(&outcomes),
+            schedulers,
+        }
+    }
+
+    /// Counts of the idle search of the scheduler with this index, means over the repeats; `None`
+    /// if it does not report them or never searched.
+    pub fn search_counts(&self, scheduler: usize) -> Option<SearchCounts> {
+        let mean = |name: &str| {
+            let counter = self.counters.iter().find(|counter| counter.name == name)?;
+            *counter.means.get(scheduler)?
+        };
+        let counts = SearchCounts {
+            search: mean("sis_search")?,
+            domain: mean("sis_domain_search")?,
+            scanned: mean("sis_scanned")?,
+            failed: mean("sis_failed")?,
+        };
+        (counts.search > 0.0).then_some(counts)
+    }
+}
+
+impl MetricComparison {
+    /// Change of the arithmetic mean against the baseline, percent of the baseline, positive is
+    /// better; `None` for the baseline itself and where nothing can be compared.
+    pub fn change_pct(&self, scheduler: usize) -> Option<f64> {
+        let (baseline, summary) = self.against_baseline(scheduler)?;
+        change_pct(self.better, baseline.mean, summary.mean)
+    }
+
+    /// Whether the 95% confidence intervals of the means of this scheduler and the baseline are
+    /// disjoint; `None` for the baseline itself and where either has fewer than two values.
+    pub fn significant(&self, scheduler: usize) -> Option<bool> {
+        let (baseline, summary) = self.against_baseline(scheduler)?;
+        summary.differs_from(baseline)
+    }
+
+    fn against_baseline(&self, scheduler: usize) -> Option<(&Summary, &Summary)> {
+        if scheduler == 0 {
+            return None;
+        }
+        Some((self.summaries.first()?.as_ref()?, self.summaries.get(scheduler)?.as_ref()?))
+    }
+}
+
+/// Names in the order of their first appearance, each once.
+fn names_in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut position = BTreeMap::new();
+    for name in names {
+        let next = position.len();
+        position.entry(name).or_insert(next);
+    }
+    let mut ordered: Vec<_> = position.into_iter().collect();
+    ordered.sort_by_key(|&(_, position)| position);
+    ordered.into_iter().map(|(name, _)| name).collect()
+}
+
+fn metrics_of(outcomes: &[Vec<Outcome>]) -> Vec<MetricComparison> {
+    let all = || outcomes.iter().flatten().flat_map(|outcome| &outcome.metrics);
+    let mut metrics = Vec::new();
+    for name in names_in_order(all().map(|metric| metric.name.as_str())) {
+        let Some(first) = all().find(|metric| metric.name == name) else { continue };
+        let sample = |outcome: &Outcome| {
+            let metric = outcome.metrics.iter().find(|metric| metric.name == name)?;
+            metric.value.filter(|value| value.is_finite())
+        };
+        let samples: Vec<Vec<_>> =
+            outcomes.iter().map(|repeats| repeats.iter().map(sample).collect()).collect();
+        let summarise = |values: &Vec<Option<f64>>| {
+            Summary::of(&values.iter().copied().flatten().collect::<Vec<_>>())
+        };
+        metrics.push(MetricComparison {
+            name: name.to_owned(),
+            unit: first.unit.to_owned(),
+            better: first.better,
+            summaries: samples.iter().map(summarise).collect(),
+            samples,
+        });
+    }
+    metrics
+}
+
+fn counters_of(outcomes: &[Vec<Outcome>]) -> Vec<CounterComparison> {
+    let all = || outcomes.iter().flatten().flat_map(|outcome| &outcome.counters);
+    let mean = |name: &str, repeats: &[Outcome]| {
+        let values: Vec<f64> = repeats
+            .iter()
+            .filter_map(|outcome| outcome.counters.iter().find(|(other, _)| other == name))
+            .map(|&(_, value)| value)
+            .filter(|value| value.is_finite())
+            .collect();
+        Summary::of(&values).map(|summary| summary.mean)
+    };
+    names_in_order(all().map(|(name, _)| name.as_str()))
+        .into_iter()
+        .map(|name| CounterComparison {
+            name: name.to_owned(),
+            means: outcomes.iter().map(|repeats| mean(name, repeats)).collect(),
+        })
+        .collect()
+}
+
+fn histograms_of(outcomes: &[Vec<Outcome>]) -> Vec<HistogramComparison> {
+    let all = || outcomes.iter().flatten().flat_map(|outcome| &outcome.histograms);
+    let sum = |name: &str, repeats: &[Outcome]| {
+        let mut sums: Vec<u64> = Vec::new();
+        let histograms = repeats.iter().flat_map(|outcome| &outcome.histograms);
+        for histogram in histograms.filter(|histogram| histogram.name == name) {
+            sums.resize(sums.len().max(histogram.counts.len()), 0);
+            for (sum, count) in sums.iter_mut().zip(&histogram.counts) {
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        sums
+    };
+    names_in_order(all().map(|histogram| histogram.name.as_str()))
+        .into_iter()
+        .map(|name| HistogramComparison {
+            name: name.to_owned(),
+            counts: outcomes.iter().map(|repeats| sum(name, repeats)).collect(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use roost_engine::{Histogram, MetricValue};
+
+    /// An outcome with one metric, the four search counters and one histogram.
+    pub(crate) fn outcome(better: Better, value: Option<f64>, counters: &[(&str, f64)]) -> Outcome {
+        let (name, unit) = match better {
+            Better::Higher => ("throughput", "MB/s"),
+            Better::Lower => ("time", "s"),
+        };
+        Outcome {
+            elapsed_ns: 1_000_000_000,
+            metrics: vec![MetricValue { name: name.to_owned(), unit, better, value }],
+            counters: counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
+            histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, 2] }],
+        }
+    }
+
+    /// A comparison of one metric, `values[scheduler][repeat]`.
+    pub(crate) fn comparison(better: Better, values: &[&[Option<f64>]]) -> Comparison {
+        let names = ["fair:5.16", "fair:5.16+numa-imbalance", "roost", "fourth"];
+        let outcomes = values
+            .iter()
+            .map(|repeats| repeats.iter().map(|&value| outcome(better, value, &[])).collect())
+            .collect();
+        let schedulers = names.iter().take(values.len()).map(|&name| name.to_owned()).collect();
+        Comparison::new("zen3", "hackbench", schedulers, 7, outcomes)
+    }
+
+    #[test]
+    fn the_first_scheduler_is_the_baseline() {
+        let values: [&[_]; 2] = [&[Some(10.0), Some(10.2)], &[Some(8.0), Some(8.2)]];
+        let c = comparison(Better::Lower, &values);
+        let metric = &c.metrics[0];
+        assert_eq!((metric.change_pct(0), metric.significant(0)), (None, None));
+        assert!((metric.change_pct(1).unwrap() - 100.0 * 2.0 / 10.1).abs() < 1e-9);
+        // Two values 0.2 apart: half width 12.706 x 0.1414 / sqrt 2 = 1.27, so 10.1 and 8.1 overlap.
+        assert_eq!(metric.significant(1), Some(false));
+        assert_eq!(c.repeats, 2);
+    }
+
+    #[test]
+    fn repeats_without_a_value_are_left_out() {
+        let values: [&[_]; 2] =
+            [&[Some(10.0), None, Some(12.0)], &[None, Some(f64::NAN), Some(5.0)]];
+        let metric = &comparison(Better::Higher, &values).metrics[0];
+        assert_eq!(metric.summaries[0].unwrap().count, 2);
+        assert_eq!(metric.summaries[0].unwrap().mean, 11.0);
+        assert_eq!(metric.samples[1], [None, None, Some(5.0)]);
+        assert_eq!(metric.significant(1), None, "one value has no interval");
+        let nothing = comparison(Better::Higher, &[&[None], &[Some(1.0)]]);
+        assert_eq!(nothing.metrics[0].change_pct(1), None);
+    }
+
+    #[test]
+    fn counters_are_means_and_histograms_sums() {
+        let first = outcome(Better::Lower, None, &[("nr_migrations", 3.0), ("llcs_shared", 0.5)]);
+        let second = outcome(Better::Lower, None, &[("nr_migrations", 5.0), ("llcs_shared", 1.5)]);
+        let other = outcome(Better::Lower, None, &[("sis_search", 1.0), ("nr_migrations", 0.0)]);
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        let c = Comparison::new("m", "w", names, 0, vec![vec![first, second], vec![other]]);
+        let counters: Vec<_> =
+            c.counters.iter().map(|counter| (counter.name.as_str(), &counter.means[..])).collect();
+        assert_eq!(counters[0], ("nr_migrations", &[Some(4.0), Some(0.0)][..]));
+        assert_eq!(counters[1], ("llcs_shared", &[Some(1.0), None][..]));
+        assert_eq!(counters[2], ("sis_search", &[None, Some(1.0)][..]));
+        assert_eq!(c.histograms[0].counts, [vec![2, 4], vec![1, 2]]);
+    }
+
+    #[test]
+    fn schedulers_without_outcomes_are_not_measured() {
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        let c =
+            Comparison::new("m", "w", names, 0, vec![vec![outcome(Better::Lower, Some(1.0), &[])]]);
+        assert_eq!(c.metrics[0].summaries[1], None);
+        assert!(Comparison::new("m", "w", Vec::new(), 0, Vec::new()).metrics.is_empty());
+    }
+}

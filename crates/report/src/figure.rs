@@ -1,0 +1,46 @@
+//! How numbers are printed.
+
+/// Stands where there is no number.
+pub(crate) const NOTHING: &str = "-";
+
+/// Significant digits of the largest number of a column.
+const DIGITS: usize = 5;
+
+/// Decimals with which all of `values` are printed: none if all are whole, else enough for the
+/// largest to show five significant digits.
+pub(crate) fn decimals(values: impl Iterator<Item = f64> + Clone) -> usize {
+    if values.clone().all(|value| value.fract() == 0.0) {
+        return 0;
+    }
+    let largest = values.fold(0.0, |largest: f64, value| largest.max(value.abs()));
+    let mut decimals = DIGITS - 1;
+    let mut limit = 10.0;
+    while decimals > 0 && largest >= limit {
+        decimals -= 1;
+        limit *= 10.0;
+    }
+    decimals
+}
+
+/// `value` with so many decimals, or a dash.
+pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_number_shows_five_digits() {
+        let all = |values: &[f64]| {
+            let decimals = decimals(values.iter().copied());
+            values.iter().map(|&value| number(Some(value), decimals)).collect::<Vec<_>>()
+        };
+        assert_eq!(all(&[12.3456, 0.5]), ["12.346", "0.500"]);
+        assert_eq!(all(&[123_456.7]), ["123457"]);
+        assert_eq!(all(&[0.123_45]), ["0.1235"]);
+        assert_eq!(all(&[4.0, 20.0]), ["4", "20"]);
+        assert_eq!(number(None, 3), "-");
+    }
+}

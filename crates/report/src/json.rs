@@ -1,0 +1,78 @@
+//! The comparison as JSON, as `docs/compare.schema.json` describes it.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::comparison::{Comparison, CounterComparison, MetricComparison};
+use crate::table::better;
+
+/// The JSON Schema (draft 2020-12) of what [`json`] returns.
+pub const SCHEMA: &str = include_str!("../../../docs/compare.schema.json");
+
+/// The comparison as indented JSON with a line end. `mean` is the arithmetic mean for times and
+/// rates alike, so that it follows from `samples` without knowing the unit.
+pub fn json(comparison: &Comparison) -> String {
+    let document = Document {
+        machine: &comparison.machine,
+        workload: &comparison.workload,
+        schedulers: &comparison.schedulers,
+        repeats: comparison.repeats,
+        seed: comparison.seed,
+        results: comparison.metrics.iter().map(result).collect(),
+        counters: Counters(&comparison.counters),
+    };
+    // Writing to memory does not fail, and all keys are strings.
+    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    machine: &'a str,
+    workload: &'a str,
+    schedulers: &'a [String],
+    repeats: usize,
+    seed: u64,
+    results: Vec<MetricResult<'a>>,
+    counters: Counters<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct MetricResult<'a> {
+    metric: &'a str,
+    unit: &'a str,
+    better: &'static str,
+    samples: &'a [Vec<Option<f64>>],
+    mean: Vec<Option<f64>>,
+    stddev: Vec<Option<f64>>,
+    change_pct: Vec<Option<f64>>,
+    significant: Vec<Option<bool>>,
+}
+
+fn result(metric: &MetricComparison) -> MetricResult<'_> {
+    let schedulers = 0..metric.summaries.len();
+    let summaries = metric.summaries.iter();
+    MetricResult {
+        metric: &metric.name,
+        unit: &metric.unit,
+        better: better(metric.better),
+        samples: &metric.samples,
+        mean: summaries.clone().map(|s| s.map(|s| s.mean)).collect(),
+        stddev: summaries.map(|s| s.and_then(|s| s.stddev)).collect(),
+        change_pct: schedulers.clone().map(|index| metric.change_pct(index)).collect(),
+        significant: schedulers.map(|index| metric.significant(index)).collect(),
+    }
+}
+
+/// Written as an object whose keys keep the order of the counters.
+struct Counters<'a>(&'a [CounterComparison]);
+
+impl Serialize for Counters<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for counter in self.0 {
+            map.serialize_entry(&counter.name, &counter.means)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,26 @@
+//! Counters to tables, files and pictures.
+//!
+//! A [`Comparison`] holds what several schedulers left behind on one machine and workload. It is
+//! printed by [`table`], [`mmtests`], [`csv`] and [`json`]; [`PerfettoTrace`] writes one run as it
+//! goes. Everything is deterministic: the same outcomes give the same bytes.
+
+mod comparison;
+mod csv;
+mod efficiency;
+mod figure;
+mod histogram;
+mod json;
+mod mmtests;
+mod perfetto;
+mod statistics;
+mod table;
+
+pub use crate::comparison::{Comparison, CounterComparison, HistogramComparison, MetricComparison};
+pub use crate::csv::csv;
+pub use crate::efficiency::SearchCounts;
+pub use crate::histogram::histogram;
+pub use crate::json::{SCHEMA, json};
+pub use crate::mmtests::mmtests;
+pub use crate::perfetto::{PerfettoTrace, TraceError};
+pub use crate::statistics::{Interval, Summary, change_pct};
+pub use crate::table::{counters, search_efficiency, table};

@@ -1,0 +1,208 @@
+//! The layout of mmtests' comparison reports, which kernel mailing lists are used to.
+
+use std::fmt::Write;
+
+use roost_workload::Better;
+
+use crate::comparison::{Comparison, MetricComparison};
+use crate::figure::NOTHING;
+use crate::statistics::{Summary, change_pct};
+
+/// Width of a value in mmtests' reports, with the blanks before it.
+const VALUE_WIDTH: usize = 12;
+/// Width of what follows the value: ` (   0.00%)`.
+const CHANGE_WIDTH: usize = 11;
+
+/// The comparison as mmtests prints it: five rows a metric, a column a scheduler.
+///
+/// Metrics that are better when lower are times and get their arithmetic mean (`Amean`), the
+/// others rates and get their harmonic mean (`Hmean`). Changes are against the first scheduler
+/// and positive where better. A change of the mean stands between asterisks if the 95% confidence
+/// intervals of the arithmetic means are disjoint, which is what [`crate::table`] and
+/// [`crate::json`] mark as well.
+pub fn mmtests(comparison: &Comparison) -> String {
+    let rows: Vec<Row> = comparison.metrics.iter().flat_map(rows_of).collect();
+    layout(&comparison.schedulers, &rows)
+}
+
+/// One printed row.
+struct Row {
+    statistic: &'static str,
+    metric: String,
+    /// One a scheduler.
+    cells: Vec<Cell>,
+}
+
+#[derive(Default)]
+struct Cell {
+    value: Option<f64>,
+    /// Percent; `None` where it is not defined.
+    change: Option<f64>,
+    /// Whether the change stands between asterisks.
+    marked: bool,
+}
+
+fn rows_of(metric: &MetricComparison) -> Vec<Row> {
+    let better = metric.better;
+    let mean: (&'static str, fn(&Summary) -> Option<f64>) = match better {
+        Better::Lower => ("Amean", |summary| Some(summary.mean)),
+        Better::Higher => ("Hmean", |summary| summary.harmonic_mean),
+    };
+    // A single value deviates from its mean by nothing, as mmtests has it.
+    let stddev = |summary: &Summary| Some(summary.stddev.unwrap_or(0.0));
+    let variation = |summary: &Summary| match summary.stddev {
+        Some(_) => summary.coefficient_of_variation_pct(),
+        None => Some(0.0),
+    };
+    let mut rows = vec![
+        row(metric, "Min", better, |summary| Some(summary.min)),
+        row(metric, mean.0, better, mean.1),
+        row(metric, "Max", better, |summary| Some(summary.max)),
+        row(metric, "Stddev", Better::Lower, stddev),
+        row(metric, "CoeffVar", Better::Lower, variation),
+    ];
+    if let Some(mean) = rows.get_mut(1) {
+        for (scheduler, cell) in mean.cells.iter_mut().enumerate() {
+            cell.marked = metric.significant(scheduler) == Some(true);
+        }
+    }
+    rows
+}
+
+fn row(
+    metric: &MetricComparison,
+    statistic: &'static str,
+    better: Better,
+    value: impl Fn(&Summary) -> Option<f64>,
+) -> Row {
+    let values: Vec<_> =
+        metric.summaries.iter().map(|summary| summary.as_ref().and_then(&value)).collect();
+    let baseline = values.first().copied().flatten();
+    let cell = |value: Option<f64>| Cell {
+        value,
+        change: baseline.zip(value).and_then(|(base, value)| change_pct(better, base, value)),
+        marked: false,
+    };
+    Row { statistic, metric: metric.name.clone(), cells: values.into_iter().map(cell).collect() }
+}
+
+/// Header and rows. Columns are as wide as in mmtests and widen for longer names and values.
+fn layout(schedulers: &[String], rows: &[Row]) -> String {
+    let metric_width = rows.iter().map(|row| row.metric.chars().count()).max().unwrap_or(0);
+    let longest_value =
+        rows.iter().flat_map(|row| &row.cells).map(|cell| value(cell).len() + 1).max().unwrap_or(0);
+    let longest_name = schedulers.iter().map(|name| name.chars().count() + 1).max().unwrap_or(0);
+    let value_width = VALUE_WIDTH.max(longest_value).max(longest_name.saturating_sub(CHANGE_WIDTH));
+    let mut out = " ".repeat(10 + metric_width);
+    for name in schedulers {
+        // Writing to a String does not fail.
+        let _ = write!(out, "{name:>width$}", width = value_width + CHANGE_WIDTH);
+    }
+    out.push('\n');
+    for row in rows {
+        let _ = write!(out, "{:<9} {:<metric_width$}", row.statistic, row.metric);
+        for cell in &row.cells {
+            let _ = write!(out, "{:>value_width$} {}", value(cell), change(cell));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn value(cell: &Cell) -> String {
+    cell.value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.2}"))
+}
+
+fn change(cell: &Cell) -> String {
+    let (open, close) = if cell.marked { ('*', '*') } else { ('(', ')') };
+    match cell.change {
+        Some(change) => format!("{open}{change:>7.2}%{close}"),
+        None => format!("{open}{NOTHING:>8}{close}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::tests::comparison;
+
+    /// `published/000-coremark.csv` as rows with the printed values and changes.
+    fn published() -> Vec<Row> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../published/000-coremark.csv");
+        let mut reader = ::csv::Reader::from_path(path).unwrap();
+        let headers = reader.headers().unwrap().clone();
+        let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
+        let statistic = |text: &str| {
+            ["Min", "Hmean", "Max", "Stddev", "CoeffVar"]
+                .into_iter()
+                .find(|&name| text.starts_with(name))
+                .unwrap()
+        };
+        let row = |record: ::csv::StringRecord| {
+            let figure = |name| record[column(name)].parse::<f64>().ok();
+            let marked = record[column("note")].starts_with("starred");
+            let patched =
+                Cell { value: figure("patched_value"), change: figure("change_pct"), marked };
+            let base = Cell { value: figure("base_value"), change: Some(0.0), marked: false };
+            Row {
+                statistic: statistic(&record[column("metric")]),
+                metric: record[column("case")].to_owned(),
+                cells: vec![base, patched],
+            }
+        };
+        reader.records().map(|record| row(record.unwrap())).collect()
+    }
+
+    #[test]
+    fn the_published_coremark_report_comes_out_as_printed() {
+        let text = layout(&["vanilla".to_owned(), "numaimb".to_owned()], &published());
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "Min       Score-16   367816.09 (   0.00%)   403429.15 (   9.68%)",
+                "Hmean     Score-16   389627.78 (   0.00%)   451015.49 *  15.76%*",
+                "Max       Score-16   416178.96 (   0.00%)   480012.00 (  15.34%)",
+                "Stddev    Score-16    17361.82 (   0.00%)    32378.08 ( -86.49%)",
+                "CoeffVar  Score-16        4.45 (   0.00%)        7.14 ( -60.57%)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_published_changes_follow_from_the_formula() {
+        for row in published() {
+            let better = match row.statistic {
+                "Stddev" | "CoeffVar" => Better::Lower,
+                _ => Better::Higher,
+            };
+            let [base, patched] = &row.cells[..] else { panic!("two columns") };
+            let change = change_pct(better, base.value.unwrap(), patched.value.unwrap()).unwrap();
+            // CoeffVar is printed with three digits: its change is known to 0.3 points.
+            let tolerance = if row.statistic == "CoeffVar" { 0.3 } else { 0.005 };
+            assert!((change - patched.change.unwrap()).abs() <= tolerance, "{}", row.statistic);
+        }
+    }
+
+    #[test]
+    fn times_get_the_arithmetic_and_rates_the_harmonic_mean() {
+        let values: [&[_]; 2] = [&[Some(60.0), Some(30.0)], &[Some(20.0), Some(20.0)]];
+        let rate = mmtests(&comparison(Better::Higher, &values));
+        assert!(
+            rate.contains("Hmean     throughput         40.00 (   0.00%)         20.00 ( -50.00%)"),
+            "{rate}"
+        );
+        let time = mmtests(&comparison(Better::Lower, &values));
+        assert!(
+            time.contains("Amean     time         45.00 (   0.00%)         20.00 (  55.56%)"),
+            "{time}"
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_dash() {
+        let text = mmtests(&comparison(Better::Lower, &[&[Some(1.0)], &[None]]));
+        let row = text.lines().find(|line| line.starts_with("Amean")).unwrap();
+        assert!(row.ends_with("- (       -)"), "{text}");
+    }
+}

@@ -1,0 +1,151 @@
+//! A run as a Perfetto trace: one track a CPU, with the names of threads and processes.
+//!
+//! The file holds `sched_switch` and `sched_waking` events in the form in which Perfetto records
+//! them from a kernel's ftrace, so that everything made for kernel traces works on it. It appears
+//! under its name when it is complete and not before.
+
+mod proto;
+mod recorder;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
+use tempfile::{Builder, NamedTempFile, TempPath};
+use thiserror::Error;
+
+use recorder::Recorder;
+
+/// A trace could not be written. Nothing is left behind under its name.
+#[derive(Debug, Error)]
+#[error("{}: cannot write the trace: {source}; free space or name another file", path.display())]
+pub struct TraceError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A trace file being written.
+///
+/// Give [`PerfettoTrace::tracer`] to one run and call [`PerfettoTrace::finish`] after it. Dropped
+/// without that, it leaves no file behind.
+pub struct PerfettoTrace {
+    path: PathBuf,
+    recorder: SharedRecorder,
+}
+
+/// Empty once the trace is finished.
+type SharedRecorder = Arc<Mutex<Option<Recorder<Sink>>>>;
+
+/// Where the bytes go.
+struct Sink {
+    file: BufWriter<File>,
+    /// The file's name until it is complete; `None` for a device or pipe, which a rename would
+    /// replace.
+    temporary: Option<TempPath>,
+}
+
+impl PerfettoTrace {
+    /// Starts a trace that will be called `path`.
+    pub fn create(path: &Path) -> Result<Self, TraceError> {
+        let error = |source| TraceError { path: path.to_owned(), source };
+        // Through symbolic links, so that the rename does not replace the link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let sink = Sink::open(&target).map_err(error)?;
+        let recorder = Arc::new(Mutex::new(Some(Recorder::new(sink))));
+        Ok(Self { path: target, recorder })
+    }
+
+    /// What the engine tells about the run.
+    pub fn tracer(&self) -> Box<dyn Tracer> {
+        Box::new(Handle { recorder: Arc::clone(&self.recorder) })
+    }
+
+    /// Completes the trace of a run that ended at `end`: tasks still running are shown until then.
+    pub fn finish(self, end: Time) -> Result<(), TraceError> {
+        let error = |source| TraceError { path: self.path.clone(), source };
+        let Some(recorder) = lock(&self.recorder).take() else { return Ok(()) };
+        let sink = recorder.finish(end).map_err(error)?;
+        sink.publish(&self.path).map_err(error)
+    }
+}
+
+impl Sink {
+    fn open(path: &Path) -> io::Result<Self> {
+        let (file, temporary) = match fs::metadata(path) {
+            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(found) if !found.is_file() => (OpenOptions::new().write(true).open(path)?, None),
+            _ => {
+                let (file, temporary) = temporary_beside(path)?.into_parts();
+                (file, Some(temporary))
+            }
+        };
+        Ok(Self { file: BufWriter::new(file), temporary })
+    }
+
+    fn publish(self, path: &Path) -> io::Result<()> {
+        // Closes the file before it gets its name.
+        drop(self.file.into_inner().map_err(io::IntoInnerError::into_error)?);
+        self.temporary.map_or(Ok(()), |file| file.persist(path).map_err(|error| error.error))
+    }
+}
+
+/// A temporary file on the same file system, readable as the user's umask says.
+fn temporary_beside(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    fs::metadata(directory)?;
+    let mut builder = Builder::new();
+    builder.prefix(".trace-").suffix(".tmp");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    // The kind alone: the name of the temporary file would only confuse.
+    builder.tempfile_in(directory).map_err(|error| error.kind().into())
+}
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// The engine's end of a trace.
+struct Handle {
+    recorder: SharedRecorder,
+}
+
+/// A panic elsewhere leaves the recorder usable.
+fn lock(recorder: &SharedRecorder) -> MutexGuard<'_, Option<Recorder<Sink>>> {
+    recorder.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tracer for Handle {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        if let Some(recorder) = lock(&self.recorder).as_mut() {
+            recorder.switch(now, cpu, previous, next);
+        }
+    }
+
+    fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
+        if let Some(recorder) = lock(&self.recorder).as_mut() {
+            recorder.wakeup(now, from, task, target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The few messages of Perfetto's trace format that a trace of scheduling needs.
+//!
+//! Field numbers are those of Perfetto's `protos/perfetto/trace/`: `trace.proto`,
+//! `trace_packet.proto`, `ftrace/ftrace_event_bundle.proto`, `ftrace/ftrace_event.proto`,
+//! `ftrace/sched.proto` and `ps/process_tree.proto`. Fields are left out that are not written.
+
+use prost::Message;
+
+/// A file: packets one after the other.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    pub packet: Vec<TracePacket>,
+}
+
+/// A packet with either events or names.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TracePacket {
+    #[prost(message, optional, tag = "1")]
+    pub ftrace_events: Option<FtraceEventBundle>,
+    #[prost(message, optional, tag = "2")]
+    pub process_tree: Option<ProcessTree>,
+    /// Nanoseconds.
+    #[prost(uint64, optional, tag = "8")]
+    pub timestamp: Option<u64>,
+    /// Which writer the packet is from; readers ignore packets without it.
+    #[prost(uint32, optional, tag = "10")]
+    pub trusted_packet_sequence_id: Option<u32>,
+}
+
+/// Events of one CPU, in order of time.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FtraceEventBundle {
+    #[prost(uint32, optional, tag = "1")]
+    pub cpu: Option<u32>,
+    #[prost(message, repeated, tag = "2")]
+    pub event: Vec<FtraceEvent>,
+}
+
+/// One event.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FtraceEvent {
+    /// Nanoseconds.
+    #[prost(uint64, optional, tag = "1")]
+    pub timestamp: Option<u64>,
+    /// The thread on whose behalf the event happened.
+    #[prost(uint32, optional, tag = "2")]
+    pub pid: Option<u32>,
+    #[prost(message, optional, tag = "4")]
+    pub sched_switch: Option<SchedSwitch>,
+    #[prost(message, optional, tag = "20")]
+    pub sched_waking: Option<SchedWaking>,
+}
+
+/// `SchedSwitchFtraceEvent`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SchedSwitch {
+    #[prost(string, optional, tag = "1")]
+    pub prev_comm: Option<String>,
+    #[prost(int32, optional, tag = "2")]
+    pub prev_pid: Option<i32>,
+    #[prost(int32, optional, tag = "3")]
+    pub prev_prio: Option<i32>,
+    #[prost(int64, optional, tag = "4")]
+    pub prev_state: Option<i64>,
+    #[prost(string, optional, tag = "5")]
+    pub next_comm: Option<String>,
+    #[prost(int32, optional, tag = "6")]
+    pub next_pid: Option<i32>,
+    #[prost(int32, optional, tag = "7")]
+    pub next_prio: Option<i32>,
+}
+
+/// `SchedWakingFtraceEvent`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SchedWaking {
+    #[prost(string, optional, tag = "1")]
+    pub comm: Option<String>,
+    #[prost(int32, optional, tag = "2")]
+    pub pid: Option<i32>,
+    #[prost(int32, optional, tag = "3")]
+    pub prio: Option<i32>,
+    #[prost(int32, optional, tag = "4")]
+    pub success: Option<i32>,
+    #[prost(int32, optional, tag = "5")]
+    pub target_cpu: Option<i32>,
+}
+
+/// Names of processes and threads.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ProcessTree {
+    #[prost(message, repeated, tag = "1")]
+    pub processes: Vec<Process>,
+    #[prost(message, repeated, tag = "2")]
+    pub threads: Vec<Thread>,
+}
+
+/// `ProcessTree.Process`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Process {
+    #[prost(int32, optional, tag = "1")]
+    pub pid: Option<i32>,
+    #[prost(int32, optional, tag = "2")]
+    pub ppid: Option<i32>,
+    #[prost(string, repeated, tag = "3")]
+    pub cmdline: Vec<String>,
+}
+
+/// `ProcessTree.Thread`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Thread {
+    #[prost(int32, optional, tag = "1")]
+    pub tid: Option<i32>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    /// The process.
+    #[prost(int32, optional, tag = "3")]
+    pub tgid: Option<i32>,
+}
