@@ -1,0 +1,40 @@
+# make demo   builds roost and compares two schedulers on a machine you probably do not own
+# make test   builds and runs all tests (at most five minutes after the build)
+# make bench  events per second, cost of an event by kind, peak memory
+# make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
+# make lint   formatting and lints, as errors
+
+CARGO ?= cargo
+FUZZ_SECONDS ?= 60
+
+.PHONY: demo test bench fuzz lint setup
+
+setup:
+	@tools/setup
+
+demo: setup
+	$(CARGO) build --release --locked --package roost
+	@tools/demo
+
+test: setup
+	$(CARGO) test --workspace --locked --release
+
+bench: setup
+	$(CARGO) bench --locked --package roost
+
+lint: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+# The sanitizers that libFuzzer needs are unstable compiler flags.
+fuzz: setup
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	for target in hwloc rtapp; do \
+		mkdir -p fuzz/corpus/$$target && \
+		case $$target in \
+			hwloc) cp -n crates/machine/tests/data/*.xml fuzz/corpus/$$target/ ;; \
+			rtapp) cp -n $$(find crates/workload/tests/data -name '*.json') fuzz/corpus/$$target/ ;; \
+		esac; \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done

@@ -1,0 +1,166 @@
+//! Arguments of the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Compare CPU schedulers on machines you do not own.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  roost machine                    what this machine looks like to a scheduler
+  roost compare --machine zen3-2s --workload coremark:threads=16 fair@5.16 fair@5.16+numa-imbalance
+                                   what a published patch does on a 2-socket EPYC
+
+`roost COMMAND --help` shows more of each command.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show a machine: hierarchy, distances, scheduling domains.
+    Machine(MachineArgs),
+    /// Run a workload under several schedulers and compare what they do.
+    Compare(CompareArgs),
+}
+
+const MACHINE_EXAMPLES: &str = "\
+Examples:
+  roost machine                                    this machine
+  roost machine zen3-2s --kernel 6.15 --cpu 3      with the scheduling domains of CPU 3 in Linux 6.15
+  roost machine server.xml                         hwloc XML (`lstopo server.xml` writes it)
+  roost machine \"node:2 l3:8 core:8 pu:2\"          a made-up one: 2 nodes of 8 LLCs of 8 SMT-2 cores
+  roost machine --sysfs captured/                  a copied /sys/devices/system";
+
+/// Arguments of `roost machine`.
+#[derive(Debug, Args)]
+#[command(after_help = MACHINE_EXAMPLES)]
+pub struct MachineArgs {
+    /// A preset, an hwloc XML file, or a synthetic string; this machine if absent.
+    pub machine: Option<String>,
+    /// Read a captured /sys tree.
+    #[arg(long, value_name = "DIR", conflicts_with = "machine")]
+    pub sysfs: Option<PathBuf>,
+    /// List the presets.
+    #[arg(long, conflicts_with_all = ["machine", "sysfs", "kernel", "cpu", "figures"])]
+    pub list: bool,
+    /// Show the scheduling domains that this version of the kernel builds.
+    #[arg(long, value_name = "VERSION")]
+    pub kernel: Option<String>,
+    /// The CPU whose domains are shown (default: the lowest).
+    #[arg(long, value_name = "N", requires = "kernel")]
+    pub cpu: Option<u32>,
+    /// Show latencies, costs and capacities with their sources.
+    #[arg(long)]
+    pub figures: bool,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = MachineFormat::Text)]
+    pub format: MachineFormat,
+}
+
+/// How `roost machine` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MachineFormat {
+    /// A drawing for people.
+    Text,
+    /// One JSON object.
+    Json,
+    /// A row a CPU.
+    Csv,
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  roost compare --machine zen3-2s --workload hackbench:groups=8 fair@5.19 fair@5.19+sis-util
+  roost compare --machine server.xml --workload load.json --repeat 10 --seed 7 --format json \\
+      fair@5.16 fair@5.16+numa-imbalance fair@7.2
+  roost compare --machine hygon-vm --workload iperf3:noise=4 --trace trace.pftrace fair@6.15
+
+The first scheduler is the baseline. A change is marked with * when the 95% confidence intervals of
+both means are disjoint: with one repeat nothing can be marked.";
+
+/// Arguments of `roost compare`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPARE_EXAMPLES, after_long_help = compare_long_help())]
+pub struct CompareArgs {
+    /// A preset (`roost machine --list`), an hwloc XML file, or a synthetic string.
+    #[arg(long, default_value = "zen3-2s")]
+    pub machine: String,
+    /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks).
+    #[arg(long)]
+    pub workload: String,
+    /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them).
+    #[arg(required = true, value_name = "SCHEDULER")]
+    pub schedulers: Vec<String>,
+    /// Runs of each scheduler, with different seeds.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repeat: u32,
+    /// The first seed: what differs between two real runs follows from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Simulated time at which a workload without an end of its own stops, e.g. 500ms, 20s.
+    #[arg(long, value_parser = positive_duration)]
+    pub duration: Option<Duration>,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Print all counters too.
+    #[arg(long)]
+    pub counters: bool,
+    /// Write a Perfetto trace of the last scheduler's first run (https://ui.perfetto.dev opens it).
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Runs at the same time (default: one a core); the output does not depend on it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// How `roost compare` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Mean, deviation and change, for people.
+    Table,
+    /// The layout of mmtests' compare-kernels.
+    Mmtests,
+    /// A row a metric and scheduler.
+    Csv,
+    /// One JSON object (docs/compare.schema.json).
+    Json,
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write for example 500ms or 20s"))?;
+    if duration.is_zero() {
+        return Err("a run of no time measures nothing; write for example 500ms or 20s".into());
+    }
+    if duration > Duration::from_secs(86_400) {
+        return Err("at most one day is simulated; write for example 500ms or 20s".into());
+    }
+    Ok(duration)
+}
+
+fn compare_long_help() -> String {
+    let mut text = format!("{COMPARE_EXAMPLES}\n\nBenchmarks:\n");
+    for benchmark in roost_workload::benchmarks() {
+        text += &format!("  {:<16} {}\n", benchmark.name, benchmark.summary);
+        for parameter in benchmark.parameters {
+            let given = format!("{}={}", parameter.name, parameter.default);
+            text += &format!("    {given:<20} {}\n", parameter.meaning);
+        }
+    }
+    text += "\nSchedulers: fair@VERSION, with VERSION one of ";
+    text += &roost_fair::versions().join(", ");
+    text += "\nSwitches, as +NAME or +no-NAME:\n";
+    for (name, about) in roost_fair::switches() {
+        text += &format!("  {name:<22} {about}\n");
+    }
+    text
+}

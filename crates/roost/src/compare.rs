@@ -1,0 +1,158 @@
+//! `roost compare`: runs a workload under several schedulers.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use roost_engine::{Control, Outcome, RunError, Time};
+use roost_fair::Fair;
+use roost_machine::Machine;
+use roost_report::{Comparison, PerfettoTrace};
+use roost_workload::Workload;
+
+use crate::args::{CompareArgs, Format};
+use crate::error::{Error, print};
+use crate::schedulers::SchedulerSpec;
+
+/// Set by Ctrl-C and SIGTERM.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// One run of one scheduler.
+struct Run<'a> {
+    scheduler: &'a SchedulerSpec,
+    seed: u64,
+    trace: Option<&'a Path>,
+}
+
+/// Compares the schedulers that `args` names.
+pub fn run(args: &CompareArgs) -> Result<(), Error> {
+    let machine = Arc::new(roost_machine::resolve(&args.machine)?);
+    let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
+    let loaded = roost_workload::benchmark::resolve_noted(&args.workload, duration_ns)?;
+    for note in &loaded.notes {
+        eprintln!("roost: note: {note}");
+    }
+    let workload = loaded.workload;
+    let schedulers = args
+        .schedulers
+        .iter()
+        .map(|name| SchedulerSpec::parse(name))
+        .collect::<Result<Vec<_>, _>>()?;
+    // An error means that a handler is set already, which only happens in tests.
+    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
+    let outcomes = run_all(args, &machine, &workload, &schedulers)?;
+    let names = schedulers.iter().map(|scheduler| scheduler.name().to_owned()).collect();
+    let comparison = Comparison::new(&machine.name, &workload.name, names, args.seed, outcomes);
+    print(&render(args, &comparison))
+}
+
+/// Runs every scheduler with every seed, in parallel; the order of the results is fixed.
+fn run_all(
+    args: &CompareArgs,
+    machine: &Arc<Machine>,
+    workload: &Workload,
+    schedulers: &[SchedulerSpec],
+) -> Result<Vec<Vec<Outcome>>, Error> {
+    let last = schedulers.len() - 1;
+    let runs: Vec<Run<'_>> = schedulers
+        .iter()
+        .enumerate()
+        .flat_map(|(index, scheduler)| {
+            (0..args.repeat).map(move |repeat| Run {
+                scheduler,
+                seed: args.seed.wrapping_add(u64::from(repeat)),
+                trace: args.trace.as_deref().filter(|_| index == last && repeat == 0),
+            })
+        })
+        .collect();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(args.jobs.map_or(0, usize::from))
+        .build()
+        .map_err(|error| Error::Usage(format!("--jobs: {error}; give fewer")))?;
+    let progress = progress_bar(runs.len() as u64);
+    let results: Vec<Result<Outcome, Error>> = pool.install(|| {
+        let one = |run| {
+            let outcome = run_one(machine, workload, run);
+            if outcome.is_err() {
+                STOP.store(true, Ordering::Relaxed);
+            }
+            progress.inc(1);
+            outcome
+        };
+        runs.par_iter().map(one).collect()
+    });
+    progress.finish_and_clear();
+    let mut outcomes = all_or_first_cause(results)?.into_iter();
+    let repeat = args.repeat as usize;
+    Ok(schedulers.iter().map(|_| outcomes.by_ref().take(repeat).collect()).collect())
+}
+
+/// Every outcome, or the error that ended the comparison: a run that was stopped is not the cause if
+/// another one failed.
+fn all_or_first_cause(results: Vec<Result<Outcome, Error>>) -> Result<Vec<Outcome>, Error> {
+    let mut outcomes = Vec::with_capacity(results.len());
+    let mut stopped = None;
+    for result in results {
+        match result {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(error @ Error::Run(RunError::Stopped(_))) => stopped = stopped.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    stopped.map_or(Ok(outcomes), Err)
+}
+
+fn run_one(machine: &Arc<Machine>, workload: &Workload, run: &Run<'_>) -> Result<Outcome, Error> {
+    let trace = run.trace.map(PerfettoTrace::create).transpose()?;
+    let control = Control {
+        seed: run.seed,
+        tracer: trace.as_ref().map(PerfettoTrace::tracer),
+        stop: &STOP,
+        progress: &|_| {},
+    };
+    let SchedulerSpec::Fair(features) = run.scheduler;
+    let fair = Fair::new(machine, features.clone());
+    let outcome = roost_engine::run(machine, workload, fair, control)?;
+    if let Some(trace) = trace {
+        trace.finish(Time(outcome.elapsed_ns))?;
+    }
+    Ok(outcome)
+}
+
+/// A bar on the terminal; nothing where nobody watches.
+fn progress_bar(runs: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(runs);
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed}  {eta} left")
+    {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
+}
+
+fn render(args: &CompareArgs, comparison: &Comparison) -> String {
+    let mut out = match args.format {
+        Format::Json => return roost_report::json(comparison),
+        Format::Csv => return roost_report::csv(comparison),
+        Format::Mmtests => roost_report::mmtests(comparison),
+        Format::Table => roost_report::table(comparison),
+    };
+    if args.counters {
+        for part in [
+            roost_report::counters(comparison),
+            roost_report::search_efficiency(comparison),
+            roost_report::histogram(comparison),
+        ] {
+            out += "\n";
+            out += &part;
+        }
+    }
+    out
+}

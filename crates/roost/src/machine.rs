@@ -1,0 +1,129 @@
+//! `roost machine`: shows a machine as a scheduler sees it.
+
+use std::fmt::Write;
+
+use roost_fair::{DomainRow, Features, describe_domains, domain_rows};
+use roost_machine::{DrawOptions, Machine};
+use serde_json::{Value, json};
+
+use crate::args::{MachineArgs, MachineFormat};
+use crate::error::{Error, print};
+
+/// Shows what `args` asks for.
+pub fn run(args: &MachineArgs) -> Result<(), Error> {
+    if args.list {
+        return print(&list(args.format));
+    }
+    let machine = match (&args.sysfs, &args.machine) {
+        (Some(dir), _) => Machine::from_sysfs(dir)?,
+        (None, Some(name)) => roost_machine::resolve(name)?,
+        (None, None) => Machine::this()?,
+    };
+    let kernel = match &args.kernel {
+        Some(version) => Some((Features::parse(&format!("fair@{version}"))?, cpu(args, &machine)?)),
+        None => None,
+    };
+    print(&match args.format {
+        MachineFormat::Text => text(&machine, args.figures, kernel.as_ref()),
+        MachineFormat::Json => as_json(&machine, kernel.as_ref()),
+        MachineFormat::Csv => csv(&machine),
+    })
+}
+
+fn list(format: MachineFormat) -> String {
+    let presets = roost_machine::presets();
+    match format {
+        MachineFormat::Text => {
+            let width = presets.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+            presets.iter().map(|(name, about)| format!("{name:<width$}  {about}\n")).collect()
+        }
+        MachineFormat::Json => {
+            let list = presets.iter().map(|(name, about)| json!({"name": name, "about": about}));
+            pretty(&Value::Array(list.collect()))
+        }
+        MachineFormat::Csv => std::iter::once("name,about\n".to_owned())
+            .chain(presets.iter().map(|(name, about)| format!("{name},\"{about}\"\n")))
+            .collect(),
+    }
+}
+
+/// The dense number of the CPU whose domains are shown.
+fn cpu(args: &MachineArgs, machine: &Machine) -> Result<usize, Error> {
+    let Some(wanted) = args.cpu else { return Ok(0) };
+    machine.cpus.iter().position(|cpu| cpu.os_index == wanted).ok_or_else(|| {
+        let name = &machine.name;
+        Error::Usage(format!("machine {name} has no CPU {wanted}; `roost machine` lists them"))
+    })
+}
+
+fn text(machine: &Machine, figures: bool, kernel: Option<&(Features, usize)>) -> String {
+    let mut out = roost_machine::draw(machine, DrawOptions { figures });
+    if let Some((features, cpu)) = kernel {
+        let _ = write!(out, "\n{}", describe_domains(machine, features, *cpu));
+    }
+    out
+}
+
+fn as_json(machine: &Machine, kernel: Option<&(Features, usize)>) -> String {
+    let cpus: Vec<Value> = machine
+        .cpus
+        .iter()
+        .map(|cpu| {
+            json!({
+                "cpu": cpu.os_index, "core": cpu.core, "llc": cpu.llc,
+                "node": machine.nodes[cpu.node as usize].os_index, "package": cpu.package,
+            })
+        })
+        .collect();
+    let nodes: Vec<Value> = machine
+        .nodes
+        .iter()
+        .map(|node| json!({"node": node.os_index, "memory_bytes": node.memory_bytes}))
+        .collect();
+    let llcs: Vec<Value> =
+        machine.llcs.iter().map(|llc| json!({"size_bytes": llc.size_bytes})).collect();
+    let guesses: Vec<Value> = machine
+        .guesses
+        .iter()
+        .map(|guess| json!({"name": guess.name, "assumed": guess.assumed}))
+        .collect();
+    let figures: serde_json::Map<String, Value> = machine
+        .figures
+        .iter()
+        .map(|(name, figure)| {
+            (name.to_owned(), json!({"value": figure.value, "source": figure.source}))
+        })
+        .collect();
+    let mut object = json!({
+        "machine": machine.name, "cpus": cpus, "llcs": llcs, "nodes": nodes,
+        "distances": machine.distances, "guesses": guesses, "figures": figures,
+    });
+    if let Some((features, cpu)) = kernel {
+        let rows = domain_rows(machine, features, *cpu);
+        object["domains"] = rows.iter().map(domain_json).collect();
+    }
+    pretty(&object)
+}
+
+fn csv(machine: &Machine) -> String {
+    let mut out = "cpu,core,llc,node,package\n".to_owned();
+    for cpu in &machine.cpus {
+        let node = machine.nodes[cpu.node as usize].os_index;
+        let _ = writeln!(out, "{},{},{},{node},{}", cpu.os_index, cpu.core, cpu.llc, cpu.package);
+    }
+    out
+}
+
+fn domain_json(row: &DomainRow) -> Value {
+    json!({
+        "level": row.level, "distance": row.distance, "span": row.span, "weight": row.weight,
+        "groups": row.groups, "flags": row.flags, "imbalance_pct": row.imbalance_pct,
+        "min_interval_ms": row.min_interval_ms, "max_interval_ms": row.max_interval_ms,
+        "busy_factor": row.busy_factor, "cache_nice_tries": row.cache_nice_tries,
+        "allowed_numa_imbalance": row.allowed_numa_imbalance,
+    })
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
