@@ -114,7 +114,7 @@ pub struct CompareArgs {
     /// Print all counters too.
     #[arg(long)]
     pub counters: bool,
-    /// Write a Perfetto trace of the last scheduler's first run (https://ui.perfetto.dev opens it).
+    /// Write a Perfetto trace of the last scheduler's first run (<https://ui.perfetto.dev> opens it).
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Runs at the same time (default: one a core); the output does not depend on it.
