@@ -37,7 +37,7 @@ use roost_engine::{CpuId, TaskId, Time, World};
 use roost_machine::CpuSet;
 
 use crate::domain::{Domain, DomainId, Flags, GroupId, Topology};
-use crate::state::{DomainState, Fair};
+use crate::state::{DomainState, Fair, LINES_PER_QUEUE};
 use crate::stats::IdleType;
 
 /// Full capacity of one CPU (SCHED_CAPACITY_SCALE).
@@ -49,10 +49,6 @@ pub(crate) const MIGRATION_COST_NS: u64 = 500_000;
 /// Seconds after which a CPU balances again at the latest, whatever its domains say
 /// (`rebalance_domains`: 60 * HZ).
 const LONGEST_PAUSE_S: u64 = 60;
-
-/// Cache lines fetched to examine one run queue in group statistics. Assumption: `nr_running`, load
-/// and utilisation lie in lines that are fetched in parallel, at the price of one.
-const LINES_PER_QUEUE: u64 = 1;
 
 /// Cache lines fetched to refresh the blocked load of another CPU; one's own are at hand.
 /// Assumption: as an examined queue.

@@ -11,7 +11,7 @@ use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::CpuSet;
 
 use crate::domain::{Domain, Flags, GroupId};
-use crate::state::Fair;
+use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::allowed_or_fallback;
 
 /// Capacity of every CPU (SCHED_CAPACITY_SCALE).
@@ -189,7 +189,7 @@ impl Fair {
     ) {
         for cpu in domain.span.iter() {
             if cpu != forker && !visited.span.is_some_and(|span| span.contains(cpu)) {
-                visited.ns += world.machine().line_ns(cpu, forker);
+                visited.ns += LINES_PER_QUEUE * world.machine().line_ns(cpu, forker);
             }
         }
         visited.span.get_or_insert(&domain.span);

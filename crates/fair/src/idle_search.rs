@@ -14,14 +14,14 @@
 //! ```
 //!
 //! What is counted and charged is as if CPUs were examined one by one; the work is done 64 CPUs a
-//! step. The search pays one cache line for every run queue it examines.
+//! step. The search pays for the cache lines of every run queue it examines.
 
 use roost_engine::{CpuId, TaskId, World};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
 
 use crate::domain::Topology;
-use crate::state::Fair;
+use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::Lines;
 
 /// The least SIS_PROP lets a search scan, the step that gives up included.
@@ -230,8 +230,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// What examining run queues costs the searching `cpu`, ns: one cache line each, its own being at
-/// hand. All CPUs of an LLC outside the own core are equally far.
+/// What examining run queues costs the searching `cpu`, ns, its own being at hand. All CPUs of an
+/// LLC outside the own core are equally far.
 ///
 /// Uncontended: many CPUs that search one LLC at once would wait for each other's lines. The
 /// published histogram of Patch C (112 CPUs an LLC, 224 netperf tasks, 1 to 2 us a run queue) is an
@@ -254,7 +254,7 @@ fn examine_cost(
         let outside = llc.iter().find(|&other| !core.contains(other));
         ns += examined.other * outside.map_or(0, |other| machine.line_ns(other, cpu));
     }
-    ns
+    ns * LINES_PER_QUEUE
 }
 
 /// The `count` lowest bits that are set in `word`, which has more.

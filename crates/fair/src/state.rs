@@ -35,6 +35,13 @@ pub struct Fair {
     pub(crate) stats: Stats,
 }
 
+/// Cache lines of another CPU's run queue that are fetched to see whether it is idle or how loaded
+/// it is. The idle test reads `rq->curr`, `rq->nr_running` and, if the CPU is not idle,
+/// `rq->cfs.idle_h_nr_running` (`idle_cpu()`, `sched_idle_cpu()`); group statistics read
+/// `rq->nr_running`, `rq->cfs.h_nr_running` and `rq->cfs.avg` (`update_sg_lb_stats()`). Each time
+/// these are three lines of `struct rq`, which its own CPU writes at every switch.
+pub(crate) const LINES_PER_QUEUE: u64 = 3;
+
 /// One CPU's run queue.
 pub(crate) struct Rq {
     /// Tasks in virtual time order, the current one included.

@@ -16,7 +16,7 @@ use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::Machine;
 
 use crate::domain::Flags;
-use crate::state::Fair;
+use crate::state::{Fair, LINES_PER_QUEUE};
 
 /// How often a task changed whom it wakes: what `wake_wide` tells a server with many clients by.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +75,7 @@ impl Lines {
     /// other CPU, so that remembering the last one is enough to pay for each once.
     pub fn look(&mut self, machine: &Machine, cpu: CpuId) {
         if cpu != self.last && cpu != self.cpu {
-            self.ns += machine.line_ns(cpu, self.cpu);
+            self.ns += LINES_PER_QUEUE * machine.line_ns(cpu, self.cpu);
             self.last = cpu;
         }
     }

@@ -3,11 +3,11 @@
 
 use roost_engine::World;
 
+use super::CAPACITY;
 use super::imbalance::Rules;
 use super::pass::Pass;
-use super::{CAPACITY, LINES_PER_QUEUE};
 use crate::domain::{Flags, Group, GroupId};
-use crate::state::{Fair, Rq};
+use crate::state::{Fair, LINES_PER_QUEUE, Rq};
 use crate::stats::IdleType;
 
 /// How much a group needs help, least first (`enum group_type`). Not every type of the kernel can

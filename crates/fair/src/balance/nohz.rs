@@ -3,8 +3,8 @@
 
 use roost_engine::{CpuId, Work, World};
 
-use super::{LINES_PER_QUEUE, ms_to_jiffies};
-use crate::state::{Fair, NohzKick, Rq};
+use super::ms_to_jiffies;
+use crate::state::{Fair, LINES_PER_QUEUE, NohzKick, Rq};
 use crate::stats::IdleType;
 
 /// Time between refreshes of blocked load, ms (LOAD_AVG_PERIOD).

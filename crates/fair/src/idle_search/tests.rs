@@ -5,6 +5,7 @@ use roost_workload::Policy;
 
 use super::*;
 use crate::features::Features;
+use crate::state::LINES_PER_QUEUE;
 use crate::wakeup::kit::*;
 
 /// sis_search, sis_domain_search, sis_scanned, sis_failed.
@@ -231,7 +232,7 @@ fn sis_prop_gives_up_at_the_last_step_and_does_not_account_that() {
 fn sis_prop_averages_an_eighth_and_uses_up_idle_time() {
     let mut bench = prop_bench(10_000, &[4]);
     assert_eq!(bench.wake(0, 0), 4);
-    let ns = 4 * bench.world.machine().line_ns(4, 0);
+    let ns = 4 * LINES_PER_QUEUE * bench.world.machine().line_ns(4, 0);
     assert_eq!(bench.cost(0), ns);
     assert_eq!(bench.fair.rqs[0].wake_avg_idle, 10_000 - ns);
     assert_eq!(bench.fair.rqs[0].domains[0].avg_scan_cost, 999 - (999 - ns) / 8);
@@ -270,7 +271,7 @@ fn forbidden_cpus_are_neither_examined_nor_counted() {
 fn a_scan_pays_a_line_for_every_cpu_it_examines_and_none_for_giving_up() {
     let mut bench = util_bench(TWO_LLCS, 3, &[]);
     assert_eq!(bench.wake(0, 0), 0);
-    let line = bench.world.machine().line_ns(1, 0);
+    let line = LINES_PER_QUEUE * bench.world.machine().line_ns(1, 0);
     assert_eq!(bench.cost(0), 3 * line);
     assert_eq!(bench.fair.stats.select_idle_cpu_us.counts().iter().sum::<u64>(), 1);
 }
@@ -418,6 +419,7 @@ proptest! {
             prop_assert_eq!(scan.steps, expected.steps);
             prop_assert_eq!(scan.fallback, expected.fallback);
             let cost: u64 = expected.examined.iter().map(|&other| machine.line_ns(other, cpu)).sum();
+            let cost = LINES_PER_QUEUE * cost;
             prop_assert_eq!(scan.cost_ns(target), cost, "examined {:?}", expected.examined);
         }
     }

@@ -3,6 +3,7 @@ use roost_engine::Time;
 
 use super::kit::*;
 use super::*;
+use crate::state::LINES_PER_QUEUE;
 
 /// Weight of a nice-0 task, and its load when it always runs.
 const NICE_0: u64 = 1024;
@@ -184,7 +185,7 @@ fn every_line_is_paid_for_once() {
     bench.busy([0]);
     bench.wake(0, 12);
     // wake_affine looks at prev, finds it idle, and select_idle_sibling looks again.
-    assert_eq!(bench.cost(0), bench.world.machine().line_ns(12, 0));
+    assert_eq!(bench.cost(0), LINES_PER_QUEUE * bench.world.machine().line_ns(12, 0));
 }
 
 proptest! {
