@@ -23,7 +23,7 @@ use crate::time::Time;
 use crate::world::World;
 
 /// Speed of a CPU that has its core to itself.
-pub(crate) const FULL_SPEED: u64 = 1024;
+pub(crate) const FULL_SPEED: u16 = 1024;
 
 impl World {
     /// Brings the progress of `cpu`'s task up to now.
@@ -40,7 +40,7 @@ impl World {
         let refill = elapsed.min(task.refill_ns);
         task.refill_ns -= refill;
         if let Activity::Work(left) = &mut task.activity {
-            *left = left.saturating_sub(((elapsed - refill) * state.speed_1024) >> 10);
+            *left = left.saturating_sub(((elapsed - refill) * u64::from(state.speed_1024)) >> 10);
         }
     }
 
@@ -72,7 +72,7 @@ impl World {
         let from = state.progress_from + task.refill_ns;
         Some(match task.activity {
             Activity::Work(ns) if state.speed_1024 == FULL_SPEED => from + ns,
-            Activity::Work(ns) => from + (ns << 10).div_ceil(state.speed_1024),
+            Activity::Work(ns) => from + (ns << 10).div_ceil(state.speed_1024.into()),
             Activity::Until(time) => from.max(time),
         })
     }
@@ -87,7 +87,9 @@ impl World {
         let busy = siblings.iter().filter(|&c| self.cpus[c].current.is_some()).count();
         for sibling in siblings.iter() {
             let alone = busy - usize::from(self.cpus[sibling].current.is_some()) == 0;
-            let speed = if alone { FULL_SPEED } else { machine.figures.smt_speed_1024.value };
+            // At most 1024: a share of FULL_SPEED.
+            let shared = machine.figures.smt_speed_1024.value as u16;
+            let speed = if alone { FULL_SPEED } else { shared };
             if self.cpus[sibling].speed_1024 != speed {
                 self.settle(sibling);
                 self.cpus[sibling].speed_1024 = speed;

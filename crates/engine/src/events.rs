@@ -60,12 +60,10 @@ const WINDOW_BITS: u32 = BUCKET_BITS + LEVEL_BITS;
 const BUCKETS: usize = 1 << LEVEL_BITS;
 const NONE: u32 = u32::MAX;
 
-/// Where a pending event is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Where a pending event is: follows from its time and the current window.
 enum Place {
-    Absent,
-    Near(u16),
-    Far(u16),
+    Near(usize),
+    Far(usize),
     Beyond,
 }
 
@@ -75,15 +73,14 @@ struct Node {
     sequence: u64,
     next: u32,
     previous: u32,
-    place: Place,
+    pending: bool,
 }
 
-const ABSENT: Node =
-    Node { at: Time(0), sequence: 0, next: NONE, previous: NONE, place: Place::Absent };
+const ABSENT: Node = Node { at: Time(0), sequence: 0, next: NONE, previous: NONE, pending: false };
 
 /// Lists of slots with a bit for each that is not empty.
 struct Level {
-    heads: Box<[u32]>,
+    heads: Box<[u32; BUCKETS]>,
     words: [u64; BUCKETS / 64],
     /// A bit for each word that is not 0.
     summary: u64,
@@ -91,7 +88,7 @@ struct Level {
 
 impl Level {
     fn new() -> Self {
-        Self { heads: vec![NONE; BUCKETS].into(), words: [0; BUCKETS / 64], summary: 0 }
+        Self { heads: Box::new([NONE; BUCKETS]), words: [0; BUCKETS / 64], summary: 0 }
     }
 
     #[inline]
@@ -153,24 +150,22 @@ impl EventQueue {
     #[inline]
     fn slot(&self, event: Event) -> usize {
         match event {
-            Event::RunEnd(cpu) => cpu,
-            Event::Tick(cpu) => self.nr_cpus + cpu,
-            Event::Interrupt(cpu) => 2 * self.nr_cpus + cpu,
+            Event::RunEnd(cpu) => 3 * cpu,
+            Event::Tick(cpu) => 3 * cpu + 1,
+            Event::Interrupt(cpu) => 3 * cpu + 2,
             Event::Timer(task) => 3 * self.nr_cpus + task.index(),
         }
     }
 
     #[inline]
     fn event(&self, slot: usize) -> Event {
-        let nr_cpus = self.nr_cpus;
-        if slot < nr_cpus {
-            Event::RunEnd(slot)
-        } else if slot < 2 * nr_cpus {
-            Event::Tick(slot - nr_cpus)
-        } else if slot < 3 * nr_cpus {
-            Event::Interrupt(slot - 2 * nr_cpus)
-        } else {
-            Event::Timer(TaskId((slot - 3 * nr_cpus) as u32))
+        if let Some(task) = slot.checked_sub(3 * self.nr_cpus) {
+            return Event::Timer(TaskId(task as u32));
+        }
+        match (slot / 3, slot % 3) {
+            (cpu, 0) => Event::RunEnd(cpu),
+            (cpu, 1) => Event::Tick(cpu),
+            (cpu, _) => Event::Interrupt(cpu),
         }
     }
 
@@ -182,64 +177,65 @@ impl EventQueue {
         if slot >= self.nodes.len() {
             self.nodes.resize(slot + 1, ABSENT);
         }
-        let node = &mut self.nodes[slot];
-        if node.place != Place::Absent {
+        let node = &self.nodes[slot];
+        if node.pending {
             if node.at == at {
                 return;
             }
             self.unlink(slot);
         }
-        let node = &mut self.nodes[slot];
-        node.at = at;
-        node.sequence = self.sequence;
+        self.nodes[slot] = Node { at, sequence: self.sequence, pending: true, ..ABSENT };
         self.sequence += 1;
         self.link(slot);
     }
 
-    /// Puts a node in the list of its time.
     #[inline]
-    fn link(&mut self, slot: usize) {
-        let at = self.nodes[slot].at.ns();
-        let window = at >> WINDOW_BITS;
+    fn place(&self, at: Time) -> Place {
+        let window = at.ns() >> WINDOW_BITS;
         debug_assert!(window >= self.window, "an event in the past");
         if window == self.window {
-            let bucket = (at >> BUCKET_BITS) as usize % BUCKETS;
-            self.nodes[slot].place = Place::Near(bucket as u16);
-            self.near.insert(&mut self.nodes, bucket, slot as u32);
+            Place::Near((at.ns() >> BUCKET_BITS) as usize % BUCKETS)
         } else if window >> LEVEL_BITS == self.window >> LEVEL_BITS {
-            let bucket = window as usize % BUCKETS;
-            self.nodes[slot].place = Place::Far(bucket as u16);
-            self.far.insert(&mut self.nodes, bucket, slot as u32);
+            Place::Far(window as usize % BUCKETS)
         } else {
-            self.nodes[slot].place = Place::Beyond;
-            self.beyond.push(slot as u32);
+            Place::Beyond
         }
     }
 
+    /// Puts a pending event in the list of its time.
+    #[inline]
+    fn link(&mut self, slot: usize) {
+        match self.place(self.nodes[slot].at) {
+            Place::Near(bucket) => self.near.insert(&mut self.nodes, bucket, slot as u32),
+            Place::Far(bucket) => self.far.insert(&mut self.nodes, bucket, slot as u32),
+            Place::Beyond => self.beyond.push(slot as u32),
+        }
+    }
+
+    /// Takes a pending event out of the list of its time.
     #[inline]
     fn unlink(&mut self, slot: usize) {
-        match self.nodes[slot].place {
-            Place::Absent => {}
-            Place::Near(bucket) => self.near.remove(&mut self.nodes, bucket.into(), slot as u32),
-            Place::Far(bucket) => self.far.remove(&mut self.nodes, bucket.into(), slot as u32),
+        match self.place(self.nodes[slot].at) {
+            Place::Near(bucket) => self.near.remove(&mut self.nodes, bucket, slot as u32),
+            Place::Far(bucket) => self.far.remove(&mut self.nodes, bucket, slot as u32),
             Place::Beyond => self.beyond.retain(|&other| other != slot as u32),
         }
-        self.nodes[slot].place = Place::Absent;
     }
 
     /// Forgets `event` if it is pending.
     #[inline]
     pub(crate) fn cancel(&mut self, event: Event) {
         let slot = self.slot(event);
-        if slot < self.nodes.len() {
+        if self.is_pending(event) {
             self.unlink(slot);
+            self.nodes[slot].pending = false;
         }
     }
 
     /// Whether `event` is pending.
     #[inline]
     pub(crate) fn is_pending(&self, event: Event) -> bool {
-        self.nodes.get(self.slot(event)).is_some_and(|node| node.place != Place::Absent)
+        self.nodes.get(self.slot(event)).is_some_and(|node| node.pending)
     }
 
     /// Takes the earliest event.
@@ -260,23 +256,23 @@ impl EventQueue {
             }
             next = other.next;
         }
-        let slot = slot as usize;
-        self.unlink(slot);
-        Some((self.nodes[slot].at, self.event(slot)))
+        self.near.remove(&mut self.nodes, bucket, slot);
+        let node = &mut self.nodes[slot as usize];
+        node.pending = false;
+        Some((node.at, self.event(slot as usize)))
     }
 
     /// Level 0 is empty: fills it with the next window that has events.
     #[cold]
     fn open_next_window(&mut self) -> Option<()> {
-        if self.far.summary == 0 {
+        let Some(bucket) = self.far.first() else {
             return self.open_next_epoch();
-        }
-        let bucket = self.far.first()?;
+        };
         self.window = (self.window >> LEVEL_BITS << LEVEL_BITS) + bucket as u64;
         while self.far.heads[bucket] != NONE {
-            let slot = self.far.heads[bucket] as usize;
-            self.unlink(slot);
-            self.link(slot);
+            let slot = self.far.heads[bucket];
+            self.far.remove(&mut self.nodes, bucket, slot);
+            self.link(slot as usize);
         }
         Some(())
     }

@@ -68,22 +68,22 @@ impl<S: Scheduler> Engine<'_, S> {
     /// counted: no task or scheduler can tell, and an event is saved for every wakeup.
     #[inline]
     pub(crate) fn prepare(&mut self, id: TaskId) {
-        let task = &self.world.tasks[id.index()];
-        if task.activity != Activity::Work(0) || task.relock.is_some() {
+        let task = &mut self.world.tasks[id.index()];
+        if task.activity != Activity::Work(0) || task.relock.is_some() || task.root {
             return;
         }
-        while let Some(op) = self.next_op(id) {
-            match op {
+        let ops = &self.workload.templates[task.template as usize].program.ops;
+        while let Some(op) = ops.get(task.pc as usize) {
+            match *op {
                 Op::Loop { depth, times, to } => {
-                    self.world.tasks[id.index()].pc += 1;
-                    self.repeat(id, depth, times, to);
+                    task.pc += 1;
+                    task.repeat(depth, times, to);
                 }
                 Op::Count { counter, by } => {
-                    self.world.tasks[id.index()].pc += 1;
+                    task.pc += 1;
                     self.shared.counts[counter as usize] += by;
                 }
                 Op::Run { ns } => {
-                    let task = &mut self.world.tasks[id.index()];
                     task.pc += 1;
                     task.activity = Activity::Work(ns);
                     return;
@@ -114,7 +114,10 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::Timer { timer, period_ns, absolute } => {
                 self.wait_for_timer(id, timer, period_ns, absolute)
             }
-            Op::Loop { depth, times, to } => self.repeat(id, depth, times, to),
+            Op::Loop { depth, times, to } => {
+                self.world.tasks[id.index()].repeat(depth, times, to);
+                Step::Done
+            }
             Op::Count { counter, by } => {
                 self.shared.counts[counter as usize] += by;
                 Step::Done
@@ -185,18 +188,6 @@ impl<S: Scheduler> Engine<'_, S> {
     fn busy(&mut self, id: TaskId, activity: Activity) -> Step {
         self.world.tasks[id.index()].activity = activity;
         Step::Busy
-    }
-
-    fn repeat(&mut self, id: TaskId, depth: u8, times: u64, to: u32) -> Step {
-        let task = &mut self.world.tasks[id.index()];
-        let done = &mut task.loops[depth as usize];
-        *done += 1;
-        if times == 0 || *done < times {
-            task.pc = to;
-        } else {
-            *done = 0;
-        }
-        Step::Done
     }
 
     fn sleep_until(&mut self, id: TaskId, at: Time) -> Step {

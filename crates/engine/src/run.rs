@@ -188,7 +188,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// Creates the root task on a CPU and at a time that the seed gives.
     fn start(&mut self) {
         for cpu in 0..self.world.nr_cpus() {
-            self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS);
+            self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS) as u16;
         }
         self.scheduler.start(&mut self.world);
         let bound = self.world.nr_cpus() as u64;
@@ -241,6 +241,10 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// A task's sleep ends: the timer interrupts the CPU on which it was armed.
     fn timer(&mut self, task: TaskId) -> CpuId {
         let cpu = self.world.task_cpu(task);
+        if self.world.cpus[cpu].current.is_none() {
+            let exit = self.world.machine.figures.idle_exit_ns.value;
+            self.world.charge(cpu, exit);
+        }
         self.world.charge_interrupt(cpu);
         let waker = self.world.cpus[cpu].current;
         let wake = Wake { cpu, waker, sync: false, interrupt: true };
@@ -432,18 +436,20 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         task.started_at = now;
         task.cpu = cpu;
         world.counters.run_delay_ns += now.since(task.queued_at);
-        if let Some(woken) = task.woken_at.take()
-            && let Some(class) = task.latency_class
-        {
-            self.latencies.record(class, now.since(woken));
-        }
+        let woken = task.woken_at.take().zip(task.latency_class);
         if let Some(from) = task.ran_on.replace(cpu)
             && from != cpu
         {
             self.count_migration(from, cpu, id);
         }
-        self.prepare(id);
         let cost = self.world.machine.figures.context_switch_ns.value;
+        if let Some((woken, class)) = woken {
+            // The task sees the time at which its own work begins: after the interrupt, the wakeup
+            // and the switch that brought it here.
+            let until_work = self.world.backlog_ns(cpu) + cost;
+            self.latencies.record(class, now.since(woken) + until_work);
+        }
+        self.prepare(id);
         self.world.charge(cpu, cost);
         if !self.world.events.is_pending(Event::Tick(cpu)) {
             self.world.arm_tick(cpu, self.tick_ns);

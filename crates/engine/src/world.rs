@@ -39,14 +39,15 @@ pub struct World {
     pub counters: Counters,
 }
 
-/// One CPU as the engine keeps it.
+/// One CPU as the engine keeps it: one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct CpuState {
     pub current: Option<TaskId>,
     /// From when on the current task makes progress: until then the CPU does kernel work.
     pub progress_from: Time,
     /// Nanoseconds of work done in 1024 ns of wall time.
-    pub speed_1024: u64,
+    pub speed_1024: u16,
     /// Kernel work charged, in all.
     pub kernel_ns: u64,
     pub stale: bool,
@@ -59,7 +60,7 @@ pub(crate) struct CpuState {
     /// Tasks on their way, in order of arrival.
     pub arrivals: Vec<Arrival>,
     /// When the first tick comes, fixed per CPU within a period.
-    pub tick_phase_ns: u64,
+    pub tick_phase_ns: u16,
 }
 
 /// A woken or created task that reaches a CPU's queue at a time.
@@ -169,7 +170,8 @@ impl World {
         }
         self.settle(cpu);
         let state = &mut self.cpus[cpu];
-        state.progress_from = state.progress_from.max(self.now) + ns;
+        // Settled: not before now.
+        state.progress_from += ns;
         state.kernel_ns += ns;
         self.mark_stale(cpu);
     }
@@ -336,7 +338,7 @@ impl World {
 
     /// Schedules the next tick of `cpu`.
     pub(crate) fn arm_tick(&mut self, cpu: CpuId, period_ns: u64) {
-        let phase = self.cpus[cpu].tick_phase_ns;
+        let phase = u64::from(self.cpus[cpu].tick_phase_ns);
         let ticks = (self.now.ns().saturating_sub(phase)) / period_ns + 1;
         self.events.set(Event::Tick(cpu), Time(ticks * period_ns + phase));
     }

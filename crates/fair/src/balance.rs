@@ -33,6 +33,8 @@ mod pass;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use roost_engine::{CpuId, TaskId, Time, World};
 use roost_machine::CpuSet;
 
@@ -68,6 +70,9 @@ const LINES_PER_MOVE: u64 = 2;
 pub(crate) struct Balancer {
     /// By group: balancing inside it failed because of affinity (`sgc->imbalance`).
     group_imbalance: Vec<bool>,
+    /// By group: which words of its set of CPUs are not 0. On large machines most are, and going
+    /// through them costs more than looking at the CPUs.
+    group_words: Vec<Range<usize>>,
     /// When the pass ends that holds the lock of SERIALIZE levels (`sched_balance_running`).
     serialized_until: Time,
     /// Time to examine all run queues of a domain, ns, by domain and CPU that does it;
@@ -92,6 +97,7 @@ impl Balancer {
         let nr_cpus = topology.of_cpu.len();
         Self {
             group_imbalance: vec![false; topology.groups.len()],
+            group_words: topology.groups.iter().map(|group| words_of(&group.span)).collect(),
             serialized_until: Time(0),
             examination_ns: vec![UNKNOWN_COST; topology.domains.len() * nr_cpus],
             candidates: CpuSet::new(nr_cpus),
@@ -105,6 +111,19 @@ impl Balancer {
     #[inline]
     pub(crate) fn is_imbalanced(&self, group: GroupId) -> bool {
         self.group_imbalance[group]
+    }
+
+    /// The CPUs of `group`, whose set is `span`, that the current pass considers, in order. Where it
+    /// matters use `for_each`: a `for` loop over nested iterators costs twice as much.
+    #[inline]
+    fn considered<'a>(
+        &'a self,
+        group: GroupId,
+        span: &'a CpuSet,
+    ) -> impl Iterator<Item = CpuId> + use<'a> {
+        let words = self.group_words[group].clone();
+        let masks = span.words()[words.clone()].iter().zip(&self.candidates.words()[words.clone()]);
+        words.zip(masks).flat_map(|(word, (span, considered))| bits(word, span & considered))
     }
 
     /// Notes `lines` cache lines fetched from `from` by `executor`, to be paid later.
@@ -126,6 +145,26 @@ impl Balancer {
     fn clock(&self, world: &World, executor: CpuId) -> Time {
         world.now() + world.backlog_ns(executor) + self.unpaid_ns
     }
+}
+
+/// Which words of a set are not 0, from the first to the last.
+fn words_of(set: &CpuSet) -> Range<usize> {
+    let first = set.words().iter().position(|&word| word != 0).unwrap_or(0);
+    let end = set.words().iter().rposition(|&word| word != 0).map_or(first, |last| last + 1);
+    first..end
+}
+
+/// The CPUs of one word of a set, in order.
+#[inline]
+fn bits(word: usize, mut bits: u64) -> impl Iterator<Item = CpuId> {
+    std::iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let cpu = (word << 6) + bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        Some(cpu)
+    })
 }
 
 impl DomainState {

@@ -64,7 +64,14 @@ const INVERSE: [u32; 32] = [
 
 /// Averages of one task, or of one run queue with everything attached to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Avg {
+    /// Average weight of what is runnable.
+    pub load_avg: u64,
+    /// Average number of runnable tasks, 1024 for one.
+    pub runnable_avg: u64,
+    /// Average time running, 1024 for always.
+    pub util_avg: u64,
     /// Moment up to which the sums are computed, ns, in steps of 1024.
     pub last_update: u64,
     /// Units of the current, unfinished period that the sums already hold.
@@ -75,12 +82,6 @@ pub(crate) struct Avg {
     pub runnable_sum: u64,
     /// Series of running, times 1024.
     pub util_sum: u64,
-    /// Average weight of what is runnable.
-    pub load_avg: u64,
-    /// Average number of runnable tasks, 1024 for one.
-    pub runnable_avg: u64,
-    /// Average time running, 1024 for always.
-    pub util_avg: u64,
 }
 
 impl Avg {
@@ -90,7 +91,7 @@ impl Avg {
     /// A task: `load` and `runnable` are 1 while it is queued, `weight` is its weight. A queue:
     /// `load` is the sum of the weights and `runnable` the number of its runnable tasks, `weight`
     /// is 1. Nothing queued: all 0.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update(
         &mut self,
         now_ns: u64,
@@ -108,11 +109,15 @@ impl Avg {
             return false;
         }
         self.last_update += units << 10;
-        if load == 0 {
-            self.accumulate(units, 0, 0, false, weight)
-        } else {
-            self.accumulate(units, load, runnable, running, weight)
+        let (runnable, running) = if load == 0 { (0, false) } else { (runnable, running) };
+        let total = units + u64::from(self.period_contrib);
+        if total < PERIOD {
+            self.period_contrib = total as u32;
+            self.add_contribution(units, load, runnable, running);
+            return false;
         }
+        self.end_periods(total, load, runnable, running, weight);
+        true
     }
 
     /// Averages of a task just created on a CPU whose queue has the averages `rq`, up to date at
@@ -171,40 +176,31 @@ impl Avg {
         take(&mut self.util_avg, &mut self.util_sum, task.util_avg, divider);
     }
 
-    /// Adds `units` with the given inputs to the decayed sums.
-    fn accumulate(
-        &mut self,
-        units: u64,
-        load: u64,
-        runnable: u64,
-        running: bool,
-        weight: u64,
-    ) -> bool {
-        let total = units + u64::from(self.period_contrib);
-        let periods = total / PERIOD;
-        let mut contrib = units;
-        if periods > 0 {
-            self.load_sum = decay(self.load_sum, periods);
-            self.runnable_sum = decay(self.runnable_sum, periods);
-            self.util_sum = decay(self.util_sum, periods);
-            if load != 0 {
-                contrib = contribution(u64::from(self.period_contrib), periods, total % PERIOD);
-            }
-        }
-        self.period_contrib = (total % PERIOD) as u32;
+    /// Adds to the sums what a time that counts `contrib` units makes with the given inputs.
+    #[inline(always)]
+    fn add_contribution(&mut self, contrib: u64, load: u64, runnable: u64, running: bool) {
         self.load_sum += load * contrib;
         self.runnable_sum += (runnable * contrib) << 10;
-        if running {
-            self.util_sum += contrib << 10;
+        self.util_sum += (u64::from(running) * contrib) << 10;
+    }
+
+    /// Decays the sums by the periods that ended, `total` units after the current one began, and
+    /// adds the time since the last update; computes the averages.
+    #[inline(never)]
+    fn end_periods(&mut self, total: u64, load: u64, runnable: u64, running: bool, weight: u64) {
+        let (periods, after) = (total / PERIOD, total % PERIOD);
+        self.load_sum = decay(self.load_sum, periods);
+        self.runnable_sum = decay(self.runnable_sum, periods);
+        self.util_sum = decay(self.util_sum, periods);
+        if load != 0 {
+            let contrib = contribution(u64::from(self.period_contrib), periods, after);
+            self.add_contribution(contrib, load, runnable, running);
         }
-        if periods == 0 {
-            return false;
-        }
+        self.period_contrib = after as u32;
         let divider = self.divider();
         self.load_avg = weight * self.load_sum / divider;
         self.runnable_avg = self.runnable_sum / divider;
         self.util_avg = self.util_sum / divider;
-        true
     }
 
     /// What a sum is when its input was 1 for ever.

@@ -13,24 +13,16 @@ mod eevdf;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use roost_engine::TaskId;
 
 use crate::features::Features;
 
 /// Virtual time state of one task (`struct sched_entity`). Virtual times are in ns at weight 1024.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Entity {
-    /// Virtual run time; with `relative` under CFS, ahead of the queue it left.
-    pub vruntime: i64,
-    /// EEVDF: virtual deadline of the current request; with `relative`, ahead of `vruntime`.
-    pub deadline: i64,
-    /// EEVDF: virtual lag when it last left a queue, or when its dequeue was delayed.
-    pub vlag: i64,
-    /// EEVDF: virtual time until which it is protected while it runs (`vprot`; before 7.2 the
-    /// deadline at pick, or a value that differs from it once protection was cancelled).
-    pub protected_until: i64,
-    /// EEVDF: length of a request, ns.
-    pub slice: u64,
     /// Load weight, 1024 for nice 0.
     pub weight: u64,
     /// What `vruntime` (CFS) or `deadline` (EEVDF, `rel_deadline`) holds is relative.
@@ -43,6 +35,17 @@ pub(crate) struct Entity {
     pub idle_policy: bool,
     /// Policy SCHED_BATCH.
     pub batch_policy: bool,
+    /// EEVDF: length of a request, ns.
+    pub slice: u64,
+    /// Virtual run time; with `relative` under CFS, ahead of the queue it left.
+    pub vruntime: i64,
+    /// EEVDF: virtual deadline of the current request; with `relative`, ahead of `vruntime`.
+    pub deadline: i64,
+    /// EEVDF: virtual lag when it last left a queue, or when its dequeue was delayed.
+    pub vlag: i64,
+    /// EEVDF: virtual time until which it is protected while it runs (`vprot`; before 7.2 the
+    /// deadline at pick, or a value that differs from it once protection was cancelled).
+    pub protected_until: i64,
 }
 
 /// Constants and switches of a run that queues go by; times are scaled for the machine.
@@ -121,23 +124,26 @@ pub(crate) enum Preempt {
     AfterDequeue(TaskId),
 }
 
-/// An entity on a queue.
+/// An entity on a queue: one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Entry {
     task: TaskId,
     /// Order of insertion: decides between equal keys, as a tree that inserts to the right does.
-    order: u64,
+    order: u32,
     entity: Entity,
 }
 
 /// One CPU's queue (`struct cfs_rq`).
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Queue {
-    rules: Rules,
     /// The entity that runs; `None` also while it is put back.
     current: Option<Entry>,
     /// All others, in no order.
     waiting: Vec<Entry>,
+    /// Shared by all queues of a run.
+    rules: Arc<Rules>,
     /// CFS: `min_vruntime`. EEVDF: origin of the virtual times in `weighted`; while nothing is
     /// queued, where virtual time stands.
     reference: i64,
@@ -145,8 +151,8 @@ pub(crate) struct Queue {
     weight: i64,
     /// EEVDF: sum of weight · (vruntime - reference) over `waiting`.
     weighted: i64,
-    /// `order` of the next insertion.
-    next_order: u64,
+    /// `order` of the next insertion; starts again whenever nothing waits.
+    next_order: u32,
     /// Entities with a custom slice, the current one included: while 0 all slices are equal.
     nr_custom: u32,
     /// CFS: entity to prefer, because it was woken to preempt.
@@ -162,9 +168,9 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// An empty queue.
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: impl Into<Arc<Rules>>) -> Self {
         Self {
-            rules,
+            rules: rules.into(),
             current: None,
             waiting: Vec::with_capacity(8),
             reference: 0,
@@ -380,8 +386,11 @@ impl Queue {
     fn push(&mut self, task: TaskId, entity: Entity) {
         self.weight += entity.weight as i64;
         self.weighted += self.key(&entity) * entity.weight as i64;
+        if self.waiting.is_empty() {
+            self.next_order = 0;
+        }
         self.waiting.push(Entry { task, order: self.next_order, entity });
-        self.next_order += 1;
+        self.next_order = self.next_order.wrapping_add(1);
     }
 
     /// Takes an entity out, waiting or current.

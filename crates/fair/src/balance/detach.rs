@@ -71,21 +71,13 @@ impl Fair {
     /// The queue of `group` to take from.
     pub(super) fn busiest_queue(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
         let boosted = self.features.boosted_util;
-        let span = self.topology.group(group).span.words();
         let (mut best, mut busiest) = (0, None);
-        for (word, (&span, &considered)) in
-            span.iter().zip(self.balance.candidates.words()).enumerate()
-        {
-            let mut bits = span & considered;
-            while bits != 0 {
-                let cpu = (word << 6) + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let source = Source::of(&self.rqs[cpu], boosted);
-                if let Some(rank) = source.rank(pass.kind, pass.amount)
-                    && rank > best
-                {
-                    (best, busiest) = (rank, Some(cpu));
-                }
+        for cpu in self.balance.considered(group, &self.topology.group(group).span) {
+            let source = Source::of(&self.rqs[cpu], boosted);
+            if let Some(rank) = source.rank(pass.kind, pass.amount)
+                && rank > best
+            {
+                (best, busiest) = (rank, Some(cpu));
             }
         }
         busiest

@@ -190,7 +190,7 @@ impl Fair {
         let (mut stats, mut busiest) = (DomainStats::default(), None);
         let (mut util, mut overloaded) = (0, false);
         for (index, &id) in domain.groups.iter().enumerate() {
-            let mut group = self.group_stats(world, self.topology.group(id), &mut overloaded);
+            let mut group = self.group_stats(world, id, &mut overloaded);
             let smt_balance = index != local && group.wants_smt_balance(rules);
             let imbalanced = self.balance.group_imbalance[id];
             group.classify(domain.imbalance_pct, imbalanced, smt_balance);
@@ -215,19 +215,14 @@ impl Fair {
     /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them
     /// has several tasks.
     #[inline]
-    fn group_stats(&self, world: &World, group: &Group, overloaded: &mut bool) -> GroupStats {
+    fn group_stats(&self, world: &World, id: GroupId, overloaded: &mut bool) -> GroupStats {
+        let group = self.topology.group(id);
         let mut stats = GroupStats::of(group);
-        let candidates = self.balance.candidates.words();
-        for (word, (&span, &considered)) in group.span.words().iter().zip(candidates).enumerate() {
-            let mut bits = span & considered;
-            while bits != 0 {
-                let cpu = (word << 6) + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let rq = &self.rqs[cpu];
-                stats.add(rq, rq.nr_running == 0 && world.is_idle(cpu));
-                *overloaded |= rq.nr_running > 1;
-            }
-        }
+        self.balance.considered(id, &group.span).for_each(|cpu| {
+            let rq = &self.rqs[cpu];
+            stats.add(rq, rq.nr_running == 0 && world.is_idle(cpu));
+            *overloaded |= rq.nr_running > 1;
+        });
         stats
     }
 

@@ -210,15 +210,17 @@ fn only_the_elected_cpu_balances_and_others_stop_climbing() {
 fn periodic_balancing_waits_for_its_interval() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
     bench.queue(1, 0..1);
+    let start = bench.fair.jiffies(Time(0));
+    bench.fair.rqs[1].domains.iter_mut().for_each(|domain| domain.last_balance = start);
     // A busy CPU of an LLC of 4: 4 ms · 16 at HZ 250, one jiffy less: 15.
     bench.pass(14 * 4 * MS);
     bench.fair.tick_balance(&mut bench.world, 1);
     assert_eq!(bench.lb(1, 0, IdleType::Busy).count, 0);
     bench.pass(4 * MS);
-    bench.fair.rqs[1].next_balance = 15;
+    bench.fair.rqs[1].next_balance = start + 15;
     bench.fair.tick_balance(&mut bench.world, 1);
     assert_eq!(bench.lb(1, 0, IdleType::Busy).count, 1);
-    assert_eq!(bench.state(1, 0).last_balance, 15);
+    assert_eq!(bench.state(1, 0).last_balance, start + 15);
 }
 
 /// Two CPU-bound tasks on one of two CPUs' queues, hot or not, and how often it fails.
@@ -400,7 +402,8 @@ fn blocked_load_of_tickless_cpus_is_refreshed() {
     bench.fair.balance_for_idle(&mut bench.world, 1, crate::state::NohzKick::Stats);
     assert!(bench.fair.rqs[6].avg.util_avg < 600, "half of it after 32 ms");
     assert!(bench.fair.nohz.has_blocked);
-    assert_eq!(bench.fair.nohz.next_blocked, 8 + 8, "32 ms at HZ 250");
+    let now = bench.fair.jiffies(bench.world.now());
+    assert_eq!(bench.fair.nohz.next_blocked, now + 8, "32 ms at HZ 250");
 }
 
 #[test]

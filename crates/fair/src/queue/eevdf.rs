@@ -63,7 +63,7 @@ pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
         queue.reference = entity.vruntime;
         queue.weighted = 0;
     }
-    entity.vlag = current_lag(queue, entity);
+    entity.vlag = current_lag(queue, entity, average(queue) - entity.vruntime);
     match why {
         Leave::Sleep if entity.delayed => {
             entity.vlag = entity.vlag.min(0);
@@ -85,7 +85,7 @@ pub(super) fn delay_current(queue: &mut Queue) -> bool {
     if eligible(queue, &entity) {
         return false;
     }
-    entity.vlag = limited_lag(queue, &entity);
+    entity.vlag = limited_lag(queue, &entity, average(queue) - entity.vruntime);
     entity.delayed = true;
     queue.current = None;
     queue.push(task, entity);
@@ -95,15 +95,20 @@ pub(super) fn delay_current(queue: &mut Queue) -> bool {
 /// A delayed entity is woken where it is: it is placed anew if it has worked off its debt, or more
 /// than the limit is left of it.
 pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
-    let mut entity = *queue.entity(task);
+    let index = queue.position(task);
+    let entity = &queue.waiting[index].entity;
     let lag = average(queue) - entity.vruntime;
-    let kept = current_lag(queue, &entity).min(0);
-    queue.take(task);
-    entity.delayed = false;
-    entity.vlag = kept;
-    if kept != lag {
-        place(queue, &mut entity, Arrival::Wakeup);
+    let kept = current_lag(queue, entity, lag).min(0);
+    if kept == lag {
+        let entry = &mut queue.waiting[index];
+        (entry.entity.delayed, entry.entity.vlag) = (false, kept);
+        entry.order = queue.next_order;
+        queue.next_order = queue.next_order.wrapping_add(1);
+        return;
     }
+    let mut entity = queue.take(task).entity;
+    (entity.delayed, entity.vlag) = (false, kept);
+    place(queue, &mut entity, Arrival::Wakeup);
     queue.push(task, entity);
 }
 
@@ -293,15 +298,16 @@ fn shrink_protection(queue: &mut Queue) {
     }
 }
 
-/// The lag that a queued entity has now; one whose dequeue is delayed cannot lose by waiting.
-fn current_lag(queue: &Queue, entity: &Entity) -> i64 {
-    let lag = limited_lag(queue, entity);
+/// What counts of the `lag` that a queued entity has now; one whose dequeue is delayed cannot lose by
+/// waiting.
+fn current_lag(queue: &Queue, entity: &Entity, lag: i64) -> i64 {
+    let lag = limited_lag(queue, entity, lag);
     if entity.delayed { lag.max(entity.vlag) } else { lag }
 }
 
-/// How far a queued entity is behind the average, within the limit.
-fn limited_lag(queue: &Queue, entity: &Entity) -> i64 {
-    let lag = average(queue) - entity.vruntime;
+/// How far a queued entity is behind the average, `lag`, within the limit.
+#[inline]
+fn limited_lag(queue: &Queue, entity: &Entity, lag: i64) -> i64 {
     if lag == 0 {
         return 0;
     }
