@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use roost_engine::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake, Work, World};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
@@ -25,8 +27,8 @@ impl Fair {
     /// The fair class of the kernel described by `features`, on `machine`, with nothing queued.
     pub fn new(machine: &Machine, features: Features) -> Self {
         let topology = Topology::new(machine, &features);
-        let rules = Rules::new(&features, machine.nr_cpus());
-        let rqs = (0..machine.nr_cpus()).map(|cpu| Rq::new(rules, &topology, cpu)).collect();
+        let rules = Arc::new(Rules::new(&features, machine.nr_cpus()));
+        let rqs = (0..machine.nr_cpus()).map(|cpu| Rq::new(&rules, &topology, cpu)).collect();
         let llcs = topology.llc_span.iter().map(|span| LlcShared::new(span, topology.smt_active));
         Self {
             llcs: llcs.collect(),
@@ -240,13 +242,13 @@ impl Fair {
     /// `cpu` goes idle: if its whole core is, the LLC is told (`update_idle_core`).
     fn note_idle_core(&mut self, world: &mut World, cpu: CpuId) {
         let llc = self.topology.llc_of[cpu] as usize;
-        if !self.topology.smt_active || self.llcs[llc].has_idle_cores {
+        if !self.topology.smt_active || self.llcs[llc].has_idle_cores(world.now()) {
             return;
         }
         let mut siblings = self.topology.siblings(cpu).iter();
         if siblings.all(|sibling| sibling == cpu || world.is_idle(sibling)) {
             let shared = &mut self.llcs[llc];
-            shared.has_idle_cores = true;
+            shared.idle_cores = true;
             let writer = std::mem::replace(&mut shared.last_writer, cpu);
             if writer != cpu {
                 world.charge_line(cpu, writer);
@@ -352,10 +354,10 @@ fn moved_by_eighth(average: u64, sample: u64) -> u64 {
 
 impl Rq {
     /// The queue of `cpu`, empty.
-    fn new(rules: Rules, topology: &Topology, cpu: CpuId) -> Self {
+    fn new(rules: &Arc<Rules>, topology: &Topology, cpu: CpuId) -> Self {
         let domains = topology.domains_of(cpu).iter();
         Self {
-            queue: Queue::new(rules),
+            queue: Queue::new(rules.clone()),
             avg: Avg::default(),
             util_est: 0,
             current: None,
@@ -445,7 +447,7 @@ impl LlcShared {
     /// What the CPUs of an idle LLC share.
     fn new(span: &CpuSet, smt_active: bool) -> Self {
         Self {
-            has_idle_cores: smt_active,
+            idle_cores: smt_active,
             nr_busy_cpus: span.len() as u32,
             last_writer: span.first().unwrap_or_default(),
             ..Self::default()

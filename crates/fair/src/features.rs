@@ -243,7 +243,7 @@ struct Switch {
 const SWITCHES: [Switch; 8] = [
     Switch {
         name: "numa-imbalance",
-        about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none is allowed",
+        about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
         needs_eevdf: false,
         set: |f, on| {
             f.numa_imbalance = if on { NumaImbalance::Published } else { NumaImbalance::None };
@@ -251,7 +251,7 @@ const SWITCHES: [Switch; 8] = [
     },
     Switch {
         name: "numa-imbalance-merged",
-        about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none is allowed",
+        about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none",
         needs_eevdf: false,
         set: |f, on| f.numa_imbalance = if on { f.merged_rule() } else { NumaImbalance::None },
     },
@@ -309,7 +309,10 @@ pub enum FeatureError {
         name: String,
     },
     /// The version is not known.
-    #[error("{name}: unknown version '{version}', known: {}", versions().join(", "))]
+    #[error(
+        "{name}: unknown version '{version}', known: {}; switches follow as +NAME or +no-NAME",
+        versions().join(", ")
+    )]
     Version {
         /// What was given.
         name: String,
@@ -463,7 +466,8 @@ mod tests {
         let error = |name: &str| Features::parse(name).unwrap_err().to_string();
         assert_eq!(
             error("fair@3.9"),
-            "fair@3.9: unknown version '3.9', known: 5.16, 5.19, 6.15, 7.2"
+            "fair@3.9: unknown version '3.9', known: 5.16, 5.19, 6.15, 7.2; \
+             switches follow as +NAME or +no-NAME"
         );
         assert!(error("eevdf").contains("write fair@VERSION"));
         assert!(error("fair@7.2+sis").contains("unknown switch 'sis', known"));

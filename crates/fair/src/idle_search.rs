@@ -310,7 +310,7 @@ impl Fair {
         if self.topology.smt_active {
             let llc = self.topology.llc_of[target] as usize;
             lines.fetch_shared(world.machine(), self.llcs[llc].last_writer);
-            has_idle_core = self.llcs[llc].has_idle_cores;
+            has_idle_core = self.llcs[llc].has_idle_cores(world.now());
             if !has_idle_core
                 && self.topology.share_llc(prev, target)
                 && let Some(cpu) = self.select_idle_smt(world, task, prev, lines)
@@ -446,7 +446,7 @@ impl Fair {
         lines.ns += ns;
         self.stats.sis_scanned += steps;
         if has_idle_core && end == End::Nothing {
-            self.set_idle_cores(world, lines, target, false);
+            self.clear_idle_cores(world, lines, target);
         }
         if end != End::GaveUp && self.features.sis_prop && !has_idle_core {
             self.account_scan_cost(lines.cpu, ns);
@@ -531,12 +531,13 @@ impl Fair {
         };
     }
 
-    /// Writes the flag of the LLC of `target` (`set_idle_cores`).
-    fn set_idle_cores(&mut self, world: &World, lines: &mut Lines, target: CpuId, value: bool) {
+    /// The LLC of `target` has no idle core: so its CPUs learn when this search ends
+    /// (`set_idle_cores`).
+    fn clear_idle_cores(&mut self, world: &World, lines: &mut Lines, target: CpuId) {
         let shared = &mut self.llcs[self.topology.llc_of[target] as usize];
         lines.fetch_shared(world.machine(), shared.last_writer);
-        shared.has_idle_cores = value;
         shared.last_writer = lines.cpu;
+        shared.clear_idle_cores(world.now() + world.backlog_ns(lines.cpu) + lines.ns);
     }
 }
 

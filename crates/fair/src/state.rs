@@ -1,6 +1,6 @@
 //! The state of the fair class: what every module here reads and writes.
 
-use roost_engine::{CpuId, TaskId};
+use roost_engine::{CpuId, TaskId, Time};
 
 use crate::balance::Balancer;
 use crate::domain::Topology;
@@ -43,28 +43,35 @@ pub struct Fair {
 pub(crate) const LINES_PER_QUEUE: u64 = 3;
 
 /// One CPU's run queue.
+///
+/// In the order of use: what balancing reads of other CPUs' queues lies in the first cache line.
+#[repr(C, align(64))]
 pub(crate) struct Rq {
-    /// Tasks in virtual time order, the current one included.
-    pub queue: Queue,
-    /// PELT of the whole queue (`cfs_rq->avg`), blocked load included.
-    pub avg: Avg,
-    /// Sum of the queued tasks' util_est.
-    pub util_est: u64,
-    /// The task that runs, if it is still on the queue.
-    pub current: Option<TaskId>,
     /// Tasks on the queue, the current and the delayed ones included.
     pub nr_running: u32,
     /// Without those whose dequeue is delayed (h_nr_runnable).
     pub nr_runnable: u32,
-    /// SCHED_IDLE tasks on the queue.
-    pub nr_sched_idle: u32,
+    /// Sum of the queued tasks' util_est.
+    pub util_est: u64,
+    /// The task that runs, if it is still on the queue.
+    pub current: Option<TaskId>,
     /// Sum of the weights of the tasks counted in `nr_running`.
     pub load_weight: u64,
+    /// PELT of the whole queue (`cfs_rq->avg`), blocked load included.
+    pub avg: Avg,
+    /// SCHED_IDLE tasks on the queue.
+    pub nr_sched_idle: u32,
+    /// CPUs in the nohz mask are tickless; set when the tick stops, cleared at the first busy tick.
+    pub tickless: bool,
+    /// Idle balancing was asked for by a kick that has not been served.
+    pub nohz_kick: Option<NohzKick>,
+    /// When the CPU went idle; `None` while it is not.
+    pub idle_since: Option<u64>,
     /// Tasks on the queue, most recently run first (`cfs_tasks`): what balancing detaches from, from
     /// the end.
     pub tasks: Vec<TaskId>,
-    /// When the CPU went idle; `None` while it is not.
-    pub idle_since: Option<u64>,
+    /// Tasks in virtual time order, the current one included.
+    pub queue: Queue,
     /// Average idle period in ns (`avg_idle`).
     pub avg_idle: u64,
     /// Idle time left for wakeup scans, and the jiffy of its last decay (SIS_PROP, 5.15 and later).
@@ -80,10 +87,6 @@ pub(crate) struct Rq {
     /// An active balance is pending here: the CPU that shall get a task, and the level (index into
     /// that CPU's domains).
     pub push: Option<Push>,
-    /// CPUs in the nohz mask are tickless; set when the tick stops, cleared at the first busy tick.
-    pub tickless: bool,
-    /// Idle balancing was asked for by a kick that has not been served.
-    pub nohz_kick: Option<NohzKick>,
     /// Jiffy when the blocked load of this CPU was last refreshed.
     pub blocked_update: u64,
     /// wake_wide: the wakees of this CPU's idle task, which wakes whatever interrupts wake while the
@@ -138,7 +141,10 @@ pub(crate) struct DomainState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LlcShared {
     /// Some core may be idle as a whole.
-    pub has_idle_cores: bool,
+    /// Read through [`LlcShared::has_idle_cores`].
+    pub idle_cores: bool,
+    /// When searches under way that will find no idle core clear the flag, earliest first.
+    pub idle_cores_cleared_at: Vec<Time>,
     /// CPUs whose tick runs.
     pub nr_busy_cpus: u32,
     /// SIS_UTIL: how many CPUs a wakeup may scan.
@@ -159,11 +165,11 @@ pub(crate) struct Nohz {
     pub next_blocked: u64,
 }
 
-/// What the fair class keeps for a task.
+/// What the fair class keeps for a task: three cache lines, of which a wakeup on a queue and a
+/// switch use the first two.
 #[derive(Clone, Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct FairTask {
-    /// Virtual time state.
-    pub entity: Entity,
     /// PELT of the task.
     pub avg: Avg,
     /// util_est EWMA.
@@ -176,24 +182,49 @@ pub(crate) struct FairTask {
     pub delayed: bool,
     /// It is the current task of its CPU.
     pub running: bool,
+    /// Whether its averages are attached to `world.task_cpu()`'s queue (blocked load when asleep).
+    pub attached: bool,
     /// When it last began to run or was last accounted (`exec_start`), ns; 0 after a migration.
     pub exec_start: u64,
     /// Total run time, ns.
     pub sum_exec: u64,
     /// `sum_exec` when it was last picked.
     pub prev_sum_exec: u64,
+    /// Virtual time state.
+    pub entity: Entity,
     /// wake_wide: how often it changed whom it wakes.
     pub wakees: WakeeFlips,
     /// A recently used CPU (`recent_used_cpu`).
     pub recent_used_cpu: CpuId,
-    /// Whether its averages are attached to `world.task_cpu()`'s queue (blocked load when asleep).
-    pub attached: bool,
+}
+
+impl LlcShared {
+    /// Whether some core may be idle as a whole (`has_idle_cores`).
+    ///
+    /// A search that finds no idle core clears the flag when it ends, not when it begins: until then
+    /// other searches still look for one, without a budget.
+    #[inline]
+    pub(crate) fn has_idle_cores(&mut self, now: Time) -> bool {
+        let due = self.idle_cores_cleared_at.partition_point(|&at| at <= now);
+        if due > 0 {
+            self.idle_cores_cleared_at.drain(..due);
+            self.idle_cores = false;
+        }
+        self.idle_cores
+    }
+
+    /// A search found no idle core; it ends at `at`.
+    pub(crate) fn clear_idle_cores(&mut self, at: Time) {
+        let place = self.idle_cores_cleared_at.partition_point(|&other| other <= at);
+        self.idle_cores_cleared_at.insert(place, at);
+    }
 }
 
 impl Fair {
-    /// jiffies: ticks since the start.
+    /// jiffies: ticks since the start, which is when the scheduling domains were built: `sd_init()`
+    /// sets `last_balance` to that moment and what LLCs share to 0.
     #[inline]
-    pub(crate) fn jiffies(&self, now: roost_engine::Time) -> u64 {
+    pub(crate) fn jiffies(&self, now: Time) -> u64 {
         now.ns() / self.features.tick_ns()
     }
 

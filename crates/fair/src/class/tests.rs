@@ -246,12 +246,12 @@ fn an_idle_core_is_told_when_its_last_cpu_goes_idle() {
     let (mut fair, mut world) = (fair("7.2"), world(1));
     fair.start(&mut world);
     let llc = fair.topology.llc_of[2] as usize;
-    fair.llcs[llc].has_idle_cores = false;
+    fair.llcs[llc].idle_cores = false;
     world.mark_queued(3);
     assert_eq!(fair.pick(&mut world, 2), None);
-    assert!(!fair.llcs[llc].has_idle_cores, "its sibling is busy");
+    assert!(!fair.llcs[llc].idle_cores, "its sibling is busy");
     assert_eq!(fair.pick(&mut world, 0), None);
-    assert!(fair.llcs[llc].has_idle_cores);
+    assert!(fair.llcs[llc].idle_cores);
     assert_eq!((fair.llcs[llc].last_writer, fair.stats.sched_goidle), (0, 2));
 }
 

@@ -21,7 +21,7 @@ fn util_bench(machine: &str, nr_idle_scan: u32, idle: &[CpuId]) -> Bench {
     bench.busy_except(idle);
     for llc in &mut bench.fair.llcs {
         llc.nr_idle_scan = nr_idle_scan;
-        llc.has_idle_cores = false;
+        llc.idle_cores = false;
         llc.last_writer = 0;
     }
     bench
@@ -102,7 +102,7 @@ fn a_sibling_of_prev_is_tried_if_no_idle_core_is_known() {
     assert_eq!(sis(&bench), [1, 1, 2, 0], "after 6.5 prev itself is not examined again");
     let mut old = Bench::new("fair@5.19", TWO_LLCS_SMT);
     old.busy_except(&[3, 1]);
-    old.fair.llcs[0].has_idle_cores = false;
+    old.fair.llcs[0].idle_cores = false;
     assert_eq!(old.wake(2, 2), 3);
     assert_eq!(sis(&old), [1, 1, 3, 0], "up to 5.19 it is");
 }
@@ -162,29 +162,32 @@ fn sis_util_examines_exactly_nr_idle_scan_cpus() {
 #[test]
 fn sis_util_of_zero_scans_nothing_not_even_for_an_idle_core() {
     let mut bench = util_bench(TWO_LLCS_SMT, 0, &[4, 5]);
-    bench.fair.llcs[0].has_idle_cores = true;
+    bench.fair.llcs[0].idle_cores = true;
     assert_eq!(bench.wake(0, 0), 0);
     assert_eq!(sis(&bench), [1, 1, 1, 1]);
-    assert!(bench.fair.llcs[0].has_idle_cores, "and the flag stays");
+    assert!(bench.fair.llcs[0].has_idle_cores(bench.world.now()), "and the flag stays");
 }
 
 #[test]
 fn an_idle_core_is_searched_without_a_budget() {
     let mut bench = util_bench(TWO_LLCS_SMT, 1, &[6, 7]);
-    bench.fair.llcs[0].has_idle_cores = true;
+    bench.fair.llcs[0].idle_cores = true;
     assert_eq!(bench.wake(0, 0), 6);
     // The round begins at CPU 1, whose core is 0 and 1.
     assert_eq!(sis(&bench), [1, 1, 1 + 8, 0]);
-    assert!(bench.fair.llcs[0].has_idle_cores);
+    assert!(bench.fair.llcs[0].has_idle_cores(bench.world.now()));
 }
 
 #[test]
 fn a_failed_search_for_an_idle_core_clears_the_flag_and_returns_the_first_idle_cpu() {
     let mut bench = util_bench(TWO_LLCS_SMT, 8, &[3, 7]);
-    bench.fair.llcs[0].has_idle_cores = true;
+    bench.fair.llcs[0].idle_cores = true;
     bench.fair.llcs[0].last_writer = 4;
     assert_eq!(bench.wake(0, 0), 3);
-    assert!(!bench.fair.llcs[0].has_idle_cores);
+    let now = bench.world.now();
+    let ended = now + bench.cost(0);
+    assert!(bench.fair.llcs[0].has_idle_cores(now), "others go on until the search has ended");
+    assert!(!bench.fair.llcs[0].has_idle_cores(ended));
     assert_eq!(bench.fair.llcs[0].last_writer, 0);
     // Cores 0 and 1 in full; then, with CPU 3 in hand, up to the first busy CPU of cores 2 and 3.
     assert_eq!(sis(&bench), [1, 1, 1 + 2 + 2 + 1 + 1, 0]);
@@ -193,7 +196,7 @@ fn a_failed_search_for_an_idle_core_clears_the_flag_and_returns_the_first_idle_c
 #[test]
 fn an_idle_core_is_returned_as_its_first_cpu_in_the_round() {
     let mut bench = util_bench(TWO_LLCS_SMT, 8, &[4, 5]);
-    bench.fair.llcs[0].has_idle_cores = true;
+    bench.fair.llcs[0].idle_cores = true;
     bench.allow(&[0, 5]);
     assert_eq!(bench.wake(0, 0), 5, "CPU 4 is idle but forbidden");
 }
@@ -212,7 +215,7 @@ fn prop_bench(idle_ns: u64, idle: &[CpuId]) -> Bench {
     let mut bench = Bench::new("fair@5.19", TWO_LLCS);
     bench.busy_except(idle);
     bench.fair.rqs[0].wake_avg_idle = idle_ns;
-    bench.fair.rqs[0].wake_stamp = 0;
+    bench.fair.rqs[0].wake_stamp = bench.fair.jiffies(bench.world.now());
     bench.fair.rqs[0].domains[0].avg_scan_cost = 999;
     bench
 }
@@ -243,7 +246,7 @@ fn sis_prop_averages_an_eighth_and_uses_up_idle_time() {
 fn sis_prop_is_unlimited_and_unaccounted_with_an_idle_core() {
     let mut bench = Bench::new("fair@5.19", TWO_LLCS_SMT);
     bench.busy_except(&[6, 7]);
-    bench.fair.llcs[0].has_idle_cores = true;
+    bench.fair.llcs[0].idle_cores = true;
     assert_eq!(bench.wake(0, 0), 6);
     let level = bench.fair.topology.llc_level[0].unwrap();
     assert_eq!(bench.fair.rqs[0].domains[level].avg_scan_cost, 0);

@@ -52,6 +52,7 @@ fn a_wide_wakeup_leaves_the_task_near_prev() {
     bench.fair.llcs[1].nr_idle_scan = 8;
     bench.fair.tasks[WAKER.index()].wakees.flips = 64;
     bench.fair.tasks[WAKEE.index()].wakees.flips = 8;
+    bench.fair.tasks[WAKER.index()].wakees.decayed = bench.fair.jiffies(bench.world.now());
     // Not wide, the sync hint and a lone waker would pull it to CPU 0.
     assert_eq!(bench.wake_as(sync_wake_on(0), 12), 9);
     assert_eq!(bench.fair.stats.nr_wakeups_affine_attempts, 0);
