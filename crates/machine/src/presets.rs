@@ -21,7 +21,10 @@ struct Preset {
     nodes_per_package: u32,
     llcs_per_node: u32,
     cores_per_llc: u32,
+    /// Cores that share an L2; 1 where none do.
+    cores_per_cluster: u32,
     threads: u32,
+    numbering: Numbering,
     llc_bytes: Option<u64>,
     /// Memory of each node in MiB; empty where nothing is published.
     memory_mib: &'static [u64],
@@ -30,6 +33,15 @@ struct Preset {
     vendor: Option<&'static str>,
     figures: Figures,
     guesses: &'static [(&'static str, &'static str)],
+}
+
+/// Which CPU numbers the threads of a core have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbering {
+    /// First the first threads of all cores, then the second ones: Linux on x86 servers.
+    ThreadsApart,
+    /// One after the other: QEMU.
+    ThreadsTogether,
 }
 
 /// Distances between nodes; 10 to itself.
@@ -59,7 +71,9 @@ const ZEN3_2S: Preset = Preset {
     nodes_per_package: 1,
     llcs_per_node: 8,
     cores_per_llc: 8,
+    cores_per_cluster: 1,
     threads: 2,
+    numbering: Numbering::ThreadsApart,
     // Posted: Milan has 8 x 32 MB a socket.
     llc_bytes: Some(32 * MIB),
     memory_mib: &[],
@@ -72,6 +86,25 @@ const ZEN3_2S: Preset = Preset {
 /// The 4-node machine of the consolidation text, as its `numactl -H` prints it.
 const X3750_DISTANCES: &[&[u32]] =
     &[&[10, 11, 11, 12], &[11, 10, 12, 11], &[11, 12, 10, 11], &[12, 11, 11, 10]];
+
+/// The smallest of the machines that `roost vm` emulates; the others differ in shape.
+const EMULATED: Preset = Preset {
+    name: "2n2l4c",
+    description: "emulated: 2 nodes x 2 LLCs x 4 cores",
+    packages: 2,
+    nodes_per_package: 1,
+    llcs_per_node: 2,
+    cores_per_llc: 4,
+    threads: 1,
+    numbering: Numbering::ThreadsTogether,
+    // QEMU's SapphireRapids tells 16 MB for each L3, whatever shares it.
+    llc_bytes: Some(16 * MIB),
+    distances: Distances::ByPackage { within: 11, across: 20 },
+    vendor: Some("GenuineIntel"),
+    figures: SAPPHIRE_RAPIDS,
+    guesses: &[("no-latency-data", "an emulated machine; latencies are those of Sapphire Rapids")],
+    ..ZEN3_2S
+};
 
 const PRESETS: &[Preset] = &[
     ZEN3_2S,
@@ -194,6 +227,48 @@ const PRESETS: &[Preset] = &[
         ],
         ..ZEN3_2S
     },
+    EMULATED,
+    Preset {
+        name: "1s2n4l2c",
+        description: "emulated: 1 socket, 2 nodes x 4 LLCs x 2 cores",
+        packages: 1,
+        nodes_per_package: 2,
+        llcs_per_node: 4,
+        cores_per_llc: 2,
+        ..EMULATED
+    },
+    Preset {
+        name: "4n1l4c",
+        description: "emulated: 1 socket, 4 nodes x 4 cores, distances 11 and 12",
+        packages: 1,
+        nodes_per_package: 4,
+        llcs_per_node: 1,
+        distances: Distances::Table(X3750_DISTANCES),
+        ..EMULATED
+    },
+    Preset {
+        name: "4n2l2c",
+        description: "emulated: 2 sockets of 2 nodes x 2 LLCs x 2 cores, distances 11 and 12",
+        nodes_per_package: 2,
+        cores_per_llc: 2,
+        distances: Distances::Table(X3750_DISTANCES),
+        ..EMULATED
+    },
+    Preset {
+        name: "2n2l2c2t",
+        description: "emulated: 2 nodes x 2 LLCs x 2 cores x 2 threads",
+        cores_per_llc: 2,
+        threads: 2,
+        ..EMULATED
+    },
+    Preset {
+        name: "2n1l2m2c2t",
+        description: "emulated: 2 nodes, one LLC each, 2 clusters x 2 cores x 2 threads",
+        llcs_per_node: 1,
+        cores_per_cluster: 2,
+        threads: 2,
+        ..EMULATED
+    },
 ];
 
 /// The presets' names, each with a line on what it is.
@@ -242,13 +317,17 @@ impl Preset {
         let cores = nodes * self.llcs_per_node * self.cores_per_llc;
         (0..cores * self.threads)
             .map(|os_index| {
-                let core = os_index % cores;
+                let core = match self.numbering {
+                    Numbering::ThreadsApart => os_index % cores,
+                    Numbering::ThreadsTogether => os_index / self.threads,
+                };
+                let cluster = core / self.cores_per_cluster;
                 let llc = core / self.cores_per_llc;
                 let node = llc / self.llcs_per_node;
                 CpuDescription {
                     os_index,
                     core: Some(core),
-                    cluster: None,
+                    cluster: (self.cores_per_cluster > 1).then_some(cluster),
                     llc: Some(llc),
                     node: Some(node),
                     package: Some(node / self.nodes_per_package),
@@ -297,7 +376,21 @@ mod tests {
         assert_eq!(shape("hygon-vm"), (64, 32, 8, 2, 1));
         assert_eq!(shape("x3750-m4"), (64, 32, 4, 4, 4));
         assert_eq!(shape("x3950"), (64, 64, 8, 8, 8));
-        assert_eq!(presets().len(), 9);
+        assert_eq!(presets().len(), 15);
+    }
+
+    #[test]
+    fn emulated_machines_have_the_shape_in_their_name() {
+        assert_eq!(shape("2n2l4c"), (16, 16, 4, 2, 2));
+        assert_eq!(shape("1s2n4l2c"), (16, 16, 8, 2, 1));
+        assert_eq!(shape("4n1l4c"), (16, 16, 4, 4, 1));
+        assert_eq!(shape("4n2l2c"), (16, 16, 8, 4, 2));
+        assert_eq!(shape("2n2l2c2t"), (16, 8, 4, 2, 2));
+        assert_eq!(shape("2n1l2m2c2t"), (16, 8, 2, 2, 2));
+        let clustered = get("2n1l2m2c2t");
+        assert_eq!(clustered.siblings(2).to_string(), "2-3");
+        assert_eq!(clustered.cpus[3].cluster, Some(0));
+        assert_eq!(clustered.cpus[4].cluster, Some(1));
     }
 
     #[test]

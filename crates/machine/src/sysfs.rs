@@ -56,15 +56,16 @@ struct SysNode {
     distances: Option<Vec<u32>>,
 }
 
-/// Reads a tree that holds `devices/system` or `sys/devices/system`; beside
-/// `sys/`, `proc/cpuinfo` tells the vendor and family.
+/// Reads a copy of `/sys/devices/system` or a tree that holds `devices/system` or
+/// `sys/devices/system`; beside `sys/`, `proc/cpuinfo` tells the vendor and family.
 pub(crate) fn machine(dir: &Path, name: &str) -> Result<Machine, MachineError> {
     let inner = dir.join("sys");
     let (sys, proc) = match inner.join("devices/system").is_dir() {
         true => (inner, Some(dir.join("proc/cpuinfo"))),
         false => (dir.to_owned(), None),
     };
-    let tree = read(&sys.join("devices/system"), proc.as_deref())?;
+    let system = if dir.join("cpu").is_dir() { sys } else { sys.join("devices/system") };
+    let tree = read(&system, proc.as_deref())?;
     let mut description = tree.describe();
     description.name = shown(name);
     description.build().map_err(|problem| MachineError::Sysfs {
