@@ -87,13 +87,16 @@ impl Comparison {
         }
     }
 
+    /// Means of the counter of this name, one a scheduler; `None` if nobody reports it.
+    pub(crate) fn counter(&self, name: &str) -> Option<&[Option<f64>]> {
+        let counter = self.counters.iter().find(|counter| counter.name == name)?;
+        Some(&counter.means)
+    }
+
     /// Counts of the idle search of the scheduler with this index, means over the repeats; `None`
     /// if it does not report them or never searched.
     pub fn search_counts(&self, scheduler: usize) -> Option<SearchCounts> {
-        let mean = |name: &str| {
-            let counter = self.counters.iter().find(|counter| counter.name == name)?;
-            *counter.means.get(scheduler)?
-        };
+        let mean = |name: &str| *self.counter(name)?.get(scheduler)?;
         let counts = SearchCounts {
             search: mean("sis_search")?,
             domain: mean("sis_domain_search")?,

@@ -51,11 +51,53 @@ pub fn csv(comparison: &Comparison) -> String {
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
+/// The counters as further rows of [`fn@csv`]'s file: `metric` is the counter, `mean` its mean; counters
+/// have no better direction and no deviation. A scheduler without the counter has no row.
+pub fn csv_counters(comparison: &Comparison) -> String {
+    let mut writer = ::csv::Writer::from_writer(Vec::new());
+    let (seed, repeats) = (comparison.seed.to_string(), comparison.repeats.to_string());
+    for counter in &comparison.counters {
+        for (scheduler, mean) in comparison.schedulers.iter().zip(&counter.means) {
+            let Some(mean) = mean else { continue };
+            // As above: neither writing to memory nor rows of one length fail.
+            let _ = writer.write_record([
+                comparison.machine.as_str(),
+                &comparison.workload,
+                &seed,
+                &counter.name,
+                "",
+                "",
+                scheduler,
+                &repeats,
+                &mean.to_string(),
+                "",
+                "",
+                "",
+            ]);
+        }
+    }
+    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::tests::comparison;
+    use crate::comparison::tests::{comparison, outcome};
     use roost_workload::Better;
+
+    #[test]
+    fn a_row_a_counter_and_scheduler_that_has_it() {
+        let runs = |name| vec![outcome(Better::Lower, None, &[(name, 3.0), ("both", 1.5)])];
+        let names = vec!["one".to_owned(), "two".to_owned()];
+        let c = Comparison::new("m", "w", names, 7, vec![runs("a"), runs("b")]);
+        assert_eq!(
+            csv_counters(&c),
+            "m,w,7,a,,,one,1,3,,,\n\
+             m,w,7,both,,,one,1,1.5,,,\n\
+             m,w,7,both,,,two,1,1.5,,,\n\
+             m,w,7,b,,,two,1,3,,,\n"
+        );
+    }
 
     #[test]
     fn a_row_a_metric_and_scheduler() {

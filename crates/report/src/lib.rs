@@ -16,7 +16,7 @@ mod statistics;
 mod table;
 
 pub use crate::comparison::{Comparison, CounterComparison, HistogramComparison, MetricComparison};
-pub use crate::csv::csv;
+pub use crate::csv::{csv, csv_counters};
 pub use crate::efficiency::SearchCounts;
 pub use crate::histogram::histogram;
 pub use crate::json::{SCHEMA, json};

@@ -13,14 +13,51 @@ use crate::figure::{NOTHING, decimals, number};
 const MARK: &str = "*";
 
 /// The comparison as a table: a row a scheduler for each metric, with arithmetic mean, standard
-/// deviation and change, and below it how to read it.
+/// deviation and change, then where the tasks were placed, and how to read both.
 pub fn table(comparison: &Comparison) -> String {
     let header = ["metric", "unit", "better", "scheduler", "mean", "stddev", "change", ""];
     let rows = comparison.metrics.iter().flat_map(|metric| metric_rows(comparison, metric));
     let mut out = heading(comparison);
     out.push_str(&plain(&header, rows.collect(), 4));
     out.push_str(&legend(comparison));
+    out.push_str(&placement(comparison));
     out
+}
+
+/// Counters of placement, columns of [`placement`] behind the share of wakeups on the previous CPU.
+const PLACEMENT: [&str; 4] = ["migrations", "migrations_llc", "migrations_node", "llcs_shared"];
+
+const PLACEMENT_LEGEND: &str = "
+wakeups_prev%: wakeups that stayed on the task's previous CPU, of all wakeups.
+migrations: to any other CPU; _llc: to another LLC of the same node; _node: to another node.
+llcs_shared: LLCs running more than one task, mean over the second half of the run (over all of a
+run that ends by itself).
+";
+
+/// Where each scheduler placed the tasks: a row a scheduler, means over the repeats. Empty if no
+/// scheduler has these counters.
+fn placement(comparison: &Comparison) -> String {
+    let mean = |name: &str, scheduler: usize| comparison.counter(name)?.get(scheduler).copied()?;
+    let indices = 0..comparison.schedulers.len();
+    if indices.clone().all(|scheduler| PLACEMENT.iter().all(|c| mean(c, scheduler).is_none())) {
+        return String::new();
+    }
+    let mut rows: Vec<Vec<String>> =
+        comparison.schedulers.iter().map(|name| vec![name.clone()]).collect();
+    for (scheduler, row) in rows.iter_mut().enumerate() {
+        let previous = mean("wakeups_prev", scheduler);
+        let share = previous.zip(mean("wakeups", scheduler)).filter(|(_, all)| *all > 0.0);
+        row.push(number(share.map(|(previous, all)| 100.0 * previous / all), 2));
+    }
+    for counter in PLACEMENT {
+        let means: Vec<_> = indices.clone().map(|scheduler| mean(counter, scheduler)).collect();
+        let decimals = decimals(means.iter().copied().flatten());
+        for (row, mean) in rows.iter_mut().zip(means) {
+            row.push(number(mean, decimals));
+        }
+    }
+    let header: Vec<&str> = ["placement", "wakeups_prev%"].into_iter().chain(PLACEMENT).collect();
+    format!("\n{}{PLACEMENT_LEGEND}", plain(&header, rows, 1))
 }
 
 fn heading(comparison: &Comparison) -> String {
@@ -77,7 +114,8 @@ pub(crate) fn better(better: Better) -> &'static str {
 }
 
 /// All counters: a row a counter, a column a scheduler, means over the repeats. A dash: the
-/// scheduler has no such counter.
+/// scheduler has no such counter. Counters of a domain level (`NUMA3.lb_count.busy`) that are zero
+/// everywhere are left out, as most machines lack most levels, and their number is told.
 pub fn counters(comparison: &Comparison) -> String {
     let header: Vec<&str> = std::iter::once("counter")
         .chain(comparison.schedulers.iter().map(String::as_str))
@@ -87,7 +125,17 @@ pub fn counters(comparison: &Comparison) -> String {
         let means = counter.means.iter().map(|&mean| number(mean, decimals));
         std::iter::once(counter.name.clone()).chain(means).collect()
     };
-    plain(&header, comparison.counters.iter().map(row).collect(), 1)
+    let (empty, shown): (Vec<_>, Vec<_>) = comparison.counters.iter().partition(|counter| {
+        counter.name.contains('.') && counter.means.iter().all(|&mean| mean == Some(0.0))
+    });
+    let mut out = plain(&header, shown.into_iter().map(row).collect(), 1);
+    if !empty.is_empty() {
+        let left_out = empty.len();
+        // Writing to a String does not fail.
+        let _ =
+            writeln!(out, "(left out: {left_out} zeros of domain levels; --format json has all)");
+    }
+    out
 }
 
 /// How efficient each scheduler's search for an idle CPU was; empty if none reports it.
@@ -182,6 +230,56 @@ mod tests {
         let second = outcome(Better::Lower, None, &counters);
         let names = vec!["roost".to_owned(), "fair:5.19".to_owned()];
         Comparison::new("m", "netperf", names, 0, vec![vec![first], vec![second]])
+    }
+
+    #[test]
+    fn placement_is_told_with_every_table() {
+        let run = |prev, migrations, llcs| {
+            let counters = [
+                ("wakeups", 800.0),
+                ("wakeups_prev", prev),
+                ("migrations", migrations),
+                ("migrations_llc", 3.0),
+                ("migrations_node", 0.0),
+                ("llcs_shared", llcs),
+            ];
+            outcome(Better::Lower, Some(1.0), &counters)
+        };
+        let names = vec!["fair@5.16".to_owned(), "fair@7.2".to_owned(), "none".to_owned()];
+        let none = vec![outcome(Better::Lower, Some(1.0), &[("wakeups", 0.0)])];
+        // Means over repeats: 500 of 800 wakeups; 12.5 migrations; (0.25 + 0.5) / 2 LLCs.
+        let repeats = vec![run(400.0, 12.0, 0.25), run(600.0, 13.0, 0.5)];
+        let c = Comparison::new("m", "w", names, 7, vec![repeats, vec![run(8.0, 4.0, 8.0)], none]);
+        let text = table(&c);
+        let (_, section) = text.split_once("\nplacement").unwrap();
+        assert_eq!(
+            section.split_once("\n\n").unwrap().0,
+            "  wakeups_prev%  migrations  migrations_llc  migrations_node  llcs_shared\n\
+             fair@5.16          62.50      12.500               3                0       0.3750\n\
+             fair@7.2            1.00       4.000               3                0       8.0000\n\
+             none                   -           -               -                -            -"
+        );
+        assert!(section.contains("\nllcs_shared: LLCs running more than one task"), "{section}");
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    }
+
+    #[test]
+    fn without_the_counters_there_is_no_placement() {
+        assert!(!table(&comparison(Better::Lower, &[&[Some(1.0)]])).contains("placement"));
+    }
+
+    #[test]
+    fn levels_in_which_nothing_happened_are_counted_only() {
+        let counters = [("yld_count", 0.0), ("MC.alb_count", 2.0), ("CLS.alb_count", 0.0)];
+        let runs = vec![vec![outcome(Better::Lower, None, &counters)]];
+        let c = Comparison::new("m", "w", vec!["s".to_owned()], 0, runs);
+        assert_eq!(
+            super::counters(&c),
+            "counter       s\n\
+             yld_count     0\n\
+             MC.alb_count  2\n\
+             (left out: 1 zeros of domain levels; --format json has all)\n"
+        );
     }
 
     #[test]

@@ -20,7 +20,10 @@ use recorder::Recorder;
 
 /// A trace could not be written. Nothing is left behind under its name.
 #[derive(Debug, Error)]
-#[error("{}: cannot write the trace: {source}; free space or name another file", path.display())]
+#[error(
+    "{}: cannot write the trace: {source}; name a file where you may write and where there is space",
+    path.display()
+)]
 pub struct TraceError {
     path: PathBuf,
     source: io::Error,
