@@ -1,8 +1,11 @@
 //! What the simulator costs: events per second, cost of an event by kind, and peak memory.
 //!
 //! The load is that of the speed bar: two tasks a CPU, each looping run 100 us, sleep 100 us, on
-//! machines without SMT, fair@7.2, one simulated second. Each case runs in a process of its own, so
-//! that its peak memory is its own.
+//! machines without SMT, fair@7.2. Each case runs in a process of its own, so that its peak memory
+//! is its own. The first simulated second includes one task forking all others, which takes longer
+//! than that second on 1024 CPUs; what an event costs is told for the second one (the difference
+//! between runs of two seconds and of one). Costs by kind come from further runs, in which the clock
+//! is read after every event; what reading it takes is subtracted.
 //!
 //! `make bench` runs every case; `cargo bench -- 256` one of them.
 
@@ -31,9 +34,8 @@ fn main() {
     match arguments.as_slice() {
         [case, number] if case == "--case" => measure(number.parse().expect("a case number")),
         wanted => {
-            println!(
-                "cpus   simulated s in: min   median   events/s   ns/event   peak MB   ns by kind"
-            );
+            println!("     first second              second second");
+            println!("cpus        min s   median  peak MB   events/s  ns/event   ns by kind");
             for (number, (cpus, _)) in CASES.iter().enumerate() {
                 if wanted.is_empty() || wanted.contains(&cpus.to_string()) {
                     spawn(number);
@@ -52,45 +54,85 @@ fn spawn(case: usize) {
 fn measure(case: usize) {
     let (cpus, shape) = CASES[case];
     let machine = Arc::new(roost_machine::resolve(shape).expect("a valid shape"));
-    let workload = load(cpus);
-    let mut seconds: Vec<f64> = (0..RUNS)
-        .map(|_| {
-            let start = Instant::now();
-            run_once(&machine, &workload, |_| {});
-            start.elapsed().as_secs_f64()
-        })
-        .collect();
-    seconds.sort_by(f64::total_cmp);
+    let (one, two) = (load(cpus, 1), load(cpus, 2));
+    let first = seconds(&machine, &one);
     let peak_mb = peak_memory_kb() as f64 / 1024.0;
+    let both = seconds(&machine, &two);
+    let steady_ns = (both.median - first.median) * 1e9;
 
-    let mut spent = [0.0; EVENT_NAMES.len()];
-    let mut count = [0u64; EVENT_NAMES.len()];
-    let mut last = Instant::now();
-    run_once(&machine, &workload, |kind| {
-        let now = Instant::now();
-        spent[kind] += (now - last).as_secs_f64();
-        count[kind] += 1;
-        last = now;
-    });
-    let events: u64 = count.iter().sum();
-    let median = seconds[RUNS / 2];
-    print!(
-        "{cpus:>4} {:>21.3} {median:>8.3} {:>10.2}M {:>9.1} {peak_mb:>9.1}  ",
-        seconds[0],
-        events as f64 / median / 1e6,
-        median * 1e9 / events as f64,
-    );
-    for (kind, name) in EVENT_NAMES.iter().enumerate() {
-        print!(" {name} {:.0} x {}", spent[kind] * 1e9 / count[kind].max(1) as f64, count[kind]);
+    let (one, two) = (Kinds::of(&machine, &one), Kinds::of(&machine, &two));
+    let count = |kind: usize| two.count[kind] - one.count[kind];
+    let events: u64 = (0..EVENT_NAMES.len()).map(count).sum();
+    let (least, median) = (first.least, first.median);
+    let per_event = steady_ns / events as f64;
+    print!("{cpus:>4} {least:>12.3} {median:>8.3} {peak_mb:>8.1}");
+    print!(" {:>9.2}M {per_event:>9.1}  ", 1e3 / per_event);
+    let clock = clock_ns();
+    for (kind, name) in EVENT_NAMES.iter().enumerate().filter(|&(kind, _)| count(kind) > 0) {
+        let spent = two.spent_ns[kind].saturating_sub(one.spent_ns[kind]) as f64;
+        let mean = (spent / count(kind) as f64 - clock).max(0.0);
+        print!(" {name} {mean:.0} x {}", count(kind));
     }
     println!();
 }
 
-fn load(cpus: u32) -> Workload {
+/// Wall times of several runs, s.
+struct Seconds {
+    least: f64,
+    median: f64,
+}
+
+fn seconds(machine: &Arc<Machine>, workload: &Workload) -> Seconds {
+    let mut seconds = [0.0; RUNS].map(|_: f64| {
+        let start = Instant::now();
+        run_once(machine, workload, |_| {});
+        start.elapsed().as_secs_f64()
+    });
+    seconds.sort_by(f64::total_cmp);
+    Seconds { least: seconds[0], median: seconds[RUNS / 2] }
+}
+
+/// Time between events by the kind of the later one.
+struct Kinds {
+    spent_ns: [u64; EVENT_NAMES.len()],
+    count: [u64; EVENT_NAMES.len()],
+    last: Instant,
+}
+
+impl Kinds {
+    fn new() -> Self {
+        let (spent_ns, count) = Default::default();
+        Self { spent_ns, count, last: Instant::now() }
+    }
+
+    fn note(&mut self, kind: usize) {
+        let now = Instant::now();
+        self.spent_ns[kind] += (now - self.last).as_nanos() as u64;
+        self.count[kind] += 1;
+        self.last = now;
+    }
+
+    fn of(machine: &Arc<Machine>, workload: &Workload) -> Self {
+        let mut kinds = Self::new();
+        run_once(machine, workload, |kind| kinds.note(kind));
+        kinds
+    }
+}
+
+/// What noting an event itself takes, ns: that much less did the event.
+fn clock_ns() -> f64 {
+    const NOTES: usize = 1_000_000;
+    let mut kinds = Kinds::new();
+    (0..NOTES).for_each(|note| kinds.note(std::hint::black_box(note % EVENT_NAMES.len())));
+    let spent: u64 = kinds.spent_ns.iter().sum();
+    spent as f64 / NOTES as f64
+}
+
+fn load(cpus: u32, seconds: u32) -> Workload {
     let text = format!(
         r#"{{
             "tasks": {{ "t": {{ "instance": {}, "loop": -1, "run": 100, "sleep": 100 }} }},
-            "global": {{ "duration": 1 }}
+            "global": {{ "duration": {seconds} }}
         }}"#,
         2 * cpus
     );
