@@ -180,6 +180,13 @@ fn find_parameter<'a>(
     benchmark: &'static Benchmark,
     setting: &'a str,
 ) -> Result<(&'static Parameter, &'a str), WorkloadError> {
+    if let Some(bare) = benchmark.parameters.iter().find(|p| p.name == setting) {
+        return Err(WorkloadError::NoValue {
+            spec: spec.escape_debug().to_string(),
+            parameter: bare.name,
+            default: bare.default,
+        });
+    }
     let found = match setting.split_once('=') {
         Some((key, text)) => {
             benchmark.parameters.iter().find(|p| p.name == key).map(|parameter| (parameter, text))
@@ -283,6 +290,7 @@ mod tests {
         let text = error("hackbench:group=3");
         assert!(text.contains("no parameter 'group'"), "{text}");
         assert!(text.contains("groups=10") && text.contains("mode=socket"), "{text}");
+        assert!(error("hackbench:groups").contains("'groups' has no value"));
     }
 
     #[test]

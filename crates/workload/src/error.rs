@@ -59,6 +59,16 @@ pub enum WorkloadError {
         /// Its parameters with their defaults.
         known: String,
     },
+    /// A parameter of the benchmark without a value.
+    #[error("{spec}: '{parameter}' has no value; write for example {parameter}={default}")]
+    NoValue {
+        /// As given.
+        spec: String,
+        /// The parameter.
+        parameter: &'static str,
+        /// What it is when not given.
+        default: &'static str,
+    },
     /// A parameter's value is malformed or out of range.
     #[error("{spec}: {parameter}: {problem}; {remedy}")]
     BadParameter {

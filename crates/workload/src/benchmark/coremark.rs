@@ -6,7 +6,7 @@ use crate::{Op, Workload, costs, graph};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "coremark",
-    summary: "independent compute-bound threads; the score is the sum of their iterations a second",
+    summary: "independent compute-bound threads; score: the sum of their iterations a second",
     parameters: &[Parameter {
         name: "threads",
         default: "1",
