@@ -1,5 +1,6 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
 # make test   builds and runs all tests (at most five minutes after the build)
+# make test-vm  boots guests (fetches a kernel and QEMU first; says what it skips where it cannot)
 # make bench  events per second, cost of an event by kind, peak memory
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
 # make lint   formatting and lints, as errors
@@ -7,7 +8,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test bench fuzz lint setup
+.PHONY: demo test test-vm bench fuzz lint setup
 
 setup:
 	@tools/setup
@@ -18,6 +19,11 @@ demo: setup
 
 test: setup
 	$(CARGO) test --workspace --locked --release
+
+# One guest at a time: each has as many CPUs as the host can bear.
+test-vm: setup
+	ROOST_VM=1 $(CARGO) test --locked --release --package roost-vm --test guest -- \
+		--test-threads=1 --nocapture
 
 bench: setup
 	$(CARGO) bench --locked --package roost

@@ -1,9 +1,13 @@
 //! Arguments of the command line.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::error::{Error, print};
 
 /// Compare CPU schedulers on machines you do not own.
 #[derive(Debug, Parser)]
@@ -29,6 +33,8 @@ pub enum Command {
     Machine(MachineArgs),
     /// Run a workload under several schedulers and compare what they do.
     Compare(CompareArgs),
+    /// Run a stock kernel on an emulated machine.
+    Vm(VmArgs),
 }
 
 const MACHINE_EXAMPLES: &str = "\
@@ -37,7 +43,8 @@ Examples:
   roost machine zen3-2s --kernel 6.15 --cpu 3      with the scheduling domains of CPU 3 in Linux 6.15
   roost machine server.xml                         hwloc XML (`lstopo server.xml` writes it)
   roost machine \"node:2 l3:8 core:8 pu:2\"          a made-up one: 2 nodes of 8 LLCs of 8 SMT-2 cores
-  roost machine --sysfs captured/                  a copied /sys/devices/system";
+  roost machine --sysfs captured/                  a copied /sys/devices/system
+  roost machine 2n2l4c --on vm                     what a real kernel makes of it, emulated";
 
 /// Arguments of `roost machine`.
 #[derive(Debug, Args)]
@@ -63,6 +70,94 @@ pub struct MachineArgs {
     /// How to print.
     #[arg(long, value_enum, default_value_t = MachineFormat::Text)]
     pub format: MachineFormat,
+    /// Boot a guest of this machine: shows what its kernel sees next to what the model predicts.
+    #[arg(long, value_enum, conflicts_with_all = ["list", "sysfs", "figures"])]
+    pub on: Option<Place>,
+}
+
+/// Where else than in the simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    /// A stock kernel on an emulated machine.
+    Vm,
+}
+
+const VM_EXAMPLES: &str = "\
+Examples:
+  roost vm prepare                                 fetch kernel and QEMU, build the guest's root
+  roost vm shell --machine 2n2l4c                  a shell in a guest of 2 nodes x 2 LLCs x 4 CPUs
+  roost vm run --machine 2n2l4c --kernel 7.2 -- hackbench -g 2 -l 200
+  roost vm run --exact -- hackbench -g 1 -l 10     time counts instructions: repeats are identical
+
+Everything is kept in one folder that can be moved and shared: $ROOST_CACHE, else ~/.cache/roost.";
+
+/// Arguments of `roost vm`.
+#[derive(Debug, Args)]
+#[command(after_help = VM_EXAMPLES)]
+pub struct VmArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: VmCommand,
+}
+
+/// The commands of `roost vm`.
+#[derive(Debug, Subcommand)]
+pub enum VmCommand {
+    /// Fetch and build what guests are made of; what is there already is kept.
+    Prepare(PieceArgs),
+    /// Run a command in a guest; its output and exit status are the command's.
+    Run(VmRunArgs),
+    /// Open a shell in a guest; `exit` or Ctrl-] ends it.
+    Shell(GuestArgs),
+}
+
+/// What guests are made of.
+#[derive(Debug, Args)]
+pub struct PieceArgs {
+    /// A version, as 7.2 or 7.2.13, or a kernel image.
+    #[arg(long, value_name = "VERSION|FILE")]
+    pub kernel: Option<String>,
+    /// A QEMU of your own (qemu-system-x86_64, 10 or newer).
+    #[arg(long, value_name = "FILE")]
+    pub qemu: Option<PathBuf>,
+    /// A root of your own: an ext4 image with bash, coreutils, mount, util-linux, procps, tar.
+    #[arg(long, value_name = "FILE")]
+    pub root: Option<PathBuf>,
+}
+
+/// A guest.
+#[derive(Debug, Args)]
+pub struct GuestArgs {
+    /// A machine of up to 32 CPUs: a preset, an hwloc XML file, or a synthetic string.
+    #[arg(long, default_value = "2n2l4c")]
+    pub machine: String,
+    /// What it is made of.
+    #[command(flatten)]
+    pub pieces: PieceArgs,
+    /// Memory in MiB, dealt out to the nodes evenly.
+    #[arg(long, value_name = "MIB", default_value_t = 2048,
+          value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
+    pub memory: u32,
+    /// Time until it has to be up.
+    #[arg(long, value_parser = positive_duration, default_value = "5min")]
+    pub boot_timeout: Duration,
+}
+
+/// Arguments of `roost vm run`.
+#[derive(Debug, Args)]
+pub struct VmRunArgs {
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    /// Count instructions as time, one CPU after the other: slow, but repeats are identical.
+    #[arg(long)]
+    pub exact: bool,
+    /// Time after which a guest whose command has not ended is ended.
+    #[arg(long, value_parser = positive_duration, default_value = "10min")]
+    pub timeout: Duration,
+    /// The command with its arguments, after `--`.
+    #[arg(required = true, last = true)]
+    pub command: Vec<String>,
 }
 
 /// How `roost machine` prints.
@@ -111,7 +206,7 @@ pub struct CompareArgs {
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Print all counters too.
+    /// Print all counters too (JSON always has them).
     #[arg(long)]
     pub counters: bool,
     /// Write a Perfetto trace of the last scheduler's first run (<https://ui.perfetto.dev> opens it).
@@ -133,6 +228,38 @@ pub enum Format {
     Csv,
     /// One JSON object (docs/compare.schema.json).
     Json,
+}
+
+/// Prints the help or version that the arguments ask for, or says in one line what is wrong with them.
+pub fn help_or_error(error: &clap::Error) -> Result<(), Error> {
+    let rendered = error.render();
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let colours = std::io::stdout().is_terminal();
+            let text = if colours { rendered.ansi().to_string() } else { rendered.to_string() };
+            print(&text)
+        }
+        _ => Err(Error::Usage(in_one_line(&rendered.to_string()))),
+    }
+}
+
+/// What clap writes in paragraphs, without the usage and with the command whose help says more.
+fn in_one_line(rendered: &str) -> String {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut line = rendered
+        .trim_start_matches("error: ")
+        .split("\n\n")
+        .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"))
+        .map(words)
+        .collect::<Vec<_>>()
+        .join("; ");
+    let cli = Cli::command();
+    let given = std::env::args_os().nth(1).unwrap_or_default();
+    let command = cli.find_subcommand(given).map_or("", |command| command.get_name());
+    line += &format!("; see `{}`", words(&format!("roost {command} --help")));
+    line
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {

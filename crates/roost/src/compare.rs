@@ -1,20 +1,19 @@
 //! `roost compare`: runs a workload under several schedulers.
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
-use roost_engine::{Control, Outcome, RunError, Time};
+use roost_engine::{Control, Outcome, Time};
 use roost_fair::Fair;
 use roost_machine::Machine;
 use roost_report::{Comparison, PerfettoTrace};
 use roost_workload::Workload;
 
 use crate::args::{CompareArgs, Format};
-use crate::error::{Error, print};
+use crate::error::{Error, print, tell};
 use crate::schedulers::SchedulerSpec;
 
 /// Set by Ctrl-C and SIGTERM.
@@ -24,7 +23,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 struct Run<'a> {
     scheduler: &'a SchedulerSpec,
     seed: u64,
-    trace: Option<&'a Path>,
+    trace: Option<&'a PerfettoTrace>,
 }
 
 /// Compares the schedulers that `args` names.
@@ -32,9 +31,6 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     let machine = Arc::new(roost_machine::resolve(&args.machine)?);
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
     let loaded = roost_workload::benchmark::resolve_noted(&args.workload, duration_ns)?;
-    for note in &loaded.notes {
-        eprintln!("roost: note: {note}");
-    }
     let workload = loaded.workload;
     let schedulers = args
         .schedulers
@@ -43,7 +39,15 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         .collect::<Result<Vec<_>, _>>()?;
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
-    let outcomes = run_all(args, &machine, &workload, &schedulers)?;
+    // Before the runs: nobody wants to hear after minutes that the file cannot be written.
+    let trace = args.trace.as_deref().map(PerfettoTrace::create).transpose()?;
+    let outcomes = run_all(args, &machine, &workload, &schedulers, trace.as_ref())?;
+    if let (Some(trace), Some(traced)) = (trace, outcomes.last().and_then(|runs| runs.first())) {
+        trace.finish(Time(traced.elapsed_ns))?;
+    }
+    for note in &loaded.notes {
+        tell(&format!("note: {note}"));
+    }
     let names = schedulers.iter().map(|scheduler| scheduler.name().to_owned()).collect();
     let comparison = Comparison::new(&machine.name, &workload.name, names, args.seed, outcomes);
     print(&render(args, &comparison))
@@ -55,6 +59,7 @@ fn run_all(
     machine: &Arc<Machine>,
     workload: &Workload,
     schedulers: &[SchedulerSpec],
+    trace: Option<&PerfettoTrace>,
 ) -> Result<Vec<Vec<Outcome>>, Error> {
     let last = schedulers.len() - 1;
     let runs: Vec<Run<'_>> = schedulers
@@ -64,7 +69,7 @@ fn run_all(
             (0..args.repeat).map(move |repeat| Run {
                 scheduler,
                 seed: args.seed.wrapping_add(u64::from(repeat)),
-                trace: args.trace.as_deref().filter(|_| index == last && repeat == 0),
+                trace: trace.filter(|_| index == last && repeat == 0),
             })
         })
         .collect();
@@ -98,7 +103,7 @@ fn all_or_first_cause(results: Vec<Result<Outcome, Error>>) -> Result<Vec<Outcom
     for result in results {
         match result {
             Ok(outcome) => outcomes.push(outcome),
-            Err(error @ Error::Run(RunError::Stopped(_))) => stopped = stopped.or(Some(error)),
+            Err(error @ Error::Interrupted) => stopped = Some(error),
             Err(error) => return Err(error),
         }
     }
@@ -106,20 +111,19 @@ fn all_or_first_cause(results: Vec<Result<Outcome, Error>>) -> Result<Vec<Outcom
 }
 
 fn run_one(machine: &Arc<Machine>, workload: &Workload, run: &Run<'_>) -> Result<Outcome, Error> {
-    let trace = run.trace.map(PerfettoTrace::create).transpose()?;
+    // The engine looks at it only now and then, and many short runs may be waiting.
+    if STOP.load(Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
     let control = Control {
         seed: run.seed,
-        tracer: trace.as_ref().map(PerfettoTrace::tracer),
+        tracer: run.trace.map(PerfettoTrace::tracer),
         stop: &STOP,
         progress: &|_| {},
     };
     let SchedulerSpec::Fair(features) = run.scheduler;
     let fair = Fair::new(machine, features.clone());
-    let outcome = roost_engine::run(machine, workload, fair, control)?;
-    if let Some(trace) = trace {
-        trace.finish(Time(outcome.elapsed_ns))?;
-    }
-    Ok(outcome)
+    Ok(roost_engine::run(machine, workload, fair, control)?)
 }
 
 /// A bar on the terminal; nothing where nobody watches.
@@ -140,6 +144,9 @@ fn progress_bar(runs: u64) -> ProgressBar {
 fn render(args: &CompareArgs, comparison: &Comparison) -> String {
     let mut out = match args.format {
         Format::Json => return roost_report::json(comparison),
+        Format::Csv if args.counters => {
+            return roost_report::csv(comparison) + &roost_report::csv_counters(comparison);
+        }
         Format::Csv => return roost_report::csv(comparison),
         Format::Mmtests => roost_report::mmtests(comparison),
         Format::Table => roost_report::table(comparison),

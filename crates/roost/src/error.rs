@@ -1,5 +1,6 @@
 //! What can go wrong, and the exit status it leads to.
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use roost_engine::RunError;
@@ -18,25 +19,56 @@ pub enum Error {
     Scheduler(#[from] roost_fair::FeatureError),
     /// A run failed.
     #[error(transparent)]
-    Run(#[from] RunError),
-    /// Something the user asked for does not fit together.
+    Run(RunError),
+    /// Ctrl-C or SIGTERM.
+    #[error("interrupted: no result was printed and no trace written")]
+    Interrupted,
+    /// Something about virtual machines failed.
+    #[error(transparent)]
+    Vm(#[from] roost_vm::VmError),
+    /// A guest's kernel and the model of it do not agree.
+    #[error("the guest's kernel and the model disagree about the scheduling domains of {machine}")]
+    Domains {
+        /// The machine.
+        machine: String,
+    },
+    /// The arguments are wrong or do not fit together.
     #[error("{0}")]
     Usage(String),
     /// A trace could not be written.
     #[error(transparent)]
     Trace(#[from] roost_report::TraceError),
     /// Standard output could not be written.
-    #[error("standard output: {0}")]
+    #[error("standard output: cannot be written: {0}; free space or send it elsewhere")]
     Output(std::io::Error),
 }
 
+impl From<RunError> for Error {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Stopped(_) => Error::Interrupted,
+            failed => Error::Run(failed),
+        }
+    }
+}
+
 impl Error {
+    /// The last lines of a failed guest's console, to be shown before the error.
+    pub fn console(&self) -> &[String] {
+        match self {
+            Error::Vm(error) => error.console(),
+            _ => &[],
+        }
+    }
+
     /// 2 for what the user has to mend, 130 after an interrupt, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) | Error::Usage(_) => 2,
-            Error::Run(RunError::Stopped(_)) => 130,
-            Error::Run(_) => 2,
+            Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
+            Error::Run(_) | Error::Usage(_) => 2,
+            Error::Interrupted => 130,
+            Error::Vm(error) if error.is_usage() => 2,
+            Error::Vm(_) | Error::Domains { .. } => 1,
             Error::Trace(_) | Error::Output(_) => 1,
         })
     }
@@ -44,10 +76,23 @@ impl Error {
 
 /// Writes to standard output; a reader that has gone away (`| head`) is not an error.
 pub fn print(text: &str) -> Result<(), Error> {
-    use std::io::Write;
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::Output(error)),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
         _ => Ok(()),
     }
+}
+
+/// Writes one line to standard error, whatever names the user gave to files. If that fails, there is
+/// nobody left to tell.
+pub fn tell(message: &str) {
+    let mut line = String::from("roost: ");
+    for character in message.chars() {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    line.push('\n');
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -6,8 +6,9 @@ use roost_fair::{DomainRow, Features, describe_domains, domain_rows};
 use roost_machine::{DrawOptions, Machine};
 use serde_json::{Value, json};
 
-use crate::args::{MachineArgs, MachineFormat};
+use crate::args::{MachineArgs, MachineFormat, Place};
 use crate::error::{Error, print};
+use crate::vm;
 
 /// Shows what `args` asks for.
 pub fn run(args: &MachineArgs) -> Result<(), Error> {
@@ -19,6 +20,9 @@ pub fn run(args: &MachineArgs) -> Result<(), Error> {
         (None, Some(name)) => roost_machine::resolve(name)?,
         (None, None) => Machine::this()?,
     };
+    if args.on == Some(Place::Vm) {
+        return vm::show_machine(&machine, args);
+    }
     let kernel = match &args.kernel {
         Some(version) => Some((Features::parse(&format!("fair@{version}"))?, cpu(args, &machine)?)),
         None => None,
@@ -48,7 +52,7 @@ fn list(format: MachineFormat) -> String {
 }
 
 /// The dense number of the CPU whose domains are shown.
-fn cpu(args: &MachineArgs, machine: &Machine) -> Result<usize, Error> {
+pub fn cpu(args: &MachineArgs, machine: &Machine) -> Result<usize, Error> {
     let Some(wanted) = args.cpu else { return Ok(0) };
     machine.cpus.iter().position(|cpu| cpu.os_index == wanted).ok_or_else(|| {
         let name = &machine.name;
@@ -124,6 +128,7 @@ fn domain_json(row: &DomainRow) -> Value {
     })
 }
 
-fn pretty(value: &Value) -> String {
+/// JSON as it is printed.
+pub fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

@@ -5,6 +5,7 @@ mod compare;
 mod error;
 mod machine;
 mod schedulers;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -13,14 +14,23 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Machine(args) => machine::run(&args),
-        Command::Compare(args) => compare::run(&args),
+    let result = match Cli::try_parse() {
+        Ok(Cli { command: Command::Machine(args) }) => {
+            machine::run(&args).map(|()| ExitCode::SUCCESS)
+        }
+        Ok(Cli { command: Command::Compare(args) }) => {
+            compare::run(&args).map(|()| ExitCode::SUCCESS)
+        }
+        Ok(Cli { command: Command::Vm(args) }) => vm::run(&args.command),
+        Err(error) => args::help_or_error(&error).map(|()| ExitCode::SUCCESS),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
-            eprintln!("roost: {error}");
+            for line in error.console() {
+                error::tell(&format!("| {line}"));
+            }
+            error::tell(&error.to_string());
             error.exit_code()
         }
     }

@@ -1,0 +1,601 @@
+//! The program as its users meet it: every command and example works, every format is what it says,
+//! the same command prints the same bytes, and whatever is wrong is told in one line with the right
+//! exit status.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const ROOST: &str = env!("CARGO_BIN_EXE_roost");
+const VERSIONS: [&str; 4] = ["5.16", "5.19", "6.15", "7.2"];
+
+fn roost(args: &[&str]) -> Output {
+    assert_cmd::Command::new(ROOST).args(args).output().unwrap()
+}
+
+/// Standard output of a command that succeeds without a word on standard error: no progress bar
+/// either, as standard error is no terminal here.
+fn succeeds(args: &[&str]) -> String {
+    let output = roost(args);
+    let (stdout, stderr) = texts(&output);
+    assert!(output.status.success() && stderr.is_empty(), "{args:?}: {stderr}");
+    stdout
+}
+
+/// The one line on standard error of a command that fails with `status` and prints nothing else.
+fn fails(args: &[&str], status: i32) -> String {
+    let output = roost(args);
+    let (stdout, stderr) = texts(&output);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
+    assert!(stdout.is_empty(), "{args:?}: {stdout}");
+    assert_one_line(&stderr, &format!("{args:?}"));
+    stderr
+}
+
+fn assert_one_line(stderr: &str, what: &str) {
+    assert!(stderr.starts_with("roost: "), "{what}: {stderr}");
+    assert_eq!(stderr.matches('\n').count(), 1, "{what}: {stderr}");
+    assert!(stderr.ends_with('\n') && stderr.len() < 1000, "{what}: {stderr}");
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// A file or directory of another crate's test data.
+fn data(krate: &str, path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("tests/data").join(path)
+}
+
+/// Files below `dir` that end in `suffix`, in order.
+fn files(dir: &Path, suffix: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, suffix));
+        } else if path.to_str().unwrap().ends_with(suffix) {
+            found.push(path.to_str().unwrap().to_owned());
+        }
+    }
+    found.sort();
+    found
+}
+
+mod help {
+    use super::*;
+
+    #[test]
+    fn it_names_every_command_benchmark_and_switch() {
+        let top = succeeds(&["--help"]);
+        assert!(top.contains("machine") && top.contains("compare") && top.contains("Examples:"));
+        let compare = succeeds(&["compare", "--help"]);
+        let benchmarks = roost_workload::benchmarks().iter().map(|benchmark| benchmark.name);
+        let switches = roost_fair::switches().into_iter().map(|(name, _)| name);
+        for name in benchmarks.chain(switches).chain(VERSIONS) {
+            assert!(compare.contains(name), "{name} is missing in {compare}");
+        }
+        assert!(succeeds(&["--version"]).starts_with("roost 0."));
+        assert_eq!(succeeds(&[]), top, "no command: the help is what helps");
+    }
+
+    /// Every example, as it is printed, in a directory that has the files it speaks of.
+    #[test]
+    fn its_examples_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = |from: PathBuf, to| fs::copy(from, directory.path().join(to)).unwrap();
+        copy(data("machine", "AMD-17h-Zen-2xEpyc-7451.xml"), "server.xml");
+        copy(data("workload", "rtapp/spreading-tasks.json"), "load.json");
+        std::os::unix::fs::symlink("/sys/devices/system", directory.path().join("captured"))
+            .unwrap();
+        let mut examples = Vec::new();
+        for page in [&["--help"][..], &["machine", "--help"], &["compare", "--help"]] {
+            let text = succeeds(page).replace("\\\n", " ");
+            let lines = text.lines().filter_map(|line| line.strip_prefix("  roost "));
+            // What follows two spaces explains, unless it continues the line before.
+            examples.extend(lines.map(|line| match line.split_once("fair@") {
+                Some((options, schedulers)) => format!("{} fair@{schedulers}", options.trim()),
+                None => line.split("  ").next().unwrap().to_owned(),
+            }));
+        }
+        // A virtual machine needs QEMU and a kernel, which `roost vm` fetches from the network.
+        examples.retain(|example| !example.starts_with("vm") && !example.contains("--on vm"));
+        assert!(examples.len() >= 9, "{examples:?}");
+        for example in examples {
+            let output = Command::new("sh")
+                .args(["-c", &format!("'{ROOST}' {example}")])
+                .current_dir(directory.path())
+                .output()
+                .unwrap();
+            let (stdout, stderr) = texts(&output);
+            assert!(output.status.success() && stderr.is_empty(), "{example}: {stderr}");
+            assert!(stdout.lines().count() > 2, "{example}: {stdout}");
+        }
+        assert!(directory.path().join("trace.pftrace").is_file(), "an example writes a trace");
+    }
+}
+
+mod machine {
+    use super::*;
+
+    fn presets() -> Vec<String> {
+        let list = succeeds(&["machine", "--list"]);
+        list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    }
+
+    /// Presets, files and this machine, with the domains of each version.
+    #[test]
+    fn every_machine_loads_for_every_version() {
+        let captured = data("machine", "");
+        let xml: Vec<String> =
+            files(&captured, ".xml").into_iter().filter(|f| !f.contains("/bad/")).collect();
+        assert_eq!(xml.len(), 7, "{xml:?}");
+        let mut machines: Vec<Vec<String>> = vec![vec![], vec!["--sysfs".into(), "/sys".into()]];
+        machines.extend(presets().into_iter().chain(xml).map(|name| vec![name]));
+        assert!(machines.len() >= 2 + 9 + 7);
+        for machine in &machines {
+            let with = |more: &[&'static str]| {
+                let mut args = vec!["machine"];
+                args.extend(machine.iter().map(String::as_str));
+                args.extend(more);
+                succeeds(&args)
+            };
+            assert!(with(&[]).contains("node 0"), "{machine:?}");
+            assert!(with(&["--figures"]).contains(" ns"), "{machine:?}");
+            let rows = with(&["--format", "csv"]).lines().count() - 1;
+            for version in VERSIONS {
+                let text = with(&["--kernel", version]);
+                assert!(text.contains("imbalance_pct") || rows == 1, "{machine:?}: {text}");
+                let json = with(&["--kernel", version, "--format", "json"]);
+                let json: Value = serde_json::from_str(&json).unwrap();
+                assert_eq!(json["cpus"].as_array().unwrap().len(), rows);
+                let top = json["domains"].as_array().unwrap().last().unwrap();
+                assert_eq!(top["weight"], rows, "{machine:?}: the top domain spans the machine");
+            }
+        }
+    }
+
+    #[test]
+    fn domains_are_those_of_the_cpu_asked_for() {
+        let shown = succeeds(&["machine", "zen3-2s", "--kernel", "6.15", "--cpu", "131"]);
+        assert!(shown.contains("SMT: CPUs 3,131 (2)"), "{shown}");
+        // Kernel model 14.1, merged rule: 128 CPUs a node, 8 LLCs of 16 CPUs.
+        assert!(shown.contains("limit 8 tasks"), "{shown}");
+    }
+
+    #[test]
+    fn lists_have_every_format() {
+        let list: Value =
+            serde_json::from_str(&succeeds(&["machine", "--list", "--format", "json"])).unwrap();
+        assert_eq!(list.as_array().unwrap().len(), presets().len());
+        assert!(succeeds(&["machine", "--list", "--format", "csv"]).starts_with("name,about\n"));
+    }
+}
+
+mod compare {
+    use super::*;
+
+    /// Three schedulers on two nodes with two LLCs each; small, but with balancing between nodes.
+    const SMALL: [&str; 10] = [
+        "compare",
+        "--machine",
+        "node:2 l3:2 core:2 pu:2",
+        "--workload",
+        "hackbench:groups=1,loops=5",
+        "--repeat",
+        "3",
+        "fair@5.16",
+        "fair@5.16+numa-imbalance",
+        "fair@7.2",
+    ];
+
+    fn small(more: &[&str]) -> String {
+        succeeds(&[&SMALL[..], more].concat())
+    }
+
+    #[test]
+    fn every_format_tells_of_all_schedulers() {
+        for format in ["table", "mmtests", "csv", "json"] {
+            let text = small(&["--format", format]);
+            for scheduler in &SMALL[7..] {
+                assert!(text.contains(scheduler), "{format}: {text}");
+            }
+        }
+        let table = small(&[]);
+        assert!(table.contains("baseline") && table.contains("\nplacement"), "{table}");
+        assert!(table.lines().all(|line| line.len() <= 100), "fits a terminal: {table}");
+        let mmtests = small(&["--format", "mmtests"]);
+        assert!(mmtests.contains("Amean     Time") && mmtests.contains("(   0.00%)"), "{mmtests}");
+        let csv = small(&["--format", "csv"]);
+        assert_eq!(csv.lines().count(), 1 + 3, "one metric, three schedulers: {csv}");
+    }
+
+    #[test]
+    fn counters_come_with_every_format() {
+        let names = ["wakeups_prev", "migrations_llc", "sis_scanned", "MC.lb_count.newidle"];
+        for format in ["table", "mmtests", "csv", "json"] {
+            let text = small(&["--counters", "--format", format]);
+            for name in names {
+                assert!(text.contains(name), "{format}: {name} is missing in {text}");
+            }
+        }
+        let table = small(&["--counters"]);
+        assert!(table.contains("success_rate%") && !table.contains("NUMA4."), "{table}");
+    }
+
+    #[test]
+    fn json_is_as_the_schema_says() {
+        let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compare.schema.json");
+        let schema: Value = serde_json::from_str(&fs::read_to_string(schema).unwrap()).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let benchmarks = roost_workload::benchmarks().iter().map(|benchmark| benchmark.name);
+        for workload in benchmarks {
+            let text = succeeds(&[
+                "compare",
+                "--machine",
+                "xeon-2s-96",
+                "--workload",
+                workload,
+                "--repeat",
+                "2",
+                "--seed",
+                "18446744073709551615",
+                "--duration",
+                "20ms",
+                "--format",
+                "json",
+                "fair@5.19",
+                "fair@7.2+llc-imbalance",
+            ]);
+            let document: Value = serde_json::from_str(&text).unwrap();
+            let errors: Vec<_> =
+                validator.iter_errors(&document).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "{workload}: {errors:?}");
+            assert_eq!(document["machine"], "xeon-2s-96");
+            assert_eq!(document["workload"], workload);
+            assert_eq!(document["seed"], u64::MAX);
+            assert_eq!(document["repeats"], 2);
+            let results = document["results"].as_array().unwrap();
+            assert!(!results.is_empty(), "{workload} measures something");
+            for result in results {
+                assert_eq!(result["samples"][1].as_array().unwrap().len(), 2, "{workload}");
+                assert_eq!(result["change_pct"][0], Value::Null);
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_command_prints_the_same_bytes_on_any_number_of_threads() {
+        let combinations = [
+            ("zen3-2s", "hackbench:groups=2,loops=10", "fair@5.19+sis-util", "table"),
+            ("hygon-vm", "iperf3:noise=4", "fair@6.15+llc-imbalance", "json"),
+            ("xeon-2s-96", "netperf-tcp-rr:clients=60", "fair@7.2", "json"),
+            ("x3950", "schbench:messages=2,workers=12", "fair@7.2+no-delay-dequeue", "csv"),
+            ("node:4 l3:2 core:2 pu:2", "tbench:clients=20", "fair@5.16", "mmtests"),
+        ];
+        for (machine, workload, scheduler, format) in combinations {
+            let on = |jobs| {
+                succeeds(&[
+                    "compare",
+                    "--machine",
+                    machine,
+                    "--workload",
+                    workload,
+                    "--repeat",
+                    "3",
+                    "--duration",
+                    "100ms",
+                    "--counters",
+                    "--format",
+                    format,
+                    "--jobs",
+                    jobs,
+                    "fair@5.16",
+                    scheduler,
+                ])
+            };
+            let one = on("1");
+            assert_eq!(one, on("1"), "{machine} {workload}: twice");
+            assert_eq!(one, on("4"), "{machine} {workload}: four threads");
+        }
+    }
+
+    /// Repeats run the seeds that follow the first.
+    #[test]
+    fn a_seed_changes_the_run() {
+        let samples = |seed: &str, repeat: &str| {
+            let text = succeeds(&[
+                "compare",
+                "--machine",
+                "x3950",
+                "--workload",
+                "hackbench:groups=1,loops=5",
+                "--seed",
+                seed,
+                "--repeat",
+                repeat,
+                "--format",
+                "json",
+                "fair@7.2",
+            ]);
+            let json: Value = serde_json::from_str(&text).unwrap();
+            json["results"][0]["samples"][0].as_array().unwrap().clone()
+        };
+        let three = samples("7", "3");
+        assert_eq!(three[1..], samples("8", "2"));
+        assert!(three[0] != three[1] && three[1] != three[2], "{three:?}");
+    }
+
+    #[test]
+    fn rt_app_files_of_debian_run() {
+        let old_or_partial = "/merge/";
+        let examples = files(&data("workload", "rtapp"), ".json");
+        let complete: Vec<_> =
+            examples.iter().filter(|file| !file.contains(old_or_partial)).collect();
+        assert!(complete.len() >= 15, "{complete:?}");
+        for file in complete {
+            let output = roost(&[
+                "compare",
+                "--workload",
+                file,
+                "--duration",
+                "200ms",
+                "--repeat",
+                "1",
+                "--format",
+                "csv",
+                "fair@5.19",
+                "fair@7.2",
+            ]);
+            let (stdout, stderr) = texts(&output);
+            assert!(output.status.success(), "{file}: {stderr}");
+            assert!(stdout.contains(",fair@7.2,1,"), "{file}: {stdout}");
+            assert!(stderr.lines().all(|line| line.starts_with("roost: note: ")), "{stderr}");
+        }
+    }
+}
+
+mod mistakes {
+    use super::*;
+
+    /// Arguments, and what the line has to name: what is wrong, and the way out.
+    #[test]
+    fn each_is_told_in_one_line_with_the_way_out() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["machin"], &["unrecognized subcommand 'machin'", "'machine'", "`roost --help`"]),
+            (&["machine", "zen9"], &["zen9: no such machine", "zen3-2s", "machine.xml"]),
+            (&["machine", "node:2"], &["column 1", "pu"]),
+            (&["machine", "/no/file.xml"], &["/no/file.xml", "check that it exists"]),
+            (&["machine", "--sysfs", "/no/tree"], &["/no/tree", "no such directory", "capture"]),
+            (&["machine", "zen3-2s", "--cpu", "1"], &["--kernel", "`roost machine --help`"]),
+            (&["machine", "zen3-2s", "--kernel", "4.4"], &["'4.4'", "known: 5.16, 5.19"]),
+            (
+                &["machine", "zen3-2s", "--kernel", "7.2", "--cpu", "256"],
+                &["zen3-2s has no CPU 256", "`roost machine` lists them"],
+            ),
+            (&["compare"], &["--workload", "<SCHEDULER>", "`roost compare --help`"]),
+            (&["compare", "--workload", "hackbench"], &["<SCHEDULER>", "`roost compare --help`"]),
+            (&["compare", "--workload", "coremark", "--jobs", "0", "fair@7.2"], &["--jobs", "1"]),
+            (&["compare", "--workload", "coremark", "--repeat", "0", "fair@7.2"], &["--repeat"]),
+            (
+                &["compare", "--workload", "coremark", "--duration", "10", "fair@7.2"],
+                &["--duration", "write for example 500ms or 20s"],
+            ),
+            (
+                &["compare", "--workload", "coremark", "--format", "xml", "fair@7.2"],
+                &["'xml'", "table, mmtests, csv, json"],
+            ),
+            (
+                &["compare", "--workload", "coremark", "--machine", "no\nsuch", "fair@7.2"],
+                &["no such machine"],
+            ),
+        ];
+        for (args, parts) in cases {
+            let line = fails(args, 2);
+            for part in *parts {
+                assert!(line.contains(part), "{args:?}: {part:?} is missing in {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn workloads_and_schedulers_that_do_not_exist() {
+        let workloads = [
+            ("hackbnch", "choose from"),
+            ("hackbench:group=1", "it takes groups=10"),
+            ("hackbench:groups", "write for example groups=10"),
+            ("hackbench:groups=none", "give 1 to"),
+            ("hackbench:groups=0", "give 1 to"),
+            ("hackbench:mode=tcp", "choose from socket, pipe"),
+            ("no-file.json", "check the path"),
+            ("", "choose from"),
+        ];
+        for (workload, remedy) in workloads {
+            let line = fails(&["compare", "--workload", workload, "fair@7.2"], 2);
+            assert!(line.contains(workload) && line.contains(remedy), "{line}");
+        }
+        let schedulers = [
+            ("fair", "versions: 5.16"),
+            ("eevdf@6.15", "versions: 5.16"),
+            ("fair@4.4", "known: 5.16"),
+            ("fair@7.2-delay-dequeue", "+no-NAME"),
+            ("fair@7.2+nice", "numa-imbalance"),
+            ("fair@7.2+", "numa-imbalance"),
+            ("fair@5.16+delay-dequeue", "6.15 or later"),
+            ("fair@7.2+a\u{7}\nb", "numa-imbalance"),
+        ];
+        for (scheduler, remedy) in schedulers {
+            let line = fails(&["compare", "--workload", "coremark", "fair@7.2", scheduler], 2);
+            assert!(line.contains(remedy), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_malformed_machine_is_refused_at_its_place() {
+        let bad = files(&data("machine", "bad"), ".xml");
+        assert!(bad.len() >= 30);
+        for file in &bad {
+            for args in [&["machine", file][..], &["machine", file, "--kernel", "7.2"]] {
+                let line = fails(args, 2);
+                let (_, place) = line.split_once(file.as_str()).expect(&line);
+                assert!(place.starts_with(':') && place.contains("; "), "{line}");
+            }
+            fails(&["compare", "--machine", file, "--workload", "coremark", "fair@7.2"], 2);
+        }
+    }
+
+    #[test]
+    fn every_malformed_workload_is_refused_at_its_place() {
+        let bad = files(&data("workload", "bad"), ".json");
+        assert!(bad.len() >= 30);
+        for file in &bad {
+            let line = fails(&["compare", "--workload", file, "fair@7.2"], 2);
+            let (_, place) = line.split_once(file.as_str()).expect(&line);
+            let number = place.strip_prefix(':').and_then(|rest| rest.split(':').next());
+            assert!(number.is_some_and(|line| line.parse::<u32>().is_ok()), "{line}");
+            assert!(place.contains("; "), "{line}");
+        }
+    }
+
+    /// What only the run finds out. The notes about such a file do not stand before the error.
+    #[test]
+    fn workloads_that_do_not_fit_the_machine_or_never_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let elsewhere = file(
+            "elsewhere.json",
+            r#"{"tasks": {"t": {"policy": "SCHED_FIFO", "cpus": [900], "loop": 1, "run": 10}}}"#,
+        );
+        let line = fails(&["compare", "--workload", &elsewhere, "fair@7.2"], 2);
+        assert!(line.contains("task t") && line.contains("`roost machine`"), "{line}");
+        let stuck = file("stuck.json", r#"{"tasks": {"t": {"loop": 1, "suspend": "t"}}}"#);
+        let line = fails(&["compare", "--workload", &stuck, "fair@7.2"], 2);
+        assert!(line.contains("stuck.json") && line.contains("deadlock"), "{line}");
+        let endless = file("endless.json", r#"{"tasks": {"t": {"run": 10}}}"#);
+        let line = fails(&["compare", "--workload", &endless, "fair@7.2"], 2);
+        assert!(line.contains("endless.json") && line.contains("duration"), "{line}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod outputs {
+    use super::*;
+
+    /// Takes far longer than a test waits.
+    const LONG: [&str; 9] = [
+        "compare",
+        "--machine",
+        "zen3-2s",
+        "--workload",
+        "netperf-tcp-rr:clients=100",
+        "--duration",
+        "1h",
+        "fair@5.16",
+        "fair@7.2",
+    ];
+
+    #[test]
+    fn a_full_disk_is_told() {
+        for args in [
+            &["--help"][..],
+            &["machine", "--list"],
+            &["compare", "--workload", "hackbench:groups=1,loops=1", "--repeat", "1", "fair@7.2"],
+        ] {
+            let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+            let output = Command::new(ROOST).args(args).stdout(full).output().unwrap();
+            let (_, stderr) = texts(&output);
+            assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+            assert_one_line(&stderr, "full disk");
+            assert!(stderr.contains("standard output") && stderr.contains("space"), "{stderr}");
+        }
+        let with_trace = |path| {
+            fails(
+                &[
+                    "compare",
+                    "--workload",
+                    "coremark",
+                    "--duration",
+                    "50ms",
+                    "--trace",
+                    path,
+                    "fair@7.2",
+                ],
+                1,
+            )
+        };
+        let line = with_trace("/dev/full");
+        assert!(line.contains("/dev/full: cannot write the trace: No space"), "{line}");
+        let line = with_trace("/no/directory/trace");
+        assert!(line.contains("/no/directory/trace: cannot write the trace"), "{line}");
+    }
+
+    #[test]
+    fn nobody_left_to_tell_is_no_panic() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = Command::new(ROOST).arg("nonsense").stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(2));
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_is_no_error() {
+        for args in [
+            &["--help"][..],
+            &["machine", "zen3-2s", "--format", "csv"],
+            &["compare", "--workload", "hackbench:groups=1,loops=1", "--counters", "fair@7.2"],
+        ] {
+            let mut child = spawn(args);
+            drop(child.stdout.take());
+            let output = child.wait_with_output().unwrap();
+            let (_, stderr) = texts(&output);
+            assert!(output.status.success() && stderr.is_empty(), "{args:?}: {stderr}");
+        }
+    }
+
+    #[test]
+    fn interrupts_end_it_soon_and_leave_nothing_behind() {
+        for signal in ["-INT", "-TERM"] {
+            let directory = tempfile::tempdir().unwrap();
+            let trace = directory.path().join("trace");
+            let old = b"an older trace";
+            fs::write(&trace, old).unwrap();
+            let more = ["--trace", trace.to_str().unwrap()];
+            let child = spawn(&[&LONG[..], &more].concat());
+            // The trace's temporary file stands beside the older one once signals are caught.
+            wait_until(|| fs::read_dir(directory.path()).unwrap().count() == 2);
+            let interrupted = Instant::now();
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+            let output = child.wait_with_output().unwrap();
+            assert!(interrupted.elapsed() < Duration::from_secs(10), "{signal}");
+            let (stdout, stderr) = texts(&output);
+            assert_eq!(output.status.code(), Some(130), "{signal}: {stderr}");
+            assert!(stdout.is_empty(), "{stdout}");
+            assert_one_line(&stderr, signal);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "{signal}");
+            assert_eq!(fs::read(&trace).unwrap(), old, "{signal}");
+        }
+    }
+
+    fn spawn(args: &[&str]) -> Child {
+        let mut command = Command::new(ROOST);
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < Duration::from_secs(30), "nothing happened");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What four small runs counted, in the oldest and the newest version, so that a change of behaviour
+//! shows where nobody looked for it. Each snapshot was read by hand; why its figures are plausible
+//! stands above the test, and what can be calculated is asserted beside it.
+//!
+//! The machine: 2 nodes, each with 2 LLCs of 2 cores of 2 threads: 16 CPUs, 8 cores, 4 LLCs.
+//!
+//! After a change that is meant to show: `INSTA_UPDATE=always cargo test -p roost --test snapshots`,
+//! then read the difference as carefully.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use roost_engine::{Control, Outcome};
+use roost_fair::{Fair, Features};
+use roost_workload::{Workload, rtapp};
+
+const SCHEDULERS: [&str; 2] = ["fair@5.16", "fair@7.2"];
+
+fn run(workload: &Workload) -> [Outcome; 2] {
+    SCHEDULERS.map(|scheduler| {
+        let machine = Arc::new(roost_machine::resolve("node:2 l3:2 core:2 pu:2").unwrap());
+        let fair = Fair::new(&machine, Features::parse(scheduler).unwrap());
+        let stop = AtomicBool::new(false);
+        let control = Control { seed: 1, tracer: None, stop: &stop, progress: &|_| {} };
+        roost_engine::run(&machine, workload, fair, control).unwrap()
+    })
+}
+
+fn counter(outcome: &Outcome, name: &str) -> f64 {
+    outcome.counters.iter().find(|(other, _)| other == name).unwrap().1
+}
+
+/// A row a counter that is not zero for both, without those of the simulator itself; times in ms.
+fn shown(outcomes: &[Outcome; 2]) -> String {
+    let mut text = format!("{:28}{:>12}{:>12}\n", "", SCHEDULERS[0], SCHEDULERS[1]);
+    for (name, _) in &outcomes[0].counters {
+        let values = [0, 1].map(|index: usize| counter(&outcomes[index], name));
+        if name.starts_with("events_") || values == [0.0; 2] {
+            continue;
+        }
+        let [first, second] = values;
+        let _ = match name.strip_suffix("_ns") {
+            Some(name) => {
+                let name = format!("{name}_ms");
+                writeln!(text, "{name:28}{:12.1}{:12.1}", first / 1e6, second / 1e6)
+            }
+            None if name == "llcs_shared" => writeln!(text, "{name:28}{first:12.2}{second:12.2}"),
+            None => writeln!(text, "{name:28}{first:12}{second:12}"),
+        };
+    }
+    text
+}
+
+/// 2 groups send 2 x 20 x 20 x 20 = 16,000 messages in about 11 ms.
+///
+/// - The second node stays idle and no task changes the node: each child blocks right after its
+///   fork, so that few run at once and the parent's node stays within the imbalance allowed for
+///   forks; and the run is over before the first balancing between nodes is due, after 16 ms (1 ms a
+///   CPU of the domain). So 80 tasks share 8 CPUs.
+/// - Far fewer wakeups than messages: with 10 tasks a CPU a receiver finds many at once.
+/// - The search mostly fails (`sis_failed` close to `sis_domain_search`): 8 CPUs are seldom idle.
+#[test]
+fn hackbench_on_two_nodes() {
+    let outcomes = run(&roost_workload::resolve("hackbench:groups=2,loops=20", None).unwrap());
+    for outcome in &outcomes {
+        assert_eq!(counter(outcome, "forks"), 80.0);
+        assert!(counter(outcome, "wakeups") < 16_000.0);
+    }
+    insta::assert_snapshot!("hackbench", shown(&outcomes));
+}
+
+/// 12 workers spin 10 ms, then wait until one of 2 message threads has slept 10 ms.
+///
+/// - A worker's turn is at least 20 ms, so that 12 workers make at most 12 x 2 s / 20 ms = 1,200
+///   turns of 10 ms each: at most 12 s of CPU time at full speed.
+/// - Hardly a migration: 14 tasks on 16 CPUs, so that the previous CPU is idle nearly always, and
+///   `sis_scanned` exceeds `sis_search` by little. Nothing is contended: the versions agree.
+#[test]
+fn schbench_with_a_cpu_for_everyone() {
+    let spec = "schbench:messages=2,workers=6,c=10000,s=10000";
+    let outcomes = run(&roost_workload::resolve(spec, Some(2_000_000_000)).unwrap());
+    for outcome in &outcomes {
+        assert_eq!(counter(outcome, "forks"), 14.0);
+        let turns = 12.0 * 2000.0 / 20.0;
+        assert!(counter(outcome, "wakeups") <= 2.0 * turns);
+        assert!(counter(outcome, "wakeups_prev") > 0.95 * counter(outcome, "wakeups"));
+    }
+    insta::assert_snapshot!("schbench", shown(&outcomes));
+}
+
+/// 6 tasks run 1 ms every 5 ms, 2 tasks 12 ms every 16 ms, for 2 s.
+///
+/// - Wakeups: 6 x 400 + 2 x 125 = 2,650, less the first period of each, which needs none.
+/// - CPU time: 6 x 400 x 1 ms + 2 x 125 x 12 ms = 5.4 s if nobody shares a core, and up to a few
+///   tenths more for the time that two do.
+/// - 8 tasks on 8 cores: all wakeups stay where they are, nothing migrates, and the idle search ends
+///   with its first look (`sis_scanned` = `sis_search`). `ipis` are kicks of nohz balancing, at most
+///   one a tick of the 500 in 2 s, when two CPUs of an LLC are busy at a tick.
+#[test]
+fn periodic_tasks() {
+    let text = r#"{"tasks": {
+        "short": {"instance": 6, "loop": -1, "run": 1000,
+                  "timer": {"ref": "unique", "period": 5000}},
+        "long": {"instance": 2, "loop": -1, "run": 12000,
+                 "timer": {"ref": "unique", "period": 16000}}
+    }, "global": {"duration": 2}}"#;
+    let outcomes = run(&rtapp::parse(text, "periodic.json").unwrap());
+    for outcome in &outcomes {
+        let wakeups = counter(outcome, "wakeups");
+        assert!((2_650.0 - 3.0 * 8.0..=2_650.0).contains(&wakeups), "{wakeups}");
+        let run_ms = counter(outcome, "run_ns") / 1e6;
+        assert!((5_350.0..6_800.0).contains(&run_ms), "{run_ms}");
+    }
+    insta::assert_snapshot!("periodic", shown(&outcomes));
+}
+
+/// A parent forks 12 tasks of 3 ms at once, sleeps 20 ms, and does so 20 times.
+///
+/// - 240 children and the parent; 20 wakeups, all of the parent, whose CPU is idle by then.
+/// - CPU time: 240 x 3 ms = 720 ms if each had a core; 12 tasks on 8 cores: four cores run two at
+///   about 60% of the speed each, so that 8 of 12 take longer: about 1 s.
+/// - Forks go to the idlest group, so that hardly any child has to be moved: few migrations, all
+///   within an LLC and by active balance (`migrations` = `MC.alb_pushed`), from a core with two
+///   tasks to an idle core.
+/// - `llcs_shared`: for about 5 ms of each 20 ms all 4 LLCs run more than one task: 1.
+#[test]
+fn bursts_of_forks() {
+    let text = r#"{"tasks": {
+        "parent": {"loop": 20, "phases": {
+            "burst": {"loop": 12, "fork": "child"},
+            "rest": {"sleep": 20000}
+        }},
+        "child": {"instance": 0, "loop": 1, "run": 3000}
+    }}"#;
+    let outcomes = run(&rtapp::parse(text, "forks.json").unwrap());
+    for outcome in &outcomes {
+        assert_eq!((counter(outcome, "forks"), counter(outcome, "wakeups")), (241.0, 20.0));
+        let run_ms = counter(outcome, "run_ns") / 1e6;
+        assert!((720.0..1_200.0).contains(&run_ms), "{run_ms}");
+    }
+    insta::assert_snapshot!("forks", shown(&outcomes));
+}

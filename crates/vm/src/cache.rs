@@ -1,0 +1,180 @@
+//! The folder with everything that was fetched and built.
+//!
+//! ```text
+//! kernels/VERSION/  vmlinuz, config, origin
+//! qemu/             QEMU with the libraries it needs, origin
+//! root-N/           root.ext4 (load lane), root.cpio (exact lane), origin
+//! apt/              package lists; may be deleted
+//! ```
+//!
+//! A piece is complete or absent: it is made in a temporary folder beside its place and renamed. No
+//! file holds an absolute path, so the folder can be moved and shared.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::error::{CACHE_VARIABLE, VmError};
+
+/// Changes when the root's contents do: an old root is then left alone and a new one built.
+const ROOT_VERSION: u32 = 1;
+
+/// Where a piece says what it was made of.
+pub(crate) const ORIGIN: &str = "origin";
+
+/// A cache folder.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    dir: PathBuf,
+}
+
+impl Cache {
+    /// The user's cache folder: `$ROOST_CACHE`, else `roost` in `$XDG_CACHE_HOME`, else
+    /// `~/.cache/roost`.
+    pub fn of_user() -> Result<Self, VmError> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let dir = variable(CACHE_VARIABLE)
+            .map(PathBuf::from)
+            .or_else(|| variable("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("roost")))
+            .or_else(|| variable("HOME").map(|dir| PathBuf::from(dir).join(".cache/roost")));
+        match dir {
+            Some(dir) => Self::at(&dir),
+            None => Err(VmError::Usage(format!(
+                "no folder to keep kernels in: set {CACHE_VARIABLE} to one"
+            ))),
+        }
+    }
+
+    /// The cache in `dir`, which need not exist yet.
+    pub fn at(dir: &Path) -> Result<Self, VmError> {
+        let dir = std::path::absolute(dir).map_err(|error| VmError::file(dir, &error))?;
+        Ok(Self { dir })
+    }
+
+    /// The folder itself.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The folder of the kernels, a folder each, named by version.
+    pub(crate) fn kernels(&self) -> PathBuf {
+        self.dir.join("kernels")
+    }
+
+    pub(crate) fn qemu(&self) -> PathBuf {
+        self.dir.join("qemu")
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.join(format!("root-{ROOT_VERSION}"))
+    }
+
+    pub(crate) fn apt(&self) -> PathBuf {
+        self.dir.join("apt")
+    }
+
+    /// The versions of all kernels in the cache, oldest first.
+    pub fn kernel_versions(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.kernels()).into_iter().flatten().flatten();
+        let mut versions: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.starts_with(|first: char| first.is_ascii_digit()))
+            .collect();
+        versions.sort_by_key(|version| crate::kernel::version_key(version));
+        versions
+    }
+
+    /// Makes the folder and waits until no other roost is preparing in it.
+    pub(crate) fn lock(&self) -> Result<File, VmError> {
+        std::fs::create_dir_all(&self.dir).map_err(|error| VmError::file(&self.dir, &error))?;
+        let path = self.dir.join("lock");
+        let file = File::create(&path).map_err(|error| VmError::file(&path, &error))?;
+        // SAFETY: flock takes an open descriptor, which `file` keeps open.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
+            return Err(VmError::file(&path, &std::io::Error::last_os_error()));
+        }
+        Ok(file)
+    }
+
+    /// Makes the piece `place` with `make`, which fills a temporary folder: all of it or nothing.
+    pub(crate) fn complete(
+        &self,
+        place: &Path,
+        make: impl FnOnce(&Path) -> Result<(), VmError>,
+    ) -> Result<(), VmError> {
+        let parent = place.parent().unwrap_or(&self.dir);
+        let temporary = self.temporary(parent)?;
+        let inside = temporary.path().join("piece");
+        std::fs::create_dir(&inside).map_err(|error| VmError::file(&inside, &error))?;
+        make(&inside)?;
+        std::fs::rename(&inside, place).map_err(|error| VmError::file(place, &error))
+    }
+
+    fn temporary(&self, parent: &Path) -> Result<TempDir, VmError> {
+        std::fs::create_dir_all(parent).map_err(|error| VmError::file(parent, &error))?;
+        let folder = tempfile::Builder::new().prefix(".incomplete-").tempdir_in(parent);
+        folder.map_err(|error| VmError::file(parent, &error))
+    }
+
+    /// Removes what interrupted preparations left behind; call it with the lock held.
+    pub(crate) fn sweep(&self) {
+        for parent in [self.dir.clone(), self.kernels(), self.apt()] {
+            let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+            for entry in entries {
+                if entry.file_name().to_string_lossy().starts_with(".incomplete-") {
+                    // What cannot be removed only takes space.
+                    let _ = std::fs::remove_dir_all(entry.path());
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of all files below `path`; what cannot be read counts nothing.
+pub(crate) fn size(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return 0 };
+    if !metadata.is_dir() {
+        return metadata.blocks() * 512;
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| size(&entry.path())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_complete_or_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path()).unwrap();
+        let failed = cache.complete(&cache.qemu(), |piece| {
+            std::fs::write(piece.join("half"), "x").unwrap();
+            Err(VmError::Usage("interrupted".into()))
+        });
+        assert!(failed.is_err() && !cache.qemu().exists());
+        cache
+            .complete(&cache.qemu(), |piece| {
+                std::fs::write(piece.join("all"), "x").unwrap();
+                Ok(())
+            })
+            .unwrap();
+        assert!(cache.qemu().join("all").exists());
+        let left = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1, "only the piece itself is left");
+    }
+
+    #[test]
+    fn what_a_killed_preparation_left_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path()).unwrap();
+        std::fs::create_dir_all(cache.kernels().join(".incomplete-abc/piece")).unwrap();
+        std::fs::create_dir_all(cache.kernels().join("7.2.13+deb14-cloud-amd64")).unwrap();
+        cache.sweep();
+        assert_eq!(cache.kernel_versions(), ["7.2.13+deb14-cloud-amd64"]);
+        assert!(!cache.kernels().join(".incomplete-abc").exists());
+    }
+}

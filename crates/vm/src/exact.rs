@@ -1,0 +1,136 @@
+//! One boot that repeats to the last byte (exact lane).
+//!
+//! Time counts instructions, and nothing comes from outside: root and jobs are in memory from the
+//! start, results go out over the second serial line. What the host does meanwhile changes nothing.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::time::{Duration, Instant};
+
+use crate::cache::Cache;
+use crate::cpio::Archive;
+use crate::error::VmError;
+use crate::guest::{self, GuestSpec, Line, descriptor, unnamed, unnamed_failed};
+use crate::job::{self, Job, JobResult};
+use crate::prepare::Pieces;
+use crate::qemu::{self, Disks, Files, Hardware, Lane};
+use crate::shape::Shape;
+use crate::survey::Survey;
+
+/// What one exact boot left.
+#[derive(Debug)]
+pub struct ExactRun {
+    /// What the kernel says about its machine.
+    pub survey: Survey,
+    /// The results of the jobs, in their order.
+    pub results: Vec<JobResult>,
+    /// The console: equal for equal boots.
+    pub console: Vec<String>,
+}
+
+/// Boots, runs `jobs` one after the other, and ends. Each job's timeout and the boot's are added up.
+pub fn run(cache: &Cache, spec: &GuestSpec, jobs: &[Job]) -> Result<ExactRun, VmError> {
+    let shape = Shape::of(&spec.machine)?;
+    let pieces = Pieces::find(cache, &spec.given)?;
+    let archive = initramfs(&pieces, jobs)?;
+    let console = unnamed()?;
+    let hardware =
+        Hardware { shape: &shape, memory_mib: spec.memory_mib, lane: Lane::Exact, kvm: false };
+    let (archive_path, console_path) = (descriptor(&archive), descriptor(&console));
+    let disks = Disks::Initramfs(&archive_path);
+    let files = Files { kernel: &pieces.kernel.image, console: &console_path, disks };
+    let command = qemu::command(&pieces.qemu, &hardware, &files, &spec.kernel_arguments);
+    let mut line = Line::start(command, &[&archive], console)?;
+    let timeout = jobs.iter().map(|job| job.timeout).sum::<Duration>() + spec.boot_timeout;
+    let output = line.until_end(Instant::now() + timeout)?;
+    let mut archives = archives(&output).into_iter();
+    let survey = archives.next().ok_or_else(|| line.failure("ended during boot".into()))?;
+    let survey = Survey::read(&job::unpack(survey)?)?;
+    survey.check(&spec.machine)?;
+    let results = archives.map(JobResult::read).collect::<Result<Vec<_>, _>>()?;
+    if results.len() < jobs.len() {
+        return Err(line.failure(format!("ended in job {}", results.len() + 1)));
+    }
+    Ok(ExactRun { survey, results, console: line.console_lines() })
+}
+
+/// The root with the guest's side of roost and the jobs: two archives in one file.
+fn initramfs(pieces: &Pieces, jobs: &[Job]) -> Result<File, VmError> {
+    let Some(root) = &pieces.initramfs else {
+        return Err(VmError::Usage(
+            "the exact lane needs the root of `roost vm prepare`: leave out --root".into(),
+        ));
+    };
+    let mut file = unnamed()?;
+    let mut source = File::open(root).map_err(|error| VmError::file(root, &error))?;
+    std::io::copy(&mut source, &mut file).map_err(|error| unnamed_failed(&error))?;
+    let mut archive = Archive::new(BufWriter::new(&mut file));
+    let write = |archive: &mut Archive<_>| -> Result<(), VmError> {
+        for (name, bytes) in guest::first_files(pieces)? {
+            // The kernel starts /init; the rest is where it looks for it.
+            let place = if name == "init" { "init".to_owned() } else { format!("jobs/{name}") };
+            if name != "init" {
+                make_folders(archive, &place)?;
+            }
+            add(archive, &place, &bytes)?;
+        }
+        for (number, job) in jobs.iter().enumerate() {
+            for (name, bytes) in job.files()? {
+                let place = format!("jobs/{:04}/{name}", number + 1);
+                make_folders(archive, &place)?;
+                add(archive, &place, &bytes)?;
+            }
+        }
+        make_folders(archive, "jobs/")?;
+        archive.end().map_err(|error| unnamed_failed(&error))
+    };
+    write(&mut archive)?;
+    drop(archive);
+    file.flush().map_err(|error| unnamed_failed(&error))?;
+    Ok(file)
+}
+
+fn add<W: Write>(archive: &mut Archive<W>, place: &str, bytes: &[u8]) -> Result<(), VmError> {
+    archive.file(place.as_bytes(), 0o755, bytes).map_err(|error| unnamed_failed(&error))
+}
+
+/// The folders that `place` is in; the kernel does not mind those that are there already.
+fn make_folders<W: Write>(archive: &mut Archive<W>, place: &str) -> Result<(), VmError> {
+    for (end, _) in place.match_indices('/') {
+        let folder = archive.directory(place.as_bytes().get(..end).unwrap_or_default());
+        folder.map_err(|error| unnamed_failed(&error))?;
+    }
+    Ok(())
+}
+
+/// The archives in what the guest wrote: each after a line that tells its size. One that was cut off
+/// is left out.
+fn archives(output: &[u8]) -> Vec<&[u8]> {
+    const ANSWER: &[u8] = b"roost: archive ";
+    let mut archives = Vec::new();
+    let mut rest = output;
+    while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+        let (line, after) = rest.split_at(end + 1);
+        rest = after;
+        let Some(size) = line.strip_prefix(ANSWER) else { continue };
+        let size = String::from_utf8_lossy(size).trim().parse::<usize>();
+        let Some((archive, after)) = size.ok().and_then(|size| rest.split_at_checked(size)) else {
+            break;
+        };
+        archives.push(archive);
+        rest = after;
+    }
+    archives
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_are_found_by_their_size() {
+        let output = b"noise\nroost: archive 4\na\nb\nroost: ready\nroost: archive 2\nxyroost: archive 9\ncut";
+        assert_eq!(archives(output), [b"a\nb\n".as_slice(), b"xy".as_slice()]);
+        assert!(archives(b"").is_empty());
+    }
+}

@@ -1,0 +1,468 @@
+//! One boot of a guest in the load lane: jobs go in, results come out.
+//!
+//! ```text
+//!             serial line 1: the kernel's console  ──▶ a file
+//! roost ◀──▶  serial line 2: orders and answers    ◀─▶ init.sh
+//!             disk 1: the root, read-only
+//!             disk 2: a job as a tar archive       ──▶
+//!             disk 3: results as a tar archive     ◀──
+//! ```
+//!
+//! Disks 2 and 3 and the console are files without a name: nothing is left behind, however roost
+//! ends. A disk as a mailbox needs no second process on the host, no shared memory and no module in
+//! the kernel, where virtio-fs needs the first two and 9p the third.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use roost_machine::Machine;
+
+use crate::cache::Cache;
+use crate::error::VmError;
+use crate::job::{self, Job, JobResult};
+use crate::partition;
+use crate::prepare::{Given, Pieces};
+use crate::process::Process;
+use crate::qemu::{self, Disks, Files, Hardware, Lane};
+use crate::shape::{self, Shape};
+use crate::survey::Survey;
+
+/// The guest's side.
+pub(crate) const INIT: &str = include_str!("init.sh");
+
+/// How large the disks with jobs and results seem; on the host they take what is written.
+const MAILBOX_BYTES: u64 = 4 << 30;
+
+/// How many of the console's last lines an error shows.
+const CONSOLE_LINES: usize = 20;
+
+/// What to boot.
+#[derive(Clone, Debug)]
+pub struct GuestSpec {
+    /// The machine that the guest is to see; its CPUs are numbered depth first.
+    pub machine: Machine,
+    /// What is given by hand.
+    pub given: Given,
+    /// All memory, MiB, dealt out to the nodes evenly.
+    pub memory_mib: u32,
+    /// Time on the host until the guest has to be up.
+    pub boot_timeout: Duration,
+    /// Further arguments of the kernel.
+    pub kernel_arguments: String,
+}
+
+impl GuestSpec {
+    /// A guest of this machine with what is in the cache.
+    pub fn new(machine: &Machine) -> Self {
+        Self {
+            machine: shape::depth_first(machine),
+            given: Given::default(),
+            memory_mib: 2048,
+            // 7 to 13 s with 16 to 32 CPUs on two idle host CPUs; hosts can be busy.
+            boot_timeout: Duration::from_secs(300),
+            kernel_arguments: String::new(),
+        }
+    }
+}
+
+/// A running guest. It ends when this is dropped.
+pub struct Guest {
+    line: Line,
+    jobs: File,
+    results: File,
+    /// Number of the last job.
+    number: u32,
+    survey: Survey,
+}
+
+impl Guest {
+    /// Boots a guest and checks that it sees the machine asked for.
+    pub fn boot(cache: &Cache, spec: &GuestSpec) -> Result<Self, VmError> {
+        let shape = Shape::of(&spec.machine)?;
+        let pieces = Pieces::find(cache, &spec.given)?;
+        let (console, mut jobs, mut results) = (unnamed()?, unnamed()?, unnamed()?);
+        for disk in [&jobs, &results] {
+            disk.set_len(MAILBOX_BYTES).map_err(|error| unnamed_failed(&error))?;
+        }
+        job::archive(&mut jobs, &first_files(&pieces)?)?;
+        let root = partition::with_table(&pieces.root)?;
+        let disks = Disks::Nvme {
+            root: &descriptor(&root),
+            jobs: &descriptor(&jobs),
+            results: &descriptor(&results),
+        };
+        let hardware = Hardware {
+            shape: &shape,
+            memory_mib: spec.memory_mib,
+            lane: Lane::Load,
+            kvm: pieces.qemu.kvm_works(),
+        };
+        let files = Files { kernel: &pieces.kernel.image, console: &descriptor(&console), disks };
+        let command = qemu::command(&pieces.qemu, &hardware, &files, &spec.kernel_arguments);
+        let mut line = Line::start(command, &[&root, &jobs, &results], console)?;
+        let deadline = Instant::now() + spec.boot_timeout;
+        line.expect("roost: ready", deadline, "during boot")?;
+        let survey = Survey::read(&job::unpack(from_start(&mut results)?)?)?;
+        survey.check(&spec.machine)?;
+        Ok(Self { line, jobs, results, number: 0, survey })
+    }
+
+    /// What its kernel says about its machine.
+    pub fn survey(&self) -> &Survey {
+        &self.survey
+    }
+
+    /// Runs a job to its end. After an error the guest is of no more use.
+    pub fn run(&mut self, job: &Job) -> Result<JobResult, VmError> {
+        let start = Instant::now();
+        self.number += 1;
+        let mut archive = Vec::new();
+        job.archive(&mut archive)?;
+        from_start(&mut self.jobs)?.write_all(&archive).map_err(|error| unnamed_failed(&error))?;
+        let mebibytes = archive.len().div_ceil(1 << 20);
+        self.line.send(&format!("job {} {mebibytes}\n", self.number))?;
+        let answer = format!("roost: done {} ", self.number);
+        let deadline = start + job.timeout;
+        self.line.expect(&answer, deadline, &format!("in job {}", self.number))?;
+        let mut result = JobResult::read(from_start(&mut self.results)?)?;
+        result.host_time = start.elapsed();
+        Ok(result)
+    }
+
+    /// Turns the guest into a shell.
+    pub fn shell(mut self, rows: u16, columns: u16) -> Result<Shell, VmError> {
+        self.line.send(&format!("shell {rows} {columns}\n"))?;
+        Ok(Shell { line: self.line })
+    }
+}
+
+/// A guest whose second serial line is a terminal.
+pub struct Shell {
+    line: Line,
+}
+
+/// What ends a shell from outside, as with telnet: Ctrl-].
+const LEAVE: u8 = 0x1d;
+
+/// What ends a shell from within: Ctrl-D, the end of a terminal's input.
+const END_OF_INPUT: u8 = 0x04;
+
+impl Shell {
+    /// Passes `keys` to the guest and what it writes to `screen`, until the shell is left or Ctrl-]
+    /// is typed; an error if the guest ends in any other way.
+    pub fn run(
+        mut self,
+        keys: impl Read + Send + 'static,
+        screen: &mut impl Write,
+    ) -> Result<(), VmError> {
+        let left = Arc::new(AtomicBool::new(false));
+        // What is typed before the first prompt would be lost when the shell sets its terminal up.
+        let mut show = |bytes: &[u8]| {
+            // A screen that is gone shows nothing; the guest ends with its shell all the same.
+            let _ = screen.write_all(bytes).and_then(|()| screen.flush());
+        };
+        if let Ok(prompt) = self.line.answers.recv() {
+            show(&prompt);
+        }
+        if let Some(input) = self.line.input.take() {
+            let (leave, guest) = (Arc::clone(&left), self.line.process.child.id());
+            std::thread::spawn(move || pass_keys(keys, input, &leave, guest));
+        }
+        while let Ok(bytes) = self.line.answers.recv() {
+            show(&bytes);
+        }
+        if left.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        match self.line.process.child.wait() {
+            Ok(status) if status.success() && !self.line.panicked() => Ok(()),
+            _ => Err(self.line.failure("ended by itself".into())),
+        }
+    }
+}
+
+/// Passes keys to the guest; ends it at Ctrl-], unless it has ended (`left`).
+fn pass_keys(mut keys: impl Read, mut guest: impl Write, left: &AtomicBool, process: u32) {
+    let mut buffer = [0; 256];
+    while let Ok(read) = keys.read(&mut buffer) {
+        let typed = buffer.get(..read).unwrap_or_default();
+        let (typed, leave) = match typed.iter().position(|&key| key == LEAVE) {
+            Some(end) => (typed.get(..end).unwrap_or_default(), true),
+            None => (typed, false),
+        };
+        let typed = if read == 0 { &[END_OF_INPUT] } else { typed };
+        let passed = guest.write_all(typed).and_then(|()| guest.flush());
+        if leave && !left.swap(true, Ordering::SeqCst) {
+            // SAFETY: the process is a child that is waited for only after `left` was looked at.
+            unsafe { libc::kill(process as i32, libc::SIGKILL) };
+        }
+        if leave || read == 0 || passed.is_err() {
+            break;
+        }
+    }
+    // Closing QEMU's input does not end the guest.
+    std::mem::forget(guest);
+}
+
+/// A running QEMU, its console, and the line to the guest's side of roost.
+pub(crate) struct Line {
+    process: Process,
+    input: Option<ChildStdin>,
+    /// What the guest wrote, in pieces that end with a line or hold what was there.
+    answers: Receiver<Vec<u8>>,
+    console: File,
+    messages: File,
+}
+
+impl Line {
+    /// Starts QEMU with access to the open files `inherited` and `console`.
+    pub fn start(
+        mut command: Command,
+        inherited: &[&File],
+        console: File,
+    ) -> Result<Self, VmError> {
+        let messages = unnamed()?;
+        let copy = messages.try_clone().map_err(|error| unnamed_failed(&error))?;
+        command.stderr(copy);
+        let inherited = inherited.iter().copied().chain([&console]).map(File::as_raw_fd);
+        let failed = |reason: String| VmError::Failed { tool: "starting QEMU".into(), reason };
+        let mut process = Process::start(command, inherited.collect())
+            .map_err(|error| failed(error.to_string()))?;
+        let input = process.child.stdin.take();
+        let output = process.child.stdout.take().ok_or_else(|| failed("no output".into()))?;
+        Ok(Self { process, input, answers: read_lines(output), console, messages })
+    }
+
+    fn send(&mut self, order: &str) -> Result<(), VmError> {
+        let input = self.input.as_mut();
+        match input.map(|input| input.write_all(order.as_bytes()).and_then(|()| input.flush())) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.failure("ended before a job".into())),
+        }
+    }
+
+    /// Waits for a line that begins with `answer`; `when` says in an error what was going on.
+    fn expect(&mut self, answer: &str, deadline: Instant, when: &str) -> Result<(), VmError> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left) {
+                Ok(line) if line.starts_with(answer.as_bytes()) => return Ok(()),
+                // Something else wrote to the line.
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.failure(format!("gave no answer in time {when}")));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let what = if self.panicked() { "panicked" } else { "ended" };
+                    return Err(self.failure(format!("{what} {when}")));
+                }
+            }
+        }
+    }
+
+    /// Everything the guest writes until it ends.
+    pub fn until_end(&mut self, deadline: Instant) -> Result<Vec<u8>, VmError> {
+        let mut all = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left) {
+                Ok(bytes) => all.extend_from_slice(&bytes),
+                Err(RecvTimeoutError::Disconnected) => return Ok(all),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.failure("did not end in time".into()));
+                }
+            }
+        }
+    }
+
+    /// All lines of the console so far.
+    pub fn console_lines(&mut self) -> Vec<String> {
+        lines(&mut self.console)
+    }
+
+    fn panicked(&mut self) -> bool {
+        self.console_lines().iter().any(|line| line.contains(PANIC))
+    }
+
+    /// An error with the end of what the console and QEMU say; the guest is ended.
+    pub fn failure(&mut self, what: String) -> VmError {
+        // A QEMU that has just closed its output needs a moment to say how it ended.
+        for _ in 0..20 {
+            if self.process.ended().is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let status = match self.process.ended() {
+            Some(status) if !status.success() => format!(" (QEMU: {status})"),
+            _ => String::new(),
+        };
+        // The kill cannot fail in a way that matters: it has then ended.
+        let _ = self.process.child.kill();
+        let mut console = telling(self.console_lines());
+        let messages = lines(&mut self.messages);
+        // QEMU warns of each feature of the CPU that it does not emulate, for each CPU.
+        let told = messages.into_iter().filter(|line| !line.contains("support requested feature"));
+        console.extend(told.take(CONSOLE_LINES));
+        VmError::Guest { what: format!("{what}{status}"), console }
+    }
+}
+
+/// How the kernel says that it gives up.
+const PANIC: &str = "Kernel panic - not syncing";
+
+/// The lines of a console that tell how it ended: the last ones, or those around a panic, which has
+/// a long trace below it.
+fn telling(mut console: Vec<String>) -> Vec<String> {
+    let start = match console.iter().position(|line| line.contains(PANIC)) {
+        Some(panic) => panic.saturating_sub(CONSOLE_LINES / 4),
+        None => console.len().saturating_sub(CONSOLE_LINES),
+    };
+    console.drain(..start);
+    console.truncate(CONSOLE_LINES);
+    console
+}
+
+/// Passes on what comes, line by line, or as it comes where no line ends.
+fn read_lines(output: ChildStdout) -> Receiver<Vec<u8>> {
+    let (sender, answers) = channel();
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut held = Vec::new();
+        while let Ok(bytes) = output.fill_buf() {
+            if bytes.is_empty() {
+                break;
+            }
+            held.extend_from_slice(bytes);
+            let read = bytes.len();
+            output.consume(read);
+            // A prompt has no end of line, but does not begin like an answer.
+            while let Some(piece) = next_piece(&mut held) {
+                if sender.send(piece).is_err() {
+                    return;
+                }
+            }
+        }
+        let _ = sender.send(held);
+    });
+    answers
+}
+
+/// Takes the first line off `held`, or all of it if it cannot be the beginning of an answer.
+fn next_piece(held: &mut Vec<u8>) -> Option<Vec<u8>> {
+    const ANSWER: &[u8] = b"roost: ";
+    let common = held.len().min(ANSWER.len());
+    let end = match held.iter().position(|&byte| byte == b'\n') {
+        Some(end) => end + 1,
+        None if held.is_empty() || held.get(..common) == ANSWER.get(..common) => return None,
+        None => held.len(),
+    };
+    let rest = held.split_off(end);
+    Some(std::mem::replace(held, rest))
+}
+
+/// What the guest needs at the start: its side of roost, and the kernel's configuration.
+pub(crate) fn first_files(pieces: &Pieces) -> Result<Vec<(&'static str, Vec<u8>)>, VmError> {
+    let mut files = vec![("init", INIT.as_bytes().to_vec())];
+    if let Some(config) = &pieces.kernel.config {
+        let text = std::fs::read(config).map_err(|error| VmError::file(config, &error))?;
+        files.push(("config", text));
+    }
+    Ok(files)
+}
+
+/// A file without a name, which goes away with the last process that has it open.
+pub(crate) fn unnamed() -> Result<File, VmError> {
+    tempfile::tempfile().map_err(|error| unnamed_failed(&error))
+}
+
+pub(crate) fn unnamed_failed(error: &std::io::Error) -> VmError {
+    VmError::file(&std::env::temp_dir(), error)
+}
+
+/// The name by which a process that inherits an open file can open it again.
+pub(crate) fn descriptor(file: &File) -> PathBuf {
+    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
+}
+
+fn from_start(file: &mut File) -> Result<&mut File, VmError> {
+    match file.seek(SeekFrom::Start(0)) {
+        Ok(_) => Ok(file),
+        Err(error) => Err(unnamed_failed(&error)),
+    }
+}
+
+/// The lines of a file that another process writes; none if it cannot be read.
+fn lines(file: &mut File) -> Vec<String> {
+    let mut bytes = Vec::new();
+    if file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let printable = |line: &str| line.chars().filter(|c| !c.is_control()).collect::<String>();
+    text.lines().map(printable).filter(|line| !line.trim().is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_lines_and_prompts_come_as_they_are() {
+        let mut held = b"noise\nroost: done 1 0\nroost: re".to_vec();
+        assert_eq!(next_piece(&mut held).unwrap(), b"noise\n");
+        assert_eq!(next_piece(&mut held).unwrap(), b"roost: done 1 0\n");
+        assert_eq!(next_piece(&mut held), None);
+        held.extend_from_slice(b"ady\n# ");
+        assert_eq!(next_piece(&mut held).unwrap(), b"roost: ready\n");
+        assert_eq!(next_piece(&mut held).unwrap(), b"# ");
+        assert_eq!(next_piece(&mut held), None);
+    }
+
+    #[test]
+    fn a_qemu_that_fails_is_told_with_what_it_said() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'no such machine' >&2; exit 3"]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut line = Line::start(command, &[], unnamed().unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let failure = line.expect("roost: ready", deadline, "during boot").unwrap_err();
+        assert_eq!(failure.console(), ["no such machine"]);
+        let error = failure.to_string();
+        assert!(error.contains("ended during boot"), "{error}");
+        assert!(error.contains("exit status: 3"), "{error}");
+    }
+
+    #[test]
+    fn a_panic_is_shown_with_its_reason() {
+        let line = |number: usize| match number {
+            50 => format!("[ 1.0] {PANIC}: no root"),
+            number => format!("line {number}"),
+        };
+        let told = telling((0..100).map(line).collect());
+        assert_eq!((told.len(), told[0].as_str()), (CONSOLE_LINES, "line 45"));
+        assert!(told.iter().any(|line| line.contains("no root")));
+        let told = telling((0..40).map(line).collect());
+        assert_eq!(told.last().unwrap(), "line 39");
+    }
+
+    #[test]
+    fn a_guest_that_hangs_is_ended_in_time() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo hello; sleep 1000"]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut line = Line::start(command, &[], unnamed().unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(200);
+        let error = line.expect("roost: ready", deadline, "during boot").unwrap_err().to_string();
+        assert!(error.contains("no answer in time during boot"), "{error}");
+        let status = line.process.child.wait().unwrap();
+        assert!(!status.success(), "it was killed");
+    }
+}

@@ -1,0 +1,141 @@
+#!/bin/bash
+# The guest's first process. It tells roost over the second serial line (ttyS1) what it does:
+#
+#   roost: ready                    it is up, and its survey is written
+#   roost: done NUMBER STATUS       a job has ended
+#
+# Load lane: roost writes `job NUMBER MEBIBYTES` or `shell ROWS COLUMNS` to the line. A job is a tar
+# archive of that size on the second NVMe namespace; the survey and then each job's results are one
+# on the third.
+# Exact lane (a folder /jobs): all jobs are run. Archives are written to the line itself, after
+#
+#   roost: archive BYTES
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=${TERM:-linux} LC_ALL=C
+umask 022
+
+mount_all() {
+	mount -t proc proc /proc
+	mount -t sysfs sysfs /sys
+	mountpoint -q /dev || mount -t devtmpfs dev /dev
+	mkdir -p /dev/pts /dev/shm
+	mount -t devpts devpts /dev/pts
+	mount -t tmpfs shm /dev/shm
+	mount -t tmpfs tmp /tmp
+	mountpoint -q /run || mount -t tmpfs run /run
+	mount -t debugfs debug /sys/kernel/debug
+	mount -t tracefs tracing /sys/kernel/tracing
+	mount -t cgroup2 cgroup /sys/fs/cgroup
+	mount -t bpf bpf /sys/fs/bpf
+	# What programs expect to be able to write; the root itself is read-only.
+	for dir in /var/tmp /var/log /var/lib /root; do mount -t tmpfs tmp $dir; done
+	ip link set lo up
+	hostname guest
+}
+
+# Several sched_ext schedulers read the kernel's configuration from here.
+place_config() {
+	if [ -f "$roost/config" ]; then
+		mount -t tmpfs boot /boot
+		cp "$roost/config" "/boot/config-$(uname -r)"
+	fi
+}
+
+# All files that describe the machine, a line of a file each as PATH:LINE.
+survey() {
+	cd /
+	grep -rsH '' sys/devices/system/cpu/{online,present} \
+		sys/devices/system/cpu/cpu*/topology \
+		sys/devices/system/cpu/cpu*/cache/index*/{level,type,size,shared_cpu_list} \
+		sys/devices/system/node/node*/{cpulist,distance,meminfo} \
+		sys/kernel/debug/sched/domains proc/schedstat proc/cpuinfo
+	dmesg | grep -E 'attaching sched-domain|domain-[0-9]+: span=|groups:' |
+		sed 's/^\[[^]]*\]/kernel-log:/'
+	uname -r | sed 's/^/release:/'
+}
+
+# $1: the job's number, $2: its folder, with `job.sh` in it. Leaves `result` with status, stdout,
+# stderr and the folder `out`.
+run_job() {
+	mkdir -p "$2/result/out"
+	(
+		cd "$2" || exit 127
+		export ROOST_OUT="$2/result/out"
+		exec setsid -w bash ./job.sh </dev/null >result/stdout 2>result/stderr
+	)
+	echo $? >"$2/result/status"
+}
+
+# $1: a namespace's number. Prints its device, whose name does not tell it.
+disk() {
+	local block
+	while true; do
+		for block in /sys/block/nvme0n?; do
+			[ "$(cat "$block/nsid")" = "$1" ] && echo "/dev/${block##*/}" && return
+		done
+		sleep 0.1
+	done
+}
+
+load_lane() {
+	jobs=$(disk 2) results=$(disk 3)
+	mkdir -p /run/survey
+	survey >/run/survey/survey
+	send /run/survey
+	echo "roost: ready"
+	while read -r what first second; do
+		case $what in
+		job)
+			rm -rf /run/job
+			mkdir -p /run/job
+			# Past the cache, which may hold an earlier job.
+			dd if="$jobs" iflag=direct bs=1M count="$second" status=none |
+				tar x -C /run/job
+			run_job "$first" /run/job
+			send /run/job/result
+			echo "roost: done $first $(cat /run/job/result/status)"
+			;;
+		shell)
+			stty sane rows "$first" cols "$second"
+			cd /root
+			setsid -w -c bash -i </dev/ttyS1 >/dev/ttyS1 2>&1
+			break
+			;;
+		esac
+	done
+}
+
+# $1: a folder, whose contents become the archive on the third namespace.
+send() {
+	tar c -C "$1" . | dd of="$results" oflag=direct iflag=fullblock bs=1M conv=notrunc status=none
+}
+
+# $1: a folder, whose contents are written to the line.
+emit() {
+	tar c -C "$1" . >/run/archive
+	echo "roost: archive $(stat -c %s /run/archive)"
+	cat /run/archive
+}
+
+exact_lane() {
+	mkdir -p /run/survey
+	survey >/run/survey/survey
+	emit /run/survey
+	echo "roost: ready"
+	for job in /jobs/*/; do
+		job=${job%/}
+		run_job "${job##*/}" "$job"
+		emit "$job/result"
+		echo "roost: done ${job##*/} $(cat "$job/result/status")"
+	done
+}
+
+mount_all 2>/dev/null
+roost=/run
+[ -d /jobs ] && roost=/jobs
+place_config
+exec </dev/ttyS1 >/dev/ttyS1 2>/dev/console
+stty raw -echo
+if [ -d /jobs ]; then exact_lane; else load_lane; fi
+# QEMU ends when the guest restarts.
+sync
+echo b >/proc/sysrq-trigger

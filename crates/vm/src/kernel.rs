@@ -1,0 +1,286 @@
+//! Kernels: which versions the archive has, what a kernel file is, whether it can be used.
+
+use std::path::{Path, PathBuf};
+
+use crate::apt::{Apt, Package};
+use crate::cache::{Cache, ORIGIN};
+use crate::error::VmError;
+
+/// Where newer kernels than the stable one are.
+pub(crate) const SUITES: &str = "trixie-backports sid";
+
+/// Debian's small kernel for virtual machines: the one with NVMe and ext4 built in.
+const FLAVOUR: &str = "-cloud-amd64";
+
+/// The version that is taken where none is asked for, if the archive has it: the newest that the
+/// simulation knows (`fair@7.2`).
+pub const DEFAULT_VERSION: &str = "7.2";
+
+/// Options without which a guest does not come up, as there are no modules in it.
+const NEEDED: [&str; 8] = [
+    "BLK_DEV_NVME",
+    "EXT4_FS",
+    "DEVTMPFS",
+    "TMPFS",
+    "BLK_DEV_INITRD",
+    "SERIAL_8250_CONSOLE",
+    "DEBUG_FS",
+    "SCHEDSTATS",
+];
+
+/// Options that change what a guest can be asked; whether they are set is told.
+const TOLD: [&str; 4] = ["SCHED_CLASS_EXT", "SCHED_CACHE", "NUMA_BALANCING", "DEBUG_INFO_BTF"];
+
+/// A kernel that a guest can boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The image (`vmlinuz`).
+    pub image: PathBuf,
+    /// Its configuration, where it is known.
+    pub config: Option<PathBuf>,
+    /// Its release, as `uname -r` tells it.
+    pub release: String,
+}
+
+impl Kernel {
+    /// The kernel that a user names: a file, or (the beginning of) a version in the cache.
+    pub fn resolve(cache: &Cache, name: &str) -> Result<Self, VmError> {
+        let path = Path::new(name);
+        if path.is_file() {
+            return Self::from_file(path);
+        }
+        let versions = cache.kernel_versions();
+        let version = versions.iter().rev().find(|version| matches(version, name));
+        let Some(version) = version else {
+            let have = match versions.is_empty() {
+                true => "the cache has none".to_owned(),
+                false => format!("the cache has {}", versions.join(", ")),
+            };
+            return Err(error(
+                name,
+                format!("no such file or version; {have}"),
+                format!("fetch it with `roost vm prepare --kernel {name}`"),
+            ));
+        };
+        let dir = cache.kernels().join(version);
+        let config = Some(dir.join("config"));
+        Ok(Self { image: dir.join("vmlinuz"), config, release: version.clone() })
+    }
+
+    /// A kernel image given by hand; its configuration is looked for where distributions put it.
+    pub fn from_file(image: &Path) -> Result<Self, VmError> {
+        let image = std::path::absolute(image).map_err(|error| VmError::file(image, &error))?;
+        let bytes = std::fs::read(&image).map_err(|error| VmError::file(&image, &error))?;
+        let Some(release) = release(&bytes) else {
+            return Err(error(
+                &image.display().to_string(),
+                "is no x86 kernel image".into(),
+                "give a bzImage or vmlinuz file".into(),
+            ));
+        };
+        let beside = |name: String| image.with_file_name(name);
+        let places = [beside(format!("config-{release}")), beside("config".into())];
+        let config = places.into_iter().find(|file| file.is_file());
+        let kernel = Self { image, config, release };
+        kernel.check()?;
+        Ok(kernel)
+    }
+
+    /// Refuses a kernel that lacks what a guest needs. Of one without a known configuration nothing
+    /// can be said.
+    fn check(&self) -> Result<(), VmError> {
+        let Some(config) = &self.config else { return Ok(()) };
+        let text =
+            std::fs::read_to_string(config).map_err(|error| VmError::file(config, &error))?;
+        let missing: Vec<&str> =
+            NEEDED.iter().copied().filter(|option| !built_in(&text, option)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(error(
+            &self.release,
+            format!("CONFIG_{} is not built in", missing.join(", CONFIG_")),
+            "take one of Debian's cloud kernels".into(),
+        ))
+    }
+
+    /// Which of the options that matter the kernel has, for people.
+    pub fn options(&self) -> String {
+        let Some(config) = &self.config else { return "configuration not found".into() };
+        let text = std::fs::read_to_string(config).unwrap_or_default();
+        let told = TOLD.map(|option| {
+            let sign = if built_in(&text, option) { "" } else { "no " };
+            format!("{sign}{option}")
+        });
+        told.join(", ")
+    }
+}
+
+fn error(name: &str, problem: String, remedy: String) -> VmError {
+    VmError::Kernel { name: name.to_owned(), problem, remedy }
+}
+
+fn built_in(config: &str, option: &str) -> bool {
+    let line = format!("CONFIG_{option}=y");
+    config.lines().any(|other| other == line)
+}
+
+/// The release that a bzImage tells (Documentation/arch/x86/boot.rst: `kernel_version`, at 0x20e,
+/// is the place of a string, counted from 0x200).
+fn release(image: &[u8]) -> Option<String> {
+    if image.get(0x202..0x206)? != b"HdrS" {
+        return None;
+    }
+    let place = image.get(0x20e..0x210)?;
+    let start = 0x200 + usize::from(u16::from_le_bytes([*place.first()?, *place.get(1)?]));
+    let text = image.get(start..)?.split(|&byte| byte == 0 || byte == b' ').next()?;
+    let text = std::str::from_utf8(text).ok()?;
+    (!text.is_empty() && text.len() < 128).then(|| text.to_owned())
+}
+
+/// Whether `version` is `wanted` or begins with its parts: 7.2.13+deb14 is a 7.2 but no 7.21.
+fn matches(version: &str, wanted: &str) -> bool {
+    let rest = version.strip_prefix(wanted);
+    rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+}
+
+/// What versions are ordered by: their numbers.
+pub(crate) fn version_key(version: &str) -> Vec<u32> {
+    let numbers = version.split(|c: char| !c.is_ascii_digit());
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+/// The version of a package that has a kernel image in it.
+fn packaged_version(package: &str) -> Option<&str> {
+    let rest = package.strip_prefix("linux-image-").or(package.strip_prefix("linux-binary-"))?;
+    let version = rest.strip_suffix(FLAVOUR)?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then_some(version)
+}
+
+/// Fetches the newest kernel of a version, and returns what it is.
+pub(crate) fn fetch(cache: &Cache, apt: &Apt, wanted: Option<&str>) -> Result<Kernel, VmError> {
+    let mut names = apt.names("linux-image-")?;
+    names.extend(apt.names("linux-binary-")?);
+    let version = choose(&names, wanted)?;
+    let release = format!("{version}{FLAVOUR}");
+    let place = cache.kernels().join(&release);
+    if !place.is_dir() {
+        // The image, its configuration and its signature are spread over packages, and differently
+        // in each version.
+        let parts = ["image", "binary", "base"].map(|part| format!("linux-{part}-{release}"));
+        let mut all = names;
+        all.extend(apt.names("linux-base-")?);
+        let wanted: Vec<&str> =
+            parts.iter().filter(|part| all.contains(part)).map(String::as_str).collect();
+        let packages = apt.exactly(&wanted)?;
+        cache.complete(&place, |piece| unpack(apt, &packages, &release, piece))?;
+    }
+    let kernel = Kernel::resolve(cache, &release)?;
+    kernel.check()?;
+    Ok(kernel)
+}
+
+/// The version to fetch: of those asked for the newest.
+fn choose(names: &[String], wanted: Option<&str>) -> Result<String, VmError> {
+    let mut versions: Vec<&str> = names.iter().filter_map(|name| packaged_version(name)).collect();
+    versions.sort_by_key(|version| version_key(version));
+    versions.dedup();
+    let newest = |wanted: &str| versions.iter().rev().find(|version| matches(version, wanted));
+    let found = match wanted {
+        Some(wanted) => newest(wanted),
+        None => newest(DEFAULT_VERSION).or(versions.last()),
+    };
+    found.map(|&version| version.to_owned()).ok_or_else(|| {
+        let remedy = format!("it has {}; or give a kernel file", versions.join(", "));
+        error(wanted.unwrap_or("any"), "the archive does not have it".into(), remedy)
+    })
+}
+
+/// Fills a kernel's folder.
+fn unpack(apt: &Apt, packages: &[Package], release: &str, piece: &Path) -> Result<(), VmError> {
+    let tree = tempfile::tempdir_in(piece).map_err(|error| VmError::file(piece, &error))?;
+    apt.unpack(packages, tree.path())?;
+    for name in ["vmlinuz", "config"] {
+        let places =
+            [format!("boot/{name}-{release}"), format!("usr/lib/modules/{release}/{name}")];
+        let file = places.iter().map(|place| tree.path().join(place)).find(|file| file.is_file());
+        let Some(file) = file else {
+            let problem = format!("its packages hold no {name}");
+            return Err(error(release, problem, "choose another version".into()));
+        };
+        let place = piece.join(name);
+        std::fs::rename(file, &place).map_err(|error| VmError::file(&place, &error))?;
+    }
+    crate::prepare::write_origin(piece, packages)
+}
+
+/// Where a kernel of the cache says what it was made of.
+pub(crate) fn origin(cache: &Cache, kernel: &Kernel) -> PathBuf {
+    cache.kernels().join(&kernel.release).join(ORIGIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn the_newest_of_what_is_asked_for_is_chosen() {
+        let names = names(&[
+            "linux-image-7.2.9+deb13-cloud-amd64",
+            "linux-binary-7.2.12+deb13-cloud-amd64",
+            "linux-image-7.3.4+deb13-cloud-amd64",
+            "linux-image-7.3.4+deb13-cloud-amd64-dbg",
+            "linux-image-7.21.1+deb13-cloud-amd64",
+            "linux-image-cloud-amd64",
+            "linux-image-7.2.13+deb14-amd64",
+        ]);
+        assert_eq!(choose(&names, Some("7.2")).unwrap(), "7.2.12+deb13");
+        assert_eq!(choose(&names, None).unwrap(), "7.2.12+deb13");
+        assert_eq!(choose(&names, Some("7.3.4")).unwrap(), "7.3.4+deb13");
+        let error = choose(&names, Some("6.1")).unwrap_err().to_string();
+        assert!(error.contains("7.2.9+deb13") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn without_the_default_version_the_newest_is_taken() {
+        let names = names(&["linux-image-7.9.1-cloud-amd64", "linux-image-7.10.1-cloud-amd64"]);
+        assert_eq!(choose(&names, None).unwrap(), "7.10.1");
+    }
+
+    #[test]
+    fn an_image_tells_its_release() {
+        let mut image = vec![0_u8; 0x300];
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x20e..0x210].copy_from_slice(&0x40_u16.to_le_bytes());
+        image[0x240..0x24c].copy_from_slice(b"7.2.13 (x) #");
+        assert_eq!(release(&image).as_deref(), Some("7.2.13"));
+        assert_eq!(release(b"#!/bin/sh"), None);
+    }
+
+    #[test]
+    fn what_is_no_kernel_is_refused_with_a_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("text");
+        std::fs::write(&file, "x").unwrap();
+        let error = Kernel::from_file(&file).unwrap_err().to_string();
+        assert!(error.contains("no x86 kernel image") && error.contains("bzImage"), "{error}");
+        let cache = Cache::at(dir.path()).unwrap();
+        let error = Kernel::resolve(&cache, "6.1").unwrap_err().to_string();
+        assert!(error.contains("roost vm prepare --kernel 6.1"), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_without_what_a_guest_needs_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config");
+        std::fs::write(&config, "CONFIG_EXT4_FS=m\n# CONFIG_TMPFS is not set\n").unwrap();
+        let kernel =
+            Kernel { image: "vmlinuz".into(), config: Some(config), release: "1.0".into() };
+        let error = kernel.check().unwrap_err().to_string();
+        assert!(error.contains("CONFIG_EXT4_FS") && error.contains("CONFIG_TMPFS"), "{error}");
+    }
+}

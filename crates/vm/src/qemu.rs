@@ -1,0 +1,306 @@
+//! QEMU: where it is and how it is called.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cache::Cache;
+use crate::error::VmError;
+use crate::partition;
+use crate::shape::Shape;
+use crate::tool;
+
+/// What is fetched, with all it depends on.
+pub(crate) const PACKAGES: [&str; 3] = ["qemu-system-x86", "qemu-system-data", "seabios"];
+
+/// The first version that lets a cache's topology be chosen (`smp-cache`).
+const OLDEST: u32 = 10;
+
+/// The name of the program on a system that has it.
+const PROGRAM: &str = "qemu-system-x86_64";
+
+/// The emulated CPU. AMD models lose their cache topology under TCG; Skylake-Server and `max` with
+/// several dies abort QEMU 10.0.2.
+const CPU: &str = "SapphireRapids";
+
+/// Libraries and modules within an unpacked Debian tree.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// A QEMU for x86.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qemu {
+    /// The program itself.
+    program: PathBuf,
+    /// The unpacked Debian tree it is in; `None` for a QEMU of the system.
+    tree: Option<PathBuf>,
+}
+
+impl Qemu {
+    /// The QEMU given by hand, else that of the cache, else the system's, if it is new enough.
+    pub(crate) fn find(cache: &Cache, given: Option<&Path>) -> Result<Option<Self>, VmError> {
+        if let Some(program) = given {
+            let qemu = Self { program: program.to_owned(), tree: None };
+            return match qemu.major()? {
+                version if version >= OLDEST => Ok(Some(qemu)),
+                version => Err(VmError::Usage(format!(
+                    "{}: QEMU {version} is too old, {OLDEST} or newer is needed",
+                    program.display()
+                ))),
+            };
+        }
+        let tree = cache.qemu();
+        if tree.is_dir() {
+            let program = tree.join("usr/bin").join(PROGRAM);
+            return Ok(Some(Self { program, tree: Some(tree) }));
+        }
+        let system = tool::find(PROGRAM).map(|program| Self { program, tree: None });
+        Ok(system.filter(|qemu| qemu.major().is_ok_and(|version| version >= OLDEST)))
+    }
+
+    /// A call of QEMU without arguments.
+    fn command(&self) -> Command {
+        let Some(tree) = &self.tree else { return Command::new(&self.program) };
+        // Its own loader finds its own libraries, whatever the host has.
+        let libraries = tree.join(LIBRARIES);
+        let mut command = Command::new(tree.join("usr/lib64/ld-linux-x86-64.so.2"));
+        command.arg("--library-path").arg(&libraries).arg(&self.program);
+        command.env("QEMU_MODULE_DIR", libraries.join("qemu"));
+        for data in ["usr/share/qemu", "usr/share/seabios"] {
+            command.arg("-L").arg(tree.join(data));
+        }
+        command
+    }
+
+    /// Its version, as it tells it.
+    pub fn version(&self) -> Result<String, VmError> {
+        let mut command = self.command();
+        let purpose = format!("{} --version", self.program.display());
+        let text = tool::output(command.arg("--version").stdin(Stdio::null()), &purpose)?;
+        let version =
+            text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        version.map(str::to_owned).ok_or_else(|| VmError::Failed {
+            tool: purpose,
+            reason: "does not tell the version of a QEMU".into(),
+        })
+    }
+
+    fn major(&self) -> Result<u32, VmError> {
+        let version = self.version()?;
+        Ok(crate::kernel::version_key(&version).first().copied().unwrap_or(0))
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn place(&self) -> String {
+        match &self.tree {
+            Some(tree) => {
+                let size = crate::prepare::mebibytes(crate::cache::size(tree));
+                format!("in {} ({size})", tree.display())
+            }
+            None => format!("is {}", self.program.display()),
+        }
+    }
+
+    /// Whether KVM runs a guest here: `/dev/kvm` can exist and fail, so it is tried with a machine
+    /// that stops before its first instruction.
+    pub(crate) fn kvm_works(&self) -> bool {
+        let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        if device.is_err() {
+            return false;
+        }
+        let mut command = self.command();
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35"]);
+        command.args(["-accel", "kvm", "-cpu", CPU, "-S", "-monitor", "stdio"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(mut child) = command.spawn() else { return false };
+        if let Some(mut monitor) = child.stdin.take() {
+            // A QEMU that has failed does not read: its exit status tells.
+            let _ = std::io::Write::write_all(&mut monitor, b"quit\n");
+        }
+        child.wait().is_ok_and(|status| status.success())
+    }
+}
+
+/// How a guest's time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// CPUs run in parallel on the host's, in the host's time.
+    Load,
+    /// One stream of instructions whose number is the time: a repeat is identical to the last byte.
+    Exact,
+}
+
+/// Files that a guest is attached to.
+pub(crate) struct Files<'a> {
+    pub kernel: &'a Path,
+    /// Where the console is written.
+    pub console: &'a Path,
+    pub disks: Disks<'a>,
+}
+
+/// Where the guest's root is.
+pub(crate) enum Disks<'a> {
+    /// Three NVMe namespaces: root, jobs, results.
+    Nvme { root: &'a Path, jobs: &'a Path, results: &'a Path },
+    /// An archive in memory.
+    Initramfs(&'a Path),
+}
+
+/// What a guest is, apart from its files.
+pub(crate) struct Hardware<'a> {
+    pub shape: &'a Shape,
+    pub memory_mib: u32,
+    pub lane: Lane,
+    pub kvm: bool,
+}
+
+/// What the kernel is told in either lane: a known start, no waiting after a panic (QEMU then
+/// exits), and domains shown in debugfs.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 nokaslr mitigations=off tsc=reliable panic=-1 \
+                                sched_verbose random.trust_cpu=on";
+
+/// What the first process does in the load lane: it unpacks the guest's side of roost from the
+/// second namespace, so that the root's image need not know of it. The kernel scans namespaces in any
+/// order, so that their names tell nothing. (No `=` within the quotes: the kernel would take the
+/// words around it for a variable.)
+const FIRST_PROCESS: &str = "rootfstype=ext4 rootwait ro devtmpfs.mount=1 init=/bin/sh -- -c \"\
+    mount -t sysfs sysfs /sys; mount -t tmpfs run /run; until [ -e /run/init ]; do \
+    for disk in /sys/block/nvme0n?; do read id < $disk/nsid; \
+    [ $id -eq 2 ] && tar xf /dev/${disk##*/} -C /run; done; \
+    [ -e /run/init ] || sleep 0.2; done; exec /run/init\"";
+
+/// The whole call: `arguments` are added to the kernel's.
+pub(crate) fn command(
+    qemu: &Qemu,
+    hardware: &Hardware<'_>,
+    files: &Files<'_>,
+    arguments: &str,
+) -> Command {
+    let mut command = qemu.command();
+    command.args(["-name", "roost-guest", "-nodefaults", "-no-user-config", "-display", "none"]);
+    command.args(["-no-reboot", "-machine"]).arg(machine(hardware.shape));
+    accelerator(&mut command, hardware);
+    command.args(["-smp", &hardware.shape.smp()]);
+    memory(&mut command, hardware);
+    command.arg("-chardev").arg(format!("file,id=console,path={}", option(files.console)));
+    command.args(["-serial", "chardev:console"]);
+    // The second serial line is QEMU's own standard input and output.
+    command.args(["-chardev", "stdio,id=agent,signal=off", "-serial", "chardev:agent"]);
+    command.arg("-kernel").arg(files.kernel);
+    let boot = match &files.disks {
+        Disks::Nvme { root, jobs, results } => {
+            nvme(&mut command, [(root, true), (jobs, true), (results, false)]);
+            format!("root=PARTUUID={} {FIRST_PROCESS}", partition::UUID)
+        }
+        Disks::Initramfs(archive) => {
+            command.arg("-initrd").arg(archive);
+            "norandmaps rdinit=/init".to_owned()
+        }
+    };
+    command.arg("-append").arg(format!("{KERNEL_ARGUMENTS} {arguments} {boot}"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// The last-level cache is the die's; where cores share an L2, that is the module's.
+fn machine(shape: &Shape) -> String {
+    let l2 =
+        if shape.has_clusters() { ",smp-cache.1.cache=l2,smp-cache.1.topology=module" } else { "" };
+    format!("q35,smp-cache.0.cache=l3,smp-cache.0.topology=die{l2}")
+}
+
+fn accelerator(command: &mut Command, hardware: &Hardware<'_>) {
+    match hardware.lane {
+        Lane::Load => {
+            let accel = if hardware.kvm { "kvm" } else { "tcg,thread=multi" };
+            command.args(["-accel", accel, "-cpu", CPU]);
+        }
+        Lane::Exact => {
+            command.args(["-accel", "tcg,thread=single", "-icount", "shift=3,sleep=off"]);
+            // No randomness and no clock from outside.
+            command.arg("-cpu").arg(format!("{CPU},-rdrand,-rdseed"));
+            command.args(["-seed", "42", "-rtc", "base=2026-01-01,clock=vm"]);
+        }
+    }
+}
+
+/// Memory in equal parts, a part a node.
+fn memory(command: &mut Command, hardware: &Hardware<'_>) {
+    let nodes = &hardware.shape.nodes;
+    // Whole blocks of 128 MiB: the kernel's sections.
+    let part = (hardware.memory_mib / nodes.len().max(1) as u32).next_multiple_of(128);
+    command.args(["-m", &format!("{}M", part * nodes.len() as u32)]);
+    for (node, cpus) in nodes.iter().enumerate() {
+        let object = format!("memory-backend-ram,id=m{node},size={part}M");
+        command.args(["-object", &object, "-numa"]);
+        let cpus = match cpus.is_empty() {
+            true => String::new(),
+            false => format!("cpus={}-{},", cpus.start, cpus.end - 1),
+        };
+        command.arg(format!("node,nodeid={node},{cpus}memdev=m{node}"));
+    }
+    for (from, row) in hardware.shape.distances.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate().filter(|&(to, _)| to != from) {
+            command.args(["-numa", &format!("dist,src={from},dst={to},val={distance}")]);
+        }
+    }
+}
+
+/// One controller with three namespaces, numbered from 1.
+fn nvme(command: &mut Command, files: [(&Path, bool); 3]) {
+    command.args(["-device", "nvme,id=nvme,serial=roost"]);
+    for (index, (file, readonly)) in files.into_iter().enumerate() {
+        let readonly = if readonly { "on" } else { "off" };
+        // Roost reads and writes the files while QEMU has them: no locks, and no flushes.
+        command.arg("-drive").arg(format!(
+            "if=none,id=disk{index},format=raw,cache=unsafe,readonly={readonly},\
+             file.driver=file,file.locking=off,file.filename={}",
+            option(file)
+        ));
+        command.arg("-device");
+        command.arg(format!("nvme-ns,drive=disk{index},bus=nvme,nsid={}", index + 1));
+    }
+}
+
+/// A path within an option, where a comma is doubled.
+fn option(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(machine: &str, lane: Lane) -> String {
+        let shape = Shape::of(&roost_machine::resolve(machine).unwrap()).unwrap();
+        let hardware = Hardware { shape: &shape, memory_mib: 1024, lane, kvm: false };
+        let file = Path::new("/a,b");
+        let disks = match lane {
+            Lane::Load => Disks::Nvme { root: file, jobs: file, results: file },
+            Lane::Exact => Disks::Initramfs(file),
+        };
+        let qemu = Qemu { program: "qemu".into(), tree: None };
+        let files = Files { kernel: file, console: file, disks };
+        let command = command(&qemu, &hardware, &files, "quiet");
+        let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_machine_with_clusters_shares_its_l2_within_them() {
+        let words = words("2n1l2m2c2t", Lane::Load);
+        assert!(words.contains("smp-cache.1.cache=l2,smp-cache.1.topology=module"), "{words}");
+        assert!(words.contains("16,sockets=2,dies=1,modules=2,cores=2,threads=2"), "{words}");
+        assert!(words.contains("node,nodeid=1,cpus=8-15,memdev=m1"), "{words}");
+    }
+
+    #[test]
+    fn the_exact_lane_has_nothing_from_outside() {
+        let words = words("2n2l4c", Lane::Exact);
+        assert!(!words.contains("nvme") && words.contains("-icount shift=3,sleep=off"), "{words}");
+        assert!(words.contains("-initrd /a,b"), "{words}");
+    }
+
+    #[test]
+    fn a_comma_in_a_path_is_no_option() {
+        assert!(words("2n2l4c", Lane::Load).contains("file.filename=/a,,b"));
+    }
+}

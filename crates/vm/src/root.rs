@@ -1,0 +1,127 @@
+//! The guest's programs: a Debian tree without a running system in it.
+//!
+//! Packages are unpacked, not installed: no maintainer script runs, so that neither root nor a user
+//! namespace is needed, and the tree depends on the packages only. What scripts would have done and
+//! guests need is done in [`finish`].
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use crate::apt::{Apt, Package};
+use crate::error::VmError;
+use crate::{cpio, partition, tool};
+
+/// The image of the load lane.
+pub(crate) const IMAGE: &str = "root.ext4";
+
+/// The archive of the exact lane.
+pub(crate) const ARCHIVE: &str = "root.cpio";
+
+/// What the guest's own scripts need, and what users run.
+const PACKAGES: [&str; 27] = [
+    "base-files",
+    "base-passwd",
+    "bash",
+    "bpftool",
+    "coreutils",
+    "dash",
+    "findutils",
+    "grep",
+    "gzip",
+    "hostname",
+    "iperf3",
+    "iproute2",
+    "kmod",
+    "mawk",
+    "mount",
+    "ncurses-base",
+    "numactl",
+    "procps",
+    "rt-app",
+    "rt-tests",
+    "sed",
+    "stress-ng",
+    "sysbench",
+    "tar",
+    "trace-cmd",
+    "util-linux",
+    "zstd",
+];
+
+/// Dependencies of stress-ng's graphics stressors: 120 MiB that nothing else needs.
+const LEFT_OUT: [&str; 3] = ["mesa-libgallium", "libllvm", "libz3-"];
+
+/// Documentation: half of what many packages hold.
+const UNUSED: [&str; 6] = ["doc", "man", "locale", "info", "lintian", "bug"];
+
+/// The packages of the root with all they depend on, the one with the links of the merged `/usr`
+/// first: other packages are unpacked through them.
+pub(crate) fn packages(apt: &Apt) -> Result<Vec<Package>, VmError> {
+    let mut packages = apt.closure(&PACKAGES)?;
+    packages.retain(|package| !LEFT_OUT.iter().any(|prefix| package.name.starts_with(prefix)));
+    packages.sort_by_key(|package| (package.name != "base-files", package.name.clone()));
+    Ok(packages)
+}
+
+/// Builds the image and the archive in `piece`.
+pub(crate) fn build(apt: &Apt, packages: &[Package], piece: &Path) -> Result<(), VmError> {
+    // Before the download: what is missing on the host is told at once.
+    tool::need("mke2fs", "e2fsprogs")?;
+    let tree = tempfile::tempdir_in(piece).map_err(|error| VmError::file(piece, &error))?;
+    apt.unpack(packages, tree.path())?;
+    finish(tree.path())?;
+    image(tree.path(), &piece.join(IMAGE))?;
+    cpio::of_tree(tree.path(), &piece.join(ARCHIVE))?;
+    crate::prepare::write_origin(piece, packages)
+}
+
+/// What maintainer scripts would have done: users, groups, an awk. In the image files belong to the
+/// user who built it, so that programs must not run as their owner (`mount` would as nobody).
+fn finish(tree: &Path) -> Result<(), VmError> {
+    for file in ["passwd", "group"] {
+        let master = tree.join(format!("usr/share/base-passwd/{file}.master"));
+        let place = tree.join("etc").join(file);
+        std::fs::copy(&master, &place).map_err(|error| VmError::file(&master, &error))?;
+    }
+    let awk = tree.join("usr/bin/awk");
+    if !awk.exists() {
+        symlink("mawk", &awk).map_err(|error| VmError::file(&awk, &error))?;
+    }
+    without_setuid(&tree.join("usr/bin"))?;
+    for name in UNUSED {
+        let dir = tree.join("usr/share").join(name);
+        if dir.is_dir() {
+            std::fs::remove_dir_all(&dir).map_err(|error| VmError::file(&dir, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the setuid and setgid bits off the programs in `dir`.
+fn without_setuid(dir: &Path) -> Result<(), VmError> {
+    let failed = |error: std::io::Error| VmError::file(dir, &error);
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let metadata = entry.metadata().map_err(failed)?;
+        let mode = metadata.permissions().mode();
+        if metadata.is_file() && mode & 0o6000 != 0 {
+            let permissions = std::fs::Permissions::from_mode(mode & 0o777);
+            std::fs::set_permissions(entry.path(), permissions).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// An ext4 image of a tree, read-only in use: no journal, no space left for growth.
+fn image(tree: &Path, image: &Path) -> Result<(), VmError> {
+    // A quarter more than the contents for the file system's own tables.
+    let mebibytes = crate::cache::size(tree) / (1 << 20) * 5 / 4 + 32;
+    let mut command = tool::need("mke2fs", "e2fsprogs")?;
+    command.args(["-q", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-E", "root_owner=0:0"]);
+    command.arg("-d").arg(tree).arg(image).arg(format!("{mebibytes}M"));
+    tool::output(&mut command, "making the root's image with mke2fs")?;
+    let mut file = std::fs::OpenOptions::new().read(true).write(true).open(image);
+    file.as_mut()
+        .map_err(|error| VmError::file(image, error))
+        .and_then(|file| partition::write(file).map_err(|error| VmError::file(image, &error)))
+}
