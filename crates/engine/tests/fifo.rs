@@ -290,3 +290,17 @@ proptest! {
         prop_assert_eq!(outcome, again, "same inputs, same outcome");
     }
 }
+
+/// What the workloads' costs leave out because the engine charges it.
+#[test]
+fn every_preset_charges_what_the_costs_of_workloads_assume() {
+    for (name, _) in roost_machine::presets() {
+        let figures = &machine(name).figures;
+        assert_eq!(figures.wakeup_ns.value, roost_workload::costs::ENGINE_WAKEUP_NS, "{name}");
+        assert_eq!(
+            figures.context_switch_ns.value,
+            roost_workload::costs::ENGINE_SWITCH_NS,
+            "{name}"
+        );
+    }
+}
