@@ -124,15 +124,6 @@ impl<S: Scheduler> Engine<'_, S> {
             }
             Op::Send { channel, bytes } => self.send(cpu, id, channel, bytes),
             Op::Receive { channel, bytes } => self.receive(cpu, id, channel, bytes),
-            Op::Suspend => {
-                let template = self.world.tasks[id.index()].template;
-                self.shared.suspended[template as usize].push_back(id);
-                Step::Blocked
-            }
-            Op::Resume(template) => {
-                let woken = self.shared.suspended[template as usize].pop_front();
-                self.wake_from(cpu, id, woken, false)
-            }
             Op::Fork(template) => {
                 self.fork(cpu, id, template);
                 Step::Done

@@ -65,8 +65,6 @@ pub(crate) struct Shared {
     pub timers: Vec<Option<Time>>,
     /// Event counters of the workload.
     pub counts: Vec<u64>,
-    /// Suspended tasks by template, oldest first.
-    pub suspended: Vec<VecDeque<TaskId>>,
 }
 
 impl Shared {
@@ -92,7 +90,6 @@ impl Shared {
                 .collect(),
             timers: vec![None; workload.shared_timers as usize],
             counts: vec![0; workload.counters as usize],
-            suspended: vec![VecDeque::new(); workload.templates.len()],
         }
     }
 }

@@ -227,7 +227,7 @@ impl WithFootprint for Template {
 
 #[test]
 fn tasks_that_wait_for_each_other_for_ever_are_reported() {
-    let stuck = workload(vec![(template("stuck", vec![Op::Suspend]), 2)]);
+    let stuck = workload(vec![(template("stuck", vec![Op::Receive { channel: 0, bytes: 1 }]), 2)]);
     let control =
         Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
     let error = run(&machine("core:2 pu:1"), &stuck, Fifo::default(), control).unwrap_err();

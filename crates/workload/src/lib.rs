@@ -144,10 +144,6 @@ pub enum Op {
         /// when they are missed; relative re-bases on now after a missed period.
         absolute: bool,
     },
-    /// Block until another task resumes this one.
-    Suspend,
-    /// Wake the oldest suspended task of a template.
-    Resume(TemplateId),
     /// Acquire a mutex, sleeping if it is held.
     Lock(u32),
     /// Release it.

@@ -172,9 +172,7 @@ impl Workload {
             Op::Timer { timer: TimerRef::Shared(timer), .. } => {
                 in_range("shared timer", timer, self.shared_timers as usize)
             }
-            Op::Resume(template) | Op::Fork(template) => {
-                in_range("template", template, self.templates.len())
-            }
+            Op::Fork(template) => in_range("template", template, self.templates.len()),
             Op::Lock(mutex) | Op::Unlock(mutex) => in_range("mutex", mutex, mutexes),
             Op::Wait { condition, mutex } | Op::Sync { condition, mutex } => {
                 in_range("condition", condition, conditions)?;
@@ -195,7 +193,6 @@ impl Workload {
             Op::Run { .. }
             | Op::Runtime { .. }
             | Op::Sleep { .. }
-            | Op::Suspend
             | Op::Yield
             | Op::SetPolicy(_)
             | Op::Memory { .. }
@@ -252,7 +249,7 @@ impl Workload {
         match op {
             Op::Run { ns } | Op::Runtime { ns } | Op::Sleep { ns } => ns > 0,
             Op::Timer { period_ns, .. } => period_ns > 0,
-            Op::Suspend | Op::Wait { .. } | Op::Sync { .. } => true,
+            Op::Wait { .. } | Op::Sync { .. } => true,
             Op::Send { .. } | Op::Receive { .. } => true,
             Op::Barrier(barrier) => self.barriers.get(barrier as usize).is_some_and(|p| *p > 1),
             _ => false,
@@ -478,7 +475,6 @@ mod tests {
             Op::Broadcast(2),
             Op::Barrier(2),
             Op::Fork(1),
-            Op::Resume(1),
             Op::SetAffinity(0),
             Op::Send { channel: 2, bytes: 1 },
             Op::Receive { channel: 2, bytes: 1 },
@@ -497,7 +493,8 @@ mod tests {
         assert_eq!(fault(&[Op::Run { ns: 0 }, FOREVER]), Some(Fault::LoopConsumesNoTime(0)));
         assert_eq!(fault(&[Op::Barrier(0), FOREVER]), Some(Fault::LoopConsumesNoTime(0)));
         assert_eq!(fault(&[Op::Barrier(1), FOREVER]), None);
-        assert_eq!(fault(&[Op::Suspend, FOREVER]), None);
+        let receive = Op::Receive { channel: 0, bytes: 1 };
+        assert_eq!(fault(&[receive, FOREVER]), None);
     }
 
     #[test]
