@@ -294,8 +294,11 @@ impl World {
 
     /// `cpu` has nothing to run.
     pub(crate) fn go_idle(&mut self, cpu: CpuId) {
-        let claimed = || self.claims.iter().any(|&(_, claimed)| claimed == cpu);
-        if self.cpus[cpu].arrivals.is_empty() || claimed() {
+        // It looks idle to the searches whose choice of it is still ahead. A wakeup that was sent
+        // already ends that: its claim has been carried out.
+        let claimed = || self.claims.iter().filter(|&&(_, claimed)| claimed == cpu).count();
+        let arrivals = self.cpus[cpu].arrivals.len();
+        if arrivals == 0 || arrivals == claimed() {
             self.idle.insert(cpu);
         }
     }
@@ -408,6 +411,13 @@ impl World {
         std::mem::take(&mut self.cpus[cpu].pending_work)
     }
 
+    /// A woken task is on its way to `cpu`, where it arrives at `at`.
+    #[doc(hidden)]
+    pub fn send_for_test(&mut self, cpu: CpuId, task: TaskId, at: Time) {
+        let why = crate::scheduler::Enqueue::Wakeup { migrated: false, sync: false };
+        self.expect_arrival(cpu, Arrival { at, task, why, from: cpu, interrupt: true });
+    }
+
     /// Changes a task's policy.
     #[doc(hidden)]
     pub fn set_policy_for_test(&mut self, task: TaskId, policy: Policy) {
@@ -429,5 +439,30 @@ impl Default for CpuState {
             arrivals: Vec::new(),
             tick_phase_ns: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPU 1 of a world to which two tasks are on their way; the claims of these are still ahead.
+    fn looks_idle(claims: u64) -> bool {
+        let machine = roost_machine::resolve("core:2 pu:1").expect("a valid shape");
+        let mut world = World::for_test(Arc::new(machine), 2);
+        world.mark_queued(1);
+        for task in 0..2 {
+            world.send_for_test(1, TaskId(task), Time(100));
+        }
+        (0..claims).for_each(|claim| world.claim(1, Time(50 + claim)));
+        world.go_idle(1);
+        world.is_idle(1)
+    }
+
+    #[test]
+    fn a_cpu_looks_idle_until_the_first_wakeup_that_chose_it_is_sent() {
+        assert!(looks_idle(2), "both searches go on");
+        assert!(!looks_idle(1), "one has sent its task");
+        assert!(!looks_idle(0));
     }
 }

@@ -304,3 +304,24 @@ fn every_preset_charges_what_the_costs_of_workloads_assume() {
         );
     }
 }
+
+/// A wakeup of a task on an idle CPU interrupts that CPU.
+#[test]
+fn wakeups_of_idle_cpus_count_as_interrupts() {
+    let bound = |template: Template, cpu| Template { affinity: Some(vec![cpu]), ..template };
+    let send = vec![
+        Op::Sleep { ns: 100_000 },
+        Op::Send { channel: 0, bytes: 100 },
+        Op::Loop { depth: 0, times: 50, to: 0 },
+    ];
+    let receive =
+        vec![Op::Receive { channel: 0, bytes: 100 }, Op::Loop { depth: 0, times: 50, to: 0 }];
+    let pipes = workload(vec![
+        (bound(template("writer", send), 0), 1),
+        (bound(template("reader", receive), 1), 1),
+    ]);
+    let (outcome, _) = run_watched(&machine("core:2 pu:1"), &pipes, 1);
+    // One or both of the two forks come from the other CPU, and then the 50 messages.
+    let ipis = counter(&outcome, "ipis");
+    assert!((51..=52).contains(&ipis), "{ipis}");
+}

@@ -228,7 +228,11 @@ impl Fair {
 
     /// Nothing is queued on `cpu`: whether newly-idle balancing brought something.
     fn pull(&mut self, world: &mut World, cpu: CpuId) -> bool {
-        self.rqs[cpu].idle_since = Some(world.now().ns());
+        // With a wakeup on its way the kernel leaves before it sets idle_stamp: what follows is no
+        // idle period and does not enter avg_idle.
+        if !world.wakeup_pending(cpu) {
+            self.rqs[cpu].idle_since = Some(world.now().ns());
+        }
         if self.newidle_balance(world, cpu) {
             self.rqs[cpu].idle_since = None;
             return true;
@@ -504,6 +508,7 @@ impl Scheduler for Fair {
         state.delayed = false;
         rq.count_runnable(state);
         self.check_preempt(world, cpu, task, Arrival::Wakeup, wake.cpu);
+        self.count_remote_wakeup(wake.cpu, cpu);
         Some(cpu)
     }
 

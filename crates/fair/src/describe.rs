@@ -118,7 +118,8 @@ fn text(row: &DomainRow) -> String {
     text += &format!(", x {} while busy\n", row.busy_factor);
     text += &format!("  cache_nice_tries  {}\n", row.cache_nice_tries);
     if let Some(tasks) = row.allowed_numa_imbalance {
-        text += &format!("  NUMA imbalance    limit {tasks} tasks\n");
+        let unit = if tasks == 1 { "task" } else { "tasks" };
+        text += &format!("  NUMA imbalance    limit {tasks} {unit}\n");
     }
     text
 }

@@ -68,7 +68,7 @@ pub struct Features {
     pub util_est_starved: bool,
     /// Cluster-aware idle search (6.8+).
     pub cluster_search: bool,
-    /// Idle search: detach eligibility test "ineligible task when destination is not empty" and
+    /// Balancing: an ineligible task stays when the destination is not empty and nothing failed yet,
     /// delayed tasks only for load (6.13+).
     pub detach_eligible_only: bool,
     /// NUMA SERIALIZE taken inside, after should_we_balance (7.2).

@@ -65,7 +65,8 @@ pub(crate) struct Rq {
     pub tickless: bool,
     /// Idle balancing was asked for by a kick that has not been served.
     pub nohz_kick: Option<NohzKick>,
-    /// When the CPU went idle; `None` while it is not.
+    /// When the CPU went idle (`idle_stamp`); `None` while it is not, or waits for a wakeup that was
+    /// on its way already.
     pub idle_since: Option<u64>,
     /// Tasks on the queue, most recently run first (`cfs_tasks`): what balancing detaches from, from
     /// the end.

@@ -55,7 +55,8 @@ pub(crate) struct LevelStats {
     pub alb_failed: u64,
     /// Tasks moved by active balance.
     pub alb_pushed: u64,
-    /// Wakeups by a CPU of this domain of a task that last ran on another one.
+    /// Wakeups by a CPU of this domain of a task that was queued on another one of it, counted at the
+    /// lowest domain that holds both.
     pub ttwu_wake_remote: u64,
     /// Wakeups moved to the waker's CPU by wake_affine.
     pub ttwu_move_affine: u64,

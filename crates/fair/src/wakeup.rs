@@ -250,7 +250,7 @@ impl Fair {
 
     /// Counts a wakeup whose CPU is not the waker's at the lowest domain that holds both
     /// (`ttwu_stat`).
-    fn count_remote_wakeup(&mut self, waker_cpu: CpuId, cpu: CpuId) {
+    pub(crate) fn count_remote_wakeup(&mut self, waker_cpu: CpuId, cpu: CpuId) {
         if waker_cpu == cpu {
             return;
         }

@@ -189,15 +189,19 @@ impl Fair {
         let local = self.topology.local_group_index(pass.cpu, pass.level);
         let (mut stats, mut busiest) = (DomainStats::default(), None);
         let (mut util, mut overloaded) = (0, false);
-        for (index, &id) in domain.groups.iter().enumerate() {
+        // The kernel's round begins at the local group: of equal groups each CPU takes from the next
+        // one after its own, not all from the same.
+        let (before, after) = domain.groups.split_at(local);
+        for (position, &id) in after.iter().chain(before).enumerate() {
+            let is_local = position == 0;
             let mut group = self.group_stats(world, id, &mut overloaded);
-            let smt_balance = index != local && group.wants_smt_balance(rules);
+            let smt_balance = !is_local && group.wants_smt_balance(rules);
             let imbalanced = self.balance.group_imbalance[id];
             group.classify(domain.imbalance_pct, imbalanced, smt_balance);
             stats.total_load += group.load;
             stats.total_capacity += group.capacity;
             util += group.util;
-            if index == local {
+            if is_local {
                 stats.local = group;
             } else if is_busier(&group, stats.busiest.as_ref(), rules) {
                 stats.busiest = Some(group);

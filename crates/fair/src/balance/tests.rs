@@ -537,3 +537,17 @@ proptest! {
         bench.check_counters();
     }
 }
+
+/// `update_sd_lb_stats` goes round from the local group on: of equal groups the next one gives.
+#[test]
+fn of_equal_groups_the_one_after_the_local_is_busiest() {
+    const FOUR_LLCS: &str = "pack:1 node:1 l3:4 core:4 pu:1";
+    for scheduler in ["fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"] {
+        let mut bench = Bench::new(scheduler, FOUR_LLCS, 6);
+        bench.queue(0, 0..3);
+        bench.queue(12, 3..6);
+        bench.pass(10 * MS);
+        assert_eq!(bench.balance(8, 1, IdleType::Idle).moved, 1, "{scheduler}");
+        assert_eq!((bench.nr(0), bench.nr(12)), (3, 2), "{scheduler}: CPU 8 is in the third LLC");
+    }
+}

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use roost_engine::{
-    Control, CpuId, Dequeue, Enqueue, Outcome, Scheduler, TaskId, Wake, Work, World, run,
+    Control, CpuId, Dequeue, Enqueue, Outcome, Scheduler, TaskId, Time, Wake, Work, World, run,
 };
 use roost_machine::Machine;
 use roost_workload::{Policy, rtapp};
@@ -85,7 +85,8 @@ impl Scheduler for Audited {
         let next = self.0.pick(world, cpu);
         assert_eq!(next, self.0.rqs[cpu].current);
         assert!(next.is_some() || self.0.rqs[cpu].nr_running == 0, "idle with tasks queued");
-        assert_eq!(next.is_none(), self.0.rqs[cpu].idle_since.is_some());
+        let idle = self.0.rqs[cpu].idle_since.is_some();
+        assert!(next.is_none() == idle || (next.is_none() && world.wakeup_pending(cpu)));
         self.audit(world);
         next
     }
@@ -292,4 +293,36 @@ fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
         fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Exit);
         assert_eq!((fair.rqs[2].load_weight, fair.rqs[2].avg.load_avg), (1024, 0));
     }
+}
+
+/// `ttwu_stat` runs for these wakeups too, though no CPU is chosen.
+#[test]
+fn a_sleeper_woken_on_its_queue_by_another_cpu_counts_as_a_remote_wakeup() {
+    let (mut fair, mut world) = (fair("7.2"), world(2));
+    fair.start(&mut world);
+    for task in 0..2 {
+        queue_with(&mut fair, &mut world, task, 2, Avg::default());
+    }
+    let sleeper = TaskId(0);
+    assert_eq!(fair.pick(&mut world, 2), Some(sleeper));
+    world.set_now_for_test(Time(4_000_000));
+    fair.dequeue(&mut world, 2, sleeper, Dequeue::Sleep);
+    assert!(fair.tasks[0].delayed, "it ran ahead");
+    let wake = Wake { cpu: 5, waker: None, sync: false, interrupt: false };
+    assert_eq!(fair.wake_queued(&mut world, sleeper, wake), Some(2));
+    let counted = fair.stats.levels.map(|level| level.ttwu_wake_remote);
+    assert_eq!(counted, [0, 0, 0, 1, 0, 0, 0, 0, 0], "CPUs 2 and 5 meet at PKG");
+}
+
+#[test]
+fn waiting_for_a_wakeup_on_its_way_is_no_idle_period() {
+    let (mut fair, mut world) = (fair("5.19"), world(1));
+    fair.start(&mut world);
+    let before = fair.rqs[2].avg_idle;
+    fair.rqs[2].idle_since = None;
+    world.send_for_test(2, TaskId(0), Time(1000));
+    assert_eq!(fair.pick(&mut world, 2), None);
+    world.set_now_for_test(Time(1000));
+    queue_with(&mut fair, &mut world, 0, 2, Avg::default());
+    assert_eq!(fair.rqs[2].avg_idle, before);
 }
