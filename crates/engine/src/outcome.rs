@@ -30,7 +30,8 @@ pub struct MetricValue {
     pub unit: &'static str,
     /// Which direction is better.
     pub better: Better,
-    /// The value; `None` where nothing was measured (no wakeup of that class happened).
+    /// The value; `None` where nothing was measured: no wakeup of that class happened, or the
+    /// duration ended the run before the tasks that it was to time.
     pub value: Option<f64>,
 }
 
@@ -91,7 +92,7 @@ fn latency_class(metric: &Metric) -> Option<&str> {
     }
 }
 
-/// Puts the outcome together at time `end`.
+/// Puts the outcome together at time `end`; `complete` if every task has exited by then.
 pub(crate) fn outcome<S: Scheduler>(
     world: &World,
     scheduler: &S,
@@ -99,10 +100,11 @@ pub(crate) fn outcome<S: Scheduler>(
     shared: &Shared,
     latencies: &LatencyRecords,
     end: Time,
+    complete: bool,
 ) -> Outcome {
     let seconds = end.ns() as f64 / 1e9;
     let value = |metric: &Metric| match &metric.kind {
-        MetricKind::WallSeconds => Some(seconds),
+        MetricKind::WallSeconds => complete.then_some(seconds),
         MetricKind::Rate { counter, scale } => {
             Some(shared.counts[*counter as usize] as f64 * scale / seconds.max(1e-9))
         }

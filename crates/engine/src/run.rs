@@ -356,6 +356,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let interrupt = idle || !world.machine.same_llc(from, target) || why == Enqueue::Move;
         let sent = now + world.backlog_ns(from);
         let latency = if interrupt {
+            world.counters.ipis += 1;
             world.interrupt_latency(from, target)
         } else {
             world.machine.line_ns(from, target)
@@ -567,7 +568,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 self.world.trace_switch(self.workload, cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
-        outcome(&self.world, &self.scheduler, self.workload, &self.shared, &self.latencies, end)
+        let complete = self.live == 0;
+        let Self { world, scheduler, workload, shared, latencies, .. } = &self;
+        outcome(world, scheduler, workload, shared, latencies, end, complete)
     }
 }
 

@@ -40,7 +40,7 @@ pub enum Command {
 const MACHINE_EXAMPLES: &str = "\
 Examples:
   roost machine                                    this machine
-  roost machine zen3-2s --kernel 6.15 --cpu 3      with the scheduling domains of CPU 3 in Linux 6.15
+  roost machine zen3-2s --kernel 6.15 --cpu 3      the scheduling domains of CPU 3 in Linux 6.15
   roost machine server.xml                         hwloc XML (`lstopo server.xml` writes it)
   roost machine \"node:2 l3:8 core:8 pu:2\"          a made-up one: 2 nodes of 8 LLCs of 8 SMT-2 cores
   roost machine --sysfs captured/                  a copied /sys/devices/system
@@ -50,7 +50,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MACHINE_EXAMPLES)]
 pub struct MachineArgs {
-    /// A preset, an hwloc XML file, or a synthetic string; this machine if absent.
+    /// A preset, hwloc XML, a copied /sys tree, or a synthetic string; this machine if absent.
     pub machine: Option<String>,
     /// Read a captured /sys tree.
     #[arg(long, value_name = "DIR", conflicts_with = "machine")]
@@ -58,7 +58,8 @@ pub struct MachineArgs {
     /// List the presets.
     #[arg(long, conflicts_with_all = ["machine", "sysfs", "kernel", "cpu", "figures"])]
     pub list: bool,
-    /// Show the scheduling domains that this version of the kernel builds.
+    /// Show the scheduling domains that a kernel builds: 5.16, 5.19, 6.15, 7.2, or with switches as in
+    /// `roost compare`, e.g. 5.16+numa-imbalance.
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
     /// The CPU whose domains are shown (default: the lowest).
@@ -71,7 +72,8 @@ pub struct MachineArgs {
     #[arg(long, value_enum, default_value_t = MachineFormat::Text)]
     pub format: MachineFormat,
     /// Boot a guest of this machine: shows what its kernel sees next to what the model predicts.
-    #[arg(long, value_enum, conflicts_with_all = ["list", "sysfs", "figures"])]
+    #[arg(long, value_enum, value_name = "WHERE",
+          conflicts_with_all = ["list", "sysfs", "figures"])]
     pub on: Option<Place>,
 }
 
@@ -185,7 +187,7 @@ both means are disjoint: with one repeat nothing can be marked.";
 #[derive(Debug, Args)]
 #[command(after_help = COMPARE_EXAMPLES, after_long_help = compare_long_help())]
 pub struct CompareArgs {
-    /// A preset (`roost machine --list`), an hwloc XML file, or a synthetic string.
+    /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree, or a synthetic string.
     #[arg(long, default_value = "zen3-2s")]
     pub machine: String,
     /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks).
@@ -198,9 +200,10 @@ pub struct CompareArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,
     /// The first seed: what differs between two real runs follows from it.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
-    /// Simulated time at which a workload without an end of its own stops, e.g. 500ms, 20s.
+    /// Simulated time at which a workload without an end of its own stops, e.g. 500ms, 20s (default:
+    /// the workload's own).
     #[arg(long, value_parser = positive_duration)]
     pub duration: Option<Duration>,
     /// How to print.
@@ -209,7 +212,7 @@ pub struct CompareArgs {
     /// Print all counters too (JSON always has them).
     #[arg(long)]
     pub counters: bool,
-    /// Write a Perfetto trace of the last scheduler's first run (<https://ui.perfetto.dev> opens it).
+    /// Write a Perfetto trace of the last scheduler's first run (ui.perfetto.dev opens it).
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Runs at the same time (default: one a core); the output does not depend on it.
@@ -256,9 +259,14 @@ fn in_one_line(rendered: &str) -> String {
         .collect::<Vec<_>>()
         .join("; ");
     let cli = Cli::command();
-    let given = std::env::args_os().nth(1).unwrap_or_default();
-    let command = cli.find_subcommand(given).map_or("", |command| command.get_name());
-    line += &format!("; see `{}`", words(&format!("roost {command} --help")));
+    let mut command = &cli;
+    let mut names = "roost".to_owned();
+    for given in std::env::args_os().skip(1) {
+        let Some(inner) = command.find_subcommand(given) else { break };
+        command = inner;
+        names = format!("{names} {}", inner.get_name());
+    }
+    line += &format!("; see `{names} --help`");
     line
 }
 

@@ -1,16 +1,17 @@
 //! `roost compare`: runs a workload under several schedulers.
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use rayon::prelude::*;
 use roost_engine::{Control, Outcome, Time};
 use roost_fair::Fair;
 use roost_machine::Machine;
 use roost_report::{Comparison, PerfettoTrace};
-use roost_workload::Workload;
+use roost_workload::{MetricKind, Workload};
 
 use crate::args::{CompareArgs, Format};
 use crate::error::{Error, print, tell};
@@ -47,6 +48,9 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     }
     for note in &loaded.notes {
         tell(&format!("note: {note}"));
+    }
+    if outcomes.iter().flatten().any(|outcome| was_cut(&workload, outcome)) {
+        tell("note: --duration ended runs before their tasks, so how long those take is not known");
     }
     let names = schedulers.iter().map(|scheduler| scheduler.name().to_owned()).collect();
     let comparison = Comparison::new(&machine.name, &workload.name, names, args.seed, outcomes);
@@ -126,19 +130,31 @@ fn run_one(machine: &Arc<Machine>, workload: &Workload, run: &Run<'_>) -> Result
     Ok(roost_engine::run(machine, workload, fair, control)?)
 }
 
+/// Whether the duration ended a run before the tasks that it was to time.
+fn was_cut(workload: &Workload, outcome: &Outcome) -> bool {
+    let mut metrics = workload.metrics.iter().zip(&outcome.metrics);
+    metrics.any(|(metric, found)| metric.kind == MetricKind::WallSeconds && found.value.is_none())
+}
+
 /// A bar on the terminal; nothing where nobody watches.
 fn progress_bar(runs: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(runs);
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed}  {eta} left")
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed}  {left}")
     {
-        bar.set_style(style);
+        bar.set_style(style.with_key("left", time_left));
     }
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
     bar
+}
+
+/// How long it will still take: nobody knows before the first run has ended.
+fn time_left(state: &ProgressState, out: &mut dyn Write) {
+    if state.pos() > 0 {
+        let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
+    }
 }
 
 fn render(args: &CompareArgs, comparison: &Comparison) -> String {

@@ -56,7 +56,10 @@ pub fn cpu(args: &MachineArgs, machine: &Machine) -> Result<usize, Error> {
     let Some(wanted) = args.cpu else { return Ok(0) };
     machine.cpus.iter().position(|cpu| cpu.os_index == wanted).ok_or_else(|| {
         let name = &machine.name;
-        Error::Usage(format!("machine {name} has no CPU {wanted}; `roost machine` lists them"))
+        let highest = machine.cpus.iter().map(|cpu| cpu.os_index).max().unwrap_or(0);
+        Error::Usage(format!(
+            "machine {name} has no CPU {wanted}; give one that `roost machine` shows, up to {highest}"
+        ))
     })
 }
 

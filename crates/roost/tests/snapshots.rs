@@ -97,8 +97,8 @@ fn schbench_with_a_cpu_for_everyone() {
 /// - CPU time: 6 x 400 x 1 ms + 2 x 125 x 12 ms = 5.4 s if nobody shares a core, and up to a few
 ///   tenths more for the time that two do.
 /// - 8 tasks on 8 cores: all wakeups stay where they are, nothing migrates, and the idle search ends
-///   with its first look (`sis_scanned` = `sis_search`). `ipis` are kicks of nohz balancing, at most
-///   one a tick of the 500 in 2 s, when two CPUs of an LLC are busy at a tick.
+///   with its first look (`sis_scanned` = `sis_search`). `ipis` are the 8 forks and kicks of nohz
+///   balancing, at most one a tick of the 500 in 2 s, when two CPUs of an LLC are busy at a tick.
 #[test]
 fn periodic_tasks() {
     let text = r#"{"tasks": {
