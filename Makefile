@@ -33,14 +33,11 @@ lint: setup
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-# The sanitizers that libFuzzer needs are unstable compiler flags.
+# The sanitizers that libFuzzer needs are unstable compiler flags. New inputs go to the first folder
+# named; the tests' data are where it starts.
+FUZZ_RUN = RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
-	for target in hwloc rtapp; do \
-		mkdir -p fuzz/corpus/$$target && \
-		case $$target in \
-			hwloc) cp -n crates/machine/tests/data/*.xml fuzz/corpus/$$target/ ;; \
-			rtapp) cp -n $$(find crates/workload/tests/data -name '*.json') fuzz/corpus/$$target/ ;; \
-		esac; \
-		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
-	done
+	mkdir -p fuzz/corpus/hwloc fuzz/corpus/rtapp
+	$(FUZZ_RUN) hwloc fuzz/corpus/hwloc crates/machine/tests/data -- -max_total_time=$(FUZZ_SECONDS)
+	$(FUZZ_RUN) rtapp fuzz/corpus/rtapp crates/workload/tests/data -- -max_total_time=$(FUZZ_SECONDS)
