@@ -1,8 +1,8 @@
 //! What the mechanisms did where they were published, and what they do here.
 //!
-//! Nothing was fitted to these rows: the costs of a message come from a round trip on one CPU, those
-//! of scheduling from core-to-core latencies and from which cache lines the kernel reads
-//! (docs/results.md shows the numbers side by side).
+//! The costs of a message come from a round trip on one CPU, those of scheduling from core-to-core
+//! latencies and from which cache lines the kernel reads (docs/results.md shows the numbers side by
+//! side, and which choices were made with them in sight).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
