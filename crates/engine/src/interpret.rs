@@ -269,12 +269,14 @@ impl<S: Scheduler> Engine<'_, S> {
 
     fn yield_cpu(&mut self, cpu: CpuId, id: TaskId) -> Step {
         self.world.tasks[id.index()].activity = Activity::Work(0);
-        // Even if the same task goes on, it went through the scheduler once.
-        let cost = self.world.machine.figures.context_switch_ns.value;
-        self.world.charge(cpu, cost);
         self.world.mark_stale(cpu);
         self.scheduler.yield_current(&mut self.world, cpu);
-        self.world.cpus[cpu].need_resched = true;
+        self.schedule(cpu);
+        if self.world.cpus[cpu].current == Some(id) {
+            // The same task goes on, but it went through the scheduler.
+            let cost = self.world.machine.figures.context_switch_ns.value;
+            self.world.charge(cpu, cost);
+        }
         Step::Left
     }
 

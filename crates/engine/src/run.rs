@@ -367,7 +367,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// Chooses again what `cpu` runs.
-    fn schedule(&mut self, cpu: CpuId) {
+    pub(crate) fn schedule(&mut self, cpu: CpuId) {
         self.world.settle(cpu);
         self.world.cpus[cpu].need_resched = false;
         let previous = self.world.cpus[cpu].current;

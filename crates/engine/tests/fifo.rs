@@ -180,6 +180,15 @@ fn one_task_takes_its_work_and_what_scheduling_costs() {
 }
 
 #[test]
+fn a_yield_to_nobody_costs_one_pass_through_the_scheduler() {
+    let machine = machine("core:1 pu:1");
+    let elapsed =
+        |ops| run_watched(&machine, &workload(vec![(template("a", ops), 1)]), 3).0.elapsed_ns;
+    let yields = elapsed(vec![Op::Yield, Op::Yield, RUN]) - elapsed(vec![RUN]);
+    assert_eq!(yields, 2 * machine.figures.context_switch_ns.value);
+}
+
+#[test]
 fn smt_siblings_slow_each_other_down() {
     let long = vec![Op::Run { ns: 10_000_000 }];
     let elapsed = |shape: &str| {
