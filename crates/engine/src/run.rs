@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use roost_machine::{CpuSet, Machine};
-use roost_workload::{Op, Policy, Workload};
+use roost_workload::{Op, Workload};
 
 use crate::cpu::refill_ns;
 use crate::events::Event;
 use crate::outcome::{LatencyRecords, Outcome, outcome};
 use crate::scheduler::{CpuId, Enqueue, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
-use crate::task::{Activity, State, Task};
+use crate::task::{State, Task};
 use crate::time::Time;
 use crate::trace::{LeftAs, TraceTask, Tracer};
 use crate::world::{Arrival, World};
@@ -503,31 +503,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.add_task(root)
     }
 
-    fn blank_task(&mut self, cpu: CpuId) -> Task {
-        let nr_cpus = self.world.nr_cpus();
-        Task {
-            template: 0,
-            pid: self.next_pid,
-            process: self.workload.processes.len() as u32,
-            nice: 0,
-            policy: Policy::Normal,
-            allowed: CpuSet::full(nr_cpus),
-            nr_allowed: nr_cpus,
-            cpu,
-            ran_on: None,
-            state: State::Arriving,
-            activity: Activity::Work(0),
-            refill_ns: 0,
-            pc: 0,
-            loops: Vec::new(),
-            timers: Vec::new(),
-            relock: None,
-            woken_at: None,
-            queued_at: self.world.now,
-            started_at: self.world.now,
-            latency_class: None,
-            root: false,
-        }
+    fn blank_task(&self, cpu: CpuId) -> Task {
+        let process = self.workload.processes.len() as u32;
+        Task { process, ..Task::blank(self.next_pid, cpu, &self.world) }
     }
 
     fn add_task(&mut self, task: Task) -> TaskId {

@@ -5,6 +5,7 @@ use roost_workload::Policy;
 
 use crate::scheduler::CpuId;
 use crate::time::Time;
+use crate::world::World;
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,36 @@ impl Task {
             self.pc = to;
         } else {
             *done = 0;
+        }
+    }
+}
+
+impl Task {
+    /// A task that may run everywhere, is on its way to `cpu` and has nothing to do.
+    pub(crate) fn blank(pid: u32, cpu: CpuId, world: &World) -> Self {
+        let nr_cpus = world.nr_cpus();
+        Self {
+            template: 0,
+            pid,
+            process: 0,
+            nice: 0,
+            policy: Policy::Normal,
+            allowed: CpuSet::full(nr_cpus),
+            nr_allowed: nr_cpus,
+            cpu,
+            ran_on: None,
+            state: State::Arriving,
+            activity: Activity::Work(0),
+            refill_ns: 0,
+            pc: 0,
+            loops: Vec::new(),
+            timers: Vec::new(),
+            relock: None,
+            woken_at: None,
+            queued_at: world.now,
+            started_at: world.now,
+            latency_class: None,
+            root: false,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::cpu::FULL_SPEED;
 use crate::events::{Event, EventQueue};
 use crate::outcome::LlcSharing;
 use crate::scheduler::{CpuId, TaskId, Work};
-use crate::task::{Activity, State, Task};
+use crate::task::{State, Task};
 use crate::time::Time;
 use crate::trace::Tracer;
 
@@ -353,31 +353,11 @@ impl World {
     /// on CPU 0 and may run anywhere.
     #[doc(hidden)]
     pub fn for_test(machine: Arc<Machine>, nr_tasks: usize) -> Self {
-        let nr_cpus = machine.nr_cpus();
         let mut world = Self::new(machine, 1);
-        world.tasks.extend((0..nr_tasks).map(|index| Task {
-            template: 0,
-            pid: index as u32 + 1,
-            process: 0,
-            nice: 0,
-            policy: Policy::Normal,
-            allowed: CpuSet::full(nr_cpus),
-            nr_allowed: nr_cpus,
-            cpu: 0,
-            ran_on: None,
-            state: State::Blocked,
-            activity: Activity::Work(0),
-            refill_ns: 0,
-            pc: 0,
-            loops: Vec::new(),
-            timers: Vec::new(),
-            relock: None,
-            woken_at: None,
-            queued_at: Time(0),
-            started_at: Time(0),
-            latency_class: None,
-            root: false,
-        }));
+        for index in 0..nr_tasks {
+            let task = Task::blank(index as u32 + 1, 0, &world);
+            world.tasks.push(Task { state: State::Blocked, ..task });
+        }
         world
     }
 
