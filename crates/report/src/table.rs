@@ -114,8 +114,8 @@ pub(crate) fn better(better: Better) -> &'static str {
 }
 
 /// All counters: a row a counter, a column a scheduler, means over the repeats. A dash: the
-/// scheduler has no such counter. Counters of a domain level (`NUMA3.lb_count.busy`) that are zero
-/// everywhere are left out, as most machines lack most levels, and their number is told.
+/// scheduler has no such counter. Domain levels (`NUMA3.lb_count.busy`) whose counters are all zero
+/// share a line, as most machines lack most levels.
 pub fn counters(comparison: &Comparison) -> String {
     let header: Vec<&str> = std::iter::once("counter")
         .chain(comparison.schedulers.iter().map(String::as_str))
@@ -125,17 +125,26 @@ pub fn counters(comparison: &Comparison) -> String {
         let means = counter.means.iter().map(|&mean| number(mean, decimals));
         std::iter::once(counter.name.clone()).chain(means).collect()
     };
-    let (empty, shown): (Vec<_>, Vec<_>) = comparison.counters.iter().partition(|counter| {
-        counter.name.contains('.') && counter.means.iter().all(|&mean| mean == Some(0.0))
+    let mut zero_levels: Vec<&str> = comparison.counters.iter().filter_map(level).collect();
+    zero_levels.dedup();
+    zero_levels.retain(|&wanted| {
+        let mut counters = comparison.counters.iter().filter(|c| level(c) == Some(wanted));
+        counters.all(|counter| counter.means.iter().all(|&mean| mean == Some(0.0)))
     });
-    let mut out = plain(&header, shown.into_iter().map(row).collect(), 1);
-    if !empty.is_empty() {
-        let left_out = empty.len();
+    let is_shown = |counter: &&CounterComparison| {
+        level(counter).is_none_or(|level| !zero_levels.contains(&level))
+    };
+    let mut out = plain(&header, comparison.counters.iter().filter(is_shown).map(row).collect(), 1);
+    if !zero_levels.is_empty() {
         // Writing to a String does not fail.
-        let _ =
-            writeln!(out, "(left out: {left_out} zeros of domain levels; --format json has all)");
+        let _ = writeln!(out, "all counters 0: {}", zero_levels.join(", "));
     }
     out
+}
+
+/// The domain level a counter belongs to, if it does.
+fn level(counter: &CounterComparison) -> Option<&str> {
+    counter.name.split_once('.').map(|(level, _)| level)
 }
 
 /// How efficient each scheduler's search for an idle CPU was; empty if none reports it.
@@ -269,16 +278,23 @@ mod tests {
     }
 
     #[test]
-    fn levels_in_which_nothing_happened_are_counted_only() {
-        let counters = [("yld_count", 0.0), ("MC.alb_count", 2.0), ("CLS.alb_count", 0.0)];
+    fn levels_in_which_nothing_happened_share_a_line() {
+        let counters = [
+            ("yld_count", 0.0),
+            ("MC.alb_count", 2.0),
+            ("MC.alb_failed", 0.0),
+            ("CLS.alb_count", 0.0),
+            ("CLS.alb_failed", 0.0),
+        ];
         let runs = vec![vec![outcome(Better::Lower, None, &counters)]];
         let c = Comparison::new("m", "w", vec!["s".to_owned()], 0, runs);
         assert_eq!(
             super::counters(&c),
-            "counter       s\n\
-             yld_count     0\n\
-             MC.alb_count  2\n\
-             (left out: 1 zeros of domain levels; --format json has all)\n"
+            "counter        s\n\
+             yld_count      0\n\
+             MC.alb_count   2\n\
+             MC.alb_failed  0\n\
+             all counters 0: CLS\n"
         );
     }
 
