@@ -4,6 +4,8 @@
 //! kernel work an operation caused (a wakeup's search, a fork) is charged to the CPU, and the next
 //! operation runs only when that time has passed.
 
+use std::collections::VecDeque;
+
 use roost_workload::{Op, TimerRef};
 
 use crate::events::Event;
@@ -42,18 +44,22 @@ impl<S: Scheduler> Engine<'_, S> {
                 }
                 self.world.tasks[task.index()].relock = None;
             }
-            let Some(op) = self.next_op(task) else { return self.exit(cpu, task) };
-            let pc = self.world.tasks[task.index()].pc;
-            self.world.tasks[task.index()].pc = pc + 1;
-            match self.execute(cpu, task, op) {
-                Step::Done => {}
-                Step::Busy => return self.world.mark_stale(cpu),
-                Step::Blocked => return self.block(cpu, task),
-                Step::BlockedRetry => {
-                    self.world.tasks[task.index()].pc = pc;
-                    return self.block(cpu, task);
+            if self.world.tasks[task.index()].wakes {
+                self.wake_next(cpu, task);
+            } else {
+                let Some(op) = self.next_op(task) else { return self.exit(cpu, task) };
+                let pc = self.world.tasks[task.index()].pc;
+                self.world.tasks[task.index()].pc = pc + 1;
+                match self.execute(cpu, task, op) {
+                    Step::Done => {}
+                    Step::Busy => return self.world.mark_stale(cpu),
+                    Step::Blocked => return self.block(cpu, task),
+                    Step::BlockedRetry => {
+                        self.world.tasks[task.index()].pc = pc;
+                        return self.block(cpu, task);
+                    }
+                    Step::Left => return,
                 }
-                Step::Left => return,
             }
             if self.world.backlog_ns(cpu) > 0 || self.world.cpus[cpu].need_resched {
                 self.world.tasks[task.index()].activity = Activity::Work(0);
@@ -69,7 +75,8 @@ impl<S: Scheduler> Engine<'_, S> {
     #[inline]
     pub(crate) fn prepare(&mut self, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
-        if task.activity != Activity::Work(0) || task.relock.is_some() || task.root {
+        let between = task.relock.is_some() || task.wakes;
+        if task.activity != Activity::Work(0) || between || task.root {
             return;
         }
         let ops = &self.workload.templates[task.template as usize].program.ops;
@@ -145,7 +152,9 @@ impl<S: Scheduler> Engine<'_, S> {
             | Op::Signal(_)
             | Op::Broadcast(_)
             | Op::Sync { .. }
-            | Op::Barrier(_) => self.synchronise(cpu, id, op),
+            | Op::Barrier(_)
+            | Op::Meet { .. }
+            | Op::Start { .. } => self.synchronise(cpu, id, op),
         }
     }
 
@@ -160,10 +169,8 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.wake_from(cpu, id, woken, false)
             }
             Op::Broadcast(condition) => {
-                while let Some(woken) = self.shared.conditions[condition as usize].pop_front() {
-                    self.wake_from(cpu, id, Some(woken), false);
-                }
-                Step::Done
+                let woken = std::mem::take(&mut self.shared.conditions[condition as usize]);
+                self.wake_in_turn(id, woken)
             }
             Op::Wait { condition, mutex } => self.wait(cpu, id, condition, mutex),
             Op::Sync { condition, mutex } => {
@@ -171,7 +178,9 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.wake_from(cpu, id, woken, false);
                 self.wait(cpu, id, condition, mutex)
             }
-            Op::Barrier(barrier) => self.arrive_at_barrier(cpu, id, barrier),
+            Op::Barrier(barrier) => self.arrive_at_barrier(cpu, id, barrier, None),
+            Op::Meet { barrier, mutex } => self.arrive_at_barrier(cpu, id, barrier, Some(mutex)),
+            Op::Start { delay_ns } => self.start_together(id, delay_ns),
             _ => unreachable!("not a synchronising operation: {op:?}"),
         }
     }
@@ -188,14 +197,25 @@ impl<S: Scheduler> Engine<'_, S> {
 
     fn wait_for_timer(&mut self, id: TaskId, timer: TimerRef, period: u64, absolute: bool) -> Step {
         let now = self.world.now;
+        let first = self.timers_count_from(id);
         let expiry = match timer {
             TimerRef::Own(index) => &mut self.world.tasks[id.index()].timers[index as usize],
             TimerRef::Shared(index) => &mut self.shared.timers[index as usize],
         };
-        let next = expiry.unwrap_or(now) + period;
+        let next = expiry.unwrap_or(first) + period;
         let missed = next <= now;
         *expiry = Some(if missed && !absolute { now } else { next });
         if missed { Step::Done } else { self.sleep_until(id, next) }
+    }
+
+    /// When the first period of a timer that `id` is the first to use began.
+    fn timers_count_from(&self, id: TaskId) -> Time {
+        let template = self.world.tasks[id.index()].template;
+        let ops = &self.workload.templates[template as usize].program.ops;
+        match (self.shared.start.first, ops.first()) {
+            (Some(first), Some(Op::Start { delay_ns })) => first + *delay_ns,
+            _ => self.world.now,
+        }
     }
 
     fn lock(&mut self, id: TaskId, mutex: u32) -> bool {
@@ -226,16 +246,53 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Blocked
     }
 
-    fn arrive_at_barrier(&mut self, cpu: CpuId, id: TaskId, index: u32) -> Step {
+    /// Waits for the others, with `mutex` given back meanwhile.
+    fn arrive_at_barrier(
+        &mut self,
+        cpu: CpuId,
+        id: TaskId,
+        index: u32,
+        mutex: Option<u32>,
+    ) -> Step {
         let barrier = &mut self.shared.barriers[index as usize];
         if barrier.waiting.len() as u32 + 1 < barrier.parties {
             barrier.waiting.push(id);
+            self.world.tasks[id.index()].relock = mutex;
+            if let Some(mutex) = mutex {
+                self.unlock(cpu, id, mutex);
+            }
             return Step::Blocked;
         }
-        for woken in std::mem::take(&mut barrier.waiting) {
+        let woken = std::mem::take(&mut barrier.waiting);
+        if mutex.is_some() {
+            return self.wake_in_turn(id, woken.into());
+        }
+        // hackbench's gate: one write wakes all who poll, under one lock.
+        for woken in woken {
             self.wake_from(cpu, id, Some(woken), false);
         }
         Step::Done
+    }
+
+    fn start_together(&mut self, id: TaskId, delay_ns: u64) -> Step {
+        let now = self.world.now;
+        let start = &mut self.shared.start;
+        let first = *start.first.get_or_insert(now);
+        if start.coming > 0 {
+            start.coming -= 1;
+            if start.coming > 0 {
+                start.waiting.push(id);
+                return Step::BlockedRetry;
+            }
+            if !start.waiting.is_empty() {
+                // It wakes the others, then comes here again.
+                self.world.tasks[id.index()].pc -= 1;
+                let woken = std::mem::take(&mut start.waiting);
+                return self.wake_in_turn(id, woken.into());
+            }
+        }
+        let at = first + delay_ns;
+        if at > now { self.sleep_until(id, at) } else { Step::Done }
     }
 
     fn send(&mut self, cpu: CpuId, id: TaskId, channel: u32, bytes: u32) -> Step {
@@ -258,6 +315,22 @@ impl<S: Scheduler> Engine<'_, S> {
         let sync = channel.spec.sync_wakeup;
         let writer = channel.writers.pop_front();
         self.wake_from(cpu, id, writer, sync)
+    }
+
+    /// Wakes many, one after the other, as a futex does: the next search sees where the last one
+    /// led, and the waker may be preempted in between.
+    fn wake_in_turn(&mut self, id: TaskId, woken: VecDeque<TaskId>) -> Step {
+        if !woken.is_empty() {
+            self.world.tasks[id.index()].wakes = true;
+            self.shared.to_wake.push((id, woken));
+        }
+        Step::Done
+    }
+
+    fn wake_next(&mut self, cpu: CpuId, id: TaskId) {
+        let (woken, last) = self.shared.next_to_wake(id);
+        self.world.tasks[id.index()].wakes = !last;
+        self.wake_from(cpu, id, woken, false);
     }
 
     fn wake_from(&mut self, cpu: CpuId, waker: TaskId, woken: Option<TaskId>, sync: bool) -> Step {

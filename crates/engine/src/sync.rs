@@ -21,6 +21,16 @@ pub(crate) struct Barrier {
     pub waiting: Vec<TaskId>,
 }
 
+/// rt-app's common start.
+#[derive(Default)]
+pub(crate) struct CommonStart {
+    /// How many of the tasks that start with the run are still to come.
+    pub coming: u32,
+    /// When the first came.
+    pub first: Option<Time>,
+    pub waiting: Vec<TaskId>,
+}
+
 /// A pipe or socket.
 pub(crate) struct ChannelState {
     pub spec: Channel,
@@ -56,11 +66,29 @@ impl ChannelState {
     }
 }
 
+impl Shared {
+    /// Whom `waker`, which has `Task::wakes` set, wakes next, and whether it is the last.
+    pub(crate) fn next_to_wake(&mut self, waker: TaskId) -> (Option<TaskId>, bool) {
+        let Some(index) = self.to_wake.iter().position(|(task, _)| *task == waker) else {
+            return (None, true);
+        };
+        let woken = self.to_wake[index].1.pop_front();
+        let last = self.to_wake[index].1.is_empty();
+        if last {
+            self.to_wake.swap_remove(index);
+        }
+        (woken, last)
+    }
+}
+
 /// Everything that tasks of one run share.
 pub(crate) struct Shared {
     pub mutexes: Vec<Mutex>,
     pub conditions: Vec<VecDeque<TaskId>>,
     pub barriers: Vec<Barrier>,
+    pub start: CommonStart,
+    /// Tasks in the middle of waking many, and whom they have still to wake.
+    pub to_wake: Vec<(TaskId, VecDeque<TaskId>)>,
     pub channels: Vec<ChannelState>,
     pub timers: Vec<Option<Time>>,
     /// Event counters of the workload.
@@ -77,6 +105,11 @@ impl Shared {
                 .iter()
                 .map(|&parties| Barrier { parties, waiting: Vec::new() })
                 .collect(),
+            to_wake: Vec::new(),
+            start: CommonStart {
+                coming: workload.start.iter().map(|(_, instances)| instances).sum(),
+                ..CommonStart::default()
+            },
             channels: workload
                 .channels
                 .iter()

@@ -48,6 +48,8 @@ pub(crate) struct Task {
     pub state: State,
     /// Whether it exists for the engine only (the root task).
     pub root: bool,
+    /// Whether it has others to wake before its next operation (`Shared::to_wake`).
+    pub wakes: bool,
     pub policy: Policy,
     pub nice: i8,
     /// Which latency record it reports to.
@@ -114,6 +116,7 @@ impl Task {
             started_at: world.now,
             latency_class: None,
             root: false,
+            wakes: false,
         }
     }
 }

@@ -198,6 +198,12 @@ impl World {
         }
     }
 
+    /// Whether `cpu` chooses again what to run as soon as its kernel work allows.
+    #[inline]
+    pub fn resched_pending(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu].need_resched
+    }
+
     /// Sends `cpu` an interrupt for `work`. Work already on its way is not asked for again.
     pub fn kick(&mut self, from: CpuId, cpu: CpuId, work: Work) {
         let at = self.now + self.backlog_ns(from) + self.interrupt_latency(from, cpu);
@@ -375,10 +381,11 @@ impl World {
         self.now = now;
     }
 
-    /// Changes what a CPU runs, and so whether it is idle.
+    /// Changes what a CPU runs, and so whether it is idle: it has chosen.
     #[doc(hidden)]
     pub fn set_current_for_test(&mut self, cpu: CpuId, task: Option<TaskId>) {
         self.cpus[cpu].current = task;
+        self.cpus[cpu].need_resched = false;
         match task {
             Some(_) => self.idle.remove(cpu),
             None => self.idle.insert(cpu),

@@ -334,3 +334,105 @@ fn wakeups_of_idle_cpus_count_as_interrupts() {
     let ipis = counter(&outcome, "ipis");
     assert!((51..=52).contains(&ipis), "{ipis}");
 }
+
+/// Starts of tasks by name, and wakeups.
+#[derive(Clone, Default)]
+struct Starts(Arc<Mutex<Vec<(String, Time, CpuId)>>>);
+
+impl Tracer for Starts {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        _: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        if let Some(task) = next {
+            self.0.lock().unwrap().push((task.name.to_string(), now, cpu));
+        }
+    }
+    fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
+}
+
+/// When tasks of that name got a CPU.
+fn starts_of(name: &str, workload: &Workload) -> Vec<Time> {
+    let starts = Starts::default();
+    let control = Control {
+        seed: 1,
+        tracer: Some(Box::new(starts.clone())),
+        stop: &AtomicBool::new(false),
+        progress: &|_| {},
+    };
+    run(&machine("core:8 pu:1"), workload, Fifo::default(), control).expect("the run ends");
+    let starts = starts.0.lock().unwrap();
+    starts.iter().filter(|(task, ..)| task == name).map(|(_, at, _)| *at).collect()
+}
+
+const TIMER: Op =
+    Op::Timer { timer: roost_workload::TimerRef::Own(0), period_ns: 1_000_000, absolute: false };
+
+/// What a wakeup and a switch may take, ns.
+const SLACK_NS: u64 = 50_000;
+
+#[test]
+fn timers_of_a_common_start_fire_together() {
+    // Forks take 15 us each; by the second start the timers fire in the same millisecond.
+    let ops = vec![Op::Start { delay_ns: 0 }, RUN, TIMER, RUN];
+    let starts = starts_of("t", &workload(vec![(template("t", ops), 6)]));
+    let fired = &starts[starts.len() - 6..];
+    assert!(fired[5] - fired[0] < SLACK_NS, "{starts:?}");
+    // The first period began when the first task came, before the last was forked.
+    let first = starts[0];
+    assert!((fired[0] - first).abs_diff(1_000_000) < SLACK_NS, "{starts:?}");
+}
+
+#[test]
+fn a_delay_counts_from_the_common_start_and_the_task_is_there_before() {
+    let start = |delay_ns| vec![Op::Start { delay_ns }, RUN];
+    let tasks =
+        workload(vec![(template("now", start(0)), 3), (template("later", start(500_000)), 1)]);
+    let (now, later) = (starts_of("now", &tasks), starts_of("later", &tasks));
+    // It is created with the others, perhaps waits for them, and then sleeps.
+    assert!(later.len() >= 2, "{later:?}");
+    assert!(later[0] - now[0] < 3 * 22_500 + SLACK_NS, "{later:?}");
+    assert!((later[later.len() - 1] - now[0]).abs_diff(500_000) < SLACK_NS, "{now:?} {later:?}");
+}
+
+#[test]
+fn a_task_forked_after_the_common_start_waits_for_nobody() {
+    let parent = vec![Op::Start { delay_ns: 0 }, RUN, Op::Fork(1), RUN];
+    let child = vec![Op::Start { delay_ns: 0 }, RUN];
+    let mut forking =
+        workload(vec![(template("parent", parent), 2), (template("child", child), 0)]);
+    forking.start.truncate(1);
+    assert_eq!(starts_of("child", &forking).len(), 2);
+}
+
+#[test]
+fn the_last_to_meet_wakes_the_others_who_take_the_mutex_in_turn() {
+    let meet = vec![
+        Op::Lock(0),
+        Op::Meet { barrier: 0, mutex: 0 },
+        RUN,
+        Op::Unlock(0),
+        Op::Loop { depth: 0, times: 20, to: 0 },
+    ];
+    let meeting = workload(vec![(template("m", meet), 2)]);
+    let (outcome, watch) = run_watched(&machine("core:4 pu:1"), &meeting, 1);
+    assert_eq!(watch.0.lock().unwrap().exited, 3);
+    // Twenty rounds in which both run 10 us under the mutex, one after the other.
+    assert!(outcome.elapsed_ns >= 20 * 2 * 10_000, "{}", outcome.elapsed_ns);
+    // One wakeup by the last to come; one more when it gives the mutex back.
+    assert!((20..=60).contains(&counter(&outcome, "wakeups")), "{}", counter(&outcome, "wakeups"));
+}
+
+#[test]
+fn a_broadcast_wakes_one_after_the_other() {
+    let waiter = vec![Op::Lock(0), Op::Wait { condition: 0, mutex: 0 }, Op::Unlock(0), RUN];
+    let waker = vec![Op::Sleep { ns: 500_000 }, Op::Broadcast(0), RUN];
+    let tasks = workload(vec![(template("waiter", waiter), 6), (template("waker", waker), 1)]);
+    let starts = starts_of("waiter", &tasks);
+    let woken = &starts[starts.len() - 6..];
+    let wakeup = machine("core:8 pu:1").figures.wakeup_ns.value;
+    assert!(woken.windows(2).all(|pair| pair[1] - pair[0] >= wakeup), "{starts:?}");
+}

@@ -12,6 +12,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`groups`] | statistics and classification of groups, the busiest one |
+//! | [`llc`] | which tasks may change the LLC, for cache-aware scheduling |
 //! | [`imbalance`] | whether two groups are out of balance, and by how much |
 //! | [`pass`] | one pass over one domain for one CPU, its retries and failures |
 //! | [`detach`] | the busiest queue, and which of its tasks may move |
@@ -27,6 +28,7 @@ mod active;
 mod detach;
 mod groups;
 mod imbalance;
+mod llc;
 mod newidle;
 mod nohz;
 mod pass;

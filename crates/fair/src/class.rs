@@ -5,7 +5,7 @@
 //! where the kernel has them (enqueue, dequeue, tick, pick and put), no oftener.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
 
 use crate::balance::{Balancer, MIGRATION_COST_NS};
+use crate::cache::{CacheAware, CacheRq};
 use crate::domain::Topology;
 use crate::features::Features;
 use crate::pelt::{Avg, util_est_update};
@@ -28,7 +29,9 @@ impl Fair {
     pub fn new(machine: &Machine, features: Features) -> Self {
         let topology = Topology::new(machine, &features);
         let rules = Arc::new(Rules::new(&features, machine.nr_cpus()));
-        let rqs = (0..machine.nr_cpus()).map(|cpu| Rq::new(&rules, &topology, cpu)).collect();
+        let cache = CacheAware::new(&topology, &features);
+        let rq = |cpu| Rq::new(&rules, &topology, &cache, cpu);
+        let rqs = (0..machine.nr_cpus()).map(rq).collect();
         let llcs = topology.llc_span.iter().map(|span| LlcShared::new(span, topology.smt_active));
         Self {
             llcs: llcs.collect(),
@@ -45,6 +48,7 @@ impl Fair {
             },
             sched_idle_cpus: CpuSet::new(machine.nr_cpus()),
             root_overloaded: false,
+            cache,
             stats: Stats::default(),
         }
     }
@@ -124,6 +128,9 @@ impl Fair {
         state.sum_exec += delta;
         if rq.queue.run(delta) {
             world.resched(by, cpu);
+        }
+        if self.cache.active {
+            self.account_process(world, cpu, current, delta);
         }
     }
 
@@ -273,7 +280,7 @@ impl Fair {
     }
 
     /// Makes a waiting task the current one.
-    fn set_next(&mut self, world: &World, cpu: CpuId, task: TaskId) {
+    fn set_next(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.update_averages(world, cpu, task);
         let rq = &mut self.rqs[cpu];
         rq.queue.set_current(task);
@@ -283,6 +290,7 @@ impl Fair {
         state.running = true;
         state.exec_start = world.now().ns();
         state.prev_sum_exec = state.sum_exec;
+        self.cache_work(world, cpu, task);
     }
 
     /// Updates util_est of a task that goes to sleep, if its averages changed since the last time.
@@ -358,7 +366,7 @@ fn moved_by_eighth(average: u64, sample: u64) -> u64 {
 
 impl Rq {
     /// The queue of `cpu`, empty.
-    fn new(rules: &Arc<Rules>, topology: &Topology, cpu: CpuId) -> Self {
+    fn new(rules: &Arc<Rules>, topology: &Topology, cache: &CacheAware, cpu: CpuId) -> Self {
         let domains = topology.domains_of(cpu).iter();
         Self {
             queue: Queue::new(rules.clone()),
@@ -382,6 +390,7 @@ impl Rq {
             tickless: false,
             nohz_kick: None,
             blocked_update: 0,
+            cache: CacheRq::new(topology, cpu, cache.active),
         }
     }
 
@@ -400,6 +409,7 @@ impl Rq {
         if !state.delayed {
             self.count_runnable(state);
         }
+        self.cache.count_in(state);
         self.tasks.insert(0, task);
     }
 
@@ -411,6 +421,7 @@ impl Rq {
         if !state.delayed {
             self.discount_runnable(state);
         }
+        self.cache.count_out(state);
         if let Some(position) = self.tasks.iter().position(|&other| other == task) {
             self.tasks.remove(position);
         }
@@ -486,9 +497,11 @@ impl Scheduler for Fair {
             recent_used_cpu: cpu,
             ..FairTask::default()
         };
+        self.join_process(world, task);
     }
 
-    fn task_exit(&mut self, _world: &mut World, task: TaskId) {
+    fn task_exit(&mut self, world: &mut World, task: TaskId) {
+        self.leave_process(world, task);
         self.tasks[task.index()] = FairTask::default();
     }
 
@@ -592,10 +605,15 @@ impl Scheduler for Fair {
                 world.resched(cpu, cpu);
             }
         }
+        self.tick_cache(world, cpu);
         if self.rqs[cpu].tickless {
             self.nohz_exit_idle(world, cpu);
         }
         self.tick_balance(world, cpu);
+        // Who is preempted now returns to user mode only when it runs again.
+        if let Some(task) = self.rqs[cpu].current.filter(|_| !world.resched_pending(cpu)) {
+            self.cache_work(world, cpu, task);
+        }
     }
 
     fn yield_current(&mut self, world: &mut World, cpu: CpuId) {

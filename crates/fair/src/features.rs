@@ -73,6 +73,8 @@ pub struct Features {
     pub detach_eligible_only: bool,
     /// NUMA SERIALIZE taken inside, after should_we_balance (7.2).
     pub serialize_inside: bool,
+    /// Cache-aware scheduling: threads of a process gather on one LLC (7.2).
+    pub sched_cache: bool,
 }
 
 /// Rule for how much imbalance between NUMA nodes is left alone (sections 10.6 and 14.1).
@@ -185,6 +187,7 @@ fn v5_16() -> Features {
         cluster_search: false,
         detach_eligible_only: false,
         serialize_inside: false,
+        sched_cache: false,
     }
 }
 
@@ -217,7 +220,7 @@ fn v6_15() -> Features {
     }
 }
 
-/// 7.2: protection point, randomised newly-idle balancing.
+/// 7.2: protection point, randomised newly-idle balancing, cache-aware scheduling.
 fn v7_2() -> Features {
     Features {
         vprot: true,
@@ -225,6 +228,7 @@ fn v7_2() -> Features {
         newidle_random: true,
         util_est_starved: true,
         serialize_inside: true,
+        sched_cache: true,
         ..v6_15()
     }
 }
@@ -240,7 +244,7 @@ struct Switch {
 }
 
 /// All switches. The mechanisms work on every version.
-const SWITCHES: [Switch; 8] = [
+const SWITCHES: [Switch; 9] = [
     Switch {
         name: "numa-imbalance",
         about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
@@ -296,6 +300,12 @@ const SWITCHES: [Switch; 8] = [
         about: "NI_RANDOM: try newly-idle balancing as often as it succeeds",
         needs_eevdf: false,
         set: |f, on| f.newidle_random = on,
+    },
+    Switch {
+        name: "sched-cache",
+        about: "cache-aware scheduling (7.2: on): gather the threads of a process on one LLC",
+        needs_eevdf: false,
+        set: |f, on| f.sched_cache = on,
     },
 ];
 
@@ -437,6 +447,8 @@ mod tests {
         assert!(new.eevdf && new.vprot && new.sis_util && !new.sis_prop && new.newidle_random);
         assert_eq!((new.base_slice_ns, new.tick_ns()), (700_000, 4_000_000));
         assert!(!parse("fair@6.15").newidle_random, "NI_RANDOM is not in 6.14");
+        assert!(new.sched_cache && !parse("fair@6.15").sched_cache);
+        assert!(!parse("fair@7.2+no-sched-cache").sched_cache);
     }
 
     #[test]

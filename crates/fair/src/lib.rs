@@ -10,10 +10,12 @@
 //! | `wakeup`, `idle_search` | `select_task_rq_fair`, fast path: `select_idle_sibling` |
 //! | `fork` | the slow path: idlest group, idlest CPU |
 //! | `balance` | periodic, newly idle and nohz balancing |
+//! | `cache` | cache-aware scheduling: which LLC a process prefers |
 //! | `stats` | schedstat counters and those of the idle search |
 //! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
 
 mod balance;
+mod cache;
 mod class;
 pub mod describe;
 mod domain;

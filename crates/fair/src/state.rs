@@ -3,6 +3,7 @@
 use roost_engine::{CpuId, TaskId, Time};
 
 use crate::balance::Balancer;
+use crate::cache::{CacheAware, CacheRq};
 use crate::domain::Topology;
 use crate::features::Features;
 use crate::pelt::Avg;
@@ -31,6 +32,8 @@ pub struct Fair {
     pub(crate) root_overloaded: bool,
     /// What balancing keeps beside the domains: flags of groups, the lock of NUMA levels, buffers.
     pub(crate) balance: Balancer,
+    /// Cache-aware scheduling: processes and where they gather.
+    pub(crate) cache: CacheAware,
     /// Counters of `/proc/schedstat` and of the idle search.
     pub(crate) stats: Stats,
 }
@@ -93,6 +96,8 @@ pub(crate) struct Rq {
     /// wake_wide: the wakees of this CPU's idle task, which wakes whatever interrupts wake while the
     /// CPU is idle.
     pub idle_wakees: WakeeFlips,
+    /// Cache-aware scheduling: run time, and tasks by the LLC they prefer.
+    pub cache: CacheRq,
 }
 
 /// An active balance asked of a run queue's stopper.
@@ -150,6 +155,11 @@ pub(crate) struct LlcShared {
     pub nr_busy_cpus: u32,
     /// SIS_UTIL: how many CPUs a wakeup may scan.
     pub nr_idle_scan: u32,
+    /// Cache-aware scheduling: sum of its CPUs' `cpu_util` at the last pass above the LLC that was
+    /// not newly idle (`util_avg`).
+    pub util: u64,
+    /// Its capacity at that pass, 1024 a CPU; 0 before the first.
+    pub capacity: u64,
     /// CPU that last wrote this shared line: reading it from elsewhere costs a line transfer.
     pub last_writer: CpuId,
 }
@@ -197,6 +207,10 @@ pub(crate) struct FairTask {
     pub wakees: WakeeFlips,
     /// A recently used CPU (`recent_used_cpu`).
     pub recent_used_cpu: CpuId,
+    /// Cache-aware scheduling: the LLC it prefers, as its process did when it last was accounted.
+    pub preferred_llc: Option<u32>,
+    /// It shall scan the LLCs when it returns to user mode.
+    pub cache_work: bool,
 }
 
 impl LlcShared {

@@ -93,12 +93,17 @@ fn schbench_with_a_cpu_for_everyone() {
 
 /// 6 tasks run 1 ms every 5 ms, 2 tasks 12 ms every 16 ms, for 2 s.
 ///
-/// - Wakeups: 6 x 400 + 2 x 125 = 2,650, less the first period of each, which needs none.
-/// - CPU time: 6 x 400 x 1 ms + 2 x 125 x 12 ms = 5.4 s if nobody shares a core, and up to a few
-///   tenths more for the time that two do.
-/// - 8 tasks on 8 cores: all wakeups stay where they are, nothing migrates, and the idle search ends
-///   with its first look (`sis_scanned` = `sis_search`). `ipis` are the 8 forks and kicks of nohz
-///   balancing, at most one a tick of the 500 in 2 s, when two CPUs of an LLC are busy at a tick.
+/// - Wakeups: 6 x 400 + 2 x 125 = 2,650, less the last of each, at the very end, and 7 at the common
+///   start.
+/// - CPU time: 6 x 400 x 1 ms + 2 x 125 x 12 ms = 5.4 s if nobody shares a core, and up to half as
+///   much again for the time that two do: each task sleeps at the common start before the next
+///   is forked, so that they come to few cores and are spread when all are woken.
+/// - After that all wakeups stay where they are (`wakeups_prev` = 2,642) in 5.16. `ipis` are the 8
+///   forks and kicks of nohz balancing, at most one a tick of the 500 in 2 s, when two CPUs of an
+///   LLC are busy at a tick.
+/// - 7.2 begins to gather these threads of one process on one LLC (`PKG.alb_pushed`), until a scan
+///   finds that on average 2 run at once: too many for two cores. Those gathered by then
+///   share cores, so that `run_ms` and `ticks` grow.
 #[test]
 fn periodic_tasks() {
     let text = r#"{"tasks": {

@@ -67,6 +67,19 @@ pub fn benchmarks() -> &'static [Benchmark] {
     ]
 }
 
+/// The benchmark that `spec` names and what its parameters are, as [`resolve`] reads them.
+pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> {
+    let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
+    let Some(benchmark) = benchmarks().iter().find(|benchmark| benchmark.name == name) else {
+        let known: Vec<&str> = benchmarks().iter().map(|benchmark| benchmark.name).collect();
+        return Err(WorkloadError::UnknownBenchmark {
+            spec: spec.escape_debug().to_string(),
+            known: known.join(", "),
+        });
+    };
+    Ok((benchmark, Values::parse(spec, benchmark, settings)?))
+}
+
 /// Makes the workload that `arg` names: a benchmark with parameters, or the path of an rt-app file
 /// (anything that ends in `.json`). `duration_ns` overrides how long it runs.
 pub fn resolve(arg: &str, duration_ns: Option<u64>) -> Result<Workload, WorkloadError> {
@@ -99,16 +112,8 @@ pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, Work
 }
 
 fn build(spec: &str) -> Result<Workload, WorkloadError> {
-    let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
-    let Some(benchmark) = benchmarks().iter().find(|benchmark| benchmark.name == name) else {
-        let known: Vec<&str> = benchmarks().iter().map(|benchmark| benchmark.name).collect();
-        return Err(WorkloadError::UnknownBenchmark {
-            spec: spec.escape_debug().to_string(),
-            known: known.join(", "),
-        });
-    };
-    let values = Values::parse(spec, benchmark, settings)?;
-    let mut workload = (benchmark.build)(&values);
+    let (benchmark, settings) = named(spec)?;
+    let mut workload = (benchmark.build)(&settings);
     workload.name = spec.to_string();
     workload.duration_ns = benchmark.duration_ns;
     workload
@@ -118,11 +123,12 @@ fn build(spec: &str) -> Result<Workload, WorkloadError> {
 }
 
 /// The parameters of one benchmark with the values given or their defaults.
-struct Values {
+#[derive(Clone, Debug)]
+pub struct Values {
     values: Vec<(&'static str, Value)>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Value {
     Number(u32),
     Choice(&'static str),
@@ -152,7 +158,11 @@ impl Values {
     }
 
     /// A number. Every benchmark's unit test builds it, so a name that is not in its table shows.
-    fn number(&self, name: &'static str) -> u32 {
+    ///
+    /// # Panics
+    ///
+    /// If the benchmark has no number of this name.
+    pub fn number(&self, name: &'static str) -> u32 {
         self.values
             .iter()
             .find_map(|(key, value)| match value {
@@ -163,7 +173,11 @@ impl Values {
     }
 
     /// A choice.
-    fn choice(&self, name: &'static str) -> &'static str {
+    ///
+    /// # Panics
+    ///
+    /// If the benchmark has no choice of this name.
+    pub fn choice(&self, name: &'static str) -> &'static str {
         self.values
             .iter()
             .find_map(|(key, value)| match value {

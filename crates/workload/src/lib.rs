@@ -168,6 +168,22 @@ pub enum Op {
     },
     /// Wait until all parties of a barrier have come.
     Barrier(u32),
+    /// rt-app's barrier, a condition variable below: the last to come wakes all others, each of
+    /// which takes the mutex again before it goes on.
+    Meet {
+        /// Barrier.
+        barrier: u32,
+        /// Mutex, held by the task.
+        mutex: u32,
+    },
+    /// rt-app's common start, a task's first operation: wait until every task that starts with the
+    /// run has come, then sleep until `delay_ns` after the first of them came. From then the first
+    /// periods of timers count, however late the task is. A task that is forked later waits for
+    /// nobody.
+    Start {
+        /// rt-app's "delay".
+        delay_ns: u64,
+    },
     /// Create a task.
     Fork(TemplateId),
     /// sched_yield.

@@ -182,6 +182,10 @@ impl Workload {
                 in_range("condition", condition, conditions)
             }
             Op::Barrier(barrier) => in_range("barrier", barrier, self.barriers.len()),
+            Op::Meet { barrier, mutex } => {
+                in_range("barrier", barrier, self.barriers.len())?;
+                in_range("mutex", mutex, mutexes)
+            }
             Op::SetNice(nice) => nice_in_range(nice),
             Op::SetAffinity(set) => in_range("CPU list", set, program.affinities.len()),
             Op::Send { channel, bytes } => self.validate_message(channel, bytes),
@@ -193,6 +197,7 @@ impl Workload {
             Op::Run { .. }
             | Op::Runtime { .. }
             | Op::Sleep { .. }
+            | Op::Start { .. }
             | Op::Yield
             | Op::SetPolicy(_)
             | Op::Memory { .. }
@@ -251,7 +256,9 @@ impl Workload {
             Op::Timer { period_ns, .. } => period_ns > 0,
             Op::Wait { .. } | Op::Sync { .. } => true,
             Op::Send { .. } | Op::Receive { .. } => true,
-            Op::Barrier(barrier) => self.barriers.get(barrier as usize).is_some_and(|p| *p > 1),
+            Op::Barrier(barrier) | Op::Meet { barrier, .. } => {
+                self.barriers.get(barrier as usize).is_some_and(|p| *p > 1)
+            }
             _ => false,
         }
     }
@@ -400,7 +407,9 @@ fn validate_mutexes(program: &Program) -> Result<(), (usize, Fault)> {
             Op::Unlock(mutex) if !held.remove(&mutex) => {
                 return Err((index, Fault::NotHeld(mutex)));
             }
-            Op::Wait { mutex, .. } | Op::Sync { mutex, .. } if !held.contains(&mutex) => {
+            Op::Wait { mutex, .. } | Op::Sync { mutex, .. } | Op::Meet { mutex, .. }
+                if !held.contains(&mutex) =>
+            {
                 return Err((index, Fault::NotHeld(mutex)));
             }
             Op::Loop { to, times, .. } if times != 1 => {

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use roost_workload::rtapp::{self, Loaded};
 use roost_workload::{MetricKind, Op, Policy, TimerRef, resolve};
 
+/// What every task begins with that has no delay.
+const START: Op = Op::Start { delay_ns: 0 };
+
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/rtapp")
 }
@@ -65,10 +68,11 @@ fn example1_runs_20_ms_and_sleeps_80_ms_for_2_s() {
     assert_eq!(
         workload.templates[0].program.ops,
         [
+            START,
             Op::Run { ns: 20_000_000 },
             Op::Sleep { ns: 80_000_000 },
             Op::Count { counter: 0, by: 1 },
-            Op::Loop { depth: 0, times: 0, to: 0 },
+            Op::Loop { depth: 0, times: 0, to: 1 },
         ]
     );
 }
@@ -83,12 +87,13 @@ fn example3_has_twelve_threads_of_two_phases_on_a_timer_each() {
     assert_eq!(
         program.ops,
         [
+            START,
             Op::Run { ns: 3_000_000 },
             timer,
-            Op::Loop { depth: 0, times: 10, to: 0 },
+            Op::Loop { depth: 0, times: 10, to: 1 },
             Op::Run { ns: 27_000_000 },
             timer,
-            Op::Loop { depth: 0, times: 10, to: 3 },
+            Op::Loop { depth: 0, times: 10, to: 4 },
             Op::Count { counter: 0, by: 1 },
         ]
     );
@@ -109,7 +114,7 @@ fn example4_suspends_on_the_name_that_the_other_resumes() {
     let workload = load("tutorial/example4.json").workload;
     // thread0 resumes "thread1" (objects 0), then suspends on "thread0" (objects 1).
     assert_eq!(
-        workload.templates[0].program.ops[1..7],
+        workload.templates[0].program.ops[2..8],
         [
             Op::Lock(0),
             Op::Broadcast(0),
@@ -126,10 +131,11 @@ fn example4_suspends_on_the_name_that_the_other_resumes() {
 fn example5_keeps_repeated_events_in_order_and_pins_its_threads() {
     let workload = load("tutorial/example5.json").workload;
     let thread1 = &workload.templates[1];
-    assert_eq!((thread1.nice, thread1.affinity.clone()), (-19, Some(vec![1])));
+    assert_eq!((thread1.nice, &thread1.program.affinities[..]), (-19, &[Some(vec![1])][..]));
     let runs = thread1.program.ops.iter().filter(|op| matches!(op, Op::Run { .. })).count();
     assert_eq!(runs, 3);
-    assert!(matches!(thread1.program.ops[..3], [Op::Lock(_), Op::Wait { .. }, Op::Unlock(_)]));
+    assert_eq!(thread1.program.ops[..2], [START, Op::SetAffinity(0)]);
+    assert!(matches!(thread1.program.ops[2..5], [Op::Lock(_), Op::Wait { .. }, Op::Unlock(_)]));
 }
 
 #[test]
@@ -150,7 +156,6 @@ fn example7_meets_at_three_barriers_of_two() {
 fn example8_moves_from_cpu_0_to_1_to_the_2_of_its_task() {
     let workload = load("tutorial/example8.json").workload;
     let template = &workload.templates[0];
-    assert_eq!(template.affinity, Some(vec![2]));
     let sets: Vec<_> = template
         .program
         .ops
@@ -169,14 +174,14 @@ fn mp3_shares_its_tick_and_loops_phases_inside_the_task() {
     assert_eq!(workload.shared_timers, 1);
     let tick = &workload.templates[0].program;
     assert_eq!(tick.loop_depth, 2);
-    assert!(tick.ops.contains(&Op::Loop { depth: 1, times: 4, to: 4 }), "{:?}", tick.ops);
+    assert!(tick.ops.contains(&Op::Loop { depth: 1, times: 4, to: 6 }), "{:?}", tick.ops);
 }
 
 #[test]
 fn video_fills_in_the_name_of_a_suspend_without_one() {
     let workload = load("video-short.json").workload;
     // surfaceflinger's bare "suspend" and EventThread2's "resume" : "surfaceflinger" meet.
-    let Op::Wait { condition, .. } = workload.templates[0].program.ops[1] else {
+    let Op::Wait { condition, .. } = workload.templates[0].program.ops[2] else {
         panic!("surfaceflinger begins with a suspend");
     };
     let event_thread2 =

@@ -6,8 +6,11 @@ fn parse(text: &str) -> Workload {
     rtapp::parse(text, "f.json").unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The first task's operations after the common start.
 fn ops(workload: &Workload) -> &[Op] {
-    &workload.templates[0].program.ops
+    let (start, rest) = workload.templates[0].program.ops.split_first().expect("a program");
+    assert!(matches!(start, Op::Start { .. }), "{start:?}");
+    rest
 }
 
 #[test]
@@ -17,7 +20,7 @@ fn times_are_microseconds_and_the_duration_is_seconds() {
              "global" : { "duration" : 4 } }"#,
     );
     assert_eq!(workload.duration_ns, Some(4_000_000_000));
-    assert_eq!(workload.templates[0].delay_ns, 7_000);
+    assert_eq!(workload.templates[0].program.ops[0], Op::Start { delay_ns: 7_000 });
     let expected = [Op::Run { ns: 1_000 }, Op::Sleep { ns: 2_000 }, Op::Runtime { ns: 3_000 }];
     assert_eq!(ops(&workload)[..3], expected);
 }
@@ -65,6 +68,29 @@ fn a_barrier_waits_for_every_instance_of_every_task_that_names_it() {
                          "c" : { "instance" : 2, "barrier" : "b", "run" : 1 } } }"#,
     );
     assert_eq!(workload.barriers, [5]);
+    let meet = [Op::Lock(0), Op::Meet { barrier: 0, mutex: 0 }, Op::Unlock(0)];
+    assert_eq!(ops(&workload)[1..4], meet);
+}
+
+#[test]
+fn the_mutex_of_a_barrier_is_nobody_elses() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "lock" : "b", "unlock" : "b", "run" : 1, "barrier" : "b" } } }"#,
+    );
+    assert_eq!(workload.mutexes, 2);
+    assert_eq!(ops(&workload)[3..5], [Op::Lock(1), Op::Meet { barrier: 0, mutex: 1 }]);
+}
+
+#[test]
+fn a_task_goes_to_its_cpus_after_the_common_start() {
+    let workload = parse(r#"{ "tasks" : { "t" : { "cpus" : [ 3 ], "loop" : 5, "run" : 1 } } }"#);
+    let template = &workload.templates[0];
+    assert_eq!(
+        (&template.affinity, &template.program.affinities[..]),
+        (&None, &[Some(vec![3])][..])
+    );
+    assert_eq!(ops(&workload)[..2], [Op::SetAffinity(0), Op::Run { ns: 1_000 }]);
+    assert!(ops(&workload).contains(&Op::Loop { depth: 0, times: 5, to: 2 }));
 }
 
 #[test]
@@ -171,7 +197,7 @@ fn an_endless_last_phase_counts_its_own_loops() {
         r#"{ "tasks" : { "t" : { "loop" : 1, "phases" : { "p" : { "loop" : -1, "run" : 1 } } } } }"#,
     );
     assert_eq!(ops(&workload)[1], Op::Count { counter: 0, by: 1 });
-    assert_eq!(ops(&workload)[2], Op::Loop { depth: 0, times: 0, to: 0 });
+    assert_eq!(ops(&workload)[2], Op::Loop { depth: 0, times: 0, to: 1 });
 }
 
 #[test]

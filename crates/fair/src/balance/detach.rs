@@ -29,14 +29,21 @@ struct Source {
     load: u64,
     util: u64,
     nr_runnable: u32,
+    /// Tasks that prefer the destination's LLC.
+    nr_pref_dst_llc: u32,
 }
 
 impl Source {
     /// `boosted`: tasks that wait count as utilisation (6.x, `cpu_util_cfs_boost`).
-    fn of(rq: &Rq, boosted: bool) -> Self {
+    fn of(rq: &Rq, boosted: bool, dst_llc: u32) -> Self {
         let util = rq.avg.util_avg.max(rq.util_est);
         let util = if boosted { util.max(rq.avg.runnable_avg) } else { util };
-        Self { load: rq.avg.load_avg, util: util.min(CAPACITY), nr_runnable: rq.nr_runnable }
+        Self {
+            load: rq.avg.load_avg,
+            util: util.min(CAPACITY),
+            nr_runnable: rq.nr_runnable,
+            nr_pref_dst_llc: rq.cache.nr_preferring(dst_llc),
+        }
     }
 
     /// Its rank among sources, or `None` if it is none. Only the first of equal ranks counts, and
@@ -50,6 +57,7 @@ impl Source {
             (Migration::Util, _) if single => None,
             (Migration::Util, _) => Some(self.util),
             (Migration::Task, nr) => Some(u64::from(nr)),
+            (Migration::LlcTask, _) => Some(u64::from(self.nr_pref_dst_llc)),
         }
     }
 }
@@ -71,9 +79,10 @@ impl Fair {
     /// The queue of `group` to take from.
     pub(super) fn busiest_queue(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
         let boosted = self.features.boosted_util;
+        let dst_llc = self.topology.llc_of[pass.dst];
         let (mut best, mut busiest) = (0, None);
         for cpu in self.balance.considered(group, &self.topology.group(group).span) {
-            let source = Source::of(&self.rqs[cpu], boosted);
+            let source = Source::of(&self.rqs[cpu], boosted, dst_llc);
             if let Some(rank) = source.rank(pass.kind, pass.amount)
                 && rank > best
             {
@@ -153,7 +162,7 @@ impl Fair {
                 let failed = if self.features.util_shift { failed } else { 0 };
                 counted(state.avg.util_avg.max(state.util_est), failed, pass.amount)
             }
-            Migration::Task => Some(1),
+            Migration::Task | Migration::LlcTask => Some(1),
         }
     }
 
@@ -199,7 +208,14 @@ impl Fair {
             self.stats.nr_failed_migrations_running += 1;
             return MayMove::No;
         }
-        if pass.active || !self.task_hot(world, pass, task) {
+        if pass.active {
+            return MayMove::Yes;
+        }
+        if self.degrades_llc(world, pass, task) {
+            pass.llc_pinned |= pass.kind != Migration::LlcTask;
+            return MayMove::No;
+        }
+        if !self.task_hot(world, pass, task) {
             return MayMove::Yes;
         }
         if self.failures(pass) > self.topology.domain(pass.domain).cache_nice_tries {
@@ -252,7 +268,7 @@ impl Fair {
     }
 
     /// Failed passes in a row at the pass's level.
-    fn failures(&self, pass: &Pass) -> u32 {
+    pub(super) fn failures(&self, pass: &Pass) -> u32 {
         self.rqs[pass.cpu].domains[pass.level].nr_balance_failed
     }
 
@@ -269,12 +285,13 @@ mod tests {
 
     #[test]
     fn a_source_is_ranked_by_what_is_counted() {
-        let source = |load, util, nr_runnable| Source { load, util, nr_runnable };
+        let source =
+            |load, util, nr_runnable| Source { load, util, nr_runnable, nr_pref_dst_llc: 0 };
         let rank = |source: Source, kind, amount| source.rank(kind, amount);
         let none = source(500, 500, 0);
         let single = source(500, 400, 1);
         let several = source(500, 400, 3);
-        for kind in [Migration::Load, Migration::Util, Migration::Task] {
+        for kind in [Migration::Load, Migration::Util, Migration::Task, Migration::LlcTask] {
             assert_eq!(rank(none, kind, 1000), None, "{kind:?}: nothing runnable");
         }
         assert_eq!(rank(single, Migration::Load, 499), None, "its one task is too heavy");
@@ -284,6 +301,9 @@ mod tests {
         assert_eq!(rank(several, Migration::Util, 1), Some(400));
         assert_eq!(rank(single, Migration::Task, 1), Some(1), "a single task can be chosen");
         assert_eq!(rank(several, Migration::Task, 1), Some(3));
+        let preferring = Source { nr_pref_dst_llc: 2, ..several };
+        assert_eq!(rank(preferring, Migration::LlcTask, 1), Some(2));
+        assert_eq!(rank(several, Migration::LlcTask, 1), Some(0), "which is no source");
     }
 
     #[test]

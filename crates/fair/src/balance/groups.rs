@@ -23,6 +23,8 @@ pub(super) enum GroupType {
     SmtBalance,
     /// Balancing inside it failed because of affinity.
     Imbalanced,
+    /// It holds tasks that prefer the destination's LLC, which has room for them (7.2).
+    LlcBalance,
     /// Tasks wait for CPU time.
     Overloaded,
 }
@@ -42,6 +44,8 @@ pub(super) struct GroupStats {
     pub nr_runnable: u32,
     /// Idle CPUs.
     pub idle_cpus: u32,
+    /// Tasks that prefer the destination's LLC and are queued elsewhere (7.2).
+    pub nr_pref_dst_llc: u32,
     /// CPUs of the group.
     pub weight: u32,
     /// Cores of the group.
@@ -56,6 +60,17 @@ pub(super) struct GroupStats {
     pub avg_load: u64,
     /// The class it falls in.
     pub kind: GroupType,
+}
+
+/// What else than its sums decides about the type of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GroupFlags {
+    /// Balancing inside it failed because of affinity: left by a level below.
+    imbalanced: bool,
+    /// See [`GroupStats::wants_smt_balance`].
+    smt_balance: bool,
+    /// See [`Fair::wants_llc_balance`].
+    llc_balance: bool,
 }
 
 impl GroupStats {
@@ -100,15 +115,16 @@ impl GroupStats {
     }
 
     /// Sets the group's type and, if it is overloaded, its average load: the first rule of section
-    /// 10.2 that holds. `imbalanced`: the flag left by a level below; `smt_balance`: see
-    /// [`wants_smt_balance`].
-    pub(super) fn classify(&mut self, imbalance_pct: u32, imbalanced: bool, smt_balance: bool) {
+    /// 10.2 that holds.
+    pub(super) fn classify(&mut self, imbalance_pct: u32, flags: GroupFlags) {
         let pct = u64::from(imbalance_pct);
         self.kind = if self.is_overloaded(pct) {
             GroupType::Overloaded
-        } else if imbalanced {
+        } else if flags.llc_balance {
+            GroupType::LlcBalance
+        } else if flags.imbalanced {
             GroupType::Imbalanced
-        } else if smt_balance {
+        } else if flags.smt_balance {
             GroupType::SmtBalance
         } else if self.has_capacity(pct) {
             GroupType::HasSpare
@@ -138,6 +154,7 @@ pub(super) fn is_busier(group: &GroupStats, busiest: Option<&GroupStats>, rules:
     }
     match group.kind {
         GroupType::Overloaded => group.avg_load > busiest.avg_load,
+        GroupType::LlcBalance => group.nr_pref_dst_llc > busiest.nr_pref_dst_llc,
         GroupType::Imbalanced => false,
         GroupType::SmtBalance if group.idle_cpus != 0 || busiest.idle_cpus != 0 => {
             has_less_spare(group, busiest)
@@ -185,19 +202,27 @@ impl Fair {
         pass: &Pass,
         rules: &Rules,
     ) -> (DomainStats, Option<GroupId>) {
-        let domain = self.topology.domain(pass.domain);
+        let nr_groups = self.topology.domain(pass.domain).groups.len();
         let local = self.topology.local_group_index(pass.cpu, pass.level);
+        let gather_on = self.llc_to_gather_on(pass);
         let (mut stats, mut busiest) = (DomainStats::default(), None);
         let (mut util, mut overloaded) = (0, false);
         // The kernel's round begins at the local group: of equal groups each CPU takes from the next
         // one after its own, not all from the same.
-        let (before, after) = domain.groups.split_at(local);
-        for (position, &id) in after.iter().chain(before).enumerate() {
-            let is_local = position == 0;
+        for position in (local..nr_groups).chain(0..local) {
+            let is_local = position == local;
+            let id = self.topology.domain(pass.domain).groups[position];
             let mut group = self.group_stats(world, id, &mut overloaded);
-            let smt_balance = !is_local && group.wants_smt_balance(rules);
-            let imbalanced = self.balance.group_imbalance[id];
-            group.classify(domain.imbalance_pct, imbalanced, smt_balance);
+            group.nr_pref_dst_llc = gather_on.map_or(0, |llc| self.nr_preferring(id, llc));
+            group.classify(
+                rules.imbalance_pct,
+                GroupFlags {
+                    imbalanced: self.balance.group_imbalance[id],
+                    smt_balance: !is_local && group.wants_smt_balance(rules),
+                    llc_balance: !is_local && self.wants_llc_balance(pass, id, &group),
+                },
+            );
+            self.record_llc_use(world, pass, id, &group);
             stats.total_load += group.load;
             stats.total_capacity += group.capacity;
             util += group.util;
@@ -287,17 +312,21 @@ mod tests {
     #[test]
     fn types_are_ordered_by_need() {
         use GroupType::*;
-        let order = [HasSpare, FullyBusy, SmtBalance, Imbalanced, Overloaded];
+        let order = [HasSpare, FullyBusy, SmtBalance, Imbalanced, LlcBalance, Overloaded];
         assert!(order.is_sorted_by(|a, b| a < b));
     }
 
     /// At pct 117, 4096 of capacity are exceeded by util above 3500.85 or runnable above 4792.3.
     #[test]
     fn classifies_by_the_first_rule_that_holds() {
-        let kind = |nr, util, runnable, imbalanced, smt| {
+        let classify = |nr, util, runnable, flags| {
             let mut group = GroupStats { util, runnable, load: 8192, ..group(nr) };
-            group.classify(117, imbalanced, smt);
+            group.classify(117, flags);
             (group.kind, group.avg_load)
+        };
+        let kind = |nr, util, runnable, imbalanced, smt_balance| {
+            let flags = GroupFlags { imbalanced, smt_balance, llc_balance: false };
+            classify(nr, util, runnable, flags)
         };
         assert_eq!(kind(5, 3501, 0, true, true), (GroupType::Overloaded, 2048));
         assert_eq!(kind(5, 0, 4793, true, true), (GroupType::Overloaded, 2048));
@@ -308,6 +337,9 @@ mod tests {
         assert_eq!(kind(4, 0, 4793, false, false), (GroupType::FullyBusy, 0));
         assert_eq!(kind(4, 3500, 4792, false, false), (GroupType::HasSpare, 0));
         assert_eq!(kind(3, 4096, 9000, false, false), (GroupType::HasSpare, 0));
+        let all = GroupFlags { imbalanced: true, smt_balance: true, llc_balance: true };
+        assert_eq!(classify(5, 3501, 0, all).0, GroupType::Overloaded);
+        assert_eq!(classify(5, 3500, 4792, all), (GroupType::LlcBalance, 0));
     }
 
     #[test]
@@ -340,6 +372,10 @@ mod tests {
         let overloaded = |avg_load| GroupStats { avg_load, ..of_kind(GroupType::Overloaded, 6) };
         assert!(is_busier(&overloaded(11), Some(&overloaded(10)), &new));
         assert!(!is_busier(&overloaded(10), Some(&overloaded(10)), &new));
+        let preferring =
+            |nr_pref_dst_llc| GroupStats { nr_pref_dst_llc, ..of_kind(GroupType::LlcBalance, 4) };
+        assert!(is_busier(&preferring(3), Some(&preferring(2)), &new));
+        assert!(!is_busier(&preferring(2), Some(&preferring(2)), &new));
         let imbalanced = of_kind(GroupType::Imbalanced, 2);
         assert!(!is_busier(&of_kind(GroupType::Imbalanced, 9), Some(&imbalanced), &new));
         let busy = of_kind(GroupType::FullyBusy, 4);

@@ -17,6 +17,8 @@ pub(super) enum Migration {
     Util,
     /// Tasks.
     Task,
+    /// Tasks that prefer the destination's LLC (7.2).
+    LlcTask,
 }
 
 /// How much of what to move.
@@ -152,7 +154,7 @@ fn is_unbalanced(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> bo
     }
     if rules.prefer_sibling(busiest)
         && local.kind == GroupType::HasSpare
-        && sibling_imbalance(local, busiest, rules) > 1
+        && (busiest.kind == GroupType::LlcBalance || sibling_imbalance(local, busiest, rules) > 1)
     {
         return true;
     }
@@ -174,6 +176,9 @@ fn idle_cpu_can_help(local: &GroupStats, busiest: &GroupStats, rules: &Rules) ->
 /// Section 10.5.
 fn calculate_imbalance(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> Imbalance {
     let local = &stats.local;
+    if busiest.kind == GroupType::LlcBalance {
+        return Imbalance { kind: Migration::LlcTask, amount: 1 };
+    }
     if matches!(busiest.kind, GroupType::SmtBalance | GroupType::Imbalanced) {
         return Imbalance { kind: Migration::Task, amount: 1 };
     }
@@ -341,6 +346,26 @@ pub(super) mod tests {
         let unbalanced =
             stats(loaded(GroupType::Overloaded, 16384), group(GroupType::Imbalanced, 2));
         assert_eq!(decide(&unbalanced, &rules()), tasks(1));
+    }
+
+    /// Between LLCs of a node, which are to be filled evenly, even a busy CPU takes a task home;
+    /// elsewhere an idle one if it has more idle CPUs around it.
+    #[test]
+    fn a_group_with_tasks_that_prefer_this_llc_gives_one() {
+        let one = Some(Imbalance { kind: Migration::LlcTask, amount: 1 });
+        let of = |nl, nb, prefer_sibling| {
+            let busiest = GroupStats { prefer_sibling, ..group(GroupType::LlcBalance, nb) };
+            stats(group(GroupType::HasSpare, nl), busiest)
+        };
+        let busy = Rules { idle: IdleType::Busy, ..rules() };
+        assert_eq!(decide(&of(6, 2, true), &rules()), one);
+        assert_eq!(decide(&of(6, 2, true), &busy), one);
+        assert_eq!(decide(&of(6, 2, false), &rules()), None);
+        assert_eq!(decide(&of(2, 6, false), &rules()), one);
+        assert_eq!(decide(&of(2, 6, false), &busy), None);
+        let mut full = of(8, 2, true);
+        full.local.kind = GroupType::FullyBusy;
+        assert_eq!(decide(&full, &rules()), None);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(super) struct Pass {
     pub some_pinned: bool,
     /// Another CPU of the destination's group where such a task may run (LBF_DST_PINNED).
     pub other_dst: Option<CpuId>,
+    /// Some task stays for the sake of its LLC, which is no failure (LBF_LLC_PINNED).
+    pub llc_pinned: bool,
 }
 
 /// What came of a pass.
@@ -96,7 +98,11 @@ enum Active {
 /// Whether a pass that moved nothing shall push by stopper (section 10.10). Sources of reduced
 /// capacity, the kernel's other reason, do not exist here.
 fn needs_active_balance(kind: Migration, failed: u32, cache_nice_tries: u32) -> bool {
-    kind == Migration::Task && failed > cache_nice_tries + 2
+    match kind {
+        Migration::Task => failed > cache_nice_tries + 2,
+        Migration::LlcTask => true,
+        Migration::Load | Migration::Util => false,
+    }
 }
 
 /// Doubles the interval of a domain found balanced or pinned.
@@ -152,6 +158,7 @@ impl Pass {
             all_pinned: false,
             some_pinned: false,
             other_dst: None,
+            llc_pinned: false,
         }
     }
 
@@ -260,7 +267,10 @@ impl Fair {
             self.lb_stats(pass).nobusyq += 1;
             return false;
         };
-        self.lb_stats(pass).imbalance += imbalance.amount;
+        // As update_lb_imbalance_stat(), which counts no tasks that go to their LLC.
+        if pass.kind != Migration::LlcTask {
+            self.lb_stats(pass).imbalance += imbalance.amount;
+        }
         pass.src = src;
         true
     }
@@ -316,7 +326,7 @@ impl Fair {
             self.rqs[pass.cpu].domains[pass.level].nr_balance_failed = 0;
         } else {
             self.lb_stats(pass).failed += 1;
-            if pass.idle != IdleType::NewlyIdle {
+            if pass.idle != IdleType::NewlyIdle && !pass.llc_pinned {
                 self.rqs[pass.cpu].domains[pass.level].nr_balance_failed += 1;
             }
             active = self.consider_active_balance(world, pass);
@@ -336,7 +346,7 @@ impl Fair {
     fn consider_active_balance(&mut self, world: &mut World, pass: &mut Pass) -> Active {
         let failed = self.rqs[pass.cpu].domains[pass.level].nr_balance_failed;
         let tries = self.topology.domain(pass.domain).cache_nice_tries;
-        if !needs_active_balance(pass.kind, failed, tries) {
+        if self.keeps_llc(pass) || !needs_active_balance(pass.kind, failed, tries) {
             return Active::Not;
         }
         // Without a current task the idle task is it, which stays where it is.
@@ -418,6 +428,7 @@ mod tests {
         assert_eq!(threshold(2), Some(5));
         assert!(!needs_active_balance(Migration::Load, 9, 1));
         assert!(!needs_active_balance(Migration::Util, 9, 1));
+        assert!(needs_active_balance(Migration::LlcTask, 0, 1));
     }
 
     #[test]

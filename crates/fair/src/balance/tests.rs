@@ -7,6 +7,7 @@ use roost_engine::{CpuId, Enqueue, Scheduler, TaskId, Time, Work, World};
 use roost_machine::CpuSet;
 
 use super::*;
+use crate::cache::tests::gather_at;
 use crate::features::Features;
 use crate::stats::LbStats;
 
@@ -491,6 +492,7 @@ impl Bench {
         found.sort_unstable();
         assert_eq!(found, (0..nr_tasks).map(TaskId).collect::<Vec<_>>());
         assert!(self.fair.balance.detached.is_empty());
+        crate::cache::tests::check_counts(&self.fair);
     }
 
     /// Passes end balanced, failed, or with at least one task moved; active balances count apart.
@@ -519,12 +521,18 @@ proptest! {
 
     #[test]
     fn no_task_is_lost_doubled_or_moved_where_it_may_not_run(
-        version in 0..5usize,
+        version in 0..6usize,
         tasks in proptest::collection::vec(task(), 1..20),
         steps in proptest::collection::vec(step(), 0..150),
     ) {
-        let schedulers =
-            ["fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2", "fair@6.15+llc-imbalance"];
+        let schedulers = [
+            "fair@5.16",
+            "fair@5.19",
+            "fair@6.15",
+            "fair@7.2",
+            "fair@6.15+llc-imbalance",
+            "fair@5.19+sched-cache",
+        ];
         let mut bench = Bench::new(schedulers[version], TWO_NODES, tasks.len());
         for (index, (cpus, start)) in tasks.iter().enumerate() {
             bench.allow(index as u32, cpus.iter().copied());
@@ -550,4 +558,111 @@ fn of_equal_groups_the_one_after_the_local_is_busiest() {
         assert_eq!(bench.balance(8, 1, IdleType::Idle).moved, 1, "{scheduler}");
         assert_eq!((bench.nr(0), bench.nr(12)), (3, 2), "{scheduler}: CPU 8 is in the third LLC");
     }
+}
+
+/// One task at home in the first LLC, one abroad in the second.
+fn one_abroad(scheduler: &str) -> Bench {
+    let mut bench = Bench::new(scheduler, TWO_LLCS, 2);
+    bench.queue(1, [0]);
+    bench.queue(5, [1]);
+    if bench.fair.cache.active {
+        gather_at(&mut bench.fair, 1);
+    }
+    bench.pass(20 * MS);
+    bench
+}
+
+#[test]
+fn a_running_task_is_brought_home_to_its_llc_at_once() {
+    let mut bench = one_abroad("fair@7.2");
+    assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0, "it runs");
+    assert!(bench.fair.rqs[5].push.is_some());
+    bench.stop(5);
+    assert_eq!((bench.nr(0), bench.nr(5)), (1, 0));
+    assert_eq!(bench.fair.tasks[1].preferred_llc, Some(0));
+    let counts = |cpu: CpuId| bench.fair.rqs[cpu].cache.nr_pref_llc_running;
+    assert_eq!((counts(0), counts(1)), (1, 1));
+    let level = bench.fair.topology.stat_level(0, 1);
+    let lb = bench.lb(0, 1, IdleType::Idle);
+    assert_eq!((lb.failed, lb.imbalance, bench.fair.stats.levels[level].alb_pushed), (1, 0, 1));
+    for scheduler in ["fair@7.2+no-sched-cache", "fair@6.15"] {
+        let mut bench = one_abroad(scheduler);
+        bench.balance(0, 1, IdleType::Idle);
+        assert!(bench.fair.rqs[5].push.is_none(), "{scheduler}");
+    }
+}
+
+#[test]
+fn of_several_waiting_tasks_only_one_that_prefers_the_llc_is_brought_home() {
+    let mut bench = Bench::new("fair@7.2", TWO_LLCS, 4);
+    bench.queue(5, 0..4);
+    gather_at(&mut bench.fair, 1);
+    let (rq, stranger) = (&mut bench.fair.rqs[5].cache, &mut bench.fair.tasks[1]);
+    rq.count_out(stranger);
+    stranger.preferred_llc = None;
+    bench.pass(20 * MS);
+    assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 1);
+    assert_eq!(bench.fair.rqs[0].tasks, [TaskId(2)], "0 runs and 1 is the stranger");
+}
+
+#[test]
+fn tasks_at_home_stay_until_other_balancing_failed_often() {
+    let mut bench = Bench::new("fair@7.2", TWO_LLCS, 3);
+    bench.queue(1, 0..3);
+    gather_at(&mut bench.fair, 1);
+    bench.pass(10 * MS);
+    for _ in 0..5 {
+        assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 0);
+    }
+    let (lb, failures) = (bench.lb(4, 1, IdleType::Idle), bench.state(4, 1).nr_balance_failed);
+    assert_eq!((lb.failed, failures), (5, 0), "that is no failure");
+    assert_eq!(bench.fair.stats.nr_failed_migrations_hot, 0);
+    bench.state(4, 1).nr_balance_failed = 1;
+    assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 0);
+    bench.state(4, 1).nr_balance_failed = 2;
+    assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 1, "cache_nice_tries + 1");
+}
+
+#[test]
+fn inside_the_llc_tasks_are_balanced_as_ever() {
+    let mut bench = Bench::new("fair@7.2", TWO_LLCS, 3);
+    bench.queue(1, 0..3);
+    gather_at(&mut bench.fair, 1);
+    bench.pass(10 * MS);
+    assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 1);
+}
+
+#[test]
+fn a_task_alone_at_home_is_not_pushed_away() {
+    for (scheduler, pushed) in [("fair@7.2", false), ("fair@7.2+no-sched-cache", true)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
+        for (cpu, task) in [(0, 0), (1, 1), (2, 2), (3, 3)] {
+            bench.queue(cpu, [task]);
+        }
+        if bench.fair.cache.active {
+            gather_at(&mut bench.fair, 1);
+        }
+        bench.pass(20 * MS);
+        for _ in 0..9 {
+            bench.balance(4, 1, IdleType::Idle);
+        }
+        let push = (0..4).any(|cpu| bench.fair.rqs[cpu].push.is_some());
+        assert_eq!(push, pushed, "{scheduler}");
+        assert_eq!(bench.state(4, 1).nr_balance_failed, 9, "nothing was looked at");
+    }
+}
+
+#[test]
+fn the_use_of_llcs_is_noted_above_them_and_not_when_newly_idle() {
+    let mut bench = one_abroad("fair@7.2");
+    let noted = |bench: &Bench| {
+        [0, 1].map(|llc| (bench.fair.llcs[llc].util, bench.fair.llcs[llc].capacity))
+    };
+    bench.balance(0, 0, IdleType::Idle);
+    bench.balance(0, 1, IdleType::NewlyIdle);
+    assert_eq!(noted(&bench), [(0, 0); 2]);
+    bench.balance(0, 1, IdleType::Idle);
+    let util = |cpu| bench.fair.cpu_util(cpu);
+    assert_eq!(noted(&bench), [(util(1), 4096), (util(5), 4096)]);
+    assert!(util(1) > 500);
 }

@@ -3,6 +3,9 @@
 //! rt-app's suspend and resume are a mutex and a condition variable of the same name, and resume
 //! wakes all who are suspended on it; that is what they become here. A timer is absolute as soon
 //! as one of its uses says so. An event of length 0 becomes nothing.
+//!
+//! rt-app's threads begin together: each is created without its CPUs, waits for the others, sleeps
+//! for its "delay", and only then goes to its CPUs (`thread_body()` of rt-app 1.0).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,13 +72,18 @@ fn waits_that_nothing_ends(tasks: &[Task]) -> Vec<String> {
 }
 
 /// Numbers given to the names of one kind of object, in order of first use.
-#[derive(Default)]
-struct Numbering(BTreeMap<String, u32>);
+struct Numbering<Name = String>(BTreeMap<Name, u32>);
 
-impl Numbering {
-    fn number(&mut self, name: &str) -> u32 {
+impl<Name> Default for Numbering<Name> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<Name: Ord> Numbering<Name> {
+    fn number(&mut self, name: impl Into<Name>) -> u32 {
         let next = self.0.len() as u32;
-        *self.0.entry(name.to_string()).or_insert(next)
+        *self.0.entry(name.into()).or_insert(next)
     }
 
     fn count(&self) -> u32 {
@@ -83,10 +91,25 @@ impl Numbering {
     }
 }
 
+/// What a mutex belongs to.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Mutex {
+    /// Whoever names it.
+    Named(String),
+    /// The barrier of this number.
+    Barrier(u32),
+}
+
+impl From<&str> for Mutex {
+    fn from(name: &str) -> Self {
+        Mutex::Named(name.to_string())
+    }
+}
+
 /// What rt-app creates where a name is first used.
 #[derive(Default)]
 struct Names {
-    mutexes: Numbering,
+    mutexes: Numbering<Mutex>,
     conditions: Numbering,
     barriers: Numbering,
     shared_timers: Numbering,
@@ -115,6 +138,11 @@ impl Writer {
     fn push(&mut self, place: &Place, op: Op) {
         self.program.push(op);
         self.mark(place);
+    }
+
+    fn set_affinity(&mut self, place: &Place, cpus: Option<Vec<u32>>) {
+        let set = affinity(&mut self.program.program_mut().affinities, cpus);
+        self.push(place, Op::SetAffinity(set));
     }
 
     /// Gives operations without a place this one.
@@ -152,7 +180,7 @@ fn count_barriers(tasks: &[Task], compiler: &mut Compiler) -> Result<(), Workloa
                 let problem = format!("this task already waits at this barrier in line {line}");
                 return Err(place.error(problem, "name each meeting point differently"));
             }
-            let number = compiler.names.barriers.number(name) as usize;
+            let number = compiler.names.barriers.number(name.as_str()) as usize;
             let barriers = &mut compiler.workload.barriers;
             barriers.resize(barriers.len().max(number + 1), 0);
             if let Some(parties) = barriers.get_mut(number) {
@@ -167,6 +195,10 @@ impl Compiler {
     fn add_task(&mut self, task: &Task, tasks: &BTreeMap<&str, u32>) -> Result<(), WorkloadError> {
         let counter = self.workload.add_counter();
         let mut writer = Writer::default();
+        writer.push(&task.place, Op::Start { delay_ns: task.delay_ns });
+        if task.cpus.is_some() && !has_cpus_by_phase(task) {
+            writer.set_affinity(&task.place, task.cpus.clone());
+        }
         writer.repeat(&task.place, task.times, |writer| {
             for phase in &task.phases {
                 self.add_phase(writer, task, phase, counter, tasks)?;
@@ -182,8 +214,8 @@ impl Compiler {
             process,
             nice: task.nice,
             policy: task.scheduling.model(),
-            affinity: task.cpus.clone(),
-            delay_ns: task.delay_ns,
+            affinity: None,
+            delay_ns: 0,
             footprint_bytes: self.footprint(task),
             memory: MemoryBinding { nodes: task.nodes.clone() },
             program: writer.program.finish(),
@@ -223,10 +255,8 @@ impl Compiler {
         tasks: &BTreeMap<&str, u32>,
     ) -> Result<(), WorkloadError> {
         // A phase without CPUs of its own returns to the task's.
-        if task.phases.iter().any(|phase| phase.cpus.is_some()) {
-            let cpus = phase.cpus.clone().or_else(|| task.cpus.clone());
-            let set = affinity(&mut writer.program.program_mut().affinities, cpus);
-            writer.push(&phase.place, Op::SetAffinity(set));
+        if has_cpus_by_phase(task) {
+            writer.set_affinity(&phase.place, phase.cpus.clone().or_else(|| task.cpus.clone()));
         }
         if let Some(policy) = phase.policy {
             writer.push(&phase.place, Op::SetPolicy(policy));
@@ -262,19 +292,19 @@ impl Compiler {
             Event::Sleep(ns) => Op::Sleep { ns: *ns },
             Event::Memory(bytes) => Op::Memory { bytes: *bytes },
             Event::Io(bytes) => Op::Io { bytes: *bytes },
-            Event::Lock(name) => Op::Lock(names.mutexes.number(name)),
-            Event::Unlock(name) => Op::Unlock(names.mutexes.number(name)),
-            Event::Signal(name) => Op::Signal(names.conditions.number(name)),
-            Event::Broadcast(name) => Op::Broadcast(names.conditions.number(name)),
+            Event::Lock(name) => Op::Lock(names.mutexes.number(name.as_str())),
+            Event::Unlock(name) => Op::Unlock(names.mutexes.number(name.as_str())),
+            Event::Signal(name) => Op::Signal(names.conditions.number(name.as_str())),
+            Event::Broadcast(name) => Op::Broadcast(names.conditions.number(name.as_str())),
             Event::Wait { condition, mutex } => Op::Wait {
-                condition: names.conditions.number(condition),
-                mutex: names.mutexes.number(mutex),
+                condition: names.conditions.number(condition.as_str()),
+                mutex: names.mutexes.number(mutex.as_str()),
             },
             Event::Sync { condition, mutex } => Op::Sync {
-                condition: names.conditions.number(condition),
-                mutex: names.mutexes.number(mutex),
+                condition: names.conditions.number(condition.as_str()),
+                mutex: names.mutexes.number(mutex.as_str()),
             },
-            Event::Barrier(name) => Op::Barrier(names.barriers.number(name)),
+            Event::Barrier(name) => self.meet(writer, place, name),
             Event::Yield => Op::Yield,
             Event::Fork(name) => fork(place, name, tasks)?,
             Event::Timer { name, period_ns, absolute } => {
@@ -307,6 +337,16 @@ impl Compiler {
         let middle =
             if suspends { Op::Wait { condition, mutex } } else { Op::Broadcast(condition) };
         writer.push(place, middle);
+        Op::Unlock(mutex)
+    }
+
+    /// Takes the barrier's mutex and meets the others; returns the last operation, which gives the
+    /// mutex back.
+    fn meet(&mut self, writer: &mut Writer, place: &Place, name: &str) -> Op {
+        let barrier = self.names.barriers.number(name);
+        let mutex = self.names.mutexes.number(Mutex::Barrier(barrier));
+        writer.push(place, Op::Lock(mutex));
+        writer.push(place, Op::Meet { barrier, mutex });
         Op::Unlock(mutex)
     }
 
@@ -365,6 +405,10 @@ impl Compiler {
             });
         }
     }
+}
+
+fn has_cpus_by_phase(task: &Task) -> bool {
+    task.phases.iter().any(|phase| phase.cpus.is_some())
 }
 
 fn affinity(affinities: &mut Vec<Option<Vec<u32>>>, cpus: Option<Vec<u32>>) -> u32 {

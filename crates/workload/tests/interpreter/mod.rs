@@ -153,6 +153,8 @@ impl<'a> Interpreter<'a> {
                 self.done(task, 0);
             }
             Op::Barrier(barrier) => self.barrier(task, barrier as usize),
+            Op::Meet { barrier, mutex } => self.meet(task, barrier as usize, mutex),
+            Op::Start { delay_ns } => self.done(task, delay_ns.saturating_sub(self.now)),
             Op::Fork(child) => {
                 self.create(child as usize);
                 self.done(task, 0);
@@ -223,6 +225,19 @@ impl<'a> Interpreter<'a> {
                 self.schedule(waiter, 0);
             }
         }
+    }
+
+    fn meet(&mut self, task: usize, barrier: usize, mutex: u32) {
+        assert_eq!(self.mutexes[mutex as usize].owner, Some(task), "meets with the mutex held");
+        if self.at_barrier[barrier].len() as u32 + 1 < self.workload.barriers[barrier] {
+            self.at_barrier[barrier].push(task);
+            self.tasks[task].next += 1;
+            return self.release(mutex);
+        }
+        for waiter in std::mem::take(&mut self.at_barrier[barrier]) {
+            self.acquire(waiter, mutex);
+        }
+        self.done(task, 0);
     }
 
     fn send(&mut self, task: usize, channel: usize, bytes: u32) {

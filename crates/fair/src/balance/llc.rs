@@ -1,0 +1,247 @@
+//! Balancing between LLCs for cache-aware scheduling (7.2; kernel model, section 13): which tasks
+//! may cross, and which groups hold tasks that want to.
+
+use roost_engine::{CpuId, TaskId, World};
+
+use super::groups::GroupStats;
+use super::imbalance::Migration;
+use super::pass::Pass;
+use crate::domain::{Flags, GroupId};
+use crate::state::{Fair, LlcShared};
+use crate::stats::IdleType;
+
+/// Utilisation in per cent up to which an LLC takes tasks that prefer it (`llc_overaggr_pct`).
+const OVERAGGREGATION_PCT: u64 = 50;
+
+/// How much larger, in per cent, one LLC's utilisation has to be to count as larger
+/// (`llc_imb_pct`).
+const LLC_IMBALANCE_PCT: u64 = 20;
+
+/// Whether a task may go from one LLC to another (`enum llc_mig`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LlcMove {
+    /// It stays where its process gathers (`mig_forbid`).
+    Forbid,
+    /// It goes for the sake of the LLC that it prefers, or may leave it (`mig_llc`).
+    ForLlc,
+    /// The LLCs do not matter (`mig_unrestricted`).
+    Unrestricted,
+}
+
+/// How much of an LLC is used, as the last pass above it saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LlcUse {
+    /// Sum of its CPUs' `cpu_util`.
+    util: u64,
+    /// Its capacity.
+    capacity: u64,
+}
+
+impl LlcUse {
+    /// Whether it has room for tasks to gather (`fits_llc_capacity`); without SMT for half as many
+    /// again.
+    fn fits(self, threads_per_core: u64) -> bool {
+        let pct =
+            if threads_per_core == 1 { OVERAGGREGATION_PCT * 3 / 2 } else { OVERAGGREGATION_PCT };
+        100 * self.util < pct * self.capacity
+    }
+
+    /// Whether it is noticeably busier than another one (`util_greater`).
+    fn greater(self, other: Self) -> bool {
+        100 * self.util > (100 + LLC_IMBALANCE_PCT) * other.util
+    }
+}
+
+/// Whether a task of utilisation `util` may move from one LLC to another of which one is preferred,
+/// the second if `to_preferred` (`can_migrate_llc`).
+fn can_migrate_llc(
+    src: LlcUse,
+    dst: LlcUse,
+    util: u64,
+    to_preferred: bool,
+    threads_per_core: u64,
+) -> LlcMove {
+    let src = LlcUse { util: src.util.saturating_sub(util), ..src };
+    let dst = LlcUse { util: dst.util + util, ..dst };
+    let (src_fits, dst_fits) = (src.fits(threads_per_core), dst.fits(threads_per_core));
+    if !src_fits && !dst_fits {
+        return LlcMove::Unrestricted;
+    }
+    let forbid =
+        if to_preferred { !dst_fits && dst.greater(src) } else { src_fits || !src.greater(dst) };
+    if forbid { LlcMove::Forbid } else { LlcMove::ForLlc }
+}
+
+impl Fair {
+    /// Notes how much of an LLC is used, if the pass sees each LLC as one group: at the level above
+    /// them, and not when newly idle (`record_sg_llc_stats`).
+    pub(super) fn record_llc_use(
+        &mut self,
+        world: &World,
+        pass: &Pass,
+        id: GroupId,
+        group: &GroupStats,
+    ) {
+        let topology = &self.topology;
+        let above = topology.llc_level[pass.dst].is_some_and(|level| level + 1 == pass.level);
+        if !self.cache.active || !above || pass.idle == IdleType::NewlyIdle {
+            return;
+        }
+        let first = topology.group(id).span.first();
+        let Some(first) = first.filter(|&cpu| topology.llc_level[cpu].is_some()) else { return };
+        let llc = &mut self.llcs[topology.llc_of[first] as usize];
+        if (llc.util, llc.capacity) != (group.util, group.capacity) {
+            (llc.util, llc.capacity) = (group.util, group.capacity);
+            let writer = std::mem::replace(&mut llc.last_writer, pass.executor);
+            self.balance.fetch(world, writer, pass.executor, 1);
+        }
+    }
+
+    /// How much is used of the LLC of `cpu`, if it has one.
+    fn llc_use(&self, cpu: CpuId) -> Option<LlcUse> {
+        self.topology.llc_level[cpu]?;
+        let LlcShared { util, capacity, .. } = self.llcs[self.topology.llc_of[cpu] as usize];
+        Some(LlcUse { util, capacity })
+    }
+
+    /// [`can_migrate_llc`] between the LLCs of two CPUs.
+    fn may_change_llc(&self, src: CpuId, dst: CpuId, util: u64, to_preferred: bool) -> LlcMove {
+        match self.llc_use(src).zip(self.llc_use(dst)) {
+            Some((src, dst)) => {
+                can_migrate_llc(src, dst, util, to_preferred, self.cache.threads_per_core)
+            }
+            None => LlcMove::Unrestricted,
+        }
+    }
+
+    /// The LLC whose tasks the pass shall bring home, if it looks beyond that LLC.
+    pub(super) fn llc_to_gather_on(&self, pass: &Pass) -> Option<u32> {
+        let beyond = !self.topology.domain(pass.domain).has(Flags::SHARE_LLC);
+        (self.cache.active && beyond).then(|| self.topology.llc_of[pass.dst])
+    }
+
+    /// Tasks on the queues of a group, outside `llc`, that prefer to be there.
+    pub(super) fn nr_preferring(&self, id: GroupId, llc: u32) -> u32 {
+        let outside = |&cpu: &CpuId| self.topology.llc_of[cpu] != llc;
+        let cpus = self.balance.considered(id, &self.topology.group(id).span).filter(outside);
+        cpus.map(|cpu| self.rqs[cpu].cache.nr_preferring(llc)).sum()
+    }
+
+    /// Whether the destination's LLC should take a task that prefers it from a group
+    /// (`llc_balance`). Never asked of the local group.
+    pub(super) fn wants_llc_balance(&self, pass: &Pass, id: GroupId, group: &GroupStats) -> bool {
+        if group.nr_pref_dst_llc == 0 || self.ignores_llcs(pass) {
+            return false;
+        }
+        let first = self.topology.group(id).span.first();
+        first.is_some_and(|cpu| self.may_change_llc(cpu, pass.dst, 0, true) == LlcMove::ForLlc)
+    }
+
+    /// Whether the pass's level failed too often to respect what tasks prefer.
+    fn ignores_llcs(&self, pass: &Pass) -> bool {
+        self.failures(pass) > self.topology.domain(pass.domain).cache_nice_tries
+    }
+
+    /// Whether moving `task` would take it away from where its process gathers, or not home where
+    /// the pass is there to bring tasks home (`migrate_degrades_llc`).
+    pub(super) fn degrades_llc(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
+        if !self.cache.active || self.ignores_llcs(pass) {
+            return false;
+        }
+        let home = Some(self.topology.llc_of[pass.dst]);
+        if pass.kind == Migration::LlcTask && self.tasks[task.index()].preferred_llc != home {
+            return true;
+        }
+        self.may_move_task_to_llc(world, pass, task) == LlcMove::Forbid
+    }
+
+    /// What the LLCs say to moving `task` (`can_migrate_llc_task`). Its process counts, not what the
+    /// task took over from it.
+    fn may_move_task_to_llc(&mut self, world: &World, pass: &Pass, task: TaskId) -> LlcMove {
+        let (src, dst) = (pass.src, pass.dst);
+        if self.topology.share_llc(src, dst) {
+            return LlcMove::Unrestricted;
+        }
+        let Some(gathering) = self.gathering_at(world, task, dst) else {
+            return LlcMove::Unrestricted;
+        };
+        let to_preferred = self.topology.share_llc(dst, gathering);
+        if !to_preferred && !self.topology.share_llc(src, gathering) {
+            return LlcMove::Unrestricted;
+        }
+        self.may_change_llc(src, dst, self.tasks[task.index()].avg.util_avg, to_preferred)
+    }
+
+    /// Whether the tasks of the source shall not be pushed to the destination: all prefer to be where
+    /// they are, and there is one only or the rest would not justify it (`alb_break_llc`).
+    pub(super) fn keeps_llc(&self, pass: &Pass) -> bool {
+        let rq = &self.rqs[pass.src];
+        let all_at_home =
+            rq.cache.nr_pref_llc_running > 0 && rq.cache.nr_pref_llc_running == rq.nr_runnable;
+        if !all_at_home || self.topology.share_llc(pass.src, pass.dst) {
+            return false;
+        }
+        let util = rq.current.map_or(0, |task| self.tasks[task.index()].avg.util_avg);
+        rq.nr_running <= 1
+            || self.may_change_llc(pass.src, pass.dst, util, false) == LlcMove::Forbid
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An LLC of ten CPUs of which `pct` per cent are used.
+    fn used(pct: u64) -> LlcUse {
+        LlcUse { util: 1024 * pct / 10, capacity: 10_240 }
+    }
+
+    /// Rows are the source, used to 30, 40, 50, 60 per cent, columns the destination. From 50 on an
+    /// LLC does not fit; 40 is greater than 30, 50 than 40, and 60 than 40, but not than 50.
+    #[test]
+    fn decisions_by_use_of_both_llcs() {
+        let table = |to_preferred| -> Vec<String> {
+            let letter = |src, dst| match can_migrate_llc(used(src), used(dst), 0, to_preferred, 2)
+            {
+                LlcMove::Forbid => 'N',
+                LlcMove::ForLlc => 'Y',
+                LlcMove::Unrestricted => 'G',
+            };
+            let row = |src| [30, 40, 50, 60].map(|dst| letter(src, dst)).into_iter().collect();
+            [30, 40, 50, 60].map(row).to_vec()
+        };
+        assert_eq!(table(true), ["YYNN", "YYNN", "YYGG", "YYGG"]);
+        assert_eq!(table(false), ["NNNN", "NNNN", "YYGG", "YYGG"]);
+    }
+
+    #[test]
+    fn the_tasks_own_use_moves_with_it() {
+        let task = 1024;
+        // 45 % and 10 % more do not fit, and 55 is more than 1.2 * (50 - 10).
+        assert_eq!(can_migrate_llc(used(50), used(45), task, true, 2), LlcMove::Forbid);
+        assert_eq!(can_migrate_llc(used(60), used(45), task, true, 2), LlcMove::Unrestricted);
+        assert_eq!(can_migrate_llc(used(59), used(45), task, true, 2), LlcMove::ForLlc);
+        // Without the task the preferred LLC would be used less than half.
+        assert_eq!(can_migrate_llc(used(59), used(10), task, false, 2), LlcMove::Forbid);
+        assert_eq!(can_migrate_llc(used(60), used(10), task, false, 2), LlcMove::ForLlc);
+        let small = LlcUse { util: 5, capacity: 10_240 };
+        assert_eq!(can_migrate_llc(small, used(0), task, true, 2), LlcMove::ForLlc, "not below 0");
+    }
+
+    #[test]
+    fn room_ends_at_half_of_an_llc_or_three_quarters_without_smt() {
+        let last = |threads| (0..=100).rev().find(|&pct| used(pct).fits(threads));
+        assert_eq!((last(2), last(4), last(1)), (Some(49), Some(49), Some(74)));
+        let unknown = LlcUse { util: 0, capacity: 0 };
+        assert!(!unknown.fits(2), "before the first pass nothing is known");
+        assert_eq!(can_migrate_llc(unknown, unknown, 0, true, 2), LlcMove::Unrestricted);
+    }
+
+    #[test]
+    fn greater_means_by_more_than_a_fifth() {
+        let of = |util| LlcUse { util, capacity: 10_240 };
+        assert!(!of(1200).greater(of(1000)));
+        assert!(of(1201).greater(of(1000)));
+        assert!(!of(0).greater(of(0)));
+    }
+}

@@ -1,0 +1,380 @@
+//! Cache-aware scheduling (7.2): the threads of a process gather on one LLC (kernel model,
+//! section 13).
+//!
+//! ```text
+//! update_curr ─► run time of the process on each CPU, halved each epoch;
+//!                the task takes over which LLC its process prefers
+//! tick ────────► once an epoch one thread looks at all LLCs: where did the process run most?
+//! balancing ───► `balance::llc`: tasks are pulled to their LLC and not pulled away from it
+//! ```
+//!
+//! Wakeups and forks do not know of it. A preferred NUMA node and the size of a process (its NUMA
+//! faults) would matter with NUMA balancing, which is not modelled. Nothing here happens with one LLC.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use roost_engine::{CpuId, TaskId, World};
+
+use crate::domain::Topology;
+use crate::features::Features;
+use crate::state::{Fair, FairTask, Rq};
+
+/// An epoch, in parts of a second (`llc_epoch_period`, EPOCH_PERIOD: HZ / 100 jiffies).
+const EPOCHS_A_SECOND: u32 = 100;
+
+/// Epochs without a scan after which a process prefers nothing (`llc_epoch_affinity_timeout`).
+const AFFINITY_TIMEOUT: u64 = 5;
+
+/// How many times the CPUs of an LLC a process may fill and still gather there
+/// (`llc_aggr_tolerance`, 1).
+const AGGREGATION_TOLERANCE: u64 = 1;
+
+/// Scale of an occupancy: all of one CPU's run time (NICE_0_LOAD).
+const WHOLE_CPU: u64 = 1 << 20;
+
+/// Cache lines that a scan fetches from a CPU that runs a task: `cpu_runtime` with its epoch and
+/// lock, and the process's own time there, which that CPU writes as it accounts run time, and
+/// `rq->curr` (`fraction_mm_sched()`, `task_cache_work()`). Assumption: those of an idle CPU are
+/// still where the last scan left them, at hand.
+const LINES_PER_SCANNED_CPU: u64 = 3;
+
+/// Run time that is halved with each epoch (`sched_cache_time`; `cpu_runtime` and `cpu_epoch`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Runtime {
+    /// What is left of the run time, ns.
+    ns: u64,
+    /// The epoch up to which it was halved.
+    epoch: u64,
+}
+
+impl Runtime {
+    /// Halves the run time for each epoch that began since.
+    fn advance_to(&mut self, epoch: u64) {
+        let halvings = u32::try_from(epoch.saturating_sub(self.epoch)).unwrap_or(u32::MAX);
+        self.ns = self.ns.checked_shr(halvings).unwrap_or(0);
+        self.epoch = epoch;
+    }
+}
+
+/// What a run queue keeps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CacheRq {
+    /// Run time of all tasks on this CPU.
+    runtime: Runtime,
+    /// Jiffy at which the next epoch of this CPU begins (`cpu_epoch_next`).
+    next_epoch: u64,
+    /// LLC of this CPU.
+    llc: u32,
+    /// Tasks on the queue that prefer some LLC.
+    pub nr_llc_running: u32,
+    /// Tasks on the queue that prefer this one's.
+    pub nr_pref_llc_running: u32,
+    /// Tasks on the queue by the LLC they prefer (`llc_counts` of the base domain); empty if the CPU
+    /// has no domain or the mechanism is off.
+    by_llc: Vec<u32>,
+}
+
+impl CacheRq {
+    /// Of `cpu`, with nothing queued.
+    pub(crate) fn new(topology: &Topology, cpu: CpuId, active: bool) -> Self {
+        let counted = active && !topology.domains_of(cpu).is_empty();
+        Self {
+            llc: topology.llc_of[cpu],
+            by_llc: vec![0; if counted { topology.llc_span.len() } else { 0 }],
+            ..Self::default()
+        }
+    }
+
+    /// Tasks on the queue that prefer `llc`.
+    #[inline]
+    pub(crate) fn nr_preferring(&self, llc: u32) -> u32 {
+        self.by_llc.get(llc as usize).copied().unwrap_or(0)
+    }
+
+    /// Counts a task that has been queued (`account_llc_enqueue`).
+    #[inline]
+    pub(crate) fn count_in(&mut self, task: &FairTask) {
+        let Some(llc) = task.preferred_llc else { return };
+        self.nr_llc_running += 1;
+        self.nr_pref_llc_running += u32::from(llc == self.llc);
+        if let Some(count) = self.by_llc.get_mut(llc as usize) {
+            *count += 1;
+        }
+    }
+
+    /// No longer counts a task that is taken off (`account_llc_dequeue`).
+    #[inline]
+    pub(crate) fn count_out(&mut self, task: &FairTask) {
+        let Some(llc) = task.preferred_llc else { return };
+        self.nr_llc_running -= 1;
+        self.nr_pref_llc_running -= u32::from(llc == self.llc);
+        if let Some(count) = self.by_llc.get_mut(llc as usize) {
+            *count -= 1;
+        }
+    }
+
+    /// Begins the epochs due at jiffy `now`, of `period` jiffies each; returns the current one.
+    fn advance(&mut self, now: u64, period: u64) -> u64 {
+        if now > self.next_epoch {
+            let begun = (now - self.next_epoch).div_ceil(period);
+            self.next_epoch += begun * period;
+            self.runtime.advance_to(self.runtime.epoch + begun);
+        }
+        self.runtime.epoch
+    }
+}
+
+/// What is known of a process (`sched_cache_stat` of its `mm_struct`).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Process {
+    /// Its threads, sleeping ones included.
+    nr_threads: u32,
+    /// The CPU on whose LLC its threads gather; `None`: on no one.
+    pub(crate) cpu: Option<CpuId>,
+    /// How many of its threads run at a time, averaged over scans.
+    nr_running_avg: u64,
+    /// The epoch of the last scan.
+    epoch: u64,
+    /// Jiffy before which nobody scans again.
+    next_scan: u64,
+    /// Its run time by CPU.
+    runtime: Vec<Runtime>,
+}
+
+/// What the mechanism keeps beside run queues, tasks and LLCs.
+#[derive(Debug)]
+pub(crate) struct CacheAware {
+    /// Whether it is on and there are several LLCs (`sched_cache_enabled()`).
+    pub(crate) active: bool,
+    /// Jiffies of an epoch.
+    period: u64,
+    /// CPUs of a core (`cpu_smt_num_threads`).
+    pub(crate) threads_per_core: u64,
+    /// By number of the process.
+    pub(crate) processes: Vec<Process>,
+}
+
+impl CacheAware {
+    /// At the start of a run.
+    pub(crate) fn new(topology: &Topology, features: &Features) -> Self {
+        let threads_per_core = topology.core_span.iter().map(|core| core.len()).max();
+        Self {
+            active: features.sched_cache && has_several_llcs(topology),
+            period: u64::from(features.hz / EPOCHS_A_SECOND).max(1),
+            threads_per_core: threads_per_core.unwrap_or(1) as u64,
+            processes: Vec::new(),
+        }
+    }
+}
+
+/// Whether some domain holds more than the one LLC (of several CPUs) below it.
+fn has_several_llcs(topology: &Topology) -> bool {
+    let mut levels = topology.llc_level.iter().zip(&topology.of_cpu);
+    levels.any(|(level, domains)| level.is_some_and(|level| level + 1 < domains.len()))
+}
+
+/// The share of a CPU's run time that a process had, of [`WHOLE_CPU`] (`fraction_mm_sched`).
+fn occupancy(process_ns: u64, cpu_ns: u64) -> u64 {
+    WHOLE_CPU * process_ns / (cpu_ns + 1)
+}
+
+/// Whether a process runs more threads at a time than an LLC of `llc_size` CPUs has cores for
+/// (`invalid_llc_nr`, `fits_capacity`).
+fn too_wide(nr_running_avg: u64, threads_per_core: u64, llc_size: u64) -> bool {
+    nr_running_avg * threads_per_core * 1280 >= AGGREGATION_TOLERANCE * llc_size * 1024
+}
+
+/// The average of threads running at a time after a scan that found `sample` (`update_avg_scale`):
+/// small LLCs follow faster.
+fn averaged(average: u64, sample: u64, llc_size: u64) -> u64 {
+    let divisor = (llc_size / 4).clamp(2, 8) as i64;
+    (average as i64 + (sample as i64 - average as i64) / divisor) as u64
+}
+
+/// How much a process ran on an LLC of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Occupancy {
+    /// Sum of its shares of the LLC's CPUs.
+    sum: u64,
+    /// The first CPU of which it had the largest share.
+    top_cpu: Option<CpuId>,
+    /// The LLC is the one it prefers.
+    preferred: bool,
+}
+
+/// The CPU that a process shall prefer from now on, or `None` to leave it as it is: the top CPU of
+/// the LLC where it ran most, if that is more than twice of where it prefers to be.
+fn choose(llcs: &[Occupancy]) -> Option<CpuId> {
+    let current = llcs.iter().find(|llc| llc.preferred).map_or(0, |llc| llc.sum);
+    let mut best = Occupancy::default();
+    for llc in llcs {
+        if llc.sum > best.sum {
+            best = *llc;
+        }
+    }
+    best.top_cpu.filter(|_| best.sum > 2 * current)
+}
+
+impl Fair {
+    /// A task of its process was created.
+    pub(crate) fn join_process(&mut self, world: &World, task: TaskId) {
+        if !self.cache.active {
+            return;
+        }
+        let now = self.jiffies(world.now());
+        let number = world.process(task) as usize;
+        let processes = &mut self.cache.processes;
+        if processes.len() <= number {
+            processes.resize_with(number + 1, Process::default);
+        }
+        let process = &mut processes[number];
+        if process.nr_threads == 0 {
+            // As mm_init_sched(): an idle CPU's epoch may be an old one.
+            let runtime = |rq: &Rq| Runtime { ns: 0, ..rq.cache.runtime };
+            let runtime: Vec<_> = self.rqs.iter().map(runtime).collect();
+            let epoch = runtime.last().map_or(0, |last| last.epoch);
+            *process = Process { epoch, next_scan: now, runtime, ..Process::default() };
+        }
+        process.nr_threads += 1;
+    }
+
+    /// A task of its process is gone.
+    pub(crate) fn leave_process(&mut self, world: &World, task: TaskId) {
+        if self.cache.active {
+            self.cache.processes[world.process(task) as usize].nr_threads -= 1;
+        }
+    }
+
+    /// Whether the threads of a process shall not gather, seen from `cpu`: there is one only, or
+    /// they are too many.
+    fn has_unfit_threads(&self, process: &Process, cpu: CpuId) -> bool {
+        let llc_size = u64::from(self.topology.llc_size(cpu));
+        process.nr_threads <= 1
+            || too_wide(process.nr_running_avg, self.cache.threads_per_core, llc_size)
+    }
+
+    /// The process of `task`, if its threads gather somewhere and may, seen from `cpu`. If they may
+    /// not, they stop to.
+    pub(crate) fn gathering_at(
+        &mut self,
+        world: &World,
+        task: TaskId,
+        cpu: CpuId,
+    ) -> Option<CpuId> {
+        let number = world.process(task) as usize;
+        let gathering = self.cache.processes[number].cpu?;
+        if self.has_unfit_threads(&self.cache.processes[number], cpu) {
+            self.cache.processes[number].cpu = None;
+            return None;
+        }
+        Some(gathering)
+    }
+
+    /// The current task of `cpu` ran for `ran_ns`: accounts that to its process, and takes over what
+    /// the process prefers (`account_mm_sched`).
+    pub(crate) fn account_process(&mut self, world: &World, cpu: CpuId, task: TaskId, ran_ns: u64) {
+        let now = self.jiffies(world.now());
+        let rq = &mut self.rqs[cpu].cache;
+        let epoch = rq.advance(now, self.cache.period);
+        rq.runtime.ns += ran_ns;
+        let number = world.process(task) as usize;
+        let process = &mut self.cache.processes[number];
+        process.runtime[cpu].advance_to(epoch);
+        process.runtime[cpu].ns += ran_ns;
+        let forgotten = epoch > process.epoch + AFFINITY_TIMEOUT;
+        if process.cpu.is_some()
+            && (forgotten || self.has_unfit_threads(&self.cache.processes[number], cpu))
+        {
+            self.cache.processes[number].cpu = None;
+        }
+        let preferred = self.cache.processes[number].cpu.map(|cpu| self.topology.llc_of[cpu]);
+        let state = &mut self.tasks[task.index()];
+        if state.preferred_llc != preferred {
+            let rq = &mut self.rqs[cpu].cache;
+            rq.count_out(state);
+            state.preferred_llc = preferred;
+            rq.count_in(state);
+        }
+    }
+
+    /// At the tick of `cpu`: its current task shall look at all LLCs if nobody of its process has in
+    /// this epoch (`task_tick_cache`). It does so when it is about to return to user mode.
+    pub(crate) fn tick_cache(&mut self, world: &World, cpu: CpuId) {
+        let Some(task) = self.rqs[cpu].current.filter(|_| self.cache.active) else { return };
+        let epoch = self.rqs[cpu].cache.runtime.epoch;
+        let process = &mut self.cache.processes[world.process(task) as usize];
+        let state = &mut self.tasks[task.index()];
+        if process.epoch < epoch && !state.cache_work {
+            state.cache_work = true;
+            process.epoch = epoch;
+        }
+    }
+
+    /// `task` returns to user mode on `cpu`: the scan that its tick asked for (`task_cache_work`).
+    #[inline]
+    pub(crate) fn cache_work(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        if std::mem::take(&mut self.tasks[task.index()].cache_work) {
+            self.scan_llcs(world, cpu, task);
+        }
+    }
+
+    /// Finds where the process of `task` ran most and makes it prefer that, and counts how many of
+    /// its threads run.
+    fn scan_llcs(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        let now = self.jiffies(world.now());
+        let number = world.process(task) as usize;
+        let process = &mut self.cache.processes[number];
+        if now < process.next_scan {
+            return;
+        }
+        process.next_scan = now + self.cache.period;
+        // The average stays as it is then: who was too wide once remains it (as in 7.2).
+        if self.has_unfit_threads(&self.cache.processes[number], cpu) {
+            self.cache.processes[number].cpu = None;
+            return;
+        }
+        let (llcs, running) = self.occupancies(world, number, now);
+        let llc_size = u64::from(self.topology.llc_size(cpu));
+        let process = &mut self.cache.processes[number];
+        process.cpu = choose(&llcs).or(process.cpu);
+        process.nr_running_avg = averaged(process.nr_running_avg, running, llc_size);
+        self.charge_scan(world, cpu);
+    }
+
+    /// The occupancy of each LLC of several CPUs by a process, and how many of its threads run.
+    fn occupancies(&mut self, world: &World, number: usize, now: u64) -> (Vec<Occupancy>, u64) {
+        let topology = &self.topology;
+        let process = &mut self.cache.processes[number];
+        let preferred = process.cpu.map(|cpu| topology.llc_of[cpu] as usize);
+        let (mut llcs, mut running) = (Vec::with_capacity(topology.llc_span.len()), 0);
+        for (llc, span) in topology.llc_span.iter().enumerate() {
+            if span.first().is_none_or(|cpu| topology.llc_level[cpu].is_none()) {
+                continue;
+            }
+            let mut found = Occupancy { preferred: preferred == Some(llc), ..Occupancy::default() };
+            let mut largest = 0;
+            for cpu in span.iter() {
+                let rq = &mut self.rqs[cpu];
+                let epoch = rq.cache.advance(now, self.cache.period);
+                process.runtime[cpu].advance_to(epoch);
+                let share = occupancy(process.runtime[cpu].ns, rq.cache.runtime.ns);
+                found.sum += share;
+                if share > largest {
+                    (largest, found.top_cpu) = (share, Some(cpu));
+                }
+                let member = |task| world.process(task) as usize == number;
+                running += u64::from(rq.current.is_some_and(member));
+            }
+            llcs.push(found);
+        }
+        (llcs, running)
+    }
+
+    /// The CPU that scanned pays for what it fetched.
+    fn charge_scan(&self, world: &mut World, cpu: CpuId) {
+        let busy = (0..self.rqs.len()).filter(|&other| other != cpu && !world.is_idle(other));
+        let lines: u64 = busy.map(|other| world.machine().line_ns(other, cpu)).sum();
+        world.charge(cpu, LINES_PER_SCANNED_CPU * lines);
+    }
+}
