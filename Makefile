@@ -38,6 +38,7 @@ lint: setup
 FUZZ_RUN = RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
-	mkdir -p fuzz/corpus/hwloc fuzz/corpus/rtapp
+	mkdir -p fuzz/corpus/hwloc fuzz/corpus/rtapp fuzz/corpus/ftrace
 	$(FUZZ_RUN) hwloc fuzz/corpus/hwloc crates/machine/tests/data -- -max_total_time=$(FUZZ_SECONDS)
 	$(FUZZ_RUN) rtapp fuzz/corpus/rtapp crates/workload/tests/data -- -max_total_time=$(FUZZ_SECONDS)
+	$(FUZZ_RUN) ftrace fuzz/corpus/ftrace crates/measure/tests/data/trace -- -max_total_time=$(FUZZ_SECONDS)

@@ -1,0 +1,239 @@
+//! Counters that can be had of a simulated run and of a real one, and are counted alike.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
+use roost_machine::Machine;
+
+/// Where tasks of one class ran, ns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// By LLC, in the machine's numbering.
+    pub llc_ns: Vec<u64>,
+    /// By node, in the machine's numbering.
+    pub node_ns: Vec<u64>,
+}
+
+/// What an observer of switches and wakeups can count. Names and meanings are those of the engine's
+/// counters ([`roost_engine::Counters`]).
+///
+/// A task that starts without having been seen woken is taken to have been runnable since the
+/// beginning, and a task seen for the first time in a wakeup to have been created by it: observe
+/// what begins with the run, as [`Audience::Workload`](crate::Audience::Workload) does.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// LLC and node of each CPU.
+    places: Vec<(usize, usize)>,
+    nr_llcs: usize,
+    nr_nodes: usize,
+    tasks: BTreeMap<u32, Task>,
+    classes: BTreeMap<String, Places>,
+    counts: Counts,
+    /// When tasks last left CPUs to idle although they were runnable, and how many did then.
+    left_idle: (Time, u64),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    wakeups: u64,
+    wakeups_prev: u64,
+    wakeups_waker_llc: u64,
+    migrations: u64,
+    migrations_llc: u64,
+    migrations_node: u64,
+    context_switches: u64,
+    forks: u64,
+    run_ns: u64,
+    run_delay_ns: u64,
+}
+
+/// What is kept of a task.
+#[derive(Clone, Copy, Debug, Default)]
+struct Task {
+    /// The CPU it last started on.
+    ran_on: Option<CpuId>,
+    /// When it got the CPU it is on.
+    running_since: Option<Time>,
+    /// When it was last woken or left a CPU.
+    waits_since: Time,
+}
+
+impl Observed {
+    /// Counts for a run on `machine`.
+    pub fn new(machine: &Machine) -> Self {
+        Self {
+            places: machine.cpus.iter().map(|cpu| (cpu.llc as usize, cpu.node as usize)).collect(),
+            nr_llcs: machine.llcs.len(),
+            nr_nodes: machine.nodes.len(),
+            tasks: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            counts: Counts::default(),
+            left_idle: (Time(0), 0),
+        }
+    }
+
+    /// Ends the observation of a run that ended at `end`. Tasks that still ran were taken off their
+    /// CPUs to close the accounts, which is no context switch. (Nor, then, is one of the stopper's
+    /// that left a CPU idle in the very nanosecond of the end.)
+    pub fn finish(&mut self, end: Time) {
+        if self.left_idle.0 == end {
+            self.counts.context_switches -= self.left_idle.1;
+        }
+        self.left_idle = (end, 0);
+    }
+
+    /// Name and value of every counter, in the order of the engine's.
+    pub fn for_each(&self, sink: &mut dyn FnMut(&str, u64)) {
+        let counts = &self.counts;
+        sink("wakeups", counts.wakeups);
+        sink("wakeups_prev", counts.wakeups_prev);
+        sink("wakeups_waker_llc", counts.wakeups_waker_llc);
+        sink("migrations", counts.migrations);
+        sink("migrations_llc", counts.migrations_llc);
+        sink("migrations_node", counts.migrations_node);
+        sink("context_switches", counts.context_switches);
+        sink("forks", counts.forks);
+        sink("run_ns", counts.run_ns);
+        sink("run_delay_ns", counts.run_delay_ns);
+    }
+
+    /// Where tasks ran, by class: a task's name up to a hyphen and number at its end, as rt-app
+    /// numbers the instances of a task. Linux keeps 15 bytes of a name: give tasks shorter ones.
+    pub fn classes(&self) -> &BTreeMap<String, Places> {
+        &self.classes
+    }
+
+    fn stop(&mut self, now: Time, cpu: CpuId, task: TraceTask<'_>, left: LeftAs) {
+        let state = self.tasks.entry(task.pid).or_default();
+        state.waits_since = now;
+        if let Some(since) = state.running_since.take() {
+            let ran = now.since(since);
+            self.counts.run_ns += ran;
+            self.count_place(cpu, class(task.name), ran);
+        }
+        if left == LeftAs::Exited {
+            self.tasks.remove(&task.pid);
+        }
+    }
+
+    fn count_place(&mut self, cpu: CpuId, class: &str, ran: u64) {
+        let Some(&(llc, node)) = self.places.get(cpu) else { return };
+        if !self.classes.contains_key(class) {
+            let places = Places { llc_ns: vec![0; self.nr_llcs], node_ns: vec![0; self.nr_nodes] };
+            self.classes.insert(class.to_owned(), places);
+        }
+        let Some(places) = self.classes.get_mut(class) else { return };
+        for (sums, index) in [(&mut places.llc_ns, llc), (&mut places.node_ns, node)] {
+            if let Some(sum) = sums.get_mut(index) {
+                *sum += ran;
+            }
+        }
+    }
+
+    fn start(&mut self, now: Time, cpu: CpuId, task: TraceTask<'_>) {
+        let state = self.tasks.entry(task.pid).or_default();
+        state.running_since = Some(now);
+        self.counts.run_delay_ns += now.since(state.waits_since);
+        let Some(from) = state.ran_on.replace(cpu) else { return };
+        if from == cpu {
+            return;
+        }
+        self.counts.migrations += 1;
+        let (from, to) = (self.places.get(from), self.places.get(cpu));
+        if from.map(|place| place.1) != to.map(|place| place.1) {
+            self.counts.migrations_node += 1;
+        } else if from.map(|place| place.0) != to.map(|place| place.0) {
+            self.counts.migrations_llc += 1;
+        }
+    }
+}
+
+/// The class of a task of that name.
+fn class(name: &str) -> &str {
+    match name.rsplit_once('-') {
+        Some((class, number))
+            if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            class
+        }
+        _ => name,
+    }
+}
+
+impl Tracer for Observed {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        self.counts.context_switches += 1;
+        if let Some((task, left)) = previous {
+            self.stop(now, cpu, task, left);
+            if left == LeftAs::Preempted && next.is_none() {
+                let so_far = if self.left_idle.0 == now { self.left_idle.1 } else { 0 };
+                self.left_idle = (now, so_far + 1);
+            }
+        }
+        if let Some(task) = next {
+            self.start(now, cpu, task);
+        }
+    }
+
+    fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
+        let created = !self.tasks.contains_key(&task.pid);
+        let state = self.tasks.entry(task.pid).or_default();
+        state.waits_since = now;
+        if created {
+            self.counts.forks += 1;
+        }
+        // Created, or moved while it runs because its affinity changed.
+        let Some(ran_on) = state.ran_on.filter(|_| state.running_since.is_none()) else { return };
+        self.counts.wakeups += 1;
+        self.counts.wakeups_prev += u64::from(ran_on == target);
+        let llc = |cpu: CpuId| self.places.get(cpu).map(|place| place.0);
+        self.counts.wakeups_waker_llc += u64::from(llc(from) == llc(target));
+    }
+}
+
+/// An [`Observed`] that the engine, which wants a tracer of its own, can share.
+#[derive(Clone, Debug)]
+pub struct SharedObserved(Rc<RefCell<Observed>>);
+
+impl SharedObserved {
+    /// Counts for a run on `machine`.
+    pub fn new(machine: &Machine) -> Self {
+        Self(Rc::new(RefCell::new(Observed::new(machine))))
+    }
+
+    /// What to give to the engine.
+    pub fn tracer(&self) -> Box<dyn Tracer> {
+        Box::new(self.clone())
+    }
+
+    /// What was observed of a run that ended at `end`.
+    pub fn finish(self, end: Time) -> Observed {
+        let mut observed = self.0.borrow().clone();
+        observed.finish(end);
+        observed
+    }
+}
+
+impl Tracer for SharedObserved {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        self.0.borrow_mut().switch(now, cpu, previous, next);
+    }
+
+    fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
+        self.0.borrow_mut().wakeup(now, from, task, target);
+    }
+}
