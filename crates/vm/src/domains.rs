@@ -206,7 +206,12 @@ mod tests {
         };
         let domains = (0..machine.nr_cpus())
             .map(|cpu| domain_rows(&machine, &features, cpu).into_iter().map(seen).collect());
-        Survey { release: "7.2.13".into(), domains: domains.collect(), machine }
+        Survey {
+            release: "7.2.13".into(),
+            domains: domains.collect(),
+            machine,
+            settings: std::collections::BTreeMap::new(),
+        }
     }
 
     #[test]

@@ -82,6 +82,9 @@ pub enum VmError {
     /// A machine that the guest describes could not be read.
     #[error(transparent)]
     Machine(#[from] roost_machine::MachineError),
+    /// Somebody asked for the end.
+    #[error("interrupted")]
+    Interrupted,
     /// Something the user asked for does not fit together.
     #[error("{0}")]
     Usage(String),

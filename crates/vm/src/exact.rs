@@ -34,13 +34,13 @@ pub fn run(cache: &Cache, spec: &GuestSpec, jobs: &[Job]) -> Result<ExactRun, Vm
     let pieces = Pieces::find(cache, &spec.given)?;
     let archive = initramfs(&pieces, jobs)?;
     let console = unnamed()?;
-    let hardware =
-        Hardware { shape: &shape, memory_mib: spec.memory_mib, lane: Lane::Exact, kvm: false };
+    let lane = Lane::Exact { shift: spec.instruction_shift };
+    let hardware = Hardware { shape: &shape, memory_mib: spec.memory_mib, lane, kvm: false };
     let (archive_path, console_path) = (descriptor(&archive), descriptor(&console));
     let disks = Disks::Initramfs(&archive_path);
     let files = Files { kernel: &pieces.kernel.image, console: &console_path, disks };
     let command = qemu::command(&pieces.qemu, &hardware, &files, &spec.kernel_arguments);
-    let mut line = Line::start(command, &[&archive], console)?;
+    let mut line = Line::start(command, &[&archive], console, spec.stop)?;
     let timeout = jobs.iter().map(|job| job.timeout).sum::<Duration>() + spec.boot_timeout;
     let output = line.until_end(Instant::now() + timeout)?;
     let mut archives = archives(&output).into_iter();

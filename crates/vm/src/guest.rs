@@ -56,7 +56,17 @@ pub struct GuestSpec {
     pub boot_timeout: Duration,
     /// Further arguments of the kernel.
     pub kernel_arguments: String,
+    /// How long an instruction takes in the exact lane: 2 to this power, ns.
+    pub instruction_shift: u8,
+    /// Ends the guest when it is set.
+    pub stop: &'static AtomicBool,
 }
+
+/// Where nobody can ask for an end.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// How often it is looked whether a guest is to be ended.
+const GLANCE: Duration = Duration::from_millis(100);
 
 impl GuestSpec {
     /// A guest of this machine with what is in the cache.
@@ -68,6 +78,8 @@ impl GuestSpec {
             // 7 to 13 s with 16 to 32 CPUs on two idle host CPUs; hosts can be busy.
             boot_timeout: Duration::from_secs(300),
             kernel_arguments: String::new(),
+            instruction_shift: 3,
+            stop: &NEVER,
         }
     }
 }
@@ -106,7 +118,7 @@ impl Guest {
         };
         let files = Files { kernel: &pieces.kernel.image, console: &descriptor(&console), disks };
         let command = qemu::command(&pieces.qemu, &hardware, &files, &spec.kernel_arguments);
-        let mut line = Line::start(command, &[&root, &jobs, &results], console)?;
+        let mut line = Line::start(command, &[&root, &jobs, &results], console, spec.stop)?;
         let deadline = Instant::now() + spec.boot_timeout;
         line.expect("roost: ready", deadline, "during boot")?;
         let survey = Survey::read(&job::unpack(from_start(&mut results)?)?)?;
@@ -219,6 +231,17 @@ pub(crate) struct Line {
     answers: Receiver<Vec<u8>>,
     console: File,
     messages: File,
+    stop: &'static AtomicBool,
+}
+
+/// Why nothing came from a guest.
+enum Silence {
+    /// It has ended.
+    Ended,
+    /// The time is over.
+    Late,
+    /// Somebody wants it to end.
+    Stopped,
 }
 
 impl Line {
@@ -227,6 +250,7 @@ impl Line {
         mut command: Command,
         inherited: &[&File],
         console: File,
+        stop: &'static AtomicBool,
     ) -> Result<Self, VmError> {
         let messages = unnamed()?;
         let copy = messages.try_clone().map_err(|error| unnamed_failed(&error))?;
@@ -237,7 +261,7 @@ impl Line {
             .map_err(|error| failed(error.to_string()))?;
         let input = process.child.stdin.take();
         let output = process.child.stdout.take().ok_or_else(|| failed("no output".into()))?;
-        Ok(Self { process, input, answers: read_lines(output), console, messages })
+        Ok(Self { process, input, answers: read_lines(output), console, messages, stop })
     }
 
     fn send(&mut self, order: &str) -> Result<(), VmError> {
@@ -251,18 +275,34 @@ impl Line {
     /// Waits for a line that begins with `answer`; `when` says in an error what was going on.
     fn expect(&mut self, answer: &str, deadline: Instant, when: &str) -> Result<(), VmError> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.answers.recv_timeout(left) {
+            match self.receive(deadline) {
                 Ok(line) if line.starts_with(answer.as_bytes()) => return Ok(()),
                 // Something else wrote to the line.
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => {
+                Err(Silence::Late) => {
                     return Err(self.failure(format!("gave no answer in time {when}")));
                 }
-                Err(RecvTimeoutError::Disconnected) => {
+                Err(Silence::Ended) => {
                     let what = if self.panicked() { "panicked" } else { "ended" };
                     return Err(self.failure(format!("{what} {when}")));
                 }
+                Err(Silence::Stopped) => return Err(VmError::Interrupted),
+            }
+        }
+    }
+
+    /// The next piece of what the guest writes.
+    fn receive(&self, deadline: Instant) -> Result<Vec<u8>, Silence> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left.min(GLANCE)) {
+                Ok(piece) => return Ok(piece),
+                Err(RecvTimeoutError::Disconnected) => return Err(Silence::Ended),
+                Err(RecvTimeoutError::Timeout) if self.stop.load(Ordering::Relaxed) => {
+                    return Err(Silence::Stopped);
+                }
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Err(Silence::Late),
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
@@ -271,13 +311,11 @@ impl Line {
     pub fn until_end(&mut self, deadline: Instant) -> Result<Vec<u8>, VmError> {
         let mut all = Vec::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.answers.recv_timeout(left) {
+            match self.receive(deadline) {
                 Ok(bytes) => all.extend_from_slice(&bytes),
-                Err(RecvTimeoutError::Disconnected) => return Ok(all),
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(self.failure("did not end in time".into()));
-                }
+                Err(Silence::Ended) => return Ok(all),
+                Err(Silence::Late) => return Err(self.failure("did not end in time".into())),
+                Err(Silence::Stopped) => return Err(VmError::Interrupted),
             }
         }
     }
@@ -431,7 +469,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'no such machine' >&2; exit 3"]);
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut line = Line::start(command, &[], unnamed().unwrap()).unwrap();
+        let mut line = Line::start(command, &[], unnamed().unwrap(), &NEVER).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let failure = line.expect("roost: ready", deadline, "during boot").unwrap_err();
         assert_eq!(failure.console(), ["no such machine"]);
@@ -458,7 +496,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo hello; sleep 1000"]);
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut line = Line::start(command, &[], unnamed().unwrap()).unwrap();
+        let mut line = Line::start(command, &[], unnamed().unwrap(), &NEVER).unwrap();
         let deadline = Instant::now() + Duration::from_millis(200);
         let error = line.expect("roost: ready", deadline, "during boot").unwrap_err().to_string();
         assert!(error.contains("no answer in time during boot"), "{error}");

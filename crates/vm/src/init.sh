@@ -47,7 +47,7 @@ survey() {
 		sys/devices/system/cpu/cpu*/topology \
 		sys/devices/system/cpu/cpu*/cache/index*/{level,type,size,shared_cpu_list} \
 		sys/devices/system/node/node*/{cpulist,distance,meminfo} \
-		sys/kernel/debug/sched/domains proc/schedstat proc/cpuinfo
+		sys/kernel/debug/sched --exclude=debug proc/schedstat proc/cpuinfo
 	dmesg | grep -E 'attaching sched-domain|domain-[0-9]+: span=|groups:' |
 		sed 's/^\[[^]]*\]/kernel-log:/'
 	uname -r | sed 's/^/release:/'

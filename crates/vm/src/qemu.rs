@@ -125,7 +125,10 @@ pub enum Lane {
     /// CPUs run in parallel on the host's, in the host's time.
     Load,
     /// One stream of instructions whose number is the time: a repeat is identical to the last byte.
-    Exact,
+    Exact {
+        /// An instruction takes 2 to this power, ns.
+        shift: u8,
+    },
 }
 
 /// Files that a guest is attached to.
@@ -213,8 +216,9 @@ fn accelerator(command: &mut Command, hardware: &Hardware<'_>) {
             let accel = if hardware.kvm { "kvm" } else { "tcg,thread=multi" };
             command.args(["-accel", accel, "-cpu", CPU]);
         }
-        Lane::Exact => {
-            command.args(["-accel", "tcg,thread=single", "-icount", "shift=3,sleep=off"]);
+        Lane::Exact { shift } => {
+            command.args(["-accel", "tcg,thread=single", "-icount"]);
+            command.arg(format!("shift={shift},sleep=off"));
             // No randomness and no clock from outside.
             command.arg("-cpu").arg(format!("{CPU},-rdrand,-rdseed"));
             command.args(["-seed", "42", "-rtc", "base=2026-01-01,clock=vm"]);
@@ -275,7 +279,7 @@ mod tests {
         let file = Path::new("/a,b");
         let disks = match lane {
             Lane::Load => Disks::Nvme { root: file, jobs: file, results: file },
-            Lane::Exact => Disks::Initramfs(file),
+            Lane::Exact { .. } => Disks::Initramfs(file),
         };
         let qemu = Qemu { program: "qemu".into(), tree: None };
         let files = Files { kernel: file, console: file, disks };
@@ -294,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_exact_lane_has_nothing_from_outside() {
-        let words = words("2n2l4c", Lane::Exact);
+        let words = words("2n2l4c", Lane::Exact { shift: 3 });
         assert!(!words.contains("nvme") && words.contains("-icount shift=3,sleep=off"), "{words}");
         assert!(words.contains("-initrd /a,b"), "{words}");
     }

@@ -15,6 +15,9 @@ const FILE: &str = "survey";
 /// Where the kernel tells its domains (`sched_verbose`).
 const DOMAINS: &str = "sys/kernel/debug/sched/domains";
 
+/// Where the scheduler's settings are, the domains among them.
+const SETTINGS: &str = "sys/kernel/debug/sched/";
+
 /// A guest's own view, read at boot.
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -24,6 +27,8 @@ pub struct Survey {
     pub machine: Machine,
     /// The scheduling domains of each CPU, bottom up.
     pub domains: Vec<Vec<SeenDomain>>,
+    /// The scheduler's settings: files below `/sys/kernel/debug/sched` with their contents.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// A scheduling domain as the kernel tells it in debugfs, `/proc/schedstat` and its log.
@@ -60,7 +65,8 @@ impl Survey {
         spans(&files, &mut domains);
         groups(&files, &mut domains);
         let release = files.get("release").and_then(|lines| lines.first());
-        Ok(Self { release: release.copied().unwrap_or_default().to_owned(), machine, domains })
+        let release = release.copied().unwrap_or_default().to_owned();
+        Ok(Self { release, machine, domains, settings: settings(&files) })
     }
 
     /// Fails unless the guest sees the machine asked for.
@@ -91,6 +97,16 @@ fn machine(files: &BTreeMap<&str, Vec<&str>>) -> Result<Machine, VmError> {
     let mut machine = Machine::from_sysfs(folder.path())?;
     machine.name = "guest".into();
     Ok(machine)
+}
+
+/// The scheduler's settings, without what describes domains.
+fn settings(files: &BTreeMap<&str, Vec<&str>>) -> BTreeMap<String, String> {
+    let settings = files.iter().filter(|(path, _)| !path.starts_with(DOMAINS));
+    settings
+        .filter_map(|(path, lines)| {
+            Some((path.strip_prefix(SETTINGS)?.to_owned(), lines.join("\n")))
+        })
+        .collect()
 }
 
 /// Domains with what debugfs tells: `cpu0/domain1/name` and so on.
