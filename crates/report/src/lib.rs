@@ -23,4 +23,4 @@ pub use crate::json::{SCHEMA, json};
 pub use crate::mmtests::mmtests;
 pub use crate::perfetto::{PerfettoTrace, TraceError};
 pub use crate::statistics::{Interval, Summary, change_pct};
-pub use crate::table::{counters, search_efficiency, table};
+pub use crate::table::{counters, plain_table, search_efficiency, table};

@@ -18,7 +18,7 @@ pub fn table(comparison: &Comparison) -> String {
     let header = ["metric", "unit", "better", "scheduler", "mean", "stddev", "change", ""];
     let rows = comparison.metrics.iter().flat_map(|metric| metric_rows(comparison, metric));
     let mut out = heading(comparison);
-    out.push_str(&plain(&header, rows.collect(), 4));
+    out.push_str(&plain_table(&header, rows.collect(), 4));
     out.push_str(&legend(comparison));
     out.push_str(&placement(comparison));
     out
@@ -57,7 +57,7 @@ fn placement(comparison: &Comparison) -> String {
         }
     }
     let header: Vec<&str> = ["placement", "wakeups_prev%"].into_iter().chain(PLACEMENT).collect();
-    format!("\n{}{PLACEMENT_LEGEND}", plain(&header, rows, 1))
+    format!("\n{}{PLACEMENT_LEGEND}", plain_table(&header, rows, 1))
 }
 
 fn heading(comparison: &Comparison) -> String {
@@ -134,7 +134,8 @@ pub fn counters(comparison: &Comparison) -> String {
     let is_shown = |counter: &&CounterComparison| {
         level(counter).is_none_or(|level| !zero_levels.contains(&level))
     };
-    let mut out = plain(&header, comparison.counters.iter().filter(is_shown).map(row).collect(), 1);
+    let mut out =
+        plain_table(&header, comparison.counters.iter().filter(is_shown).map(row).collect(), 1);
     if !zero_levels.is_empty() {
         // Writing to a String does not fail.
         let _ = writeln!(out, "all counters 0: {}", zero_levels.join(", "));
@@ -163,11 +164,11 @@ pub fn search_efficiency(comparison: &Comparison) -> String {
         Some(row)
     };
     let rows: Vec<_> = comparison.schedulers.iter().enumerate().filter_map(row).collect();
-    if rows.is_empty() { String::new() } else { plain(&header, rows, 2) }
+    if rows.is_empty() { String::new() } else { plain_table(&header, rows, 2) }
 }
 
 /// A table without lines. The columns from `numbers` on are aligned to the right.
-fn plain(header: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
+pub fn plain_table(header: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.iter().copied()).add_rows(rows);
     for (index, column) in table.column_iter_mut().enumerate() {

@@ -35,6 +35,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Run a stock kernel on an emulated machine.
     Vm(VmArgs),
+    /// Set the simulation beside the real kernel, counter by counter.
+    Validate(ValidateArgs),
 }
 
 const MACHINE_EXAMPLES: &str = "\
@@ -82,6 +84,17 @@ pub struct MachineArgs {
 pub enum Place {
     /// A stock kernel on an emulated machine.
     Vm,
+}
+
+/// Where schedulers are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// On a simulated machine.
+    Sim,
+    /// Under a stock kernel, on an emulated machine (`roost vm prepare` first).
+    Vm,
+    /// Here, as root.
+    Host,
 }
 
 const VM_EXAMPLES: &str = "\
@@ -179,6 +192,8 @@ Examples:
   roost compare --machine server.xml --workload load.json --repeat 10 --seed 7 --format json \\
       fair@5.16 fair@5.16+numa-imbalance fair@7.2
   roost compare --machine hygon-vm --workload iperf3:noise=4 --trace trace.pftrace fair@6.15
+  roost compare --on vm --machine 1s2n4l2c --workload load.json fair@7.2 fair@7.2+no-sis-util scx_cosmos
+  sudo roost compare --on host --workload hackbench:groups=4 fair fair+no-sis-util
 
 The first scheduler is the baseline. A change is marked with * when the 95% confidence intervals of
 both means are disjoint: with one repeat nothing can be marked.";
@@ -187,13 +202,18 @@ both means are disjoint: with one repeat nothing can be marked.";
 #[derive(Debug, Args)]
 #[command(after_help = COMPARE_EXAMPLES, after_long_help = compare_long_help())]
 pub struct CompareArgs {
-    /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree, or a synthetic string.
-    #[arg(long, default_value = "zen3-2s")]
-    pub machine: String,
+    /// Ask a simulated machine, a real kernel on an emulated machine, or the kernel that runs here.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = On::Sim)]
+    pub on: On,
+    /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree, or a synthetic string
+    /// (default: zen3-2s; with --on vm: 2n2l4c).
+    #[arg(long)]
+    pub machine: Option<String>,
     /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks).
     #[arg(long)]
     pub workload: String,
-    /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them).
+    /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them); with
+    /// --on vm or host switches are the kernel's own, and a program is a sched_ext scheduler.
     #[arg(required = true, value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
     /// Runs of each scheduler, with different seeds.
@@ -218,6 +238,19 @@ pub struct CompareArgs {
     /// Runs at the same time (default: one a core); the output does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+    /// With --on vm: count instructions as time; slow, but repeats are identical.
+    #[arg(long)]
+    pub exact: bool,
+    /// With --on vm: what the guest is made of.
+    #[command(flatten)]
+    pub pieces: PieceArgs,
+    /// With --on vm: the guest's memory in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 2048,
+          value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
+    pub memory: u32,
+    /// With --on vm: time on the host after which a guest whose run has not ended is ended.
+    #[arg(long, value_parser = positive_duration, default_value = "10min")]
+    pub timeout: Duration,
 }
 
 /// How `roost compare` prints.
@@ -231,6 +264,61 @@ pub enum Format {
     Csv,
     /// One JSON object (docs/compare.schema.json).
     Json,
+}
+
+const VALIDATE_EXAMPLES: &str = "\
+Examples:
+  roost validate                                   the whole suite; half an hour on two CPUs
+  roost validate --machine 2n2l4c --scenario hogs --details
+  roost validate --save observed.json              keeps what the kernel did ...
+  roost validate --from observed.json --details    ... to set the model beside it again
+
+Exits with status 1 if a bar is missed. Tolerances and bars: docs/validation.md.";
+
+/// Arguments of `roost validate`.
+#[derive(Debug, Args)]
+#[command(after_help = VALIDATE_EXAMPLES)]
+pub struct ValidateArgs {
+    /// Machines of 16 CPUs; may be given several times.
+    #[arg(long, value_name = "MACHINE", default_values = ["2n2l4c", "1s2n4l2c", "2n2l2c2t"])]
+    pub machine: Vec<String>,
+    /// Scenarios (validation/NAME.json); may be given several times (default: all).
+    #[arg(long, value_name = "NAME")]
+    pub scenario: Vec<String>,
+    /// Runs of each scenario on the real kernel.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Show every quantity.
+    #[arg(long)]
+    pub details: bool,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = ValidateFormat::Table)]
+    pub format: ValidateFormat,
+    /// Keep what the real kernel did in this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub save: Option<PathBuf>,
+    /// Take what the real kernel did from this file, which --save wrote.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// What the guest is made of.
+    #[command(flatten)]
+    pub pieces: PieceArgs,
+}
+
+/// How `roost validate` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ValidateFormat {
+    /// For people.
+    Table,
+    /// A row a quantity.
+    Csv,
+    /// One JSON object.
+    Json,
+    /// The table of docs/validation.md.
+    Markdown,
 }
 
 /// Prints the help or version that the arguments ask for, or says in one line what is wrong with them.

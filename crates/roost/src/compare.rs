@@ -13,12 +13,26 @@ use roost_machine::Machine;
 use roost_report::{Comparison, PerfettoTrace};
 use roost_workload::{MetricKind, Workload};
 
-use crate::args::{CompareArgs, Format};
+use crate::args::{CompareArgs, Format, On};
 use crate::error::{Error, print, tell};
+use crate::real;
 use crate::schedulers::SchedulerSpec;
 
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
+
+/// The machine that is simulated where none is named.
+const DEFAULT_MACHINE: &str = "zen3-2s";
+
+/// What all runs left.
+pub struct Runs {
+    /// The machine.
+    pub machine: Machine,
+    /// By scheduler and repeat.
+    pub outcomes: Vec<Vec<Outcome>>,
+    /// When the run that was traced ended.
+    pub trace_end: Time,
+}
 
 /// One run of one scheduler.
 struct Run<'a> {
@@ -29,7 +43,40 @@ struct Run<'a> {
 
 /// Compares the schedulers that `args` names.
 pub fn run(args: &CompareArgs) -> Result<(), Error> {
-    let machine = Arc::new(roost_machine::resolve(&args.machine)?);
+    if args.exact && args.on != On::Vm {
+        return Err(Error::Usage("--exact is a lane of guests: add --on vm".into()));
+    }
+    if args.on == On::Host && args.machine.is_some() {
+        return Err(Error::Usage("--on host is this machine: leave out --machine".into()));
+    }
+    // An error means that a handler is set already, which only happens in tests.
+    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
+    // Before the runs: nobody wants to hear after minutes that the file cannot be written.
+    let trace = args.trace.as_deref().map(PerfettoTrace::create).transpose()?;
+    let progress = progress_bar(args.schedulers.len() as u64 * u64::from(args.repeat));
+    let names = args.schedulers.clone();
+    let runs = match args.on {
+        On::Sim => simulate(args, trace.as_ref(), &progress)?,
+        On::Vm => real::in_guests(args, trace.as_ref(), progress.clone(), &STOP)?,
+        On::Host => real::on_host(args, trace.as_ref(), progress.clone(), &STOP)?,
+    };
+    progress.finish_and_clear();
+    if let Some(trace) = trace {
+        trace.finish(runs.trace_end)?;
+    }
+    let machine = &runs.machine.name;
+    let comparison = Comparison::new(machine, &args.workload, names, args.seed, runs.outcomes);
+    print(&render(args, &comparison))
+}
+
+/// Runs the comparison on a simulated machine.
+fn simulate(
+    args: &CompareArgs,
+    trace: Option<&PerfettoTrace>,
+    progress: &ProgressBar,
+) -> Result<Runs, Error> {
+    let name = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
+    let machine = Arc::new(roost_machine::resolve(name)?);
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
     let loaded = roost_workload::benchmark::resolve_noted(&args.workload, duration_ns)?;
     let workload = loaded.workload;
@@ -38,23 +85,16 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         .iter()
         .map(|name| SchedulerSpec::parse(name))
         .collect::<Result<Vec<_>, _>>()?;
-    // An error means that a handler is set already, which only happens in tests.
-    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
-    // Before the runs: nobody wants to hear after minutes that the file cannot be written.
-    let trace = args.trace.as_deref().map(PerfettoTrace::create).transpose()?;
-    let outcomes = run_all(args, &machine, &workload, &schedulers, trace.as_ref())?;
-    if let (Some(trace), Some(traced)) = (trace, outcomes.last().and_then(|runs| runs.first())) {
-        trace.finish(Time(traced.elapsed_ns))?;
-    }
+    let outcomes = run_all(args, &machine, &workload, &schedulers, trace, progress)?;
     for note in &loaded.notes {
         tell(&format!("note: {note}"));
     }
     if outcomes.iter().flatten().any(|outcome| was_cut(&workload, outcome)) {
         tell("note: --duration ended runs before their tasks, so how long those take is not known");
     }
-    let names = schedulers.iter().map(|scheduler| scheduler.name().to_owned()).collect();
-    let comparison = Comparison::new(&machine.name, &workload.name, names, args.seed, outcomes);
-    print(&render(args, &comparison))
+    let traced = outcomes.last().and_then(|runs| runs.first());
+    let trace_end = Time(traced.map_or(0, |outcome| outcome.elapsed_ns));
+    Ok(Runs { machine: Machine::clone(&machine), outcomes, trace_end })
 }
 
 /// Runs every scheduler with every seed, in parallel; the order of the results is fixed.
@@ -64,6 +104,7 @@ fn run_all(
     workload: &Workload,
     schedulers: &[SchedulerSpec],
     trace: Option<&PerfettoTrace>,
+    progress: &ProgressBar,
 ) -> Result<Vec<Vec<Outcome>>, Error> {
     let last = schedulers.len() - 1;
     let runs: Vec<Run<'_>> = schedulers
@@ -81,7 +122,6 @@ fn run_all(
         .num_threads(args.jobs.map_or(0, usize::from))
         .build()
         .map_err(|error| Error::Usage(format!("--jobs: {error}; give fewer")))?;
-    let progress = progress_bar(runs.len() as u64);
     let results: Vec<Result<Outcome, Error>> = pool.install(|| {
         let one = |run| {
             let outcome = run_one(machine, workload, run);
@@ -93,7 +133,6 @@ fn run_all(
         };
         runs.par_iter().map(one).collect()
     });
-    progress.finish_and_clear();
     let mut outcomes = all_or_first_cause(results)?.into_iter();
     let repeat = args.repeat as usize;
     Ok(schedulers.iter().map(|_| outcomes.by_ref().take(repeat).collect()).collect())
@@ -137,7 +176,7 @@ fn was_cut(workload: &Workload, outcome: &Outcome) -> bool {
 }
 
 /// A bar on the terminal; nothing where nobody watches.
-fn progress_bar(runs: u64) -> ProgressBar {
+pub fn progress_bar(runs: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use roost_engine::RunError;
+use roost_real::RealError;
+use roost_vm::VmError;
 
 /// Why a command failed: one line that names the thing and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -26,12 +28,21 @@ pub enum Error {
     /// Something about virtual machines failed.
     #[error(transparent)]
     Vm(#[from] roost_vm::VmError),
+    /// A measurement on a real kernel failed.
+    #[error(transparent)]
+    Real(RealError),
     /// A guest's kernel and the model of it do not agree.
     #[error("the guest's kernel and the model disagree about the scheduling domains of {machine}")]
     Domains {
         /// The machine.
         machine: String,
     },
+    /// A scenario could not be had or simulated.
+    #[error(transparent)]
+    Scenario(#[from] roost_validate::ValidateError),
+    /// The model misses a bar.
+    #[error("the model misses a bar of docs/validation.md")]
+    Validation,
     /// The arguments are wrong or do not fit together.
     #[error("{0}")]
     Usage(String),
@@ -52,6 +63,17 @@ impl From<RunError> for Error {
     }
 }
 
+impl From<RealError> for Error {
+    fn from(error: RealError) -> Self {
+        match error {
+            RealError::Interrupted | RealError::Vm(VmError::Interrupted) => Error::Interrupted,
+            RealError::Vm(error) => Error::Vm(error),
+            RealError::Named(error) => Error::Workload(error),
+            failed => Error::Real(failed),
+        }
+    }
+}
+
 impl Error {
     /// The last lines of a failed guest's console, to be shown before the error.
     pub fn console(&self) -> &[String] {
@@ -65,10 +87,11 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
-            Error::Run(_) | Error::Usage(_) => 2,
+            Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
             Error::Interrupted => 130,
             Error::Vm(error) if error.is_usage() => 2,
-            Error::Vm(_) | Error::Domains { .. } => 1,
+            Error::Real(RealError::Usage(_)) => 2,
+            Error::Validation | Error::Vm(_) | Error::Real(_) | Error::Domains { .. } => 1,
             Error::Trace(_) | Error::Output(_) => 1,
         })
     }

@@ -4,7 +4,9 @@ mod args;
 mod compare;
 mod error;
 mod machine;
+mod real;
 mod schedulers;
+mod validate;
 mod vm;
 
 use std::process::ExitCode;
@@ -22,6 +24,9 @@ fn main() -> ExitCode {
             compare::run(&args).map(|()| ExitCode::SUCCESS)
         }
         Ok(Cli { command: Command::Vm(args) }) => vm::run(&args.command),
+        Ok(Cli { command: Command::Validate(args) }) => {
+            validate::run(&args).map(|()| ExitCode::SUCCESS)
+        }
         Err(error) => args::help_or_error(&error).map(|()| ExitCode::SUCCESS),
     };
     match result {

@@ -14,11 +14,4 @@ impl SchedulerSpec {
     pub fn parse(name: &str) -> Result<Self, FeatureError> {
         Features::parse(name).map(SchedulerSpec::Fair)
     }
-
-    /// The name as given.
-    pub fn name(&self) -> &str {
-        match self {
-            SchedulerSpec::Fair(features) => &features.name,
-        }
-    }
 }

@@ -12,6 +12,9 @@ use crate::args::{GuestArgs, MachineArgs, MachineFormat, PieceArgs, VmCommand, V
 use crate::error::{Error, print, tell};
 use crate::machine;
 
+/// The machine where none is named.
+pub const DEFAULT_MACHINE: &str = "2n2l4c";
+
 /// Does what `command` asks for.
 pub fn run(command: &VmCommand) -> Result<ExitCode, Error> {
     match command {
@@ -31,7 +34,8 @@ fn prepare(args: &PieceArgs) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn given(args: &PieceArgs) -> Given {
+/// What the user gives by hand.
+pub fn given(args: &PieceArgs) -> Given {
     Given { kernel: args.kernel.clone(), qemu: args.qemu.clone(), root: args.root.clone() }
 }
 

@@ -1,0 +1,110 @@
+//! Measurements in guests: one boot for each kernel, in which schedulers take turns.
+
+use std::time::Duration;
+
+use roost_vm::{Cache, Guest, GuestSpec, Job, JobResult, Survey, exact};
+
+use crate::error::RealError;
+use crate::knobs::Knobs;
+use crate::measurement::{Contents, Measurement, SCRIPT_NAME};
+use crate::result::Measured;
+
+/// A measurement's result, with the folder that it is read from.
+#[derive(Debug)]
+pub struct GuestResult {
+    /// What was measured.
+    pub measured: Measured,
+    /// Keeps the folder.
+    _job: JobResult,
+}
+
+/// How guests are used.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// Count instructions as time.
+    pub exact: bool,
+    /// Time on the host that one measurement may take.
+    pub timeout: Duration,
+}
+
+/// Runs `measurements` one after the other in one boot of `spec`, and tells `done` after each (in the
+/// exact lane after all).
+pub fn measure(
+    cache: &Cache,
+    spec: &GuestSpec,
+    lane: &Lane,
+    measurements: &[Measurement<'_>],
+    done: &mut dyn FnMut() -> Result<(), RealError>,
+) -> Result<Vec<GuestResult>, RealError> {
+    match lane.exact {
+        true => measure_exact(cache, spec, lane, measurements, done),
+        false => {
+            let mut guest = Guest::boot(cache, spec)?;
+            let knobs = knobs(guest.survey());
+            let mut results = Vec::with_capacity(measurements.len());
+            for measurement in measurements {
+                let job = job(measurement, &knobs, lane.timeout)?;
+                results.push(result(guest.run(&job)?, measurement)?);
+                done()?;
+            }
+            Ok(results)
+        }
+    }
+}
+
+/// All jobs have to be there at the start of an exact boot, but which settings the kernel has shows
+/// after the boot: one boot asks if there are any to look up.
+fn measure_exact(
+    cache: &Cache,
+    spec: &GuestSpec,
+    lane: &Lane,
+    measurements: &[Measurement<'_>],
+    done: &mut dyn FnMut() -> Result<(), RealError>,
+) -> Result<Vec<GuestResult>, RealError> {
+    let any = measurements.iter().any(|measurement| !measurement.scheduler.settings.is_empty());
+    let knobs = match any {
+        true => knobs(Guest::boot(cache, spec)?.survey()),
+        false => Knobs::default(),
+    };
+    let jobs = measurements.iter().map(|measurement| job(measurement, &knobs, lane.timeout));
+    let run = exact::run(cache, spec, &jobs.collect::<Result<Vec<_>, _>>()?)?;
+    let mut results = Vec::with_capacity(measurements.len());
+    for (job, measurement) in run.results.into_iter().zip(measurements) {
+        results.push(result(job, measurement)?);
+        done()?;
+    }
+    Ok(results)
+}
+
+fn knobs(survey: &Survey) -> Knobs {
+    Knobs::new(survey.settings.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+}
+
+fn job(measurement: &Measurement<'_>, knobs: &Knobs, timeout: Duration) -> Result<Job, RealError> {
+    let variables = measurement.variables();
+    let exports = variables.iter().map(|(name, value)| format!("export {name}={value}\n"));
+    let script = exports.collect::<String>() + &format!("exec bash ./{SCRIPT_NAME}\n");
+    let mut job = Job::script(script).within(timeout);
+    for (name, contents) in measurement.files(knobs)? {
+        job = match contents {
+            Contents::Bytes(bytes) => job.with_bytes(&name, bytes),
+            Contents::Copy(file) => job.with_file(&name, &file),
+        };
+    }
+    Ok(job)
+}
+
+fn result(job: JobResult, measurement: &Measurement<'_>) -> Result<GuestResult, RealError> {
+    let (workload, scheduler) = (&measurement.workload.name, &measurement.scheduler.name);
+    let measured = Measured::check(&job.out(), workload, scheduler)?;
+    Ok(GuestResult { measured, _job: job })
+}
+
+/// The guest of `machine` with the kernel that `scheduler` names, if it names one.
+pub fn spec_for(base: &GuestSpec, version: Option<&str>) -> GuestSpec {
+    let mut spec = base.clone();
+    if let (Some(version), None) = (version, &spec.given.kernel) {
+        spec.given.kernel = Some(version.to_owned());
+    }
+    spec
+}

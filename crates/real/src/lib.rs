@@ -1,0 +1,23 @@
+//! The same comparisons on a real kernel: in a guest ([`guest`]) or on this machine ([`host`]).
+//!
+//! A measurement is a workload under a scheduler. `measure.sh` makes it, in either place: it sets
+//! what the scheduler's name asks for, starts a sched_ext scheduler if it is one, runs the
+//! workload, and leaves what the kernel counted meanwhile. Counting costs little and no memory that
+//! grows: `/proc/schedstat` and histograms that the kernel keeps of two tracepoints. A stream of
+//! every switch and wakeup is recorded only where somebody wants to see it.
+
+mod error;
+pub mod guest;
+pub mod host;
+mod knobs;
+mod measurement;
+mod program;
+mod result;
+mod scheduler;
+
+pub use error::RealError;
+pub use knobs::{Knobs, Setting};
+pub use measurement::Measurement;
+pub use program::Workload;
+pub use result::Measured;
+pub use scheduler::{Program, RealScheduler};

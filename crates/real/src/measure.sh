@@ -1,0 +1,218 @@
+#!/bin/bash
+# Runs `workload.sh` under the settings asked for and leaves what the kernel counted meanwhile in
+# $ROOST_OUT. The same script serves a guest and this machine: whatever it changes it restores, also
+# after SIGINT and SIGTERM. In its folder:
+#
+#   workload.sh    what is measured
+#   knobs          a line each: FILE VALUE, below /sys/kernel/debug/sched
+#   scheduler.sh   starts a sched_ext scheduler in the foreground (optional)
+#
+# ROOST_STREAM_KB  a trace buffer of this size for each CPU: every switch and wakeup (optional)
+# ROOST_DELAY      seconds to wait before the workload: what a seed changes
+#
+# Without root nothing is set and nothing traced; started by sudo, the workload runs as the user who
+# did.
+#
+# Leaves stdout, stderr, status, elapsed_ns, release, root_pid, before/ and after/ with copies from
+# /proc, hist/ with counts by CPU, trace/ with the stream; `failure` holds one line if the
+# measurement is worth nothing.
+set -u
+out=$ROOST_OUT
+sched=/sys/kernel/debug/sched
+ext=/sys/kernel/sched_ext
+tracing=/sys/kernel/tracing
+mine=$tracing/instances/roost
+events="sched_switch sched_waking sched_wakeup sched_wakeup_new sched_migrate_task
+	sched_process_fork sched_process_exit sched_process_exec"
+here=$PWD
+root=$((EUID == 0))
+restore=()
+workload='' scheduler='' watch=''
+
+fail() {
+	echo "$*" >"$out/failure"
+	exit 1
+}
+
+# Undoes, the last change first, and ends what was started.
+finish() {
+	trap '' INT TERM
+	local last
+	[ -n "$watch" ] && kill "$watch" 2>/dev/null
+	[ -n "$workload" ] && kill -KILL -- "-$workload" 2>/dev/null
+	if [ -n "$scheduler" ]; then
+		kill -INT -- "-$scheduler" 2>/dev/null
+		for _ in {1..100}; do
+			kill -0 "$scheduler" 2>/dev/null || break
+			sleep 0.1
+		done
+		kill -KILL -- "-$scheduler" 2>/dev/null
+	fi
+	for ((last = ${#restore[@]} - 1; last >= 0; last--)); do
+		eval "${restore[last]}"
+	done
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# $1: a file, $2: its new value, $3: the one to restore.
+set_file() {
+	restore+=("echo '$3' >'$1'")
+	echo "$2" 2>/dev/null >"$1" || fail "$1: the kernel refuses $2"
+}
+
+# Settings that read as a list show the one in force in parentheses.
+value_of() {
+	local text
+	text=$(cat "$1")
+	case $text in
+	*'('*')'*) text=${text#*(} && text=${text%%)*} ;;
+	esac
+	echo "$text"
+}
+
+set_knobs() {
+	local file value old
+	while read -r file value; do
+		case $file in
+		features)
+			old=$(grep -ow "\(NO_\)\?${value#NO_}" $sched/features)
+			set_file $sched/features "$value" "$old"
+			;;
+		*) set_file "$sched/$file" "$value" "$(value_of "$sched/$file")" ;;
+		esac
+	done <knobs
+}
+
+enabled() {
+	[ "$(cat $ext/state)" = enabled ] && [ "$(cat $ext/root/ops)" = "$1" ] &&
+		[ "$(cat $ext/enable_seq)" = "$2" ]
+}
+
+# The last words of a scheduler that has gone.
+last_words() {
+	grep -v '^[[:space:]]*$' "$out/scheduler.log" | tail -n 1
+}
+
+start_scheduler() {
+	[ -d $ext ] || fail "this kernel has no sched_ext: CONFIG_SCHED_CLASS_EXT is off"
+	[ "$(cat $ext/state)" = disabled ] ||
+		fail "the sched_ext scheduler $(cat $ext/root/ops) is loaded already: end it first"
+	setsid bash ./scheduler.sh >"$out/scheduler.log" 2>&1 </dev/null &
+	scheduler=$!
+	for _ in {1..300}; do
+		[ "$(cat $ext/state)" = enabled ] && break
+		kill -0 $scheduler 2>/dev/null || fail "the scheduler ended before it ran: $(last_words)"
+		sleep 0.1
+	done
+	[ "$(cat $ext/state)" = enabled ] || fail "the scheduler was not enabled within 30 s"
+	ops=$(cat $ext/root/ops) sequence=$(cat $ext/enable_seq)
+	echo "$ops" >"$out/ops"
+}
+
+# Ends the workload when the scheduler is not the one enabled any more.
+watch_scheduler() {
+	while sleep 1; do
+		enabled "$ops" "$sequence" || kill -KILL -- "-$workload"
+	done
+}
+
+set_tracing() {
+	mkdir $mine || fail "$mine exists: another measurement runs, or rmdir it"
+	restore+=("rmdir $mine")
+	echo 0 >$mine/tracing_on
+	echo mono >$mine/trace_clock
+	restore+=("echo '!roost_wakeup int moved' >>$tracing/synthetic_events")
+	echo 'roost_wakeup int moved' >>$tracing/synthetic_events ||
+		fail "this kernel has no synthetic trace events: CONFIG_HIST_TRIGGERS is off"
+	trigger sched/sched_waking 'hist:keys=pid:prev=target_cpu:size=65536'
+	trigger sched/sched_wakeup 'hist:keys=pid:moved=target_cpu-$prev:size=65536:onmatch(sched.sched_waking).trace(roost_wakeup,$moved)'
+	trigger synthetic/roost_wakeup 'hist:keys=moved'
+	trigger sched/sched_migrate_task 'hist:keys=orig_cpu,dest_cpu:size=131072'
+	[ -n "${ROOST_STREAM_KB:-}" ] && set_stream
+}
+
+# Triggers go before the events that they read, the last one first.
+trigger() {
+	restore+=("echo '!$2' >$mine/events/$1/trigger")
+	echo "$2" >$mine/events/$1/trigger || fail "the kernel refuses the trigger $2"
+}
+
+set_stream() {
+	local event
+	mkdir -p "$out/trace/format"
+	echo 0 >$mine/options/overwrite
+	echo 1 >$mine/options/record-tgid
+	echo "$ROOST_STREAM_KB" >$mine/buffer_size_kb || fail "no memory for the trace's buffers"
+	cp $tracing/events/header_page $tracing/events/header_event "$out/trace/"
+	for event in $events; do
+		cat $mine/events/sched/$event/format >"$out/trace/format/$event"
+		echo 1 >$mine/events/sched/$event/enable
+	done
+}
+
+# $1: `before` or `after`
+snapshot() {
+	mkdir -p "$out/$1"
+	cp /proc/schedstat /proc/vmstat /proc/stat "$out/$1/"
+}
+
+save_tracing() {
+	local cpu
+	mkdir -p "$out/hist"
+	cat $mine/events/sched/sched_migrate_task/hist >"$out/hist/migrations"
+	cat $mine/events/synthetic/roost_wakeup/hist >"$out/hist/wakeups"
+	[ -n "${ROOST_STREAM_KB:-}" ] || return
+	mkdir -p "$out/trace/stats"
+	cp $tracing/saved_tgids $tracing/saved_cmdlines "$out/trace/"
+	for cpu in $mine/per_cpu/cpu*; do
+		cat "$cpu/stats" >"$out/trace/stats/${cpu##*/}"
+		# It never ends: what would block has been read.
+		dd if="$cpu/trace_pipe_raw" of="$out/trace/${cpu##*/}" bs=4096 iflag=nonblock status=none 2>/dev/null
+	done
+}
+
+# Runs the workload in a folder of its own, as the user who called sudo.
+run_workload() {
+	local as=()
+	mkdir -p "$out/work"
+	if ((root)) && [ -n "${SUDO_UID:-}" ]; then
+		chown "$SUDO_UID:$SUDO_GID" "$out/work"
+		as=(setpriv "--reuid=$SUDO_UID" "--regid=$SUDO_GID" --init-groups)
+	fi
+	cd "$out/work" || fail "$out/work: cannot be entered"
+	ROOST_HERE=$here setsid "${as[@]}" bash "$here/workload.sh" >"$out/stdout" 2>"$out/stderr" </dev/null &
+	workload=$!
+	cd "$here" || fail "$here: cannot be entered"
+	echo $workload >"$out/root_pid"
+}
+
+uname -r >"$out/release"
+if ((root)); then
+	set_knobs
+	set_file /proc/sys/kernel/sched_schedstats 1 "$(cat /proc/sys/kernel/sched_schedstats)"
+	[ -f scheduler.sh ] && start_scheduler
+	set_tracing
+elif [ -s knobs ] || [ -f scheduler.sh ] || [ -n "${ROOST_STREAM_KB:-}" ]; then
+	fail "only root may change the kernel's settings or trace it: run it with sudo"
+fi
+cat /proc/sys/kernel/sched_schedstats >"$out/schedstats"
+sleep "${ROOST_DELAY:-0}"
+snapshot before
+((root)) && echo 1 >$mine/tracing_on
+begin=$(date +%s%N)
+run_workload
+[ -n "$scheduler" ] && { watch_scheduler & watch=$!; }
+wait $workload
+echo $? >"$out/status"
+end=$(date +%s%N)
+((root)) && echo 0 >$mine/tracing_on
+snapshot after
+echo $((end - begin)) >"$out/elapsed_ns"
+workload=''
+if [ -n "$scheduler" ] && ! enabled "$ops" "$sequence"; then
+	fail "the kernel disabled the scheduler $ops: $(last_words)"
+fi
+((root)) && save_tracing
+exit 0

@@ -1,0 +1,260 @@
+//! What a measurement left, in the simulation's words.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use roost_engine::Outcome;
+use roost_machine::Machine;
+use roost_measure::{Capture, Schedstat, Vmstat};
+
+use crate::error::RealError;
+use crate::program::Workload;
+
+/// Levels of domains that lie within one LLC.
+const WITHIN_LLC: [&str; 3] = ["SMT", "CLS", "MC"];
+
+/// The folder that `measure.sh` filled.
+#[derive(Debug)]
+pub struct Measured {
+    folder: PathBuf,
+    /// How long the workload ran, ns.
+    pub elapsed_ns: u64,
+}
+
+impl Measured {
+    /// Takes what was left in `folder` by a measurement of `workload` under `scheduler`; a
+    /// measurement that failed is an error.
+    pub(crate) fn check(folder: &Path, workload: &str, scheduler: &str) -> Result<Self, RealError> {
+        if let Ok(reason) = std::fs::read_to_string(folder.join("failure")) {
+            return Err(RealError::Failed(format!("{scheduler}: {}", reason.trim())));
+        }
+        let measured = Self { folder: folder.to_owned(), elapsed_ns: 0 };
+        let status = measured.number("status")? as i32;
+        if status != 0 {
+            let errors = measured.text("stderr")?;
+            let last = errors.lines().rev().find(|line| !line.trim().is_empty());
+            return Err(RealError::Workload {
+                workload: workload.to_owned(),
+                scheduler: scheduler.to_owned(),
+                status,
+                reason: last.unwrap_or("it says nothing").trim().to_owned(),
+            });
+        }
+        Ok(Self { elapsed_ns: measured.number("elapsed_ns")?, ..measured })
+    }
+
+    /// The kernel's release (`uname -r`).
+    pub fn release(&self) -> Result<String, RealError> {
+        Ok(self.text("release")?.trim().to_owned())
+    }
+
+    /// Metrics and counters of a run of `workload` on `machine`.
+    pub fn outcome(&self, workload: &Workload, machine: &Machine) -> Result<Outcome, RealError> {
+        let stdout = self.text("stdout")?;
+        let mut counters = Vec::new();
+        self.for_each(machine, &mut |name, value| counters.push((name.to_owned(), value as f64)))?;
+        Ok(Outcome {
+            elapsed_ns: self.elapsed_ns,
+            metrics: workload.metrics(&stdout, &self.folder.join("work"), self.elapsed_ns),
+            counters,
+            histograms: Vec::new(),
+        })
+    }
+
+    /// Name and value of every counter: first those of the engine, counted for all tasks of the
+    /// machine, then the kernel's own.
+    pub fn for_each(
+        &self,
+        machine: &Machine,
+        sink: &mut dyn FnMut(&str, u64),
+    ) -> Result<(), RealError> {
+        let mut kernel = BTreeMap::new();
+        let mut own = Vec::new();
+        self.schedstat(machine)?.for_each(&mut |name, value| {
+            kernel.insert(name.to_owned(), value);
+            own.push((name.to_owned(), value));
+        });
+        let of_kernel = |name: &str| kernel.get(name).copied().unwrap_or(0);
+        // Without root there are no histograms, and maybe no statistics.
+        if let Ok(hist) = self.text("hist/wakeups") {
+            let moves = Moves::read(&hist);
+            sink("wakeups", moves.total);
+            sink("wakeups_prev", moves.none);
+        }
+        let counted = self.number("schedstats")? != 0;
+        if counted {
+            let remote = WITHIN_LLC.map(|level| of_kernel(&format!("{level}.ttwu_wake_remote")));
+            sink("wakeups_waker_llc", of_kernel("ttwu_local") + remote.iter().sum::<u64>());
+        }
+        if let Ok(hist) = self.text("hist/migrations") {
+            Migrations::read(&hist, machine).for_each(sink);
+        }
+        let machine_wide = ["ctxt", "processes"].map(|name| self.stat(name));
+        let [switches, forks] = machine_wide;
+        sink("context_switches", switches?);
+        sink("forks", forks?);
+        sink("run_ns", of_kernel("rq_cpu_time"));
+        sink("run_delay_ns", of_kernel("run_delay"));
+        let named_above = ["rq_cpu_time", "run_delay", "ttwu_count", "ttwu_local"];
+        let further = own.iter().filter(|(name, _)| !named_above.contains(&name.as_str()));
+        for (name, value) in further.filter(|_| counted) {
+            sink(name, *value);
+        }
+        self.vmstat()?.for_each(sink);
+        Ok(())
+    }
+
+    /// Every switch and wakeup; only after a measurement with a stream.
+    pub fn capture(&self) -> Result<Capture, RealError> {
+        Ok(Capture::read(&self.folder)?)
+    }
+
+    fn schedstat(&self, machine: &Machine) -> Result<roost_measure::SchedstatDelta, RealError> {
+        let levels = Levels::of(machine);
+        let read = |moment: &str| {
+            let file = format!("{moment}/schedstat");
+            let text = self.text(&file)?;
+            Ok::<_, RealError>(Schedstat::parse(&file, &text, |_, level| levels.name(level))?)
+        };
+        Ok(read("after")?.since(&read("before")?)?)
+    }
+
+    fn vmstat(&self) -> Result<Vmstat, RealError> {
+        let read = |moment: &str| {
+            let file = format!("{moment}/vmstat");
+            Ok::<_, RealError>(Vmstat::parse(&file, &self.text(&file)?)?)
+        };
+        Ok(read("after")?.since(&read("before")?))
+    }
+
+    /// Growth of a number of `/proc/stat`.
+    fn stat(&self, name: &str) -> Result<u64, RealError> {
+        let read = |moment: &str| {
+            let text = self.text(&format!("{moment}/stat"))?;
+            let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+            let number = lines.find_map(|rest| rest.trim().parse::<u64>().ok());
+            number.ok_or_else(|| {
+                RealError::Failed(format!("{moment}/stat: no {name}; measure again"))
+            })
+        };
+        Ok(read("after")?.saturating_sub(read("before")?))
+    }
+
+    fn text(&self, file: &str) -> Result<String, RealError> {
+        let path = self.folder.join(file);
+        let bytes = std::fs::read(&path).map_err(|error| RealError::file(&path, error))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn number(&self, file: &str) -> Result<u64, RealError> {
+        let text = self.text(file)?;
+        let wrong = || RealError::Failed(format!("{file}: \"{}\" is no number", text.trim()));
+        text.trim().parse().map_err(|_| wrong())
+    }
+}
+
+/// Names of the levels of domains where `/proc/schedstat` does not tell them (up to version 16).
+struct Levels(Vec<&'static str>);
+
+impl Levels {
+    /// The levels that matter to the counters named here: a level is within the LLC or not.
+    fn of(machine: &Machine) -> Self {
+        let features = roost_fair::Features::parse("fair@6.15").ok();
+        let rows = features.map(|features| roost_fair::domain_rows(machine, &features, 0));
+        Self(rows.unwrap_or_default().into_iter().map(|row| row.level).collect())
+    }
+
+    fn name(&self, level: usize) -> Option<String> {
+        self.0.get(level).map(|name| (*name).to_owned())
+    }
+}
+
+/// How far wakeups moved tasks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Moves {
+    total: u64,
+    /// To the CPU that the task last ran on.
+    none: u64,
+}
+
+impl Moves {
+    /// Reads `{ moved:          0 } hitcount:        692` and so on.
+    fn read(hist: &str) -> Self {
+        let mut moves = Self::default();
+        for (keys, hits) in rows(hist) {
+            moves.total += hits;
+            if keys.first() == Some(&0) {
+                moves.none += hits;
+            }
+        }
+        moves
+    }
+}
+
+/// Migrations by how far they went.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Migrations {
+    all: u64,
+    llc: u64,
+    node: u64,
+}
+
+impl Migrations {
+    /// Reads `{ orig_cpu:          7, dest_cpu:          8 } hitcount:         23` and so on.
+    fn read(hist: &str, machine: &Machine) -> Self {
+        let place = |os_index: u64| {
+            let cpu = machine.cpus.iter().find(|cpu| u64::from(cpu.os_index) == os_index);
+            cpu.map(|cpu| (cpu.node, cpu.llc))
+        };
+        let mut migrations = Self::default();
+        for (keys, hits) in rows(hist) {
+            let [from, to] = keys.as_slice() else { continue };
+            let (Some(from), Some(to)) = (place(*from), place(*to)) else { continue };
+            migrations.all += hits;
+            migrations.node += if from.0 == to.0 { 0 } else { hits };
+            migrations.llc += if from.0 == to.0 && from.1 != to.1 { hits } else { 0 };
+        }
+        migrations
+    }
+
+    fn for_each(&self, sink: &mut dyn FnMut(&str, u64)) {
+        sink("migrations", self.all);
+        sink("migrations_llc", self.llc);
+        sink("migrations_node", self.node);
+    }
+}
+
+/// Keys and counts of a histogram's entries.
+fn rows(hist: &str) -> impl Iterator<Item = (Vec<u64>, u64)> + '_ {
+    hist.lines().filter_map(|line| {
+        let (keys, hits) = line.strip_prefix("{ ")?.split_once(" } hitcount:")?;
+        let key = |key: &str| key.split_once(':')?.1.trim().parse().ok();
+        Some((keys.split(',').map(key).collect::<Option<_>>()?, hits.trim().parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakeups_that_did_not_move_are_those_on_the_previous_cpu() {
+        let hist = "# event histogram\n#\n\n\
+                    { moved: 18446744073709551614 } hitcount:         72\n\
+                    { moved:          0 } hitcount:        692\n\nTotals:\n    Hits: 764\n";
+        assert_eq!(Moves::read(hist), Moves { total: 764, none: 692 });
+        assert_eq!(Moves::read(""), Moves::default());
+    }
+
+    #[test]
+    fn migrations_are_told_apart_by_llc_and_node() {
+        // CPUs 0-3 and 4-7 are the LLCs of node 0, 8-15 are node 1.
+        let machine = roost_machine::resolve("2n2l4c").unwrap();
+        let hist = "{ orig_cpu:          0, dest_cpu:          3 } hitcount:         5\n\
+                    { orig_cpu:          3, dest_cpu:          4 } hitcount:          2\n\
+                    { orig_cpu:          7, dest_cpu:          8 } hitcount:         23\n\
+                    { orig_cpu:         99, dest_cpu:          8 } hitcount:         23\n";
+        let migrations = Migrations::read(hist, &machine);
+        assert_eq!(migrations, Migrations { all: 30, llc: 2, node: 23 });
+    }
+}

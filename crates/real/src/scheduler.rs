@@ -1,0 +1,121 @@
+//! Schedulers of a real kernel, as the command line names them.
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `fair@7.2` | the fair class of that kernel |
+//! | `fair` | the fair class of the kernel that runs |
+//! | `fair@7.2+no-sis-util+base_slice_ns=3000000` | with settings of `/sys/kernel/debug/sched` |
+//! | `scx_rusty`, `./scx_mine --verbose` | a sched_ext scheduler: a program, with its arguments |
+
+use std::path::{Path, PathBuf};
+
+use crate::error::RealError;
+use crate::knobs::Setting;
+
+/// A scheduler of a real kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RealScheduler {
+    /// As given.
+    pub name: String,
+    /// Version of the kernel; `None`: whichever runs.
+    pub version: Option<String>,
+    /// Settings of the kernel.
+    pub settings: Vec<Setting>,
+    /// The sched_ext scheduler, if it is one.
+    pub program: Option<Program>,
+}
+
+/// A sched_ext scheduler's program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+impl RealScheduler {
+    /// Reads a scheduler's name; a program is looked for in `$PATH` unless its name holds a `/`.
+    pub fn parse(name: &str) -> Result<Self, RealError> {
+        let rest = name
+            .strip_prefix("fair")
+            .filter(|rest| rest.is_empty() || rest.starts_with(['@', '+']));
+        match rest {
+            Some(rest) => Self::fair(name, rest),
+            None => Self::program(name),
+        }
+    }
+
+    fn fair(name: &str, rest: &str) -> Result<Self, RealError> {
+        let mut parts = rest.split('+');
+        let version = match parts.next().unwrap_or_default().strip_prefix('@') {
+            Some("") => {
+                return Err(RealError::Usage(format!(
+                    "{name}: a version belongs after @, as in fair@7.2"
+                )));
+            }
+            version => version.map(str::to_owned),
+        };
+        let settings = parts.map(|part| Setting::parse(name, part)).collect::<Result<_, _>>()?;
+        Ok(Self { name: name.to_owned(), version, settings, program: None })
+    }
+
+    fn program(name: &str) -> Result<Self, RealError> {
+        let mut words = name.split_whitespace().map(str::to_owned);
+        let first = words.next().unwrap_or_default();
+        let path = find(&first).ok_or_else(|| {
+            RealError::Usage(format!(
+                "{name}: no fair@VERSION, and no program {first} is in $PATH; build the sched_ext \
+                 scheduler (cargo install {first}) or give its path"
+            ))
+        })?;
+        let program = Program { path, arguments: words.collect() };
+        Ok(Self {
+            name: name.to_owned(),
+            version: None,
+            settings: Vec::new(),
+            program: Some(program),
+        })
+    }
+}
+
+/// The program `name`, in `$PATH` or where it says.
+fn find(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| Path::is_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fair_class_has_a_version_and_settings() {
+        let scheduler = RealScheduler::parse("fair@7.2+no-sis-util+base_slice_ns=3000000").unwrap();
+        assert_eq!(scheduler.version.as_deref(), Some("7.2"));
+        assert_eq!(scheduler.settings.len(), 2);
+        assert_eq!(scheduler.program, None);
+        assert_eq!(RealScheduler::parse("fair").unwrap().version, None);
+    }
+
+    #[test]
+    fn anything_else_is_a_program_with_arguments() {
+        let scheduler = RealScheduler::parse("/bin/sh -c true").unwrap();
+        let program = scheduler.program.unwrap();
+        assert_eq!(program.path, Path::new("/bin/sh"));
+        assert_eq!(program.arguments, ["-c", "true"]);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_named() {
+        let error = |name| RealScheduler::parse(name).unwrap_err().to_string();
+        assert!(error("scx_nobody_has_this").contains("scx_nobody_has_this is in $PATH"));
+        assert!(error("fair@").contains("fair@7.2"));
+        assert!(error("fairy").contains("no program fairy"));
+        assert!(error("fair@7.2+").contains("fair@7.2+"));
+        assert!(error("").contains("$PATH"));
+    }
+}

@@ -1,0 +1,194 @@
+//! `roost compare --on vm|host`: the same question to a real kernel.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::ProgressBar;
+use roost_engine::{Outcome, Time};
+use roost_machine::Machine;
+use roost_measure::{Audience, Replay};
+use roost_real::guest::{self, Lane};
+use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload, host};
+use roost_report::PerfettoTrace;
+use roost_vm::{Cache, GuestSpec};
+
+use crate::args::CompareArgs;
+use crate::compare::Runs;
+use crate::error::{Error, tell};
+use crate::vm;
+
+/// Size of each CPU's trace buffer with `--trace`, KiB: some 100,000 switches and wakeups.
+const STREAM_KIB: u32 = 8192;
+
+/// A comparison on a real kernel.
+struct Plan<'a> {
+    args: &'a CompareArgs,
+    workload: Workload,
+    schedulers: Vec<RealScheduler>,
+    progress: ProgressBar,
+    stop: &'static AtomicBool,
+}
+
+/// Which scheduler and which repeat a measurement is of.
+type Place = (usize, u32);
+
+/// Compares in guests.
+pub fn in_guests(
+    args: &CompareArgs,
+    trace: Option<&PerfettoTrace>,
+    progress: ProgressBar,
+    stop: &'static AtomicBool,
+) -> Result<Runs, Error> {
+    let plan = Plan::new(args, progress, stop)?;
+    let machine = args.machine.as_deref().unwrap_or(vm::DEFAULT_MACHINE);
+    let mut base = GuestSpec::new(&roost_machine::resolve(machine)?);
+    base.given = vm::given(&args.pieces);
+    base.memory_mib = args.memory;
+    base.stop = stop;
+    let cache = Cache::of_user()?;
+    let lane = Lane { exact: args.exact, timeout: args.timeout };
+    let (mut outcomes, mut trace_end) = (plan.nothing_yet(), Time(0));
+    for (version, places) in plan.boots() {
+        let spec = guest::spec_for(&base, version);
+        let measurements: Vec<_> = places.iter().map(|&place| plan.measurement(place)).collect();
+        let done = &mut || plan.advance();
+        let results = guest::measure(&cache, &spec, &lane, &measurements, done)?;
+        for (&(scheduler, repeat), result) in places.iter().zip(&results) {
+            check_release(&plan.schedulers[scheduler], &result.measured)?;
+            outcomes[scheduler][repeat as usize] =
+                Some(result.measured.outcome(&plan.workload, &spec.machine)?);
+            if let Some(trace) = trace.filter(|_| plan.is_traced((scheduler, repeat))) {
+                trace_end = write_trace(trace, &result.measured, &spec.machine)?;
+            }
+        }
+    }
+    Ok(Runs { machine: base.machine, outcomes: complete(outcomes), trace_end })
+}
+
+/// Compares on this machine.
+pub fn on_host(
+    args: &CompareArgs,
+    trace: Option<&PerfettoTrace>,
+    progress: ProgressBar,
+    stop: &'static AtomicBool,
+) -> Result<Runs, Error> {
+    let plan = Plan::new(args, progress, stop)?;
+    let machine = Machine::this()?;
+    let (mut outcomes, mut trace_end) = (plan.nothing_yet(), Time(0));
+    for (scheduler, repeat) in plan.turns(|_| true) {
+        let result = host::measure(&plan.measurement((scheduler, repeat)), stop)?;
+        outcomes[scheduler][repeat as usize] =
+            Some(result.measured.outcome(&plan.workload, &machine)?);
+        if let Some(trace) = trace.filter(|_| plan.is_traced((scheduler, repeat))) {
+            trace_end = write_trace(trace, &result.measured, &machine)?;
+        }
+        plan.advance()?;
+    }
+    Ok(Runs { machine, outcomes: complete(outcomes), trace_end })
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        args: &'a CompareArgs,
+        progress: ProgressBar,
+        stop: &'static AtomicBool,
+    ) -> Result<Self, Error> {
+        let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
+        let workload = Workload::resolve(&args.workload, duration_ns)?;
+        let schedulers = args.schedulers.iter().map(|name| RealScheduler::parse(name));
+        let schedulers = schedulers.collect::<Result<_, _>>()?;
+        Ok(Self { args, workload, schedulers, progress, stop })
+    }
+
+    fn nothing_yet(&self) -> Vec<Vec<Option<Outcome>>> {
+        vec![vec![None; self.args.repeat as usize]; self.schedulers.len()]
+    }
+
+    /// The measurements of the schedulers that are `wanted`, in turns A B B A A B ...: what changes
+    /// slowly meanwhile changes for all alike.
+    fn turns(&self, wanted: impl Fn(&RealScheduler) -> bool) -> Vec<Place> {
+        let all = self.schedulers.iter().enumerate();
+        let wanted: Vec<usize> =
+            all.filter(|(_, scheduler)| wanted(scheduler)).map(|(index, _)| index).collect();
+        let mut turns = Vec::new();
+        for repeat in 0..self.args.repeat {
+            let mut order = wanted.clone();
+            if repeat % 2 == 1 {
+                order.reverse();
+            }
+            turns.extend(order.into_iter().map(|scheduler| (scheduler, repeat)));
+        }
+        turns
+    }
+
+    /// A boot for each kernel, with what is measured in it. sched_ext schedulers run on the first
+    /// kernel that is named.
+    fn boots(&self) -> Vec<(Option<&str>, Vec<Place>)> {
+        let first = self.schedulers.iter().find_map(|scheduler| scheduler.version.as_deref());
+        let kernel = |scheduler: &'_ RealScheduler| -> Option<String> {
+            scheduler.version.clone().or_else(|| first.map(str::to_owned))
+        };
+        let mut kernels: Vec<Option<&str>> = Vec::new();
+        for scheduler in &self.schedulers {
+            let version = scheduler.version.as_deref().or(first);
+            if !kernels.contains(&version) {
+                kernels.push(version);
+            }
+        }
+        let places = |version: Option<&str>| self.turns(|s| kernel(s).as_deref() == version);
+        kernels.into_iter().map(|version| (version, places(version))).collect()
+    }
+
+    fn measurement(&self, (scheduler, repeat): Place) -> Measurement<'_> {
+        Measurement {
+            workload: &self.workload,
+            scheduler: &self.schedulers[scheduler],
+            seed: self.args.seed.wrapping_add(u64::from(repeat)),
+            stream_kib: self.is_traced((scheduler, repeat)).then_some(STREAM_KIB),
+        }
+    }
+
+    /// As in the simulation: the last scheduler's first run.
+    fn is_traced(&self, (scheduler, repeat): Place) -> bool {
+        self.args.trace.is_some() && scheduler + 1 == self.schedulers.len() && repeat == 0
+    }
+
+    fn advance(&self) -> Result<(), RealError> {
+        self.progress.inc(1);
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(RealError::Interrupted),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Writes what was recorded, and tells when it ended.
+fn write_trace(
+    trace: &PerfettoTrace,
+    measured: &Measured,
+    machine: &Machine,
+) -> Result<Time, Error> {
+    let capture = measured.capture()?;
+    let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
+    replay.run(Audience::Everything, &mut *trace.tracer()).map_err(RealError::from)?;
+    let lost = replay.notes().lost_events;
+    if lost > 0 {
+        tell(&format!("note: the trace lacks {lost} events; shorten the run with --duration"));
+    }
+    Ok(replay.end())
+}
+
+/// A kernel given by hand has to be of the version that the scheduler's name says.
+fn check_release(scheduler: &RealScheduler, measured: &Measured) -> Result<(), Error> {
+    let release = measured.release()?;
+    match &scheduler.version {
+        Some(version) if !release.starts_with(version.as_str()) => Err(Error::Usage(format!(
+            "{}: the kernel given with --kernel is Linux {release}",
+            scheduler.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn complete(outcomes: Vec<Vec<Option<Outcome>>>) -> Vec<Vec<Outcome>> {
+    outcomes.into_iter().map(|runs| runs.into_iter().flatten().collect()).collect()
+}

@@ -1,0 +1,234 @@
+//! `roost validate`: the simulation beside the real kernel.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rayon::prelude::*;
+use roost_fair::Features;
+use roost_machine::Machine;
+use roost_measure::{Audience, Observed, Replay};
+use roost_real::guest::{self, Lane};
+use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload};
+use roost_validate::{Observation, Scenario, Verdict, compare, simulate};
+use roost_vm::{Cache, GuestSpec};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{ValidateArgs, ValidateFormat};
+use crate::compare::progress_bar;
+use crate::error::{Error, print};
+use crate::vm;
+
+/// The kernel that is validated, and the model of it.
+const VERSION: &str = "7.2";
+
+/// What the kernel is told besides: the model has no task groups.
+const KERNEL_ARGUMENTS: &str = "noautogroup";
+
+/// An instruction takes 2 to this power, ns: the fastest CPUs that the exact lane can emulate.
+const INSTRUCTION_SHIFT: u8 = 0;
+
+/// Size of each CPU's trace buffer, KiB: a scenario leaves a few hundred.
+const STREAM_KIB: u32 = 4096;
+
+/// Scenarios that share a boot: few boots, and work for all of the host's CPUs.
+const SCENARIOS_A_BOOT: usize = 6;
+
+/// Time on the host that one run may take: some 10 s where nothing else runs.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Runs of each scenario in the simulation: cheap, so that chance is on the real side only.
+const SIMULATED_RUNS: u64 = 40;
+
+/// Set by Ctrl-C and SIGTERM.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// What the real kernel did: by machine and scenario, an observation a repeat.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Real {
+    /// The kernel's release.
+    release: String,
+    observations: BTreeMap<String, BTreeMap<String, Vec<Observation>>>,
+}
+
+impl Real {
+    fn of(&self, machine: &Machine, scenario: &Scenario) -> Result<&[Observation], Error> {
+        let found = self.observations.get(&machine.name).and_then(|all| all.get(scenario.name));
+        found.map(Vec::as_slice).ok_or_else(|| {
+            let (scenario, machine) = (scenario.name, &machine.name);
+            Error::Usage(format!(
+                "nothing was observed of {scenario} on {machine}; measure it without --from"
+            ))
+        })
+    }
+}
+
+/// Validates what `args` asks for.
+pub fn run(args: &ValidateArgs) -> Result<(), Error> {
+    let scenarios = chosen(&args.scenario)?;
+    let machines = args.machine.iter().map(|name| Ok(Arc::new(roost_machine::resolve(name)?)));
+    let machines = machines.collect::<Result<Vec<_>, Error>>()?;
+    for machine in &machines {
+        scenarios.iter().try_for_each(|scenario| scenario.check(machine))?;
+    }
+    // An error means that a handler is set already, which only happens in tests.
+    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
+    let real = match &args.from {
+        Some(file) => read(file)?,
+        None => measure(args, &machines, &scenarios)?,
+    };
+    if let Some(file) = &args.save {
+        write(file, &real)?;
+    }
+    let features = Features::parse(&format!("fair@{VERSION}"))?;
+    let seeds: Vec<u64> = (0..SIMULATED_RUNS).map(|run| args.seed.wrapping_add(run)).collect();
+    let pairs = machines.iter().flat_map(|machine| scenarios.iter().map(move |one| (machine, one)));
+    let pairs: Vec<_> = pairs.collect();
+    let agreements = pairs
+        .par_iter()
+        .map(|(machine, scenario)| {
+            let observed = real.of(machine, scenario)?;
+            let simulated = simulate(machine, scenario, &features, &seeds, &STOP)?;
+            Ok(compare(scenario.name, &machine.name, &simulated, observed))
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+    let verdict = Verdict::of(&agreements);
+    print(&match args.format {
+        ValidateFormat::Table => roost_validate::table(&agreements, args.details),
+        ValidateFormat::Csv => roost_validate::csv(&agreements),
+        ValidateFormat::Json => roost_validate::json(&agreements),
+        ValidateFormat::Markdown => {
+            let title = format!("Linux {} and fair@{VERSION}", real.release);
+            roost_validate::markdown(&agreements, &title)
+        }
+    })?;
+    match verdict.holds() {
+        true => Ok(()),
+        false => Err(Error::Validation),
+    }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<Scenario>, Error> {
+    match names {
+        [] => Ok(roost_validate::scenarios().to_vec()),
+        names => {
+            Ok(names.iter().map(|name| roost_validate::scenario(name)).collect::<Result<_, _>>()?)
+        }
+    }
+}
+
+/// Runs every scenario on every machine in guests, as many at a time as the host has CPUs.
+fn measure(
+    args: &ValidateArgs,
+    machines: &[Arc<Machine>],
+    scenarios: &[Scenario],
+) -> Result<Real, Error> {
+    let cache = Cache::of_user()?;
+    let boots: Vec<_> = machines
+        .iter()
+        .flat_map(|machine| scenarios.chunks(SCENARIOS_A_BOOT).map(move |some| (machine, some)))
+        .collect();
+    let progress = progress_bar(boots.len() as u64);
+    let results: Vec<Result<_, Error>> = boots
+        .par_iter()
+        .map(|(machine, scenarios)| {
+            let booted = boot(args, &cache, machine, scenarios)?;
+            progress.inc(1);
+            Ok(booted)
+        })
+        .collect();
+    progress.finish_and_clear();
+    let mut real = Real::default();
+    for (result, (machine, scenarios)) in results.into_iter().zip(&boots) {
+        let (release, observations) = result?;
+        real.release = release;
+        let of_machine = real.observations.entry(machine.name.clone()).or_default();
+        for (scenario, observations) in scenarios.iter().zip(observations) {
+            of_machine.insert(scenario.name.to_owned(), observations);
+        }
+    }
+    Ok(real)
+}
+
+/// One boot in the exact lane: the kernel's release, and a list of observations a scenario.
+fn boot(
+    args: &ValidateArgs,
+    cache: &Cache,
+    machine: &Machine,
+    scenarios: &[Scenario],
+) -> Result<(String, Vec<Vec<Observation>>), Error> {
+    let mut spec = GuestSpec::new(machine);
+    spec.given = vm::given(&args.pieces);
+    spec.given.kernel.get_or_insert_with(|| VERSION.to_owned());
+    spec.kernel_arguments = KERNEL_ARGUMENTS.to_owned();
+    spec.instruction_shift = INSTRUCTION_SHIFT;
+    spec.stop = &STOP;
+    let scheduler = RealScheduler::parse(&format!("fair@{VERSION}"))?;
+    let workload = |scenario: &Scenario| -> Result<Workload, Error> {
+        let duration = scenario.workload()?.duration_ns.unwrap_or_default();
+        Ok(Workload::of_rt_app(scenario.name, scenario.text, duration)?)
+    };
+    let workloads = scenarios.iter().map(workload).collect::<Result<Vec<_>, _>>()?;
+    let measurements: Vec<Measurement<'_>> = workloads
+        .iter()
+        .flat_map(|workload| {
+            let scheduler = &scheduler;
+            (0..args.repeat).map(move |repeat| Measurement {
+                workload,
+                scheduler,
+                seed: args.seed.wrapping_add(u64::from(repeat)),
+                stream_kib: Some(STREAM_KIB),
+            })
+        })
+        .collect();
+    let lane = Lane { exact: true, timeout: TIMEOUT };
+    let results = guest::measure(cache, &spec, &lane, &measurements, &mut || Ok(()))?;
+    let release = results.first().map(|result| result.measured.release()).transpose()?;
+    let mut observations = Vec::new();
+    for (scenario, results) in scenarios.iter().zip(results.chunks(args.repeat as usize)) {
+        let of_one =
+            results.iter().map(|result| observe(scenario, &result.measured, &spec.machine));
+        observations.push(of_one.collect::<Result<_, _>>()?);
+    }
+    Ok((release.unwrap_or_default(), observations))
+}
+
+fn observe(
+    scenario: &Scenario,
+    measured: &Measured,
+    machine: &Machine,
+) -> Result<Observation, Error> {
+    let capture = measured.capture()?;
+    let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
+    let mut observed = Observed::new(machine);
+    replay.run(Audience::Workload, &mut observed).map_err(RealError::from)?;
+    observed.finish(replay.end());
+    let lost = replay.notes().lost_events;
+    if lost > 0 {
+        return Err(Error::Usage(format!("{}: the trace lacks {lost} events", scenario.name)));
+    }
+    let mut counters = Vec::new();
+    measured
+        .for_each(machine, &mut |name, value| counters.push((name.to_owned(), value as f64)))?;
+    let counters = counters.iter().map(|(name, value)| (name.as_str(), *value));
+    let workload = scenario.workload()?;
+    let tasks: Vec<&str> = workload.templates.iter().map(|task| task.name.as_str()).collect();
+    Ok(Observation::new(&observed, counters, &tasks))
+}
+
+fn read(file: &Path) -> Result<Real, Error> {
+    let wrong = |problem: String| Error::Usage(format!("{}: {problem}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| wrong(format!("not written by --save: {error}")))
+}
+
+/// Written beside its place and then moved there: an old file stays whole if this fails.
+fn write(file: &Path, real: &Real) -> Result<(), Error> {
+    let wrong = |error: std::io::Error| Error::Usage(format!("{}: {error}", file.display()));
+    let text = serde_json::to_string(real).map_err(|error| wrong(error.into()))?;
+    let beside = file.with_extension("part");
+    std::fs::write(&beside, text + "\n").map_err(wrong)?;
+    std::fs::rename(&beside, file).map_err(wrong)
+}
