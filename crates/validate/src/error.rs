@@ -1,0 +1,31 @@
+//! Why a scenario cannot be run.
+
+/// An error of one line: what, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ValidateError {
+    /// A scenario's name is not in the suite.
+    #[error("no scenario '{0}'; choose from {1}")]
+    UnknownScenario(String, String),
+    /// The scenarios' loads and CPU lists are for 16 CPUs.
+    #[error(
+        "machine {machine} has {found}, the scenarios are made for 16 CPUs numbered 0 to 15; choose \
+         2n2l4c, 1s2n4l2c, 4n1l4c, 4n2l2c, 2n2l2c2t or 2n1l2m2c2t"
+    )]
+    Machine {
+        /// The machine's name.
+        machine: String,
+        /// What it has instead.
+        found: String,
+    },
+    /// The file of a scenario is wrong.
+    #[error(transparent)]
+    Workload(#[from] roost_workload::WorkloadError),
+    /// A simulation failed.
+    #[error("scenario {scenario}: {source}")]
+    Run {
+        /// The scenario's name.
+        scenario: &'static str,
+        /// Why.
+        source: roost_engine::RunError,
+    },
+}

@@ -1,0 +1,244 @@
+//! What one run left behind, as named quantities that both sides have.
+
+use roost_measure::{Observed, Places};
+use serde::{Deserialize, Serialize};
+
+/// What a quantity is, and so how two of it are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Share of a class's run time, percent.
+    Placement,
+    /// Events in a run.
+    Count,
+    /// Share of the wakeups, percent.
+    Share,
+    /// Time of one kind in time of another, percent; may pass 100.
+    Ratio,
+}
+
+/// A quantity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantity {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name, unique in an observation.
+    pub name: String,
+}
+
+/// The quantities of one run, in a fixed order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    values: Vec<(Quantity, f64)>,
+}
+
+/// Counts of an [`Observed`] that are compared as they are.
+const COUNTS: [&str; 4] = ["wakeups", "migrations", "migrations_llc", "migrations_node"];
+
+/// Idle types of a level's balancing, by what the CPU was there for: a tick's rounds, whether the
+/// CPU was busy or idle, or its going idle. The two have costs and intervals of their own, and one
+/// can hide the other: newly idle attempts outnumber the periodic ones by far.
+const ROUNDS: [(&str, &[&str]); 2] = [("periodic", &["busy", "idle"]), ("newidle", &["newidle"])];
+
+impl Observation {
+    /// The quantities of a run that `observed` saw. `counters` are the domain levels' counters by
+    /// the simulation's names, such as `MC.lb_failed.newidle`; others are passed over. `tasks` are
+    /// the names of the scenario's tasks: the placement of others, such as rt-app's own main thread,
+    /// is not told.
+    pub fn new<'a>(
+        observed: &Observed,
+        counters: impl IntoIterator<Item = (&'a str, f64)>,
+        tasks: &[&str],
+    ) -> Self {
+        let mut this = Self::default();
+        for (class, places) in observed.classes() {
+            let is_class = |task: &&str| task.strip_prefix(class.as_str()).is_some_and(is_suffix);
+            if tasks.iter().any(is_class) {
+                this.add_placement(class, places);
+            }
+        }
+        this.add_counts(observed);
+        let counters: Vec<(&str, f64)> = counters.into_iter().collect();
+        this.add_levels(&counters);
+        this
+    }
+
+    /// Adds a quantity.
+    pub fn add(&mut self, kind: Kind, name: impl Into<String>, value: f64) {
+        self.values.push((Quantity { kind, name: name.into() }, value));
+    }
+
+    /// The quantities in order.
+    pub fn values(&self) -> &[(Quantity, f64)] {
+        &self.values
+    }
+
+    /// The value of a name; a quantity that the run does not have is 0 in it.
+    pub fn value(&self, name: &str) -> f64 {
+        let found = self.values.iter().find(|(quantity, _)| quantity.name == name);
+        found.map_or(0.0, |(_, value)| *value)
+    }
+
+    /// Shares by LLC and by node, largest first: which LLC is used is arbitrary on a machine whose
+    /// LLCs are alike.
+    fn add_placement(&mut self, class: &str, places: &Places) {
+        for (what, times) in [("LLC", &places.llc_ns), ("node", &places.node_ns)] {
+            let total: u64 = times.iter().sum();
+            let mut times = times.clone();
+            times.sort_unstable_by(|a, b| b.cmp(a));
+            for (rank, time) in (1..).zip(times) {
+                let name = format!("{class} on {what} {rank}");
+                self.add(Kind::Placement, name, percent(time as f64, total as f64));
+            }
+        }
+    }
+
+    fn add_counts(&mut self, observed: &Observed) {
+        let mut counts = Vec::new();
+        observed.for_each(&mut |name, value| counts.push((name.to_owned(), value as f64)));
+        let count = |wanted: &str| {
+            counts.iter().find(|(name, _)| name == wanted).map_or(0.0, |(_, value)| *value)
+        };
+        for name in COUNTS {
+            self.add(Kind::Count, name, count(name));
+        }
+        for name in ["wakeups_prev", "wakeups_waker_llc"] {
+            self.add(Kind::Share, format!("{name}%"), percent(count(name), count("wakeups")));
+        }
+        let delay = percent(count("run_delay_ns"), count("run_ns"));
+        self.add(Kind::Ratio, "run_delay%", delay);
+    }
+
+    /// Balance attempts, successes and failures of every level that the counters name.
+    fn add_levels(&mut self, counters: &[(&str, f64)]) {
+        let mut levels: Vec<&str> = Vec::new();
+        for (name, _) in counters {
+            if let Some((level, _)) = name.split_once(".lb_count.")
+                && !levels.contains(&level)
+            {
+                levels.push(level);
+            }
+        }
+        for level in levels {
+            for (round, idle_types) in ROUNDS {
+                let sum = |what: &str| -> f64 {
+                    let wanted = |name: &str| {
+                        let mut types = idle_types.iter();
+                        types.any(|idle| name == format!("{level}.lb_{what}.{idle}"))
+                    };
+                    counters.iter().filter(|(name, _)| wanted(name)).map(|(_, value)| value).sum()
+                };
+                let (attempts, failures) = (sum("count"), sum("failed"));
+                let successes = (attempts - sum("balanced") - failures).max(0.0);
+                let rows =
+                    [("attempts", attempts), ("successes", successes), ("failures", failures)];
+                for (what, value) in rows {
+                    self.add(Kind::Count, format!("{level} {round} {what}"), value);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a task's name goes on like this after its class: not at all, or with a number as
+/// [`Observed::classes`] cuts off.
+fn is_suffix(rest: &str) -> bool {
+    let number = rest.strip_prefix('-');
+    rest.is_empty()
+        || number.is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roost_engine::{LeftAs, Time, TraceTask, Tracer};
+
+    fn task(pid: u32, name: &str) -> TraceTask<'_> {
+        TraceTask { pid, process: 1, name }
+    }
+
+    /// hog-1 runs 3 us on CPU 12 (LLC 3, node 1), then 1 us on CPU 0; other 1 us.
+    fn observed() -> Observed {
+        let machine = roost_machine::resolve("2n2l4c").unwrap();
+        let mut observed = Observed::new(&machine);
+        let mut run = |pid, name, cpu, from, to| {
+            observed.wakeup(Time(from), 0, task(pid, name), cpu);
+            observed.switch(Time(from), cpu, None, Some(task(pid, name)));
+            observed.switch(Time(to), cpu, Some((task(pid, name), LeftAs::Sleeping)), None);
+        };
+        run(1, "hog-1", 12, 0, 3_000);
+        run(1, "hog-1", 0, 3_000, 4_000);
+        run(2, "rt-app", 5, 4_000, 5_000);
+        observed
+    }
+
+    #[test]
+    fn shares_are_of_the_class_and_sorted() {
+        let observation = Observation::new(&observed(), [], &["hog-1", "hog-2"]);
+        let placement: Vec<_> = observation
+            .values()
+            .iter()
+            .filter(|(quantity, _)| quantity.kind == Kind::Placement)
+            .map(|(quantity, value)| (quantity.name.as_str(), *value))
+            .collect();
+        assert_eq!(
+            placement,
+            [
+                ("hog on LLC 1", 75.0),
+                ("hog on LLC 2", 25.0),
+                ("hog on LLC 3", 0.0),
+                ("hog on LLC 4", 0.0),
+                ("hog on node 1", 75.0),
+                ("hog on node 2", 25.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn wakeups_are_counted_and_shared_out() {
+        let observation = Observation::new(&observed(), [], &["hog-1"]);
+        // hog-1's first wakeup made it, its second moved it from CPU 12 to CPU 0, the waker's.
+        assert_eq!(observation.value("wakeups"), 1.0);
+        assert_eq!(observation.value("wakeups_prev%"), 0.0);
+        assert_eq!(observation.value("wakeups_waker_llc%"), 100.0);
+        assert_eq!(
+            (observation.value("migrations"), observation.value("migrations_node")),
+            (1.0, 1.0)
+        );
+        assert_eq!(observation.value("no such quantity"), 0.0);
+    }
+
+    #[test]
+    fn successes_are_what_neither_balanced_nor_failed() {
+        let counters = [
+            ("MC.lb_count.busy", 10.0),
+            ("MC.lb_count.idle", 100.0),
+            ("MC.lb_count.newidle", 1000.0),
+            ("MC.lb_balanced.busy", 7.0),
+            ("MC.lb_balanced.idle", 80.0),
+            ("MC.lb_balanced.newidle", 500.0),
+            ("MC.lb_failed.busy", 1.0),
+            ("MC.lb_failed.idle", 5.0),
+            ("MC.lb_failed.newidle", 400.0),
+            ("NUMA2.lb_count.busy", 3.0),
+        ];
+        let observation = Observation::new(&observed(), counters, &[]);
+        assert_eq!(observation.value("MC periodic attempts"), 110.0);
+        assert_eq!(observation.value("MC periodic successes"), 17.0);
+        assert_eq!(observation.value("MC periodic failures"), 6.0);
+        assert_eq!(observation.value("MC newidle successes"), 100.0);
+        assert_eq!(observation.value("NUMA2 periodic successes"), 3.0);
+        assert!(!observation.values().iter().any(|(quantity, _)| quantity.name.starts_with("PKG")));
+    }
+
+    #[test]
+    fn a_class_is_not_a_prefix() {
+        for (rest, belongs) in [("", true), ("-03", true), ("-", false), ("gish", false)] {
+            assert_eq!(is_suffix(rest), belongs, "{rest}");
+        }
+    }
+}

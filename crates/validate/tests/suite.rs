@@ -1,0 +1,138 @@
+//! Every scenario on every emulated machine shape shows what it is named for.
+
+#![allow(clippy::unwrap_used)] // a scenario that does not run is a failed test
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use roost_fair::Features;
+use roost_machine::Machine;
+use roost_validate::{Kind, Observation, compare, scenario, scenarios, simulate};
+
+/// The machine shapes that can be emulated with 16 CPUs.
+const SHAPES: [&str; 6] = ["2n2l4c", "1s2n4l2c", "4n1l4c", "4n2l2c", "2n2l2c2t", "2n1l2m2c2t"];
+
+fn machine(shape: &str) -> Arc<Machine> {
+    Arc::new(roost_machine::resolve(shape).unwrap())
+}
+
+fn observe(name: &str, shape: &str, seeds: &[u64]) -> Vec<Observation> {
+    let features = Features::parse("fair@7.2").unwrap();
+    let stop = AtomicBool::new(false);
+    simulate(&machine(shape), &scenario(name).unwrap(), &features, seeds, &stop).unwrap()
+}
+
+/// What a scenario is named for, as a property of one run.
+fn shows(name: &str, run: &Observation) -> bool {
+    let value = |quantity| run.value(quantity);
+    match name {
+        // CPUs are free; tasks wait a little, since all timers fire together.
+        "below" => value("run_delay%") < 20.0 && value("wakeups") > 3_000.0,
+        // As much is asked for as there is: some wait.
+        "at" => (2.0..40.0).contains(&value("run_delay%")),
+        // More than there is: many wait.
+        "above" => value("run_delay%") > 40.0,
+        // A token's hop is a wakeup: 8 pairs, a hop every 1.4 ms and more; 12 timers of 7 ms.
+        "pingpong" => (5_500.0..7_500.0).contains(&value("wakeups")),
+        // Every expiry of a head's timer wakes its whole chain, one after the other; besides,
+        // every task but one is woken once at the start.
+        "chain2" => wakes_chains(run, 2, &[3.4, 3.6, 3.8, 4.0, 4.2, 4.4, 4.6, 4.8]),
+        "chain4" => wakes_chains(run, 4, &[4.4, 4.7, 5.0, 5.3]),
+        "chain16" => wakes_chains(run, 16, &[9.7, 10.2, 10.7, 11.2]),
+        // 125 times a head and its 12, 189 times a head and its 6.
+        "broad" => (2_700.0..3_100.0).contains(&value("wakeups")),
+        // No task sleeps once it is off; what piles up on CPUs is pulled away.
+        "fork" => {
+            value("wakeups") < 150.0 && value("run_delay%") > 20.0 && value("migrations") > 5.0
+        }
+        // A round takes 4 ms and wakes 11, at most twice each (condition, then mutex).
+        "barrier" => (3_000.0..7_000.0).contains(&value("wakeups")),
+        // CPUs are never free, and it is the hogs that wait.
+        "nice" => value("run_delay%") > 20.0,
+        // Balancing finds an imbalance that it may not mend.
+        "pinned" => periodic(run, "failures") > 20.0 && value("run_delay%") > 20.0,
+        // What was released is spread, confined again, and so on.
+        "release" => value("migrations") > 40.0 && value("run_delay%") > 10.0,
+        // Half the pairs are bound to different halves of the machine: their 967 items, of
+        // 6,459 wakeups (two an item, bound or free, and the short tasks' 2,759), leave the LLC.
+        "noise" => value("wakeups_waker_llc%") < 86.0 && value("wakeups") > 6_000.0,
+        // The machine fills up, then CPUs are shared.
+        "hogs" => value("wakeups") < 80.0 && value("run_delay%") > 1.0,
+        "burst50" => value("run_delay%") < 15.0 && value("wakeups") > 1_500.0,
+        "burst90" => (5.0..60.0).contains(&value("run_delay%")),
+        _ => panic!("{name}: say what it shows"),
+    }
+}
+
+/// Whether wakeups are those of chains of so many tasks, a chain a period in ms. A tenth is left for
+/// items that are lost because the next task is not waiting yet.
+fn wakes_chains(run: &Observation, length: usize, periods: &[f64]) -> bool {
+    let items: f64 = periods.iter().map(|period| (1000.0 / period).floor()).sum();
+    let expected = length as f64 * (items + periods.len() as f64);
+    (0.9 * expected..1.01 * expected).contains(&run.value("wakeups"))
+}
+
+/// Sum over levels of what periodic balancing counted.
+fn periodic(run: &Observation, what: &str) -> f64 {
+    let wanted = format!(" periodic {what}");
+    let values = run.values().iter().filter(|(quantity, _)| quantity.name.ends_with(&wanted));
+    values.map(|(_, value)| value).sum()
+}
+
+#[test]
+fn every_scenario_shows_what_it_is_named_for_on_every_shape() {
+    let mut missing = Vec::new();
+    for shape in SHAPES {
+        for scenario in scenarios() {
+            let run = observe(scenario.name, shape, &[1]).remove(0);
+            if !shows(scenario.name, &run) {
+                missing.push(format!("{} on {shape}: {}", scenario.name, summary(&run)));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+fn summary(run: &Observation) -> String {
+    let shown = run.values().iter().filter(|(quantity, value)| {
+        quantity.kind != Kind::Placement && *value != 0.0 && !quantity.name.contains("attempts")
+    });
+    shown
+        .map(|(quantity, value)| format!("{} {value:.1}", quantity.name))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[test]
+fn no_run_is_too_busy_to_be_emulated() {
+    // A wakeup and its switches cost an emulated CPU about 10,000 instructions of the 1e9 that the
+    // whole machine executes in a second.
+    for scenario in scenarios() {
+        let run = observe(scenario.name, "2n2l4c", &[2]).remove(0);
+        assert!(run.value("wakeups") < 10_000.0, "{}: {}", scenario.name, summary(&run));
+    }
+}
+
+#[test]
+fn seeds_differ_and_repeat_themselves() {
+    let runs = observe("at", "4n2l2c", &[1, 2, 1]);
+    assert_ne!(runs[0], runs[1]);
+    assert_eq!(runs[0], runs[2]);
+}
+
+#[test]
+fn the_simulation_agrees_with_itself_under_other_seeds() {
+    for name in ["chain4", "hogs", "burst90"] {
+        let (one, other) =
+            (observe(name, "2n2l4c", &[1, 2, 3, 4, 5]), observe(name, "2n2l4c", &[6, 7, 8, 9, 10]));
+        let agreement = compare(name, "2n2l4c", &one, &other);
+        let (agreeing, compared) = agreement.agreeing();
+        let differing: BTreeMap<_, _> = agreement
+            .counters()
+            .filter(|row| row.opinion.agrees() == Some(false))
+            .map(|row| (&row.quantity.name, (row.sim.mean, row.real.mean)))
+            .collect();
+        assert!(10 * agreeing >= 9 * compared, "{name}: {agreeing} of {compared}: {differing:?}");
+    }
+}
