@@ -8,12 +8,14 @@
 #   scheduler.sh   starts a sched_ext scheduler in the foreground (optional)
 #
 # ROOST_STREAM_KB  a trace buffer of this size for each CPU: every switch and wakeup (optional)
+# ROOST_WINDOW     the workload says itself what is measured, with the functions `begin_window` and
+#                  `end_window` of the file whose name it finds here (optional)
 # ROOST_DELAY      seconds to wait before the workload: what a seed changes
 #
 # Without root nothing is set and nothing traced; started by sudo, the workload runs as the user who
 # did.
 #
-# Leaves stdout, stderr, status, elapsed_ns, release, root_pid, before/ and after/ with copies from
+# Leaves stdout, stderr, status, begin_ns, end_ns, release, root_pid, before/ and after/ with copies from
 # /proc, hist/ with counts by CPU, trace/ with the stream; `failure` holds one line if the
 # measurement is worth nothing.
 set -u
@@ -158,6 +160,18 @@ snapshot() {
 	cp /proc/schedstat /proc/vmstat /proc/stat "$out/$1/"
 }
 
+begin_window() {
+	snapshot before
+	date +%s%N >"$out/begin_ns"
+}
+
+# The stream ends with the window. (It begins with the measurement: who forked whom has to be known.)
+end_window() {
+	((root)) && echo 0 >$mine/tracing_on
+	date +%s%N >"$out/end_ns"
+	snapshot after
+}
+
 save_tracing() {
 	local cpu
 	mkdir -p "$out/hist"
@@ -199,17 +213,19 @@ elif [ -s knobs ] || [ -f scheduler.sh ] || [ -n "${ROOST_STREAM_KB:-}" ]; then
 fi
 cat /proc/sys/kernel/sched_schedstats >"$out/schedstats"
 sleep "${ROOST_DELAY:-0}"
-snapshot before
 ((root)) && echo 1 >$mine/tracing_on
-begin=$(date +%s%N)
+if [ -n "${ROOST_WINDOW:-}" ]; then
+	export ROOST_WINDOW=$here/window.sh
+	declare -p out mine root >"$ROOST_WINDOW"
+	declare -f snapshot begin_window end_window >>"$ROOST_WINDOW"
+else
+	begin_window
+fi
 run_workload
 [ -n "$scheduler" ] && { watch_scheduler & watch=$!; }
 wait $workload
 echo $? >"$out/status"
-end=$(date +%s%N)
-((root)) && echo 0 >$mine/tracing_on
-snapshot after
-echo $((end - begin)) >"$out/elapsed_ns"
+[ -n "${ROOST_WINDOW:-}" ] || end_window
 workload=''
 if [ -n "$scheduler" ] && ! enabled "$ops" "$sequence"; then
 	fail "the kernel disabled the scheduler $ops: $(last_words)"

@@ -68,6 +68,9 @@ impl Measurement<'_> {
         // 37 and 100 have no common factor: all delays occur.
         let delay_ms = self.seed.wrapping_mul(37) % DELAYS_MS;
         let mut variables = vec![("ROOST_DELAY", format!("0.{delay_ms:03}"))];
+        if self.workload.own_window {
+            variables.push(("ROOST_WINDOW", "1".to_owned()));
+        }
         if let Some(kib) = self.stream_kib {
             variables.push(("ROOST_STREAM_KB", kib.to_string()));
         }

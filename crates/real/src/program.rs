@@ -26,6 +26,8 @@ pub struct Workload {
     metrics: Vec<Metric>,
     /// Where the figures are.
     meter: Meter,
+    /// Whether the script says itself what is measured.
+    pub(crate) own_window: bool,
 }
 
 /// Where a program's figures are.
@@ -62,22 +64,26 @@ impl Workload {
             let seconds = workload.duration_ns.map_or(0, |ns| ns.div_ceil(1_000_000_000));
             program(benchmark.name, &values, seconds).ok_or_else(|| not_packaged(benchmark.name))?
         };
-        Ok(Self { name: name.to_owned(), script, files, metrics, meter })
+        Ok(Self { name: name.to_owned(), script, files, metrics, meter, own_window: false })
     }
 
-    /// rt-app with this file, cut off after `duration_ns` as the simulation cuts it off: rt-app's own
-    /// end wakes its tasks once more, and hangs where one of them comes to wait after that. Nothing is
-    /// taken from its logs.
+    /// rt-app with this file, measured from when it creates its first thread until `duration_ns`
+    /// later, as the simulation is: before that rt-app visits every CPU, after it it wakes its tasks
+    /// once more, and hangs where one of them comes to wait after that. Nothing is taken from its
+    /// logs.
     pub fn of_rt_app(name: &str, text: &str, duration_ns: u64) -> Result<Self, RealError> {
         let text = adapted(name, text, None)?;
         let files = vec![("workload.json".to_owned(), text.into_bytes())];
         let (seconds, ns) = (duration_ns / 1_000_000_000, duration_ns % 1_000_000_000);
         let script = format!(
-            "rt-app \"$ROOST_HERE/workload.json\" &\nsleep {seconds}.{ns:09}\n\
+            ". \"$ROOST_WINDOW\"\nrt-app \"$ROOST_HERE/workload.json\" &\n\
+             until tasks=(/proc/$!/task/*); [ ${{#tasks[@]}} -gt 1 ]; do sleep 0.001; done\n\
+             begin_window\nsleep {seconds}.{ns:09}\nend_window\n\
              kill -KILL $! && wait $! 2>/dev/null\nexit 0\n"
         );
         let name = name.to_owned();
-        Ok(Self { name, script, files, metrics: Vec::new(), meter: Meter::RtApp })
+        let (metrics, meter) = (Vec::new(), Meter::RtApp);
+        Ok(Self { name, script, files, metrics, meter, own_window: true })
     }
 
     /// The metrics of a run that left `stdout` and, in `folder`, other files. `elapsed_ns` is how

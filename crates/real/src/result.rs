@@ -40,7 +40,8 @@ impl Measured {
                 reason: last.unwrap_or("it says nothing").trim().to_owned(),
             });
         }
-        Ok(Self { elapsed_ns: measured.number("elapsed_ns")?, ..measured })
+        let (begin, end) = (measured.number("begin_ns")?, measured.number("end_ns")?);
+        Ok(Self { elapsed_ns: end.saturating_sub(begin), ..measured })
     }
 
     /// The kernel's release (`uname -r`).

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::time::{Duration, Instant};
 
+use flate2::read::GzDecoder;
+
 use crate::cache::Cache;
 use crate::cpio::Archive;
 use crate::error::VmError;
@@ -45,9 +47,10 @@ pub fn run(cache: &Cache, spec: &GuestSpec, jobs: &[Job]) -> Result<ExactRun, Vm
     let output = line.until_end(Instant::now() + timeout)?;
     let mut archives = archives(&output).into_iter();
     let survey = archives.next().ok_or_else(|| line.failure("ended during boot".into()))?;
-    let survey = Survey::read(&job::unpack(survey)?)?;
+    let survey = Survey::read(&job::unpack(GzDecoder::new(survey))?)?;
     survey.check(&spec.machine)?;
-    let results = archives.map(JobResult::read).collect::<Result<Vec<_>, _>>()?;
+    let results =
+        archives.map(GzDecoder::new).map(JobResult::read).collect::<Result<Vec<_>, _>>()?;
     if results.len() < jobs.len() {
         return Err(line.failure(format!("ended in job {}", results.len() + 1)));
     }

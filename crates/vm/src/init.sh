@@ -7,7 +7,8 @@
 # Load lane: roost writes `job NUMBER MEBIBYTES` or `shell ROWS COLUMNS` to the line. A job is a tar
 # archive of that size on the second NVMe namespace; the survey and then each job's results are one
 # on the third.
-# Exact lane (a folder /jobs): all jobs are run. Archives are written to the line itself, after
+# Exact lane (a folder /jobs): all jobs are run. Archives, compressed, since the line is slow, are
+# written to it after
 #
 #   roost: archive BYTES
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=${TERM:-linux} LC_ALL=C
@@ -111,7 +112,7 @@ send() {
 
 # $1: a folder, whose contents are written to the line.
 emit() {
-	tar c -C "$1" . >/run/archive
+	tar cz -C "$1" . >/run/archive
 	echo "roost: archive $(stat -c %s /run/archive)"
 	cat /run/archive
 }
@@ -126,6 +127,7 @@ exact_lane() {
 		run_job "${job##*/}" "$job"
 		emit "$job/result"
 		echo "roost: done ${job##*/} $(cat "$job/result/status")"
+		rm -rf "$job"
 	done
 }
 
