@@ -36,20 +36,25 @@ fail() {
 	exit 1
 }
 
+# As a user at a terminal would, then harder. (What a shell starts in the background may ignore SIGINT.)
+end_scheduler() {
+	local signal
+	for signal in INT TERM KILL; do
+		kill -$signal -- "-$scheduler" 2>/dev/null
+		for _ in {1..30}; do
+			jobs -rp | grep -qx "$scheduler" || return
+			sleep 0.1
+		done
+	done
+}
+
 # Undoes, the last change first, and ends what was started.
 finish() {
 	trap '' INT TERM
 	local last
 	[ -n "$watch" ] && kill "$watch" 2>/dev/null
 	[ -n "$workload" ] && kill -KILL -- "-$workload" 2>/dev/null
-	if [ -n "$scheduler" ]; then
-		kill -INT -- "-$scheduler" 2>/dev/null
-		for _ in {1..100}; do
-			kill -0 "$scheduler" 2>/dev/null || break
-			sleep 0.1
-		done
-		kill -KILL -- "-$scheduler" 2>/dev/null
-	fi
+	[ -n "$scheduler" ] && end_scheduler
 	for ((last = ${#restore[@]} - 1; last >= 0; last--)); do
 		eval "${restore[last]}"
 	done
@@ -105,7 +110,7 @@ start_scheduler() {
 	scheduler=$!
 	for _ in {1..300}; do
 		[ "$(cat $ext/state)" = enabled ] && break
-		kill -0 $scheduler 2>/dev/null || fail "the scheduler ended before it ran: $(last_words)"
+		jobs -rp | grep -qx $scheduler || fail "the scheduler ended before it ran: $(last_words)"
 		sleep 0.1
 	done
 	[ "$(cat $ext/state)" = enabled ] || fail "the scheduler was not enabled within 30 s"

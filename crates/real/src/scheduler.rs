@@ -64,10 +64,12 @@ impl RealScheduler {
         let mut words = name.split_whitespace().map(str::to_owned);
         let first = words.next().unwrap_or_default();
         let path = find(&first).ok_or_else(|| {
-            RealError::Usage(format!(
-                "{name}: no fair@VERSION, and no program {first} is in $PATH; build the sched_ext \
-                 scheduler (cargo install {first}) or give its path"
-            ))
+            let problem = match first.contains('/') {
+                true => format!("there is no program {first}"),
+                false => format!("no fair@VERSION, and no program {first} is in $PATH"),
+            };
+            let remedy = "build the sched_ext scheduler (cargo install) or give its path";
+            RealError::Usage(format!("{name}: {problem}; {remedy}"))
         })?;
         let program = Program { path, arguments: words.collect() };
         Ok(Self {

@@ -1,0 +1,150 @@
+//! What `roost` does with real kernels. These run with `make test-vm` (ROOST_VM=1), as they need
+//! packages from the network or a prepared cache, and minutes.
+//!
+//! Where a guest cannot be had at all, each test says what it skipped and why.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn roost(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_roost")).args(arguments).output().unwrap()
+}
+
+/// Whether guests can be had; if not, says why `what` is skipped.
+fn prepared(what: &str) -> bool {
+    let skip = |why: &str| {
+        eprintln!("SKIPPED {what}: {why}");
+        false
+    };
+    if std::env::var_os("ROOST_VM").is_none_or(|value| value != "1") {
+        return skip("guests are booted by `make test-vm` only (ROOST_VM=1)");
+    }
+    let output = roost(&["vm", "prepare"]);
+    match output.status.code() {
+        Some(0) => true,
+        _ => skip(String::from_utf8_lossy(&output.stderr).trim()),
+    }
+}
+
+fn text(output: &Output) -> String {
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{:?}\n{out}\n{err}", output.status)
+}
+
+/// A sched_ext scheduler as a program: a script with the object in it, which bpftool registers, and
+/// which does `then` while it stays. `None`, after saying why, without a compiler for BPF.
+fn minimal_scheduler(folder: &Path, then: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/minimal.bpf.c");
+    let object = folder.join("minimal.bpf.o");
+    let compilers = ["clang", "clang-19", "clang-18", "clang-14"];
+    let compiled = compilers.iter().any(|clang| {
+        let mut command = Command::new(clang);
+        command.args(["-target", "bpf", "-O2", "-g", "-c"]).arg(&source).arg("-o").arg(&object);
+        command.status().is_ok_and(|status| status.success())
+    });
+    if !compiled {
+        eprintln!("SKIPPED a sched_ext scheduler: no clang to build it; apt-get install clang");
+        return None;
+    }
+    let encoded = Command::new("base64").arg(&object).output().unwrap().stdout;
+    let script = format!(
+        "#!/bin/bash\nlink=/sys/fs/bpf/minimal_$$ object=$(mktemp)\n\
+         base64 -d >\"$object\" <<'END'\n{}END\nmkdir $link\n\
+         trap 'rm -r $link; exit 0' INT TERM\n\
+         bpftool struct_ops register \"$object\" $link || exit 1\n{then}\n\
+         while :; do sleep 1 & wait $!; done\n",
+        String::from_utf8(encoded).unwrap()
+    );
+    let program = folder.join("scx_minimal");
+    std::fs::write(&program, script).unwrap();
+    Some(program)
+}
+
+const SMALL: &str = "hackbench:groups=1,loops=20";
+
+#[test]
+fn a_sched_ext_scheduler_is_loaded_and_unloaded_between_runs_of_the_fair_class() {
+    if !prepared("a sched_ext scheduler beside the fair class") {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let Some(program) = minimal_scheduler(folder.path(), "") else { return };
+    let program = program.to_str().unwrap();
+    // Turns: fair, minimal, minimal, fair. Were it left loaded, the next run would say so.
+    let output = roost(&[
+        "compare", "--on", "vm", "--machine", "2n1l2m2c2t", "--workload", SMALL, "--repeat", "2",
+        "--format", "json", "fair@7.2", program,
+    ]);
+    assert!(output.status.success(), "{}", text(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counters = json["counters"].to_string();
+    assert!(counters.contains("migrations_node") && counters.contains("MC.lb_count.newidle"));
+}
+
+#[test]
+fn a_scheduler_that_goes_away_fails_the_run_by_name() {
+    if !prepared("a scheduler that is lost") {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let Some(program) = minimal_scheduler(folder.path(), "sleep 3; rm -r $link") else { return };
+    let workload = folder.path().join("long.json");
+    let long = "{\"tasks\": {\"a\": {\"run\": 1000, \"sleep\": 1000}}, \"global\": \
+                {\"duration\": 60, \"calibration\": 100}}";
+    std::fs::write(&workload, long).unwrap();
+    let workload = workload.to_str().unwrap();
+    let output = roost(&[
+        "compare", "--on", "vm", "--machine", "2n1l2m2c2t", "--workload", workload, "--repeat", "1",
+        program.to_str().unwrap(),
+    ]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(error.contains("scx_minimal: the kernel disabled the scheduler minimal"), "{error}");
+}
+
+#[test]
+fn an_unknown_setting_is_answered_with_those_of_the_kernel() {
+    if !prepared("the settings of a kernel") {
+        return;
+    }
+    let output = roost(&[
+        "compare", "--on", "vm", "--machine", "node:1 core:2 pu:1", "--workload", SMALL,
+        "--repeat", "1", "fair@7.2+no-such-thing",
+    ]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("no such-thing") && error.contains("sis-util"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+/// One scenario on one machine, few repeats: not the bars, but that both sides count the same things.
+#[test]
+fn a_scenario_on_both_sides() {
+    if !prepared("a scenario of validation") {
+        return;
+    }
+    let arguments =
+        ["validate", "--machine", "2n2l4c", "--scenario", "below", "--repeat", "2", "--format"];
+    let output = roost(&[&arguments[..], &["csv"]].concat());
+    // Two repeats are fewer than the bars ask for.
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let mut rows = csv::Reader::from_reader(output.stdout.as_slice());
+    let header = rows.headers().unwrap().clone();
+    let column = |name: &str| header.iter().position(|column| column == name).unwrap();
+    let (quantity, sim, real) = (column("quantity"), column("sim_mean"), column("real_mean"));
+    let mut wakeups = None;
+    for row in rows.records() {
+        let row = row.unwrap();
+        if &row[quantity] == "wakeups" {
+            wakeups = Some([sim, real].map(|index| row[index].parse::<f64>().unwrap()));
+        }
+    }
+    // Timers wake all 24 tasks: how often does not depend on where they run.
+    let [sim, real] = wakeups.unwrap();
+    assert!(real > 1000.0 && (sim - real).abs() < real / 10.0, "simulated {sim}, real {real}");
+}
