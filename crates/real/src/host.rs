@@ -31,6 +31,7 @@ pub struct HostResult {
 /// program is killed, the script sees to that by itself.
 pub fn measure(measurement: &Measurement<'_>, stop: &AtomicBool) -> Result<HostResult, RealError> {
     check_kernel(measurement)?;
+    check_rights(measurement)?;
     let folder =
         tempfile::tempdir().map_err(|error| RealError::file(&std::env::temp_dir(), error))?;
     let out = folder.path().join("out");
@@ -60,6 +61,21 @@ fn check_kernel(measurement: &Measurement<'_>) -> Result<(), RealError> {
         "{}: this machine runs Linux {}; write fair, or ask a guest with --on vm",
         measurement.scheduler.name,
         release.trim()
+    )))
+}
+
+/// Without root nothing can be set, and only what `/proc` shows anybody be counted.
+fn check_rights(measurement: &Measurement<'_>) -> Result<(), RealError> {
+    // SAFETY: it has no preconditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let scheduler = measurement.scheduler;
+    let sets = !scheduler.settings.is_empty() || scheduler.program.is_some();
+    if is_root || !(sets || measurement.stream_kib.is_some()) {
+        return Ok(());
+    }
+    Err(RealError::Usage(format!(
+        "{}: only root may change a kernel's scheduler or trace it; run it with sudo",
+        scheduler.name
     )))
 }
 

@@ -125,7 +125,15 @@ watch_scheduler() {
 	done
 }
 
+set_statistics() {
+	local file=/proc/sys/kernel/sched_schedstats
+	[ -e $file ] || fail "this kernel keeps no scheduling statistics (CONFIG_SCHEDSTATS): ask a guest with --on vm"
+	set_file $file 1 "$(cat $file)"
+}
+
 set_tracing() {
+	[ -d $tracing/instances ] || mount -t tracefs tracing $tracing 2>/dev/null
+	[ -d $tracing/instances ] || fail "this kernel has no tracing (CONFIG_EVENT_TRACING): ask a guest with --on vm"
 	mkdir $mine || fail "$mine exists: another measurement runs, or rmdir it"
 	restore+=("rmdir $mine")
 	echo 0 >$mine/tracing_on
@@ -210,11 +218,9 @@ run_workload() {
 uname -r >"$out/release"
 if ((root)); then
 	set_knobs
-	set_file /proc/sys/kernel/sched_schedstats 1 "$(cat /proc/sys/kernel/sched_schedstats)"
+	set_statistics
 	[ -f scheduler.sh ] && start_scheduler
 	set_tracing
-elif [ -s knobs ] || [ -f scheduler.sh ] || [ -n "${ROOST_STREAM_KB:-}" ]; then
-	fail "only root may change the kernel's settings or trace it: run it with sudo"
 fi
 cat /proc/sys/kernel/sched_schedstats >"$out/schedstats"
 sleep "${ROOST_DELAY:-0}"

@@ -121,14 +121,6 @@ fn program(name: &str, values: &Values, seconds: u64) -> Option<Program> {
     match name {
         "hackbench" => Some((hackbench(values), Vec::new(), Meter::After("Time:"))),
         "iperf3" => Some(iperf3(values.number("noise"), seconds)),
-        "tbench" => {
-            let clients = values.number("clients");
-            let script = format!(
-                "tbench_srv & trap 'kill $!' EXIT\nsleep 1\n\
-                 tbench -c /usr/share/dbench/client.txt -t {seconds} {clients} 127.0.0.1\n"
-            );
-            Some((script, Vec::new(), Meter::After("Throughput")))
-        }
         _ => None,
     }
 }
@@ -164,14 +156,14 @@ fn iperf3(noise: u32, seconds: u64) -> Program {
 
 fn not_packaged(name: &str) -> RealError {
     let form = match name {
-        "schbench" | "netperf-tcp-rr" | "netperf-udp-rr" => {
-            let file = if name == "schbench" { "schbench.json" } else { "request-response.json" };
-            format!("its rt-app form is examples/{file} of roost's sources: --workload {file}")
+        "schbench" => "what comes nearest as an rt-app file: --workload validation/broad.json",
+        "netperf-tcp-rr" | "netperf-udp-rr" => {
+            "what comes nearest as an rt-app file: --workload validation/pingpong.json"
         }
-        _ => "write what it does as an rt-app file: --workload FILE.json".to_owned(),
+        _ => "write what it does as an rt-app file: --workload FILE.json",
     };
     RealError::Usage(format!(
-        "{name} is not packaged in Debian, so there is no program to run; {form}"
+        "{name} is not in the guest (Debian has no package of it or it is left out); {form}"
     ))
 }
 
@@ -294,7 +286,7 @@ mod tests {
     #[test]
     fn what_debian_lacks_is_said_with_the_way_out() {
         let error = Workload::resolve("schbench", None).unwrap_err().to_string();
-        assert!(error.contains("not packaged") && error.contains("schbench.json"), "{error}");
+        assert!(error.contains("no package") && error.contains("broad.json"), "{error}");
         let error = Workload::resolve("coremark", None).unwrap_err().to_string();
         assert!(error.contains("FILE.json"), "{error}");
     }

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use roost_vm::{Cache, Guest, GuestSpec, Job};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -77,8 +78,19 @@ fn a_sched_ext_scheduler_is_loaded_and_unloaded_between_runs_of_the_fair_class()
     let program = program.to_str().unwrap();
     // Turns: fair, minimal, minimal, fair. Were it left loaded, the next run would say so.
     let output = roost(&[
-        "compare", "--on", "vm", "--machine", "2n1l2m2c2t", "--workload", SMALL, "--repeat", "2",
-        "--format", "json", "fair@7.2", program,
+        "compare",
+        "--on",
+        "vm",
+        "--machine",
+        "2n1l2m2c2t",
+        "--workload",
+        SMALL,
+        "--repeat",
+        "2",
+        "--format",
+        "json",
+        "fair@7.2",
+        program,
     ]);
     assert!(output.status.success(), "{}", text(&output));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -99,7 +111,15 @@ fn a_scheduler_that_goes_away_fails_the_run_by_name() {
     std::fs::write(&workload, long).unwrap();
     let workload = workload.to_str().unwrap();
     let output = roost(&[
-        "compare", "--on", "vm", "--machine", "2n1l2m2c2t", "--workload", workload, "--repeat", "1",
+        "compare",
+        "--on",
+        "vm",
+        "--machine",
+        "2n1l2m2c2t",
+        "--workload",
+        workload,
+        "--repeat",
+        "1",
         program.to_str().unwrap(),
     ]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -113,8 +133,16 @@ fn an_unknown_setting_is_answered_with_those_of_the_kernel() {
         return;
     }
     let output = roost(&[
-        "compare", "--on", "vm", "--machine", "node:1 core:2 pu:1", "--workload", SMALL,
-        "--repeat", "1", "fair@7.2+no-such-thing",
+        "compare",
+        "--on",
+        "vm",
+        "--machine",
+        "node:1 core:2 pu:1",
+        "--workload",
+        SMALL,
+        "--repeat",
+        "1",
+        "fair@7.2+no-such-thing",
     ]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -147,4 +175,63 @@ fn a_scenario_on_both_sides() {
     // Timers wake all 24 tasks: how often does not depend on where they run.
     let [sim, real] = wakeups.unwrap();
     assert!(real > 1000.0 && (sim - real).abs() < real / 10.0, "simulated {sim}, real {real}");
+}
+
+/// What `--on host` leaves on a machine, seen from within a guest.
+const ON_HOST: &str = r#"
+state() {
+	cat /sys/kernel/debug/sched/features /proc/sys/kernel/sched_schedstats
+	cat /sys/kernel/tracing/synthetic_events
+	ls /sys/kernel/tracing/instances /tmp
+}
+state >before
+echo "== root"
+./roost compare --on host --workload hackbench:groups=1,loops=20 --repeat 2 --counters \
+	fair fair+no-sis-util || exit
+unchanged() {
+	state >after
+	[ "$(cat before)" = "$(cat after)" ] || { cat before after; exit 9; }
+}
+unchanged
+echo "== interrupted"
+echo '{"tasks": {"a": {"run": 1000, "sleep": 1000}}, "global": {"duration": 60, "calibration": 100}}' >long.json
+for signal in INT TERM KILL; do
+	./roost compare --on host --workload long.json --repeat 1 fair+no-sis-util 2>errors &
+	roost=$!
+	until grep -q NO_SIS_UTIL /sys/kernel/debug/sched/features && pgrep rt-app >/dev/null; do sleep 0.1; done
+	kill -$signal $roost
+	wait $roost
+	echo "$signal: $?"
+	while pgrep -f measure.sh >/dev/null; do sleep 0.1; done
+	# A killed program cannot remove its folder.
+	[ $signal = KILL ] && rm -r /tmp/.tmp*
+	unchanged
+done
+echo "== user"
+chmod 755 .
+setpriv --reuid=65534 --regid=65534 --clear-groups ./roost compare --on host \
+	--workload hackbench:groups=1,loops=20 --repeat 1 --counters fair || exit
+setpriv --reuid=65534 --regid=65534 --clear-groups ./roost compare --on host \
+	--workload hackbench --repeat 1 fair+no-sis-util
+echo "status $?"
+"#;
+
+#[test]
+fn on_host_restores_what_it_changed() {
+    if !prepared("--on host, in a guest") {
+        return;
+    }
+    let machine = roost_machine::resolve("2n1l2m2c2t").unwrap();
+    let mut guest = Guest::boot(&Cache::of_user().unwrap(), &GuestSpec::new(&machine)).unwrap();
+    let job = Job::script(ON_HOST).with_file("roost", Path::new(env!("CARGO_BIN_EXE_roost")));
+    let result = guest.run(&job).unwrap();
+    let out = String::from_utf8_lossy(&result.stdout).into_owned();
+    let all = format!("{out}\n{}", String::from_utf8_lossy(&result.stderr));
+    assert_eq!(result.status, 0, "{all}");
+    for told in ["migrations_node", "INT: 130", "TERM: 130", "KILL: 137", "status 2"] {
+        assert!(out.contains(told), "no {told}: {all}");
+    }
+    let as_user = out.split("== user").nth(1).unwrap();
+    assert!(as_user.contains("context_switches") && !as_user.contains("migrations_node"), "{all}");
+    assert!(all.contains("only root may change"), "{all}");
 }
