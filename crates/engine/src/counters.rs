@@ -27,7 +27,8 @@ pub struct Counters {
     pub ipis: u64,
     /// Time tasks were on a CPU, ns, kernel work on their behalf included.
     pub run_ns: u64,
-    /// Time runnable tasks waited for a CPU, ns.
+    /// Time tasks waited in a queue for a CPU, ns (`run_delay`): from when they were queued, which is
+    /// after the search and the interrupt of a wakeup.
     pub run_delay_ns: u64,
     /// Kernel work charged to CPUs, ns.
     pub kernel_ns: u64,

@@ -1,9 +1,9 @@
 //! The event queue: at most one pending event a slot.
 //!
 //! Everything that can happen later has a slot of its own (the end of a CPU's run, its tick, its
-//! next interrupt, a task's timer), so scheduling again moves the event instead of leaving a dead
-//! one behind: the queue never grows, and nothing is cancelled lazily. Two events at the same time
-//! are taken in the order in which they were scheduled, so no two compare equal.
+//! next interrupt, the scheduler's timer, a task's timer), so scheduling again moves the event instead
+//! of leaving a dead one behind: the queue never grows, and nothing is cancelled lazily. Two events at
+//! the same time are taken in the order in which they were scheduled, so no two compare equal.
 
 use crate::scheduler::{CpuId, TaskId};
 use crate::time::Time;
@@ -17,12 +17,14 @@ pub(crate) enum Event {
     Tick(CpuId),
     /// Arrivals and work asked for by other CPUs.
     Interrupt(CpuId),
+    /// The scheduler's timer of a CPU.
+    SchedulerTimer(CpuId),
     /// A task's sleep ends.
     Timer(TaskId),
 }
 
 /// Names of the kinds of event: what [`Counters::events`](crate::Counters::events) counts.
-pub const EVENT_NAMES: [&str; 4] = ["run_end", "tick", "interrupt", "timer"];
+pub const EVENT_NAMES: [&str; 5] = ["run_end", "tick", "interrupt", "timer", "scheduler_timer"];
 
 impl Event {
     pub(crate) fn kind(self) -> usize {
@@ -31,6 +33,7 @@ impl Event {
             Event::Tick(_) => 1,
             Event::Interrupt(_) => 2,
             Event::Timer(_) => 3,
+            Event::SchedulerTimer(_) => 4,
         }
     }
 }
@@ -53,6 +56,9 @@ pub(crate) struct EventQueue {
     window: u64,
     sequence: u64,
 }
+
+/// Slots a CPU has; tasks' slots follow.
+const CPU_SLOTS: usize = 4;
 
 const BUCKET_BITS: u32 = 8;
 const LEVEL_BITS: u32 = 12;
@@ -138,7 +144,7 @@ impl EventQueue {
     pub(crate) fn new(nr_cpus: usize) -> Self {
         Self {
             nr_cpus,
-            nodes: vec![ABSENT; 3 * nr_cpus],
+            nodes: vec![ABSENT; CPU_SLOTS * nr_cpus],
             near: Level::new(),
             far: Level::new(),
             beyond: Vec::new(),
@@ -150,22 +156,24 @@ impl EventQueue {
     #[inline]
     fn slot(&self, event: Event) -> usize {
         match event {
-            Event::RunEnd(cpu) => 3 * cpu,
-            Event::Tick(cpu) => 3 * cpu + 1,
-            Event::Interrupt(cpu) => 3 * cpu + 2,
-            Event::Timer(task) => 3 * self.nr_cpus + task.index(),
+            Event::RunEnd(cpu) => CPU_SLOTS * cpu,
+            Event::Tick(cpu) => CPU_SLOTS * cpu + 1,
+            Event::Interrupt(cpu) => CPU_SLOTS * cpu + 2,
+            Event::SchedulerTimer(cpu) => CPU_SLOTS * cpu + 3,
+            Event::Timer(task) => CPU_SLOTS * self.nr_cpus + task.index(),
         }
     }
 
     #[inline]
     fn event(&self, slot: usize) -> Event {
-        if let Some(task) = slot.checked_sub(3 * self.nr_cpus) {
+        if let Some(task) = slot.checked_sub(CPU_SLOTS * self.nr_cpus) {
             return Event::Timer(TaskId(task as u32));
         }
-        match (slot / 3, slot % 3) {
+        match (slot / CPU_SLOTS, slot % CPU_SLOTS) {
             (cpu, 0) => Event::RunEnd(cpu),
             (cpu, 1) => Event::Tick(cpu),
-            (cpu, _) => Event::Interrupt(cpu),
+            (cpu, 2) => Event::Interrupt(cpu),
+            (cpu, _) => Event::SchedulerTimer(cpu),
         }
     }
 
@@ -236,6 +244,12 @@ impl EventQueue {
     #[inline]
     pub(crate) fn is_pending(&self, event: Event) -> bool {
         self.nodes.get(self.slot(event)).is_some_and(|node| node.pending)
+    }
+
+    /// When `event` is due, if it is pending.
+    #[inline]
+    pub(crate) fn due(&self, event: Event) -> Option<Time> {
+        self.nodes.get(self.slot(event)).filter(|node| node.pending).map(|node| node.at)
     }
 
     /// Takes the earliest event.

@@ -61,7 +61,11 @@ impl<S: Scheduler> Engine<'_, S> {
                     Step::Left => return,
                 }
             }
-            if self.world.backlog_ns(cpu) > 0 || self.world.cpus[cpu].need_resched {
+            let entered_kernel = self.world.backlog_ns(cpu) > 0;
+            if entered_kernel {
+                self.world.return_to_user(cpu);
+            }
+            if entered_kernel || self.world.cpus[cpu].need_resched {
                 self.world.tasks[task.index()].activity = Activity::Work(0);
                 self.prepare(task);
                 return self.world.mark_stale(cpu);

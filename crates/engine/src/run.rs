@@ -205,22 +205,26 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn handle(&mut self, event: Event) {
         self.world.counters.events[event.kind()] += 1;
         self.world.apply_claims();
-        let cpu = match event {
+        let (cpu, interrupted) = match event {
             Event::RunEnd(cpu) => {
                 self.world.settle(cpu);
                 self.advance(cpu);
-                cpu
+                (cpu, false)
             }
             Event::Tick(cpu) => {
                 self.tick(cpu);
-                cpu
+                (cpu, true)
             }
-            Event::Interrupt(cpu) => {
-                self.interrupt(cpu);
-                cpu
+            Event::Interrupt(cpu) => (cpu, self.interrupt(cpu)),
+            Event::Timer(task) => (self.timer(task), true),
+            Event::SchedulerTimer(cpu) => {
+                self.scheduler_timer(cpu);
+                (cpu, true)
             }
-            Event::Timer(task) => self.timer(task),
         };
+        if interrupted {
+            self.world.return_to_user(cpu);
+        }
         if self.world.cpus[cpu].need_resched {
             self.schedule(cpu);
         }
@@ -229,6 +233,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     fn tick(&mut self, cpu: CpuId) {
         if self.world.cpus[cpu].current.is_none() {
+            self.scheduler.idle_tick(&mut self.world, cpu);
             return;
         }
         self.world.counters.ticks += 1;
@@ -241,11 +246,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// A task's sleep ends: the timer interrupts the CPU on which it was armed.
     fn timer(&mut self, task: TaskId) -> CpuId {
         let cpu = self.world.task_cpu(task);
-        if self.world.cpus[cpu].current.is_none() {
-            let exit = self.world.machine.figures.idle_exit_ns.value;
-            self.world.charge(cpu, exit);
-        }
-        self.world.charge_interrupt(cpu);
+        self.timer_interrupt(cpu);
         let waker = self.world.cpus[cpu].current;
         let wake = Wake { cpu, waker, sync: false, interrupt: true };
         if self.world.tasks[task.index()].ran_on.is_none() {
@@ -257,8 +258,24 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         cpu
     }
 
-    /// Tasks arrive and work asked for by other CPUs is done.
-    fn interrupt(&mut self, cpu: CpuId) {
+    /// The scheduler's timer of `cpu` expires.
+    fn scheduler_timer(&mut self, cpu: CpuId) {
+        self.timer_interrupt(cpu);
+        self.scheduler.timer(&mut self.world, cpu);
+    }
+
+    /// A timer interrupts `cpu`.
+    fn timer_interrupt(&mut self, cpu: CpuId) {
+        if self.world.cpus[cpu].current.is_none() {
+            let exit = self.world.machine.figures.idle_exit_ns.value;
+            self.world.charge(cpu, exit);
+        }
+        self.world.charge_interrupt(cpu);
+    }
+
+    /// Tasks arrive and work asked for by other CPUs is done. Whether `cpu` took an interrupt: tasks
+    /// queued by others under the queue's lock are none.
+    fn interrupt(&mut self, cpu: CpuId) -> bool {
         let mut interrupted = false;
         while let Some(arrival) = self.world.next_arrival(cpu) {
             if arrival.interrupt && !interrupted {
@@ -281,22 +298,27 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             self.world.cpus[cpu].need_resched = true;
         }
         self.world.arm_interrupt(cpu);
+        interrupted || work != 0
     }
 
     fn arrive(&mut self, cpu: CpuId, arrival: Arrival) {
         let id = arrival.task;
+        let now = self.world.now;
         let task = &mut self.world.tasks[id.index()];
         task.state = State::Queued;
         task.cpu = cpu;
+        // As sched_info_enqueue(): a wakeup's run delay begins here. Who was moved because of its
+        // affinity was runnable all the time.
+        if arrival.why != Enqueue::Move && task.queued_at != now {
+            task.queued_at = now;
+            self.world.trace_queued(self.workload, id);
+        }
         self.world.idle.remove(cpu);
-        self.scheduler.enqueue(&mut self.world, cpu, id, arrival.why);
-        let state = &mut self.world.cpus[cpu];
-        if state.current.is_none() {
-            state.need_resched = true;
-        } else if state.need_resched && !arrival.interrupt {
-            // The waker queued it under the remote lock: the CPU hears of it by interrupt.
-            state.need_resched = false;
-            self.world.kick(arrival.from, cpu, Work::Reschedule);
+        let idle = self.world.cpus[cpu].current.is_none();
+        let by = if arrival.interrupt || idle { cpu } else { arrival.from };
+        self.scheduler.enqueue(&mut self.world, cpu, id, arrival.why, by);
+        if idle {
+            self.world.cpus[cpu].need_resched = true;
         }
     }
 
@@ -369,7 +391,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// Chooses again what `cpu` runs.
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         self.world.settle(cpu);
-        self.world.cpus[cpu].need_resched = false;
+        self.world.clear_resched(cpu);
         let previous = self.world.cpus[cpu].current;
         let left = previous.map(|id| match self.world.tasks[id.index()].state {
             State::Running => LeftAs::Preempted,
@@ -380,7 +402,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             self.world.cpus[cpu].current = None;
         }
         let next = self.scheduler.pick(&mut self.world, cpu);
-        self.world.cpus[cpu].need_resched = false;
+        self.world.clear_resched(cpu);
         if next == previous && left == Some(LeftAs::Preempted) {
             self.world.mark_stale(cpu);
             return;
@@ -607,6 +629,17 @@ impl World {
         let now = self.now;
         if let Some(tracer) = &mut self.tracer {
             tracer.switch(now, cpu, previous, next);
+        }
+    }
+
+    fn trace_queued(&mut self, workload: &Workload, id: TaskId) {
+        if self.tracer.is_none() {
+            return;
+        }
+        let task = self.trace_task(workload, id);
+        let now = self.now;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.queued(now, task);
         }
     }
 

@@ -83,6 +83,9 @@ pub enum Work {
     Balance = 2,
     /// Run the stopper: the current task is put back to its queue first, so that it can be moved.
     Stop = 4,
+    /// Nothing but to take the interrupt: the sender started this CPU's timer
+    /// ([`World::start_timer`]), which only the CPU itself can do.
+    Timer = 8,
 }
 
 /// A scheduling policy with its state.
@@ -111,8 +114,9 @@ pub trait Scheduler {
     fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId;
 
     /// Puts a task in the queue of `cpu` and, if it should run before the current one, calls
-    /// [`World::resched`].
-    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue);
+    /// [`World::resched`]. `by` executes this: the CPU that wakes, if it takes the queue's lock,
+    /// otherwise `cpu` itself, in an interrupt.
+    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId);
 
     /// Takes the current task of `cpu` off its queue. `pick` follows.
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue);
@@ -127,6 +131,14 @@ pub trait Scheduler {
 
     /// The periodic tick on a CPU that is not idle.
     fn tick(&mut self, world: &mut World, cpu: CpuId);
+
+    /// The tick of `cpu` is due, which went idle since the last one; none follows until something
+    /// runs again. A scheduler whose idle CPUs keep this tick charges it ([`World::charge`]); others
+    /// stop the tick at once and do nothing.
+    fn idle_tick(&mut self, _world: &mut World, _cpu: CpuId) {}
+
+    /// The timer that [`World::start_timer`] started has expired.
+    fn timer(&mut self, _world: &mut World, _cpu: CpuId) {}
 
     /// The current task of `cpu` called sched_yield; `pick` follows.
     fn yield_current(&mut self, world: &mut World, cpu: CpuId);

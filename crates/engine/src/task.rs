@@ -40,7 +40,7 @@ pub(crate) struct Task {
     pub cpu: CpuId,
     /// Where it last ran.
     pub ran_on: Option<CpuId>,
-    /// Since when it is runnable without running.
+    /// Since when it waits for a CPU: queued, or on its way to a queue.
     pub queued_at: Time,
     /// Next operation.
     pub pc: u32,

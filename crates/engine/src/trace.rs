@@ -38,4 +38,8 @@ pub trait Tracer {
 
     /// A task was woken or created by `from` and will run on `target`.
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId);
+
+    /// The woken or created task is in its queue now: its run delay begins. Not told if that was at
+    /// the wakeup's own time.
+    fn queued(&mut self, _now: Time, _task: TraceTask<'_>) {}
 }

@@ -53,6 +53,8 @@ pub(crate) struct CpuState {
     pub stale: bool,
     /// A local request to choose again.
     pub need_resched: bool,
+    /// A request to choose again when the task returns to user mode.
+    pub resched_lazy: bool,
     /// Bits of [`Work`] that arrive with the next interrupt.
     pub pending_work: u8,
     /// When that interrupt comes.
@@ -198,10 +200,42 @@ impl World {
         }
     }
 
-    /// Whether `cpu` chooses again what to run as soon as its kernel work allows.
+    /// Asks `cpu` to choose again what to run when its task next returns to user mode, from an
+    /// interrupt or a system call; no interrupt is sent for it (TIF_NEED_RESCHED_LAZY). A CPU
+    /// without a task chooses at once.
+    pub fn resched_lazy(&mut self, from: CpuId, cpu: CpuId) {
+        if self.cpus[cpu].current.is_none() {
+            self.resched(from, cpu);
+        } else {
+            self.cpus[cpu].resched_lazy = true;
+        }
+    }
+
+    /// Whether `cpu` chooses again what to run before its task goes on in user mode.
     #[inline]
     pub fn resched_pending(&self, cpu: CpuId) -> bool {
-        self.cpus[cpu].need_resched
+        self.cpus[cpu].need_resched || self.cpus[cpu].resched_lazy
+    }
+
+    /// When the timer of `cpu` expires, if it was started.
+    #[inline]
+    pub fn timer_due(&self, cpu: CpuId) -> Option<Time> {
+        self.events.due(Event::SchedulerTimer(cpu))
+    }
+
+    /// Lets the timer of `cpu` expire at `at` and not when it was to before. If another CPU, `from`,
+    /// asks for that, it takes an interrupt.
+    pub fn start_timer(&mut self, from: CpuId, cpu: CpuId, at: Time) {
+        self.events.set(Event::SchedulerTimer(cpu), at);
+        if from != cpu {
+            self.kick(from, cpu, Work::Timer);
+        }
+    }
+
+    /// Stops the timer of `cpu`, if it was started.
+    #[inline]
+    pub fn cancel_timer(&mut self, cpu: CpuId) {
+        self.events.cancel(Event::SchedulerTimer(cpu));
     }
 
     /// Sends `cpu` an interrupt for `work`. Work already on its way is not asked for again.
@@ -267,6 +301,26 @@ impl World {
             Some(_) => 0,
         };
         exit + self.machine.ipi_ns(from, to)
+    }
+
+    /// `cpu` chooses what to run, or has chosen.
+    #[inline]
+    pub(crate) fn clear_resched(&mut self, cpu: CpuId) {
+        let state = &mut self.cpus[cpu];
+        (state.need_resched, state.resched_lazy) = (false, false);
+    }
+
+    /// The task of `cpu` is about to go on in user mode: it gives way first if it was asked to. In
+    /// the middle of a system call that wakes many it is not.
+    #[inline]
+    pub(crate) fn return_to_user(&mut self, cpu: CpuId) {
+        let state = &mut self.cpus[cpu];
+        if state.resched_lazy
+            && let Some(task) = state.current
+            && !self.tasks[task.index()].wakes
+        {
+            state.need_resched = true;
+        }
     }
 
     /// `cpu` takes an interrupt.
@@ -385,7 +439,7 @@ impl World {
     #[doc(hidden)]
     pub fn set_current_for_test(&mut self, cpu: CpuId, task: Option<TaskId>) {
         self.cpus[cpu].current = task;
-        self.cpus[cpu].need_resched = false;
+        self.clear_resched(cpu);
         match task {
             Some(_) => self.idle.remove(cpu),
             None => self.idle.insert(cpu),
@@ -421,6 +475,7 @@ impl Default for CpuState {
             kernel_ns: 0,
             stale: false,
             need_resched: false,
+            resched_lazy: false,
             pending_work: 0,
             work_at: Time(0),
             arrivals: Vec::new(),
@@ -444,6 +499,55 @@ mod tests {
         (0..claims).for_each(|claim| world.claim(1, Time(50 + claim)));
         world.go_idle(1);
         world.is_idle(1)
+    }
+
+    /// A world of two CPUs where task 0 runs on CPU 1.
+    fn busy() -> World {
+        let machine = roost_machine::resolve("core:2 pu:1").expect("a valid shape");
+        let mut world = World::for_test(Arc::new(machine), 1);
+        world.set_current_for_test(1, Some(TaskId(0)));
+        world
+    }
+
+    #[test]
+    fn a_lazy_request_is_sent_to_nobody_and_acted_on_at_the_return_to_user_mode() {
+        let mut world = busy();
+        world.resched_lazy(0, 1);
+        assert!(world.resched_pending(1) && !world.cpus[1].need_resched);
+        assert_eq!((world.cpus[1].pending_work, world.counters.ipis), (0, 0));
+        world.return_to_user(1);
+        assert!(world.cpus[1].need_resched);
+    }
+
+    #[test]
+    fn who_wakes_many_in_one_system_call_ends_it_before_it_gives_way_lazily() {
+        let mut world = busy();
+        world.tasks[0].wakes = true;
+        world.resched_lazy(1, 1);
+        world.return_to_user(1);
+        assert!(!world.cpus[1].need_resched);
+        world.tasks[0].wakes = false;
+        world.return_to_user(1);
+        assert!(world.cpus[1].need_resched);
+    }
+
+    #[test]
+    fn an_idle_cpu_is_asked_at_once() {
+        let mut world = busy();
+        world.resched_lazy(1, 0);
+        assert_eq!(world.cpus[0].pending_work, Work::Reschedule as u8);
+    }
+
+    #[test]
+    fn only_a_timer_of_another_cpu_takes_an_interrupt() {
+        let mut world = busy();
+        world.start_timer(1, 1, Time(500));
+        assert_eq!((world.timer_due(1), world.cpus[1].pending_work), (Some(Time(500)), 0));
+        world.start_timer(0, 1, Time(700));
+        assert_eq!(world.timer_due(1), Some(Time(700)));
+        assert_eq!(world.cpus[1].pending_work, Work::Timer as u8);
+        world.cancel_timer(1);
+        assert_eq!(world.timer_due(1), None);
     }
 
     #[test]

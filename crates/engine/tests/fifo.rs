@@ -41,7 +41,7 @@ impl Scheduler for Fifo {
     fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         self.select_cpu(world, task, wake)
     }
-    fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue) {
+    fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue, _: CpuId) {
         self.queue.push_back(task);
     }
     fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}

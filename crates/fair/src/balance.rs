@@ -218,6 +218,22 @@ impl Fair {
         }
     }
 
+    /// The tick that an idle CPU keeps: it balances for itself if a domain is due, and if it is still
+    /// idle then, stops its tick.
+    pub(crate) fn balance_in_idle_tick(&mut self, world: &mut World, cpu: CpuId) {
+        let figures = &world.machine().figures;
+        let cost = figures.idle_exit_ns.value + figures.tick_ns.value;
+        world.charge(cpu, cost);
+        if world.is_idle(cpu) && self.jiffies(world.now()) >= self.rqs[cpu].next_balance {
+            self.refresh_blocked(world, cpu, cpu);
+            self.balance_domains(world, cpu, cpu, IdleType::Idle);
+            self.balance.pay(world, cpu);
+        }
+        if world.is_idle(cpu) {
+            self.nohz_enter_idle(world, cpu);
+        }
+    }
+
     /// Balances every domain of `cpu` that is due, bottom up; `executor` does the work.
     fn balance_domains(&mut self, world: &mut World, executor: CpuId, cpu: CpuId, idle: IdleType) {
         let (now, hz) = (self.jiffies(world.now()), self.features.hz);

@@ -68,7 +68,7 @@ pub(crate) struct CacheRq {
     llc: u32,
     /// Tasks on the queue that prefer some LLC.
     pub nr_llc_running: u32,
-    /// Tasks on the queue that prefer this one's.
+    /// Tasks on the queue that prefer this one's, without those whose dequeue is delayed.
     pub nr_pref_llc_running: u32,
     /// Tasks on the queue by the LLC they prefer (`llc_counts` of the base domain); empty if the CPU
     /// has no domain or the mechanism is off.
@@ -97,7 +97,7 @@ impl CacheRq {
     pub(crate) fn count_in(&mut self, task: &FairTask) {
         let Some(llc) = task.preferred_llc else { return };
         self.nr_llc_running += 1;
-        self.nr_pref_llc_running += u32::from(llc == self.llc);
+        self.nr_pref_llc_running += u32::from(llc == self.llc && !task.delayed);
         if let Some(count) = self.by_llc.get_mut(llc as usize) {
             *count += 1;
         }
@@ -108,10 +108,22 @@ impl CacheRq {
     pub(crate) fn count_out(&mut self, task: &FairTask) {
         let Some(llc) = task.preferred_llc else { return };
         self.nr_llc_running -= 1;
-        self.nr_pref_llc_running -= u32::from(llc == self.llc);
+        self.nr_pref_llc_running -= u32::from(llc == self.llc && !task.delayed);
         if let Some(count) = self.by_llc.get_mut(llc as usize) {
             *count -= 1;
         }
+    }
+
+    /// The dequeue of a queued task is delayed from now on.
+    #[inline]
+    pub(crate) fn no_longer_runnable(&mut self, task: &FairTask) {
+        self.nr_pref_llc_running -= u32::from(task.preferred_llc == Some(self.llc));
+    }
+
+    /// A queued task whose dequeue was delayed was woken.
+    #[inline]
+    pub(crate) fn runnable_again(&mut self, task: &FairTask) {
+        self.nr_pref_llc_running += u32::from(task.preferred_llc == Some(self.llc));
     }
 
     /// Begins the epochs due at jiffy `now`, of `period` jiffies each; returns the current one.

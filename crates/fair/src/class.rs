@@ -17,7 +17,7 @@ use crate::balance::{Balancer, MIGRATION_COST_NS};
 use crate::cache::{CacheAware, CacheRq};
 use crate::domain::Topology;
 use crate::features::Features;
-use crate::pelt::{Avg, util_est_update};
+use crate::pelt::{Avg, Removed, util_est_update};
 use crate::queue::{Arrival, Entity, Leave, Preempt, Queue, Rules};
 use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
 use crate::stats::Stats;
@@ -45,6 +45,7 @@ impl Fair {
                 next_balance: 0,
                 has_blocked: false,
                 next_blocked: 0,
+                needs_update: false,
             },
             sched_idle_cpus: CpuSet::new(machine.nr_cpus()),
             root_overloaded: false,
@@ -97,15 +98,32 @@ impl Fair {
         let from = world.task_cpu(task);
         let rq = &mut self.rqs[from];
         let state = &mut self.tasks[task.index()];
-        state.avg.update(rq.avg.last_update, 0, 0, false, state.entity.weight);
+        let weight = state.entity.weight;
+        state.avg.update(rq.avg.last_update, 0, 0, false, weight);
         rq.queue.migrate_sleeping(&mut state.entity);
-        self.detach_averages(from, task);
+        if !self.features.averages_by_source {
+            return self.detach_averages(from, task);
+        }
+        // remove_entity_load_avg(): without the old queue's lock, which subtracts it later.
+        if std::mem::take(&mut state.attached) {
+            rq.removed.collect(&state.avg);
+        }
+        // migrate_se_pelt_lag(): an idle CPU's queue may not have been updated for long.
+        if world.current(from).is_none() {
+            state.avg.update(world.now().ns(), 0, 0, false, weight);
+        }
+        self.forget_cache(task);
+    }
+
+    /// The caches where a task ran no longer help it.
+    fn forget_cache(&mut self, task: TaskId) {
+        self.tasks[task.index()].exec_start = 0;
     }
 
     /// The averages of a task no longer count on `cpu`; its caches there no longer help it.
     fn detach_averages(&mut self, cpu: CpuId, task: TaskId) {
+        self.forget_cache(task);
         let state = &mut self.tasks[task.index()];
-        state.exec_start = 0;
         if std::mem::take(&mut state.attached) {
             self.rqs[cpu].avg.sub(&state.avg);
         }
@@ -127,7 +145,7 @@ impl Fair {
         state.exec_start = now;
         state.sum_exec += delta;
         if rq.queue.run(delta) {
-            world.resched(by, cpu);
+            give_way(self.features.preempt_lazy, world, by, cpu);
         }
         if self.cache.active {
             self.account_process(world, cpu, current, delta);
@@ -164,6 +182,7 @@ impl Fair {
         // of the root domain, which is what clears it.
         self.root_overloaded |= rq.nr_running == 2;
         self.note_sched_idle(cpu);
+        self.hrtick_queued(world, cpu, by);
     }
 
     /// Takes a task off the queue of `cpu`; averages are up to date.
@@ -199,7 +218,7 @@ impl Fair {
     ) {
         loop {
             match self.rqs[cpu].queue.preempts(task, how) {
-                Preempt::Yes => return world.resched(by, cpu),
+                Preempt::Yes => return give_way(self.features.preempt_lazy, world, by, cpu),
                 Preempt::No => return,
                 Preempt::AfterDequeue(sleeper) => self.finish_delayed(world, cpu, sleeper),
             }
@@ -246,7 +265,9 @@ impl Fair {
         }
         self.stats.sched_goidle += 1;
         self.note_idle_core(world, cpu);
-        self.nohz_enter_idle(world, cpu);
+        if !self.features.idle_tick {
+            self.nohz_enter_idle(world, cpu);
+        }
         false
     }
 
@@ -264,6 +285,28 @@ impl Fair {
             if writer != cpu {
                 world.charge_line(cpu, writer);
             }
+        }
+    }
+
+    /// Chooses what `cpu` runs next and makes it the current task; goes idle if there is nothing.
+    fn pick_next(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+        loop {
+            let Some(task) = self.rqs[cpu].queue.pick() else {
+                if self.pull(world, cpu) {
+                    continue;
+                }
+                return None;
+            };
+            if self.tasks[task.index()].delayed {
+                self.finish_delayed(world, cpu, task);
+                continue;
+            }
+            if self.rqs[cpu].current != Some(task) {
+                self.end_idle(world, cpu);
+                self.put_previous(world, cpu);
+                self.set_next(world, cpu, task);
+            }
+            return Some(task);
         }
     }
 
@@ -314,6 +357,7 @@ impl Fair {
         }
         let state = &mut self.tasks[task.index()];
         rq.discount_runnable(state);
+        rq.cache.no_longer_runnable(state);
         rq.current = None;
         state.running = false;
         state.delayed = true;
@@ -358,6 +402,17 @@ impl Fair {
     }
 }
 
+/// CPU `by` asks `cpu` to choose again because its task has to give way: at once, or with lazy
+/// preemption when that task returns to user mode (`resched_curr`, `resched_curr_lazy`).
+#[inline]
+fn give_way(lazy: bool, world: &mut World, by: CpuId, cpu: CpuId) {
+    if lazy {
+        world.resched_lazy(by, cpu);
+    } else {
+        world.resched(by, cpu);
+    }
+}
+
 /// An average, moved an eighth of the way to a sample (`update_avg`).
 fn moved_by_eighth(average: u64, sample: u64) -> u64 {
     let difference = sample as i64 - average as i64;
@@ -371,6 +426,7 @@ impl Rq {
         Self {
             queue: Queue::new(rules.clone()),
             avg: Avg::default(),
+            removed: Removed::default(),
             util_est: 0,
             current: None,
             nr_running: 0,
@@ -397,6 +453,9 @@ impl Rq {
     /// Brings the queue's averages up to `now`.
     #[inline]
     fn update_average(&mut self, now: u64) {
+        if self.removed.any {
+            self.avg.subtract(std::mem::take(&mut self.removed));
+        }
         let runnable = u64::from(self.nr_runnable);
         self.avg.update(now, self.load_weight, runnable, self.current.is_some(), 1);
     }
@@ -520,6 +579,7 @@ impl Scheduler for Fair {
         rq.queue.wake_delayed(task);
         state.delayed = false;
         rq.count_runnable(state);
+        rq.cache.runnable_again(state);
         self.check_preempt(world, cpu, task, Arrival::Wakeup, wake.cpu);
         self.count_remote_wakeup(wake.cpu, cpu);
         Some(cpu)
@@ -537,7 +597,7 @@ impl Scheduler for Fair {
         self.select_task_rq_fork(world, task, wake)
     }
 
-    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue) {
+    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
         self.end_idle(world, cpu);
         let how = match why {
             Enqueue::Wakeup { .. } => Arrival::Wakeup,
@@ -549,16 +609,20 @@ impl Scheduler for Fair {
             let avg = Avg::new_task(weight, &self.rqs[cpu].avg, world.now().ns());
             self.tasks[task.index()].avg = avg;
         }
-        self.activate(world, cpu, task, how, cpu);
-        self.check_preempt(world, cpu, task, how, cpu);
+        self.activate(world, cpu, task, how, by);
+        self.check_preempt(world, cpu, task, how, by);
     }
 
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
         self.account_current(world, cpu, cpu);
-        if why != Dequeue::Move {
+        let estimate_first = !self.features.averages_by_source;
+        if why != Dequeue::Move && estimate_first {
             self.update_util_est(cpu, task);
         }
         self.update_averages(world, cpu, task);
+        if why != Dequeue::Move && !estimate_first {
+            self.update_util_est(cpu, task);
+        }
         if why == Dequeue::Sleep && self.delay_dequeue(cpu, task) {
             return;
         }
@@ -571,24 +635,10 @@ impl Scheduler for Fair {
 
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
         self.account_current(world, cpu, cpu);
-        loop {
-            let Some(task) = self.rqs[cpu].queue.pick() else {
-                if self.pull(world, cpu) {
-                    continue;
-                }
-                return None;
-            };
-            if self.tasks[task.index()].delayed {
-                self.finish_delayed(world, cpu, task);
-                continue;
-            }
-            if self.rqs[cpu].current != Some(task) {
-                self.end_idle(world, cpu);
-                self.put_previous(world, cpu);
-                self.set_next(world, cpu, task);
-            }
-            return Some(task);
-        }
+        let previous = self.rqs[cpu].current;
+        let next = self.pick_next(world, cpu);
+        self.hrtick_picked(world, cpu, previous, next);
+        next
     }
 
     fn put_current(&mut self, world: &mut World, cpu: CpuId) {
@@ -616,6 +666,16 @@ impl Scheduler for Fair {
         }
     }
 
+    fn idle_tick(&mut self, world: &mut World, cpu: CpuId) {
+        if self.features.idle_tick {
+            self.balance_in_idle_tick(world, cpu);
+        }
+    }
+
+    fn timer(&mut self, world: &mut World, cpu: CpuId) {
+        self.hrtick_expired(world, cpu);
+    }
+
     fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
         self.stats.yld_count += 1;
         self.account_current(world, cpu, cpu);
@@ -631,7 +691,7 @@ impl Scheduler for Fair {
         match work {
             Work::Balance => self.nohz_idle_balance(world, cpu),
             Work::Stop => self.active_balance_stop(world, cpu),
-            Work::Reschedule => {}
+            Work::Reschedule | Work::Timer => {}
         }
     }
 

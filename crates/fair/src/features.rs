@@ -36,6 +36,12 @@ pub struct Features {
     pub delay_dequeue: bool,
     /// PREEMPT_SHORT.
     pub preempt_short: bool,
+    /// HRTICK: a timer ends requests rather than the next tick (7.2; the feature is older, but off
+    /// before).
+    pub hrtick: bool,
+    /// CONFIG_PREEMPT_LAZY: fair tasks give way when they return to user mode, and no interrupt is
+    /// sent for that (7.2, where x86 has no other model but full preemption).
+    pub preempt_lazy: bool,
     /// SIS_UTIL: bound the idle search by the LLC's utilisation.
     pub sis_util: bool,
     /// SIS_PROP: bound it by average idle time over average scan cost.
@@ -75,6 +81,21 @@ pub struct Features {
     pub serialize_inside: bool,
     /// Cache-aware scheduling: threads of a process gather on one LLC (7.2).
     pub sched_cache: bool,
+    /// A CPU that goes idle keeps its tick for one more, balances in it and only then stops it: the
+    /// idle loop of 7.2 without a cpuidle driver, which is how guests run. With one, its governor
+    /// decides. Without this the tick stops at once.
+    pub idle_tick: bool,
+    /// Details of averages and of fork placement as in the source of 7.2.13, some of them older than
+    /// that: util_est follows the last update of the averages, what a migrated sleeper leaves behind
+    /// is subtracted at the old queue's next update, the sleeper's own averages decay up to the
+    /// wakeup if that CPU is idle, and new tasks see allowed CPUs only. Versions without it follow
+    /// the kernel model (sections 3 and 8).
+    pub averages_by_source: bool,
+    /// Details of balancing as in the source of 7.2.13, some of them older than that: a kick for
+    /// `nohz.next_balance` alone, newly idle costs that decay in newly idle passes too, an interval
+    /// restored by a pass that starts active balance, what counts as a failed hot migration.
+    /// Versions without it follow the kernel model (sections 9 and 10).
+    pub balance_by_source: bool,
 }
 
 /// Rule for how much imbalance between NUMA nodes is left alone (sections 10.6 and 14.1).
@@ -169,6 +190,8 @@ fn v5_16() -> Features {
         lag_by_queue_slice: false,
         delay_dequeue: false,
         preempt_short: false,
+        hrtick: false,
+        preempt_lazy: false,
         sis_util: false,
         sis_prop: true,
         numa_imbalance: NumaImbalance::Quarter,
@@ -188,6 +211,9 @@ fn v5_16() -> Features {
         detach_eligible_only: false,
         serialize_inside: false,
         sched_cache: false,
+        idle_tick: false,
+        averages_by_source: false,
+        balance_by_source: false,
     }
 }
 
@@ -225,10 +251,15 @@ fn v7_2() -> Features {
     Features {
         vprot: true,
         lag_by_queue_slice: true,
+        hrtick: true,
+        preempt_lazy: true,
         newidle_random: true,
         util_est_starved: true,
         serialize_inside: true,
         sched_cache: true,
+        idle_tick: true,
+        averages_by_source: true,
+        balance_by_source: true,
         ..v6_15()
     }
 }
@@ -244,7 +275,7 @@ struct Switch {
 }
 
 /// All switches. The mechanisms work on every version.
-const SWITCHES: [Switch; 9] = [
+const SWITCHES: [Switch; 11] = [
     Switch {
         name: "numa-imbalance",
         about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
@@ -294,6 +325,18 @@ const SWITCHES: [Switch; 9] = [
         about: "PREEMPT_SHORT: a shorter slice may end the current task's protection",
         needs_eevdf: true,
         set: |f, on| f.preempt_short = on,
+    },
+    Switch {
+        name: "hrtick",
+        about: "HRTICK (7.2: on): requests end by a timer, not at the next tick",
+        needs_eevdf: true,
+        set: |f, on| f.hrtick = on,
+    },
+    Switch {
+        name: "preempt-lazy",
+        about: "lazy preemption (7.2: on): no interrupt to a CPU whose task is to give way",
+        needs_eevdf: true,
+        set: |f, on| f.preempt_lazy = on,
     },
     Switch {
         name: "ni-random",
@@ -449,6 +492,10 @@ mod tests {
         assert!(!parse("fair@6.15").newidle_random, "NI_RANDOM is not in 6.14");
         assert!(new.sched_cache && !parse("fair@6.15").sched_cache);
         assert!(!parse("fair@7.2+no-sched-cache").sched_cache);
+        let timed = |name: &str| (parse(name).hrtick, parse(name).preempt_lazy);
+        assert_eq!(timed("fair@6.15"), (false, false));
+        assert_eq!(timed("fair@7.2"), (true, true));
+        assert_eq!(timed("fair@7.2+no-hrtick+no-preempt-lazy"), (false, false));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::CpuSet;
+use roost_workload::Policy;
 
 use crate::domain::{Domain, Flags, GroupId};
 use crate::state::{Fair, LINES_PER_QUEUE};
@@ -240,7 +241,7 @@ impl Fair {
             if !group.span.intersects(world.allowed(task)) {
                 continue;
             }
-            let load = self.group_load(world, id);
+            let load = self.group_load(world, task, id);
             if group.span.contains(cpu) {
                 local = Some((id, load));
             } else if idlest.is_none_or(|(_, best)| load.is_idler_than(&best, domain.imbalance_pct))
@@ -276,12 +277,16 @@ impl Fair {
     }
 
     /// `update_sg_wakeup_stats`.
-    fn group_load(&self, world: &World, group: GroupId) -> GroupLoad {
+    fn group_load(&self, world: &World, task: TaskId, group: GroupId) -> GroupLoad {
         let imbalanced = self.balance.is_imbalanced(group);
         let mut sums = GroupLoad { imbalanced, ..GroupLoad::default() };
+        let allowed_only = self.features.averages_by_source;
         for cpu in self.topology.group(group).span.iter() {
             let rq = &self.rqs[cpu];
             sums.cpus += 1;
+            if allowed_only && !world.allowed(task).contains(cpu) {
+                continue;
+            }
             sums.load += rq.avg.load_avg;
             sums.util += self.cpu_util(cpu);
             sums.runnable += rq.avg.runnable_avg;
@@ -304,7 +309,8 @@ impl Fair {
         let mut latest_idle: Option<(u64, CpuId)> = None;
         let mut least_loaded: Option<(u64, CpuId)> = None;
         for candidate in span.iter().filter(|&cpu| world.allowed(task).contains(cpu)) {
-            if self.sched_idle_cpus.contains(candidate) {
+            let displaces = !self.features.averages_by_source || world.policy(task) != Policy::Idle;
+            if self.sched_idle_cpus.contains(candidate) && displaces {
                 return candidate;
             }
             let rq = &self.rqs[candidate];

@@ -7,6 +7,7 @@
 //! | `weight`, `pelt` | weights of nice values; `pelt.c`: load, runnable and utilisation averages |
 //! | `queue` | virtual time: CFS and EEVDF |
 //! | `class` | the hooks: enqueue, dequeue, pick, tick |
+//! | `hrtick` | the timer that ends requests |
 //! | `wakeup`, `idle_search` | `select_task_rq_fair`, fast path: `select_idle_sibling` |
 //! | `fork` | the slow path: idlest group, idlest CPU |
 //! | `balance` | periodic, newly idle and nohz balancing |
@@ -21,6 +22,7 @@ pub mod describe;
 mod domain;
 pub mod features;
 mod fork;
+mod hrtick;
 mod idle_search;
 mod pelt;
 mod queue;

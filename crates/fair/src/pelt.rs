@@ -176,6 +176,12 @@ impl Avg {
         take(&mut self.util_avg, &mut self.util_sum, task.util_avg, divider);
     }
 
+    /// Tasks that were attached leave this queue, whose last update is that of their averages.
+    pub(crate) fn subtract(&mut self, removed: Removed) {
+        let Removed { load_avg, runnable_avg, util_avg, .. } = removed;
+        self.sub(&Self { load_avg, runnable_avg, util_avg, ..Self::default() });
+    }
+
     /// Adds to the sums what a time that counts `contrib` units makes with the given inputs.
     #[inline(always)]
     fn add_contribution(&mut self, contrib: u64, load: u64, runnable: u64, running: bool) {
@@ -207,6 +213,26 @@ impl Avg {
     #[inline]
     fn divider(&self) -> u64 {
         MIN_DIVIDER + u64::from(self.period_contrib)
+    }
+}
+
+/// Averages of tasks that left a queue without its lock (`cfs_rq->removed`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// Whether any did.
+    pub any: bool,
+    load_avg: u64,
+    runnable_avg: u64,
+    util_avg: u64,
+}
+
+impl Removed {
+    /// A task with these averages left.
+    pub(crate) fn collect(&mut self, task: &Avg) {
+        self.any = true;
+        self.load_avg += task.load_avg;
+        self.runnable_avg += task.runnable_avg;
+        self.util_avg += task.util_avg;
     }
 }
 

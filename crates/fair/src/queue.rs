@@ -18,6 +18,7 @@ use std::sync::Arc;
 use roost_engine::TaskId;
 
 use crate::features::Features;
+use crate::weight::NICE_0_WEIGHT;
 
 /// Virtual time state of one task (`struct sched_entity`). Virtual times are in ns at weight 1024.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub(crate) struct Rules {
     pub delay_dequeue: bool,
     /// PREEMPT_SHORT.
     pub preempt_short: bool,
+    /// Lazy preemption: being asked to give way does not set TIF_NEED_RESCHED.
+    pub preempt_lazy: bool,
 }
 
 impl Rules {
@@ -89,6 +92,7 @@ impl Rules {
             lag_by_queue_slice: features.lag_by_queue_slice,
             delay_dequeue: features.delay_dequeue,
             preempt_short: features.preempt_short,
+            preempt_lazy: features.preempt_lazy,
         }
     }
 }
@@ -162,7 +166,8 @@ pub(crate) struct Queue {
     /// CFS: entity to avoid, because it yielded.
     skip: Option<TaskId>,
     /// The current entity was asked to give way and the next pick has not happened
-    /// (TIF_NEED_RESCHED): wakeups then have nothing to decide.
+    /// (TIF_NEED_RESCHED): wakeups then have nothing to decide. Being asked lazily leaves them to it:
+    /// each may still shrink the protection or complete a delayed dequeue.
     resched: bool,
 }
 
@@ -197,7 +202,7 @@ impl Queue {
     pub(crate) fn run(&mut self, delta: u64) -> bool {
         let give_way =
             if self.rules.eevdf { eevdf::run(self, delta) } else { cfs::run(self, delta) };
-        self.resched |= give_way;
+        self.resched |= give_way && !self.rules.preempt_lazy;
         give_way
     }
 
@@ -297,7 +302,7 @@ impl Queue {
         } else {
             cfs::preempts(self, wakee)
         };
-        self.resched |= answer == Preempt::Yes;
+        self.resched |= answer == Preempt::Yes && !self.rules.preempt_lazy;
         answer
     }
 
@@ -308,6 +313,14 @@ impl Queue {
         let give_way = !self.rules.eevdf && cfs::tick(self, ran);
         self.resched |= give_way;
         give_way
+    }
+
+    /// EEVDF: time that the current entity has to run until its virtual deadline, ns; `None` if that
+    /// is past. Rounded up: a timer for it never comes before the deadline.
+    pub(crate) fn until_deadline(&self) -> Option<u64> {
+        let entity = self.current.as_ref().map(|entry| &entry.entity)?;
+        let ahead = u64::try_from(entity.deadline - entity.vruntime).ok()?;
+        Some((ahead * entity.weight).div_ceil(NICE_0_WEIGHT))
     }
 
     /// The current entity yields.

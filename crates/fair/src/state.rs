@@ -6,7 +6,7 @@ use crate::balance::Balancer;
 use crate::cache::{CacheAware, CacheRq};
 use crate::domain::Topology;
 use crate::features::Features;
-use crate::pelt::Avg;
+use crate::pelt::{Avg, Removed};
 use crate::queue::{Entity, Queue};
 use crate::stats::Stats;
 use crate::wakeup::WakeeFlips;
@@ -56,6 +56,8 @@ pub(crate) struct Rq {
     pub nr_runnable: u32,
     /// Sum of the queued tasks' util_est.
     pub util_est: u64,
+    /// What tasks that woke elsewhere left in `avg` until its next update (`cfs_rq->removed`).
+    pub removed: Removed,
     /// The task that runs, if it is still on the queue.
     pub current: Option<TaskId>,
     /// Sum of the weights of the tasks counted in `nr_running`.
@@ -66,7 +68,7 @@ pub(crate) struct Rq {
     pub nr_sched_idle: u32,
     /// CPUs in the nohz mask are tickless; set when the tick stops, cleared at the first busy tick.
     pub tickless: bool,
-    /// Idle balancing was asked for by a kick that has not been served.
+    /// What a kick that has not been served asked for.
     pub nohz_kick: Option<NohzKick>,
     /// When the CPU went idle (`idle_stamp`); `None` while it is not, or waits for a wakeup that was
     /// on its way already.
@@ -107,15 +109,19 @@ pub(crate) struct Push {
     pub cpu: CpuId,
     /// Index into the domains of that CPU.
     pub level: usize,
+    /// Only tasks that prefer that CPU's LLC are meant (LBF_ACTIVE_LB_LLC).
+    pub for_llc: bool,
 }
 
-/// What a nohz kick asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NohzKick {
-    /// Balance for every idle CPU that is due.
-    Balance,
-    /// Refresh blocked load only.
-    Stats,
+/// What a nohz kick asks for, at least one thing (NOHZ_KICK_MASK).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NohzKick {
+    /// Balance for every idle CPU that is due (NOHZ_BALANCE_KICK).
+    pub balance: bool,
+    /// Refresh blocked load (NOHZ_STATS_KICK); goes with `balance`.
+    pub stats: bool,
+    /// Find out when the next idle CPU is due (NOHZ_NEXT_KICK), which the others do too.
+    pub next: bool,
 }
 
 /// What changes in one scheduling domain as one CPU sees it.
@@ -174,6 +180,8 @@ pub(crate) struct Nohz {
     pub has_blocked: bool,
     /// Jiffy of the next refresh of blocked load.
     pub next_blocked: u64,
+    /// A CPU stopped its tick since `next_balance` was last computed (`needs_update`).
+    pub needs_update: bool,
 }
 
 /// What the fair class keeps for a task: three cache lines, of which a wakeup on a queue and a

@@ -56,7 +56,7 @@ struct Task {
     ran_on: Option<CpuId>,
     /// When it got the CPU it is on.
     running_since: Option<Time>,
-    /// When it was last woken or left a CPU.
+    /// When it was last queued or left a CPU.
     waits_since: Time,
 }
 
@@ -197,6 +197,10 @@ impl Tracer for Observed {
         let llc = |cpu: CpuId| self.places.get(cpu).map(|place| place.0);
         self.counts.wakeups_waker_llc += u64::from(llc(from) == llc(target));
     }
+
+    fn queued(&mut self, now: Time, task: TraceTask<'_>) {
+        self.tasks.entry(task.pid).or_default().waits_since = now;
+    }
 }
 
 /// An [`Observed`] that the engine, which wants a tracer of its own, can share.
@@ -235,5 +239,9 @@ impl Tracer for SharedObserved {
 
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
         self.0.borrow_mut().wakeup(now, from, task, target);
+    }
+
+    fn queued(&mut self, now: Time, task: TraceTask<'_>) {
+        self.0.borrow_mut().queued(now, task);
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! Which of the two moments it is told at makes a difference: between them are the search for a CPU
 //! and the interrupt, microseconds on a real machine, but up to half a second in a guest whose CPUs
-//! wait for one of the host's. The kernel's run delay begins when the task is queued. The
-//! simulation's begins with the wakeup, and has to be given the same costs in between.
+//! wait for one of the host's. The kernel's run delay begins when the task is queued, and so does the
+//! simulation's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,6 +3,7 @@
 
 use roost_engine::{CpuId, Work, World};
 
+use super::imbalance::Migration;
 use super::pass::Pass;
 use crate::state::{Fair, Push};
 
@@ -13,7 +14,8 @@ impl Fair {
         if self.rqs[pass.src].push.is_some() {
             return false;
         }
-        self.rqs[pass.src].push = Some(Push { cpu: pass.cpu, level: pass.level });
+        let for_llc = pass.kind == Migration::LlcTask;
+        self.rqs[pass.src].push = Some(Push { cpu: pass.cpu, level: pass.level, for_llc });
         self.balance.pay(world, pass.executor);
         world.kick(pass.executor, pass.src, Work::Stop);
         true
@@ -22,12 +24,13 @@ impl Fair {
     /// The stopper of `cpu` runs: what ran is back on the queue and can be moved. The level is the
     /// one whose pass asked: the lowest of the destination's that spans both CPUs.
     pub(crate) fn active_balance_stop(&mut self, world: &mut World, cpu: CpuId) {
-        let Some(Push { cpu: dst, level }) = self.rqs[cpu].push.take() else { return };
+        let Some(push) = self.rqs[cpu].push.take() else { return };
+        let Push { cpu: dst, level, .. } = push;
         // The kernel asks for more than one task, the stopper itself being one.
         if self.rqs[cpu].nr_running == 0 {
             return;
         }
-        let mut pass = Pass::push(self, cpu, dst, level);
+        let mut pass = Pass::push(self, cpu, push);
         let pushed = self.move_one(world, &mut pass);
         let counters = self.topology.stat_level(dst, level);
         let counters = &mut self.stats.levels[counters];

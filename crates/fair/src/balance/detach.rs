@@ -139,6 +139,9 @@ impl Fair {
                 MayMove::Yes | MayMove::Hot => self.counted_for(pass, task),
             };
             let Some(counted) = counted else {
+                if may_move == MayMove::Hot && self.features.balance_by_source {
+                    self.stats.nr_failed_migrations_hot += 1;
+                }
                 self.rqs[pass.src].tasks.rotate_right(1);
                 continue;
             };
@@ -209,7 +212,7 @@ impl Fair {
             return MayMove::No;
         }
         if pass.active {
-            return MayMove::Yes;
+            return if self.goes_elsewhere(pass, task) { MayMove::No } else { MayMove::Yes };
         }
         if self.degrades_llc(world, pass, task) {
             pass.llc_pinned |= pass.kind != Migration::LlcTask;

@@ -148,11 +148,16 @@ impl Fair {
         if !self.cache.active || self.ignores_llcs(pass) {
             return false;
         }
-        let home = Some(self.topology.llc_of[pass.dst]);
-        if pass.kind == Migration::LlcTask && self.tasks[task.index()].preferred_llc != home {
-            return true;
-        }
-        self.may_move_task_to_llc(world, pass, task) == LlcMove::Forbid
+        self.goes_elsewhere(pass, task)
+            || self.may_move_task_to_llc(world, pass, task) == LlcMove::Forbid
+    }
+
+    /// Whether the pass is there to bring tasks home and `task` does not prefer the destination's
+    /// LLC (`migrate_llc_task_wrong_dst`).
+    pub(super) fn goes_elsewhere(&self, pass: &Pass, task: TaskId) -> bool {
+        let brings_home = pass.kind == Migration::LlcTask || pass.for_llc;
+        let home = self.topology.llc_of[pass.dst];
+        self.cache.active && brings_home && self.tasks[task.index()].preferred_llc != Some(home)
     }
 
     /// What the LLCs say to moving `task` (`can_migrate_llc_task`). Its process counts, not what the

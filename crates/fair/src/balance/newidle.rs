@@ -4,7 +4,7 @@
 
 use roost_engine::{CpuId, World};
 
-use super::MIGRATION_COST_NS;
+use super::{MIGRATION_COST_NS, decay_newidle_cost};
 use crate::domain::Flags;
 use crate::state::{DomainState, Fair, NohzKick};
 use crate::stats::IdleType;
@@ -50,12 +50,14 @@ fn count_call(state: &mut DomainState, success: u32, now_ns: u64) {
     }
 }
 
-/// Notes what a pass cost, if it cost more than any before.
-fn raise_cost(state: &mut DomainState, cost_ns: u64, jiffies: u64) {
-    if cost_ns > state.max_newidle_lb_cost {
+/// Notes what a pass cost, if it cost more than any before; whether it did.
+fn raise_cost(state: &mut DomainState, cost_ns: u64, jiffies: u64) -> bool {
+    let raises = cost_ns > state.max_newidle_lb_cost;
+    if raises {
         state.max_newidle_lb_cost = cost_ns;
         state.last_decay = jiffies;
     }
+    raises
 }
 
 impl Fair {
@@ -140,11 +142,20 @@ impl Fair {
     }
 
     /// Notes the cost and success of a pass.
-    fn note_newidle(&mut self, world: &World, cpu: CpuId, level: usize, cost: u64, success: u32) {
+    pub(super) fn note_newidle(
+        &mut self,
+        world: &World,
+        cpu: CpuId,
+        level: usize,
+        cost: u64,
+        success: u32,
+    ) {
         let jiffies = self.jiffies(world.now());
-        let random = self.features.newidle_random;
+        let (random, hz) = (self.features.newidle_random, self.features.hz);
         let state = &mut self.rqs[cpu].domains[level];
-        raise_cost(state, cost, jiffies);
+        if !raise_cost(state, cost, jiffies) && self.features.balance_by_source {
+            decay_newidle_cost(state, jiffies, hz);
+        }
         if random && cost > 0 {
             count_call(state, success, world.now().ns());
         }
@@ -160,7 +171,8 @@ impl Fair {
     fn newidle_refresh(&mut self, world: &mut World, cpu: CpuId, now: u64) {
         let due = self.nohz.has_blocked && now >= self.nohz.next_blocked;
         if due && self.rqs[cpu].avg_idle >= MIGRATION_COST_NS {
-            self.balance_for_idle(world, cpu, NohzKick::Stats);
+            let refresh = NohzKick { stats: true, ..NohzKick::default() };
+            self.balance_for_idle(world, cpu, refresh);
         }
     }
 }
@@ -203,9 +215,9 @@ mod tests {
     #[test]
     fn only_a_higher_cost_is_noted() {
         let mut state = DomainState { max_newidle_lb_cost: 500, ..DomainState::default() };
-        raise_cost(&mut state, 400, 7);
+        assert!(!raise_cost(&mut state, 400, 7));
         assert_eq!((state.max_newidle_lb_cost, state.last_decay), (500, 0));
-        raise_cost(&mut state, 501, 7);
+        assert!(raise_cost(&mut state, 501, 7));
         assert_eq!((state.max_newidle_lb_cost, state.last_decay), (501, 7));
     }
 }

@@ -19,6 +19,8 @@ struct KickState {
     refresh_due: bool,
     /// Balancing for idle CPUs is due.
     balance_due: bool,
+    /// A CPU became tickless since it was last found out when that is.
+    needs_update: bool,
     /// Tasks on this CPU.
     nr_running: u32,
     /// CPUs of this LLC whose tick runs.
@@ -31,10 +33,21 @@ fn kick_for(state: KickState) -> Option<NohzKick> {
     if !state.some_tickless {
         return None;
     }
-    if state.balance_due && (state.nr_running >= 2 || state.nr_busy_cpus > 1) {
-        return Some(NohzKick::Balance);
+    let balance = state.balance_due && (state.nr_running >= 2 || state.nr_busy_cpus > 1);
+    let stats = balance || state.refresh_due;
+    let kick = NohzKick { balance, stats, next: state.needs_update };
+    (kick != NohzKick::default()).then_some(kick)
+}
+
+impl NohzKick {
+    /// Both.
+    fn and(self, other: Self) -> Self {
+        Self {
+            balance: self.balance | other.balance,
+            stats: self.stats | other.stats,
+            next: self.next | other.next,
+        }
     }
-    state.refresh_due.then_some(NohzKick::Stats)
 }
 
 impl Fair {
@@ -48,6 +61,7 @@ impl Fair {
             some_tickless: !self.nohz.idle_cpus.is_empty(),
             refresh_due: self.nohz.has_blocked && now > self.nohz.next_blocked,
             balance_due: now >= self.nohz.next_balance,
+            needs_update: self.nohz.needs_update,
             nr_running: self.rqs[cpu].nr_running,
             nr_busy_cpus: if in_llc { shared.nr_busy_cpus } else { 0 },
         });
@@ -56,10 +70,10 @@ impl Fair {
         }
     }
 
-    /// Interrupts the first idle CPU of the nohz mask (`kick_ilb`), unless it was asked for as much
-    /// already.
+    /// Interrupts the first idle CPU of the nohz mask (`kick_ilb`), unless it was asked for something
+    /// already: it then does this too.
     fn kick_idle_balancer(&mut self, world: &mut World, from: CpuId, kick: NohzKick) {
-        if kick == NohzKick::Balance {
+        if kick.balance {
             self.nohz.next_balance = self.jiffies(world.now()) + 1;
         }
         let masks = self.nohz.idle_cpus.words().iter().zip(world.idle_cpus().words());
@@ -68,9 +82,7 @@ impl Fair {
         let balancer = (word << 6) + (tickless & idle).trailing_zeros() as usize;
         let asked = &mut self.rqs[balancer].nohz_kick;
         let kicked = asked.is_some();
-        if *asked != Some(NohzKick::Balance) {
-            *asked = Some(kick);
-        }
+        *asked = Some(kick.and(asked.unwrap_or_default()));
         if !kicked {
             world.kick(from, balancer, Work::Balance);
         }
@@ -85,14 +97,15 @@ impl Fair {
         }
     }
 
-    /// Balances, or refreshes blocked load, for every tickless idle CPU, `cpu` last
-    /// (`_nohz_idle_balance`).
+    /// Does what a kick asked for, for every tickless idle CPU, `cpu` last, and finds out when the
+    /// next of them is due (`_nohz_idle_balance`).
     pub(super) fn balance_for_idle(&mut self, world: &mut World, cpu: CpuId, kick: NohzKick) {
         let now = self.jiffies(world.now());
         let was_idle = world.is_idle(cpu);
         let mut next = None;
         // Assume that no load remains; a CPU that goes idle meanwhile says otherwise.
-        self.nohz.has_blocked = false;
+        self.nohz.has_blocked &= !kick.stats;
+        self.nohz.needs_update &= !kick.next;
         let mut has_blocked = false;
         let mut aborted = false;
         for other in (cpu + 1..self.rqs.len()).chain(0..=cpu) {
@@ -100,12 +113,13 @@ impl Fair {
                 continue;
             }
             if was_idle && !world.is_idle(cpu) {
-                (aborted, has_blocked) = (true, true);
+                (aborted, has_blocked) = (true, kick.stats);
+                self.nohz.needs_update |= kick.next;
                 break;
             }
             self.balance.fetch(world, other, cpu, LINES_PER_QUEUE);
-            has_blocked |= self.refresh_if_blocked(world, cpu, other, now);
-            if kick == NohzKick::Balance && now >= self.rqs[other].next_balance {
+            has_blocked |= kick.stats && self.refresh_if_blocked(world, cpu, other, now);
+            if kick.balance && now >= self.rqs[other].next_balance {
                 self.balance_domains(world, cpu, other, IdleType::Idle);
             }
             let due = self.rqs[other].next_balance;
@@ -113,6 +127,8 @@ impl Fair {
         }
         if !aborted {
             self.nohz.next_balance = next.unwrap_or(self.nohz.next_balance);
+        }
+        if !aborted && kick.stats {
             self.nohz.next_blocked = now + ms_to_jiffies(BLOCKED_REFRESH_MS, self.features.hz);
         }
         self.nohz.has_blocked |= has_blocked;
@@ -144,6 +160,7 @@ impl Fair {
         }
         self.rqs[cpu].tickless = true;
         self.nohz.idle_cpus.insert(cpu);
+        self.nohz.needs_update = self.features.balance_by_source;
         self.change_busy_cpus(world, cpu, |busy| busy.saturating_sub(1));
     }
 
@@ -180,15 +197,24 @@ mod tests {
             nr_running: 1,
             nr_busy_cpus: 1,
             refresh_due: false,
+            needs_update: false,
         };
         let kick = kick_for;
+        let stats = NohzKick { stats: true, ..NohzKick::default() };
+        let balance = NohzKick { balance: true, ..stats };
         assert_eq!(kick(due), None);
-        assert_eq!(kick(KickState { nr_running: 2, ..due }), Some(NohzKick::Balance));
-        assert_eq!(kick(KickState { nr_busy_cpus: 2, ..due }), Some(NohzKick::Balance));
+        assert_eq!(kick(KickState { nr_running: 2, ..due }), Some(balance));
+        assert_eq!(kick(KickState { nr_busy_cpus: 2, ..due }), Some(balance));
         let not_due = KickState { balance_due: false, nr_running: 2, nr_busy_cpus: 2, ..due };
         assert_eq!(kick(not_due), None);
-        assert_eq!(kick(KickState { refresh_due: true, ..not_due }), Some(NohzKick::Stats));
-        assert_eq!(kick(KickState { refresh_due: true, ..due }), Some(NohzKick::Stats));
+        assert_eq!(kick(KickState { refresh_due: true, ..not_due }), Some(stats));
+        assert_eq!(kick(KickState { refresh_due: true, ..due }), Some(stats));
+        let next = NohzKick { next: true, ..NohzKick::default() };
+        assert_eq!(kick(KickState { needs_update: true, ..not_due }), Some(next), "due or not");
+        assert_eq!(
+            kick(KickState { needs_update: true, nr_running: 2, ..due }),
+            Some(balance.and(next))
+        );
         let busy = KickState { some_tickless: false, refresh_due: true, nr_running: 2, ..due };
         assert_eq!(kick(busy), None);
     }

@@ -6,7 +6,7 @@ use roost_machine::CpuSet;
 
 use super::imbalance::{Migration, Rules, decide};
 use crate::domain::{DomainId, Flags, GroupId};
-use crate::state::{DomainState, Fair};
+use crate::state::{DomainState, Fair, Push};
 use crate::stats::IdleType;
 
 /// A balancing interval is doubled up to this, ms, while only affinity prevents balance
@@ -36,6 +36,8 @@ pub(super) struct Pass {
     pub amount: i64,
     /// The stopper pushes: what ran is movable, and need not be cold.
     pub active: bool,
+    /// It pushes only tasks that prefer the destination's LLC.
+    pub for_llc: bool,
     /// No CPU has been taken out of consideration.
     pub all_considered: bool,
     /// Tasks looked at on this source, and how many it may be.
@@ -152,6 +154,7 @@ impl Pass {
             kind: Migration::default(),
             amount: 0,
             active: false,
+            for_llc: false,
             all_considered: true,
             looked_at: 0,
             look_at_most: 0,
@@ -162,9 +165,10 @@ impl Pass {
         }
     }
 
-    /// The pass of a stopper on `src` that pushes a task to `dst`.
-    pub(super) fn push(fair: &Fair, src: CpuId, dst: CpuId, level: usize) -> Self {
-        Self { src, active: true, ..Self::new(fair, src, dst, level, IdleType::Idle) }
+    /// The pass of a stopper on `src` that does what was asked of it.
+    pub(super) fn push(fair: &Fair, src: CpuId, push: Push) -> Self {
+        let Push { cpu, level, for_llc } = push;
+        Self { src, active: true, for_llc, ..Self::new(fair, src, cpu, level, IdleType::Idle) }
     }
 }
 
@@ -333,8 +337,9 @@ impl Fair {
         }
         match active {
             Active::Pinned => self.lengthen_interval(pass),
-            Active::Started => {}
-            Active::Not => {
+            // What made it start is still so.
+            Active::Started if !self.features.balance_by_source => {}
+            Active::Started | Active::Not => {
                 let shortest = self.topology.domain(pass.domain).min_interval_ms;
                 self.rqs[pass.cpu].domains[pass.level].balance_interval = shortest;
             }

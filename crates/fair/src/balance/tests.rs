@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use roost_engine::{CpuId, Enqueue, Scheduler, TaskId, Time, Work, World};
+use roost_engine::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Time, Work, World};
 use roost_machine::CpuSet;
 
 use super::*;
 use crate::cache::tests::gather_at;
 use crate::features::Features;
+use crate::state::{NohzKick, Push};
 use crate::stats::LbStats;
 
 /// Two LLCs of four CPUs without SMT.
@@ -19,6 +20,12 @@ const TWO_NODES: &str = "pack:2 node:1 l3:2 core:2 pu:2";
 const ONE_LLC: &str = "pack:1 node:1 l3:1 core:16 pu:1";
 
 const MS: u64 = 1_000_000;
+
+/// The stopper is to push any task to CPU 0, at the lowest level.
+const PUSH: Push = Push { cpu: 0, level: 0, for_llc: false };
+
+/// A kick to refresh blocked load.
+const STATS: NohzKick = NohzKick { balance: false, stats: true, next: false };
 
 /// A fair class with tasks on its queues. A CPU with tasks runs one of them.
 struct Bench {
@@ -43,7 +50,7 @@ impl Bench {
         for task in tasks.into_iter().map(TaskId) {
             self.world.set_task_cpu(task, cpu);
             self.world.mark_queued(cpu);
-            self.fair.enqueue(&mut self.world, cpu, task, Enqueue::New);
+            self.fair.enqueue(&mut self.world, cpu, task, Enqueue::New, cpu);
             if self.world.current(cpu).is_none() {
                 self.pick(cpu);
             }
@@ -254,7 +261,7 @@ fn from_6_13_delayed_and_ineligible_tasks_are_refused() {
         bench.pass(10 * MS);
         assert_eq!(bench.pick(1), Some(TaskId(1)), "task 0 has run more than its share");
         bench.fair.tasks[0].exec_start = 0;
-        let mut pass = pass::Pass::push(&bench.fair, 1, 0, 0);
+        let mut pass = pass::Pass::push(&bench.fair, 1, PUSH);
         (pass.active, pass.kind) = (false, Migration::Task);
         let mut ask = |bench: &mut Bench| bench.fair.may_move(&bench.world, &mut pass, TaskId(0));
         assert_eq!(ask(&mut bench), Yes, "{scheduler}: the destination is empty");
@@ -400,7 +407,7 @@ fn blocked_load_of_tickless_cpus_is_refreshed() {
         ..Default::default()
     };
     bench.world.set_now_for_test(Time(32 * MS));
-    bench.fair.balance_for_idle(&mut bench.world, 1, crate::state::NohzKick::Stats);
+    bench.fair.balance_for_idle(&mut bench.world, 1, STATS);
     assert!(bench.fair.rqs[6].avg.util_avg < 600, "half of it after 32 ms");
     assert!(bench.fair.nohz.has_blocked);
     let now = bench.fair.jiffies(bench.world.now());
@@ -420,11 +427,132 @@ fn busy_cpus_of_an_llc_are_those_whose_tick_runs() {
     assert_eq!(bench.fair.llcs[0].nr_busy_cpus, 0);
 }
 
+/// 7.2 without a cpuidle driver: the tick that comes first after a CPU went idle still comes.
+#[test]
+fn an_idle_cpu_balances_in_one_more_tick_before_it_stops_it() {
+    for (scheduler, keeps_tick) in [("fair@6.15", false), ("fair@7.2", true)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 2);
+        bench.queue(0, [0]);
+        bench.pass(100 * MS);
+        bench.fair.tick(&mut bench.world, 0);
+        assert!(!bench.fair.nohz.idle_cpus.contains(0), "{scheduler}: a busy tick");
+        bench.fair.dequeue(&mut bench.world, 0, TaskId(0), Dequeue::Exit);
+        bench.world.set_current_for_test(0, None);
+        assert_eq!(bench.fair.pick(&mut bench.world, 0), None);
+        assert_eq!(bench.fair.nohz.idle_cpus.contains(0), !keeps_tick, "{scheduler}");
+        let passes = bench.lb(0, 0, IdleType::Idle).count;
+        bench.pass(100 * MS);
+        bench.fair.idle_tick(&mut bench.world, 0);
+        assert!(bench.fair.nohz.idle_cpus.contains(0), "{scheduler}");
+        let made = bench.lb(0, 0, IdleType::Idle).count - passes;
+        assert_eq!(made, u64::from(keeps_tick), "{scheduler}: every level was due");
+    }
+}
+
+#[test]
+fn an_idle_cpu_that_pulls_in_its_tick_does_not_stop_it() {
+    let mut bench = Bench::new("fair@7.2", TWO_LLCS, 4);
+    bench.queue(1, 0..3);
+    bench.pass(100 * MS);
+    bench.fair.nohz_exit_idle(&mut bench.world, 0);
+    bench.fair.idle_tick(&mut bench.world, 0);
+    assert_eq!(bench.lb(0, 0, IdleType::Idle).gained, 1);
+    assert!(bench.world.resched_pending(0));
+    assert!(!bench.fair.nohz.idle_cpus.contains(0));
+}
+
+/// NOHZ_NEXT_KICK: `nohz.next_balance` is the earliest of the tickless CPUs', and nothing else
+/// happens. Others finish with what was due before: a jiffy later all tickless CPUs would be.
+#[test]
+fn a_cpu_that_stops_its_tick_has_the_next_balance_computed_anew() {
+    for (scheduler, expected) in [("fair@6.15", 1000), ("fair@7.2", 60)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 1);
+        bench.queue(7, [0]);
+        bench.pass(40 * MS);
+        for rq in &mut bench.fair.rqs {
+            rq.next_balance = 500;
+        }
+        bench.fair.rqs[3].next_balance = 60;
+        bench.fair.nohz_exit_idle(&mut bench.world, 3);
+        bench.fair.nohz.needs_update = false;
+        bench.fair.nohz.has_blocked = false;
+        bench.fair.nohz_enter_idle(&mut bench.world, 3);
+        bench.fair.nohz.next_balance = 1000;
+        bench.fair.nohz.next_blocked = 1000;
+        bench.fair.tick(&mut bench.world, 7);
+        bench.work(0);
+        assert_eq!(bench.fair.nohz.next_balance, expected, "{scheduler}");
+        assert!(!bench.fair.nohz.needs_update && bench.fair.nohz.has_blocked, "{scheduler}");
+        assert_eq!(bench.fair.nohz.next_blocked, 1000, "{scheduler}: no load was refreshed");
+        assert_eq!(bench.lb(3, 0, IdleType::Idle).count, 0, "{scheduler}");
+    }
+}
+
+/// `if (likely(!active_balance) || need_active_balance(&env))`.
+#[test]
+fn a_pass_that_starts_active_balance_restores_the_interval() {
+    for (scheduler, interval) in [("fair@6.15", 16), ("fair@7.2", 8)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 8);
+        for (cpu, task) in [(4, 0), (5, 1), (6, 2), (7, 3)] {
+            bench.queue(cpu, [task]);
+        }
+        bench.pass(20 * MS);
+        let state = bench.state(0, 1);
+        (state.nr_balance_failed, state.balance_interval) = (3, 16);
+        assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0);
+        assert!((4..8).any(|cpu| bench.fair.rqs[cpu].push.is_some()), "{scheduler}");
+        assert_eq!(bench.state(0, 1).balance_interval, interval, "{scheduler}");
+    }
+}
+
+/// ENQUEUE_MIGRATED clears `exec_start` (`enqueue_entity`).
+#[test]
+fn a_task_that_migrated_is_not_hot() {
+    for scheduler in ["fair@6.15", "fair@7.2"] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
+        bench.queue(1, 0..3);
+        bench.pass(10 * MS);
+        let task = TaskId(1);
+        let ran = bench.world.now().ns() - MIGRATION_COST_NS + 1;
+        bench.fair.tasks[task.index()].exec_start = ran;
+        bench.fair.detach_queued(&mut bench.world, task, 1, 0);
+        bench.fair.attach_queued(&mut bench.world, task, 0, 0);
+        assert_eq!(bench.fair.tasks[task.index()].exec_start, 0, "{scheduler}");
+    }
+}
+
+/// LBF_ACTIVE_LB_LLC: a stopper that was asked to bring tasks home brings no others.
+#[test]
+fn a_push_for_the_sake_of_an_llc_takes_only_tasks_that_prefer_it() {
+    for (for_llc, prefers, pushed) in [(true, 0, 1), (true, 4, 0), (false, 4, 1)] {
+        let mut bench = Bench::new("fair@7.2", TWO_LLCS, 2);
+        bench.queue(4, [0]);
+        bench.pass(10 * MS);
+        gather_at(&mut bench.fair, prefers);
+        bench.fair.rqs[4].push = Some(Push { cpu: 0, level: 1, for_llc });
+        bench.stop(4);
+        assert_eq!(bench.nr(0), pushed, "for the LLC: {for_llc}, preferred: that of {prefers}");
+    }
+}
+
+/// `update_newidle_cost()` with a cost below the highest.
+#[test]
+fn newly_idle_costs_decay_in_newly_idle_passes_too_from_7_2_on() {
+    for (scheduler, highest) in [("fair@6.15", 256_000), ("fair@7.2", 253_000)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 1);
+        bench.pass(1004 * MS);
+        bench.state(0, 0).max_newidle_lb_cost = 256_000;
+        bench.fair.note_newidle(&bench.world, 0, 0, 1000, 0);
+        assert_eq!(bench.state(0, 0).max_newidle_lb_cost, highest, "{scheduler}");
+    }
+}
+
 /// One step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Pass(u64),
     Tick(CpuId),
+    IdleTick(CpuId),
     Pick(CpuId),
     Balance(CpuId, usize, IdleType),
     Work(CpuId),
@@ -435,6 +563,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..20 * MS).prop_map(Step::Pass),
         (0..8usize).prop_map(Step::Tick),
+        (0..8usize).prop_map(Step::IdleTick),
         (0..8usize).prop_map(Step::Pick),
         (0..8usize, 0..4usize, idle).prop_map(|(cpu, level, idle)| Step::Balance(cpu, level, idle)),
         (0..8usize).prop_map(Step::Work),
@@ -447,6 +576,9 @@ impl Bench {
             Step::Pass(ns) => self.pass(ns),
             Step::Tick(cpu) if self.world.current(cpu).is_some() => {
                 self.fair.tick(&mut self.world, cpu);
+            }
+            Step::IdleTick(cpu) if self.world.current(cpu).is_none() => {
+                self.fair.idle_tick(&mut self.world, cpu);
             }
             Step::Pick(cpu) => {
                 self.pick(cpu);
@@ -462,7 +594,7 @@ impl Bench {
                 }
             }
             Step::Work(cpu) => self.work(cpu),
-            Step::Tick(_) => {}
+            Step::Tick(_) | Step::IdleTick(_) => {}
         }
     }
 

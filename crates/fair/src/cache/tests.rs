@@ -15,10 +15,12 @@ const MS: u64 = 1_000_000;
 /// The counters of every queue are those of the tasks on it.
 pub(crate) fn check_counts(fair: &Fair) {
     for (cpu, rq) in fair.rqs.iter().enumerate() {
-        let llcs = rq.tasks.iter().filter_map(|task| fair.tasks[task.index()].preferred_llc);
+        let queued = || rq.tasks.iter().map(|task| &fair.tasks[task.index()]);
+        let llcs = queued().filter_map(|task| task.preferred_llc);
         let own = fair.topology.llc_of[cpu];
         assert_eq!(rq.cache.nr_llc_running as usize, llcs.clone().count(), "CPU {cpu}");
-        let at_home = llcs.clone().filter(|&llc| llc == own).count();
+        let runnable = queued().filter(|task| !task.delayed);
+        let at_home = runnable.filter(|task| task.preferred_llc == Some(own)).count();
         assert_eq!(rq.cache.nr_pref_llc_running as usize, at_home, "CPU {cpu}");
         for (llc, &count) in rq.cache.by_llc.iter().enumerate() {
             let preferring = llcs.clone().filter(|&other| other as usize == llc).count();
@@ -134,7 +136,7 @@ impl Bench {
     fn run(&mut self, cpu: CpuId, task: u32) {
         self.world.set_task_cpu(TaskId(task), cpu);
         self.world.mark_queued(cpu);
-        self.fair.enqueue(&mut self.world, cpu, TaskId(task), Enqueue::New);
+        self.fair.enqueue(&mut self.world, cpu, TaskId(task), Enqueue::New, cpu);
         let picked = self.fair.pick(&mut self.world, cpu);
         self.world.set_current_for_test(cpu, picked);
     }
@@ -330,4 +332,27 @@ proptest! {
         prop_assert!(average.min(sample) <= next && next <= average.max(sample));
         prop_assert!(occupancy(ns / 100 * part, ns) <= WHOLE_CPU);
     }
+}
+
+/// What it is compared with, the runnable tasks, leaves them out too (`pref_llc_running_dec()` of
+/// `set_delayed()`).
+#[test]
+fn sleepers_whose_dequeue_is_delayed_do_not_count_as_running_at_home() {
+    let mut rq = CacheRq { by_llc: vec![0; 2], ..CacheRq::default() };
+    let mut task = FairTask { preferred_llc: Some(0), ..FairTask::default() };
+    let counts = |rq: &CacheRq| (rq.nr_llc_running, rq.nr_pref_llc_running, rq.by_llc[0]);
+    rq.count_in(&task);
+    assert_eq!(counts(&rq), (1, 1, 1));
+    rq.no_longer_runnable(&task);
+    task.delayed = true;
+    assert_eq!(counts(&rq), (1, 0, 1));
+    rq.count_out(&task);
+    assert_eq!(counts(&rq), (0, 0, 0));
+    rq.count_in(&task);
+    task.delayed = false;
+    rq.runnable_again(&task);
+    assert_eq!(counts(&rq), (1, 1, 1));
+    task.preferred_llc = None;
+    rq.no_longer_runnable(&task);
+    assert_eq!(counts(&rq), (1, 1, 1), "it prefers nothing");
 }

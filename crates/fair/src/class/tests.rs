@@ -74,8 +74,8 @@ impl Scheduler for Audited {
     fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         self.0.select_cpu_fork(world, task, wake)
     }
-    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue) {
-        self.0.enqueue(world, cpu, task, why);
+    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
+        self.0.enqueue(world, cpu, task, why, by);
         self.audit(world);
     }
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
@@ -98,6 +98,14 @@ impl Scheduler for Audited {
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
         self.1[self.0.topology.llc_of[cpu] as usize] += 1;
         self.0.tick(world, cpu);
+        self.audit(world);
+    }
+    fn timer(&mut self, world: &mut World, cpu: CpuId) {
+        self.0.timer(world, cpu);
+        self.audit(world);
+    }
+    fn idle_tick(&mut self, world: &mut World, cpu: CpuId) {
+        self.0.idle_tick(world, cpu);
         self.audit(world);
     }
     fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
@@ -184,8 +192,13 @@ fn two_tasks_take_turns_by_slices_in_ticks() {
         let switches = counter(&outcome, "context_switches");
         let seconds = outcome.elapsed_ns as f64 / 1e9;
         // Ticks are 4 ms apart: a slice of 12 ms (CFS) is exceeded at the fourth one, a request of
-        // 2.8 ms (EEVDF) done at the first.
-        let expected = if fair(version).features.eevdf { 250.0 } else { 62.5 };
+        // 2.8 ms (EEVDF) done at the first, or by its timer.
+        let features = fair(version).features;
+        let expected = match (features.eevdf, features.hrtick) {
+            (false, _) => 62.5,
+            (true, false) => 250.0,
+            (true, true) => 1000.0 / 2.8,
+        };
         let rate = switches / seconds;
         // Both begin together, which takes a few switches more.
         assert!((rate - expected).abs() < 0.05 * expected, "{version}: {rate} switches a second");
@@ -196,12 +209,19 @@ fn world(tasks: usize) -> World {
     World::for_test(machine(), tasks)
 }
 
+/// A fair class with nothing queued and the world it runs in.
+pub(crate) fn fair_and_world(version: &str, tasks: usize) -> (Fair, World) {
+    let (mut fair, mut world) = (fair(version), world(tasks));
+    fair.start(&mut world);
+    (fair, world)
+}
+
 /// Queues `task` on `cpu` as new, with these averages.
 fn queue_with(fair: &mut Fair, world: &mut World, task: u32, cpu: CpuId, avg: Avg) {
     let task = TaskId(task);
     world.set_task_cpu(task, cpu);
     fair.task_new(world, task, None);
-    fair.enqueue(world, cpu, task, Enqueue::New);
+    fair.enqueue(world, cpu, task, Enqueue::New, cpu);
     let rq = &mut fair.rqs[cpu];
     rq.avg.sub(&fair.tasks[task.index()].avg);
     fair.tasks[task.index()].avg = avg;
@@ -223,7 +243,7 @@ fn balancing_moves_averages_and_lag_with_the_task() {
         fair.detach_queued(&mut world, moved, 2, 5);
         assert_eq!((fair.rqs[2].nr_running, fair.rqs[2].util_est), (1, 0));
         assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].avg.util_avg), (0, 0));
-        assert_eq!(fair.tasks[1].exec_start, 0, "its cache is cold elsewhere");
+        assert_eq!(fair.tasks[1].exec_start, 0, "{version}: its cache is cold elsewhere");
         fair.attach_queued(&mut world, moved, 5, 5);
         let rq = &fair.rqs[5];
         assert_eq!((rq.nr_running, rq.util_est), (1, 250));
@@ -246,9 +266,98 @@ fn a_sleeper_leaves_its_load_behind_until_it_wakes_elsewhere() {
     assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].nr_running), (800, 0));
     assert_eq!(fair.tasks[0].util_est, 600, "rises at once");
     fair.migrate_sleeping(&world, task);
+    assert_eq!(fair.rqs[2].avg.load_avg, 800, "subtracted at the next update");
+    fair.update_blocked(&world, 2);
     assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].avg.util_avg), (0, 0));
-    fair.enqueue(&mut world, 4, task, Enqueue::Wakeup { migrated: true, sync: false });
+    fair.enqueue(&mut world, 4, task, Enqueue::Wakeup { migrated: true, sync: false }, 4);
     assert_eq!((fair.rqs[4].avg.load_avg, fair.rqs[4].util_est), (800, 600));
+}
+
+/// `migrate_se_pelt_lag`: 32 periods of 1024 us halve what a task brings from an idle CPU, whose
+/// queue has not been updated since it left.
+#[test]
+fn a_sleeper_from_an_idle_cpu_has_decayed_until_it_wakes() {
+    for (version, expected) in [("7.2", 300), ("6.15", 600)] {
+        let (mut fair, mut world) = fair_and_world(version, 1);
+        queue_with(&mut fair, &mut world, 0, 2, Avg::default());
+        assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+        fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Sleep);
+        let avg = &mut fair.tasks[0].avg;
+        (avg.util_avg, avg.util_sum) = (600, 600 * (47742 - 1024));
+        world.set_now_for_test(Time(32 * 1024 * 1024));
+        fair.migrate_sleeping(&world, TaskId(0));
+        assert!(fair.tasks[0].avg.util_avg.abs_diff(expected) <= 1, "{version}");
+    }
+}
+
+/// `update_load_avg` with UPDATE_UTIL_EST: the last stretch of running counts.
+#[test]
+fn an_estimate_is_made_of_the_averages_up_to_the_dequeue() {
+    for (version, ran_counts) in [("7.2", true), ("6.15", false)] {
+        let (mut fair, mut world) = fair_and_world(version, 1);
+        queue_with(&mut fair, &mut world, 0, 2, Avg::default());
+        assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+        fair.tasks[0].util_changed = true;
+        world.set_now_for_test(Time(32 * 1024 * 1024));
+        fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Sleep);
+        assert!(fair.tasks[0].avg.util_avg >= 511);
+        assert_eq!(fair.tasks[0].util_est >= 511, ran_counts, "{version}");
+    }
+}
+
+/// A task has run past its protection when another, whose deadline is as near, is woken: with lazy
+/// preemption no interrupt tells it.
+#[test]
+fn a_lazily_preempted_task_elsewhere_is_not_interrupted() {
+    let work_sent = |version: &str| {
+        let (mut fair, mut world) = fair_and_world(version, 2);
+        queue_with(&mut fair, &mut world, 0, 2, Avg::default());
+        fair.task_new(&mut world, TaskId(1), None);
+        let current = fair.pick(&mut world, 2);
+        world.set_current_for_test(2, current);
+        world.set_now_for_test(Time(2_000_000));
+        let why = Enqueue::Wakeup { migrated: true, sync: false };
+        fair.enqueue(&mut world, 2, TaskId(1), why, 3);
+        let work = world.take_work_for_test(2);
+        (work, world.resched_pending(2))
+    };
+    assert_eq!(work_sent("7.2+no-hrtick"), (0, true), "flagged, not told");
+    assert_eq!(work_sent("7.2+no-hrtick+no-preempt-lazy"), (Work::Reschedule as u8, false));
+    assert_eq!(work_sent("7.2"), (Work::Timer as u8, true), "it hears of the timer");
+}
+
+/// A wakeup of an idle CPU is never lazy.
+#[test]
+fn an_idle_cpu_chooses_at_once() {
+    let (mut fair, mut world) = fair_and_world("7.2", 1);
+    fair.task_new(&mut world, TaskId(0), None);
+    fair.enqueue(&mut world, 2, TaskId(0), Enqueue::New, 3);
+    assert_eq!(world.take_work_for_test(2), Work::Reschedule as u8);
+}
+
+/// CPU 3 computes; every 10 ms a task on its sibling wakes another that is bound to CPU 3.
+const WAKES_A_BUSY_CPU: &str = r#"{
+    "global": { "duration": 1 },
+    "tasks": {
+        "hog": { "cpus": [3], "loop": -1, "run": 100000 },
+        "wakee": { "cpus": [3], "loop": -1, "phases": { "p": { "loop": 1,
+            "lock": "m", "wait": { "ref": "s", "mutex": "m" }, "unlock": "m", "run": 10 } } },
+        "waker": { "cpus": [2], "loop": -1, "phases": { "p": { "loop": 1,
+            "timer": { "ref": "unique", "period": 10000 }, "signal": "s" } } }
+    }
+}"#;
+
+/// Without the timer's interrupt the hog goes on until its next tick: up to 4 ms.
+#[test]
+fn lazy_preemption_waits_for_the_next_interrupt() {
+    let delay_us = |version: &str| {
+        let outcome = audited_run(NODES, version, WAKES_A_BUSY_CPU);
+        counter(&outcome, "run_delay_ns") / 100.0 / 1000.0
+    };
+    let (lazy, at_once) = (delay_us("7.2+no-hrtick"), delay_us("7.2+no-hrtick+no-preempt-lazy"));
+    assert!((500.0..3500.0).contains(&lazy), "{lazy} us a wakeup");
+    assert!(at_once < 100.0, "{at_once} us a wakeup");
+    assert!(delay_us("7.2") < 100.0, "the interrupt that starts the timer");
 }
 
 #[test]

@@ -69,6 +69,24 @@ fn a_new_task_goes_to_the_llc_with_more_idle_cpus() {
     assert_eq!(fork(&mut bench, 0), 11, "the CPU there that went idle last");
 }
 
+/// `update_sg_wakeup_stats` of 7.2: a group's sums are of the CPUs that the task may use.
+#[test]
+fn from_7_2_on_only_allowed_cpus_count() {
+    for (scheduler, idle) in [("fair@6.15", 7), ("fair@7.2", 1)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS);
+        bench.busy([0]);
+        let allowed = CpuSet::from_cpus(bench.world.machine().nr_cpus(), [0, 1]);
+        bench.world.set_allowed_for_test(WAKEE, allowed);
+        let group = bench.fair.topology.domains_of(0).iter().find_map(|&id| {
+            let groups = &bench.fair.topology.domain(id).groups;
+            let spans = |&&group: &&GroupId| bench.fair.topology.group(group).span.len() == 8;
+            groups.iter().find(spans).copied()
+        });
+        let sums = group.map(|group| bench.fair.group_load(&bench.world, WAKEE, group));
+        assert_eq!(sums.map(|sums| sums.idle_cpus), Some(idle), "{scheduler}");
+    }
+}
+
 #[test]
 fn a_new_task_stays_in_an_llc_with_as_many_idle_cpus() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS);

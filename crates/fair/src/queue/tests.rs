@@ -22,6 +22,7 @@ fn cfs() -> Rules {
         lag_by_queue_slice: false,
         delay_dequeue: false,
         preempt_short: false,
+        preempt_lazy: false,
     }
 }
 
@@ -197,6 +198,39 @@ fn a_current_task_already_asked_to_give_way_is_left_alone() {
     assert_eq!(queue.preempts(B, Arrival::Wakeup), Preempt::Yes);
     assert_eq!(queue.preempts(C, Arrival::Wakeup), Preempt::No);
     assert!(queue.is_buddy(B) && !queue.is_buddy(C));
+}
+
+/// TIF_NEED_RESCHED_LAZY is not what `wakeup_preempt_fair` looks at: a second wakeup is decided too,
+/// and shrinks the protection.
+#[test]
+fn a_current_task_lazily_asked_to_give_way_is_not() {
+    let mut queue = queue_at(Rules { preempt_lazy: true, ..eevdf72() }, &[0]);
+    queue.set_current(A);
+    assert!(!queue.run(2_900_000), "alone");
+    queue.insert(B, entity(0), Arrival::Wakeup);
+    assert_eq!(queue.preempts(B, Arrival::Wakeup), Preempt::Yes);
+    queue.insert(C, entity(0), Arrival::Wakeup);
+    assert_eq!(queue.preempts(C, Arrival::Wakeup), Preempt::No, "B would be picked");
+    let mut at_once = queue_at(eevdf72(), &[0]);
+    at_once.set_current(A);
+    at_once.run(2_900_000);
+    at_once.insert(B, entity(0), Arrival::Wakeup);
+    assert_eq!(at_once.preempts(B, Arrival::Wakeup), Preempt::Yes);
+    assert!(at_once.resched && !queue.resched);
+}
+
+#[test]
+fn time_until_the_deadline_is_real_time_rounded_up() {
+    let mut queue = queue_at(eevdf72(), &[0]);
+    assert_eq!(queue.until_deadline(), None, "nobody runs");
+    queue.set_current(A);
+    queue.run(1_000_000);
+    assert_eq!(queue.until_deadline(), Some(1_800_000));
+    let light = Entity { deadline: 1000, ..entity(5) };
+    let mut queue = Queue::new(eevdf72());
+    queue.push(A, light);
+    queue.set_current(A);
+    assert_eq!(queue.until_deadline(), Some((1000_u64 * 335).div_ceil(1024)));
 }
 
 #[test]
