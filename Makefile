@@ -1,6 +1,7 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
 # make test   builds and runs all tests (at most five minutes after the build)
 # make test-vm  boots guests (fetches a kernel and QEMU first; says what it skips where it cannot)
+# make validation  sets fair@7.2 beside Linux 7.2 anew: half an hour; writes docs/validation-results.md
 # make bench  events per second, cost of an event by kind, peak memory
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
 # make lint   formatting and lints, as errors
@@ -8,7 +9,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm bench fuzz lint setup
+.PHONY: demo test test-vm validation bench fuzz lint setup
 
 setup:
 	@tools/setup
@@ -26,6 +27,14 @@ test-vm: setup
 	-@tools/setup clang:clang mke2fs:e2fsprogs
 	ROOST_VM=1 $(CARGO) test --locked --release --package roost-vm --package roost \
 		--test guest --test guests -- --test-threads=1 --nocapture
+
+# What Linux did is kept for a test that needs no guest.
+OBSERVED = crates/roost/tests/data/linux-7.2.json
+validation: setup
+	$(CARGO) build --release --locked --package roost
+	{ echo "# Results of \`make validation\`, $$(date +%F)"; echo; \
+	  target/release/roost validate --save $(OBSERVED) --format markdown; } \
+	  >docs/validation-results.md
 
 bench: setup
 	$(CARGO) bench --locked --package roost

@@ -170,12 +170,22 @@ impl World {
         if ns == 0 {
             return;
         }
+        let ns = self.stretched(ns);
         self.settle(cpu);
         let state = &mut self.cpus[cpu];
         // Settled: not before now.
         state.progress_from += ns;
         state.kernel_ns += ns;
         self.mark_stale(cpu);
+    }
+
+    /// How long kernel work of `ns` takes at the moment: longer where CPUs take turns.
+    #[inline]
+    pub fn stretched(&self, ns: u64) -> u64 {
+        match self.machine.takes_turns {
+            false => ns,
+            true => ns * (self.machine.nr_cpus() - self.idle.len()).max(1) as u64,
+        }
     }
 
     /// Charges `cpu` for fetching one cache line last written by `from`.

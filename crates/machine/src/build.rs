@@ -39,6 +39,8 @@ pub(crate) struct Description {
     pub distances: BTreeMap<(u32, u32), u32>,
     /// Figures, where the source has some; otherwise a generic set is taken.
     pub figures: Option<Figures>,
+    /// Whether only one CPU executes at a time.
+    pub takes_turns: bool,
     /// The vendor of the CPUs as CPUID spells it.
     pub vendor: Option<String>,
     /// The family of the CPUs as CPUID counts it.
@@ -97,6 +99,7 @@ impl Description {
             distances,
             reclaim_distance,
             figures,
+            takes_turns: self.takes_turns,
             guesses: self.guesses,
         };
         validate(&machine)?;

@@ -64,6 +64,9 @@ pub struct Machine {
     pub reclaim_distance: u32,
     /// Times and capacities.
     pub figures: Figures,
+    /// Whether only one CPU executes at a time, as QEMU emulates them where time counts instructions:
+    /// what kernel work takes, it then takes as many times as CPUs are busy.
+    pub takes_turns: bool,
     /// What the source did not say and had to be guessed, by name.
     pub guesses: Vec<Guess>,
 }

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use crate::build::{CpuDescription, Description};
 use crate::error::MachineError;
-use crate::figures::{CASCADE_LAKE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, ZEN3, ZEN4};
+use crate::figures::{
+    CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, ZEN3, ZEN4,
+};
 use crate::{Figures, Guess, Machine};
 
 const MIB: u64 = 1 << 20;
@@ -32,6 +34,8 @@ struct Preset {
     /// As CPUID spells it; `None` where it does not matter.
     vendor: Option<&'static str>,
     figures: Figures,
+    /// Whether only one CPU executes at a time.
+    takes_turns: bool,
     guesses: &'static [(&'static str, &'static str)],
 }
 
@@ -80,6 +84,7 @@ const ZEN3_2S: Preset = Preset {
     distances: AMD_DISTANCES,
     vendor: Some("AuthenticAMD"),
     figures: ZEN3,
+    takes_turns: false,
     guesses: &[ZEN3_DISTANCE],
 };
 
@@ -101,8 +106,12 @@ const EMULATED: Preset = Preset {
     llc_bytes: Some(16 * MIB),
     distances: Distances::ByPackage { within: 11, across: 20 },
     vendor: Some("GenuineIntel"),
-    figures: SAPPHIRE_RAPIDS,
-    guesses: &[("no-latency-data", "an emulated machine; latencies are those of Sapphire Rapids")],
+    figures: EXACT_LANE,
+    takes_turns: true,
+    guesses: &[(
+        "no-cache-data",
+        "an emulated machine has none; sizes are those of Sapphire Rapids",
+    )],
     ..ZEN3_2S
 };
 
@@ -296,6 +305,7 @@ impl Preset {
             cpus: self.cpus(),
             distances: self.distances(nodes),
             figures: Some(self.figures.clone()),
+            takes_turns: self.takes_turns,
             vendor: self.vendor.map(str::to_owned),
             ..Description::default()
         };

@@ -76,10 +76,15 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
     }
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
-    let real = match &args.from {
+    let mut real = match &args.from {
         Some(file) => read(file)?,
         None => measure(args, &machines, &scenarios)?,
     };
+    real.observations
+        .values_mut()
+        .flat_map(BTreeMap::values_mut)
+        .flatten()
+        .for_each(Observation::drop_zeros);
     if let Some(file) = &args.save {
         write(file, &real)?;
     }

@@ -68,6 +68,11 @@ impl Observation {
         self.values.push((Quantity { kind, name: name.into() }, value));
     }
 
+    /// Leaves out what is 0, as what a run does not have is.
+    pub fn drop_zeros(&mut self) {
+        self.values.retain(|(_, value)| *value != 0.0);
+    }
+
     /// The quantities in order.
     pub fn values(&self) -> &[(Quantity, f64)] {
         &self.values

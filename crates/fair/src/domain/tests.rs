@@ -63,6 +63,7 @@ impl Shape {
                 .map(|cpus| Llc { cpus, size_bytes: None })
                 .collect(),
             nodes: self.sets(self.node_cpus()).into_iter().enumerate().map(node).collect(),
+            takes_turns: false,
             packages: self.nodes / self.nodes_per_package,
             distances: self.distances.clone(),
             reclaim_distance: 30,

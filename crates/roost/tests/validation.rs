@@ -1,0 +1,34 @@
+//! The model beside what Linux 7.2 did, which `make validation` recorded: no guest is needed.
+
+use std::process::Command;
+
+/// Agreement as it was reached on 2026-11-20 (71%), a little less: what is changed in the model must not
+/// lose it. The bar is 85%; docs/validation.md says what is in the way.
+const REACHED: f64 = 0.70;
+
+#[test]
+fn the_model_agrees_with_the_recorded_kernel_as_far_as_it_ever_did() {
+    let observed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-7.2.json");
+    let arguments = ["validate", "--from", observed, "--format", "csv"];
+    let output = Command::new(env!("CARGO_BIN_EXE_roost")).args(arguments).output().unwrap();
+    let mut rows = csv::Reader::from_reader(output.stdout.as_slice());
+    let header = rows.headers().unwrap().clone();
+    let column = |name: &str| header.iter().position(|column| column == name).unwrap();
+    let (kind, quantity, verdict) = (column("kind"), column("quantity"), column("verdict"));
+    let (mut agree, mut all, mut periodic) = (0.0, 0.0, Vec::new());
+    for row in rows.records().map(Result::unwrap) {
+        if &row[kind] == "placement" || &row[verdict] == "rare" {
+            continue;
+        }
+        let agrees = &row[verdict] != "differs";
+        all += 1.0;
+        agree += f64::from(u8::from(agrees));
+        if row[quantity].ends_with("periodic attempts") {
+            periodic.push((agrees, row.iter().collect::<Vec<_>>().join(",")));
+        }
+    }
+    assert!(all > 1000.0 && agree / all >= REACHED, "{agree} of {all}");
+    // When domains are balanced does not depend on chance: intervals and busy factors.
+    let differ: Vec<_> = periodic.iter().filter(|(agrees, _)| !agrees).collect();
+    assert!(periodic.len() > 100 && differ.len() <= periodic.len() / 20, "{differ:?}");
+}
