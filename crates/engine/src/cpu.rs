@@ -39,15 +39,10 @@ impl World {
         let task = &mut self.tasks[current.index()];
         let refill = elapsed.min(task.refill_ns);
         task.refill_ns -= refill;
-        match &mut task.activity {
-            Activity::Work(left) => {
-                *left =
-                    left.saturating_sub(((elapsed - refill) * u64::from(state.speed_1024)) >> 10);
-            }
-            Activity::Pass { rate, left } => {
-                *left = left.saturating_sub((elapsed - refill).saturating_mul(u64::from(*rate)));
-            }
-            Activity::Until(_) => {}
+        if let Activity::Work(left) = &mut task.activity {
+            *left = left.saturating_sub(((elapsed - refill) * u64::from(state.speed_1024)) >> 10);
+        } else if let Activity::Pass { rate, left } = &mut task.activity {
+            *left = left.saturating_sub((elapsed - refill).saturating_mul(u64::from(*rate)));
         }
     }
 

@@ -37,7 +37,9 @@ impl<S: Scheduler> Engine<'_, S> {
     /// The current operation of `cpu`'s task has ended: goes on until something takes time.
     pub(crate) fn advance(&mut self, cpu: CpuId) {
         let Some(task) = self.world.cpus[cpu].current else { return };
-        self.end_pass(cpu, task);
+        if matches!(self.world.tasks[task.index()].activity, Activity::Pass { .. }) {
+            self.end_pass(cpu, task);
+        }
         loop {
             if let Some(mutex) = self.world.tasks[task.index()].relock {
                 if !self.lock(task, mutex) {
@@ -313,6 +315,7 @@ impl<S: Scheduler> Engine<'_, S> {
 
     /// Waits at the barrier: first on the CPU; when the operation is executed again, the time for
     /// that is over.
+    #[cold]
     fn spin_at_barrier(&mut self, cpu: CpuId, id: TaskId, index: u32, spin_ns: u64) -> Step {
         let barrier = &mut self.shared.barriers[index as usize];
         let spun = barrier.spinning.iter().position(|&spinner| spinner == id);
@@ -342,28 +345,32 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    /// Starts a pass over memory; placing pages that nobody has touched yet is kernel work.
+    /// Starts a pass over memory. Pages that nobody has touched yet are placed first, which takes the
+    /// task some time; then the operation is executed again.
+    #[cold]
     fn begin_pass(&mut self, cpu: CpuId, id: TaskId, access: u32) -> Step {
-        self.world.account_llc(cpu);
-        let template = self.world.tasks[id.index()].template;
-        let access = &self.workload.templates[template as usize].program.accesses[access as usize];
+        let template = self.world.tasks[id.index()].template as usize;
+        let access = &self.workload.templates[template].program.accesses[access as usize];
         let Some(memory) = &mut self.world.memory else { return Step::Done };
-        let (left, placed) = memory.begin(cpu, id, access);
-        let cost = self.world.machine.figures.page_fault_ns.value;
-        self.world.charge(cpu, placed * cost);
+        let placed = memory.touch(cpu, id, access);
+        if placed > 0 {
+            self.world.tasks[id.index()].pc -= 1;
+            let cost = self.world.machine.figures.page_fault_ns.value;
+            return self.busy(id, Activity::Work(placed * cost));
+        }
+        self.world.account_llc(cpu);
+        let Some(memory) = &mut self.world.memory else { return Step::Done };
+        let left = memory.begin(cpu, id, access);
         self.busy(id, Activity::Pass { rate: 0, left })
     }
 
-    /// If the current operation was a pass over memory, it has ended.
+    /// The current operation was a pass over memory, and has ended.
+    #[cold]
     fn end_pass(&mut self, cpu: CpuId, id: TaskId) {
-        let task = &mut self.world.tasks[id.index()];
-        if let Activity::Pass { left, .. } = task.activity
-            && let Some(memory) = &mut self.world.memory
-        {
-            debug_assert_eq!(left, 0, "{id:?} goes on before its pass has ended");
+        if let Some(memory) = &mut self.world.memory {
             memory.finish(cpu, id);
-            task.activity = Activity::Work(0);
         }
+        self.world.tasks[id.index()].activity = Activity::Work(0);
     }
 
     fn send(&mut self, cpu: CpuId, id: TaskId, channel: u32, bytes: u32) -> Step {

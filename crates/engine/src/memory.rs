@@ -227,26 +227,31 @@ impl Memory {
         instance
     }
 
-    /// `task` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000, and how
-    /// many pages its first touch placed.
-    pub(crate) fn begin(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> (u64, u64) {
+    /// `task` is about to begin a pass on `cpu`: returns how many pages that touches first.
+    pub(crate) fn touch(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
         if self.tasks.len() <= task.index() {
             self.tasks.resize_with(task.index() + 1, TaskMemory::default);
         }
+        let node = self.machine.cpus[cpu].node as usize;
+        let mut placed = 0;
+        for slice in &access.slices {
+            let instance = self.instance(task, slice.region) as usize;
+            placed += self.regions[instance].pages.touch(node, &mut self.nodes);
+        }
+        placed
+    }
+
+    /// `task` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
+    pub(crate) fn begin(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
         let slices: Vec<(u32, bool)> = (access.slices.iter())
             .map(|slice| (self.instance(task, slice.region), slice.write))
             .collect();
-        let node = self.machine.cpus[cpu].node as usize;
-        let mut placed = 0;
-        for &(instance, _) in &slices {
-            placed += self.regions[instance as usize].pages.touch(node, &mut self.nodes);
-        }
         let size = |&(instance, _): &(u32, bool)| self.regions[instance as usize].bytes;
         let pass = Pass::new(access.pattern, slices.iter().map(size).zip(&slices));
         let transfer = pass.transfer();
         self.tasks[task.index()].pass = Some(pass);
         self.resume(cpu, task, transfer);
-        (transfer, placed)
+        transfer
     }
 
     /// `task` has exited: its own memory is free.
@@ -271,6 +276,7 @@ impl Memory {
 impl World {
     /// Shares bandwidth again after passes began, ended or changed; tasks whose speed it changes are
     /// settled.
+    #[cold]
     pub(crate) fn share_bandwidth(&mut self) {
         let Some(mut memory) = self.memory.take() else { return };
         if !memory.pending.is_empty() {
@@ -291,8 +297,11 @@ impl World {
     }
 
     fn set_pass_rate(&mut self, cpu: CpuId, new: u32) {
-        self.settle(cpu);
         let Some(task) = self.cpus[cpu].current else { return };
+        match self.tasks[task.index()].activity {
+            Activity::Pass { rate, .. } if rate != new => self.settle(cpu),
+            _ => return,
+        }
         if let Activity::Pass { rate, .. } = &mut self.tasks[task.index()].activity {
             *rate = new;
         }
@@ -300,6 +309,7 @@ impl World {
     }
 
     /// The task that leaves or gets `cpu` may be in the middle of a pass.
+    #[cold]
     pub(crate) fn switch_memory(&mut self, cpu: CpuId, previous: Option<TaskId>) {
         let before = previous.and_then(|task| self.left_of_pass(task));
         if let (Some(left), Some(memory)) = (before, &mut self.memory) {
@@ -338,6 +348,7 @@ impl World {
     }
 
     /// The speed of `cpu`'s core changed.
+    #[cold]
     pub(crate) fn reprice_memory(&mut self, cpu: CpuId) {
         if let Some(memory) = &mut self.memory
             && memory.running[cpu].is_some()
@@ -346,14 +357,9 @@ impl World {
         }
     }
 
-    /// The regions `task` has passed over that are its own, as [`World::move_pages`] takes them.
-    pub fn own_regions(&self, task: TaskId) -> impl Iterator<Item = u32> {
-        let known = self.memory.as_ref().and_then(|memory| memory.tasks.get(task.index()));
-        known.into_iter().flat_map(|task| task.own.iter().map(|&(_, instance)| instance))
-    }
-
-    /// `cpu` moves groups of pages of a region to `node`, as long as that has room: its kernel works
-    /// for the machine's `page_migrate_ns` a page. Returns how many pages moved.
+    /// `cpu` moves groups of 64 pages of a region (by the order in which regions were first used) to
+    /// `node`, as long as that has room: its kernel works for the machine's `page_migrate_ns` a page.
+    /// Returns how many pages moved.
     pub fn move_pages(
         &mut self,
         cpu: CpuId,
@@ -425,5 +431,78 @@ fn check_size(machine: &Machine, workload: &Workload) -> Result<(), Unavailable>
     match wanted > u128::from(there) {
         true => Err(Unavailable::Bytes { wanted: wanted.try_into().unwrap_or(u64::MAX), there }),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roost_workload::{Op, Pattern, Region as RegionSpec, Slice};
+
+    use super::*;
+    use crate::events::Event;
+    use crate::time::Time;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A world in which task 0 streams over 64 MiB on CPU 0 of Genoa, placed there.
+    fn streaming() -> World {
+        let machine = Arc::new(roost_machine::resolve("zen4-2s").unwrap());
+        let text = r#"{ "tasks": { "t": { "loop": 1, "mem": 1 } } }"#;
+        let mut workload = roost_workload::rtapp::parse(text, "f").unwrap();
+        assert!(workload.templates[0].program.ops.contains(&Op::Access(0)));
+        workload.regions[0] = RegionSpec { bytes: 64 * MIB, ..workload.regions[0].clone() };
+        let access =
+            Access { slices: vec![Slice { region: 0, write: false }], pattern: Pattern::Stream };
+        let mut memory = Memory::new(&machine, &workload).ok().flatten().unwrap();
+        let mut world = World::for_test(machine, 1);
+        let task = TaskId(0);
+        world.set_current_for_test(0, Some(task));
+        assert_eq!(memory.touch(0, task, &access), 64 * MIB / PAGE_BYTES);
+        let left = memory.begin(0, task, &access);
+        world.tasks[0].activity = Activity::Pass { rate: 0, left };
+        world.memory = Some(Box::new(memory));
+        world.rearm_stale();
+        world
+    }
+
+    fn rate(world: &World) -> u32 {
+        match world.tasks[0].activity {
+            Activity::Pass { rate, .. } => rate,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pages_that_move_under_a_pass_change_its_speed_and_cost_their_mover() {
+        let mut world = streaming();
+        // Posted: 37.5 GB/s local, 30.4 remote.
+        assert!(rate(&world).abs_diff(37_500) < 40, "{}", rate(&world));
+        world.set_now_for_test(Time(1_000_000));
+        let moved = world.move_pages(5, 0, 0..128, 1);
+        assert_eq!(moved, 128 * 64);
+        assert_eq!(world.backlog_ns(5), moved * world.machine().figures.page_migrate_ns.value);
+        world.rearm_stale();
+        // Half of the lines at 37.5, half at 30.4.
+        let half = 2.0 / (1.0 / 37_500.0 + 1.0 / 30_400.0);
+        assert!(rate(&world).abs_diff(half as u32) < 40, "{} for {half}", rate(&world));
+        assert!(world.events.is_pending(Event::RunEnd(0)));
+        let before = |world: &World| world.left_of_pass(TaskId(0)).unwrap();
+        let expected = 64 * MIB * 1000 - 1_000_000 * 37_500;
+        assert!(before(&world).abs_diff(expected) < 64 * MIB, "settled before the change");
+        assert_eq!(world.move_pages(5, 0, 0..256, 1), 128 * 64, "the others");
+        assert_eq!(world.move_pages(5, 0, 0..256, 1), 0, "none is left");
+        world.rearm_stale();
+        assert!(rate(&world).abs_diff(30_400) < 40, "{}", rate(&world));
+    }
+
+    #[test]
+    fn a_task_gives_its_own_memory_back() {
+        let mut world = streaming();
+        let memory = world.memory.as_mut().unwrap();
+        let on = |memory: &Memory| memory.regions[0].pages.on().iter().sum::<u64>();
+        assert_eq!(on(memory), 64 * MIB / PAGE_BYTES);
+        memory.finish(0, TaskId(0));
+        memory.task_exit(TaskId(0));
+        assert_eq!((on(memory), memory.free.len()), (0, 1));
     }
 }

@@ -206,6 +206,11 @@ pub(crate) const HYGON: Figures = Figures {
     refill_local_bytes_per_us: figure(30_800, "assumption: Milan's; none found for Hygon"),
     refill_remote_bytes_per_us: figure(25_000, "assumption: as Zen 3; none found for Hygon"),
     llc_bytes: figure(8 << 20, "posted: hwloc topology of a 32-core Dhyana, 8 MB"),
+    l2_bytes_per_us: figure(109_000, "assumption: as Zen 3; none found for Hygon"),
+    l2_latency_ns: figure(4, "assumption: as Zen 3; none found for Hygon"),
+    llc_latency_ns: figure(14, "assumption: as Zen 3; none found for Hygon"),
+    llc_link_bytes_per_us: figure(51_200, "assumption: as Zen 3; none found for Hygon"),
+    package_link_bytes_per_us: figure(96_000, "assumption: as Zen 3; none found for Hygon"),
     package_memory_bytes_per_us: figure(
         141_000,
         "assumption: 8 channels of DDR4-2666 (recalled: 170 GB/s), sustained as Milan: 83% of peak",

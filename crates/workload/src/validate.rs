@@ -19,8 +19,8 @@ pub const MAX_TASKS: u64 = 100_000;
 /// far above what a file means to say, far below what makes a simulation hang.
 const MANY_RUNS: u64 = 1_000_000;
 
-/// The largest region: what 47 bits address.
-pub const MAX_REGION_BYTES: u64 = 1 << 47;
+/// The largest region, and the most that one pass may cover: 16 TiB, more than any node has.
+pub const MAX_REGION_BYTES: u64 = 1 << 44;
 
 /// A broken invariant and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,14 +101,14 @@ pub enum Fault {
     /// Tasks that fork each other so that their number explodes.
     #[error("the task forks itself, directly or through others, faster than tasks can exit")]
     ForkExplodes,
-    /// A region of no bytes, or of more than a process can address.
+    /// A region of no bytes or of too many.
     #[error("a region of {0} bytes; give 1 to {MAX_REGION_BYTES}")]
     RegionSize(u64),
     /// A memory policy that names no node.
     #[error("the memory policy names no node")]
     NoNode,
-    /// A pass over nothing, or over one region twice.
-    #[error("a pass over memory names no region, or one twice")]
+    /// A pass over nothing, over one region twice, or over too much.
+    #[error("a pass over memory names no region, one twice, or more than {MAX_REGION_BYTES} bytes")]
     BadAccess,
     /// A task uses memory of another process.
     #[error("region {0} belongs to another process")]
@@ -195,17 +195,19 @@ impl Workload {
 
     fn validate_access(&self, access: &Access, process: u32) -> Result<(), Fault> {
         let mut seen = BTreeSet::new();
+        let mut bytes = 0u64;
         for slice in &access.slices {
             in_range("region", slice.region, self.regions.len())?;
-            let sharing = self.regions.get(slice.region as usize).map(|region| region.sharing);
-            if matches!(sharing, Some(Sharing::Process(owner)) if owner != process) {
+            let Some(region) = self.regions.get(slice.region as usize) else { continue };
+            if matches!(region.sharing, Sharing::Process(owner) if owner != process) {
                 return Err(Fault::ForeignRegion(slice.region));
             }
             if !seen.insert(slice.region) {
                 return Err(Fault::BadAccess);
             }
+            bytes = bytes.saturating_add(region.bytes);
         }
-        if seen.is_empty() { Err(Fault::BadAccess) } else { Ok(()) }
+        if seen.is_empty() || bytes > MAX_REGION_BYTES { Err(Fault::BadAccess) } else { Ok(()) }
     }
 
     fn validate_template(&self, template: &Template) -> Result<(), Fault> {

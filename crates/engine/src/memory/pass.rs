@@ -21,6 +21,7 @@ pub(super) struct Pass {
 #[derive(Clone, Copy)]
 struct SliceOf {
     region: u32,
+    /// In whole lines.
     bytes: u64,
     write: bool,
 }
@@ -42,10 +43,14 @@ impl Pass {
         pattern: Pattern,
         slices: impl Iterator<Item = (u64, &'a (u32, bool))>,
     ) -> Self {
-        let slices: Vec<SliceOf> =
-            slices.map(|(bytes, &(region, write))| SliceOf { region, bytes, write }).collect();
-        let lines = |slice: &SliceOf| slice.bytes.next_multiple_of(LINE_BYTES);
-        let transfer = slices.iter().map(|slice| lines(slice) * slice.moves(pattern) * 1000).sum();
+        let slices: Vec<SliceOf> = slices
+            .map(|(bytes, &(region, write))| SliceOf {
+                region,
+                bytes: bytes.next_multiple_of(LINE_BYTES),
+                write,
+            })
+            .collect();
+        let transfer = slices.iter().map(|slice| slice.bytes * slice.moves(pattern) * 1000).sum();
         Self { pattern, slices, transfer, visits: Vec::new() }
     }
 
