@@ -5,11 +5,13 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use common::Fifo;
-use roost_engine::{Control, Outcome, RunError, run};
+use proptest::prelude::*;
+use roost_engine::*;
 use roost_machine::Machine;
 use roost_workload::{
     Access, Better, Metric, MetricKind, Op, Pattern, Placement, Policy, Process, Program, Region,
@@ -396,4 +398,87 @@ fn an_rt_app_thread_writes_its_own_buffer() {
     // The root task starts within a tick, forks, and the first pass takes 0.1 ms.
     let (time, most) = (found.elapsed_ns as f64, passes + faults + 1_200_000.0);
     assert!((passes..most).contains(&time), "{time} against {passes}");
+}
+
+// --- tasks that are preempted and move -----------------------------------------------------------
+
+/// One queue; every tick the next task has its turn, wherever a CPU is free.
+#[derive(Default)]
+struct Turns {
+    queue: VecDeque<TaskId>,
+}
+
+impl Scheduler for Turns {
+    fn tick_ns(&self) -> u64 {
+        1_000_000
+    }
+    fn start(&mut self, _: &mut World) {}
+    fn task_new(&mut self, _: &mut World, _: TaskId, _: Option<TaskId>) {}
+    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
+    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
+        None
+    }
+    fn select_cpu(&mut self, world: &mut World, _: TaskId, _: Wake) -> CpuId {
+        (0..world.nr_cpus()).find(|&cpu| world.is_idle(cpu)).unwrap_or(0)
+    }
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.select_cpu(world, task, wake)
+    }
+    fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue) {
+        self.queue.push_back(task);
+    }
+    fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+        self.queue.extend(world.current(cpu));
+        self.queue.pop_front()
+    }
+    fn put_current(&mut self, _: &mut World, _: CpuId) {}
+    fn tick(&mut self, world: &mut World, cpu: CpuId) {
+        world.resched(cpu, cpu);
+    }
+    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
+    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
+    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
+    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
+    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Regions far larger than any cache: whoever runs where and however often it is interrupted,
+    /// all that the passes touch comes from memory, once.
+    #[test]
+    fn what_is_transferred_is_what_the_passes_touch(
+        tasks in prop::collection::vec((24u64..64, 1u64..5, any::<bool>(), any::<bool>()), 1..7),
+        seed in 0u64..1000,
+    ) {
+        let machine = machine("node:2 l3:2(size=1MB) core:1 pu:2");
+        let mut passes = Passes::new();
+        let mut expected = 0;
+        for &(mib, times, write, interleave) in &tasks {
+            let placement =
+                if interleave { Placement::Interleave(vec![0, 1]) } else { Placement::FirstTouch };
+            let region = passes.region(mib * MIB, placement);
+            let ops = vec![Op::Access(0), Op::Loop { depth: 0, times, to: 0 }];
+            passes.task(0, vec![over(region, Pattern::Stream, write)], ops);
+            expected += mib * MIB * times * if write { 2 } else { 1 };
+        }
+        for task in &mut passes.tasks {
+            task.affinity = None;
+        }
+        let workload = passes.workload();
+        let stop = AtomicBool::new(false);
+        let once = || {
+            let control = Control { seed, tracer: None, stop: &stop, progress: &|_| {} };
+            run(&machine, &workload, Turns::default(), control).expect("it ends")
+        };
+        let found = once();
+        let moved = counter(&found, "memory_local_bytes") + counter(&found, "memory_remote_bytes");
+        prop_assert!(moved <= expected as f64 && moved > 0.99 * expected as f64, "{moved} of {expected}");
+        let bandwidth = 2.0 * machine.figures.package_memory_bytes_per_us.value as f64 / 1000.0;
+        prop_assert!(found.elapsed_ns as f64 >= moved / bandwidth);
+        prop_assert_eq!(counter(&found, "numa_hit"), tasks.iter().map(|t| t.0 * 256).sum::<u64>() as f64);
+        prop_assert_eq!(found, once(), "same inputs, same outcome");
+    }
 }
