@@ -1,18 +1,19 @@
 //! What memory costs: pages on nodes, caches that warm up and cool down, bandwidth that is shared.
 //!
 //! A task that executes [`Op::Access`] makes a *pass*: it touches every byte of some regions once.
-//! How fast follows from four questions, asked when the pass begins, when the task gets a CPU in the
-//! middle of it, and again when an answer changes:
+//! How fast follows from four questions, asked when the pass begins, when the task gets a CPU in
+//! the middle of it, and again when an answer changes:
 //!
 //! 1. **Where are the pages?** Placed at the first touch by the region's policy, later moved
 //!    (`pages.rs`).
-//! 2. **What do caches still hold?** For the L2 and the LLC of the CPU, the share of the region that
-//!    was there after the last pass and has survived what was filled in since (`cache.rs`). All else
-//!    comes from the nodes that hold the pages.
+//! 2. **What do caches still hold?** For the L2 and the LLC of the CPU, the share of the region
+//!    that was there after the last pass and has survived what was filled in since (`cache.rs`).
+//!    All else comes from the nodes that hold the pages.
 //! 3. **How fast could the core go alone?** Time a byte is the sum over the levels of share over
-//!    bandwidth ([`Pattern::Stream`]) or of share times latency over 64 bytes ([`Pattern::Chase`]):
-//!    transfers through the levels do not overlap (the ECM model: Treibig and Hager 2010; where they
-//!    do, on AMD's cores in part, this is too slow). A busy SMT sibling slows what hits caches.
+//!    bandwidth ([`Pattern::Stream`]) or of share times latency over 64 bytes
+//!    ([`Pattern::Chase`]): transfers through the levels do not overlap (the ECM model: Treibig and
+//!    Hager 2010; where they do, on AMD's cores in part, this is too slow). A busy SMT sibling
+//!    slows what hits caches.
 //! 4. **What do others leave of the bandwidth** of the core, the link of the LLC, the nodes and the
 //!    links between packages? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
 //!    it feels load before that: at utilisation `u` of the node or link on the way a line takes
@@ -49,6 +50,9 @@ use pass::{OnCpu, Pass};
 
 /// A cache line, bytes.
 const LINE_BYTES: u64 = 64;
+
+/// Groups of pages that a task touches before others have their turn: 4 MiB.
+const TOUCHED_AT_ONCE: usize = 16;
 
 /// The memory of a machine and who uses it.
 pub(crate) struct Memory {
@@ -227,18 +231,24 @@ impl Memory {
         instance
     }
 
-    /// `task` is about to begin a pass on `cpu`: returns how many pages that touches first.
+    /// `task` is about to begin a pass on `cpu`: touches the next pages that nobody has, and returns
+    /// how many; 0 when there are none left.
     pub(crate) fn touch(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
         if self.tasks.len() <= task.index() {
             self.tasks.resize_with(task.index() + 1, TaskMemory::default);
         }
         let node = self.machine.cpus[cpu].node as usize;
-        let mut placed = 0;
         for slice in &access.slices {
             let instance = self.instance(task, slice.region) as usize;
-            placed += self.regions[instance].pages.touch(node, &mut self.nodes);
+            let pages = &mut self.regions[instance].pages;
+            while !pages.is_touched() {
+                let placed = pages.touch(node, &mut self.nodes, TOUCHED_AT_ONCE);
+                if placed > 0 {
+                    return placed;
+                }
+            }
         }
-        placed
+        0
     }
 
     /// `task` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
@@ -274,8 +284,8 @@ impl Memory {
 }
 
 impl World {
-    /// Shares bandwidth again after passes began, ended or changed; tasks whose speed it changes are
-    /// settled.
+    /// Shares bandwidth again after passes began, ended or changed; tasks whose speed it changes
+    /// are settled.
     #[cold]
     pub(crate) fn share_bandwidth(&mut self) {
         let Some(mut memory) = self.memory.take() else { return };
@@ -357,8 +367,8 @@ impl World {
         }
     }
 
-    /// `cpu` moves groups of 64 pages of a region (by the order in which regions were first used) to
-    /// `node`, as long as that has room: its kernel works for the machine's `page_migrate_ns` a page.
+    /// `cpu` moves groups of 64 pages of a region (numbered in the order of first use) to `node`,
+    /// as long as that has room: its kernel works for the machine's `page_migrate_ns` a page.
     /// Returns how many pages moved.
     pub fn move_pages(
         &mut self,
@@ -457,7 +467,8 @@ mod tests {
         let mut world = World::for_test(machine, 1);
         let task = TaskId(0);
         world.set_current_for_test(0, Some(task));
-        assert_eq!(memory.touch(0, task, &access), 64 * MIB / PAGE_BYTES);
+        let touched = std::iter::repeat_with(|| memory.touch(0, task, &access));
+        assert_eq!(touched.take_while(|&pages| pages > 0).sum::<u64>(), 64 * MIB / PAGE_BYTES);
         let left = memory.begin(0, task, &access);
         world.tasks[0].activity = Activity::Pass { rate: 0, left };
         world.memory = Some(Box::new(memory));

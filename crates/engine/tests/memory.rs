@@ -308,6 +308,24 @@ fn tasks_whose_pages_are_remote_share_the_link() {
 }
 
 #[test]
+fn smt_siblings_share_their_core() {
+    let genoa = machine("zen4-2s");
+    let share = genoa.figures.smt_speed_1024.value as f64 / 1024.0;
+    let in_l3 = together(&genoa, &[(8 * MIB, 0), (8 * MIB, 192)], 0);
+    assert_within(3.0, in_l3[0], 89.5 * share, "from L3");
+    let from_memory = together(&genoa, &[(512 * MIB, 0), (512 * MIB, 192)], 0);
+    assert_within(3.0, from_memory[1], 37.5 / 2.0, "from memory");
+}
+
+#[test]
+fn eight_cores_of_genoa_get_what_one_gets_from_memory() {
+    // Posted: about 38 GB/s of one CCD, flat from 1 to 8 threads.
+    let eight: Vec<(u64, u32)> = (0..8).map(|cpu| (256 * MIB, cpu)).collect();
+    let total: f64 = together(&machine("zen4-2s"), &eight, 0).iter().sum();
+    assert_within(3.0, total, 38.0, "8 cores of a CCD");
+}
+
+#[test]
 fn latency_rises_with_load_towards_saturation() {
     let cascade_lake = machine("xeon-2s-96");
     // Each streams at 15.7 GB/s of the 113 that the node has.

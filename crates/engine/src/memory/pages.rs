@@ -82,13 +82,15 @@ pub(crate) struct Pages {
     groups: Vec<u16>,
     /// Pages on each node.
     on: Vec<u64>,
+    /// The first group that nobody has touched.
+    touched: usize,
 }
 
 impl Pages {
     pub(crate) fn new(bytes: u64, policy: Policy, nodes: &Nodes) -> Self {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let groups = vec![NOWHERE; pages.div_ceil(GROUP_PAGES) as usize];
-        Self { policy, pages, groups, on: vec![0; nodes.free.len()] }
+        Self { policy, pages, groups, on: vec![0; nodes.free.len()], touched: 0 }
     }
 
     /// Pages on each node.
@@ -101,35 +103,42 @@ impl Pages {
         (self.pages - group as u64 * GROUP_PAGES).min(GROUP_PAGES)
     }
 
-    /// A CPU of node `by` touches all pages; returns how many were placed by that.
-    pub(crate) fn touch(&mut self, by: usize, nodes: &mut Nodes) -> u64 {
-        let before: u64 = self.on.iter().sum();
-        if before == self.pages {
+    /// A CPU of node `by` touches the next groups that nobody has, at most `most` of them; returns
+    /// how many pages were placed by that. Tasks that touch the same region at the same time take
+    /// turns and so place shares of it.
+    pub(crate) fn touch(&mut self, by: usize, nodes: &mut Nodes, most: usize) -> u64 {
+        let end = self.groups.len().min(self.touched + most);
+        if self.touched == end {
             return 0;
         }
-        let near = nodes.near[by].clone();
-        let named = |list: &[u16]| near.iter().copied().filter(|n| list.contains(n)).collect();
         let nearest: Vec<u16> = match &self.policy {
             Policy::FirstTouch => vec![by as u16],
             Policy::Preferred(node) => vec![*node],
-            Policy::Bind(list) => named(list),
+            Policy::Bind(list) => {
+                nodes.near[by].iter().copied().filter(|node| list.contains(node)).collect()
+            }
             Policy::Interleave(_) => Vec::new(),
         };
-        for group in 0..self.groups.len() {
-            if self.groups[group] != NOWHERE {
-                continue;
-            }
-            let in_turn = match &self.policy {
+        let mut placed = 0;
+        for group in self.touched..end {
+            let wanted = match &self.policy {
                 Policy::Interleave(list) => &list[group % list.len()..][..1],
                 _ => &nearest[..],
             };
             let pages = self.in_group(group);
-            if let Some(node) = nodes.take(in_turn, pages) {
+            if let Some(node) = nodes.take(wanted, pages) {
                 self.groups[group] = node;
                 self.on[usize::from(node)] += pages;
+                placed += pages;
             }
         }
-        self.on.iter().sum::<u64>() - before
+        self.touched = end;
+        placed
+    }
+
+    /// Whether every page has been touched.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.touched == self.groups.len()
     }
 
     /// Moves groups to node `to`, as long as it has room; returns how many pages moved.
@@ -162,6 +171,7 @@ impl Pages {
             nodes.give_back(node, std::mem::take(pages));
         }
         self.groups.fill(NOWHERE);
+        self.touched = 0;
     }
 }
 
@@ -184,7 +194,7 @@ mod tests {
 
     fn placed(bytes: u64, policy: Policy, by: usize, nodes: &mut Nodes) -> [u64; 4] {
         let mut pages = Pages::new(bytes, policy, nodes);
-        let touched = pages.touch(by, nodes);
+        let touched = pages.touch(by, nodes, usize::MAX >> 1);
         assert_eq!(touched, pages.on.iter().sum::<u64>());
         [0, 1, 2, 3].map(|node| pages.on[node] * PAGE_BYTES / MIB)
     }
@@ -213,11 +223,22 @@ mod tests {
     fn pages_move_while_there_is_room() {
         let mut nodes = nodes(Some([100, 3, 100, 100]));
         let mut pages = Pages::new(8 * MIB, Policy::FirstTouch, &nodes);
-        pages.touch(0, &mut nodes);
+        pages.touch(0, &mut nodes, 1000);
         assert_eq!(pages.relocate(0..4, 1, &mut nodes), 256, "4 groups of 64 pages");
         assert_eq!(pages.relocate(0..4, 1, &mut nodes), 0, "they are there");
         assert_eq!(pages.relocate(0..usize::MAX, 1, &mut nodes), 512, "3 MiB in all");
         assert_eq!(pages.on, [1280, 768, 0, 0]);
+    }
+
+    #[test]
+    fn who_touch_a_region_in_turn_place_shares_of_it() {
+        let mut nodes = nodes(None);
+        let mut pages = Pages::new(8 * MIB, Policy::FirstTouch, &nodes);
+        while !pages.is_touched() {
+            assert_eq!(pages.touch(1, &mut nodes, 4), 256);
+            assert_eq!(pages.touch(2, &mut nodes, 4), 256);
+        }
+        assert_eq!(pages.on, [0, 1024, 1024, 0]);
     }
 
     fn policy() -> impl Strategy<Value = Policy> {
@@ -248,7 +269,7 @@ mod tests {
                 let count = regions.len();
                 let region = &mut regions[region % count];
                 match step {
-                    0 | 1 => { region.touch(node, &mut nodes); }
+                    0 | 1 => { region.touch(node, &mut nodes, 1 + group); }
                     2 => { region.relocate(group..group + 4, node, &mut nodes); }
                     _ => region.release(&mut nodes),
                 }
