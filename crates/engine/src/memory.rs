@@ -43,7 +43,7 @@ use roost_workload::{Access, Placement, Sharing, Workload};
 use crate::scheduler::{CpuId, TaskId};
 use crate::task::Activity;
 use crate::world::World;
-use bandwidth::Bandwidth;
+use bandwidth::{Bandwidth, Use};
 use cache::CERTAIN;
 use pages::{Nodes, Pages, Policy};
 use pass::{OnCpu, Pass};
@@ -69,10 +69,12 @@ pub(crate) struct Memory {
     /// By task number.
     tasks: Vec<TaskMemory>,
     /// Passes that go on, by CPU.
-    running: Vec<Option<OnCpu>>,
+    running: Vec<OnCpu>,
     bandwidth: Bandwidth,
     /// CPUs whose pass began, ended or changed since bandwidth was shared.
     pending: Vec<CpuId>,
+    /// Buffer of [`Memory::price`].
+    uses: Vec<Use>,
     /// Bytes filled into each LLC and each L2 (by core) so far.
     llc_fills: Vec<u64>,
     l2_fills: Vec<u64>,
@@ -111,12 +113,15 @@ struct Warmth {
 }
 
 /// What the model knows of a task.
-#[derive(Default)]
 struct TaskMemory {
     /// Regions of its own: number in the workload and instance.
     own: Vec<(u32, u32)>,
-    /// The pass it makes.
-    pass: Option<Pass>,
+    /// The pass it makes, or the last one.
+    pass: Pass,
+}
+
+impl TaskMemory {
+    const NEW: Self = Self { own: Vec::new(), pass: Pass::none() };
 }
 
 /// Figures of the machine, looked up for every pass.
@@ -181,7 +186,8 @@ impl Memory {
             regions: Vec::new(),
             free: Vec::new(),
             tasks: Vec::new(),
-            running: (0..machine.nr_cpus()).map(|_| None).collect(),
+            running: (0..machine.nr_cpus()).map(|_| OnCpu::default()).collect(),
+            uses: Vec::new(),
             pending: Vec::new(),
             llc_fills: vec![0; machine.llcs.len()],
             l2_fills: vec![0; machine.cores.len()],
@@ -235,7 +241,7 @@ impl Memory {
     /// how many; 0 when there are none left.
     pub(crate) fn touch(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
         if self.tasks.len() <= task.index() {
-            self.tasks.resize_with(task.index() + 1, TaskMemory::default);
+            self.tasks.resize_with(task.index() + 1, || TaskMemory::NEW);
         }
         let node = self.machine.cpus[cpu].node as usize;
         for slice in &access.slices {
@@ -253,13 +259,13 @@ impl Memory {
 
     /// `task` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
     pub(crate) fn begin(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
-        let slices: Vec<(u32, bool)> = (access.slices.iter())
-            .map(|slice| (self.instance(task, slice.region), slice.write))
-            .collect();
-        let size = |&(instance, _): &(u32, bool)| self.regions[instance as usize].bytes;
-        let pass = Pass::new(access.pattern, slices.iter().map(size).zip(&slices));
-        let transfer = pass.transfer();
-        self.tasks[task.index()].pass = Some(pass);
+        self.tasks[task.index()].pass.begin(access.pattern);
+        for slice in &access.slices {
+            let instance = self.instance(task, slice.region);
+            let bytes = self.regions[instance as usize].bytes;
+            self.tasks[task.index()].pass.add(instance, bytes, slice.write);
+        }
+        let transfer = self.tasks[task.index()].pass.transfer();
         self.resume(cpu, task, transfer);
         transfer
     }
@@ -267,7 +273,7 @@ impl Memory {
     /// `task` has exited: its own memory is free.
     pub(crate) fn task_exit(&mut self, task: TaskId) {
         let Some(gone) = self.tasks.get_mut(task.index()) else { return };
-        for (_, instance) in std::mem::take(gone).own {
+        for (_, instance) in std::mem::replace(gone, TaskMemory::NEW).own {
             self.regions[instance as usize].pages.release(&mut self.nodes);
             self.free.push(instance);
         }
@@ -345,7 +351,7 @@ impl World {
     pub(crate) fn account_llc(&mut self, cpu: CpuId) {
         let machine = self.machine.clone();
         for other in machine.llc_cpus(cpu).iter().filter(|&other| other != cpu) {
-            let busy = |memory: &Memory| memory.running[other].is_some();
+            let busy = |memory: &Memory| memory.running[other].is_busy();
             if !self.memory.as_deref().is_some_and(busy) {
                 continue;
             }
@@ -361,7 +367,7 @@ impl World {
     #[cold]
     pub(crate) fn reprice_memory(&mut self, cpu: CpuId) {
         if let Some(memory) = &mut self.memory
-            && memory.running[cpu].is_some()
+            && memory.running[cpu].is_busy()
         {
             memory.pending.push(cpu);
         }

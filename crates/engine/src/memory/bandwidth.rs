@@ -50,6 +50,7 @@ pub(crate) struct Bandwidth {
     /// Buffers of [`Bandwidth::solve`].
     members: Vec<u32>,
     open: Vec<u32>,
+    ready: Vec<u32>,
 }
 
 impl Bandwidth {
@@ -62,6 +63,7 @@ impl Bandwidth {
             active: Vec::new(),
             members: Vec::new(),
             open: Vec::new(),
+            ready: Vec::new(),
         }
     }
 
@@ -157,18 +159,17 @@ impl Bandwidth {
         let lowest = self.open.iter().map(level).min().unwrap_or(0);
         let capped = |number: &u32| self.flows[*number as usize].cap <= lowest;
         let any_capped = self.open.iter().any(capped);
-        let mut ready = Vec::with_capacity(self.open.len());
-        let mut rest = Vec::with_capacity(self.open.len());
-        for number in &self.open {
-            let now = if any_capped { capped(number) } else { level(number) == lowest };
+        let mut open = std::mem::take(&mut self.open);
+        let mut ready = std::mem::take(&mut self.ready);
+        open.retain(|number| {
+            let flow = &self.flows[*number as usize];
+            let now = if any_capped { flow.cap <= lowest } else { self.level(flow) == lowest };
             if now {
-                ready.push(*number)
-            } else {
-                rest.push(*number)
-            };
-        }
-        self.open = rest;
-        for number in ready {
+                ready.push(*number);
+            }
+            !now
+        });
+        for number in ready.drain(..) {
             let flow = &mut self.flows[number as usize];
             flow.rate = flow.cap.min(lowest);
             for used in &flow.uses {
@@ -179,6 +180,7 @@ impl Bandwidth {
                 resource.weight -= u64::from(used.weight);
             }
         }
+        (self.open, self.ready) = (open, ready);
     }
 }
 

@@ -7,7 +7,7 @@ use super::cache::{both, survival};
 use super::{CERTAIN, LINE_BYTES, Memory, Tables, Warmth};
 use crate::scheduler::{CpuId, TaskId};
 
-/// A task's pass from its beginning to its end.
+/// A task's pass from its beginning to its end; its tables are used again for the next one.
 pub(super) struct Pass {
     pattern: Pattern,
     slices: Vec<SliceOf>,
@@ -38,20 +38,24 @@ struct Visit {
 }
 
 impl Pass {
-    /// A pass over regions given by size, instance and whether they are written.
-    pub(super) fn new<'a>(
-        pattern: Pattern,
-        slices: impl Iterator<Item = (u64, &'a (u32, bool))>,
-    ) -> Self {
-        let slices: Vec<SliceOf> = slices
-            .map(|(bytes, &(region, write))| SliceOf {
-                region,
-                bytes: bytes.next_multiple_of(LINE_BYTES),
-                write,
-            })
-            .collect();
-        let transfer = slices.iter().map(|slice| slice.bytes * slice.moves(pattern) * 1000).sum();
-        Self { pattern, slices, transfer, visits: Vec::new() }
+    /// A pass that goes nowhere.
+    pub(super) const fn none() -> Self {
+        Self { pattern: Pattern::Stream, slices: Vec::new(), transfer: 0, visits: Vec::new() }
+    }
+
+    /// Begins a pass over nothing yet.
+    pub(super) fn begin(&mut self, pattern: Pattern) {
+        self.pattern = pattern;
+        self.slices.clear();
+        self.visits.clear();
+        self.transfer = 0;
+    }
+
+    /// Adds a region of `bytes` to it.
+    pub(super) fn add(&mut self, region: u32, bytes: u64, write: bool) {
+        let slice = SliceOf { region, bytes: bytes.next_multiple_of(LINE_BYTES), write };
+        self.transfer += slice.bytes * slice.moves(self.pattern) * 1000;
+        self.slices.push(slice);
     }
 
     /// Bytes to transfer in all, in thousandths.
@@ -69,8 +73,10 @@ impl SliceOf {
 }
 
 /// A pass while its task has a CPU.
+#[derive(Default)]
 pub(super) struct OnCpu {
-    task: TaskId,
+    /// `None`: no pass goes on.
+    task: Option<TaskId>,
     /// What was left when the task got the CPU.
     left: u64,
     /// For each slice, the shares that miss the L2 and, of all, those that miss the LLC too.
@@ -84,6 +90,11 @@ pub(super) struct OnCpu {
 }
 
 impl OnCpu {
+    /// Whether a pass goes on.
+    pub(super) fn is_busy(&self) -> bool {
+        self.task.is_some()
+    }
+
     /// Share from memory, of [`CERTAIN`].
     fn memory(&self) -> u32 {
         self.nodes.iter().map(|(_, share)| share).sum()
@@ -127,9 +138,9 @@ impl Memory {
     /// `task` goes on with its pass on `cpu`, with `left` to transfer.
     pub(super) fn resume(&mut self, cpu: CpuId, task: TaskId, left: u64) {
         let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
-        let Some(mut pass) = self.tasks[task.index()].pass.take() else { return };
-        if !pass.visits.iter().any(|visit| visit.llc == llc) {
-            pass.visits.push(Visit {
+        let visits = &mut self.tasks[task.index()].pass.visits;
+        if !visits.iter().any(|visit| visit.llc == llc) {
+            visits.push(Visit {
                 llc,
                 core,
                 llc_fills: self.llc_fills[llc as usize],
@@ -137,33 +148,33 @@ impl Memory {
                 share: 0,
             });
         }
-        let on_cpu = self.look_up(cpu, task, left, &pass);
-        self.tasks[task.index()].pass = Some(pass);
-        self.running[cpu] = Some(on_cpu);
+        let mut on_cpu = std::mem::take(&mut self.running[cpu]);
+        on_cpu.task = Some(task);
+        on_cpu.left = left;
+        self.look_up(cpu, task, &mut on_cpu);
+        self.running[cpu] = on_cpu;
         self.pending.push(cpu);
     }
 
-    /// Where what the pass touches is found from `cpu`.
-    fn look_up(&self, cpu: CpuId, task: TaskId, left: u64, pass: &Pass) -> OnCpu {
+    /// Finds out where what the pass touches is found from `cpu`.
+    fn look_up(&self, cpu: CpuId, task: TaskId, on_cpu: &mut OnCpu) {
+        let pass = &self.tasks[task.index()].pass;
         let home = self.machine.cpus[cpu].node as usize;
-        let mut nodes = vec![0u64; self.machine.nodes.len()];
-        let (mut l2, mut llc) = (0, 0);
-        let mut misses = Vec::with_capacity(pass.slices.len());
         let total = u128::from(pass.transfer.max(1));
+        (on_cpu.l2, on_cpu.llc) = (0, 0);
+        on_cpu.misses.clear();
+        on_cpu.nodes.clear();
         for slice in &pass.slices {
             let moved = u128::from(slice.bytes * slice.moves(pass.pattern)) * 1000;
             let weight = (moved * u128::from(CERTAIN) / total) as u32;
             let (in_l2, in_llc) = self.hits(cpu, slice.region);
             let past_l2 = CERTAIN - in_l2;
             let past_llc = both(past_l2, CERTAIN - in_llc);
-            misses.push((past_l2, past_llc));
-            l2 += both(weight, in_l2);
-            llc += both(weight, past_l2 - past_llc);
-            self.add_nodes(&mut nodes, home, slice.region, both(weight, past_llc));
+            on_cpu.misses.push((past_l2, past_llc));
+            on_cpu.l2 += both(weight, in_l2);
+            on_cpu.llc += both(weight, past_l2 - past_llc);
+            self.add_nodes(&mut on_cpu.nodes, home, slice.region, both(weight, past_llc));
         }
-        let found = nodes.iter().enumerate().filter(|(_, share)| **share > 0);
-        let nodes = found.map(|(node, &share)| (node as u16, share as u32)).collect();
-        OnCpu { task, left, misses, l2, llc, nodes, alone: 1 }
     }
 
     /// Shares of a region that `cpu` finds in its L2, and in its LLC.
@@ -185,29 +196,37 @@ impl Memory {
 
     /// Spreads a share over the nodes as the region's pages are; pages that no node has room for
     /// count as `home`'s.
-    fn add_nodes(&self, nodes: &mut [u64], home: usize, region: u32, share: u32) {
+    fn add_nodes(&self, nodes: &mut Vec<(u16, u32)>, home: usize, region: u32, share: u32) {
+        let mut add = |node: usize, share: u32| match nodes
+            .iter_mut()
+            .find(|(known, _)| usize::from(*known) == node)
+        {
+            Some((_, sum)) => *sum += share,
+            None if share > 0 => nodes.push((node as u16, share)),
+            None => {}
+        };
         let on = self.regions[region as usize].pages.on();
         let placed: u64 = on.iter().sum();
         if placed == 0 {
-            nodes[home] += u64::from(share);
-            return;
+            return add(home, share);
         }
         for (node, &pages) in on.iter().enumerate() {
-            nodes[node] += u64::from(share) * pages / placed;
+            add(node, (u64::from(share) * pages / placed) as u32);
         }
     }
 
     /// The pass on `cpu` stops for now with `left` to transfer.
     pub(super) fn pause(&mut self, cpu: CpuId, left: u64) {
         self.account(cpu, left);
-        self.running[cpu] = None;
+        self.running[cpu].task = None;
         self.pending.push(cpu);
     }
 
     /// What the pass on `cpu` did so far is accounted; `left` is still to transfer.
     pub(super) fn account(&mut self, cpu: CpuId, left: u64) {
-        let Some(on_cpu) = &mut self.running[cpu] else { return };
-        let Some(pass) = &mut self.tasks[on_cpu.task.index()].pass else { return };
+        let on_cpu = &mut self.running[cpu];
+        let Some(task) = on_cpu.task else { return };
+        let pass = &mut self.tasks[task.index()].pass;
         let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
         let done = on_cpu.left.saturating_sub(left);
         on_cpu.left = left;
@@ -235,7 +254,7 @@ impl Memory {
     /// The pass of `task` on `cpu` is complete: its regions are warm where it was made.
     pub(crate) fn finish(&mut self, cpu: CpuId, task: TaskId) {
         self.pause(cpu, 0);
-        let Some(mut pass) = self.tasks[task.index()].pass.take() else { return };
+        let mut pass = std::mem::replace(&mut self.tasks[task.index()].pass, Pass::none());
         if let [only] = &mut pass.visits[..] {
             // What rounding left of the whole.
             only.share = CERTAIN;
@@ -243,6 +262,7 @@ impl Memory {
         for slice in &pass.slices {
             self.leave_warm(&pass.visits, slice);
         }
+        self.tasks[task.index()].pass = pass;
     }
 
     fn leave_warm(&mut self, visits: &[Visit], slice: &SliceOf) {
@@ -270,13 +290,15 @@ impl Memory {
     /// What the pass on `cpu` wants of the bandwidth that is shared; it runs at `speed_1024` of a
     /// core that it has for itself.
     pub(super) fn price(&mut self, cpu: CpuId, speed_1024: u16) {
-        let Some(mut on_cpu) = self.running[cpu].take() else {
+        if !self.running[cpu].is_busy() {
             return self.bandwidth.set(cpu, 0, &[]);
-        };
-        on_cpu.alone = self.alone(cpu, &on_cpu, speed_1024, |_| 0);
+        }
+        let alone = self.alone(cpu, speed_1024, |_| 0);
+        self.running[cpu].alone = alone;
+        let mut uses = std::mem::take(&mut self.uses);
+        uses.clear();
+        let (resources, on_cpu) = (Resources { memory: self, cpu }, &self.running[cpu]);
         let memory = u64::from(on_cpu.memory());
-        let resources = Resources { memory: self, cpu };
-        let mut uses = Vec::with_capacity(2 + 2 * on_cpu.nodes.len());
         if memory > 0 {
             uses.push(Use { resource: resources.core(), weight: WHOLE });
             uses.push(Use { resource: resources.llc_link(), weight: WHOLE });
@@ -293,23 +315,22 @@ impl Memory {
             kept.weight += if same { next.weight } else { 0 };
             same
         });
-        let cap = (u128::from(on_cpu.alone) * u128::from(memory)).div_ceil(u128::from(CERTAIN));
+        let cap = (u128::from(alone) * u128::from(memory)).div_ceil(u128::from(CERTAIN));
         self.bandwidth.set(cpu, (cap as u64).max(1), &uses);
-        self.running[cpu] = Some(on_cpu);
+        self.uses = uses;
     }
 
     /// Speed of a pass that nobody holds back, bytes per microsecond; a line from a node takes
     /// `wait_ns(node)` longer than on an idle machine.
-    fn alone(&self, cpu: CpuId, on_cpu: &OnCpu, speed: u16, wait_ns: impl Fn(u16) -> u64) -> u64 {
-        let figures = &self.machine.figures;
+    fn alone(&self, cpu: CpuId, speed: u16, wait_ns: impl Fn(u16) -> u64) -> u64 {
+        let (figures, on_cpu) = (&self.machine.figures, &self.running[cpu]);
         let home = self.machine.cpus[cpu].node as usize;
-        let pattern = self.tasks[on_cpu.task.index()].pass.as_ref().map(|pass| pass.pattern);
         // Time for a share of 2^40 bytes.
         let streamed =
             |share: u32, bytes_per_us: u64| (u64::from(share) << TIME_BITS) / bytes_per_us.max(1);
         let chased =
             |share: u32, ns: u64| ((u64::from(share) * ns) << TIME_BITS) / (LINE_BYTES * 1000);
-        let time = match pattern {
+        let time = match self.pattern(cpu) {
             Some(Pattern::Chase) => {
                 let memory = on_cpu.nodes.iter().map(|&(node, share)| {
                     let idle = self.tables.latency_ns[home][usize::from(node)];
@@ -331,16 +352,21 @@ impl Memory {
         ((1 << 40) / time.max(1)).max(1)
     }
 
+    /// The pattern of the pass on `cpu`.
+    fn pattern(&self, cpu: CpuId) -> Option<Pattern> {
+        self.running[cpu].task.map(|task| self.tasks[task.index()].pass.pattern)
+    }
+
     /// The speed that the pass on `cpu` has, bytes per microsecond.
     pub(super) fn rate(&self, cpu: CpuId) -> Option<u32> {
-        let on_cpu = self.running[cpu].as_ref()?;
+        let on_cpu = &self.running[cpu];
+        let pattern = self.pattern(cpu)?;
         // The share from memory arrives at the flow's rate, everything else in proportion.
         let whole = self.bandwidth.rate(cpu) << 16;
         let held_back = whole.checked_div(u64::from(on_cpu.memory()));
         let mut rate = on_cpu.alone.min(held_back.unwrap_or(u64::MAX));
-        let pass = self.tasks[on_cpu.task.index()].pass.as_ref()?;
-        if pass.pattern == Pattern::Chase {
-            let loaded = self.alone(cpu, on_cpu, 1024, |node| self.wait_ns(cpu, node));
+        if pattern == Pattern::Chase {
+            let loaded = self.alone(cpu, 1024, |node| self.wait_ns(cpu, node));
             rate = rate.min(loaded);
         }
         Some(rate.clamp(1, u32::MAX.into()) as u32)
@@ -359,9 +385,10 @@ impl Memory {
     /// CPUs with a pass over `region`.
     pub(super) fn users(&self, region: u32) -> Vec<CpuId> {
         let uses = |cpu: &CpuId| {
-            let task = self.running[*cpu].as_ref().map(|on_cpu| on_cpu.task);
-            let pass = task.and_then(|task| self.tasks[task.index()].pass.as_ref());
-            pass.is_some_and(|pass| pass.slices.iter().any(|slice| slice.region == region))
+            self.running[*cpu].task.is_some_and(|task| {
+                let slices = &self.tasks[task.index()].pass.slices;
+                slices.iter().any(|slice| slice.region == region)
+            })
         };
         (0..self.running.len()).filter(uses).collect()
     }
