@@ -469,9 +469,12 @@ proptest! {
     #[test]
     fn what_is_transferred_is_what_the_passes_touch(
         tasks in prop::collection::vec((24u64..64, 1u64..5, any::<bool>(), any::<bool>()), 1..7),
+        shape in prop::sample::select(
+            vec!["node:2 l3:2(size=1MB) core:1 pu:2", "node:2 l3:1(size=1MB) core:3 pu:1"]
+        ),
         seed in 0u64..1000,
     ) {
-        let machine = machine("node:2 l3:2(size=1MB) core:1 pu:2");
+        let machine = machine(shape);
         let mut passes = Passes::new();
         let mut expected = 0;
         for &(mib, times, write, interleave) in &tasks {
@@ -497,6 +500,56 @@ proptest! {
         let bandwidth = 2.0 * machine.figures.package_memory_bytes_per_us.value as f64 / 1000.0;
         prop_assert!(found.elapsed_ns as f64 >= moved / bandwidth);
         prop_assert_eq!(counter(&found, "numa_hit"), tasks.iter().map(|t| t.0 * 256).sum::<u64>() as f64);
+        prop_assert_eq!(found, once(), "same inputs, same outcome");
+    }
+
+    /// Small regions, shared and used by turns everywhere: nothing is transferred from memory more
+    /// than once a pass, and every run ends as it ended before.
+    #[test]
+    fn warm_caches_save_transfers(
+        regions in prop::collection::vec(1u64..2048, 1..5),
+        tasks in prop::collection::vec(
+            prop::collection::vec((0usize..5, any::<bool>(), any::<bool>(), 1u64..200), 1..4), 1..9
+        ),
+        shape in prop::sample::select(
+            vec!["node:2 l3:2(size=1MB) core:2 pu:2", "node:1 l3:1(size=4MB) core:4 pu:1"]
+        ),
+        seed in 0u64..1000,
+    ) {
+        let machine = machine(shape);
+        let mut passes = Passes::new();
+        for kib in &regions {
+            passes.region(kib * 1024, Placement::FirstTouch);
+        }
+        let mut most = 0;
+        for task in &tasks {
+            let (mut accesses, mut ops) = (Vec::new(), Vec::new());
+            for &(region, write, chase, times) in task {
+                let region = region % regions.len();
+                let pattern = if chase { Pattern::Chase } else { Pattern::Stream };
+                let first = ops.len() as u32;
+                ops.extend([
+                    Op::Access(accesses.len() as u32),
+                    Op::Loop { depth: 0, times, to: first },
+                ]);
+                accesses.push(over(region as u32, pattern, write));
+                most += regions[region] * 1024 * times * if write { 2 } else { 1 };
+            }
+            passes.task(0, accesses, ops);
+        }
+        for task in &mut passes.tasks {
+            task.affinity = None;
+        }
+        let workload = passes.workload();
+        workload.validate().expect("a valid workload");
+        let stop = AtomicBool::new(false);
+        let once = || {
+            let control = Control { seed, tracer: None, stop: &stop, progress: &|_| {} };
+            run(&machine, &workload, Turns::default(), control).expect("it ends")
+        };
+        let found = once();
+        let moved = counter(&found, "memory_local_bytes") + counter(&found, "memory_remote_bytes");
+        prop_assert!(moved <= most as f64, "{moved} of {most}");
         prop_assert_eq!(found, once(), "same inputs, same outcome");
     }
 }

@@ -29,12 +29,13 @@ struct SliceOf {
 /// A part of a pass, made in one LLC.
 struct Visit {
     llc: u32,
-    core: u32,
-    /// Fills of both caches when it began.
-    llc_fills: u64,
-    l2_fills: u64,
-    /// Of [`CERTAIN`].
+    /// How much of the pass, of [`CERTAIN`], and the fills of the LLC when it began.
     share: u32,
+    fills: u64,
+    /// The core of the LLC where it was made last, and the same for its L2.
+    core: u32,
+    l2_share: u32,
+    l2_fills: u64,
 }
 
 impl Pass {
@@ -77,7 +78,7 @@ impl SliceOf {
 pub(super) struct OnCpu {
     /// `None`: no pass goes on.
     task: Option<TaskId>,
-    /// What was left when the task got the CPU.
+    /// What was left when it was last accounted.
     left: u64,
     /// For each slice, the shares that miss the L2 and, of all, those that miss the LLC too.
     misses: Vec<(u32, u32)>,
@@ -138,15 +139,12 @@ impl Memory {
     /// `task` goes on with its pass on `cpu`, with `left` to transfer.
     pub(super) fn resume(&mut self, cpu: CpuId, task: TaskId, left: u64) {
         let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
+        let (fills, l2_fills) = (self.llc_fills[llc as usize], self.l2_fills[core as usize]);
         let visits = &mut self.tasks[task.index()].pass.visits;
-        if !visits.iter().any(|visit| visit.llc == llc) {
-            visits.push(Visit {
-                llc,
-                core,
-                llc_fills: self.llc_fills[llc as usize],
-                l2_fills: self.l2_fills[core as usize],
-                share: 0,
-            });
+        match visits.iter_mut().find(|visit| visit.llc == llc) {
+            Some(visit) if visit.core == core => {}
+            Some(visit) => (visit.core, visit.l2_share, visit.l2_fills) = (core, 0, l2_fills),
+            None => visits.push(Visit { llc, share: 0, fills, core, l2_share: 0, l2_fills }),
         }
         let mut on_cpu = std::mem::take(&mut self.running[cpu]);
         on_cpu.task = Some(task);
@@ -197,13 +195,13 @@ impl Memory {
     /// Spreads a share over the nodes as the region's pages are; pages that no node has room for
     /// count as `home`'s.
     fn add_nodes(&self, nodes: &mut Vec<(u16, u32)>, home: usize, region: u32, share: u32) {
-        let mut add = |node: usize, share: u32| match nodes
-            .iter_mut()
-            .find(|(known, _)| usize::from(*known) == node)
-        {
-            Some((_, sum)) => *sum += share,
-            None if share > 0 => nodes.push((node as u16, share)),
-            None => {}
+        let mut add = |node: usize, share: u32| {
+            let known = nodes.iter_mut().find(|(known, _)| usize::from(*known) == node);
+            if let Some((_, sum)) = known {
+                *sum += share;
+            } else if share > 0 {
+                nodes.push((node as u16, share));
+            }
         };
         let on = self.regions[region as usize].pages.on();
         let placed: u64 = on.iter().sum();
@@ -228,13 +226,15 @@ impl Memory {
         let Some(task) = on_cpu.task else { return };
         let pass = &mut self.tasks[task.index()].pass;
         let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
-        let done = on_cpu.left.saturating_sub(left);
-        on_cpu.left = left;
-        let share =
-            (u128::from(done) * u128::from(CERTAIN) / u128::from(pass.transfer.max(1))) as u32;
+        let total = u128::from(pass.transfer.max(1));
+        let undone = u128::from(on_cpu.left.saturating_sub(left));
+        let share = (undone * u128::from(CERTAIN) / total) as u32;
+        // What is less than a part of CERTAIN waits for the next time.
+        let done = (u128::from(share) * total / u128::from(CERTAIN)) as u64;
+        on_cpu.left -= done;
         if let Some(visit) = pass.visits.iter_mut().find(|visit| visit.llc == llc) {
             visit.share = (visit.share + share).min(CERTAIN);
-            visit.core = core;
+            visit.l2_share = (visit.l2_share + share).min(CERTAIN);
         }
         for (slice, &(past_l2, past_llc)) in pass.slices.iter().zip(&on_cpu.misses) {
             let filled = |missed: u32| (slice.bytes * u64::from(both(share, missed))) >> 16;
@@ -259,13 +259,15 @@ impl Memory {
             // What rounding left of the whole.
             only.share = CERTAIN;
         }
+        let llc = self.machine.cpus[cpu].llc;
         for slice in &pass.slices {
-            self.leave_warm(&pass.visits, slice);
+            self.leave_warm(llc, &pass.visits, slice);
         }
         self.tasks[task.index()].pass = pass;
     }
 
-    fn leave_warm(&mut self, visits: &[Visit], slice: &SliceOf) {
+    /// A pass over `slice` ended in `llc`, having made these visits.
+    fn leave_warm(&mut self, llc: u32, visits: &[Visit], slice: &SliceOf) {
         let region = &mut self.regions[slice.region as usize];
         if slice.write {
             for warmth in &mut region.llcs {
@@ -273,17 +275,16 @@ impl Memory {
             }
         }
         for visit in visits {
-            let llc = visit.llc as usize;
-            let capacity = self.machine.llc_bytes(llc);
-            let warmth = &mut region.llcs[llc];
-            let since = visit.llc_fills.saturating_sub(warmth.fills);
+            let capacity = self.machine.llc_bytes(visit.llc as usize);
+            let warmth = &mut region.llcs[visit.llc as usize];
+            let since = visit.fills.saturating_sub(warmth.fills);
             let kept = both(warmth.share, survival(since, capacity));
             let share = visit.share + both(CERTAIN - visit.share, kept);
-            *warmth = Warmth { share, fills: visit.llc_fills };
-        }
-        if let Some(last) = visits.last() {
-            region.core = last.core;
-            region.l2 = Warmth { share: last.share, fills: last.l2_fills };
+            *warmth = Warmth { share, fills: visit.fills };
+            if visit.llc == llc {
+                region.core = visit.core;
+                region.l2 = Warmth { share: visit.l2_share, fills: visit.l2_fills };
+            }
         }
     }
 
