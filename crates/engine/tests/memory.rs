@@ -402,11 +402,17 @@ fn a_full_node_overflows_and_too_much_is_refused() {
 fn an_rt_app_thread_writes_its_own_buffer() {
     // Two threads, 64 passes over 1 MB each, on a CPU each, bound to the other socket: fetched and
     // written back from there the first time, then in the L3 (twice 0.5 MB of L2).
-    let text = r#"{
-        "tasks": { "t": { "instance": 2, "loop": 1, "cpus": [ 0, 8 ], "membind_nodes": [ 1 ],
-                          "mem": 67108864 } },
-        "global": { "mem_buffer_size": 1048576 } }"#;
-    let workload = roost_workload::rtapp::parse(text, "mem.json").expect("a workload");
+    let thread = |cpu: u32| {
+        format!(
+            r#""t{cpu}": {{ "loop": 1, "cpus": [ {cpu} ], "membind_nodes": [ 1 ], "mem": 67108864 }}"#
+        )
+    };
+    let text = format!(
+        r#"{{ "tasks": {{ {}, {} }}, "global": {{ "mem_buffer_size": 1048576 }} }}"#,
+        thread(0),
+        thread(8)
+    );
+    let workload = roost_workload::rtapp::parse(&text, "mem.json").expect("a workload");
     let found = outcome(&machine("zen3-2s"), &workload).expect("it ends");
     assert_eq!(counter(&found, "numa_hit"), 512.0, "256 pages each");
     let remote = counter(&found, "memory_remote_bytes");
