@@ -2,11 +2,11 @@
 //!
 //! Wall time on a CPU is used up in this order: kernel work that was charged to the CPU, the refill
 //! of caches after a migration, and then the task's own work at the CPU's speed. The speed is 1
-//! while the core's other CPUs are idle and [`Figures::smt_speed_1024`] while one is busy. The
-//! memory model will make it depend on where the task's pages are, too.
+//! while the core's other CPUs are idle and [`Figures::smt_speed_1024`] while one is busy. A pass
+//! over memory ([`Activity::Pass`]) has a speed of its own, which `memory.rs` computes.
 //!
-//! Refill after a migration: a task that starts on another core touches its working set
-//! ([`Template::footprint_bytes`]) again; each byte is fetched once at the machine's refill
+//! Refill after a migration: a task that starts on another core touches its stack, its code and
+//! whatever else of its working set is not modelled as regions ([`Template::footprint_bytes`]) again; each byte is fetched once at the machine's refill
 //! bandwidth from where it was: the LLC (at most the capacity of the private cache), another LLC of
 //! the package, or another package (at most the capacity of the LLC). A flat penalty for every
 //! migration would be wrong by a factor of 30 between small and large working sets.
@@ -41,6 +41,8 @@ impl World {
         task.refill_ns -= refill;
         if let Activity::Work(left) = &mut task.activity {
             *left = left.saturating_sub(((elapsed - refill) * u64::from(state.speed_1024)) >> 10);
+        } else if let Activity::Pass { rate, left } = &mut task.activity {
+            *left = left.saturating_sub((elapsed - refill).saturating_mul(u64::from(*rate)));
         }
     }
 
@@ -55,6 +57,9 @@ impl World {
 
     /// Schedules the end of the current operation of every CPU where something changed it.
     pub(crate) fn rearm_stale(&mut self) {
+        if self.memory.is_some() {
+            self.share_bandwidth();
+        }
         while let Some(cpu) = self.stale.pop() {
             self.cpus[cpu].stale = false;
             match self.run_end(cpu) {
@@ -74,6 +79,7 @@ impl World {
             Activity::Work(ns) if state.speed_1024 == FULL_SPEED => from + ns,
             Activity::Work(ns) => from + (ns << 10).div_ceil(state.speed_1024.into()),
             Activity::Until(time) => from.max(time),
+            Activity::Pass { rate, left } => from + left.div_ceil(u64::from(rate.max(1))),
         })
     }
 
@@ -94,6 +100,7 @@ impl World {
                 self.settle(sibling);
                 self.cpus[sibling].speed_1024 = speed;
                 self.mark_stale(sibling);
+                self.reprice_memory(sibling);
             }
         }
     }

@@ -37,6 +37,9 @@ impl<S: Scheduler> Engine<'_, S> {
     /// The current operation of `cpu`'s task has ended: goes on until something takes time.
     pub(crate) fn advance(&mut self, cpu: CpuId) {
         let Some(task) = self.world.cpus[cpu].current else { return };
+        if matches!(self.world.tasks[task.index()].activity, Activity::Pass { .. }) {
+            self.end_pass(cpu, task);
+        }
         loop {
             if let Some(mutex) = self.world.tasks[task.index()].relock {
                 if !self.lock(task, mutex) {
@@ -149,7 +152,16 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.reweight(cpu, id)
             }
             Op::SetAffinity(index) => self.set_affinity(cpu, id, index),
-            Op::Memory { .. } | Op::Io { .. } => Step::Done,
+            Op::Access(access) => self.begin_pass(cpu, id, access),
+            Op::StartWatch(watch) => {
+                self.shared.watches[watch as usize].started = Some(self.world.now);
+                Step::Done
+            }
+            Op::StopWatch(watch) => {
+                self.shared.watches[watch as usize].stop(self.world.now);
+                Step::Done
+            }
+            Op::Io { .. } => Step::Done,
             Op::Lock(_)
             | Op::Unlock(_)
             | Op::Wait { .. }
@@ -158,6 +170,7 @@ impl<S: Scheduler> Engine<'_, S> {
             | Op::Sync { .. }
             | Op::Barrier(_)
             | Op::Meet { .. }
+            | Op::SpinBarrier { .. }
             | Op::Start { .. } => self.synchronise(cpu, id, op),
         }
     }
@@ -185,6 +198,7 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::Barrier(barrier) => self.arrive_at_barrier(cpu, id, barrier, None),
             Op::Meet { barrier, mutex } => self.arrive_at_barrier(cpu, id, barrier, Some(mutex)),
             Op::Start { delay_ns } => self.start_together(id, delay_ns),
+            Op::SpinBarrier { barrier, spin_ns } => self.spin_at_barrier(cpu, id, barrier, spin_ns),
             _ => unreachable!("not a synchronising operation: {op:?}"),
         }
     }
@@ -259,7 +273,7 @@ impl<S: Scheduler> Engine<'_, S> {
         mutex: Option<u32>,
     ) -> Step {
         let barrier = &mut self.shared.barriers[index as usize];
-        if barrier.waiting.len() as u32 + 1 < barrier.parties {
+        if !barrier.lacks_one() {
             barrier.waiting.push(id);
             self.world.tasks[id.index()].relock = mutex;
             if let Some(mutex) = mutex {
@@ -268,6 +282,10 @@ impl<S: Scheduler> Engine<'_, S> {
             return Step::Blocked;
         }
         let woken = std::mem::take(&mut barrier.waiting);
+        let spinning = std::mem::take(&mut barrier.spinning);
+        for spinner in spinning {
+            self.release_spinner(spinner);
+        }
         if mutex.is_some() {
             return self.wake_in_turn(id, woken.into());
         }
@@ -297,6 +315,66 @@ impl<S: Scheduler> Engine<'_, S> {
         }
         let at = first + delay_ns;
         if at > now { self.sleep_until(id, at) } else { Step::Done }
+    }
+
+    /// Waits at the barrier: first on the CPU; when the operation is executed again, the time for
+    /// that is over.
+    #[cold]
+    fn spin_at_barrier(&mut self, cpu: CpuId, id: TaskId, index: u32, spin_ns: u64) -> Step {
+        let barrier = &mut self.shared.barriers[index as usize];
+        let spun = barrier.spinning.iter().position(|&spinner| spinner == id);
+        if let Some(place) = spun {
+            barrier.spinning.remove(place);
+            barrier.waiting.push(id);
+            return Step::Blocked;
+        }
+        if barrier.lacks_one() {
+            return self.arrive_at_barrier(cpu, id, index, None);
+        }
+        barrier.spinning.push(id);
+        self.world.tasks[id.index()].pc -= 1;
+        let until = self.world.now + spin_ns;
+        self.busy(id, Activity::Until(until))
+    }
+
+    /// The barrier that a task spins at has opened: it goes on as soon as it runs.
+    fn release_spinner(&mut self, id: TaskId) {
+        let task = &mut self.world.tasks[id.index()];
+        task.pc += 1;
+        task.activity = Activity::Work(0);
+        let cpu = task.cpu;
+        if self.world.cpus[cpu].current == Some(id) {
+            self.world.settle(cpu);
+            self.world.mark_stale(cpu);
+        }
+    }
+
+    /// Starts a pass over memory. Pages that nobody has touched yet are placed first, which takes the
+    /// task some time; then the operation is executed again.
+    #[cold]
+    fn begin_pass(&mut self, cpu: CpuId, id: TaskId, access: u32) -> Step {
+        let template = self.world.tasks[id.index()].template as usize;
+        let access = &self.workload.templates[template].program.accesses[access as usize];
+        let Some(memory) = &mut self.world.memory else { return Step::Done };
+        let placed = memory.touch(cpu, id, access);
+        if placed > 0 {
+            self.world.tasks[id.index()].pc -= 1;
+            let cost = self.world.machine.figures.page_fault_ns.value;
+            return self.busy(id, Activity::Work(placed * cost));
+        }
+        self.world.account_llc(cpu);
+        let Some(memory) = &mut self.world.memory else { return Step::Done };
+        let left = memory.begin(cpu, id, access);
+        self.busy(id, Activity::Pass { rate: 0, left })
+    }
+
+    /// The current operation was a pass over memory, and has ended.
+    #[cold]
+    fn end_pass(&mut self, cpu: CpuId, id: TaskId) {
+        if let Some(memory) = &mut self.world.memory {
+            memory.finish(cpu, id);
+        }
+        self.world.tasks[id.index()].activity = Activity::Work(0);
     }
 
     fn send(&mut self, cpu: CpuId, id: TaskId, channel: u32, bytes: u32) -> Step {

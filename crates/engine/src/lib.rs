@@ -4,13 +4,15 @@
 //! workload, scheduler, seed): the same inputs give the same [`Outcome`].
 //!
 //! What costs simulated time: every hook's kernel work (the scheduler charges what it looks at, the
-//! engine charges wakeups, switches, ticks and interrupts), SMT sharing, and refilling caches after
-//! a migration. See `cpu.rs` for how a task's progress follows from these.
+//! engine charges wakeups, switches, ticks and interrupts), SMT sharing, refilling caches after a
+//! migration, and passes over memory. See `cpu.rs` for how a task's progress follows from these, and
+//! `memory.rs` for the last.
 
 mod counters;
 mod cpu;
 mod events;
 mod interpret;
+mod memory;
 mod outcome;
 mod run;
 mod scheduler;

@@ -88,7 +88,7 @@ fn latency_class(metric: &Metric) -> Option<&str> {
         MetricKind::WakeupLatencyUs { class, .. } | MetricKind::MeanWakeupLatencyUs { class } => {
             Some(class)
         }
-        MetricKind::WallSeconds | MetricKind::Rate { .. } => None,
+        MetricKind::WallSeconds | MetricKind::Rate { .. } | MetricKind::BestRate { .. } => None,
     }
 }
 
@@ -108,6 +108,9 @@ pub(crate) fn outcome<S: Scheduler>(
         MetricKind::Rate { counter, scale } => {
             Some(shared.counts[*counter as usize] as f64 * scale / seconds.max(1e-9))
         }
+        MetricKind::BestRate { watch, amount } => shared.watches[*watch as usize]
+            .shortest
+            .map(|shortest_ns| amount / (shortest_ns.max(1) as f64 / 1e9)),
         MetricKind::WakeupLatencyUs { class, percentile_milli } => latencies
             .of(class)
             .map(|r| r.value_at_percentile(f64::from(*percentile_milli) / 1000.0) as f64 / 1000.0),
@@ -124,7 +127,11 @@ pub(crate) fn outcome<S: Scheduler>(
         })
         .collect();
     let mut counters = Vec::new();
-    world.counters.for_each(&mut |name, value| counters.push((name.to_owned(), value as f64)));
+    let mut count = |name: &str, value: u64| counters.push((name.to_owned(), value as f64));
+    world.counters.for_each(&mut count);
+    if let Some(memory) = &world.memory {
+        memory.counters(&mut count);
+    }
     counters.push(("llcs_shared".to_owned(), world.sharing.mean(end)));
     scheduler.counters(&mut |name, value| counters.push((name.to_owned(), value as f64)));
     let mut histograms = Vec::new();

@@ -8,6 +8,7 @@ use roost_workload::{Op, Workload};
 
 use crate::cpu::refill_ns;
 use crate::events::Event;
+use crate::memory::{Memory, Unavailable};
 use crate::outcome::{LatencyRecords, Outcome, outcome};
 use crate::scheduler::{CpuId, Enqueue, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
@@ -48,6 +49,34 @@ pub enum RunError {
         waiting: usize,
         /// Name of one of them.
         first: String,
+    },
+    /// A memory policy names a node that the machine does not have.
+    #[error(
+        "workload {workload}: its memory policy names node {node}, which machine {machine} does not \
+         have; choose a node that `roost machine` lists"
+    )]
+    NoSuchNode {
+        /// The workload's name.
+        workload: String,
+        /// The node, by the operating system's number.
+        node: u32,
+        /// The machine's name.
+        machine: String,
+    },
+    /// The workload's memory does not fit the machine.
+    #[error(
+        "workload {workload}: it needs {wanted} bytes of memory, machine {machine} has {there}; make \
+         it smaller or take another machine"
+    )]
+    OutOfMemory {
+        /// The workload's name.
+        workload: String,
+        /// Bytes needed.
+        wanted: u64,
+        /// Bytes there are.
+        there: u64,
+        /// The machine's name.
+        machine: String,
     },
     /// A task may run only on CPUs that the machine does not have.
     #[error(
@@ -169,6 +198,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             .collect();
         let mut world = World::new(machine.clone(), seed);
         world.tracer = tracer;
+        world.memory = memory(machine, workload)?.map(Box::new);
         world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
         Ok(Self {
             tick_ns: scheduler.tick_ns(),
@@ -441,6 +471,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             }
             None => self.world.go_idle(cpu),
         }
+        if self.world.memory.is_some() {
+            self.world.switch_memory(cpu, previous.map(|(id, _)| id));
+        }
         if previous.is_none() || next.is_none() {
             self.world.update_core_speed(cpu);
         }
@@ -498,6 +531,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     fn retire(&mut self, gone: TaskId) {
         self.scheduler.task_exit(&mut self.world, gone);
+        if let Some(memory) = &mut self.world.memory {
+            memory.task_exit(gone);
+        }
         self.world.events.cancel(Event::Timer(gone));
         self.free.push(gone);
         self.live -= 1;
@@ -572,6 +608,19 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let Self { world, scheduler, workload, shared, latencies, .. } = &self;
         outcome(world, scheduler, workload, shared, latencies, end, complete)
     }
+}
+
+/// What memory the workload uses on the machine.
+fn memory(machine: &Arc<Machine>, workload: &Workload) -> Result<Option<Memory>, RunError> {
+    let (name, on) = (&workload.name, &machine.name);
+    Memory::new(machine, workload).map_err(|unavailable| match unavailable {
+        Unavailable::Node(node) => {
+            RunError::NoSuchNode { workload: name.clone(), node, machine: on.clone() }
+        }
+        Unavailable::Bytes { wanted, there } => {
+            RunError::OutOfMemory { workload: name.clone(), wanted, there, machine: on.clone() }
+        }
+    })
 }
 
 /// Translates the operating system's CPU numbers of every template.

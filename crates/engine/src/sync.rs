@@ -19,6 +19,33 @@ pub(crate) struct Mutex {
 pub(crate) struct Barrier {
     pub parties: u32,
     pub waiting: Vec<TaskId>,
+    /// Tasks that wait without sleeping.
+    pub spinning: Vec<TaskId>,
+}
+
+impl Barrier {
+    /// Whether all parties but one have come.
+    pub(crate) fn lacks_one(&self) -> bool {
+        (self.waiting.len() + self.spinning.len()) as u32 + 1 >= self.parties
+    }
+}
+
+/// A stopwatch.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Watch {
+    pub started: Option<Time>,
+    /// Shortest time measured, ns.
+    pub shortest: Option<u64>,
+}
+
+impl Watch {
+    /// Ends what `start` began.
+    pub(crate) fn stop(&mut self, now: Time) {
+        if let Some(started) = self.started.take() {
+            let time = now.since(started);
+            self.shortest = Some(self.shortest.map_or(time, |shortest| shortest.min(time)));
+        }
+    }
 }
 
 /// rt-app's common start.
@@ -93,6 +120,7 @@ pub(crate) struct Shared {
     pub timers: Vec<Option<Time>>,
     /// Event counters of the workload.
     pub counts: Vec<u64>,
+    pub watches: Vec<Watch>,
 }
 
 impl Shared {
@@ -103,7 +131,7 @@ impl Shared {
             barriers: workload
                 .barriers
                 .iter()
-                .map(|&parties| Barrier { parties, waiting: Vec::new() })
+                .map(|&parties| Barrier { parties, ..Barrier::default() })
                 .collect(),
             to_wake: Vec::new(),
             start: CommonStart {
@@ -123,6 +151,7 @@ impl Shared {
                 .collect(),
             timers: vec![None; workload.shared_timers as usize],
             counts: vec![0; workload.counters as usize],
+            watches: vec![Watch::default(); workload.watches as usize],
         }
     }
 }

@@ -29,7 +29,15 @@ pub(crate) enum Activity {
     Work(u64),
     /// The clock to reach this time while the task runs.
     Until(Time),
+    /// This much of a pass over memory.
+    Pass {
+        /// Speed, bytes per microsecond: thousandths of a byte per nanosecond.
+        rate: u32,
+        /// What is left to transfer, thousandths of a byte.
+        left: u64,
+    },
 }
+
 /// A task: three cache lines, what every event uses first.
 #[repr(C, align(64))]
 pub(crate) struct Task {

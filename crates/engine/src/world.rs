@@ -10,6 +10,7 @@ use roost_workload::Policy;
 use crate::counters::Counters;
 use crate::cpu::FULL_SPEED;
 use crate::events::{Event, EventQueue};
+use crate::memory::Memory;
 use crate::outcome::LlcSharing;
 use crate::scheduler::{CpuId, TaskId, Work};
 use crate::task::{State, Task};
@@ -35,6 +36,8 @@ pub struct World {
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
     pub(crate) sharing: LlcSharing,
+    /// What memory costs; `None` where the workload uses none.
+    pub(crate) memory: Option<Box<Memory>>,
     /// Counters of the engine.
     pub counters: Counters,
 }
@@ -286,6 +289,7 @@ impl World {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             tracer: None,
             sharing: LlcSharing::new(machine.llcs.len(), Time(0)),
+            memory: None,
             counters: Counters::default(),
             smt: machine.has_smt(),
             machine,

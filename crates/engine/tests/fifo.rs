@@ -5,61 +5,19 @@
 
 #![allow(clippy::unwrap_used)] // a poisoned lock is a failed test
 
-use std::collections::{BTreeMap, VecDeque};
+mod common;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use common::Fifo;
 use proptest::prelude::*;
 use roost_engine::*;
 use roost_machine::Machine;
 use roost_workload::{
-    Better, Channel, MemoryBinding, Metric, MetricKind, Op, Policy, Process, Program, Template,
-    Workload,
+    Better, Channel, Metric, MetricKind, Op, Policy, Process, Program, Template, Workload,
 };
-
-/// First come first served over all CPUs.
-#[derive(Default)]
-struct Fifo {
-    queue: VecDeque<TaskId>,
-}
-
-impl Scheduler for Fifo {
-    fn tick_ns(&self) -> u64 {
-        1_000_000
-    }
-    fn start(&mut self, _: &mut World) {}
-    fn task_new(&mut self, _: &mut World, _: TaskId, _: Option<TaskId>) {}
-    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
-    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
-        None
-    }
-    fn select_cpu(&mut self, world: &mut World, task: TaskId, _: Wake) -> CpuId {
-        let allowed = world.allowed(task);
-        let idle = allowed.iter().find(|&cpu| world.is_idle(cpu));
-        idle.or(allowed.first()).expect("a task may run somewhere")
-    }
-    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
-        self.select_cpu(world, task, wake)
-    }
-    fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue, _: CpuId) {
-        self.queue.push_back(task);
-    }
-    fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
-        if let Some(current) = world.current(cpu) {
-            return Some(current);
-        }
-        let place = self.queue.iter().position(|&task| world.allowed(task).contains(cpu))?;
-        self.queue.remove(place)
-    }
-    fn put_current(&mut self, _: &mut World, _: CpuId) {}
-    fn tick(&mut self, _: &mut World, _: CpuId) {}
-    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
-    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
-    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
-    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
-    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
-}
 
 /// What an observer saw.
 #[derive(Default)]
@@ -115,8 +73,13 @@ fn template(name: &str, ops: Vec<Op>) -> Template {
         affinity: None,
         delay_ns: 0,
         footprint_bytes: 0,
-        memory: MemoryBinding::default(),
-        program: Program { ops, loop_depth: 2, own_timers: 1, affinities: vec![Some(vec![0])] },
+        program: Program {
+            ops,
+            loop_depth: 2,
+            own_timers: 1,
+            affinities: vec![Some(vec![0])],
+            accesses: Vec::new(),
+        },
         class: name.into(),
     }
 }
@@ -133,6 +96,8 @@ fn workload(templates: Vec<(Template, u32)>) -> Workload {
         barriers: vec![2],
         channels: vec![Channel { capacity_bytes: 200, sync_wakeup: true, messages: false }],
         shared_timers: 1,
+        regions: Vec::new(),
+        watches: 0,
         counters: 1,
         duration_ns: None,
         metrics: vec![Metric {

@@ -280,7 +280,7 @@ impl Description {
     fn note_sizes(&mut self, nodes: &[Node], llcs: &[Llc]) {
         let noted = self.guesses.iter().any(|guess| guess.name == "no-cache-data");
         if llcs.iter().any(|llc| llc.size_bytes.is_none()) && !noted {
-            self.guess("no-llc-size", "the memory model chooses a size where it is not known");
+            self.guess("no-llc-size", "a size where it is not known is llc_bytes of the figures");
         }
         if nodes.iter().any(|node| node.memory_bytes.is_none()) {
             self.guess("no-memory-size", "a node whose memory is not known has enough of it");

@@ -187,7 +187,7 @@ fn write_distances(out: &mut String, m: &Machine) -> std::fmt::Result {
 fn write_figures(out: &mut String, m: &Machine) -> std::fmt::Result {
     writeln!(out, "figures")?;
     for (name, figure) in m.figures.iter() {
-        writeln!(out, "  {name:<26} {:>8}  {}", figure.value, figure.source)?;
+        writeln!(out, "  {name:<27} {:>9}  {}", figure.value, figure.source)?;
     }
     Ok(())
 }

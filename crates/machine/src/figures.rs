@@ -60,6 +60,30 @@ const COMMON: Figures = Figures {
     refill_llc_bytes_per_us: GRANITE_RAPIDS_REFILL_LLC,
     refill_local_bytes_per_us: GRANITE_RAPIDS_REFILL_LOCAL,
     refill_remote_bytes_per_us: GRANITE_RAPIDS_REFILL_REMOTE,
+    llc_bytes: figure(33 << 20, "recalled: 33 MB, 24-core Skylake"),
+    l2_bytes_per_us: figure(100_000, "assumption: 32 bytes a cycle sustained at 3.1 GHz"),
+    l2_latency_ns: figure(4, "recalled: 14 cycles, Skylake and Cascade Lake, at 3.5 GHz"),
+    llc_latency_ns: figure(20, "recalled: about 70 cycles, Skylake and Cascade Lake, at 3.5 GHz"),
+    memory_local_ns: figure(78, "posted: Cascade Lake 8269"),
+    memory_remote_ns: figure(144, "posted: Cascade Lake 8269"),
+    memory_service_ns: figure(
+        10,
+        "assumption: with the wait of an M/D/1 queue, latency doubles at about 95% of the bandwidth",
+    ),
+    llc_link_bytes_per_us: figure(
+        113_000,
+        "assumption: a die with one LLC has no limit before that of its memory",
+    ),
+    package_memory_bytes_per_us: figure(113_000, "posted: Cascade Lake 8269, local"),
+    package_link_bytes_per_us: figure(51_000, "posted: Cascade Lake 8269, across sockets"),
+    page_fault_ns: figure(
+        700,
+        "assumption: 0.3 us for the fault and 0.4 us to zero 4 KiB at 10 GB/s",
+    ),
+    page_migrate_ns: figure(
+        2000,
+        "assumption: 1.5 us to unmap, flush and remap, and 0.5 us to copy 4 KiB",
+    ),
 };
 
 const CASCADE_LAKE_LINE: Figure =
@@ -83,6 +107,19 @@ pub(crate) const SAPPHIRE_RAPIDS: Figures = Figures {
     line_cross_llc_ns: figure(86, "assumption: as within an LLC; a package has one LLC"),
     line_cross_package_ns: figure(290, "posted: about 290 ns, Granite Rapids 6962P stands in"),
     l2_bytes: figure(2 << 20, "recalled: 2 MB, Sapphire Rapids"),
+    llc_bytes: figure(105 << 20, "recalled: 105 MB, 56-core Sapphire Rapids"),
+    llc_latency_ns: figure(33, "recalled: 33 ns, Sapphire Rapids"),
+    memory_local_ns: figure(137, "posted: Granite Rapids 6962P stands in"),
+    memory_remote_ns: figure(275, "posted: Granite Rapids 6962P stands in"),
+    llc_link_bytes_per_us: figure(255_000, "assumption: no limit before that of its memory"),
+    package_memory_bytes_per_us: figure(
+        255_000,
+        "assumption: 8 channels of DDR5-4800 (recalled: 307 GB/s), sustained as Milan: 83% of peak",
+    ),
+    package_link_bytes_per_us: figure(
+        115_000,
+        "assumption: 51/113 of local bandwidth, as posted for Cascade Lake 8269",
+    ),
     ..COMMON
 };
 
@@ -117,10 +154,32 @@ pub(crate) const ZEN3: Figures = Figures {
         88_000,
         "assumption: the lower end of Zen 4's 88 to 91 GB/s; none found for Zen 3",
     ),
-    refill_local_bytes_per_us: figure(23_000, "derived: about 23 GB/s of one core, Milan 2P"),
+    refill_local_bytes_per_us: figure(
+        30_800,
+        "derived: 185 GB/s STREAM triad of 8 spread cores (23 each, Milan 2P) x 4/3 write-allocate",
+    ),
     refill_remote_bytes_per_us: figure(
-        18_600,
-        "assumption: 23 GB/s local times Genoa's 30.4/37.5; none found for Zen 3",
+        25_000,
+        "assumption: 30.8 GB/s local times Genoa's 30.4/37.5; none found for Zen 3",
+    ),
+    llc_bytes: figure(32 << 20, "posted: Milan has 8 x 32 MB a socket"),
+    l2_bytes_per_us: figure(109_000, "assumption: 32 bytes a cycle at 3.4 GHz"),
+    l2_latency_ns: figure(4, "recalled: 12 cycles, Zen 3, at 3.4 GHz"),
+    llc_latency_ns: figure(14, "recalled: 46 cycles, Zen 3, at 3.4 GHz"),
+    memory_local_ns: figure(110, "assumption: Genoa's; none found for Milan"),
+    memory_remote_ns: figure(199, "assumption: Genoa's; none found for Milan"),
+    llc_link_bytes_per_us: figure(
+        51_200,
+        "recalled: a CCD reads 32 bytes a cycle of the 1.6 GHz fabric clock",
+    ),
+    package_memory_bytes_per_us: figure(
+        169_500,
+        "derived: 249 to 260 GB/s STREAM triad of 16 spread threads, Milan 2P, x 4/3 \
+         write-allocate, a socket; 83% of the posted peak",
+    ),
+    package_link_bytes_per_us: figure(
+        96_000,
+        "assumption: 4 links of 16 lanes at 16 GT/s (recalled: 128 GB/s), 75% of it data",
     ),
     ..COMMON
 };
@@ -137,6 +196,24 @@ pub(crate) const ZEN4: Figures = Figures {
     ),
     refill_local_bytes_per_us: figure(37_500, "posted: 37.5 GB/s of one core, Genoa 9654 2P"),
     refill_remote_bytes_per_us: figure(30_400, "posted: 30.4 GB/s of one core, Genoa 9654 2P"),
+    llc_bytes: figure(32 << 20, "posted: Genoa 9654 has 12 x 32 MB a socket"),
+    l2_bytes_per_us: figure(118_000, "assumption: 32 bytes a cycle at 3.7 GHz"),
+    l2_latency_ns: figure(4, "recalled: 14 cycles, Zen 4, at 3.7 GHz"),
+    llc_latency_ns: figure(14, "recalled: 50 cycles, Zen 4, at 3.7 GHz"),
+    memory_local_ns: figure(110, "posted: Genoa 9654 2P NPS1"),
+    memory_remote_ns: figure(199, "posted: Genoa 9654 2P NPS1"),
+    llc_link_bytes_per_us: figure(
+        38_000,
+        "posted: about 38 GB/s of one CCD, flat from 1 to 8 threads, Genoa 9654 2P",
+    ),
+    package_memory_bytes_per_us: figure(
+        381_400,
+        "assumption: 460.8 GB/s peak (posted), sustained as Milan: 83% of peak",
+    ),
+    package_link_bytes_per_us: figure(
+        192_000,
+        "assumption: 4 links of 16 lanes at 32 GT/s (recalled: 256 GB/s), 75% of it data",
+    ),
     ..COMMON
 };
 
@@ -147,9 +224,19 @@ pub(crate) const HYGON: Figures = Figures {
     line_cross_package_ns: figure(197, "assumption: Milan's; none found for Hygon"),
     l2_bytes: figure(512 << 10, "posted: hwloc topology of a 32-core Dhyana, 524288 bytes"),
     refill_llc_bytes_per_us: figure(88_000, "assumption: as Zen 3; none found for Hygon"),
-    refill_local_bytes_per_us: figure(23_000, "assumption: Milan's; none found for Hygon"),
-    refill_remote_bytes_per_us: figure(18_600, "assumption: as Zen 3; none found for Hygon"),
-    ..COMMON
+    refill_local_bytes_per_us: figure(30_800, "assumption: Milan's; none found for Hygon"),
+    refill_remote_bytes_per_us: figure(25_000, "assumption: as Zen 3; none found for Hygon"),
+    llc_bytes: figure(8 << 20, "posted: hwloc topology of a 32-core Dhyana, 8 MB"),
+    l2_bytes_per_us: figure(109_000, "assumption: as Zen 3; none found for Hygon"),
+    l2_latency_ns: figure(4, "assumption: as Zen 3; none found for Hygon"),
+    llc_latency_ns: figure(14, "assumption: as Zen 3; none found for Hygon"),
+    llc_link_bytes_per_us: figure(51_200, "assumption: as Zen 3; none found for Hygon"),
+    package_link_bytes_per_us: figure(96_000, "assumption: as Zen 3; none found for Hygon"),
+    package_memory_bytes_per_us: figure(
+        141_000,
+        "assumption: 8 channels of DDR4-2666 (recalled: 170 GB/s), sustained as Milan: 83% of peak",
+    ),
+    ..ZEN3
 };
 
 /// IBM x3750 M4 (Sandy Bridge).
@@ -157,12 +244,36 @@ pub(crate) const X3750_M4: Figures = Figures {
     line_same_llc_ns: figure(48, "assumption: as Cascade Lake; none found for this machine"),
     line_cross_package_ns: figure(145, "assumption: as Cascade Lake; none found for this machine"),
     l2_bytes: figure(256 << 10, "recalled: 256 KB, Sandy Bridge servers"),
+    llc_bytes: figure(20 << 20, "recalled: 20 MB, 8-core Xeon E5-4600"),
+    memory_local_ns: figure(78, "assumption: as Cascade Lake; none found for this machine"),
+    memory_remote_ns: figure(144, "assumption: as Cascade Lake; none found for this machine"),
+    llc_link_bytes_per_us: figure(22_300, "assumption: no limit before that of its memory"),
+    package_memory_bytes_per_us: figure(
+        22_300,
+        "derived: numa02 zeroes 44.6 GB/s on the whole machine, x 2 write-allocate, a node",
+    ),
+    package_link_bytes_per_us: figure(
+        10_100,
+        "assumption: 51/113 of local bandwidth, as posted for Cascade Lake 8269",
+    ),
     ..COMMON
 };
 
 /// IBM x3950 (Xeon MP on a front-side bus, several chassis).
-pub(crate) const X3950: Figures =
-    Figures { l2_bytes: figure(1 << 20, "recalled: 1 MB a core, Xeon MP 7100"), ..X3750_M4 };
+pub(crate) const X3950: Figures = Figures {
+    l2_bytes: figure(1 << 20, "recalled: 1 MB a core, Xeon MP 7100"),
+    llc_bytes: figure(16 << 20, "recalled: 16 MB, Xeon MP 7100"),
+    llc_link_bytes_per_us: figure(3_700, "assumption: no limit before that of its memory"),
+    package_memory_bytes_per_us: figure(
+        3_700,
+        "derived: numa02 zeroes 14.7 GB/s on the whole machine, x 2 write-allocate, a node",
+    ),
+    package_link_bytes_per_us: figure(
+        1_670,
+        "assumption: 51/113 of local bandwidth, as posted for Cascade Lake 8269",
+    ),
+    ..X3750_M4
+};
 
 /// The figures of a machine that was read, not measured.
 #[derive(Debug)]
@@ -221,6 +332,18 @@ impl Figures {
             ("refill_llc_bytes_per_us", self.refill_llc_bytes_per_us),
             ("refill_local_bytes_per_us", self.refill_local_bytes_per_us),
             ("refill_remote_bytes_per_us", self.refill_remote_bytes_per_us),
+            ("llc_bytes", self.llc_bytes),
+            ("l2_bytes_per_us", self.l2_bytes_per_us),
+            ("l2_latency_ns", self.l2_latency_ns),
+            ("llc_latency_ns", self.llc_latency_ns),
+            ("memory_local_ns", self.memory_local_ns),
+            ("memory_remote_ns", self.memory_remote_ns),
+            ("memory_service_ns", self.memory_service_ns),
+            ("llc_link_bytes_per_us", self.llc_link_bytes_per_us),
+            ("package_memory_bytes_per_us", self.package_memory_bytes_per_us),
+            ("package_link_bytes_per_us", self.package_link_bytes_per_us),
+            ("page_fault_ns", self.page_fault_ns),
+            ("page_migrate_ns", self.page_migrate_ns),
         ]
         .into_iter()
     }
@@ -258,6 +381,11 @@ mod tests {
             assert!(f.ipi_local_ns.value <= f.ipi_remote_ns.value);
             assert!(f.refill_llc_bytes_per_us.value >= f.refill_local_bytes_per_us.value);
             assert!(f.refill_local_bytes_per_us.value >= f.refill_remote_bytes_per_us.value);
+            assert!(f.l2_bytes_per_us.value >= f.refill_llc_bytes_per_us.value);
+            assert!(f.package_memory_bytes_per_us.value >= f.package_link_bytes_per_us.value);
+            let latencies =
+                [f.l2_latency_ns, f.llc_latency_ns, f.memory_local_ns, f.memory_remote_ns];
+            assert!(latencies.map(|figure| figure.value).is_sorted(), "{latencies:?}");
         }
     }
 

@@ -139,7 +139,9 @@ pub struct Figure {
 
 /// The times and capacities of a machine, figure by figure with its source.
 ///
-/// The memory model adds its own bandwidths and latencies beside these.
+/// Bandwidths are what moves over the wire: a store to a line that is not cached first reads the
+/// line (write-allocate) and later writes it back, so a benchmark that counts 8 stored bytes moves
+/// 16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// Moving a cache line between two CPUs of one core, one way.
@@ -174,7 +176,34 @@ pub struct Figures {
     pub refill_local_bytes_per_us: Figure,
     /// The same from another package, bytes per microsecond.
     pub refill_remote_bytes_per_us: Figure,
+    /// Capacity of an LLC whose size the machine's source does not say, bytes.
+    pub llc_bytes: Figure,
+    /// Bandwidth of a core from its private cache (L2), bytes per microsecond.
+    pub l2_bytes_per_us: Figure,
+    /// Latency of a load that hits the L2.
+    pub l2_latency_ns: Figure,
+    /// Latency of a load that hits the LLC.
+    pub llc_latency_ns: Figure,
+    /// Latency of a load from the memory of the CPU's own node, when nothing else uses it.
+    pub memory_local_ns: Figure,
+    /// The same from the farthest node.
+    pub memory_remote_ns: Figure,
+    /// What one memory request occupies a saturated memory for: how steeply latency rises with load.
+    pub memory_service_ns: Figure,
+    /// Bandwidth between an LLC and all memory, bytes per microsecond.
+    pub llc_link_bytes_per_us: Figure,
+    /// Bandwidth that the memory of a package sustains, shared evenly by its nodes, bytes per us.
+    pub package_memory_bytes_per_us: Figure,
+    /// Bandwidth from one package to another, bytes per microsecond.
+    pub package_link_bytes_per_us: Figure,
+    /// Kernel time of the fault that places a page of 4 KiB, zeroing included.
+    pub page_fault_ns: Figure,
+    /// Kernel time of moving a page of 4 KiB to another node.
+    pub page_migrate_ns: Figure,
 }
+
+/// Size of a page of memory, bytes.
+pub const PAGE_BYTES: u64 = 4096;
 
 impl Machine {
     /// Number of CPUs, which is also the capacity of every [`CpuSet`] of this machine.

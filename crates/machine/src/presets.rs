@@ -213,7 +213,11 @@ const PRESETS: &[Preset] = &[
                 "20 MB, recalled of 8-core Xeon E5-4600; the model is not published",
             ),
             ("assumed-smt", "CPUs n and n+32 share a core; published are the CPUs of each node"),
-            ("no-latency-data", "latencies and bandwidths are those of newer Xeons"),
+            (
+                "no-latency-data",
+                "latencies and bandwidths of a core are those of newer Xeons; the bandwidth of \
+                 memory is derived from numa02",
+            ),
         ],
         ..ZEN3_2S
     },
@@ -232,7 +236,11 @@ const PRESETS: &[Preset] = &[
             ("no-cache-data", "the CPUs of a node share one LLC of unknown size"),
             ("no-core-data", "each CPU is a core"),
             ("no-package-data", "each node is a package"),
-            ("no-latency-data", "latencies and bandwidths are those of newer Xeons"),
+            (
+                "no-latency-data",
+                "latencies and bandwidths of a core are those of newer Xeons; the bandwidth of \
+                 memory is derived from numa02",
+            ),
         ],
         ..ZEN3_2S
     },

@@ -100,7 +100,8 @@ impl Workload {
             }
             (Meter::RtApp, MetricKind::WallSeconds) => Some(seconds),
             // rt-app counts the loops of phases, the simulation those of tasks.
-            (Meter::RtApp, MetricKind::Rate { .. }) => None,
+            // No rt-app file has a stopwatch.
+            (Meter::RtApp, MetricKind::Rate { .. } | MetricKind::BestRate { .. }) => None,
         };
         self.metrics
             .iter()

@@ -8,6 +8,7 @@ mod hackbench;
 mod iperf3;
 mod netperf;
 mod schbench;
+mod stream;
 mod tbench;
 
 use crate::rtapp::{self, Loaded};
@@ -63,6 +64,7 @@ pub fn benchmarks() -> &'static [Benchmark] {
         netperf::TCP_RR,
         netperf::UDP_RR,
         schbench::BENCHMARK,
+        stream::BENCHMARK,
         tbench::BENCHMARK,
     ]
 }

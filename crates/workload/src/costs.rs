@@ -152,6 +152,12 @@ pub const COREMARK_ITERATION_NS: u64 = 33_330;
 /// Iterations computed between two counts: about 1 ms.
 pub const COREMARK_BATCH: u64 = 30;
 
+// --- stream -------------------------------------------------------------------------------------
+
+/// How long a thread of libgomp spins before it sleeps in a barrier: 300,000 rounds (libgomp's
+/// manual, GOMP_SPINCOUNT where OMP_WAIT_POLICY is undefined). Assumption: 10 ns a round.
+pub const GOMP_SPIN_NS: u64 = 300_000 * 10;
+
 // --- footprints ---------------------------------------------------------------------------------
 
 /// CoreMark's data: about 2 KB.

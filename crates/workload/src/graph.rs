@@ -1,8 +1,8 @@
 //! Collecting templates and shared objects of a benchmark into a [`Workload`].
 
 use crate::{
-    Better, Channel, MemoryBinding, Metric, MetricKind, Policy, Process, Program, Template,
-    TemplateId, Workload,
+    Better, Channel, Metric, MetricKind, Policy, Process, Program, Region, Template, TemplateId,
+    Workload,
 };
 
 /// An empty workload of this name.
@@ -12,12 +12,14 @@ pub(crate) fn empty(name: &str) -> Workload {
         templates: Vec::new(),
         start: Vec::new(),
         processes: Vec::new(),
+        regions: Vec::new(),
         mutexes: 0,
         conditions: 0,
         barriers: Vec::new(),
         channels: Vec::new(),
         shared_timers: 0,
         counters: 0,
+        watches: 0,
         duration_ns: None,
         metrics: Vec::new(),
     }
@@ -33,7 +35,6 @@ pub(crate) fn template(class: &str, footprint_bytes: u64, program: Program) -> T
         affinity: None,
         delay_ns: 0,
         footprint_bytes,
-        memory: MemoryBinding::default(),
         program,
         class: class.to_string(),
     }
@@ -62,6 +63,18 @@ impl Workload {
     pub(crate) fn add_barrier(&mut self, parties: u32) -> u32 {
         self.barriers.push(parties);
         self.barriers.len() as u32 - 1
+    }
+
+    /// Adds a piece of memory; returns its number.
+    pub(crate) fn add_region(&mut self, region: Region) -> u32 {
+        self.regions.push(region);
+        self.regions.len() as u32 - 1
+    }
+
+    /// Adds a stopwatch; returns its number.
+    pub(crate) fn add_watch(&mut self) -> u32 {
+        self.watches += 1;
+        self.watches - 1
     }
 
     /// Adds a mutex; returns its number.

@@ -29,6 +29,8 @@ pub struct Workload {
     pub start: Vec<(TemplateId, u32)>,
     /// Processes; `Template::process` indexes this.
     pub processes: Vec<Process>,
+    /// Pieces of memory; [`Slice::region`] indexes this.
+    pub regions: Vec<Region>,
     /// Number of mutexes.
     pub mutexes: u32,
     /// Number of condition variables.
@@ -41,6 +43,8 @@ pub struct Workload {
     pub shared_timers: u32,
     /// Number of event counters that [`Op::Count`] increments.
     pub counters: u32,
+    /// Number of stopwatches that [`Op::StartWatch`] starts.
+    pub watches: u32,
     /// When the run ends although tasks remain; `None`: when every task has exited.
     pub duration_ns: Option<u64>,
     /// What to report.
@@ -76,8 +80,6 @@ pub struct Template {
     pub delay_ns: u64,
     /// Bytes that it touches again and again: what a cache has to refill after a migration.
     pub footprint_bytes: u64,
-    /// Memory binding, kept for the memory model.
-    pub memory: MemoryBinding,
     /// What it does.
     pub program: Program,
     /// A class for reports ("sender", "worker", ...): counters can be kept apart by it.
@@ -96,11 +98,69 @@ pub enum Policy {
     Idle,
 }
 
-/// rt-app's memory keys, parsed and kept for the memory model.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct MemoryBinding {
-    /// `membind_nodes`, empty when absent.
-    pub nodes: Vec<u32>,
+/// A piece of memory that is always used alike: the unit of access, caching and placement.
+///
+/// An array of which each thread has its part is a region for each part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Size, above 0.
+    pub bytes: u64,
+    /// Who uses it.
+    pub sharing: Sharing,
+    /// Where its pages go when they are first touched.
+    pub placement: Placement,
+}
+
+/// Who uses a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Each task that uses it has one of its own, freed when the task exits.
+    Thread,
+    /// Tasks of this process ([`Workload::processes`]).
+    Process(u32),
+    /// Tasks of any process.
+    Processes,
+}
+
+/// A memory policy (`set_mempolicy(2)`), with nodes by the operating system's numbers. When a node
+/// is full, pages go to the next nearest, with [`Placement::Bind`] among those it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The node of the CPU that touches the page first.
+    FirstTouch,
+    /// Only these nodes, the nearest to the CPU that touches the page first.
+    Bind(Vec<u32>),
+    /// These nodes in turn.
+    Interleave(Vec<u32>),
+    /// This node.
+    Preferred(u32),
+}
+
+/// One pass of a task over memory: every byte of its slices once, all slices at the same pace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// What is passed over; at least one region.
+    pub slices: Vec<Slice>,
+    /// In which order.
+    pub pattern: Pattern,
+}
+
+/// A region's part in an [`Access`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Index into [`Workload::regions`].
+    pub region: u32,
+    /// Whether it is written: then each line is fetched (write-allocate) and later written back.
+    pub write: bool,
+}
+
+/// In which order memory is accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// One line after the other, prefetched: bound by bandwidth.
+    Stream,
+    /// Each load needs the one before (a linked list): bound by latency.
+    Chase,
 }
 
 /// A flat program. Execution starts at 0 and the task exits after the last operation.
@@ -114,6 +174,8 @@ pub struct Program {
     pub own_timers: u32,
     /// CPU lists (operating-system numbers; `None`: all) that [`Op::SetAffinity`] names.
     pub affinities: Vec<Option<Vec<u32>>>,
+    /// Passes over memory that [`Op::Access`] names.
+    pub accesses: Vec<Access>,
 }
 
 /// One operation of a program.
@@ -166,7 +228,7 @@ pub enum Op {
         /// Mutex, held by the task.
         mutex: u32,
     },
-    /// Wait until all parties of a barrier have come.
+    /// Wait until all parties of a barrier have come, asleep.
     Barrier(u32),
     /// rt-app's barrier, a condition variable below: the last to come wakes all others, each of
     /// which takes the mutex again before it goes on.
@@ -183,6 +245,13 @@ pub enum Op {
     Start {
         /// rt-app's "delay".
         delay_ns: u64,
+    },
+    /// The same, but spin on the CPU for up to `spin_ns` before falling asleep.
+    SpinBarrier {
+        /// Barrier.
+        barrier: u32,
+        /// Wall time.
+        spin_ns: u64,
     },
     /// Create a task.
     Fork(TemplateId),
@@ -224,12 +293,13 @@ pub enum Op {
         /// First operation of the body.
         to: u32,
     },
-    /// Touch memory (rt-app's `mem`), kept for the memory model; costs nothing before it.
-    Memory {
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Device I/O (rt-app's `iorun`), kept for the memory model; costs nothing before it.
+    /// Pass over memory: index into [`Program::accesses`].
+    Access(u32),
+    /// Start a stopwatch.
+    StartWatch(u32),
+    /// Stop it: the shortest time between start and stop is kept.
+    StopWatch(u32),
+    /// Device I/O (rt-app's `iorun`, to /dev/null by default); costs nothing.
     Io {
         /// Bytes.
         bytes: u64,
@@ -289,6 +359,13 @@ pub enum MetricKind {
         counter: u32,
         /// Factor (e.g. 1e-6 for MB).
         scale: f64,
+    },
+    /// An amount divided by the shortest time that a stopwatch measured, in s.
+    BestRate {
+        /// Stopwatch.
+        watch: u32,
+        /// The amount.
+        amount: f64,
     },
     /// Percentile of wakeup latency (from being woken until running) of one class of tasks, in us.
     WakeupLatencyUs {

@@ -1,6 +1,6 @@
 //! Writing programs without counting operations by hand.
 
-use crate::{Op, Program};
+use crate::{Access, Op, Program};
 
 /// How often a body runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,13 @@ impl ProgramBuilder {
     pub(crate) fn extend(&mut self, ops: &[Op]) -> &mut Self {
         self.program.ops.extend_from_slice(ops);
         self
+    }
+
+    /// Appends a pass over memory.
+    pub(crate) fn access(&mut self, access: Access) -> &mut Self {
+        let number = self.program.accesses.len() as u32;
+        self.program.accesses.push(access);
+        self.push(Op::Access(number))
     }
 
     /// Number of operations so far: the index of the next one.

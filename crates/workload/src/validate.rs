@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Op, Program, Template, TemplateId, TimerRef, Workload};
+use crate::{
+    Access, MetricKind, Op, Placement, Program, Region, Sharing, Template, TemplateId, TimerRef,
+    Workload,
+};
 
 /// Tasks a workload may start with: the kernel's default `pid_max` on large machines is a few
 /// times this, and the engine keeps tables by task. Assumption.
@@ -15,6 +18,9 @@ pub const MAX_TASKS: u64 = 100_000;
 /// A loop of this many runs without time passing is treated like an endless one. Assumption:
 /// far above what a file means to say, far below what makes a simulation hang.
 const MANY_RUNS: u64 = 1_000_000;
+
+/// The largest region, and the most that one pass may cover: 16 TiB, more than any node has.
+pub const MAX_REGION_BYTES: u64 = 1 << 44;
 
 /// A broken invariant and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +101,18 @@ pub enum Fault {
     /// Tasks that fork each other so that their number explodes.
     #[error("the task forks itself, directly or through others, faster than tasks can exit")]
     ForkExplodes,
+    /// A region of no bytes or of too many.
+    #[error("a region of {0} bytes; give 1 to {MAX_REGION_BYTES}")]
+    RegionSize(u64),
+    /// A memory policy that names no node.
+    #[error("the memory policy names no node")]
+    NoNode,
+    /// A pass over nothing, over one region twice, or over too much.
+    #[error("a pass over memory names no region, one twice, or more than {MAX_REGION_BYTES} bytes")]
+    BadAccess,
+    /// A task uses memory of another process.
+    #[error("region {0} belongs to another process")]
+    ForeignRegion(u32),
     /// A barrier that waits for nobody.
     #[error("barrier {0} waits for no task")]
     EmptyBarrier(u32),
@@ -141,12 +159,55 @@ impl Workload {
         if let Some(empty) = self.barriers.iter().position(|parties| *parties == 0) {
             return Err(nowhere(Fault::EmptyBarrier(empty as u32)));
         }
+        for region in &self.regions {
+            self.validate_region(region).map_err(nowhere)?;
+        }
         for metric in &self.metrics {
-            if let crate::MetricKind::Rate { counter, .. } = &metric.kind {
-                in_range("counter", *counter, self.counters as usize).map_err(nowhere)?;
-            }
+            let found = match &metric.kind {
+                MetricKind::Rate { counter, .. } => {
+                    in_range("counter", *counter, self.counters as usize)
+                }
+                MetricKind::BestRate { watch, .. } => {
+                    in_range("stopwatch", *watch, self.watches as usize)
+                }
+                _ => Ok(()),
+            };
+            found.map_err(nowhere)?;
         }
         Ok(())
+    }
+
+    fn validate_region(&self, region: &Region) -> Result<(), Fault> {
+        if !(1..=MAX_REGION_BYTES).contains(&region.bytes) {
+            return Err(Fault::RegionSize(region.bytes));
+        }
+        match &region.placement {
+            Placement::Bind(nodes) | Placement::Interleave(nodes) if nodes.is_empty() => {
+                return Err(Fault::NoNode);
+            }
+            _ => {}
+        }
+        match region.sharing {
+            Sharing::Process(process) => in_range("process", process, self.processes.len()),
+            Sharing::Thread | Sharing::Processes => Ok(()),
+        }
+    }
+
+    fn validate_access(&self, access: &Access, process: u32) -> Result<(), Fault> {
+        let mut seen = BTreeSet::new();
+        let mut bytes = 0u64;
+        for slice in &access.slices {
+            in_range("region", slice.region, self.regions.len())?;
+            let Some(region) = self.regions.get(slice.region as usize) else { continue };
+            if matches!(region.sharing, Sharing::Process(owner) if owner != process) {
+                return Err(Fault::ForeignRegion(slice.region));
+            }
+            if !seen.insert(slice.region) {
+                return Err(Fault::BadAccess);
+            }
+            bytes = bytes.saturating_add(region.bytes);
+        }
+        if seen.is_empty() || bytes > MAX_REGION_BYTES { Err(Fault::BadAccess) } else { Ok(()) }
     }
 
     fn validate_template(&self, template: &Template) -> Result<(), Fault> {
@@ -157,6 +218,9 @@ impl Workload {
             if cpus.is_empty() {
                 return Err(Fault::NoCpu);
             }
+        }
+        for access in &template.program.accesses {
+            self.validate_access(access, template.process)?;
         }
         Ok(())
     }
@@ -181,10 +245,16 @@ impl Workload {
             Op::Signal(condition) | Op::Broadcast(condition) => {
                 in_range("condition", condition, conditions)
             }
-            Op::Barrier(barrier) => in_range("barrier", barrier, self.barriers.len()),
+            Op::Barrier(barrier) | Op::SpinBarrier { barrier, .. } => {
+                in_range("barrier", barrier, self.barriers.len())
+            }
             Op::Meet { barrier, mutex } => {
                 in_range("barrier", barrier, self.barriers.len())?;
                 in_range("mutex", mutex, mutexes)
+            }
+            Op::Access(access) => in_range("access", access, program.accesses.len()),
+            Op::StartWatch(watch) | Op::StopWatch(watch) => {
+                in_range("stopwatch", watch, self.watches as usize)
             }
             Op::SetNice(nice) => nice_in_range(nice),
             Op::SetAffinity(set) => in_range("CPU list", set, program.affinities.len()),
@@ -200,7 +270,6 @@ impl Workload {
             | Op::Start { .. }
             | Op::Yield
             | Op::SetPolicy(_)
-            | Op::Memory { .. }
             | Op::Io { .. } => Ok(()),
         }
     }
@@ -256,7 +325,8 @@ impl Workload {
             Op::Timer { period_ns, .. } => period_ns > 0,
             Op::Wait { .. } | Op::Sync { .. } => true,
             Op::Send { .. } | Op::Receive { .. } => true,
-            Op::Barrier(barrier) | Op::Meet { barrier, .. } => {
+            Op::Access(_) => true,
+            Op::Barrier(barrier) | Op::Meet { barrier, .. } | Op::SpinBarrier { barrier, .. } => {
                 self.barriers.get(barrier as usize).is_some_and(|p| *p > 1)
             }
             _ => false,

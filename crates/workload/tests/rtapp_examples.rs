@@ -139,12 +139,12 @@ fn example5_keeps_repeated_events_in_order_and_pins_its_threads() {
 }
 
 #[test]
-fn example6_keeps_memory_and_io_for_the_memory_model() {
+fn example6_writes_memory_and_does_io() {
     let workload = load("tutorial/example6.json").workload;
     let template = &workload.templates[0];
-    assert!(template.program.ops.contains(&Op::Memory { bytes: 1_000 }));
+    assert_eq!(workload.regions[0].bytes, 1_000);
+    assert!(template.program.ops.contains(&Op::Access(0)));
     assert!(template.program.ops.contains(&Op::Io { bytes: 100_000 }));
-    assert_eq!(template.footprint_bytes, 100_000);
 }
 
 #[test]

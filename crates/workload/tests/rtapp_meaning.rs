@@ -1,6 +1,8 @@
 //! What keys of rt-app files mean, by the tutorial and rt-app's source.
 
-use roost_workload::{MetricKind, Op, Policy, TimerRef, Workload, rtapp};
+use roost_workload::{
+    MetricKind, Op, Placement, Policy, Region, Sharing, Slice, TimerRef, Workload, rtapp,
+};
 
 fn parse(text: &str) -> Workload {
     rtapp::parse(text, "f.json").unwrap_or_else(|error| panic!("{error}"))
@@ -170,9 +172,9 @@ fn fork_starts_a_task_of_no_instance() {
 }
 
 #[test]
-fn task_groups_and_memory_nodes_are_kept() {
+fn task_groups_are_kept() {
     let workload = parse(
-        r#"{ "tasks" : { "a" : { "taskgroup" : "/web", "membind_nodes" : [ 1 ], "run" : 1 },
+        r#"{ "tasks" : { "a" : { "taskgroup" : "/web", "run" : 1 },
                          "b" : { "run" : 1 }, "c" : { "taskgroup" : "/web", "run" : 1 } } }"#,
     );
     let group = |task: usize| {
@@ -180,7 +182,22 @@ fn task_groups_and_memory_nodes_are_kept() {
     };
     assert_eq!([group(0), group(1), group(2)], [Some("/web"), None, Some("/web")]);
     assert_eq!(workload.processes.len(), 2);
-    assert_eq!(workload.templates[0].memory.nodes, [1]);
+}
+
+/// rt-app's memload(): memset over the buffer, as often as it takes.
+#[test]
+fn mem_writes_the_buffer_of_each_thread_again_and_again() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "instance" : 2, "membind_nodes" : [ 1 ], "mem" : 2500 } },
+             "global" : { "mem_buffer_size" : 1000 } }"#,
+    );
+    let region =
+        |bytes| Region { bytes, sharing: Sharing::Thread, placement: Placement::Bind(vec![1]) };
+    assert_eq!(workload.regions, [region(1000), region(500)]);
+    let passes = [Op::Access(0), Op::Loop { depth: 1, times: 2, to: 1 }, Op::Access(1)];
+    assert_eq!(ops(&workload)[..3], passes);
+    let written = &workload.templates[0].program.accesses[1].slices;
+    assert_eq!(written[..], [Slice { region: 1, write: true }]);
 }
 
 #[test]

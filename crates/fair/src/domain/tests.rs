@@ -93,6 +93,7 @@ fn figures() -> Figures {
         refill_llc_bytes_per_us: any,
         refill_local_bytes_per_us: any,
         refill_remote_bytes_per_us: any,
+        ..roost_machine::resolve("core:1 pu:1").unwrap().figures
     }
 }
 

@@ -15,8 +15,8 @@ use super::values::Place;
 use crate::program::{ProgramBuilder, Times};
 use crate::validate::{Fault, Invalid};
 use crate::{
-    Better, MemoryBinding, Metric, MetricKind, Op, Process, Template, TimerRef, Workload,
-    WorkloadError, costs, graph,
+    Access, Better, Metric, MetricKind, Op, Pattern, Placement, Process, Region, Sharing, Slice,
+    Template, TimerRef, Workload, WorkloadError, costs, graph,
 };
 
 /// Makes the workload.
@@ -216,8 +216,7 @@ impl Compiler {
             policy: task.scheduling.model(),
             affinity: None,
             delay_ns: 0,
-            footprint_bytes: self.footprint(task),
-            memory: MemoryBinding { nodes: task.nodes.clone() },
+            footprint_bytes: costs::SPINNER_FOOTPRINT_BYTES,
             program: writer.program.finish(),
             class: task.name.clone(),
         });
@@ -236,14 +235,32 @@ impl Compiler {
         number
     }
 
-    /// Its stack and code, or the part of the memory buffer that it writes.
-    fn footprint(&self, task: &Task) -> u64 {
-        let events = task.phases.iter().flat_map(|phase| &phase.events);
-        let written = events.map(|(_, event)| match event {
-            Event::Memory(bytes) | Event::Io(bytes) => (*bytes).min(self.memory_buffer_bytes),
-            _ => 0,
-        });
-        written.max().unwrap_or(0).max(costs::SPINNER_FOOTPRINT_BYTES)
+    /// rt-app writes from the start of the thread's buffer, again and again until the bytes are
+    /// written. Parts of the buffer that events of different sizes write are regions of their own.
+    fn memory(&mut self, writer: &mut Writer, task: &Task, place: &Place, bytes: u64) {
+        let buffer = self.memory_buffer_bytes;
+        for (part, times) in [(buffer, bytes / buffer), (bytes % buffer, 1)] {
+            if part == 0 || times == 0 {
+                continue;
+            }
+            let region = self.buffer(task, part);
+            let slices = vec![Slice { region, write: true }];
+            writer.program.repeat(Times::Exactly(times), |body| {
+                body.access(Access { slices, pattern: Pattern::Stream });
+            });
+            writer.mark(place);
+        }
+    }
+
+    /// The first `bytes` of each of this task's threads' buffers, on the nodes it is bound to.
+    fn buffer(&mut self, task: &Task, bytes: u64) -> u32 {
+        let placement = match task.nodes.is_empty() {
+            true => Placement::FirstTouch,
+            false => Placement::Bind(task.nodes.clone()),
+        };
+        let region = Region { bytes, sharing: Sharing::Thread, placement };
+        let known = self.workload.regions.iter().position(|known| *known == region);
+        known.map_or_else(|| self.workload.add_region(region), |number| number as u32)
     }
 
     fn add_phase(
@@ -266,7 +283,10 @@ impl Compiler {
         }
         writer.repeat(&phase.place, phase.times, |writer| {
             for (place, event) in &phase.events {
-                self.add_event(writer, place, event, tasks)?;
+                match event {
+                    Event::Memory(bytes) => self.memory(writer, task, place, *bytes),
+                    _ => self.add_event(writer, place, event, tasks)?,
+                }
             }
             if phase.times == Times::Forever {
                 // The task's own loop never comes round: count the phase's.
@@ -286,11 +306,10 @@ impl Compiler {
         let names = &mut self.names;
         let op = match event {
             Event::Run(0) | Event::Runtime(0) | Event::Sleep(0) => return Ok(()),
-            Event::Memory(0) | Event::Io(0) | Event::Timer { period_ns: 0, .. } => return Ok(()),
+            Event::Memory(_) | Event::Io(0) | Event::Timer { period_ns: 0, .. } => return Ok(()),
             Event::Run(ns) => Op::Run { ns: *ns },
             Event::Runtime(ns) => Op::Runtime { ns: *ns },
             Event::Sleep(ns) => Op::Sleep { ns: *ns },
-            Event::Memory(bytes) => Op::Memory { bytes: *bytes },
             Event::Io(bytes) => Op::Io { bytes: *bytes },
             Event::Lock(name) => Op::Lock(names.mutexes.number(name.as_str())),
             Event::Unlock(name) => Op::Unlock(names.mutexes.number(name.as_str())),

@@ -152,7 +152,9 @@ impl<'a> Interpreter<'a> {
                 self.signal(condition, usize::MAX);
                 self.done(task, 0);
             }
-            Op::Barrier(barrier) => self.barrier(task, barrier as usize),
+            Op::Barrier(barrier) | Op::SpinBarrier { barrier, .. } => {
+                self.barrier(task, barrier as usize);
+            }
             Op::Meet { barrier, mutex } => self.meet(task, barrier as usize, mutex),
             Op::Start { delay_ns } => self.done(task, delay_ns.saturating_sub(self.now)),
             Op::Fork(child) => {

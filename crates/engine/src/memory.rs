@@ -1,0 +1,525 @@
+//! What memory costs: pages on nodes, caches that warm up and cool down, bandwidth that is shared.
+//!
+//! A task that executes [`Op::Access`] makes a *pass*: it touches every byte of some regions once.
+//! How fast follows from four questions, asked when the pass begins, when the task gets a CPU in
+//! the middle of it, and again when an answer changes:
+//!
+//! 1. **Where are the pages?** Placed at the first touch by the region's policy, later moved
+//!    (`pages.rs`).
+//! 2. **What do caches still hold?** For the L2 and the LLC of the CPU, the share of the region
+//!    that was there after the last pass and has survived what was filled in since (`cache.rs`).
+//!    All else comes from the nodes that hold the pages.
+//! 3. **How fast could the core go alone?** Time a byte is the sum over the levels of share over
+//!    bandwidth ([`Pattern::Stream`]) or of share times latency over 64 bytes
+//!    ([`Pattern::Chase`]): transfers through the levels do not overlap (the ECM model: Treibig and
+//!    Hager 2010; where they do, on AMD's cores in part, this is too slow). A busy SMT sibling
+//!    slows what hits caches.
+//! 4. **What do others leave of the bandwidth** of the core, the link of the LLC, the nodes and the
+//!    links between packages? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
+//!    it feels load before that: at utilisation `u` of the node or link on the way a line takes
+//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6).
+//!
+//! After the pass the region is warm where the pass was made; if it was written, nowhere else.
+//! Refilling after a migration needs no constant of its own: it is a pass that hits nothing.
+//!
+//! A byte that is written counts twice, fetched and written back. `docs/memory-model.md` has the
+//! formulas with units and sources. Tasks that make no pass cost nothing here: a workload without
+//! regions has no [`Memory`] at all.
+//!
+//! [`Op::Access`]: roost_workload::Op::Access
+//! [`Pattern::Stream`]: roost_workload::Pattern::Stream
+//! [`Pattern::Chase`]: roost_workload::Pattern::Chase
+
+mod bandwidth;
+mod cache;
+mod pages;
+mod pass;
+
+use std::sync::Arc;
+
+use roost_machine::{Machine, PAGE_BYTES};
+use roost_workload::{Access, Placement, Sharing, Workload};
+
+use crate::scheduler::{CpuId, TaskId};
+use crate::task::Activity;
+use crate::world::World;
+use bandwidth::{Bandwidth, Use};
+use cache::CERTAIN;
+use pages::{Nodes, Pages, Policy};
+use pass::{OnCpu, Pass};
+
+/// A cache line, bytes.
+const LINE_BYTES: u64 = 64;
+
+/// Groups of pages that a task touches before others have their turn: 4 MiB.
+const TOUCHED_AT_ONCE: usize = 16;
+
+/// The memory of a machine and who uses it.
+pub(crate) struct Memory {
+    machine: Arc<Machine>,
+    tables: Tables,
+    nodes: Nodes,
+    /// The workload's regions with dense node numbers.
+    specs: Vec<Spec>,
+    /// Instances of regions; those in `free` are not in use.
+    regions: Vec<Region>,
+    free: Vec<u32>,
+    /// For each of the workload's regions that tasks share, its instance.
+    shared: Vec<Option<u32>>,
+    /// By task number.
+    tasks: Vec<TaskMemory>,
+    /// Passes that go on, by CPU.
+    running: Vec<OnCpu>,
+    bandwidth: Bandwidth,
+    /// CPUs whose pass began, ended or changed since bandwidth was shared.
+    pending: Vec<CpuId>,
+    /// Buffer of [`Memory::price`].
+    uses: Vec<Use>,
+    /// Bytes filled into each LLC and each L2 (by core) so far.
+    llc_fills: Vec<u64>,
+    l2_fills: Vec<u64>,
+    /// Bytes that came from the CPU's own node and from others.
+    local_bytes: u64,
+    remote_bytes: u64,
+    pages_migrated: u64,
+}
+
+/// A region as the workload describes it.
+struct Spec {
+    bytes: u64,
+    own: bool,
+    policy: Policy,
+}
+
+/// One piece of memory.
+struct Region {
+    bytes: u64,
+    pages: Pages,
+    /// What each LLC holds of it.
+    llcs: Vec<Warmth>,
+    /// What the L2 of the core that touched it last holds of it.
+    core: u32,
+    l2: Warmth,
+}
+
+/// What a cache held after a pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Warmth {
+    /// Share of the region, of [`CERTAIN`].
+    share: u32,
+    /// Fills of the cache when the pass began: the next pass touches the same line as far from its
+    /// own beginning, so what was filled from beginning to beginning is what the line has survived.
+    fills: u64,
+}
+
+/// What the model knows of a task.
+struct TaskMemory {
+    /// Regions of its own: number in the workload and instance.
+    own: Vec<(u32, u32)>,
+    /// The pass it makes, or the last one.
+    pass: Pass,
+}
+
+impl TaskMemory {
+    const NEW: Self = Self { own: Vec::new(), pass: Pass::none() };
+}
+
+/// Figures of the machine, looked up for every pass.
+struct Tables {
+    /// Latency and bandwidth of a core from each node (columns) to the CPUs of each (rows).
+    latency_ns: Vec<Vec<u64>>,
+    core_bytes_per_us: Vec<Vec<u64>>,
+    /// The package of each node's memory.
+    package: Vec<usize>,
+    /// Packages, and nodes that are in none.
+    packages: usize,
+}
+
+impl Tables {
+    fn new(machine: &Machine) -> Self {
+        let nodes = 0..machine.nodes.len();
+        let table = |value: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
+            nodes.clone().map(|from| nodes.clone().map(|to| value(from, to)).collect()).collect()
+        };
+        let package: Vec<usize> = nodes.clone().map(|node| machine.node_package(node)).collect();
+        Self {
+            latency_ns: table(&|from, to| machine.memory_latency_ns(from, to)),
+            core_bytes_per_us: table(&|from, to| machine.core_memory_bytes_per_us(from, to)),
+            packages: package.iter().max().map_or(0, |&last| last + 1).max(machine.packages),
+            package,
+        }
+    }
+}
+
+/// What [`Memory::new`] was asked for and the machine does not have.
+pub(crate) enum Unavailable {
+    /// A node, by the operating system's number.
+    Node(u32),
+    /// So many bytes in all.
+    Bytes { wanted: u64, there: u64 },
+}
+
+impl Memory {
+    /// The memory of `machine` for this workload; `None` if it uses none.
+    pub(crate) fn new(
+        machine: &Arc<Machine>,
+        workload: &Workload,
+    ) -> Result<Option<Self>, Unavailable> {
+        if workload.regions.is_empty() {
+            return Ok(None);
+        }
+        let specs = (workload.regions.iter())
+            .map(|region| {
+                Ok(Spec {
+                    bytes: region.bytes,
+                    own: region.sharing == Sharing::Thread,
+                    policy: policy(machine, &region.placement)?,
+                })
+            })
+            .collect::<Result<Vec<Spec>, Unavailable>>()?;
+        check_size(machine, workload)?;
+        Ok(Some(Self {
+            bandwidth: Bandwidth::new(limits(machine), machine.nr_cpus()),
+            nodes: Nodes::new(machine),
+            shared: vec![None; specs.len()],
+            specs,
+            regions: Vec::new(),
+            free: Vec::new(),
+            tasks: Vec::new(),
+            running: (0..machine.nr_cpus()).map(|_| OnCpu::default()).collect(),
+            uses: Vec::new(),
+            pending: Vec::new(),
+            llc_fills: vec![0; machine.llcs.len()],
+            l2_fills: vec![0; machine.cores.len()],
+            local_bytes: 0,
+            remote_bytes: 0,
+            pages_migrated: 0,
+            tables: Tables::new(machine),
+            machine: machine.clone(),
+        }))
+    }
+
+    /// The instance of a region that `task` uses.
+    fn instance(&mut self, task: TaskId, region: u32) -> u32 {
+        let spec = &self.specs[region as usize];
+        let known = match spec.own {
+            true => {
+                let own = &self.tasks[task.index()].own;
+                own.iter().find(|(number, _)| *number == region).map(|(_, instance)| *instance)
+            }
+            false => self.shared[region as usize],
+        };
+        if let Some(instance) = known {
+            return instance;
+        }
+        let new = Region {
+            bytes: spec.bytes,
+            pages: Pages::new(spec.bytes, spec.policy.clone(), &self.nodes),
+            llcs: vec![Warmth::default(); self.machine.llcs.len()],
+            core: 0,
+            l2: Warmth::default(),
+        };
+        let own = spec.own;
+        let instance = match self.free.pop() {
+            Some(instance) => {
+                self.regions[instance as usize] = new;
+                instance
+            }
+            None => {
+                self.regions.push(new);
+                self.regions.len() as u32 - 1
+            }
+        };
+        match own {
+            true => self.tasks[task.index()].own.push((region, instance)),
+            false => self.shared[region as usize] = Some(instance),
+        }
+        instance
+    }
+
+    /// `task` is about to begin a pass on `cpu`: touches the next pages that nobody has, and returns
+    /// how many; 0 when there are none left.
+    pub(crate) fn touch(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
+        if self.tasks.len() <= task.index() {
+            self.tasks.resize_with(task.index() + 1, || TaskMemory::NEW);
+        }
+        let node = self.machine.cpus[cpu].node as usize;
+        for slice in &access.slices {
+            let instance = self.instance(task, slice.region) as usize;
+            let pages = &mut self.regions[instance].pages;
+            while !pages.is_touched() {
+                let placed = pages.touch(node, &mut self.nodes, TOUCHED_AT_ONCE);
+                if placed > 0 {
+                    return placed;
+                }
+            }
+        }
+        0
+    }
+
+    /// `task` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
+    pub(crate) fn begin(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
+        self.tasks[task.index()].pass.begin(access.pattern);
+        for slice in &access.slices {
+            let instance = self.instance(task, slice.region);
+            let bytes = self.regions[instance as usize].bytes;
+            self.tasks[task.index()].pass.add(instance, bytes, slice.write);
+        }
+        let transfer = self.tasks[task.index()].pass.transfer();
+        self.resume(cpu, task, transfer);
+        transfer
+    }
+
+    /// `task` has exited: its own memory is free.
+    pub(crate) fn task_exit(&mut self, task: TaskId) {
+        let Some(gone) = self.tasks.get_mut(task.index()) else { return };
+        for (_, instance) in std::mem::replace(gone, TaskMemory::NEW).own {
+            self.regions[instance as usize].pages.release(&mut self.nodes);
+            self.free.push(instance);
+        }
+    }
+
+    /// Name and value of every counter, with the kernel's names where it has one (numastat, vmstat).
+    pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        sink("numa_hit", self.nodes.hit);
+        sink("numa_miss", self.nodes.miss);
+        sink("numa_pages_migrated", self.pages_migrated);
+        sink("memory_local_bytes", self.local_bytes);
+        sink("memory_remote_bytes", self.remote_bytes);
+    }
+}
+
+impl World {
+    /// Shares bandwidth again after passes began, ended or changed; tasks whose speed it changes
+    /// are settled.
+    #[cold]
+    pub(crate) fn share_bandwidth(&mut self) {
+        let Some(mut memory) = self.memory.take() else { return };
+        if !memory.pending.is_empty() {
+            let mut concerned = std::mem::take(&mut memory.pending);
+            for &cpu in &concerned {
+                memory.price(cpu, self.cpus[cpu].speed_1024);
+            }
+            memory.bandwidth.solve(&mut concerned);
+            for &cpu in &concerned {
+                if let Some(rate) = memory.rate(cpu) {
+                    self.set_pass_rate(cpu, rate);
+                }
+            }
+            concerned.clear();
+            memory.pending = concerned;
+        }
+        self.memory = Some(memory);
+    }
+
+    fn set_pass_rate(&mut self, cpu: CpuId, new: u32) {
+        let Some(task) = self.cpus[cpu].current else { return };
+        match self.tasks[task.index()].activity {
+            Activity::Pass { rate, .. } if rate != new => self.settle(cpu),
+            _ => return,
+        }
+        if let Activity::Pass { rate, .. } = &mut self.tasks[task.index()].activity {
+            *rate = new;
+        }
+        self.mark_stale(cpu);
+    }
+
+    /// The task that leaves or gets `cpu` may be in the middle of a pass.
+    #[cold]
+    pub(crate) fn switch_memory(&mut self, cpu: CpuId, previous: Option<TaskId>) {
+        let before = previous.and_then(|task| self.left_of_pass(task));
+        if let (Some(left), Some(memory)) = (before, &mut self.memory) {
+            memory.pause(cpu, left);
+        }
+        let Some(task) = self.cpus[cpu].current else { return };
+        let Some(left) = self.left_of_pass(task) else { return };
+        self.account_llc(cpu);
+        if let Some(memory) = &mut self.memory {
+            memory.resume(cpu, task, left);
+        }
+    }
+
+    /// What a task's pass has left to transfer, if it makes one.
+    fn left_of_pass(&self, task: TaskId) -> Option<u64> {
+        match self.tasks[task.index()].activity {
+            Activity::Pass { left, .. } => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Accounts what goes on in `cpu`'s LLC, before somebody looks at what is left in it.
+    pub(crate) fn account_llc(&mut self, cpu: CpuId) {
+        let machine = self.machine.clone();
+        for other in machine.llc_cpus(cpu).iter().filter(|&other| other != cpu) {
+            let busy = |memory: &Memory| memory.running[other].is_busy();
+            if !self.memory.as_deref().is_some_and(busy) {
+                continue;
+            }
+            self.settle(other);
+            let left = self.cpus[other].current.and_then(|task| self.left_of_pass(task));
+            if let (Some(left), Some(memory)) = (left, &mut self.memory) {
+                memory.account(other, left);
+            }
+        }
+    }
+
+    /// The speed of `cpu`'s core changed.
+    #[cold]
+    pub(crate) fn reprice_memory(&mut self, cpu: CpuId) {
+        if let Some(memory) = &mut self.memory
+            && memory.running[cpu].is_busy()
+        {
+            memory.pending.push(cpu);
+        }
+    }
+
+    /// `cpu` moves groups of 64 pages of a region (numbered in the order of first use) to `node`,
+    /// as long as that has room: its kernel works for the machine's `page_migrate_ns` a page.
+    /// Returns how many pages moved.
+    pub fn move_pages(
+        &mut self,
+        cpu: CpuId,
+        region: u32,
+        groups: std::ops::Range<usize>,
+        node: usize,
+    ) -> u64 {
+        let Some(memory) = &mut self.memory else { return 0 };
+        let pages = &mut memory.regions[region as usize].pages;
+        let moved = pages.relocate(groups, node, &mut memory.nodes);
+        memory.pages_migrated += moved;
+        let users = memory.users(region);
+        for user in users {
+            self.settle(user);
+            let current = self.cpus[user].current;
+            self.switch_memory(user, current);
+        }
+        let cost = self.machine.figures.page_migrate_ns.value;
+        self.charge(cpu, moved * cost);
+        moved
+    }
+}
+
+/// Limits of all resources, in the order of [`pass::Resources`].
+fn limits(machine: &Machine) -> Vec<u64> {
+    let figures = &machine.figures;
+    let packages = Tables::new(machine).packages;
+    let cores = machine.cores.iter().map(|_| figures.refill_local_bytes_per_us.value);
+    let links = machine.llcs.iter().map(|_| figures.llc_link_bytes_per_us.value);
+    let nodes = (0..machine.nodes.len()).map(|node| machine.node_bytes_per_us(node));
+    let between = (0..packages * packages).map(|_| figures.package_link_bytes_per_us.value);
+    cores.chain(links).chain(nodes).chain(between).collect()
+}
+
+/// A placement with dense node numbers.
+fn policy(machine: &Machine, placement: &Placement) -> Result<Policy, Unavailable> {
+    let node = |wanted: &u32| {
+        let found = machine.nodes.iter().position(|node| node.os_index == *wanted);
+        found.map(|node| node as u16).ok_or(Unavailable::Node(*wanted))
+    };
+    let all = |list: &[u32]| list.iter().map(node).collect::<Result<Vec<u16>, Unavailable>>();
+    Ok(match placement {
+        Placement::FirstTouch => Policy::FirstTouch,
+        Placement::Preferred(wanted) => Policy::Preferred(node(wanted)?),
+        Placement::Bind(list) => Policy::Bind(all(list)?),
+        Placement::Interleave(list) => Policy::Interleave(all(list)?),
+    })
+}
+
+/// Refuses a workload that needs more memory than there is. Regions of a thread's own count once
+/// for each task that starts; what tasks forked later add is not known here.
+fn check_size(machine: &Machine, workload: &Workload) -> Result<(), Unavailable> {
+    let sizes: Option<Vec<u64>> = machine.nodes.iter().map(|node| node.memory_bytes).collect();
+    let Some(sizes) = sizes else { return Ok(()) };
+    let there: u64 = sizes.iter().sum();
+    let pages = |bytes: u64| u128::from(bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES);
+    let mut wanted = 0;
+    for (number, region) in (0u32..).zip(&workload.regions) {
+        let uses = |(template, _): &&(u32, u32)| {
+            let accesses = &workload.templates[*template as usize].program.accesses;
+            accesses.iter().flat_map(|access| &access.slices).any(|slice| slice.region == number)
+        };
+        let users: u128 = workload.start.iter().filter(uses).map(|(_, n)| u128::from(*n)).sum();
+        wanted += match region.sharing {
+            Sharing::Thread => pages(region.bytes) * users,
+            Sharing::Process(_) | Sharing::Processes => pages(region.bytes) * users.min(1),
+        };
+    }
+    match wanted > u128::from(there) {
+        true => Err(Unavailable::Bytes { wanted: wanted.try_into().unwrap_or(u64::MAX), there }),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roost_workload::{Op, Pattern, Region as RegionSpec, Slice};
+
+    use super::*;
+    use crate::events::Event;
+    use crate::time::Time;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A world in which task 0 streams over 64 MiB on CPU 0 of Genoa, placed there.
+    fn streaming() -> World {
+        let machine = Arc::new(roost_machine::resolve("zen4-2s").unwrap());
+        let text = r#"{ "tasks": { "t": { "loop": 1, "mem": 1 } } }"#;
+        let mut workload = roost_workload::rtapp::parse(text, "f").unwrap();
+        assert!(workload.templates[0].program.ops.contains(&Op::Access(0)));
+        workload.regions[0] = RegionSpec { bytes: 64 * MIB, ..workload.regions[0].clone() };
+        let access =
+            Access { slices: vec![Slice { region: 0, write: false }], pattern: Pattern::Stream };
+        let mut memory = Memory::new(&machine, &workload).ok().flatten().unwrap();
+        let mut world = World::for_test(machine, 1);
+        let task = TaskId(0);
+        world.set_current_for_test(0, Some(task));
+        let touched = std::iter::repeat_with(|| memory.touch(0, task, &access));
+        assert_eq!(touched.take_while(|&pages| pages > 0).sum::<u64>(), 64 * MIB / PAGE_BYTES);
+        let left = memory.begin(0, task, &access);
+        world.tasks[0].activity = Activity::Pass { rate: 0, left };
+        world.memory = Some(Box::new(memory));
+        world.rearm_stale();
+        world
+    }
+
+    fn rate(world: &World) -> u32 {
+        match world.tasks[0].activity {
+            Activity::Pass { rate, .. } => rate,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pages_that_move_under_a_pass_change_its_speed_and_cost_their_mover() {
+        let mut world = streaming();
+        // Posted: 37.5 GB/s local, 30.4 remote.
+        assert!(rate(&world).abs_diff(37_500) < 40, "{}", rate(&world));
+        world.set_now_for_test(Time(1_000_000));
+        let moved = world.move_pages(5, 0, 0..128, 1);
+        assert_eq!(moved, 128 * 64);
+        assert_eq!(world.backlog_ns(5), moved * world.machine().figures.page_migrate_ns.value);
+        world.rearm_stale();
+        // Half of the lines at 37.5, half at 30.4.
+        let half = 2.0 / (1.0 / 37_500.0 + 1.0 / 30_400.0);
+        assert!(rate(&world).abs_diff(half as u32) < 40, "{} for {half}", rate(&world));
+        assert!(world.events.is_pending(Event::RunEnd(0)));
+        let before = |world: &World| world.left_of_pass(TaskId(0)).unwrap();
+        let expected = 64 * MIB * 1000 - 1_000_000 * 37_500;
+        assert!(before(&world).abs_diff(expected) < 64 * MIB, "settled before the change");
+        assert_eq!(world.move_pages(5, 0, 0..256, 1), 128 * 64, "the others");
+        assert_eq!(world.move_pages(5, 0, 0..256, 1), 0, "none is left");
+        world.rearm_stale();
+        assert!(rate(&world).abs_diff(30_400) < 40, "{}", rate(&world));
+    }
+
+    #[test]
+    fn a_task_gives_its_own_memory_back() {
+        let mut world = streaming();
+        let memory = world.memory.as_mut().unwrap();
+        let on = |memory: &Memory| memory.regions[0].pages.on().iter().sum::<u64>();
+        assert_eq!(on(memory), 64 * MIB / PAGE_BYTES);
+        memory.finish(0, TaskId(0));
+        memory.task_exit(TaskId(0));
+        assert_eq!((on(memory), memory.free.len()), (0, 1));
+    }
+}

@@ -1,0 +1,396 @@
+//! One pass over memory: its shares of the levels, its speed, and what it leaves in the caches.
+
+use roost_workload::Pattern;
+
+use super::bandwidth::{Use, WHOLE};
+use super::cache::{both, survival};
+use super::{CERTAIN, LINE_BYTES, Memory, Tables, Warmth};
+use crate::scheduler::{CpuId, TaskId};
+
+/// A task's pass from its beginning to its end; its tables are used again for the next one.
+pub(super) struct Pass {
+    pattern: Pattern,
+    slices: Vec<SliceOf>,
+    /// Bytes to transfer in all, in thousandths.
+    transfer: u64,
+    /// The LLCs where it was made, with how much of it.
+    visits: Vec<Visit>,
+}
+
+/// A region's part in a pass.
+#[derive(Clone, Copy)]
+struct SliceOf {
+    region: u32,
+    /// In whole lines.
+    bytes: u64,
+    write: bool,
+}
+
+/// A part of a pass, made in one LLC.
+struct Visit {
+    llc: u32,
+    /// How much of the pass, of [`CERTAIN`], and the fills of the LLC when it began.
+    share: u32,
+    fills: u64,
+    /// The core of the LLC where it was made last, and the same for its L2.
+    core: u32,
+    l2_share: u32,
+    l2_fills: u64,
+}
+
+impl Pass {
+    /// A pass that goes nowhere.
+    pub(super) const fn none() -> Self {
+        Self { pattern: Pattern::Stream, slices: Vec::new(), transfer: 0, visits: Vec::new() }
+    }
+
+    /// Begins a pass over nothing yet.
+    pub(super) fn begin(&mut self, pattern: Pattern) {
+        self.pattern = pattern;
+        self.slices.clear();
+        self.visits.clear();
+        self.transfer = 0;
+    }
+
+    /// Adds a region of `bytes` to it.
+    pub(super) fn add(&mut self, region: u32, bytes: u64, write: bool) {
+        let slice = SliceOf { region, bytes: bytes.next_multiple_of(LINE_BYTES), write };
+        self.transfer += slice.bytes * slice.moves(self.pattern) * 1000;
+        self.slices.push(slice);
+    }
+
+    /// Bytes to transfer in all, in thousandths.
+    pub(super) fn transfer(&self) -> u64 {
+        self.transfer
+    }
+}
+
+impl SliceOf {
+    /// How often each byte is transferred: what is written is fetched first. A chase waits for what
+    /// it fetches only.
+    fn moves(&self, pattern: Pattern) -> u64 {
+        if self.write && pattern == Pattern::Stream { 2 } else { 1 }
+    }
+}
+
+/// A pass while its task has a CPU.
+#[derive(Default)]
+pub(super) struct OnCpu {
+    /// `None`: no pass goes on.
+    task: Option<TaskId>,
+    /// What was left when it was last accounted.
+    left: u64,
+    /// For each slice, the shares that miss the L2 and, of all, those that miss the LLC too.
+    misses: Vec<(u32, u32)>,
+    /// Shares of what is transferred, of [`CERTAIN`]: from the L2, the LLC, and the nodes.
+    l2: u32,
+    llc: u32,
+    nodes: Vec<(u16, u32)>,
+    /// Bytes per microsecond if nobody else wanted any.
+    alone: u64,
+}
+
+impl OnCpu {
+    /// Whether a pass goes on.
+    pub(super) fn is_busy(&self) -> bool {
+        self.task.is_some()
+    }
+
+    /// Share from memory, of [`CERTAIN`].
+    fn memory(&self) -> u32 {
+        self.nodes.iter().map(|(_, share)| share).sum()
+    }
+}
+
+/// Numbers of the resources that flows share.
+struct Resources<'a> {
+    memory: &'a Memory,
+    cpu: CpuId,
+}
+
+impl Resources<'_> {
+    fn core(&self) -> u32 {
+        self.memory.machine.cpus[self.cpu].core
+    }
+
+    fn llc_link(&self) -> u32 {
+        self.memory.machine.cores.len() as u32 + self.memory.machine.cpus[self.cpu].llc
+    }
+
+    fn node(&self, node: u16) -> u32 {
+        let machine = &self.memory.machine;
+        (machine.cores.len() + machine.llcs.len()) as u32 + u32::from(node)
+    }
+
+    /// The link that the memory of `node` is reached by, if it is another package's.
+    fn link(&self, node: u16) -> Option<u32> {
+        let Tables { package, packages, .. } = &self.memory.tables;
+        let (from, to) =
+            (self.memory.machine.cpus[self.cpu].package as usize, package[usize::from(node)]);
+        let first = self.node(self.memory.machine.nodes.len() as u16);
+        (from != to).then(|| first + (from * packages + to) as u32)
+    }
+}
+
+/// Units of [`Memory::alone`]: microseconds for 2^40 bytes.
+const TIME_BITS: u32 = 24;
+
+impl Memory {
+    /// `task` goes on with its pass on `cpu`, with `left` to transfer.
+    pub(super) fn resume(&mut self, cpu: CpuId, task: TaskId, left: u64) {
+        let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
+        let (fills, l2_fills) = (self.llc_fills[llc as usize], self.l2_fills[core as usize]);
+        let visits = &mut self.tasks[task.index()].pass.visits;
+        match visits.iter_mut().find(|visit| visit.llc == llc) {
+            Some(visit) if visit.core == core => {}
+            Some(visit) => (visit.core, visit.l2_share, visit.l2_fills) = (core, 0, l2_fills),
+            None => visits.push(Visit { llc, share: 0, fills, core, l2_share: 0, l2_fills }),
+        }
+        let mut on_cpu = std::mem::take(&mut self.running[cpu]);
+        on_cpu.task = Some(task);
+        on_cpu.left = left;
+        self.look_up(cpu, task, &mut on_cpu);
+        self.running[cpu] = on_cpu;
+        self.pending.push(cpu);
+    }
+
+    /// Finds out where what the pass touches is found from `cpu`.
+    fn look_up(&self, cpu: CpuId, task: TaskId, on_cpu: &mut OnCpu) {
+        let pass = &self.tasks[task.index()].pass;
+        let home = self.machine.cpus[cpu].node as usize;
+        let total = u128::from(pass.transfer.max(1));
+        (on_cpu.l2, on_cpu.llc) = (0, 0);
+        on_cpu.misses.clear();
+        on_cpu.nodes.clear();
+        for slice in &pass.slices {
+            let moved = u128::from(slice.bytes * slice.moves(pass.pattern)) * 1000;
+            let weight = (moved * u128::from(CERTAIN) / total) as u32;
+            let (in_l2, in_llc) = self.hits(cpu, slice.region);
+            let past_l2 = CERTAIN - in_l2;
+            let past_llc = both(past_l2, CERTAIN - in_llc);
+            on_cpu.misses.push((past_l2, past_llc));
+            on_cpu.l2 += both(weight, in_l2);
+            on_cpu.llc += both(weight, past_l2 - past_llc);
+            self.add_nodes(&mut on_cpu.nodes, home, slice.region, both(weight, past_llc));
+        }
+    }
+
+    /// Shares of a region that `cpu` finds in its L2, and in its LLC.
+    fn hits(&self, cpu: CpuId, region: u32) -> (u32, u32) {
+        let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
+        let region = &self.regions[region as usize];
+        let kept = |warmth: Warmth, fills: u64, capacity: u64| {
+            both(warmth.share, survival(fills - warmth.fills, capacity))
+        };
+        let l2_bytes = self.machine.figures.l2_bytes.value;
+        let in_l2 = match region.core == core {
+            true => kept(region.l2, self.l2_fills[core as usize], l2_bytes),
+            false => 0,
+        };
+        let llc_bytes = self.machine.llc_bytes(llc as usize);
+        let llc = llc as usize;
+        (in_l2, kept(region.llcs[llc], self.llc_fills[llc], llc_bytes))
+    }
+
+    /// Spreads a share over the nodes as the region's pages are; pages that no node has room for
+    /// count as `home`'s.
+    fn add_nodes(&self, nodes: &mut Vec<(u16, u32)>, home: usize, region: u32, share: u32) {
+        let mut add = |node: usize, share: u32| {
+            let known = nodes.iter_mut().find(|(known, _)| usize::from(*known) == node);
+            if let Some((_, sum)) = known {
+                *sum += share;
+            } else if share > 0 {
+                nodes.push((node as u16, share));
+            }
+        };
+        let on = self.regions[region as usize].pages.on();
+        let placed: u64 = on.iter().sum();
+        if placed == 0 {
+            return add(home, share);
+        }
+        for (node, &pages) in on.iter().enumerate() {
+            add(node, (u64::from(share) * pages / placed) as u32);
+        }
+    }
+
+    /// The pass on `cpu` stops for now with `left` to transfer.
+    pub(super) fn pause(&mut self, cpu: CpuId, left: u64) {
+        self.account(cpu, left);
+        self.running[cpu].task = None;
+        self.pending.push(cpu);
+    }
+
+    /// What the pass on `cpu` did so far is accounted; `left` is still to transfer.
+    pub(super) fn account(&mut self, cpu: CpuId, left: u64) {
+        let on_cpu = &mut self.running[cpu];
+        let Some(task) = on_cpu.task else { return };
+        let pass = &mut self.tasks[task.index()].pass;
+        let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
+        let total = u128::from(pass.transfer.max(1));
+        let undone = u128::from(on_cpu.left.saturating_sub(left));
+        let share = (undone * u128::from(CERTAIN) / total) as u32;
+        // What is less than a part of CERTAIN waits for the next time.
+        let done = (u128::from(share) * total / u128::from(CERTAIN)) as u64;
+        on_cpu.left -= done;
+        if let Some(visit) = pass.visits.iter_mut().find(|visit| visit.llc == llc) {
+            visit.share = (visit.share + share).min(CERTAIN);
+            visit.l2_share = (visit.l2_share + share).min(CERTAIN);
+        }
+        for (slice, &(past_l2, past_llc)) in pass.slices.iter().zip(&on_cpu.misses) {
+            let filled = |missed: u32| (slice.bytes * u64::from(both(share, missed))) >> 16;
+            self.l2_fills[core as usize] += filled(past_l2);
+            self.llc_fills[llc as usize] += filled(past_llc);
+        }
+        let home = self.machine.cpus[cpu].node as u16;
+        for &(node, from) in &on_cpu.nodes {
+            let bytes = (u128::from(done) * u128::from(from) / u128::from(CERTAIN) / 1000) as u64;
+            match node == home {
+                true => self.local_bytes += bytes,
+                false => self.remote_bytes += bytes,
+            }
+        }
+    }
+
+    /// The pass of `task` on `cpu` is complete: its regions are warm where it was made.
+    pub(crate) fn finish(&mut self, cpu: CpuId, task: TaskId) {
+        self.pause(cpu, 0);
+        let mut pass = std::mem::replace(&mut self.tasks[task.index()].pass, Pass::none());
+        if let [only] = &mut pass.visits[..] {
+            // What rounding left of the whole.
+            only.share = CERTAIN;
+        }
+        let llc = self.machine.cpus[cpu].llc;
+        for slice in &pass.slices {
+            self.leave_warm(llc, &pass.visits, slice);
+        }
+        self.tasks[task.index()].pass = pass;
+    }
+
+    /// A pass over `slice` ended in `llc`, having made these visits.
+    fn leave_warm(&mut self, llc: u32, visits: &[Visit], slice: &SliceOf) {
+        let region = &mut self.regions[slice.region as usize];
+        if slice.write {
+            for warmth in &mut region.llcs {
+                warmth.share = 0;
+            }
+        }
+        for visit in visits {
+            let capacity = self.machine.llc_bytes(visit.llc as usize);
+            let warmth = &mut region.llcs[visit.llc as usize];
+            let since = visit.fills.saturating_sub(warmth.fills);
+            let kept = both(warmth.share, survival(since, capacity));
+            let share = visit.share + both(CERTAIN - visit.share, kept);
+            *warmth = Warmth { share, fills: visit.fills };
+            if visit.llc == llc {
+                region.core = visit.core;
+                region.l2 = Warmth { share: visit.l2_share, fills: visit.l2_fills };
+            }
+        }
+    }
+
+    /// What the pass on `cpu` wants of the bandwidth that is shared; it runs at `speed_1024` of a
+    /// core that it has for itself.
+    pub(super) fn price(&mut self, cpu: CpuId, speed_1024: u16) {
+        if !self.running[cpu].is_busy() {
+            return self.bandwidth.set(cpu, 0, &[]);
+        }
+        let alone = self.alone(cpu, speed_1024, |_| 0);
+        self.running[cpu].alone = alone;
+        let mut uses = std::mem::take(&mut self.uses);
+        uses.clear();
+        let (resources, on_cpu) = (Resources { memory: self, cpu }, &self.running[cpu]);
+        let memory = u64::from(on_cpu.memory());
+        if memory > 0 {
+            uses.push(Use { resource: resources.core(), weight: WHOLE });
+            uses.push(Use { resource: resources.llc_link(), weight: WHOLE });
+        }
+        for &(node, share) in &on_cpu.nodes {
+            let weight = ((u64::from(share) << 16) / memory).max(1) as u32;
+            let node = [Some(resources.node(node)), resources.link(node)];
+            uses.extend(node.into_iter().flatten().map(|resource| Use { resource, weight }));
+        }
+        // Links of one package that several nodes are reached by are one resource.
+        uses.sort_by_key(|used| used.resource);
+        uses.dedup_by(|next, kept| {
+            let same = next.resource == kept.resource;
+            kept.weight += if same { next.weight } else { 0 };
+            same
+        });
+        let cap = (u128::from(alone) * u128::from(memory)).div_ceil(u128::from(CERTAIN));
+        self.bandwidth.set(cpu, (cap as u64).max(1), &uses);
+        self.uses = uses;
+    }
+
+    /// Speed of a pass that nobody holds back, bytes per microsecond; a line from a node takes
+    /// `wait_ns(node)` longer than on an idle machine.
+    fn alone(&self, cpu: CpuId, speed: u16, wait_ns: impl Fn(u16) -> u64) -> u64 {
+        let (figures, on_cpu) = (&self.machine.figures, &self.running[cpu]);
+        let home = self.machine.cpus[cpu].node as usize;
+        // Time for a share of 2^40 bytes.
+        let streamed =
+            |share: u32, bytes_per_us: u64| (u64::from(share) << TIME_BITS) / bytes_per_us.max(1);
+        let chased =
+            |share: u32, ns: u64| ((u64::from(share) * ns) << TIME_BITS) / (LINE_BYTES * 1000);
+        let time = match self.pattern(cpu) {
+            Some(Pattern::Chase) => {
+                let memory = on_cpu.nodes.iter().map(|&(node, share)| {
+                    let idle = self.tables.latency_ns[home][usize::from(node)];
+                    chased(share, idle + wait_ns(node))
+                });
+                chased(on_cpu.l2, figures.l2_latency_ns.value)
+                    + chased(on_cpu.llc, figures.llc_latency_ns.value)
+                    + memory.sum::<u64>()
+            }
+            _ => {
+                let memory = on_cpu.nodes.iter().map(|&(node, share)| {
+                    streamed(share, self.tables.core_bytes_per_us[home][usize::from(node)])
+                });
+                let caches = streamed(on_cpu.l2, figures.l2_bytes_per_us.value)
+                    + streamed(on_cpu.llc, figures.refill_llc_bytes_per_us.value);
+                caches * 1024 / u64::from(speed.max(1)) + memory.sum::<u64>()
+            }
+        };
+        ((1 << 40) / time.max(1)).max(1)
+    }
+
+    /// The pattern of the pass on `cpu`.
+    fn pattern(&self, cpu: CpuId) -> Option<Pattern> {
+        self.running[cpu].task.map(|task| self.tasks[task.index()].pass.pattern)
+    }
+
+    /// The speed that the pass on `cpu` has, bytes per microsecond.
+    pub(super) fn rate(&self, cpu: CpuId) -> Option<u32> {
+        let on_cpu = &self.running[cpu];
+        let pattern = self.pattern(cpu)?;
+        // The share from memory arrives at the flow's rate, everything else in proportion.
+        let whole = self.bandwidth.rate(cpu) << 16;
+        let held_back = whole.checked_div(u64::from(on_cpu.memory()));
+        let mut rate = on_cpu.alone.min(held_back.unwrap_or(u64::MAX));
+        if pattern == Pattern::Chase {
+            let loaded = self.alone(cpu, 1024, |node| self.wait_ns(cpu, node));
+            rate = rate.min(loaded);
+        }
+        Some(rate.clamp(1, u32::MAX.into()) as u32)
+    }
+
+    /// How long a line from `node` waits for others: M/D/1 with the load of the busier of the node
+    /// and the link to it, which counts as at most 31/32.
+    fn wait_ns(&self, cpu: CpuId, node: u16) -> u64 {
+        const MOST: u64 = 1024 - 32;
+        let resources = Resources { memory: self, cpu };
+        let link = resources.link(node).map_or(0, |link| self.bandwidth.load_1024(link));
+        let load = self.bandwidth.load_1024(resources.node(node)).max(link).min(MOST);
+        self.machine.figures.memory_service_ns.value * load / (2 * (1024 - load))
+    }
+
+    /// CPUs with a pass over `region`.
+    pub(super) fn users(&self, region: u32) -> Vec<CpuId> {
+        let uses = |cpu: &CpuId| {
+            self.running[*cpu].task.is_some_and(|task| {
+                let slices = &self.tasks[task.index()].pass.slices;
+                slices.iter().any(|slice| slice.region == region)
+            })
+        };
+        (0..self.running.len()).filter(uses).collect()
+    }
+}

@@ -1,0 +1,187 @@
+//! STREAM with OpenMP: four loops over three arrays, of which each thread has a static part.
+//!
+//! As in stream.c 5.10 with libgomp: threads touch their parts first when they fill the arrays, the
+//! first round is not counted, and the metric is bytes over the shortest time of the others. Bytes
+//! are counted as STREAM does, without the lines that stores fetch (write-allocate): 16 an element
+//! for copy and scale, 24 for add and triad. Threads that wait spin before they sleep.
+
+use super::{Benchmark, Parameter, ParameterKind, Values};
+use crate::program::{ProgramBuilder, Times};
+use crate::{
+    Access, Better, Metric, MetricKind, Op, Pattern, Placement, Region, Sharing, Slice, Workload,
+    costs, graph,
+};
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "stream",
+    summary: "STREAM: OpenMP threads copy, scale, add and triad arrays in memory; MB a second",
+    parameters: &[
+        Parameter {
+            name: "threads",
+            default: "16",
+            meaning: "number of OpenMP threads",
+            kind: ParameterKind::Number { min: 1, max: 4096 },
+        },
+        Parameter {
+            name: "elements",
+            default: "22369621",
+            meaning: "length of each of the three arrays of doubles (512 MiB in all)",
+            kind: ParameterKind::Number { min: 4096, max: 4_000_000_000 },
+        },
+        Parameter {
+            name: "times",
+            default: "10",
+            meaning: "rounds, the first not counted (NTIMES)",
+            kind: ParameterKind::Number { min: 2, max: 1_000_000 },
+        },
+    ],
+    duration_ns: None,
+    build,
+};
+
+const ELEMENT_BYTES: u64 = 8;
+
+/// The arrays in order: a, b, c.
+const ARRAYS: usize = 3;
+
+/// A loop: its name, the arrays it reads and the one it writes.
+struct Kernel {
+    name: &'static str,
+    reads: &'static [usize],
+    writes: usize,
+}
+
+const KERNELS: [Kernel; 4] = [
+    Kernel { name: "copy", reads: &[0], writes: 2 },
+    Kernel { name: "scale", reads: &[2], writes: 1 },
+    Kernel { name: "add", reads: &[0, 1], writes: 2 },
+    Kernel { name: "triad", reads: &[1, 2], writes: 0 },
+];
+
+impl Kernel {
+    /// What STREAM counts, in bytes an element.
+    fn bytes(&self) -> u64 {
+        ELEMENT_BYTES * (self.reads.len() as u64 + 1)
+    }
+
+    /// A pass over a thread's parts of the arrays.
+    fn pass(&self, parts: [u32; ARRAYS]) -> Access {
+        let read = self.reads.iter().map(|&array| Slice { region: parts[array], write: false });
+        let written = Slice { region: parts[self.writes], write: true };
+        Access { slices: read.chain([written]).collect(), pattern: Pattern::Stream }
+    }
+}
+
+/// The team's barriers and stopwatches.
+struct Team {
+    begin: u32,
+    end: u32,
+    watches: [u32; KERNELS.len()],
+}
+
+fn build(values: &Values) -> Workload {
+    let (threads, elements) = (values.number("threads"), u64::from(values.number("elements")));
+    let mut workload = graph::empty("stream");
+    let process = workload.add_process("stream");
+    let team = Team {
+        begin: workload.add_barrier(threads),
+        end: workload.add_barrier(threads),
+        watches: KERNELS.each_ref().map(|_| workload.add_watch()),
+    };
+    for thread in 0..u64::from(threads) {
+        // schedule(static): the remainder goes to the first threads.
+        let threads = u64::from(threads);
+        let share = elements / threads + u64::from(thread < elements % threads);
+        let parts = [(); ARRAYS].map(|()| {
+            workload.add_region(Region {
+                bytes: share * ELEMENT_BYTES,
+                sharing: Sharing::Process(process),
+                placement: Placement::FirstTouch,
+            })
+        });
+        let program = program(&team, parts, thread == 0, values.number("times"));
+        workload.start_one(graph::template(
+            "stream",
+            costs::SPINNER_FOOTPRINT_BYTES,
+            program.finish(),
+        ));
+    }
+    for (kernel, &watch) in KERNELS.iter().zip(&team.watches) {
+        workload.metrics.push(Metric {
+            name: kernel.name.to_string(),
+            unit: "MB/sec",
+            better: Better::Higher,
+            kind: MetricKind::BestRate { watch, amount: (kernel.bytes() * elements) as f64 / 1e6 },
+        });
+    }
+    workload
+}
+
+fn program(team: &Team, parts: [u32; ARRAYS], main: bool, times: u32) -> ProgramBuilder {
+    let mut program = ProgramBuilder::default();
+    let write = |region| Slice { region, write: true };
+    let fill = Access { slices: parts.map(write).to_vec(), pattern: Pattern::Stream };
+    // a = 2 * a, by which stream.c guesses the resolution of its clock.
+    let double = Access { slices: vec![write(parts[0])], pattern: Pattern::Stream };
+    team.parallel(&mut program, fill, None);
+    team.parallel(&mut program, double, None);
+    for kernel in &KERNELS {
+        team.parallel(&mut program, kernel.pass(parts), None);
+    }
+    program.repeat(Times::Exactly(u64::from(times) - 1), |round| {
+        for (kernel, &watch) in KERNELS.iter().zip(&team.watches) {
+            team.parallel(round, kernel.pass(parts), main.then_some(watch));
+        }
+    });
+    program
+}
+
+impl Team {
+    /// A parallel loop: the team starts together and ends together; the main thread times it.
+    fn parallel(&self, program: &mut ProgramBuilder, pass: Access, watch: Option<u32>) {
+        let meet = |barrier| Op::SpinBarrier { barrier, spin_ns: costs::GOMP_SPIN_NS };
+        if let Some(watch) = watch {
+            program.push(Op::StartWatch(watch));
+        }
+        program.push(meet(self.begin)).access(pass).push(meet(self.end));
+        if let Some(watch) = watch {
+            program.push(Op::StopWatch(watch));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmark::resolve;
+
+    #[test]
+    fn each_thread_has_its_part_of_three_arrays() {
+        let workload = resolve("stream:threads=3,elements=10000", None).unwrap();
+        let elements = |region: usize| workload.regions[region].bytes / ELEMENT_BYTES;
+        assert_eq!(workload.regions.len(), 9);
+        assert_eq!([0, 3, 6].map(elements), [3334, 3333, 3333]);
+        assert_eq!(workload.barriers, [3, 3]);
+    }
+
+    #[test]
+    fn copy_and_scale_count_16_bytes_an_element_add_and_triad_24() {
+        assert_eq!(KERNELS.each_ref().map(Kernel::bytes), [16, 16, 24, 24]);
+        let triad = KERNELS[3].pass([7, 8, 9]);
+        let slice = |region, write| Slice { region, write };
+        assert_eq!(triad.slices, [slice(8, false), slice(9, false), slice(7, true)]);
+    }
+
+    #[test]
+    fn only_the_main_thread_times_the_loops_and_not_the_first_round() {
+        let workload = resolve("stream:threads=2", None).unwrap();
+        let watched = |thread: usize| {
+            let ops = &workload.templates[thread].program.ops;
+            ops.iter().filter(|op| matches!(op, Op::StartWatch(_))).count()
+        };
+        assert_eq!([watched(0), watched(1)], [4, 0]);
+        let ops = &workload.templates[0].program.ops;
+        let Some(Op::Loop { times: 9, to, .. }) = ops.last() else { panic!("{ops:?}") };
+        assert_eq!(ops[*to as usize], Op::StartWatch(0));
+    }
+}
