@@ -1,14 +1,16 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
 # make test   builds and runs all tests (at most five minutes after the build)
 # make test-vm  boots guests (fetches a kernel and QEMU first; says what it skips where it cannot)
+# make live   builds the live scheduler (clang 18 or newer, libelf, zlib, Rust 1.91)
+# make test-live  its tests, and guests in which it schedules (as test-vm)
 # make bench  events per second, cost of an event by kind, peak memory
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
-# make lint   formatting and lints, as errors
+# make lint   formatting and lints, as errors (lint-live: those of the live scheduler)
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm bench fuzz lint setup
+.PHONY: demo test test-vm live test-live lint-live bench fuzz lint setup
 
 setup:
 	@tools/setup
@@ -24,6 +26,19 @@ test: setup
 test-vm: setup
 	ROOST_VM=1 $(CARGO) test --locked --release --package roost-vm --test guest -- \
 		--test-threads=1 --nocapture
+
+# A workspace of its own, with a target folder of its own.
+LIVE = --manifest-path crates/live/Cargo.toml --target-dir target/live --locked
+live: setup
+	$(CARGO) build --release $(LIVE)
+	@echo built target/live/release/scx_roost
+
+test-live: setup
+	ROOST_VM=1 $(CARGO) test --release $(LIVE) -- --test-threads=1 --nocapture
+
+lint-live: setup
+	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check
+	$(CARGO) clippy $(LIVE) --all-targets -- -D warnings
 
 bench: setup
 	$(CARGO) bench --locked --package roost
