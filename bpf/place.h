@@ -4,7 +4,7 @@
  *
  *     woken   the CPU it last ran on, if idle (with SMT: if its core is)
  *             an idle core of that LLC, an idle CPU of it as far as sis-util searches
- *             an idle CPU of another LLC of the node, if llc-imbalance lets it go
+ *             an idle CPU of another LLC of the node, if more wait than llc-imbalance tolerates
  *             else the CPU it last ran on: it queues in that LLC
  *     new     the node with most idle CPUs, the parent's as long as numa-imbalance tolerates it;
  *             there the LLC with most idle CPUs
@@ -18,24 +18,20 @@
 #include <roost/llc_imbalance.h>
 #include <roost/numa_imbalance.h>
 
-/* Tasks of an LLC: those that run and those that wait. */
-static __always_inline u32 llc_tasks(const struct roost_llc *llc, u32 id)
-{
-	return llc->nr_cpus - idle_cpus(id) + scx_bpf_dsq_nr_queued(id);
-}
-
-/* llc-imbalance: whether one LLC is so far ahead of another of its node that a task should move. */
-static __always_inline bool worth_moving(u32 from_tasks, u32 to_tasks, const struct roost_llc *llc,
+/*
+ * llc-imbalance: whether so many tasks wait in an LLC that one should move to an idle CPU of another
+ * LLC of its node. That CPU's LLC has none waiting, so the imbalance is their number.
+ */
+static __always_inline bool worth_moving(u64 waiting, const struct roost_llc *llc,
 					 const struct roost_node *node, struct roost_counters *n)
 {
-	u64 amount = from_tasks > to_tasks ? from_tasks - to_tasks : 0;
 	bool moves;
 
 	if (llc_imbalance == NONE)
-		moves = roost_llc_imbalance_adjust(amount, node->nr_cpus, llc->nr_cpus);
+		moves = roost_llc_imbalance_adjust(waiting, node->nr_cpus, llc->nr_cpus);
 	else
-		moves = amount > llc_imbalance;
-	if (!moves && amount)
+		moves = waiting > llc_imbalance;
+	if (!moves)
 		n->llc_imbalance_kept++;
 	return moves;
 }
@@ -52,19 +48,16 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 	struct roost_llc *home = llc_at(home_id), *llc;
 	struct roost_node *node = home ? node_at(home->node) : NULL;
 	struct roost_cpu *here = this_cpu();
-	u32 id = home_id, idle, cpu;
+	u32 id = home_id, cpu;
 	int i;
 
-	if (!node || !here)
+	if (!node || !here || node->nr_llcs == 1 ||
+	    !worth_moving(scx_bpf_dsq_nr_queued(home_id) + 1, home, node, &here->n))
 		return NONE;
 	bpf_for(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
 		llc = llc_at(id);
-		idle = llc ? idle_cpus(id) : 0;
-		if (!idle || !worth_moving(llc_tasks(home, home_id) + 1, llc->nr_cpus - idle, llc,
-					   node, &here->n))
-			continue;
-		cpu = search_all(p, id, llc);
+		cpu = llc ? search_all(p, id, llc) : NONE;
 		if (cpu != NONE) {
 			here->n.llc_spilled++;
 			return cpu;

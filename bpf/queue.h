@@ -6,12 +6,8 @@
  * clock is the most that a task had when it was switched in. A task that slept starts at most a slice
  * behind the clock, so that sleeping is not saved up; one that moves between LLCs keeps its distance
  * to the clock; a new one starts a slice ahead, so that a storm of new tasks moves the clock on. No
- * task is further ahead than lead_ms, and the watch moves the clock on at least as fast as if all
- * tasks in the queue were served in turn. The wait in a queue is therefore at most
- *
- *     (lead + 2 slices) * (tasks in the queue + CPUs) / CPUs
- *
- * plus what realtime tasks take.
+ * task is further ahead than lead_ms. The watch sees to it that no task waits for much longer than a
+ * second and its turn after that (watch.h).
  *
  * Tasks that may use one CPU only have a queue of their own, in the same virtual time: in the queue
  * of the LLC every other CPU would have to look past them. The CPU serves whichever queue has the
@@ -65,50 +61,76 @@ static bool head_vtime(u64 queue, u64 *vtime)
 	return p;
 }
 
-/* Takes the next task that a CPU should run from a queue of an LLC. */
-static __always_inline bool take(struct roost_llc *llc, u32 id)
+/* Virtual time of the task that runs on a CPU. */
+static __always_inline u64 running_vtime(const struct task_struct *p, const struct roost_cpu *cpu)
 {
-	if (!dsq_move_to_local(id))
-		return false;
-	llc->moved_at = scx_bpf_now();
-	return true;
+	u64 weight = p->scx.weight ?: 1;
+
+	return p->scx.dsq_vtime + (p->se.sum_exec_runtime - cpu->ran_before) * 100 / weight;
 }
 
-/* The same where tasks wait that only this CPU may run. */
-static bool take_with_bound(struct roost_cpu *cpu, u32 id, struct roost_llc *llc)
+/* Whether a task whose slice is over goes on, since all that wait are ahead of it. */
+static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
+					u32 id)
+{
+	u64 own = running_vtime(p, cpu), head;
+
+	if (cpu->bound_waiting && head_vtime(CPU_QUEUE | id, &head) && !before(own, head))
+		return false;
+	return !head_vtime(cpu->llc, &head) || before(own, head);
+}
+
+/* Takes the next task for a CPU from the queue of its LLC, or from its own if that is earlier. */
+static __always_inline bool take(struct roost_cpu *cpu, u32 id)
 {
 	u64 bound, other;
 
+	if (!cpu->bound_waiting)
+		return dsq_move_to_local(cpu->llc);
 	if (!head_vtime(CPU_QUEUE | id, &bound)) {
 		cpu->bound_waiting = false;
-		return take(llc, cpu->llc);
+		return dsq_move_to_local(cpu->llc);
 	}
-	if (head_vtime(cpu->llc, &other) && before(other, bound) && take(llc, cpu->llc))
+	if (head_vtime(cpu->llc, &other) && before(other, bound) && dsq_move_to_local(cpu->llc))
 		return true;
-	return dsq_move_to_local(CPU_QUEUE | id) || take(llc, cpu->llc);
+	return dsq_move_to_local(CPU_QUEUE | id) || dsq_move_to_local(cpu->llc);
 }
 
-/* How long tasks wait in an LLC, as far as is known: one that ran late, or a queue that stands. */
-static __always_inline u64 waiting(const struct roost_llc *llc, u64 now)
+/* For how long tasks have waited in an LLC without its queue having been empty. */
+static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 {
-	u64 stands = now - llc->moved_at;
-
-	if (now - llc->late_at < slice_ns() && llc->late_ns > stands)
-		return llc->late_ns;
-	return stands;
+	return now - llc->backlog_at;
 }
+
+/* Help is asked for at most so often in an LLC. */
+#define HELP_NS 1000000
 
 /* What came of looking for tasks elsewhere. */
 enum { NONE_WAITS, SOME_WAIT, STOLEN };
 
-/* llc-imbalance: takes a task from another LLC of the node. */
+/*
+ * llc-imbalance: whether an idle CPU of another LLC of the node may take a task from a queue. Not if
+ * the queue's own LLC has an idle CPU: that one has been woken and is on its way.
+ */
+static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 queued,
+				      const struct roost_node *node, u64 now,
+				      struct roost_counters *n)
+{
+	u64 backlog = backlog_ns(llc, now);
+
+	if (backlog < node_wait_us * 1000 && idle_cpus(id))
+		return false;
+	return backlog >= llc_wait_us * 1000 || worth_moving(queued, llc, node, n);
+}
+
+/* Takes a task from another LLC of the node. */
 __noinline int steal_in_node(u32 cpu_id)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
-	struct roost_llc *own = cpu ? llc_at(cpu->llc) : NULL, *llc;
-	struct roost_node *node = own ? node_at(own->node) : NULL;
-	u64 now = scx_bpf_now();
+	struct roost_node *node = cpu ? node_at(cpu->node) : NULL;
+	u64 now = scx_bpf_now(), queued;
 	int i, result = NONE_WAITS;
+	struct roost_llc *llc;
 	u32 id;
 
 	if (!node)
@@ -117,15 +139,11 @@ __noinline int steal_in_node(u32 cpu_id)
 	bpf_for(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
 		llc = llc_at(id);
-		if (!llc || !scx_bpf_dsq_nr_queued(id))
+		queued = llc ? scx_bpf_dsq_nr_queued(id) : 0;
+		if (!queued)
 			continue;
 		result = SOME_WAIT;
-		/* This CPU counts as idle, though it does not yet look so. */
-		if (waiting(llc, now) < llc_wait_us * 1000 &&
-		    !worth_moving(llc_tasks(llc, id), llc_tasks(own, cpu->llc) - 1, llc, node,
-				  &cpu->n))
-			continue;
-		if (take(llc, id)) {
+		if (may_steal(id, llc, queued, node, now, &cpu->n) && dsq_move_to_local(id)) {
 			cpu->n.llc_stolen++;
 			return STOLEN;
 		}
@@ -133,7 +151,7 @@ __noinline int steal_in_node(u32 cpu_id)
 	return result;
 }
 
-/* Takes a task that waits too long in an LLC of another node. */
+/* Takes a task from an LLC of another node where tasks have waited for too long. */
 __noinline bool steal_from_node(u32 node_id, u64 now)
 {
 	struct roost_node *node = node_at(node_id);
@@ -146,8 +164,8 @@ __noinline bool steal_from_node(u32 node_id, u64 now)
 	bpf_for(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
-		if (llc && scx_bpf_dsq_nr_queued(id) && waiting(llc, now) >= node_wait_us * 1000 &&
-		    take(llc, id))
+		if (llc && scx_bpf_dsq_nr_queued(id) && backlog_ns(llc, now) >= node_wait_us * 1000 &&
+		    dsq_move_to_local(id))
 			return true;
 	}
 	return false;
@@ -222,26 +240,29 @@ __noinline bool kick_node(u32 node_id)
 	return false;
 }
 
-/* Tasks on a node wait too long: asks idle CPUs of it to help, or else of the next ones. */
-__noinline int ask_for_help(u32 node_id, u64 waited)
+/*
+ * Tasks have waited for too long on a node: wakes an idle CPU of it, or else of the next ones, to take
+ * one. Idle CPUs do not look by themselves.
+ */
+__noinline bool ask_for_help(u32 node_id, u64 backlog)
 {
-	u32 rank, *id, ranks = waited < node_wait_us * 1000 ? 1 : nr_nodes;
+	u32 rank, *id, ranks = backlog < node_wait_us * 1000 ? 1 : nr_nodes;
 	int i;
 
 	bpf_for(i, 0, ranks) {
 		rank = node_id * nr_nodes + i;
 		id = bpf_map_lookup_elem(&near, &rank);
 		if (id && kick_node(*id))
-			break;
+			return true;
 	}
-	return 0;
+	return false;
 }
 
-/* Notes how long a task waited that now runs. */
-static __always_inline void account_wait(struct roost_task *task, const struct roost_cpu *cpu, struct roost_llc *llc, u64 now,
-			 struct roost_counters *n)
+/* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */
+static __always_inline void account_wait(struct roost_task *task, const struct roost_cpu *cpu,
+					 struct roost_llc *llc, struct roost_counters *n)
 {
-	u64 waited = now - task->queued_at;
+	u64 now = scx_bpf_now(), waited = now - task->queued_at, backlog = backlog_ns(llc, now);
 
 	task->queued_at = 0;
 	if ((s64)waited < 0)
@@ -249,15 +270,12 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 	n->run_delay_ns += waited;
 	if (waited > n->run_delay_max_ns)
 		n->run_delay_max_ns = waited;
-	if (waited < llc_wait_us * 1000)
+	n->late += waited >= llc_wait_us * 1000;
+	if (backlog < llc_wait_us * 1000 || now - llc->helped_at < HELP_NS)
 		return;
-	n->late++;
-	llc->late_ns = waited;
-	if (now - llc->late_at < slice_ns() / 4)
-		return;
-	llc->late_at = now;
+	llc->helped_at = now;
 	if (scx_bpf_dsq_nr_queued(cpu->llc))
-		ask_for_help(cpu->node, waited);
+		ask_for_help(cpu->node, backlog);
 }
 
 static __always_inline void account_migration(struct roost_task *task, u32 cpu_id, const struct roost_cpu *cpu,

@@ -84,7 +84,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	task->queued_at = scx_bpf_now();
 	if (!scx_bpf_dsq_nr_queued(cpu->llc))
-		llc->moved_at = task->queued_at;
+		llc->backlog_at = task->queued_at;
 	here->n.queued++;
 	dsq_insert_vtime(p, cpu->llc, slice_ns(), p->scx.dsq_vtime, flags);
 	/* Not after a search for an idle CPU that found none. */
@@ -95,13 +95,14 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
-	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+	bool runs_on;
 
-	if (!cpu || !llc)
+	if (!cpu || cpu->llc == NONE)
 		return;
-	if (cpu->bound_waiting ? take_with_bound(cpu, cpu_id, llc) : take(llc, cpu->llc))
+	runs_on = prev && prev->scx.flags & TASK_QUEUED;
+	if (!(runs_on && stays_first(prev, cpu, cpu_id)) && take(cpu, cpu_id))
 		return;
-	if (prev && prev->scx.flags & TASK_QUEUED) {
+	if (runs_on) {
 		task_set_slice(prev, slice_ns());
 		return;
 	}
@@ -123,7 +124,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 		return;
 	cpu->ran_before = p->se.sum_exec_runtime;
 	if (task->queued_at)
-		account_wait(task, cpu, llc, scx_bpf_now(), &cpu->n);
+		account_wait(task, cpu, llc, &cpu->n);
 	account_migration(task, cpu_id, cpu, &cpu->n);
 	adopt(p, task, llc, cpu->llc);
 	if (before(llc->clock, p->scx.dsq_vtime))
@@ -133,12 +134,9 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 {
 	struct roost_cpu *cpu = cpu_at(scx_bpf_task_cpu(p));
-	u64 ran, weight = p->scx.weight ?: 1;
 
-	if (!cpu)
-		return;
-	ran = p->se.sum_exec_runtime - cpu->ran_before;
-	task_set_vtime(p, p->scx.dsq_vtime + ran * 100 / weight);
+	if (cpu)
+		task_set_vtime(p, running_vtime(p, cpu));
 }
 
 void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)

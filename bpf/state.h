@@ -73,10 +73,8 @@ struct roost_llc {
 	u64 clock;		/* virtual time: the most that a task had when it was switched in */
 	u64 scan_at;		/* when the search was last bounded */
 	u64 scan_limit;		/* slots that a wakeup may examine */
-	u64 moved_at;		/* when a task was last taken from the queue, or found it empty */
-	u64 late_at;		/* when a task last turned out to have waited too long */
-	u64 late_ns;		/* how long it had waited */
-	u64 watched_clock;	/* virtual time at the last look of the watch */
+	u64 backlog_at;		/* since when the queue has held tasks, if it does */
+	u64 helped_at;		/* when an idle CPU was last asked to take one */
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_node {

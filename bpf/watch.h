@@ -2,10 +2,10 @@
 /*
  * The watch: what keeps every wait bounded if nothing else does
  *
- * Ten times a second each queue is looked at. One that has not moved although it holds tasks is
- * shown to idle CPUs (realtime tasks may hold all CPUs of an LLC, and a CPU that became idle while a
- * task was being queued did not see it). The clock of a queue with tasks is moved on if it was slower
- * than if all of them had been served in turn, so that new arrivals line up behind those who wait.
+ * Ten times a second each queue is looked at. One that has held tasks all the time is shown to an idle
+ * CPU, if there is one (realtime tasks may hold all CPUs of an LLC, and a CPU that became idle while a
+ * task was being queued did not see it). If the last task has waited for a second, the clock moves past
+ * it, so that whatever arrives lines up behind: it runs after those that are before it now.
  */
 #ifndef ROOST_WATCH_H
 #define ROOST_WATCH_H
@@ -13,6 +13,7 @@
 #include "queue.h"
 
 #define WATCH_NS 100000000ull
+#define PATIENCE_NS 1000000000ull
 
 struct roost_watch {
 	struct bpf_timer timer;
@@ -20,25 +21,37 @@ struct roost_watch {
 
 ARRAY(watches, struct roost_watch);
 
+/* Moves the clock of a queue past its last task if that has waited for too long. */
+static __always_inline void pass_last(struct roost_llc *llc, u32 id, u64 now)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p = NULL;
+	struct roost_task *task;
+	u64 past;
+
+	if (!bpf_iter_scx_dsq_new(&it, id, ITER_REVERSE))
+		p = bpf_iter_scx_dsq_next(&it);
+	task = p ? task_of(p) : NULL;
+	if (task && before(task->queued_at + PATIENCE_NS, now)) {
+		past = p->scx.dsq_vtime + slice_ns();
+		if (before(llc->clock, past))
+			llc->clock = past;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+}
+
 __noinline int watch_llc(u32 id, u64 now)
 {
 	struct roost_llc *llc = llc_at(id);
 	struct roost_cpu *here = this_cpu();
-	u64 least, queued;
 
-	if (!llc || !here)
+	if (!llc || !here || !scx_bpf_dsq_nr_queued(id))
 		return 0;
-	queued = scx_bpf_dsq_nr_queued(id);
-	if (queued) {
-		least = llc->watched_clock + WATCH_NS * llc->nr_cpus / (llc->nr_cpus + queued);
-		if (before(llc->clock, least))
-			llc->clock = least;
-		if (now - llc->moved_at >= WATCH_NS) {
-			here->n.rescued++;
-			ask_for_help(llc->node, now - llc->moved_at);
-		}
-	}
-	llc->watched_clock = llc->clock;
+	bpf_rcu_read_lock();
+	pass_last(llc, id, now);
+	bpf_rcu_read_unlock();
+	if (backlog_ns(llc, now) >= WATCH_NS)
+		here->n.rescued += ask_for_help(llc->node, backlog_ns(llc, now));
 	return 0;
 }
 
