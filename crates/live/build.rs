@@ -46,7 +46,7 @@ fn clang() -> Result<String, String> {
     };
     let is_new = |name: &&String| clang_version(name).is_some_and(|found| found >= LEAST_CLANG);
     candidates.iter().find(is_new).cloned().ok_or_else(|| {
-        let what = named.map_or("no clang".to_owned(), |name| format!("BPF_CLANG={name} is not"));
+        let what = named.map_or("no clang".to_owned(), |name| format!("BPF_CLANG={name} is no clang"));
         format!(
             "{what} {LEAST_CLANG} or newer: install one (Debian: clang-19) or name it with BPF_CLANG"
         )
