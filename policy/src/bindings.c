@@ -3,6 +3,7 @@
 #include <roost/llc_imbalance.h>
 #include <roost/numa_imbalance.h>
 #include <roost/sis_util.h>
+#include <roost/utilisation.h>
 
 u32 policy_nr_idle_scan(u64 sum_util, u32 llc_weight, u32 imbalance_pct)
 {
@@ -42,4 +43,9 @@ bool policy_numa_stay_local(u32 rule, u32 local_running, u32 idle_difference, u3
 {
 	return roost_numa_stay_local(rule, local_running, idle_difference, span_weight, allowed,
 				     imb_numa_nr);
+}
+
+u64 policy_util_advance(u64 kept, u64 elapsed_ns, bool busy)
+{
+	return roost_util_advance(kept, elapsed_ns, busy);
 }

@@ -6,3 +6,4 @@
 pub mod llc_imbalance;
 pub mod numa_imbalance;
 pub mod sis_util;
+pub mod utilisation;

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which CPUs are idle, and the search for one (sis-util)
+ *
+ * Every LLC has a bit for each of its CPUs, set by the CPU itself when it becomes idle and cleared by
+ * whoever gives it something to do first. A search looks at as many slots as roost/sis_util.h allows,
+ * beginning after the slot where the task last ran. "Looking" is cheap here, as all slots of an LLC
+ * are bits of few words; what the bound saves is writes to those words by CPUs that would fight over
+ * the last idle one.
+ */
+#ifndef ROOST_IDLE_H
+#define ROOST_IDLE_H
+
+#include "state.h"
+#include <roost/sis_util.h>
+#include <roost/utilisation.h>
+
+#define ALL_SLOTS 0xffffffffu
+
+static __always_inline bool may_run(const struct task_struct *p, u32 cpu)
+{
+	return p->nr_cpus_allowed >= nr_possible || bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/* Takes an idle CPU for oneself; false if another was faster. */
+static __always_inline bool claim(struct roost_word *word, u32 bit)
+{
+	u64 mask = 1ull << (bit & 63);
+
+	return word->idle & mask && __sync_fetch_and_and(&word->idle, ~mask) & mask;
+}
+
+static __always_inline bool claim_cpu(const struct roost_cpu *cpu)
+{
+	struct roost_word *word = word_at(cpu->word);
+
+	return word && claim(word, cpu->bit);
+}
+
+static __always_inline void mark_idle(const struct roost_cpu *cpu)
+{
+	struct roost_word *word = word_at(cpu->word);
+	u64 mask = 1ull << (cpu->bit & 63);
+
+	if (word && !(word->idle & mask))
+		__sync_fetch_and_or(&word->idle, mask);
+}
+
+/* The first slots of cores that are idle as a whole. Slots without a CPU do not count. */
+static __always_inline u64 idle_cores(const struct roost_word *word)
+{
+	u64 idle = word->idle | ~word->present;
+
+	if (smt > 1)
+		idle &= idle >> 1;
+	if (smt > 2)
+		idle &= idle >> 2;
+	if (smt > 4)
+		idle &= idle >> 4;
+	return idle & word->first;
+}
+
+/* Idle CPUs of an LLC. */
+__noinline u32 idle_cpus(u32 id)
+{
+	struct roost_llc *llc = llc_at(id);
+	struct roost_word *word;
+	u32 idle = 0;
+	int i;
+
+	if (!llc)
+		return 0;
+	bpf_for(i, 0, llc->nr_words) {
+		word = word_at(llc->first_word + i);
+		if (word)
+			idle += count(word->idle);
+	}
+	return idle;
+}
+
+/* Bits of the word's slots so that `from` is the lowest, and back. */
+static __always_inline u64 rotate(u64 bits, u32 from, u32 nr_slots)
+{
+	return bits >> from | bits << (nr_slots - from & 63);
+}
+
+static __always_inline u64 lowest_bits(u32 n)
+{
+	return n >= 64 ? ~0ull : (1ull << n) - 1;
+}
+
+/* What a search found: a claimed CPU, or NONE, and how many slots it looked at. */
+#define FOUND(cpu, scanned) ((u64)(scanned) << 32 | (cpu))
+
+static __always_inline u32 found_cpu(u64 found)
+{
+	return (u32)found;
+}
+
+static __always_inline u32 found_after(u64 found)
+{
+	return found >> 32;
+}
+
+/*
+ * An idle CPU (or one of an idle core) of a word that the task may use. Looks at `limit` slots,
+ * beginning with the slot `from`.
+ */
+__noinline u64 search_word(struct task_struct *p __arg_trusted, u32 index, u32 from, u32 limit,
+			   bool cores)
+{
+	struct roost_word *word = word_at(index);
+	u32 nr_slots, slot, place, *cpu;
+	u64 bits;
+	int i;
+
+	if (!word)
+		return FOUND(NONE, 0);
+	nr_slots = word->nr_slots & 127;
+	from = from < nr_slots ? from & 63 : 0;
+	if (limit > nr_slots)
+		limit = nr_slots;
+	bits = rotate(cores ? idle_cores(word) : word->idle, from, nr_slots) & lowest_bits(limit);
+	bpf_for(i, 0, 64) {
+		if (!bits)
+			break;
+		slot = lowest(bits) + from;
+		if (slot >= nr_slots)
+			slot -= nr_slots;
+		place = index * 64 + slot;
+		cpu = bpf_map_lookup_elem(&slots, &place);
+		if (cpu && may_run(p, *cpu) && claim(word, slot))
+			return FOUND(*cpu, lowest(bits) + 1);
+		bits &= bits - 1;
+	}
+	return FOUND(NONE, limit);
+}
+
+/* The same in an LLC, beginning with the place of a CPU of it (word * 64 + bit). */
+__noinline u64 search_llc(struct task_struct *p __arg_trusted, u32 id, u32 from, u32 limit,
+			  bool cores)
+{
+	struct roost_llc *llc = llc_at(id);
+	u32 index = from / 64, scanned = 0;
+	u64 found;
+	int i;
+
+	if (!llc)
+		return FOUND(NONE, 0);
+	bpf_for(i, 0, llc->nr_words) {
+		found = search_word(p, index, i ? 0 : from % 64, limit, cores);
+		scanned += found_after(found);
+		if (found_cpu(found) != NONE)
+			return FOUND(found_cpu(found), scanned);
+		if (limit <= found_after(found))
+			break;
+		limit -= found_after(found);
+		index++;
+		if (index >= llc->first_word + llc->nr_words)
+			index = llc->first_word;
+	}
+	return FOUND(NONE, scanned);
+}
+
+/* An idle CPU of an LLC, on an idle core if it has one; NONE without one. */
+static __always_inline u32 search_all(struct task_struct *p, u32 id, const struct roost_llc *llc)
+{
+	u32 cpu = NONE;
+
+	if (smt > 1)
+		cpu = found_cpu(search_llc(p, id, llc->first_word * 64, ALL_SLOTS, true));
+	if (cpu == NONE)
+		cpu = found_cpu(search_llc(p, id, llc->first_word * 64, ALL_SLOTS, false));
+	return cpu;
+}
+
+/* The utilisations of the CPUs of a word, added up (times 2^ROOST_UTIL_SHIFT). */
+__noinline u64 word_util(u32 index, u64 now)
+{
+	struct roost_word *word = word_at(index);
+	struct roost_cpu *cpu;
+	u32 place, *id;
+	u64 sum = 0;
+	int slot;
+
+	if (!word)
+		return 0;
+	bpf_for(slot, 0, word->nr_slots) {
+		place = index * 64 + slot;
+		id = bpf_map_lookup_elem(&slots, &place);
+		cpu = id ? cpu_at(*id) : NULL;
+		if (cpu)
+			sum += roost_util_advance(cpu->util, now - cpu->util_at,
+						  !(word->idle & 1ull << (slot & 63)));
+	}
+	return sum;
+}
+
+/* sis-util: bounds the searches of an LLC anew, from how busy its CPUs were. */
+__noinline int bound_search(u32 id, u64 now)
+{
+	struct roost_llc *llc = llc_at(id);
+	u64 sum = 0;
+	int i;
+
+	if (!llc)
+		return 0;
+	bpf_for(i, 0, llc->nr_words)
+		sum += word_util(llc->first_word + i, now);
+	llc->scan_limit = roost_nr_idle_scan(sum >> ROOST_UTIL_SHIFT, llc->nr_cpus, imbalance_pct);
+	return 0;
+}
+
+/*
+ * Slots that a wakeup may examine. Computed anew as often as the kernel balances in an LLC: every
+ * millisecond per CPU of it.
+ */
+static __always_inline u32 scan_limit(struct roost_llc *llc, u32 id, u64 now)
+{
+	u64 at = llc->scan_at;
+
+	if (now - at >= (u64)llc->nr_cpus * 1000000 &&
+	    __sync_bool_compare_and_swap(&llc->scan_at, at, now))
+		bound_search(id, now);
+	return llc->scan_limit;
+}
+
+/* A CPU became idle, or busy again. */
+static __always_inline void account_idle(struct roost_cpu *cpu, bool idle)
+{
+	u64 now = scx_bpf_now();
+
+	cpu->util = roost_util_advance(cpu->util, now - cpu->util_at, idle);
+	cpu->util_at = now;
+}
+
+#endif

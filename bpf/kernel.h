@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the scheduler uses of the kernel's sched_ext interface, and where kernels differ
+ *
+ * Functions that changed are declared once for each form they had, all weak: libbpf binds the form
+ * that the running kernel has (it ignores what follows three underscores), and the verifier removes
+ * calls to the others. Kernels from 6.16 on are tested; 6.13 to 6.15 should load too, since nothing
+ * here is newer, 6.12 does not (it has other names for the same functions).
+ */
+#ifndef ROOST_KERNEL_H
+#define ROOST_KERNEL_H
+
+#define BPF_NO_KFUNC_PROTOTYPES
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define ROOST_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
+#define ROOST_OPS_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
+
+#define ENOMEM 12
+#define EINVAL 22
+#define CLOCK_MONOTONIC 1
+#define PF_KTHREAD 0x00200000
+
+/* Values as the running kernel has them. */
+#define WAKE_FORK bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_FORK)
+#define ENQ_CPU_SELECTED bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED)
+#define KICK_IDLE bpf_core_enum_value(enum scx_kick_flags, SCX_KICK_IDLE)
+#define DSQ_LOCAL bpf_core_enum_value(enum scx_dsq_id_flags, SCX_DSQ_LOCAL)
+#define ITER_REVERSE bpf_core_enum_value(enum scx_dsq_iter_flags, SCX_DSQ_ITER_REV)
+#define TASK_QUEUED bpf_core_enum_value(enum scx_ent_flags, SCX_TASK_QUEUED)
+
+s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
+s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
+void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
+s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
+u64 scx_bpf_now(void) __ksym;
+void bpf_rcu_read_lock(void) __ksym;
+void bpf_rcu_read_unlock(void) __ksym;
+bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
+
+int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;
+struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
+void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
+
+/* 6.19: tells whether it inserted. */
+bool scx_bpf_dsq_insert___v2___new(struct task_struct *p, u64 dsq_id, u64 slice,
+				   u64 enq_flags) __ksym __weak;
+void scx_bpf_dsq_insert___v1(struct task_struct *p, u64 dsq_id, u64 slice,
+			     u64 enq_flags) __ksym __weak;
+
+static __always_inline void dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_insert___v2___new))
+		scx_bpf_dsq_insert___v2___new(p, dsq_id, slice, enq_flags);
+	else
+		scx_bpf_dsq_insert___v1(p, dsq_id, slice, enq_flags);
+}
+
+/* 6.19: arguments in a structure. */
+bool __scx_bpf_dsq_insert_vtime(struct task_struct *p,
+				struct scx_bpf_dsq_insert_vtime_args *args) __ksym __weak;
+void scx_bpf_dsq_insert_vtime___v1(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
+				   u64 enq_flags) __ksym __weak;
+
+static __always_inline void dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice,
+					     u64 vtime, u64 enq_flags)
+{
+	if (bpf_core_type_exists(struct scx_bpf_dsq_insert_vtime_args)) {
+		struct scx_bpf_dsq_insert_vtime_args args = {
+			.dsq_id = dsq_id,
+			.slice = slice,
+			.vtime = vtime,
+			.enq_flags = enq_flags,
+		};
+
+		__scx_bpf_dsq_insert_vtime(p, &args);
+	} else {
+		scx_bpf_dsq_insert_vtime___v1(p, dsq_id, slice, vtime, enq_flags);
+	}
+}
+
+/* 7.1: flags. */
+bool scx_bpf_dsq_move_to_local___v2___new(u64 dsq_id, u64 enq_flags) __ksym __weak;
+bool scx_bpf_dsq_move_to_local___v1(u64 dsq_id) __ksym __weak;
+
+static __always_inline bool dsq_move_to_local(u64 dsq_id)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v2___new))
+		return scx_bpf_dsq_move_to_local___v2___new(dsq_id, 0);
+	return scx_bpf_dsq_move_to_local___v1(dsq_id);
+}
+
+/* 6.19: a function where a store was enough. */
+bool scx_bpf_task_set_slice___new(struct task_struct *p, u64 slice) __ksym __weak;
+bool scx_bpf_task_set_dsq_vtime___new(struct task_struct *p, u64 vtime) __ksym __weak;
+
+static __always_inline void task_set_slice(struct task_struct *p, u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_slice___new))
+		scx_bpf_task_set_slice___new(p, slice);
+	else
+		p->scx.slice = slice;
+}
+
+static __always_inline void task_set_vtime(struct task_struct *p, u64 vtime)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_dsq_vtime___new))
+		scx_bpf_task_set_dsq_vtime___new(p, vtime);
+	else
+		p->scx.dsq_vtime = vtime;
+}
+
+/* 6.19: can be called from anywhere; 7.1: one function for every queue. */
+void scx_bpf_dsq_reenq___new(u64 dsq_id, u64 reenq_flags) __ksym __weak;
+void scx_bpf_reenqueue_local___v2___new(void) __ksym __weak;
+u32 scx_bpf_reenqueue_local___v1(void) __ksym __weak;
+
+static __always_inline void reenqueue_local(void)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_reenq___new))
+		scx_bpf_dsq_reenq___new(DSQ_LOCAL, 0);
+	else if (bpf_ksym_exists(scx_bpf_reenqueue_local___v2___new))
+		scx_bpf_reenqueue_local___v2___new();
+	else
+		scx_bpf_reenqueue_local___v1();
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Who runs next: a queue per LLC in the order of virtual time
+ *
+ * A task's virtual time grows with the time it runs, divided by its weight (100: nice 0). The queue's
+ * clock is the most that a task had when it was switched in. A task that slept starts at most a slice
+ * behind the clock, so that sleeping is not saved up; one that moves between LLCs keeps its distance
+ * to the clock; a new one starts a slice ahead, so that a storm of new tasks moves the clock on. No
+ * task is further ahead than lead_ms. The watch sees to it that no task waits for much longer than a
+ * second and its turn after that (watch.h).
+ *
+ * Tasks that may use one CPU only have a queue of their own, in the same virtual time: in the queue
+ * of the LLC every other CPU would have to look past them. The CPU serves whichever queue has the
+ * earlier head.
+ */
+#ifndef ROOST_QUEUE_H
+#define ROOST_QUEUE_H
+
+#include "place.h"
+
+/* Virtual time in which a task is given its turn, as far from the clock as it may be. */
+static __always_inline u64 vtime_near(u64 vtime, u64 clock)
+{
+	u64 lead = lead_ms * 1000000;
+
+	if (before(vtime, clock - slice_ns()))
+		return clock - slice_ns();
+	if (before(clock + lead, vtime))
+		return clock + lead;
+	return vtime;
+}
+
+/* Tells a task's virtual time by the clock of an LLC. */
+static __always_inline void adopt(struct task_struct *p, struct roost_task *task, struct roost_llc *llc, u32 id)
+{
+	u64 vtime = p->scx.dsq_vtime;
+	struct roost_llc *old;
+
+	if (task->llc != id) {
+		old = llc_at(task->llc);
+		vtime = llc->clock + (old ? vtime - old->clock : slice_ns());
+		task->llc = id;
+	}
+	vtime = vtime_near(vtime, llc->clock);
+	if (vtime != p->scx.dsq_vtime)
+		task_set_vtime(p, vtime);
+}
+
+/* Virtual time of the first task in a queue; false if it has none. */
+static bool head_vtime(u64 queue, u64 *vtime)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p = NULL;
+
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		p = bpf_iter_scx_dsq_next(&it);
+		if (p)
+			*vtime = p->scx.dsq_vtime;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return p;
+}
+
+/* Virtual time of the task that runs on a CPU. */
+static __always_inline u64 running_vtime(const struct task_struct *p, const struct roost_cpu *cpu)
+{
+	u64 weight = p->scx.weight ?: 1;
+
+	return p->scx.dsq_vtime + (p->se.sum_exec_runtime - cpu->ran_before) * 100 / weight;
+}
+
+/* Whether a task whose slice is over goes on, since all that wait are ahead of it. */
+static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
+					u32 id)
+{
+	u64 own = running_vtime(p, cpu), head;
+
+	if (cpu->bound_waiting && head_vtime(CPU_QUEUE | id, &head) && !before(own, head))
+		return false;
+	return !head_vtime(cpu->llc, &head) || before(own, head);
+}
+
+/* Takes the next task for a CPU from the queue of its LLC, or from its own if that is earlier. */
+static __always_inline bool take(struct roost_cpu *cpu, u32 id)
+{
+	u64 bound, other;
+
+	if (!cpu->bound_waiting)
+		return dsq_move_to_local(cpu->llc);
+	if (!head_vtime(CPU_QUEUE | id, &bound)) {
+		cpu->bound_waiting = false;
+		return dsq_move_to_local(cpu->llc);
+	}
+	if (head_vtime(cpu->llc, &other) && before(other, bound) && dsq_move_to_local(cpu->llc))
+		return true;
+	return dsq_move_to_local(CPU_QUEUE | id) || dsq_move_to_local(cpu->llc);
+}
+
+/* For how long tasks have waited in an LLC without its queue having been empty. */
+static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
+{
+	return now - llc->backlog_at;
+}
+
+/* Help is asked for at most so often in an LLC. */
+#define HELP_NS 1000000
+
+/* What came of looking for tasks elsewhere. */
+enum { NONE_WAITS, SOME_WAIT, STOLEN };
+
+/*
+ * llc-imbalance: whether an idle CPU of another LLC of the node may take a task from a queue. Not if
+ * the queue's own LLC has an idle CPU: that one has been woken and is on its way.
+ */
+static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 queued,
+				      const struct roost_node *node, u64 now,
+				      struct roost_counters *n)
+{
+	u64 backlog = backlog_ns(llc, now);
+
+	if (backlog < node_wait_us * 1000 && idle_cpus(id))
+		return false;
+	return backlog >= llc_wait_us * 1000 || worth_moving(queued, llc, node, n);
+}
+
+/* Takes a task from another LLC of the node. */
+__noinline int steal_in_node(u32 cpu_id)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_node *node = cpu ? node_at(cpu->node) : NULL;
+	u64 now = scx_bpf_now(), queued;
+	int i, result = NONE_WAITS;
+	struct roost_llc *llc;
+	u32 id;
+
+	if (!node)
+		return NONE_WAITS;
+	id = cpu->llc;
+	bpf_for(i, 1, node->nr_llcs) {
+		id = next_llc(node, id);
+		llc = llc_at(id);
+		queued = llc ? scx_bpf_dsq_nr_queued(id) : 0;
+		if (!queued)
+			continue;
+		result = SOME_WAIT;
+		if (may_steal(id, llc, queued, node, now, &cpu->n) && dsq_move_to_local(id)) {
+			cpu->n.llc_stolen++;
+			return STOLEN;
+		}
+	}
+	return result;
+}
+
+/* Takes a task from an LLC of another node where tasks have waited for too long. */
+__noinline bool steal_from_node(u32 node_id, u64 now)
+{
+	struct roost_node *node = node_at(node_id);
+	struct roost_llc *llc;
+	int i;
+	u32 id;
+
+	if (!node)
+		return false;
+	bpf_for(i, 0, node->nr_llcs) {
+		id = node->first_llc + i;
+		llc = llc_at(id);
+		if (llc && scx_bpf_dsq_nr_queued(id) && backlog_ns(llc, now) >= node_wait_us * 1000 &&
+		    dsq_move_to_local(id))
+			return true;
+	}
+	return false;
+}
+
+/* The same on any other node, the nearest first. */
+__noinline bool steal_from_nodes(u32 cpu_id)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	u64 now = scx_bpf_now();
+	u32 rank, *id;
+	int i;
+
+	if (!cpu)
+		return false;
+	bpf_for(i, 1, nr_nodes) {
+		rank = cpu->node * nr_nodes + i;
+		id = bpf_map_lookup_elem(&near, &rank);
+		if (id && steal_from_node(*id, now)) {
+			cpu->n.node_stolen++;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Finds something to do for a CPU that has nothing. */
+static __always_inline bool steal(u32 cpu_id)
+{
+	int result = nr_llcs > nr_nodes ? steal_in_node(cpu_id) : NONE_WAITS;
+
+	if (result != NONE_WAITS || nr_nodes == 1)
+		return result == STOLEN;
+	return steal_from_nodes(cpu_id);
+}
+
+/* Wakes an idle CPU of an LLC so that it looks for something to do; it stays marked as idle. */
+__noinline bool kick_llc(u32 id)
+{
+	struct roost_llc *llc = llc_at(id);
+	struct roost_word *word;
+	u32 place, *cpu;
+	int i;
+
+	if (!llc)
+		return false;
+	bpf_for(i, 0, llc->nr_words) {
+		word = word_at(llc->first_word + i);
+		if (!word || !word->idle)
+			continue;
+		place = (llc->first_word + i) * 64 + lowest(word->idle);
+		cpu = bpf_map_lookup_elem(&slots, &place);
+		if (cpu) {
+			scx_bpf_kick_cpu(*cpu, KICK_IDLE);
+			return true;
+		}
+	}
+	return false;
+}
+
+__noinline bool kick_node(u32 node_id)
+{
+	struct roost_node *node = node_at(node_id);
+	int i;
+
+	if (!node)
+		return false;
+	bpf_for(i, 0, node->nr_llcs) {
+		if (kick_llc(node->first_llc + i))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Tasks have waited for too long on a node: wakes an idle CPU of it, or else of the next ones, to take
+ * one. Idle CPUs do not look by themselves.
+ */
+__noinline bool ask_for_help(u32 node_id, u64 backlog)
+{
+	u32 rank, *id, ranks = backlog < node_wait_us * 1000 ? 1 : nr_nodes;
+	int i;
+
+	bpf_for(i, 0, ranks) {
+		rank = node_id * nr_nodes + i;
+		id = bpf_map_lookup_elem(&near, &rank);
+		if (id && kick_node(*id))
+			return true;
+	}
+	return false;
+}
+
+/* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */
+static __always_inline void account_wait(struct roost_task *task, const struct roost_cpu *cpu,
+					 struct roost_llc *llc, struct roost_counters *n)
+{
+	u64 now = scx_bpf_now(), waited = now - task->queued_at, backlog = backlog_ns(llc, now);
+
+	task->queued_at = 0;
+	if ((s64)waited < 0)
+		return;
+	n->run_delay_ns += waited;
+	if (waited > n->run_delay_max_ns)
+		n->run_delay_max_ns = waited;
+	n->late += waited >= llc_wait_us * 1000;
+	if (backlog < llc_wait_us * 1000 || now - llc->helped_at < HELP_NS)
+		return;
+	llc->helped_at = now;
+	if (scx_bpf_dsq_nr_queued(cpu->llc))
+		ask_for_help(cpu->node, backlog);
+}
+
+static __always_inline void account_migration(struct roost_task *task, u32 cpu_id, const struct roost_cpu *cpu,
+			      struct roost_counters *n)
+{
+	struct roost_cpu *last;
+
+	if (task->cpu != cpu_id) {
+		last = cpu_at(task->cpu);
+		if (last) {
+			n->nr_migrations++;
+			n->llc_migrations += last->llc != cpu->llc;
+			n->node_migrations += last->node != cpu->node;
+		}
+		task->cpu = cpu_id;
+	}
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the scheduler knows: the machine, what runs on it, what was counted
+ *
+ *     node ─── LLC ─── words of up to 64 slots ─── CPU
+ *
+ * The loader fills topology in before anything runs; all arrays are sized by the machine. LLCs of a
+ * node follow each other. A slot is a place in an LLC: siblings of a core have neighbouring slots,
+ * a core begins at a multiple of `smt`, and no core lies in two words. An LLC has whole words of its
+ * own, so that only its CPUs write their cache lines.
+ */
+#ifndef ROOST_STATE_H
+#define ROOST_STATE_H
+
+#include "kernel.h"
+#include <roost/types.h>
+
+#define CACHE_LINE 64
+
+/* No such LLC, CPU. */
+#define NONE 0xffffffffu
+
+/* Machine. */
+const volatile u32 nr_possible = 1;	/* CPUs that the kernel could have */
+const volatile u32 nr_cpu_ids = 1;	/* one more than the largest number of a CPU */
+const volatile u32 nr_llcs = 1;
+const volatile u32 nr_nodes = 1;	/* with CPUs */
+const volatile u32 smt = 1;		/* slots of a core: a power of two */
+const volatile u32 numa_rule = 0;	/* enum roost_numa_rule */
+
+/* Mechanisms. */
+const volatile bool sis_util = true;
+const volatile bool numa_imbalance = true;
+const volatile u32 llc_imbalance = NONE; /* tasks tolerated; NONE: as the policy has it */
+
+#define ROOST_TUNABLE(name, value, least, most, meaning) const volatile u64 name = value;
+#include "tunables.h"
+#undef ROOST_TUNABLE
+
+struct roost_counters {
+#define ROOST_COUNTER(name, meaning) u64 name;
+#include "counters.h"
+#undef ROOST_COUNTER
+};
+
+struct roost_cpu {
+	/* Topology; llc is NONE for a CPU that was offline. */
+	u32 llc;
+	u32 word;		/* of its slot */
+	u32 bit;		/* in that word */
+	u32 node;
+	/* Utilisation, written by the CPU itself when it becomes idle or busy. */
+	u64 util;		/* roost/utilisation.h */
+	u64 util_at;
+	/* What runs on it. */
+	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */
+	bool bound_waiting;	/* something may be in its own queue */
+	struct roost_counters n;
+} __attribute__((aligned(CACHE_LINE)));
+
+struct roost_word {
+	u64 idle;		/* slots whose CPU is idle and that nobody has claimed */
+	u64 present;		/* slots that have a CPU */
+	u64 first;		/* first slots of cores */
+	u32 nr_slots;
+} __attribute__((aligned(CACHE_LINE)));
+
+struct roost_llc {
+	u32 node;
+	u32 nr_cpus;
+	u32 first_word;
+	u32 nr_words;
+	u64 clock;		/* virtual time: the most that a task had when it was switched in */
+	u64 scan_at;		/* when the search was last bounded */
+	u64 scan_limit;		/* slots that a wakeup may examine */
+	u64 backlog_at;		/* since when the queue has held tasks, if it does */
+	u64 helped_at;		/* when an idle CPU was last asked to take one */
+} __attribute__((aligned(CACHE_LINE)));
+
+struct roost_node {
+	u32 first_llc;
+	u32 nr_llcs;
+	u32 nr_cpus;
+	u32 numa_span;		/* CPUs of its lowest NUMA domain */
+	u32 imb_numa_nr;	/* tasks up to which it may be ahead: roost/numa_imbalance.h */
+};
+
+struct roost_task {
+	u32 llc;		/* whose virtual time its own is told in; NONE: new */
+	u32 cpu;		/* where it last ran; NONE: nowhere yet */
+	u64 queued_at;		/* 0: not in a queue */
+};
+
+#define ARRAY(name_, type_)					\
+	struct {						\
+		__uint(type, BPF_MAP_TYPE_ARRAY);		\
+		__uint(max_entries, 1);				\
+		__type(key, u32);				\
+		__type(value, type_);				\
+	} name_ SEC(".maps")
+
+ARRAY(cpus, struct roost_cpu);		/* by the kernel's number */
+ARRAY(words, struct roost_word);
+ARRAY(slots, u32);			/* word * 64 + bit: a CPU's number */
+ARRAY(llcs, struct roost_llc);
+ARRAY(nodes, struct roost_node);
+ARRAY(near, u32);			/* node * nr_nodes + rank: nodes by distance, itself first */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct roost_task);
+} tasks SEC(".maps");
+
+static __always_inline struct roost_cpu *cpu_at(u32 cpu)
+{
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+/* The CPU that this runs on, whose counters it may write. */
+static __always_inline struct roost_cpu *this_cpu(void)
+{
+	return cpu_at(bpf_get_smp_processor_id());
+}
+
+static __always_inline struct roost_word *word_at(u32 word)
+{
+	return bpf_map_lookup_elem(&words, &word);
+}
+
+static __always_inline struct roost_llc *llc_at(u32 llc)
+{
+	return bpf_map_lookup_elem(&llcs, &llc);
+}
+
+static __always_inline struct roost_node *node_at(u32 node)
+{
+	return bpf_map_lookup_elem(&nodes, &node);
+}
+
+static __always_inline struct roost_task *task_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&tasks, p, NULL, 0);
+}
+
+/* Queues: an LLC's number, or this with a CPU's. */
+#define CPU_QUEUE (1ull << 32)
+
+static __always_inline u64 slice_ns(void)
+{
+	return slice_us * 1000;
+}
+
+static __always_inline bool before(u64 a, u64 b)
+{
+	return (s64)(a - b) < 0;
+}
+
+static __always_inline u32 lowest(u64 bits)
+{
+	return __builtin_ctzll(bits);
+}
+
+static __always_inline u32 count(u64 bits)
+{
+	return __builtin_popcountll(bits);
+}
+
+#endif

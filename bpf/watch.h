@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The watch: what keeps every wait bounded if nothing else does
+ *
+ * Ten times a second each queue is looked at. One that has held tasks all the time is shown to an idle
+ * CPU, if there is one (realtime tasks may hold all CPUs of an LLC, and a CPU that became idle while a
+ * task was being queued did not see it). If the last task has waited for a second, the clock moves past
+ * it, so that whatever arrives lines up behind: it runs after those that are before it now.
+ */
+#ifndef ROOST_WATCH_H
+#define ROOST_WATCH_H
+
+#include "queue.h"
+
+#define WATCH_NS 100000000ull
+#define PATIENCE_NS 1000000000ull
+
+struct roost_watch {
+	struct bpf_timer timer;
+};
+
+ARRAY(watches, struct roost_watch);
+
+/* Moves the clock of a queue past its last task if that has waited for too long. */
+static __always_inline void pass_last(struct roost_llc *llc, u32 id, u64 now)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p = NULL;
+	struct roost_task *task;
+	u64 past;
+
+	if (!bpf_iter_scx_dsq_new(&it, id, ITER_REVERSE))
+		p = bpf_iter_scx_dsq_next(&it);
+	task = p ? task_of(p) : NULL;
+	if (task && before(task->queued_at + PATIENCE_NS, now)) {
+		past = p->scx.dsq_vtime + slice_ns();
+		if (before(llc->clock, past))
+			llc->clock = past;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+}
+
+__noinline int watch_llc(u32 id, u64 now)
+{
+	struct roost_llc *llc = llc_at(id);
+	struct roost_cpu *here = this_cpu();
+
+	if (!llc || !here || !scx_bpf_dsq_nr_queued(id))
+		return 0;
+	bpf_rcu_read_lock();
+	pass_last(llc, id, now);
+	bpf_rcu_read_unlock();
+	if (backlog_ns(llc, now) >= WATCH_NS)
+		here->n.rescued += ask_for_help(llc->node, backlog_ns(llc, now));
+	return 0;
+}
+
+static int watch_all(void *map, int *key, struct roost_watch *watch)
+{
+	u64 now = scx_bpf_now();
+	int i;
+
+	bpf_for(i, 0, nr_llcs)
+		watch_llc(i, now);
+	bpf_timer_start(&watch->timer, WATCH_NS, 0);
+	return 0;
+}
+
+static int start_watch(void)
+{
+	u32 zero = 0;
+	struct roost_watch *watch = bpf_map_lookup_elem(&watches, &zero);
+	int error;
+
+	if (!watch)
+		return -EINVAL;
+	error = bpf_timer_init(&watch->timer, &watches, CLOCK_MONOTONIC);
+	if (!error)
+		error = bpf_timer_set_callback(&watch->timer, watch_all);
+	if (!error)
+		error = bpf_timer_start(&watch->timer, WATCH_NS, 0);
+	return error;
+}
+
+#endif

@@ -1,0 +1,306 @@
+//! A machine as the scheduler sees it (`bpf/state.h`).
+//!
+//! LLCs of a node follow each other, and so do siblings of a core; nodes without CPUs are left out.
+
+use roost_machine::Machine;
+use roost_policy::numa_imbalance::{LevelSpan, Rule, Walk, step};
+
+/// The rule by which an imbalance between nodes is tolerated: that of the kernel since 6.0.
+pub const NUMA_RULE: Rule = Rule::Merged60;
+
+/// Slots of a word.
+const WORD: usize = 64;
+
+/// Where a CPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuPlace {
+    /// The kernel's number.
+    pub id: u32,
+    /// Its LLC.
+    pub llc: u32,
+    /// Its node.
+    pub node: u32,
+    /// The word of its slot.
+    pub word: u32,
+    /// Its slot in that word.
+    pub bit: u32,
+}
+
+/// Slots of an LLC, up to 64 of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Word {
+    /// Slots that have a CPU.
+    pub present: u64,
+    /// First slots of cores.
+    pub first: u64,
+    /// Slots in use.
+    pub nr_slots: u32,
+    /// The kernel's numbers of the CPUs in the slots.
+    pub cpus: Vec<Option<u32>>,
+}
+
+/// An LLC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LlcPlace {
+    /// Its node: where most of its CPUs are.
+    pub node: u32,
+    /// Its CPUs.
+    pub nr_cpus: u32,
+    /// Its first word.
+    pub first_word: u32,
+    /// Its words.
+    pub nr_words: u32,
+}
+
+/// A node with CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlace {
+    /// Its first LLC.
+    pub first_llc: u32,
+    /// Its LLCs.
+    pub nr_llcs: u32,
+    /// Their CPUs.
+    pub nr_cpus: u32,
+    /// CPUs of its lowest NUMA domain: its own and those of the nearest other nodes.
+    pub numa_span: u32,
+    /// Tasks up to which it may be ahead of another node.
+    pub imb_numa_nr: u32,
+    /// All nodes by distance, itself first.
+    pub near: Vec<u32>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Slots of a core.
+    pub smt: u32,
+    /// Every online CPU.
+    pub cpus: Vec<CpuPlace>,
+    /// All words.
+    pub words: Vec<Word>,
+    /// All LLCs.
+    pub llcs: Vec<LlcPlace>,
+    /// All nodes with CPUs.
+    pub nodes: Vec<NodePlace>,
+    /// What had to be guessed about the machine.
+    pub guesses: Vec<String>,
+}
+
+impl Layout {
+    /// Lays a machine out.
+    pub fn of(machine: &Machine) -> Self {
+        let threads = machine.cores.iter().map(|core| core.cpus.len()).max().unwrap_or(1);
+        let smt = threads.next_power_of_two().min(WORD);
+        let mut layout = Self {
+            smt: smt as u32,
+            cpus: Vec::new(),
+            words: Vec::new(),
+            llcs: Vec::new(),
+            nodes: Vec::new(),
+            guesses: guesses(machine),
+        };
+        // The machine's number of each node of the layout.
+        let mut numbers = Vec::new();
+        for node in 0..machine.nodes.len() {
+            let llcs: Vec<usize> =
+                (0..machine.llcs.len()).filter(|&llc| home(machine, llc) == node).collect();
+            if llcs.is_empty() {
+                continue;
+            }
+            let first_llc = layout.llcs.len() as u32;
+            for &llc in &llcs {
+                layout.add_llc(machine, llc, numbers.len() as u32);
+            }
+            let nr_cpus = llcs.iter().map(|&llc| machine.llcs[llc].cpus.len() as u32).sum();
+            let nr_llcs = llcs.len() as u32;
+            layout.nodes.push(NodePlace {
+                first_llc,
+                nr_llcs,
+                nr_cpus,
+                numa_span: nr_cpus,
+                imb_numa_nr: 0,
+                near: Vec::new(),
+            });
+            numbers.push(node);
+        }
+        layout.connect(machine, &numbers);
+        layout.cpus.sort_by_key(|cpu| cpu.id);
+        layout
+    }
+
+    /// Gives the CPUs of an LLC their slots, core by core.
+    fn add_llc(&mut self, machine: &Machine, llc: usize, node: u32) {
+        let smt = self.smt as usize;
+        let first_word = self.words.len();
+        let mut slot = 0;
+        let mut last_core = None;
+        let mut cpus: Vec<usize> = machine.llcs[llc].cpus.iter().collect();
+        cpus.sort_by_key(|&cpu| (machine.cpus[cpu].core, cpu));
+        for cpu in cpus {
+            let core = machine.cpus[cpu].core;
+            let begins = last_core != Some(core);
+            if begins {
+                slot = usize::next_multiple_of(slot, smt);
+                last_core = Some(core);
+            }
+            let word = first_word + slot / WORD;
+            self.words.resize_with(self.words.len().max(word + 1), Word::default);
+            let id = machine.cpus[cpu].os_index;
+            self.words[word].put(slot % WORD, id, begins, smt);
+            self.cpus.push(CpuPlace {
+                id,
+                llc: self.llcs.len() as u32,
+                node,
+                word: word as u32,
+                bit: (slot % WORD) as u32,
+            });
+            slot += 1;
+        }
+        self.llcs.push(LlcPlace {
+            node,
+            nr_cpus: machine.llcs[llc].cpus.len() as u32,
+            first_word: first_word as u32,
+            nr_words: (self.words.len() - first_word) as u32,
+        });
+    }
+
+    /// Orders the nodes by distance and computes what may be tolerated between them.
+    fn connect(&mut self, machine: &Machine, numbers: &[usize]) {
+        let sizes: Vec<u32> = self.nodes.iter().map(|node| node.nr_cpus).collect();
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let distance = |other: usize| machine.distances[numbers[index]][numbers[other]];
+            let mut near: Vec<usize> = (0..numbers.len()).collect();
+            near.sort_by_key(|&other| (other != index, distance(other), other));
+            if let Some(nearest) = near.get(1).map(|&other| distance(other)) {
+                let within = near.iter().filter(|&&o| o == index || distance(o) <= nearest);
+                node.numa_span = within.map(|&other| sizes[other]).sum();
+            }
+            let llc = self.llcs[node.first_llc as usize].nr_cpus;
+            node.imb_numa_nr = imb_numa_nr(llc, node.nr_cpus, node.numa_span, sizes.len() as u32);
+            node.near = near.into_iter().map(|other| other as u32).collect();
+        }
+    }
+
+    /// The machine in a line.
+    pub fn summary(&self) -> String {
+        let cores = if self.smt > 1 { format!(", {} threads a core", self.smt) } else { "".into() };
+        let guesses: String = self.guesses.iter().map(|guess| format!("; {guess}")).collect();
+        format!(
+            "{} CPUs in {} LLCs on {} nodes{cores}{guesses}",
+            self.cpus.len(),
+            self.llcs.len(),
+            self.nodes.len()
+        )
+    }
+}
+
+impl Word {
+    fn put(&mut self, bit: usize, cpu: u32, begins_core: bool, smt: usize) {
+        self.present |= 1 << bit;
+        if begins_core {
+            self.first |= 1 << bit;
+            self.nr_slots = (bit + smt) as u32;
+        }
+        self.cpus.resize(self.nr_slots as usize, None);
+        self.cpus[bit] = Some(cpu);
+    }
+}
+
+/// What was guessed about the machine, but for its speed, which is not looked at.
+fn guesses(machine: &Machine) -> Vec<String> {
+    let matters = machine.guesses.iter().filter(|guess| guess.name != "no-latency-data");
+    matters.map(|guess| guess.assumed.clone()).collect()
+}
+
+/// The node of an LLC: that of most of its CPUs, the lowest among equals.
+fn home(machine: &Machine, llc: usize) -> usize {
+    let cpus = &machine.llcs[llc].cpus;
+    let on =
+        |node: usize| cpus.iter().filter(|&cpu| machine.cpus[cpu].node as usize == node).count();
+    (0..machine.nodes.len()).rev().max_by_key(|&node| on(node)).unwrap_or(0)
+}
+
+/// `imb_numa_nr` of the lowest NUMA domain above a node of `node` CPUs whose LLCs have `llc`. The
+/// kernel computes it before it drops domains that span no more than their child, so that a node with
+/// one LLC is a level too.
+fn imb_numa_nr(llc: u32, node: u32, numa_span: u32, nodes: u32) -> u32 {
+    let mut walk = Walk::default();
+    let mut level = |span: u32, child_span: u32, above_llc: bool| {
+        let first_numa_span = numa_span;
+        step(
+            NUMA_RULE,
+            &mut walk,
+            LevelSpan { span, child_span, first_numa_span, nodes, above_llc },
+        )
+    };
+    level(node, llc, true);
+    level(numa_span, node, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(machine: &str) -> Layout {
+        Layout::of(&roost_machine::resolve(machine).unwrap())
+    }
+
+    #[test]
+    fn every_cpu_has_a_slot_of_its_own() {
+        for machine in ["2n2l4c", "1s2n4l2c", "2n2l2c2t", "zen3-2s", "node:1 l3:1 core:100 pu:2"] {
+            let layout = layout(machine);
+            let nr = roost_machine::resolve(machine).unwrap().nr_cpus();
+            assert_eq!(layout.cpus.len(), nr, "{machine}");
+            for cpu in &layout.cpus {
+                let word = &layout.words[cpu.word as usize];
+                assert_eq!(word.cpus[cpu.bit as usize], Some(cpu.id), "{machine}");
+                assert!(word.present & 1 << cpu.bit != 0);
+                let llc = layout.llcs[cpu.llc as usize];
+                assert!((llc.first_word..llc.first_word + llc.nr_words).contains(&cpu.word));
+                let node = &layout.nodes[cpu.node as usize];
+                assert!((node.first_llc..node.first_llc + node.nr_llcs).contains(&cpu.llc));
+            }
+            let slots: u32 = layout.words.iter().map(|word| word.present.count_ones()).sum();
+            assert_eq!(slots as usize, nr, "{machine}");
+        }
+    }
+
+    #[test]
+    fn siblings_are_neighbours_and_cores_do_not_straddle_words() {
+        let layout = layout("node:1 l3:1 core:100 pu:2");
+        assert_eq!((layout.smt, layout.words.len()), (2, 4));
+        for pair in layout.cpus.chunks(2) {
+            assert_eq!((pair[0].word, pair[0].bit + 1), (pair[1].word, pair[1].bit));
+            assert_eq!(pair[0].bit % 2, 0);
+        }
+        let sizes: Vec<u32> = layout.words.iter().map(|word| word.nr_slots).collect();
+        assert_eq!(sizes, [64, 64, 64, 8]);
+    }
+
+    #[test]
+    fn one_llc_and_one_node() {
+        let layout = layout("node:1 l3:1 core:4 pu:1");
+        assert_eq!((layout.llcs.len(), layout.nodes.len(), layout.smt), (1, 1, 1));
+        assert_eq!(layout.nodes[0].near, [0]);
+    }
+
+    #[test]
+    fn nodes_are_ordered_by_distance() {
+        let layout = layout("4n1l4c");
+        for (number, node) in layout.nodes.iter().enumerate() {
+            assert_eq!(node.near[0], number as u32);
+            assert_eq!(node.near.len(), 4);
+        }
+        // Distances 10 11 11 12: the farthest comes last.
+        assert_eq!(layout.nodes[0].near[3], 3);
+    }
+
+    /// Rows of the table in `policy/include/roost/numa_imbalance.h`, column 6.0.
+    #[test]
+    fn what_nodes_may_be_ahead_by() {
+        assert_eq!(imb_numa_nr(48, 48, 96, 2), 6);
+        assert_eq!(imb_numa_nr(16, 128, 256, 2), 8);
+        assert_eq!(imb_numa_nr(16, 32, 128, 8), 2);
+        assert_eq!(imb_numa_nr(4, 4, 8, 2), 1);
+    }
+}

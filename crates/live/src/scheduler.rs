@@ -1,0 +1,327 @@
+//! Loading the scheduler, watching it, unloading it.
+
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PrintLevel};
+
+use crate::error::LiveError;
+use crate::kernel;
+use crate::layout::{Layout, NUMA_RULE};
+use crate::options::Options;
+use crate::skeleton::{OpenRoostSkel, RoostSkel, RoostSkelBuilder, types};
+use crate::stats::{self, Requests};
+use crate::tables::{self, Counters};
+
+/// How often signals and the kernel's verdict are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// No such LLC, and "as the policy has it" (`NONE` in `bpf/state.h`).
+const NONE: u32 = u32::MAX;
+
+/// `SCX_ECODE_ACT_RESTART`: the exit code asks for a new start, as after hotplug.
+const ACT_RESTART: i64 = 1 << 48;
+
+/// The first of the kinds of exit that are errors (`SCX_EXIT_ERROR`).
+const EXIT_ERROR: u64 = 1024;
+
+/// How a scheduler ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// By a signal.
+    Asked,
+    /// The kernel ended it for a reason that a new start takes care of.
+    Restart(String),
+}
+
+/// Loads a scheduler and watches it until `stop` or until the kernel ends it.
+pub fn run(options: &Options, stop: &AtomicBool) -> Result<Ending, LiveError> {
+    let start = Instant::now();
+    hurry();
+    // Before the machine is read: CPUs that come or go meanwhile make the kernel refuse.
+    let hotplug_seq = kernel::hotplug_seq()?;
+    let layout = Layout::of(&options.machine()?);
+    let mut object = MaybeUninit::uninit();
+    let loaded = Loaded::new(options, &layout, hotplug_seq, &mut object)?;
+    let took = start.elapsed().as_millis();
+    eprintln!(
+        "roost schedules {}: {} (loaded in {took} ms)",
+        layout.summary(),
+        options.mechanisms()
+    );
+    loaded.watch(options, stop)
+}
+
+/// Gives this process the highest weight: on a machine full of work, loading would take tens of
+/// seconds otherwise, and after hotplug nobody schedules meanwhile but the fair class.
+fn hurry() {
+    // SAFETY: no pointers. If it fails, loading takes longer.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+}
+
+/// A scheduler in the kernel. Dropping it unloads it.
+struct Loaded<'obj> {
+    skel: RoostSkel<'obj>,
+    cpus: Vec<u32>,
+    _link: Link,
+}
+
+impl<'obj> Loaded<'obj> {
+    fn new(
+        options: &Options,
+        layout: &Layout,
+        hotplug_seq: u64,
+        object: &'obj mut MaybeUninit<OpenObject>,
+    ) -> Result<Self, LiveError> {
+        hear_libbpf(options.verbose);
+        let mut open = RoostSkelBuilder::default().open(object).map_err(refused)?;
+        open.struct_ops.roost_ops_mut().hotplug_seq = hotplug_seq;
+        let possible = kernel::possible_cpus()?;
+        size_maps(&mut open, layout, &possible).map_err(refused)?;
+        configure(&mut open, options, layout, &possible);
+        let mut skel = open.load().map_err(refused)?;
+        fill_maps(&skel, layout, &possible).map_err(refused)?;
+        let link = skel.maps.roost_ops.attach_struct_ops().map_err(refused)?;
+        let cpus = layout.cpus.iter().map(|cpu| cpu.id).collect();
+        Ok(Self { skel, cpus, _link: link })
+    }
+
+    /// Serves statistics until the end.
+    fn watch(self, options: &Options, stop: &AtomicBool) -> Result<Ending, LiveError> {
+        let server = stats::serve().map_err(|error| eprintln!("scx_roost: {error}")).ok();
+        let mut shown = Counters::default();
+        let mut next = options.stats.map(|interval| Instant::now() + interval);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                if options.stats.is_some() {
+                    show(&self.counters().since(&shown))?;
+                }
+                return Ok(Ending::Asked);
+            }
+            if let Some(ending) = self.ended() {
+                return ending;
+            }
+            match &server {
+                Some(server) => server.answer(LOOK, || self.counters()),
+                None => std::thread::sleep(LOOK),
+            }
+            let (Some(due), Some(interval)) = (next, options.stats) else { continue };
+            if Instant::now() >= due {
+                let now = self.counters();
+                show(&now.since(&shown))?;
+                shown = now;
+                next = Some(due + interval);
+            }
+        }
+    }
+
+    /// What all CPUs counted.
+    fn counters(&self) -> Counters {
+        let of_cpu = |id: &u32| {
+            let value = self.skel.maps.cpus.lookup(&id.to_ne_bytes(), MapFlags::ANY);
+            value.ok().flatten().and_then(|bytes| counters_in(&bytes)).unwrap_or_default()
+        };
+        self.cpus.iter().map(of_cpu).fold(Counters::default(), |sum, one| sum.plus(&one))
+    }
+
+    /// How the kernel ended it, if it did.
+    fn ended(&self) -> Option<Result<Ending, LiveError>> {
+        let ended = &self.skel.maps.bss_data.as_ref()?.ended;
+        // SAFETY: a field of a live, aligned struct that the kernel writes.
+        let kind = unsafe { std::ptr::read_volatile(&ended.kind) };
+        if kind == 0 {
+            return None;
+        }
+        let (reason, message) = (text(&ended.reason), text(&ended.message));
+        let what = match message.is_empty() {
+            true => reason,
+            false => format!("{reason}: {message}"),
+        };
+        Some(match kind < EXIT_ERROR && ended.code & ACT_RESTART != 0 {
+            true => Ok(Ending::Restart(what)),
+            false => Err(LiveError::Ended(what)),
+        })
+    }
+}
+
+fn show(counters: &Counters) -> Result<(), LiveError> {
+    stats::print(&mut std::io::stdout().lock(), counters)
+}
+
+/// The counters in a value of the map of CPUs.
+fn counters_in(value: &[u8]) -> Option<Counters> {
+    const { assert!(size_of::<Counters>() == size_of::<types::roost_counters>()) };
+    let start = offset_of!(types::roost_cpu, n);
+    let bytes = value.get(start..start + size_of::<Counters>())?;
+    // SAFETY: enough bytes, and any of them are valid in a struct of u64 only; both structs have
+    // the fields of `bpf/counters.h` in their order.
+    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
+
+/// A text of the BPF program.
+fn text(bytes: &[i8]) -> String {
+    let bytes: Vec<u8> = bytes.iter().take_while(|&&b| b != 0).map(|&b| b as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// As many entries in the maps as the machine needs.
+fn size_maps(open: &mut OpenRoostSkel, layout: &Layout, possible: &[u32]) -> libbpf_rs::Result<()> {
+    let nodes = layout.nodes.len() as u32;
+    open.maps.cpus.set_max_entries(cpu_ids(possible))?;
+    open.maps.words.set_max_entries(layout.words.len() as u32)?;
+    open.maps.slots.set_max_entries(layout.words.len() as u32 * 64)?;
+    open.maps.llcs.set_max_entries(layout.llcs.len() as u32)?;
+    open.maps.nodes.set_max_entries(nodes)?;
+    open.maps.near.set_max_entries(nodes * nodes)
+}
+
+/// One more than the largest number of a CPU.
+fn cpu_ids(possible: &[u32]) -> u32 {
+    possible.iter().max().map_or(1, |most| most + 1)
+}
+
+/// Numbers of the machine, mechanisms and tunables.
+fn configure(open: &mut OpenRoostSkel, options: &Options, layout: &Layout, possible: &[u32]) {
+    // Without it the program would have no read-only data, which it has.
+    let Some(rodata) = open.maps.rodata_data.as_mut() else { return };
+    rodata.nr_possible = possible.len() as u32;
+    rodata.nr_cpu_ids = cpu_ids(possible);
+    rodata.nr_llcs = layout.llcs.len() as u32;
+    rodata.nr_nodes = layout.nodes.len() as u32;
+    rodata.smt = layout.smt;
+    rodata.numa_rule = NUMA_RULE as u32;
+    rodata.sis_util = options.sis_util;
+    rodata.numa_imbalance = options.numa_imbalance;
+    rodata.llc_imbalance = options.llc_imbalance.unwrap_or(NONE);
+    for &(name, value) in &options.tunables {
+        tables::set(rodata, name, value);
+    }
+}
+
+/// The machine, entry by entry.
+fn fill_maps(skel: &RoostSkel, layout: &Layout, possible: &[u32]) -> libbpf_rs::Result<()> {
+    let maps = &skel.maps;
+    for id in 0..cpu_ids(possible) {
+        let place = layout.cpus.iter().find(|cpu| cpu.id == id);
+        let value = types::roost_cpu {
+            llc: place.map_or(NONE, |cpu| cpu.llc),
+            node: place.map_or(NONE, |cpu| cpu.node),
+            word: place.map_or(NONE, |cpu| cpu.word),
+            bit: place.map_or(0, |cpu| cpu.bit),
+            ..Default::default()
+        };
+        put(&maps.cpus, id, &value)?;
+    }
+    for (index, word) in (0..).zip(&layout.words) {
+        let (present, first, nr_slots) = (word.present, word.first, word.nr_slots);
+        put(
+            &maps.words,
+            index,
+            &types::roost_word { present, first, nr_slots, ..Default::default() },
+        )?;
+        for (slot, cpu) in (0..).zip(&word.cpus) {
+            put(&maps.slots, index * 64 + slot, &cpu.unwrap_or(NONE))?;
+        }
+    }
+    for (index, llc) in (0..).zip(&layout.llcs) {
+        let value = types::roost_llc {
+            node: llc.node,
+            nr_cpus: llc.nr_cpus,
+            first_word: llc.first_word,
+            nr_words: llc.nr_words,
+            scan_limit: u64::from(llc.nr_cpus),
+            ..Default::default()
+        };
+        put(&maps.llcs, index, &value)?;
+    }
+    fill_nodes(skel, layout)
+}
+
+fn fill_nodes(skel: &RoostSkel, layout: &Layout) -> libbpf_rs::Result<()> {
+    let nodes = layout.nodes.len() as u32;
+    for (index, node) in (0..).zip(&layout.nodes) {
+        let value = types::roost_node {
+            first_llc: node.first_llc,
+            nr_llcs: node.nr_llcs,
+            nr_cpus: node.nr_cpus,
+            numa_span: node.numa_span,
+            imb_numa_nr: node.imb_numa_nr,
+        };
+        put(&skel.maps.nodes, index, &value)?;
+        for (rank, other) in (0..).zip(&node.near) {
+            put(&skel.maps.near, index * nodes + rank, other)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets an entry of an array.
+fn put<T: Copy>(map: &impl MapCore, index: u32, value: &T) -> libbpf_rs::Result<()> {
+    // SAFETY: all values are structs of integers that the skeleton fills padding of by name.
+    let bytes =
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) };
+    map.update(&index.to_ne_bytes(), bytes, MapFlags::ANY)
+}
+
+/// What libbpf last complained about.
+static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps what libbpf complains about, and with `verbose` shows all it says.
+fn hear_libbpf(verbose: bool) {
+    fn keep(level: PrintLevel, message: String) {
+        if let (PrintLevel::Warn, Ok(mut complaints)) = (level, COMPLAINTS.lock()) {
+            complaints.extend(message.lines().map(str::to_owned));
+        }
+    }
+    fn show(level: PrintLevel, message: String) {
+        eprint!("{message}");
+        keep(level, message);
+    }
+    let hear = if verbose { show } else { keep };
+    let level = if verbose { PrintLevel::Debug } else { PrintLevel::Warn };
+    libbpf_rs::set_print(Some((level, hear)));
+}
+
+/// A refusal with the line of the verifier's log, or of libbpf, that tells most.
+fn refused(error: libbpf_rs::Error) -> LiveError {
+    let complaints = COMPLAINTS.lock().map(|lines| lines.clone()).unwrap_or_default();
+    let reason = telling(&complaints).unwrap_or_else(|| error.to_string());
+    LiveError::Refused { release: kernel::release(), reason }
+}
+
+/// The line before the verifier's totals, which is what it stumbled over, or else the first one.
+fn telling(lines: &[String]) -> Option<String> {
+    let end = lines.iter().position(|line| line.starts_with("processed "));
+    let line = match end {
+        Some(end) => lines.get(..end)?.last()?,
+        None => lines.first()?,
+    };
+    Some(line.trim().trim_start_matches("libbpf: ").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_tells_most_is_found() {
+        let log = "libbpf: prog 'x': BPF program load failed\n-- BEGIN PROG LOAD LOG --\n\
+                   1: (85) call foo\nR1 type=scalar expected=ptr_\nprocessed 2 insns\n-- END --";
+        let lines: Vec<String> = log.lines().map(str::to_owned).collect();
+        assert_eq!(telling(&lines).unwrap(), "R1 type=scalar expected=ptr_");
+        assert_eq!(telling(&lines[..1]).unwrap(), "prog 'x': BPF program load failed");
+        assert!(telling(&[]).is_none());
+    }
+
+    #[test]
+    fn counters_are_found_in_a_cpu() {
+        let mut value = vec![0_u8; size_of::<types::roost_cpu>()];
+        let start = offset_of!(types::roost_cpu, n);
+        value[start..start + 8].copy_from_slice(&5_u64.to_ne_bytes());
+        assert_eq!(counters_in(&value).unwrap().ttwu_count, 5);
+        assert!(counters_in(&value[..start + 8]).is_none());
+    }
+}
