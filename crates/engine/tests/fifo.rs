@@ -265,10 +265,12 @@ proptest! {
     }
 }
 
-/// What the workloads' costs leave out because the engine charges it.
+/// What the workloads' costs leave out because the engine charges it. (They are those of real
+/// machines: on emulated ones, whose kernel takes longer, benchmarks' times mean nothing.)
 #[test]
 fn every_preset_charges_what_the_costs_of_workloads_assume() {
-    for (name, _) in roost_machine::presets() {
+    let presets = roost_machine::presets();
+    for (name, _) in presets.iter().filter(|(name, _)| !machine(name).takes_turns) {
         let figures = &machine(name).figures;
         assert_eq!(figures.wakeup_ns.value, roost_workload::costs::ENGINE_WAKEUP_NS, "{name}");
         assert_eq!(

@@ -203,6 +203,7 @@ mod tests {
             newidle_ratio: INITIAL_RATIO,
             newidle_call: 1023,
             newidle_success: 100,
+            newidle_stamp: IDLE_BEFORE_NS,
             ..DomainState::default()
         };
         count_call(&mut state, 2, 10 << RATE_SHIFT);
@@ -210,12 +211,12 @@ mod tests {
             (state.newidle_ratio, state.newidle_call, state.newidle_success),
             (112, 512, 51)
         );
-        assert_eq!(state.newidle_stamp, 10 << RATE_SHIFT);
+        assert_eq!(state.newidle_stamp, IDLE_BEFORE_NS + (10 << RATE_SHIFT));
         count_call(&mut state, 0, 11 << RATE_SHIFT);
         assert_eq!((state.newidle_ratio, state.newidle_call), (112, 513), "not before the next");
-        let mut rare = DomainState { newidle_call: 1023, ..DomainState::default() };
-        count_call(&mut rare, 0, 2000 << RATE_SHIFT);
-        assert_eq!(rare.newidle_ratio, 1024);
+        let mut first = DomainState { newidle_call: 1023, ..DomainState::default() };
+        count_call(&mut first, 0, 0);
+        assert_eq!(first.newidle_ratio, 1024, "the machine was idle before");
     }
 
     #[test]
