@@ -346,7 +346,8 @@ impl World {
 
     /// `cpu` stops looking idle at `at`: a wakeup that chose it has sent its task.
     pub(crate) fn claim(&mut self, cpu: CpuId, at: Time) {
-        if at <= self.now {
+        // Where CPUs take turns nobody else searches meanwhile.
+        if at <= self.now || self.machine.takes_turns {
             self.idle.remove(cpu);
             return;
         }

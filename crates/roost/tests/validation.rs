@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Agreement as it was reached on 2026-11-20 (71%), a little less: what is changed in the model must not
+/// Agreement as it was reached on 2026-11-20 (72%), a little less: what is changed in the model must not
 /// lose it. The bar is 85%; docs/validation.md says what is in the way.
 const REACHED: f64 = 0.70;
 
