@@ -113,11 +113,12 @@ fn periodic_tasks() {
                  "timer": {"ref": "unique", "period": 16000}}
     }, "global": {"duration": 2}}"#;
     let outcomes = run(&rtapp::parse(text, "periodic.json").unwrap());
-    for outcome in &outcomes {
+    // 7.2's threads share cores for as long as they are gathered; 8.1 s if all do always.
+    for (outcome, most_ms) in outcomes.iter().zip([6_800.0, 8_100.0]) {
         let wakeups = counter(outcome, "wakeups");
         assert!((2_650.0 - 3.0 * 8.0..=2_650.0).contains(&wakeups), "{wakeups}");
         let run_ms = counter(outcome, "run_ns") / 1e6;
-        assert!((5_350.0..8_100.0).contains(&run_ms), "{run_ms}");
+        assert!((5_350.0..most_ms).contains(&run_ms), "{run_ms}");
     }
     insta::assert_snapshot!("periodic", shown(&outcomes));
 }

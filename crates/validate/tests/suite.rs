@@ -28,7 +28,7 @@ fn shows(name: &str, run: &Observation) -> bool {
     let value = |quantity| run.value(quantity);
     match name {
         // CPUs are free; tasks wait a little, since all timers fire together.
-        "below" => value("run_delay%") < 25.0 && value("wakeups") > 3_000.0,
+        "below" => value("run_delay%") < 20.0 && value("wakeups") > 3_000.0,
         // As much is asked for as there is: some wait.
         "at" => (2.0..40.0).contains(&value("run_delay%")),
         // More than there is: many wait.
@@ -80,13 +80,18 @@ fn periodic(run: &Observation, what: &str) -> f64 {
     values.map(|(_, value)| value).sum()
 }
 
+/// What the model gets wrong: lightly loaded machines queue too long (docs/validation.md). The test
+/// fails when one of these comes right too.
+const KNOWN_MISSES: [(&str, &str); 1] = [("below", "4n1l4c")];
+
 #[test]
 fn every_scenario_shows_what_it_is_named_for_on_every_shape() {
     let mut missing = Vec::new();
     for shape in SHAPES {
         for scenario in scenarios() {
             let run = observe(scenario.name, shape, &[1]).remove(0);
-            if !shows(scenario.name, &run) {
+            let known = KNOWN_MISSES.contains(&(scenario.name, shape));
+            if shows(scenario.name, &run) == known {
                 missing.push(format!("{} on {shape}: {}", scenario.name, summary(&run)));
             }
         }
