@@ -132,7 +132,8 @@ set_statistics() {
 }
 
 set_tracing() {
-	[ -d $tracing/instances ] || mount -t tracefs tracing $tracing 2>/dev/null
+	[ -d $tracing/instances ] ||
+		{ mount -t tracefs tracing $tracing 2>/dev/null && restore+=("umount $tracing"); }
 	[ -d $tracing/instances ] || fail "this kernel has no tracing (CONFIG_EVENT_TRACING): ask a guest with --on vm"
 	mkdir $mine || fail "$mine exists: another measurement runs, or rmdir it"
 	restore+=("rmdir $mine")

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use roost_vm::{Cache, Guest, GuestSpec, Job};
+use roost_vm::{Cache, Given, Guest, GuestSpec, Job, Pieces, VmError};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -25,10 +25,17 @@ fn prepared(what: &str) -> bool {
     if std::env::var_os("ROOST_VM").is_none_or(|value| value != "1") {
         return skip("guests are booted by `make test-vm` only (ROOST_VM=1)");
     }
-    let output = roost(&["vm", "prepare"]);
-    match output.status.code() {
-        Some(0) => true,
-        _ => skip(String::from_utf8_lossy(&output.stderr).trim()),
+    if !cfg!(target_arch = "x86_64") {
+        return skip("QEMU and kernels are fetched for x86-64 hosts only");
+    }
+    let cache = Cache::of_user().unwrap();
+    match Pieces::prepare(&cache, &Given::default(), &mut |_| ()) {
+        Ok(_) => true,
+        // What the host lacks; everything else is a fault of ours.
+        Err(error @ (VmError::Offline { .. } | VmError::Tool { .. } | VmError::File { .. })) => {
+            skip(&error.to_string())
+        }
+        Err(error) => panic!("{error}"),
     }
 }
 
