@@ -481,7 +481,7 @@ impl<S: Scheduler> Engine<'_, S> {
     fn fork(&mut self, cpu: CpuId, parent: TaskId, template: u32) {
         let jitter = self.world.random_below(FORK_NS);
         self.world.charge(cpu, FORK_NS / 2 + jitter);
-        let child = self.new_task(template, cpu);
+        let child = self.new_task(template, cpu, parent);
         self.scheduler.task_new(&mut self.world, child, Some(parent));
         self.world.counters.forks += 1;
         let delay = self.workload.templates[template as usize].delay_ns;

@@ -198,6 +198,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             .collect();
         let mut world = World::new(machine.clone(), seed);
         world.tracer = tracer;
+        world.groups.clone_from(&workload.groups);
         world.memory = memory(machine, workload)?.map(Box::new);
         world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
         Ok(Self {
@@ -539,11 +540,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.live -= 1;
     }
 
-    pub(crate) fn new_task(&mut self, template: u32, cpu: CpuId) -> TaskId {
+    pub(crate) fn new_task(&mut self, template: u32, cpu: CpuId, parent: TaskId) -> TaskId {
         let spec = &self.workload.templates[template as usize];
+        let inherited = self.world.tasks[parent.index()].group;
         let task = Task {
             template,
             process: spec.process,
+            group: spec.group.or(inherited),
             nice: spec.nice,
             policy: spec.policy,
             allowed: self.affinities[template as usize].first.clone(),

@@ -1,7 +1,7 @@
 //! A task as the engine keeps it.
 
 use roost_machine::CpuSet;
-use roost_workload::Policy;
+use roost_workload::{GroupId, Policy};
 
 use crate::scheduler::CpuId;
 use crate::time::Time;
@@ -77,6 +77,8 @@ pub(crate) struct Task {
     /// Never used again in the run, from 1.
     pub pid: u32,
     pub process: u32,
+    /// Index into the world's groups; `None`: the root group.
+    pub group: Option<GroupId>,
 }
 
 impl Task {
@@ -106,6 +108,7 @@ impl Task {
             template: 0,
             pid,
             process: 0,
+            group: None,
             nice: 0,
             policy: Policy::Normal,
             allowed: CpuSet::full(nr_cpus),

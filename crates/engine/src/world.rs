@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use roost_machine::{CpuSet, Machine};
-use roost_workload::Policy;
+use roost_workload::{Group, GroupId, Policy};
 
 use crate::counters::Counters;
 use crate::cpu::FULL_SPEED;
@@ -25,6 +25,8 @@ pub struct World {
     pub(crate) smt: bool,
     pub(crate) cpus: Vec<CpuState>,
     pub(crate) tasks: Vec<Task>,
+    /// The workload's task groups.
+    pub(crate) groups: Vec<Group>,
     pub(crate) events: EventQueue,
     /// CPUs with no current task, nothing queued and no wakeup on its way.
     pub(crate) idle: CpuSet,
@@ -160,6 +162,19 @@ impl World {
         self.tasks[task.index()].process
     }
 
+    /// The task group (cgroup) a task is in: an index into [`World::groups`]; `None`: the root group.
+    #[inline]
+    pub fn group(&self, task: TaskId) -> Option<GroupId> {
+        self.tasks[task.index()].group
+    }
+
+    /// All task groups below the root group, a parent before its children. They exist as long as
+    /// the run.
+    #[inline]
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
     /// Number of task numbers in use or used before: a bound for per-task arrays.
     #[inline]
     pub fn nr_task_ids(&self) -> usize {
@@ -282,6 +297,7 @@ impl World {
             now: Time(0),
             cpus: (0..nr_cpus).map(|_| CpuState::default()).collect(),
             tasks: Vec::new(),
+            groups: Vec::new(),
             events: EventQueue::new(nr_cpus),
             idle: CpuSet::full(nr_cpus),
             claims: Vec::new(),
@@ -472,6 +488,18 @@ impl World {
     pub fn send_for_test(&mut self, cpu: CpuId, task: TaskId, at: Time) {
         let why = crate::scheduler::Enqueue::Wakeup { migrated: false, sync: false };
         self.expect_arrival(cpu, Arrival { at, task, why, from: cpu, interrupt: true });
+    }
+
+    /// Gives the world task groups. Before a scheduler is made for it.
+    #[doc(hidden)]
+    pub fn set_groups_for_test(&mut self, groups: Vec<Group>) {
+        self.groups = groups;
+    }
+
+    /// Changes which group a task is in.
+    #[doc(hidden)]
+    pub fn set_group_for_test(&mut self, task: TaskId, group: Option<GroupId>) {
+        self.tasks[task.index()].group = group;
     }
 
     /// Changes a task's policy.

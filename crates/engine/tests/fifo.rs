@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use roost_engine::*;
 use roost_machine::Machine;
 use roost_workload::{
-    Better, Channel, Metric, MetricKind, Op, Policy, Process, Program, Template, Workload,
+    Better, Channel, Group, Metric, MetricKind, Op, Policy, Process, Program, Template, Workload,
 };
 
 /// What an observer saw.
@@ -68,6 +68,7 @@ fn template(name: &str, ops: Vec<Op>) -> Template {
     Template {
         name: name.into(),
         process: 0,
+        group: None,
         nice: 0,
         policy: Policy::Normal,
         affinity: None,
@@ -90,7 +91,8 @@ fn workload(templates: Vec<(Template, u32)>) -> Workload {
         name: "test".into(),
         templates: templates.into_iter().map(|(template, _)| template).collect(),
         start,
-        processes: vec![Process { name: "test".into(), taskgroup: None }],
+        processes: vec![Process { name: "test".into() }],
+        groups: Vec::new(),
         mutexes: 2,
         conditions: 1,
         barriers: vec![2],
@@ -188,6 +190,26 @@ fn a_migration_costs_the_refill_of_the_working_set() {
         let refill = elapsed(shape, megabyte) - elapsed(shape, 0);
         assert_eq!(refill, bytes * 1000 / bandwidth, "{shape}");
     }
+}
+
+#[test]
+fn a_forked_task_is_in_its_parents_group_unless_it_names_one() {
+    let group = |path: &str| Group { path: path.into(), parent: None, weight: 100 };
+    let parent = vec![Op::Fork(1), Op::Fork(2)];
+    let mut tree = workload(vec![
+        (template("parent", parent), 1),
+        (template("inherits", vec![RUN]), 0),
+        (template("chooses", vec![RUN]), 0),
+    ]);
+    tree.groups = vec![group("/a"), group("/b")];
+    tree.templates[0].group = Some(1);
+    tree.templates[2].group = Some(0);
+    let fifo = Fifo::default();
+    let groups = fifo.groups.clone();
+    let control =
+        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    run(&machine("core:2 pu:1"), &tree, fifo, control).expect("the run ends");
+    assert_eq!(*groups.lock().unwrap(), [None, Some(1), Some(1), Some(0)]);
 }
 
 trait WithFootprint {

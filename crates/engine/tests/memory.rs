@@ -144,6 +144,7 @@ impl Passes {
         self.tasks.push(Template {
             name: "task".into(),
             process: 0,
+            group: None,
             nice: 0,
             policy: Policy::Normal,
             affinity: Some(vec![cpu]),
@@ -165,7 +166,8 @@ impl Passes {
             name: "passes".into(),
             start: (0..self.tasks.len() as u32).map(|task| (task, 1)).collect(),
             templates: self.tasks,
-            processes: vec![Process { name: "passes".into(), taskgroup: None }],
+            processes: vec![Process { name: "passes".into() }],
+            groups: Vec::new(),
             regions: self.regions,
             mutexes: 0,
             conditions: 0,

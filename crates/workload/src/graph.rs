@@ -1,8 +1,8 @@
 //! Collecting templates and shared objects of a benchmark into a [`Workload`].
 
 use crate::{
-    Better, Channel, Metric, MetricKind, Policy, Process, Program, Region, Template, TemplateId,
-    Workload,
+    Better, Channel, DEFAULT_GROUP_WEIGHT, Group, GroupId, Metric, MetricKind, Policy, Process,
+    Program, Region, Template, TemplateId, Workload,
 };
 
 /// An empty workload of this name.
@@ -12,6 +12,7 @@ pub(crate) fn empty(name: &str) -> Workload {
         templates: Vec::new(),
         start: Vec::new(),
         processes: Vec::new(),
+        groups: Vec::new(),
         regions: Vec::new(),
         mutexes: 0,
         conditions: 0,
@@ -30,6 +31,7 @@ pub(crate) fn template(class: &str, footprint_bytes: u64, program: Program) -> T
     Template {
         name: class.to_string(),
         process: 0,
+        group: None,
         nice: 0,
         policy: Policy::Normal,
         affinity: None,
@@ -49,8 +51,30 @@ pub(crate) fn rate(name: &str, unit: &'static str, counter: u32, scale: f64) -> 
 impl Workload {
     /// Adds a process; returns its number.
     pub(crate) fn add_process(&mut self, name: &str) -> u32 {
-        self.processes.push(Process { name: name.to_string(), taskgroup: None });
+        self.processes.push(Process { name: name.to_string() });
         self.processes.len() as u32 - 1
+    }
+
+    /// Adds the group of this path, and those that contain it as far as they do not exist yet
+    /// (`mkdir -p`); returns its number, `None` for the root group. The innermost has `weight`,
+    /// others that are new the default.
+    pub(crate) fn add_group(&mut self, path: &str, weight: u32) -> Option<GroupId> {
+        let mut parent = None;
+        let mut so_far = String::new();
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            so_far = format!("{so_far}/{name}");
+            let known = self.groups.iter().position(|group| group.path == so_far);
+            let number = known.unwrap_or_else(|| {
+                let path = so_far.clone();
+                self.groups.push(Group { path, parent, weight: DEFAULT_GROUP_WEIGHT });
+                self.groups.len() - 1
+            });
+            parent = Some(number as GroupId);
+        }
+        if let Some(group) = parent.and_then(|number| self.groups.get_mut(number as usize)) {
+            group.weight = weight;
+        }
+        parent
     }
 
     /// Adds a channel; returns its number.
@@ -101,5 +125,23 @@ impl Workload {
         self.templates.push(template);
         self.start.push((id, 1));
         id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_made_with_those_that_contain_it() {
+        let mut workload = empty("groups");
+        assert_eq!(workload.add_group("/", 7), None);
+        assert_eq!(workload.add_group("/a/b", 300), Some(1));
+        assert_eq!(workload.add_group("//a//c/", 100), Some(2));
+        assert_eq!(workload.add_group("/a/b", 300), Some(1), "it exists already");
+        let group = |path: &str, parent, weight| Group { path: path.to_string(), parent, weight };
+        let expected =
+            [group("/a", None, 100), group("/a/b", Some(0), 300), group("/a/c", Some(0), 100)];
+        assert_eq!(workload.groups, expected);
     }
 }

@@ -29,6 +29,9 @@ pub struct Workload {
     pub start: Vec<(TemplateId, u32)>,
     /// Processes; `Template::process` indexes this.
     pub processes: Vec<Process>,
+    /// Task groups (cgroups) below the root group, a parent before its children;
+    /// [`Template::group`] indexes this.
+    pub groups: Vec<Group>,
     /// Pieces of memory; [`Slice::region`] indexes this.
     pub regions: Vec<Region>,
     /// Number of mutexes.
@@ -59,8 +62,27 @@ pub type TemplateId = u32;
 pub struct Process {
     /// Name as `ps` would show it.
     pub name: String,
-    /// rt-app's `taskgroup` (a cgroup path), kept for the group model.
-    pub taskgroup: Option<String>,
+}
+
+/// Index into [`Workload::groups`].
+pub type GroupId = u32;
+
+/// `cpu.weight` of a cgroup when nobody sets it: that of a task of nice 0 (the kernel's
+/// Documentation/admin-guide/cgroup-v2.rst).
+pub const DEFAULT_GROUP_WEIGHT: u32 = 100;
+
+/// What `cpu.weight` may be (same place).
+pub const GROUP_WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
+
+/// A task group: a cgroup of version 2 with the cpu controller enabled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its path below the mount point, from `/`.
+    pub path: String,
+    /// The group that contains it; `None`: the root group.
+    pub parent: Option<GroupId>,
+    /// Its `cpu.weight`, within [`GROUP_WEIGHTS`]: its share of CPU time beside its siblings.
+    pub weight: u32,
 }
 
 /// A kind of task.
@@ -70,6 +92,9 @@ pub struct Template {
     pub name: String,
     /// Index into [`Workload::processes`].
     pub process: u32,
+    /// The task group it is in, each thread by itself; `None`: that of the task which forks it,
+    /// the root group for a task that starts with the run.
+    pub group: Option<GroupId>,
     /// Nice value at start.
     pub nice: i8,
     /// Scheduling policy at start.

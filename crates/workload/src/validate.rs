@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Access, MetricKind, Op, Placement, Program, Region, Sharing, Template, TemplateId, TimerRef,
-    Workload,
+    Access, GROUP_WEIGHTS, MetricKind, Op, Placement, Program, Region, Sharing, Template,
+    TemplateId, TimerRef, Workload,
 };
 
 /// Tasks a workload may start with: the kernel's default `pid_max` on large machines is a few
@@ -113,6 +113,16 @@ pub enum Fault {
     /// A task uses memory of another process.
     #[error("region {0} belongs to another process")]
     ForeignRegion(u32),
+    /// A group that comes before the group which contains it, or contains itself.
+    #[error("group '{}' stands before the group that contains it", .0.escape_debug())]
+    GroupBeforeParent(String),
+    /// A group's weight out of range.
+    #[error("group '{}' has weight {}; give {} to {}", .0.escape_debug(), .1,
+        GROUP_WEIGHTS.start(), GROUP_WEIGHTS.end())]
+    GroupWeight(String, u32),
+    /// Two groups of one path.
+    #[error("two groups are called '{}'", .0.escape_debug())]
+    GroupTwice(String),
     /// A barrier that waits for nobody.
     #[error("barrier {0} waits for no task")]
     EmptyBarrier(u32),
@@ -159,6 +169,7 @@ impl Workload {
         if let Some(empty) = self.barriers.iter().position(|parties| *parties == 0) {
             return Err(nowhere(Fault::EmptyBarrier(empty as u32)));
         }
+        self.validate_groups().map_err(nowhere)?;
         for region in &self.regions {
             self.validate_region(region).map_err(nowhere)?;
         }
@@ -173,6 +184,23 @@ impl Workload {
                 _ => Ok(()),
             };
             found.map_err(nowhere)?;
+        }
+        Ok(())
+    }
+
+    /// A parent before its children makes a forest of the groups.
+    fn validate_groups(&self) -> Result<(), Fault> {
+        let mut paths = BTreeSet::new();
+        for (group, number) in self.groups.iter().zip(0..) {
+            if !GROUP_WEIGHTS.contains(&group.weight) {
+                return Err(Fault::GroupWeight(group.path.clone(), group.weight));
+            }
+            if group.parent.is_some_and(|parent| parent >= number) {
+                return Err(Fault::GroupBeforeParent(group.path.clone()));
+            }
+            if !paths.insert(&group.path) {
+                return Err(Fault::GroupTwice(group.path.clone()));
+            }
         }
         Ok(())
     }
@@ -212,6 +240,9 @@ impl Workload {
 
     fn validate_template(&self, template: &Template) -> Result<(), Fault> {
         in_range("process", template.process, self.processes.len())?;
+        if let Some(group) = template.group {
+            in_range("group", group, self.groups.len())?;
+        }
         nice_in_range(template.nice)?;
         let affinities = template.program.affinities.iter().chain([&template.affinity]);
         for cpus in affinities.flatten() {
@@ -510,7 +541,7 @@ fn nice_in_range(nice: i8) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Channel, graph};
+    use crate::{Channel, Group, graph};
 
     const RUN: Op = Op::Run { ns: 1 };
     const FOREVER: Op = Op::Loop { depth: 0, times: 0, to: 0 };
@@ -564,6 +595,31 @@ mod tests {
         ] {
             assert!(matches!(fault(&[op]), Some(Fault::OutOfRange { .. })), "{op:?}");
         }
+    }
+
+    #[test]
+    fn groups_are_a_forest_with_weights_in_range() {
+        let fault = |groups: &[(&str, Option<u32>, u32)], member| {
+            let mut workload = workload(&[&[RUN]]);
+            workload.groups = groups
+                .iter()
+                .map(|&(path, parent, weight)| Group { path: path.into(), parent, weight })
+                .collect();
+            workload.templates[0].group = Some(member);
+            workload.validate().err().map(|invalid| invalid.fault)
+        };
+        assert_eq!(fault(&[("/a", None, 1), ("/a/b", Some(0), 10_000)], 1), None);
+        for weight in [0, 10_001] {
+            let wrong = Fault::GroupWeight("/a".into(), weight);
+            assert_eq!(fault(&[("/a", None, weight)], 0), Some(wrong));
+        }
+        let circle = fault(&[("/a", Some(1), 100), ("/b", Some(0), 100)], 0);
+        assert_eq!(circle, Some(Fault::GroupBeforeParent("/a".into())));
+        assert_eq!(fault(&[("/a", Some(0), 100)], 0), Some(Fault::GroupBeforeParent("/a".into())));
+        assert!(matches!(fault(&[("/a", Some(7), 100)], 0), Some(Fault::GroupBeforeParent(_))));
+        let twice = fault(&[("/a", None, 100), ("/a", None, 100)], 0);
+        assert_eq!(twice, Some(Fault::GroupTwice("/a".into())));
+        assert!(matches!(fault(&[], 0), Some(Fault::OutOfRange { what: "group", .. })));
     }
 
     #[test]

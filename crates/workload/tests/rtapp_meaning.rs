@@ -1,7 +1,7 @@
 //! What keys of rt-app files mean, by the tutorial and rt-app's source.
 
 use roost_workload::{
-    MetricKind, Op, Placement, Policy, Region, Sharing, Slice, TimerRef, Workload, rtapp,
+    Group, MetricKind, Op, Placement, Policy, Region, Sharing, Slice, TimerRef, Workload, rtapp,
 };
 
 fn parse(text: &str) -> Workload {
@@ -171,17 +171,19 @@ fn fork_starts_a_task_of_no_instance() {
     assert_eq!(ops(&workload)[1], Op::Fork(1));
 }
 
+/// rt-app's set_thread_taskgroup(): each thread by itself, and `mkdir -p` without a weight.
 #[test]
-fn task_groups_are_kept() {
+fn each_thread_is_in_the_task_group_it_names() {
     let workload = parse(
-        r#"{ "tasks" : { "a" : { "taskgroup" : "/web", "run" : 1 },
-                         "b" : { "run" : 1 }, "c" : { "taskgroup" : "/web", "run" : 1 } } }"#,
+        r#"{ "tasks" : { "a" : { "taskgroup" : "/web/front", "run" : 1 },
+                         "b" : { "run" : 1 }, "c" : { "taskgroup" : "/web", "run" : 1 },
+                         "d" : { "taskgroup" : "/", "run" : 1 } } }"#,
     );
-    let group = |task: usize| {
-        workload.processes[workload.templates[task].process as usize].taskgroup.as_deref()
-    };
-    assert_eq!([group(0), group(1), group(2)], [Some("/web"), None, Some("/web")]);
-    assert_eq!(workload.processes.len(), 2);
+    let groups: Vec<_> = workload.templates.iter().map(|task| task.group).collect();
+    assert_eq!(groups, [Some(1), None, Some(0), None]);
+    let group = |path: &str, parent| Group { path: path.to_string(), parent, weight: 100 };
+    assert_eq!(workload.groups, [group("/web", None), group("/web/front", Some(0))]);
+    assert_eq!(workload.processes.len(), 1, "rt-app's threads are of one process");
 }
 
 /// rt-app's memload(): memset over the buffer, as often as it takes.

@@ -1,6 +1,7 @@
 //! The simplest scheduler: one queue, first come first served.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use roost_engine::*;
 
@@ -8,6 +9,8 @@ use roost_engine::*;
 #[derive(Default)]
 pub struct Fifo {
     queue: VecDeque<TaskId>,
+    /// The group of each task that was created, in order, the root task first.
+    pub groups: Arc<Mutex<Vec<Option<u32>>>>,
 }
 
 impl Scheduler for Fifo {
@@ -15,7 +18,9 @@ impl Scheduler for Fifo {
         1_000_000
     }
     fn start(&mut self, _: &mut World) {}
-    fn task_new(&mut self, _: &mut World, _: TaskId, _: Option<TaskId>) {}
+    fn task_new(&mut self, world: &mut World, task: TaskId, _: Option<TaskId>) {
+        self.groups.lock().expect("one thread").push(world.group(task));
+    }
     fn task_exit(&mut self, _: &mut World, _: TaskId) {}
     fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
         None

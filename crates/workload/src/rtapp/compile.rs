@@ -15,8 +15,8 @@ use super::values::Place;
 use crate::program::{ProgramBuilder, Times};
 use crate::validate::{Fault, Invalid};
 use crate::{
-    Access, Better, Metric, MetricKind, Op, Pattern, Placement, Process, Region, Sharing, Slice,
-    Template, TimerRef, Workload, WorkloadError, costs, graph,
+    Access, Better, DEFAULT_GROUP_WEIGHT, GroupId, Metric, MetricKind, Op, Pattern, Placement,
+    Region, Sharing, Slice, Template, TimerRef, Workload, WorkloadError, costs, graph,
 };
 
 /// Makes the workload.
@@ -29,6 +29,7 @@ pub(super) fn compile(file: File) -> Result<Loaded, WorkloadError> {
         places: Vec::new(),
     };
     compiler.workload.duration_ns = file.global.duration_ns;
+    compiler.workload.add_process("rt-app");
     count_barriers(&file.tasks, &mut compiler)?;
     let tasks: BTreeMap<&str, u32> =
         file.tasks.iter().zip(0..).map(|(task, id)| (task.name.as_str(), id)).collect();
@@ -113,7 +114,6 @@ struct Names {
     conditions: Numbering,
     barriers: Numbering,
     shared_timers: Numbering,
-    taskgroups: Numbering,
 }
 
 struct Compiler {
@@ -206,12 +206,13 @@ impl Compiler {
             writer.push(&task.place, Op::Count { counter, by: 1 });
             Ok(())
         })?;
-        let process = self.process(task);
+        let group = self.group(task);
         writer.program.program_mut().own_timers = writer.own_timers.count();
         self.places.push(writer.places);
         self.workload.templates.push(Template {
             name: task.name.clone(),
-            process,
+            process: 0,
+            group,
             nice: task.nice,
             policy: task.scheduling.model(),
             affinity: None,
@@ -224,15 +225,11 @@ impl Compiler {
         Ok(())
     }
 
-    /// rt-app is one process; a task group of its own stands as a process of its own, since the
-    /// representation keeps the group with the process.
-    fn process(&mut self, task: &Task) -> u32 {
-        let group = task.taskgroup.clone();
-        let number = self.names.taskgroups.number(group.as_deref().unwrap_or_default());
-        if number as usize == self.workload.processes.len() {
-            self.workload.processes.push(Process { name: "rt-app".to_string(), taskgroup: group });
-        }
-        number
+    /// rt-app moves each thread by itself, makes groups with those that contain them, and sets no
+    /// weight (`cgroup_mkdir()` and `cgroup_attach_task()` of rt-app 1.0).
+    fn group(&mut self, task: &Task) -> Option<GroupId> {
+        let path = task.taskgroup.as_deref()?;
+        self.workload.add_group(path, DEFAULT_GROUP_WEIGHT)
     }
 
     /// rt-app writes from the start of the thread's buffer, again and again until the bytes are
