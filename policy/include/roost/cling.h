@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * cling: groups of tasks stay on the node they settled on, unless it became busy
+ *
+ * A group (a cgroup) settles on a preferred node: where its memory is. Wakeups, swaps and balancing
+ * then do not pull a task off it,
+ *
+ *     cling(src, dst) = group clings, src = preferred, dst != preferred, src not busy
+ *
+ * and what keeps a full node from keeping too much is how often tasks failed to reach it. Per node,
+ * an attempt counts
+ *
+ *     T += 1024, F += 1024 if it failed, ratio = 100 * F / (T + 1)
+ *
+ *     every 6 s (a tenth of the longest scan period): F /= 2, T /= 2, ratio anew
+ *     busiest = node with the largest F > 0, the first among equals; the last one if all are 0
+ *     busy(n) = F >= 1024, n = busiest, ratio > degree
+ *
+ *     F, T     failed and all attempts, times 1024, decayed
+ *     ratio    failed attempts in percent
+ *     degree   sysctl numa_balancing_cling_degree, percent: 20
+ *
+ * To a busy node nobody clings and no group settles on it: it is paused until enough time passed
+ * without failures. 1024 takes 11 halvings to be gone.
+ *
+ * Locality, as cpu.numa_stat shows it, is a task's local share of hinting faults in eighths:
+ * 8 * l / (l + r + 1).
+ *
+ * All divisions round down.
+ *
+ * Published: "sched/numa: introduce numa cling feature" of "per-cgroup numa suite", v2 2019-07-16 to
+ * v8 2020-01-21. The score and the room of a node at the end are this project's: they stand for
+ * faults where there are none, in the live scheduler.
+ *
+ * Tested examples:
+ *
+ *     outcome          fail    ok  fail    ok    ok
+ *     ratio              99    49    66    49    39     F 2048, T 5120
+ *     first timer      F 1024, T 2560, ratio 39, busiest: busy
+ *     second timer     F  512, T 1280, ratio 39: not busy
+ */
+#ifndef ROOST_CLING_H
+#define ROOST_CLING_H
+
+#include "types.h"
+
+/* No preferred node, no busiest node. */
+#define ROOST_NO_NODE 0xffffffffu
+
+/* What one attempt counts. */
+#define ROOST_CLING_ATTEMPT 1024
+
+/* numa_balancing_cling_degree, percent. */
+#define ROOST_CLING_DEGREE 20
+
+/* Between two decays: scan_period_max (60 s) / 10. */
+#define ROOST_CLING_PERIOD_NS 6000000000ull
+
+/* Eighths of locality that cpu.numa_stat tells apart. */
+#define ROOST_CLING_BUCKETS 8
+
+/* Attempts to reach a node. */
+struct roost_cling_node {
+	u64 failed;		/* F */
+	u64 tried;		/* T */
+	u64 ratio;		/* percent */
+};
+
+/* The search for the busiest node; starts as { .busiest = the last one, .most = 0 }. */
+struct roost_cling_walk {
+	u64 most;
+	u32 busiest;
+};
+
+static __always_inline void roost_cling_update(struct roost_cling_node *node)
+{
+	node->ratio = 100 * node->failed / (node->tried + 1);
+}
+
+/* A task tried to reach the node. A failure also means that the task has no preferred node now. */
+static __always_inline void roost_cling_attempt(struct roost_cling_node *node, bool failed)
+{
+	node->tried += ROOST_CLING_ATTEMPT;
+	if (failed)
+		node->failed += ROOST_CLING_ATTEMPT;
+	roost_cling_update(node);
+}
+
+/* The timer, for each node in order: half of what was counted is forgotten. */
+static __always_inline void roost_cling_decay(struct roost_cling_node *node, u32 nid,
+					      struct roost_cling_walk *walk)
+{
+	node->failed /= 2;
+	node->tried /= 2;
+	roost_cling_update(node);
+	if (node->failed > walk->most) {
+		walk->most = node->failed;
+		walk->busiest = nid;
+	}
+}
+
+static __always_inline bool roost_cling_busy(const struct roost_cling_node *node, u32 nid,
+					     u32 busiest, u32 degree)
+{
+	return node->failed >= ROOST_CLING_ATTEMPT && busiest == nid && node->ratio > degree;
+}
+
+/* Whether a task stays on the node of `src` rather than going to that of `dst`. */
+static __always_inline bool roost_cling(bool do_cling, u32 preferred, u32 src, u32 dst,
+					bool src_busy)
+{
+	return do_cling && preferred != ROOST_NO_NODE && dst != preferred && src == preferred &&
+	       !src_busy;
+}
+
+/* Whether a node replaces the best one so far as a group's preferred node. */
+static __always_inline bool roost_cling_prefers(bool do_cling, u64 faults, u64 most, bool busy)
+{
+	return faults > most && !(do_cling && busy);
+}
+
+/* Whether a page follows a task from `src` to `dst`: decided here, or by what comes next. */
+enum roost_cling_page {
+	ROOST_CLING_PAGE_STAYS = 0,
+	ROOST_CLING_PAGE_MOVES = 1,
+	ROOST_CLING_PAGE_UNDECIDED = 2,
+};
+
+static __always_inline u32 roost_cling_page(bool do_cling, bool dst_busy, bool src_busy)
+{
+	if (!do_cling)
+		return ROOST_CLING_PAGE_UNDECIDED;
+	if (dst_busy)
+		return ROOST_CLING_PAGE_STAYS;
+	return src_busy ? ROOST_CLING_PAGE_MOVES : ROOST_CLING_PAGE_UNDECIDED;
+}
+
+/* cpu.numa_stat: the bucket that a tick counts in, from a task's local and remote faults. */
+static __always_inline u32 roost_cling_bucket(u64 local, u64 remote)
+{
+	return ROOST_CLING_BUCKETS * local / (local + remote + 1);
+}
+
+/*
+ * Live: how much a node is a group's, 0 to 2000: its share of the group's memory and of its CPU time
+ * in thousandths, added up.
+ */
+static __always_inline u64 roost_cling_score(u64 memory, u64 all_memory, u64 cpu_time,
+					     u64 all_cpu_time)
+{
+	return (all_memory ? 1000 * memory / all_memory : 0) +
+	       (all_cpu_time ? 1000 * cpu_time / all_cpu_time : 0);
+}
+
+/*
+ * Live: whether a node has room for a group beside those that settled there before.
+ *
+ * claimed, demand: CPUs times 1024 that the settled ones and the group use or wait for.
+ */
+static __always_inline bool roost_cling_fits(u64 claimed, u64 demand, u32 nr_cpus)
+{
+	return claimed + demand <= (u64)nr_cpus * ROOST_CAPACITY;
+}
+
+#endif

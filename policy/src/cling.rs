@@ -1,0 +1,217 @@
+//! Groups stay on the node they settled on: `roost/cling.h`.
+
+/// `numa_balancing_cling_degree`, percent.
+pub const DEGREE: u32 = 20;
+
+/// Between two decays of all nodes, ns.
+pub const PERIOD_NS: u64 = 6_000_000_000;
+
+/// Eighths of locality that `cpu.numa_stat` tells apart.
+pub const BUCKETS: usize = 8;
+
+/// `ROOST_NO_NODE`.
+const NO_NODE: u32 = u32::MAX;
+
+/// Attempts to reach a node (`struct roost_cling_node`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Node {
+    /// Failed attempts times 1024, decayed.
+    pub failed: u64,
+    /// All attempts times 1024, decayed.
+    pub tried: u64,
+    /// Failed attempts in percent.
+    pub ratio: u64,
+}
+
+/// `struct roost_cling_walk`.
+#[repr(C)]
+struct Walk {
+    most: u64,
+    busiest: u32,
+}
+
+/// Whether a page follows a task (`enum roost_cling_page`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// It stays.
+    Stays,
+    /// It moves.
+    Moves,
+    /// What comes next decides.
+    Undecided,
+}
+
+unsafe extern "C" {
+    fn policy_cling_attempt(node: *mut Node, failed: bool);
+    fn policy_cling_decay(node: *mut Node, nid: u32, walk: *mut Walk);
+    fn policy_cling_busy(node: *const Node, nid: u32, busiest: u32, degree: u32) -> bool;
+    safe fn policy_cling(do_cling: bool, preferred: u32, src: u32, dst: u32, busy: bool) -> bool;
+    safe fn policy_cling_prefers(do_cling: bool, faults: u64, most: u64, busy: bool) -> bool;
+    safe fn policy_cling_page(do_cling: bool, dst_busy: bool, src_busy: bool) -> u32;
+    safe fn policy_cling_bucket(local: u64, remote: u64) -> u32;
+    safe fn policy_cling_score(memory: u64, all_memory: u64, cpu: u64, all_cpu: u64) -> u64;
+    safe fn policy_cling_fits(claimed: u64, demand: u64, nr_cpus: u32) -> bool;
+}
+
+impl Node {
+    /// A task tried to reach the node. If it failed, the task has no preferred node now.
+    #[inline]
+    pub fn attempt(&mut self, failed: bool) {
+        // SAFETY: a live struct of the same layout.
+        unsafe { policy_cling_attempt(self, failed) }
+    }
+
+    /// Whether the node, the `nid`th, is too busy to be clung to. `degree`: percent.
+    #[inline]
+    pub fn busy(&self, nid: u32, busiest: Option<u32>, degree: u32) -> bool {
+        // SAFETY: a live struct of the same layout.
+        unsafe { policy_cling_busy(self, nid, busiest.unwrap_or(NO_NODE), degree) }
+    }
+}
+
+/// The timer: all nodes forget half of what they counted. `busiest` is the last one; returns the new
+/// one.
+pub fn decay(nodes: &mut [Node], busiest: Option<u32>) -> Option<u32> {
+    let mut walk = Walk { most: 0, busiest: busiest.unwrap_or(NO_NODE) };
+    for (nid, node) in (0..).zip(nodes) {
+        // SAFETY: live structs of the same layout.
+        unsafe { policy_cling_decay(node, nid, &mut walk) }
+    }
+    (walk.busiest != NO_NODE).then_some(walk.busiest)
+}
+
+/// Whether a task stays on the node `src` rather than going to `dst`. `do_cling`: its group is a
+/// cgroup's.
+#[inline]
+pub fn clings(do_cling: bool, preferred: Option<u32>, src: u32, dst: u32, src_busy: bool) -> bool {
+    policy_cling(do_cling, preferred.unwrap_or(NO_NODE), src, dst, src_busy)
+}
+
+/// Whether a node with `faults` replaces the best one so far, which has `most`, as preferred node.
+#[inline]
+pub fn prefers(do_cling: bool, faults: u64, most: u64, busy: bool) -> bool {
+    policy_cling_prefers(do_cling, faults, most, busy)
+}
+
+/// Whether a page follows a task from one node to another.
+#[inline]
+pub fn page(do_cling: bool, dst_busy: bool, src_busy: bool) -> Page {
+    match policy_cling_page(do_cling, dst_busy, src_busy) {
+        0 => Page::Stays,
+        1 => Page::Moves,
+        _ => Page::Undecided,
+    }
+}
+
+/// `cpu.numa_stat`: the bucket, 0 to 7, that a tick counts in, from a task's local and remote faults.
+#[inline]
+pub fn bucket(local: u64, remote: u64) -> usize {
+    policy_cling_bucket(local, remote) as usize
+}
+
+/// Live: how much a node is a group's, 0 to 2000: shares of its memory and CPU time.
+#[inline]
+pub fn score(memory: u64, all_memory: u64, cpu_time: u64, all_cpu_time: u64) -> u64 {
+    policy_cling_score(memory, all_memory, cpu_time, all_cpu_time)
+}
+
+/// Live: whether a node of `nr_cpus` has room for a group; `claimed` by others and its own `demand` in
+/// CPUs times 1024.
+#[inline]
+pub fn fits(claimed: u64, demand: u64, nr_cpus: u32) -> bool {
+    policy_cling_fits(claimed, demand, nr_cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Section 14.2 of the kernel model.
+    #[test]
+    fn ratios_after_attempts_and_decay() {
+        let mut nodes = [Node::default(); 2];
+        let ratios = [true, false, true, false, false].map(|failed| {
+            nodes[1].attempt(failed);
+            nodes[1].ratio
+        });
+        assert_eq!(ratios, [99, 49, 66, 49, 39]);
+        assert_eq!((nodes[1].failed, nodes[1].tried), (2048, 5120));
+
+        assert!(!nodes[1].busy(1, None, DEGREE), "no timer has named a busiest node");
+        let busiest = decay(&mut nodes, None);
+        assert_eq!(nodes[1], Node { failed: 1024, tried: 2560, ratio: 39 });
+        assert_eq!(busiest, Some(1));
+        assert!(nodes[1].busy(1, busiest, DEGREE));
+        assert!(!nodes[1].busy(1, busiest, 39), "more than the degree, not as much");
+
+        let busiest = decay(&mut nodes, busiest);
+        assert_eq!(nodes[1], Node { failed: 512, tried: 1280, ratio: 39 });
+        assert!(!nodes[1].busy(1, busiest, DEGREE));
+    }
+
+    /// Section 14.2: 1024 needs 11 halvings to reach 0, 10 leave 1.
+    #[test]
+    fn failures_are_forgotten_after_eleven_periods() {
+        let mut nodes = [Node { failed: 1024, tried: 1024, ratio: 99 }];
+        for _ in 0..10 {
+            decay(&mut nodes, None);
+        }
+        assert_eq!(nodes[0].failed, 1);
+        assert_eq!(decay(&mut nodes, Some(0)), Some(0), "unchanged if all are 0");
+        assert_eq!(nodes[0].failed, 0);
+    }
+
+    #[test]
+    fn the_first_among_equals_is_busiest() {
+        let mut nodes = [0, 4096, 8192, 8192].map(|failed| Node { failed, tried: 8192, ratio: 0 });
+        assert_eq!(decay(&mut nodes, Some(0)), Some(2));
+    }
+
+    #[test]
+    fn tasks_cling_to_the_preferred_node_only() {
+        assert!(clings(true, Some(0), 0, 1, false));
+        assert!(!clings(true, Some(0), 0, 1, true), "not to a busy one");
+        assert!(!clings(false, Some(0), 0, 1, false), "page-based groups never do");
+        assert!(!clings(true, None, 0, 1, false));
+        assert!(!clings(true, Some(0), 1, 0, false));
+        assert!(!clings(true, Some(0), 1, 2, false));
+        assert!(!clings(true, Some(0), 0, 0, false));
+    }
+
+    #[test]
+    fn a_busy_node_is_not_settled_on() {
+        assert!(prefers(true, 5, 4, false));
+        assert!(!prefers(true, 5, 4, true));
+        assert!(prefers(false, 5, 4, true));
+        assert!(!prefers(true, 4, 4, false), "the first among equals");
+    }
+
+    #[test]
+    fn pages_leave_busy_nodes_and_do_not_go_there() {
+        assert_eq!(page(true, true, true), Page::Stays);
+        assert_eq!(page(true, true, false), Page::Stays);
+        assert_eq!(page(true, false, true), Page::Moves);
+        assert_eq!(page(true, false, false), Page::Undecided);
+        assert_eq!(page(false, true, true), Page::Undecided);
+    }
+
+    /// 8 * l / (l + r + 1): never 8, and 7 needs at least seven local faults.
+    #[test]
+    fn locality_in_eighths() {
+        assert_eq!(
+            [(0, 1), (1, 0), (6, 0), (7, 0), (1000, 0)].map(|(l, r)| bucket(l, r)),
+            [0, 4, 6, 7, 7]
+        );
+        assert_eq!(bucket(50, 50), 3);
+    }
+
+    #[test]
+    fn memory_and_time_decide_where_a_group_belongs() {
+        assert_eq!(score(3, 4, 1, 2), 1250);
+        assert_eq!(score(0, 0, 1, 2), 500);
+        assert_eq!(score(1, 1, 1, 1), 2000);
+        assert!(fits(4 * 1024, 4 * 1024, 8));
+        assert!(!fits(6 * 1024, 6 * 1024, 8));
+    }
+}
