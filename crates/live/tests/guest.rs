@@ -36,7 +36,7 @@ fn prepared(what: &str) -> Option<Cache> {
     for kernel in KERNELS {
         match Pieces::prepare(&cache, &given(kernel), &mut |line| eprintln!("{line}")) {
             Ok(_) => {}
-            Err(error @ (VmError::Offline { .. } | VmError::Tool { .. })) => {
+            Err(error @ (VmError::Offline { .. } | VmError::NoApt { .. } | VmError::Tool { .. })) => {
                 return skip(&error.to_string());
             }
             Err(error) => panic!("{error}"),

@@ -100,6 +100,7 @@ pub enum On {
 const VM_EXAMPLES: &str = "\
 Examples:
   roost vm prepare                                 fetch kernel and QEMU, build the guest's root
+  roost vm prepare --kernel bzImage                keep a kernel of your own: later guests boot it
   roost vm shell --machine 2n2l4c                  a shell in a guest of 2 nodes x 2 LLCs x 4 CPUs
   roost vm run --machine 2n2l4c --kernel 7.2 -- hackbench -g 2 -l 200
   roost vm run --exact -- hackbench -g 1 -l 10     time counts instructions: repeats are identical
@@ -118,7 +119,7 @@ pub struct VmArgs {
 /// The commands of `roost vm`.
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Fetch and build what guests are made of; what is there already is kept.
+    /// Fetch and build what guests are made of; what is there already, or given by hand, is kept.
     Prepare(PieceArgs),
     /// Run a command in a guest; its output and exit status are the command's.
     Run(VmRunArgs),

@@ -32,9 +32,12 @@ fn prepared(what: &str) -> bool {
     match Pieces::prepare(&cache, &Given::default(), &mut |_| ()) {
         Ok(_) => true,
         // What the host lacks; everything else is a fault of ours.
-        Err(error @ (VmError::Offline { .. } | VmError::Tool { .. } | VmError::File { .. })) => {
-            skip(&error.to_string())
-        }
+        Err(
+            error @ (VmError::Offline { .. }
+            | VmError::NoApt { .. }
+            | VmError::Tool { .. }
+            | VmError::File { .. }),
+        ) => skip(&error.to_string()),
         Err(error) => panic!("{error}"),
     }
 }

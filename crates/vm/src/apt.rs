@@ -47,9 +47,11 @@ pub(crate) struct Apt {
 impl Apt {
     /// apt over `suites`, with its index brought up to date.
     pub fn new(cache: &Cache, suites: &'static str) -> Result<Self, VmError> {
-        tool::need("dpkg-deb", "dpkg")?;
+        for (tool, package) in [("apt-get", "apt"), ("apt-cache", "apt"), ("dpkg-deb", "dpkg")] {
+            tool::find(tool).ok_or(VmError::NoApt { tool, package })?;
+        }
         let keyring =
-            KEYRINGS.iter().find(|file| Path::new(file).is_file()).ok_or(VmError::Tool {
+            KEYRINGS.iter().find(|file| Path::new(file).is_file()).ok_or(VmError::NoApt {
                 tool: "the keyring of Debian",
                 package: "debian-archive-keyring",
             })?;

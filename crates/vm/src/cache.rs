@@ -1,14 +1,18 @@
 //! The folder with everything that was fetched and built.
 //!
 //! ```text
-//! kernels/VERSION/  vmlinuz, config, origin
+//! kernels/VERSION/  vmlinuz, config (where the archive has it), origin
+//! kernels/own       a link to the version that was given by hand last
 //! qemu/             QEMU with the libraries it needs, origin
+//! qemu-own          a link to the QEMU that was given by hand
 //! root-N/           root.ext4 (load lane), root.cpio (exact lane), origin
+//! root-own/         the same of the root that was given by hand
 //! apt/              package lists; may be deleted
 //! ```
 //!
-//! A piece is complete or absent: it is made in a temporary folder beside its place and renamed. No
-//! file holds an absolute path, so the folder can be moved and shared.
+//! A piece is complete or absent: it is made in a temporary folder beside its place and renamed. Only
+//! `qemu-own` leads out of the folder, so that without it the folder can be moved and shared. What
+//! was given by hand goes before what was fetched; deleting it forgets it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -67,12 +71,39 @@ impl Cache {
         self.dir.join("qemu")
     }
 
+    /// A link to the QEMU given by hand.
+    pub(crate) fn own_qemu(&self) -> PathBuf {
+        self.dir.join("qemu-own")
+    }
+
     pub(crate) fn root(&self) -> PathBuf {
         self.dir.join(format!("root-{ROOT_VERSION}"))
     }
 
+    /// The root given by hand.
+    pub(crate) fn own_root(&self) -> PathBuf {
+        self.dir.join("root-own")
+    }
+
     pub(crate) fn apt(&self) -> PathBuf {
         self.dir.join("apt")
+    }
+
+    /// The version that was given by hand last, if that was the last that was asked for.
+    pub(crate) fn own_kernel(&self) -> Option<String> {
+        std::fs::read_link(self.own_kernel_link()).ok()?.into_os_string().into_string().ok()
+    }
+
+    /// Remembers or forgets which version was given by hand.
+    pub(crate) fn set_own_kernel(&self, version: Option<&str>) -> Result<(), VmError> {
+        match version {
+            Some(version) => link(Path::new(version), &self.own_kernel_link()),
+            None => remove(&self.own_kernel_link()),
+        }
+    }
+
+    fn own_kernel_link(&self) -> PathBuf {
+        self.kernels().join("own")
     }
 
     /// The versions of all kernels in the cache, oldest first.
@@ -109,6 +140,11 @@ impl Cache {
         let inside = temporary.path().join("piece");
         std::fs::create_dir(&inside).map_err(|error| VmError::file(&inside, &error))?;
         make(&inside)?;
+        // What stood there goes away with the temporary folder.
+        if place.exists() {
+            let old = temporary.path().join("old");
+            std::fs::rename(place, old).map_err(|error| VmError::file(place, &error))?;
+        }
         std::fs::rename(&inside, place).map_err(|error| VmError::file(place, &error))
     }
 
@@ -129,6 +165,21 @@ impl Cache {
                 }
             }
         }
+    }
+}
+
+/// Makes `place` a link to `target`, whatever it was before.
+pub(crate) fn link(target: &Path, place: &Path) -> Result<(), VmError> {
+    remove(place)?;
+    std::os::unix::fs::symlink(target, place).map_err(|error| VmError::file(place, &error))
+}
+
+fn remove(link: &Path) -> Result<(), VmError> {
+    match std::fs::remove_file(link) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(VmError::file(link, &error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -163,6 +214,8 @@ mod tests {
             })
             .unwrap();
         assert!(cache.qemu().join("all").exists());
+        cache.complete(&cache.qemu(), |_| Ok(())).unwrap();
+        assert!(!cache.qemu().join("all").exists(), "replaced as a whole");
         let left = std::fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(left, 1, "only the piece itself is left");
     }

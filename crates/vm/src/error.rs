@@ -14,9 +14,21 @@ pub enum VmError {
         reason: String,
     },
     /// A program of the host is missing.
-    #[error("{tool} is needed and missing; install it with: apt-get install {package}")]
+    #[error("{tool} is needed and missing; install the package {package} (Debian's name)")]
     Tool {
         /// The program.
+        tool: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// The host cannot fetch packages of Debian.
+    #[error(
+        "{tool} is missing, with which packages of Debian are fetched: install {package}, set \
+             {CACHE_VARIABLE} to a folder prepared on another host, or give --kernel FILE --qemu FILE \
+             --root FILE to `roost vm prepare`"
+    )]
+    NoApt {
+        /// The program or file.
         tool: &'static str,
         /// The Debian package that has it.
         package: &'static str,
@@ -32,7 +44,7 @@ pub enum VmError {
     /// Packages could not be fetched.
     #[error(
         "cannot fetch {what} ({reason}): connect to the network, set {CACHE_VARIABLE} to a \
-             prepared cache folder, or give --kernel FILE --qemu FILE --root FILE"
+             prepared cache folder, or give --kernel FILE --qemu FILE --root FILE to `roost vm prepare`"
     )]
     Offline {
         /// What was to be fetched.

@@ -61,7 +61,9 @@ pub fn run(cache: &Cache, spec: &GuestSpec, jobs: &[Job]) -> Result<ExactRun, Vm
 fn initramfs(pieces: &Pieces, jobs: &[Job]) -> Result<File, VmError> {
     let Some(root) = &pieces.initramfs else {
         return Err(VmError::Usage(
-            "the exact lane needs the root of `roost vm prepare`: leave out --root".into(),
+            "the exact lane needs the root as an archive: `roost vm prepare --root FILE` makes it, \
+             then leave --root out"
+                .into(),
         ));
     };
     let mut file = unnamed()?;

@@ -49,9 +49,15 @@ impl Kernel {
         if path.is_file() {
             return Self::from_file(path);
         }
+        if !is_version(name) {
+            let problem = "there is no such file".to_owned();
+            return Err(error(name, problem, "give a kernel image, or a version as 7.2".into()));
+        }
         let versions = cache.kernel_versions();
-        let version = versions.iter().rev().find(|version| matches(version, name));
-        let Some(version) = version else {
+        // What was given by hand goes first.
+        let own = cache.own_kernel().filter(|version| versions.contains(version));
+        let mut known = own.iter().chain(versions.iter().rev());
+        let Some(version) = known.find(|version| matches(version, name)) else {
             let have = match versions.is_empty() {
                 true => "the cache has none".to_owned(),
                 false => format!("the cache has {}", versions.join(", ")),
@@ -63,8 +69,34 @@ impl Kernel {
             ));
         };
         let dir = cache.kernels().join(version);
-        let config = Some(dir.join("config"));
+        let config = Some(dir.join("config")).filter(|file| file.is_file());
         Ok(Self { image: dir.join("vmlinuz"), config, release: version.clone() })
+    }
+
+    /// Copies a kernel given by hand into the cache, where it is the one that is meant from now on.
+    pub(crate) fn keep(self, cache: &Cache) -> Result<Self, VmError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "+-._~".contains(c);
+        if !is_version(&self.release) || !self.release.chars().all(plain) {
+            let problem = format!("calls itself \"{}\"", self.release.escape_debug());
+            let name = self.image.display().to_string();
+            return Err(error(&name, problem, "a release begins with numbers, as 7.2.13".into()));
+        }
+        let place = cache.kernels().join(&self.release);
+        if self.image != place.join("vmlinuz") {
+            cache.complete(&place, |piece| {
+                let copy = |from: &Path, name: &str| {
+                    let copied = std::fs::copy(from, piece.join(name));
+                    copied.map(drop).map_err(|error| VmError::file(from, &error))
+                };
+                copy(&self.image, "vmlinuz")?;
+                self.config.as_deref().map_or(Ok(()), |config| copy(config, "config"))?;
+                let origin = piece.join(ORIGIN);
+                std::fs::write(&origin, "given by hand\n")
+                    .map_err(|error| VmError::file(&origin, &error))
+            })?;
+        }
+        cache.set_own_kernel(Some(&self.release))?;
+        Self::resolve(cache, &self.release)
     }
 
     /// A kernel image given by hand; its configuration is looked for where distributions put it.
@@ -106,7 +138,9 @@ impl Kernel {
 
     /// Which of the options that matter the kernel has, for people.
     pub fn options(&self) -> String {
-        let Some(config) = &self.config else { return "configuration not found".into() };
+        let Some(config) = &self.config else {
+            return "configuration not known (sched_ext schedulers that read it fail)".into();
+        };
         let text = std::fs::read_to_string(config).unwrap_or_default();
         let told = TOLD.map(|option| {
             let sign = if built_in(&text, option) { "" } else { "no " };
@@ -138,6 +172,11 @@ fn release(image: &[u8]) -> Option<String> {
     (!text.is_empty() && text.len() < 128).then(|| text.to_owned())
 }
 
+/// Whether `name` can be a version: it is no file's then.
+pub(crate) fn is_version(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_digit()) && !name.contains('/')
+}
+
 /// Whether `version` is `wanted` or begins with its parts: 7.2.13+deb14 is a 7.2 but no 7.21.
 fn matches(version: &str, wanted: &str) -> bool {
     let rest = version.strip_prefix(wanted);
@@ -150,34 +189,46 @@ pub(crate) fn version_key(version: &str) -> Vec<u32> {
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
+/// What the names of packages with a kernel image begin with; the last one is unsigned, and all
+/// there is of the newest versions for a while.
+const IMAGES: [&str; 3] = ["linux-image-", "linux-binary-", "linux-binary-unsigned-"];
+
 /// The version of a package that has a kernel image in it.
 fn packaged_version(package: &str) -> Option<&str> {
-    let rest = package.strip_prefix("linux-image-").or(package.strip_prefix("linux-binary-"))?;
-    let version = rest.strip_suffix(FLAVOUR)?;
-    version.starts_with(|first: char| first.is_ascii_digit()).then_some(version)
+    let versions = IMAGES.iter().filter_map(|prefix| package.strip_prefix(prefix));
+    versions.filter_map(|rest| rest.strip_suffix(FLAVOUR)).find(|version| is_version(version))
 }
 
 /// Fetches the newest kernel of a version, and returns what it is.
 pub(crate) fn fetch(cache: &Cache, apt: &Apt, wanted: Option<&str>) -> Result<Kernel, VmError> {
-    let mut names = apt.names("linux-image-")?;
-    names.extend(apt.names("linux-binary-")?);
+    let mut names = Vec::new();
+    for prefix in IMAGES.into_iter().chain(["linux-base-"]) {
+        names.extend(apt.names(prefix)?);
+    }
     let version = choose(&names, wanted)?;
     let release = format!("{version}{FLAVOUR}");
     let place = cache.kernels().join(&release);
     if !place.is_dir() {
-        // The image, its configuration and its signature are spread over packages, and differently
-        // in each version.
-        let parts = ["image", "binary", "base"].map(|part| format!("linux-{part}-{release}"));
-        let mut all = names;
-        all.extend(apt.names("linux-base-")?);
-        let wanted: Vec<&str> =
-            parts.iter().filter(|part| all.contains(part)).map(String::as_str).collect();
-        let packages = apt.exactly(&wanted)?;
+        let wanted = packages_of(&release, &names);
+        let packages = apt.exactly(&wanted.iter().map(String::as_str).collect::<Vec<_>>())?;
         cache.complete(&place, |piece| unpack(apt, &packages, &release, piece))?;
     }
     let kernel = Kernel::resolve(cache, &release)?;
     kernel.check()?;
     Ok(kernel)
+}
+
+/// The packages, of `names`, over which image and configuration are spread, differently in each
+/// version. Of those that left the suites by their source the archive keeps the signed image only:
+/// their configuration is gone.
+fn packages_of(release: &str, names: &[String]) -> Vec<String> {
+    let package = |part: &str| format!("linux-{part}-{release}");
+    let mut parts = vec![package("image"), package("binary"), package("base")];
+    if !names.contains(&package("binary")) {
+        parts.push(package("binary-unsigned"));
+    }
+    parts.retain(|part| names.contains(part));
+    parts
 }
 
 /// The version to fetch: of those asked for the newest.
@@ -201,14 +252,19 @@ fn unpack(apt: &Apt, packages: &[Package], release: &str, piece: &Path) -> Resul
     let tree = tempfile::tempdir_in(piece).map_err(|error| VmError::file(piece, &error))?;
     apt.unpack(packages, tree.path())?;
     for name in ["vmlinuz", "config"] {
-        let places =
-            [format!("boot/{name}-{release}"), format!("usr/lib/modules/{release}/{name}")];
+        let modules = format!("usr/lib/modules/{release}/{name}");
+        let unsigned = format!("{modules}.unsigned");
+        let places = [format!("boot/{name}-{release}"), modules, unsigned];
         let file = places.iter().map(|place| tree.path().join(place)).find(|file| file.is_file());
+        let place = piece.join(name);
         let Some(file) = file else {
+            // The guest runs without its configuration.
+            if name == "config" {
+                continue;
+            }
             let problem = format!("its packages hold no {name}");
             return Err(error(release, problem, "choose another version".into()));
         };
-        let place = piece.join(name);
         std::fs::rename(file, &place).map_err(|error| VmError::file(&place, &error))?;
     }
     crate::prepare::write_origin(piece, packages)
@@ -237,10 +293,12 @@ mod tests {
             "linux-image-7.21.1+deb13-cloud-amd64",
             "linux-image-cloud-amd64",
             "linux-image-7.2.13+deb14-amd64",
+            "linux-binary-unsigned-7.4.1+deb14-cloud-amd64",
         ]);
         assert_eq!(choose(&names, Some("7.2")).unwrap(), "7.2.12+deb13");
         assert_eq!(choose(&names, None).unwrap(), "7.2.12+deb13");
         assert_eq!(choose(&names, Some("7.3.4")).unwrap(), "7.3.4+deb13");
+        assert_eq!(choose(&names, Some("7.4")).unwrap(), "7.4.1+deb14");
         let error = choose(&names, Some("6.1")).unwrap_err().to_string();
         assert!(error.contains("7.2.9+deb13") && !error.contains('\n'), "{error}");
     }
@@ -252,12 +310,61 @@ mod tests {
     }
 
     #[test]
-    fn an_image_tells_its_release() {
+    fn an_unsigned_image_is_fetched_where_there_is_no_other() {
+        let names = names(&[
+            "linux-binary-7.2.1-cloud-amd64",
+            "linux-binary-unsigned-7.2.1-cloud-amd64",
+            "linux-base-7.2.1-cloud-amd64",
+            "linux-binary-unsigned-7.3.1-cloud-amd64",
+            "linux-binary-6.19.1-cloud-amd64",
+        ]);
+        let of = |release: &str| packages_of(release, &names);
+        assert_eq!(
+            of("7.2.1-cloud-amd64"),
+            ["linux-binary-7.2.1-cloud-amd64", "linux-base-7.2.1-cloud-amd64"]
+        );
+        assert_eq!(of("7.3.1-cloud-amd64"), ["linux-binary-unsigned-7.3.1-cloud-amd64"]);
+        assert_eq!(of("6.19.1-cloud-amd64"), ["linux-binary-6.19.1-cloud-amd64"]);
+    }
+
+    /// An image that says it is of this release, and nothing else.
+    fn image(release: &str) -> Vec<u8> {
         let mut image = vec![0_u8; 0x300];
         image[0x202..0x206].copy_from_slice(b"HdrS");
         image[0x20e..0x210].copy_from_slice(&0x40_u16.to_le_bytes());
-        image[0x240..0x24c].copy_from_slice(b"7.2.13 (x) #");
-        assert_eq!(release(&image).as_deref(), Some("7.2.13"));
+        let text = format!("{release} (x) #");
+        image[0x240..0x240 + text.len()].copy_from_slice(text.as_bytes());
+        image
+    }
+
+    #[test]
+    fn a_kernel_given_by_hand_is_kept_and_meant_from_then_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&dir.path().join("cache")).unwrap();
+        let place = cache.kernels().join("7.2.13+deb14-cloud-amd64");
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::write(place.join("vmlinuz"), "x").unwrap();
+        let file = dir.path().join("bzImage");
+        std::fs::write(&file, image("7.2.0-mine")).unwrap();
+        let kept = Kernel::from_file(&file).unwrap().keep(&cache).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(kept.release, "7.2.0-mine");
+        assert!(kept.image.starts_with(cache.dir()) && kept.image.is_file());
+        // Before newer ones, but not in the place of others.
+        let release = |name| Kernel::resolve(&cache, name).unwrap().release;
+        assert_eq!(release("7.2"), "7.2.0-mine");
+        assert_eq!(release("7.2.13"), "7.2.13+deb14-cloud-amd64");
+        cache.set_own_kernel(None).unwrap();
+        assert_eq!(release("7.2"), "7.2.13+deb14-cloud-amd64");
+
+        std::fs::write(&file, image("../../x")).unwrap();
+        let error = Kernel::from_file(&file).unwrap().keep(&cache).unwrap_err().to_string();
+        assert!(error.contains("calls itself"), "{error}");
+    }
+
+    #[test]
+    fn an_image_tells_its_release() {
+        assert_eq!(release(&image("7.2.13")).as_deref(), Some("7.2.13"));
         assert_eq!(release(b"#!/bin/sh"), None);
     }
 
@@ -271,6 +378,8 @@ mod tests {
         let cache = Cache::at(dir.path()).unwrap();
         let error = Kernel::resolve(&cache, "6.1").unwrap_err().to_string();
         assert!(error.contains("roost vm prepare --kernel 6.1"), "{error}");
+        let error = Kernel::resolve(&cache, "./bzImage").unwrap_err().to_string();
+        assert!(error.contains("no such file"), "{error}");
     }
 
     #[test]

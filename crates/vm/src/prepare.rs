@@ -46,17 +46,21 @@ impl Pieces {
             Some(name) => Kernel::resolve(cache, name)?,
             None => default_kernel(cache)?,
         };
+        let of_folder = |folder: PathBuf| {
+            folder.is_dir().then(|| (folder.join(root::IMAGE), Some(folder.join(root::ARCHIVE))))
+        };
         let (root, initramfs) = match &given.root {
             Some(file) => (existing(file)?, None),
-            None if cache.root().is_dir() => {
-                (cache.root().join(root::IMAGE), Some(cache.root().join(root::ARCHIVE)))
-            }
-            None => return Err(missing(cache, "a guest's root", "--root FILE")),
+            None => of_folder(cache.own_root())
+                .or_else(|| of_folder(cache.root()))
+                .ok_or_else(|| missing(cache, "root for guests", "--root FILE"))?,
         };
         Ok(Self { kernel, qemu, root, initramfs })
     }
 
-    /// Fetches and builds what is missing, telling `say` what, how large and from where.
+    /// Fetches and builds what is missing and copies what is given by hand, telling `say` what, how
+    /// large and from where. What was given by hand is meant from then on; a kernel, until another
+    /// version is asked for.
     pub fn prepare(
         cache: &Cache,
         given: &Given,
@@ -69,15 +73,22 @@ impl Pieces {
         let mut stable = None;
         prepare_qemu(cache, given, &mut stable, say)?;
         prepare_root(cache, given, &mut stable, say)?;
-        Self::find(cache, given)
+        let version = given.kernel.clone().filter(|name| !names_file(name));
+        Self::find(cache, &Given { kernel: version, ..Given::default() })
     }
 }
 
 fn missing(cache: &Cache, what: &str, option: &str) -> VmError {
     VmError::Usage(format!(
-        "no {what} in {}: run `roost vm prepare` (needs the network), or give {option}",
+        "no {what} in {}: run `roost vm prepare` (needs the network), or \
+         `roost vm prepare {option}`",
         cache.dir().display()
     ))
+}
+
+/// Whether a kernel's name is a file's; what is no version is no reason to fetch another kernel.
+fn names_file(kernel: &str) -> bool {
+    Path::new(kernel).exists() || !kernel::is_version(kernel)
 }
 
 fn existing(file: &Path) -> Result<PathBuf, VmError> {
@@ -87,10 +98,13 @@ fn existing(file: &Path) -> Result<PathBuf, VmError> {
 
 /// The kernel that is meant where none is named.
 fn default_kernel(cache: &Cache) -> Result<Kernel, VmError> {
+    let versions = cache.kernel_versions();
+    if let Some(own) = cache.own_kernel().filter(|own| versions.contains(own)) {
+        return Kernel::resolve(cache, &own);
+    }
     if let Ok(kernel) = Kernel::resolve(cache, kernel::DEFAULT_VERSION) {
         return Ok(kernel);
     }
-    let versions = cache.kernel_versions();
     let newest = versions.last().ok_or_else(|| missing(cache, "kernel", "--kernel FILE"))?;
     Kernel::resolve(cache, newest)
 }
@@ -100,22 +114,17 @@ fn prepare_kernel(
     given: &Given,
     say: &mut dyn FnMut(String),
 ) -> Result<(), VmError> {
-    let present = match &given.kernel {
-        Some(name) => Kernel::resolve(cache, name),
-        None => default_kernel(cache),
-    };
-    let kernel = match present {
-        Ok(kernel) => kernel,
-        // A file with something wrong is no reason to fetch another kernel.
-        Err(error) if given.kernel.as_ref().is_some_and(|name| Path::new(name).exists()) => {
-            return Err(error);
-        }
-        Err(_) => {
-            say(format!("kernel: reading the index of {}", kernel::SUITES));
-            let apt = Apt::new(cache, kernel::SUITES)?;
-            let kernel = kernel::fetch(cache, &apt, given.kernel.as_deref())?;
-            say(format!("kernel: fetched from {}", apt.origin()));
-            kernel
+    let kernel = match given.kernel.as_deref() {
+        Some(name) if names_file(name) => Kernel::resolve(cache, name)?.keep(cache)?,
+        wanted => {
+            if wanted.is_some() {
+                cache.set_own_kernel(None)?;
+            }
+            let present = wanted.map(|name| Kernel::resolve(cache, name));
+            match present.unwrap_or_else(|| default_kernel(cache)) {
+                Ok(kernel) => kernel,
+                Err(_) => fetch_kernel(cache, wanted, say)?,
+            }
         }
     };
     let packages = origin_line(&kernel::origin(cache, &kernel));
@@ -124,13 +133,29 @@ fn prepare_kernel(
     Ok(())
 }
 
+fn fetch_kernel(
+    cache: &Cache,
+    wanted: Option<&str>,
+    say: &mut dyn FnMut(String),
+) -> Result<Kernel, VmError> {
+    say(format!("kernel: reading the index of {}", kernel::SUITES));
+    let apt = Apt::new(cache, kernel::SUITES)?;
+    let kernel = kernel::fetch(cache, &apt, wanted)?;
+    say(format!("kernel: fetched from {}", apt.origin()));
+    Ok(kernel)
+}
+
 fn prepare_qemu(
     cache: &Cache,
     given: &Given,
     stable: &mut Option<Apt>,
     say: &mut dyn FnMut(String),
 ) -> Result<(), VmError> {
-    if Qemu::find(cache, given.qemu.as_deref())?.is_none() {
+    let mut found = Qemu::find(cache, given.qemu.as_deref())?;
+    if let (Some(qemu), Some(_)) = (&found, &given.qemu) {
+        qemu.keep(cache)?;
+    }
+    if found.is_none() {
         let apt = index(cache, stable, "qemu", say)?;
         let packages = apt.closure(&crate::qemu::PACKAGES)?;
         say(format!("qemu: fetching {} from {}", total(&packages), apt.origin()));
@@ -138,8 +163,9 @@ fn prepare_qemu(
             apt.unpack(&packages, piece)?;
             write_origin(piece, &packages)
         })?;
+        found = Qemu::find(cache, None)?;
     }
-    if let Some(qemu) = Qemu::find(cache, given.qemu.as_deref())? {
+    if let Some(qemu) = found {
         say(format!("qemu: {} {}", qemu.version()?, qemu.place()));
     }
     Ok(())
@@ -151,19 +177,21 @@ fn prepare_root(
     stable: &mut Option<Apt>,
     say: &mut dyn FnMut(String),
 ) -> Result<(), VmError> {
-    let image = match &given.root {
-        Some(file) => existing(file)?,
-        None => {
-            if !cache.root().is_dir() {
-                let apt = index(cache, stable, "root", say)?;
-                let packages = root::packages(apt)?;
-                say(format!("root: fetching {} from {}", total(&packages), apt.origin()));
-                cache.complete(&cache.root(), |piece| root::build(apt, &packages, piece))?;
-            }
-            cache.root().join(root::IMAGE)
-        }
-    };
-    say(format!("root: {} ({})", image.display(), size_of(&image)));
+    if let Some(file) = &given.root {
+        let file = existing(file)?;
+        cache.complete(&cache.own_root(), |piece| root::keep(&file, piece))?;
+    }
+    let own = cache.own_root().is_dir();
+    let folder = if own { cache.own_root() } else { cache.root() };
+    if !folder.is_dir() {
+        let apt = index(cache, stable, "root", say)?;
+        let packages = root::packages(apt)?;
+        say(format!("root: fetching {} from {}", total(&packages), apt.origin()));
+        cache.complete(&folder, |piece| root::build(apt, &packages, piece))?;
+    }
+    let image = folder.join(root::IMAGE);
+    let origin = if own { " (given by hand)" } else { "" };
+    say(format!("root: {} ({}){origin}", image.display(), size_of(&image)));
     Ok(())
 }
 

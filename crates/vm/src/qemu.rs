@@ -35,17 +35,18 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// The QEMU given by hand, else that of the cache, else the system's, if it is new enough.
+    /// The QEMU given by hand, now or to `roost vm prepare`, else that of the cache, else the
+    /// system's, if it is new enough.
     pub(crate) fn find(cache: &Cache, given: Option<&Path>) -> Result<Option<Self>, VmError> {
         if let Some(program) = given {
-            let qemu = Self { program: program.to_owned(), tree: None };
-            return match qemu.major()? {
-                version if version >= OLDEST => Ok(Some(qemu)),
-                version => Err(VmError::Usage(format!(
-                    "{}: QEMU {version} is too old, {OLDEST} or newer is needed",
-                    program.display()
-                ))),
-            };
+            return Self::own(program).map(Some);
+        }
+        let remembered = cache.own_qemu();
+        if remembered.is_symlink() {
+            return Self::own(&remembered).map(Some).map_err(|error| {
+                let forget = format!("delete {} to forget it", remembered.display());
+                VmError::Usage(format!("the QEMU given by hand: {error}; {forget}"))
+            });
         }
         let tree = cache.qemu();
         if tree.is_dir() {
@@ -54,6 +55,25 @@ impl Qemu {
         }
         let system = tool::find(PROGRAM).map(|program| Self { program, tree: None });
         Ok(system.filter(|qemu| qemu.major().is_ok_and(|version| version >= OLDEST)))
+    }
+
+    /// The QEMU in the file `program`, if it can be used.
+    fn own(program: &Path) -> Result<Self, VmError> {
+        // Not by the link: QEMU finds its data by where it is.
+        let program = program.canonicalize().map_err(|error| VmError::file(program, &error))?;
+        let qemu = Self { program, tree: None };
+        match qemu.major()? {
+            version if version >= OLDEST => Ok(qemu),
+            version => Err(VmError::Usage(format!(
+                "{}: QEMU {version} is too old, {OLDEST} or newer is needed",
+                qemu.program.display()
+            ))),
+        }
+    }
+
+    /// Remembers it as the one given by hand.
+    pub(crate) fn keep(&self, cache: &Cache) -> Result<(), VmError> {
+        crate::cache::link(&self.program, &cache.own_qemu())
     }
 
     /// A call of QEMU without arguments.
@@ -77,9 +97,10 @@ impl Qemu {
         let text = tool::output(command.arg("--version").stdin(Stdio::null()), &purpose)?;
         let version =
             text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        let version = version.filter(|_| text.starts_with("QEMU"));
         version.map(str::to_owned).ok_or_else(|| VmError::Failed {
             tool: purpose,
-            reason: "does not tell the version of a QEMU".into(),
+            reason: "it does not tell the version of a QEMU".into(),
         })
     }
 

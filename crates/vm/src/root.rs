@@ -4,10 +4,12 @@
 //! namespace is needed, and the tree depends on the packages only. What scripts would have done and
 //! guests need is done in [`finish`].
 
+use std::io::Seek;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use crate::apt::{Apt, Package};
+use crate::cache::ORIGIN;
 use crate::error::VmError;
 use crate::{cpio, partition, tool};
 
@@ -54,6 +56,30 @@ const LEFT_OUT: [&str; 3] = ["mesa-libgallium", "libllvm", "libz3-"];
 /// Documentation: half of what many packages hold.
 const UNUSED: [&str; 6] = ["doc", "man", "locale", "info", "lintian", "bug"];
 
+/// What [`init.sh`](crate::guest) calls: a root without any of them does not come up.
+const NEEDED: [&str; 20] = [
+    "bash",
+    "cat",
+    "cp",
+    "dd",
+    "dmesg",
+    "grep",
+    "gzip",
+    "mkdir",
+    "mount",
+    "mountpoint",
+    "rm",
+    "sed",
+    "setsid",
+    "sh",
+    "sleep",
+    "stat",
+    "stty",
+    "sync",
+    "tar",
+    "uname",
+];
+
 /// The packages of the root with all they depend on, the one with the links of the merged `/usr`
 /// first: other packages are unpacked through them.
 pub(crate) fn packages(apt: &Apt) -> Result<Vec<Package>, VmError> {
@@ -73,6 +99,42 @@ pub(crate) fn build(apt: &Apt, packages: &[Package], piece: &Path) -> Result<(),
     image(tree.path(), &piece.join(IMAGE))?;
     cpio::of_tree(tree.path(), &piece.join(ARCHIVE))?;
     crate::prepare::write_origin(piece, packages)
+}
+
+/// Copies a root given by hand, an ext4 image, into `piece` and makes the archive of it.
+pub(crate) fn keep(given: &Path, piece: &Path) -> Result<(), VmError> {
+    let failed = |error: std::io::Error| VmError::file(given, &error);
+    let copy = piece.join(IMAGE);
+    let mut image = partition::with_table(given)?;
+    let mut file = std::fs::File::create(&copy).map_err(|error| VmError::file(&copy, &error))?;
+    image.rewind().map_err(failed)?;
+    std::io::copy(&mut image, &mut file).map_err(failed)?;
+    let tree = tempfile::tempdir_in(piece).map_err(|error| VmError::file(piece, &error))?;
+    // In the tree's own folder: the command's words cannot be quoted. That files do not get the
+    // owners they have in the image does not matter, and is all it complains about to users.
+    let mut command = tool::need("debugfs", "e2fsprogs")?;
+    command.args(["-R", "rdump / ."]).arg(&copy).current_dir(tree.path());
+    tool::output(&mut command, "reading the root's image with debugfs")?;
+    let missing = missing(tree.path());
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        return Err(VmError::Usage(format!(
+            "{}: a guest's root needs {missing}, which this one lacks; add them",
+            given.display()
+        )));
+    }
+    cpio::of_tree(tree.path(), &piece.join(ARCHIVE))?;
+    let origin = piece.join(ORIGIN);
+    std::fs::write(&origin, "given by hand\n").map_err(|error| VmError::file(&origin, &error))
+}
+
+/// Which of the programs that a guest needs are not in `tree`. Links may lead to where they are
+/// only in the guest.
+fn missing(tree: &Path) -> Vec<&'static str> {
+    let folders = ["usr/bin", "bin", "usr/sbin", "sbin"].map(|folder| tree.join(folder));
+    let has =
+        |name: &str| folders.iter().any(|folder| folder.join(name).symlink_metadata().is_ok());
+    NEEDED.iter().copied().filter(|name| !has(name)).collect()
 }
 
 /// What maintainer scripts would have done: users, groups, an awk. In the image files belong to the

@@ -30,9 +30,12 @@ fn prepared(what: &str) -> Option<Cache> {
     match Pieces::prepare(&cache, &Given::default(), &mut |line| eprintln!("{line}")) {
         Ok(_) => Some(cache),
         // What the host lacks; everything else is a fault of ours.
-        Err(error @ (VmError::Offline { .. } | VmError::Tool { .. } | VmError::File { .. })) => {
-            skip(&error.to_string())
-        }
+        Err(
+            error @ (VmError::Offline { .. }
+            | VmError::NoApt { .. }
+            | VmError::Tool { .. }
+            | VmError::File { .. }),
+        ) => skip(&error.to_string()),
         Err(error) => panic!("{error}"),
     }
 }
