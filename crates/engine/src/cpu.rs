@@ -41,7 +41,7 @@ impl World {
         task.refill_ns -= refill;
         if let Activity::Work(left) = &mut task.activity {
             *left = left.saturating_sub(((elapsed - refill) * u64::from(state.speed_1024)) >> 10);
-        } else if let Activity::Pass { rate, left } = &mut task.activity {
+        } else if let Activity::Pass { rate, left, .. } = &mut task.activity {
             *left = left.saturating_sub((elapsed - refill).saturating_mul(u64::from(*rate)));
         }
     }
@@ -79,7 +79,9 @@ impl World {
             Activity::Work(ns) if state.speed_1024 == FULL_SPEED => from + ns,
             Activity::Work(ns) => from + (ns << 10).div_ceil(state.speed_1024.into()),
             Activity::Until(time) => from.max(time),
-            Activity::Pass { rate, left } => from + left.div_ceil(u64::from(rate.max(1))),
+            Activity::Pass { rate, left, until } => {
+                from + left.saturating_sub(until).div_ceil(u64::from(rate.max(1)))
+            }
         })
     }
 

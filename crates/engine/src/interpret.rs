@@ -37,8 +37,10 @@ impl<S: Scheduler> Engine<'_, S> {
     /// The current operation of `cpu`'s task has ended: goes on until something takes time.
     pub(crate) fn advance(&mut self, cpu: CpuId) {
         let Some(task) = self.world.cpus[cpu].current else { return };
-        if matches!(self.world.tasks[task.index()].activity, Activity::Pass { .. }) {
-            self.end_pass(cpu, task);
+        match self.world.tasks[task.index()].activity {
+            Activity::Pass { until: 0, .. } => self.end_pass(cpu, task),
+            Activity::Pass { .. } => return self.hinting_fault(cpu, task),
+            _ => {}
         }
         loop {
             if let Some(mutex) = self.world.tasks[task.index()].relock {
@@ -356,7 +358,8 @@ impl<S: Scheduler> Engine<'_, S> {
         let template = self.world.tasks[id.index()].template as usize;
         let access = &self.workload.templates[template].program.accesses[access as usize];
         let Some(memory) = &mut self.world.memory else { return Step::Done };
-        let placed = memory.touch(cpu, id, access);
+        let process = self.world.tasks[id.index()].process;
+        let placed = memory.touch(cpu, process, id, access);
         if placed > 0 {
             self.world.tasks[id.index()].pc -= 1;
             let cost = self.world.machine.figures.page_fault_ns.value;
@@ -364,8 +367,22 @@ impl<S: Scheduler> Engine<'_, S> {
         }
         self.world.account_llc(cpu);
         let Some(memory) = &mut self.world.memory else { return Step::Done };
-        let left = memory.begin(cpu, id, access);
-        self.busy(id, Activity::Pass { rate: 0, left })
+        let left = memory.begin(cpu, process, id, access);
+        let until = memory.until(process, id, left);
+        self.busy(id, Activity::Pass { rate: 0, left, until })
+    }
+
+    /// The pass of `cpu`'s task has come upon a group of pages that was marked: a fault, unless
+    /// another task had it before.
+    #[cold]
+    fn hinting_fault(&mut self, cpu: CpuId, id: TaskId) {
+        if let Some(fault) = self.world.take_hint(cpu, id) {
+            self.scheduler.hinting_fault(&mut self.world, cpu, id, &fault);
+            self.world.end_hint(cpu, id, &fault);
+            self.world.return_to_user(cpu);
+        }
+        self.world.find_stop(cpu, id);
+        self.world.mark_stale(cpu);
     }
 
     /// The current operation was a pass over memory, and has ended.

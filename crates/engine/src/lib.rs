@@ -24,9 +24,12 @@ mod world;
 
 pub use counters::Counters;
 pub use events::EVENT_NAMES;
+pub use memory::Area;
 pub use outcome::{Histogram, MetricValue, Outcome};
 pub use run::{Control, RunError, run, run_observed};
-pub use scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake, Work};
+pub use scheduler::{
+    CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Scheduler, TaskId, Wake, Work,
+};
 pub use time::Time;
 pub use trace::{LeftAs, TraceTask, Tracer};
 pub use world::World;

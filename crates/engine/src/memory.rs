@@ -32,6 +32,7 @@
 
 mod bandwidth;
 mod cache;
+mod hints;
 mod pages;
 mod pass;
 
@@ -40,11 +41,13 @@ use std::sync::Arc;
 use roost_machine::{Machine, PAGE_BYTES};
 use roost_workload::{Access, Placement, Sharing, Workload};
 
-use crate::scheduler::{CpuId, TaskId};
+use crate::scheduler::{CpuId, LastAccess, TaskId};
 use crate::task::Activity;
 use crate::world::World;
 use bandwidth::{Bandwidth, Use};
 use cache::CERTAIN;
+pub use hints::Area;
+use hints::{Marks, Space, Stop};
 use pages::{Nodes, Pages, Policy};
 use pass::{OnCpu, Pass};
 
@@ -82,12 +85,22 @@ pub(crate) struct Memory {
     local_bytes: u64,
     remote_bytes: u64,
     pages_migrated: u64,
+    /// By process number.
+    spaces: Vec<Space>,
+    /// Groups of pages that are marked, by all processes.
+    marked: usize,
+    /// Pages that were marked, pages of hinting faults, and those that were on the CPU's node.
+    pte_updates: u64,
+    hint_faults: u64,
+    hint_faults_local: u64,
 }
 
 /// A region as the workload describes it.
 struct Spec {
     bytes: u64,
     own: bool,
+    /// Tasks of several processes may use it.
+    between_processes: bool,
     policy: Policy,
 }
 
@@ -100,6 +113,12 @@ struct Region {
     /// What the L2 of the core that touched it last holds of it.
     core: u32,
     l2: Warmth,
+    /// Hinting marks, by process that maps it.
+    marks: Vec<Marks>,
+    /// Who touched each group last, as hinting faults tell; empty before the first.
+    last: Vec<Option<LastAccess>>,
+    /// Pages moved since the passes over it were priced.
+    moved: u64,
 }
 
 /// What a cache held after a pass.
@@ -118,10 +137,12 @@ struct TaskMemory {
     own: Vec<(u32, u32)>,
     /// The pass it makes, or the last one.
     pass: Pass,
+    /// Where that comes upon the next mark.
+    stop: Option<Stop>,
 }
 
 impl TaskMemory {
-    const NEW: Self = Self { own: Vec::new(), pass: Pass::none() };
+    const NEW: Self = Self { own: Vec::new(), pass: Pass::none(), stop: None };
 }
 
 /// Figures of the machine, looked up for every pass.
@@ -173,6 +194,7 @@ impl Memory {
                 Ok(Spec {
                     bytes: region.bytes,
                     own: region.sharing == Sharing::Thread,
+                    between_processes: region.sharing == Sharing::Processes,
                     policy: policy(machine, &region.placement)?,
                 })
             })
@@ -194,13 +216,18 @@ impl Memory {
             local_bytes: 0,
             remote_bytes: 0,
             pages_migrated: 0,
+            spaces: Vec::new(),
+            marked: 0,
+            pte_updates: 0,
+            hint_faults: 0,
+            hint_faults_local: 0,
             tables: Tables::new(machine),
             machine: machine.clone(),
         }))
     }
 
-    /// The instance of a region that `task` uses.
-    fn instance(&mut self, task: TaskId, region: u32) -> u32 {
+    /// The instance of a region that `task` of `process` uses.
+    fn instance(&mut self, process: u32, task: TaskId, region: u32) -> u32 {
         let spec = &self.specs[region as usize];
         let known = match spec.own {
             true => {
@@ -209,7 +236,11 @@ impl Memory {
             }
             false => self.shared[region as usize],
         };
+        let (own, between) = (spec.own, spec.between_processes);
         if let Some(instance) = known {
+            if between && !self.is_mapped(process, instance) {
+                self.map(process, instance, own, between);
+            }
             return instance;
         }
         let new = Region {
@@ -218,8 +249,10 @@ impl Memory {
             llcs: vec![Warmth::default(); self.machine.llcs.len()],
             core: 0,
             l2: Warmth::default(),
+            marks: Vec::new(),
+            last: Vec::new(),
+            moved: 0,
         };
-        let own = spec.own;
         let instance = match self.free.pop() {
             Some(instance) => {
                 self.regions[instance as usize] = new;
@@ -234,18 +267,19 @@ impl Memory {
             true => self.tasks[task.index()].own.push((region, instance)),
             false => self.shared[region as usize] = Some(instance),
         }
+        self.map(process, instance, own, between);
         instance
     }
 
-    /// `task` is about to begin a pass on `cpu`: touches the next pages that nobody has, and returns
-    /// how many; 0 when there are none left.
-    pub(crate) fn touch(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
+    /// `task` of `process` is about to begin a pass on `cpu`: touches the next pages that nobody has,
+    /// and returns how many; 0 when there are none left.
+    pub(crate) fn touch(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
         if self.tasks.len() <= task.index() {
             self.tasks.resize_with(task.index() + 1, || TaskMemory::NEW);
         }
         let node = self.machine.cpus[cpu].node as usize;
         for slice in &access.slices {
-            let instance = self.instance(task, slice.region) as usize;
+            let instance = self.instance(process, task, slice.region) as usize;
             let pages = &mut self.regions[instance].pages;
             while !pages.is_touched() {
                 let placed = pages.touch(node, &mut self.nodes, TOUCHED_AT_ONCE);
@@ -257,11 +291,11 @@ impl Memory {
         0
     }
 
-    /// `task` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
-    pub(crate) fn begin(&mut self, cpu: CpuId, task: TaskId, access: &Access) -> u64 {
+    /// `task` of `process` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
+    pub(crate) fn begin(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
         self.tasks[task.index()].pass.begin(access.pattern);
         for slice in &access.slices {
-            let instance = self.instance(task, slice.region);
+            let instance = self.instance(process, task, slice.region);
             let bytes = self.regions[instance as usize].bytes;
             self.tasks[task.index()].pass.add(instance, bytes, slice.write);
         }
@@ -274,6 +308,7 @@ impl Memory {
     pub(crate) fn task_exit(&mut self, task: TaskId) {
         let Some(gone) = self.tasks.get_mut(task.index()) else { return };
         for (_, instance) in std::mem::replace(gone, TaskMemory::NEW).own {
+            self.unmap(instance);
             self.regions[instance as usize].pages.release(&mut self.nodes);
             self.free.push(instance);
         }
@@ -283,6 +318,9 @@ impl Memory {
     pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         sink("numa_hit", self.nodes.hit);
         sink("numa_miss", self.nodes.miss);
+        sink("numa_pte_updates", self.pte_updates);
+        sink("numa_hint_faults", self.hint_faults);
+        sink("numa_hint_faults_local", self.hint_faults_local);
         sink("numa_pages_migrated", self.pages_migrated);
         sink("memory_local_bytes", self.local_bytes);
         sink("memory_remote_bytes", self.remote_bytes);
@@ -337,6 +375,7 @@ impl World {
         if let Some(memory) = &mut self.memory {
             memory.resume(cpu, task, left);
         }
+        self.find_stop(cpu, task);
     }
 
     /// What a task's pass has left to transfer, if it makes one.
@@ -387,15 +426,20 @@ impl World {
         let pages = &mut memory.regions[region as usize].pages;
         let moved = pages.relocate(groups, node, &mut memory.nodes);
         memory.pages_migrated += moved;
-        let users = memory.users(region);
-        for user in users {
+        self.reprice_region(region);
+        let cost = self.machine.figures.page_migrate_ns.value;
+        self.charge(cpu, moved * cost);
+        moved
+    }
+
+    /// Pages of a region have moved: passes over it have another speed.
+    fn reprice_region(&mut self, region: u32) {
+        let Some(memory) = &self.memory else { return };
+        for user in memory.users(region) {
             self.settle(user);
             let current = self.cpus[user].current;
             self.switch_memory(user, current);
         }
-        let cost = self.machine.figures.page_migrate_ns.value;
-        self.charge(cpu, moved * cost);
-        moved
     }
 }
 
@@ -473,10 +517,10 @@ mod tests {
         let mut world = World::for_test(machine, 1);
         let task = TaskId(0);
         world.set_current_for_test(0, Some(task));
-        let touched = std::iter::repeat_with(|| memory.touch(0, task, &access));
+        let touched = std::iter::repeat_with(|| memory.touch(0, 0, task, &access));
         assert_eq!(touched.take_while(|&pages| pages > 0).sum::<u64>(), 64 * MIB / PAGE_BYTES);
-        let left = memory.begin(0, task, &access);
-        world.tasks[0].activity = Activity::Pass { rate: 0, left };
+        let left = memory.begin(0, 0, task, &access);
+        world.tasks[0].activity = Activity::Pass { rate: 0, left, until: 0 };
         world.memory = Some(Box::new(memory));
         world.rearm_stale();
         world

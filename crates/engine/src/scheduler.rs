@@ -32,6 +32,34 @@ impl TaskId {
 /// A CPU number of the machine, dense from 0.
 pub type CpuId = usize;
 
+/// Who touched a group of pages last, as its last hinting fault told (the kernel's `cpupid`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastAccess {
+    /// The CPU.
+    pub cpu: u16,
+    /// The low 8 bits of the task's number ([`World::pid`]).
+    pub pid: u8,
+}
+
+/// A task touched a group of pages that the scheduler had marked ([`World::mark_pages`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintingFault {
+    /// The region, numbered in the order of first use, and its group.
+    pub region: u32,
+    /// Number of the group in the region.
+    pub group: u32,
+    /// The area of the task's process that it is in.
+    pub area: u32,
+    /// Its pages: as many faults of the kernel.
+    pub pages: u64,
+    /// The node that holds them.
+    pub node: usize,
+    /// Whether several processes map the region.
+    pub shared: bool,
+    /// Who touched it last; `None`: nobody since it was placed.
+    pub last: Option<LastAccess>,
+}
+
 /// Why and from where a task is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
@@ -145,6 +173,18 @@ pub trait Scheduler {
 
     /// Nice value or policy of a task changed to what `world` now says. The task runs on `cpu`.
     fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId);
+
+    /// `task`, which runs on `cpu`, touched pages that the scheduler had marked. The fault is charged
+    /// already; what the scheduler does about it ([`World::move_faulting`], a migration of the task)
+    /// comes before the task goes on.
+    fn hinting_fault(
+        &mut self,
+        _world: &mut World,
+        _cpu: CpuId,
+        _task: TaskId,
+        _fault: &HintingFault,
+    ) {
+    }
 
     /// Work asked for by [`World::kick`] other than [`Work::Reschedule`].
     fn work(&mut self, world: &mut World, cpu: CpuId, work: Work);

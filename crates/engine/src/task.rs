@@ -35,6 +35,8 @@ pub(crate) enum Activity {
         rate: u32,
         /// What is left to transfer, thousandths of a byte.
         left: u64,
+        /// What is left when it stops for a hinting fault; 0: it goes through to the end.
+        until: u64,
     },
 }
 

@@ -156,6 +156,12 @@ impl World {
         self.tasks[task.index()].policy
     }
 
+    /// The number of a task that is never used again in the run, from 1.
+    #[inline]
+    pub fn pid(&self, task: TaskId) -> u32 {
+        self.tasks[task.index()].pid
+    }
+
     /// The process a task belongs to: an index that tasks of one process share.
     #[inline]
     pub fn process(&self, task: TaskId) -> u32 {

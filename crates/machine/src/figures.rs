@@ -84,6 +84,14 @@ const COMMON: Figures = Figures {
         2000,
         "assumption: 1.5 us to unmap, flush and remap, and 0.5 us to copy 4 KiB",
     ),
+    hint_fault_ns: figure(
+        1000,
+        "assumption: 0.3 us for the fault, the rest for locks, statistics and the TLB's refill",
+    ),
+    page_mark_ns: figure(
+        30,
+        "assumption: one entry of the page table changed, the flush of the TLB shared by many",
+    ),
 };
 
 const CASCADE_LAKE_LINE: Figure =
@@ -344,6 +352,8 @@ impl Figures {
             ("package_link_bytes_per_us", self.package_link_bytes_per_us),
             ("page_fault_ns", self.page_fault_ns),
             ("page_migrate_ns", self.page_migrate_ns),
+            ("hint_fault_ns", self.hint_fault_ns),
+            ("page_mark_ns", self.page_mark_ns),
         ]
         .into_iter()
     }

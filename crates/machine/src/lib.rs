@@ -200,6 +200,10 @@ pub struct Figures {
     pub page_fault_ns: Figure,
     /// Kernel time of moving a page of 4 KiB to another node.
     pub page_migrate_ns: Figure,
+    /// Kernel time of a NUMA hinting fault for one page, without moving it.
+    pub hint_fault_ns: Figure,
+    /// Kernel time to mark one page for a hinting fault.
+    pub page_mark_ns: Figure,
 }
 
 /// Size of a page of memory, bytes.

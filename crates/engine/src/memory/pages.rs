@@ -10,7 +10,7 @@ use roost_machine::{Machine, PAGE_BYTES};
 pub(crate) const GROUP_PAGES: u64 = 64;
 
 /// A group that is on no node.
-const NOWHERE: u16 = u16::MAX;
+pub(super) const NOWHERE: u16 = u16::MAX;
 
 /// A memory policy, with dense node numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +98,29 @@ impl Pages {
         &self.on
     }
 
+    /// Where pages go.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Number of pages.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Number of groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The node of a group, if it is on one.
+    pub(crate) fn node(&self, group: usize) -> Option<usize> {
+        let node = self.groups[group];
+        (node != NOWHERE).then_some(node.into())
+    }
+
     /// Pages in a group: the last one may be smaller.
-    fn in_group(&self, group: usize) -> u64 {
+    pub(crate) fn in_group(&self, group: usize) -> u64 {
         (self.pages - group as u64 * GROUP_PAGES).min(GROUP_PAGES)
     }
 

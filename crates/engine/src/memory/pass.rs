@@ -59,6 +59,11 @@ impl Pass {
         self.slices.push(slice);
     }
 
+    /// The regions that it passes over.
+    pub(super) fn regions(&self) -> impl Iterator<Item = u32> {
+        self.slices.iter().map(|slice| slice.region)
+    }
+
     /// Bytes to transfer in all, in thousandths.
     pub(super) fn transfer(&self) -> u64 {
         self.transfer

@@ -52,3 +52,74 @@ impl Scheduler for Fifo {
     fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
     fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
 }
+
+/// What was faulted: when, by which task, what.
+#[allow(dead_code)]
+pub type Faults = std::rc::Rc<std::cell::RefCell<Vec<(u64, u32, HintingFault)>>>;
+
+/// [`Fifo`] that at its first tick after `at_ns` marks everything of the processes it has seen, and
+/// moves what is touched to `to`, if it says so.
+#[allow(dead_code)]
+#[derive(Default)]
+pub struct Marker {
+    pub fifo: Fifo,
+    pub at_ns: u64,
+    pub to: Option<usize>,
+    pub faults: Faults,
+    pub processes: Vec<u32>,
+    pub marked: bool,
+}
+
+impl Scheduler for Marker {
+    fn tick_ns(&self) -> u64 {
+        self.fifo.tick_ns()
+    }
+    fn start(&mut self, _: &mut World) {}
+    fn task_new(&mut self, world: &mut World, task: TaskId, _: Option<TaskId>) {
+        let process = world.process(task);
+        if !self.processes.contains(&process) {
+            self.processes.push(process);
+        }
+    }
+    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
+    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
+        None
+    }
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.fifo.select_cpu(world, task, wake)
+    }
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.fifo.select_cpu(world, task, wake)
+    }
+    fn enqueue(&mut self, w: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
+        self.fifo.enqueue(w, cpu, task, why, by);
+    }
+    fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+        self.fifo.pick(world, cpu)
+    }
+    fn put_current(&mut self, _: &mut World, _: CpuId) {}
+    fn tick(&mut self, world: &mut World, cpu: CpuId) {
+        if self.marked || world.now().ns() < self.at_ns {
+            return;
+        }
+        self.marked = true;
+        for &process in &self.processes {
+            for area in 0.. {
+                let Some(Area { pages, .. }) = world.area(process, area) else { break };
+                world.mark_pages(cpu, process, area, 0..pages, None);
+            }
+        }
+    }
+    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
+    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
+    fn hinting_fault(&mut self, w: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {
+        self.faults.borrow_mut().push((w.now().ns(), w.pid(task), *fault));
+        if let Some(node) = self.to {
+            w.move_faulting(cpu, fault, node);
+        }
+    }
+    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
+    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
+    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
+}

@@ -1,0 +1,451 @@
+//! Hinting marks: pages whose next access tells the scheduler who uses them (the kernel's
+//! `PAGE_NONE` entries of NUMA balancing).
+//!
+//! A scheduler marks present pages of a process ([`World::mark_pages`]); the first pass of that
+//! process to reach a marked group of pages clears its mark and calls
+//! [`Scheduler::hinting_fault`](crate::Scheduler::hinting_fault). Pages are taken in groups of
+//! [`GROUP_PAGES`], as they are placed: a group counts and costs as much as all its pages.
+//!
+//! A pass touches its regions from the first byte to the last, each at the pace of the whole. So a
+//! group `g` of a region of `b` bytes is reached when the share `g * GROUP_BYTES / b` of the pass
+//! is done, and the pass stops there ([`Stop`]). Marks behind its position wait for the next pass.
+//! A pass over nothing marked looks at one counter a region.
+//!
+//! Processes map regions into *areas* (the kernel's VMAs): neighbouring anonymous mappings merge, so
+//! everything that is private to a process is one area; each region that processes share is another.
+//! Regions with a memory policy of their own are in no area: the kernel leaves them where they are.
+//! Every region is writable, and written when it is first touched.
+
+use std::ops::Range;
+
+use roost_machine::PAGE_BYTES;
+
+use super::pages::{GROUP_PAGES, NOWHERE, Policy};
+use super::{Memory, Region};
+use crate::scheduler::{CpuId, HintingFault, LastAccess, TaskId};
+use crate::task::Activity;
+use crate::world::World;
+
+/// Bytes of a group of pages.
+const GROUP_BYTES: u64 = GROUP_PAGES * PAGE_BYTES;
+
+/// Part of a region that has to move before the passes over it are priced again.
+const REPRICED_PART: u64 = 64;
+
+/// What is known of a process's address space.
+#[derive(Default)]
+pub(super) struct Space {
+    areas: Vec<AreaOf>,
+    /// All its regions, those without an area too.
+    regions: Vec<u32>,
+}
+
+struct AreaOf {
+    /// Instances of regions in order of address.
+    regions: Vec<u32>,
+    shared: bool,
+}
+
+/// A mapping of a process that a scanner may mark ([`World::area`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Its size in pages, present or not.
+    pub pages: u64,
+    /// Whether several processes may map it.
+    pub shared: bool,
+}
+
+/// Marks of one process on one region.
+pub(super) struct Marks {
+    process: u32,
+    area: u32,
+    /// How many groups are marked.
+    count: usize,
+    /// A bit a group.
+    bits: Vec<u64>,
+}
+
+impl Marks {
+    fn is_set(&self, group: usize) -> bool {
+        self.bits[group / 64] >> (group % 64) & 1 != 0
+    }
+
+    fn set(&mut self, group: usize) {
+        self.count += 1;
+        self.bits[group / 64] |= 1 << (group % 64);
+    }
+
+    fn clear(&mut self, group: usize) {
+        self.count -= 1;
+        self.bits[group / 64] &= !(1 << (group % 64));
+    }
+
+    /// The first marked group from `from` on.
+    fn next(&self, from: usize) -> Option<usize> {
+        let mut word = from / 64;
+        let mut bits = self.bits.get(word)? & (u64::MAX << (from % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.bits.get(word)?;
+        }
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+}
+
+/// Where a pass comes upon a marked group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stop {
+    /// What is left of the pass then.
+    left: u64,
+    region: u32,
+    group: u32,
+}
+
+/// When a pass that transfers `transfer` in all reaches `group` of a region of `bytes`: what is done.
+fn done_at(group: usize, bytes: u64, transfer: u64) -> u64 {
+    let share = u128::from(transfer) * u128::from(group as u64 * GROUP_BYTES);
+    (share / u128::from(bytes.max(1))) as u64
+}
+
+/// The first group whose beginning a pass has not passed when `done` is done.
+fn group_at(done: u64, bytes: u64, transfer: u64) -> usize {
+    let product = u128::from(done) * u128::from(bytes);
+    let group = (product / (u128::from(transfer.max(1)) * u128::from(GROUP_BYTES))) as usize;
+    group + usize::from(done_at(group, bytes, transfer) < done)
+}
+
+impl Region {
+    fn marks(&self, process: u32) -> Option<&Marks> {
+        self.marks.iter().find(|marks| marks.process == process)
+    }
+
+    fn marks_mut(&mut self, process: u32) -> Option<&mut Marks> {
+        self.marks.iter_mut().find(|marks| marks.process == process)
+    }
+}
+
+impl Memory {
+    /// `process` uses a region, perhaps for the first time.
+    pub(super) fn map(&mut self, process: u32, instance: u32, own: bool, shared: bool) {
+        let region = &self.regions[instance as usize];
+        let known = region.marks(process).is_some();
+        if known && !own {
+            return;
+        }
+        if self.spaces.len() <= process as usize {
+            self.spaces.resize_with(process as usize + 1, Space::default);
+        }
+        let space = &mut self.spaces[process as usize];
+        if !space.regions.contains(&instance) {
+            space.regions.push(instance);
+        }
+        if *region.pages.policy() != Policy::FirstTouch {
+            return;
+        }
+        let private = space.areas.iter().position(|area| !area.shared);
+        let area = match private.filter(|_| !shared) {
+            Some(area) => area,
+            None => {
+                space.areas.push(AreaOf { regions: Vec::new(), shared });
+                space.areas.len() - 1
+            }
+        };
+        space.areas[area].regions.push(instance);
+        let bits = vec![0; region.pages.groups().div_ceil(64)];
+        let marks = Marks { process, area: area as u32, count: 0, bits };
+        self.regions[instance as usize].marks.push(marks);
+    }
+
+    /// Whether `process` has mapped a region, or has none of its areas for it.
+    pub(super) fn is_mapped(&self, process: u32, instance: u32) -> bool {
+        let space = self.spaces.get(process as usize);
+        space.is_some_and(|space| space.regions.contains(&instance))
+    }
+
+    /// A region is given back.
+    pub(super) fn unmap(&mut self, instance: u32) {
+        let marks = &self.regions[instance as usize].marks;
+        self.marked -= marks.iter().map(|marks| marks.count).sum::<usize>();
+        for space in &mut self.spaces {
+            space.regions.retain(|&other| other != instance);
+            for area in &mut space.areas {
+                area.regions.retain(|&other| other != instance);
+            }
+        }
+        self.regions[instance as usize].marks.clear();
+    }
+
+    /// What is left of the pass of `task`, which has `left` now, when it comes upon the next marked
+    /// group; 0 if it does not.
+    #[inline]
+    pub(crate) fn until(&mut self, process: u32, task: TaskId, left: u64) -> u64 {
+        if self.marked == 0 {
+            return 0;
+        }
+        let stop = self.next_stop(process, task, left);
+        self.tasks[task.index()].stop = stop;
+        stop.map_or(0, |stop| stop.left)
+    }
+
+    fn next_stop(&self, process: u32, task: TaskId, left: u64) -> Option<Stop> {
+        let pass = &self.tasks[task.index()].pass;
+        let transfer = pass.transfer();
+        let done = transfer.saturating_sub(left);
+        let stop = |region: u32| {
+            let of = &self.regions[region as usize];
+            let marks = of.marks(process).filter(|marks| marks.count > 0)?;
+            let group = marks.next(group_at(done, of.bytes, transfer))?;
+            let left = transfer - done_at(group, of.bytes, transfer);
+            Some(Stop { left, region, group: group as u32 })
+        };
+        pass.regions().filter_map(stop).max_by_key(|stop| stop.left)
+    }
+
+    /// `task` of `process` has come to its next stop on `cpu`: clears the mark and returns what the
+    /// scheduler is told, unless another task was there before it.
+    fn take_mark(&mut self, cpu: CpuId, process: u32, task: TaskId) -> Option<HintingFault> {
+        let Stop { region, group, .. } = self.tasks[task.index()].stop.take()?;
+        let of = &mut self.regions[region as usize];
+        let shared = of.marks.len() > 1;
+        let marks = of.marks_mut(process).filter(|marks| marks.is_set(group as usize))?;
+        marks.clear(group as usize);
+        let area = marks.area;
+        self.marked -= 1;
+        let node = of.pages.node(group as usize)?;
+        let pages = of.pages.in_group(group as usize);
+        self.hint_faults += pages;
+        if node == self.machine.cpus[cpu].node as usize {
+            self.hint_faults_local += pages;
+        }
+        let last = of.last.get(group as usize).copied().flatten();
+        Some(HintingFault { region, group, area, pages, node, shared, last })
+    }
+
+    /// Notes who touched a group last.
+    fn note_access(&mut self, region: u32, group: u32, by: LastAccess) {
+        let of = &mut self.regions[region as usize];
+        if of.last.is_empty() {
+            of.last.resize(of.pages.groups(), None);
+        }
+        of.last[group as usize] = Some(by);
+    }
+
+    /// Marks groups of a region; returns how many pages that are.
+    fn mark(
+        &mut self,
+        process: u32,
+        instance: u32,
+        groups: Range<usize>,
+        except: Option<usize>,
+    ) -> u64 {
+        let Region { pages, marks, .. } = &mut self.regions[instance as usize];
+        let Some(marks) = marks.iter_mut().find(|marks| marks.process == process) else { return 0 };
+        let mut marked = 0;
+        for group in groups.start..groups.end.min(pages.groups()) {
+            let node = pages.node(group);
+            if node.is_none() || node == except || marks.is_set(group) {
+                continue;
+            }
+            marks.set(group);
+            self.marked += 1;
+            marked += pages.in_group(group);
+        }
+        marked
+    }
+
+    /// Parts of an area that lie in `range` (pages): region, and its groups.
+    fn parts(&self, process: u32, area: usize, range: &Range<u64>) -> Vec<(u32, Range<usize>)> {
+        let Some(area) = self.spaces.get(process as usize).and_then(|space| space.areas.get(area))
+        else {
+            return Vec::new();
+        };
+        let mut first = 0;
+        let mut parts = Vec::new();
+        for &instance in &area.regions {
+            let pages = self.regions[instance as usize].pages.pages();
+            let (from, to) = (range.start.max(first), range.end.min(first + pages));
+            if from < to {
+                let group = |page: u64| ((page - first) / GROUP_PAGES) as usize;
+                let last = (to - first).div_ceil(GROUP_PAGES) as usize;
+                parts.push((instance, group(from)..last));
+            }
+            first += pages;
+        }
+        parts
+    }
+}
+
+impl World {
+    /// Pages of `process` that are somewhere (its RSS).
+    pub fn resident_pages(&self, process: u32) -> u64 {
+        let Some(memory) = &self.memory else { return 0 };
+        let Some(space) = memory.spaces.get(process as usize) else { return 0 };
+        let pages = |&region: &u32| memory.regions[region as usize].pages.on().iter().sum::<u64>();
+        space.regions.iter().map(pages).sum()
+    }
+
+    /// Pages of `process` on each node, in the order of nodes; empty if it has used no memory.
+    pub fn resident_by_node(&self, process: u32) -> Vec<u64> {
+        let Some(memory) = &self.memory else { return Vec::new() };
+        let Some(space) = memory.spaces.get(process as usize) else { return Vec::new() };
+        let mut sums = vec![0; self.machine.nodes.len()];
+        for &region in &space.regions {
+            for (sum, on) in sums.iter_mut().zip(memory.regions[region as usize].pages.on()) {
+                *sum += on;
+            }
+        }
+        sums
+    }
+
+    /// Whether the workload uses memory at all: without it there is nothing to mark.
+    #[inline]
+    pub fn has_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// One of the areas of `process`, in order of address from 0; `None` past the last.
+    pub fn area(&self, process: u32, area: usize) -> Option<Area> {
+        let memory = self.memory.as_deref()?;
+        let area = memory.spaces.get(process as usize)?.areas.get(area)?;
+        let pages = |&region: &u32| memory.regions[region as usize].pages.pages();
+        Some(Area { pages: area.regions.iter().map(pages).sum(), shared: area.shared })
+    }
+
+    /// Marks the present pages of an area in `range` (in pages, widened to whole groups), except
+    /// those on node `except` and those that are marked already; returns how many were marked. The
+    /// work costs [`page_mark_ns`](roost_machine::Figures::page_mark_ns) a page, which `cpu` does.
+    pub fn mark_pages(
+        &mut self,
+        cpu: CpuId,
+        process: u32,
+        area: usize,
+        range: Range<u64>,
+        except: Option<usize>,
+    ) -> u64 {
+        let Some(memory) = &mut self.memory else { return 0 };
+        let mut marked = 0;
+        for (instance, groups) in memory.parts(process, area, &range) {
+            marked += memory.mark(process, instance, groups, except);
+        }
+        memory.pte_updates += marked;
+        if marked > 0 {
+            self.find_stops(process);
+            let cost = self.machine.figures.page_mark_ns.value;
+            self.charge(cpu, marked * cost);
+        }
+        marked
+    }
+
+    /// Passes of `process` that go on find where they come upon a mark.
+    fn find_stops(&mut self, process: u32) {
+        for cpu in 0..self.nr_cpus() {
+            if let Some(task) = self.cpus[cpu].current
+                && self.tasks[task.index()].process == process
+            {
+                self.settle(cpu);
+                self.find_stop(cpu, task);
+            }
+        }
+    }
+
+    /// The pass of `task`, which runs on `cpu` and is settled, finds its next stop.
+    pub(crate) fn find_stop(&mut self, cpu: CpuId, task: TaskId) {
+        let of = &mut self.tasks[task.index()];
+        let process = of.process;
+        if let (Activity::Pass { left, until, .. }, Some(memory)) =
+            (&mut of.activity, &mut self.memory)
+        {
+            let stop = memory.until(process, task, *left);
+            if *until != stop {
+                *until = stop;
+                self.mark_stale(cpu);
+            }
+        }
+    }
+
+    /// The pass of `task` on `cpu` has come to its stop: what it came upon, if that is still marked.
+    /// The fault itself is charged.
+    pub(crate) fn take_hint(&mut self, cpu: CpuId, task: TaskId) -> Option<HintingFault> {
+        let of = &mut self.tasks[task.index()];
+        let process = of.process;
+        // Rounding may have carried it less than a nanosecond beyond.
+        if let Activity::Pass { left, until, .. } = &mut of.activity {
+            *left = *until;
+        }
+        let fault = self.memory.as_mut()?.take_mark(cpu, process, task)?;
+        self.charge(cpu, fault.pages * self.machine.figures.hint_fault_ns.value);
+        Some(fault)
+    }
+
+    /// A hinting fault has been handled: its page group remembers who touched it.
+    pub(crate) fn end_hint(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault) {
+        let by = LastAccess { cpu: cpu as u16, pid: self.pid(task) as u8 };
+        if let Some(memory) = &mut self.memory {
+            memory.note_access(fault.region, fault.group, by);
+        }
+    }
+
+    /// Moves the page group of a hinting fault to `node`; the kernel of `cpu` works for it. Returns
+    /// the pages moved: 0 if the node has no room.
+    ///
+    /// Passes over the region are priced again when a 64th of it has moved since the last time.
+    pub fn move_faulting(&mut self, cpu: CpuId, fault: &HintingFault, node: usize) -> u64 {
+        let Some(memory) = &mut self.memory else { return 0 };
+        let group = fault.group as usize;
+        let region = &mut memory.regions[fault.region as usize];
+        let moved = region.pages.relocate(group..group + 1, node, &mut memory.nodes);
+        memory.pages_migrated += moved;
+        region.moved += moved;
+        if region.moved * REPRICED_PART >= region.pages.pages() {
+            region.moved = 0;
+            self.reprice_region(fault.region);
+        }
+        self.charge(cpu, moved * self.machine.figures.page_migrate_ns.value);
+        moved
+    }
+}
+
+/// A group that was on no node cannot be marked.
+const _: () = assert!(NOWHERE == u16::MAX);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_pass_reaches_groups_in_proportion_to_their_place() {
+        // 1 MiB is four groups.
+        assert_eq!([0, 1, 2, 3].map(|group| done_at(group, 1 << 20, 4000)), [0, 1000, 2000, 3000]);
+        let at = [0, 1, 1000, 1001, 3000, 3001].map(|done| group_at(done, 1 << 20, 4000));
+        assert_eq!(at, [0, 1, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn marks_are_found_in_order() {
+        let mut marks = Marks { process: 0, area: 0, count: 0, bits: vec![0; 4] };
+        for group in [3, 64, 200] {
+            marks.set(group);
+        }
+        assert_eq!(
+            [0, 3, 4, 65, 201, 900].map(|from| marks.next(from)),
+            [Some(3), Some(3), Some(64), Some(200), None, None]
+        );
+        marks.clear(64);
+        assert_eq!((marks.next(4), marks.count), (Some(200), 2));
+    }
+
+    proptest! {
+        #[test]
+        fn no_mark_ahead_is_missed(
+            bytes in 64u64..1 << 36, factor in 1u64..3000, permille in 0u64..=1000,
+        ) {
+            let transfer = bytes * factor;
+            let done = (u128::from(transfer) * u128::from(permille) / 1000) as u64;
+            let group = group_at(done, bytes, transfer);
+            prop_assert!(done_at(group, bytes, transfer) >= done);
+            prop_assert!(group == 0 || done_at(group - 1, bytes, transfer) < done);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Hinting marks: when a pass comes upon them, what that costs, and what the scheduler is told.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use common::{Faults, Fifo, Marker};
+use roost_engine::*;
+use roost_workload::{
+    Access, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template, Workload,
+};
+
+const MIB: u64 = 1 << 20;
+/// Pages of 1 MiB.
+const PAGES: u64 = MIB / 4096;
+
+/// Tasks on the CPUs given, that make `times` passes over one region of `mib`.
+fn passes(mib: u64, sharing: Sharing, times: u64, tasks: &[(u32, u32)]) -> Workload {
+    let text = r#"{ "tasks": { "t": { "loop": 1, "run": 1 } } }"#;
+    let mut workload = roost_workload::rtapp::parse(text, "hints").expect("a valid file");
+    let placement = Placement::FirstTouch;
+    workload.regions = vec![Region { bytes: mib * MIB, sharing, placement }];
+    workload.processes = (0..2).map(|_| workload.processes[0].clone()).collect();
+    let access =
+        Access { slices: vec![Slice { region: 0, write: true }], pattern: Pattern::Stream };
+    let ops = vec![Op::Access(0), Op::Loop { depth: 0, times, to: 0 }];
+    let program = Program { ops, loop_depth: 1, accesses: vec![access], ..Program::default() };
+    let template = Template { footprint_bytes: 0, ..workload.templates[0].clone() };
+    workload.templates = tasks
+        .iter()
+        .map(|&(cpu, process)| Template {
+            affinity: Some(vec![cpu]),
+            process,
+            program: program.clone(),
+            ..template.clone()
+        })
+        .collect();
+    workload.start = (0..tasks.len() as u32).map(|template| (template, 1)).collect();
+    workload.validate().expect("a valid workload");
+    workload
+}
+
+fn under(workload: &Workload, scheduler: impl Scheduler) -> Outcome {
+    let machine = Arc::new(roost_machine::resolve("zen4-2s").expect("a machine"));
+    let control =
+        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    run(&machine, workload, scheduler, control).expect("it ends")
+}
+
+/// The outcome with everything marked after `at_ns`, and the faults.
+fn marked(
+    workload: &Workload,
+    at_ns: u64,
+    to: Option<usize>,
+) -> (Outcome, Vec<(u64, u32, HintingFault)>) {
+    let faults = Faults::default();
+    let marker = Marker { at_ns, to, faults: faults.clone(), ..Marker::default() };
+    let outcome = under(workload, marker);
+    (outcome, faults.take())
+}
+
+fn counter(outcome: &Outcome, name: &str) -> u64 {
+    outcome.counters.iter().find(|(counter, _)| counter == name).expect("a counter").1 as u64
+}
+
+/// 64 MiB at 37.5 GB/s, twice for what is written: 3.6 ms a pass.
+const HALF_WAY_NS: u64 = 40_000_000;
+
+#[test]
+fn every_page_marked_faults_once_where_the_pass_reaches_it() {
+    let workload = passes(64, Sharing::Process(0), 40, &[(0, 0)]);
+    let (outcome, faults) = marked(&workload, HALF_WAY_NS, None);
+    let groups: Vec<u32> = faults.iter().map(|(.., fault)| fault.group).collect();
+    // From where the pass was to the end, and the rest in the next pass.
+    assert_eq!(groups.len(), 256);
+    let first = groups[0];
+    let expected: Vec<u32> = (first..256).chain(0..first).collect();
+    assert!(first > 0);
+    assert_eq!(groups, expected);
+    assert_eq!(counter(&outcome, "numa_pte_updates"), 64 * PAGES);
+    assert_eq!(counter(&outcome, "numa_hint_faults"), 64 * PAGES);
+    assert_eq!(counter(&outcome, "numa_hint_faults_local"), 64 * PAGES);
+    // Between two faults: 64 of them, and 256 KiB twice at 37.5 GB/s, somewhat less where the L3
+    // still holds them, and a tick now and then.
+    let pass = 2 * 262_144 * 1000 / 37_500;
+    for pair in faults.windows(2).filter(|pair| pair[0].2.group + 1 == pair[1].2.group) {
+        let time = pair[1].0 - pair[0].0 - 64 * 1000;
+        assert!((pass * 3 / 4..pass + 10_000).contains(&time), "{time} for {pass}");
+    }
+    let unmarked = under(&workload, Fifo::default());
+    let cost = counter(&outcome, "kernel_ns") - counter(&unmarked, "kernel_ns");
+    // The marking and the faults; a few ticks more or fewer.
+    let expected = 64 * PAGES * (1000 + 30);
+    assert!(cost.abs_diff(expected) < expected / 50, "{cost} for {expected}");
+}
+
+#[test]
+fn what_is_not_marked_costs_nothing() {
+    let workload = passes(64, Sharing::Process(0), 20, &[(0, 0), (1, 0)]);
+    let (never, faults) = marked(&workload, u64::MAX, None);
+    assert_eq!(faults, []);
+    assert_eq!(never, under(&workload, Fifo::default()));
+}
+
+#[test]
+fn threads_share_the_marks_of_their_process_and_know_who_was_there_last() {
+    let workload = passes(32, Sharing::Process(0), 80, &[(0, 0), (1, 0)]);
+    let (outcome, faults) = marked(&workload, HALF_WAY_NS, None);
+    assert_eq!(counter(&outcome, "numa_hint_faults"), 32 * PAGES, "each page once");
+    let by = |pid| faults.iter().filter(|fault| fault.1 == pid).count();
+    let pids: Vec<u32> = faults.iter().map(|fault| fault.1).collect();
+    let (least, most) = (*pids.iter().min().unwrap(), *pids.iter().max().unwrap());
+    assert!(by(least) > 0 && by(most) > 0 && by(least) + by(most) == 128);
+    assert!(faults.iter().all(|(.., fault)| fault.last.is_none() && !fault.shared));
+}
+
+#[test]
+fn processes_have_marks_of_their_own_on_what_they_share() {
+    let workload = passes(32, Sharing::Processes, 80, &[(0, 0), (1, 1)]);
+    let (outcome, faults) = marked(&workload, HALF_WAY_NS, None);
+    assert_eq!(counter(&outcome, "numa_hint_faults"), 2 * 32 * PAGES);
+    assert!(faults.iter().all(|(.., fault)| fault.shared));
+    for (_, pid, fault) in &faults {
+        let other =
+            |before: &&(u64, u32, HintingFault)| before.2.group == fault.group && before.1 != *pid;
+        match fault.last {
+            None => {}
+            Some(last) => {
+                let first = faults.iter().find(other).expect("the other process was there");
+                assert_eq!(u32::from(last.pid), first.1);
+                assert_eq!(u32::from(last.cpu), first.1 - 2, "the first of the tasks has pid 2");
+            }
+        }
+    }
+    assert_eq!(faults.iter().filter(|(.., fault)| fault.last.is_some()).count(), 128);
+}
+
+#[test]
+fn pages_that_move_are_remote_no_longer() {
+    // CPU 96 is on node 1; the first task touches everything.
+    let mut workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
+    workload.templates[0].program.ops.truncate(1);
+    workload.templates[1].delay_ns = 100_000_000;
+    let (outcome, faults) = marked(&workload, 120_000_000, Some(1));
+    assert_eq!(counter(&outcome, "numa_hint_faults"), 64 * PAGES);
+    assert_eq!(counter(&outcome, "numa_hint_faults_local"), 0);
+    assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES);
+    assert!(faults.iter().all(|(.., fault)| fault.node == 0));
+    let (left, _) = marked(&workload, 120_000_000, None);
+    let remote = |outcome: &Outcome| counter(outcome, "memory_remote_bytes");
+    assert!(remote(&outcome) < remote(&left) / 2);
+}
