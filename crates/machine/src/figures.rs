@@ -267,6 +267,20 @@ pub(crate) const X3750_M4: Figures = Figures {
     ..COMMON
 };
 
+/// The 2-node machine of the consolidation text, of which nothing is published but results.
+pub(crate) const XEON_2S_16: Figures = Figures {
+    llc_link_bytes_per_us: figure(23_200, "assumption: no limit before that of its memory"),
+    package_memory_bytes_per_us: figure(
+        23_200,
+        "derived: numa02 zeroes 859 GB in 37.09 s, 23.2 GB/s, x 2 write-allocate, a node",
+    ),
+    package_link_bytes_per_us: figure(
+        10_500,
+        "assumption: 51/113 of local bandwidth, as posted for Cascade Lake 8269",
+    ),
+    ..X3750_M4
+};
+
 /// IBM x3950 (Xeon MP on a front-side bus, several chassis).
 pub(crate) const X3950: Figures = Figures {
     l2_bytes: figure(1 << 20, "recalled: 1 MB a core, Xeon MP 7100"),
@@ -363,8 +377,8 @@ impl Figures {
 mod tests {
     use super::*;
 
-    const SETS: [Figures; 8] =
-        [CASCADE_LAKE, SAPPHIRE_RAPIDS, EXACT_LANE, ZEN3, ZEN4, HYGON, X3750_M4, X3950];
+    const SETS: [Figures; 9] =
+        [CASCADE_LAKE, SAPPHIRE_RAPIDS, EXACT_LANE, ZEN3, ZEN4, HYGON, X3750_M4, XEON_2S_16, X3950];
 
     #[test]
     fn every_figure_says_where_it_comes_from() {

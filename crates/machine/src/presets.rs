@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::build::{CpuDescription, Description};
 use crate::error::MachineError;
 use crate::figures::{
-    CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, ZEN3, ZEN4,
+    CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, XEON_2S_16, ZEN3, ZEN4,
 };
 use crate::{Figures, Guess, Machine};
 
@@ -175,6 +175,26 @@ const PRESETS: &[Preset] = &[
         ..ZEN3_2S
     },
     Preset {
+        name: "xeon-2s-40",
+        description: "2 nodes of 20 CPUs (NUMA groups and cling, the text's four settling groups)",
+        llcs_per_node: 1,
+        cores_per_llc: 20,
+        threads: 1,
+        llc_bytes: Some(27 * MIB + MIB / 2),
+        distances: INTEL_DISTANCES,
+        vendor: None,
+        figures: CASCADE_LAKE,
+        guesses: &[
+            (
+                "assumed-machine",
+                "20 cores without SMT and one LLC a node, as a Cascade Lake 6248; the text shows \
+                 2 nodes on which 20 threads each have a CPU",
+            ),
+            ("assumed-distances", "21 to the other node is Granite Rapids'; not published"),
+        ],
+        ..ZEN3_2S
+    },
+    Preset {
         name: "hygon-vm",
         description: "virtual machine, 1 socket, 2 nodes x 4 LLCs x 4 cores x 2 threads (LLC imbalance)",
         packages: 1,
@@ -213,6 +233,32 @@ const PRESETS: &[Preset] = &[
                 "20 MB, recalled of 8-core Xeon E5-4600; the model is not published",
             ),
             ("assumed-smt", "CPUs n and n+32 share a core; published are the CPUs of each node"),
+            (
+                "no-latency-data",
+                "latencies and bandwidths of a core are those of newer Xeons; the bandwidth of \
+                 memory is derived from numa02",
+            ),
+        ],
+        ..ZEN3_2S
+    },
+    Preset {
+        name: "xeon-2s-16",
+        description: "2 nodes x 8 cores without SMT (consolidation, 2-node rows)",
+        llcs_per_node: 1,
+        threads: 1,
+        llc_bytes: Some(20 * MIB),
+        distances: Distances::ByPackage { within: 11, across: 21 },
+        vendor: None,
+        figures: XEON_2S_16,
+        guesses: &[
+            (
+                "assumed-cpus",
+                "16; the text has 2 nodes and not more. numa01 zeroes 164 GB a CPU, in 120.96 s: \
+                 18 CPUs would need more than the 23.2 GB/s that numa02 reaches",
+            ),
+            ("assumed-smt", "none; the rows are not marked HT"),
+            ("assumed-llc-size", "20 MB, as assumed of the x3750 M4 of the same rows"),
+            ("assumed-distances", "21 to the other node is Granite Rapids'; not published"),
             (
                 "no-latency-data",
                 "latencies and bandwidths of a core are those of newer Xeons; the bandwidth of \
@@ -391,10 +437,12 @@ mod tests {
         assert_eq!(shape("zen4-2s"), (384, 192, 24, 2, 2));
         assert_eq!(shape("xeon-1s-112"), (112, 56, 1, 1, 1));
         assert_eq!(shape("xeon-2s-96"), (96, 48, 2, 2, 2));
+        assert_eq!(shape("xeon-2s-40"), (40, 40, 2, 2, 2));
+        assert_eq!(shape("xeon-2s-16"), (16, 16, 2, 2, 2));
         assert_eq!(shape("hygon-vm"), (64, 32, 8, 2, 1));
         assert_eq!(shape("x3750-m4"), (64, 32, 4, 4, 4));
         assert_eq!(shape("x3950"), (64, 64, 8, 8, 8));
-        assert_eq!(presets().len(), 15);
+        assert_eq!(presets().len(), 17);
     }
 
     #[test]

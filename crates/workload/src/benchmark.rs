@@ -3,11 +3,14 @@
 //! Each benchmark is a file below `benchmark/` with a table of its parameters and one function that
 //! builds the task graph. What messages and iterations cost is in [`crate::costs`].
 
+mod autonuma;
 mod coremark;
 mod hackbench;
 mod iperf3;
 mod netperf;
+mod perf_bench_numa;
 mod schbench;
+mod settle;
 mod stream;
 mod tbench;
 
@@ -63,7 +66,13 @@ pub fn benchmarks() -> &'static [Benchmark] {
         iperf3::BENCHMARK,
         netperf::TCP_RR,
         netperf::UDP_RR,
+        autonuma::NUMA01,
+        autonuma::NUMA01_THREAD_ALLOC,
+        autonuma::NUMA02,
+        autonuma::NUMA02_SMT,
+        perf_bench_numa::BENCHMARK,
         schbench::BENCHMARK,
+        settle::BENCHMARK,
         stream::BENCHMARK,
         tbench::BENCHMARK,
     ]
