@@ -163,7 +163,6 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.shared.watches[watch as usize].stop(self.world.now);
                 Step::Done
             }
-            Op::Io { .. } => Step::Done,
             Op::Lock(_)
             | Op::Unlock(_)
             | Op::Wait { .. }

@@ -11,7 +11,9 @@ mod netperf;
 mod perf_bench_numa;
 mod schbench;
 mod settle;
+mod specjbb;
 mod stream;
+mod sysbench;
 mod tbench;
 
 use crate::rtapp::{self, Loaded};
@@ -73,7 +75,9 @@ pub fn benchmarks() -> &'static [Benchmark] {
         perf_bench_numa::BENCHMARK,
         schbench::BENCHMARK,
         settle::BENCHMARK,
+        specjbb::BENCHMARK,
         stream::BENCHMARK,
+        sysbench::BENCHMARK,
         tbench::BENCHMARK,
     ]
 }

@@ -324,11 +324,6 @@ pub enum Op {
     StartWatch(u32),
     /// Stop it: the shortest time between start and stop is kept.
     StopWatch(u32),
-    /// Device I/O (rt-app's `iorun`, to /dev/null by default); costs nothing.
-    Io {
-        /// Bytes.
-        bytes: u64,
-    },
 }
 
 /// A timer of a task's own or one shared by name.

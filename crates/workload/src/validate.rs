@@ -300,8 +300,7 @@ impl Workload {
             | Op::Sleep { .. }
             | Op::Start { .. }
             | Op::Yield
-            | Op::SetPolicy(_)
-            | Op::Io { .. } => Ok(()),
+            | Op::SetPolicy(_) => Ok(()),
         }
     }
 

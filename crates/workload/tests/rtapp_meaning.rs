@@ -239,3 +239,32 @@ fn a_wait_that_nothing_ends_is_noted() {
     let notes = rtapp::load(text, "f").unwrap().notes;
     assert_eq!(notes, ["tasks.a.suspend: no task signals or resumes 'wrker'"]);
 }
+
+/// rt-app's ioload(): write() of the buffer to /dev/null, as often as it takes.
+#[test]
+fn iorun_costs_a_system_call_a_buffer() {
+    let parsed = rtapp::load(
+        r#"{ "tasks" : { "t" : { "loop" : 1, "iorun" : 2500 } },
+             "global" : { "mem_buffer_size" : 1000, "io_device" : "/dev/sdb" } }"#,
+        "f.json",
+    );
+    let loaded = parsed.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(ops(&loaded.workload)[0], Op::Run { ns: 600 });
+    assert!(loaded.notes[0].contains("io_device"), "{:?}", loaded.notes);
+    assert!(loaded.workload.regions.is_empty(), "/dev/null looks at no byte");
+}
+
+/// rt-app's set_thread_membind(): a phase's nodes hold until another's, for pages not touched yet.
+#[test]
+fn the_phase_that_touches_the_buffer_first_says_where_it_is() {
+    let placement = |phases: &str| {
+        let text = format!(
+            r#"{{ "tasks" : {{ "t" : {{ "nodes_membind" : [ 3 ], "phases" : {{ {phases} }} }} }} }}"#
+        );
+        parse(&text).regions[0].placement.clone()
+    };
+    let early = r#""a" : { "nodes_membind" : [ 1 ], "run" : 1 }, "b" : { "mem" : 1 },
+                   "c" : { "nodes_membind" : [ 2 ], "mem" : 1 }"#;
+    assert_eq!(placement(early), Placement::Bind(vec![1]));
+    assert_eq!(placement(r#""a" : { "mem" : 1 }"#), Placement::Bind(vec![3]));
+}

@@ -249,11 +249,13 @@ impl Compiler {
         }
     }
 
-    /// The first `bytes` of each of this task's threads' buffers, on the nodes it is bound to.
+    /// The first `bytes` of each of this task's threads' buffers, on the nodes that it was bound to
+    /// when it first touched them: pages stay where they are when a later phase names others.
     fn buffer(&mut self, task: &Task, bytes: u64) -> u32 {
-        let placement = match task.nodes.is_empty() {
+        let nodes = nodes_at_first_touch(task);
+        let placement = match nodes.is_empty() {
             true => Placement::FirstTouch,
-            false => Placement::Bind(task.nodes.clone()),
+            false => Placement::Bind(nodes.to_vec()),
         };
         let region = Region { bytes, sharing: Sharing::Thread, placement };
         let known = self.workload.regions.iter().position(|known| *known == region);
@@ -307,7 +309,10 @@ impl Compiler {
             Event::Run(ns) => Op::Run { ns: *ns },
             Event::Runtime(ns) => Op::Runtime { ns: *ns },
             Event::Sleep(ns) => Op::Sleep { ns: *ns },
-            Event::Io(bytes) => Op::Io { bytes: *bytes },
+            // write() of the buffer to /dev/null, which looks at none of it.
+            Event::Io(bytes) => {
+                Op::Run { ns: bytes.div_ceil(self.memory_buffer_bytes) * costs::NULL_WRITE_NS }
+            }
             Event::Lock(name) => Op::Lock(names.mutexes.number(name.as_str())),
             Event::Unlock(name) => Op::Unlock(names.mutexes.number(name.as_str())),
             Event::Signal(name) => Op::Signal(names.conditions.number(name.as_str())),
@@ -421,6 +426,22 @@ impl Compiler {
             });
         }
     }
+}
+
+/// A phase that names no nodes keeps those of the one before (`set_thread_membind()` of rt-app).
+fn nodes_at_first_touch(task: &Task) -> &[u32] {
+    let touches =
+        |phase: &Phase| phase.events.iter().any(|(_, event)| matches!(event, Event::Memory(1..)));
+    let mut nodes = &task.nodes;
+    for phase in &task.phases {
+        if !phase.nodes.is_empty() {
+            nodes = &phase.nodes;
+        }
+        if touches(phase) {
+            break;
+        }
+    }
+    nodes
 }
 
 fn has_cpus_by_phase(task: &Task) -> bool {

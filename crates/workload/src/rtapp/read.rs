@@ -59,6 +59,7 @@ pub(super) struct Phase {
     pub(super) policy: Option<Policy>,
     pub(super) nice: Option<i8>,
     pub(super) cpus: Option<Vec<u32>>,
+    pub(super) nodes: Vec<u32>,
     pub(super) events: Vec<(Place, Event)>,
 }
 
@@ -181,8 +182,14 @@ fn read_global(top: &Place, node: &Node, global: &mut Global, notes: &mut Vec<St
             "lock_pages" | "gnuplot" | "cumulative_slack" => {
                 boolean(&place, node)?;
             }
-            "logdir" | "log_basename" | "io_device" => {
+            "logdir" | "log_basename" => {
                 text(&place, node)?;
+            }
+            "io_device" => {
+                if text(&place, node)? != "/dev/null" {
+                    let problem = "devices are not simulated, iorun writes to /dev/null";
+                    notes.push(format!("{}: {problem}", place.path));
+                }
             }
             "calibration" => calibration(&place, node)?,
             // "frag" is of old versions; Debian's examples still have it.
@@ -356,6 +363,7 @@ fn empty_phase(place: &Place) -> Phase {
         policy: None,
         nice: None,
         cpus: None,
+        nodes: Vec::new(),
         events: Vec::new(),
     }
 }
@@ -403,7 +411,10 @@ fn read_phase(top: &Place, node: &Node, task: &str, current: &mut SchedulingPoli
                 phase.policy = Some(current.model());
             }
             "priority" => priority = Some((place, node)),
-            "membind_nodes" | "nodes_membind" | "numa_membind" | "taskgroup" => {
+            "membind_nodes" | "nodes_membind" | "numa_membind" => {
+                phase.nodes = numbers(&place, node, "node", MAX_NODE)?;
+            }
+            "taskgroup" => {
                 return Err(place.error("not supported in a phase", "move it to the task"));
             }
             key => match event_of(key) {

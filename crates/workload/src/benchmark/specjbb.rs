@@ -1,0 +1,163 @@
+//! SPECjbb: warehouses whose threads make transactions without ever waiting, on a heap in memory.
+//!
+//! A thread a warehouse; an instance is a Java virtual machine, or a virtual machine of which each
+//! virtual CPU runs a warehouse. What a transaction costs is in [`crate::costs`].
+//!
+//! Live objects take [`costs::SPECJBB_WAREHOUSE_BYTES`] a warehouse. Copying collectors mix them up, so
+//! all threads of an instance use all of them in turns. (Assumption: evenly; what is still its
+//! own thread's after a collection is not known.) The rest of the heap is where threads
+//! allocate, each in its part. Collections themselves are left out.
+
+use super::{Benchmark, Parameter, ParameterKind, Values};
+use crate::program::{ProgramBuilder, Times};
+use crate::{
+    Access, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template, Workload, costs,
+    graph,
+};
+
+const MIB: u64 = 1 << 20;
+const LINE_BYTES: u64 = 64;
+
+/// Transactions in which a thread needs as many lines as a warehouse's live objects have.
+const TRANSACTIONS: u64 = costs::SPECJBB_WAREHOUSE_BYTES / LINE_BYTES / costs::SPECJBB_LINES;
+
+/// What it allocates meanwhile.
+const ALLOCATED_BYTES: u64 = TRANSACTIONS * costs::SPECJBB_ALLOCATED_BYTES;
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "specjbb",
+    summary: "warehouses make transactions on Java heaps without think time; transactions a second",
+    parameters: &[
+        Parameter {
+            name: "instances",
+            default: "1",
+            meaning: "Java virtual machines, or VMs",
+            kind: ParameterKind::Number { min: 1, max: 1_000 },
+        },
+        Parameter {
+            name: "warehouses",
+            default: "8",
+            meaning: "warehouses an instance, a thread each",
+            kind: ParameterKind::Number { min: 1, max: 1_000 },
+        },
+        Parameter {
+            name: "heap",
+            default: "1024",
+            meaning: "heap of an instance, MiB; live objects take 25 a warehouse",
+            kind: ParameterKind::Number { min: 32, max: 1_000_000 },
+        },
+    ],
+    duration_ns: Some(10_000_000_000),
+    build,
+};
+
+fn build(values: &Values) -> Workload {
+    let mut workload = graph::empty("specjbb");
+    let transactions = workload.add_counter();
+    let warehouses = values.number("warehouses");
+    let heap = u64::from(values.number("heap")) * MIB;
+    for _ in 0..values.number("instances") {
+        let process = workload.add_process("java");
+        let live = costs::SPECJBB_WAREHOUSE_BYTES;
+        let mut region = |bytes| {
+            let sharing = Sharing::Process(process);
+            workload.add_region(Region { bytes, sharing, placement: Placement::FirstTouch })
+        };
+        let live_regions: Vec<u32> = (0..warehouses).map(|_| region(live)).collect();
+        let new = new_objects(heap, u64::from(warehouses));
+        let threads = (0..warehouses as usize).map(|thread| {
+            let new_regions: Vec<u32> = (0..new.pieces).map(|_| region(new.bytes)).collect();
+            thread_program(&live_regions, &new_regions, new.passes, thread, transactions)
+        });
+        for program in threads.collect::<Vec<Program>>() {
+            let template = graph::template("warehouse", costs::SPINNER_FOOTPRINT_BYTES, program);
+            workload.start_one(Template { process, ..template });
+        }
+    }
+    workload.metrics.push(graph::rate("transactions", "per sec", transactions, 1.0));
+    workload
+}
+
+/// A thread's part of the heap for new objects.
+#[derive(Debug, PartialEq)]
+struct NewObjects {
+    /// Regions, used one after the other.
+    pieces: u64,
+    /// Size of each.
+    bytes: u64,
+    /// How often one is written until as much is allocated as [`ALLOCATED_BYTES`].
+    passes: u64,
+}
+
+/// What live objects leave is shared by the threads; a heap that is too small for its warehouses
+/// gives each thread 1 MiB all the same, where a real one would run out.
+fn new_objects(heap: u64, threads: u64) -> NewObjects {
+    let rest = heap.saturating_sub(threads * costs::SPECJBB_WAREHOUSE_BYTES);
+    let part = (rest / threads).max(MIB);
+    if part >= ALLOCATED_BYTES {
+        NewObjects { pieces: part / ALLOCATED_BYTES, bytes: ALLOCATED_BYTES, passes: 1 }
+    } else {
+        NewObjects { pieces: 1, bytes: part, passes: ALLOCATED_BYTES / part }
+    }
+}
+
+fn thread_program(live: &[u32], new: &[u32], passes: u64, thread: usize, count: u32) -> Program {
+    let slice = |region, write| vec![Slice { region, write }];
+    let steps = live.len().max(new.len());
+    let live = live.iter().cycle().skip(thread);
+    let mut program = ProgramBuilder::default();
+    program.repeat(Times::Forever, |round| {
+        for (&live, &new) in live.zip(new.iter().cycle()).take(steps) {
+            round.push(Op::Run { ns: TRANSACTIONS * costs::SPECJBB_TRANSACTION_NS });
+            round.access(Access { slices: slice(live, false), pattern: Pattern::Chase });
+            round.repeat(Times::Exactly(passes), |allocate| {
+                allocate.access(Access { slices: slice(new, true), pattern: Pattern::Stream });
+            });
+            round.push(Op::Count { counter: count, by: TRANSACTIONS });
+        }
+    });
+    program.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmark::resolve;
+
+    #[test]
+    fn a_heap_is_live_objects_and_each_threads_part_of_the_rest() {
+        let workload = resolve("specjbb:warehouses=8,heap=1024", None).unwrap();
+        let bytes: u64 = workload.regions.iter().map(|region| region.bytes).sum();
+        assert!((900 * MIB..=1024 * MIB).contains(&bytes), "{bytes}");
+        let live = workload.regions.iter().filter(|region| region.bytes == 25 * MIB);
+        assert_eq!(live.count(), 8);
+        // (1024 - 8 x 25) / 8 = 103 MiB a thread, 20 MiB at a time.
+        let expected = NewObjects { pieces: 5, bytes: 20 * MIB, passes: 1 };
+        assert_eq!(new_objects(1024 * MIB, 8), expected);
+        let tight = NewObjects { pieces: 1, bytes: 5 * MIB, passes: 4 };
+        assert_eq!(new_objects(240 * MIB, 8), tight);
+        assert_eq!(new_objects(32 * MIB, 8).passes, 20, "1 MiB at least");
+    }
+
+    #[test]
+    fn all_threads_use_all_live_objects_and_only_their_own_new_ones() {
+        let workload = resolve("specjbb:instances=2,warehouses=3,heap=300", None).unwrap();
+        let used = |task: usize| -> Vec<u32> {
+            let accesses = &workload.templates[task].program.accesses;
+            accesses.iter().map(|access| access.slices[0].region).collect()
+        };
+        // Live 0 to 2; (300 - 75) / 3 = 75 MiB a thread: 3 pieces.
+        assert_eq!(used(0), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(used(1), [1, 6, 2, 7, 0, 8]);
+        assert_eq!(used(3), [12, 15, 13, 16, 14, 17], "the second instance's");
+        assert_eq!(workload.templates[3].process, 1);
+    }
+
+    #[test]
+    fn a_transaction_takes_about_what_was_posted() {
+        let ns = costs::SPECJBB_TRANSACTION_NS + costs::SPECJBB_LINES * 100;
+        let allocation = costs::SPECJBB_ALLOCATED_BYTES / 10;
+        assert!((32.0 * 1e9 / (ns + allocation) as f64 / 524_000.0 - 1.0).abs() < 0.05);
+        assert_eq!((TRANSACTIONS, ALLOCATED_BYTES), (2048, 20 * MIB));
+    }
+}
