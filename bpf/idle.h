@@ -174,6 +174,39 @@ static __always_inline u32 search_all(struct task_struct *p, u32 id, const struc
 	return cpu;
 }
 
+/* The next LLC of a node after `llc`, round and round. */
+static __always_inline u32 next_llc(const struct roost_node *node, u32 llc)
+{
+	return llc + 1 < node->first_llc + node->nr_llcs ? llc + 1 : node->first_llc;
+}
+
+/*
+ * The LLC of a node with most idle CPUs, that of the parent among equals (NONE: all are busy), and
+ * the node's idle CPUs.
+ */
+__noinline u64 idlest_llc(u32 node_id, u32 parent)
+{
+	struct roost_node *node = node_at(node_id);
+	u32 best = NONE, most = 0, sum = 0, id, idle;
+	int i;
+
+	if (!node)
+		return FOUND(NONE, 0);
+	id = node->first_llc;
+	if (parent >= id && parent < id + node->nr_llcs)
+		id = parent;
+	bpf_for(i, 0, node->nr_llcs) {
+		idle = idle_cpus(id);
+		sum += idle;
+		if (idle > most) {
+			most = idle;
+			best = id;
+		}
+		id = next_llc(node, id);
+	}
+	return FOUND(best, sum);
+}
+
 /* The utilisations of the CPUs of a word, added up (times 2^ROOST_UTIL_SHIFT). */
 __noinline u64 word_util(u32 index, u64 now)
 {

@@ -2,20 +2,21 @@
 /*
  * On which CPU a task starts that wakes up (sis-util, llc-imbalance) or is new (numa-imbalance)
  *
- *     woken   the CPU it last ran on, if idle (with SMT: if its core is)
+ *     woken   an idle CPU of the node where it belongs, if that is another one (home.h)
+ *             the CPU it last ran on, if idle (with SMT: if its core is)
  *             an idle core of that LLC, an idle CPU of it as far as sis-util searches
  *             an idle CPU of another LLC of the node, if more wait than llc-imbalance tolerates
  *             else the CPU it last ran on: it queues in that LLC
- *     new     the node with most idle CPUs, the parent's as long as numa-imbalance tolerates it;
- *             there the LLC with most idle CPUs
+ *     new     the node where its group belongs, or else the node with most idle CPUs, the parent's as
+ *             long as numa-imbalance tolerates it; there the LLC with most idle CPUs
  *
- * A wakeup never leaves its node: that is for idle CPUs to do, when tasks wait too long.
+ * But for the way home a wakeup never leaves its node: that is for idle CPUs to do, when tasks wait too
+ * long.
  */
 #ifndef ROOST_PLACE_H
 #define ROOST_PLACE_H
 
-#include "idle.h"
-#include <roost/llc_imbalance.h>
+#include "home.h"
 #include <roost/numa_imbalance.h>
 
 /*
@@ -34,12 +35,6 @@ static __always_inline bool worth_moving(u64 waiting, const struct roost_llc *ll
 	if (!moves)
 		n->llc_imbalance_kept++;
 	return moves;
-}
-
-/* The next LLC of a node after `llc`, round and round. */
-static __always_inline u32 next_llc(const struct roost_node *node, u32 llc)
-{
-	return llc + 1 < node->first_llc + node->nr_llcs ? llc + 1 : node->first_llc;
 }
 
 /* A claimed idle CPU of another LLC of the node, for a task whose own has none; NONE if it stays. */
@@ -131,49 +126,34 @@ static __always_inline u32 search_home(struct task_struct *p, u32 prev, const st
 	return found;
 }
 
+/* A claimed idle CPU on the node where a task belongs, if it is on another one; NONE. */
+static __always_inline u32 search_homewards(struct task_struct *p, const struct roost_cpu *cpu)
+{
+	u32 id = way_home(p, cpu->node, true);
+	struct roost_llc *llc = llc_at(id);
+
+	return llc ? search_all(p, id, llc) : NONE;
+}
+
 /* A claimed idle CPU for a task that wakes up; NONE if it has to queue. */
 static __always_inline u32 place_woken(struct task_struct *p, u32 prev, struct roost_counters *n)
 {
 	struct roost_cpu *cpu = cpu_at(prev);
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
-	u32 found;
+	u32 found = NONE;
 
 	if (!llc)
 		return NONE;
-	found = search_home(p, prev, cpu, llc, n);
+	if (any_set())
+		found = search_homewards(p, cpu);
+	if (found == NONE)
+		found = search_home(p, prev, cpu, llc, n);
 	if (found == NONE)
 		found = spill(p, cpu->llc);
 	return found;
 }
 
-/*
- * The LLC of a node with most idle CPUs, that of the parent among equals (NONE: all are busy), and
- * the node's idle CPUs.
- */
-__noinline u64 idlest_llc(u32 node_id, u32 parent)
-{
-	struct roost_node *node = node_at(node_id);
-	u32 best = NONE, most = 0, sum = 0, id, idle;
-	int i;
-
-	if (!node)
-		return FOUND(NONE, 0);
-	id = node->first_llc;
-	if (parent >= id && parent < id + node->nr_llcs)
-		id = parent;
-	bpf_for(i, 0, node->nr_llcs) {
-		idle = idle_cpus(id);
-		sum += idle;
-		if (idle > most) {
-			most = idle;
-			best = id;
-		}
-		id = next_llc(node, id);
-	}
-	return FOUND(best, sum);
-}
-
-/* The same on the node with most idle CPUs other than `local`. */
+/* idlest_llc() of the node with most idle CPUs other than `local`. */
 __noinline u64 idlest_other(u32 local)
 {
 	u64 best = FOUND(NONE, 0), other;
@@ -201,15 +181,18 @@ static __always_inline bool stays_local(const struct task_struct *p, const struc
 				     node->numa_span, allowed, node->imb_numa_nr);
 }
 
-/* numa-imbalance: the LLC in which a new task should start; NONE if all of the machine is busy. */
-static __always_inline u32 choose_llc(struct task_struct *p, const struct roost_cpu *parent,
+/*
+ * The LLC in which a new task should start: where its group belongs, else as numa-imbalance has it; NONE
+ * if all CPUs there are busy.
+ */
+static __always_inline u32 choose_llc(struct task_struct *p, const struct roost_cpu *parent, u32 home,
 				      struct roost_counters *n)
 {
 	struct roost_node *node = node_at(parent->node);
-	u64 local = idlest_llc(parent->node, parent->llc), other;
+	u64 local = idlest_llc(home == NONE ? parent->node : home, parent->llc), other;
 	u32 idle = found_after(local);
 
-	if (nr_nodes == 1 || !node)
+	if (nr_nodes == 1 || !node || home != NONE)
 		return found_cpu(local);
 	other = idlest_other(parent->node);
 	if (found_after(other) <= idle)
@@ -220,23 +203,43 @@ static __always_inline u32 choose_llc(struct task_struct *p, const struct roost_
 	return found_cpu(local);
 }
 
+/* A new task belongs where its parent does, until it has told its own sets something. */
+static __always_inline u32 inherit_home(const struct task_struct *p, struct roost_task *task)
+{
+	struct task_struct *parent = bpf_get_current_task_btf();
+	struct roost_task *from = task_of(parent);
+
+	if (!from)
+		return NONE;
+	task->group = from->group;
+	if (parent->tgid == p->tgid)
+		task->process = from->process;
+	return home_of(task);
+}
+
 /* A claimed idle CPU for a new task; NONE if it has to queue. */
 static __always_inline u32 place_new(struct task_struct *p, u32 prev, struct roost_counters *n)
 {
 	struct roost_cpu *parent = cpu_at(prev);
+	struct roost_task *task = task_of(p);
+	u32 id, found, home = NONE;
 	struct roost_llc *llc;
-	u32 id, found;
 
-	if (!parent)
+	if (!parent || !task)
 		return NONE;
-	id = choose_llc(p, parent, n);
+	if (any_set())
+		home = inherit_home(p, task);
+	if (home == NONE && !numa_imbalance)
+		return place_woken(p, prev, n);
+	id = choose_llc(p, parent, home, n);
 	llc = llc_at(id);
 	if (!llc || id == parent->llc)
 		return place_woken(p, prev, n);
 	found = search_all(p, id, llc);
 	if (found == NONE)
 		return place_woken(p, prev, n);
-	n->numa_imbalance_spread++;
+	if (home == NONE)
+		n->numa_imbalance_spread++;
 	return found;
 }
 

@@ -2,7 +2,8 @@
 /*
  * Who runs next: a queue per LLC in the order of virtual time
  *
- * A task's virtual time grows with the time it runs, divided by its weight (100: nice 0). The queue's
+ * A task's virtual time grows with the time it runs, divided by its weight (100: nice 0; in a cgroup
+ * what weights.h makes of it). The queue's
  * clock is the most that a task had when it was switched in. A task that slept starts at most a slice
  * behind the clock, so that sleeping is not saved up; one that moves between LLCs keeps its distance
  * to the clock; a new one starts a slice ahead, so that a storm of new tasks moves the clock on. No
@@ -61,12 +62,16 @@ static bool head_vtime(u64 queue, u64 *vtime)
 	return p;
 }
 
+/* Virtual time that running takes; weight: times UNIT. */
+static __always_inline u64 vtime_of(u64 ran, u64 weight)
+{
+	return ran * 100 * UNIT / (weight ?: 1);
+}
+
 /* Virtual time of the task that runs on a CPU. */
 static __always_inline u64 running_vtime(const struct task_struct *p, const struct roost_cpu *cpu)
 {
-	u64 weight = p->scx.weight ?: 1;
-
-	return p->scx.dsq_vtime + (p->se.sum_exec_runtime - cpu->ran_before) * 100 / weight;
+	return p->scx.dsq_vtime + vtime_of(p->se.sum_exec_runtime - cpu->ran_before, cpu->weight);
 }
 
 /* Whether a task whose slice is over goes on, since all that wait are ahead of it. */
@@ -151,21 +156,146 @@ __noinline int steal_in_node(u32 cpu_id)
 	return result;
 }
 
-/* Takes a task from an LLC of another node where tasks have waited for too long. */
-__noinline bool steal_from_node(u32 node_id, u64 now)
+/* Tasks that run or wait on a node. */
+__noinline u32 running_on(u32 node_id)
 {
 	struct roost_node *node = node_at(node_id);
+	struct roost_llc *llc;
+	u32 sum = 0, id;
+	int i;
+
+	if (!node)
+		return 0;
+	bpf_for(i, 0, node->nr_llcs) {
+		id = node->first_llc + i;
+		llc = llc_at(id);
+		if (llc)
+			sum += llc->nr_cpus - idle_cpus(id) + scx_bpf_dsq_nr_queued(id);
+	}
+	return sum;
+}
+
+/* The runnable tasks of a process on a node, and on all nodes. */
+static __always_inline u32 weight_on(u32 process, u32 node)
+{
+	struct roost_set_node *there = set_node_at(process, node);
+
+	return there ? there->runnable : 0;
+}
+
+__noinline u32 total_weight(u32 process)
+{
+	u32 sum = 0;
+	int i;
+
+	bpf_for(i, 0, nr_nodes)
+		sum += weight_on(process, i);
+	return sum;
+}
+
+/* consolidate: whether a task joins more of its process where it goes (enum roost_benefit). */
+static __always_inline int benefit(const struct roost_task *task, u32 dst, u32 src)
+{
+	u32 process = task->process;
+
+	if (!consolidate || process == NONE)
+		return ROOST_BENEFIT_NONE;
+	return roost_consolidate_benefit(total_weight(process), running_on(dst),
+					 weight_on(process, dst), running_on(src),
+					 weight_on(process, src));
+}
+
+/* How an idle CPU looks through the queue of an LLC of another node. */
+enum pass {
+	TAKE_BELONGING,		/* for tasks that belong on its node */
+	TAKE_JOINING,		/* for those that join more of their process (consolidate, first pass) */
+	TAKE_ANY,		/* for any that may leave */
+	TAKE_ALL,		/* for any */
+};
+
+/* Whether a task may be taken in a pass. */
+static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, u32 pass,
+				     struct roost_counters *n)
+{
+	if (pass == TAKE_BELONGING)
+		return home_of(task) == dst;
+	if (pass == TAKE_JOINING)
+		return roost_consolidate_first_pass(false, true, benefit(task, dst, src));
+	if (pass == TAKE_ALL)
+		return true;
+	return !(cling && holds(task, src, dst, n)) &&
+	       (!consolidate || roost_consolidate_second_pass(&task->migrate_seq));
+}
+
+/* So many waiting tasks are looked at. */
+#define LOOKED_AT 16
+
+/* Takes a task out of the queue of an LLC of another node that may be taken in a pass. */
+__noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_llc *llc = llc_at(id);
+	struct bpf_iter_scx_dsq it;
+	struct roost_task *task;
+	struct task_struct *p;
+	bool taken = false;
+	int i;
+
+	if (!cpu || !llc)
+		return false;
+	bpf_rcu_read_lock();
+	if (!bpf_iter_scx_dsq_new(&it, id, 0)) {
+		bpf_for(i, 0, LOOKED_AT) {
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			task = task_of(p);
+			if (!task || !may_run(p, cpu_id) ||
+			    !may_take(task, llc->node, cpu->node, pass, &cpu->n))
+				continue;
+			taken = scx_bpf_dsq_move(&it, p, DSQ_LOCAL, 0);
+			if (taken)
+				break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return taken;
+}
+
+/* The same, pass by pass; tasks that belong here are taken however short they have waited. */
+static __always_inline bool take_in_passes(u32 cpu_id, struct roost_cpu *cpu, u32 id, u64 backlog)
+{
+	if (take_from(cpu_id, id, TAKE_BELONGING))
+		return true;
+	if (backlog < node_wait_us * 1000)
+		return false;
+	if (consolidate && processes_used && take_from(cpu_id, id, TAKE_JOINING)) {
+		cpu->n.consolidate_first++;
+		return true;
+	}
+	return take_from(cpu_id, id, TAKE_ANY) ||
+	       (backlog >= cling_wait_us * 1000 && take_from(cpu_id, id, TAKE_ALL));
+}
+
+/* Takes a task from an LLC of another node where tasks have waited for too long, or that belongs here. */
+__noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
+{
+	struct roost_node *node = node_at(node_id);
+	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc;
 	int i;
 	u32 id;
 
-	if (!node)
+	if (!node || !cpu)
 		return false;
 	bpf_for(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
-		if (llc && scx_bpf_dsq_nr_queued(id) && backlog_ns(llc, now) >= node_wait_us * 1000 &&
-		    dsq_move_to_local(id))
+		if (!llc || !scx_bpf_dsq_nr_queued(id))
+			continue;
+		if (any_set() ? take_in_passes(cpu_id, cpu, id, backlog_ns(llc, now)) :
+		    backlog_ns(llc, now) >= node_wait_us * 1000 && dsq_move_to_local(id))
 			return true;
 	}
 	return false;
@@ -184,7 +314,7 @@ __noinline bool steal_from_nodes(u32 cpu_id)
 	bpf_for(i, 1, nr_nodes) {
 		rank = cpu->node * nr_nodes + i;
 		id = bpf_map_lookup_elem(&near, &rank);
-		if (id && steal_from_node(*id, now)) {
+		if (id && steal_from_node(cpu_id, *id, now)) {
 			cpu->n.node_stolen++;
 			return true;
 		}
@@ -260,13 +390,14 @@ __noinline bool ask_for_help(u32 node_id, u64 backlog)
 
 /* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */
 static __always_inline void account_wait(struct roost_task *task, const struct roost_cpu *cpu,
-					 struct roost_llc *llc, struct roost_counters *n)
+					 struct roost_llc *llc, u64 now, struct roost_counters *n)
 {
-	u64 now = scx_bpf_now(), waited = now - task->queued_at, backlog = backlog_ns(llc, now);
+	u64 waited = now - task->queued_at, backlog = backlog_ns(llc, now);
 
 	task->queued_at = 0;
 	if ((s64)waited < 0)
 		return;
+	task->wanted += waited;
 	n->run_delay_ns += waited;
 	if (waited > n->run_delay_max_ns)
 		n->run_delay_max_ns = waited;
@@ -276,6 +407,60 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 	llc->helped_at = now;
 	if (scx_bpf_dsq_nr_queued(cpu->llc))
 		ask_for_help(cpu->node, backlog);
+}
+
+/* So many CPUs of an LLC are looked at for one that should give way. */
+#define GIVE_WAY 4
+
+/* Whether a CPU runs something that should give way to a task, and for how long it has; 0: no. */
+static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u64 now)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	u64 ran;
+
+	if (!cpu || !may_run(p, cpu_id))
+		return 0;
+	ran = now - cpu->started_at;
+	if ((s64)ran < (s64)preempt_us * 1000 ||
+	    !before(p->scx.dsq_vtime, cpu->vtime + vtime_of(ran, cpu->weight)))
+		return 0;
+	return ran;
+}
+
+/*
+ * A task that woke up waits: of some CPUs of the LLC, beginning with the one where it last ran, the one
+ * that has run the same task for longest gives way, if that task has had its due and a time worth the
+ * switch.
+ */
+__noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id), *here = this_cpu();
+	struct roost_word *word = cpu ? word_at(cpu->word) : NULL;
+	u32 slot, place, *other, best = NONE;
+	u64 ran, most = 0;
+	int i;
+
+	if (!here || !word)
+		return 0;
+	slot = cpu->bit;
+	bpf_for(i, 0, GIVE_WAY) {
+		place = cpu->word * 64 + slot;
+		other = bpf_map_lookup_elem(&slots, &place);
+		ran = other && *other != NONE ? gives_way(p, *other, now) : 0;
+		if (ran > most) {
+			most = ran;
+			best = *other;
+		}
+		slot = slot + 1 < word->nr_slots ? slot + 1 : 0;
+	}
+	cpu = cpu_at(best);
+	if (!cpu)
+		return 0;
+	cpu->started_at = now;
+	cpu->vtime += vtime_of(most, cpu->weight);
+	here->n.preempted++;
+	scx_bpf_kick_cpu(best, KICK_PREEMPT);
+	return 0;
 }
 
 static __always_inline void account_migration(struct roost_task *task, u32 cpu_id, const struct roost_cpu *cpu,

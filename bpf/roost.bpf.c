@@ -5,9 +5,13 @@
  *
  *     state.h     the machine, what runs on it, counters
  *     idle.h      which CPUs are idle; searching them (sis-util)
+ *     weights.h   what weights are worth in cgroups
+ *     sets.h      groups and processes: what their tasks did where
+ *     home.h      where they settle and how tasks get there (cling, consolidate)
  *     place.h     where a task starts (llc-imbalance, numa-imbalance)
- *     queue.h     who runs next; taking tasks from elsewhere (llc-imbalance)
- *     watch.h     no wait without a bound
+ *     queue.h     who runs next; taking tasks from elsewhere (llc-imbalance, cling, consolidate)
+ *     gather.h    pulling running tasks (consolidate)
+ *     watch.h     no wait without a bound; what changes slowly
  *     kernel.h    the kernel's interface and its versions
  *
  * The decisions of the mechanisms are functions of policy/include/roost, the same as in the
@@ -37,7 +41,7 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (!here)
 		return prev;
 	here->n.ttwu_count++;
-	if (numa_imbalance && wake_flags & WAKE_FORK)
+	if ((numa_imbalance || nr_nodes > 1) && wake_flags & WAKE_FORK)
 		cpu = place_new(p, prev, &here->n);
 	else
 		cpu = place_woken(p, prev, &here->n);
@@ -48,12 +52,10 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	return cpu;
 }
 
-/* Tasks that may use one CPU only; false if that is not so. */
-static bool enqueue_bound(struct task_struct *p, u32 cpu_id, struct roost_cpu *cpu, u64 flags,
+/* A task that may use one CPU only. */
+static void enqueue_bound(struct task_struct *p, u32 cpu_id, struct roost_cpu *cpu, u64 flags,
 			  struct roost_counters *n)
 {
-	if (p->nr_cpus_allowed != 1)
-		return false;
 	if (p->flags & PF_KTHREAD) {
 		n->kernel_threads++;
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
@@ -65,12 +67,35 @@ static bool enqueue_bound(struct task_struct *p, u32 cpu_id, struct roost_cpu *c
 		cpu->bound_waiting = true;
 		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), p->scx.dsq_vtime, flags);
 	}
-	return true;
+}
+
+/* The LLC in whose queue a task waits: the one it was sent to, or where it last ran. */
+static __always_inline u32 queue_for(struct roost_task *task, const struct roost_cpu *cpu)
+{
+	u32 go = task->go;
+
+	task->go = NONE;
+	return go == NONE ? cpu->llc : go;
+}
+
+/* Puts a task in the queue of an LLC. */
+static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, u32 id, u64 flags)
+{
+	struct roost_llc *llc = llc_at(id);
+
+	if (!llc)
+		return;
+	adopt(p, task, llc, id);
+	task->queued_at = scx_bpf_now();
+	if (!scx_bpf_dsq_nr_queued(id))
+		llc->backlog_at = task->queued_at;
+	count_at(task, llc->node);
+	dsq_insert_vtime(p, id, slice_ns(), p->scx.dsq_vtime, flags);
 }
 
 void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 {
-	u32 cpu_id = scx_bpf_task_cpu(p);
+	u32 cpu_id = scx_bpf_task_cpu(p), id;
 	struct roost_cpu *cpu = cpu_at(cpu_id), *here = this_cpu();
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 	struct roost_task *task = task_of(p);
@@ -79,30 +104,44 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 		return;
 	}
-	adopt(p, task, llc, cpu->llc);
-	if (enqueue_bound(p, cpu_id, cpu, flags, &here->n))
+	id = queue_for(task, cpu);
+	if (p->nr_cpus_allowed == 1) {
+		adopt(p, task, llc, cpu->llc);
+		enqueue_bound(p, cpu_id, cpu, flags, &here->n);
 		return;
-	task->queued_at = scx_bpf_now();
-	if (!scx_bpf_dsq_nr_queued(cpu->llc))
-		llc->backlog_at = task->queued_at;
+	}
 	here->n.queued++;
-	dsq_insert_vtime(p, cpu->llc, slice_ns(), p->scx.dsq_vtime, flags);
+	queue_in(p, task, id, flags);
 	/* Not after a search for an idle CPU that found none. */
 	if (!(flags & ENQ_CPU_SELECTED))
-		kick_llc(cpu->llc);
+		kick_llc(id);
+	else if (preempt_us)
+		preempt(p, cpu_id, task->queued_at);
+}
+
+/* Whether a task that runs leaves for another node. */
+static __always_inline bool leaves(struct task_struct *p, struct roost_cpu *cpu)
+{
+	struct roost_task *task = task_of(p);
+
+	if (!task || p->nr_cpus_allowed == 1)
+		return false;
+	task->go = leaves_for(p, task, cpu);
+	return task->go != NONE;
 }
 
 void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
-	bool runs_on;
+	bool runs_on, stays;
 
 	if (!cpu || cpu->llc == NONE)
 		return;
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
-	if (!(runs_on && stays_first(prev, cpu, cpu_id)) && take(cpu, cpu_id))
+	stays = runs_on && !(any_set() && leaves(prev, cpu));
+	if (!(stays && stays_first(prev, cpu, cpu_id)) && take(cpu, cpu_id))
 		return;
-	if (runs_on) {
+	if (stays) {
 		task_set_slice(prev, slice_ns());
 		return;
 	}
@@ -123,10 +162,15 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	if (!llc || !task)
 		return;
 	cpu->ran_before = p->se.sum_exec_runtime;
+	cpu->started_at = scx_bpf_now();
+	cpu->weight = p->scx.weight * task->factor;
+	cpu->process = task->process;
 	if (task->queued_at)
-		account_wait(task, cpu, llc, &cpu->n);
+		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
 	account_migration(task, cpu_id, cpu, &cpu->n);
+	count_at(task, cpu->node);
 	adopt(p, task, llc, cpu->llc);
+	cpu->vtime = p->scx.dsq_vtime;
 	if (before(llc->clock, p->scx.dsq_vtime))
 		llc->clock = p->scx.dsq_vtime;
 }
@@ -134,9 +178,14 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 {
 	struct roost_cpu *cpu = cpu_at(scx_bpf_task_cpu(p));
+	struct roost_task *task = task_of(p);
 
-	if (cpu)
-		task_set_vtime(p, running_vtime(p, cpu));
+	if (!cpu || !task)
+		return;
+	task_set_vtime(p, running_vtime(p, cpu));
+	account_run(p, task, cpu->node, p->se.sum_exec_runtime - cpu->ran_before);
+	if (!runnable)
+		count_at(task, NONE);
 }
 
 void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
@@ -146,10 +195,12 @@ void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
 	if (!cpu || cpu->llc == NONE)
 		return;
 	account_idle(cpu, idle);
-	if (idle)
+	if (idle) {
+		cpu->process = cpu->pull_to = NONE;
 		mark_idle(cpu);
-	else
+	} else {
 		claim_cpu(cpu);
+	}
 }
 
 /* A realtime or deadline task has taken the CPU: what waits for it may run elsewhere. */
@@ -168,8 +219,49 @@ s32 ROOST_OPS(roost_init_task, struct task_struct *p, struct scx_init_task_args 
 
 	if (!task)
 		return -ENOMEM;
-	task->llc = task->cpu = NONE;
+	task->llc = task->cpu = task->group = task->process = task->counted = task->go = NONE;
+	task->share = cgroup_weights ? find_share(args->cgroup->kn->id) : NONE;
+	task->factor = factor_in(task->share, p->scx.weight ?: 100);
 	return 0;
+}
+
+void ROOST_OPS(roost_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct roost_task *task = task_of(p);
+
+	if (task)
+		count_at(task, NONE);
+}
+
+/* cgroups with the cpu controller: parents come before their children. */
+s32 ROOST_OPS_SLEEPABLE(roost_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
+{
+	if (cgroup_weights && cgroup->level)
+		add_share(cgroup->kn->id, cgroup->self.parent->cgroup->kn->id, args->weight);
+	return 0;
+}
+
+void ROOST_OPS_SLEEPABLE(roost_cgroup_exit, struct cgroup *cgroup)
+{
+	remove_share(cgroup->kn->id);
+}
+
+void ROOST_OPS(roost_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct roost_task *task = task_of(p);
+
+	if (!task || !cgroup_weights)
+		return;
+	task->share = find_share(to->kn->id);
+	task->factor = factor_in(task->share, p->scx.weight);
+}
+
+void ROOST_OPS(roost_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
+{
+	struct roost_share *share = share_at(find_share(cgroup->kn->id));
+
+	if (share)
+		share->weight = weight;
 }
 
 s32 ROOST_OPS_SLEEPABLE(roost_init)
@@ -207,8 +299,14 @@ struct sched_ext_ops roost_ops = {
 	.update_idle	= (void *)roost_update_idle,
 	.cpu_release	= (void *)roost_cpu_release,
 	.init_task	= (void *)roost_init_task,
+	.exit_task	= (void *)roost_exit_task,
+	.cgroup_init	= (void *)roost_cgroup_init,
+	.cgroup_exit	= (void *)roost_cgroup_exit,
+	.cgroup_move	= (void *)roost_cgroup_move,
+	.cgroup_set_weight = (void *)roost_cgroup_set_weight,
 	.init		= (void *)roost_init,
 	.exit		= (void *)roost_exit,
+	.flags		= SCX_OPS_ENQ_LAST,
 	.timeout_ms	= 10000,
 	.name		= "roost",
 };

@@ -17,7 +17,10 @@
 
 #define CACHE_LINE 64
 
-/* No such LLC, CPU. */
+/* 1, where fractions are kept. */
+#define UNIT 1024
+
+/* No such LLC, CPU, node, set. */
 #define NONE 0xffffffffu
 
 /* Machine. */
@@ -32,6 +35,9 @@ const volatile u32 numa_rule = 0;	/* enum roost_numa_rule */
 const volatile bool sis_util = true;
 const volatile bool numa_imbalance = true;
 const volatile u32 llc_imbalance = NONE; /* tasks tolerated; NONE: as the policy has it */
+const volatile bool cling = true;
+const volatile bool consolidate = true;
+const volatile bool cgroup_weights = true;
 
 #define ROOST_TUNABLE(name, value, least, most, meaning) const volatile u64 name = value;
 #include "tunables.h"
@@ -54,6 +60,12 @@ struct roost_cpu {
 	u64 util_at;
 	/* What runs on it. */
 	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */
+	u64 started_at;		/* when it was switched in, or last asked to give way */
+	u64 vtime;		/* its virtual time then */
+	u64 weight;		/* its weight, times UNIT */
+	u32 process;		/* its process among the sets */
+	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
+	u32 pull_to;		/* to this LLC */
 	bool bound_waiting;	/* something may be in its own queue */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
@@ -89,6 +101,18 @@ struct roost_task {
 	u32 llc;		/* whose virtual time its own is told in; NONE: new */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
+	/* What its sets and its cgroup have not been told yet, ns. */
+	u64 wanted;		/* ran or waited */
+	u64 ran;
+	u64 css_set;		/* by which its group was found */
+	u64 tried_at;		/* when it last tried to reach its home */
+	u32 factor;		/* that its weight is multiplied with, times UNIT (weights.h) */
+	u32 share;		/* its cgroup among the shares; NONE: at the root */
+	u32 group;		/* its sets; NONE: none */
+	u32 process;
+	u32 counted;		/* node on which its process counts it; NONE: not runnable */
+	u32 go;			/* LLC to go to when it is queued next; NONE */
+	u32 migrate_seq;	/* roost/consolidate.h */
 };
 
 #define ARRAY(name_, type_)					\

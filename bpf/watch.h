@@ -6,11 +6,14 @@
  * CPU, if there is one (realtime tasks may hold all CPUs of an LLC, and a CPU that became idle while a
  * task was being queued did not see it). If the last task has waited for a second, the clock moves past
  * it, so that whatever arrives lines up behind: it runs after those that are before it now.
+ *
+ * The same timer keeps what changes slowly: weights of cgroups (weights.h), where groups and processes
+ * settle (home.h), and pulls (gather.h).
  */
 #ifndef ROOST_WATCH_H
 #define ROOST_WATCH_H
 
-#include "queue.h"
+#include "gather.h"
 
 #define WATCH_NS 100000000ull
 #define PATIENCE_NS 1000000000ull
@@ -62,6 +65,12 @@ static int watch_all(void *map, int *key, struct roost_watch *watch)
 
 	bpf_for(i, 0, nr_llcs)
 		watch_llc(i, now);
+	if (shares_used)
+		update_shares(now);
+	if (any_set()) {
+		update_sets(now);
+		gather();
+	}
 	bpf_timer_start(&watch->timer, WATCH_NS, 0);
 	return 0;
 }

@@ -59,6 +59,9 @@ pub enum LiveError {
     /// The statistics' socket.
     #[error("statistics: {0}")]
     Stats(String),
+    /// Tables of the loaded scheduler.
+    #[error("the scheduler's tables: {0}")]
+    Tables(String),
     /// Signal handlers.
     #[error("cannot handle signals: {0}")]
     Signals(String),

@@ -55,6 +55,11 @@ pub struct LlcPlace {
 /// A node with CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePlace {
+    /// The kernel's number.
+    pub number: u32,
+    /// The kernel's numbers of the nodes whose memory counts as this one's: itself, and those without
+    /// CPUs to which it is the nearest.
+    pub memory_of: Vec<u32>,
     /// Its first LLC.
     pub first_llc: u32,
     /// Its LLCs.
@@ -114,6 +119,8 @@ impl Layout {
             let nr_cpus = llcs.iter().map(|&llc| machine.llcs[llc].cpus.len() as u32).sum();
             let nr_llcs = llcs.len() as u32;
             layout.nodes.push(NodePlace {
+                number: machine.nodes[node].os_index,
+                memory_of: Vec::new(),
                 first_llc,
                 nr_llcs,
                 nr_cpus,
@@ -124,6 +131,7 @@ impl Layout {
             numbers.push(node);
         }
         layout.connect(machine, &numbers);
+        layout.share_memory(machine, &numbers);
         layout.cpus.sort_by_key(|cpu| cpu.id);
         layout
     }
@@ -178,6 +186,17 @@ impl Layout {
             let llc = self.llcs[node.first_llc as usize].nr_cpus;
             node.imb_numa_nr = imb_numa_nr(llc, node.nr_cpus, node.numa_span, sizes.len() as u32);
             node.near = near.into_iter().map(|other| other as u32).collect();
+        }
+    }
+
+    /// Gives the memory of each node to the nearest node with CPUs, the lowest among equals.
+    fn share_memory(&mut self, machine: &Machine, numbers: &[usize]) {
+        for (node, place) in machine.nodes.iter().enumerate() {
+            let distance =
+                |&own: &usize| (numbers[own] != node, machine.distances[node][numbers[own]]);
+            if let Some(nearest) = (0..numbers.len()).min_by_key(distance) {
+                self.nodes[nearest].memory_of.push(place.os_index);
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `layout` | a machine as the scheduler sees it |
 //! | `kernel` | whether the running kernel can be used at all |
 //! | `scheduler` | loading, watching, unloading |
+//! | `sets` | groups and processes as the scheduler knows them |
 //! | `stats` | statistics over the socket that tools of sched_ext schedulers know |
 //! | `error` | what can go wrong, in a line each |
 
@@ -15,6 +16,9 @@ mod kernel;
 mod layout;
 mod options;
 mod scheduler;
+// Who tells the scheduler about memory is not built in yet.
+#[allow(dead_code, reason = "the interface of what moves memory")]
+mod sets;
 mod stats;
 mod tables;
 

@@ -10,7 +10,7 @@ use crate::error::LiveError;
 use crate::tables::{TUNABLES, Tunable};
 
 /// Mechanisms among the settings.
-const MECHANISMS: usize = 3;
+const MECHANISMS: usize = 5;
 
 /// What the user asks for.
 pub enum Action {
@@ -33,6 +33,12 @@ pub struct Options {
     pub numa_imbalance: bool,
     /// `llc-imbalance`: tasks tolerated; `None`: as the policy has it.
     pub llc_imbalance: Option<u32>,
+    /// `cling`.
+    pub cling: bool,
+    /// `consolidate`.
+    pub consolidate: bool,
+    /// Whether weights of cgroups count.
+    pub cgroup_weights: bool,
     /// Tunables that were set.
     pub tunables: Vec<(&'static str, u64)>,
     /// Print statistics this often.
@@ -58,6 +64,13 @@ impl Options {
         all.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     }
 
+    /// The value of a tunable; 0 for one that does not exist.
+    pub fn tunable(&self, name: &str) -> u64 {
+        let default = || TUNABLES.iter().find(|tunable| tunable.name == name);
+        let set = self.tunables.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        set.or_else(|| default().map(|tunable| tunable.default)).unwrap_or(0)
+    }
+
     /// Every setting, mechanisms first, with its value, as `--dry-run` tells.
     pub fn settings(&self) -> Vec<(String, String)> {
         let on = |on: bool| if on { "on" } else { "off" }.to_owned();
@@ -70,12 +83,15 @@ impl Options {
             ("sis-util".to_owned(), on(self.sis_util)),
             ("llc-imbalance".to_owned(), llc),
             ("numa-imbalance".to_owned(), on(self.numa_imbalance)),
+            ("cling".to_owned(), on(self.cling)),
+            ("consolidate".to_owned(), on(self.consolidate)),
+            ("cgroup-weights".to_owned(), on(self.cgroup_weights)),
         ];
-        all.extend(TUNABLES.iter().map(|tunable| {
-            let set = self.tunables.iter().find(|(name, _)| *name == tunable.name);
-            let value = set.map_or(tunable.default, |(_, value)| *value);
-            (tunable.option.to_owned(), value.to_string())
-        }));
+        all.extend(
+            TUNABLES
+                .iter()
+                .map(|tunable| (tunable.option.to_owned(), self.tunable(tunable.name).to_string())),
+        );
         all
     }
 }
@@ -105,6 +121,9 @@ fn command() -> Command {
                 .conflicts_with("llc-imbalance"),
         )
         .arg(flag("no-numa-imbalance", "Start new tasks near their parent, as if they woke up"))
+        .arg(flag("no-cling", "Let groups (cgroups) spread over nodes"))
+        .arg(flag("no-consolidate", "Let processes spread over nodes"))
+        .arg(flag("no-cgroup-weights", "Take each task's weight as it is, whatever cgroup it is in"))
         .args(TUNABLES.iter().map(tunable_option))
         .arg(seconds("stats", "Print statistics every so many seconds while scheduling, and at the end"))
         .arg(seconds("monitor", "Print statistics of a running scheduler every so many seconds"))
@@ -160,6 +179,9 @@ fn action(matches: &ArgMatches) -> Action {
     let options = Options {
         sis_util: !matches.get_flag("no-sis-util"),
         numa_imbalance: !matches.get_flag("no-numa-imbalance"),
+        cling: !matches.get_flag("no-cling"),
+        consolidate: !matches.get_flag("no-consolidate"),
+        cgroup_weights: !matches.get_flag("no-cgroup-weights"),
         llc_imbalance: match matches.get_flag("no-llc-imbalance") {
             true => Some(0),
             false => matches.get_one("llc-imbalance").copied(),
@@ -196,6 +218,9 @@ mod tests {
     fn mechanisms_are_on_unless_switched_off() {
         let all = options(&[]);
         assert!(all.sis_util && all.numa_imbalance && all.llc_imbalance.is_none());
+        assert!(all.cling && all.consolidate && all.cgroup_weights);
+        let none = options(&["--no-cling", "--no-consolidate", "--no-cgroup-weights"]);
+        assert!(!none.cling && !none.consolidate && !none.cgroup_weights);
         let none = options(&["--no-sis-util", "--no-llc-imbalance", "--no-numa-imbalance"]);
         assert!(!none.sis_util && !none.numa_imbalance && none.llc_imbalance == Some(0));
         assert_eq!(options(&["--llc-imbalance", "3"]).llc_imbalance, Some(3));

@@ -12,6 +12,7 @@ use crate::error::LiveError;
 use crate::kernel;
 use crate::layout::{Layout, NUMA_RULE};
 use crate::options::Options;
+use crate::sets::Sets;
 use crate::skeleton::{OpenRoostSkel, RoostSkel, RoostSkelBuilder, types};
 use crate::stats::{self, Requests};
 use crate::tables::{self, Counters};
@@ -80,13 +81,19 @@ impl<'obj> Loaded<'obj> {
         let mut open = RoostSkelBuilder::default().open(object).map_err(refused)?;
         open.struct_ops.roost_ops_mut().hotplug_seq = hotplug_seq;
         let possible = kernel::possible_cpus()?;
-        size_maps(&mut open, layout, &possible).map_err(refused)?;
+        size_maps(&mut open, options, layout, &possible).map_err(refused)?;
         configure(&mut open, options, layout, &possible);
         let mut skel = open.load().map_err(refused)?;
         fill_maps(&skel, layout, &possible).map_err(refused)?;
         let link = skel.maps.roost_ops.attach_struct_ops().map_err(refused)?;
         let cpus = layout.cpus.iter().map(|cpu| cpu.id).collect();
         Ok(Self { skel, cpus, _link: link })
+    }
+
+    /// Handles of the tables of groups and processes.
+    #[allow(dead_code, reason = "what moves memory needs it")]
+    pub fn sets(&self, options: &Options, layout: &Layout) -> Result<Sets, LiveError> {
+        Sets::new(&self.skel, layout, options.tunable("cling_degree") as u32)
     }
 
     /// Serves statistics until the end.
@@ -168,14 +175,35 @@ fn text(bytes: &[i8]) -> String {
 }
 
 /// As many entries in the maps as the machine needs.
-fn size_maps(open: &mut OpenRoostSkel, layout: &Layout, possible: &[u32]) -> libbpf_rs::Result<()> {
+fn size_maps(
+    open: &mut OpenRoostSkel,
+    options: &Options,
+    layout: &Layout,
+    possible: &[u32],
+) -> libbpf_rs::Result<()> {
     let nodes = layout.nodes.len() as u32;
+    size_sets(open, options, nodes)?;
+    let cgroups = options.tunable("max_cgroups") as u32;
+    open.maps.shares.set_max_entries(if options.cgroup_weights { cgroups } else { 1 })?;
+    open.maps.share_ids.set_max_entries(if options.cgroup_weights { cgroups } else { 1 })?;
     open.maps.cpus.set_max_entries(cpu_ids(possible))?;
     open.maps.words.set_max_entries(layout.words.len() as u32)?;
     open.maps.slots.set_max_entries(layout.words.len() as u32 * 64)?;
     open.maps.llcs.set_max_entries(layout.llcs.len() as u32)?;
     open.maps.nodes.set_max_entries(nodes)?;
     open.maps.near.set_max_entries(nodes * nodes)
+}
+
+/// Room for groups and processes, if there are nodes to put them on.
+fn size_sets(open: &mut OpenRoostSkel, options: &Options, nodes: u32) -> libbpf_rs::Result<()> {
+    let all = options.tunable("max_groups") + options.tunable("max_processes");
+    let sets = if nodes > 1 { all as u32 } else { 1 };
+    open.maps.homes.set_max_entries(nodes)?;
+    open.maps.sets.set_max_entries(sets)?;
+    open.maps.set_ids.set_max_entries(sets)?;
+    open.maps.set_flags.set_max_entries(sets)?;
+    open.maps.set_nodes.set_max_entries(sets * nodes)?;
+    open.maps.set_memory.set_max_entries(sets * nodes)
 }
 
 /// One more than the largest number of a CPU.
@@ -196,6 +224,9 @@ fn configure(open: &mut OpenRoostSkel, options: &Options, layout: &Layout, possi
     rodata.sis_util = options.sis_util;
     rodata.numa_imbalance = options.numa_imbalance;
     rodata.llc_imbalance = options.llc_imbalance.unwrap_or(NONE);
+    rodata.cling = options.cling;
+    rodata.consolidate = options.consolidate;
+    rodata.cgroup_weights = options.cgroup_weights;
     for &(name, value) in &options.tunables {
         tables::set(rodata, name, value);
     }
@@ -211,6 +242,8 @@ fn fill_maps(skel: &RoostSkel, layout: &Layout, possible: &[u32]) -> libbpf_rs::
             node: place.map_or(NONE, |cpu| cpu.node),
             word: place.map_or(NONE, |cpu| cpu.word),
             bit: place.map_or(0, |cpu| cpu.bit),
+            process: NONE,
+            pull_to: NONE,
             ..Default::default()
         };
         put(&maps.cpus, id, &value)?;

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * consolidate: idle CPUs pull running tasks of a process to the node where it has most (home.h settles
+ * whole processes; this gathers those that do not settle)
+ *
+ * Ten times a second, each node with an idle CPU pulls one task at most, as roost/consolidate.h decides.
+ * The CPU that runs the task is asked to give way; the task then goes to the idle CPU's queue.
+ */
+#ifndef ROOST_GATHER_H
+#define ROOST_GATHER_H
+
+#include "queue.h"
+
+/* A process as a node sees it. */
+static __always_inline struct roost_consolidate seen_from(u32 process, u32 node)
+{
+	struct roost_consolidate here = {
+		.weight = weight_on(process, node),
+		.total = total_weight(process),
+		.nr = running_on(node),
+		.nodes = nr_nodes,
+	};
+
+	return here;
+}
+
+/* The node from which a node should pull a task of a process, of which a token is held; NONE. */
+__noinline u32 pull_from(u32 process, u32 node_id)
+{
+	struct roost_consolidate here = seen_from(process, node_id);
+	struct roost_consolidate_node other;
+	u32 least = here.weight, best = NONE, id;
+	int i;
+
+	if (!roost_consolidate_worth(&here))
+		return NONE;
+	bpf_for(i, 0, nr_nodes) {
+		id = i;
+		if (id == node_id)
+			continue;
+		other.weight = weight_on(process, id);
+		other.nr = running_on(id);
+		if (roost_consolidate_from(&here, &other, least)) {
+			least = other.weight;
+			best = id;
+		}
+	}
+	return best;
+}
+
+/* Asks the first CPU of a node that runs a task of a process to send it to an LLC. */
+__noinline bool ask_for_task(u32 process, u32 node_id, u32 llc)
+{
+	struct roost_cpu *cpu;
+	int i;
+
+	bpf_for(i, 0, nr_cpu_ids) {
+		cpu = cpu_at(i);
+		if (!cpu || cpu->node != node_id || cpu->process != process || cpu->pull_to != NONE)
+			continue;
+		cpu->pull_process = process;
+		cpu->pull_to = llc;
+		scx_bpf_kick_cpu(i, KICK_PREEMPT);
+		return true;
+	}
+	return false;
+}
+
+/* Whether a process may be gathered on a node: it has not settled elsewhere. */
+static __always_inline bool may_gather(u32 process, u32 node)
+{
+	struct roost_set *set = set_at(process);
+	u32 home;
+
+	if (!set || excluded(process))
+		return false;
+	home = settled_on(set->group);
+	if (home == NONE)
+		home = set->preferred;
+	return home == NONE || home == node;
+}
+
+/* A node with an idle CPU pulls one task of a process that runs there. */
+__noinline bool gather_on(u32 node_id)
+{
+	u32 llc = found_cpu(idlest_llc(node_id, NONE)), last = NONE, from;
+	struct roost_cpu *cpu;
+	int i;
+
+	if (llc == NONE)
+		return false;
+	bpf_for(i, 0, nr_cpu_ids) {
+		cpu = cpu_at(i);
+		if (!cpu || cpu->node != node_id || cpu->process == NONE || cpu->process == last)
+			continue;
+		last = cpu->process;
+		if (!may_gather(last, node_id))
+			continue;
+		from = pull_from(last, node_id);
+		if (from != NONE && ask_for_task(last, from, llc))
+			return true;
+	}
+	return false;
+}
+
+static __always_inline void gather(void)
+{
+	int i;
+
+	if (!consolidate || !processes_used)
+		return;
+	bpf_for(i, 0, nr_nodes)
+		gather_on(i);
+}
+
+/*
+ * Where a task that runs and whose slice is over should go instead of running on: to a CPU that pulls it,
+ * or to the node where it belongs. NONE: nowhere.
+ */
+static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *task,
+				      struct roost_cpu *cpu)
+{
+	u32 to = cpu->pull_to;
+	struct roost_llc *llc;
+
+	if (to == NONE)
+		return way_home(p, cpu->node, false);
+	cpu->pull_to = NONE;
+	llc = llc_at(to);
+	if (!llc || task->process != cpu->pull_process || !allowed_in(p, llc))
+		return NONE;
+	task->migrate_seq = ROOST_CONSOLIDATE_SEQ;
+	cpu->n.consolidate_pulls++;
+	return to;
+}
+
+#endif

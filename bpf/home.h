@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where sets of tasks settle, and how their tasks get there and stay there (cling, consolidate)
+ *
+ * Settling: ten times a second every set's demand is measured, and one of those that have no node gets
+ * one: that with the largest score (its shares of the set's memory and CPU time, roost/cling.h) among
+ * those that have room beside the sets settled there, and that are not busy; among equals the one with
+ * most room. If the node with the largest score has none, that is a failed attempt to reach it. Where
+ * sets settled that turn out to need more CPUs than the node has, the last to come leaves.
+ *
+ * Getting there: a task whose set settled on another node tries to reach it when it wakes up or its
+ * slice is over, at most every retry_ms. It succeeds if a CPU there is idle, or if a queue there is
+ * short and the node has room for all that settled: then others are there that do not belong, and idle
+ * CPUs elsewhere take those (queue.h).
+ *
+ * Staying: a wakeup never leaves the node; CPUs of other nodes do not take tasks of a group off its
+ * node, unless failures have made the node busy or tasks have waited there for cling_wait_us.
+ */
+#ifndef ROOST_HOME_H
+#define ROOST_HOME_H
+
+#include "idle.h"
+#include "sets.h"
+#include <roost/cling.h>
+#include <roost/consolidate.h>
+#include <roost/llc_imbalance.h>
+
+struct roost_home {
+	u64 claimed;		/* demand of sets that settled here, times UNIT */
+	u64 claiming;		/* the same, being added up */
+	u64 over_since;		/* since when more is claimed than the node has; 0: it is not */
+	u64 latest_at;		/* of these sets the last that settled, and when */
+	u32 latest;
+	bool full;		/* more is claimed than the node has */
+	struct roost_cling_node attempts;
+};
+
+ARRAY(homes, struct roost_home);
+
+u32 busiest = ROOST_NO_NODE;
+u64 decayed_at;
+u32 next_to_settle;
+
+static __always_inline struct roost_home *home_at(u32 node)
+{
+	return bpf_map_lookup_elem(&homes, &node);
+}
+
+static __always_inline bool is_busy(u32 node)
+{
+	struct roost_home *home = home_at(node);
+
+	return home && roost_cling_busy(&home->attempts, node, busiest, cling_degree);
+}
+
+/* The node that a set settled on; NONE without a set. */
+static __always_inline u32 settled_on(u32 index)
+{
+	struct roost_set *set = index == NONE ? NULL : set_at(index);
+
+	return set && set->id ? set->preferred : NONE;
+}
+
+/* The set that decides where a task belongs: its group, or else its process; NONE. */
+static __always_inline u32 deciding_set(const struct roost_task *task)
+{
+	if (settled_on(task->group) != NONE)
+		return task->group;
+	return settled_on(task->process) == NONE ? NONE : task->process;
+}
+
+/* The node where a task belongs; NONE if it has none. */
+static __always_inline u32 home_of(const struct roost_task *task)
+{
+	return any_set() ? settled_on(deciding_set(task)) : NONE;
+}
+
+/* Whether a task stays on the node `src` although a CPU of `dst` would take it. */
+static __always_inline bool holds(const struct roost_task *task, u32 src, u32 dst,
+				  struct roost_counters *n)
+{
+	u32 home = settled_on(task->group);
+
+	if (!roost_cling(true, home, src, dst, false))
+		return false;
+	if (is_busy(src)) {
+		n->cling_paused++;
+		return false;
+	}
+	n->cling_held++;
+	return true;
+}
+
+/* Whether a task may use some CPU of an LLC. */
+static __always_inline bool allowed_in(const struct task_struct *p, const struct roost_llc *llc)
+{
+	u32 place, *cpu;
+	int i;
+
+	if (p->nr_cpus_allowed >= nr_possible)
+		return true;
+	bpf_for(i, 0, llc->nr_words * 64) {
+		place = llc->first_word * 64 + i;
+		cpu = bpf_map_lookup_elem(&slots, &place);
+		if (cpu && *cpu != NONE && bpf_cpumask_test_cpu(*cpu, p->cpus_ptr))
+			return true;
+	}
+	return false;
+}
+
+/* The LLC of a node with the shortest queue, if that is short enough to be joined; NONE. */
+static __always_inline u32 shortest_queue(const struct roost_node *node)
+{
+	u64 least = ~0ull, queued;
+	u32 best = NONE, id;
+	struct roost_llc *llc;
+	int i;
+
+	bpf_for(i, 0, node->nr_llcs) {
+		id = node->first_llc + i;
+		llc = llc_at(id);
+		queued = scx_bpf_dsq_nr_queued(id);
+		if (llc && queued < least && queued < roost_llc_imbalance_allowed(llc->nr_cpus)) {
+			least = queued;
+			best = id;
+		}
+	}
+	return best;
+}
+
+/* Counts an attempt of a task to reach the node of a set. */
+static __always_inline void account_attempt(u32 index, u32 node, bool failed, struct roost_counters *n)
+{
+	struct roost_set *set = set_at(index);
+	struct roost_home *home = home_at(node);
+
+	if (!set || !home)
+		return;
+	set->moves += !failed;
+	set->failed_moves += failed;
+	if (is_process(index)) {
+		n->consolidate_moves += !failed;
+		return;
+	}
+	roost_cling_attempt(&home->attempts, failed);
+	n->cling_moves += !failed;
+	n->cling_failed += failed;
+}
+
+/*
+ * The LLC to which a task that is on a node goes so as to be where it belongs; NONE if it is there, has
+ * tried a short time ago, or finds no room. `idle`: only where a CPU is idle.
+ */
+__noinline u32 way_home(struct task_struct *p __arg_trusted, u32 node_id, bool idle)
+{
+	struct roost_cpu *here = this_cpu();
+	struct roost_task *task = task_of(p);
+	struct roost_home *state;
+	struct roost_node *node;
+	struct roost_llc *llc;
+	u32 set, home, id;
+	u64 now;
+
+	if (!here || !task)
+		return NONE;
+	set = deciding_set(task);
+	home = settled_on(set);
+	node = node_at(home);
+	state = home_at(home);
+	now = scx_bpf_now();
+	if (home == node_id || !node || !state || now - task->tried_at < retry_ms * 1000000)
+		return NONE;
+	task->tried_at = now;
+	id = found_cpu(idlest_llc(home, NONE));
+	if (id == NONE && !idle && !state->full)
+		id = shortest_queue(node);
+	llc = llc_at(id);
+	if (llc && !allowed_in(p, llc))
+		return NONE;
+	account_attempt(set, home, !llc, &here->n);
+	return llc ? id : NONE;
+}
+
+/*
+ * Mean demand, over all of a set's time and later over about DEMAND_NS: tasks tell what they waited for
+ * in lumps, when they run again.
+ */
+#define DEMAND_NS 3200000000ull
+
+static __always_inline u64 mean_demand(const struct roost_set *set, u64 last, u64 now, u64 period)
+{
+	u64 window = now - set->made_at;
+
+	if (window > DEMAND_NS)
+		window = DEMAND_NS;
+	if (window < period)
+		window = period;
+	return (set->demand * (window - period) + last * UNIT) / window;
+}
+
+/* A demand in whole tasks, times UNIT. */
+static __always_inline u64 whole(u64 demand)
+{
+	return (demand + UNIT / 2) & ~(u64)(UNIT - 1);
+}
+
+/* What a set's tasks wanted and did since the last time; what it claims of its node. */
+__noinline int update_set(u32 index, u64 now, u64 period)
+{
+	struct roost_set *set = set_at(index);
+	struct roost_set_node *node;
+	struct roost_home *home;
+	u64 cpu_ns, wanted;
+	int i;
+
+	if (!set || !set->id || !period || forget(set, now))
+		return 0;
+	wanted = set->wanted;
+	set->demand = mean_demand(set, wanted - set->seen_wanted, now, period);
+	set->seen_wanted = wanted;
+	bpf_for(i, 0, nr_nodes) {
+		node = set_node_at(index, i);
+		if (!node)
+			break;
+		cpu_ns = node->cpu_ns;
+		node->recent = node->recent * 7 / 8 + (cpu_ns - node->seen_cpu_ns);
+		node->seen_cpu_ns = cpu_ns;
+	}
+	if (is_process(index) && settled_on(set->group) != NONE)
+		return 0;
+	home = home_at(set->preferred);
+	if (!home)
+		return 0;
+	home->claiming += whole(set->demand);
+	if (home->latest_at < set->settled_at) {
+		home->latest_at = set->settled_at;
+		home->latest = index;
+	}
+	return 0;
+}
+
+/* All that settled on a node were asked: if they need more than it has for long, the last to come leaves. */
+__noinline int update_home(u32 node_id, u64 now)
+{
+	struct roost_home *home = home_at(node_id);
+	struct roost_node *node = node_at(node_id);
+	struct roost_cpu *here = this_cpu();
+	struct roost_set *set;
+
+	if (!home || !node || !here)
+		return 0;
+	home->claimed = home->claiming;
+	home->full = !roost_cling_fits(home->claimed, 0, node->nr_cpus);
+	if (!home->full)
+		home->over_since = 0;
+	else if (!home->over_since)
+		home->over_since = now;
+	set = home->full && now - home->over_since >= DEMAND_NS ? set_at(home->latest) : NULL;
+	if (set && set->preferred == node_id) {
+		home->over_since = 0;
+		set->preferred = NONE;
+		here->n.unsettled++;
+		if (!is_process(home->latest)) {
+			roost_cling_attempt(&home->attempts, true);
+			here->n.cling_failed++;
+		}
+	}
+	home->claiming = home->latest_at = 0;
+	return 0;
+}
+
+/* How much a node is a set's, 0 to 2000. */
+__noinline u64 score_of(u32 index, u32 node_id)
+{
+	u64 memory = 0, all_memory = 0, time = 0, all_time = 0, here;
+	struct roost_set_node *node;
+	int i;
+
+	bpf_for(i, 0, nr_nodes) {
+		node = set_node_at(index, i);
+		if (!node)
+			break;
+		here = memory_of(index, i);
+		all_memory += here;
+		all_time += node->recent;
+		if (i == node_id) {
+			memory = here;
+			time = node->recent;
+		}
+	}
+	return roost_cling_score(memory, all_memory, time, all_time);
+}
+
+/* Whether a node has room for a set, and is worth settling on. */
+static __always_inline bool takes_in(u32 node_id, const struct roost_set *set, bool group)
+{
+	struct roost_home *home = home_at(node_id);
+	struct roost_node *node = node_at(node_id);
+
+	return home && node && roost_cling_fits(home->claimed, whole(set->demand), node->nr_cpus) &&
+	       !(group && is_busy(node_id));
+}
+
+static __always_inline u64 claimed_on(u32 node)
+{
+	struct roost_home *home = home_at(node);
+
+	return home ? home->claimed : 0;
+}
+
+/* Two nodes: where a set should settle, NONE if no node has room; where it would like to best. */
+#define CHOICE(home, liked) ((u64)(liked) << 32 | (home))
+
+__noinline u64 choose_home(u32 index)
+{
+	u64 most = 0, score, liked_score = 0;
+	struct roost_set *set = set_at(index);
+	u32 best = NONE, liked = NONE, id;
+	int i;
+
+	if (!set)
+		return CHOICE(NONE, NONE);
+	bpf_for(i, 0, nr_nodes) {
+		id = i;
+		score = score_of(index, id) + 1;
+		if (score > liked_score) {
+			liked_score = score;
+			liked = id;
+		}
+		if (!takes_in(id, set, !is_process(index)) || score < most)
+			continue;
+		if (score > most || claimed_on(id) < claimed_on(best)) {
+			most = score;
+			best = id;
+		}
+	}
+	return CHOICE(best, most == liked_score ? best : liked);
+}
+
+/* Tasks that a set has to keep busy, times UNIT, for a node to matter to it. */
+static __always_inline u64 least_demand(u32 index)
+{
+	return is_process(index) ? 2 * UNIT : UNIT;
+}
+
+/* A set without a node gets one; true if so. */
+__noinline bool settle(u32 index, u64 now)
+{
+	struct roost_set *set = set_at(index);
+	struct roost_cpu *here = this_cpu();
+	struct roost_home *state;
+	u32 home, liked;
+	u64 choice;
+
+	if (!set || !here || !set->id || set->preferred != NONE || excluded(index) ||
+	    whole(set->demand) < least_demand(index) || now - set->tried_at < settle_ms * 1000000)
+		return false;
+	set->tried_at = now;
+	if (is_process(index) && settled_on(set->group) != NONE)
+		return false;
+	choice = choose_home(index);
+	home = (u32)choice;
+	liked = choice >> 32;
+	state = home_at(home);
+	if (home != liked && !is_process(index))
+		account_attempt(index, liked, true, &here->n);
+	if (!state)
+		return false;
+	state->claimed += whole(set->demand);
+	if (set->last_preferred != NONE)
+		set->resettled += set->last_preferred != home;
+	set->last_preferred = set->preferred = home;
+	set->settled_at = now;
+	if (is_process(index))
+		here->n.consolidate_settled++;
+	else
+		here->n.cling_settled++;
+	return true;
+}
+
+/* The sets of one kind, a range of the table, settle: one at a time, in turns. */
+__noinline bool settle_one(u32 first, u32 nr, u64 now)
+{
+	u32 index;
+	int i;
+
+	bpf_for(i, 0, nr) {
+		index = first + (next_to_settle + i) % (nr ?: 1);
+		if (settle(index, now)) {
+			next_to_settle += i + 1;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Every six seconds: failures are forgotten by and by. */
+__noinline int decay_attempts(u64 now)
+{
+	struct roost_cling_walk walk = { .busiest = busiest };
+	struct roost_home *home;
+	int i;
+
+	if (now - decayed_at < ROOST_CLING_PERIOD_NS)
+		return 0;
+	decayed_at = now;
+	bpf_for(i, 0, nr_nodes) {
+		home = home_at(i);
+		if (home)
+			roost_cling_decay(&home->attempts, i, &walk);
+	}
+	busiest = walk.busiest;
+	return 0;
+}
+
+u64 sets_at;
+
+/* Everything about sets that is done ten times a second. */
+__noinline int update_sets(u64 now)
+{
+	u64 period = now - sets_at;
+	int i;
+
+	sets_at = now;
+	bpf_for(i, 0, groups_used)
+		update_set(i, now, period);
+	bpf_for(i, 0, processes_used)
+		update_set(max_groups + i, now, period);
+	bpf_for(i, 0, nr_nodes)
+		update_home(i, now);
+	decay_attempts(now);
+	if (!settle_one(0, groups_used, now))
+		settle_one(max_groups, processes_used, now);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Sets of tasks that belong on one node: groups (cling) and processes (consolidate)
+ *
+ *     group     a cgroup of the default hierarchy other than its root
+ *     process   one with several threads
+ *
+ * Both are kept in one table, groups first. A set is made when a task of it has run for a few
+ * milliseconds and is forgotten when none has for a minute. Tasks tell their sets for how long they ran
+ * and waited every few milliseconds of that, so that a wakeup costs nothing here. Only processes count
+ * their runnable tasks per node, at enqueue and dequeue.
+ *
+ * The loader's daemon tells how much memory each set has on each node, and which groups do not count
+ * (set_memory, set_flags); all other tables are written here only.
+ */
+#ifndef ROOST_SETS_H
+#define ROOST_SETS_H
+
+#include "weights.h"
+
+/* The ids of processes are their numbers and this, those of groups the numbers of cgroups. */
+#define PROCESS_ID (1ull << 63)
+
+/* Flags of a set: it is left alone. */
+#define SET_EXCLUDED 1
+
+/* After how much time that it ran or waited a task tells its sets. */
+#define TELL_NS 4000000ull
+
+/* Without a task that ran for so long, a set is forgotten. */
+#define FORGET_NS 60000000000ull
+
+struct roost_set {
+	u64 id;			/* 0: free */
+	u64 made_at;
+	u64 active_at;		/* when a task of it last told something */
+	u64 settled_at;
+	u64 tried_at;		/* when it last tried to settle */
+	u64 wanted;		/* ns that its tasks ran or waited */
+	u64 seen_wanted;
+	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some tenths of a second */
+	u64 moves;		/* tasks that went to its node */
+	u64 failed_moves;	/* those that could not */
+	u32 preferred;		/* the node it settled on; NONE */
+	u32 group;		/* of a process: its group */
+	u32 resettled;		/* times it settled on another node than before */
+	u32 last_preferred;
+};
+
+struct roost_set_node {
+	u64 cpu_ns;		/* its tasks ran here */
+	u64 seen_cpu_ns;
+	u64 recent;		/* the same, a mean of a second or so */
+	u64 runnable;		/* tasks that run or wait here */
+	u64 limit;		/* pulls from here under way (consolidate) */
+};
+
+ARRAY(sets, struct roost_set);
+ARRAY(set_nodes, struct roost_set_node);	/* set * nr_nodes + node */
+ARRAY(set_memory, u64);				/* pages of 4 KiB, as set_nodes */
+ARRAY(set_flags, u32);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u64);
+	__type(value, u32);
+} set_ids SEC(".maps");
+
+/* One more than the largest index in use so far; 0: no set at all. Where to look for a free one. */
+u32 groups_used;
+u32 processes_used;
+u32 next_group;
+u32 next_process;
+
+static __always_inline struct roost_set *set_at(u32 set)
+{
+	return bpf_map_lookup_elem(&sets, &set);
+}
+
+static __always_inline struct roost_set_node *set_node_at(u32 set, u32 node)
+{
+	u32 index = set * nr_nodes + node;
+
+	return bpf_map_lookup_elem(&set_nodes, &index);
+}
+
+static __always_inline u64 memory_of(u32 set, u32 node)
+{
+	u32 index = set * nr_nodes + node;
+	u64 *pages = bpf_map_lookup_elem(&set_memory, &index);
+
+	return pages ? *pages : 0;
+}
+
+static __always_inline bool excluded(u32 set)
+{
+	u32 *flags = bpf_map_lookup_elem(&set_flags, &set);
+
+	return flags && *flags & SET_EXCLUDED;
+}
+
+/* Whether there is any set: without one nothing below costs anything. */
+static __always_inline bool any_set(void)
+{
+	return nr_nodes > 1 && (groups_used || processes_used);
+}
+
+static __always_inline bool is_process(u32 set)
+{
+	return set >= max_groups;
+}
+
+/* Empties an entry for a new set. */
+__noinline int begin_set(u32 index, u64 now)
+{
+	struct roost_set *set = set_at(index);
+	struct roost_set_node *node;
+	int i;
+
+	if (!set)
+		return 0;
+	set->made_at = set->active_at = set->tried_at = now;
+	set->settled_at = set->demand = set->moves = set->failed_moves = 0;
+	set->seen_wanted = set->wanted;
+	set->preferred = set->last_preferred = set->group = NONE;
+	set->resettled = 0;
+	bpf_for(i, 0, nr_nodes) {
+		node = set_node_at(index, i);
+		if (node)
+			node->recent = node->runnable = node->limit = node->cpu_ns = node->seen_cpu_ns = 0;
+	}
+	return 0;
+}
+
+/* Looks at so many entries for a free one at a time. */
+#define FREE_TRIES 64
+
+/* A free entry of `nr` that begin with `first`, for `id`; NONE if none was found. */
+__noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from)
+{
+	struct roost_set *set;
+	u32 index;
+	int i;
+
+	bpf_for(i, 0, FREE_TRIES) {
+		index = first + (from + i) % (nr ?: 1);
+		set = set_at(index);
+		if (set && !set->id && __sync_bool_compare_and_swap(&set->id, 0, id))
+			return index;
+	}
+	return NONE;
+}
+
+/* The set with an id, made if there is none; NONE if the table is full. */
+__noinline u32 find_set(u64 id, u64 now)
+{
+	u32 *known = bpf_map_lookup_elem(&set_ids, &id), index;
+
+	if (known)
+		return *known;
+	if (id & PROCESS_ID)
+		index = free_set(id, max_groups, max_processes, next_process);
+	else
+		index = free_set(id, 0, max_groups, next_group);
+	if (index == NONE) {
+		next_process += FREE_TRIES;
+		next_group += FREE_TRIES;
+		return NONE;
+	}
+	begin_set(index, now);
+	bpf_map_update_elem(&set_ids, &id, &index, BPF_ANY);
+	if (is_process(index)) {
+		next_process = index - max_groups + 1;
+		if (processes_used < next_process)
+			processes_used = next_process;
+	} else {
+		next_group = index + 1;
+		if (groups_used < next_group)
+			groups_used = next_group;
+	}
+	return index;
+}
+
+/* Forgets a set that had nothing to do for long; false if it stays. */
+static __always_inline bool forget(struct roost_set *set, u64 now)
+{
+	u64 id = set->id;
+
+	if (now - set->active_at < FORGET_NS || (s64)(now - set->active_at) < 0)
+		return false;
+	bpf_map_delete_elem(&set_ids, &id);
+	set->id = 0;
+	return true;
+}
+
+/* The set that a task thinks it belongs to, if it still does. */
+static __always_inline bool belongs(u32 index, u64 id)
+{
+	struct roost_set *set = set_at(index);
+
+	return set && set->id == id;
+}
+
+/* The runnable tasks of a process on a node. */
+static __always_inline void count_runnable(struct roost_task *task, u32 node)
+{
+	struct roost_set_node *there;
+
+	if (task->counted == node)
+		return;
+	there = task->counted == NONE ? NULL : set_node_at(task->process, task->counted);
+	if (there)
+		__sync_fetch_and_add(&there->runnable, -1);
+	there = node == NONE ? NULL : set_node_at(task->process, node);
+	task->counted = there ? node : NONE;
+	if (there)
+		__sync_fetch_and_add(&there->runnable, 1);
+}
+
+/* A task became runnable or runs, or no longer (NONE). */
+static __always_inline void count_at(struct roost_task *task, u32 node)
+{
+	if (nr_nodes > 1 && consolidate && task->process != NONE)
+		count_runnable(task, node);
+}
+
+/* The group of a task: its cgroup in the default hierarchy. */
+static __always_inline void find_group(struct task_struct *p, struct roost_task *task, u64 now)
+{
+	struct css_set *css_set = p->cgroups;
+	struct cgroup *cgroup;
+	u64 id;
+
+	if (!css_set)
+		return;
+	cgroup = css_set->dfl_cgrp;
+	if (!cgroup)
+		return;
+	id = cgroup->level ? cgroup->kn->id : 0;
+	if (task->css_set == (u64)css_set && (!id || belongs(task->group, id)))
+		return;
+	task->css_set = (u64)css_set;
+	task->group = id ? find_set(id, now) : NONE;
+}
+
+static __always_inline void find_process(struct task_struct *p, struct roost_task *task, u64 now)
+{
+	u64 id = PROCESS_ID | (u32)p->tgid;
+
+	if (task->process != NONE && belongs(task->process, id))
+		return;
+	task->counted = NONE;
+	task->process = p->signal->nr_threads > 1 ? find_set(id, now) : NONE;
+}
+
+/* A task tells one of its sets what it wanted and did on a node. */
+static __always_inline void tell_set(u32 index, struct roost_task *task, u32 node_id, u64 now)
+{
+	struct roost_set *set = set_at(index);
+	struct roost_set_node *node = set_node_at(index, node_id);
+
+	if (!set || !node)
+		return;
+	__sync_fetch_and_add(&set->wanted, task->wanted);
+	__sync_fetch_and_add(&node->cpu_ns, task->ran);
+	set->active_at = now;
+}
+
+/* A task tells its sets and its cgroup what it wanted and did since it last did so. */
+__noinline int tell(struct task_struct *p __arg_trusted, u32 node)
+{
+	struct roost_task *task = task_of(p);
+	struct roost_set *process;
+	u64 now = scx_bpf_now();
+
+	if (!task)
+		return 0;
+	if (cgroup_weights)
+		tell_share(p, task);
+	if (nr_nodes > 1 && !(p->flags & PF_KTHREAD)) {
+		if (cling)
+			find_group(p, task, now);
+		if (consolidate)
+			find_process(p, task, now);
+		if (task->group != NONE)
+			tell_set(task->group, task, node, now);
+		if (task->process != NONE) {
+			tell_set(task->process, task, node, now);
+			process = set_at(task->process);
+			if (process)
+				process->group = task->group;
+		}
+	}
+	task->wanted = task->ran = 0;
+	return 0;
+}
+
+/* A task ran for a while. */
+static __always_inline void account_run(struct task_struct *p, struct roost_task *task, u32 node,
+					u64 ran)
+{
+	task->ran += ran;
+	task->wanted += ran;
+	if (task->wanted >= TELL_NS)
+		tell(p, node);
+}
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Weights of cgroups: what a task's weight is worth beside all others
+ *
+ * A cgroup with the cpu controller competes with its siblings, and with tasks of its parent, by its
+ * weight, however many tasks it has. So a task's weight w counts, at the root, as
+ *
+ *     w * reach / max(D, w)
+ *
+ *     D        weights of the cgroup's runnable tasks and busy children, added up
+ *     reach    its weight, times the same fraction of its parent; a cgroup at the root: its weight
+ *
+ * Virtual time is kept by that weight. D is a mean: every task tells its cgroup for how long it ran or
+ * waited once it was a few milliseconds, and ten times a second the watch makes of that how many did
+ * at a time. A change therefore shows after some tenths of a second, and a level deeper a tenth later.
+ * The kernel computes the same from load averages (calc_group_shares, kernel/sched/fair.c).
+ *
+ * Weights of tasks and cgroups have one scale: 100 is nice 0, and cpu.weight's default.
+ */
+#ifndef ROOST_WEIGHTS_H
+#define ROOST_WEIGHTS_H
+
+#include "state.h"
+
+/* The cgroup at the root has no entry. */
+struct roost_share {
+	u64 id;			/* the cgroup's; 0: free */
+	u32 parent;		/* NONE: below the root */
+	u32 weight;		/* cpu.weight */
+	/* Told by tasks: ns that they ran or waited; the same times their weights. */
+	u64 wanted;
+	u64 demand;
+	u64 seen_wanted;
+	u64 seen_demand;
+	u64 own;		/* mean weight of runnable tasks, times UNIT */
+	u64 children;		/* weight of busy children, times UNIT */
+	u64 children_next;	/* the same, being added up */
+	u64 children_busy;	/* UNIT: one child is always busy; being added up */
+	u64 reach;		/* times UNIT */
+};
+
+ARRAY(shares, struct roost_share);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u64);
+	__type(value, u32);
+} share_ids SEC(".maps");
+
+/* One more than the largest index in use so far, and when the shares were last computed. */
+u32 shares_used;
+u64 shares_at;
+
+static __always_inline struct roost_share *share_at(u32 share)
+{
+	return bpf_map_lookup_elem(&shares, &share);
+}
+
+static __always_inline u32 find_share(u64 id)
+{
+	u32 *share = bpf_map_lookup_elem(&share_ids, &id);
+
+	return share ? *share : NONE;
+}
+
+/* D of a cgroup, times UNIT, for something of a weight in it. */
+static __always_inline u64 competing(const struct roost_share *share, u64 weight)
+{
+	u64 all = share->own + share->children;
+
+	return all > weight * UNIT ? all : weight * UNIT;
+}
+
+/* What weights in a cgroup are multiplied with, times UNIT. */
+static __always_inline u64 factor_in(u32 id, u64 weight)
+{
+	struct roost_share *share = share_at(id);
+	u64 factor;
+
+	if (!share)
+		return UNIT;
+	factor = share->reach * UNIT / competing(share, weight ?: 1);
+	return factor ?: 1;
+}
+
+static u32 free_share(u64 id)
+{
+	struct roost_share *share;
+	u32 index;
+	int i;
+
+	bpf_for(i, 0, max_cgroups) {
+		index = i;
+		share = share_at(index);
+		if (share && !share->id && __sync_bool_compare_and_swap(&share->id, 0, id))
+			return index;
+	}
+	return NONE;
+}
+
+/* A cgroup begins to compete. One that finds no entry competes as if it was its parent. */
+static void add_share(u64 id, u64 parent, u32 weight)
+{
+	struct roost_share *share;
+	u32 index = free_share(id);
+
+	share = share_at(index);
+	if (!share)
+		return;
+	share->parent = find_share(parent);
+	share->weight = weight;
+	share->own = share->children = share->children_next = share->children_busy = 0;
+	share->seen_wanted = share->wanted;
+	share->seen_demand = share->demand;
+	share->reach = weight * factor_in(share->parent, weight);
+	bpf_map_update_elem(&share_ids, &id, &index, BPF_ANY);
+	if (shares_used <= index)
+		shares_used = index + 1;
+}
+
+static void remove_share(u64 id)
+{
+	struct roost_share *share = share_at(find_share(id));
+
+	if (!share)
+		return;
+	bpf_map_delete_elem(&share_ids, &id);
+	share->id = 0;
+}
+
+/* The mean of a value that is now `now`, with its history. */
+static __always_inline u64 mean(u64 before, u64 now)
+{
+	return (before * 3 + now) / 4;
+}
+
+/* What a cgroup's tasks wanted in the last `period` ns becomes its part in the competition. */
+__noinline int update_share(u32 index, u64 period)
+{
+	struct roost_share *share = share_at(index), *parent;
+	u64 wanted, demand, busy;
+
+	if (!share || !share->id || !period)
+		return 0;
+	wanted = share->wanted;
+	demand = share->demand;
+	share->own = mean(share->own, (demand - share->seen_demand) * UNIT / period);
+	busy = (wanted - share->seen_wanted) * UNIT / period + share->children_busy;
+	if (busy > UNIT)
+		busy = UNIT;
+	share->seen_wanted = wanted;
+	share->seen_demand = demand;
+	share->children = mean(share->children, share->children_next);
+	share->children_next = share->children_busy = 0;
+	share->reach = share->weight * factor_in(share->parent, share->weight);
+	parent = share_at(share->parent);
+	if (parent) {
+		parent->children_next += share->weight * busy;
+		parent->children_busy += busy;
+	}
+	return 0;
+}
+
+static __always_inline void update_shares(u64 now)
+{
+	u64 period = now - shares_at;
+	int i;
+
+	bpf_for(i, 0, shares_used)
+		update_share(i, period);
+	shares_at = now;
+}
+
+/* A task tells its cgroup what it wanted, and learns what its weight is worth. */
+static __always_inline void tell_share(const struct task_struct *p, struct roost_task *task)
+{
+	struct roost_share *share = share_at(task->share);
+
+	if (!share) {
+		task->factor = UNIT;
+		return;
+	}
+	__sync_fetch_and_add(&share->wanted, task->wanted);
+	__sync_fetch_and_add(&share->demand, task->wanted * p->scx.weight);
+	task->factor = factor_in(task->share, p->scx.weight);
+}
+
+#endif

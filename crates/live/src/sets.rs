@@ -1,0 +1,229 @@
+//! Groups and processes as the scheduler knows them (`bpf/sets.h`, `bpf/home.h`): what they do where,
+//! and what it has to be told about them.
+//!
+//! Nodes have the kernel's numbers here, and the scheduler's own inside its tables, which leave out
+//! nodes without CPUs.
+
+use std::mem::size_of;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use roost_policy::cling;
+
+use crate::error::LiveError;
+use crate::layout::Layout;
+use crate::skeleton::{RoostSkel, types};
+
+/// `NONE` in `bpf/state.h`.
+const NONE: u32 = u32::MAX;
+
+/// `PROCESS_ID` in `bpf/sets.h`.
+const PROCESS_ID: u64 = 1 << 63;
+
+/// `SET_EXCLUDED` in `bpf/sets.h`.
+const EXCLUDED: u32 = 1;
+
+/// What a set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A cgroup; its id is the number of its directory's inode.
+    Group,
+    /// A process with several threads; its id is its number.
+    Process,
+}
+
+/// A set on one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetNode {
+    /// The kernel's number of the node.
+    pub node: u32,
+    /// Nanoseconds that its tasks ran there.
+    pub cpu_ns: u64,
+    /// Its tasks that run or wait there now (processes only).
+    pub runnable: u64,
+    /// Pages of 4 KiB there, as last told.
+    pub memory: u64,
+}
+
+/// A group or a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetState {
+    /// Where it is in the tables. The same index can mean another set later: compare `id`.
+    pub index: u32,
+    /// See [`Kind`].
+    pub id: u64,
+    /// The node it settled on.
+    pub preferred: Option<u32>,
+    /// When it settled there (CLOCK_MONOTONIC, ns).
+    pub settled_at: u64,
+    /// When a task of it was last seen running.
+    pub active_at: u64,
+    /// Tasks that run or wait, times 1024, on average.
+    pub demand: u64,
+    /// Tasks that went to the node it settled on.
+    pub moves: u64,
+    /// Attempts that failed.
+    pub failed_moves: u64,
+    /// Times it settled on another node than before.
+    pub resettled: u32,
+    /// What it has on each node.
+    pub nodes: Vec<SetNode>,
+}
+
+/// A node as groups see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeState {
+    /// The kernel's number.
+    pub node: u32,
+    /// Attempts to reach it (times 1024, decayed), failed and all, and their ratio in percent.
+    pub attempts: cling::Node,
+    /// Whether no group clings to it now.
+    pub busy: bool,
+    /// Demand of the sets that settled there, times 1024.
+    pub claimed: u64,
+}
+
+/// A node of the scheduler's, and the numbers of those whose memory counts as its own: itself and nodes
+/// without CPUs that are near.
+#[derive(Clone, Debug)]
+struct Place {
+    number: u32,
+    memory_of: Vec<u32>,
+}
+
+/// Handles of the scheduler's tables. They stay valid when the scheduler ends; then nothing changes any
+/// more.
+#[derive(Debug)]
+pub struct Sets {
+    sets: MapHandle,
+    ids: MapHandle,
+    nodes: MapHandle,
+    memory: MapHandle,
+    flags: MapHandle,
+    homes: MapHandle,
+    data: MapHandle,
+    busiest_at: usize,
+    degree: u32,
+    places: Vec<Place>,
+}
+
+impl Sets {
+    /// The tables of a loaded scheduler. `degree`: percent from which a node may count as busy.
+    pub(crate) fn new(skel: &RoostSkel, layout: &Layout, degree: u32) -> Result<Self, LiveError> {
+        let handle = |map: &libbpf_rs::MapImpl<libbpf_rs::Mut>| MapHandle::try_from(map);
+        let maps = &skel.maps;
+        let places = layout.nodes.iter();
+        Ok(Self {
+            sets: handle(&maps.sets).map_err(failed)?,
+            ids: handle(&maps.set_ids).map_err(failed)?,
+            nodes: handle(&maps.set_nodes).map_err(failed)?,
+            memory: handle(&maps.set_memory).map_err(failed)?,
+            flags: handle(&maps.set_flags).map_err(failed)?,
+            homes: handle(&maps.homes).map_err(failed)?,
+            data: handle(&maps.data).map_err(failed)?,
+            busiest_at: std::mem::offset_of!(types::data, busiest),
+            degree,
+            places: places
+                .map(|node| Place { number: node.number, memory_of: node.memory_of.clone() })
+                .collect(),
+        })
+    }
+
+    /// All sets of a kind.
+    pub fn all(&self, kind: Kind) -> Result<Vec<SetState>, LiveError> {
+        let mut all = Vec::new();
+        for key in self.ids.keys() {
+            let id = u64::from_ne_bytes(key.try_into().unwrap_or_default());
+            if (id & PROCESS_ID != 0) != (kind == Kind::Process) {
+                continue;
+            }
+            let Some(index) = lookup::<u32>(&self.ids, &id.to_ne_bytes())? else { continue };
+            all.extend(self.one(index, id)?);
+        }
+        Ok(all)
+    }
+
+    /// A set; `None` if it was forgotten meanwhile.
+    fn one(&self, index: u32, id: u64) -> Result<Option<SetState>, LiveError> {
+        let Some(set) = lookup::<types::roost_set>(&self.sets, &index.to_ne_bytes())? else {
+            return Ok(None);
+        };
+        if set.id != id {
+            return Ok(None);
+        }
+        let mut nodes = Vec::with_capacity(self.places.len());
+        for (number, place) in (0..).zip(&self.places) {
+            let key = (index * self.places.len() as u32 + number).to_ne_bytes();
+            let node = lookup::<types::roost_set_node>(&self.nodes, &key)?.unwrap_or_default();
+            let memory = lookup(&self.memory, &key)?.unwrap_or(0);
+            let node = SetNode {
+                node: place.number,
+                cpu_ns: node.cpu_ns,
+                runnable: node.runnable,
+                memory,
+            };
+            nodes.push(node);
+        }
+        Ok(Some(SetState {
+            index,
+            id: id & !PROCESS_ID,
+            preferred: self.places.get(set.preferred as usize).map(|place| place.number),
+            settled_at: set.settled_at,
+            active_at: set.active_at,
+            demand: set.demand,
+            moves: set.moves,
+            failed_moves: set.failed_moves,
+            resettled: set.resettled,
+            nodes,
+        }))
+    }
+
+    /// Tells how much memory a set has: pages of 4 KiB by the kernel's number of the node; none on those
+    /// not named. What is on nodes without CPUs counts for the nearest node that has some.
+    pub fn set_memory(&self, index: u32, pages: &[(u32, u64)]) -> Result<(), LiveError> {
+        for (number, place) in (0..).zip(&self.places) {
+            let own = pages.iter().filter(|(node, _)| place.memory_of.contains(node));
+            let sum: u64 = own.map(|(_, pages)| pages).sum();
+            let key = (index * self.places.len() as u32 + number).to_ne_bytes();
+            self.memory.update(&key, &sum.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a set is left alone: it does not settle any more.
+    pub fn exclude(&self, index: u32, excluded: bool) -> Result<(), LiveError> {
+        let flags = if excluded { EXCLUDED } else { 0 };
+        self.flags.update(&index.to_ne_bytes(), &flags.to_ne_bytes(), MapFlags::ANY).map_err(failed)
+    }
+
+    /// All nodes with CPUs.
+    pub fn nodes(&self) -> Result<Vec<NodeState>, LiveError> {
+        let data = self.data.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        let bytes = data.as_ref().and_then(|all| all.get(self.busiest_at..self.busiest_at + 4));
+        let busiest = bytes.map_or(NONE, |b| u32::from_ne_bytes(b.try_into().unwrap_or_default()));
+        let mut all = Vec::with_capacity(self.places.len());
+        for (number, place) in (0_u32..).zip(&self.places) {
+            let home = lookup::<types::roost_home>(&self.homes, &number.to_ne_bytes())?;
+            let home = home.unwrap_or_default();
+            let attempts = cling::Node {
+                failed: home.attempts.failed,
+                tried: home.attempts.tried,
+                ratio: home.attempts.ratio,
+            };
+            let busy = attempts.busy(number, (busiest != NONE).then_some(busiest), self.degree);
+            all.push(NodeState { node: place.number, attempts, busy, claimed: home.claimed });
+        }
+        Ok(all)
+    }
+}
+
+fn failed(error: libbpf_rs::Error) -> LiveError {
+    LiveError::Tables(error.to_string())
+}
+
+/// A value of a table.
+fn lookup<T: Copy>(map: &MapHandle, key: &[u8]) -> Result<Option<T>, LiveError> {
+    let value = map.lookup(key, MapFlags::ANY).map_err(failed)?;
+    // SAFETY: enough bytes, and all values are integers and structs of integers, for which any bytes do.
+    let read = |bytes: Vec<u8>| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<T>()) };
+    Ok(value.filter(|bytes| bytes.len() >= size_of::<T>()).map(read))
+}
