@@ -223,8 +223,10 @@ static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, 
 		return roost_consolidate_first_pass(false, true, benefit(task, dst, src));
 	if (pass == TAKE_ALL)
 		return true;
-	return !(cling && holds(task, src, dst, n)) &&
-	       (!consolidate || roost_consolidate_second_pass(&task->migrate_seq));
+	if (settled_on(task->group) != NONE)
+		return !holds(task, src, dst, n);
+	/* A process that settled is held as long as its group would be, but never pauses. */
+	return home_of(task) != src && roost_consolidate_second_pass(&task->migrate_seq);
 }
 
 /* So many waiting tasks are looked at. */
