@@ -35,12 +35,18 @@ mod pass;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use imbalance::tests as imbalance_tests;
+pub(crate) use imbalance::{Imbalance, Migration, Rules};
+pub(crate) use pass::Pass;
+
 use std::ops::Range;
 
 use roost_engine::{CpuId, TaskId, Time, World};
 use roost_machine::CpuSet;
 
 use crate::domain::{Domain, DomainId, Flags, GroupId, Topology};
+use crate::features::Generation;
 use crate::state::{DomainState, Fair, LINES_PER_QUEUE};
 use crate::stats::IdleType;
 
@@ -118,7 +124,7 @@ impl Balancer {
     /// The CPUs of `group`, whose set is `span`, that the current pass considers, in order. Where it
     /// matters use `for_each`: a `for` loop over nested iterators costs twice as much.
     #[inline]
-    fn considered<'a>(
+    pub(crate) fn considered<'a>(
         &'a self,
         group: GroupId,
         span: &'a CpuSet,
@@ -187,11 +193,20 @@ fn ms_to_jiffies(ms: u64, hz: u32) -> u64 {
     (ms * u64::from(hz)).div_ceil(1000)
 }
 
-/// Jiffies between two passes (`get_sd_balance_interval`, section 9.1). A busy CPU waits
-/// `busy_factor` times as long, less one jiffy so that levels do not fall due together.
-fn interval_jiffies(interval_ms: u32, busy_factor: Option<u32>, hz: u32, nr_cpus: usize) -> u64 {
-    let interval_ms = u64::from(interval_ms) * u64::from(busy_factor.unwrap_or(1));
-    let jiffies = ms_to_jiffies(interval_ms, hz).saturating_sub(u64::from(busy_factor.is_some()));
+/// How much longer than an idle CPU a busy one waits.
+#[derive(Clone, Copy, Debug)]
+struct Busy {
+    /// This many times as long.
+    factor: u32,
+    /// Less so many jiffies, so that levels do not fall due together: 1, in 5.2 and 3.9 none.
+    less: u64,
+}
+
+/// Jiffies between two passes (`get_sd_balance_interval`, section 9.1); `busy`: of a busy CPU.
+fn interval_jiffies(interval_ms: u32, busy: Option<Busy>, hz: u32, nr_cpus: usize) -> u64 {
+    let Busy { factor, less } = busy.unwrap_or(Busy { factor: 1, less: 0 });
+    let interval_ms = u64::from(interval_ms) * u64::from(factor);
+    let jiffies = ms_to_jiffies(interval_ms, hz).saturating_sub(less);
     let longest = (u64::from(hz) * nr_cpus as u64 / 10).max(1);
     jiffies.clamp(1, longest)
 }
@@ -265,7 +280,7 @@ impl Fair {
             let last = self.rqs[cpu].domains[level].last_balance;
             next = next.min(last + self.balance_interval(cpu, level, busy));
         }
-        if decayed {
+        if decayed && self.features.newidle_costs {
             self.rqs[cpu].max_idle_balance_cost = total_cost.max(MIGRATION_COST_NS);
         }
         self.rqs[cpu].next_balance = next;
@@ -307,8 +322,9 @@ impl Fair {
     /// Jiffies between passes of `cpu` at `level` at present.
     fn balance_interval(&self, cpu: CpuId, level: usize, busy: bool) -> u64 {
         let interval_ms = self.rqs[cpu].domains[level].balance_interval;
-        let busy_factor = busy.then(|| self.domain_of(cpu, level).busy_factor);
-        interval_jiffies(interval_ms, busy_factor, self.features.hz, self.rqs.len())
+        let less = u64::from(self.features.generation == Generation::GroupTypes);
+        let busy = busy.then(|| Busy { factor: self.domain_of(cpu, level).busy_factor, less });
+        interval_jiffies(interval_ms, busy, self.features.hz, self.rqs.len())
     }
 
     /// The domain of `cpu` at `level`.

@@ -16,8 +16,9 @@ use roost_workload::Policy;
 use crate::balance::{Balancer, MIGRATION_COST_NS};
 use crate::cache::{CacheAware, CacheRq};
 use crate::domain::Topology;
-use crate::features::Features;
-use crate::pelt::{Avg, Removed, util_est_update};
+use crate::features::{Features, Generation};
+use crate::older::Power;
+use crate::pelt::{Avg, Removed, util_est_follow, util_est_update};
 use crate::queue::{Arrival, Entity, Leave, Preempt, Queue, Rules};
 use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
 use crate::stats::Stats;
@@ -30,10 +31,15 @@ impl Fair {
         let topology = Topology::new(machine, &features);
         let rules = Arc::new(Rules::new(&features, machine.nr_cpus()));
         let cache = CacheAware::new(&topology, &features);
-        let rq = |cpu| Rq::new(&rules, &topology, &cache, cpu);
+        let tracks_runnable_load = features.generation == Generation::RunnableLoad;
+        let rq = |cpu| Rq {
+            runnable_load: tracks_runnable_load.then(Avg::default),
+            ..Rq::new(&rules, &topology, &cache, cpu)
+        };
         let rqs = (0..machine.nr_cpus()).map(rq).collect();
         let llcs = topology.llc_span.iter().map(|span| LlcShared::new(span, topology.smt_active));
         Self {
+            power: Power::new(&topology, &features),
             llcs: llcs.collect(),
             balance: Balancer::new(&topology),
             rqs,
@@ -225,11 +231,14 @@ impl Fair {
         }
     }
 
-    /// Keeps the set of CPUs that have only SCHED_IDLE tasks.
+    /// Keeps the set of CPUs that have only SCHED_IDLE tasks. Nothing in 5.2 and 3.9 asks for it.
     #[inline]
     fn note_sched_idle(&mut self, cpu: CpuId) {
         let rq = &self.rqs[cpu];
-        if rq.nr_sched_idle > 0 && rq.nr_sched_idle == rq.nr_running {
+        if rq.nr_sched_idle > 0
+            && rq.nr_sched_idle == rq.nr_running
+            && self.features.generation == Generation::GroupTypes
+        {
             self.sched_idle_cpus.insert(cpu);
         } else {
             self.sched_idle_cpus.remove(cpu);
@@ -245,7 +254,10 @@ impl Fair {
             return;
         };
         let sample = world.now().ns() - since;
-        rq.avg_idle = moved_by_eighth(rq.avg_idle, sample).min(2 * rq.max_idle_balance_cost);
+        let most = 2 * rq.max_idle_balance_cost;
+        // 3.9 forgets what was before a long idle period.
+        let from = if self.features.newidle_costs || sample <= most { rq.avg_idle } else { most };
+        rq.avg_idle = moved_by_eighth(from, sample).min(most);
         rq.wake_avg_idle = rq.avg_idle / 2;
         if self.features.sis_prop {
             self.rqs[cpu].wake_stamp = self.jiffies(world.now());
@@ -328,7 +340,10 @@ impl Fair {
         let rq = &mut self.rqs[cpu];
         rq.queue.set_current(task);
         rq.current = Some(task);
-        rq.move_to_front(task);
+        // Before 4.15 the list kept the order in which tasks were queued.
+        if self.features.generation != Generation::Weights {
+            rq.move_to_front(task);
+        }
         let state = &mut self.tasks[task.index()];
         state.running = true;
         state.exec_start = world.now().ns();
@@ -342,8 +357,13 @@ impl Fair {
         if std::mem::take(&mut state.util_changed) {
             let Avg { util_avg, runnable_avg, .. } = state.avg;
             let old = state.util_est;
-            let starved_rule = self.features.util_est_starved;
-            state.util_est = util_est_update(old, util_avg, runnable_avg, starved_rule);
+            state.util_est = if self.features.util_est_rises {
+                let starved_rule = self.features.util_est_starved;
+                util_est_update(old, util_avg, runnable_avg, starved_rule)
+            } else {
+                state.util_ewma = util_est_follow(state.util_ewma, util_avg);
+                state.util_ewma.max(util_avg)
+            };
             let rq = &mut self.rqs[cpu];
             rq.util_est = rq.util_est + state.util_est - old;
         }
@@ -373,9 +393,14 @@ impl Fair {
         let old = state.entity;
         Self::take_priority(world, task, &mut state.entity);
         let new = state.entity;
-        rq.avg.sub(&state.avg);
+        let before = state.avg.clone();
         state.avg.load_avg = state.avg.load_avg * new.weight / old.weight;
+        rq.avg.sub(&before);
         rq.avg.add(&state.avg);
+        if let Some(load) = &mut rq.runnable_load {
+            load.sub_load(&before);
+            load.add_load(&state.avg);
+        }
         rq.load_weight = rq.load_weight + new.weight - old.weight;
         rq.nr_sched_idle += u32::from(new.idle_policy);
         rq.nr_sched_idle -= u32::from(old.idle_policy);
@@ -447,6 +472,7 @@ impl Rq {
             nohz_kick: None,
             blocked_update: 0,
             cache: CacheRq::new(topology, cpu, cache.active),
+            runnable_load: None,
         }
     }
 
@@ -458,6 +484,9 @@ impl Rq {
         }
         let runnable = u64::from(self.nr_runnable);
         self.avg.update(now, self.load_weight, runnable, self.current.is_some(), 1);
+        if let Some(load) = &mut self.runnable_load {
+            load.update(now, self.load_weight, 0, false, 1);
+        }
     }
 
     /// Counts a task that has been queued.
@@ -469,6 +498,9 @@ impl Rq {
             self.count_runnable(state);
         }
         self.cache.count_in(state);
+        if let Some(load) = &mut self.runnable_load {
+            load.add_load(&state.avg);
+        }
         self.tasks.insert(0, task);
     }
 
@@ -481,6 +513,9 @@ impl Rq {
             self.discount_runnable(state);
         }
         self.cache.count_out(state);
+        if let Some(load) = &mut self.runnable_load {
+            load.sub_load(&state.avg);
+        }
         if let Some(position) = self.tasks.iter().position(|&other| other == task) {
             self.tasks.remove(position);
         }

@@ -4,12 +4,13 @@ use roost_engine::CpuId;
 use roost_machine::Machine;
 
 use crate::domain::{Domain, Flags, Level, Topology};
-use crate::features::{Features, NumaImbalance};
+use crate::features::{Features, Generation, NumaImbalance};
 
 /// One scheduling domain of a CPU, bottom up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainRow {
-    /// The level as the kernel names it: `SMT`, `CLS`, `MC`, `PKG` (`DIE`), `NODE`, `NUMA`.
+    /// The level as the kernel names it: `SMT`, `CLS`, `MC`, `PKG` (`DIE`, in 3.9 `CPU`), `NODE`,
+    /// `NUMA`.
     pub level: &'static str,
     /// For a NUMA level, up to which distance it reaches (10 is local).
     pub distance: Option<u32>,
@@ -81,13 +82,14 @@ fn row(topology: &Topology, features: &Features, cpu: CpuId, level: usize) -> Do
 }
 
 /// The level's name in this version. Of the versions known, those with EEVDF (6.6) are also those
-/// after the renaming of DIE (about 6.7).
+/// after the renaming of DIE (about 6.7); 3.9 (before 3.16) calls it CPU.
 fn name(level: Level, features: &Features) -> (&'static str, Option<u32>) {
     match level {
         Level::Smt => ("SMT", None),
         Level::Cluster => ("CLS", None),
         Level::Mc => ("MC", None),
         Level::Pkg if features.eevdf => ("PKG", None),
+        Level::Pkg if features.generation == Generation::Weights => ("CPU", None),
         Level::Pkg => ("DIE", None),
         Level::Node => ("NODE", None),
         Level::Numa { distance } => ("NUMA", Some(distance)),

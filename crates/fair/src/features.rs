@@ -24,10 +24,14 @@ pub struct Features {
     pub name: String,
     /// Ticks a second.
     pub hz: u32,
+    /// Which generation of placement and balancing the version has.
+    pub generation: Generation,
     /// EEVDF (6.6+) instead of CFS.
     pub eevdf: bool,
     /// EEVDF base slice before scaling, ns: 0.70 ms (6.15, 7.2), section 5; 0 with CFS.
     pub base_slice_ns: u64,
+    /// CFS: a slice is at least the minimum granularity (BASE_SLICE, 5.15 to 6.5).
+    pub slice_at_least_granularity: bool,
     /// RUN_TO_PARITY by a protection point (7.2 `vprot`) rather than until the deadline at pick.
     pub vprot: bool,
     /// Lag limit from the largest slice of the queue plus a tick (7.2) rather than the own slice.
@@ -52,6 +56,9 @@ pub struct Features {
     pub llc_imbalance: bool,
     /// Whether the NUMA filter sees the imbalance before it is halved (6.1+) or after (5.15 to 5.19).
     pub filter_before_halving: bool,
+    /// Newly idle balancing minds what it costs, and whether any CPU has tasks to give (since 3.13
+    /// and 3.16; not 3.9).
+    pub newidle_costs: bool,
     /// Newly-idle gate by the first domain's cost (5.17+) rather than by migration_cost (to 5.16).
     pub newidle_gate_by_domain: bool,
     /// NI_RANDOM, NI_RATE (7.2).
@@ -70,8 +77,13 @@ pub struct Features {
     pub util_shift: bool,
     /// The queue's idle siblings of prev are searched; prev included (5.15 to 5.19).
     pub smt_search_includes_prev: bool,
+    /// util_est rises at once (UTIL_EST_FASTUP, by 5.15; not 5.2, where a task counts as the larger of
+    /// the average and its last use).
+    pub util_est_rises: bool,
     /// util_est: small decreases of a starved task are kept (7.2).
     pub util_est_starved: bool,
+    /// CPUs that share an L2 or LLC tags are a domain (CLS, since 5.16).
+    pub cluster_domains: bool,
     /// Cluster-aware idle search (6.8+).
     pub cluster_search: bool,
     /// Balancing: an ineligible task stays when the destination is not empty and nothing failed yet,
@@ -96,6 +108,18 @@ pub struct Features {
     /// restored by a pass that starts active balance, what counts as a failed hot migration.
     /// Versions without it follow the kernel model (sections 9 and 10).
     pub balance_by_source: bool,
+}
+
+/// Generations of placement and balancing code: what a CPU's load is decides how both work. A
+/// version is of one of them; [`crate::older`] has the first two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Generation {
+    /// 3.9: the sum of the weights of what is queued.
+    Weights,
+    /// 5.2: the load average of what is queued (`runnable_load_avg`).
+    RunnableLoad,
+    /// 5.5 and later: load, utilisation and runnable averages, by types of groups.
+    GroupTypes,
 }
 
 /// Rule for how much imbalance between NUMA nodes is left alone (sections 10.6 and 14.1).
@@ -172,20 +196,41 @@ struct Version {
 }
 
 /// The known versions, oldest first.
-const VERSIONS: [Version; 4] = [
+const VERSIONS: [Version; 6] = [
+    Version { name: "3.9", features: v3_9 },
+    Version { name: "5.2", features: v5_2 },
     Version { name: "5.16", features: v5_16 },
     Version { name: "5.19", features: v5_19 },
     Version { name: "6.15", features: v6_15 },
     Version { name: "7.2", features: v7_2 },
 ];
 
+/// 3.9: loads are weights, wakeups look for idle groups of CPUs.
+fn v3_9() -> Features {
+    Features { generation: Generation::Weights, sis_prop: false, newidle_costs: false, ..v5_2() }
+}
+
+/// 5.2: SIS_PROP after a search for an idle core, averages of what is runnable.
+fn v5_2() -> Features {
+    Features {
+        generation: Generation::RunnableLoad,
+        slice_at_least_granularity: false,
+        numa_imbalance: NumaImbalance::None,
+        util_est_rises: false,
+        cluster_domains: false,
+        ..v5_16()
+    }
+}
+
 /// 5.16: CFS, SIS_PROP, a quarter of a node's CPUs may run before balance matters.
 fn v5_16() -> Features {
     Features {
         name: String::new(),
         hz: HZ,
+        generation: Generation::GroupTypes,
         eevdf: false,
         base_slice_ns: 0,
+        slice_at_least_granularity: true,
         vprot: false,
         lag_by_queue_slice: false,
         delay_dequeue: false,
@@ -197,6 +242,7 @@ fn v5_16() -> Features {
         numa_imbalance: NumaImbalance::Quarter,
         llc_imbalance: false,
         filter_before_halving: false,
+        newidle_costs: true,
         newidle_gate_by_domain: false,
         newidle_random: false,
         smt_balance: false,
@@ -206,7 +252,9 @@ fn v5_16() -> Features {
         boosted_util: false,
         util_shift: false,
         smt_search_includes_prev: true,
+        util_est_rises: true,
         util_est_starved: false,
+        cluster_domains: true,
         cluster_search: false,
         detach_eligible_only: false,
         serialize_inside: false,
@@ -269,17 +317,18 @@ struct Switch {
     name: &'static str,
     /// What it does, for lists of switches.
     about: &'static str,
-    /// It does something with EEVDF only.
-    needs_eevdf: bool,
+    /// The oldest version on which it does something.
+    since: &'static str,
     set: fn(&mut Features, bool),
 }
 
-/// All switches. The mechanisms work on every version.
+/// All switches. The imbalances allowed between nodes and LLCs work on every version; where that is
+/// an adaptation, [`crate::older`] says how.
 const SWITCHES: [Switch; 11] = [
     Switch {
         name: "numa-imbalance",
         about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
-        needs_eevdf: false,
+        since: "3.9",
         set: |f, on| {
             f.numa_imbalance = if on { NumaImbalance::Published } else { NumaImbalance::None };
         },
@@ -287,13 +336,13 @@ const SWITCHES: [Switch; 11] = [
     Switch {
         name: "numa-imbalance-merged",
         about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none",
-        needs_eevdf: false,
+        since: "3.9",
         set: |f, on| f.numa_imbalance = if on { f.merged_rule() } else { NumaImbalance::None },
     },
     Switch {
         name: "sis-util",
         about: "bound the idle search by the LLC's utilisation; turns sis-prop off",
-        needs_eevdf: false,
+        since: "5.2",
         set: |f, on| {
             f.sis_util = on;
             f.sis_prop &= !on;
@@ -302,7 +351,7 @@ const SWITCHES: [Switch; 11] = [
     Switch {
         name: "sis-prop",
         about: "bound the idle search by idle time over scan cost; turns sis-util off",
-        needs_eevdf: false,
+        since: "5.2",
         set: |f, on| {
             f.sis_prop = on;
             f.sis_util &= !on;
@@ -311,43 +360,43 @@ const SWITCHES: [Switch; 11] = [
     Switch {
         name: "llc-imbalance",
         about: "tolerate a small imbalance between the LLCs of a node",
-        needs_eevdf: false,
+        since: "3.9",
         set: |f, on| f.llc_imbalance = on,
     },
     Switch {
         name: "delay-dequeue",
         about: "DELAY_DEQUEUE and DELAY_ZERO: a sleeper that ran ahead stays queued",
-        needs_eevdf: true,
+        since: "6.15",
         set: |f, on| f.delay_dequeue = on,
     },
     Switch {
         name: "preempt-short",
         about: "PREEMPT_SHORT: a shorter slice may end the current task's protection",
-        needs_eevdf: true,
+        since: "6.15",
         set: |f, on| f.preempt_short = on,
     },
     Switch {
         name: "hrtick",
         about: "HRTICK (7.2: on): requests end by a timer, not at the next tick",
-        needs_eevdf: true,
+        since: "6.15",
         set: |f, on| f.hrtick = on,
     },
     Switch {
         name: "preempt-lazy",
         about: "lazy preemption (7.2: on): no interrupt to a CPU whose task is to give way",
-        needs_eevdf: true,
+        since: "6.15",
         set: |f, on| f.preempt_lazy = on,
     },
     Switch {
         name: "ni-random",
         about: "NI_RANDOM: try newly-idle balancing as often as it succeeds",
-        needs_eevdf: false,
+        since: "3.9",
         set: |f, on| f.newidle_random = on,
     },
     Switch {
         name: "sched-cache",
         about: "cache-aware scheduling (7.2: on): gather the threads of a process on one LLC",
-        needs_eevdf: false,
+        since: "5.16",
         set: |f, on| f.sched_cache = on,
     },
 ];
@@ -383,15 +432,17 @@ pub enum FeatureError {
         /// The part that should be a switch.
         switch: String,
     },
-    /// A switch of EEVDF on a version with CFS.
+    /// A switch of later versions.
     #[error(
-        "{name}: switch '{switch}' does nothing before EEVDF: use fair@6.15 or later, or leave it out"
+        "{name}: switch '{switch}' does nothing before fair@{since}: use that or later, or leave it out"
     )]
-    NeedsEevdf {
+    TooOld {
         /// What was given.
         name: String,
         /// The switch.
         switch: String,
+        /// The oldest version on which it does something.
+        since: &'static str,
     },
 }
 
@@ -417,6 +468,11 @@ pub fn help() -> String {
     text
 }
 
+/// Index of a version among all, oldest first.
+fn age(version: &str) -> Option<usize> {
+    VERSIONS.iter().position(|known| known.name == version)
+}
+
 fn switch_names() -> Vec<&'static str> {
     SWITCHES.iter().map(|switch| switch.name).collect()
 }
@@ -429,32 +485,25 @@ impl Features {
             name.strip_prefix("fair@").ok_or_else(|| FeatureError::Form { name: given() })?;
         let mut parts = rest.split('+');
         let wanted = parts.next().unwrap_or_default();
-        let version = VERSIONS
-            .iter()
-            .find(|version| version.name == wanted)
+        let age = age(wanted)
             .ok_or_else(|| FeatureError::Version { name: given(), version: wanted.to_owned() })?;
-        let mut features = (version.features)();
+        let mut features = (VERSIONS[age].features)();
         features.name = given();
         for part in parts {
-            features.apply(part)?;
+            features.apply(part, age)?;
         }
         Ok(features)
     }
 
-    /// Applies one `switch` or `no-switch`.
-    fn apply(&mut self, part: &str) -> Result<(), FeatureError> {
+    /// Applies one `switch` or `no-switch` to the version of this [`age`].
+    fn apply(&mut self, part: &str, version: usize) -> Result<(), FeatureError> {
         let (wanted, on) = part.strip_prefix("no-").map_or((part, true), |rest| (rest, false));
-        let error = |kind: fn(String, String) -> FeatureError, name: &str| {
-            kind(name.to_owned(), part.to_owned())
-        };
+        let (name, given) = (self.name.clone(), part.to_owned());
         let Some(switch) = SWITCHES.iter().find(|switch| switch.name == wanted) else {
-            return Err(error(|name, switch| FeatureError::Switch { name, switch }, &self.name));
+            return Err(FeatureError::Switch { name, switch: given });
         };
-        if switch.needs_eevdf && !self.eevdf {
-            return Err(error(
-                |name, switch| FeatureError::NeedsEevdf { name, switch },
-                &self.name,
-            ));
+        if age(switch.since) > Some(version) {
+            return Err(FeatureError::TooOld { name, switch: given, since: switch.since });
         }
         (switch.set)(self, on);
         Ok(())
@@ -499,6 +548,18 @@ mod tests {
     }
 
     #[test]
+    fn versions_before_5_5_are_of_an_older_generation() {
+        let (old, older) = (parse("fair@5.2"), parse("fair@3.9"));
+        assert_eq!(old.generation, Generation::RunnableLoad);
+        assert_eq!(older.generation, Generation::Weights);
+        assert!(old.sis_prop && !older.sis_prop);
+        assert_eq!([old.numa_imbalance, older.numa_imbalance], [NumaImbalance::None; 2]);
+        assert!(parse("fair@5.2+sis-util").sis_util);
+        assert_eq!(parse("fair@3.9+numa-imbalance").numa_imbalance, NumaImbalance::Published);
+        assert!(switches().iter().zip(&SWITCHES).all(|(_, switch)| age(switch.since).is_some()));
+    }
+
+    #[test]
     fn the_merged_rule_is_the_versions_own() {
         let rule = |name: &str| parse(name).numa_imbalance;
         assert_eq!(rule("fair@5.16+numa-imbalance-merged"), NumaImbalance::Merged518);
@@ -524,14 +585,16 @@ mod tests {
     fn errors_are_one_line_and_list_what_is_known() {
         let error = |name: &str| Features::parse(name).unwrap_err().to_string();
         assert_eq!(
-            error("fair@3.9"),
-            "fair@3.9: unknown version '3.9', known: 5.16, 5.19, 6.15, 7.2; \
+            error("fair@4.4"),
+            "fair@4.4: unknown version '4.4', known: 3.9, 5.2, 5.16, 5.19, 6.15, 7.2; \
              switches follow as +NAME or +no-NAME"
         );
         assert!(error("eevdf").contains("write fair@VERSION"));
         assert!(error("fair@7.2+sis").contains("unknown switch 'sis', known"));
         assert!(error("fair@7.2+").contains("unknown switch ''"));
         assert!(error("fair@5.16+no-delay-dequeue").contains("'no-delay-dequeue' does nothing"));
+        assert!(error("fair@3.9+sis-util").contains("before fair@5.2: use that or later"));
+        assert!(error("fair@5.2+sched-cache").contains("before fair@5.16"));
         for name in ["", "fair@", "fair@9", "fair@7.2+x", "fair@5.19+preempt-short"] {
             assert!(!error(name).contains('\n'));
         }

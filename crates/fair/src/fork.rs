@@ -12,6 +12,7 @@ use roost_machine::CpuSet;
 use roost_workload::Policy;
 
 use crate::domain::{Domain, Flags, GroupId};
+use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::allowed_or_fallback;
 
@@ -150,8 +151,15 @@ impl Fair {
                 continue;
             }
             self.visit(world, forker, domain, &mut visited);
-            let Some(group) = self.find_idlest_group(world, task, cpu, at) else { continue };
-            let idlest = self.find_idlest_group_cpu(world, task, cpu, group);
+            let group = match self.features.generation {
+                Generation::GroupTypes => self.find_idlest_group(world, task, cpu, at),
+                _ => self.find_idlest_group_by_load(world, task, cpu, at),
+            };
+            let Some(group) = group else { continue };
+            let idlest = match self.features.generation {
+                Generation::Weights => self.find_lightest_cpu(world, task, cpu, group),
+                _ => self.find_idlest_group_cpu(world, task, cpu, group),
+            };
             if idlest != cpu {
                 cpu = idlest;
                 level = self.fork_level_below(cpu, domain.weight);
@@ -319,8 +327,8 @@ impl Fair {
                 if latest_idle.is_none_or(|(latest, _)| since > latest) {
                     latest_idle = Some((since, candidate));
                 }
-            } else if least_loaded.is_none_or(|(least, _)| rq.avg.load_avg < least) {
-                least_loaded = Some((rq.avg.load_avg, candidate));
+            } else if least_loaded.is_none_or(|(least, _)| self.cpu_load(candidate) < least) {
+                least_loaded = Some((self.cpu_load(candidate), candidate));
             }
         }
         latest_idle.or(least_loaded).map_or(cpu, |(_, cpu)| cpu)

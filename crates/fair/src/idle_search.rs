@@ -21,6 +21,7 @@ use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
 
 use crate::domain::Topology;
+use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::Lines;
 
@@ -100,7 +101,7 @@ struct Examined {
 }
 
 /// The scan of one search: its budget and what it has done so far.
-struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     machine: &'a Machine,
     topology: &'a Topology,
     /// The CPU that searches.
@@ -115,7 +116,12 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(machine: &'a Machine, topology: &'a Topology, cpu: CpuId, steps_left: u64) -> Self {
+    pub(crate) fn new(
+        machine: &'a Machine,
+        topology: &'a Topology,
+        cpu: CpuId,
+        steps_left: u64,
+    ) -> Self {
         let examined = Examined::default();
         Self { machine, topology, cpu, steps_left, steps: 0, examined, fallback: None }
     }
@@ -210,8 +216,18 @@ impl<'a> Scan<'a> {
         idle
     }
 
+    /// What `sis_scanned` counts so far.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// A step that examines nothing.
+    pub(crate) fn count_step(&mut self) {
+        self.steps += 1;
+    }
+
     /// Counts the CPUs of `bits` in `word` as steps and as examined.
-    fn examine_some(&mut self, word: usize, bits: u64) {
+    pub(crate) fn examine_some(&mut self, word: usize, bits: u64) {
         self.steps += u64::from(bits.count_ones());
         self.examine(word, bits);
     }
@@ -225,7 +241,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Time of the scan, ns. `of_llc` is some CPU of the LLC that was scanned.
-    fn cost_ns(&self, of_llc: CpuId) -> u64 {
+    pub(crate) fn cost_ns(&self, of_llc: CpuId) -> u64 {
         examine_cost(self.machine, self.topology, self.cpu, of_llc, self.examined)
     }
 }
@@ -269,7 +285,7 @@ fn lowest(word: u64, count: u64) -> u64 {
 
 /// What bounds a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Budget {
+pub(crate) enum Budget {
     /// Steps, the one that gives up included.
     Steps(u64),
     /// Every CPU.
@@ -296,6 +312,9 @@ impl Fair {
         target: CpuId,
         lines: &mut Lines,
     ) -> CpuId {
+        if self.features.generation != Generation::GroupTypes {
+            return self.select_idle_sibling_older(world, task, prev, target, lines);
+        }
         self.stats.sis_search += 1;
         self.stats.sis_scanned += 1;
         let mut aside = SetAside::default();
@@ -495,15 +514,20 @@ impl Fair {
             budget = Budget::Steps(prop_steps(self.topology.llc_size(target), avg_idle, cost));
         }
         if self.features.sis_util {
-            let shared = &self.llcs[self.topology.llc_of[target] as usize];
-            lines.fetch_shared(world.machine(), shared.last_writer);
-            budget = match shared.nr_idle_scan {
-                0 => Budget::NoScan,
-                // One more: the step that gives up is counted in.
-                nr => Budget::Steps(u64::from(nr) + 1),
-            };
+            budget = self.util_budget(world, target, lines);
         }
         if has_idle_core && budget != Budget::NoScan { Budget::Unlimited } else { budget }
+    }
+
+    /// SIS_UTIL: what the LLC of `target` is found to be worth scanning.
+    pub(crate) fn util_budget(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
+        let shared = &self.llcs[self.topology.llc_of[target] as usize];
+        lines.fetch_shared(world.machine(), shared.last_writer);
+        match shared.nr_idle_scan {
+            0 => Budget::NoScan,
+            // One more: the step that gives up is counted in.
+            nr => Budget::Steps(u64::from(nr) + 1),
+        }
     }
 
     /// Halves the idle time left for scans once per jiffy since the CPU was last idle.
@@ -518,7 +542,7 @@ impl Fair {
     }
 
     /// SIS_PROP: a scan of `ns` by `cpu` enters the average and uses up idle time.
-    fn account_scan_cost(&mut self, cpu: CpuId, ns: u64) {
+    pub(crate) fn account_scan_cost(&mut self, cpu: CpuId, ns: u64) {
         let Some(level) = self.topology.llc_level[cpu] else { return };
         let rq = &mut self.rqs[cpu];
         rq.wake_avg_idle = rq.wake_avg_idle.saturating_sub(ns);
@@ -533,7 +557,7 @@ impl Fair {
 
     /// The LLC of `target` has no idle core: so its CPUs learn when this search ends
     /// (`set_idle_cores`).
-    fn clear_idle_cores(&mut self, world: &World, lines: &mut Lines, target: CpuId) {
+    pub(crate) fn clear_idle_cores(&mut self, world: &World, lines: &mut Lines, target: CpuId) {
         let shared = &mut self.llcs[self.topology.llc_of[target] as usize];
         lines.fetch_shared(world.machine(), shared.last_writer);
         shared.last_writer = lines.cpu;
@@ -542,7 +566,7 @@ impl Fair {
 }
 
 /// SIS_PROP: CPUs of the span times average idle time over average scan cost, at least four steps.
-fn prop_steps(span: u32, avg_idle_ns: u64, cost_ns: u64) -> u64 {
+pub(crate) fn prop_steps(span: u32, avg_idle_ns: u64, cost_ns: u64) -> u64 {
     let idle = u64::from(span) * avg_idle_ns;
     if idle > PROP_MIN_STEPS * cost_ns { idle / cost_ns } else { PROP_MIN_STEPS }
 }

@@ -11,6 +11,7 @@
 //! | `wakeup`, `idle_search` | `select_task_rq_fair`, fast path: `select_idle_sibling` |
 //! | `fork` | the slow path: idlest group, idlest CPU |
 //! | `balance` | periodic, newly idle and nohz balancing |
+//! | `older` | what 5.2 and 3.9 decide by load: balancing and placement |
 //! | `cache` | cache-aware scheduling: which LLC a process prefers |
 //! | `stats` | schedstat counters and those of the idle search |
 //! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
@@ -24,6 +25,7 @@ pub mod features;
 mod fork;
 mod hrtick;
 mod idle_search;
+mod older;
 mod pelt;
 mod queue;
 mod state;
@@ -32,5 +34,5 @@ mod wakeup;
 mod weight;
 
 pub use describe::{DomainRow, describe_domains, domain_rows};
-pub use features::{FeatureError, Features, NumaImbalance, switches, versions};
+pub use features::{FeatureError, Features, Generation, NumaImbalance, switches, versions};
 pub use state::Fair;

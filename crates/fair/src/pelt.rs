@@ -176,6 +176,18 @@ impl Avg {
         take(&mut self.util_avg, &mut self.util_sum, task.util_avg, divider);
     }
 
+    /// The load of a task joins this average of what is queued (`enqueue_runnable_load_avg`).
+    pub(crate) fn add_load(&mut self, task: &Self) {
+        self.load_avg += task.load_avg;
+        self.load_sum += task.load_avg * self.divider();
+    }
+
+    /// The load of a task leaves this average of what is queued (`dequeue_runnable_load_avg`).
+    pub(crate) fn sub_load(&mut self, task: &Self) {
+        let divider = self.divider();
+        take(&mut self.load_avg, &mut self.load_sum, task.load_avg, divider);
+    }
+
     /// Tasks that were attached leave this queue, whose last update is that of their averages.
     pub(crate) fn subtract(&mut self, removed: Removed) {
         let Removed { load_avg, runnable_avg, util_avg, .. } = removed;
@@ -280,6 +292,16 @@ pub(crate) fn util_est_update(
         return ewma;
     }
     (4 * ewma - difference) / 4
+}
+
+/// The EWMA of 5.2's util_est when a task goes to sleep: a quarter of the way to its utilisation,
+/// up as well as down.
+pub(crate) fn util_est_follow(ewma: u64, util_avg: u64) -> u64 {
+    if ewma.abs_diff(util_avg) < UTIL_EST_MARGIN {
+        return ewma;
+    }
+    // In the kernel's order: (4 ewma + (util - ewma)) / 4.
+    (3 * ewma + util_avg) / 4
 }
 
 #[cfg(test)]
@@ -433,6 +455,28 @@ mod tests {
         assert_eq!(util_est_update(300, 100, 111, true), 300, "starved");
         assert_eq!(util_est_update(300, 100, 110, true), 250);
         assert_eq!(util_est_update(300, 100, 1000, false), 250);
+    }
+
+    /// Section 3: 5.2 does not raise at once.
+    #[test]
+    fn older_estimates_follow_slowly_both_ways() {
+        assert_eq!(util_est_follow(100, 300), 150);
+        assert_eq!(util_est_follow(300, 100), 250);
+        assert_eq!(util_est_follow(300, 291), 300, "less than 1 %");
+        assert_eq!(util_est_follow(0, 1024), 256);
+    }
+
+    #[test]
+    fn the_load_of_what_is_queued_forgets_a_sleeper_at_once() {
+        let task = ran_periods(100);
+        let mut queued = Avg { last_update: task.last_update, ..Avg::default() };
+        queued.add_load(&task);
+        assert_eq!((queued.load_avg, queued.util_avg), (task.load_avg, 0));
+        queued.update(task.last_update + 50 * PERIOD_NS, 1024, 0, false, 1);
+        assert!(queued.load_avg > task.load_avg, "it rises while the task waits");
+        queued.sub_load(&Avg { load_avg: queued.load_avg, ..task });
+        assert_eq!(queued.load_avg, 0);
+        assert!(queued.load_sum < LOAD_AVG_MAX, "less than rounds to 1");
     }
 
     /// The same averages from the definition: each unit of time counts `y^k` for the `k` period

@@ -58,6 +58,8 @@ pub(crate) struct Rules {
     pub latency: u64,
     /// CFS: shortest slice, ns (`sched_min_granularity`).
     pub min_granularity: u64,
+    /// CFS: slices are no shorter than that (5.15 and later).
+    pub slice_at_least_granularity: bool,
     /// CFS: how far behind a wakee must be to preempt, ns (`sched_wakeup_granularity`).
     pub wakeup_granularity: u64,
     /// EEVDF: request of a task that did not ask for another, ns (`base_slice_ns`).
@@ -85,6 +87,7 @@ impl Rules {
             eevdf: features.eevdf,
             latency: 6_000_000 * factor,
             min_granularity: 750_000 * factor,
+            slice_at_least_granularity: features.slice_at_least_granularity,
             wakeup_granularity: 1_000_000 * factor,
             base_slice: features.base_slice_ns * factor,
             tick: features.tick_ns(),

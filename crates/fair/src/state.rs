@@ -5,7 +5,8 @@ use roost_engine::{CpuId, TaskId, Time};
 use crate::balance::Balancer;
 use crate::cache::{CacheAware, CacheRq};
 use crate::domain::Topology;
-use crate::features::Features;
+use crate::features::{Features, Generation};
+use crate::older::Power;
 use crate::pelt::{Avg, Removed};
 use crate::queue::{Entity, Queue};
 use crate::stats::Stats;
@@ -34,6 +35,8 @@ pub struct Fair {
     pub(crate) balance: Balancer,
     /// Cache-aware scheduling: processes and where they gather.
     pub(crate) cache: CacheAware,
+    /// What 5.2 and 3.9 scale loads by: fixed during a run.
+    pub(crate) power: Power,
     /// Counters of `/proc/schedstat` and of the idle search.
     pub(crate) stats: Stats,
 }
@@ -100,6 +103,9 @@ pub(crate) struct Rq {
     pub idle_wakees: WakeeFlips,
     /// Cache-aware scheduling: run time, and tasks by the LLC they prefer.
     pub cache: CacheRq,
+    /// 5.2: load average of what is queued, without that of sleepers (`runnable_load_avg`). Only the
+    /// load of it is kept.
+    pub runnable_load: Option<Avg>,
 }
 
 /// An active balance asked of a run queue's stopper.
@@ -191,7 +197,7 @@ pub(crate) struct Nohz {
 pub(crate) struct FairTask {
     /// PELT of the task.
     pub avg: Avg,
-    /// util_est EWMA.
+    /// util_est: the EWMA; in 5.2 the larger of it and the utilisation when the task last slept.
     pub util_est: u64,
     /// Whether the averages changed since util_est was last updated (no UTIL_AVG_UNCHANGED).
     pub util_changed: bool,
@@ -219,6 +225,8 @@ pub(crate) struct FairTask {
     pub preferred_llc: Option<u32>,
     /// It shall scan the LLCs when it returns to user mode.
     pub cache_work: bool,
+    /// 5.2: the EWMA that `util_est` is made from.
+    pub util_ewma: u64,
 }
 
 impl LlcShared {
@@ -249,6 +257,27 @@ impl Fair {
     #[inline]
     pub(crate) fn jiffies(&self, now: Time) -> u64 {
         now.ns() / self.features.tick_ns()
+    }
+
+    /// How loaded a CPU is (`weighted_cpuload()`, `cpu_load()`), by what this version measures.
+    #[inline]
+    pub(crate) fn cpu_load(&self, cpu: CpuId) -> u64 {
+        let rq = &self.rqs[cpu];
+        match self.features.generation {
+            Generation::Weights => rq.load_weight,
+            Generation::RunnableLoad => rq.runnable_load.as_ref().map_or(0, |avg| avg.load_avg),
+            Generation::GroupTypes => rq.avg.load_avg,
+        }
+    }
+
+    /// What a task adds to the load of its CPU (`task_h_load()`), by what this version measures.
+    #[inline]
+    pub(crate) fn task_load(&self, task: TaskId) -> u64 {
+        let state = &self.tasks[task.index()];
+        match self.features.generation {
+            Generation::Weights => state.entity.weight,
+            Generation::RunnableLoad | Generation::GroupTypes => state.avg.load_avg,
+        }
     }
 
     /// The kernel's `cpu_util()`: the larger of PELT utilisation and util_est, at most 1024.

@@ -16,6 +16,7 @@ use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::Machine;
 
 use crate::domain::Flags;
+use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE};
 
 /// How often a task changed whom it wakes: what `wake_wide` tells a server with many clients by.
@@ -133,18 +134,32 @@ impl Fair {
             self.count_remote_wakeup(wake.cpu, only);
             return only;
         }
-        self.record_wakee(world, task, wake);
-        let prev = world.task_cpu(task);
         let mut lines = Lines::new(wake.cpu);
-        let target = if self.wants_affine(world, task, wake) {
-            self.affine_target(world, task, wake, prev, &mut lines)
+        let cpu = if self.features.generation == Generation::Weights {
+            self.select_task_rq_by_weights(world, task, wake, &mut lines)
         } else {
-            prev
+            self.select_near(world, task, wake, &mut lines)
         };
-        let cpu = self.select_idle_sibling(world, task, prev, target, &mut lines);
         world.charge(wake.cpu, lines.ns);
         let cpu = allowed_or_fallback(world, task, cpu);
         self.count_remote_wakeup(wake.cpu, cpu);
+        cpu
+    }
+
+    /// The waker's CPU or prev, and the search for an idle CPU near it.
+    fn select_near(&mut self, world: &World, task: TaskId, wake: Wake, lines: &mut Lines) -> CpuId {
+        self.record_wakee(world, task, wake);
+        let prev = world.task_cpu(task);
+        let affine = self.wants_affine(world, task, wake);
+        let target = if affine { self.affine_target(world, task, wake, prev, lines) } else { prev };
+        let cpu = self.select_idle_sibling(world, task, prev, target, lines);
+        // 5.2: the waker will look at its CPU when it is woken itself.
+        if affine
+            && self.features.generation == Generation::RunnableLoad
+            && let Some(waker) = wake.waker
+        {
+            self.tasks[waker.index()].recent_used_cpu = wake.cpu;
+        }
         cpu
     }
 
@@ -214,14 +229,14 @@ impl Fair {
         }
         lines.look(world.machine(), prev);
         let leaving = match wake.waker {
-            Some(waker) if wake.sync => Some(self.tasks[waker.index()].avg.load_avg),
+            Some(waker) if wake.sync => Some(self.task_load(waker)),
             _ => wake.sync.then_some(0),
         };
         let loads = AffineLoads {
-            this: self.rqs[wake.cpu].avg.load_avg,
-            prev: self.rqs[prev].avg.load_avg,
+            this: self.cpu_load(wake.cpu),
+            prev: self.cpu_load(prev),
             leaving,
-            wakee: self.tasks[task.index()].avg.load_avg,
+            wakee: self.task_load(task),
             imbalance_pct,
         };
         loads.prefer_this()
@@ -243,6 +258,9 @@ impl Fair {
         }
         if wake.sync && self.rqs[wake.cpu].nr_runnable == 1 {
             return Some(true);
+        }
+        if self.features.generation == Generation::RunnableLoad {
+            return None;
         }
         lines.look(world.machine(), prev);
         world.is_idle(prev).then_some(false)

@@ -92,7 +92,8 @@ const SHAPES: [&str; 4] = [
     "core:8 pu:1",
 ];
 
-const KERNELS: [&str; 4] = ["fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"];
+const KERNELS: [&str; 6] =
+    ["fair@3.9", "fair@5.2", "fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"];
 
 #[test]
 fn observed_counters_are_the_engines() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const ROOST: &str = env!("CARGO_BIN_EXE_roost");
-const VERSIONS: [&str; 4] = ["5.16", "5.19", "6.15", "7.2"];
+const VERSIONS: [&str; 6] = ["3.9", "5.2", "5.16", "5.19", "6.15", "7.2"];
 
 fn roost(args: &[&str]) -> Output {
     assert_cmd::Command::new(ROOST).args(args).output().unwrap()
@@ -400,7 +400,7 @@ mod mistakes {
             (&["machine", "/no/file.xml"], &["/no/file.xml", "check that it exists"]),
             (&["machine", "--sysfs", "/no/tree"], &["/no/tree", "no such directory", "capture"]),
             (&["machine", "zen3-2s", "--cpu", "1"], &["--kernel", "`roost machine --help`"]),
-            (&["machine", "zen3-2s", "--kernel", "4.4"], &["'4.4'", "known: 5.16, 5.19"]),
+            (&["machine", "zen3-2s", "--kernel", "4.4"], &["'4.4'", "known: 3.9, 5.2, 5.16"]),
             (
                 &["machine", "zen3-2s", "--kernel", "7.2", "--cpu", "256"],
                 &["zen3-2s has no CPU 256", "up to 255"],
@@ -452,13 +452,15 @@ mod mistakes {
             assert!(line.contains(workload) && line.contains(remedy), "{line}");
         }
         let schedulers = [
-            ("fair", "versions: 5.16"),
-            ("eevdf@6.15", "versions: 5.16"),
-            ("fair@4.4", "known: 5.16"),
+            ("fair", "versions: 3.9, 5.2, 5.16"),
+            ("eevdf@6.15", "versions: 3.9, 5.2, 5.16"),
+            ("fair@4.4", "known: 3.9, 5.2, 5.16"),
             ("fair@7.2-delay-dequeue", "+no-NAME"),
             ("fair@7.2+nice", "numa-imbalance"),
             ("fair@7.2+", "numa-imbalance"),
-            ("fair@5.16+delay-dequeue", "6.15 or later"),
+            ("fair@5.16+delay-dequeue", "before fair@6.15"),
+            ("fair@3.9+sis-util", "before fair@5.2"),
+            ("fair@5.2+no-sched-cache", "before fair@5.16"),
             ("fair@7.2+a\u{7}\nb", "numa-imbalance"),
         ];
         for (scheduler, remedy) in schedulers {

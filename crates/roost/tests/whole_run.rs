@@ -13,7 +13,8 @@ use roost_fair::{Fair, Features};
 use roost_machine::Machine;
 use roost_workload::{Workload, rtapp};
 
-const VERSIONS: [&str; 4] = ["fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"];
+const VERSIONS: [&str; 6] =
+    ["fair@3.9", "fair@5.2", "fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"];
 const SECOND: u64 = 1_000_000_000;
 
 fn machine(text: &str) -> Arc<Machine> {
@@ -98,6 +99,7 @@ fn any_version() -> impl Strategy<Value = &'static str> {
         [
             &VERSIONS[..],
             &["fair@5.16+numa-imbalance", "fair@5.19+sis-util", "fair@6.15+llc-imbalance"],
+            &["fair@5.2+sis-util+numa-imbalance-merged", "fair@3.9+llc-imbalance"],
         ]
         .concat(),
     )

@@ -6,6 +6,7 @@ use super::imbalance::Migration;
 use super::pass::Pass;
 use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK, MIGRATION_COST_NS};
 use crate::domain::{Flags, GroupId};
+use crate::features::Generation;
 use crate::state::{Fair, Rq};
 use crate::stats::{IdleType, LbStats};
 
@@ -123,9 +124,11 @@ impl Fair {
         if pass.amount <= 0 {
             return;
         }
-        while let Some(&task) = self.rqs[pass.src].tasks.last() {
+        let by_weights = self.features.generation == Generation::Weights;
+        while let Some(task) = self.next_to_look_at(pass.src) {
             // An idle CPU does not take the last task: that CPU would only come to take it back.
-            if pass.idle != IdleType::Busy && self.rqs[pass.src].nr_running <= 1 {
+            let last = self.rqs[pass.src].nr_running <= 1 && !by_weights;
+            if pass.idle != IdleType::Busy && last {
                 return;
             }
             pass.looked_at += 1;
@@ -133,7 +136,9 @@ impl Fair {
                 return;
             }
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
-            let may_move = self.may_move(world, pass, task);
+            // 3.9 does not ask whether a task may move that is too much: it then seems pinned.
+            let too_much = by_weights && self.counted_for(pass, task).is_none();
+            let may_move = if too_much { MayMove::No } else { self.may_move(world, pass, task) };
             let counted = match may_move {
                 MayMove::No => None,
                 MayMove::Yes | MayMove::Hot => self.counted_for(pass, task),
@@ -142,7 +147,7 @@ impl Fair {
                 if may_move == MayMove::Hot && self.features.balance_by_source {
                     self.stats.nr_failed_migrations_hot += 1;
                 }
-                self.rqs[pass.src].tasks.rotate_right(1);
+                self.pass_over(pass.src);
                 continue;
             };
             pass.amount -= counted;
@@ -155,12 +160,33 @@ impl Fair {
         }
     }
 
+    /// The task of a source to look at next: from the end of the list, in 3.9 from its beginning.
+    fn next_to_look_at(&self, src: CpuId) -> Option<TaskId> {
+        let tasks = &self.rqs[src].tasks;
+        match self.features.generation {
+            Generation::Weights => tasks.first().copied(),
+            Generation::RunnableLoad | Generation::GroupTypes => tasks.last().copied(),
+        }
+    }
+
+    /// The task just looked at goes to the other end.
+    fn pass_over(&mut self, src: CpuId) {
+        let tasks = &mut self.rqs[src].tasks;
+        match self.features.generation {
+            Generation::Weights => tasks.rotate_left(1),
+            Generation::RunnableLoad | Generation::GroupTypes => tasks.rotate_right(1),
+        }
+    }
+
     /// What moving the task counts, if that is not too much.
     fn counted_for(&self, pass: &Pass, task: TaskId) -> Option<i64> {
         let state = &self.tasks[task.index()];
         let failed = self.failures(pass);
         match pass.kind {
-            Migration::Load => counted(state.avg.load_avg.max(1), failed, pass.amount),
+            Migration::Load if self.features.generation != Generation::GroupTypes => {
+                crate::older::counted(self.task_load(task), pass.amount)
+            }
+            Migration::Load => counted(self.task_load(task).max(1), failed, pass.amount),
             Migration::Util => {
                 let failed = if self.features.util_shift { failed } else { 0 };
                 counted(state.avg.util_avg.max(state.util_est), failed, pass.amount)
@@ -181,7 +207,10 @@ impl Fair {
 
     /// Moves the first task that may move (`detach_one_task`, for active balance).
     pub(super) fn move_one(&mut self, world: &mut World, pass: &mut Pass) -> bool {
-        for index in (0..self.rqs[pass.src].tasks.len()).rev() {
+        let length = self.rqs[pass.src].tasks.len();
+        let from_first = self.features.generation == Generation::Weights;
+        for index in 0..length {
+            let index = if from_first { index } else { length - 1 - index };
             let task = self.rqs[pass.src].tasks[index];
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
             if self.may_move(world, pass, task) != MayMove::No {
@@ -211,7 +240,7 @@ impl Fair {
             self.stats.nr_failed_migrations_running += 1;
             return MayMove::No;
         }
-        if pass.active {
+        if pass.active && self.features.generation == Generation::GroupTypes {
             return if self.goes_elsewhere(pass, task) { MayMove::No } else { MayMove::Yes };
         }
         if self.degrades_llc(world, pass, task) {
@@ -261,9 +290,10 @@ impl Fair {
     /// Whether the task's data is likely in the source's caches (`task_hot`).
     fn task_hot(&self, world: &World, pass: &Pass, task: TaskId) -> bool {
         let state = &self.tasks[task.index()];
-        if state.entity.idle_policy
-            || self.topology.domain(pass.domain).has(Flags::SHARE_CPUCAPACITY)
-        {
+        // Threads of a core share its caches; before 5.10 nobody minded.
+        let same_core = self.topology.domain(pass.domain).has(Flags::SHARE_CPUCAPACITY)
+            && self.features.generation == Generation::GroupTypes;
+        if state.entity.idle_policy || same_core {
             return false;
         }
         let buddy = self.rqs[pass.dst].nr_running > 0 && self.rqs[pass.src].queue.is_buddy(task);

@@ -233,12 +233,24 @@ impl Fair {
                 busiest = Some(id);
             }
         }
+        self.end_statistics(world, pass, util, overloaded);
+        (stats, busiest)
+    }
+
+    /// What statistics of a domain leave behind: the costs, whether any CPU has several tasks, and
+    /// what the domain's use of `util` says about searches.
+    pub(crate) fn end_statistics(
+        &mut self,
+        world: &World,
+        pass: &Pass,
+        util: u64,
+        overloaded: bool,
+    ) {
         if pass.level + 1 == self.topology.domains_of(pass.cpu).len() {
             self.root_overloaded = overloaded;
         }
         self.note_examination(world, pass);
         self.update_idle_scan(world, pass, util);
-        (stats, busiest)
     }
 
     /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them

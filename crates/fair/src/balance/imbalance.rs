@@ -9,7 +9,7 @@ use crate::stats::IdleType;
 
 /// What is counted while tasks are moved (`enum migration_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Migration {
+pub(crate) enum Migration {
     /// Load averages.
     #[default]
     Load,
@@ -23,7 +23,7 @@ pub(super) enum Migration {
 
 /// How much of what to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Imbalance {
+pub(crate) struct Imbalance {
     /// What the amount counts.
     pub kind: Migration,
     /// Load, utilisation, or tasks.
@@ -32,7 +32,7 @@ pub(super) struct Imbalance {
 
 /// What decisions about a domain depend on besides its statistics.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// What the destination CPU does.
     pub idle: IdleType,
     /// The domain's imbalance_pct.
@@ -248,11 +248,11 @@ fn load_to_average(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// 6.x, an idle CPU, a level above the LLC.
-    pub(in crate::balance) fn rules() -> Rules {
+    pub(crate) fn rules() -> Rules {
         Rules {
             idle: IdleType::Idle,
             imbalance_pct: 117,

@@ -99,7 +99,8 @@ impl Fair {
         } else {
             MIGRATION_COST_NS
         };
-        self.root_overloaded && rq.avg_idle >= gate
+        let some_to_give = self.root_overloaded || !self.features.newidle_costs;
+        some_to_give && rq.avg_idle >= gate
     }
 
     /// Tries the domains of `cpu`, bottom up, until something was pulled or the expected idle time
@@ -112,7 +113,8 @@ impl Fair {
         for level in 0..self.rqs[cpu].domains.len() {
             *next = (*next).min(self.next_idle_balance(cpu, level));
             let rq = &self.rqs[cpu];
-            if rq.avg_idle < cost + rq.domains[level].max_newidle_lb_cost {
+            let minds = self.features.newidle_costs;
+            if minds && rq.avg_idle < cost + rq.domains[level].max_newidle_lb_cost {
                 break;
             }
             if !self.domain_of(cpu, level).has(Flags::BALANCE_NEWIDLE) {
@@ -129,8 +131,10 @@ impl Fair {
                 break;
             }
         }
-        let rq = &mut self.rqs[cpu];
-        rq.max_idle_balance_cost = rq.max_idle_balance_cost.max(cost);
+        if self.features.newidle_costs {
+            let rq = &mut self.rqs[cpu];
+            rq.max_idle_balance_cost = rq.max_idle_balance_cost.max(cost);
+        }
         pulled
     }
 

@@ -4,6 +4,7 @@
 use roost_engine::{CpuId, Work, World};
 
 use super::ms_to_jiffies;
+use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE, NohzKick, Rq};
 use crate::stats::IdleType;
 
@@ -154,7 +155,8 @@ impl Fair {
 
     /// `cpu` goes idle and stops its tick.
     pub(crate) fn nohz_enter_idle(&mut self, world: &mut World, cpu: CpuId) {
-        self.nohz.has_blocked = true;
+        // 3.9 balances nothing that sleeps.
+        self.nohz.has_blocked = self.features.generation != Generation::Weights;
         if self.rqs[cpu].tickless {
             return;
         }

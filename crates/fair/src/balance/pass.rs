@@ -6,6 +6,7 @@ use roost_machine::CpuSet;
 
 use super::imbalance::{Migration, Rules, decide};
 use crate::domain::{DomainId, Flags, GroupId};
+use crate::features::Generation;
 use crate::state::{DomainState, Fair, Push};
 use crate::stats::IdleType;
 
@@ -15,7 +16,7 @@ const MAX_PINNED_INTERVAL_MS: u32 = 512;
 
 /// A pass under way (`struct lb_env`).
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(crate) struct Pass {
     /// The CPU that runs the pass and pays for it.
     pub executor: CpuId,
     /// The CPU on whose behalf it runs.
@@ -260,14 +261,25 @@ impl Fair {
     /// Finds the group and queue to take from, and how much. False: nothing to do.
     fn find_source(&mut self, world: &World, pass: &mut Pass) -> bool {
         let rules = Rules::new(&self.features, self.topology.domain(pass.domain), pass.idle);
-        let (stats, busiest) = self.domain_stats(world, pass, &rules);
-        let Some((imbalance, group)) = decide(&stats, &rules).zip(busiest) else {
+        let older = self.features.generation != Generation::GroupTypes;
+        let found = if older {
+            self.busiest_group_by_load(world, pass, &rules)
+        } else {
+            let (stats, busiest) = self.domain_stats(world, pass, &rules);
+            decide(&stats, &rules).zip(busiest)
+        };
+        let Some((imbalance, group)) = found else {
             self.lb_stats(pass).nobusyg += 1;
             return false;
         };
         pass.kind = imbalance.kind;
         pass.amount = i64::try_from(imbalance.amount).unwrap_or(i64::MAX);
-        let Some(src) = self.busiest_queue(pass, group) else {
+        let src = if older {
+            self.busiest_queue_by_load(pass, group)
+        } else {
+            self.busiest_queue(pass, group)
+        };
+        let Some(src) = src else {
             self.lb_stats(pass).nobusyq += 1;
             return false;
         };
@@ -325,6 +337,7 @@ impl Fair {
 
     /// The end of a pass that found an imbalance: counts failure, and pushes after enough of it.
     fn found_imbalance(&mut self, world: &mut World, pass: &mut Pass, moved: u32) -> u32 {
+        let older = self.features.generation != Generation::GroupTypes;
         let mut active = Active::Not;
         if moved > 0 {
             self.rqs[pass.cpu].domains[pass.level].nr_balance_failed = 0;
@@ -337,6 +350,8 @@ impl Fair {
         }
         match active {
             Active::Pinned => self.lengthen_interval(pass),
+            // In case there is only one task, so that nothing is found pinned.
+            Active::Started if older => self.lengthen_interval(pass),
             // What made it start is still so.
             Active::Started if !self.features.balance_by_source => {}
             Active::Started | Active::Not => {
@@ -351,7 +366,13 @@ impl Fair {
     fn consider_active_balance(&mut self, world: &mut World, pass: &mut Pass) -> Active {
         let failed = self.rqs[pass.cpu].domains[pass.level].nr_balance_failed;
         let tries = self.topology.domain(pass.domain).cache_nice_tries;
-        if self.keeps_llc(pass) || !needs_active_balance(pass.kind, failed, tries) {
+        let older = self.features.generation != Generation::GroupTypes;
+        let needed = if older {
+            crate::older::needs_active_balance(failed, tries)
+        } else {
+            !self.keeps_llc(pass) && needs_active_balance(pass.kind, failed, tries)
+        };
+        if !needed {
             return Active::Not;
         }
         // Without a current task the idle task is it, which stays where it is.
@@ -360,11 +381,16 @@ impl Fair {
             return Active::Pinned;
         }
         pass.all_pinned = false;
+        if older {
+            // So that the stopper finds no task too hot.
+            self.rqs[pass.cpu].domains[pass.level].nr_balance_failed = tries + 1;
+        }
         if self.start_active_balance(world, pass) { Active::Started } else { Active::Not }
     }
 
     fn lengthen_interval(&mut self, pass: &Pass) {
-        if pass.idle != IdleType::NewlyIdle {
+        // 3.9 lengthens it by newly idle passes too.
+        if pass.idle != IdleType::NewlyIdle || self.features.generation == Generation::Weights {
             let longest = self.topology.domain(pass.domain).max_interval_ms;
             back_off(&mut self.rqs[pass.cpu].domains[pass.level], longest, pass.all_pinned);
         }

@@ -110,12 +110,14 @@ impl Bench {
 #[test]
 fn intervals_of_busy_and_idle_cpus() {
     let idle = |ms| interval_jiffies(ms, None, 1000, 224);
-    let busy = |ms| interval_jiffies(ms, Some(16), 1000, 224);
+    let factor = |factor, less| Some(Busy { factor, less });
+    let busy = |ms| interval_jiffies(ms, factor(16, 1), 1000, 224);
     assert_eq!((idle(16), busy(16)), (16, 255));
     assert_eq!((idle(112), busy(112)), (112, 1791));
-    assert_eq!(interval_jiffies(16, Some(16), 1000, 2), 200, "at most HZ * ncpus / 10");
+    assert_eq!(interval_jiffies(16, factor(16, 1), 1000, 2), 200, "at most HZ * ncpus / 10");
     assert_eq!(interval_jiffies(2, None, 250, 16), 1, "2 ms round up to a jiffy");
-    assert_eq!(interval_jiffies(2, Some(16), 250, 16), 7);
+    assert_eq!(interval_jiffies(2, factor(16, 1), 250, 16), 7);
+    assert_eq!(interval_jiffies(16, factor(32, 0), 1000, 224), 512, "5.2");
 }
 
 #[test]

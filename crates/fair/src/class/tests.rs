@@ -7,7 +7,7 @@ use roost_engine::{
 use roost_machine::Machine;
 use roost_workload::{Policy, rtapp};
 
-use crate::features::{Features, versions};
+use crate::features::{Features, Generation, versions};
 use crate::pelt::Avg;
 use crate::state::Fair;
 
@@ -36,7 +36,8 @@ impl Audited {
             let running = tasks().filter(|task| task.running).count();
             assert_eq!(running, usize::from(rq.current.is_some()), "running on CPU {cpu}");
             assert!(rq.current.is_none_or(|task| rq.tasks.contains(&task)));
-            let only_idle_policy = rq.nr_running > 0 && rq.nr_sched_idle == rq.nr_running;
+            let known = self.0.features.generation == Generation::GroupTypes;
+            let only_idle_policy = known && rq.nr_running > 0 && rq.nr_sched_idle == rq.nr_running;
             assert_eq!(self.0.sched_idle_cpus.contains(cpu), only_idle_policy);
             assert!(rq.nr_runnable == 0 || !world.is_idle(cpu), "CPU {cpu} counts as idle");
             assert!(rq.avg_idle <= 2 * rq.max_idle_balance_cost.max(500_000));
@@ -173,7 +174,10 @@ fn books_balance_in_every_version() {
     for version in versions() {
         let outcome = audited_run(NODES, version, MIXED);
         let busy = counter(&outcome, "run_ns") / (outcome.elapsed_ns as f64 * 16.0);
-        assert!(busy > 0.98, "{version}: CPUs were busy {busy} of the time with work for all");
+        // By load a CPU with nothing takes none of the tasks that weigh next to nothing.
+        let by_load = fair(version).features.generation == Generation::RunnableLoad;
+        let least = if by_load { 0.97 } else { 0.98 };
+        assert!(busy > least, "{version}: CPUs were busy {busy} of the time with work for all");
         assert!(counter(&outcome, "yld_count") > 0.0);
         assert!(counter(&outcome, "migrations") > 0.0, "{version} balanced nothing");
     }

@@ -11,9 +11,12 @@ use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
 
 use super::{Domain, Flags, Group, GroupId, Level, Topology};
-use crate::features::{Features, Walk};
+use crate::features::{Features, Generation, Walk};
 
 use roost_policy::numa_imbalance::LevelSpan;
+
+/// The distance beyond which nodes are far before processors could say so (RECLAIM_DISTANCE).
+const RECLAIM_DISTANCE: u32 = 30;
 
 /// Numbers for distinct values, dense from 0 in the order of their first use.
 struct Interner<T> {
@@ -126,17 +129,23 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// The levels this machine has, bottom up, and for the node levels up to which distance they
-    /// reach.
-    fn levels(&self) -> Vec<(Level, u32)> {
-        let mut levels = vec![(Level::Smt, 0), (Level::Cluster, 0), (Level::Mc, 0)];
-        if !self.numa_in_package() {
+    /// reach. 3.9 has the level of a node's CPUs on every machine, and no other of them.
+    fn levels(&self, features: &Features) -> Vec<(Level, u32)> {
+        let by_weights = features.generation == Generation::Weights;
+        let mut levels = vec![(Level::Smt, 0)];
+        if features.cluster_domains {
+            levels.push((Level::Cluster, 0));
+        }
+        levels.push((Level::Mc, 0));
+        if by_weights || !self.numa_in_package() {
             levels.push((Level::Pkg, 0));
         }
         let distances = self.distances();
-        levels.extend(distances.iter().enumerate().map(|(index, &distance)| match index {
-            0 => (Level::Node, distance),
-            _ => (Level::Numa { distance }, distance),
-        }));
+        if let Some(&local) = distances.first().filter(|_| !by_weights) {
+            levels.push((Level::Node, local));
+        }
+        let remote = distances.iter().skip(1);
+        levels.extend(remote.map(|&distance| (Level::Numa { distance }, distance)));
         levels
     }
 
@@ -183,12 +192,12 @@ impl<'a> Hierarchy<'a> {
 }
 
 /// The spans of all CPUs at all levels.
-fn levels(machine: &Machine) -> Levels {
+fn levels(machine: &Machine, features: &Features) -> Levels {
     let hierarchy = Hierarchy::new(machine);
     let everything = CpuSet::full(machine.nr_cpus());
     let mut spans = Interner::new();
     let mut rows: Vec<(Level, Vec<Option<usize>>)> = Vec::new();
-    for (level, reach) in hierarchy.levels() {
+    for (level, reach) in hierarchy.levels(features) {
         // CPUs of one place whose children are equal have the same span.
         let mut made: BTreeMap<(Place, Option<usize>), usize> = BTreeMap::new();
         let mut row = Vec::with_capacity(machine.nr_cpus());
@@ -213,14 +222,22 @@ fn levels(machine: &Machine) -> Levels {
         rows.push((level, row));
     }
     let weights = spans.values.iter().map(|span| span.len() as u32).collect();
-    Levels { spans: spans.values, weights, rows, reclaim_distance: machine.reclaim_distance }
+    // Before 5.4 it was the same on all processors.
+    let reclaim_distance = match features.generation {
+        Generation::GroupTypes => machine.reclaim_distance,
+        Generation::Weights | Generation::RunnableLoad => RECLAIM_DISTANCE,
+    };
+    Levels { spans: spans.values, weights, rows, reclaim_distance }
 }
 
 /// The flags of a level before anything is dropped (section 2). Beyond `reclaim_distance` a NUMA
 /// domain neither wakes affine nor places new tasks.
 fn flags_of(level: Level, features: &Features, reclaim_distance: u32) -> Flags {
     let placing = Flags::BALANCE_EXEC.with(Flags::BALANCE_FORK).with(Flags::WAKE_AFFINE);
-    let common = Flags::BALANCE_NEWIDLE.with(placing).with(Flags::PREFER_SIBLING);
+    let mut common = Flags::BALANCE_NEWIDLE.with(placing).with(Flags::PREFER_SIBLING);
+    if features.generation == Generation::Weights && level != Level::Pkg {
+        common = common.without(Flags::PREFER_SIBLING);
+    }
     match level {
         Level::Smt => common.with(Flags::SHARE_CPUCAPACITY).with(Flags::SHARE_LLC),
         Level::Cluster if features.cluster_search => {
@@ -504,27 +521,64 @@ fn first_outside(span: &CpuSet, own: &CpuSet, from: CpuId) -> Option<CpuId> {
     Some(next)
 }
 
+/// What a level's domains are balanced by (section 2).
+struct Pace {
+    imbalance_pct: u32,
+    min_interval_ms: u32,
+    max_interval_ms: u32,
+    busy_factor: u32,
+    cache_nice_tries: u32,
+}
+
+/// The pace of a level in a domain of `weight` CPUs.
+fn pace(level: Level, weight: u32, generation: Generation) -> Pace {
+    let cache_nice_tries = match level {
+        Level::Smt => 0,
+        Level::Numa { .. } => 2,
+        Level::Cluster | Level::Mc | Level::Pkg | Level::Node => 1,
+    };
+    let (imbalance_pct, busy_factor) = match (generation, level) {
+        (Generation::Weights, Level::Smt) => (110, 64),
+        (Generation::Weights, Level::Numa { .. }) => (125, 32),
+        (Generation::Weights, _) => (125, 64),
+        (Generation::RunnableLoad, Level::Smt) => (110, 32),
+        (Generation::RunnableLoad, Level::Mc) => (117, 32),
+        (Generation::RunnableLoad, _) => (125, 32),
+        (Generation::GroupTypes, Level::Smt) => (110, 16),
+        (Generation::GroupTypes, _) => (117, 16),
+    };
+    let (min_interval_ms, max_interval_ms) = match (generation, level) {
+        (Generation::Weights, Level::Smt) => (1, 2),
+        (Generation::Weights, Level::Cluster | Level::Mc | Level::Pkg | Level::Node) => (1, 4),
+        _ => (weight, 2 * weight),
+    };
+    Pace { imbalance_pct, min_interval_ms, max_interval_ms, busy_factor, cache_nice_tries }
+}
+
 /// The domain that `chain[index]` becomes.
-fn domain(levels: &Levels, chain: &[Kept], index: usize, groups: Vec<GroupId>) -> Domain {
+fn domain(
+    levels: &Levels,
+    chain: &[Kept],
+    index: usize,
+    groups: Vec<GroupId>,
+    generation: Generation,
+) -> Domain {
     let kept = &chain[index];
     let level = levels.rows[kept.row].0;
     let child = index.checked_sub(1).map(|below| &chain[below]);
     let parent = chain.get(index + 1).map(|above| levels.rows[above.row].0);
     let weight = levels.weights[kept.span];
+    let pace = pace(level, weight, generation);
     Domain {
         level,
         span: levels.spans[kept.span].clone(),
         weight,
         flags: kept.flags,
-        imbalance_pct: if level == Level::Smt { 110 } else { 117 },
-        min_interval_ms: weight,
-        max_interval_ms: 2 * weight,
-        busy_factor: 16,
-        cache_nice_tries: match level {
-            Level::Smt => 0,
-            Level::Numa { .. } => 2,
-            Level::Cluster | Level::Mc | Level::Pkg | Level::Node => 1,
-        },
+        imbalance_pct: pace.imbalance_pct,
+        min_interval_ms: pace.min_interval_ms,
+        max_interval_ms: pace.max_interval_ms,
+        busy_factor: pace.busy_factor,
+        cache_nice_tries: pace.cache_nice_tries,
         groups,
         imb_numa_nr: kept.imb_numa_nr,
         child_flags: child.map(|child| child.flags).unwrap_or_default(),
@@ -536,7 +590,7 @@ fn domain(levels: &Levels, chain: &[Kept], index: usize, groups: Vec<GroupId>) -
 /// All domains of a machine.
 pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
     let cpus = machine.nr_cpus();
-    let levels = levels(machine);
+    let levels = levels(machine, features);
     // The kernel's num_online_nodes() counts nodes without CPUs too.
     let nodes = machine.nodes.len() as u32;
     let chains = Chains::new(&levels, cpus, features, nodes);
@@ -551,7 +605,7 @@ pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
             let cover = groups.of_domain(cpu, kept);
             let id = made.entry((chains.of_cpu[cpu], index, cover)).or_insert_with(|| {
                 let members = groups.covers[cover].groups.clone();
-                domains.id(domain(&levels, chain, index, members))
+                domains.id(domain(&levels, chain, index, members, features.generation))
             });
             ids.push(*id);
             locals.push(groups.own_group(cpu, kept, cover) as u32);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use roost_machine::{Core, Cpu, Figure, Figures, Llc, Node};
 
 use super::*;
-use crate::describe::{describe_domains, domain_rows};
+use crate::describe::{DomainRow, describe_domains, domain_rows};
 
 /// A machine of equal parts, CPUs numbered in the order of the hierarchy.
 #[derive(Clone, Debug)]
@@ -184,6 +184,72 @@ fn fields_of_the_levels() {
     far.distances = vec![vec![10, 31], vec![31, 10]];
     let beyond = ["BALANCE_NEWIDLE", "NUMA", "SERIALIZE"];
     assert_eq!(top_flags(&far).as_deref(), Some(beyond.as_slice()), "beyond the reclaim distance");
+}
+
+/// Section 2, 5.2: as later, but for percentages and busy_factor.
+#[test]
+fn fields_of_the_levels_in_5_2() {
+    let shape = Shape { threads: 2, ..shape(2, 2, 2) };
+    let rows = domain_rows(&shape.machine(), &features("fair@5.2"), 0);
+    let fields: Vec<_> = rows
+        .iter()
+        .map(|row| (row.level, row.imbalance_pct, row.min_interval_ms, row.max_interval_ms))
+        .collect();
+    assert_eq!(
+        fields,
+        [("SMT", 110, 2, 4), ("MC", 117, 4, 8), ("DIE", 125, 8, 16), ("NUMA", 125, 16, 32)]
+    );
+    assert!(rows.iter().all(|row| row.busy_factor == 32));
+    assert_eq!(rows.iter().map(|row| row.cache_nice_tries).collect::<Vec<_>>(), [0, 1, 1, 2]);
+    let spreads = |row: &DomainRow| row.flags.contains(&"PREFER_SIBLING");
+    assert_eq!(rows.iter().map(spreads).collect::<Vec<_>>(), [true, true, true, false]);
+    assert_eq!(rows[3].allowed_numa_imbalance, Some(0));
+}
+
+/// Section 2, 3.9: hard-coded, and only the level of a node's CPUs spreads over siblings.
+#[test]
+fn fields_of_the_levels_in_3_9() {
+    let shape = Shape { threads: 2, ..shape(2, 2, 2) };
+    let rows = domain_rows(&shape.machine(), &features("fair@3.9"), 0);
+    let fields: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let interval = (row.min_interval_ms, row.max_interval_ms);
+            (row.level, row.imbalance_pct, interval, row.busy_factor, row.cache_nice_tries)
+        })
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            ("SMT", 110, (1, 2), 64, 0),
+            ("MC", 125, (1, 4), 64, 1),
+            ("CPU", 125, (1, 4), 64, 1),
+            ("NUMA", 125, (16, 32), 32, 2)
+        ]
+    );
+    let spreads = |row: &DomainRow| row.flags.contains(&"PREFER_SIBLING");
+    assert_eq!(rows.iter().map(spreads).collect::<Vec<_>>(), [false, false, true, false]);
+}
+
+/// A node's CPUs are a level of 3.9 on machines with several nodes in a package too; clusters are
+/// none before 5.16, and before 5.4 a node at distance 32 is far on every processor.
+#[test]
+fn levels_that_older_versions_have_and_have_not() {
+    let levels = |shape: &Shape, version: &str| -> Vec<&str> {
+        let machine = Machine { reclaim_distance: 32, ..shape.machine() };
+        domain_rows(&machine, &features(version), 0).iter().map(|row| row.level).collect()
+    };
+    let in_package = Shape { nodes_per_package: 2, ..shape(2, 2, 2) };
+    assert_eq!(levels(&in_package, "fair@5.2"), ["MC", "NODE", "NUMA"]);
+    assert_eq!(levels(&in_package, "fair@3.9"), ["MC", "CPU", "NUMA"]);
+    let clusters = Shape { cluster: 2, ..shape(2, 1, 4) };
+    assert_eq!(levels(&clusters, "fair@5.2"), ["MC", "NUMA"]);
+    let far = Shape { distances: vec![vec![10, 32], vec![32, 10]], ..shape(2, 1, 2) };
+    let places = |version: &str| {
+        let machine = Machine { reclaim_distance: 32, ..far.machine() };
+        domain_rows(&machine, &features(version), 0)[1].flags.contains(&"BALANCE_FORK")
+    };
+    assert!(places("fair@5.16") && !places("fair@5.2") && !places("fair@3.9"));
 }
 
 #[test]

@@ -132,7 +132,9 @@ fn slice(queue: &Queue, entity: &Entity, nr: usize, extra: u64) -> u64 {
     };
     let current = queue.current.map_or(0, |current| current.entity.weight);
     let total = queue.weight as u64 + current + extra;
-    (period * entity.weight / total).max(queue.rules.min_granularity)
+    let least =
+        if queue.rules.slice_at_least_granularity { queue.rules.min_granularity } else { 0 };
+    (period * entity.weight / total).max(least)
 }
 
 /// Whether `ahead` has run more than a wakeup granularity, scaled by the weight of `behind`, more

@@ -15,6 +15,7 @@ fn cfs() -> Rules {
         eevdf: false,
         latency: 24 * MS,
         min_granularity: 3 * MS,
+        slice_at_least_granularity: true,
         wakeup_granularity: 4 * MS,
         base_slice: 0,
         tick: 4 * MS,
@@ -101,6 +102,17 @@ fn cfs_slices() {
     unequal.put_current();
     unequal.set_current(B);
     assert_eq!(slice_by_tick(&mut unequal) / 10_000, 591);
+}
+
+#[test]
+fn cfs_slices_before_5_15_may_be_shorter_than_the_granularity() {
+    let rules = Rules { slice_at_least_granularity: false, ..cfs() };
+    let mut light = Queue::new(rules);
+    light.push(A, entity(19));
+    light.push(B, entity(0));
+    light.set_current(A);
+    // 24 ms x 15 / 1039.
+    assert_eq!(slice_by_tick(&mut light), 346_487);
 }
 
 #[test]

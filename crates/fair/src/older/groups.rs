@@ -1,0 +1,188 @@
+//! Statistics of the groups of a domain, the busiest one, and its busiest queue.
+
+use roost_engine::{CpuId, World};
+
+use super::{POWER_SCALE, v3_9, v5_2};
+use crate::balance::{Imbalance, Migration, Pass, Rules};
+use crate::domain::GroupId;
+use crate::features::{Generation, NumaImbalance};
+use crate::state::Fair;
+
+/// Sums over the CPUs of a group (`struct sg_lb_stats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupStats {
+    /// Sum of the CPUs' loads.
+    pub load: u64,
+    /// Sum of `cpu_util`, 1024 a CPU.
+    pub util: u64,
+    /// Tasks on the queues.
+    pub nr_running: u32,
+    /// Idle CPUs.
+    pub idle_cpus: u32,
+    /// CPUs of the group.
+    pub weight: u32,
+    /// Power of the group, 1024 for a CPU with a core of its own.
+    pub power: u64,
+    /// Lowest load of a CPU.
+    pub least_load: u64,
+    /// Highest load of a CPU.
+    pub most_load: u64,
+    /// Fewest tasks of a CPU.
+    pub fewest: u32,
+    /// Most tasks of a CPU.
+    pub most: u32,
+    /// Balancing inside it failed because of affinity (5.2).
+    pub pinned: bool,
+}
+
+impl GroupStats {
+    /// Load per power, scaled by 1024 (`avg_load`).
+    pub(crate) fn avg_load(&self) -> u64 {
+        self.load * POWER_SCALE / self.power.max(1)
+    }
+
+    /// Average load of its tasks; 0 without any.
+    pub(crate) fn load_per_task(&self) -> u64 {
+        self.load.checked_div(u64::from(self.nr_running)).unwrap_or(0)
+    }
+
+    /// Adds one CPU.
+    fn add(&mut self, load: u64, util: u64, nr: u32, idle: bool) {
+        self.least_load = self.least_load.min(load);
+        self.most_load = self.most_load.max(load);
+        self.fewest = self.fewest.min(nr);
+        self.most = self.most.max(nr);
+        self.load += load;
+        self.util += util;
+        self.nr_running += nr;
+        self.idle_cpus += u32::from(idle);
+    }
+}
+
+/// What a pass learned about a domain (`struct sd_lb_stats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DomainStats {
+    /// The group of the CPU that balances.
+    pub local: GroupStats,
+    /// The busiest other group.
+    pub busiest: Option<GroupStats>,
+    /// Load of all groups.
+    pub total_load: u64,
+    /// Power of all groups.
+    pub total_power: u64,
+}
+
+impl DomainStats {
+    /// Load per power of the domain, scaled by 1024.
+    pub(crate) fn average_load(&self) -> u64 {
+        self.total_load * POWER_SCALE / self.total_power.max(1)
+    }
+}
+
+/// Whether the allowed imbalance of later versions leaves it at that, where it is switched on.
+///
+/// An adaptation: those balancers even out tasks while no group is full, and ask what is allowed of
+/// the number of tasks that they would move, half the difference. These even out load, so it is asked
+/// of the number of tasks here, while no group is full.
+pub(crate) fn left_alone(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> bool {
+    let full = |group: &GroupStats| group.nr_running >= group.weight;
+    let between_nodes = rules.numa && rules.numa_rule != NumaImbalance::None;
+    if full(local) || full(busiest) || !(between_nodes || rules.llc_imbalance.is_some()) {
+        return false;
+    }
+    let mut amount = u64::from(busiest.nr_running.saturating_sub(local.nr_running)) / 2;
+    if let Some((span, child)) = rules.llc_imbalance {
+        amount = roost_policy::llc_imbalance::adjust(amount, span, child);
+    }
+    if between_nodes {
+        let (running, weight) = (busiest.nr_running, busiest.weight);
+        let here = local.nr_running;
+        amount = rules.numa_rule.adjust_periodic(amount, running, weight, here, rules.imb_numa_nr);
+    }
+    amount == 0
+}
+
+impl Fair {
+    /// The group to take load from, and how much (`find_busiest_group`).
+    pub(crate) fn busiest_group_by_load(
+        &mut self,
+        world: &World,
+        pass: &Pass,
+        rules: &Rules,
+    ) -> Option<(Imbalance, GroupId)> {
+        let (stats, busiest) = self.domain_loads(world, pass, rules);
+        let amount = match self.features.generation {
+            Generation::Weights => v3_9::decide(&stats, rules),
+            Generation::RunnableLoad | Generation::GroupTypes => v5_2::decide(&stats, rules),
+        };
+        amount.map(|amount| Imbalance { kind: Migration::Load, amount }).zip(busiest)
+    }
+
+    /// Statistics of all groups of the pass's domain, and which one is busiest.
+    fn domain_loads(
+        &mut self,
+        world: &World,
+        pass: &Pass,
+        rules: &Rules,
+    ) -> (DomainStats, Option<GroupId>) {
+        let nr_groups = self.topology.domain(pass.domain).groups.len();
+        let local = self.topology.local_group_index(pass.cpu, pass.level);
+        let by_weights = self.features.generation == Generation::Weights;
+        let (mut stats, mut busiest) = (DomainStats::default(), None);
+        let (mut util, mut overloaded) = (0, false);
+        for position in (local..nr_groups).chain(0..local) {
+            let id = self.topology.domain(pass.domain).groups[position];
+            let group = self.group_loads(world, id, &mut overloaded);
+            stats.total_load += group.load;
+            stats.total_power += group.power;
+            util += group.util;
+            if position == local {
+                stats.local = group;
+                continue;
+            }
+            let busier = if by_weights { v3_9::is_busier } else { v5_2::is_busier };
+            if busier(&group, stats.busiest.as_ref(), &stats.local, rules) {
+                (stats.busiest, busiest) = (Some(group), Some(id));
+            }
+        }
+        self.end_statistics(world, pass, util, overloaded);
+        (stats, busiest)
+    }
+
+    /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them has
+    /// several tasks.
+    fn group_loads(&self, world: &World, id: GroupId, overloaded: &mut bool) -> GroupStats {
+        let group = self.topology.group(id);
+        let mut stats = GroupStats {
+            weight: group.weight,
+            power: self.power.of_group(id),
+            least_load: u64::MAX,
+            fewest: u32::MAX,
+            pinned: self.balance.is_imbalanced(id),
+            ..GroupStats::default()
+        };
+        self.balance.considered(id, &group.span).for_each(|cpu| {
+            let nr = self.rqs[cpu].nr_running;
+            let idle = nr == 0 && world.is_idle(cpu);
+            stats.add(self.cpu_load(cpu), self.cpu_util(cpu), nr, idle);
+            *overloaded |= nr > 1;
+        });
+        stats
+    }
+
+    /// The queue of `group` to take from (section 11): the one with the highest load for its power,
+    /// single tasks heavier than what is to be moved left out.
+    pub(crate) fn busiest_queue_by_load(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
+        let (mut busiest, mut most, mut its_power) = (None, 0, 1);
+        for cpu in self.balance.considered(group, &self.topology.group(group).span) {
+            let (load, power) = (self.cpu_load(cpu), self.power.of_cpu(cpu));
+            if self.rqs[cpu].nr_running == 1 && load as i64 > pass.amount {
+                continue;
+            }
+            if load * its_power > most * power {
+                (busiest, most, its_power) = (Some(cpu), load, power);
+            }
+        }
+        busiest
+    }
+}

@@ -1,0 +1,100 @@
+//! Where the imbalance comes to less than a task: whether one is moved nevertheless
+//! (`fix_small_imbalance`, section 11). Pure functions.
+
+use super::POWER_SCALE;
+use super::groups::GroupStats;
+
+/// A group as this rule sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Side {
+    /// Load per power, scaled by 1024.
+    pub avg_load: u64,
+    /// Average load of its tasks.
+    pub per_task: u64,
+    /// Its power.
+    pub power: u64,
+    /// Its tasks.
+    pub nr_running: u32,
+}
+
+impl Side {
+    /// A group whose tasks count as they are.
+    pub(crate) fn of(group: &GroupStats) -> Self {
+        Self {
+            avg_load: group.avg_load(),
+            per_task: group.load_per_task(),
+            power: group.power,
+            nr_running: group.nr_running,
+        }
+    }
+}
+
+/// What to move instead of `amount`, which may be less than a task: a task's load if that is small
+/// against the difference of the groups, or gains throughput.
+pub(crate) fn at_least_a_task(amount: u64, local: Side, busiest: Side) -> u64 {
+    if amount >= busiest.per_task {
+        return amount;
+    }
+    let task = busiest.per_task * POWER_SCALE / busiest.power.max(1);
+    let lighter_here = local.nr_running > 0 && busiest.per_task > local.per_task;
+    let factor = if lighter_here { 1 } else { 2 };
+    let far_apart = busiest.avg_load + task >= local.avg_load + factor * task;
+    if far_apart || gains_throughput(local, busiest, task) { busiest.per_task } else { amount }
+}
+
+/// Whether more of the groups' power is in use with a task moved, which is `task` of the busiest
+/// group's load per power: a group uses no more of its power than its tasks have load for.
+fn gains_throughput(local: Side, busiest: Side, task: u64) -> bool {
+    let used = |side: Side, avg_load: u64| side.power * side.per_task.min(avg_load);
+    let now = (used(busiest, busiest.avg_load) + used(local, local.avg_load)) / POWER_SCALE;
+    let left = busiest.avg_load.checked_sub(task).filter(|&rest| rest > 0);
+    let (whole, one) = (busiest.avg_load * busiest.power, busiest.per_task * POWER_SCALE);
+    let added = whole.min(one) / local.power.max(1);
+    let then = left.map_or(0, |left| used(busiest, left)) + used(local, local.avg_load + added);
+    then / POWER_SCALE > now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(nr_running: u32, per_task: u64, cpus: u64) -> Side {
+        let power = cpus * POWER_SCALE;
+        let avg_load = u64::from(nr_running) * per_task * POWER_SCALE / power;
+        Side { avg_load, per_task, power, nr_running }
+    }
+
+    #[test]
+    fn a_task_or_more_stays_as_it_is() {
+        assert_eq!(at_least_a_task(1024, side(0, 0, 1), side(2, 1024, 1)), 1024);
+        assert_eq!(at_least_a_task(3000, side(0, 0, 1), side(4, 1024, 1)), 3000);
+    }
+
+    /// Two tasks against none: an average of one each would leave 1,024 to move, less than that is
+    /// made one task. Against one task of the same weight the difference is that one task: k is 2,
+    /// 2,048 + 1,024 is not less than 1,024 + 2 x 1,024, and one moves although nothing is gained.
+    #[test]
+    fn tasks_move_up_to_a_difference_of_one() {
+        assert_eq!(at_least_a_task(1000, side(0, 0, 1), side(2, 1024, 1)), 1024);
+        assert_eq!(at_least_a_task(0, side(1, 1024, 1), side(2, 1024, 1)), 1024);
+        assert_eq!(at_least_a_task(0, side(1, 1024, 1), side(1, 1024, 1)), 0, "even");
+    }
+
+    /// 3 tasks on 2 CPUs against 3 lighter ones on 2: k is 1, and what is moved may not even be a
+    /// difference: 1,500 + 500 is not less than 1,200 + 500.
+    #[test]
+    fn heavier_tasks_move_to_lighter_ones() {
+        assert_eq!(at_least_a_task(300, side(3, 800, 2), side(3, 1000, 2)), 1000);
+    }
+
+    /// One heavy task on a CPU and light ones on the other, which has more load: nothing is far
+    /// apart, but a light task that moves leaves the others' power unused.
+    #[test]
+    fn throughput_decides_what_the_difference_does_not() {
+        let (local, busiest) = (side(1, 1024, 2), side(1, 600, 1));
+        // 600 + 600 < 512 + 2 x 600. Now (1024 x 600 + 2048 x 512) / 1024 = 1624; then the busiest
+        // group has nothing left and the local one 812, of which its tasks' 1,024 are no bound.
+        assert_eq!(at_least_a_task(0, local, busiest), 0);
+        assert!(!gains_throughput(local, busiest, 600));
+    }
+}
