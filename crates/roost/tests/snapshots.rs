@@ -62,6 +62,8 @@ fn shown(outcomes: &[Outcome; 4]) -> String {
 ///   forks; and the run is over before the first balancing between nodes is due, after 16 ms (1 ms a
 ///   CPU of the domain). So 80 tasks share 8 CPUs.
 /// - Far fewer wakeups than messages: with 10 tasks a CPU a receiver finds many at once.
+/// - 3.9's wakeups are mostly synchronous: `nr_wakeups_affine` does not count those that such a hint
+///   brings to the waker. Idle CPUs pull by load: many passes find one, and hot or running tasks.
 /// - The search mostly fails (`sis_failed` close to `sis_domain_search`): 8 CPUs are seldom idle.
 #[test]
 fn hackbench_on_two_nodes() {
@@ -102,6 +104,9 @@ fn schbench_with_a_cpu_for_everyone() {
 /// - After that all wakeups stay where they are (`wakeups_prev` = 2,642) in 5.16. `ipis` are the 8
 ///   forks and kicks of nohz balancing, at most one a tick of the 500 in 2 s, when two CPUs of an
 ///   LLC are busy at a tick.
+/// - 3.9 and 5.2 even out load, not tasks: idle CPUs fail to pull single tasks (`MC.lb_failed.idle`)
+///   and push a few by stopper, so that more of them share cores. 3.9 looks at every level whenever a
+///   CPU runs out of tasks (`lb_count.newidle` is `sched_goidle`), which `kernel_ms` shows.
 /// - 7.2 begins to gather these threads of one process on one LLC (`PKG.alb_pushed`), until a scan
 ///   finds that on average 2 run at once: too many for two cores. Those gathered by then
 ///   share cores, so that `run_ms` and `ticks` grow.
@@ -132,6 +137,8 @@ fn periodic_tasks() {
 /// - Forks go to the idlest group, so that hardly any child has to be moved: few migrations, all
 ///   within an LLC and by active balance (`migrations` = `MC.alb_pushed`), from a core with two
 ///   tasks to an idle core.
+/// - By load, in 3.9 and 5.2, the children of a burst are not spread as well: a few wait until an idle
+///   CPU pulls them (`run_delay_ms`, `SMT.lb_gained`), or share a core where it does not.
 /// - `llcs_shared`: for about 5 ms of each 20 ms all 4 LLCs run more than one task: 1.
 #[test]
 fn bursts_of_forks() {
