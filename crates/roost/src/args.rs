@@ -374,7 +374,7 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 fn compare_long_help() -> String {
     let mut text = format!("{COMPARE_EXAMPLES}\n\nBenchmarks:\n");
     for benchmark in roost_workload::benchmarks() {
-        text += &format!("  {:<16} {}\n", benchmark.name, benchmark.summary);
+        text += &format!("  {:<20} {}\n", benchmark.name, benchmark.summary);
         for parameter in benchmark.parameters {
             let given = format!("{}={}", parameter.name, parameter.default);
             text += &format!("    {given:<20} {}\n", parameter.meaning);
