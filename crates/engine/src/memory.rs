@@ -466,6 +466,7 @@ fn policy(machine: &Machine, placement: &Placement) -> Result<Policy, Unavailabl
         Placement::Preferred(wanted) => Policy::Preferred(node(wanted)?),
         Placement::Bind(list) => Policy::Bind(all(list)?),
         Placement::Interleave(list) => Policy::Interleave(all(list)?),
+        Placement::Spread(list) => Policy::Spread(all(list)?),
     })
 }
 

@@ -131,6 +131,7 @@ pub(crate) fn outcome<S: Scheduler>(
     world.counters.for_each(&mut count);
     if let Some(memory) = &world.memory {
         memory.counters(&mut count);
+        group_memory(world, workload, &mut count);
     }
     counters.push(("llcs_shared".to_owned(), world.sharing.mean(end)));
     scheduler.counters(&mut |name, value| counters.push((name.to_owned(), value as f64)));
@@ -139,6 +140,25 @@ pub(crate) fn outcome<S: Scheduler>(
         histograms.push(Histogram { name: name.to_owned(), counts: counts.to_vec() });
     });
     Outcome { elapsed_ns: end.ns(), metrics, counters, histograms }
+}
+
+/// Pages on each node of the processes whose tasks are in each task group, as the group's
+/// `memory.numa_stat` would show them.
+fn group_memory(world: &World, workload: &Workload, count: &mut dyn FnMut(&str, u64)) {
+    for (number, group) in (0..).zip(&workload.groups) {
+        let mut pages = vec![0; world.machine.nodes.len()];
+        for process in 0..workload.processes.len() as u32 {
+            let in_group =
+                |t: &roost_workload::Template| t.process == process && t.group == Some(number);
+            if workload.templates.iter().any(in_group) {
+                let on = world.resident_by_node(process);
+                pages.iter_mut().zip(on).for_each(|(sum, on)| *sum += on);
+            }
+        }
+        for (node, pages) in pages.iter().enumerate() {
+            count(&format!("memory_numa_stat{}.node{node}_pages", group.path), *pages);
+        }
+    }
 }
 
 /// How many LLCs run more than one task, as a mean over time.

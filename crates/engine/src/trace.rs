@@ -39,6 +39,10 @@ pub trait Tracer {
     /// A task was woken or created by `from` and will run on `target`.
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId);
 
+    /// A value of the scheduler's that belongs to one of several things changed: `name` says what,
+    /// `index` of which. Not told by default.
+    fn value(&mut self, _now: Time, _name: &'static str, _index: usize, _value: u64) {}
+
     /// The woken or created task is in its queue now: its run delay begins. Not told if that was at
     /// the wakeup's own time.
     fn queued(&mut self, _now: Time, _task: TraceTask<'_>) {}

@@ -181,6 +181,14 @@ impl World {
         &self.groups
     }
 
+    /// Tells the run's observer a value of the scheduler's ([`Tracer::value`]).
+    pub fn trace_value(&mut self, name: &'static str, index: usize, value: u64) {
+        let now = self.now;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.value(now, name, index, value);
+        }
+    }
+
     /// Number of task numbers in use or used before: a bound for per-task arrays.
     #[inline]
     pub fn nr_task_ids(&self) -> usize {

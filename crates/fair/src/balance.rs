@@ -68,7 +68,7 @@ const LINES_PER_REFRESH: u64 = 1;
 const LINES_PER_LOCK: u64 = 1;
 
 /// Cache lines fetched to look at a task that may be moved. Assumption: the task's own line.
-const LINES_PER_TASK: u64 = 1;
+pub(crate) const LINES_PER_TASK: u64 = 1;
 
 /// Further cache lines of a task that is moved. Assumption: its entity, and its neighbour in the
 /// queue that it leaves.
@@ -136,7 +136,7 @@ impl Balancer {
 
     /// Notes `lines` cache lines fetched from `from` by `executor`, to be paid later.
     #[inline]
-    fn fetch(&mut self, world: &World, from: CpuId, executor: CpuId, lines: u64) {
+    pub(crate) fn fetch(&mut self, world: &World, from: CpuId, executor: CpuId, lines: u64) {
         let ns = lines * world.machine().line_ns(from, executor);
         self.unpaid_ns += ns;
         self.spent_ns += ns;
@@ -144,7 +144,7 @@ impl Balancer {
 
     /// Charges what was noted to `executor`.
     #[inline]
-    fn pay(&mut self, world: &mut World, executor: CpuId) {
+    pub(crate) fn pay(&mut self, world: &mut World, executor: CpuId) {
         world.charge(executor, std::mem::take(&mut self.unpaid_ns));
     }
 
@@ -189,7 +189,7 @@ impl DomainState {
 }
 
 /// Milliseconds in jiffies, rounded up (`msecs_to_jiffies`).
-fn ms_to_jiffies(ms: u64, hz: u32) -> u64 {
+pub(crate) fn ms_to_jiffies(ms: u64, hz: u32) -> u64 {
     (ms * u64::from(hz)).div_ceil(1000)
 }
 
@@ -284,6 +284,7 @@ impl Fair {
             self.rqs[cpu].max_idle_balance_cost = total_cost.max(MIGRATION_COST_NS);
         }
         self.rqs[cpu].next_balance = next;
+        self.consolidate_idle(world, executor, cpu);
     }
 
     /// One periodic pass; `None` if the level is serialized and another CPU is at it.

@@ -8,13 +8,15 @@
 //! balancing ───► `balance::llc`: tasks are pulled to their LLC and not pulled away from it
 //! ```
 //!
-//! Wakeups and forks do not know of it. A preferred NUMA node and the size of a process (its NUMA
-//! faults) would matter with NUMA balancing, which is not modelled. Nothing here happens with one LLC.
+//! Wakeups and forks do not know of it. With NUMA balancing a task prefers no LLC outside its preferred
+//! node, scans see the nodes that matter to it, and a process with more memory (by its faults) than an
+//! LLC holds does not gather. Nothing here happens with one LLC.
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 use roost_engine::{CpuId, TaskId, World};
+use roost_machine::{CpuSet, Machine, PAGE_BYTES};
 
 use crate::domain::Topology;
 use crate::features::Features;
@@ -150,6 +152,8 @@ pub(crate) struct Process {
     epoch: u64,
     /// Jiffy before which nobody scans again.
     next_scan: u64,
+    /// Its memory in pages, as NUMA faults tell; 0 without NUMA balancing.
+    footprint: i64,
     /// Its run time by CPU.
     runtime: Vec<Runtime>,
 }
@@ -163,18 +167,23 @@ pub(crate) struct CacheAware {
     period: u64,
     /// CPUs of a core (`cpu_smt_num_threads`).
     pub(crate) threads_per_core: u64,
+    /// Size of each LLC, bytes.
+    llc_bytes: Vec<u64>,
     /// By number of the process.
     pub(crate) processes: Vec<Process>,
 }
 
 impl CacheAware {
     /// At the start of a run.
-    pub(crate) fn new(topology: &Topology, features: &Features) -> Self {
+    pub(crate) fn new(machine: &Machine, topology: &Topology, features: &Features) -> Self {
         let threads_per_core = topology.core_span.iter().map(|core| core.len()).max();
+        let first = |span: &CpuSet| span.first().map(|cpu| machine.cpus[cpu].llc as usize);
+        let bytes = |span| first(span).map_or(0, |llc| machine.llc_bytes(llc));
         Self {
             active: features.sched_cache && has_several_llcs(topology),
             period: u64::from(features.hz / EPOCHS_A_SECOND).max(1),
             threads_per_core: threads_per_core.unwrap_or(1) as u64,
+            llc_bytes: topology.llc_span.iter().map(bytes).collect(),
             processes: Vec::new(),
         }
     }
@@ -195,6 +204,13 @@ fn occupancy(process_ns: u64, cpu_ns: u64) -> u64 {
 /// (`invalid_llc_nr`, `fits_capacity`).
 fn too_wide(nr_running_avg: u64, threads_per_core: u64, llc_size: u64) -> bool {
     nr_running_avg * threads_per_core * 1280 >= AGGREGATION_TOLERANCE * llc_size * 1024
+}
+
+/// Whether a process has more memory than an LLC holds (`exceed_llc_capacity`). The kernel scales the
+/// LLC by 1 + (tolerance - 1) * 256.
+fn too_big(footprint: i64, llc_bytes: u64) -> bool {
+    let scale = 1 + (AGGREGATION_TOLERANCE - 1) * 256;
+    llc_bytes * scale < footprint.max(0) as u64 * PAGE_BYTES
 }
 
 /// The average of threads running at a time after a scan that found `sample` (`update_avg_scale`):
@@ -258,8 +274,27 @@ impl Fair {
         }
     }
 
+    /// Memory of the process of `task` has shown in NUMA faults, or fewer of them.
+    pub(crate) fn grow_footprint(&mut self, world: &World, task: TaskId, pages: i64) {
+        if self.cache.active {
+            let process = &mut self.cache.processes[world.process(task) as usize];
+            process.footprint = (process.footprint + pages).max(0);
+        }
+    }
+
+    /// A task with faults on so many pages is gone.
+    pub(crate) fn shrink_footprint(&mut self, world: &World, task: TaskId, pages: i64) {
+        self.grow_footprint(world, task, -pages.max(0));
+    }
+
     /// Whether the threads of a process shall not gather, seen from `cpu`: there is one only, or
-    /// they are too many.
+    /// they are too many, or their memory is larger than the LLC (`invalid_llc_nr`,
+    /// `exceed_llc_capacity`).
+    fn is_unfit(&self, process: &Process, cpu: CpuId) -> bool {
+        let llc_bytes = self.cache.llc_bytes[self.topology.llc_of[cpu] as usize];
+        self.has_unfit_threads(process, cpu) || too_big(process.footprint, llc_bytes)
+    }
+
     fn has_unfit_threads(&self, process: &Process, cpu: CpuId) -> bool {
         let llc_size = u64::from(self.topology.llc_size(cpu));
         process.nr_threads <= 1
@@ -276,7 +311,7 @@ impl Fair {
     ) -> Option<CpuId> {
         let number = world.process(task) as usize;
         let gathering = self.cache.processes[number].cpu?;
-        if self.has_unfit_threads(&self.cache.processes[number], cpu) {
+        if self.is_unfit(&self.cache.processes[number], cpu) {
             self.cache.processes[number].cpu = None;
             return None;
         }
@@ -295,13 +330,16 @@ impl Fair {
         process.runtime[cpu].advance_to(epoch);
         process.runtime[cpu].ns += ran_ns;
         let forgotten = epoch > process.epoch + AFFINITY_TIMEOUT;
-        if process.cpu.is_some()
-            && (forgotten || self.has_unfit_threads(&self.cache.processes[number], cpu))
+        if process.cpu.is_some() && (forgotten || self.is_unfit(&self.cache.processes[number], cpu))
         {
             self.cache.processes[number].cpu = None;
         }
-        let preferred = self.cache.processes[number].cpu.map(|cpu| self.topology.llc_of[cpu]);
         let state = &mut self.tasks[task.index()];
+        // As get_pref_llc(): the preferred node goes before the LLC.
+        let elsewhere =
+            |cpu: CpuId| state.preferred_node.is_some_and(|node| node != self.numa.node_of[cpu]);
+        let gathering = self.cache.processes[number].cpu.filter(|&cpu| !elsewhere(cpu));
+        let preferred = gathering.map(|cpu| self.topology.llc_of[cpu]);
         if state.preferred_llc != preferred {
             let rq = &mut self.rqs[cpu].cache;
             rq.count_out(state);
@@ -342,11 +380,12 @@ impl Fair {
         }
         process.next_scan = now + self.cache.period;
         // The average stays as it is then: who was too wide once remains it (as in 7.2).
-        if self.has_unfit_threads(&self.cache.processes[number], cpu) {
+        if self.is_unfit(&self.cache.processes[number], cpu) {
             self.cache.processes[number].cpu = None;
             return;
         }
-        let (llcs, running) = self.occupancies(world, number, now);
+        let nodes = self.nodes_to_scan(cpu, task, self.cache.processes[number].cpu);
+        let (llcs, running) = self.occupancies(world, number, now, nodes.as_deref());
         let llc_size = u64::from(self.topology.llc_size(cpu));
         let process = &mut self.cache.processes[number];
         process.cpu = choose(&llcs).or(process.cpu);
@@ -354,14 +393,39 @@ impl Fair {
         self.charge_scan(world, cpu);
     }
 
-    /// The occupancy of each LLC of several CPUs by a process, and how many of its threads run.
-    fn occupancies(&mut self, world: &World, number: usize, now: u64) -> (Vec<Occupancy>, u64) {
+    /// The nodes that a scan by `task` on `cpu` looks at; `None`: all (`get_scan_cpumasks`).
+    fn nodes_to_scan(
+        &self,
+        cpu: CpuId,
+        task: TaskId,
+        gathering: Option<CpuId>,
+    ) -> Option<Vec<u16>> {
+        let node = |cpu: CpuId| self.numa.node_of[cpu];
+        let preferred = self.tasks[task.index()].preferred_node?;
+        Some(
+            [Some(preferred), gathering.map(node), Some(node(cpu))].into_iter().flatten().collect(),
+        )
+    }
+
+    /// The occupancy of each LLC of several CPUs by a process, on these nodes, and how many of its
+    /// threads run.
+    fn occupancies(
+        &mut self,
+        world: &World,
+        number: usize,
+        now: u64,
+        nodes: Option<&[u16]>,
+    ) -> (Vec<Occupancy>, u64) {
         let topology = &self.topology;
         let process = &mut self.cache.processes[number];
         let preferred = process.cpu.map(|cpu| topology.llc_of[cpu] as usize);
         let (mut llcs, mut running) = (Vec::with_capacity(topology.llc_span.len()), 0);
         for (llc, span) in topology.llc_span.iter().enumerate() {
             if span.first().is_none_or(|cpu| topology.llc_level[cpu].is_none()) {
+                continue;
+            }
+            let node = span.first().map(|cpu| self.numa.node_of[cpu]);
+            if nodes.is_some_and(|nodes| node.is_some_and(|node| !nodes.contains(&node))) {
                 continue;
             }
             let mut found = Occupancy { preferred: preferred == Some(llc), ..Occupancy::default() };

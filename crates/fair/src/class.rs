@@ -9,14 +9,16 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use roost_engine::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake, Work, World};
+use roost_engine::{CpuId, Dequeue, Enqueue, HintingFault, Scheduler, TaskId, Wake, Work, World};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
 
 use crate::balance::{Balancer, MIGRATION_COST_NS};
 use crate::cache::{CacheAware, CacheRq};
+use crate::consolidate::Consolidate;
 use crate::domain::Topology;
 use crate::features::{Features, Generation};
+use crate::numa::Numa;
 use crate::older::Power;
 use crate::pelt::{Avg, Removed, util_est_follow, util_est_update};
 use crate::queue::{Arrival, Entity, Leave, Preempt, Queue, Rules};
@@ -30,11 +32,13 @@ impl Fair {
     pub fn new(machine: &Machine, features: Features) -> Self {
         let topology = Topology::new(machine, &features);
         let rules = Arc::new(Rules::new(&features, machine.nr_cpus()));
-        let cache = CacheAware::new(&topology, &features);
+        let cache = CacheAware::new(machine, &topology, &features);
+        let numa = Numa::new(machine, &features);
+        let consolidate = Consolidate::new(features.consolidate, machine.nodes.len());
         let tracks_runnable_load = features.generation == Generation::RunnableLoad;
         let rq = |cpu| Rq {
             runnable_load: tracks_runnable_load.then(Avg::default),
-            ..Rq::new(&rules, &topology, &cache, cpu)
+            ..Rq::new(&rules, &topology, &cache, numa.node_of[cpu], cpu)
         };
         let rqs = (0..machine.nr_cpus()).map(rq).collect();
         let llcs = topology.llc_span.iter().map(|span| LlcShared::new(span, topology.smt_active));
@@ -56,6 +60,8 @@ impl Fair {
             sched_idle_cpus: CpuSet::new(machine.nr_cpus()),
             root_overloaded: false,
             cache,
+            numa,
+            consolidate,
             stats: Stats::default(),
         }
     }
@@ -92,6 +98,7 @@ impl Fair {
 
     /// Balancing by CPU `by` puts a detached task on the queue of `to`.
     pub(crate) fn attach_queued(&mut self, world: &mut World, task: TaskId, to: CpuId, by: CpuId) {
+        self.numa_moved(world, task, world.task_cpu(task), to);
         world.set_task_cpu(task, to);
         world.mark_queued(to);
         self.activate(world, to, task, Arrival::Moved, by);
@@ -184,9 +191,10 @@ impl Fair {
         rq.queue.insert(task, state.entity, how);
         state.on_rq = true;
         rq.count_in(task, state);
+        self.count_member(world, cpu, task);
         // As add_nr_running() in kernel/sched/sched.h: without waiting for the next statistics pass
         // of the root domain, which is what clears it.
-        self.root_overloaded |= rq.nr_running == 2;
+        self.root_overloaded |= self.rqs[cpu].nr_running == 2;
         self.note_sched_idle(cpu);
         self.hrtick_queued(world, cpu, by);
     }
@@ -203,6 +211,7 @@ impl Fair {
             state.running = false;
             rq.current = None;
         }
+        self.discount_member(cpu, task);
         self.note_sched_idle(cpu);
     }
 
@@ -271,7 +280,7 @@ impl Fair {
         if !world.wakeup_pending(cpu) {
             self.rqs[cpu].idle_since = Some(world.now().ns());
         }
-        if self.newidle_balance(world, cpu) {
+        if !self.rqs[cpu].awaits_swap && self.newidle_balance(world, cpu) {
             self.rqs[cpu].idle_since = None;
             return true;
         }
@@ -348,7 +357,14 @@ impl Fair {
         state.running = true;
         state.exec_start = world.now().ns();
         state.prev_sum_exec = state.sum_exec;
+        self.return_to_user(world, cpu, task);
+    }
+
+    /// `task` is about to return to user mode on `cpu`: what its tick asked it to do there.
+    #[inline]
+    fn return_to_user(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.cache_work(world, cpu, task);
+        self.numa_work(world, cpu, task);
     }
 
     /// Updates util_est of a task that goes to sleep, if its averages changed since the last time.
@@ -446,7 +462,13 @@ fn moved_by_eighth(average: u64, sample: u64) -> u64 {
 
 impl Rq {
     /// The queue of `cpu`, empty.
-    fn new(rules: &Arc<Rules>, topology: &Topology, cache: &CacheAware, cpu: CpuId) -> Self {
+    fn new(
+        rules: &Arc<Rules>,
+        topology: &Topology,
+        cache: &CacheAware,
+        node: u16,
+        cpu: CpuId,
+    ) -> Self {
         let domains = topology.domains_of(cpu).iter();
         Self {
             queue: Queue::new(rules.clone()),
@@ -473,6 +495,13 @@ impl Rq {
             blocked_update: 0,
             cache: CacheRq::new(topology, cpu, cache.active),
             runnable_load: None,
+            node,
+            nr_numa_running: 0,
+            nr_preferred_running: 0,
+            numa_migrate_on: false,
+            numa_push: None,
+            non_local: 0,
+            awaits_swap: false,
         }
     }
 
@@ -501,6 +530,7 @@ impl Rq {
         if let Some(load) = &mut self.runnable_load {
             load.add_load(&state.avg);
         }
+        self.count_preferring(state);
         self.tasks.insert(0, task);
     }
 
@@ -516,9 +546,24 @@ impl Rq {
         if let Some(load) = &mut self.runnable_load {
             load.sub_load(&state.avg);
         }
+        self.discount_preferring(state);
         if let Some(position) = self.tasks.iter().position(|&other| other == task) {
             self.tasks.remove(position);
         }
+    }
+
+    /// Counts a queued task by the node it prefers (`account_numa_enqueue`).
+    #[inline]
+    pub(crate) fn count_preferring(&mut self, state: &FairTask) {
+        self.nr_numa_running += u32::from(state.preferred_node.is_some());
+        self.nr_preferred_running += u32::from(state.preferred_node == Some(self.node));
+    }
+
+    /// No longer counts it (`account_numa_dequeue`).
+    #[inline]
+    pub(crate) fn discount_preferring(&mut self, state: &FairTask) {
+        self.nr_numa_running -= u32::from(state.preferred_node.is_some());
+        self.nr_preferred_running -= u32::from(state.preferred_node == Some(self.node));
     }
 
     /// A queued task is runnable.
@@ -570,6 +615,7 @@ impl Scheduler for Fair {
     }
 
     fn start(&mut self, world: &mut World) {
+        self.numa.start(world, self.features.tick_ns());
         for cpu in 0..self.rqs.len() {
             self.rqs[cpu].idle_since = Some(world.now().ns());
             self.nohz_enter_idle(world, cpu);
@@ -592,9 +638,11 @@ impl Scheduler for Fair {
             ..FairTask::default()
         };
         self.join_process(world, task);
+        self.numa_task_new(world, task, parent);
     }
 
     fn task_exit(&mut self, world: &mut World, task: TaskId) {
+        self.numa_task_exit(world, task);
         self.leave_process(world, task);
         self.tasks[task.index()] = FairTask::default();
     }
@@ -623,6 +671,7 @@ impl Scheduler for Fair {
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         let cpu = self.select_task_rq(world, task, wake);
         if cpu != world.task_cpu(task) {
+            self.numa_moved(world, task, world.task_cpu(task), cpu);
             self.migrate_sleeping(world, task);
         }
         cpu
@@ -691,13 +740,14 @@ impl Scheduler for Fair {
             }
         }
         self.tick_cache(world, cpu);
+        self.tick_numa(world, cpu);
         if self.rqs[cpu].tickless {
             self.nohz_exit_idle(world, cpu);
         }
         self.tick_balance(world, cpu);
         // Who is preempted now returns to user mode only when it runs again.
         if let Some(task) = self.rqs[cpu].current.filter(|_| !world.resched_pending(cpu)) {
-            self.cache_work(world, cpu, task);
+            self.return_to_user(world, cpu, task);
         }
     }
 
@@ -722,16 +772,25 @@ impl Scheduler for Fair {
         self.change_priority(world, cpu, task);
     }
 
+    fn hinting_fault(&mut self, world: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {
+        self.numa_fault(world, cpu, task, fault);
+    }
+
     fn work(&mut self, world: &mut World, cpu: CpuId, work: Work) {
         match work {
             Work::Balance => self.nohz_idle_balance(world, cpu),
-            Work::Stop => self.active_balance_stop(world, cpu),
+            Work::Stop => {
+                self.numa_stop(world, cpu);
+                self.active_balance_stop(world, cpu);
+            }
             Work::Reschedule | Work::Timer => {}
         }
     }
 
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         self.stats.for_each(sink);
+        self.numa.counters(self.features.cling, sink);
+        self.consolidate.counters(sink);
     }
 
     fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64])) {

@@ -4,8 +4,11 @@
 //! as the kernel's sched features are written: `fair@5.19+sis-util+no-numa-imbalance`. Section
 //! numbers refer to the kernel model this crate implements (`docs/kernel-model.md`).
 
+use roost_policy::cling;
 use roost_policy::numa_imbalance::{self, Rule};
 use thiserror::Error;
+
+use crate::consolidate::Consolidation;
 
 /// Ticks a second of every version.
 ///
@@ -93,6 +96,27 @@ pub struct Features {
     pub serialize_inside: bool,
     /// Cache-aware scheduling: threads of a process gather on one LLC (7.2).
     pub sched_cache: bool,
+    /// Automatic NUMA balancing (kernel.numa_balancing = 1).
+    pub numa_balancing: bool,
+    /// It places tasks: faults of tasks and groups, preferred nodes, swaps (3.13 and later). Without,
+    /// pages follow tasks and nothing else happens (3.9).
+    pub numa_placement: bool,
+    /// Its search classes nodes by their load and takes idle CPUs at once; tasks on their way to
+    /// their preferred node go first in swaps (5.7 and later).
+    pub numa_node_types: bool,
+    /// No swap inside a group on a node with room (6.0 and later).
+    pub numa_no_swap_with_spare: bool,
+    /// Every cgroup is a NUMA group (`cpu.numa_group` = 1, 2019-07-16).
+    pub numa_groups: bool,
+    /// `cling` (2019-07-22): such groups settle on a node.
+    pub cling: bool,
+    /// numa_balancing_cling_degree: failed attempts to reach a node, in percent, from which on
+    /// nobody clings to it.
+    pub cling_degree: u32,
+    /// `consolidate` (2013-07-30): processes gather on few nodes.
+    pub consolidate: Consolidation,
+    /// Scans leave out areas that the task does not use (6.4 and later).
+    pub numa_area_skip: bool,
     /// A CPU that goes idle keeps its tick for one more, balances in it and only then stops it: the
     /// idle loop of 7.2 without a cpuidle driver, which is how guests run. With one, its governor
     /// decides. Without this the tick stops at once.
@@ -168,6 +192,19 @@ impl NumaImbalance {
         numa_imbalance::adjust_periodic(self.rule(), imbalance, group, local_nr, imb_numa_nr)
     }
 
+    /// The imbalance in tasks that counts against placing one more task on a node, which then has
+    /// `dst_nr`: the column "NUMA placement" of section 10.6.
+    #[inline]
+    pub(crate) fn adjust_placement(
+        self,
+        imbalance: u64,
+        dst_nr: u32,
+        dst_weight: u32,
+        imb_numa_nr: u32,
+    ) -> u64 {
+        numa_imbalance::adjust_placement(self.rule(), imbalance, dst_nr, dst_weight, imb_numa_nr)
+    }
+
     /// Whether a new task stays in the local node: the column "find_idlest" of section 10.6.
     /// `span_weight` is the number of CPUs of the NUMA domain, `allowed_in_local` how many of the
     /// local group's CPUs the task may use.
@@ -207,7 +244,13 @@ const VERSIONS: [Version; 6] = [
 
 /// 3.9: loads are weights, wakeups look for idle groups of CPUs.
 fn v3_9() -> Features {
-    Features { generation: Generation::Weights, sis_prop: false, newidle_costs: false, ..v5_2() }
+    Features {
+        generation: Generation::Weights,
+        sis_prop: false,
+        newidle_costs: false,
+        numa_placement: false,
+        ..v5_2()
+    }
 }
 
 /// 5.2: SIS_PROP after a search for an idle core, averages of what is runnable.
@@ -218,6 +261,7 @@ fn v5_2() -> Features {
         numa_imbalance: NumaImbalance::None,
         util_est_rises: false,
         cluster_domains: false,
+        numa_node_types: false,
         ..v5_16()
     }
 }
@@ -259,6 +303,15 @@ fn v5_16() -> Features {
         detach_eligible_only: false,
         serialize_inside: false,
         sched_cache: false,
+        numa_balancing: true,
+        numa_placement: true,
+        numa_node_types: true,
+        numa_no_swap_with_spare: false,
+        numa_groups: false,
+        cling: false,
+        cling_degree: cling::DEGREE,
+        consolidate: Consolidation::Off,
+        numa_area_skip: false,
         idle_tick: false,
         averages_by_source: false,
         balance_by_source: false,
@@ -290,6 +343,8 @@ fn v6_15() -> Features {
         smt_search_includes_prev: false,
         cluster_search: true,
         detach_eligible_only: true,
+        numa_no_swap_with_spare: true,
+        numa_area_skip: true,
         ..v5_19()
     }
 }
@@ -324,7 +379,7 @@ struct Switch {
 
 /// All switches. The imbalances allowed between nodes and LLCs work on every version; where that is
 /// an adaptation, [`crate::older`] says how.
-const SWITCHES: [Switch; 11] = [
+const SWITCHES: [Switch; 16] = [
     Switch {
         name: "numa-imbalance",
         about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
@@ -399,7 +454,61 @@ const SWITCHES: [Switch; 11] = [
         since: "5.16",
         set: |f, on| f.sched_cache = on,
     },
+    Switch {
+        name: "numa-balancing",
+        about: "automatic NUMA balancing (on): pages follow tasks, tasks their pages",
+        since: "3.9",
+        set: |f, on| f.numa_balancing = on,
+    },
+    Switch {
+        name: "numa-groups",
+        about: "every cgroup is one NUMA group (cpu.numa_group)",
+        since: "5.2",
+        set: |f, on| f.numa_groups = on,
+    },
+    Switch {
+        name: "cling",
+        about: "these groups settle on a node and stay there; turns numa-groups on",
+        since: "5.2",
+        set: |f, on| {
+            f.cling = on;
+            f.numa_groups |= on;
+        },
+    },
+    Switch {
+        name: "consolidate",
+        about: "each process on as few nodes as the load allows",
+        since: "3.9",
+        set: |f, on| {
+            f.consolidate = if on { Consolidation::Intended } else { Consolidation::Off };
+        },
+    },
+    Switch {
+        name: "consolidate-posted",
+        about: "the same with what its patches do otherwise than their text says",
+        since: "3.9",
+        set: |f, on| {
+            f.consolidate = if on { Consolidation::Posted } else { Consolidation::Off };
+        },
+    },
 ];
+
+/// A setting: `+name=number`.
+struct Setting {
+    name: &'static str,
+    /// What it is, for lists of settings.
+    about: &'static str,
+    most: u32,
+    set: fn(&mut Features, u32),
+}
+
+/// All settings.
+const SETTINGS: [Setting; 1] = [Setting {
+    name: "cling-degree",
+    about: "cling: percent of failed attempts that pause it, 0 to 100 (20); 100: never",
+    most: 100,
+    set: |f, value| f.cling_degree = value,
+}];
 
 /// Why a scheduler's name was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -431,6 +540,16 @@ pub enum FeatureError {
         name: String,
         /// The part that should be a switch.
         switch: String,
+    },
+    /// The value of a setting is out of range or no number.
+    #[error("{name}: '{setting}' takes a whole number from 0 to {most}")]
+    Value {
+        /// What was given.
+        name: String,
+        /// The setting with its value.
+        setting: String,
+        /// The largest value.
+        most: u32,
     },
     /// A switch of later versions.
     #[error(
@@ -465,6 +584,9 @@ pub fn help() -> String {
     for (name, about) in switches() {
         text.push_str(&format!("  {name:<22} {about}\n"));
     }
+    for Setting { name, about, .. } in &SETTINGS {
+        text.push_str(&format!("  {:<22} {about}\n", format!("{name}=N")));
+    }
     text
 }
 
@@ -474,7 +596,8 @@ fn age(version: &str) -> Option<usize> {
 }
 
 fn switch_names() -> Vec<&'static str> {
-    SWITCHES.iter().map(|switch| switch.name).collect()
+    let settings = SETTINGS.iter().map(|setting| setting.name);
+    SWITCHES.iter().map(|switch| switch.name).chain(settings).collect()
 }
 
 impl Features {
@@ -495,8 +618,26 @@ impl Features {
         Ok(features)
     }
 
-    /// Applies one `switch` or `no-switch` to the version of this [`age`].
+    /// Applies one `setting=value`.
+    fn apply_setting(&mut self, name: &str, value: &str) -> Result<(), FeatureError> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            return Err(FeatureError::Switch { name: self.name.clone(), switch: name.to_owned() });
+        };
+        let number = value.parse().ok().filter(|&number| number <= setting.most);
+        let number = number.ok_or_else(|| FeatureError::Value {
+            name: self.name.clone(),
+            setting: format!("{name}={value}"),
+            most: setting.most,
+        })?;
+        (setting.set)(self, number);
+        Ok(())
+    }
+
+    /// Applies one `switch`, `no-switch` or `setting=value` to the version of this [`age`].
     fn apply(&mut self, part: &str, version: usize) -> Result<(), FeatureError> {
+        if let Some((name, value)) = part.split_once('=') {
+            return self.apply_setting(name, value);
+        }
         let (wanted, on) = part.strip_prefix("no-").map_or((part, true), |rest| (rest, false));
         let (name, given) = (self.name.clone(), part.to_owned());
         let Some(switch) = SWITCHES.iter().find(|switch| switch.name == wanted) else {
@@ -570,6 +711,24 @@ mod tests {
         assert_eq!(rule("fair@7.2+numa-imbalance"), NumaImbalance::Published);
         assert_eq!(rule("fair@7.2+numa-imbalance-merged"), NumaImbalance::Merged60);
         assert_eq!(rule("fair@5.19+no-numa-imbalance"), NumaImbalance::None);
+    }
+
+    #[test]
+    fn cling_has_a_degree_in_percent() {
+        let cling = |name: &str| {
+            let features = parse(name);
+            (features.numa_groups, features.cling, features.cling_degree)
+        };
+        assert_eq!(cling("fair@5.16"), (false, false, 20));
+        assert_eq!(cling("fair@5.16+cling"), (true, true, 20));
+        assert_eq!(cling("fair@5.16+cling+cling-degree=100"), (true, true, 100));
+        assert_eq!(cling("fair@5.16+numa-groups"), (true, false, 20));
+        for value in ["101", "", "x", "-1"] {
+            let name = format!("fair@5.16+cling-degree={value}");
+            let error = Features::parse(&name).unwrap_err().to_string();
+            assert!(error.contains("takes a whole number from 0 to 100"), "{error}");
+        }
+        assert!(Features::parse("fair@5.16+degree=1").is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! idlest CPU, and go on below with the domains of that CPU, until no smaller domain is left.
 //!
 //! The engine has no exec, whose path differs only in the flag asked for and in leaving the task's
-//! own load out. Preferred nodes come with NUMA balancing. A new task has no load yet and is on no
+//! own load out. A new task has no load yet and is on no
 //! queue, so nothing has to be left out of the statistics here.
 
 use roost_engine::{CpuId, TaskId, Wake, World};
@@ -221,10 +221,13 @@ impl Fair {
         let other_full = other.fullness(domain.imbalance_pct);
         let leave = match full {
             _ if full != other_full => full > other_full,
-            Fullness::HasSpare => {
-                !self.node_may_keep(world, task, domain, local, &here, &other)
-                    && here.idle_cpus < other.idle_cpus
-            }
+            Fullness::HasSpare => match self.preferred_side(task, domain, cpu, idlest) {
+                Some(leave) => leave,
+                None => {
+                    !self.node_may_keep(world, task, domain, local, &here, &other)
+                        && here.idle_cpus < other.idle_cpus
+                }
+            },
             Fullness::FullyBusy | Fullness::Overloaded => load_says_leave(domain, &here, &other),
             Fullness::Imbalanced => false,
         };
@@ -258,6 +261,25 @@ impl Fair {
             }
         }
         (local, idlest)
+    }
+
+    /// Between nodes: whether the preferred node of a new task is the idlest group's (leave) or the
+    /// own one (stay); `None` if it has none of both.
+    fn preferred_side(
+        &self,
+        task: TaskId,
+        domain: &Domain,
+        cpu: CpuId,
+        idlest: GroupId,
+    ) -> Option<bool> {
+        let preferred = self.tasks[task.index()].preferred_node?;
+        let first = self.topology.group(idlest).span.first()?;
+        let node = |cpu: CpuId| self.numa.node_of[cpu];
+        match domain.has(Flags::NUMA) {
+            true if node(cpu) == preferred => Some(false),
+            true if node(first) == preferred => Some(true),
+            _ => None,
+        }
     }
 
     /// Between nodes: whether the local one may be ahead of the other (section 10.6, find_idlest).

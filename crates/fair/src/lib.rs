@@ -13,18 +13,22 @@
 //! | `balance` | periodic, newly idle and nohz balancing |
 //! | `older` | what 5.2 and 3.9 decide by load: balancing and placement |
 //! | `cache` | cache-aware scheduling: which LLC a process prefers |
+//! | `numa` | automatic NUMA balancing |
+//! | `consolidate` | processes gather on few nodes (not in any kernel) |
 //! | `stats` | schedstat counters and those of the idle search |
 //! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
 
 mod balance;
 mod cache;
 mod class;
+mod consolidate;
 pub mod describe;
 mod domain;
 pub mod features;
 mod fork;
 mod hrtick;
 mod idle_search;
+mod numa;
 mod older;
 mod pelt;
 mod queue;
@@ -33,6 +37,7 @@ mod stats;
 mod wakeup;
 mod weight;
 
+pub use consolidate::Consolidation;
 pub use describe::{DomainRow, describe_domains, domain_rows};
 pub use features::{FeatureError, Features, Generation, NumaImbalance, switches, versions};
 pub use state::Fair;

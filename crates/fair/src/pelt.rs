@@ -12,7 +12,7 @@
 const PERIOD: u64 = 1024;
 
 /// Fixed point of the series of full periods (`LOAD_AVG_MAX`).
-const LOAD_AVG_MAX: u64 = 47742;
+pub(crate) const LOAD_AVG_MAX: u64 = 47742;
 
 /// The smallest divider an average is computed with (`PELT_MIN_DIVIDER`).
 const MIN_DIVIDER: u64 = LOAD_AVG_MAX - PERIOD;

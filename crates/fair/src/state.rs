@@ -4,8 +4,10 @@ use roost_engine::{CpuId, TaskId, Time};
 
 use crate::balance::Balancer;
 use crate::cache::{CacheAware, CacheRq};
+use crate::consolidate::Consolidate;
 use crate::domain::Topology;
 use crate::features::{Features, Generation};
+use crate::numa::{Numa, NumaPush};
 use crate::older::Power;
 use crate::pelt::{Avg, Removed};
 use crate::queue::{Entity, Queue};
@@ -37,6 +39,10 @@ pub struct Fair {
     pub(crate) cache: CacheAware,
     /// What 5.2 and 3.9 scale loads by: fixed during a run.
     pub(crate) power: Power,
+    /// Automatic NUMA balancing.
+    pub(crate) numa: Numa,
+    /// Processes gather on few nodes.
+    pub(crate) consolidate: Consolidate,
     /// Counters of `/proc/schedstat` and of the idle search.
     pub(crate) stats: Stats,
 }
@@ -106,6 +112,20 @@ pub(crate) struct Rq {
     /// 5.2: load average of what is queued, without that of sleepers (`runnable_load_avg`). Only the
     /// load of it is kept.
     pub runnable_load: Option<Avg>,
+    /// Node of the CPU.
+    pub node: u16,
+    /// Tasks on the queue that prefer some node, and those that prefer this one.
+    pub nr_numa_running: u32,
+    /// See `nr_numa_running`.
+    pub nr_preferred_running: u32,
+    /// NUMA balancing moves a task here, or swaps it with the one that runs (`numa_migrate_on`).
+    pub numa_migrate_on: bool,
+    /// NUMA balancing asked the stopper to move a task away.
+    pub numa_push: Option<NumaPush>,
+    /// Consolidation: tasks on the queue that are not where enough of their process is.
+    pub non_local: u32,
+    /// A task swapped for one of this CPU is on its way: it does not look for another.
+    pub awaits_swap: bool,
 }
 
 /// An active balance asked of a run queue's stopper.
@@ -227,6 +247,8 @@ pub(crate) struct FairTask {
     pub cache_work: bool,
     /// 5.2: the EWMA that `util_est` is made from.
     pub util_ewma: u64,
+    /// NUMA balancing: the node it prefers (`numa_preferred_nid`).
+    pub preferred_node: Option<u16>,
 }
 
 impl LlcShared {

@@ -157,6 +157,9 @@ pub enum Placement {
     Bind(Vec<u32>),
     /// These nodes in turn.
     Interleave(Vec<u32>),
+    /// These nodes in turn, after which the policy is the default again: NUMA balancing may move
+    /// them, as if threads had touched them there first.
+    Spread(Vec<u32>),
     /// This node.
     Preferred(u32),
 }

@@ -210,7 +210,9 @@ impl Workload {
             return Err(Fault::RegionSize(region.bytes));
         }
         match &region.placement {
-            Placement::Bind(nodes) | Placement::Interleave(nodes) if nodes.is_empty() => {
+            Placement::Bind(nodes) | Placement::Interleave(nodes) | Placement::Spread(nodes)
+                if nodes.is_empty() =>
+            {
                 return Err(Fault::NoNode);
             }
             _ => {}

@@ -139,7 +139,7 @@ impl Memory {
         if !space.regions.contains(&instance) {
             space.regions.push(instance);
         }
-        if *region.pages.policy() != Policy::FirstTouch {
+        if !matches!(region.pages.policy(), Policy::FirstTouch | Policy::Spread(_)) {
             return;
         }
         let private = space.areas.iter().position(|area| !area.shared);

@@ -18,6 +18,8 @@ pub(crate) enum Policy {
     FirstTouch,
     Bind(Vec<u16>),
     Interleave(Vec<u16>),
+    /// As `Interleave`, and then the default policy.
+    Spread(Vec<u16>),
     Preferred(u16),
 }
 
@@ -138,12 +140,12 @@ impl Pages {
             Policy::Bind(list) => {
                 nodes.near[by].iter().copied().filter(|node| list.contains(node)).collect()
             }
-            Policy::Interleave(_) => Vec::new(),
+            Policy::Interleave(_) | Policy::Spread(_) => Vec::new(),
         };
         let mut placed = 0;
         for group in self.touched..end {
             let wanted = match &self.policy {
-                Policy::Interleave(list) => &list[group % list.len()..][..1],
+                Policy::Interleave(list) | Policy::Spread(list) => &list[group % list.len()..][..1],
                 _ => &nearest[..],
             };
             let pages = self.in_group(group);

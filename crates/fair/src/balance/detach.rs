@@ -5,8 +5,10 @@ use roost_engine::{CpuId, TaskId, World};
 use super::imbalance::Migration;
 use super::pass::Pass;
 use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK, MIGRATION_COST_NS};
+use crate::consolidate::Wanted;
 use crate::domain::{Flags, GroupId};
 use crate::features::Generation;
+use crate::numa::balance::{Locality, Placed};
 use crate::state::{Fair, Rq};
 use crate::stats::{IdleType, LbStats};
 
@@ -77,12 +79,27 @@ fn ran_recently(now_ns: u64, exec_start: u64) -> bool {
 }
 
 impl Fair {
+    /// How the tasks of a group are placed (`fbq_classify_group`).
+    pub(super) fn placed_group(&self, group: GroupId) -> Placed {
+        let (mut running, mut preferring, mut at_home) = (0, 0, 0);
+        for cpu in self.balance.considered(group, &self.topology.group(group).span) {
+            let rq = &self.rqs[cpu];
+            running += rq.nr_runnable;
+            preferring += rq.nr_numa_running;
+            at_home += rq.nr_preferred_running;
+        }
+        Placed::of(running, preferring, at_home)
+    }
+
     /// The queue of `group` to take from.
     pub(super) fn busiest_queue(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
         let boosted = self.features.boosted_util;
         let dst_llc = self.topology.llc_of[pass.dst];
         let (mut best, mut busiest) = (0, None);
         for cpu in self.balance.considered(group, &self.topology.group(group).span) {
+            if Placed::of_queue(&self.rqs[cpu]) > pass.placed {
+                continue;
+            }
             let source = Source::of(&self.rqs[cpu], boosted, dst_llc);
             if let Some(rank) = source.rank(pass.kind, pass.amount)
                 && rank > best
@@ -90,7 +107,7 @@ impl Fair {
                 (best, busiest) = (rank, Some(cpu));
             }
         }
-        busiest
+        self.most_non_local(pass.dst, busiest?, group)
     }
 
     /// Limits how many tasks of the source are looked at.
@@ -102,7 +119,13 @@ impl Fair {
     /// the source's lock every 32 tasks; here nothing can come between.)
     pub(super) fn move_tasks(&mut self, world: &mut World, pass: &mut Pass) -> u32 {
         self.balance.fetch(world, pass.src, pass.executor, LINES_PER_LOCK);
+        pass.wanted = self.first_wanted(pass.dst, pass.src);
         self.detach_tasks(world, pass);
+        if pass.wanted == Wanted::Gaining && self.balance.detached.is_empty() {
+            pass.wanted = Wanted::Unplaced;
+            pass.looked_at = 0;
+            self.detach_tasks(world, pass);
+        }
         let moved = self.balance.detached.len() as u32;
         if moved > 0 {
             self.balance.pay(world, pass.executor);
@@ -207,6 +230,16 @@ impl Fair {
 
     /// Moves the first task that may move (`detach_one_task`, for active balance).
     pub(super) fn move_one(&mut self, world: &mut World, pass: &mut Pass) -> bool {
+        pass.wanted = self.first_wanted(pass.dst, pass.src);
+        let first = pass.wanted;
+        if self.move_first(world, pass) {
+            return true;
+        }
+        pass.wanted = Wanted::Unplaced;
+        first == Wanted::Gaining && self.move_first(world, pass)
+    }
+
+    fn move_first(&mut self, world: &mut World, pass: &mut Pass) -> bool {
         let length = self.rqs[pass.src].tasks.len();
         let from_first = self.features.generation == Generation::Weights;
         for index in 0..length {
@@ -240,21 +273,42 @@ impl Fair {
             self.stats.nr_failed_migrations_running += 1;
             return MayMove::No;
         }
+        if !self.is_wanted(world, task, pass.dst, pass.src, pass.wanted) {
+            return MayMove::No;
+        }
         if pass.active && self.features.generation == Generation::GroupTypes {
             return if self.goes_elsewhere(pass, task) { MayMove::No } else { MayMove::Yes };
         }
-        if self.degrades_llc(world, pass, task) {
-            pass.llc_pinned |= pass.kind != Migration::LlcTask;
-            return MayMove::No;
-        }
-        if !self.task_hot(world, pass, task) {
+        let hot = match self.locality(pass, task) {
+            Locality::Improves => false,
+            Locality::Degrades => true,
+            Locality::Unaffected if self.degrades_llc(world, pass, task) => {
+                pass.llc_pinned |= pass.kind != Migration::LlcTask;
+                return MayMove::No;
+            }
+            Locality::Unaffected => self.task_hot(world, pass, task),
+        };
+        if !hot {
             return MayMove::Yes;
         }
-        if self.failures(pass) > self.topology.domain(pass.domain).cache_nice_tries {
+        let tries = self.topology.domain(pass.domain).cache_nice_tries;
+        let failures = (self.failures(pass), tries);
+        if failures.0 > tries || self.ignores_heat(world, task, pass.dst, pass.src, failures) {
             return MayMove::Hot;
         }
         self.stats.nr_failed_migrations_hot += 1;
         MayMove::No
+    }
+
+    /// What the move means for the task's memory, between nodes.
+    fn locality(&self, pass: &Pass, task: TaskId) -> Locality {
+        if !self.topology.domain(pass.domain).has(Flags::NUMA) {
+            return Locality::Unaffected;
+        }
+        let rq = &self.rqs[pass.src];
+        let extra = rq.nr_running > rq.nr_preferred_running;
+        let (src, dst) = (self.numa.node(pass.src), self.numa.node(pass.dst));
+        self.locality_of_move(task, src, dst, pass.idle == IdleType::Idle, extra)
     }
 
     /// 6.13 and later: a sleeper whose dequeue is delayed moves only as load; a task that ran more

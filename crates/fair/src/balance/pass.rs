@@ -5,8 +5,10 @@ use roost_engine::{CpuId, World};
 use roost_machine::CpuSet;
 
 use super::imbalance::{Migration, Rules, decide};
+use crate::consolidate::Wanted;
 use crate::domain::{DomainId, Flags, GroupId};
 use crate::features::Generation;
+use crate::numa::balance::Placed;
 use crate::state::{DomainState, Fair, Push};
 use crate::stats::IdleType;
 
@@ -39,6 +41,10 @@ pub(crate) struct Pass {
     pub active: bool,
     /// It pushes only tasks that prefer the destination's LLC.
     pub for_llc: bool,
+    /// Sources whose tasks are placed better than those of the busiest group are left alone.
+    pub placed: Placed,
+    /// Which tasks it takes for the sake of their processes.
+    pub wanted: Wanted,
     /// No CPU has been taken out of consideration.
     pub all_considered: bool,
     /// Tasks looked at on this source, and how many it may be.
@@ -156,6 +162,8 @@ impl Pass {
             amount: 0,
             active: false,
             for_llc: false,
+            placed: Placed::All,
+            wanted: Wanted::Any,
             all_considered: true,
             looked_at: 0,
             look_at_most: 0,
@@ -272,6 +280,9 @@ impl Fair {
             self.lb_stats(pass).nobusyg += 1;
             return false;
         };
+        if rules.numa {
+            pass.placed = self.placed_group(group);
+        }
         pass.kind = imbalance.kind;
         pass.amount = i64::try_from(imbalance.amount).unwrap_or(i64::MAX);
         let src = if older {

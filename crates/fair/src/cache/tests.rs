@@ -70,7 +70,7 @@ fn an_epoch_is_10_ms_in_whole_jiffies() {
     let period = |hz| {
         let machine = roost_machine::resolve(TWO_LLCS).unwrap();
         let features = Features { hz, ..Features::parse("fair@7.2").unwrap() };
-        CacheAware::new(&Topology::new(&machine, &features), &features).period
+        CacheAware::new(&machine, &Topology::new(&machine, &features), &features).period
     };
     assert_eq!([1000, 300, 250, 100, 24].map(period), [10, 3, 2, 1, 1]);
 }

@@ -6,6 +6,7 @@ use super::{POWER_SCALE, v3_9, v5_2};
 use crate::balance::{Imbalance, Migration, Pass, Rules};
 use crate::domain::GroupId;
 use crate::features::{Generation, NumaImbalance};
+use crate::numa::balance::Placed;
 use crate::state::Fair;
 
 /// Sums over the CPUs of a group (`struct sg_lb_stats`).
@@ -175,6 +176,9 @@ impl Fair {
     pub(crate) fn busiest_queue_by_load(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
         let (mut busiest, mut most, mut its_power) = (None, 0, 1);
         for cpu in self.balance.considered(group, &self.topology.group(group).span) {
+            if Placed::of_queue(&self.rqs[cpu]) > pass.placed {
+                continue;
+            }
             let (load, power) = (self.cpu_load(cpu), self.power.of_cpu(cpu));
             if self.rqs[cpu].nr_running == 1 && load as i64 > pass.amount {
                 continue;
@@ -183,6 +187,6 @@ impl Fair {
                 (busiest, most, its_power) = (Some(cpu), load, power);
             }
         }
-        busiest
+        self.most_non_local(pass.dst, busiest?, group)
     }
 }

@@ -55,8 +55,9 @@ impl Fair {
             domain.has(Flags::WAKE_AFFINE) && domain.span.contains(prev)
         });
         let Some(level) = affine else { return prev };
-        let affine =
-            wake.cpu != prev && self.wake_affine_by_weights(world, task, wake, level, lines);
+        let affine = wake.cpu != prev
+            && self.may_wake_at(world, task, wake.cpu)
+            && self.wake_affine_by_weights(world, task, wake, level, lines);
         let target = if affine { wake.cpu } else { prev };
         self.select_idle_sibling(world, task, prev, target, lines)
     }

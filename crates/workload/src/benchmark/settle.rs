@@ -52,7 +52,7 @@ fn build(values: &Values) -> Workload {
         let region = workload.add_region(Region {
             bytes,
             sharing: Sharing::Process(process),
-            placement: Placement::Interleave(vec![0, 1]),
+            placement: Placement::Spread(vec![0, 1]),
         });
         let slices = vec![Slice { region, write: false }];
         let mut program = ProgramBuilder::default();
@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(template.program.accesses[access as usize].slices[0].region, number);
         }
         for region in &workload.regions {
-            assert_eq!(region.placement, Placement::Interleave(vec![0, 1]));
+            assert_eq!(region.placement, Placement::Spread(vec![0, 1]));
         }
     }
 }

@@ -1,0 +1,256 @@
+//! Automatic NUMA balancing (kernel model, section 12): tasks and their memory come together.
+//!
+//! ```text
+//! tick ─► scan: the next 256 MB of the process are marked
+//!           │ a task touches a marked page
+//!           ▼
+//! fault ─► pages: does the page come here? ─► who used it last? ─► group
+//!           │ once a scan of everything        ▲
+//!           ▼                                  │
+//!         place: which node has most? ─► period: scan slower or faster
+//!           │ not there, every now and then
+//!           ▼
+//!         choose: a CPU there, or a task to swap with ─► migrate
+//! ```
+//!
+//! | module | kernel counterpart |
+//! |---|---|
+//! | [`scan`] | `task_tick_numa`, `task_numa_work` |
+//! | [`fault`] | `do_numa_page`, `task_numa_fault` |
+//! | [`pages`] | `should_numa_migrate_memory` |
+//! | [`group`] | `task_numa_group` |
+//! | [`place`] | `task_numa_placement` |
+//! | [`period`] | `task_scan_min`, `update_task_scan_period` |
+//! | [`weight`] | `task_weight`, `group_weight`, the topology's type |
+//! | [`choose`] | `task_numa_migrate`, `task_numa_compare` |
+//! | [`migrate`] | `migrate_task_to`, `migrate_swap` |
+//! | [`cling`] | NUMA groups by cgroup, `cpu.numa_stat`, cling |
+//! | [`balance`] | `migrate_degrades_locality`, `fbq_classify_*` |
+//!
+//! Numbers are the kernel's, in signed 64-bit arithmetic. Nothing here happens on a machine of one
+//! node or in a workload without memory. Memory tiering does not exist here.
+
+pub(crate) mod balance;
+mod choose;
+mod cling;
+mod fault;
+mod group;
+mod migrate;
+mod pages;
+mod period;
+mod place;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod weight;
+
+use roost_engine::{CpuId, TaskId, World};
+use roost_machine::{CpuSet, Machine};
+
+use crate::features::Features;
+use crate::state::Fair;
+use cling::Cling;
+use group::NumaGroup;
+pub(crate) use migrate::NumaPush;
+use scan::ScannedProcess;
+use weight::Distances;
+
+/// A node, as the machine numbers them.
+pub(crate) type NodeId = usize;
+
+/// Private or shared: how faults are told apart ([`Faults`]).
+const KINDS: usize = 2;
+
+/// What NUMA balancing keeps.
+pub(crate) struct Numa {
+    /// Whether it is on, there are several nodes, and the workload uses memory.
+    pub active: bool,
+    tasks: Vec<NumaTask>,
+    /// By number of the process.
+    processes: Vec<ScannedProcess>,
+    groups: Vec<NumaGroup>,
+    /// Numbers of groups that are not in use.
+    free_groups: Vec<u32>,
+    /// Groups created so far: their order stands for the order of their addresses.
+    created: u64,
+    distances: Distances,
+    /// CPUs of each node.
+    pub(crate) cpus_of: Vec<CpuSet>,
+    /// Node of each CPU.
+    pub(crate) node_of: Vec<u16>,
+    /// Pages migrated to each node in the current interval of the rate limit (3.9).
+    limits: Vec<pages::RateLimit>,
+    cling: Cling,
+    /// Tasks moved to a better node, swapped with another, and those for which nothing was found
+    /// (the tracepoints' names).
+    moves: u64,
+    swaps: u64,
+    sticks: u64,
+}
+
+impl Numa {
+    /// At the start of a run; whether there is memory shows later.
+    pub(crate) fn new(machine: &Machine, features: &Features) -> Self {
+        let nodes = machine.nodes.len();
+        Self {
+            active: features.numa_balancing && nodes > 1,
+            tasks: Vec::new(),
+            processes: Vec::new(),
+            groups: Vec::new(),
+            free_groups: Vec::new(),
+            created: 0,
+            distances: Distances::new(machine),
+            cpus_of: machine.nodes.iter().map(|node| node.cpus.clone()).collect(),
+            node_of: machine.cpus.iter().map(|cpu| cpu.node as u16).collect(),
+            limits: vec![pages::RateLimit::default(); nodes],
+            cling: Cling::default(),
+            moves: 0,
+            swaps: 0,
+            sticks: 0,
+        }
+    }
+
+    /// The workload is known.
+    pub(crate) fn start(&mut self, world: &World, tick_ns: u64) {
+        self.active &= world.has_memory();
+        self.cling = Cling::new(world, tick_ns);
+    }
+
+    /// Name and value of its counters.
+    pub(crate) fn counters(&self, clings: bool, sink: &mut dyn FnMut(&str, u64)) {
+        if self.active {
+            self.cling.counters(clings, sink);
+            sink("sched_move_numa", self.moves);
+            sink("sched_swap_numa", self.swaps);
+            sink("sched_stick_numa", self.sticks);
+        }
+    }
+
+    /// Number of nodes.
+    fn nodes(&self) -> usize {
+        self.cpus_of.len()
+    }
+
+    /// Node of a CPU.
+    #[inline]
+    pub(crate) fn node(&self, cpu: CpuId) -> NodeId {
+        self.node_of[cpu].into()
+    }
+}
+
+/// Faults by node and kind: 0 shared, 1 private.
+type Faults = Vec<[i64; KINDS]>;
+
+/// What is kept for a task.
+#[derive(Clone, Debug, Default)]
+struct NumaTask {
+    /// Decayed sums and those of the current window, by the node of the memory and of the CPU; empty
+    /// before the first fault.
+    mem: Faults,
+    cpu: Faults,
+    mem_window: Faults,
+    cpu_window: Faults,
+    /// Sum of `mem`.
+    total: i64,
+    /// Pages of faults in the window: remote, local, and those that could not be moved.
+    locality: [u64; 3],
+    /// The scan of its process that it was last placed after.
+    scan_seq: u64,
+    /// Run time between scans, and the longest it may be, ms.
+    period: u64,
+    period_max: u64,
+    /// Jiffy after which it tries again to get where it wants to be.
+    migrate_retry: u64,
+    /// Run time up to which scans are accounted, ns.
+    node_stamp: u64,
+    group: Option<u32>,
+    /// When it was last placed, and its run time then, ns; 0 before the first time.
+    last_placement: u64,
+    last_sum_exec: u64,
+    /// Pages of all its faults: remote, local, by where they are afterwards (`cpu.numa_stat`).
+    by_locality: [u64; 2],
+    /// It shall scan when it returns to user mode.
+    work: bool,
+}
+
+impl NumaTask {
+    /// Whether it has had a fault.
+    fn has_faults(&self) -> bool {
+        !self.mem.is_empty()
+    }
+
+    fn mem_faults(&self, node: NodeId) -> i64 {
+        self.mem.get(node).map_or(0, |kinds| kinds.iter().sum())
+    }
+}
+
+/// The kernel's order of kinds.
+fn kind(private: bool) -> usize {
+    usize::from(private)
+}
+
+impl Fair {
+    /// A task was created, by `parent` if that is of the same process.
+    pub(crate) fn numa_task_new(&mut self, world: &World, task: TaskId, parent: Option<TaskId>) {
+        if !self.numa.active {
+            return;
+        }
+        if self.numa.tasks.len() <= task.index() {
+            self.numa.tasks.resize_with(task.index() + 1, NumaTask::default);
+        }
+        let process = world.process(task);
+        let parent = parent.filter(|&parent| world.process(parent) == process);
+        let threads = self.join_scanned(world, process);
+        let delay = self.features.numa_placement.then(|| {
+            let max = self.scan_max(world, process, None);
+            let own = parent.map_or(scan::DELAY_MS, |p| self.numa.tasks[p.index()].period);
+            scan::stagger_ns(max, own, threads, self.features.tick_ns())
+        });
+        self.numa.tasks[task.index()] = NumaTask {
+            scan_seq: self.numa.processes[process as usize].seq,
+            period: scan::DELAY_MS,
+            node_stamp: if threads > 1 { delay.unwrap_or(0) } else { 0 },
+            ..NumaTask::default()
+        };
+        let inherited = parent.and_then(|parent| self.tasks[parent.index()].preferred_node);
+        self.tasks[task.index()].preferred_node = inherited;
+    }
+
+    /// A task is gone (`task_numa_free`).
+    pub(crate) fn numa_task_exit(&mut self, world: &World, task: TaskId) {
+        if !self.numa.active {
+            return;
+        }
+        self.leave_group(task);
+        let gone = std::mem::take(&mut self.numa.tasks[task.index()]);
+        self.shrink_footprint(world, task, gone.total);
+        self.numa.processes[world.process(task) as usize].threads -= 1;
+    }
+
+    /// The task prefers another node from now on (`sched_setnuma`).
+    fn set_preferred(&mut self, world: &World, task: TaskId, node: Option<NodeId>) {
+        let state = &mut self.tasks[task.index()];
+        let node = node.map(|node| node as u16);
+        if state.preferred_node == node {
+            return;
+        }
+        if state.on_rq {
+            let rq = &mut self.rqs[world.task_cpu(task)];
+            rq.discount_preferring(state);
+            state.preferred_node = node;
+            rq.count_preferring(state);
+        } else {
+            state.preferred_node = node;
+        }
+    }
+
+    /// The node that a task prefers.
+    fn preferred(&self, task: TaskId) -> Option<NodeId> {
+        self.tasks[task.index()].preferred_node.map(usize::from)
+    }
+
+    /// The load of a task as balancing between nodes counts it (`task_h_load`).
+    fn numa_load(&self, task: TaskId) -> i64 {
+        self.tasks[task.index()].avg.load_avg as i64
+    }
+}

@@ -1,0 +1,127 @@
+//! A hinting fault: the page comes along or stays, and what that tells about task and memory is
+//! counted (`do_numa_page`, `task_numa_fault`; kernel model, section 12.2).
+
+use roost_engine::{CpuId, HintingFault, TaskId, World};
+
+use super::{KINDS, NodeId, NumaTask, kind};
+use crate::state::Fair;
+
+/// What became of the faulting page.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// Where it is now.
+    node: NodeId,
+    /// It was on the task's node before.
+    local: bool,
+    moved: bool,
+    /// It should have moved, and there was no room.
+    failed: bool,
+}
+
+impl Fair {
+    /// `task`, on `cpu`, touched a marked page group.
+    pub(crate) fn numa_fault(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        task: TaskId,
+        fault: &HintingFault,
+    ) {
+        if !self.numa.active {
+            return;
+        }
+        if self.consolidate.active {
+            self.judge_member(cpu, task);
+        }
+        let outcome = self.move_page(world, cpu, task, fault);
+        if !self.features.numa_placement {
+            if !outcome.moved {
+                self.lengthen_old_period(task, fault.pages);
+            }
+            return;
+        }
+        self.note_user(world, task, fault.area);
+        self.account_fault(world, cpu, task, fault, outcome);
+    }
+
+    /// The page comes to the task's node if it should.
+    fn move_page(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        task: TaskId,
+        fault: &HintingFault,
+    ) -> Outcome {
+        let here = self.numa.node(cpu);
+        let local = fault.node == here;
+        let stays = Outcome { node: fault.node, local, moved: false, failed: false };
+        if local || !self.page_follows(world, cpu, task, fault) {
+            return stays;
+        }
+        let now = self.jiffies(world.now());
+        if self.within_limit(cpu, now, fault.pages) && world.move_faulting(cpu, fault, here) > 0 {
+            Outcome { node: here, moved: true, ..stays }
+        } else {
+            Outcome { failed: true, ..stays }
+        }
+    }
+
+    fn account_fault(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        task: TaskId,
+        fault: &HintingFault,
+        outcome: Outcome,
+    ) {
+        let nodes = self.numa.nodes();
+        self.numa.tasks[task.index()].prepare(nodes);
+        let private = match fault.last {
+            None => true,
+            Some(last) => {
+                let own = last.pid == world.pid(task) as u8;
+                match self.numa_cgroup(world, task) {
+                    Some(cgroup) => {
+                        self.join_cgroup(task, cgroup);
+                        own && !fault.shared
+                    }
+                    None => own || self.join_by_page(world, task, last, fault),
+                }
+            }
+        };
+        let (here, there) = (self.numa.node(cpu), outcome.node);
+        let local = outcome.local || (!private && self.within_active(task, here, there));
+        if self.jiffies(world.now()) > self.numa.tasks[task.index()].migrate_retry {
+            self.place(world, task);
+            self.migrate_preferred(world, cpu, task);
+        }
+        let state = &mut self.numa.tasks[task.index()];
+        let pages = fault.pages as i64;
+        state.mem_window[there][kind(private)] += pages;
+        state.cpu_window[here][kind(private)] += pages;
+        state.locality[usize::from(local)] += fault.pages;
+        state.by_locality[usize::from(here == there)] += fault.pages;
+        if outcome.failed {
+            state.locality[2] += fault.pages;
+        }
+    }
+
+    /// Whether the group of `task` works on both nodes: then it does not matter on which.
+    fn within_active(&self, task: TaskId, a: NodeId, b: NodeId) -> bool {
+        self.numa.tasks[task.index()].group.is_some_and(|group| {
+            let group = &self.numa.groups[group as usize];
+            group.active_nodes > 1 && group.is_active(a) && group.is_active(b)
+        })
+    }
+}
+
+impl NumaTask {
+    /// Makes room for its first faults.
+    fn prepare(&mut self, nodes: usize) {
+        if !self.has_faults() {
+            let none = || vec![[0; KINDS]; nodes];
+            (self.mem, self.cpu) = (none(), none());
+            (self.mem_window, self.cpu_window) = (none(), none());
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Moving the current task of a CPU to another one, alone or in exchange (`migrate_task_to`,
+//! `migrate_swap`), by the stopper.
+
+use roost_engine::{CpuId, TaskId, Work, World};
+
+use crate::state::Fair;
+
+/// A move asked of a CPU's stopper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NumaPush {
+    task: TaskId,
+    to: CpuId,
+    /// What comes back from there.
+    swap: Option<TaskId>,
+    why: Why,
+}
+
+/// Who asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// The task itself; its destination is marked.
+    Numa,
+    /// It is the second half of a swap.
+    Back,
+    /// An idle CPU that gathers its process.
+    Consolidate,
+}
+
+impl NumaPush {
+    /// The idle CPU `to` asks for `task`.
+    pub(crate) fn consolidate(task: TaskId, to: CpuId) -> Self {
+        Self { task, to, swap: None, why: Why::Consolidate }
+    }
+}
+
+impl Fair {
+    /// Asks the stopper of `cpu` to move its current task to `to`, in exchange for `swap` if there
+    /// is one.
+    pub(super) fn ask_to_move(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        task: TaskId,
+        to: CpuId,
+        swap: Option<TaskId>,
+    ) {
+        self.rqs[cpu].numa_push = Some(NumaPush { task, to, swap, why: Why::Numa });
+        world.kick(cpu, cpu, Work::Stop);
+    }
+
+    /// The stopper of `cpu` runs: what ran is back on the queue.
+    ///
+    /// A swap stops both CPUs at once in the kernel. Here the first stops, its task goes to the other
+    /// one, which then stops and sends its own; the first does not look for work meanwhile.
+    pub(crate) fn numa_stop(&mut self, world: &mut World, cpu: CpuId) {
+        let Some(push) = self.rqs[cpu].numa_push.take() else { return };
+        let NumaPush { task, to, swap, why } = push;
+        match why {
+            Why::Back => self.rqs[to].awaits_swap = false,
+            Why::Numa => self.rqs[to].numa_migrate_on = false,
+            Why::Consolidate => {
+                let moved = self.push_to(world, cpu, task, to);
+                return self.member_pulled(world, cpu, task, moved);
+            }
+        }
+        let partner_left = swap.is_some_and(|swap| world.task_cpu(swap) != to);
+        if partner_left || !self.push_to(world, cpu, task, to) {
+            return;
+        }
+        if let Some(swap) = swap
+            && self.rqs[to].numa_push.is_none()
+        {
+            self.rqs[to].numa_push =
+                Some(NumaPush { task: swap, to: cpu, swap: None, why: Why::Back });
+            self.rqs[cpu].awaits_swap = true;
+            world.kick(cpu, to, Work::Stop);
+        }
+    }
+
+    /// Moves a task that waits on `cpu` to another CPU; false if it has gone or may not. A task that
+    /// sleeps wakes near its last CPU (the kernel would let it wake near the other one).
+    fn push_to(&mut self, world: &mut World, cpu: CpuId, task: TaskId, to: CpuId) -> bool {
+        let state = &self.tasks[task.index()];
+        let waits = state.on_rq && !state.running && world.task_cpu(task) == cpu;
+        if !waits || !world.allowed(task).contains(to) {
+            return false;
+        }
+        self.detach_queued(world, task, cpu, cpu);
+        self.attach_queued(world, task, to, cpu);
+        true
+    }
+}

@@ -1,0 +1,128 @@
+//! Whether a page follows the task that touched it (`should_numa_migrate_memory`; kernel model,
+//! section 12.6).
+
+use roost_engine::{CpuId, HintingFault, TaskId, World};
+use roost_machine::PAGE_BYTES;
+
+use super::NodeId;
+use super::group::ACTIVE_NODE_FRACTION;
+use crate::balance::ms_to_jiffies;
+use crate::state::Fair;
+
+/// Scans of everything in which a page follows whoever has it for itself.
+const EARLY_SCANS: u64 = 4;
+
+/// 3.9: pages that a node takes in an interval, and the interval, ms (`ratelimit_pages`,
+/// `migrate_interval_millisecs`).
+const LIMIT_PAGES: u64 = (128 << 20) / PAGE_BYTES;
+const LIMIT_INTERVAL_MS: u64 = 100;
+
+/// 3.9: pages a node has taken of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RateLimit {
+    pages: u64,
+    /// Jiffy at which the interval ends.
+    until: u64,
+}
+
+/// What a group's faults say about moving memory between two nodes: steps 5 and 6.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    cpu: i64,
+    mem: i64,
+}
+
+/// Whether the group's CPU use is much higher at the destination.
+fn runs_there(src: Share, dst: Share) -> bool {
+    dst.cpu > src.cpu * ACTIVE_NODE_FRACTION
+}
+
+/// Whether its CPU use exceeds its memory at the destination by more than a third over what it does
+/// at the source.
+fn uses_more_there(src: Share, dst: Share) -> bool {
+    dst.cpu * src.mem * 3 > src.cpu * dst.mem * 4
+}
+
+impl Fair {
+    /// Whether the faulting page should move to the node of `cpu`.
+    pub(super) fn page_follows(
+        &self,
+        world: &World,
+        cpu: CpuId,
+        task: TaskId,
+        fault: &HintingFault,
+    ) -> bool {
+        let node = self.numa.node(cpu);
+        let last_node = fault.last.map(|last| self.numa.node(last.cpu.into()));
+        if !self.features.numa_placement {
+            return last_node == Some(node);
+        }
+        let own = fault.last.is_some_and(|last| last.pid == world.pid(task) as u8);
+        let state = &self.numa.tasks[task.index()];
+        let early = self.preferred(task).is_none() || state.scan_seq <= EARLY_SCANS;
+        if early && (fault.last.is_none() || own) {
+            return true;
+        }
+        if last_node.is_some_and(|last| last != node) {
+            return false;
+        }
+        if own {
+            return true;
+        }
+        let Some(group) = state.group else { return true };
+        let group = &self.numa.groups[group as usize];
+        let share =
+            |node: NodeId| Share { cpu: group.cpu_faults(node), mem: group.mem_faults(node) };
+        let (src, dst) = (share(fault.node), share(node));
+        if runs_there(src, dst) {
+            return true;
+        }
+        match self.cling_page(task, fault.node, node) {
+            Some(follows) => follows,
+            None => uses_more_there(src, dst),
+        }
+    }
+
+    /// 3.9: whether the node of `cpu` has taken enough for this interval.
+    pub(super) fn is_limited(&self, cpu: CpuId, now: u64) -> bool {
+        let interval = ms_to_jiffies(LIMIT_INTERVAL_MS, self.features.hz);
+        let limit = self.numa.limits[self.numa.node(cpu)];
+        now <= limit.until + interval && limit.pages >= LIMIT_PAGES
+    }
+
+    /// 3.9: `pages` come to the node of `cpu`, unless it has taken enough.
+    pub(super) fn within_limit(&mut self, cpu: CpuId, now: u64, pages: u64) -> bool {
+        if self.features.numa_placement {
+            return true;
+        }
+        let interval = ms_to_jiffies(LIMIT_INTERVAL_MS, self.features.hz);
+        let node = self.numa.node(cpu);
+        let limit = &mut self.numa.limits[node];
+        if now > limit.until {
+            *limit = RateLimit { pages: 0, until: now + interval };
+        }
+        if limit.pages > LIMIT_PAGES {
+            return false;
+        }
+        limit.pages += pages;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_follows_a_group_to_where_it_runs() {
+        let share = |cpu, mem| Share { cpu, mem };
+        assert!(runs_there(share(10, 0), share(31, 100)), "more than three times the CPU use");
+        assert!(!runs_there(share(10, 0), share(30, 100)));
+        // 3/4 of 20 / 10 against 10 / 10, and of 13 / 10.
+        assert!(uses_more_there(share(10, 10), share(20, 10)));
+        assert!(!uses_more_there(share(10, 10), share(13, 10)));
+        assert!(
+            !uses_more_there(share(0, 0), share(0, 0)) && !runs_there(share(0, 0), share(0, 0))
+        );
+    }
+}

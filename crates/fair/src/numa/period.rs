@@ -1,0 +1,157 @@
+//! How often a task scans (`task_scan_min`, `task_scan_max`, `update_task_scan_period`). Pure
+//! functions; periods in ms of the task's run time.
+
+use roost_machine::PAGE_BYTES;
+
+/// Shortest and longest period (kernel.numa_balancing_scan_period_{min,max}_ms).
+const PERIOD_MIN_MS: u64 = 1000;
+const PERIOD_MAX_MS: u64 = 60_000;
+
+/// What a scan marks at most, MB (kernel.numa_balancing_scan_size_mb).
+const SCAN_SIZE_MB: u64 = 256;
+
+/// The same in pages.
+pub(super) const SCAN_PAGES: u64 = (SCAN_SIZE_MB << 20) / PAGE_BYTES;
+
+/// No process is scanned faster, MB a second (MAX_SCAN_WINDOW).
+const MAX_SCAN_WINDOW: u64 = 2560;
+
+/// Parts of a period by which it is changed (NUMA_PERIOD_SLOTS).
+const SLOTS: u64 = 10;
+
+/// Share of local or private faults, in slots, from which on it becomes longer
+/// (NUMA_PERIOD_THRESHOLD).
+const THRESHOLD: u64 = 7;
+
+/// What is known of a task's group where periods are concerned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupUse {
+    pub refs: u64,
+    /// Its faults on memory by kind.
+    pub shared: i64,
+    pub private: i64,
+}
+
+impl GroupUse {
+    /// A period for the whole group, of which each of its tasks does a part.
+    fn scaled(self, period: u64) -> u64 {
+        let (shared, private) = (self.shared.max(0) as u64, self.private.max(0) as u64);
+        period * self.refs * (shared + 1) / (private + shared + 1)
+    }
+}
+
+/// Scans that it takes to see everything of a process.
+fn windows(resident_pages: u64) -> u64 {
+    resident_pages.div_ceil(SCAN_PAGES).max(1)
+}
+
+/// `task_scan_min`.
+pub(super) fn scan_min(resident_pages: u64) -> u64 {
+    let floor = 1000 / (MAX_SCAN_WINDOW / SCAN_SIZE_MB);
+    floor.max(PERIOD_MIN_MS / windows(resident_pages))
+}
+
+/// `task_scan_max`.
+pub(super) fn scan_max(resident_pages: u64, group: Option<GroupUse>) -> u64 {
+    let alone = PERIOD_MAX_MS / windows(resident_pages);
+    let max = group.map_or(alone, |group| alone.max(group.scaled(alone)));
+    max.max(scan_min(resident_pages))
+}
+
+/// `task_scan_start`.
+pub(super) fn scan_start(resident_pages: u64, group: Option<GroupUse>) -> u64 {
+    let min = scan_min(resident_pages);
+    group.map_or(min, |group| min.max(group.scaled(min)))
+}
+
+/// What a task's faults of a window were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Window {
+    pub local: u64,
+    pub remote: u64,
+    /// Pages that could not be moved.
+    pub failed: u64,
+    pub shared: u64,
+    pub private: u64,
+}
+
+/// The next period, or `None` to double it and put off the next scan: nothing was seen, or moving
+/// failed.
+pub(super) fn adapted(period: u64, window: Window, min: u64, max: u64) -> Option<u64> {
+    let Window { local, remote, failed, shared, private } = window;
+    if local + shared == 0 || failed > 0 {
+        return None;
+    }
+    let slot = period.div_ceil(SLOTS);
+    // Faults of the window may all have been counted before the locality was cleared.
+    let local = local * SLOTS / (local + remote).max(1);
+    let private = private * SLOTS / (private + shared).max(1);
+    let longer = |ratio: u64| period + (ratio - THRESHOLD).max(1) * slot;
+    let next = if private >= THRESHOLD {
+        longer(private)
+    } else if local >= THRESHOLD {
+        longer(local)
+    } else {
+        period.saturating_sub((THRESHOLD - local.max(private)) * slot)
+    };
+    Some(next.clamp(min, max.max(min)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Section 12.1: RSS in MB, shortest and longest period in ms.
+    #[test]
+    fn periods_follow_from_the_resident_set() {
+        let periods = |mb: u64| {
+            let pages = (mb << 20) / PAGE_BYTES;
+            (scan_min(pages), scan_max(pages, None))
+        };
+        assert_eq!(periods(100), (1000, 60_000));
+        assert_eq!(periods(1024), (250, 15_000));
+        assert_eq!(periods(2560), (100, 6000));
+        assert_eq!(periods(16_384), (100, 937));
+        assert_eq!(periods(0), (1000, 60_000));
+    }
+
+    #[test]
+    fn a_group_shares_the_work_as_far_as_its_memory_is_shared() {
+        let group = |shared, private| Some(GroupUse { refs: 10, shared, private });
+        assert_eq!(scan_start(0, group(99, 0)), 10_000);
+        assert_eq!(scan_start(0, group(0, 9)), 1000, "10 tasks, one tenth shared");
+        assert_eq!(scan_start(0, group(0, 99)), 1000);
+        assert_eq!(scan_max(0, group(49, 50)), 300_000);
+        assert_eq!(scan_max(0, group(0, 1_000_000)), 60_000);
+    }
+
+    /// Section 12.3: period, local and private tenths.
+    #[test]
+    fn periods_adapt_to_what_was_seen() {
+        let next = |period: u64, local: u64, private: u64| {
+            let window = Window {
+                local: 10 * local,
+                remote: 100 - 10 * local,
+                private: 10 * private,
+                shared: 100 - 10 * private,
+                failed: 0,
+            };
+            adapted(period, window, 100, 60_000).unwrap()
+        };
+        assert_eq!(next(1000, 9, 9), 1200);
+        assert_eq!(next(2000, 3, 4), 1400);
+        assert_eq!(next(2000, 7, 5), 2200);
+        assert_eq!(next(1000, 0, 7), 1100, "a ratio at the threshold counts one slot");
+        assert_eq!(next(100, 0, 0), 100, "not below the shortest");
+        assert_eq!(next(60_000, 10, 10), 60_000, "nor above the longest");
+    }
+
+    #[test]
+    fn without_faults_or_after_failures_the_scan_is_put_off() {
+        assert_eq!(adapted(1000, Window::default(), 100, 60_000), None);
+        let remote_private = Window { remote: 5, private: 5, ..Window::default() };
+        assert_eq!(adapted(1000, remote_private, 100, 60_000), None);
+        let failed = Window { local: 5, shared: 5, failed: 1, ..Window::default() };
+        assert_eq!(adapted(1000, failed, 100, 60_000), None);
+    }
+}

@@ -1,0 +1,410 @@
+//! The scanner: marks a process's pages part by part, as its threads run (`task_tick_numa`,
+//! `task_numa_work`).
+
+use roost_engine::{Area, CpuId, TaskId, World};
+
+use super::NodeId;
+use super::period::{self, GroupUse, SCAN_PAGES};
+use crate::balance::ms_to_jiffies;
+use crate::state::Fair;
+
+/// Before a new process or area is scanned, ms (kernel.numa_balancing_scan_delay_ms); also the first
+/// period of a task.
+pub(super) const DELAY_MS: u64 = 1000;
+
+/// Address space passed over at most, in scan sizes.
+const VIRTUAL_SCANS: u64 = 8;
+
+/// Pages to whose multiple the end of a part is aligned (HPAGE_SIZE).
+const HUGE_PAGES: u64 = 512;
+
+/// Time a task runs at least for each unit that it scanned: 3% at most.
+const OVERHEAD_LIMIT: u64 = 32;
+
+/// Scans of everything in which every area takes part, whoever used it.
+const UNCONDITIONAL_SCANS: u64 = 2;
+
+/// 3.9: shortest and longest period and the time after which it is the shortest again, ms.
+const OLD_PERIOD_MIN_MS: u64 = 100;
+const OLD_PERIOD_MAX_MS: u64 = 100 * 50;
+const OLD_PERIOD_RESET_MS: u64 = 100 * 600;
+
+/// 3.9: jiffies, as ms, by which a page that stayed makes the period longer.
+const OLD_STEP_JIFFIES: u64 = 10;
+
+/// What is known of a process's address space.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ScannedProcess {
+    /// Tasks, sleeping ones included.
+    pub threads: u64,
+    /// Scans of everything that have ended.
+    pub seq: u64,
+    /// Jiffy before which nobody scans.
+    pub next_scan: u64,
+    /// Where the next scan begins: area and page in it.
+    offset: (usize, u64),
+    areas: Vec<AreaScans>,
+    /// 3.9: the node where it ran first, until it has run on a second one.
+    first_node: FirstNode,
+    /// 3.9: jiffy after which the period is the shortest again.
+    next_reset: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum FirstNode {
+    /// It has not been looked at.
+    #[default]
+    Unknown,
+    Only(NodeId),
+    /// It has run on a second node.
+    Several,
+}
+
+/// What is kept of an area (`vma_numab_state`, 6.4 and later).
+#[derive(Clone, Copy, Debug, Default)]
+struct AreaScans {
+    known: bool,
+    start_seq: u64,
+    prev_seq: Option<u64>,
+    next_scan: u64,
+    /// Tasks with a fault in it, by hash, in this and in the last interval; when the next begins.
+    active: [u64; 2],
+    active_reset: u64,
+}
+
+/// Bit of a task in the sets of [`AreaScans::active`] (`hash_32(pid, 6)`).
+fn pid_bit(pid: u32) -> u64 {
+    1 << (pid.wrapping_mul(0x61C8_8647) >> 26)
+}
+
+/// Run time after which a new thread scans first, so that threads take turns
+/// (`init_numa_balancing`). The kernel takes the smaller of a number of ms and a number of ns.
+pub(super) fn stagger_ns(max_ms: u64, period_ms: u64, threads: u64, tick_ns: u64) -> u64 {
+    let periods = (period_ms * threads * 1_000_000) as u32;
+    u64::from((max_ms as u32).min(periods)) + 2 * tick_ns
+}
+
+/// A scan under way.
+struct Scan {
+    cpu: CpuId,
+    task: TaskId,
+    process: u32,
+    now: u64,
+    area: usize,
+    page: u64,
+    /// Pages still to be marked and to be passed over.
+    pages: i64,
+    virtual_pages: i64,
+    /// Some area was skipped as the task does not use it; one may be scanned all the same.
+    skipped: bool,
+    forced: bool,
+    marked: u64,
+}
+
+/// How the walk over areas ended.
+#[derive(PartialEq, Eq)]
+enum Walk {
+    /// In the middle: enough was marked.
+    Enough,
+    /// There are no more areas.
+    End,
+}
+
+impl Fair {
+    /// A task joins its process; returns how many it then has.
+    pub(super) fn join_scanned(&mut self, world: &World, process: u32) -> u64 {
+        let now = self.jiffies(world.now());
+        let delay = if self.features.numa_placement { DELAY_MS } else { 0 };
+        let next_scan = now + ms_to_jiffies(delay, self.features.hz);
+        let processes = &mut self.numa.processes;
+        if processes.len() <= process as usize {
+            processes.resize_with(process as usize + 1, ScannedProcess::default);
+        }
+        let process = &mut processes[process as usize];
+        if process.threads == 0 {
+            *process = ScannedProcess { next_scan, next_reset: now, ..ScannedProcess::default() };
+        }
+        process.threads += 1;
+        process.threads
+    }
+
+    /// `task_scan_min` of a process.
+    pub(super) fn scan_min(&self, world: &World, process: u32) -> u64 {
+        period::scan_min(world.resident_pages(process))
+    }
+
+    /// `task_scan_max` of a process, for a member of a group.
+    pub(super) fn scan_max(&self, world: &World, process: u32, group: Option<u32>) -> u64 {
+        period::scan_max(world.resident_pages(process), self.group_use(group))
+    }
+
+    /// `task_scan_start` of a task.
+    pub(super) fn scan_start(&self, world: &World, task: TaskId) -> u64 {
+        let group = self.group_use(self.numa.tasks[task.index()].group);
+        period::scan_start(world.resident_pages(world.process(task)), group)
+    }
+
+    fn group_use(&self, group: Option<u32>) -> Option<GroupUse> {
+        let group = group.map(|group| &self.numa.groups[group as usize]);
+        // What clings has settled: its scans are not stretched.
+        group.filter(|group| !group.clings).map(|group| group.usage())
+    }
+
+    /// At the tick of `cpu`: its task shall scan if it has run for a period since the last time. It
+    /// does so when it is about to return to user mode.
+    pub(crate) fn tick_numa(&mut self, world: &mut World, cpu: CpuId) {
+        let Some(task) = self.rqs[cpu].current.filter(|_| self.numa.active) else { return };
+        self.tick_cgroup(world, cpu, task);
+        let (now, ran) = (self.jiffies(world.now()), self.tasks[task.index()].sum_exec);
+        let due = now >= self.numa.processes[world.process(task) as usize].next_scan;
+        let state = &self.numa.tasks[task.index()];
+        if state.work || ran.saturating_sub(state.node_stamp) <= state.period * 1_000_000 {
+            return;
+        }
+        let first = state.node_stamp == 0;
+        let start = match (first, self.features.numa_placement) {
+            (false, _) => state.period,
+            (true, true) => self.scan_start(world, task),
+            (true, false) => OLD_PERIOD_MIN_MS,
+        };
+        let placement = self.features.numa_placement;
+        let state = &mut self.numa.tasks[task.index()];
+        let passed = state.period * 1_000_000;
+        state.node_stamp = if placement { state.node_stamp + passed } else { ran };
+        state.period = start;
+        state.work = due;
+    }
+
+    /// `task` returns to user mode on `cpu`: the scan that its tick asked for.
+    #[inline]
+    pub(crate) fn numa_work(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        if self.numa.active && std::mem::take(&mut self.numa.tasks[task.index()].work) {
+            self.scan(world, cpu, task);
+        }
+    }
+
+    fn scan(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        let (process, now) = (world.process(task), self.jiffies(world.now()));
+        if !self.features.numa_placement && !self.may_scan_old(process, task, cpu, now) {
+            return;
+        }
+        let hz = self.features.hz;
+        let of = &mut self.numa.processes[process as usize];
+        if now < of.next_scan {
+            return;
+        }
+        let state = &mut self.numa.tasks[task.index()];
+        of.next_scan = now + ms_to_jiffies(state.period, hz);
+        if self.features.numa_placement {
+            state.node_stamp += 2 * self.features.tick_ns();
+        } else if self.is_limited(cpu, now) {
+            return;
+        }
+        let (area, page) = self.numa.processes[process as usize].offset;
+        let mut scan = Scan {
+            cpu,
+            task,
+            process,
+            now,
+            area,
+            page,
+            pages: SCAN_PAGES as i64,
+            virtual_pages: (SCAN_PAGES * VIRTUAL_SCANS) as i64,
+            skipped: false,
+            forced: false,
+            marked: 0,
+        };
+        self.scan_areas(world, &mut scan);
+        if self.features.numa_placement {
+            let spent = scan.marked * world.machine().figures.page_mark_ns.value;
+            self.numa.tasks[task.index()].node_stamp += OVERHEAD_LIMIT * spent;
+        }
+    }
+
+    /// Marks from the offset on and keeps where it ended.
+    fn scan_areas(&mut self, world: &mut World, scan: &mut Scan) {
+        let mut end = self.walk(world, scan);
+        if end == Walk::End && scan.skipped {
+            // Nobody's areas are left out for ever: one is scanned now.
+            scan.forced = true;
+            (scan.area, scan.page) = self.numa.processes[scan.process as usize].offset;
+            end = self.walk(world, scan);
+        }
+        let process = &mut self.numa.processes[scan.process as usize];
+        match end {
+            Walk::Enough => process.offset = (scan.area, scan.page),
+            Walk::End => process.begin_again(),
+        }
+    }
+
+    fn walk(&mut self, world: &mut World, scan: &mut Scan) -> Walk {
+        if past_end(world, scan) {
+            self.numa.processes[scan.process as usize].begin_again();
+            (scan.area, scan.page) = (0, 0);
+        }
+        while let Some(area) = world.area(scan.process, scan.area) {
+            let wanted = scan.page < area.pages && self.wants_area(world, scan);
+            if wanted {
+                if self.mark_area(world, scan, area) {
+                    return Walk::Enough;
+                }
+                let of = &mut self.numa.processes[scan.process as usize];
+                let seq = of.seq;
+                of.area(scan.area).prev_seq = Some(seq);
+                if scan.forced {
+                    return Walk::Enough;
+                }
+            }
+            (scan.area, scan.page) = (scan.area + 1, 0);
+        }
+        Walk::End
+    }
+
+    /// Marks an area from the scan's page on; whether that was enough.
+    fn mark_area(&mut self, world: &mut World, scan: &mut Scan, area: Area) -> bool {
+        let threads = self.numa.processes[scan.process as usize].threads;
+        let single = threads == 1 && !area.shared && self.features.numa_placement;
+        // Pages that are where the only thread runs need no fault.
+        let except = single.then(|| self.numa.node(scan.cpu));
+        while scan.page < area.pages {
+            let end = (scan.page + scan.pages.max(1) as u64).next_multiple_of(HUGE_PAGES);
+            let end = end.min(area.pages);
+            let range = scan.page..end;
+            let marked = world.mark_pages(scan.cpu, scan.process, scan.area, range, except);
+            let passed = (end - scan.page) as i64;
+            scan.marked += marked;
+            scan.virtual_pages -= passed;
+            match (marked, self.features.numa_placement) {
+                (0, _) => {}
+                (_, true) => scan.pages -= passed,
+                (_, false) => scan.pages -= marked as i64,
+            }
+            scan.page = end;
+            if scan.pages <= 0 || (scan.virtual_pages <= 0 && self.features.numa_placement) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether the scan takes an area (6.4 and later): others look after what this task does not
+    /// use.
+    fn wants_area(&mut self, world: &World, scan: &mut Scan) -> bool {
+        if !self.features.numa_area_skip {
+            return true;
+        }
+        let delay = ms_to_jiffies(DELAY_MS, self.features.hz);
+        let bit = pid_bit(world.pid(scan.task));
+        let process = &mut self.numa.processes[scan.process as usize];
+        let (seq, threads, offset) = (process.seq, process.threads, process.offset);
+        let area = process.area(scan.area);
+        if !area.known {
+            let next_scan = scan.now + delay;
+            let active_reset = next_scan + 4 * delay;
+            *area = AreaScans {
+                known: true,
+                start_seq: seq,
+                next_scan,
+                active_reset,
+                ..AreaScans::default()
+            };
+        }
+        if seq > 0 && scan.now < area.next_scan {
+            return false;
+        }
+        if seq > 0 && scan.now > area.active_reset {
+            area.active_reset += 4 * delay;
+            area.active = [area.active[1], 0];
+        }
+        if area.prev_seq == Some(seq) {
+            process.offset = (scan.area + 1, 0);
+            return false;
+        }
+        let used = (area.active[0] | area.active[1]) & bit != 0;
+        let begun = offset.0 == scan.area && offset.1 > 0;
+        let forgotten = match area.prev_seq {
+            Some(prev) => seq > prev + threads,
+            // The kernel sets the last scan to the one before the first.
+            None => seq + 1 > area.start_seq + threads,
+        };
+        let wanted =
+            scan.forced || seq - area.start_seq < UNCONDITIONAL_SCANS || used || begun || forgotten;
+        scan.skipped |= !wanted;
+        wanted
+    }
+
+    /// A task had a fault in an area of its process (`vma_set_access_pid_bit`).
+    pub(super) fn note_user(&mut self, world: &World, task: TaskId, area: u32) {
+        if self.features.numa_area_skip {
+            let process = &mut self.numa.processes[world.process(task) as usize];
+            process.area(area as usize).active[1] |= pid_bit(world.pid(task));
+        }
+    }
+
+    /// 3.9: a process is scanned once it has run on two nodes; now and then the period begins anew.
+    fn may_scan_old(&mut self, process: u32, task: TaskId, cpu: CpuId, now: u64) -> bool {
+        let node = self.numa.node(cpu);
+        let of = &mut self.numa.processes[process as usize];
+        of.first_node = match of.first_node {
+            FirstNode::Unknown => FirstNode::Only(node),
+            FirstNode::Only(first) if first != node => FirstNode::Several,
+            known => known,
+        };
+        if of.first_node != FirstNode::Several {
+            return false;
+        }
+        if now > of.next_reset {
+            of.next_reset = now + ms_to_jiffies(OLD_PERIOD_RESET_MS, self.features.hz);
+            self.numa.tasks[task.index()].period = OLD_PERIOD_MIN_MS;
+        }
+        true
+    }
+
+    /// 3.9: pages of a fault stayed where they were: scan slower.
+    pub(super) fn lengthen_old_period(&mut self, task: TaskId, pages: u64) {
+        let step = OLD_STEP_JIFFIES * 1000 / u64::from(self.features.hz);
+        let state = &mut self.numa.tasks[task.index()];
+        state.period = (state.period + pages * step).min(OLD_PERIOD_MAX_MS);
+    }
+}
+
+impl ScannedProcess {
+    /// Everything has been scanned.
+    fn begin_again(&mut self) {
+        self.seq += 1;
+        self.offset = (0, 0);
+    }
+
+    fn area(&mut self, area: usize) -> &mut AreaScans {
+        if self.areas.len() <= area {
+            self.areas.resize_with(area + 1, AreaScans::default);
+        }
+        &mut self.areas[area]
+    }
+}
+
+/// Whether nothing lies beyond the place where the scan begins.
+fn past_end(world: &World, scan: &Scan) -> bool {
+    let last = world.area(scan.process, scan.area);
+    let rest = last.is_some_and(|area| scan.page < area.pages);
+    !rest && world.area(scan.process, scan.area + 1).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_threads_scan_after_60_us_and_two_ticks() {
+        // The longest period in ms, 60000, is taken for ns.
+        assert_eq!(stagger_ns(60_000, 1000, 2, 4_000_000), 8_060_000);
+        assert_eq!(stagger_ns(937, 1000, 2, 4_000_000), 8_000_937);
+    }
+
+    #[test]
+    fn tasks_have_a_bit_each_as_long_as_there_are_few() {
+        let bits: Vec<u64> = (1..9).map(pid_bit).collect();
+        assert!(bits.iter().all(|bit| bit.count_ones() == 1));
+        assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones(), 8);
+    }
+}

@@ -1,0 +1,131 @@
+//! Whole runs: memory and tasks come together, in every form of the mechanism.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use roost_engine::{Control, Outcome, run};
+use roost_workload::{
+    Access, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template, Workload,
+};
+
+use crate::{Fair, Features};
+
+const MIB: u64 = 1 << 20;
+/// Pages of 1 MiB.
+const PAGES: u64 = MIB / 4096;
+
+/// Two nodes of eight CPUs with an LLC each.
+const MACHINE: &str = "node:2 core:8 pu:1";
+
+/// Builds workloads of threads that pass over their process's memory.
+struct Builder {
+    workload: Workload,
+    template: Template,
+}
+
+impl Builder {
+    fn new(processes: u32) -> Self {
+        let text = r#"{ "tasks": { "t": { "loop": 1, "run": 1 } } }"#;
+        let mut workload = roost_workload::rtapp::parse(text, "numa").expect("a valid file");
+        let template = Template { footprint_bytes: 0, ..workload.templates[0].clone() };
+        let process = workload.processes[0].clone();
+        workload.processes = (0..processes).map(|_| process.clone()).collect();
+        workload.templates.clear();
+        workload.start.clear();
+        Self { workload, template }
+    }
+
+    fn region(&mut self, mib: u64, process: u32) -> u32 {
+        let (sharing, placement) = (Sharing::Process(process), Placement::FirstTouch);
+        self.workload.regions.push(Region { bytes: mib * MIB, sharing, placement });
+        self.workload.regions.len() as u32 - 1
+    }
+
+    /// A thread that makes `times` passes over regions, 10 ms of computing after each; 0: for ever.
+    fn thread(&mut self, process: u32, regions: &[u32], times: u64, delay_ms: u64, cpus: &[u32]) {
+        let slices = regions.iter().map(|&region| Slice { region, write: true }).collect();
+        let access = Access { slices, pattern: Pattern::Stream };
+        let ops =
+            vec![Op::Access(0), Op::Run { ns: 10_000_000 }, Op::Loop { depth: 0, times, to: 0 }];
+        let accesses = vec![access];
+        let program = Program { ops, loop_depth: 1, accesses, ..Program::default() };
+        let affinity = (!cpus.is_empty()).then(|| cpus.to_vec());
+        let delay_ns = delay_ms * 1_000_000;
+        let template = Template { process, affinity, delay_ns, program, ..self.template.clone() };
+        self.workload.templates.push(template);
+        self.workload.start.push((self.workload.templates.len() as u32 - 1, 1));
+    }
+
+    fn run(mut self, scheduler: &str, seconds: u64) -> Outcome {
+        self.workload.duration_ns = Some(seconds * 1_000_000_000);
+        self.workload.validate().expect("a valid workload");
+        let machine = Arc::new(roost_machine::resolve(MACHINE).expect("a machine"));
+        let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
+        let control =
+            Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+        run(&machine, &self.workload, fair, control).expect("it ends")
+    }
+}
+
+fn counter(outcome: &Outcome, name: &str) -> u64 {
+    outcome.counters.iter().find(|(counter, _)| counter == name).expect("a counter").1 as u64
+}
+
+/// 64 MiB first touched on node 0, then used by four threads on node 1.
+fn moved_away(scheduler: &str, seconds: u64) -> Outcome {
+    let mut builder = Builder::new(1);
+    let region = builder.region(64, 0);
+    builder.thread(0, &[region], 1, 0, &[0]);
+    for cpu in 8..12 {
+        builder.thread(0, &[region], 0, 200, &[cpu]);
+    }
+    builder.run(scheduler, seconds)
+}
+
+#[test]
+fn memory_follows_threads_that_may_not_go_to_it() {
+    for version in ["fair@5.16", "fair@6.15", "fair@7.2"] {
+        let outcome = moved_away(version, 20);
+        assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES, "{version}: all, once");
+        assert!(counter(&outcome, "numa_hint_faults") >= 64 * PAGES);
+        assert!(counter(&outcome, "numa_pte_updates") >= counter(&outcome, "numa_hint_faults"));
+    }
+}
+
+#[test]
+fn without_numa_balancing_nothing_is_marked() {
+    let outcome = moved_away("fair@7.2+no-numa-balancing", 5);
+    for name in ["numa_pte_updates", "numa_hint_faults", "numa_pages_migrated"] {
+        assert_eq!(counter(&outcome, name), 0, "{name}");
+    }
+}
+
+/// Two processes of four threads each, that start wherever the scheduler wants; the memory that each
+/// shares was touched on one node.
+fn crossed(scheduler: &str) -> (f64, Outcome) {
+    let mut builder = Builder::new(2);
+    for process in 0..2 {
+        let region = builder.region(256, process);
+        let first = 8 * process;
+        builder.thread(process, &[region], 1, 0, &[first]);
+        let own: Vec<u32> = (0..4).map(|_| builder.region(64, process)).collect();
+        for own in own {
+            // The delay lets the memory be placed first.
+            builder.thread(process, &[region, own], 0, 500, &[]);
+        }
+    }
+    let outcome = builder.run(scheduler, 15);
+    let (local, remote) =
+        (counter(&outcome, "memory_local_bytes"), counter(&outcome, "memory_remote_bytes"));
+    (local as f64 / (local + remote) as f64, outcome)
+}
+
+#[test]
+fn two_processes_end_up_with_their_memory() {
+    for version in ["fair@5.16", "fair@7.2"] {
+        let (without, _) = crossed(&format!("{version}+no-numa-balancing"));
+        let (with, outcome) = crossed(version);
+        assert!(counter(&outcome, "numa_pages_migrated") > 0);
+        assert!(with > without && with > 0.8, "{version}: locality {without:.2} -> {with:.2}");
+    }
+}
