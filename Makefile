@@ -4,6 +4,7 @@
 # make validation  sets fair@7.2 beside Linux 7.2 anew: half an hour; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf, zlib, Rust 1.91)
 # make test-live  its tests, and guests in which it schedules (as test-vm)
+# make deb    a Debian package of both programs, with manual pages and a systemd unit
 # make bench  events per second, cost of an event by kind, peak memory
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
 # make lint   formatting and lints, as errors (lint-live: those of the live scheduler)
@@ -11,7 +12,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm validation live test-live lint-live bench fuzz lint setup
+.PHONY: demo test test-vm validation live test-live lint-live deb bench fuzz lint setup
 
 setup:
 	@tools/setup
@@ -52,6 +53,13 @@ lint-live: setup
 	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check
 	$(CARGO) clippy $(LIVE) --all-targets -- -D warnings
 
+deb: live
+	$(CARGO) build --release --locked --package roost
+	rm -rf target/man && target/release/roost man target/man
+	@command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
+	$(CARGO) deb --manifest-path crates/live/Cargo.toml --no-build --locked --output target/
+	@echo built target/roost_*.deb
+
 bench: setup
 	$(CARGO) bench --locked --package roost
 
@@ -65,7 +73,9 @@ lint: setup
 FUZZ_RUN = RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
-	mkdir -p fuzz/corpus/hwloc fuzz/corpus/rtapp fuzz/corpus/ftrace
+	mkdir -p fuzz/corpus/hwloc fuzz/corpus/rtapp fuzz/corpus/ftrace fuzz/corpus/memory fuzz/corpus/settings
 	$(FUZZ_RUN) hwloc fuzz/corpus/hwloc crates/machine/tests/data -- -max_total_time=$(FUZZ_SECONDS)
 	$(FUZZ_RUN) rtapp fuzz/corpus/rtapp crates/workload/tests/data -- -max_total_time=$(FUZZ_SECONDS)
 	$(FUZZ_RUN) ftrace fuzz/corpus/ftrace crates/measure/tests/data/trace -- -max_total_time=$(FUZZ_SECONDS)
+	$(FUZZ_RUN) memory fuzz/corpus/memory -- -max_total_time=$(FUZZ_SECONDS)
+	$(FUZZ_RUN) settings fuzz/corpus/settings -- -max_total_time=$(FUZZ_SECONDS)

@@ -93,35 +93,60 @@ fn rows(path: &Path, macro_name: &str, columns: usize) -> Result<Vec<Vec<String>
 }
 
 fn write_tunables(out: &mut String, rows: &[Vec<String>]) -> std::fmt::Result {
-    writeln!(out, "/// Every tunable, from `bpf/tunables.h`.")?;
-    writeln!(out, "pub const TUNABLES: &[Tunable] = &[")?;
-    for row in rows {
-        let [name, default, least, most, meaning] = &row[..] else { continue };
-        writeln!(
-            out,
-            "    Tunable {{ name: {name:?}, option: {:?}, default: {default}, least: {least}, \
-             most: {most}, meaning: {meaning} }},",
-            name.replace('_', "-")
-        )?;
-    }
-    writeln!(out, "];\n")?;
-    writeln!(out, "/// Sets a tunable of the BPF program; false if it has none of that name.")?;
+    writeln!(out, "/// Sets the numbers of the BPF program.")?;
     writeln!(
         out,
-        "pub fn set(rodata: &mut crate::skeleton::types::rodata, name: &str, value: u64) -> bool {{"
+        "pub fn configure(rodata: &mut crate::skeleton::types::rodata, settings: &Settings) {{"
     )?;
-    writeln!(out, "    match name {{")?;
     for row in rows {
-        writeln!(out, "        {:?} => rodata.{} = value,", row[0], row[0])?;
+        let (field, name) = (&row[0], row[0].replace('_', "-"));
+        writeln!(
+            out,
+            "    if let Some(number) = settings.number({name:?}) {{ rodata.{field} = number; }}"
+        )?;
     }
-    writeln!(out, "        _ => return false,\n    }}\n    true\n}}\n")
+    writeln!(out, "}}\n")
 }
 
+/// What the daemon counts beside the BPF program.
+const DAEMON: [(&str, &str); 7] = [
+    ("memory_processes", "memory: large processes whose pages are sampled, now"),
+    ("memory_sampled", "memory: addresses that the daemon asked the kernel about"),
+    ("memory_moved", "memory: pages that the daemon moved to the node where their users settled"),
+    ("memory_stuck", "memory: pages that the kernel did not move: shared, pinned or gone"),
+    ("memory_no_room", "memory: times that pages stayed because the node had no room"),
+    (
+        "memory_bound",
+        "memory: times that pages stayed because cpuset or affinity keep the process from the node",
+    ),
+    ("daemon_us", "microseconds of CPU time that the daemon used"),
+];
+
+/// The BPF program's counters, and a report of all counters.
 fn write_counters(out: &mut String, rows: &[Vec<String>]) -> std::fmt::Result {
-    writeln!(out, "/// What the scheduler counted, from `bpf/counters.h`.")?;
+    let mut all = rows.to_vec();
+    all.extend(DAEMON.map(|(name, meaning)| vec![name.to_owned(), format!("{meaning:?}")]));
+    write_struct(out, "Counters", "What the BPF program counted, from `bpf/counters.h`.", rows)?;
+    write_struct(out, "Report", "What the scheduler and its daemon counted.", &all)?;
+    write_names(out, "Report", &all)?;
+    writeln!(out, "impl From<&Counters> for Report {{")?;
+    writeln!(out, "    fn from(counters: &Counters) -> Self {{\n        Self {{")?;
+    for row in rows {
+        writeln!(out, "            {}: counters.{},", row[0], row[0])?;
+    }
+    writeln!(out, "            ..Self::default()\n        }}\n    }}\n}}\n")
+}
+
+fn write_struct(
+    out: &mut String,
+    name: &str,
+    about: &str,
+    rows: &[Vec<String>],
+) -> std::fmt::Result {
+    writeln!(out, "/// {about}")?;
     writeln!(out, "#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]")?;
     writeln!(out, "#[stat(top, desc = \"what the scheduler counted since the last time\")]")?;
-    writeln!(out, "#[repr(C)]\npub struct Counters {{")?;
+    writeln!(out, "#[repr(C)]\npub struct {name} {{")?;
     for row in rows {
         let [name, meaning] = &row[..] else { continue };
         writeln!(
@@ -129,13 +154,7 @@ fn write_counters(out: &mut String, rows: &[Vec<String>]) -> std::fmt::Result {
             "    #[doc = {meaning}]\n    #[stat(desc = {meaning})]\n    pub {name}: u64,"
         )?;
     }
-    writeln!(out, "}}\n\nimpl Counters {{")?;
-    writeln!(out, "    /// Names and values, in the order of the table.")?;
-    writeln!(out, "    pub fn rows(&self) -> [(&'static str, u64); {}] {{\n        [", rows.len())?;
-    for row in rows {
-        writeln!(out, "            ({:?}, self.{}),", row[0], row[0])?;
-    }
-    writeln!(out, "        ]\n    }}\n")?;
+    writeln!(out, "}}\n\nimpl {name} {{")?;
     writeln!(out, "    /// The same counters with each pair of values combined.")?;
     writeln!(
         out,
@@ -145,5 +164,22 @@ fn write_counters(out: &mut String, rows: &[Vec<String>]) -> std::fmt::Result {
         let name = &row[0];
         writeln!(out, "            {name}: f({name:?}, self.{name}, other.{name}),")?;
     }
-    writeln!(out, "        }}\n    }}\n}}")
+    writeln!(out, "        }}\n    }}\n}}\n")
+}
+
+fn write_names(out: &mut String, name: &str, rows: &[Vec<String>]) -> std::fmt::Result {
+    writeln!(out, "impl {name} {{")?;
+    writeln!(out, "    /// Names and values, in the order of the table.")?;
+    writeln!(out, "    pub fn rows(&self) -> [(&'static str, u64); {}] {{\n        [", rows.len())?;
+    for row in rows {
+        writeln!(out, "            ({:?}, self.{}),", row[0], row[0])?;
+    }
+    writeln!(out, "        ]\n    }}\n")?;
+    writeln!(out, "    /// What a counter means.")?;
+    writeln!(out, "    pub fn meaning(name: &str) -> &'static str {{\n        match name {{")?;
+    for row in rows {
+        writeln!(out, "            {:?} => {},", row[0], row[1])?;
+    }
+    writeln!(out, "            _ => \"\",\n        }}\n    }}\n")?;
+    writeln!(out, "}}\n")
 }

@@ -57,6 +57,8 @@ pub struct Features {
     pub numa_imbalance: NumaImbalance,
     /// Patch D: tolerate an imbalance between the LLCs of a node.
     pub llc_imbalance: bool,
+    /// Tasks by which an LLC may be ahead, instead of a quarter of its CPUs (`llc-imbalance`).
+    pub llc_imbalance_tasks: Option<u32>,
     /// Whether the NUMA filter sees the imbalance before it is halved (6.1+) or after (5.15 to 5.19).
     pub filter_before_halving: bool,
     /// Newly idle balancing minds what it costs, and whether any CPU has tasks to give (since 3.13
@@ -285,6 +287,7 @@ fn v5_16() -> Features {
         sis_prop: true,
         numa_imbalance: NumaImbalance::Quarter,
         llc_imbalance: false,
+        llc_imbalance_tasks: None,
         filter_before_halving: false,
         newidle_costs: true,
         newidle_gate_by_domain: false,
@@ -503,12 +506,23 @@ struct Setting {
 }
 
 /// All settings.
-const SETTINGS: [Setting; 1] = [Setting {
-    name: "cling-degree",
-    about: "cling: percent of failed attempts that pause it, 0 to 100 (20); 100: never",
-    most: 100,
-    set: |f, value| f.cling_degree = value,
-}];
+const SETTINGS: [Setting; 2] = [
+    Setting {
+        name: "cling-degree",
+        about: "cling: percent of failed attempts that pause it, 0 to 100 (20); 100: never",
+        most: 100,
+        set: |f, value| f.cling_degree = value,
+    },
+    Setting {
+        name: "llc-imbalance",
+        about: "tasks by which an LLC of a node may be ahead, instead of a quarter of its CPUs",
+        most: 999_999,
+        set: |f, tasks| {
+            f.llc_imbalance = tasks > 0;
+            f.llc_imbalance_tasks = Some(tasks);
+        },
+    },
+];
 
 /// Why a scheduler's name was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -595,8 +609,14 @@ fn age(version: &str) -> Option<usize> {
     VERSIONS.iter().position(|known| known.name == version)
 }
 
+/// What takes a number: name and what it is.
+pub fn numbers() -> Vec<(&'static str, &'static str)> {
+    SETTINGS.iter().map(|setting| (setting.name, setting.about)).collect()
+}
+
 fn switch_names() -> Vec<&'static str> {
-    let settings = SETTINGS.iter().map(|setting| setting.name);
+    let is_switch = |name| SWITCHES.iter().any(|switch| switch.name == name);
+    let settings = SETTINGS.iter().map(|setting| setting.name).filter(|name| !is_switch(*name));
     SWITCHES.iter().map(|switch| switch.name).chain(settings).collect()
 }
 
@@ -711,6 +731,16 @@ mod tests {
         assert_eq!(rule("fair@7.2+numa-imbalance"), NumaImbalance::Published);
         assert_eq!(rule("fair@7.2+numa-imbalance-merged"), NumaImbalance::Merged60);
         assert_eq!(rule("fair@5.19+no-numa-imbalance"), NumaImbalance::None);
+    }
+
+    #[test]
+    fn a_switch_may_have_a_number() {
+        let two = parse("fair@7.2+llc-imbalance=2");
+        assert_eq!((two.llc_imbalance, two.llc_imbalance_tasks), (true, Some(2)));
+        assert!(!parse("fair@7.2+llc-imbalance=0").llc_imbalance);
+        let error = Features::parse("fair@7.2+llc-imbalance=x").unwrap_err().to_string();
+        assert!(error.contains("a whole number from 0 to 999999"), "{error}");
+        assert!(Features::parse("fair@7.2+sis-util=2").is_err());
     }
 
     #[test]

@@ -39,5 +39,7 @@ mod weight;
 
 pub use consolidate::Consolidation;
 pub use describe::{DomainRow, describe_domains, domain_rows};
-pub use features::{FeatureError, Features, Generation, NumaImbalance, switches, versions};
+pub use features::{
+    FeatureError, Features, Generation, NumaImbalance, numbers, switches, versions,
+};
 pub use state::Fair;

@@ -1,5 +1,7 @@
 //! What can go wrong: one line each, with the remedy.
 
+use std::process::ExitCode;
+
 use thiserror::Error;
 
 /// Why the scheduler does not run, or no longer.
@@ -62,7 +64,44 @@ pub enum LiveError {
     /// Tables of the loaded scheduler.
     #[error("the scheduler's tables: {0}")]
     Tables(String),
+    /// The settings file.
+    #[error(transparent)]
+    Settings(#[from] roost_settings::SettingsError),
+    /// Standard output.
+    #[error("standard output: cannot be written: {0}; free space or send it elsewhere")]
+    Output(std::io::Error),
+    /// The address for Prometheus.
+    #[error("--metrics {address}: {reason}; give an address of this machine and a free port")]
+    Metrics {
+        /// As given.
+        address: std::net::SocketAddr,
+        /// What the operating system says.
+        reason: String,
+    },
+    /// The terminal.
+    #[error("the terminal cannot be used: {0}; `scx_roost --monitor 1` prints lines instead")]
+    Terminal(std::io::Error),
+    /// A thread.
+    #[error("a thread cannot be started: {0}")]
+    Thread(String),
     /// Signal handlers.
     #[error("cannot handle signals: {0}")]
     Signals(String),
+}
+
+impl LiveError {
+    /// 2 for what the user has to mend, 3 where this machine cannot run it as it is, else 1.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Machine(_) | Self::Settings(_) | Self::Metrics { .. } => 2,
+            Self::NotRoot | Self::NoSchedExt { .. } | Self::TooOld { .. } | Self::Taken { .. } => 3,
+            Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,
+            Self::Tables(_)
+            | Self::Thread(_)
+            | Self::Stats(_)
+            | Self::Output(_)
+            | Self::Terminal(_)
+            | Self::Signals(_) => 1,
+        })
+    }
 }

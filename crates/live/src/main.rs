@@ -2,18 +2,23 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `options` | the command line |
-//! | `tables` | tunables and counters, from the tables that the BPF program uses too |
+//! | `options` | how to schedule: command line (crate `roost-settings`) and settings file |
+//! | `tables` | counters and numbers, from the tables that the BPF program uses too |
 //! | `layout` | a machine as the scheduler sees it |
 //! | `kernel` | whether the running kernel can be used at all |
 //! | `scheduler` | loading, watching, unloading |
 //! | `sets` | groups and processes as the scheduler knows them |
 //! | `stats` | statistics over the socket that tools of sched_ext schedulers know |
+//! | `memory` | the daemon that follows memory and moves pages, as a thread |
+//! | `metrics` | the statistics for Prometheus |
+//! | `top` | what a running scheduler does, on the terminal |
 //! | `error` | what can go wrong, in a line each |
 
 mod error;
 mod kernel;
 mod layout;
+mod memory;
+mod metrics;
 mod options;
 mod scheduler;
 // Who tells the scheduler about memory is not built in yet.
@@ -21,6 +26,7 @@ mod scheduler;
 mod sets;
 mod stats;
 mod tables;
+mod top;
 
 #[allow(
     clippy::all,
@@ -37,49 +43,63 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/roost_skel.rs"));
 }
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use error::LiveError;
 use layout::Layout;
-use options::{Action, Options};
+use options::Options;
+use roost_settings::{Action, Invocation};
 use scheduler::Ending;
+use stats::Service;
 
 fn main() -> ExitCode {
-    let result = match options::parse() {
-        Action::HelpStats => stats::help(&mut std::io::stdout().lock()),
-        Action::Monitor(interval) => stats::monitor(interval),
-        Action::DryRun(options) => dry_run(&options),
-        Action::Run(options) => run(&options),
-    };
-    match result {
+    let invocation = Invocation::from_matches(&roost_settings::command().get_matches());
+    match act(&invocation) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("scx_roost: {error}");
-            ExitCode::FAILURE
+            error.exit_code()
         }
     }
 }
 
-/// Says what would be loaded.
+fn act(invocation: &Invocation) -> Result<(), LiveError> {
+    match invocation.action {
+        Action::HelpStats => stats::help(&mut std::io::stdout().lock()),
+        Action::Monitor(interval) => stats::monitor(interval),
+        Action::Top(interval) => top::run(interval),
+        Action::DryRun => dry_run(&Options::of(invocation)?),
+        Action::Run => run(&Options::of(invocation)?),
+    }
+}
+
+/// Says what would be loaded. What it says is a settings file.
 fn dry_run(options: &Options) -> Result<(), LiveError> {
     let layout = Layout::of(&options.machine()?);
-    println!("machine: {}", layout.summary());
-    for (name, value) in options.settings() {
-        println!("{name} = {value}");
-    }
+    let mut text = format!("# machine: {}\n", layout.summary());
     for (number, node) in layout.nodes.iter().enumerate() {
-        println!(
-            "node {number}: {} CPUs in {} LLCs, new tasks may leave it ahead by {} of {} CPUs",
+        text += &format!(
+            "# node {number}: {} CPUs in {} LLCs, new tasks may leave it ahead by {} of {} CPUs\n",
             node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
         );
     }
-    match kernel::check() {
-        Ok(()) => println!("kernel {}: can load it", kernel::release()),
-        Err(error) => println!("{error}"),
+    text += &match kernel::check() {
+        Ok(()) => format!("# kernel {}: can load it\n", kernel::release()),
+        Err(error) => format!("# {error}\n"),
+    };
+    print(&(text + &options.settings.to_toml()))
+}
+
+/// Writes to standard output; a reader that has gone away (`| head`) is not an error.
+fn print(text: &str) -> Result<(), LiveError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(LiveError::Output(error)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Schedules until a signal comes, or the kernel ends it; after a change of CPUs with a new layout.
@@ -89,8 +109,9 @@ fn run(options: &Options) -> Result<(), LiveError> {
     let seen = Arc::clone(&stop);
     ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed))
         .map_err(|error| LiveError::Signals(error.to_string()))?;
+    let service = Service::start(options)?;
     loop {
-        match scheduler::run(options, &stop)? {
+        match scheduler::run(options, &service, &stop)? {
             Ending::Asked => return Ok(()),
             Ending::Restart(why) => eprintln!("{why}: starting again"),
         }

@@ -11,11 +11,12 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PrintLevel};
 use crate::error::LiveError;
 use crate::kernel;
 use crate::layout::{Layout, NUMA_RULE};
+use crate::memory::Follower;
 use crate::options::Options;
 use crate::sets::Sets;
 use crate::skeleton::{OpenRoostSkel, RoostSkel, RoostSkelBuilder, types};
-use crate::stats::{self, Requests};
-use crate::tables::{self, Counters};
+use crate::stats::{self, Service};
+use crate::tables::{self, Counters, Report};
 
 /// How often signals and the kernel's verdict are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -39,21 +40,23 @@ pub enum Ending {
 }
 
 /// Loads a scheduler and watches it until `stop` or until the kernel ends it.
-pub fn run(options: &Options, stop: &AtomicBool) -> Result<Ending, LiveError> {
+pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<Ending, LiveError> {
     let start = Instant::now();
     hurry();
     // Before the machine is read: CPUs that come or go meanwhile make the kernel refuse.
     let hotplug_seq = kernel::hotplug_seq()?;
-    let layout = Layout::of(&options.machine()?);
+    let machine = options.machine()?;
+    let layout = Layout::of(&machine);
     let mut object = MaybeUninit::uninit();
     let loaded = Loaded::new(options, &layout, hotplug_seq, &mut object)?;
     let took = start.elapsed().as_millis();
     eprintln!(
         "roost schedules {}: {} (loaded in {took} ms)",
         layout.summary(),
-        options.mechanisms()
+        options.settings.summary()
     );
-    loaded.watch(options, stop)
+    let follower = Follower::start(&options.settings, &machine, loaded.sets(options, &layout)?)?;
+    loaded.watch(options, service, follower.as_ref(), stop)
 }
 
 /// Gives this process the highest weight: on a machine full of work, loading would take tens of
@@ -91,38 +94,49 @@ impl<'obj> Loaded<'obj> {
     }
 
     /// Handles of the tables of groups and processes.
-    #[allow(dead_code, reason = "what moves memory needs it")]
     pub fn sets(&self, options: &Options, layout: &Layout) -> Result<Sets, LiveError> {
         Sets::new(&self.skel, layout, options.tunable("cling_degree") as u32)
     }
 
-    /// Serves statistics until the end.
-    fn watch(self, options: &Options, stop: &AtomicBool) -> Result<Ending, LiveError> {
-        let server = stats::serve().map_err(|error| eprintln!("scx_roost: {error}")).ok();
-        let mut shown = Counters::default();
+    /// Answers questions and prints statistics until the end.
+    fn watch(
+        self,
+        options: &Options,
+        service: &Service,
+        follower: Option<&Follower>,
+        stop: &AtomicBool,
+    ) -> Result<Ending, LiveError> {
+        let report = || self.report(follower);
+        let mut shown = Report::default();
         let mut next = options.stats.map(|interval| Instant::now() + interval);
         loop {
             if stop.load(Ordering::Relaxed) {
                 if options.stats.is_some() {
-                    show(&self.counters().since(&shown))?;
+                    show(&report().since(&shown))?;
                 }
                 return Ok(Ending::Asked);
             }
             if let Some(ending) = self.ended() {
                 return ending;
             }
-            match &server {
-                Some(server) => server.answer(LOOK, || self.counters()),
-                None => std::thread::sleep(LOOK),
-            }
+            service.answer(LOOK, report);
             let (Some(due), Some(interval)) = (next, options.stats) else { continue };
             if Instant::now() >= due {
-                let now = self.counters();
+                let now = report();
                 show(&now.since(&shown))?;
                 shown = now;
                 next = Some(due + interval);
             }
         }
+    }
+
+    /// What was counted so far.
+    fn report(&self, follower: Option<&Follower>) -> Report {
+        let mut report = Report::from(&self.counters());
+        if let Some(follower) = follower {
+            follower.add_to(&mut report);
+        }
+        report
     }
 
     /// What all CPUs counted.
@@ -154,8 +168,8 @@ impl<'obj> Loaded<'obj> {
     }
 }
 
-fn show(counters: &Counters) -> Result<(), LiveError> {
-    stats::print(&mut std::io::stdout().lock(), counters)
+fn show(report: &Report) -> Result<(), LiveError> {
+    stats::print(&mut std::io::stdout().lock(), report)
 }
 
 /// The counters in a value of the map of CPUs.
@@ -184,8 +198,16 @@ fn size_maps(
     let nodes = layout.nodes.len() as u32;
     size_sets(open, options, nodes)?;
     let cgroups = options.tunable("max_cgroups") as u32;
-    open.maps.shares.set_max_entries(if options.cgroup_weights { cgroups } else { 1 })?;
-    open.maps.share_ids.set_max_entries(if options.cgroup_weights { cgroups } else { 1 })?;
+    open.maps.shares.set_max_entries(if options.settings.is_on("cgroup-weights") {
+        cgroups
+    } else {
+        1
+    })?;
+    open.maps.share_ids.set_max_entries(if options.settings.is_on("cgroup-weights") {
+        cgroups
+    } else {
+        1
+    })?;
     open.maps.cpus.set_max_entries(cpu_ids(possible))?;
     open.maps.words.set_max_entries(layout.words.len() as u32)?;
     open.maps.slots.set_max_entries(layout.words.len() as u32 * 64)?;
@@ -221,15 +243,17 @@ fn configure(open: &mut OpenRoostSkel, options: &Options, layout: &Layout, possi
     rodata.nr_nodes = layout.nodes.len() as u32;
     rodata.smt = layout.smt;
     rodata.numa_rule = NUMA_RULE as u32;
-    rodata.sis_util = options.sis_util;
-    rodata.numa_imbalance = options.numa_imbalance;
-    rodata.llc_imbalance = options.llc_imbalance.unwrap_or(NONE);
-    rodata.cling = options.cling;
-    rodata.consolidate = options.consolidate;
-    rodata.cgroup_weights = options.cgroup_weights;
-    for &(name, value) in &options.tunables {
-        tables::set(rodata, name, value);
-    }
+    let settings = &options.settings;
+    rodata.sis_util = settings.is_on("sis-util");
+    rodata.numa_imbalance = settings.is_on("numa-imbalance");
+    rodata.cling = settings.is_on("cling");
+    rodata.consolidate = settings.is_on("consolidate");
+    rodata.cgroup_weights = settings.is_on("cgroup-weights");
+    rodata.llc_imbalance = match settings.is_on("llc-imbalance") {
+        true => settings.number("llc-imbalance").map_or(NONE, |tasks| tasks as u32),
+        false => 0,
+    };
+    tables::configure(rodata, settings);
 }
 
 /// The machine, entry by entry.

@@ -142,6 +142,15 @@ impl Sets {
         Ok(all)
     }
 
+    /// The set with that id, if the scheduler knows it.
+    pub fn find(&self, kind: Kind, id: u64) -> Result<Option<SetState>, LiveError> {
+        let id = if kind == Kind::Process { id | PROCESS_ID } else { id };
+        match lookup::<u32>(&self.ids, &id.to_ne_bytes())? {
+            Some(index) => self.one(index, id),
+            None => Ok(None),
+        }
+    }
+
     /// A set; `None` if it was forgotten meanwhile.
     fn one(&self, index: u32, id: u64) -> Result<Option<SetState>, LiveError> {
         let Some(set) = lookup::<types::roost_set>(&self.sets, &index.to_ne_bytes())? else {

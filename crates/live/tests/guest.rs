@@ -36,7 +36,9 @@ fn prepared(what: &str) -> Option<Cache> {
     for kernel in KERNELS {
         match Pieces::prepare(&cache, &given(kernel), &mut |line| eprintln!("{line}")) {
             Ok(_) => {}
-            Err(error @ (VmError::Offline { .. } | VmError::NoApt { .. } | VmError::Tool { .. })) => {
+            Err(
+                error @ (VmError::Offline { .. } | VmError::NoApt { .. } | VmError::Tool { .. }),
+            ) => {
                 return skip(&error.to_string());
             }
             Err(error) => panic!("{error}"),
@@ -114,9 +116,9 @@ fn it_loads_schedules_and_leaves_on_every_kernel() {
             "after TERM: disabled",
             "after KILL: disabled",
             "the sched_ext scheduler roost",
-            "second: 1",
+            "second: 3",
             "needs root",
-            "user: 1",
+            "user: 3",
             "monitored\n",
             "starting again",
             "2 starts",

@@ -6,6 +6,9 @@ pub enum RealError {
     /// A scheduler's name, a workload or a machine that cannot be had on a real kernel.
     #[error("{0}")]
     Usage(String),
+    /// Settings of the live scheduler.
+    #[error(transparent)]
+    Settings(#[from] roost_settings::SettingsError),
     /// A measurement that is worth nothing: what was measured, and why.
     #[error("{0}")]
     Failed(String),

@@ -10,6 +10,7 @@ mod error;
 pub mod guest;
 pub mod host;
 mod knobs;
+pub mod live;
 mod measurement;
 mod program;
 mod result;

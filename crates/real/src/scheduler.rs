@@ -5,12 +5,17 @@
 //! | `fair@7.2` | the fair class of that kernel |
 //! | `fair` | the fair class of the kernel that runs |
 //! | `fair@7.2+no-sis-util+base_slice_ns=3000000` | with settings of `/sys/kernel/debug/sched` |
+//! | `roost`, `roost@7.2+no-sis-util+llc-imbalance=2` | the live scheduler, on that kernel, with its settings |
+//! | `roost+config=FILE` | the same with those of a settings file |
 //! | `scx_rusty`, `./scx_mine --verbose` | a sched_ext scheduler: a program, with its arguments |
 
 use std::path::{Path, PathBuf};
 
+use roost_settings::Settings;
+
 use crate::error::RealError;
 use crate::knobs::Setting;
+use crate::live;
 
 /// A scheduler of a real kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,27 +42,31 @@ pub struct Program {
 impl RealScheduler {
     /// Reads a scheduler's name; a program is looked for in `$PATH` unless its name holds a `/`.
     pub fn parse(name: &str) -> Result<Self, RealError> {
-        let rest = name
-            .strip_prefix("fair")
-            .filter(|rest| rest.is_empty() || rest.starts_with(['@', '+']));
-        match rest {
-            Some(rest) => Self::fair(name, rest),
-            None => Self::program(name),
+        let after = |kind: &str| {
+            name.strip_prefix(kind).filter(|rest| rest.is_empty() || rest.starts_with(['@', '+']))
+        };
+        match (after("fair"), after("roost")) {
+            (Some(rest), _) => Self::fair(name, rest),
+            (_, Some(rest)) => Self::live(name, rest, live::find()?),
+            (None, None) => Self::program(name),
         }
     }
 
     fn fair(name: &str, rest: &str) -> Result<Self, RealError> {
-        let mut parts = rest.split('+');
-        let version = match parts.next().unwrap_or_default().strip_prefix('@') {
-            Some("") => {
-                return Err(RealError::Usage(format!(
-                    "{name}: a version belongs after @, as in fair@7.2"
-                )));
-            }
-            version => version.map(str::to_owned),
-        };
+        let (version, parts) = version_and_parts(name, "fair", rest)?;
         let settings = parts.map(|part| Setting::parse(name, part)).collect::<Result<_, _>>()?;
         Ok(Self { name: name.to_owned(), version, settings, program: None })
+    }
+
+    /// The live scheduler, with what is on the command line of `scx_roost` as `+NAME`, `+no-NAME`.
+    fn live(name: &str, rest: &str, path: PathBuf) -> Result<Self, RealError> {
+        let (version, parts) = version_and_parts(name, "roost", rest)?;
+        let mut settings = Settings::default();
+        for part in parts {
+            settings.apply(name, part)?;
+        }
+        let program = Some(Program { path, arguments: settings.options() });
+        Ok(Self { name: name.to_owned(), version, settings: Vec::new(), program })
     }
 
     fn program(name: &str) -> Result<Self, RealError> {
@@ -81,6 +90,21 @@ impl RealScheduler {
     }
 }
 
+/// The version after `@`, if there is one, and what stands between `+` after it.
+fn version_and_parts<'a>(
+    name: &str,
+    kind: &str,
+    rest: &'a str,
+) -> Result<(Option<String>, std::str::Split<'a, char>), RealError> {
+    let mut parts = rest.split('+');
+    match parts.next().unwrap_or_default().strip_prefix('@') {
+        Some("") => {
+            Err(RealError::Usage(format!("{name}: a version belongs after @, as in {kind}@7.2")))
+        }
+        version => Ok((version.map(str::to_owned), parts)),
+    }
+}
+
 /// The program `name`, in `$PATH` or where it says.
 fn find(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
@@ -101,6 +125,21 @@ mod tests {
         assert_eq!(scheduler.settings.len(), 2);
         assert_eq!(scheduler.program, None);
         assert_eq!(RealScheduler::parse("fair").unwrap().version, None);
+    }
+
+    #[test]
+    fn the_live_scheduler_has_a_version_and_settings() {
+        let parse = |name: &str| {
+            RealScheduler::live(name, name.strip_prefix("roost").unwrap(), "/bin/scx_roost".into())
+        };
+        let scheduler = parse("roost@7.2+no-sis-util+llc-imbalance=2").unwrap();
+        assert_eq!(scheduler.version.as_deref(), Some("7.2"));
+        let arguments = scheduler.program.unwrap().arguments;
+        assert_eq!(arguments, ["--llc-imbalance", "2", "--no-sis-util"]);
+        assert!(parse("roost").unwrap().program.unwrap().arguments.is_empty());
+        let error = parse("roost+no-such-thing").unwrap_err().to_string();
+        assert!(error.contains("no-such-thing") && error.contains("sis-util"), "{error}");
+        assert!(parse("roost@").unwrap_err().to_string().contains("roost@7.2"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::error::{Error, print};
+use crate::live::RunArgs;
 
 /// Compare CPU schedulers on machines you do not own.
 #[derive(Debug, Parser)]
@@ -37,6 +38,28 @@ pub enum Command {
     Vm(VmArgs),
     /// Set the simulation beside the real kernel, counter by counter.
     Validate(ValidateArgs),
+    /// Schedule this machine with the live scheduler: loads it, unloads it on Ctrl-C (needs root).
+    Run(RunArgs),
+    /// Show what the live scheduler does while it runs.
+    Top(TopArgs),
+    /// Write the manual pages and a commented settings file, as packages have them.
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+/// Arguments of `roost man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The folder to write to.
+    pub folder: PathBuf,
+}
+
+/// Arguments of `roost top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// How often to draw anew.
+    #[arg(value_parser = positive_duration, default_value = "1s")]
+    pub interval: Duration,
 }
 
 const MACHINE_EXAMPLES: &str = "\
@@ -194,7 +217,8 @@ Examples:
       fair@5.16 fair@5.16+numa-imbalance fair@7.2
   roost compare --machine hygon-vm --workload iperf3:noise=4 --trace trace.pftrace fair@6.15
   roost compare --on vm --machine 1s2n4l2c --workload load.json fair@7.2 fair@7.2+no-sis-util scx_cosmos
-  sudo roost compare --on host --workload hackbench:groups=4 fair fair+no-sis-util
+  roost compare --on vm --workload hackbench:groups=2 fair@7.2 roost roost+no-sis-util+slice-us=5000
+  sudo roost compare --on host --workload hackbench:groups=4 fair fair+no-sis-util roost
 
 The first scheduler is the baseline. A change is marked with * when the 95% confidence intervals of
 both means are disjoint: with one repeat nothing can be marked.";
@@ -213,8 +237,9 @@ pub struct CompareArgs {
     /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks).
     #[arg(long)]
     pub workload: String,
-    /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them); with
-    /// --on vm or host switches are the kernel's own, and a program is a sched_ext scheduler.
+    /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them), or
+    /// +config=FILE with settings as `roost run` takes them; with --on vm or host switches are the
+    /// kernel's own, roost is the live scheduler, and a program is a sched_ext scheduler.
     #[arg(required = true, value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
     /// Runs of each scheduler, with different seeds.
@@ -385,6 +410,11 @@ fn compare_long_help() -> String {
     text += "\nSwitches, as +NAME or +no-NAME:\n";
     for (name, about) in roost_fair::switches() {
         text += &format!("  {name:<22} {about}\n");
+    }
+    text += "\nWith --on vm or host: roost, or roost@VERSION on that kernel, then +NAME, +no-NAME, +NAME=N or\n\
+             +config=FILE with the settings of `roost run`:\n";
+    for setting in roost_settings::all() {
+        text += &format!("  {:<22} {}\n", setting.name, setting.meaning);
     }
     text
 }

@@ -19,6 +19,9 @@ pub enum Error {
     /// A scheduler's name was not understood.
     #[error(transparent)]
     Scheduler(#[from] roost_fair::FeatureError),
+    /// Settings were not understood.
+    #[error(transparent)]
+    Settings(#[from] roost_settings::SettingsError),
     /// A run failed.
     #[error(transparent)]
     Run(RunError),
@@ -69,6 +72,7 @@ impl From<RealError> for Error {
             RealError::Interrupted | RealError::Vm(VmError::Interrupted) => Error::Interrupted,
             RealError::Vm(error) => Error::Vm(error),
             RealError::Named(error) => Error::Workload(error),
+            RealError::Settings(error) => Error::Settings(error),
             failed => Error::Real(failed),
         }
     }
@@ -87,6 +91,7 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
+            Error::Settings(_) => 2,
             Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
             Error::Interrupted => 130,
             Error::Vm(error) if error.is_usage() => 2,

@@ -3,7 +3,9 @@
 mod args;
 mod compare;
 mod error;
+mod live;
 mod machine;
+mod man;
 mod real;
 mod schedulers;
 mod validate;
@@ -26,6 +28,11 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Vm(args) }) => vm::run(&args.command),
         Ok(Cli { command: Command::Validate(args) }) => {
             validate::run(&args).map(|()| ExitCode::SUCCESS)
+        }
+        Ok(Cli { command: Command::Run(args) }) => live::run(&args),
+        Ok(Cli { command: Command::Top(args) }) => live::top(args.interval),
+        Ok(Cli { command: Command::Man(args) }) => {
+            man::write(&args.folder).map(|()| ExitCode::SUCCESS)
         }
         Err(error) => args::help_or_error(&error).map(|()| ExitCode::SUCCESS),
     };

@@ -47,6 +47,8 @@ pub(crate) struct Rules {
     pub numa_rule: NumaImbalance,
     /// llc-imbalance applies: CPUs of the domain and of its child.
     pub llc_imbalance: Option<(u32, u32)>,
+    /// Tasks that it tolerates, if a number was given for it.
+    pub llc_imbalance_tasks: Option<u32>,
     /// The child domain wants tasks spread over sibling groups.
     pub child_prefers_sibling: bool,
     /// That is read from the busiest group instead (6.x).
@@ -73,6 +75,7 @@ impl Rules {
             numa_rule: features.numa_imbalance,
             llc_imbalance: (features.llc_imbalance && llc_level)
                 .then_some((domain.weight, domain.child_weight)),
+            llc_imbalance_tasks: features.llc_imbalance_tasks,
             child_prefers_sibling: domain.child_flags.has(Flags::PREFER_SIBLING),
             prefer_sibling_of_group: features.prefer_sibling_of_group,
             smt_balance: features.smt_balance,
@@ -209,9 +212,10 @@ fn tasks_to_even_out(local: &GroupStats, busiest: &GroupStats, rules: &Rules) ->
         u64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
     };
     let numa = |amount| if rules.numa { allow_numa(amount, local, busiest, rules) } else { amount };
-    let llc = |amount| match rules.llc_imbalance {
-        Some((span, child)) => roost_policy::llc_imbalance::adjust(amount, span, child),
-        None => amount,
+    let llc = |amount| match (rules.llc_imbalance, rules.llc_imbalance_tasks) {
+        (Some(_), Some(tasks)) if amount <= u64::from(tasks) => 0,
+        (Some((span, child)), None) => roost_policy::llc_imbalance::adjust(amount, span, child),
+        _ => amount,
     };
     if rules.filter_before_halving { llc(numa(raw)) / 2 } else { numa(llc(raw) / 2) }
 }
@@ -261,6 +265,7 @@ pub(crate) mod tests {
             imb_numa_nr: 0,
             numa_rule: NumaImbalance::Merged60,
             llc_imbalance: None,
+            llc_imbalance_tasks: None,
             child_prefers_sibling: false,
             prefer_sibling_of_group: true,
             smt_balance: true,
@@ -538,6 +543,18 @@ pub(crate) mod tests {
             assert_eq!(halved(16, rules), [0, 0, 0, 0, 2, 3, 3, 4, 4, 5]);
             assert_eq!(halved(32, rules), [0, 0, 0, 0, 0, 0, 0, 0, 4, 5]);
         }
+    }
+
+    #[test]
+    fn a_number_of_tolerated_tasks_replaces_the_quarter() {
+        let (local, busiest) = (group(GroupType::HasSpare, 0), group(GroupType::HasSpare, 4));
+        let amount = |llc_imbalance_tasks| {
+            let llc_imbalance = Some((16, 8));
+            let rules = Rules { llc_imbalance, llc_imbalance_tasks, ..rules() };
+            let busiest = GroupStats { prefer_sibling: true, ..busiest };
+            tasks_to_even_out(&local, &busiest, &rules)
+        };
+        assert_eq!([None, Some(1), Some(3), Some(4)].map(amount), [2, 2, 2, 0]);
     }
 
     /// The filter is part of evening out; it does not touch what an overloaded group gives.

@@ -1,0 +1,432 @@
+//! Who is looked at when, what is moved, when it is left alone.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::PAGE;
+use crate::budget::Budget;
+use crate::sample::Sample;
+use crate::world::{Details, World};
+
+/// Time between two looks at all processes, ns.
+pub const SCAN: u64 = 5_000_000_000;
+
+/// Processes, and groups, looked at in an interval; more take turns.
+pub const SAMPLED_AT_ONCE: usize = 64;
+
+/// Pages asked for and moved in one call: 2 MiB, a huge page.
+const CHUNK: usize = 512;
+
+/// Pages of 1000 that have to be elsewhere for a move to begin (assumption: what is less costs less
+/// than looking for it).
+const WORTH_PERMILLE: u64 = 50;
+
+/// Time until a process is tried again whose pages could not be moved, ns; doubled each time, up to
+/// [`LONGEST_REST`].
+const REST: u64 = 10_000_000_000;
+const LONGEST_REST: u64 = 640_000_000_000;
+
+/// Time for which mappings are taken to be the same while a process does not grow or shrink, ns
+/// (assumption).
+const MAPPED_FOR: u64 = 60_000_000_000;
+
+/// How the daemon works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Processes with fewer resident pages are left alone.
+    pub least_pages: u64,
+    /// Pages moved in a second at most.
+    pub pages_per_second: u64,
+    /// Time between two samples, ns.
+    pub interval: u64,
+    /// Time for which a set has to have preferred a node before its pages follow, ns.
+    pub settle: u64,
+    /// Nodes with CPUs, with their CPUs. Pages on other nodes are left there: somebody put them there.
+    pub nodes: BTreeMap<u32, Vec<Range<u32>>>,
+    /// Patterns of the paths of cgroups that cling; all do if there are none.
+    pub patterns: Vec<String>,
+}
+
+/// A group or process as the scheduler knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// Where the scheduler keeps it.
+    pub index: u32,
+    /// The number of a cgroup's directory, or a process's number.
+    pub id: u64,
+    /// The node that it prefers.
+    pub preferred: Option<u32>,
+    /// Since when, ns, by the clock of [`Daemon::step`].
+    pub settled_at: u64,
+}
+
+/// What the scheduler knows and wants to know. What it cannot be told now is told again later.
+pub trait Scheduler {
+    /// Groups: leaf cgroups with tasks.
+    fn groups(&mut self) -> Vec<Set>;
+    /// Those of these processes that it knows.
+    fn processes(&mut self, pids: &[u32]) -> Vec<Set>;
+    /// Tells pages by node of a group.
+    fn set_group_memory(&mut self, index: u32, pages: &[(u32, u64)]);
+    /// Tells pages by node of a process.
+    fn set_process_memory(&mut self, index: u32, pages: &[(u32, u64)]);
+    /// Tells whether a group is to cling.
+    fn set_excluded(&mut self, index: u32, excluded: bool);
+}
+
+/// What the daemon counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Processes that are large enough to be looked at, now.
+    pub large_processes: u64,
+    /// Addresses that it asked the kernel about in samples.
+    pub sampled: u64,
+    /// Pages that it moved.
+    pub moved: u64,
+    /// Pages that the kernel would not move: shared, pinned, or gone.
+    pub stuck: u64,
+    /// Times that a process's pages stayed because the node had no room.
+    pub no_room: u64,
+    /// Times that a process's pages stayed because its cpuset or affinity keeps it from the node.
+    pub bound: u64,
+}
+
+/// A large process.
+#[derive(Debug)]
+struct Process {
+    resident: u64,
+    details: Details,
+    mapped: Vec<Range<u64>>,
+    /// Resident pages when its mappings were read, and when that was, ns.
+    mapped_at: (u64, u64),
+    sample: Sample,
+    /// The scheduler's index, if it knows it.
+    index: Option<u32>,
+    /// Its pages are not moved before.
+    rests_until: u64,
+    rest: u64,
+}
+
+impl Process {
+    /// Whether its mappings may be others than those known: reading them is what costs most, some
+    /// microseconds each, and programs have up to thousands.
+    fn has_other_mappings(&self, now: u64) -> bool {
+        let (resident, at) = self.mapped_at;
+        resident == 0 || now >= at + MAPPED_FOR || self.resident.abs_diff(resident) > resident / 8
+    }
+}
+
+/// A move that has begun.
+#[derive(Debug)]
+struct Move {
+    pid: u32,
+    target: u32,
+    /// What is still to be gone through, the next one last.
+    ranges: Vec<Range<u64>>,
+    moved: u64,
+}
+
+/// Samples, tells, moves.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    processes: BTreeMap<u32, Process>,
+    moving: Option<Move>,
+    budget: Budget,
+    scanned_at: Option<u64>,
+    sampled_at: Option<u64>,
+    /// The process and the group after which the next turn begins.
+    last_process: u32,
+    last_group: u64,
+    /// Groups whose path has been compared with the patterns.
+    judged: BTreeMap<u32, u64>,
+    counters: Counters,
+}
+
+impl Daemon {
+    /// A daemon that begins at time `now`, ns.
+    pub fn new(config: Config, now: u64) -> Self {
+        Self {
+            budget: Budget::new(config.pages_per_second, now),
+            config,
+            processes: BTreeMap::new(),
+            moving: None,
+            scanned_at: None,
+            sampled_at: None,
+            last_process: 0,
+            last_group: 0,
+            judged: BTreeMap::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        Counters { large_processes: self.processes.len() as u64, ..self.counters }
+    }
+
+    /// Does what is due at time `now`, ns; call it some ten times a second.
+    pub fn step(&mut self, now: u64, world: &mut impl World, scheduler: &mut impl Scheduler) {
+        let due = |last: Option<u64>, period| last.is_none_or(|last| now >= last + period);
+        if due(self.scanned_at, SCAN) {
+            self.scanned_at = Some(now);
+            self.scan(world);
+        }
+        if due(self.sampled_at, self.config.interval) {
+            self.sampled_at = Some(now);
+            let large: Vec<u32> = self.processes.keys().copied().collect();
+            let (groups, sets) = (scheduler.groups(), scheduler.processes(&large));
+            self.sample(now, &sets, world, scheduler);
+            self.tell_groups(&groups, world, scheduler);
+            if self.moving.is_none() {
+                self.moving = self.choose(now, &groups, &sets, world);
+            }
+        }
+        self.go_on(now, world);
+    }
+
+    /// Looks for large processes.
+    fn scan(&mut self, world: &mut impl World) {
+        let mut all = world.processes();
+        all.retain(|(_, resident)| *resident >= self.config.least_pages);
+        let mut known = std::mem::take(&mut self.processes);
+        for (pid, resident) in all {
+            let Some(details) = world.details(pid) else { continue };
+            let process = match known.remove(&pid) {
+                Some(old) => Process { resident, details, ..old },
+                None => Process {
+                    resident,
+                    details,
+                    mapped: Vec::new(),
+                    mapped_at: (0, 0),
+                    sample: Sample::new(u64::from(pid)),
+                    index: None,
+                    rests_until: 0,
+                    rest: REST,
+                },
+            };
+            self.processes.insert(pid, process);
+        }
+    }
+
+    /// Samples those processes whose turn it is, and tells of those that the scheduler knows.
+    fn sample(
+        &mut self,
+        now: u64,
+        sets: &[Set],
+        world: &mut impl World,
+        scheduler: &mut impl Scheduler,
+    ) {
+        for process in self.processes.values_mut() {
+            process.index = None;
+        }
+        for set in sets {
+            let process = u32::try_from(set.id).ok().and_then(|pid| self.processes.get_mut(&pid));
+            if let Some(process) = process {
+                process.index = Some(set.index);
+            }
+        }
+        let turn = turn(self.processes.keys().copied(), self.last_process);
+        for pid in turn {
+            self.last_process = pid;
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            if process.has_other_mappings(now) {
+                process.mapped = world.mapped(pid);
+                process.mapped_at = (process.resident, now);
+            }
+            let addresses = process.sample.addresses(&process.mapped);
+            let nodes = world.locate(pid, &addresses);
+            self.counters.sampled += addresses.len() as u64;
+            process.sample.learn(&addresses, &nodes);
+            if let Some(index) = process.index {
+                scheduler.set_process_memory(index, &process.sample.pages(process.resident));
+            }
+        }
+    }
+
+    /// Tells of the groups whose turn it is, and which of them cling.
+    fn tell_groups(
+        &mut self,
+        groups: &[Set],
+        world: &mut impl World,
+        scheduler: &mut impl Scheduler,
+    ) {
+        let by_id: BTreeMap<u64, u32> = groups.iter().map(|set| (set.id, set.index)).collect();
+        for id in turn(by_id.keys().copied(), self.last_group) {
+            self.last_group = id;
+            let Some(&index) = by_id.get(&id) else { continue };
+            let pages = world.group_pages(id).unwrap_or_else(|| self.sampled_in_group(id));
+            scheduler.set_group_memory(index, &pages);
+        }
+        self.judged.retain(|index, id| by_id.get(id) == Some(index));
+        for (&id, &index) in &by_id {
+            if self.judged.contains_key(&index) || self.config.patterns.is_empty() {
+                continue;
+            }
+            let path = world.group_path(id).unwrap_or_default();
+            let matches = self.config.patterns.iter().any(|pattern| matches(pattern, &path));
+            scheduler.set_excluded(index, !matches);
+            self.judged.insert(index, id);
+        }
+    }
+
+    /// Pages by node of a group that does not account for them: those of its large processes.
+    fn sampled_in_group(&self, group: u64) -> Vec<(u32, u64)> {
+        let mut nodes: BTreeMap<u32, u64> = BTreeMap::new();
+        for process in self.processes.values().filter(|p| p.details.group == Some(group)) {
+            for (node, pages) in process.sample.pages(process.resident) {
+                *nodes.entry(node).or_default() += pages;
+            }
+        }
+        nodes.into_iter().collect()
+    }
+
+    /// The process that has most pages away from the node where it settled, if any is worth it.
+    fn choose(
+        &mut self,
+        now: u64,
+        groups: &[Set],
+        sets: &[Set],
+        world: &mut impl World,
+    ) -> Option<Move> {
+        let room: BTreeMap<u32, u64> = world.room().into_iter().collect();
+        let settled = |set: &Set| {
+            set.preferred.filter(|_| now >= set.settled_at.saturating_add(self.config.settle))
+        };
+        let of_group: BTreeMap<u64, Option<u32>> = groups
+            .iter()
+            .filter(|set| set.preferred.is_some())
+            .map(|set| (set.id, settled(set)))
+            .collect();
+        let of_process: BTreeMap<u64, Option<u32>> =
+            sets.iter().map(|set| (set.id, settled(set))).collect();
+        let mut best: Option<(u64, u32, u32)> = None;
+        for (&pid, process) in &self.processes {
+            let group = process.details.group.and_then(|group| of_group.get(&group));
+            let target = group.or_else(|| of_process.get(&u64::from(pid))).copied().flatten();
+            let Some(target) = target.filter(|_| now >= process.rests_until) else { continue };
+            let Some(away) = self.pages_away(process, target) else { continue };
+            if !self.may_use(process, target) {
+                self.counters.bound += 1;
+            } else if room.get(&target).is_none_or(|room| *room < away.min(CHUNK as u64)) {
+                self.counters.no_room += 1;
+            } else if best.is_none_or(|(most, ..)| away > most) {
+                best = Some((away, pid, target));
+            }
+        }
+        let (_, pid, target) = best?;
+        let mut ranges = world.movable(pid, target);
+        ranges.reverse();
+        Some(Move { pid, target, ranges, moved: 0 })
+    }
+
+    /// Pages on other nodes with CPUs, if they are worth moving.
+    fn pages_away(&self, process: &Process, target: u32) -> Option<u64> {
+        let away =
+            process.sample.permille_on(|n| n != target && self.config.nodes.contains_key(&n))?;
+        (away >= WORTH_PERMILLE).then(|| (process.resident / 1000).max(1) * away)
+    }
+
+    /// Whether its cpuset lets the process have memory on `target`, and its affinity a CPU there.
+    fn may_use(&self, process: &Process, target: u32) -> bool {
+        let allowed = &process.details.allowed;
+        let cpus = self.config.nodes.get(&target).map(Vec::as_slice).unwrap_or_default();
+        let overlap = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start) < a.end.min(b.end);
+        allowed.nodes.iter().any(|nodes| nodes.contains(&target))
+            && allowed.cpus.iter().any(|some| cpus.iter().any(|here| overlap(some, here)))
+    }
+
+    /// Goes on with the move that has begun, as far as the rate and the node's room allow.
+    fn go_on(&mut self, now: u64, world: &mut impl World) {
+        let Some(mut current) = self.moving.take() else { return };
+        let mut room = room_of(world, current.target);
+        // Going through what is there costs too, a hundredth of moving or less.
+        let mut looked = 0;
+        while let Some(range) = current.ranges.pop() {
+            let may = self.budget.available(now).min(room).min(CHUNK as u64);
+            if may == 0 || looked > self.config.pages_per_second * 4 {
+                current.ranges.push(range);
+                match room {
+                    0 => self.give_up(now, &current),
+                    _ => self.moving = Some(current),
+                }
+                return;
+            }
+            let (addresses, next) = world.present(current.pid, range.clone(), may as usize);
+            looked += (addresses.len() as u64).max(1);
+            if next > range.start && next < range.end {
+                current.ranges.push(next..range.end);
+            }
+            let moved = self.move_chunk(&current, &addresses, world);
+            current.moved += moved;
+            room -= moved.min(room);
+        }
+        self.rest(now, current.pid, current.moved);
+    }
+
+    /// Moves those of `addresses` that are on other nodes with CPUs.
+    fn move_chunk(&mut self, current: &Move, addresses: &[u64], world: &mut impl World) -> u64 {
+        let nodes = world.locate(current.pid, addresses);
+        let away = |node: Option<u32>| {
+            node.is_some_and(|n| n != current.target && self.config.nodes.contains_key(&n))
+        };
+        let away: Vec<u64> = addresses
+            .iter()
+            .zip(nodes)
+            .filter(|(_, node)| away(*node))
+            .map(|(address, _)| *address)
+            .collect();
+        if away.is_empty() {
+            return 0;
+        }
+        let moved = world.move_to(current.pid, &away, current.target);
+        // What could not be moved cost as much.
+        self.budget.take(away.len() as u64);
+        self.counters.moved += moved;
+        self.counters.stuck += away.len() as u64 - moved.min(away.len() as u64);
+        moved
+    }
+
+    fn give_up(&mut self, now: u64, current: &Move) {
+        self.counters.no_room += 1;
+        self.rest(now, current.pid, 0);
+    }
+
+    /// After a move: soon again if it moved much, later and later if it did not.
+    fn rest(&mut self, now: u64, pid: u32, moved: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if moved * 1000 >= process.resident * WORTH_PERMILLE {
+            process.rest = REST;
+        }
+        process.rests_until = now + process.rest;
+        process.rest = (process.rest * 2).min(LONGEST_REST);
+    }
+}
+
+fn room_of(world: &mut impl World, node: u32) -> u64 {
+    world.room().into_iter().find(|(number, _)| *number == node).map_or(0, |(_, room)| room)
+}
+
+/// Those whose turn it is: some after `last`, then from the beginning.
+fn turn<T: Ord + Copy>(all: impl Iterator<Item = T> + Clone, last: T) -> Vec<T> {
+    let after = all.clone().filter(|id| *id > last);
+    let before = all.filter(|id| *id <= last);
+    after.chain(before).take(SAMPLED_AT_ONCE).collect()
+}
+
+/// Whether a path matches a pattern of the shell, `*` including `/`.
+fn matches(pattern: &str, path: &str) -> bool {
+    let [Ok(pattern), Ok(path)] = [pattern, path].map(std::ffi::CString::new) else { return false };
+    // SAFETY: both end in 0.
+    unsafe { libc::fnmatch(pattern.as_ptr(), path.as_ptr(), 0) == 0 }
+}
+
+impl Config {
+    /// Pages in `mebibytes`.
+    pub fn pages(mebibytes: u64) -> u64 {
+        mebibytes.saturating_mul((1 << 20) / PAGE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! The daemon in a made-up world: two nodes with two CPUs each, and memory on a third one.
+
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are meant")]
+
+use super::*;
+use crate::parse::Allowed;
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+const STEP: u64 = 100 * MS;
+
+/// A process whose pages lie one after the other from address 0.
+#[derive(Clone, Default)]
+struct FakeProcess {
+    nodes: Vec<u32>,
+    details: Details,
+    /// Pages from here on have a policy of their own.
+    free_until: usize,
+    /// Pages that the kernel will not move.
+    pinned: bool,
+}
+
+#[derive(Default)]
+struct Fake {
+    processes: BTreeMap<u32, FakeProcess>,
+    room: BTreeMap<u32, u64>,
+    groups: Vec<Set>,
+    sets: Vec<Set>,
+    told: BTreeMap<u32, Vec<(u32, u64)>>,
+    told_groups: BTreeMap<u32, Vec<(u32, u64)>>,
+    excluded: BTreeMap<u32, bool>,
+    moved_to: Vec<(u32, u32)>,
+    asked: u64,
+}
+
+impl World for Fake {
+    fn processes(&mut self) -> Vec<(u32, u64)> {
+        self.processes.iter().map(|(pid, p)| (*pid, p.nodes.len() as u64)).collect()
+    }
+    fn details(&mut self, pid: u32) -> Option<Details> {
+        Some(self.processes.get(&pid)?.details.clone())
+    }
+    fn mapped(&mut self, pid: u32) -> Vec<Range<u64>> {
+        let pages = self.processes.get(&pid).map_or(0, |p| p.nodes.len() as u64);
+        std::iter::once(0..pages * PAGE).collect()
+    }
+    fn movable(&mut self, pid: u32, _target: u32) -> Vec<Range<u64>> {
+        let pages = self.processes.get(&pid).map_or(0, |p| p.free_until as u64);
+        std::iter::once(0..pages * PAGE).collect()
+    }
+    fn present(&mut self, _pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
+        let pages: Vec<u64> = range.clone().step_by(PAGE as usize).take(most).collect();
+        let next = pages.last().map_or(range.end, |last| last + PAGE);
+        (pages, next)
+    }
+    fn locate(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<u32>> {
+        self.asked += addresses.len() as u64;
+        let process = self.processes.get(&pid);
+        let node = |at: &u64| process.and_then(|p| p.nodes.get((at / PAGE) as usize)).copied();
+        addresses.iter().map(node).collect()
+    }
+    fn move_to(&mut self, pid: u32, addresses: &[u64], target: u32) -> u64 {
+        let Some(process) = self.processes.get_mut(&pid).filter(|p| !p.pinned) else { return 0 };
+        for address in addresses {
+            process.nodes[(address / PAGE) as usize] = target;
+        }
+        let moved = addresses.len() as u64;
+        *self.room.entry(target).or_default() -= moved;
+        self.moved_to.extend(addresses.iter().map(|_| (pid, target)));
+        moved
+    }
+    fn room(&mut self) -> Vec<(u32, u64)> {
+        self.room.iter().map(|(node, room)| (*node, *room)).collect()
+    }
+    fn group_pages(&mut self, group: u64) -> Option<Vec<(u32, u64)>> {
+        (group < 1000).then(|| vec![(1, 77)])
+    }
+    fn group_path(&mut self, group: u64) -> Option<String> {
+        Some(format!("/work/group{group}"))
+    }
+}
+
+/// The scheduler is apart from the world, as it is in fact.
+#[derive(Default)]
+struct FakeScheduler(Fake);
+
+impl Scheduler for FakeScheduler {
+    fn groups(&mut self) -> Vec<Set> {
+        self.0.groups.clone()
+    }
+    fn processes(&mut self, pids: &[u32]) -> Vec<Set> {
+        let asked = |set: &&Set| pids.iter().any(|pid| u64::from(*pid) == set.id);
+        self.0.sets.iter().filter(asked).cloned().collect()
+    }
+    fn set_group_memory(&mut self, index: u32, pages: &[(u32, u64)]) {
+        self.0.told_groups.insert(index, pages.to_vec());
+    }
+    fn set_process_memory(&mut self, index: u32, pages: &[(u32, u64)]) {
+        self.0.told.insert(index, pages.to_vec());
+    }
+    fn set_excluded(&mut self, index: u32, excluded: bool) {
+        self.0.excluded.insert(index, excluded);
+    }
+}
+
+fn config() -> Config {
+    Config {
+        least_pages: 1000,
+        pages_per_second: 10_000,
+        interval: 2000 * MS,
+        settle: 3000 * MS,
+        nodes: BTreeMap::from([(0, vec![0..2]), (1, vec![2..4])]),
+        patterns: Vec::new(),
+    }
+}
+
+fn process(pages: usize, node: u32) -> FakeProcess {
+    let allowed =
+        Allowed { cpus: std::iter::once(0..4).collect(), nodes: std::iter::once(0..3).collect() };
+    FakeProcess {
+        nodes: vec![node; pages],
+        details: Details { group: None, allowed },
+        free_until: pages,
+        pinned: false,
+    }
+}
+
+fn set(id: u64, preferred: Option<u32>) -> Set {
+    Set { index: id as u32 * 10, id, preferred, settled_at: 0 }
+}
+
+/// A world with room, and a scheduler that knows one process, 7, and prefers node 1 for it.
+fn world(process: FakeProcess) -> (Fake, FakeScheduler) {
+    let mut world = Fake { room: BTreeMap::from([(0, 1 << 20), (1, 1 << 20)]), ..Fake::default() };
+    world.processes.insert(7, process);
+    let mut scheduler = FakeScheduler::default();
+    scheduler.0.sets.push(set(7, Some(1)));
+    (world, scheduler)
+}
+
+/// Runs a daemon for some seconds.
+fn run(config: Config, world: &mut Fake, scheduler: &mut FakeScheduler, seconds: u64) -> Daemon {
+    let mut daemon = Daemon::new(config, 0);
+    for step in 0..seconds * 10 {
+        daemon.step(step * STEP, world, scheduler);
+    }
+    daemon
+}
+
+fn on(world: &Fake, node: u32) -> usize {
+    world.processes[&7].nodes.iter().filter(|on| **on == node).count()
+}
+
+#[test]
+fn pages_follow_a_process_that_settled() {
+    // 64 MB, as in the bar: 15 s at most.
+    let (mut world, mut scheduler) = world(process(16384, 0));
+    let daemon = run(config(), &mut world, &mut scheduler, 15);
+    assert_eq!(on(&world, 1), 16384);
+    assert_eq!(daemon.counters().moved, 16384);
+    assert_eq!(scheduler.0.told[&70].first().map(|(node, _)| *node), Some(1));
+}
+
+#[test]
+fn a_group_says_where_before_its_process_does() {
+    let (mut world, mut scheduler) = world(process(4000, 1));
+    world.processes.get_mut(&7).unwrap().details.group = Some(5);
+    scheduler.0.groups.push(set(5, Some(0)));
+    run(config(), &mut world, &mut scheduler, 15);
+    assert_eq!(on(&world, 0), 4000, "the group is on node 0 although the process prefers 1");
+    assert_eq!(scheduler.0.told_groups[&50], [(1, 77)]);
+}
+
+#[test]
+fn a_group_without_accounting_has_its_processes_pages() {
+    let (mut world, mut scheduler) = world(process(4000, 1));
+    world.processes.get_mut(&7).unwrap().details.group = Some(5000);
+    scheduler.0.groups.push(set(5000, None));
+    run(config(), &mut world, &mut scheduler, 3);
+    assert_eq!(scheduler.0.told_groups[&50_000], [(1, 4000)]);
+}
+
+#[test]
+fn nothing_moves_before_it_has_settled_or_without_a_preference() {
+    for preferred in [None, Some(1)] {
+        let (mut world, mut scheduler) = world(process(4000, 0));
+        scheduler.0.sets = vec![Set { settled_at: 60_000 * MS, ..set(7, preferred) }];
+        run(config(), &mut world, &mut scheduler, 60);
+        assert!(world.moved_to.is_empty(), "{preferred:?}");
+    }
+}
+
+#[test]
+fn what_is_bound_elsewhere_stays() {
+    type Bind = fn(&mut FakeProcess);
+    let by_cpuset: Bind = |p| p.details.allowed.nodes = std::iter::once(0..1).collect();
+    let by_affinity: Bind = |p| p.details.allowed.cpus = std::iter::once(0..2).collect();
+    let by_policy: Bind = |p| p.free_until = 0;
+    let kinds = [("cpuset", by_cpuset), ("affinity", by_affinity), ("policy", by_policy)];
+    for (what, bind) in kinds {
+        let mut bound = process(4000, 0);
+        bind(&mut bound);
+        let (mut world, mut scheduler) = world(bound);
+        let daemon = run(config(), &mut world, &mut scheduler, 30);
+        assert!(world.moved_to.is_empty(), "{what}");
+        assert!(what == "policy" || daemon.counters().bound > 0, "{what} is counted");
+    }
+}
+
+#[test]
+fn memory_on_nodes_without_cpus_is_left_there() {
+    let (mut world, mut scheduler) = world(process(4000, 2));
+    run(config(), &mut world, &mut scheduler, 30);
+    assert!(world.moved_to.is_empty());
+}
+
+#[test]
+fn a_full_node_gets_nothing() {
+    let (mut world, mut scheduler) = world(process(4000, 0));
+    world.room.insert(1, 100);
+    let daemon = run(config(), &mut world, &mut scheduler, 30);
+    assert!(world.moved_to.is_empty());
+    assert!(daemon.counters().no_room > 0);
+}
+
+#[test]
+fn what_will_not_move_is_tried_more_and_more_rarely() {
+    let (mut world, mut scheduler) = world(FakeProcess { pinned: true, ..process(4000, 0) });
+    let minute = run(config(), &mut world, &mut scheduler, 60).counters().stuck;
+    let (mut world, mut scheduler) = self::world(FakeProcess { pinned: true, ..process(4000, 0) });
+    let hour = run(config(), &mut world, &mut scheduler, 3600).counters().stuck;
+    assert!(minute >= 4000 && hour < 4 * minute, "{minute} in a minute, {hour} in an hour");
+}
+
+#[test]
+fn groups_that_no_pattern_matches_do_not_cling() {
+    let (mut world, mut scheduler) = world(process(4000, 0));
+    scheduler.0.groups = vec![set(5, None), set(6, None)];
+    let patterns = vec!["/work/*5".to_owned()];
+    run(Config { patterns, ..config() }, &mut world, &mut scheduler, 3);
+    assert_eq!(scheduler.0.excluded, BTreeMap::from([(50, false), (60, true)]));
+    run(config(), &mut world, &mut FakeScheduler::default(), 3);
+}
+
+#[test]
+fn many_processes_take_turns() {
+    let (mut world, mut scheduler) = world(process(2000, 0));
+    for pid in 100..1100 {
+        world.processes.insert(pid, process(2000, 0));
+    }
+    let most = (SAMPLED_AT_ONCE * (128 + 64)) as u64;
+    scheduler.0.sets = (100..1100).map(|pid| set(pid, None)).collect();
+    let rounds = 1001_usize.div_ceil(SAMPLED_AT_ONCE) as u64;
+    run(config(), &mut world, &mut scheduler, 2 * rounds);
+    assert!(world.asked <= most * rounds, "{} asked in {rounds} rounds", world.asked);
+    assert_eq!(scheduler.0.told.len(), 1000, "each had its turn");
+}
+
+proptest! {
+    /// Whatever is on the machine: never faster than the rate, never onto a node without room, never
+    /// what is bound elsewhere, and only towards preferred nodes.
+    #[test]
+    fn what_is_promised_holds(
+        processes in prop::collection::vec(
+            (500_usize..3000, 0_u32..3, prop::option::of(0_u32..2), 0_u32..2, any::<bool>()), 1..6),
+        room in 0_u64..6000,
+        rate in 100_u64..5000,
+    ) {
+        let mut world = Fake { room: BTreeMap::from([(0, room), (1, room)]), ..Fake::default() };
+        let mut scheduler = FakeScheduler::default();
+        for (pid, (pages, node, preferred, only, bound)) in (1_u32..).zip(&processes) {
+            let mut one = process(*pages, *node);
+            if *bound {
+                one.details.allowed.nodes = std::iter::once(*only..*only + 1).collect();
+            }
+            world.processes.insert(pid, one);
+            scheduler.0.sets.push(set(u64::from(pid), *preferred));
+        }
+        let mut daemon = Daemon::new(Config { pages_per_second: rate, ..config() }, 0);
+        for step in 0..200_u64 {
+            daemon.step(step * STEP, &mut world, &mut scheduler);
+            prop_assert!(world.moved_to.len() as u64 <= rate * step * STEP / 1_000_000_000);
+        }
+        for (pid, target) in &world.moved_to {
+            let (.., preferred, only, bound) = processes[*pid as usize - 1];
+            prop_assert_eq!(preferred, Some(*target));
+            prop_assert!(!bound || only == *target);
+        }
+        for node in 0..2 {
+            let moved = world.moved_to.iter().filter(|(_, target)| *target == node).count();
+            prop_assert!(moved as u64 <= room);
+        }
+    }
+}

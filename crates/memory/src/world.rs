@@ -1,0 +1,350 @@
+//! What the daemon sees and does, and a real kernel as such a world.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::PAGE;
+use crate::parse::{self, Allowed};
+
+/// What is known about a process beside its pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Number of its cgroup's directory in the unified hierarchy, if it is in one below the root.
+    pub group: Option<u64>,
+    /// CPUs and nodes that it may use.
+    pub allowed: Allowed,
+}
+
+/// What the daemon sees and does. Whatever cannot be told, as of a process that has just ended, is
+/// empty or `None`.
+pub trait World {
+    /// All processes with their resident pages.
+    fn processes(&mut self) -> Vec<(u32, u64)>;
+    /// More about one.
+    fn details(&mut self, pid: u32) -> Option<Details>;
+    /// Addresses at which a process can have pages.
+    fn mapped(&mut self, pid: u32) -> Vec<Range<u64>>;
+    /// Mappings of its own that have no policy and pages on other nodes than `target`.
+    fn movable(&mut self, pid: u32, target: u32) -> Vec<Range<u64>>;
+    /// Up to `most` addresses of pages from the beginning of `range`, and where to go on.
+    fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64);
+    /// The node of the page at each address; `None` without a page.
+    fn locate(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<u32>>;
+    /// Moves pages; how many are on `target` afterwards.
+    fn move_to(&mut self, pid: u32, addresses: &[u64], target: u32) -> u64;
+    /// Pages that nodes can take.
+    fn room(&mut self) -> Vec<(u32, u64)>;
+    /// Pages that a cgroup uses on each node, if it accounts for them.
+    fn group_pages(&mut self, group: u64) -> Option<Vec<(u32, u64)>>;
+    /// Path of a cgroup below the root of its hierarchy.
+    fn group_path(&mut self, group: u64) -> Option<String>;
+}
+
+/// This machine.
+#[derive(Debug)]
+pub struct Linux {
+    proc: PathBuf,
+    cgroup: PathBuf,
+    /// The root of the unified hierarchy, if it is mounted.
+    cgroup_root: Option<File>,
+    buffer: Vec<u8>,
+}
+
+/// `move_pages(2)`: those that only this process uses.
+const MPOL_MF_MOVE: libc::c_int = 2;
+
+/// The kind of a file handle that is a number of a directory of cgroups.
+const FILEID_KERNFS: libc::c_int = 0xfe;
+
+/// `PAGEMAP_SCAN` (`linux/fs.h`, since 6.7): `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
+
+/// `PAGE_IS_PRESENT`.
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArgument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct file_handle` with a number of eight bytes.
+#[repr(C)]
+struct GroupHandle {
+    bytes: libc::c_uint,
+    kind: libc::c_int,
+    group: u64,
+}
+
+impl Default for Linux {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Linux {
+    /// With `/proc` and `/sys/fs/cgroup`.
+    pub fn new() -> Self {
+        let cgroup = PathBuf::from("/sys/fs/cgroup");
+        // Only the unified hierarchy has this file.
+        let unified = cgroup.join("cgroup.controllers").is_file();
+        let cgroup_root = unified.then(|| File::open(&cgroup).ok()).flatten();
+        Self { proc: PathBuf::from("/proc"), cgroup, cgroup_root, buffer: Vec::new() }
+    }
+
+    /// A file of a process; `None` if it has gone.
+    fn read(&mut self, pid: u32, name: &str) -> Option<String> {
+        self.read_path(&self.proc.join(pid.to_string()).join(name))
+    }
+
+    fn read_path(&mut self, path: &Path) -> Option<String> {
+        self.read_all(File::open(path).ok()?)
+    }
+
+    /// A file of the kernel's. (`read_to_end` would ask for its size first, which these do not have.)
+    fn read_all(&mut self, mut file: File) -> Option<String> {
+        let mut length = 0;
+        loop {
+            if self.buffer.len() - length < PAGE as usize {
+                self.buffer.resize(self.buffer.len() * 2 + PAGE as usize, 0);
+            }
+            match file.read(self.buffer.get_mut(length..)?).ok()? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        Some(String::from_utf8_lossy(self.buffer.get(..length)?).into_owned())
+    }
+
+    /// Resident pages: one read, as this is done for every process of the machine.
+    fn resident(&self, proc: &File, pid: u32) -> Option<u64> {
+        let name = CString::new(format!("{pid}/statm")).ok()?;
+        let mut file = open_at(proc.as_raw_fd(), &name)?;
+        let mut text = [0; 128];
+        let count = file.read(&mut text).ok()?;
+        parse::statm(std::str::from_utf8(text.get(..count)?).ok()?)
+    }
+
+    fn group_of(&mut self, pid: u32) -> Option<u64> {
+        let text = self.read(pid, "cgroup")?;
+        let path = parse::cgroup(&text)?.trim_start_matches('/');
+        if path.is_empty() || self.cgroup_root.is_none() {
+            return None;
+        }
+        Some(std::fs::metadata(self.cgroup.join(path)).ok()?.ino())
+    }
+
+    /// The directory of a cgroup, found by its number.
+    fn open_group(&self, group: u64) -> Option<OwnedFd> {
+        let root = self.cgroup_root.as_ref()?;
+        let mut handle = GroupHandle { bytes: 8, kind: FILEID_KERNFS, group };
+        // SAFETY: the handle is as long as it says; the result is checked.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                root.as_raw_fd(),
+                &raw mut handle,
+                libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC,
+            )
+        };
+        // SAFETY: a descriptor that the kernel has just given, and nobody else has.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+
+    /// `move_pages(2)` for pages of 4 KiB; the status of each.
+    fn move_pages(&self, pid: u32, addresses: &[u64], target: Option<u32>) -> Option<Vec<i32>> {
+        let mut status = vec![-libc::ENOENT; addresses.len()];
+        let nodes = target.map(|node| vec![node as libc::c_int; addresses.len()]);
+        // SAFETY: all arrays have as many entries as is said.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                pid as libc::pid_t,
+                addresses.len(),
+                addresses.as_ptr(),
+                nodes.as_ref().map_or(std::ptr::null(), |nodes| nodes.as_ptr()),
+                status.as_mut_ptr(),
+                MPOL_MF_MOVE,
+            )
+        };
+        // More than 0: so many could not be moved.
+        (result >= 0).then_some(status)
+    }
+}
+
+/// Opens a file below a folder.
+fn open_at(folder: RawFd, name: &CStr) -> Option<File> {
+    // SAFETY: a name that ends in 0; the result is checked.
+    let fd = unsafe { libc::openat(folder, name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    // SAFETY: a descriptor that the kernel has just given, and nobody else has.
+    (fd >= 0).then(|| unsafe { File::from_raw_fd(fd) })
+}
+
+impl World for Linux {
+    fn processes(&mut self) -> Vec<(u32, u64)> {
+        let (Ok(entries), Ok(proc)) = (std::fs::read_dir(&self.proc), File::open(&self.proc))
+        else {
+            return Vec::new();
+        };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter_map(|pid| Some((pid, self.resident(&proc, pid)?))).collect()
+    }
+
+    fn details(&mut self, pid: u32) -> Option<Details> {
+        let allowed = parse::allowed(&self.read(pid, "status")?);
+        Some(Details { group: self.group_of(pid), allowed })
+    }
+
+    fn mapped(&mut self, pid: u32) -> Vec<Range<u64>> {
+        let text = self.read(pid, "maps").unwrap_or_default();
+        parse::maps(&text).into_iter().map(|mapping| mapping.range).collect()
+    }
+
+    fn movable(&mut self, pid: u32, target: u32) -> Vec<Range<u64>> {
+        let placed = parse::numa_maps(&self.read(pid, "numa_maps").unwrap_or_default());
+        let elsewhere = |pages: &[(u32, u64)]| pages.iter().any(|(node, _)| *node != target);
+        let free: Vec<u64> = placed
+            .iter()
+            .filter(|placed| placed.free && elsewhere(&placed.pages))
+            .map(|placed| placed.start)
+            .collect();
+        let maps = parse::maps(&self.read(pid, "maps").unwrap_or_default());
+        let own = maps.into_iter().filter(|m| m.own && free.contains(&m.range.start));
+        own.map(|mapping| mapping.range).collect()
+    }
+
+    fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
+        let step = range.start..range.end.min(range.start.saturating_add(most as u64 * PAGE));
+        // Older kernels, and those without /proc/PID/pagemap: whether there are pages shows later.
+        let all = || (step.clone().step_by(PAGE as usize).collect(), step.end);
+        let path = self.proc.join(pid.to_string()).join("pagemap");
+        let Ok(pagemap) = File::open(path) else { return all() };
+        let mut regions = [PageRegion::default(); 64];
+        let mut argument = ScanArgument {
+            size: size_of::<ScanArgument>() as u64,
+            start: range.start,
+            end: range.end,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: most as u64,
+            category_mask: PAGE_IS_PRESENT,
+            return_mask: PAGE_IS_PRESENT,
+            ..ScanArgument::default()
+        };
+        // SAFETY: both structures live until the call has returned.
+        let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
+        let Ok(found) = usize::try_from(found) else { return all() };
+        let regions = regions.iter().take(found);
+        let pages = regions.flat_map(|region| (region.start..region.end).step_by(PAGE as usize));
+        let next = if argument.walk_end > range.start { argument.walk_end } else { step.end };
+        (pages.collect(), next)
+    }
+
+    fn locate(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<u32>> {
+        let status = self.move_pages(pid, addresses, None).unwrap_or_default();
+        let mut nodes: Vec<Option<u32>> =
+            status.into_iter().map(|status| u32::try_from(status).ok()).collect();
+        nodes.resize(addresses.len(), None);
+        nodes
+    }
+
+    fn move_to(&mut self, pid: u32, addresses: &[u64], target: u32) -> u64 {
+        let status = self.move_pages(pid, addresses, Some(target)).unwrap_or_default();
+        status.iter().filter(|status| u32::try_from(**status) == Ok(target)).count() as u64
+    }
+
+    fn room(&mut self) -> Vec<(u32, u64)> {
+        let path = self.proc.join("zoneinfo");
+        parse::zoneinfo(&self.read_path(&path).unwrap_or_default())
+    }
+
+    fn group_pages(&mut self, group: u64) -> Option<Vec<(u32, u64)>> {
+        let folder = self.open_group(group)?;
+        let file = open_at(folder.as_raw_fd(), c"memory.numa_stat")?;
+        let text = self.read_all(file)?;
+        let nodes = parse::numa_stat(&text);
+        Some(nodes.into_iter().map(|(node, bytes)| (node, bytes / PAGE)).collect())
+    }
+
+    fn group_path(&mut self, group: u64) -> Option<String> {
+        let folder = self.open_group(group)?;
+        let link = self.proc.join(format!("self/fd/{}", folder.as_raw_fd()));
+        let path = std::fs::read_link(link).ok()?;
+        let below = path.strip_prefix(&self.cgroup).ok()?;
+        Some(format!("/{}", below.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Touches `bytes` of memory that nothing else uses; keeps it until dropped.
+    fn touched(bytes: usize) -> Vec<u8> {
+        vec![1_u8; bytes]
+    }
+
+    #[test]
+    fn own_pages_are_found_where_they_are() {
+        let memory = touched(4 << 20);
+        let mut world = Linux::new();
+        let pid = std::process::id();
+        let first = (memory.as_ptr() as u64).next_multiple_of(PAGE);
+        let range = first..first + (3 << 20);
+        let mapped = world.mapped(pid);
+        assert!(mapped.iter().any(|m| m.start <= range.start && range.end <= m.end), "{mapped:?}");
+        let (pages, next) = world.present(pid, range.clone(), 512);
+        assert_eq!((pages.len(), pages[0]), (512, first));
+        assert!(next > first && next <= range.end);
+        let nodes = world.locate(pid, &[first, 0]);
+        assert!(nodes[0].is_some() && nodes[1].is_none(), "{nodes:?}");
+        let target = nodes[0].unwrap();
+        assert_eq!(world.move_to(pid, &pages, target), 512, "they are there already");
+        drop(memory);
+    }
+
+    #[test]
+    fn this_machine_has_processes_and_room() {
+        let mut world = Linux::new();
+        let pid = std::process::id();
+        let all = world.processes();
+        assert!(all.iter().any(|(other, pages)| *other == pid && *pages > 0));
+        assert!(!world.room().is_empty());
+        assert!(!world.details(pid).unwrap().allowed.cpus.is_empty());
+    }
+
+    #[test]
+    fn a_process_that_has_gone_is_nothing() {
+        let mut world = Linux::new();
+        let gone = u32::MAX >> 1;
+        assert!(world.details(gone).is_none() && world.mapped(gone).is_empty());
+        assert_eq!(world.locate(gone, &[PAGE]), [None]);
+        assert_eq!(world.move_to(gone, &[PAGE], 0), 0);
+    }
+}

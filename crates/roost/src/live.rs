@@ -1,0 +1,62 @@
+//! `roost run` and `roost top`: the live scheduler, which is a program of its own (`scx_roost`).
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, FromArgMatches};
+use roost_real::live;
+use roost_settings::{Action, Invocation, Settings};
+
+use crate::error::Error;
+
+/// Arguments of `roost run`: those of `scx_roost`.
+#[derive(Debug)]
+pub struct RunArgs(Invocation);
+
+impl FromArgMatches for RunArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(Invocation::from_matches(matches)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for RunArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+            .args(roost_settings::arguments())
+            .after_help(roost_settings::after_help("roost run"))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+/// Becomes `scx_roost`: signals and exit status are its own from here on.
+pub fn run(args: &RunArgs) -> Result<ExitCode, Error> {
+    become_live(&args.0)
+}
+
+/// Shows what a running scheduler does.
+pub fn top(interval: Duration) -> Result<ExitCode, Error> {
+    become_live(&Invocation {
+        action: Action::Top(interval),
+        config: None,
+        options: Settings::default(),
+        stats: None,
+        metrics: None,
+        verbose: false,
+        sysfs: None,
+    })
+}
+
+fn become_live(invocation: &Invocation) -> Result<ExitCode, Error> {
+    let program = live::find()?;
+    let failed = Command::new(&program).args(invocation.to_arguments()).exec();
+    Err(Error::Usage(format!("{}: cannot be started: {failed}", program.display())))
+}

@@ -1,0 +1,119 @@
+//! `roost run` and the settings that the live scheduler shares with the simulation, without a kernel
+//! that could load it: a script stands in for `scx_roost`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// A folder with `roost`, away from whatever was built beside it, and perhaps a stand-in.
+fn folder(stand_in: bool) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_roost"), folder.path().join("roost")).unwrap();
+    if stand_in {
+        let file = folder.path().join("scx_roost");
+        fs::write(&file, "#!/bin/sh\necho \"$@\"\nexit 3\n").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+fn roost(folder: &TempDir, arguments: &[&str]) -> Output {
+    let mut command = Command::new(folder.path().join("roost"));
+    command.current_dir(folder.path()).env("PATH", "/nowhere").args(arguments);
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn run_becomes_the_program_beside_it() {
+    let folder = folder(true);
+    for (given, passed) in [
+        (&["run"][..], "\n"),
+        (
+            &["run", "--no-sis-util", "--llc-imbalance", "2", "--config", "/etc/roost.toml"][..],
+            "--llc-imbalance 2 --no-sis-util --config /etc/roost.toml\n",
+        ),
+        (&["run", "--dry-run", "-v"][..], "--dry-run --verbose\n"),
+        (&["run", "--monitor", "1"][..], "--monitor 1\n"),
+        (&["top"][..], "--top 1\n"),
+    ] {
+        let output = roost(&folder, given);
+        assert_eq!(output.status.code(), Some(3), "{given:?}: the status is the program's");
+        assert_eq!(text(&output.stdout), passed, "{given:?}");
+    }
+}
+
+#[test]
+fn without_the_program_a_line_says_how_to_get_it() {
+    let folder = folder(false);
+    for arguments in [
+        &["run"][..],
+        &["top"],
+        &["compare", "--on", "vm", "--workload", "hackbench", "fair@7.2", "roost+no-sis-util"],
+    ] {
+        let output = roost(&folder, arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("make live") && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn wrong_settings_are_told_in_a_line() {
+    let folder = folder(true);
+    fs::write(folder.path().join("bad.toml"), "sis-util = true\nslcie-us = 1\n").unwrap();
+    let compare = ["compare", "--workload", "hackbench"];
+    for (arguments, told) in [
+        (&["run", "--no-such-thing"][..], "see `roost run --help`"),
+        (&["run", "--slice-us", "1"][..], "100..=100000"),
+        (&[&compare[..], &["fair@7.2+config=bad.toml"]].concat(), "slcie-us (line 2)"),
+        (&[&compare[..], &["fair@7.2+config=none.toml"]].concat(), "none.toml: cannot be read"),
+        (&[&compare[..], &["fair@7.2+slice-us=3000"]].concat(), "slice-us=3000"),
+        (&[&compare[..], &["roost"]].concat(), "--on vm or --on host"),
+        (&[&compare[..], &["--on", "host", "roost+no-such"]].concat(), "unknown settings: no-such"),
+    ] {
+        let output = roost(&folder, arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(told) && error.lines().count() == 1, "{arguments:?}: {error}");
+    }
+}
+
+/// A settings file does to the simulation what its lines do as switches.
+#[test]
+fn a_settings_file_is_the_same_as_switches() {
+    let folder = folder(false);
+    let file = "sis-util = false\nllc-imbalance = 3\nnuma-imbalance = false\nslice-us = 5000\n";
+    fs::write(folder.path().join("roost.toml"), file).unwrap();
+    let run = |scheduler: &str| {
+        let arguments = "compare --machine 2n2l4c --workload hackbench:groups=1,loops=20 --repeat 1 --format json";
+        let mut words: Vec<&str> = arguments.split(' ').collect();
+        words.push(scheduler);
+        let output = roost(&folder, &words);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout).replace(scheduler, "it"), text(&output.stderr))
+    };
+    let (by_file, note) = run("fair@7.2+config=roost.toml");
+    let (by_switches, _) = run("fair@7.2+no-sis-util+llc-imbalance=3+no-numa-imbalance");
+    assert_eq!(by_file, by_switches);
+    assert_ne!(by_file, run("fair@7.2").0, "the file changes something");
+    assert!(note.contains("only the live scheduler has slice-us; left out"), "{note}");
+}
+
+#[test]
+fn help_lists_every_setting() {
+    let folder = folder(true);
+    for arguments in [&["run", "--help"][..], &["compare", "--help"]] {
+        let help = text(&roost(&folder, arguments).stdout);
+        for setting in roost_settings::all() {
+            assert!(help.contains(setting.name), "{arguments:?} lacks {}", setting.name);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The command line of `scx_roost`, which `roost run` shares.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::settings::{Settings, SettingsError, Value};
+use crate::table::{Kind, Setting, all};
+
+/// What the user asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Schedule.
+    Run,
+    /// Say what would be loaded.
+    DryRun,
+    /// Print what a running scheduler counts, this often.
+    Monitor(Duration),
+    /// Show it on the terminal, drawn anew this often.
+    Top(Duration),
+    /// Describe the statistics.
+    HelpStats,
+}
+
+/// A whole command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// What to do.
+    pub action: Action,
+    /// The settings file.
+    pub config: Option<PathBuf>,
+    /// What other options set.
+    pub options: Settings,
+    /// Print statistics this often while scheduling.
+    pub stats: Option<Duration>,
+    /// Where to serve Prometheus.
+    pub metrics: Option<SocketAddr>,
+    /// Tell what libbpf and the verifier say.
+    pub verbose: bool,
+    /// A captured `/sys` to read instead of this machine's, for a dry run.
+    pub sysfs: Option<PathBuf>,
+}
+
+/// Examples and exit status, for the help of a command that takes these arguments.
+pub fn after_help(program: &str) -> String {
+    AFTER_HELP.replace("scx_roost", program)
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  sudo scx_roost                              schedule until Ctrl-C
+  sudo scx_roost --no-sis-util --llc-imbalance 2 --config /etc/roost.toml
+  scx_roost --dry-run                         what would be loaded, with which settings, on this machine
+  sudo scx_roost --metrics 127.0.0.1:9955     serve counters for Prometheus
+  sudo scx_roost --monitor 1                  what a running one counts, every second
+  sudo scx_roost --top 1                      the same on the terminal, live
+
+A settings file has a line NAME = VALUE for each setting, with the options' names: sis-util = false,
+llc-imbalance = 2, slice-us = 3000. Options go before what it says. `roost compare` takes the same names
+and files, for this scheduler (roost+no-sis-util) and for the simulation (fair@7.2+config=FILE).
+
+Exit status: 0 after Ctrl-C or SIGTERM; 1 if the kernel ended or refused the scheduler; 2 if options or
+settings are wrong; 3 if this machine cannot run it as it is (no root, no sched_ext, a kernel too old,
+another scheduler loaded).";
+
+/// The command line of `scx_roost`.
+pub fn command() -> Command {
+    Command::new("scx_roost")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Keeps threads near each other on machines with several LLCs and NUMA nodes (sched_ext)")
+        .after_help(AFTER_HELP)
+        .args(arguments())
+}
+
+/// Its arguments.
+pub fn arguments() -> Vec<Arg> {
+    let mut all: Vec<Arg> = all().flat_map(setting_arguments).collect();
+    all.extend([
+        path("config", "FILE", "Read settings from this file; other options go before it"),
+        seconds("stats", "Print statistics every so many seconds while scheduling, and at the end"),
+        Arg::new("metrics")
+            .long("metrics")
+            .value_name("ADDRESS")
+            .value_parser(value_parser!(SocketAddr))
+            .help("Serve statistics for Prometheus at this address, as 127.0.0.1:9955"),
+        seconds("monitor", "Print statistics of a running scheduler every so many seconds"),
+        seconds("top", "Show on the terminal what a running scheduler does, every so many seconds"),
+        flag("help-stats", "Describe the statistics"),
+        flag("dry-run", "Say what would be loaded, on which machine, and do nothing"),
+        path("sysfs", "DIR", "With --dry-run: take the machine from a captured /sys")
+            .requires("dry-run"),
+        flag("verbose", "Tell what libbpf and the kernel's verifier say").short('v'),
+    ]);
+    all
+}
+
+fn flag(name: &'static str, help: impl Into<clap::builder::StyledStr>) -> Arg {
+    Arg::new(name).long(name).help(help.into()).action(ArgAction::SetTrue)
+}
+
+fn path(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).value_parser(value_parser!(PathBuf)).help(help)
+}
+
+fn seconds(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("SECONDS")
+        .value_parser(|text: &str| match text.parse::<f64>() {
+            Ok(seconds) if (0.01..=86400.0).contains(&seconds) => {
+                Ok(Duration::from_secs_f64(seconds))
+            }
+            _ => Err("give seconds, 0.01 to 86400".to_owned()),
+        })
+        .help(help)
+}
+
+/// The name that clap knows the switch that turns a mechanism off by.
+fn off_id(setting: &Setting) -> String {
+    format!("no-{}", setting.name)
+}
+
+/// `--no-NAME` and `--NAME` of a mechanism, `--NAME N` of a number.
+fn setting_arguments(setting: &'static Setting) -> Vec<Arg> {
+    let number = Arg::new(setting.name).long(setting.name).overrides_with(setting.name);
+    let range = setting.range().map(|range| value_parser!(u64).range(range));
+    match (setting.kind, range) {
+        (Kind::Number { default, least, most }, Some(range)) => {
+            let help = format!("{} [{least} to {most}, default: {default}]", setting.meaning);
+            vec![number.value_name("N").value_parser(range).help(help)]
+        }
+        (Kind::Tolerance { unit, .. }, Some(range)) => vec![
+            number.value_name(unit).num_args(0..=1).value_parser(range).help(setting.meaning),
+            off(setting),
+        ],
+        (Kind::Patterns, _) => {
+            let patterns = number.value_name("PATTERNS").value_parser(patterns_that_fit);
+            vec![patterns.help(setting.meaning)]
+        }
+        _ => {
+            let on = flag(setting.name, "").hide(true).overrides_with(setting.name);
+            vec![on, off(setting)]
+        }
+    }
+}
+
+fn patterns_that_fit(text: &str) -> Result<String, String> {
+    match text.split(',').all(|part| part.trim().starts_with(['/', '*'])) {
+        true => Ok(text.to_owned()),
+        false => Err("give paths of cgroups, as /system.slice/*,/work/*".to_owned()),
+    }
+}
+
+/// The last one of `--NAME` and `--no-NAME` counts.
+fn off(setting: &'static Setting) -> Arg {
+    let id = off_id(setting);
+    Arg::new(id.clone())
+        .long(id.clone())
+        .help(format!("{} off: {}", setting.name, setting.without))
+        .action(ArgAction::SetTrue)
+        .overrides_with_all([id, setting.name.to_owned()])
+}
+
+impl Invocation {
+    /// From what clap found.
+    pub fn from_matches(matches: &ArgMatches) -> Self {
+        let duration = |name: &str| matches.get_one::<Duration>(name).copied();
+        let action = match (duration("monitor"), duration("top")) {
+            _ if matches.get_flag("help-stats") => Action::HelpStats,
+            (Some(interval), _) => Action::Monitor(interval),
+            (_, Some(interval)) => Action::Top(interval),
+            _ if matches.get_flag("dry-run") => Action::DryRun,
+            _ => Action::Run,
+        };
+        let mut options = Settings::default();
+        for setting in all() {
+            if let Some(value) = value(matches, setting) {
+                // clap has checked the range.
+                options.set(setting, value);
+            }
+        }
+        Self {
+            action,
+            config: matches.get_one("config").cloned(),
+            options,
+            stats: duration("stats"),
+            metrics: matches.get_one("metrics").copied(),
+            verbose: matches.get_flag("verbose"),
+            sysfs: matches.get_one("sysfs").cloned(),
+        }
+    }
+
+    /// The settings: those of the file, then what options say.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        let mut settings = match &self.config {
+            Some(path) => Settings::read(path)?,
+            None => Settings::default(),
+        };
+        settings.extend(&self.options);
+        Ok(settings)
+    }
+
+    /// The command line that this was read from, or one that says the same.
+    pub fn to_arguments(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = self.options.options().into_iter().map(Into::into).collect();
+        let mut pair = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.extend([name.into(), value]);
+            }
+        };
+        let text = |duration: Duration| OsString::from(duration.as_secs_f64().to_string());
+        pair("--config", self.config.clone().map(Into::into));
+        pair("--stats", self.stats.map(text));
+        pair("--metrics", self.metrics.map(|address| address.to_string().into()));
+        pair("--sysfs", self.sysfs.clone().map(Into::into));
+        match self.action {
+            Action::Run => {}
+            Action::DryRun => words.push("--dry-run".into()),
+            Action::HelpStats => words.push("--help-stats".into()),
+            Action::Monitor(interval) => pair("--monitor", Some(text(interval))),
+            Action::Top(interval) => pair("--top", Some(text(interval))),
+        }
+        if self.verbose {
+            words.push("--verbose".into());
+        }
+        words
+    }
+}
+
+/// What was said about a setting.
+fn value(matches: &ArgMatches, setting: &Setting) -> Option<Value> {
+    let can_be_off = matches!(setting.kind, Kind::Switch | Kind::Tolerance { .. });
+    if can_be_off && matches.get_flag(&off_id(setting)) {
+        return Some(Value::Off);
+    }
+    match setting.kind {
+        Kind::Switch => matches.get_flag(setting.name).then_some(Value::On),
+        Kind::Patterns => matches.get_one(setting.name).cloned().map(Value::Patterns),
+        _ if !matches.contains_id(setting.name) => None,
+        _ => Some(matches.get_one::<u64>(setting.name).map_or(Value::On, |n| Value::Number(*n))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(arguments: &[&str]) -> Result<Invocation, String> {
+        let all = std::iter::once("scx_roost").chain(arguments.iter().copied());
+        let matches = command().try_get_matches_from(all).map_err(|error| error.to_string())?;
+        Ok(Invocation::from_matches(&matches))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn mechanisms_are_on_unless_switched_off() {
+        let all = parse(&[]).unwrap();
+        assert_eq!((all.action, all.options.given().count()), (Action::Run, 0));
+        let none = parse(&["--no-sis-util", "--no-llc-imbalance"]).unwrap().options;
+        assert!(
+            !none.is_on("sis-util") && !none.is_on("llc-imbalance") && none.is_on("numa-imbalance")
+        );
+        let three = parse(&["--llc-imbalance", "3"]).unwrap().options;
+        assert_eq!(three.number("llc-imbalance"), Some(3));
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        let last = |arguments: &[&str]| parse(arguments).unwrap().options;
+        assert!(last(&["--no-sis-util", "--sis-util"]).is_on("sis-util"));
+        assert!(!last(&["--llc-imbalance", "3", "--no-llc-imbalance"]).is_on("llc-imbalance"));
+        assert_eq!(last(&["--slice-us", "200", "--slice-us", "300"]).number("slice-us"), Some(300));
+    }
+
+    #[test]
+    fn numbers_have_ranges() {
+        assert!(parse(&["--slice-us", "1"]).unwrap_err().contains("100..=100000"));
+        assert!(parse(&["--stats", "0"]).unwrap_err().contains("0.01 to 86400"));
+        assert!(parse(&["--metrics", "9955"]).is_err());
+    }
+
+    #[test]
+    fn options_go_before_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("roost.toml");
+        std::fs::write(&file, "sis-util = false\nnuma-imbalance = false\nslice-us = 5000").unwrap();
+        let path = file.to_str().unwrap();
+        let given = parse(&["--config", path, "--sis-util", "--slice-us", "700"]).unwrap();
+        let settings = given.settings().unwrap();
+        assert!(settings.is_on("sis-util") && !settings.is_on("numa-imbalance"));
+        assert_eq!(settings.number("slice-us"), Some(700));
+    }
+
+    proptest! {
+        #[test]
+        fn arguments_say_the_same_again(
+            off in any::<bool>(), tasks in proptest::option::of(0_u64..9), slice in 100_u64..9999,
+            stats in proptest::option::of(1_u64..90), verbose in any::<bool>(), what in 0..5_usize,
+        ) {
+            let mut words = vec![format!("--slice-us={slice}"), "--config".into(), "a b".into()];
+            words.extend(off.then(|| "--no-sis-util".to_owned()));
+            words.extend(tasks.map(|tasks| format!("--llc-imbalance={tasks}")));
+            words.extend(stats.map(|seconds| format!("--stats={seconds}")));
+            words.extend(verbose.then(|| "-v".to_owned()));
+            let action = ["--dry-run", "--monitor=2", "--top=0.5", "--help-stats", "--metrics=[::1]:9"];
+            words.push(str::to_owned(action[what]));
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let first = parse(&words).unwrap();
+            let again = first.to_arguments();
+            let again: Vec<&str> = again.iter().map(|word| word.to_str().unwrap()).collect();
+            prop_assert_eq!(parse(&again).unwrap(), first);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The settings of roost, each defined once.
+//!
+//! The same names serve everywhere:
+//!
+//! | where | how |
+//! |---|---|
+//! | settings file | `cling = false`, `llc-imbalance = 2`, `slice-us = 3000` |
+//! | `roost run`, `scx_roost` | `--no-cling --llc-imbalance 2 --slice-us 3000 --config FILE` |
+//! | a scheduler's name in `roost compare` | `roost+no-cling+llc-imbalance=2+config=FILE`, and for those that the simulated kernel has too, `fair@7.2+no-cling+config=FILE` |
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `table` | every setting: name, range, default, meaning |
+//! | `settings` | values of some of them, from a file or a scheduler's name |
+//! | `command` | the command line of `scx_roost`, which `roost run` shares |
+
+mod command;
+mod settings;
+mod table;
+
+pub use command::{Action, Invocation, after_help, arguments, command};
+pub use settings::{Settings, SettingsError, Value, example};
+pub use table::{Kind, Setting, all, find, mechanisms, numbers};
