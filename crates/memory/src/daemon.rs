@@ -239,7 +239,11 @@ impl Daemon {
             self.counters.sampled += addresses.len() as u64;
             process.sample.learn(&addresses, &nodes);
             if let Some(index) = process.index {
-                scheduler.set_process_memory(index, &process.sample.pages(process.resident));
+                let mut pages = process.sample.pages(process.resident);
+                // Memory where it must not run says nothing about where it should.
+                let no_cpus = |node| !self.config.nodes.contains_key(&node);
+                pages.retain(|(node, _)| no_cpus(*node) || self.config.may_run(process, *node));
+                scheduler.set_process_memory(index, &pages);
             }
         }
     }
@@ -329,11 +333,8 @@ impl Daemon {
 
     /// Whether its cpuset lets the process have memory on `target`, and its affinity a CPU there.
     fn may_use(&self, process: &Process, target: u32) -> bool {
-        let allowed = &process.details.allowed;
-        let cpus = self.config.nodes.get(&target).map(Vec::as_slice).unwrap_or_default();
-        let overlap = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start) < a.end.min(b.end);
-        allowed.nodes.iter().any(|nodes| nodes.contains(&target))
-            && allowed.cpus.iter().any(|some| cpus.iter().any(|here| overlap(some, here)))
+        let nodes = &process.details.allowed.nodes;
+        nodes.iter().any(|nodes| nodes.contains(&target)) && self.config.may_run(process, target)
     }
 
     /// Goes on with the move that has begun, as far as the rate and the node's room allow.
@@ -422,6 +423,13 @@ fn matches(pattern: &str, path: &str) -> bool {
 }
 
 impl Config {
+    /// Whether a process may use a CPU of a node.
+    fn may_run(&self, process: &Process, node: u32) -> bool {
+        let overlap = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start) < a.end.min(b.end);
+        let cpus = self.nodes.get(&node).map(Vec::as_slice).unwrap_or_default();
+        process.details.allowed.cpus.iter().any(|some| cpus.iter().any(|here| overlap(some, here)))
+    }
+
     /// Pages in `mebibytes`.
     pub fn pages(mebibytes: u64) -> u64 {
         mebibytes.saturating_mul((1 << 20) / PAGE)

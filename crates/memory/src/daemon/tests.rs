@@ -208,6 +208,16 @@ fn what_is_bound_elsewhere_stays() {
 }
 
 #[test]
+fn memory_where_a_process_must_not_run_does_not_hold_it() {
+    let mut bound = process(4000, 0);
+    bound.details.allowed.cpus = vec![2..4];
+    let (mut world, mut scheduler) = world(bound);
+    scheduler.0.sets = vec![set(7, None)];
+    run(config(), &mut world, &mut scheduler, 3);
+    assert_eq!(scheduler.0.told[&70], []);
+}
+
+#[test]
 fn memory_on_nodes_without_cpus_is_left_there() {
     let (mut world, mut scheduler) = world(process(4000, 2));
     run(config(), &mut world, &mut scheduler, 30);

@@ -1,0 +1,84 @@
+//! What tests in guests share. Not every one of them needs all of it.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use roost_vm::{Cache, Given, GuestSpec, Job, JobResult, Pieces, VmError};
+
+/// The newest kernel that is tested and the oldest in the archive that has sched_ext.
+pub const KERNELS: [&str; 2] = ["7.2", "6.16"];
+
+/// What every job begins with: `start` waits until the scheduler runs, `stop` until it has gone, with
+/// its output in the files `out` and `err`.
+const FUNCTIONS: &str = r#"
+mount -t tmpfs run /var/run
+state() { cat /sys/kernel/sched_ext/state; }
+await() { for i in $(seq 300); do [ "$(state)" = "$1" ] && return; sleep 0.1; done; echo "state: $(state)"; }
+start() { ./scx_roost --stats 3600 "$@" >out 2>err & roost=$!; await enabled; }
+stop() { kill "-${1:-INT}" $roost; wait $roost 2>/dev/null; await disabled; }
+"#;
+
+/// A prepared cache; `None`, after saying why, where `what` has to be skipped.
+pub fn prepared(what: &str) -> Option<Cache> {
+    let skip = |why: &str| {
+        eprintln!("SKIPPED {what}: {why}");
+        None
+    };
+    if std::env::var_os("ROOST_VM").is_none_or(|value| value != "1") {
+        return skip("guests are booted by `make test-live` only (ROOST_VM=1)");
+    }
+    let cache = Cache::of_user().unwrap();
+    for kernel in KERNELS {
+        match Pieces::prepare(&cache, &given(kernel), &mut |line| eprintln!("{line}")) {
+            Ok(_) => {}
+            Err(
+                error @ (VmError::Offline { .. } | VmError::NoApt { .. } | VmError::Tool { .. }),
+            ) => {
+                return skip(&error.to_string());
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    Some(cache)
+}
+
+pub fn given(kernel: &str) -> Given {
+    Given { kernel: Some(kernel.to_owned()), ..Given::default() }
+}
+
+pub fn spec(machine: &str, kernel: &str) -> GuestSpec {
+    let mut spec = GuestSpec::new(&roost_machine::resolve(machine).unwrap());
+    spec.given = given(kernel);
+    spec
+}
+
+pub fn job(script: &str) -> Job {
+    Job::script(format!("{FUNCTIONS}\n{script}"))
+        .with_file("scx_roost", Path::new(env!("CARGO_BIN_EXE_scx_roost")))
+}
+
+/// Ends the test with all that is known about a failed guest.
+pub fn told<T>(result: Result<T, VmError>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}\n{}", error.console().join("\n")))
+}
+
+pub fn text(result: &JobResult) -> String {
+    let [out, err] = [&result.stdout, &result.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{out}{err}")
+}
+
+/// The counters in a line of statistics.
+pub fn counters(line: &str) -> BTreeMap<String, u64> {
+    let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
+    pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}
+
+/// The number after `before` in a text.
+pub fn number_after(text: &str, before: &str) -> f64 {
+    let rest = text.split_once(before).unwrap_or_else(|| panic!("no {before:?} in {text}")).1;
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    rest[..end].parse().unwrap_or_else(|_| panic!("no number after {before:?} in {text}"))
+}
+

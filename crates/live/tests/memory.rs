@@ -1,0 +1,97 @@
+//! Memory follows its threads, and what must not follow stays: the scheduler with its daemon in real
+//! kernels (`make test-live`, ROOST_VM=1), and the program that it runs there.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{job, number_after, prepared, spec, text, told};
+use roost_vm::Guest;
+
+/// Pages of the memory that is watched: 64 MB.
+const PAGES: usize = 16384;
+const PAGE: usize = 4096;
+
+/// CPUs of nodes 0 and 1 of `2n2l4c`.
+const NODES: [[usize; 4]; 2] = [[0, 1, 2, 3], [8, 9, 10, 11]];
+
+/// What each job begins with: the program that touches memory is this one.
+const WATCH: &str = "watch() { \"$@\" ./guest-memory --exact touches_and_moves_over --ignored --nocapture; }\n";
+
+fn with_program(script: &str) -> roost_vm::Job {
+    let program = std::env::current_exe().unwrap();
+    job(&format!("{WATCH}{script}")).with_file("guest-memory", &program)
+}
+
+/// The bar: 64 MB first touched on node 0 by threads then running on node 1.
+#[test]
+fn pages_follow_threads_within_15_seconds() {
+    let Some(cache) = prepared("memory that follows its threads") else { return };
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let result = told(guest.run(&with_program("start; watch; stop; tail -1 out; cat err")));
+    let all = text(&result);
+    assert!(number_after(&all, "local after 15 s: ") >= 95.0, "{all}");
+    assert!(number_after(&all, "memory_moved=") >= 15_000.0, "{all}");
+    eprintln!("{}", all.lines().filter(|line| line.contains("local after")).collect::<String>());
+
+    // Switched off, and memory with a policy of its own: nothing moves.
+    for (options, command) in [("--no-memory", ""), ("", "numactl --membind=0"), ("", "numactl --interleave=0,1")] {
+        let script = format!("start {options}; watch {command}; stop; tail -1 out; cat err");
+        let all = text(&told(guest.run(&with_program(&script))));
+        assert!(number_after(&all, "local after 15 s: ") < 60.0, "{options} {command}: {all}");
+        assert!(!all.contains("memory_moved="), "{options} {command}: {all}");
+    }
+}
+
+/// Not a test: touches memory on node 0, then runs on node 1, reading it, for 15 s, and tells how much
+/// of it is local there.
+#[test]
+#[ignore = "run in a guest by the other test"]
+fn touches_and_moves_over() {
+    pin(&NODES[0]);
+    let memory = vec![1_u8; PAGES * PAGE];
+    eprintln!("local on node 0 at first: {:.1} %", percent_on(&memory, 0));
+    pin(&NODES[1]);
+    let end = Instant::now() + Duration::from_secs(15);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                pin(&NODES[1]);
+                while Instant::now() < end {
+                    std::hint::black_box(memory.iter().step_by(PAGE).map(|&b| u64::from(b)).sum::<u64>());
+                }
+            });
+        }
+        while Instant::now() < end {
+            std::thread::sleep(Duration::from_secs(1));
+            let at = 15.0 - end.saturating_duration_since(Instant::now()).as_secs_f64();
+            eprintln!("{at:.0} s: {:.1} % on node 1", percent_on(&memory, 1));
+        }
+    });
+    eprintln!("local after 15 s: {:.1} %", percent_on(&memory, 1));
+}
+
+/// Keeps this thread on CPUs.
+fn pin(cpus: &[usize]) {
+    let mut set = libc::cpu_set_t { ..unsafe { std::mem::zeroed() } };
+    // SAFETY: a set of the size that is said.
+    let result = unsafe {
+        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    assert_eq!(result, 0);
+}
+
+/// Pages of memory that are on a node, in percent.
+fn percent_on(memory: &[u8], node: i32) -> f64 {
+    let pages: Vec<*const u8> = memory.chunks(PAGE).map(<[u8]>::as_ptr).collect();
+    let mut status = vec![-1_i32; pages.len()];
+    // SAFETY: as many addresses and places for answers as is said.
+    let result = unsafe {
+        libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), 0_usize, status.as_mut_ptr(), 0)
+    };
+    assert_eq!(result, 0);
+    status.iter().filter(|&&on| on == node).count() as f64 * 100.0 / pages.len() as f64
+}
