@@ -75,7 +75,8 @@ fn touches_and_moves_over() {
 
 /// Keeps this thread on CPUs.
 fn pin(cpus: &[usize]) {
-    let mut set = libc::cpu_set_t { ..unsafe { std::mem::zeroed() } };
+    // SAFETY: no CPU is in a set of zeros.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: a set of the size that is said.
     let result = unsafe {
         cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
