@@ -314,8 +314,11 @@ mod tests {
 
     #[test]
     fn every_unknown_key_is_named_with_its_line() {
-        let error = parse("sis-util = true\nslcie-us = 3\n\n[cling]\nx = 1\n").unwrap_err();
-        assert!(error.contains("slcie-us (line 2)") && error.contains("cling (line 4)"), "{error}");
+        let error = parse("sis-util = true\nslcie-us = 3\n\n[clingy]\nx = 1\n").unwrap_err();
+        assert!(
+            error.contains("slcie-us (line 2)") && error.contains("clingy (line 4)"),
+            "{error}"
+        );
         assert!(error.contains("slice-us, lead-ms"), "{error}");
         assert_eq!(error.lines().count(), 1);
     }

@@ -1,0 +1,66 @@
+//! Whatever happens to the loader, the kernel goes on and nothing is left behind (`make test-live`,
+//! ROOST_VM=1).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{KERNELS, job, prepared, spec, text, told};
+use roost_vm::Guest;
+
+/// What a loader leaves if it leaves anything: BPF programs, maps and links, the statistics' socket
+/// (a file without a server may stay), processes, listening ports.
+const LEFT: &str = r#"
+left() {
+	await disabled
+	for kind in prog map link; do bpftool $kind show; done | grep -i roost
+	pgrep -f 'scx_roost' | grep -v $$
+	ss -ltn | grep :9955
+	true
+}
+busy() { hackbench -g 2 -l 100000 >/dev/null 2>&1 & load=$!; }
+seqs() { cat /sys/kernel/sched_ext/enable_seq; }
+"#;
+
+const KILLED: &str = r#"
+busy
+for signal in KILL TERM INT HUP; do
+	start --metrics 127.0.0.1:9955
+	[ $signal = HUP ] && { echo "HUP is for shells"; stop TERM; continue; }
+	sleep 1; stop $signal
+	echo "after $signal: $(state), left: '$(left)'"
+done
+start; stop; echo "again: $(state), left: '$(left)'"
+# Stopped for a minute, all that works goes on in the kernel; then it goes on too.
+start
+first=$(seqs)
+kill -STOP $roost
+sleep 60
+echo "stopped: $(state) $(($(seqs) - first))"
+kill -CONT $roost
+timeout 20 ./scx_roost --monitor 1 | head -n 2 | grep -c ttwu_count
+stop; echo "after STOP: $(state), left: '$(left)'"; cat err
+kill $load; pkill hackbench
+dmesg | grep -iE 'sched_ext.*(error|stall|watchdog|runnable task)' | head -n 3
+echo done
+"#;
+
+#[test]
+fn nothing_is_left_of_a_loader_that_was_killed_or_stopped() {
+    let Some(cache) = prepared("killed and stopped loaders") else { return };
+    for kernel in KERNELS {
+        let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
+        let text = text(&told(guest.run(&job(&format!("{LEFT}{KILLED}")))));
+        for what in [
+            "after KILL: disabled, left: ''",
+            "after TERM: disabled, left: ''",
+            "after INT: disabled, left: ''",
+            "again: disabled, left: ''",
+            "stopped: enabled 0\n2\n",
+            "after STOP: disabled, left: ''",
+        ] {
+            assert!(text.contains(what), "{kernel}: no {what:?} in\n{text}");
+        }
+        assert!(!text.contains("sched_ext:") && text.ends_with("done\n") || text.contains("done\n"), "{kernel}: {text}");
+    }
+}
