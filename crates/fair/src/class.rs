@@ -15,6 +15,7 @@ use roost_workload::Policy;
 
 use crate::balance::{Balancer, MIGRATION_COST_NS};
 use crate::cache::{CacheAware, CacheRq};
+use crate::cgroup::{self, Cgroups};
 use crate::consolidate::Consolidate;
 use crate::domain::Topology;
 use crate::features::{Features, Generation};
@@ -44,6 +45,7 @@ impl Fair {
         let llcs = topology.llc_span.iter().map(|span| LlcShared::new(span, topology.smt_active));
         Self {
             power: Power::new(&topology, &features),
+            cgroups: Cgroups::default(),
             llcs: llcs.collect(),
             balance: Balancer::new(&topology),
             rqs,
@@ -79,6 +81,9 @@ impl Fair {
     /// Brings the averages of `cpu`'s queue up to date: what sleeping tasks left there decays.
     pub(crate) fn update_blocked(&mut self, world: &World, cpu: CpuId) {
         self.rqs[cpu].update_average(world.now().ns());
+        if self.cgroups.active() {
+            self.cgroups.advance(cpu, world.now().ns());
+        }
     }
 
     /// Balancing by CPU `by` takes a queued task that does not run off its queue; the task keeps its
@@ -111,7 +116,7 @@ impl Fair {
         let from = world.task_cpu(task);
         let rq = &mut self.rqs[from];
         let state = &mut self.tasks[task.index()];
-        let weight = state.entity.weight;
+        let weight = state.weight;
         state.avg.update(rq.avg.last_update, 0, 0, false, weight);
         rq.queue.migrate_sleeping(&mut state.entity);
         if !self.features.averages_by_source {
@@ -120,6 +125,9 @@ impl Fair {
         // remove_entity_load_avg(): without the old queue's lock, which subtracts it later.
         if std::mem::take(&mut state.attached) {
             rq.removed.collect(&state.avg);
+            if let Some(group) = state.group {
+                self.cgroups.detach(from, group, &state.avg, state.own_weight);
+            }
         }
         // migrate_se_pelt_lag(): an idle CPU's queue may not have been updated for long.
         if world.current(from).is_none() {
@@ -139,6 +147,9 @@ impl Fair {
         let state = &mut self.tasks[task.index()];
         if std::mem::take(&mut state.attached) {
             self.rqs[cpu].avg.sub(&state.avg);
+            if let Some(group) = state.group {
+                self.cgroups.detach(cpu, group, &state.avg, state.own_weight);
+            }
         }
     }
 
@@ -183,15 +194,26 @@ impl Fair {
         }
         let rq = &mut self.rqs[cpu];
         rq.update_average(now);
-        if !state.attached {
-            state.avg.join(&rq.avg, state.entity.weight);
+        let attaches = !state.attached;
+        if attaches {
+            state.avg.join(&rq.avg, state.weight);
             rq.avg.add(&state.avg);
             state.attached = true;
         }
-        rq.queue.insert(task, state.entity, how);
+        if self.cgroups.active() {
+            let credit = self.count_into_cgroup(cpu, task, attaches);
+            let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
+            rq.queue.insert_with_credit(task, state.entity, how, credit);
+        } else {
+            rq.queue.insert(task, state.entity, how);
+        }
+        let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         state.on_rq = true;
         rq.count_in(task, state);
         self.count_member(world, cpu, task);
+        if self.cgroups.active() {
+            self.apply_group_weights(cpu);
+        }
         // As add_nr_running() in kernel/sched/sched.h: without waiting for the next statistics pass
         // of the root domain, which is what clears it.
         self.root_overloaded |= self.rqs[cpu].nr_running == 2;
@@ -212,6 +234,9 @@ impl Fair {
             rq.current = None;
         }
         self.discount_member(cpu, task);
+        if self.cgroups.active() {
+            self.count_out_of_cgroup(cpu, task);
+        }
         self.note_sched_idle(cpu);
     }
 
@@ -232,7 +257,12 @@ impl Fair {
         by: CpuId,
     ) {
         loop {
-            match self.rqs[cpu].queue.preempts(task, how) {
+            let preempts = if self.cgroups.active() {
+                self.preempts_in_groups(cpu, task, how)
+            } else {
+                self.rqs[cpu].queue.preempts(task, how)
+            };
+            match preempts {
                 Preempt::Yes => return give_way(self.features.preempt_lazy, world, by, cpu),
                 Preempt::No => return,
                 Preempt::AfterDequeue(sleeper) => self.finish_delayed(world, cpu, sleeper),
@@ -404,42 +434,57 @@ impl Fair {
     /// (`prio_changed_fair`).
     fn change_priority(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.update_averages(world, cpu, task);
+        let state = &mut self.tasks[task.index()];
+        let (old, was) = (state.own_weight, state.entity);
+        state.own_weight = Self::take_priority(world, task, &mut state.entity);
+        let (own, new) = (state.own_weight, state.entity);
+        let rq = &mut self.rqs[cpu];
+        rq.nr_sched_idle += u32::from(new.idle_policy);
+        rq.nr_sched_idle -= u32::from(was.idle_policy);
+        let weight = if self.cgroups.active() { own << cgroup::FRACTION } else { own };
+        rq.queue.change(task, |entity| {
+            entity.weight = weight;
+            entity.idle_policy = new.idle_policy;
+            entity.batch_policy = new.batch_policy;
+        });
+        if self.cgroups.active() {
+            self.change_own_weight(cpu, task, old);
+        } else {
+            self.set_load_weight(cpu, task, own);
+        }
+        if own < old {
+            world.resched(cpu, cpu);
+        }
+        self.note_sched_idle(cpu);
+    }
+
+    /// What a queued task weighs in loads becomes `weight`; its averages and the queue's are up to
+    /// date.
+    pub(crate) fn set_load_weight(&mut self, cpu: CpuId, task: TaskId, weight: u64) {
         let rq = &mut self.rqs[cpu];
         let state = &mut self.tasks[task.index()];
-        let old = state.entity;
-        Self::take_priority(world, task, &mut state.entity);
-        let new = state.entity;
         let before = state.avg.clone();
-        state.avg.load_avg = state.avg.load_avg * new.weight / old.weight;
+        let old = std::mem::replace(&mut state.weight, weight);
+        state.avg.load_avg = before.load_avg * weight / old;
         rq.avg.sub(&before);
         rq.avg.add(&state.avg);
         if let Some(load) = &mut rq.runnable_load {
             load.sub_load(&before);
             load.add_load(&state.avg);
         }
-        rq.load_weight = rq.load_weight + new.weight - old.weight;
-        rq.nr_sched_idle += u32::from(new.idle_policy);
-        rq.nr_sched_idle -= u32::from(old.idle_policy);
-        rq.queue.change(task, |entity| {
-            entity.weight = new.weight;
-            entity.idle_policy = new.idle_policy;
-            entity.batch_policy = new.batch_policy;
-        });
-        if new.weight < old.weight {
-            world.resched(cpu, cpu);
-        }
-        self.note_sched_idle(cpu);
+        rq.load_weight = rq.load_weight + weight - old;
     }
 
-    /// Weight and policy of a task as `world` says, in its entity.
-    fn take_priority(world: &World, task: TaskId, entity: &mut Entity) {
+    /// The policy of a task as `world` says, in its entity, and the weight that goes with it and its
+    /// nice value.
+    fn take_priority(world: &World, task: TaskId, entity: &mut Entity) -> u64 {
         let policy = world.policy(task);
         entity.idle_policy = policy == Policy::Idle;
         entity.batch_policy = policy == Policy::Batch;
-        entity.weight = match policy {
+        match policy {
             Policy::Idle => SCHED_IDLE_WEIGHT,
             Policy::Normal | Policy::Batch => weight_of(world.nice(task)),
-        };
+        }
     }
 }
 
@@ -521,7 +566,7 @@ impl Rq {
     /// Counts a task that has been queued.
     fn count_in(&mut self, task: TaskId, state: &FairTask) {
         self.nr_running += 1;
-        self.load_weight += state.entity.weight;
+        self.load_weight += state.weight;
         self.nr_sched_idle += u32::from(state.entity.idle_policy);
         if !state.delayed {
             self.count_runnable(state);
@@ -537,7 +582,7 @@ impl Rq {
     /// No longer counts a task that has been taken off.
     fn count_out(&mut self, task: TaskId, state: &FairTask) {
         self.nr_running -= 1;
-        self.load_weight -= state.entity.weight;
+        self.load_weight -= state.weight;
         self.nr_sched_idle -= u32::from(state.entity.idle_policy);
         if !state.delayed {
             self.discount_runnable(state);
@@ -590,9 +635,9 @@ impl Rq {
 impl FairTask {
     /// Brings the task's averages up to `now`.
     #[inline]
-    fn update_average(&mut self, now: u64) {
+    pub(crate) fn update_average(&mut self, now: u64) {
         let (load, runnable) = (u64::from(self.on_rq), u64::from(self.on_rq && !self.delayed));
-        let weight = self.entity.weight;
+        let weight = self.weight;
         self.util_changed |= self.avg.update(now, load, runnable, self.running, weight);
     }
 }
@@ -616,6 +661,7 @@ impl Scheduler for Fair {
 
     fn start(&mut self, world: &mut World) {
         self.numa.start(world, self.features.tick_ns());
+        self.make_groups(world);
         for cpu in 0..self.rqs.len() {
             self.rqs[cpu].idle_since = Some(world.now().ns());
             self.nohz_enter_idle(world, cpu);
@@ -629,11 +675,21 @@ impl Scheduler for Fair {
         let cpu = world.task_cpu(parent.unwrap_or(task));
         self.account_current(world, cpu, cpu);
         let mut entity = Entity::default();
-        Self::take_priority(world, task, &mut entity);
+        let own_weight = Self::take_priority(world, task, &mut entity);
+        entity.weight = own_weight;
+        let group = world.group(task).map(|group| group as usize);
+        let mut weight = own_weight;
+        if self.cgroups.active() {
+            entity.weight = self.cgroups.weight(cpu, group, own_weight);
+            weight = cgroup::in_loads(entity.weight);
+        }
         self.rqs[cpu].queue.place_forked(&mut entity);
         self.tasks[task.index()] = FairTask {
-            avg: Avg { load_avg: entity.weight, ..Avg::default() },
+            avg: Avg { load_avg: weight, ..Avg::default() },
             entity,
+            weight,
+            own_weight,
+            group,
             recent_used_cpu: cpu,
             ..FairTask::default()
         };
@@ -689,7 +745,7 @@ impl Scheduler for Fair {
             Enqueue::Move => Arrival::Moved,
         };
         if how == Arrival::New {
-            let weight = self.tasks[task.index()].entity.weight;
+            let weight = self.tasks[task.index()].weight;
             let avg = Avg::new_task(weight, &self.rqs[cpu].avg, world.now().ns());
             self.tasks[task.index()].avg = avg;
         }
@@ -732,6 +788,9 @@ impl Scheduler for Fair {
 
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
         self.update_rq(world, cpu);
+        if self.cgroups.active() {
+            self.tick_groups(cpu);
+        }
         let rq = &mut self.rqs[cpu];
         if let Some(task) = rq.current {
             let state = &self.tasks[task.index()];

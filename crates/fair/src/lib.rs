@@ -10,6 +10,7 @@
 //! | `hrtick` | the timer that ends requests |
 //! | `wakeup`, `idle_search` | `select_task_rq_fair`, fast path: `select_idle_sibling` |
 //! | `fork` | the slow path: idlest group, idlest CPU |
+//! | `cgroup` | weights of task groups |
 //! | `balance` | periodic, newly idle and nohz balancing |
 //! | `older` | what 5.2 and 3.9 decide by load: balancing and placement |
 //! | `cache` | cache-aware scheduling: which LLC a process prefers |
@@ -20,6 +21,7 @@
 
 mod balance;
 mod cache;
+mod cgroup;
 mod class;
 mod consolidate;
 pub mod describe;

@@ -176,6 +176,11 @@ impl Avg {
         take(&mut self.util_avg, &mut self.util_sum, task.util_avg, divider);
     }
 
+    /// The load of a task, were it of this weight.
+    pub(crate) fn weighing(&self, weight: u64) -> Self {
+        Self { load_avg: weight * self.load_sum / self.divider(), ..Self::default() }
+    }
+
     /// The load of a task joins this average of what is queued (`enqueue_runnable_load_avg`).
     pub(crate) fn add_load(&mut self, task: &Self) {
         self.load_avg += task.load_avg;

@@ -60,6 +60,11 @@ pub(crate) struct Rules {
     pub min_granularity: u64,
     /// CFS: slices are no shorter than that (5.15 and later).
     pub slice_at_least_granularity: bool,
+    /// CFS: by how much a woken entity may be behind, virtual time (half of `latency`,
+    /// GENTLE_FAIR_SLEEPERS).
+    pub sleeper_credit: u64,
+    /// Bits of fraction that weights have: so much more slowly passes virtual time.
+    pub fraction: u32,
     /// CFS: how far behind a wakee must be to preempt, ns (`sched_wakeup_granularity`).
     pub wakeup_granularity: u64,
     /// EEVDF: request of a task that did not ask for another, ns (`base_slice_ns`).
@@ -88,6 +93,8 @@ impl Rules {
             latency: 6_000_000 * factor,
             min_granularity: 750_000 * factor,
             slice_at_least_granularity: features.slice_at_least_granularity,
+            sleeper_credit: 3_000_000 * factor,
+            fraction: 0,
             wakeup_granularity: 1_000_000 * factor,
             base_slice: features.base_slice_ns * factor,
             tick: features.tick_ns(),
@@ -97,6 +104,13 @@ impl Rules {
             preempt_short: features.preempt_short,
             preempt_lazy: features.preempt_lazy,
         }
+    }
+}
+
+impl Rules {
+    /// The same where weights have `bits` of fraction.
+    pub(crate) fn with_fraction(self, bits: u32) -> Self {
+        Self { sleeper_credit: self.sleeper_credit >> bits, fraction: bits, ..self }
     }
 }
 
@@ -219,11 +233,23 @@ impl Queue {
 
     /// Queues an entity that is on no queue.
     #[inline]
-    pub(crate) fn insert(&mut self, task: TaskId, mut entity: Entity, how: Arrival) {
+    pub(crate) fn insert(&mut self, task: TaskId, entity: Entity, how: Arrival) {
+        self.insert_with_credit(task, entity, how, self.rules.sleeper_credit);
+    }
+
+    /// The same with another `sleeper_credit`.
+    #[inline]
+    pub(crate) fn insert_with_credit(
+        &mut self,
+        task: TaskId,
+        mut entity: Entity,
+        how: Arrival,
+        credit: u64,
+    ) {
         if self.rules.eevdf {
             eevdf::place(self, &mut entity, how);
         } else {
-            cfs::place(self, &mut entity, how);
+            cfs::place(self, &mut entity, how, credit);
         }
         self.nr_custom += u32::from(entity.custom_slice);
         self.push(task, entity);
@@ -351,6 +377,56 @@ impl Queue {
         if is_current {
             self.set_current(task);
         }
+    }
+
+    /// CFS: by how much a woken entity may be behind.
+    pub(crate) fn sleeper_credit(&self) -> u64 {
+        self.rules.sleeper_credit
+    }
+
+    /// The rules of a run whose weights have `bits` of fraction; nothing is queued.
+    pub(crate) fn use_fraction(&mut self, bits: u32) {
+        self.rules = Arc::new(self.rules.with_fraction(bits));
+    }
+
+    /// Gives all entities the weights that `weight` says. Each keeps its lag and what is left of its
+    /// request in real time (`reweight_entity`), so that the average stays where it is.
+    pub(crate) fn reweight(&mut self, weight: impl Fn(TaskId) -> u64) {
+        let average = if self.rules.eevdf { eevdf::average(self) } else { 0 };
+        for entry in self.current.iter_mut().chain(&mut self.waiting) {
+            let old = std::mem::replace(&mut entry.entity.weight, weight(entry.task));
+            if self.rules.eevdf && entry.entity.weight != old {
+                eevdf::rescale_queued(&mut entry.entity, old, average);
+            }
+        }
+        let reference = if self.rules.eevdf { self.reference } else { 0 };
+        (self.weight, self.weighted) = (0, 0);
+        for Entry { entity, .. } in &self.waiting {
+            self.weight += entity.weight as i64;
+            if self.rules.eevdf {
+                self.weighted += (entity.vruntime - reference) * entity.weight as i64;
+            }
+        }
+    }
+
+    /// CFS: whether `wakee`, of another task group than the current entity, preempts that: for what it
+    /// is behind others of its group that wait here, its group is not behind other groups.
+    pub(crate) fn preempts_beyond_group(
+        &mut self,
+        wakee: TaskId,
+        how: Arrival,
+        others: impl Fn(TaskId) -> bool,
+    ) -> Preempt {
+        let group = self.waiting.iter().filter(|entry| others(entry.task));
+        let Some(place) = group.map(|entry| entry.entity.vruntime).min() else {
+            return self.preempts(wakee, how);
+        };
+        let index = self.position(wakee);
+        let own = self.waiting[index].entity.vruntime;
+        self.waiting[index].entity.vruntime = own.max(place);
+        let answer = self.preempts(wakee, how);
+        self.waiting[index].entity.vruntime = own;
+        answer
     }
 
     /// A sleeping entity that last was here will be queued elsewhere (`migrate_task_rq_fair`).

@@ -4,6 +4,7 @@ use roost_engine::{CpuId, TaskId, Time};
 
 use crate::balance::Balancer;
 use crate::cache::{CacheAware, CacheRq};
+use crate::cgroup::Cgroups;
 use crate::consolidate::Consolidate;
 use crate::domain::Topology;
 use crate::features::{Features, Generation};
@@ -37,6 +38,8 @@ pub struct Fair {
     pub(crate) balance: Balancer,
     /// Cache-aware scheduling: processes and where they gather.
     pub(crate) cache: CacheAware,
+    /// Task groups with weights.
+    pub(crate) cgroups: Cgroups,
     /// What 5.2 and 3.9 scale loads by: fixed during a run.
     pub(crate) power: Power,
     /// Automatic NUMA balancing.
@@ -235,8 +238,11 @@ pub(crate) struct FairTask {
     pub sum_exec: u64,
     /// `sum_exec` when it was last picked.
     pub prev_sum_exec: u64,
-    /// Virtual time state.
+    /// Virtual time state. Its weight has bits of fraction in a run with task groups.
     pub entity: Entity,
+    /// What it weighs in loads: in the root group its own weight, in a task group the part of the
+    /// group's that comes to it.
+    pub weight: u64,
     /// wake_wide: how often it changed whom it wakes.
     pub wakees: WakeeFlips,
     /// A recently used CPU (`recent_used_cpu`).
@@ -249,6 +255,10 @@ pub(crate) struct FairTask {
     pub util_ewma: u64,
     /// NUMA balancing: the node it prefers (`numa_preferred_nid`).
     pub preferred_node: Option<u16>,
+    /// The weight of its nice value or policy, in a run with task groups.
+    pub own_weight: u64,
+    /// The task group it is in, but for the root group.
+    pub group: Option<usize>,
 }
 
 impl LlcShared {
@@ -297,7 +307,7 @@ impl Fair {
     pub(crate) fn task_load(&self, task: TaskId) -> u64 {
         let state = &self.tasks[task.index()];
         match self.features.generation {
-            Generation::Weights => state.entity.weight,
+            Generation::Weights => state.weight,
             Generation::RunnableLoad | Generation::GroupTypes => state.avg.load_avg,
         }
     }

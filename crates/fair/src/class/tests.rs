@@ -25,7 +25,7 @@ impl Audited {
             assert_eq!(rq.nr_running as usize, rq.tasks.len(), "CPU {cpu}");
             assert_eq!(rq.nr_running as usize, rq.queue.len());
             assert_eq!(rq.nr_runnable, tasks().map(|task| count(!task.delayed)).sum::<u32>());
-            assert_eq!(rq.load_weight, tasks().map(|task| task.entity.weight).sum::<u64>());
+            assert_eq!(rq.load_weight, tasks().map(|task| task.weight).sum::<u64>());
             let estimates = tasks().filter(|task| !task.delayed).map(|task| task.util_est);
             assert_eq!(rq.util_est, estimates.sum::<u64>());
             assert_eq!(

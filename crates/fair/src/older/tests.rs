@@ -195,8 +195,8 @@ fn weights_decide_between_the_wakers_cpu_and_prev() {
         bench.busy_except(&[]);
         load(&mut bench, 0, here);
         load(&mut bench, 12, there);
-        bench.fair.tasks[WAKEE.index()].entity.weight = 1024;
-        bench.fair.tasks[WAKER.index()].entity.weight = 1024;
+        bench.fair.tasks[WAKEE.index()].weight = 1024;
+        bench.fair.tasks[WAKER.index()].weight = 1024;
         let cpu = bench.wake_as(Wake { sync, ..wake_on(0) }, 12);
         (cpu, bench.fair.stats.nr_wakeups_affine_attempts, bench.fair.stats.nr_wakeups_affine)
     };

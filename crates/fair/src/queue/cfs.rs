@@ -31,14 +31,14 @@ pub(super) fn place_forked(queue: &Queue, entity: &mut Entity) {
 }
 
 /// Position of an arriving entity: a sleeper gets at most half a latency of credit
-/// (GENTLE_FAIR_SLEEPERS).
-pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
+/// (GENTLE_FAIR_SLEEPERS), `credit`.
+pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival, credit: u64) {
     if entity.relative {
         entity.vruntime += queue.reference;
         entity.relative = false;
     }
     if how == Arrival::Wakeup {
-        let earliest = queue.reference - (queue.rules.latency / 2) as i64;
+        let earliest = queue.reference - credit as i64;
         entity.vruntime = entity.vruntime.max(earliest);
     }
 }
@@ -111,7 +111,8 @@ pub(super) fn tick(queue: &mut Queue, ran: u64) -> bool {
         queue.clear_buddy(task);
         return true;
     }
-    ran >= queue.rules.min_granularity && entity.vruntime - behind > slice as i64
+    let virtual_slice = slice >> queue.rules.fraction;
+    ran >= queue.rules.min_granularity && entity.vruntime - behind > virtual_slice as i64
 }
 
 /// The current entity yields: the next pick avoids it.

@@ -228,6 +228,23 @@ pub(super) fn rescale(entity: &mut Entity, old: u64) {
     }
 }
 
+/// An entity on the queue whose weight was `old` keeps its lag, against this average, and the rest of
+/// its request and protection in real time.
+pub(super) fn rescale_queued(entity: &mut Entity, old: u64, average: i64) {
+    let scaled = |time: i64| {
+        let time = i128::from(time) * i128::from(old) / i128::from(entity.weight.max(1));
+        i64::try_from(time).unwrap_or(if time < 0 { i64::MIN / 4 } else { i64::MAX / 4 })
+    };
+    let vruntime = average - scaled(average - entity.vruntime);
+    let ahead = |time: i64| vruntime + scaled(time - entity.vruntime);
+    let (deadline, until) = (ahead(entity.deadline), ahead(entity.protected_until));
+    // Before 7.2 protection is that the two are the same.
+    let until = if entity.protected_until == entity.deadline { deadline } else { until };
+    let vlag = scaled(entity.vlag);
+    (entity.vruntime, entity.deadline, entity.protected_until) = (vruntime, deadline, until);
+    entity.vlag = vlag;
+}
+
 /// Whether an entity is not ahead of the average.
 pub(super) fn eligible(queue: &Queue, entity: &Entity) -> bool {
     is_eligible(queue, totals(queue), entity)

@@ -16,6 +16,8 @@ fn cfs() -> Rules {
         latency: 24 * MS,
         min_granularity: 3 * MS,
         slice_at_least_granularity: true,
+        sleeper_credit: 12 * MS,
+        fraction: 0,
         wakeup_granularity: 4 * MS,
         base_slice: 0,
         tick: 4 * MS,

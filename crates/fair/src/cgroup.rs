@@ -1,0 +1,322 @@
+//! Task groups with weights: cgroups with `cpu.weight` (`sched_group_set_shares`, `update_cfs_group`).
+//!
+//! The kernel queues groups as entities of their own: a group has a queue on every CPU, whose entity
+//! is queued in the parent's. Its weight there is the group's weight, divided over the CPUs by the
+//! load that the group has on each. Here there is one queue a CPU, and each task has the weight that
+//! comes to the same: its own, times the weight of its group's entity on the CPU over the sum of
+//! weights in the group there, and so on upwards.
+//!
+//! ```text
+//! kernel   root ─ group 1024/20 ─ a 1024, b 1024          here   a 25.6, b 25.6, c 1024
+//!               └ c 1024
+//! ```
+//!
+//! These weights change when a task of a group comes or goes on the CPU, and at ticks, as entities'
+//! weights do in the kernel; a task then keeps its lag and what is left of its request in real time.
+//! Its load averages follow: what balancing sees is the hierarchical load (`h_load`).
+//!
+//! Weights become small: they have [`FRACTION`] bits of fraction on the queues of a run with groups,
+//! where virtual time passes as much more slowly. Runs without groups do nothing of this.
+//!
+//! What this leaves out: docs/kernel-model.md.
+
+use roost_engine::{CpuId, TaskId, World};
+
+use crate::pelt::Avg;
+use crate::queue::{Arrival, Preempt};
+use crate::state::Fair;
+
+/// Bits of fraction of weights on queues: weights of 1 are exact to 2 %, and sums of weight times
+/// virtual time stay far from overflow (the kernel has 10 bits, and leaves them out of such sums).
+pub(crate) const FRACTION: u32 = 6;
+
+/// `cpu.weight` of a group with the weight of a nice-0 task (CGROUP_WEIGHT_DFL).
+const DEFAULT_WEIGHT: u64 = 100;
+
+/// Weight of a nice-0 task.
+const NICE_0: u64 = 1024;
+
+/// Scale of tasks in the root group, with 32 bits of fraction.
+const ROOT_SCALE: u128 = 1 << (FRACTION + 32);
+
+/// What a weight with fraction counts in loads: at least 1.
+pub(crate) fn in_loads(weight: u64) -> u64 {
+    ((weight + (1 << FRACTION) / 2) >> FRACTION).max(1)
+}
+
+/// Index into the groups of a run.
+type GroupIndex = usize;
+
+/// The task groups of a run.
+#[derive(Default)]
+pub(crate) struct Cgroups {
+    groups: Vec<Cgroup>,
+    /// What each group has on each CPU, by CPU and group.
+    of_cpu: Vec<Vec<OnCpu>>,
+}
+
+/// A group (`struct task_group`).
+struct Cgroup {
+    /// The group that contains it; before it in the list.
+    parent: Option<GroupIndex>,
+    /// Its weight beside its siblings, 1024 for `cpu.weight` 100 (`shares`).
+    shares: u64,
+    /// Sum of its loads on all CPUs (`load_avg`).
+    load: u64,
+}
+
+/// What a group has on one CPU (its `cfs_rq` and entity there).
+#[derive(Clone, Default)]
+struct OnCpu {
+    /// Tasks queued in it and in the groups below.
+    nr: u32,
+    /// Sum of the own weights of the tasks queued directly in it.
+    tasks_weight: u64,
+    /// Load average of what is in it, sleepers included; only the load is kept.
+    avg: Avg,
+    /// Its part of [`Cgroup::load`] (`tg_load_avg_contrib`).
+    contribution: u64,
+    /// Sum of the weights of tasks and groups queued directly in it, with fraction.
+    weight: u64,
+    /// Weight of its entity, with fraction; 0 while nothing is queued.
+    entity: u64,
+    /// Weight with fraction that a task in it has per own weight, with 32 bits of fraction more.
+    scale: u128,
+}
+
+impl Cgroups {
+    /// The groups of the workload in `world`, without tasks.
+    pub(crate) fn new(world: &World, nr_cpus: usize) -> Self {
+        let group = |group: &roost_workload::Group| Cgroup {
+            parent: group.parent.map(|parent| parent as GroupIndex),
+            shares: (u64::from(group.weight) * NICE_0 + DEFAULT_WEIGHT / 2) / DEFAULT_WEIGHT,
+            load: 0,
+        };
+        let groups: Vec<_> = world.groups().iter().map(group).collect();
+        let of_cpu = vec![vec![OnCpu::default(); groups.len()]; nr_cpus];
+        Self { groups, of_cpu }
+    }
+
+    /// Whether the run has groups.
+    #[inline]
+    pub(crate) fn active(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// Weight with fraction that a task of `own` weight has in `group` on `cpu`.
+    pub(crate) fn weight(&self, cpu: CpuId, group: Option<GroupIndex>, own: u64) -> u64 {
+        let scale = group.map_or(ROOT_SCALE, |group| self.of_cpu[cpu][group].scale);
+        let weight = (u128::from(own) * scale) >> 32;
+        u64::try_from(weight).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Tasks queued in a group, and below, on `cpu`.
+    pub(crate) fn nr_queued(&self, cpu: CpuId, group: GroupIndex) -> u32 {
+        self.of_cpu[cpu][group].nr
+    }
+
+    /// Brings the averages of all groups on `cpu` up to `now`: before anything changes there.
+    pub(crate) fn advance(&mut self, cpu: CpuId, now: u64) {
+        for (group, on_cpu) in self.groups.iter_mut().zip(&mut self.of_cpu[cpu]) {
+            on_cpu.avg.update(now, on_cpu.weight >> FRACTION, 0, false, 1);
+            group.note_load(on_cpu);
+        }
+    }
+
+    /// A task of `own` weight has been queued in `group` on `cpu`.
+    pub(crate) fn count_in(&mut self, cpu: CpuId, group: GroupIndex, own: u64) {
+        self.of_cpu[cpu][group].tasks_weight += own;
+        self.for_each_upwards(cpu, group, |on_cpu| on_cpu.nr += 1);
+    }
+
+    /// It is queued there no longer.
+    pub(crate) fn count_out(&mut self, cpu: CpuId, group: GroupIndex, own: u64) {
+        self.of_cpu[cpu][group].tasks_weight -= own;
+        self.for_each_upwards(cpu, group, |on_cpu| on_cpu.nr -= 1);
+    }
+
+    /// The load of a task, of its own weight, joins the group's on `cpu`.
+    pub(crate) fn attach(&mut self, cpu: CpuId, group: GroupIndex, task: &Avg, own: u64) {
+        let on_cpu = &mut self.of_cpu[cpu][group];
+        on_cpu.avg.add_load(&task.weighing(own));
+        self.groups[group].note_load(on_cpu);
+    }
+
+    /// The load of a task leaves the group's on `cpu`.
+    pub(crate) fn detach(&mut self, cpu: CpuId, group: GroupIndex, task: &Avg, own: u64) {
+        let on_cpu = &mut self.of_cpu[cpu][group];
+        on_cpu.avg.sub_load(&task.weighing(own));
+        self.groups[group].note_load(on_cpu);
+    }
+
+    /// Computes the weights of the groups' entities on `cpu`, and the scales that follow.
+    pub(crate) fn share_out(&mut self, cpu: CpuId) {
+        let on_cpu = &mut self.of_cpu[cpu];
+        for on_cpu in on_cpu.iter_mut() {
+            on_cpu.weight = on_cpu.tasks_weight << FRACTION;
+        }
+        for (index, group) in self.groups.iter().enumerate().rev() {
+            let entity = group.entity_weight(&on_cpu[index]);
+            on_cpu[index].entity = entity;
+            if let Some(parent) = group.parent {
+                on_cpu[parent].weight += entity;
+            }
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            let above = group.parent.map_or(ROOT_SCALE, |parent| on_cpu[parent].scale);
+            let this = &mut on_cpu[index];
+            // What comes to an empty group will be all there is in it.
+            let inside = u128::from(this.weight.max(1));
+            let entity = if this.nr == 0 { inside } else { u128::from(this.entity) };
+            this.scale = above * entity / inside;
+        }
+    }
+
+    fn for_each_upwards(
+        &mut self,
+        cpu: CpuId,
+        group: GroupIndex,
+        mut change: impl FnMut(&mut OnCpu),
+    ) {
+        let mut next = Some(group);
+        while let Some(group) = next {
+            change(&mut self.of_cpu[cpu][group]);
+            next = self.groups[group].parent;
+        }
+    }
+}
+
+impl Cgroup {
+    /// Keeps the sum of the group's loads (`update_tg_load_avg`).
+    fn note_load(&mut self, on_cpu: &mut OnCpu) {
+        self.load = self.load + on_cpu.avg.load_avg - on_cpu.contribution;
+        on_cpu.contribution = on_cpu.avg.load_avg;
+    }
+
+    /// The part of the group's weight that its entity on a CPU has, with fraction: by the part of the
+    /// group's load that is there (`calc_group_shares`).
+    fn entity_weight(&self, on_cpu: &OnCpu) -> u64 {
+        if on_cpu.nr == 0 {
+            return 0;
+        }
+        let most = self.shares << FRACTION;
+        let here = (on_cpu.weight >> FRACTION).max(on_cpu.avg.load_avg).max(1);
+        let all = self.load - on_cpu.contribution + here;
+        (most * here / all).clamp(1, most)
+    }
+}
+
+impl Fair {
+    /// Takes the groups of the workload; nothing is queued yet.
+    pub(crate) fn make_groups(&mut self, world: &World) {
+        self.cgroups = Cgroups::new(world, self.rqs.len());
+        if self.cgroups.active() {
+            for rq in &mut self.rqs {
+                rq.queue.use_fraction(FRACTION);
+            }
+        }
+    }
+
+    /// A task is about to be queued on `cpu`, whose averages are up to date: it counts in its group
+    /// there. Returns its credit as a sleeper, in virtual time: what it may be behind within its group,
+    /// if others of that are queued; else its group comes with it and is placed among groups.
+    pub(crate) fn count_into_cgroup(&mut self, cpu: CpuId, task: TaskId, attaches: bool) -> u64 {
+        let now = self.rqs[cpu].avg.last_update;
+        self.cgroups.advance(cpu, now);
+        let state = &self.tasks[task.index()];
+        let credit = self.rqs[cpu].queue.sleeper_credit();
+        let Some(group) = state.group else {
+            self.cgroups.share_out(cpu);
+            return credit;
+        };
+        let others = self.cgroups.nr_queued(cpu, group) > 0;
+        if attaches {
+            self.cgroups.attach(cpu, group, &state.avg, state.own_weight);
+        }
+        self.cgroups.count_in(cpu, group, state.own_weight);
+        self.cgroups.share_out(cpu);
+        if !others {
+            return credit;
+        }
+        let weight = self.cgroups.weight(cpu, Some(group), state.own_weight);
+        credit * (state.own_weight << FRACTION) / weight
+    }
+
+    /// A task has been taken off the queue of `cpu`, whose averages are up to date.
+    pub(crate) fn count_out_of_cgroup(&mut self, cpu: CpuId, task: TaskId) {
+        let now = self.rqs[cpu].avg.last_update;
+        self.cgroups.advance(cpu, now);
+        let state = &self.tasks[task.index()];
+        if let Some(group) = state.group {
+            self.cgroups.count_out(cpu, group, state.own_weight);
+        }
+        self.cgroups.share_out(cpu);
+        self.apply_group_weights(cpu);
+    }
+
+    /// The tick: entities' weights follow the loads of their groups on all CPUs.
+    pub(crate) fn tick_groups(&mut self, cpu: CpuId) {
+        let now = self.rqs[cpu].avg.last_update;
+        self.cgroups.advance(cpu, now);
+        self.cgroups.share_out(cpu);
+        self.apply_group_weights(cpu);
+    }
+
+    /// The nice value or policy of a queued task changed; its own weight was `old`.
+    pub(crate) fn change_own_weight(&mut self, cpu: CpuId, task: TaskId, old: u64) {
+        let now = self.rqs[cpu].avg.last_update;
+        self.cgroups.advance(cpu, now);
+        let state = &self.tasks[task.index()];
+        if let Some(group) = state.group {
+            self.cgroups.detach(cpu, group, &state.avg, old);
+            self.cgroups.attach(cpu, group, &state.avg, state.own_weight);
+            self.cgroups.count_out(cpu, group, old);
+            self.cgroups.count_in(cpu, group, state.own_weight);
+        }
+        self.cgroups.share_out(cpu);
+        self.apply_group_weights(cpu);
+    }
+
+    /// Gives every task on the queue of `cpu`, whose averages are up to date, the weight that its
+    /// group's share says.
+    pub(crate) fn apply_group_weights(&mut self, cpu: CpuId) {
+        let now = self.rqs[cpu].avg.last_update;
+        let (cgroups, tasks) = (&self.cgroups, &self.tasks);
+        self.rqs[cpu].queue.reweight(|task| {
+            let state = &tasks[task.index()];
+            cgroups.weight(cpu, state.group, state.own_weight)
+        });
+        for index in 0..self.rqs[cpu].tasks.len() {
+            let task = self.rqs[cpu].tasks[index];
+            let state = &mut self.tasks[task.index()];
+            state.update_average(now);
+            let weight = self.cgroups.weight(cpu, state.group, state.own_weight);
+            if in_loads(weight) != state.weight {
+                self.set_load_weight(cpu, task, in_loads(weight));
+            }
+        }
+    }
+
+    /// Whether `wakee`, which just arrived, preempts the current task of `cpu`. CFS asks this of the
+    /// entities that are queued together: of the two groups' if they differ.
+    pub(crate) fn preempts_in_groups(
+        &mut self,
+        cpu: CpuId,
+        wakee: TaskId,
+        how: Arrival,
+    ) -> Preempt {
+        let group = |task: TaskId| self.tasks[task.index()].group;
+        let (own, current) = (group(wakee), self.rqs[cpu].current.map(group));
+        let rq = &mut self.rqs[cpu];
+        if self.features.eevdf || own.is_none() || current.is_none_or(|group| group == own) {
+            return rq.queue.preempts(wakee, how);
+        }
+        let tasks = &self.tasks;
+        rq.queue.preempts_beyond_group(wakee, how, |task| {
+            task != wakee && tasks[task.index()].group == own
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

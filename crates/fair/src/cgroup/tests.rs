@@ -1,0 +1,293 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use roost_engine::{Control, LeftAs, Time, TraceTask, Tracer, run};
+use roost_workload::{Workload, rtapp};
+
+use super::*;
+use crate::class::tests::audited_run as audited;
+use crate::features::{Features, versions};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Adds up CPU time from second 1 on, in ns, by the names of tasks.
+struct CpuTime {
+    running: BTreeMap<CpuId, Time>,
+    sums: Arc<Mutex<BTreeMap<String, u64>>>,
+}
+
+impl Tracer for CpuTime {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        if let (Some((task, _)), Some(since)) = (previous, self.running.remove(&cpu)) {
+            let ns = now.since(since.max(Time(SECOND)).min(now));
+            *self.sums.lock().unwrap().entry(task.name.to_owned()).or_default() += ns;
+        }
+        if next.is_some() {
+            self.running.insert(cpu, now);
+        }
+    }
+
+    fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
+}
+
+/// A workload of hogs: name, group, CPUs (all if none), how many; groups with their `cpu.weight`.
+fn hogs(groups: &[(&str, u32)], tasks: &[(&str, &str, &str, u32)], seconds: u32) -> Workload {
+    let tasks: Vec<_> = tasks
+        .iter()
+        .map(|(name, group, cpus, count)| {
+            let group = match *group {
+                "" => String::new(),
+                group => format!(r#""taskgroup": "{group}", "#),
+            };
+            let cpus = match *cpus {
+                "" => String::new(),
+                cpus => format!(r#""cpus": [{cpus}], "#),
+            };
+            format!(r#""{name}": {{ "instance": {count}, {group}{cpus}"loop": -1, "run": 2000 }}"#)
+        })
+        .collect();
+    let text = format!(
+        r#"{{ "global": {{ "duration": {seconds} }}, "tasks": {{ {} }} }}"#,
+        tasks.join(", ")
+    );
+    let mut workload = rtapp::parse(&text, "test.json").unwrap();
+    for group in &mut workload.groups {
+        let weight = groups.iter().find(|(path, _)| *path == group.path);
+        group.weight = weight.map_or(100, |&(_, weight)| weight);
+    }
+    workload
+}
+
+/// CPU time of tasks by name, in CPUs.
+fn shares(version: &str, machine: &str, workload: &Workload) -> BTreeMap<String, f64> {
+    let machine = Arc::new(roost_machine::resolve(machine).unwrap());
+    let features = Features::parse(&format!("fair@{version}")).unwrap();
+    let sums = Arc::new(Mutex::new(BTreeMap::new()));
+    let tracer = CpuTime { running: BTreeMap::new(), sums: Arc::clone(&sums) };
+    let stop = AtomicBool::new(false);
+    let tracer: Option<Box<dyn Tracer>> = Some(Box::new(tracer));
+    let control = Control { seed: 3, tracer, stop: &stop, progress: &|_| {} };
+    let outcome = run(&machine, workload, Fair::new(&machine, features), control).unwrap();
+    let measured = (outcome.elapsed_ns - SECOND) as f64;
+    let sums = sums.lock().unwrap();
+    sums.iter().map(|(name, &ns)| (name.clone(), ns as f64 / measured)).collect()
+}
+
+/// In every version the tasks of each name get these parts of a CPU, within 5 %.
+fn expect(
+    machine: &str,
+    groups: &[(&str, u32)],
+    tasks: &[(&str, &str, &str, u32)],
+    expected: &[(&str, f64)],
+) {
+    let workload = hogs(groups, tasks, 4);
+    for version in versions() {
+        let shares = shares(version, machine, &workload);
+        for &(name, part) in expected {
+            // Kernel work takes a little of it.
+            let got = shares[name];
+            assert!((got - part).abs() < 0.05 * part, "{version}, {name}: {got} not {part}");
+        }
+    }
+}
+
+const ONE_CPU: &str = "core:1 pu:1";
+const FOUR_CPUS: &str = "core:4 pu:1";
+
+#[test]
+fn groups_share_by_weight_whatever_the_number_of_their_tasks() {
+    let groups = [("/a", 100), ("/b", 300)];
+    let tasks = |a, b| [("a", "/a", "", a), ("b", "/b", "", b)];
+    for (a, b) in [(1, 1), (3, 3), (5, 2), (1, 4)] {
+        expect(ONE_CPU, &groups, &tasks(a, b), &[("a", 0.25), ("b", 0.75)]);
+    }
+}
+
+#[test]
+fn a_group_counts_like_one_task_beside_those_of_the_root_group() {
+    expect(
+        ONE_CPU,
+        &[("/a", 100)],
+        &[("a", "/a", "", 3), ("root", "", "", 1)],
+        &[("a", 0.5), ("root", 0.5)],
+    );
+}
+
+/// p gets two thirds, of which b gets three quarters.
+#[test]
+fn groups_share_what_the_group_above_gets() {
+    expect(
+        ONE_CPU,
+        &[("/p", 200), ("/p/a", 100), ("/p/b", 300), ("/q", 100)],
+        &[("a", "/p/a", "", 2), ("b", "/p/b", "", 1), ("q", "/q", "", 2)],
+        &[("a", 2.0 / 12.0), ("b", 2.0 / 4.0), ("q", 1.0 / 3.0)],
+    );
+}
+
+/// Each group has a task on each CPU, and so a quarter of its weight.
+#[test]
+fn groups_spread_over_cpus_share_on_each() {
+    let each = |name, group| (0..4).map(move |cpu| (name, group, ["0", "1", "2", "3"][cpu], 1));
+    let tasks: Vec<_> = each("a", "/a").chain(each("b", "/b")).collect();
+    let named: Vec<_> = tasks
+        .iter()
+        .enumerate()
+        .map(|(index, &(name, group, cpus, count))| {
+            (["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3"][index], group, cpus, count, name)
+        })
+        .collect();
+    let tasks: Vec<_> =
+        named.iter().map(|&(name, group, cpus, n, _)| (name, group, cpus, n)).collect();
+    let expected: Vec<_> = named
+        .iter()
+        .map(|&(name, _, _, _, of)| (name, if of == "a" { 0.25 } else { 0.75 }))
+        .collect();
+    expect(FOUR_CPUS, &[("/a", 100), ("/b", 300)], &tasks, &expected);
+}
+
+/// a has all its weight, 1,024, on CPU 0, b a quarter of 3,072 on each of four.
+#[test]
+fn a_groups_weight_goes_where_its_load_is() {
+    expect(
+        FOUR_CPUS,
+        &[("/a", 100), ("/b", 300)],
+        &[
+            ("a", "/a", "0", 1),
+            ("b0", "/b", "0", 1),
+            ("b1", "/b", "1", 1),
+            ("b2", "/b", "2", 1),
+            ("b3", "/b", "3", 1),
+        ],
+        &[("a", 1024.0 / 1792.0), ("b0", 768.0 / 1792.0), ("b1", 1.0), ("b3", 1.0)],
+    );
+}
+
+/// One task with the weight of a group for itself, 16 that share that of another: as much load, so
+/// that by load the one has a CPU nearly for itself. By number of tasks it would share it with
+/// seven or eight, half of the other group's load, and get two thirds of it.
+#[test]
+fn balancing_goes_by_the_load_of_groups() {
+    let tasks = [("one", "/a", "", 1), ("many", "/b", "", 16)];
+    let workload = hogs(&[("/a", 100), ("/b", 100)], &tasks, 5);
+    for version in versions() {
+        let share = shares(version, "core:2 pu:1", &workload)["one"];
+        assert!(share > 0.85, "{version}: {share}");
+    }
+}
+
+/// Sleepers, hogs, yielders, nice values and policies in nested groups: the audit of the books finds
+/// every task where it belongs after every hook.
+#[test]
+fn no_task_is_lost_in_groups() {
+    let text = r#"{
+        "global": { "duration": 1 },
+        "tasks": {
+            "hog": { "instance": 9, "taskgroup": "/a", "loop": -1, "run": 5000 },
+            "nice": { "instance": 4, "taskgroup": "/a/b", "loop": -1, "priority": 5, "run": 3000, "sleep": 500 },
+            "sleeper": { "instance": 20, "taskgroup": "/a/c", "loop": -1, "run": 300, "sleep": 700 },
+            "background": { "instance": 3, "policy": "SCHED_IDLE", "taskgroup": "/d", "loop": -1, "run": 2000, "sleep": 100 },
+            "free": { "instance": 8, "loop": -1, "run": 900, "sleep": 900 },
+            "yielder": { "instance": 3, "taskgroup": "/d", "loop": -1, "run": 100, "yield": "" }
+        }
+    }"#;
+    for version in versions() {
+        let outcome = audited("pack:2 node:1 l3:2 core:2 pu:2", version, text);
+        let busy =
+            crate::class::tests::counter(&outcome, "run_ns") / (outcome.elapsed_ns as f64 * 16.0);
+        assert!(busy > 0.95, "{version}: {busy}");
+    }
+}
+
+/// Groups of a test: a below the root, b and c in a, d below the root.
+fn some_groups(weights: [u32; 4]) -> Cgroups {
+    let machine = Arc::new(roost_machine::resolve(FOUR_CPUS).unwrap());
+    let mut world = World::for_test(machine, 1);
+    let group =
+        |path: &str, parent, weight| roost_workload::Group { path: path.into(), parent, weight };
+    world.set_groups_for_test(vec![
+        group("/a", None, weights[0]),
+        group("/a/b", Some(0), weights[1]),
+        group("/a/c", Some(0), weights[2]),
+        group("/d", None, weights[3]),
+    ]);
+    Cgroups::new(&world, 4)
+}
+
+#[test]
+fn weights_of_a_group_on_one_cpu() {
+    let mut groups = some_groups([100, 100, 300, 50]);
+    for (group, own) in [(1, 1024), (2, 1024), (2, 335), (3, 1024)] {
+        groups.count_in(0, group, own);
+    }
+    groups.share_out(0);
+    let weight = |group, own| groups.weight(0, Some(group), own) as f64 / f64::from(1 << FRACTION);
+    // Of the 1,024 of /a, b has a quarter, and c's tasks share three quarters by their own weights.
+    assert!((weight(1, 1024) - 256.0).abs() < 1.0);
+    assert!((weight(2, 1024) - 768.0 * 1024.0 / 1359.0).abs() < 1.0);
+    assert!((weight(2, 335) - 768.0 * 335.0 / 1359.0).abs() < 1.0);
+    assert!((weight(3, 1024) - 512.0).abs() < 1.0);
+    assert_eq!(groups.weight(0, None, 1024), 1024 << FRACTION);
+}
+
+proptest! {
+    /// Whatever comes and goes: on each CPU the weights of a group's tasks add up to its entity's, and
+    /// its load is the sum of its loads on the CPUs; when all has gone nothing is left.
+    #[test]
+    fn weights_add_up(
+        weights in prop::array::uniform4(1_u32..10_000),
+        steps in prop::collection::vec((0_usize..4, 0_usize..4, 15_u64..90_000, 1_u64..5_000_000), 1..60),
+    ) {
+        let mut groups = some_groups(weights);
+        let mut queued: Vec<(CpuId, usize, u64)> = Vec::new();
+        let mut now = 0;
+        for (cpu, group, own, ns) in steps {
+            now += ns;
+            groups.advance(cpu, now);
+            match queued.iter().position(|task| task.0 == cpu && task.1 == group) {
+                Some(index) if own % 2 == 0 => {
+                    let (cpu, group, own) = queued.swap_remove(index);
+                    groups.count_out(cpu, group, own);
+                }
+                _ => {
+                    queued.push((cpu, group, own));
+                    groups.count_in(cpu, group, own);
+                }
+            }
+            groups.share_out(cpu);
+            for group in [1, 2, 3] {
+                let of_group = || queued.iter().filter(|task| task.0 == cpu && task.1 == group);
+                let sum: u64 = of_group().map(|task| groups.weight(cpu, Some(group), task.2)).sum();
+                let nr = of_group().count() as u64;
+                let entity = groups.effective_entity(cpu, group);
+                prop_assert!(sum.abs_diff(entity) <= 2 * nr + 1, "{sum} {entity}");
+            }
+            for (index, group) in groups.groups.iter().enumerate() {
+                let parts: u64 = groups.of_cpu.iter().map(|on_cpu| on_cpu[index].contribution).sum();
+                prop_assert_eq!(group.load, parts);
+            }
+        }
+        for (cpu, group, own) in queued {
+            groups.count_out(cpu, group, own);
+            groups.share_out(cpu);
+        }
+        let left = groups.of_cpu.iter().flatten();
+        prop_assert!(left.clone().all(|on| (on.nr, on.tasks_weight, on.weight, on.entity) == (0, 0, 0, 0)));
+    }
+}
+
+impl Cgroups {
+    /// What the entity of a group on a CPU weighs there beside tasks of the root group.
+    fn effective_entity(&self, cpu: CpuId, group: usize) -> u64 {
+        let on_cpu = &self.of_cpu[cpu][group];
+        let above = self.groups[group].parent.map_or(ROOT_SCALE, |up| self.of_cpu[cpu][up].scale);
+        ((above * u128::from(on_cpu.entity)) >> (32 + FRACTION)) as u64
+    }
+}
