@@ -68,17 +68,22 @@ static __always_inline u64 vtime_of(u64 ran, u64 weight)
 	return ran * 100 * UNIT / (weight ?: 1);
 }
 
-/* Virtual time of the task that runs on a CPU. */
-static __always_inline u64 running_vtime(const struct task_struct *p, const struct roost_cpu *cpu)
+/* Charges the task that runs on a CPU for what it ran since it was switched in or last charged. */
+static __always_inline void charge(struct task_struct *p, struct roost_task *task, struct roost_cpu *cpu)
 {
-	return p->scx.dsq_vtime + vtime_of(p->se.sum_exec_runtime - cpu->ran_before, cpu->weight);
+	u64 ran = p->se.sum_exec_runtime - cpu->ran_before;
+
+	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
+	cpu->ran_before = p->se.sum_exec_runtime;
+	account_run(p, task, cpu->node, ran);
+	cpu->weight = p->scx.weight * task->factor;
 }
 
 /* Whether a task whose slice is over goes on, since all that wait are ahead of it. */
 static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
 					u32 id)
 {
-	u64 own = running_vtime(p, cpu), head;
+	u64 own = p->scx.dsq_vtime, head;
 
 	if (cpu->bound_waiting && head_vtime(CPU_QUEUE | id, &head) && !before(own, head))
 		return false;

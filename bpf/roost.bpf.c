@@ -11,6 +11,7 @@
  *     place.h     where a task starts (llc-imbalance, numa-imbalance)
  *     queue.h     who runs next; taking tasks from elsewhere (llc-imbalance, cling, consolidate)
  *     gather.h    pulling running tasks (consolidate)
+ *     even.h      weights between LLCs
  *     watch.h     no wait without a bound; what changes slowly
  *     kernel.h    the kernel's interface and its versions
  *
@@ -82,12 +83,14 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, u32 id, u64 flags)
 {
 	struct roost_llc *llc = llc_at(id);
+	/* One that gives way to the only one that waited finds the queue empty for a moment only. */
+	bool gives_way = !(flags & ENQ_WAKEUP) && task->llc == id;
 
 	if (!llc)
 		return;
 	adopt(p, task, llc, id);
 	task->queued_at = scx_bpf_now();
-	if (!scx_bpf_dsq_nr_queued(id))
+	if (!gives_way && !scx_bpf_dsq_nr_queued(id))
 		llc->backlog_at = task->queued_at;
 	count_at(task, llc->node);
 	dsq_insert_vtime(p, id, slice_ns(), p->scx.dsq_vtime, flags);
@@ -119,15 +122,18 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		preempt(p, cpu_id, task->queued_at);
 }
 
-/* Whether a task that runs leaves for another node. */
-static __always_inline bool leaves(struct task_struct *p, struct roost_cpu *cpu)
+/* The slice of a task that runs is over: whether it stays on its node. One that is alone never stops. */
+static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *cpu)
 {
 	struct roost_task *task = task_of(p);
 
-	if (!task || p->nr_cpus_allowed == 1)
-		return false;
+	if (!task)
+		return true;
+	charge(p, task, cpu);
+	if (!any_set() || p->nr_cpus_allowed == 1)
+		return true;
 	task->go = leaves_for(p, task, cpu);
-	return task->go != NONE;
+	return task->go == NONE;
 }
 
 void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
@@ -138,7 +144,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	if (!cpu || cpu->llc == NONE)
 		return;
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
-	stays = runs_on && !(any_set() && leaves(prev, cpu));
+	stays = runs_on && slice_over(prev, cpu);
 	if (!(stays && stays_first(prev, cpu, cpu_id)) && take(cpu, cpu_id))
 		return;
 	if (stays) {
@@ -182,8 +188,7 @@ void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 
 	if (!cpu || !task)
 		return;
-	task_set_vtime(p, running_vtime(p, cpu));
-	account_run(p, task, cpu->node, p->se.sum_exec_runtime - cpu->ran_before);
+	charge(p, task, cpu);
 	if (!runnable)
 		count_at(task, NONE);
 }

@@ -8,12 +8,12 @@
  * it, so that whatever arrives lines up behind: it runs after those that are before it now.
  *
  * The same timer keeps what changes slowly: weights of cgroups (weights.h), where groups and processes
- * settle (home.h), and pulls (gather.h).
+ * settle (home.h), pulls (gather.h), and weights between LLCs (even.h).
  */
 #ifndef ROOST_WATCH_H
 #define ROOST_WATCH_H
 
-#include "gather.h"
+#include "even.h"
 
 #define WATCH_NS 100000000ull
 #define PATIENCE_NS 1000000000ull
@@ -67,6 +67,8 @@ static int watch_all(void *map, int *key, struct roost_watch *watch)
 		watch_llc(i, now);
 	if (shares_used)
 		update_shares(now);
+	if (nr_llcs > 1)
+		even_out();
 	if (any_set()) {
 		update_sets(now);
 		gather();

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Weights are kept within the queue of an LLC. This keeps them between LLCs: where every CPU is busy,
+ * what weighs on an LLC is what its tasks get of it.
+ *
+ *     load = weights of the tasks that run and wait in an LLC / its CPUs
+ *
+ * Ten times a second one waiting task moves from the LLC with the largest load to the one with the
+ * smallest, if that has no idle CPU (else it is llc-imbalance that decides) and the loads differ by more
+ * than imbalance_pct, as in the kernel's balancing: the heaviest that does not turn the difference
+ * around. Tasks do not leave the node where they belong.
+ */
+#ifndef ROOST_EVEN_H
+#define ROOST_EVEN_H
+
+#include "gather.h"
+
+/* So many tasks of a queue are looked at. */
+#define WEIGHED 64
+
+static __always_inline u64 weight_of(const struct task_struct *p, const struct roost_task *task)
+{
+	return (u64)p->scx.weight * task->factor;
+}
+
+/* Weights of the tasks that wait in an LLC, times UNIT. */
+__noinline u64 waiting_weight(u32 id)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	struct roost_task *task;
+	u64 sum = 0;
+	int i;
+
+	bpf_rcu_read_lock();
+	if (!bpf_iter_scx_dsq_new(&it, id, 0)) {
+		bpf_for(i, 0, WEIGHED) {
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			task = task_of(p);
+			if (task)
+				sum += weight_of(p, task);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return sum;
+}
+
+/* Of an LLC without idle CPUs the load, times UNIT; 0 if it has an idle one. */
+__noinline u64 load_of(u32 id)
+{
+	struct roost_llc *llc = llc_at(id);
+	struct roost_cpu *cpu;
+	u32 place, *number;
+	u64 sum = 0;
+	int i;
+
+	if (!llc || !llc->nr_cpus || idle_cpus(id))
+		return 0;
+	bpf_for(i, 0, llc->nr_words * 64) {
+		place = llc->first_word * 64 + i;
+		number = bpf_map_lookup_elem(&slots, &place);
+		cpu = number ? cpu_at(*number) : NULL;
+		if (cpu)
+			sum += cpu->weight;
+	}
+	return (sum + waiting_weight(id)) / llc->nr_cpus;
+}
+
+/* Whether a task that waits in `src` may go to `dst`. */
+static __always_inline bool may_even_out(const struct task_struct *p, const struct roost_task *task,
+					 const struct roost_llc *src, const struct roost_llc *dst)
+{
+	if (src->node != dst->node && home_of(task) != NONE)
+		return false;
+	return allowed_in(p, dst);
+}
+
+/* The heaviest task that waits in an LLC, may go to another, and weighs no more than `most`. */
+static __always_inline u64 heaviest(u32 from, const struct roost_llc *src, const struct roost_llc *dst,
+				    u64 most)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	struct roost_task *task;
+	u64 best = 0, weight;
+	int i;
+
+	if (!bpf_iter_scx_dsq_new(&it, from, 0)) {
+		bpf_for(i, 0, WEIGHED) {
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			task = task_of(p);
+			weight = task ? weight_of(p, task) : 0;
+			if (weight > best && weight <= most && may_even_out(p, task, src, dst))
+				best = weight;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return best;
+}
+
+/* Moves a waiting task of a weight to another LLC. */
+static __always_inline bool move_waiting(u32 from, u32 to, const struct roost_llc *src,
+					 const struct roost_llc *dst, u64 weight)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	struct roost_task *task;
+	bool moved = false;
+	int i;
+
+	if (!bpf_iter_scx_dsq_new(&it, from, 0)) {
+		bpf_for(i, 0, WEIGHED) {
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			task = task_of(p);
+			if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst))
+				continue;
+			scx_bpf_dsq_move_set_vtime(&it, dst->clock + (p->scx.dsq_vtime - src->clock));
+			moved = scx_bpf_dsq_move_vtime(&it, p, to, 0);
+			if (moved)
+				task->llc = to;
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return moved;
+}
+
+/* Evens out two LLCs whose loads differ by `difference` on each CPU. */
+__noinline bool even_out_pair(u32 from, u32 to, u64 difference)
+{
+	struct roost_llc *src = llc_at(from), *dst = llc_at(to);
+	struct roost_cpu *here = this_cpu();
+	bool moved = false;
+	u64 weight;
+
+	if (!src || !dst || !here)
+		return false;
+	bpf_rcu_read_lock();
+	/* A task that moves changes both loads. */
+	weight = heaviest(from, src, dst, difference * dst->nr_cpus / 2);
+	if (weight)
+		moved = move_waiting(from, to, src, dst, weight);
+	bpf_rcu_read_unlock();
+	here->n.evened += moved;
+	return moved;
+}
+
+static __always_inline void even_out(void)
+{
+	u64 load, most = 0, least = ~0ull;
+	u32 from = NONE, to = NONE;
+	int i;
+
+	bpf_for(i, 0, nr_llcs) {
+		load = load_of(i);
+		if (!load)
+			continue;
+		if (load > most) {
+			most = load;
+			from = i;
+		}
+		if (load < least) {
+			least = load;
+			to = i;
+		}
+	}
+	if (from != NONE && most * 100 > least * imbalance_pct)
+		even_out_pair(from, to, most - least);
+}
+
+#endif
