@@ -6,9 +6,9 @@
  *     load = weights of the tasks that run and wait in an LLC / its CPUs
  *
  * Ten times a second one waiting task moves from the LLC with the largest load to the one with the
- * smallest, if that has no idle CPU (else it is llc-imbalance that decides) and the loads differ by more
- * than imbalance_pct, as in the kernel's balancing: the heaviest that does not turn the difference
- * around. Tasks do not leave the node where they belong.
+ * smallest, if that has no idle CPU (else it is llc-imbalance that decides): the heaviest that does not
+ * turn the difference around, so that it ends when no move is an improvement. Tasks do not leave the
+ * node where they belong.
  */
 #ifndef ROOST_EVEN_H
 #define ROOST_EVEN_H
@@ -171,7 +171,7 @@ static __always_inline void even_out(void)
 			to = i;
 		}
 	}
-	if (from != NONE && most * 100 > least * imbalance_pct)
+	if (from != to)
 		even_out_pair(from, to, most - least);
 }
 

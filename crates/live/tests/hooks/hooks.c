@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The hooks of bpf/ in user space: loops and sleepers on a machine of two nodes with two LLCs of four
+ * CPUs each
+ *
+ * Time passes in steps of 50 us, ticks come every 4 ms, the watch runs ten times a second. Each scenario
+ * goes on for twenty seconds and prints, for the last ten, where its groups ran and how long the CPU that
+ * idled most was idle. It tells what the scheduler decides, not what that costs.
+ *
+ *     hooks SCENARIO SEED
+ */
+#include "kernel.h"
+
+/* The loader writes what is constant for the scheduler. */
+#define const
+#include "../../../../bpf/roost.bpf.c"
+#undef const
+
+#define STEP_NS 50000ull
+#define TICK_NS 4000000ull
+#define SECOND 1000000000ull
+#define NODES 2
+#define LLCS 4
+#define PER_LLC 4
+#define CPUS (LLCS * PER_LLC)
+#define TASKS 256
+
+static struct task_struct task[TASKS];
+static int nr_tasks;
+static struct cpumask everywhere = { ~0ull };
+static struct kernfs_node root_node = { 1 };
+static struct cgroup root = { .kn = &root_node, .self = { .cgroup = &root } };
+static struct css_set at_root = { &root };
+
+static void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 flags)
+{
+	if (!p->storage && flags & BPF_LOCAL_STORAGE_GET_F_CREATE)
+		p->storage = calloc(1, sizeof(*p->storage));
+	return p->storage;
+}
+
+static void make_maps(void)
+{
+	make_map(&cpus, sizeof(struct roost_cpu), CPUS, false);
+	make_map(&words, sizeof(struct roost_word), LLCS, false);
+	make_map(&slots, sizeof(u32), LLCS * 64, false);
+	make_map(&llcs, sizeof(struct roost_llc), LLCS, false);
+	make_map(&nodes, sizeof(struct roost_node), NODES, false);
+	make_map(&near, sizeof(u32), NODES * NODES, false);
+	make_map(&homes, sizeof(struct roost_home), NODES, false);
+	make_map(&shares, sizeof(struct roost_share), max_cgroups, false);
+	make_map(&share_ids, sizeof(u32), max_cgroups, true);
+	make_map(&sets, sizeof(struct roost_set), max_groups + max_processes, false);
+	make_map(&set_nodes, sizeof(struct roost_set_node), (max_groups + max_processes) * NODES, false);
+	make_map(&set_memory, sizeof(u64), (max_groups + max_processes) * NODES, false);
+	make_map(&set_flags, sizeof(u32), max_groups + max_processes, false);
+	make_map(&set_ids, sizeof(u32), max_groups + max_processes, true);
+}
+
+static void make_machine(void)
+{
+	u32 i, place, per_node = LLCS / NODES;
+
+	nr_possible = nr_cpu_ids = CPUS;
+	nr_llcs = LLCS;
+	nr_nodes = NODES;
+	numa_rule = ROOST_NUMA_MERGED_60;
+	max_groups = max_processes = max_cgroups = 64;
+	make_maps();
+	for (i = 0; i < LLCS; i++) {
+		*llc_at(i) = (struct roost_llc){ .node = i / per_node, .nr_cpus = PER_LLC, .first_word = i,
+						 .nr_words = 1, .scan_limit = PER_LLC };
+		*word_at(i) = (struct roost_word){ .present = 15, .first = 15, .nr_slots = PER_LLC };
+	}
+	for (i = 0; i < NODES; i++)
+		*node_at(i) = (struct roost_node){ .first_llc = i * per_node, .nr_llcs = per_node,
+						   .nr_cpus = CPUS / NODES, .numa_span = CPUS,
+						   .imb_numa_nr = per_node };
+	for (i = 0; i < NODES * NODES; i++)
+		*(u32 *)bpf_map_lookup_elem(&near, &i) = (i / NODES + i) % NODES;
+	for (i = 0; i < CPUS; i++) {
+		*cpu_at(i) = (struct roost_cpu){ .llc = i / PER_LLC, .word = i / PER_LLC,
+						 .bit = i % PER_LLC, .node = i / (CPUS / NODES),
+						 .process = NONE, .pull_to = NONE };
+		place = i / PER_LLC * 64 + i % PER_LLC;
+		*(u32 *)bpf_map_lookup_elem(&slots, &place) = i;
+		cpu[i].idle = true;
+		roost_update_idle(i, true);
+	}
+}
+
+static struct css_set *make_cgroup(u64 id, u32 weight)
+{
+	struct scx_cgroup_init_args args = { weight };
+	struct cgroup *cgroup = calloc(1, sizeof(*cgroup));
+	struct css_set *set = calloc(1, sizeof(*set));
+
+	cgroup->level = 1;
+	cgroup->kn = calloc(1, sizeof(*cgroup->kn));
+	cgroup->kn->id = id;
+	cgroup->self.parent = &root.self;
+	roost_cgroup_init(cgroup, &args);
+	set->dfl_cgrp = cgroup;
+	return set;
+}
+
+static void make_task(struct css_set *set, struct signal_struct *process, int tgid, u64 burst_ns,
+		      u64 sleep_ns)
+{
+	struct task_struct *p = &task[nr_tasks++];
+	struct scx_init_task_args args = { set->dfl_cgrp };
+
+	*p = (struct task_struct){ .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
+				   .scx.weight = 100, .cgroups = set, .signal = process,
+				   .cpu = rand() % CPUS, .burst_ns = burst_ns, .sleep_ns = sleep_ns,
+				   .wakes_at = now_ns + rand() % (sleep_ns + 1) };
+	roost_init_task(p, &args);
+}
+
+/* Time has passed for a CPU. */
+static void account(int number)
+{
+	struct cpu *c = &cpu[number];
+	struct task_struct *p = c->curr;
+	u64 passed = now_ns - c->since;
+
+	c->since = now_ns;
+	c->idle_ns += c->idle ? passed : 0;
+	if (!p)
+		return;
+	p->se.sum_exec_runtime += passed;
+	p->ran_on[number] += passed;
+	p->scx.slice -= p->scx.slice < passed ? p->scx.slice : passed;
+	p->left_ns -= p->left_ns < passed ? p->left_ns : passed;
+}
+
+static struct task_struct *pick(struct cpu *c)
+{
+	struct task_struct *p = c->local;
+
+	if (p) {
+		c->local = p->next;
+		p->next = NULL;
+	}
+	return p;
+}
+
+static void become_idle(int number)
+{
+	cpu[number].curr = NULL;
+	cpu[number].idle = true;
+	roost_update_idle(number, true);
+}
+
+static void switch_in(int number, struct task_struct *p)
+{
+	if (cpu[number].idle) {
+		cpu[number].idle = false;
+		roost_update_idle(number, false);
+	}
+	cpu[number].curr = p;
+	p->scx.flags = TASK_QUEUED;
+	roost_running(p);
+}
+
+/* __schedule(): balance_one(), put_prev_task_scx(), set_next_task_scx(). */
+static void schedule(int number)
+{
+	struct cpu *c = &cpu[number];
+	struct task_struct *prev = c->curr, *next;
+
+	account(number);
+	here = number;
+	current = prev;
+	c->kicked = false;
+	if (prev && !prev->runnable) {
+		prev->scx.flags = 0;
+		roost_stopping(prev, false);
+	} else if (prev && c->preempt) {
+		prev->scx.slice = 0;
+	}
+	c->preempt = false;
+	if (prev && prev->runnable && prev->scx.slice)
+		return;
+	local_of = number;
+	if (!c->local)
+		roost_dispatch(number, prev);
+	if (!c->local && prev && prev->runnable && prev->scx.slice)
+		return;
+	next = pick(c);
+	if (prev && prev->runnable) {
+		roost_stopping(prev, true);
+		roost_enqueue(prev, next ? 0 : ENQ_LAST);
+	}
+	next = next ?: pick(c);
+	if (next)
+		switch_in(number, next);
+	else
+		become_idle(number);
+}
+
+/* try_to_wake_up() on the CPU where the task last ran. */
+static void wake(struct task_struct *p)
+{
+	u64 flags = p->se.sum_exec_runtime ? 0 : WAKE_FORK;
+
+	here = p->cpu;
+	current = cpu[here].curr ?: p;
+	p->runnable = true;
+	p->left_ns = p->burst_ns;
+	inserted = false;
+	local_of = -1;
+	p->cpu = roost_select_cpu(p, p->cpu, flags);
+	if (inserted) {
+		insert_local(p->cpu, p);
+	} else {
+		local_of = p->cpu;
+		roost_enqueue(p, ENQ_WAKEUP | ENQ_CPU_SELECTED);
+	}
+	if (cpu[p->cpu].idle && cpu[p->cpu].local)
+		schedule(p->cpu);
+}
+
+static void step_cpu(int number)
+{
+	struct cpu *c = &cpu[number];
+	struct task_struct *p = c->curr;
+	bool tick = (now_ns + number * STEP_NS) % TICK_NS < STEP_NS;
+
+	account(number);
+	if (p && p->sleep_ns && !p->left_ns) {
+		p->runnable = false;
+		p->wakes_at = now_ns + p->sleep_ns / 2 + rand() % (p->sleep_ns + 1);
+		schedule(number);
+	} else if (p ? c->preempt || (tick && !p->scx.slice) : c->kicked || c->local) {
+		schedule(number);
+	}
+}
+
+static void run(u64 ns)
+{
+	u64 end = now_ns + ns;
+	struct roost_watch watch;
+	int i;
+
+	while (now_ns < end) {
+		now_ns += STEP_NS;
+		for (i = 0; i < nr_tasks; i++)
+			if (!task[i].runnable && task[i].wakes_at <= now_ns)
+				wake(&task[i]);
+		for (i = 0; i < CPUS; i++)
+			step_cpu(i);
+		here = 0;
+		if (now_ns % WATCH_NS < STEP_NS)
+			watch_all(NULL, NULL, &watch);
+	}
+}
+
+/* `group NAME: ns on node 0, ns on node 1` for every `stride`th task from `first` on, up to `end`. */
+static void print_group(int name, int first, int end, int stride)
+{
+	u64 ran[NODES] = {};
+	int i, c;
+
+	for (i = first; i < end; i += stride)
+		for (c = 0; c < CPUS; c++)
+			ran[c / (CPUS / NODES)] += task[i].ran_on[c];
+	printf("group %d: %lu %lu\n", name, ran[0], ran[1]);
+}
+
+static void print_counters(void)
+{
+#define ROOST_COUNTER(name, meaning) u64 name = 0;
+#include "../../../../bpf/counters.h"
+#undef ROOST_COUNTER
+	u32 i;
+
+	for (i = 0; i < CPUS; i++) {
+#define ROOST_COUNTER(name, meaning) name += cpu_at(i)->n.name;
+#include "../../../../bpf/counters.h"
+#undef ROOST_COUNTER
+	}
+#define ROOST_COUNTER(name, meaning) printf("%s %lu\n", #name, name);
+#include "../../../../bpf/counters.h"
+#undef ROOST_COUNTER
+}
+
+/* Lets time pass until things have settled, and prints what happens then. */
+static void measure(int groups, int loops)
+{
+	u64 idle = 0;
+	int i;
+
+	run(10 * SECOND);
+	for (i = 0; i < nr_tasks; i++)
+		memset(task[i].ran_on, 0, sizeof(task[i].ran_on));
+	for (i = 0; i < CPUS; i++)
+		cpu[i].idle_ns = 0;
+	run(10 * SECOND);
+	for (i = 0; i < groups; i++)
+		print_group(i, i, loops, groups);
+	for (i = 0; i < CPUS; i++)
+		idle = cpu[i].idle_ns > idle ? cpu[i].idle_ns : idle;
+	printf("idle %lu of %llu\n", idle, 10 * SECOND);
+	print_counters();
+}
+
+/* Loops in so many cgroups or processes, one after the other, and short-running tasks beside them. */
+static void loops(int groups, int threads, bool processes, int sleepers)
+{
+	struct signal_struct single = { 1 }, several = { threads };
+	struct css_set *cgroup[8] = {};
+	int i, n = groups * threads;
+
+	for (i = 0; i < groups && !processes; i++)
+		cgroup[i] = make_cgroup(10 + i, 100);
+	for (i = 0; i < n; i++)
+		make_task(cgroup[i % groups] ?: &at_root, processes ? &several : &single,
+			  100 + (processes ? i % groups : i), 0, 0);
+	for (i = 0; i < sleepers; i++)
+		make_task(&at_root, &single, 500 + i, 200000, 10000000);
+	measure(groups, n);
+}
+
+/* Two cgroups whose weights are 1 to 3. */
+static void weights(int threads)
+{
+	struct signal_struct single = { 1 };
+	struct css_set *cgroup[2] = { make_cgroup(10, 100), make_cgroup(11, 300) };
+	int i;
+
+	cling = false;
+	for (i = 0; i < 2 * threads; i++)
+		make_task(cgroup[i % 2], &single, 100 + i, 0, 0);
+	measure(2, nr_tasks);
+}
+
+int main(int argc, char **argv)
+{
+	const char *scenario = argc > 1 ? argv[1] : "";
+
+	srand(argc > 2 ? atoi(argv[2]) : 1);
+	make_machine();
+	if (!strcmp(scenario, "four-groups"))
+		loops(4, 4, false, 24);
+	else if (!strcmp(scenario, "three-groups"))
+		loops(3, 6, false, 0);
+	else if (!strcmp(scenario, "processes"))
+		loops(2, 8, true, 0);
+	else if (!strcmp(scenario, "weights"))
+		weights(32);
+	else if (!strcmp(scenario, "off")) {
+		cling = consolidate = false;
+		loops(4, 4, false, 24);
+	} else
+		return 2;
+	return 0;
+}

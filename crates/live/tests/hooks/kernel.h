@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What bpf/kernel.h provides, in user space: the part of the kernel that the hooks in bpf/ see
+ *
+ * Tasks, queues, maps and the functions of sched_ext, for one thread and at most 64 CPUs. It stands in
+ * for bpf/kernel.h by its include guard. hooks.c calls the hooks as the kernel does.
+ */
+#ifndef ROOST_KERNEL_H
+#define ROOST_KERNEL_H
+#define __VMLINUX_H__
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int32_t s32;
+typedef int64_t s64;
+
+#define SEC(name)
+#define __noinline
+#define __always_inline inline
+#define __arg_trusted
+#define __uint(name, value) int (*name)[value]
+#define __type(name, type) type *name
+#define bpf_for(i, from, to) for (i = (from); i < (int)(to); i++)
+#define ROOST_OPS(name, ...) name(__VA_ARGS__)
+#define ROOST_OPS_SLEEPABLE(name, ...) name(__VA_ARGS__)
+
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+enum { BPF_ANY = 0, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, PF_KTHREAD = 0x200000 };
+enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, SCX_OPS_ENQ_LAST = 2 };
+enum { KICK_IDLE = 1, KICK_PREEMPT = 2, ITER_REVERSE = 1, TASK_QUEUED = 1 };
+#define DSQ_LOCAL (2ull << 62)
+
+struct cpumask { u64 bits; };
+struct kernfs_node { u64 id; };
+struct cgroup_subsys_state { struct cgroup *cgroup; struct cgroup_subsys_state *parent; };
+struct cgroup { int level; struct kernfs_node *kn; struct cgroup_subsys_state self; };
+struct css_set { struct cgroup *dfl_cgrp; };
+struct signal_struct { int nr_threads; };
+
+struct task_struct {
+	int nr_cpus_allowed, tgid;
+	struct cpumask *cpus_ptr;
+	u32 flags;
+	struct { u64 slice, dsq_vtime; u32 weight, flags; } scx;
+	struct { u64 sum_exec_runtime; } se;
+	struct css_set *cgroups;
+	struct signal_struct *signal;
+	/* Of this stand-in. */
+	struct roost_task *storage;
+	struct task_struct *next;	/* in its queue */
+	u64 queue;			/* that it is in */
+	int cpu;
+	bool runnable, woken;
+	u64 burst_ns, sleep_ns;		/* runs and sleeps for so long; 0: never sleeps */
+	u64 left_ns, wakes_at, woken_at;
+	u64 ran_on[64];			/* ns on each CPU */
+};
+
+struct scx_init_task_args { struct cgroup *cgroup; };
+struct scx_exit_task_args { int unused; };
+struct scx_cgroup_init_args { u32 weight; };
+struct scx_cpu_release_args { int unused; };
+struct scx_exit_info { char *reason, *msg; u64 kind; s64 exit_code; };
+struct bpf_timer { int unused; };
+
+struct sched_ext_ops {
+	void *select_cpu, *enqueue, *dispatch, *running, *stopping, *update_idle, *cpu_release;
+	void *init_task, *exit_task, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight;
+	void *init, *exit;
+	u64 flags;
+	u32 timeout_ms;
+	char *name;
+};
+
+/* One CPU as the kernel has it. */
+struct cpu {
+	struct task_struct *curr, *local;
+	bool idle, kicked, preempt;
+	u64 since;		/* up to when it is accounted for */
+	u64 idle_ns;
+};
+
+#define MOST 64
+
+static u64 now_ns = 1000000000;
+static u32 here;			/* the CPU that calls */
+static struct task_struct *current;
+static struct cpu cpu[MOST];
+static struct task_struct *llc_queue[MOST], *cpu_queue[MOST];
+static int local_of = -1;		/* whose local queue DSQ_LOCAL is; -1: not known yet */
+static bool inserted;
+
+static u64 scx_bpf_now(void) { return now_ns; }
+static u32 bpf_get_smp_processor_id(void) { return here; }
+static struct task_struct *bpf_get_current_task_btf(void) { return current; }
+static s32 scx_bpf_task_cpu(const struct task_struct *p) { return p->cpu; }
+static void bpf_rcu_read_lock(void) {}
+static void bpf_rcu_read_unlock(void) {}
+static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
+static void reenqueue_local(void) {}
+static int bpf_timer_init(void *timer, void *map, int clock) { return 0; }
+static int bpf_timer_set_callback(void *timer, void *callback) { return 0; }
+static int bpf_timer_start(void *timer, u64 ns, u64 flags) { return 0; }
+static long bpf_probe_read_kernel_str(void *to, u32 size, const void *from) { return 0; }
+static void task_set_slice(struct task_struct *p, u64 slice) { p->scx.slice = slice; }
+static void task_set_vtime(struct task_struct *p, u64 vtime) { p->scx.dsq_vtime = vtime; }
+
+static bool bpf_cpumask_test_cpu(u32 number, const struct cpumask *mask)
+{
+	return mask->bits >> number & 1;
+}
+
+static void scx_bpf_kick_cpu(s32 number, u64 flags)
+{
+	cpu[number].kicked = true;
+	cpu[number].preempt |= flags & KICK_PREEMPT;
+}
+
+/* Queues: lists in the order of virtual time, and local ones in that of arrival. */
+static struct task_struct **queue_at(u64 id)
+{
+	return id >> 32 ? &cpu_queue[(u32)id] : &llc_queue[id];
+}
+
+static s32 scx_bpf_dsq_nr_queued(u64 id)
+{
+	struct task_struct *p;
+	int n = 0;
+
+	for (p = *queue_at(id); p; p = p->next)
+		n++;
+	return n;
+}
+
+static void unlink(struct task_struct *p)
+{
+	struct task_struct **at = queue_at(p->queue);
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+}
+
+static void insert_local(int number, struct task_struct *p)
+{
+	struct task_struct **at = &cpu[number].local;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = p;
+	p->next = NULL;
+	p->cpu = number;
+}
+
+static void insert_ordered(struct task_struct *p, u64 id, u64 vtime)
+{
+	struct task_struct **at = queue_at(id);
+
+	p->queue = id;
+	p->scx.dsq_vtime = vtime;
+	while (*at && (s64)((*at)->scx.dsq_vtime - vtime) <= 0)
+		at = &(*at)->next;
+	p->next = *at;
+	*at = p;
+}
+
+static void dsq_insert(struct task_struct *p, u64 id, u64 slice, u64 flags)
+{
+	p->scx.slice = slice;
+	inserted = true;
+	if (local_of >= 0)
+		insert_local(local_of, p);
+}
+
+static void dsq_insert_vtime(struct task_struct *p, u64 id, u64 slice, u64 vtime, u64 flags)
+{
+	p->scx.slice = slice;
+	inserted = true;
+	insert_ordered(p, id, vtime);
+}
+
+static bool dsq_move_to_local(u64 id)
+{
+	struct task_struct *p = *queue_at(id);
+
+	while (p && !bpf_cpumask_test_cpu(here, p->cpus_ptr))
+		p = p->next;
+	if (!p)
+		return false;
+	unlink(p);
+	insert_local(here, p);
+	return true;
+}
+
+struct bpf_iter_scx_dsq {
+	struct task_struct *all[1024];
+	int n, next;
+	u64 vtime;
+};
+
+static int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
+{
+	struct task_struct *p;
+	int i;
+
+	it->n = it->next = 0;
+	for (p = *queue_at(id); p; p = p->next)
+		it->all[it->n++] = p;
+	for (i = 0; flags & ITER_REVERSE && i < it->n / 2; i++) {
+		p = it->all[i];
+		it->all[i] = it->all[it->n - 1 - i];
+		it->all[it->n - 1 - i] = p;
+	}
+	return 0;
+}
+
+static struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
+{
+	return it->next < it->n ? it->all[it->next++] : NULL;
+}
+
+static void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) {}
+
+static bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 flags)
+{
+	unlink(p);
+	insert_local(here, p);
+	return true;
+}
+
+static void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime)
+{
+	it->vtime = vtime;
+}
+
+static bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 flags)
+{
+	unlink(p);
+	insert_ordered(p, id, it->vtime);
+	return true;
+}
+
+/* Maps: by the address of the variable that declares them. */
+struct map {
+	void *declared;
+	char *values;
+	u64 *keys;		/* of a hash; 0: free */
+	u32 size, entries;
+};
+
+static struct map maps[32];
+static int nr_maps;
+
+static void make_map(void *declared, u32 size, u32 entries, bool hash)
+{
+	struct map *map = &maps[nr_maps++];
+
+	map->declared = declared;
+	map->values = calloc(entries, size);
+	map->keys = hash ? calloc(entries, sizeof(u64)) : NULL;
+	map->size = size;
+	map->entries = entries;
+}
+
+static struct map *map_of(void *declared)
+{
+	struct map *map = maps;
+
+	while (map->declared != declared)
+		map++;
+	return map;
+}
+
+static void *bpf_map_lookup_elem(void *declared, const void *key)
+{
+	struct map *map = map_of(declared);
+	u32 i = 0;
+
+	if (!map->keys)
+		i = *(const u32 *)key;
+	else
+		while (i < map->entries && map->keys[i] != *(const u64 *)key)
+			i++;
+	return i < map->entries ? map->values + (u64)i * map->size : NULL;
+}
+
+static long bpf_map_update_elem(void *declared, const void *key, const void *value, u64 flags)
+{
+	static const u64 none;
+	char *entry = bpf_map_lookup_elem(declared, key) ?: bpf_map_lookup_elem(declared, &none);
+	struct map *map = map_of(declared);
+
+	if (!entry)
+		return -ENOMEM;
+	map->keys[(entry - map->values) / map->size] = *(const u64 *)key;
+	memcpy(entry, value, map->size);
+	return 0;
+}
+
+static long bpf_map_delete_elem(void *declared, const void *key)
+{
+	char *entry = bpf_map_lookup_elem(declared, key);
+	struct map *map = map_of(declared);
+
+	if (entry)
+		map->keys[(entry - map->values) / map->size] = 0;
+	return 0;
+}
+
+static void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 flags);
+
+#endif
