@@ -170,7 +170,8 @@ fn four_groups_settle_on_two_nodes() {
 fn sets_do_not_settle_when_that_is_off() {
     let Some(cache) = prepared("cling and consolidate switched off") else { return };
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
-    let work = "for g in a b; do loops $g 4; done; sysbench cpu --threads=8 --time=20 run >/dev/null; end";
+    let work =
+        "for g in a b; do loops $g 4; done; sysbench cpu --threads=8 --time=20 run >/dev/null; end";
     for (switch, prefix) in [("--no-cling", "cling_"), ("--no-consolidate", "consolidate_")] {
         let all = counted(&mut guest, switch, work);
         assert!(!all.keys().any(|name| name.starts_with(prefix)), "{switch}: {all:?}");
