@@ -23,8 +23,8 @@
 use roost_engine::{CpuId, TaskId, World};
 
 use crate::pelt::Avg;
-use crate::queue::{Arrival, Preempt};
-use crate::state::Fair;
+use crate::queue::ANYWHERE;
+use crate::state::{Fair, FairTask};
 
 /// Bits of fraction of weights on queues: weights of 1 are exact to 2 %, and sums of weight times
 /// virtual time stay far from overflow (the kernel has 10 bits, and leaves them out of such sums).
@@ -110,11 +110,6 @@ impl Cgroups {
         u64::try_from(weight).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Tasks queued in a group, and below, on `cpu`.
-    pub(crate) fn nr_queued(&self, cpu: CpuId, group: GroupIndex) -> u32 {
-        self.of_cpu[cpu][group].nr
-    }
-
     /// Brings the averages of all groups on `cpu` up to `now`: before anything changes there.
     pub(crate) fn advance(&mut self, cpu: CpuId, now: u64) {
         for (group, on_cpu) in self.groups.iter_mut().zip(&mut self.of_cpu[cpu]) {
@@ -147,6 +142,37 @@ impl Cgroups {
         let on_cpu = &mut self.of_cpu[cpu][group];
         on_cpu.avg.sub_load(&task.weighing(own));
         self.groups[group].note_load(on_cpu);
+    }
+
+    /// A task is about to be queued on `cpu`, whose averages are up to date at `now`: it counts in its
+    /// group there, and its load if it `attaches`. Returns its credit as a sleeper, in virtual time:
+    /// `credit` within its group, if others of that are queued; else its group comes with it and is
+    /// placed among groups.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn join(
+        &mut self,
+        cpu: CpuId,
+        now: u64,
+        state: &FairTask,
+        attaches: bool,
+        credit: u64,
+    ) -> u64 {
+        self.advance(cpu, now);
+        let Some(group) = state.group else {
+            self.share_out(cpu);
+            return credit;
+        };
+        let others = self.of_cpu[cpu][group].nr > 0;
+        if attaches {
+            self.attach(cpu, group, &state.avg, state.own_weight);
+        }
+        self.count_in(cpu, group, state.own_weight);
+        self.share_out(cpu);
+        if !others {
+            return credit;
+        }
+        credit * (state.own_weight << FRACTION) / self.weight(cpu, Some(group), state.own_weight)
     }
 
     /// Computes the weights of the groups' entities on `cpu`, and the scales that follow.
@@ -217,32 +243,9 @@ impl Fair {
         }
     }
 
-    /// A task is about to be queued on `cpu`, whose averages are up to date: it counts in its group
-    /// there. Returns its credit as a sleeper, in virtual time: what it may be behind within its group,
-    /// if others of that are queued; else its group comes with it and is placed among groups.
-    pub(crate) fn count_into_cgroup(&mut self, cpu: CpuId, task: TaskId, attaches: bool) -> u64 {
-        let now = self.rqs[cpu].avg.last_update;
-        self.cgroups.advance(cpu, now);
-        let state = &self.tasks[task.index()];
-        let credit = self.rqs[cpu].queue.sleeper_credit();
-        let Some(group) = state.group else {
-            self.cgroups.share_out(cpu);
-            return credit;
-        };
-        let others = self.cgroups.nr_queued(cpu, group) > 0;
-        if attaches {
-            self.cgroups.attach(cpu, group, &state.avg, state.own_weight);
-        }
-        self.cgroups.count_in(cpu, group, state.own_weight);
-        self.cgroups.share_out(cpu);
-        if !others {
-            return credit;
-        }
-        let weight = self.cgroups.weight(cpu, Some(group), state.own_weight);
-        credit * (state.own_weight << FRACTION) / weight
-    }
-
     /// A task has been taken off the queue of `cpu`, whose averages are up to date.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn count_out_of_cgroup(&mut self, cpu: CpuId, task: TaskId) {
         let now = self.rqs[cpu].avg.last_update;
         self.cgroups.advance(cpu, now);
@@ -255,6 +258,8 @@ impl Fair {
     }
 
     /// The tick: entities' weights follow the loads of their groups on all CPUs.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn tick_groups(&mut self, cpu: CpuId) {
         let now = self.rqs[cpu].avg.last_update;
         self.cgroups.advance(cpu, now);
@@ -279,6 +284,8 @@ impl Fair {
 
     /// Gives every task on the queue of `cpu`, whose averages are up to date, the weight that its
     /// group's share says.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn apply_group_weights(&mut self, cpu: CpuId) {
         let now = self.rqs[cpu].avg.last_update;
         let (cgroups, tasks) = (&self.cgroups, &self.tasks);
@@ -297,24 +304,18 @@ impl Fair {
         }
     }
 
-    /// Whether `wakee`, which just arrived, preempts the current task of `cpu`. CFS asks this of the
-    /// entities that are queued together: of the two groups' if they differ.
-    pub(crate) fn preempts_in_groups(
-        &mut self,
-        cpu: CpuId,
-        wakee: TaskId,
-        how: Arrival,
-    ) -> Preempt {
+    /// CFS: how far behind at most `wakee`, which just arrived on `cpu`, counts against the current task.
+    /// The kernel compares the entities that are queued together: those of the two groups if they
+    /// differ, and for what a task is behind others of its group, that is not behind other groups.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn place_among_groups(&self, cpu: CpuId, wakee: TaskId) -> i64 {
         let group = |task: TaskId| self.tasks[task.index()].group;
         let (own, current) = (group(wakee), self.rqs[cpu].current.map(group));
-        let rq = &mut self.rqs[cpu];
-        if self.features.eevdf || own.is_none() || current.is_none_or(|group| group == own) {
-            return rq.queue.preempts(wakee, how);
+        if own.is_none() || current.is_none_or(|group| group == own) {
+            return ANYWHERE;
         }
-        let tasks = &self.tasks;
-        rq.queue.preempts_beyond_group(wakee, how, |task| {
-            task != wakee && tasks[task.index()].group == own
-        })
+        self.rqs[cpu].queue.place_of(|task| task != wakee && group(task) == own)
     }
 }
 

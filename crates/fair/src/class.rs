@@ -22,7 +22,7 @@ use crate::features::{Features, Generation};
 use crate::numa::Numa;
 use crate::older::Power;
 use crate::pelt::{Avg, Removed, util_est_follow, util_est_update};
-use crate::queue::{Arrival, Entity, Leave, Preempt, Queue, Rules};
+use crate::queue::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, Rules};
 use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
 use crate::stats::Stats;
 use crate::wakeup::WakeeFlips;
@@ -200,18 +200,17 @@ impl Fair {
             rq.avg.add(&state.avg);
             state.attached = true;
         }
-        if self.cgroups.active() {
-            let credit = self.count_into_cgroup(cpu, task, attaches);
-            let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
-            rq.queue.insert_with_credit(task, state.entity, how, credit);
-        } else {
-            rq.queue.insert(task, state.entity, how);
+        let grouped = self.cgroups.active();
+        let mut credit = rq.queue.sleeper_credit();
+        if grouped {
+            credit = self.cgroups.join(cpu, rq.avg.last_update, state, attaches, credit);
         }
+        rq.queue.insert_with_credit(task, state.entity, how, credit);
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         state.on_rq = true;
         rq.count_in(task, state);
         self.count_member(world, cpu, task);
-        if self.cgroups.active() {
+        if grouped {
             self.apply_group_weights(cpu);
         }
         // As add_nr_running() in kernel/sched/sched.h: without waiting for the next statistics pass
@@ -257,12 +256,9 @@ impl Fair {
         by: CpuId,
     ) {
         loop {
-            let preempts = if self.cgroups.active() {
-                self.preempts_in_groups(cpu, task, how)
-            } else {
-                self.rqs[cpu].queue.preempts(task, how)
-            };
-            match preempts {
+            let place =
+                if self.cgroups.active() { self.place_among_groups(cpu, task) } else { ANYWHERE };
+            match self.rqs[cpu].queue.preempts(task, how, place) {
                 Preempt::Yes => return give_way(self.features.preempt_lazy, world, by, cpu),
                 Preempt::No => return,
                 Preempt::AfterDequeue(sleeper) => self.finish_delayed(world, cpu, sleeper),

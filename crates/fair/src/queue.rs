@@ -134,6 +134,9 @@ pub(crate) enum Leave {
     Move,
 }
 
+/// No bound for how far behind a wakee counts.
+pub(crate) const ANYWHERE: i64 = i64::MIN;
+
 /// Whether an arriving entity preempts the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preempt {
@@ -311,9 +314,10 @@ impl Queue {
         }
     }
 
-    /// Whether `wakee`, which just arrived, preempts the current entity (`check_preempt_wakeup`).
+    /// Whether `wakee`, which just arrived, preempts the current entity (`check_preempt_wakeup`). With
+    /// CFS it counts as no further behind than `place`.
     #[inline]
-    pub(crate) fn preempts(&mut self, wakee: TaskId, how: Arrival) -> Preempt {
+    pub(crate) fn preempts(&mut self, wakee: TaskId, how: Arrival, place: i64) -> Preempt {
         let Some(Entry { entity: current, .. }) = self.current else {
             return Preempt::Yes;
         };
@@ -329,7 +333,8 @@ impl Queue {
         } else if self.rules.eevdf {
             eevdf::preempts(self, wakee, how)
         } else {
-            cfs::preempts(self, wakee)
+            let behind = Entity { vruntime: arrived.vruntime.max(place), ..arrived };
+            cfs::preempts(self, wakee, &behind)
         };
         self.resched |= answer == Preempt::Yes && !self.rules.preempt_lazy;
         answer
@@ -409,24 +414,10 @@ impl Queue {
         }
     }
 
-    /// CFS: whether `wakee`, of another task group than the current entity, preempts that: for what it
-    /// is behind others of its group that wait here, its group is not behind other groups.
-    pub(crate) fn preempts_beyond_group(
-        &mut self,
-        wakee: TaskId,
-        how: Arrival,
-        others: impl Fn(TaskId) -> bool,
-    ) -> Preempt {
-        let group = self.waiting.iter().filter(|entry| others(entry.task));
-        let Some(place) = group.map(|entry| entry.entity.vruntime).min() else {
-            return self.preempts(wakee, how);
-        };
-        let index = self.position(wakee);
-        let own = self.waiting[index].entity.vruntime;
-        self.waiting[index].entity.vruntime = own.max(place);
-        let answer = self.preempts(wakee, how);
-        self.waiting[index].entity.vruntime = own;
-        answer
+    /// CFS: how far behind those waiting entities are that `which` says; without any, no bound.
+    pub(crate) fn place_of(&self, which: impl Fn(TaskId) -> bool) -> i64 {
+        let waiting = self.waiting.iter().filter(|entry| which(entry.task));
+        waiting.map(|entry| entry.entity.vruntime).min().unwrap_or(ANYWHERE)
     }
 
     /// A sleeping entity that last was here will be queued elsewhere (`migrate_task_rq_fair`).

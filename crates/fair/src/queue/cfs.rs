@@ -75,13 +75,14 @@ pub(super) fn pick(queue: &Queue) -> Option<TaskId> {
     Some(best.unwrap_or(left).task)
 }
 
-/// Whether `wakee` is far enough behind the current entity to preempt it. It is then preferred at
-/// the next pick, and where many tasks are queued the preempted one after it (LAST_BUDDY).
-pub(super) fn preempts(queue: &mut Queue, wakee: TaskId) -> Preempt {
-    let Some(current) = queue.current else {
+/// Whether `wakee`, which counts as `arrived`, is far enough behind the current entity to preempt it. It
+/// is then preferred at the next pick, and where many tasks are queued the preempted one after it
+/// (LAST_BUDDY).
+pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, arrived: &Entity) -> Preempt {
+    let Some(current) = &queue.current else {
         return Preempt::Yes;
     };
-    if !outruns(queue, &current.entity, queue.entity(wakee)) {
+    if !outruns(queue, &current.entity, arrived) {
         return Preempt::No;
     }
     queue.next = Some(wakee);

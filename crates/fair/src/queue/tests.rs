@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use roost_engine::TaskId;
 
-use super::{Arrival, Entity, Leave, Preempt, Queue, Rules, eevdf};
+use super::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, Rules, eevdf};
 use crate::weight::weight_of;
 
 const MS: u64 = 1_000_000;
@@ -173,7 +173,7 @@ fn cfs_wakeup_preempts_beyond_the_granularity_scaled_by_the_wakees_weight() {
         queue.set_current(A);
         queue.push(B, entity(nice));
         queue.run(ahead);
-        queue.preempts(B, Arrival::Wakeup) == Preempt::Yes
+        queue.preempts(B, Arrival::Wakeup, ANYWHERE) == Preempt::Yes
     };
     assert!(!preempts(4 * MS, 0));
     assert!(preempts(4 * MS + 1, 0));
@@ -192,13 +192,13 @@ fn batch_and_idle_policies_do_not_preempt_and_idle_gives_way() {
             queue.run(10 * MS);
             queue.resched = false;
             queue.insert(B, wakee, Arrival::Wakeup);
-            assert_eq!(queue.preempts(B, Arrival::Wakeup), Preempt::No);
+            assert_eq!(queue.preempts(B, Arrival::Wakeup, ANYWHERE), Preempt::No);
         }
         let mut queue = Queue::new(rules);
         queue.insert(A, idle, Arrival::Wakeup);
         queue.set_current(A);
         queue.insert(B, entity(0), Arrival::Wakeup);
-        assert_eq!(queue.preempts(B, Arrival::Wakeup), Preempt::Yes);
+        assert_eq!(queue.preempts(B, Arrival::Wakeup, ANYWHERE), Preempt::Yes);
     }
 }
 
@@ -209,8 +209,8 @@ fn a_current_task_already_asked_to_give_way_is_left_alone() {
     queue.run(30 * MS);
     queue.insert(B, entity(0), Arrival::Wakeup);
     queue.insert(C, entity(0), Arrival::Wakeup);
-    assert_eq!(queue.preempts(B, Arrival::Wakeup), Preempt::Yes);
-    assert_eq!(queue.preempts(C, Arrival::Wakeup), Preempt::No);
+    assert_eq!(queue.preempts(B, Arrival::Wakeup, ANYWHERE), Preempt::Yes);
+    assert_eq!(queue.preempts(C, Arrival::Wakeup, ANYWHERE), Preempt::No);
     assert!(queue.is_buddy(B) && !queue.is_buddy(C));
 }
 
@@ -222,14 +222,14 @@ fn a_current_task_lazily_asked_to_give_way_is_not() {
     queue.set_current(A);
     assert!(!queue.run(2_900_000), "alone");
     queue.insert(B, entity(0), Arrival::Wakeup);
-    assert_eq!(queue.preempts(B, Arrival::Wakeup), Preempt::Yes);
+    assert_eq!(queue.preempts(B, Arrival::Wakeup, ANYWHERE), Preempt::Yes);
     queue.insert(C, entity(0), Arrival::Wakeup);
-    assert_eq!(queue.preempts(C, Arrival::Wakeup), Preempt::No, "B would be picked");
+    assert_eq!(queue.preempts(C, Arrival::Wakeup, ANYWHERE), Preempt::No, "B would be picked");
     let mut at_once = queue_at(eevdf72(), &[0]);
     at_once.set_current(A);
     at_once.run(2_900_000);
     at_once.insert(B, entity(0), Arrival::Wakeup);
-    assert_eq!(at_once.preempts(B, Arrival::Wakeup), Preempt::Yes);
+    assert_eq!(at_once.preempts(B, Arrival::Wakeup, ANYWHERE), Preempt::Yes);
     assert!(at_once.resched && !queue.resched);
 }
 
@@ -252,7 +252,7 @@ fn cfs_prefers_a_next_buddy_within_the_granularity() {
     for (buddy_ms, expected) in [(4, B), (5, C)] {
         let mut queue = queue_at(cfs(), &[50, buddy_ms, 0]);
         queue.set_current(A);
-        assert_eq!(queue.preempts(B, Arrival::Wakeup), Preempt::Yes);
+        assert_eq!(queue.preempts(B, Arrival::Wakeup, ANYWHERE), Preempt::Yes);
         assert_eq!(queue.pick(), Some(expected));
     }
 }
@@ -267,7 +267,7 @@ fn cfs_prefers_the_preempted_among_many() {
         queue.set_current(A);
         let wakee = TaskId(100);
         queue.push(wakee, entity(0));
-        assert_eq!(queue.preempts(wakee, Arrival::Wakeup), Preempt::Yes);
+        assert_eq!(queue.preempts(wakee, Arrival::Wakeup, ANYWHERE), Preempt::Yes);
         assert_eq!(queue.pick(), Some(wakee));
         queue.put_current();
         queue.set_current(wakee);
@@ -391,13 +391,13 @@ fn wakeups_that_do_not_preempt_shrink_the_protection() {
     queue.run(500_000);
     let longer = Entity { vlag: -3 * MS as i64, ..custom(20 * MS) };
     queue.insert(C, longer, Arrival::Wakeup);
-    assert_eq!(queue.preempts(C, Arrival::Wakeup), Preempt::No);
+    assert_eq!(queue.preempts(C, Arrival::Wakeup, ANYWHERE), Preempt::No);
     assert_eq!(queue.entity(A).protected_until, 2_800_000, "base slice ahead is later");
     let batch = Entity { batch_policy: true, ..custom(MS) };
     queue.insert(TaskId(3), batch, Arrival::Wakeup);
-    assert_eq!(queue.preempts(TaskId(3), Arrival::Wakeup), Preempt::No);
+    assert_eq!(queue.preempts(TaskId(3), Arrival::Wakeup, ANYWHERE), Preempt::No);
     queue.insert(TaskId(4), Entity { vlag: -9 * MS as i64, ..entity(0) }, Arrival::Wakeup);
-    assert_eq!(queue.preempts(TaskId(4), Arrival::Wakeup), Preempt::No);
+    assert_eq!(queue.preempts(TaskId(4), Arrival::Wakeup, ANYWHERE), Preempt::No);
     assert_eq!(queue.entity(A).protected_until, 500_000 + MS as i64);
 }
 
@@ -411,7 +411,7 @@ fn shorter_slices_preempt() {
             queue.set_current(A);
             queue.run(MS);
             queue.insert(C, wakee, Arrival::Wakeup);
-            assert_eq!(queue.preempts(C, Arrival::Wakeup), expected);
+            assert_eq!(queue.preempts(C, Arrival::Wakeup, ANYWHERE), expected);
             let next = if expected == Preempt::Yes { C } else { A };
             assert_eq!(queue.pick(), Some(next));
         }
@@ -424,12 +424,16 @@ fn forked_tasks_preempt_only_with_a_shorter_slice_in_7_2() {
     queue.set_current(A);
     queue.push(B, Entity { vruntime: -10, slice: 2_800_000, ..entity(0) });
     queue.run(MS);
-    assert_eq!(queue.preempts(B, Arrival::New), Preempt::No);
+    assert_eq!(queue.preempts(B, Arrival::New, ANYWHERE), Preempt::No);
     let mut older = queue_at(eevdf615(), &[0]);
     older.set_current(A);
     older.push(B, Entity { vruntime: -10, slice: 2_800_000, ..entity(0) });
     older.run(MS);
-    assert_eq!(older.preempts(B, Arrival::New), Preempt::Yes, "A is not eligible any more");
+    assert_eq!(
+        older.preempts(B, Arrival::New, ANYWHERE),
+        Preempt::Yes,
+        "A is not eligible any more"
+    );
 }
 
 /// B runs ahead of A, goes to sleep and stays.
@@ -494,7 +498,7 @@ fn a_preempting_wakeup_first_completes_a_delayed_dequeue() {
     queue.waiting[sleeper].entity.deadline = 0;
     let wakee = TaskId(3);
     queue.insert(wakee, entity(0), Arrival::Wakeup);
-    assert_eq!(queue.preempts(wakee, Arrival::Wakeup), Preempt::AfterDequeue(B));
+    assert_eq!(queue.preempts(wakee, Arrival::Wakeup, ANYWHERE), Preempt::AfterDequeue(B));
 }
 
 #[test]
@@ -605,7 +609,7 @@ impl Bench {
 
     fn decide(&mut self, wakee: TaskId) {
         loop {
-            match self.queue.preempts(wakee, Arrival::Wakeup) {
+            match self.queue.preempts(wakee, Arrival::Wakeup, ANYWHERE) {
                 Preempt::Yes => return self.schedule(),
                 Preempt::No => return,
                 Preempt::AfterDequeue(sleeper) => self.leave(sleeper, Leave::Sleep),
