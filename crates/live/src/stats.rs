@@ -47,11 +47,11 @@ impl Service {
                 recv(requests) -> request => match request {
                     // Who is gone needs no answer.
                     Ok(()) => drop(answers.send(report())),
-                    Err(_) => return,
+                    Err(_) => return std::thread::sleep(wait),
                 },
                 recv(self.metrics) -> question => match question {
                     Ok(answer) => drop(answer.send(report())),
-                    Err(_) => return,
+                    Err(_) => return std::thread::sleep(wait),
                 },
                 recv(end) -> _ => return,
             }

@@ -18,7 +18,8 @@ const PAGE: usize = 4096;
 const NODES: [[usize; 4]; 2] = [[0, 1, 2, 3], [8, 9, 10, 11]];
 
 /// What each job begins with: the program that touches memory is this one.
-const WATCH: &str = "watch() { \"$@\" ./guest-memory --exact touches_and_moves_over --ignored --nocapture; }\n";
+const WATCH: &str =
+    "watch() { \"$@\" ./guest-memory --exact touches_and_moves_over --ignored --nocapture; }\n";
 
 fn with_program(script: &str) -> roost_vm::Job {
     let program = std::env::current_exe().unwrap();
@@ -37,7 +38,9 @@ fn pages_follow_threads_within_15_seconds() {
     eprintln!("{}", all.lines().filter(|line| line.contains("local after")).collect::<String>());
 
     // Switched off, and memory with a policy of its own: nothing moves.
-    for (options, command) in [("--no-memory", ""), ("", "numactl --membind=0"), ("", "numactl --interleave=0,1")] {
+    for (options, command) in
+        [("--no-memory", ""), ("", "numactl --membind=0"), ("", "numactl --interleave=0,1")]
+    {
         let script = format!("start {options}; watch {command}; stop; tail -1 out; cat err");
         let all = text(&told(guest.run(&with_program(&script))));
         assert!(number_after(&all, "local after 15 s: ") < 60.0, "{options} {command}: {all}");
@@ -60,7 +63,9 @@ fn touches_and_moves_over() {
             scope.spawn(|| {
                 pin(&NODES[1]);
                 while Instant::now() < end {
-                    std::hint::black_box(memory.iter().step_by(PAGE).map(|&b| u64::from(b)).sum::<u64>());
+                    std::hint::black_box(
+                        memory.iter().step_by(PAGE).map(|&b| u64::from(b)).sum::<u64>(),
+                    );
                 }
             });
         }
@@ -91,7 +96,15 @@ fn percent_on(memory: &[u8], node: i32) -> f64 {
     let mut status = vec![-1_i32; pages.len()];
     // SAFETY: as many addresses and places for answers as is said.
     let result = unsafe {
-        libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), 0_usize, status.as_mut_ptr(), 0)
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            pages.len(),
+            pages.as_ptr(),
+            0_usize,
+            status.as_mut_ptr(),
+            0,
+        )
     };
     assert_eq!(result, 0);
     status.iter().filter(|&&on| on == node).count() as f64 * 100.0 / pages.len() as f64

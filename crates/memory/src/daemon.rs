@@ -14,8 +14,14 @@ pub const SCAN: u64 = 5_000_000_000;
 /// Processes, and groups, looked at in an interval; more take turns.
 pub const SAMPLED_AT_ONCE: usize = 64;
 
-/// Pages asked for and moved in one call: 2 MiB, a huge page.
+/// Pages asked for in one call: 2 MiB, a huge page.
 const CHUNK: usize = 512;
+
+/// Pages moved in one call at most: 64 MiB.
+const MOVED_AT_ONCE: u64 = 16_384;
+
+/// Pages gone through in a step: looking costs a hundredth of moving or less.
+const LOOKED_AT_ONCE: usize = 32_768;
 
 /// Pages of 1000 that have to be elsewhere for a move to begin (assumption: what is less costs less
 /// than looking for it).
@@ -337,55 +343,50 @@ impl Daemon {
         nodes.iter().any(|nodes| nodes.contains(&target)) && self.config.may_run(process, target)
     }
 
-    /// Goes on with the move that has begun, as far as the rate and the node's room allow.
+    /// Goes on with the move that has begun, as far as the rate and the node's room allow: in one
+    /// call, since each makes the kernel drain its lists of pages on every CPU.
     fn go_on(&mut self, now: u64, world: &mut impl World) {
         let Some(mut current) = self.moving.take() else { return };
-        let mut room = room_of(world, current.target);
-        // Going through what is there costs too, a hundredth of moving or less.
-        let mut looked = 0;
-        while let Some(range) = current.ranges.pop() {
-            let may = self.budget.available(now).min(room).min(CHUNK as u64);
-            if may == 0 || looked > self.config.pages_per_second * 4 {
-                current.ranges.push(range);
-                match room {
-                    0 => self.give_up(now, &current),
-                    _ => self.moving = Some(current),
-                }
-                return;
-            }
-            let (addresses, next) = world.present(current.pid, range.clone(), may as usize);
-            looked += (addresses.len() as u64).max(1);
+        let room = room_of(world, current.target);
+        if room == 0 {
+            return self.give_up(now, &current);
+        }
+        let may = self.budget.available(now).min(room).min(MOVED_AT_ONCE);
+        let away = self.collect(&mut current, may as usize, world);
+        if !away.is_empty() {
+            let moved = world.move_to(current.pid, &away, current.target);
+            let asked = away.len() as u64;
+            // What could not be moved cost as much.
+            self.budget.take(asked);
+            self.counters.moved += moved;
+            self.counters.stuck += asked - moved.min(asked);
+            current.moved += moved;
+        }
+        match current.ranges.is_empty() {
+            true => self.rest(now, current.pid, current.moved),
+            false => self.moving = Some(current),
+        }
+    }
+
+    /// Up to `may` addresses of pages on other nodes with CPUs, from where the move is.
+    fn collect(&self, current: &mut Move, may: usize, world: &mut impl World) -> Vec<u64> {
+        let (mut found, mut looked) = (Vec::new(), 0);
+        while found.len() < may && looked < LOOKED_AT_ONCE {
+            let Some(range) = current.ranges.pop() else { break };
+            let most = CHUNK.min(may - found.len());
+            let (addresses, next) = world.present(current.pid, range.clone(), most);
+            looked += addresses.len().max(1);
             if next > range.start && next < range.end {
                 current.ranges.push(next..range.end);
             }
-            let moved = self.move_chunk(&current, &addresses, world);
-            current.moved += moved;
-            room -= moved.min(room);
+            let nodes = world.locate(current.pid, &addresses);
+            let away = |node: Option<u32>| {
+                node.is_some_and(|n| n != current.target && self.config.nodes.contains_key(&n))
+            };
+            let pairs = addresses.into_iter().zip(nodes);
+            found.extend(pairs.filter(|(_, node)| away(*node)).map(|(address, _)| address));
         }
-        self.rest(now, current.pid, current.moved);
-    }
-
-    /// Moves those of `addresses` that are on other nodes with CPUs.
-    fn move_chunk(&mut self, current: &Move, addresses: &[u64], world: &mut impl World) -> u64 {
-        let nodes = world.locate(current.pid, addresses);
-        let away = |node: Option<u32>| {
-            node.is_some_and(|n| n != current.target && self.config.nodes.contains_key(&n))
-        };
-        let away: Vec<u64> = addresses
-            .iter()
-            .zip(nodes)
-            .filter(|(_, node)| away(*node))
-            .map(|(address, _)| *address)
-            .collect();
-        if away.is_empty() {
-            return 0;
-        }
-        let moved = world.move_to(current.pid, &away, current.target);
-        // What could not be moved cost as much.
-        self.budget.take(away.len() as u64);
-        self.counters.moved += moved;
-        self.counters.stuck += away.len() as u64 - moved.min(away.len() as u64);
-        moved
+        found
     }
 
     fn give_up(&mut self, now: u64, current: &Move) {

@@ -83,4 +83,3 @@ pub fn number_after(text: &str, before: &str) -> f64 {
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     rest[..end].parse().unwrap_or_else(|_| panic!("no number after {before:?} in {text}"))
 }
-
