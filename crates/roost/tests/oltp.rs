@@ -1,0 +1,61 @@
+//! sysbench OLTP with and without cling, against `published/001-oltp.csv`. The bar is the direction of
+//! all six rows; sizes stand in docs/results.md.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use roost_engine::Control;
+use roost_fair::{Fair, Features};
+
+/// Simulated time of a run, ms. The published runs took 20 minutes, most of them after placement
+/// had settled; this is some scans of 1 s.
+const MILLISECONDS: u64 = 5_000;
+
+/// Transactions a second, mean of the instances.
+fn eps(instances: u32, threads: u32, scheduler: &str) -> f64 {
+    let machine = Arc::new(roost_machine::resolve("xeon-2s-96").expect("a machine"));
+    let spec = format!("sysbench-oltp:instances={instances},threads={threads}");
+    let workload = roost_workload::resolve(&spec, Some(MILLISECONDS * 1_000_000));
+    let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
+    let control =
+        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let outcome = roost_engine::run(&machine, &workload.expect("a workload"), fair, control);
+    outcome.expect("it ends").metrics[0].value.expect("it ran")
+}
+
+/// Instances, threads and change in percent of each published row.
+fn published() -> Vec<(u32, u32, f64)> {
+    let text = include_str!("../../../published/001-oltp.csv");
+    let mut lines = csv::Reader::from_reader(text.as_bytes());
+    let header = lines.headers().expect("a header").clone();
+    let at = |name: &str| header.iter().position(|field| field == name).expect("a column");
+    let (case, change) = (at("case"), at("change_pct"));
+    let row = |row: csv::StringRecord| {
+        let numbers: Vec<u32> =
+            row[case].split(' ').filter_map(|word| word.parse().ok()).collect();
+        (numbers[0], numbers[1], row[change].parse().expect("a number"))
+    };
+    lines.records().map(|record| row(record.expect("a row"))).collect()
+}
+
+#[test]
+fn cling_changes_each_row_in_the_direction_published() {
+    let rows = published();
+    assert_eq!(rows.len(), 6);
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = rows
+            .iter()
+            .map(|&(instances, threads, theirs)| {
+                scope.spawn(move || {
+                    let base = eps(instances, threads, "fair@5.2");
+                    let cling = eps(instances, threads, "fair@5.2+cling");
+                    let ours = 100.0 * (cling / base - 1.0);
+                    println!("{instances} x {threads}: {base:.0} {cling:.0} {ours:+.2}% ({theirs:+.2}%)");
+                    ours * theirs > 0.0
+                })
+            })
+            .collect();
+        let right = runs.into_iter().filter_map(|run| run.join().ok()).filter(|right| *right);
+        assert_eq!(right.count(), 6, "rows in the direction published");
+    });
+}
