@@ -3,7 +3,6 @@
 //! ```text
 //! /proc/schedstat ─────────────► Schedstat ─ since ─► SchedstatDelta ─┐
 //! /proc/vmstat ────────────────► Vmstat ─ since ─────────────────────►│ names and values, as the
-//! /proc/PID/sched ─────────────► TaskSched ──────────────────────────►│ simulation's counters
 //! tracefs: raw pages, formats ─► Capture ─► Replay ─► a Tracer ──────►┘
 //!                                                     (Observed, or a Perfetto trace)
 //! ```
@@ -15,6 +14,7 @@
 
 mod error;
 pub mod ftrace;
+mod named;
 mod observed;
 mod replay;
 mod schedstat;
@@ -22,7 +22,8 @@ mod statistics;
 
 pub use error::MeasureError;
 pub use ftrace::Capture;
+pub use named::observe_named;
 pub use observed::{Observed, Places, SharedObserved};
 pub use replay::{Audience, Replay, ReplayNotes};
 pub use schedstat::{Schedstat, SchedstatDelta};
-pub use statistics::{TaskSched, Vmstat};
+pub use statistics::Vmstat;

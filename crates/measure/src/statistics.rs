@@ -1,6 +1,4 @@
-//! Statistics that the kernel prints as names and numbers: `/proc/vmstat` and `/proc/PID/sched`.
-
-use std::collections::BTreeMap;
+//! Statistics that the kernel prints as names and numbers: `/proc/vmstat`.
 
 use crate::error::{Line, MEASURE_AGAIN, MeasureError, shown};
 
@@ -50,43 +48,6 @@ impl Vmstat {
     }
 }
 
-/// The event counters of one or more tasks from `/proc/PID/sched`, by bare names: `nr_migrations`,
-/// `nr_wakeups_affine`, `nr_failed_migrations_hot`, `numa_pages_migrated`, ...
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TaskSched {
-    values: BTreeMap<String, u64>,
-}
-
-impl TaskSched {
-    /// Reads the text of `/proc/PID/sched`, or of several of them one after the other, whose
-    /// counters are added. Before Linux 5.16 the names begin with `se.statistics.`, which is left
-    /// away as is `se.`. Times, averages and parameters are left out; `file` is named in errors.
-    pub fn parse(file: &str, text: &str) -> Result<Self, MeasureError> {
-        let mut task = Self::default();
-        for line in Line::all(file, text) {
-            // The first line holds the task's name, which may look like anything.
-            if line.text.contains("#threads:") {
-                continue;
-            }
-            let Some((name, value)) = line.text.split_once(" :") else { continue };
-            let name = name.trim().trim_start_matches("se.").trim_start_matches("statistics.");
-            if name.starts_with("nr_") || name == "numa_pages_migrated" {
-                let value: u64 = line.number(value.trim())?;
-                let sum = task.values.entry(name.to_owned()).or_default();
-                *sum = sum.saturating_add(value);
-            }
-        }
-        Ok(task)
-    }
-
-    /// Name and value of every counter, by name.
-    pub fn for_each(&self, sink: &mut dyn FnMut(&str, u64)) {
-        for (name, value) in &self.values {
-            sink(name, *value);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,42 +80,5 @@ mod tests {
         assert!(
             error.unwrap_err().to_string().starts_with("after/vmstat:2: \"x\" is not a number")
         );
-    }
-
-    /// From Linux 7.2 in a guest, shortened.
-    const NEW: &str = "\
-cat (301, #threads: 1)
--------------------------------------------------------------------
-se.exec_start                                :         10576.369730
-se.nr_migrations                             :                    2
-wait_sum                                     :             0.073308
-nr_failed_migrations_hot                     :                    3
-nr_wakeups_affine_attempts                   :                    5
-se.load.weight                               :              1048576
-policy                                       :                    0
-numa_pages_migrated                          :                    7
-numa_preferred_nid                           :                   -1
-current_node=1, numa_group_id=0
-";
-
-    #[test]
-    fn task_statistics_have_bare_names_in_all_versions() {
-        let new = told(|sink| TaskSched::parse("sched", NEW).unwrap().for_each(sink));
-        let expected = [
-            ("nr_failed_migrations_hot", 3),
-            ("nr_migrations", 2),
-            ("nr_wakeups_affine_attempts", 5),
-            ("numa_pages_migrated", 7),
-        ];
-        assert_eq!(new, expected.map(|(name, value)| (name.to_owned(), value)));
-        let old = "se.statistics.nr_wakeups_affine              :                    4\n";
-        let old = told(|sink| TaskSched::parse("sched", old).unwrap().for_each(sink));
-        assert_eq!(old, [("nr_wakeups_affine".to_owned(), 4)]);
-    }
-
-    #[test]
-    fn tasks_are_added() {
-        let both = TaskSched::parse("sched", &NEW.repeat(2)).unwrap();
-        assert!(told(|sink| both.for_each(sink)).contains(&("nr_migrations".to_owned(), 4)));
     }
 }

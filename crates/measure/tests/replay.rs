@@ -9,7 +9,7 @@ use std::path::Path;
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 use roost_measure::ftrace::{CpuBuffer, EVENTS, Formats};
-use roost_measure::{Audience, Capture, Observed, Replay};
+use roost_measure::{Audience, Capture, Observed, Replay, observe_named};
 
 const SHELL: u32 = 100;
 const A: u32 = 101;
@@ -305,4 +305,24 @@ fn placement_is_counted_by_previous_cpu_and_wakers_cache() {
     assert_eq!(classes.keys().collect::<Vec<_>>(), ["thread0"]);
     assert_eq!(classes["thread0"].llc_ns, [68 + 8, 8 + 6]);
     assert_eq!(classes["thread0"].node_ns, [90]);
+}
+
+#[test]
+fn tasks_are_observed_by_the_names_they_bore_at_any_time() {
+    let replayed = |tasks: &[&str]| {
+        // B is called "child" when it ends.
+        let mut ends = switch(B, ZOMBIE, 0);
+        let name = ends.iter().position(|&byte| byte == b't').unwrap();
+        ends[name..name + 9].copy_from_slice(b"child\0\0\0\0");
+        let capture = after_creation(vec![(30, 2, ends), (31, 1, switch(A, ZOMBIE, 0))]);
+        let replay = Replay::new(&capture, &machine()).unwrap();
+        let observed = observe_named(&replay, &machine(), tasks).unwrap();
+        let mut run_ns = 0;
+        observed.for_each(&mut |name, value| run_ns += u64::from(name == "run_ns") * value);
+        run_ns
+    };
+    assert_eq!(replayed(&["thread0"]), 19 + 8);
+    assert_eq!(replayed(&["thread0-1"]), 19 + 8);
+    assert_eq!(replayed(&["child"]), 8, "from its start");
+    assert_eq!(replayed(&["thread"]), 0);
 }

@@ -6,7 +6,7 @@ use roost_vm::{Cache, Guest, GuestSpec, Job, JobResult, Survey, exact};
 
 use crate::error::RealError;
 use crate::knobs::Knobs;
-use crate::measurement::{Contents, Measurement, SCRIPT_NAME};
+use crate::measurement::{Contents, Measurement, SCRIPT_NAME, quoted};
 use crate::result::Measured;
 
 /// A measurement's result, with the folder that it is read from.
@@ -82,7 +82,8 @@ fn knobs(survey: &Survey) -> Knobs {
 
 fn job(measurement: &Measurement<'_>, knobs: &Knobs, timeout: Duration) -> Result<Job, RealError> {
     let variables = measurement.variables();
-    let exports = variables.iter().map(|(name, value)| format!("export {name}={value}\n"));
+    let export = |(name, value): &(_, String)| format!("export {name}={}\n", quoted(value));
+    let exports = variables.iter().map(export);
     let script = exports.collect::<String>() + &format!("exec bash ./{SCRIPT_NAME}\n");
     let mut job = Job::script(script).within(timeout);
     for (name, contents) in measurement.files(knobs)? {

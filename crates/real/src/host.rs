@@ -28,7 +28,7 @@ pub struct HostResult {
 }
 
 /// Makes one measurement. When `stop` is set it is ended, and what it changed restored; if this
-/// program is killed, the script sees to that by itself.
+/// program is killed, the script sees to that by itself, and removes its folder.
 pub fn measure(measurement: &Measurement<'_>, stop: &AtomicBool) -> Result<HostResult, RealError> {
     check_kernel(measurement)?;
     check_rights(measurement)?;

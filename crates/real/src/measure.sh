@@ -11,6 +11,8 @@
 # ROOST_WINDOW     the workload says itself what is measured, with the functions `begin_window` and
 #                  `end_window` of the file whose name it finds here (optional)
 # ROOST_DELAY      seconds to wait before the workload: what a seed changes
+# ROOST_TASKS      which tasks are the workload's, as a trace event's filter by their names: wakeups and
+#                  migrations of others are not counted (optional)
 #
 # Without root nothing is set and nothing traced; started by sudo, the workload runs as the user who
 # did.
@@ -48,16 +50,19 @@ end_scheduler() {
 	done
 }
 
-# Undoes, the last change first, and ends what was started.
+# Undoes, the last change first, and ends what was started. If roost is gone, nobody else removes this
+# folder.
 finish() {
 	trap '' INT TERM
-	local last
+	local last parent
 	[ -n "$watch" ] && kill "$watch" 2>/dev/null
 	[ -n "$workload" ] && kill -KILL -- "-$workload" 2>/dev/null
 	[ -n "$scheduler" ] && end_scheduler
 	for ((last = ${#restore[@]} - 1; last >= 0; last--)); do
 		eval "${restore[last]}"
 	done
+	read -r _ _ _ parent _ </proc/$$/stat
+	[ "$parent" = $PPID ] || rm -rf "$here"
 }
 trap finish EXIT
 trap 'exit 130' INT
@@ -139,14 +144,21 @@ set_tracing() {
 	restore+=("rmdir $mine")
 	echo 0 >$mine/tracing_on
 	echo mono >$mine/trace_clock
-	restore+=("echo '!roost_wakeup int moved' >>$tracing/synthetic_events")
-	echo 'roost_wakeup int moved' >>$tracing/synthetic_events ||
-		fail "this kernel has no synthetic trace events: CONFIG_HIST_TRIGGERS is off"
-	trigger sched/sched_waking 'hist:keys=pid:prev=target_cpu:size=65536'
-	trigger sched/sched_wakeup 'hist:keys=pid:moved=target_cpu-$prev:size=65536:onmatch(sched.sched_waking).trace(roost_wakeup,$moved)'
-	trigger synthetic/roost_wakeup 'hist:keys=moved'
-	trigger sched/sched_migrate_task 'hist:keys=orig_cpu,dest_cpu:size=131072'
+	set_histograms "unsigned int waker; int target; int moved" "${ROOST_TASKS:+ if $ROOST_TASKS}"
 	[ -n "${ROOST_STREAM_KB:-}" ] && set_stream
+}
+
+# How far each wakeup moved its task; from which CPU it came to which, where other tasks than the
+# workload's are left out; and all migrations. $1: fields of a wakeup, $2: the filter.
+set_histograms() {
+	restore+=("echo '!roost_wakeup $1' >>$tracing/synthetic_events")
+	echo "roost_wakeup $1" >>$tracing/synthetic_events ||
+		fail "this kernel has no synthetic trace events: CONFIG_HIST_TRIGGERS is off"
+	trigger sched/sched_waking "hist:keys=pid:prev=target_cpu,waker=common_cpu:size=65536$2"
+	trigger sched/sched_wakeup "hist:keys=pid:moved=target_cpu-\$prev,target=target_cpu:size=65536:onmatch(sched.sched_waking).trace(roost_wakeup,\$waker,\$target,\$moved)$2"
+	trigger synthetic/roost_wakeup 'hist:keys=moved'
+	[ -n "$2" ] && trigger synthetic/roost_wakeup 'hist:keys=waker,target:size=131072'
+	trigger sched/sched_migrate_task "hist:keys=orig_cpu,dest_cpu:size=131072$2"
 }
 
 # Triggers go before the events that they read, the last one first.

@@ -71,6 +71,9 @@ impl Measurement<'_> {
         if self.workload.own_window {
             variables.push(("ROOST_WINDOW", "1".to_owned()));
         }
+        if let Some(filter) = self.workload.filter() {
+            variables.push(("ROOST_TASKS", filter));
+        }
         if let Some(kib) = self.stream_kib {
             variables.push(("ROOST_STREAM_KB", kib.to_string()));
         }
@@ -79,6 +82,6 @@ impl Measurement<'_> {
 }
 
 /// A word as bash reads it back unchanged.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use roost_engine::MetricValue;
-use roost_workload::benchmark::{self, Values};
+use roost_workload::benchmark::{self, Values, rt_app};
+use roost_workload::rtapp::TaskLog;
 use roost_workload::{Metric, MetricKind};
 
 use crate::error::RealError;
@@ -26,6 +27,12 @@ pub struct Workload {
     metrics: Vec<Metric>,
     /// Where the figures are.
     meter: Meter,
+    /// What rt-app logs of each kind of task.
+    logs: Vec<TaskLog>,
+    /// How long rt-app runs, if not until its tasks end, ns.
+    duration_ns: Option<u64>,
+    /// The names that its tasks bear, as patterns: others are the machine's own. None: not known.
+    pub(crate) tasks: Vec<String>,
     /// Whether the script says itself what is measured.
     pub(crate) own_window: bool,
 }
@@ -41,8 +48,27 @@ enum Meter {
     RtApp,
 }
 
-/// Runs the file beside the script.
-const RT_APP: &str = "exec rt-app \"$ROOST_HERE/workload.json\"\n";
+/// Time after its duration within which rt-app has ended: its calibration comes before.
+const RT_APP_GRACE_S: u64 = 30;
+
+/// How long programs run that go on until they are told to stop, if nobody says: netperf's own
+/// default. tbench needs seconds to begin.
+const SHORTEST_S: u64 = 10;
+
+/// The file that tells that rt-app had to be ended, so that its logs lack their ends.
+const CUT_SHORT: &str = "cut-short";
+
+/// Where roost's own netserver listens: not at 12865, where one of the system does.
+const PORT: u16 = 12_965;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Bytes of a filter; the kernel reads a page at most.
+const LONGEST_FILTER: usize = 2_000;
+
+/// Bytes of a thread's name, less the number that rt-app may add; rt-app's threads whose names are
+/// longer keep the process's.
+const LONGEST_NAME: usize = 12;
 
 /// Messages of iperf3's client, bytes, as in the simulation.
 const IPERF3_MESSAGE: &str = "128K";
@@ -51,20 +77,40 @@ impl Workload {
     /// The program that `name` means, a benchmark with parameters or an rt-app file; `duration_ns`
     /// overrides how long it runs.
     pub fn resolve(name: &str, duration_ns: Option<u64>) -> Result<Self, RealError> {
-        let workload = benchmark::resolve(name, duration_ns)?;
-        let metrics = workload.metrics;
-        let (script, files, meter) = if name.ends_with(".json") {
-            let text = std::fs::read_to_string(name)
-                .map_err(|error| RealError::file(Path::new(name), error))?;
-            let text = adapted(name, &text, duration_ns)?;
-            let files = vec![("workload.json".to_owned(), text.into_bytes())];
-            (RT_APP.to_owned(), files, Meter::RtApp)
-        } else {
-            let (benchmark, values) = benchmark::named(name)?;
-            let seconds = workload.duration_ns.map_or(0, |ns| ns.div_ceil(1_000_000_000));
-            program(benchmark.name, &values, seconds).ok_or_else(|| not_packaged(benchmark.name))?
+        let loaded = benchmark::resolve_noted(name, duration_ns)?;
+        let workload = loaded.workload;
+        let text = match rt_app::text(name)? {
+            None if name.ends_with(".json") => Some(
+                std::fs::read_to_string(name)
+                    .map_err(|error| RealError::file(Path::new(name), error))?,
+            ),
+            text => text,
         };
-        Ok(Self { name: name.to_owned(), script, files, metrics, meter, own_window: false })
+        let seconds = |ns: u64| ns.div_ceil(NS_PER_S);
+        let program = match text {
+            Some(text) => {
+                let names = workload.templates.iter().map(|task| task.name.as_str());
+                let ends = workload.duration_ns.map(seconds);
+                rt_app_program(adapted(name, &text, duration_ns)?, names, ends)
+            }
+            None => {
+                let (benchmark, values) = benchmark::named(name)?;
+                let own = workload.duration_ns.map_or(0, seconds).max(SHORTEST_S);
+                let program = program(benchmark.name, &values, duration_ns.map_or(own, seconds));
+                program.ok_or_else(|| not_packaged(name))?
+            }
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            script: program.script,
+            files: program.files,
+            metrics: workload.metrics,
+            meter: program.meter,
+            logs: loaded.logs,
+            duration_ns: workload.duration_ns.map(|ns| seconds(ns) * NS_PER_S),
+            tasks: program.tasks,
+            own_window: false,
+        })
     }
 
     /// rt-app with this file, measured from when it creates its first thread until `duration_ns`
@@ -81,16 +127,49 @@ impl Workload {
              begin_window\nsleep {seconds}.{ns:09}\nend_window\n\
              kill -KILL $! && wait $! 2>/dev/null\nexit 0\n"
         );
-        let name = name.to_owned();
-        let (metrics, meter) = (Vec::new(), Meter::RtApp);
-        Ok(Self { name, script, files, metrics, meter, own_window: true })
+        Ok(Self {
+            name: name.to_owned(),
+            script,
+            files,
+            metrics: Vec::new(),
+            meter: Meter::RtApp,
+            logs: Vec::new(),
+            duration_ns: Some(duration_ns),
+            tasks: Vec::new(),
+            own_window: true,
+        })
+    }
+
+    /// Which tasks are the workload's, as a filter of the kernel's trace events; `None` where their
+    /// names cannot be told apart or are too many.
+    pub(crate) fn filter(&self) -> Option<String> {
+        let plain =
+            |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.*".contains(c));
+        if self.tasks.is_empty() || !self.tasks.iter().all(plain) {
+            return None;
+        }
+        let one = |name: &String| format!("comm ~ \"{name}\"");
+        let filter = self.tasks.iter().map(one).collect::<Vec<_>>().join(" || ");
+        (filter.len() <= LONGEST_FILTER).then_some(filter)
+    }
+
+    /// What the counters of its runs are of, in a sentence.
+    pub fn counted(&self) -> &'static str {
+        match self.filter() {
+            Some(_) => {
+                "wakeups and migrations are of the workload's tasks, all other counters of the \
+                 whole machine"
+            }
+            None => "all counters are of the whole machine",
+        }
     }
 
     /// The metrics of a run that left `stdout` and, in `folder`, other files. `elapsed_ns` is how
     /// long it took.
     pub(crate) fn metrics(&self, stdout: &str, folder: &Path, elapsed_ns: u64) -> Vec<MetricValue> {
-        let logs = Logs::read(folder);
+        let logs = Logs::read(folder, &self.logs);
         let seconds = elapsed_ns as f64 / 1e9;
+        let ran_s = self.duration_ns.unwrap_or(elapsed_ns) as f64 / 1e9;
         let value = |metric: &Metric| match (self.meter, &metric.kind) {
             (Meter::After(word), _) => number_after(stdout, word),
             (Meter::Iperf3, _) => iperf3_rate(stdout),
@@ -99,9 +178,12 @@ impl Workload {
                 logs.latency(class, f64::from(*percentile_milli) / 100_000.0)
             }
             (Meter::RtApp, MetricKind::WallSeconds) => Some(seconds),
-            // rt-app counts the loops of phases, the simulation those of tasks.
+            (Meter::RtApp, MetricKind::Rate { .. }) => {
+                let task = metric.name.strip_suffix(" loops/s");
+                logs.loops(task.unwrap_or_default()).map(|loops| loops as f64 / ran_s)
+            }
             // No rt-app file has a stopwatch.
-            (Meter::RtApp, MetricKind::Rate { .. } | MetricKind::BestRate { .. }) => None,
+            (Meter::RtApp, MetricKind::BestRate { .. }) => None,
         };
         self.metrics
             .iter()
@@ -115,27 +197,79 @@ impl Workload {
     }
 }
 
-type Program = (String, Vec<(String, Vec<u8>)>, Meter);
+/// A benchmark's real program.
+struct Program {
+    script: String,
+    files: Vec<(String, Vec<u8>)>,
+    meter: Meter,
+    /// As in [`Workload`].
+    tasks: Vec<String>,
+}
+
+impl Program {
+    /// What runs `script` once it has made sure that its programs are there; `tasks` are the names.
+    fn new(needs: [&str; 2], script: &str, meter: Meter, tasks: &[&str]) -> Self {
+        let [program, package] = needs;
+        let script = format!(
+            "command -v {program} >/dev/null || {{ echo \"{program} is needed and missing: apt-get \
+             install {package}\" >&2; exit 127; }}\n{script}"
+        );
+        let tasks = tasks.iter().map(|&name| name.to_owned()).collect();
+        Self { script, files: Vec::new(), meter, tasks }
+    }
+}
 
 /// The real program of a benchmark; `None` if Debian has none.
 fn program(name: &str, values: &Values, seconds: u64) -> Option<Program> {
     match name {
-        "hackbench" => Some((hackbench(values), Vec::new(), Meter::After("Time:"))),
+        "hackbench" => Some(hackbench(values)),
         "iperf3" => Some(iperf3(values.number("noise"), seconds)),
+        "netperf-tcp-rr" => Some(netperf("TCP_RR", values.number("clients"), seconds)),
+        "netperf-udp-rr" => Some(netperf("UDP_RR", values.number("clients"), seconds)),
+        "tbench" => Some(tbench(values.number("clients"), seconds)),
         _ => None,
     }
 }
 
-fn hackbench(values: &Values) -> String {
+/// rt-app with this file. At its end it wakes its tasks once more; one that comes to wait just then
+/// waits for ever, and so does rt-app.
+fn rt_app_program<'a>(
+    text: String,
+    names: impl Iterator<Item = &'a str>,
+    seconds: Option<u64>,
+) -> Program {
+    let run = "rt-app \"$ROOST_HERE/workload.json\"";
+    let script = match seconds {
+        None => format!("exec {run}\n"),
+        Some(seconds) => format!(
+            "timeout --foreground -s KILL {} {run}\nstatus=$?\n\
+             [ $status = 137 ] && {{ touch {CUT_SHORT}; exit 0; }}\nexit $status\n",
+            seconds + RT_APP_GRACE_S
+        ),
+    };
+    let mut program = Program::new(["rt-app", "rt-app"], &script, Meter::RtApp, &[]);
+    // Threads are called as their task, alone or with a number.
+    let pattern = |name: &str| match name.len() {
+        0..=LONGEST_NAME => format!("{name}*"),
+        _ => "rt-app".to_owned(),
+    };
+    program.tasks = names.map(pattern).collect();
+    program.tasks.dedup();
+    program.files.push(("workload.json".to_owned(), text.into_bytes()));
+    program
+}
+
+fn hackbench(values: &Values) -> Program {
     let pipe = if values.choice("mode") == "pipe" { " -p" } else { "" };
     let tasks = if values.choice("tasks") == "threads" { "-T" } else { "-P" };
-    format!(
+    let script = format!(
         "exec hackbench -g {} -l {} -s {} -f {} {tasks}{pipe}\n",
         values.number("groups"),
         values.number("loops"),
         values.number("size"),
         values.number("fds"),
-    )
+    );
+    Program::new(["hackbench", "rt-tests"], &script, Meter::After("Time:"), &["hackbench"])
 }
 
 /// Server and client on loopback; the noise is rt-app's, with the figures of the simulation's.
@@ -147,28 +281,53 @@ fn iperf3(noise: u32, seconds: u64) -> Program {
         let text = format!(
             "{{\"tasks\": {{\"noise\": {{\"instance\": {noise}, \"loop\": -1, \"runtime\": 30, \
              \"timer\": {{\"ref\": \"unique\", \"period\": 4000}}}}}}, \"global\": \
-             {{\"calibration\": 100, \"log_size\": \"disable\"}}}}\n"
+             {{\"calibration\": 100, \"log_size\": 0}}}}\n"
         );
         files.push(("noise.json".to_owned(), text.into_bytes()));
         script += "rt-app \"$ROOST_HERE/noise.json\" >/dev/null 2>&1 & trap 'kill $!' EXIT\n";
     }
-    (script + &client, files, Meter::Iperf3)
+    script += &client;
+    let names = ["iperf3", "noise*"];
+    Program { files, ..Program::new(["iperf3", "iperf3"], &script, Meter::Iperf3, &names) }
+}
+
+/// Pairs on loopback, by a server of their own; each client prints its rate alone.
+fn netperf(test: &str, clients: u32, seconds: u64) -> Program {
+    let script = format!(
+        "netserver -D -4 -L 127.0.0.1 -p {PORT} >/dev/null & server=$!\ntrap 'kill $server' EXIT\n\
+         sleep 1\nclients=()\nfor ((i = 0; i < {clients}; i++)); do\n\
+         netperf -4 -H 127.0.0.1 -p {PORT} -t {test} -l {seconds} -P 0 -v 0 >rate.$i & \
+         clients+=($!)\ndone\nfor client in \"${{clients[@]}}\"; do wait $client || exit; done\n\
+         awk '{{ sum += $1 }} END {{ print \"Rate: \" sum }}' rate.*\n"
+    );
+    let names = ["netperf", "netserver"];
+    Program::new(["netserver", "netperf"], &script, Meter::After("Rate:"), &names)
+}
+
+/// The load file is part of the package. tbench warms up for as long as it wants before it measures.
+fn tbench(clients: u32, seconds: u64) -> Program {
+    let script = format!(
+        "tbench_srv >/dev/null & server=$!\ntrap 'kill $server' EXIT\nsleep 1\n\
+         tbench -t {seconds} -c /usr/share/dbench/client.txt {clients} 127.0.0.1\n"
+    );
+    let names = ["tbench", "tbench_srv"];
+    Program::new(["tbench", "dbench"], &script, Meter::After("Throughput"), &names)
 }
 
 fn not_packaged(name: &str) -> RealError {
-    let form = match name {
-        "schbench" => "what comes nearest as an rt-app file: --workload validation/broad.json",
-        "netperf-tcp-rr" | "netperf-udp-rr" => {
-            "what comes nearest as an rt-app file: --workload validation/pingpong.json"
+    let remedy = match rt_app::form_of(name) {
+        Some(form) => {
+            format!("its rt-app form runs here and in the simulation: --workload {form}")
         }
-        _ => "write what it does as an rt-app file: --workload FILE.json",
+        None => "write what it does as an rt-app file: --workload FILE.json".to_owned(),
     };
     RealError::Usage(format!(
-        "{name} is not in the guest (Debian has no package of it or it is left out); {form}"
+        "{name}: there is no real program of it in a guest (Debian has no package, or none that runs \
+         by itself); {remedy}"
     ))
 }
 
-/// An rt-app file that leaves its logs in its folder, and ends when `duration_ns` says.
+/// An rt-app file that leaves complete logs in its folder, and ends when `duration_ns` says.
 fn adapted(name: &str, text: &str, duration_ns: Option<u64>) -> Result<String, RealError> {
     let unreadable = |what: String| RealError::Usage(format!("{name}: {what}"));
     let root = CstRootNode::parse(text, &ParseOptions::default())
@@ -176,7 +335,12 @@ fn adapted(name: &str, text: &str, duration_ns: Option<u64>) -> Result<String, R
     let object = root.object_value().ok_or_else(|| unreadable("is no JSON object".into()))?;
     let global = object.object_value_or_set("global");
     set(&global, "logdir", CstInputValue::String(".".into()));
-    set(&global, "logbasename", CstInputValue::String("rt-app".into()));
+    set(&global, "log_basename", CstInputValue::String("rt-app".into()));
+    // A size in MiB keeps the last lines only, 0 none. rt-app 1.0 takes the words "file" and
+    // "disable" for each other; without any it writes a file.
+    if let Some(size) = global.get("log_size") {
+        size.remove();
+    }
     if let Some(ns) = duration_ns {
         // Whole seconds are all that rt-app takes.
         let seconds = ns.div_ceil(1_000_000_000);
@@ -209,44 +373,69 @@ fn iperf3_rate(text: &str) -> Option<f64> {
     before.split_whitespace().next_back()?.parse().ok()
 }
 
-/// The wakeup latencies, us, that rt-app logged for each task's timers.
+/// What rt-app logged.
 #[derive(Debug, Default)]
 struct Logs {
-    /// Class and sorted latencies.
-    classes: Vec<(String, Vec<u64>)>,
+    classes: Vec<Class>,
+}
+
+/// All tasks of one name.
+#[derive(Debug)]
+struct Class {
+    name: String,
+    /// Wakeup latencies of its timers, us, sorted.
+    latencies: Vec<u64>,
+    /// Loops completed.
+    loops: u64,
 }
 
 impl Logs {
-    /// Reads `rt-app-CLASS-N.log` in `folder`: a line a loop, the last number of which is the
-    /// latency; lines that begin with `#` name the columns.
-    fn read(folder: &Path) -> Self {
+    /// Reads `rt-app-CLASS-N.log` in `folder`, for the classes that `tasks` describe; nothing if logs
+    /// may be incomplete.
+    fn read(folder: &Path, tasks: &[TaskLog]) -> Self {
         let mut logs = Self::default();
         let Ok(entries) = std::fs::read_dir(folder) else { return logs };
-        let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-        files.sort();
-        for file in files {
+        if folder.join(CUT_SHORT).exists() {
+            return logs;
+        }
+        for file in entries.flatten().map(|entry| entry.path()) {
             let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let task = name.strip_prefix("rt-app-").and_then(|name| name.strip_suffix(".log"));
             let Some((class, _)) = task.and_then(|task| task.rsplit_once('-')) else { continue };
-            let text = std::fs::read_to_string(&file).unwrap_or_default();
-            logs.of(class).extend(latencies(&text));
+            let Some(task) = tasks.iter().find(|task| task.task == class) else { continue };
+            logs.add(task, &std::fs::read_to_string(&file).unwrap_or_default());
         }
-        for (_, values) in &mut logs.classes {
-            values.sort_unstable();
+        for class in &mut logs.classes {
+            class.latencies.sort_unstable();
         }
         logs
     }
 
-    fn of(&mut self, class: &str) -> &mut Vec<u64> {
-        let index = self.classes.iter().position(|(name, _)| name == class).unwrap_or_else(|| {
-            self.classes.push((class.to_owned(), Vec::new()));
-            self.classes.len() - 1
-        });
-        &mut self.classes[index].1
+    /// Adds the log of one task.
+    fn add(&mut self, task: &TaskLog, text: &str) {
+        let known = self.classes.iter().position(|class| class.name == task.task);
+        let index = known.unwrap_or(self.classes.len());
+        if known.is_none() {
+            let name = task.task.clone();
+            self.classes.push(Class { name, latencies: Vec::new(), loops: 0 });
+        }
+        let class = &mut self.classes[index];
+        class.loops += task.loops(lines(text).count() as u64);
+        if task.has_timer {
+            class.latencies.extend(lines(text).filter_map(latency));
+        }
+    }
+
+    fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.iter().find(|class| class.name == name)
+    }
+
+    fn loops(&self, class: &str) -> Option<u64> {
+        self.class(class).map(|class| class.loops)
     }
 
     fn values(&self, class: &str) -> Option<&[u64]> {
-        let (_, values) = self.classes.iter().find(|(name, _)| name == class)?;
+        let values = self.class(class)?.latencies.as_slice();
         (!values.is_empty()).then_some(values)
     }
 
@@ -263,12 +452,18 @@ impl Logs {
     }
 }
 
-/// Where a timer had run out before the task came to wait for it, rt-app prints a negative time
-/// without its sign: there was no wakeup.
-fn latencies(log: &str) -> impl Iterator<Item = u64> + '_ {
-    let lines = log.lines().filter(|line| !line.starts_with('#'));
-    let last = |line: &str| line.split_whitespace().next_back()?.parse::<u64>().ok();
-    lines.filter_map(last).filter(|&us| i64::try_from(us).is_ok())
+/// The lines of a log that tell of a loop; those that begin with `#` name the columns.
+fn lines(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+}
+
+/// The last number of a line. Where a timer had run out before the task came to wait for it, there was
+/// no wakeup: `slack`, three columns before, is negative, or the latency is, printed without its sign.
+fn latency(line: &str) -> Option<u64> {
+    let mut numbers = line.split_whitespace().rev();
+    let us = numbers.next()?.parse::<u64>().ok()?;
+    let late = numbers.nth(2).is_some_and(|slack| slack.starts_with('-'));
+    (i64::try_from(us).is_ok() && !late).then_some(us)
 }
 
 #[cfg(test)]
@@ -278,7 +473,14 @@ mod tests {
     #[test]
     fn programs_get_the_parameters() {
         let workload = Workload::resolve("hackbench:groups=3,pipe,threads,loops=7", None).unwrap();
-        assert_eq!(workload.script, "exec hackbench -g 3 -l 7 -s 100 -f 20 -T -p\n");
+        assert!(workload.script.ends_with("\nexec hackbench -g 3 -l 7 -s 100 -f 20 -T -p\n"));
+        assert!(workload.script.contains("apt-get install rt-tests"), "{}", workload.script);
+        let workload = Workload::resolve("netperf-udp-rr:clients=4", None).unwrap();
+        assert!(workload.script.contains("-t UDP_RR -l 10 ") && workload.script.contains("i < 4"));
+        let workload = Workload::resolve("tbench", Some(1)).unwrap();
+        assert!(
+            workload.script.contains("tbench -t 1 -c /usr/share/dbench/client.txt 1 127.0.0.1")
+        );
         let workload = Workload::resolve("iperf3:noise=4", Some(2_500_000_000)).unwrap();
         assert!(workload.script.contains("-t 3 -l 128K"), "{}", workload.script);
         assert!(String::from_utf8_lossy(&workload.files[0].1).contains("\"instance\": 4"));
@@ -286,10 +488,20 @@ mod tests {
 
     #[test]
     fn what_debian_lacks_is_said_with_the_way_out() {
-        let error = Workload::resolve("schbench", None).unwrap_err().to_string();
-        assert!(error.contains("no package") && error.contains("broad.json"), "{error}");
-        let error = Workload::resolve("coremark", None).unwrap_err().to_string();
-        assert!(error.contains("FILE.json"), "{error}");
+        let error = |name| Workload::resolve(name, None).unwrap_err().to_string();
+        let told = error("schbench:workers=3");
+        assert!(told.contains("no package"), "{told}");
+        assert!(told.ends_with("--workload rt-app:schbench:workers=3"), "{told}");
+        assert!(error("coremark").contains("rt-app:coremark"));
+        assert!(error("stream").contains("FILE.json"));
+    }
+
+    #[test]
+    fn rt_app_forms_and_files_run_rt_app() {
+        let workload = Workload::resolve("rt-app:schbench:messages=1", None).unwrap();
+        assert!(workload.script.contains("timeout --foreground -s KILL 40 rt-app"));
+        assert_eq!(workload.filter().unwrap(), "comm ~ \"message0*\" || comm ~ \"worker0*\"");
+        assert!(workload.metrics.iter().any(|metric| metric.name == "worker0 loops/s"));
     }
 
     #[test]
@@ -306,25 +518,51 @@ mod tests {
 
     #[test]
     fn an_rt_app_file_keeps_what_it_says_but_where_logs_go() {
-        let text =
-            "{ /* two */ \"tasks\": {\"a\": {\"run\": 10}}, \"global\": {\"logdir\": \"/x\"}}";
+        let text = "{ /* two */ \"tasks\": {\"a\": {\"run\": 10}}, \"global\": {\"logdir\": \"/x\", \
+             \"log_size\": 0}}";
         let adapted = adapted("f.json", text, Some(1)).unwrap();
         assert!(adapted.contains("/* two */") && adapted.contains("\"run\": 10"), "{adapted}");
         assert!(adapted.contains("\"logdir\": \".\"") && !adapted.contains("/x"), "{adapted}");
         assert!(adapted.contains("\"duration\": 1"), "{adapted}");
+        assert!(!adapted.contains("log_size"), "{adapted}");
+    }
+
+    /// A log of two loops of two phases, in both of which timers wake.
+    const LOG: &str = "#idx perf run period start end rel_st slack c_duration c_period wu_lat\n\
+                       0 1 1000 5000 1 2 3 4 5 6 70\n0 1 1000 5000 1 2 3 4 5 6 30\n\
+                       0 1 1000 5000 1 2 3 4 5 6 18446744073709551533\n\
+                       0 1 1000 5000 1 2 3 -4 5 6 0\n";
+
+    fn logs_of(file: &str) -> Logs {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["rt-app-a-0.log", "rt-app-a-1.log", "rt-app-noise-2.log"] {
+            std::fs::write(folder.path().join(name), LOG).unwrap();
+        }
+        let text = format!("{{\"tasks\": {{\"a\": {file}}}, \"global\": {{\"duration\": 1}}}}");
+        Logs::read(folder.path(), &roost_workload::rtapp::load(&text, "f").unwrap().logs)
     }
 
     #[test]
-    fn latencies_are_those_of_the_log() {
-        let log = "#idx perf run period start end rel_st slack c_duration c_period wu_lat\n\
-                   0 1 1000 5000 1 2 3 4 5 6 70\n0 1 1000 5000 1 2 3 4 5 6 30\n\
-                   0 1 1000 5000 1 2 3 4 5 6 18446744073709551533\n";
-        let mut logs = Logs::default();
-        logs.of("a").extend(latencies(log));
-        logs.classes[0].1.sort_unstable();
+    fn latencies_and_loops_are_those_of_the_logs() {
+        let timer = "\"timer\": {\"ref\": \"unique\", \"period\": 1000}";
+        let logs = logs_of(&format!("{{\"phases\": {{\"x\": {{{timer}}}, \"y\": {{{timer}}}}}}}"));
         assert_eq!(logs.mean_latency("a"), Some(50.0));
         assert_eq!(logs.latency("a", 0.99), Some(70.0));
         assert_eq!(logs.latency("a", 0.5), Some(30.0));
-        assert_eq!(logs.latency("b", 0.5), None);
+        assert_eq!(logs.loops("a"), Some(4), "two of each task");
+        assert_eq!((logs.latency("b", 0.5), logs.loops("b")), (None, None));
+        let logs = logs_of("{\"run\": 1000}");
+        assert_eq!(logs.loops("a"), Some(8));
+        assert_eq!(logs.mean_latency("a"), None, "0 where no timer wakes");
+    }
+
+    #[test]
+    fn logs_that_were_cut_short_tell_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("rt-app-a-0.log"), LOG).unwrap();
+        std::fs::write(folder.path().join(CUT_SHORT), "").unwrap();
+        let file = "{\"tasks\": {\"a\": {\"run\": 1}}, \"global\": {\"duration\": 1}}";
+        let tasks = roost_workload::rtapp::load(file, "f").unwrap().logs;
+        assert_eq!(Logs::read(folder.path(), &tasks).loops("a"), None);
     }
 }

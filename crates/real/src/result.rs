@@ -62,8 +62,8 @@ impl Measured {
         })
     }
 
-    /// Name and value of every counter: first those of the engine, counted for all tasks of the
-    /// machine, then the kernel's own.
+    /// Name and value of every counter: first those of the engine, then the kernel's own. What they
+    /// are of, [`Workload::counted`] says.
     pub fn for_each(
         &self,
         machine: &Machine,
@@ -76,14 +76,18 @@ impl Measured {
             own.push((name.to_owned(), value));
         });
         let of_kernel = |name: &str| kernel.get(name).copied().unwrap_or(0);
+        let mut within_llc = None;
         // Without root there are no histograms, and maybe no statistics.
         if let Ok(hist) = self.text("hist/wakeups") {
-            let moves = Moves::read(&hist);
+            let moves = Moves::read(&hist, machine);
             sink("wakeups", moves.total);
             sink("wakeups_prev", moves.none);
+            within_llc = moves.within_llc;
         }
         let counted = self.number("schedstats")? != 0;
-        if counted {
+        if let Some(within_llc) = within_llc {
+            sink("wakeups_waker_llc", within_llc);
+        } else if counted {
             let remote = WITHIN_LLC.map(|level| of_kernel(&format!("{level}.ttwu_wake_remote")));
             sink("wakeups_waker_llc", of_kernel("ttwu_local") + remote.iter().sum::<u64>());
         }
@@ -170,26 +174,43 @@ impl Levels {
     }
 }
 
-/// How far wakeups moved tasks.
+/// Where wakeups led.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Moves {
     total: u64,
     /// To the CPU that the task last ran on.
     none: u64,
+    /// To the waker's LLC; `None` where that was not counted.
+    within_llc: Option<u64>,
 }
 
 impl Moves {
-    /// Reads `{ moved:          0 } hitcount:        692` and so on.
-    fn read(hist: &str) -> Self {
+    /// Reads two histograms: `{ moved:          0 } hitcount:        692` and so on, and
+    /// `{ waker:          3, target:          2 } hitcount:         7`.
+    fn read(hist: &str, machine: &Machine) -> Self {
         let mut moves = Self::default();
         for (keys, hits) in rows(hist) {
-            moves.total += hits;
-            if keys.first() == Some(&0) {
-                moves.none += hits;
+            match keys.as_slice() {
+                [moved] => {
+                    moves.total += hits;
+                    moves.none += if *moved == 0 { hits } else { 0 };
+                }
+                [waker, target] => {
+                    let [waker, target] = [waker, target].map(|cpu| place(machine, *cpu));
+                    let same = waker.is_some() && waker.map(|p| p.1) == target.map(|p| p.1);
+                    *moves.within_llc.get_or_insert(0) += if same { hits } else { 0 };
+                }
+                _ => {}
             }
         }
         moves
     }
+}
+
+/// Node and LLC of a CPU by the operating system's number.
+fn place(machine: &Machine, os_index: u64) -> Option<(u32, u32)> {
+    let cpu = machine.cpus.iter().find(|cpu| u64::from(cpu.os_index) == os_index);
+    cpu.map(|cpu| (cpu.node, cpu.llc))
 }
 
 /// Migrations by how far they went.
@@ -203,14 +224,12 @@ struct Migrations {
 impl Migrations {
     /// Reads `{ orig_cpu:          7, dest_cpu:          8 } hitcount:         23` and so on.
     fn read(hist: &str, machine: &Machine) -> Self {
-        let place = |os_index: u64| {
-            let cpu = machine.cpus.iter().find(|cpu| u64::from(cpu.os_index) == os_index);
-            cpu.map(|cpu| (cpu.node, cpu.llc))
-        };
         let mut migrations = Self::default();
         for (keys, hits) in rows(hist) {
             let [from, to] = keys.as_slice() else { continue };
-            let (Some(from), Some(to)) = (place(*from), place(*to)) else { continue };
+            let (Some(from), Some(to)) = (place(machine, *from), place(machine, *to)) else {
+                continue;
+            };
             migrations.all += hits;
             migrations.node += if from.0 == to.0 { 0 } else { hits };
             migrations.llc += if from.0 == to.0 && from.1 != to.1 { hits } else { 0 };
@@ -243,8 +262,17 @@ mod tests {
         let hist = "# event histogram\n#\n\n\
                     { moved: 18446744073709551614 } hitcount:         72\n\
                     { moved:          0 } hitcount:        692\n\nTotals:\n    Hits: 764\n";
-        assert_eq!(Moves::read(hist), Moves { total: 764, none: 692 });
-        assert_eq!(Moves::read(""), Moves::default());
+        // CPUs 0-3 are an LLC.
+        let machine = roost_machine::resolve("2n2l4c").unwrap();
+        let moves = Moves::read(hist, &machine);
+        assert_eq!(moves, Moves { total: 764, none: 692, within_llc: None });
+        let hist = format!(
+            "{hist}\n# event histogram\n{{ waker:          0, target:          3 }} hitcount:    7\n\
+             {{ waker:          3, target:          4 }} hitcount:   5\n"
+        );
+        let moves = Moves::read(&hist, &machine);
+        assert_eq!(moves, Moves { total: 764, none: 692, within_llc: Some(7) });
+        assert_eq!(Moves::read("", &machine), Moves::default());
     }
 
     #[test]

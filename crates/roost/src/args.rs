@@ -213,12 +213,22 @@ pub enum MachineFormat {
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   roost compare --machine zen3-2s --workload hackbench:groups=8 fair@5.19 fair@5.19+sis-util
+                                   what one mechanism does on a 2-socket EPYC, simulated
   roost compare --machine server.xml --workload load.json --repeat 10 --seed 7 --format json \\
       fair@5.16 fair@5.16+numa-imbalance fair@7.2
+                                   three kernels on a machine of yours (`lstopo server.xml`)
   roost compare --machine hygon-vm --workload iperf3:noise=4 --trace trace.pftrace fair@6.15
-  roost compare --on vm --machine 1s2n4l2c --workload load.json fair@7.2 fair@7.2+no-sis-util scx_cosmos
+                                   one kernel, to look at
+  roost compare --on vm --machine 1s2n4l2c --workload load.json \\
+      fair@7.2 fair@7.2+no-sis-util scx_cosmos
+                                   a real kernel on an emulated machine; `roost vm prepare` first
   roost compare --on vm --workload hackbench:groups=2 fair@7.2 roost roost+no-sis-util+slice-us=5000
+                                   the live scheduler beside it, with a switch and a slice
+  roost compare --on vm --exact --repeat 1 --workload hackbench:groups=1,loops=20 \\
+      fair@7.2 ./scx_mine
+                                   time counts instructions: what the scheduler's code costs
   sudo roost compare --on host --workload hackbench:groups=4 fair fair+no-sis-util roost
+                                   the kernel that runs here; what is changed is restored
 
 The first scheduler is the baseline. A change is marked with * when the 95% confidence intervals of
 both means are disjoint: with one repeat nothing can be marked.";
@@ -248,8 +258,8 @@ pub struct CompareArgs {
     /// The first seed: what differs between two real runs follows from it.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
-    /// Simulated time at which a workload without an end of its own stops, e.g. 500ms, 20s (default:
-    /// the workload's own).
+    /// Time at which a workload without an end of its own stops, e.g. 500ms, 20s (default: the
+    /// workload's own; real programs take whole seconds).
     #[arg(long, value_parser = positive_duration)]
     pub duration: Option<Duration>,
     /// How to print.
@@ -264,20 +274,23 @@ pub struct CompareArgs {
     /// Runs at the same time (default: one a core); the output does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// With --on vm: count instructions as time; slow, but repeats are identical.
-    #[arg(long)]
+    /// Count instructions as time: slow, but repeats are identical.
+    #[arg(long, help_heading = IN_GUESTS)]
     pub exact: bool,
-    /// With --on vm: what the guest is made of.
-    #[command(flatten)]
+    /// What the guest is made of.
+    #[command(flatten, next_help_heading = IN_GUESTS)]
     pub pieces: PieceArgs,
-    /// With --on vm: the guest's memory in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 2048,
+    /// Its memory in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 2048, help_heading = IN_GUESTS,
           value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
     pub memory: u32,
-    /// With --on vm: time on the host after which a guest whose run has not ended is ended.
-    #[arg(long, value_parser = positive_duration, default_value = "10min")]
+    /// Time on the host after which a guest whose run has not ended is ended.
+    #[arg(long, value_parser = positive_duration, default_value = "10min", help_heading = IN_GUESTS)]
     pub timeout: Duration,
 }
+
+/// Under which options stand that only guests have.
+const IN_GUESTS: &str = "Options of --on vm";
 
 /// How `roost compare` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -404,6 +417,11 @@ fn compare_long_help() -> String {
             let given = format!("{}={}", parameter.name, parameter.default);
             text += &format!("    {given:<20} {}\n", parameter.meaning);
         }
+    }
+    text += "\nBenchmarks as rt-app files, with the same parameters (rt-app:schbench:workers=4), which run\n\
+             on real kernels too:\n";
+    for (name, about) in roost_workload::benchmark::rt_app::forms() {
+        text += &format!("  {name:<22} {about}\n");
     }
     text += "\nSchedulers: fair@VERSION, with VERSION one of ";
     text += &roost_fair::versions().join(", ");

@@ -32,6 +32,8 @@ pub struct Runs {
     pub outcomes: Vec<Vec<Outcome>>,
     /// When the run that was traced ended.
     pub trace_end: Time,
+    /// What the counters are of, where that is more than the workload.
+    pub counted: Option<&'static str>,
 }
 
 /// One run of one scheduler.
@@ -66,7 +68,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     }
     let machine = &runs.machine.name;
     let comparison = Comparison::new(machine, &args.workload, names, args.seed, runs.outcomes);
-    print(&render(args, &comparison))
+    print(&render(args, &comparison, runs.counted))
 }
 
 /// Runs the comparison on a simulated machine.
@@ -94,7 +96,7 @@ fn simulate(
     }
     let traced = outcomes.last().and_then(|runs| runs.first());
     let trace_end = Time(traced.map_or(0, |outcome| outcome.elapsed_ns));
-    Ok(Runs { machine: Machine::clone(&machine), outcomes, trace_end })
+    Ok(Runs { machine: Machine::clone(&machine), outcomes, trace_end, counted: None })
 }
 
 /// Runs every scheduler with every seed, in parallel; the order of the results is fixed.
@@ -196,7 +198,7 @@ fn time_left(state: &ProgressState, out: &mut dyn Write) {
     }
 }
 
-fn render(args: &CompareArgs, comparison: &Comparison) -> String {
+fn render(args: &CompareArgs, comparison: &Comparison, counted: Option<&str>) -> String {
     let mut out = match args.format {
         Format::Json => return roost_report::json(comparison),
         Format::Csv if args.counters => {
@@ -214,6 +216,9 @@ fn render(args: &CompareArgs, comparison: &Comparison) -> String {
         ] {
             out += "\n";
             out += &part;
+        }
+        if let Some(counted) = counted {
+            out += &format!("\n{counted}.\n");
         }
     }
     out

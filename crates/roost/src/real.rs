@@ -61,7 +61,7 @@ pub fn in_guests(
             }
         }
     }
-    Ok(Runs { machine: base.machine, outcomes: complete(outcomes), trace_end })
+    plan.runs(base.machine, outcomes, trace_end)
 }
 
 /// Compares on this machine.
@@ -83,7 +83,7 @@ pub fn on_host(
         }
         plan.advance()?;
     }
-    Ok(Runs { machine, outcomes: complete(outcomes), trace_end })
+    plan.runs(machine, outcomes, trace_end)
 }
 
 impl<'a> Plan<'a> {
@@ -101,6 +101,17 @@ impl<'a> Plan<'a> {
 
     fn nothing_yet(&self) -> Vec<Vec<Option<Outcome>>> {
         vec![vec![None; self.args.repeat as usize]; self.schedulers.len()]
+    }
+
+    fn runs(
+        &self,
+        machine: Machine,
+        outcomes: Vec<Vec<Option<Outcome>>>,
+        trace_end: Time,
+    ) -> Result<Runs, Error> {
+        let outcomes = outcomes.into_iter().map(|runs| runs.into_iter().flatten().collect());
+        let counted = Some(self.workload.counted());
+        Ok(Runs { machine, outcomes: outcomes.collect(), trace_end, counted })
     }
 
     /// The measurements of the schedulers that are `wanted`, in turns A B B A A B ...: what changes
@@ -187,8 +198,4 @@ fn check_release(scheduler: &RealScheduler, measured: &Measured) -> Result<(), E
         ))),
         _ => Ok(()),
     }
-}
-
-fn complete(outcomes: Vec<Vec<Option<Outcome>>>) -> Vec<Vec<Outcome>> {
-    outcomes.into_iter().map(|runs| runs.into_iter().flatten().collect()).collect()
 }

@@ -1,16 +1,15 @@
 //! `roost validate`: the simulation beside the real kernel.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rayon::prelude::*;
-use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_fair::Features;
 use roost_machine::Machine;
-use roost_measure::{Audience, Observed, Replay};
+use roost_measure::{Replay, observe_named};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload};
 use roost_validate::{Observation, Scenario, Verdict, compare, simulate};
@@ -210,11 +209,7 @@ fn observe(
     let tasks: Vec<&str> = workload.templates.iter().map(|task| task.name.as_str()).collect();
     let capture = measured.capture()?;
     let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
-    let mut names = Named::default();
-    replay.run(Audience::Workload, &mut names).map_err(RealError::from)?;
-    let mut only = Only { pids: names.of(&tasks), observed: Observed::new(machine) };
-    replay.run(Audience::Workload, &mut only).map_err(RealError::from)?;
-    only.observed.finish(replay.end());
+    let observed = observe_named(&replay, machine, &tasks).map_err(RealError::from)?;
     let lost = replay.notes().lost_events;
     if lost > 0 {
         return Err(Error::Usage(format!("{}: the trace lacks {lost} events", scenario.name)));
@@ -223,71 +218,7 @@ fn observe(
     measured
         .for_each(machine, &mut |name, value| counters.push((name.to_owned(), value as f64)))?;
     let counters = counters.iter().map(|(name, value)| (name.as_str(), *value));
-    Ok(Observation::new(&only.observed, counters, &tasks))
-}
-
-/// The names that tasks bore while they ran: rt-app's threads get theirs only after they started.
-#[derive(Default)]
-struct Named(BTreeMap<u32, BTreeSet<String>>);
-
-impl Named {
-    /// The tasks that bore a name of a scenario's tasks, alone or with a number.
-    fn of(&self, tasks: &[&str]) -> BTreeSet<u32> {
-        let is_task = |name: &String| {
-            let numbered = name.rsplit_once('-').map(|(task, _)| task);
-            tasks.iter().any(|task| name == task || numbered == Some(task))
-        };
-        self.0.iter().filter(|(_, names)| names.iter().any(is_task)).map(|(pid, _)| *pid).collect()
-    }
-
-    fn note(&mut self, task: TraceTask<'_>) {
-        let names = self.0.entry(task.pid).or_default();
-        if !names.contains(task.name) {
-            names.insert(task.name.to_owned());
-        }
-    }
-}
-
-impl Tracer for Named {
-    fn switch(
-        &mut self,
-        _: Time,
-        _: CpuId,
-        previous: Option<(TraceTask<'_>, LeftAs)>,
-        next: Option<TraceTask<'_>>,
-    ) {
-        previous.map(|(task, _)| task).into_iter().chain(next).for_each(|task| self.note(task));
-    }
-
-    fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
-}
-
-/// Observes some tasks; where others run, it sees the idle task.
-struct Only {
-    pids: BTreeSet<u32>,
-    observed: Observed,
-}
-
-impl Tracer for Only {
-    fn switch(
-        &mut self,
-        now: Time,
-        cpu: CpuId,
-        previous: Option<(TraceTask<'_>, LeftAs)>,
-        next: Option<TraceTask<'_>>,
-    ) {
-        let previous = previous.filter(|(task, _)| self.pids.contains(&task.pid));
-        let next = next.filter(|task| self.pids.contains(&task.pid));
-        if previous.is_some() || next.is_some() {
-            self.observed.switch(now, cpu, previous, next);
-        }
-    }
-
-    fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
-        if self.pids.contains(&task.pid) {
-            self.observed.wakeup(now, from, task, target);
-        }
-    }
+    Ok(Observation::new(&observed, counters, &tasks))
 }
 
 fn read(file: &Path) -> Result<Real, Error> {

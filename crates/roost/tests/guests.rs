@@ -213,8 +213,6 @@ for signal in INT TERM KILL; do
 	wait $roost
 	echo "$signal: $?"
 	while pgrep -f measure.sh >/dev/null; do sleep 0.1; done
-	# A killed program cannot remove its folder.
-	[ $signal = KILL ] && rm -r /tmp/.tmp*
 	unchanged
 done
 echo "== user"

@@ -20,13 +20,14 @@ pub(crate) const IMAGE: &str = "root.ext4";
 pub(crate) const ARCHIVE: &str = "root.cpio";
 
 /// What the guest's own scripts need, and what users run.
-const PACKAGES: [&str; 27] = [
+const PACKAGES: [&str; 29] = [
     "base-files",
     "base-passwd",
     "bash",
     "bpftool",
     "coreutils",
     "dash",
+    "dbench",
     "findutils",
     "grep",
     "gzip",
@@ -37,6 +38,7 @@ const PACKAGES: [&str; 27] = [
     "mawk",
     "mount",
     "ncurses-base",
+    "netperf",
     "numactl",
     "procps",
     "rt-app",

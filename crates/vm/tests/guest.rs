@@ -81,7 +81,8 @@ fn jobs_of_one_boot_bring_files_in_and_out() {
     assert!(String::from_utf8_lossy(&result.stderr).contains("it's"));
     assert_eq!(std::fs::read_dir(result.out()).unwrap().count(), 0);
 
-    let programs = "for p in hackbench stress-ng iperf3 numactl rt-app trace-cmd bpftool sysbench; \
+    let programs = "for p in hackbench stress-ng iperf3 numactl rt-app trace-cmd bpftool sysbench \
+                    netperf tbench; \
                     do command -v $p >/dev/null || echo $p; done; \
                     stress-ng --cpu 1 --cpu-method loop --cpu-ops 1 --temp-path /tmp >/dev/null && \
                     hackbench -g 1 -l 1 >/dev/null && rt-app --help >/dev/null 2>&1; \

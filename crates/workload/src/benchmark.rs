@@ -9,6 +9,7 @@ mod hackbench;
 mod iperf3;
 mod netperf;
 mod perf_bench_numa;
+pub mod rt_app;
 mod schbench;
 mod settle;
 mod specjbb;
@@ -95,8 +96,8 @@ pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> 
     Ok((benchmark, Values::parse(spec, benchmark, settings)?))
 }
 
-/// Makes the workload that `arg` names: a benchmark with parameters, or the path of an rt-app file
-/// (anything that ends in `.json`). `duration_ns` overrides how long it runs.
+/// Makes the workload that `arg` names: a benchmark with parameters, its rt-app form ([`rt_app`]), or
+/// the path of an rt-app file (anything that ends in `.json`). `duration_ns` overrides how long it runs.
 pub fn resolve(arg: &str, duration_ns: Option<u64>) -> Result<Workload, WorkloadError> {
     resolve_noted(arg, duration_ns).map(|loaded| loaded.workload)
 }
@@ -113,8 +114,10 @@ pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, Work
     }
     let mut loaded = if arg.ends_with(".json") {
         rtapp::load_file(arg)?
+    } else if let Some(text) = rt_app::text(arg)? {
+        rtapp::load(&text, arg)?
     } else {
-        Loaded { workload: build(arg)?, notes: Vec::new() }
+        Loaded { workload: build(arg)?, notes: Vec::new(), logs: Vec::new() }
     };
     loaded.workload.duration_ns = duration_ns.or(loaded.workload.duration_ns);
     match loaded.workload.endless_template() {

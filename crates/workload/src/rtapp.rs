@@ -19,6 +19,29 @@ pub struct Loaded {
     pub workload: Workload,
     /// One line each: which key, and what is done instead.
     pub notes: Vec<String>,
+    /// What the real rt-app would log of each kind of task; none of a benchmark.
+    pub logs: Vec<TaskLog>,
+}
+
+/// How the loops of a task, which are what its `loops/s` count, show in the log that the real rt-app
+/// writes of it: a line for each loop of each phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskLog {
+    /// The task's name.
+    pub task: String,
+    /// Whether timers wake it: rt-app knows the latency of no other wakeup.
+    pub has_timer: bool,
+    /// Lines before the phase that never ends, whose own loops count; 0 if all of them end.
+    before: u64,
+    /// Lines of a loop.
+    each: u64,
+}
+
+impl TaskLog {
+    /// How many loops a task has completed that logged so many `lines`.
+    pub fn loops(&self, lines: u64) -> u64 {
+        lines.saturating_sub(self.before) / self.each.max(1)
+    }
 }
 
 /// Makes a workload of an rt-app file's text. `name` is the file's, for messages. A workload whose

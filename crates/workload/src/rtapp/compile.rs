@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Loaded;
 use super::read::{Event, File, Phase, Task};
 use super::values::Place;
+use super::{Loaded, TaskLog};
 use crate::program::{ProgramBuilder, Times};
 use crate::validate::{Fault, Invalid};
 use crate::{
@@ -46,7 +46,25 @@ pub(super) fn compile(file: File) -> Result<Loaded, WorkloadError> {
     workload.validate().map_err(|invalid| place_of(&invalid, &file, &places))?;
     let mut notes = file.notes;
     notes.extend(waits_that_nothing_ends(&file.tasks));
-    Ok(Loaded { workload, notes })
+    let logs = file.tasks.iter().map(task_log).collect();
+    Ok(Loaded { workload, notes, logs })
+}
+
+fn task_log(task: &Task) -> TaskLog {
+    let (mut lines, mut endless) = (0_u64, false);
+    for phase in &task.phases {
+        match phase.times {
+            Times::Exactly(times) => lines = lines.saturating_add(times),
+            Times::Forever => {
+                endless = true;
+                break;
+            }
+        }
+    }
+    let (before, each) = if endless { (lines, 1) } else { (0, lines) };
+    let events = task.phases.iter().flat_map(|phase| &phase.events);
+    let has_timer = events.into_iter().any(|(_, event)| matches!(event, Event::Timer { .. }));
+    TaskLog { task: task.name.clone(), has_timer, before, each }
 }
 
 /// rt-app lets a task wait for what no task signals; more often than not a name is misspelt.
