@@ -161,10 +161,11 @@ set_histograms() {
 	trigger sched/sched_migrate_task "hist:keys=orig_cpu,dest_cpu:size=131072$2"
 }
 
-# Triggers go before the events that they read, the last one first.
+# Triggers go before the events that they read, the last one first. (Opened with > the file would lose
+# its other triggers.)
 trigger() {
-	restore+=("echo '!$2' >$mine/events/$1/trigger")
-	echo "$2" >$mine/events/$1/trigger || fail "the kernel refuses the trigger $2"
+	restore+=("echo '!$2' >>$mine/events/$1/trigger")
+	echo "$2" >>$mine/events/$1/trigger || fail "the kernel refuses the trigger $2"
 }
 
 set_stream() {
