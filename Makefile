@@ -57,7 +57,7 @@ deb: live
 	$(CARGO) build --release --locked --package roost
 	rm -rf target/man && target/release/roost man target/man
 	@command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
-	$(CARGO) deb --manifest-path crates/live/Cargo.toml --no-build --locked --output target/
+	CARGO_TARGET_DIR=target/live $(CARGO) deb --manifest-path crates/live/Cargo.toml --no-build --locked --output target/
 	@echo built target/roost_*.deb
 
 bench: setup
