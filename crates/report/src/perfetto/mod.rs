@@ -148,6 +148,12 @@ impl Tracer for Handle {
             recorder.wakeup(now, from, task, target);
         }
     }
+
+    fn value(&mut self, now: Time, name: &'static str, index: usize, value: u64) {
+        if let Some(recorder) = lock(&self.recorder).as_mut() {
+            recorder.value(now, name, index, value);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The few messages of Perfetto's trace format that a trace of scheduling needs.
 //!
 //! Field numbers are those of Perfetto's `protos/perfetto/trace/`: `trace.proto`,
-//! `trace_packet.proto`, `ftrace/ftrace_event_bundle.proto`, `ftrace/ftrace_event.proto`,
+//! `trace_packet.proto`, `track_event/`, `ftrace/ftrace_event_bundle.proto`, `ftrace/ftrace_event.proto`,
 //! `ftrace/sched.proto` and `ps/process_tree.proto`. Fields are left out that are not written.
 
 use prost::Message;
@@ -26,6 +26,40 @@ pub(super) struct TracePacket {
     /// Which writer the packet is from; readers ignore packets without it.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
+    #[prost(message, optional, tag = "11")]
+    pub track_event: Option<TrackEvent>,
+    /// 1: what was written before does not matter for what follows.
+    #[prost(uint32, optional, tag = "13")]
+    pub sequence_flags: Option<u32>,
+    #[prost(message, optional, tag = "60")]
+    pub track_descriptor: Option<TrackDescriptor>,
+}
+
+/// A track of values over time.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TrackDescriptor {
+    #[prost(uint64, optional, tag = "1")]
+    pub uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    #[prost(message, optional, tag = "8")]
+    pub counter: Option<CounterDescriptor>,
+}
+
+/// That a track holds values; nothing more is said about them.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CounterDescriptor {}
+
+/// A value of a track.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TrackEvent {
+    /// 4: a counter's value.
+    #[prost(int32, optional, tag = "9")]
+    pub r#type: Option<i32>,
+    #[prost(uint64, optional, tag = "11")]
+    pub track_uuid: Option<u64>,
+    #[prost(int64, optional, tag = "30")]
+    pub counter_value: Option<i64>,
 }
 
 /// Events of one CPU, in order of time.

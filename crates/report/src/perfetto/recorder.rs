@@ -8,8 +8,8 @@ use prost::Message;
 use roost_engine::{CpuId, LeftAs, Time, TraceTask};
 
 use super::proto::{
-    FtraceEvent, FtraceEventBundle, Process, ProcessTree, SchedSwitch, SchedWaking, Thread, Trace,
-    TracePacket,
+    CounterDescriptor, FtraceEvent, FtraceEventBundle, Process, ProcessTree, SchedSwitch,
+    SchedWaking, Thread, Trace, TracePacket, TrackDescriptor, TrackEvent,
 };
 
 /// Events kept before they are written; about 4 MiB.
@@ -35,6 +35,9 @@ fn prev_state(left: LeftAs) -> i64 {
 fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
 }
+
+/// `TrackEvent.TYPE_COUNTER`.
+const TYPE_COUNTER: i32 = 4;
 
 /// A thread as an event names it.
 #[derive(Clone)]
@@ -77,6 +80,8 @@ pub(super) struct Recorder<W> {
     /// For each process, the thread that stands for it: Linux numbers a process after its first
     /// thread, and Perfetto takes the two numbers for the same.
     leaders: BTreeMap<u32, u32>,
+    /// Numbers of the tracks of values, by name.
+    tracks: BTreeMap<String, u64>,
 }
 
 impl<W: Write> Recorder<W> {
@@ -89,6 +94,7 @@ impl<W: Write> Recorder<W> {
             names: ProcessTree::default(),
             known: BTreeSet::new(),
             leaders: BTreeMap::new(),
+            tracks: BTreeMap::new(),
         }
     }
 
@@ -127,6 +133,34 @@ impl<W: Write> Recorder<W> {
         };
         let event = FtraceEvent { sched_waking: Some(waking), ..event(now, waker) };
         self.push(from, event);
+    }
+
+    /// See [`roost_engine::Tracer::value`].
+    pub fn value(&mut self, now: Time, name: &str, index: usize, value: u64) {
+        let name = format!("{name} {index}");
+        let next = self.tracks.len() as u64 + 1;
+        let uuid = match self.tracks.get(&name) {
+            Some(&uuid) => uuid,
+            None => {
+                self.tracks.insert(name.clone(), next);
+                let counter = Some(CounterDescriptor {});
+                let track = TrackDescriptor { uuid: Some(next), name: Some(name), counter };
+                let first = Some(1).filter(|_| next == 1);
+                self.write(TracePacket {
+                    track_descriptor: Some(track),
+                    sequence_flags: first,
+                    ..packet()
+                });
+                next
+            }
+        };
+        let event = TrackEvent {
+            r#type: Some(TYPE_COUNTER),
+            track_uuid: Some(uuid),
+            counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
+        };
+        let timestamp = Some(now.ns());
+        self.write(TracePacket { track_event: Some(event), timestamp, ..packet() });
     }
 
     /// Ends what still runs at `end`, writes what is left and returns the sink, or the first error.

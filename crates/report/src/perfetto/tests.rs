@@ -198,3 +198,24 @@ proptest! {
         prop_assert_eq!(cpu_time(&trace).values().sum::<u64>(), busy);
     }
 }
+
+#[test]
+fn values_of_the_scheduler_have_a_track_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("values");
+    let trace = PerfettoTrace::create(&path).unwrap();
+    let mut tracer = trace.tracer();
+    tracer.value(Time(10), "cling ratio of node", 0, 99);
+    tracer.value(Time(20), "cling ratio of node", 1, 50);
+    tracer.value(Time(30), "cling ratio of node", 0, 49);
+    trace.finish(Time(40)).unwrap();
+    let trace = Trace::decode(&*fs::read(path).unwrap()).unwrap();
+    let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+    let names: Vec<(u64, &str)> = tracks.map(|track| (track.uuid(), track.name())).collect();
+    assert_eq!(names, [(1, "cling ratio of node 0"), (2, "cling ratio of node 1")]);
+    let values = trace.packet.iter().filter_map(|packet| {
+        let event = packet.track_event.as_ref()?;
+        Some((packet.timestamp(), event.track_uuid(), event.counter_value()))
+    });
+    assert_eq!(values.collect::<Vec<_>>(), [(10, 1, 99), (20, 2, 50), (30, 1, 49)]);
+}
