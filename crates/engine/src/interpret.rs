@@ -168,7 +168,6 @@ impl<S: Scheduler> Engine<'_, S> {
             | Op::Wait { .. }
             | Op::Signal(_)
             | Op::Broadcast(_)
-            | Op::Sync { .. }
             | Op::Barrier(_)
             | Op::Meet { .. }
             | Op::SpinBarrier { .. }
@@ -191,11 +190,6 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.wake_in_turn(id, woken)
             }
             Op::Wait { condition, mutex } => self.wait(cpu, id, condition, mutex),
-            Op::Sync { condition, mutex } => {
-                let woken = self.shared.conditions[condition as usize].pop_front();
-                self.wake_from(cpu, id, woken, false);
-                self.wait(cpu, id, condition, mutex)
-            }
             Op::Barrier(barrier) => self.arrive_at_barrier(cpu, id, barrier, None),
             Op::Meet { barrier, mutex } => self.arrive_at_barrier(cpu, id, barrier, Some(mutex)),
             Op::Start { delay_ns } => self.start_together(id, delay_ns),

@@ -249,13 +249,6 @@ pub enum Op {
     Signal(u32),
     /// Wake all waiters.
     Broadcast(u32),
-    /// rt-app's "sync": signal a condition, then wait for it, without anything between.
-    Sync {
-        /// Condition variable.
-        condition: u32,
-        /// Mutex, held by the task.
-        mutex: u32,
-    },
     /// Wait until all parties of a barrier have come, asleep.
     Barrier(u32),
     /// rt-app's barrier, a condition variable below: the last to come wakes all others, each of

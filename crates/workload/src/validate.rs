@@ -271,7 +271,7 @@ impl Workload {
             }
             Op::Fork(template) => in_range("template", template, self.templates.len()),
             Op::Lock(mutex) | Op::Unlock(mutex) => in_range("mutex", mutex, mutexes),
-            Op::Wait { condition, mutex } | Op::Sync { condition, mutex } => {
+            Op::Wait { condition, mutex } => {
                 in_range("condition", condition, conditions)?;
                 in_range("mutex", mutex, mutexes)
             }
@@ -355,8 +355,7 @@ impl Workload {
         match op {
             Op::Run { ns } | Op::Runtime { ns } | Op::Sleep { ns } => ns > 0,
             Op::Timer { period_ns, .. } => period_ns > 0,
-            Op::Wait { .. } | Op::Sync { .. } => true,
-            Op::Send { .. } | Op::Receive { .. } => true,
+            Op::Wait { .. } | Op::Send { .. } | Op::Receive { .. } => true,
             Op::Access(_) => true,
             Op::Barrier(barrier) | Op::Meet { barrier, .. } | Op::SpinBarrier { barrier, .. } => {
                 self.barriers.get(barrier as usize).is_some_and(|p| *p > 1)
@@ -509,9 +508,7 @@ fn validate_mutexes(program: &Program) -> Result<(), (usize, Fault)> {
             Op::Unlock(mutex) if !held.remove(&mutex) => {
                 return Err((index, Fault::NotHeld(mutex)));
             }
-            Op::Wait { mutex, .. } | Op::Sync { mutex, .. } | Op::Meet { mutex, .. }
-                if !held.contains(&mutex) =>
-            {
+            Op::Wait { mutex, .. } | Op::Meet { mutex, .. } if !held.contains(&mutex) => {
                 return Err((index, Fault::NotHeld(mutex)));
             }
             Op::Loop { to, times, .. } if times != 1 => {
@@ -581,7 +578,7 @@ mod tests {
             Op::Lock(2),
             Op::Unlock(2),
             Op::Wait { condition: 2, mutex: 0 },
-            Op::Sync { condition: 0, mutex: 2 },
+            Op::Wait { condition: 0, mutex: 2 },
             Op::Signal(2),
             Op::Broadcast(2),
             Op::Barrier(2),

@@ -58,8 +58,14 @@ fn sync_signals_and_waits_under_the_mutex_that_the_task_holds() {
                                  "broad" : "c", "unlock" : "m" } } }"#,
     );
     assert_eq!(
-        ops(&workload)[..4],
-        [Op::Lock(0), Op::Sync { condition: 0, mutex: 0 }, Op::Broadcast(0), Op::Unlock(0)]
+        ops(&workload)[..5],
+        [
+            Op::Lock(0),
+            Op::Signal(0),
+            Op::Wait { condition: 0, mutex: 0 },
+            Op::Broadcast(0),
+            Op::Unlock(0)
+        ]
     );
 }
 

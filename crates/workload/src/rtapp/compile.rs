@@ -339,10 +339,12 @@ impl Compiler {
                 condition: names.conditions.number(condition.as_str()),
                 mutex: names.mutexes.number(mutex.as_str()),
             },
-            Event::Sync { condition, mutex } => Op::Sync {
-                condition: names.conditions.number(condition.as_str()),
-                mutex: names.mutexes.number(mutex.as_str()),
-            },
+            // Two calls in rt-app as well: the woken task may run in between.
+            Event::Sync { condition, mutex } => {
+                let condition = names.conditions.number(condition.as_str());
+                writer.push(place, Op::Signal(condition));
+                Op::Wait { condition, mutex: names.mutexes.number(mutex.as_str()) }
+            }
             Event::Barrier(name) => self.meet(writer, place, name),
             Event::Yield => Op::Yield,
             Event::Fork(name) => fork(place, name, tasks)?,

@@ -140,10 +140,6 @@ impl<'a> Interpreter<'a> {
                 self.done(task, 0);
             }
             Op::Wait { condition, mutex } => self.wait(task, condition, mutex),
-            Op::Sync { condition, mutex } => {
-                self.signal(condition, 1);
-                self.wait(task, condition, mutex);
-            }
             Op::Signal(condition) => {
                 self.signal(condition, 1);
                 self.done(task, 0);
