@@ -392,7 +392,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     /// Sends a runnable task to the queue of `target`: at once if that is `from` itself, otherwise
     /// after the work already charged to `from`, by interrupt if `target` is idle or has another
-    /// LLC (TTWU_QUEUE), else under its lock.
+    /// LLC (TTWU_QUEUE), else under its lock: then `from` goes on only when the task is queued.
     pub(crate) fn deliver(&mut self, id: TaskId, target: CpuId, from: CpuId, why: Enqueue) {
         let world = &mut self.world;
         let now = world.now;
@@ -407,13 +407,14 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         let idle = world.cpus[target].current.is_none();
         let interrupt = idle || !world.machine.same_llc(from, target) || why == Enqueue::Move;
-        let sent = now + world.backlog_ns(from);
         let latency = if interrupt {
             world.counters.ipis += 1;
             world.interrupt_latency(from, target)
         } else {
-            world.machine.line_ns(from, target)
+            world.charge_line(from, target);
+            0
         };
+        let sent = now + world.backlog_ns(from);
         world.claim(target, sent);
         world
             .expect_arrival(target, Arrival { at: sent + latency, task: id, why, from, interrupt });
