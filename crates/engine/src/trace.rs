@@ -25,7 +25,8 @@ pub enum LeftAs {
     Exited,
 }
 
-/// An observer of one run. Methods are called in order of time.
+/// An observer of one run. Methods are called in order of time, but for switches, which are in order
+/// on each CPU: they come some microseconds after they were decided on.
 pub trait Tracer {
     /// A CPU switched from one task to another; `None` is the idle task.
     fn switch(
