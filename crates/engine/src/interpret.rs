@@ -14,11 +14,6 @@ use crate::scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake};
 use crate::task::{Activity, State};
 use crate::time::Time;
 
-/// CPU time of creating a task, ns: the mean of what the root task and [`Op::Fork`] are charged.
-/// Assumption: thread creation costs about 15 us on current servers; it sets how fast a workload
-/// ramps up, not its steady state.
-const FORK_NS: u64 = 15_000;
-
 /// What an operation did.
 enum Step {
     /// It is done; it took no time beyond what was charged.
@@ -84,7 +79,7 @@ impl<S: Scheduler> Engine<'_, S> {
     #[inline]
     pub(crate) fn prepare(&mut self, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
-        let between = task.relock.is_some() || task.wakes;
+        let between = task.relock.is_some() || task.wakes || task.forks;
         if task.activity != Activity::Work(0) || between || task.root {
             return;
         }
@@ -140,10 +135,7 @@ impl<S: Scheduler> Engine<'_, S> {
             }
             Op::Send { channel, bytes } => self.send(cpu, id, channel, bytes),
             Op::Receive { channel, bytes } => self.receive(cpu, id, channel, bytes),
-            Op::Fork(template) => {
-                self.fork(cpu, id, template);
-                Step::Done
-            }
+            Op::Fork(template) => self.fork(cpu, id, template),
             Op::Yield => self.yield_cpu(cpu, id),
             Op::SetNice(nice) => {
                 self.world.tasks[id.index()].nice = nice;
@@ -488,9 +480,18 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.cpus[cpu].need_resched = true;
     }
 
-    fn fork(&mut self, cpu: CpuId, parent: TaskId, template: u32) {
-        let jitter = self.world.random_below(FORK_NS);
-        self.world.charge(cpu, FORK_NS / 2 + jitter);
+    /// Creates a task. Where it runs is decided when the work for it is done (`wake_up_new_task()`
+    /// after `copy_process()`): then the operation is executed again.
+    fn fork(&mut self, cpu: CpuId, parent: TaskId, template: u32) -> Step {
+        let task = &mut self.world.tasks[parent.index()];
+        task.forks = !task.forks;
+        if task.forks {
+            task.pc -= 1;
+            let mean = self.world.machine.figures.fork_ns.value;
+            let jitter = self.world.random_below(mean);
+            self.world.charge(cpu, mean / 2 + jitter);
+            return Step::Done;
+        }
         let child = self.new_task(template, cpu, parent);
         self.scheduler.task_new(&mut self.world, child, Some(parent));
         self.world.counters.forks += 1;
@@ -498,10 +499,11 @@ impl<S: Scheduler> Engine<'_, S> {
         if delay > 0 {
             self.world.tasks[child.index()].state = State::Blocked;
             self.world.events.set(Event::Timer(child), self.world.now + delay);
-            return;
+            return Step::Done;
         }
         let wake = Wake { cpu, waker: Some(parent), sync: false, interrupt: false };
         let target = self.scheduler.select_cpu_fork(&mut self.world, child, wake);
         self.deliver(child, target, cpu, Enqueue::New);
+        Step::Done
     }
 }

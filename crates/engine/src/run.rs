@@ -508,12 +508,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         task.cpu = cpu;
         world.counters.run_delay_ns += at.since(task.queued_at);
         let woken = task.woken_at.take().zip(task.latency_class);
-        if let Some(from) = task.ran_on.replace(cpu)
-            && from != cpu
-        {
+        let ran_on = task.ran_on.replace(cpu);
+        if let Some(from) = ran_on.filter(|&from| from != cpu) {
             self.count_migration(from, cpu, id);
         }
-        let cost = self.world.machine.figures.context_switch_ns.value;
+        let figures = &self.world.machine.figures;
+        let started = ran_on.map_or(figures.task_start_ns.value, |_| 0);
+        let cost = figures.context_switch_ns.value + started;
         if let Some((woken, class)) = woken {
             // The task sees the time at which its own work begins: after the interrupt, the wakeup
             // and the switch that brought it here.

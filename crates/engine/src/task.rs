@@ -60,6 +60,8 @@ pub(crate) struct Task {
     pub root: bool,
     /// Whether it has others to wake before its next operation (`Shared::to_wake`).
     pub wakes: bool,
+    /// Whether it is creating a task.
+    pub forks: bool,
     pub policy: Policy,
     pub nice: i8,
     /// Which latency record it reports to.
@@ -130,6 +132,7 @@ impl Task {
             latency_class: None,
             root: false,
             wakes: false,
+            forks: false,
         }
     }
 }

@@ -52,6 +52,8 @@ const COMMON: Figures = Figures {
         "assumption: with the switch it stays below 1.5 us, the CPU time of one \
          hackbench message over a pipe (posted)",
     ),
+    fork_ns: figure(15_000, "assumption: thread creation on current servers"),
+    task_start_ns: figure(12_000, "assumption: against fork_ns as in the exact lane, 76 to 92"),
     smt_speed_1024: figure(
         SMT_GAIN_1024 / 2,
         "derived: smt_gain 1178 of 1024 for a core (Linux 3.9), shared by two threads",
@@ -144,6 +146,8 @@ pub(crate) const EXACT_LANE: Figures = Figures {
     tick_ns: figure(4_300, "measured: the timer interrupt of a busy CPU, exact lane"),
     interrupt_ns: figure(840, "measured: the call-function interrupt, exact lane"),
     wakeup_ns: figure(3_100, "measured: try_to_wake_up() on the waker's CPU, exact lane"),
+    fork_ns: figure(92_000, "measured: rt-app from thread to thread, exact lane"),
+    task_start_ns: figure(76_000, "measured: rt-app's threads before their barrier, exact lane"),
     ..SAPPHIRE_RAPIDS
 };
 
@@ -350,6 +354,8 @@ impl Figures {
             ("tick_ns", self.tick_ns),
             ("interrupt_ns", self.interrupt_ns),
             ("wakeup_ns", self.wakeup_ns),
+            ("fork_ns", self.fork_ns),
+            ("task_start_ns", self.task_start_ns),
             ("smt_speed_1024", self.smt_speed_1024),
             ("l2_bytes", self.l2_bytes),
             ("refill_llc_bytes_per_us", self.refill_llc_bytes_per_us),

@@ -166,6 +166,10 @@ pub struct Figures {
     pub interrupt_ns: Figure,
     /// CPU time of one wakeup (`try_to_wake_up`) without the search for a CPU.
     pub wakeup_ns: Figure,
+    /// CPU time of creating a task, its creator's.
+    pub fork_ns: Figure,
+    /// CPU time of a new task before its own work: setting up its thread, first page faults.
+    pub task_start_ns: Figure,
     /// Speed of a CPU whose core's other CPUs are busy, in 1024ths of its speed alone.
     pub smt_speed_1024: Figure,
     /// Capacity of a core's private cache (L2), bytes.

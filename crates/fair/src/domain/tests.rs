@@ -88,6 +88,8 @@ fn figures() -> Figures {
         tick_ns: any,
         interrupt_ns: any,
         wakeup_ns: any,
+        fork_ns: any,
+        task_start_ns: any,
         smt_speed_1024: any,
         l2_bytes: any,
         refill_llc_bytes_per_us: any,
