@@ -79,7 +79,7 @@ impl<S: Scheduler> Engine<'_, S> {
     #[inline]
     pub(crate) fn prepare(&mut self, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
-        let between = task.relock.is_some() || task.wakes || task.forks;
+        let between = task.relock.is_some() || task.wakes || task.half_done;
         if task.activity != Activity::Work(0) || between || task.root {
             return;
         }
@@ -184,7 +184,7 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::Wait { condition, mutex } => self.wait(cpu, id, condition, mutex),
             Op::Barrier(barrier) => self.arrive_at_barrier(cpu, id, barrier, None),
             Op::Meet { barrier, mutex } => self.arrive_at_barrier(cpu, id, barrier, Some(mutex)),
-            Op::Start { delay_ns } => self.start_together(id, delay_ns),
+            Op::Start { delay_ns } => self.start_together(cpu, id, delay_ns),
             Op::SpinBarrier { barrier, spin_ns } => self.spin_at_barrier(cpu, id, barrier, spin_ns),
             _ => unreachable!("not a synchronising operation: {op:?}"),
         }
@@ -283,7 +283,7 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Done
     }
 
-    fn start_together(&mut self, id: TaskId, delay_ns: u64) -> Step {
+    fn start_together(&mut self, cpu: CpuId, id: TaskId, delay_ns: u64) -> Step {
         let now = self.world.now;
         let start = &mut self.shared.start;
         let first = *start.first.get_or_insert(now);
@@ -299,6 +299,11 @@ impl<S: Scheduler> Engine<'_, S> {
                 let woken = std::mem::take(&mut start.waiting);
                 return self.wake_in_turn(id, woken.into());
             }
+        }
+        if self.begin(id) {
+            let work = self.world.machine.figures.task_ready_ns.value;
+            self.world.charge(cpu, work);
+            return Step::Done;
         }
         let at = first + delay_ns;
         if at > now { self.sleep_until(id, at) } else { Step::Done }
@@ -480,14 +485,20 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.cpus[cpu].need_resched = true;
     }
 
+    /// Whether the current operation of `id` only begins: it is executed again when the work now
+    /// charged is done.
+    fn begin(&mut self, id: TaskId) -> bool {
+        let task = &mut self.world.tasks[id.index()];
+        task.half_done = !task.half_done;
+        task.pc -= u32::from(task.half_done);
+        task.half_done
+    }
+
     /// Creates a task. Where it runs is decided when the work for it is done (`wake_up_new_task()`
     /// after `copy_process()`): then the operation is executed again.
     fn fork(&mut self, cpu: CpuId, parent: TaskId, template: u32) -> Step {
-        let task = &mut self.world.tasks[parent.index()];
-        task.forks = !task.forks;
-        if task.forks {
-            task.pc -= 1;
-            let mean = self.world.machine.figures.fork_ns.value;
+        let mean = self.world.machine.figures.fork_ns.value;
+        if self.begin(parent) {
             let jitter = self.world.random_below(mean);
             self.world.charge(cpu, mean / 2 + jitter);
             return Step::Done;

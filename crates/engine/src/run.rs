@@ -453,23 +453,22 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             return;
         }
         let now = self.world.now;
-        let at = self.time_of_switch(cpu, next);
         self.world.counters.context_switches += 1;
         let llc = self.world.machine.cpus[cpu].llc as usize;
         if let Some((id, left)) = previous {
             let task = &mut self.world.tasks[id.index()];
-            self.world.counters.run_ns += at.since(task.started_at);
+            self.world.counters.run_ns += now - task.started_at;
             if left == LeftAs::Preempted {
                 task.state = State::Queued;
-                task.queued_at = at;
+                task.queued_at = now;
             }
             self.world.sharing.stopped(llc, now);
         }
-        self.world.trace_switch(self.workload, at, cpu, previous, next);
+        self.world.trace_switch(self.workload, cpu, previous, next);
         self.world.cpus[cpu].current = next;
         match next {
             Some(id) => {
-                self.start_task(cpu, id, at);
+                self.start_task(cpu, id);
                 self.world.sharing.started(llc, now);
             }
             None => self.world.go_idle(cpu),
@@ -483,20 +482,18 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.mark_stale(cpu);
     }
 
-    /// When the switch that `cpu` decides on now is traced and run delay ends: after the kernel work
-    /// that is ahead of it, interrupts and newly idle balancing, and in the middle of `schedule()`:
-    /// after half of its cost (assumption; from queued to switched in takes 2.4 us on an idle CPU of
-    /// a guest, of which 0.84 us are the interrupt's and 2.9 us all of `schedule()`).
-    fn time_of_switch(&self, cpu: CpuId, next: Option<TaskId>) -> Time {
-        let world = &self.world;
-        let half = world.machine.figures.context_switch_ns.value / 2;
-        let half = next.map_or(0, |_| world.stretched(half));
-        let end = self.workload.duration_ns.map_or(Time::NEVER, Time);
-        (world.now + world.backlog_ns(cpu) + half).min(end)
+    /// How much longer the task waits that `cpu` decides on now (`sched_info_arrive()`): until the
+    /// kernel work is done that is ahead of the CPU, interrupts and newly idle balancing, and the first
+    /// half of the switch (assumption; from queued to switched in takes 2.4 us on an idle CPU of a
+    /// guest, of which 0.84 us are the interrupt's, and 2.9 us are all of `schedule()`).
+    fn until_switch_ns(&self, cpu: CpuId) -> u64 {
+        let half = self.world.machine.figures.context_switch_ns.value / 2;
+        self.world.backlog_ns(cpu) + self.world.stretched(half)
     }
 
-    /// `id` gets `cpu` at `at`: costs, delays and migrations are counted.
-    fn start_task(&mut self, cpu: CpuId, id: TaskId, at: Time) {
+    /// `id` gets `cpu`: costs, delays and migrations are counted.
+    fn start_task(&mut self, cpu: CpuId, id: TaskId) {
+        let until_switch = self.until_switch_ns(cpu);
         let world = &mut self.world;
         let now = world.now;
         world.idle.remove(cpu);
@@ -504,9 +501,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let task = &mut world.tasks[id.index()];
         debug_assert_eq!(task.state, State::Queued, "{id:?} runs without having been queued");
         task.state = State::Running;
-        task.started_at = at;
+        task.started_at = now;
         task.cpu = cpu;
-        world.counters.run_delay_ns += at.since(task.queued_at);
+        world.counters.run_delay_ns += now.since(task.queued_at) + until_switch;
+        if let Some(tracer) = &mut world.tracer {
+            tracer.waits_for_switch(until_switch);
+        }
         let woken = task.woken_at.take().zip(task.latency_class);
         let ran_on = task.ran_on.replace(cpu);
         if let Some(from) = ran_on.filter(|&from| from != cpu) {
@@ -619,8 +619,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             if let Some(id) = state.current {
                 let task = &self.world.tasks[id.index()];
                 self.world.counters.run_ns += end.since(task.started_at);
-                let left = Some((id, LeftAs::Preempted));
-                self.world.trace_switch(self.workload, end, cpu, left, None);
+                self.world.trace_switch(self.workload, cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
         let complete = self.live == 0;
@@ -685,7 +684,6 @@ impl World {
     fn trace_switch(
         &mut self,
         workload: &Workload,
-        at: Time,
         cpu: CpuId,
         previous: Option<(TaskId, LeftAs)>,
         next: Option<TaskId>,
@@ -695,8 +693,9 @@ impl World {
         }
         let previous = previous.map(|(id, left)| (self.trace_task(workload, id), left));
         let next = next.map(|id| self.trace_task(workload, id));
+        let now = self.now;
         if let Some(tracer) = &mut self.tracer {
-            tracer.switch(at, cpu, previous, next);
+            tracer.switch(now, cpu, previous, next);
         }
     }
 

@@ -60,8 +60,8 @@ pub(crate) struct Task {
     pub root: bool,
     /// Whether it has others to wake before its next operation (`Shared::to_wake`).
     pub wakes: bool,
-    /// Whether it is creating a task.
-    pub forks: bool,
+    /// Whether it has begun its next operation: the CPU works, then the operation takes effect.
+    pub half_done: bool,
     pub policy: Policy,
     pub nice: i8,
     /// Which latency record it reports to.
@@ -132,7 +132,7 @@ impl Task {
             latency_class: None,
             root: false,
             wakes: false,
-            forks: false,
+            half_done: false,
         }
     }
 }

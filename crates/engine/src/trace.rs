@@ -25,8 +25,7 @@ pub enum LeftAs {
     Exited,
 }
 
-/// An observer of one run. Methods are called in order of time, but for switches, which are in order
-/// on each CPU: they come some microseconds after they were decided on.
+/// An observer of one run. Methods are called in order of time.
 pub trait Tracer {
     /// A CPU switched from one task to another; `None` is the idle task.
     fn switch(
@@ -36,6 +35,10 @@ pub trait Tracer {
         previous: Option<(TraceTask<'_>, LeftAs)>,
         next: Option<TraceTask<'_>>,
     );
+
+    /// The task that the last switch was to has its CPU only after that much kernel work, ns: run delay
+    /// as the kernel counts it.
+    fn waits_for_switch(&mut self, _ns: u64) {}
 
     /// A task was woken or created by `from` and will run on `target`.
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId);

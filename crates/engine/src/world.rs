@@ -361,7 +361,7 @@ impl World {
         let state = &mut self.cpus[cpu];
         if state.resched_lazy
             && let Some(task) = state.current
-            && !(self.tasks[task.index()].wakes || self.tasks[task.index()].forks)
+            && !(self.tasks[task.index()].wakes || self.tasks[task.index()].half_done)
         {
             state.need_resched = true;
         }

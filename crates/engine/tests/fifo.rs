@@ -139,8 +139,9 @@ fn one_task_takes_its_work_and_what_scheduling_costs() {
     let machine = machine("core:1 pu:1");
     let (outcome, _) = run_watched(&machine, &workload(vec![(template("a", vec![RUN]), 1)]), 3);
     let figures = &machine.figures;
-    // The root task is switched to, forks for 7.5 to 22.5 us, and the new task is switched to.
-    let switches = 2 * figures.context_switch_ns.value;
+    // The root task is switched to and starts, forks for 7.5 to 22.5 us, and the new task is switched
+    // to and starts.
+    let switches = 2 * (figures.context_switch_ns.value + figures.task_start_ns.value);
     let work = counter(&outcome, "run_ns") - switches;
     assert!((17_500..32_500 + 2 * figures.tick_ns.value).contains(&work), "{work}");
     assert_eq!(counter(&outcome, "context_switches"), 3, "idle to root to the task to idle");

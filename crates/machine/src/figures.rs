@@ -54,6 +54,7 @@ const COMMON: Figures = Figures {
     ),
     fork_ns: figure(15_000, "assumption: thread creation on current servers"),
     task_start_ns: figure(12_000, "assumption: against fork_ns as in the exact lane, 76 to 92"),
+    task_ready_ns: figure(3_400, "assumption: against fork_ns as in the exact lane, 21 to 92"),
     smt_speed_1024: figure(
         SMT_GAIN_1024 / 2,
         "derived: smt_gain 1178 of 1024 for a core (Linux 3.9), shared by two threads",
@@ -148,6 +149,7 @@ pub(crate) const EXACT_LANE: Figures = Figures {
     wakeup_ns: figure(3_100, "measured: try_to_wake_up() on the waker's CPU, exact lane"),
     fork_ns: figure(92_000, "measured: rt-app from thread to thread, exact lane"),
     task_start_ns: figure(76_000, "measured: rt-app's threads before their barrier, exact lane"),
+    task_ready_ns: figure(21_000, "measured: rt-app's threads after their barrier, exact lane"),
     ..SAPPHIRE_RAPIDS
 };
 
@@ -356,6 +358,7 @@ impl Figures {
             ("wakeup_ns", self.wakeup_ns),
             ("fork_ns", self.fork_ns),
             ("task_start_ns", self.task_start_ns),
+            ("task_ready_ns", self.task_ready_ns),
             ("smt_speed_1024", self.smt_speed_1024),
             ("l2_bytes", self.l2_bytes),
             ("refill_llc_bytes_per_us", self.refill_llc_bytes_per_us),

@@ -170,6 +170,8 @@ pub struct Figures {
     pub fork_ns: Figure,
     /// CPU time of a new task before its own work: setting up its thread, first page faults.
     pub task_start_ns: Figure,
+    /// CPU time of an rt-app task between the common start and its first operation.
+    pub task_ready_ns: Figure,
     /// Speed of a CPU whose core's other CPUs are busy, in 1024ths of its speed alone.
     pub smt_speed_1024: Figure,
     /// Capacity of a core's private cache (L2), bytes.

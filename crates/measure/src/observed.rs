@@ -198,6 +198,10 @@ impl Tracer for Observed {
         self.counts.wakeups_waker_llc += u64::from(llc(from) == llc(target));
     }
 
+    fn waits_for_switch(&mut self, ns: u64) {
+        self.counts.run_delay_ns += ns;
+    }
+
     fn queued(&mut self, now: Time, task: TraceTask<'_>) {
         self.tasks.entry(task.pid).or_default().waits_since = now;
     }
@@ -239,6 +243,10 @@ impl Tracer for SharedObserved {
 
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
         self.0.borrow_mut().wakeup(now, from, task, target);
+    }
+
+    fn waits_for_switch(&mut self, ns: u64) {
+        self.0.borrow_mut().waits_for_switch(ns);
     }
 
     fn queued(&mut self, now: Time, task: TraceTask<'_>) {
