@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use roost_workload::{Channel, Workload};
+use roost_workload::{Channel, Op, Workload};
 
 use crate::scheduler::TaskId;
 use crate::time::Time;
@@ -123,6 +123,16 @@ pub(crate) struct Shared {
     pub watches: Vec<Watch>,
 }
 
+/// How many tasks that start with the run come to the common start.
+fn coming_to_start(workload: &Workload) -> u32 {
+    let comes = |template: u32| {
+        let ops = workload.templates.get(template as usize).map(|task| &task.program.ops);
+        ops.is_some_and(|ops| matches!(ops.first(), Some(Op::Start { .. })))
+    };
+    let starting = workload.start.iter().filter(|(template, _)| comes(*template));
+    starting.map(|(_, instances)| instances).sum()
+}
+
 impl Shared {
     pub(crate) fn new(workload: &Workload) -> Self {
         Self {
@@ -135,7 +145,7 @@ impl Shared {
                 .collect(),
             to_wake: Vec::new(),
             start: CommonStart {
-                coming: workload.start.iter().map(|(_, instances)| instances).sum(),
+                coming: coming_to_start(workload),
                 ..CommonStart::default()
             },
             channels: workload

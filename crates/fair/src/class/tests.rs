@@ -158,7 +158,7 @@ pub(crate) fn counter(outcome: &Outcome, name: &str) -> f64 {
 
 /// Hogs of several weights and policies, sleepers, and tasks that yield, more than there are CPUs.
 const MIXED: &str = r#"{
-    "global": { "duration": 1 },
+    "global": { "duration": 2 },
     "tasks": {
         "hog": { "instance": 14, "loop": -1, "run": 5000 },
         "nice": { "instance": 6, "loop": -1, "priority": 5, "run": 3000, "sleep": 500 },
