@@ -11,6 +11,7 @@
 //! other; tolerances are in [`tolerance`], with reasons in `docs/validation.md`.
 
 mod agreement;
+mod background;
 mod error;
 mod observation;
 mod render;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use roost_engine::{Control, Time, run};
+use roost_engine::{Control, Time, Tracer, run};
 use roost_fair::{Fair, Features};
 use roost_machine::Machine;
 use roost_measure::SharedObserved;
 
+use crate::background::{WithoutKernelThreads, with_kernel_threads};
 use crate::error::ValidateError;
 use crate::observation::Observation;
 use crate::scenario::Scenario;
@@ -26,8 +27,9 @@ pub fn simulate(
     let tasks: Vec<&str> = workload.templates.iter().map(|t| t.name.as_str()).collect();
     let one = |seed: &u64| {
         let observed = SharedObserved::new(machine);
-        let control =
-            Control { seed: *seed, tracer: Some(observed.tracer()), stop, progress: &|_| {} };
+        let tracer = Some(Box::new(WithoutKernelThreads::new(observed.tracer())) as Box<dyn Tracer>);
+        let control = Control { seed: *seed, tracer, stop, progress: &|_| {} };
+        let workload = with_kernel_threads(&workload, machine, *seed);
         let outcome = run(machine, &workload, Fair::new(machine, features.clone()), control)
             .map_err(|source| ValidateError::Run { scenario: scenario.name, source })?;
         let observed = observed.finish(Time(outcome.elapsed_ns));
