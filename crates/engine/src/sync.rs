@@ -144,10 +144,7 @@ impl Shared {
                 .map(|&parties| Barrier { parties, ..Barrier::default() })
                 .collect(),
             to_wake: Vec::new(),
-            start: CommonStart {
-                coming: coming_to_start(workload),
-                ..CommonStart::default()
-            },
+            start: CommonStart { coming: coming_to_start(workload), ..CommonStart::default() },
             channels: workload
                 .channels
                 .iter()

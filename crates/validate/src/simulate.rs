@@ -27,7 +27,8 @@ pub fn simulate(
     let tasks: Vec<&str> = workload.templates.iter().map(|t| t.name.as_str()).collect();
     let one = |seed: &u64| {
         let observed = SharedObserved::new(machine);
-        let tracer = Some(Box::new(WithoutKernelThreads::new(observed.tracer())) as Box<dyn Tracer>);
+        let tracer =
+            Some(Box::new(WithoutKernelThreads::new(observed.tracer())) as Box<dyn Tracer>);
         let control = Control { seed: *seed, tracer, stop, progress: &|_| {} };
         let workload = with_kernel_threads(&workload, machine, *seed);
         let outcome = run(machine, &workload, Fair::new(machine, features.clone()), control)
