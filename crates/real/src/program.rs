@@ -116,15 +116,16 @@ impl Workload {
     /// rt-app with this file, measured from when it creates its first thread until `duration_ns`
     /// later, as the simulation is: before that rt-app visits every CPU, after it it wakes its tasks
     /// once more, and hangs where one of them comes to wait after that. Nothing is taken from its
-    /// logs.
+    /// logs. The shell waits by reading where nothing is written: a program would run meanwhile.
     pub fn of_rt_app(name: &str, text: &str, duration_ns: u64) -> Result<Self, RealError> {
         let text = adapted(name, text, None)?;
         let files = vec![("workload.json".to_owned(), text.into_bytes())];
         let (seconds, ns) = (duration_ns / 1_000_000_000, duration_ns % 1_000_000_000);
         let script = format!(
-            ". \"$ROOST_WINDOW\"\nrt-app \"$ROOST_HERE/workload.json\" &\n\
-             until tasks=(/proc/$!/task/*); [ ${{#tasks[@]}} -gt 1 ]; do sleep 0.001; done\n\
-             begin_window\nsleep {seconds}.{ns:09}\nend_window\n\
+            ". \"$ROOST_WINDOW\"\nmkfifo never && exec 9<>never\n\
+             rt-app \"$ROOST_HERE/workload.json\" &\n\
+             until tasks=(/proc/$!/task/*); [ ${{#tasks[@]}} -gt 1 ]; do read -rt 0.001 -u 9; done\n\
+             begin_window\nread -rt {seconds}.{ns:09} -u 9\nend_window\n\
              kill -KILL $! && wait $! 2>/dev/null\nexit 0\n"
         );
         Ok(Self {

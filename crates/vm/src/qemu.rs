@@ -22,6 +22,10 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// several dies abort QEMU 10.0.2.
 const CPU: &str = "SapphireRapids";
 
+/// Instructions that all CPUs together execute in a round of turns, at most: 6250 each of 16. Half of
+/// it changes nothing that was looked at, none makes wakeups take turns (docs/vm.md).
+const TURNS_OF_ALL_INSTRUCTIONS: u32 = 100_000;
+
 /// Libraries and modules within an unpacked Debian tree.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
@@ -245,8 +249,19 @@ fn accelerator(command: &mut Command, hardware: &Hardware<'_>) {
             // No randomness and no clock from outside.
             command.arg("-cpu").arg(format!("{CPU},-rdrand,-rdseed"));
             command.args(["-seed", "42", "-rtc", "base=2026-01-01,clock=vm"]);
+            short_turns(command, shift);
         }
     }
+}
+
+/// CPUs take turns, each until the time to the next timer of the machine, divided by the number of
+/// CPUs, has passed: with ticks of 4 ms up to 250 us for each of 16 CPUs, while the others neither
+/// take their interrupts nor go on. A timer that no guest sees keeps turns short: that of a packet
+/// filter on a network without an adapter.
+fn short_turns(command: &mut Command, shift: u8) {
+    let interval_us = (TURNS_OF_ALL_INSTRUCTIONS / 1000) << shift;
+    command.args(["-netdev", "hubport,id=turns,hubid=0", "-object"]);
+    command.arg(format!("filter-buffer,id=turn,netdev=turns,interval={interval_us}"));
 }
 
 /// Memory in equal parts, a part a node.
@@ -323,6 +338,7 @@ mod tests {
     fn the_exact_lane_has_nothing_from_outside() {
         let words = words("2n2l4c", Lane::Exact { shift: 3 });
         assert!(!words.contains("nvme") && words.contains("-icount shift=3,sleep=off"), "{words}");
+        assert!(words.contains("netdev=turns,interval=800"), "100,000 x 8 ns: {words}");
         assert!(words.contains("-initrd /a,b"), "{words}");
     }
 
