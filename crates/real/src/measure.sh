@@ -241,11 +241,19 @@ run_workload() {
 	echo $workload >"$out/root_pid"
 }
 
+# Takes the last CPU away and brings it back: scheduling domains are built anew, without what
+# balancing learnt from earlier runs (costs, and how often newly idle balancing is worth it).
+rebuild_domains() {
+	local last=/sys/devices/system/cpu/cpu$(($(nproc --all) - 1))/online
+	echo 0 >"$last" && echo 1 >"$last" || fail "$last: the kernel does not take a CPU away"
+}
+
 uname -r >"$out/release"
 mkdir -p "$out/before" "$out/after"
 if ((root)); then
 	set_knobs
 	set_statistics
+	[ -n "${ROOST_WINDOW:-}" ] && rebuild_domains
 	[ -f scheduler.sh ] && start_scheduler
 	set_tracing
 fi

@@ -12,13 +12,8 @@ use crate::stats::IdleType;
 /// NI_RANDOM: calls of a window, and the ratio that stands for "always".
 const WINDOW: u32 = 1024;
 
-/// NI_RANDOM: the ratio of successes at the start: "always". Domains are built with 512, but NI_RATE
-/// makes it this at the end of any window of 4.3 s or more, and a machine that waits for a run is idle
-/// for longer. (A guest that had been up for 10 s behaved so: docs/validation.md.)
-pub(super) const INITIAL_RATIO: u32 = WINDOW;
-
-/// NI_RATE: for how long the machine has been idle when a run starts: the first window ends after it.
-const IDLE_BEFORE_NS: u64 = 60_000_000_000;
+/// NI_RANDOM: the ratio of successes that domains are built with (`sd_init`).
+pub(super) const INITIAL_RATIO: u32 = 512;
 
 /// NI_RANDOM: calls counted at the start: half a window.
 pub(super) const INITIAL_CALLS: u32 = 512;
@@ -46,7 +41,6 @@ fn count_call(state: &mut DomainState, success: u32, now_ns: u64) {
     state.newidle_call += 1;
     state.newidle_success += success;
     if state.newidle_call >= WINDOW {
-        let now_ns = IDLE_BEFORE_NS + now_ns;
         let elapsed = now_ns.saturating_sub(state.newidle_stamp);
         let by_rate = u32::try_from(elapsed >> RATE_SHIFT).unwrap_or(WINDOW);
         state.newidle_ratio = by_rate.saturating_add(state.newidle_success).min(WINDOW);
@@ -207,7 +201,6 @@ mod tests {
             newidle_ratio: INITIAL_RATIO,
             newidle_call: 1023,
             newidle_success: 100,
-            newidle_stamp: IDLE_BEFORE_NS,
             ..DomainState::default()
         };
         count_call(&mut state, 2, 10 << RATE_SHIFT);
@@ -215,12 +208,12 @@ mod tests {
             (state.newidle_ratio, state.newidle_call, state.newidle_success),
             (112, 512, 51)
         );
-        assert_eq!(state.newidle_stamp, IDLE_BEFORE_NS + (10 << RATE_SHIFT));
+        assert_eq!(state.newidle_stamp, 10 << RATE_SHIFT);
         count_call(&mut state, 0, 11 << RATE_SHIFT);
         assert_eq!((state.newidle_ratio, state.newidle_call), (112, 513), "not before the next");
-        let mut first = DomainState { newidle_call: 1023, ..DomainState::default() };
-        count_call(&mut first, 0, 0);
-        assert_eq!(first.newidle_ratio, 1024, "the machine was idle before");
+        let mut rare = DomainState { newidle_call: 1023, ..DomainState::default() };
+        count_call(&mut rare, 0, 1024 << RATE_SHIFT);
+        assert_eq!(rare.newidle_ratio, 1024, "not more than always");
     }
 
     #[test]
