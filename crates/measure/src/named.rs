@@ -9,17 +9,18 @@ use crate::error::MeasureError;
 use crate::observed::Observed;
 use crate::replay::{Audience, Replay};
 
-/// What the workload's tasks of the names `tasks` did, alone or numbered (`NAME-3`), on `machine`. Where
+/// What the workload's tasks of the names `tasks` did from `from` on, alone or numbered (`NAME-3`), on `machine`. Where
 /// others ran, the observer sees the idle task. So a program's own threads, which a simulation does
 /// not have, are left out.
 pub fn observe_named(
     replay: &Replay<'_>,
     machine: &Machine,
     tasks: &[&str],
+    from: Time,
 ) -> Result<Observed, MeasureError> {
     let mut names = Named::default();
     replay.run(Audience::Workload, &mut names)?;
-    let mut only = Only { pids: names.of(tasks), observed: Observed::new(machine) };
+    let mut only = Only { pids: names.of(tasks), observed: Observed::since(machine, from) };
     replay.run(Audience::Workload, &mut only)?;
     only.observed.finish(replay.end());
     Ok(only.observed)

@@ -31,6 +31,10 @@ pub struct Observed {
     tasks: BTreeMap<u32, Task>,
     classes: BTreeMap<String, Places>,
     counts: Counts,
+    /// What was before is not counted.
+    from: Time,
+    /// Whether that time has come.
+    begun: bool,
     /// When tasks last left CPUs to idle although they were runnable, and how many did then.
     left_idle: (Time, u64),
 }
@@ -63,6 +67,11 @@ struct Task {
 impl Observed {
     /// Counts for a run on `machine`.
     pub fn new(machine: &Machine) -> Self {
+        Self::since(machine, Time(0))
+    }
+
+    /// Counts for a run on `machine` from a time on. It has to be told of all that was before, too.
+    pub fn since(machine: &Machine, from: Time) -> Self {
         Self {
             places: machine.cpus.iter().map(|cpu| (cpu.llc as usize, cpu.node as usize)).collect(),
             nr_llcs: machine.llcs.len(),
@@ -70,6 +79,8 @@ impl Observed {
             tasks: BTreeMap::new(),
             classes: BTreeMap::new(),
             counts: Counts::default(),
+            from,
+            begun: false,
             left_idle: (Time(0), 0),
         }
     }
@@ -105,11 +116,20 @@ impl Observed {
         &self.classes
     }
 
+    /// Forgets what was counted before the time to count from.
+    fn begin(&mut self, now: Time) {
+        if !self.begun && now >= self.from {
+            self.begun = true;
+            self.counts = Counts::default();
+            self.classes.clear();
+        }
+    }
+
     fn stop(&mut self, now: Time, cpu: CpuId, task: TraceTask<'_>, left: LeftAs) {
         let state = self.tasks.entry(task.pid).or_default();
         state.waits_since = now;
         if let Some(since) = state.running_since.take() {
-            let ran = now.since(since);
+            let ran = now.since(since.max(self.from));
             self.counts.run_ns += ran;
             self.count_place(cpu, class(task.name), ran);
         }
@@ -135,7 +155,7 @@ impl Observed {
     fn start(&mut self, now: Time, cpu: CpuId, task: TraceTask<'_>) {
         let state = self.tasks.entry(task.pid).or_default();
         state.running_since = Some(now);
-        self.counts.run_delay_ns += now.since(state.waits_since);
+        self.counts.run_delay_ns += now.since(state.waits_since.max(self.from));
         let Some(from) = state.ran_on.replace(cpu) else { return };
         if from == cpu {
             return;
@@ -170,6 +190,7 @@ impl Tracer for Observed {
         previous: Option<(TraceTask<'_>, LeftAs)>,
         next: Option<TraceTask<'_>>,
     ) {
+        self.begin(now);
         self.counts.context_switches += 1;
         if let Some((task, left)) = previous {
             self.stop(now, cpu, task, left);
@@ -184,6 +205,7 @@ impl Tracer for Observed {
     }
 
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
+        self.begin(now);
         let created = !self.tasks.contains_key(&task.pid);
         let state = self.tasks.entry(task.pid).or_default();
         state.waits_since = now;
@@ -214,7 +236,12 @@ pub struct SharedObserved(Rc<RefCell<Observed>>);
 impl SharedObserved {
     /// Counts for a run on `machine`.
     pub fn new(machine: &Machine) -> Self {
-        Self(Rc::new(RefCell::new(Observed::new(machine))))
+        Self::since(machine, Time(0))
+    }
+
+    /// Counts for a run on `machine` from a time on.
+    pub fn since(machine: &Machine, from: Time) -> Self {
+        Self(Rc::new(RefCell::new(Observed::since(machine, from))))
     }
 
     /// What to give to the engine.

@@ -316,7 +316,7 @@ fn tasks_are_observed_by_the_names_they_bore_at_any_time() {
         ends[name..name + 9].copy_from_slice(b"child\0\0\0\0");
         let capture = after_creation(vec![(30, 2, ends), (31, 1, switch(A, ZOMBIE, 0))]);
         let replay = Replay::new(&capture, &machine()).unwrap();
-        let observed = observe_named(&replay, &machine(), tasks).unwrap();
+        let observed = observe_named(&replay, &machine(), tasks, Time(0)).unwrap();
         let mut run_ns = 0;
         observed.for_each(&mut |name, value| run_ns += u64::from(name == "run_ns") * value);
         run_ns

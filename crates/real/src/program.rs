@@ -113,19 +113,26 @@ impl Workload {
         })
     }
 
-    /// rt-app with this file, measured from when it creates its first thread until `duration_ns`
-    /// later, as the simulation is: before that rt-app visits every CPU, after it it wakes its tasks
+    /// rt-app with this file, measured from `start_ns` after it created its first thread until
+    /// `duration_ns` after it did, as the simulation is: before that rt-app visits every CPU, after it it wakes its tasks
     /// once more, and hangs where one of them comes to wait after that. Nothing is taken from its
     /// logs. The shell waits by reading where nothing is written: a program would run meanwhile.
-    pub fn of_rt_app(name: &str, text: &str, duration_ns: u64) -> Result<Self, RealError> {
+    pub fn of_rt_app(
+        name: &str,
+        text: &str,
+        start_ns: u64,
+        duration_ns: u64,
+    ) -> Result<Self, RealError> {
         let text = adapted(name, text, None)?;
         let files = vec![("workload.json".to_owned(), text.into_bytes())];
-        let (seconds, ns) = (duration_ns / 1_000_000_000, duration_ns % 1_000_000_000);
+        let wait =
+            |ns: u64| format!("read -rt {}.{:09} -u 9", ns / 1_000_000_000, ns % 1_000_000_000);
+        let (start, window) = (wait(start_ns), wait(duration_ns.saturating_sub(start_ns)));
         let script = format!(
             ". \"$ROOST_WINDOW\"\nmkfifo never && exec 9<>never\n\
              rt-app \"$ROOST_HERE/workload.json\" &\n\
              until tasks=(/proc/$!/task/*); [ ${{#tasks[@]}} -gt 1 ]; do read -rt 0.001 -u 9; done\n\
-             begin_window\nread -rt {seconds}.{ns:09} -u 9\nend_window\n\
+             {start}\nbegin_window\n{window}\nend_window\n\
              kill -KILL $! && wait $! 2>/dev/null\nexit 0\n"
         );
         Ok(Self {

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rayon::prelude::*;
+use roost_engine::Time;
 use roost_fair::Features;
 use roost_machine::Machine;
 use roost_measure::{Replay, observe_named};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload};
-use roost_validate::{Observation, Scenario, Verdict, compare, simulate};
+use roost_validate::{Observation, START_NS, Scenario, Verdict, compare, simulate};
 use roost_vm::{Cache, GuestSpec};
 use serde::{Deserialize, Serialize};
 
@@ -173,7 +174,7 @@ fn boot(
     let scheduler = RealScheduler::parse(&format!("fair@{VERSION}"))?;
     let workload = |scenario: &Scenario| -> Result<Workload, Error> {
         let duration = scenario.workload()?.duration_ns.unwrap_or_default();
-        Ok(Workload::of_rt_app(scenario.name, scenario.text, duration)?)
+        Ok(Workload::of_rt_app(scenario.name, scenario.text, START_NS, duration)?)
     };
     let workloads = scenarios.iter().map(workload).collect::<Result<Vec<_>, _>>()?;
     let measurements: Vec<Measurement<'_>> = workloads
@@ -209,7 +210,8 @@ fn observe(
     let tasks: Vec<&str> = workload.templates.iter().map(|task| task.name.as_str()).collect();
     let capture = measured.capture()?;
     let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
-    let observed = observe_named(&replay, machine, &tasks).map_err(RealError::from)?;
+    let from = Time(replay.end().ns().saturating_sub(measured.elapsed_ns));
+    let observed = observe_named(&replay, machine, &tasks, from).map_err(RealError::from)?;
     let lost = replay.notes().lost_events;
     if lost > 0 {
         return Err(Error::Usage(format!("{}: the trace lacks {lost} events", scenario.name)));
