@@ -80,18 +80,13 @@ fn periodic(run: &Observation, what: &str) -> f64 {
     values.map(|(_, value)| value).sum()
 }
 
-/// What the model gets wrong: lightly loaded machines queue too long (docs/validation.md). The test
-/// fails when one of these comes right too.
-const KNOWN_MISSES: [(&str, &str); 1] = [("below", "4n1l4c")];
-
 #[test]
 fn every_scenario_shows_what_it_is_named_for_on_every_shape() {
     let mut missing = Vec::new();
     for shape in SHAPES {
         for scenario in scenarios() {
             let run = observe(scenario.name, shape, &[1]).remove(0);
-            let known = KNOWN_MISSES.contains(&(scenario.name, shape));
-            if shows(scenario.name, &run) == known {
+            if !shows(scenario.name, &run) {
                 missing.push(format!("{} on {shape}: {}", scenario.name, summary(&run)));
             }
         }
