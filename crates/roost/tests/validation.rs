@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-/// Agreement as it was reached on 2026-11-20 (72%), a little less: what is changed in the model must not
-/// lose it. The bar is 85%; docs/validation.md says what is in the way.
-const REACHED: f64 = 0.70;
+/// The bar of all counters, which was reached on 2026-11-21 (87.5%): what is changed in the model must not
+/// lose it. What is missed still is placement: docs/validation.md.
+const REACHED: f64 = 0.85;
 
 #[test]
 fn the_model_agrees_with_the_recorded_kernel_as_far_as_it_ever_did() {
