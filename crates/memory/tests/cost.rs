@@ -68,6 +68,7 @@ fn cpu_ns() -> u64 {
 }
 
 #[test]
+#[ignore = "a measurement; docs/live.md has its figure"]
 fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
     let children = Children::start();
     let mut world = Linux::new();
@@ -119,7 +120,7 @@ fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
 #[test]
 #[ignore = "started by another test"]
 fn holds_memory() {
-    let memory = vec![1_u8; 32 << 20];
+    let memory = std::hint::black_box(vec![1_u8; 32 << 20]);
     std::thread::sleep(std::time::Duration::from_secs(600));
     drop(memory);
 }

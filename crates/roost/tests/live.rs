@@ -6,12 +6,18 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
+use std::sync::Mutex;
 
 use tempfile::TempDir;
+
+/// A program that is written while another thread forks stays open for writing in the child for a
+/// moment, and cannot be started: one at a time.
+static PROGRAMS: Mutex<()> = Mutex::new(());
 
 /// A folder with `roost`, away from whatever was built beside it, and perhaps a stand-in.
 fn folder(stand_in: bool) -> TempDir {
     let folder = TempDir::new().unwrap();
+    let _alone = PROGRAMS.lock();
     fs::copy(env!("CARGO_BIN_EXE_roost"), folder.path().join("roost")).unwrap();
     if stand_in {
         let file = folder.path().join("scx_roost");
@@ -24,6 +30,7 @@ fn folder(stand_in: bool) -> TempDir {
 fn roost(folder: &TempDir, arguments: &[&str]) -> Output {
     let mut command = Command::new(folder.path().join("roost"));
     command.current_dir(folder.path()).env("PATH", "/nowhere").args(arguments);
+    let _alone = PROGRAMS.lock();
     command.output().unwrap()
 }
 
