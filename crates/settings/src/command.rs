@@ -150,7 +150,7 @@ fn setting_arguments(setting: &'static Setting) -> Vec<Arg> {
 fn patterns_that_fit(text: &str) -> Result<String, String> {
     match text.split(',').all(|part| part.trim().starts_with(['/', '*'])) {
         true => Ok(text.to_owned()),
-        false => Err("give paths of cgroups, as /system.slice/*,/work/*".to_owned()),
+        false => Err("give paths of cgroups, as /system.slice/*,/jobs/*".to_owned()),
     }
 }
 

@@ -78,7 +78,7 @@ fn takes(name: &str) -> String {
             format!("true, false, or a number from 0 to {most}")
         }
         Some(Kind::Patterns) => {
-            "patterns of the shell, as in \"/system.slice/*,/work/*\"".to_owned()
+            "patterns of the shell, as in \"/system.slice/*,/jobs/*\"".to_owned()
         }
         Some(Kind::Switch) | None => "true or false".to_owned(),
     }

@@ -76,7 +76,7 @@ impl World for Fake {
         (group < 1000).then(|| vec![(1, 77)])
     }
     fn group_path(&mut self, group: u64) -> Option<String> {
-        Some(format!("/work/group{group}"))
+        Some(format!("/jobs/group{group}"))
     }
 }
 
@@ -246,7 +246,7 @@ fn what_will_not_move_is_tried_more_and_more_rarely() {
 fn groups_that_no_pattern_matches_do_not_cling() {
     let (mut world, mut scheduler) = world(process(4000, 0));
     scheduler.0.groups = vec![set(5, None), set(6, None)];
-    let patterns = vec!["/work/*5".to_owned()];
+    let patterns = vec!["/jobs/*5".to_owned()];
     run(Config { patterns, ..config() }, &mut world, &mut scheduler, 3);
     assert_eq!(scheduler.0.excluded, BTreeMap::from([(50, false), (60, true)]));
     run(config(), &mut world, &mut FakeScheduler::default(), 3);
