@@ -137,7 +137,7 @@ pub struct Features {
 }
 
 /// Generations of placement and balancing code: what a CPU's load is decides how both work. A
-/// version is of one of them; [`crate::older`] has the first two.
+/// version is of one of them; `older` has the first two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Generation {
     /// 3.9: the sum of the weights of what is queued.
