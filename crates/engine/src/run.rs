@@ -311,6 +311,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         while let Some(arrival) = self.world.next_arrival(cpu) {
             if arrival.interrupt && !interrupted {
                 interrupted = true;
+                self.world.charge_idle_exit(cpu);
                 self.world.charge_interrupt(cpu);
             }
             self.arrive(cpu, arrival);
@@ -484,8 +485,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     /// How much longer the task waits that `cpu` decides on now (`sched_info_arrive()`): until the
     /// kernel work is done that is ahead of the CPU, interrupts and newly idle balancing, and the first
-    /// half of the switch (assumption; from queued to switched in takes 2.4 us on an idle CPU of a
-    /// guest, of which 0.84 us are the interrupt's, and 2.9 us are all of `schedule()`).
+    /// half of the switch (assumption).
     fn until_switch_ns(&self, cpu: CpuId) -> u64 {
         let half = self.world.machine.figures.context_switch_ns.value / 2;
         self.world.backlog_ns(cpu) + self.world.stretched(half)

@@ -337,14 +337,25 @@ impl World {
         self.sharing = LlcSharing::new(self.machine.llcs.len(), from);
     }
 
-    /// Time from sending `to` an interrupt until its kernel serves it, ns.
+    /// Time from sending `to` an interrupt until its kernel serves it, ns. An emulated CPU serves it when
+    /// its turn comes.
     #[inline]
     pub(crate) fn interrupt_latency(&self, from: CpuId, to: CpuId) -> u64 {
         let exit = match self.cpus[to].current {
-            None => self.machine.figures.idle_exit_ns.value,
-            Some(_) => 0,
+            None if !self.machine.takes_turns => self.machine.figures.idle_exit_ns.value,
+            _ => 0,
         };
-        exit + self.machine.ipi_ns(from, to)
+        self.stretched(exit + self.machine.ipi_ns(from, to))
+    }
+
+    /// An idle `cpu` was interrupted. What waits for work with mwait leaves the idle loop before it looks
+    /// at what came (`flush_smp_call_function_queue()`); what halts, as an emulated CPU does, serves
+    /// the interrupt first, so that leaving (`tick_nohz_idle_exit()`) delays what was queued.
+    pub(crate) fn charge_idle_exit(&mut self, cpu: CpuId) {
+        if self.machine.takes_turns && self.cpus[cpu].current.is_none() {
+            let exit = self.machine.figures.idle_exit_ns.value;
+            self.charge(cpu, exit);
+        }
     }
 
     /// `cpu` chooses what to run, or has chosen.
