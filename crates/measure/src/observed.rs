@@ -280,3 +280,49 @@ impl Tracer for SharedObserved {
         self.0.borrow_mut().queued(now, task);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One task: it wakes up at 5 and 100, runs from 10 to 60 on CPU 0, waits for its turn, runs from
+    /// 80 on CPU 1, sleeps at 90, and runs again from 105 to 120 there.
+    fn counted_since(from: u64) -> BTreeMap<String, u64> {
+        let machine = roost_machine::resolve("2n2l4c").expect("a shape");
+        let mut observed = Observed::since(&machine, Time(from));
+        let task = TraceTask { pid: 7, process: 7, name: "task-1" };
+        observed.wakeup(Time(0), 0, task, 0);
+        observed.switch(Time(1), 0, None, Some(task));
+        observed.switch(Time(2), 0, Some((task, LeftAs::Sleeping)), None);
+        observed.wakeup(Time(5), 1, task, 0);
+        observed.switch(Time(10), 0, None, Some(task));
+        observed.switch(Time(60), 0, Some((task, LeftAs::Preempted)), None);
+        observed.switch(Time(80), 1, None, Some(task));
+        observed.switch(Time(90), 1, Some((task, LeftAs::Sleeping)), None);
+        observed.wakeup(Time(100), 0, task, 1);
+        observed.switch(Time(105), 1, None, Some(task));
+        observed.switch(Time(120), 1, Some((task, LeftAs::Sleeping)), None);
+        observed.finish(Time(120));
+        let mut counts = BTreeMap::new();
+        observed.for_each(&mut |name, value| {
+            counts.insert(name.to_owned(), value);
+        });
+        let placed: u64 = observed.classes().values().flat_map(|places| &places.node_ns).sum();
+        assert_eq!(placed, counts["run_ns"]);
+        counts
+    }
+
+    #[test]
+    fn what_was_before_the_window_is_not_counted() {
+        let counts = |from, names: [&str; 4]| {
+            let all = counted_since(from);
+            names.map(|name| all[name])
+        };
+        let names = ["run_ns", "run_delay_ns", "wakeups", "migrations"];
+        assert_eq!(counts(0, names), [1 + 50 + 10 + 15, 1 + 5 + 20 + 5, 2, 1]);
+        // In the middle of a run, of a wait, after the migration.
+        assert_eq!(counts(40, names), [20 + 10 + 15, 20 + 5, 1, 1]);
+        assert_eq!(counts(70, names), [10 + 15, 10 + 5, 1, 1]);
+        assert_eq!(counts(85, names), [5 + 15, 5, 1, 0]);
+    }
+}

@@ -184,31 +184,40 @@ set_stream() {
 # What a window begins and ends with uses bash alone: to start a program takes emulated CPUs tens of
 # milliseconds, on CPUs that would be idle.
 
-# $1: `before` or `after`
+# $1: `before` or `after`, then files of /proc
 snapshot() {
-	local file text
-	for file in schedstat vmstat stat; do
+	local file text moment=$1
+	shift
+	for file; do
 		mapfile -d '' text <"/proc/$file"
-		printf '%s' "${text[0]}" >"$out/$1/$file"
+		printf '%s' "${text[0]}" >"$out/$moment/$file"
 	done
 }
 
-# Real time in nanoseconds.
-now_ns() {
-	local now=$EPOCHREALTIME
-	echo "${now//[!0-9]/}000"
+# Sets `now`: real time in nanoseconds.
+look_at_clock() {
+	now=${EPOCHREALTIME//[!0-9]/}000
+}
+
+# Looking takes emulated CPUs that are all busy tens of milliseconds: its middle is what counts.
+# $1: as in `snapshot`, $2: the file that tells when
+look() {
+	local now since
+	look_at_clock
+	since=$now
+	snapshot "$1" schedstat
+	look_at_clock
+	echo $(((since + now) / 2)) >"$out/$2"
 }
 
 begin_window() {
-	snapshot before
-	now_ns >"$out/begin_ns"
+	look before begin_ns
 }
 
 # The stream ends with the window. (It begins with the measurement: who forked whom has to be known.)
 end_window() {
 	((root)) && echo 0 >$mine/tracing_on
-	now_ns >"$out/end_ns"
-	snapshot after
+	look after end_ns
 }
 
 save_tracing() {
@@ -259,11 +268,12 @@ if ((root)); then
 fi
 cat /proc/sys/kernel/sched_schedstats >"$out/schedstats"
 sleep "${ROOST_DELAY:-0}"
+snapshot before vmstat stat
 ((root)) && echo 1 >$mine/tracing_on
 if [ -n "${ROOST_WINDOW:-}" ]; then
 	export ROOST_WINDOW=$here/window.sh
 	declare -p out mine root >"$ROOST_WINDOW"
-	declare -f snapshot now_ns begin_window end_window >>"$ROOST_WINDOW"
+	declare -f snapshot look_at_clock look begin_window end_window >>"$ROOST_WINDOW"
 else
 	begin_window
 fi
@@ -272,6 +282,7 @@ run_workload
 wait $workload
 echo $? >"$out/status"
 [ -n "${ROOST_WINDOW:-}" ] || end_window
+snapshot after vmstat stat
 workload=''
 if [ -n "$scheduler" ] && ! enabled "$ops" "$sequence"; then
 	fail "the kernel disabled the scheduler $ops: $(last_words)"

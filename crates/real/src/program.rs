@@ -3,6 +3,7 @@
 //! Names, parameters and metrics are those of the simulation (`roost_workload`), so that the two can
 //! be laid side by side.
 
+use std::ops::Range;
 use std::path::Path;
 
 use jsonc_parser::ParseOptions;
@@ -113,32 +114,28 @@ impl Workload {
         })
     }
 
-    /// rt-app with this file, measured from `start_ns` after it created its first thread until
-    /// `duration_ns` after it did, as the simulation is: before that rt-app visits every CPU, after
-    /// it it wakes its tasks once more, and hangs where one of them comes to wait after that. Nothing
-    /// is taken from its logs. The shell goes first wherever it runs, or looking at counters takes it
+    /// rt-app with this file, measured within `window`, ns from when it created its first thread:
+    /// before that it visits every CPU. It is killed after `window`: at the end of its duration it
+    /// wakes its tasks once more, and hangs where one of them comes to wait after that. Nothing is
+    /// taken from its logs. The shell goes first wherever it runs, or looking at counters takes it
     /// 150 ms of a busy machine; it waits by reading where nothing is written, since a program would
     /// run meanwhile.
-    pub fn of_rt_app(
-        name: &str,
-        text: &str,
-        start_ns: u64,
-        duration_ns: u64,
-    ) -> Result<Self, RealError> {
+    pub fn of_rt_app(name: &str, text: &str, window: Range<u64>) -> Result<Self, RealError> {
         let text = adapted(name, text, None)?;
         let files = vec![("workload.json".to_owned(), text.into_bytes())];
-        let (start_us, end_us) = (start_ns / 1000, duration_ns / 1000);
+        let (start_us, end_us) = (window.start / 1000, window.end / 1000);
         let script = format!(
-            ". \"$ROOST_WINDOW\"\nmkfifo never && exec 9<>never\n\
+            "[ -n \"${{ROOST_FIRST:-}}\" ] || ROOST_FIRST=1 exec nice -n -20 bash \"$0\"\n\
+             . \"$ROOST_WINDOW\"\nmkfifo never && exec 9<>never\n\
              wait_until() {{\n\
              local left=$(($1 - ${{EPOCHREALTIME//[!0-9]/}})) text\n\
              ((left > 0)) || return\n\
              printf -v text %d.%06d $((left / 1000000)) $((left % 1000000))\n\
              read -rt \"$text\" -u 9\n}}\n\
-             renice -n -20 -p $$ >/dev/null\n\
              nice -n 20 rt-app \"$ROOST_HERE/workload.json\" &\n\
              until tasks=(/proc/$!/task/*); [ ${{#tasks[@]}} -gt 1 ]; do read -rt 0.001 -u 9; done\n\
              first=${{EPOCHREALTIME//[!0-9]/}}\n\
+             echo \"${{first}}000\" >\"$out/first_ns\"\n\
              wait_until $((first + {start_us}))\nbegin_window\n\
              wait_until $((first + {end_us}))\nend_window\n\
              kill -KILL $! && wait $! 2>/dev/null\nexit 0\n"
@@ -150,7 +147,7 @@ impl Workload {
             metrics: Vec::new(),
             meter: Meter::RtApp,
             logs: Vec::new(),
-            duration_ns: Some(duration_ns),
+            duration_ns: Some(window.end),
             tasks: Vec::new(),
             own_window: true,
         })

@@ -1,6 +1,7 @@
 //! What a measurement left, in the simulation's words.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use roost_engine::Outcome;
@@ -42,6 +43,14 @@ impl Measured {
         }
         let (begin, end) = (measured.number("begin_ns")?, measured.number("end_ns")?);
         Ok(Self { elapsed_ns: end.saturating_sub(begin), ..measured })
+    }
+
+    /// What was measured of a [`Workload::of_rt_app`], ns from when its first thread was created: later
+    /// than asked for by half of what looking took.
+    pub fn window_ns(&self) -> Result<Range<u64>, RealError> {
+        let first = self.number("first_ns")?;
+        let (begin, end) = (self.number("begin_ns")?, self.number("end_ns")?);
+        Ok(begin.saturating_sub(first)..end.saturating_sub(first))
     }
 
     /// The kernel's release (`uname -r`).

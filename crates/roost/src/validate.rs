@@ -1,6 +1,7 @@
 //! `roost validate`: the simulation beside the real kernel.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use roost_machine::Machine;
 use roost_measure::{Replay, observe_named};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload};
-use roost_validate::{Observation, START_NS, Scenario, Verdict, compare, simulate};
+use roost_validate::{Observation, Scenario, Verdict, compare, simulate, window_ns};
 use roost_vm::{Cache, GuestSpec};
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +97,8 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
         .par_iter()
         .map(|(machine, scenario)| {
             let observed = real.of(machine, scenario)?;
-            let simulated = simulate(machine, scenario, &features, &seeds, &STOP)?;
+            let window = mean_window(observed);
+            let simulated = simulate(machine, scenario, &features, &window, &seeds, &STOP)?;
             Ok(compare(scenario.name, &machine.name, &simulated, observed))
         })
         .collect::<Result<Vec<_>, Error>>()?;
@@ -114,6 +116,14 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::Validation),
     }
+}
+
+/// What was looked at of the runs of a scenario, on average.
+fn mean_window(observed: &[Observation]) -> Range<u64> {
+    let mean = |of: &dyn Fn(&Observation) -> u64| {
+        observed.iter().map(of).sum::<u64>() / (observed.len() as u64).max(1)
+    };
+    mean(&|one| one.window_ns.start)..mean(&|one| one.window_ns.end)
 }
 
 fn chosen(names: &[String]) -> Result<Vec<Scenario>, Error> {
@@ -174,7 +184,7 @@ fn boot(
     let scheduler = RealScheduler::parse(&format!("fair@{VERSION}"))?;
     let workload = |scenario: &Scenario| -> Result<Workload, Error> {
         let duration = scenario.workload()?.duration_ns.unwrap_or_default();
-        Ok(Workload::of_rt_app(scenario.name, scenario.text, START_NS, duration)?)
+        Ok(Workload::of_rt_app(scenario.name, scenario.text, window_ns(duration))?)
     };
     let workloads = scenarios.iter().map(workload).collect::<Result<Vec<_>, _>>()?;
     let measurements: Vec<Measurement<'_>> = workloads
@@ -220,7 +230,7 @@ fn observe(
     measured
         .for_each(machine, &mut |name, value| counters.push((name.to_owned(), value as f64)))?;
     let counters = counters.iter().map(|(name, value)| (name.as_str(), *value));
-    Ok(Observation::new(&observed, counters, &tasks))
+    Ok(Observation::new(measured.window_ns()?, &observed, counters, &tasks))
 }
 
 fn read(file: &Path) -> Result<Real, Error> {

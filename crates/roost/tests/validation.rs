@@ -2,14 +2,9 @@
 
 use std::process::Command;
 
-/// The bar of all counters, which was reached on 2026-11-21 (87.5%): what is changed in the model must not
-/// lose it. What is missed still is placement: docs/validation.md.
+/// The bar of all counters, which was reached on 2026-11-21 (86.2%): what is changed in the model must not
+/// lose it. What is missed still is the bar of one scenario, `noise`: docs/validation.md.
 const REACHED: f64 = 0.85;
-
-/// What was recorded wrong: where more is asked for than there is, looking at the counters took 150 ms,
-/// which were measured idle at the end instead (docs/validation.md). The test fails when that is
-/// recorded anew.
-const KNOWN_MISS: &str = "above";
 
 #[test]
 fn the_model_agrees_with_the_recorded_kernel_as_far_as_it_ever_did() {
@@ -34,9 +29,6 @@ fn the_model_agrees_with_the_recorded_kernel_as_far_as_it_ever_did() {
     }
     assert!(all > 1000.0 && agree / all >= REACHED, "{agree} of {all}");
     // When domains are balanced does not depend on chance: intervals and busy factors.
-    let missed = |row: &str| row.starts_with(&format!("{KNOWN_MISS},"));
-    assert!(periodic.iter().any(|(agrees, row)| !agrees && missed(row)), "comes right");
-    periodic.retain(|(_, row)| !missed(row));
     let differ: Vec<_> = periodic.iter().filter(|(agrees, _)| !agrees).collect();
     assert!(periodic.len() > 100 && differ.len() <= periodic.len() / 20, "{differ:?}");
 }

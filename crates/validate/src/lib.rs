@@ -25,5 +25,5 @@ pub use error::ValidateError;
 pub use observation::{Kind, Observation, Quantity};
 pub use render::{csv, json, markdown, table, verdict_text};
 pub use scenario::{Scenario, scenario, scenarios};
-pub use simulate::{START_NS, simulate};
+pub use simulate::{simulate, window_ns};
 pub use verdict::{Failure, Verdict};

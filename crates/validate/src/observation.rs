@@ -1,5 +1,7 @@
 //! What one run left behind, as named quantities that both sides have.
 
+use std::ops::Range;
+
 use roost_measure::{Observed, Places};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +31,8 @@ pub struct Quantity {
 /// The quantities of one run, in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
+    /// What of the run was looked at, ns from its beginning.
+    pub window_ns: Range<u64>,
     values: Vec<(Quantity, f64)>,
 }
 
@@ -41,16 +45,17 @@ const COUNTS: [&str; 4] = ["wakeups", "migrations", "migrations_llc", "migration
 const ROUNDS: [(&str, &[&str]); 2] = [("periodic", &["busy", "idle"]), ("newidle", &["newidle"])];
 
 impl Observation {
-    /// The quantities of a run that `observed` saw. `counters` are the domain levels' counters by
+    /// The quantities of the part `window_ns` of a run, which `observed` saw. `counters` are the domain levels' counters by
     /// the simulation's names, such as `MC.lb_failed.newidle`; others are passed over. `tasks` are
     /// the names of the scenario's tasks: the placement of others, such as rt-app's own main thread,
     /// is not told.
     pub fn new<'a>(
+        window_ns: Range<u64>,
         observed: &Observed,
         counters: impl IntoIterator<Item = (&'a str, f64)>,
         tasks: &[&str],
     ) -> Self {
-        let mut this = Self::default();
+        let mut this = Self { window_ns, ..Self::default() };
         for (class, places) in observed.classes() {
             let is_class = |task: &&str| task.strip_prefix(class.as_str()).is_some_and(is_suffix);
             if tasks.iter().any(is_class) {
@@ -183,7 +188,7 @@ mod tests {
 
     #[test]
     fn shares_are_of_the_class_and_sorted() {
-        let observation = Observation::new(&observed(), [], &["hog-1", "hog-2"]);
+        let observation = Observation::new(0..1, &observed(), [], &["hog-1", "hog-2"]);
         let placement: Vec<_> = observation
             .values()
             .iter()
@@ -205,7 +210,7 @@ mod tests {
 
     #[test]
     fn wakeups_are_counted_and_shared_out() {
-        let observation = Observation::new(&observed(), [], &["hog-1"]);
+        let observation = Observation::new(0..1, &observed(), [], &["hog-1"]);
         // hog-1's first wakeup made it, its second moved it from CPU 12 to CPU 0, the waker's.
         assert_eq!(observation.value("wakeups"), 1.0);
         assert_eq!(observation.value("wakeups_prev%"), 0.0);
@@ -231,7 +236,7 @@ mod tests {
             ("MC.lb_failed.newidle", 400.0),
             ("NUMA2.lb_count.busy", 3.0),
         ];
-        let observation = Observation::new(&observed(), counters, &[]);
+        let observation = Observation::new(0..1, &observed(), counters, &[]);
         assert_eq!(observation.value("MC periodic attempts"), 110.0);
         assert_eq!(observation.value("MC periodic successes"), 17.0);
         assert_eq!(observation.value("MC periodic failures"), 6.0);

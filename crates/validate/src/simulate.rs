@@ -1,5 +1,6 @@
 //! The simulation's side of a comparison.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -14,25 +15,30 @@ use crate::error::ValidateError;
 use crate::observation::Observation;
 use crate::scenario::Scenario;
 
-/// What is not compared, on either side: the first 40 ms. In a guest rt-app takes 6 ms to start 22
-/// threads, and some more to get them going (they meet at locks of the process), which the
-/// simulation does not show.
-pub const START_NS: u64 = 40_000_000;
+/// What is compared of a run of `duration_ns`: not its first 40 ms, since rt-app in a guest takes 6
+/// ms to start 22 threads, and some more to get them going (they meet at locks of the process), which
+/// the simulation does not show; and not its last 40 ms, which looking takes a guest whose CPUs are all
+/// busy.
+pub fn window_ns(duration_ns: u64) -> Range<u64> {
+    const MARGIN_NS: u64 = 40_000_000;
+    MARGIN_NS..duration_ns.saturating_sub(MARGIN_NS)
+}
 
-/// Runs `scenario` on `machine` under the fair class of `features`, once a seed. `stop` ends the
-/// current run with an error.
+/// Runs `scenario` on `machine` under the fair class of `features`, once a seed, and tells what
+/// happened within `window_ns` of the start. `stop` ends the current run with an error.
 pub fn simulate(
     machine: &Arc<Machine>,
     scenario: &Scenario,
     features: &Features,
+    window_ns: &Range<u64>,
     seeds: &[u64],
     stop: &AtomicBool,
 ) -> Result<Vec<Observation>, ValidateError> {
     scenario.check(machine)?;
-    let workload = scenario.workload()?;
+    let workload = Workload { duration_ns: Some(window_ns.end), ..scenario.workload()? };
     let tasks: Vec<&str> = workload.templates.iter().map(|t| t.name.as_str()).collect();
     let one = |seed: &u64| {
-        let observed = SharedObserved::since(machine, Time(START_NS));
+        let observed = SharedObserved::since(machine, Time(window_ns.start));
         let run = |workload: &Workload, tracer| {
             let control = Control { seed: *seed, tracer, stop, progress: &|_| {} };
             run(machine, workload, Fair::new(machine, features.clone()), control)
@@ -42,14 +48,14 @@ pub fn simulate(
         let tracer: Box<dyn Tracer> = Box::new(WithoutKernelThreads::new(observed.tracer()));
         let outcome = run(&workload, Some(tracer))?;
         // The same seed: the same start.
-        let start = Workload { duration_ns: Some(START_NS), ..workload };
+        let start = Workload { duration_ns: Some(window_ns.start), ..workload };
         let before = run(&start, None)?.counters;
         let observed = observed.finish(Time(outcome.elapsed_ns));
         let counters = outcome.counters.iter().map(|(name, value)| {
             let before = before.iter().find(|(other, _)| other == name);
             (name.as_str(), value - before.map_or(0.0, |(_, before)| *before))
         });
-        Ok(Observation::new(&observed, counters, &tasks))
+        Ok(Observation::new(window_ns.clone(), &observed, counters, &tasks))
     };
     seeds.iter().map(one).collect()
 }
