@@ -231,7 +231,7 @@ static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, 
 	if (settled_on(task->group) != NONE)
 		return !holds(task, src, dst, n);
 	/* A process that settled is held as long as its group would be, but never pauses. */
-	return home_of(task) != src && roost_consolidate_second_pass(&task->migrate_seq);
+	return home_of(task) != src && roost_consolidate_second_pass(false, true, &task->migrate_seq);
 }
 
 /* So many waiting tasks are looked at. */

@@ -127,9 +127,9 @@ bool policy_consolidate_first_pass(bool posted, bool across_nodes, int benefit)
 	return roost_consolidate_first_pass(posted, across_nodes, benefit);
 }
 
-bool policy_consolidate_second_pass(u32 *migrate_seq)
+bool policy_consolidate_second_pass(bool posted, bool across_nodes, u32 *migrate_seq)
 {
-	return roost_consolidate_second_pass(migrate_seq);
+	return roost_consolidate_second_pass(posted, across_nodes, migrate_seq);
 }
 
 bool policy_consolidate_worth(const struct roost_consolidate *here)

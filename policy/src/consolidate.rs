@@ -65,7 +65,7 @@ unsafe extern "C" {
     ) -> bool;
     safe fn policy_consolidate_two_passes(posted: bool, dst: u32, src: u32, first: u32) -> bool;
     safe fn policy_consolidate_first_pass(posted: bool, across: bool, benefit: i32) -> bool;
-    fn policy_consolidate_second_pass(migrate_seq: *mut u32) -> bool;
+    fn policy_consolidate_second_pass(posted: bool, across: bool, migrate_seq: *mut u32) -> bool;
     fn policy_consolidate_worth(here: *const Here) -> bool;
     fn policy_consolidate_from(here: *const Here, other: *const Other, least: u32) -> bool;
     fn policy_consolidate_take(limit: *mut u32, weight: u32) -> bool;
@@ -122,11 +122,12 @@ pub fn two_passes(posted: bool, dst_node: u32, src_node: u32, first_cpu_node: u3
     policy_consolidate_two_passes(posted, dst_node, src_node, first_cpu_node)
 }
 
-/// Whether a task may be pulled in the second pass; counts its `migrate_seq` down if not.
+/// Whether a task may be pulled in the second pass; counts its `migrate_seq` down if not. `posted`: as
+/// the patches have it, never within a node.
 #[inline]
-pub fn second_pass(migrate_seq: &mut u32) -> bool {
+pub fn second_pass(posted: bool, across_nodes: bool, migrate_seq: &mut u32) -> bool {
     // SAFETY: a live integer.
-    unsafe { policy_consolidate_second_pass(migrate_seq) }
+    unsafe { policy_consolidate_second_pass(posted, across_nodes, migrate_seq) }
 }
 
 /// Takes a token for a pull from a node on which the process has `weight` tasks. Tokens are returned
@@ -239,8 +240,10 @@ mod tests {
         assert!(!Benefit::Yes.first_pass(true, false), "as posted: never");
 
         let mut migrate_seq = SEQ;
-        let taken = [(); 4].map(|()| second_pass(&mut migrate_seq));
+        let taken = [(); 4].map(|()| second_pass(false, true, &mut migrate_seq));
         assert_eq!(taken, [false, false, false, true]);
+        assert!(second_pass(false, false, &mut 0) && second_pass(true, true, &mut 0));
+        assert!(!second_pass(true, false, &mut 0), "as posted: never within a node");
     }
 
     #[test]

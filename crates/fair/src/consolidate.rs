@@ -184,12 +184,17 @@ impl Fair {
         !self.consolidate.active || self.benefit(world, task, this, world.task_cpu(task)).may_wake()
     }
 
-    /// Which tasks a pull takes first.
-    pub(crate) fn first_wanted(&self, dst: CpuId, src: CpuId) -> Wanted {
+    /// Which tasks a pull takes first; `active`: a stopper does it, which knows its source even as
+    /// posted.
+    pub(crate) fn first_wanted(&self, dst: CpuId, src: CpuId, active: bool) -> Wanted {
         let node = |cpu: CpuId| u32::from(self.numa.node_of[cpu]);
         let state = &self.consolidate;
-        match state.active && policy::two_passes(state.posted, node(dst), node(src), node(0)) {
+        if !state.active {
+            return Wanted::Any;
+        }
+        match policy::two_passes(state.posted && !active, node(dst), node(src), node(0)) {
             true => Wanted::Gaining,
+            false if state.posted => Wanted::Unplaced,
             false => Wanted::Any,
         }
     }
@@ -203,16 +208,17 @@ impl Fair {
         src: CpuId,
         wanted: Wanted,
     ) -> bool {
+        let across = self.numa.node_of[dst] != self.numa.node_of[src];
+        let posted = self.consolidate.posted;
         match wanted {
             Wanted::Any => true,
-            Wanted::Gaining => {
-                let across = self.numa.node_of[dst] != self.numa.node_of[src];
-                self.benefit(world, task, dst, src).first_pass(self.consolidate.posted, across)
+            Wanted::Gaining => self.benefit(world, task, dst, src).first_pass(posted, across),
+            Wanted::Unplaced => {
+                let mut unplaced = 0;
+                let member = self.consolidate.members.get_mut(task.index());
+                let migrate_seq = member.map_or(&mut unplaced, |member| &mut member.migrate_seq);
+                policy::second_pass(posted, across, migrate_seq)
             }
-            Wanted::Unplaced => match self.consolidate.members.get_mut(task.index()) {
-                Some(member) => policy::second_pass(&mut member.migrate_seq),
-                None => true,
-            },
         }
     }
 
@@ -232,7 +238,7 @@ impl Fair {
     }
 
     /// The queue to pull from across nodes: of those with several tasks the one with most that are
-    /// not local; `normal` if none has more than that.
+    /// not local; `normal` if none has more than that, or if that has one task, which is then pushed.
     pub(crate) fn most_non_local(
         &self,
         dst: CpuId,
@@ -240,7 +246,7 @@ impl Fair {
         group: GroupId,
     ) -> Option<CpuId> {
         let across = |cpu: CpuId| self.numa.node_of[cpu] != self.numa.node_of[dst];
-        if !self.consolidate.active || !across(normal) {
+        if !self.consolidate.active || !across(normal) || self.rqs[normal].nr_running < 2 {
             return Some(normal);
         }
         let mut best = normal;

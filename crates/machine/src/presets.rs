@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::build::{CpuDescription, Description};
 use crate::error::MachineError;
 use crate::figures::{
-    CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, XEON_2S_16, ZEN3, ZEN4,
+    CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, XEON_2S_8, ZEN3, ZEN4,
 };
 use crate::{Figures, Guess, Machine};
 
@@ -242,19 +242,22 @@ const PRESETS: &[Preset] = &[
         ..ZEN3_2S
     },
     Preset {
-        name: "xeon-2s-16",
-        description: "2 nodes x 8 cores without SMT (consolidation, 2-node rows)",
+        name: "xeon-2s-8",
+        description: "2 nodes x 4 cores without SMT (consolidation, 2-node rows)",
         llcs_per_node: 1,
+        cores_per_llc: 4,
         threads: 1,
         llc_bytes: Some(20 * MIB),
         distances: Distances::ByPackage { within: 11, across: 21 },
         vendor: None,
-        figures: XEON_2S_16,
+        figures: XEON_2S_8,
         guesses: &[
             (
                 "assumed-cpus",
-                "16; the text has 2 nodes and not more. numa01 zeroes 164 GB a CPU, in 120.96 s: \
-                 18 CPUs would need more than the 23.2 GB/s that numa02 reaches",
+                "8; the text has 2 nodes and not more. numa01 zeroes 164 GB a CPU. Its rows marked HT, \
+                 twice as many CPUs, end in 181.9 s with consolidation: more than 12 (24) CPUs would \
+                 need more than the 23.2 GB/s that numa02 reaches. 8 rather than 12: numa01's 10.9 \
+                 GB/s are then what the node gives that its memory is on at first",
             ),
             ("assumed-smt", "none; the rows are not marked HT"),
             ("assumed-llc-size", "20 MB, as assumed of the x3750 M4 of the same rows"),
@@ -438,7 +441,7 @@ mod tests {
         assert_eq!(shape("xeon-1s-112"), (112, 56, 1, 1, 1));
         assert_eq!(shape("xeon-2s-96"), (96, 48, 2, 2, 2));
         assert_eq!(shape("xeon-2s-40"), (40, 40, 2, 2, 2));
-        assert_eq!(shape("xeon-2s-16"), (16, 16, 2, 2, 2));
+        assert_eq!(shape("xeon-2s-8"), (8, 8, 2, 2, 2));
         assert_eq!(shape("hygon-vm"), (64, 32, 8, 2, 1));
         assert_eq!(shape("x3750-m4"), (64, 32, 4, 4, 4));
         assert_eq!(shape("x3950"), (64, 64, 8, 8, 8));

@@ -189,27 +189,35 @@ fn seconds(machine: &str, workload: &str, scheduler: &str) -> f64 {
     run(machine, workload, scheduler, None, 1, None).metrics[0].value.expect("it ends")
 }
 
-/// numa02 on 3.9, which calibrates both machines' bandwidth (one figure a machine).
+/// numa02 on 3.9, which calibrates the bandwidth of the 2-node machine; that of the 4-node machine comes
+/// from another benchmark.
 #[test]
 fn numa02_takes_as_long_as_published() {
     for (machine, workload, published) in
-        [("x3750-m4", "numa02:cpus=64", 19.25), ("xeon-2s-16", "numa02:cpus=16", 37.09)]
+        [("x3750-m4", "numa02:cpus=64", 19.25), ("xeon-2s-8", "numa02:cpus=8", 37.09)]
     {
         let ours = seconds(machine, workload, "fair@3.9");
         assert!((ours / published - 1.0f64).abs() < 0.1, "{machine}: {ours:.2} for {published}");
     }
 }
 
+/// Half as many threads as CPUs, on 3.9: published 21.06 s with a standard deviation of 2.86.
+#[test]
+fn numa02_smt_takes_as_long_as_published_on_four_nodes() {
+    let ours = seconds("x3750-m4", "numa02_SMT:cpus=64", "fair@3.9");
+    assert!((ours - 21.06).abs() < 2.86, "{ours:.2}");
+}
+
 /// Published: numa01 is faster by 35% on 4 nodes and 12% on 2, the SMT form of numa02 slower by 19%
 /// and 23%. Differences within two standard deviations are not compared.
 #[test]
-#[ignore = "known miss: directions of numa01 (4 nodes) and numa02_SMT (docs/results.md)"]
+#[ignore = "known miss: directions of numa01 and numa02_SMT (docs/results.md)"]
 fn consolidate_has_the_published_directions() {
     let rows = [
         ("x3750-m4", "numa01:cpus=64", 444.55 / 681.23),
         ("x3750-m4", "numa02_SMT:cpus=64", 25.02 / 21.06),
-        ("xeon-2s-16", "numa01:cpus=16", 106.44 / 120.96),
-        ("xeon-2s-16", "numa02_SMT:cpus=16", 58.08 / 47.32),
+        ("xeon-2s-8", "numa01:cpus=8", 106.44 / 120.96),
+        ("xeon-2s-8", "numa02_SMT:cpus=8", 58.08 / 47.32),
     ];
     for (machine, workload, published) in rows {
         let [base, patched] = ["fair@3.9", "fair@3.9+consolidate"]
@@ -224,7 +232,7 @@ fn consolidate_has_the_published_directions() {
 #[test]
 fn consolidate_pulls_tasks_of_a_process_together() {
     // Unlike numa01's, its processes begin split unevenly.
-    let outcome = run("xeon-2s-16", "perf-bench-numa", "fair@3.9+consolidate", Some(10), 1, None);
+    let outcome = run("xeon-2s-8", "perf-bench-numa", "fair@3.9+consolidate", Some(10), 1, None);
     assert!(counter(&outcome, "consolidate_pulled") > 0.0);
     assert!(counter(&outcome, "consolidate_asked") >= counter(&outcome, "consolidate_pulled"));
 }

@@ -30,9 +30,10 @@
  *
  *     nr, nr(o)  runnable tasks of the own and of the other node
  *
- * Published: "numa: Improve numa placement", patches 1 to 9, 2013-07-30, on 3.9. As posted, two
- * details contradict its changelog: the first pass takes nothing at all within a node, and the two
- * passes are begun when the destination is not on the node of CPU 0. `posted` keeps those.
+ * Published: "Improve numa scheduling by consolidating tasks", patches 1 to 9, 2013-07-30, on 3.9. As
+ * posted, two details contradict its changelog: within a node nothing is pulled at all, in either
+ * pass, and a pull makes two passes if the destination is not on the node of CPU 0, else the second
+ * only. `posted` keeps those.
  *
  * Tested examples, 2 nodes, a = 6, nr = 8:
  *
@@ -89,7 +90,7 @@ static __always_inline bool roost_consolidate_ignores_heat(bool across_nodes, in
 	return across_nodes && (benefit == ROOST_BENEFIT_YES || failed > tries);
 }
 
-/* Whether a pull begins with the pass for tasks with benefit. */
+/* Whether a pull begins with the pass for tasks with benefit; active balance knows its source. */
 static __always_inline bool roost_consolidate_two_passes(bool posted, u32 dst_node, u32 src_node,
 							 u32 first_cpu_node)
 {
@@ -106,8 +107,11 @@ static __always_inline bool roost_consolidate_first_pass(bool posted, bool acros
 }
 
 /* The second pass: whether a task may be pulled; counts its migrate_seq down if not. */
-static __always_inline bool roost_consolidate_second_pass(u32 *migrate_seq)
+static __always_inline bool roost_consolidate_second_pass(bool posted, bool across_nodes,
+							  u32 *migrate_seq)
 {
+	if (posted && !across_nodes)
+		return false;
 	if (!*migrate_seq)
 		return true;
 	--*migrate_seq;

@@ -119,7 +119,7 @@ impl Fair {
     /// the source's lock every 32 tasks; here nothing can come between.)
     pub(super) fn move_tasks(&mut self, world: &mut World, pass: &mut Pass) -> u32 {
         self.balance.fetch(world, pass.src, pass.executor, LINES_PER_LOCK);
-        pass.wanted = self.first_wanted(pass.dst, pass.src);
+        pass.wanted = self.first_wanted(pass.dst, pass.src, pass.active);
         self.detach_tasks(world, pass);
         if pass.wanted == Wanted::Gaining && self.balance.detached.is_empty() {
             pass.wanted = Wanted::Unplaced;
@@ -230,7 +230,7 @@ impl Fair {
 
     /// Moves the first task that may move (`detach_one_task`, for active balance).
     pub(super) fn move_one(&mut self, world: &mut World, pass: &mut Pass) -> bool {
-        pass.wanted = self.first_wanted(pass.dst, pass.src);
+        pass.wanted = self.first_wanted(pass.dst, pass.src, pass.active);
         let first = pass.wanted;
         if self.move_first(world, pass) {
             return true;

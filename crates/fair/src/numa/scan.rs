@@ -29,7 +29,9 @@ const OLD_PERIOD_MIN_MS: u64 = 100;
 const OLD_PERIOD_MAX_MS: u64 = 100 * 50;
 const OLD_PERIOD_RESET_MS: u64 = 100 * 600;
 
-/// 3.9: jiffies, as ms, by which a page that stayed makes the period longer.
+/// 3.9: jiffies, as ms, by which a fault makes the period longer whose page stayed. Memory as large as
+/// what is scanned is in huge pages, each of which is one fault (`do_huge_pmd_numa_page`; assumption:
+/// transparent huge pages are on, the kernel's default).
 const OLD_STEP_JIFFIES: u64 = 10;
 
 /// What is known of a process's address space.
@@ -364,7 +366,8 @@ impl Fair {
     pub(super) fn lengthen_old_period(&mut self, task: TaskId, pages: u64) {
         let step = OLD_STEP_JIFFIES * 1000 / u64::from(self.features.hz);
         let state = &mut self.numa.tasks[task.index()];
-        state.period = (state.period + pages * step).min(OLD_PERIOD_MAX_MS);
+        let longer = (pages * step).div_ceil(HUGE_PAGES);
+        state.period = (state.period + longer).min(OLD_PERIOD_MAX_MS);
     }
 }
 

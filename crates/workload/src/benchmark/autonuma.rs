@@ -1,9 +1,14 @@
 //! The benchmarks of autonuma-benchmark: threads that zero memory again and again.
 //!
-//! As in its numa01.c and numa02.c: memory is allocated by the main thread and touched first by the
-//! threads themselves. What they share and what each has for its own tells how well a kernel
-//! brings threads and memory together. The original counts the CPUs of its machine; here `cpus` says
-//! how many it found.
+//! As in its numa01.c and numa02.c (github.com/pholasek/autonuma-benchmark): the main thread creates
+//! the others and waits for them. What they share and what each has for its own tells how well a kernel
+//! brings threads and memory together, for at first all of it is on one node:
+//!
+//! - numa02's main thread zeroes everything, where it happens to run, before it creates the others;
+//! - numa01's threads bind their first pass to one node (`-DNO_BIND_FORCE_SAME_NODE`, with which the
+//!   Makefile builds numa01 and numa01_THREAD_ALLOC; at first it had built it as a case of its own).
+//!
+//! The original counts the CPUs of its machine; here `cpus` says how many it found.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -28,17 +33,33 @@ const NUMA02_PASSES: u64 = 800;
 const NUMA01_PROCESSES: u32 = 2;
 
 /// At most one thread a page group and more than any machine has.
-const CPUS: &[Parameter] = &[Parameter {
+const CPUS: Parameter = Parameter {
     name: "cpus",
     default: "64",
     meaning: "CPUs of the machine, which the original counts",
     kind: ParameterKind::Number { min: 2, max: 4096 },
-}];
+};
+
+/// numa01.c: `(time(NULL) & 1) + 1` is the mask of the node.
+const NODE: Parameter = Parameter {
+    name: "node",
+    default: "0",
+    meaning: "node of all memory at first; the original takes 0 or 1, by the clock",
+    kind: ParameterKind::Number { min: 0, max: 1 },
+};
+
+/// Whether numa01 is built with NO_BIND_FORCE_SAME_NODE.
+const SAME_NODE: Parameter = Parameter {
+    name: "same_node",
+    default: "1",
+    meaning: "1: all memory is on one node at first; 0: where threads touch it, as first versions did",
+    kind: ParameterKind::Number { min: 0, max: 1 },
+};
 
 pub(super) const NUMA01: Benchmark = Benchmark {
     name: "numa01",
     summary: "two processes of cpus/2 threads, each zeroing its process's 3 GiB 51 times; seconds",
-    parameters: CPUS,
+    parameters: &[CPUS, NODE, SAME_NODE],
     duration_ns: None,
     build: build_numa01,
 };
@@ -46,7 +67,7 @@ pub(super) const NUMA01: Benchmark = Benchmark {
 pub(super) const NUMA01_THREAD_ALLOC: Benchmark = Benchmark {
     name: "numa01_THREAD_ALLOC",
     summary: "the same, but after the first time each thread zeroes only its part, 1000 times",
-    parameters: CPUS,
+    parameters: &[CPUS, NODE, SAME_NODE],
     duration_ns: None,
     build: build_thread_alloc,
 };
@@ -54,7 +75,7 @@ pub(super) const NUMA01_THREAD_ALLOC: Benchmark = Benchmark {
 pub(super) const NUMA02: Benchmark = Benchmark {
     name: "numa02",
     summary: "one process of cpus threads, each zeroing its part of 1 GiB 800 times; seconds",
-    parameters: CPUS,
+    parameters: &[CPUS],
     duration_ns: None,
     build: |values| build_numa02("numa02", values.number("cpus")),
 };
@@ -62,7 +83,7 @@ pub(super) const NUMA02: Benchmark = Benchmark {
 pub(super) const NUMA02_SMT: Benchmark = Benchmark {
     name: "numa02_SMT",
     summary: "numa02 with cpus/2 threads, which had better be on a core each; seconds",
-    parameters: CPUS,
+    parameters: &[CPUS],
     duration_ns: None,
     build: |values| build_numa02("numa02_SMT", values.number("cpus") / 2),
 };
@@ -71,17 +92,14 @@ fn build_numa01(values: &Values) -> Workload {
     let mut workload = graph::empty("numa01");
     for _ in 0..NUMA01_PROCESSES {
         let process = workload.add_process("numa01");
-        let region = buffer(&mut workload, process, NUMA01_BYTES);
+        let region = buffer(&mut workload, process, NUMA01_BYTES, numa01_placement(values));
         let mut program = ProgramBuilder::default();
         program.repeat(Times::Exactly(NUMA01_PASSES), |pass| {
             pass.access(zero(region));
         });
-        let template = thread(process, program);
-        workload.templates.push(template);
+        let threads = vec![thread(process, program); values.number("cpus") as usize / 2];
+        start(&mut workload, process, ProgramBuilder::default(), threads);
     }
-    // Both processes create their threads at the same time.
-    let threads = values.number("cpus") / 2;
-    workload.start = (0..threads).flat_map(|_| [(0, 1), (1, 1)]).collect();
     workload.metrics.push(seconds());
     workload
 }
@@ -89,24 +107,26 @@ fn build_numa01(values: &Values) -> Workload {
 fn build_thread_alloc(values: &Values) -> Workload {
     let mut workload = graph::empty("numa01_THREAD_ALLOC");
     let threads = values.number("cpus") / 2;
-    let processes = [(); NUMA01_PROCESSES as usize].map(|()| {
+    for _ in 0..NUMA01_PROCESSES {
         let process = workload.add_process("numa01");
-        let part = NUMA01_BYTES / u64::from(threads);
-        let parts: Vec<u32> = (0..threads).map(|_| buffer(&mut workload, process, part)).collect();
-        (process, parts)
-    });
-    for own in 0..threads as usize {
-        for (process, parts) in &processes {
+        let mut part = |_| {
+            let bytes = NUMA01_BYTES / u64::from(threads);
+            buffer(&mut workload, process, bytes, numa01_placement(values))
+        };
+        let parts: Vec<u32> = (0..threads).map(&mut part).collect();
+        let zeroing = |own: u32| {
             let mut program = ProgramBuilder::default();
-            for &part in parts {
+            for &part in &parts {
                 program.access(zero(part));
             }
             // The thread's own part is the access of its number.
             program.repeat(Times::Exactly(THREAD_ALLOC_PASSES), |pass| {
-                pass.push(Op::Access(own as u32));
+                pass.push(Op::Access(own));
             });
-            workload.start_one(thread(*process, program));
-        }
+            thread(process, program)
+        };
+        let threads = (0..threads).map(zeroing).collect();
+        start(&mut workload, process, ProgramBuilder::default(), threads);
     }
     workload.metrics.push(seconds());
     workload
@@ -115,22 +135,45 @@ fn build_thread_alloc(values: &Values) -> Workload {
 fn build_numa02(name: &str, threads: u32) -> Workload {
     let mut workload = graph::empty(name);
     let process = workload.add_process(name);
-    for _ in 0..threads {
-        let part = buffer(&mut workload, process, NUMA02_BYTES / u64::from(threads));
+    let mut main = ProgramBuilder::default();
+    let zeroing = |_| {
+        let bytes = NUMA02_BYTES / u64::from(threads);
+        let part = buffer(&mut workload, process, bytes, Placement::FirstTouch);
+        main.access(zero(part));
         let mut program = ProgramBuilder::default();
         program.repeat(Times::Exactly(NUMA02_PASSES), |pass| {
             pass.access(zero(part));
         });
-        workload.start_one(thread(process, program));
-    }
+        thread(process, program)
+    };
+    let threads = (0..threads).map(zeroing).collect();
+    start(&mut workload, process, main, threads);
     workload.metrics.push(seconds());
     workload
 }
 
+/// A process whose main thread executes `main` and creates the others. It then waits for them, asleep
+/// until the end; here it is gone.
+fn start(workload: &mut Workload, process: u32, mut main: ProgramBuilder, threads: Vec<Template>) {
+    for template in threads {
+        workload.templates.push(template);
+        main.push(Op::Fork(workload.templates.len() as u32 - 1));
+    }
+    workload.start_one(thread(process, main));
+}
+
 /// Memory that the main thread allocates and nobody has touched.
-fn buffer(workload: &mut Workload, process: u32, bytes: u64) -> u32 {
+fn buffer(workload: &mut Workload, process: u32, bytes: u64, placement: Placement) -> u32 {
     let sharing = Sharing::Process(process);
-    workload.add_region(Region { bytes, sharing, placement: Placement::FirstTouch })
+    workload.add_region(Region { bytes, sharing, placement })
+}
+
+/// Where numa01's memory is after its first pass. The policy ends with that pass.
+fn numa01_placement(values: &Values) -> Placement {
+    match values.number("same_node") {
+        0 => Placement::FirstTouch,
+        _ => Placement::Spread(vec![values.number("node")]),
+    }
 }
 
 /// `bzero()`: every line is fetched and later written back.
@@ -158,6 +201,20 @@ mod tests {
     use super::*;
     use crate::benchmark::resolve;
 
+    fn threads<'a>(workload: &'a Workload, main: &Template) -> Vec<&'a Template> {
+        let created = |op: &Op| match *op {
+            Op::Fork(id) => Some(&workload.templates[id as usize]),
+            _ => None,
+        };
+        main.program.ops.iter().filter_map(created).collect()
+    }
+
+    /// Main threads and those that they create.
+    fn tasks(workload: &Workload) -> Vec<&Template> {
+        let main = workload.start.iter().map(|&(id, _)| &workload.templates[id as usize]);
+        main.flat_map(|main| [vec![main], threads(workload, main)].concat()).collect()
+    }
+
     /// Bytes that all tasks write in all, by the loops of their programs.
     fn written(workload: &Workload) -> u64 {
         let pass = |template: &Template, access: u32| -> u64 {
@@ -175,44 +232,60 @@ mod tests {
                         };
                         sum += (times - 1) * pass(template, access);
                     }
+                    Op::Fork(_) => {}
                     _ => panic!("{op:?}"),
                 }
             }
             sum
         };
-        workload
-            .start
-            .iter()
-            .map(|&(id, n)| by_task(&workload.templates[id as usize]) * u64::from(n))
-            .sum()
+        tasks(workload).into_iter().map(by_task).sum()
     }
 
     #[test]
     fn numa01_is_two_processes_whose_threads_zero_all_their_processs_memory() {
         let workload = resolve("numa01:cpus=8", None).unwrap();
         assert_eq!((workload.processes.len(), workload.regions.len()), (2, 2));
-        assert_eq!(workload.start, [(0, 1), (1, 1)].repeat(4));
+        let created: Vec<u32> = tasks(&workload).iter().map(|task| task.process).collect();
+        assert_eq!(created, [[0; 5], [1; 5]].concat(), "a main thread and four others each");
         assert_eq!(written(&workload), 8 * 51 * 3 * GIB);
+        assert_eq!(workload.metrics.len(), 1);
+    }
+
+    #[test]
+    fn numa01s_memory_is_on_one_node_at_first_or_where_it_is_touched() {
+        let placed = |spec: &str| {
+            let workload = resolve(spec, None).unwrap();
+            let all = workload.regions.iter().map(|region| region.placement.clone());
+            all.collect::<Vec<Placement>>()
+        };
+        assert_eq!(placed("numa01:cpus=8"), vec![Placement::Spread(vec![0]); 2]);
+        assert_eq!(placed("numa01:cpus=8,node=1"), vec![Placement::Spread(vec![1]); 2]);
+        assert_eq!(placed("numa01:cpus=8,same_node=0"), vec![Placement::FirstTouch; 2]);
+        assert_eq!(placed("numa01_THREAD_ALLOC:cpus=8"), vec![Placement::Spread(vec![0]); 8]);
     }
 
     #[test]
     fn with_thread_alloc_each_zeroes_the_whole_once_and_then_its_part() {
         let workload = resolve("numa01_THREAD_ALLOC:cpus=8", None).unwrap();
         assert_eq!(written(&workload), 8 * 3 * GIB + 2 * 1000 * 3 * GIB);
-        let third = &workload.templates[4].program;
+        let tasks = tasks(&workload);
+        let third = &tasks[3].program;
         assert_eq!(third.accesses[2], zero(2), "the third part of the first process's");
         assert_eq!(third.ops[4..], [Op::Access(2), Op::Loop { depth: 0, times: 1000, to: 4 }]);
-        assert_eq!(workload.templates[5].process, 1);
-        assert_eq!(workload.templates[5].program.accesses[2], zero(4 + 2));
+        assert_eq!(tasks[8].process, 1);
+        assert_eq!(tasks[8].program.accesses[2], zero(4 + 2));
     }
 
-    /// 859 GB, from which bandwidths of machines are derived.
+    /// The threads write 859 GB, from which bandwidths of machines are derived.
     #[test]
-    fn numa02_writes_the_same_whatever_the_number_of_threads() {
+    fn numa02_zeroes_all_in_its_main_thread_and_then_a_part_in_each() {
         for spec in ["numa02:cpus=64", "numa02_SMT:cpus=64", "numa02:cpus=16"] {
-            assert_eq!(written(&resolve(spec, None).unwrap()), 800 * GIB, "{spec}");
+            let workload = resolve(spec, None).unwrap();
+            assert_eq!(written(&workload), 801 * GIB, "{spec}");
+            let main = tasks(&workload)[0];
+            assert!(matches!(main.program.ops[0], Op::Access(0)), "before the first thread");
         }
-        assert_eq!(resolve("numa02_SMT:cpus=64", None).unwrap().templates.len(), 32);
-        assert_eq!(resolve("numa02", None).unwrap().templates.len(), 64);
+        assert_eq!(tasks(&resolve("numa02_SMT:cpus=64", None).unwrap()).len(), 33);
+        assert_eq!(tasks(&resolve("numa02", None).unwrap()).len(), 65);
     }
 }
