@@ -113,9 +113,23 @@ static __always_inline void gather(void)
 		gather_on(i);
 }
 
+/* numa-imbalance: where a task goes that began another program, if a CPU is still idle there; NONE. */
+static __always_inline u32 leaves_at_exec(struct task_struct *p, struct roost_task *task,
+					  struct roost_cpu *cpu)
+{
+	u32 to = task->exec_to;
+	struct roost_llc *llc = llc_at(to);
+
+	task->exec_to = NONE;
+	if (!llc || !idle_cpus(to) || !allowed_in(p, llc))
+		return NONE;
+	cpu->n.numa_imbalance_spread++;
+	return to;
+}
+
 /*
- * Where a task that runs and whose slice is over should go instead of running on: to a CPU that pulls it,
- * or to the node where it belongs. NONE: nowhere.
+ * Where a task that runs and whose slice is over should go instead of running on: to another LLC as it
+ * began another program, to a CPU that pulls it, or to the node where it belongs. NONE: nowhere.
  */
 static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *task,
 				      struct roost_cpu *cpu)
@@ -123,6 +137,10 @@ static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *
 	u32 to = cpu->pull_to;
 	struct roost_llc *llc;
 
+	if (task->exec_to != NONE)
+		return leaves_at_exec(p, task, cpu);
+	if (!any_set())
+		return NONE;
 	if (to == NONE)
 		return way_home(p, cpu->node, false);
 	cpu->pull_to = NONE;

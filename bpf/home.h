@@ -6,15 +6,21 @@
  * one: that with the largest score (its shares of the set's memory and CPU time, roost/cling.h) among
  * those that have room beside the sets settled there, and that are not busy; among equals the one with
  * most room. If the node with the largest score has none, that is a failed attempt to reach it. Where
- * sets settled that turn out to need more CPUs than the node has, the last to come leaves.
+ * sets settled that turn out to need more CPUs than the node has, the last to come leaves. A set that
+ * needs more than the node has CPUs has not failed there: no waiting would help it.
  *
  * Getting there: a task whose set settled on another node tries to reach it when it wakes up or its
- * slice is over, at most every retry_ms. It succeeds if a CPU there is idle, or if a queue there is
- * short and the node has room for all that settled: then others are there that do not belong, and idle
- * CPUs elsewhere take those (queue.h).
+ * slice is over, at most every retry_ms. It succeeds if a CPU there is idle, or, when its slice is over,
+ * if the node has room for all that settled: then it may wait there, however many others do, since those
+ * do not belong, and idle CPUs elsewhere take them (queue.h). A wakeup that finds no idle CPU there is no
+ * failure: the task was not refused, it did not want to wait.
  *
  * Staying: a wakeup never leaves the node; CPUs of other nodes do not take tasks of a group off its
  * node, unless failures have made the node busy or tasks have waited there for cling_wait_us.
+ *
+ * Pausing: while a node is busy by its failed attempts, groups do not cling to it: their tasks belong
+ * nowhere, none of them tries to get there, and no group settles there or fails to. So failures are
+ * forgotten by and by, and the pause ends.
  */
 #ifndef ROOST_HOME_H
 #define ROOST_HOME_H
@@ -69,10 +75,22 @@ static __always_inline u32 deciding_set(const struct roost_task *task)
 	return settled_on(task->process) == NONE ? NONE : task->process;
 }
 
-/* The node where a task belongs; NONE if it has none. */
+/* Whether a set does not cling to the node it settled on, as that is busy. */
+static __always_inline bool pauses(u32 set, u32 home)
+{
+	return home != NONE && !is_process(set) && is_busy(home);
+}
+
+/* The node where a task belongs; NONE if it has none, or while that is paused. */
 static __always_inline u32 home_of(const struct roost_task *task)
 {
-	return any_set() ? settled_on(deciding_set(task)) : NONE;
+	u32 set, home;
+
+	if (!any_set())
+		return NONE;
+	set = deciding_set(task);
+	home = settled_on(set);
+	return pauses(set, home) ? NONE : home;
 }
 
 /* Whether a task stays on the node `src` although a CPU of `dst` would take it. */
@@ -108,7 +126,7 @@ static __always_inline bool allowed_in(const struct task_struct *p, const struct
 	return false;
 }
 
-/* The LLC of a node with the shortest queue, if that is short enough to be joined; NONE. */
+/* The LLC of a node with the fewest waiting tasks on each of its CPUs. */
 static __always_inline u32 shortest_queue(const struct roost_node *node)
 {
 	u64 least = ~0ull, queued;
@@ -119,8 +137,10 @@ static __always_inline u32 shortest_queue(const struct roost_node *node)
 	bpf_for(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
-		queued = scx_bpf_dsq_nr_queued(id);
-		if (llc && queued < least && queued < roost_llc_imbalance_allowed(llc->nr_cpus)) {
+		if (!llc)
+			break;
+		queued = scx_bpf_dsq_nr_queued(id) * UNIT / (llc->nr_cpus ?: 1);
+		if (queued < least) {
 			least = queued;
 			best = id;
 		}
@@ -171,13 +191,18 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 node_id, bool i
 	if (home == node_id || !node || !state || now - task->tried_at < retry_ms * 1000000)
 		return NONE;
 	task->tried_at = now;
+	if (pauses(set, home)) {
+		here->n.cling_paused++;
+		return NONE;
+	}
 	id = found_cpu(idlest_llc(home, NONE));
 	if (id == NONE && !idle && !state->full)
 		id = shortest_queue(node);
 	llc = llc_at(id);
 	if (llc && !allowed_in(p, llc))
 		return NONE;
-	account_attempt(set, home, !llc, &here->n);
+	if (llc || !idle)
+		account_attempt(set, home, !llc, &here->n);
 	return llc ? id : NONE;
 }
 
@@ -292,13 +317,21 @@ __noinline u64 score_of(u32 index, u32 node_id)
 }
 
 /* Whether a node has room for a set, and is worth settling on. */
-static __always_inline bool takes_in(u32 node_id, const struct roost_set *set, bool group)
+static __always_inline bool takes_in(u32 index, u32 node_id, const struct roost_set *set)
 {
 	struct roost_home *home = home_at(node_id);
 	struct roost_node *node = node_at(node_id);
 
 	return home && node && roost_cling_fits(home->claimed, whole(set->demand), node->nr_cpus) &&
-	       !(group && is_busy(node_id));
+	       !pauses(index, node_id);
+}
+
+/* Whether a node would have room for a set if no other had settled there. */
+static __always_inline bool could_fit(u32 node_id, const struct roost_set *set)
+{
+	struct roost_node *node = node_at(node_id);
+
+	return node && roost_cling_fits(0, whole(set->demand), node->nr_cpus);
 }
 
 static __always_inline u64 claimed_on(u32 node)
@@ -327,7 +360,7 @@ __noinline u64 choose_home(u32 index)
 			liked_score = score;
 			liked = id;
 		}
-		if (!takes_in(id, set, !is_process(index)) || score < most)
+		if (!takes_in(index, id, set) || score < most)
 			continue;
 		if (score > most || claimed_on(id) < claimed_on(best)) {
 			most = score;
@@ -362,8 +395,12 @@ __noinline bool settle(u32 index, u64 now)
 	home = (u32)choice;
 	liked = choice >> 32;
 	state = home_at(home);
-	if (home != liked && !is_process(index))
-		account_attempt(index, liked, true, &here->n);
+	if (home != liked && !is_process(index) && could_fit(liked, set)) {
+		if (pauses(index, liked))
+			here->n.cling_paused++;
+		else
+			account_attempt(index, liked, true, &here->n);
+	}
 	if (!state)
 		return false;
 	state->claimed += whole(set->demand);

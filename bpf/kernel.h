@@ -19,6 +19,8 @@
 #define ROOST_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 #define ROOST_OPS_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
 
+#define ROOST_TRACE(name, event, args...) SEC("tp_btf/" #event) int BPF_PROG(name, ##args)
+
 #define ENOMEM 12
 #define EINVAL 22
 #define CLOCK_MONOTONIC 1

@@ -6,12 +6,13 @@
  *             the CPU it last ran on, if idle (with SMT: if its core is)
  *             an idle core of that LLC, an idle CPU of it as far as sis-util searches
  *             an idle CPU of another LLC of the node, if more wait than llc-imbalance tolerates
+ *             an idle CPU of the nearest node, if more wait on its own than numa-imbalance tolerates
  *             else the CPU it last ran on: it queues in that LLC
  *     new     the node where its group belongs, or else the node with most idle CPUs, the parent's as
  *             long as numa-imbalance tolerates it; there the LLC with most idle CPUs
+ *     exec    as new, but if its group belongs somewhere it stays where it is (home.h)
  *
- * But for the way home a wakeup never leaves its node: that is for idle CPUs to do, when tasks wait too
- * long.
+ * A task that belongs on a node does not leave it when it wakes up.
  */
 #ifndef ROOST_PLACE_H
 #define ROOST_PLACE_H
@@ -59,6 +60,46 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 		}
 	}
 	return NONE;
+}
+
+/* Tasks that wait in the LLCs of a node. */
+static __always_inline u64 waiting_on(const struct roost_node *node)
+{
+	u64 sum = 0;
+	int i;
+
+	bpf_for(i, 0, node->nr_llcs)
+		sum += scx_bpf_dsq_nr_queued(node->first_llc + i);
+	return sum;
+}
+
+/*
+ * numa-imbalance: a claimed idle CPU of the nearest other node, for a task that wakes up on a node that
+ * has none and where more would wait than it may be ahead by; NONE if it stays. (Every CPU of its node
+ * runs something, so it is how many wait that tells by how much it is ahead.)
+ */
+__noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 node_id)
+{
+	u32 rank = node_id * nr_nodes + 1, *near_id = bpf_map_lookup_elem(&near, &rank), id, cpu;
+	struct roost_node *node = node_at(node_id);
+	struct roost_cpu *here = this_cpu();
+	struct roost_task *task = task_of(p);
+	struct roost_llc *llc;
+
+	if (!node || !here || !task || !near_id || found_after(idlest_llc(node_id, NONE)))
+		return NONE;
+	id = found_cpu(idlest_llc(*near_id, NONE));
+	llc = llc_at(id);
+	if (!llc || home_of(task) == node_id)
+		return NONE;
+	if (!roost_numa_over_limit(numa_rule, waiting_on(node) + 1, node->numa_span, node->imb_numa_nr)) {
+		here->n.numa_imbalance_local++;
+		return NONE;
+	}
+	cpu = search_all(p, id, llc);
+	if (cpu != NONE)
+		here->n.numa_imbalance_spread++;
+	return cpu;
 }
 
 /* Where the search for an idle CPU in the LLC of a CPU begins: behind it. */
@@ -150,6 +191,8 @@ static __always_inline u32 place_woken(struct task_struct *p, u32 prev, struct r
 		found = search_home(p, prev, cpu, llc, n);
 	if (found == NONE)
 		found = spill(p, cpu->llc);
+	if (found == NONE && numa_imbalance && nr_nodes > 1)
+		found = leave_node(p, cpu->node);
 	return found;
 }
 
@@ -183,14 +226,14 @@ static __always_inline bool stays_local(const struct task_struct *p, const struc
 
 /*
  * The LLC in which a new task should start: where its group belongs, else as numa-imbalance has it; NONE
- * if all CPUs there are busy.
+ * if all CPUs there are busy. `own`: CPUs of the parent's node that the task keeps busy itself.
  */
-static __always_inline u32 choose_llc(struct task_struct *p, const struct roost_cpu *parent, u32 home,
-				      struct roost_counters *n)
+static __always_inline u32 choose_llc(const struct task_struct *p, const struct roost_cpu *parent,
+				      u32 home, u32 own, struct roost_counters *n)
 {
 	struct roost_node *node = node_at(parent->node);
 	u64 local = idlest_llc(home == NONE ? parent->node : home, parent->llc), other;
-	u32 idle = found_after(local);
+	u32 idle = found_after(local) + own;
 
 	if (nr_nodes == 1 || !node || home != NONE)
 		return found_cpu(local);
@@ -231,7 +274,7 @@ static __always_inline u32 place_new(struct task_struct *p, u32 prev, struct roo
 		home = inherit_home(p, task);
 	if (home == NONE && !numa_imbalance)
 		return place_woken(p, prev, n);
-	id = choose_llc(p, parent, home, n);
+	id = choose_llc(p, parent, home, 0, n);
 	llc = llc_at(id);
 	if (!llc || id == parent->llc)
 		return place_woken(p, prev, n);
@@ -241,6 +284,25 @@ static __always_inline u32 place_new(struct task_struct *p, u32 prev, struct roo
 	if (home == NONE)
 		n->numa_imbalance_spread++;
 	return found;
+}
+
+/*
+ * The LLC to which a task goes that has begun another program (exec) on a CPU: little of what it used is
+ * of use to it any more. NONE: it stays, since its LLC has as many idle CPUs as any if it counts its
+ * own.
+ */
+__noinline u32 exec_llc(struct task_struct *p __arg_trusted, u32 cpu_id)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id), *here = this_cpu();
+	struct roost_task *task = task_of(p);
+	u32 id;
+
+	if (!cpu || !here || !task || p->nr_cpus_allowed == 1 || home_of(task) != NONE)
+		return NONE;
+	id = choose_llc(p, cpu, NONE, 1, &here->n);
+	if (id == NONE || id == cpu->llc || idle_cpus(id) <= idle_cpus(cpu->llc) + 1)
+		return NONE;
+	return id;
 }
 
 #endif

@@ -96,6 +96,25 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 	dsq_insert_vtime(p, id, slice_ns(), p->scx.dsq_vtime, flags);
 }
 
+/*
+ * A task has begun another program. sched_ext does not ask where it should go (select_task_rq_scx(): it
+ * suggests to let a task preempt itself instead), so if that is elsewhere, its slice ends here.
+ */
+ROOST_TRACE(roost_exec, sched_process_exec, struct task_struct *p, int old_pid, void *bprm)
+{
+	u32 cpu_id = bpf_get_smp_processor_id(), to;
+	struct roost_task *task = task_of(p);
+
+	if (!task || !numa_imbalance || nr_nodes == 1)
+		return 0;
+	to = exec_llc(p, cpu_id);
+	if (to == NONE)
+		return 0;
+	task->exec_to = to;
+	scx_bpf_kick_cpu(cpu_id, KICK_PREEMPT);
+	return 0;
+}
+
 void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 {
 	u32 cpu_id = scx_bpf_task_cpu(p), id;
@@ -130,7 +149,7 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 	if (!task)
 		return true;
 	charge(p, task, cpu);
-	if (!any_set() || p->nr_cpus_allowed == 1)
+	if (nr_nodes == 1 || p->nr_cpus_allowed == 1)
 		return true;
 	task->go = leaves_for(p, task, cpu);
 	return task->go == NONE;
@@ -224,7 +243,8 @@ s32 ROOST_OPS(roost_init_task, struct task_struct *p, struct scx_init_task_args 
 
 	if (!task)
 		return -ENOMEM;
-	task->llc = task->cpu = task->group = task->process = task->counted = task->go = NONE;
+	task->llc = task->cpu = task->group = task->process = NONE;
+	task->counted = task->go = task->exec_to = NONE;
 	task->share = cgroup_weights ? find_share(args->cgroup->kn->id) : NONE;
 	task->factor = factor_in(task->share, p->scx.weight ?: 100);
 	return 0;

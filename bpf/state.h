@@ -112,6 +112,7 @@ struct roost_task {
 	u32 process;
 	u32 counted;		/* node on which its process counts it; NONE: not runnable */
 	u32 go;			/* LLC to go to when it is queued next; NONE */
+	u32 exec_to;		/* LLC to go to when it is asked next, as it has begun another program; NONE */
 	u32 migrate_seq;	/* roost/consolidate.h */
 };
 

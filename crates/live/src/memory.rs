@@ -124,7 +124,15 @@ struct Known(Sets);
 
 impl Scheduler for Known {
     fn groups(&mut self) -> Vec<Set> {
-        self.0.all(Kind::Group).unwrap_or_default().iter().map(set).collect()
+        let nodes = self.0.nodes().unwrap_or_default();
+        // Nobody clings to a busy node, and pages do not go there.
+        let paused = |node: u32| nodes.iter().any(|state| state.node == node && state.busy);
+        let all = self.0.all(Kind::Group).unwrap_or_default();
+        let group = |state: &SetState| {
+            let set = set(state);
+            Set { preferred: set.preferred.filter(|node| !paused(*node)), ..set }
+        };
+        all.iter().map(group).collect()
     }
 
     fn processes(&mut self, pids: &[u32]) -> Vec<Set> {

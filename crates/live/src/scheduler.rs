@@ -70,7 +70,7 @@ fn hurry() {
 struct Loaded<'obj> {
     skel: RoostSkel<'obj>,
     cpus: Vec<u32>,
-    _link: Link,
+    _links: Vec<Link>,
 }
 
 impl<'obj> Loaded<'obj> {
@@ -88,9 +88,12 @@ impl<'obj> Loaded<'obj> {
         configure(&mut open, options, layout, &possible);
         let mut skel = open.load().map_err(refused)?;
         fill_maps(&skel, layout, &possible).map_err(refused)?;
-        let link = skel.maps.roost_ops.attach_struct_ops().map_err(refused)?;
+        let mut links = vec![skel.maps.roost_ops.attach_struct_ops().map_err(refused)?];
+        if layout.nodes.len() > 1 && options.settings.is_on("numa-imbalance") {
+            links.push(skel.progs.roost_exec.attach().map_err(refused)?);
+        }
         let cpus = layout.cpus.iter().map(|cpu| cpu.id).collect();
-        Ok(Self { skel, cpus, _link: link })
+        Ok(Self { skel, cpus, _links: links })
     }
 
     /// Handles of the tables of groups and processes.

@@ -71,6 +71,28 @@ fn four_groups_settle_two_on_each_node() {
     }
 }
 
+/// The same where 16 CPUs are a guest's that share two of its host, with forty that run and sleep.
+#[test]
+fn four_groups_settle_in_a_guest() {
+    for seed in SEEDS {
+        let groups = outcome("four-groups-in-guest", seed).groups;
+        assert!(groups.iter().all(|group| gathered(group) >= 0.95), "seed {seed}: {groups:?}");
+        assert_eq!(groups.iter().filter(|group| group[0] > group[1]).count(), 2);
+    }
+}
+
+/// A group stays on its node, beside others that cannot leave it, although another node is idle; not
+/// while the node is busy by failed attempts.
+#[test]
+fn a_busy_node_lets_its_groups_go() {
+    let (held, paused) = (outcome("held", 1), outcome("paused", 1));
+    assert_eq!(gathered(&held.groups[0]), 1.0, "{:?}", held.groups);
+    assert!(held.counters["cling_held"] > 0 && held.counters["cling_paused"] == 0);
+    assert!(held.idle >= 0.99, "{}", held.idle);
+    assert!(paused.counters["cling_paused"] > 0);
+    assert!(paused.groups[0][1] > paused.groups[0][0], "{:?}", paused.groups);
+}
+
 /// Three groups of six on 2 x 8 CPUs: the third finds no room, again and again, and no CPU is idle.
 #[test]
 fn a_group_without_room_floats_and_no_cpu_idles() {
@@ -79,7 +101,9 @@ fn a_group_without_room_floats_and_no_cpu_idles() {
         let settled = outcome.groups.iter().filter(|group| gathered(group) >= 0.95).count();
         assert_eq!(settled, 2, "seed {seed}: {:?}", outcome.groups);
         assert!(outcome.idle <= 0.02, "seed {seed}: {}", outcome.idle);
-        assert!(outcome.counters["cling_failed"] >= 10, "one attempt a second");
+        let [failed, paused] = ["cling_failed", "cling_paused"].map(|name| outcome.counters[name]);
+        assert!(failed > 0 && paused > 0, "seed {seed}: {failed} failed, {paused} paused");
+        assert!(failed + paused >= 10, "one attempt a second, or a pause that forbids it");
     }
 }
 
@@ -100,6 +124,34 @@ fn cgroups_share_by_weight_across_llcs() {
         let groups = outcome("weights", seed).groups;
         let ratio = (groups[1][0] + groups[1][1]) / (groups[0][0] + groups[0][1]);
         assert!((ratio / 3.0 - 1.0).abs() <= 0.05, "seed {seed}: {ratio}");
+    }
+}
+
+/// Three loops in an LLC begin another program: the first goes to the idler node, which leaves no more
+/// there than numa-imbalance tolerates, the second to the idlest LLC of its own.
+#[test]
+fn a_task_that_begins_a_program_is_placed_anew() {
+    let (on, off) = (outcome("exec", 1), outcome("exec-off", 1));
+    assert_eq!(on.counters["numa_imbalance_spread"], 2);
+    assert_eq!((on.counters["llc_migrations"], on.counters["node_migrations"]), (2, 1));
+    for name in ["numa_imbalance_spread", "numa_imbalance_local", "llc_migrations"] {
+        assert_eq!(off.counters[name], 0, "{name}");
+    }
+}
+
+/// 24 tasks that run for 5 of 15 ms, all woken on the first node, need half of the machine: those that
+/// would wait go to the other node if more wait than numa-imbalance tolerates.
+#[test]
+fn wakeups_leave_a_node_that_is_ahead() {
+    for seed in SEEDS {
+        let (on, off) = (outcome("wakeups", seed), outcome("wakeups-off", seed));
+        assert!(
+            on.counters["numa_imbalance_spread"] > 0 && on.counters["numa_imbalance_local"] > 0
+        );
+        assert!(off.counters["numa_imbalance_spread"] == 0);
+        assert!(off.counters["numa_imbalance_local"] == 0);
+        let waited = |outcome: &Outcome| outcome.counters["run_delay_ns"];
+        assert!(waited(&on) * 2 < waited(&off), "{seed}: {} {}", waited(&on), waited(&off));
     }
 }
 

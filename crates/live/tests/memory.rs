@@ -7,7 +7,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{job, number_after, prepared, spec, text, told};
+use common::{job, number_after, percent_on, pin, prepared, spec, text, told};
 use roost_vm::Guest;
 
 /// Pages of the memory that is watched: 64 MB.
@@ -76,36 +76,4 @@ fn touches_and_moves_over() {
         }
     });
     eprintln!("local after 15 s: {:.1} %", percent_on(&memory, 1));
-}
-
-/// Keeps this thread on CPUs.
-fn pin(cpus: &[usize]) {
-    // SAFETY: no CPU is in a set of zeros.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a set of the size that is said.
-    let result = unsafe {
-        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-    };
-    assert_eq!(result, 0);
-}
-
-/// Pages of memory that are on a node, in percent.
-fn percent_on(memory: &[u8], node: i32) -> f64 {
-    let pages: Vec<*const u8> = memory.chunks(PAGE).map(<[u8]>::as_ptr).collect();
-    let mut status = vec![-1_i32; pages.len()];
-    // SAFETY: as many addresses and places for answers as is said.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_move_pages,
-            0,
-            pages.len(),
-            pages.as_ptr(),
-            0_usize,
-            status.as_mut_ptr(),
-            0,
-        )
-    };
-    assert_eq!(result, 0);
-    status.iter().filter(|&&on| on == node).count() as f64 * 100.0 / pages.len() as f64
 }

@@ -114,6 +114,19 @@ struct Process {
 }
 
 impl Process {
+    fn new(pid: u32, resident: u64, details: Details) -> Self {
+        Self {
+            resident,
+            details,
+            mapped: Vec::new(),
+            mapped_at: (0, 0),
+            sample: Sample::new(u64::from(pid)),
+            index: None,
+            rests_until: 0,
+            rest: REST,
+        }
+    }
+
     /// Whether its mappings may be others than those known: reading them is what costs most, some
     /// microseconds each, and programs have up to thousands.
     fn has_other_mappings(&self, now: u64) -> bool {
@@ -141,6 +154,8 @@ pub struct Daemon {
     budget: Budget,
     scanned_at: Option<u64>,
     sampled_at: Option<u64>,
+    /// When the next set will have preferred its node for long enough, as far as is known.
+    ripe_at: Option<u64>,
     /// The process and the group after which the next turn begins.
     last_process: u32,
     last_group: u64,
@@ -159,6 +174,7 @@ impl Daemon {
             moving: None,
             scanned_at: None,
             sampled_at: None,
+            ripe_at: None,
             last_process: 0,
             last_group: 0,
             judged: BTreeMap::new(),
@@ -176,9 +192,12 @@ impl Daemon {
         let due = |last: Option<u64>, period| last.is_none_or(|last| now >= last + period);
         if due(self.scanned_at, SCAN) {
             self.scanned_at = Some(now);
-            self.scan(world);
+            if self.scan(world) {
+                self.sampled_at = None;
+            }
         }
-        if due(self.sampled_at, self.config.interval) {
+        let ripe = self.ripe_at.is_some_and(|at| now >= at) && self.moving.is_none();
+        if ripe || due(self.sampled_at, self.config.interval) {
             self.sampled_at = Some(now);
             let large: Vec<u32> = self.processes.keys().copied().collect();
             let (groups, sets) = (scheduler.groups(), scheduler.processes(&large));
@@ -187,32 +206,40 @@ impl Daemon {
             if self.moving.is_none() {
                 self.moving = self.choose(now, &groups, &sets, world);
             }
+            self.ripe_at = self.next_ripe(now, &groups, &sets);
         }
         self.go_on(now, world);
     }
 
-    /// Looks for large processes.
-    fn scan(&mut self, world: &mut impl World) {
+    /// When the next group or process will have preferred its node for long enough that its pages
+    /// follow.
+    fn next_ripe(&self, now: u64, groups: &[Set], sets: &[Set]) -> Option<u64> {
+        let large = |group: &&Set| {
+            self.processes.values().any(|process| process.details.group == Some(group.id))
+        };
+        let settled = groups.iter().filter(large).chain(sets).filter(|set| set.preferred.is_some());
+        let ripe = settled.map(|set| set.settled_at.saturating_add(self.config.settle));
+        ripe.filter(|at| *at > now).min()
+    }
+
+    /// Looks for large processes; whether there are new ones.
+    fn scan(&mut self, world: &mut impl World) -> bool {
         let mut all = world.processes();
         all.retain(|(_, resident)| *resident >= self.config.least_pages);
         let mut known = std::mem::take(&mut self.processes);
+        let mut new = false;
         for (pid, resident) in all {
             let Some(details) = world.details(pid) else { continue };
             let process = match known.remove(&pid) {
                 Some(old) => Process { resident, details, ..old },
-                None => Process {
-                    resident,
-                    details,
-                    mapped: Vec::new(),
-                    mapped_at: (0, 0),
-                    sample: Sample::new(u64::from(pid)),
-                    index: None,
-                    rests_until: 0,
-                    rest: REST,
-                },
+                None => {
+                    new = true;
+                    Process::new(pid, resident, details)
+                }
             };
             self.processes.insert(pid, process);
         }
+        new
     }
 
     /// Samples those processes whose turn it is, and tells of those that the scheduler knows.

@@ -18,7 +18,8 @@
 
 #define STEP_NS 50000ull
 #define TICK_NS 4000000ull
-#define SECOND 1000000000ull
+#define MS 1000000ull
+#define SECOND (1000 * MS)
 #define NODES 2
 #define LLCS 4
 #define PER_LLC 4
@@ -27,6 +28,8 @@
 
 static struct task_struct task[TASKS];
 static int nr_tasks;
+static int hosts;			/* CPUs that the machine's CPUs share; 0: each is one */
+static bool on_host[CPUS];		/* CPUs that have their turn on one of them */
 static struct cpumask everywhere = { ~0ull };
 static struct kernfs_node root_node = { 1 };
 static struct cgroup root = { .kn = &root_node, .self = { .cgroup = &root } };
@@ -131,7 +134,8 @@ static void account(int number)
 	p->se.sum_exec_runtime += passed;
 	p->ran_on[number] += passed;
 	p->scx.slice -= p->scx.slice < passed ? p->scx.slice : passed;
-	p->left_ns -= p->left_ns < passed ? p->left_ns : passed;
+	if (on_host[number])
+		p->left_ns -= p->left_ns < passed ? p->left_ns : passed;
 }
 
 static struct task_struct *pick(struct cpu *c)
@@ -217,7 +221,7 @@ static void wake(struct task_struct *p)
 		local_of = p->cpu;
 		roost_enqueue(p, ENQ_WAKEUP | ENQ_CPU_SELECTED);
 	}
-	if (cpu[p->cpu].idle && cpu[p->cpu].local)
+	if (cpu[p->cpu].idle && cpu[p->cpu].local && on_host[p->cpu])
 		schedule(p->cpu);
 }
 
@@ -225,8 +229,9 @@ static void step_cpu(int number)
 {
 	struct cpu *c = &cpu[number];
 	struct task_struct *p = c->curr;
-	bool tick = (now_ns + number * STEP_NS) % TICK_NS < STEP_NS;
+	bool tick = (now_ns + number * STEP_NS) / TICK_NS != c->ticks;
 
+	c->ticks = (now_ns + number * STEP_NS) / TICK_NS;
 	account(number);
 	if (p && p->sleep_ns && !p->left_ns) {
 		p->runnable = false;
@@ -234,6 +239,42 @@ static void step_cpu(int number)
 		schedule(number);
 	} else if (p ? c->preempt || (tick && !p->scx.slice) : c->kicked || c->local) {
 		schedule(number);
+	}
+}
+
+/* How long a CPU has its turn on a host's CPU. */
+#define TURN_NS (2 * MS)
+
+static bool has_work(int number)
+{
+	return !cpu[number].idle || cpu[number].kicked || cpu[number].local;
+}
+
+/*
+ * CPUs of a guest that has more of them than its host take turns: time passes for what runs on one that
+ * has not its turn, but it gets nothing done and nothing is decided there.
+ */
+static void take_turns(void)
+{
+	static u64 until[CPUS];
+	static int next;
+	int i, n = 0;
+
+	for (i = 0; i < CPUS; i++) {
+		account(i);
+		if (!hosts || (on_host[i] && has_work(i) && now_ns < until[i]))
+			n++;
+		else
+			on_host[i] = false;
+		on_host[i] |= !hosts;
+	}
+	for (i = 0; i < CPUS && n < hosts; i++) {
+		next = (next + 1) % CPUS;
+		if (on_host[next] || !has_work(next))
+			continue;
+		on_host[next] = true;
+		until[next] = now_ns + TURN_NS / 2 + rand() % TURN_NS;
+		n++;
 	}
 }
 
@@ -245,11 +286,14 @@ static void run(u64 ns)
 
 	while (now_ns < end) {
 		now_ns += STEP_NS;
+		take_turns();
 		for (i = 0; i < nr_tasks; i++)
-			if (!task[i].runnable && task[i].wakes_at <= now_ns)
+			if (!task[i].runnable && task[i].wakes_at <= now_ns &&
+			    (cpu[task[i].cpu].idle || on_host[task[i].cpu]))
 				wake(&task[i]);
 		for (i = 0; i < CPUS; i++)
-			step_cpu(i);
+			if (on_host[i])
+				step_cpu(i);
 		here = 0;
 		if (now_ns % WATCH_NS < STEP_NS)
 			watch_all(NULL, NULL, &watch);
@@ -306,7 +350,7 @@ static void measure(int groups, int loops)
 }
 
 /* Loops in so many cgroups or processes, one after the other, and short-running tasks beside them. */
-static void loops(int groups, int threads, bool processes, int sleepers)
+static void loops(int groups, int threads, bool processes, int sleepers, u64 sleep_ns)
 {
 	struct signal_struct single = { 1 }, several = { threads };
 	struct css_set *cgroup[8] = {};
@@ -318,7 +362,7 @@ static void loops(int groups, int threads, bool processes, int sleepers)
 		make_task(cgroup[i % groups] ?: &at_root, processes ? &several : &single,
 			  100 + (processes ? i % groups : i), 0, 0);
 	for (i = 0; i < sleepers; i++)
-		make_task(&at_root, &single, 500 + i, 200000, 10000000);
+		make_task(&at_root, &single, 500 + i, MS / 5, sleep_ns);
 	measure(groups, n);
 }
 
@@ -335,6 +379,60 @@ static void weights(int threads)
 	measure(2, nr_tasks);
 }
 
+/* Six loops in a group that has settled on the first node, and then as many as it has CPUs that must stay
+ * there; the node is busy by failed attempts, or not. */
+static void crowd(bool busy)
+{
+	static struct signal_struct single = { 1 };
+	static struct cpumask first = { 255 };
+	struct css_set *cgroup = make_cgroup(10, 100);
+	int i;
+
+	cling_wait_us = 100000000;
+	for (i = 0; i < 6; i++) {
+		make_task(cgroup, &single, 100 + i, 0, 0);
+		task[i].cpu = i;
+	}
+	run(3 * SECOND);
+	for (i = 6; i < 14; i++) {
+		make_task(&at_root, &single, 100 + i, 0, 0);
+		task[i].cpu = i - 6;
+		task[i].cpus_ptr = &first;
+		task[i].nr_cpus_allowed = 8;
+	}
+	for (i = 0; busy && i < 200; i++)
+		account_attempt(0, 0, true, &cpu_at(0)->n);
+	measure(1, 6);
+}
+
+/* Tasks that were woken on the first CPUs, where they had run before. */
+static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
+{
+	static struct signal_struct single = { 1 };
+	int i;
+
+	for (i = 0; i < n; i++) {
+		make_task(&at_root, &single, 100 + i, burst_ns, sleep_ns);
+		task[i].cpu = i % (CPUS / NODES);
+		task[i].se.sum_exec_runtime = 1;
+	}
+}
+
+/* Three loops that begin another program, one after the other, in the first LLC. */
+static void exec_loops(void)
+{
+	int i;
+
+	make_on_first(3, 0, 0);
+	run(SECOND);
+	for (i = 0; i < 3; i++) {
+		here = task[i].cpu;
+		roost_exec(&task[i], 0, NULL);
+		run(SECOND);
+	}
+	measure(1, 3);
+}
+
 int main(int argc, char **argv)
 {
 	const char *scenario = argc > 1 ? argv[1] : "";
@@ -342,16 +440,28 @@ int main(int argc, char **argv)
 	srand(argc > 2 ? atoi(argv[2]) : 1);
 	make_machine();
 	if (!strcmp(scenario, "four-groups"))
-		loops(4, 4, false, 24);
-	else if (!strcmp(scenario, "three-groups"))
-		loops(3, 6, false, 0);
+		loops(4, 4, false, 24, 10 * MS);
+	else if (!strcmp(scenario, "four-groups-in-guest")) {
+		hosts = 2;
+		loops(4, 4, false, 40, 2 * MS);
+	} else if (!strcmp(scenario, "three-groups"))
+		loops(3, 6, false, 0, 0);
 	else if (!strcmp(scenario, "processes"))
-		loops(2, 8, true, 0);
+		loops(2, 8, true, 0, 0);
 	else if (!strcmp(scenario, "weights"))
 		weights(32);
-	else if (!strcmp(scenario, "off")) {
+	else if (!strcmp(scenario, "held") || !strcmp(scenario, "paused"))
+		crowd(!strcmp(scenario, "paused"));
+	else if (!strcmp(scenario, "exec") || !strcmp(scenario, "exec-off")) {
+		numa_imbalance = !strcmp(scenario, "exec");
+		exec_loops();
+	} else if (!strcmp(scenario, "wakeups") || !strcmp(scenario, "wakeups-off")) {
+		numa_imbalance = !strcmp(scenario, "wakeups");
+		make_on_first(24, 5 * MS, 10 * MS);
+		measure(1, 24);
+	} else if (!strcmp(scenario, "off")) {
 		cling = consolidate = false;
-		loops(4, 4, false, 24);
+		loops(4, 4, false, 24, 10 * MS);
 	} else
 		return 2;
 	return 0;

@@ -29,6 +29,7 @@ typedef int64_t s64;
 #define bpf_for(i, from, to) for (i = (from); i < (int)(to); i++)
 #define ROOST_OPS(name, ...) name(__VA_ARGS__)
 #define ROOST_OPS_SLEEPABLE(name, ...) name(__VA_ARGS__)
+#define ROOST_TRACE(name, event, ...) int name(__VA_ARGS__)
 
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
 enum { BPF_ANY = 0, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
@@ -85,6 +86,7 @@ struct cpu {
 	bool idle, kicked, preempt;
 	u64 since;		/* up to when it is accounted for */
 	u64 idle_ns;
+	u64 ticks;		/* up to which tick it is */
 };
 
 #define MOST 64

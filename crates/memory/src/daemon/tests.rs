@@ -161,6 +161,26 @@ fn pages_follow_a_process_that_settled() {
     assert_eq!(scheduler.0.told[&70].first().map(|(node, _)| *node), Some(1));
 }
 
+/// A process is sampled as soon as it is seen, and its pages follow as soon as they may.
+#[test]
+fn nothing_waits_for_the_next_sample() {
+    let slow = Config { interval: 4000 * MS, ..config() };
+    let (mut world, mut scheduler) = world(process(4000, 0));
+    let mut daemon = Daemon::new(slow, 0);
+    let moved = world.processes.remove(&7).unwrap();
+    for step in 0..=80 {
+        match step {
+            // Another one is seen at 5 s, a second after the second sample, and is settled 3 s later.
+            10 => drop(world.processes.insert(8, moved.clone())),
+            50 => scheduler.0.sets = vec![Set { settled_at: 5000 * MS, ..set(8, Some(1)) }],
+            _ => {}
+        }
+        daemon.step(step * STEP, &mut world, &mut scheduler);
+        assert_eq!(scheduler.0.told.contains_key(&80), step >= 50, "step {step}");
+        assert_eq!(daemon.counters().moved > 0, step >= 80, "step {step}");
+    }
+}
+
 #[test]
 fn a_group_says_where_before_its_process_does() {
     let (mut world, mut scheduler) = world(process(4000, 1));

@@ -1,0 +1,205 @@
+//! Groups and processes with memory come to have a node each and stay there: the scheduler with its
+//! daemon in real kernels (`make test-live`, ROOST_VM=1), and the program that it runs there.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use common::{counters, job, percent_on, pin, prepared, spec, text, told};
+use roost_vm::Guest;
+
+/// CPUs of `2n2l4c`, half of them on each node.
+const CPUS: usize = 16;
+const PAGE: usize = 4096;
+
+/// What jobs begin with. `worker NAME FIRST STRIDE THREADS MIB SECONDS` starts the program below in the
+/// cgroup NAME, if there is one; its threads start on the CPUs FIRST, FIRST + STRIDE, ...
+const WORKERS: &str = r#"
+G=/sys/fs/cgroup
+group() { echo +memory >$G/cgroup.subtree_control; for g in "$@"; do mkdir -p $G/$g; done; }
+worker() { ( [ -d $G/$1 ] && echo $BASHPID >$G/$1/cgroup.procs; WORKER="$*" exec ./locality --exact works --ignored --nocapture 2>&1 ) & P="$P $!"; }
+workers() { wait $P; P=; }
+"#;
+
+fn with_program(script: &str) -> roost_vm::Job {
+    let program = std::env::current_exe().unwrap();
+    job(&format!("{WORKERS}{script}"))
+        .with_file("locality", &program)
+        .within(Duration::from_secs(1800))
+}
+
+/// What a worker told of one span of time: the shares of its CPU time and of its memory on node 0.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    cpu: f64,
+    memory: f64,
+}
+
+impl Seen {
+    /// The shares on the node where most of the CPU time is.
+    fn at_home(self) -> Self {
+        if self.cpu > 0.5 { self } else { Seen { cpu: 1.0 - self.cpu, memory: 1.0 - self.memory } }
+    }
+}
+
+/// What workers told: by the second at which the span ended, by name.
+fn seen(text: &str) -> BTreeMap<u64, BTreeMap<String, Seen>> {
+    let mut all = BTreeMap::<u64, BTreeMap<String, Seen>>::new();
+    for line in text.lines().filter_map(|line| line.split_once("worker ")).map(|(_, rest)| rest) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, second, cpu, memory] = words[..] else { panic!("{line}") };
+        let seen = Seen { cpu: cpu.parse().unwrap(), memory: memory.parse().unwrap() };
+        all.entry(second.parse().unwrap()).or_default().insert(name.to_owned(), seen);
+    }
+    all
+}
+
+/// Asserts that each of `sets` has so much of its CPU time and memory on one node, half of them on each.
+fn assert_apart(at: &BTreeMap<String, Seen>, sets: usize, least: f64, what: &str) {
+    assert_eq!(at.len(), sets, "{what}");
+    for (name, seen) in at {
+        let home = seen.at_home();
+        assert!(home.cpu >= least && home.memory >= least, "{name}: {home:?}: {what}");
+    }
+    assert_eq!(at.values().filter(|seen| seen.cpu > 0.5).count(), sets / 2, "{what}");
+}
+
+/// Four groups of four busy threads, whose memory is half and half on two nodes, settle there, two a
+/// node, within 120 s, and stay for 60 s of wakeups.
+#[test]
+fn four_groups_settle_on_two_nodes() {
+    let Some(cache) = prepared("groups that settle") else { return };
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let script = r#"
+start; group a b c d
+i=0; for g in a b c d; do worker $g $i 4 4 32 110 10 60; i=$((i + 1)); done
+sleep 122
+( while :; do hackbench -g 1 -l 20 >/dev/null; sleep 0.2; done ) & noise=$!
+workers; kill $noise; stop; cat err; tail -1 out
+"#;
+    let text = text(&told(guest.run(&with_program(script))));
+    eprintln!("{text}");
+    let seen = seen(&text);
+    for second in [120, 180] {
+        assert_apart(&seen[&second], 4, 0.95, &format!("at {second} s of\n{text}"));
+    }
+    let on = counters(text.lines().last().unwrap());
+    for name in ["cling_settled", "cling_moves", "cling_held", "memory_moved"] {
+        assert!(on.contains_key(name), "no {name}: {on:?}");
+    }
+}
+
+/// Three groups of six cannot all have a node of eight CPUs: attempts fail, the node pauses, and no CPU
+/// is idle.
+#[test]
+fn three_groups_of_six_pause_and_leave_no_cpu_idle() {
+    let Some(cache) = prepared("groups that do not fit") else { return };
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let script = r#"
+start; group a b c
+i=0; for g in a b c; do worker $g $i 3 6 32 20 60; i=$((i + 1)); done
+sleep 22; grep ^cpu /proc/stat >before; sleep 55; grep ^cpu /proc/stat >after
+workers; stop; cat err; paste -d' ' before after; tail -1 out
+"#;
+    let text = text(&told(guest.run(&with_program(script))));
+    eprintln!("{text}");
+    let on = counters(text.lines().last().unwrap());
+    for name in ["cling_settled", "cling_failed", "cling_paused"] {
+        assert!(on.contains_key(name), "no {name}: {on:?}");
+    }
+    for line in text.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")) {
+        let words: Vec<u64> =
+            line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let (before, after) = words.split_at(words.len() / 2);
+        let all: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
+        let idle = after[3] - before[3];
+        assert!(idle * 100 <= all * 2, "idle for {idle} of {all} ticks: {line}\n{text}");
+    }
+}
+
+/// Two processes of eight threads with common memory each, as numa01 has them, whose threads start
+/// interleaved on all CPUs, have a node each after 30 s.
+#[test]
+fn two_processes_come_to_have_a_node_each() {
+    let Some(cache) = prepared("processes that settle") else { return };
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let script = r#"
+start
+for i in 0 1; do worker $i $i 2 8 64 30 20; done
+workers; stop; cat err; tail -1 out
+"#;
+    let text = text(&told(guest.run(&with_program(script))));
+    eprintln!("{text}");
+    assert_apart(&seen(&text)[&50], 2, 0.9, &text);
+    let on = counters(text.lines().last().unwrap());
+    assert!(on.contains_key("consolidate_settled"), "{on:?}");
+}
+
+/// Where the threads of a worker ran, ns on each node.
+static RAN: Mutex<[u64; 2]> = Mutex::new([0; 2]);
+
+/// Not a test: the program. Touches half of its memory on each node, starts its threads, and tells of
+/// each span of so many seconds where they ran and where the memory is.
+#[test]
+#[ignore = "run in a guest by the other tests"]
+fn works() {
+    let words = std::env::var("WORKER").unwrap();
+    let mut words = words.split_whitespace();
+    let name = words.next().unwrap();
+    let numbers: Vec<usize> = words.map(|word| word.parse().unwrap()).collect();
+    let [first, stride, threads, mebibytes, spans @ ..] = &numbers[..] else {
+        panic!("{numbers:?}")
+    };
+    let start = Instant::now();
+    let mut memory: Vec<u8> = Vec::with_capacity(mebibytes << 20);
+    for node in 0..2 {
+        pin(&(node * CPUS / 2..(node + 1) * CPUS / 2).collect::<Vec<_>>());
+        memory.resize((mebibytes << 19) * (node + 1), 1);
+    }
+    let end = start + Duration::from_secs(spans.iter().sum::<usize>() as u64);
+    std::thread::scope(|scope| {
+        for thread in 0..*threads {
+            let memory = &memory;
+            let cpu = (first + thread * stride) % CPUS;
+            scope.spawn(move || work(memory, cpu, end));
+        }
+        let mut at = start;
+        for seconds in spans {
+            at += Duration::from_secs(*seconds as u64);
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            let [here, there] = std::mem::take(&mut *RAN.lock().unwrap());
+            let cpu = here as f64 / (here + there).max(1) as f64;
+            let second = (at - start).as_secs();
+            println!("worker {name} {second} {cpu:.4} {:.4}", percent_on(&memory, 0) / 100.0);
+        }
+    });
+}
+
+/// Reads memory until the end, and counts where that was done.
+fn work(memory: &[u8], cpu: usize, end: Instant) {
+    pin(&[cpu]);
+    pin(&(0..CPUS).collect::<Vec<_>>());
+    let mut counted = thread_time();
+    while Instant::now() < end {
+        for page in memory.chunks(PAGE << 6) {
+            std::hint::black_box(page.iter().step_by(PAGE).map(|&b| u64::from(b)).sum::<u64>());
+        }
+        // SAFETY: no pointers.
+        let node = usize::from(unsafe { libc::sched_getcpu() } >= (CPUS / 2) as i32);
+        let now = thread_time();
+        RAN.lock().unwrap()[node] += now - counted;
+        counted = now;
+    }
+}
+
+/// CPU time of this thread, ns.
+fn thread_time() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a clock that every thread has, and a structure for its time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
