@@ -208,16 +208,20 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 node_id, bool i
 
 /*
  * Mean demand, over all of a set's time and later over about DEMAND_NS: tasks tell what they waited for
- * in lumps, when they run again.
+ * in lumps, when they run again. It shrinks over SHRINK_NS, unless nothing of the set runs any more: one
+ * whose tasks wait a while, as for pages that are being moved to its node, keeps its place.
  */
 #define DEMAND_NS 3200000000ull
+#define SHRINK_NS (8 * DEMAND_NS)
+#define AT_REST_NS 1000000000ull
 
 static __always_inline u64 mean_demand(const struct roost_set *set, u64 last, u64 now, u64 period)
 {
-	u64 window = now - set->made_at;
+	bool shrinks = last * UNIT / period < set->demand && now - set->active_at < AT_REST_NS;
+	u64 window = now - set->made_at, most = shrinks ? SHRINK_NS : DEMAND_NS;
 
-	if (window > DEMAND_NS)
-		window = DEMAND_NS;
+	if (window > most)
+		window = most;
 	if (window < period)
 		window = period;
 	return (set->demand * (window - period) + last * UNIT) / window;
