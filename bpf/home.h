@@ -208,23 +208,39 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 node_id, bool i
 
 /*
  * Mean demand, over all of a set's time and later over about DEMAND_NS: tasks tell what they waited for
- * in lumps, when they run again. It shrinks over SHRINK_NS, unless nothing of the set runs any more: one
- * whose tasks wait a while, as for pages that are being moved to its node, keeps its place.
+ * in lumps, when they run again.
  */
 #define DEMAND_NS 3200000000ull
-#define SHRINK_NS (8 * DEMAND_NS)
-#define AT_REST_NS 1000000000ull
 
 static __always_inline u64 mean_demand(const struct roost_set *set, u64 last, u64 now, u64 period)
 {
-	bool shrinks = last * UNIT / period < set->demand && now - set->active_at < AT_REST_NS;
-	u64 window = now - set->made_at, most = shrinks ? SHRINK_NS : DEMAND_NS;
+	u64 window = now - set->made_at;
 
-	if (window > most)
-		window = most;
+	if (window > DEMAND_NS)
+		window = DEMAND_NS;
 	if (window < period)
 		window = period;
 	return (set->demand * (window - period) + last * UNIT) / window;
+}
+
+/*
+ * What a set claims of the node it settled on: its demand, and less only by and by while something of it
+ * runs, over about SHRINK_NS. One whose tasks wait for a while, as for pages that are being moved to its
+ * node, keeps its place. (The mean of a young one is not smooth yet.)
+ */
+#define SHRINK_NS (8 * DEMAND_NS)
+#define AT_REST_NS 1000000000ull
+
+static __always_inline u64 claim_of(const struct roost_set *set, u64 now, u64 period)
+{
+	bool rests = (s64)(now - set->active_at) >= (s64)AT_REST_NS;
+	bool young = now - set->made_at < 2 * DEMAND_NS;
+	u64 over;
+
+	if (set->claim <= set->demand || rests || young || period >= SHRINK_NS)
+		return set->demand;
+	over = set->claim - set->demand;
+	return set->claim - over * period / SHRINK_NS;
 }
 
 /* A demand in whole tasks, times UNIT. */
@@ -246,6 +262,7 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 		return 0;
 	wanted = set->wanted;
 	set->demand = mean_demand(set, wanted - set->seen_wanted, now, period);
+	set->claim = claim_of(set, now, period);
 	set->seen_wanted = wanted;
 	bpf_for(i, 0, nr_nodes) {
 		node = set_node_at(index, i);
@@ -260,7 +277,7 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 	home = home_at(set->preferred);
 	if (!home)
 		return 0;
-	home->claiming += whole(set->demand);
+	home->claiming += whole(set->claim);
 	if (home->latest_at < set->settled_at) {
 		home->latest_at = set->settled_at;
 		home->latest = index;
@@ -326,7 +343,7 @@ static __always_inline bool takes_in(u32 index, u32 node_id, const struct roost_
 	struct roost_home *home = home_at(node_id);
 	struct roost_node *node = node_at(node_id);
 
-	return home && node && roost_cling_fits(home->claimed, whole(set->demand), node->nr_cpus) &&
+	return home && node && roost_cling_fits(home->claimed, whole(set->claim), node->nr_cpus) &&
 	       !pauses(index, node_id);
 }
 
@@ -335,7 +352,7 @@ static __always_inline bool could_fit(u32 node_id, const struct roost_set *set)
 {
 	struct roost_node *node = node_at(node_id);
 
-	return node && roost_cling_fits(0, whole(set->demand), node->nr_cpus);
+	return node && roost_cling_fits(0, whole(set->claim), node->nr_cpus);
 }
 
 static __always_inline u64 claimed_on(u32 node)
@@ -407,7 +424,7 @@ __noinline bool settle(u32 index, u64 now)
 	}
 	if (!state)
 		return false;
-	state->claimed += whole(set->demand);
+	state->claimed += whole(set->claim);
 	if (set->last_preferred != NONE)
 		set->resettled += set->last_preferred != home;
 	set->last_preferred = set->preferred = home;

@@ -39,6 +39,7 @@ struct roost_set {
 	u64 wanted;		/* ns that its tasks ran or waited */
 	u64 seen_wanted;
 	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some tenths of a second */
+	u64 claim;		/* the same of the node it settled on (home.h) */
 	u64 moves;		/* tasks that went to its node */
 	u64 failed_moves;	/* those that could not */
 	u32 preferred;		/* the node it settled on; NONE */
@@ -121,7 +122,7 @@ __noinline int begin_set(u32 index, u64 now)
 	if (!set)
 		return 0;
 	set->made_at = set->active_at = set->tried_at = now;
-	set->settled_at = set->demand = set->moves = set->failed_moves = 0;
+	set->settled_at = set->demand = set->claim = set->moves = set->failed_moves = 0;
 	set->seen_wanted = set->wanted;
 	set->preferred = set->last_preferred = set->group = NONE;
 	set->resettled = 0;
