@@ -7,7 +7,8 @@
  * those that have room beside the sets settled there, and that are not busy; among equals the one with
  * most room. If the node with the largest score has none, that is a failed attempt to reach it. Where
  * sets settled that turn out to need more CPUs than the node has, the last to come leaves. A set that
- * needs more than the node has CPUs has not failed there: no waiting would help it.
+ * needs more than the node has CPUs has not failed there: no waiting would help it. A set whose tasks do
+ * not get to its node, as affinity keeps them from it, settles elsewhere.
  *
  * Getting there: a task whose set settled on another node tries to reach it when it wakes up or its
  * slice is over, at most every retry_ms. It succeeds if a CPU there is idle, or, when its slice is over,
@@ -249,6 +250,50 @@ static __always_inline u64 whole(u64 demand)
 	return (demand + UNIT / 2) & ~(u64)(UNIT - 1);
 }
 
+/* Whether less than an eighth of what a set runs is on a node. */
+__noinline bool is_elsewhere(u32 index, u32 node_id)
+{
+	struct roost_set_node *node;
+	u64 sum = 0, here = 0;
+	int i;
+
+	bpf_for(i, 0, nr_nodes) {
+		node = set_node_at(index, i);
+		if (!node)
+			break;
+		sum += node->recent;
+		if (i == node_id)
+			here = node->recent;
+	}
+	return here * 8 < sum;
+}
+
+/* For so long a set does not settle where it could not go. */
+#define BARRED_NS FORGET_NS
+
+/*
+ * A set that does not get to its node for long leaves it, and does not come back soon: affinity keeps its
+ * tasks from it.
+ */
+static __always_inline void check_arrival(u32 index, struct roost_set *set, u64 now)
+{
+	struct roost_cpu *here = this_cpu();
+
+	if (!here || set->preferred == NONE || pauses(index, set->preferred) ||
+	    !is_elsewhere(index, set->preferred)) {
+		set->elsewhere_since = 0;
+		return;
+	}
+	if (!set->elsewhere_since)
+		set->elsewhere_since = now;
+	if (now - set->elsewhere_since < DEMAND_NS)
+		return;
+	set->barred = set->preferred;
+	set->barred_at = now;
+	set->preferred = NONE;
+	here->n.unsettled++;
+}
+
 /* What a set's tasks wanted and did since the last time; what it claims of its node. */
 __noinline int update_set(u32 index, u64 now, u64 period)
 {
@@ -272,6 +317,9 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 		node->recent = node->recent * 7 / 8 + (cpu_ns - node->seen_cpu_ns);
 		node->seen_cpu_ns = cpu_ns;
 	}
+	if (excluded(index))
+		set->preferred = NONE;
+	check_arrival(index, set, now);
 	if (is_process(index) && settled_on(set->group) != NONE)
 		return 0;
 	home = home_at(set->preferred);
@@ -376,6 +424,8 @@ __noinline u64 choose_home(u32 index)
 		return CHOICE(NONE, NONE);
 	bpf_for(i, 0, nr_nodes) {
 		id = i;
+		if (id == set->barred && scx_bpf_now() - set->barred_at < BARRED_NS)
+			continue;
 		score = score_of(index, id) + 1;
 		if (score > liked_score) {
 			liked_score = score;

@@ -44,6 +44,9 @@ struct roost_set {
 	u64 failed_moves;	/* those that could not */
 	u32 preferred;		/* the node it settled on; NONE */
 	u32 group;		/* of a process: its group */
+	u32 barred;		/* a node that its tasks did not get to; NONE */
+	u64 barred_at;
+	u64 elsewhere_since;	/* since when it has run elsewhere than where it settled; 0: it does not */
 	u32 resettled;		/* times it settled on another node than before */
 	u32 last_preferred;
 };
@@ -124,8 +127,8 @@ __noinline int begin_set(u32 index, u64 now)
 	set->made_at = set->active_at = set->tried_at = now;
 	set->settled_at = set->demand = set->claim = set->moves = set->failed_moves = 0;
 	set->seen_wanted = set->wanted;
-	set->preferred = set->last_preferred = set->group = NONE;
-	set->resettled = 0;
+	set->preferred = set->last_preferred = set->group = set->barred = NONE;
+	set->resettled = set->elsewhere_since = 0;
 	bpf_for(i, 0, nr_nodes) {
 		node = set_node_at(index, i);
 		if (node)

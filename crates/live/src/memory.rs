@@ -36,7 +36,8 @@ impl Follower {
         sets: Sets,
     ) -> Result<Option<Self>, LiveError> {
         let config = config(settings, machine);
-        if !settings.is_on("memory") || config.nodes.len() < 2 {
+        let idle = !config.follows && config.patterns.is_empty();
+        if idle || config.nodes.len() < 2 {
             return Ok(None);
         }
         let (alive, ended) = channel();
@@ -116,6 +117,7 @@ fn config(settings: &Settings, machine: &Machine) -> Config {
         settle: number("memory-settle-ms") * 1_000_000,
         nodes,
         patterns: settings.patterns("cling-groups"),
+        follows: settings.is_on("memory"),
     }
 }
 

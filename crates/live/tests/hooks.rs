@@ -107,6 +107,21 @@ fn a_group_without_room_floats_and_no_cpu_idles() {
     }
 }
 
+/// A group that is not to cling leaves the node that it settled on before this was told.
+#[test]
+fn an_excluded_group_does_not_cling() {
+    assert_eq!(outcome("four-groups", 1).counters["groups_settled"], 4);
+    assert_eq!(outcome("excluded", 1).counters["groups_settled"], 3);
+}
+
+/// A group that affinity keeps from the node where its memory is settles on the other one.
+#[test]
+fn a_group_that_does_not_get_to_its_node_settles_elsewhere() {
+    let counters = outcome("barred", 1).counters;
+    assert_eq!((counters["groups_settled"], counters["groups_on_first"]), (1, 0));
+    assert_eq!((counters["cling_settled"], counters["unsettled"]), (2, 1));
+}
+
 /// Two processes of eight threads on 2 x 8 CPUs, started anywhere.
 #[test]
 fn two_processes_have_a_node_each() {

@@ -36,15 +36,38 @@ fn pages_follow_threads_within_15_seconds() {
     assert!(number_after(&all, "local after 15 s: ") >= 95.0, "{all}");
     assert!(number_after(&all, "memory_moved=") >= 15_000.0, "{all}");
     eprintln!("{}", all.lines().filter(|line| line.contains("local after")).collect::<String>());
+}
 
-    // Switched off, and memory with a policy of its own: nothing moves.
-    for (options, command) in
-        [("--no-memory", ""), ("", "numactl --membind=0"), ("", "numactl --interleave=0,1")]
-    {
-        let script = format!("start {options}; watch {command}; stop; tail -1 out; cat err");
+/// Options, commands, and the counter that tells why memory stayed.
+const KEPT: [(&str, &str, &str); 5] = [
+    ("--no-memory", "watch", ""),
+    ("", "watch numactl --membind=0", ""),
+    ("", "watch numactl --interleave=0,1", ""),
+    ("", "bound watch", "memory_bound="),
+    ("", "full; watch", "memory_no_room="),
+];
+
+/// `bound COMMAND`: in a cpuset with memory of node 0 only. `full`: node 1 has 12 MB left.
+const BINDINGS: &str = r#"
+G=/sys/fs/cgroup
+bound() { echo +cpuset >$G/cgroup.subtree_control; mkdir -p $G/bound; echo 0 >$G/bound/cpuset.mems; ( echo $BASHPID >$G/bound/cgroup.procs; "$@" ); }
+free() { awk '/MemFree/ { print int($4 / 1024) }' /sys/devices/system/node/node1/meminfo; }
+full() { mkdir -p /tmp/full; mount -t tmpfs -o mpol=bind:1,size=2g full /tmp/full; dd if=/dev/zero of=/tmp/full/file bs=1M count=$(($(free) - 12)) 2>/dev/null; echo "$(free) MB are free on node 1"; }
+"#;
+
+/// Memory stays where it is: with that switched off, with a policy or a cpuset of its own, and if the
+/// node has no room.
+#[test]
+fn what_is_bound_stays() {
+    let Some(cache) = prepared("memory that stays") else { return };
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    for (options, command, counter) in KEPT {
+        let script = format!("{BINDINGS}start {options}; {command}; stop; cat err; tail -1 out");
         let all = text(&told(guest.run(&with_program(&script))));
+        eprintln!("{options} {command}: {all}");
         assert!(number_after(&all, "local after 15 s: ") < 60.0, "{options} {command}: {all}");
         assert!(!all.contains("memory_moved="), "{options} {command}: {all}");
+        assert!(all.contains(counter), "{options} {command}: no {counter} in {all}");
     }
 }
 

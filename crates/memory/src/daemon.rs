@@ -51,6 +51,8 @@ pub struct Config {
     pub nodes: BTreeMap<u32, Vec<Range<u32>>>,
     /// Patterns of the paths of cgroups that cling; all do if there are none.
     pub patterns: Vec<String>,
+    /// Whether memory is followed; if not, only patterns matter.
+    pub follows: bool,
 }
 
 /// A group or process as the scheduler knows it.
@@ -190,6 +192,14 @@ impl Daemon {
     /// Does what is due at time `now`, ns; call it some ten times a second.
     pub fn step(&mut self, now: u64, world: &mut impl World, scheduler: &mut impl Scheduler) {
         let due = |last: Option<u64>, period| last.is_none_or(|last| now >= last + period);
+        if !self.config.follows {
+            if due(self.sampled_at, self.config.interval) {
+                self.sampled_at = Some(now);
+                let groups = scheduler.groups();
+                self.judge_groups(&groups, world, scheduler);
+            }
+            return;
+        }
         if due(self.scanned_at, SCAN) {
             self.scanned_at = Some(now);
             if self.scan(world) {
@@ -203,6 +213,7 @@ impl Daemon {
             let (groups, sets) = (scheduler.groups(), scheduler.processes(&large));
             self.sample(now, &sets, world, scheduler);
             self.tell_groups(&groups, world, scheduler);
+            self.judge_groups(&groups, world, scheduler);
             if self.moving.is_none() {
                 self.moving = self.choose(now, &groups, &sets, world);
             }
@@ -263,6 +274,9 @@ impl Daemon {
         for pid in turn {
             self.last_process = pid;
             let Some(process) = self.processes.get_mut(&pid) else { continue };
+            if let Some(details) = world.details(pid) {
+                process.details = details;
+            }
             if process.has_other_mappings(now) {
                 process.mapped = world.mapped(pid);
                 process.mapped_at = (process.resident, now);
@@ -281,7 +295,7 @@ impl Daemon {
         }
     }
 
-    /// Tells of the groups whose turn it is, and which of them cling.
+    /// Tells of the groups whose turn it is.
     fn tell_groups(
         &mut self,
         groups: &[Set],
@@ -295,6 +309,16 @@ impl Daemon {
             let pages = world.group_pages(id).unwrap_or_else(|| self.sampled_in_group(id));
             scheduler.set_group_memory(index, &pages);
         }
+    }
+
+    /// Tells which groups cling.
+    fn judge_groups(
+        &mut self,
+        groups: &[Set],
+        world: &mut impl World,
+        scheduler: &mut impl Scheduler,
+    ) {
+        let by_id: BTreeMap<u64, u32> = groups.iter().map(|set| (set.id, set.index)).collect();
         self.judged.retain(|index, id| by_id.get(id) == Some(index));
         for (&id, &index) in &by_id {
             if self.judged.contains_key(&index) || self.config.patterns.is_empty() {

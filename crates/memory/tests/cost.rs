@@ -99,6 +99,7 @@ fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
         settle: 3_000_000_000,
         nodes: BTreeMap::from([(0, vec![0..u32::MAX])]),
         patterns: Vec::new(),
+        follows: true,
     };
     let mut daemon = Daemon::new(config, 0);
     let before = cpu_ns();

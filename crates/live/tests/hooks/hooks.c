@@ -327,6 +327,13 @@ static void print_counters(void)
 #define ROOST_COUNTER(name, meaning) printf("%s %lu\n", #name, name);
 #include "../../../../bpf/counters.h"
 #undef ROOST_COUNTER
+	u32 settled = 0, on_first = 0;
+
+	for (i = 0; i < groups_used; i++) {
+		settled += settled_on(i) != NONE;
+		on_first += !settled_on(i);
+	}
+	printf("groups_settled %u\ngroups_on_first %u\n", settled, on_first);
 }
 
 /* Lets time pass until things have settled, and prints what happens then. */
@@ -405,6 +412,25 @@ static void crowd(bool busy)
 	measure(1, 6);
 }
 
+/* Four loops in a group that may not use the node where their memory is. */
+static void barred_group(void)
+{
+	static struct signal_struct single = { 1 };
+	static struct cpumask second = { 255 << 8 };
+	struct css_set *cgroup = make_cgroup(10, 100);
+	u32 i, first = 0;
+	u64 pages = 1000;
+
+	bpf_map_update_elem(&set_memory, &first, &pages, BPF_ANY);
+	for (i = 0; i < 4; i++) {
+		make_task(cgroup, &single, 100 + i, 0, 0);
+		task[i].cpu = 8 + i;
+		task[i].cpus_ptr = &second;
+		task[i].nr_cpus_allowed = 8;
+	}
+	measure(1, 4);
+}
+
 /* Tasks that were woken on the first CPUs, where they had run before. */
 static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 {
@@ -450,6 +476,15 @@ int main(int argc, char **argv)
 		loops(2, 8, true, 0, 0);
 	else if (!strcmp(scenario, "weights"))
 		weights(32);
+	else if (!strcmp(scenario, "excluded")) {
+		/* The loader tells after a while. */
+		u32 flag = SET_EXCLUDED, second = 1;
+
+		loops(4, 4, false, 0, 0);
+		bpf_map_update_elem(&set_flags, &second, &flag, BPF_ANY);
+		measure(4, 16);
+	} else if (!strcmp(scenario, "barred"))
+		barred_group();
 	else if (!strcmp(scenario, "held") || !strcmp(scenario, "paused"))
 		crowd(!strcmp(scenario, "paused"));
 	else if (!strcmp(scenario, "exec") || !strcmp(scenario, "exec-off")) {

@@ -301,7 +301,8 @@ static long bpf_map_update_elem(void *declared, const void *key, const void *val
 
 	if (!entry)
 		return -ENOMEM;
-	map->keys[(entry - map->values) / map->size] = *(const u64 *)key;
+	if (map->keys)
+		map->keys[(entry - map->values) / map->size] = *(const u64 *)key;
 	memcpy(entry, value, map->size);
 	return 0;
 }

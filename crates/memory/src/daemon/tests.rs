@@ -111,6 +111,7 @@ fn config() -> Config {
         settle: 3000 * MS,
         nodes: BTreeMap::from([(0, vec![0..2]), (1, vec![2..4])]),
         patterns: Vec::new(),
+        follows: true,
     }
 }
 
@@ -267,9 +268,16 @@ fn groups_that_no_pattern_matches_do_not_cling() {
     let (mut world, mut scheduler) = world(process(4000, 0));
     scheduler.0.groups = vec![set(5, None), set(6, None)];
     let patterns = vec!["/jobs/*5".to_owned()];
-    run(Config { patterns, ..config() }, &mut world, &mut scheduler, 3);
-    assert_eq!(scheduler.0.excluded, BTreeMap::from([(50, false), (60, true)]));
-    run(config(), &mut world, &mut FakeScheduler::default(), 3);
+    for follows in [true, false] {
+        let patterns = patterns.clone();
+        scheduler.0.excluded.clear();
+        run(Config { patterns, follows, ..config() }, &mut world, &mut scheduler, 3);
+        assert_eq!(scheduler.0.excluded, BTreeMap::from([(50, false), (60, true)]), "{follows}");
+    }
+    assert!(world.moved_to.is_empty(), "in 3 s nothing is ripe, and without memory nothing moves");
+    let (mut world, mut scheduler) = self::world(process(4000, 0));
+    run(Config { follows: false, ..config() }, &mut world, &mut scheduler, 30);
+    assert!(world.moved_to.is_empty() && world.asked == 0);
 }
 
 #[test]
