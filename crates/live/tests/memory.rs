@@ -47,12 +47,13 @@ const KEPT: [(&str, &str, &str); 5] = [
     ("", "full; watch", "memory_no_room="),
 ];
 
-/// `bound COMMAND`: in a cpuset with memory of node 0 only. `full`: node 1 has 12 MB left.
+/// `bound COMMAND`: in a cpuset with memory of node 0 only. `full`: all that node 1 gives before node 0 is
+/// asked is in a file.
 const BINDINGS: &str = r#"
 G=/sys/fs/cgroup
 bound() { echo +cpuset >$G/cgroup.subtree_control; mkdir -p $G/bound; echo 0 >$G/bound/cpuset.mems; ( echo $BASHPID >$G/bound/cgroup.procs; "$@" ); }
 free() { awk '/MemFree/ { print int($4 / 1024) }' /sys/devices/system/node/node1/meminfo; }
-full() { mkdir -p /tmp/full; mount -t tmpfs -o mpol=bind:1,size=2g full /tmp/full; dd if=/dev/zero of=/tmp/full/file bs=1M count=$(($(free) - 12)) 2>/dev/null; echo "$(free) MB are free on node 1"; }
+full() { mkdir -p /tmp/full; mount -t tmpfs -o mpol=prefer:1,size=2g full /tmp/full; dd if=/dev/zero of=/tmp/full/file bs=1M count=$(free) 2>/dev/null; echo "$(free) MB are free on node 1"; }
 "#;
 
 /// Memory stays where it is: with that switched off, with a policy or a cpuset of its own, and if the
