@@ -121,8 +121,8 @@ static __always_inline bool move_waiting(u32 from, u32 to, const struct roost_ll
 			task = task_of(p);
 			if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst))
 				continue;
-			scx_bpf_dsq_move_set_vtime(&it, dst->clock + (p->scx.dsq_vtime - src->clock));
-			moved = scx_bpf_dsq_move_vtime(&it, p, to, 0);
+			moved = dsq_move_vtime(&it, p, to,
+					       dst->clock + (p->scx.dsq_vtime - src->clock));
 			if (moved)
 				task->llc = to;
 			break;

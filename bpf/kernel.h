@@ -4,8 +4,8 @@
  *
  * Functions that changed are declared once for each form they had, all weak: libbpf binds the form
  * that the running kernel has (it ignores what follows three underscores), and the verifier removes
- * calls to the others. Kernels from 6.16 on are tested; 6.13 to 6.15 should load too, since nothing
- * here is newer, 6.12 does not (it has other names for the same functions).
+ * calls to the others. So it loads from 6.12 on, the first kernel with sched_ext, which has other names
+ * for what moves tasks (gone in 6.18) and no clock of its own.
  */
 #ifndef ROOST_KERNEL_H
 #define ROOST_KERNEL_H
@@ -41,39 +41,77 @@ s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
-u64 scx_bpf_now(void) __ksym;
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;
-bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id,
-		      u64 enq_flags) __ksym;
-bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id,
-			    u64 enq_flags) __ksym;
-void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it__iter, u64 vtime) __ksym;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 
-/* 6.19: tells whether it inserted. */
+/* 6.14: a clock read once for all hooks of a switch. */
+u64 scx_bpf_now___new(void) __ksym __weak;
+
+static __always_inline u64 scx_bpf_now(void)
+{
+	return bpf_ksym_exists(scx_bpf_now___new) ? scx_bpf_now___new() : bpf_ktime_get_ns();
+}
+
+/* 6.13: names that say what is moved where. */
+bool scx_bpf_dsq_move___new(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id,
+			    u64 enq_flags) __ksym __weak;
+bool scx_bpf_dispatch_from_dsq(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id,
+			       u64 enq_flags) __ksym __weak;
+
+static __always_inline bool dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move___new))
+		return scx_bpf_dsq_move___new(it, p, dsq_id, 0);
+	return scx_bpf_dispatch_from_dsq(it, p, dsq_id, 0);
+}
+
+bool scx_bpf_dsq_move_vtime___new(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id,
+				  u64 enq_flags) __ksym __weak;
+void scx_bpf_dsq_move_set_vtime___new(struct bpf_iter_scx_dsq *it__iter, u64 vtime) __ksym __weak;
+bool scx_bpf_dispatch_vtime_from_dsq(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p,
+				     u64 dsq_id, u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch_from_dsq_set_vtime(struct bpf_iter_scx_dsq *it__iter, u64 vtime) __ksym __weak;
+
+static __always_inline bool dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+					   u64 vtime)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_vtime___new)) {
+		scx_bpf_dsq_move_set_vtime___new(it, vtime);
+		return scx_bpf_dsq_move_vtime___new(it, p, dsq_id, 0);
+	}
+	scx_bpf_dispatch_from_dsq_set_vtime(it, vtime);
+	return scx_bpf_dispatch_vtime_from_dsq(it, p, dsq_id, 0);
+}
+
+/* 6.13: another name; 6.19: tells whether it inserted. */
 bool scx_bpf_dsq_insert___v2___new(struct task_struct *p, u64 dsq_id, u64 slice,
 				   u64 enq_flags) __ksym __weak;
 void scx_bpf_dsq_insert___v1(struct task_struct *p, u64 dsq_id, u64 slice,
 			     u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
 
 static __always_inline void dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags)
 {
 	if (bpf_ksym_exists(scx_bpf_dsq_insert___v2___new))
 		scx_bpf_dsq_insert___v2___new(p, dsq_id, slice, enq_flags);
-	else
+	else if (bpf_ksym_exists(scx_bpf_dsq_insert___v1))
 		scx_bpf_dsq_insert___v1(p, dsq_id, slice, enq_flags);
+	else
+		scx_bpf_dispatch(p, dsq_id, slice, enq_flags);
 }
 
-/* 6.19: arguments in a structure. */
+/* 6.13: another name; 6.19: arguments in a structure. */
 bool __scx_bpf_dsq_insert_vtime(struct task_struct *p,
 				struct scx_bpf_dsq_insert_vtime_args *args) __ksym __weak;
 void scx_bpf_dsq_insert_vtime___v1(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
 				   u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
+			    u64 enq_flags) __ksym __weak;
 
 static __always_inline void dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice,
 					     u64 vtime, u64 enq_flags)
@@ -87,20 +125,25 @@ static __always_inline void dsq_insert_vtime(struct task_struct *p, u64 dsq_id, 
 		};
 
 		__scx_bpf_dsq_insert_vtime(p, &args);
-	} else {
+	} else if (bpf_ksym_exists(scx_bpf_dsq_insert_vtime___v1)) {
 		scx_bpf_dsq_insert_vtime___v1(p, dsq_id, slice, vtime, enq_flags);
+	} else {
+		scx_bpf_dispatch_vtime(p, dsq_id, slice, vtime, enq_flags);
 	}
 }
 
-/* 7.1: flags. */
+/* 6.13: another name; 7.1: flags. */
 bool scx_bpf_dsq_move_to_local___v2___new(u64 dsq_id, u64 enq_flags) __ksym __weak;
 bool scx_bpf_dsq_move_to_local___v1(u64 dsq_id) __ksym __weak;
+bool scx_bpf_consume(u64 dsq_id) __ksym __weak;
 
 static __always_inline bool dsq_move_to_local(u64 dsq_id)
 {
 	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v2___new))
 		return scx_bpf_dsq_move_to_local___v2___new(dsq_id, 0);
-	return scx_bpf_dsq_move_to_local___v1(dsq_id);
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v1))
+		return scx_bpf_dsq_move_to_local___v1(dsq_id);
+	return scx_bpf_consume(dsq_id);
 }
 
 /* 6.19: a function where a store was enough. */

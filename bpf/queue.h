@@ -260,7 +260,7 @@ __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 			if (!task || !may_run(p, cpu_id) ||
 			    !may_take(task, llc->node, cpu->node, pass, &cpu->n))
 				continue;
-			taken = scx_bpf_dsq_move(&it, p, DSQ_LOCAL, 0);
+			taken = dsq_move(&it, p, DSQ_LOCAL);
 			if (taken)
 				break;
 		}

@@ -10,25 +10,36 @@ pub enum LiveError {
     /// Not root.
     #[error("loading a scheduler needs root (CAP_BPF and CAP_SYS_ADMIN): run it with sudo")]
     NotRoot,
-    /// No sched_ext.
+    /// No sched_ext, in a kernel that could have it.
     #[error(
-        "kernel {release} has no sched_ext: it needs Linux 6.13 or newer built with \
-         CONFIG_SCHED_CLASS_EXT (look into /boot/config-{release})"
+        "kernel {release} was built without sched_ext (CONFIG_SCHED_CLASS_EXT): \
+         take one of your distribution's kernels that has it"
     )]
     NoSchedExt {
         /// `uname -r`.
         release: String,
     },
-    /// Too old.
-    #[error("kernel {release} is too old: its sched_ext lacks {missing}; take 6.13 or newer")]
+    /// Older than sched_ext, or with a sched_ext that is not yet what Linux 6.12 has.
+    #[error(
+        "kernel {release} is too old: sched_ext came with Linux 6.12; take that or a newer one"
+    )]
     TooOld {
         /// `uname -r`.
         release: String,
-        /// What was looked for.
-        missing: &'static str,
+    },
+    /// No type information.
+    #[error(
+        "kernel {release} was built without type information (CONFIG_DEBUG_INFO_BTF), \
+         which every sched_ext scheduler needs: take one of your distribution's kernels that has it"
+    )]
+    NoTypes {
+        /// `uname -r`.
+        release: String,
     },
     /// Another scheduler.
-    #[error("the sched_ext scheduler {name} is loaded: stop it first")]
+    #[error(
+        "the sched_ext scheduler {name} is loaded, and a kernel runs one at a time: stop it first"
+    )]
     Taken {
         /// Its name.
         name: String,
@@ -94,7 +105,11 @@ impl LiveError {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Machine(_) | Self::Settings(_) | Self::Metrics { .. } => 2,
-            Self::NotRoot | Self::NoSchedExt { .. } | Self::TooOld { .. } | Self::Taken { .. } => 3,
+            Self::NotRoot
+            | Self::NoSchedExt { .. }
+            | Self::TooOld { .. }
+            | Self::NoTypes { .. }
+            | Self::Taken { .. } => 3,
             Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,
             Self::Tables(_)
             | Self::Thread(_)

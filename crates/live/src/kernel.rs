@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use libbpf_rs::btf::{Btf, types::Struct};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Func, Struct};
 
 use crate::error::LiveError;
 
@@ -23,44 +24,78 @@ pub fn read(path: &str) -> Result<String, LiveError> {
 
 /// Finds what is in the way of loading, without trying.
 pub fn check() -> Result<(), LiveError> {
+    let types = Types::of_kernel();
     // SAFETY: no arguments, cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        return Err(LiveError::NotRoot);
-    }
-    if !Path::new(SCHED_EXT).is_dir() {
-        return Err(LiveError::NoSchedExt { release: release() });
-    }
-    check_age()?;
-    match loaded() {
-        Some(name) => Err(LiveError::Taken { name }),
-        None => Ok(()),
+    let root = unsafe { libc::geteuid() } == 0;
+    in_the_way(root, &release(), Path::new(SCHED_EXT), types).map_or(Ok(()), Err)
+}
+
+/// What of sched_ext the kernel's type information (BTF) has.
+#[derive(Clone, Copy, Debug)]
+struct Types {
+    /// Schedulers can be defined.
+    ops: bool,
+    /// Waiting tasks can be moved between queues: the youngest of what 6.12 has.
+    moves: bool,
+}
+
+impl Types {
+    /// Those of the running kernel; `None` if it tells no types.
+    fn of_kernel() -> Option<Self> {
+        let btf = Btf::from_vmlinux().ok()?;
+        let function = |name| btf.type_by_name::<Func>(name).is_some();
+        Some(Self {
+            ops: btf.type_by_name::<Struct>("sched_ext_ops").is_some(),
+            moves: function("scx_bpf_dsq_move") || function("scx_bpf_dispatch_from_dsq"),
+        })
     }
 }
 
-/// Looks in the kernel's type information for what 6.13 brought.
-fn check_age() -> Result<(), LiveError> {
-    let too_old = |missing| LiveError::TooOld { release: release(), missing };
-    let btf =
-        Btf::from_vmlinux().map_err(|_| too_old("type information (CONFIG_DEBUG_INFO_BTF)"))?;
-    if btf.type_by_name::<Struct>("sched_ext_ops").is_none() {
-        return Err(LiveError::NoSchedExt { release: release() });
+/// What is in the way on a kernel whose files of sched_ext are in `dir`.
+fn in_the_way(root: bool, release: &str, dir: &Path, types: Option<Types>) -> Option<LiveError> {
+    let release = release.to_owned();
+    if !root {
+        return Some(LiveError::NotRoot);
     }
-    match btf.type_by_name::<libbpf_rs::btf::types::Func>("scx_bpf_dsq_insert") {
-        Some(_) => Ok(()),
-        None => Err(too_old("scx_bpf_dsq_insert()")),
+    if !dir.is_dir() {
+        return Some(match older(&release) {
+            true => LiveError::TooOld { release },
+            false => LiveError::NoSchedExt { release },
+        });
+    }
+    match types {
+        None => Some(LiveError::NoTypes { release }),
+        Some(Types { ops: false, .. }) => Some(LiveError::NoSchedExt { release }),
+        Some(Types { moves: false, .. }) => Some(LiveError::TooOld { release }),
+        Some(_) => loaded(dir).map(|name| LiveError::Taken { name }),
+    }
+}
+
+/// Whether a release is older than 6.12, which brought sched_ext.
+fn older(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (6, 12),
+        _ => false,
     }
 }
 
 /// The name of the scheduler that is loaded. One that is being unloaded gets a moment to go.
-fn loaded() -> Option<String> {
+fn loaded(dir: &Path) -> Option<String> {
+    let file = |name: &str| read(&dir.join(name).display().to_string());
     for _ in 0..20 {
-        match read(&format!("{SCHED_EXT}/state")).ok()?.as_str() {
+        match file("state").ok()?.as_str() {
             "disabled" => return None,
             "disabling" => std::thread::sleep(std::time::Duration::from_millis(50)),
             _ => break,
         }
     }
-    Some(read(&format!("{SCHED_EXT}/root/ops")).unwrap_or_else(|_| "(unknown)".to_owned()))
+    Some(file("root/ops").unwrap_or_else(|_| "(unknown)".to_owned()))
+}
+
+/// The scheduler that is loaded, if there is one.
+pub fn taken() -> Option<LiveError> {
+    loaded(Path::new(SCHED_EXT)).map(|name| LiveError::Taken { name })
 }
 
 /// How often CPUs came or went since boot: the kernel refuses a scheduler that saw other CPUs.
@@ -91,7 +126,69 @@ fn cpu_list(text: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitCode;
+
     use super::*;
+
+    const ALL: Types = Types { ops: true, moves: true };
+
+    /// A folder as the kernel's, with a scheduler or without.
+    fn sched_ext(state: &str, name: Option<&str>) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("state"), format!("{state}\n")).unwrap();
+        if let Some(name) = name {
+            std::fs::create_dir(dir.path().join("root")).unwrap();
+            std::fs::write(dir.path().join("root/ops"), format!("{name}\n")).unwrap();
+        }
+        dir
+    }
+
+    /// What is said, which has to be a line with a remedy and the status 3.
+    fn said(root: bool, release: &str, dir: &Path, types: Option<Types>) -> String {
+        let error = in_the_way(root, release, dir, types).unwrap();
+        assert_eq!(format!("{:?}", error.exit_code()), format!("{:?}", ExitCode::from(3)));
+        let text = error.to_string();
+        assert!(!text.contains('\n') && text.contains(": "), "{text}");
+        text
+    }
+
+    #[test]
+    fn each_thing_in_the_way_is_told() {
+        let free = sched_ext("disabled", None);
+        let (free, none) = (free.path(), Path::new("/nonexistent/sched_ext"));
+        assert!(in_the_way(true, "6.12.0", free, Some(ALL)).is_none());
+        assert!(said(false, "6.12.0", free, Some(ALL)).contains("run it with sudo"));
+        assert!(said(true, "6.12.107+deb13", none, None).contains("CONFIG_SCHED_CLASS_EXT"));
+        for old in ["6.11.0-29-generic", "5.10.0"] {
+            let text = said(true, old, none, None);
+            assert!(
+                text.contains(old) && text.contains("too old") && text.contains("6.12"),
+                "{text}"
+            );
+        }
+        assert!(said(true, "6.12.0", free, None).contains("CONFIG_DEBUG_INFO_BTF"));
+        let types = Types { ops: false, ..ALL };
+        assert!(said(true, "6.12.0", free, Some(types)).contains("CONFIG_SCHED_CLASS_EXT"));
+        let types = Types { moves: false, ..ALL };
+        assert!(said(true, "6.11.0-patched", free, Some(types)).contains("too old"));
+    }
+
+    #[test]
+    fn another_scheduler_is_told_by_its_name() {
+        let taken = sched_ext("enabled", Some("rusty_1.1.4"));
+        assert!(said(true, "7.2.13", taken.path(), Some(ALL)).contains(" rusty_1.1.4 is loaded"));
+        let taken = sched_ext("enabling", None);
+        assert!(said(true, "7.2.13", taken.path(), Some(ALL)).contains("(unknown)"));
+    }
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        for (release, is_older) in
+            [("6.12", false), ("6.9.3", true), ("10.0-rc1", false), ("5.99", true), ("odd", false)]
+        {
+            assert_eq!(older(release), is_older, "{release}");
+        }
+    }
 
     #[test]
     fn lists_of_cpus() {

@@ -88,7 +88,9 @@ impl<'obj> Loaded<'obj> {
         configure(&mut open, options, layout, &possible);
         let mut skel = open.load().map_err(refused)?;
         fill_maps(&skel, layout, &possible).map_err(refused)?;
-        let mut links = vec![skel.maps.roost_ops.attach_struct_ops().map_err(refused)?];
+        let attached = skel.maps.roost_ops.attach_struct_ops();
+        let link = attached.map_err(|error| kernel::taken().unwrap_or_else(|| refused(error)))?;
+        let mut links = vec![link];
         if layout.nodes.len() > 1 && options.settings.is_on("numa-imbalance") {
             links.push(skel.progs.roost_exec.attach().map_err(refused)?);
         }
@@ -374,6 +376,17 @@ mod tests {
         assert_eq!(telling(&lines).unwrap(), "R1 type=scalar expected=ptr_");
         assert_eq!(telling(&lines[..1]).unwrap(), "prog 'x': BPF program load failed");
         assert!(telling(&[]).is_none());
+    }
+
+    #[test]
+    fn a_refusal_tells_what_to_report() {
+        let log = "0: (85) call x\nR2 min value is negative\nprocessed 9 insns (limit 1000000)";
+        let reason = telling(&log.lines().map(str::to_owned).collect::<Vec<_>>()).unwrap();
+        let text = LiveError::Refused { release: "6.12.3".to_owned(), reason }.to_string();
+        for part in ["kernel 6.12.3", "(R2 min value is negative)", "report", "scx_roost -v"] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert!(!text.contains('\n'));
     }
 
     #[test]

@@ -204,7 +204,6 @@ static bool dsq_move_to_local(u64 id)
 struct bpf_iter_scx_dsq {
 	struct task_struct *all[1024];
 	int n, next;
-	u64 vtime;
 };
 
 static int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
@@ -230,22 +229,17 @@ static struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 
 static void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) {}
 
-static bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 flags)
+static bool dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id)
 {
 	unlink(p);
 	insert_local(here, p);
 	return true;
 }
 
-static void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime)
-{
-	it->vtime = vtime;
-}
-
-static bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 flags)
+static bool dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 vtime)
 {
 	unlink(p);
-	insert_ordered(p, id, it->vtime);
+	insert_ordered(p, id, vtime);
 	return true;
 }
 
