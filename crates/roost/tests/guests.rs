@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod moved;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
