@@ -5,8 +5,13 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{KERNELS, job, prepared, spec, told};
 use roost_vm::Guest;
+
+/// Loading six times takes longer than a job usually gets where other things run too.
+const LONG: Duration = Duration::from_secs(1800);
 
 /// What a loader leaves if it leaves anything: BPF programs, maps and links, the statistics' socket
 /// (a file without a server may stay), processes, listening ports.
@@ -52,7 +57,7 @@ fn nothing_is_left_of_a_loader_that_was_killed_or_stopped() {
     let Some(cache) = prepared("killed and stopped loaders") else { return };
     for kernel in KERNELS {
         let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
-        let result = told(guest.run(&job(&format!("{LEFT}{KILLED}"))));
+        let result = told(guest.run(&job(&format!("{LEFT}{KILLED}")).within(LONG)));
         let text = String::from_utf8_lossy(&result.stdout).into_owned();
         for what in [
             "after KILL: disabled, left: ''",
