@@ -9,9 +9,9 @@ use crate::error::MeasureError;
 use crate::observed::Observed;
 use crate::replay::{Audience, Replay};
 
-/// What the workload's tasks of the names `tasks` did from `from` on, alone or numbered (`NAME-3`), on `machine`. Where
-/// others ran, the observer sees the idle task. So a program's own threads, which a simulation does
-/// not have, are left out.
+/// What the workload's tasks of the names `tasks`, alone or numbered (`NAME-3`), did on `machine` from
+/// `from` on. Where others ran, the observer sees the idle task. So a program's own threads, which a
+/// simulation does not have, are left out.
 pub fn observe_named(
     replay: &Replay<'_>,
     machine: &Machine,
