@@ -195,12 +195,16 @@ impl Fair {
         let rq = &mut self.rqs[cpu];
         rq.update_average(now);
         let attaches = !state.attached;
+        let grouped = self.cgroups.active();
         if attaches {
-            state.avg.join(&rq.avg, state.weight);
+            if grouped {
+                state.avg.join_in_group(&rq.avg, state.weight);
+            } else {
+                state.avg.join(&rq.avg, state.weight);
+            }
             rq.avg.add(&state.avg);
             state.attached = true;
         }
-        let grouped = self.cgroups.active();
         let mut credit = rq.queue.sleeper_credit();
         if grouped {
             credit = self.cgroups.join(cpu, rq.avg.last_update, state, attaches, credit);
@@ -461,7 +465,7 @@ impl Fair {
         let state = &mut self.tasks[task.index()];
         let before = state.avg.clone();
         let old = std::mem::replace(&mut state.weight, weight);
-        state.avg.load_avg = before.load_avg * weight / old;
+        state.avg.load_avg = before.weighing(weight).load_avg;
         rq.avg.sub(&before);
         rq.avg.add(&state.avg);
         if let Some(load) = &mut rq.runnable_load {

@@ -156,6 +156,16 @@ impl Avg {
         self.util_sum = self.util_avg * divider;
     }
 
+    /// [`Avg::join`] of a task in a group, which counts in loads as `weight`: its load goes along by the
+    /// series, as what it counts is so small a number that little would be left of it after some moves
+    /// (the kernel's entities keep the load by their own weight).
+    pub(crate) fn join_in_group(&mut self, queue: &Self, weight: u64) {
+        let (load_sum, before) = (self.load_sum, self.divider());
+        self.join(queue, weight);
+        self.load_sum = ((load_sum * self.divider() + before / 2) / before).max(1);
+        self.load_avg = self.weighing(weight).load_avg;
+    }
+
     /// A task that has these averages is attached to this queue.
     pub(crate) fn add(&mut self, task: &Self) {
         let divider = self.divider();
@@ -448,6 +458,20 @@ mod tests {
         assert_eq!(queue, before);
         queue.sub(&task);
         assert_eq!(queue, before, "never below 0");
+    }
+
+    /// A task that always runs, of 16 in loads by its groups' weights, on one CPU after the other.
+    #[test]
+    fn the_load_of_a_task_in_a_group_survives_moves() {
+        let mut task = ran_periods(345);
+        let queue = Avg { last_update: 0, period_contrib: 500, ..Avg::default() };
+        for moves in 0..1000 {
+            let queue = Avg { last_update: moves * UNIT_NS, ..queue.clone() };
+            task.join_in_group(&queue, 13 + moves % 7);
+            assert!(task.weighing(1024).load_avg >= 1022, "after {moves}: {task:?}");
+            assert!(task.load_avg >= 12 + moves % 7, "after {moves}: {task:?}");
+            task.update((moves + 1) * UNIT_NS, 1, 1, true, 13 + moves % 7);
+        }
     }
 
     /// Section 3, util_est.

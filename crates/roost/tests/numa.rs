@@ -115,7 +115,7 @@ fn is_told(outcome: &Outcome, changes: &BTreeMap<(&'static str, usize), Vec<(u64
             && of("most_ratio") > f64::from(degree)
             && of("pauses") > 0.0
             && values("cling ratio of node").iter().any(|&(_, ratio)| ratio > u64::from(degree))
-            && pauses.any(|&(_, paused)| paused == 1)
+            && pauses.any(|&(_, paused)| paused > 0)
             && pauses.any(|&(_, paused)| paused == 0)
     })
 }
@@ -147,33 +147,25 @@ fn without_cling_groups_stay_split() {
     }
 }
 
-/// Published, second stage: groups stay split that want the same node, as the tasks that cling there
-/// give way to nobody. Where no two want the same, they settle (docs/results.md).
+/// Published, second and third stage. Without the pause groups stay split that want the same node, as the
+/// tasks that cling there give way to nobody; where no two want the same, they settle (docs/results.md).
+/// With it all settle, two groups a node, each with all of its CPU time and memory there; where it was
+/// needed, counters and trace tell of it.
 #[test]
-fn without_the_pause_groups_that_want_the_same_node_stay_split() {
+fn with_the_pause_groups_settle_that_want_the_same_node() {
     let mut split = 0;
     for seed in SEEDS {
-        let (places, outcome, _) = settled("fair@5.2+cling+cling-degree=100", SECONDS, seed);
-        split += u32::from(!is_settled(&places));
+        let (before, outcome, _) = settled("fair@5.2+cling+cling-degree=100", SECONDS, seed);
         let of = |what| [0, 1].map(|node| counter(&outcome, &format!("cling_{what}_node{node}")));
         assert_eq!(of("pauses"), [0.0; 2]);
+        let (after, outcome, changes) = settled("fair@5.2+cling", SECONDS, seed);
+        assert!(is_settled(&after), "seed {seed}: {after:?}");
+        if !is_settled(&before) {
+            split += 1;
+            assert!(is_told(&outcome, &changes.lock().expect("one thread")), "seed {seed}");
+        }
     }
-    assert!(split >= 3, "in {split} of 8");
-}
-
-/// Published, third stage: two groups a node, each with all of its CPU time and memory there.
-///
-/// In one of eight runs (seed 4) two groups have exactly half of their threads and memory on each
-/// node: then no swap gains anything for either.
-#[test]
-fn with_cling_two_groups_settle_on_each_node() {
-    let mut settle = 0;
-    for seed in SEEDS {
-        let (places, outcome, changes) = settled("fair@5.2+cling", SECONDS, seed);
-        settle += u32::from(is_settled(&places));
-        assert!(is_told(&outcome, &changes.lock().expect("one thread")), "seed {seed}");
-    }
-    assert!(settle >= 7, "in {settle} of 8");
+    assert!(split > 0, "the pause is never needed");
 }
 
 /// Where threads share all of their group's memory, page-based groups settle without any cgroup.

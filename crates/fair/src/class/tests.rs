@@ -8,7 +8,7 @@ use roost_machine::Machine;
 use roost_workload::{Policy, rtapp};
 
 use crate::features::{Features, Generation, versions};
-use crate::pelt::Avg;
+use crate::pelt::{Avg, LOAD_AVG_MAX};
 use crate::state::Fair;
 
 /// Two nodes of two LLCs of two cores of two threads.
@@ -401,7 +401,9 @@ fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
     for version in versions() {
         let (mut fair, mut world) = (fair(version), world(2));
         fair.start(&mut world);
-        let avg = Avg { load_avg: 1024, util_avg: 500, runnable_avg: 500, ..Avg::default() };
+        let load_sum = LOAD_AVG_MAX;
+        let avg =
+            Avg { load_avg: 1024, load_sum, util_avg: 500, runnable_avg: 500, ..Avg::default() };
         queue_with(&mut fair, &mut world, 0, 2, avg);
         assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
         queue_with(&mut fair, &mut world, 1, 2, Avg::default());

@@ -30,27 +30,45 @@ struct NumaStat {
 /// What cling keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cling {
-    /// Attempts to reach each node.
-    nodes: Vec<Node>,
-    busiest: Option<u32>,
-    /// Jiffy of the next decay.
-    next_decay: u64,
     /// The NUMA group of each cgroup, once a task has joined it.
     pub groups: Vec<Option<u32>>,
     stats: Vec<NumaStat>,
-    /// Attempts and failures of the run, by node, and the largest ratio.
+    /// What all groups counted in the run, by node.
     totals: Vec<Totals>,
     tick_ms: u64,
 }
 
+/// How tasks of a group that clings fared on their way to each node (`migrate_stat`, `busiest_nid` and
+/// `cling_timer` of its `struct numa_group`).
+#[derive(Clone, Debug)]
+pub(super) struct Attempts {
+    nodes: Vec<Node>,
+    busiest: Option<u32>,
+    /// Jiffy of the next decay.
+    next_decay: u64,
+}
+
+/// Of one node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     attempts: u64,
     failures: u64,
     most_ratio: u64,
-    /// Times that nobody clung to the node any more.
+    /// Times that a group did not cling to the node any more.
     pauses: u64,
-    paused: bool,
+    /// Groups that do not.
+    paused: u64,
+}
+
+impl Attempts {
+    /// Of a group that begins at the jiffy `now`: its timer fires at once.
+    pub fn new(nodes: usize, now: u64) -> Self {
+        Self { nodes: vec![Node::default(); nodes], busiest: None, next_decay: now }
+    }
+
+    fn is_busy(&self, node: NodeId, degree: u32) -> bool {
+        self.nodes[node].busy(node as u32, self.busiest, degree)
+    }
 }
 
 impl Cling {
@@ -64,17 +82,11 @@ impl Cling {
             exec: vec![0; nodes],
         };
         Self {
-            nodes: vec![Node::default(); nodes],
             groups: vec![None; world.groups().len()],
             stats: world.groups().iter().map(stat).collect(),
             totals: vec![Totals::default(); nodes],
             tick_ms: tick_ns / 1_000_000,
-            ..Self::default()
         }
-    }
-
-    fn is_busy(&self, node: NodeId, degree: u32) -> bool {
-        self.nodes[node].busy(node as u32, self.busiest, degree)
     }
 
     /// Name and value of its counters: those of the cgroups' `cpu.numa_stat`, in ms, and of cling.
@@ -103,11 +115,11 @@ impl Fair {
     }
 
     /// A fault of a task of a cgroup with a NUMA group: it joins that.
-    pub(super) fn join_cgroup(&mut self, task: TaskId, cgroup: GroupId) {
+    pub(super) fn join_cgroup(&mut self, world: &World, task: TaskId, cgroup: GroupId) {
         let group = match self.numa.cling.groups[cgroup as usize] {
             Some(group) => group,
             None => {
-                let group = self.cgroup_numa_group();
+                let group = self.cgroup_numa_group(self.jiffies(world.now()));
                 self.numa.cling.groups[cgroup as usize] = Some(group);
                 group
             }
@@ -117,15 +129,17 @@ impl Fair {
         }
     }
 
-    /// Whether `task` is in a group that clings.
-    pub(super) fn is_clinging(&self, task: TaskId) -> bool {
-        let group = self.numa.tasks.get(task.index()).and_then(|state| state.group);
-        group.is_some_and(|group| self.numa.groups[group as usize].clings)
+    /// What the group of `task` keeps if it clings.
+    fn attempts_of(&self, task: TaskId) -> Option<&Attempts> {
+        let group = self.numa.tasks.get(task.index())?.group?;
+        self.numa.groups[group as usize].attempts.as_ref()
     }
 
-    /// Whether nobody clings to a node now.
-    pub(super) fn is_busy_node(&self, node: NodeId) -> bool {
-        self.numa.cling.is_busy(node, self.features.cling_degree)
+    /// Whether the group of `task` clings, and whether to `node` it does not now.
+    pub(super) fn clings_but(&self, task: TaskId, node: NodeId) -> (bool, bool) {
+        let attempts = self.attempts_of(task);
+        let busy = attempts.is_some_and(|at| at.is_busy(node, self.features.cling_degree));
+        (attempts.is_some(), busy)
     }
 
     /// Whether `task` stays on the node `src` rather than going to `dst`.
@@ -134,14 +148,15 @@ impl Fair {
             return false;
         }
         let preferred = self.preferred(task).map(|node| node as u32);
-        let busy = self.is_busy_node(src);
-        cling::clings(self.is_clinging(task), preferred, src as u32, dst as u32, busy)
+        let (clings, busy) = self.clings_but(task, src);
+        cling::clings(clings, preferred, src as u32, dst as u32, busy)
     }
 
     /// Whether a page of `task`'s group follows it, as far as cling decides that.
     pub(super) fn cling_page(&self, task: TaskId, src: NodeId, dst: NodeId) -> Option<bool> {
-        let clings = self.is_clinging(task);
-        match cling::page(clings, self.is_busy_node(dst), self.is_busy_node(src)) {
+        let [(clings, src_busy), (_, dst_busy)] =
+            [src, dst].map(|node| self.clings_but(task, node));
+        match cling::page(clings, dst_busy, src_busy) {
             Page::Stays => Some(false),
             Page::Moves => Some(true),
             Page::Undecided => None,
@@ -156,51 +171,57 @@ impl Fair {
         node: NodeId,
         failed: bool,
     ) {
-        if !self.features.cling {
-            return;
-        }
-        let cling = &mut self.numa.cling;
-        cling.nodes[node].attempt(failed);
-        let ratio = cling.nodes[node].ratio;
-        let totals = &mut cling.totals[node];
+        let Some(group) = self.numa.tasks[task.index()].group else { return };
+        let Some(attempts) = &mut self.numa.groups[group as usize].attempts else { return };
+        attempts.nodes[node].attempt(failed);
+        let ratio = attempts.nodes[node].ratio;
+        let totals = &mut self.numa.cling.totals[node];
         totals.attempts += 1;
         totals.failures += u64::from(failed);
         totals.most_ratio = totals.most_ratio.max(ratio);
-        world.trace_value("cling ratio of node", node, ratio);
-        self.note_pauses(world);
+        self.tell_attempts(world);
         if failed {
             self.set_preferred(world, task, None);
         }
     }
 
-    /// Counts nodes that nobody clings to from now on.
-    fn note_pauses(&mut self, world: &mut World) {
+    /// Tells the largest ratio of any group for each node, and how many groups do not cling there;
+    /// counts those from now on.
+    fn tell_attempts(&mut self, world: &mut World) {
+        let degree = self.features.cling_degree;
         for node in 0..self.numa.nodes() {
-            let busy = self.is_busy_node(node);
+            let (mut most, mut paused) = (0, 0);
+            for attempts in self.numa.groups.iter().filter_map(|group| group.attempts.as_ref()) {
+                most = attempts.nodes[node].ratio.max(most);
+                paused += u64::from(attempts.is_busy(node, degree));
+            }
+            world.trace_value("cling ratio of node", node, most);
             let totals = &mut self.numa.cling.totals[node];
-            if busy != totals.paused {
-                totals.pauses += u64::from(busy);
-                totals.paused = busy;
-                world.trace_value("cling paused on node", node, u64::from(busy));
+            if paused != totals.paused {
+                totals.pauses += paused.saturating_sub(totals.paused);
+                totals.paused = paused;
+                world.trace_value("cling paused on node", node, paused);
             }
         }
     }
 
-    /// At every tick: half of the attempts are forgotten every 6 s.
+    /// At every tick: each group forgets half of its attempts every 6 s.
     fn decay_cling(&mut self, world: &mut World) {
         let now = self.jiffies(world.now());
-        if now < self.numa.cling.next_decay {
-            return;
-        }
         let period = ms_to_jiffies(cling::PERIOD_NS / 1_000_000, self.features.hz);
-        let state = &mut self.numa.cling;
-        state.next_decay = now + period;
-        state.busiest = cling::decay(&mut state.nodes, state.busiest);
-        for node in 0..self.numa.nodes() {
-            let ratio = self.numa.cling.nodes[node].ratio;
-            world.trace_value("cling ratio of node", node, ratio);
+        let mut decayed = false;
+        for index in 0..self.numa.cling.groups.len() {
+            let Some(group) = self.numa.cling.groups[index] else { continue };
+            let Some(attempts) = &mut self.numa.groups[group as usize].attempts else { continue };
+            if now >= attempts.next_decay {
+                attempts.next_decay = now + period;
+                attempts.busiest = cling::decay(&mut attempts.nodes, attempts.busiest);
+                decayed = true;
+            }
         }
-        self.note_pauses(world);
+        if decayed {
+            self.tell_attempts(world);
+        }
     }
 
     /// The tick of `cpu`, which runs `task`, in `cpu.numa_stat` of its cgroups.

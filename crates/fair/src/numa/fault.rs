@@ -82,7 +82,7 @@ impl Fair {
                 let own = last.pid == world.pid(task) as u8;
                 match self.numa_cgroup(world, task) {
                     Some(cgroup) => {
-                        self.join_cgroup(task, cgroup);
+                        self.join_cgroup(world, task, cgroup);
                         own && !fault.shared
                     }
                     None => own || self.join_by_page(world, task, last, fault),

@@ -3,6 +3,7 @@
 
 use roost_engine::{HintingFault, LastAccess, TaskId, World};
 
+use super::cling::Attempts;
 use super::period::GroupUse;
 use super::{Faults, KINDS, NodeId, NumaTask};
 use crate::state::Fair;
@@ -26,8 +27,8 @@ pub(super) struct NumaGroup {
     pub active_nodes: u32,
     /// It is a cgroup's, which holds a reference, and is not given up without tasks.
     of_cgroup: bool,
-    /// Its tasks cling to its node.
-    pub clings: bool,
+    /// Its tasks cling to its node, and this is what came of attempts to get there.
+    pub attempts: Option<Attempts>,
 }
 
 impl NumaGroup {
@@ -139,11 +140,13 @@ impl Fair {
         }
     }
 
-    /// The NUMA group of a cgroup.
-    pub(super) fn cgroup_numa_group(&mut self) -> u32 {
+    /// The NUMA group of a cgroup, which begins at the jiffy `now`.
+    pub(super) fn cgroup_numa_group(&mut self, now: u64) -> u32 {
         let group = self.empty_group();
+        let nodes = self.numa.nodes();
         let new = &mut self.numa.groups[group as usize];
-        (new.of_cgroup, new.clings) = (true, self.features.cling);
+        new.of_cgroup = true;
+        new.attempts = self.features.cling.then(|| Attempts::new(nodes, now));
         group
     }
 

@@ -99,11 +99,11 @@ impl Fair {
             Some(group) => group.mem_faults(node),
             None => state.mem_faults(node),
         };
-        let clings = group.is_some_and(|group| group.clings);
         let mut most = (0, None);
         for node in 0..self.numa.nodes() {
             let here = faults(node).max(0) as u64;
-            if cling::prefers(clings, here, most.0, clings && self.is_busy_node(node)) {
+            let (clings, busy) = self.clings_but(task, node);
+            if cling::prefers(clings, here, most.0, busy) {
                 most = (here, Some(node));
             }
         }

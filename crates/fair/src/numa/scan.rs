@@ -149,7 +149,7 @@ impl Fair {
     fn group_use(&self, group: Option<u32>) -> Option<GroupUse> {
         let group = group.map(|group| &self.numa.groups[group as usize]);
         // What clings has settled: its scans are not stretched.
-        group.filter(|group| !group.clings).map(|group| group.usage())
+        group.filter(|group| group.attempts.is_none()).map(|group| group.usage())
     }
 
     /// At the tick of `cpu`: its task shall scan if it has run for a period since the last time. It
