@@ -174,22 +174,25 @@ static __always_inline void account_attempt(u32 index, u32 node, bool failed, st
  */
 __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 node_id, bool idle)
 {
-	struct roost_cpu *here = this_cpu();
 	struct roost_task *task = task_of(p);
 	struct roost_home *state;
 	struct roost_node *node;
+	struct roost_cpu *here;
 	struct roost_llc *llc;
 	u32 set, home, id;
 	u64 now;
 
-	if (!here || !task)
+	if (!task)
 		return NONE;
 	set = deciding_set(task);
 	home = settled_on(set);
+	if (home == NONE || home == node_id)
+		return NONE;
+	here = this_cpu();
 	node = node_at(home);
 	state = home_at(home);
 	now = scx_bpf_now();
-	if (home == node_id || !node || !state || now - task->tried_at < retry_ms * 1000000)
+	if (!here || !node || !state || now - task->tried_at < retry_ms * 1000000)
 		return NONE;
 	task->tried_at = now;
 	if (pauses(set, home)) {

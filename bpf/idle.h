@@ -70,12 +70,29 @@ __noinline u32 idle_cpus(u32 id)
 
 	if (!llc)
 		return 0;
-	bpf_for(i, 0, llc->nr_words) {
+	each(i, 0, llc->nr_words) {
 		word = word_at(llc->first_word + i);
 		if (word)
 			idle += count(word->idle);
 	}
 	return idle;
+}
+
+/* Whether a node has an idle CPU. */
+__noinline bool any_idle(u32 node_id)
+{
+	struct roost_node *node = node_at(node_id);
+	struct roost_word *word;
+	int i;
+
+	if (!node)
+		return false;
+	each(i, 0, node->nr_words) {
+		word = word_at(node->first_word + i);
+		if (word && word->idle)
+			return true;
+	}
+	return false;
 }
 
 /* Bits of the word's slots so that `from` is the lowest, and back. */
@@ -121,7 +138,7 @@ __noinline u64 search_word(struct task_struct *p __arg_trusted, u32 index, u32 f
 	if (limit > nr_slots)
 		limit = nr_slots;
 	bits = rotate(cores ? idle_cores(word) : word->idle, from, nr_slots) & lowest_bits(limit);
-	bpf_for(i, 0, 64) {
+	each(i, 0, 64) {
 		if (!bits)
 			break;
 		slot = lowest(bits) + from;
@@ -147,7 +164,7 @@ __noinline u64 search_llc(struct task_struct *p __arg_trusted, u32 id, u32 from,
 
 	if (!llc)
 		return FOUND(NONE, 0);
-	bpf_for(i, 0, llc->nr_words) {
+	each(i, 0, llc->nr_words) {
 		found = search_word(p, index, i ? 0 : from % 64, limit, cores);
 		scanned += found_after(found);
 		if (found_cpu(found) != NONE)
@@ -195,7 +212,7 @@ __noinline u64 idlest_llc(u32 node_id, u32 parent)
 	id = node->first_llc;
 	if (parent >= id && parent < id + node->nr_llcs)
 		id = parent;
-	bpf_for(i, 0, node->nr_llcs) {
+	each(i, 0, node->nr_llcs) {
 		idle = idle_cpus(id);
 		sum += idle;
 		if (idle > most) {
@@ -218,7 +235,7 @@ __noinline u64 word_util(u32 index, u64 now)
 
 	if (!word)
 		return 0;
-	bpf_for(slot, 0, word->nr_slots) {
+	each(slot, 0, word->nr_slots) {
 		place = index * 64 + slot;
 		id = bpf_map_lookup_elem(&slots, &place);
 		cpu = id ? cpu_at(*id) : NULL;
@@ -238,7 +255,7 @@ __noinline int bound_search(u32 id, u64 now)
 
 	if (!llc)
 		return 0;
-	bpf_for(i, 0, llc->nr_words)
+	each(i, 0, llc->nr_words)
 		sum += word_util(llc->first_word + i, now);
 	llc->scan_limit = roost_nr_idle_scan(sum >> ROOST_UTIL_SHIFT, llc->nr_cpus, imbalance_pct);
 	return 0;

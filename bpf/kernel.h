@@ -21,6 +21,26 @@
 
 #define ROOST_TRACE(name, event, args...) SEC("tp_btf/" #event) int BPF_PROG(name, ##args)
 
+/*
+ * Whether a loop goes on: the instruction may_goto (6.9), with which the verifier sees that every loop ends.
+ * It is told by its bytes, as not every clang has a name for it.
+ */
+#define may_go_on						\
+	({							\
+		__label__ ends, goes_on;			\
+		bool goes = true;				\
+								\
+		asm volatile goto("1: .byte 0xe5, 0;"		\
+				  ".long ((%l[ends] - 1b - 8) / 8) & 0xffff;" \
+				  ".short 0" :::: ends);	\
+		goto goes_on;					\
+	ends:	goes = false;					\
+	goes_on: goes;						\
+	})
+
+/* As bpf_for, which calls the kernel in each turn. For what happens at every wakeup or switch. */
+#define each(i, from, to) for (i = (from); i < (int)(to) && may_go_on; i++)
+
 #define ENOMEM 12
 #define EINVAL 22
 #define CLOCK_MONOTONIC 1

@@ -50,7 +50,7 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 	if (!node || !here || node->nr_llcs == 1 ||
 	    !worth_moving(scx_bpf_dsq_nr_queued(home_id) + 1, home, node, &here->n))
 		return NONE;
-	bpf_for(i, 1, node->nr_llcs) {
+	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
 		llc = llc_at(id);
 		cpu = llc ? search_all(p, id, llc) : NONE;
@@ -68,7 +68,7 @@ static __always_inline u64 waiting_on(const struct roost_node *node)
 	u64 sum = 0;
 	int i;
 
-	bpf_for(i, 0, node->nr_llcs)
+	each(i, 0, node->nr_llcs)
 		sum += scx_bpf_dsq_nr_queued(node->first_llc + i);
 	return sum;
 }
@@ -86,7 +86,7 @@ __noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 node_id)
 	struct roost_task *task = task_of(p);
 	struct roost_llc *llc;
 
-	if (!node || !here || !task || !near_id || found_after(idlest_llc(node_id, NONE)))
+	if (!node || !here || !task || !near_id || !any_idle(*near_id))
 		return NONE;
 	id = found_cpu(idlest_llc(*near_id, NONE));
 	llc = llc_at(id);
@@ -189,11 +189,11 @@ static __always_inline u32 place_woken(struct task_struct *p, u32 prev, struct r
 		found = search_homewards(p, cpu);
 	if (found == NONE)
 		found = search_home(p, prev, cpu, llc, n);
-	if (found == NONE)
-		found = spill(p, cpu->llc);
-	if (found == NONE && numa_imbalance && nr_nodes > 1)
-		found = leave_node(p, cpu->node);
-	return found;
+	if (found != NONE)
+		return found;
+	if (any_idle(cpu->node))
+		return spill(p, cpu->llc);
+	return numa_imbalance && nr_nodes > 1 ? leave_node(p, cpu->node) : NONE;
 }
 
 /* idlest_llc() of the node with most idle CPUs other than `local`. */
@@ -203,7 +203,7 @@ __noinline u64 idlest_other(u32 local)
 	u32 id;
 	int i;
 
-	bpf_for(i, 0, nr_nodes) {
+	each(i, 0, nr_nodes) {
 		id = i;
 		if (id == local)
 			continue;

@@ -75,6 +75,7 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 
 	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
 	cpu->ran_before = p->se.sum_exec_runtime;
+	task->ran_awake += ran;
 	account_run(p, task, cpu->node, ran);
 	cpu->weight = p->scx.weight * task->factor;
 }
@@ -146,7 +147,7 @@ __noinline int steal_in_node(u32 cpu_id)
 	if (!node)
 		return NONE_WAITS;
 	id = cpu->llc;
-	bpf_for(i, 1, node->nr_llcs) {
+	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
 		llc = llc_at(id);
 		queued = llc ? scx_bpf_dsq_nr_queued(id) : 0;
@@ -171,7 +172,7 @@ __noinline u32 running_on(u32 node_id)
 
 	if (!node)
 		return 0;
-	bpf_for(i, 0, node->nr_llcs) {
+	each(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
 		if (llc)
@@ -193,7 +194,7 @@ __noinline u32 total_weight(u32 process)
 	u32 sum = 0;
 	int i;
 
-	bpf_for(i, 0, nr_nodes)
+	each(i, 0, nr_nodes)
 		sum += weight_on(process, i);
 	return sum;
 }
@@ -296,7 +297,7 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 
 	if (!node || !cpu)
 		return false;
-	bpf_for(i, 0, node->nr_llcs) {
+	each(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
 		if (!llc || !scx_bpf_dsq_nr_queued(id))
@@ -318,7 +319,7 @@ __noinline bool steal_from_nodes(u32 cpu_id)
 
 	if (!cpu)
 		return false;
-	bpf_for(i, 1, nr_nodes) {
+	each(i, 1, nr_nodes) {
 		rank = cpu->node * nr_nodes + i;
 		id = bpf_map_lookup_elem(&near, &rank);
 		if (id && steal_from_node(cpu_id, *id, now)) {
@@ -349,7 +350,7 @@ __noinline bool kick_llc(u32 id)
 
 	if (!llc)
 		return false;
-	bpf_for(i, 0, llc->nr_words) {
+	each(i, 0, llc->nr_words) {
 		word = word_at(llc->first_word + i);
 		if (!word || !word->idle)
 			continue;
@@ -370,7 +371,7 @@ __noinline bool kick_node(u32 node_id)
 
 	if (!node)
 		return false;
-	bpf_for(i, 0, node->nr_llcs) {
+	each(i, 0, node->nr_llcs) {
 		if (kick_llc(node->first_llc + i))
 			return true;
 	}
@@ -386,10 +387,10 @@ __noinline bool ask_for_help(u32 node_id, u64 backlog)
 	u32 rank, *id, ranks = backlog < node_wait_us * 1000 ? 1 : nr_nodes;
 	int i;
 
-	bpf_for(i, 0, ranks) {
+	each(i, 0, ranks) {
 		rank = node_id * nr_nodes + i;
 		id = bpf_map_lookup_elem(&near, &rank);
-		if (id && kick_node(*id))
+		if (id && any_idle(*id) && kick_node(*id))
 			return true;
 	}
 	return false;
@@ -419,8 +420,32 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 /* So many CPUs of an LLC are looked at for one that should give way. */
 #define GIVE_WAY 4
 
-/* Whether a CPU runs something that should give way to a task, and for how long it has; 0: no. */
-static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u64 now)
+/*
+ * Others give way to a task that will be gone soon: one that mostly runs for less than this part of a
+ * slice, and of what they have run. If both run for as long the switch does not pay: where many exchange
+ * messages, a task that goes on has more to tell to the one that it woke.
+ */
+#define WORTH_A_SWITCH 4
+
+/* How long others have to have run to give way to a task, ns; 0: they do not. */
+static __always_inline u64 due_after(const struct roost_task *task)
+{
+	u64 least = task->burst * WORTH_A_SWITCH;
+
+	if (least > slice_ns())
+		return 0;
+	return least > preempt_us * 1000 ? least : preempt_us * 1000;
+}
+
+/* A task goes to sleep: for how long it ran. */
+static __always_inline void end_burst(struct roost_task *task)
+{
+	task->burst = (task->burst * 3 + task->ran_awake) / 4;
+	task->ran_awake = 0;
+}
+
+/* Whether a CPU has run something for `least` that should give way to a task, and for how long; 0: no. */
+static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u64 now, u64 least)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	u64 ran;
@@ -428,7 +453,7 @@ static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u6
 	if (!cpu || !may_run(p, cpu_id))
 		return 0;
 	ran = now - cpu->started_at;
-	if ((s64)ran < (s64)preempt_us * 1000 ||
+	if ((s64)ran < (s64)least ||
 	    !before(p->scx.dsq_vtime, cpu->vtime + vtime_of(ran, cpu->weight)))
 		return 0;
 	return ran;
@@ -439,7 +464,7 @@ static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u6
  * that has run the same task for longest gives way, if that task has had its due and a time worth the
  * switch.
  */
-__noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now)
+__noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now, u64 least)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id), *here = this_cpu();
 	struct roost_word *word = cpu ? word_at(cpu->word) : NULL;
@@ -450,10 +475,10 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now)
 	if (!here || !word)
 		return 0;
 	slot = cpu->bit;
-	bpf_for(i, 0, GIVE_WAY) {
+	each(i, 0, GIVE_WAY) {
 		place = cpu->word * 64 + slot;
 		other = bpf_map_lookup_elem(&slots, &place);
-		ran = other && *other != NONE ? gives_way(p, *other, now) : 0;
+		ran = other && *other != NONE ? gives_way(p, *other, now, least) : 0;
 		if (ran > most) {
 			most = ran;
 			best = *other;

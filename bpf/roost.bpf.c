@@ -121,6 +121,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	struct roost_cpu *cpu = cpu_at(cpu_id), *here = this_cpu();
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 	struct roost_task *task = task_of(p);
+	u64 least;
 
 	if (!cpu || !here || !llc || !task) {
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
@@ -135,10 +136,13 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	here->n.queued++;
 	queue_in(p, task, id, flags);
 	/* Not after a search for an idle CPU that found none. */
-	if (!(flags & ENQ_CPU_SELECTED))
+	if (!(flags & ENQ_CPU_SELECTED)) {
 		kick_llc(id);
-	else if (preempt_us)
-		preempt(p, cpu_id, task->queued_at);
+		return;
+	}
+	least = preempt_us ? due_after(task) : 0;
+	if (least)
+		preempt(p, cpu_id, task->queued_at, least);
 }
 
 /* The slice of a task that runs is over: whether it stays on its node. One that is alone never stops. */
@@ -208,8 +212,10 @@ void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 	if (!cpu || !task)
 		return;
 	charge(p, task, cpu);
-	if (!runnable)
+	if (!runnable) {
+		end_burst(task);
 		count_at(task, NONE);
+	}
 }
 
 void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
@@ -245,6 +251,7 @@ s32 ROOST_OPS(roost_init_task, struct task_struct *p, struct scx_init_task_args 
 		return -ENOMEM;
 	task->llc = task->cpu = task->group = task->process = NONE;
 	task->counted = task->go = task->exec_to = NONE;
+	task->burst = slice_ns();
 	task->share = cgroup_weights ? find_share(args->cgroup->kn->id) : NONE;
 	task->factor = factor_in(task->share, p->scx.weight ?: 100);
 	return 0;

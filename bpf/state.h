@@ -93,6 +93,8 @@ struct roost_node {
 	u32 first_llc;
 	u32 nr_llcs;
 	u32 nr_cpus;
+	u32 first_word;		/* of its LLCs: their words follow each other */
+	u32 nr_words;
 	u32 numa_span;		/* CPUs of its lowest NUMA domain */
 	u32 imb_numa_nr;	/* tasks up to which it may be ahead: roost/numa_imbalance.h */
 };
@@ -106,6 +108,8 @@ struct roost_task {
 	u64 ran;
 	u64 css_set;		/* by which its group was found */
 	u64 tried_at;		/* when it last tried to reach its home */
+	u64 ran_awake;		/* ns that it ran since it last slept */
+	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
 	u32 factor;		/* that its weight is multiplied with, times UNIT (weights.h) */
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
 	u32 group;		/* its sets; NONE: none */

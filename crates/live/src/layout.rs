@@ -66,6 +66,10 @@ pub struct NodePlace {
     pub nr_llcs: u32,
     /// Their CPUs.
     pub nr_cpus: u32,
+    /// The first word of its LLCs; their words follow each other.
+    pub first_word: u32,
+    /// Words of its LLCs.
+    pub nr_words: u32,
     /// CPUs of its lowest NUMA domain: its own and those of the nearest other nodes.
     pub numa_span: u32,
     /// Tasks up to which it may be ahead of another node.
@@ -113,6 +117,7 @@ impl Layout {
                 continue;
             }
             let first_llc = layout.llcs.len() as u32;
+            let first_word = layout.words.len() as u32;
             for &llc in &llcs {
                 layout.add_llc(machine, llc, numbers.len() as u32);
             }
@@ -124,6 +129,8 @@ impl Layout {
                 first_llc,
                 nr_llcs,
                 nr_cpus,
+                first_word,
+                nr_words: layout.words.len() as u32 - first_word,
                 numa_span: nr_cpus,
                 imb_numa_nr: 0,
                 near: Vec::new(),

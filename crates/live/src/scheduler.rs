@@ -309,6 +309,8 @@ fn fill_nodes(skel: &RoostSkel, layout: &Layout) -> libbpf_rs::Result<()> {
             first_llc: node.first_llc,
             nr_llcs: node.nr_llcs,
             nr_cpus: node.nr_cpus,
+            first_word: node.first_word,
+            nr_words: node.nr_words,
             numa_span: node.numa_span,
             imb_numa_nr: node.imb_numa_nr,
         };

@@ -77,7 +77,9 @@ static void make_machine(void)
 	}
 	for (i = 0; i < NODES; i++)
 		*node_at(i) = (struct roost_node){ .first_llc = i * per_node, .nr_llcs = per_node,
-						   .nr_cpus = CPUS / NODES, .numa_span = CPUS,
+						   .nr_cpus = CPUS / NODES,
+						   .first_word = i * per_node, .nr_words = per_node,
+						   .numa_span = CPUS,
 						   .imb_numa_nr = per_node };
 	for (i = 0; i < NODES * NODES; i++)
 		*(u32 *)bpf_map_lookup_elem(&near, &i) = (i / NODES + i) % NODES;

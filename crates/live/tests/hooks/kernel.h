@@ -27,6 +27,7 @@ typedef int64_t s64;
 #define __uint(name, value) int (*name)[value]
 #define __type(name, type) type *name
 #define bpf_for(i, from, to) for (i = (from); i < (int)(to); i++)
+#define each bpf_for
 #define ROOST_OPS(name, ...) name(__VA_ARGS__)
 #define ROOST_OPS_SLEEPABLE(name, ...) name(__VA_ARGS__)
 #define ROOST_TRACE(name, event, ...) int name(__VA_ARGS__)
