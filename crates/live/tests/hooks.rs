@@ -170,6 +170,16 @@ fn wakeups_leave_a_node_that_is_ahead() {
     }
 }
 
+/// Tasks of 0.2 ms beside loops; tasks that all run for 5 ms, longer than a slice.
+#[test]
+fn short_bursts_preempt_and_long_ones_do_not() {
+    for seed in SEEDS {
+        let (short, long) = (outcome("four-groups", seed), outcome("wakeups", seed));
+        assert!(short.counters["preempted"] > 1000, "{seed}: {:?}", short.counters);
+        assert_eq!(long.counters["preempted"], 0, "{seed}");
+    }
+}
+
 #[test]
 fn nothing_settles_when_that_is_off() {
     for (name, value) in outcome("off", 1).counters {
