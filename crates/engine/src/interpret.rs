@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use roost_workload::{Op, TimerRef};
 
 use crate::events::Event;
+use crate::memory::Found;
 use crate::run::Engine;
 use crate::scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake};
 use crate::task::{Activity, State};
@@ -366,13 +367,32 @@ impl<S: Scheduler> Engine<'_, S> {
     /// another task had it before.
     #[cold]
     fn hinting_fault(&mut self, cpu: CpuId, id: TaskId) {
-        if let Some(fault) = self.world.take_hint(cpu, id) {
-            self.scheduler.hinting_fault(&mut self.world, cpu, id, &fault);
-            self.world.end_hint(cpu, id, &fault);
-            self.world.return_to_user(cpu);
+        match self.world.take_hint(cpu, id) {
+            Found::Fault(fault) => {
+                self.scheduler.hinting_fault(&mut self.world, cpu, id, &fault);
+                if self.world.end_hint(cpu, id, &fault) {
+                    return self.sleep_in_pass(cpu, id);
+                }
+                self.world.return_to_user(cpu);
+            }
+            Found::Moved(fault, pages, waiters) => {
+                self.scheduler.page_moved(&mut self.world, cpu, id, &fault, pages);
+                for waiter in waiters {
+                    self.wake_from(cpu, id, Some(waiter), false);
+                }
+                self.world.return_to_user(cpu);
+            }
+            Found::Nothing => {}
         }
         self.world.find_stop(cpu, id);
         self.world.mark_stale(cpu);
+    }
+
+    /// `cpu`'s task sleeps where its pass is, and goes on from there.
+    fn sleep_in_pass(&mut self, cpu: CpuId, id: TaskId) {
+        self.world.tasks[id.index()].state = State::Blocked;
+        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Sleep);
+        self.world.cpus[cpu].need_resched = true;
     }
 
     /// The current operation was a pass over memory, and has ended.

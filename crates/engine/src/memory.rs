@@ -47,7 +47,8 @@ use crate::world::World;
 use bandwidth::{Bandwidth, Use};
 use cache::CERTAIN;
 pub use hints::Area;
-use hints::{Marks, Space, Stop};
+pub(crate) use hints::Found;
+use hints::{Marks, Move, Space, Stop};
 use pages::{Nodes, Pages, Policy};
 use pass::{OnCpu, Pass};
 
@@ -89,6 +90,8 @@ pub(crate) struct Memory {
     spaces: Vec<Space>,
     /// Groups of pages that are marked, by all processes.
     marked: usize,
+    /// Moves of huge pages that are under way.
+    moves: Vec<Move>,
     /// Pages that were marked, pages of hinting faults, and those that were on the CPU's node.
     pte_updates: u64,
     hint_faults: u64,
@@ -218,6 +221,7 @@ impl Memory {
             pages_migrated: 0,
             spaces: Vec::new(),
             marked: 0,
+            moves: Vec::new(),
             pte_updates: 0,
             hint_faults: 0,
             hint_faults_local: 0,

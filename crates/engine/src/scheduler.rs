@@ -58,6 +58,9 @@ pub struct HintingFault {
     pub shared: bool,
     /// Who touched it last; `None`: nobody since it was placed.
     pub last: Option<LastAccess>,
+    /// Another task moves it ([`World::begin_move`]): this one sleeps until that is done
+    /// ([`World::await_move`]), or it goes on with the pages where they are, which do not move then.
+    pub moving: bool,
 }
 
 /// Why and from where a task is placed.
@@ -183,6 +186,18 @@ pub trait Scheduler {
         _cpu: CpuId,
         _task: TaskId,
         _fault: &HintingFault,
+    ) {
+    }
+
+    /// What came of a move that `task`, which runs on `cpu`, began at a hinting fault
+    /// ([`World::begin_move`]): how many pages moved; none if another task went on with them.
+    fn page_moved(
+        &mut self,
+        _world: &mut World,
+        _cpu: CpuId,
+        _task: TaskId,
+        _fault: &HintingFault,
+        _pages: u64,
     ) {
     }
 

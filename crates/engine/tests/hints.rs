@@ -151,3 +151,36 @@ fn pages_that_move_are_remote_no_longer() {
     let remote = |outcome: &Outcome| counter(outcome, "memory_remote_bytes");
     assert!(remote(&outcome) < remote(&left) / 2);
 }
+
+/// 64 MiB of node 0 that two tasks on node 1 pass over in step, and that move as huge pages do: what each
+/// move brought. Whether tasks wait for pages on their way is theirs to choose.
+fn moved_together(waits: bool) -> (Outcome, Vec<u64>) {
+    let mut workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (96, 0), (97, 0)]);
+    workload.templates[0].program.ops.truncate(1);
+    for template in &mut workload.templates[1..] {
+        template.delay_ns = 100_000_000;
+    }
+    let marker = Marker { at_ns: 120_000_000, to: Some(1), huge: Some(waits), ..Marker::default() };
+    let moved = marker.moved.clone();
+    (under(&workload, marker), moved.take())
+}
+
+#[test]
+fn who_waits_for_a_huge_page_on_its_way_sleeps_until_it_is_there() {
+    let (outcome, moved) = moved_together(true);
+    assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES);
+    assert_eq!(moved, [64; 256], "a group each");
+    let waits = counter(&outcome, "numa_hint_faults") / 64 - 256;
+    assert!(waits > 100, "{waits} of 256 groups were waited for");
+    assert_eq!(counter(&outcome, "wakeups"), waits);
+}
+
+#[test]
+fn who_goes_on_with_a_huge_page_keeps_it_where_it_is() {
+    let (outcome, moved) = moved_together(false);
+    let kept = moved.iter().filter(|&&pages| pages == 0).count();
+    assert_eq!(moved.len(), 256, "each is tried");
+    assert_eq!(counter(&outcome, "numa_pages_migrated"), (256 - kept as u64) * 64);
+    assert!(kept > 100, "{kept} of 256 stayed");
+    assert_eq!(counter(&outcome, "numa_hint_faults"), (256 + kept as u64) * 64);
+}

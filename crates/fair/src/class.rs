@@ -835,6 +835,19 @@ impl Scheduler for Fair {
         self.numa_fault(world, cpu, task, fault);
     }
 
+    fn page_moved(
+        &mut self,
+        _: &mut World,
+        _: CpuId,
+        task: TaskId,
+        fault: &HintingFault,
+        pages: u64,
+    ) {
+        if pages == 0 {
+            self.lengthen_old_period(task, fault.pages);
+        }
+    }
+
     fn work(&mut self, world: &mut World, cpu: CpuId, work: Work) {
         match work {
             Work::Balance => self.nohz_idle_balance(world, cpu),

@@ -11,6 +11,11 @@
 //! is done, and the pass stops there ([`Stop`]). Marks behind its position wait for the next pass.
 //! A pass over nothing marked looks at one counter a region.
 //!
+//! A group that is part of a huge page may be moved as that is ([`World::begin_move`]): the page is locked
+//! until the kernel's work for it is done. A task that comes to it meanwhile faults as well; either it wants
+//! the page too and sleeps until that is done ([`World::await_move`]), or it goes on with the page, and the
+//! move comes to nothing.
+//!
 //! Processes map regions into *areas* (the kernel's VMAs): neighbouring anonymous mappings merge, so
 //! everything that is private to a process is one area; each region that processes share is another.
 //! Regions with a memory policy of their own are in no area: the kernel leaves them where they are.
@@ -90,6 +95,34 @@ impl Marks {
         }
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
+}
+
+/// A group that is moved as a huge page. It stays marked meanwhile.
+pub(super) struct Move {
+    process: u32,
+    fault: HintingFault,
+    by: TaskId,
+    to: usize,
+    /// Another task goes on with the page.
+    undone: bool,
+    /// Who sleeps until it is done, in the order in which they came.
+    waiters: Vec<TaskId>,
+}
+
+impl Move {
+    fn is_of(&self, process: u32, region: u32, group: u32) -> bool {
+        (self.process, self.fault.region, self.fault.group) == (process, region, group)
+    }
+}
+
+/// What a pass has come upon where it stopped.
+pub(crate) enum Found {
+    /// Nothing: the mark is gone.
+    Nothing,
+    /// A marked group: a fault.
+    Fault(HintingFault),
+    /// The group that this task has begun to move: the fault, how many pages moved, and who waits for it.
+    Moved(HintingFault, u64, Vec<TaskId>),
 }
 
 /// Where a pass comes upon a marked group.
@@ -173,6 +206,7 @@ impl Memory {
             }
         }
         self.regions[instance as usize].marks.clear();
+        self.moves.retain(|m| m.fault.region != instance);
     }
 
     /// What is left of the pass of `task`, which has `left` now, when it comes upon the next marked
@@ -187,6 +221,12 @@ impl Memory {
         stop.map_or(0, |stop| stop.left)
     }
 
+    /// Whether a group only seems marked: somebody moved it, in vain, and `task` does not.
+    fn is_passed(&self, process: u32, region: u32, group: usize, task: TaskId) -> bool {
+        let in_vain = |m: &Move| m.undone && m.by != task && m.is_of(process, region, group as u32);
+        self.moves.iter().any(in_vain)
+    }
+
     fn next_stop(&self, process: u32, task: TaskId, left: u64) -> Option<Stop> {
         let pass = &self.tasks[task.index()].pass;
         let transfer = pass.transfer();
@@ -194,17 +234,77 @@ impl Memory {
         let stop = |region: u32| {
             let of = &self.regions[region as usize];
             let marks = of.marks(process).filter(|marks| marks.count > 0)?;
-            let group = marks.next(group_at(done, of.bytes, transfer))?;
+            let mut group = marks.next(group_at(done, of.bytes, transfer))?;
+            while self.is_passed(process, region, group, task) {
+                group = marks.next(group + 1)?;
+            }
             let left = transfer - done_at(group, of.bytes, transfer);
             Some(Stop { left, region, group: group as u32 })
         };
         pass.regions().filter_map(stop).max_by_key(|stop| stop.left)
     }
 
-    /// `task` of `process` has come to its next stop on `cpu`: clears the mark and returns what the
-    /// scheduler is told, unless another task was there before it.
-    fn take_mark(&mut self, cpu: CpuId, process: u32, task: TaskId) -> Option<HintingFault> {
-        let Stop { region, group, .. } = self.tasks[task.index()].stop.take()?;
+    /// `task` of `process` has come to its next stop on `cpu`: clears the mark and says what it is.
+    fn find(&mut self, cpu: CpuId, process: u32, task: TaskId) -> Found {
+        let Some(stop) = self.tasks[task.index()].stop.take() else { return Found::Nothing };
+        let under_way = self.moves.iter().position(|m| m.is_of(process, stop.region, stop.group));
+        match under_way {
+            None => self.take_mark(cpu, process, stop).map_or(Found::Nothing, Found::Fault),
+            Some(index) if self.moves[index].by == task => self.end_move(index),
+            Some(index) if self.moves[index].undone => Found::Nothing,
+            Some(index) => {
+                let fault = HintingFault { moving: true, ..self.moves[index].fault };
+                let last = self.regions[stop.region as usize].last.get(stop.group as usize);
+                let fault = HintingFault { last: last.copied().flatten(), ..fault };
+                self.count_fault(cpu, &fault);
+                Found::Fault(fault)
+            }
+        }
+    }
+
+    /// A move has taken its time: the pages are there, unless somebody went on with them.
+    fn end_move(&mut self, index: usize) -> Found {
+        let Move { process, fault, to, undone, waiters, .. } = self.moves.remove(index);
+        let (region, group) = (fault.region as usize, fault.group as usize);
+        if let Some(marks) = self.regions[region].marks_mut(process) {
+            marks.clear(group);
+            self.marked -= 1;
+        }
+        let moved = if undone { 0 } else { self.relocate(&fault, to) };
+        Found::Moved(fault, moved, waiters)
+    }
+
+    /// Puts the group of a fault on a node that has room; returns how many pages that are.
+    fn relocate(&mut self, fault: &HintingFault, node: usize) -> u64 {
+        let group = fault.group as usize;
+        let region = &mut self.regions[fault.region as usize];
+        let moved = region.pages.relocate(group..group + 1, node, &mut self.nodes);
+        self.pages_migrated += moved;
+        region.moved += moved;
+        moved
+    }
+
+    /// Whether the passes over a region have to be priced again, as much of it has moved.
+    fn reprices(&mut self, region: u32) -> bool {
+        let region = &mut self.regions[region as usize];
+        let much = region.moved * REPRICED_PART >= region.pages.pages();
+        if much {
+            region.moved = 0;
+        }
+        much
+    }
+
+    fn count_fault(&mut self, cpu: CpuId, fault: &HintingFault) {
+        self.hint_faults += fault.pages;
+        if fault.node == self.machine.cpus[cpu].node as usize {
+            self.hint_faults_local += fault.pages;
+        }
+    }
+
+    /// Clears the mark of a group and returns what the scheduler is told, unless another task was there
+    /// before.
+    fn take_mark(&mut self, cpu: CpuId, process: u32, stop: Stop) -> Option<HintingFault> {
+        let Stop { region, group, .. } = stop;
         let of = &mut self.regions[region as usize];
         let shared = of.marks.len() > 1;
         let marks = of.marks_mut(process).filter(|marks| marks.is_set(group as usize))?;
@@ -213,12 +313,11 @@ impl Memory {
         self.marked -= 1;
         let node = of.pages.node(group as usize)?;
         let pages = of.pages.in_group(group as usize);
-        self.hint_faults += pages;
-        if node == self.machine.cpus[cpu].node as usize {
-            self.hint_faults_local += pages;
-        }
         let last = of.last.get(group as usize).copied().flatten();
-        Some(HintingFault { region, group, area, pages, node, shared, last })
+        let moving = false;
+        let fault = HintingFault { region, group, area, pages, node, shared, last, moving };
+        self.count_fault(cpu, &fault);
+        Some(fault)
     }
 
     /// Notes who touched a group last.
@@ -363,25 +462,65 @@ impl World {
         }
     }
 
-    /// The pass of `task` on `cpu` has come to its stop: what it came upon, if that is still marked.
-    /// The fault itself is charged.
-    pub(crate) fn take_hint(&mut self, cpu: CpuId, task: TaskId) -> Option<HintingFault> {
+    /// The pass of `task` on `cpu` has come to its stop: what it came upon. The fault itself is charged.
+    pub(crate) fn take_hint(&mut self, cpu: CpuId, task: TaskId) -> Found {
         let of = &mut self.tasks[task.index()];
         let process = of.process;
         // Rounding may have carried it less than a nanosecond beyond.
         if let Activity::Pass { left, until, .. } = &mut of.activity {
             *left = *until;
         }
-        let fault = self.memory.as_mut()?.take_mark(cpu, process, task)?;
-        self.charge(cpu, fault.pages * self.machine.figures.hint_fault_ns.value);
-        Some(fault)
+        let Some(memory) = self.memory.as_mut() else { return Found::Nothing };
+        let found = memory.find(cpu, process, task);
+        match &found {
+            Found::Fault(fault) => {
+                self.charge(cpu, fault.pages * self.machine.figures.hint_fault_ns.value);
+            }
+            Found::Moved(fault, ..) if memory.reprices(fault.region) => {
+                self.reprice_region(fault.region);
+            }
+            _ => {}
+        }
+        found
     }
 
-    /// A hinting fault has been handled: its page group remembers who touched it.
-    pub(crate) fn end_hint(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault) {
+    /// A hinting fault has been handled: its page group remembers who touched it. Returns whether the task
+    /// sleeps until the page has moved; if it does not, that comes to nothing.
+    pub(crate) fn end_hint(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault) -> bool {
         let by = LastAccess { cpu: cpu as u16, pid: self.pid(task) as u8 };
-        if let Some(memory) = &mut self.memory {
-            memory.note_access(fault.region, fault.group, by);
+        let process = self.tasks[task.index()].process;
+        let Some(memory) = &mut self.memory else { return false };
+        memory.note_access(fault.region, fault.group, by);
+        let HintingFault { region, group, moving, .. } = *fault;
+        let under_way = memory.moves.iter_mut().find(|m| m.is_of(process, region, group));
+        let Some(under_way) = under_way.filter(|_| moving) else { return false };
+        let waits = under_way.waiters.contains(&task);
+        under_way.undone |= !waits;
+        waits
+    }
+
+    /// `task` moves the page group of its hinting fault to `node`, as part of a huge page, for which the
+    /// kernel of `cpu` works. What came of it is told when that is done
+    /// ([`Scheduler::page_moved`](crate::Scheduler::page_moved)).
+    pub fn begin_move(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault, node: usize) {
+        let process = self.tasks[task.index()].process;
+        let Some(memory) = &mut self.memory else { return };
+        let Some(marks) = memory.regions[fault.region as usize].marks_mut(process) else { return };
+        marks.set(fault.group as usize);
+        memory.marked += 1;
+        let (fault, by, waiters) = (*fault, task, Vec::new());
+        memory.moves.push(Move { process, fault, by, to: node, undone: false, waiters });
+        self.charge(cpu, fault.pages * self.machine.figures.page_migrate_ns.value);
+    }
+
+    /// `task`, whose fault is on a page that is being moved, sleeps until that is done.
+    pub fn await_move(&mut self, task: TaskId, fault: &HintingFault) {
+        let process = self.tasks[task.index()].process;
+        let Some(memory) = &mut self.memory else { return };
+        let under_way =
+            memory.moves.iter_mut().find(|m| m.is_of(process, fault.region, fault.group));
+        if let Some(under_way) = under_way {
+            under_way.waiters.push(task);
         }
     }
 
@@ -391,13 +530,8 @@ impl World {
     /// Passes over the region are priced again when a 64th of it has moved since the last time.
     pub fn move_faulting(&mut self, cpu: CpuId, fault: &HintingFault, node: usize) -> u64 {
         let Some(memory) = &mut self.memory else { return 0 };
-        let group = fault.group as usize;
-        let region = &mut memory.regions[fault.region as usize];
-        let moved = region.pages.relocate(group..group + 1, node, &mut memory.nodes);
-        memory.pages_migrated += moved;
-        region.moved += moved;
-        if region.moved * REPRICED_PART >= region.pages.pages() {
-            region.moved = 0;
+        let moved = memory.relocate(fault, node);
+        if memory.reprices(fault.region) {
             self.reprice_region(fault.region);
         }
         self.charge(cpu, moved * self.machine.figures.page_migrate_ns.value);

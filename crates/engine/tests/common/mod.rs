@@ -65,6 +65,10 @@ pub struct Marker {
     pub fifo: Fifo,
     pub at_ns: u64,
     pub to: Option<usize>,
+    /// It moves them as huge pages, and tasks wait for those that are on their way, or do not.
+    pub huge: Option<bool>,
+    /// Pages that huge moves brought, one after the other.
+    pub moved: std::rc::Rc<std::cell::RefCell<Vec<u64>>>,
     pub faults: Faults,
     pub processes: Vec<u32>,
     pub marked: bool,
@@ -115,9 +119,17 @@ impl Scheduler for Marker {
     fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
     fn hinting_fault(&mut self, w: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {
         self.faults.borrow_mut().push((w.now().ns(), w.pid(task), *fault));
-        if let Some(node) = self.to {
-            w.move_faulting(cpu, fault, node);
+        match (self.to, self.huge) {
+            (Some(_), Some(true)) if fault.moving => w.await_move(task, fault),
+            (Some(node), Some(_)) if !fault.moving => w.begin_move(cpu, task, fault, node),
+            (Some(node), None) => {
+                w.move_faulting(cpu, fault, node);
+            }
+            _ => {}
         }
+    }
+    fn page_moved(&mut self, _: &mut World, _: CpuId, _: TaskId, _: &HintingFault, pages: u64) {
+        self.moved.borrow_mut().push(pages);
     }
     fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
     fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}

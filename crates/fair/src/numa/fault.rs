@@ -13,7 +13,6 @@ struct Outcome {
     node: NodeId,
     /// It was on the task's node before.
     local: bool,
-    moved: bool,
     /// It should have moved, and there was no room.
     failed: bool,
 }
@@ -33,15 +32,28 @@ impl Fair {
         if self.consolidate.active {
             self.judge_member(cpu, task);
         }
-        let outcome = self.move_page(world, cpu, task, fault);
         if !self.features.numa_placement {
-            if !outcome.moved {
-                self.lengthen_old_period(task, fault.pages);
-            }
-            return;
+            return self.old_fault(world, cpu, task, fault);
         }
+        let outcome = self.move_page(world, cpu, task, fault);
         self.note_user(world, task, fault.area);
         self.account_fault(world, cpu, task, fault, outcome);
+    }
+
+    /// 3.9 (`do_huge_pmd_numa_page`): a page that should come to the task's node is locked and copied; who
+    /// wants it there too waits for the lock. Anybody else who comes upon it makes it present where it
+    /// is, and the copy is given up.
+    fn old_fault(&mut self, world: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {
+        let here = self.numa.node(cpu);
+        let comes = fault.node != here && self.page_follows(world, cpu, task, fault);
+        let now = self.jiffies(world.now());
+        if comes && fault.moving {
+            world.await_move(task, fault);
+        } else if comes && self.within_limit(cpu, now, fault.pages) {
+            return world.begin_move(cpu, task, fault, here);
+        }
+        // It has not moved a page itself.
+        self.lengthen_old_period(task, fault.pages);
     }
 
     /// The page comes to the task's node if it should.
@@ -54,13 +66,12 @@ impl Fair {
     ) -> Outcome {
         let here = self.numa.node(cpu);
         let local = fault.node == here;
-        let stays = Outcome { node: fault.node, local, moved: false, failed: false };
+        let stays = Outcome { node: fault.node, local, failed: false };
         if local || !self.page_follows(world, cpu, task, fault) {
             return stays;
         }
-        let now = self.jiffies(world.now());
-        if self.within_limit(cpu, now, fault.pages) && world.move_faulting(cpu, fault, here) > 0 {
-            Outcome { node: here, moved: true, ..stays }
+        if world.move_faulting(cpu, fault, here) > 0 {
+            Outcome { node: here, ..stays }
         } else {
             Outcome { failed: true, ..stays }
         }

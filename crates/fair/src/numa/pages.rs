@@ -92,9 +92,6 @@ impl Fair {
 
     /// 3.9: `pages` come to the node of `cpu`, unless it has taken enough.
     pub(super) fn within_limit(&mut self, cpu: CpuId, now: u64, pages: u64) -> bool {
-        if self.features.numa_placement {
-            return true;
-        }
         let interval = ms_to_jiffies(LIMIT_INTERVAL_MS, self.features.hz);
         let node = self.numa.node(cpu);
         let limit = &mut self.numa.limits[node];

@@ -363,7 +363,7 @@ impl Fair {
     }
 
     /// 3.9: pages of a fault stayed where they were: scan slower.
-    pub(super) fn lengthen_old_period(&mut self, task: TaskId, pages: u64) {
+    pub(crate) fn lengthen_old_period(&mut self, task: TaskId, pages: u64) {
         let step = OLD_STEP_JIFFIES * 1000 / u64::from(self.features.hz);
         let state = &mut self.numa.tasks[task.index()];
         let longer = (pages * step).div_ceil(HUGE_PAGES);

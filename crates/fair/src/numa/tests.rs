@@ -129,3 +129,28 @@ fn two_processes_end_up_with_their_memory() {
         assert!(with > without && with > 0.8, "{version}: locality {without:.2} -> {with:.2}");
     }
 }
+
+/// 3.9: 256 MiB on node 0 that a thread on each of some CPUs passes over. Pages moved, and wakeups.
+fn moved_in_old_kernel(cpus: &[u32]) -> [u64; 2] {
+    let mut builder = Builder::new(1);
+    let region = builder.region(256, 0);
+    builder.thread(0, &[region], 1, 0, &[0]);
+    // A process is scanned once it runs on two nodes.
+    let own = builder.region(1, 0);
+    builder.thread(0, &[own], 0, 0, &[1]);
+    for &cpu in cpus {
+        builder.thread(0, &[region], 0, 500, &[cpu]);
+    }
+    let outcome = builder.run("fair@3.9", 20);
+    ["numa_pages_migrated", "wakeups"].map(|name| counter(&outcome, name))
+}
+
+/// `do_huge_pmd_numa_page()`: threads that want a huge page on the same node wait for its lock.
+#[test]
+fn in_3_9_threads_of_one_node_wait_for_each_others_pages() {
+    let [alone, without] = moved_in_old_kernel(&[8]);
+    let [together, waited] = moved_in_old_kernel(&[8, 9, 10, 11]);
+    assert_eq!([alone, together], [256 * PAGES; 2], "to node 1");
+    // Every thread sleeps once after each of its passes, which are as long as those of others.
+    assert!(waited > 4 * without + 100, "{waited} wakeups, {without} for one thread");
+}
