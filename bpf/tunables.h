@@ -11,8 +11,8 @@
  * llc_wait_us, node_wait_us: assumptions. Crossing LLCs costs a refill of private caches and
  * is worth it when tasks wait for longer than two slices, which are ticks of 4 ms with 250 a second;
  * crossing nodes moves a task away from its memory.
- * preempt_us: a run shorter than that is not worth a switch; the fair class protects 0.7 ms (base_slice
- * before it is scaled by CPUs). That a quarter of a slice is short (WORTH_A_SWITCH in queue.h) is an
+ * preempt_us: the fair class protects what runs for its slice (RUN_TO_PARITY), 2.8 ms; a task whose slice
+ * is over runs on to the next tick. That a quarter of a slice is short (WORTH_A_SWITCH in queue.h) is an
  * assumption.
  * cling_degree: sysctl numa_balancing_cling_degree of the published patch.
  * cling_wait_us, settle_ms, retry_ms: assumptions. The published patch lets a task try again after a
@@ -26,7 +26,7 @@ ROOST_TUNABLE(lead_ms, 500, 1, 10000, "milliseconds of virtual time by which a t
 ROOST_TUNABLE(llc_wait_us, 8000, 0, 1000000, "microseconds for which an LLC has had waiting tasks before other LLCs of the node take one, whatever llc-imbalance tolerates")
 ROOST_TUNABLE(node_wait_us, 20000, 0, 1000000, "microseconds for which an LLC has had waiting tasks before other nodes take one")
 ROOST_TUNABLE(imbalance_pct, 117, 100, 200, "sis-util: utilisation of an LLC, as 100 / this, at which wakeups stop searching")
-ROOST_TUNABLE(preempt_us, 1000, 0, 1000000, "microseconds after which a running task gives way to one that wakes up, is behind it, and mostly runs for less than a quarter of a slice; 0: never before its slice is over")
+ROOST_TUNABLE(preempt_us, 2800, 0, 1000000, "microseconds after which a running task gives way to one that wakes up, is behind it, and mostly runs for less than a quarter of a slice; 0: never before its slice is over")
 ROOST_TUNABLE(cling_degree, 20, 0, 100, "cling: percent of failed attempts to reach a node from which it may count as busy")
 ROOST_TUNABLE(cling_wait_us, 100000, 0, 10000000, "cling: microseconds for which an LLC has had waiting tasks before other nodes take one that clings")
 ROOST_TUNABLE(settle_ms, 1000, 0, 100000, "cling, consolidate: milliseconds that a group or process is watched before it settles, and between two tries")
