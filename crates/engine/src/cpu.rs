@@ -20,7 +20,7 @@ use crate::events::Event;
 use crate::scheduler::CpuId;
 use crate::task::Activity;
 use crate::time::Time;
-use crate::world::World;
+use crate::world::{Looking, World};
 
 /// Speed of a CPU that has its core to itself.
 pub(crate) const FULL_SPEED: u16 = 1024;
@@ -69,10 +69,13 @@ impl World {
         }
     }
 
-    /// When the current operation of `cpu`'s task ends if nothing changes. The progress of the task
+    /// When the current operation of `cpu`'s task, or its look for one, ends if nothing changes. The progress of the task
     /// is settled.
     fn run_end(&self, cpu: CpuId) -> Option<Time> {
         let state = &self.cpus[cpu];
+        if state.looking != Looking::No {
+            return Some(state.progress_from);
+        }
         let task = &self.tasks[state.current?.index()];
         let from = state.progress_from + task.refill_ns;
         Some(match task.activity {

@@ -11,7 +11,7 @@ use crate::time::Time;
 /// What an event is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The current task of a CPU reaches the end of its operation.
+    /// The current task of a CPU reaches the end of its operation, or the CPU that of its look for one.
     RunEnd(CpuId),
     /// The periodic tick.
     Tick(CpuId),
@@ -274,6 +274,25 @@ impl EventQueue {
         let node = &mut self.nodes[slot as usize];
         node.pending = false;
         Some((node.at, self.event(slot as usize)))
+    }
+
+    /// Whether some `wanted` timer is due at `now`, the time of the last event taken.
+    pub(crate) fn timer_due(&self, now: Time, wanted: impl Fn(TaskId) -> bool) -> bool {
+        let mut next = self.near.heads[(now.ns() >> BUCKET_BITS) as usize % BUCKETS];
+        while next != NONE {
+            let node = &self.nodes[next as usize];
+            let timer = if let Event::Timer(task) = self.event(next as usize) {
+                task
+            } else {
+                next = node.next;
+                continue;
+            };
+            if node.at == now && wanted(timer) {
+                return true;
+            }
+            next = node.next;
+        }
+        false
     }
 
     /// Level 0 is empty: fills it with the next window that has events.

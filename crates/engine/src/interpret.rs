@@ -12,7 +12,7 @@ use crate::events::Event;
 use crate::memory::Found;
 use crate::run::Engine;
 use crate::scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake};
-use crate::task::{Activity, State};
+use crate::task::{Activity, State, Task};
 use crate::time::Time;
 
 /// What an operation did.
@@ -48,7 +48,7 @@ impl<S: Scheduler> Engine<'_, S> {
             if self.world.tasks[task.index()].wakes {
                 self.wake_next(cpu, task);
             } else {
-                let Some(op) = self.next_op(task) else { return self.exit(cpu, task) };
+                let Some(op) = self.next_op(task) else { return self.end(cpu, task) };
                 let pc = self.world.tasks[task.index()].pc;
                 self.world.tasks[task.index()].pc = pc + 1;
                 match self.execute(cpu, task, op) {
@@ -123,6 +123,8 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.busy(id, Activity::Until(until))
             }
             Op::Sleep { ns } => self.sleep_until(id, self.world.now + ns),
+            Op::SleepUntil { ns } if Time(ns) > self.world.now => self.sleep_until(id, Time(ns)),
+            Op::SleepUntil { .. } => Step::Done,
             Op::Timer { timer, period_ns, absolute } => {
                 self.wait_for_timer(id, timer, period_ns, absolute)
             }
@@ -499,7 +501,29 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.cpus[cpu].need_resched = true;
     }
 
+    /// The program of `cpu`'s task is over. The root task waits for those that it started, of its process
+    /// if it is in one, one after the other (`pthread_join()`, `waitpid()`).
+    fn end(&mut self, cpu: CpuId, id: TaskId) {
+        if self.world.tasks[id.index()].root && !self.shared.started.is_empty() {
+            self.shared.joining = Some(id);
+            return self.block(cpu, id);
+        }
+        self.exit(cpu, id);
+    }
+
+    /// Whom the root task waits for wakes it.
+    fn wake_root(&mut self, cpu: CpuId, id: TaskId) {
+        let pid = self.world.tasks[id.index()].pid;
+        let Ok(place) = self.shared.started.binary_search(&pid) else { return };
+        self.shared.started.remove(place);
+        if place == 0 {
+            let root = self.shared.joining.take();
+            self.wake_from(cpu, id, root, false);
+        }
+    }
+
     fn exit(&mut self, cpu: CpuId, id: TaskId) {
+        self.wake_root(cpu, id);
         self.world.tasks[id.index()].state = State::Dead;
         self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Exit);
         self.world.cpus[cpu].need_resched = true;
@@ -526,6 +550,11 @@ impl<S: Scheduler> Engine<'_, S> {
         let child = self.new_task(template, cpu, parent);
         self.scheduler.task_new(&mut self.world, child, Some(parent));
         self.world.counters.forks += 1;
+        let Task { pid, process, .. } = self.world.tasks[child.index()];
+        let own = self.workload.root_process.is_none_or(|own| own == process);
+        if self.world.tasks[parent.index()].root && own {
+            self.shared.started.push_back(pid);
+        }
         let delay = self.workload.templates[template as usize].delay_ns;
         if delay > 0 {
             self.world.tasks[child.index()].state = State::Blocked;

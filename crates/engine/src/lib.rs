@@ -28,7 +28,7 @@ pub use memory::Area;
 pub use outcome::{Histogram, MetricValue, Outcome};
 pub use run::{Control, RunError, run, run_observed};
 pub use scheduler::{
-    CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Scheduler, TaskId, Wake, Work,
+    CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Pick, Scheduler, TaskId, Wake, Work,
 };
 pub use time::Time;
 pub use trace::{LeftAs, TraceTask, Tracer};

@@ -10,12 +10,12 @@ use crate::cpu::refill_ns;
 use crate::events::Event;
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{LatencyRecords, Outcome, outcome};
-use crate::scheduler::{CpuId, Enqueue, Scheduler, TaskId, Wake, Work};
+use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
 use crate::task::{State, Task};
 use crate::time::Time;
 use crate::trace::{LeftAs, TraceTask, Tracer};
-use crate::world::{Arrival, World};
+use crate::world::{Arrival, Looking, World};
 
 /// How a run is started, observed and stopped.
 pub struct Control<'a> {
@@ -236,10 +236,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn handle(&mut self, event: Event) {
         self.world.counters.events[event.kind()] += 1;
         self.world.apply_claims();
+        if self.world.defer(event) {
+            return;
+        }
         let (cpu, interrupted) = match event {
             Event::RunEnd(cpu) => {
-                self.world.settle(cpu);
-                self.advance(cpu);
+                self.run_end(cpu);
                 (cpu, false)
             }
             Event::Tick(cpu) => {
@@ -256,10 +258,19 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if interrupted {
             self.world.return_to_user(cpu);
         }
-        if self.world.cpus[cpu].need_resched {
+        if self.world.cpus[cpu].need_resched && !self.world.cpus[cpu].serving {
             self.schedule(cpu);
         }
         self.world.rearm_stale();
+    }
+
+    fn run_end(&mut self, cpu: CpuId) {
+        if self.world.cpus[cpu].looking != Looking::No {
+            self.world.cpus[cpu].need_resched = true;
+            return;
+        }
+        self.world.settle(cpu);
+        self.advance(cpu);
     }
 
     fn tick(&mut self, cpu: CpuId) {
@@ -274,10 +285,22 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.arm_tick(cpu, self.tick_ns);
     }
 
-    /// A task's sleep ends: the timer interrupts the CPU on which it was armed.
+    /// A task's sleep ends: the timer interrupts the CPU on which it was armed. The same interrupt serves
+    /// what else is due there, one after the other, and only then anything woken can run.
     fn timer(&mut self, task: TaskId) -> CpuId {
         let cpu = self.world.task_cpu(task);
-        self.timer_interrupt(cpu);
+        if !self.world.cpus[cpu].serving {
+            self.timer_interrupt(cpu);
+        }
+        self.expire(cpu, task);
+        let World { events, tasks, now, .. } = &self.world;
+        let more = events.timer_due(*now, |task| tasks[task.index()].cpu == cpu);
+        self.world.cpus[cpu].serving = more;
+        cpu
+    }
+
+    /// Wakes the task whose timer expired on `cpu`.
+    fn expire(&mut self, cpu: CpuId, task: TaskId) {
         let waker = self.world.cpus[cpu].current;
         let wake = Wake { cpu, waker, sync: false, interrupt: true };
         if self.world.tasks[task.index()].ran_on.is_none() {
@@ -286,7 +309,6 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         } else {
             self.wake(task, wake);
         }
-        cpu
     }
 
     /// The scheduler's timer of `cpu` expires.
@@ -434,13 +456,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if left.is_some_and(|left| left != LeftAs::Preempted) {
             self.world.cpus[cpu].current = None;
         }
-        let next = self.scheduler.pick(&mut self.world, cpu);
+        let pick = self.scheduler.pick(&mut self.world, cpu);
         self.world.clear_resched(cpu);
-        if next == previous && left == Some(LeftAs::Preempted) {
+        if left == Some(LeftAs::Preempted) && previous.map(Pick::Run) == Some(pick) {
             self.world.mark_stale(cpu);
             return;
         }
-        self.switch(cpu, previous.zip(left), next);
+        self.switch(cpu, previous.zip(left), pick);
         if left == Some(LeftAs::Exited)
             && let Some(gone) = previous
         {
@@ -448,13 +470,19 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    fn switch(&mut self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, next: Option<TaskId>) {
+    /// `cpu` goes from `previous` to what was picked. If it looks for a task in between, `previous` is
+    /// gone from then on, and one switch counts in all.
+    fn switch(&mut self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, pick: Pick) {
+        let looked = self.world.look(cpu, previous.map(|(id, _)| id), pick);
+        let next = if let Pick::Run(id) = pick { Some(id) } else { None };
         if previous.is_none() && next.is_none() {
-            self.world.go_idle(cpu);
+            if pick == Pick::Idle {
+                self.world.go_idle(cpu);
+            }
             return;
         }
         let now = self.world.now;
-        self.world.counters.context_switches += 1;
+        self.world.counters.context_switches += u64::from(!matches!(looked, Looking::From(_)));
         let llc = self.world.machine.cpus[cpu].llc as usize;
         if let Some((id, left)) = previous {
             let task = &mut self.world.tasks[id.index()];
@@ -472,7 +500,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 self.start_task(cpu, id);
                 self.world.sharing.started(llc, now);
             }
-            None => self.world.go_idle(cpu),
+            None if pick == Pick::Idle => self.world.go_idle(cpu),
+            None => {}
         }
         if self.world.memory.is_some() {
             self.world.switch_memory(cpu, previous.map(|(id, _)| id));
@@ -507,15 +536,17 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if let Some(tracer) = &mut world.tracer {
             tracer.waits_for_switch(until_switch);
         }
-        let woken = task.woken_at.take().zip(task.latency_class);
+        let woken_at = task.woken_at.take();
+        let class = task.latency_class;
         let ran_on = task.ran_on.replace(cpu);
         if let Some(from) = ran_on.filter(|&from| from != cpu) {
             self.count_migration(from, cpu, id);
         }
         let figures = &self.world.machine.figures;
         let started = ran_on.map_or(figures.task_start_ns.value, |_| 0);
-        let cost = figures.context_switch_ns.value + started;
-        if let Some((woken, class)) = woken {
+        let activated = woken_at.map_or(0, |_| figures.activation_ns.value);
+        let cost = figures.context_switch_ns.value + started + activated;
+        if let Some((woken, class)) = woken_at.zip(class) {
             // The task sees the time at which its own work begins: after the interrupt, the wakeup
             // and the switch that brought it here.
             let until_work = self.world.backlog_ns(cpu) + cost;
@@ -575,8 +606,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     fn new_root(&mut self, cpu: CpuId) -> TaskId {
-        let root = Task { root: true, ..self.blank_task(cpu) };
-        self.add_task(root)
+        let blank = self.blank_task(cpu);
+        let process = self.workload.root_process.unwrap_or(blank.process);
+        self.add_task(Task { root: true, process, ..blank })
     }
 
     fn blank_task(&self, cpu: CpuId) -> Task {
@@ -600,7 +632,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     fn deadlock(&self) -> RunError {
-        let waiting = || self.world.tasks.iter().filter(|t| t.state == State::Blocked);
+        let blocked = |task: &&Task| task.state == State::Blocked && !task.root;
+        let waiting = || self.world.tasks.iter().filter(blocked);
         let first = waiting().next().map_or("none", |t| self.world.task_name(self.workload, t));
         RunError::Deadlock {
             workload: self.workload.name.clone(),

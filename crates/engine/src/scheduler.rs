@@ -104,6 +104,24 @@ pub enum Dequeue {
     Move,
 }
 
+/// What a CPU does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// It runs this task.
+    Run(TaskId),
+    /// It goes idle.
+    Idle,
+    /// Nothing is queued, and it looks for something elsewhere: when the work that was charged to it
+    /// is done, it picks again. Until then it takes no interrupt, as `schedule()` does not.
+    Later,
+}
+
+impl From<Option<TaskId>> for Pick {
+    fn from(task: Option<TaskId>) -> Self {
+        task.map_or(Pick::Idle, Pick::Run)
+    }
+}
+
 /// What one CPU can ask another to do with [`World::kick`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -153,8 +171,8 @@ pub trait Scheduler {
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue);
 
     /// Chooses what `cpu` runs next. The current task, if `dequeue` was not called for it, is still
-    /// runnable and one of the choices. `None`: the CPU goes idle. May pull tasks from elsewhere.
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId>;
+    /// runnable and one of the choices. May pull tasks from elsewhere.
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick;
 
     /// The current task of `cpu` is put back to the queue without a successor being picked (the
     /// stopper is about to run); `pick` follows later.

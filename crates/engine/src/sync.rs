@@ -121,6 +121,11 @@ pub(crate) struct Shared {
     /// Event counters of the workload.
     pub counts: Vec<u64>,
     pub watches: Vec<Watch>,
+    /// Numbers ([`Task::pid`](crate::task::Task::pid)) of the tasks that the root task started and waits
+    /// for, in order, without those that have exited.
+    pub started: VecDeque<u32>,
+    /// The root task, while it sleeps until the first of these exits.
+    pub joining: Option<TaskId>,
 }
 
 /// How many tasks that start with the run come to the common start.
@@ -159,6 +164,8 @@ impl Shared {
             timers: vec![None; workload.shared_timers as usize],
             counts: vec![0; workload.counters as usize],
             watches: vec![Watch::default(); workload.watches as usize],
+            started: VecDeque::new(),
+            joining: None,
         }
     }
 }

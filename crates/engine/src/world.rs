@@ -12,7 +12,7 @@ use crate::cpu::FULL_SPEED;
 use crate::events::{Event, EventQueue};
 use crate::memory::Memory;
 use crate::outcome::LlcSharing;
-use crate::scheduler::{CpuId, TaskId, Work};
+use crate::scheduler::{CpuId, Pick, TaskId, Work};
 use crate::task::{State, Task};
 use crate::time::Time;
 use crate::trace::Tracer;
@@ -64,10 +64,25 @@ pub(crate) struct CpuState {
     pub pending_work: u8,
     /// When that interrupt comes.
     pub work_at: Time,
+    /// Whether it is in a timer's interrupt that has further timers to serve.
+    pub serving: bool,
+    /// Whether it is between two picks ([`Pick::Later`]), and what it ran before.
+    pub looking: Looking,
     /// Tasks on their way, in order of arrival.
     pub arrivals: Vec<Arrival>,
     /// When the first tick comes, fixed per CPU within a period.
     pub tick_phase_ns: u16,
+}
+
+/// Whether a CPU looks for a task before it picks one or goes idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looking {
+    /// It does not.
+    No,
+    /// It does, and it was idle: it still looks idle.
+    FromIdle,
+    /// It does, and has not yet switched from this task, which sleeps or is gone.
+    From(TaskId),
 }
 
 /// A woken or created task that reaches a CPU's queue at a time.
@@ -144,6 +159,12 @@ impl World {
         self.tasks[task.index()].cpu = cpu;
     }
 
+    /// Whether the CPU of a sleeping task has not yet switched to another one (`on_cpu`).
+    #[inline]
+    pub fn on_cpu(&self, task: TaskId) -> bool {
+        self.cpus[self.task_cpu(task)].looking == Looking::From(task)
+    }
+
     /// Nice value of a task.
     #[inline]
     pub fn nice(&self, task: TaskId) -> i8 {
@@ -202,7 +223,11 @@ impl World {
         if ns == 0 {
             return;
         }
-        let ns = self.stretched(ns);
+        self.spend(cpu, self.stretched(ns));
+    }
+
+    /// As [`World::charge`], for work that ends at a given time, such as waiting for another CPU.
+    pub fn spend(&mut self, cpu: CpuId, ns: u64) {
         self.settle(cpu);
         let state = &mut self.cpus[cpu];
         // Settled: not before now.
@@ -408,6 +433,40 @@ impl World {
         }
     }
 
+    /// `cpu` picked: notes whether it looks further, having run `previous`, and returns what it did
+    /// until now.
+    pub(crate) fn look(&mut self, cpu: CpuId, previous: Option<TaskId>, pick: Pick) -> Looking {
+        let before = self.cpus[cpu].looking;
+        self.cpus[cpu].looking = match (pick, previous, before) {
+            (Pick::Run(_) | Pick::Idle, ..) => Looking::No,
+            (Pick::Later, Some(task), _) => Looking::From(task),
+            (Pick::Later, None, Looking::No) => Looking::FromIdle,
+            (Pick::Later, None, looking) => looking,
+        };
+        self.mark_stale(cpu);
+        before
+    }
+
+    /// Puts off what a CPU cannot do at present because it looks for a task, or serves timers, until the
+    /// work charged to it is done; whether it did.
+    pub(crate) fn defer(&mut self, event: Event) -> bool {
+        let cpu = match event {
+            Event::RunEnd(cpu) | Event::Tick(cpu) => cpu,
+            Event::Interrupt(cpu) | Event::SchedulerTimer(cpu) => cpu,
+            Event::Timer(task) => self.task_cpu(task),
+        };
+        let state = &self.cpus[cpu];
+        let later = match event {
+            Event::RunEnd(_) => state.serving,
+            Event::Timer(_) if state.serving => state.progress_from > self.now,
+            _ => state.serving || state.looking != Looking::No,
+        };
+        if later {
+            self.events.set(event, state.progress_from.max(self.now));
+        }
+        later
+    }
+
     /// `cpu` has nothing to run.
     pub(crate) fn go_idle(&mut self, cpu: CpuId) {
         // It looks idle to the searches whose choice of it is still ahead. A wakeup that was sent
@@ -451,7 +510,8 @@ impl World {
         if at == Time::NEVER {
             self.events.cancel(Event::Interrupt(cpu));
         } else {
-            self.events.set(Event::Interrupt(cpu), at);
+            // What came while the CPU took no interrupts is late.
+            self.events.set(Event::Interrupt(cpu), at.max(self.now));
         }
     }
 
@@ -546,6 +606,8 @@ impl Default for CpuState {
             resched_lazy: false,
             pending_work: 0,
             work_at: Time(0),
+            serving: false,
+            looking: Looking::No,
             arrivals: Vec::new(),
             tick_phase_ns: 0,
         }

@@ -91,6 +91,7 @@ fn workload(templates: Vec<(Template, u32)>) -> Workload {
         name: "test".into(),
         templates: templates.into_iter().map(|(template, _)| template).collect(),
         start,
+        root_process: None,
         processes: vec![Process { name: "test".into() }],
         groups: Vec::new(),
         mutexes: 2,
@@ -140,11 +141,13 @@ fn one_task_takes_its_work_and_what_scheduling_costs() {
     let (outcome, _) = run_watched(&machine, &workload(vec![(template("a", vec![RUN]), 1)]), 3);
     let figures = &machine.figures;
     // The root task is switched to and starts, forks for 7.5 to 22.5 us, and the new task is switched
-    // to and starts.
-    let switches = 2 * (figures.context_switch_ns.value + figures.task_start_ns.value);
+    // to and starts; when it exits it wakes the root task, which is switched to again.
+    let (switch, wakeup) = (figures.context_switch_ns.value, figures.wakeup_ns.value);
+    let switches = 3 * switch + 2 * figures.task_start_ns.value + wakeup;
     let work = counter(&outcome, "run_ns") - switches;
     assert!((17_500..32_500 + 2 * figures.tick_ns.value).contains(&work), "{work}");
-    assert_eq!(counter(&outcome, "context_switches"), 3, "idle to root to the task to idle");
+    assert_eq!(counter(&outcome, "context_switches"), 4, "idle, root, the task, root, idle");
+    assert_eq!(counter(&outcome, "wakeups"), 1);
 }
 
 #[test]
@@ -425,4 +428,133 @@ fn a_broadcast_wakes_one_after_the_other() {
     let woken = &starts[starts.len() - 6..];
     let wakeup = machine("core:8 pu:1").figures.wakeup_ns.value;
     assert!(woken.windows(2).all(|pair| pair[1] - pair[0] >= wakeup), "{starts:?}");
+}
+
+/// Who was woken, and who ran, in order.
+#[derive(Clone, Default)]
+struct Story(Arc<Mutex<Vec<(String, Time)>>>);
+
+impl Story {
+    fn tell(&self, what: &str, task: &TraceTask<'_>, at: Time) {
+        self.0.lock().unwrap().push((format!("{what} {}", task.name), at));
+    }
+
+    /// What was told from the last `first` on, and when.
+    fn since(&self, first: &str) -> (Vec<String>, Vec<Time>) {
+        let told = self.0.lock().unwrap();
+        let from = told.iter().rposition(|(what, _)| what == first).expect("it was told");
+        told[from..].iter().cloned().unzip()
+    }
+}
+
+impl Tracer for Story {
+    fn switch(
+        &mut self,
+        now: Time,
+        _: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        if let Some((task, _)) = previous {
+            self.tell("leaves", &task, now);
+        }
+        if let Some(task) = next {
+            self.tell("runs", &task, now);
+        }
+    }
+    fn wakeup(&mut self, now: Time, _: CpuId, task: TraceTask<'_>, _: CpuId) {
+        self.tell("wakes", &task, now);
+    }
+}
+
+fn story(workload: &Workload, scheduler: impl Scheduler) -> (Outcome, Story) {
+    let story = Story::default();
+    let control = Control {
+        seed: 1,
+        tracer: Some(Box::new(story.clone())),
+        stop: &AtomicBool::new(false),
+        progress: &|_| {},
+    };
+    let machine = machine("core:1 pu:1");
+    (run(&machine, workload, scheduler, control).expect("the run ends"), story)
+}
+
+#[test]
+fn timers_due_together_are_served_by_one_interrupt_before_anything_runs() {
+    let at_once = |name| (template(name, vec![Op::Start { delay_ns: 1_000_000 }, RUN]), 1);
+    let (_, story) = story(&workload(["a", "b", "c"].map(at_once).into()), Fifo::default());
+    // The last one to come sleeps first: it has woken the others.
+    let (what, at) = story.since("wakes c");
+    assert_eq!(what[..4], ["wakes c", "wakes a", "wakes b", "runs c"]);
+    let figures = machine("core:1 pu:1").figures.clone();
+    let (taken, wakeup) = (figures.interrupt_ns.value, figures.wakeup_ns.value);
+    let idle_exit = figures.idle_exit_ns.value;
+    assert_eq!(at[1] - at[0], idle_exit + taken + wakeup, "the second after the first");
+    assert_eq!(at[2] - at[1], wakeup, "without an interrupt of its own");
+}
+
+/// What [`Looker`] takes to find nothing, ns.
+const LOOK_NS: u64 = 30_000;
+
+/// [`Fifo`] that looks elsewhere for a while before a CPU goes idle.
+#[derive(Default)]
+struct Looker {
+    fifo: Fifo,
+    looked: bool,
+}
+
+impl Scheduler for Looker {
+    fn tick_ns(&self) -> u64 {
+        self.fifo.tick_ns()
+    }
+    fn start(&mut self, _: &mut World) {}
+    fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
+        self.fifo.task_new(world, task, parent);
+    }
+    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
+    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
+        None
+    }
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        assert!(!world.on_cpu(task), "one CPU wakes nobody while it looks");
+        self.fifo.select_cpu(world, task, wake)
+    }
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.fifo.select_cpu(world, task, wake)
+    }
+    fn enqueue(&mut self, w: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
+        self.fifo.enqueue(w, cpu, task, why, by);
+    }
+    fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
+        let pick = self.fifo.pick(world, cpu);
+        self.looked = pick == Pick::Idle && !self.looked;
+        if self.looked {
+            assert!(!world.is_idle(cpu), "it has just run something");
+            world.charge(cpu, LOOK_NS);
+            return Pick::Later;
+        }
+        pick
+    }
+    fn put_current(&mut self, _: &mut World, _: CpuId) {}
+    fn tick(&mut self, _: &mut World, _: CpuId) {}
+    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
+    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
+    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
+    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
+    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
+}
+
+#[test]
+fn a_cpu_that_looks_for_a_task_takes_no_interrupt_until_it_has_found_none() {
+    let short_sleep = workload(vec![(template("a", vec![RUN, Op::Sleep { ns: 1000 }, RUN]), 1)]);
+    let (plain, _) = story(&short_sleep, Fifo::default());
+    let (outcome, story) = story(&short_sleep, Looker::default());
+    let (what, at) = story.since("wakes a");
+    assert_eq!(what[..2], ["wakes a", "runs a"]);
+    let told = story.0.lock().unwrap();
+    let left = told.iter().find(|(what, _)| what == "leaves a").expect("it slept").1;
+    assert_eq!(at[0] - left, LOOK_NS, "its timer was due before");
+    let switches = |outcome| counter(outcome, "context_switches");
+    assert_eq!(switches(&outcome), switches(&plain), "one switch from a task to idle");
 }

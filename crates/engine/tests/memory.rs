@@ -166,6 +166,7 @@ impl Passes {
             name: "passes".into(),
             start: (0..self.tasks.len() as u32).map(|task| (task, 1)).collect(),
             templates: self.tasks,
+            root_process: None,
             processes: vec![Process { name: "passes".into() }],
             groups: Vec::new(),
             regions: self.regions,
@@ -454,9 +455,9 @@ impl Scheduler for Turns {
         self.queue.push_back(task);
     }
     fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         self.queue.extend(world.current(cpu));
-        self.queue.pop_front()
+        self.queue.pop_front().into()
     }
     fn put_current(&mut self, _: &mut World, _: CpuId) {}
     fn tick(&mut self, world: &mut World, cpu: CpuId) {

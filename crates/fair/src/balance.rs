@@ -38,6 +38,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) use imbalance::tests as imbalance_tests;
 pub(crate) use imbalance::{Imbalance, Migration, Rules};
+pub(crate) use newidle::{Pulled, Search};
 pub(crate) use pass::Pass;
 
 use std::ops::Range;
@@ -92,8 +93,6 @@ pub(crate) struct Balancer {
     detached: Vec<TaskId>,
     /// Kernel work done and not yet charged, ns.
     unpaid_ns: u64,
-    /// Kernel work of balancing in all, ns: differences of it are the durations of passes.
-    spent_ns: u64,
 }
 
 /// A cost that was not computed yet.
@@ -111,7 +110,6 @@ impl Balancer {
             candidates: CpuSet::new(nr_cpus),
             detached: Vec::new(),
             unpaid_ns: 0,
-            spent_ns: 0,
         }
     }
 
@@ -137,9 +135,7 @@ impl Balancer {
     /// Notes `lines` cache lines fetched from `from` by `executor`, to be paid later.
     #[inline]
     pub(crate) fn fetch(&mut self, world: &World, from: CpuId, executor: CpuId, lines: u64) {
-        let ns = lines * world.machine().line_ns(from, executor);
-        self.unpaid_ns += ns;
-        self.spent_ns += ns;
+        self.unpaid_ns += lines * world.machine().line_ns(from, executor);
     }
 
     /// Charges what was noted to `executor`.

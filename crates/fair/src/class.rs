@@ -9,11 +9,13 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use roost_engine::{CpuId, Dequeue, Enqueue, HintingFault, Scheduler, TaskId, Wake, Work, World};
+use roost_engine::{
+    CpuId, Dequeue, Enqueue, HintingFault, Pick, Scheduler, TaskId, Wake, Work, World,
+};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
 
-use crate::balance::{Balancer, MIGRATION_COST_NS};
+use crate::balance::{Balancer, MIGRATION_COST_NS, Pulled};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::{self, Cgroups};
 use crate::consolidate::Consolidate;
@@ -61,11 +63,21 @@ impl Fair {
             },
             sched_idle_cpus: CpuSet::new(machine.nr_cpus()),
             root_overloaded: false,
+            domains_rebuilt: false,
             cache,
             numa,
             consolidate,
             stats: Stats::default(),
         }
+    }
+
+    /// The run begins just after domains have been built anew on an idle machine, not with its boot: a
+    /// CPU was taken away and brought back, say. `sd_init()` counts all CPUs of an LLC as busy, and one
+    /// whose tick has stopped before stops counting only when it has been busy and goes idle again; until
+    /// then a busy CPU beside it has others balance (`nohz_balancer_kick()`).
+    #[must_use]
+    pub fn with_domains_rebuilt(self) -> Self {
+        Self { domains_rebuilt: true, ..self }
     }
 
     /// Accounts the run time of `cpu`'s current task and brings its averages and the queue's up to
@@ -303,23 +315,29 @@ impl Fair {
         }
     }
 
-    /// Nothing is queued on `cpu`: whether newly-idle balancing brought something.
-    fn pull(&mut self, world: &mut World, cpu: CpuId) -> bool {
+    /// Nothing is queued on `cpu`, which tries newly idle balancing or goes on with it.
+    fn pull(&mut self, world: &mut World, cpu: CpuId) -> Pulled {
         // With a wakeup on its way the kernel leaves before it sets idle_stamp: what follows is no
         // idle period and does not enter avg_idle.
-        if !world.wakeup_pending(cpu) {
+        if self.rqs[cpu].search.is_none() && !world.wakeup_pending(cpu) {
             self.rqs[cpu].idle_since = Some(world.now().ns());
         }
-        if !self.rqs[cpu].awaits_swap && self.newidle_balance(world, cpu) {
-            self.rqs[cpu].idle_since = None;
-            return true;
+        if !self.rqs[cpu].awaits_swap {
+            match self.newidle_balance(world, cpu) {
+                Pulled::Some => {
+                    self.rqs[cpu].idle_since = None;
+                    return Pulled::Some;
+                }
+                Pulled::Later => return Pulled::Later,
+                Pulled::Nothing => {}
+            }
         }
         self.stats.sched_goidle += 1;
         self.note_idle_core(world, cpu);
         if !self.features.idle_tick {
             self.nohz_enter_idle(world, cpu);
         }
-        false
+        Pulled::Nothing
     }
 
     /// `cpu` goes idle: if its whole core is, the LLC is told (`update_idle_core`).
@@ -340,13 +358,15 @@ impl Fair {
     }
 
     /// Chooses what `cpu` runs next and makes it the current task; goes idle if there is nothing.
-    fn pick_next(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+    fn pick_next(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         loop {
-            let Some(task) = self.rqs[cpu].queue.pick() else {
-                if self.pull(world, cpu) {
-                    continue;
+            let searches = self.rqs[cpu].search.is_some();
+            let Some(task) = self.rqs[cpu].queue.pick().filter(|_| !searches) else {
+                match self.pull(world, cpu) {
+                    Pulled::Some => continue,
+                    Pulled::Nothing => return Pick::Idle,
+                    Pulled::Later => return Pick::Later,
                 }
-                return None;
             };
             if self.tasks[task.index()].delayed {
                 self.finish_delayed(world, cpu, task);
@@ -357,7 +377,7 @@ impl Fair {
                 self.put_previous(world, cpu);
                 self.set_next(world, cpu, task);
             }
-            return Some(task);
+            return Pick::Run(task);
         }
     }
 
@@ -536,6 +556,7 @@ impl Rq {
             domains: domains.map(|&id| DomainState::new(topology.domain(id))).collect(),
             push: None,
             tickless: false,
+            counted_idle: false,
             nohz_kick: None,
             blocked_update: 0,
             cache: CacheRq::new(topology, cpu, cache.active),
@@ -546,6 +567,7 @@ impl Rq {
             numa_migrate_on: false,
             numa_push: None,
             non_local: 0,
+            search: None,
             awaits_swap: false,
         }
     }
@@ -664,7 +686,11 @@ impl Scheduler for Fair {
         self.make_groups(world);
         for cpu in 0..self.rqs.len() {
             self.rqs[cpu].idle_since = Some(world.now().ns());
-            self.nohz_enter_idle(world, cpu);
+            if self.domains_rebuilt {
+                self.stop_tick(cpu);
+            } else {
+                self.nohz_enter_idle(world, cpu);
+            }
         }
     }
 
@@ -773,12 +799,16 @@ impl Scheduler for Fair {
         }
     }
 
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         self.account_current(world, cpu, cpu);
         let previous = self.rqs[cpu].current;
-        let next = self.pick_next(world, cpu);
-        self.hrtick_picked(world, cpu, previous, next);
-        next
+        let pick = self.pick_next(world, cpu);
+        match pick {
+            Pick::Run(next) => self.hrtick_picked(world, cpu, previous, Some(next)),
+            Pick::Idle => self.hrtick_picked(world, cpu, previous, None),
+            Pick::Later => {}
+        }
+        pick
     }
 
     fn put_current(&mut self, world: &mut World, cpu: CpuId) {

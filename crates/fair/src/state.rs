@@ -2,7 +2,7 @@
 
 use roost_engine::{CpuId, TaskId, Time};
 
-use crate::balance::Balancer;
+use crate::balance::{Balancer, Search};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::Cgroups;
 use crate::consolidate::Consolidate;
@@ -34,6 +34,8 @@ pub struct Fair {
     /// Whether some CPU has had more than one task since the last statistics pass of the root domain
     /// (`rd->overload`).
     pub(crate) root_overloaded: bool,
+    /// See [`Fair::with_domains_rebuilt`].
+    pub(crate) domains_rebuilt: bool,
     /// What balancing keeps beside the domains: flags of groups, the lock of NUMA levels, buffers.
     pub(crate) balance: Balancer,
     /// Cache-aware scheduling: processes and where they gather.
@@ -80,6 +82,8 @@ pub(crate) struct Rq {
     pub nr_sched_idle: u32,
     /// CPUs in the nohz mask are tickless; set when the tick stops, cleared at the first busy tick.
     pub tickless: bool,
+    /// It does not count among the busy CPUs of its LLC (`sd->nohz_idle`).
+    pub counted_idle: bool,
     /// What a kick that has not been served asked for.
     pub nohz_kick: Option<NohzKick>,
     /// When the CPU went idle (`idle_stamp`); `None` while it is not, or waits for a wakeup that was
@@ -127,6 +131,8 @@ pub(crate) struct Rq {
     pub numa_push: Option<NumaPush>,
     /// Consolidation: tasks on the queue that are not where enough of their process is.
     pub non_local: u32,
+    /// Newly idle balancing is under way.
+    pub search: Option<Search>,
     /// A task swapped for one of this CPU is on its way: it does not look for another.
     pub awaits_swap: bool,
 }

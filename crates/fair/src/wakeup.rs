@@ -129,6 +129,12 @@ const CAPACITY: i128 = 1024;
 impl Fair {
     /// Chooses a CPU for the woken `task` and charges the search to the waker's CPU.
     pub(crate) fn select_task_rq(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        if world.on_cpu(task)
+            && let Some(cpu) = self.wake_on_cpu(world, task, wake.cpu)
+        {
+            self.count_remote_wakeup(wake.cpu, cpu);
+            return cpu;
+        }
         if world.nr_allowed(task) == 1 {
             let only = world.allowed(task).first().unwrap_or(wake.cpu);
             self.count_remote_wakeup(wake.cpu, only);
@@ -144,6 +150,18 @@ impl Fair {
         let cpu = allowed_or_fallback(world, task, cpu);
         self.count_remote_wakeup(wake.cpu, cpu);
         cpu
+    }
+
+    /// The CPU of the task that `waker` wakes has not yet switched from it. Since 5.8 the task is left to
+    /// that CPU (`ttwu_queue_wakelist()`); before, and if it may no longer run there, the waker spins
+    /// until the CPU has switched, here until the end of what it does at present.
+    fn wake_on_cpu(&self, world: &mut World, task: TaskId, waker: CpuId) -> Option<CpuId> {
+        let cpu = world.task_cpu(task);
+        if self.features.generation == Generation::GroupTypes && world.allowed(task).contains(cpu) {
+            return Some(cpu);
+        }
+        world.spend(waker, world.backlog_ns(cpu));
+        None
     }
 
     /// The waker's CPU or prev, and the search for an idle CPU near it.

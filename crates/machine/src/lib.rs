@@ -166,6 +166,9 @@ pub struct Figures {
     pub interrupt_ns: Figure,
     /// CPU time of one wakeup (`try_to_wake_up`) without the search for a CPU.
     pub wakeup_ns: Figure,
+    /// CPU time that running takes a woken task beside its own work and the switch: the end of the system
+    /// call in which it slept, and the next one in which it sleeps.
+    pub activation_ns: Figure,
     /// CPU time of creating a task, its creator's.
     pub fork_ns: Figure,
     /// CPU time of a new task before its own work: setting up its thread, first page faults.

@@ -41,7 +41,8 @@ pub fn simulate(
         let observed = SharedObserved::since(machine, Time(window_ns.start));
         let run = |workload: &Workload, tracer| {
             let control = Control { seed: *seed, tracer, stop, progress: &|_| {} };
-            run(machine, workload, Fair::new(machine, features.clone()), control)
+            let fair = Fair::new(machine, features.clone()).with_domains_rebuilt();
+            run(machine, workload, fair, control)
                 .map_err(|source| ValidateError::Run { scenario: scenario.name, source })
         };
         let workload = with_kernel_threads(&workload, machine, *seed);

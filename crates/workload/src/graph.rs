@@ -12,6 +12,7 @@ pub(crate) fn empty(name: &str) -> Workload {
         templates: Vec::new(),
         start: Vec::new(),
         processes: Vec::new(),
+        root_process: None,
         groups: Vec::new(),
         regions: Vec::new(),
         mutexes: 0,

@@ -29,6 +29,8 @@ pub struct Workload {
     pub start: Vec<(TemplateId, u32)>,
     /// Processes; `Template::process` indexes this.
     pub processes: Vec<Process>,
+    /// The process whose first thread the root task is; `None`: one of its own.
+    pub root_process: Option<u32>,
     /// Task groups (cgroups) below the root group, a parent before its children;
     /// [`Template::group`] indexes this.
     pub groups: Vec<Group>,
@@ -222,6 +224,11 @@ pub enum Op {
     /// Sleep for a time.
     Sleep {
         /// Wall time.
+        ns: u64,
+    },
+    /// Sleep until a time of the run; no sleep if that is over.
+    SleepUntil {
+        /// Since the run began.
         ns: u64,
     },
     /// Sleep until the timer's next period.

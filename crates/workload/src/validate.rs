@@ -300,6 +300,7 @@ impl Workload {
             Op::Run { .. }
             | Op::Runtime { .. }
             | Op::Sleep { .. }
+            | Op::SleepUntil { .. }
             | Op::Start { .. }
             | Op::Yield
             | Op::SetPolicy(_) => Ok(()),

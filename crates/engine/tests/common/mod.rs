@@ -37,12 +37,12 @@ impl Scheduler for Fifo {
         self.queue.push_back(task);
     }
     fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         if let Some(current) = world.current(cpu) {
-            return Some(current);
+            return Pick::Run(current);
         }
-        let place = self.queue.iter().position(|&task| world.allowed(task).contains(cpu))?;
-        self.queue.remove(place)
+        let place = self.queue.iter().position(|&task| world.allowed(task).contains(cpu));
+        place.and_then(|place| self.queue.remove(place)).into()
     }
     fn put_current(&mut self, _: &mut World, _: CpuId) {}
     fn tick(&mut self, _: &mut World, _: CpuId) {}
@@ -99,7 +99,7 @@ impl Scheduler for Marker {
         self.fifo.enqueue(w, cpu, task, why, by);
     }
     fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         self.fifo.pick(world, cpu)
     }
     fn put_current(&mut self, _: &mut World, _: CpuId) {}

@@ -237,8 +237,8 @@ impl Fair {
         (stats, busiest)
     }
 
-    /// What statistics of a domain leave behind: the costs, whether any CPU has several tasks, and
-    /// what the domain's use of `util` says about searches.
+    /// What statistics of a domain leave behind: whether any CPU has several tasks, and what the
+    /// domain's use of `util` says about searches.
     pub(crate) fn end_statistics(
         &mut self,
         world: &World,
@@ -249,7 +249,6 @@ impl Fair {
         if pass.level + 1 == self.topology.domains_of(pass.cpu).len() {
             self.root_overloaded = overloaded;
         }
-        self.note_examination(world, pass);
         self.update_idle_scan(world, pass, util);
     }
 
@@ -267,12 +266,10 @@ impl Fair {
         stats
     }
 
-    /// Notes the cost of having examined the run queues that the pass considers.
-    fn note_examination(&mut self, world: &World, pass: &Pass) {
+    /// Notes the cost of examining the run queues that the pass considers.
+    pub(super) fn note_examination(&mut self, world: &World, pass: &Pass) {
         if pass.all_considered {
-            let ns = self.examination_ns(world, pass.domain, pass.executor);
-            self.balance.unpaid_ns += ns;
-            self.balance.spent_ns += ns;
+            self.balance.unpaid_ns += self.examination_ns(world, pass.domain, pass.executor);
             return;
         }
         for cpu in 0..self.rqs.len() {

@@ -2,8 +2,9 @@
 //! (`newidle_balance`; kernel model, section 9.2). It is worth it only while the time spent looking
 //! is short against the time the CPU stays idle, so it measures both.
 
-use roost_engine::{CpuId, World};
+use roost_engine::{CpuId, Time, World};
 
+use super::pass::Pass;
 use super::{MIGRATION_COST_NS, decay_newidle_cost};
 use crate::domain::Flags;
 use crate::state::{DomainState, Fair, NohzKick};
@@ -60,29 +61,55 @@ fn raise_cost(state: &mut DomainState, cost_ns: u64, jiffies: u64) -> bool {
     raises
 }
 
+/// A search for a task under way on a CPU that ran out of them. The run queue is unlocked and
+/// interrupts are off while it lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    /// The level whose run queues are being examined.
+    level: usize,
+    /// What a success at it counts.
+    weight: u32,
+    /// When the search of this level began.
+    since: Time,
+    /// What the levels below cost, ns.
+    cost: u64,
+    /// The earliest jiffy at which one of the levels so far is due.
+    next: u64,
+}
+
+/// How far newly idle balancing got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pulled {
+    /// Something was pulled, or came by itself.
+    Some,
+    /// There is nothing to pull.
+    Nothing,
+    /// It takes until the work charged is done: to be called again then.
+    Later,
+}
+
 impl Fair {
-    /// Looks for a task for `cpu`, which has none: whether one was pulled. The caller has noted
-    /// when the CPU began to be idle.
-    pub(crate) fn newidle_balance(&mut self, world: &mut World, cpu: CpuId) -> bool {
+    /// Looks for a task for `cpu`, which has none. The caller has noted when the CPU began to be idle.
+    pub(crate) fn newidle_balance(&mut self, world: &mut World, cpu: CpuId) -> Pulled {
+        if let Some(search) = self.rqs[cpu].search.take() {
+            return self.go_on_searching(world, cpu, search);
+        }
         if world.wakeup_pending(cpu) {
-            return false;
+            return Pulled::Nothing;
         }
-        let now = self.jiffies(world.now());
-        let mut next = now + u64::from(self.features.hz);
-        let pulled = if self.worth_looking(cpu) {
-            self.newidle_levels(world, cpu, &mut next)
-        } else {
-            if !self.rqs[cpu].domains.is_empty() {
-                next = next.min(self.next_idle_balance(cpu, 0));
-            }
-            false
-        };
-        self.rqs[cpu].next_balance = self.rqs[cpu].next_balance.min(next);
-        if !pulled {
-            self.newidle_refresh(world, cpu, now);
+        let next = self.jiffies(world.now()) + u64::from(self.features.hz);
+        if self.worth_looking(cpu) {
+            let since = self.balance.clock(world, cpu);
+            // From 5.17 on the first level's cost includes this; one's own cache lines are free here.
+            self.refresh_blocked(world, cpu, cpu);
+            return self.search_from(
+                world,
+                cpu,
+                Search { level: 0, weight: 1, since, cost: 0, next },
+            );
         }
-        self.balance.pay(world, cpu);
-        pulled
+        let due = (!self.rqs[cpu].domains.is_empty()).then(|| self.next_idle_balance(cpu, 0));
+        self.end_search(world, cpu, next.min(due.unwrap_or(next)), false)
     }
 
     /// The first gate: somewhere tasks wait, and the CPU is idle for long enough.
@@ -97,39 +124,86 @@ impl Fair {
         some_to_give && rq.avg_idle >= gate
     }
 
-    /// Tries the domains of `cpu`, bottom up, until something was pulled or the expected idle time
-    /// is used up. `next` becomes the earliest jiffy at which one of them is due.
-    fn newidle_levels(&mut self, world: &mut World, cpu: CpuId, next: &mut u64) -> bool {
-        // From 5.17 on the first level's cost includes this; one's own cache lines are free here.
-        self.refresh_blocked(world, cpu, cpu);
-        let mut start = self.balance.spent_ns;
-        let (mut cost, mut pulled) = (0, false);
-        for level in 0..self.rqs[cpu].domains.len() {
-            *next = (*next).min(self.next_idle_balance(cpu, level));
+    /// Begins with the first level from `search.level` on that is to be searched, until the expected
+    /// idle time is used up.
+    fn search_from(&mut self, world: &mut World, cpu: CpuId, mut search: Search) -> Pulled {
+        for level in search.level..self.rqs[cpu].domains.len() {
+            search.next = search.next.min(self.next_idle_balance(cpu, level));
             let rq = &self.rqs[cpu];
             let minds = self.features.newidle_costs;
-            if minds && rq.avg_idle < cost + rq.domains[level].max_newidle_lb_cost {
+            if minds && rq.avg_idle < search.cost + rq.domains[level].max_newidle_lb_cost {
                 break;
             }
             if !self.domain_of(cpu, level).has(Flags::BALANCE_NEWIDLE) {
                 continue;
             }
             let Some(weight) = self.newidle_weight(world, cpu, level) else { continue };
-            let verdict = self.load_balance(world, cpu, cpu, level, IdleType::NewlyIdle);
-            pulled = verdict.moved > 0;
-            let spent = world.stretched(self.balance.spent_ns - start);
-            start = self.balance.spent_ns;
-            cost += spent;
-            self.note_newidle(world, cpu, level, spent, if pulled { weight } else { 0 });
-            if pulled || !verdict.go_on {
+            let pass = Pass::new(self, cpu, cpu, level, IdleType::NewlyIdle);
+            if !self.begins(world, &pass) {
+                self.leave_to_others(&pass);
+                self.end_level(world, cpu, &mut search, 0);
                 break;
             }
+            self.note_examination(world, &pass);
+            self.balance.pay(world, cpu);
+            self.rqs[cpu].search = Some(Search { level, weight, ..search });
+            return Pulled::Later;
         }
+        self.end_all_levels(world, cpu, &search, false)
+    }
+
+    /// The run queues of a level have been examined: decides, and goes on with the next level if there
+    /// was nothing to be had.
+    fn go_on_searching(&mut self, world: &mut World, cpu: CpuId, mut search: Search) -> Pulled {
+        let mut pass = Pass::new(self, cpu, cpu, search.level, IdleType::NewlyIdle);
+        pass.examined = true;
+        self.consider_all(&pass);
+        let verdict = self.go_through(world, &mut pass);
+        self.balance.pay(world, cpu);
+        let pulled = verdict.moved > 0;
+        let success = if pulled { search.weight } else { 0 };
+        self.end_level(world, cpu, &mut search, success);
+        if pulled || !verdict.go_on {
+            return self.end_all_levels(world, cpu, &search, pulled);
+        }
+        search.level += 1;
+        self.search_from(world, cpu, search)
+    }
+
+    /// Notes what the search of a level cost and achieved.
+    fn end_level(&mut self, world: &World, cpu: CpuId, search: &mut Search, success: u32) {
+        let now = self.balance.clock(world, cpu);
+        let cost = now.since(search.since);
+        search.cost += cost;
+        search.since = now;
+        self.note_newidle(world, cpu, search.level, cost, success);
+    }
+
+    /// No further level is searched.
+    fn end_all_levels(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        search: &Search,
+        pulled: bool,
+    ) -> Pulled {
         if self.features.newidle_costs {
             let rq = &mut self.rqs[cpu];
-            rq.max_idle_balance_cost = rq.max_idle_balance_cost.max(cost);
+            rq.max_idle_balance_cost = rq.max_idle_balance_cost.max(search.cost);
         }
-        pulled
+        self.end_search(world, cpu, search.next, pulled)
+    }
+
+    /// The end of newly idle balancing. What came to the queue meanwhile is as good as pulled.
+    fn end_search(&mut self, world: &mut World, cpu: CpuId, next: u64, pulled: bool) -> Pulled {
+        let rq = &mut self.rqs[cpu];
+        rq.next_balance = rq.next_balance.min(next);
+        if pulled || rq.nr_running > 0 {
+            return Pulled::Some;
+        }
+        self.newidle_refresh(world, cpu);
+        self.balance.pay(world, cpu);
+        Pulled::Nothing
     }
 
     /// What a success at `level` counts; `None` if chance has it that the level is not tried.
@@ -172,7 +246,8 @@ impl Fair {
 
     /// The CPU goes idle for some time: if blocked load is due for a refresh, it does that first
     /// (`nohz_newidle_balance`).
-    fn newidle_refresh(&mut self, world: &mut World, cpu: CpuId, now: u64) {
+    fn newidle_refresh(&mut self, world: &mut World, cpu: CpuId) {
+        let now = self.jiffies(world.now());
         let due = self.nohz.has_blocked && now >= self.nohz.next_blocked;
         if due && self.rqs[cpu].avg_idle >= MIGRATION_COST_NS {
             let refresh = NohzKick { stats: true, ..NohzKick::default() };

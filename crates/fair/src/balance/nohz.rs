@@ -160,10 +160,17 @@ impl Fair {
         if self.rqs[cpu].tickless {
             return;
         }
+        self.stop_tick(cpu);
+        if !std::mem::replace(&mut self.rqs[cpu].counted_idle, true) {
+            self.change_busy_cpus(world, cpu, |busy| busy - 1);
+        }
+    }
+
+    /// The tick of `cpu` stands still; it may still count as busy ([`Fair::with_domains_rebuilt`]).
+    pub(crate) fn stop_tick(&mut self, cpu: CpuId) {
         self.rqs[cpu].tickless = true;
         self.nohz.idle_cpus.insert(cpu);
         self.nohz.needs_update = self.features.balance_by_source;
-        self.change_busy_cpus(world, cpu, |busy| busy.saturating_sub(1));
     }
 
     /// The first busy tick of `cpu` after it stopped its tick.
@@ -173,7 +180,9 @@ impl Fair {
         }
         self.rqs[cpu].tickless = false;
         self.nohz.idle_cpus.remove(cpu);
-        self.change_busy_cpus(world, cpu, |busy| busy + 1);
+        if std::mem::take(&mut self.rqs[cpu].counted_idle) {
+            self.change_busy_cpus(world, cpu, |busy| busy + 1);
+        }
     }
 
     /// Changes the number of busy CPUs of the LLC of `cpu`, a shared line that `cpu` pays for.

@@ -45,6 +45,8 @@ pub(crate) struct Pass {
     pub placed: Placed,
     /// Which tasks it takes for the sake of their processes.
     pub wanted: Wanted,
+    /// The time to examine the run queues has passed already.
+    pub examined: bool,
     /// No CPU has been taken out of consideration.
     pub all_considered: bool,
     /// Tasks looked at on this source, and how many it may be.
@@ -149,7 +151,13 @@ pub(super) fn elected_cpu<'s>(
 }
 
 impl Pass {
-    fn new(fair: &Fair, executor: CpuId, cpu: CpuId, level: usize, idle: IdleType) -> Self {
+    pub(super) fn new(
+        fair: &Fair,
+        executor: CpuId,
+        cpu: CpuId,
+        level: usize,
+        idle: IdleType,
+    ) -> Self {
         Self {
             executor,
             cpu,
@@ -164,6 +172,7 @@ impl Pass {
             for_llc: false,
             placed: Placed::All,
             wanted: Wanted::Any,
+            examined: false,
             all_considered: true,
             looked_at: 0,
             look_at_most: 0,
@@ -192,19 +201,43 @@ impl Fair {
         idle: IdleType,
     ) -> Verdict {
         let mut pass = Pass::new(self, executor, cpu, level, idle);
-        let span = &self.topology.domain(pass.domain).span;
-        self.balance.candidates.copy_from(span);
-        self.lb_stats(&pass).count += 1;
-        let end = self.try_sources(world, &mut pass);
+        if self.begins(world, &pass) {
+            self.go_through(world, &mut pass)
+        } else {
+            self.leave_to_others(&pass)
+        }
+    }
+
+    /// Counts a pass and considers all CPUs of the domain; whether the pass's CPU is the one to balance.
+    pub(super) fn begins(&mut self, world: &World, pass: &Pass) -> bool {
+        self.consider_all(pass);
+        self.lb_stats(pass).count += 1;
+        self.should_we_balance(world, pass)
+    }
+
+    /// Considers all CPUs of the pass's domain.
+    pub(super) fn consider_all(&mut self, pass: &Pass) {
+        self.balance.candidates.copy_from(&self.topology.domain(pass.domain).span);
+    }
+
+    /// Another CPU of the group is the one to balance.
+    pub(super) fn leave_to_others(&mut self, pass: &Pass) -> Verdict {
+        self.set_group_imbalance(pass, false);
+        Verdict { moved: self.found_balanced(pass), go_on: false }
+    }
+
+    /// The rest of a pass that has begun.
+    pub(super) fn go_through(&mut self, world: &mut World, pass: &mut Pass) -> Verdict {
+        let end = self.try_sources(world, pass);
         let moved = match end {
             End::NotElected | End::Balanced => {
                 if !pass.all_pinned {
-                    self.set_group_imbalance(&pass, false);
+                    self.set_group_imbalance(pass, false);
                 }
-                self.found_balanced(&pass)
+                self.found_balanced(pass)
             }
-            End::AllPinned => self.found_balanced(&pass),
-            End::Unbalanced(moved) => self.found_imbalance(world, &mut pass, moved),
+            End::AllPinned => self.found_balanced(pass),
+            End::Unbalanced(moved) => self.found_imbalance(world, pass, moved),
         };
         Verdict { moved, go_on: end != End::NotElected }
     }
@@ -213,9 +246,6 @@ impl Fair {
     fn try_sources(&mut self, world: &mut World, pass: &mut Pass) -> End {
         let mut locked = false;
         let end = loop {
-            if !self.should_we_balance(world, pass) {
-                break End::NotElected;
-            }
             if !locked && self.takes_lock(pass) {
                 if self.serialized(world, pass.executor) {
                     break End::Balanced;
@@ -228,7 +258,8 @@ impl Fair {
             match self.pull_tasks(world, pass) {
                 Pull::Moved(moved) => break End::Unbalanced(moved),
                 Pull::AllPinned => break End::AllPinned,
-                Pull::Retry => {}
+                Pull::Retry if self.should_we_balance(world, pass) => {}
+                Pull::Retry => break End::NotElected,
             }
         };
         if locked {
@@ -268,6 +299,9 @@ impl Fair {
 
     /// Finds the group and queue to take from, and how much. False: nothing to do.
     fn find_source(&mut self, world: &World, pass: &mut Pass) -> bool {
+        if !std::mem::take(&mut pass.examined) {
+            self.note_examination(world, pass);
+        }
         let rules = Rules::new(&self.features, self.topology.domain(pass.domain), pass.idle);
         let older = self.features.generation != Generation::GroupTypes;
         let found = if older {

@@ -8,6 +8,7 @@ use roost_machine::CpuSet;
 
 use super::*;
 use crate::cache::tests::gather_at;
+use crate::class::tests::pick;
 use crate::features::Features;
 use crate::state::{NohzKick, Push};
 use crate::stats::LbStats;
@@ -60,7 +61,7 @@ impl Bench {
     fn pick(&mut self, cpu: CpuId) -> Option<TaskId> {
         // As the engine does: the CPU does not look idle while it picks.
         self.world.mark_queued(cpu);
-        let picked = self.fair.pick(&mut self.world, cpu);
+        let picked = pick(&mut self.fair, &mut self.world, cpu);
         self.world.set_current_for_test(cpu, picked);
         picked
     }
@@ -429,6 +430,23 @@ fn busy_cpus_of_an_llc_are_those_whose_tick_runs() {
     assert_eq!(bench.fair.llcs[0].nr_busy_cpus, 0);
 }
 
+#[test]
+fn after_domains_were_rebuilt_a_cpu_counts_as_busy_until_it_has_been_busy_and_goes_idle() {
+    let machine = Arc::new(roost_machine::resolve(TWO_LLCS).unwrap());
+    let mut world = World::for_test(machine.clone(), 1);
+    let mut fair =
+        Fair::new(&machine, Features::parse("fair@6.15").unwrap()).with_domains_rebuilt();
+    fair.start(&mut world);
+    assert!(fair.nohz.idle_cpus.contains(2));
+    assert_eq!(fair.llcs[0].nr_busy_cpus, 4);
+    fair.nohz_exit_idle(&mut world, 2);
+    assert_eq!(fair.llcs[0].nr_busy_cpus, 4, "it was never counted as idle");
+    fair.nohz_enter_idle(&mut world, 2);
+    assert_eq!(fair.llcs[0].nr_busy_cpus, 3);
+    fair.nohz_exit_idle(&mut world, 2);
+    assert_eq!(fair.llcs[0].nr_busy_cpus, 4);
+}
+
 /// 7.2 without a cpuidle driver: the tick that comes first after a CPU went idle still comes.
 #[test]
 fn an_idle_cpu_balances_in_one_more_tick_before_it_stops_it() {
@@ -440,7 +458,7 @@ fn an_idle_cpu_balances_in_one_more_tick_before_it_stops_it() {
         assert!(!bench.fair.nohz.idle_cpus.contains(0), "{scheduler}: a busy tick");
         bench.fair.dequeue(&mut bench.world, 0, TaskId(0), Dequeue::Exit);
         bench.world.set_current_for_test(0, None);
-        assert_eq!(bench.fair.pick(&mut bench.world, 0), None);
+        assert_eq!(pick(&mut bench.fair, &mut bench.world, 0), None);
         assert_eq!(bench.fair.nohz.idle_cpus.contains(0), !keeps_tick, "{scheduler}");
         let passes = bench.lb(0, 0, IdleType::Idle).count;
         bench.pass(100 * MS);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use roost_engine::{CpuId, Enqueue, Scheduler, TaskId, Time, World};
 
 use super::*;
-use crate::class::tests::{audited_run, counter};
+use crate::class::tests::{audited_run, counter, pick};
 
 /// Two LLCs of eight CPUs without SMT: at most six threads of a process gather, and at most six
 /// CPUs of an LLC in use take more.
@@ -137,7 +137,7 @@ impl Bench {
         self.world.set_task_cpu(TaskId(task), cpu);
         self.world.mark_queued(cpu);
         self.fair.enqueue(&mut self.world, cpu, TaskId(task), Enqueue::New, cpu);
-        let picked = self.fair.pick(&mut self.world, cpu);
+        let picked = pick(&mut self.fair, &mut self.world, cpu);
         self.world.set_current_for_test(cpu, picked);
     }
 
@@ -213,7 +213,7 @@ fn a_task_that_is_preempted_scans_when_it_runs_again() {
     assert!(bench.fair.tasks[1].cache_work);
     assert_eq!(bench.process().cpu, None);
     bench.fair.put_current(&mut bench.world, 9);
-    assert_eq!(bench.fair.pick(&mut bench.world, 9), Some(TaskId(1)));
+    assert_eq!(pick(&mut bench.fair, &mut bench.world, 9), Some(TaskId(1)));
     assert_eq!(bench.process().cpu, Some(9));
     assert!(!bench.fair.tasks[1].cache_work);
 }

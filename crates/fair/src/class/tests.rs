@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use roost_engine::{
-    Control, CpuId, Dequeue, Enqueue, Outcome, Scheduler, TaskId, Time, Wake, Work, World, run,
+    Control, CpuId, Dequeue, Enqueue, Outcome, Pick, Scheduler, TaskId, Time, Wake, Work, World,
+    run,
 };
 use roost_machine::Machine;
 use roost_workload::{Policy, rtapp};
@@ -83,14 +84,17 @@ impl Scheduler for Audited {
         self.0.dequeue(world, cpu, task, why);
         self.audit(world);
     }
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Option<TaskId> {
-        let next = self.0.pick(world, cpu);
-        assert_eq!(next, self.0.rqs[cpu].current);
-        assert!(next.is_some() || self.0.rqs[cpu].nr_running == 0, "idle with tasks queued");
-        let idle = self.0.rqs[cpu].idle_since.is_some();
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
+        let pick = self.0.pick(world, cpu);
+        let rq = &self.0.rqs[cpu];
+        let next = if let Pick::Run(task) = pick { Some(task) } else { None };
+        assert_eq!(next, rq.current);
+        assert!(pick != Pick::Idle || rq.nr_running == 0, "idle with tasks queued");
+        assert_eq!(pick == Pick::Later, rq.search.is_some());
+        let idle = rq.idle_since.is_some();
         assert!(next.is_none() == idle || (next.is_none() && world.wakeup_pending(cpu)));
         self.audit(world);
-        next
+        pick
     }
     fn put_current(&mut self, world: &mut World, cpu: CpuId) {
         self.0.put_current(world, cpu);
@@ -219,6 +223,17 @@ pub(crate) fn fair_and_world(version: &str, tasks: usize) -> (Fair, World) {
     (fair, world)
 }
 
+/// What `cpu` runs next; time passes while it looks for something.
+pub(crate) fn pick(fair: &mut Fair, world: &mut World, cpu: CpuId) -> Option<TaskId> {
+    loop {
+        match fair.pick(world, cpu) {
+            Pick::Run(task) => return Some(task),
+            Pick::Idle => return None,
+            Pick::Later => world.set_now_for_test(world.now() + world.backlog_ns(cpu)),
+        }
+    }
+}
+
 /// Queues `task` on `cpu` as new, with these averages.
 fn queue_with(fair: &mut Fair, world: &mut World, task: u32, cpu: CpuId, avg: Avg) {
     let task = TaskId(task);
@@ -263,7 +278,7 @@ fn a_sleeper_leaves_its_load_behind_until_it_wakes_elsewhere() {
     let avg = Avg { load_avg: 800, util_avg: 600, runnable_avg: 600, ..Avg::default() };
     queue_with(&mut fair, &mut world, 0, 2, avg);
     let task = TaskId(0);
-    assert_eq!(fair.pick(&mut world, 2), Some(task));
+    assert_eq!(pick(&mut fair, &mut world, 2), Some(task));
     fair.tasks[0].util_changed = true;
     fair.dequeue(&mut world, 2, task, Dequeue::Sleep);
     assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].nr_running), (800, 0));
@@ -283,7 +298,7 @@ fn a_sleeper_from_an_idle_cpu_has_decayed_until_it_wakes() {
     for (version, expected) in [("7.2", 300), ("6.15", 600)] {
         let (mut fair, mut world) = fair_and_world(version, 1);
         queue_with(&mut fair, &mut world, 0, 2, Avg::default());
-        assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+        assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
         fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Sleep);
         let avg = &mut fair.tasks[0].avg;
         (avg.util_avg, avg.util_sum) = (600, 600 * (47742 - 1024));
@@ -299,7 +314,7 @@ fn an_estimate_is_made_of_the_averages_up_to_the_dequeue() {
     for (version, ran_counts) in [("7.2", true), ("6.15", false)] {
         let (mut fair, mut world) = fair_and_world(version, 1);
         queue_with(&mut fair, &mut world, 0, 2, Avg::default());
-        assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+        assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
         fair.tasks[0].util_changed = true;
         world.set_now_for_test(Time(32 * 1024 * 1024));
         fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Sleep);
@@ -316,7 +331,7 @@ fn a_lazily_preempted_task_elsewhere_is_not_interrupted() {
         let (mut fair, mut world) = fair_and_world(version, 2);
         queue_with(&mut fair, &mut world, 0, 2, Avg::default());
         fair.task_new(&mut world, TaskId(1), None);
-        let current = fair.pick(&mut world, 2);
+        let current = pick(&mut fair, &mut world, 2);
         world.set_current_for_test(2, current);
         world.set_now_for_test(Time(2_000_000));
         let why = Enqueue::Wakeup { migrated: true, sync: false };
@@ -370,9 +385,9 @@ fn an_idle_core_is_told_when_its_last_cpu_goes_idle() {
     let llc = fair.topology.llc_of[2] as usize;
     fair.llcs[llc].idle_cores = false;
     world.mark_queued(3);
-    assert_eq!(fair.pick(&mut world, 2), None);
+    assert_eq!(pick(&mut fair, &mut world, 2), None);
     assert!(!fair.llcs[llc].idle_cores, "its sibling is busy");
-    assert_eq!(fair.pick(&mut world, 0), None);
+    assert_eq!(pick(&mut fair, &mut world, 0), None);
     assert!(fair.llcs[llc].idle_cores);
     assert_eq!((fair.llcs[llc].last_writer, fair.stats.sched_goidle), (0, 2));
 }
@@ -385,7 +400,7 @@ fn picked_tasks_are_the_last_that_balancing_takes() {
         queue_with(&mut fair, &mut world, task, 2, Avg::default());
     }
     assert_eq!(fair.rqs[2].tasks, [TaskId(2), TaskId(1), TaskId(0)]);
-    assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+    assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
     assert_eq!(fair.rqs[2].tasks, [TaskId(0), TaskId(2), TaskId(1)]);
 }
 
@@ -405,7 +420,7 @@ fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
         let avg =
             Avg { load_avg: 1024, load_sum, util_avg: 500, runnable_avg: 500, ..Avg::default() };
         queue_with(&mut fair, &mut world, 0, 2, avg);
-        assert_eq!(fair.pick(&mut world, 2), Some(TaskId(0)));
+        assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
         queue_with(&mut fair, &mut world, 1, 2, Avg::default());
         world.set_policy_for_test(TaskId(0), Policy::Idle);
         fair.reweight(&mut world, 2, TaskId(0));
@@ -427,7 +442,7 @@ fn a_sleeper_woken_on_its_queue_by_another_cpu_counts_as_a_remote_wakeup() {
         queue_with(&mut fair, &mut world, task, 2, Avg::default());
     }
     let sleeper = TaskId(0);
-    assert_eq!(fair.pick(&mut world, 2), Some(sleeper));
+    assert_eq!(pick(&mut fair, &mut world, 2), Some(sleeper));
     world.set_now_for_test(Time(4_000_000));
     fair.dequeue(&mut world, 2, sleeper, Dequeue::Sleep);
     assert!(fair.tasks[0].delayed, "it ran ahead");
@@ -444,7 +459,7 @@ fn waiting_for_a_wakeup_on_its_way_is_no_idle_period() {
     let before = fair.rqs[2].avg_idle;
     fair.rqs[2].idle_since = None;
     world.send_for_test(2, TaskId(0), Time(1000));
-    assert_eq!(fair.pick(&mut world, 2), None);
+    assert_eq!(pick(&mut fair, &mut world, 2), None);
     world.set_now_for_test(Time(1000));
     queue_with(&mut fair, &mut world, 0, 2, Avg::default());
     assert_eq!(fair.rqs[2].avg_idle, before);

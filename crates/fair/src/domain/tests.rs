@@ -90,6 +90,7 @@ fn figures() -> Figures {
         wakeup_ns: any,
         fork_ns: any,
         task_start_ns: any,
+        activation_ns: any,
         task_ready_ns: any,
         smt_speed_1024: any,
         l2_bytes: any,

@@ -1,5 +1,6 @@
 use roost_engine::{Dequeue, Enqueue, Scheduler, TaskId, Time, Work, World};
 
+use crate::class;
 use crate::class::tests::{audited_run, counter, fair_and_world};
 use crate::state::Fair;
 
@@ -13,7 +14,7 @@ fn queue(fair: &mut Fair, world: &mut World, task: u32, by: usize) {
 }
 
 fn pick(fair: &mut Fair, world: &mut World) -> Option<TaskId> {
-    let next = fair.pick(world, CPU);
+    let next = class::tests::pick(fair, world, CPU);
     world.set_current_for_test(CPU, next);
     next
 }

@@ -29,7 +29,7 @@ pub(super) fn compile(file: File) -> Result<Loaded, WorkloadError> {
         places: Vec::new(),
     };
     compiler.workload.duration_ns = file.global.duration_ns;
-    compiler.workload.add_process("rt-app");
+    compiler.workload.root_process = Some(compiler.workload.add_process("rt-app"));
     count_barriers(&file.tasks, &mut compiler)?;
     let tasks: BTreeMap<&str, u32> =
         file.tasks.iter().zip(0..).map(|(task, id)| (task.name.as_str(), id)).collect();
