@@ -2,15 +2,17 @@
 
 use std::process::Command;
 
-/// The bar of all counters, which was reached on 2026-11-21 (86.2%): what is changed in the model must not
-/// lose it. What is missed still is the bar of one scenario, `noise`: docs/validation.md.
-const REACHED: f64 = 0.85;
+/// What was reached on 2026-11-21, 91.2%, with a point of margin: what is changed in
+/// the model must not lose it.
+const REACHED: f64 = 0.90;
 
 #[test]
 fn the_model_agrees_with_the_recorded_kernel_as_far_as_it_ever_did() {
     let observed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-7.2.json");
     let arguments = ["validate", "--from", observed, "--format", "csv"];
     let output = Command::new(env!("CARGO_BIN_EXE_roost")).args(arguments).output().unwrap();
+    let missed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "a bar of docs/validation.md is missed: {missed}");
     let mut rows = csv::Reader::from_reader(output.stdout.as_slice());
     let header = rows.headers().unwrap().clone();
     let column = |name: &str| header.iter().position(|column| column == name).unwrap();

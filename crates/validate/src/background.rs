@@ -8,7 +8,7 @@
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
-use roost_workload::{Op, Policy, Process, Program, Template, TimerRef, Workload};
+use roost_workload::{Op, Policy, Process, Program, Template, Workload};
 
 /// Where there is a thread of a kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,38 +21,67 @@ enum Each {
     Machine,
 }
 
-/// A kind of kernel thread: its name, where it is, every how many ms it wakes and for how many us it
-/// runs.
-const THREADS: [(&str, Each, u64, u64); 4] = [
+/// A kind of kernel thread.
+struct Kind {
+    name: &'static str,
+    each: Each,
+    /// How often it begins to work, ms.
+    period_ms: u64,
+    /// When it wakes each time, ms from when it begins.
+    wakes_ms: &'static [u64],
+    /// For how long it runs beyond what every activation takes. From switch to switch it is 12, 5, 18 and 7
+    /// us where no other CPU is busy.
+    run_us: u64,
+}
+
+/// Timers of the kernel expire at ticks, so that threads of several CPUs wake together.
+const THREADS: [Kind; 4] = [
     // vmstat_update(), which each CPU's worker does once a second (sysctl_stat_interval).
-    ("kworker", Each::Cpu, 1000, 12),
+    Kind { name: "kworker", each: Each::Cpu, period_ms: 1000, wakes_ms: &[0], run_us: 2 },
     // HPAGE_FRAG_CHECK_INTERVAL_MSEC is 500; it is 128 ticks of 4 ms that pass.
-    ("kcompactd", Each::Node, 512, 5),
+    Kind { name: "kcompactd", each: Each::Node, period_ms: 512, wakes_ms: &[0], run_us: 0 },
     // DAMON_STAT, seen every 640 ms.
-    ("kdamond", Each::Machine, 640, 18),
-    // Grace periods: some four wakeups a second, in twos and threes.
-    ("rcu_preempt", Each::Machine, 250, 7),
+    Kind { name: "kdamond", each: Each::Machine, period_ms: 640, wakes_ms: &[0], run_us: 8 },
+    // Grace periods: some four a second, of two or three wakeups 8 or 12 ms apart. Three times as many
+    // where tasks are forked.
+    Kind {
+        name: "rcu_preempt",
+        each: Each::Machine,
+        period_ms: 250,
+        wakes_ms: &[0, 8, 16],
+        run_us: 0,
+    },
 ];
+
+/// A tick at HZ 250, ms.
+const TICK_MS: u64 = 4;
+
+/// `round_jiffies()` lets the CPUs' timers of a second expire 3 ticks apart, the last CPU's first.
+const BETWEEN_CPUS_MS: u64 = 3 * TICK_MS;
+
+/// Timers that are set for 64 to 511 ticks expire at multiples of 8 ticks (`LVL_GRAN(1)`).
+const COARSE_MS: u64 = 8 * TICK_MS;
 
 /// `workload` with kernel threads beside it, whose phases depend on `seed`.
 pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: u64) -> Workload {
     let mut all = workload.clone();
-    let process = all.processes.len() as u32;
-    all.processes.push(Process { name: "kernel".to_owned() });
+    let until_ms = workload.duration_ns.unwrap_or(0) / 1_000_000;
     let mut start = Vec::new();
-    for (name, each, period_ms, run_us) in THREADS {
-        let places: Vec<Option<u32>> = match each {
+    for (kind, number) in THREADS.iter().zip(0..) {
+        let phase_ms = scatter(seed, number) % kind.period_ms / TICK_MS * TICK_MS;
+        let places: Vec<Option<u32>> = match kind.each {
             Each::Cpu => machine.cpus.iter().map(|cpu| Some(cpu.os_index)).collect(),
             Each::Node => vec![None; machine.nodes.len()],
             Each::Machine => vec![None],
         };
         for cpu in places {
-            let number = all.templates.len() as u32;
-            let period_ns = period_ms * 1_000_000;
-            let phase_ns = scatter(seed, number) % period_ns;
-            start.push((number, 1));
+            // Of its own: kernel threads share no caches that anybody would gather them for.
+            let process = all.processes.len() as u32;
+            all.processes.push(Process { name: "kernel".to_owned() });
+            start.push((all.templates.len() as u32, 1));
+            let phase_ms = cpu.map_or(phase_ms, |cpu| staggered_ms(kind, phase_ms, cpu));
             all.templates.push(Template {
-                name: name.to_owned(),
+                name: kind.name.to_owned(),
                 process,
                 group: None,
                 nice: 0,
@@ -60,8 +89,8 @@ pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: 
                 affinity: cpu.map(|cpu| vec![cpu]),
                 delay_ns: 0,
                 footprint_bytes: 0,
-                program: program(phase_ns, period_ns, run_us * 1000),
-                class: name.to_owned(),
+                program: program(kind, phase_ms, until_ms),
+                class: kind.name.to_owned(),
             });
         }
     }
@@ -70,18 +99,24 @@ pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: 
     all
 }
 
-/// Sleeps for a phase, then runs once a period.
-fn program(phase_ns: u64, period_ns: u64, run_ns: u64) -> Program {
-    let timer = TimerRef::Own(0);
+/// When the thread of `cpu` begins for the first time.
+fn staggered_ms(kind: &Kind, phase_ms: u64, cpu: u32) -> u64 {
+    let before = u64::from(cpu) * BETWEEN_CPUS_MS % kind.period_ms;
+    ((phase_ms + kind.period_ms - before) % kind.period_ms).next_multiple_of(COARSE_MS)
+}
+
+/// Wakes as the kind says, from `phase_ms` to `until_ms` of the run.
+fn program(kind: &Kind, phase_ms: u64, until_ms: u64) -> Program {
+    let begins = (phase_ms..until_ms).step_by(kind.period_ms as usize);
+    let wakes = begins.flat_map(|begin| kind.wakes_ms.iter().map(move |wake| begin + wake));
+    let ops = wakes.flat_map(|wake_ms| {
+        let run = (kind.run_us > 0).then_some(Op::Run { ns: kind.run_us * 1000 });
+        std::iter::once(Op::SleepUntil { ns: wake_ms * 1_000_000 }).chain(run)
+    });
     Program {
-        ops: vec![
-            Op::Sleep { ns: phase_ns.max(1) },
-            Op::Run { ns: run_ns },
-            Op::Timer { timer, period_ns, absolute: false },
-            Op::Loop { depth: 0, times: 0, to: 1 },
-        ],
-        loop_depth: 1,
-        own_timers: 1,
+        ops: ops.collect(),
+        loop_depth: 0,
+        own_timers: 0,
         affinities: Vec::new(),
         accesses: Vec::new(),
     }
@@ -96,7 +131,7 @@ fn scatter(seed: u64, number: u32) -> u64 {
 }
 
 fn is_kernel_thread(task: &TraceTask<'_>) -> bool {
-    THREADS.iter().any(|(name, ..)| *name == task.name)
+    THREADS.iter().any(|kind| kind.name == task.name)
 }
 
 /// Tells a tracer of everything but kernel threads: where they run it sees the idle task, as of a real
