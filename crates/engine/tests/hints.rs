@@ -172,7 +172,9 @@ fn who_waits_for_a_huge_page_on_its_way_sleeps_until_it_is_there() {
     assert_eq!(moved, [64; 256], "a group each");
     let waits = counter(&outcome, "numa_hint_faults") / 64 - 256;
     assert!(waits > 100, "{waits} of 256 groups were waited for");
-    assert_eq!(counter(&outcome, "wakeups"), waits);
+    // The root task joins three tasks, of which the last two end together.
+    let joins = counter(&outcome, "wakeups") - waits;
+    assert!((2..=3).contains(&joins), "{joins}");
 }
 
 #[test]
