@@ -1,7 +1,7 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
 # make test   builds and runs all tests (at most five minutes after the build)
 # make test-vm  boots guests (fetches a kernel and QEMU first; says what it skips where it cannot)
-# make validation  sets fair@7.2 beside Linux 7.2 anew: half an hour; writes docs/validation-results.md
+# make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf, zlib, Rust 1.91)
 # make test-live  its tests, and guests in which it schedules (as test-vm): half an hour
 # make deb    a Debian package of both programs, with manual pages and a systemd unit

@@ -325,7 +325,7 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
     /// Runs of each scenario on the real kernel.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
