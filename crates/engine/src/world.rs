@@ -433,18 +433,16 @@ impl World {
         }
     }
 
-    /// `cpu` picked: notes whether it looks further, having run `previous`, and returns what it did
-    /// until now.
-    pub(crate) fn look(&mut self, cpu: CpuId, previous: Option<TaskId>, pick: Pick) -> Looking {
-        let before = self.cpus[cpu].looking;
-        self.cpus[cpu].looking = match (pick, previous, before) {
+    /// `cpu` picked: notes whether it looks further, having run `previous`.
+    pub(crate) fn look(&mut self, cpu: CpuId, previous: Option<TaskId>, pick: Pick) {
+        let looking = &mut self.cpus[cpu].looking;
+        *looking = match (pick, previous, *looking) {
             (Pick::Run(_) | Pick::Idle, ..) => Looking::No,
             (Pick::Later, Some(task), _) => Looking::From(task),
             (Pick::Later, None, Looking::No) => Looking::FromIdle,
             (Pick::Later, None, looking) => looking,
         };
         self.mark_stale(cpu);
-        before
     }
 
     /// Puts off what a CPU cannot do at present because it looks for a task, or serves timers, until the
