@@ -29,6 +29,7 @@ mount_all() {
 	mount -t bpf bpf /sys/fs/bpf
 	# What programs expect to be able to write; the root itself is read-only.
 	for dir in /var/tmp /var/log /var/lib /root; do mount -t tmpfs tmp $dir; done
+	mount --bind /run /var/run # where schedulers put the socket of scx_stats
 	ip link set lo up
 	# Of a machine with no other address some programs (netperf) think that it has no network.
 	ip addr add 192.0.2.1/32 dev lo
