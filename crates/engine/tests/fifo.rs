@@ -350,13 +350,7 @@ impl Tracer for Starts {
 /// When tasks of that name got a CPU.
 fn starts_of(name: &str, workload: &Workload) -> Vec<Time> {
     let starts = Starts::default();
-    let control = Control {
-        seed: 1,
-        tracer: Some(Box::new(starts.clone())),
-        stop: &AtomicBool::new(false),
-        progress: &|_| {},
-    };
-    run(&machine("core:8 pu:1"), workload, Fifo::default(), control).expect("the run ends");
+    traced("core:8 pu:1", workload, Fifo::default(), starts.clone());
     let starts = starts.0.lock().unwrap();
     starts.iter().filter(|(task, ..)| task == name).map(|(_, at, _)| *at).collect()
 }
@@ -467,16 +461,25 @@ impl Tracer for Story {
     }
 }
 
-fn story(workload: &Workload, scheduler: impl Scheduler) -> (Outcome, Story) {
-    let story = Story::default();
+/// Runs a workload to its end beside a tracer.
+fn traced(
+    cores: &str,
+    workload: &Workload,
+    scheduler: impl Scheduler,
+    tracer: impl Tracer + 'static,
+) -> Outcome {
     let control = Control {
         seed: 1,
-        tracer: Some(Box::new(story.clone())),
+        tracer: Some(Box::new(tracer)),
         stop: &AtomicBool::new(false),
         progress: &|_| {},
     };
-    let machine = machine("core:1 pu:1");
-    (run(&machine, workload, scheduler, control).expect("the run ends"), story)
+    run(&machine(cores), workload, scheduler, control).expect("the run ends")
+}
+
+fn story(workload: &Workload, scheduler: impl Scheduler) -> (Outcome, Story) {
+    let story = Story::default();
+    (traced("core:1 pu:1", workload, scheduler, story.clone()), story)
 }
 
 #[test]

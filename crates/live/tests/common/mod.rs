@@ -13,7 +13,6 @@ pub const KERNELS: [&str; 2] = ["7.2", "6.16"];
 /// What every job begins with: `start` waits until the scheduler runs, `stop` until it has gone, with
 /// its output in the files `out` and `err`.
 const FUNCTIONS: &str = r#"
-mount -t tmpfs run /var/run
 state() { cat /sys/kernel/sched_ext/state; }
 await() { for i in $(seq 300); do [ "$(state)" = "$1" ] && return; sleep 0.1; done; echo "state: $(state)"; }
 start() { ./scx_roost --stats 3600 "$@" >out 2>err & roost=$!; await enabled; }

@@ -1,0 +1,105 @@
+//! Fifteen minutes of everything at once (by hand: `ROOST_VM=1 cargo test --release --test mixed --
+//! --ignored` in this directory; a quarter of an hour a shape and kernel).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{KERNELS, counters, job, prepared, spec, told};
+use roost_vm::Guest;
+
+/// With the time until hotplug is over where the host is busy.
+const LONG: Duration = Duration::from_secs(45 * 60);
+
+/// All of it ends by itself after 900 s. `alive` are tasks that note the time now and then: whatever waits,
+/// and a loop bound to each CPU.
+const MIX: &str = r#"
+end=$((SECONDS + 900)) cpus=$(nproc) groups=/sys/fs/cgroup
+on() { [ $SECONDS -lt $end ]; }
+mkdir alive; echo +cpu >$groups/cgroup.subtree_control
+./scx_roost --stats 10 >out 2>err &
+roost=$!; await enabled
+for i in $(seq 4); do
+	(while on; do echo $EPOCHSECONDS >alive/sleeper$i; sleep 0.1; done) &
+done
+for i in $(seq 0 $((cpus - 1))); do
+	(taskset -cp $i $BASHPID >/dev/null
+	while on; do for ((n = 0; n < 5000; n++)); do :; done; echo $EPOCHSECONDS >alive/bound$i; done) &
+done
+(while on; do hackbench -g 1 -l 20 >/dev/null; done) &
+stress="stress-ng --timeout 900 --temp-path /tmp"
+$stress --cpu $((cpus + 2)) --cpu-method loop >log.cpu 2>&1 &
+$stress --fork 2 >log.fork 2>&1 &
+$stress --affinity 2 >log.affinity 2>&1 &
+$stress --pipe 2 >log.pipe 2>&1 &
+(while on; do
+	for p in $(pgrep stress-ng); do renice -n $((RANDOM % 40 - 20)) -p $p; done; sleep 0.5
+done) >/dev/null 2>&1 &
+(for ((i = 0; SECONDS < end; i++)); do
+	mkdir $groups/g$i; echo $((RANDOM % 1000 + 1)) >$groups/g$i/cpu.weight
+	(echo $BASHPID >$groups/g$i/cgroup.procs; exec hackbench -g 1 -l 5 >/dev/null)
+	rmdir $groups/g$i || echo "cgroup g$i stays"
+done) &
+(while on; do
+	timeout 3 chrt -f 10 taskset -c $((RANDOM % cpus)) bash -c 'while :; do :; done'; sleep 1
+done) &
+while [ $SECONDS -lt $((end - 120)) ]; do
+	sleep 60
+	cpu=/sys/devices/system/cpu/cpu$((RANDOM % (cpus - 1) + 1))/online
+	echo 0 >$cpu && sleep 1; echo 1 >$cpu
+done
+now=$EPOCHSECONDS
+for file in alive/*; do echo "silent for $((now - $(<$file))) s: $file"; done
+echo "before the end: $(state), loader $([ -d /proc/$roost ] && echo there)"
+jobs=$(jobs -p | grep -vx $roost); wait $jobs
+stop; echo "after it: $(state), $(nproc) CPUs of $cpus"
+dmesg | grep -iE 'sched_ext.*(error|stall|watchdog|runnable task)|BUG:|hung task|soft lockup' | head -n 5
+cat err; cat out
+"#;
+
+/// The longest that anything waited in a queue, seconds, over all starts of the scheduler.
+fn longest_wait(text: &str) -> f64 {
+    let waits = text.lines().filter_map(|line| counters(line).get("run_delay_max_ns").copied());
+    waits.max().unwrap_or_else(|| panic!("no statistics in\n{text}")) as f64 / 1e9
+}
+
+fn mixed(machine: &str) {
+    let Some(cache) = prepared("mixed load") else { return };
+    for kernel in KERNELS {
+        let mut guest = told(Guest::boot(&cache, &spec(machine, kernel)));
+        let result = told(guest.run(&job(MIX).within(LONG)));
+        let text = common::text(&result);
+        println!("{machine}, {kernel}: longest wait {:.3} s", longest_wait(&text));
+        let silent = text.lines().filter_map(|line| line.strip_prefix("silent for "));
+        let silent: Vec<u64> =
+            silent.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect();
+        println!("{machine}, {kernel}: silent for at most {:?} s", silent.iter().max());
+        assert!(silent.len() > 4 && silent.iter().all(|&s| s < 30), "{machine}, {kernel}: {text}");
+        for what in ["before the end: enabled, loader there\n", "after it: disabled, "] {
+            assert!(text.contains(what), "{machine}, {kernel}: no {what:?} in\n{text}");
+        }
+        for what in ["stall", "runnable task", "BUG:", "hung task", "soft lockup", "stays"] {
+            assert!(!text.contains(what), "{machine}, {kernel}: {what:?} in\n{text}");
+        }
+    }
+}
+
+macro_rules! shapes {
+    ($($name:ident: $machine:literal),*) => {$(
+        #[test]
+        #[ignore = "a quarter of an hour for each kernel"]
+        fn $name() {
+            mixed($machine);
+        }
+    )*};
+}
+
+shapes!(
+    two_nodes_of_two_llcs: "2n2l4c",
+    four_llcs: "1s2n4l2c",
+    four_nodes: "4n2l2c",
+    one_llc: "node:1 l3:1 core:4 pu:1",
+    smt: "2n2l2c2t"
+);
