@@ -246,7 +246,9 @@ impl Fair {
         group: GroupId,
     ) -> Option<CpuId> {
         let across = |cpu: CpuId| self.numa.node_of[cpu] != self.numa.node_of[dst];
-        if !self.consolidate.active || !across(normal) || self.rqs[normal].nr_running < 2 {
+        // As posted, the CPU compared with is not set yet: it is CPU 0, as for the passes.
+        let looks = across(normal) && (!self.consolidate.posted || across(0));
+        if !self.consolidate.active || !looks || self.rqs[normal].nr_running < 2 {
             return Some(normal);
         }
         let mut best = normal;
@@ -312,6 +314,11 @@ impl Fair {
             self.consolidate.process(process).limit[from] -= 1;
             return false;
         };
+        if self.rqs[src].push.is_some() {
+            // Its stopper is busy with another task: nothing is asked for.
+            self.consolidate.process(process).limit[from] -= 1;
+            return true;
+        }
         self.consolidate.asked += 1;
         self.balance.fetch(world, src, executor, LINES_PER_TASK);
         self.balance.pay(world, executor);

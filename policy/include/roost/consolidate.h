@@ -32,8 +32,8 @@
  *
  * Published: "Improve numa scheduling by consolidating tasks", patches 1 to 9, 2013-07-30, on 3.9. As
  * posted, two details contradict its changelog: within a node nothing is pulled at all, in either
- * pass, and a pull makes two passes if the destination is not on the node of CPU 0, else the second
- * only. `posted` keeps those.
+ * pass, and a pull makes two passes, and looks for that queue, if the destination is not on the node
+ * of CPU 0, else the second only. `posted` keeps those.
  *
  * Tested examples, 2 nodes, a = 6, nr = 8:
  *

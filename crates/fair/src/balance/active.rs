@@ -5,13 +5,15 @@ use roost_engine::{CpuId, Work, World};
 
 use super::imbalance::Migration;
 use super::pass::Pass;
+use crate::numa::NumaPush;
 use crate::state::{Fair, Push};
 
 impl Fair {
     /// Asks the stopper of the pass's source to push a task; false if it has been asked before and
     /// has not run yet.
     pub(super) fn start_active_balance(&mut self, world: &mut World, pass: &Pass) -> bool {
-        if self.rqs[pass.src].push.is_some() {
+        let rq = &self.rqs[pass.src];
+        if rq.push.is_some() || rq.numa_push.is_some_and(NumaPush::is_for_process) {
             return false;
         }
         let for_llc = pass.kind == Migration::LlcTask;

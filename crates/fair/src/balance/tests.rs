@@ -818,3 +818,26 @@ fn the_use_of_llcs_is_noted_above_them_and_not_when_newly_idle() {
     assert_eq!(noted(&bench), [(util(1), 4096), (util(5), 4096)]);
     assert!(util(1) > 500);
 }
+
+/// Section 14.5: the queue with most tasks that are not local is taken from rather than the busiest one;
+/// as posted, by CPUs of other nodes than that of CPU 0.
+#[test]
+fn as_posted_the_first_node_takes_from_the_busiest_queue() {
+    let source = |scheduler: &str, dst: CpuId| {
+        let mut bench = Bench::new(scheduler, TWO_NODES, 0);
+        let other = if dst < 8 { 8 } else { 0 };
+        for cpu in [other, other + 1] {
+            bench.fair.rqs[cpu].nr_running = 2;
+        }
+        bench.fair.rqs[other + 1].non_local = 1;
+        bench.fair.balance.candidates = CpuSet::full(16);
+        let topology = &bench.fair.topology;
+        let all = topology.domain(*topology.domains_of(dst).last().unwrap());
+        let holds = |&&group: &&GroupId| topology.group(group).span.contains(other);
+        let group = *all.groups.iter().find(holds).unwrap();
+        bench.fair.most_non_local(dst, other, group)
+    };
+    let [intended, posted] = ["fair@3.9+consolidate", "fair@3.9+consolidate-posted"];
+    assert_eq!((source(intended, 0), source(intended, 8)), (Some(9), Some(1)));
+    assert_eq!((source(posted, 0), source(posted, 8)), (Some(8), Some(1)));
+}

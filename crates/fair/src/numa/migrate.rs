@@ -27,6 +27,11 @@ enum Why {
 }
 
 impl NumaPush {
+    /// Whether an idle CPU asked: that takes the place of an active balance.
+    pub(crate) fn is_for_process(self) -> bool {
+        self.why == Why::Consolidate
+    }
+
     /// The idle CPU `to` asks for `task`.
     pub(crate) fn consolidate(task: TaskId, to: CpuId) -> Self {
         Self { task, to, swap: None, why: Why::Consolidate }

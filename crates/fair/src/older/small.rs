@@ -30,15 +30,20 @@ impl Side {
 }
 
 /// What to move instead of `amount`, which may be less than a task: a task's load if that is small
-/// against the difference of the groups, or gains throughput.
-pub(crate) fn at_least_a_task(amount: u64, local: Side, busiest: Side) -> u64 {
+/// against the difference of the groups, or gains throughput. `wraps`: the difference is unsigned, so
+/// that a local group with more load by over a task is far from the busiest one too.
+pub(crate) fn at_least_a_task(amount: u64, local: Side, busiest: Side, wraps: bool) -> u64 {
     if amount >= busiest.per_task {
         return amount;
     }
     let task = busiest.per_task * POWER_SCALE / busiest.power.max(1);
     let lighter_here = local.nr_running > 0 && busiest.per_task > local.per_task;
     let factor = if lighter_here { 1 } else { 2 };
-    let far_apart = busiest.avg_load + task >= local.avg_load + factor * task;
+    let far_apart = if wraps {
+        busiest.avg_load.wrapping_sub(local.avg_load).wrapping_add(task) >= factor * task
+    } else {
+        busiest.avg_load + task >= local.avg_load + factor * task
+    };
     if far_apart || gains_throughput(local, busiest, task) { busiest.per_task } else { amount }
 }
 
@@ -66,8 +71,8 @@ mod tests {
 
     #[test]
     fn a_task_or_more_stays_as_it_is() {
-        assert_eq!(at_least_a_task(1024, side(0, 0, 1), side(2, 1024, 1)), 1024);
-        assert_eq!(at_least_a_task(3000, side(0, 0, 1), side(4, 1024, 1)), 3000);
+        assert_eq!(at_least_a_task(1024, side(0, 0, 1), side(2, 1024, 1), false), 1024);
+        assert_eq!(at_least_a_task(3000, side(0, 0, 1), side(4, 1024, 1), false), 3000);
     }
 
     /// Two tasks against none: an average of one each would leave 1,024 to move, less than that is
@@ -75,16 +80,26 @@ mod tests {
     /// 2,048 + 1,024 is not less than 1,024 + 2 x 1,024, and one moves although nothing is gained.
     #[test]
     fn tasks_move_up_to_a_difference_of_one() {
-        assert_eq!(at_least_a_task(1000, side(0, 0, 1), side(2, 1024, 1)), 1024);
-        assert_eq!(at_least_a_task(0, side(1, 1024, 1), side(2, 1024, 1)), 1024);
-        assert_eq!(at_least_a_task(0, side(1, 1024, 1), side(1, 1024, 1)), 0, "even");
+        assert_eq!(at_least_a_task(1000, side(0, 0, 1), side(2, 1024, 1), false), 1024);
+        assert_eq!(at_least_a_task(0, side(1, 1024, 1), side(2, 1024, 1), false), 1024);
+        assert_eq!(at_least_a_task(0, side(1, 1024, 1), side(1, 1024, 1), false), 0, "even");
     }
 
     /// 3 tasks on 2 CPUs against 3 lighter ones on 2: k is 1, and what is moved may not even be a
     /// difference: 1,500 + 500 is not less than 1,200 + 500.
     #[test]
     fn heavier_tasks_move_to_lighter_ones() {
-        assert_eq!(at_least_a_task(300, side(3, 800, 2), side(3, 1000, 2)), 1000);
+        assert_eq!(at_least_a_task(300, side(3, 800, 2), side(3, 1000, 2), false), 1000);
+    }
+
+    /// 3 tasks here on 4 CPUs, 2 there: 512 - 768 + 256 is not less than 2 x 256 only where it wraps, which
+    /// it does where that is negative; 4 tasks here are.
+    #[test]
+    fn an_unsigned_difference_is_far_where_the_local_group_has_more_by_over_a_task() {
+        let far =
+            |here: u32, wraps| at_least_a_task(0, side(here, 1024, 4), side(2, 1024, 4), wraps) > 0;
+        assert!(!far(3, true) && !far(3, false));
+        assert!(far(4, true) && !far(4, false));
     }
 
     /// One heavy task on a CPU and light ones on the other, which has more load: nothing is far
@@ -94,7 +109,7 @@ mod tests {
         let (local, busiest) = (side(1, 1024, 2), side(1, 600, 1));
         // 600 + 600 < 512 + 2 x 600. Now (1024 x 600 + 2048 x 512) / 1024 = 1624; then the busiest
         // group has nothing left and the local one 812, of which its tasks' 1,024 are no bound.
-        assert_eq!(at_least_a_task(0, local, busiest), 0);
+        assert_eq!(at_least_a_task(0, local, busiest, false), 0);
         assert!(!gains_throughput(local, busiest, 600));
     }
 }

@@ -215,6 +215,24 @@ fn without_affinity_to_the_waker_prev_is_taken_unseen() {
     assert_eq!(bench.fair.stats.sis_search, 0);
 }
 
+/// Section 14.5. Two tasks here, one at prev: its process gains nothing here, so there is no affinity
+/// and prev is taken unseen. Otherwise its node is searched, and CPU 9 is idle.
+#[test]
+fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
+    let cpu = |scheduler: &str, here: u64| {
+        let mut bench = Bench::new(scheduler, TWO_NODES);
+        load(&mut bench, 0, here);
+        load(&mut bench, 8, 1);
+        bench.fair.count_member(&bench.world, 0, WAKER);
+        bench.fair.count_member(&bench.world, 8, OTHERS[0]);
+        bench.fair.tasks[WAKEE.index()].weight = 1024;
+        (bench.wake(0, 8), bench.fair.stats.sis_search)
+    };
+    assert_eq!(cpu("fair@3.9", 2), (9, 1));
+    assert_eq!(cpu("fair@3.9+consolidate", 2), (8, 0));
+    assert_eq!(cpu("fair@3.9+consolidate", 1), (9, 1), "no fewer of its own here");
+}
+
 // Section 8.
 
 /// Of equal groups both versions take another than the local one: where CPU 8 is the idlest of a

@@ -89,7 +89,7 @@ fn imbalance(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> u64 {
         let room = average.wrapping_sub(here).wrapping_mul(local.power);
         (pull * busiest.power).min(room) / POWER_SCALE
     };
-    at_least_a_task(amount, Side::of(local), side)
+    at_least_a_task(amount, Side::of(local), side, true)
 }
 
 #[cfg(test)]
@@ -139,6 +139,10 @@ mod tests {
         // 4 and 3 tasks on 4 CPUs each, 512 is the excess; the average load, 896, is less than a task.
         assert_eq!(decide(&stats(evenly(3, 4), uneven), &idle), Some(896));
         assert_eq!(decide(&stats(evenly(4, 4), uneven), &idle), Some(0));
+        // But from fewer than here: two tasks on one CPU against three on three. The average load, 640, is
+        // 160 a task of that group; 512 - 768 + 160 wraps.
+        let pair = GroupStats { most_load: 2048, most: 2, ..evenly(2, 4) };
+        assert_eq!(decide(&stats(evenly(3, 4), pair), &idle), Some(640));
     }
 
     /// 8 tasks on 4 CPUs against none: half would be even, and 4 is also what is above capacity.

@@ -100,7 +100,7 @@ fn imbalance(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> u64 {
         let pull = (there - average).min(above_capacity(local, busiest, rules));
         (pull * busiest.power).min((average - here) * local.power) / POWER_SCALE
     };
-    at_least_a_task(amount, Side::of(local), side)
+    at_least_a_task(amount, Side::of(local), side, false)
 }
 
 /// Load per power of the busiest group beyond a task for each of its CPUs, if both groups are

@@ -46,7 +46,7 @@ impl Fair {
         lines: &mut Lines,
     ) -> CpuId {
         let prev = world.task_cpu(task);
-        if !world.allowed(task).contains(wake.cpu) {
+        if !world.allowed(task).contains(wake.cpu) || !self.may_wake_at(world, task, wake.cpu) {
             return prev;
         }
         let mut domains = self.topology.domains_of(wake.cpu).iter();
@@ -55,9 +55,8 @@ impl Fair {
             domain.has(Flags::WAKE_AFFINE) && domain.span.contains(prev)
         });
         let Some(level) = affine else { return prev };
-        let affine = wake.cpu != prev
-            && self.may_wake_at(world, task, wake.cpu)
-            && self.wake_affine_by_weights(world, task, wake, level, lines);
+        let affine =
+            wake.cpu != prev && self.wake_affine_by_weights(world, task, wake, level, lines);
         let target = if affine { wake.cpu } else { prev };
         self.select_idle_sibling(world, task, prev, target, lines)
     }
