@@ -69,8 +69,8 @@ impl World {
         }
     }
 
-    /// When the current operation of `cpu`'s task, or its look for one, ends if nothing changes. The progress of the task
-    /// is settled.
+    /// When the current operation of `cpu`'s task, or its look for one, ends if nothing changes. The
+    /// progress of the task is settled.
     fn run_end(&self, cpu: CpuId) -> Option<Time> {
         let state = &self.cpus[cpu];
         if state.looking != Looking::No {

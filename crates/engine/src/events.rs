@@ -281,13 +281,10 @@ impl EventQueue {
         let mut next = self.near.heads[(now.ns() >> BUCKET_BITS) as usize % BUCKETS];
         while next != NONE {
             let node = &self.nodes[next as usize];
-            let timer = if let Event::Timer(task) = self.event(next as usize) {
-                task
-            } else {
-                next = node.next;
-                continue;
-            };
-            if node.at == now && wanted(timer) {
+            if let Event::Timer(task) = self.event(next as usize)
+                && node.at == now
+                && wanted(task)
+            {
                 return true;
             }
             next = node.next;

@@ -26,7 +26,7 @@ for i in $(seq 4); do
 done
 for i in $(seq 0 $((cpus - 1))); do
 	(taskset -cp $i $BASHPID >/dev/null
-	while on; do for ((n = 0; n < 5000; n++)); do :; done; echo $EPOCHSECONDS >alive/bound$i; done) &
+	while on; do for ((n = 0; n < 500; n++)); do :; done; echo $EPOCHSECONDS >alive/bound$i; done) &
 done
 (while on; do hackbench -g 1 -l 20 >/dev/null; done) &
 stress="stress-ng --timeout 900 --temp-path /tmp"
@@ -35,7 +35,7 @@ $stress --fork 2 >log.fork 2>&1 &
 $stress --affinity 2 >log.affinity 2>&1 &
 $stress --pipe 2 >log.pipe 2>&1 &
 (while on; do
-	for p in $(pgrep stress-ng); do renice -n $((RANDOM % 40 - 20)) -p $p; done; sleep 0.5
+	for p in $(pgrep stress-ng); do renice -n $((RANDOM % 20)) -p $p; done; sleep 0.5
 done) >/dev/null 2>&1 &
 (for ((i = 0; SECONDS < end; i++)); do
 	mkdir $groups/g$i; echo $((RANDOM % 1000 + 1)) >$groups/g$i/cpu.weight
@@ -45,12 +45,12 @@ done) &
 (while on; do
 	timeout 3 chrt -f 10 taskset -c $((RANDOM % cpus)) bash -c 'while :; do :; done'; sleep 1
 done) &
-while [ $SECONDS -lt $((end - 120)) ]; do
+while [ $SECONDS -lt $((end - 180)) ]; do
 	sleep 60
 	cpu=/sys/devices/system/cpu/cpu$((RANDOM % (cpus - 1) + 1))/online
 	echo 0 >$cpu && sleep 1; echo 1 >$cpu
 done
-now=$EPOCHSECONDS
+await enabled >late; await enabled; sleep 10; now=$EPOCHSECONDS
 for file in alive/*; do echo "silent for $((now - $(<$file))) s: $file"; done
 echo "before the end: $(state), loader $([ -d /proc/$roost ] && echo there)"
 jobs=$(jobs -p | grep -vx $roost); wait $jobs
@@ -96,10 +96,11 @@ macro_rules! shapes {
     )*};
 }
 
+// Few CPUs, since the host has to run all of them at once.
 shapes!(
-    two_nodes_of_two_llcs: "2n2l4c",
-    four_llcs: "1s2n4l2c",
-    four_nodes: "4n2l2c",
+    two_nodes_of_two_llcs: "node:2 l3:2 core:2 pu:1",
+    four_llcs: "node:1 l3:4 core:2 pu:1",
+    four_nodes: "node:4 l3:1 core:2 pu:1",
     one_llc: "node:1 l3:1 core:4 pu:1",
-    smt: "2n2l2c2t"
+    smt: "node:2 l3:1 core:2 pu:2"
 );
