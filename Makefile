@@ -58,6 +58,7 @@ lint-live: setup
 deb: live
 	$(CARGO) build --release --locked --package roost
 	rm -rf target/man && target/release/roost man target/man
+	strip -g -o target/man/roost target/release/roost
 	@command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
 	CARGO_TARGET_DIR=target/live $(CARGO) deb --manifest-path crates/live/Cargo.toml --no-build --locked --output target/
 	@echo built target/roost_*.deb
