@@ -178,7 +178,11 @@ fn groups_that_share_memory_settle_by_themselves() {
 // --- autonuma-benchmark: published/004-autonuma.csv ----------------------------------------------
 
 fn seconds(machine: &str, workload: &str, scheduler: &str) -> f64 {
-    run(machine, workload, scheduler, None, 1, None).metrics[0].value.expect("it ends")
+    seconds_of(machine, workload, scheduler, 1)
+}
+
+fn seconds_of(machine: &str, workload: &str, scheduler: &str, seed: u64) -> f64 {
+    run(machine, workload, scheduler, None, seed, None).metrics[0].value.expect("it ends")
 }
 
 /// numa02 on 3.9, which calibrates the bandwidth of the 2-node machine; that of the 4-node machine comes
@@ -200,24 +204,46 @@ fn numa02_smt_takes_as_long_as_published_on_four_nodes() {
     assert!((ours - 21.06).abs() < 2.86, "{ours:.2}");
 }
 
-/// Published: numa01 is faster by 35% on 4 nodes and 12% on 2, the SMT form of numa02 slower by 19%
-/// and 23%. Differences within two standard deviations are not compared.
+/// What was measured when the rows were published.
+const AS_POSTED: &str = "fair@3.9+consolidate-posted";
+
+/// Of five rows whose published difference exceeds its standard deviations the one that goes the
+/// published way: numa01 on 4 nodes, published faster by 35%.
 #[test]
-#[ignore = "known miss: directions of numa01 and numa02_SMT (docs/results.md)"]
-fn consolidate_has_the_published_directions() {
+#[ignore = "takes minutes"]
+fn as_posted_numa01_is_faster_on_four_nodes() {
+    let mean = |scheduler: &str| {
+        let of = |seed| seconds_of("x3750-m4", "numa01:cpus=64", scheduler, seed);
+        (1..=3).map(of).sum::<f64>() / 3.0
+    };
+    let (base, patched) = (mean("fair@3.9"), mean(AS_POSTED));
+    println!("{base:.1} -> {patched:.1} s, {:.3} for {:.3}", patched / base, 444.55 / 681.23);
+    assert!(patched < 0.99 * base, "{base:.1} -> {patched:.1} s");
+}
+
+/// The other four.
+#[test]
+#[ignore = "known misses: directions of numa01_THREAD_ALLOC, numa02_SMT, numa01 on 2 nodes (docs/results.md)"]
+fn as_posted_the_other_rows_have_the_published_directions() {
     let rows = [
-        ("x3750-m4", "numa01:cpus=64", 444.55 / 681.23),
+        ("x3750-m4", "numa01_THREAD_ALLOC:cpus=64", 169.32 / 150.34),
         ("x3750-m4", "numa02_SMT:cpus=64", 25.02 / 21.06),
         ("xeon-2s-8", "numa01:cpus=8", 106.44 / 120.96),
         ("xeon-2s-8", "numa02_SMT:cpus=8", 58.08 / 47.32),
     ];
+    let mut missed = Vec::new();
     for (machine, workload, published) in rows {
-        let [base, patched] = ["fair@3.9", "fair@3.9+consolidate"]
-            .map(|scheduler| seconds(machine, workload, scheduler));
+        let [base, patched] =
+            ["fair@3.9", AS_POSTED].map(|scheduler| seconds(machine, workload, scheduler));
         let ours = patched / base;
         println!("{machine} {workload}: {base:.2} -> {patched:.2}, {ours:.3} for {published:.3}");
-        assert_eq!(ours < 1.0, published < 1.0, "{machine} {workload}: {ours:.3}, {published:.3}");
+        // Less than one per cent is no direction.
+        let right = if published < 1.0 { ours < 0.99 } else { ours > 1.01 };
+        if !right {
+            missed.push(format!("{machine} {workload}: {ours:.3} for {published:.3}"));
+        }
     }
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 /// Consolidation acts: idle CPUs pull tasks to where the rest of their process is.
