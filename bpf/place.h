@@ -8,6 +8,8 @@
  *             an idle CPU of another LLC of the node, if more wait than llc-imbalance tolerates
  *             an idle CPU of the nearest node, if more wait on its own than numa-imbalance tolerates
  *             else the CPU it last ran on: it queues in that LLC
+ *             (none of these three bounds is for one that runs for long: a wait is dearer than the
+ *             search, and what it loses by a migration is little of what it is going to run)
  *     new     the node where its group belongs, or else the node with most idle CPUs, the parent's as
  *             long as numa-imbalance tolerates it; there the LLC with most idle CPUs
  *     exec    as new, but if its group belongs somewhere it stays where it is (home.h)
@@ -19,6 +21,12 @@
 
 #include "home.h"
 #include <roost/numa_imbalance.h>
+
+/* What the kernel takes a migration to cost (sysctl_sched_migration_cost, kernel/sched/fair.c). */
+#define MIGRATION_NS 500000ull
+
+/* A task that runs for so long between two sleeps loses little by one: ten times that (assumption). */
+#define LONG_NS (10 * MIGRATION_NS)
 
 /*
  * llc-imbalance: whether so many tasks wait in an LLC that one should move to an idle CPU of another
@@ -38,6 +46,25 @@ static __always_inline bool worth_moving(u64 waiting, const struct roost_llc *ll
 	return moves;
 }
 
+/* For how long a task runs between two sleeps, ns; if it is longer ago that it slept: since then. */
+static __always_inline u64 burst_of(const struct roost_task *task)
+{
+	return task->ran_awake > task->burst ? task->ran_awake : task->burst;
+}
+
+/* Whether a task runs for so long that what it loses by a migration is little. */
+static __always_inline bool is_long(const struct roost_task *task)
+{
+	return burst_of(task) >= LONG_NS;
+}
+
+static __always_inline bool runs_long(struct task_struct *p)
+{
+	struct roost_task *task = task_of(p);
+
+	return task && is_long(task);
+}
+
 /* A claimed idle CPU of another LLC of the node, for a task whose own has none; NONE if it stays. */
 __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 {
@@ -48,7 +75,8 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 	int i;
 
 	if (!node || !here || node->nr_llcs == 1 ||
-	    !worth_moving(scx_bpf_dsq_nr_queued(home_id) + 1, home, node, &here->n))
+	    !(runs_long(p) ||
+	      worth_moving(scx_bpf_dsq_nr_queued(home_id) + 1, home, node, &here->n)))
 		return NONE;
 	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
@@ -75,24 +103,26 @@ static __always_inline u64 waiting_on(const struct roost_node *node)
 
 /*
  * numa-imbalance: a claimed idle CPU of the nearest other node, for a task that wakes up on a node that
- * has none and where more would wait than it may be ahead by; NONE if it stays. (Every CPU of its node
- * runs something, so it is how many wait that tells by how much it is ahead.)
+ * has none and where more would wait than it may be ahead by, or that runs for long; NONE if it stays.
+ * (Every CPU of its node runs something, so it is how many wait that tells by how much it is ahead.)
  */
-__noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 node_id)
+__noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 home_id)
 {
-	u32 rank = node_id * nr_nodes + 1, *near_id = bpf_map_lookup_elem(&near, &rank), id, cpu;
+	struct roost_llc *home = llc_at(home_id), *llc;
+	u32 node_id = home ? home->node : NONE, rank = node_id * nr_nodes + 1, id, cpu;
+	u32 *near_id = bpf_map_lookup_elem(&near, &rank);
 	struct roost_node *node = node_at(node_id);
 	struct roost_cpu *here = this_cpu();
 	struct roost_task *task = task_of(p);
-	struct roost_llc *llc;
 
-	if (!node || !here || !task || !near_id || !any_idle(*near_id))
+	if (!home || !node || !here || !task || !near_id || !any_idle(*near_id))
 		return NONE;
 	id = found_cpu(idlest_llc(*near_id, NONE));
 	llc = llc_at(id);
 	if (!llc || home_of(task) == node_id)
 		return NONE;
-	if (!roost_numa_over_limit(numa_rule, waiting_on(node) + 1, node->numa_span, node->imb_numa_nr)) {
+	if (!is_long(task) &&
+	    !roost_numa_over_limit(numa_rule, waiting_on(node) + 1, node->numa_span, node->imb_numa_nr)) {
 		here->n.numa_imbalance_local++;
 		return NONE;
 	}
@@ -118,13 +148,13 @@ static __always_inline u32 search_cores(struct task_struct *p, const struct roos
 	return found_cpu(found);
 }
 
-/* sis-util: an idle CPU of the LLC that `cpu` is in, as far as it is worth searching. */
+/* sis-util: an idle CPU of the LLC that `cpu` is in, as far as it is worth searching for the task. */
 static __always_inline u32 search_cpus(struct task_struct *p, const struct roost_cpu *cpu,
 				       struct roost_llc *llc, struct roost_counters *n)
 {
 	u64 found, limit = ALL_SLOTS;
 
-	if (sis_util) {
+	if (sis_util && !runs_long(p)) {
 		limit = scan_limit(llc, cpu->llc, scx_bpf_now());
 		n->sis_util_bounded += limit < llc->nr_cpus;
 	}
@@ -191,9 +221,13 @@ static __always_inline u32 place_woken(struct task_struct *p, u32 prev, struct r
 		found = search_home(p, prev, cpu, llc, n);
 	if (found != NONE)
 		return found;
-	if (any_idle(cpu->node))
-		return spill(p, cpu->llc);
-	return numa_imbalance && nr_nodes > 1 ? leave_node(p, cpu->node) : NONE;
+	if (any_idle(cpu->node)) {
+		found = spill(p, cpu->llc);
+		/* Another may have been faster. */
+		if (found != NONE || !runs_long(p))
+			return found;
+	}
+	return numa_imbalance && nr_nodes > 1 ? leave_node(p, cpu->llc) : NONE;
 }
 
 /* idlest_llc() of the node with most idle CPUs other than `local`. */

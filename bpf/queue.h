@@ -134,34 +134,6 @@ static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 q
 	return backlog >= llc_wait_us * 1000 || worth_moving(queued, llc, node, n);
 }
 
-/* Takes a task from another LLC of the node. */
-__noinline int steal_in_node(u32 cpu_id)
-{
-	struct roost_cpu *cpu = cpu_at(cpu_id);
-	struct roost_node *node = cpu ? node_at(cpu->node) : NULL;
-	u64 now = scx_bpf_now(), queued;
-	int i, result = NONE_WAITS;
-	struct roost_llc *llc;
-	u32 id;
-
-	if (!node)
-		return NONE_WAITS;
-	id = cpu->llc;
-	each(i, 1, node->nr_llcs) {
-		id = next_llc(node, id);
-		llc = llc_at(id);
-		queued = llc ? scx_bpf_dsq_nr_queued(id) : 0;
-		if (!queued)
-			continue;
-		result = SOME_WAIT;
-		if (may_steal(id, llc, queued, node, now, &cpu->n) && dsq_move_to_local(id)) {
-			cpu->n.llc_stolen++;
-			return STOLEN;
-		}
-	}
-	return result;
-}
-
 /* Tasks that run or wait on a node. */
 __noinline u32 running_on(u32 node_id)
 {
@@ -211,9 +183,10 @@ static __always_inline int benefit(const struct roost_task *task, u32 dst, u32 s
 					 weight_on(process, src));
 }
 
-/* How an idle CPU looks through the queue of an LLC of another node. */
+/* How an idle CPU looks through the queue of another LLC. */
 enum pass {
 	TAKE_BELONGING,		/* for tasks that belong on its node */
+	TAKE_LONG,		/* for those that run for long, if they do not belong where they are */
 	TAKE_JOINING,		/* for those that join more of their process (consolidate, first pass) */
 	TAKE_ANY,		/* for any that may leave */
 	TAKE_ALL,		/* for any */
@@ -229,16 +202,20 @@ static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, 
 		return roost_consolidate_first_pass(false, true, benefit(task, dst, src));
 	if (pass == TAKE_ALL)
 		return true;
+	if (pass == TAKE_LONG && (!is_long(task) || src == dst))
+		return is_long(task);
 	if (settled_on(task->group) != NONE)
 		return !holds(task, src, dst, n);
 	/* A process that settled is held as long as its group would be, but never pauses. */
+	if (pass == TAKE_LONG)
+		return home_of(task) != src;
 	return home_of(task) != src && roost_consolidate_second_pass(false, true, &task->migrate_seq);
 }
 
 /* So many waiting tasks are looked at. */
 #define LOOKED_AT 16
 
-/* Takes a task out of the queue of an LLC of another node that may be taken in a pass. */
+/* Takes a task out of the queue of another LLC that may be taken in a pass. */
 __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -269,6 +246,44 @@ __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
 	return taken;
+}
+
+/*
+ * Takes a task that runs for long out of the queue of an LLC whose CPUs are all busy, however short it has
+ * waited: had this CPU been idle when it woke up, it would have come here.
+ */
+static __always_inline bool take_long(u32 cpu_id, u32 id, const struct roost_llc *llc)
+{
+	return llc->lasting && !idle_cpus(id) && take_from(cpu_id, id, TAKE_LONG);
+}
+
+/* Takes a task from another LLC of the node. */
+__noinline int steal_in_node(u32 cpu_id)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_node *node = cpu ? node_at(cpu->node) : NULL;
+	u64 now = scx_bpf_now(), queued;
+	int i, result = NONE_WAITS;
+	struct roost_llc *llc;
+	u32 id;
+
+	if (!node)
+		return NONE_WAITS;
+	id = cpu->llc;
+	each(i, 1, node->nr_llcs) {
+		id = next_llc(node, id);
+		llc = llc_at(id);
+		queued = llc ? scx_bpf_dsq_nr_queued(id) : 0;
+		if (!queued)
+			continue;
+		result = SOME_WAIT;
+		if (may_steal(id, llc, queued, node, now, &cpu->n) ? dsq_move_to_local(id) :
+								     take_long(cpu_id, id, llc)) {
+			cpu->n.llc_stolen++;
+			return STOLEN;
+		}
+	}
+	return result;
 }
 
 /* The same, pass by pass; tasks that belong here are taken however short they have waited. */
@@ -305,6 +320,8 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 		if (any_set() ? take_in_passes(cpu_id, cpu, id, backlog_ns(llc, now)) :
 		    backlog_ns(llc, now) >= node_wait_us * 1000 && dsq_move_to_local(id))
 			return true;
+		if (take_long(cpu_id, id, llc))
+			return true;
 	}
 	return false;
 }
@@ -340,7 +357,7 @@ static __always_inline bool steal(u32 cpu_id)
 	return steal_from_nodes(cpu_id);
 }
 
-/* Wakes an idle CPU of an LLC so that it looks for something to do; it stays marked as idle. */
+/* Wakes an idle CPU of an LLC so that it looks for something to do; it stays marked as idle till then. */
 __noinline bool kick_llc(u32 id)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -394,6 +411,16 @@ __noinline bool ask_for_help(u32 node_id, u64 backlog)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * A task that runs for long found no idle CPU when it woke up and waits now: wakes one that has become idle
+ * in between and found nothing to do.
+ */
+static __always_inline void call_for(const struct roost_task *task, u32 id, u32 node)
+{
+	if (!kick_llc(id))
+		ask_for_help(node, home_of(task) == node ? 0 : ~0ull);
 }
 
 /* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */

@@ -80,18 +80,26 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 }
 
 /* Puts a task in the queue of an LLC. */
-static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, u32 id, u64 flags)
+static __always_inline void queue_in(struct task_struct *p, struct roost_task *task,
+				     struct roost_cpu *cpu, u32 id, u64 flags)
 {
 	struct roost_llc *llc = llc_at(id);
-	/* One that gives way to the only one that waited finds the queue empty for a moment only. */
-	bool gives_way = !(flags & ENQ_WAKEUP) && task->llc == id;
+	/* One that changes places with the only one that waited finds the queue empty for a moment only. */
+	bool rotates = !(flags & ENQ_WAKEUP) && cpu->rotates && task->llc == id;
 
 	if (!llc)
 		return;
+	if (!(flags & ENQ_WAKEUP))
+		cpu->rotates = false;
 	adopt(p, task, llc, id);
 	task->queued_at = scx_bpf_now();
-	if (!gives_way && !scx_bpf_dsq_nr_queued(id))
-		llc->backlog_at = task->queued_at;
+	if (!scx_bpf_dsq_nr_queued(id)) {
+		if (!rotates)
+			llc->backlog_at = task->queued_at;
+		llc->lasting = false;
+	}
+	if (is_long(task))
+		llc->lasting = true;
 	count_at(task, llc->node);
 	dsq_insert_vtime(p, id, slice_ns(), p->scx.dsq_vtime, flags);
 }
@@ -134,10 +142,14 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	here->n.queued++;
-	queue_in(p, task, id, flags);
-	/* Not after a search for an idle CPU that found none. */
+	queue_in(p, task, cpu, id, flags);
+	/* Not after a search for an idle CPU that found none, unless it is worth a second look. */
 	if (!(flags & ENQ_CPU_SELECTED)) {
 		kick_llc(id);
+		return;
+	}
+	if (is_long(task)) {
+		call_for(task, id, llc->node);
 		return;
 	}
 	least = preempt_us ? due_after(task) : 0;
@@ -166,10 +178,15 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 
 	if (!cpu || cpu->llc == NONE)
 		return;
+	/* While it looks it is not idle: who woke up would wait behind what it finds. */
+	if (!prev)
+		claim_cpu(cpu);
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
 	stays = runs_on && slice_over(prev, cpu);
+	cpu->rotates = runs_on && scx_bpf_dsq_nr_queued(cpu->llc);
 	if (!(stays && stays_first(prev, cpu, cpu_id)) && take(cpu, cpu_id))
 		return;
+	cpu->rotates = false;
 	if (stays) {
 		task_set_slice(prev, slice_ns());
 		return;

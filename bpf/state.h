@@ -67,6 +67,7 @@ struct roost_cpu {
 	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
 	u32 pull_to;		/* to this LLC */
 	bool bound_waiting;	/* something may be in its own queue */
+	bool rotates;		/* what ran on it changed places with a task of the LLC's queue */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -87,6 +88,7 @@ struct roost_llc {
 	u64 scan_limit;		/* slots that a wakeup may examine */
 	u64 backlog_at;		/* since when the queue has held tasks, if it does */
 	u64 helped_at;		/* when an idle CPU was last asked to take one */
+	bool lasting;		/* a task that runs for long has been queued since it was empty */
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_node {

@@ -10,7 +10,8 @@
  * lead_ms: a slice of nice 19, the lightest weight (1 of 100), is 400 ms with 250 ticks a second.
  * llc_wait_us, node_wait_us: assumptions. Crossing LLCs costs a refill of private caches and
  * is worth it when tasks wait for longer than two slices, which are ticks of 4 ms with 250 a second;
- * crossing nodes moves a task away from its memory.
+ * crossing nodes moves a task away from its memory. Neither is for tasks whose bursts are long (LONG_NS in
+ * place.h): what they lose is little of what they run.
  * preempt_us: the fair class protects what runs for its slice (RUN_TO_PARITY), 2.8 ms; a task whose slice
  * is over runs on to the next tick. That a quarter of a slice is short (WORTH_A_SWITCH in queue.h) is an
  * assumption.

@@ -50,10 +50,10 @@ fn hackbench_takes_little_longer_than_in_the_fair_class() {
     assert!(ratio <= 1.09, "{ratio:.3} of the fair class's time: {text}");
 }
 
-/// The time from being woken to running. Where the machine is nearly full it is not to be longer than in
-/// the fair class; on an idler one `llc-imbalance` lets tasks wait (docs/live.md).
+/// The time from being woken to running, beside the fair class: the best peer's in docs/live.md is not in
+/// this boot.
 #[test]
-fn wakeups_on_a_full_machine_wait_no_longer_than_in_the_fair_class() {
+fn wakeups_wait_no_longer_than_in_the_fair_class() {
     let Some(cache) = prepared("the latency of wakeups") else { return };
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wakeups");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wakeups.c");
@@ -67,5 +67,7 @@ fn wakeups_on_a_full_machine_wait_no_longer_than_in_the_fair_class() {
         let mut words = line.split_whitespace().skip_while(|&word| word != "p99");
         words.nth(1).unwrap().parse::<f64>().unwrap()
     };
-    assert!(p99("roost 3378") <= p99("fair 3378"), "{text}");
+    for per in [8928, 4545, 3378] {
+        assert!(p99(&format!("roost {per}")) <= p99(&format!("fair {per}")), "{per}: {text}");
+    }
 }

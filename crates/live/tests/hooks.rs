@@ -180,6 +180,38 @@ fn short_bursts_preempt_and_long_ones_do_not() {
     }
 }
 
+/// Six tasks in an LLC of four CPUs, busy for half of the time: `llc-imbalance` lets them wait there if their
+/// bursts are short (1 ms); where they are long (10 ms), they go to idle CPUs of the node's other LLC.
+#[test]
+fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
+    for seed in SEEDS {
+        let (short, long) = (outcome("short-bursts", seed), outcome("long-bursts", seed));
+        for name in ["llc_spilled", "llc_stolen", "llc_migrations"] {
+            assert_eq!(short.counters[name], 0, "{seed}: {name}");
+        }
+        assert!(short.counters["llc_imbalance_kept"] > 0, "{seed}");
+        assert!(long.counters["llc_spilled"] > 0, "{seed}");
+        let wait = |of: &Outcome| of.counters["run_delay_ns"] / of.counters["ttwu_count"];
+        assert!(
+            wait(&short) > 20_000 && wait(&long) < 20_000,
+            "{seed}: {} {}",
+            wait(&short),
+            wait(&long)
+        );
+    }
+}
+
+/// A task that a kernel thread pushes off its CPU finds another in its LLC: CPUs of other LLCs do not take
+/// it, as if its queue had held tasks for long.
+#[test]
+fn kernel_threads_do_not_push_a_task_out_of_its_llc() {
+    for seed in SEEDS {
+        let counters = outcome("kernel-threads", seed).counters;
+        assert!(counters["kernel_threads"] > 0 && counters["nr_migrations"] > 0, "{seed}");
+        assert_eq!(counters["llc_migrations"], 0, "{seed}");
+    }
+}
+
 #[test]
 fn nothing_settles_when_that_is_off() {
     for (name, value) in outcome("off", 1).counters {

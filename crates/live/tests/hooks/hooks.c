@@ -446,6 +446,41 @@ static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 	}
 }
 
+/* Six tasks that were woken in the first LLC, which has four CPUs, each busy for half of the time. */
+static void crowded_llc(u64 burst_ns)
+{
+	int i;
+
+	make_on_first(6, burst_ns, burst_ns);
+	for (i = 0; i < 6; i++)
+		task[i].cpu = i % PER_LLC;
+	measure(1, 6);
+}
+
+/* A loop, beside which a kernel thread of its CPU runs now and then; tasks in another LLC of the node. */
+static void kernel_threads(void)
+{
+	static struct signal_struct single = { 1 };
+	static struct cpumask one[PER_LLC];
+	int i;
+
+	make_on_first(1, 0, 0);
+	for (i = 0; i < PER_LLC; i++) {
+		one[i].bits = 1ull << i;
+		make_task(&at_root, &single, 200 + i, MS / 5, 40 * MS);
+		task[nr_tasks - 1].cpu = i;
+		task[nr_tasks - 1].flags = PF_KTHREAD;
+		task[nr_tasks - 1].nr_cpus_allowed = 1;
+		task[nr_tasks - 1].cpus_ptr = &one[i];
+	}
+	for (i = 0; i < PER_LLC; i++) {
+		make_task(&at_root, &single, 300 + i, MS / 5, 2 * MS);
+		task[nr_tasks - 1].cpu = PER_LLC + i;
+		task[nr_tasks - 1].se.sum_exec_runtime = 1;
+	}
+	measure(1, 1);
+}
+
 /* Three loops that begin another program, one after the other, in the first LLC. */
 static void exec_loops(void)
 {
@@ -496,7 +531,13 @@ int main(int argc, char **argv)
 		numa_imbalance = !strcmp(scenario, "wakeups");
 		make_on_first(24, 5 * MS, 10 * MS);
 		measure(1, 24);
-	} else if (!strcmp(scenario, "off")) {
+	} else if (!strcmp(scenario, "long-bursts"))
+		crowded_llc(10 * MS);
+	else if (!strcmp(scenario, "short-bursts"))
+		crowded_llc(MS);
+	else if (!strcmp(scenario, "kernel-threads"))
+		kernel_threads();
+	else if (!strcmp(scenario, "off")) {
 		cling = consolidate = false;
 		loops(4, 4, false, 24, 10 * MS);
 	} else
