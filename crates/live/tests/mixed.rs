@@ -51,7 +51,7 @@ while [ $SECONDS -lt $((end - 180)) ]; do
 	echo 0 >$cpu && sleep 1; echo 1 >$cpu
 done
 await enabled >late; await enabled; sleep 10; now=$EPOCHSECONDS
-for file in alive/*; do echo "silent for $((now - $(<$file))) s: $file"; done
+for file in alive/*; do echo "silent for $((now - $(stat -c %Y $file))) s: $file"; done
 echo "before the end: $(state), loader $([ -d /proc/$roost ] && echo there)"
 jobs=$(jobs -p | grep -vx $roost); wait $jobs
 stop; echo "after it: $(state), $(nproc) CPUs of $cpus"
