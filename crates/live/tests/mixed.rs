@@ -1,5 +1,5 @@
 //! Fifteen minutes of everything at once (by hand: `ROOST_VM=1 cargo test --release --test mixed --
-//! --ignored` in this directory; a quarter of an hour a shape and kernel).
+//! --ignored` in this directory; a quarter of an hour each).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -65,33 +65,44 @@ fn longest_wait(text: &str) -> f64 {
     waits.max().unwrap_or_else(|| panic!("no statistics in\n{text}")) as f64 / 1e9
 }
 
-fn mixed(machine: &str) {
+fn mixed(machine: &str, kernel: &str) {
     let Some(cache) = prepared("mixed load") else { return };
-    for kernel in KERNELS {
-        let mut guest = told(Guest::boot(&cache, &spec(machine, kernel)));
-        let result = told(guest.run(&job(MIX).within(LONG)));
-        let text = common::text(&result);
-        println!("{machine}, {kernel}: longest wait {:.3} s", longest_wait(&text));
-        let silent = text.lines().filter_map(|line| line.strip_prefix("silent for "));
-        let silent: Vec<u64> =
-            silent.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect();
-        println!("{machine}, {kernel}: silent for at most {:?} s", silent.iter().max());
-        assert!(silent.len() > 4 && silent.iter().all(|&s| s < 30), "{machine}, {kernel}: {text}");
-        for what in ["before the end: enabled, loader there\n", "after it: disabled, "] {
-            assert!(text.contains(what), "{machine}, {kernel}: no {what:?} in\n{text}");
-        }
-        for what in ["stall", "runnable task", "BUG:", "hung task", "soft lockup", "stays"] {
-            assert!(!text.contains(what), "{machine}, {kernel}: {what:?} in\n{text}");
-        }
+    let mut guest = told(Guest::boot(&cache, &spec(machine, kernel)));
+    let result = told(guest.run(&job(MIX).within(LONG)));
+    let text = common::text(&result);
+    let silent = text.lines().filter_map(|line| line.strip_prefix("silent for "));
+    let silent: Vec<u64> =
+        silent.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect();
+    println!(
+        "{machine}, {kernel}: longest wait {:.3} s, silent for at most {:?} s",
+        longest_wait(&text),
+        silent.iter().max()
+    );
+    assert!(silent.len() > 4 && silent.iter().all(|&s| s < 30), "{text}");
+    for what in ["before the end: enabled, loader there\n", "after it: disabled, "] {
+        assert!(text.contains(what), "no {what:?} in\n{text}");
+    }
+    for what in ["stall", "runnable task", "BUG:", "hung task", "soft lockup", "stays"] {
+        assert!(!text.contains(what), "{what:?} in\n{text}");
     }
 }
 
 macro_rules! shapes {
     ($($name:ident: $machine:literal),*) => {$(
-        #[test]
-        #[ignore = "a quarter of an hour for each kernel"]
-        fn $name() {
-            mixed($machine);
+        mod $name {
+            use super::{KERNELS, mixed};
+
+            #[test]
+            #[ignore = "a quarter of an hour"]
+            fn on_the_newest_kernel() {
+                mixed($machine, KERNELS[0]);
+            }
+
+            #[test]
+            #[ignore = "a quarter of an hour"]
+            fn on_the_oldest_kernel() {
+                mixed($machine, KERNELS[1]);
+            }
         }
     )*};
 }
