@@ -16,7 +16,7 @@ use crate::error::LiveError;
 use crate::sets::{Kind, SetState, Sets};
 use crate::tables::Report;
 
-/// Time between two steps of the daemon: what it moves, it moves in parts of a tenth of its rate.
+/// Least time between two steps of the daemon: what it moves, it moves in parts of a tenth of its rate.
 const STEP: Duration = Duration::from_millis(100);
 
 /// A running daemon; it ends when this is dropped.
@@ -77,8 +77,10 @@ impl Drop for Follower {
 fn follow(mut daemon: Daemon, sets: Sets, ended: &Receiver<()>, counted: &Mutex<(Counters, u64)>) {
     be_ordinary();
     let (mut world, mut known) = (Linux::new(), Known(sets));
-    while ended.recv_timeout(STEP) == Err(RecvTimeoutError::Timeout) {
+    let mut wait = STEP;
+    while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
         daemon.step(now(), &mut world, &mut known);
+        wait = STEP.max(Duration::from_nanos(daemon.due_at().saturating_sub(now())));
         if let Ok(mut counted) = counted.lock() {
             *counted = (daemon.counters(), clock(libc::CLOCK_THREAD_CPUTIME_ID) / 1000);
         }

@@ -189,7 +189,21 @@ impl Daemon {
         Counters { large_processes: self.processes.len() as u64, ..self.counters }
     }
 
-    /// Does what is due at time `now`, ns; call it some ten times a second.
+    /// When it has something to do next, ns; while pages move, call it some ten times a second.
+    pub fn due_at(&self) -> u64 {
+        let after = |last: Option<u64>, period| last.map_or(0, |last| last + period);
+        let sample = after(self.sampled_at, self.config.interval);
+        if !self.config.follows {
+            return sample;
+        }
+        if self.moving.is_some() {
+            return 0;
+        }
+        let due = sample.min(after(self.scanned_at, SCAN));
+        self.ripe_at.map_or(due, |ripe| ripe.min(due))
+    }
+
+    /// Does what is due at time `now`, ns.
     pub fn step(&mut self, now: u64, world: &mut impl World, scheduler: &mut impl Scheduler) {
         let due = |last: Option<u64>, period| last.is_none_or(|last| now >= last + period);
         if !self.config.follows {

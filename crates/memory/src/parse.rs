@@ -129,9 +129,10 @@ pub fn zoneinfo(text: &str) -> Vec<(u32, u64)> {
     nodes.into_iter().map(room).collect()
 }
 
-/// Resident pages, from `/proc/PID/statm`.
-pub fn statm(text: &str) -> Option<u64> {
-    text.split_whitespace().nth(1)?.parse().ok()
+/// Pages of address space and resident pages, from `/proc/PID/statm`; kernel threads have neither.
+pub fn statm(text: &str) -> Option<(u64, u64)> {
+    let mut words = text.split_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 /// CPUs and nodes that a process may use, from `/proc/PID/status`.
@@ -247,7 +248,8 @@ Node 2, zone   Normal
 
     #[test]
     fn what_a_process_is_and_may() {
-        assert_eq!(statm("2000 1500 300 1 0 200 0\n"), Some(1500));
+        assert_eq!(statm("2000 1500 300 1 0 200 0\n"), Some((2000, 1500)));
+        assert_eq!(statm("0 0 0 0 0 0 0\n"), Some((0, 0)));
         assert_eq!(statm(""), None);
         let status = "Name:\tx\nCpus_allowed_list:\t0-3,8\nMems_allowed_list:\t1\n";
         assert_eq!(allowed(status), Allowed { cpus: vec![0..4, 8..9], nodes: vec![1..2] });

@@ -1,5 +1,6 @@
 //! What the daemon sees and does, and a real kernel as such a world.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +24,7 @@ pub struct Details {
 /// What the daemon sees and does. Whatever cannot be told, as of a process that has just ended, is
 /// empty or `None`.
 pub trait World {
-    /// All processes with their resident pages.
+    /// All processes that have memory, with their resident pages.
     fn processes(&mut self) -> Vec<(u32, u64)>;
     /// More about one.
     fn details(&mut self, pid: u32) -> Option<Details>;
@@ -53,7 +54,15 @@ pub struct Linux {
     /// The root of the unified hierarchy, if it is mounted.
     cgroup_root: Option<File>,
     buffer: Vec<u8>,
+    /// Kernel threads, as far as known: they have no memory, and there are more of them than of anything
+    /// else where there are many CPUs. Numbers are used again, so that it is forgotten now and then.
+    kernel_threads: BTreeSet<u32>,
+    /// How often all processes were asked for since then.
+    scans: u32,
 }
+
+/// [`World::processes`] looks so many times before it forgets who is a kernel thread.
+const KNOWN_FOR: u32 = 12;
 
 /// `move_pages(2)`: those that only this process uses.
 const MPOL_MF_MOVE: libc::c_int = 2;
@@ -115,7 +124,14 @@ impl Linux {
         // Only the unified hierarchy has this file.
         let unified = cgroup.join("cgroup.controllers").is_file();
         let cgroup_root = unified.then(|| File::open(&cgroup).ok()).flatten();
-        Self { proc: PathBuf::from("/proc"), cgroup, cgroup_root, buffer: Vec::new() }
+        Self {
+            proc: PathBuf::from("/proc"),
+            cgroup,
+            cgroup_root,
+            buffer: Vec::new(),
+            kernel_threads: BTreeSet::new(),
+            scans: 0,
+        }
     }
 
     /// A file of a process; `None` if it has gone.
@@ -142,8 +158,8 @@ impl Linux {
         Some(String::from_utf8_lossy(self.buffer.get(..length)?).into_owned())
     }
 
-    /// Resident pages: one read, as this is done for every process of the machine.
-    fn resident(&self, proc: &File, pid: u32) -> Option<u64> {
+    /// Pages in all and resident ones: one read, as this is done for every process of the machine.
+    fn sizes(proc: &File, pid: u32) -> Option<(u64, u64)> {
         let name = CString::new(format!("{pid}/statm")).ok()?;
         let mut file = open_at(proc.as_raw_fd(), &name)?;
         let mut text = [0; 128];
@@ -212,8 +228,23 @@ impl World for Linux {
         else {
             return Vec::new();
         };
-        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter_map(|pid| Some((pid, self.resident(&proc, pid)?))).collect()
+        self.scans = (self.scans + 1) % KNOWN_FOR;
+        if self.scans == 0 {
+            self.kernel_threads.clear();
+        }
+        let mut all = Vec::new();
+        for entry in entries.flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some(pid) = pid.filter(|pid| !self.kernel_threads.contains(pid)) else { continue };
+            match Self::sizes(&proc, pid) {
+                Some((0, _)) => {
+                    self.kernel_threads.insert(pid);
+                }
+                Some((_, resident)) => all.push((pid, resident)),
+                None => {}
+            }
+        }
+        all
     }
 
     fn details(&mut self, pid: u32) -> Option<Details> {

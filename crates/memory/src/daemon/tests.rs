@@ -139,13 +139,33 @@ fn world(process: FakeProcess) -> (Fake, FakeScheduler) {
     (world, scheduler)
 }
 
+/// Lets a daemon do what is due.
+fn step(daemon: &mut Daemon, now: u64, world: &mut Fake, scheduler: &mut FakeScheduler) -> bool {
+    let due = now >= daemon.due_at();
+    if due {
+        daemon.step(now, world, scheduler);
+    }
+    due
+}
+
 /// Runs a daemon for some seconds.
 fn run(config: Config, world: &mut Fake, scheduler: &mut FakeScheduler, seconds: u64) -> Daemon {
     let mut daemon = Daemon::new(config, 0);
-    for step in 0..seconds * 10 {
-        daemon.step(step * STEP, world, scheduler);
+    for tenth in 0..seconds * 10 {
+        step(&mut daemon, tenth * STEP, world, scheduler);
     }
     daemon
+}
+
+#[test]
+fn nothing_is_done_while_nothing_is_due() {
+    let (mut world, mut scheduler) = world(process(4000, 1));
+    let mut daemon = Daemon::new(config(), 0);
+    let due: Vec<u64> = (0..100)
+        .filter(|tenth| step(&mut daemon, tenth * STEP, &mut world, &mut scheduler))
+        .collect();
+    // A look every 2 s, one when the process has been settled for 3 s, one for large ones after 5 s.
+    assert_eq!(due, [0, 20, 30, 50, 70, 90]);
 }
 
 fn on(world: &Fake, node: u32) -> usize {
@@ -169,16 +189,16 @@ fn nothing_waits_for_the_next_sample() {
     let (mut world, mut scheduler) = world(process(4000, 0));
     let mut daemon = Daemon::new(slow, 0);
     let moved = world.processes.remove(&7).unwrap();
-    for step in 0..=80 {
-        match step {
+    for tenth in 0..=80 {
+        match tenth {
             // Another one is seen at 5 s, a second after the second sample, and is settled 3 s later.
             10 => drop(world.processes.insert(8, moved.clone())),
             50 => scheduler.0.sets = vec![Set { settled_at: 5000 * MS, ..set(8, Some(1)) }],
             _ => {}
         }
-        daemon.step(step * STEP, &mut world, &mut scheduler);
-        assert_eq!(scheduler.0.told.contains_key(&80), step >= 50, "step {step}");
-        assert_eq!(daemon.counters().moved > 0, step >= 80, "step {step}");
+        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        assert_eq!(scheduler.0.told.contains_key(&80), tenth >= 50, "{tenth}");
+        assert_eq!(daemon.counters().moved > 0, tenth >= 80, "{tenth}");
     }
 }
 
@@ -315,9 +335,9 @@ proptest! {
             scheduler.0.sets.push(set(u64::from(pid), *preferred));
         }
         let mut daemon = Daemon::new(Config { pages_per_second: rate, ..config() }, 0);
-        for step in 0..200_u64 {
-            daemon.step(step * STEP, &mut world, &mut scheduler);
-            prop_assert!(world.moved_to.len() as u64 <= rate * step * STEP / 1_000_000_000);
+        for tenth in 0..200_u64 {
+            step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+            prop_assert!(world.moved_to.len() as u64 <= rate * tenth * STEP / 1_000_000_000);
         }
         for (pid, target) in &world.moved_to {
             let (.., preferred, only, bound) = processes[*pid as usize - 1];
