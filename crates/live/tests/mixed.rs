@@ -71,7 +71,8 @@ fn mixed(machine: &str, kernel: &str) {
     let result = told(guest.run(&job(MIX).within(LONG)));
     let text = common::text(&result);
     let silent = text.lines().filter_map(|line| line.strip_prefix("silent for "));
-    let silent: Vec<u64> =
+    // Less than 0 if it has given a sign since.
+    let silent: Vec<i64> =
         silent.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect();
     println!(
         "{machine}, {kernel}: longest wait {:.3} s, silent for at most {:?} s",
