@@ -84,7 +84,7 @@ fn jobs_of_one_boot_bring_files_in_and_out() {
     let programs = "for p in hackbench stress-ng iperf3 numactl rt-app trace-cmd bpftool sysbench \
                     netperf tbench; \
                     do command -v $p >/dev/null || echo $p; done; \
-                    mkdir -p /var/run/scx/root || echo no place for a scheduler's socket; \
+                    mkdir -p /var/run/scx/root || echo no place for sockets; \
                     stress-ng --cpu 1 --cpu-method loop --cpu-ops 1 --temp-path /tmp >/dev/null && \
                     hackbench -g 1 -l 1 >/dev/null && rt-app --help >/dev/null 2>&1; \
                     cat /sys/kernel/sched_ext/state; ls /boot";
