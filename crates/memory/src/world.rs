@@ -61,7 +61,8 @@ pub struct Linux {
     scans: u32,
 }
 
-/// [`World::processes`] looks so many times before it forgets who is a kernel thread.
+/// [`World::processes`] looks so many times before it forgets who is a kernel thread: a minute of the daemon's
+/// looks every 5 s (assumption; numbers are given out in turn, so that one comes back much later).
 const KNOWN_FOR: u32 = 12;
 
 /// `move_pages(2)`: those that only this process uses.
