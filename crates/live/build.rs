@@ -20,8 +20,11 @@ fn main() {
 }
 
 fn build() -> Result<(), String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let root = root.canonicalize().map_err(|error| error.to_string())?;
+    // Where this is now: a target directory can be older than the place of the checkout.
+    let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
+    println!("cargo:rerun-if-env-changed=CARGO_MANIFEST_DIR");
+    let root = Path::new(&here).join("../..");
+    let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
     let text = |path: &str| path.to_owned();
     let include = root.join("policy/include").display().to_string();
     let source = root.join("bpf/roost.bpf.c").display().to_string();

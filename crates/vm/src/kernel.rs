@@ -31,6 +31,9 @@ const NEEDED: [&str; 8] = [
 /// Options that change what a guest can be asked; whether they are set is told.
 const TOLD: [&str; 4] = ["SCHED_CLASS_EXT", "SCHED_CACHE", "NUMA_BALANCING", "DEBUG_INFO_BTF"];
 
+/// The origin of a kernel that is no package.
+const BY_HAND: &str = "given by hand";
+
 /// A kernel that a guest can boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
@@ -91,12 +94,18 @@ impl Kernel {
                 copy(&self.image, "vmlinuz")?;
                 self.config.as_deref().map_or(Ok(()), |config| copy(config, "config"))?;
                 let origin = piece.join(ORIGIN);
-                std::fs::write(&origin, "given by hand\n")
+                std::fs::write(&origin, format!("{BY_HAND}\n"))
                     .map_err(|error| VmError::file(&origin, &error))
             })?;
         }
         cache.set_own_kernel(Some(&self.release))?;
         Self::resolve(cache, &self.release)
+    }
+
+    /// Whether it is no package of Debian's.
+    pub(crate) fn is_given_by_hand(&self, cache: &Cache) -> bool {
+        let origin = std::fs::read_to_string(origin(cache, self)).unwrap_or_default();
+        origin.is_empty() || origin.starts_with(BY_HAND) || !self.image.starts_with(cache.kernels())
     }
 
     /// A kernel image given by hand; its configuration is looked for where distributions put it.
@@ -354,6 +363,9 @@ mod tests {
         let release = |name| Kernel::resolve(&cache, name).unwrap().release;
         assert_eq!(release("7.2"), "7.2.0-mine");
         assert_eq!(release("7.2.13"), "7.2.13+deb14-cloud-amd64");
+        assert!(kept.is_given_by_hand(&cache));
+        std::fs::write(place.join(ORIGIN), "linux-base-7.2.13 7.2.13-1\n").unwrap();
+        assert!(!Kernel::resolve(&cache, "7.2.13").unwrap().is_given_by_hand(&cache));
         cache.set_own_kernel(None).unwrap();
         assert_eq!(release("7.2"), "7.2.13+deb14-cloud-amd64");
 

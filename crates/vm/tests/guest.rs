@@ -119,6 +119,12 @@ fn a_guest_that_hangs_is_ended_within_its_time() {
     stuck.kernel_arguments = "rootdelay=1000".into();
     let error = Guest::boot(&cache, &stuck).err().expect("cannot boot");
     assert!(error.to_string().contains("during boot"), "{error}");
+
+    // One that panics on its way up, twice: it cannot read its root.
+    let mut broken = spec.clone();
+    broken.kernel_arguments = "initcall_blacklist=ext4_init_fs".into();
+    let error = Guest::boot(&cache, &broken).err().expect("cannot boot");
+    assert!(error.to_string().contains("panicked during boot"), "{error}");
 }
 
 /// `kill -9` leaves no chance to clean up: the kernel has to.
