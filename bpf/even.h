@@ -103,9 +103,28 @@ static __always_inline u64 heaviest(u32 from, const struct roost_llc *src, const
 	return best;
 }
 
+/* Moves a task that waits in an LLC to another one. Who counts it out meanwhile does so in `to`. */
+static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+				      struct roost_task *task, struct roost_llc *src,
+				      struct roost_llc *dst, u32 from, u32 to)
+{
+	bool moved;
+
+	__sync_fetch_and_add(&dst->waiting, 1);
+	if (!__sync_bool_compare_and_swap(&task->waits_in, from, to)) {
+		__sync_fetch_and_add(&dst->waiting, -1);
+		return false;
+	}
+	moved = dsq_move_vtime(it, p, to, dst->clock + (p->scx.dsq_vtime - src->clock));
+	if (moved)
+		task->llc = to;
+	__sync_fetch_and_add(&src->waiting, -1);
+	return moved;
+}
+
 /* Moves a waiting task of a weight to another LLC. */
-static __always_inline bool move_waiting(u32 from, u32 to, const struct roost_llc *src,
-					 const struct roost_llc *dst, u64 weight)
+static __always_inline bool move_waiting(u32 from, u32 to, struct roost_llc *src,
+					 struct roost_llc *dst, u64 weight)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
@@ -121,10 +140,7 @@ static __always_inline bool move_waiting(u32 from, u32 to, const struct roost_ll
 			task = task_of(p);
 			if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst))
 				continue;
-			moved = dsq_move_vtime(&it, p, to,
-					       dst->clock + (p->scx.dsq_vtime - src->clock));
-			if (moved)
-				task->llc = to;
+			moved = move_task(&it, p, task, src, dst, from, to);
 			break;
 		}
 	}

@@ -140,7 +140,7 @@ static __always_inline u32 shortest_queue(const struct roost_node *node)
 		llc = llc_at(id);
 		if (!llc)
 			break;
-		queued = scx_bpf_dsq_nr_queued(id) * UNIT / (llc->nr_cpus ?: 1);
+		queued = nr_waiting(llc, id) * UNIT / (llc->nr_cpus ?: 1);
 		if (queued < least) {
 			least = queued;
 			best = id;

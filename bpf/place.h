@@ -76,7 +76,7 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 
 	if (!node || !here || node->nr_llcs == 1 ||
 	    !(runs_long(p) ||
-	      worth_moving(scx_bpf_dsq_nr_queued(home_id) + 1, home, node, &here->n)))
+	      worth_moving(nr_waiting(home, home_id) + 1, home, node, &here->n)))
 		return NONE;
 	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
@@ -93,11 +93,14 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 /* Tasks that wait in the LLCs of a node. */
 static __always_inline u64 waiting_on(const struct roost_node *node)
 {
+	struct roost_llc *llc;
 	u64 sum = 0;
 	int i;
 
-	each(i, 0, node->nr_llcs)
-		sum += scx_bpf_dsq_nr_queued(node->first_llc + i);
+	each(i, 0, node->nr_llcs) {
+		llc = llc_at(node->first_llc + i);
+		sum += llc ? nr_waiting(llc, node->first_llc + i) : 0;
+	}
 	return sum;
 }
 

@@ -47,6 +47,26 @@ static __always_inline void adopt(struct task_struct *p, struct roost_task *task
 		task_set_vtime(p, vtime);
 }
 
+/* A task is no longer going to wait where it was counted. */
+static __always_inline void count_out(struct roost_task *task)
+{
+	struct roost_llc *llc;
+
+	if (task->waits_in == NONE)
+		return;
+	llc = llc_at(__sync_lock_test_and_set(&task->waits_in, NONE));
+	if (llc)
+		__sync_fetch_and_add(&llc->waiting, -1);
+}
+
+/* A task is going to wait in an LLC: counted before it is in the queue, so that nobody looks past it. */
+static __always_inline void count_in(struct roost_task *task, struct roost_llc *llc, u32 id)
+{
+	count_out(task);
+	__sync_fetch_and_add(&llc->waiting, 1);
+	task->waits_in = id;
+}
+
 /* Virtual time of the first task in a queue; false if it has none. */
 static bool head_vtime(u64 queue, u64 *vtime)
 {
@@ -82,22 +102,22 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 
 /* Whether a task whose slice is over goes on, since all that wait are ahead of it. */
 static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
-					u32 id)
+					const struct roost_llc *llc, u32 id)
 {
 	u64 own = p->scx.dsq_vtime, head;
 
 	if (cpu->bound_waiting && head_vtime(CPU_QUEUE | id, &head) && !before(own, head))
 		return false;
-	return !head_vtime(cpu->llc, &head) || before(own, head);
+	return !llc->waiting || !head_vtime(cpu->llc, &head) || before(own, head);
 }
 
 /* Takes the next task for a CPU from the queue of its LLC, or from its own if that is earlier. */
-static __always_inline bool take(struct roost_cpu *cpu, u32 id)
+static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id)
 {
 	u64 bound, other;
 
 	if (!cpu->bound_waiting)
-		return dsq_move_to_local(cpu->llc);
+		return llc->waiting && dsq_move_to_local(cpu->llc);
 	if (!head_vtime(CPU_QUEUE | id, &bound)) {
 		cpu->bound_waiting = false;
 		return dsq_move_to_local(cpu->llc);
@@ -148,7 +168,7 @@ __noinline u32 running_on(u32 node_id)
 		id = node->first_llc + i;
 		llc = llc_at(id);
 		if (llc)
-			sum += llc->nr_cpus - idle_cpus(id) + scx_bpf_dsq_nr_queued(id);
+			sum += llc->nr_cpus - idle_cpus(id) + nr_waiting(llc, id);
 	}
 	return sum;
 }
@@ -273,7 +293,7 @@ __noinline int steal_in_node(u32 cpu_id)
 	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
 		llc = llc_at(id);
-		queued = llc ? scx_bpf_dsq_nr_queued(id) : 0;
+		queued = llc ? nr_waiting(llc, id) : 0;
 		if (!queued)
 			continue;
 		result = SOME_WAIT;
@@ -315,7 +335,7 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 	each(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
-		if (!llc || !scx_bpf_dsq_nr_queued(id))
+		if (!llc || !nr_waiting(llc, id))
 			continue;
 		if (any_set() ? take_in_passes(cpu_id, cpu, id, backlog_ns(llc, now)) :
 		    backlog_ns(llc, now) >= node_wait_us * 1000 && dsq_move_to_local(id))
@@ -347,11 +367,29 @@ __noinline bool steal_from_nodes(u32 cpu_id)
 	return false;
 }
 
+/* Whether a task waits anywhere: mostly none does where CPUs have nothing to do. */
+static __always_inline bool any_waiting(void)
+{
+	struct roost_llc *llc;
+	int i;
+
+	each(i, 0, nr_llcs) {
+		llc = llc_at(i);
+		if (llc && llc->waiting)
+			return true;
+	}
+	return false;
+}
+
 /* Finds something to do for a CPU that has nothing. */
 static __always_inline bool steal(u32 cpu_id)
 {
-	int result = nr_llcs > nr_nodes ? steal_in_node(cpu_id) : NONE_WAITS;
+	int result = NONE_WAITS;
 
+	if (nr_llcs == 1 || !any_waiting())
+		return false;
+	if (nr_llcs > nr_nodes)
+		result = steal_in_node(cpu_id);
 	if (result != NONE_WAITS || nr_nodes == 1)
 		return result == STOLEN;
 	return steal_from_nodes(cpu_id);
@@ -430,6 +468,7 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 	u64 waited = now - task->queued_at, backlog = backlog_ns(llc, now);
 
 	task->queued_at = 0;
+	count_out(task);
 	if ((s64)waited < 0)
 		return;
 	task->wanted += waited;
@@ -440,7 +479,7 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 	if (backlog < llc_wait_us * 1000 || now - llc->helped_at < HELP_NS)
 		return;
 	llc->helped_at = now;
-	if (scx_bpf_dsq_nr_queued(cpu->llc))
+	if (nr_waiting(llc, cpu->llc))
 		ask_for_help(cpu->node, backlog);
 }
 

@@ -93,7 +93,7 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 		cpu->rotates = false;
 	adopt(p, task, llc, id);
 	task->queued_at = scx_bpf_now();
-	if (!scx_bpf_dsq_nr_queued(id)) {
+	if (!nr_waiting(llc, id)) {
 		if (!rotates)
 			llc->backlog_at = task->queued_at;
 		llc->lasting = false;
@@ -101,6 +101,7 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 	if (is_long(task))
 		llc->lasting = true;
 	count_at(task, llc->node);
+	count_in(task, llc, id);
 	dsq_insert_vtime(p, id, slice_ns(), p->scx.dsq_vtime, flags);
 }
 
@@ -174,17 +175,18 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 	bool runs_on, stays;
 
-	if (!cpu || cpu->llc == NONE)
+	if (!llc)
 		return;
 	/* While it looks it is not idle: who woke up would wait behind what it finds. */
 	if (!prev)
 		claim_cpu(cpu);
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
 	stays = runs_on && slice_over(prev, cpu);
-	cpu->rotates = runs_on && scx_bpf_dsq_nr_queued(cpu->llc);
-	if (!(stays && stays_first(prev, cpu, cpu_id)) && take(cpu, cpu_id))
+	cpu->rotates = runs_on && nr_waiting(llc, cpu->llc);
+	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && take(cpu, llc, cpu_id))
 		return;
 	cpu->rotates = false;
 	if (stays) {
@@ -267,7 +269,7 @@ s32 ROOST_OPS(roost_init_task, struct task_struct *p, struct scx_init_task_args 
 	if (!task)
 		return -ENOMEM;
 	task->llc = task->cpu = task->group = task->process = NONE;
-	task->counted = task->go = task->exec_to = NONE;
+	task->counted = task->go = task->exec_to = task->waits_in = NONE;
 	task->burst = slice_ns();
 	task->share = cgroup_weights ? find_share(args->cgroup->kn->id) : NONE;
 	task->factor = factor_in(task->share, p->scx.weight ?: 100);
@@ -278,8 +280,10 @@ void ROOST_OPS(roost_exit_task, struct task_struct *p, struct scx_exit_task_args
 {
 	struct roost_task *task = task_of(p);
 
-	if (task)
+	if (task) {
 		count_at(task, NONE);
+		count_out(task);
+	}
 }
 
 /* cgroups with the cpu controller: parents come before their children. */
@@ -356,6 +360,5 @@ struct sched_ext_ops roost_ops = {
 	.init		= (void *)roost_init,
 	.exit		= (void *)roost_exit,
 	.flags		= SCX_OPS_ENQ_LAST,
-	.timeout_ms	= 10000,
 	.name		= "roost",
 };

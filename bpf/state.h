@@ -83,12 +83,14 @@ struct roost_llc {
 	u32 nr_cpus;
 	u32 first_word;
 	u32 nr_words;
-	u64 clock;		/* virtual time: the most that a task had when it was switched in */
 	u64 scan_at;		/* when the search was last bounded */
 	u64 scan_limit;		/* slots that a wakeup may examine */
 	u64 backlog_at;		/* since when the queue has held tasks, if it does */
 	u64 helped_at;		/* when an idle CPU was last asked to take one */
+	u32 waiting;		/* tasks that are or will be in the queue, or have just left it to run */
 	bool lasting;		/* a task that runs for long has been queued since it was empty */
+	/* Virtual time: the most that a task had when it was switched in. Written more often than all above. */
+	u64 clock __attribute__((aligned(CACHE_LINE)));
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_node {
@@ -105,6 +107,7 @@ struct roost_task {
 	u32 llc;		/* whose virtual time its own is told in; NONE: new */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
+	u32 waits_in;		/* LLC that counts it as waiting; NONE */
 	/* What its sets and its cgroup have not been told yet, ns. */
 	u64 wanted;		/* ran or waited */
 	u64 ran;
@@ -181,6 +184,12 @@ static __always_inline struct roost_task *task_of(struct task_struct *p)
 static __always_inline u64 slice_ns(void)
 {
 	return slice_us * 1000;
+}
+
+/* Tasks in the queue of an LLC. The kernel looks queues up in a hash table: it is not asked for nothing. */
+static __always_inline u64 nr_waiting(const struct roost_llc *llc, u32 id)
+{
+	return llc->waiting ? scx_bpf_dsq_nr_queued(id) : 0;
 }
 
 static __always_inline bool before(u64 a, u64 b)

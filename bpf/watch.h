@@ -48,7 +48,7 @@ __noinline int watch_llc(u32 id, u64 now)
 	struct roost_llc *llc = llc_at(id);
 	struct roost_cpu *here = this_cpu();
 
-	if (!llc || !here || !scx_bpf_dsq_nr_queued(id))
+	if (!llc || !here || !nr_waiting(llc, id))
 		return 0;
 	bpf_rcu_read_lock();
 	pass_last(llc, id, now);

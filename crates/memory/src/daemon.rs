@@ -364,7 +364,8 @@ impl Daemon {
         sets: &[Set],
         world: &mut impl World,
     ) -> Option<Move> {
-        let room: BTreeMap<u32, u64> = world.room().into_iter().collect();
+        // Asked for when it matters: the kernel writes pages of text about it.
+        let mut room: Option<BTreeMap<u32, u64>> = None;
         let settled = |set: &Set| {
             set.preferred.filter(|_| now >= set.settled_at.saturating_add(self.config.settle))
         };
@@ -383,7 +384,10 @@ impl Daemon {
             let Some(away) = self.pages_away(process, target) else { continue };
             if !self.may_use(process, target) {
                 self.counters.bound += 1;
-            } else if room.get(&target).is_none_or(|room| *room < away.min(CHUNK as u64)) {
+                continue;
+            }
+            let room = room.get_or_insert_with(|| world.room().into_iter().collect());
+            if room.get(&target).is_none_or(|room| *room < away.min(CHUNK as u64)) {
                 self.counters.no_room += 1;
             } else if best.is_none_or(|(most, ..)| away > most) {
                 best = Some((away, pid, target));
