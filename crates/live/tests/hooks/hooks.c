@@ -280,6 +280,24 @@ static void take_turns(void)
 	}
 }
 
+/* Every LLC counts the tasks that say so, and misses none that is in its queue. */
+static void check_counts(void)
+{
+	u32 id, counted;
+	int i;
+
+	for (id = 0; id < LLCS; id++) {
+		counted = 0;
+		for (i = 0; i < nr_tasks; i++)
+			counted += task_of(&task[i])->waits_in == id;
+		if (llc_at(id)->waiting == counted && counted >= scx_bpf_dsq_nr_queued(id))
+			continue;
+		fprintf(stderr, "LLC %u: waiting %u, tasks %u, queued %d\n", id, llc_at(id)->waiting,
+			counted, scx_bpf_dsq_nr_queued(id));
+		exit(3);
+	}
+}
+
 static void run(u64 ns)
 {
 	u64 end = now_ns + ns;
@@ -297,6 +315,7 @@ static void run(u64 ns)
 			if (on_host[i])
 				step_cpu(i);
 		here = 0;
+		check_counts();
 		if (now_ns % WATCH_NS < STEP_NS)
 			watch_all(NULL, NULL, &watch);
 	}
