@@ -55,7 +55,7 @@ for file in alive/*; do echo "silent for $((now - $(stat -c %Y $file))) s: $file
 echo "before the end: $(state), loader $([ -d /proc/$roost ] && echo there)"
 jobs=$(jobs -p | grep -vx $roost); wait $jobs
 stop; echo "after it: $(state), $(nproc) CPUs of $cpus"
-dmesg | grep -iE 'sched_ext.*(error|stall|watchdog|runnable task)|BUG:|hung task|soft lockup' | head -n 5
+dmesg | grep -iE 'sched_ext.*(error|stall|watchdog|runnable task)|BUG:|hung task|blocked for more|soft lockup|rcu.*stall' | head -n 20
 cat err; cat out
 "#;
 
