@@ -83,8 +83,10 @@ fn mixed(machine: &str, kernel: &str) {
     for what in ["before the end: enabled, loader there\n", "after it: disabled, "] {
         assert!(text.contains(what), "no {what:?} in\n{text}");
     }
-    for what in ["runnable task", "BUG:", "hung task", "soft lockup", "stays"] {
-        assert!(!text.contains(what), "{what:?} in\n{text}");
+    // What RCU reports is shown, but slow readers are not the scheduler's exit.
+    let told = |what: &str| text.lines().any(|line| line.contains(what) && !line.contains("rcu:"));
+    for what in ["stall", "runnable task", "BUG:", "hung task", "soft lockup", "stays"] {
+        assert!(!told(what), "{what:?} in\n{text}");
     }
 }
 

@@ -395,10 +395,13 @@ fn telling(mut console: Vec<String>) -> Vec<String> {
         console.iter().take(panic).position(|line| OOPS.iter().any(|word| line.contains(word)));
     let (start, most) = match oops {
         Some(oops) => (oops, OOPS_LINES),
-        None => (panic.saturating_sub(CONSOLE_LINES / 4), CONSOLE_LINES),
+        None => (panic.saturating_sub(CONSOLE_LINES / 4), CONSOLE_LINES / 4),
     };
+    // The panic itself is among them, however far below its cause.
+    let end = console.split_off(panic);
     console.drain(..start);
     console.truncate(most);
+    console.extend(end.into_iter().take(CONSOLE_LINES * 3 / 4));
     console
 }
 
@@ -530,7 +533,11 @@ mod tests {
             number => line(number),
         };
         let told = telling((0..100).map(oops).collect());
-        assert!(told[0].starts_with("BUG: ") && told.iter().any(|line| line.contains(PANIC)));
+        assert!(told[0].starts_with("BUG: ") && is_panic(&told));
+        let far = (0..100).map(oops).filter(|line| !line.contains(PANIC));
+        let far = far.chain((0..100).map(|_| "trace".to_owned())).chain([line(50)]);
+        let told = telling(far.collect());
+        assert!(told[0].starts_with("BUG: ") && is_panic(&told) && told.len() < 100);
     }
 
     #[test]
