@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::error::{CACHE_VARIABLE, VmError};
 
 /// Changes when the root's contents do: an old root is then left alone and a new one built.
-const ROOT_VERSION: u32 = 2;
+const ROOT_VERSION: u32 = 3;
 
 /// Where a piece says what it was made of.
 pub(crate) const ORIGIN: &str = "origin";

@@ -20,11 +20,12 @@ pub(crate) const IMAGE: &str = "root.ext4";
 pub(crate) const ARCHIVE: &str = "root.cpio";
 
 /// What the guest's own scripts need, and what users run.
-const PACKAGES: [&str; 29] = [
+const PACKAGES: [&str; 30] = [
     "base-files",
     "base-passwd",
     "bash",
     "bpftool",
+    "bsdutils",
     "coreutils",
     "dash",
     "dbench",
