@@ -75,7 +75,7 @@ static __always_inline bool may_even_out(const struct task_struct *p, const stru
 {
 	if (src->node != dst->node && home_of(task) != NONE)
 		return false;
-	return allowed_in(p, dst);
+	return !stays_put(p) && allowed_in(p, dst);
 }
 
 /* The heaviest task that waits in an LLC, may go to another, and weighs no more than `most`. */

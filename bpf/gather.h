@@ -24,7 +24,7 @@ static __always_inline struct roost_consolidate seen_from(u32 process, u32 node)
 	return here;
 }
 
-/* The node from which a node should pull a task of a process, of which a token is held; NONE. */
+/* The node from which a node should pull a task of a process; NONE. */
 __noinline u32 pull_from(u32 process, u32 node_id)
 {
 	struct roost_consolidate here = seen_from(process, node_id);
@@ -118,10 +118,9 @@ static __always_inline u32 leaves_at_exec(struct task_struct *p, struct roost_ta
 					  struct roost_cpu *cpu)
 {
 	u32 to = task->exec_to;
-	struct roost_llc *llc = llc_at(to);
 
 	task->exec_to = NONE;
-	if (!llc || !idle_cpus(to) || !allowed_in(p, llc))
+	if (idle_for(p, to) == NONE)
 		return NONE;
 	cpu->n.numa_imbalance_spread++;
 	return to;
@@ -135,7 +134,6 @@ static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *
 				      struct roost_cpu *cpu)
 {
 	u32 to = cpu->pull_to;
-	struct roost_llc *llc;
 
 	if (task->exec_to != NONE)
 		return leaves_at_exec(p, task, cpu);
@@ -144,8 +142,7 @@ static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *
 	if (to == NONE)
 		return way_home(p, cpu->node, false);
 	cpu->pull_to = NONE;
-	llc = llc_at(to);
-	if (!llc || task->process != cpu->pull_process || !allowed_in(p, llc))
+	if (task->process != cpu->pull_process || idle_for(p, to) == NONE)
 		return NONE;
 	task->migrate_seq = ROOST_CONSOLIDATE_SEQ;
 	cpu->n.consolidate_pulls++;

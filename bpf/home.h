@@ -152,13 +152,10 @@ static __always_inline u32 shortest_queue(const struct roost_node *node)
 /* Counts an attempt of a task to reach the node of a set. */
 static __always_inline void account_attempt(u32 index, u32 node, bool failed, struct roost_counters *n)
 {
-	struct roost_set *set = set_at(index);
 	struct roost_home *home = home_at(node);
 
-	if (!set || !home)
+	if (!home)
 		return;
-	set->moves += !failed;
-	set->failed_moves += failed;
 	if (is_process(index)) {
 		n->consolidate_moves += !failed;
 		return;
@@ -200,6 +197,8 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 node_id, bool i
 		return NONE;
 	}
 	id = found_cpu(idlest_llc(home, NONE));
+	if (idle_for(p, id) == NONE)
+		id = NONE;
 	if (id == NONE && !idle && !state->full)
 		id = shortest_queue(node);
 	llc = llc_at(id);
@@ -478,9 +477,7 @@ __noinline bool settle(u32 index, u64 now)
 	if (!state)
 		return false;
 	state->claimed += whole(set->claim);
-	if (set->last_preferred != NONE)
-		set->resettled += set->last_preferred != home;
-	set->last_preferred = set->preferred = home;
+	set->preferred = home;
 	set->settled_at = now;
 	if (is_process(index))
 		here->n.consolidate_settled++;

@@ -22,6 +22,15 @@ static __always_inline bool may_run(const struct task_struct *p, u32 cpu)
 	return p->nr_cpus_allowed >= nr_possible || bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
+/*
+ * Whether a task may not leave its CPU now, whatever its affinity says. A BPF program counts as a reason for
+ * the task that it interrupts.
+ */
+static __always_inline bool stays_put(const struct task_struct *p)
+{
+	return p->migration_disabled > (p == bpf_get_current_task_btf());
+}
+
 /* Takes an idle CPU for oneself; false if another was faster. */
 static __always_inline bool claim(struct roost_word *word, u32 bit)
 {
@@ -76,6 +85,46 @@ __noinline u32 idle_cpus(u32 id)
 			idle += count(word->idle);
 	}
 	return idle;
+}
+
+/* The first of a word's idle CPUs that a task may use; NONE without one. */
+static __always_inline u32 idle_in(const struct task_struct *p, u32 index)
+{
+	struct roost_word *word = word_at(index);
+	u64 idle = word ? word->idle : 0;
+	u32 place, *cpu;
+	int i;
+
+	each(i, 0, 64) {
+		if (!idle)
+			break;
+		place = index * 64 + lowest(idle);
+		cpu = bpf_map_lookup_elem(&slots, &place);
+		if (cpu && *cpu != NONE && may_run(p, *cpu))
+			return *cpu;
+		idle &= idle - 1;
+	}
+	return NONE;
+}
+
+/* An idle CPU of an LLC that a task may use; it stays marked as idle. NONE without one. */
+__noinline u32 idle_for(struct task_struct *p __arg_trusted, u32 id)
+{
+	struct roost_llc *llc = llc_at(id);
+	u32 cpu = NONE;
+	int i;
+
+	if (!llc)
+		return NONE;
+	/* The watch is not in such a section by itself. */
+	bpf_rcu_read_lock();
+	each(i, 0, llc->nr_words) {
+		cpu = idle_in(p, llc->first_word + i);
+		if (cpu != NONE)
+			break;
+	}
+	bpf_rcu_read_unlock();
+	return cpu;
 }
 
 /* Whether a node has an idle CPU. */

@@ -209,7 +209,6 @@ enum pass {
 	TAKE_LONG,		/* for those that run for long, if they do not belong where they are */
 	TAKE_JOINING,		/* for those that join more of their process (consolidate, first pass) */
 	TAKE_ANY,		/* for any that may leave */
-	TAKE_ALL,		/* for any */
 };
 
 /* Whether a task may be taken in a pass. */
@@ -220,8 +219,6 @@ static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, 
 		return home_of(task) == dst;
 	if (pass == TAKE_JOINING)
 		return roost_consolidate_first_pass(false, true, benefit(task, dst, src));
-	if (pass == TAKE_ALL)
-		return true;
 	if (pass == TAKE_LONG && (!is_long(task) || src == dst))
 		return is_long(task);
 	if (settled_on(task->group) != NONE)
@@ -255,7 +252,7 @@ __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 			if (!p)
 				break;
 			task = task_of(p);
-			if (!task || !may_run(p, cpu_id) ||
+			if (!task || !may_run(p, cpu_id) || stays_put(p) ||
 			    !may_take(task, llc->node, cpu->node, pass, &cpu->n))
 				continue;
 			taken = dsq_move(&it, p, DSQ_LOCAL);
@@ -318,7 +315,7 @@ static __always_inline bool take_in_passes(u32 cpu_id, struct roost_cpu *cpu, u3
 		return true;
 	}
 	return take_from(cpu_id, id, TAKE_ANY) ||
-	       (backlog >= cling_wait_us * 1000 && take_from(cpu_id, id, TAKE_ALL));
+	       (backlog >= cling_wait_us * 1000 && dsq_move_to_local(id));
 }
 
 /* Takes a task from an LLC of another node where tasks have waited for too long, or that belongs here. */
@@ -395,31 +392,21 @@ static __always_inline bool steal(u32 cpu_id)
 	return steal_from_nodes(cpu_id);
 }
 
-/* Wakes an idle CPU of an LLC so that it looks for something to do; it stays marked as idle till then. */
-__noinline bool kick_llc(u32 id)
+/*
+ * Wakes an idle CPU of an LLC that a task may use, so that it looks for something to do; it stays marked as
+ * idle till then.
+ */
+static __always_inline bool kick_llc(struct task_struct *p, u32 id)
 {
-	struct roost_llc *llc = llc_at(id);
-	struct roost_word *word;
-	u32 place, *cpu;
-	int i;
+	u32 cpu = idle_for(p, id);
 
-	if (!llc)
+	if (cpu == NONE)
 		return false;
-	each(i, 0, llc->nr_words) {
-		word = word_at(llc->first_word + i);
-		if (!word || !word->idle)
-			continue;
-		place = (llc->first_word + i) * 64 + lowest(word->idle);
-		cpu = bpf_map_lookup_elem(&slots, &place);
-		if (cpu) {
-			scx_bpf_kick_cpu(*cpu, KICK_IDLE);
-			return true;
-		}
-	}
-	return false;
+	scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	return true;
 }
 
-__noinline bool kick_node(u32 node_id)
+__noinline bool kick_node(struct task_struct *p __arg_trusted, u32 node_id)
 {
 	struct roost_node *node = node_at(node_id);
 	int i;
@@ -427,38 +414,86 @@ __noinline bool kick_node(u32 node_id)
 	if (!node)
 		return false;
 	each(i, 0, node->nr_llcs) {
-		if (kick_llc(node->first_llc + i))
+		if (kick_llc(p, node->first_llc + i))
 			return true;
 	}
 	return false;
 }
 
-/*
- * Tasks have waited for too long on a node: wakes an idle CPU of it, or else of the next ones, to take
- * one. Idle CPUs do not look by themselves.
- */
-__noinline bool ask_for_help(u32 node_id, u64 backlog)
+/* Of the nodes by distance so many are asked for help: its own, and all after a while. */
+static __always_inline u32 asked(u64 backlog)
 {
-	u32 rank, *id, ranks = backlog < node_wait_us * 1000 ? 1 : nr_nodes;
+	return backlog < node_wait_us * 1000 ? 1 : nr_nodes;
+}
+
+/*
+ * A task has waited for too long on a node: wakes an idle CPU of it, or else of the next ones, to take
+ * it. Idle CPUs do not look by themselves.
+ */
+__noinline bool ask_for_help(struct task_struct *p __arg_trusted, u32 node_id, u64 backlog)
+{
+	u32 rank, *id;
 	int i;
 
-	each(i, 0, ranks) {
+	each(i, 0, asked(backlog)) {
 		rank = node_id * nr_nodes + i;
 		id = bpf_map_lookup_elem(&near, &rank);
-		if (id && any_idle(*id) && kick_node(*id))
+		if (id && any_idle(*id) && kick_node(p, *id))
 			return true;
 	}
 	return false;
+}
+
+/* Whether any CPU is idle that could help a node. */
+__noinline bool any_help(u32 node_id, u64 backlog)
+{
+	u32 rank, *id;
+	int i;
+
+	each(i, 0, asked(backlog)) {
+		rank = node_id * nr_nodes + i;
+		id = bpf_map_lookup_elem(&near, &rank);
+		if (id && any_idle(*id))
+			return true;
+	}
+	return false;
+}
+
+/* Tasks have waited in an LLC for too long: asks for the first that an idle CPU may take. */
+__noinline bool help_waiting(u32 id, u64 backlog)
+{
+	struct roost_llc *llc = llc_at(id);
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	bool helped = false;
+	int i;
+
+	if (!llc || !any_help(llc->node, backlog))
+		return false;
+	bpf_rcu_read_lock();
+	if (!bpf_iter_scx_dsq_new(&it, id, 0)) {
+		bpf_for(i, 0, LOOKED_AT) {
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			helped = ask_for_help(p, llc->node, backlog);
+			if (helped)
+				break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return helped;
 }
 
 /*
  * A task that runs for long found no idle CPU when it woke up and waits now: wakes one that has become idle
  * in between and found nothing to do.
  */
-static __always_inline void call_for(const struct roost_task *task, u32 id, u32 node)
+static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id, u32 node)
 {
-	if (!kick_llc(id))
-		ask_for_help(node, home_of(task) == node ? 0 : ~0ull);
+	if (!kick_llc(p, id))
+		ask_for_help(p, node, home_of(task) == node ? 0 : ~0ull);
 }
 
 /* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */
@@ -480,7 +515,7 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 		return;
 	llc->helped_at = now;
 	if (nr_waiting(llc, cpu->llc))
-		ask_for_help(cpu->node, backlog);
+		help_waiting(cpu->llc, backlog);
 }
 
 /* So many CPUs of an LLC are looked at for one that should give way. */
@@ -516,7 +551,7 @@ static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u6
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	u64 ran;
 
-	if (!cpu || !may_run(p, cpu_id))
+	if (!cpu || !cpu->started_at || !may_run(p, cpu_id))
 		return 0;
 	ran = now - cpu->started_at;
 	if ((s64)ran < (s64)least ||
@@ -528,7 +563,7 @@ static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u6
 /*
  * A task that woke up waits: of some CPUs of the LLC, beginning with the one where it last ran, the one
  * that has run the same task for longest gives way, if that task has had its due and a time worth the
- * switch.
+ * switch. One that is idle, as the search did not get there or it has become so since, is woken.
  */
 __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now, u64 least)
 {
@@ -536,6 +571,7 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 	struct roost_word *word = cpu ? word_at(cpu->word) : NULL;
 	u32 slot, place, *other, best = NONE;
 	u64 ran, most = 0;
+	bool idle = false;
 	int i;
 
 	if (!here || !word)
@@ -548,6 +584,7 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 		if (ran > most) {
 			most = ran;
 			best = *other;
+			idle = word->idle & 1ull << (slot & 63);
 		}
 		slot = slot + 1 < word->nr_slots ? slot + 1 : 0;
 	}
@@ -556,8 +593,8 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 		return 0;
 	cpu->started_at = now;
 	cpu->vtime += vtime_of(most, cpu->weight);
-	here->n.preempted++;
-	scx_bpf_kick_cpu(best, KICK_PREEMPT);
+	here->n.preempted += !idle;
+	scx_bpf_kick_cpu(best, idle ? KICK_IDLE : KICK_PREEMPT);
 	return 0;
 }
 

@@ -54,8 +54,8 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 }
 
 /* A task that may use one CPU only. */
-static void enqueue_bound(struct task_struct *p, u32 cpu_id, struct roost_cpu *cpu, u64 flags,
-			  struct roost_counters *n)
+static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cpu_id,
+			  struct roost_cpu *cpu, u64 flags, struct roost_counters *n)
 {
 	if (p->flags & PF_KTHREAD) {
 		n->kernel_threads++;
@@ -65,6 +65,7 @@ static void enqueue_bound(struct task_struct *p, u32 cpu_id, struct roost_cpu *c
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 	} else {
 		n->bound++;
+		task->queued_at = scx_bpf_now();
 		cpu->bound_waiting = true;
 		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), p->scx.dsq_vtime, flags);
 	}
@@ -75,7 +76,7 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 {
 	u32 go = task->go;
 
-	task->go = NONE;
+	task->go = task->exec_to = NONE;
 	return go == NONE ? cpu->llc : go;
 }
 
@@ -139,18 +140,18 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	id = queue_for(task, cpu);
 	if (p->nr_cpus_allowed == 1) {
 		adopt(p, task, llc, cpu->llc);
-		enqueue_bound(p, cpu_id, cpu, flags, &here->n);
+		enqueue_bound(p, task, cpu_id, cpu, flags, &here->n);
 		return;
 	}
 	here->n.queued++;
 	queue_in(p, task, cpu, id, flags);
 	/* Not after a search for an idle CPU that found none, unless it is worth a second look. */
 	if (!(flags & ENQ_CPU_SELECTED)) {
-		kick_llc(id);
+		kick_llc(p, id);
 		return;
 	}
 	if (is_long(task)) {
-		call_for(task, id, llc->node);
+		call_for(p, task, id, llc->node);
 		return;
 	}
 	least = preempt_us ? due_after(task) : 0;
@@ -166,10 +167,24 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 	if (!task)
 		return true;
 	charge(p, task, cpu);
-	if (nr_nodes == 1 || p->nr_cpus_allowed == 1)
+	/* It may have learned just now what process it is of. */
+	count_at(task, cpu->node);
+	cpu->process = task->process;
+	if (nr_nodes == 1 || p->nr_cpus_allowed == 1 || stays_put(p))
 		return true;
 	task->go = leaves_for(p, task, cpu);
 	return task->go == NONE;
+}
+
+/*
+ * A CPU becomes idle. While it looked for tasks elsewhere its queue was not locked, and one that may run only
+ * here may have come: then it looks again.
+ */
+static __always_inline void becomes_idle(const struct roost_cpu *cpu, s32 cpu_id)
+{
+	mark_idle(cpu);
+	if (cpu->bound_waiting)
+		scx_bpf_kick_cpu(cpu_id, 0);
 }
 
 void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
@@ -197,7 +212,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 		return;
 	/* Idle before and again: a claim that came to nothing is taken back. */
 	if (!prev)
-		mark_idle(cpu);
+		becomes_idle(cpu, cpu_id);
 }
 
 void ROOST_OPS(roost_running, struct task_struct *p)
@@ -246,7 +261,7 @@ void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
 	account_idle(cpu, idle);
 	if (idle) {
 		cpu->process = cpu->pull_to = NONE;
-		mark_idle(cpu);
+		becomes_idle(cpu, cpu_id);
 	} else {
 		claim_cpu(cpu);
 	}
@@ -257,12 +272,14 @@ void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 
-	if (cpu)
+	if (cpu) {
 		cpu->n.released++;
+		cpu->started_at = 0;
+	}
 	reenqueue_local();
 }
 
-s32 ROOST_OPS(roost_init_task, struct task_struct *p, struct scx_init_task_args *args)
+s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct roost_task *task = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
@@ -276,13 +293,15 @@ s32 ROOST_OPS(roost_init_task, struct task_struct *p, struct scx_init_task_args 
 	return 0;
 }
 
-void ROOST_OPS(roost_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+/* A task ends or goes to another class, from a queue perhaps. */
+void ROOST_OPS(roost_disable, struct task_struct *p)
 {
 	struct roost_task *task = task_of(p);
 
 	if (task) {
 		count_at(task, NONE);
 		count_out(task);
+		task->queued_at = 0;
 	}
 }
 
@@ -352,7 +371,7 @@ struct sched_ext_ops roost_ops = {
 	.update_idle	= (void *)roost_update_idle,
 	.cpu_release	= (void *)roost_cpu_release,
 	.init_task	= (void *)roost_init_task,
-	.exit_task	= (void *)roost_exit_task,
+	.disable	= (void *)roost_disable,
 	.cgroup_init	= (void *)roost_cgroup_init,
 	.cgroup_exit	= (void *)roost_cgroup_exit,
 	.cgroup_move	= (void *)roost_cgroup_move,

@@ -40,15 +40,11 @@ struct roost_set {
 	u64 seen_wanted;
 	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some tenths of a second */
 	u64 claim;		/* the same of the node it settled on (home.h) */
-	u64 moves;		/* tasks that went to its node */
-	u64 failed_moves;	/* those that could not */
 	u32 preferred;		/* the node it settled on; NONE */
 	u32 group;		/* of a process: its group */
 	u32 barred;		/* a node that its tasks did not get to; NONE */
 	u64 barred_at;
 	u64 elsewhere_since;	/* since when it has run elsewhere than where it settled; 0: it does not */
-	u32 resettled;		/* times it settled on another node than before */
-	u32 last_preferred;
 };
 
 struct roost_set_node {
@@ -56,7 +52,6 @@ struct roost_set_node {
 	u64 seen_cpu_ns;
 	u64 recent;		/* the same, a mean of a second or so */
 	u64 runnable;		/* tasks that run or wait here */
-	u64 limit;		/* pulls from here under way (consolidate) */
 };
 
 ARRAY(sets, struct roost_set);
@@ -125,14 +120,13 @@ __noinline int begin_set(u32 index, u64 now)
 	if (!set)
 		return 0;
 	set->made_at = set->active_at = set->tried_at = now;
-	set->settled_at = set->demand = set->claim = set->moves = set->failed_moves = 0;
+	set->settled_at = set->demand = set->claim = set->elsewhere_since = 0;
 	set->seen_wanted = set->wanted;
-	set->preferred = set->last_preferred = set->group = set->barred = NONE;
-	set->resettled = set->elsewhere_since = 0;
+	set->preferred = set->group = set->barred = NONE;
 	bpf_for(i, 0, nr_nodes) {
 		node = set_node_at(index, i);
 		if (node)
-			node->recent = node->runnable = node->limit = node->cpu_ns = node->seen_cpu_ns = 0;
+			node->recent = node->runnable = node->cpu_ns = node->seen_cpu_ns = 0;
 	}
 	return 0;
 }
@@ -140,8 +134,8 @@ __noinline int begin_set(u32 index, u64 now)
 /* Looks at so many entries for a free one at a time. */
 #define FREE_TRIES 64
 
-/* A free entry of `nr` that begin with `first`, for `id`; NONE if none was found. */
-__noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from)
+/* A free entry of `nr` that begin with `first`, taken for `id`; NONE if none was found. */
+__noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from, u64 now)
 {
 	struct roost_set *set;
 	u32 index;
@@ -150,7 +144,11 @@ __noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from)
 	bpf_for(i, 0, FREE_TRIES) {
 		index = first + (from + i) % (nr ?: 1);
 		set = set_at(index);
-		if (set && !set->id && __sync_bool_compare_and_swap(&set->id, 0, id))
+		if (!set || set->id)
+			continue;
+		/* Before it has an id: the watch may look at it from then on, and forgets what is old. */
+		set->active_at = now;
+		if (__sync_bool_compare_and_swap(&set->id, 0, id))
 			return index;
 	}
 	return NONE;
@@ -160,20 +158,28 @@ __noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from)
 __noinline u32 find_set(u64 id, u64 now)
 {
 	u32 *known = bpf_map_lookup_elem(&set_ids, &id), index;
+	struct roost_set *set;
 
 	if (known)
 		return *known;
 	if (id & PROCESS_ID)
-		index = free_set(id, max_groups, max_processes, next_process);
+		index = free_set(id, max_groups, max_processes, next_process, now);
 	else
-		index = free_set(id, 0, max_groups, next_group);
+		index = free_set(id, 0, max_groups, next_group, now);
 	if (index == NONE) {
 		next_process += FREE_TRIES;
 		next_group += FREE_TRIES;
 		return NONE;
 	}
 	begin_set(index, now);
-	bpf_map_update_elem(&set_ids, &id, &index, BPF_ANY);
+	if (bpf_map_update_elem(&set_ids, &id, &index, BPF_NOEXIST)) {
+		/* Another CPU made it meanwhile. */
+		set = set_at(index);
+		if (set)
+			set->id = 0;
+		known = bpf_map_lookup_elem(&set_ids, &id);
+		return known ? *known : NONE;
+	}
 	if (is_process(index)) {
 		next_process = index - max_groups + 1;
 		if (processes_used < next_process)

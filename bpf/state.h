@@ -60,7 +60,7 @@ struct roost_cpu {
 	u64 util_at;
 	/* What runs on it. */
 	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */
-	u64 started_at;		/* when it was switched in, or last asked to give way */
+	u64 started_at;		/* when it was switched in, or last asked to give way; 0: another class runs */
 	u64 vtime;		/* its virtual time then */
 	u64 weight;		/* its weight, times UNIT */
 	u32 process;		/* its process among the sets */

@@ -4,8 +4,9 @@
  *
  * Ten times a second each queue is looked at. One that has held tasks all the time is shown to an idle
  * CPU, if there is one (realtime tasks may hold all CPUs of an LLC, and a CPU that became idle while a
- * task was being queued did not see it). If the last task has waited for a second, the clock moves past
- * it, so that whatever arrives lines up behind: it runs after those that are before it now.
+ * task was being queued did not see it). If a task has waited for a second, the LLC's clock moves past
+ * it, so that whatever arrives lines up behind: it runs after those that are before it now. The same
+ * holds for tasks that wait for one CPU only.
  *
  * The same timer keeps what changes slowly: weights of cgroups (weights.h), where groups and processes
  * settle (home.h), pulls (gather.h), and weights between LLCs (even.h).
@@ -24,21 +25,31 @@ struct roost_watch {
 
 ARRAY(watches, struct roost_watch);
 
-/* Moves the clock of a queue past its last task if that has waited for too long. */
-static __always_inline void pass_last(struct roost_llc *llc, u32 id, u64 now)
+/* So many tasks at the end of a queue are looked at. */
+#define LAST 64
+
+/* Moves an LLC's clock past the last task of a queue that has waited for too long. */
+static __always_inline void pass_patient(struct roost_llc *llc, u64 queue, u64 now)
 {
 	struct bpf_iter_scx_dsq it;
-	struct task_struct *p = NULL;
 	struct roost_task *task;
+	struct task_struct *p;
 	u64 past;
+	int i;
 
-	if (!bpf_iter_scx_dsq_new(&it, id, ITER_REVERSE))
-		p = bpf_iter_scx_dsq_next(&it);
-	task = p ? task_of(p) : NULL;
-	if (task && before(task->queued_at + PATIENCE_NS, now)) {
-		past = p->scx.dsq_vtime + slice_ns();
-		if (before(llc->clock, past))
-			llc->clock = past;
+	if (!bpf_iter_scx_dsq_new(&it, queue, ITER_REVERSE)) {
+		bpf_for(i, 0, LAST) {
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			task = task_of(p);
+			if (!task || !before(task->queued_at + PATIENCE_NS, now))
+				continue;
+			past = p->scx.dsq_vtime + slice_ns();
+			if (before(llc->clock, past))
+				llc->clock = past;
+			break;
+		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
 }
@@ -51,10 +62,24 @@ __noinline int watch_llc(u32 id, u64 now)
 	if (!llc || !here || !nr_waiting(llc, id))
 		return 0;
 	bpf_rcu_read_lock();
-	pass_last(llc, id, now);
+	pass_patient(llc, id, now);
 	bpf_rcu_read_unlock();
 	if (backlog_ns(llc, now) >= WATCH_NS)
-		here->n.rescued += ask_for_help(llc->node, backlog_ns(llc, now));
+		here->n.rescued += help_waiting(id, backlog_ns(llc, now));
+	return 0;
+}
+
+/* The queue of those that may use one CPU only. */
+__noinline int watch_cpu(u32 id, u64 now)
+{
+	struct roost_cpu *cpu = cpu_at(id);
+	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+
+	if (!llc || !cpu->bound_waiting)
+		return 0;
+	bpf_rcu_read_lock();
+	pass_patient(llc, CPU_QUEUE | id, now);
+	bpf_rcu_read_unlock();
 	return 0;
 }
 
@@ -65,6 +90,8 @@ static int watch_all(void *map, int *key, struct roost_watch *watch)
 
 	bpf_for(i, 0, nr_llcs)
 		watch_llc(i, now);
+	bpf_for(i, 0, nr_cpu_ids)
+		watch_cpu(i, now);
 	if (shares_used)
 		update_shares(now);
 	if (nr_llcs > 1)

@@ -99,7 +99,7 @@ static u32 free_share(u64 id)
 	return NONE;
 }
 
-/* A cgroup begins to compete. One that finds no entry competes as if it was its parent. */
+/* A cgroup begins to compete. Tasks of one that finds no entry compete at the root. */
 static void add_share(u64 id, u64 parent, u32 weight)
 {
 	struct roost_share *share;

@@ -8,5 +8,5 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         assert!(mapping.range.start < mapping.range.end);
     }
     let _ = (parse::numa_maps(text), parse::numa_stat(text), parse::zoneinfo(text));
-    let _ = (parse::statm(text), parse::allowed(text), parse::cgroup(text));
+    let _ = (parse::statm(text), parse::started(text), parse::allowed(text), parse::cgroup(text));
 });

@@ -58,9 +58,12 @@ pub enum LiveError {
     /// The kernel ended it.
     #[error("the kernel ended the scheduler: {0}; tasks are scheduled by the fair class again")]
     Ended(String),
-    /// No machine.
-    #[error("{0}")]
-    Machine(#[from] roost_machine::MachineError),
+    /// The machine of `--sysfs`.
+    #[error(transparent)]
+    Captured(roost_machine::MachineError),
+    /// This machine.
+    #[error("this machine could not be read, as may be while CPUs come or go: {0}")]
+    ThisMachine(roost_machine::MachineError),
     /// A file of the system.
     #[error("{path}: {reason}")]
     File {
@@ -104,14 +107,16 @@ impl LiveError {
     /// 2 for what the user has to mend, 3 where this machine cannot run it as it is, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Machine(_) | Self::Settings(_) | Self::Metrics { .. } => 2,
+            Self::Captured(_) | Self::Settings(_) | Self::Metrics { .. } => 2,
             Self::NotRoot
             | Self::NoSchedExt { .. }
             | Self::TooOld { .. }
             | Self::NoTypes { .. }
             | Self::Taken { .. } => 3,
             Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,
-            Self::Tables(_)
+            // Files that change while they are read, as after hotplug, may be whole the next time.
+            Self::ThisMachine(_)
+            | Self::Tables(_)
             | Self::Thread(_)
             | Self::Stats(_)
             | Self::Output(_)

@@ -21,8 +21,6 @@ mod memory;
 mod metrics;
 mod options;
 mod scheduler;
-// Who tells the scheduler about memory is not built in yet.
-#[allow(dead_code, reason = "the interface of what moves memory")]
 mod sets;
 mod stats;
 mod tables;
@@ -110,10 +108,38 @@ fn run(options: &Options) -> Result<(), LiveError> {
     ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed))
         .map_err(|error| LiveError::Signals(error.to_string()))?;
     let service = Service::start(options)?;
-    loop {
-        match scheduler::run(options, &service, &stop)? {
-            Ending::Asked => return Ok(()),
+    until_asked(&stop, || scheduler::run(options, &service, &stop))
+}
+
+/// Does something again and again until a signal comes, which may be in between.
+fn until_asked(
+    stop: &AtomicBool,
+    mut once: impl FnMut() -> Result<Ending, LiveError>,
+) -> Result<(), LiveError> {
+    while !stop.load(Ordering::Relaxed) {
+        match once()? {
+            Ending::Asked => break,
             Ending::Restart(why) => eprintln!("{why}: starting again"),
         }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_starts_again_after_a_signal() {
+        let stop = AtomicBool::new(false);
+        let mut starts = 0;
+        let ended = until_asked(&stop, || {
+            starts += 1;
+            assert!(starts <= 3, "started after the signal");
+            stop.store(starts == 3, Ordering::Relaxed);
+            Ok(Ending::Restart("CPUs came or went".to_owned()))
+        });
+        assert!(ended.is_ok() && starts == 3);
+        assert!(until_asked(&stop, || Err(LiveError::NotRoot)).is_ok());
     }
 }

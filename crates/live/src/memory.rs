@@ -128,20 +128,16 @@ struct Known(Sets);
 
 impl Scheduler for Known {
     fn groups(&mut self) -> Vec<Set> {
-        let nodes = self.0.nodes().unwrap_or_default();
-        // Nobody clings to a busy node, and pages do not go there.
-        let paused = |node: u32| nodes.iter().any(|state| state.node == node && state.busy);
-        let all = self.0.all(Kind::Group).unwrap_or_default();
-        let group = |state: &SetState| {
-            let set = set(state);
-            Set { preferred: set.preferred.filter(|node| !paused(*node)), ..set }
-        };
-        all.iter().map(group).collect()
+        self.0.all(Kind::Group).unwrap_or_default().iter().map(set).collect()
     }
 
     fn processes(&mut self, pids: &[u32]) -> Vec<Set> {
         let find = |pid: &u32| self.0.find(Kind::Process, u64::from(*pid)).ok().flatten();
         pids.iter().filter_map(find).map(|state| set(&state)).collect()
+    }
+
+    fn busy_nodes(&mut self) -> Vec<u32> {
+        self.0.busy_nodes().unwrap_or_default()
     }
 
     fn set_group_memory(&mut self, index: u32, pages: &[(u32, u64)]) {

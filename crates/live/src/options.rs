@@ -43,9 +43,29 @@ impl Options {
 
     /// The machine to schedule.
     pub fn machine(&self) -> Result<Machine, LiveError> {
-        Ok(match &self.sysfs {
-            Some(dir) => Machine::from_sysfs(dir)?,
-            None => Machine::this()?,
-        })
+        match &self.sysfs {
+            Some(dir) => Machine::from_sysfs(dir).map_err(LiveError::Captured),
+            None => Machine::this().map_err(LiveError::ThisMachine),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use super::*;
+
+    /// The service starts again after status 1, not after 2.
+    #[test]
+    fn a_machine_that_cannot_be_read_now_may_be_read_later() {
+        let empty = tempfile::tempdir().unwrap();
+        let options = Options { sysfs: Some(empty.path().to_owned()), ..Options::default() };
+        let captured = options.machine().unwrap_err();
+        assert_eq!(captured.exit_code(), ExitCode::from(2), "{captured}");
+        let problem = Machine::from_sysfs(empty.path()).unwrap_err();
+        let this = LiveError::ThisMachine(problem);
+        assert_eq!(this.exit_code(), ExitCode::from(1), "{this}");
+        assert_eq!(this.to_string().lines().count(), 1);
     }
 }

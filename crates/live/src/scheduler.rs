@@ -48,7 +48,9 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
     let machine = options.machine()?;
     let layout = Layout::of(&machine);
     let mut object = MaybeUninit::uninit();
-    let loaded = Loaded::new(options, &layout, hotplug_seq, &mut object)?;
+    let skel = load(options, &layout, hotplug_seq, &mut object);
+    let Some(skel) = unless_asked(stop, skel)? else { return Ok(Ending::Asked) };
+    let loaded = Loaded::attach(skel, options, &layout)?;
     let took = start.elapsed().as_millis();
     eprintln!(
         "roost schedules {}: {} (loaded in {took} ms)",
@@ -66,6 +68,36 @@ fn hurry() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
+/// What a part of the start led to, unless a signal came meanwhile: then even a failure is not worth
+/// telling, which the signal may have caused.
+fn unless_asked<T>(
+    stop: &AtomicBool,
+    result: Result<T, LiveError>,
+) -> Result<Option<T>, LiveError> {
+    match stop.load(Ordering::Relaxed) {
+        true => Ok(None),
+        false => result.map(Some),
+    }
+}
+
+/// Brings the programs and tables into the kernel. Nothing is scheduled by them yet.
+fn load<'obj>(
+    options: &Options,
+    layout: &Layout,
+    hotplug_seq: u64,
+    object: &'obj mut MaybeUninit<OpenObject>,
+) -> Result<RoostSkel<'obj>, LiveError> {
+    hear_libbpf(options.verbose);
+    let mut open = RoostSkelBuilder::default().open(object).map_err(refused)?;
+    open.struct_ops.roost_ops_mut().hotplug_seq = hotplug_seq;
+    let possible = kernel::possible_cpus()?;
+    size_maps(&mut open, options, layout, &possible).map_err(refused)?;
+    configure(&mut open, options, layout, &possible);
+    let skel = open.load().map_err(refused)?;
+    fill_maps(&skel, layout, &possible).map_err(refused)?;
+    Ok(skel)
+}
+
 /// A scheduler in the kernel. Dropping it unloads it.
 struct Loaded<'obj> {
     skel: RoostSkel<'obj>,
@@ -74,20 +106,12 @@ struct Loaded<'obj> {
 }
 
 impl<'obj> Loaded<'obj> {
-    fn new(
+    /// Lets what was loaded schedule.
+    fn attach(
+        mut skel: RoostSkel<'obj>,
         options: &Options,
         layout: &Layout,
-        hotplug_seq: u64,
-        object: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self, LiveError> {
-        hear_libbpf(options.verbose);
-        let mut open = RoostSkelBuilder::default().open(object).map_err(refused)?;
-        open.struct_ops.roost_ops_mut().hotplug_seq = hotplug_seq;
-        let possible = kernel::possible_cpus()?;
-        size_maps(&mut open, options, layout, &possible).map_err(refused)?;
-        configure(&mut open, options, layout, &possible);
-        let mut skel = open.load().map_err(refused)?;
-        fill_maps(&skel, layout, &possible).map_err(refused)?;
         let attached = skel.maps.roost_ops.attach_struct_ops();
         let link = attached.map_err(|error| kernel::taken().unwrap_or_else(|| refused(error)))?;
         let mut links = vec![link];
@@ -330,10 +354,10 @@ fn put<T: Copy>(map: &impl MapCore, index: u32, value: &T) -> libbpf_rs::Result<
     map.update(&index.to_ne_bytes(), bytes, MapFlags::ANY)
 }
 
-/// What libbpf last complained about.
+/// What libbpf complained about since [`hear_libbpf`].
 static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps what libbpf complains about, and with `verbose` shows all it says.
+/// Keeps what libbpf complains about from now on, and with `verbose` shows all it says.
 fn hear_libbpf(verbose: bool) {
     fn keep(level: PrintLevel, message: String) {
         if let (PrintLevel::Warn, Ok(mut complaints)) = (level, COMPLAINTS.lock()) {
@@ -343,6 +367,9 @@ fn hear_libbpf(verbose: bool) {
     fn show(level: PrintLevel, message: String) {
         eprint!("{message}");
         keep(level, message);
+    }
+    if let Ok(mut complaints) = COMPLAINTS.lock() {
+        complaints.clear();
     }
     let hear = if verbose { show } else { keep };
     let level = if verbose { PrintLevel::Debug } else { PrintLevel::Warn };
@@ -389,6 +416,26 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert!(!text.contains('\n'));
+    }
+
+    #[test]
+    fn a_signal_while_it_loads_is_seen_before_it_schedules() {
+        let refusal = || Err(LiveError::Ended("interrupted".to_owned()));
+        let stop = AtomicBool::new(false);
+        assert_eq!(unless_asked(&stop, Ok(1)).unwrap(), Some(1));
+        assert!(unless_asked::<u32>(&stop, refusal()).is_err());
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(unless_asked(&stop, Ok(1)).unwrap(), None);
+        assert_eq!(unless_asked::<u32>(&stop, refusal()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_refusal_tells_nothing_of_an_earlier_start() {
+        COMPLAINTS.lock().unwrap().push("libbpf: of the first start".to_owned());
+        let refusal = || refused(libbpf_rs::Error::from_raw_os_error(libc::ENOMEM)).to_string();
+        assert!(refusal().contains("of the first start"));
+        hear_libbpf(false);
+        assert!(!refusal().contains("of the first start"), "{}", refusal());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Groups and processes as the scheduler knows them (`bpf/sets.h`, `bpf/home.h`): what they do where,
-//! and what it has to be told about them.
+//! Groups and processes as the scheduler knows them (`bpf/sets.h`, `bpf/home.h`): where they settled, and
+//! what it has to be told about them.
 //!
 //! Nodes have the kernel's numbers here, and the scheduler's own inside its tables, which leave out
 //! nodes without CPUs.
@@ -31,19 +31,6 @@ pub enum Kind {
     Process,
 }
 
-/// A set on one node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetNode {
-    /// The kernel's number of the node.
-    pub node: u32,
-    /// Nanoseconds that its tasks ran there.
-    pub cpu_ns: u64,
-    /// Its tasks that run or wait there now (processes only).
-    pub runnable: u64,
-    /// Pages of 4 KiB there, as last told.
-    pub memory: u64,
-}
-
 /// A group or a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetState {
@@ -55,31 +42,6 @@ pub struct SetState {
     pub preferred: Option<u32>,
     /// When it settled there (CLOCK_MONOTONIC, ns).
     pub settled_at: u64,
-    /// When a task of it was last seen running.
-    pub active_at: u64,
-    /// Tasks that run or wait, times 1024, on average.
-    pub demand: u64,
-    /// Tasks that went to the node it settled on.
-    pub moves: u64,
-    /// Attempts that failed.
-    pub failed_moves: u64,
-    /// Times it settled on another node than before.
-    pub resettled: u32,
-    /// What it has on each node.
-    pub nodes: Vec<SetNode>,
-}
-
-/// A node as groups see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeState {
-    /// The kernel's number.
-    pub node: u32,
-    /// Attempts to reach it (times 1024, decayed), failed and all, and their ratio in percent.
-    pub attempts: cling::Node,
-    /// Whether no group clings to it now.
-    pub busy: bool,
-    /// Demand of the sets that settled there, times 1024.
-    pub claimed: u64,
 }
 
 /// A node of the scheduler's, and the numbers of those whose memory counts as its own: itself and nodes
@@ -96,7 +58,6 @@ struct Place {
 pub struct Sets {
     sets: MapHandle,
     ids: MapHandle,
-    nodes: MapHandle,
     memory: MapHandle,
     flags: MapHandle,
     homes: MapHandle,
@@ -115,7 +76,6 @@ impl Sets {
         Ok(Self {
             sets: handle(&maps.sets).map_err(failed)?,
             ids: handle(&maps.set_ids).map_err(failed)?,
-            nodes: handle(&maps.set_nodes).map_err(failed)?,
             memory: handle(&maps.set_memory).map_err(failed)?,
             flags: handle(&maps.set_flags).map_err(failed)?,
             homes: handle(&maps.homes).map_err(failed)?,
@@ -159,30 +119,11 @@ impl Sets {
         if set.id != id {
             return Ok(None);
         }
-        let mut nodes = Vec::with_capacity(self.places.len());
-        for (number, place) in (0..).zip(&self.places) {
-            let key = (index * self.places.len() as u32 + number).to_ne_bytes();
-            let node = lookup::<types::roost_set_node>(&self.nodes, &key)?.unwrap_or_default();
-            let memory = lookup(&self.memory, &key)?.unwrap_or(0);
-            let node = SetNode {
-                node: place.number,
-                cpu_ns: node.cpu_ns,
-                runnable: node.runnable,
-                memory,
-            };
-            nodes.push(node);
-        }
         Ok(Some(SetState {
             index,
             id: id & !PROCESS_ID,
             preferred: self.places.get(set.preferred as usize).map(|place| place.number),
             settled_at: set.settled_at,
-            active_at: set.active_at,
-            demand: set.demand,
-            moves: set.moves,
-            failed_moves: set.failed_moves,
-            resettled: set.resettled,
-            nodes,
         }))
     }
 
@@ -204,12 +145,12 @@ impl Sets {
         self.flags.update(&index.to_ne_bytes(), &flags.to_ne_bytes(), MapFlags::ANY).map_err(failed)
     }
 
-    /// All nodes with CPUs.
-    pub fn nodes(&self) -> Result<Vec<NodeState>, LiveError> {
+    /// Nodes, by the kernel's numbers, that are busy: no group clings to them now.
+    pub fn busy_nodes(&self) -> Result<Vec<u32>, LiveError> {
         let data = self.data.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         let bytes = data.as_ref().and_then(|all| all.get(self.busiest_at..self.busiest_at + 4));
         let busiest = bytes.map_or(NONE, |b| u32::from_ne_bytes(b.try_into().unwrap_or_default()));
-        let mut all = Vec::with_capacity(self.places.len());
+        let mut all = Vec::new();
         for (number, place) in (0_u32..).zip(&self.places) {
             let home = lookup::<types::roost_home>(&self.homes, &number.to_ne_bytes())?;
             let home = home.unwrap_or_default();
@@ -218,8 +159,9 @@ impl Sets {
                 tried: home.attempts.tried,
                 ratio: home.attempts.ratio,
             };
-            let busy = attempts.busy(number, (busiest != NONE).then_some(busiest), self.degree);
-            all.push(NodeState { node: place.number, attempts, busy, claimed: home.claimed });
+            if attempts.busy(number, (busiest != NONE).then_some(busiest), self.degree) {
+                all.push(place.number);
+            }
         }
         Ok(all)
     }

@@ -212,6 +212,41 @@ fn kernel_threads_do_not_push_a_task_out_of_its_llc() {
     }
 }
 
+/// 41 loops on four CPUs have a turn each in 41 slices on 4 CPUs, of a tick of 4 ms each at most; one that
+/// may use a single CPU, and is far ahead by its weight, waits for that after the second for which the
+/// watch is patient, and a look of the watch at most.
+#[test]
+fn a_task_bound_to_a_cpu_waits_no_longer_than_the_bound() {
+    for seed in SEEDS {
+        let longest = outcome("bound-loop", seed).counters["run_delay_max_ns"];
+        let bound = 1_100_000_000 + 41 * 4_000_000 / 4 + 2 * 4_000_000;
+        assert!((1_000_000_000..bound).contains(&longest), "{seed}: {longest} ns");
+    }
+}
+
+/// The CPU that is woken for a waiting task is one that may run it.
+#[test]
+fn idle_cpus_are_asked_that_may_run_what_waits() {
+    for seed in SEEDS {
+        let counters = outcome("widened", seed).counters;
+        // They wait for each other in the first second only.
+        assert!(
+            counters["run_delay_ns"] < 1_200_000_000,
+            "{seed}: {} ns",
+            counters["run_delay_ns"]
+        );
+    }
+}
+
+/// A task that changed its class while it waited is not counted as waiting, nor has it waited since.
+#[test]
+fn a_task_of_another_class_does_not_wait() {
+    for seed in SEEDS {
+        let longest = outcome("other-class", seed).counters["run_delay_max_ns"];
+        assert!(longest < 1_000_000_000, "{seed}: {longest} ns");
+    }
+}
+
 #[test]
 fn nothing_settles_when_that_is_off() {
     for (name, value) in outcome("off", 1).counters {

@@ -74,6 +74,8 @@ pub trait Scheduler {
     fn groups(&mut self) -> Vec<Set>;
     /// Those of these processes that it knows.
     fn processes(&mut self, pids: &[u32]) -> Vec<Set>;
+    /// Nodes that pause: no group clings to them now, and no pages move there.
+    fn busy_nodes(&mut self) -> Vec<u32>;
     /// Tells pages by node of a group.
     fn set_group_memory(&mut self, index: u32, pages: &[(u32, u64)]);
     /// Tells pages by node of a process.
@@ -137,10 +139,28 @@ impl Process {
     }
 }
 
+/// Where pages are to be, by the sets that are settled: of a group, or else of a process.
+#[derive(Debug)]
+struct Targets {
+    /// `None` of a group that settled a short time ago or on a node that pauses: what its processes
+    /// prefer does not count then.
+    of_group: BTreeMap<u64, Option<u32>>,
+    of_process: BTreeMap<u64, Option<u32>>,
+}
+
+impl Targets {
+    fn of(&self, pid: u32, process: &Process) -> Option<u32> {
+        let group = process.details.group.and_then(|group| self.of_group.get(&group));
+        group.or_else(|| self.of_process.get(&u64::from(pid))).copied().flatten()
+    }
+}
+
 /// A move that has begun.
 #[derive(Debug)]
 struct Move {
     pid: u32,
+    /// When the process started ([`Details::started`]): numbers are used again.
+    started: u64,
     target: u32,
     /// What is still to be gone through, the next one last.
     ranges: Vec<Range<u64>>,
@@ -228,8 +248,10 @@ impl Daemon {
             self.sample(now, &sets, world, scheduler);
             self.tell_groups(&groups, world, scheduler);
             self.judge_groups(&groups, world, scheduler);
+            let targets = self.targets(now, &groups, &sets, &scheduler.busy_nodes());
+            self.moving = self.moving.take().filter(|current| self.is_wanted(current, &targets));
             if self.moving.is_none() {
-                self.moving = self.choose(now, &groups, &sets, world);
+                self.moving = self.choose(now, &targets, world);
             }
             self.ripe_at = self.next_ripe(now, &groups, &sets);
         }
@@ -256,8 +278,10 @@ impl Daemon {
         for (pid, resident) in all {
             let Some(details) = world.details(pid) else { continue };
             let process = match known.remove(&pid) {
-                Some(old) => Process { resident, details, ..old },
-                None => {
+                Some(old) if old.details.started == details.started => {
+                    Process { resident, details, ..old }
+                }
+                _ => {
                     new = true;
                     Process::new(pid, resident, details)
                 }
@@ -288,8 +312,12 @@ impl Daemon {
         for pid in turn {
             self.last_process = pid;
             let Some(process) = self.processes.get_mut(&pid) else { continue };
-            if let Some(details) = world.details(pid) {
-                process.details = details;
+            match world.details(pid) {
+                Some(details) if details.started == process.details.started => {
+                    process.details = details;
+                }
+                // It has gone, and another one may have its number: the next look at all tells.
+                _ => continue,
             }
             if process.has_other_mappings(now) {
                 process.mapped = world.mapped(pid);
@@ -303,7 +331,8 @@ impl Daemon {
                 let mut pages = process.sample.pages(process.resident);
                 // Memory where it must not run says nothing about where it should.
                 let no_cpus = |node| !self.config.nodes.contains_key(&node);
-                pages.retain(|(node, _)| no_cpus(*node) || self.config.may_run(process, *node));
+                let allowed = &process.details;
+                pages.retain(|(node, _)| no_cpus(*node) || self.config.may_run(allowed, *node));
                 scheduler.set_process_memory(index, &pages);
             }
         }
@@ -356,33 +385,36 @@ impl Daemon {
         nodes.into_iter().collect()
     }
 
+    /// Where pages are to be.
+    fn targets(&self, now: u64, groups: &[Set], sets: &[Set], busy: &[u32]) -> Targets {
+        let ripe = |set: &Set| now >= set.settled_at.saturating_add(self.config.settle);
+        let target = |set: &Set| {
+            let node = set.preferred.filter(|node| ripe(set) && !busy.contains(node));
+            (set.id, node)
+        };
+        let settled = groups.iter().filter(|group| group.preferred.is_some());
+        Targets {
+            of_group: settled.map(target).collect(),
+            of_process: sets.iter().map(target).collect(),
+        }
+    }
+
+    /// Whether a move that has begun goes where its process's pages are still to be.
+    fn is_wanted(&self, current: &Move, targets: &Targets) -> bool {
+        let process = self.processes.get(&current.pid);
+        process.and_then(|process| targets.of(current.pid, process)) == Some(current.target)
+    }
+
     /// The process that has most pages away from the node where it settled, if any is worth it.
-    fn choose(
-        &mut self,
-        now: u64,
-        groups: &[Set],
-        sets: &[Set],
-        world: &mut impl World,
-    ) -> Option<Move> {
+    fn choose(&mut self, now: u64, targets: &Targets, world: &mut impl World) -> Option<Move> {
         // Asked for when it matters: the kernel writes pages of text about it.
         let mut room: Option<BTreeMap<u32, u64>> = None;
-        let settled = |set: &Set| {
-            set.preferred.filter(|_| now >= set.settled_at.saturating_add(self.config.settle))
-        };
-        let of_group: BTreeMap<u64, Option<u32>> = groups
-            .iter()
-            .filter(|set| set.preferred.is_some())
-            .map(|set| (set.id, settled(set)))
-            .collect();
-        let of_process: BTreeMap<u64, Option<u32>> =
-            sets.iter().map(|set| (set.id, settled(set))).collect();
-        let mut best: Option<(u64, u32, u32)> = None;
+        let mut best: Option<(u64, u32, u64, u32)> = None;
         for (&pid, process) in &self.processes {
-            let group = process.details.group.and_then(|group| of_group.get(&group));
-            let target = group.or_else(|| of_process.get(&u64::from(pid))).copied().flatten();
-            let Some(target) = target.filter(|_| now >= process.rests_until) else { continue };
+            let target = targets.of(pid, process).filter(|_| now >= process.rests_until);
+            let Some(target) = target else { continue };
             let Some(away) = self.pages_away(process, target) else { continue };
-            if !self.may_use(process, target) {
+            if !self.config.may_use(&process.details, target) {
                 self.counters.bound += 1;
                 continue;
             }
@@ -390,13 +422,13 @@ impl Daemon {
             if room.get(&target).is_none_or(|room| *room < away.min(CHUNK as u64)) {
                 self.counters.no_room += 1;
             } else if best.is_none_or(|(most, ..)| away > most) {
-                best = Some((away, pid, target));
+                best = Some((away, pid, process.details.started, target));
             }
         }
-        let (_, pid, target) = best?;
+        let (_, pid, started, target) = best?;
         let mut ranges = world.movable(pid, target);
         ranges.reverse();
-        Some(Move { pid, target, ranges, moved: 0 })
+        Some(Move { pid, started, target, ranges, moved: 0 })
     }
 
     /// Pages on other nodes with CPUs, if they are worth moving.
@@ -406,16 +438,17 @@ impl Daemon {
         (away >= WORTH_PERMILLE).then(|| (process.resident / 1000).max(1) * away)
     }
 
-    /// Whether its cpuset lets the process have memory on `target`, and its affinity a CPU there.
-    fn may_use(&self, process: &Process, target: u32) -> bool {
-        let nodes = &process.details.allowed.nodes;
-        nodes.iter().any(|nodes| nodes.contains(&target)) && self.config.may_run(process, target)
-    }
-
     /// Goes on with the move that has begun, as far as the rate and the node's room allow: in one
-    /// call, since each makes the kernel drain its lists of pages on every CPU.
+    /// call, since each makes the kernel drain its lists of pages on every CPU. A move whose process has
+    /// gone or must no longer use the node ends here.
     fn go_on(&mut self, now: u64, world: &mut impl World) {
         let Some(mut current) = self.moving.take() else { return };
+        let may_go_on = world.details(current.pid).is_some_and(|details| {
+            details.started == current.started && self.config.may_use(&details, current.target)
+        });
+        if !may_go_on {
+            return;
+        }
         let room = room_of(world, current.target);
         if room == 0 {
             return self.give_up(now, &current);
@@ -493,11 +526,17 @@ fn matches(pattern: &str, path: &str) -> bool {
 }
 
 impl Config {
+    /// Whether its cpuset lets a process have memory on a node, and its affinity a CPU there.
+    fn may_use(&self, process: &Details, node: u32) -> bool {
+        let nodes = &process.allowed.nodes;
+        nodes.iter().any(|nodes| nodes.contains(&node)) && self.may_run(process, node)
+    }
+
     /// Whether a process may use a CPU of a node.
-    fn may_run(&self, process: &Process, node: u32) -> bool {
+    fn may_run(&self, process: &Details, node: u32) -> bool {
         let overlap = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start) < a.end.min(b.end);
         let cpus = self.nodes.get(&node).map(Vec::as_slice).unwrap_or_default();
-        process.details.allowed.cpus.iter().any(|some| cpus.iter().any(|here| overlap(some, here)))
+        process.allowed.cpus.iter().any(|some| cpus.iter().any(|here| overlap(some, here)))
     }
 
     /// Pages in `mebibytes`.

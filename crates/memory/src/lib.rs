@@ -17,7 +17,7 @@
 //! hundred pages an interval and at most [`SAMPLED_AT_ONCE`] processes and groups are, and pages move
 //! at a rate. What it never does: touch memory with a policy of its own, or shared with other
 //! processes; move pages of a process whose cpuset or affinity keeps it from the node; fill a node
-//! up to where the kernel would reclaim.
+//! up to where the kernel would reclaim; go on with a move that its set no longer asks for.
 //!
 //! What it does not know: threads of one process that settled on different nodes (their pages stay);
 //! policies that a thread, not the process, has set for itself.

@@ -62,7 +62,8 @@ fn placed(line: &str) -> Option<Placed> {
             None => {}
         }
     }
-    Some(Placed { start, free: policy == "default" || policy == "local", pages })
+    // `local` was asked for (`numactl --localalloc`), though it is what happens without a policy too.
+    Some(Placed { start, free: policy == "default", pages })
 }
 
 /// `N3`, `17`: pages on node 3.
@@ -133,6 +134,12 @@ pub fn zoneinfo(text: &str) -> Vec<(u32, u64)> {
 pub fn statm(text: &str) -> Option<(u64, u64)> {
     let mut words = text.split_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+/// When a process started, in the kernel's ticks since boot, from `/proc/PID/stat`.
+pub fn started(text: &str) -> Option<u64> {
+    // The name, in parentheses, can have any characters; the state after it is the third field.
+    text.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
 /// CPUs and nodes that a process may use, from `/proc/PID/status`.
@@ -207,7 +214,7 @@ nonsense
         assert_eq!(found.len(), 5);
         assert_eq!(found[1].pages, [(0, 16000), (1, 384)]);
         let free: Vec<bool> = found.iter().map(|placed| placed.free).collect();
-        assert_eq!(free, [true, true, false, false, true]);
+        assert_eq!(free, [true, true, false, false, false]);
     }
 
     #[test]
@@ -251,6 +258,9 @@ Node 2, zone   Normal
         assert_eq!(statm("2000 1500 300 1 0 200 0\n"), Some((2000, 1500)));
         assert_eq!(statm("0 0 0 0 0 0 0\n"), Some((0, 0)));
         assert_eq!(statm(""), None);
+        let stat = "42 (a) S 1) R 1 42 42 0 -1 4194304 100 0 0 0 5 2 0 0 20 0 1 0 123456 9 7\n";
+        assert_eq!(started(stat), Some(123_456));
+        assert_eq!((started("42 (a) R 1"), started("")), (None, None));
         let status = "Name:\tx\nCpus_allowed_list:\t0-3,8\nMems_allowed_list:\t1\n";
         assert_eq!(allowed(status), Allowed { cpus: vec![0..4, 8..9], nodes: vec![1..2] });
         assert_eq!(cgroup("1:cpu:/a\n0::/user.slice/x\n"), Some("/user.slice/x"));
@@ -261,7 +271,7 @@ Node 2, zone   Normal
         fn any_text_is_borne(text in "\\PC{0,200}", words in "([NA-z0-9=:, -]{0,20}\n){0,8}") {
             for text in [&text, &words] {
                 let _ = (maps(text), numa_maps(text), numa_stat(text), zoneinfo(text));
-                let _ = (statm(text), allowed(text), ranges(text), cgroup(text));
+                let _ = (statm(text), started(text), allowed(text), ranges(text), cgroup(text));
             }
         }
     }

@@ -19,6 +19,8 @@ pub struct Details {
     pub group: Option<u64>,
     /// CPUs and nodes that it may use.
     pub allowed: Allowed,
+    /// When it started, in the kernel's ticks since boot: another one with its number started later.
+    pub started: u64,
 }
 
 /// What the daemon sees and does. Whatever cannot be told, as of a process that has just ended, is
@@ -32,7 +34,8 @@ pub trait World {
     fn mapped(&mut self, pid: u32) -> Vec<Range<u64>>;
     /// Mappings of its own that have no policy and pages on other nodes than `target`.
     fn movable(&mut self, pid: u32, target: u32) -> Vec<Range<u64>>;
-    /// Up to `most` addresses of pages from the beginning of `range`, and where to go on.
+    /// Up to `most` addresses of pages from the beginning of `range`, and where to go on: at its end if
+    /// the process has gone.
     fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64);
     /// The node of the page at each address; `None` without a page.
     fn locate(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<u32>>;
@@ -194,6 +197,18 @@ impl Linux {
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 
+    /// Addresses at which a process can have pages where the kernel does not tell, as it is older or has
+    /// no `/proc/PID/pagemap`: whether there are any shows later. None of one that has gone.
+    fn perhaps_present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
+        // What has ended and waits for its parent has no memory either.
+        let size = self.read(pid, "statm").and_then(|text| parse::statm(&text));
+        if size.is_none_or(|(size, _)| size == 0) {
+            return (Vec::new(), range.end);
+        }
+        let pages = first_pages(&range, most);
+        (pages.clone().step_by(PAGE as usize).collect(), pages.end)
+    }
+
     /// `move_pages(2)` for pages of 4 KiB; the status of each.
     fn move_pages(&self, pid: u32, addresses: &[u64], target: Option<u32>) -> Option<Vec<i32>> {
         let mut status = vec![-libc::ENOENT; addresses.len()];
@@ -213,6 +228,11 @@ impl Linux {
         // More than 0: so many could not be moved.
         (result >= 0).then_some(status)
     }
+}
+
+/// The first `most` pages of a range.
+fn first_pages(range: &Range<u64>, most: usize) -> Range<u64> {
+    range.start..range.end.min(range.start.saturating_add(most as u64 * PAGE))
 }
 
 /// Opens a file below a folder.
@@ -250,7 +270,8 @@ impl World for Linux {
 
     fn details(&mut self, pid: u32) -> Option<Details> {
         let allowed = parse::allowed(&self.read(pid, "status")?);
-        Some(Details { group: self.group_of(pid), allowed })
+        let started = parse::started(&self.read(pid, "stat")?)?;
+        Some(Details { group: self.group_of(pid), allowed, started })
     }
 
     fn mapped(&mut self, pid: u32) -> Vec<Range<u64>> {
@@ -272,11 +293,8 @@ impl World for Linux {
     }
 
     fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
-        let step = range.start..range.end.min(range.start.saturating_add(most as u64 * PAGE));
-        // Older kernels, and those without /proc/PID/pagemap: whether there are pages shows later.
-        let all = || (step.clone().step_by(PAGE as usize).collect(), step.end);
         let path = self.proc.join(pid.to_string()).join("pagemap");
-        let Ok(pagemap) = File::open(path) else { return all() };
+        let Ok(pagemap) = File::open(path) else { return self.perhaps_present(pid, range, most) };
         let mut regions = [PageRegion::default(); 64];
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,
@@ -291,10 +309,13 @@ impl World for Linux {
         };
         // SAFETY: both structures live until the call has returned.
         let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
-        let Ok(found) = usize::try_from(found) else { return all() };
+        let Ok(found) = usize::try_from(found) else {
+            return self.perhaps_present(pid, range, most);
+        };
         let regions = regions.iter().take(found);
         let pages = regions.flat_map(|region| (region.start..region.end).step_by(PAGE as usize));
-        let next = if argument.walk_end > range.start { argument.walk_end } else { step.end };
+        let walked = argument.walk_end > range.start;
+        let next = if walked { argument.walk_end } else { first_pages(&range, most).end };
         (pages.collect(), next)
     }
 
@@ -368,7 +389,24 @@ mod tests {
         let all = world.processes();
         assert!(all.iter().any(|(other, pages)| *other == pid && *pages > 0));
         assert!(!world.room().is_empty());
-        assert!(!world.details(pid).unwrap().allowed.cpus.is_empty());
+        let details = world.details(pid).unwrap();
+        assert!(!details.allowed.cpus.is_empty() && details.started > 0);
+        assert_eq!(world.details(pid).unwrap(), details, "the same process");
+    }
+
+    /// However large its mappings were: nothing is looked for page by page.
+    #[test]
+    fn a_process_that_has_ended_has_no_pages() {
+        let mut world = Linux::new();
+        let range = 0..1 << 44;
+        assert_eq!(world.present(u32::MAX >> 1, range.clone(), 512), (Vec::new(), range.end));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ended = |world: &mut Linux| world.read(child.id(), "stat").unwrap().contains(") Z ");
+        while !ended(&mut world) {
+            std::thread::yield_now();
+        }
+        assert_eq!(world.present(child.id(), range.clone(), 512), (Vec::new(), range.end));
+        child.wait().unwrap();
     }
 
     #[test]

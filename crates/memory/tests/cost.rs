@@ -24,6 +24,9 @@ impl Scheduler for Knows {
         let asked = |set: &&Set| pids.iter().any(|pid| u64::from(*pid) == set.id);
         self.0.iter().filter(asked).cloned().collect()
     }
+    fn busy_nodes(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
     fn set_group_memory(&mut self, _: u32, _: &[(u32, u64)]) {}
     fn set_process_memory(&mut self, _: u32, _: &[(u32, u64)]) {}
     fn set_excluded(&mut self, _: u32, _: bool) {}

@@ -46,6 +46,9 @@ pub enum Error {
     /// The model misses a bar.
     #[error("the model misses a bar of docs/validation.md")]
     Validation,
+    /// `roost run` has no program to become.
+    #[error("{0}")]
+    NoLoader(String),
     /// The arguments are wrong or do not fit together.
     #[error("{0}")]
     Usage(String),
@@ -87,12 +90,14 @@ impl Error {
         }
     }
 
-    /// 2 for what the user has to mend, 130 after an interrupt, else 1.
+    /// 2 for what the user has to mend, 3 where this machine cannot run the live scheduler as it is, 130
+    /// after an interrupt, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
             Error::Settings(_) => 2,
             Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
+            Error::NoLoader(_) => 3,
             Error::Interrupted => 130,
             Error::Vm(error) if error.is_usage() => 2,
             Error::Real(RealError::Usage(_)) => 2,

@@ -56,7 +56,7 @@ pub fn top(interval: Duration) -> Result<ExitCode, Error> {
 }
 
 fn become_live(invocation: &Invocation) -> Result<ExitCode, Error> {
-    let program = live::find()?;
+    let program = live::find().map_err(|error| Error::NoLoader(error.to_string()))?;
     let failed = Command::new(&program).args(invocation.to_arguments()).exec();
-    Err(Error::Usage(format!("{}: cannot be started: {failed}", program.display())))
+    Err(Error::NoLoader(format!("{}: cannot be started: {failed}", program.display())))
 }

@@ -60,16 +60,26 @@ fn run_becomes_the_program_beside_it() {
 #[test]
 fn without_the_program_a_line_says_how_to_get_it() {
     let folder = folder(false);
-    for arguments in [
-        &["run"][..],
-        &["top"],
-        &["compare", "--on", "vm", "--workload", "hackbench", "fair@7.2", "roost+no-sis-util"],
-    ] {
+    let compare =
+        ["compare", "--on", "vm", "--workload", "hackbench", "fair@7.2", "roost+no-sis-util"];
+    for (arguments, status) in
+        [(&["run"][..], 3), (&["run", "--dry-run"], 3), (&["top"], 3), (&compare, 2)]
+    {
         let output = roost(&folder, arguments);
         let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {error}");
         assert!(error.contains("make live") && error.lines().count() == 1, "{error}");
     }
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_told_in_a_line() {
+    let folder = folder(false);
+    fs::write(folder.path().join("scx_roost"), "").unwrap();
+    let output = roost(&folder, &["run"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    assert!(error.contains("cannot be started") && error.lines().count() == 1, "{error}");
 }
 
 #[test]
@@ -82,7 +92,12 @@ fn wrong_settings_are_told_in_a_line() {
         (&["run", "--slice-us", "1"][..], "100..=100000"),
         (&[&compare[..], &["fair@7.2+config=bad.toml"]].concat(), "slcie-us (line 2)"),
         (&[&compare[..], &["fair@7.2+config=none.toml"]].concat(), "none.toml: cannot be read"),
-        (&[&compare[..], &["fair@7.2+slice-us=3000"]].concat(), "slice-us=3000"),
+        (
+            &[&compare[..], &["fair@7.2+slice-us=3000"]].concat(),
+            "only the live scheduler has slice-us: roost+slice-us=3000, with --on vm or --on host",
+        ),
+        (&[&compare[..], &["fair@7.2+no-memory"]].concat(), "only the live scheduler has memory"),
+        (&[&compare[..], &["fair@7.2+no-such"]].concat(), "unknown switch 'no-such'"),
         (&[&compare[..], &["roost"]].concat(), "--on vm or --on host"),
         (&[&compare[..], &["--on", "host", "roost+no-such"]].concat(), "unknown settings: no-such"),
     ] {

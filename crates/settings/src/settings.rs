@@ -73,9 +73,11 @@ fn known() -> String {
 /// What a setting takes, in words.
 fn takes(name: &str) -> String {
     match find(name).map(|setting| setting.kind) {
-        Some(Kind::Number { least, most, .. }) => format!("a number from {least} to {most}"),
+        Some(Kind::Number { least, most, .. }) => {
+            format!("a whole number from {least} to {most}")
+        }
         Some(Kind::Tolerance { most, .. }) => {
-            format!("true, false, or a number from 0 to {most}")
+            format!("true, false, or a whole number from 0 to {most}")
         }
         Some(Kind::Patterns) => {
             "patterns of the shell, as in \"/system.slice/*,/jobs/*\"".to_owned()
@@ -150,10 +152,16 @@ impl Settings {
     /// Understands the text of a settings file; `path` is what errors call it.
     pub fn parse(text: &str, path: &str) -> Result<Self, SettingsError> {
         let line = |at: usize| text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
-        let table = DeTable::parse(text).map_err(|error| SettingsError::Syntax {
-            path: path.to_owned(),
-            line: line(error.span().map_or(0, |span| span.start)),
-            reason: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
+        let table = DeTable::parse(text).map_err(|error| {
+            let line = line(error.span().map_or(0, |span| span.start));
+            match text.lines().nth(line - 1).and_then(of_no_value) {
+                Some(name) => SettingsError::Value { place: format!("{path}:{line}"), name },
+                None => SettingsError::Syntax {
+                    path: path.to_owned(),
+                    line,
+                    reason: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
+                },
+            }
         })?;
         let mut settings = Self::default();
         let mut unknown = Vec::new();
@@ -269,6 +277,13 @@ pub fn example() -> String {
     out
 }
 
+/// The setting whose value in a line is none that TOML has, as in `slice-us = abc`.
+fn of_no_value(line: &str) -> Option<&'static str> {
+    let (name, _) = line.split_once('=')?;
+    // A line that stands for itself is wrong by where it is, as one of two that set the same.
+    DeTable::parse(line).is_err().then(|| find(name.trim()))?.map(|setting| setting.name)
+}
+
 fn toml_value(value: &Spanned<DeValue<'_>>) -> Option<Value> {
     match value.get_ref() {
         DeValue::Boolean(true) => Some(Value::On),
@@ -326,13 +341,20 @@ mod tests {
     #[test]
     fn wrong_values_are_told_with_what_is_right() {
         for (text, right) in [
-            ("\nslice-us = true", "roost.toml:2: slice-us takes a number from 100 to 100000"),
-            ("slice-us = 1", "a number from 100 to 100000"),
-            ("slice-us = -5", "a number from 100 to 100000"),
+            ("\nslice-us = true", "roost.toml:2: slice-us takes a whole number from 100 to 100000"),
+            ("slice-us = 1", "a whole number from 100 to 100000"),
+            ("slice-us = -5", "a whole number from 100 to 100000"),
+            (
+                "cling = true\nslice-us = abc",
+                "roost.toml:2: slice-us takes a whole number from 100",
+            ),
+            ("slice-us = 3000 us # ms?", "roost.toml:1: slice-us takes a whole number from 100"),
+            ("cling-groups = /a", "roost.toml:1: cling-groups takes patterns of the shell"),
+            ("such = abc", "string values must be quoted"),
             ("sis-util = 3", "roost.toml:1: sis-util takes true or false"),
-            ("llc-imbalance = \"few\"", "true, false, or a number"),
-            ("sis-util = ", "roost.toml:1: "),
-            ("sis-util = true\nsis-util = true", "roost.toml:2: "),
+            ("llc-imbalance = \"few\"", "true, false, or a whole number"),
+            ("sis-util = ", "roost.toml:1: sis-util takes true or false"),
+            ("sis-util = true\nsis-util = true", "roost.toml:2: duplicate key"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(right), "{text:?}: {error}");

@@ -333,6 +333,12 @@ static void print_group(int name, int first, int end, int stride)
 	printf("group %d: %lu %lu\n", name, ran[0], ran[1]);
 }
 
+/* Of counters of all CPUs; of some the most counts. */
+static u64 total(const char *name, u64 sum, u64 n)
+{
+	return !strstr(name, "_max_") ? sum + n : sum > n ? sum : n;
+}
+
 static void print_counters(void)
 {
 #define ROOST_COUNTER(name, meaning) u64 name = 0;
@@ -341,7 +347,7 @@ static void print_counters(void)
 	u32 i;
 
 	for (i = 0; i < CPUS; i++) {
-#define ROOST_COUNTER(name, meaning) name += cpu_at(i)->n.name;
+#define ROOST_COUNTER(name, meaning) name = total(#name, name, cpu_at(i)->n.name);
 #include "../../../../bpf/counters.h"
 #undef ROOST_COUNTER
 	}
@@ -515,6 +521,76 @@ static void exec_loops(void)
 	measure(1, 3);
 }
 
+/* Limits a task to CPUs. */
+static void limit(struct task_struct *p, struct cpumask *cpus)
+{
+	p->cpus_ptr = cpus;
+	p->nr_cpus_allowed = count(cpus->bits);
+}
+
+/* Loops that fill an LLC, and one of nice 19 that may use one CPU of it only. */
+static void bound_loop(void)
+{
+	static struct cpumask llc = { 15 }, one = { 1 };
+	int i;
+
+	make_on_first(41, 0, 0);
+	for (i = 0; i < 40; i++) {
+		task[i].cpu = i % PER_LLC;
+		limit(&task[i], &llc);
+	}
+	task[40].cpu = 0;
+	task[40].scx.weight = 1;
+	limit(&task[40], &one);
+	measure(1, 41);
+}
+
+/* Two loops that share a CPU and then may use the next one too; others of the LLC are idle. */
+static void widened(void)
+{
+	static struct cpumask one = { 1 << 3 }, two = { 3 << 2 };
+	int i;
+
+	make_on_first(2, 0, 0);
+	for (i = 0; i < 2; i++) {
+		task[i].cpu = 3;
+		limit(&task[i], &one);
+	}
+	run(SECOND);
+	for (i = 0; i < 2; i++)
+		limit(&task[i], &two);
+	measure(1, 2);
+}
+
+/* A task is in another class for an hour, where it went from a queue. */
+static void other_class(void)
+{
+	static struct cpumask llc = { 15 };
+	int i, away = -1;
+
+	make_on_first(6, 0, 0);
+	for (i = 0; i < 6; i++)
+		limit(&task[i], &llc);
+	run(SECOND);
+	for (i = 0; i < 6 && away < 0; i++)
+		if (task_of(&task[i])->waits_in != NONE)
+			away = i;
+	unlink(&task[away]);
+	task[away].runnable = false;
+	task[away].wakes_at = ~0ull;
+	roost_disable(&task[away]);
+	run(SECOND);
+	if (llc_at(0)->waiting != scx_bpf_dsq_nr_queued(0))
+		exit(4);
+	now_ns += 3600 * SECOND;
+	for (i = 0; i < CPUS; i++)
+		cpu[i].since = now_ns;
+	/* It finds an idle CPU. */
+	limit(&task[away], &everywhere);
+	task[away].wakes_at = now_ns;
+	measure(1, 6);
+}
+
 int main(int argc, char **argv)
 {
 	const char *scenario = argc > 1 ? argv[1] : "";
@@ -554,6 +630,12 @@ int main(int argc, char **argv)
 		crowded_llc(10 * MS);
 	else if (!strcmp(scenario, "short-bursts"))
 		crowded_llc(MS);
+	else if (!strcmp(scenario, "bound-loop"))
+		bound_loop();
+	else if (!strcmp(scenario, "widened"))
+		widened();
+	else if (!strcmp(scenario, "other-class"))
+		other_class();
 	else if (!strcmp(scenario, "kernel-threads"))
 		kernel_threads();
 	else if (!strcmp(scenario, "off")) {

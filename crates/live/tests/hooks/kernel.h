@@ -33,7 +33,7 @@ typedef int64_t s64;
 #define ROOST_TRACE(name, event, ...) int name(__VA_ARGS__)
 
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
-enum { BPF_ANY = 0, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, PF_KTHREAD = 0x200000 };
 enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, SCX_OPS_ENQ_LAST = 2 };
 enum { KICK_IDLE = 1, KICK_PREEMPT = 2, ITER_REVERSE = 1, TASK_QUEUED = 1 };
@@ -47,7 +47,7 @@ struct css_set { struct cgroup *dfl_cgrp; };
 struct signal_struct { int nr_threads; };
 
 struct task_struct {
-	int nr_cpus_allowed, tgid;
+	int nr_cpus_allowed, tgid, migration_disabled;
 	struct cpumask *cpus_ptr;
 	u32 flags;
 	struct { u64 slice, dsq_vtime; u32 weight, flags; } scx;
@@ -66,7 +66,6 @@ struct task_struct {
 };
 
 struct scx_init_task_args { struct cgroup *cgroup; };
-struct scx_exit_task_args { int unused; };
 struct scx_cgroup_init_args { u32 weight; };
 struct scx_cpu_release_args { int unused; };
 struct scx_exit_info { char *reason, *msg; u64 kind; s64 exit_code; };
@@ -74,7 +73,7 @@ struct bpf_timer { int unused; };
 
 struct sched_ext_ops {
 	void *select_cpu, *enqueue, *dispatch, *running, *stopping, *update_idle, *cpu_release;
-	void *init_task, *exit_task, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight;
+	void *init_task, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight;
 	void *init, *exit;
 	u64 flags;
 	u32 timeout_ms;
@@ -294,7 +293,7 @@ static long bpf_map_update_elem(void *declared, const void *key, const void *val
 	char *entry = bpf_map_lookup_elem(declared, key) ?: bpf_map_lookup_elem(declared, &none);
 	struct map *map = map_of(declared);
 
-	if (!entry)
+	if (!entry || (flags == BPF_NOEXIST && bpf_map_lookup_elem(declared, key)))
 		return -ENOMEM;
 	if (map->keys)
 		map->keys[(entry - map->values) / map->size] = *(const u64 *)key;

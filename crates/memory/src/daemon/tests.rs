@@ -26,6 +26,7 @@ struct Fake {
     room: BTreeMap<u32, u64>,
     groups: Vec<Set>,
     sets: Vec<Set>,
+    busy: Vec<u32>,
     told: BTreeMap<u32, Vec<(u32, u64)>>,
     told_groups: BTreeMap<u32, Vec<(u32, u64)>>,
     excluded: BTreeMap<u32, bool>,
@@ -92,6 +93,9 @@ impl Scheduler for FakeScheduler {
         let asked = |set: &&Set| pids.iter().any(|pid| u64::from(*pid) == set.id);
         self.0.sets.iter().filter(asked).cloned().collect()
     }
+    fn busy_nodes(&mut self) -> Vec<u32> {
+        self.0.busy.clone()
+    }
     fn set_group_memory(&mut self, index: u32, pages: &[(u32, u64)]) {
         self.0.told_groups.insert(index, pages.to_vec());
     }
@@ -120,7 +124,7 @@ fn process(pages: usize, node: u32) -> FakeProcess {
         Allowed { cpus: std::iter::once(0..4).collect(), nodes: std::iter::once(0..3).collect() };
     FakeProcess {
         nodes: vec![node; pages],
-        details: Details { group: None, allowed },
+        details: Details { group: None, allowed, started: 1 },
         free_until: pages,
         pinned: false,
     }
@@ -210,6 +214,93 @@ fn a_group_says_where_before_its_process_does() {
     run(config(), &mut world, &mut scheduler, 15);
     assert_eq!(on(&world, 0), 4000, "the group is on node 0 although the process prefers 1");
     assert_eq!(scheduler.0.told_groups[&50], [(1, 77)]);
+}
+
+/// As its tasks belong nowhere while the node pauses.
+#[test]
+fn nothing_moves_to_a_node_that_pauses() {
+    for (group, process) in [(Some(1), Some(1)), (Some(1), Some(0)), (None, Some(1))] {
+        let (mut world, mut scheduler) = world(self::process(4000, 0));
+        let known = world.processes.get_mut(&7).unwrap();
+        known.nodes = [0, 1].repeat(2000);
+        known.details.group = Some(5);
+        scheduler.0.groups.push(set(5, group));
+        scheduler.0.sets = vec![set(7, process)];
+        scheduler.0.busy = vec![1];
+        run(config(), &mut world, &mut scheduler, 15);
+        assert!(world.moved_to.is_empty(), "{group:?} {process:?}");
+        scheduler.0.busy.clear();
+        run(config(), &mut world, &mut scheduler, 15);
+        assert_eq!(on(&world, 1), 4000, "{group:?} {process:?}");
+    }
+}
+
+/// A move of ten seconds is a second old when what it was begun for is no longer so: it ends by the next
+/// sample, and what is looked at or moved afterwards is not its.
+#[test]
+fn a_move_that_is_no_longer_wanted_ends() {
+    type Change = fn(&mut Fake, &mut FakeScheduler);
+    let leaves: Change = |_, scheduler| scheduler.0.sets = vec![set(7, None)];
+    let forgotten: Change = |_, scheduler| scheduler.0.sets.clear();
+    let resettles: Change = |_, scheduler| {
+        scheduler.0.sets = vec![Set { settled_at: 60_000 * MS, ..set(7, Some(0)) }];
+    };
+    let pauses: Change = |_, scheduler| scheduler.0.busy = vec![1];
+    let affinity: Change =
+        |world, _| world.processes.get_mut(&7).unwrap().details.allowed.cpus = vec![0..2];
+    let cpuset: Change =
+        |world, _| world.processes.get_mut(&7).unwrap().details.allowed.nodes = vec![0..1];
+    let ends: Change = |world, _| drop(world.processes.remove(&7));
+    // Nothing of the one that comes after it is to be moved.
+    let another: Change = |world, _| {
+        let process = world.processes.get_mut(&7).unwrap();
+        (process.free_until, process.details.started) = (0, 2);
+    };
+    let changes = [
+        ("leaves", leaves, 2),
+        ("forgotten", forgotten, 2),
+        ("resettles", resettles, 2),
+        ("pauses", pauses, 2),
+        ("affinity", affinity, 0),
+        ("cpuset", cpuset, 0),
+        ("ends", ends, 0),
+        ("another", another, 0),
+    ];
+    for (what, change, seconds) in changes {
+        let (mut world, mut scheduler) = world(process(100_000, 0));
+        let mut daemon = Daemon::new(config(), 0);
+        let mut moved = [0; 2];
+        for tenth in 0..200 {
+            if tenth == 40 {
+                moved[0] = daemon.counters().moved;
+                change(&mut world, &mut scheduler);
+            }
+            if tenth == 40 + seconds * 10 {
+                moved[1] = daemon.counters().moved;
+            }
+            step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        }
+        assert!(moved[0] > 0, "{what}");
+        assert!(daemon.moving.is_none(), "{what}");
+        let all = daemon.counters().moved;
+        assert!(all == moved[1] && all <= moved[0] + 20_000, "{what}: {moved:?}, {all} in the end");
+    }
+}
+
+/// What was known of a process is not taken for what is true of another one with its number.
+#[test]
+fn a_number_that_is_used_again_begins_anew() {
+    let (mut world, mut scheduler) = world(FakeProcess { pinned: true, ..process(4000, 0) });
+    let mut daemon = Daemon::new(config(), 0);
+    for tenth in 0..300 {
+        if tenth == 150 {
+            let other = process(4000, 0);
+            let details = Details { started: 2, ..other.details.clone() };
+            world.processes.insert(7, FakeProcess { details, ..other });
+        }
+        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+    }
+    assert_eq!(on(&world, 1), 4000, "the pages of the one before would rest until second 34");
 }
 
 #[test]
