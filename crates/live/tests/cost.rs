@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{job, prepared, spec, text, told};
+use common::{job, on_each_kernel, prepared, spec, text, told};
 use roost_vm::{Cache, Job, exact};
 
 /// Three runs each of the fair class, of it, and of the fair class again, as two runs of either
@@ -27,19 +27,18 @@ run fair; start; run roost; stop
 "#;
 
 /// The output of a job in one boot of 2n2l4c.
-fn output(cache: &Cache, job: Job) -> String {
+fn output(cache: &Cache, kernel: &str, job: Job) -> String {
     let job = job.within(Duration::from_secs(3600));
-    let run = told(exact::run(cache, &spec("2n2l4c", "7.2"), &[job]));
+    let run = told(exact::run(cache, &spec("2n2l4c", kernel), &[job]));
     let text = text(&run.results[0]);
     eprintln!("{text}");
     text
 }
 
-/// The bar of issue 5: at most 1.09 of the fair class's time.
-#[test]
-fn hackbench_takes_little_longer_than_in_the_fair_class() {
+/// The bar: at most 1.09 of the fair class's time. 6.16 misses it, 1.10 and 1.14 (docs/live.md).
+fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
     let Some(cache) = prepared("the cost of hackbench") else { return };
-    let text = output(&cache, job(HACKBENCH));
+    let text = output(&cache, kernel, job(HACKBENCH));
     let mean = |name: &str| {
         let times: Vec<f64> =
             text.lines().filter_map(|line| line.strip_prefix(name)?.trim().parse().ok()).collect();
@@ -47,13 +46,12 @@ fn hackbench_takes_little_longer_than_in_the_fair_class() {
         times.iter().sum::<f64>() / times.len() as f64
     };
     let ratio = mean("roost") / mean("fair");
-    assert!(ratio <= 1.09, "{ratio:.3} of the fair class's time: {text}");
+    assert!(ratio <= 1.09, "{ratio:.3} of the fair class's time on {kernel}: {text}");
 }
 
 /// The time from being woken to running, beside the fair class: the best peer's in docs/live.md is not in
 /// this boot.
-#[test]
-fn wakeups_wait_no_longer_than_in_the_fair_class() {
+fn wakeups_wait_no_longer_than_in_the_fair_class(kernel: &str) {
     let Some(cache) = prepared("the latency of wakeups") else { return };
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wakeups");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wakeups.c");
@@ -61,7 +59,7 @@ fn wakeups_wait_no_longer_than_in_the_fair_class() {
     let mut compile = Command::new(compiler);
     let status = compile.args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status();
     assert!(status.expect("a C compiler, cc or $CC").success());
-    let text = output(&cache, job(WAKEUPS).with_file("wakeups", &program));
+    let text = output(&cache, kernel, job(WAKEUPS).with_file("wakeups", &program));
     let p99 = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
         let mut words = line.split_whitespace().skip_while(|&word| word != "p99");
@@ -71,3 +69,8 @@ fn wakeups_wait_no_longer_than_in_the_fair_class() {
         assert!(p99(&format!("roost {per}")) <= p99(&format!("fair {per}")), "{per}: {text}");
     }
 }
+
+on_each_kernel!(
+    hackbench_takes_little_longer_than_in_the_fair_class,
+    wakeups_wait_no_longer_than_in_the_fair_class
+);

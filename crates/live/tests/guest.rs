@@ -10,7 +10,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{KERNELS, counters, job, number_after, prepared, spec, text, told};
+use common::{counters, job, number_after, on_each_kernel, prepared, spec, text, told};
 use roost_vm::{Guest, Job, exact};
 
 /// Busy loops in cgroups.
@@ -43,30 +43,27 @@ hackbench -g 1 -l 20 >/dev/null && echo hackbench ran with 15 CPUs
 stop; cat err; state
 "#;
 
-#[test]
-fn it_loads_schedules_and_leaves_on_every_kernel() {
+fn it_loads_schedules_and_leaves(kernel: &str) {
     let Some(cache) = prepared("loading and unloading") else { return };
-    for kernel in KERNELS {
-        let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
-        let text = text(&told(guest.run(&job(LIFE))));
-        assert!(number_after(&text, "loaded in ") < 5000.0, "{kernel}: {text}");
-        for what in [
-            "hackbench ran\n",
-            "stress ran",
-            "after INT: disabled",
-            "after TERM: disabled",
-            "after KILL: disabled",
-            "the sched_ext scheduler roost",
-            "second: 3",
-            "needs root",
-            "user: 3",
-            "monitored\n",
-            "starting again",
-            "2 starts",
-            "hackbench ran with 15 CPUs",
-        ] {
-            assert!(text.contains(what), "{kernel}: no {what:?} in\n{text}");
-        }
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
+    let text = text(&told(guest.run(&job(LIFE))));
+    assert!(number_after(&text, "loaded in ") < 5000.0, "{kernel}: {text}");
+    for what in [
+        "hackbench ran\n",
+        "stress ran",
+        "after INT: disabled",
+        "after TERM: disabled",
+        "after KILL: disabled",
+        "the sched_ext scheduler roost",
+        "second: 3",
+        "needs root",
+        "user: 3",
+        "monitored\n",
+        "starting again",
+        "2 starts",
+        "hackbench ran with 15 CPUs",
+    ] {
+        assert!(text.contains(what), "{kernel}: no {what:?} in\n{text}");
     }
 }
 
@@ -80,10 +77,9 @@ fn counted(guest: &mut Guest, options: &str, work: &str) -> BTreeMap<String, u64
 }
 
 /// Each mechanism's own counter moves when it is on, and only then.
-#[test]
-fn mechanisms_act_when_on_and_not_when_off() {
+fn mechanisms_act_when_on_and_not_when_off(kernel: &str) {
     let Some(cache) = prepared("the counters of mechanisms") else { return };
-    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let work = "hackbench -g 2 -l 100";
     let sum = |all: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
         names.iter().map(|&name| all.get(name).copied().unwrap_or(0)).sum()
@@ -101,11 +97,10 @@ fn mechanisms_act_when_on_and_not_when_off() {
     }
 }
 
-#[test]
-fn it_works_with_one_llc_with_smt_and_with_many_nodes() {
+fn it_works_with_one_llc_with_smt_and_with_many_nodes(kernel: &str) {
     let Some(cache) = prepared("other machines") else { return };
     for machine in ["node:1 l3:1 core:4 pu:1", "2n2l2c2t", "4n2l2c"] {
-        let mut guest = told(Guest::boot(&cache, &spec(machine, "7.2")));
+        let mut guest = told(Guest::boot(&cache, &spec(machine, kernel)));
         let all = counted(&mut guest, "", "hackbench -g 2 -l 50");
         assert!(all["direct"] > 0 && all["queued"] > 0, "{machine}: {all:?}");
         if machine.starts_with("node:1") {
@@ -116,10 +111,9 @@ fn it_works_with_one_llc_with_smt_and_with_many_nodes() {
 }
 
 /// The counters of `cling` and `consolidate` stay at zero when they are off.
-#[test]
-fn sets_do_not_settle_when_that_is_off() {
+fn sets_do_not_settle_when_that_is_off(kernel: &str) {
     let Some(cache) = prepared("cling and consolidate switched off") else { return };
-    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let work =
         "for g in a b; do loops $g 4; done; sysbench cpu --threads=8 --time=20 run >/dev/null; end";
     for (switch, prefix) in [("--no-cling", "cling_"), ("--no-consolidate", "consolidate_")] {
@@ -130,25 +124,37 @@ fn sets_do_not_settle_when_that_is_off() {
     }
 }
 
-/// CPU time of cgroups of weight 100 and 300, and the same under the fair class.
-#[test]
-fn cgroups_share_by_weight() {
-    let Some(cache) = prepared("weights of cgroups") else { return };
+/// CPU time of cgroups of weight 300 and 100, and of nice 0 and 5 in one cgroup, as under the fair class.
+fn weights_share_as_in_the_fair_class(kernel: &str) {
+    let Some(cache) = prepared("weights of cgroups and nice values") else { return };
     let script = r#"
 echo +cpu >$G/cgroup.subtree_control; mkdir $G/a $G/b; echo 300 >$G/b/cpu.weight
-measure() { loops a 4; loops b 4; sleep 2; a=$(used a) b=$(used b); sleep 4; echo $1 $(($(used b) - b)) $(($(used a) - a)); end; }
-measure fair
-start; measure roost; stop
+cgroups() { loops a 4; loops b 4; sleep 2; a=$(used a) b=$(used b); sleep 4; echo $1 cgroups $(($(used b) - b)) $(($(used a) - a)); end; }
+ran() { sum=0; for p in $*; do read -r ns _ </proc/$p/schedstat; sum=$((sum + ns)); done; echo $sum; }
+nice() { loops n 4; a=$P; loops n 4; b=${P#$a}; renice -n 5 -p $b >/dev/null; sleep 2; x=$(ran $a) y=$(ran $b); sleep 4; echo $1 nice $(($(ran $a) - x)) $(($(ran $b) - y)); end; }
+cgroups fair; nice fair
+start; cgroups roost; nice roost; stop
 "#;
-    let spec = spec("node:1 l3:1 core:4 pu:1", "7.2");
+    let spec = spec("node:1 l3:1 core:4 pu:1", kernel);
     let run = told(exact::run(&cache, &spec, &[long_job(script)]));
     let text = text(&run.results[0]);
-    let ratio = |name: &str| {
+    let ratio = |line: &str| {
         let line =
-            text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+            text.lines().find(|known| known.starts_with(line)).unwrap_or_else(|| panic!("{text}"));
         let used: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         used[0] / used[1]
     };
-    let (fair, roost) = (ratio("fair"), ratio("roost"));
-    assert!((roost / fair - 1.0).abs() <= 0.05, "fair {fair}, roost {roost}");
+    for of in ["cgroups", "nice"] {
+        let (fair, roost) = (ratio(&format!("fair {of}")), ratio(&format!("roost {of}")));
+        eprintln!("{kernel}, {of}: fair {fair:.3}, roost {roost:.3}");
+        assert!((roost / fair - 1.0).abs() <= 0.05, "{of}: fair {fair}, roost {roost}");
+    }
 }
+
+on_each_kernel!(
+    it_loads_schedules_and_leaves,
+    mechanisms_act_when_on_and_not_when_off,
+    it_works_with_one_llc_with_smt_and_with_many_nodes,
+    sets_do_not_settle_when_that_is_off,
+    weights_share_as_in_the_fair_class
+);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::{counters, job, percent_on, pin, prepared, spec, text, told};
+use common::{counters, job, on_each_kernel, percent_on, pin, prepared, spec, text, told};
 use roost_vm::Guest;
 
 /// CPUs of `2n2l4c`, half of them on each node.
@@ -70,10 +70,9 @@ fn assert_apart(at: &BTreeMap<String, Seen>, sets: usize, least: f64, what: &str
 
 /// Four groups of four busy threads, whose memory is half and half on two nodes, settle there, two a
 /// node, within 120 s, and stay for 60 s of wakeups.
-#[test]
-fn four_groups_settle_on_two_nodes() {
+fn four_groups_settle_on_two_nodes(kernel: &str) {
     let Some(cache) = prepared("groups that settle") else { return };
-    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let script = r#"
 start; group a b c d
 i=0; for g in a b c d; do worker $g $i 4 4 32 110 10 60; i=$((i + 1)); done
@@ -95,10 +94,9 @@ workers; kill $noise; stop; cat err; tail -1 out
 
 /// Three groups of six cannot all have a node of eight CPUs: attempts fail, the node pauses, and no CPU
 /// is idle, once pages have moved (their users wait for them).
-#[test]
-fn three_groups_of_six_pause_and_leave_no_cpu_idle() {
+fn three_groups_of_six_pause_and_leave_no_cpu_idle(kernel: &str) {
     let Some(cache) = prepared("groups that do not fit") else { return };
-    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let script = r#"
 idle() { read -r up _ </proc/uptime; echo "idle $up" $(awk '/^cpu[0-9]/ { print $5 + $6 }' /proc/stat); }
 start; group a b c
@@ -130,10 +128,9 @@ workers; stop; cat err; tail -1 out
 
 /// Two processes of eight threads with common memory each, as numa01 has them, whose threads start
 /// interleaved on all CPUs, have a node each after 30 s.
-#[test]
-fn two_processes_come_to_have_a_node_each() {
+fn two_processes_come_to_have_a_node_each(kernel: &str) {
     let Some(cache) = prepared("processes that settle") else { return };
-    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let script = r#"
 start
 for i in 0 1; do worker $i $i 2 8 64 30 20; done
@@ -145,6 +142,12 @@ workers; stop; cat err; tail -1 out
     let on = counters(text.lines().last().unwrap());
     assert!(on.contains_key("consolidate_settled"), "{on:?}");
 }
+
+on_each_kernel!(
+    four_groups_settle_on_two_nodes,
+    three_groups_of_six_pause_and_leave_no_cpu_idle,
+    two_processes_come_to_have_a_node_each
+);
 
 /// Where the threads of a worker ran, ns on each node.
 static RAN: Mutex<[u64; 2]> = Mutex::new([0; 2]);

@@ -7,7 +7,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{KERNELS, job, number_after, percent_on, pin, prepared, spec, text, told};
+use common::{job, number_after, on_each_kernel, percent_on, pin, prepared, spec, text, told};
 use roost_vm::Guest;
 
 /// Pages of the memory that is watched: 64 MB.
@@ -27,25 +27,23 @@ fn with_program(script: &str) -> roost_vm::Job {
 }
 
 /// The bar: 64 MB first touched on node 0 by threads then running on node 1.
-#[test]
-fn pages_follow_threads_within_15_seconds() {
+fn pages_follow_threads_within_15_seconds(kernel: &str) {
     let Some(cache) = prepared("memory that follows its threads") else { return };
-    for kernel in KERNELS {
-        let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
-        let result = told(guest.run(&with_program("start; watch; stop; tail -1 out; cat err")));
-        let all = text(&result);
-        assert!(number_after(&all, "local after 15 s: ") >= 95.0, "{kernel}: {all}");
-        assert!(number_after(&all, "memory_moved=") >= 15_000.0, "{kernel}: {all}");
-        let local: String = all.lines().filter(|line| line.contains("local after")).collect();
-        eprintln!("{kernel}: {local}");
-    }
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
+    let result = told(guest.run(&with_program("start; watch; stop; tail -1 out; cat err")));
+    let all = text(&result);
+    assert!(number_after(&all, "local after 15 s: ") >= 95.0, "{kernel}: {all}");
+    assert!(number_after(&all, "memory_moved=") >= 15_000.0, "{kernel}: {all}");
+    let local: String = all.lines().filter(|line| line.contains("local after")).collect();
+    eprintln!("{kernel}: {local}");
 }
 
 /// Options, commands, and the counter that tells why memory stayed.
-const KEPT: [(&str, &str, &str); 5] = [
+const KEPT: [(&str, &str, &str); 6] = [
     ("--no-memory", "watch", ""),
     ("", "watch numactl --membind=0", ""),
     ("", "watch numactl --interleave=0,1", ""),
+    ("", "watch numactl --localalloc", ""),
     ("", "bound watch", "memory_bound="),
     ("", "full; watch", "memory_no_room="),
 ];
@@ -61,10 +59,9 @@ full() { mkdir -p /tmp/full; mount -t tmpfs -o mpol=prefer:1,size=2g full /tmp/f
 
 /// Memory stays where it is: with that switched off, with a policy or a cpuset of its own, and if the
 /// node has no room.
-#[test]
-fn what_is_bound_stays() {
+fn what_is_bound_stays(kernel: &str) {
     let Some(cache) = prepared("memory that stays") else { return };
-    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", "7.2")));
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     for (options, command, counter) in KEPT {
         let script = format!("{BINDINGS}start {options}; {command}; stop; cat err; tail -1 out");
         let all = text(&told(guest.run(&with_program(&script))));
@@ -74,6 +71,8 @@ fn what_is_bound_stays() {
         assert!(all.contains(counter), "{options} {command}: no {counter} in {all}");
     }
 }
+
+on_each_kernel!(pages_follow_threads_within_15_seconds, what_is_bound_stays);
 
 /// Not a test: touches memory on node 0, then runs on node 1, reading it, for 15 s, and tells how much
 /// of it is local there.

@@ -35,8 +35,8 @@ $stress --fork 2 >log.fork 2>&1 &
 $stress --affinity 2 >log.affinity 2>&1 &
 $stress --pipe 2 >log.pipe 2>&1 &
 (while on; do
-	for p in $(pgrep stress-ng); do renice -n $((RANDOM % 20)) -p $p; done; sleep 0.5
-done) >/dev/null 2>&1 &
+	for p in $(pgrep stress-ng); do renice -n $((RANDOM % 20)) -p $p && echo >&3; done; sleep 0.5
+done) 3>>reniced >/dev/null 2>&1 &
 (for ((i = 0; SECONDS < end; i++)); do
 	mkdir $groups/g$i; echo $((RANDOM % 1000 + 1)) >$groups/g$i/cpu.weight
 	(echo $BASHPID >$groups/g$i/cgroup.procs; exec hackbench -g 1 -l 5 >/dev/null)
@@ -52,10 +52,13 @@ while [ $SECONDS -lt $((end - 180)) ]; do
 done
 await enabled >late; await enabled; sleep 10; now=$EPOCHSECONDS
 for file in alive/*; do echo "silent for $((now - $(stat -c %Y $file))) s: $file"; done
+echo "reniced $(grep -c '' reniced)"
 echo "before the end: $(state), loader $([ -d /proc/$roost ] && echo there)"
 jobs=$(jobs -p | grep -vx $roost); wait $jobs
 stop; echo "after it: $(state), $(nproc) CPUs of $cpus"
-dmesg | grep -iE 'sched_ext.*(error|stall|watchdog|runnable task)|BUG:|hung task|blocked for more|soft lockup|rcu.*stall' | head -n 20
+bad='sched_ext.*(error|stall|watchdog|runnable task)|BUG:|hung task|blocked for more|soft lockup|rcu.*stall'
+dmesg | grep -iE "$bad" | head -n 20
+dmesg | grep -iE -A 30 "$bad" | head -n 200 | sed 's/^/> /'
 cat err; cat out
 "#;
 
@@ -80,11 +83,13 @@ fn mixed(machine: &str, kernel: &str) {
         silent.iter().max()
     );
     assert!(silent.len() > 4 && silent.iter().all(|&s| s < 30), "{text}");
+    assert!(common::number_after(&text, "reniced ") > 0.0, "{text}");
     for what in ["before the end: enabled, loader there\n", "after it: disabled, "] {
         assert!(text.contains(what), "no {what:?} in\n{text}");
     }
     // What RCU reports is shown, but slow readers are not the scheduler's exit.
-    let told = |what: &str| text.lines().any(|line| line.contains(what) && !line.contains("rcu:"));
+    let judged = |line: &&str| !line.starts_with("> ") && !line.contains("rcu:");
+    let told = |what: &str| text.lines().filter(judged).any(|line| line.contains(what));
     for what in ["stall", "runnable task", "BUG:", "hung task", "soft lockup", "stays"] {
         assert!(!told(what), "{what:?} in\n{text}");
     }

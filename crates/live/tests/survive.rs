@@ -7,7 +7,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{KERNELS, job, prepared, spec, told};
+use common::{job, on_each_kernel, prepared, spec, told};
 use roost_vm::Guest;
 
 /// Loading six times takes longer than a job usually gets where other things run too.
@@ -52,23 +52,22 @@ dmesg | grep -iE 'sched_ext.*(error|stall|watchdog|runnable task)' | head -n 3
 echo done
 "#;
 
-#[test]
-fn nothing_is_left_of_a_loader_that_was_killed_or_stopped() {
+fn nothing_is_left_of_a_loader_that_was_killed_or_stopped(kernel: &str) {
     let Some(cache) = prepared("killed and stopped loaders") else { return };
-    for kernel in KERNELS {
-        let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
-        let result = told(guest.run(&job(&format!("{LEFT}{KILLED}")).within(LONG)));
-        let text = String::from_utf8_lossy(&result.stdout).into_owned();
-        for what in [
-            "after KILL: disabled, left: ''",
-            "after TERM: disabled, left: ''",
-            "after INT: disabled, left: ''",
-            "again: disabled, left: ''",
-            "stopped: enabled 0\n2\n",
-            "after STOP: disabled, left: ''",
-        ] {
-            assert!(text.contains(what), "{kernel}: no {what:?} in\n{text}");
-        }
-        assert!(!text.contains("stall") && text.ends_with("done\n"), "{kernel}: {text}");
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
+    let result = told(guest.run(&job(&format!("{LEFT}{KILLED}")).within(LONG)));
+    let text = String::from_utf8_lossy(&result.stdout).into_owned();
+    for what in [
+        "after KILL: disabled, left: ''",
+        "after TERM: disabled, left: ''",
+        "after INT: disabled, left: ''",
+        "again: disabled, left: ''",
+        "stopped: enabled 0\n2\n",
+        "after STOP: disabled, left: ''",
+    ] {
+        assert!(text.contains(what), "{kernel}: no {what:?} in\n{text}");
     }
+    assert!(!text.contains("stall") && text.ends_with("done\n"), "{kernel}: {text}");
 }
+
+on_each_kernel!(nothing_is_left_of_a_loader_that_was_killed_or_stopped);

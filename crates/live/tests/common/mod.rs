@@ -1,6 +1,6 @@
 //! What tests in guests share. Not every one of them needs all of it.
 
-#![allow(dead_code, reason = "each test uses a part")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,6 +9,19 @@ use roost_vm::{Cache, Given, GuestSpec, Job, JobResult, Pieces, VmError};
 
 /// The newest kernel that is tested and the oldest in the archive that has sched_ext.
 pub const KERNELS: [&str; 2] = ["7.2", "6.16"];
+
+/// Makes functions that take a kernel tests, on each of [`KERNELS`].
+macro_rules! on_each_kernel {
+    ($($name:ident),*) => {
+        mod on_the_newest_kernel {
+            $(#[test] fn $name() { super::$name(super::common::KERNELS[0]); })*
+        }
+        mod on_the_oldest_kernel {
+            $(#[test] fn $name() { super::$name(super::common::KERNELS[1]); })*
+        }
+    };
+}
+pub(crate) use on_each_kernel;
 
 /// What every job begins with: `start` waits until the scheduler runs, `stop` until it has gone, with
 /// its output in the files `out` and `err`.
