@@ -56,6 +56,15 @@ fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
     covariance(&a, &b) / (covariance(&a, &a) * covariance(&b, &b)).sqrt()
 }
 
+/// docs/results.md, which has to have these words: its tables must not go stale.
+fn in_results(words: &str) {
+    let found = include_str!("../../../docs/results.md").contains(words);
+    assert!(
+        found,
+        "not in docs/results.md: '{words}': update table, date, program, and what is said of it"
+    );
+}
+
 #[test]
 fn rank_correlation_of_known_orders() {
     assert_eq!(rank_correlation(&[1.0, 2.0, 3.0], &[10.0, 20.0, 30.0]), 1.0);
@@ -78,6 +87,24 @@ fn llc_imbalance_ends_the_ping_pong_of_an_iperf3_pair() {
     let [least] = published(text, row(), "base_value")[..] else { panic!("one row") };
     assert!(without >= least && with <= most, "{without} without, {with} with llc-imbalance");
     assert!(without >= 100.0 * with.max(1.0), "{without} without, {with} with llc-imbalance");
+    in_results(&format!(
+        "| without | 3000 and more | {without} |\n| with | 10 or fewer | {with} |"
+    ));
+}
+
+/// The columns of the published series.
+const EFFICIENCIES: [&str; 4] = ["se-eff", "dom-eff", "fast-rate", "success-rate"];
+
+/// A run's row in docs/results.md: published / simulated.
+fn efficiency_row(text: &str, clients: u32, outcome: &Outcome) -> String {
+    let mut row = format!("| {clients} |");
+    for (name, ours) in EFFICIENCIES.iter().zip(efficiency(outcome)) {
+        let id = format!("002-sis-netperf-tcp-rr-{clients}-{name}");
+        let theirs = published(text, std::iter::once(id), "base_value")[0];
+        let ours = ours.map_or("none searched".to_owned(), |ours| format!("{ours:.2}"));
+        row += &format!(" {theirs:.2} / {ours} |");
+    }
+    row
 }
 
 /// Clients of the published series on 112 CPUs that share an LLC.
@@ -111,7 +138,10 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
         let threads = CLIENTS.map(|n| scope.spawn(move || (n, netperf(n, "fair@5.19"))));
         threads.map(|thread| thread.join().expect("a run")).into()
     });
-    for (column, name) in ["se-eff", "dom-eff", "fast-rate", "success-rate"].iter().enumerate() {
+    for (clients, outcome) in &runs {
+        in_results(&efficiency_row(text, *clients, outcome));
+    }
+    for (column, name) in EFFICIENCIES.iter().enumerate() {
         // With few clients it can be that no search had to go beyond the fast checks.
         let ours: Vec<(u32, f64)> = runs
             .iter()
@@ -132,6 +162,7 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
     let after = netperf(224, "fair@5.19+sis-util");
     let fewer = 1.0 - scanned(&after) / scanned(before);
     assert!(fewer >= 0.8, "{:.1}% fewer CPUs searched, published 87.9%", 100.0 * fewer);
+    in_results(&format!("{:.1}% fewer", 100.0 * fewer));
 }
 
 /// The bar is a factor of 1.5 between published and simulated gain (patched over base). Scale misses
@@ -145,10 +176,18 @@ fn numa_imbalance_gives_stream_the_bandwidth_of_all_llcs() {
         let ids = || std::iter::once(format!("000-stream-{}-16", base.name));
         let column = |name| published(text, ids(), name)[0];
         let theirs = column("patched_value") / column("base_value");
-        let ours = patched.value.expect("it ends") / base.value.expect("it ends");
+        let (before, after) = (base.value.expect("it ends"), patched.value.expect("it ends"));
+        let ours = after / before;
         let most = if base.name == "scale" { 1.8 } else { 1.5 };
         let off = (ours / theirs).max(theirs / ours);
         assert!(off <= most, "{}: {ours:.2} times, published {theirs:.2}", base.name);
+        let (least, highest) = (column("base_value") / 1e3, column("patched_value") / 1e3);
+        in_results(&format!(
+            "| {} | {least:.0} to {highest:.0} | {:.0} to {:.0} | {theirs:.2} | {ours:.2} |",
+            base.name,
+            before / 1e3,
+            after / 1e3,
+        ));
     }
 }
 
