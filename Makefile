@@ -3,7 +3,7 @@
 # make test-vm  boots guests (fetches a kernel and QEMU first; says what it skips where it cannot)
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf, zlib, Rust 1.91)
-# make test-live  its tests, and guests in which it schedules (as test-vm): half an hour
+# make test-live  its tests, and guests in which it schedules (as test-vm): an hour
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
 # make bench  events per second, cost of an event by kind, peak memory
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)

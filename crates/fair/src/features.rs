@@ -535,7 +535,8 @@ pub enum FeatureError {
     },
     /// The version is not known.
     #[error(
-        "{name}: unknown version '{version}', known: {}; switches follow as +NAME or +no-NAME",
+        "{name}: unknown version '{version}', known: {} (docs/kernel-model.md, 0.1, has what differs \
+         between them); switches follow as +NAME or +no-NAME",
         versions().join(", ")
     )]
     Version {
@@ -546,8 +547,8 @@ pub enum FeatureError {
     },
     /// A switch is not known.
     #[error(
-        "{name}: unknown switch '{switch}', known (each also as no-...): {}",
-        switch_names().join(", ")
+        "{name}: unknown switch '{switch}', known (each also as no-...): {}; with a number: {}",
+        names(&switches(), "").join(", "), names(&numbers(), "=N").join(", ")
     )]
     Switch {
         /// What was given.
@@ -589,21 +590,6 @@ pub fn switches() -> Vec<(&'static str, &'static str)> {
     SWITCHES.iter().map(|switch| (switch.name, switch.about)).collect()
 }
 
-/// Versions and switches as text, for `--help`.
-pub fn help() -> String {
-    let mut text = format!(
-        "fair@VERSION[+switch|+no-switch]...: the kernel's fair class\n  versions: {}\n",
-        versions().join(", ")
-    );
-    for (name, about) in switches() {
-        text.push_str(&format!("  {name:<22} {about}\n"));
-    }
-    for Setting { name, about, .. } in &SETTINGS {
-        text.push_str(&format!("  {:<22} {about}\n", format!("{name}=N")));
-    }
-    text
-}
-
 /// Index of a version among all, oldest first.
 fn age(version: &str) -> Option<usize> {
     VERSIONS.iter().position(|known| known.name == version)
@@ -614,10 +600,9 @@ pub fn numbers() -> Vec<(&'static str, &'static str)> {
     SETTINGS.iter().map(|setting| (setting.name, setting.about)).collect()
 }
 
-fn switch_names() -> Vec<&'static str> {
-    let is_switch = |name| SWITCHES.iter().any(|switch| switch.name == name);
-    let settings = SETTINGS.iter().map(|setting| setting.name).filter(|name| !is_switch(*name));
-    SWITCHES.iter().map(|switch| switch.name).chain(settings).collect()
+/// The names of a list, each with `suffix`.
+fn names(list: &[(&str, &str)], suffix: &str) -> Vec<String> {
+    list.iter().map(|(name, _)| format!("{name}{suffix}")).collect()
 }
 
 impl Features {
@@ -775,12 +760,15 @@ mod tests {
         let error = |name: &str| Features::parse(name).unwrap_err().to_string();
         assert_eq!(
             error("fair@4.4"),
-            "fair@4.4: unknown version '4.4', known: 3.9, 5.2, 5.16, 5.19, 6.15, 7.2; \
-             switches follow as +NAME or +no-NAME"
+            "fair@4.4: unknown version '4.4', known: 3.9, 5.2, 5.16, 5.19, 6.15, 7.2 \
+             (docs/kernel-model.md, 0.1, has what differs between them); switches follow as +NAME or \
+             +no-NAME"
         );
         assert!(error("eevdf").contains("write fair@VERSION"));
         assert!(error("fair@7.2+sis").contains("unknown switch 'sis', known"));
         assert!(error("fair@7.2+").contains("unknown switch ''"));
+        let numbers = "; with a number: cling-degree=N, llc-imbalance=N";
+        assert!(error("fair@5.16+no-cling-degree").ends_with(numbers));
         assert!(error("fair@5.16+no-delay-dequeue").contains("'no-delay-dequeue' does nothing"));
         assert!(error("fair@3.9+sis-util").contains("before fair@5.2: use that or later"));
         assert!(error("fair@5.2+sched-cache").contains("before fair@5.16"));

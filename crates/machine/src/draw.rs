@@ -185,7 +185,12 @@ fn write_distances(out: &mut String, m: &Machine) -> std::fmt::Result {
 }
 
 fn write_figures(out: &mut String, m: &Machine) -> std::fmt::Result {
-    writeln!(out, "figures")?;
+    writeln!(
+        out,
+        "figures (posted: measured and published by others; derived: computed from posted ones; \
+         measured: by\nthis project; recalled: widely quoted, not checked again; assumption: this \
+         project's choice)"
+    )?;
     for (name, figure) in m.figures.iter() {
         writeln!(out, "  {name:<27} {:>9}  {}", figure.value, figure.source)?;
     }

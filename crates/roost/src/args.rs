@@ -87,8 +87,8 @@ pub struct MachineArgs {
     /// switches as in `roost compare`, e.g. 5.16+numa-imbalance.
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
-    /// The CPU whose domains are shown (default: the lowest).
-    #[arg(long, value_name = "N", requires = "kernel")]
+    /// The CPU whose domains are shown with --kernel (default: the lowest).
+    #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
     /// Show latencies, costs and capacities with their sources.
     #[arg(long)]
@@ -307,7 +307,7 @@ pub enum Format {
 
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
-  roost validate                                   the whole suite; half an hour on two CPUs
+  roost validate                                   the whole suite; two hours on two idle CPUs
   roost validate --machine 2n2l4c --scenario hogs --details
   roost validate --save observed.json              keeps what the kernel did ...
   roost validate --from observed.json --details    ... to set the model beside it again
@@ -356,7 +356,7 @@ pub enum ValidateFormat {
     Csv,
     /// One JSON object.
     Json,
-    /// The table of docs/validation.md.
+    /// The tables of docs/validation-results.md.
     Markdown,
 }
 
@@ -428,6 +428,10 @@ fn compare_long_help() -> String {
     text += "\nSwitches, as +NAME or +no-NAME:\n";
     for (name, about) in roost_fair::switches() {
         text += &format!("  {name:<22} {about}\n");
+    }
+    text += "\nNumbers, as +NAME=N:\n";
+    for (name, about) in roost_fair::numbers() {
+        text += &format!("  {:<22} {about}\n", format!("{name}=N"));
     }
     text += "\nWith --on vm or host: roost, or roost@VERSION on that kernel, then +NAME, +no-NAME, +NAME=N or\n\
              +config=FILE with the settings of `roost run`:\n";

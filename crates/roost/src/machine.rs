@@ -15,6 +15,13 @@ pub fn run(args: &MachineArgs) -> Result<(), Error> {
     if args.list {
         return print(&list(args.format));
     }
+    if args.cpu.is_some() && args.kernel.is_none() {
+        return Err(Error::Usage(
+            "--cpu says whose scheduling domains are shown, and those depend on the kernel: add \
+             --kernel VERSION; see `roost machine --help`"
+                .into(),
+        ));
+    }
     let machine = match (&args.sysfs, &args.machine) {
         (Some(dir), _) => Machine::from_sysfs(dir)?,
         (None, Some(name)) => roost_machine::resolve(name)?,

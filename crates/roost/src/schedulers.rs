@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use roost_fair::Features;
+use roost_fair::{FeatureError, Features};
 use roost_settings::{Settings, Value};
 
 use crate::error::{Error, tell};
@@ -31,14 +31,39 @@ impl SchedulerSpec {
         for (index, part) in name.split('+').enumerate() {
             match part.strip_prefix("config=") {
                 Some(file) if index > 0 => features += &switches(name, file)?,
-                _ if index > 0 => features += &format!("+{part}"),
+                _ if index > 0 => {
+                    if let Some(setting) = of_live_only(part) {
+                        return Err(Error::Usage(format!(
+                            "{name}: only the live scheduler has {setting}: roost+{part}, with \
+                             --on vm or --on host"
+                        )));
+                    }
+                    features += &format!("+{part}");
+                }
                 _ => features += part,
             }
         }
-        let mut features = Features::parse(&features)?;
+        let mut features = Features::parse(&features).map_err(|error| no_model(name, error))?;
         name.clone_into(&mut features.name);
         Ok(SchedulerSpec::Fair(features))
     }
+}
+
+/// The setting that a part of a scheduler's name is about, if the fair class does not have it.
+fn of_live_only(part: &str) -> Option<&'static str> {
+    let name = part.split_once('=').map_or(part, |(name, _)| name);
+    let setting = roost_settings::find(name.strip_prefix("no-").unwrap_or(name))?;
+    let known = roost_fair::switches().into_iter().chain(roost_fair::numbers());
+    known.into_iter().all(|(name, _)| name != setting.name).then_some(setting.name)
+}
+
+/// Says where a name that is none of the simulation's may have a meaning.
+fn no_model(name: &str, error: FeatureError) -> Error {
+    let FeatureError::Form { .. } = error else { return error.into() };
+    Error::Usage(match name.split('+').next() {
+        Some("fair") => format!("{error}; fair alone is the kernel that runs here: add --on host"),
+        _ => format!("{error}; a sched_ext program needs a real kernel: add --on vm or --on host"),
+    })
 }
 
 /// What a settings file says, as switches of the fair class; what the fair class does not have is

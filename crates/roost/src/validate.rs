@@ -235,7 +235,8 @@ fn observe(
 
 fn read(file: &Path) -> Result<Real, Error> {
     let wrong = |problem: String| Error::Usage(format!("{}: {problem}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| wrong(format!("{error}; write one with `roost validate --save`")))?;
     serde_json::from_str(&text).map_err(|error| wrong(format!("not written by --save: {error}")))
 }
 

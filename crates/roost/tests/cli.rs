@@ -170,6 +170,16 @@ mod machine {
     }
 
     #[test]
+    fn the_readme_says_how_many_figures_are_assumed() {
+        let shown = succeeds(&["machine", "zen3-2s", "--figures"]);
+        let sources = ["posted", "derived", "measured", "recalled", "assumption"];
+        let of = |source: &str| shown.matches(&format!("  {source}: ")).count();
+        let all: usize = sources.into_iter().map(of).sum();
+        let words = format!("zen3-2s's {all} figures {} are assumptions", of("assumption"));
+        assert!(include_str!("../../../README.md").contains(&words), "{words}");
+    }
+
+    #[test]
     fn lists_have_every_format() {
         let list: Value =
             serde_json::from_str(&succeeds(&["machine", "--list", "--format", "json"])).unwrap();
@@ -399,7 +409,17 @@ mod mistakes {
             (&["machine", "node:2"], &["column 1", "pu"]),
             (&["machine", "/no/file.xml"], &["/no/file.xml", "check that it exists"]),
             (&["machine", "--sysfs", "/no/tree"], &["/no/tree", "no such directory", "capture"]),
-            (&["machine", "zen3-2s", "--cpu", "1"], &["--kernel", "`roost machine --help`"]),
+            (&["machine", "zen3-2s", "--cpu", "1"], &["add --kernel", "`roost machine --help`"]),
+            (
+                &["compare", "--workload", "hackbench", "scx_cosmos"],
+                &["write fair@VERSION", "add --on vm or --on host"],
+            ),
+            (&["compare", "--workload", "hackbench", "fair"], &["add --on host"]),
+            (
+                &["compare", "--workload", "hackbench", "fair@6.12"],
+                &["known: 3.9", "docs/kernel-model.md"],
+            ),
+            (&["validate", "--from", "no.json"], &["no.json", "write one", "--save"]),
             (&["machine", "zen3-2s", "--kernel", "4.4"], &["'4.4'", "known: 3.9, 5.2, 5.16"]),
             (
                 &["machine", "zen3-2s", "--kernel", "7.2", "--cpu", "256"],
