@@ -102,6 +102,17 @@ fn jobs_of_one_boot_bring_files_in_and_out() {
 }
 
 #[test]
+fn a_job_in_which_the_emulator_ran_stale_code_runs_once_more_in_a_new_guest() {
+    let Some(cache) = prepared("stale code in a job") else { return };
+    let mut guest = told(Guest::boot(&cache, &spec("node:1 core:2 pu:1")));
+    let script = "echo 'Oops: int3: 0000' >/dev/kmsg; echo c >/proc/sysrq-trigger; sleep 100";
+    told(guest.run(&Job::of(["true"])));
+    // Its second job is the first one of the new guest.
+    let error = guest.run(&Job::script(script)).unwrap_err();
+    assert!(error.to_string().contains("panicked in job 1"), "{error}");
+}
+
+#[test]
 fn a_guest_that_hangs_is_ended_within_its_time() {
     let Some(cache) = prepared("a hung guest") else { return };
     let spec = spec("node:1 core:2 pu:1");
