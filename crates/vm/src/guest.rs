@@ -129,7 +129,7 @@ impl Guest {
 
     /// Runs a job to its end. After an error the guest is of no more use.
     ///
-    /// Where the emulator ran stale code ([`ran_stale_code`]) that is said, and the job runs once more in
+    /// Where the emulator ran stale code (`ran_stale_code`) that is said, and the job runs once more in
     /// a guest booted anew, unless the kernel was given by hand.
     pub fn run(&mut self, job: &Job) -> Result<JobResult, VmError> {
         match (self.running.run(job), &self.again) {
