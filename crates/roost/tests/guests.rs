@@ -159,7 +159,9 @@ fn an_unknown_setting_is_answered_with_those_of_the_kernel() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("no such-thing") && error.contains("sis-util"), "{error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
+    // A host may have a KVM that gives up.
+    let told = error.lines().filter(|line| !line.ends_with("booting without KVM")).count();
+    assert_eq!(told, 1, "{error}");
 }
 
 /// One scenario on one machine, few repeats: not the bars, but that both sides count the same things.
