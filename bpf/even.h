@@ -63,7 +63,7 @@ __noinline u64 load_of(u32 id)
 		place = llc->first_word * 64 + i;
 		number = bpf_map_lookup_elem(&slots, &place);
 		cpu = number ? cpu_at(*number) : NULL;
-		if (cpu)
+		if (cpu && cpu->online)
 			sum += cpu->weight;
 	}
 	return (sum + waiting_weight(id)) / llc->nr_cpus;

@@ -51,8 +51,30 @@ static __always_inline void mark_idle(const struct roost_cpu *cpu)
 	struct roost_word *word = word_at(cpu->word);
 	u64 mask = 1ull << (cpu->bit & 63);
 
-	if (word && !(word->idle & mask))
+	if (word && cpu->online && !(word->idle & mask))
 		__sync_fetch_and_or(&word->idle, mask);
+}
+
+/* A CPU goes or comes back. Its LLC and its node keep their places, with one CPU less or more. */
+static __always_inline void set_online(struct roost_cpu *cpu, struct roost_llc *llc, bool online)
+{
+	struct roost_word *word = word_at(cpu->word);
+	struct roost_node *node = node_at(cpu->node);
+	u64 mask = 1ull << (cpu->bit & 63);
+
+	if (!word || !node || cpu->online == online)
+		return;
+	cpu->online = online;
+	if (online) {
+		word->present |= mask;
+		llc->nr_cpus++;
+		node->nr_cpus++;
+	} else {
+		word->present &= ~mask;
+		llc->nr_cpus--;
+		node->nr_cpus--;
+		claim(word, cpu->bit);
+	}
 }
 
 /* The first slots of cores that are idle as a whole. Slots without a CPU do not count. */
@@ -288,7 +310,7 @@ __noinline u64 word_util(u32 index, u64 now)
 		place = index * 64 + slot;
 		id = bpf_map_lookup_elem(&slots, &place);
 		cpu = id ? cpu_at(*id) : NULL;
-		if (cpu)
+		if (cpu && cpu->online)
 			sum += roost_util_advance(cpu->util, now - cpu->util_at,
 						  !(word->idle & 1ull << (slot & 63)));
 	}

@@ -551,7 +551,7 @@ static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u6
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	u64 ran;
 
-	if (!cpu || !cpu->started_at || !may_run(p, cpu_id))
+	if (!cpu || !cpu->online || !cpu->started_at || !may_run(p, cpu_id))
 		return 0;
 	ran = now - cpu->started_at;
 	if ((s64)ran < (s64)least ||
@@ -595,6 +595,34 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 	cpu->vtime += vtime_of(most, cpu->weight);
 	here->n.preempted += !idle;
 	scx_bpf_kick_cpu(best, idle ? KICK_IDLE : KICK_PREEMPT);
+	return 0;
+}
+
+/* More than wait in a queue: the most that a loop may be told. */
+#define ALL_WAITING (1 << 23)
+
+/*
+ * A CPU goes offline: the kernel does not ask it any more what to run, and moves only what is in its local
+ * queue to other CPUs. So that is where all goes that waits for it.
+ */
+__noinline int hand_over(u32 cpu_id, u64 queue)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	int i;
+
+	bpf_rcu_read_lock();
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		bpf_for(i, 0, ALL_WAITING) {
+			p = bpf_iter_scx_dsq_next(&it);
+			if (!p)
+				break;
+			if (scx_bpf_task_cpu(p) == cpu_id)
+				dsq_move(&it, p, DSQ_LOCAL_ON | cpu_id);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
 	return 0;
 }
 

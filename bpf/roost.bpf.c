@@ -279,6 +279,46 @@ void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 	reenqueue_local();
 }
 
+/*
+ * CPUs come and go without a new start where that can be: on a machine full of work it takes Linux 6.16
+ * minutes to unload a scheduler and to load it again (docs/live.md).
+ */
+static void start_again(s32 cpu_id, char *format)
+{
+	unsigned long long number = cpu_id;
+
+	scx_bpf_exit_bstr(ACT_RESTART, format, &number, sizeof(number));
+}
+
+/* An LLC without CPUs would have nobody to serve its queue. */
+void ROOST_OPS(roost_cpu_offline, s32 cpu_id)
+{
+	static char last_goes[] = "CPU %llu, the last of its LLC, goes offline";
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+
+	if (!llc)
+		return;
+	set_online(cpu, llc, false);
+	hand_over(cpu_id, CPU_QUEUE | cpu_id);
+	hand_over(cpu_id, cpu->llc);
+	if (!llc->nr_cpus)
+		start_again(cpu_id, last_goes);
+}
+
+/* One that was not there when the scheduler was loaded has no place. */
+void ROOST_OPS(roost_cpu_online, s32 cpu_id)
+{
+	static char is_new[] = "CPU %llu is new";
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+
+	if (llc)
+		set_online(cpu, llc, true);
+	else
+		start_again(cpu_id, is_new);
+}
+
 s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct roost_task *task = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -370,6 +410,8 @@ struct sched_ext_ops roost_ops = {
 	.stopping	= (void *)roost_stopping,
 	.update_idle	= (void *)roost_update_idle,
 	.cpu_release	= (void *)roost_cpu_release,
+	.cpu_offline	= (void *)roost_cpu_offline,
+	.cpu_online	= (void *)roost_cpu_online,
 	.init_task	= (void *)roost_init_task,
 	.disable	= (void *)roost_disable,
 	.cgroup_init	= (void *)roost_cgroup_init,

@@ -50,7 +50,7 @@ struct roost_counters {
 };
 
 struct roost_cpu {
-	/* Topology; llc is NONE for a CPU that was offline. */
+	/* Topology; llc is NONE for a CPU that was offline when the scheduler was loaded. */
 	u32 llc;
 	u32 word;		/* of its slot */
 	u32 bit;		/* in that word */
@@ -66,6 +66,7 @@ struct roost_cpu {
 	u32 process;		/* its process among the sets */
 	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
 	u32 pull_to;		/* to this LLC */
+	bool online;		/* the kernel schedules on it */
 	bool bound_waiting;	/* something may be in its own queue */
 	bool rotates;		/* what ran on it changed places with a task of the LLC's queue */
 	struct roost_counters n;
@@ -73,7 +74,7 @@ struct roost_cpu {
 
 struct roost_word {
 	u64 idle;		/* slots whose CPU is idle and that nobody has claimed */
-	u64 present;		/* slots that have a CPU */
+	u64 present;		/* slots that have a CPU which is online */
 	u64 first;		/* first slots of cores */
 	u32 nr_slots;
 } __attribute__((aligned(CACHE_LINE)));

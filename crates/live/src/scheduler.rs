@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// No such LLC, and "as the policy has it" (`NONE` in `bpf/state.h`).
 const NONE: u32 = u32::MAX;
 
-/// `SCX_ECODE_ACT_RESTART`: the exit code asks for a new start, as after hotplug.
+/// `SCX_ECODE_ACT_RESTART`: the exit code asks for a new start, as for a CPU that is new.
 const ACT_RESTART: i64 = 1 << 48;
 
 /// The first of the kinds of exit that are errors (`SCX_EXIT_ERROR`).
@@ -67,7 +67,7 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
 const NICE: i32 = -10;
 
 /// Gives this process more weight: on a machine full of work, loading would take tens of seconds
-/// otherwise, and after hotplug nobody schedules meanwhile but the fair class.
+/// otherwise.
 fn hurry() {
     // SAFETY: no pointers. If it fails, loading takes longer.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
@@ -300,6 +300,7 @@ fn fill_maps(skel: &RoostSkel, layout: &Layout, possible: &[u32]) -> libbpf_rs::
             node: place.map_or(NONE, |cpu| cpu.node),
             word: place.map_or(NONE, |cpu| cpu.word),
             bit: place.map_or(0, |cpu| cpu.bit),
+            online: MaybeUninit::new(place.is_some()),
             process: NONE,
             pull_to: NONE,
             ..Default::default()

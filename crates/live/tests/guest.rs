@@ -36,10 +36,13 @@ setpriv --reuid 1000 --clear-groups ./scx_roost; echo user: $?
 ./scx_roost --monitor 1 >monitored 2>&1 & monitor=$!
 for i in $(seq 100); do [ -s monitored ] && break; sleep 0.1; done
 kill $monitor; grep -q ttwu_count monitored && echo monitored || cat monitored
-echo 0 >/sys/devices/system/cpu/cpu3/online
+cpu3=/sys/devices/system/cpu/cpu3/online
+echo 0 >$cpu3; hackbench -g 1 -l 20 >/dev/null && echo hackbench ran with $(nproc) CPUs
+echo 1 >$cpu3; hackbench -g 1 -l 20 >/dev/null && echo hackbench ran with $(nproc) CPUs
+echo gone and back: $(state), $(grep -c schedules err) start
+stop; echo 0 >$cpu3; start; echo 1 >$cpu3
 for i in $(seq 100); do [ $(grep -c schedules err) = 2 ] && break; sleep 0.1; done
-grep -o 'starting again' err; echo $(grep -c schedules err) starts
-hackbench -g 1 -l 20 >/dev/null && echo hackbench ran with 15 CPUs
+echo new: $(state), $(grep -c schedules err) starts; grep 'starting again' err
 stop; cat err; state
 "#;
 
@@ -59,9 +62,11 @@ fn it_loads_schedules_and_leaves(kernel: &str) {
         "needs root",
         "user: 3",
         "monitored\n",
-        "starting again",
-        "2 starts",
         "hackbench ran with 15 CPUs",
+        "hackbench ran with 16 CPUs",
+        "gone and back: enabled, 1 start\n",
+        "new: enabled, 2 starts\n",
+        "CPU 3 is new: starting again",
     ] {
         assert!(text.contains(what), "{kernel}: no {what:?} in\n{text}");
     }

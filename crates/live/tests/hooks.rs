@@ -247,6 +247,25 @@ fn a_task_of_another_class_does_not_wait() {
     }
 }
 
+/// A CPU that is offline gets nothing, and has something to do as soon as it is back.
+#[test]
+fn a_cpu_goes_and_comes_back() {
+    for seed in SEEDS {
+        let outcome = outcome("hotplug", seed);
+        assert!(outcome.idle < 0.01, "{seed}: {}", outcome.idle);
+        // A loop that was alone on its CPU is ahead of others by up to `lead-ms`, 500 (docs/live.md: 1.1 s).
+        let longest = outcome.counters["run_delay_max_ns"];
+        assert!(longest < 1_100_000_000, "{seed}: {longest} ns");
+    }
+}
+
+/// A new start: a CPU without a place comes, or the last one of an LLC goes.
+#[test]
+fn what_has_no_place_needs_a_new_start() {
+    outcome("new-cpu", 1);
+    outcome("last-cpu", 1);
+}
+
 #[test]
 fn nothing_settles_when_that_is_off() {
     for (name, value) in outcome("off", 1).counters {

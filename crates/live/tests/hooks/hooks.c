@@ -85,7 +85,7 @@ static void make_machine(void)
 		*(u32 *)bpf_map_lookup_elem(&near, &i) = (i / NODES + i) % NODES;
 	for (i = 0; i < CPUS; i++) {
 		*cpu_at(i) = (struct roost_cpu){ .llc = i / PER_LLC, .word = i / PER_LLC,
-						 .bit = i % PER_LLC, .node = i / (CPUS / NODES),
+						 .bit = i % PER_LLC, .node = i / (CPUS / NODES), .online = true,
 						 .process = NONE, .pull_to = NONE };
 		place = i / PER_LLC * 64 + i % PER_LLC;
 		*(u32 *)bpf_map_lookup_elem(&slots, &place) = i;
@@ -205,6 +205,12 @@ static void schedule(int number)
 		become_idle(number);
 }
 
+/* A CPU of the same LLC: select_fallback_rq(). */
+static int other_than(int number)
+{
+	return number / PER_LLC * PER_LLC + (number + 1) % PER_LLC;
+}
+
 /* try_to_wake_up() on the CPU where the task last ran. */
 static void wake(struct task_struct *p)
 {
@@ -217,6 +223,11 @@ static void wake(struct task_struct *p)
 	inserted = false;
 	local_of = -1;
 	p->cpu = roost_select_cpu(p, p->cpu, flags);
+	if (cpu[p->cpu].offline) {
+		if (inserted)
+			exit(5);
+		p->cpu = other_than(p->cpu);
+	}
 	if (inserted) {
 		insert_local(p->cpu, p);
 	} else {
@@ -312,7 +323,7 @@ static void run(u64 ns)
 			    (cpu[task[i].cpu].idle || on_host[task[i].cpu]))
 				wake(&task[i]);
 		for (i = 0; i < CPUS; i++)
-			if (on_host[i])
+			if (on_host[i] && !cpu[i].offline)
 				step_cpu(i);
 		here = 0;
 		check_counts();
@@ -591,6 +602,84 @@ static void other_class(void)
 	measure(1, 6);
 }
 
+/* balance_push(): a task goes from a CPU to another, where it may run from now on. */
+static void push(struct task_struct *p, int number)
+{
+	if (p->nr_cpus_allowed == 1)
+		limit(p, &everywhere);
+	p->cpu = local_of = other_than(number);
+	roost_enqueue(p, 0);
+}
+
+/* sched_cpu_deactivate(): what a CPU runs and has in its local queue goes elsewhere. */
+static void go_offline(int number)
+{
+	struct cpu *c = &cpu[number];
+	struct task_struct *p = c->curr;
+
+	here = number;
+	c->offline = true;
+	roost_cpu_offline(number);
+	if (p) {
+		account(number);
+		roost_stopping(p, true);
+		push(p, number);
+		become_idle(number);
+	}
+	while ((p = pick(c)))
+		push(p, number);
+}
+
+/*
+ * As many loops as CPUs, of which two may use one CPU only, and tasks that wake up beside them; that CPU goes
+ * and comes back.
+ */
+static void hotplug(void)
+{
+	static struct signal_struct single = { 1 };
+	static struct cpumask one = { 1 << 5 };
+	int i, gone = 5;
+
+	make_on_first(CPUS, 0, 0);
+	for (i = 0; i < 2; i++) {
+		task[i].cpu = gone;
+		limit(&task[i], &one);
+	}
+	for (i = 0; i < 24; i++)
+		make_task(&at_root, &single, 500 + i, MS / 5, 4 * MS);
+	run(2 * SECOND);
+	go_offline(gone);
+	for (i = 0; i < nr_tasks; i++)
+		memset(task[i].ran_on, 0, sizeof(task[i].ran_on));
+	run(5 * SECOND);
+	for (i = 0; i < nr_tasks; i++)
+		if (task[i].ran_on[gone] || task[i].nr_cpus_allowed == 1)
+			exit(6);
+	if (exited || word_at(1)->idle & 1 << gone % PER_LLC || llc_at(1)->nr_cpus != PER_LLC - 1)
+		exit(7);
+	cpu[gone].offline = false;
+	roost_cpu_online(gone);
+	become_idle(gone);
+	if (llc_at(1)->nr_cpus != PER_LLC || node_at(0)->nr_cpus != CPUS / NODES)
+		exit(8);
+	measure(1, CPUS);
+}
+
+/* CPUs that cannot come or go without a new start. */
+static void new_start(bool last)
+{
+	int i;
+
+	if (last)
+		for (i = 0; i < PER_LLC; i++)
+			roost_cpu_offline(i);
+	cpu_at(0)->llc = NONE;
+	if (!last)
+		roost_cpu_online(0);
+	if (!exited)
+		exit(9);
+}
+
 int main(int argc, char **argv)
 {
 	const char *scenario = argc > 1 ? argv[1] : "";
@@ -636,6 +725,10 @@ int main(int argc, char **argv)
 		widened();
 	else if (!strcmp(scenario, "other-class"))
 		other_class();
+	else if (!strcmp(scenario, "hotplug"))
+		hotplug();
+	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
+		new_start(!strcmp(scenario, "last-cpu"));
 	else if (!strcmp(scenario, "kernel-threads"))
 		kernel_threads();
 	else if (!strcmp(scenario, "off")) {

@@ -36,8 +36,10 @@ enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, PF_KTHREAD = 0x200000 };
 enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, SCX_OPS_ENQ_LAST = 2 };
+enum { ACT_RESTART = 1 };
 enum { KICK_IDLE = 1, KICK_PREEMPT = 2, ITER_REVERSE = 1, TASK_QUEUED = 1 };
 #define DSQ_LOCAL (2ull << 62)
+#define DSQ_LOCAL_ON (3ull << 62)
 
 struct cpumask { u64 bits; };
 struct kernfs_node { u64 id; };
@@ -73,7 +75,7 @@ struct bpf_timer { int unused; };
 
 struct sched_ext_ops {
 	void *select_cpu, *enqueue, *dispatch, *running, *stopping, *update_idle, *cpu_release;
-	void *init_task, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight;
+	void *cpu_offline, *cpu_online, *init_task, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight;
 	void *init, *exit;
 	u64 flags;
 	u32 timeout_ms;
@@ -83,7 +85,7 @@ struct sched_ext_ops {
 /* One CPU as the kernel has it. */
 struct cpu {
 	struct task_struct *curr, *local;
-	bool idle, kicked, preempt;
+	bool idle, kicked, preempt, offline;
 	u64 since;		/* up to when it is accounted for */
 	u64 idle_ns;
 	u64 ticks;		/* up to which tick it is */
@@ -98,6 +100,7 @@ static struct cpu cpu[MOST];
 static struct task_struct *llc_queue[MOST], *cpu_queue[MOST];
 static int local_of = -1;		/* whose local queue DSQ_LOCAL is; -1: not known yet */
 static bool inserted;
+static bool exited;			/* the scheduler asked for its end */
 
 static u64 scx_bpf_now(void) { return now_ns; }
 static u32 bpf_get_smp_processor_id(void) { return here; }
@@ -105,6 +108,7 @@ static struct task_struct *bpf_get_current_task_btf(void) { return current; }
 static s32 scx_bpf_task_cpu(const struct task_struct *p) { return p->cpu; }
 static void bpf_rcu_read_lock(void) {}
 static void bpf_rcu_read_unlock(void) {}
+static void scx_bpf_exit_bstr(s64 code, char *format, unsigned long long *data, u32 size) { exited = true; }
 static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
 static void reenqueue_local(void) {}
 static int bpf_timer_init(void *timer, void *map, int clock) { return 0; }
