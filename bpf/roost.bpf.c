@@ -26,12 +26,16 @@ char _license[] SEC("license") = "GPL";
 
 #define EXIT_TEXT 256
 
+/* What the kernel writes of its queues at most (SCX_EXIT_DUMP_DFL_LEN). */
+#define EXIT_DUMP 32768
+
 /* Why the scheduler ended, for the loader; kind is written last. */
 struct {
 	u64 kind;
 	s64 code;
 	char reason[EXIT_TEXT];
 	char message[EXIT_TEXT * 4];
+	char dump[EXIT_DUMP];
 } ended;
 
 s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
@@ -397,6 +401,7 @@ void ROOST_OPS(roost_exit, struct scx_exit_info *info)
 {
 	bpf_probe_read_kernel_str(ended.reason, sizeof(ended.reason), info->reason);
 	bpf_probe_read_kernel_str(ended.message, sizeof(ended.message), info->msg);
+	bpf_probe_read_kernel_str(ended.dump, sizeof(ended.dump), info->dump);
 	ended.code = info->exit_code;
 	__sync_lock_test_and_set(&ended.kind, info->kind);
 }

@@ -18,7 +18,7 @@ pub struct Options {
     pub stats: Option<Duration>,
     /// Where to serve Prometheus.
     pub metrics: Option<SocketAddr>,
-    /// Tell what libbpf and the verifier say.
+    /// Tell what libbpf and the verifier say, and the kernel's dump if it ends the scheduler.
     pub verbose: bool,
     /// A captured `/sys` to read instead of this machine's, for a dry run.
     pub sysfs: Option<PathBuf>,

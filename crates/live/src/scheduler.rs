@@ -151,6 +151,9 @@ impl<'obj> Loaded<'obj> {
                 return Ok(Ending::Asked);
             }
             if let Some(ending) = self.ended() {
+                if options.verbose && ending.is_err() {
+                    eprintln!("{}", self.dump());
+                }
                 return ending;
             }
             service.answer(LOOK, report);
@@ -180,6 +183,11 @@ impl<'obj> Loaded<'obj> {
             value.ok().flatten().and_then(|bytes| counters_in(&bytes)).unwrap_or_default()
         };
         self.cpus.iter().map(of_cpu).fold(Counters::default(), |sum, one| sum.plus(&one))
+    }
+
+    /// What the kernel wrote about CPUs and tasks that waited as it ended the scheduler.
+    fn dump(&self) -> String {
+        self.skel.maps.bss_data.as_ref().map_or_else(String::new, |data| text(&data.ended.dump))
     }
 
     /// How the kernel ended it, if it did.

@@ -19,7 +19,7 @@ const MIX: &str = r#"
 end=$((SECONDS + 900)) cpus=$(nproc) groups=/sys/fs/cgroup
 on() { [ $SECONDS -lt $end ]; }
 mkdir alive; echo +cpu >$groups/cgroup.subtree_control
-./scx_roost --stats 10 >out 2>err &
+./scx_roost --stats 10 --verbose >out 2>err &
 roost=$!; await enabled
 for i in $(seq 4); do
 	(while on; do echo $EPOCHSECONDS >alive/sleeper$i; sleep 0.1; done) &

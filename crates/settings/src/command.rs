@@ -38,7 +38,7 @@ pub struct Invocation {
     pub stats: Option<Duration>,
     /// Where to serve Prometheus.
     pub metrics: Option<SocketAddr>,
-    /// Tell what libbpf and the verifier say.
+    /// Tell what libbpf and the verifier say, and the kernel's dump if it ends the scheduler.
     pub verbose: bool,
     /// A captured `/sys` to read instead of this machine's, for a dry run.
     pub sysfs: Option<PathBuf>,
@@ -92,7 +92,12 @@ pub fn arguments() -> Vec<Arg> {
         flag("dry-run", "Say what would be loaded, on which machine, and do nothing"),
         path("sysfs", "DIR", "With --dry-run: take the machine from a captured /sys")
             .requires("dry-run"),
-        flag("verbose", "Tell what libbpf and the kernel's verifier say").short('v'),
+        flag(
+            "verbose",
+            "Tell what libbpf and the kernel's verifier say, and what waited where if the kernel \
+             ends the scheduler for an error",
+        )
+        .short('v'),
     ]);
     all
 }

@@ -70,7 +70,7 @@ struct task_struct {
 struct scx_init_task_args { struct cgroup *cgroup; };
 struct scx_cgroup_init_args { u32 weight; };
 struct scx_cpu_release_args { int unused; };
-struct scx_exit_info { char *reason, *msg; u64 kind; s64 exit_code; };
+struct scx_exit_info { char *reason, *msg, *dump; u64 kind; s64 exit_code; };
 struct bpf_timer { int unused; };
 
 struct sched_ext_ops {
