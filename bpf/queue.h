@@ -100,11 +100,14 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 	cpu->weight = p->scx.weight * task->factor;
 }
 
-/* Whether a task whose slice is over goes on, since all that wait are ahead of it. */
+/*
+ * Whether a task whose slice is over goes on, since all that wait are ahead of it. Its virtual time counts as if it
+ * was queued: the clock may have moved past it, for one that has waited for too long (watch.h).
+ */
 static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
 					const struct roost_llc *llc, u32 id)
 {
-	u64 own = p->scx.dsq_vtime, head;
+	u64 own = vtime_near(p->scx.dsq_vtime, llc->clock), head;
 
 	if (cpu->bound_waiting && head_vtime(CPU_QUEUE | id, &head) && !before(own, head))
 		return false;

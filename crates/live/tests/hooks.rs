@@ -224,6 +224,16 @@ fn a_task_bound_to_a_cpu_waits_no_longer_than_the_bound() {
     }
 }
 
+/// Nor behind loops of nice -20 that would go on for half a minute by their weights.
+#[test]
+fn a_task_of_little_weight_waits_no_longer_than_the_bound() {
+    for seed in SEEDS {
+        let longest = outcome("heavy-loops", seed).counters["run_delay_max_ns"];
+        let bound = 1_100_000_000 + 2 * 4_000_000;
+        assert!((1_000_000_000..bound).contains(&longest), "{seed}: {longest} ns");
+    }
+}
+
 /// The CPU that is woken for a waiting task is one that may run it.
 #[test]
 fn idle_cpus_are_asked_that_may_run_what_waits() {

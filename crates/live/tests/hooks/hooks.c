@@ -556,6 +556,21 @@ static void bound_loop(void)
 	measure(1, 41);
 }
 
+/* Loops of nice -20, as many as an LLC has CPUs, and one of nice 19 beside them. */
+static void heavy_loops(void)
+{
+	static struct cpumask llc = { 15 };
+	int i;
+
+	make_on_first(PER_LLC + 1, 0, 0);
+	for (i = 0; i <= PER_LLC; i++) {
+		task[i].cpu = i % PER_LLC;
+		task[i].scx.weight = i < PER_LLC ? 8876 : 1;
+		limit(&task[i], &llc);
+	}
+	measure(1, PER_LLC + 1);
+}
+
 /* Two loops that share a CPU and then may use the next one too; others of the LLC are idle. */
 static void widened(void)
 {
@@ -721,6 +736,8 @@ int main(int argc, char **argv)
 		crowded_llc(MS);
 	else if (!strcmp(scenario, "bound-loop"))
 		bound_loop();
+	else if (!strcmp(scenario, "heavy-loops"))
+		heavy_loops();
 	else if (!strcmp(scenario, "widened"))
 		widened();
 	else if (!strcmp(scenario, "other-class"))
