@@ -181,16 +181,19 @@ fn short_bursts_preempt_and_long_ones_do_not() {
 }
 
 /// Six tasks in an LLC of four CPUs, busy for half of the time: `llc-imbalance` lets them wait there if their
-/// bursts are short (1 ms); where they are long (10 ms), they go to idle CPUs of the node's other LLC.
+/// bursts are short (1 ms); where they are long (10 ms), they go to idle CPUs of the node's other LLC: as they
+/// wake up, or taken by one that idles first.
 #[test]
 fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
+    let mut spilled = 0;
     for seed in SEEDS {
         let (short, long) = (outcome("short-bursts", seed), outcome("long-bursts", seed));
         for name in ["llc_spilled", "llc_stolen", "llc_migrations"] {
             assert_eq!(short.counters[name], 0, "{seed}: {name}");
         }
         assert!(short.counters["llc_imbalance_kept"] > 0, "{seed}");
-        assert!(long.counters["llc_spilled"] > 0, "{seed}");
+        assert!(long.counters["llc_spilled"] + long.counters["llc_stolen"] > 0, "{seed}");
+        spilled += long.counters["llc_spilled"];
         let wait = |of: &Outcome| of.counters["run_delay_ns"] / of.counters["ttwu_count"];
         assert!(
             wait(&short) > 20_000 && wait(&long) < 20_000,
@@ -199,6 +202,7 @@ fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
             wait(&long)
         );
     }
+    assert!(spilled > 0);
 }
 
 /// A task that a kernel thread pushes off its CPU finds another in its LLC: CPUs of other LLCs do not take
