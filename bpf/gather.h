@@ -133,14 +133,16 @@ static __always_inline u32 leaves_at_exec(struct task_struct *p, struct roost_ta
 static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *task,
 				      struct roost_cpu *cpu)
 {
-	u32 to = cpu->pull_to;
+	u32 to = cpu->pull_to, set;
 
 	if (task->exec_to != NONE)
 		return leaves_at_exec(p, task, cpu);
 	if (!any_set())
 		return NONE;
-	if (to == NONE)
-		return way_home(p, cpu->node, false);
+	if (to == NONE) {
+		set = calling_set(task, cpu->node);
+		return set == NONE ? NONE : way_home(p, set, false);
+	}
 	cpu->pull_to = NONE;
 	if (task->process != cpu->pull_process || idle_for(p, to) == NONE)
 		return NONE;

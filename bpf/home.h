@@ -165,25 +165,29 @@ static __always_inline void account_attempt(u32 index, u32 node, bool failed, st
 	n->cling_failed += failed;
 }
 
+/* The set that wants a task elsewhere than on the node where it is; NONE. */
+static __always_inline u32 calling_set(const struct roost_task *task, u32 node)
+{
+	u32 set = deciding_set(task), home = settled_on(set);
+
+	return home == node ? NONE : set;
+}
+
 /*
- * The LLC to which a task that is on a node goes so as to be where it belongs; NONE if it is there, has
- * tried a short time ago, or finds no room. `idle`: only where a CPU is idle.
+ * The LLC to which a task goes so as to be where a set settled; NONE if it has tried a short time ago, or finds no
+ * room. `idle`: only where a CPU is idle.
  */
-__noinline u32 way_home(struct task_struct *p __arg_trusted, u32 node_id, bool idle)
+__noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 {
 	struct roost_task *task = task_of(p);
 	struct roost_home *state;
 	struct roost_node *node;
 	struct roost_cpu *here;
 	struct roost_llc *llc;
-	u32 set, home, id;
+	u32 home = settled_on(set), id;
 	u64 now;
 
-	if (!task)
-		return NONE;
-	set = deciding_set(task);
-	home = settled_on(set);
-	if (home == NONE || home == node_id)
+	if (!task || home == NONE)
 		return NONE;
 	here = this_cpu();
 	node = node_at(home);

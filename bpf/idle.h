@@ -31,12 +31,26 @@ static __always_inline bool stays_put(const struct task_struct *p)
 	return p->migration_disabled > (p == bpf_get_current_task_btf());
 }
 
+/* A word has idle CPUs now (1), or none any more (-1). */
+static __always_inline void count_idle_word(const struct roost_word *word, int one)
+{
+	struct roost_node *node = node_at(word->node);
+
+	if (node)
+		__sync_fetch_and_add(&node->idle_words, one);
+}
+
 /* Takes an idle CPU for oneself; false if another was faster. */
 static __always_inline bool claim(struct roost_word *word, u32 bit)
 {
-	u64 mask = 1ull << (bit & 63);
+	u64 mask = 1ull << (bit & 63), old;
 
-	return word->idle & mask && __sync_fetch_and_and(&word->idle, ~mask) & mask;
+	if (!(word->idle & mask))
+		return false;
+	old = __sync_fetch_and_and(&word->idle, ~mask);
+	if (old == mask)
+		count_idle_word(word, -1);
+	return old & mask;
 }
 
 static __always_inline bool claim_cpu(const struct roost_cpu *cpu)
@@ -51,8 +65,8 @@ static __always_inline void mark_idle(const struct roost_cpu *cpu)
 	struct roost_word *word = word_at(cpu->word);
 	u64 mask = 1ull << (cpu->bit & 63);
 
-	if (word && cpu->online && !(word->idle & mask))
-		__sync_fetch_and_or(&word->idle, mask);
+	if (word && cpu->online && !(word->idle & mask) && !__sync_fetch_and_or(&word->idle, mask))
+		count_idle_word(word, 1);
 }
 
 /* A CPU goes or comes back. Its LLC and its node keep their places, with one CPU less or more. */
@@ -150,20 +164,11 @@ __noinline u32 idle_for(struct task_struct *p __arg_trusted, u32 id)
 }
 
 /* Whether a node has an idle CPU. */
-__noinline bool any_idle(u32 node_id)
+static __always_inline bool any_idle(u32 node_id)
 {
 	struct roost_node *node = node_at(node_id);
-	struct roost_word *word;
-	int i;
 
-	if (!node)
-		return false;
-	each(i, 0, node->nr_words) {
-		word = word_at(node->first_word + i);
-		if (word && word->idle)
-			return true;
-	}
-	return false;
+	return node && node->idle_words;
 }
 
 /* Bits of the word's slots so that `from` is the lowest, and back. */

@@ -58,15 +58,11 @@ static __always_inline bool is_long(const struct roost_task *task)
 	return burst_of(task) >= LONG_NS;
 }
 
-static __always_inline bool runs_long(struct task_struct *p)
-{
-	struct roost_task *task = task_of(p);
-
-	return task && is_long(task);
-}
-
-/* A claimed idle CPU of another LLC of the node, for a task whose own has none; NONE if it stays. */
-__noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
+/*
+ * A claimed idle CPU of another LLC of the node, for a task whose own has none; NONE if it stays. `lasting`: it runs
+ * for long.
+ */
+__noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool lasting)
 {
 	struct roost_llc *home = llc_at(home_id), *llc;
 	struct roost_node *node = home ? node_at(home->node) : NULL;
@@ -75,8 +71,7 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id)
 	int i;
 
 	if (!node || !here || node->nr_llcs == 1 ||
-	    !(runs_long(p) ||
-	      worth_moving(nr_waiting(home, home_id) + 1, home, node, &here->n)))
+	    !(lasting || worth_moving(nr_waiting(home, home_id) + 1, home, node, &here->n)))
 		return NONE;
 	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
@@ -109,22 +104,21 @@ static __always_inline u64 waiting_on(const struct roost_node *node)
  * has none and where more would wait than it may be ahead by, or that runs for long; NONE if it stays.
  * (Every CPU of its node runs something, so it is how many wait that tells by how much it is ahead.)
  */
-__noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 home_id)
+__noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 home_id, bool lasting)
 {
 	struct roost_llc *home = llc_at(home_id), *llc;
 	u32 node_id = home ? home->node : NONE, rank = node_id * nr_nodes + 1, id, cpu;
 	u32 *near_id = bpf_map_lookup_elem(&near, &rank);
 	struct roost_node *node = node_at(node_id);
 	struct roost_cpu *here = this_cpu();
-	struct roost_task *task = task_of(p);
 
-	if (!home || !node || !here || !task || !near_id || !any_idle(*near_id))
+	if (!home || !node || !here || !near_id || !any_idle(*near_id))
 		return NONE;
 	id = found_cpu(idlest_llc(*near_id, NONE));
 	llc = llc_at(id);
-	if (!llc || home_of(task) == node_id)
+	if (!llc)
 		return NONE;
-	if (!is_long(task) &&
+	if (!lasting &&
 	    !roost_numa_over_limit(numa_rule, waiting_on(node) + 1, node->numa_span, node->imb_numa_nr)) {
 		here->n.numa_imbalance_local++;
 		return NONE;
@@ -152,12 +146,12 @@ static __always_inline u32 search_cores(struct task_struct *p, const struct roos
 }
 
 /* sis-util: an idle CPU of the LLC that `cpu` is in, as far as it is worth searching for the task. */
-static __always_inline u32 search_cpus(struct task_struct *p, const struct roost_cpu *cpu,
+static __always_inline u32 search_cpus(struct task_struct *p, bool lasting, const struct roost_cpu *cpu,
 				       struct roost_llc *llc, struct roost_counters *n)
 {
 	u64 found, limit = ALL_SLOTS;
 
-	if (sis_util && !runs_long(p)) {
+	if (sis_util && !lasting) {
 		limit = scan_limit(llc, cpu->llc, scx_bpf_now());
 		n->sis_util_bounded += limit < llc->nr_cpus;
 	}
@@ -177,7 +171,7 @@ static __always_inline bool core_idle(const struct roost_cpu *cpu)
 }
 
 /* An idle CPU in the LLC where a task last ran, that CPU itself if possible; NONE without one. */
-static __always_inline u32 search_home(struct task_struct *p, u32 prev, const struct roost_cpu *cpu,
+static __always_inline u32 search_home(struct task_struct *p, bool lasting, u32 prev, const struct roost_cpu *cpu,
 				       struct roost_llc *llc, struct roost_counters *n)
 {
 	bool allowed = may_run(p, prev);
@@ -195,42 +189,47 @@ static __always_inline u32 search_home(struct task_struct *p, u32 prev, const st
 		if (allowed && claim_cpu(cpu))
 			return prev;
 	}
-	found = search_cpus(p, cpu, llc, n);
+	found = search_cpus(p, lasting, cpu, llc, n);
 	n->sis_failed += found == NONE;
 	return found;
 }
 
 /* A claimed idle CPU on the node where a task belongs, if it is on another one; NONE. */
-static __always_inline u32 search_homewards(struct task_struct *p, const struct roost_cpu *cpu)
+static __always_inline u32 search_homewards(struct task_struct *p, const struct roost_task *task,
+					    const struct roost_cpu *cpu)
 {
-	u32 id = way_home(p, cpu->node, true);
+	u32 set = calling_set(task, cpu->node), id = set == NONE ? NONE : way_home(p, set, true);
 	struct roost_llc *llc = llc_at(id);
 
 	return llc ? search_all(p, id, llc) : NONE;
 }
 
 /* A claimed idle CPU for a task that wakes up; NONE if it has to queue. */
-static __always_inline u32 place_woken(struct task_struct *p, u32 prev, struct roost_counters *n)
+static __always_inline u32 place_woken(struct task_struct *p, const struct roost_task *task, u32 prev,
+				       struct roost_counters *n)
 {
 	struct roost_cpu *cpu = cpu_at(prev);
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+	bool lasting = is_long(task);
 	u32 found = NONE;
 
 	if (!llc)
 		return NONE;
 	if (any_set())
-		found = search_homewards(p, cpu);
+		found = search_homewards(p, task, cpu);
 	if (found == NONE)
-		found = search_home(p, prev, cpu, llc, n);
+		found = search_home(p, lasting, prev, cpu, llc, n);
 	if (found != NONE)
 		return found;
 	if (any_idle(cpu->node)) {
-		found = spill(p, cpu->llc);
+		found = spill(p, cpu->llc, lasting);
 		/* Another may have been faster. */
-		if (found != NONE || !runs_long(p))
+		if (found != NONE || !lasting)
 			return found;
 	}
-	return numa_imbalance && nr_nodes > 1 ? leave_node(p, cpu->llc) : NONE;
+	if (!numa_imbalance || nr_nodes == 1 || home_of(task) == cpu->node)
+		return NONE;
+	return leave_node(p, cpu->llc, lasting);
 }
 
 /* idlest_llc() of the node with most idle CPUs other than `local`. */
@@ -298,26 +297,25 @@ static __always_inline u32 inherit_home(const struct task_struct *p, struct roos
 }
 
 /* A claimed idle CPU for a new task; NONE if it has to queue. */
-static __always_inline u32 place_new(struct task_struct *p, u32 prev, struct roost_counters *n)
+static __always_inline u32 place_new(struct task_struct *p, struct roost_task *task, u32 prev, struct roost_counters *n)
 {
 	struct roost_cpu *parent = cpu_at(prev);
-	struct roost_task *task = task_of(p);
 	u32 id, found, home = NONE;
 	struct roost_llc *llc;
 
-	if (!parent || !task)
+	if (!parent)
 		return NONE;
 	if (any_set())
 		home = inherit_home(p, task);
 	if (home == NONE && !numa_imbalance)
-		return place_woken(p, prev, n);
+		return place_woken(p, task, prev, n);
 	id = choose_llc(p, parent, home, 0, n);
 	llc = llc_at(id);
 	if (!llc || id == parent->llc)
-		return place_woken(p, prev, n);
+		return place_woken(p, task, prev, n);
 	found = search_all(p, id, llc);
 	if (found == NONE)
-		return place_woken(p, prev, n);
+		return place_woken(p, task, prev, n);
 	if (home == NONE)
 		n->numa_imbalance_spread++;
 	return found;

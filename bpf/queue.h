@@ -517,7 +517,7 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 	if (backlog < llc_wait_us * 1000 || now - llc->helped_at < HELP_NS)
 		return;
 	llc->helped_at = now;
-	if (nr_waiting(llc, cpu->llc))
+	if (llc->waiting)
 		help_waiting(cpu->llc, backlog);
 }
 

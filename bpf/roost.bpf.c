@@ -41,15 +41,16 @@ struct {
 s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	struct roost_cpu *here = this_cpu();
+	struct roost_task *task = task_of(p);
 	u32 cpu;
 
-	if (!here)
+	if (!here || !task)
 		return prev;
 	here->n.ttwu_count++;
 	if ((numa_imbalance || nr_nodes > 1) && wake_flags & WAKE_FORK)
-		cpu = place_new(p, prev, &here->n);
+		cpu = place_new(p, task, prev, &here->n);
 	else
-		cpu = place_woken(p, prev, &here->n);
+		cpu = place_woken(p, task, prev, &here->n);
 	if (cpu == NONE)
 		return prev;
 	here->n.direct++;
@@ -85,22 +86,17 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 }
 
 /* Puts a task in the queue of an LLC. */
-static __always_inline void queue_in(struct task_struct *p, struct roost_task *task,
-				     struct roost_cpu *cpu, u32 id, u64 flags)
+static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, u32 id, u64 flags)
 {
 	struct roost_llc *llc = llc_at(id);
-	/* One that changes places with the only one that waited finds the queue empty for a moment only. */
-	bool rotates = !(flags & ENQ_WAKEUP) && cpu->rotates && task->llc == id;
 
 	if (!llc)
 		return;
-	if (!(flags & ENQ_WAKEUP))
-		cpu->rotates = false;
 	adopt(p, task, llc, id);
 	task->queued_at = scx_bpf_now();
-	if (!nr_waiting(llc, id)) {
-		if (!rotates)
-			llc->backlog_at = task->queued_at;
+	/* One that changes places with the only one that waited finds that still counted: the queue was not empty. */
+	if (!llc->waiting) {
+		llc->backlog_at = task->queued_at;
 		llc->lasting = false;
 	}
 	if (is_long(task))
@@ -148,7 +144,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	here->n.queued++;
-	queue_in(p, task, cpu, id, flags);
+	queue_in(p, task, id, flags);
 	/* Not after a search for an idle CPU that found none, unless it is worth a second look. */
 	if (!(flags & ENQ_CPU_SELECTED)) {
 		kick_llc(p, id);
@@ -204,10 +200,8 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 		claim_cpu(cpu);
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
 	stays = runs_on && slice_over(prev, cpu);
-	cpu->rotates = runs_on && nr_waiting(llc, cpu->llc);
 	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && take(cpu, llc, cpu_id))
 		return;
-	cpu->rotates = false;
 	if (stays) {
 		task_set_slice(prev, slice_ns());
 		return;

@@ -68,7 +68,6 @@ struct roost_cpu {
 	u32 pull_to;		/* to this LLC */
 	bool online;		/* the kernel schedules on it */
 	bool bound_waiting;	/* something may be in its own queue */
-	bool rotates;		/* what ran on it changed places with a task of the LLC's queue */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -77,6 +76,7 @@ struct roost_word {
 	u64 present;		/* slots that have a CPU which is online */
 	u64 first;		/* first slots of cores */
 	u32 nr_slots;
+	u32 node;
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_llc {
@@ -98,11 +98,11 @@ struct roost_node {
 	u32 first_llc;
 	u32 nr_llcs;
 	u32 nr_cpus;
-	u32 first_word;		/* of its LLCs: their words follow each other */
-	u32 nr_words;
 	u32 numa_span;		/* CPUs of its lowest NUMA domain */
 	u32 imb_numa_nr;	/* tasks up to which it may be ahead: roost/numa_imbalance.h */
-};
+	/* Words that have idle CPUs, for a look that does not touch them. Written where the last idle CPU comes or goes. */
+	u32 idle_words __attribute__((aligned(CACHE_LINE)));
+} __attribute__((aligned(CACHE_LINE)));
 
 struct roost_task {
 	u32 llc;		/* whose virtual time its own is told in; NONE: new */

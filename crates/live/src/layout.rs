@@ -35,6 +35,8 @@ pub struct Word {
     pub first: u64,
     /// Slots in use.
     pub nr_slots: u32,
+    /// The node of its LLC.
+    pub node: u32,
     /// The kernel's numbers of the CPUs in the slots.
     pub cpus: Vec<Option<u32>>,
 }
@@ -66,10 +68,6 @@ pub struct NodePlace {
     pub nr_llcs: u32,
     /// Their CPUs.
     pub nr_cpus: u32,
-    /// The first word of its LLCs; their words follow each other.
-    pub first_word: u32,
-    /// Words of its LLCs.
-    pub nr_words: u32,
     /// CPUs of its lowest NUMA domain: its own and those of the nearest other nodes.
     pub numa_span: u32,
     /// Tasks up to which it may be ahead of another node.
@@ -117,7 +115,6 @@ impl Layout {
                 continue;
             }
             let first_llc = layout.llcs.len() as u32;
-            let first_word = layout.words.len() as u32;
             for &llc in &llcs {
                 layout.add_llc(machine, llc, numbers.len() as u32);
             }
@@ -129,8 +126,6 @@ impl Layout {
                 first_llc,
                 nr_llcs,
                 nr_cpus,
-                first_word,
-                nr_words: layout.words.len() as u32 - first_word,
                 numa_span: nr_cpus,
                 imb_numa_nr: 0,
                 near: Vec::new(),
@@ -159,7 +154,8 @@ impl Layout {
                 last_core = Some(core);
             }
             let word = first_word + slot / WORD;
-            self.words.resize_with(self.words.len().max(word + 1), Word::default);
+            let new = || Word { node, ..Word::default() };
+            self.words.resize_with(self.words.len().max(word + 1), new);
             let id = machine.cpus[cpu].os_index;
             self.words[word].put(slot % WORD, id, begins, smt);
             self.cpus.push(CpuPlace {
@@ -281,6 +277,7 @@ mod tests {
                 let word = &layout.words[cpu.word as usize];
                 assert_eq!(word.cpus[cpu.bit as usize], Some(cpu.id), "{machine}");
                 assert!(word.present & 1 << cpu.bit != 0);
+                assert_eq!(word.node, cpu.node);
                 let llc = layout.llcs[cpu.llc as usize];
                 assert!((llc.first_word..llc.first_word + llc.nr_words).contains(&cpu.word));
                 let node = &layout.nodes[cpu.node as usize];

@@ -320,7 +320,7 @@ fn fill_maps(skel: &RoostSkel, layout: &Layout, possible: &[u32]) -> libbpf_rs::
         put(
             &maps.words,
             index,
-            &types::roost_word { present, first, nr_slots, ..Default::default() },
+            &types::roost_word { present, first, nr_slots, node: word.node, ..Default::default() },
         )?;
         for (slot, cpu) in (0..).zip(&word.cpus) {
             put(&maps.slots, index * 64 + slot, &cpu.unwrap_or(NONE))?;
@@ -347,10 +347,9 @@ fn fill_nodes(skel: &RoostSkel, layout: &Layout) -> libbpf_rs::Result<()> {
             first_llc: node.first_llc,
             nr_llcs: node.nr_llcs,
             nr_cpus: node.nr_cpus,
-            first_word: node.first_word,
-            nr_words: node.nr_words,
             numa_span: node.numa_span,
             imb_numa_nr: node.imb_numa_nr,
+            ..Default::default()
         };
         put(&skel.maps.nodes, index, &value)?;
         for (rank, other) in (0..).zip(&node.near) {

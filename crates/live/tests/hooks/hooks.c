@@ -73,12 +73,11 @@ static void make_machine(void)
 	for (i = 0; i < LLCS; i++) {
 		*llc_at(i) = (struct roost_llc){ .node = i / per_node, .nr_cpus = PER_LLC, .first_word = i,
 						 .nr_words = 1, .scan_limit = PER_LLC };
-		*word_at(i) = (struct roost_word){ .present = 15, .first = 15, .nr_slots = PER_LLC };
+		*word_at(i) = (struct roost_word){ .present = 15, .first = 15, .nr_slots = PER_LLC, .node = i / per_node };
 	}
 	for (i = 0; i < NODES; i++)
 		*node_at(i) = (struct roost_node){ .first_llc = i * per_node, .nr_llcs = per_node,
 						   .nr_cpus = CPUS / NODES,
-						   .first_word = i * per_node, .nr_words = per_node,
 						   .numa_span = CPUS,
 						   .imb_numa_nr = per_node };
 	for (i = 0; i < NODES * NODES; i++)
@@ -291,14 +290,18 @@ static void take_turns(void)
 	}
 }
 
-/* Every LLC counts the tasks that say so, and misses none that is in its queue. */
+/*
+ * Every LLC counts the tasks that say so, and misses none that is in its queue; every node counts its words with idle
+ * CPUs.
+ */
 static void check_counts(void)
 {
-	u32 id, counted;
+	u32 id, counted, idle_words[NODES] = { 0 };
 	int i;
 
 	for (id = 0; id < LLCS; id++) {
 		counted = 0;
+		idle_words[word_at(id)->node] += !!word_at(id)->idle;
 		for (i = 0; i < nr_tasks; i++)
 			counted += task_of(&task[i])->waits_in == id;
 		if (llc_at(id)->waiting == counted && counted >= scx_bpf_dsq_nr_queued(id))
@@ -306,6 +309,10 @@ static void check_counts(void)
 		fprintf(stderr, "LLC %u: waiting %u, tasks %u, queued %d\n", id, llc_at(id)->waiting,
 			counted, scx_bpf_dsq_nr_queued(id));
 		exit(3);
+	}
+	for (id = 0; id < NODES; id++) {
+		if (node_at(id)->idle_words != idle_words[id])
+			exit(4);
 	}
 }
 
