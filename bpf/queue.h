@@ -7,7 +7,7 @@
  * clock is the most that a task had when it was switched in. A task that slept starts at most a slice
  * behind the clock, so that sleeping is not saved up; one that moves between LLCs keeps its distance
  * to the clock; a new one starts a slice ahead, so that a storm of new tasks moves the clock on. No
- * task is further ahead than lead_ms. The watch sees to it that no task waits for much longer than a
+ * task is further ahead than lead_ms, nor than a slice by what it ran while nobody waited. The watch sees to it that no task waits for much longer than a
  * second and its turn after that (watch.h).
  *
  * Tasks that may use one CPU only have a queue of their own, in the same virtual time: in the queue
@@ -112,6 +112,19 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
 	if (cpu->bound_waiting && head_vtime(CPU_QUEUE | id, &head) && !before(own, head))
 		return false;
 	return !llc->waiting || !head_vtime(cpu->llc, &head) || before(own, head);
+}
+
+/*
+ * A task whose slice is over goes on. What it ran while nobody waited is nobody's loss: it is a slice ahead at most
+ * when others come.
+ */
+static __always_inline void go_on(struct task_struct *p, const struct roost_cpu *cpu, const struct roost_llc *llc)
+{
+	u64 most = llc->clock + slice_ns();
+
+	if (!llc->waiting && !cpu->bound_waiting && before(most, p->scx.dsq_vtime))
+		task_set_vtime(p, most);
+	task_set_slice(p, slice_ns());
 }
 
 /* Takes the next task for a CPU from the queue of its LLC, or from its own if that is earlier. */

@@ -203,7 +203,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && take(cpu, llc, cpu_id))
 		return;
 	if (stays) {
-		task_set_slice(prev, slice_ns());
+		go_on(prev, cpu, llc);
 		return;
 	}
 	if (steal(cpu_id))

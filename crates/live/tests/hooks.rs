@@ -238,6 +238,16 @@ fn a_task_of_little_weight_waits_no_longer_than_the_bound() {
     }
 }
 
+/// Loops have had the CPUs of an LLC to themselves for ten seconds when as many others come: that nobody else
+/// wanted the time is not held against them, each waits for a turn (of a slice that ends with a tick) of two.
+#[test]
+fn who_was_alone_does_not_make_up_for_it() {
+    for seed in SEEDS {
+        let longest = outcome("newcomers", seed).counters["run_delay_max_ns"];
+        assert!((1..=2 * 4_000_000).contains(&longest), "{seed}: {longest} ns");
+    }
+}
+
 /// The CPU that is woken for a waiting task is one that may run it.
 #[test]
 fn idle_cpus_are_asked_that_may_run_what_waits() {

@@ -484,8 +484,8 @@ static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 
 	for (i = 0; i < n; i++) {
 		make_task(&at_root, &single, 100 + i, burst_ns, sleep_ns);
-		task[i].cpu = i % (CPUS / NODES);
-		task[i].se.sum_exec_runtime = 1;
+		task[nr_tasks - 1].cpu = i % (CPUS / NODES);
+		task[nr_tasks - 1].se.sum_exec_runtime = 1;
 	}
 }
 
@@ -576,6 +576,24 @@ static void heavy_loops(void)
 		limit(&task[i], &llc);
 	}
 	measure(1, PER_LLC + 1);
+}
+
+/* Loops that have had an LLC to themselves, one on each CPU, when as many others come. */
+static void newcomers(void)
+{
+	static struct cpumask llc = { 15 };
+	int i;
+
+	make_on_first(PER_LLC, 0, 0);
+	for (i = 0; i < 2 * PER_LLC; i++) {
+		if (i == PER_LLC) {
+			run(10 * SECOND);
+			make_on_first(PER_LLC, 0, 0);
+		}
+		task[i].cpu = i % PER_LLC;
+		limit(&task[i], &llc);
+	}
+	measure(1, 2 * PER_LLC);
 }
 
 /* Two loops that share a CPU and then may use the next one too; others of the LLC are idle. */
@@ -745,6 +763,8 @@ int main(int argc, char **argv)
 		bound_loop();
 	else if (!strcmp(scenario, "heavy-loops"))
 		heavy_loops();
+	else if (!strcmp(scenario, "newcomers"))
+		newcomers();
 	else if (!strcmp(scenario, "widened"))
 		widened();
 	else if (!strcmp(scenario, "other-class"))
