@@ -18,11 +18,6 @@
 /* So many tasks of a queue are looked at. */
 #define WEIGHED 64
 
-static __always_inline u64 weight_of(const struct task_struct *p, const struct roost_task *task)
-{
-	return (u64)p->scx.weight * task->factor;
-}
-
 /* Weights of the tasks that wait in an LLC, times UNIT. */
 __noinline u64 waiting_weight(u32 id)
 {
@@ -118,6 +113,9 @@ static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_s
 	moved = dsq_move_vtime(it, p, to, dst->clock + (p->scx.dsq_vtime - src->clock));
 	if (moved)
 		task->llc = to;
+	/* One that was queued anew meanwhile has stayed, and is counted where it was. */
+	else if (__sync_bool_compare_and_swap(&task->waits_in, to, from))
+		src = dst;
 	__sync_fetch_and_add(&src->waiting, -1);
 	return moved;
 }

@@ -110,18 +110,20 @@ static __always_inline bool holds(const struct roost_task *task, u32 src, u32 ds
 	return true;
 }
 
-/* Whether a task may use some CPU of an LLC. */
+/* Whether a task may use some CPU of an LLC that is online. */
 static __always_inline bool allowed_in(const struct task_struct *p, const struct roost_llc *llc)
 {
-	u32 place, *cpu;
+	struct roost_cpu *cpu;
+	u32 place, *id;
 	int i;
 
 	if (p->nr_cpus_allowed >= nr_possible)
-		return true;
+		return llc->nr_cpus;
 	bpf_for(i, 0, llc->nr_words * 64) {
 		place = llc->first_word * 64 + i;
-		cpu = bpf_map_lookup_elem(&slots, &place);
-		if (cpu && *cpu != NONE && bpf_cpumask_test_cpu(*cpu, p->cpus_ptr))
+		id = bpf_map_lookup_elem(&slots, &place);
+		cpu = id ? cpu_at(*id) : NULL;
+		if (cpu && cpu->online && bpf_cpumask_test_cpu(*id, p->cpus_ptr))
 			return true;
 	}
 	return false;

@@ -67,19 +67,39 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 	task->waits_in = id;
 }
 
-/* Virtual time of the first task in a queue; false if it has none. */
-static bool head_vtime(u64 queue, u64 *vtime)
+/* So many tasks at the head of a queue are looked at for one that a CPU may run: it mostly is the first. */
+#define FIRST 64
+
+/*
+ * Virtual time of the first task in a queue that a CPU may run; false if it has none. Where none of those that are
+ * looked at may run there, that of the last of them: the next is no earlier.
+ */
+static bool head_vtime(u32 cpu_id, u64 queue, u64 *vtime)
 {
 	struct bpf_iter_scx_dsq it;
-	struct task_struct *p = NULL;
+	struct task_struct *p;
+	bool found = false;
+	int i;
 
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		p = bpf_iter_scx_dsq_next(&it);
-		if (p)
+		bpf_for(i, 0, FIRST) {
+			p = bpf_iter_scx_dsq_next(&it);
+			found = p;
+			if (!p)
+				break;
 			*vtime = p->scx.dsq_vtime;
+			if (may_run(p, cpu_id) && (!stays_put(p) || scx_bpf_task_cpu(p) == cpu_id))
+				break;
+		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
-	return p;
+	return found;
+}
+
+/* The weight of a task, times UNIT. */
+static __always_inline u64 weight_of(const struct task_struct *p, const struct roost_task *task)
+{
+	return (u64)p->scx.weight * task->factor;
 }
 
 /* Virtual time that running takes; weight: times UNIT. */
@@ -97,7 +117,7 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 	cpu->ran_before = p->se.sum_exec_runtime;
 	task->ran_awake += ran;
 	account_run(p, task, cpu->node, ran);
-	cpu->weight = p->scx.weight * task->factor;
+	cpu->weight = weight_of(p, task);
 }
 
 /*
@@ -109,9 +129,9 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
 {
 	u64 own = vtime_near(p->scx.dsq_vtime, llc->clock), head;
 
-	if (cpu->bound_waiting && head_vtime(CPU_QUEUE | id, &head) && !before(own, head))
+	if (cpu->bound_waiting && head_vtime(id, CPU_QUEUE | id, &head) && !before(own, head))
 		return false;
-	return !llc->waiting || !head_vtime(cpu->llc, &head) || before(own, head);
+	return !llc->waiting || !head_vtime(id, cpu->llc, &head) || before(own, head);
 }
 
 /*
@@ -134,19 +154,21 @@ static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *
 
 	if (!cpu->bound_waiting)
 		return llc->waiting && dsq_move_to_local(cpu->llc);
-	if (!head_vtime(CPU_QUEUE | id, &bound)) {
+	if (!head_vtime(id, CPU_QUEUE | id, &bound)) {
 		cpu->bound_waiting = false;
 		return dsq_move_to_local(cpu->llc);
 	}
-	if (head_vtime(cpu->llc, &other) && before(other, bound) && dsq_move_to_local(cpu->llc))
+	if (head_vtime(id, cpu->llc, &other) && before(other, bound) && dsq_move_to_local(cpu->llc))
 		return true;
 	return dsq_move_to_local(CPU_QUEUE | id) || dsq_move_to_local(cpu->llc);
 }
 
-/* For how long tasks have waited in an LLC without its queue having been empty. */
+/* For how long tasks have waited in an LLC without its queue having been empty, if `now` is not from before. */
 static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 {
-	return now - llc->backlog_at;
+	u64 since = llc->backlog_at;
+
+	return before(since, now) ? now - since : 0;
 }
 
 /* Help is asked for at most so often in an LLC. */
@@ -298,6 +320,7 @@ __noinline int steal_in_node(u32 cpu_id)
 	u64 now = scx_bpf_now(), queued;
 	int i, result = NONE_WAITS;
 	struct roost_llc *llc;
+	bool may;
 	u32 id;
 
 	if (!node)
@@ -309,12 +332,14 @@ __noinline int steal_in_node(u32 cpu_id)
 		queued = llc ? nr_waiting(llc, id) : 0;
 		if (!queued)
 			continue;
-		result = SOME_WAIT;
-		if (may_steal(id, llc, queued, node, now, &cpu->n) ? dsq_move_to_local(id) :
-								     take_long(cpu_id, id, llc)) {
+		may = may_steal(id, llc, queued, node, now, &cpu->n);
+		if (may ? dsq_move_to_local(id) : take_long(cpu_id, id, llc)) {
 			cpu->n.llc_stolen++;
 			return STOLEN;
 		}
+		/* What may not run here is nothing to wait for. */
+		if (!may)
+			result = SOME_WAIT;
 	}
 	return result;
 }
@@ -618,14 +643,20 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 #define ALL_WAITING (1 << 23)
 
 /*
- * A CPU goes offline: the kernel does not ask it any more what to run, and moves only what is in its local
- * queue to other CPUs. So that is where all goes that waits for it.
+ * A CPU of an LLC goes offline: the kernel does not ask it any more what to run, and moves only what is in its local
+ * queue to other CPUs. So that is where all goes that waits for it. What last ran elsewhere and could only have run
+ * on this CPU of the LLC goes back there.
  */
-__noinline int hand_over(u32 cpu_id, u64 queue)
+__noinline int hand_over(u32 cpu_id, u32 llc_id, u64 queue)
 {
+	struct roost_llc *llc = llc_at(llc_id);
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
+	u32 to;
 	int i;
+
+	if (!llc)
+		return 0;
 
 	bpf_rcu_read_lock();
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
@@ -633,8 +664,9 @@ __noinline int hand_over(u32 cpu_id, u64 queue)
 			p = bpf_iter_scx_dsq_next(&it);
 			if (!p)
 				break;
-			if (scx_bpf_task_cpu(p) == cpu_id)
-				dsq_move(&it, p, DSQ_LOCAL_ON | cpu_id);
+			to = scx_bpf_task_cpu(p);
+			if (to == cpu_id || (!allowed_in(p, llc) && may_run(p, to)))
+				dsq_move(&it, p, DSQ_LOCAL_ON | to);
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);

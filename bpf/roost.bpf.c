@@ -58,11 +58,19 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	return cpu;
 }
 
-/* A task that may use one CPU only. */
+/* A task waits. Renicing one that does, or changing its affinity, queues it anew: it has waited all the time. */
+static __always_inline void begin_wait(struct roost_task *task, u64 now)
+{
+	if (!task->queued_at)
+		task->queued_at = now;
+}
+
+/* A task that may use one CPU only. A kernel thread goes past all queues when it wakes up, and has a slice then. */
 static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cpu_id,
 			  struct roost_cpu *cpu, u64 flags, struct roost_counters *n)
 {
-	if (p->flags & PF_KTHREAD) {
+	count_out(task);
+	if (p->flags & PF_KTHREAD && flags & ENQ_WAKEUP) {
 		n->kernel_threads++;
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 	} else if (!cpu->bound_waiting && claim_cpu(cpu)) {
@@ -70,7 +78,7 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 	} else {
 		n->bound++;
-		task->queued_at = scx_bpf_now();
+		begin_wait(task, scx_bpf_now());
 		cpu->bound_waiting = true;
 		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), p->scx.dsq_vtime, flags);
 	}
@@ -89,14 +97,15 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, u32 id, u64 flags)
 {
 	struct roost_llc *llc = llc_at(id);
+	u64 now = scx_bpf_now();
 
 	if (!llc)
 		return;
 	adopt(p, task, llc, id);
-	task->queued_at = scx_bpf_now();
+	begin_wait(task, now);
 	/* One that changes places with the only one that waited finds that still counted: the queue was not empty. */
 	if (!llc->waiting) {
-		llc->backlog_at = task->queued_at;
+		llc->backlog_at = now;
 		llc->lasting = false;
 	}
 	if (is_long(task))
@@ -224,7 +233,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 		return;
 	cpu->ran_before = p->se.sum_exec_runtime;
 	cpu->started_at = scx_bpf_now();
-	cpu->weight = p->scx.weight * task->factor;
+	cpu->weight = weight_of(p, task);
 	cpu->process = task->process;
 	if (task->queued_at)
 		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
@@ -298,8 +307,8 @@ void ROOST_OPS(roost_cpu_offline, s32 cpu_id)
 	if (!llc)
 		return;
 	set_online(cpu, llc, false);
-	hand_over(cpu_id, CPU_QUEUE | cpu_id);
-	hand_over(cpu_id, cpu->llc);
+	hand_over(cpu_id, cpu->llc, CPU_QUEUE | cpu_id);
+	hand_over(cpu_id, cpu->llc, cpu->llc);
 	if (!llc->nr_cpus)
 		start_again(cpu_id, last_goes);
 }

@@ -238,6 +238,55 @@ fn a_task_of_little_weight_waits_no_longer_than_the_bound() {
     }
 }
 
+/// Nor does it wait for ever if it is queued anew every 0.9 s, as when its affinity is changed.
+#[test]
+fn who_is_queued_anew_has_waited_before() {
+    for seed in SEEDS {
+        let longest = outcome("queued-again", seed).counters["longest_ns"];
+        assert!(longest <= 1_800_000_000, "{seed}: {longest} ns");
+    }
+}
+
+/// A kernel thread that never sleeps and one that often wakes up leave a loop of their CPU what is its.
+#[test]
+fn kernel_threads_leave_a_cpu_to_others() {
+    for seed in SEEDS {
+        let groups = outcome("busy-kernel-threads", seed).groups;
+        assert!(groups[1][0] > 0.95 * groups[0][0], "{seed}: {groups:?}");
+    }
+}
+
+/// Idle CPUs of a node that may not run what waits on it help another node: ten loops there lose nothing but
+/// the time until they leave it (the node waits for 20 ms, a look of the watch is 100 ms away at most).
+#[test]
+fn what_may_not_run_here_keeps_no_cpu_from_helping() {
+    for seed in SEEDS {
+        let groups = outcome("masked-beside-idle", seed).groups;
+        let lost = 100e9 - groups[0][0] - groups[0][1];
+        assert!((0.0..0.5e9).contains(&lost), "{seed}: {groups:?}");
+    }
+}
+
+/// Four loops share two CPUs, one of them may use one only: what waits before it and may not run there does
+/// not go before it.
+#[test]
+fn a_bound_task_is_not_held_up_by_who_may_not_run_there() {
+    for seed in SEEDS {
+        let groups = outcome("masked-heads", seed).groups;
+        assert!((groups[1][0] * 3.0 / groups[0][0] - 1.0).abs() < 0.05, "{seed}: {groups:?}");
+    }
+}
+
+#[test]
+fn what_waits_for_the_only_cpu_it_may_use_in_an_llc_leaves_with_it() {
+    outcome("masked-offline", 1);
+}
+
+#[test]
+fn a_task_that_moves_too_late_is_counted_where_it_is() {
+    outcome("moved-too-late", 1);
+}
+
 /// Loops have had the CPUs of an LLC to themselves for ten seconds when as many others come: that nobody else
 /// wanted the time is not held against them, each waits for a turn (of a slice that ends with a tick) of two.
 #[test]

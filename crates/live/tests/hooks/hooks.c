@@ -705,6 +705,121 @@ static void hotplug(void)
 	measure(1, CPUS);
 }
 
+/* Of a CPU: a loop that is bound to it beside kernel threads of it, a loop and one that wakes up again and again. */
+static void busy_kernel_threads(void)
+{
+	static struct cpumask one = { 1 };
+	int i;
+
+	make_on_first(3, 0, 0);
+	for (i = 0; i < 3; i++) {
+		task[i].cpu = 0;
+		task[i].flags = i < 2 ? PF_KTHREAD : 0;
+		limit(&task[i], &one);
+	}
+	task[1].burst_ns = MS / 5;
+	task[1].sleep_ns = 2 * MS;
+	run(10 * SECOND);
+	print_group(0, 0, 1, 1);
+	print_group(1, 2, 3, 1);
+}
+
+/* The loops of heavy_loops(); the one of nice 19 is queued anew every 0.9 s, as for a change of its affinity. */
+static void queued_again(void)
+{
+	static struct cpumask llc = { 15 };
+	struct task_struct *last = &task[PER_LLC];
+	u64 ran = 0, gap_ns = 0, longest_ns = 0;
+	int i;
+
+	make_on_first(PER_LLC + 1, 0, 0);
+	for (i = 0; i <= PER_LLC; i++) {
+		task[i].cpu = i % PER_LLC;
+		task[i].scx.weight = i < PER_LLC ? 8876 : 1;
+		limit(&task[i], &llc);
+	}
+	for (i = 0; i < 20; i++) {
+		run(9 * SECOND / 10);
+		gap_ns = last->se.sum_exec_runtime == ran ? gap_ns + 9 * SECOND / 10 : 0;
+		longest_ns = gap_ns > longest_ns ? gap_ns : longest_ns;
+		ran = last->se.sum_exec_runtime;
+		if (task_of(last)->waits_in == NONE)
+			continue;
+		unlink(last);
+		here = local_of = last->cpu;
+		roost_enqueue(last, 0);
+	}
+	printf("longest_ns %lu\n", longest_ns);
+}
+
+/*
+ * Five loops share an LLC and may not leave it; the CPUs of their node's other LLC are idle. The other node has two
+ * loops more than CPUs, which after a second may leave it.
+ */
+static void masked_beside_idle(void)
+{
+	static struct cpumask llc = { 15 }, node = { 0xff00 };
+	int i;
+
+	make_on_first(5 + CPUS / NODES + 2, 0, 0);
+	for (i = 0; i < nr_tasks; i++) {
+		task[i].cpu = i < 5 ? i % PER_LLC : CPUS / NODES + i % (CPUS / NODES);
+		limit(&task[i], i < 5 ? &llc : &node);
+	}
+	run(SECOND);
+	for (i = 5; i < nr_tasks; i++) {
+		limit(&task[i], &everywhere);
+		memset(task[i].ran_on, 0, sizeof(task[i].ran_on));
+	}
+	run(10 * SECOND);
+	print_group(0, 5, nr_tasks, 1);
+}
+
+/* Loops that may use CPUs 0 and 1 only, others for 2 and 3, and one for 2. */
+static void masked_heads(void)
+{
+	static struct cpumask first = { 3 }, second = { 12 }, one = { 4 };
+	int i;
+
+	make_on_first(24, 0, 0);
+	for (i = 0; i < 24; i++) {
+		task[i].cpu = i < 20 ? i % 2 : 2;
+		limit(&task[i], i < 20 ? &first : i < 23 ? &second : &one);
+	}
+	run(10 * SECOND);
+	print_group(0, 20, 23, 1);
+	print_group(1, 23, 24, 1);
+}
+
+/* A task that may use one CPU in each of two LLCs waits in that of the first when this goes offline. */
+static void masked_offline(void)
+{
+	static struct cpumask two = { 1 << 3 | 1 << (PER_LLC + 1) };
+
+	make_on_first(1, 0, 0);
+	limit(&task[0], &two);
+	task[0].cpu = PER_LLC + 1;
+	queue_in(&task[0], task_of(&task[0]), 0, 0);
+	roost_cpu_offline(3);
+	if (cpu[PER_LLC + 1].local != &task[0] || allowed_in(&task[0], llc_at(0)))
+		exit(10);
+}
+
+/* A task that is about to move to another LLC for its weight is queued anew: it stays, and is counted where it is. */
+static void moved_too_late(void)
+{
+	make_on_first(1, 0, 0);
+	queue_in(&task[0], task_of(&task[0]), 0, 0);
+	queued_anew = true;
+	if (even_out_pair(0, 1, ~0u))
+		exit(11);
+	check_counts();
+	queued_anew = false;
+	if (!even_out_pair(0, 1, ~0u))
+		exit(12);
+	check_counts();
+}
+
 /* CPUs that cannot come or go without a new start. */
 static void new_start(bool last)
 {
@@ -771,6 +886,18 @@ int main(int argc, char **argv)
 		other_class();
 	else if (!strcmp(scenario, "hotplug"))
 		hotplug();
+	else if (!strcmp(scenario, "busy-kernel-threads"))
+		busy_kernel_threads();
+	else if (!strcmp(scenario, "queued-again"))
+		queued_again();
+	else if (!strcmp(scenario, "masked-beside-idle"))
+		masked_beside_idle();
+	else if (!strcmp(scenario, "masked-heads"))
+		masked_heads();
+	else if (!strcmp(scenario, "masked-offline"))
+		masked_offline();
+	else if (!strcmp(scenario, "moved-too-late"))
+		moved_too_late();
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
 		new_start(!strcmp(scenario, "last-cpu"));
 	else if (!strcmp(scenario, "kernel-threads"))

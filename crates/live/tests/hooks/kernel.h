@@ -236,12 +236,17 @@ static void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) {}
 static bool dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id)
 {
 	unlink(p);
-	insert_local(here, p);
+	insert_local(id == DSQ_LOCAL ? here : (u32)id, p);
 	return true;
 }
 
+/* Tasks that the iterator shows are queued anew before they are moved. */
+static bool queued_anew;
+
 static bool dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 vtime)
 {
+	if (queued_anew)
+		return false;
 	unlink(p);
 	insert_ordered(p, id, vtime);
 	return true;
