@@ -64,17 +64,17 @@ __noinline u64 load_of(u32 id)
 	return (sum + waiting_weight(id)) / llc->nr_cpus;
 }
 
-/* Whether a task that waits in `src` may go to `dst`. */
-static __always_inline bool may_even_out(const struct task_struct *p, const struct roost_task *task,
-					 const struct roost_llc *src, const struct roost_llc *dst)
+/* Whether a task that waits in `src` may go to `dst`, the LLC `to`. */
+static __always_inline bool may_even_out(struct task_struct *p, const struct roost_task *task,
+					 const struct roost_llc *src, const struct roost_llc *dst, u32 to)
 {
 	if (src->node != dst->node && home_of(task) != NONE)
 		return false;
-	return !stays_put(p) && allowed_in(p, dst);
+	return !stays_put(p) && allowed_in(p, to);
 }
 
 /* The heaviest task that waits in an LLC, may go to another, and weighs no more than `most`. */
-static __always_inline u64 heaviest(u32 from, const struct roost_llc *src, const struct roost_llc *dst,
+static __always_inline u64 heaviest(u32 from, u32 to, const struct roost_llc *src, const struct roost_llc *dst,
 				    u64 most)
 {
 	struct bpf_iter_scx_dsq it;
@@ -90,7 +90,7 @@ static __always_inline u64 heaviest(u32 from, const struct roost_llc *src, const
 				break;
 			task = task_of(p);
 			weight = task ? weight_of(p, task) : 0;
-			if (weight > best && weight <= most && may_even_out(p, task, src, dst))
+			if (weight > best && weight <= most && may_even_out(p, task, src, dst, to))
 				best = weight;
 		}
 	}
@@ -136,7 +136,7 @@ static __always_inline bool move_waiting(u32 from, u32 to, struct roost_llc *src
 			if (!p)
 				break;
 			task = task_of(p);
-			if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst))
+			if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst, to))
 				continue;
 			moved = move_task(&it, p, task, src, dst, from, to);
 			break;
@@ -158,7 +158,7 @@ __noinline bool even_out_pair(u32 from, u32 to, u64 difference)
 		return false;
 	bpf_rcu_read_lock();
 	/* A task that moves changes both loads. */
-	weight = heaviest(from, src, dst, difference * dst->nr_cpus / 2);
+	weight = heaviest(from, to, src, dst, difference * dst->nr_cpus / 2);
 	if (weight)
 		moved = move_waiting(from, to, src, dst, weight);
 	bpf_rcu_read_unlock();

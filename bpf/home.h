@@ -111,22 +111,29 @@ static __always_inline bool holds(const struct roost_task *task, u32 src, u32 ds
 }
 
 /* Whether a task may use some CPU of an LLC that is online. */
-static __always_inline bool allowed_in(const struct task_struct *p, const struct roost_llc *llc)
+__noinline bool allowed_in(struct task_struct *p __arg_trusted, u32 llc_id)
 {
+	struct roost_llc *llc = llc_at(llc_id);
+	bool allowed = false;
 	struct roost_cpu *cpu;
 	u32 place, *id;
 	int i;
 
+	if (!llc)
+		return false;
 	if (p->nr_cpus_allowed >= nr_possible)
 		return llc->nr_cpus;
+	bpf_rcu_read_lock();
 	bpf_for(i, 0, llc->nr_words * 64) {
 		place = llc->first_word * 64 + i;
 		id = bpf_map_lookup_elem(&slots, &place);
 		cpu = id ? cpu_at(*id) : NULL;
-		if (cpu && cpu->online && bpf_cpumask_test_cpu(*id, p->cpus_ptr))
-			return true;
+		allowed = cpu && cpu->online && bpf_cpumask_test_cpu(*id, p->cpus_ptr);
+		if (allowed)
+			break;
 	}
-	return false;
+	bpf_rcu_read_unlock();
+	return allowed;
 }
 
 /* The LLC of a node with the fewest waiting tasks on each of its CPUs. */
@@ -208,7 +215,7 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 	if (id == NONE && !idle && !state->full)
 		id = shortest_queue(node);
 	llc = llc_at(id);
-	if (llc && !allowed_in(p, llc))
+	if (llc && !allowed_in(p, id))
 		return NONE;
 	if (llc || !idle)
 		account_attempt(set, home, !llc, &here->n);

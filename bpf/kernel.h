@@ -169,6 +169,19 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 	return scx_bpf_consume(dsq_id);
 }
 
+extern const struct rq runqueues __ksym;
+
+/*
+ * Whether a CPU is about to go offline: the kernel pushes tasks away from it (balance_push_set() in
+ * sched_cpu_deactivate()). For a moment also while the classes of realtime and deadlines do.
+ */
+static __always_inline bool is_leaving(u32 cpu)
+{
+	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq && rq->balance_callback;
+}
+
 /* 6.19: a function where a store was enough. */
 bool scx_bpf_task_set_slice___new(struct task_struct *p, u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime___new(struct task_struct *p, u64 vtime) __ksym __weak;

@@ -71,28 +71,33 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 #define FIRST 64
 
 /*
- * Virtual time of the first task in a queue that a CPU may run; false if it has none. Where none of those that are
- * looked at may run there, that of the last of them: the next is no earlier.
+ * Finds out the virtual time (cpu->head) of the first task in a queue that a CPU may run; false if it has none. Where
+ * none of those that are looked at may run there, that of the last of them: the next is no earlier.
  */
-static bool head_vtime(u32 cpu_id, u64 queue, u64 *vtime)
+__noinline bool find_head(u32 cpu_id, u64 queue)
 {
+	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	bool found = false;
 	int i;
 
+	if (!cpu)
+		return false;
+	bpf_rcu_read_lock();
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
 		bpf_for(i, 0, FIRST) {
 			p = bpf_iter_scx_dsq_next(&it);
 			found = p;
 			if (!p)
 				break;
-			*vtime = p->scx.dsq_vtime;
+			cpu->head = p->scx.dsq_vtime;
 			if (may_run(p, cpu_id) && (!stays_put(p) || scx_bpf_task_cpu(p) == cpu_id))
 				break;
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
 	return found;
 }
 
@@ -127,11 +132,11 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
 					const struct roost_llc *llc, u32 id)
 {
-	u64 own = vtime_near(p->scx.dsq_vtime, llc->clock), head;
+	u64 own = vtime_near(p->scx.dsq_vtime, llc->clock);
 
-	if (cpu->bound_waiting && head_vtime(id, CPU_QUEUE | id, &head) && !before(own, head))
+	if (cpu->bound_waiting && find_head(id, CPU_QUEUE | id) && !before(own, cpu->head))
 		return false;
-	return !llc->waiting || !head_vtime(id, cpu->llc, &head) || before(own, head);
+	return !llc->waiting || !find_head(id, cpu->llc) || before(own, cpu->head);
 }
 
 /*
@@ -150,15 +155,16 @@ static __always_inline void go_on(struct task_struct *p, const struct roost_cpu 
 /* Takes the next task for a CPU from the queue of its LLC, or from its own if that is earlier. */
 static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id)
 {
-	u64 bound, other;
+	u64 bound;
 
 	if (!cpu->bound_waiting)
 		return llc->waiting && dsq_move_to_local(cpu->llc);
-	if (!head_vtime(id, CPU_QUEUE | id, &bound)) {
+	if (!find_head(id, CPU_QUEUE | id)) {
 		cpu->bound_waiting = false;
 		return dsq_move_to_local(cpu->llc);
 	}
-	if (head_vtime(id, cpu->llc, &other) && before(other, bound) && dsq_move_to_local(cpu->llc))
+	bound = cpu->head;
+	if (find_head(id, cpu->llc) && before(cpu->head, bound) && dsq_move_to_local(cpu->llc))
 		return true;
 	return dsq_move_to_local(CPU_QUEUE | id) || dsq_move_to_local(cpu->llc);
 }
@@ -649,14 +655,10 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
  */
 __noinline int hand_over(u32 cpu_id, u32 llc_id, u64 queue)
 {
-	struct roost_llc *llc = llc_at(llc_id);
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	u32 to;
 	int i;
-
-	if (!llc)
-		return 0;
 
 	bpf_rcu_read_lock();
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
@@ -665,7 +667,7 @@ __noinline int hand_over(u32 cpu_id, u32 llc_id, u64 queue)
 			if (!p)
 				break;
 			to = scx_bpf_task_cpu(p);
-			if (to == cpu_id || (!allowed_in(p, llc) && may_run(p, to)))
+			if (to == cpu_id || (!allowed_in(p, llc_id) && may_run(p, to)))
 				dsq_move(&it, p, DSQ_LOCAL_ON | to);
 		}
 	}

@@ -63,6 +63,7 @@ struct roost_cpu {
 	u64 started_at;		/* when it was switched in, or last asked to give way; 0: another class runs */
 	u64 vtime;		/* its virtual time then */
 	u64 weight;		/* its weight, times UNIT */
+	u64 head;		/* virtual time of the head of the queue that it last looked at */
 	u32 process;		/* its process among the sets */
 	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
 	u32 pull_to;		/* to this LLC */

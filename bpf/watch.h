@@ -73,15 +73,25 @@ __noinline int watch_llc(u32 id, u64 now)
  * The queue of those that may use one CPU only. One that goes offline is made to look again, for which hotplug
  * waits: Linux 6.16 does not tell it that another CPU has taken its last task after it became idle, and lets it
  * idle beside a task of its own whose slice ended while it was alone (balance_one() with SCX_OPS_ENQ_LAST).
+ *
+ * Before it says that the CPU is offline the kernel waits for readers of RCU, and does not ask the CPU any more
+ * what to run: a reader that was preempted may be among those that wait for it.
  */
 __noinline int watch_cpu(u32 id, u64 now)
 {
 	struct roost_cpu *cpu = cpu_at(id);
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 
-	if (llc && !cpu->online)
+	if (!llc)
+		return 0;
+	if (cpu->online && is_leaving(id)) {
+		hand_over(id, cpu->llc, CPU_QUEUE | id);
+		if (llc->nr_cpus == 1)
+			hand_over(id, cpu->llc, cpu->llc);
+	}
+	if (!cpu->online)
 		scx_bpf_kick_cpu(id, 0);
-	if (!llc || !cpu->bound_waiting)
+	if (!cpu->bound_waiting)
 		return 0;
 	bpf_rcu_read_lock();
 	pass_patient(llc, CPU_QUEUE | id, now);

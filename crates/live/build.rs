@@ -29,6 +29,7 @@ fn build() -> Result<(), String> {
     let include = root.join("policy/include").display().to_string();
     let source = root.join("bpf/roost.bpf.c").display().to_string();
     println!("cargo:rerun-if-changed={include}");
+    println!("cargo:rerun-if-changed={}", root.join("bpf").display());
     println!("cargo:rerun-if-env-changed=PATH");
     write_tables(&root.join("bpf"))?;
 

@@ -283,6 +283,11 @@ fn what_waits_for_the_only_cpu_it_may_use_in_an_llc_leaves_with_it() {
 }
 
 #[test]
+fn what_waits_for_a_cpu_that_begins_to_leave_is_handed_over() {
+    outcome("leaving", 1);
+}
+
+#[test]
 fn a_task_that_moves_too_late_is_counted_where_it_is() {
     outcome("moved-too-late", 1);
 }

@@ -188,14 +188,17 @@ static void schedule(int number)
 	if (prev && prev->runnable && prev->scx.slice)
 		return;
 	local_of = number;
-	if (!c->local)
+	if (!c->local && !c->leaving)
 		roost_dispatch(number, prev);
 	if (!c->local && prev && prev->runnable && prev->scx.slice)
 		return;
 	next = pick(c);
 	if (prev && prev->runnable) {
 		roost_stopping(prev, true);
-		roost_enqueue(prev, next ? 0 : ENQ_LAST);
+		if (c->leaving)
+			insert_local(number, prev);
+		else
+			roost_enqueue(prev, next ? 0 : ENQ_LAST);
 	}
 	next = next ?: pick(c);
 	if (next)
@@ -801,7 +804,7 @@ static void masked_offline(void)
 	task[0].cpu = PER_LLC + 1;
 	queue_in(&task[0], task_of(&task[0]), 0, 0);
 	roost_cpu_offline(3);
-	if (cpu[PER_LLC + 1].local != &task[0] || allowed_in(&task[0], llc_at(0)))
+	if (cpu[PER_LLC + 1].local != &task[0] || allowed_in(&task[0], 0))
 		exit(10);
 }
 
@@ -818,6 +821,26 @@ static void moved_too_late(void)
 	if (!even_out_pair(0, 1, ~0u))
 		exit(12);
 	check_counts();
+}
+
+/* Two loops are bound to a CPU that begins to leave. */
+static void leaving(void)
+{
+	static struct cpumask one = { 1 << 5 };
+	int i;
+
+	make_on_first(2, 0, 0);
+	for (i = 0; i < 2; i++) {
+		task[i].cpu = 5;
+		limit(&task[i], &one);
+	}
+	run(SECOND);
+	if (!cpu_queue[5])
+		exit(13);
+	cpu[5].leaving = true;
+	run(SECOND);
+	if (cpu_queue[5])
+		exit(14);
 }
 
 /* CPUs that cannot come or go without a new start. */
@@ -896,6 +919,8 @@ int main(int argc, char **argv)
 		masked_heads();
 	else if (!strcmp(scenario, "masked-offline"))
 		masked_offline();
+	else if (!strcmp(scenario, "leaving"))
+		leaving();
 	else if (!strcmp(scenario, "moved-too-late"))
 		moved_too_late();
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))

@@ -86,6 +86,7 @@ struct sched_ext_ops {
 struct cpu {
 	struct task_struct *curr, *local;
 	bool idle, kicked, preempt, offline;
+	bool leaving;		/* sched_cpu_deactivate() has begun: it is not asked what to run any more */
 	u64 since;		/* up to when it is accounted for */
 	u64 idle_ns;
 	u64 ticks;		/* up to which tick it is */
@@ -109,6 +110,7 @@ static s32 scx_bpf_task_cpu(const struct task_struct *p) { return p->cpu; }
 static void bpf_rcu_read_lock(void) {}
 static void bpf_rcu_read_unlock(void) {}
 static void scx_bpf_exit_bstr(s64 code, char *format, unsigned long long *data, u32 size) { exited = true; }
+static bool is_leaving(u32 number) { return cpu[number].leaving; }
 static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
 static void reenqueue_local(void) {}
 static int bpf_timer_init(void *timer, void *map, int clock) { return 0; }
