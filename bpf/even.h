@@ -112,7 +112,7 @@ static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_s
 	}
 	moved = dsq_move_vtime(it, p, to, dst->clock + (p->scx.dsq_vtime - src->clock));
 	if (moved)
-		task->llc = to;
+		task->queue = to;
 	/* One that was queued anew meanwhile has stayed, and is counted where it was. */
 	else if (__sync_bool_compare_and_swap(&task->waits_in, to, from))
 		src = dst;

@@ -182,6 +182,18 @@ static __always_inline bool is_leaving(u32 cpu)
 	return rq && rq->balance_callback;
 }
 
+/*
+ * Whether a realtime task wants a CPU that had nothing to run. Until 6.18 sched_ext is asked for a task first
+ * (prev_balance()), which then stays in the local queue till the realtime one sleeps: cpu_release tells only of tasks
+ * that were preempted. Not with a server for sched_ext (7.0), whose turn it may be.
+ */
+static __always_inline bool wanted_by_realtime(u32 cpu)
+{
+	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return !bpf_core_field_exists(rq->ext_server) && rq && rq->rt.rt_nr_running;
+}
+
 /* 6.19: a function where a store was enough. */
 bool scx_bpf_task_set_slice___new(struct task_struct *p, u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime___new(struct task_struct *p, u64 vtime) __ksym __weak;

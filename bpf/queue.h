@@ -3,16 +3,17 @@
  * Who runs next: a queue per LLC in the order of virtual time
  *
  * A task's virtual time grows with the time it runs, divided by its weight (100: nice 0; in a cgroup
- * what weights.h makes of it). The queue's
- * clock is the most that a task had when it was switched in. A task that slept starts at most a slice
- * behind the clock, so that sleeping is not saved up; one that moves between LLCs keeps its distance
- * to the clock; a new one starts a slice ahead, so that a storm of new tasks moves the clock on. No
- * task is further ahead than lead_ms, nor than a slice by what it ran while nobody waited. The watch sees to it that no task waits for much longer than a
- * second and its turn after that (watch.h).
+ * what weights.h makes of it). The queue's clock is the most that a task had when it was switched in.
+ * A task that slept starts at most a slice behind the clock, so that sleeping is not saved up; one that
+ * moves between queues keeps its distance to the clock; a new one starts a slice ahead, so that a storm
+ * of new tasks moves the clock on. No task is further ahead than lead_ms, nor than a slice by what it
+ * ran while nobody waited. The watch sees to it that no task waits for much longer than a second and
+ * its turn after that (watch.h).
  *
- * Tasks that may use one CPU only have a queue of their own, in the same virtual time: in the queue
- * of the LLC every other CPU would have to look past them. The CPU serves whichever queue has the
- * earlier head.
+ * Tasks that may use one CPU only have a queue of their own: in the queue of the LLC every other CPU
+ * would have to look past them. It has a clock of its own, so that CPUs on which only such tasks run
+ * do not drive each other's. The CPU serves whichever queue has the earlier head: while something in
+ * the queue of the LLC may run there both clocks go on at the same distance.
  */
 #ifndef ROOST_QUEUE_H
 #define ROOST_QUEUE_H
@@ -31,20 +32,53 @@ static __always_inline u64 vtime_near(u64 vtime, u64 clock)
 	return vtime;
 }
 
-/* Tells a task's virtual time by the clock of an LLC. */
-static __always_inline void adopt(struct task_struct *p, struct roost_task *task, struct roost_llc *llc, u32 id)
+static __always_inline bool is_bound(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed == 1;
+}
+
+/* Distance of a task's virtual time to the clock of a queue; a slice for a new one. */
+static __always_inline u64 distance(u64 vtime, u64 queue)
+{
+	struct roost_cpu *cpu = queue & CPU_QUEUE ? cpu_at(queue) : NULL;
+	struct roost_llc *llc = queue & CPU_QUEUE ? NULL : llc_at(queue);
+
+	if (cpu)
+		return vtime - cpu->clock;
+	return llc ? vtime - llc->clock : slice_ns();
+}
+
+/* Tells a task's virtual time by the clock of a queue. */
+static __always_inline void adopt(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock)
 {
 	u64 vtime = p->scx.dsq_vtime;
-	struct roost_llc *old;
 
-	if (task->llc != id) {
-		old = llc_at(task->llc);
-		vtime = llc->clock + (old ? vtime - old->clock : slice_ns());
-		task->llc = id;
+	if (task->queue != queue) {
+		vtime = clock + distance(vtime, task->queue);
+		task->queue = queue;
 	}
-	vtime = vtime_near(vtime, llc->clock);
+	vtime = vtime_near(vtime, clock);
 	if (vtime != p->scx.dsq_vtime)
 		task_set_vtime(p, vtime);
+}
+
+static __always_inline void move_clock(u64 *clock, u64 vtime)
+{
+	if (before(*clock, vtime))
+		*clock = vtime;
+}
+
+/* The clock of a CPU's queue has gone on with that of its LLC. */
+static __always_inline void keep_up(struct roost_cpu *cpu, const struct roost_llc *llc)
+{
+	move_clock(&cpu->clock, llc->clock + cpu->ahead);
+}
+
+static __always_inline void adopt_bound(struct task_struct *p, struct roost_task *task, u32 cpu_id,
+					struct roost_cpu *cpu, const struct roost_llc *llc)
+{
+	keep_up(cpu, llc);
+	adopt(p, task, CPU_QUEUE | cpu_id, cpu->clock);
 }
 
 /* A task is no longer going to wait where it was counted. */
@@ -86,7 +120,7 @@ __noinline bool find_head(u32 cpu_id, u64 queue)
 		return false;
 	bpf_rcu_read_lock();
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		bpf_for(i, 0, FIRST) {
+		each(i, 0, FIRST) {
 			p = bpf_iter_scx_dsq_next(&it);
 			found = p;
 			if (!p)
@@ -126,17 +160,35 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 }
 
 /*
+ * As find_head() for the queue of the CPU's LLC. While that has something for the CPU, what is bound to the CPU
+ * competes with it: the clocks keep their distance. Else they have nothing to do with each other.
+ */
+static __always_inline bool find_head_in_llc(u32 cpu_id, struct roost_cpu *cpu, const struct roost_llc *llc)
+{
+	bool found = llc->waiting && find_head(cpu_id, cpu->llc);
+
+	if (found)
+		keep_up(cpu, llc);
+	else
+		cpu->ahead = cpu->clock - llc->clock;
+	return found;
+}
+
+/*
  * Whether a task whose slice is over goes on, since all that wait are ahead of it. Its virtual time counts as if it
  * was queued: the clock may have moved past it, for one that has waited for too long (watch.h).
  */
-static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
+static __always_inline bool stays_first(const struct task_struct *p, struct roost_cpu *cpu,
 					const struct roost_llc *llc, u32 id)
 {
-	u64 own = vtime_near(p->scx.dsq_vtime, llc->clock);
+	bool bound = is_bound(p), found = find_head_in_llc(id, cpu, llc);
+	u64 own = vtime_near(p->scx.dsq_vtime, bound ? cpu->clock : llc->clock);
 
-	if (cpu->bound_waiting && find_head(id, CPU_QUEUE | id) && !before(own, cpu->head))
+	if (bound)
+		own -= cpu->ahead;
+	if (found && !before(own, cpu->head))
 		return false;
-	return !llc->waiting || !find_head(id, cpu->llc) || before(own, cpu->head);
+	return !cpu->bound_waiting || !find_head(id, CPU_QUEUE | id) || before(own, cpu->head - cpu->ahead);
 }
 
 /*
@@ -145,7 +197,7 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
  */
 static __always_inline void go_on(struct task_struct *p, const struct roost_cpu *cpu, const struct roost_llc *llc)
 {
-	u64 most = llc->clock + slice_ns();
+	u64 most = (is_bound(p) ? cpu->clock : llc->clock) + slice_ns();
 
 	if (!llc->waiting && !cpu->bound_waiting && before(most, p->scx.dsq_vtime))
 		task_set_vtime(p, most);
@@ -164,7 +216,7 @@ static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *
 		return dsq_move_to_local(cpu->llc);
 	}
 	bound = cpu->head;
-	if (find_head(id, cpu->llc) && before(cpu->head, bound) && dsq_move_to_local(cpu->llc))
+	if (find_head_in_llc(id, cpu, llc) && before(cpu->head, bound - cpu->ahead) && dsq_move_to_local(cpu->llc))
 		return true;
 	return dsq_move_to_local(CPU_QUEUE | id) || dsq_move_to_local(cpu->llc);
 }

@@ -67,9 +67,10 @@ static __always_inline void begin_wait(struct roost_task *task, u64 now)
 
 /* A task that may use one CPU only. A kernel thread goes past all queues when it wakes up, and has a slice then. */
 static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cpu_id,
-			  struct roost_cpu *cpu, u64 flags, struct roost_counters *n)
+			  struct roost_cpu *cpu, const struct roost_llc *llc, u64 flags, struct roost_counters *n)
 {
 	count_out(task);
+	adopt_bound(p, task, cpu_id, cpu, llc);
 	if (p->flags & PF_KTHREAD && flags & ENQ_WAKEUP) {
 		n->kernel_threads++;
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
@@ -101,7 +102,7 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 
 	if (!llc)
 		return;
-	adopt(p, task, llc, id);
+	adopt(p, task, id, llc->clock);
 	begin_wait(task, now);
 	/* One that changes places with the only one that waited finds that still counted: the queue was not empty. */
 	if (!llc->waiting) {
@@ -147,9 +148,8 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	id = queue_for(task, cpu);
-	if (p->nr_cpus_allowed == 1) {
-		adopt(p, task, llc, cpu->llc);
-		enqueue_bound(p, task, cpu_id, cpu, flags, &here->n);
+	if (is_bound(p)) {
+		enqueue_bound(p, task, cpu_id, cpu, llc, flags, &here->n);
 		return;
 	}
 	here->n.queued++;
@@ -179,7 +179,7 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 	/* It may have learned just now what process it is of. */
 	count_at(task, cpu->node);
 	cpu->process = task->process;
-	if (nr_nodes == 1 || p->nr_cpus_allowed == 1 || stays_put(p))
+	if (nr_nodes == 1 || is_bound(p) || stays_put(p))
 		return true;
 	task->go = leaves_for(p, task, cpu);
 	return task->go == NONE;
@@ -202,7 +202,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 	bool runs_on, stays;
 
-	if (!llc)
+	if (!llc || (!prev && wanted_by_realtime(cpu_id)))
 		return;
 	/* While it looks it is not idle: who woke up would wait behind what it finds. */
 	if (!prev)
@@ -239,10 +239,15 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
 	account_migration(task, cpu_id, cpu, &cpu->n);
 	count_at(task, cpu->node);
-	adopt(p, task, llc, cpu->llc);
-	cpu->vtime = p->scx.dsq_vtime;
-	if (before(llc->clock, p->scx.dsq_vtime))
-		llc->clock = p->scx.dsq_vtime;
+	if (is_bound(p)) {
+		adopt_bound(p, task, cpu_id, cpu, llc);
+		move_clock(&cpu->clock, p->scx.dsq_vtime);
+		cpu->vtime = p->scx.dsq_vtime - cpu->ahead;
+	} else {
+		adopt(p, task, cpu->llc, llc->clock);
+		move_clock(&llc->clock, p->scx.dsq_vtime);
+		cpu->vtime = p->scx.dsq_vtime;
+	}
 }
 
 void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
@@ -332,7 +337,7 @@ s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_
 
 	if (!task)
 		return -ENOMEM;
-	task->llc = task->cpu = task->group = task->process = NONE;
+	task->queue = task->cpu = task->group = task->process = NONE;
 	task->counted = task->go = task->exec_to = task->waits_in = NONE;
 	task->burst = slice_ns();
 	task->share = cgroup_weights ? find_share(args->cgroup->kn->id) : NONE;

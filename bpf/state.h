@@ -61,9 +61,12 @@ struct roost_cpu {
 	/* What runs on it. */
 	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */
 	u64 started_at;		/* when it was switched in, or last asked to give way; 0: another class runs */
-	u64 vtime;		/* its virtual time then */
+	u64 vtime;		/* its virtual time then, by the clock of the LLC */
 	u64 weight;		/* its weight, times UNIT */
 	u64 head;		/* virtual time of the head of the queue that it last looked at */
+	/* Virtual time in its own queue. */
+	u64 clock;		/* the most that a task had when it was switched in */
+	u64 ahead;		/* by so much that clock is ahead of its LLC's, when they were last compared */
 	u32 process;		/* its process among the sets */
 	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
 	u32 pull_to;		/* to this LLC */
@@ -106,7 +109,7 @@ struct roost_node {
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_task {
-	u32 llc;		/* whose virtual time its own is told in; NONE: new */
+	u64 queue;		/* by whose clock its virtual time is told; NONE: new */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
 	u32 waits_in;		/* LLC that counts it as waiting; NONE */

@@ -28,13 +28,13 @@ ARRAY(watches, struct roost_watch);
 /* So many tasks at the end of a queue are looked at. */
 #define LAST 64
 
-/* Moves an LLC's clock past the last task of a queue that has waited for too long. */
-static __always_inline void pass_patient(struct roost_llc *llc, u64 queue, u64 now)
+/* Moves a queue's clock past the last task in it that has waited for too long; false if none has. */
+static __always_inline bool pass_patient(u64 *clock, u64 queue, u64 now)
 {
 	struct bpf_iter_scx_dsq it;
 	struct roost_task *task;
 	struct task_struct *p;
-	u64 past;
+	bool found = false;
 	int i;
 
 	if (!bpf_iter_scx_dsq_new(&it, queue, ITER_REVERSE)) {
@@ -45,13 +45,13 @@ static __always_inline void pass_patient(struct roost_llc *llc, u64 queue, u64 n
 			task = task_of(p);
 			if (!task || !before(task->queued_at + PATIENCE_NS, now))
 				continue;
-			past = p->scx.dsq_vtime + slice_ns();
-			if (before(llc->clock, past))
-				llc->clock = past;
+			move_clock(clock, p->scx.dsq_vtime + slice_ns());
+			found = true;
 			break;
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
+	return found;
 }
 
 __noinline int watch_llc(u32 id, u64 now)
@@ -62,7 +62,7 @@ __noinline int watch_llc(u32 id, u64 now)
 	if (!llc || !here || !nr_waiting(llc, id))
 		return 0;
 	bpf_rcu_read_lock();
-	pass_patient(llc, id, now);
+	pass_patient(&llc->clock, id, now);
 	bpf_rcu_read_unlock();
 	if (backlog_ns(llc, now) >= WATCH_NS)
 		here->n.rescued += help_waiting(id, backlog_ns(llc, now));
@@ -94,7 +94,9 @@ __noinline int watch_cpu(u32 id, u64 now)
 	if (!cpu->bound_waiting)
 		return 0;
 	bpf_rcu_read_lock();
-	pass_patient(llc, CPU_QUEUE | id, now);
+	/* It may wait behind what the queue of the LLC holds. */
+	if (pass_patient(&cpu->clock, CPU_QUEUE | id, now) && llc->waiting)
+		move_clock(&llc->clock, cpu->clock - cpu->ahead);
 	bpf_rcu_read_unlock();
 	return 0;
 }

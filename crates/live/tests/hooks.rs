@@ -277,6 +277,33 @@ fn a_bound_task_is_not_held_up_by_who_may_not_run_there() {
     }
 }
 
+/// Two loops of one CPU share it by their weights (nice 0 and 5) whatever others do on theirs: two of nice 5 move on
+/// twice as fast in virtual time.
+#[test]
+fn tasks_of_one_cpu_share_it_by_weight() {
+    for seed in SEEDS {
+        let groups = outcome("pinned", seed).groups;
+        let ratio = groups[0][0] / groups[1][0];
+        assert!((ratio / (100.0 / 33.0) - 1.0).abs() < 0.05, "{seed}: {groups:?}");
+    }
+}
+
+/// A loop of one CPU that weighs twice as much as seven others of its LLC has 2 of 9 parts of the four CPUs,
+/// although it has run apart from them before.
+#[test]
+fn a_task_of_one_cpu_competes_by_weight_with_others() {
+    for seed in SEEDS {
+        let groups = outcome("pinned-among-others", seed).groups;
+        let share = groups[0][0] / (groups[0][0] + groups[1][0]);
+        assert!((share / (2.0 / 9.0) - 1.0).abs() < 0.05, "{seed}: {groups:?}");
+    }
+}
+
+#[test]
+fn a_cpu_that_a_realtime_task_wants_takes_nothing() {
+    outcome("realtime", 1);
+}
+
 #[test]
 fn what_waits_for_the_only_cpu_it_may_use_in_an_llc_leaves_with_it() {
     outcome("masked-offline", 1);

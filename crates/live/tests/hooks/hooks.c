@@ -794,6 +794,51 @@ static void masked_heads(void)
 	print_group(1, 23, 24, 1);
 }
 
+/* Loops of nice 5 that may use CPU 0 only, and a loop of nice 0 and one of nice 5 that may use CPU 1 only. */
+static void pinned(void)
+{
+	static struct cpumask first = { 1 }, second = { 2 };
+	int i;
+
+	make_on_first(4, 0, 0);
+	for (i = 0; i < 4; i++) {
+		task[i].cpu = i / 2;
+		task[i].scx.weight = i == 2 ? 100 : 33;
+		limit(&task[i], i < 2 ? &first : &second);
+	}
+	run(10 * SECOND);
+	print_group(0, 2, 3, 1);
+	print_group(1, 3, 4, 1);
+}
+
+/* Seven loops share the four CPUs of an LLC with one that may use one of them only, after two were bound to it. */
+static void pinned_among_others(void)
+{
+	static struct cpumask llc = { 15 }, one = { 1 };
+	int i;
+
+	make_on_first(2, 0, 0);
+	for (i = 0; i < 2; i++) {
+		task[i].cpu = 0;
+		task[i].scx.weight = 33;
+		limit(&task[i], &one);
+	}
+	run(5 * SECOND);
+	make_on_first(6, 0, 0);
+	for (i = 1; i < 8; i++) {
+		task[i].cpu = i % PER_LLC;
+		limit(&task[i], &llc);
+	}
+	task[0].scx.weight = 200;
+	task[1].scx.weight = 100;
+	run(SECOND);
+	for (i = 0; i < 8; i++)
+		memset(task[i].ran_on, 0, sizeof(task[i].ran_on));
+	run(10 * SECOND);
+	print_group(0, 0, 1, 1);
+	print_group(1, 1, 8, 1);
+}
+
 /* A task that may use one CPU in each of two LLCs waits in that of the first when this goes offline. */
 static void masked_offline(void)
 {
@@ -841,6 +886,21 @@ static void leaving(void)
 	run(SECOND);
 	if (cpu_queue[5])
 		exit(14);
+}
+
+/* A task waits when a realtime one wakes up on an idle CPU. */
+static void realtime(void)
+{
+	make_on_first(1, 0, 0);
+	queue_in(&task[0], task_of(&task[0]), 0, 0);
+	cpu[1].realtime = true;
+	schedule(1);
+	if (cpu[1].curr || !llc_queue[0])
+		exit(15);
+	cpu[1].realtime = false;
+	schedule(1);
+	if (cpu[1].curr != &task[0])
+		exit(16);
 }
 
 /* CPUs that cannot come or go without a new start. */
@@ -917,12 +977,18 @@ int main(int argc, char **argv)
 		masked_beside_idle();
 	else if (!strcmp(scenario, "masked-heads"))
 		masked_heads();
+	else if (!strcmp(scenario, "pinned"))
+		pinned();
+	else if (!strcmp(scenario, "pinned-among-others"))
+		pinned_among_others();
 	else if (!strcmp(scenario, "masked-offline"))
 		masked_offline();
 	else if (!strcmp(scenario, "leaving"))
 		leaving();
 	else if (!strcmp(scenario, "moved-too-late"))
 		moved_too_late();
+	else if (!strcmp(scenario, "realtime"))
+		realtime();
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
 		new_start(!strcmp(scenario, "last-cpu"));
 	else if (!strcmp(scenario, "kernel-threads"))

@@ -87,6 +87,7 @@ struct cpu {
 	struct task_struct *curr, *local;
 	bool idle, kicked, preempt, offline;
 	bool leaving;		/* sched_cpu_deactivate() has begun: it is not asked what to run any more */
+	bool realtime;		/* a realtime task wants it */
 	u64 since;		/* up to when it is accounted for */
 	u64 idle_ns;
 	u64 ticks;		/* up to which tick it is */
@@ -111,6 +112,7 @@ static void bpf_rcu_read_lock(void) {}
 static void bpf_rcu_read_unlock(void) {}
 static void scx_bpf_exit_bstr(s64 code, char *format, unsigned long long *data, u32 size) { exited = true; }
 static bool is_leaving(u32 number) { return cpu[number].leaving; }
+static bool wanted_by_realtime(u32 number) { return cpu[number].realtime; }
 static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
 static void reenqueue_local(void) {}
 static int bpf_timer_init(void *timer, void *map, int clock) { return 0; }
