@@ -182,16 +182,28 @@ static __always_inline bool is_leaving(u32 cpu)
 	return rq && rq->balance_callback;
 }
 
-/*
- * Whether a realtime task wants a CPU that had nothing to run. Until 6.18 sched_ext is asked for a task first
- * (prev_balance()), which then stays in the local queue till the realtime one sleeps: cpu_release tells only of tasks
- * that were preempted. Not with a server for sched_ext (7.0), whose turn it may be.
- */
-static __always_inline bool wanted_by_realtime(u32 cpu)
+/* Whether a realtime task runs on a CPU or will run next. */
+static __always_inline bool realtime_on(u32 cpu)
 {
 	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
 
-	return !bpf_core_field_exists(rq->ext_server) && rq && rq->rt.rt_nr_running;
+	return rq && rq->rt.rt_queued;
+}
+
+/*
+ * Whether sched_ext is asked for a task although a realtime one will run (prev_balance(), until 6.18): when a CPU that
+ * was idle wakes up for it. cpu_release tells only of those that preempt a task of sched_ext. With a server for it
+ * (7.0) it may be sched_ext's turn.
+ */
+static __always_inline bool asked_before_realtime(void)
+{
+	return !bpf_core_field_exists(runqueues.ext_server);
+}
+
+/* Whether a task was preempted as a reader of RCU, for which grace periods wait (kernels that preempt). */
+static __always_inline bool reads_rcu(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > 0;
 }
 
 /* 6.19: a function where a store was enough. */

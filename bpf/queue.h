@@ -8,12 +8,14 @@
  * moves between queues keeps its distance to the clock; a new one starts a slice ahead, so that a storm
  * of new tasks moves the clock on. No task is further ahead than lead_ms, nor than a slice by what it
  * ran while nobody waited. The watch sees to it that no task waits for much longer than a second and
- * its turn after that (watch.h).
+ * its turn after that (watch.h). One that was preempted as a reader of RCU is queued as if it had slept,
+ * whatever its weight, and owes the difference once it runs: grace periods wait for it, and for them
+ * hotplug and all that frees memory. (Kernels end a scheduler under which they wait for 21 s.)
  *
  * Tasks that may use one CPU only have a queue of their own: in the queue of the LLC every other CPU
  * would have to look past them. It has a clock of its own, so that CPUs on which only such tasks run
- * do not drive each other's. The CPU serves whichever queue has the earlier head: while something in
- * the queue of the LLC may run there both clocks go on at the same distance.
+ * do not drive each other's. The CPU serves whichever queue has the earlier head: while others run or
+ * wait there too, both clocks go on at the same distance.
  */
 #ifndef ROOST_QUEUE_H
 #define ROOST_QUEUE_H
@@ -38,7 +40,7 @@ static __always_inline bool is_bound(const struct task_struct *p)
 }
 
 /* Distance of a task's virtual time to the clock of a queue; a slice for a new one. */
-static __always_inline u64 distance(u64 vtime, u64 queue)
+__noinline u64 distance(u64 vtime, u64 queue)
 {
 	struct roost_cpu *cpu = queue & CPU_QUEUE ? cpu_at(queue) : NULL;
 	struct roost_llc *llc = queue & CPU_QUEUE ? NULL : llc_at(queue);
@@ -68,17 +70,16 @@ static __always_inline void move_clock(u64 *clock, u64 vtime)
 		*clock = vtime;
 }
 
-/* The clock of a CPU's queue has gone on with that of its LLC. */
+/*
+ * Compares the clocks of a CPU's queue and of its LLC's: if tasks of both compete for the CPU it has gone on with that
+ * of the LLC, else they have nothing to do with each other.
+ */
 static __always_inline void keep_up(struct roost_cpu *cpu, const struct roost_llc *llc)
 {
-	move_clock(&cpu->clock, llc->clock + cpu->ahead);
-}
-
-static __always_inline void adopt_bound(struct task_struct *p, struct roost_task *task, u32 cpu_id,
-					struct roost_cpu *cpu, const struct roost_llc *llc)
-{
-	keep_up(cpu, llc);
-	adopt(p, task, CPU_QUEUE | cpu_id, cpu->clock);
+	if (cpu->competes)
+		move_clock(&cpu->clock, llc->clock + cpu->ahead);
+	else
+		cpu->ahead = cpu->clock - llc->clock;
 }
 
 /* A task is no longer going to wait where it was counted. */
@@ -101,6 +102,26 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 	task->waits_in = id;
 }
 
+/* The virtual time by which a task that was told its own is queued. */
+static __always_inline u64 turn_of(const struct task_struct *p, struct roost_task *task, u64 clock)
+{
+	u64 vtime = p->scx.dsq_vtime, first = clock - slice_ns();
+
+	if (!reads_rcu(p))
+		return vtime;
+	task->owed += vtime - first;
+	return first;
+}
+
+/* A task runs: it owes again what it was let off. */
+static __always_inline void pay(struct task_struct *p, struct roost_task *task)
+{
+	if (!task->owed)
+		return;
+	task_set_vtime(p, p->scx.dsq_vtime + task->owed);
+	task->owed = 0;
+}
+
 /* So many tasks at the head of a queue are looked at for one that a CPU may run: it mostly is the first. */
 #define FIRST 64
 
@@ -120,7 +141,7 @@ __noinline bool find_head(u32 cpu_id, u64 queue)
 		return false;
 	bpf_rcu_read_lock();
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		each(i, 0, FIRST) {
+		bpf_for(i, 0, FIRST) {
 			p = bpf_iter_scx_dsq_next(&it);
 			found = p;
 			if (!p)
@@ -160,17 +181,20 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 }
 
 /*
- * As find_head() for the queue of the CPU's LLC. While that has something for the CPU, what is bound to the CPU
- * competes with it: the clocks keep their distance. Else they have nothing to do with each other.
+ * As find_head() for the queue of the CPU's LLC. What is bound to the CPU competes with that, or with a task that is
+ * not and would go on (`other`).
  */
-static __always_inline bool find_head_in_llc(u32 cpu_id, struct roost_cpu *cpu, const struct roost_llc *llc)
+__noinline bool find_head_in_llc(u32 cpu_id, bool other)
 {
-	bool found = llc->waiting && find_head(cpu_id, cpu->llc);
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+	bool found;
 
-	if (found)
-		keep_up(cpu, llc);
-	else
-		cpu->ahead = cpu->clock - llc->clock;
+	if (!llc)
+		return false;
+	found = llc->waiting && find_head(cpu_id, cpu->llc);
+	keep_up(cpu, llc);
+	cpu->competes = found || other;
 	return found;
 }
 
@@ -178,10 +202,10 @@ static __always_inline bool find_head_in_llc(u32 cpu_id, struct roost_cpu *cpu, 
  * Whether a task whose slice is over goes on, since all that wait are ahead of it. Its virtual time counts as if it
  * was queued: the clock may have moved past it, for one that has waited for too long (watch.h).
  */
-static __always_inline bool stays_first(const struct task_struct *p, struct roost_cpu *cpu,
+static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
 					const struct roost_llc *llc, u32 id)
 {
-	bool bound = is_bound(p), found = find_head_in_llc(id, cpu, llc);
+	bool bound = is_bound(p), found = find_head_in_llc(id, !bound);
 	u64 own = vtime_near(p->scx.dsq_vtime, bound ? cpu->clock : llc->clock);
 
 	if (bound)
@@ -204,21 +228,34 @@ static __always_inline void go_on(struct task_struct *p, const struct roost_cpu 
 	task_set_slice(p, slice_ns());
 }
 
-/* Takes the next task for a CPU from the queue of its LLC, or from its own if that is earlier. */
-static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id)
+/* Takes the next task for a CPU from its own queue, or from that of its LLC if that is earlier; other: as above. */
+__noinline bool take_bound(u32 cpu_id, bool other)
 {
+	struct roost_cpu *cpu = cpu_at(cpu_id);
 	u64 bound;
 
-	if (!cpu->bound_waiting)
-		return llc->waiting && dsq_move_to_local(cpu->llc);
-	if (!find_head(id, CPU_QUEUE | id)) {
+	if (!cpu)
+		return false;
+	if (!find_head(cpu_id, CPU_QUEUE | cpu_id)) {
 		cpu->bound_waiting = false;
 		return dsq_move_to_local(cpu->llc);
 	}
 	bound = cpu->head;
-	if (find_head_in_llc(id, cpu, llc) && before(cpu->head, bound - cpu->ahead) && dsq_move_to_local(cpu->llc))
+	if (find_head_in_llc(cpu_id, other) && before(cpu->head, bound - cpu->ahead) && dsq_move_to_local(cpu->llc))
 		return true;
-	return dsq_move_to_local(CPU_QUEUE | id) || dsq_move_to_local(cpu->llc);
+	return dsq_move_to_local(CPU_QUEUE | cpu_id) || dsq_move_to_local(cpu->llc);
+}
+
+/* Takes the next task for a CPU. */
+static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id, bool other)
+{
+	if (cpu->bound_waiting)
+		return take_bound(id, other);
+	if (llc->waiting)
+		return dsq_move_to_local(cpu->llc);
+	keep_up(cpu, llc);
+	cpu->competes = false;
+	return false;
 }
 
 /* For how long tasks have waited in an LLC without its queue having been empty, if `now` is not from before. */

@@ -70,7 +70,8 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 			  struct roost_cpu *cpu, const struct roost_llc *llc, u64 flags, struct roost_counters *n)
 {
 	count_out(task);
-	adopt_bound(p, task, cpu_id, cpu, llc);
+	keep_up(cpu, llc);
+	adopt(p, task, CPU_QUEUE | cpu_id, cpu->clock);
 	if (p->flags & PF_KTHREAD && flags & ENQ_WAKEUP) {
 		n->kernel_threads++;
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
@@ -81,7 +82,7 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 		n->bound++;
 		begin_wait(task, scx_bpf_now());
 		cpu->bound_waiting = true;
-		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), p->scx.dsq_vtime, flags);
+		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), turn_of(p, task, cpu->clock), flags);
 	}
 }
 
@@ -113,7 +114,7 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 		llc->lasting = true;
 	count_at(task, llc->node);
 	count_in(task, llc, id);
-	dsq_insert_vtime(p, id, slice_ns(), p->scx.dsq_vtime, flags);
+	dsq_insert_vtime(p, id, slice_ns(), turn_of(p, task, llc->clock), flags);
 }
 
 /*
@@ -200,16 +201,23 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
+	bool realtime = !prev && realtime_on(cpu_id);
 	bool runs_on, stays;
 
-	if (!llc || (!prev && wanted_by_realtime(cpu_id)))
+	if (!llc)
 		return;
 	/* While it looks it is not idle: who woke up would wait behind what it finds. */
 	if (!prev)
 		claim_cpu(cpu);
+	if (realtime && asked_before_realtime()) {
+		/* It may have been woken to help. */
+		if (llc->waiting)
+			help_waiting(cpu->llc, 0);
+		return;
+	}
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
 	stays = runs_on && slice_over(prev, cpu);
-	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && take(cpu, llc, cpu_id))
+	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && take(cpu, llc, cpu_id, stays && !is_bound(prev)))
 		return;
 	if (stays) {
 		go_on(prev, cpu, llc);
@@ -218,7 +226,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	if (steal(cpu_id))
 		return;
 	/* Idle before and again: a claim that came to nothing is taken back. */
-	if (!prev)
+	if (!prev && !realtime)
 		becomes_idle(cpu, cpu_id);
 }
 
@@ -228,6 +236,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 	struct roost_task *task = task_of(p);
+	bool bound;
 
 	if (!llc || !task)
 		return;
@@ -239,15 +248,15 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
 	account_migration(task, cpu_id, cpu, &cpu->n);
 	count_at(task, cpu->node);
-	if (is_bound(p)) {
-		adopt_bound(p, task, cpu_id, cpu, llc);
-		move_clock(&cpu->clock, p->scx.dsq_vtime);
-		cpu->vtime = p->scx.dsq_vtime - cpu->ahead;
-	} else {
-		adopt(p, task, cpu->llc, llc->clock);
-		move_clock(&llc->clock, p->scx.dsq_vtime);
-		cpu->vtime = p->scx.dsq_vtime;
-	}
+	bound = is_bound(p);
+	if (bound)
+		keep_up(cpu, llc);
+	else
+		cpu->competes = true;
+	adopt(p, task, bound ? CPU_QUEUE | cpu_id : cpu->llc, bound ? cpu->clock : llc->clock);
+	move_clock(bound ? &cpu->clock : &llc->clock, p->scx.dsq_vtime);
+	cpu->vtime = p->scx.dsq_vtime - (bound ? cpu->ahead : 0);
+	pay(p, task);
 }
 
 void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
@@ -353,7 +362,7 @@ void ROOST_OPS(roost_disable, struct task_struct *p)
 	if (task) {
 		count_at(task, NONE);
 		count_out(task);
-		task->queued_at = 0;
+		task->queued_at = task->owed = 0;
 	}
 }
 

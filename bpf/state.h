@@ -72,6 +72,7 @@ struct roost_cpu {
 	u32 pull_to;		/* to this LLC */
 	bool online;		/* the kernel schedules on it */
 	bool bound_waiting;	/* something may be in its own queue */
+	bool competes;		/* that, or who else is bound to it, with tasks that are not */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -110,6 +111,7 @@ struct roost_node {
 
 struct roost_task {
 	u64 queue;		/* by whose clock its virtual time is told; NONE: new */
+	u64 owed;		/* virtual time that it was let off to be queued earlier */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
 	u32 waits_in;		/* LLC that counts it as waiting; NONE */

@@ -94,8 +94,7 @@ __noinline int watch_cpu(u32 id, u64 now)
 	if (!cpu->bound_waiting)
 		return 0;
 	bpf_rcu_read_lock();
-	/* It may wait behind what the queue of the LLC holds. */
-	if (pass_patient(&cpu->clock, CPU_QUEUE | id, now) && llc->waiting)
+	if (pass_patient(&cpu->clock, CPU_QUEUE | id, now) && cpu->competes)
 		move_clock(&llc->clock, cpu->clock - cpu->ahead);
 	bpf_rcu_read_unlock();
 	return 0;

@@ -299,6 +299,37 @@ fn a_task_of_one_cpu_competes_by_weight_with_others() {
     }
 }
 
+/// Two loops of one CPU, of which one could use another CPU as well, share it by their weights, 2 to 1.
+#[test]
+fn a_task_of_one_cpu_competes_by_weight_with_the_one_that_runs() {
+    for seed in SEEDS {
+        let groups = outcome("pinned-beside-one", seed).groups;
+        assert!((groups[0][0] / groups[1][0] / 2.0 - 1.0).abs() < 0.05, "{seed}: {groups:?}");
+    }
+}
+
+/// A task that had its only CPU to itself for a minute waits for a turn when eight loops come to the four CPUs
+/// of its LLC: no longer than three slices, of which each ends with a tick.
+#[test]
+fn what_a_task_of_one_cpu_ran_alone_is_not_held_against_it() {
+    for seed in SEEDS {
+        let longest = outcome("pinned-worker", seed).counters["run_delay_max_ns"];
+        assert!((1..=3 * 4_000_000).contains(&longest), "{seed}: {longest} ns");
+    }
+}
+
+/// A reader of RCU needs 100 ms of a CPU, of which its weight gives it 4 ms a second: it takes turns with the
+/// loops (each slice ends with a tick), and gets no more than its weight says once it has read.
+#[test]
+fn readers_of_rcu_do_not_wait_for_their_weight() {
+    for seed in SEEDS {
+        let outcome = outcome("rcu-reader", seed);
+        assert!(outcome.counters["read_ns"] < 400_000_000, "{seed}: {:?}", outcome.counters);
+        let share = outcome.groups[1][0] / outcome.groups[0][0];
+        assert!(share < 0.002, "{seed}: {:?}", outcome.groups);
+    }
+}
+
 #[test]
 fn a_cpu_that_a_realtime_task_wants_takes_nothing() {
     outcome("realtime", 1);

@@ -811,6 +811,68 @@ static void pinned(void)
 	print_group(1, 3, 4, 1);
 }
 
+/* A loop of weight 200 that may use CPU 0 only, and one that could use another too, which is offline. */
+static void pinned_beside_one(void)
+{
+	static struct cpumask one = { 1 }, two = { 3 };
+	int i;
+
+	go_offline(1);
+	make_on_first(2, 0, 0);
+	for (i = 0; i < 2; i++) {
+		task[i].cpu = 0;
+		task[i].scx.weight = i ? 100 : 200;
+		limit(&task[i], i ? &two : &one);
+	}
+	run(10 * SECOND);
+	print_group(0, 0, 1, 1);
+	print_group(1, 1, 2, 1);
+}
+
+/* A task that may use CPU 0 only has had it to itself for a minute when more loops than CPUs of the LLC come. */
+static void pinned_worker(void)
+{
+	static struct cpumask llc = { 15 }, one = { 1 };
+	int i;
+
+	make_on_first(1, MS, MS);
+	task[0].cpu = 0;
+	limit(&task[0], &one);
+	run(60 * SECOND);
+	make_on_first(2 * PER_LLC, 0, 0);
+	for (i = 1; i <= 2 * PER_LLC; i++) {
+		task[i].cpu = i % PER_LLC;
+		limit(&task[i], &llc);
+	}
+	measure(1, 1);
+}
+
+/* Twelve loops on an LLC and one of nice 19, which reads under RCU for its first 100 ms: how long that takes. */
+static void rcu_reader(void)
+{
+	static struct cpumask llc = { 15 };
+	struct task_struct *reader = &task[3 * PER_LLC];
+	u64 began, read_ns;
+	int i;
+
+	make_on_first(3 * PER_LLC + 1, 0, 0);
+	for (i = 0; i <= 3 * PER_LLC; i++) {
+		task[i].cpu = i % PER_LLC;
+		limit(&task[i], &llc);
+	}
+	reader->scx.weight = 1;
+	run(SECOND);
+	reader->reads_rcu = true;
+	began = now_ns;
+	read_ns = reader->se.sum_exec_runtime + 100 * MS;
+	while (reader->se.sum_exec_runtime < read_ns && now_ns < began + 60 * SECOND)
+		run(MS);
+	printf("read_ns %lu\n", now_ns - began);
+	reader->reads_rcu = false;
+	measure(1, 3 * PER_LLC);
+	print_group(1, 3 * PER_LLC, nr_tasks, 1);
+}
+
 /* Seven loops share the four CPUs of an LLC with one that may use one of them only, after two were bound to it. */
 static void pinned_among_others(void)
 {
@@ -979,6 +1041,12 @@ int main(int argc, char **argv)
 		masked_heads();
 	else if (!strcmp(scenario, "pinned"))
 		pinned();
+	else if (!strcmp(scenario, "pinned-beside-one"))
+		pinned_beside_one();
+	else if (!strcmp(scenario, "pinned-worker"))
+		pinned_worker();
+	else if (!strcmp(scenario, "rcu-reader"))
+		rcu_reader();
 	else if (!strcmp(scenario, "pinned-among-others"))
 		pinned_among_others();
 	else if (!strcmp(scenario, "masked-offline"))

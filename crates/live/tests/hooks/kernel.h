@@ -62,6 +62,7 @@ struct task_struct {
 	u64 queue;			/* that it is in */
 	int cpu;
 	bool runnable, woken;
+	bool reads_rcu;			/* all the time that it runs */
 	u64 burst_ns, sleep_ns;		/* runs and sleeps for so long; 0: never sleeps */
 	u64 left_ns, wakes_at, woken_at;
 	u64 ran_on[64];			/* ns on each CPU */
@@ -112,7 +113,9 @@ static void bpf_rcu_read_lock(void) {}
 static void bpf_rcu_read_unlock(void) {}
 static void scx_bpf_exit_bstr(s64 code, char *format, unsigned long long *data, u32 size) { exited = true; }
 static bool is_leaving(u32 number) { return cpu[number].leaving; }
-static bool wanted_by_realtime(u32 number) { return cpu[number].realtime; }
+static bool reads_rcu(const struct task_struct *p) { return p->reads_rcu; }
+static bool realtime_on(u32 number) { return cpu[number].realtime; }
+static bool asked_before_realtime(void) { return true; }
 static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
 static void reenqueue_local(void) {}
 static int bpf_timer_init(void *timer, void *map, int clock) { return 0; }
