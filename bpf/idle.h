@@ -31,6 +31,16 @@ static __always_inline bool stays_put(const struct task_struct *p)
 	return p->migration_disabled > (p == bpf_get_current_task_btf());
 }
 
+/*
+ * Whether a task was preempted as a reader of RCU, for which grace periods wait (kernels that preempt). A BPF program
+ * is another one in the task that it interrupts.
+ */
+static __always_inline bool reads_rcu(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_lock_nesting) &&
+	       p->rcu_read_lock_nesting > (p == bpf_get_current_task_btf());
+}
+
 /* A word has idle CPUs now (1), or none any more (-1). */
 static __always_inline void count_idle_word(const struct roost_word *word, int one)
 {

@@ -200,12 +200,6 @@ static __always_inline bool asked_before_realtime(void)
 	return !bpf_core_field_exists(runqueues.ext_server);
 }
 
-/* Whether a task was preempted as a reader of RCU, for which grace periods wait (kernels that preempt). */
-static __always_inline bool reads_rcu(const struct task_struct *p)
-{
-	return bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > 0;
-}
-
 /* 6.19: a function where a store was enough. */
 bool scx_bpf_task_set_slice___new(struct task_struct *p, u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime___new(struct task_struct *p, u64 vtime) __ksym __weak;

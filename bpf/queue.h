@@ -8,8 +8,8 @@
  * moves between queues keeps its distance to the clock; a new one starts a slice ahead, so that a storm
  * of new tasks moves the clock on. No task is further ahead than lead_ms, nor than a slice by what it
  * ran while nobody waited. The watch sees to it that no task waits for much longer than a second and
- * its turn after that (watch.h). One that was preempted as a reader of RCU is queued as if it had slept,
- * whatever its weight, and owes the difference once it runs: grace periods wait for it, and for them
+ * its turn after that (watch.h). One that was preempted as a reader of RCU is queued a slice ahead at
+ * most, whatever its weight, and owes the rest once it runs: grace periods wait for it, and for them
  * hotplug and all that frees memory. (Kernels end a scheduler under which they wait for 21 s.)
  *
  * Tasks that may use one CPU only have a queue of their own: in the queue of the LLC every other CPU
@@ -105,12 +105,12 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 /* The virtual time by which a task that was told its own is queued. */
 static __always_inline u64 turn_of(const struct task_struct *p, struct roost_task *task, u64 clock)
 {
-	u64 vtime = p->scx.dsq_vtime, first = clock - slice_ns();
+	u64 vtime = p->scx.dsq_vtime, most = clock + slice_ns();
 
-	if (!reads_rcu(p))
+	if (!reads_rcu(p) || !before(most, vtime))
 		return vtime;
-	task->owed += vtime - first;
-	return first;
+	task->owed += vtime - most;
+	return most;
 }
 
 /* A task runs: it owes again what it was let off. */
@@ -228,7 +228,7 @@ static __always_inline void go_on(struct task_struct *p, const struct roost_cpu 
 	task_set_slice(p, slice_ns());
 }
 
-/* Takes the next task for a CPU from its own queue, or from that of its LLC if that is earlier; other: as above. */
+/* Takes the next task for a CPU from its own queue, if it has one, or from that of its LLC if that is earlier. */
 __noinline bool take_bound(u32 cpu_id, bool other)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -238,23 +238,23 @@ __noinline bool take_bound(u32 cpu_id, bool other)
 		return false;
 	if (!find_head(cpu_id, CPU_QUEUE | cpu_id)) {
 		cpu->bound_waiting = false;
-		return dsq_move_to_local(cpu->llc);
+		return false;
 	}
 	bound = cpu->head;
 	if (find_head_in_llc(cpu_id, other) && before(cpu->head, bound - cpu->ahead) && dsq_move_to_local(cpu->llc))
 		return true;
-	return dsq_move_to_local(CPU_QUEUE | cpu_id) || dsq_move_to_local(cpu->llc);
+	return dsq_move_to_local(CPU_QUEUE | cpu_id);
 }
 
 /* Takes the next task for a CPU. */
 static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id, bool other)
 {
-	if (cpu->bound_waiting)
-		return take_bound(id, other);
-	if (llc->waiting)
-		return dsq_move_to_local(cpu->llc);
+	if (cpu->bound_waiting && take_bound(id, other))
+		return true;
+	if (llc->waiting && dsq_move_to_local(cpu->llc))
+		return true;
 	keep_up(cpu, llc);
-	cpu->competes = false;
+	cpu->competes = other;
 	return false;
 }
 

@@ -249,9 +249,8 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	account_migration(task, cpu_id, cpu, &cpu->n);
 	count_at(task, cpu->node);
 	bound = is_bound(p);
-	if (bound)
-		keep_up(cpu, llc);
-	else
+	keep_up(cpu, llc);
+	if (!bound)
 		cpu->competes = true;
 	adopt(p, task, bound ? CPU_QUEUE | cpu_id : cpu->llc, bound ? cpu->clock : llc->clock);
 	move_clock(bound ? &cpu->clock : &llc->clock, p->scx.dsq_vtime);

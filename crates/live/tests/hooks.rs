@@ -318,13 +318,14 @@ fn what_a_task_of_one_cpu_ran_alone_is_not_held_against_it() {
     }
 }
 
-/// A reader of RCU needs 100 ms of a CPU, of which its weight gives it 4 ms a second: it takes turns with the
-/// loops (each slice ends with a tick), and gets no more than its weight says once it has read.
+/// A reader of RCU needs 100 ms of a CPU, of which its weight gives it 4 ms a second. After the wait in which it
+/// becomes one, 1.1 s at most, it has its turn as one of 13 loops on four CPUs, and no more than its weight says once
+/// it has read.
 #[test]
 fn readers_of_rcu_do_not_wait_for_their_weight() {
     for seed in SEEDS {
         let outcome = outcome("rcu-reader", seed);
-        assert!(outcome.counters["read_ns"] < 400_000_000, "{seed}: {:?}", outcome.counters);
+        assert!(outcome.counters["read_ns"] < 1_100_000_000 + 100_000_000 * 13 / 4, "{seed}: {:?}", outcome.counters);
         let share = outcome.groups[1][0] / outcome.groups[0][0];
         assert!(share < 0.002, "{seed}: {:?}", outcome.groups);
     }

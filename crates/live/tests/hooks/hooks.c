@@ -176,7 +176,7 @@ static void schedule(int number)
 
 	account(number);
 	here = number;
-	current = prev;
+	interrupt(prev);
 	c->kicked = false;
 	if (prev && !prev->runnable) {
 		prev->scx.flags = 0;
@@ -219,7 +219,7 @@ static void wake(struct task_struct *p)
 	u64 flags = p->se.sum_exec_runtime ? 0 : WAKE_FORK;
 
 	here = p->cpu;
-	current = cpu[here].curr ?: p;
+	interrupt(cpu[here].curr ?: p);
 	p->runnable = true;
 	p->left_ns = p->burst_ns;
 	inserted = false;
@@ -862,13 +862,13 @@ static void rcu_reader(void)
 	}
 	reader->scx.weight = 1;
 	run(SECOND);
-	reader->reads_rcu = true;
+	reader->rcu_read_lock_nesting++;
 	began = now_ns;
 	read_ns = reader->se.sum_exec_runtime + 100 * MS;
 	while (reader->se.sum_exec_runtime < read_ns && now_ns < began + 60 * SECOND)
 		run(MS);
 	printf("read_ns %lu\n", now_ns - began);
-	reader->reads_rcu = false;
+	reader->rcu_read_lock_nesting--;
 	measure(1, 3 * PER_LLC);
 	print_group(1, 3 * PER_LLC, nr_tasks, 1);
 }

@@ -49,7 +49,7 @@ struct css_set { struct cgroup *dfl_cgrp; };
 struct signal_struct { int nr_threads; };
 
 struct task_struct {
-	int nr_cpus_allowed, tgid, migration_disabled;
+	int nr_cpus_allowed, tgid, migration_disabled, rcu_read_lock_nesting;
 	struct cpumask *cpus_ptr;
 	u32 flags;
 	struct { u64 slice, dsq_vtime; u32 weight, flags; } scx;
@@ -62,7 +62,6 @@ struct task_struct {
 	u64 queue;			/* that it is in */
 	int cpu;
 	bool runnable, woken;
-	bool reads_rcu;			/* all the time that it runs */
 	u64 burst_ns, sleep_ns;		/* runs and sleeps for so long; 0: never sleeps */
 	u64 left_ns, wakes_at, woken_at;
 	u64 ran_on[64];			/* ns on each CPU */
@@ -108,12 +107,26 @@ static bool exited;			/* the scheduler asked for its end */
 static u64 scx_bpf_now(void) { return now_ns; }
 static u32 bpf_get_smp_processor_id(void) { return here; }
 static struct task_struct *bpf_get_current_task_btf(void) { return current; }
+#define bpf_core_field_exists(field) true
+
+/* A task is interrupted by BPF programs, which keep it on its CPU and read under RCU. */
+static void interrupt(struct task_struct *p)
+{
+	if (current) {
+		current->migration_disabled--;
+		current->rcu_read_lock_nesting--;
+	}
+	current = p;
+	if (current) {
+		current->migration_disabled++;
+		current->rcu_read_lock_nesting++;
+	}
+}
 static s32 scx_bpf_task_cpu(const struct task_struct *p) { return p->cpu; }
 static void bpf_rcu_read_lock(void) {}
 static void bpf_rcu_read_unlock(void) {}
 static void scx_bpf_exit_bstr(s64 code, char *format, unsigned long long *data, u32 size) { exited = true; }
 static bool is_leaving(u32 number) { return cpu[number].leaving; }
-static bool reads_rcu(const struct task_struct *p) { return p->reads_rcu; }
 static bool realtime_on(u32 number) { return cpu[number].realtime; }
 static bool asked_before_realtime(void) { return true; }
 static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
