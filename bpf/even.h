@@ -7,8 +7,8 @@
  *
  * Ten times a second one waiting task moves from the LLC with the largest load to the one with the
  * smallest, if that has no idle CPU (else it is llc-imbalance that decides): the heaviest that does not
- * turn the difference around, so that it ends when no move is an improvement. Tasks do not leave the
- * node where they belong.
+ * turn the difference around, so that it ends when no move is an improvement. Where none may move, as
+ * by affinity, the next LLCs are asked. Tasks do not leave the node where they belong.
  */
 #ifndef ROOST_EVEN_H
 #define ROOST_EVEN_H
@@ -18,19 +18,21 @@
 /* So many tasks of a queue are looked at. */
 #define WEIGHED 64
 
-/* Weights of the tasks that wait in an LLC, times UNIT. */
-__noinline u64 waiting_weight(u32 id)
+/* Weights of the tasks that wait in a queue, times UNIT; those that are not looked at weigh what the others do. */
+__noinline u64 waiting_weight(u64 queue)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	struct roost_task *task;
 	u64 sum = 0;
+	bool all = false;
 	int i;
 
 	bpf_rcu_read_lock();
-	if (!bpf_iter_scx_dsq_new(&it, id, 0)) {
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
 		bpf_for(i, 0, WEIGHED) {
 			p = bpf_iter_scx_dsq_next(&it);
+			all = !p;
 			if (!p)
 				break;
 			task = task_of(p);
@@ -40,7 +42,7 @@ __noinline u64 waiting_weight(u32 id)
 	}
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
-	return sum;
+	return all ? sum : sum * scx_bpf_dsq_nr_queued(queue) / WEIGHED;
 }
 
 /* Of an LLC without idle CPUs the load, times UNIT; 0 if it has an idle one. */
@@ -58,8 +60,11 @@ __noinline u64 load_of(u32 id)
 		place = llc->first_word * 64 + i;
 		number = bpf_map_lookup_elem(&slots, &place);
 		cpu = number ? cpu_at(*number) : NULL;
-		if (cpu && cpu->online)
-			sum += cpu->weight;
+		if (!cpu || !cpu->online)
+			continue;
+		sum += cpu->weight;
+		if (cpu->bound_waiting)
+			sum += waiting_weight(CPU_QUEUE | *number);
 	}
 	return (sum + waiting_weight(id)) / llc->nr_cpus;
 }
@@ -146,19 +151,20 @@ static __always_inline bool move_waiting(u32 from, u32 to, struct roost_llc *src
 	return moved;
 }
 
-/* Evens out two LLCs whose loads differ by `difference` on each CPU. */
-__noinline bool even_out_pair(u32 from, u32 to, u64 difference)
+/* Moves a task from an LLC to another with a smaller load; false if none may or should. */
+__noinline bool even_out_pair(u32 from, u32 to)
 {
 	struct roost_llc *src = llc_at(from), *dst = llc_at(to);
 	struct roost_cpu *here = this_cpu();
 	bool moved = false;
-	u64 weight;
+	u64 most, weight;
 
-	if (!src || !dst || !here)
+	if (!src || !dst || !here || src->load <= dst->load)
 		return false;
-	bpf_rcu_read_lock();
 	/* A task that moves changes both loads. */
-	weight = heaviest(from, to, src, dst, difference * dst->nr_cpus / 2);
+	most = (src->load - dst->load) * src->nr_cpus * dst->nr_cpus / (src->nr_cpus + dst->nr_cpus ?: 1);
+	bpf_rcu_read_lock();
+	weight = heaviest(from, to, src, dst, most);
 	if (weight)
 		moved = move_waiting(from, to, src, dst, weight);
 	bpf_rcu_read_unlock();
@@ -166,27 +172,71 @@ __noinline bool even_out_pair(u32 from, u32 to, u64 difference)
 	return moved;
 }
 
-static __always_inline void even_out(void)
+/* Of the LLCs where tasks wait the one with the largest load, or with the next smaller one after `last`. */
+__noinline u32 heaviest_after(u32 last)
 {
-	u64 load, most = 0, least = ~0ull;
-	u32 from = NONE, to = NONE;
+	struct roost_llc *llc = llc_at(last);
+	u64 below = llc ? llc->load : ~0ull, most = 0;
+	u32 found = NONE;
 	int i;
 
 	bpf_for(i, 0, nr_llcs) {
-		load = load_of(i);
-		if (!load)
+		llc = llc_at(i);
+		if (!llc || !llc->waiting || llc->load <= most)
 			continue;
-		if (load > most) {
-			most = load;
-			from = i;
-		}
-		if (load < least) {
-			least = load;
-			to = i;
+		if (llc->load < below || (llc->load == below && i > (int)last)) {
+			most = llc->load;
+			found = i;
 		}
 	}
-	if (from != to)
-		even_out_pair(from, to, most - least);
+	return found;
+}
+
+/* Of the LLCs without idle CPUs the one with the smallest load, or with the next larger one after `last`. */
+__noinline u32 lightest_after(u32 last)
+{
+	struct roost_llc *llc = llc_at(last);
+	u64 above = llc ? llc->load : 0, least = ~0ull;
+	u32 found = NONE;
+	int i;
+
+	bpf_for(i, 0, nr_llcs) {
+		llc = llc_at(i);
+		if (!llc || !llc->load || llc->load >= least)
+			continue;
+		if (llc->load > above || (llc->load == above && i > (int)last)) {
+			least = llc->load;
+			found = i;
+		}
+	}
+	return found;
+}
+
+/* So many LLCs are asked for a task that may go to so many others. */
+#define ASKED 4
+
+static __always_inline void even_out(void)
+{
+	u32 from, to = NONE;
+	struct roost_llc *llc;
+	int i, j;
+
+	bpf_for(i, 0, nr_llcs) {
+		llc = llc_at(i);
+		if (llc)
+			llc->load = load_of(i);
+	}
+	bpf_for(i, 0, ASKED) {
+		to = lightest_after(to);
+		from = NONE;
+		bpf_for(j, 0, ASKED) {
+			from = heaviest_after(from);
+			if (to == NONE || from == NONE)
+				break;
+			if (even_out_pair(from, to))
+				return;
+		}
+	}
 }
 
 #endif

@@ -32,13 +32,14 @@ static __always_inline bool stays_put(const struct task_struct *p)
 }
 
 /*
- * Whether a task was preempted as a reader of RCU, for which grace periods wait (kernels that preempt). A BPF program
- * is another one in the task that it interrupts.
+ * Whether a task that is queued was preempted as a reader of RCU, for which grace periods wait (kernels that preempt).
+ * A BPF program is another one in the task that it interrupts, and so is the one that has it queued again.
  */
-static __always_inline bool reads_rcu(const struct task_struct *p)
+static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags)
 {
-	return bpf_core_field_exists(p->rcu_read_lock_nesting) &&
-	       p->rcu_read_lock_nesting > (p == bpf_get_current_task_btf());
+	int programs = p == bpf_get_current_task_btf() ? 1 + !!(enq_flags & ENQ_REENQ) : 0;
+
+	return bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > programs;
 }
 
 /* A word has idle CPUs now (1), or none any more (-1). */

@@ -296,7 +296,7 @@ static __always_inline u32 inherit_home(const struct task_struct *p, struct roos
 	return home_of(task);
 }
 
-/* A claimed idle CPU for a new task; NONE if it has to queue. */
+/* A claimed idle CPU for a new task elsewhere than with its parent; NONE: as if it woke up. */
 static __always_inline u32 place_new(struct task_struct *p, struct roost_task *task, u32 prev, struct roost_counters *n)
 {
 	struct roost_cpu *parent = cpu_at(prev);
@@ -308,15 +308,13 @@ static __always_inline u32 place_new(struct task_struct *p, struct roost_task *t
 	if (any_set())
 		home = inherit_home(p, task);
 	if (home == NONE && !numa_imbalance)
-		return place_woken(p, task, prev, n);
+		return NONE;
 	id = choose_llc(p, parent, home, 0, n);
 	llc = llc_at(id);
 	if (!llc || id == parent->llc)
-		return place_woken(p, task, prev, n);
+		return NONE;
 	found = search_all(p, id, llc);
-	if (found == NONE)
-		return place_woken(p, task, prev, n);
-	if (home == NONE)
+	if (found != NONE && home == NONE)
 		n->numa_imbalance_spread++;
 	return found;
 }

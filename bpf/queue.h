@@ -5,12 +5,12 @@
  * A task's virtual time grows with the time it runs, divided by its weight (100: nice 0; in a cgroup
  * what weights.h makes of it). The queue's clock is the most that a task had when it was switched in.
  * A task that slept starts at most a slice behind the clock, so that sleeping is not saved up; one that
- * moves between queues keeps its distance to the clock; a new one starts a slice ahead, so that a storm
- * of new tasks moves the clock on. No task is further ahead than lead_ms, nor than a slice by what it
- * ran while nobody waited. The watch sees to it that no task waits for much longer than a second and
- * its turn after that (watch.h). One that was preempted as a reader of RCU is queued a slice ahead at
- * most, whatever its weight, and owes the rest once it runs: grace periods wait for it, and for them
- * hotplug and all that frees memory. (Kernels end a scheduler under which they wait for 21 s.)
+ * moves between queues keeps its distance to the clock; a new one starts a slice by its weight ahead, so
+ * that a storm of new tasks moves the clock on. No task is further ahead than lead_ms, nor than a slice
+ * by what it ran while nobody waited. The watch sees to it that no task waits for much longer than a
+ * second and its turn after that (watch.h). One that was preempted as a reader of RCU is queued a slice
+ * ahead at most, whatever its weight, and owes the rest once it runs: grace periods wait for it, and for
+ * them hotplug and all that frees memory. (Kernels end a scheduler under which they wait for 21 s.)
  *
  * Tasks that may use one CPU only have a queue of their own: in the queue of the LLC every other CPU
  * would have to look past them. It has a clock of its own, so that CPUs on which only such tasks run
@@ -21,6 +21,18 @@
 #define ROOST_QUEUE_H
 
 #include "place.h"
+
+/* The weight of a task, times UNIT. */
+static __always_inline u64 weight_of(const struct task_struct *p, const struct roost_task *task)
+{
+	return (u64)p->scx.weight * task->factor;
+}
+
+/* Virtual time that running takes; weight: times UNIT. */
+static __always_inline u64 vtime_of(u64 ran, u64 weight)
+{
+	return ran * 100 * UNIT / (weight ?: 1);
+}
 
 /* Virtual time in which a task is given its turn, as far from the clock as it may be. */
 static __always_inline u64 vtime_near(u64 vtime, u64 clock)
@@ -39,7 +51,7 @@ static __always_inline bool is_bound(const struct task_struct *p)
 	return p->nr_cpus_allowed == 1;
 }
 
-/* Distance of a task's virtual time to the clock of a queue; a slice for a new one. */
+/* Distance of a virtual time to the clock of a queue, by which it is told. */
 __noinline u64 distance(u64 vtime, u64 queue)
 {
 	struct roost_cpu *cpu = queue & CPU_QUEUE ? cpu_at(queue) : NULL;
@@ -47,7 +59,7 @@ __noinline u64 distance(u64 vtime, u64 queue)
 
 	if (cpu)
 		return vtime - cpu->clock;
-	return llc ? vtime - llc->clock : slice_ns();
+	return llc ? vtime - llc->clock : 0;
 }
 
 /* Tells a task's virtual time by the clock of a queue. */
@@ -55,10 +67,11 @@ static __always_inline void adopt(struct task_struct *p, struct roost_task *task
 {
 	u64 vtime = p->scx.dsq_vtime;
 
-	if (task->queue != queue) {
+	if (task->queue == NONE)
+		vtime = clock + vtime_of(slice_ns(), weight_of(p, task));
+	else if (task->queue != queue)
 		vtime = clock + distance(vtime, task->queue);
-		task->queue = queue;
-	}
+	task->queue = queue;
 	vtime = vtime_near(vtime, clock);
 	if (vtime != p->scx.dsq_vtime)
 		task_set_vtime(p, vtime);
@@ -103,11 +116,11 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 }
 
 /* The virtual time by which a task that was told its own is queued. */
-static __always_inline u64 turn_of(const struct task_struct *p, struct roost_task *task, u64 clock)
+static __always_inline u64 turn_of(const struct task_struct *p, struct roost_task *task, u64 clock, u64 enq_flags)
 {
 	u64 vtime = p->scx.dsq_vtime, most = clock + slice_ns();
 
-	if (!reads_rcu(p) || !before(most, vtime))
+	if (!reads_rcu(p, enq_flags) || !before(most, vtime))
 		return vtime;
 	task->owed += vtime - most;
 	return most;
@@ -154,18 +167,6 @@ __noinline bool find_head(u32 cpu_id, u64 queue)
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
 	return found;
-}
-
-/* The weight of a task, times UNIT. */
-static __always_inline u64 weight_of(const struct task_struct *p, const struct roost_task *task)
-{
-	return (u64)p->scx.weight * task->factor;
-}
-
-/* Virtual time that running takes; weight: times UNIT. */
-static __always_inline u64 vtime_of(u64 ran, u64 weight)
-{
-	return ran * 100 * UNIT / (weight ?: 1);
 }
 
 /* Charges the task that runs on a CPU for what it ran since it was switched in or last charged. */

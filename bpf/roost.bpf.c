@@ -42,14 +42,14 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	struct roost_cpu *here = this_cpu();
 	struct roost_task *task = task_of(p);
-	u32 cpu;
+	u32 cpu = NONE;
 
 	if (!here || !task)
 		return prev;
 	here->n.ttwu_count++;
 	if ((numa_imbalance || nr_nodes > 1) && wake_flags & WAKE_FORK)
 		cpu = place_new(p, task, prev, &here->n);
-	else
+	if (cpu == NONE)
 		cpu = place_woken(p, task, prev, &here->n);
 	if (cpu == NONE)
 		return prev;
@@ -82,7 +82,7 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 		n->bound++;
 		begin_wait(task, scx_bpf_now());
 		cpu->bound_waiting = true;
-		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), turn_of(p, task, cpu->clock), flags);
+		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), turn_of(p, task, cpu->clock, flags), flags);
 	}
 }
 
@@ -114,7 +114,7 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 		llc->lasting = true;
 	count_at(task, llc->node);
 	count_in(task, llc, id);
-	dsq_insert_vtime(p, id, slice_ns(), turn_of(p, task, llc->clock), flags);
+	dsq_insert_vtime(p, id, slice_ns(), turn_of(p, task, llc->clock, flags), flags);
 }
 
 /*

@@ -37,7 +37,7 @@ pub struct Word {
     pub nr_slots: u32,
     /// The node of its LLC.
     pub node: u32,
-    /// The kernel's numbers of the CPUs in the slots.
+    /// The kernel's numbers of the CPUs in the slots, all 64: one that is left out would be CPU 0.
     pub cpus: Vec<Option<u32>>,
 }
 
@@ -223,7 +223,7 @@ impl Word {
             self.first |= 1 << bit;
             self.nr_slots = (bit + smt) as u32;
         }
-        self.cpus.resize(self.nr_slots as usize, None);
+        self.cpus.resize(64, None);
         self.cpus[bit] = Some(cpu);
     }
 }
@@ -273,6 +273,7 @@ mod tests {
             let layout = layout(machine);
             let nr = roost_machine::resolve(machine).unwrap().nr_cpus();
             assert_eq!(layout.cpus.len(), nr, "{machine}");
+            assert!(layout.words.iter().all(|word| word.cpus.len() == 64), "{machine}");
             for cpu in &layout.cpus {
                 let word = &layout.words[cpu.word as usize];
                 assert_eq!(word.cpus[cpu.bit as usize], Some(cpu.id), "{machine}");

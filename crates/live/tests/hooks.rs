@@ -142,6 +142,16 @@ fn cgroups_share_by_weight_across_llcs() {
     }
 }
 
+/// Twelve loops have two LLCs to share, beside one with more and one with fewer that may not leave theirs.
+#[test]
+fn weights_are_evened_out_beside_what_may_not_move() {
+    for seed in SEEDS {
+        let groups = outcome("evened-beside-masked", seed).groups;
+        let [eight, four] = [0, 1].map(|group: usize| groups[group][0] + groups[group][1]);
+        assert!((eight / four / 2.0 - 1.0).abs() < 0.05, "{seed}: {groups:?}");
+    }
+}
+
 /// Three loops in an LLC begin another program: the first goes to the idler node, which leaves no more
 /// there than numa-imbalance tolerates, the second to the idlest LLC of its own.
 #[test]

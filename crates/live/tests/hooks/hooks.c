@@ -82,6 +82,8 @@ static void make_machine(void)
 						   .imb_numa_nr = per_node };
 	for (i = 0; i < NODES * NODES; i++)
 		*(u32 *)bpf_map_lookup_elem(&near, &i) = (i / NODES + i) % NODES;
+	for (i = 0; i < LLCS * 64; i++)
+		*(u32 *)bpf_map_lookup_elem(&slots, &i) = NONE;
 	for (i = 0; i < CPUS; i++) {
 		*cpu_at(i) = (struct roost_cpu){ .llc = i / PER_LLC, .word = i / PER_LLC,
 						 .bit = i % PER_LLC, .node = i / (CPUS / NODES), .online = true,
@@ -873,6 +875,26 @@ static void rcu_reader(void)
 	print_group(1, 3 * PER_LLC, nr_tasks, 1);
 }
 
+/* Loops on all LLCs: sixteen may not leave the first, four not the last; eight and four are on the others. */
+static void evened_beside_masked(void)
+{
+	static struct cpumask first = { 0xf }, last = { 0xf000 }, middle = { 0xff0 };
+	int i, llc;
+
+	make_on_first(32, 0, 0);
+	for (i = 0; i < 32; i++) {
+		llc = i < 16 ? 0 : i < 24 ? 1 : i < 28 ? 2 : 3;
+		task[i].cpu = llc * PER_LLC + i % PER_LLC;
+		limit(&task[i], llc == 0 ? &first : llc == 3 ? &last : &middle);
+	}
+	run(10 * SECOND);
+	for (i = 0; i < 32; i++)
+		memset(task[i].ran_on, 0, sizeof(task[i].ran_on));
+	run(10 * SECOND);
+	print_group(0, 16, 24, 1);
+	print_group(1, 24, 28, 1);
+}
+
 /* Seven loops share the four CPUs of an LLC with one that may use one of them only, after two were bound to it. */
 static void pinned_among_others(void)
 {
@@ -920,12 +942,13 @@ static void moved_too_late(void)
 {
 	make_on_first(1, 0, 0);
 	queue_in(&task[0], task_of(&task[0]), 0, 0);
+	llc_at(0)->load = 1000 * UNIT;
 	queued_anew = true;
-	if (even_out_pair(0, 1, ~0u))
+	if (even_out_pair(0, 1))
 		exit(11);
 	check_counts();
 	queued_anew = false;
-	if (!even_out_pair(0, 1, ~0u))
+	if (!even_out_pair(0, 1))
 		exit(12);
 	check_counts();
 }
@@ -1047,6 +1070,8 @@ int main(int argc, char **argv)
 		pinned_worker();
 	else if (!strcmp(scenario, "rcu-reader"))
 		rcu_reader();
+	else if (!strcmp(scenario, "evened-beside-masked"))
+		evened_beside_masked();
 	else if (!strcmp(scenario, "pinned-among-others"))
 		pinned_among_others();
 	else if (!strcmp(scenario, "masked-offline"))
