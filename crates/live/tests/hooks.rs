@@ -335,7 +335,11 @@ fn what_a_task_of_one_cpu_ran_alone_is_not_held_against_it() {
 fn readers_of_rcu_do_not_wait_for_their_weight() {
     for seed in SEEDS {
         let outcome = outcome("rcu-reader", seed);
-        assert!(outcome.counters["read_ns"] < 1_100_000_000 + 100_000_000 * 13 / 4, "{seed}: {:?}", outcome.counters);
+        assert!(
+            outcome.counters["read_ns"] < 1_100_000_000 + 100_000_000 * 13 / 4,
+            "{seed}: {:?}",
+            outcome.counters
+        );
         let share = outcome.groups[1][0] / outcome.groups[0][0];
         assert!(share < 0.002, "{seed}: {:?}", outcome.groups);
     }
