@@ -6,7 +6,8 @@
  * what weights.h makes of it). The queue's clock is the most that a task had when it was switched in.
  * A task that slept starts at most a slice behind the clock, so that sleeping is not saved up; one that
  * moves between queues keeps its distance to the clock; a new one starts a slice by its weight ahead, so
- * that a storm of new tasks moves the clock on. No task is further ahead than lead_ms, nor than a slice
+ * that a storm of new tasks moves the clock on. No task is further ahead than lead_ms, or two slices by
+ * its weight if that is more (one of many in a cgroup weighs little), nor than a slice
  * by what it ran while nobody waited. The watch sees to it that no task waits for much longer than a
  * second and its turn after that (watch.h). One that was preempted as a reader of RCU is queued a slice
  * ahead at most, whatever its weight, and owes the rest once it runs: grace periods wait for it, and for
@@ -25,7 +26,7 @@
 /* The weight of a task, times UNIT. */
 static __always_inline u64 weight_of(const struct task_struct *p, const struct roost_task *task)
 {
-	return (u64)p->scx.weight * task->factor;
+	return (u64)p->scx.weight * task->factor / (FACTOR / UNIT);
 }
 
 /* Virtual time that running takes; weight: times UNIT. */
@@ -34,16 +35,24 @@ static __always_inline u64 vtime_of(u64 ran, u64 weight)
 	return ran * 100 * UNIT / (weight ?: 1);
 }
 
-/* Virtual time in which a task is given its turn, as far from the clock as it may be. */
-static __always_inline u64 vtime_near(u64 vtime, u64 clock)
+/* By so much of its virtual time a task may be ahead at least: a slice, and what it ran until a tick ended that. */
+static __always_inline u64 two_slices(u64 weight)
+{
+	return vtime_of(2 * slice_ns(), weight);
+}
+
+/* Virtual time in which a task of a weight is given its turn, as far from the clock as it may be. */
+static __always_inline u64 vtime_near(u64 vtime, u64 clock, u64 weight)
 {
 	u64 lead = lead_ms * 1000000;
 
 	if (before(vtime, clock - slice_ns()))
 		return clock - slice_ns();
-	if (before(clock + lead, vtime))
-		return clock + lead;
-	return vtime;
+	if (!before(clock + lead, vtime))
+		return vtime;
+	if (lead < two_slices(weight))
+		lead = two_slices(weight);
+	return before(clock + lead, vtime) ? clock + lead : vtime;
 }
 
 static __always_inline bool is_bound(const struct task_struct *p)
@@ -72,7 +81,7 @@ static __always_inline void adopt(struct task_struct *p, struct roost_task *task
 	else if (task->queue != queue)
 		vtime = clock + distance(vtime, task->queue);
 	task->queue = queue;
-	vtime = vtime_near(vtime, clock);
+	vtime = vtime_near(vtime, clock, weight_of(p, task));
 	if (vtime != p->scx.dsq_vtime)
 		task_set_vtime(p, vtime);
 }
@@ -207,7 +216,7 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
 					const struct roost_llc *llc, u32 id)
 {
 	bool bound = is_bound(p), found = find_head_in_llc(id, !bound);
-	u64 own = vtime_near(p->scx.dsq_vtime, bound ? cpu->clock : llc->clock);
+	u64 own = vtime_near(p->scx.dsq_vtime, bound ? cpu->clock : llc->clock, cpu->weight);
 
 	if (bound)
 		own -= cpu->ahead;

@@ -17,8 +17,9 @@
 
 #define CACHE_LINE 64
 
-/* 1, where fractions are kept. */
+/* 1, where fractions are kept; and for what weights are multiplied with, which may be a small part of 1. */
 #define UNIT 1024
+#define FACTOR (1 << 18)
 
 /* No such LLC, CPU, node, set. */
 #define NONE 0xffffffffu
@@ -123,7 +124,7 @@ struct roost_task {
 	u64 tried_at;		/* when it last tried to reach its home */
 	u64 ran_awake;		/* ns that it ran since it last slept */
 	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
-	u32 factor;		/* that its weight is multiplied with, times UNIT (weights.h) */
+	u32 factor;		/* that its weight is multiplied with, times FACTOR (weights.h) */
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
 	u32 group;		/* its sets; NONE: none */
 	u32 process;

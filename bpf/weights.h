@@ -33,10 +33,11 @@ struct roost_share {
 	u64 seen_wanted;
 	u64 seen_demand;
 	u64 own;		/* mean weight of runnable tasks, times UNIT */
+	u64 busy;		/* mean number of them, times UNIT */
 	u64 children;		/* weight of busy children, times UNIT */
 	u64 children_next;	/* the same, being added up */
 	u64 children_busy;	/* UNIT: one child is always busy; being added up */
-	u64 reach;		/* times UNIT */
+	u64 reach;		/* times FACTOR */
 };
 
 ARRAY(shares, struct roost_share);
@@ -72,14 +73,14 @@ static __always_inline u64 competing(const struct roost_share *share, u64 weight
 	return all > weight * UNIT ? all : weight * UNIT;
 }
 
-/* What weights in a cgroup are multiplied with, times UNIT. */
+/* What a weight in a cgroup is multiplied with, times FACTOR. */
 static __always_inline u64 factor_in(u32 id, u64 weight)
 {
 	struct roost_share *share = share_at(id);
 	u64 factor;
 
 	if (!share)
-		return UNIT;
+		return FACTOR;
 	factor = share->reach * UNIT / competing(share, weight ?: 1);
 	return factor ?: 1;
 }
@@ -110,7 +111,7 @@ static void add_share(u64 id, u64 parent, u32 weight)
 		return;
 	share->parent = find_share(parent);
 	share->weight = weight;
-	share->own = share->children = share->children_next = share->children_busy = 0;
+	share->own = share->busy = share->children = share->children_next = share->children_busy = 0;
 	share->seen_wanted = share->wanted;
 	share->seen_demand = share->demand;
 	share->reach = weight * factor_in(share->parent, weight);
@@ -146,12 +147,13 @@ __noinline int update_share(u32 index, u64 period)
 	wanted = share->wanted;
 	demand = share->demand;
 	share->own = mean(share->own, (demand - share->seen_demand) * UNIT / period);
-	busy = (wanted - share->seen_wanted) * UNIT / period + share->children_busy;
+	share->busy = mean(share->busy, (wanted - share->seen_wanted) * UNIT / period);
+	busy = share->busy + share->children_busy;
 	if (busy > UNIT)
 		busy = UNIT;
 	share->seen_wanted = wanted;
 	share->seen_demand = demand;
-	share->children = mean(share->children, share->children_next);
+	share->children = share->children_next;
 	share->children_next = share->children_busy = 0;
 	share->reach = share->weight * factor_in(share->parent, share->weight);
 	parent = share_at(share->parent);
@@ -178,7 +180,7 @@ static __always_inline void tell_share(const struct task_struct *p, struct roost
 	struct roost_share *share = share_at(task->share);
 
 	if (!share) {
-		task->factor = UNIT;
+		task->factor = FACTOR;
 		return;
 	}
 	__sync_fetch_and_add(&share->wanted, task->wanted);

@@ -142,6 +142,17 @@ fn cgroups_share_by_weight_across_llcs() {
     }
 }
 
+/// Cgroups of one weight on 16 CPUs, 24 loops in the one and 216 in the other: each weighs 216 times less.
+#[test]
+fn cgroups_share_by_weight_however_many_tasks_they_have() {
+    for seed in SEEDS {
+        let ran =
+            outcome("many-in-one", seed).groups.iter().map(|on| on[0] + on[1]).collect::<Vec<_>>();
+        let ratio = ran[1..].iter().sum::<f64>() / ran[0];
+        assert!((ratio - 1.0).abs() <= 0.05, "seed {seed}: {ratio}");
+    }
+}
+
 /// Twelve loops have two LLCs to share, beside one with more and one with fewer that may not leave theirs.
 #[test]
 fn weights_are_evened_out_beside_what_may_not_move() {

@@ -436,6 +436,19 @@ static void weights(int threads)
 	measure(2, nr_tasks);
 }
 
+/* Two cgroups of one weight: every tenth loop is of the first. */
+static void many_in_one(int n)
+{
+	struct signal_struct single = { 1 };
+	struct css_set *cgroup[2] = { make_cgroup(10, 100), make_cgroup(11, 100) };
+	int i;
+
+	cling = false;
+	for (i = 0; i < n; i++)
+		make_task(cgroup[i % 10 > 0], &single, 100 + i, 0, 0);
+	measure(10, n);
+}
+
 /* Six loops in a group that has settled on the first node, and then as many as it has CPUs that must stay
  * there; the node is busy by failed attempts, or not. */
 static void crowd(bool busy)
@@ -1020,6 +1033,8 @@ int main(int argc, char **argv)
 		loops(2, 8, true, 0, 0);
 	else if (!strcmp(scenario, "weights"))
 		weights(32);
+	else if (!strcmp(scenario, "many-in-one"))
+		many_in_one(240);
 	else if (!strcmp(scenario, "excluded")) {
 		/* The loader tells after a while. */
 		u32 flag = SET_EXCLUDED, second = 1;
