@@ -7,11 +7,11 @@
  * A task that slept starts at most a slice behind the clock, so that sleeping is not saved up; one that
  * moves between queues keeps its distance to the clock; a new one starts a slice by its weight ahead, so
  * that a storm of new tasks moves the clock on. No task is further ahead than lead_ms, or two slices by
- * its weight if that is more (one of many in a cgroup weighs little), nor than a slice
- * by what it ran while nobody waited. The watch sees to it that no task waits for much longer than a
- * second and its turn after that (watch.h). One that was preempted as a reader of RCU is queued a slice
- * ahead at most, whatever its weight, and owes the rest once it runs: grace periods wait for it, and for
- * them hotplug and all that frees memory. (Kernels end a scheduler under which they wait for 21 s.)
+ * its weight if that is more (one of many in a cgroup weighs little), nor than a slice by what it ran
+ * while nobody waited. The watch sees to it that no task waits for much longer than a second and its
+ * turn after that (watch.h). One that was preempted as a reader of RCU is queued a slice ahead at most,
+ * whatever its weight, and owes the rest once it runs: grace periods wait for it, and for them hotplug
+ * and all that frees memory. (Kernels end a scheduler under which they wait for 21 s.)
  *
  * Tasks that may use one CPU only have a queue of their own: in the queue of the LLC every other CPU
  * would have to look past them. It has a clock of its own, so that CPUs on which only such tasks run
