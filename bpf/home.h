@@ -491,7 +491,8 @@ __noinline bool settle(u32 index, u64 now)
 		return false;
 	state->claimed += whole(set->claim);
 	set->preferred = home;
-	set->settled_at = now;
+	/* For the daemon, which does not know the scheduler's clock. */
+	set->settled_at = bpf_ktime_get_ns();
 	if (is_process(index))
 		here->n.consolidate_settled++;
 	else

@@ -279,6 +279,12 @@ static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 /* Help is asked for at most so often in an LLC. */
 #define HELP_NS 1000000
 
+/*
+ * CPUs that may run nothing that waits in an LLC, as it is all bound to others (cpusets), look again after so long,
+ * unless one of them is woken for it: a look takes the queue's lock for as long as the queue is.
+ */
+#define FUTILE_NS 1000000
+
 /* What came of looking for tasks elsewhere. */
 enum { NONE_WAITS, SOME_WAIT, STOLEN };
 
@@ -438,12 +444,16 @@ __noinline int steal_in_node(u32 cpu_id)
 		if (!queued)
 			continue;
 		may = may_steal(id, llc, queued, node, now, &cpu->n);
+		if (may && before(now, llc->futile_until))
+			continue;
 		if (may ? dsq_move_to_local(id) : take_long(cpu_id, id, llc)) {
 			cpu->n.llc_stolen++;
 			return STOLEN;
 		}
 		/* What may not run here is nothing to wait for. */
-		if (!may)
+		if (may)
+			llc->futile_until = now + FUTILE_NS;
+		else
 			result = SOME_WAIT;
 	}
 	return result;
@@ -470,6 +480,7 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 	struct roost_node *node = node_at(node_id);
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc;
+	u64 backlog;
 	int i;
 	u32 id;
 
@@ -478,13 +489,16 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 	each(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
-		if (!llc || !nr_waiting(llc, id))
+		if (!llc || !nr_waiting(llc, id) || before(now, llc->futile_until_far))
 			continue;
-		if (any_set() ? take_in_passes(cpu_id, cpu, id, backlog_ns(llc, now)) :
-		    backlog_ns(llc, now) >= node_wait_us * 1000 && dsq_move_to_local(id))
+		backlog = backlog_ns(llc, now);
+		if (any_set() ? take_in_passes(cpu_id, cpu, id, backlog) :
+		    backlog >= node_wait_us * 1000 && dsq_move_to_local(id))
 			return true;
 		if (take_long(cpu_id, id, llc))
 			return true;
+		if (backlog >= node_wait_us * 1000)
+			llc->futile_until_far = now + FUTILE_NS;
 	}
 	return false;
 }
@@ -629,6 +643,8 @@ __noinline bool help_waiting(u32 id, u64 backlog)
 	}
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
+	if (helped)
+		llc->futile_until = llc->futile_until_far = 0;
 	return helped;
 }
 
@@ -636,10 +652,11 @@ __noinline bool help_waiting(u32 id, u64 backlog)
  * A task that runs for long found no idle CPU when it woke up and waits now: wakes one that has become idle
  * in between and found nothing to do.
  */
-static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id, u32 node)
+static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id,
+				     struct roost_llc *llc)
 {
-	if (!kick_llc(p, id))
-		ask_for_help(p, node, home_of(task) == node ? 0 : ~0ull);
+	if (!kick_llc(p, id) && ask_for_help(p, llc->node, home_of(task) == llc->node ? 0 : ~0ull))
+		llc->futile_until = llc->futile_until_far = 0;
 }
 
 /* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */

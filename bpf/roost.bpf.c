@@ -161,7 +161,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	if (is_long(task)) {
-		call_for(p, task, id, llc->node);
+		call_for(p, task, id, llc);
 		return;
 	}
 	least = preempt_us ? due_after(task) : 0;
@@ -441,6 +441,6 @@ struct sched_ext_ops roost_ops = {
 	.cgroup_set_weight = (void *)roost_cgroup_set_weight,
 	.init		= (void *)roost_init,
 	.exit		= (void *)roost_exit,
-	.flags		= SCX_OPS_ENQ_LAST,
+	.flags		= SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING,
 	.name		= "roost",
 };

@@ -84,10 +84,16 @@ static __always_inline struct roost_set_node *set_node_at(u32 set, u32 node)
 	return bpf_map_lookup_elem(&set_nodes, &index);
 }
 
-static __always_inline u64 memory_of(u32 set, u32 node)
+static __always_inline u64 *memory_at(u32 set, u32 node)
 {
 	u32 index = set * nr_nodes + node;
-	u64 *pages = bpf_map_lookup_elem(&set_memory, &index);
+
+	return bpf_map_lookup_elem(&set_memory, &index);
+}
+
+static __always_inline u64 memory_of(u32 set, u32 node)
+{
+	u64 *pages = memory_at(set, node);
 
 	return pages ? *pages : 0;
 }
@@ -115,6 +121,7 @@ __noinline int begin_set(u32 index, u64 now)
 {
 	struct roost_set *set = set_at(index);
 	struct roost_set_node *node;
+	u64 *pages;
 	int i;
 
 	if (!set)
@@ -127,6 +134,10 @@ __noinline int begin_set(u32 index, u64 now)
 		node = set_node_at(index, i);
 		if (node)
 			node->recent = node->runnable = node->cpu_ns = node->seen_cpu_ns = 0;
+		/* The daemon tells it only for what has enough memory. */
+		pages = memory_at(index, i);
+		if (pages)
+			*pages = 0;
 	}
 	return 0;
 }

@@ -94,6 +94,8 @@ struct roost_llc {
 	u64 scan_limit;		/* slots that a wakeup may examine */
 	u64 backlog_at;		/* since when the queue has held tasks, if it does */
 	u64 helped_at;		/* when an idle CPU was last asked to take one */
+	u64 futile_until;	/* that time on CPUs of its node's other LLCs do not look again: they may take nothing */
+	u64 futile_until_far;	/* the same for CPUs of other nodes */
 	u64 load;		/* weights on each of its CPUs, times UNIT (even.h) */
 	u32 waiting;		/* tasks that are or will be in the queue, or have just left it to run */
 	bool lasting;		/* a task that runs for long has been queued since it was empty */

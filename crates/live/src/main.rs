@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     match act(&invocation) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("scx_roost: {error}");
+            say(format_args!("scx_roost: {error}"));
             error.exit_code()
         }
     }
@@ -91,6 +91,11 @@ fn dry_run(options: &Options) -> Result<(), LiveError> {
     print(&(text + &options.settings.to_toml()))
 }
 
+/// Tells the user something, if there still is a terminal: the scheduler goes on without.
+fn say(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Writes to standard output; a reader that has gone away (`| head`) is not an error.
 fn print(text: &str) -> Result<(), LiveError> {
     let mut out = std::io::stdout().lock();
@@ -119,7 +124,7 @@ fn until_asked(
     while !stop.load(Ordering::Relaxed) {
         match once()? {
             Ending::Asked => break,
-            Ending::Restart(why) => eprintln!("{why}: starting again"),
+            Ending::Restart(why) => say(format_args!("{why}: starting again")),
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use crate::kernel;
 use crate::layout::{Layout, NUMA_RULE};
 use crate::memory::Follower;
 use crate::options::Options;
+use crate::say;
 use crate::sets::Sets;
 use crate::skeleton::{OpenRoostSkel, RoostSkel, RoostSkelBuilder, types};
 use crate::stats::{self, Service};
@@ -52,11 +53,11 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
     let Some(skel) = unless_asked(stop, skel)? else { return Ok(Ending::Asked) };
     let loaded = Loaded::attach(skel, options, &layout)?;
     let took = start.elapsed().as_millis();
-    eprintln!(
+    say(format_args!(
         "roost schedules {}: {} (loaded in {took} ms)",
         layout.summary(),
         options.settings.summary()
-    );
+    ));
     let follower = Follower::start(&options.settings, &machine, loaded.sets(options, &layout)?)?;
     loaded.watch(options, service, follower.as_ref(), stop)
 }
@@ -145,14 +146,14 @@ impl<'obj> Loaded<'obj> {
         let mut next = options.stats.map(|interval| Instant::now() + interval);
         loop {
             if stop.load(Ordering::Relaxed) {
-                if options.stats.is_some() {
-                    show(&report().since(&shown))?;
+                if next.is_some() {
+                    show(&report().since(&shown));
                 }
                 return Ok(Ending::Asked);
             }
             if let Some(ending) = self.ended() {
                 if options.verbose && ending.is_err() {
-                    eprintln!("{}", self.dump());
+                    say(format_args!("{}", self.dump()));
                 }
                 return ending;
             }
@@ -160,9 +161,8 @@ impl<'obj> Loaded<'obj> {
             let (Some(due), Some(interval)) = (next, options.stats) else { continue };
             if Instant::now() >= due {
                 let now = report();
-                show(&now.since(&shown))?;
+                next = show(&now.since(&shown)).then_some(due + interval);
                 shown = now;
-                next = Some(due + interval);
             }
         }
     }
@@ -210,8 +210,13 @@ impl<'obj> Loaded<'obj> {
     }
 }
 
-fn show(report: &Report) -> Result<(), LiveError> {
-    stats::print(&mut std::io::stdout().lock(), report)
+/// Prints statistics; false if that cannot be done any more, for which nothing is unloaded.
+fn show(report: &Report) -> bool {
+    let shown = stats::print(&mut std::io::stdout().lock(), report);
+    if let Err(error) = &shown {
+        say(format_args!("scx_roost: {error}; they are not printed any more"));
+    }
+    shown.is_ok()
 }
 
 /// The counters in a value of the map of CPUs.

@@ -10,6 +10,7 @@ use scx_stats::prelude::*;
 use crate::error::LiveError;
 use crate::metrics::{self, Question};
 use crate::options::Options;
+use crate::say;
 use crate::tables::Report;
 
 /// Milliseconds that a running scheduler may take to answer.
@@ -28,7 +29,7 @@ impl Service {
     /// Prometheus was asked for, so that it has to be had.
     pub fn start(options: &Options) -> Result<Self, LiveError> {
         let stats = StatsServer::new(data()).launch().map_err(|error| {
-            eprintln!("scx_roost: statistics: {error:#}; they are not served");
+            say(format_args!("scx_roost: statistics: {error:#}; they are not served"));
         });
         let metrics = match options.metrics {
             Some(address) => metrics::serve(address)?,

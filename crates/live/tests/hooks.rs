@@ -153,6 +153,15 @@ fn cgroups_share_by_weight_however_many_tasks_they_have() {
     }
 }
 
+/// Sixteen loops may use four CPUs only. CPUs of other LLCs, which become idle all the time, find nothing there that
+/// they may run, and look again once in a millisecond at most, those of its node and those of the other (20 s).
+#[test]
+fn what_others_may_not_run_is_not_looked_at_all_the_time() {
+    let outcome = outcome("overloaded-cpuset", 1);
+    assert!(outcome.idle > 0.5, "{}", outcome.idle);
+    assert!(outcome.counters["vain_looks"] <= 2 * 20_000, "{}", outcome.counters["vain_looks"]);
+}
+
 /// Twelve loops have two LLCs to share, beside one with more and one with fewer that may not leave theirs.
 #[test]
 fn weights_are_evened_out_beside_what_may_not_move() {

@@ -449,6 +449,23 @@ static void many_in_one(int n)
 	measure(10, n);
 }
 
+/* Sixteen loops that may use the four CPUs of the first LLC only, and short-running tasks on all others. */
+static void overloaded_cpuset(void)
+{
+	static struct signal_struct single = { 1 };
+	static struct cpumask inside = { 15 }, outside = { 65535 & ~15 };
+	int i;
+
+	for (i = 0; i < 40; i++) {
+		make_task(&at_root, &single, 100 + i, i < 16 ? 0 : MS / 5, i < 16 ? 0 : MS);
+		task[i].cpus_ptr = i < 16 ? &inside : &outside;
+		task[i].nr_cpus_allowed = i < 16 ? 4 : 12;
+		task[i].cpu = i < 16 ? i % 4 : 4 + i % 12;
+	}
+	measure(2, nr_tasks);
+	printf("vain_looks %lu\n", vain_looks);
+}
+
 /* Six loops in a group that has settled on the first node, and then as many as it has CPUs that must stay
  * there; the node is busy by failed attempts, or not. */
 static void crowd(bool busy)
@@ -484,13 +501,14 @@ static void barred_group(void)
 	u32 i, first = 0;
 	u64 pages = 1000;
 
-	bpf_map_update_elem(&set_memory, &first, &pages, BPF_ANY);
 	for (i = 0; i < 4; i++) {
 		make_task(cgroup, &single, 100 + i, 0, 0);
 		task[i].cpu = 8 + i;
 		task[i].cpus_ptr = &second;
 		task[i].nr_cpus_allowed = 8;
 	}
+	run(SECOND / 2);
+	bpf_map_update_elem(&set_memory, &first, &pages, BPF_ANY);
 	measure(1, 4);
 }
 
@@ -1033,6 +1051,8 @@ int main(int argc, char **argv)
 		loops(2, 8, true, 0, 0);
 	else if (!strcmp(scenario, "weights"))
 		weights(32);
+	else if (!strcmp(scenario, "overloaded-cpuset"))
+		overloaded_cpuset();
 	else if (!strcmp(scenario, "many-in-one"))
 		many_in_one(240);
 	else if (!strcmp(scenario, "excluded")) {

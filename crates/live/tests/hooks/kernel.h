@@ -35,7 +35,8 @@ typedef int64_t s64;
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, PF_KTHREAD = 0x200000 };
-enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, ENQ_REENQ = 32, SCX_OPS_ENQ_LAST = 2 };
+enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, ENQ_REENQ = 32 };
+enum { SCX_OPS_ENQ_LAST = 2, SCX_OPS_ENQ_EXITING = 4 };
 enum { ACT_RESTART = 1 };
 enum { KICK_IDLE = 1, KICK_PREEMPT = 2, ITER_REVERSE = 1, TASK_QUEUED = 1 };
 #define DSQ_LOCAL (2ull << 62)
@@ -105,6 +106,7 @@ static bool inserted;
 static bool exited;			/* the scheduler asked for its end */
 
 static u64 scx_bpf_now(void) { return now_ns; }
+static u64 bpf_ktime_get_ns(void) { return now_ns; }
 static u32 bpf_get_smp_processor_id(void) { return here; }
 static struct task_struct *bpf_get_current_task_btf(void) { return current; }
 #define bpf_core_field_exists(field) true
@@ -212,12 +214,17 @@ static void dsq_insert_vtime(struct task_struct *p, u64 id, u64 slice, u64 vtime
 	insert_ordered(p, id, vtime);
 }
 
+/* So often a CPU looked through all of a queue for nothing, with its lock. */
+static u64 vain_looks;
+
 static bool dsq_move_to_local(u64 id)
 {
 	struct task_struct *p = *queue_at(id);
+	bool empty = !p;
 
 	while (p && !bpf_cpumask_test_cpu(here, p->cpus_ptr))
 		p = p->next;
+	vain_looks += !p && !empty;
 	if (!p)
 		return false;
 	unlink(p);
