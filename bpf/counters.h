@@ -36,7 +36,7 @@ ROOST_COUNTER(consolidate_moves, "consolidate: tasks that went to the node their
 ROOST_COUNTER(consolidate_pulls, "consolidate: running tasks pulled to an idle CPU of a node with more of their process")
 ROOST_COUNTER(consolidate_first, "consolidate: tasks taken from another node first, as they joined more of their process")
 ROOST_COUNTER(evened, "waiting tasks moved between LLCs for the sake of weights")
-ROOST_COUNTER(unsettled, "cling, consolidate: groups and processes that left their node, for others that settled before or as their tasks did not get there")
+ROOST_COUNTER(unsettled, "cling, consolidate: groups and processes that left their node, for others that settled before, as they had outgrown it or as their tasks may not run there")
 ROOST_COUNTER(rescued, "times that a queue had held tasks for a tenth of a second although a CPU was idle")
 ROOST_COUNTER(released, "times that a CPU was taken by a realtime or deadline task and its tasks were queued again")
 ROOST_COUNTER(run_delay_ns, "nanoseconds that tasks waited in queues")

@@ -48,8 +48,8 @@ __noinline u32 pull_from(u32 process, u32 node_id)
 	return best;
 }
 
-/* Asks the first CPU of a node that runs a task of a process to send it to an LLC. */
-__noinline bool ask_for_task(u32 process, u32 node_id, u32 llc)
+/* Asks the first CPU of a node that runs a task of a process to send it to another node. */
+__noinline bool ask_for_task(u32 process, u32 node_id, u32 to)
 {
 	struct roost_cpu *cpu;
 	int i;
@@ -59,7 +59,7 @@ __noinline bool ask_for_task(u32 process, u32 node_id, u32 llc)
 		if (!cpu || cpu->node != node_id || cpu->process != process || cpu->pull_to != NONE)
 			continue;
 		cpu->pull_process = process;
-		cpu->pull_to = llc;
+		cpu->pull_to = to;
 		scx_bpf_kick_cpu(i, KICK_PREEMPT);
 		return true;
 	}
@@ -83,11 +83,11 @@ static __always_inline bool may_gather(u32 process, u32 node)
 /* A node with an idle CPU pulls one task of a process that runs there. */
 __noinline bool gather_on(u32 node_id)
 {
-	u32 llc = found_cpu(idlest_llc(node_id, NONE)), last = NONE, from;
 	struct roost_cpu *cpu;
+	u32 last = NONE, from;
 	int i;
 
-	if (llc == NONE)
+	if (!any_idle(node_id))
 		return false;
 	bpf_for(i, 0, nr_cpu_ids) {
 		cpu = cpu_at(i);
@@ -97,7 +97,7 @@ __noinline bool gather_on(u32 node_id)
 		if (!may_gather(last, node_id))
 			continue;
 		from = pull_from(last, node_id);
-		if (from != NONE && ask_for_task(last, from, llc))
+		if (from != NONE && ask_for_task(last, from, node_id))
 			return true;
 	}
 	return false;
@@ -144,7 +144,8 @@ static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *
 		return set == NONE ? NONE : way_home(p, set, false);
 	}
 	cpu->pull_to = NONE;
-	if (task->process != cpu->pull_process || idle_for(p, to) == NONE)
+	to = found_cpu(idlest_llc(p, to, NONE));
+	if (task->process != cpu->pull_process || to == NONE)
 		return NONE;
 	task->migrate_seq = ROOST_CONSOLIDATE_SEQ;
 	cpu->n.consolidate_pulls++;

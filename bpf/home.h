@@ -7,8 +7,8 @@
  * those that have room beside the sets settled there, and that are not busy; among equals the one with
  * most room. If the node with the largest score has none, that is a failed attempt to reach it. Where
  * sets settled that turn out to need more CPUs than the node has, the last to come leaves. A set that
- * needs more than the node has CPUs has not failed there: no waiting would help it. A set whose tasks do
- * not get to its node, as affinity keeps them from it, settles elsewhere.
+ * needs more than the node has cores has not failed there: no waiting would help it, and on several
+ * nodes it has more of them. Nor does one settle from which affinity keeps its tasks.
  *
  * Getting there: a task whose set settled on another node tries to reach it when it wakes up or its
  * slice is over, at most every retry_ms. It succeeds if a CPU there is idle, or, when its slice is over,
@@ -33,6 +33,7 @@
 #include <roost/llc_imbalance.h>
 
 struct roost_home {
+	u32 cores;		/* that have a CPU which is online */
 	u64 claimed;		/* demand of sets that settled here, times UNIT */
 	u64 claiming;		/* the same, being added up */
 	u64 over_since;		/* since when more is claimed than the node has; 0: it is not */
@@ -110,32 +111,6 @@ static __always_inline bool holds(const struct roost_task *task, u32 src, u32 ds
 	return true;
 }
 
-/* Whether a task may use some CPU of an LLC that is online. */
-__noinline bool allowed_in(struct task_struct *p __arg_trusted, u32 llc_id)
-{
-	struct roost_llc *llc = llc_at(llc_id);
-	bool allowed = false;
-	struct roost_cpu *cpu;
-	u32 place, *id;
-	int i;
-
-	if (!llc)
-		return false;
-	if (p->nr_cpus_allowed >= nr_possible)
-		return llc->nr_cpus;
-	bpf_rcu_read_lock();
-	bpf_for(i, 0, llc->nr_words * 64) {
-		place = llc->first_word * 64 + i;
-		id = bpf_map_lookup_elem(&slots, &place);
-		cpu = id ? cpu_at(*id) : NULL;
-		allowed = cpu && cpu->online && bpf_cpumask_test_cpu(*id, p->cpus_ptr);
-		if (allowed)
-			break;
-	}
-	bpf_rcu_read_unlock();
-	return allowed;
-}
-
 /* The LLC of a node with the fewest waiting tasks on each of its CPUs. */
 static __always_inline u32 shortest_queue(const struct roost_node *node)
 {
@@ -209,7 +184,7 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 		here->n.cling_paused++;
 		return NONE;
 	}
-	id = found_cpu(idlest_llc(home, NONE));
+	id = found_cpu(idlest_llc(p, home, NONE));
 	if (idle_for(p, id) == NONE)
 		id = NONE;
 	if (id == NONE && !idle && !state->full)
@@ -265,57 +240,68 @@ static __always_inline u64 whole(u64 demand)
 	return (demand + UNIT / 2) & ~(u64)(UNIT - 1);
 }
 
-/* Whether less than an eighth of what a set runs is on a node. */
-__noinline bool is_elsewhere(u32 index, u32 node_id)
+/* Whether affinity keeps more than an eighth of what a set runs from a node. */
+static __always_inline bool is_barred(const struct roost_set *set, const struct roost_set_node *node)
 {
-	struct roost_set_node *node;
-	u64 sum = 0, here = 0;
-	int i;
-
-	bpf_for(i, 0, nr_nodes) {
-		node = set_node_at(index, i);
-		if (!node)
-			break;
-		sum += node->recent;
-		if (i == node_id)
-			here = node->recent;
-	}
-	return here * 8 < sum;
+	return node->barred * 8 > set->recent;
 }
 
-/* For so long a set does not settle where it could not go. */
-#define BARRED_NS FORGET_NS
-
 /*
- * A set that does not get to its node for long leaves it, and does not come back soon: affinity keeps its
- * tasks from it.
+ * Whether a set could settle on a node if no other had: it needs no more than a core for each of its tasks. One that
+ * needs more has more of them on several nodes.
  */
-static __always_inline void check_arrival(u32 index, struct roost_set *set, u64 now)
+__noinline bool could_fit(u32 index, u32 node_id)
+{
+	struct roost_home *home = home_at(node_id);
+	struct roost_set *set = set_at(index);
+	struct roost_set_node *node = set_node_at(index, node_id);
+
+	return home && set && node && roost_cling_fits(0, whole(set->claim), home->cores) && !is_barred(set, node);
+}
+
+/* A set that its node has not suited for long leaves it: it has grown, or affinity keeps its tasks from it. */
+static __always_inline void check_home(u32 index, struct roost_set *set, u64 now)
 {
 	struct roost_cpu *here = this_cpu();
 
-	if (!here || set->preferred == NONE || pauses(index, set->preferred) ||
-	    !is_elsewhere(index, set->preferred)) {
-		set->elsewhere_since = 0;
+	if (!here || set->preferred == NONE || could_fit(index, set->preferred)) {
+		set->misfit_since = 0;
 		return;
 	}
-	if (!set->elsewhere_since)
-		set->elsewhere_since = now;
-	if (now - set->elsewhere_since < DEMAND_NS)
+	if (!set->misfit_since)
+		set->misfit_since = now;
+	if (now - set->misfit_since < DEMAND_NS)
 		return;
-	set->barred = set->preferred;
-	set->barred_at = now;
 	set->preferred = NONE;
 	here->n.unsettled++;
+}
+
+/* A mean of a second or so of what grows, from what it was and how much there was then. */
+static __always_inline u64 mean_growth(u64 before, u64 all, u64 *seen)
+{
+	u64 grown = all - *seen;
+
+	*seen = all;
+	return before * 7 / 8 + grown;
+}
+
+__noinline int update_set_node(u32 index, u32 node_id)
+{
+	struct roost_set_node *node = set_node_at(index, node_id);
+
+	if (!node)
+		return 0;
+	node->recent = mean_growth(node->recent, node->cpu_ns, &node->seen_cpu_ns);
+	node->barred = mean_growth(node->barred, node->barred_ns, &node->seen_barred_ns);
+	return 0;
 }
 
 /* What a set's tasks wanted and did since the last time; what it claims of its node. */
 __noinline int update_set(u32 index, u64 now, u64 period)
 {
 	struct roost_set *set = set_at(index);
-	struct roost_set_node *node;
 	struct roost_home *home;
-	u64 cpu_ns, wanted;
+	u64 wanted;
 	int i;
 
 	if (!set || !set->id || !period || forget(set, now))
@@ -324,17 +310,12 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 	set->demand = mean_demand(set, wanted - set->seen_wanted, now, period);
 	set->claim = claim_of(set, now, period);
 	set->seen_wanted = wanted;
-	bpf_for(i, 0, nr_nodes) {
-		node = set_node_at(index, i);
-		if (!node)
-			break;
-		cpu_ns = node->cpu_ns;
-		node->recent = node->recent * 7 / 8 + (cpu_ns - node->seen_cpu_ns);
-		node->seen_cpu_ns = cpu_ns;
-	}
+	set->recent = mean_growth(set->recent, set->ran, &set->seen_ran);
+	bpf_for(i, 0, nr_nodes)
+		update_set_node(index, i);
 	if (excluded(index))
 		set->preferred = NONE;
-	check_arrival(index, set, now);
+	check_home(index, set, now);
 	if (is_process(index) && settled_on(set->group) != NONE)
 		return 0;
 	home = home_at(set->preferred);
@@ -348,6 +329,20 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 	return 0;
 }
 
+/* Cores of a node that have a CPU which is online. */
+__noinline u32 cores_of(u32 node_id)
+{
+	struct roost_node *node = node_at(node_id);
+	u32 sum = 0;
+	int i;
+
+	if (!node)
+		return 0;
+	bpf_for(i, 0, node->nr_llcs)
+		sum += cores_in(node->first_llc + i);
+	return sum;
+}
+
 /* All that settled on a node were asked: if they need more than it has for long, the last to come leaves. */
 __noinline int update_home(u32 node_id, u64 now)
 {
@@ -358,6 +353,7 @@ __noinline int update_home(u32 node_id, u64 now)
 
 	if (!home || !node || !here)
 		return 0;
+	home->cores = cores_of(node_id);
 	home->claimed = home->claiming;
 	home->full = !roost_cling_fits(home->claimed, 0, node->nr_cpus);
 	if (!home->full)
@@ -378,44 +374,33 @@ __noinline int update_home(u32 node_id, u64 now)
 	return 0;
 }
 
-/* How much a node is a set's, 0 to 2000. */
+/* How much a node is a set's, from 1 to 2001; 0 if affinity keeps it from there. */
 __noinline u64 score_of(u32 index, u32 node_id)
 {
-	u64 memory = 0, all_memory = 0, time = 0, all_time = 0, here;
-	struct roost_set_node *node;
+	struct roost_set_node *node = set_node_at(index, node_id);
+	struct roost_set *set = set_at(index);
+	u64 all_memory = 0;
 	int i;
 
-	bpf_for(i, 0, nr_nodes) {
-		node = set_node_at(index, i);
-		if (!node)
-			break;
-		here = memory_of(index, i);
-		all_memory += here;
-		all_time += node->recent;
-		if (i == node_id) {
-			memory = here;
-			time = node->recent;
-		}
-	}
-	return roost_cling_score(memory, all_memory, time, all_time);
+	if (!set || !node || is_barred(set, node))
+		return 0;
+	bpf_for(i, 0, nr_nodes)
+		all_memory += memory_of(index, i);
+	return roost_cling_score(memory_of(index, node_id), all_memory, node->recent, set->recent) + 1;
 }
 
-/* Whether a node has room for a set, and is worth settling on. */
-static __always_inline bool takes_in(u32 index, u32 node_id, const struct roost_set *set)
+/*
+ * Whether a node has room for a set beside those that settled there, and is worth settling on. `siblings`: all
+ * threads of its cores count.
+ */
+__noinline bool takes_in(u32 index, u32 node_id, bool siblings)
 {
 	struct roost_home *home = home_at(node_id);
 	struct roost_node *node = node_at(node_id);
+	struct roost_set *set = set_at(index);
 
-	return home && node && roost_cling_fits(home->claimed, whole(set->claim), node->nr_cpus) &&
-	       !pauses(index, node_id);
-}
-
-/* Whether a node would have room for a set if no other had settled there. */
-static __always_inline bool could_fit(u32 node_id, const struct roost_set *set)
-{
-	struct roost_node *node = node_at(node_id);
-
-	return node && roost_cling_fits(0, whole(set->claim), node->nr_cpus);
+	return home && node && set && could_fit(index, node_id) && !pauses(index, node_id) &&
+	       roost_cling_fits(home->claimed, whole(set->claim), siblings ? node->nr_cpus : home->cores);
 }
 
 static __always_inline u64 claimed_on(u32 node)
@@ -428,7 +413,7 @@ static __always_inline u64 claimed_on(u32 node)
 /* Two nodes: where a set should settle, NONE if no node has room; where it would like to best. */
 #define CHOICE(home, liked) ((u64)(liked) << 32 | (home))
 
-__noinline u64 choose_home(u32 index)
+__noinline u64 choose_home(u32 index, bool siblings)
 {
 	u64 most = 0, score, liked_score = 0;
 	struct roost_set *set = set_at(index);
@@ -439,14 +424,12 @@ __noinline u64 choose_home(u32 index)
 		return CHOICE(NONE, NONE);
 	bpf_for(i, 0, nr_nodes) {
 		id = i;
-		if (id == set->barred && scx_bpf_now() - set->barred_at < BARRED_NS)
-			continue;
-		score = score_of(index, id) + 1;
+		score = score_of(index, id);
 		if (score > liked_score) {
 			liked_score = score;
 			liked = id;
 		}
-		if (!takes_in(index, id, set) || score < most)
+		if (!takes_in(index, id, siblings) || score < most)
 			continue;
 		if (score > most || claimed_on(id) < claimed_on(best)) {
 			most = score;
@@ -477,11 +460,13 @@ __noinline bool settle(u32 index, u64 now)
 	set->tried_at = now;
 	if (is_process(index) && settled_on(set->group) != NONE)
 		return false;
-	choice = choose_home(index);
+	choice = choose_home(index, false);
+	if ((u32)choice == NONE && smt > 1)
+		choice = choose_home(index, true);
 	home = (u32)choice;
 	liked = choice >> 32;
 	state = home_at(home);
-	if (home != liked && !is_process(index) && could_fit(liked, set)) {
+	if (home != liked && !is_process(index) && could_fit(index, liked)) {
 		if (pauses(index, liked))
 			here->n.cling_paused++;
 		else

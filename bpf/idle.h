@@ -22,6 +22,47 @@ static __always_inline bool may_run(const struct task_struct *p, u32 cpu)
 	return p->nr_cpus_allowed >= nr_possible || bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
+/* Whether a task may use some CPU of an LLC that is online. */
+__noinline bool allowed_in(struct task_struct *p __arg_trusted, u32 llc_id)
+{
+	struct roost_llc *llc = llc_at(llc_id);
+	bool allowed = false;
+	struct roost_cpu *cpu;
+	u32 place, *id;
+	int i;
+
+	if (!llc)
+		return false;
+	if (p->nr_cpus_allowed >= nr_possible)
+		return llc->nr_cpus;
+	bpf_rcu_read_lock();
+	bpf_for(i, 0, llc->nr_words * 64) {
+		place = llc->first_word * 64 + i;
+		id = bpf_map_lookup_elem(&slots, &place);
+		cpu = id ? cpu_at(*id) : NULL;
+		allowed = cpu && cpu->online && bpf_cpumask_test_cpu(*id, p->cpus_ptr);
+		if (allowed)
+			break;
+	}
+	bpf_rcu_read_unlock();
+	return allowed;
+}
+
+/* The same of a node. */
+__noinline bool allowed_on(struct task_struct *p __arg_trusted, u32 node_id)
+{
+	struct roost_node *node = node_at(node_id);
+	int i;
+
+	if (!node)
+		return false;
+	each(i, 0, node->nr_llcs) {
+		if (allowed_in(p, node->first_llc + i))
+			return true;
+	}
+	return false;
+}
+
 /*
  * Whether a task may not leave its CPU now, whatever its affinity says. A BPF program counts as a reason for
  * the task that it interrupts.
@@ -114,6 +155,38 @@ static __always_inline u64 idle_cores(const struct roost_word *word)
 	if (smt > 4)
 		idle &= idle >> 4;
 	return idle & word->first;
+}
+
+/* The first slots of cores that have a CPU which is online. */
+static __always_inline u64 present_cores(const struct roost_word *word)
+{
+	u64 present = word->present;
+
+	if (smt > 1)
+		present |= present >> 1;
+	if (smt > 2)
+		present |= present >> 2;
+	if (smt > 4)
+		present |= present >> 4;
+	return present & word->first;
+}
+
+/* Cores of an LLC that have a CPU which is online. */
+__noinline u32 cores_in(u32 id)
+{
+	struct roost_llc *llc = llc_at(id);
+	struct roost_word *word;
+	u32 cores = 0;
+	int i;
+
+	if (!llc)
+		return 0;
+	bpf_for(i, 0, llc->nr_words) {
+		word = word_at(llc->first_word + i);
+		if (word)
+			cores += count(present_cores(word));
+	}
+	return cores;
 }
 
 /* Idle CPUs of an LLC. */
@@ -285,10 +358,10 @@ static __always_inline u32 next_llc(const struct roost_node *node, u32 llc)
 }
 
 /*
- * The LLC of a node with most idle CPUs, that of the parent among equals (NONE: all are busy), and
- * the node's idle CPUs.
+ * Of the LLCs of a node where a task may use an idle CPU that with most idle CPUs, the parent's among equals (NONE:
+ * none), and the idle CPUs of them all.
  */
-__noinline u64 idlest_llc(u32 node_id, u32 parent)
+__noinline u64 idlest_llc(struct task_struct *p __arg_trusted, u32 node_id, u32 parent)
 {
 	struct roost_node *node = node_at(node_id);
 	u32 best = NONE, most = 0, sum = 0, id, idle;
@@ -301,6 +374,8 @@ __noinline u64 idlest_llc(u32 node_id, u32 parent)
 		id = parent;
 	each(i, 0, node->nr_llcs) {
 		idle = idle_cpus(id);
+		if (idle && p->nr_cpus_allowed < nr_possible && idle_for(p, id) == NONE)
+			idle = 0;
 		sum += idle;
 		if (idle > most) {
 			most = idle;

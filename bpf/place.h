@@ -114,7 +114,7 @@ __noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 home_id, bool
 
 	if (!home || !node || !here || !near_id || !any_idle(*near_id))
 		return NONE;
-	id = found_cpu(idlest_llc(*near_id, NONE));
+	id = found_cpu(idlest_llc(p, *near_id, NONE));
 	llc = llc_at(id);
 	if (!llc)
 		return NONE;
@@ -233,7 +233,7 @@ static __always_inline u32 place_woken(struct task_struct *p, const struct roost
 }
 
 /* idlest_llc() of the node with most idle CPUs other than `local`. */
-__noinline u64 idlest_other(u32 local)
+__noinline u64 idlest_other(struct task_struct *p __arg_trusted, u32 local)
 {
 	u64 best = FOUND(NONE, 0), other;
 	u32 id;
@@ -243,7 +243,7 @@ __noinline u64 idlest_other(u32 local)
 		id = i;
 		if (id == local)
 			continue;
-		other = idlest_llc(id, NONE);
+		other = idlest_llc(p, id, NONE);
 		if (found_after(other) > found_after(best))
 			best = other;
 	}
@@ -264,16 +264,16 @@ static __always_inline bool stays_local(const struct task_struct *p, const struc
  * The LLC in which a new task should start: where its group belongs, else as numa-imbalance has it; NONE
  * if all CPUs there are busy. `own`: CPUs of the parent's node that the task keeps busy itself.
  */
-static __always_inline u32 choose_llc(const struct task_struct *p, const struct roost_cpu *parent,
+static __always_inline u32 choose_llc(struct task_struct *p, const struct roost_cpu *parent,
 				      u32 home, u32 own, struct roost_counters *n)
 {
 	struct roost_node *node = node_at(parent->node);
-	u64 local = idlest_llc(home == NONE ? parent->node : home, parent->llc), other;
+	u64 local = idlest_llc(p, home == NONE ? parent->node : home, parent->llc), other;
 	u32 idle = found_after(local) + own;
 
 	if (nr_nodes == 1 || !node || home != NONE)
 		return found_cpu(local);
-	other = idlest_other(parent->node);
+	other = idlest_other(p, parent->node);
 	if (found_after(other) <= idle)
 		return found_cpu(local);
 	if (!idle || !stays_local(p, node, idle, found_after(other)))

@@ -16,6 +16,7 @@
 #ifndef ROOST_SETS_H
 #define ROOST_SETS_H
 
+#include "idle.h"
 #include "weights.h"
 
 /* The ids of processes are their numbers and this, those of groups the numbers of cgroups. */
@@ -40,17 +41,21 @@ struct roost_set {
 	u64 seen_wanted;
 	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some tenths of a second */
 	u64 claim;		/* the same of the node it settled on (home.h) */
+	u64 ran;		/* ns that its tasks ran */
+	u64 seen_ran;
+	u64 recent;		/* the same, a mean of a second or so */
 	u32 preferred;		/* the node it settled on; NONE */
 	u32 group;		/* of a process: its group */
-	u32 barred;		/* a node that its tasks did not get to; NONE */
-	u64 barred_at;
-	u64 elsewhere_since;	/* since when it has run elsewhere than where it settled; 0: it does not */
+	u64 misfit_since;	/* since when the node it settled on has not suited it; 0: it does */
 };
 
 struct roost_set_node {
 	u64 cpu_ns;		/* its tasks ran here */
 	u64 seen_cpu_ns;
-	u64 recent;		/* the same, a mean of a second or so */
+	u64 recent;		/* the same, a mean as the set's */
+	u64 barred_ns;		/* its tasks that may not run here ran anywhere */
+	u64 seen_barred_ns;
+	u64 barred;		/* the same, such a mean */
 	u64 runnable;		/* tasks that run or wait here */
 };
 
@@ -127,13 +132,17 @@ __noinline int begin_set(u32 index, u64 now)
 	if (!set)
 		return 0;
 	set->made_at = set->active_at = set->tried_at = now;
-	set->settled_at = set->demand = set->claim = set->elsewhere_since = 0;
+	set->settled_at = set->demand = set->claim = set->misfit_since = 0;
+	set->recent = 0;
 	set->seen_wanted = set->wanted;
-	set->preferred = set->group = set->barred = NONE;
+	set->seen_ran = set->ran;
+	set->preferred = set->group = NONE;
 	bpf_for(i, 0, nr_nodes) {
 		node = set_node_at(index, i);
-		if (node)
+		if (node) {
 			node->recent = node->runnable = node->cpu_ns = node->seen_cpu_ns = 0;
+			node->barred = node->barred_ns = node->seen_barred_ns = 0;
+		}
 		/* The daemon tells it only for what has enough memory. */
 		pages = memory_at(index, i);
 		if (pages)
@@ -275,15 +284,53 @@ static __always_inline void find_process(struct task_struct *p, struct roost_tas
 	task->process = p->signal->nr_threads > 1 ? find_set(id, now) : NONE;
 }
 
+/* A task tells one of its sets of a node where it may not run. */
+static __always_inline void tell_barred(u32 index, const struct roost_task *task, u32 node_id)
+{
+	struct roost_set_node *node = set_node_at(index, node_id);
+
+	if (node)
+		__sync_fetch_and_add(&node->barred_ns, task->ran);
+}
+
+/* A task with an affinity tells its sets where it may not run. */
+__noinline int tell_affinity(struct task_struct *p __arg_trusted)
+{
+	struct roost_task *task = task_of(p);
+	int i;
+
+	if (!task)
+		return 0;
+	bpf_for(i, 0, nr_nodes) {
+		if (allowed_on(p, i))
+			continue;
+		tell_barred(task->group, task, i);
+		tell_barred(task->process, task, i);
+	}
+	return 0;
+}
+
+/*
+ * What a task wants of a node. One that may use a part of it only waits for that part, however much there is room
+ * besides.
+ */
+static __always_inline u64 wanted_of(const struct task_struct *p, const struct roost_task *task, u32 node_id)
+{
+	struct roost_node *node = node_at(node_id);
+
+	return node && p->nr_cpus_allowed < node->nr_cpus ? task->ran : task->wanted;
+}
+
 /* A task tells one of its sets what it wanted and did on a node. */
-static __always_inline void tell_set(u32 index, struct roost_task *task, u32 node_id, u64 now)
+static __always_inline void tell_set(u32 index, const struct roost_task *task, u32 node_id, u64 wanted, u64 now)
 {
 	struct roost_set *set = set_at(index);
 	struct roost_set_node *node = set_node_at(index, node_id);
 
 	if (!set || !node)
 		return;
-	__sync_fetch_and_add(&set->wanted, task->wanted);
+	__sync_fetch_and_add(&set->wanted, wanted);
+	__sync_fetch_and_add(&set->ran, task->ran);
 	__sync_fetch_and_add(&node->cpu_ns, task->ran);
 	set->active_at = now;
 }
@@ -293,7 +340,7 @@ __noinline int tell(struct task_struct *p __arg_trusted, u32 node)
 {
 	struct roost_task *task = task_of(p);
 	struct roost_set *process;
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), wanted;
 
 	if (!task)
 		return 0;
@@ -304,14 +351,17 @@ __noinline int tell(struct task_struct *p __arg_trusted, u32 node)
 			find_group(p, task, now);
 		if (consolidate)
 			find_process(p, task, now);
+		wanted = wanted_of(p, task, node);
 		if (task->group != NONE)
-			tell_set(task->group, task, node, now);
+			tell_set(task->group, task, node, wanted, now);
 		if (task->process != NONE) {
-			tell_set(task->process, task, node, now);
+			tell_set(task->process, task, node, wanted, now);
 			process = set_at(task->process);
 			if (process)
 				process->group = task->group;
 		}
+		if (p->nr_cpus_allowed < nr_possible)
+			tell_affinity(p);
 	}
 	task->wanted = task->ran = 0;
 	return 0;

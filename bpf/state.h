@@ -70,7 +70,7 @@ struct roost_cpu {
 	u64 ahead;		/* by so much that clock is ahead of its LLC's, when they were last compared */
 	u32 process;		/* its process among the sets */
 	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
-	u32 pull_to;		/* to this LLC */
+	u32 pull_to;		/* to this node */
 	bool online;		/* the kernel schedules on it */
 	bool bound_waiting;	/* something may be in its own queue */
 	bool competes;		/* that, or who else is bound to it, with tasks that are not */

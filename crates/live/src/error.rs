@@ -107,15 +107,17 @@ impl LiveError {
     /// 2 for what the user has to mend, 3 where this machine cannot run it as it is, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Captured(_) | Self::Settings(_) | Self::Metrics { .. } => 2,
+            Self::Captured(_) | Self::Settings(_) => 2,
             Self::NotRoot
             | Self::NoSchedExt { .. }
             | Self::TooOld { .. }
             | Self::NoTypes { .. }
             | Self::Taken { .. } => 3,
             Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,
-            // Files that change while they are read, as after hotplug, may be whole the next time.
+            // Files that change while they are read, as after hotplug, may be whole the next time; an address may come
+            // up, or be free.
             Self::ThisMachine(_)
+            | Self::Metrics { .. }
             | Self::Tables(_)
             | Self::Thread(_)
             | Self::Stats(_)

@@ -116,10 +116,38 @@ fn an_excluded_group_does_not_cling() {
 
 /// A group that affinity keeps from the node where its memory is settles on the other one.
 #[test]
-fn a_group_that_does_not_get_to_its_node_settles_elsewhere() {
+fn a_group_that_may_not_go_to_its_node_settles_elsewhere() {
     let counters = outcome("barred", 1).counters;
     assert_eq!((counters["groups_settled"], counters["groups_on_first"]), (1, 0));
-    assert_eq!((counters["cling_settled"], counters["unsettled"]), (2, 1));
+    assert_eq!((counters["cling_settled"], counters["unsettled"]), (1, 0));
+}
+
+/// A process whose threads are bound to CPUs of both nodes settles on none: half of it could not come, and its memory
+/// would follow.
+#[test]
+fn a_process_that_is_bound_to_both_nodes_does_not_settle() {
+    assert_eq!(outcome("spread-process", 1).counters["consolidate_settled"], 0);
+}
+
+/// Groups whose tasks wait for a part of a node need no more of it than that part.
+#[test]
+fn groups_that_crowd_a_part_of_a_node_leave_room_on_it() {
+    let counters = outcome("crowded-cpusets", 1).counters;
+    assert_eq!((counters["groups_settled"], counters["groups_on_first"]), (2, 2));
+    assert_eq!((counters["cling_failed"], counters["cling_paused"]), (0, 0));
+}
+
+/// With two threads a core, six loops are not gathered on a node of four cores beside four idle ones; where all CPUs
+/// have something to do, groups settle.
+#[test]
+fn groups_settle_where_each_task_could_have_a_core() {
+    for seed in SEEDS {
+        let six = outcome("large-group-with-siblings", seed);
+        assert_eq!(six.counters["cling_settled"], 0, "seed {seed}");
+        assert_eq!(gathered(&six.groups[0]), 0.5, "seed {seed}: {:?}", six.groups);
+        let groups = outcome("four-groups-with-siblings", seed).groups;
+        assert!(groups.iter().all(|group| gathered(group) >= 0.95), "seed {seed}: {groups:?}");
+    }
 }
 
 /// Two processes of eight threads on 2 x 8 CPUs, started anywhere.

@@ -164,6 +164,8 @@ struct Move {
     target: u32,
     /// What is still to be gone through, the next one last.
     ranges: Vec<Range<u64>>,
+    /// When it was looked which mappings may be moved, ns.
+    looked_at: u64,
     moved: u64,
 }
 
@@ -173,6 +175,8 @@ pub struct Daemon {
     config: Config,
     processes: BTreeMap<u32, Process>,
     moving: Option<Move>,
+    /// As of the last sample, until nothing is to be moved any more.
+    targets: Option<Targets>,
     budget: Budget,
     scanned_at: Option<u64>,
     sampled_at: Option<u64>,
@@ -194,6 +198,7 @@ impl Daemon {
             config,
             processes: BTreeMap::new(),
             moving: None,
+            targets: None,
             scanned_at: None,
             sampled_at: None,
             ripe_at: None,
@@ -216,7 +221,7 @@ impl Daemon {
         if !self.config.follows {
             return sample;
         }
-        if self.moving.is_some() {
+        if self.moving.is_some() || self.targets.is_some() {
             return 0;
         }
         let due = sample.min(after(self.scanned_at, SCAN));
@@ -250,10 +255,14 @@ impl Daemon {
             self.judge_groups(&groups, world, scheduler);
             let targets = self.targets(now, &groups, &sets, &scheduler.busy_nodes());
             self.moving = self.moving.take().filter(|current| self.is_wanted(current, &targets));
-            if self.moving.is_none() {
-                self.moving = self.choose(now, &targets, world);
-            }
+            self.targets = Some(targets);
             self.ripe_at = self.next_ripe(now, &groups, &sets);
+        }
+        if self.moving.is_none()
+            && let Some(targets) = self.targets.take()
+        {
+            self.moving = self.choose(now, &targets, world);
+            self.targets = self.moving.is_some().then_some(targets);
         }
         self.go_on(now, world);
     }
@@ -428,7 +437,7 @@ impl Daemon {
         let (_, pid, started, target) = best?;
         let mut ranges = world.movable(pid, target);
         ranges.reverse();
-        Some(Move { pid, started, target, ranges, moved: 0 })
+        Some(Move { pid, started, target, ranges, looked_at: now, moved: 0 })
     }
 
     /// Pages on other nodes with CPUs, if they are worth moving.
@@ -448,6 +457,11 @@ impl Daemon {
         });
         if !may_go_on {
             return;
+        }
+        // Mappings come and go, and are given policies. Reading them walks through all their pages.
+        if now >= current.looked_at + MAPPED_FOR {
+            current.looked_at = now;
+            current.ranges = overlaps(&current.ranges, &world.movable(current.pid, current.target));
         }
         let room = room_of(world, current.target);
         if room == 0 {
@@ -505,6 +519,18 @@ impl Daemon {
         process.rests_until = now + process.rest;
         process.rest = (process.rest * 2).min(LONGEST_REST);
     }
+}
+
+/// What ranges, the last one first, have in common with others, the first one first; in the order of the former.
+fn overlaps(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let with = |a: &Range<u64>| {
+        let from = others.partition_point(|b| b.end <= a.start);
+        let to = others.partition_point(|b| b.start < a.end);
+        let a = a.clone();
+        let all = others.get(from..to).unwrap_or_default().iter().rev();
+        all.map(move |b| a.start.max(b.start)..a.end.min(b.end))
+    };
+    ranges.iter().flat_map(with).collect()
 }
 
 fn room_of(world: &mut impl World, node: u32) -> u64 {

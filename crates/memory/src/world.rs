@@ -288,7 +288,7 @@ impl World for Linux {
             .map(|placed| placed.start)
             .collect();
         let maps = parse::maps(&self.read(pid, "maps").unwrap_or_default());
-        let own = maps.into_iter().filter(|m| m.own && free.contains(&m.range.start));
+        let own = maps.into_iter().filter(|m| m.own && free.binary_search(&m.range.start).is_ok());
         own.map(|mapping| mapping.range).collect()
     }
 

@@ -512,6 +512,50 @@ static void barred_group(void)
 	measure(1, 4);
 }
 
+/* A process whose eight threads are bound to every other CPU. */
+static void spread_process(void)
+{
+	static struct signal_struct several = { 8 };
+	static struct cpumask only[8];
+	int i;
+
+	for (i = 0; i < 8; i++) {
+		only[i].bits = 1 << 2 * i;
+		make_task(&at_root, &several, 100, 0, 0);
+		task[i].cpu = 2 * i;
+		task[i].cpus_ptr = &only[i];
+		task[i].nr_cpus_allowed = 1;
+	}
+	measure(1, 8);
+}
+
+/* Two groups of forty loops that may use four CPUs each, both on the first node. */
+static void crowded_cpusets(void)
+{
+	static struct signal_struct single = { 1 };
+	static struct cpumask part[2] = { { 15 }, { 15 << 4 } };
+	struct css_set *cgroup[2] = { make_cgroup(10, 100), make_cgroup(11, 100) };
+	int i;
+
+	for (i = 0; i < 80; i++) {
+		make_task(cgroup[i % 2], &single, 100 + i, 0, 0);
+		task[i].cpu = i % 2 * 4 + i / 2 % 4;
+		task[i].cpus_ptr = &part[i % 2];
+		task[i].nr_cpus_allowed = 4;
+	}
+	measure(2, 80);
+}
+
+/* Pairs of CPUs are threads of a core. */
+static void make_siblings(void)
+{
+	u32 i;
+
+	smt = 2;
+	for (i = 0; i < LLCS; i++)
+		word_at(i)->first = 5;
+}
+
 /* Tasks that were woken on the first CPUs, where they had run before. */
 static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 {
@@ -1064,6 +1108,17 @@ int main(int argc, char **argv)
 		measure(4, 16);
 	} else if (!strcmp(scenario, "barred"))
 		barred_group();
+	else if (!strcmp(scenario, "spread-process"))
+		spread_process();
+	else if (!strcmp(scenario, "crowded-cpusets"))
+		crowded_cpusets();
+	else if (!strcmp(scenario, "large-group-with-siblings")) {
+		make_siblings();
+		loops(1, 6, false, 0, 0);
+	} else if (!strcmp(scenario, "four-groups-with-siblings")) {
+		make_siblings();
+		loops(4, 4, false, 0, 0);
+	}
 	else if (!strcmp(scenario, "held") || !strcmp(scenario, "paused"))
 		crowd(!strcmp(scenario, "paused"));
 	else if (!strcmp(scenario, "exec") || !strcmp(scenario, "exec-off")) {

@@ -287,6 +287,35 @@ fn a_move_that_is_no_longer_wanted_ends() {
     }
 }
 
+/// A move of ten minutes; half of the pages are given a policy when it has begun.
+#[test]
+fn pages_that_are_given_a_policy_meanwhile_stay_soon() {
+    let slow = Config { pages_per_second: 100, ..config() };
+    let (mut world, mut scheduler) = world(process(60_000, 0));
+    let mut daemon = Daemon::new(slow, 0);
+    for tenth in 0..7000 {
+        if tenth == 100 {
+            world.processes.get_mut(&7).unwrap().free_until = 30_000;
+        }
+        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+    }
+    let late = world.processes[&7].nodes[30_000..].iter().filter(|node| **node == 1).count();
+    assert!(late == 0 && on(&world, 1) == 30_000, "{late} of {}", on(&world, 1));
+    assert_eq!(overlaps(&[20..30, 8..12, 0..4], &[2..9, 11..22]), [20..22, 11..12, 8..9, 2..4]);
+}
+
+/// The rate is for all together: forty processes of 4,000 pages take sixteen seconds, not forty looks.
+#[test]
+fn small_processes_are_moved_one_after_the_other() {
+    let (mut world, mut scheduler) = world(process(4000, 0));
+    for pid in 8..47 {
+        world.processes.insert(pid, process(4000, 0));
+        scheduler.0.sets.push(set(u64::from(pid), Some(1)));
+    }
+    let daemon = run(config(), &mut world, &mut scheduler, 3 + 20);
+    assert_eq!(daemon.counters().moved, 160_000);
+}
+
 /// What was known of a process is not taken for what is true of another one with its number.
 #[test]
 fn a_number_that_is_used_again_begins_anew() {
