@@ -4,7 +4,7 @@
  * whole processes; this gathers those that do not settle)
  *
  * Ten times a second, each node with an idle CPU pulls one task at most, as roost/consolidate.h decides.
- * The CPU that runs the task is asked to give way; the task then goes to the idle CPU's queue.
+ * The CPU that runs the task is asked to give way; the task then goes to the idlest LLC of that node.
  */
 #ifndef ROOST_GATHER_H
 #define ROOST_GATHER_H

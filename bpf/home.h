@@ -111,8 +111,8 @@ static __always_inline bool holds(const struct roost_task *task, u32 src, u32 ds
 	return true;
 }
 
-/* The LLC of a node with the fewest waiting tasks on each of its CPUs. */
-static __always_inline u32 shortest_queue(const struct roost_node *node)
+/* Of the LLCs of a node that a task may use the one with the fewest waiting tasks on each of its CPUs. */
+static __always_inline u32 shortest_queue(struct task_struct *p, const struct roost_node *node)
 {
 	u64 least = ~0ull, queued;
 	u32 best = NONE, id;
@@ -125,7 +125,7 @@ static __always_inline u32 shortest_queue(const struct roost_node *node)
 		if (!llc)
 			break;
 		queued = nr_waiting(llc, id) * UNIT / (llc->nr_cpus ?: 1);
-		if (queued < least) {
+		if (queued < least && allowed_in(p, id)) {
 			least = queued;
 			best = id;
 		}
@@ -185,13 +185,9 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 		return NONE;
 	}
 	id = found_cpu(idlest_llc(p, home, NONE));
-	if (idle_for(p, id) == NONE)
-		id = NONE;
 	if (id == NONE && !idle && !state->full)
-		id = shortest_queue(node);
+		id = shortest_queue(p, node);
 	llc = llc_at(id);
-	if (llc && !allowed_in(p, id))
-		return NONE;
 	if (llc || !idle)
 		account_attempt(set, home, !llc, &here->n);
 	return llc ? id : NONE;
@@ -259,12 +255,23 @@ __noinline bool could_fit(u32 index, u32 node_id)
 	return home && set && node && roost_cling_fits(0, whole(set->claim), home->cores) && !is_barred(set, node);
 }
 
+/* Whether a set that settled on a node may stay: an eighth more than has a core there does not make it leave. */
+__noinline bool still_fits(u32 index, u32 node_id)
+{
+	struct roost_home *home = home_at(node_id);
+	struct roost_set *set = set_at(index);
+	struct roost_set_node *node = set_node_at(index, node_id);
+
+	return home && set && node && !is_barred(set, node) &&
+	       roost_cling_fits(0, whole(set->demand), home->cores + home->cores / 8);
+}
+
 /* A set that its node has not suited for long leaves it: it has grown, or affinity keeps its tasks from it. */
 static __always_inline void check_home(u32 index, struct roost_set *set, u64 now)
 {
 	struct roost_cpu *here = this_cpu();
 
-	if (!here || set->preferred == NONE || could_fit(index, set->preferred)) {
+	if (!here || set->preferred == NONE || still_fits(index, set->preferred)) {
 		set->misfit_since = 0;
 		return;
 	}

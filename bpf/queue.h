@@ -285,6 +285,11 @@ static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
  */
 #define FUTILE_NS 1000000
 
+static __always_inline bool is_futile(const struct roost_cpu *cpu, u64 until, u64 now)
+{
+	return !cpu->called && before(now, until);
+}
+
 /* What came of looking for tasks elsewhere. */
 enum { NONE_WAITS, SOME_WAIT, STOLEN };
 
@@ -444,34 +449,42 @@ __noinline int steal_in_node(u32 cpu_id)
 		if (!queued)
 			continue;
 		may = may_steal(id, llc, queued, node, now, &cpu->n);
-		if (may && before(now, llc->futile_until))
+		if (may && is_futile(cpu, llc->futile_until, now))
 			continue;
 		if (may ? dsq_move_to_local(id) : take_long(cpu_id, id, llc)) {
 			cpu->n.llc_stolen++;
 			return STOLEN;
 		}
 		/* What may not run here is nothing to wait for. */
-		if (may)
-			llc->futile_until = now + FUTILE_NS;
-		else
+		if (!may)
 			result = SOME_WAIT;
+		else if (nr_waiting(llc, id))
+			llc->futile_until = now + FUTILE_NS;
 	}
 	return result;
 }
 
-/* The same, pass by pass; tasks that belong here are taken however short they have waited. */
-static __always_inline bool take_in_passes(u32 cpu_id, struct roost_cpu *cpu, u32 id, u64 backlog)
+/* The same of another node, pass by pass; tasks that belong here are taken however short they have waited. */
+static __always_inline bool take_in_passes(u32 cpu_id, struct roost_cpu *cpu, u32 id, struct roost_llc *llc, u64 now)
 {
-	if (take_from(cpu_id, id, TAKE_BELONGING))
+	u64 backlog = backlog_ns(llc, now);
+	bool sets = any_set();
+
+	if (sets && take_from(cpu_id, id, TAKE_BELONGING))
 		return true;
-	if (backlog < node_wait_us * 1000)
+	if (backlog < node_wait_us * 1000 || is_futile(cpu, llc->futile_until_far, now))
 		return false;
-	if (consolidate && processes_used && take_from(cpu_id, id, TAKE_JOINING)) {
+	if (sets && consolidate && processes_used && take_from(cpu_id, id, TAKE_JOINING)) {
 		cpu->n.consolidate_first++;
 		return true;
 	}
-	return take_from(cpu_id, id, TAKE_ANY) ||
-	       (backlog >= cling_wait_us * 1000 && dsq_move_to_local(id));
+	if (sets && take_from(cpu_id, id, TAKE_ANY))
+		return true;
+	if ((!sets || backlog >= cling_wait_us * 1000) && dsq_move_to_local(id))
+		return true;
+	if (nr_waiting(llc, id))
+		llc->futile_until_far = now + FUTILE_NS;
+	return false;
 }
 
 /* Takes a task from an LLC of another node where tasks have waited for too long, or that belongs here. */
@@ -480,7 +493,6 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 	struct roost_node *node = node_at(node_id);
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc;
-	u64 backlog;
 	int i;
 	u32 id;
 
@@ -489,16 +501,10 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 	each(i, 0, node->nr_llcs) {
 		id = node->first_llc + i;
 		llc = llc_at(id);
-		if (!llc || !nr_waiting(llc, id) || before(now, llc->futile_until_far))
+		if (!llc || !nr_waiting(llc, id))
 			continue;
-		backlog = backlog_ns(llc, now);
-		if (any_set() ? take_in_passes(cpu_id, cpu, id, backlog) :
-		    backlog >= node_wait_us * 1000 && dsq_move_to_local(id))
+		if (take_in_passes(cpu_id, cpu, id, llc, now) || take_long(cpu_id, id, llc))
 			return true;
-		if (take_long(cpu_id, id, llc))
-			return true;
-		if (backlog >= node_wait_us * 1000)
-			llc->futile_until_far = now + FUTILE_NS;
 	}
 	return false;
 }
@@ -538,8 +544,11 @@ static __always_inline bool any_waiting(void)
 	return false;
 }
 
-/* Finds something to do for a CPU that has nothing. */
-static __always_inline bool steal(u32 cpu_id)
+/*
+ * Looks for something to do for a CPU that has nothing. One that was called to help another node goes there although
+ * its own may have something for it soon.
+ */
+static __always_inline bool look_elsewhere(u32 cpu_id, const struct roost_cpu *cpu)
 {
 	int result = NONE_WAITS;
 
@@ -547,9 +556,17 @@ static __always_inline bool steal(u32 cpu_id)
 		return false;
 	if (nr_llcs > nr_nodes)
 		result = steal_in_node(cpu_id);
-	if (result != NONE_WAITS || nr_nodes == 1)
-		return result == STOLEN;
-	return steal_from_nodes(cpu_id);
+	if (result == STOLEN)
+		return true;
+	return nr_nodes > 1 && (result == NONE_WAITS || cpu->called) && steal_from_nodes(cpu_id);
+}
+
+static __always_inline bool steal(u32 cpu_id, struct roost_cpu *cpu)
+{
+	bool stolen = look_elsewhere(cpu_id, cpu);
+
+	cpu->called = false;
+	return stolen;
 }
 
 /*
@@ -558,11 +575,13 @@ static __always_inline bool steal(u32 cpu_id)
  */
 static __always_inline bool kick_llc(struct task_struct *p, u32 id)
 {
-	u32 cpu = idle_for(p, id);
+	u32 number = idle_for(p, id);
+	struct roost_cpu *cpu = cpu_at(number);
 
-	if (cpu == NONE)
+	if (!cpu)
 		return false;
-	scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	cpu->called = true;
+	scx_bpf_kick_cpu(number, KICK_IDLE);
 	return true;
 }
 
@@ -643,8 +662,6 @@ __noinline bool help_waiting(u32 id, u64 backlog)
 	}
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
-	if (helped)
-		llc->futile_until = llc->futile_until_far = 0;
 	return helped;
 }
 
@@ -652,11 +669,10 @@ __noinline bool help_waiting(u32 id, u64 backlog)
  * A task that runs for long found no idle CPU when it woke up and waits now: wakes one that has become idle
  * in between and found nothing to do.
  */
-static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id,
-				     struct roost_llc *llc)
+static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id, u32 node)
 {
-	if (!kick_llc(p, id) && ask_for_help(p, llc->node, home_of(task) == llc->node ? 0 : ~0ull))
-		llc->futile_until = llc->futile_until_far = 0;
+	if (!kick_llc(p, id))
+		ask_for_help(p, node, home_of(task) == node ? 0 : ~0ull);
 }
 
 /* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */

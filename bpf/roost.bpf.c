@@ -161,7 +161,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	if (is_long(task)) {
-		call_for(p, task, id, llc);
+		call_for(p, task, id, llc->node);
 		return;
 	}
 	least = preempt_us ? due_after(task) : 0;
@@ -223,7 +223,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 		go_on(prev, cpu, llc);
 		return;
 	}
-	if (steal(cpu_id))
+	if (steal(cpu_id, cpu))
 		return;
 	/* Idle before and again: a claim that came to nothing is taken back. */
 	if (!prev && !realtime)

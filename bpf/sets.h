@@ -11,7 +11,7 @@
  * their runnable tasks per node, at enqueue and dequeue.
  *
  * The loader's daemon tells how much memory each set has on each node, and which groups do not count
- * (set_memory, set_flags); all other tables are written here only.
+ * (set_memory, set_flags); all other tables are written here only, and set_memory for a set that is new.
  */
 #ifndef ROOST_SETS_H
 #define ROOST_SETS_H
@@ -35,7 +35,7 @@ struct roost_set {
 	u64 id;			/* 0: free */
 	u64 made_at;
 	u64 active_at;		/* when a task of it last told something */
-	u64 settled_at;
+	u64 settled_at;		/* by CLOCK_MONOTONIC, unlike all else */
 	u64 tried_at;		/* when it last tried to settle */
 	u64 wanted;		/* ns that its tasks ran or waited */
 	u64 seen_wanted;
@@ -293,32 +293,31 @@ static __always_inline void tell_barred(u32 index, const struct roost_task *task
 		__sync_fetch_and_add(&node->barred_ns, task->ran);
 }
 
-/* A task with an affinity tells its sets where it may not run. */
+/* A task with an affinity tells its sets where it may not run. On how many nodes it may. */
 __noinline int tell_affinity(struct task_struct *p __arg_trusted)
 {
 	struct roost_task *task = task_of(p);
-	int i;
+	int i, allowed = 0;
 
 	if (!task)
 		return 0;
 	bpf_for(i, 0, nr_nodes) {
-		if (allowed_on(p, i))
+		if (allowed_on(p, i)) {
+			allowed++;
 			continue;
+		}
 		tell_barred(task->group, task, i);
 		tell_barred(task->process, task, i);
 	}
-	return 0;
+	return allowed;
 }
 
-/*
- * What a task wants of a node. One that may use a part of it only waits for that part, however much there is room
- * besides.
- */
-static __always_inline u64 wanted_of(const struct task_struct *p, const struct roost_task *task, u32 node_id)
+/* Whether a task may use a part of a node only: it waits for that part, however much there is room besides. */
+static __always_inline bool is_confined(const struct task_struct *p, u32 node_id, int nodes_allowed)
 {
 	struct roost_node *node = node_at(node_id);
 
-	return node && p->nr_cpus_allowed < node->nr_cpus ? task->ran : task->wanted;
+	return nodes_allowed == 1 && node && p->nr_cpus_allowed < node->nr_cpus;
 }
 
 /* A task tells one of its sets what it wanted and did on a node. */
@@ -341,6 +340,7 @@ __noinline int tell(struct task_struct *p __arg_trusted, u32 node)
 	struct roost_task *task = task_of(p);
 	struct roost_set *process;
 	u64 now = scx_bpf_now(), wanted;
+	int nodes = nr_nodes;
 
 	if (!task)
 		return 0;
@@ -351,7 +351,9 @@ __noinline int tell(struct task_struct *p __arg_trusted, u32 node)
 			find_group(p, task, now);
 		if (consolidate)
 			find_process(p, task, now);
-		wanted = wanted_of(p, task, node);
+		if (p->nr_cpus_allowed < nr_possible)
+			nodes = tell_affinity(p);
+		wanted = is_confined(p, node, nodes) ? task->ran : task->wanted;
 		if (task->group != NONE)
 			tell_set(task->group, task, node, wanted, now);
 		if (task->process != NONE) {
@@ -360,8 +362,6 @@ __noinline int tell(struct task_struct *p __arg_trusted, u32 node)
 			if (process)
 				process->group = task->group;
 		}
-		if (p->nr_cpus_allowed < nr_possible)
-			tell_affinity(p);
 	}
 	task->wanted = task->ran = 0;
 	return 0;

@@ -23,7 +23,7 @@
  * imbalance_pct: sched domains that share a cache (kernel/sched/topology.c, sd_init).
  */
 ROOST_TUNABLE(slice_us, 3000, 100, 100000, "microseconds a task may run while others wait")
-ROOST_TUNABLE(lead_ms, 500, 1, 10000, "milliseconds of virtual time by which a task may be ahead of others")
+ROOST_TUNABLE(lead_ms, 500, 1, 10000, "milliseconds of virtual time by which a task may be ahead of others, if two slices by its weight are not more")
 ROOST_TUNABLE(llc_wait_us, 8000, 0, 1000000, "microseconds for which an LLC has had waiting tasks before other LLCs of the node take one, whatever llc-imbalance tolerates")
 ROOST_TUNABLE(node_wait_us, 20000, 0, 1000000, "microseconds for which an LLC has had waiting tasks before other nodes take one")
 ROOST_TUNABLE(imbalance_pct, 117, 100, 200, "sis-util: utilisation of an LLC, as 100 / this, at which wakeups stop searching")

@@ -35,7 +35,7 @@ fn output(cache: &Cache, kernel: &str, job: Job) -> String {
     text
 }
 
-/// The bar: at most 1.09 of the fair class's time. 6.16 misses it, 1.10 and 1.14 (docs/live.md).
+/// The bar: at most 1.09 of the fair class's time. What was measured is in docs/live.md.
 fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
     let Some(cache) = prepared("the cost of hackbench") else { return };
     let text = output(&cache, kernel, job(HACKBENCH));

@@ -137,6 +137,12 @@ fn groups_that_crowd_a_part_of_a_node_leave_room_on_it() {
     assert_eq!((counters["cling_failed"], counters["cling_paused"]), (0, 0));
 }
 
+/// One that may use a part of each node settles on none that has too little of it: it has six CPUs on two nodes.
+#[test]
+fn a_group_that_crowds_parts_of_two_nodes_does_not_settle() {
+    assert_eq!(outcome("spanning-cpuset", 1).counters["cling_settled"], 0);
+}
+
 /// With two threads a core, six loops are not gathered on a node of four cores beside four idle ones; where all CPUs
 /// have something to do, groups settle.
 #[test]

@@ -246,7 +246,8 @@ impl Daemon {
             }
         }
         let ripe = self.ripe_at.is_some_and(|at| now >= at) && self.moving.is_none();
-        if ripe || due(self.sampled_at, self.config.interval) {
+        let looks = ripe || due(self.sampled_at, self.config.interval);
+        if looks {
             self.sampled_at = Some(now);
             let large: Vec<u32> = self.processes.keys().copied().collect();
             let (groups, sets) = (scheduler.groups(), scheduler.processes(&large));
@@ -261,7 +262,12 @@ impl Daemon {
         if self.moving.is_none()
             && let Some(targets) = self.targets.take()
         {
+            let counted = self.counters;
             self.moving = self.choose(now, &targets, world);
+            if !looks {
+                // What stays was counted when it was looked at.
+                self.counters = counted;
+            }
             self.targets = self.moving.is_some().then_some(targets);
         }
         self.go_on(now, world);
@@ -456,7 +462,7 @@ impl Daemon {
             details.started == current.started && self.config.may_use(&details, current.target)
         });
         if !may_go_on {
-            return;
+            return self.rest(now, current.pid, current.moved);
         }
         // Mappings come and go, and are given policies. Reading them walks through all their pages.
         if now >= current.looked_at + MAPPED_FOR {

@@ -72,7 +72,7 @@ const MECHANISMS: &[Setting] = &[
         name: "numa-imbalance",
         kind: Kind::Switch,
         meaning: "start new tasks across LLCs and nodes once sharing a cache costs, not before",
-        without: "start new tasks near their parent, as if they woke up",
+        without: "start new tasks near their parent, as if they woke up; keep wakeups and exec on their node",
     },
     Setting {
         name: "cling",
@@ -118,7 +118,7 @@ const DAEMON: &[Setting] = &[
     Setting {
         name: "cling-groups",
         kind: Kind::Patterns,
-        meaning: "cgroups that cling, by path: patterns of the shell, separated by commas (all leaf cgroups if none are given)",
+        meaning: "cgroups that cling, by path: patterns of the shell, separated by commas (all but the root if none are given)",
         without: "",
     },
     number(

@@ -546,6 +546,23 @@ static void crowded_cpusets(void)
 	measure(2, 80);
 }
 
+/* A group of forty loops that may use three CPUs of each node. */
+static void spanning_cpuset(void)
+{
+	static struct signal_struct single = { 1 };
+	static struct cpumask part = { 7 | 7 << 8 };
+	struct css_set *cgroup = make_cgroup(10, 100);
+	int i;
+
+	for (i = 0; i < 40; i++) {
+		make_task(cgroup, &single, 100 + i, 0, 0);
+		task[i].cpu = i % 2 * 8 + i / 2 % 3;
+		task[i].cpus_ptr = &part;
+		task[i].nr_cpus_allowed = 6;
+	}
+	measure(1, 40);
+}
+
 /* Pairs of CPUs are threads of a core. */
 static void make_siblings(void)
 {
@@ -1112,6 +1129,8 @@ int main(int argc, char **argv)
 		spread_process();
 	else if (!strcmp(scenario, "crowded-cpusets"))
 		crowded_cpusets();
+	else if (!strcmp(scenario, "spanning-cpuset"))
+		spanning_cpuset();
 	else if (!strcmp(scenario, "large-group-with-siblings")) {
 		make_siblings();
 		loops(1, 6, false, 0, 0);

@@ -316,6 +316,23 @@ fn small_processes_are_moved_one_after_the_other() {
     assert_eq!(daemon.counters().moved, 160_000);
 }
 
+/// Nor are others held up by it until it is known to have gone.
+#[test]
+fn another_move_begins_when_a_process_has_gone() {
+    let (mut world, mut scheduler) = world(process(100_000, 0));
+    world.processes.insert(8, process(4000, 0));
+    scheduler.0.sets.push(set(8, Some(1)));
+    let mut daemon = Daemon::new(config(), 0);
+    for tenth in 0..=54 {
+        // The last look at all processes was at second 5.
+        if tenth == 51 {
+            world.processes.remove(&7);
+        }
+        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+    }
+    assert!(world.moved_to.iter().any(|(pid, _)| *pid == 8));
+}
+
 /// What was known of a process is not taken for what is true of another one with its number.
 #[test]
 fn a_number_that_is_used_again_begins_anew() {
