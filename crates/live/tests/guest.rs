@@ -30,6 +30,7 @@ const LIFE: &str = r#"
 start; cat err
 hackbench -g 2 -l 50 >/dev/null && echo hackbench ran
 stress-ng --cpu 20 --cpu-method loop --timeout 3 --temp-path /tmp >/dev/null 2>&1 && echo stress ran
+grep -h SKIP_EXITING /sys/kernel/sched_ext/root/events
 for signal in INT TERM KILL; do stop $signal; echo after $signal: $(state); start; done
 ./scx_roost; echo second: $?
 setpriv --reuid 1000 --clear-groups ./scx_roost; echo user: $?
@@ -54,6 +55,8 @@ fn it_loads_schedules_and_leaves(kernel: &str) {
     for what in [
         "hackbench ran\n",
         "stress ran",
+        // Tasks that exit wait like others.
+        "SCX_EV_ENQ_SKIP_EXITING 0\n",
         "after INT: disabled",
         "after TERM: disabled",
         "after KILL: disabled",
