@@ -236,7 +236,7 @@ static __always_inline u64 whole(u64 demand)
 	return (demand + UNIT / 2) & ~(u64)(UNIT - 1);
 }
 
-/* Whether affinity keeps more than an eighth of what a set runs from a node. */
+/* Whether affinity keeps more than an eighth (an assumption) of what a set runs from a node. */
 static __always_inline bool is_barred(const struct roost_set *set, const struct roost_set_node *node)
 {
 	return node->barred * 8 > set->recent;
@@ -255,7 +255,7 @@ __noinline bool could_fit(u32 index, u32 node_id)
 	return home && set && node && roost_cling_fits(0, whole(set->claim), home->cores) && !is_barred(set, node);
 }
 
-/* Whether a set that settled on a node may stay: an eighth more than has a core there does not make it leave. */
+/* Whether a set that settled on a node may stay: an eighth more than has a core there (an assumption) does not make it leave. */
 __noinline bool still_fits(u32 index, u32 node_id)
 {
 	struct roost_home *home = home_at(node_id);

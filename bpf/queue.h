@@ -281,7 +281,8 @@ static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 
 /*
  * CPUs that may run nothing that waits in an LLC, as it is all bound to others (cpusets), look again after so long,
- * unless one of them is woken for it: a look takes the queue's lock for as long as the queue is.
+ * unless one of them is woken for it: a look takes the queue's lock for as long as the queue is. (Assumption: at
+ * 100 ns for each of 50 tasks a look in each ms is half a percent of the lock's time.)
  */
 #define FUTILE_NS 1000000
 
