@@ -255,7 +255,10 @@ __noinline bool could_fit(u32 index, u32 node_id)
 	return home && set && node && roost_cling_fits(0, whole(set->claim), home->cores) && !is_barred(set, node);
 }
 
-/* Whether a set that settled on a node may stay: an eighth more than has a core there (an assumption) does not make it leave. */
+/*
+ * Whether a set that settled on a node may stay: an eighth more (an assumption) than has a core there does not make it
+ * leave.
+ */
 __noinline bool still_fits(u32 index, u32 node_id)
 {
 	struct roost_home *home = home_at(node_id);
