@@ -212,19 +212,23 @@ static __always_inline u64 mean_demand(const struct roost_set *set, u64 last, u6
 
 /*
  * What a set claims of the node it settled on: its demand, and less only by and by while something of it
- * runs, over about SHRINK_NS. One whose tasks wait for a while, as for pages that are being moved to its
- * node, keeps its place. (The mean of a young one is not smooth yet.)
+ * runs, over about SHRINK_NS, and not at all while pages of it are being moved there, for which its tasks
+ * wait: it keeps its place. (The mean of a young one is not smooth yet.)
  */
 #define SHRINK_NS (8 * DEMAND_NS)
 #define AT_REST_NS 1000000000ull
 
-static __always_inline u64 claim_of(const struct roost_set *set, u64 now, u64 period)
+static __always_inline u64 claim_of(const struct roost_set *set, bool moves, u64 now, u64 period)
 {
 	bool rests = (s64)(now - set->active_at) >= (s64)AT_REST_NS;
 	bool young = now - set->made_at < 2 * DEMAND_NS;
 	u64 over;
 
-	if (set->claim <= set->demand || rests || young || period >= SHRINK_NS)
+	if (set->claim <= set->demand)
+		return set->demand;
+	if (moves)
+		return set->claim;
+	if (rests || young || period >= SHRINK_NS)
 		return set->demand;
 	over = set->claim - set->demand;
 	return set->claim - over * period / SHRINK_NS;
@@ -318,7 +322,7 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 		return 0;
 	wanted = set->wanted;
 	set->demand = mean_demand(set, wanted - set->seen_wanted, now, period);
-	set->claim = claim_of(set, now, period);
+	set->claim = claim_of(set, memory_moves(index), now, period);
 	set->seen_wanted = wanted;
 	set->recent = mean_growth(set->recent, set->ran, &set->seen_ran);
 	bpf_for(i, 0, nr_nodes)

@@ -10,8 +10,9 @@
  * and waited every few milliseconds of that, so that a wakeup costs nothing here. Only processes count
  * their runnable tasks per node, at enqueue and dequeue.
  *
- * The loader's daemon tells how much memory each set has on each node, and which groups do not count
- * (set_memory, set_flags); all other tables are written here only, and set_memory for a set that is new.
+ * The loader's daemon tells how much memory each set has on each node, whose memory it moves, and which
+ * groups do not count (set_memory, set_moves, set_flags); all other tables are written here only, and set_memory
+ * for a set that is new.
  */
 #ifndef ROOST_SETS_H
 #define ROOST_SETS_H
@@ -62,6 +63,7 @@ struct roost_set_node {
 ARRAY(sets, struct roost_set);
 ARRAY(set_nodes, struct roost_set_node);	/* set * nr_nodes + node */
 ARRAY(set_memory, u64);				/* pages of 4 KiB, as set_nodes */
+ARRAY(set_moves, u32);				/* whether pages of it are being moved to its node */
 ARRAY(set_flags, u32);
 
 struct {
@@ -101,6 +103,14 @@ static __always_inline u64 memory_of(u32 set, u32 node)
 	u64 *pages = memory_at(set, node);
 
 	return pages ? *pages : 0;
+}
+
+/* Whether pages of a set are being moved to the node it settled on. */
+static __always_inline bool memory_moves(u32 set)
+{
+	u32 *moves = bpf_map_lookup_elem(&set_moves, &set);
+
+	return moves && *moves;
 }
 
 static __always_inline bool excluded(u32 set)
@@ -202,12 +212,10 @@ __noinline u32 find_set(u64 id, u64 now)
 	}
 	if (is_process(index)) {
 		next_process = index - max_groups + 1;
-		if (processes_used < next_process)
-			processes_used = next_process;
+		use_up_to(&processes_used, index - max_groups);
 	} else {
 		next_group = index + 1;
-		if (groups_used < next_group)
-			groups_used = next_group;
+		use_up_to(&groups_used, index);
 	}
 	return index;
 }

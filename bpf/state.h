@@ -204,6 +204,20 @@ static __always_inline u64 nr_waiting(const struct roost_llc *llc, u32 id)
 	return llc->waiting ? scx_bpf_dsq_nr_queued(id) : 0;
 }
 
+/* An entry of a table is in use: `used` is one more than the largest that is, whoever else makes one at the same time. */
+static __always_inline void use_up_to(u32 *used, u32 index)
+{
+	u32 seen;
+	int i;
+
+	/* Each time that it fails another CPU has not. */
+	bpf_for(i, 0, nr_possible) {
+		seen = *used;
+		if (seen > index || __sync_bool_compare_and_swap(used, seen, index + 1))
+			break;
+	}
+}
+
 static __always_inline bool before(u64 a, u64 b)
 {
 	return (s64)(a - b) < 0;

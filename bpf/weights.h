@@ -116,8 +116,7 @@ static void add_share(u64 id, u64 parent, u32 weight)
 	share->seen_demand = share->demand;
 	share->reach = weight * factor_in(share->parent, weight);
 	bpf_map_update_elem(&share_ids, &id, &index, BPF_ANY);
-	if (shares_used <= index)
-		shares_used = index + 1;
+	use_up_to(&shares_used, index);
 }
 
 static void remove_share(u64 id)

@@ -148,6 +148,10 @@ impl Scheduler for Known {
         let _ = self.0.set_memory(index, pages);
     }
 
+    fn set_moving(&mut self, index: u32, moving: bool) {
+        let _ = self.0.set_moving(index, moving);
+    }
+
     fn set_excluded(&mut self, index: u32, excluded: bool) {
         let _ = self.0.exclude(index, excluded);
     }

@@ -270,6 +270,7 @@ fn size_sets(open: &mut OpenRoostSkel, options: &Options, nodes: u32) -> libbpf_
     open.maps.homes.set_max_entries(nodes)?;
     open.maps.sets.set_max_entries(sets)?;
     open.maps.set_ids.set_max_entries(sets)?;
+    open.maps.set_moves.set_max_entries(sets)?;
     open.maps.set_flags.set_max_entries(sets)?;
     open.maps.set_nodes.set_max_entries(sets * nodes)?;
     open.maps.set_memory.set_max_entries(sets * nodes)

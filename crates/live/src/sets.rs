@@ -59,6 +59,7 @@ pub struct Sets {
     sets: MapHandle,
     ids: MapHandle,
     memory: MapHandle,
+    moves: MapHandle,
     flags: MapHandle,
     homes: MapHandle,
     data: MapHandle,
@@ -77,6 +78,7 @@ impl Sets {
             sets: handle(&maps.sets).map_err(failed)?,
             ids: handle(&maps.set_ids).map_err(failed)?,
             memory: handle(&maps.set_memory).map_err(failed)?,
+            moves: handle(&maps.set_moves).map_err(failed)?,
             flags: handle(&maps.set_flags).map_err(failed)?,
             homes: handle(&maps.homes).map_err(failed)?,
             data: handle(&maps.data).map_err(failed)?,
@@ -137,6 +139,12 @@ impl Sets {
             self.memory.update(&key, &sum.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Tells whether pages of a set are being moved to its node.
+    pub fn set_moving(&self, index: u32, moving: bool) -> Result<(), LiveError> {
+        let moves = u32::from(moving).to_ne_bytes();
+        self.moves.update(&index.to_ne_bytes(), &moves, MapFlags::ANY).map_err(failed)
     }
 
     /// Whether a set is left alone: it does not settle any more.

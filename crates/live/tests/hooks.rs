@@ -107,6 +107,14 @@ fn a_group_without_room_floats_and_no_cpu_idles() {
     }
 }
 
+/// A group that waits for seconds gives its node's CPUs to another, unless it waits for its own pages to be moved there.
+#[test]
+fn a_group_whose_pages_are_moved_keeps_its_place() {
+    let on_first = |scenario| outcome(scenario, 1).counters["groups_on_first"];
+    assert_eq!(on_first("waits"), 2);
+    assert_eq!(on_first("waits-for-pages"), 1);
+}
+
 /// A group that is not to cling leaves the node that it settled on before this was told.
 #[test]
 fn an_excluded_group_does_not_cling() {

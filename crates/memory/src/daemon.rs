@@ -80,6 +80,8 @@ pub trait Scheduler {
     fn set_group_memory(&mut self, index: u32, pages: &[(u32, u64)]);
     /// Tells pages by node of a process.
     fn set_process_memory(&mut self, index: u32, pages: &[(u32, u64)]);
+    /// Tells whether pages of a set are being moved to the node that it prefers: its tasks may wait for them.
+    fn set_moving(&mut self, index: u32, moving: bool);
     /// Tells whether a group is to cling.
     fn set_excluded(&mut self, index: u32, excluded: bool);
 }
@@ -139,17 +141,25 @@ impl Process {
     }
 }
 
+/// Where pages of a set are to be.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    /// The scheduler's index of the set.
+    set: u32,
+    node: u32,
+}
+
 /// Where pages are to be, by the sets that are settled: of a group, or else of a process.
 #[derive(Debug)]
 struct Targets {
     /// `None` of a group that settled a short time ago or on a node that pauses: what its processes
     /// prefer does not count then.
-    of_group: BTreeMap<u64, Option<u32>>,
-    of_process: BTreeMap<u64, Option<u32>>,
+    of_group: BTreeMap<u64, Option<Target>>,
+    of_process: BTreeMap<u64, Option<Target>>,
 }
 
 impl Targets {
-    fn of(&self, pid: u32, process: &Process) -> Option<u32> {
+    fn of(&self, pid: u32, process: &Process) -> Option<Target> {
         let group = process.details.group.and_then(|group| self.of_group.get(&group));
         group.or_else(|| self.of_process.get(&u64::from(pid))).copied().flatten()
     }
@@ -161,7 +171,7 @@ struct Move {
     pid: u32,
     /// When the process started ([`Details::started`]): numbers are used again.
     started: u64,
-    target: u32,
+    target: Target,
     /// What is still to be gone through, the next one last.
     ranges: Vec<Range<u64>>,
     /// When it was looked which mappings may be moved, ns.
@@ -175,6 +185,8 @@ pub struct Daemon {
     config: Config,
     processes: BTreeMap<u32, Process>,
     moving: Option<Move>,
+    /// The set of which the scheduler was told that its pages move.
+    told: Option<u32>,
     /// As of the last sample, until nothing is to be moved any more.
     targets: Option<Targets>,
     budget: Budget,
@@ -198,6 +210,7 @@ impl Daemon {
             config,
             processes: BTreeMap::new(),
             moving: None,
+            told: None,
             targets: None,
             scanned_at: None,
             sampled_at: None,
@@ -270,7 +283,24 @@ impl Daemon {
             }
             self.targets = self.moving.is_some().then_some(targets);
         }
+        self.tell_moving(scheduler);
         self.go_on(now, world);
+        self.tell_moving(scheduler);
+    }
+
+    /// Tells whose pages move, if that has changed.
+    fn tell_moving(&mut self, scheduler: &mut impl Scheduler) {
+        let moving = self.moving.as_ref().map(|current| current.target.set);
+        if moving == self.told {
+            return;
+        }
+        let before = std::mem::replace(&mut self.told, moving);
+        if let Some(set) = before {
+            scheduler.set_moving(set, false);
+        }
+        if let Some(set) = moving {
+            scheduler.set_moving(set, true);
+        }
     }
 
     /// When the next group or process will have preferred its node for long enough that its pages
@@ -405,7 +435,7 @@ impl Daemon {
         let ripe = |set: &Set| now >= set.settled_at.saturating_add(self.config.settle);
         let target = |set: &Set| {
             let node = set.preferred.filter(|node| ripe(set) && !busy.contains(node));
-            (set.id, node)
+            (set.id, node.map(|node| Target { set: set.index, node }))
         };
         let settled = groups.iter().filter(|group| group.preferred.is_some());
         Targets {
@@ -417,31 +447,32 @@ impl Daemon {
     /// Whether a move that has begun goes where its process's pages are still to be.
     fn is_wanted(&self, current: &Move, targets: &Targets) -> bool {
         let process = self.processes.get(&current.pid);
-        process.and_then(|process| targets.of(current.pid, process)) == Some(current.target)
+        let target = process.and_then(|process| targets.of(current.pid, process));
+        target.is_some_and(|target| target.node == current.target.node)
     }
 
     /// The process that has most pages away from the node where it settled, if any is worth it.
     fn choose(&mut self, now: u64, targets: &Targets, world: &mut impl World) -> Option<Move> {
         // Asked for when it matters: the kernel writes pages of text about it.
         let mut room: Option<BTreeMap<u32, u64>> = None;
-        let mut best: Option<(u64, u32, u64, u32)> = None;
+        let mut best: Option<(u64, u32, u64, Target)> = None;
         for (&pid, process) in &self.processes {
             let target = targets.of(pid, process).filter(|_| now >= process.rests_until);
             let Some(target) = target else { continue };
-            let Some(away) = self.pages_away(process, target) else { continue };
-            if !self.config.may_use(&process.details, target) {
+            let Some(away) = self.pages_away(process, target.node) else { continue };
+            if !self.config.may_use(&process.details, target.node) {
                 self.counters.bound += 1;
                 continue;
             }
             let room = room.get_or_insert_with(|| world.room().into_iter().collect());
-            if room.get(&target).is_none_or(|room| *room < away.min(CHUNK as u64)) {
+            if room.get(&target.node).is_none_or(|room| *room < away.min(CHUNK as u64)) {
                 self.counters.no_room += 1;
             } else if best.is_none_or(|(most, ..)| away > most) {
                 best = Some((away, pid, process.details.started, target));
             }
         }
         let (_, pid, started, target) = best?;
-        let mut ranges = world.movable(pid, target);
+        let mut ranges = world.movable(pid, target.node);
         ranges.reverse();
         Some(Move { pid, started, target, ranges, looked_at: now, moved: 0 })
     }
@@ -459,7 +490,7 @@ impl Daemon {
     fn go_on(&mut self, now: u64, world: &mut impl World) {
         let Some(mut current) = self.moving.take() else { return };
         let may_go_on = world.details(current.pid).is_some_and(|details| {
-            details.started == current.started && self.config.may_use(&details, current.target)
+            details.started == current.started && self.config.may_use(&details, current.target.node)
         });
         if !may_go_on {
             return self.rest(now, current.pid, current.moved);
@@ -467,16 +498,17 @@ impl Daemon {
         // Mappings come and go, and are given policies. Reading them walks through all their pages.
         if now >= current.looked_at + MAPPED_FOR {
             current.looked_at = now;
-            current.ranges = overlaps(&current.ranges, &world.movable(current.pid, current.target));
+            current.ranges =
+                overlaps(&current.ranges, &world.movable(current.pid, current.target.node));
         }
-        let room = room_of(world, current.target);
+        let room = room_of(world, current.target.node);
         if room == 0 {
             return self.give_up(now, &current);
         }
         let may = self.budget.available(now).min(room).min(MOVED_AT_ONCE);
         let away = self.collect(&mut current, may as usize, world);
         if !away.is_empty() {
-            let moved = world.move_to(current.pid, &away, current.target);
+            let moved = world.move_to(current.pid, &away, current.target.node);
             let asked = away.len() as u64;
             // What could not be moved cost as much.
             self.budget.take(asked);
@@ -503,7 +535,7 @@ impl Daemon {
             }
             let nodes = world.locate(current.pid, &addresses);
             let away = |node: Option<u32>| {
-                node.is_some_and(|n| n != current.target && self.config.nodes.contains_key(&n))
+                node.is_some_and(|n| n != current.target.node && self.config.nodes.contains_key(&n))
             };
             let pairs = addresses.into_iter().zip(nodes);
             found.extend(pairs.filter(|(_, node)| away(*node)).map(|(address, _)| address));

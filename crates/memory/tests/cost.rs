@@ -29,6 +29,7 @@ impl Scheduler for Knows {
     }
     fn set_group_memory(&mut self, _: u32, _: &[(u32, u64)]) {}
     fn set_process_memory(&mut self, _: u32, _: &[(u32, u64)]) {}
+    fn set_moving(&mut self, _: u32, _: bool) {}
     fn set_excluded(&mut self, _: u32, _: bool) {}
 }
 

@@ -56,6 +56,7 @@ static void make_maps(void)
 	make_map(&sets, sizeof(struct roost_set), max_groups + max_processes, false);
 	make_map(&set_nodes, sizeof(struct roost_set_node), (max_groups + max_processes) * NODES, false);
 	make_map(&set_memory, sizeof(u64), (max_groups + max_processes) * NODES, false);
+	make_map(&set_moves, sizeof(u32), max_groups + max_processes, false);
 	make_map(&set_flags, sizeof(u32), max_groups + max_processes, false);
 	make_map(&set_ids, sizeof(u32), max_groups + max_processes, true);
 }
@@ -510,6 +511,37 @@ static void barred_group(void)
 	run(SECOND / 2);
 	bpf_map_update_elem(&set_memory, &first, &pages, BPF_ANY);
 	measure(1, 4);
+}
+
+/* The memory of a group of `n` is on the first node. */
+static void make_group_on_first(int number, int n)
+{
+	static struct signal_struct single = { 1 };
+	struct css_set *cgroup = make_cgroup(10 + number, 100);
+	u32 i, index = number * NODES;
+	u64 pages = 1000;
+
+	for (i = 0; i < n; i++)
+		make_task(cgroup, &single, 100 + number * n + i, 0, 0);
+	run(SECOND / 2);
+	bpf_map_update_elem(&set_memory, &index, &pages, BPF_ANY);
+	run(5 * SECOND);
+}
+
+/* Six loops that wait for seconds, for their pages to be `moved`, while another six look for a node. */
+static void waits_for_pages(u32 moved)
+{
+	u32 i, first = 0;
+
+	make_group_on_first(0, 6);
+	bpf_map_update_elem(&set_moves, &first, &moved, BPF_ANY);
+	for (i = 0; i < 6; i++) {
+		task[i].sleep_ns = 100 * SECOND;
+		task[i].left_ns = 0;
+	}
+	run(3 * SECOND);
+	make_group_on_first(1, 6);
+	measure(0, 0);
 }
 
 /* A process whose eight threads are bound to every other CPU. */
@@ -1125,6 +1157,8 @@ int main(int argc, char **argv)
 		measure(4, 16);
 	} else if (!strcmp(scenario, "barred"))
 		barred_group();
+	else if (!strcmp(scenario, "waits") || !strcmp(scenario, "waits-for-pages"))
+		waits_for_pages(!strcmp(scenario, "waits-for-pages"));
 	else if (!strcmp(scenario, "spread-process"))
 		spread_process();
 	else if (!strcmp(scenario, "crowded-cpusets"))

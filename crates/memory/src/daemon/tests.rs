@@ -29,6 +29,7 @@ struct Fake {
     busy: Vec<u32>,
     told: BTreeMap<u32, Vec<(u32, u64)>>,
     told_groups: BTreeMap<u32, Vec<(u32, u64)>>,
+    told_moves: Vec<(u32, bool)>,
     excluded: BTreeMap<u32, bool>,
     moved_to: Vec<(u32, u32)>,
     asked: u64,
@@ -101,6 +102,9 @@ impl Scheduler for FakeScheduler {
     }
     fn set_process_memory(&mut self, index: u32, pages: &[(u32, u64)]) {
         self.0.told.insert(index, pages.to_vec());
+    }
+    fn set_moving(&mut self, index: u32, moving: bool) {
+        self.0.told_moves.push((index, moving));
     }
     fn set_excluded(&mut self, index: u32, excluded: bool) {
         self.0.excluded.insert(index, excluded);
@@ -184,6 +188,7 @@ fn pages_follow_a_process_that_settled() {
     assert_eq!(on(&world, 1), 16384);
     assert_eq!(daemon.counters().moved, 16384);
     assert_eq!(scheduler.0.told[&70].first().map(|(node, _)| *node), Some(1));
+    assert_eq!(scheduler.0.told_moves, [(70, true), (70, false)]);
 }
 
 /// A process is sampled as soon as it is seen, and its pages follow as soon as they may.
