@@ -213,21 +213,25 @@ static __always_inline u64 mean_demand(const struct roost_set *set, u64 last, u6
 /*
  * What a set claims of the node it settled on: its demand, and less only by and by while something of it
  * runs, over about SHRINK_NS, and not at all while pages of it are being moved there, for which its tasks
- * wait: it keeps its place. (The mean of a young one is not smooth yet.)
+ * wait: it keeps its place. (The mean of a young one is not smooth yet.) What a set without a node would claim is
+ * its demand.
  */
 #define SHRINK_NS (8 * DEMAND_NS)
 #define AT_REST_NS 1000000000ull
 
-static __always_inline u64 claim_of(const struct roost_set *set, bool moves, u64 now, u64 period)
+static __always_inline u64 claim_of(struct roost_set *set, bool moves, u64 now, u64 period)
 {
 	bool rests = (s64)(now - set->active_at) >= (s64)AT_REST_NS;
 	bool young = now - set->made_at < 2 * DEMAND_NS;
 	u64 over;
 
-	if (set->claim <= set->demand)
+	if (set->preferred == NONE || set->claim <= set->demand)
 		return set->demand;
-	if (moves)
+	if (moves) {
+		/* Its tasks have just waited, and do not rest, when that is over. */
+		set->active_at = now;
 		return set->claim;
+	}
 	if (rests || young || period >= SHRINK_NS)
 		return set->demand;
 	over = set->claim - set->demand;
@@ -305,6 +309,7 @@ __noinline int update_set_node(u32 index, u32 node_id)
 
 	if (!node)
 		return 0;
+	node->own = 0;
 	node->recent = mean_growth(node->recent, node->cpu_ns, &node->seen_cpu_ns);
 	node->barred = mean_growth(node->barred, node->barred_ns, &node->seen_barred_ns);
 	return 0;
@@ -314,6 +319,7 @@ __noinline int update_set_node(u32 index, u32 node_id)
 __noinline int update_set(u32 index, u64 now, u64 period)
 {
 	struct roost_set *set = set_at(index);
+	struct roost_set_node *there;
 	struct roost_home *home;
 	u64 wanted;
 	int i;
@@ -336,6 +342,9 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 	if (!home)
 		return 0;
 	home->claiming += whole(set->claim);
+	there = set_node_at(set->group, set->preferred);
+	if (is_process(index) && there)
+		there->own += whole(set->claim);
 	if (home->latest_at < set->settled_at) {
 		home->latest_at = set->settled_at;
 		home->latest = index;
@@ -375,7 +384,8 @@ __noinline int update_home(u32 node_id, u64 now)
 	else if (!home->over_since)
 		home->over_since = now;
 	set = home->full && now - home->over_since >= DEMAND_NS ? set_at(home->latest) : NULL;
-	if (set && set->preferred == node_id) {
+	/* Whether one that is alone there leaves is for check_home(). */
+	if (set && set->preferred == node_id && home->claimed > whole(set->claim)) {
 		home->over_since = 0;
 		set->preferred = NONE;
 		here->n.unsettled++;
@@ -409,12 +419,16 @@ __noinline u64 score_of(u32 index, u32 node_id)
  */
 __noinline bool takes_in(u32 index, u32 node_id, bool siblings)
 {
+	struct roost_set_node *there = set_node_at(index, node_id);
 	struct roost_home *home = home_at(node_id);
 	struct roost_node *node = node_at(node_id);
 	struct roost_set *set = set_at(index);
+	u64 others;
 
-	return home && node && set && could_fit(index, node_id) && !pauses(index, node_id) &&
-	       roost_cling_fits(home->claimed, whole(set->claim), siblings ? node->nr_cpus : home->cores);
+	if (!home || !node || !set || !there || !could_fit(index, node_id) || pauses(index, node_id))
+		return false;
+	others = home->claimed > there->own ? home->claimed - there->own : 0;
+	return roost_cling_fits(others, whole(set->claim), siblings ? node->nr_cpus : home->cores);
 }
 
 static __always_inline u64 claimed_on(u32 node)

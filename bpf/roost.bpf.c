@@ -58,6 +58,18 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	return cpu;
 }
 
+/*
+ * Now, for a task that is queued where a CPU serves. A CPU that idles may tell a time of seconds ago to who wakes tasks
+ * from an interrupt there: another took a task that last ran on it, and left its clock marked as valid
+ * (move_remote_task_to_local_dsq() unlocks the runqueue without unpinning it). Who serves has begun something since.
+ */
+static __always_inline u64 now_at(const struct roost_cpu *cpu)
+{
+	u64 now = scx_bpf_now();
+
+	return before(now, cpu->started_at) ? cpu->started_at : now;
+}
+
 /* A task waits. Renicing one that does, or changing its affinity, queues it anew: it has waited all the time. */
 static __always_inline void begin_wait(struct roost_task *task, u64 now)
 {
@@ -80,7 +92,7 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 	} else {
 		n->bound++;
-		begin_wait(task, scx_bpf_now());
+		begin_wait(task, now_at(cpu));
 		cpu->bound_waiting = true;
 		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), turn_of(p, task, cpu->clock, flags), flags);
 	}
@@ -95,11 +107,12 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 	return go == NONE ? cpu->llc : go;
 }
 
-/* Puts a task in the queue of an LLC. */
-static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, u32 id, u64 flags)
+/* Puts a task that last ran on a CPU in the queue of an LLC. */
+static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, const struct roost_cpu *cpu, u32 id,
+				     u64 flags)
 {
 	struct roost_llc *llc = llc_at(id);
-	u64 now = scx_bpf_now();
+	u64 now = now_at(cpu);
 
 	if (!llc)
 		return;
@@ -154,7 +167,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	here->n.queued++;
-	queue_in(p, task, id, flags);
+	queue_in(p, task, cpu, id, flags);
 	/* Not after a search for an idle CPU that found none, unless it is worth a second look. */
 	if (!(flags & ENQ_CPU_SELECTED)) {
 		kick_llc(p, id);

@@ -11,8 +11,8 @@
  * their runnable tasks per node, at enqueue and dequeue.
  *
  * The loader's daemon tells how much memory each set has on each node, whose memory it moves, and which
- * groups do not count (set_memory, set_moves, set_flags); all other tables are written here only, and set_memory
- * for a set that is new.
+ * groups do not count (set_memory, set_moves, set_flags); all other tables are written here only, and the first
+ * two for a set that is new.
  */
 #ifndef ROOST_SETS_H
 #define ROOST_SETS_H
@@ -58,6 +58,7 @@ struct roost_set_node {
 	u64 seen_barred_ns;
 	u64 barred;		/* the same, such a mean */
 	u64 runnable;		/* tasks that run or wait here */
+	u64 own;		/* of a group: what processes of it that settled here claim, times UNIT */
 };
 
 ARRAY(sets, struct roost_set);
@@ -136,11 +137,15 @@ __noinline int begin_set(u32 index, u64 now)
 {
 	struct roost_set *set = set_at(index);
 	struct roost_set_node *node;
+	u32 *moves;
 	u64 *pages;
 	int i;
 
 	if (!set)
 		return 0;
+	moves = bpf_map_lookup_elem(&set_moves, &index);
+	if (moves)
+		*moves = 0;
 	set->made_at = set->active_at = set->tried_at = now;
 	set->settled_at = set->demand = set->claim = set->misfit_since = 0;
 	set->recent = 0;
@@ -288,7 +293,8 @@ static __always_inline void find_process(struct task_struct *p, struct roost_tas
 
 	if (task->process != NONE && belongs(task->process, id))
 		return;
-	task->counted = NONE;
+	/* Where it had been forgotten another one may be, which has counted the task meanwhile. */
+	count_runnable(task, NONE);
 	task->process = p->signal->nr_threads > 1 ? find_set(id, now) : NONE;
 }
 

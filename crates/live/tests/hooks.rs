@@ -115,6 +115,23 @@ fn a_group_whose_pages_are_moved_keeps_its_place() {
     assert_eq!(on_first("waits-for-pages"), 1);
 }
 
+/// A group settles where its process has: what that claims is its own.
+#[test]
+fn a_group_is_not_in_its_own_way() {
+    let outcome = outcome("own-process", 1);
+    assert!(gathered(&outcome.groups[0]) >= 0.99, "{:?}", outcome.groups);
+    let [settled, failed] = ["groups_settled", "cling_failed"].map(|name| outcome.counters[name]);
+    assert_eq!((settled, failed), (1, 0));
+}
+
+/// What a group needed before it settled is not held against it; an eighth more afterwards neither.
+#[test]
+fn a_group_settles_once_it_fits_and_stays_with_little_more() {
+    assert_eq!(outcome("shrunk", 1).counters["groups_settled"], 1);
+    let grown = outcome("grown", 1).counters;
+    assert_eq!((grown["groups_settled"], grown["unsettled"]), (1, 0));
+}
+
 /// A group that is not to cling leaves the node that it settled on before this was told.
 #[test]
 fn an_excluded_group_does_not_cling() {

@@ -268,7 +268,8 @@ impl Daemon {
             self.tell_groups(&groups, world, scheduler);
             self.judge_groups(&groups, world, scheduler);
             let targets = self.targets(now, &groups, &sets, &scheduler.busy_nodes());
-            self.moving = self.moving.take().filter(|current| self.is_wanted(current, &targets));
+            self.moving =
+                self.moving.take().and_then(|current| self.still_wanted(current, &targets));
             self.targets = Some(targets);
             self.ripe_at = self.next_ripe(now, &groups, &sets);
         }
@@ -444,11 +445,10 @@ impl Daemon {
         }
     }
 
-    /// Whether a move that has begun goes where its process's pages are still to be.
-    fn is_wanted(&self, current: &Move, targets: &Targets) -> bool {
-        let process = self.processes.get(&current.pid);
-        let target = process.and_then(|process| targets.of(current.pid, process));
-        target.is_some_and(|target| target.node == current.target.node)
+    /// A move that has begun, if it goes where its process's pages are still to be, and for whom they are.
+    fn still_wanted(&self, current: Move, targets: &Targets) -> Option<Move> {
+        let target = targets.of(current.pid, self.processes.get(&current.pid)?)?;
+        (target.node == current.target.node).then_some(Move { target, ..current })
     }
 
     /// The process that has most pages away from the node where it settled, if any is worth it.

@@ -544,6 +544,45 @@ static void waits_for_pages(u32 moved)
 	measure(0, 0);
 }
 
+/* A process of six threads that has settled before its group is known. */
+static void own_process(void)
+{
+	static struct signal_struct several = { 6 };
+	struct css_set *cgroup = make_cgroup(10, 100);
+	int i;
+
+	cling = false;
+	for (i = 0; i < 6; i++)
+		make_task(cgroup, &several, 100, 0, 0);
+	run(5 * SECOND);
+	cling = true;
+	measure(1, 6);
+}
+
+/* A group of twelve loops, of which four end after ten seconds. */
+static void shrunk_group(void)
+{
+	int i;
+
+	make_group_on_first(0, 12);
+	run(5 * SECOND);
+	for (i = 0; i < 4; i++) {
+		task[i].sleep_ns = 200 * SECOND;
+		task[i].left_ns = 0;
+	}
+	measure(0, 0);
+}
+
+/* A group of eight loops that settled, and then has a ninth. */
+static void grown_group(void)
+{
+	static struct signal_struct single = { 1 };
+
+	make_group_on_first(0, 8);
+	make_task(task[0].cgroups, &single, 200, 0, 0);
+	measure(1, 9);
+}
+
 /* A process whose eight threads are bound to every other CPU. */
 static void spread_process(void)
 {
@@ -1055,7 +1094,7 @@ static void masked_offline(void)
 	make_on_first(1, 0, 0);
 	limit(&task[0], &two);
 	task[0].cpu = PER_LLC + 1;
-	queue_in(&task[0], task_of(&task[0]), 0, 0);
+	queue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
 	roost_cpu_offline(3);
 	if (cpu[PER_LLC + 1].local != &task[0] || allowed_in(&task[0], 0))
 		exit(10);
@@ -1065,7 +1104,7 @@ static void masked_offline(void)
 static void moved_too_late(void)
 {
 	make_on_first(1, 0, 0);
-	queue_in(&task[0], task_of(&task[0]), 0, 0);
+	queue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
 	llc_at(0)->load = 1000 * UNIT;
 	queued_anew = true;
 	if (even_out_pair(0, 1))
@@ -1101,7 +1140,7 @@ static void leaving(void)
 static void realtime(void)
 {
 	make_on_first(1, 0, 0);
-	queue_in(&task[0], task_of(&task[0]), 0, 0);
+	queue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
 	cpu[1].realtime = true;
 	schedule(1);
 	if (cpu[1].curr || !llc_queue[0])
@@ -1157,6 +1196,12 @@ int main(int argc, char **argv)
 		measure(4, 16);
 	} else if (!strcmp(scenario, "barred"))
 		barred_group();
+	else if (!strcmp(scenario, "own-process"))
+		own_process();
+	else if (!strcmp(scenario, "shrunk"))
+		shrunk_group();
+	else if (!strcmp(scenario, "grown"))
+		grown_group();
 	else if (!strcmp(scenario, "waits") || !strcmp(scenario, "waits-for-pages"))
 		waits_for_pages(!strcmp(scenario, "waits-for-pages"));
 	else if (!strcmp(scenario, "spread-process"))
