@@ -191,6 +191,24 @@ fn pages_follow_a_process_that_settled() {
     assert_eq!(scheduler.0.told_moves, [(70, true), (70, false)]);
 }
 
+/// A process changes its group while its pages move: they move on, for the other one.
+#[test]
+fn it_is_told_for_whom_pages_move() {
+    let mut moved = process(60_000, 0);
+    moved.details.group = Some(5);
+    let (mut world, mut scheduler) = world(moved);
+    scheduler.0.groups = vec![set(5, Some(1)), set(6, Some(1))];
+    let mut daemon = Daemon::new(config(), 0);
+    for tenth in 0..120 {
+        if tenth == 50 {
+            world.processes.get_mut(&7).unwrap().details.group = Some(6);
+        }
+        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+    }
+    assert_eq!(on(&world, 1), 60_000);
+    assert_eq!(scheduler.0.told_moves, [(50, true), (50, false), (60, true), (60, false)]);
+}
+
 /// A process is sampled as soon as it is seen, and its pages follow as soon as they may.
 #[test]
 fn nothing_waits_for_the_next_sample() {
