@@ -314,7 +314,7 @@ void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 
 /*
  * CPUs come and go without a new start where that can be: on a machine full of work it takes Linux 6.16
- * minutes to unload a scheduler and to load it again (docs/live.md).
+ * minutes to unload a scheduler and to load it again (docs/live-results.md).
  */
 static void start_again(s32 cpu_id, char *format)
 {

@@ -64,7 +64,7 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
 
 /// The nice value of this process, worth 9.3 tasks of nice 0: two thirds of a CPU that five others want.
 /// At -20 a task of nice 19 that may run on its CPU only has 3 ms in 17 s, as long as loading takes, and
-/// Linux 7.2 ends a scheduler if such a one holds RCU up (docs/live.md, mixed load).
+/// Linux 7.2 ends a scheduler if such a one holds RCU up (docs/live-results.md, mixed load).
 const NICE: i32 = -10;
 
 /// Gives this process more weight: on a machine full of work, loading would take tens of seconds

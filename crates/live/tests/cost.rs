@@ -1,5 +1,5 @@
 //! What the scheduler costs where time counts instructions (exact lane), beside the fair class in the
-//! same boot. They run with `make test-live`; what they print is what docs/live.md tells.
+//! same boot. They run with `make test-live`; what they print is what docs/live-results.md tells.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -35,7 +35,7 @@ fn output(cache: &Cache, kernel: &str, job: Job) -> String {
     text
 }
 
-/// The bar: at most 1.09 of the fair class's time. What was measured is in docs/live.md.
+/// The bar: at most 1.09 of the fair class's time. What was measured is in docs/live-results.md.
 fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
     let Some(cache) = prepared("the cost of hackbench") else { return };
     let text = output(&cache, kernel, job(HACKBENCH));
@@ -49,8 +49,8 @@ fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
     assert!(ratio <= 1.09, "{ratio:.3} of the fair class's time on {kernel}: {text}");
 }
 
-/// The time from being woken to running, beside the fair class: the best peer's in docs/live.md is not in
-/// this boot.
+/// The time from being woken to running, beside the fair class: the best peer's (docs/live-results.md) is
+/// not in this boot.
 fn wakeups_wait_no_longer_than_in_the_fair_class(kernel: &str) {
     let Some(cache) = prepared("the latency of wakeups") else { return };
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wakeups");

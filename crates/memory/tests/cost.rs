@@ -72,7 +72,7 @@ fn cpu_ns() -> u64 {
 }
 
 #[test]
-#[ignore = "a measurement; docs/live.md has its figure"]
+#[ignore = "a measurement; docs/live-results.md has its figure"]
 fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
     let children = Children::start();
     let mut world = Linux::new();
