@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::PAGE;
 use crate::budget::Budget;
 use crate::sample::Sample;
-use crate::world::{Details, World};
+use crate::world::{Details, Movable, World};
 
 /// Time between two looks at all processes, ns.
 pub const SCAN: u64 = 5_000_000_000;
@@ -35,6 +35,10 @@ const LONGEST_REST: u64 = 640_000_000_000;
 /// Time for which mappings are taken to be the same while a process does not grow or shrink, ns
 /// (assumption).
 const MAPPED_FOR: u64 = 60_000_000_000;
+
+/// Reading where a process's pages are holds the lock of its mappings: no more than this part of the
+/// time, as a divisor (assumption).
+const WALKED_PART: u64 = 100;
 
 /// How the daemon works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +180,8 @@ struct Move {
     ranges: Vec<Range<u64>>,
     /// When it was looked which mappings may be moved, ns.
     looked_at: u64,
+    /// How long that took, ns.
+    took: u64,
     moved: u64,
 }
 
@@ -472,9 +478,9 @@ impl Daemon {
             }
         }
         let (_, pid, started, target) = best?;
-        let mut ranges = world.movable(pid, target.node);
+        let Movable { mut ranges, took } = world.movable(pid, target.node);
         ranges.reverse();
-        Some(Move { pid, started, target, ranges, looked_at: now, moved: 0 })
+        Some(Move { pid, started, target, ranges, looked_at: now, took, moved: 0 })
     }
 
     /// Pages on other nodes with CPUs, if they are worth moving.
@@ -493,13 +499,13 @@ impl Daemon {
             details.started == current.started && self.config.may_use(&details, current.target.node)
         });
         if !may_go_on {
-            return self.rest(now, current.pid, current.moved);
+            return self.rest(now, &current, current.moved);
         }
         // Mappings come and go, and are given policies. Reading them walks through all their pages.
-        if now >= current.looked_at + MAPPED_FOR {
-            current.looked_at = now;
-            current.ranges =
-                overlaps(&current.ranges, &world.movable(current.pid, current.target.node));
+        if now >= current.looked_at + MAPPED_FOR.max(current.took * WALKED_PART) {
+            let now_movable = world.movable(current.pid, current.target.node);
+            current.ranges = overlaps(&current.ranges, &now_movable.ranges);
+            (current.looked_at, current.took) = (now, now_movable.took);
         }
         let room = room_of(world, current.target.node);
         if room == 0 {
@@ -517,7 +523,7 @@ impl Daemon {
             current.moved += moved;
         }
         match current.ranges.is_empty() {
-            true => self.rest(now, current.pid, current.moved),
+            true => self.rest(now, &current, current.moved),
             false => self.moving = Some(current),
         }
     }
@@ -545,16 +551,16 @@ impl Daemon {
 
     fn give_up(&mut self, now: u64, current: &Move) {
         self.counters.no_room += 1;
-        self.rest(now, current.pid, 0);
+        self.rest(now, current, 0);
     }
 
     /// After a move: soon again if it moved much, later and later if it did not.
-    fn rest(&mut self, now: u64, pid: u32, moved: u64) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+    fn rest(&mut self, now: u64, of: &Move, moved: u64) {
+        let Some(process) = self.processes.get_mut(&of.pid) else { return };
         if moved * 1000 >= process.resident * WORTH_PERMILLE {
             process.rest = REST;
         }
-        process.rests_until = now + process.rest;
+        process.rests_until = (now + process.rest).max(of.looked_at + of.took * WALKED_PART);
         process.rest = (process.rest * 2).min(LONGEST_REST);
     }
 }

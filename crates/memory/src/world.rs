@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::PAGE;
 use crate::parse::{self, Allowed};
@@ -23,6 +24,15 @@ pub struct Details {
     pub started: u64,
 }
 
+/// What may be moved of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Movable {
+    /// Its mappings that may.
+    pub ranges: Vec<Range<u64>>,
+    /// For how long the kernel told about its pages, holding the lock of its mappings, ns.
+    pub took: u64,
+}
+
 /// What the daemon sees and does. Whatever cannot be told, as of a process that has just ended, is
 /// empty or `None`.
 pub trait World {
@@ -33,7 +43,7 @@ pub trait World {
     /// Addresses at which a process can have pages.
     fn mapped(&mut self, pid: u32) -> Vec<Range<u64>>;
     /// Mappings of its own that have no policy and pages on other nodes than `target`.
-    fn movable(&mut self, pid: u32, target: u32) -> Vec<Range<u64>>;
+    fn movable(&mut self, pid: u32, target: u32) -> Movable;
     /// Up to `most` addresses of pages from the beginning of `range`, and where to go on: at its end if
     /// the process has gone.
     fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64);
@@ -279,8 +289,11 @@ impl World for Linux {
         parse::maps(&text).into_iter().map(|mapping| mapping.range).collect()
     }
 
-    fn movable(&mut self, pid: u32, target: u32) -> Vec<Range<u64>> {
-        let placed = parse::numa_maps(&self.read(pid, "numa_maps").unwrap_or_default());
+    fn movable(&mut self, pid: u32, target: u32) -> Movable {
+        let start = Instant::now();
+        let text = self.read(pid, "numa_maps").unwrap_or_default();
+        let took = start.elapsed().as_nanos() as u64;
+        let placed = parse::numa_maps(&text);
         let elsewhere = |pages: &[(u32, u64)]| pages.iter().any(|(node, _)| *node != target);
         let free: Vec<u64> = placed
             .iter()
@@ -289,7 +302,7 @@ impl World for Linux {
             .collect();
         let maps = parse::maps(&self.read(pid, "maps").unwrap_or_default());
         let own = maps.into_iter().filter(|m| m.own && free.binary_search(&m.range.start).is_ok());
-        own.map(|mapping| mapping.range).collect()
+        Movable { ranges: own.map(|mapping| mapping.range).collect(), took }
     }
 
     fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {

@@ -33,6 +33,8 @@ struct Fake {
     excluded: BTreeMap<u32, bool>,
     moved_to: Vec<(u32, u32)>,
     asked: u64,
+    walks: u64,
+    walk_ns: u64,
 }
 
 impl World for Fake {
@@ -46,9 +48,10 @@ impl World for Fake {
         let pages = self.processes.get(&pid).map_or(0, |p| p.nodes.len() as u64);
         std::iter::once(0..pages * PAGE).collect()
     }
-    fn movable(&mut self, pid: u32, _target: u32) -> Vec<Range<u64>> {
+    fn movable(&mut self, pid: u32, _target: u32) -> Movable {
+        self.walks += 1;
         let pages = self.processes.get(&pid).map_or(0, |p| p.free_until as u64);
-        std::iter::once(0..pages * PAGE).collect()
+        Movable { ranges: std::iter::once(0..pages * PAGE).collect(), took: self.walk_ns }
     }
     fn present(&mut self, _pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
         let pages: Vec<u64> = range.clone().step_by(PAGE as usize).take(most).collect();
@@ -325,6 +328,16 @@ fn pages_that_are_given_a_policy_meanwhile_stay_soon() {
     let late = world.processes[&7].nodes[30_000..].iter().filter(|node| **node == 1).count();
     assert!(late == 0 && on(&world, 1) == 30_000, "{late} of {}", on(&world, 1));
     assert_eq!(overlaps(&[20..30, 8..12, 0..4], &[2..9, 11..22]), [20..22, 11..12, 8..9, 2..4]);
+}
+
+/// To read where its pages are takes three seconds, in which its mappings are locked: that is a hundredth of the time.
+#[test]
+fn looking_at_a_process_is_not_what_holds_it_up() {
+    let slow = Config { pages_per_second: 100, ..config() };
+    let (mut world, mut scheduler) = world(process(80_000, 0));
+    world.walk_ns = 3_000 * MS;
+    run(slow, &mut world, &mut scheduler, 700);
+    assert_eq!(world.walks, 3, "one at the start, two after 300 s each");
 }
 
 /// The rate is for all together: forty processes of 4,000 pages take sixteen seconds, not forty looks.
