@@ -7,7 +7,7 @@
  *     wakeups MESSENGERS WORKERS WORK_US PERIOD_US SECONDS
  *
  * WORKERS are those of each messenger, of which it wakes one every PERIOD_US: the one that has waited
- * longest. A message that finds no worker waiting is dropped and counted. Workers compute until their
+ * longest. Messengers take turns: the next sends PERIOD_US / MESSENGERS after the one before. A message that finds no worker waiting is dropped and counted. Workers compute until their
  * CPU time says so, since emulated CPUs slow down as others get busy.
  */
 #define _GNU_SOURCE
@@ -34,6 +34,7 @@ struct messenger {
 	pthread_mutex_t lock;
 	struct worker *first, *last;	/* that wait */
 	struct worker *workers;
+	uint64_t first_ns;		/* when it begins to send */
 };
 
 static int nr_workers;
@@ -99,15 +100,15 @@ static void *work(void *data)
 static void *send(void *data)
 {
 	struct messenger *m = data;
-	uint64_t next = ns(CLOCK_MONOTONIC);
+	uint64_t next = m->first_ns;
 	struct timespec t;
 	struct worker *w;
 
 	for (;;) {
-		next += period_ns;
 		t.tv_sec = next / 1000000000;
 		t.tv_nsec = next % 1000000000;
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+		next += period_ns;
 		w = take(m);
 		if (!w) {
 			dropped += next >= start_ns;
@@ -139,7 +140,7 @@ int main(int argc, char **argv)
 	nr_workers = atoi(argv[2]);
 	work_ns = atoi(argv[3]) * 1000ull;
 	period_ns = atoi(argv[4]) * 1000ull;
-	start_ns = ns(CLOCK_MONOTONIC) + 500000000;
+	start_ns = ns(CLOCK_MONOTONIC) + 1000000000;
 	end_ns = start_ns + atoi(argv[5]) * 1000000000ull;
 	for (i = 0; i < nr_messengers; i++) {
 		pthread_mutex_init(&all[i].lock, NULL);
@@ -148,8 +149,7 @@ int main(int argc, char **argv)
 			all[i].workers[j].of = &all[i];
 			pthread_create(&thread, NULL, work, &all[i].workers[j]);
 		}
-		/* Not all at the same time. */
-		usleep(period_ns / 1000 / nr_messengers);
+		all[i].first_ns = start_ns - 500000000 + i * period_ns / nr_messengers;
 		pthread_create(&thread, NULL, send, &all[i]);
 	}
 	while (ns(CLOCK_MONOTONIC) < start_ns)
