@@ -3,7 +3,7 @@
  * Weights are kept within the queue of an LLC. This keeps them between LLCs: where every CPU is busy,
  * what weighs on an LLC is what its tasks get of it.
  *
- *     load = weights of the tasks that run and wait in an LLC / its CPUs
+ *     load = weights of the tasks that run and wait in an LLC / its CPUs that serve them
  *
  * Ten times a second one waiting task moves from the LLC with the largest load to the one with the
  * smallest, if that has no idle CPU (else it is llc-imbalance that decides): the heaviest that does not
@@ -45,7 +45,10 @@ __noinline u64 waiting_weight(u64 queue)
 	return all ? sum : sum * scx_bpf_dsq_nr_queued(queue) / WEIGHED;
 }
 
-/* Of an LLC without idle CPUs the load, times UNIT; 0 if it has an idle one. */
+/*
+ * Of an LLC without idle CPUs the load, times UNIT; 0 if it has an idle one. CPUs that realtime tasks have serve nobody;
+ * if they have all, what waits weighs as on one.
+ */
 __noinline u64 load_of(u32 id)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -56,17 +59,19 @@ __noinline u64 load_of(u32 id)
 
 	if (!llc || !llc->nr_cpus || idle_cpus(id))
 		return 0;
+	llc->serving = 0;
 	bpf_for(i, 0, llc->nr_words * 64) {
 		place = llc->first_word * 64 + i;
 		number = bpf_map_lookup_elem(&slots, &place);
 		cpu = number ? cpu_at(*number) : NULL;
-		if (!cpu || !cpu->online)
+		if (!cpu || !cpu->online || realtime_on(*number))
 			continue;
+		llc->serving++;
 		sum += cpu->weight;
 		if (cpu->bound_waiting)
 			sum += waiting_weight(CPU_QUEUE | *number);
 	}
-	return (sum + waiting_weight(id)) / llc->nr_cpus;
+	return (sum + waiting_weight(id)) / (llc->serving ?: 1);
 }
 
 /* Whether a task that waits in `src` may go to `dst`, the LLC `to`. */
@@ -157,12 +162,13 @@ __noinline bool even_out_pair(u32 from, u32 to)
 	struct roost_llc *src = llc_at(from), *dst = llc_at(to);
 	struct roost_cpu *here = this_cpu();
 	bool moved = false;
-	u64 most, weight;
+	u64 most, weight, of;
 
 	if (!src || !dst || !here || src->load <= dst->load)
 		return false;
 	/* A task that moves changes both loads. */
-	most = (src->load - dst->load) * src->nr_cpus * dst->nr_cpus / (src->nr_cpus + dst->nr_cpus ?: 1);
+	of = src->serving ?: 1;
+	most = (src->load - dst->load) * of * dst->serving / (of + dst->serving);
 	bpf_rcu_read_lock();
 	weight = heaviest(from, to, src, dst, most);
 	if (weight)
@@ -192,7 +198,7 @@ __noinline u32 heaviest_after(u32 last)
 	return found;
 }
 
-/* Of the LLCs without idle CPUs the one with the smallest load, or with the next larger one after `last`. */
+/* Of the LLCs that serve, without idle CPUs, the one with the smallest load, or with the next larger one after `last`. */
 __noinline u32 lightest_after(u32 last)
 {
 	struct roost_llc *llc = llc_at(last);
@@ -202,7 +208,7 @@ __noinline u32 lightest_after(u32 last)
 
 	bpf_for(i, 0, nr_llcs) {
 		llc = llc_at(i);
-		if (!llc || !llc->load || llc->load >= least)
+		if (!llc || !llc->load || !llc->serving || llc->load >= least)
 			continue;
 		if (llc->load > above || (llc->load == above && i > (int)last)) {
 			least = llc->load;

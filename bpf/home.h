@@ -188,7 +188,8 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 	if (id == NONE && !idle && !state->full)
 		id = shortest_queue(p, node);
 	llc = llc_at(id);
-	if (llc || !idle)
+	/* One that looks for an idle CPU has not got it yet. */
+	if (!idle)
 		account_attempt(set, home, !llc, &here->n);
 	return llc ? id : NONE;
 }

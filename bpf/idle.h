@@ -64,12 +64,12 @@ __noinline bool allowed_on(struct task_struct *p __arg_trusted, u32 node_id)
 }
 
 /*
- * Whether a task may not leave its CPU now, whatever its affinity says. A BPF program counts as a reason for
+ * Whether a task may not leave its CPU now, whatever its affinity says. A BPF program may count as a reason for
  * the task that it interrupts.
  */
 static __always_inline bool stays_put(const struct task_struct *p)
 {
-	return p->migration_disabled > (p == bpf_get_current_task_btf());
+	return p->migration_disabled > (p == bpf_get_current_task_btf() && program_keeps_put(p));
 }
 
 /*

@@ -170,6 +170,17 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 	return scx_bpf_consume(dsq_id);
 }
 
+extern int LINUX_KERNEL_VERSION __kconfig;
+
+/*
+ * Whether a BPF program keeps the task that it interrupts on its CPU by migrate_disable(): where the kernel's RCU does not
+ * preempt, not since 6.18 (rcu_read_lock_dont_migrate()).
+ */
+static __always_inline bool program_keeps_put(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_lock_nesting) || LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 18, 0);
+}
+
 extern const struct rq runqueues __ksym;
 
 /*

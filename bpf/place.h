@@ -104,19 +104,20 @@ static __always_inline u64 waiting_on(const struct roost_node *node)
  * has none and where more would wait than it may be ahead by, or that runs for long; NONE if it stays.
  * (Every CPU of its node runs something, so it is how many wait that tells by how much it is ahead.)
  */
-__noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 home_id, bool lasting)
+__noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 node_id, bool lasting)
 {
-	struct roost_llc *home = llc_at(home_id), *llc;
-	u32 node_id = home ? home->node : NONE, rank = node_id * nr_nodes + 1, id, cpu;
-	u32 *near_id = bpf_map_lookup_elem(&near, &rank);
-	struct roost_node *node = node_at(node_id);
-	struct roost_cpu *here = this_cpu();
+	u32 rank = node_id * nr_nodes + 1, *near_id = bpf_map_lookup_elem(&near, &rank), id, cpu;
+	struct roost_cpu *here;
+	struct roost_node *node;
+	struct roost_llc *llc;
 
-	if (!home || !node || !here || !near_id || !any_idle(*near_id))
+	if (!near_id || !any_idle(*near_id))
 		return NONE;
+	here = this_cpu();
+	node = node_at(node_id);
 	id = found_cpu(idlest_llc(p, *near_id, NONE));
 	llc = llc_at(id);
-	if (!llc)
+	if (!here || !node || !llc)
 		return NONE;
 	if (!lasting &&
 	    !roost_numa_over_limit(numa_rule, waiting_on(node) + 1, node->numa_span, node->imb_numa_nr)) {
@@ -179,6 +180,11 @@ static __always_inline u32 search_home(struct task_struct *p, bool lasting, u32 
 
 	n->sis_search++;
 	n->sis_scanned++;
+	if (!any_idle(cpu->node)) {
+		n->sis_domain_search++;
+		n->sis_failed++;
+		return NONE;
+	}
 	if (allowed && (smt == 1 || core_idle(cpu)) && claim_cpu(cpu))
 		return prev;
 	n->sis_domain_search++;
@@ -196,12 +202,18 @@ static __always_inline u32 search_home(struct task_struct *p, bool lasting, u32 
 
 /* A claimed idle CPU on the node where a task belongs, if it is on another one; NONE. */
 static __always_inline u32 search_homewards(struct task_struct *p, const struct roost_task *task,
-					    const struct roost_cpu *cpu)
+					    const struct roost_cpu *cpu, struct roost_counters *n)
 {
-	u32 set = calling_set(task, cpu->node), id = set == NONE ? NONE : way_home(p, set, true);
+	u32 set = calling_set(task, cpu->node), id = set == NONE ? NONE : way_home(p, set, true), found;
 	struct roost_llc *llc = llc_at(id);
 
-	return llc ? search_all(p, id, llc) : NONE;
+	if (!llc)
+		return NONE;
+	found = search_all(p, id, llc);
+	/* A wakeup that finds no idle CPU there is no attempt. */
+	if (found != NONE)
+		account_attempt(set, llc->node, false, n);
+	return found;
 }
 
 /* A claimed idle CPU for a task that wakes up; NONE if it has to queue. */
@@ -216,7 +228,7 @@ static __always_inline u32 place_woken(struct task_struct *p, const struct roost
 	if (!llc)
 		return NONE;
 	if (any_set())
-		found = search_homewards(p, task, cpu);
+		found = search_homewards(p, task, cpu, n);
 	if (found == NONE)
 		found = search_home(p, lasting, prev, cpu, llc, n);
 	if (found != NONE)
@@ -229,7 +241,7 @@ static __always_inline u32 place_woken(struct task_struct *p, const struct roost
 	}
 	if (!numa_imbalance || nr_nodes == 1 || home_of(task) == cpu->node)
 		return NONE;
-	return leave_node(p, cpu->llc, lasting);
+	return leave_node(p, cpu->node, lasting);
 }
 
 /* idlest_llc() of the node with most idle CPUs other than `local`. */

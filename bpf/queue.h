@@ -183,6 +183,9 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 {
 	u64 ran = p->se.sum_exec_runtime - cpu->ran_before;
 
+	/* It has just been charged, as its slice was over. */
+	if (!ran)
+		return;
 	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
 	cpu->ran_before = p->se.sum_exec_runtime;
 	task->ran_awake += ran;

@@ -257,6 +257,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	cpu->started_at = scx_bpf_now();
 	cpu->weight = weight_of(p, task);
 	cpu->process = task->process;
+	task->go = NONE;
 	if (task->queued_at)
 		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
 	account_migration(task, cpu_id, cpu, &cpu->n);
@@ -279,10 +280,14 @@ void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 	if (!cpu || !task)
 		return;
 	charge(p, task, cpu);
-	if (!runnable) {
+	if (runnable)
+		return;
+	count_at(task, NONE);
+	if (p->__state)
 		end_burst(task);
-		count_at(task, NONE);
-	}
+	else
+		/* It is reniced, or changes its affinity or class: if it goes on here, it is going to run again. */
+		cpu->started_at = 0;
 }
 
 void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
@@ -296,6 +301,8 @@ void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
 		cpu->process = cpu->pull_to = NONE;
 		becomes_idle(cpu, cpu_id);
 	} else {
+		/* For whom is not told. */
+		cpu->started_at = 0;
 		claim_cpu(cpu);
 	}
 }

@@ -34,6 +34,7 @@
 
 struct roost_set {
 	u64 id;			/* 0: free */
+	u64 started;		/* of a process: when it did; another may get its number */
 	u64 made_at;
 	u64 active_at;		/* when a task of it last told something */
 	u64 settled_at;		/* by CLOCK_MONOTONIC, unlike all else */
@@ -148,7 +149,7 @@ __noinline int begin_set(u32 index, u64 now)
 		*moves = 0;
 	set->made_at = set->active_at = set->tried_at = now;
 	set->settled_at = set->demand = set->claim = set->misfit_since = 0;
-	set->recent = 0;
+	set->recent = set->started = 0;
 	set->seen_wanted = set->wanted;
 	set->seen_ran = set->ran;
 	set->preferred = set->group = NONE;
@@ -290,12 +291,20 @@ static __always_inline void find_group(struct task_struct *p, struct roost_task 
 static __always_inline void find_process(struct task_struct *p, struct roost_task *task, u64 now)
 {
 	u64 id = PROCESS_ID | (u32)p->tgid;
+	struct roost_set *set;
 
 	if (task->process != NONE && belongs(task->process, id))
 		return;
 	/* Where it had been forgotten another one may be, which has counted the task meanwhile. */
 	count_runnable(task, NONE);
 	task->process = p->signal->nr_threads > 1 ? find_set(id, now) : NONE;
+	set = set_at(task->process);
+	if (!set || set->started == p->group_leader->start_boottime)
+		return;
+	/* It was that of a process which has gone, whose number this one got. */
+	if (set->started)
+		begin_set(task->process, now);
+	set->started = p->group_leader->start_boottime;
 }
 
 /* A task tells one of its sets of a node where it may not run. */

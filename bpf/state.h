@@ -97,7 +97,8 @@ struct roost_llc {
 	u64 helped_at;		/* when an idle CPU was last asked to take one */
 	u64 futile_until;	/* that time on CPUs of its node's other LLCs do not look again: they may take nothing */
 	u64 futile_until_far;	/* the same for CPUs of other nodes */
-	u64 load;		/* weights on each of its CPUs, times UNIT (even.h) */
+	u64 load;		/* weights on each of its CPUs that serve, times UNIT (even.h) */
+	u32 serving;		/* of its CPUs those that no realtime task has, when that was computed */
 	u32 waiting;		/* tasks that are or will be in the queue, or have just left it to run */
 	bool lasting;		/* a task that runs for long has been queued since it was empty */
 	/* Virtual time: the most that a task had when it was switched in. Written more often than all above. */
@@ -137,9 +138,11 @@ struct roost_task {
 	u32 migrate_seq;	/* roost/consolidate.h */
 };
 
+/* Mapped by nobody: it is what has the kernel begin the values with a page, and so entries with a cache line. */
 #define ARRAY(name_, type_)					\
 	struct {						\
 		__uint(type, BPF_MAP_TYPE_ARRAY);		\
+		__uint(map_flags, BPF_F_MMAPABLE);		\
 		__uint(max_entries, 1);				\
 		__type(key, u32);				\
 		__type(value, type_);				\

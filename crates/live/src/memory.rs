@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use roost_machine::Machine;
@@ -19,13 +18,13 @@ use crate::tables::Report;
 /// Least time between two steps of the daemon: what it moves, it moves in parts of a tenth of its rate.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A running daemon; it ends when this is dropped.
+/// A running daemon; once this is dropped it ends after what it does at the moment, for which nobody waits: it may
+/// read about a process that holds its own mappings for long.
 #[derive(Debug)]
 pub struct Follower {
     counted: Arc<Mutex<(Counters, u64)>>,
     /// Dropped to end the thread.
-    alive: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _alive: Sender<()>,
 }
 
 impl Follower {
@@ -45,8 +44,8 @@ impl Follower {
         let shared = Arc::clone(&counted);
         let work = move || follow(Daemon::new(config, now()), sets, &ended, &shared);
         let thread = std::thread::Builder::new().name("memory".into()).spawn(work);
-        let thread = thread.map_err(|error| LiveError::Thread(error.to_string()))?;
-        Ok(Some(Self { counted, alive: Some(alive), thread: Some(thread) }))
+        thread.map_err(|error| LiveError::Thread(error.to_string()))?;
+        Ok(Some(Self { counted, _alive: alive }))
     }
 
     /// Adds what it counted to a report.
@@ -60,16 +59,6 @@ impl Follower {
         report.memory_no_room = counters.no_room;
         report.memory_bound = counters.bound;
         report.daemon_us = daemon_us;
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.alive = None;
-        if let Some(thread) = self.thread.take() {
-            // If it panicked, the message was printed.
-            let _ = thread.join();
-        }
     }
 }
 

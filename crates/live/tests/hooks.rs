@@ -429,6 +429,33 @@ fn a_cpu_that_a_realtime_task_wants_takes_nothing() {
     outcome("realtime", 1);
 }
 
+/// Five CPUs for sixteen loops, one of them in an LLC whose others realtime tasks have: no more than four there, and the
+/// others on the four CPUs of the next. (Another one's move would turn the difference around.)
+#[test]
+fn cpus_of_realtime_tasks_serve_nobody() {
+    for seed in SEEDS {
+        let outcome = outcome("hogs", seed);
+        let times = || outcome.groups.iter().map(|group| group[0]);
+        let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
+        assert!(least > 0.99 * most * 3.0 / 4.0, "{seed}: {:?}", outcome.groups);
+    }
+}
+
+#[test]
+fn a_new_nice_value_is_no_sleep() {
+    outcome("reniced", 1);
+}
+
+#[test]
+fn a_process_does_not_inherit_where_another_of_its_number_settled() {
+    outcome("number-again", 1);
+}
+
+#[test]
+fn the_watch_does_not_believe_an_old_time() {
+    outcome("old-time", 1);
+}
+
 #[test]
 fn what_waits_for_the_only_cpu_it_may_use_in_an_llc_leaves_with_it() {
     outcome("masked-offline", 1);

@@ -117,7 +117,7 @@ static void make_task(struct css_set *set, struct signal_struct *process, int tg
 	struct task_struct *p = &task[nr_tasks++];
 	struct scx_init_task_args args = { set->dfl_cgrp };
 
-	*p = (struct task_struct){ .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
+	*p = (struct task_struct){ .group_leader = p, .start_boottime = 1, .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
 				   .scx.weight = 100, .cgroups = set, .signal = process,
 				   .cpu = rand() % CPUS, .burst_ns = burst_ns, .sleep_ns = sleep_ns,
 				   .wakes_at = now_ns + rand() % (sleep_ns + 1) };
@@ -183,6 +183,7 @@ static void schedule(int number)
 	c->kicked = false;
 	if (prev && !prev->runnable) {
 		prev->scx.flags = 0;
+		prev->__state = 1;
 		roost_stopping(prev, false);
 	} else if (prev && c->preempt) {
 		prev->scx.slice = 0;
@@ -206,7 +207,7 @@ static void schedule(int number)
 	next = next ?: pick(c);
 	if (next)
 		switch_in(number, next);
-	else
+	else if (!c->realtime || !c->busy)
 		become_idle(number);
 }
 
@@ -224,6 +225,7 @@ static void wake(struct task_struct *p)
 	here = p->cpu;
 	interrupt(cpu[here].curr ?: p);
 	p->runnable = true;
+	p->__state = 0;
 	p->left_ns = p->burst_ns;
 	inserted = false;
 	local_of = -1;
@@ -1106,6 +1108,7 @@ static void moved_too_late(void)
 	make_on_first(1, 0, 0);
 	queue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
 	llc_at(0)->load = 1000 * UNIT;
+	llc_at(0)->serving = llc_at(1)->serving = PER_LLC;
 	queued_anew = true;
 	if (even_out_pair(0, 1))
 		exit(11);
@@ -1149,6 +1152,87 @@ static void realtime(void)
 	schedule(1);
 	if (cpu[1].curr != &task[0])
 		exit(16);
+}
+
+/* Three of the first LLC's CPUs are taken by realtime tasks; sixteen loops may use it and the next one. */
+static void hogs(void)
+{
+	static struct cpumask node = { 255 };
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		cpu[i].realtime = cpu[i].busy = true;
+		cpu[i].idle = false;
+		roost_update_idle(i, false);
+	}
+	make_on_first(16, 0, 0);
+	for (i = 0; i < 16; i++) {
+		task[i].cpu = 3 + i % 5;
+		limit(&task[i], &node);
+	}
+	run(10 * SECOND);
+	measure(16, 16);
+}
+
+/* A loop whose nice value is set every half a millisecond. */
+static void reniced_loop(void)
+{
+	int i;
+
+	make_on_first(1, 0, 0);
+	for (i = 0; i < 2000; i++) {
+		run(MS / 2);
+		here = task[0].cpu;
+		roost_stopping(&task[0], false);
+		roost_running(&task[0]);
+	}
+	if (!is_long(task_of(&task[0])))
+		exit(17);
+}
+
+/* A process that settled ends, and another one gets its number. */
+static void number_again(void)
+{
+	static struct signal_struct several = { 4 };
+	u32 index, set;
+	int i;
+
+	for (i = 0; i < 8; i++) {
+		make_task(&at_root, &several, 100, 0, 0);
+		task[i].cpu = i % 4;
+		task[i].group_leader = &task[i / 4 * 4];
+		task[i].start_boottime = 1 + i / 4;
+		if (i >= 4)
+			task[i].wakes_at = now_ns + 10 * SECOND;
+	}
+	run(9 * SECOND);
+	index = task_of(&task[0])->process;
+	if (settled_on(index) == NONE)
+		exit(18);
+	for (i = 0; i < 4; i++) {
+		task[i].sleep_ns = 200 * SECOND;
+		task[i].left_ns = 0;
+	}
+	run(SECOND + SECOND / 2);
+	set = task_of(&task[4])->process;
+	if (set != index || settled_on(set) != NONE)
+		exit(19);
+}
+
+/* The watch is told an old time by an idle CPU. */
+static void old_time(void)
+{
+	u64 looked = 0;
+	int i;
+
+	for (i = 0; i < 10; i++) {
+		now_ns += i % 2 ? 2 * WATCH_NS - MS : MS;
+		if (before(watch_time(), looked + WATCH_NS / 2))
+			exit(20);
+		looked = watched_at;
+	}
+	if (before(now_ns + WATCH_NS, watched_at))
+		exit(21);
 }
 
 /* CPUs that cannot come or go without a new start. */
@@ -1270,6 +1354,14 @@ int main(int argc, char **argv)
 		moved_too_late();
 	else if (!strcmp(scenario, "realtime"))
 		realtime();
+	else if (!strcmp(scenario, "hogs"))
+		hogs();
+	else if (!strcmp(scenario, "reniced"))
+		reniced_loop();
+	else if (!strcmp(scenario, "number-again"))
+		number_again();
+	else if (!strcmp(scenario, "old-time"))
+		old_time();
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
 		new_start(!strcmp(scenario, "last-cpu"));
 	else if (!strcmp(scenario, "kernel-threads"))

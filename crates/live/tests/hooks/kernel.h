@@ -33,7 +33,7 @@ typedef int64_t s64;
 #define ROOST_TRACE(name, event, ...) int name(__VA_ARGS__)
 
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
-enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, PF_KTHREAD = 0x200000 };
 enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, ENQ_REENQ = 32 };
 enum { SCX_OPS_ENQ_LAST = 2, SCX_OPS_ENQ_EXITING = 4 };
@@ -50,7 +50,9 @@ struct css_set { struct cgroup *dfl_cgrp; };
 struct signal_struct { int nr_threads; };
 
 struct task_struct {
-	int nr_cpus_allowed, tgid, migration_disabled, rcu_read_lock_nesting;
+	int nr_cpus_allowed, tgid, migration_disabled, rcu_read_lock_nesting, __state;
+	struct task_struct *group_leader;
+	u64 start_boottime;
 	struct cpumask *cpus_ptr;
 	u32 flags;
 	struct { u64 slice, dsq_vtime; u32 weight, flags; } scx;
@@ -89,6 +91,7 @@ struct cpu {
 	bool idle, kicked, preempt, offline;
 	bool leaving;		/* sched_cpu_deactivate() has begun: it is not asked what to run any more */
 	bool realtime;		/* a realtime task wants it */
+	bool busy;		/* and has it */
 	u64 since;		/* up to when it is accounted for */
 	u64 idle_ns;
 	u64 ticks;		/* up to which tick it is */
@@ -129,6 +132,7 @@ static void bpf_rcu_read_lock(void) {}
 static void bpf_rcu_read_unlock(void) {}
 static void scx_bpf_exit_bstr(s64 code, char *format, unsigned long long *data, u32 size) { exited = true; }
 static bool is_leaving(u32 number) { return cpu[number].leaving; }
+static bool program_keeps_put(const struct task_struct *p) { return true; }
 static bool realtime_on(u32 number) { return cpu[number].realtime; }
 static bool asked_before_realtime(void) { return true; }
 static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
