@@ -8,7 +8,8 @@
  * most room. If the node with the largest score has none, that is a failed attempt to reach it. Where
  * sets settled that turn out to need more CPUs than the node has, the last to come leaves. A set that
  * needs more than the node has cores has not failed there: no waiting would help it, and on several
- * nodes it has more of them. Nor does one settle from which affinity keeps its tasks.
+ * nodes it has more of them. Nor does one settle that needs more and more, or from which affinity keeps
+ * its tasks.
  *
  * Getting there: a task whose set settled on another node tries to reach it when it wakes up or its
  * slice is over, at most every retry_ms. It succeeds if a CPU there is idle, or, when its slice is over,
@@ -265,6 +266,15 @@ __noinline bool could_fit(u32 index, u32 node_id)
 }
 
 /*
+ * Whether a set needs more than it did a while ago, by an eighth (an assumption) and half a task: it is not known yet how
+ * much it is going to need.
+ */
+static __always_inline bool grows(const struct roost_set *set)
+{
+	return set->lately > set->demand + set->demand / 8 + UNIT / 2;
+}
+
+/*
  * Whether a set that settled on a node may stay: an eighth more (an assumption) than has a core there does not make it
  * leave.
  */
@@ -275,7 +285,8 @@ __noinline bool still_fits(u32 index, u32 node_id)
 	struct roost_set_node *node = set_node_at(index, node_id);
 
 	return home && set && node && !is_barred(set, node) &&
-	       roost_cling_fits(0, whole(set->demand), home->cores + home->cores / 8);
+	       roost_cling_fits(0, whole(set->lately > set->demand ? set->lately : set->demand),
+				home->cores + home->cores / 8);
 }
 
 /* A set that its node has not suited for long leaves it: it has grown, or affinity keeps its tasks from it. */
@@ -329,6 +340,7 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 		return 0;
 	wanted = set->wanted;
 	set->demand = mean_demand(set, wanted - set->seen_wanted, now, period);
+	set->lately = mean(set->lately, (wanted - set->seen_wanted) * UNIT / period);
 	set->claim = claim_of(set, memory_moves(index), now, period);
 	set->seen_wanted = wanted;
 	set->recent = mean_growth(set->recent, set->ran, &set->seen_ran);
@@ -487,7 +499,7 @@ __noinline bool settle(u32 index, u64 now)
 	    whole(set->demand) < least_demand(index) || now - set->tried_at < settle_ms * 1000000)
 		return false;
 	set->tried_at = now;
-	if (is_process(index) && settled_on(set->group) != NONE)
+	if (grows(set) || (is_process(index) && settled_on(set->group) != NONE))
 		return false;
 	choice = choose_home(index, false);
 	if ((u32)choice == NONE && smt > 1)

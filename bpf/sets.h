@@ -41,7 +41,8 @@ struct roost_set {
 	u64 tried_at;		/* when it last tried to settle */
 	u64 wanted;		/* ns that its tasks ran or waited */
 	u64 seen_wanted;
-	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some tenths of a second */
+	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some seconds */
+	u64 lately;		/* the same, of some tenths of a second */
 	u64 claim;		/* the same of the node it settled on (home.h) */
 	u64 ran;		/* ns that its tasks ran */
 	u64 seen_ran;
@@ -149,7 +150,7 @@ __noinline int begin_set(u32 index, u64 now)
 		*moves = 0;
 	set->made_at = set->active_at = set->tried_at = now;
 	set->settled_at = set->demand = set->claim = set->misfit_since = 0;
-	set->recent = set->started = 0;
+	set->recent = set->lately = set->started = 0;
 	set->seen_wanted = set->wanted;
 	set->seen_ran = set->ran;
 	set->preferred = set->group = NONE;

@@ -451,6 +451,26 @@ fn a_process_does_not_inherit_where_another_of_its_number_settled() {
     outcome("number-again", 1);
 }
 
+/// A process that begins idle, and is then going to need twelve of sixteen CPUs, does not settle on eight of them
+/// meanwhile.
+#[test]
+fn a_process_that_grows_does_not_settle() {
+    for seed in SEEDS {
+        assert_eq!(outcome("begins-idle", seed).counters["consolidate_settled"], 0, "{seed}");
+    }
+}
+
+/// One that settled with three loops and then has twelve leaves after the 3.2 s that it may need too much, and some
+/// tenths in which that is noticed.
+#[test]
+fn a_process_that_has_grown_leaves() {
+    for seed in SEEDS {
+        let counters = outcome("begins-small", seed).counters;
+        assert!(counters["consolidate_settled"] > 0, "{seed}");
+        assert!(counters["left_after"] < 4_200_000_000, "{seed}: {} ns", counters["left_after"]);
+    }
+}
+
 #[test]
 fn the_watch_does_not_believe_an_old_time() {
     outcome("old-time", 1);

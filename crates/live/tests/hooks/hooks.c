@@ -1219,6 +1219,27 @@ static void number_again(void)
 		exit(19);
 }
 
+/* A process of twelve loops, of which all but `first` begin so much later. */
+static void ramp(int first, u64 later)
+{
+	static struct signal_struct several = { 12 };
+	u64 start = now_ns;
+	int i;
+
+	for (i = 0; i < 12; i++) {
+		make_task(&at_root, &several, 100, 0, 0);
+		task[i].group_leader = &task[0];
+		task[i].cpu = i % 4;
+		task[i].wakes_at = now_ns + (i < first ? 0 : later);
+	}
+	run(later);
+	do
+		run(WATCH_NS);
+	while (settled_on(task_of(&task[0])->process) != NONE && now_ns < start + 60 * SECOND);
+	printf("left_after %lu\n", now_ns - start - later);
+	measure(1, 12);
+}
+
 /* The watch is told an old time by an idle CPU. */
 static void old_time(void)
 {
@@ -1362,6 +1383,10 @@ int main(int argc, char **argv)
 		number_again();
 	else if (!strcmp(scenario, "old-time"))
 		old_time();
+	else if (!strcmp(scenario, "begins-idle"))
+		ramp(1, SECOND / 2);
+	else if (!strcmp(scenario, "begins-small"))
+		ramp(3, 8 * SECOND);
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
 		new_start(!strcmp(scenario, "last-cpu"));
 	else if (!strcmp(scenario, "kernel-threads"))
