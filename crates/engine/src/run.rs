@@ -199,6 +199,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let mut world = World::new(machine.clone(), seed);
         world.tracer = tracer;
         world.groups.clone_from(&workload.groups);
+        world.forked = workload.processes.iter().map(|process| process.forked).collect();
         world.memory = memory(machine, workload)?.map(Box::new);
         world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
         Ok(Self {

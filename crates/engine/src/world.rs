@@ -27,6 +27,8 @@ pub struct World {
     pub(crate) tasks: Vec<Task>,
     /// The workload's task groups.
     pub(crate) groups: Vec<Group>,
+    /// By process: whether it began as a copy of another.
+    pub(crate) forked: Vec<bool>,
     pub(crate) events: EventQueue,
     /// CPUs with no current task, nothing queued and no wakeup on its way.
     pub(crate) idle: CpuSet,
@@ -189,6 +191,11 @@ impl World {
         self.tasks[task.index()].process
     }
 
+    /// Whether a process began as a copy of one that ran, rather than as a program of its own.
+    pub fn is_forked(&self, process: u32) -> bool {
+        self.forked.get(process as usize).copied().unwrap_or(false)
+    }
+
     /// The task group (cgroup) a task is in: an index into [`World::groups`]; `None`: the root group.
     #[inline]
     pub fn group(&self, task: TaskId) -> Option<GroupId> {
@@ -337,6 +344,7 @@ impl World {
             cpus: (0..nr_cpus).map(|_| CpuState::default()).collect(),
             tasks: Vec::new(),
             groups: Vec::new(),
+            forked: Vec::new(),
             events: EventQueue::new(nr_cpus),
             idle: CpuSet::full(nr_cpus),
             claims: Vec::new(),

@@ -92,7 +92,7 @@ fn workload(templates: Vec<(Template, u32)>) -> Workload {
         templates: templates.into_iter().map(|(template, _)| template).collect(),
         start,
         root_process: None,
-        processes: vec![Process { name: "test".into() }],
+        processes: vec![Process { name: "test".into(), forked: false }],
         groups: Vec::new(),
         mutexes: 2,
         conditions: 1,

@@ -167,7 +167,7 @@ impl Passes {
             start: (0..self.tasks.len() as u32).map(|task| (task, 1)).collect(),
             templates: self.tasks,
             root_process: None,
-            processes: vec![Process { name: "passes".into() }],
+            processes: vec![Process { name: "passes".into(), forked: false }],
             groups: Vec::new(),
             regions: self.regions,
             mutexes: 0,

@@ -246,7 +246,13 @@ impl Fair {
     }
 
     /// Balances every domain of `cpu` that is due, bottom up; `executor` does the work.
-    fn balance_domains(&mut self, world: &mut World, executor: CpuId, cpu: CpuId, idle: IdleType) {
+    pub(crate) fn balance_domains(
+        &mut self,
+        world: &mut World,
+        executor: CpuId,
+        cpu: CpuId,
+        idle: IdleType,
+    ) {
         let (now, hz) = (self.jiffies(world.now()), self.features.hz);
         let mut next = now + LONGEST_PAUSE_S * u64::from(hz);
         let mut idle = idle;

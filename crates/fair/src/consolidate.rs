@@ -15,7 +15,7 @@
 use roost_engine::{CpuId, TaskId, Work, World};
 use roost_policy::consolidate::{self as policy, Benefit, Here, Other, Side};
 
-use crate::balance::LINES_PER_TASK;
+use crate::balance::{LINES_PER_TASK, Pass};
 use crate::domain::GroupId;
 use crate::numa::NumaPush;
 use crate::state::Fair;
@@ -93,6 +93,11 @@ impl Consolidate {
             sink("consolidate_asked", self.asked);
             sink("consolidate_pulled", self.pulled);
         }
+    }
+
+    /// Whether tasks are refused before anything else is asked of them: as posted.
+    pub(crate) fn filters_first(&self) -> bool {
+        self.active && self.posted
     }
 
     fn process(&mut self, process: u32) -> &mut Weights {
@@ -184,15 +189,16 @@ impl Fair {
         !self.consolidate.active || self.benefit(world, task, this, world.task_cpu(task)).may_wake()
     }
 
-    /// Which tasks a pull takes first; `active`: a stopper does it, which knows its source even as
-    /// posted.
-    pub(crate) fn first_wanted(&self, dst: CpuId, src: CpuId, active: bool) -> Wanted {
+    /// Which tasks a pull takes first. As posted it compares with the source before, unless a stopper does
+    /// it, which knows its own.
+    pub(crate) fn first_wanted(&self, pass: &Pass) -> Wanted {
         let node = |cpu: CpuId| u32::from(self.numa.node_of[cpu]);
         let state = &self.consolidate;
         if !state.active {
             return Wanted::Any;
         }
-        match policy::two_passes(state.posted && !active, node(dst), node(src), node(0)) {
+        let unset = state.posted && !pass.active;
+        match policy::two_passes(unset, node(pass.dst), node(pass.src), node(pass.src_before)) {
             true => Wanted::Gaining,
             false if state.posted => Wanted::Unplaced,
             false => Wanted::Any,
@@ -200,17 +206,11 @@ impl Fair {
     }
 
     /// Whether a pull may take `task`, as far as its process is concerned.
-    pub(crate) fn is_wanted(
-        &mut self,
-        world: &World,
-        task: TaskId,
-        dst: CpuId,
-        src: CpuId,
-        wanted: Wanted,
-    ) -> bool {
+    pub(crate) fn is_wanted(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
+        let (dst, src) = (pass.dst, pass.src);
         let across = self.numa.node_of[dst] != self.numa.node_of[src];
         let posted = self.consolidate.posted;
-        match wanted {
+        match pass.wanted {
             Wanted::Any => true,
             Wanted::Gaining => self.benefit(world, task, dst, src).first_pass(posted, across),
             Wanted::Unplaced => {
@@ -241,13 +241,13 @@ impl Fair {
     /// not local; `normal` if none has more than that, or if that has one task, which is then pushed.
     pub(crate) fn most_non_local(
         &self,
-        dst: CpuId,
+        pass: &Pass,
         normal: CpuId,
         group: GroupId,
     ) -> Option<CpuId> {
-        let across = |cpu: CpuId| self.numa.node_of[cpu] != self.numa.node_of[dst];
-        // As posted, the CPU compared with is not set yet: it is CPU 0, as for the passes.
-        let looks = across(normal) && (!self.consolidate.posted || across(0));
+        let across = |cpu: CpuId| self.numa.node_of[cpu] != self.numa.node_of[pass.dst];
+        // As posted, the source compared with is not set yet: it is that of the last try.
+        let looks = across(normal) && (!self.consolidate.posted || across(pass.src));
         if !self.consolidate.active || !looks || self.rqs[normal].nr_running < 2 {
             return Some(normal);
         }

@@ -156,7 +156,7 @@ impl Domain {
 pub(crate) struct Group {
     /// Its CPUs.
     pub span: CpuSet,
-    /// Those that may balance on its behalf: CPUs whose own child domain is this group.
+    /// Those that may balance on its behalf: CPUs whose own child domain is this group, up to 4.11 all.
     pub balance_mask: CpuSet,
     /// Number of CPUs (`group_weight`).
     pub weight: u32,

@@ -14,9 +14,10 @@
 //! | [`fork`] | the idlest group for a new task |
 //! | [`wakeup`] | 3.9: where a woken task goes |
 //! | [`idle_search`] | the search for an idle CPU near a target |
+//! | [`nohz`] | 3.9: balancing for tickless CPUs |
 //!
 //! What both generations share is where the newer one has it: triggers and intervals, a pass with
-//! its retries and failures, detaching and attaching, active balance, nohz balancing; where they
+//! its retries and failures, detaching and attaching, active balance, nohz balancing of 5.2; where they
 //! differ in a detail that is asked for there.
 //!
 //! No kernel had the allowed imbalances of later versions (`numa-imbalance`, `llc-imbalance`) with
@@ -25,6 +26,7 @@
 pub(crate) mod fork;
 pub(crate) mod groups;
 mod idle_search;
+mod nohz;
 pub(crate) mod small;
 pub(crate) mod v3_9;
 pub(crate) mod v5_2;

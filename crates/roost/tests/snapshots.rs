@@ -107,7 +107,8 @@ fn schbench_with_a_cpu_for_everyone() {
 ///   LLC are busy at a tick.
 /// - 3.9 and 5.2 even out load, not tasks: idle CPUs fail to pull single tasks (`MC.lb_failed.idle`)
 ///   and push a few by stopper, so that more of them share cores. 3.9 looks at every level whenever a
-///   CPU runs out of tasks (`lb_count.newidle` is `sched_goidle`), which `kernel_ms` shows.
+///   CPU runs out of tasks (`lb_count.newidle` is `sched_goidle`), which `kernel_ms` shows. It kicks where
+///   two CPUs of a core are busy, not of an LLC: fewer `ipis`.
 /// - 7.2 begins to gather these threads of one process on one LLC (`PKG.alb_pushed`), until a scan
 ///   finds that on average 2 run at once: too many for two cores. Those gathered by then
 ///   share cores, so that `run_ms` and `ticks` grow.

@@ -77,7 +77,7 @@ pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: 
         for cpu in places {
             // Of its own: kernel threads share no caches that anybody would gather them for.
             let process = all.processes.len() as u32;
-            all.processes.push(Process { name: "kernel".to_owned() });
+            all.processes.push(Process { name: "kernel".to_owned(), forked: false });
             start.push((all.templates.len() as u32, 1));
             let phase_ms = cpu.map_or(phase_ms, |cpu| staggered_ms(kind, phase_ms, cpu));
             all.templates.push(Template {

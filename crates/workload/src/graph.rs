@@ -50,10 +50,17 @@ pub(crate) fn rate(name: &str, unit: &'static str, counter: u32, scale: f64) -> 
 }
 
 impl Workload {
-    /// Adds a process; returns its number.
+    /// Adds a process that begins with a program of its own; returns its number.
     pub(crate) fn add_process(&mut self, name: &str) -> u32 {
-        self.processes.push(Process { name: name.to_string() });
+        self.processes.push(Process { name: name.to_string(), forked: false });
         self.processes.len() as u32 - 1
+    }
+
+    /// Adds a process that begins as a copy of one that runs; returns its number.
+    pub(crate) fn fork_process(&mut self, name: &str) -> u32 {
+        let process = self.add_process(name);
+        self.processes[process as usize].forked = true;
+        process
     }
 
     /// Adds the group of this path, and those that contain it as far as they do not exist yet

@@ -64,6 +64,8 @@ pub type TemplateId = u32;
 pub struct Process {
     /// Name as `ps` would show it.
     pub name: String,
+    /// It began as a copy of a process that ran (fork) rather than as a program of its own (exec).
+    pub forked: bool,
 }
 
 /// Index into [`Workload::groups`].

@@ -60,6 +60,15 @@ pub struct Area {
     pub shared: bool,
 }
 
+/// What a scanner found in a range of pages ([`World::mark_pages`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marked {
+    /// Pages that were marked.
+    pub pages: u64,
+    /// Pages that are somewhere, marked already or not.
+    pub present: u64,
+}
+
 /// Marks of one process on one region.
 pub(super) struct Marks {
     process: u32,
@@ -329,27 +338,29 @@ impl Memory {
         of.last[group as usize] = Some(by);
     }
 
-    /// Marks groups of a region; returns how many pages that are.
+    /// Marks groups of a region; adds to `found`.
     fn mark(
         &mut self,
         process: u32,
         instance: u32,
         groups: Range<usize>,
         except: Option<usize>,
-    ) -> u64 {
+        found: &mut Marked,
+    ) {
         let Region { pages, marks, .. } = &mut self.regions[instance as usize];
-        let Some(marks) = marks.iter_mut().find(|marks| marks.process == process) else { return 0 };
-        let mut marked = 0;
+        let Some(marks) = marks.iter_mut().find(|marks| marks.process == process) else { return };
         for group in groups.start..groups.end.min(pages.groups()) {
             let node = pages.node(group);
-            if node.is_none() || node == except || marks.is_set(group) {
+            if node.is_none() {
                 continue;
             }
-            marks.set(group);
-            self.marked += 1;
-            marked += pages.in_group(group);
+            found.present += pages.in_group(group);
+            if node != except && !marks.is_set(group) {
+                marks.set(group);
+                self.marked += 1;
+                found.pages += pages.in_group(group);
+            }
         }
-        marked
     }
 
     /// Parts of an area that lie in `range` (pages): region, and its groups.
@@ -411,8 +422,8 @@ impl World {
     }
 
     /// Marks the present pages of an area in `range` (in pages, widened to whole groups), except
-    /// those on node `except` and those that are marked already; returns how many were marked. The
-    /// work costs [`page_mark_ns`](roost_machine::Figures::page_mark_ns) a page, which `cpu` does.
+    /// those on node `except` and those that are marked already. The work costs
+    /// [`page_mark_ns`](roost_machine::Figures::page_mark_ns) a page, which `cpu` does.
     pub fn mark_pages(
         &mut self,
         cpu: CpuId,
@@ -420,19 +431,19 @@ impl World {
         area: usize,
         range: Range<u64>,
         except: Option<usize>,
-    ) -> u64 {
-        let Some(memory) = &mut self.memory else { return 0 };
-        let mut marked = 0;
+    ) -> Marked {
+        let mut found = Marked::default();
+        let Some(memory) = &mut self.memory else { return found };
         for (instance, groups) in memory.parts(process, area, &range) {
-            marked += memory.mark(process, instance, groups, except);
+            memory.mark(process, instance, groups, except, &mut found);
         }
-        memory.pte_updates += marked;
-        if marked > 0 {
+        memory.pte_updates += found.pages;
+        if found.pages > 0 {
             self.find_stops(process);
             let cost = self.machine.figures.page_mark_ns.value;
-            self.charge(cpu, marked * cost);
+            self.charge(cpu, found.pages * cost);
         }
-        marked
+        found
     }
 
     /// Passes of `process` that go on find where they come upon a mark.

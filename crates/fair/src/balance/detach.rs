@@ -107,7 +107,7 @@ impl Fair {
                 (best, busiest) = (rank, Some(cpu));
             }
         }
-        self.most_non_local(pass.dst, busiest?, group)
+        self.most_non_local(pass, busiest?, group)
     }
 
     /// Limits how many tasks of the source are looked at.
@@ -119,7 +119,7 @@ impl Fair {
     /// the source's lock every 32 tasks; here nothing can come between.)
     pub(super) fn move_tasks(&mut self, world: &mut World, pass: &mut Pass) -> u32 {
         self.balance.fetch(world, pass.src, pass.executor, LINES_PER_LOCK);
-        pass.wanted = self.first_wanted(pass.dst, pass.src, pass.active);
+        pass.wanted = self.first_wanted(pass);
         self.detach_tasks(world, pass);
         if pass.wanted == Wanted::Gaining && self.balance.detached.is_empty() {
             pass.wanted = Wanted::Unplaced;
@@ -160,8 +160,9 @@ impl Fair {
             }
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
             // 3.9 does not ask whether a task may move that is too much: it then seems pinned.
-            let too_much = by_weights && self.counted_for(pass, task).is_none();
-            let may_move = if too_much { MayMove::No } else { self.may_move(world, pass, task) };
+            let unasked = self.is_refused_first(world, pass, task)
+                || (by_weights && self.counted_for(pass, task).is_none());
+            let may_move = if unasked { MayMove::No } else { self.may_move(world, pass, task) };
             let counted = match may_move {
                 MayMove::No => None,
                 MayMove::Yes | MayMove::Hot => self.counted_for(pass, task),
@@ -230,7 +231,7 @@ impl Fair {
 
     /// Moves the first task that may move (`detach_one_task`, for active balance).
     pub(super) fn move_one(&mut self, world: &mut World, pass: &mut Pass) -> bool {
-        pass.wanted = self.first_wanted(pass.dst, pass.src, pass.active);
+        pass.wanted = self.first_wanted(pass);
         let first = pass.wanted;
         if self.move_first(world, pass) {
             return true;
@@ -246,7 +247,8 @@ impl Fair {
             let index = if from_first { index } else { length - 1 - index };
             let task = self.rqs[pass.src].tasks[index];
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
-            if self.may_move(world, pass, task) != MayMove::No {
+            let refused = self.is_refused_first(world, pass, task);
+            if !refused && self.may_move(world, pass, task) != MayMove::No {
                 self.detach(world, pass, task, false);
                 self.lb_stats(pass).gained += 1;
                 self.balance.pay(world, pass.executor);
@@ -255,6 +257,12 @@ impl Fair {
             }
         }
         false
+    }
+
+    /// Consolidation as posted refuses a task before it is asked whether that is too much, may run there, or
+    /// runs: if it refuses all, they seem pinned (`preferred_node()` in `move_tasks()`, patch 3).
+    fn is_refused_first(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
+        self.consolidate.filters_first() && !self.is_wanted(world, pass, task)
     }
 
     /// Section 10.9.
@@ -273,7 +281,7 @@ impl Fair {
             self.stats.nr_failed_migrations_running += 1;
             return MayMove::No;
         }
-        if !self.is_wanted(world, task, pass.dst, pass.src, pass.wanted) {
+        if !self.consolidate.filters_first() && !self.is_wanted(world, pass, task) {
             return MayMove::No;
         }
         if pass.active && self.features.generation == Generation::GroupTypes {

@@ -7,6 +7,7 @@ use roost_engine::{CpuId, Time, World};
 use super::pass::Pass;
 use super::{MIGRATION_COST_NS, decay_newidle_cost};
 use crate::domain::Flags;
+use crate::features::Generation;
 use crate::state::{DomainState, Fair, NohzKick};
 use crate::stats::IdleType;
 
@@ -34,6 +35,12 @@ fn chance(ratio: u32, draw: u32) -> Option<u32> {
     }
     let weight = 1 + ratio;
     (draw <= weight).then(|| (WINDOW + weight / 2) / weight)
+}
+
+/// When the CPU balances next after a search that found it due at `next`, in 3.9: unless it pulled, what a busy
+/// CPU had set stays if it is still to come (`idle_balance()`).
+fn due_in_3_9(before: u64, next: u64, pulled: bool, now: u64) -> u64 {
+    if pulled || now > before { next } else { before }
 }
 
 /// Counts a call and what it achieved; at the end of a window computes the ratio anew
@@ -108,8 +115,11 @@ impl Fair {
                 Search { level: 0, weight: 1, since, cost: 0, next },
             );
         }
+        if self.features.generation == Generation::Weights {
+            return self.end_search(world, cpu, None, false);
+        }
         let due = (!self.rqs[cpu].domains.is_empty()).then(|| self.next_idle_balance(cpu, 0));
-        self.end_search(world, cpu, next.min(due.unwrap_or(next)), false)
+        self.end_search(world, cpu, Some(next.min(due.unwrap_or(next))), false)
     }
 
     /// The first gate: somewhere tasks wait, and the CPU is idle for long enough.
@@ -191,13 +201,27 @@ impl Fair {
             let rq = &mut self.rqs[cpu];
             rq.max_idle_balance_cost = rq.max_idle_balance_cost.max(search.cost);
         }
-        self.end_search(world, cpu, search.next, pulled)
+        self.end_search(world, cpu, Some(search.next), pulled)
     }
 
-    /// The end of newly idle balancing. What came to the queue meanwhile is as good as pulled.
-    fn end_search(&mut self, world: &mut World, cpu: CpuId, next: u64, pulled: bool) -> Pulled {
+    /// The end of newly idle balancing, with the earliest jiffy at which a level is due that was looked at.
+    /// What came to the queue meanwhile is as good as pulled.
+    fn end_search(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        next: Option<u64>,
+        pulled: bool,
+    ) -> Pulled {
+        let (now, by_weights) =
+            (self.jiffies(world.now()), self.features.generation == Generation::Weights);
         let rq = &mut self.rqs[cpu];
-        rq.next_balance = rq.next_balance.min(next);
+        let before = rq.next_balance;
+        rq.next_balance = match next {
+            None => before,
+            Some(next) if by_weights => due_in_3_9(before, next, pulled, now),
+            Some(next) => before.min(next),
+        };
         if pulled || rq.nr_running > 0 {
             return Pulled::Some;
         }
@@ -289,6 +313,13 @@ mod tests {
         let mut rare = DomainState { newidle_call: 1023, ..DomainState::default() };
         count_call(&mut rare, 0, 1024 << RATE_SHIFT);
         assert_eq!(rare.newidle_ratio, 1024, "not more than always");
+    }
+
+    #[test]
+    fn in_3_9_a_cpu_that_goes_idle_is_due_when_it_was_as_a_busy_one() {
+        assert_eq!(due_in_3_9(256, 104, false, 100), 256);
+        assert_eq!(due_in_3_9(256, 104, true, 100), 104);
+        assert_eq!((due_in_3_9(99, 104, false, 100), due_in_3_9(100, 104, false, 100)), (104, 100));
     }
 
     #[test]

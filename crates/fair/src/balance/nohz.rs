@@ -55,6 +55,9 @@ impl Fair {
     /// At the tick of a busy CPU: asks an idle one to balance for the tickless ones if that is due
     /// and there may be something to pull.
     pub(super) fn nohz_balancer_kick(&mut self, world: &mut World, cpu: CpuId) {
+        if self.features.generation == Generation::Weights {
+            return self.kick_first_tickless(world, cpu);
+        }
         let now = self.jiffies(world.now());
         let in_llc = self.topology.llc_level[cpu].is_some();
         let shared = &self.llcs[self.topology.llc_of[cpu] as usize];
@@ -92,10 +95,15 @@ impl Fair {
     /// `cpu` was asked to balance for the tickless CPUs. If it got work since, it does not.
     pub(crate) fn nohz_idle_balance(&mut self, world: &mut World, cpu: CpuId) {
         let Some(kick) = self.rqs[cpu].nohz_kick.take() else { return };
-        if world.is_idle(cpu) {
-            self.balance_for_idle(world, cpu, kick);
-            self.balance.pay(world, cpu);
+        if !world.is_idle(cpu) {
+            return;
         }
+        if self.features.generation == Generation::Weights {
+            self.balance_for_tickless(world, cpu);
+        } else {
+            self.balance_for_idle(world, cpu, kick);
+        }
+        self.balance.pay(world, cpu);
     }
 
     /// Does what a kick asked for, for every tickless idle CPU, `cpu` last, and finds out when the

@@ -31,8 +31,10 @@ pub(crate) struct Pass {
     pub domain: DomainId,
     /// The CPU that gets tasks: `cpu`, or another one of its group that the source's tasks may use.
     pub dst: CpuId,
-    /// The CPU that loses tasks.
+    /// The CPU that loses tasks; CPU 0 until one was found, as in the kernel's empty `env`.
     pub src: CpuId,
+    /// The one that was tried before it; CPU 0 before there was any.
+    pub src_before: CpuId,
     /// What is counted.
     pub kind: Migration,
     /// How much of it is still to be moved.
@@ -165,7 +167,8 @@ impl Pass {
             level,
             domain: fair.topology.domains_of(cpu)[level],
             dst: cpu,
-            src: cpu,
+            src: 0,
+            src_before: 0,
             kind: Migration::default(),
             amount: 0,
             active: false,
@@ -288,13 +291,21 @@ impl Fair {
         let prefer_idle_core =
             self.features.balance_prefers_idle_core && above_smt && self.topology.smt_active;
         let siblings = |cpu| self.topology.siblings(cpu);
-        let elected = elected_cpu(
-            &self.topology.group(self.local_group(pass, pass.level)).balance_mask,
-            &self.balance.candidates,
-            world.idle_cpus(),
-            if prefer_idle_core { Some(&siblings) } else { None },
-        );
-        elected == Some(pass.dst)
+        let elects = |id: GroupId| {
+            let elected = elected_cpu(
+                &self.topology.group(id).balance_mask,
+                &self.balance.candidates,
+                world.idle_cpus(),
+                if prefer_idle_core { Some(&siblings) } else { None },
+            );
+            elected == Some(pass.dst)
+        };
+        if self.features.generation != Generation::Weights {
+            return elects(self.local_group(pass, pass.level));
+        }
+        // 3.9 asks in the statistics of every group that holds the destination.
+        let groups = &self.topology.domain(pass.domain).groups;
+        groups.iter().all(|&id| !self.topology.group(id).span.contains(pass.dst) || elects(id))
     }
 
     /// Finds the group and queue to take from, and how much. False: nothing to do.
@@ -332,7 +343,7 @@ impl Fair {
         if pass.kind != Migration::LlcTask {
             self.lb_stats(pass).imbalance += imbalance.amount;
         }
-        pass.src = src;
+        pass.src_before = std::mem::replace(&mut pass.src, src);
         true
     }
 
@@ -358,12 +369,20 @@ impl Fair {
             return Pull::Moved(moved);
         }
         self.exclude(pass, pass.src);
-        let local = self.topology.group(self.local_group(pass, pass.level));
-        if self.balance.candidates.is_subset(&local.balance_mask) {
+        if self.none_left(pass) {
             return Pull::AllPinned;
         }
         pass.looked_at = 0;
         Pull::Retry
+    }
+
+    /// Whether no source is left; 3.9 also considers the CPUs of its own group.
+    fn none_left(&self, pass: &Pass) -> bool {
+        if self.features.generation == Generation::Weights {
+            return self.balance.candidates.is_empty();
+        }
+        let local = self.topology.group(self.local_group(pass, pass.level));
+        self.balance.candidates.is_subset(&local.balance_mask)
     }
 
     /// Takes a CPU out of consideration.

@@ -835,9 +835,82 @@ fn as_posted_the_first_node_takes_from_the_busiest_queue() {
         let all = topology.domain(*topology.domains_of(dst).last().unwrap());
         let holds = |&&group: &&GroupId| topology.group(group).span.contains(other);
         let group = *all.groups.iter().find(holds).unwrap();
-        bench.fair.most_non_local(dst, other, group)
+        let top = topology.domains_of(dst).len() - 1;
+        let pass = Pass::new(&bench.fair, dst, dst, top, IdleType::Idle);
+        bench.fair.most_non_local(&pass, other, group)
     };
     let [intended, posted] = ["fair@3.9+consolidate", "fair@3.9+consolidate-posted"];
     assert_eq!((source(intended, 0), source(intended, 8)), (Some(9), Some(1)));
     assert_eq!((source(posted, 0), source(posted, 8)), (Some(8), Some(1)));
+}
+
+/// Patch 3: what `preferred_node()` refuses has not been asked whether it may run elsewhere, so that a queue
+/// of nothing else seems pinned, which is no failure. Within a node it refuses everything.
+#[test]
+fn as_posted_a_queue_inside_the_node_seems_pinned() {
+    let passes = |scheduler: &str| {
+        let mut bench = Bench::new(scheduler, TWO_NODES, 3);
+        bench.queue(2, 0..3);
+        bench.pass(10 * MS);
+        // The level of the LLC; CPU 0 is the first of its core.
+        let moved: u32 = (0..3).map(|_| bench.balance(0, 1, IdleType::Idle).moved).sum();
+        (moved, bench.state(0, 1).nr_balance_failed)
+    };
+    assert_eq!(passes("fair@3.9+consolidate-posted"), (0, 0));
+    assert_eq!(passes("fair@3.9+consolidate").0, 1);
+}
+
+/// 3.9, distances 10 11 11 12: every group that holds the CPU counts as its own (`update_sd_lb_stats()`), so that
+/// from a node between two others nobody reaches the opposite one.
+#[test]
+fn in_3_9_nodes_in_both_groups_do_not_pull_from_each_other() {
+    let pass = |from: usize, to: usize| {
+        let mut bench = Bench::new("fair@3.9", "x3750-m4", 32);
+        let cpus: Vec<CpuId> = bench.fair.numa.cpus_of[from].iter().collect();
+        for (cpu, first) in cpus.into_iter().zip((0..).step_by(2)) {
+            bench.queue(cpu, [first, first + 1]);
+        }
+        bench.pass(10 * MS);
+        let cpu = bench.fair.numa.cpus_of[to].first().unwrap();
+        let top = bench.fair.topology.domains_of(cpu).len() - 1;
+        let moved = bench.balance(cpu, top, IdleType::NewlyIdle).moved;
+        (moved, bench.lb(cpu, top, IdleType::NewlyIdle).nobusyg)
+    };
+    assert_eq!((pass(3, 0), pass(0, 3)), ((1, 0), (1, 0)));
+    assert_eq!((pass(2, 1), pass(1, 2)), ((0, 1), (0, 1)));
+}
+
+/// `nohz_kick_needed()` of 3.9: several tasks here, or several busy CPUs in the core, not in the LLC.
+#[test]
+fn in_3_9_a_queue_or_a_core_of_several_tasks_has_others_balance() {
+    let asked = |cpus: &[CpuId]| {
+        let mut bench = Bench::new("fair@3.9", TWO_NODES, 2);
+        for (task, &cpu) in (0..).zip(cpus) {
+            bench.queue(cpu, [task]);
+        }
+        bench.pass(40 * MS);
+        for &cpu in cpus {
+            bench.fair.tick(&mut bench.world, cpu);
+        }
+        (0..16).find(|&cpu| bench.fair.rqs[cpu].nohz_kick.is_some())
+    };
+    assert_eq!((asked(&[0, 0]), asked(&[0, 1]), asked(&[0, 2])), (Some(1), Some(2), None));
+}
+
+/// `nohz_idle_balance()` of 3.9: the consolidating part of `rebalance_domains()` is for CPUs that are not due too.
+#[test]
+fn in_3_9_who_is_asked_balances_for_cpus_that_are_not_due() {
+    let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
+    // Nothing can be pulled, so that the CPU that is asked stays idle.
+    (0..2).for_each(|task| bench.allow(task, [0]));
+    bench.queue(0, 0..2);
+    bench.pass(40 * MS);
+    for cpu in 1..8 {
+        bench.fair.rqs[cpu].next_balance = u64::MAX;
+    }
+    bench.fair.tick(&mut bench.world, 0);
+    assert_eq!(bench.world.take_work_for_test(1), Work::Balance as u8);
+    bench.fair.work(&mut bench.world, 1, Work::Balance);
+    assert!((2..8).all(|cpu| bench.fair.rqs[cpu].next_balance < u64::MAX));
+    assert_eq!(bench.fair.nohz.next_balance, bench.fair.rqs[1].next_balance);
 }

@@ -369,22 +369,34 @@ struct Groups<'a> {
     machine: &'a Machine,
     levels: &'a Levels,
     chains: &'a Chains,
+    /// Groups that overlap begin with the first CPU of their domain, not with the CPU whose domain it is
+    /// (up to 4.11).
+    from_first: bool,
     groups: Interner<Group>,
     /// Group of each part.
     of_part: BTreeMap<Part, GroupId>,
+    /// Group that begins with a CPU at a row, if it did not matter whose domain it is (up to 4.11).
+    of_first: BTreeMap<(usize, CpuId), GroupId>,
     /// Covers of domains, and which one belongs to which domain.
     covers: Vec<Cover>,
     of_domain: BTreeMap<CoverKey, usize>,
 }
 
 impl<'a> Groups<'a> {
-    fn new(machine: &'a Machine, levels: &'a Levels, chains: &'a Chains) -> Self {
+    fn new(
+        machine: &'a Machine,
+        levels: &'a Levels,
+        chains: &'a Chains,
+        generation: Generation,
+    ) -> Self {
         Self {
             machine,
             levels,
             chains,
+            from_first: generation == Generation::Weights,
             groups: Interner::new(),
             of_part: BTreeMap::new(),
+            of_first: BTreeMap::new(),
             covers: Vec::new(),
             of_domain: BTreeMap::new(),
         }
@@ -393,8 +405,8 @@ impl<'a> Groups<'a> {
     /// The groups of `cpu`'s domain, as an index into `covers`.
     fn of_domain(&mut self, cpu: CpuId, kept: &Kept) -> usize {
         let span = &self.levels.spans[kept.span];
-        let overlapping = matches!(self.levels.rows[kept.row].0, Level::Numa { .. });
-        let child = self.levels.child(kept.row, cpu).filter(|_| overlapping);
+        let from_own = self.overlap(kept) && !self.from_first;
+        let child = self.levels.child(kept.row, cpu).filter(|_| from_own);
         let outside = |child: usize| {
             let own = &self.levels.spans[child];
             let next = |from: usize| first_outside(span, own, from);
@@ -405,7 +417,7 @@ impl<'a> Groups<'a> {
         if let Some(&cover) = self.of_domain.get(&key) {
             return cover;
         }
-        let from = if overlapping { cpu } else { span.first().unwrap_or(cpu) };
+        let from = if from_own { cpu } else { span.first().unwrap_or(cpu) };
         let mut groups = self.cover(from, kept);
         let balancer = |id: GroupId| self.groups.values[id].balance_mask.first();
         let lowest = (0..groups.len()).min_by_key(|&index| balancer(groups[index])).unwrap_or(0);
@@ -416,14 +428,23 @@ impl<'a> Groups<'a> {
         self.covers.len() - 1
     }
 
-    /// The index of `cpu`'s own group among those of a cover.
+    /// Whether the groups of a domain may overlap.
+    fn overlap(&self, kept: &Kept) -> bool {
+        matches!(self.levels.rows[kept.row].0, Level::Numa { .. })
+    }
+
+    /// The index of `cpu`'s own group among those of a cover. Up to 4.11 several may hold it: the one that it
+    /// balances for if all are busy, or else the first (`build_overlap_sched_groups()`).
     fn own_group(&self, cpu: CpuId, kept: &Kept, cover: usize) -> usize {
         let cover = &self.covers[cover];
-        if matches!(self.levels.rows[kept.row].0, Level::Numa { .. }) {
+        if self.overlap(kept) && !self.from_first {
             return cover.first;
         }
-        let holds = |&id: &GroupId| self.groups.values[id].span.contains(cpu);
-        cover.groups.iter().position(holds).unwrap_or(0)
+        let group = |&id: &GroupId| &self.groups.values[id];
+        let leads = |id: &GroupId| group(id).balance_mask.first() == Some(cpu);
+        let led = cover.groups.iter().rposition(leads).filter(|_| self.overlap(kept));
+        let first = || cover.groups.iter().position(|id| group(id).span.contains(cpu));
+        led.or_else(first).unwrap_or(0)
     }
 
     /// Covers the span of `cpu`'s domain with groups, in the order of the CPUs from `cpu` on.
@@ -437,11 +458,34 @@ impl<'a> Groups<'a> {
             if covered.contains(member) || levels.span(kept.row, member).is_none() {
                 continue;
             }
-            let group = self.group(self.part(member, kept));
+            let group = if self.from_first && self.overlap(kept) {
+                self.group_from(member, kept)
+            } else {
+                self.group(self.part(member, kept))
+            };
             covered.union_with(&self.groups.values[group].span);
             groups.push(group);
         }
         groups
+    }
+
+    /// The group that begins with `member`, up to 4.11: its child domain, for which all its CPUs in the domain
+    /// balance that has the group first. `build_group_mask()` leaves out CPUs whose domain does not hold
+    /// them, which is none.
+    fn group_from(&mut self, member: CpuId, kept: &Kept) -> GroupId {
+        if let Some(&id) = self.of_first.get(&(kept.row, member)) {
+            return id;
+        }
+        let child = self.levels.child(kept.row, member);
+        let mut group = match child {
+            Some(span) => self.child_group(kept.row, span),
+            None => self.single(member),
+        };
+        group.balance_mask.copy_from(&group.span);
+        group.balance_mask.intersect_with(&self.levels.spans[kept.span]);
+        let id = self.groups.id(group);
+        self.of_first.insert((kept.row, member), id);
+        id
     }
 
     /// The child domain of `member` at this level. Where that reaches out of the domain (nodes more
@@ -594,7 +638,7 @@ pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
     // The kernel's num_online_nodes() counts nodes without CPUs too.
     let nodes = machine.nodes.len() as u32;
     let chains = Chains::new(&levels, cpus, features, nodes);
-    let mut groups = Groups::new(machine, &levels, &chains);
+    let mut groups = Groups::new(machine, &levels, &chains, features.generation);
     let mut domains = Interner::new();
     let mut made: BTreeMap<(usize, usize, usize), usize> = BTreeMap::new();
     let (mut of_cpu, mut local_group) = (Vec::with_capacity(cpus), Vec::with_capacity(cpus));

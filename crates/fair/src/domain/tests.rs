@@ -291,6 +291,22 @@ fn overlapping_groups() {
     assert_eq!(topology.numa_level[0], Some(1));
 }
 
+/// `build_overlap_sched_groups()` up to 4.11 begins with the first CPU of the domain whosever that is, and
+/// `build_group_mask()` leaves nobody out. The nodes between two others are in both groups.
+#[test]
+fn overlapping_groups_up_to_4_11() {
+    let shape = Shape { nodes_per_package: 4, distances: square(11, 12), ..shape(4, 1, 4) };
+    let topology = Topology::new(&shape.machine(), &features("fair@3.9"));
+    assert_eq!(groups(&topology, 0, 1), ["0-3 (0-3)", "4-7 (4-7)", "8-11 (8-11)"]);
+    let [first, second] = ["0-11 (0-11)", "4-15 (4-15)"];
+    for cpu in [0, 3, 5, 8, 11] {
+        assert_eq!(groups(&topology, cpu, 2), [first, second], "{cpu}");
+    }
+    assert_eq!(groups(&topology, 13, 2), [second, first]);
+    assert_eq!(groups(&topology, 4, 2), [second, first], "it leads this group");
+    assert_eq!(topology.domains_of(0)[2], topology.domains_of(4)[2], "shared by all");
+}
+
 /// Nodes more than two hops apart: a neighbour's child may reach out of the domain; then a lower
 /// one forms the group.
 #[test]

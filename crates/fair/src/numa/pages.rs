@@ -17,12 +17,35 @@ const EARLY_SCANS: u64 = 4;
 const LIMIT_PAGES: u64 = (128 << 20) / PAGE_BYTES;
 const LIMIT_INTERVAL_MS: u64 = 100;
 
+/// 3.9: how long after such an interval a node that has taken its pages is not scanned for, ms
+/// (`pteupdate_interval_millisecs`).
+const NO_SCAN_MS: u64 = 1000;
+
 /// 3.9: pages a node has taken of late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RateLimit {
     pages: u64,
     /// Jiffy at which the interval ends.
     until: u64,
+}
+
+impl RateLimit {
+    /// `migrate_ratelimited()`: whether nothing is scanned for the node.
+    fn stops_scans(&self, now: u64, hz: u32) -> bool {
+        now <= self.until + ms_to_jiffies(NO_SCAN_MS, hz) && self.pages >= LIMIT_PAGES
+    }
+
+    /// `numamigrate_update_ratelimit()`: takes `pages` unless there have been more than enough.
+    fn takes(&mut self, now: u64, pages: u64, hz: u32) -> bool {
+        if now > self.until {
+            *self = Self { pages: 0, until: now + ms_to_jiffies(LIMIT_INTERVAL_MS, hz) };
+        }
+        if self.pages > LIMIT_PAGES {
+            return false;
+        }
+        self.pages += pages;
+        true
+    }
 }
 
 /// What a group's faults say about moving memory between two nodes: steps 5 and 6.
@@ -83,32 +106,33 @@ impl Fair {
         }
     }
 
-    /// 3.9: whether the node of `cpu` has taken enough for this interval.
+    /// 3.9: whether the node of `cpu` has taken so much that nothing is scanned for it.
     pub(super) fn is_limited(&self, cpu: CpuId, now: u64) -> bool {
-        let interval = ms_to_jiffies(LIMIT_INTERVAL_MS, self.features.hz);
-        let limit = self.numa.limits[self.numa.node(cpu)];
-        now <= limit.until + interval && limit.pages >= LIMIT_PAGES
+        self.numa.limits[self.numa.node(cpu)].stops_scans(now, self.features.hz)
     }
 
     /// 3.9: `pages` come to the node of `cpu`, unless it has taken enough.
     pub(super) fn within_limit(&mut self, cpu: CpuId, now: u64, pages: u64) -> bool {
-        let interval = ms_to_jiffies(LIMIT_INTERVAL_MS, self.features.hz);
         let node = self.numa.node(cpu);
-        let limit = &mut self.numa.limits[node];
-        if now > limit.until {
-            *limit = RateLimit { pages: 0, until: now + interval };
-        }
-        if limit.pages > LIMIT_PAGES {
-            return false;
-        }
-        limit.pages += pages;
-        true
+        self.numa.limits[node].takes(now, pages, self.features.hz)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_takes_128_mb_in_100_ms_and_is_then_not_scanned_for_until_a_second_later() {
+        let mut limit = RateLimit::default();
+        assert!(limit.takes(10, LIMIT_PAGES, 250));
+        assert_eq!(limit.until, 10 + 25);
+        assert!(limit.stops_scans(35, 250) && limit.stops_scans(35 + 250, 250));
+        assert!(!limit.stops_scans(35 + 251, 250));
+        assert!(limit.takes(35, 1, 250), "what makes it too much still comes");
+        assert!(!limit.takes(35, 1, 250) && limit.takes(36, 1, 250), "until the next interval");
+        assert!(!limit.stops_scans(36, 250));
+    }
 
     #[test]
     fn memory_follows_a_group_to_where_it_runs() {

@@ -1,7 +1,7 @@
 //! The scanner: marks a process's pages part by part, as its threads run (`task_tick_numa`,
 //! `task_numa_work`).
 
-use roost_engine::{Area, CpuId, TaskId, World};
+use roost_engine::{Area, CpuId, Marked, TaskId, World};
 
 use super::NodeId;
 use super::period::{self, GroupUse, SCAN_PAGES};
@@ -52,14 +52,37 @@ pub(super) struct ScannedProcess {
     next_reset: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `mm->first_nid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstNode {
-    /// It has not been looked at.
-    #[default]
+    /// That of the first thread that is to scan (NUMA_PTE_SCAN_INIT).
     Unknown,
     Only(NodeId),
-    /// It has run on a second node.
+    /// It has run on a second node (NUMA_PTE_SCAN_ACTIVE).
     Several,
+}
+
+/// As exec leaves it: `mm_alloc()` clears the whole structure.
+impl Default for FirstNode {
+    fn default() -> Self {
+        Self::Only(0)
+    }
+}
+
+impl FirstNode {
+    /// That of a new process: only fork (`dup_mm()`) says that it is not known.
+    fn of(forked: bool) -> Self {
+        if forked { Self::Unknown } else { Self::default() }
+    }
+
+    /// A thread on `node` is to scan.
+    fn seen_on(self, node: NodeId) -> Self {
+        match self {
+            Self::Unknown => Self::Only(node),
+            Self::Only(first) if first != node => Self::Several,
+            known => known,
+        }
+    }
 }
 
 /// What is kept of an area (`vma_numab_state`, 6.4 and later).
@@ -84,6 +107,17 @@ fn pid_bit(pid: u32) -> u64 {
 pub(super) fn stagger_ns(max_ms: u64, period_ms: u64, threads: u64, tick_ns: u64) -> u64 {
     let periods = (period_ms * threads * 1_000_000) as u32;
     u64::from((max_ms as u32).min(periods)) + 2 * tick_ns
+}
+
+/// What a part of `passed` pages takes off the pages still to be marked: all of it if something was marked. In
+/// 3.9 what is present, marked already or not: `change_pmd_range()` counts every huge page for which
+/// `change_huge_pmd()` has the lock (Mel Gorman calls it a bug when he removes it, 13/27, 2013-08-08).
+fn spent(marked: Marked, passed: i64, placement: bool) -> i64 {
+    match (placement, marked.pages) {
+        (true, 0) => 0,
+        (true, _) => passed,
+        (false, _) => marked.present as i64,
+    }
 }
 
 /// A scan under way.
@@ -118,13 +152,15 @@ impl Fair {
         let now = self.jiffies(world.now());
         let delay = if self.features.numa_placement { DELAY_MS } else { 0 };
         let next_scan = now + ms_to_jiffies(delay, self.features.hz);
+        let first_node = FirstNode::of(world.is_forked(process));
         let processes = &mut self.numa.processes;
         if processes.len() <= process as usize {
             processes.resize_with(process as usize + 1, ScannedProcess::default);
         }
         let process = &mut processes[process as usize];
         if process.threads == 0 {
-            *process = ScannedProcess { next_scan, next_reset: now, ..ScannedProcess::default() };
+            let begun = ScannedProcess { next_scan, first_node, ..ScannedProcess::default() };
+            *process = ScannedProcess { next_reset: now, ..begun };
         }
         process.threads += 1;
         process.threads
@@ -274,13 +310,9 @@ impl Fair {
             let range = scan.page..end;
             let marked = world.mark_pages(scan.cpu, scan.process, scan.area, range, except);
             let passed = (end - scan.page) as i64;
-            scan.marked += marked;
+            scan.marked += marked.pages;
             scan.virtual_pages -= passed;
-            match (marked, self.features.numa_placement) {
-                (0, _) => {}
-                (_, true) => scan.pages -= passed,
-                (_, false) => scan.pages -= marked as i64,
-            }
+            scan.pages -= spent(marked, passed, self.features.numa_placement);
             scan.page = end;
             if scan.pages <= 0 || (scan.virtual_pages <= 0 && self.features.numa_placement) {
                 return true;
@@ -343,15 +375,12 @@ impl Fair {
         }
     }
 
-    /// 3.9: a process is scanned once it has run on two nodes; now and then the period begins anew.
+    /// 3.9: a process is scanned once it has run on two nodes, a program once off node 0; now and then the
+    /// period begins anew.
     fn may_scan_old(&mut self, process: u32, task: TaskId, cpu: CpuId, now: u64) -> bool {
         let node = self.numa.node(cpu);
         let of = &mut self.numa.processes[process as usize];
-        of.first_node = match of.first_node {
-            FirstNode::Unknown => FirstNode::Only(node),
-            FirstNode::Only(first) if first != node => FirstNode::Several,
-            known => known,
-        };
+        of.first_node = of.first_node.seen_on(node);
         if of.first_node != FirstNode::Several {
             return false;
         }
@@ -402,6 +431,26 @@ mod tests {
         // The longest period in ms, 60000, is taken for ns.
         assert_eq!(stagger_ns(60_000, 1000, 2, 4_000_000), 8_060_000);
         assert_eq!(stagger_ns(937, 1000, 2, 4_000_000), 8_000_937);
+    }
+
+    #[test]
+    fn a_program_has_run_on_node_0_and_a_copy_nowhere() {
+        let several = |forked: bool, nodes: &[NodeId]| {
+            let seen = nodes.iter().fold(FirstNode::of(forked), |first, &node| first.seen_on(node));
+            seen == FirstNode::Several
+        };
+        assert!(!several(false, &[0, 0]) && several(false, &[1]) && several(false, &[0, 1]));
+        assert!(!several(true, &[1, 1]) && several(true, &[1, 0]) && several(true, &[0, 1]));
+    }
+
+    #[test]
+    fn in_3_9_huge_pages_that_are_marked_already_count_as_marked() {
+        let marked = |pages, present| Marked { pages, present };
+        assert_eq!(spent(marked(0, 512), 1024, false), 512);
+        assert_eq!(spent(marked(512, 512), 1024, false), 512);
+        assert_eq!(spent(marked(0, 0), 1024, false), 0, "nothing is there");
+        assert_eq!(spent(marked(0, 512), 1024, true), 0);
+        assert_eq!(spent(marked(64, 512), 1024, true), 1024);
     }
 
     #[test]

@@ -145,6 +145,22 @@ fn moved_in_old_kernel(cpus: &[u32]) -> [u64; 2] {
     ["numa_pages_migrated", "wakeups"].map(|name| counter(&outcome, name))
 }
 
+/// Pages marked of a process that runs on node 1 alone, with memory of both nodes.
+fn marked_on_node_1(forked: bool) -> u64 {
+    let mut builder = Builder::new(1);
+    builder.workload.processes[0].forked = forked;
+    let region = builder.region(64, 0);
+    builder.thread(0, &[region], 1, 0, &[0]);
+    builder.thread(0, &[region], 0, 500, &[8]);
+    counter(&builder.run("fair@3.9", 10), "numa_pte_updates")
+}
+
+#[test]
+fn in_3_9_a_program_off_node_0_is_scanned_and_a_copy_that_stays_is_not() {
+    assert!(marked_on_node_1(false) >= 64 * PAGES);
+    assert_eq!(marked_on_node_1(true), 0);
+}
+
 /// `do_huge_pmd_numa_page()`: threads that want a huge page on the same node wait for its lock.
 #[test]
 fn in_3_9_threads_of_one_node_wait_for_each_others_pages() {

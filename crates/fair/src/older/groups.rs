@@ -137,7 +137,8 @@ impl Fair {
             stats.total_load += group.load;
             stats.total_power += group.power;
             util += group.util;
-            if position == local {
+            // Where groups overlap 3.9 may have several that hold the destination: the last one counts.
+            if self.topology.group(id).span.contains(pass.dst) {
                 stats.local = group;
                 continue;
             }
@@ -187,6 +188,6 @@ impl Fair {
                 (busiest, most, its_power) = (Some(cpu), load, power);
             }
         }
-        self.most_non_local(pass.dst, busiest?, group)
+        self.most_non_local(pass, busiest?, group)
     }
 }

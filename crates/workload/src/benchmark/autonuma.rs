@@ -29,7 +29,7 @@ const THREAD_ALLOC_PASSES: u64 = 1000;
 const NUMA02_BYTES: u64 = GIB;
 /// numa02.c, TOTALSIZE / SIZE: how often each thread zeroes its part.
 const NUMA02_PASSES: u64 = 800;
-/// Both: how many processes numa01 forks.
+/// Both: how many processes numa01 is.
 const NUMA01_PROCESSES: u32 = 2;
 
 /// At most one thread a page group and more than any machine has.
@@ -90,8 +90,8 @@ pub(super) const NUMA02_SMT: Benchmark = Benchmark {
 
 fn build_numa01(values: &Values) -> Workload {
     let mut workload = graph::empty("numa01");
-    for _ in 0..NUMA01_PROCESSES {
-        let process = workload.add_process("numa01");
+    for number in 0..NUMA01_PROCESSES {
+        let process = numa01_process(&mut workload, number);
         let region = buffer(&mut workload, process, NUMA01_BYTES, numa01_placement(values));
         let mut program = ProgramBuilder::default();
         program.repeat(Times::Exactly(NUMA01_PASSES), |pass| {
@@ -107,8 +107,8 @@ fn build_numa01(values: &Values) -> Workload {
 fn build_thread_alloc(values: &Values) -> Workload {
     let mut workload = graph::empty("numa01_THREAD_ALLOC");
     let threads = values.number("cpus") / 2;
-    for _ in 0..NUMA01_PROCESSES {
-        let process = workload.add_process("numa01");
+    for number in 0..NUMA01_PROCESSES {
+        let process = numa01_process(&mut workload, number);
         let mut part = |_| {
             let bytes = NUMA01_BYTES / u64::from(threads);
             buffer(&mut workload, process, bytes, numa01_placement(values))
@@ -150,6 +150,11 @@ fn build_numa02(name: &str, threads: u32) -> Workload {
     start(&mut workload, process, main, threads);
     workload.metrics.push(seconds());
     workload
+}
+
+/// numa01 forks once: the first process is the program that was started, the other one its copy.
+fn numa01_process(workload: &mut Workload, number: u32) -> u32 {
+    if number == 0 { workload.add_process("numa01") } else { workload.fork_process("numa01") }
 }
 
 /// A process whose main thread executes `main` and creates the others. It then waits for them, asleep
@@ -247,6 +252,7 @@ mod tests {
         assert_eq!((workload.processes.len(), workload.regions.len()), (2, 2));
         let created: Vec<u32> = tasks(&workload).iter().map(|task| task.process).collect();
         assert_eq!(created, [[0; 5], [1; 5]].concat(), "a main thread and four others each");
+        assert_eq!([0, 1].map(|process: usize| workload.processes[process].forked), [false, true]);
         assert_eq!(written(&workload), 8 * 51 * 3 * GIB);
         assert_eq!(workload.metrics.len(), 1);
     }

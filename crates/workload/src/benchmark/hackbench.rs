@@ -116,7 +116,7 @@ fn add_line(workload: &mut Workload, values: &Values, size: u32) -> Line {
 }
 
 fn add_task(workload: &mut Workload, class: &str, program: Program, threads: bool) {
-    let process = if threads { 0 } else { workload.add_process("hackbench") };
+    let process = if threads { 0 } else { workload.fork_process("hackbench") };
     let template = graph::template(class, costs::TALKER_FOOTPRINT_BYTES, program);
     workload.start_one(crate::Template { process, ..template });
 }

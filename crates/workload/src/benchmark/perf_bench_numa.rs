@@ -71,7 +71,7 @@ fn build(values: &Values) -> Workload {
     let own = (own_bytes > 0).then(|| write(&mut workload, own_bytes, Sharing::Thread));
     let process_bytes = u64::from(values.number("process-mb")) * MIB;
     for _ in 0..values.number("processes") {
-        let process = workload.add_process("perf");
+        let process = workload.fork_process("perf");
         let shared = write(&mut workload, process_bytes, Sharing::Process(process));
         let memory = Memory { process: shared, process_bytes, own: own.clone(), own_bytes };
         let begin = workload.add_barrier(threads);

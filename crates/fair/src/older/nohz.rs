@@ -1,0 +1,66 @@
+//! Balancing for CPUs whose tick is stopped, in 3.9: who asks for it (`nohz_kick_needed`), and what the CPU
+//! that is asked does (`run_rebalance_domains`, `nohz_idle_balance`).
+//!
+//! A timer that a program sleeps by is no tick on an idle CPU: with high resolution timers, the kernel's default,
+//! `tick_nohz_stop_sched_tick()` moves the tick to the next timer of the timer wheel, and others interrupt by
+//! themselves.
+
+use roost_engine::{CpuId, Work, World};
+
+use crate::domain::{Domain, Flags};
+use crate::state::{Fair, LINES_PER_QUEUE, NohzKick};
+use crate::stats::IdleType;
+
+/// What balancing is asked for; there is nothing else in 3.9.
+const BALANCE: NohzKick = NohzKick { balance: true, stats: false, next: false };
+
+impl Fair {
+    /// At the tick of a busy CPU: asks the first tickless CPU to balance for all of them, if that is due and this
+    /// one has tasks to give. A CPU that has work since, but had no tick, is asked for nothing.
+    pub(crate) fn kick_first_tickless(&mut self, world: &mut World, cpu: CpuId) {
+        let due = self.jiffies(world.now()) >= self.nohz.next_balance;
+        let Some(balancer) = self.nohz.idle_cpus.first().filter(|_| due) else { return };
+        if self.rqs[cpu].nr_running < 2 && !self.shares_its_group(cpu) {
+            return;
+        }
+        self.nohz.next_balance += 1;
+        let asked = &mut self.rqs[balancer].nohz_kick;
+        if world.is_idle(balancer) && asked.is_none() {
+            *asked = Some(BALANCE);
+            world.kick(cpu, balancer, Work::Balance);
+        }
+    }
+
+    /// Whether in one of the domains that share caches the CPU's own group, its core, has several busy CPUs
+    /// (`nr_busy_cpus`).
+    fn shares_its_group(&self, cpu: CpuId) -> bool {
+        let busy = |other: &CpuId| !self.rqs[*other].counted_idle;
+        let several = |level: usize, domain: &Domain| {
+            let own = domain.groups[self.topology.local_group_index(cpu, level)];
+            self.topology.group(own).span.iter().filter(busy).count() > 1
+        };
+        let domains = self.topology.domains_of(cpu).iter().map(|&id| self.topology.domain(id));
+        let mut caches = domains.take_while(|domain| domain.has(Flags::SHARE_LLC)).enumerate();
+        caches.any(|(level, domain)| several(level, domain))
+    }
+
+    /// `cpu` was asked: it balances for itself and then for every other tickless CPU that is idle, whether due or
+    /// not, until it has work.
+    pub(crate) fn balance_for_tickless(&mut self, world: &mut World, cpu: CpuId) {
+        self.balance_domains(world, cpu, cpu, IdleType::Idle);
+        for other in 0..self.rqs.len() {
+            let asks = other != cpu && self.nohz.idle_cpus.contains(other);
+            if !asks || !world.is_idle(other) {
+                continue;
+            }
+            if !world.is_idle(cpu) {
+                break;
+            }
+            self.balance.fetch(world, other, cpu, LINES_PER_QUEUE);
+            self.balance_domains(world, cpu, other, IdleType::Idle);
+            let next = self.rqs[other].next_balance;
+            self.rqs[cpu].next_balance = self.rqs[cpu].next_balance.min(next);
+        }
+        self.nohz.next_balance = self.rqs[cpu].next_balance;
+    }
+}
