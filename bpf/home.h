@@ -266,8 +266,8 @@ __noinline bool could_fit(u32 index, u32 node_id)
 }
 
 /*
- * Whether a set needs more than it did a while ago, by an eighth (an assumption) and half a task: it is not known yet how
- * much it is going to need.
+ * Whether a set needs more than it did a while ago, by an eighth and half a task (assumptions): it is not known yet
+ * how much it is going to need.
  */
 static __always_inline bool grows(const struct roost_set *set)
 {
