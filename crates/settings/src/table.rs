@@ -39,11 +39,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The name of a number in the BPF program.
-    pub fn global(&self) -> String {
-        self.name.replace('-', "_")
-    }
-
     /// The largest and smallest number that it takes, if it takes any.
     pub(crate) fn range(&self) -> Option<std::ops::RangeInclusive<u64>> {
         match self.kind {
@@ -128,12 +123,13 @@ const DAEMON: &[Setting] = &[
         1 << 20,
         "MiB of memory from which a process is followed and moved",
     ),
-    number("memory-rate-mib", 128, 1, 1 << 20, "MiB of memory moved in a second at most"),
+    // The most is what the daemon can do: 64 MiB in a call, ten calls a second.
+    number("memory-rate-mib", 128, 1, 640, "MiB of memory moved in a second at most"),
     number(
         "memory-interval-ms",
         2000,
         100,
-        3_600_000,
+        60_000,
         "milliseconds between two looks at where memory is",
     ),
     number(
@@ -148,11 +144,6 @@ const DAEMON: &[Setting] = &[
 /// The mechanisms, and whether memory is followed.
 pub fn mechanisms() -> impl Iterator<Item = &'static Setting> {
     MECHANISMS.iter().chain(&DAEMON[..1])
-}
-
-/// The numbers that the BPF program reads.
-pub fn numbers() -> impl Iterator<Item = &'static Setting> {
-    NUMBERS.iter()
 }
 
 /// Every setting.
