@@ -9,4 +9,5 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     }
     let _ = (parse::numa_maps(text), parse::numa_stat(text), parse::zoneinfo(text));
     let _ = (parse::statm(text), parse::started(text), parse::allowed(text), parse::cgroup(text));
+    let _ = parse::unified(text);
 });

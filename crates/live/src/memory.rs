@@ -18,6 +18,9 @@ use crate::tables::Report;
 /// Least time between two steps of the daemon: what it moves, it moves in parts of a tenth of its rate.
 const STEP: Duration = Duration::from_millis(100);
 
+/// A tick of `/proc/PID/stat` (`USER_HZ`), ns.
+const TICK: u64 = 10_000_000;
+
 /// A running daemon; once this is dropped it ends after what it does at the moment, for which nobody waits: it may
 /// read about a process that holds its own mappings for long.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts it, unless it is switched off or there is one node only, where it could do nothing.
+    /// Starts it, unless it is switched off, or nothing settles, or there is one node only, where it could do nothing.
     pub fn start(
         settings: &Settings,
         machine: &Machine,
@@ -36,7 +39,8 @@ impl Follower {
     ) -> Result<Option<Self>, LiveError> {
         let config = config(settings, machine);
         let idle = !config.follows && config.patterns.is_empty();
-        if idle || config.nodes.len() < 2 {
+        let settle = ["cling", "consolidate"].iter().any(|name| settings.is_on(name));
+        if idle || !settle || config.nodes.len() < 2 {
             return Ok(None);
         }
         let (alive, ended) = channel();
@@ -147,8 +151,13 @@ impl Scheduler for Known {
 }
 
 fn set(state: &SetState) -> Set {
-    let (index, id) = (state.index, state.id);
-    Set { index, id, preferred: state.preferred, settled_at: state.settled_at }
+    Set {
+        index: state.index,
+        id: state.id,
+        preferred: state.preferred,
+        settled_at: state.settled_at,
+        started: state.started / TICK,
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub struct SetState {
     pub preferred: Option<u32>,
     /// When it settled there (CLOCK_MONOTONIC, ns).
     pub settled_at: u64,
+    /// When its process started (CLOCK_BOOTTIME, ns); 0 of a group.
+    pub started: u64,
 }
 
 /// A node of the scheduler's, and the numbers of those whose memory counts as its own: itself and nodes
@@ -126,6 +128,7 @@ impl Sets {
             id: id & !PROCESS_ID,
             preferred: self.places.get(set.preferred as usize).map(|place| place.number),
             settled_at: set.settled_at,
+            started: set.started,
         }))
     }
 

@@ -70,6 +70,8 @@ pub struct Set {
     pub preferred: Option<u32>,
     /// Since when, ns, by the clock of [`Daemon::step`].
     pub settled_at: u64,
+    /// When its process started ([`Details::started`]); 0 of a group.
+    pub started: u64,
 }
 
 /// What the scheduler knows and wants to know. What it cannot be told now is told again later.
@@ -260,7 +262,7 @@ impl Daemon {
         }
         if due(self.scanned_at, SCAN) {
             self.scanned_at = Some(now);
-            if self.scan(world) {
+            if self.scan(world, scheduler) {
                 self.sampled_at = None;
             }
         }
@@ -268,8 +270,7 @@ impl Daemon {
         let looks = ripe || due(self.sampled_at, self.config.interval);
         if looks {
             self.sampled_at = Some(now);
-            let large: Vec<u32> = self.processes.keys().copied().collect();
-            let (groups, sets) = (scheduler.groups(), scheduler.processes(&large));
+            let (groups, sets) = (scheduler.groups(), self.known_to(scheduler));
             self.sample(now, &sets, world, scheduler);
             self.tell_groups(&groups, world, scheduler);
             self.judge_groups(&groups, world, scheduler);
@@ -321,8 +322,21 @@ impl Daemon {
         ripe.filter(|at| *at > now).min()
     }
 
+    /// Sets of the large processes. One of a process that has ended stays for a while, and another process may have
+    /// its number.
+    fn known_to(&self, scheduler: &mut impl Scheduler) -> Vec<Set> {
+        let large: Vec<u32> = self.processes.keys().copied().collect();
+        let started = |set: &Set| {
+            let pid = u32::try_from(set.id).ok()?;
+            self.processes.get(&pid).map(|process| process.details.started)
+        };
+        let mut sets = scheduler.processes(&large);
+        sets.retain(|set| started(set) == Some(set.started));
+        sets
+    }
+
     /// Looks for large processes; whether there are new ones.
-    fn scan(&mut self, world: &mut impl World) -> bool {
+    fn scan(&mut self, world: &mut impl World, scheduler: &mut impl Scheduler) -> bool {
         let mut all = world.processes();
         all.retain(|(_, resident)| *resident >= self.config.least_pages);
         let mut known = std::mem::take(&mut self.processes);
@@ -339,6 +353,10 @@ impl Daemon {
                 }
             };
             self.processes.insert(pid, process);
+        }
+        // What is not large any more would count as it was last told.
+        for set in scheduler.processes(&known.keys().copied().collect::<Vec<u32>>()) {
+            scheduler.set_process_memory(set.index, &[]);
         }
         new
     }
@@ -419,7 +437,7 @@ impl Daemon {
             if self.judged.contains_key(&index) || self.config.patterns.is_empty() {
                 continue;
             }
-            let path = world.group_path(id).unwrap_or_default();
+            let Some(path) = world.group_path(id) else { continue };
             let matches = self.config.patterns.iter().any(|pattern| matches(pattern, &path));
             scheduler.set_excluded(index, !matches);
             self.judged.insert(index, id);
@@ -533,18 +551,21 @@ impl Daemon {
         let (mut found, mut looked) = (Vec::new(), 0);
         while found.len() < may && looked < LOOKED_AT_ONCE {
             let Some(range) = current.ranges.pop() else { break };
-            let most = CHUNK.min(may - found.len());
-            let (addresses, next) = world.present(current.pid, range.clone(), most);
+            let (addresses, mut next) = world.present(current.pid, range.clone(), CHUNK);
             looked += addresses.len().max(1);
+            let nodes = world.locate(current.pid, &addresses);
+            let away =
+                |node: u32| node != current.target.node && self.config.nodes.contains_key(&node);
+            for (address, node) in addresses.into_iter().zip(nodes) {
+                if found.len() == may {
+                    next = address;
+                    break;
+                }
+                found.extend(node.is_some_and(away).then_some(address));
+            }
             if next > range.start && next < range.end {
                 current.ranges.push(next..range.end);
             }
-            let nodes = world.locate(current.pid, &addresses);
-            let away = |node: Option<u32>| {
-                node.is_some_and(|n| n != current.target.node && self.config.nodes.contains_key(&n))
-            };
-            let pairs = addresses.into_iter().zip(nodes);
-            found.extend(pairs.filter(|(_, node)| away(*node)).map(|(address, _)| address));
         }
         found
     }

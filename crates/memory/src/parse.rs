@@ -130,6 +130,14 @@ pub fn zoneinfo(text: &str) -> Vec<(u32, u64)> {
     nodes.into_iter().map(room).collect()
 }
 
+/// Where the unified hierarchy of cgroups is mounted, from `/proc/PID/mountinfo`.
+pub fn unified(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        file_system.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4)).flatten()
+    })
+}
+
 /// Pages of address space and resident pages, from `/proc/PID/statm`; kernel threads have neither.
 pub fn statm(text: &str) -> Option<(u64, u64)> {
     let mut words = text.split_whitespace();
@@ -266,12 +274,27 @@ Node 2, zone   Normal
         assert_eq!(cgroup("1:cpu:/a\n0::/user.slice/x\n"), Some("/user.slice/x"));
     }
 
+    #[test]
+    fn the_unified_hierarchy_is_where_it_is_mounted() {
+        let hybrid = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate
+33 31 0:30 / /sys/fs/cgroup/cpu rw,relatime shared:5 - cgroup cgroup rw,cpu
+";
+        assert_eq!(unified(hybrid), Some("/sys/fs/cgroup/unified"));
+        assert_eq!(
+            unified("31 23 0:28 / /sys/fs/cgroup rw - tmpfs cgroup2 rw\nx - cgroup2 y\n"),
+            None
+        );
+    }
+
     proptest! {
         #[test]
         fn any_text_is_borne(text in "\\PC{0,200}", words in "([NA-z0-9=:, -]{0,20}\n){0,8}") {
             for text in [&text, &words] {
                 let _ = (maps(text), numa_maps(text), numa_stat(text), zoneinfo(text));
                 let _ = (statm(text), started(text), allowed(text), ranges(text), cgroup(text));
+                let _ = unified(text);
             }
         }
     }

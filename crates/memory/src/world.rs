@@ -132,12 +132,11 @@ impl Default for Linux {
 }
 
 impl Linux {
-    /// With `/proc` and `/sys/fs/cgroup`.
+    /// With `/proc`, and the unified hierarchy of cgroups wherever it is mounted.
     pub fn new() -> Self {
-        let cgroup = PathBuf::from("/sys/fs/cgroup");
-        // Only the unified hierarchy has this file.
-        let unified = cgroup.join("cgroup.controllers").is_file();
-        let cgroup_root = unified.then(|| File::open(&cgroup).ok()).flatten();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let cgroup = PathBuf::from(parse::unified(&mounts).unwrap_or_default());
+        let cgroup_root = File::open(&cgroup).ok();
         Self {
             proc: PathBuf::from("/proc"),
             cgroup,
@@ -219,12 +218,13 @@ impl Linux {
         (pages.clone().step_by(PAGE as usize).collect(), pages.end)
     }
 
-    /// `move_pages(2)` for pages of 4 KiB; the status of each.
-    fn move_pages(&self, pid: u32, addresses: &[u64], target: Option<u32>) -> Option<Vec<i32>> {
+    /// `move_pages(2)` for pages of 4 KiB; the status of each. If it fails half-way, as a node is full, what it
+    /// did not come to has none.
+    fn move_pages(&self, pid: u32, addresses: &[u64], target: Option<u32>) -> Vec<i32> {
         let mut status = vec![-libc::ENOENT; addresses.len()];
         let nodes = target.map(|node| vec![node as libc::c_int; addresses.len()]);
         // SAFETY: all arrays have as many entries as is said.
-        let result = unsafe {
+        unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
                 pid as libc::pid_t,
@@ -233,10 +233,9 @@ impl Linux {
                 nodes.as_ref().map_or(std::ptr::null(), |nodes| nodes.as_ptr()),
                 status.as_mut_ptr(),
                 MPOL_MF_MOVE,
-            )
-        };
-        // More than 0: so many could not be moved.
-        (result >= 0).then_some(status)
+            );
+        }
+        status
     }
 }
 
@@ -333,16 +332,19 @@ impl World for Linux {
     }
 
     fn locate(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<u32>> {
-        let status = self.move_pages(pid, addresses, None).unwrap_or_default();
-        let mut nodes: Vec<Option<u32>> =
-            status.into_iter().map(|status| u32::try_from(status).ok()).collect();
-        nodes.resize(addresses.len(), None);
-        nodes
+        let status = self.move_pages(pid, addresses, None);
+        status.into_iter().map(|status| u32::try_from(status).ok()).collect()
     }
 
     fn move_to(&mut self, pid: u32, addresses: &[u64], target: u32) -> u64 {
-        let status = self.move_pages(pid, addresses, Some(target)).unwrap_or_default();
-        status.iter().filter(|status| u32::try_from(**status) == Ok(target)).count() as u64
+        let status = self.move_pages(pid, addresses, Some(target));
+        let on_target =
+            status.iter().filter(|status| u32::try_from(**status) == Ok(target)).count();
+        // The second address in a huge page finds it on its way.
+        let busy = addresses.iter().zip(&status).filter(|(_, status)| **status == -libc::EBUSY);
+        let busy: Vec<u64> = busy.map(|(address, _)| *address).collect();
+        let there = self.locate(pid, &busy).into_iter().filter(|node| *node == Some(target));
+        (on_target + there.count()) as u64
     }
 
     fn room(&mut self) -> Vec<(u32, u64)> {

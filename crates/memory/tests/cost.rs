@@ -94,6 +94,7 @@ fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
         id: u64::from(child.id()),
         preferred: None,
         settled_at: 0,
+        started: world.details(child.id()).expect("a process that runs").started,
     });
     let mut scheduler = Knows(sets.collect());
     let config = Config {

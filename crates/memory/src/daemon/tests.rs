@@ -33,6 +33,7 @@ struct Fake {
     excluded: BTreeMap<u32, bool>,
     moved_to: Vec<(u32, u32)>,
     asked: u64,
+    looks: u64,
     walks: u64,
     walk_ns: u64,
 }
@@ -54,6 +55,7 @@ impl World for Fake {
         Movable { ranges: std::iter::once(0..pages * PAGE).collect(), took: self.walk_ns }
     }
     fn present(&mut self, _pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
+        self.looks += 1;
         let pages: Vec<u64> = range.clone().step_by(PAGE as usize).take(most).collect();
         let next = pages.last().map_or(range.end, |last| last + PAGE);
         (pages, next)
@@ -138,7 +140,7 @@ fn process(pages: usize, node: u32) -> FakeProcess {
 }
 
 fn set(id: u64, preferred: Option<u32>) -> Set {
-    Set { index: id as u32 * 10, id, preferred, settled_at: 0 }
+    Set { index: id as u32 * 10, id, preferred, settled_at: 0, started: 1 }
 }
 
 /// A world with room, and a scheduler that knows one process, 7, and prefers node 1 for it.
@@ -210,6 +212,39 @@ fn it_is_told_for_whom_pages_move() {
     }
     assert_eq!(on(&world, 1), 60_000);
     assert_eq!(scheduler.0.told_moves, [(50, true), (50, false), (60, true), (60, false)]);
+}
+
+/// A set stays for a while when its process has ended.
+#[test]
+fn who_gets_the_number_of_a_process_is_not_taken_for_it() {
+    let (mut world, mut scheduler) = world(process(4000, 0));
+    world.processes.get_mut(&7).unwrap().details.started = 2;
+    let daemon = run(config(), &mut world, &mut scheduler, 15);
+    assert!(scheduler.0.told.is_empty() && daemon.counters().moved == 0);
+}
+
+#[test]
+fn what_is_not_large_any_more_has_no_memory() {
+    let (mut world, mut scheduler) = world(process(4000, 1));
+    let mut daemon = Daemon::new(config(), 0);
+    for tenth in 0..100 {
+        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        world.processes.get_mut(&7).unwrap().nodes.truncate(if tenth < 20 { 4000 } else { 999 });
+        assert_eq!(scheduler.0.told[&70].is_empty(), tenth >= 50, "{tenth}");
+    }
+}
+
+/// Two pages may move at a time: those that are there already are not gone through by two.
+#[test]
+fn a_low_rate_does_not_look_more_often() {
+    let slow = Config { pages_per_second: 20, ..config() };
+    let mut moved = process(64_000, 1);
+    moved.nodes[60_000..].fill(0);
+    let (mut world, mut scheduler) = world(moved);
+    run(slow, &mut world, &mut scheduler, 60);
+    let moved = 64_000 - on(&world, 0) - 60_000;
+    assert!((1000..1200).contains(&moved), "{moved} in some 57 s");
+    assert!(world.looks < 60_000 / 512 + 60 * 10, "{} looks", world.looks);
 }
 
 /// A process is sampled as soon as it is seen, and its pages follow as soon as they may.
@@ -379,6 +414,7 @@ fn a_number_that_is_used_again_begins_anew() {
             let other = process(4000, 0);
             let details = Details { started: 2, ..other.details.clone() };
             world.processes.insert(7, FakeProcess { details, ..other });
+            scheduler.0.sets = vec![Set { started: 2, ..set(7, Some(1)) }];
         }
         step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
     }
