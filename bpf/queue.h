@@ -4,7 +4,9 @@
  *
  * A task's virtual time grows with the time it runs, divided by its weight (100: nice 0; in a cgroup
  * what weights.h makes of it). The queue's clock is the most that a task had when it was switched in.
- * A task that slept starts at most a slice behind the clock, so that sleeping is not saved up; one that
+ * One that is behind the clock is owed that, a slice at most. A task that slept is owed nothing: it starts
+ * at the clock, or if it has to wait a quarter of a slice by its weight ahead: where those that run or
+ * wait are in the mean if each CPU has two (docs/live.md), as the fair class has it (place_entity()). One that
  * moves between queues keeps its distance to the clock; a new one starts a slice by its weight ahead, so
  * that a storm of new tasks moves the clock on. No task is further ahead than lead_ms, or two slices by
  * its weight if that is more (one of many in a cgroup weighs little), nor than a slice by what it ran
@@ -41,13 +43,13 @@ static __always_inline u64 two_slices(u64 weight)
 	return vtime_of(2 * slice_ns(), weight);
 }
 
-/* Virtual time in which a task of a weight is given its turn, as far from the clock as it may be. */
-static __always_inline u64 vtime_near(u64 vtime, u64 clock, u64 weight)
+/* Virtual time in which a task of a weight is given its turn: not before `first`, nor too far ahead of the clock. */
+static __always_inline u64 vtime_near(u64 vtime, u64 first, u64 clock, u64 weight)
 {
 	u64 lead = lead_ms * 1000000;
 
-	if (before(vtime, clock - slice_ns()))
-		return clock - slice_ns();
+	if (before(vtime, first))
+		return first;
 	if (!before(clock + lead, vtime))
 		return vtime;
 	if (lead < two_slices(weight))
@@ -71,17 +73,25 @@ __noinline u64 distance(u64 vtime, u64 queue)
 	return llc ? vtime - llc->clock : 0;
 }
 
-/* Tells a task's virtual time by the clock of a queue. */
-static __always_inline void adopt(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock)
+/* The first virtual time that a task may have: behind the clock if it is owed something, not if it slept. */
+static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock, u64 weight, bool waits)
 {
-	u64 vtime = p->scx.dsq_vtime;
+	if (task->ran_awake)
+		return clock - slice_ns();
+	return waits ? clock + vtime_of(slice_ns() / 4, weight) : clock;
+}
+
+/* Tells a task's virtual time by the clock of a queue, in which it is going to wait or not. */
+static __always_inline void adopt(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock, bool waits)
+{
+	u64 vtime = p->scx.dsq_vtime, weight = weight_of(p, task);
 
 	if (task->queue == NONE)
-		vtime = clock + vtime_of(slice_ns(), weight_of(p, task));
+		vtime = clock + vtime_of(slice_ns(), weight);
 	else if (task->queue != queue)
 		vtime = clock + distance(vtime, task->queue);
 	task->queue = queue;
-	vtime = vtime_near(vtime, clock, weight_of(p, task));
+	vtime = vtime_near(vtime, first_vtime(task, clock, weight, waits), clock, weight);
 	if (vtime != p->scx.dsq_vtime)
 		task_set_vtime(p, vtime);
 }
@@ -219,7 +229,8 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
 					const struct roost_llc *llc, u32 id)
 {
 	bool bound = is_bound(p), found = find_head_in_llc(id, !bound);
-	u64 own = vtime_near(p->scx.dsq_vtime, bound ? cpu->clock : llc->clock, cpu->weight);
+	u64 clock = bound ? cpu->clock : llc->clock;
+	u64 own = vtime_near(p->scx.dsq_vtime, clock - slice_ns(), clock, cpu->weight);
 
 	if (bound)
 		own -= cpu->ahead;

@@ -82,8 +82,6 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 			  struct roost_cpu *cpu, const struct roost_llc *llc, u64 flags, struct roost_counters *n)
 {
 	count_out(task);
-	keep_up(cpu, llc);
-	adopt(p, task, CPU_QUEUE | cpu_id, cpu->clock);
 	if (p->flags & PF_KTHREAD && flags & ENQ_WAKEUP) {
 		n->kernel_threads++;
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
@@ -92,6 +90,8 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 	} else {
 		n->bound++;
+		keep_up(cpu, llc);
+		adopt(p, task, CPU_QUEUE | cpu_id, cpu->clock, true);
 		begin_wait(task, now_at(cpu));
 		cpu->bound_waiting = true;
 		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), turn_of(p, task, cpu->clock, flags), flags);
@@ -116,7 +116,7 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 
 	if (!llc)
 		return;
-	adopt(p, task, id, llc->clock);
+	adopt(p, task, id, llc->clock, true);
 	begin_wait(task, now);
 	/* One that changes places with the only one that waited finds that still counted: the queue was not empty. */
 	if (!llc->waiting) {
@@ -266,7 +266,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	keep_up(cpu, llc);
 	if (!bound)
 		cpu->competes = true;
-	adopt(p, task, bound ? CPU_QUEUE | cpu_id : cpu->llc, bound ? cpu->clock : llc->clock);
+	adopt(p, task, bound ? CPU_QUEUE | cpu_id : cpu->llc, bound ? cpu->clock : llc->clock, false);
 	move_clock(bound ? &cpu->clock : &llc->clock, p->scx.dsq_vtime);
 	cpu->vtime = p->scx.dsq_vtime - (bound ? cpu->ahead : 0);
 	pay(p, task);

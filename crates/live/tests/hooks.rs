@@ -294,6 +294,18 @@ fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
     assert!(spilled > 0);
 }
 
+/// Of twelve loops on four CPUs each has 4 ms, a tick, and each ms one has its turn, so that those that wait are a third
+/// of a ms apart: who slept comes behind the two that are in the first quarter of a slice, and waits for two to three
+/// turns. In 10 s it runs 0.2 ms after 10 ms of sleep.
+#[test]
+fn who_slept_does_not_wait_before_all_others() {
+    for seed in SEEDS {
+        let [first, second] = outcome("sleeper", seed).groups[12];
+        let wait_ms = 10_000.0 / ((first + second) / 200_000.0) - 10.2;
+        assert!((2.0..3.0).contains(&wait_ms), "{seed}: {wait_ms} ms");
+    }
+}
+
 /// A task that a kernel thread pushes off its CPU finds another in its LLC: CPUs of other LLCs do not take
 /// it, as if its queue had held tasks for long.
 #[test]

@@ -766,6 +766,21 @@ static void newcomers(void)
 	measure(1, 2 * PER_LLC);
 }
 
+/* Twelve loops in an LLC of four CPUs, and a task that sleeps for 10 ms at a time and runs for 0.2 ms. */
+static void sleeper(void)
+{
+	static struct cpumask llc = { 15 };
+	int i;
+
+	make_on_first(12, 0, 0);
+	make_on_first(1, MS / 5, 10 * MS);
+	for (i = 0; i < 13; i++) {
+		task[i].cpu = i % PER_LLC;
+		limit(&task[i], &llc);
+	}
+	measure(13, 13);
+}
+
 /* Two loops that share a CPU and then may use the next one too; others of the LLC are idle. */
 static void widened(void)
 {
@@ -1341,6 +1356,8 @@ int main(int argc, char **argv)
 		heavy_loops();
 	else if (!strcmp(scenario, "newcomers"))
 		newcomers();
+	else if (!strcmp(scenario, "sleeper"))
+		sleeper();
 	else if (!strcmp(scenario, "widened"))
 		widened();
 	else if (!strcmp(scenario, "other-class"))
