@@ -10,10 +10,12 @@
 //! | `sets` | groups and processes as the scheduler knows them |
 //! | `stats` | statistics over the socket that tools of sched_ext schedulers know |
 //! | `memory` | the daemon that follows memory and moves pages, as a thread |
+//! | `console` | what the user is told, whether somebody reads it or not |
 //! | `metrics` | the statistics for Prometheus |
 //! | `top` | what a running scheduler does, on the terminal |
 //! | `error` | what can go wrong, in a line each |
 
+mod console;
 mod error;
 mod kernel;
 mod layout;
@@ -41,11 +43,11 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/roost_skel.rs"));
 }
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use console::say;
 use error::LiveError;
 use layout::Layout;
 use options::Options;
@@ -55,18 +57,20 @@ use stats::Service;
 
 fn main() -> ExitCode {
     let invocation = Invocation::from_matches(&roost_settings::command().get_matches());
-    match act(&invocation) {
+    let code = match act(&invocation) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(format_args!("scx_roost: {error}"));
             error.exit_code()
         }
-    }
+    };
+    console::finish();
+    code
 }
 
 fn act(invocation: &Invocation) -> Result<(), LiveError> {
     match invocation.action {
-        Action::HelpStats => stats::help(&mut std::io::stdout().lock()),
+        Action::HelpStats => stats::help(),
         Action::Monitor(interval) => stats::monitor(interval),
         Action::Top(interval) => top::run(interval),
         Action::DryRun => dry_run(&Options::of(invocation)?),
@@ -76,7 +80,16 @@ fn act(invocation: &Invocation) -> Result<(), LiveError> {
 
 /// Says what would be loaded. What it says is a settings file.
 fn dry_run(options: &Options) -> Result<(), LiveError> {
-    let layout = Layout::of(&options.machine()?);
+    let mut text = described(&Layout::of(&options.machine()?));
+    text += &match kernel::check() {
+        Ok(()) => format!("# kernel {}: can load it\n", kernel::release()),
+        Err(error) => format!("# {error}\n"),
+    };
+    console::print(&(text + &options.settings.to_toml())).map(drop)
+}
+
+/// The machine and its nodes, by the kernel's numbers.
+fn described(layout: &Layout) -> String {
     let mut text = format!("# machine: {}\n", layout.summary());
     for (number, node) in layout.nodes.iter().enumerate() {
         text += &format!(
@@ -84,25 +97,7 @@ fn dry_run(options: &Options) -> Result<(), LiveError> {
             node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
         );
     }
-    text += &match kernel::check() {
-        Ok(()) => format!("# kernel {}: can load it\n", kernel::release()),
-        Err(error) => format!("# {error}\n"),
-    };
-    print(&(text + &options.settings.to_toml()))
-}
-
-/// Tells the user something, if there still is a terminal: the scheduler goes on without.
-fn say(text: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-/// Writes to standard output; a reader that has gone away (`| head`) is not an error.
-fn print(text: &str) -> Result<(), LiveError> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(LiveError::Output(error)),
-        _ => Ok(()),
-    }
+    text
 }
 
 /// Schedules until a signal comes, or the kernel ends it; after a change of CPUs with a new layout.
