@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -110,15 +111,16 @@ fn path(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).value_parser(value_parser!(PathBuf)).help(help)
 }
 
+/// How often something can be shown, seconds.
+pub const SECONDS: RangeInclusive<f64> = 0.01..=86400.0;
+
 fn seconds(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
         .value_name("SECONDS")
         .value_parser(|text: &str| match text.parse::<f64>() {
-            Ok(seconds) if (0.01..=86400.0).contains(&seconds) => {
-                Ok(Duration::from_secs_f64(seconds))
-            }
-            _ => Err("give seconds, 0.01 to 86400".to_owned()),
+            Ok(seconds) if SECONDS.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+            _ => Err(format!("give seconds, {} to {}", SECONDS.start(), SECONDS.end())),
         })
         .help(help)
 }
