@@ -72,6 +72,18 @@ fn without_the_program_a_line_says_how_to_get_it() {
     }
 }
 
+/// The current folder may be anybody's.
+#[test]
+fn no_program_of_the_current_folder_is_run() {
+    let (here, folder) = (folder(true), folder(false));
+    let built = folder.path().join("target/live/release");
+    fs::create_dir_all(&built).unwrap();
+    fs::copy(here.path().join("scx_roost"), built.join("scx_roost")).unwrap();
+    let output = roost(&folder, &["run", "--dry-run"]);
+    let error = text(&output.stderr);
+    assert!(output.stdout.is_empty() && error.contains("make live"), "{error}");
+}
+
 #[test]
 fn intervals_that_the_program_would_refuse_are_told_in_its_stead() {
     let folder = folder(true);
