@@ -44,6 +44,15 @@ pub enum LiveError {
         /// Its name.
         name: String,
     },
+    /// Another scheduler, on its way out.
+    #[error(
+        "the sched_ext scheduler {name} is being unloaded, which can take minutes on a busy machine: \
+         try again when /sys/kernel/sched_ext/state says disabled"
+    )]
+    Leaving {
+        /// Its name.
+        name: String,
+    },
     /// The verifier or libbpf said no.
     #[error(
         "kernel {release} refused the scheduler ({reason}): please report the kernel's version and \
@@ -114,9 +123,10 @@ impl LiveError {
             | Self::NoTypes { .. }
             | Self::Taken { .. } => 3,
             Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,
-            // Files that change while they are read, as after hotplug, may be whole the next time; an address may come
+            // Unloading ends. Files that change while they are read, as after hotplug, may be whole the next time; an address may come
             // up, or be free.
-            Self::ThisMachine(_)
+            Self::Leaving { .. }
+            | Self::ThisMachine(_)
             | Self::Metrics { .. }
             | Self::Tables(_)
             | Self::Thread(_)

@@ -81,7 +81,8 @@ fn act(invocation: &Invocation) -> Result<(), LiveError> {
 /// Says what would be loaded. What it says is a settings file.
 fn dry_run(options: &Options) -> Result<(), LiveError> {
     let mut text = described(&Layout::of(&options.machine()?));
-    text += &match kernel::check() {
+    // Root last: what else is in the way, sudo does not mend.
+    text += &match kernel::check().and_then(|()| kernel::check_root()) {
         Ok(()) => format!("# kernel {}: can load it\n", kernel::release()),
         Err(error) => format!("# {error}\n"),
     };
@@ -91,10 +92,10 @@ fn dry_run(options: &Options) -> Result<(), LiveError> {
 /// The machine and its nodes, by the kernel's numbers.
 fn described(layout: &Layout) -> String {
     let mut text = format!("# machine: {}\n", layout.summary());
-    for (number, node) in layout.nodes.iter().enumerate() {
+    for node in &layout.nodes {
         text += &format!(
-            "# node {number}: {} CPUs in {} LLCs, new tasks may leave it ahead by {} of {} CPUs\n",
-            node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
+            "# node {}: {} CPUs in {} LLCs, new tasks may leave it ahead by {} of {} CPUs\n",
+            node.number, node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
         );
     }
     text
@@ -102,6 +103,8 @@ fn described(layout: &Layout) -> String {
 
 /// Schedules until a signal comes, or the kernel ends it; after a change of CPUs with a new layout.
 fn run(options: &Options) -> Result<(), LiveError> {
+    kernel::check_root()?;
+    kernel::await_unloading();
     kernel::check()?;
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
@@ -128,6 +131,15 @@ fn until_asked(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Node 1 has no CPUs.
+    #[test]
+    fn nodes_have_the_kernels_numbers() {
+        let mut layout = Layout::of(&roost_machine::resolve("2n2l4c").unwrap());
+        layout.nodes[1].number = 2;
+        let text = described(&layout);
+        assert!(text.contains("# node 0: 8 CPUs") && text.contains("# node 2: 8 CPUs"), "{text}");
+    }
 
     #[test]
     fn nothing_starts_again_after_a_signal() {
