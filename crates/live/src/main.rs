@@ -6,6 +6,7 @@
 //! | `tables` | counters and numbers, from the tables that the BPF program uses too |
 //! | `layout` | a machine as the scheduler sees it |
 //! | `kernel` | whether the running kernel can be used at all |
+//! | `process` | one loader at a time, and what signals do to it |
 //! | `scheduler` | loading, watching, unloading |
 //! | `sets` | groups and processes as the scheduler knows them |
 //! | `stats` | statistics over the socket that tools of sched_ext schedulers know |
@@ -22,6 +23,7 @@ mod layout;
 mod memory;
 mod metrics;
 mod options;
+mod process;
 mod scheduler;
 mod sets;
 mod stats;
@@ -43,8 +45,8 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/roost_skel.rs"));
 }
 
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use console::say;
@@ -106,10 +108,8 @@ fn run(options: &Options) -> Result<(), LiveError> {
     kernel::check_root()?;
     kernel::await_unloading();
     kernel::check()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stop);
-    ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed))
-        .map_err(|error| LiveError::Signals(error.to_string()))?;
+    let _lock = process::lock(Path::new(process::LOCK))?;
+    let stop = process::stop_on_signals()?;
     let service = Service::start(options)?;
     until_asked(&stop, || scheduler::run(options, &service, &stop))
 }

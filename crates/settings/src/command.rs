@@ -66,7 +66,7 @@ and files, for this scheduler (roost+no-sis-util) and for the simulation (fair@7
 Exit status: 0 after Ctrl-C, SIGTERM or SIGHUP; 1 if the kernel ended or refused the scheduler, another
 is still being unloaded, or an address or file cannot be had; 2 if options or settings are wrong; 3 if
 this machine cannot run it as it is (no root, no sched_ext, no type information, a kernel too old,
-another scheduler loaded).";
+another scheduler loaded, another scx_roost running).";
 
 /// The command line of `scx_roost`.
 pub fn command() -> Command {
