@@ -63,10 +63,10 @@ A settings file has a line NAME = VALUE for each setting, with the options' name
 llc-imbalance = 2, slice-us = 3000. Options go before what it says. `roost compare` takes the same names
 and files, for this scheduler (roost+no-sis-util) and for the simulation (fair@7.2+config=FILE).
 
-Exit status: 0 after Ctrl-C, SIGTERM or SIGHUP; 1 if the kernel ended or refused the scheduler, another
-is still being unloaded, or an address or file cannot be had; 2 if options or settings are wrong; 3 if
-this machine cannot run it as it is (no root, no sched_ext, no type information, a kernel too old,
-another scheduler loaded, another scx_roost running).";
+Exit status: 0 after Ctrl-C, SIGTERM or SIGHUP; 1 if the kernel ended or refused the scheduler,
+another is still being unloaded, or an address or file cannot be had; 2 if options or settings are
+wrong; 3 if this machine cannot run it as it is (no root, no sched_ext, no type information, a
+kernel too old, another scheduler loaded, another scx_roost running).";
 
 /// The command line of `scx_roost`.
 pub fn command() -> Command {
