@@ -44,6 +44,23 @@ pub enum LiveError {
         /// Its name.
         name: String,
     },
+    /// Another scheduler, on its way out.
+    #[error(
+        "the sched_ext scheduler {name} is being unloaded, which can take minutes on a busy machine: \
+         try again when /sys/kernel/sched_ext/state says disabled"
+    )]
+    Leaving {
+        /// Its name.
+        name: String,
+    },
+    /// Another loader, whose scheduler may not be loaded yet, or not at the moment.
+    #[error("another scx_roost runs (process {process}; it holds {path}): stop it first")]
+    Running {
+        /// Its number, as it wrote it.
+        process: String,
+        /// The file that it has locked.
+        path: String,
+    },
     /// The verifier or libbpf said no.
     #[error(
         "kernel {release} refused the scheduler ({reason}): please report the kernel's version and \
@@ -112,11 +129,13 @@ impl LiveError {
             | Self::NoSchedExt { .. }
             | Self::TooOld { .. }
             | Self::NoTypes { .. }
-            | Self::Taken { .. } => 3,
+            | Self::Taken { .. }
+            | Self::Running { .. } => 3,
             Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,
-            // Files that change while they are read, as after hotplug, may be whole the next time; an address may come
+            // Unloading ends. Files that change while they are read, as after hotplug, may be whole the next time; an address may come
             // up, or be free.
-            Self::ThisMachine(_)
+            Self::Leaving { .. }
+            | Self::ThisMachine(_)
             | Self::Metrics { .. }
             | Self::Tables(_)
             | Self::Thread(_)

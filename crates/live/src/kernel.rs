@@ -1,6 +1,7 @@
 //! Whether the running kernel can be used at all.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Struct};
@@ -8,6 +9,10 @@ use libbpf_rs::btf::types::{Func, Struct};
 use crate::error::LiveError;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+
+/// Time for which one that is being unloaded is waited for: long enough for the unit's limit of three starts in a minute
+/// not to be reached.
+const LEAVING: Duration = Duration::from_secs(30);
 
 /// The kernel's release (`uname -r`).
 pub fn release() -> String {
@@ -22,12 +27,27 @@ pub fn read(path: &str) -> Result<String, LiveError> {
     }
 }
 
+/// Whether this is root.
+pub fn check_root() -> Result<(), LiveError> {
+    // SAFETY: no arguments, cannot fail.
+    match unsafe { libc::geteuid() } {
+        0 => Ok(()),
+        _ => Err(LiveError::NotRoot),
+    }
+}
+
 /// Finds what is in the way of loading, without trying.
 pub fn check() -> Result<(), LiveError> {
-    let types = Types::of_kernel();
-    // SAFETY: no arguments, cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    in_the_way(root, &release(), Path::new(SCHED_EXT), types).map_or(Ok(()), Err)
+    in_the_way(&release(), Path::new(SCHED_EXT), Types::of_kernel()).map_or(Ok(()), Err)
+}
+
+/// Waits for a scheduler that is being unloaded, [`LEAVING`] at most.
+pub fn await_unloading() {
+    let end = Instant::now() + LEAVING;
+    let leaving = || matches!(loaded(Path::new(SCHED_EXT)), Some(LiveError::Leaving { .. }));
+    while leaving() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// What of sched_ext the kernel's type information (BTF) has.
@@ -52,11 +72,8 @@ impl Types {
 }
 
 /// What is in the way on a kernel whose files of sched_ext are in `dir`.
-fn in_the_way(root: bool, release: &str, dir: &Path, types: Option<Types>) -> Option<LiveError> {
+fn in_the_way(release: &str, dir: &Path, types: Option<Types>) -> Option<LiveError> {
     let release = release.to_owned();
-    if !root {
-        return Some(LiveError::NotRoot);
-    }
     if !dir.is_dir() {
         return Some(match older(&release) {
             true => LiveError::TooOld { release },
@@ -67,7 +84,7 @@ fn in_the_way(root: bool, release: &str, dir: &Path, types: Option<Types>) -> Op
         None => Some(LiveError::NoTypes { release }),
         Some(Types { ops: false, .. }) => Some(LiveError::NoSchedExt { release }),
         Some(Types { moves: false, .. }) => Some(LiveError::TooOld { release }),
-        Some(_) => loaded(dir).map(|name| LiveError::Taken { name }),
+        Some(_) => loaded(dir),
     }
 }
 
@@ -80,22 +97,21 @@ fn older(release: &str) -> bool {
     }
 }
 
-/// The name of the scheduler that is loaded. One that is being unloaded gets a moment to go.
-fn loaded(dir: &Path) -> Option<String> {
+/// The scheduler that is loaded, or is being unloaded.
+fn loaded(dir: &Path) -> Option<LiveError> {
     let file = |name: &str| read(&dir.join(name).display().to_string());
-    for _ in 0..20 {
-        match file("state").ok()?.as_str() {
-            "disabled" => return None,
-            "disabling" => std::thread::sleep(std::time::Duration::from_millis(50)),
-            _ => break,
-        }
+    let state = file("state").ok()?;
+    let name = file("root/ops").unwrap_or_else(|_| "(unknown)".to_owned());
+    match state.as_str() {
+        "disabled" => None,
+        "disabling" => Some(LiveError::Leaving { name }),
+        _ => Some(LiveError::Taken { name }),
     }
-    Some(file("root/ops").unwrap_or_else(|_| "(unknown)".to_owned()))
 }
 
-/// The scheduler that is loaded, if there is one.
+/// The scheduler that keeps another from being loaded, if there is one.
 pub fn taken() -> Option<LiveError> {
-    loaded(Path::new(SCHED_EXT)).map(|name| LiveError::Taken { name })
+    loaded(Path::new(SCHED_EXT))
 }
 
 /// How often CPUs came or went since boot: the kernel refuses a scheduler that saw other CPUs.
@@ -144,8 +160,8 @@ mod tests {
     }
 
     /// What is said, which has to be a line with a remedy and the status 3.
-    fn said(root: bool, release: &str, dir: &Path, types: Option<Types>) -> String {
-        let error = in_the_way(root, release, dir, types).unwrap();
+    fn said(release: &str, dir: &Path, types: Option<Types>) -> String {
+        let error = in_the_way(release, dir, types).unwrap();
         assert_eq!(format!("{:?}", error.exit_code()), format!("{:?}", ExitCode::from(3)));
         let text = error.to_string();
         assert!(!text.contains('\n') && text.contains(": "), "{text}");
@@ -156,29 +172,38 @@ mod tests {
     fn each_thing_in_the_way_is_told() {
         let free = sched_ext("disabled", None);
         let (free, none) = (free.path(), Path::new("/nonexistent/sched_ext"));
-        assert!(in_the_way(true, "6.12.0", free, Some(ALL)).is_none());
-        assert!(said(false, "6.12.0", free, Some(ALL)).contains("run it with sudo"));
-        assert!(said(true, "6.12.107+deb13", none, None).contains("CONFIG_SCHED_CLASS_EXT"));
+        assert!(in_the_way("6.12.0", free, Some(ALL)).is_none());
+        assert!(said("6.12.107+deb13", none, None).contains("CONFIG_SCHED_CLASS_EXT"));
         for old in ["6.11.0-29-generic", "5.10.0"] {
-            let text = said(true, old, none, None);
+            let text = said(old, none, None);
             assert!(
                 text.contains(old) && text.contains("too old") && text.contains("6.12"),
                 "{text}"
             );
         }
-        assert!(said(true, "6.12.0", free, None).contains("CONFIG_DEBUG_INFO_BTF"));
+        assert!(said("6.12.0", free, None).contains("CONFIG_DEBUG_INFO_BTF"));
         let types = Types { ops: false, ..ALL };
-        assert!(said(true, "6.12.0", free, Some(types)).contains("CONFIG_SCHED_CLASS_EXT"));
+        assert!(said("6.12.0", free, Some(types)).contains("CONFIG_SCHED_CLASS_EXT"));
         let types = Types { moves: false, ..ALL };
-        assert!(said(true, "6.11.0-patched", free, Some(types)).contains("too old"));
+        assert!(said("6.11.0-patched", free, Some(types)).contains("too old"));
     }
 
     #[test]
     fn another_scheduler_is_told_by_its_name() {
         let taken = sched_ext("enabled", Some("rusty_1.1.4"));
-        assert!(said(true, "7.2.13", taken.path(), Some(ALL)).contains(" rusty_1.1.4 is loaded"));
+        assert!(said("7.2.13", taken.path(), Some(ALL)).contains(" rusty_1.1.4 is loaded"));
         let taken = sched_ext("enabling", None);
-        assert!(said(true, "7.2.13", taken.path(), Some(ALL)).contains("(unknown)"));
+        assert!(said("7.2.13", taken.path(), Some(ALL)).contains("(unknown)"));
+    }
+
+    /// The service starts again after status 1, not after 3.
+    #[test]
+    fn one_that_is_being_unloaded_is_no_lasting_hindrance() {
+        let leaving = sched_ext("disabling", Some("rusty_1.1.4"));
+        let error = in_the_way("6.16.12", leaving.path(), Some(ALL)).unwrap();
+        assert_eq!(error.exit_code(), ExitCode::from(1));
+        let text = error.to_string();
+        assert!(text.contains("rusty_1.1.4 is being unloaded") && !text.contains('\n'), "{text}");
     }
 
     #[test]

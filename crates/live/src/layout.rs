@@ -44,7 +44,7 @@ pub struct Word {
 /// An LLC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LlcPlace {
-    /// Its node: where most of its CPUs are.
+    /// Its node.
     pub node: u32,
     /// Its CPUs.
     pub nr_cpus: u32,
@@ -110,7 +110,7 @@ impl Layout {
         let mut numbers = Vec::new();
         for node in 0..machine.nodes.len() {
             let llcs: Vec<usize> =
-                (0..machine.llcs.len()).filter(|&llc| home(machine, llc) == node).collect();
+                (0..machine.llcs.len()).filter(|&llc| is_on(machine, llc, node)).collect();
             if llcs.is_empty() {
                 continue;
             }
@@ -234,12 +234,9 @@ fn guesses(machine: &Machine) -> Vec<String> {
     matters.map(|guess| guess.assumed.clone()).collect()
 }
 
-/// The node of an LLC: that of most of its CPUs, the lowest among equals.
-fn home(machine: &Machine, llc: usize) -> usize {
-    let cpus = &machine.llcs[llc].cpus;
-    let on =
-        |node: usize| cpus.iter().filter(|&cpu| machine.cpus[cpu].node as usize == node).count();
-    (0..machine.nodes.len()).rev().max_by_key(|&node| on(node)).unwrap_or(0)
+/// Whether an LLC is on a node; a machine has none across two.
+fn is_on(machine: &Machine, llc: usize, node: usize) -> bool {
+    machine.llcs[llc].cpus.iter().any(|cpu| machine.cpus[cpu].node as usize == node)
 }
 
 /// `imb_numa_nr` of the lowest NUMA domain above a node of `node` CPUs whose LLCs have `llc`. The

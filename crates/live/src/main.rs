@@ -6,20 +6,24 @@
 //! | `tables` | counters and numbers, from the tables that the BPF program uses too |
 //! | `layout` | a machine as the scheduler sees it |
 //! | `kernel` | whether the running kernel can be used at all |
+//! | `process` | one loader at a time, and what signals do to it |
 //! | `scheduler` | loading, watching, unloading |
 //! | `sets` | groups and processes as the scheduler knows them |
 //! | `stats` | statistics over the socket that tools of sched_ext schedulers know |
 //! | `memory` | the daemon that follows memory and moves pages, as a thread |
+//! | `console` | what the user is told, whether somebody reads it or not |
 //! | `metrics` | the statistics for Prometheus |
 //! | `top` | what a running scheduler does, on the terminal |
 //! | `error` | what can go wrong, in a line each |
 
+mod console;
 mod error;
 mod kernel;
 mod layout;
 mod memory;
 mod metrics;
 mod options;
+mod process;
 mod scheduler;
 mod sets;
 mod stats;
@@ -41,11 +45,11 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/roost_skel.rs"));
 }
 
-use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use console::say;
 use error::LiveError;
 use layout::Layout;
 use options::Options;
@@ -55,18 +59,20 @@ use stats::Service;
 
 fn main() -> ExitCode {
     let invocation = Invocation::from_matches(&roost_settings::command().get_matches());
-    match act(&invocation) {
+    let code = match act(&invocation) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(format_args!("scx_roost: {error}"));
             error.exit_code()
         }
-    }
+    };
+    console::finish();
+    code
 }
 
 fn act(invocation: &Invocation) -> Result<(), LiveError> {
     match invocation.action {
-        Action::HelpStats => stats::help(&mut std::io::stdout().lock()),
+        Action::HelpStats => stats::help(),
         Action::Monitor(interval) => stats::monitor(interval),
         Action::Top(interval) => top::run(interval),
         Action::DryRun => dry_run(&Options::of(invocation)?),
@@ -76,42 +82,34 @@ fn act(invocation: &Invocation) -> Result<(), LiveError> {
 
 /// Says what would be loaded. What it says is a settings file.
 fn dry_run(options: &Options) -> Result<(), LiveError> {
-    let layout = Layout::of(&options.machine()?);
-    let mut text = format!("# machine: {}\n", layout.summary());
-    for (number, node) in layout.nodes.iter().enumerate() {
-        text += &format!(
-            "# node {number}: {} CPUs in {} LLCs, new tasks may leave it ahead by {} of {} CPUs\n",
-            node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
-        );
-    }
-    text += &match kernel::check() {
+    let mut text = described(&Layout::of(&options.machine()?));
+    // Root last: what else is in the way, sudo does not mend.
+    text += &match kernel::check().and_then(|()| kernel::check_root()) {
         Ok(()) => format!("# kernel {}: can load it\n", kernel::release()),
         Err(error) => format!("# {error}\n"),
     };
-    print(&(text + &options.settings.to_toml()))
+    console::print(&(text + &options.settings.to_toml())).map(drop)
 }
 
-/// Tells the user something, if there still is a terminal: the scheduler goes on without.
-fn say(text: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-/// Writes to standard output; a reader that has gone away (`| head`) is not an error.
-fn print(text: &str) -> Result<(), LiveError> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(LiveError::Output(error)),
-        _ => Ok(()),
+/// The machine and its nodes, by the kernel's numbers.
+fn described(layout: &Layout) -> String {
+    let mut text = format!("# machine: {}\n", layout.summary());
+    for node in &layout.nodes {
+        text += &format!(
+            "# node {}: {} CPUs in {} LLCs, new tasks may leave it ahead by {} of {} CPUs\n",
+            node.number, node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
+        );
     }
+    text
 }
 
 /// Schedules until a signal comes, or the kernel ends it; after a change of CPUs with a new layout.
 fn run(options: &Options) -> Result<(), LiveError> {
+    kernel::check_root()?;
+    kernel::await_unloading();
     kernel::check()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stop);
-    ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed))
-        .map_err(|error| LiveError::Signals(error.to_string()))?;
+    let _lock = process::lock(Path::new(process::LOCK))?;
+    let stop = process::stop_on_signals()?;
     let service = Service::start(options)?;
     until_asked(&stop, || scheduler::run(options, &service, &stop))
 }
@@ -133,6 +131,15 @@ fn until_asked(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Node 1 has no CPUs.
+    #[test]
+    fn nodes_have_the_kernels_numbers() {
+        let mut layout = Layout::of(&roost_machine::resolve("2n2l4c").unwrap());
+        layout.nodes[1].number = 2;
+        let text = described(&layout);
+        assert!(text.contains("# node 0: 8 CPUs") && text.contains("# node 2: 8 CPUs"), "{text}");
+    }
 
     #[test]
     fn nothing_starts_again_after_a_signal() {

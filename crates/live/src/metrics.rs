@@ -1,6 +1,5 @@
 //! Statistics for Prometheus over HTTP (`--metrics ADDRESS`).
 
-use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -141,7 +140,6 @@ fn exposition(report: &Report, release: &str) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
-    let _ = text.write_str("");
     text
 }
 

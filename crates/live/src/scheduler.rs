@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PrintLevel};
 
+use crate::console::{say, tell};
 use crate::error::LiveError;
 use crate::kernel;
 use crate::layout::{Layout, NUMA_RULE};
 use crate::memory::Follower;
 use crate::options::Options;
-use crate::say;
 use crate::sets::Sets;
 use crate::skeleton::{OpenRoostSkel, RoostSkel, RoostSkelBuilder, types};
-use crate::stats::{self, Service};
+use crate::stats::{Lines, Service};
 use crate::tables::{self, Counters, Report};
 
 /// How often signals and the kernel's verdict are looked at.
@@ -142,28 +142,25 @@ impl<'obj> Loaded<'obj> {
         stop: &AtomicBool,
     ) -> Result<Ending, LiveError> {
         let report = || self.report(follower);
-        let mut shown = Report::default();
-        let mut next = options.stats.map(|interval| Instant::now() + interval);
+        let mut lines = options.stats.map(|interval| Lines::every(interval, Instant::now()));
         loop {
-            if stop.load(Ordering::Relaxed) {
-                if next.is_some() {
-                    show(&report().since(&shown));
+            let asked = stop.load(Ordering::Relaxed).then_some(Ok(Ending::Asked));
+            let ending = asked.or_else(|| self.ended());
+            let mut wait = LOOK;
+            if let Some(lines) = &mut lines {
+                let left = lines.left(Instant::now());
+                if left.is_zero() || ending.is_some() {
+                    lines.show(report(), Instant::now());
                 }
-                return Ok(Ending::Asked);
+                wait = wait.min(left);
             }
-            if let Some(ending) = self.ended() {
+            if let Some(ending) = ending {
                 if options.verbose && ending.is_err() {
                     say(format_args!("{}", self.dump()));
                 }
                 return ending;
             }
-            service.answer(LOOK, report);
-            let (Some(due), Some(interval)) = (next, options.stats) else { continue };
-            if Instant::now() >= due {
-                let now = report();
-                next = show(&now.since(&shown)).then_some(due + interval);
-                shown = now;
-            }
+            service.answer(wait, report);
         }
     }
 
@@ -208,15 +205,6 @@ impl<'obj> Loaded<'obj> {
             false => Err(LiveError::Ended(what)),
         })
     }
-}
-
-/// Prints statistics; false if that cannot be done any more, for which nothing is unloaded.
-fn show(report: &Report) -> bool {
-    let shown = stats::print(&mut std::io::stdout().lock(), report);
-    if let Err(error) = &shown {
-        say(format_args!("scx_roost: {error}; they are not printed any more"));
-    }
-    shown.is_ok()
 }
 
 /// The counters in a value of the map of CPUs.
@@ -384,7 +372,7 @@ fn hear_libbpf(verbose: bool) {
         }
     }
     fn show(level: PrintLevel, message: String) {
-        eprint!("{message}");
+        tell(message.clone());
         keep(level, message);
     }
     if let Ok(mut complaints) = COMPLAINTS.lock() {

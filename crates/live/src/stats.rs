@@ -1,16 +1,15 @@
 //! Statistics over the socket that tools of sched_ext schedulers know (scx_stats).
 
-use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, after, unbounded};
 use crossbeam::select;
 use scx_stats::prelude::*;
 
+use crate::console::{self, say};
 use crate::error::LiveError;
 use crate::metrics::{self, Question};
 use crate::options::Options;
-use crate::say;
 use crate::tables::Report;
 
 /// Milliseconds that a running scheduler may take to answer.
@@ -74,17 +73,51 @@ fn data() -> StatsServerData<(), Report> {
     StatsServerData::new().add_meta(Report::meta()).add_ops("top", StatsOps { open, close: None })
 }
 
-/// Prints counters, those that are zero left out.
-pub fn print(out: &mut impl Write, report: &Report) -> Result<(), LiveError> {
+/// Counters in a line, those that are zero left out.
+fn line(report: &Report) -> String {
     let all = report.rows().into_iter().filter(|(_, value)| *value != 0);
-    let line: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
-    let failed = |error: std::io::Error| LiveError::Stats(error.to_string());
-    writeln!(out, "{}", line.join(" ")).and_then(|()| out.flush()).map_err(failed)
+    let words: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
+    words.join(" ") + "\n"
+}
+
+/// Lines of `--stats`.
+pub struct Lines {
+    interval: Duration,
+    due: Instant,
+    shown: Report,
+}
+
+impl Lines {
+    /// The first an interval from now.
+    pub fn every(interval: Duration, now: Instant) -> Self {
+        Self { interval, due: now + interval, shown: Report::default() }
+    }
+
+    /// Time until the next is due.
+    pub fn left(&self, now: Instant) -> Duration {
+        self.due.saturating_duration_since(now)
+    }
+
+    /// Prints what was counted since the last that was taken; the next is due an interval from now, however late this
+    /// one is.
+    pub fn show(&mut self, report: Report, now: Instant) {
+        self.due = now + self.interval;
+        if console::show(line(&report.since(&self.shown))) {
+            self.shown = report;
+        }
+    }
 }
 
 /// Describes all statistics.
-pub fn help(out: &mut impl Write) -> Result<(), LiveError> {
-    data().describe_meta(out, None).map_err(|error| LiveError::Stats(format!("{error:#}")))
+pub fn help() -> Result<(), LiveError> {
+    console::print(&description()?).map(drop)
+}
+
+fn description() -> Result<String, LiveError> {
+    let mut text = Vec::new();
+    let described = data().describe_meta(&mut text, None);
+    described.map_err(|error| LiveError::Stats(format!("{error:#}")))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// A connection to a running scheduler.
@@ -110,13 +143,13 @@ fn not_running(reason: &str) -> LiveError {
     LiveError::Stats(format!("{reason}; is scx_roost running, and is this root?"))
 }
 
-/// Prints the statistics of a running scheduler until it ends.
+/// Prints the statistics of a running scheduler until it ends or nobody reads them any more.
 pub fn monitor(interval: Duration) -> Result<(), LiveError> {
     let mut client = Client::connect()?;
-    loop {
-        print(&mut std::io::stdout().lock(), &client.report()?)?;
+    while console::print(&line(&client.report()?))? {
         std::thread::sleep(interval);
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -126,16 +159,24 @@ mod tests {
     #[test]
     fn what_is_zero_is_not_printed() {
         let counters = Report { direct: 3, sis_search: 4, ..Report::default() };
-        let mut out = Vec::new();
-        print(&mut out, &counters).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "direct=3 sis_search=4\n");
+        assert_eq!(line(&counters), "direct=3 sis_search=4\n");
+    }
+
+    /// As after a minute in which the loader was stopped.
+    #[test]
+    fn lines_that_were_missed_are_not_made_up_for() {
+        let (second, start) = (Duration::from_secs(1), Instant::now());
+        let mut lines = Lines::every(second, start);
+        assert_eq!((lines.left(start), lines.left(start + second / 4)), (second, second * 3 / 4));
+        let late = start + 60 * second;
+        assert!(lines.left(late).is_zero());
+        lines.show(Report::default(), late);
+        assert_eq!(lines.left(late), second);
     }
 
     #[test]
     fn every_counter_is_described() {
-        let mut out = Vec::new();
-        help(&mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let text = description().unwrap();
         for (name, _) in Report::default().rows() {
             assert!(text.contains(name), "{name} is missing in\n{text}");
         }

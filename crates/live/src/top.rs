@@ -13,7 +13,7 @@ use ratatui::widgets::{Block, Row, Sparkline, Table};
 use crate::error::LiveError;
 use crate::kernel;
 use crate::stats::Client;
-use crate::tables::Report;
+use crate::tables::{Report, is_level};
 
 /// Values kept for the curve of wakeups: more than the columns of most terminals.
 const KEPT: usize = 512;
@@ -94,7 +94,7 @@ impl View {
         let moved = self.last.rows().into_iter().zip(totals).filter(|(_, (_, sum))| *sum > 0);
         moved
             .map(|((name, value), (_, total))| {
-                let (rate, total) = match name.ends_with("_max_ns") {
+                let (rate, total) = match is_level(name) {
                     true => ("".to_owned(), value),
                     false => (format!("{:.0}", value as f64 / self.seconds.max(0.001)), total),
                 };
@@ -165,6 +165,19 @@ mod tests {
         let row = screen.lines().find(|line| line.contains("ttwu_count")).unwrap();
         assert!(row.contains(" 150 ") && row.contains(" 400 "), "{row}");
         assert!(!screen.contains("sis_failed"), "what never moved is left out\n{screen}");
+    }
+
+    #[test]
+    fn levels_are_no_rates() {
+        let mut view = View::default();
+        for memory_processes in [30, 7] {
+            let longest = Report { memory_processes, run_delay_max_ns: 9, ..Report::default() };
+            view.add(longest, 2.0);
+        }
+        let rows: Vec<_> =
+            view.rows().into_iter().map(|[name, rate, now, _]| (name, rate, now)).collect();
+        let level = |name: &str, now: &str| (name.to_owned(), String::new(), now.to_owned());
+        assert_eq!(rows, [level("run_delay_max_ns", "9"), level("memory_processes", "7")]);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct ManArgs {
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// How often to draw anew.
-    #[arg(value_parser = positive_duration, default_value = "1s")]
+    #[arg(value_parser = interval, default_value = "1s")]
     pub interval: Duration,
 }
 
@@ -407,6 +407,14 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
         return Err("at most one day is simulated; write for example 500ms or 20s".into());
     }
     Ok(duration)
+}
+
+/// What the live scheduler's program takes as `--top SECONDS`.
+fn interval(text: &str) -> Result<Duration, String> {
+    let wrong = || "give 10ms to 1day, as 500ms or 2s".to_owned();
+    let duration = humantime::parse_duration(text).map_err(|_| wrong())?;
+    let fits = roost_settings::SECONDS.contains(&duration.as_secs_f64());
+    fits.then_some(duration).ok_or_else(wrong)
 }
 
 fn compare_long_help() -> String {

@@ -72,6 +72,32 @@ fn without_the_program_a_line_says_how_to_get_it() {
     }
 }
 
+/// The current folder may be anybody's.
+#[test]
+fn no_program_of_the_current_folder_is_run() {
+    let (here, folder) = (folder(true), folder(false));
+    let built = folder.path().join("target/live/release");
+    fs::create_dir_all(&built).unwrap();
+    fs::copy(here.path().join("scx_roost"), built.join("scx_roost")).unwrap();
+    let output = roost(&folder, &["run", "--dry-run"]);
+    let error = text(&output.stderr);
+    assert!(output.stdout.is_empty() && error.contains("make live"), "{error}");
+}
+
+#[test]
+fn intervals_that_the_program_would_refuse_are_told_in_its_stead() {
+    let folder = folder(true);
+    for (given, passed) in [("10ms", "--top 0.01\n"), ("1day", "--top 86400\n")] {
+        assert_eq!(text(&roost(&folder, &["top", given]).stdout), passed);
+    }
+    for given in ["5ms", "0s", "86401s", "2"] {
+        let output = roost(&folder, &["top", given]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{given}: {error}");
+        assert!(error.contains("10ms to 1day") && error.lines().count() == 1, "{given}: {error}");
+    }
+}
+
 #[test]
 fn a_program_that_cannot_be_started_is_told_in_a_line() {
     let folder = folder(false);

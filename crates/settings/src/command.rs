@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,9 +63,10 @@ A settings file has a line NAME = VALUE for each setting, with the options' name
 llc-imbalance = 2, slice-us = 3000. Options go before what it says. `roost compare` takes the same names
 and files, for this scheduler (roost+no-sis-util) and for the simulation (fair@7.2+config=FILE).
 
-Exit status: 0 after Ctrl-C or SIGTERM; 1 if the kernel ended or refused the scheduler, or an address or
-file cannot be had; 2 if options or settings are wrong; 3 if this machine cannot run it as it is (no
-root, no sched_ext, no type information, a kernel too old, another scheduler loaded).";
+Exit status: 0 after Ctrl-C, SIGTERM or SIGHUP; 1 if the kernel ended or refused the scheduler,
+another is still being unloaded, or an address or file cannot be had; 2 if options or settings are
+wrong; 3 if this machine cannot run it as it is (no root, no sched_ext, no type information, a
+kernel too old, another scheduler loaded, another scx_roost running).";
 
 /// The command line of `scx_roost`.
 pub fn command() -> Command {
@@ -110,15 +112,16 @@ fn path(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).value_parser(value_parser!(PathBuf)).help(help)
 }
 
+/// How often something can be shown, seconds.
+pub const SECONDS: RangeInclusive<f64> = 0.01..=86400.0;
+
 fn seconds(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
         .value_name("SECONDS")
         .value_parser(|text: &str| match text.parse::<f64>() {
-            Ok(seconds) if (0.01..=86400.0).contains(&seconds) => {
-                Ok(Duration::from_secs_f64(seconds))
-            }
-            _ => Err("give seconds, 0.01 to 86400".to_owned()),
+            Ok(seconds) if SECONDS.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+            _ => Err(format!("give seconds, {} to {}", SECONDS.start(), SECONDS.end())),
         })
         .help(help)
 }

@@ -18,6 +18,6 @@ mod command;
 mod settings;
 mod table;
 
-pub use command::{Action, Invocation, after_help, arguments, command};
+pub use command::{Action, Invocation, SECONDS, after_help, arguments, command};
 pub use settings::{Settings, SettingsError, Value, example};
 pub use table::{Kind, Setting, all, find, mechanisms};
