@@ -17,7 +17,8 @@
 //! 4. **What do others leave of the bandwidth** of the core, the link of the LLC, the nodes and the
 //!    links between packages? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
 //!    it feels load before that: at utilisation `u` of the node or link on the way a line takes
-//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6).
+//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6). `u` is what
+//!    comes of the rates that chases have then: what they give up is used by whoever wants it.
 //!
 //! After the pass the region is warm where the pass was made; if it was written, nowhere else.
 //! Refilling after a migration needs no constant of its own: it is a pass that hits nothing.
@@ -342,7 +343,7 @@ impl World {
             for &cpu in &concerned {
                 memory.price(cpu, self.cpus[cpu].speed_1024);
             }
-            memory.bandwidth.solve(&mut concerned);
+            memory.share(&mut concerned);
             for &cpu in &concerned {
                 if let Some(rate) = memory.rate(cpu) {
                     self.set_pass_rate(cpu, rate);
