@@ -234,6 +234,25 @@ fn periodic_balancing_waits_for_its_interval() {
     assert_eq!(bench.state(1, 0).last_balance, start + 15);
 }
 
+/// The first pass finds balance, which doubles the interval: up to 3.15 the next balance is still due by the one
+/// from before.
+#[test]
+fn in_3_9_the_next_balance_is_due_by_the_interval_from_before_the_pass() {
+    for (scheduler, doubled) in [("fair@3.9", false), ("fair@5.2", true)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
+        bench.queue(1, 0..1);
+        bench.pass(4000 * MS);
+        let interval = |bench: &mut Bench| bench.state(1, 0).balance_interval;
+        let (before, factor) = (interval(&mut bench), bench.fair.domain_of(1, 0).busy_factor);
+        bench.fair.tick_balance(&mut bench.world, 1);
+        assert_eq!(interval(&mut bench), 2 * before, "{scheduler}");
+        let now = bench.fair.jiffies(bench.world.now());
+        let goes_by = if doubled { 2 * before } else { before };
+        let due = now + ms_to_jiffies(u64::from(goes_by * factor), 250);
+        assert_eq!(bench.fair.rqs[1].next_balance, due, "{scheduler}");
+    }
+}
+
 /// Two CPU-bound tasks on one of two CPUs' queues, hot or not, and how often it fails.
 #[test]
 fn hot_tasks_move_after_failures() {
