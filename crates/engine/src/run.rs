@@ -222,6 +222,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         for cpu in 0..self.world.nr_cpus() {
             self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS) as u16;
         }
+        if self.scheduler.huge_pages() {
+            self.world.map_in_huge_pages();
+        }
         self.scheduler.start(&mut self.world);
         let bound = self.world.nr_cpus() as u64;
         let cpu = self.world.random_below(bound) as usize;

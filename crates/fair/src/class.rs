@@ -681,6 +681,11 @@ impl Scheduler for Fair {
         self.features.tick_ns()
     }
 
+    fn huge_pages(&self) -> bool {
+        // What 3.9 does with its pages here is what it does with huge ones.
+        !self.features.numa_placement
+    }
+
     fn start(&mut self, world: &mut World) {
         self.numa.start(world, self.features.tick_ns());
         self.make_groups(world);

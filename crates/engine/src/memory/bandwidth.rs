@@ -129,6 +129,33 @@ impl Bandwidth {
         self.flows[number].rate
     }
 
+    /// The rate that one more flow of these uses would have at least if nothing else limited it, while `idle`
+    /// does not go on: others come down to it where they have more, and nobody rises.
+    pub(crate) fn share_of_another(&self, uses: &[Use], idle: usize) -> u64 {
+        let of = |wanted: &Use| {
+            let others = self.active.iter().filter(|&&number| number as usize != idle);
+            let mut rates: Vec<(u64, u64)> = (others.map(|&number| &self.flows[number as usize]))
+                .filter_map(|flow| {
+                    let used = flow.uses.iter().find(|used| used.resource == wanted.resource)?;
+                    Some((flow.rate, u64::from(used.weight)))
+                })
+                .collect();
+            rates.sort_unstable();
+            let mut spare = self.resources[wanted.resource as usize].limit << 16;
+            let all: u64 = rates.iter().map(|(_, weight)| weight).sum();
+            let mut open = all + u64::from(wanted.weight);
+            for (rate, weight) in rates {
+                if rate * open > spare {
+                    break;
+                }
+                spare -= rate * weight;
+                open -= weight;
+            }
+            spare / open
+        };
+        uses.iter().map(of).min().unwrap_or(u64::MAX)
+    }
+
     /// The load of a resource that flows which wait feel, in 1024ths.
     pub(crate) fn felt_1024(&self, resource: u32) -> u64 {
         self.resources[resource as usize].felt
@@ -340,6 +367,21 @@ mod tests {
         let mut concerned = Vec::new();
         bandwidth.solve(&mut concerned, |_, _| 0);
         assert!(concerned.is_empty(), "nothing changed");
+    }
+
+    #[test]
+    fn one_more_gets_as_much_as_those_that_give_way() {
+        let mut bandwidth = Bandwidth::new([90, 1000], 4);
+        let uses = [Use { resource: 0, weight: WHOLE }];
+        assert_eq!(bandwidth.share_of_another(&uses, 3), 90);
+        for (flow, wanted) in [(0, 10), (1, 100), (2, 100)] {
+            bandwidth.set(flow, wanted, false, &uses);
+        }
+        bandwidth.solve(&mut Vec::new(), |_, _| 0);
+        assert_eq!(bandwidth.share_of_another(&uses, 3), 80 / 3);
+        assert_eq!(bandwidth.share_of_another(&uses, 1), 40, "in the place of another");
+        let third = [Use { resource: 0, weight: WHOLE / 2 }, Use { resource: 1, weight: WHOLE }];
+        assert_eq!(bandwidth.share_of_another(&third, 3), 32, "half of it passes there");
     }
 
     /// What a flow that gets a line of 64 bytes in 100 ns wants, if one takes longer by M/D/1 with a service

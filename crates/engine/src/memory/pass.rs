@@ -137,6 +137,29 @@ impl Resources<'_> {
     }
 }
 
+impl Resources<'_> {
+    /// What a flow takes of them of which each node has a share.
+    fn add_uses(&self, nodes: &[(u16, u32)], uses: &mut Vec<Use>) {
+        let all: u64 = nodes.iter().map(|&(_, share)| u64::from(share)).sum();
+        if all > 0 {
+            uses.push(Use { resource: self.core(), weight: WHOLE });
+            uses.push(Use { resource: self.llc_link(), weight: WHOLE });
+        }
+        for &(node, share) in nodes {
+            let weight = ((u64::from(share) << 16) / all).max(1) as u32;
+            let node = [Some(self.node(node)), self.link(node)];
+            uses.extend(node.into_iter().flatten().map(|resource| Use { resource, weight }));
+        }
+        // Links of one package that several nodes are reached by are one resource.
+        uses.sort_by_key(|used| used.resource);
+        uses.dedup_by(|next, kept| {
+            let same = next.resource == kept.resource;
+            kept.weight += if same { next.weight } else { 0 };
+            same
+        });
+    }
+}
+
 /// Units of [`Memory::alone`]: microseconds for 2^40 bytes.
 const TIME_BITS: u32 = 24;
 
@@ -303,24 +326,7 @@ impl Memory {
         self.running[cpu].alone = alone;
         let mut uses = std::mem::take(&mut self.uses);
         uses.clear();
-        let (resources, on_cpu) = (Resources { memory: self, cpu }, &self.running[cpu]);
-        let memory = u64::from(on_cpu.memory());
-        if memory > 0 {
-            uses.push(Use { resource: resources.core(), weight: WHOLE });
-            uses.push(Use { resource: resources.llc_link(), weight: WHOLE });
-        }
-        for &(node, share) in &on_cpu.nodes {
-            let weight = ((u64::from(share) << 16) / memory).max(1) as u32;
-            let node = [Some(resources.node(node)), resources.link(node)];
-            uses.extend(node.into_iter().flatten().map(|resource| Use { resource, weight }));
-        }
-        // Links of one package that several nodes are reached by are one resource.
-        uses.sort_by_key(|used| used.resource);
-        uses.dedup_by(|next, kept| {
-            let same = next.resource == kept.resource;
-            kept.weight += if same { next.weight } else { 0 };
-            same
-        });
+        Resources { memory: self, cpu }.add_uses(&self.running[cpu].nodes, &mut uses);
         let waits = self.pattern(cpu) == Some(Pattern::Chase);
         self.bandwidth.set(cpu, self.from_memory(cpu, alone), waits, &uses);
         self.uses = uses;
@@ -403,6 +409,18 @@ impl Memory {
         let link = resources.link(node).map_or(0, |link| felt.felt_1024(link));
         let load = felt.felt_1024(resources.node(node)).max(link).min(MOST_FELT);
         self.machine.figures.memory_service_ns.value * load / (2 * (1024 - load))
+    }
+
+    /// Time in which the kernel on `cpu` copies `bytes` from a node to another one, ns: at most at the share of
+    /// the bandwidth that one more stream would get now. What is written is fetched first.
+    pub(super) fn copy_ns(&self, cpu: CpuId, bytes: u64, from: usize, to: usize) -> u64 {
+        let home = self.machine.cpus[cpu].node as usize;
+        let speed = |node: usize| self.tables.core_bytes_per_us[home][node].max(1);
+        let alone_ns = bytes * 1000 / speed(from) + 2 * bytes * 1000 / speed(to);
+        let mut uses = Vec::new();
+        Resources { memory: self, cpu }.add_uses(&[(from as u16, 1), (to as u16, 2)], &mut uses);
+        let share = self.bandwidth.share_of_another(&uses, cpu).max(1);
+        alone_ns.max(3 * bytes * 1000 / share)
     }
 
     /// CPUs with a pass over `region`.
