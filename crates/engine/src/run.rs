@@ -165,6 +165,9 @@ pub fn run_observed<S: Scheduler>(
         }
         debug_assert!(at >= engine.world.now, "time moved back");
         engine.world.now = at;
+        if workload.duration_ns.is_none() && engine.is_dead(event) {
+            return Err(engine.deadlock());
+        }
         engine.handle(event);
         observer(event.kind());
         if engine.live == 0 {
@@ -634,6 +637,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 TaskId(self.world.tasks.len() as u32 - 1)
             }
         }
+    }
+
+    /// Whether a timer of the scheduler's own is all that happens any more.
+    fn is_dead(&self, event: Event) -> bool {
+        let asleep = || self.world.cpus.iter().all(|cpu| cpu.current.is_none());
+        matches!(event, Event::SchedulerTimer(_)) && asleep() && self.world.events.is_empty()
     }
 
     fn deadlock(&self) -> RunError {
