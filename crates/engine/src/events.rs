@@ -246,6 +246,11 @@ impl EventQueue {
         self.nodes.get(self.slot(event)).is_some_and(|node| node.pending)
     }
 
+    /// Whether nothing is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.nodes.iter().any(|node| node.pending)
+    }
+
     /// When `event` is due, if it is pending.
     #[inline]
     pub(crate) fn due(&self, event: Event) -> Option<Time> {

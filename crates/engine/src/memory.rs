@@ -17,7 +17,8 @@
 //! 4. **What do others leave of the bandwidth** of the core, the link of the LLC, the nodes and the
 //!    links between packages? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
 //!    it feels load before that: at utilisation `u` of the node or link on the way a line takes
-//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6).
+//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6). `u` is what
+//!    comes of the rates that chases have then: what they give up is used by whoever wants it.
 //!
 //! After the pass the region is warm where the pass was made; if it was written, nowhere else.
 //! Refilling after a migration needs no constant of its own: it is a pass that hits nothing.
@@ -92,6 +93,8 @@ pub(crate) struct Memory {
     marked: usize,
     /// Moves of huge pages that are under way.
     moves: Vec<Move>,
+    /// Memory is mapped in huge pages.
+    huge: bool,
     /// Pages that were marked, pages of hinting faults, and those that were on the CPU's node.
     pte_updates: u64,
     hint_faults: u64,
@@ -222,6 +225,7 @@ impl Memory {
             spaces: Vec::new(),
             marked: 0,
             moves: Vec::new(),
+            huge: false,
             pte_updates: 0,
             hint_faults: 0,
             hint_faults_local: 0,
@@ -331,6 +335,18 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Time in which the kernel on `cpu` moves so many pages to another node, of which it unmaps and maps so
+    /// many entries, ns.
+    fn migrate_ns(&self, cpu: CpuId, pages: u64, entries: u64, from: usize, to: usize) -> u64 {
+        let figures = &self.machine.figures;
+        let copy_ns = figures.page_copy_ns.value;
+        let bytes = pages * PAGE_BYTES;
+        let copying = (pages * copy_ns).max(self.copy_ns(cpu, bytes, from, to));
+        entries * figures.page_migrate_ns.value.saturating_sub(copy_ns) + copying
+    }
+}
+
 impl World {
     /// Shares bandwidth again after passes began, ended or changed; tasks whose speed it changes
     /// are settled.
@@ -342,7 +358,7 @@ impl World {
             for &cpu in &concerned {
                 memory.price(cpu, self.cpus[cpu].speed_1024);
             }
-            memory.bandwidth.solve(&mut concerned);
+            memory.share(&mut concerned);
             for &cpu in &concerned {
                 if let Some(rate) = memory.rate(cpu) {
                     self.set_pass_rate(cpu, rate);
@@ -417,7 +433,8 @@ impl World {
     }
 
     /// `cpu` moves groups of 64 pages of a region (numbered in the order of first use) to `node`,
-    /// as long as that has room: its kernel works for the machine's `page_migrate_ns` a page.
+    /// as long as that has room: its kernel works for the machine's `page_migrate_ns` a page, longer where
+    /// copying has to share the bandwidth.
     /// Returns how many pages moved.
     pub fn move_pages(
         &mut self,
@@ -427,12 +444,20 @@ impl World {
         node: usize,
     ) -> u64 {
         let Some(memory) = &mut self.memory else { return 0 };
-        let pages = &mut memory.regions[region as usize].pages;
-        let moved = pages.relocate(groups, node, &mut memory.nodes);
+        let (mut moved, mut cost) = (0, 0);
+        for group in groups {
+            let pages = &mut memory.regions[region as usize].pages;
+            let Some(from) = pages.node(group) else { continue };
+            let pages = pages.relocate(group..group + 1, node, &mut memory.nodes);
+            moved += pages;
+            cost += match pages {
+                0 => 0,
+                _ => memory.migrate_ns(cpu, pages, pages, from, node),
+            };
+        }
         memory.pages_migrated += moved;
         self.reprice_region(region);
-        let cost = self.machine.figures.page_migrate_ns.value;
-        self.charge(cpu, moved * cost);
+        self.charge(cpu, cost);
         moved
     }
 
@@ -544,9 +569,9 @@ mod tests {
         // Posted: 37.5 GB/s local, 30.4 remote.
         assert!(rate(&world).abs_diff(37_500) < 40, "{}", rate(&world));
         world.set_now_for_test(Time(1_000_000));
-        let moved = world.move_pages(5, 0, 0..128, 1);
+        let moved = world.move_pages(40, 0, 0..128, 1);
         assert_eq!(moved, 128 * 64);
-        assert_eq!(world.backlog_ns(5), moved * world.machine().figures.page_migrate_ns.value);
+        assert_eq!(world.backlog_ns(40), moved * world.machine().figures.page_migrate_ns.value);
         world.rearm_stale();
         // Half of the lines at 37.5, half at 30.4.
         let half = 2.0 / (1.0 / 37_500.0 + 1.0 / 30_400.0);

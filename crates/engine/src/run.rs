@@ -165,6 +165,9 @@ pub fn run_observed<S: Scheduler>(
         }
         debug_assert!(at >= engine.world.now, "time moved back");
         engine.world.now = at;
+        if workload.duration_ns.is_none() && engine.is_dead(event) {
+            return Err(engine.deadlock());
+        }
         engine.handle(event);
         observer(event.kind());
         if engine.live == 0 {
@@ -221,6 +224,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn start(&mut self) {
         for cpu in 0..self.world.nr_cpus() {
             self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS) as u16;
+        }
+        if self.scheduler.huge_pages() {
+            self.world.map_in_huge_pages();
         }
         self.scheduler.start(&mut self.world);
         let bound = self.world.nr_cpus() as u64;
@@ -631,6 +637,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 TaskId(self.world.tasks.len() as u32 - 1)
             }
         }
+    }
+
+    /// Whether a timer of the scheduler's own is all that happens any more.
+    fn is_dead(&self, event: Event) -> bool {
+        let asleep = || self.world.cpus.iter().all(|cpu| cpu.current.is_none());
+        matches!(event, Event::SchedulerTimer(_)) && asleep() && self.world.events.is_empty()
     }
 
     fn deadlock(&self) -> RunError {

@@ -46,11 +46,11 @@ pub struct LastAccess {
 pub struct HintingFault {
     /// The region, numbered in the order of first use, and its group.
     pub region: u32,
-    /// Number of the group in the region.
+    /// Number of the group in the region; of a huge page, of its first one.
     pub group: u32,
     /// The area of the task's process that it is in.
     pub area: u32,
-    /// Its pages: as many faults of the kernel.
+    /// Its pages of 4 KiB: as many faults of the kernel, or one if it is a huge page.
     pub pages: u64,
     /// The node that holds them.
     pub node: usize,
@@ -141,6 +141,11 @@ pub enum Work {
 pub trait Scheduler {
     /// The tick's period in nanoseconds (1 s / HZ).
     fn tick_ns(&self) -> u64;
+
+    /// Whether the kernel maps memory in huge pages, which are marked, fault and move as one.
+    fn huge_pages(&self) -> bool {
+        false
+    }
 
     /// Called once before anything runs.
     fn start(&mut self, world: &mut World);

@@ -169,9 +169,9 @@ fn moved_together(waits: bool) -> (Outcome, Vec<u64>) {
 fn who_waits_for_a_huge_page_on_its_way_sleeps_until_it_is_there() {
     let (outcome, moved) = moved_together(true);
     assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES);
-    assert_eq!(moved, [64; 256], "a group each");
-    let waits = counter(&outcome, "numa_hint_faults") / 64 - 256;
-    assert!(waits > 100, "{waits} of 256 groups were waited for");
+    assert_eq!(moved, [512; 32], "2 MiB each");
+    let waits = counter(&outcome, "numa_hint_faults") / 512 - 32;
+    assert!(waits > 12, "{waits} of 32 pages were waited for");
     // The root task joins three tasks, of which the last two end together.
     let joins = counter(&outcome, "wakeups") - waits;
     assert!((2..=3).contains(&joins), "{joins}");
@@ -181,8 +181,61 @@ fn who_waits_for_a_huge_page_on_its_way_sleeps_until_it_is_there() {
 fn who_goes_on_with_a_huge_page_keeps_it_where_it_is() {
     let (outcome, moved) = moved_together(false);
     let kept = moved.iter().filter(|&&pages| pages == 0).count();
-    assert_eq!(moved.len(), 256, "each is tried");
-    assert_eq!(counter(&outcome, "numa_pages_migrated"), (256 - kept as u64) * 64);
-    assert!(kept > 100, "{kept} of 256 stayed");
-    assert_eq!(counter(&outcome, "numa_hint_faults"), (256 + kept as u64) * 64);
+    assert_eq!(moved.len(), 32, "each is tried");
+    assert_eq!(counter(&outcome, "numa_pages_migrated"), (32 - kept as u64) * 512);
+    assert!(kept > 12, "{kept} of 32 stayed");
+    assert_eq!(counter(&outcome, "numa_hint_faults"), (32 + kept as u64) * 512);
+}
+
+/// One entry of the page table, one fault, one unmapping: of 512 pages only the copying is left.
+#[test]
+fn a_huge_page_is_marked_faults_and_moves_as_one() {
+    let mut workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
+    workload.templates[0].program.ops.truncate(1);
+    workload.templates[1].delay_ns = 100_000_000;
+    let faults = Faults::default();
+    let marker =
+        Marker { at_ns: 120_000_000, to: Some(1), faults: faults.clone(), ..Marker::default() };
+    let outcome = under(&workload, Marker { huge: Some(true), ..marker });
+    let faults = faults.take();
+    assert!(faults.iter().all(|(.., fault)| fault.pages == 512 && fault.group % 8 == 0));
+    assert_eq!(faults.len(), 32);
+    assert_eq!(counter(&outcome, "numa_pte_updates"), 64 * PAGES);
+    assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES);
+    let without = Marker { at_ns: u64::MAX, huge: Some(true), ..Marker::default() };
+    let cost = counter(&outcome, "kernel_ns") - counter(&under(&workload, without), "kernel_ns");
+    let expected = 32 * (30 + 1000 + 1500 + 512 * 500);
+    assert!(cost.abs_diff(expected) < expected / 50, "{cost} for {expected}");
+}
+
+/// Copying takes the share of the bandwidth that one more stream would get.
+#[test]
+fn copying_takes_longer_where_others_want_the_bandwidth() {
+    let cost = |others: u32| {
+        let mut tasks = vec![(0, 0), (96, 0)];
+        tasks.extend((0..others).map(|cpu| (97 + cpu, 0)));
+        let mut workload = passes(64, Sharing::Process(0), 40, &tasks);
+        // Memory with a policy is not marked.
+        let placement = Placement::Bind(vec![1]);
+        workload.regions.push(Region { bytes: 256 * MIB, sharing: Sharing::Thread, placement });
+        for template in &mut workload.templates[2..] {
+            template.program.accesses[0].slices[0].region = 1;
+        }
+        workload.templates[0].program.ops.truncate(1);
+        workload.templates[1].delay_ns = 100_000_000;
+        let run = |at_ns| {
+            let to = Some(1);
+            let marker = Marker { at_ns, to, huge: Some(true), ..Marker::default() };
+            let outcome = under(&workload, marker);
+            (counter(&outcome, "kernel_ns"), counter(&outcome, "numa_pages_migrated"))
+        };
+        let (marked, moved) = run(120_000_000);
+        assert_eq!(moved, 64 * PAGES);
+        marked - run(u64::MAX).0
+    };
+    // Seven others on the CCD, whose link has 38 GB/s: three bytes for each one copied.
+    let (alone, beside) = (cost(0), cost(7));
+    let expected = 64 * MIB * 3 * 8 / 38;
+    assert!(beside > 2 * alone, "{beside} for {alone}");
+    assert!(beside.abs_diff(expected) < expected / 10, "{beside} for {expected}");
 }

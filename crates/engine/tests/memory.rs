@@ -356,6 +356,37 @@ fn latency_rises_with_load_towards_saturation() {
     assert!(found[5] > 2.0 * found[0], "saturated: {found:?}");
 }
 
+/// What chases give up to load is not left idle: the load that slows them is that of their own rates.
+#[test]
+fn chases_that_want_more_than_their_node_has_use_nearly_all_of_it() {
+    let machine = machine("x3950");
+    let figures = &machine.figures;
+    let (idle, service) = (figures.memory_local_ns.value, figures.memory_service_ns.value);
+    let limit = machine.node_bytes_per_us(0) as f64;
+    let tasks = 8;
+    // Where `tasks` * 64 bytes / (idle + service * u / (2 (1 - u))) is u * limit.
+    let rate =
+        |u: f64| f64::from(tasks) * 64e3 / (idle as f64 + service as f64 * u / (2.0 * (1.0 - u)));
+    let loads = (0..10_000).map(|part| f64::from(part) / 10_000.0);
+    let load = loads.take_while(|&u| rate(u) > u * limit).last().unwrap();
+    assert!(f64::from(tasks) * 64e3 / idle as f64 > 1.5 * limit, "more than there is");
+    assert!((0.9..0.96).contains(&load), "{load}");
+    let mut passes = Passes::new();
+    passes.barriers = vec![tasks];
+    let cpus = machine.cpus.iter().enumerate().filter(|(_, cpu)| cpu.node == 0);
+    for (watch, (cpu, _)) in (0..tasks).zip(cpus) {
+        let region = passes.region(1024 * MIB, Placement::Bind(vec![0]));
+        let mut ops = vec![Op::Access(0), Op::Barrier(0)];
+        ops.extend([Op::StartWatch(watch), Op::Access(0), Op::StopWatch(watch)]);
+        passes.task(cpu as u32, vec![over(region, Pattern::Chase, false)], ops);
+    }
+    let times = passes.times(&machine);
+    for time in &times {
+        let found = f64::from(tasks) * 1024.0 * MIB as f64 / time * 1000.0;
+        assert_within(1.0, found, load * limit, "MB/s of 8 chases");
+    }
+}
+
 #[test]
 fn what_is_written_elsewhere_is_no_longer_in_this_llc() {
     let milan_2s = machine("zen3-2s");

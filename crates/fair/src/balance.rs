@@ -269,7 +269,8 @@ impl Fair {
             }
             let last = self.rqs[cpu].domains[level].last_balance;
             let busy = self.counts_as_busy(cpu, idle);
-            if now >= last + self.balance_interval(cpu, level, busy)
+            let mut interval = self.balance_interval(cpu, level, busy);
+            if now >= last + interval
                 && let Some(verdict) = self.balance_level(world, executor, cpu, level, idle)
             {
                 go_on = verdict.go_on;
@@ -277,10 +278,13 @@ impl Fair {
                     idle = if world.is_idle(cpu) { IdleType::Idle } else { IdleType::Busy };
                 }
                 self.rqs[cpu].domains[level].last_balance = now;
+                if self.features.generation != Generation::Weights {
+                    let busy = self.counts_as_busy(cpu, idle);
+                    interval = self.balance_interval(cpu, level, busy);
+                }
             }
-            let busy = self.counts_as_busy(cpu, idle);
             let last = self.rqs[cpu].domains[level].last_balance;
-            next = next.min(last + self.balance_interval(cpu, level, busy));
+            next = next.min(last + interval);
         }
         if decayed && self.features.newidle_costs {
             self.rqs[cpu].max_idle_balance_cost = total_cost.max(MIGRATION_COST_NS);

@@ -681,9 +681,15 @@ impl Scheduler for Fair {
         self.features.tick_ns()
     }
 
+    fn huge_pages(&self) -> bool {
+        // What 3.9 does with its pages here is what it does with huge ones.
+        !self.features.numa_placement
+    }
+
     fn start(&mut self, world: &mut World) {
         self.numa.start(world, self.features.tick_ns());
         self.make_groups(world);
+        self.start_clock_watchdog(world);
         for cpu in 0..self.rqs.len() {
             self.rqs[cpu].idle_since = Some(world.now().ns());
             if self.domains_rebuilt {
@@ -847,6 +853,9 @@ impl Scheduler for Fair {
     }
 
     fn timer(&mut self, world: &mut World, cpu: CpuId) {
+        if self.has_clock_watchdog() {
+            return self.clock_watchdog_expired(world, cpu);
+        }
         self.hrtick_expired(world, cpu);
     }
 

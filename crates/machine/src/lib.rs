@@ -207,8 +207,10 @@ pub struct Figures {
     pub package_link_bytes_per_us: Figure,
     /// Kernel time of the fault that places a page of 4 KiB, zeroing included.
     pub page_fault_ns: Figure,
-    /// Kernel time of moving a page of 4 KiB to another node.
+    /// Kernel time of moving a page of 4 KiB to another node, when nothing else uses the memory.
     pub page_migrate_ns: Figure,
+    /// The part of it in which 4 KiB are copied, if their bandwidth does not take longer.
+    pub page_copy_ns: Figure,
     /// Kernel time of a NUMA hinting fault for one page, without moving it.
     pub hint_fault_ns: Figure,
     /// Kernel time to mark one page for a hinting fault.

@@ -7,6 +7,9 @@
 //! resource its limit; those flows keep their rate, the others go on. So no limit is exceeded, and
 //! no flow below its cap could have more without taking it from one that has no more than it.
 //!
+//! A flow that waits for each line wants less the fuller its resources are. Its cap goes by the load that it
+//! *feels*, which is sought until it is the load that there is ([`Bandwidth::solve`]).
+//!
 //! A change reaches only flows that share a resource with it, directly or through others: the
 //! others keep their rates without being looked at twice.
 
@@ -21,8 +24,28 @@ pub(crate) struct Use {
     pub weight: u32,
 }
 
+/// Load of a resource that is all in use.
+const FULL: u64 = 1024;
+
+/// The load of a resource that counts at most: at [`FULL`] a wait would have no end.
+pub(crate) const MOST_FELT: u64 = FULL - 32;
+
+/// How far the load that is felt of a resource moves, round by round. Each step is a quarter smaller than the
+/// one before: those that are left add up to three times as much, and can undo what was a mistake as long as
+/// other resources were not right yet.
+const STEPS: [u64; 20] =
+    [384, 288, 216, 162, 121, 90, 67, 50, 37, 27, 20, 15, 11, 8, 6, 4, 3, 2, 1, 1];
+
+/// How far the load felt may be from the load there is.
+const CLOSE: u64 = 2;
+
 #[derive(Clone, Debug, Default)]
 struct Flow {
+    /// What it wants of idle resources.
+    wanted: u64,
+    /// It wants less of loaded ones.
+    waits: bool,
+    /// What it wants of them as they are.
     cap: u64,
     uses: Vec<Use>,
     rate: u64,
@@ -34,6 +57,8 @@ struct Resource {
     limit: u64,
     /// Rate in use, in [`WHOLE`]ths.
     used: u64,
+    /// Its load as flows that wait feel it, of [`FULL`].
+    felt: u64,
     /// A flow that uses it has changed.
     touched: bool,
     /// While filling: what is left for flows without a rate, and their weights.
@@ -42,6 +67,7 @@ struct Resource {
 }
 
 /// Flows, by number, and the resources they share. Rates are bytes per microsecond.
+#[derive(Default)]
 pub(crate) struct Bandwidth {
     resources: Vec<Resource>,
     flows: Vec<Flow>,
@@ -51,12 +77,22 @@ pub(crate) struct Bandwidth {
     members: Vec<u32>,
     open: Vec<u32>,
     ready: Vec<u32>,
+    /// Resources that are shared again.
+    shared: Vec<u32>,
+}
+
+impl Resource {
+    /// How much of it is in use, in 1024ths.
+    fn load_1024(&self) -> u64 {
+        (self.used >> 6) / self.limit.max(1)
+    }
 }
 
 impl Bandwidth {
     /// No flow, up to `flows` of them, over resources of these limits.
     pub(crate) fn new(limits: impl IntoIterator<Item = u64>, flows: usize) -> Self {
-        let resource = |limit| Resource { limit, used: 0, touched: false, spare: 0, weight: 0 };
+        let resource =
+            |limit| Resource { limit, used: 0, felt: 0, touched: false, spare: 0, weight: 0 };
         Self {
             resources: limits.into_iter().map(resource).collect(),
             flows: vec![Flow::default(); flows],
@@ -64,13 +100,15 @@ impl Bandwidth {
             members: Vec::new(),
             open: Vec::new(),
             ready: Vec::new(),
+            shared: Vec::new(),
         }
     }
 
-    /// Changes what a flow wants; no uses: it ends. Takes effect with the next `solve`.
-    pub(crate) fn set(&mut self, number: usize, cap: u64, uses: &[Use]) {
+    /// Changes what a flow wants of idle resources, and whether it wants less of loaded ones; no uses: it
+    /// ends. Takes effect with the next `solve`.
+    pub(crate) fn set(&mut self, number: usize, wanted: u64, waits: bool, uses: &[Use]) {
         let flow = &mut self.flows[number];
-        if flow.cap == cap && flow.uses == uses {
+        if (flow.wanted, flow.waits) == (wanted, waits) && flow.uses == uses {
             return;
         }
         for used in flow.uses.iter().chain(uses) {
@@ -81,7 +119,7 @@ impl Bandwidth {
             (false, true) => self.active.retain(|&other| other != number as u32),
             _ => {}
         }
-        flow.cap = cap;
+        (flow.wanted, flow.waits) = (wanted, waits);
         flow.uses.clear();
         flow.uses.extend_from_slice(uses);
     }
@@ -91,17 +129,103 @@ impl Bandwidth {
         self.flows[number].rate
     }
 
-    /// How much of a resource is in use, in 1024ths.
-    pub(crate) fn load_1024(&self, resource: u32) -> u64 {
-        let resource = &self.resources[resource as usize];
-        (resource.used >> 6) / resource.limit.max(1)
+    /// The rate that one more flow of these uses would have at least if nothing else limited it, while `idle`
+    /// does not go on: others come down to it where they have more, and nobody rises.
+    pub(crate) fn share_of_another(&self, uses: &[Use], idle: usize) -> u64 {
+        let of = |wanted: &Use| {
+            let others = self.active.iter().filter(|&&number| number as usize != idle);
+            let mut rates: Vec<(u64, u64)> = (others.map(|&number| &self.flows[number as usize]))
+                .filter_map(|flow| {
+                    let used = flow.uses.iter().find(|used| used.resource == wanted.resource)?;
+                    Some((flow.rate, u64::from(used.weight)))
+                })
+                .collect();
+            rates.sort_unstable();
+            let mut spare = self.resources[wanted.resource as usize].limit << 16;
+            let all: u64 = rates.iter().map(|(_, weight)| weight).sum();
+            let mut open = all + u64::from(wanted.weight);
+            for (rate, weight) in rates {
+                if rate * open > spare {
+                    break;
+                }
+                spare -= rate * weight;
+                open -= weight;
+            }
+            spare / open
+        };
+        uses.iter().map(of).min().unwrap_or(u64::MAX)
+    }
+
+    /// The load of a resource that flows which wait feel, in 1024ths.
+    pub(crate) fn felt_1024(&self, resource: u32) -> u64 {
+        self.resources[resource as usize].felt
     }
 
     /// Shares bandwidth again where something changed; appends the flows concerned to `concerned`.
-    pub(crate) fn solve(&mut self, concerned: &mut Vec<usize>) {
+    /// `wanted` is what a flow that waits wants while all is as loaded as it feels ([`Self::felt_1024`]),
+    /// which is less where that is more.
+    ///
+    /// The loads felt are sought by steps in the direction of the loads that come of them. One resource by
+    /// itself has one load that fits; where several depend on each other it is found to a few 1024ths.
+    pub(crate) fn solve(
+        &mut self,
+        concerned: &mut Vec<usize>,
+        wanted: impl Fn(&Self, usize) -> u64,
+    ) {
         self.find_members();
-        for resource in self.resources.iter_mut().filter(|resource| resource.touched) {
-            resource.touched = false;
+        self.shared.clear();
+        for (number, resource) in (0..).zip(&mut self.resources) {
+            if std::mem::take(&mut resource.touched) {
+                resource.felt = 0;
+                self.shared.push(number);
+            }
+        }
+        for &member in &self.members {
+            let flow = &mut self.flows[member as usize];
+            flow.cap = flow.wanted;
+        }
+        self.share();
+        if self.members.iter().any(|&member| self.flows[member as usize].waits) {
+            self.feel(wanted);
+        }
+        concerned.extend(self.members.iter().map(|&member| member as usize));
+    }
+
+    /// Finds the loads that flows which wait feel; at first nobody does.
+    fn feel(&mut self, wanted: impl Fn(&Self, usize) -> u64) {
+        for step in [FULL].into_iter().chain(STEPS) {
+            let mut close = true;
+            for &number in &self.shared {
+                let resource = &mut self.resources[number as usize];
+                let load = resource.load_1024().min(MOST_FELT);
+                close &= load.abs_diff(resource.felt) <= CLOSE;
+                // Without any wait the load is the highest it can be.
+                let (least, most) = (resource.felt.saturating_sub(step), resource.felt + step);
+                resource.felt = load.clamp(least, most);
+            }
+            if close {
+                return;
+            }
+            let mut changed = false;
+            for index in 0..self.members.len() {
+                let number = self.members[index] as usize;
+                let flow = &self.flows[number];
+                if flow.waits {
+                    let cap = wanted(self, number).min(flow.wanted);
+                    changed |= cap != flow.cap;
+                    self.flows[number].cap = cap;
+                }
+            }
+            if changed {
+                self.share();
+            }
+        }
+    }
+
+    /// Shares all of [`Self::shared`] among the members.
+    fn share(&mut self) {
+        for &number in &self.shared {
+            let resource = &mut self.resources[number as usize];
             resource.spare = resource.limit << 16;
             resource.used = 0;
             resource.weight = 0;
@@ -115,7 +239,6 @@ impl Bandwidth {
         while !self.open.is_empty() {
             self.fill();
         }
-        concerned.extend(self.members.iter().map(|&member| member as usize));
     }
 
     /// Flows that use a touched resource, which touches all of their resources.
@@ -198,9 +321,9 @@ mod tests {
                 .iter()
                 .map(|&(resource, percent)| Use { resource, weight: WHOLE * percent / 100 })
                 .collect();
-            bandwidth.set(number, *cap, &uses);
+            bandwidth.set(number, *cap, false, &uses);
         }
-        bandwidth.solve(&mut Vec::new());
+        bandwidth.solve(&mut Vec::new(), |_, _| 0);
         (0..flows.len()).map(|number| bandwidth.rate(number)).collect()
     }
 
@@ -231,19 +354,75 @@ mod tests {
         let mut bandwidth = Bandwidth::new([100, 100], 3);
         let on = |resource| [Use { resource, weight: WHOLE }];
         for (flow, resource) in [(0, 0), (1, 0), (2, 1)] {
-            bandwidth.set(flow, 80, &on(resource));
+            bandwidth.set(flow, 80, false, &on(resource));
         }
-        bandwidth.solve(&mut Vec::new());
+        bandwidth.solve(&mut Vec::new(), |_, _| 0);
         assert_eq!([0, 1, 2].map(|flow| bandwidth.rate(flow)), [50, 50, 80]);
         let mut concerned = Vec::new();
-        bandwidth.set(0, 80, &[]);
-        bandwidth.solve(&mut concerned);
+        bandwidth.set(0, 80, false, &[]);
+        bandwidth.solve(&mut concerned, |_, _| 0);
         assert_eq!((concerned, bandwidth.rate(1)), (vec![1], 80));
-        assert_eq!(bandwidth.load_1024(0), 80 * 1024 / 100);
-        bandwidth.set(1, 80, &on(0));
+        assert_eq!(bandwidth.resources[0].load_1024(), 80 * 1024 / 100);
+        bandwidth.set(1, 80, false, &on(0));
         let mut concerned = Vec::new();
-        bandwidth.solve(&mut concerned);
+        bandwidth.solve(&mut concerned, |_, _| 0);
         assert!(concerned.is_empty(), "nothing changed");
+    }
+
+    #[test]
+    fn one_more_gets_as_much_as_those_that_give_way() {
+        let mut bandwidth = Bandwidth::new([90, 1000], 4);
+        let uses = [Use { resource: 0, weight: WHOLE }];
+        assert_eq!(bandwidth.share_of_another(&uses, 3), 90);
+        for (flow, wanted) in [(0, 10), (1, 100), (2, 100)] {
+            bandwidth.set(flow, wanted, false, &uses);
+        }
+        bandwidth.solve(&mut Vec::new(), |_, _| 0);
+        assert_eq!(bandwidth.share_of_another(&uses, 3), 80 / 3);
+        assert_eq!(bandwidth.share_of_another(&uses, 1), 40, "in the place of another");
+        let third = [Use { resource: 0, weight: WHOLE / 2 }, Use { resource: 1, weight: WHOLE }];
+        assert_eq!(bandwidth.share_of_another(&third, 3), 32, "half of it passes there");
+    }
+
+    /// What a flow that gets a line of 64 bytes in 100 ns wants, if one takes longer by M/D/1 with a service
+    /// time of 10 ns.
+    fn chase(bandwidth: &Bandwidth, number: usize) -> u64 {
+        let wait = |used: &Use| {
+            let load = bandwidth.felt_1024(used.resource);
+            u64::from(used.weight) * 10 * load / (2 * (FULL - load))
+        };
+        let waits: u64 = bandwidth.flows[number].uses.iter().map(wait).sum();
+        64_000_000 / (100_000 + waits * 1000 / u64::from(WHOLE))
+    }
+
+    fn chases(limits: &[u64], flows: &[Vec<Use>]) -> Bandwidth {
+        let mut bandwidth = Bandwidth::new(limits.iter().copied(), flows.len());
+        for (number, uses) in flows.iter().enumerate() {
+            bandwidth.set(number, 640, true, uses);
+        }
+        bandwidth.solve(&mut Vec::new(), chase);
+        bandwidth
+    }
+
+    #[test]
+    fn those_that_wait_use_what_the_load_of_their_own_rates_lets_them() {
+        let all = vec![Use { resource: 0, weight: WHOLE }];
+        // Load u where n * 64 bytes / (100 ns + 10 u / (2 (1 - u))) is u times the limit.
+        for (flows, limit, load) in [(1, 64_000, 10), (5, 6400, 489), (8, 3840, 925)] {
+            let bandwidth = chases(&[limit], &vec![all.clone(); flows]);
+            let found = bandwidth.resources[0].load_1024();
+            assert!(found.abs_diff(load) <= CLOSE, "{flows}: {found}");
+        }
+        // 16 want 2.7 times what there is: it counts as 31/32, and there is a limit.
+        let many = chases(&[3840], &vec![all.clone(); 16]);
+        assert_eq!(many.rate(0), 3840 / 16);
+        // A stream takes what they leave.
+        let mut bandwidth = chases(&[3840], &[all.clone(), all.clone(), Vec::new()]);
+        bandwidth.set(2, 100_000, false, &all);
+        bandwidth.solve(&mut Vec::new(), chase);
+        assert_eq!(bandwidth.felt_1024(0), MOST_FELT);
+        let slow = chase(&bandwidth, 0);
+        assert_eq!([0, 2].map(|flow| bandwidth.rate(flow)), [slow, 3840 - 2 * slow]);
     }
 
     /// Cap, and weight by resource.
@@ -255,6 +434,28 @@ mod tests {
     }
 
     proptest! {
+        /// The load that flows which wait go by is the one that comes of it.
+        #[test]
+        fn loads_felt_are_loads_there_are(
+            limits in prop::collection::vec(1000u64..10_000, 4),
+            flows in prop::collection::vec(
+                prop::collection::btree_map(0u32..4, 1u32..=WHOLE, 1..4), 1..16,
+            ),
+        ) {
+            let uses = |uses: &std::collections::BTreeMap<u32, u32>| {
+                uses.iter().map(|(&resource, &weight)| Use { resource, weight }).collect()
+            };
+            let flows: Vec<Vec<Use>> = flows.iter().map(uses).collect();
+            let bandwidth = chases(&limits, &flows);
+            for resource in &bandwidth.resources {
+                let load = resource.load_1024();
+                prop_assert!(load <= FULL);
+                prop_assert!(
+                    load.min(MOST_FELT).abs_diff(resource.felt) <= 16, "{} of {load}", resource.felt,
+                );
+            }
+        }
+
         /// No limit is exceeded, and whoever has less than its cap is held back by a resource that
         /// is used up and of which nobody with more than it has a part.
         #[test]
@@ -268,8 +469,8 @@ mod tests {
                 let (cap, uses) = flow.clone().unwrap_or_default();
                 let uses: Vec<Use> =
                     uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect();
-                bandwidth.set(number, cap, &uses);
-                bandwidth.solve(&mut Vec::new());
+                bandwidth.set(number, cap, false, &uses);
+                bandwidth.solve(&mut Vec::new(), |_, _| 0);
                 wanted[number] = flow;
             }
             let flows = || wanted.iter().enumerate().filter_map(|(n, f)| Some((n, f.as_ref()?)));

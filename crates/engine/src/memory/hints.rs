@@ -11,7 +11,11 @@
 //! is done, and the pass stops there ([`Stop`]). Marks behind its position wait for the next pass.
 //! A pass over nothing marked looks at one counter a region.
 //!
-//! A group that is part of a huge page may be moved as that is ([`World::begin_move`]): the page is locked
+//! Where memory is mapped in huge pages ([`Scheduler::huge_pages`](crate::Scheduler::huge_pages)), the groups of
+//! one are one: it is marked by one entry of the page table, and one fault takes all of its marks. Its node is
+//! that of the group that was come upon.
+//!
+//! A page may be moved under a lock ([`World::begin_move`]), as a huge one is: it is held
 //! until the kernel's work for it is done. A task that comes to it meanwhile faults as well; either it wants
 //! the page too and sleeps until that is done ([`World::await_move`]), or it goes on with the page, and the
 //! move comes to nothing.
@@ -30,6 +34,9 @@ use super::{Memory, Region};
 use crate::scheduler::{CpuId, HintingFault, LastAccess, TaskId};
 use crate::task::Activity;
 use crate::world::World;
+
+/// Groups of a huge page of x86, 2 MiB.
+const HUGE_GROUPS: usize = ((2 << 20) / GROUP_BYTES) as usize;
 
 /// Bytes of a group of pages.
 const GROUP_BYTES: u64 = GROUP_PAGES * PAGE_BYTES;
@@ -106,7 +113,7 @@ impl Marks {
     }
 }
 
-/// A group that is moved as a huge page. It stays marked meanwhile.
+/// A page that is moved under its lock. It stays marked meanwhile.
 pub(super) struct Move {
     process: u32,
     fault: HintingFault,
@@ -119,8 +126,10 @@ pub(super) struct Move {
 }
 
 impl Move {
-    fn is_of(&self, process: u32, region: u32, group: u32) -> bool {
-        (self.process, self.fault.region, self.fault.group) == (process, region, group)
+    /// Whether it is of the page that begins with this group.
+    fn is_of(&self, process: u32, region: u32, group: usize) -> bool {
+        let Move { fault, .. } = self;
+        (self.process, fault.region, fault.group as usize) == (process, region, group)
     }
 }
 
@@ -232,7 +241,8 @@ impl Memory {
 
     /// Whether a group only seems marked: somebody moved it, in vain, and `task` does not.
     fn is_passed(&self, process: u32, region: u32, group: usize, task: TaskId) -> bool {
-        let in_vain = |m: &Move| m.undone && m.by != task && m.is_of(process, region, group as u32);
+        let first = self.page(region, group).start;
+        let in_vain = |m: &Move| m.undone && m.by != task && m.is_of(process, region, first);
         self.moves.iter().any(in_vain)
     }
 
@@ -256,14 +266,15 @@ impl Memory {
     /// `task` of `process` has come to its next stop on `cpu`: clears the mark and says what it is.
     fn find(&mut self, cpu: CpuId, process: u32, task: TaskId) -> Found {
         let Some(stop) = self.tasks[task.index()].stop.take() else { return Found::Nothing };
-        let under_way = self.moves.iter().position(|m| m.is_of(process, stop.region, stop.group));
+        let first = self.page(stop.region, stop.group as usize).start;
+        let under_way = self.moves.iter().position(|m| m.is_of(process, stop.region, first));
         match under_way {
             None => self.take_mark(cpu, process, stop).map_or(Found::Nothing, Found::Fault),
             Some(index) if self.moves[index].by == task => self.end_move(index),
             Some(index) if self.moves[index].undone => Found::Nothing,
             Some(index) => {
                 let fault = HintingFault { moving: true, ..self.moves[index].fault };
-                let last = self.regions[stop.region as usize].last.get(stop.group as usize);
+                let last = self.regions[stop.region as usize].last.get(first);
                 let fault = HintingFault { last: last.copied().flatten(), ..fault };
                 self.count_fault(cpu, &fault);
                 Found::Fault(fault)
@@ -274,20 +285,34 @@ impl Memory {
     /// A move has taken its time: the pages are there, unless somebody went on with them.
     fn end_move(&mut self, index: usize) -> Found {
         let Move { process, fault, to, undone, waiters, .. } = self.moves.remove(index);
-        let (region, group) = (fault.region as usize, fault.group as usize);
-        if let Some(marks) = self.regions[region].marks_mut(process) {
-            marks.clear(group);
-            self.marked -= 1;
+        let groups = self.page(fault.region, fault.group as usize);
+        if let Some(marks) = self.regions[fault.region as usize].marks_mut(process) {
+            for group in groups.filter(|&group| marks.is_set(group)).collect::<Vec<_>>() {
+                marks.clear(group);
+                self.marked -= 1;
+            }
         }
         let moved = if undone { 0 } else { self.relocate(&fault, to) };
         Found::Moved(fault, moved, waiters)
     }
 
-    /// Puts the group of a fault on a node that has room; returns how many pages that are.
+    /// The groups that are one with this one: those of a huge page, or itself.
+    fn page(&self, region: u32, group: usize) -> Range<usize> {
+        let together = if self.huge { HUGE_GROUPS } else { 1 };
+        let first = group / together * together;
+        first..(first + together).min(self.regions[region as usize].pages.groups())
+    }
+
+    /// Of so many pages, how many entries of a page table map them.
+    fn entries(&self, pages: u64) -> u64 {
+        if self.huge { pages.div_ceil(HUGE_GROUPS as u64 * GROUP_PAGES) } else { pages }
+    }
+
+    /// Puts the page of a fault on a node that has room; returns how many pages of 4 KiB that are.
     fn relocate(&mut self, fault: &HintingFault, node: usize) -> u64 {
-        let group = fault.group as usize;
+        let groups = self.page(fault.region, fault.group as usize);
         let region = &mut self.regions[fault.region as usize];
-        let moved = region.pages.relocate(group..group + 1, node, &mut self.nodes);
+        let moved = region.pages.relocate(groups, node, &mut self.nodes);
         self.pages_migrated += moved;
         region.moved += moved;
         moved
@@ -310,19 +335,27 @@ impl Memory {
         }
     }
 
-    /// Clears the mark of a group and returns what the scheduler is told, unless another task was there
+    /// Clears the mark of a page and returns what the scheduler is told, unless another task was there
     /// before.
     fn take_mark(&mut self, cpu: CpuId, process: u32, stop: Stop) -> Option<HintingFault> {
         let Stop { region, group, .. } = stop;
+        let groups = self.page(region, group as usize);
         let of = &mut self.regions[region as usize];
         let shared = of.marks.len() > 1;
-        let marks = of.marks_mut(process).filter(|marks| marks.is_set(group as usize))?;
-        marks.clear(group as usize);
+        let marks = of.marks.iter_mut().find(|marks| marks.process == process);
+        let marks = marks.filter(|marks| marks.is_set(group as usize))?;
         let area = marks.area;
-        self.marked -= 1;
+        let mut pages = 0;
+        for other in groups.clone().filter(|&other| of.pages.node(other).is_some()) {
+            pages += of.pages.in_group(other);
+            if marks.is_set(other) {
+                marks.clear(other);
+                self.marked -= 1;
+            }
+        }
         let node = of.pages.node(group as usize)?;
-        let pages = of.pages.in_group(group as usize);
-        let last = of.last.get(group as usize).copied().flatten();
+        let group = groups.start as u32;
+        let last = of.last.get(groups.start).copied().flatten();
         let moving = false;
         let fault = HintingFault { region, group, area, pages, node, shared, last, moving };
         self.count_fault(cpu, &fault);
@@ -407,6 +440,13 @@ impl World {
         sums
     }
 
+    /// Memory is mapped in huge pages.
+    pub(crate) fn map_in_huge_pages(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.huge = true;
+        }
+    }
+
     /// Whether the workload uses memory at all: without it there is nothing to mark.
     #[inline]
     pub fn has_memory(&self) -> bool {
@@ -440,8 +480,9 @@ impl World {
         memory.pte_updates += found.pages;
         if found.pages > 0 {
             self.find_stops(process);
+            let entries = self.memory.as_ref().map_or(0, |memory| memory.entries(found.pages));
             let cost = self.machine.figures.page_mark_ns.value;
-            self.charge(cpu, found.pages * cost);
+            self.charge(cpu, entries * cost);
         }
         found
     }
@@ -485,7 +526,8 @@ impl World {
         let found = memory.find(cpu, process, task);
         match &found {
             Found::Fault(fault) => {
-                self.charge(cpu, fault.pages * self.machine.figures.hint_fault_ns.value);
+                let faults = memory.entries(fault.pages);
+                self.charge(cpu, faults * self.machine.figures.hint_fault_ns.value);
             }
             Found::Moved(fault, ..) if memory.reprices(fault.region) => {
                 self.reprice_region(fault.region);
@@ -503,7 +545,7 @@ impl World {
         let Some(memory) = &mut self.memory else { return false };
         memory.note_access(fault.region, fault.group, by);
         let HintingFault { region, group, moving, .. } = *fault;
-        let under_way = memory.moves.iter_mut().find(|m| m.is_of(process, region, group));
+        let under_way = memory.moves.iter_mut().find(|m| m.is_of(process, region, group as usize));
         let Some(under_way) = under_way.filter(|_| moving) else { return false };
         let waits = under_way.waiters.contains(&task);
         under_way.undone |= !waits;
@@ -516,12 +558,22 @@ impl World {
     pub fn begin_move(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault, node: usize) {
         let process = self.tasks[task.index()].process;
         let Some(memory) = &mut self.memory else { return };
-        let Some(marks) = memory.regions[fault.region as usize].marks_mut(process) else { return };
-        marks.set(fault.group as usize);
-        memory.marked += 1;
+        let groups = memory.page(fault.region, fault.group as usize);
+        let region = &mut memory.regions[fault.region as usize];
+        let Some(marks) = region.marks.iter_mut().find(|marks| marks.process == process) else {
+            return;
+        };
+        for group in groups.filter(|&group| region.pages.node(group).is_some()) {
+            if !marks.is_set(group) {
+                marks.set(group);
+                memory.marked += 1;
+            }
+        }
         let (fault, by, waiters) = (*fault, task, Vec::new());
         memory.moves.push(Move { process, fault, by, to: node, undone: false, waiters });
-        self.charge(cpu, fault.pages * self.machine.figures.page_migrate_ns.value);
+        let entries = memory.entries(fault.pages);
+        let cost = memory.migrate_ns(cpu, fault.pages, entries, fault.node, node);
+        self.charge(cpu, cost);
     }
 
     /// `task`, whose fault is on a page that is being moved, sleeps until that is done.
@@ -529,7 +581,7 @@ impl World {
         let process = self.tasks[task.index()].process;
         let Some(memory) = &mut self.memory else { return };
         let under_way =
-            memory.moves.iter_mut().find(|m| m.is_of(process, fault.region, fault.group));
+            memory.moves.iter_mut().find(|m| m.is_of(process, fault.region, fault.group as usize));
         if let Some(under_way) = under_way {
             under_way.waiters.push(task);
         }
@@ -542,10 +594,15 @@ impl World {
     pub fn move_faulting(&mut self, cpu: CpuId, fault: &HintingFault, node: usize) -> u64 {
         let Some(memory) = &mut self.memory else { return 0 };
         let moved = memory.relocate(fault, node);
+        let entries = memory.entries(moved);
+        let cost = match moved {
+            0 => 0,
+            _ => memory.migrate_ns(cpu, moved, entries, fault.node, node),
+        };
         if memory.reprices(fault.region) {
             self.reprice_region(fault.region);
         }
-        self.charge(cpu, moved * self.machine.figures.page_migrate_ns.value);
+        self.charge(cpu, cost);
         moved
     }
 }

@@ -2,7 +2,7 @@
 
 use roost_workload::Pattern;
 
-use super::bandwidth::{Use, WHOLE};
+use super::bandwidth::{Bandwidth, MOST_FELT, Use, WHOLE};
 use super::cache::{both, survival};
 use super::{CERTAIN, LINE_BYTES, Memory, Tables, Warmth};
 use crate::scheduler::{CpuId, TaskId};
@@ -134,6 +134,29 @@ impl Resources<'_> {
             (self.memory.machine.cpus[self.cpu].package as usize, package[usize::from(node)]);
         let first = self.node(self.memory.machine.nodes.len() as u16);
         (from != to).then(|| first + (from * packages + to) as u32)
+    }
+}
+
+impl Resources<'_> {
+    /// What a flow takes of them of which each node has a share.
+    fn add_uses(&self, nodes: &[(u16, u32)], uses: &mut Vec<Use>) {
+        let all: u64 = nodes.iter().map(|&(_, share)| u64::from(share)).sum();
+        if all > 0 {
+            uses.push(Use { resource: self.core(), weight: WHOLE });
+            uses.push(Use { resource: self.llc_link(), weight: WHOLE });
+        }
+        for &(node, share) in nodes {
+            let weight = ((u64::from(share) << 16) / all).max(1) as u32;
+            let node = [Some(self.node(node)), self.link(node)];
+            uses.extend(node.into_iter().flatten().map(|resource| Use { resource, weight }));
+        }
+        // Links of one package that several nodes are reached by are one resource.
+        uses.sort_by_key(|used| used.resource);
+        uses.dedup_by(|next, kept| {
+            let same = next.resource == kept.resource;
+            kept.weight += if same { next.weight } else { 0 };
+            same
+        });
     }
 }
 
@@ -297,33 +320,35 @@ impl Memory {
     /// core that it has for itself.
     pub(super) fn price(&mut self, cpu: CpuId, speed_1024: u16) {
         if !self.running[cpu].is_busy() {
-            return self.bandwidth.set(cpu, 0, &[]);
+            return self.bandwidth.set(cpu, 0, false, &[]);
         }
         let alone = self.alone(cpu, speed_1024, |_| 0);
         self.running[cpu].alone = alone;
         let mut uses = std::mem::take(&mut self.uses);
         uses.clear();
-        let (resources, on_cpu) = (Resources { memory: self, cpu }, &self.running[cpu]);
-        let memory = u64::from(on_cpu.memory());
-        if memory > 0 {
-            uses.push(Use { resource: resources.core(), weight: WHOLE });
-            uses.push(Use { resource: resources.llc_link(), weight: WHOLE });
-        }
-        for &(node, share) in &on_cpu.nodes {
-            let weight = ((u64::from(share) << 16) / memory).max(1) as u32;
-            let node = [Some(resources.node(node)), resources.link(node)];
-            uses.extend(node.into_iter().flatten().map(|resource| Use { resource, weight }));
-        }
-        // Links of one package that several nodes are reached by are one resource.
-        uses.sort_by_key(|used| used.resource);
-        uses.dedup_by(|next, kept| {
-            let same = next.resource == kept.resource;
-            kept.weight += if same { next.weight } else { 0 };
-            same
-        });
-        let cap = (u128::from(alone) * u128::from(memory)).div_ceil(u128::from(CERTAIN));
-        self.bandwidth.set(cpu, (cap as u64).max(1), &uses);
+        Resources { memory: self, cpu }.add_uses(&self.running[cpu].nodes, &mut uses);
+        let waits = self.pattern(cpu) == Some(Pattern::Chase);
+        self.bandwidth.set(cpu, self.from_memory(cpu, alone), waits, &uses);
         self.uses = uses;
+    }
+
+    /// What a pass at `speed` on `cpu` takes from memory.
+    fn from_memory(&self, cpu: CpuId, speed: u64) -> u64 {
+        let memory = u128::from(self.running[cpu].memory());
+        let part = (u128::from(speed) * memory).div_ceil(u128::from(CERTAIN));
+        (part as u64).max(1)
+    }
+
+    /// Shares bandwidth again among the passes that `concerned` share any with, and adds them to it.
+    pub(super) fn share(&mut self, concerned: &mut Vec<CpuId>) {
+        let mut bandwidth = std::mem::take(&mut self.bandwidth);
+        bandwidth.solve(concerned, |felt, cpu| self.from_memory(cpu, self.chase_alone(felt, cpu)));
+        self.bandwidth = bandwidth;
+    }
+
+    /// Speed of the chase on `cpu` under the loads that it feels.
+    fn chase_alone(&self, felt: &Bandwidth, cpu: CpuId) -> u64 {
+        self.alone(cpu, 1024, |node| self.wait_ns(felt, cpu, node))
     }
 
     /// Speed of a pass that nobody holds back, bytes per microsecond; a line from a node takes
@@ -372,20 +397,30 @@ impl Memory {
         let held_back = whole.checked_div(u64::from(on_cpu.memory()));
         let mut rate = on_cpu.alone.min(held_back.unwrap_or(u64::MAX));
         if pattern == Pattern::Chase {
-            let loaded = self.alone(cpu, 1024, |node| self.wait_ns(cpu, node));
-            rate = rate.min(loaded);
+            rate = rate.min(self.chase_alone(&self.bandwidth, cpu));
         }
         Some(rate.clamp(1, u32::MAX.into()) as u32)
     }
 
     /// How long a line from `node` waits for others: M/D/1 with the load of the busier of the node
     /// and the link to it, which counts as at most 31/32.
-    fn wait_ns(&self, cpu: CpuId, node: u16) -> u64 {
-        const MOST: u64 = 1024 - 32;
+    fn wait_ns(&self, felt: &Bandwidth, cpu: CpuId, node: u16) -> u64 {
         let resources = Resources { memory: self, cpu };
-        let link = resources.link(node).map_or(0, |link| self.bandwidth.load_1024(link));
-        let load = self.bandwidth.load_1024(resources.node(node)).max(link).min(MOST);
+        let link = resources.link(node).map_or(0, |link| felt.felt_1024(link));
+        let load = felt.felt_1024(resources.node(node)).max(link).min(MOST_FELT);
         self.machine.figures.memory_service_ns.value * load / (2 * (1024 - load))
+    }
+
+    /// Time in which the kernel on `cpu` copies `bytes` from a node to another one, ns: at most at the share of
+    /// the bandwidth that one more stream would get now. What is written is fetched first.
+    pub(super) fn copy_ns(&self, cpu: CpuId, bytes: u64, from: usize, to: usize) -> u64 {
+        let home = self.machine.cpus[cpu].node as usize;
+        let speed = |node: usize| self.tables.core_bytes_per_us[home][node].max(1);
+        let alone_ns = bytes * 1000 / speed(from) + 2 * bytes * 1000 / speed(to);
+        let mut uses = Vec::new();
+        Resources { memory: self, cpu }.add_uses(&[(from as u16, 1), (to as u16, 2)], &mut uses);
+        let share = self.bandwidth.share_of_another(&uses, cpu).max(1);
+        alone_ns.max(3 * bytes * 1000 / share)
     }
 
     /// CPUs with a pass over `region`.

@@ -78,6 +78,9 @@ impl Scheduler for Marker {
     fn tick_ns(&self) -> u64 {
         self.fifo.tick_ns()
     }
+    fn huge_pages(&self) -> bool {
+        self.huge.is_some()
+    }
     fn start(&mut self, _: &mut World) {}
     fn task_new(&mut self, world: &mut World, task: TaskId, _: Option<TaskId>) {
         let process = world.process(task);

@@ -234,6 +234,25 @@ fn periodic_balancing_waits_for_its_interval() {
     assert_eq!(bench.state(1, 0).last_balance, start + 15);
 }
 
+/// The first pass finds balance, which doubles the interval: up to 3.15 the next balance is still due by the one
+/// from before.
+#[test]
+fn in_3_9_the_next_balance_is_due_by_the_interval_from_before_the_pass() {
+    for (scheduler, doubled) in [("fair@3.9", false), ("fair@5.2", true)] {
+        let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
+        bench.queue(1, 0..1);
+        bench.pass(4000 * MS);
+        let interval = |bench: &mut Bench| bench.state(1, 0).balance_interval;
+        let (before, factor) = (interval(&mut bench), bench.fair.domain_of(1, 0).busy_factor);
+        bench.fair.tick_balance(&mut bench.world, 1);
+        assert_eq!(interval(&mut bench), 2 * before, "{scheduler}");
+        let now = bench.fair.jiffies(bench.world.now());
+        let goes_by = if doubled { 2 * before } else { before };
+        let due = now + ms_to_jiffies(u64::from(goes_by * factor), 250);
+        assert_eq!(bench.fair.rqs[1].next_balance, due, "{scheduler}");
+    }
+}
+
 /// Two CPU-bound tasks on one of two CPUs' queues, hot or not, and how often it fails.
 #[test]
 fn hot_tasks_move_after_failures() {
@@ -913,4 +932,23 @@ fn in_3_9_who_is_asked_balances_for_cpus_that_are_not_due() {
     bench.fair.work(&mut bench.world, 1, Work::Balance);
     assert!((2..8).all(|cpu| bench.fair.rqs[cpu].next_balance < u64::MAX));
     assert_eq!(bench.fair.nohz.next_balance, bench.fair.rqs[1].next_balance);
+}
+
+/// The tick that comes to an idle CPU for the clocksource watchdog balances; the timer goes on to the next CPU.
+#[test]
+fn in_3_9_an_idle_cpu_balances_when_the_clock_is_watched_from_it() {
+    let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
+    bench.queue(0, 0..2);
+    bench.pass(500 * MS);
+    bench.fair.timer(&mut bench.world, 1);
+    assert_eq!((bench.nr(0), bench.nr(1)), (1, 1));
+    assert_eq!(bench.world.timer_due(2), Some(Time(1000 * MS)));
+    assert_eq!(bench.world.take_work_for_test(2), Work::Reschedule as u8);
+    // A busy CPU has its own tick for that.
+    let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
+    bench.queue(0, 0..2);
+    bench.pass(500 * MS);
+    bench.fair.timer(&mut bench.world, 0);
+    assert_eq!(bench.nr(0), 2);
+    assert_eq!(bench.world.timer_due(1), Some(Time(1000 * MS)));
 }

@@ -4,17 +4,64 @@
 //! A timer that a program sleeps by is no tick on an idle CPU: with high resolution timers, the kernel's default,
 //! `tick_nohz_stop_sched_tick()` moves the tick to the next timer of the timer wheel, and others interrupt by
 //! themselves.
+//!
+//! One timer of the wheel is always there: that which compares the TSC with another clock
+//! (`clocksource_watchdog()`: every HZ / 2, on the next CPU each time; the TSC has CLOCK_SOURCE_MUST_VERIFY unless
+//! the CPU says that it is reliable, as those of virtual machines do). The tick of an idle CPU runs for it, and
+//! balances what is due (`scheduler_tick()`, `trigger_load_balance()`).
 
-use roost_engine::{CpuId, Work, World};
+use roost_engine::{CpuId, Time, Work, World};
 
 use crate::domain::{Domain, Flags};
+use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE, NohzKick};
 use crate::stats::IdleType;
 
 /// What balancing is asked for; there is nothing else in 3.9.
 const BALANCE: NohzKick = NohzKick { balance: true, stats: false, next: false };
 
+/// WATCHDOG_INTERVAL is so many to a second.
+const WATCHDOGS_A_SECOND: u64 = 2;
+
 impl Fair {
+    /// Whether that timer is there: in 3.9, whose CPUs have no other timer of the scheduler's.
+    pub(crate) fn has_clock_watchdog(&self) -> bool {
+        self.features.clock_watchdog && self.features.generation == Generation::Weights
+    }
+
+    /// The timer begins on the first CPU. Assumption: a run begins when it goes there.
+    pub(crate) fn start_clock_watchdog(&mut self, world: &mut World) {
+        if self.has_clock_watchdog() {
+            self.watch_clock_on(world, 0);
+        }
+    }
+
+    /// The timer goes to `cpu`, where it expires at the next whole interval.
+    fn watch_clock_on(&mut self, world: &mut World, cpu: CpuId) {
+        let interval = 1_000_000_000 / WATCHDOGS_A_SECOND;
+        let at = Time((world.now().ns() / interval + 1) * interval);
+        world.start_timer(cpu, cpu, at);
+    }
+
+    /// The timer has expired on `cpu`: in the tick that came for it, which a busy CPU has anyway. The tick asks for
+    /// balancing before timers expire, and that is done after them.
+    ///
+    /// An idle CPU to which the timer goes looks for work as it finds out when its next tick is
+    /// (`wake_up_idle_cpu()`: it is rescheduled).
+    pub(crate) fn clock_watchdog_expired(&mut self, world: &mut World, cpu: CpuId) {
+        let due = self.jiffies(world.now()) >= self.rqs[cpu].next_balance;
+        let balances = due && world.is_idle(cpu);
+        let next = (cpu + 1) % self.rqs.len();
+        self.watch_clock_on(world, next);
+        if next != cpu && world.is_idle(next) {
+            world.kick(cpu, next, Work::Reschedule);
+        }
+        if balances {
+            self.balance_domains(world, cpu, cpu, IdleType::Idle);
+            self.balance.pay(world, cpu);
+        }
+    }
+
     /// At the tick of a busy CPU: asks the first tickless CPU to balance for all of them, if that is due and this
     /// one has tasks to give. A CPU that has work since, but had no tick, is asked for nothing.
     pub(crate) fn kick_first_tickless(&mut self, world: &mut World, cpu: CpuId) {

@@ -1,8 +1,13 @@
 //! `perf bench numa mem`: processes of threads that write what their process shares and what each
 //! has for its own, for a time.
 //!
-//! As its bandwidth tests (`-zZ`): memory is zeroed once where it is allocated, on CPU 0 with `-0`
-//! (`init=cpu0`), by the process's main thread if shared; then all threads zero it in turns.
+//! Memory is zeroed once where it is allocated, on CPU 0 with `-0` (`init=cpu0`), by the process's main thread if
+//! shared; then all threads zero it, over and over (`-z`).
+//!
+//! Each thread goes through it from its first byte to its last, as with `--no-data_rand_walk`, which its tests
+//! RAM-bw-local and RAM-bw-remote have: bzero() of the whole. Not modelled is the walk of the others, as 4x1-bw-thread,
+//! which zero blocks of 8 KiB at random places (`do_work()`): there threads do not follow each other through the
+//! memory, as they do here.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -32,7 +37,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             name: "process-mb",
             default: "1024",
             meaning: "MiB that a process's threads share (-P)",
-            kind: ParameterKind::Number { min: 1, max: 1_000_000 },
+            kind: ParameterKind::Number { min: 0, max: 1_000_000 },
         },
         Parameter {
             name: "thread-mb",
@@ -54,8 +59,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 
 /// What a thread writes.
 struct Memory {
-    /// What its process shares.
-    process: Access,
+    /// What its process shares, if anything.
+    process: Option<Access>,
     process_bytes: u64,
     /// What it has for its own, if anything.
     own: Option<Access>,
@@ -72,7 +77,8 @@ fn build(values: &Values) -> Workload {
     let process_bytes = u64::from(values.number("process-mb")) * MIB;
     for _ in 0..values.number("processes") {
         let process = workload.fork_process("perf");
-        let shared = write(&mut workload, process_bytes, Sharing::Process(process));
+        let shared = (process_bytes > 0)
+            .then(|| write(&mut workload, process_bytes, Sharing::Process(process)));
         let memory = Memory { process: shared, process_bytes, own: own.clone(), own_bytes };
         let begin = workload.add_barrier(threads);
         for main in (0..threads).map(|thread| thread == 0) {
@@ -103,7 +109,7 @@ fn program(
 ) -> ProgramBuilder {
     let mut program = ProgramBuilder::default();
     program.program_mut().affinities = vec![Some(vec![0]), None];
-    let first = main.then(|| memory.process.clone()).into_iter().chain(memory.own.clone());
+    let first = memory.process.iter().filter(|_| main).chain(&memory.own).cloned();
     if on_cpu_0 {
         program.push(Op::SetAffinity(0));
     }
@@ -115,8 +121,10 @@ fn program(
     }
     program.push(Op::Barrier(begin));
     program.repeat(Times::Forever, |work| {
-        work.access(memory.process.clone());
-        work.push(Op::Count { counter: written, by: memory.process_bytes });
+        if let Some(process) = &memory.process {
+            work.access(process.clone());
+            work.push(Op::Count { counter: written, by: memory.process_bytes });
+        }
         if let Some(own) = &memory.own {
             work.access(own.clone());
             work.push(Op::Count { counter: written, by: memory.own_bytes });
@@ -154,6 +162,18 @@ mod tests {
         let local = resolve("perf-bench-numa", None).unwrap();
         let pinned = |op: &Op| matches!(op, Op::SetAffinity(_));
         assert!(!local.templates.iter().any(|task| task.program.ops.iter().any(pinned)));
+    }
+
+    #[test]
+    fn threads_may_have_nothing_but_their_own() {
+        // 4x1-bw-thread: -p 1 -t 4 -T 256.
+        let workload =
+            resolve("perf-bench-numa:processes=1,threads=4,process-mb=0,thread-mb=256", None)
+                .unwrap();
+        let bytes: Vec<u64> = workload.regions.iter().map(|region| region.bytes / MIB).collect();
+        assert_eq!(bytes, [256]);
+        let begin = [Op::Access(0), Op::Barrier(0), Op::Access(0)];
+        assert_eq!(workload.templates[3].program.ops[..3], begin);
     }
 
     #[test]
