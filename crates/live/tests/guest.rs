@@ -18,7 +18,6 @@ const SETS: &str = r#"
 G=/sys/fs/cgroup
 loops() { mkdir -p $G/$1; for t in $(seq $2); do ( echo $BASHPID >$G/$1/cgroup.procs; while :; do :; done ) & P="$P $!"; done; }
 end() { kill $P; wait $P 2>/dev/null; P=; }
-used() { sed -n 's/usage_usec //p' $G/$1/cpu.stat; }
 "#;
 
 /// A job with [`SETS`], which takes minutes.
@@ -132,14 +131,18 @@ fn sets_do_not_settle_when_that_is_off(kernel: &str) {
     }
 }
 
-/// CPU time of cgroups of weight 300 and 100, and of nice 0 and 5 in one cgroup, as under the fair class.
+/// CPU time of cgroups of weight 300 and 100, and of nice 0 and 5 in one cgroup, as under the fair class. What is
+/// compared is read by the shell itself: a process for it would wait for its turn between the two.
 fn weights_share_as_in_the_fair_class(kernel: &str) {
     let Some(cache) = prepared("weights of cgroups and nice values") else { return };
     let script = r#"
 echo +cpu >$G/cgroup.subtree_control; mkdir $G/a $G/b; echo 300 >$G/b/cpu.weight
-cgroups() { loops a 4; loops b 4; sleep 2; a=$(used a) b=$(used b); sleep 4; echo $1 cgroups $(($(used b) - b)) $(($(used a) - a)); end; }
-ran() { sum=0; for p in $*; do read -r ns _ </proc/$p/schedstat; sum=$((sum + ns)); done; echo $sum; }
-nice() { loops n 4; a=$P; loops n 4; b=${P#$a}; renice -n 5 -p $b >/dev/null; sleep 2; x=$(ran $a) y=$(ran $b); sleep 4; echo $1 nice $(($(ran $a) - x)) $(($(ran $b) - y)); end; }
+used() { read -r _ y <$G/a/cpu.stat; read -r _ x <$G/b/cpu.stat; }
+ran() { x=0 y=0; for p in $a; do read -r ns _ </proc/$p/schedstat; x=$((x + ns)); done
+	for p in $b; do read -r ns _ </proc/$p/schedstat; y=$((y + ns)); done; }
+measure() { sleep 2; $2; X=$x Y=$y; sleep 4; $2; echo $1 $((x - X)) $((y - Y)); end; }
+cgroups() { loops a 4; loops b 4; measure "$1 cgroups" used; }
+nice() { loops n 4; a=$P; loops n 4; b=${P#$a}; renice -n 5 -p $b >/dev/null; measure "$1 nice" ran; }
 cgroups fair; nice fair
 start; cgroups roost; nice roost; stop
 "#;
