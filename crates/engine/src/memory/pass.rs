@@ -328,12 +328,12 @@ impl Memory {
         uses.clear();
         Resources { memory: self, cpu }.add_uses(&self.running[cpu].nodes, &mut uses);
         let waits = self.pattern(cpu) == Some(Pattern::Chase);
-        self.bandwidth.set(cpu, self.from_memory(cpu, alone), waits, &uses);
+        self.bandwidth.set(cpu, self.memory_part(cpu, alone), waits, &uses);
         self.uses = uses;
     }
 
     /// What a pass at `speed` on `cpu` takes from memory.
-    fn from_memory(&self, cpu: CpuId, speed: u64) -> u64 {
+    fn memory_part(&self, cpu: CpuId, speed: u64) -> u64 {
         let memory = u128::from(self.running[cpu].memory());
         let part = (u128::from(speed) * memory).div_ceil(u128::from(CERTAIN));
         (part as u64).max(1)
@@ -342,7 +342,7 @@ impl Memory {
     /// Shares bandwidth again among the passes that `concerned` share any with, and adds them to it.
     pub(super) fn share(&mut self, concerned: &mut Vec<CpuId>) {
         let mut bandwidth = std::mem::take(&mut self.bandwidth);
-        bandwidth.solve(concerned, |felt, cpu| self.from_memory(cpu, self.chase_alone(felt, cpu)));
+        bandwidth.solve(concerned, |felt, cpu| self.memory_part(cpu, self.chase_alone(felt, cpu)));
         self.bandwidth = bandwidth;
     }
 

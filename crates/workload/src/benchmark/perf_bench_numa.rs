@@ -57,6 +57,9 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     build,
 };
 
+/// A turn of a thread that has nothing to write. Any time would do: it only spins.
+const SPIN_NS: u64 = 1_000_000;
+
 /// What a thread writes.
 struct Memory {
     /// What its process shares, if anything.
@@ -129,6 +132,9 @@ fn program(
             work.access(own.clone());
             work.push(Op::Count { counter: written, by: memory.own_bytes });
         }
+        if memory.process.is_none() && memory.own.is_none() {
+            work.push(Op::Run { ns: SPIN_NS });
+        }
     });
     program
 }
@@ -172,7 +178,7 @@ mod tests {
                 .unwrap();
         let bytes: Vec<u64> = workload.regions.iter().map(|region| region.bytes / MIB).collect();
         assert_eq!(bytes, [256]);
-        let begin = [Op::Access(0), Op::Barrier(0), Op::Access(0)];
+        let begin = [Op::Access(0), Op::Barrier(0), Op::Access(1)];
         assert_eq!(workload.templates[3].program.ops[..3], begin);
     }
 
