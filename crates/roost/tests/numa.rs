@@ -208,13 +208,14 @@ fn numa02_smt_takes_as_long_as_published_on_four_nodes() {
 const AS_POSTED: &str = "fair@3.9+consolidate-posted";
 
 /// Of five rows whose published difference exceeds its standard deviations the one that goes the
-/// published way: numa01 on 4 nodes, published faster by 35%. Runs differ by more than what is left of that.
+/// published way: numa01 on 4 nodes, published faster by 35%. Over these seeds the difference is no more than the error
+/// of its mean, so that the row counts as missed (docs/results.md).
 #[test]
 #[ignore = "takes minutes"]
 fn as_posted_numa01_is_faster_on_four_nodes() {
     let mean = |scheduler: &str| {
         let of = |seed| seconds_of("x3750-m4", "numa01:cpus=64", scheduler, seed);
-        (1..=8).map(of).sum::<f64>() / 8.0
+        (1..=24).map(of).sum::<f64>() / 24.0
     };
     let (base, patched) = (mean("fair@3.9"), mean(AS_POSTED));
     println!("{base:.1} -> {patched:.1} s, {:.3} for {:.3}", patched / base, 444.55 / 681.23);
