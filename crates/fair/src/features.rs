@@ -123,9 +123,6 @@ pub struct Features {
     /// idle loop of 7.2 without a cpuidle driver, which is how guests run. With one, its governor
     /// decides. Without this the tick stops at once.
     pub idle_tick: bool,
-    /// Every half second a timer goes to the next CPU, whose tick runs for it even if it is idle (the
-    /// clocksource watchdog, on x86): the tick balances what is due.
-    pub clock_watchdog: bool,
     /// Details of averages and of fork placement as in the source of 7.2.13, some of them older than
     /// that: util_est follows the last update of the averages, what a migrated sleeper leaves behind
     /// is subtracted at the old queue's next update, the sleeper's own averages decay up to the
@@ -254,7 +251,6 @@ fn v3_9() -> Features {
         sis_prop: false,
         newidle_costs: false,
         numa_placement: false,
-        clock_watchdog: true,
         ..v5_2()
     }
 }
@@ -320,7 +316,6 @@ fn v5_16() -> Features {
         consolidate: Consolidation::Off,
         numa_area_skip: false,
         idle_tick: false,
-        clock_watchdog: false,
         averages_by_source: false,
         balance_by_source: false,
     }
@@ -387,7 +382,7 @@ struct Switch {
 
 /// All switches. The imbalances allowed between nodes and LLCs work on every version; where that is
 /// an adaptation, [`crate::older`] says how.
-const SWITCHES: [Switch; 17] = [
+const SWITCHES: [Switch; 16] = [
     Switch {
         name: "numa-imbalance",
         about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
@@ -437,12 +432,6 @@ const SWITCHES: [Switch; 17] = [
         about: "PREEMPT_SHORT: a shorter slice may end the current task's protection",
         since: "6.15",
         set: |f, on| f.preempt_short = on,
-    },
-    Switch {
-        name: "clock-watchdog",
-        about: "clocksource watchdog (3.9 alone: on): a tick on the next CPU each half second, idle or not",
-        since: "3.9",
-        set: |f, on| f.clock_watchdog = on,
     },
     Switch {
         name: "hrtick",

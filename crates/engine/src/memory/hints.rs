@@ -287,9 +287,11 @@ impl Memory {
         let Move { process, fault, to, undone, waiters, .. } = self.moves.remove(index);
         let groups = self.page(fault.region, fault.group as usize);
         if let Some(marks) = self.regions[fault.region as usize].marks_mut(process) {
-            for group in groups.filter(|&group| marks.is_set(group)).collect::<Vec<_>>() {
-                marks.clear(group);
-                self.marked -= 1;
+            for group in groups {
+                if marks.is_set(group) {
+                    marks.clear(group);
+                    self.marked -= 1;
+                }
             }
         }
         let moved = if undone { 0 } else { self.relocate(&fault, to) };

@@ -24,9 +24,10 @@ const BALANCE: NohzKick = NohzKick { balance: true, stats: false, next: false };
 const WATCHDOGS_A_SECOND: u64 = 2;
 
 impl Fair {
-    /// Whether that timer is there: in 3.9, whose CPUs have no other timer of the scheduler's.
+    /// Whether there is the clocksource watchdog (on x86): a timer that goes to the next CPU every half second, whose
+    /// tick runs for it even if it is idle. In 3.9, whose CPUs have no other timer of the scheduler's.
     pub(crate) fn has_clock_watchdog(&self) -> bool {
-        self.features.clock_watchdog && self.features.generation == Generation::Weights
+        self.features.generation == Generation::Weights
     }
 
     /// The timer begins on the first CPU. Assumption: a run begins when it goes there.
