@@ -8,8 +8,9 @@
  *             an idle CPU of another LLC of the node, if more wait than llc-imbalance tolerates
  *             an idle CPU of the nearest node, if more wait on its own than numa-imbalance tolerates
  *             else the CPU it last ran on: it queues in that LLC
- *             (none of these three bounds is for one that runs for long: a wait is dearer than the
- *             search, and what it loses by a migration is little of what it is going to run)
+ *             (none of these three bounds is for one that runs for long, unless what has its CPU
+ *             sleeps again soon: a wait is dearer than the search, and what it loses by a migration
+ *             is little of what it is going to run)
  *     new     the node where its group belongs, or else the node with most idle CPUs, the parent's as
  *             long as numa-imbalance tolerates it; there the LLC with most idle CPUs
  *     exec    as new, but if its group belongs somewhere it stays where it is (home.h)
@@ -56,6 +57,17 @@ static __always_inline u64 burst_of(const struct roost_task *task)
 static __always_inline bool is_long(const struct roost_task *task)
 {
 	return burst_of(task) >= LONG_NS;
+}
+
+/*
+ * Whether a task rather runs in another LLC than waits: it runs for long, and what has the CPU where it last ran does
+ * not sleep again sooner than a migration pays.
+ */
+static __always_inline bool leaves_at_once(const struct roost_task *task)
+{
+	struct roost_cpu *cpu = is_long(task) ? cpu_at(task->cpu) : NULL;
+
+	return cpu && !cpu->brief;
 }
 
 /*
@@ -222,7 +234,7 @@ static __always_inline u32 place_woken(struct task_struct *p, const struct roost
 {
 	struct roost_cpu *cpu = cpu_at(prev);
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
-	bool lasting = is_long(task);
+	bool lasting = leaves_at_once(task);
 	u32 found = NONE;
 
 	if (!llc)

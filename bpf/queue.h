@@ -375,7 +375,7 @@ static __always_inline int benefit(const struct roost_task *task, u32 dst, u32 s
 /* How an idle CPU looks through the queue of another LLC. */
 enum pass {
 	TAKE_BELONGING,		/* for tasks that belong on its node */
-	TAKE_LONG,		/* for those that run for long, if they do not belong where they are */
+	TAKE_LONG,		/* for those that leave at once, if they do not belong where they are */
 	TAKE_JOINING,		/* for those that join more of their process (consolidate, first pass) */
 	TAKE_ANY,		/* for any that may leave */
 };
@@ -388,8 +388,10 @@ static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, 
 		return home_of(task) == dst;
 	if (pass == TAKE_JOINING)
 		return roost_consolidate_first_pass(false, true, benefit(task, dst, src));
-	if (pass == TAKE_LONG && (!is_long(task) || src == dst))
-		return is_long(task);
+	if (pass == TAKE_LONG && !leaves_at_once(task))
+		return false;
+	if (pass == TAKE_LONG && src == dst)
+		return true;
 	if (settled_on(task->group) != NONE)
 		return !holds(task, src, dst, n);
 	/* A process that settled is held as long as its group would be, but never pauses. */

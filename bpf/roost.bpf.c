@@ -173,7 +173,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		kick_llc(p, id);
 		return;
 	}
-	if (is_long(task)) {
+	if (leaves_at_once(task)) {
 		call_for(p, task, id, llc->node);
 		return;
 	}
@@ -257,6 +257,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	cpu->started_at = scx_bpf_now();
 	cpu->weight = weight_of(p, task);
 	cpu->process = task->process;
+	cpu->brief = burst_of(task) < MIGRATION_NS;
 	task->go = NONE;
 	if (task->queued_at)
 		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
@@ -297,6 +298,7 @@ void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
 	if (!cpu || cpu->llc == NONE)
 		return;
 	account_idle(cpu, idle);
+	cpu->brief = false;
 	if (idle) {
 		cpu->process = cpu->pull_to = NONE;
 		becomes_idle(cpu, cpu_id);
@@ -315,6 +317,7 @@ void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 	if (cpu) {
 		cpu->n.released++;
 		cpu->started_at = 0;
+		cpu->brief = false;
 	}
 	reenqueue_local();
 }

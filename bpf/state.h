@@ -73,6 +73,7 @@ struct roost_cpu {
 	u32 pull_to;		/* to this node */
 	bool online;		/* the kernel schedules on it */
 	bool bound_waiting;	/* something may be in its own queue */
+	bool brief;		/* what runs on it sleeps again sooner than a migration pays */
 	bool called;		/* it was woken to look for something to do */
 	bool competes;		/* that, or who else is bound to it, with tasks that are not */
 	struct roost_counters n;

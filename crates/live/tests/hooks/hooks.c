@@ -670,6 +670,13 @@ static void crowded_llc(u64 burst_ns)
 	measure(1, 6);
 }
 
+/* Limits a task to CPUs. */
+static void limit(struct task_struct *p, struct cpumask *cpus)
+{
+	p->cpus_ptr = cpus;
+	p->nr_cpus_allowed = count(cpus->bits);
+}
+
 /* A loop, beside which a kernel thread of its CPU runs now and then; tasks in another LLC of the node. */
 static void kernel_threads(void)
 {
@@ -694,6 +701,33 @@ static void kernel_threads(void)
 	measure(1, 1);
 }
 
+/*
+ * A loop in an LLC where short tasks leave one CPU to it, which a kernel thread takes now and then; the same without
+ * a loop in the node's other LLC.
+ */
+static void displaced(void)
+{
+	static struct cpumask llc[2] = { { 15 }, { 15 << PER_LLC } }, one[2 * PER_LLC];
+	struct task_struct *p;
+	int i;
+
+	make_on_first(1, 0, 0);
+	make_on_first(2 * (PER_LLC - 1), MS / 5, MS / 5);
+	for (i = 1; i < nr_tasks; i++) {
+		task[i].cpu = i % (2 * PER_LLC);
+		limit(&task[i], &llc[task[i].cpu / PER_LLC]);
+	}
+	make_on_first(2 * PER_LLC, MS / 5, 20 * MS);
+	for (i = 0; i < 2 * PER_LLC; i++) {
+		p = &task[nr_tasks - 1 - i];
+		p->cpu = i;
+		p->flags = PF_KTHREAD;
+		one[i].bits = 1ull << i;
+		limit(p, &one[i]);
+	}
+	measure(1, 1);
+}
+
 /* Three loops that begin another program, one after the other, in the first LLC. */
 static void exec_loops(void)
 {
@@ -707,13 +741,6 @@ static void exec_loops(void)
 		run(SECOND);
 	}
 	measure(1, 3);
-}
-
-/* Limits a task to CPUs. */
-static void limit(struct task_struct *p, struct cpumask *cpus)
-{
-	p->cpus_ptr = cpus;
-	p->nr_cpus_allowed = count(cpus->bits);
 }
 
 /* Loops that fill an LLC, and one of nice 19 that may use one CPU of it only. */
@@ -1406,6 +1433,8 @@ int main(int argc, char **argv)
 		ramp(3, 8 * SECOND);
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
 		new_start(!strcmp(scenario, "last-cpu"));
+	else if (!strcmp(scenario, "displaced"))
+		displaced();
 	else if (!strcmp(scenario, "kernel-threads"))
 		kernel_threads();
 	else if (!strcmp(scenario, "off")) {
