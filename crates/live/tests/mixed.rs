@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{KERNELS, counters, job, prepared, spec, told};
 use roost_vm::Guest;
@@ -71,8 +71,11 @@ fn longest_wait(text: &str) -> f64 {
 fn mixed(machine: &str, kernel: &str) {
     let Some(cache) = prepared("mixed load") else { return };
     let mut guest = told(Guest::boot(&cache, &spec(machine, kernel)));
+    let began = Instant::now();
     let result = told(guest.run(&job(MIX).within(LONG)));
     let text = common::text(&result);
+    // A guest once went through its quarter of an hour in five minutes.
+    assert!(began.elapsed() >= Duration::from_secs(890), "the guest's clock ran fast: {text}");
     let silent = text.lines().filter_map(|line| line.strip_prefix("silent for "));
     // Less than 0 if it has given a sign since.
     let silent: Vec<i64> =
