@@ -359,9 +359,10 @@ impl<S: Scheduler> Engine<'_, S> {
             return self.busy(id, Activity::Work(placed * cost));
         }
         self.world.account_llc(cpu);
+        let now = self.world.now();
         let Some(memory) = &mut self.world.memory else { return Step::Done };
         let left = memory.begin(cpu, process, id, access);
-        let until = memory.until(process, id, left);
+        let until = memory.until(now, process, id, left);
         self.busy(id, Activity::Pass { rate: 0, left, until })
     }
 

@@ -24,7 +24,7 @@ mod world;
 
 pub use counters::Counters;
 pub use events::EVENT_NAMES;
-pub use memory::{Area, Marked};
+pub use memory::{Area, Followed, Marked};
 pub use outcome::{Histogram, MetricValue, Outcome};
 pub use run::{Control, RunError, run, run_observed};
 pub use scheduler::{

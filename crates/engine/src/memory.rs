@@ -48,8 +48,8 @@ use crate::world::World;
 use bandwidth::{Bandwidth, Use};
 use cache::CERTAIN;
 pub(crate) use hints::Found;
-pub use hints::{Area, Marked};
-use hints::{Marks, Move, Space, Stop};
+pub use hints::{Area, Followed, Marked};
+use hints::{Marks, Move, Moving, Space, Stop};
 use pages::{Nodes, Pages, Policy};
 use pass::{OnCpu, Pass};
 
@@ -93,6 +93,8 @@ pub(crate) struct Memory {
     marked: usize,
     /// Moves of huge pages that are under way.
     moves: Vec<Move>,
+    /// Groups of pages of 4 KiB that move, and some that have.
+    moving: Vec<Moving>,
     /// Memory is mapped in huge pages.
     huge: bool,
     /// Pages that were marked, pages of hinting faults, and those that were on the CPU's node.
@@ -225,6 +227,7 @@ impl Memory {
             spaces: Vec::new(),
             marked: 0,
             moves: Vec::new(),
+            moving: Vec::new(),
             huge: false,
             pte_updates: 0,
             hint_faults: 0,

@@ -95,6 +95,26 @@ fn every_page_marked_faults_once_where_the_pass_reaches_it() {
     assert!(cost.abs_diff(expected) < expected / 50, "{cost} for {expected}");
 }
 
+/// The scanner works through 64 pages in 2 us, the pass in 14 us, from half way on: a sixth of what is left before
+/// the scanner has come as far.
+#[test]
+fn a_pass_ahead_of_the_scanner_meets_no_mark() {
+    let workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (1, 0)]);
+    let faults = Faults::default();
+    let marker =
+        Marker { at_ns: HALF_WAY_NS, by: Some(1), faults: faults.clone(), ..Marker::default() };
+    let marked_at = marker.marked_at.clone();
+    let outcome = under(&workload, marker);
+    let (faults, marked_at) = (faults.take(), marked_at.get().expect("it marked"));
+    assert_eq!(counter(&outcome, "numa_hint_faults"), 64 * PAGES, "each page once");
+    for (at, _, fault) in &faults {
+        let scanned = marked_at + (u64::from(fault.group) + 1) * 64 * 30;
+        assert!(*at >= scanned, "group {} at {at}, marked at {scanned}", fault.group);
+    }
+    let pass = 2 * 262_144 * 1000 / 37_500;
+    assert!(faults[0].0 > marked_at + 5 * pass, "{} after {marked_at}", faults[0].0);
+}
+
 #[test]
 fn what_is_not_marked_costs_nothing() {
     let workload = passes(64, Sharing::Process(0), 20, &[(0, 0), (1, 0)]);
@@ -150,6 +170,28 @@ fn pages_that_move_are_remote_no_longer() {
     let (left, _) = marked(&workload, 120_000_000, None);
     let remote = |outcome: &Outcome| counter(outcome, "memory_remote_bytes");
     assert!(remote(&outcome) < remote(&left) / 2);
+}
+
+/// Of each round of as many pages as threads, every thread but the first leaves one; they begin apart, and
+/// come together where one comes upon another.
+#[test]
+fn threads_in_step_leave_pages_that_others_are_moving() {
+    for threads in 1..=4 {
+        let users = (0..threads).map(|user| (96 + 8 * user, 0));
+        let tasks: Vec<(u32, u32)> = std::iter::once((0, 0)).chain(users).collect();
+        let mut workload = passes(64, Sharing::Process(0), 40, &tasks);
+        workload.templates[0].program.ops.truncate(1);
+        for template in &mut workload.templates[1..] {
+            template.delay_ns = 100_000_000;
+        }
+        let (outcome, faults) = marked(&workload, 120_000_000, Some(1));
+        assert_eq!(faults.len(), 256, "each group once");
+        assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES);
+        assert_eq!(counter(&outcome, "numa_hint_faults_local"), 0);
+        let left = counter(&outcome, "numa_hint_faults") - 64 * PAGES;
+        let expected = 64 * PAGES * (u64::from(threads) - 1) / u64::from(threads);
+        assert!((expected * 2 / 3..=expected).contains(&left), "{threads}: {left} of {expected}");
+    }
 }
 
 /// 64 MiB of node 0 that two tasks on node 1 pass over in step, and that move as huge pages do: what each

@@ -20,6 +20,12 @@
 //! the page too and sleeps until that is done ([`World::await_move`]), or it goes on with the page, and the
 //! move comes to nothing.
 //!
+//! Pages of 4 KiB move one by one. Threads that pass over the same marked memory at once come to each page
+//! together: one isolates it, the others find it still marked, fault, leave it and go on to the next one. Of
+//! each round of `k` pages that `k` threads move so, every thread but the first leaves one. Here one of them
+//! takes the group that they are at, the next one the group behind it, and so on; whoever moves the last of `k`
+//! such groups has `(k - 1) / k` faults more for each of its pages ([`World::move_faulting`]).
+//!
 //! Processes map regions into *areas* (the kernel's VMAs): neighbouring anonymous mappings merge, so
 //! everything that is private to a process is one area; each region that processes share is another.
 //! Regions with a memory policy of their own are in no area: the kernel leaves them where they are.
@@ -33,6 +39,7 @@ use super::pages::{GROUP_PAGES, NOWHERE, Policy};
 use super::{Memory, Region};
 use crate::scheduler::{CpuId, HintingFault, LastAccess, TaskId};
 use crate::task::Activity;
+use crate::time::Time;
 use crate::world::World;
 
 /// Groups of a huge page of x86, 2 MiB.
@@ -76,6 +83,16 @@ pub struct Marked {
     pub present: u64,
 }
 
+/// How a scanner marks.
+struct Scan {
+    /// Not what is on this node.
+    except: Option<usize>,
+    /// When it begins.
+    from: Time,
+    /// What it needs for an entry of the page table.
+    ns: u64,
+}
+
 /// Marks of one process on one region.
 pub(super) struct Marks {
     process: u32,
@@ -84,16 +101,25 @@ pub(super) struct Marks {
     count: usize,
     /// A bit a group.
     bits: Vec<u64>,
+    /// When the scanner that marks a group has come to it.
+    since: Vec<Time>,
 }
 
 impl Marks {
+    fn new(process: u32, area: u32, groups: usize) -> Self {
+        let (bits, since) = (vec![0; groups.div_ceil(64)], vec![Time::default(); groups]);
+        Self { process, area, count: 0, bits, since }
+    }
+
     fn is_set(&self, group: usize) -> bool {
         self.bits[group / 64] >> (group % 64) & 1 != 0
     }
 
-    fn set(&mut self, group: usize) {
+    /// `group`, which is not marked, is from `since` on.
+    fn set(&mut self, group: usize, since: Time) {
         self.count += 1;
         self.bits[group / 64] |= 1 << (group % 64);
+        self.since[group] = since;
     }
 
     fn clear(&mut self, group: usize) {
@@ -133,6 +159,22 @@ impl Move {
     }
 }
 
+/// A group of pages of 4 KiB that moves one by one, until the kernel's work for it is done.
+pub(super) struct Moving {
+    region: u32,
+    group: u32,
+    until: Time,
+}
+
+/// What came of moving the pages of a hinting fault ([`World::move_faulting`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// Pages that moved; 0 if the node has no room.
+    pub moved: u64,
+    /// Faults besides, on pages that other tasks were moving, which so stayed where they were.
+    pub left: u64,
+}
+
 /// What a pass has come upon where it stopped.
 pub(crate) enum Found {
     /// Nothing: the mark is gone.
@@ -163,6 +205,11 @@ fn group_at(done: u64, bytes: u64, transfer: u64) -> usize {
     let product = u128::from(done) * u128::from(bytes);
     let group = (product / (u128::from(transfer.max(1)) * u128::from(GROUP_BYTES))) as usize;
     group + usize::from(done_at(group, bytes, transfer) < done)
+}
+
+/// Of so many pages, how many entries of a page table map them.
+fn entries(huge: bool, pages: u64) -> u64 {
+    if huge { pages.div_ceil(HUGE_GROUPS as u64 * GROUP_PAGES) } else { pages }
 }
 
 impl Region {
@@ -202,8 +249,7 @@ impl Memory {
             }
         };
         space.areas[area].regions.push(instance);
-        let bits = vec![0; region.pages.groups().div_ceil(64)];
-        let marks = Marks { process, area: area as u32, count: 0, bits };
+        let marks = Marks::new(process, area as u32, region.pages.groups());
         self.regions[instance as usize].marks.push(marks);
     }
 
@@ -225,16 +271,17 @@ impl Memory {
         }
         self.regions[instance as usize].marks.clear();
         self.moves.retain(|m| m.fault.region != instance);
+        self.moving.retain(|moving| moving.region != instance);
     }
 
     /// What is left of the pass of `task`, which has `left` now, when it comes upon the next marked
     /// group; 0 if it does not.
     #[inline]
-    pub(crate) fn until(&mut self, process: u32, task: TaskId, left: u64) -> u64 {
+    pub(crate) fn until(&mut self, now: Time, process: u32, task: TaskId, left: u64) -> u64 {
         if self.marked == 0 {
             return 0;
         }
-        let stop = self.next_stop(process, task, left);
+        let stop = self.next_stop(now, process, task, left);
         self.tasks[task.index()].stop = stop;
         stop.map_or(0, |stop| stop.left)
     }
@@ -246,7 +293,8 @@ impl Memory {
         self.moves.iter().any(in_vain)
     }
 
-    fn next_stop(&self, process: u32, task: TaskId, left: u64) -> Option<Stop> {
+    /// The first group ahead that is marked or is going to be: the scanner may be there before the pass.
+    fn next_stop(&self, now: Time, process: u32, task: TaskId, left: u64) -> Option<Stop> {
         let pass = &self.tasks[task.index()].pass;
         let transfer = pass.transfer();
         let done = transfer.saturating_sub(left);
@@ -254,7 +302,10 @@ impl Memory {
             let of = &self.regions[region as usize];
             let marks = of.marks(process).filter(|marks| marks.count > 0)?;
             let mut group = marks.next(group_at(done, of.bytes, transfer))?;
-            while self.is_passed(process, region, group, task) {
+            let is_reached = |group| done_at(group, of.bytes, transfer) <= done;
+            while (marks.since[group] > now && is_reached(group))
+                || self.is_passed(process, region, group, task)
+            {
                 group = marks.next(group + 1)?;
             }
             let left = transfer - done_at(group, of.bytes, transfer);
@@ -264,8 +315,12 @@ impl Memory {
     }
 
     /// `task` of `process` has come to its next stop on `cpu`: clears the mark and says what it is.
-    fn find(&mut self, cpu: CpuId, process: u32, task: TaskId) -> Found {
+    fn find(&mut self, now: Time, cpu: CpuId, process: u32, task: TaskId) -> Found {
         let Some(stop) = self.tasks[task.index()].stop.take() else { return Found::Nothing };
+        let marks = self.regions[stop.region as usize].marks(process);
+        if marks.is_some_and(|marks| marks.since[stop.group as usize] > now) {
+            return Found::Nothing;
+        }
         let first = self.page(stop.region, stop.group as usize).start;
         let under_way = self.moves.iter().position(|m| m.is_of(process, stop.region, first));
         match under_way {
@@ -307,7 +362,7 @@ impl Memory {
 
     /// Of so many pages, how many entries of a page table map them.
     fn entries(&self, pages: u64) -> u64 {
-        if self.huge { pages.div_ceil(HUGE_GROUPS as u64 * GROUP_PAGES) } else { pages }
+        entries(self.huge, pages)
     }
 
     /// Puts the page of a fault on a node that has room; returns how many pages of 4 KiB that are.
@@ -318,6 +373,16 @@ impl Memory {
         self.pages_migrated += moved;
         region.moved += moved;
         moved
+    }
+
+    /// How many tasks move groups of a region side by side: the one that comes to `group` now and those that
+    /// are at the groups directly before it.
+    fn side_by_side(&self, region: u32, group: u32, now: Time) -> u64 {
+        let is_moving = |group: u32| {
+            let mut moving = self.moving.iter().filter(|moving| moving.until > now);
+            moving.any(|moving| (moving.region, moving.group) == (region, group))
+        };
+        1 + (0..group).rev().take_while(|&before| is_moving(before)).count() as u64
     }
 
     /// Whether the passes over a region have to be priced again, as much of it has moved.
@@ -373,15 +438,16 @@ impl Memory {
         of.last[group as usize] = Some(by);
     }
 
-    /// Marks groups of a region; adds to `found`.
+    /// Marks groups of a region, one after the other as `scan` comes to them; adds to `found`.
     fn mark(
         &mut self,
         process: u32,
         instance: u32,
         groups: Range<usize>,
-        except: Option<usize>,
+        scan: &Scan,
         found: &mut Marked,
     ) {
+        let huge = self.huge;
         let Region { pages, marks, .. } = &mut self.regions[instance as usize];
         let Some(marks) = marks.iter_mut().find(|marks| marks.process == process) else { return };
         for group in groups.start..groups.end.min(pages.groups()) {
@@ -390,10 +456,10 @@ impl Memory {
                 continue;
             }
             found.present += pages.in_group(group);
-            if node != except && !marks.is_set(group) {
-                marks.set(group);
-                self.marked += 1;
+            if node != scan.except && !marks.is_set(group) {
                 found.pages += pages.in_group(group);
+                marks.set(group, scan.from + entries(huge, found.pages) * scan.ns);
+                self.marked += 1;
             }
         }
     }
@@ -465,7 +531,8 @@ impl World {
 
     /// Marks the present pages of an area in `range` (in pages, widened to whole groups), except
     /// those on node `except` and those that are marked already. The work costs
-    /// [`page_mark_ns`](roost_machine::Figures::page_mark_ns) a page, which `cpu` does.
+    /// [`page_mark_ns`](roost_machine::Figures::page_mark_ns) a page, which `cpu` does; each is marked
+    /// when that has come to it.
     pub fn mark_pages(
         &mut self,
         cpu: CpuId,
@@ -475,16 +542,18 @@ impl World {
         except: Option<usize>,
     ) -> Marked {
         let mut found = Marked::default();
+        let from = self.now() + self.backlog_ns(cpu);
+        let ns = self.stretched(self.machine.figures.page_mark_ns.value);
         let Some(memory) = &mut self.memory else { return found };
+        let scan = Scan { except, from, ns };
         for (instance, groups) in memory.parts(process, area, &range) {
-            memory.mark(process, instance, groups, except, &mut found);
+            memory.mark(process, instance, groups, &scan, &mut found);
         }
         memory.pte_updates += found.pages;
         if found.pages > 0 {
             self.find_stops(process);
             let entries = self.memory.as_ref().map_or(0, |memory| memory.entries(found.pages));
-            let cost = self.machine.figures.page_mark_ns.value;
-            self.charge(cpu, entries * cost);
+            self.spend(cpu, entries * ns);
         }
         found
     }
@@ -503,12 +572,13 @@ impl World {
 
     /// The pass of `task`, which runs on `cpu` and is settled, finds its next stop.
     pub(crate) fn find_stop(&mut self, cpu: CpuId, task: TaskId) {
+        let now = self.now();
         let of = &mut self.tasks[task.index()];
         let process = of.process;
         if let (Activity::Pass { left, until, .. }, Some(memory)) =
             (&mut of.activity, &mut self.memory)
         {
-            let stop = memory.until(process, task, *left);
+            let stop = memory.until(now, process, task, *left);
             if *until != stop {
                 *until = stop;
                 self.mark_stale(cpu);
@@ -518,6 +588,7 @@ impl World {
 
     /// The pass of `task` on `cpu` has come to its stop: what it came upon. The fault itself is charged.
     pub(crate) fn take_hint(&mut self, cpu: CpuId, task: TaskId) -> Found {
+        let now = self.now();
         let of = &mut self.tasks[task.index()];
         let process = of.process;
         // Rounding may have carried it less than a nanosecond beyond.
@@ -525,7 +596,7 @@ impl World {
             *left = *until;
         }
         let Some(memory) = self.memory.as_mut() else { return Found::Nothing };
-        let found = memory.find(cpu, process, task);
+        let found = memory.find(now, cpu, process, task);
         match &found {
             Found::Fault(fault) => {
                 let faults = memory.entries(fault.pages);
@@ -558,6 +629,7 @@ impl World {
     /// kernel of `cpu` works. What came of it is told when that is done
     /// ([`Scheduler::page_moved`](crate::Scheduler::page_moved)).
     pub fn begin_move(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault, node: usize) {
+        let now = self.now();
         let process = self.tasks[task.index()].process;
         let Some(memory) = &mut self.memory else { return };
         let groups = memory.page(fault.region, fault.group as usize);
@@ -567,7 +639,7 @@ impl World {
         };
         for group in groups.filter(|&group| region.pages.node(group).is_some()) {
             if !marks.is_set(group) {
-                marks.set(group);
+                marks.set(group, now);
                 memory.marked += 1;
             }
         }
@@ -589,23 +661,33 @@ impl World {
         }
     }
 
-    /// Moves the page group of a hinting fault to `node`; the kernel of `cpu` works for it. Returns
-    /// the pages moved: 0 if the node has no room.
+    /// Moves the page group of a hinting fault to `node`; the kernel of `cpu` works for it, and for faults on
+    /// pages that other tasks move at the moment.
     ///
     /// Passes over the region are priced again when a 64th of it has moved since the last time.
-    pub fn move_faulting(&mut self, cpu: CpuId, fault: &HintingFault, node: usize) -> u64 {
-        let Some(memory) = &mut self.memory else { return 0 };
+    pub fn move_faulting(&mut self, cpu: CpuId, fault: &HintingFault, node: usize) -> Followed {
+        let now = self.now();
+        let Some(memory) = &mut self.memory else { return Followed::default() };
         let moved = memory.relocate(fault, node);
+        if moved == 0 {
+            return Followed::default();
+        }
+        let side_by_side = memory.side_by_side(fault.region, fault.group, now);
+        let left = moved * (side_by_side - 1) / side_by_side;
+        memory.count_fault(cpu, &HintingFault { pages: left, ..*fault });
         let entries = memory.entries(moved);
-        let cost = match moved {
-            0 => 0,
-            _ => memory.migrate_ns(cpu, moved, entries, fault.node, node),
-        };
+        let cost = memory.migrate_ns(cpu, moved, entries, fault.node, node)
+            + left * self.machine.figures.hint_fault_ns.value;
         if memory.reprices(fault.region) {
             self.reprice_region(fault.region);
         }
         self.charge(cpu, cost);
-        moved
+        let until = now + self.backlog_ns(cpu);
+        if let Some(memory) = &mut self.memory {
+            memory.moving.retain(|moving| moving.until > now);
+            memory.moving.push(Moving { region: fault.region, group: fault.group, until });
+        }
+        Followed { moved, left }
     }
 }
 
@@ -628,9 +710,9 @@ mod tests {
 
     #[test]
     fn marks_are_found_in_order() {
-        let mut marks = Marks { process: 0, area: 0, count: 0, bits: vec![0; 4] };
+        let mut marks = Marks::new(0, 0, 256);
         for group in [3, 64, 200] {
-            marks.set(group);
+            marks.set(group, Time::default());
         }
         assert_eq!(
             [0, 3, 4, 65, 201, 900].map(|from| marks.next(from)),

@@ -71,7 +71,10 @@ pub struct Marker {
     pub moved: std::rc::Rc<std::cell::RefCell<Vec<u64>>>,
     pub faults: Faults,
     pub processes: Vec<u32>,
-    pub marked: bool,
+    /// The only CPU whose tick marks; `None`: whichever comes first.
+    pub by: Option<CpuId>,
+    /// When it marked.
+    pub marked_at: std::rc::Rc<std::cell::Cell<Option<u64>>>,
 }
 
 impl Scheduler for Marker {
@@ -107,10 +110,12 @@ impl Scheduler for Marker {
     }
     fn put_current(&mut self, _: &mut World, _: CpuId) {}
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
-        if self.marked || world.now().ns() < self.at_ns {
+        let now = world.now().ns();
+        let early = now < self.at_ns || self.by.is_some_and(|by| by != cpu);
+        if early || self.marked_at.get().is_some() {
             return;
         }
-        self.marked = true;
+        self.marked_at.set(Some(now));
         for &process in &self.processes {
             for area in 0.. {
                 let Some(Area { pages, .. }) = world.area(process, area) else { break };

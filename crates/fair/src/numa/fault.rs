@@ -1,7 +1,7 @@
 //! A hinting fault: the page comes along or stays, and what that tells about task and memory is
 //! counted (`do_numa_page`, `task_numa_fault`; kernel model, section 12.2).
 
-use roost_engine::{CpuId, HintingFault, TaskId, World};
+use roost_engine::{CpuId, Followed, HintingFault, TaskId, World};
 
 use super::{KINDS, NodeId, NumaTask, kind};
 use crate::state::Fair;
@@ -15,6 +15,8 @@ struct Outcome {
     local: bool,
     /// It should have moved, and there was no room.
     failed: bool,
+    /// Faults besides, on pages that others were moving.
+    left: u64,
 }
 
 impl Fair {
@@ -66,14 +68,13 @@ impl Fair {
     ) -> Outcome {
         let here = self.numa.node(cpu);
         let local = fault.node == here;
-        let stays = Outcome { node: fault.node, local, failed: false };
+        let stays = Outcome { node: fault.node, local, failed: false, left: 0 };
         if local || !self.page_follows(world, cpu, task, fault) {
             return stays;
         }
-        if world.move_faulting(cpu, fault, here) > 0 {
-            Outcome { node: here, ..stays }
-        } else {
-            Outcome { failed: true, ..stays }
+        match world.move_faulting(cpu, fault, here) {
+            Followed { moved: 0, .. } => Outcome { failed: true, ..stays },
+            Followed { left, .. } => Outcome { node: here, left, ..stays },
         }
     }
 
@@ -100,21 +101,26 @@ impl Fair {
                 }
             }
         };
-        let (here, there) = (self.numa.node(cpu), outcome.node);
-        let local = outcome.local || (!private && self.within_active(task, here, there));
+        let here = self.numa.node(cpu);
+        let within = |there| !private && self.within_active(task, here, there);
+        let local = outcome.local || within(outcome.node);
+        let left_local = within(fault.node);
         if self.jiffies(world.now()) > self.numa.tasks[task.index()].migrate_retry {
             self.place(world, task);
             self.migrate_preferred(world, cpu, task);
         }
         let state = &mut self.numa.tasks[task.index()];
-        let pages = fault.pages as i64;
-        state.mem_window[there][kind(private)] += pages;
-        state.cpu_window[here][kind(private)] += pages;
-        state.locality[usize::from(local)] += fault.pages;
-        state.by_locality[usize::from(here == there)] += fault.pages;
-        if outcome.failed {
-            state.locality[2] += fault.pages;
-        }
+        let mut count = |pages: u64, there: NodeId, local: bool, failed: bool| {
+            state.mem_window[there][kind(private)] += pages as i64;
+            state.cpu_window[here][kind(private)] += pages as i64;
+            state.locality[usize::from(local)] += pages;
+            state.by_locality[usize::from(here == there)] += pages;
+            if failed {
+                state.locality[2] += pages;
+            }
+        };
+        count(fault.pages, outcome.node, local, outcome.failed);
+        count(outcome.left, fault.node, left_local, true);
     }
 
     /// Whether the group of `task` works on both nodes: then it does not matter on which.

@@ -88,7 +88,9 @@ fn memory_follows_threads_that_may_not_go_to_it() {
         let outcome = moved_away(version, 20);
         assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES, "{version}: all, once");
         assert!(counter(&outcome, "numa_hint_faults") >= 64 * PAGES);
-        assert!(counter(&outcome, "numa_pte_updates") >= counter(&outcome, "numa_hint_faults"));
+        // Four threads in step leave three of four pages to another one.
+        let marked = counter(&outcome, "numa_pte_updates");
+        assert!(counter(&outcome, "numa_hint_faults") <= marked * 7 / 4);
     }
 }
 
