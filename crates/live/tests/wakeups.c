@@ -7,8 +7,9 @@
  *     wakeups MESSENGERS WORKERS WORK_US PERIOD_US SECONDS
  *
  * WORKERS are those of each messenger, of which it wakes one every PERIOD_US: the one that has waited
- * longest. Messengers take turns: the next sends PERIOD_US / MESSENGERS after the one before. A message that finds no worker waiting is dropped and counted. Workers compute until their
- * CPU time says so, since emulated CPUs slow down as others get busy.
+ * longest. Messengers take turns: the next sends PERIOD_US / MESSENGERS after the one before. A message
+ * that finds no worker waiting is dropped and counted. Workers compute until their CPU time says so,
+ * since emulated CPUs slow down as others get busy.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>
