@@ -207,11 +207,6 @@ fn group_at(done: u64, bytes: u64, transfer: u64) -> usize {
     group + usize::from(done_at(group, bytes, transfer) < done)
 }
 
-/// Of so many pages, how many entries of a page table map them.
-fn entries(huge: bool, pages: u64) -> u64 {
-    if huge { pages.div_ceil(HUGE_GROUPS as u64 * GROUP_PAGES) } else { pages }
-}
-
 impl Region {
     fn marks(&self, process: u32) -> Option<&Marks> {
         self.marks.iter().find(|marks| marks.process == process)
@@ -362,7 +357,11 @@ impl Memory {
 
     /// Of so many pages, how many entries of a page table map them.
     fn entries(&self, pages: u64) -> u64 {
-        entries(self.huge, pages)
+        pages.div_ceil(self.pages_an_entry())
+    }
+
+    fn pages_an_entry(&self) -> u64 {
+        if self.huge { HUGE_GROUPS as u64 * GROUP_PAGES } else { 1 }
     }
 
     /// Puts the page of a fault on a node that has room; returns how many pages of 4 KiB that are.
@@ -447,7 +446,7 @@ impl Memory {
         scan: &Scan,
         found: &mut Marked,
     ) {
-        let huge = self.huge;
+        let pages_an_entry = self.pages_an_entry();
         let Region { pages, marks, .. } = &mut self.regions[instance as usize];
         let Some(marks) = marks.iter_mut().find(|marks| marks.process == process) else { return };
         for group in groups.start..groups.end.min(pages.groups()) {
@@ -458,7 +457,7 @@ impl Memory {
             found.present += pages.in_group(group);
             if node != scan.except && !marks.is_set(group) {
                 found.pages += pages.in_group(group);
-                marks.set(group, scan.from + entries(huge, found.pages) * scan.ns);
+                marks.set(group, scan.from + found.pages.div_ceil(pages_an_entry) * scan.ns);
                 self.marked += 1;
             }
         }
