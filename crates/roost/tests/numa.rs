@@ -150,26 +150,33 @@ fn without_cling_groups_stay_split() {
 /// Published, second and third stage. Without the pause groups stay split that want the same node, as the
 /// tasks that cling there give way to nobody; where no two want the same, they settle (docs/results.md).
 /// With it all settle, two groups a node, each with all of its CPU time and memory there; where it was
-/// needed, counters and trace tell of it. In one of forty seeds two groups that begin alike stay split for minutes
-/// (docs/results.md).
+/// needed, counters and trace tell of it.
 #[test]
 fn with_the_pause_groups_settle_that_want_the_same_node() {
-    let (mut split, mut alike) = (0, 0);
-    for seed in SEEDS {
+    let mut split = 0;
+    for seed in SEEDS.filter(|&seed| seed != STAYS_SPLIT) {
         let (before, outcome, _) = settled("fair@5.2+cling+cling-degree=100", SECONDS, seed);
         let of = |what| [0, 1].map(|node| counter(&outcome, &format!("cling_{what}_node{node}")));
         assert_eq!(of("pauses"), [0.0; 2]);
         let (after, outcome, changes) = settled("fair@5.2+cling", SECONDS, seed);
-        if !is_settled(&after) {
-            alike += 1;
-            eprintln!("seed {seed}: {after:?}");
-        } else if !is_settled(&before) {
+        assert!(is_settled(&after), "seed {seed}: {after:?}");
+        if !is_settled(&before) {
             split += 1;
             assert!(is_told(&outcome, &changes.lock().expect("one thread")), "seed {seed}");
         }
     }
     assert!(split > 0, "the pause is never needed");
-    assert!(alike <= 1, "{alike} of eight stay split");
+}
+
+/// The one of seeds 1 to 40 in which two groups that are half on each node stay so, although they are paused again
+/// and again (docs/results.md).
+const STAYS_SPLIT: u64 = 2;
+
+#[test]
+#[ignore = "known miss since marks appear one by one: one of forty seeds (docs/results.md)"]
+fn with_the_pause_groups_settle_that_begin_alike() {
+    let (places, ..) = settled("fair@5.2+cling", SECONDS, STAYS_SPLIT);
+    assert!(is_settled(&places), "{places:?}");
 }
 
 /// Where threads share all of their group's memory, page-based groups settle without any cgroup.
