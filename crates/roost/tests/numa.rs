@@ -168,13 +168,13 @@ fn with_the_pause_groups_settle_that_want_the_same_node() {
     assert!(split > 0, "the pause is never needed");
 }
 
-/// The one of seeds 1 to 40 in which two groups that are half on each node stay so, although they are paused again
-/// and again (docs/results.md).
+/// Two groups come to have five threads on each node, all with equally much memory: neither node gains a swap as much as
+/// the kernel asks for (`SMALLIMP`), whoever is paused. One of two such seeds of 1 to 400 (docs/results.md).
 const STAYS_SPLIT: u64 = 2;
 
 #[test]
-#[ignore = "known miss since marks appear one by one: one of forty seeds (docs/results.md)"]
-fn with_the_pause_groups_settle_that_begin_alike() {
+#[ignore = "known miss: a tie that nothing in the rules ends (docs/results.md)"]
+fn with_the_pause_groups_settle_that_are_tied() {
     let (places, ..) = settled("fair@5.2+cling", SECONDS, STAYS_SPLIT);
     assert!(is_settled(&places), "{places:?}");
 }
