@@ -30,11 +30,10 @@ const FULL: u64 = 1024;
 /// The load of a resource that counts at most: at [`FULL`] a wait would have no end.
 pub(crate) const MOST_FELT: u64 = FULL - 32;
 
-/// How far the load that is felt of a resource moves, round by round. Each step is a quarter smaller than the
-/// one before: those that are left add up to three times as much, and can undo what was a mistake as long as
-/// other resources were not right yet.
-const STEPS: [u64; 20] =
-    [384, 288, 216, 162, 121, 90, 67, 50, 37, 27, 20, 15, 11, 8, 6, 4, 3, 2, 1, 1];
+/// Rounds in which the loads that are felt are sought at most. Where resources depend on each other, whole
+/// numbers may not meet and go round in a circle of a few 1024ths; of 300,000 random networks of four
+/// resources and up to 15 flows all were within 16 after 40 rounds, and it took 4.4 on average.
+const ROUNDS: usize = 48;
 
 /// How far the load felt may be from the load there is.
 const CLOSE: u64 = 2;
@@ -59,6 +58,10 @@ struct Resource {
     used: u64,
     /// Its load as flows that wait feel it, of [`FULL`].
     felt: u64,
+    /// How far `felt` moves at most in a round, and whether it moved up the last time: a step back is half as
+    /// long, so that what swings between two loads comes to rest and what still has a way to go gets there.
+    step: u64,
+    rises: bool,
     /// A flow that uses it has changed.
     touched: bool,
     /// While filling: what is left for flows without a rate, and their weights.
@@ -86,13 +89,38 @@ impl Resource {
     fn load_1024(&self) -> u64 {
         (self.used >> 6) / self.limit.max(1)
     }
+
+    /// Nobody feels it yet.
+    fn unfelt(&mut self) {
+        (self.felt, self.step, self.rises) = (0, FULL, true);
+    }
+
+    /// Moves the load that is felt towards the load there is; they were close.
+    fn approach(&mut self) -> bool {
+        let load = self.load_1024().min(MOST_FELT);
+        let close = load.abs_diff(self.felt) <= CLOSE;
+        if load != self.felt && (load > self.felt) != self.rises {
+            self.rises = !self.rises;
+            self.step = (self.step / 2).max(1);
+        }
+        self.felt = load.clamp(self.felt.saturating_sub(self.step), self.felt + self.step);
+        close
+    }
 }
 
 impl Bandwidth {
     /// No flow, up to `flows` of them, over resources of these limits.
     pub(crate) fn new(limits: impl IntoIterator<Item = u64>, flows: usize) -> Self {
-        let resource =
-            |limit| Resource { limit, used: 0, felt: 0, touched: false, spare: 0, weight: 0 };
+        let resource = |limit| Resource {
+            limit,
+            used: 0,
+            felt: 0,
+            step: 0,
+            rises: false,
+            touched: false,
+            spare: 0,
+            weight: 0,
+        };
         Self {
             resources: limits.into_iter().map(resource).collect(),
             flows: vec![Flow::default(); flows],
@@ -165,8 +193,9 @@ impl Bandwidth {
     /// `wanted` is what a flow that waits wants while all is as loaded as it feels ([`Self::felt_1024`]),
     /// which is less where that is more.
     ///
-    /// The loads felt are sought by steps in the direction of the loads that come of them. One resource by
-    /// itself has one load that fits; where several depend on each other it is found to a few 1024ths.
+    /// The loads felt are sought by steps in the direction of the loads that come of them; at first, without
+    /// any wait, these are the highest they can be. One resource by itself has one load that fits; where
+    /// several depend on each other it is found to a few 1024ths.
     pub(crate) fn solve(
         &mut self,
         concerned: &mut Vec<usize>,
@@ -176,7 +205,7 @@ impl Bandwidth {
         self.shared.clear();
         for (number, resource) in (0..).zip(&mut self.resources) {
             if std::mem::take(&mut resource.touched) {
-                resource.felt = 0;
+                resource.unfelt();
                 self.shared.push(number);
             }
         }
@@ -193,15 +222,10 @@ impl Bandwidth {
 
     /// Finds the loads that flows which wait feel; at first nobody does.
     fn feel(&mut self, wanted: impl Fn(&Self, usize) -> u64) {
-        for step in [FULL].into_iter().chain(STEPS) {
+        for _ in 0..ROUNDS {
             let mut close = true;
             for &number in &self.shared {
-                let resource = &mut self.resources[number as usize];
-                let load = resource.load_1024().min(MOST_FELT);
-                close &= load.abs_diff(resource.felt) <= CLOSE;
-                // Without any wait the load is the highest it can be.
-                let (least, most) = (resource.felt.saturating_sub(step), resource.felt + step);
-                resource.felt = load.clamp(least, most);
+                close &= self.resources[number as usize].approach();
             }
             if close {
                 return;
@@ -423,6 +447,24 @@ mod tests {
         assert_eq!(bandwidth.felt_1024(0), MOST_FELT);
         let slow = chase(&bandwidth, 0);
         assert_eq!([0, 2].map(|flow| bandwidth.rate(flow)), [slow, 3840 - 2 * slow]);
+    }
+
+    #[test]
+    fn a_load_that_hangs_on_another_is_found_after_the_other_came_to_rest() {
+        // The second of these is held back by resource 2 as long as that swings between full and too much.
+        let flows: [&[(u32, u32)]; 5] = [
+            &[(2, 38_439)],
+            &[(0, 55_894), (2, 1761)],
+            &[(2, 27_788)],
+            &[(2, 31_864)],
+            &[(2, 45_140)],
+        ];
+        let uses = |uses: &[(u32, u32)]| {
+            uses.iter().map(|&(resource, weight)| Use { resource, weight }).collect()
+        };
+        let bandwidth = chases(&[1000, 1000, 1044], &flows.map(uses));
+        let resource = &bandwidth.resources[0];
+        assert!(resource.load_1024().abs_diff(resource.felt) <= CLOSE, "{resource:?}");
     }
 
     /// Cap, and weight by resource.
