@@ -5,7 +5,8 @@
  *     woken   an idle CPU of the node where it belongs, if that is another one (home.h)
  *             the CPU it last ran on, if idle (with SMT: if its core is)
  *             an idle core of that LLC, an idle CPU of it as far as sis-util searches
- *             an idle CPU of another LLC of the node, if more wait than llc-imbalance tolerates
+ *             an idle CPU of another LLC of the node, if its own is ahead of that by more than
+ *             llc-imbalance tolerates; where what has its CPU sleeps again soon, if more wait
  *             an idle CPU of the nearest node, if more wait on its own than numa-imbalance tolerates
  *             else the CPU it last ran on: it queues in that LLC
  *             (none of these three bounds is for one that runs for long, unless what has its CPU
@@ -29,19 +30,16 @@
 /* A task that runs for so long between two sleeps loses little by one: ten times that (assumption). */
 #define LONG_NS (10 * MIGRATION_NS)
 
-/*
- * llc-imbalance: whether so many tasks wait in an LLC that one should move to an idle CPU of another
- * LLC of its node. That CPU's LLC has none waiting, so the imbalance is their number.
- */
-static __always_inline bool worth_moving(u64 waiting, const struct roost_llc *llc,
+/* llc-imbalance: whether an LLC is ahead of another one of its node by so many tasks that one should move there. */
+static __always_inline bool worth_moving(u64 ahead, const struct roost_llc *llc,
 					 const struct roost_node *node, struct roost_counters *n)
 {
 	bool moves;
 
 	if (llc_imbalance == NONE)
-		moves = roost_llc_imbalance_adjust(waiting, node->nr_cpus, llc->nr_cpus);
+		moves = roost_llc_imbalance_adjust(ahead, node->nr_cpus, llc->nr_cpus);
 	else
-		moves = waiting > llc_imbalance;
+		moves = ahead > llc_imbalance;
 	if (!moves)
 		n->llc_imbalance_kept++;
 	return moves;
@@ -70,11 +68,29 @@ static __always_inline bool leaves_at_once(const struct roost_task *task)
 	return cpu && !cpu->brief;
 }
 
+/* Tasks that run or wait in an LLC. */
+static __always_inline u32 running_in(const struct roost_llc *llc, u32 id)
+{
+	return llc->nr_cpus - idle_cpus(id) + nr_waiting(llc, id);
+}
+
+/*
+ * llc-imbalance: by how many tasks an LLC in which one more is going to wait is ahead of another one of its node. If
+ * what has its CPU sleeps again soon, as if the other one was full: that CPU is going to be free as well.
+ */
+static __always_inline u32 ahead_of(const struct roost_llc *home, u32 home_id, const struct roost_llc *llc, u32 id,
+				    bool brief)
+{
+	u32 running = running_in(home, home_id) + 1, there = brief ? home->nr_cpus : running_in(llc, id);
+
+	return running > there ? running - there : 0;
+}
+
 /*
  * A claimed idle CPU of another LLC of the node, for a task whose own has none; NONE if it stays. `lasting`: it runs
- * for long.
+ * for long; `brief`: what has its CPU does not.
  */
-__noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool lasting)
+__noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool lasting, bool brief)
 {
 	struct roost_llc *home = llc_at(home_id), *llc;
 	struct roost_node *node = home ? node_at(home->node) : NULL;
@@ -82,13 +98,15 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool last
 	u32 id = home_id, cpu;
 	int i;
 
-	if (!node || !here || node->nr_llcs == 1 ||
-	    !(lasting || worth_moving(nr_waiting(home, home_id) + 1, home, node, &here->n)))
+	if (!node || !here)
 		return NONE;
 	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
 		llc = llc_at(id);
-		cpu = llc ? search_all(p, id, llc) : NONE;
+		if (!llc || !idle_cpus(id) ||
+		    !(lasting || worth_moving(ahead_of(home, home_id, llc, id, brief), home, node, &here->n)))
+			continue;
+		cpu = search_all(p, id, llc);
 		if (cpu != NONE) {
 			here->n.llc_spilled++;
 			return cpu;
@@ -246,7 +264,7 @@ static __always_inline u32 place_woken(struct task_struct *p, const struct roost
 	if (found != NONE)
 		return found;
 	if (any_idle(cpu->node)) {
-		found = spill(p, cpu->llc, lasting);
+		found = spill(p, cpu->llc, lasting, cpu->brief);
 		/* Another may have been faster. */
 		if (found != NONE || !lasting)
 			return found;

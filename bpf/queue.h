@@ -310,7 +310,8 @@ enum { NONE_WAITS, SOME_WAIT, STOLEN };
 
 /*
  * llc-imbalance: whether an idle CPU of another LLC of the node may take a task from a queue. Not if
- * the queue's own LLC has an idle CPU: that one has been woken and is on its way.
+ * the queue's own LLC has an idle CPU: that one has been woken and is on its way. What waits was left to wait as it woke
+ * up (place.h) or runs again soon, so that it is how many wait that counts.
  */
 static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 queued,
 				      const struct roost_node *node, u64 now,
@@ -337,7 +338,7 @@ __noinline u32 running_on(u32 node_id)
 		id = node->first_llc + i;
 		llc = llc_at(id);
 		if (llc)
-			sum += llc->nr_cpus - idle_cpus(id) + nr_waiting(llc, id);
+			sum += running_in(llc, id);
 	}
 	return sum;
 }

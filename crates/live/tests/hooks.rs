@@ -269,29 +269,45 @@ fn short_bursts_preempt_and_long_ones_do_not() {
     }
 }
 
-/// Six tasks in an LLC of four CPUs, busy for half of the time: `llc-imbalance` lets them wait there if their
-/// bursts are short (1 ms); where they are long (10 ms), they go to idle CPUs of the node's other LLC: as they
-/// wake up, or taken by one that idles first.
+/// Six tasks in an LLC of four CPUs, busy for half of the time, beside an empty one. Where their bursts are long (10 ms)
+/// they go there as they wake up, or are taken by a CPU that idles first. Of those with bursts of 1 ms `llc-imbalance`
+/// lets go as many as make the LLC ahead by the two that it tolerates, which are two, once. Where they run for less than
+/// a migration costs (0.2 ms), they wait.
 #[test]
-fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
+fn tasks_leave_a_busy_llc_by_their_bursts() {
     let mut spilled = 0;
     for seed in SEEDS {
-        let (short, long) = (outcome("short-bursts", seed), outcome("long-bursts", seed));
-        for name in ["llc_spilled", "llc_stolen", "llc_migrations"] {
-            assert_eq!(short.counters[name], 0, "{seed}: {name}");
-        }
-        assert!(short.counters["llc_imbalance_kept"] > 0, "{seed}");
+        let [long, short, brief] =
+            ["long-bursts", "short-bursts", "brief-bursts"].map(|scene| outcome(scene, seed));
         assert!(long.counters["llc_spilled"] + long.counters["llc_stolen"] > 0, "{seed}");
         spilled += long.counters["llc_spilled"];
-        let wait = |of: &Outcome| of.counters["run_delay_ns"] / of.counters["ttwu_count"];
-        assert!(
-            wait(&short) > 20_000 && wait(&long) < 20_000,
-            "{seed}: {} {}",
-            wait(&short),
-            wait(&long)
-        );
+        let wait = long.counters["run_delay_ns"] / long.counters["ttwu_count"];
+        assert!(wait < 20_000, "{seed}: {wait}");
+        assert!((1..=2).contains(&short.counters["llc_spilled"]), "{seed}: {:?}", short.counters);
+        assert_eq!(short.counters["llc_stolen"], 0, "{seed}");
+        assert_stays(&brief, seed);
     }
     assert!(spilled > 0);
+}
+
+/// The LLC is ahead by two at most: five tasks of 1 ms, of which four run, beside three loops in the other LLC. The fifth
+/// waits for what is left of a burst.
+#[test]
+fn llc_imbalance_tolerates_to_be_ahead_by_two() {
+    for seed in SEEDS {
+        let tolerated = outcome("tolerated", seed);
+        assert_stays(&tolerated, seed);
+        let longest = tolerated.counters["run_delay_max_ns"];
+        assert!((1..=1_000_000).contains(&longest), "{seed}: {longest}");
+    }
+}
+
+/// Nobody left the LLC, although some could have.
+fn assert_stays(outcome: &Outcome, seed: u32) {
+    for name in ["llc_spilled", "llc_stolen", "llc_migrations"] {
+        assert_eq!(outcome.counters[name], 0, "{seed}: {name}");
+    }
+    assert!(outcome.counters["llc_imbalance_kept"] > 0, "{seed}");
 }
 
 /// Of twelve loops on four CPUs each has 4 ms, a tick, and each ms one has its turn, so that those that wait are a third

@@ -659,22 +659,33 @@ static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 	}
 }
 
-/* Six tasks that were woken in the first LLC, which has four CPUs, each busy for half of the time. */
-static void crowded_llc(u64 burst_ns)
-{
-	int i;
-
-	make_on_first(6, burst_ns, burst_ns);
-	for (i = 0; i < 6; i++)
-		task[i].cpu = i % PER_LLC;
-	measure(1, 6);
-}
-
 /* Limits a task to CPUs. */
 static void limit(struct task_struct *p, struct cpumask *cpus)
 {
 	p->cpus_ptr = cpus;
 	p->nr_cpus_allowed = count(cpus->bits);
+}
+
+/*
+ * Tasks that were woken in the first LLC, which has four CPUs, each busy for half of the time and known to run for so
+ * long; loops have some CPUs of the node's other LLC.
+ */
+static void crowded_llc(int n, u64 burst_ns, int loops)
+{
+	static struct cpumask other = { 15 << PER_LLC };
+	int i;
+
+	make_on_first(n, burst_ns, burst_ns);
+	make_on_first(loops, 0, 0);
+	for (i = 0; i < n; i++) {
+		task[i].cpu = i % PER_LLC;
+		task_of(&task[i])->burst = burst_ns;
+	}
+	for (; i < n + loops; i++) {
+		task[i].cpu = PER_LLC + i - n;
+		limit(&task[i], &other);
+	}
+	measure(1, n);
 }
 
 /* A loop, beside which a kernel thread of its CPU runs now and then; tasks in another LLC of the node. */
@@ -1374,9 +1385,13 @@ int main(int argc, char **argv)
 		make_on_first(24, 5 * MS, 10 * MS);
 		measure(1, 24);
 	} else if (!strcmp(scenario, "long-bursts"))
-		crowded_llc(10 * MS);
+		crowded_llc(6, 10 * MS, 0);
 	else if (!strcmp(scenario, "short-bursts"))
-		crowded_llc(MS);
+		crowded_llc(6, MS, 0);
+	else if (!strcmp(scenario, "brief-bursts"))
+		crowded_llc(6, MS / 5, 0);
+	else if (!strcmp(scenario, "tolerated"))
+		crowded_llc(5, MS, 3);
 	else if (!strcmp(scenario, "bound-loop"))
 		bound_loop();
 	else if (!strcmp(scenario, "heavy-loops"))
