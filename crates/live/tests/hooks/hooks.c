@@ -1385,7 +1385,7 @@ int main(int argc, char **argv)
 		make_on_first(24, 5 * MS, 10 * MS);
 		measure(1, 24);
 	} else if (!strcmp(scenario, "long-bursts"))
-		crowded_llc(6, 10 * MS, 0);
+		crowded_llc(5, 10 * MS, 3);
 	else if (!strcmp(scenario, "short-bursts"))
 		crowded_llc(6, MS, 0);
 	else if (!strcmp(scenario, "brief-bursts"))
