@@ -30,7 +30,11 @@
 /* A task that runs for so long between two sleeps loses little by one: ten times that (assumption). */
 #define LONG_NS (10 * MIGRATION_NS)
 
-/* llc-imbalance: whether an LLC is ahead of another one of its node by so many tasks that one should move there. */
+/*
+ * llc-imbalance: whether an LLC is ahead of another one of its node by so many tasks that one should move there. Where
+ * none are tolerated it is off, and whoever would wait moves: an idle CPU that a task does not find or may not have
+ * makes its LLC no less full for it.
+ */
 static __always_inline bool worth_moving(u64 ahead, const struct roost_llc *llc,
 					 const struct roost_node *node, struct roost_counters *n)
 {
@@ -39,7 +43,7 @@ static __always_inline bool worth_moving(u64 ahead, const struct roost_llc *llc,
 	if (llc_imbalance == NONE)
 		moves = roost_llc_imbalance_adjust(ahead, node->nr_cpus, llc->nr_cpus);
 	else
-		moves = ahead > llc_imbalance;
+		moves = !llc_imbalance || ahead > llc_imbalance;
 	if (!moves)
 		n->llc_imbalance_kept++;
 	return moves;

@@ -282,6 +282,16 @@ fn tasks_leave_an_llc_that_is_ahead_unless_they_wait_for_brief_ones() {
     }
 }
 
+/// Without `llc-imbalance` nothing is tolerated: they leave, however short they run.
+#[test]
+fn without_llc_imbalance_nothing_is_kept_in_an_llc() {
+    for seed in SEEDS {
+        let off = outcome("brief-off", seed);
+        assert_eq!(off.counters["llc_imbalance_kept"], 0, "{seed}: {:?}", off.counters);
+        assert!(off.counters["llc_spilled"] > 0, "{seed}: {:?}", off.counters);
+    }
+}
+
 /// Five tasks, of which four run, beside three loops in the other LLC: ahead by two at most, so that the fifth waits for
 /// what is left of a burst if these are short (1 ms). Where they are long (10 ms), it goes to the CPU that idles there, as
 /// it wakes up or taken by that.

@@ -1390,7 +1390,10 @@ int main(int argc, char **argv)
 		crowded_llc(6, MS, 0);
 	else if (!strcmp(scenario, "brief-bursts"))
 		crowded_llc(6, MS / 5, 0);
-	else if (!strcmp(scenario, "tolerated"))
+	else if (!strcmp(scenario, "brief-off")) {
+		llc_imbalance = 0;
+		crowded_llc(6, MS / 5, 0);
+	} else if (!strcmp(scenario, "tolerated"))
 		crowded_llc(5, MS, 3);
 	else if (!strcmp(scenario, "bound-loop"))
 		bound_loop();
