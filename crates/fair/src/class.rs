@@ -689,7 +689,7 @@ impl Scheduler for Fair {
     fn start(&mut self, world: &mut World) {
         self.numa.start(world, self.features.tick_ns());
         self.make_groups(world);
-        self.start_clock_watchdog(world);
+        self.start_wheel_timers(world);
         for cpu in 0..self.rqs.len() {
             self.rqs[cpu].idle_since = Some(world.now().ns());
             if self.domains_rebuilt {
@@ -853,8 +853,8 @@ impl Scheduler for Fair {
     }
 
     fn timer(&mut self, world: &mut World, cpu: CpuId) {
-        if self.has_clock_watchdog() {
-            return self.clock_watchdog_expired(world, cpu);
+        if self.has_wheel_timers() {
+            return self.wheel_timer_expired(world, cpu);
         }
         self.hrtick_expired(world, cpu);
     }

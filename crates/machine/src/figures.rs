@@ -311,26 +311,31 @@ pub(crate) const X3750_M4: Figures = Figures {
     ..COMMON
 };
 
-/// The 2-node machine of the consolidation text, of which nothing is published but results.
-pub(crate) const XEON_2S_8: Figures = Figures {
+/// The 2-node machine of the consolidation text. Its bandwidths are those of the same benchmarks with threads and memory
+/// bound to nodes, which no scheduler has a part in (posted by the same author on LKML, 2012-11-05, "2 node, 12 core
+/// 24GB", HT off).
+pub(crate) const XEON_2S_12: Figures = Figures {
+    llc_bytes: figure(12 << 20, "recalled: 12 MB, 6-core Xeon 5600"),
     refill_local_bytes_per_us: figure(
-        9_570,
-        "assumption: as the cores of x3750-m4 zero random blocks of 8 KiB (4x1-bw-thread, 19.147 GB/s of 4 \
-         threads, x 2 write-allocate, LKML 2013-07-31); as they zero whole buffers, 6.7 GB/s, numa02 \
-         would take over 38 s here whatever the bandwidth of the nodes, published 37.09",
+        6_625,
+        "derived: numa02_SMT_HARD_BIND, 6 threads zero 859 GB in 43.22 s, three a node, x 2 write-allocate",
     ),
     refill_remote_bytes_per_us: figure(
-        5_200,
-        "assumption: 1.815 / 3.341 of the local one, RAM-bw-remote and RAM-bw-local of x3750-m4",
+        3_704,
+        "derived: numa02_SMT_INVERSE_BIND, the same in 77.31 s, x 2 write-allocate",
     ),
-    llc_link_bytes_per_us: figure(26_800, "assumption: no limit before that of its memory"),
+    llc_link_bytes_per_us: figure(
+        24_370,
+        "derived: numa02_HARD_BIND, 12 threads zero 859 GB in 35.25 s, six a node, x 2 write-allocate",
+    ),
     package_memory_bytes_per_us: figure(
-        26_800,
-        "derived: with it numa02 takes the 37.09 s published; local all the time it would be 23.2",
+        37_900,
+        "derived: numa01_INVERSE_BIND, whose memory is all on one node: its own six threads and the other node's \
+         have as much as without each other, 12.2 and 6.8 GB/s, x 2 write-allocate; no limit was seen",
     ),
     package_link_bytes_per_us: figure(
-        12_100,
-        "assumption: 51/113 of local bandwidth, as posted for Cascade Lake 8269",
+        13_520,
+        "derived: numa02_INVERSE_BIND, 12 threads zero 859 GB in 63.54 s, x 2 write-allocate",
     ),
     ..X3750_M4
 };
@@ -437,7 +442,7 @@ mod tests {
     use super::*;
 
     const SETS: [Figures; 9] =
-        [CASCADE_LAKE, SAPPHIRE_RAPIDS, EXACT_LANE, ZEN3, ZEN4, HYGON, X3750_M4, XEON_2S_8, X3950];
+        [CASCADE_LAKE, SAPPHIRE_RAPIDS, EXACT_LANE, ZEN3, ZEN4, HYGON, X3750_M4, XEON_2S_12, X3950];
 
     #[test]
     fn every_figure_says_where_it_comes_from() {

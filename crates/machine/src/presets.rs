@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::build::{CpuDescription, Description};
 use crate::error::MachineError;
 use crate::figures::{
-    CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, XEON_2S_8, ZEN3, ZEN4,
+    CASCADE_LAKE, EXACT_LANE, HYGON, SAPPHIRE_RAPIDS, X3750_M4, X3950, XEON_2S_12, ZEN3, ZEN4,
 };
 use crate::{Figures, Guess, Machine};
 
@@ -242,31 +242,28 @@ const PRESETS: &[Preset] = &[
         ..ZEN3_2S
     },
     Preset {
-        name: "xeon-2s-8",
-        description: "2 nodes x 4 cores without SMT (consolidation, 2-node rows)",
+        name: "xeon-2s-12",
+        description: "2 nodes x 6 cores without SMT (consolidation, 2-node rows)",
         llcs_per_node: 1,
-        cores_per_llc: 4,
+        cores_per_llc: 6,
         threads: 1,
-        llc_bytes: Some(20 * MIB),
+        llc_bytes: Some(12 * MIB),
+        memory_mib: &[12276, 12288],
         distances: Distances::ByPackage { within: 11, across: 21 },
         vendor: None,
-        figures: XEON_2S_8,
+        figures: XEON_2S_12,
         guesses: &[
             (
-                "assumed-cpus",
-                "8; the text has 2 nodes and not more. numa01 zeroes 164 GB a CPU. Its rows marked HT, \
-                 twice as many CPUs, end in 181.9 s with consolidation: more than 12 (24) CPUs would \
-                 need more than the 23.2 GB/s that numa02 reaches. 8 rather than 12: numa01's 10.9 \
-                 GB/s are then what the node gives that its memory is on at first",
+                "assumed-same-machine",
+                "the text has 2 nodes and not more; its author showed his 2-node machine two weeks before (numactl, LKML \
+                 2013-07-16), where numa01 and numa02 take as long",
             ),
             ("assumed-smt", "none; the rows are not marked HT"),
-            ("assumed-llc-size", "20 MB, as assumed of the x3750 M4 of the same rows"),
-            ("assumed-distances", "21 to the other node is Granite Rapids'; not published"),
             (
-                "no-latency-data",
-                "latencies and bandwidths of a core are those of newer Xeons; the bandwidth of \
-                 memory is derived from numa02",
+                "assumed-llc-size",
+                "12 MB, recalled of 6-core Xeons 5600; the model is not published",
             ),
+            ("no-latency-data", "latencies are those of newer Xeons"),
         ],
         ..ZEN3_2S
     },
@@ -441,7 +438,7 @@ mod tests {
         assert_eq!(shape("xeon-1s-112"), (112, 56, 1, 1, 1));
         assert_eq!(shape("xeon-2s-96"), (96, 48, 2, 2, 2));
         assert_eq!(shape("xeon-2s-40"), (40, 40, 2, 2, 2));
-        assert_eq!(shape("xeon-2s-8"), (8, 8, 2, 2, 2));
+        assert_eq!(shape("xeon-2s-12"), (12, 12, 2, 2, 2));
         assert_eq!(shape("hygon-vm"), (64, 32, 8, 2, 1));
         assert_eq!(shape("x3750-m4"), (64, 32, 4, 4, 4));
         assert_eq!(shape("x3950"), (64, 64, 8, 8, 8));
