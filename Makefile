@@ -2,7 +2,7 @@
 # make test   builds and runs all tests (at most five minutes after the build)
 # make test-vm  boots guests (fetches a kernel and QEMU first; says what it skips where it cannot)
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
-# make live   builds the live scheduler (clang 18 or newer, libelf, zlib, Rust 1.91)
+# make live   builds the live scheduler (clang 18 or newer, libelf and zlib, installed if missing; Rust 1.91)
 # make test-live  its tests, and guests in which it schedules (as test-vm): an hour
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
 # make bench  events per second, cost of an event by kind, peak memory
@@ -12,10 +12,13 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm validation live test-live lint-live deb bench fuzz lint setup
+.PHONY: demo test test-vm validation live test-live lint-live deb bench fuzz lint setup setup-live
 
 setup:
 	@tools/setup
+
+setup-live:
+	@tools/setup 'clang>=18:clang-19' pkg-config:pkg-config libelf.pc:libelf-dev zlib.pc:zlib1g-dev
 
 demo: setup
 	$(CARGO) build --release --locked --package roost
@@ -42,16 +45,16 @@ validation: setup
 
 # A workspace of its own, with a target folder of its own.
 LIVE = --manifest-path crates/live/Cargo.toml --target-dir target/live --locked
-live: setup
+live: setup-live
 	$(CARGO) build --release $(LIVE)
 	@echo built target/live/release/scx_roost
 
 # ROOST_VM=0: without guests.
 ROOST_VM ?= 1
-test-live: setup
+test-live: setup-live
 	ROOST_VM=$(ROOST_VM) $(CARGO) test --release $(LIVE) -- --test-threads=1 --nocapture
 
-lint-live: setup
+lint-live: setup-live
 	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check
 	$(CARGO) clippy $(LIVE) --all-targets -- -D warnings
 
