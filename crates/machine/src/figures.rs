@@ -305,8 +305,9 @@ pub(crate) const X3750_M4: Figures = Figures {
          a node; autonuma's numa02 makes 44.6, but its memory is on one node at first",
     ),
     package_link_bytes_per_us: figure(
-        11_100,
-        "assumption: 51/113 of local bandwidth, as posted for Cascade Lake 8269",
+        6_040,
+        "derived: RAM-bw-remote-2x of the same posting, 3.020 GB/s of two threads of a node whose memory is on \
+         the next one, x 2 write-allocate; one alone has 1.815",
     ),
     ..COMMON
 };

@@ -252,7 +252,7 @@ fn as_posted_numa01_is_faster_on_two_nodes() {
 #[test]
 #[ignore = "takes minutes"]
 fn as_posted_numa01_is_faster_on_four_nodes() {
-    assert!(as_posted("x3750-m4", "numa01:cpus=64", 96) < 0.99);
+    assert!(as_posted("x3750-m4", "numa01:cpus=64", 24) < 0.99);
 }
 
 /// The other three, published slower by 13, 19 and 23%. Less than one per cent is no direction.
