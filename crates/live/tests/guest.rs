@@ -132,8 +132,8 @@ fn sets_do_not_settle_when_that_is_off(kernel: &str) {
 }
 
 /// CPU time of cgroups of weight 300 and 100, and of nice 0 and 5 in one cgroup, as under the fair class. What is
-/// compared is read by the shell itself: a process for it would wait for its turn between the two. In 4 s either class is
-/// off by up to 5%, as loops change CPUs.
+/// compared is read by the shell itself: a process for it would wait for its turn between the two. In 4 s either class was
+/// off by up to 5%.
 fn weights_share_as_in_the_fair_class(kernel: &str) {
     let Some(cache) = prepared("weights of cgroups and nice values") else { return };
     let script = r#"
