@@ -128,6 +128,10 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::Timer { timer, period_ns, absolute } => {
                 self.wait_for_timer(id, timer, period_ns, absolute)
             }
+            Op::AwaitSample => {
+                self.await_sample(id);
+                Step::Blocked
+            }
             Op::Loop { depth, times, to } => {
                 self.world.tasks[id.index()].repeat(depth, times, to);
                 Step::Done

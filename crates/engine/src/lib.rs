@@ -15,6 +15,7 @@ mod interpret;
 mod memory;
 mod outcome;
 mod run;
+mod sampling;
 mod scheduler;
 mod sync;
 mod task;

@@ -10,6 +10,7 @@ use crate::cpu::refill_ns;
 use crate::events::Event;
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{LatencyRecords, Outcome, outcome};
+use crate::sampling::{self, Sampler};
 use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
 use crate::task::{State, Task};
@@ -112,8 +113,10 @@ pub(crate) struct Engine<'a, S> {
     tick_ns: u64,
     free: Vec<TaskId>,
     next_pid: u32,
-    /// Tasks that have not exited.
-    live: u32,
+    /// Tasks of the workload that have not exited.
+    pub(crate) live: u32,
+    /// By CPU; none if the machine's governor has no threads.
+    pub(crate) samplers: Vec<Sampler>,
 }
 
 /// How many events pass between looks at [`Control::stop`].
@@ -149,6 +152,8 @@ pub fn run_observed<S: Scheduler>(
     mut observer: impl FnMut(usize),
 ) -> Result<Outcome, RunError> {
     let Control { seed, tracer, stop, progress } = control;
+    let sampled = sampling::with_threads(machine, workload);
+    let workload = sampled.as_ref().unwrap_or(workload);
     let mut engine = Engine::new(machine, workload, scheduler, seed, tracer)?;
     engine.start();
     let mut until_check = EVENTS_BETWEEN_CHECKS;
@@ -217,6 +222,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             free: Vec::new(),
             next_pid: 1,
             live: 0,
+            samplers: Vec::new(),
         })
     }
 
@@ -233,6 +239,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let cpu = self.world.random_below(bound) as usize;
         let root = self.new_root(cpu);
         self.scheduler.task_new(&mut self.world, root, None);
+        self.start_samplers(root);
         let at = Time(self.world.random_below(self.tick_ns));
         self.world.expect_arrival(
             cpu,
@@ -290,6 +297,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.charge(cpu, cost);
         self.scheduler.tick(&mut self.world, cpu);
         self.world.arm_tick(cpu, self.tick_ns);
+        self.sample(cpu);
+        self.scheduler.tick_end(&mut self.world, cpu);
     }
 
     /// A task's sleep ends: the timer interrupts the CPU on which it was armed. The same interrupt serves
@@ -307,7 +316,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// Wakes the task whose timer expired on `cpu`.
-    fn expire(&mut self, cpu: CpuId, task: TaskId) {
+    pub(crate) fn expire(&mut self, cpu: CpuId, task: TaskId) {
         let waker = self.world.cpus[cpu].current;
         let wake = Wake { cpu, waker, sync: false, interrupt: true };
         if self.world.tasks[task.index()].ran_on.is_none() {
@@ -493,7 +502,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.counters.context_switches += 1;
         let llc = self.world.machine.cpus[cpu].llc as usize;
         if let Some((id, left)) = previous {
+            let copying_ns = self.world.interrupt_copying(cpu);
             let task = &mut self.world.tasks[id.index()];
+            task.copying_ns = copying_ns;
             self.world.counters.run_ns += now - task.started_at;
             if left == LeftAs::Preempted {
                 task.state = State::Queued;
@@ -562,6 +573,10 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         self.prepare(id);
         self.world.charge(cpu, cost);
+        let copying_ns = std::mem::take(&mut self.world.tasks[id.index()].copying_ns);
+        if copying_ns > 0 {
+            self.world.charge_copying(cpu, copying_ns);
+        }
         if !self.world.events.is_pending(Event::Tick(cpu)) {
             self.world.arm_tick(cpu, self.tick_ns);
         }
@@ -646,7 +661,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     fn deadlock(&self) -> RunError {
-        let blocked = |task: &&Task| task.state == State::Blocked && !task.root;
+        let blocked = |task: &&Task| task.state == State::Blocked && !task.root && !task.sampler;
         let waiting = || self.world.tasks.iter().filter(blocked);
         let first = waiting().next().map_or("none", |t| self.world.task_name(self.workload, t));
         RunError::Deadlock {

@@ -186,6 +186,10 @@ pub trait Scheduler {
     /// The periodic tick on a CPU that is not idle.
     fn tick(&mut self, world: &mut World, cpu: CpuId);
 
+    /// The rest of that tick, after the timers that expire in it: balancing (`SCHED_SOFTIRQ`), and what is done when
+    /// the kernel returns to the task.
+    fn tick_end(&mut self, _world: &mut World, _cpu: CpuId) {}
+
     /// The tick of `cpu` is due, which went idle since the last one; none follows until something
     /// runs again. A scheduler whose idle CPUs keep this tick charges it ([`World::charge`]); others
     /// stop the tick at once and do nothing.

@@ -58,6 +58,8 @@ pub(crate) struct Task {
     pub state: State,
     /// Whether it exists for the engine only (the root task).
     pub root: bool,
+    /// Whether it is a thread of the machine's governor, for whose end nobody waits.
+    pub sampler: bool,
     /// Whether it has others to wake before its next operation (`Shared::to_wake`).
     pub wakes: bool,
     /// Whether it has begun its next operation: the CPU works, then the operation takes effect.
@@ -78,6 +80,8 @@ pub(crate) struct Task {
     pub timers: Vec<Option<Time>>,
     pub allowed: CpuSet,
     pub nr_allowed: usize,
+    /// Copying in which it was preempted, still to be done, ns.
+    pub copying_ns: u64,
     /// Never used again in the run, from 1.
     pub pid: u32,
     pub process: u32,
@@ -122,6 +126,7 @@ impl Task {
             state: State::Arriving,
             activity: Activity::Work(0),
             refill_ns: 0,
+            copying_ns: 0,
             pc: 0,
             loops: Vec::new(),
             timers: Vec::new(),
@@ -131,6 +136,7 @@ impl Task {
             started_at: world.now,
             latency_class: None,
             root: false,
+            sampler: false,
             wakes: false,
             half_done: false,
         }

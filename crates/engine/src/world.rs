@@ -53,6 +53,8 @@ pub(crate) struct CpuState {
     pub current: Option<TaskId>,
     /// From when on the current task makes progress: until then the CPU does kernel work.
     pub progress_from: Time,
+    /// Until when it does work, of that, in which the current task may be preempted and with which that goes on later.
+    pub copies_until: Time,
     /// Nanoseconds of work done in 1024 ns of wall time.
     pub speed_1024: u16,
     /// Kernel work charged, in all.
@@ -155,6 +157,11 @@ impl World {
         self.tasks[task.index()].cpu
     }
 
+    /// Whether the task has been on a CPU, in this run or before it.
+    pub fn has_run(&self, task: TaskId) -> bool {
+        self.tasks[task.index()].ran_on.is_some()
+    }
+
     /// The scheduler moved a queued task (balancing): the engine takes note; no cost is charged.
     #[inline]
     pub fn set_task_cpu(&mut self, task: TaskId, cpu: CpuId) {
@@ -231,6 +238,21 @@ impl World {
             return;
         }
         self.spend(cpu, self.stretched(ns));
+    }
+
+    /// As [`World::charge`], for copying on behalf of the current task.
+    pub(crate) fn charge_copying(&mut self, cpu: CpuId, ns: u64) {
+        self.charge(cpu, ns);
+        self.cpus[cpu].copies_until = self.cpus[cpu].progress_from;
+    }
+
+    /// The current task is preempted: what is left to be copied for it, ns, is no work of `cpu` any more.
+    pub(crate) fn interrupt_copying(&mut self, cpu: CpuId) -> u64 {
+        let state = &mut self.cpus[cpu];
+        let left = std::mem::take(&mut state.copies_until).since(self.now);
+        state.progress_from = Time(state.progress_from.ns() - left);
+        state.kernel_ns -= left;
+        left
     }
 
     /// As [`World::charge`], for work that ends at a given time, such as waiting for another CPU.
@@ -523,9 +545,15 @@ impl World {
 
     /// Schedules the next tick of `cpu`.
     pub(crate) fn arm_tick(&mut self, cpu: CpuId, period_ns: u64) {
+        let at = self.tick_after(cpu, self.now, period_ns);
+        self.events.set(Event::Tick(cpu), at);
+    }
+
+    /// When `cpu` has its first tick after `at`, or would have it if it were busy.
+    pub fn tick_after(&self, cpu: CpuId, at: Time, period_ns: u64) -> Time {
         let phase = u64::from(self.cpus[cpu].tick_phase_ns);
-        let ticks = (self.now.ns().saturating_sub(phase)) / period_ns + 1;
-        self.events.set(Event::Tick(cpu), Time(ticks * period_ns + phase));
+        let ticks = at.ns().saturating_sub(phase) / period_ns + 1;
+        Time(ticks * period_ns + phase)
     }
 }
 
@@ -605,6 +633,7 @@ impl Default for CpuState {
         Self {
             current: None,
             progress_from: Time(0),
+            copies_until: Time(0),
             speed_1024: FULL_SPEED,
             kernel_ns: 0,
             stale: false,
@@ -643,6 +672,22 @@ mod tests {
         let mut world = World::for_test(Arc::new(machine), 1);
         world.set_current_for_test(1, Some(TaskId(0)));
         world
+    }
+
+    /// Preempted after 300 of 1000 ns of copying, by an interrupt of 50 ns: the CPU has that left to do, the task 700 ns.
+    #[test]
+    fn copying_goes_on_when_the_task_that_was_preempted_runs_again() {
+        let mut world = busy();
+        world.charge_copying(1, 1000);
+        world.now = Time(300);
+        world.charge(1, 50);
+        assert_eq!(world.backlog_ns(1), 750);
+        assert_eq!(world.interrupt_copying(1), 700);
+        assert_eq!((world.backlog_ns(1), world.cpus[1].kernel_ns), (50, 350));
+        assert_eq!(world.interrupt_copying(1), 0, "once");
+        world.charge_copying(1, 10);
+        world.now = Time(2000);
+        assert_eq!(world.interrupt_copying(1), 0, "all is done");
     }
 
     #[test]

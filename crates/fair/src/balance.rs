@@ -218,10 +218,8 @@ fn decay_newidle_cost(state: &mut DomainState, jiffies: u64, hz: u32) -> bool {
 }
 
 impl Fair {
-    /// The balancing part of a tick on `cpu`: asks an idle CPU to balance for the tickless ones, and
-    /// balances itself when a domain is due.
-    pub(crate) fn tick_balance(&mut self, world: &mut World, cpu: CpuId) {
-        self.nohz_balancer_kick(world, cpu);
+    /// The balancing part of a tick on `cpu`, when one of its domains is due.
+    pub(crate) fn balance_if_due(&mut self, world: &mut World, cpu: CpuId) {
         if self.jiffies(world.now()) >= self.rqs[cpu].next_balance {
             let idle = if world.is_idle(cpu) { IdleType::Idle } else { IdleType::Busy };
             self.balance_domains(world, cpu, cpu, idle);

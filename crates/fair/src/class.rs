@@ -23,6 +23,7 @@ use crate::domain::Topology;
 use crate::features::{Features, Generation};
 use crate::numa::Numa;
 use crate::older::Power;
+use crate::older::decayed::DecayedLoads;
 use crate::pelt::{Avg, Removed, util_est_follow, util_est_update};
 use crate::queue::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, Rules};
 use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
@@ -305,6 +306,8 @@ impl Fair {
             return;
         };
         let sample = world.now().ns() - since;
+        let jiffy = world.now().ns() / self.features.tick_ns();
+        rq.decayed.idled(jiffy);
         let most = 2 * rq.max_idle_balance_cost;
         // 3.9 forgets what was before a long idle period.
         let from = if self.features.newidle_costs || sample <= most { rq.avg_idle } else { most };
@@ -567,6 +570,7 @@ impl Rq {
             numa_migrate_on: false,
             numa_push: None,
             non_local: 0,
+            decayed: DecayedLoads::default(),
             search: None,
             awaits_swap: false,
         }
@@ -715,7 +719,10 @@ impl Scheduler for Fair {
             entity.weight = self.cgroups.weight(cpu, group, own_weight);
             weight = cgroup::in_loads(entity.weight);
         }
-        self.rqs[cpu].queue.place_forked(&mut entity);
+        // What the machine started long ago owes nothing to a parent.
+        if !world.has_run(task) {
+            self.rqs[cpu].queue.place_forked(&mut entity);
+        }
         self.tasks[task.index()] = FairTask {
             avg: Avg { load_avg: weight, ..Avg::default() },
             entity,
@@ -824,6 +831,7 @@ impl Scheduler for Fair {
 
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
         self.update_rq(world, cpu);
+        self.decay_load(world, cpu);
         if self.cgroups.active() {
             self.tick_groups(cpu);
         }
@@ -839,7 +847,11 @@ impl Scheduler for Fair {
         if self.rqs[cpu].tickless {
             self.nohz_exit_idle(world, cpu);
         }
-        self.tick_balance(world, cpu);
+        self.nohz_balancer_kick(world, cpu);
+    }
+
+    fn tick_end(&mut self, world: &mut World, cpu: CpuId) {
+        self.balance_if_due(world, cpu);
         // Who is preempted now returns to user mode only when it runs again.
         if let Some(task) = self.rqs[cpu].current.filter(|_| !world.resched_pending(cpu)) {
             self.return_to_user(world, cpu, task);

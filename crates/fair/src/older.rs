@@ -11,6 +11,7 @@
 //! | [`groups`] | statistics of groups, the busiest one, its busiest queue |
 //! | [`small`] | whether to move a task where the imbalance is less than one |
 //! | [`v5_2`], [`v3_9`] | whether two groups are out of balance, and by how much |
+//! | [`decayed`] | 3.9: the load of a CPU as balancing sees it |
 //! | [`fork`] | the idlest group for a new task |
 //! | [`wakeup`] | 3.9: where a woken task goes |
 //! | [`idle_search`] | the search for an idle CPU near a target |
@@ -23,6 +24,7 @@
 //! No kernel had the allowed imbalances of later versions (`numa-imbalance`, `llc-imbalance`) with
 //! these balancers. Here they are adapted: see [`groups::left_alone`] and [`fork`].
 
+pub(crate) mod decayed;
 pub(crate) mod fork;
 pub(crate) mod groups;
 mod idle_search;

@@ -10,6 +10,7 @@ use crate::domain::Topology;
 use crate::features::{Features, Generation};
 use crate::numa::{Numa, NumaPush};
 use crate::older::Power;
+use crate::older::decayed::DecayedLoads;
 use crate::pelt::{Avg, Removed};
 use crate::queue::{Entity, Queue};
 use crate::stats::Stats;
@@ -131,6 +132,8 @@ pub(crate) struct Rq {
     pub numa_push: Option<NumaPush>,
     /// Consolidation: tasks on the queue that are not where enough of their process is.
     pub non_local: u32,
+    /// 3.9: load averages.
+    pub decayed: DecayedLoads,
     /// Newly idle balancing is under way.
     pub search: Option<Search>,
     /// A task swapped for one of this CPU is on its way: it does not look for another.

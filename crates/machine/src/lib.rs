@@ -215,6 +215,10 @@ pub struct Figures {
     pub hint_fault_ns: Figure,
     /// Kernel time to mark one page for a hinting fault.
     pub page_mark_ns: Figure,
+    /// How often a thread of the frequency governor samples a CPU that is busy.
+    pub sampling_period_ns: Figure,
+    /// How long that takes beside the switches to it and back; 0: no thread does.
+    pub sampling_ns: Figure,
 }
 
 /// Size of a page of memory, bytes.

@@ -221,6 +221,22 @@ fn without_numa_balancing_they_take_as_long_as_posted() {
     }
 }
 
+/// What the period of the governor's threads is derived from: where all CPUs are busy a task is preempted a little more often
+/// than that. numa02_SMT, where half of them idle, has more switches still (136 a second), as here the balancer's.
+#[test]
+fn tasks_are_preempted_as_often_as_posted() {
+    let period = roost_machine::resolve("xeon-2s-12").expect("a preset").figures.sampling_period_ns;
+    let a_second = 1e9 / period.value as f64;
+    let text = include_str!("../../../published/004-switches.csv");
+    for row in text.lines().skip(1).filter(|row| !row.starts_with("numa02_SMT")) {
+        let number =
+            |column| row.split(',').nth(column).and_then(|field| field.parse::<f64>().ok());
+        let [system, user, switches] = [3, 4, 5].map(|column| number(column).expect("a number"));
+        let posted = switches / (system + user);
+        assert!((1.0..1.07).contains(&(posted / a_second)), "{row}: {posted:.1} a second");
+    }
+}
+
 /// Half as many threads as CPUs, on 3.9: published 21.06 s with a standard deviation of 2.86.
 #[test]
 fn numa02_smt_takes_as_long_as_published_on_four_nodes() {
@@ -242,30 +258,28 @@ fn as_posted(machine: &str, workload: &str, seeds: u64) -> f64 {
     patched / base
 }
 
-/// Of five rows whose published difference exceeds its standard deviations: numa01, published faster by 12% on 2 nodes and by
-/// 35% on 4. Over so many seeds our difference is more than twice the error of its mean (docs/results.md).
+/// Of five rows whose published difference exceeds its standard deviations: numa02_SMT, published slower by 23% on 2 nodes
+/// and by 19% on 4. Threads that a worker of the governor preempts are moved although they are hot.
 #[test]
-fn as_posted_numa01_is_faster_on_two_nodes() {
-    assert!(as_posted("xeon-2s-12", "numa01:cpus=12", 192) < 0.99);
+fn as_posted_numa02_smt_is_slower() {
+    assert!(as_posted("xeon-2s-12", "numa02_SMT:cpus=12", 4) > 1.1);
+    assert!(as_posted("x3750-m4", "numa02_SMT:cpus=64", 8) > 1.01);
 }
 
+/// numa01, published faster by 12% on 2 nodes and by 35% on 4. Over so many seeds our difference is more than twice the
+/// error of its mean (docs/results.md).
 #[test]
 #[ignore = "takes minutes"]
-fn as_posted_numa01_is_faster_on_four_nodes() {
+fn as_posted_numa01_is_faster() {
+    assert!(as_posted("xeon-2s-12", "numa01:cpus=12", 192) < 0.99);
     assert!(as_posted("x3750-m4", "numa01:cpus=64", 24) < 0.99);
 }
 
-/// The other three, published slower by 13, 19 and 23%. Less than one per cent is no direction.
+/// The fifth, published slower by 13%. Less than one per cent is no direction.
 #[test]
-#[ignore = "known misses: directions of numa01_THREAD_ALLOC and numa02_SMT (docs/results.md)"]
-fn as_posted_the_other_rows_have_the_published_directions() {
-    let rows = [
-        ("x3750-m4", "numa01_THREAD_ALLOC:cpus=64"),
-        ("x3750-m4", "numa02_SMT:cpus=64"),
-        ("xeon-2s-12", "numa02_SMT:cpus=12"),
-    ];
-    let ratios = rows.map(|(machine, workload)| as_posted(machine, workload, 3));
-    assert!(ratios.iter().all(|&ratio| ratio > 1.01), "{ratios:?}");
+#[ignore = "known miss: direction of numa01_THREAD_ALLOC on 4 nodes (docs/results.md)"]
+fn as_posted_numa01_thread_alloc_is_slower_on_four_nodes() {
+    assert!(as_posted("x3750-m4", "numa01_THREAD_ALLOC:cpus=64", 3) > 1.01);
 }
 
 /// Consolidation acts: idle CPUs pull tasks to where the rest of their process is. They are asked to balance by

@@ -323,6 +323,8 @@ pub enum Op {
         /// First operation of the body.
         to: u32,
     },
+    /// Wait until the governor of the machine samples the task's CPU: what threads do that the engine adds to a workload.
+    AwaitSample,
     /// Pass over memory: index into [`Program::accesses`].
     Access(u32),
     /// Start a stopwatch.

@@ -303,6 +303,7 @@ impl Workload {
             | Op::SleepUntil { .. }
             | Op::Start { .. }
             | Op::Yield
+            | Op::AwaitSample
             | Op::SetPolicy(_) => Ok(()),
         }
     }

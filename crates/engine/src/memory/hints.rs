@@ -625,8 +625,8 @@ impl World {
     }
 
     /// `task` moves the page group of its hinting fault to `node`, as part of a huge page, for which the
-    /// kernel of `cpu` works. What came of it is told when that is done
-    /// ([`Scheduler::page_moved`](crate::Scheduler::page_moved)).
+    /// kernel of `cpu` works; between two pages of 4 KiB others may preempt it (`copy_huge_page()`). What came of
+    /// it is told when that is done ([`Scheduler::page_moved`](crate::Scheduler::page_moved)).
     pub fn begin_move(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault, node: usize) {
         let now = self.now();
         let process = self.tasks[task.index()].process;
@@ -646,7 +646,7 @@ impl World {
         memory.moves.push(Move { process, fault, by, to: node, undone: false, waiters });
         let entries = memory.entries(fault.pages);
         let cost = memory.migrate_ns(cpu, fault.pages, entries, fault.node, node);
-        self.charge(cpu, cost);
+        self.charge_copying(cpu, cost);
     }
 
     /// `task`, whose fault is on a page that is being moved, sleeps until that is done.

@@ -54,7 +54,7 @@ impl NohzKick {
 impl Fair {
     /// At the tick of a busy CPU: asks an idle one to balance for the tickless ones if that is due
     /// and there may be something to pull.
-    pub(super) fn nohz_balancer_kick(&mut self, world: &mut World, cpu: CpuId) {
+    pub(crate) fn nohz_balancer_kick(&mut self, world: &mut World, cpu: CpuId) {
         if self.features.generation == Generation::Weights {
             return self.kick_first_tickless(world, cpu);
         }

@@ -121,6 +121,11 @@ struct Bench {
 }
 
 impl Bench {
+    fn tick(&mut self, cpu: CpuId) {
+        self.fair.tick(&mut self.world, cpu);
+        self.fair.tick_end(&mut self.world, cpu);
+    }
+
     fn new(scheduler: &str, machine: &str, nr_tasks: u32) -> Self {
         let machine = Arc::new(roost_machine::resolve(machine).unwrap());
         let mut world = World::for_test(Arc::clone(&machine), nr_tasks as usize);
@@ -175,7 +180,7 @@ fn a_tick_in_a_new_epoch_finds_where_the_process_ran_most() {
     bench.jiffies(1);
     assert_eq!(bench.process().cpu, None);
     let before = bench.world.backlog_ns(1);
-    bench.fair.tick(&mut bench.world, 1);
+    bench.tick(1);
     assert_eq!(bench.process().cpu, Some(9), "two of three run there, CPU 9 before 12");
     assert!(bench.world.backlog_ns(1) > before, "the scan costs time");
     assert_eq!((0..4).map(|task| bench.preferred(task)).collect::<Vec<_>>(), [None; 4]);
@@ -193,14 +198,14 @@ fn a_tick_in_a_new_epoch_finds_where_the_process_ran_most() {
 fn one_thread_scans_in_an_epoch() {
     let mut bench = spread("fair@7.2");
     bench.jiffies(1);
-    bench.fair.tick(&mut bench.world, 9);
+    bench.tick(9);
     assert_eq!((bench.process().epoch, bench.process().next_scan), (1, 3));
     bench.fair.cache.processes[0].cpu = None;
     bench.jiffies(1);
-    bench.fair.tick(&mut bench.world, 12);
+    bench.tick(12);
     assert_eq!(bench.process().cpu, None, "the second jiffy is of the same epoch");
     bench.jiffies(1);
-    bench.fair.tick(&mut bench.world, 12);
+    bench.tick(12);
     assert_eq!(bench.process().cpu, Some(9));
 }
 
@@ -209,7 +214,7 @@ fn a_task_that_is_preempted_scans_when_it_runs_again() {
     let mut bench = spread("fair@7.2");
     bench.jiffies(1);
     bench.world.resched(9, 9);
-    bench.fair.tick(&mut bench.world, 9);
+    bench.tick(9);
     assert!(bench.fair.tasks[1].cache_work);
     assert_eq!(bench.process().cpu, None);
     bench.fair.put_current(&mut bench.world, 9);
@@ -222,7 +227,7 @@ fn a_task_that_is_preempted_scans_when_it_runs_again() {
 fn a_process_nobody_scans_for_prefers_nothing_after_five_epochs() {
     let mut bench = spread("fair@7.2");
     bench.jiffies(1);
-    bench.fair.tick(&mut bench.world, 1);
+    bench.tick(1);
     // Epoch 6 begins at jiffy 11, epoch 7 at jiffy 13: six after the scan in epoch 1.
     bench.jiffies(11);
     assert_eq!((bench.preferred(0), bench.process().cpu), (Some(1), Some(9)));
@@ -236,12 +241,12 @@ fn a_process_of_one_thread_or_of_too_many_running_ones_prefers_nothing() {
     let mut single = Bench::new("fair@7.2", TWO_LLCS, 1);
     single.run(9, 0);
     single.jiffies(1);
-    single.fair.tick(&mut single.world, 9);
+    single.tick(9);
     assert_eq!(single.process().cpu, None);
     let mut wide = spread("fair@7.2");
     wide.fair.cache.processes[0].nr_running_avg = 6;
     wide.jiffies(1);
-    wide.fair.tick(&mut wide.world, 1);
+    wide.tick(1);
     assert_eq!(
         (wide.process().cpu, wide.process().nr_running_avg),
         (Some(9), 5),
@@ -251,7 +256,7 @@ fn a_process_of_one_thread_or_of_too_many_running_ones_prefers_nothing() {
     wide.jiffies(1);
     assert_eq!((wide.process().cpu, wide.preferred(1)), (None, None));
     wide.jiffies(4);
-    wide.fair.tick(&mut wide.world, 1);
+    wide.tick(1);
     assert_eq!((wide.process().cpu, wide.process().nr_running_avg), (None, 7));
 }
 
@@ -260,7 +265,7 @@ fn threads_are_counted_and_a_process_begins_anew_with_its_first() {
     let mut bench = spread("fair@7.2");
     assert_eq!(bench.process().nr_threads, 4);
     bench.jiffies(1);
-    bench.fair.tick(&mut bench.world, 1);
+    bench.tick(1);
     for task in 0..4 {
         bench.fair.task_exit(&mut bench.world, TaskId(task));
     }

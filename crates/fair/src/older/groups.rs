@@ -12,8 +12,10 @@ use crate::state::Fair;
 /// Sums over the CPUs of a group (`struct sg_lb_stats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupStats {
-    /// Sum of the CPUs' loads.
+    /// Sum of the CPUs' loads, in 3.9 as the pass sees them ([`super::decayed`]).
     pub load: u64,
+    /// Sum of the loads as they are (`sum_weighted_load`).
+    pub queued: u64,
     /// Sum of `cpu_util`, 1024 a CPU.
     pub util: u64,
     /// Tasks on the queues.
@@ -44,11 +46,12 @@ impl GroupStats {
 
     /// Average load of its tasks; 0 without any.
     pub(crate) fn load_per_task(&self) -> u64 {
-        self.load.checked_div(u64::from(self.nr_running)).unwrap_or(0)
+        self.queued.checked_div(u64::from(self.nr_running)).unwrap_or(0)
     }
 
     /// Adds one CPU.
-    fn add(&mut self, load: u64, util: u64, nr: u32, idle: bool) {
+    fn add(&mut self, load: u64, queued: u64, util: u64, nr: u32, idle: bool) {
+        self.queued += queued;
         self.least_load = self.least_load.min(load);
         self.most_load = self.most_load.max(load);
         self.fewest = self.fewest.min(nr);
@@ -133,7 +136,7 @@ impl Fair {
         let (mut util, mut overloaded) = (0, false);
         for position in (local..nr_groups).chain(0..local) {
             let id = self.topology.domain(pass.domain).groups[position];
-            let group = self.group_loads(world, id, &mut overloaded);
+            let group = self.group_loads(world, pass, id, &mut overloaded);
             stats.total_load += group.load;
             stats.total_power += group.power;
             util += group.util;
@@ -153,8 +156,16 @@ impl Fair {
 
     /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them has
     /// several tasks.
-    fn group_loads(&self, world: &World, id: GroupId, overloaded: &mut bool) -> GroupStats {
+    fn group_loads(
+        &self,
+        world: &World,
+        pass: &Pass,
+        id: GroupId,
+        overloaded: &mut bool,
+    ) -> GroupStats {
         let group = self.topology.group(id);
+        let average = self.average_for(self.topology.domain(pass.domain), pass.idle);
+        let own = group.span.contains(pass.dst);
         let mut stats = GroupStats {
             weight: group.weight,
             power: self.power.of_group(id),
@@ -166,7 +177,8 @@ impl Fair {
         self.balance.considered(id, &group.span).for_each(|cpu| {
             let nr = self.rqs[cpu].nr_running;
             let idle = nr == 0 && world.is_idle(cpu);
-            stats.add(self.cpu_load(cpu), self.cpu_util(cpu), nr, idle);
+            let load = self.load_seen(cpu, average, own);
+            stats.add(load, self.cpu_load(cpu), self.cpu_util(cpu), nr, idle);
             *overloaded |= nr > 1;
         });
         stats

@@ -36,11 +36,16 @@ impl Fair {
         }
     }
 
-    /// The next timer expires on `cpu`; they go round.
+    /// The next timer expires on `cpu`; they go round, each at a tick that the seed gives, when the CPU has left idle
+    /// for it and served it. A turn that has begun meanwhile is left out.
     fn expect_wheel_timer(&mut self, world: &mut World, cpu: CpuId) {
         let interval = 1_000_000_000 / (WHEEL_TIMERS * self.rqs.len() as u64);
-        let at = Time((world.now().ns() / interval + 1) * interval);
-        world.start_timer(cpu, cpu, at);
+        let turn = (world.now().ns() / interval + 1) * interval;
+        let at = Time(turn + world.random_below(interval));
+        let figures = &world.machine().figures;
+        let served = figures.idle_exit_ns.value + figures.tick_ns.value;
+        let tick = world.tick_after(cpu, at, self.features.tick_ns());
+        world.start_timer(cpu, cpu, tick + served);
     }
 
     /// A timer has expired on `cpu`: in the tick that came for it, which a busy CPU has anyway. The tick asks for
@@ -48,6 +53,9 @@ impl Fair {
     pub(crate) fn wheel_timer_expired(&mut self, world: &mut World, cpu: CpuId) {
         let due = self.jiffies(world.now()) >= self.rqs[cpu].next_balance;
         self.expect_wheel_timer(world, (cpu + 1) % self.rqs.len());
+        if world.is_idle(cpu) {
+            self.decay_load(world, cpu);
+        }
         if due && world.is_idle(cpu) {
             self.balance_domains(world, cpu, cpu, IdleType::Idle);
             self.balance.pay(world, cpu);
@@ -96,6 +104,8 @@ impl Fair {
                 break;
             }
             self.balance.fetch(world, other, cpu, LINES_PER_QUEUE);
+            let jiffy = self.jiffies(world.now());
+            self.rqs[other].decayed.idled(jiffy);
             self.balance_domains(world, cpu, other, IdleType::Idle);
             let next = self.rqs[other].next_balance;
             self.rqs[cpu].next_balance = self.rqs[cpu].next_balance.min(next);

@@ -22,6 +22,7 @@ pub(super) fn rules(idle: IdleType) -> Rules {
 pub(super) fn evenly(nr: u32, cpus: u32) -> GroupStats {
     GroupStats {
         load: 1024 * u64::from(nr),
+        queued: 1024 * u64::from(nr),
         nr_running: nr,
         idle_cpus: cpus.saturating_sub(nr),
         weight: cpus,
@@ -231,6 +232,40 @@ fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
     assert_eq!(cpu("fair@3.9", 2), (9, 1));
     assert_eq!(cpu("fair@3.9+consolidate", 2), (8, 0));
     assert_eq!(cpu("fair@3.9+consolidate", 1), (9, 1), "no fewer of its own here");
+}
+
+// Section 11, 3.9: the loads that balancing sees.
+
+/// A CPU whose averages are those of one task: a second one that has come since is no load for other groups, and one that has
+/// left still is for its own.
+#[test]
+fn in_3_9_what_has_just_come_or_gone_speaks_for_balance() {
+    let mut bench = Bench::new("fair@3.9", TWO_NODES);
+    load(&mut bench, 8, 1);
+    (0..40).for_each(|_| bench.fair.decay_load(&bench.world, 8));
+    let seen = |bench: &Bench| {
+        [(Some(1), false), (Some(1), true), (None, false)]
+            .map(|(average, own)| bench.fair.load_seen(8, average, own))
+    };
+    assert_eq!(seen(&bench), [1024; 3]);
+    load(&mut bench, 8, 2);
+    assert_eq!(seen(&bench), [1024, 2048, 2048]);
+    load(&mut bench, 8, 0);
+    assert_eq!(seen(&bench), [0, 1024, 0]);
+}
+
+/// `busy_idx` and `idle_idx` of the LLC are 2 and none, of NUMA levels 3 and 2; newly idle there is none.
+#[test]
+fn in_3_9_higher_levels_take_longer_averages() {
+    let averages = |scheduler: &str, level: usize| {
+        let bench = Bench::new(scheduler, TWO_NODES);
+        let domain = bench.fair.topology.domain(bench.fair.topology.domains_of(0)[level]);
+        [IdleType::Busy, IdleType::Idle, IdleType::NewlyIdle]
+            .map(|idle| bench.fair.average_for(domain, idle))
+    };
+    assert_eq!(averages("fair@3.9", 0), [Some(1), None, None]);
+    assert_eq!(averages("fair@3.9", 1), [Some(2), Some(1), None]);
+    assert_eq!(averages("fair@5.2", 1), [None; 3]);
 }
 
 // Section 8.

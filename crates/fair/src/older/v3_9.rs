@@ -157,7 +157,7 @@ mod tests {
     /// One heavy task here, 5 there for 4 CPUs: the fifth uses power here that it does not there.
     #[test]
     fn a_cpu_about_to_idle_takes_whatever_the_loads() {
-        let local = GroupStats { load: 88_761, ..evenly(1, 4) };
+        let local = GroupStats { load: 88_761, queued: 88_761, ..evenly(1, 4) };
         let pulled = |idle| decide(&stats(local, evenly(5, 4)), &rules(idle));
         assert_eq!(pulled(IdleType::NewlyIdle), Some(1024));
         assert_eq!(pulled(IdleType::Idle), None);

@@ -143,7 +143,7 @@ mod tests {
     fn the_busiest_group_is_of_the_highest_type_then_of_the_highest_load() {
         let (rules, local) = (idle(), evenly(0, 4));
         let overloaded = GroupStats { util: 4096, ..evenly(5, 4) };
-        let heavy = GroupStats { load: 9000, ..evenly(3, 4) };
+        let heavy = GroupStats { load: 9000, queued: 9000, ..evenly(3, 4) };
         assert!(!is_busier(&evenly(0, 4), None, &local, &rules), "without load");
         assert!(is_busier(&evenly(1, 4), None, &local, &rules));
         assert!(is_busier(&overloaded, Some(&heavy), &local, &rules));
@@ -187,7 +187,7 @@ mod tests {
     /// task, but the idle CPU takes one, because the group is overloaded.
     #[test]
     fn an_idle_cpu_takes_from_an_overloaded_group_whatever_the_loads() {
-        let local = GroupStats { load: 88_761, ..evenly(1, 2) };
+        let local = GroupStats { load: 88_761, queued: 88_761, ..evenly(1, 2) };
         let busiest = GroupStats { util: 2048, ..evenly(3, 2) };
         assert_eq!(decide(&stats(local, busiest), &idle()), Some(1024));
         assert_eq!(decide(&stats(local, busiest), &rules(IdleType::Busy)), None);
@@ -201,7 +201,7 @@ mod tests {
         let busy = rules(IdleType::Busy);
         let full = |nr| GroupStats { util: 4096, ..evenly(nr, 4) };
         assert_eq!(decide(&stats(full(5), full(9)), &busy), Some(2048));
-        let heavy = GroupStats { load: 5 * 88_761, ..full(5) };
+        let heavy = GroupStats { load: 5 * 88_761, queued: 5 * 88_761, ..full(5) };
         let amount = decide(&stats(full(6), heavy), &busy).unwrap();
         assert_eq!(amount, 88_761, "(5 - 4) x 1024 / 4 per power is less than one task");
         assert_eq!(above_capacity(&full(6), &heavy, &busy), 256);
