@@ -1,32 +1,37 @@
 //! The threads by which the frequency governor of a machine samples its CPUs.
 //!
 //! Linux's `ondemand` of 2013 has a worker on each CPU that looks how busy the CPU was since the last time. Its timer is
-//! deferrable and expires at the same jiffy on all CPUs (`dbs_timer_init()`, `delay_for_sampling_rate()`): at the first
+//! deferrable and expires at the same jiffy on all CPUs (`dbs_timer_init()`, `do_dbs_timer()`): at the first
 //! tick after the period is over that finds the CPU busy. Frequencies are constant here. What is left of it is that
 //! whatever runs is preempted for some microseconds, in which other CPUs see it wait.
 
-use roost_machine::Machine;
+use roost_machine::{Machine, Sampling};
 use roost_workload::{Op, Policy, Process, Program, Template, Workload};
 
 use crate::run::Engine;
 use crate::scheduler::{CpuId, Scheduler, TaskId};
-use crate::task::{State, Task};
+use crate::task::State;
 use crate::time::Time;
 
 /// The thread of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampler {
     task: TaskId,
+    period_ns: u64,
     /// A tick from then on wakes it; never while it works.
     due: Time,
 }
 
+impl Sampler {
+    /// Until the next multiple of the period.
+    fn wait(&mut self, now: Time) {
+        self.due = Time((now.ns() / self.period_ns + 1) * self.period_ns);
+    }
+}
+
 /// `workload` with the templates of these threads, a CPU's each, behind its own; `None` if the machine has none.
 pub(crate) fn with_threads(machine: &Machine, workload: &Workload) -> Option<Workload> {
-    let ns = machine.figures.sampling_ns.value;
-    if ns == 0 {
-        return None;
-    }
+    let ns = machine.figures.sampling?.run_ns.value;
     let mut all = workload.clone();
     for cpu in &machine.cpus {
         let name = format!("kworker/{}", cpu.os_index);
@@ -59,34 +64,26 @@ pub(crate) fn with_threads(machine: &Machine, workload: &Workload) -> Option<Wor
 impl<S: Scheduler> Engine<'_, S> {
     /// Creates the threads, asleep, if the machine has them. `root` is their parent.
     pub(crate) fn start_samplers(&mut self, root: TaskId) {
-        let machine = &self.world.machine;
-        if machine.figures.sampling_ns.value == 0 {
-            return;
-        }
-        let first = self.workload.templates.len() - machine.nr_cpus();
-        for cpu in 0..machine.nr_cpus() {
+        let Some(Sampling { period_ns, .. }) = self.world.machine.figures.sampling else { return };
+        let nr_cpus = self.world.nr_cpus();
+        let first = self.workload.templates.len() - nr_cpus;
+        for cpu in 0..nr_cpus {
             let task = self.new_task((first + cpu) as u32, cpu, root);
             self.live -= 1;
             let state = &mut self.world.tasks[task.index()];
             // It has run before, as the machine booted long ago.
             (state.ran_on, state.state, state.sampler) = (Some(cpu), State::Blocked, true);
             self.scheduler.task_new(&mut self.world, task, None);
-            let due = self.next_sample();
-            self.samplers.push(Sampler { task, due });
+            let mut sampler = Sampler { task, period_ns: period_ns.value, due: Time::NEVER };
+            sampler.wait(self.world.now());
+            self.samplers.push(sampler);
         }
-    }
-
-    /// When the governor samples next.
-    fn next_sample(&self) -> Time {
-        let period = self.world.machine.figures.sampling_period_ns.value;
-        Time((self.world.now.ns() / period + 1) * period)
     }
 
     /// The thread of a CPU has done its work.
     pub(crate) fn await_sample(&mut self, id: TaskId) {
-        let due = self.next_sample();
-        let Task { cpu, .. } = self.world.tasks[id.index()];
-        self.samplers[cpu].due = due;
+        let cpu = self.world.task_cpu(id);
+        self.samplers[cpu].wait(self.world.now());
     }
 
     /// At a tick of `cpu`, which is busy: wakes its thread if that is due.

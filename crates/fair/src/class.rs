@@ -306,8 +306,6 @@ impl Fair {
             return;
         };
         let sample = world.now().ns() - since;
-        let jiffy = world.now().ns() / self.features.tick_ns();
-        rq.decayed.idled(jiffy);
         let most = 2 * rq.max_idle_balance_cost;
         // 3.9 forgets what was before a long idle period.
         let from = if self.features.newidle_costs || sample <= most { rq.avg_idle } else { most };
@@ -315,6 +313,10 @@ impl Fair {
         rq.wake_avg_idle = rq.avg_idle / 2;
         if self.features.sis_prop {
             self.rqs[cpu].wake_stamp = self.jiffies(world.now());
+        }
+        if self.features.generation == Generation::Weights {
+            let jiffy = self.jiffies(world.now());
+            self.rqs[cpu].decayed.idled(jiffy);
         }
     }
 
@@ -831,7 +833,9 @@ impl Scheduler for Fair {
 
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
         self.update_rq(world, cpu);
-        self.decay_load(world, cpu);
+        if self.features.generation == Generation::Weights {
+            self.decay_load(world, cpu);
+        }
         if self.cgroups.active() {
             self.tick_groups(cpu);
         }

@@ -215,10 +215,17 @@ pub struct Figures {
     pub hint_fault_ns: Figure,
     /// Kernel time to mark one page for a hinting fault.
     pub page_mark_ns: Figure,
-    /// How often a thread of the frequency governor samples a CPU that is busy.
-    pub sampling_period_ns: Figure,
-    /// How long that takes beside the switches to it and back; 0: no thread does.
-    pub sampling_ns: Figure,
+    /// The threads of the frequency governor; `None`: it has none.
+    pub sampling: Option<Sampling>,
+}
+
+/// Threads by which a frequency governor looks how busy CPUs are, one on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// How often a CPU that is busy is sampled.
+    pub period_ns: Figure,
+    /// How long that takes beside the switches to the thread and back.
+    pub run_ns: Figure,
 }
 
 /// Size of a page of memory, bytes.

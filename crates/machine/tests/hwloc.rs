@@ -97,7 +97,7 @@ fn every_file_can_be_drawn() {
         if path.extension().is_some_and(|extension| extension == "xml") {
             let machine = resolve(path.to_str().unwrap()).unwrap();
             let text = draw(&machine, DrawOptions { figures: true });
-            assert!(text.lines().count() < 110, "{}\n{text}", path.display());
+            assert!(text.lines().count() < 100, "{}\n{text}", path.display());
         }
     }
 }
