@@ -304,7 +304,7 @@ impl Memory {
 
     /// `task` of `process` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
     pub(crate) fn begin(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
-        self.tasks[task.index()].pass.begin(access.pattern);
+        self.tasks[task.index()].pass.begin(access.pattern, access.core_ns);
         for slice in &access.slices {
             let instance = self.instance(process, task, slice.region);
             let bytes = self.regions[instance as usize].bytes;
@@ -544,8 +544,7 @@ mod tests {
         let mut workload = roost_workload::rtapp::parse(text, "f").unwrap();
         assert!(workload.templates[0].program.ops.contains(&Op::Access(0)));
         workload.regions[0] = RegionSpec { bytes: 64 * MIB, ..workload.regions[0].clone() };
-        let access =
-            Access { slices: vec![Slice { region: 0, write: false }], pattern: Pattern::Stream };
+        let access = Access::new(vec![Slice { region: 0, write: false }], Pattern::Stream);
         let mut memory = Memory::new(&machine, &workload).ok().flatten().unwrap();
         let mut world = World::for_test(machine, 1);
         let task = TaskId(0);

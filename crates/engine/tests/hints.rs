@@ -22,8 +22,7 @@ fn passes(mib: u64, sharing: Sharing, times: u64, tasks: &[(u32, u32)]) -> Workl
     let placement = Placement::FirstTouch;
     workload.regions = vec![Region { bytes: mib * MIB, sharing, placement }];
     workload.processes = (0..2).map(|_| workload.processes[0].clone()).collect();
-    let access =
-        Access { slices: vec![Slice { region: 0, write: true }], pattern: Pattern::Stream };
+    let access = Access::new(vec![Slice { region: 0, write: true }], Pattern::Stream);
     let ops = vec![Op::Access(0), Op::Loop { depth: 0, times, to: 0 }];
     let program = Program { ops, loop_depth: 1, accesses: vec![access], ..Program::default() };
     let template = Template { footprint_bytes: 0, ..workload.templates[0].clone() };

@@ -165,8 +165,7 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
     in_results(&format!("{:.1}% fewer", 100.0 * fewer));
 }
 
-/// The bar is a factor of 1.5 between published and simulated gain (patched over base). Scale misses
-/// it: published scale is slower than copy by a third in the L3, which bandwidth does not explain.
+/// The bar is a factor of 1.5 between published and simulated gain (patched over base).
 #[test]
 fn numa_imbalance_gives_stream_the_bandwidth_of_all_llcs() {
     let outcome = |scheduler| run("zen3-2s", "stream:threads=16", scheduler, 100_000).metrics;
@@ -178,13 +177,54 @@ fn numa_imbalance_gives_stream_the_bandwidth_of_all_llcs() {
         let theirs = column("patched_value") / column("base_value");
         let (before, after) = (base.value.expect("it ends"), patched.value.expect("it ends"));
         let ours = after / before;
-        let most = if base.name == "scale" { 1.8 } else { 1.5 };
         let off = (ours / theirs).max(theirs / ours);
-        assert!(off <= most, "{}: {ours:.2} times, published {theirs:.2}", base.name);
+        assert!(off <= 1.5, "{}: {ours:.2} times, published {theirs:.2}", base.name);
         let (least, highest) = (column("base_value") / 1e3, column("patched_value") / 1e3);
         in_results(&format!(
-            "| {} | {least:.0} to {highest:.0} | {:.0} to {:.0} | {theirs:.2} | {ours:.2} |",
+            "| {} | {least:.0} to {highest:.0} | {:.0} to {:.0} | {theirs:.2} | {ours:.2} | {off:.2} |",
             base.name,
+            before / 1e3,
+            after / 1e3,
+        ));
+    }
+}
+
+/// The same with arrays of six times the caches, as others posted it with the same draft. The triad of spread
+/// threads calibrates a socket's bandwidth; placement without the change, and so half of it, is predicted.
+#[test]
+fn numa_imbalance_gives_stream_the_bandwidth_of_both_sockets() {
+    #[derive(serde::Deserialize)]
+    struct Row {
+        elements: u32,
+        times: u32,
+        case: String,
+        base: f64,
+        patched: f64,
+    }
+    let text = include_str!("../../../published/000-stream-others.csv");
+    let rows = csv::Reader::from_reader(text.as_bytes()).into_deserialize();
+    let rows: Vec<Row> = rows.map(|row| row.expect("a row")).collect();
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.elements == 128_000_000).collect();
+    let workload =
+        format!("stream:threads=16,elements={},times={}", rows[0].elements, rows[0].times);
+    let outcome = |scheduler| run("zen3-2s", &workload, scheduler, 100_000).metrics;
+    let (base, patched) = (outcome("fair@5.16"), outcome("fair@5.16+numa-imbalance"));
+    assert_eq!(rows.len(), base.len());
+    for (row, (base, patched)) in rows.iter().zip(base.iter().zip(&patched)) {
+        assert_eq!(row.case, base.name);
+        let (before, after) = (base.value.expect("it ends"), patched.value.expect("it ends"));
+        for (ours, theirs) in [(before, row.base), (after, row.patched)] {
+            assert!(
+                (ours / theirs - 1.0).abs() <= 0.15,
+                "{}: {ours:.0}, posted {theirs}",
+                row.case
+            );
+        }
+        in_results(&format!(
+            "| {} | {:.0} to {:.0} | {:.0} to {:.0} |",
+            row.case,
+            row.base / 1e3,
+            row.patched / 1e3,
             before / 1e3,
             after / 1e3,
         ));

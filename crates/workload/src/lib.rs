@@ -175,6 +175,16 @@ pub struct Access {
     pub slices: Vec<Slice>,
     /// In which order.
     pub pattern: Pattern,
+    /// Time that the instructions of a stream take on a core of their own while they wait for nothing, ns.
+    /// It overlaps with the transfers, so the pass takes at least as long (the T_OL of the ECM model).
+    pub core_ns: u64,
+}
+
+impl Access {
+    /// A pass whose instructions never take longer than its transfers.
+    pub fn new(slices: Vec<Slice>, pattern: Pattern) -> Self {
+        Self { slices, pattern, core_ns: 0 }
+    }
 }
 
 /// A region's part in an [`Access`].

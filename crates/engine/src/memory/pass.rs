@@ -13,6 +13,8 @@ pub(super) struct Pass {
     slices: Vec<SliceOf>,
     /// Bytes to transfer in all, in thousandths.
     transfer: u64,
+    /// What its instructions take ([`roost_workload::Access::core_ns`]).
+    core_ns: u64,
     /// The LLCs where it was made, with how much of it.
     visits: Vec<Visit>,
 }
@@ -41,12 +43,18 @@ struct Visit {
 impl Pass {
     /// A pass that goes nowhere.
     pub(super) const fn none() -> Self {
-        Self { pattern: Pattern::Stream, slices: Vec::new(), transfer: 0, visits: Vec::new() }
+        Self {
+            pattern: Pattern::Stream,
+            slices: Vec::new(),
+            transfer: 0,
+            core_ns: 0,
+            visits: Vec::new(),
+        }
     }
 
-    /// Begins a pass over nothing yet.
-    pub(super) fn begin(&mut self, pattern: Pattern) {
-        self.pattern = pattern;
+    /// Begins a pass over nothing yet, whose instructions take `core_ns`.
+    pub(super) fn begin(&mut self, pattern: Pattern, core_ns: u64) {
+        (self.pattern, self.core_ns) = (pattern, core_ns);
         self.slices.clear();
         self.visits.clear();
         self.transfer = 0;
@@ -67,6 +75,14 @@ impl Pass {
     /// Bytes to transfer in all, in thousandths.
     pub(super) fn transfer(&self) -> u64 {
         self.transfer
+    }
+
+    /// What its instructions take for 2^40 bytes of it, us.
+    fn core_time(&self) -> u64 {
+        if self.core_ns == 0 {
+            return 0;
+        }
+        ((u128::from(self.core_ns) << 40) / u128::from(self.transfer.max(1))) as u64
     }
 }
 
@@ -377,10 +393,17 @@ impl Memory {
                 });
                 let caches = streamed(on_cpu.l2, figures.l2_bytes_per_us.value)
                     + streamed(on_cpu.llc, figures.refill_llc_bytes_per_us.value);
-                caches * 1024 / u64::from(speed.max(1)) + memory.sum::<u64>()
+                let beside_sibling = |time: u64| time * 1024 / u64::from(speed.max(1));
+                let transfers = beside_sibling(caches) + memory.sum::<u64>();
+                transfers.max(beside_sibling(self.core_time(cpu)))
             }
         };
         ((1 << 40) / time.max(1)).max(1)
+    }
+
+    /// What the instructions of the pass on `cpu` take for 2^40 bytes of it, us.
+    fn core_time(&self, cpu: CpuId) -> u64 {
+        self.running[cpu].task.map_or(0, |task| self.tasks[task.index()].pass.core_time())
     }
 
     /// The pattern of the pass on `cpu`.

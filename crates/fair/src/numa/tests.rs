@@ -44,7 +44,7 @@ impl Builder {
     /// A thread that makes `times` passes over regions, 10 ms of computing after each; 0: for ever.
     fn thread(&mut self, process: u32, regions: &[u32], times: u64, delay_ms: u64, cpus: &[u32]) {
         let slices = regions.iter().map(|&region| Slice { region, write: true }).collect();
-        let access = Access { slices, pattern: Pattern::Stream };
+        let access = Access::new(slices, Pattern::Stream);
         let ops =
             vec![Op::Access(0), Op::Run { ns: 10_000_000 }, Op::Loop { depth: 0, times, to: 0 }];
         let accesses = vec![access];

@@ -81,7 +81,7 @@ fn workload(form: Form, end_ms: u64) -> Workload {
     let mut thread = |cpu: usize, first: u32, parts: u32, times, delay_ms| {
         let slices = |part| vec![Slice { region: (first + part) % 4, write: false }];
         let pattern = Pattern::Stream;
-        let accesses = (0..parts).map(|part| Access { slices: slices(part), pattern }).collect();
+        let accesses = (0..parts).map(|part| Access::new(slices(part), pattern)).collect();
         let mut ops: Vec<Op> = (0..parts).map(Op::Access).collect();
         let run = Op::Run { ns: SPIN_MS * 1_000_000 };
         ops.extend([run, Op::Loop { depth: 0, times, to: 0 }]);

@@ -183,7 +183,7 @@ fn numa01_placement(values: &Values) -> Placement {
 
 /// `bzero()`: every line is fetched and later written back.
 fn zero(region: u32) -> Access {
-    Access { slices: vec![Slice { region, write: true }], pattern: Pattern::Stream }
+    Access::new(vec![Slice { region, write: true }], Pattern::Stream)
 }
 
 fn thread(process: u32, program: ProgramBuilder) -> Template {

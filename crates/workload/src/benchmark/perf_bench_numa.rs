@@ -100,7 +100,7 @@ fn build(values: &Values) -> Workload {
 fn write(workload: &mut Workload, bytes: u64, sharing: Sharing) -> Access {
     let placement = Placement::FirstTouch;
     let region = workload.add_region(Region { bytes, sharing, placement });
-    Access { slices: vec![Slice { region, write: true }], pattern: Pattern::Stream }
+    Access::new(vec![Slice { region, write: true }], Pattern::Stream)
 }
 
 fn program(

@@ -68,7 +68,7 @@ fn build(values: &Values) -> Workload {
                 let region =
                     workload.add_region(Region { bytes, sharing, placement: placement.clone() });
                 let slices = vec![Slice { region, write: false }];
-                pass.access(Access { slices, pattern: Pattern::Stream });
+                pass.access(Access::new(slices, Pattern::Stream));
                 pass.push(Op::Count { counter: read, by: bytes });
             }
         });

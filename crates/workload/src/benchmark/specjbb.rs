@@ -109,9 +109,9 @@ fn thread_program(live: &[u32], new: &[u32], passes: u64, thread: usize, count: 
     program.repeat(Times::Forever, |round| {
         for (&live, &new) in live.zip(new.iter().cycle()).take(steps) {
             round.push(Op::Run { ns: TRANSACTIONS * costs::SPECJBB_TRANSACTION_NS });
-            round.access(Access { slices: slice(live, false), pattern: Pattern::Chase });
+            round.access(Access::new(slice(live, false), Pattern::Chase));
             round.repeat(Times::Exactly(passes), |allocate| {
-                allocate.access(Access { slices: slice(new, true), pattern: Pattern::Stream });
+                allocate.access(Access::new(slice(new, true), Pattern::Stream));
             });
             round.push(Op::Count { counter: count, by: TRANSACTIONS });
         }

@@ -4,6 +4,9 @@
 //! first round is not counted, and the metric is bytes over the shortest time of the others. Bytes
 //! are counted as STREAM does, without the lines that stores fetch (write-allocate): 16 an element
 //! for copy and scale, 24 for add and triad. Threads that wait spin before they sleep.
+//!
+//! The loops are what mmtests' `gcc -O2` makes of them: `memcpy()` and scalar code, which takes one
+//! cycle an element, or two where a loop lies across two lines of 64 bytes ([`costs::CYCLE_PS`]).
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -44,18 +47,20 @@ const ELEMENT_BYTES: u64 = 8;
 /// The arrays in order: a, b, c.
 const ARRAYS: usize = 3;
 
-/// A loop: its name, the arrays it reads and the one it writes.
+/// A loop: its name, the arrays it reads and the one it writes, and the cycles it takes an element.
 struct Kernel {
     name: &'static str,
     reads: &'static [usize],
     writes: usize,
+    cycles: u64,
 }
 
+/// Cycles are those of one of the four places where a program can come to lie (docs/results.md).
 const KERNELS: [Kernel; 4] = [
-    Kernel { name: "copy", reads: &[0], writes: 2 },
-    Kernel { name: "scale", reads: &[2], writes: 1 },
-    Kernel { name: "add", reads: &[0, 1], writes: 2 },
-    Kernel { name: "triad", reads: &[1, 2], writes: 0 },
+    Kernel { name: "copy", reads: &[0], writes: 2, cycles: 0 },
+    Kernel { name: "scale", reads: &[2], writes: 1, cycles: 2 },
+    Kernel { name: "add", reads: &[0, 1], writes: 2, cycles: 2 },
+    Kernel { name: "triad", reads: &[1, 2], writes: 0, cycles: 1 },
 ];
 
 impl Kernel {
@@ -64,12 +69,20 @@ impl Kernel {
         ELEMENT_BYTES * (self.reads.len() as u64 + 1)
     }
 
-    /// A pass over a thread's parts of the arrays.
-    fn pass(&self, parts: [u32; ARRAYS]) -> Access {
-        let read = self.reads.iter().map(|&array| Slice { region: parts[array], write: false });
-        let written = Slice { region: parts[self.writes], write: true };
-        Access { slices: read.chain([written]).collect(), pattern: Pattern::Stream }
+    /// A pass over a thread's part.
+    fn pass(&self, part: &Part) -> Access {
+        let slice = |array: usize, write| Slice { region: part.arrays[array], write };
+        let read = self.reads.iter().map(|&array| slice(array, false));
+        let written = slice(self.writes, true);
+        let core_ns = self.cycles * costs::CYCLE_PS * part.elements / 1000;
+        Access { core_ns, ..Access::new(read.chain([written]).collect(), Pattern::Stream) }
     }
+}
+
+/// A thread's part of each array: the regions, and how many elements they have.
+struct Part {
+    arrays: [u32; ARRAYS],
+    elements: u64,
 }
 
 /// The team's barriers and stopwatches.
@@ -91,15 +104,16 @@ fn build(values: &Values) -> Workload {
     for thread in 0..u64::from(threads) {
         // schedule(static): the remainder goes to the first threads.
         let threads = u64::from(threads);
-        let share = elements / threads + u64::from(thread < elements % threads);
-        let parts = [(); ARRAYS].map(|()| {
+        let elements = elements / threads + u64::from(thread < elements % threads);
+        let arrays = [(); ARRAYS].map(|()| {
             workload.add_region(Region {
-                bytes: share * ELEMENT_BYTES,
+                bytes: elements * ELEMENT_BYTES,
                 sharing: Sharing::Process(process),
                 placement: Placement::FirstTouch,
             })
         });
-        let program = program(&team, parts, thread == 0, values.number("times"));
+        let part = Part { arrays, elements };
+        let program = program(&team, &part, thread == 0, values.number("times"));
         workload.start_one(graph::template(
             "stream",
             costs::SPINNER_FOOTPRINT_BYTES,
@@ -117,20 +131,20 @@ fn build(values: &Values) -> Workload {
     workload
 }
 
-fn program(team: &Team, parts: [u32; ARRAYS], main: bool, times: u32) -> ProgramBuilder {
+fn program(team: &Team, part: &Part, main: bool, times: u32) -> ProgramBuilder {
     let mut program = ProgramBuilder::default();
     let write = |region| Slice { region, write: true };
-    let fill = Access { slices: parts.map(write).to_vec(), pattern: Pattern::Stream };
+    let fill = Access::new(part.arrays.map(write).to_vec(), Pattern::Stream);
     // a = 2 * a, by which stream.c guesses the resolution of its clock.
-    let double = Access { slices: vec![write(parts[0])], pattern: Pattern::Stream };
+    let double = Access::new(vec![write(part.arrays[0])], Pattern::Stream);
     team.parallel(&mut program, fill, None);
     team.parallel(&mut program, double, None);
     for kernel in &KERNELS {
-        team.parallel(&mut program, kernel.pass(parts), None);
+        team.parallel(&mut program, kernel.pass(part), None);
     }
     program.repeat(Times::Exactly(u64::from(times) - 1), |round| {
         for (kernel, &watch) in KERNELS.iter().zip(&team.watches) {
-            team.parallel(round, kernel.pass(parts), main.then_some(watch));
+            team.parallel(round, kernel.pass(part), main.then_some(watch));
         }
     });
     program
@@ -167,9 +181,17 @@ mod tests {
     #[test]
     fn copy_and_scale_count_16_bytes_an_element_add_and_triad_24() {
         assert_eq!(KERNELS.each_ref().map(Kernel::bytes), [16, 16, 24, 24]);
-        let triad = KERNELS[3].pass([7, 8, 9]);
+        let part = Part { arrays: [7, 8, 9], elements: 1000 };
         let slice = |region, write| Slice { region, write };
-        assert_eq!(triad.slices, [slice(8, false), slice(9, false), slice(7, true)]);
+        let triad = KERNELS[3].pass(&part).slices;
+        assert_eq!(triad, [slice(8, false), slice(9, false), slice(7, true)]);
+    }
+
+    #[test]
+    fn scale_and_add_take_two_cycles_an_element_where_they_lie_copy_is_a_call() {
+        let part = Part { arrays: [7, 8, 9], elements: 1000 };
+        let core_ns = KERNELS.each_ref().map(|kernel| kernel.pass(&part).core_ns);
+        assert_eq!(core_ns, [0, 544, 544, 272]);
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn server(connection: &Connection, instance: &Instance, first: usize) -> Program
             });
             let slices = vec![Slice { region, write: false }];
             round.extend(&[request, execute]);
-            round.access(Access { slices, pattern: Pattern::Chase });
+            round.access(Access::new(slices, Pattern::Chase));
             round.extend(&[Op::Sleep { ns: costs::OLTP_FLUSH_NS }, respond]);
         }
     });

@@ -261,7 +261,7 @@ impl Compiler {
             let region = self.buffer(task, part);
             let slices = vec![Slice { region, write: true }];
             writer.program.repeat(Times::Exactly(times), |body| {
-                body.access(Access { slices, pattern: Pattern::Stream });
+                body.access(Access::new(slices, Pattern::Stream));
             });
             writer.mark(place);
         }
