@@ -304,7 +304,7 @@ impl Memory {
 
     /// `task` of `process` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
     pub(crate) fn begin(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
-        self.tasks[task.index()].pass.begin(access.pattern, access.core_ns);
+        self.tasks[task.index()].pass.begin(access);
         for slice in &access.slices {
             let instance = self.instance(process, task, slice.region);
             let bytes = self.regions[instance as usize].bytes;

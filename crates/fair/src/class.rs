@@ -807,6 +807,9 @@ impl Scheduler for Fair {
         if why == Dequeue::Sleep && self.delay_dequeue(cpu, task) {
             return;
         }
+        if why == Dequeue::Exit {
+            self.abandon_member(cpu, task);
+        }
         let leave = if why == Dequeue::Move { Leave::Move } else { Leave::Sleep };
         self.deactivate(cpu, task, leave);
         if why != Dequeue::Sleep {

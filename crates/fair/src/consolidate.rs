@@ -157,6 +157,17 @@ impl Fair {
         self.rqs[cpu].non_local -= u32::from(gone.non_local);
     }
 
+    /// A task on the queue of `cpu` exits. As posted its process counts it for ever: `exit_mm()` has taken
+    /// its memory from it by the time that it leaves the queue.
+    pub(crate) fn abandon_member(&mut self, cpu: CpuId, task: TaskId) {
+        if !self.consolidate.filters_first() {
+            return;
+        }
+        let Some(member) = self.consolidate.members.get_mut(task.index()) else { return };
+        let gone = std::mem::take(member);
+        self.rqs[cpu].non_local -= u32::from(gone.non_local);
+    }
+
     /// Whether a task on the queue of `cpu` is where enough of its process is: at its arrival, and at
     /// hinting faults.
     pub(crate) fn judge_member(&mut self, cpu: CpuId, task: TaskId) {
@@ -324,14 +335,20 @@ impl Fair {
         self.balance.pay(world, executor);
         self.rqs[src].numa_push = Some(NumaPush::consolidate(task, cpu));
         world.kick(executor, src, Work::Stop);
+        if self.consolidate.posted {
+            self.consolidate.process(process).limit[from] -= 1;
+        }
         true
     }
 
-    /// The stopper of `src` has sent `task` to the CPU that asked for it, or could not.
+    /// The stopper of `src` has sent `task` to the CPU that asked for it, or could not. As posted whoever
+    /// asked has given its token back at once.
     pub(crate) fn member_pulled(&mut self, world: &World, src: CpuId, task: TaskId, moved: bool) {
         let node = self.numa.node(src);
         let process = world.process(task);
-        self.consolidate.process(process).limit[node] -= 1;
+        if !self.consolidate.posted {
+            self.consolidate.process(process).limit[node] -= 1;
+        }
         if moved {
             self.consolidate.pulled += 1;
             self.consolidate.members[task.index()].migrate_seq = policy::SEQ;

@@ -178,12 +178,15 @@ pub struct Access {
     /// Time that the instructions of a stream take on a core of their own while they wait for nothing, ns.
     /// It overlaps with the transfers, so the pass takes at least as long (the T_OL of the ECM model).
     pub core_ns: u64,
+    /// The task has bound itself to nodes for the time (`set_mempolicy(MPOL_BIND)`): NUMA balancing moves
+    /// nothing for it. Where pages are placed is the regions' matter.
+    pub bound: bool,
 }
 
 impl Access {
-    /// A pass whose instructions never take longer than its transfers.
+    /// A pass under the default policy, whose instructions never take longer than its transfers.
     pub fn new(slices: Vec<Slice>, pattern: Pattern) -> Self {
-        Self { slices, pattern, core_ns: 0 }
+        Self { slices, pattern, core_ns: 0, bound: false }
     }
 }
 

@@ -609,13 +609,23 @@ impl World {
         found
     }
 
-    /// A hinting fault has been handled: its page group remembers who touched it. Returns whether the task
-    /// sleeps until the page has moved; if it does not, that comes to nothing.
+    /// Whether `task` is bound to nodes while it passes over memory: then it takes no page to its own node
+    /// (`mpol_misplaced()`, MPOL_F_MOF).
+    pub fn is_memory_bound(&self, task: TaskId) -> bool {
+        let memory = self.memory.as_ref().and_then(|memory| memory.tasks.get(task.index()));
+        memory.is_some_and(|task| task.pass.is_bound())
+    }
+
+    /// A hinting fault has been handled: its page group remembers who touched it, if not under a policy of the
+    /// task's own. Returns whether the task sleeps until the page has moved; if it does not, that comes to nothing.
     pub(crate) fn end_hint(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault) -> bool {
         let by = LastAccess { cpu: cpu as u16, pid: self.pid(task) as u8 };
         let process = self.tasks[task.index()].process;
+        let bound = self.is_memory_bound(task);
         let Some(memory) = &mut self.memory else { return false };
-        memory.note_access(fault.region, fault.group, by);
+        if !bound {
+            memory.note_access(fault.region, fault.group, by);
+        }
         let HintingFault { region, group, moving, .. } = *fault;
         let under_way = memory.moves.iter_mut().find(|m| m.is_of(process, region, group as usize));
         let Some(under_way) = under_way.filter(|_| moving) else { return false };

@@ -1,6 +1,6 @@
 //! One pass over memory: its shares of the levels, its speed, and what it leaves in the caches.
 
-use roost_workload::Pattern;
+use roost_workload::{Access, Pattern};
 
 use super::bandwidth::{Bandwidth, MOST_FELT, Use, WHOLE};
 use super::cache::{both, survival};
@@ -13,8 +13,9 @@ pub(super) struct Pass {
     slices: Vec<SliceOf>,
     /// Bytes to transfer in all, in thousandths.
     transfer: u64,
-    /// What its instructions take ([`roost_workload::Access::core_ns`]).
+    /// What its instructions take, and whether its task is bound to nodes, as of its [`Access`].
     core_ns: u64,
+    bound: bool,
     /// The LLCs where it was made, with how much of it.
     visits: Vec<Visit>,
 }
@@ -48,13 +49,14 @@ impl Pass {
             slices: Vec::new(),
             transfer: 0,
             core_ns: 0,
+            bound: false,
             visits: Vec::new(),
         }
     }
 
-    /// Begins a pass over nothing yet, whose instructions take `core_ns`.
-    pub(super) fn begin(&mut self, pattern: Pattern, core_ns: u64) {
-        (self.pattern, self.core_ns) = (pattern, core_ns);
+    /// Begins a pass like `access`, over nothing yet.
+    pub(super) fn begin(&mut self, access: &Access) {
+        (self.pattern, self.core_ns, self.bound) = (access.pattern, access.core_ns, access.bound);
         self.slices.clear();
         self.visits.clear();
         self.transfer = 0;
@@ -75,6 +77,11 @@ impl Pass {
     /// Bytes to transfer in all, in thousandths.
     pub(super) fn transfer(&self) -> u64 {
         self.transfer
+    }
+
+    /// Whether its task is bound to nodes.
+    pub(super) fn is_bound(&self) -> bool {
+        self.bound
     }
 
     /// What its instructions take for 2^40 bytes of it, us.
@@ -303,6 +310,7 @@ impl Memory {
             // What rounding left of the whole.
             only.share = CERTAIN;
         }
+        pass.bound = false;
         let llc = self.machine.cpus[cpu].llc;
         for slice in &pass.slices {
             self.leave_warm(llc, &pass.visits, slice);

@@ -75,6 +75,9 @@ impl Fair {
         task: TaskId,
         fault: &HintingFault,
     ) -> bool {
+        if world.is_memory_bound(task) {
+            return false;
+        }
         let node = self.numa.node(cpu);
         let last_node = fault.last.map(|last| self.numa.node(last.cpu.into()));
         if !self.features.numa_placement {

@@ -226,6 +226,10 @@ impl Fair {
         if !self.features.numa_placement && !self.may_scan_old(process, task, cpu, now) {
             return;
         }
+        // `vma_policy_mof()`, since 3.13.
+        if self.features.numa_placement && world.is_memory_bound(task) {
+            return;
+        }
         let hz = self.features.hz;
         let of = &mut self.numa.processes[process as usize];
         if now < of.next_scan {

@@ -73,13 +73,17 @@ fn counter(outcome: &Outcome, name: &str) -> u64 {
 
 /// 64 MiB first touched on node 0, then used by four threads on node 1.
 fn moved_away(scheduler: &str, seconds: u64) -> Outcome {
+    used_elsewhere().run(scheduler, seconds)
+}
+
+fn used_elsewhere() -> Builder {
     let mut builder = Builder::new(1);
     let region = builder.region(64, 0);
     builder.thread(0, &[region], 1, 0, &[0]);
     for cpu in 8..12 {
         builder.thread(0, &[region], 0, 200, &[cpu]);
     }
-    builder.run(scheduler, seconds)
+    builder
 }
 
 #[test]
@@ -91,6 +95,21 @@ fn memory_follows_threads_that_may_not_go_to_it() {
         // Four threads in step leave three of four pages to another one.
         let marked = counter(&outcome, "numa_pte_updates");
         assert!(counter(&outcome, "numa_hint_faults") <= marked * 7 / 4);
+    }
+}
+
+/// `mpol_misplaced()`: under a policy of the task's own, pages stay.
+#[test]
+fn memory_does_not_follow_threads_that_are_bound_to_nodes() {
+    for version in ["fair@3.9", "fair@5.16", "fair@7.2"] {
+        let mut builder = used_elsewhere();
+        for template in &mut builder.workload.templates {
+            template.program.accesses[0].bound = true;
+        }
+        let outcome = builder.run(version, 5);
+        assert!(counter(&outcome, "numa_hint_faults") > 0, "{version}");
+        assert_eq!(counter(&outcome, "numa_pages_migrated"), 0, "{version}");
+        assert!(counter(&moved_away(version, 5), "numa_pages_migrated") > 0, "{version}");
     }
 }
 

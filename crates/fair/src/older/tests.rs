@@ -234,6 +234,28 @@ fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
     assert_eq!(cpu("fair@3.9+consolidate", 1), (9, 1), "no fewer of its own here");
 }
 
+/// One of its process here, two at prev, of which one exits: then it gains by coming here, unless the one
+/// that is gone still counts, as posted.
+#[test]
+fn as_posted_consolidation_counts_those_that_have_exited() {
+    let may_wake = |scheduler: &str| {
+        let mut bench = Bench::new(scheduler, TWO_NODES);
+        load(&mut bench, 0, 1);
+        load(&mut bench, 8, 1);
+        bench.world.set_task_cpu(WAKEE, 8);
+        for (cpu, task) in [(0, WAKER), (8, OTHERS[0]), (8, OTHERS[1])] {
+            bench.fair.count_member(&bench.world, cpu, task);
+        }
+        let may = |bench: &Bench| bench.fair.may_wake_at(&bench.world, WAKEE, 0);
+        let before = may(&bench);
+        bench.fair.abandon_member(8, OTHERS[1]);
+        bench.fair.discount_member(8, OTHERS[1]);
+        (before, may(&bench))
+    };
+    assert_eq!(may_wake("fair@3.9+consolidate"), (false, true));
+    assert_eq!(may_wake("fair@3.9+consolidate-posted"), (false, false));
+}
+
 // Section 11, 3.9: the loads that balancing sees.
 
 /// A CPU whose averages are those of one task: a second one that has come since is no load for other groups, and one that has

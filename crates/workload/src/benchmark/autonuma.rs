@@ -6,23 +6,24 @@
 //!
 //! - numa02's main thread zeroes everything, where it happens to run, before it creates the others;
 //! - numa01's threads bind their first pass to one node (`-DNO_BIND_FORCE_SAME_NODE`, with which the
-//!   Makefile builds numa01 and numa01_THREAD_ALLOC; at first it had built it as a case of its own).
+//!   Makefile builds numa01 and numa01_THREAD_ALLOC; at first it had built it as a case of its own), and
+//!   while they are bound NUMA balancing moves nothing for them.
 //!
 //! The original counts the CPUs of its machine; here `cpus` says how many it found.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
 use crate::{
-    Access, Better, Metric, MetricKind, Op, Pattern, Placement, Region, Sharing, Slice, Template,
-    Workload, costs, graph,
+    Access, Better, Channel, Metric, MetricKind, Op, Pattern, Placement, Region, Sharing, Slice,
+    Template, Workload, costs, graph,
 };
 
 const GIB: u64 = 1 << 30;
 
 /// numa01.c, SIZE: what the threads of one process share.
 const NUMA01_BYTES: u64 = 3 * GIB;
-/// numa01.c: `bzero()` of the whole buffer, then 50 times more.
-const NUMA01_PASSES: u64 = 51;
+/// numa01.c: how often each thread zeroes the whole buffer after its first pass.
+const NUMA01_PASSES: u64 = 50;
 /// numa01.c with THREAD_ALLOC: how often each thread zeroes its own part.
 const THREAD_ALLOC_PASSES: u64 = 1000;
 /// numa02.c, SIZE: what all threads have together.
@@ -94,6 +95,7 @@ fn build_numa01(values: &Values) -> Workload {
         let process = numa01_process(&mut workload, number);
         let region = buffer(&mut workload, process, NUMA01_BYTES, numa01_placement(values));
         let mut program = ProgramBuilder::default();
+        program.access(first_zero(region, values));
         program.repeat(Times::Exactly(NUMA01_PASSES), |pass| {
             pass.access(zero(region));
         });
@@ -117,15 +119,14 @@ fn build_thread_alloc(values: &Values) -> Workload {
         let zeroing = |own: u32| {
             let mut program = ProgramBuilder::default();
             for &part in &parts {
-                program.access(zero(part));
+                program.access(first_zero(part, values));
             }
-            // The thread's own part is the access of its number.
             program.repeat(Times::Exactly(THREAD_ALLOC_PASSES), |pass| {
-                pass.push(Op::Access(own));
+                pass.access(zero(own));
             });
             thread(process, program)
         };
-        let threads = (0..threads).map(zeroing).collect();
+        let threads = parts.iter().copied().map(zeroing).collect();
         start(&mut workload, process, ProgramBuilder::default(), threads);
     }
     workload.metrics.push(seconds());
@@ -157,12 +158,20 @@ fn numa01_process(workload: &mut Workload, number: u32) -> u32 {
     if number == 0 { workload.add_process("numa01") } else { workload.fork_process("numa01") }
 }
 
-/// A process whose main thread executes `main` and creates the others. It then waits for them, asleep
-/// until the end; here it is gone.
+/// A process whose main thread executes `main`, creates the others, and waits for one after the other
+/// (`pthread_join()`): each tells it that it is done.
 fn start(workload: &mut Workload, process: u32, mut main: ProgramBuilder, threads: Vec<Template>) {
-    for template in threads {
+    let mut ends = Vec::new();
+    for mut template in threads {
+        let end = Channel { capacity_bytes: 1, sync_wakeup: false, messages: false };
+        let channel = workload.add_channel(end);
+        template.program.ops.push(Op::Send { channel, bytes: 1 });
         workload.templates.push(template);
         main.push(Op::Fork(workload.templates.len() as u32 - 1));
+        ends.push(Op::Receive { channel, bytes: 1 });
+    }
+    for end in ends {
+        main.push(end);
     }
     workload.start_one(thread(process, main));
 }
@@ -173,12 +182,22 @@ fn buffer(workload: &mut Workload, process: u32, bytes: u64, placement: Placemen
     workload.add_region(Region { bytes, sharing, placement })
 }
 
+/// Whether numa01's threads bind their first pass.
+fn binds(values: &Values) -> bool {
+    values.number("same_node") != 0
+}
+
 /// Where numa01's memory is after its first pass. The policy ends with that pass.
 fn numa01_placement(values: &Values) -> Placement {
-    match values.number("same_node") {
-        0 => Placement::FirstTouch,
-        _ => Placement::Spread(vec![values.number("node")]),
+    match binds(values) {
+        false => Placement::FirstTouch,
+        true => Placement::Spread(vec![values.number("node")]),
     }
+}
+
+/// The first pass over a part of numa01's memory.
+fn first_zero(region: u32, values: &Values) -> Access {
+    Access { bound: binds(values), ..zero(region) }
 }
 
 /// `bzero()`: every line is fetched and later written back.
@@ -237,7 +256,7 @@ mod tests {
                         };
                         sum += (times - 1) * pass(template, access);
                     }
-                    Op::Fork(_) => {}
+                    Op::Fork(_) | Op::Send { .. } | Op::Receive { .. } => {}
                     _ => panic!("{op:?}"),
                 }
             }
@@ -276,10 +295,14 @@ mod tests {
         assert_eq!(written(&workload), 8 * 3 * GIB + 2 * 1000 * 3 * GIB);
         let tasks = tasks(&workload);
         let third = &tasks[3].program;
-        assert_eq!(third.accesses[2], zero(2), "the third part of the first process's");
-        assert_eq!(third.ops[4..], [Op::Access(2), Op::Loop { depth: 0, times: 1000, to: 4 }]);
+        let first = Access { bound: true, ..zero(2) };
+        assert_eq!(third.accesses[2], first, "the third part of the first process's");
+        assert_eq!(third.accesses[4], zero(2), "which is its own");
+        let passes = [Op::Access(4), Op::Loop { depth: 0, times: 1000, to: 4 }];
+        assert_eq!(third.ops[4..6], passes);
+        assert_eq!(third.ops[6..], [Op::Send { channel: 2, bytes: 1 }], "it is joined");
         assert_eq!(tasks[8].process, 1);
-        assert_eq!(tasks[8].program.accesses[2], zero(4 + 2));
+        assert_eq!(tasks[8].program.accesses[4], zero(4 + 2));
     }
 
     /// The threads write 859 GB, from which bandwidths of machines are derived.
