@@ -95,8 +95,8 @@ impl Consolidate {
         }
     }
 
-    /// Whether tasks are refused before anything else is asked of them: as posted.
-    pub(crate) fn filters_first(&self) -> bool {
+    /// Whether it is on, as posted: then it also refuses tasks before anything else is asked of them.
+    pub(crate) fn is_posted(&self) -> bool {
         self.active && self.posted
     }
 
@@ -160,7 +160,7 @@ impl Fair {
     /// A task on the queue of `cpu` exits. As posted its process counts it for ever: `exit_mm()` has taken
     /// its memory from it by the time that it leaves the queue.
     pub(crate) fn abandon_member(&mut self, cpu: CpuId, task: TaskId) {
-        if !self.consolidate.filters_first() {
+        if !self.consolidate.is_posted() {
             return;
         }
         let Some(member) = self.consolidate.members.get_mut(task.index()) else { return };

@@ -159,7 +159,7 @@ pub const COREMARK_BATCH: u64 = 30;
 pub const GOMP_SPIN_NS: u64 = 300_000 * 10;
 
 /// A cycle of a loop of scalar code, ps. Measured on a Zen 4 EPYC with arrays of 4 MiB (docs/results.md):
-/// loops of one cycle an element took 272 to 276 ps, those of two 542 to 547.
+/// loops of one cycle an element took 272 to 278 ps, those of two 542 to 547.
 pub const CYCLE_PS: u64 = 272;
 
 // --- rt-app -------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ impl Fair {
     /// Consolidation as posted refuses a task before it is asked whether that is too much, may run there, or
     /// runs: if it refuses all, they seem pinned (`preferred_node()` in `move_tasks()`, patch 3).
     fn is_refused_first(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
-        self.consolidate.filters_first() && !self.is_wanted(world, pass, task)
+        self.consolidate.is_posted() && !self.is_wanted(world, pass, task)
     }
 
     /// Section 10.9.
@@ -281,7 +281,7 @@ impl Fair {
             self.stats.nr_failed_migrations_running += 1;
             return MayMove::No;
         }
-        if !self.consolidate.filters_first() && !self.is_wanted(world, pass, task) {
+        if !self.consolidate.is_posted() && !self.is_wanted(world, pass, task) {
             return MayMove::No;
         }
         if pass.active && self.features.generation == Generation::GroupTypes {
