@@ -15,7 +15,7 @@
 //!    Hager 2010; where they do, on AMD's cores in part, this is too slow). A busy SMT sibling
 //!    slows what hits caches.
 //! 4. **What do others leave of the bandwidth** of the core, the link of the LLC, the nodes and the
-//!    links between packages? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
+//!    links between packages (`routes.rs`)? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
 //!    it feels load before that: at utilisation `u` of the node or link on the way a line takes
 //!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6). `u` is what
 //!    comes of the rates that chases have then: what they give up is used by whoever wants it.
@@ -36,6 +36,7 @@ mod cache;
 mod hints;
 mod pages;
 mod pass;
+mod routes;
 
 use std::sync::Arc;
 
@@ -162,6 +163,8 @@ struct Tables {
     package: Vec<usize>,
     /// Packages, and nodes that are in none.
     packages: usize,
+    /// The links by which each package (rows) reaches the memory of each other one.
+    routes: Vec<Vec<Use>>,
 }
 
 impl Tables {
@@ -171,10 +174,12 @@ impl Tables {
             nodes.clone().map(|from| nodes.clone().map(|to| value(from, to)).collect()).collect()
         };
         let package: Vec<usize> = nodes.clone().map(|node| machine.node_package(node)).collect();
+        let packages = package.iter().max().map_or(0, |&last| last + 1).max(machine.packages);
         Self {
             latency_ns: table(&|from, to| machine.memory_latency_ns(from, to)),
             core_bytes_per_us: table(&|from, to| machine.core_memory_bytes_per_us(from, to)),
-            packages: package.iter().max().map_or(0, |&last| last + 1).max(machine.packages),
+            routes: routes::between(machine, &package, packages),
+            packages,
             package,
         }
     }
@@ -208,8 +213,9 @@ impl Memory {
             })
             .collect::<Result<Vec<Spec>, Unavailable>>()?;
         check_size(machine, workload)?;
+        let tables = Tables::new(machine);
         Ok(Some(Self {
-            bandwidth: Bandwidth::new(limits(machine), machine.nr_cpus()),
+            bandwidth: Bandwidth::new(limits(machine, tables.packages), machine.nr_cpus()),
             nodes: Nodes::new(machine),
             shared: vec![None; specs.len()],
             specs,
@@ -232,7 +238,7 @@ impl Memory {
             pte_updates: 0,
             hint_faults: 0,
             hint_faults_local: 0,
-            tables: Tables::new(machine),
+            tables,
             machine: machine.clone(),
         }))
     }
@@ -476,9 +482,8 @@ impl World {
 }
 
 /// Limits of all resources, in the order of [`pass::Resources`].
-fn limits(machine: &Machine) -> Vec<u64> {
+fn limits(machine: &Machine, packages: usize) -> Vec<u64> {
     let figures = &machine.figures;
-    let packages = Tables::new(machine).packages;
     let cores = machine.cores.iter().map(|_| figures.refill_local_bytes_per_us.value);
     let links = machine.llcs.iter().map(|_| figures.llc_link_bytes_per_us.value);
     let nodes = (0..machine.nodes.len()).map(|node| machine.node_bytes_per_us(node));

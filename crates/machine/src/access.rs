@@ -74,19 +74,26 @@ impl Machine {
 
     /// Latency of a load by a CPU of node `from` from the memory of node `to`, nothing else using it.
     ///
-    /// Between the local and the farthest node it goes with the distance that firmware tells; its
-    /// size does not matter (SLIT overstates latency: 10 to 32 where 110 to 199 ns are posted).
+    /// It goes with the distance that firmware tells, from local to a neighbouring package; its size does not
+    /// matter (SLIT overstates latency: 10 to 32 where 110 to 199 ns are posted). What is farther counts as that.
     pub fn memory_latency_ns(&self, from: usize, to: usize) -> u64 {
         let figures = &self.figures;
-        self.by_distance(from, to, figures.memory_local_ns.value, figures.memory_remote_ns.value)
+        let (local, remote) = (figures.memory_local_ns.value, figures.memory_remote_ns.value);
+        let (way, whole) = self.way(from, to);
+        local + remote.saturating_sub(local) * way / whole
     }
 
     /// Bandwidth of one core of node `from` from the memory of node `to`, bytes per microsecond.
+    ///
+    /// The time of a byte goes with the distance, as latency does (a core has so many lines under way and no more).
+    /// What is farther counts as a neighbouring package: on the ring of `x3750-m4` a core has about as much over two
+    /// links as over one (3x1-bw-process in published/004-perf-bench.csv).
     pub fn core_memory_bytes_per_us(&self, from: usize, to: usize) -> u64 {
         let figures = &self.figures;
-        let (local, remote) =
-            (figures.refill_local_bytes_per_us, figures.refill_remote_bytes_per_us);
-        self.by_distance(from, to, local.value, remote.value)
+        let local = figures.refill_local_bytes_per_us.value;
+        let remote = figures.refill_remote_bytes_per_us.value;
+        let (way, whole) = self.way(from, to);
+        local * remote * whole / (remote * whole + local.saturating_sub(remote) * way)
     }
 
     /// Bandwidth of the memory of node `node`, its share of what its package sustains, bytes per us.
@@ -109,17 +116,27 @@ impl Machine {
         self.llcs[llc].size_bytes.unwrap_or(self.figures.llc_bytes.value)
     }
 
-    /// A value that is `local` at distance 10 and `remote` at the machine's largest distance.
-    fn by_distance(&self, from: usize, to: usize, local: u64, remote: u64) -> u64 {
+    /// How much farther than local memory node `to` is from node `from`, and how much a neighbouring package is,
+    /// which the figures of remote memory are of; the first at most the second.
+    fn way(&self, from: usize, to: usize) -> (u64, u64) {
         const LOCAL: u64 = 10;
-        let way = u64::from(self.distance(from, to)).saturating_sub(LOCAL);
-        let largest = self.distances.iter().flatten().copied().max().map_or(LOCAL, u64::from);
-        let range = largest.saturating_sub(LOCAL).max(1);
         if from == to {
-            local
-        } else {
-            (local * (range - way.min(range)) + remote * way.min(range)) / range
+            return (0, 1);
         }
+        let beyond = |distance: u32| u64::from(distance).saturating_sub(LOCAL);
+        let whole = beyond(self.neighbour_distance()).max(1);
+        (beyond(self.distance(from, to)).min(whole), whole)
+    }
+
+    /// The smallest distance between nodes with CPUs of different packages; the largest of all where CPUs are
+    /// in one package.
+    fn neighbour_distance(&self) -> u32 {
+        let nodes = || (0..self.nodes.len()).filter(|&node| !self.nodes[node].cpus.is_empty());
+        let apart = |a: usize, b: usize| self.node_package(a) != self.node_package(b);
+        let pairs =
+            nodes().flat_map(|a| nodes().filter(move |&b| apart(a, b)).map(move |b| (a, b)));
+        let nearest = pairs.map(|(a, b)| self.distance(a, b)).min();
+        nearest.or(self.distances.iter().flatten().copied().max()).unwrap_or(0)
     }
 
     /// Whether some core has more than one CPU.
@@ -164,6 +181,13 @@ mod tests {
         assert_eq!(nps4.memory_latency_ns(0, 1), 110 + 89 * 2 / 22);
         assert_eq!(nps4.node_bytes_per_us(3), 169_500 / 4);
         assert_eq!([0, 3, 4].map(|node| nps4.node_package(node)), [0, 0, 1]);
+        // Distances 10, 11, 11, 12; the figures are of the next package, 11.
+        let ring = resolve("x3750-m4").unwrap();
+        assert_eq!([0, 1, 3].map(|node| ring.memory_latency_ns(0, node)), [78, 144, 144]);
+        assert_eq!(
+            [0, 1, 3].map(|node| ring.core_memory_bytes_per_us(0, node)),
+            [6682, 3630, 3630]
+        );
     }
 
     #[test]

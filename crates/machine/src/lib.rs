@@ -195,7 +195,7 @@ pub struct Figures {
     pub llc_latency_ns: Figure,
     /// Latency of a load from the memory of the CPU's own node, when nothing else uses it.
     pub memory_local_ns: Figure,
-    /// The same from the farthest node.
+    /// The same from another package.
     pub memory_remote_ns: Figure,
     /// What one memory request occupies a saturated memory for: how steeply latency rises with load.
     pub memory_service_ns: Figure,

@@ -150,13 +150,15 @@ impl Resources<'_> {
         (machine.cores.len() + machine.llcs.len()) as u32 + u32::from(node)
     }
 
-    /// The link that the memory of `node` is reached by, if it is another package's.
-    fn link(&self, node: u16) -> Option<u32> {
-        let Tables { package, packages, .. } = &self.memory.tables;
+    /// The links that the memory of `node` is reached by, if it is another package's, and how much of the flow
+    /// passes each, of [`WHOLE`].
+    fn links(&self, node: u16) -> impl Iterator<Item = Use> {
+        let Tables { package, packages, routes, .. } = &self.memory.tables;
         let (from, to) =
             (self.memory.machine.cpus[self.cpu].package as usize, package[usize::from(node)]);
         let first = self.node(self.memory.machine.nodes.len() as u16);
-        (from != to).then(|| first + (from * packages + to) as u32)
+        let passed = routes[from * packages + to].iter();
+        passed.map(move |&Use { resource, weight }| Use { resource: first + resource, weight })
     }
 }
 
@@ -170,10 +172,12 @@ impl Resources<'_> {
         }
         for &(node, share) in nodes {
             let weight = ((u64::from(share) << 16) / all).max(1) as u32;
-            let node = [Some(self.node(node)), self.link(node)];
-            uses.extend(node.into_iter().flatten().map(|resource| Use { resource, weight }));
+            uses.push(Use { resource: self.node(node), weight });
+            let of = |link: Use| (u64::from(weight) * u64::from(link.weight)) >> 16;
+            let links = self.links(node);
+            uses.extend(links.map(|link| Use { weight: of(link).max(1) as u32, ..link }));
         }
-        // Links of one package that several nodes are reached by are one resource.
+        // Links that several nodes are reached by are one resource.
         uses.sort_by_key(|used| used.resource);
         uses.dedup_by(|next, kept| {
             let same = next.resource == kept.resource;
@@ -433,12 +437,12 @@ impl Memory {
         Some(rate.clamp(1, u32::MAX.into()) as u32)
     }
 
-    /// How long a line from `node` waits for others: M/D/1 with the load of the busier of the node
-    /// and the link to it, which counts as at most 31/32.
+    /// How long a line from `node` waits for others: M/D/1 with the load of the busiest of the node
+    /// and the links to it, which counts as at most 31/32.
     fn wait_ns(&self, felt: &Bandwidth, cpu: CpuId, node: u16) -> u64 {
         let resources = Resources { memory: self, cpu };
-        let link = resources.link(node).map_or(0, |link| felt.felt_1024(link));
-        let load = felt.felt_1024(resources.node(node)).max(link).min(MOST_FELT);
+        let links = resources.links(node).map(|link| felt.felt_1024(link.resource));
+        let load = links.fold(felt.felt_1024(resources.node(node)), u64::max).min(MOST_FELT);
         self.machine.figures.memory_service_ns.value * load / (2 * (1024 - load))
     }
 
