@@ -235,8 +235,7 @@ const PRESETS: &[Preset] = &[
             ("assumed-smt", "CPUs n and n+32 share a core; published are the CPUs of each node"),
             (
                 "no-latency-data",
-                "latencies and bandwidths of a core are those of newer Xeons; the bandwidth of \
-                 memory is derived from numa02",
+                "latencies are those of newer Xeons; bandwidths are derived from perf bench numa",
             ),
         ],
         ..ZEN3_2S
@@ -284,8 +283,8 @@ const PRESETS: &[Preset] = &[
             ("no-package-data", "each node is a package"),
             (
                 "no-latency-data",
-                "latencies and bandwidths of a core are those of newer Xeons; the bandwidth of \
-                 memory is derived from numa02",
+                "latencies are those of newer Xeons, bandwidths of a core those of x3750-m4; the \
+                 bandwidth of memory is derived from numa02",
             ),
         ],
         ..ZEN3_2S

@@ -274,18 +274,32 @@ fn as_posted_numa01_is_faster_on_two_nodes() {
     assert!(as_posted("xeon-2s-12", "numa01:cpus=12", 192) < 0.99);
 }
 
-/// Published faster by 35%.
+/// numa01 on 4 nodes, published faster by 35%; here a seed differs by ten standard deviations. Its memory is where threads
+/// touch it first, as the row below says.
 #[test]
-#[ignore = "takes minutes, and 12 seeds do not establish it (docs/results.md)"]
 fn as_posted_numa01_is_faster_on_four_nodes() {
-    assert!(as_posted("x3750-m4", "numa01:cpus=64", 24) < 0.99);
+    assert!(as_posted("x3750-m4", "numa01:cpus=64,same_node=0", 1) < 0.8);
 }
 
-/// The fifth, published slower by 13%. Less than one per cent is no direction.
+/// The row that tells how numa01 was built there: 150.34 s on 3.9, from 140.39 to 164.45, deviating by 7.98. Were all memory
+/// on one node at first, the links from there would make the best run longer than that.
 #[test]
-#[ignore = "known miss: direction of numa01_THREAD_ALLOC on 4 nodes (docs/results.md)"]
+fn numa01_thread_alloc_takes_as_long_as_published_on_four_nodes() {
+    let case = |same_node: u32| format!("numa01_THREAD_ALLOC:cpus=64,same_node={same_node}");
+    let mean = |case: &str| {
+        let of = |seed| seconds_of("x3750-m4", case, "fair@3.9", seed);
+        (1..=4).map(of).sum::<f64>() / 4.0
+    };
+    let [spread, on_one] = [0, 1].map(|same_node| mean(&case(same_node)));
+    println!("{spread:.1}, all on one node {on_one:.1} s; published 150.34 (7.98)");
+    assert!((spread - 150.34).abs() < 7.98, "{spread:.1}");
+    assert!((on_one - 150.34).abs() > 7.98, "{on_one:.1}");
+}
+
+/// numa01_THREAD_ALLOC, published slower by 13%. Here it is 2.5%, which 96 seeds establish (docs/results.md).
+#[test]
 fn as_posted_numa01_thread_alloc_is_slower_on_four_nodes() {
-    assert!(as_posted("x3750-m4", "numa01_THREAD_ALLOC:cpus=64", 3) > 1.01);
+    assert!(as_posted("x3750-m4", "numa01_THREAD_ALLOC:cpus=64,same_node=0", 16) > 1.01);
 }
 
 /// Consolidation acts: idle CPUs pull tasks to where the rest of their process is. They are asked to balance by
