@@ -175,9 +175,10 @@ impl Tables {
         };
         let package: Vec<usize> = nodes.clone().map(|node| machine.node_package(node)).collect();
         let packages = package.iter().max().map_or(0, |&last| last + 1).max(machine.packages);
+        let costs = machine.memory_costs();
         Self {
-            latency_ns: table(&|from, to| machine.memory_latency_ns(from, to)),
-            core_bytes_per_us: table(&|from, to| machine.core_memory_bytes_per_us(from, to)),
+            latency_ns: table(&|from, to| costs.latency_ns(from, to)),
+            core_bytes_per_us: table(&|from, to| costs.core_bytes_per_us(from, to)),
             routes: routes::between(machine, &package, packages),
             packages,
             package,

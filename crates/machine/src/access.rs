@@ -72,28 +72,9 @@ impl Machine {
         self.distances[from][to]
     }
 
-    /// Latency of a load by a CPU of node `from` from the memory of node `to`, nothing else using it.
-    ///
-    /// It goes with the distance that firmware tells, from local to a neighbouring package; its size does not
-    /// matter (SLIT overstates latency: 10 to 32 where 110 to 199 ns are posted). What is farther counts as that.
-    pub fn memory_latency_ns(&self, from: usize, to: usize) -> u64 {
-        let figures = &self.figures;
-        let (local, remote) = (figures.memory_local_ns.value, figures.memory_remote_ns.value);
-        let (way, whole) = self.way(from, to);
-        local + remote.saturating_sub(local) * way / whole
-    }
-
-    /// Bandwidth of one core of node `from` from the memory of node `to`, bytes per microsecond.
-    ///
-    /// The time of a byte goes with the distance, as latency does (a core has so many lines under way and no more).
-    /// What is farther counts as a neighbouring package: on the ring of `x3750-m4` a core has about as much over two
-    /// links as over one (3x1-bw-process in published/004-perf-bench.csv).
-    pub fn core_memory_bytes_per_us(&self, from: usize, to: usize) -> u64 {
-        let figures = &self.figures;
-        let local = figures.refill_local_bytes_per_us.value;
-        let remote = figures.refill_remote_bytes_per_us.value;
-        let (way, whole) = self.way(from, to);
-        local * remote * whole / (remote * whole + local.saturating_sub(remote) * way)
+    /// What memory costs by how far it is; looks at all pairs of nodes.
+    pub fn memory_costs(&self) -> MemoryCosts<'_> {
+        MemoryCosts { machine: self, neighbour: beyond_local(self.neighbour_distance()).max(1) }
     }
 
     /// Bandwidth of the memory of node `node`, its share of what its package sustains, bytes per us.
@@ -116,18 +97,6 @@ impl Machine {
         self.llcs[llc].size_bytes.unwrap_or(self.figures.llc_bytes.value)
     }
 
-    /// How much farther than local memory node `to` is from node `from`, and how much a neighbouring package is,
-    /// which the figures of remote memory are of; the first at most the second.
-    fn way(&self, from: usize, to: usize) -> (u64, u64) {
-        const LOCAL: u64 = 10;
-        if from == to {
-            return (0, 1);
-        }
-        let beyond = |distance: u32| u64::from(distance).saturating_sub(LOCAL);
-        let whole = beyond(self.neighbour_distance()).max(1);
-        (beyond(self.distance(from, to)).min(whole), whole)
-    }
-
     /// The smallest distance between nodes with CPUs of different packages; the largest of all where CPUs are
     /// in one package.
     fn neighbour_distance(&self) -> u32 {
@@ -143,6 +112,51 @@ impl Machine {
     pub fn has_smt(&self) -> bool {
         self.cores.len() < self.cpus.len()
     }
+}
+
+/// What memory costs where nothing else uses it.
+///
+/// It goes with the distance that firmware tells, from local to a neighbouring package, which the figures of remote
+/// memory are of. The size of distances does not matter (SLIT overstates latency: 10 to 32 where 110 to 199 ns are
+/// posted). What is farther counts as a neighbouring package: on the ring of `x3750-m4` a core has about as much over
+/// two links as over one (3x1-bw-process in published/004-perf-bench.csv).
+#[derive(Debug)]
+pub struct MemoryCosts<'a> {
+    machine: &'a Machine,
+    /// How much farther than local memory a neighbouring package is.
+    neighbour: u64,
+}
+
+impl MemoryCosts<'_> {
+    /// Latency of a load by a CPU of node `from` from the memory of node `to`.
+    pub fn latency_ns(&self, from: usize, to: usize) -> u64 {
+        let figures = &self.machine.figures;
+        let (local, remote) = (figures.memory_local_ns.value, figures.memory_remote_ns.value);
+        local + remote.saturating_sub(local) * self.way(from, to) / self.neighbour
+    }
+
+    /// Bandwidth of one core of node `from` from the memory of node `to`, bytes per microsecond. A core has so many
+    /// lines under way and no more, so that the time of a byte goes with the distance, as latency does.
+    pub fn core_bytes_per_us(&self, from: usize, to: usize) -> u64 {
+        let figures = &self.machine.figures;
+        let local = figures.refill_local_bytes_per_us.value;
+        let remote = figures.refill_remote_bytes_per_us.value;
+        let slower = local.saturating_sub(remote) * self.way(from, to);
+        local * remote * self.neighbour / (remote * self.neighbour + slower)
+    }
+
+    /// How much farther than local memory node `to` is from node `from`, at most what a neighbouring package is.
+    fn way(&self, from: usize, to: usize) -> u64 {
+        match from == to {
+            true => 0,
+            false => beyond_local(self.machine.distance(from, to)).min(self.neighbour),
+        }
+    }
+}
+
+/// What a distance exceeds that of local memory by.
+fn beyond_local(distance: u32) -> u64 {
+    u64::from(distance).saturating_sub(10)
 }
 
 #[cfg(test)]
@@ -174,20 +188,19 @@ mod tests {
     #[test]
     fn memory_is_as_far_as_its_node() {
         let genoa = resolve("zen4-2s").unwrap();
-        assert_eq!([0, 1].map(|node| genoa.memory_latency_ns(0, node)), [110, 199]);
-        assert_eq!([0, 1].map(|node| genoa.core_memory_bytes_per_us(0, node)), [37_500, 30_400]);
+        let costs = genoa.memory_costs();
+        assert_eq!([0, 1].map(|node| costs.latency_ns(0, node)), [110, 199]);
+        assert_eq!([0, 1].map(|node| costs.core_bytes_per_us(0, node)), [37_500, 30_400]);
         let nps4 = resolve("zen3-2s-nps4").unwrap();
         // 12 of 10 to 32 is a tenth of the way.
-        assert_eq!(nps4.memory_latency_ns(0, 1), 110 + 89 * 2 / 22);
+        assert_eq!(nps4.memory_costs().latency_ns(0, 1), 110 + 89 * 2 / 22);
         assert_eq!(nps4.node_bytes_per_us(3), 169_500 / 4);
         assert_eq!([0, 3, 4].map(|node| nps4.node_package(node)), [0, 0, 1]);
         // Distances 10, 11, 11, 12; the figures are of the next package, 11.
         let ring = resolve("x3750-m4").unwrap();
-        assert_eq!([0, 1, 3].map(|node| ring.memory_latency_ns(0, node)), [78, 144, 144]);
-        assert_eq!(
-            [0, 1, 3].map(|node| ring.core_memory_bytes_per_us(0, node)),
-            [6682, 3630, 3630]
-        );
+        let costs = ring.memory_costs();
+        assert_eq!([0, 1, 3].map(|node| costs.latency_ns(0, node)), [78, 144, 144]);
+        assert_eq!([0, 1, 3].map(|node| costs.core_bytes_per_us(0, node)), [6682, 3630, 3630]);
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod validate;
 
 use std::path::Path;
 
+pub use access::MemoryCosts;
 pub use cpuset::CpuSet;
 pub use draw::{DrawOptions, draw};
 pub use error::MachineError;

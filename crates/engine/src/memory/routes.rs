@@ -4,8 +4,35 @@ use roost_machine::Machine;
 
 use super::bandwidth::{Use, WHOLE};
 
-/// Distances between packages as firmware tells; `None` of one without a node.
-type Distances = Vec<Vec<Option<u32>>>;
+/// Distances between packages as firmware tells.
+struct Distances {
+    /// `None` of one without a node.
+    between: Vec<Vec<Option<u32>>>,
+    /// The least of two different ones.
+    least: Option<u32>,
+}
+
+impl Distances {
+    /// Those of `machine`: of the nodes of two packages the nearest count.
+    fn of(machine: &Machine, package: &[usize], packages: usize) -> Self {
+        let mut between: Vec<Vec<Option<u32>>> = vec![vec![None; packages]; packages];
+        for (from, &a) in package.iter().enumerate() {
+            for (to, &b) in package.iter().enumerate() {
+                let (known, found) = (between[a][b], machine.distance(from, to));
+                between[a][b] = Some(known.map_or(found, |known| known.min(found)));
+            }
+        }
+        Self::new(between)
+    }
+
+    fn new(between: Vec<Vec<Option<u32>>>) -> Self {
+        let rows = between.iter().enumerate();
+        let others = rows.flat_map(|(from, row)| {
+            row.iter().enumerate().filter_map(move |(to, &there)| there.filter(|_| to != from))
+        });
+        Self { least: others.min(), between }
+    }
+}
 
 /// The links that the memory of a package (columns) is reached by from the CPUs of another one (rows), and how
 /// much of what goes there passes each, of [`WHOLE`]; row after row. Links are numbered like the pairs that they
@@ -14,13 +41,7 @@ type Distances = Vec<Vec<Option<u32>>>;
 /// Two packages have a link of their own, unless others lie between them that are nearer to both: firmware that
 /// tells three distances or more counts hops. Then it goes through those, evenly.
 pub(super) fn between(machine: &Machine, package: &[usize], packages: usize) -> Vec<Vec<Use>> {
-    let mut distances: Distances = vec![vec![None; packages]; packages];
-    for (from, &a) in package.iter().enumerate() {
-        for (to, &b) in package.iter().enumerate() {
-            let (known, found) = (distances[a][b], machine.distance(from, to));
-            distances[a][b] = Some(known.map_or(found, |known| known.min(found)));
-        }
-    }
+    let distances = Distances::of(machine, package, packages);
     let mut all = Vec::new();
     for from in 0..packages {
         for to in 0..packages {
@@ -36,15 +57,18 @@ pub(super) fn between(machine: &Machine, package: &[usize], packages: usize) -> 
 
 /// Adds the way that `weight` of what goes from a package to another one takes. It ends, as each part is nearer.
 fn add(distances: &Distances, (from, to): (usize, usize), weight: u32, route: &mut Vec<Use>) {
-    let all = distances.len();
-    let whole = distances[from][to];
-    let nearer = |a: usize, b: usize| distances[a][b].filter(|&part| a != b && Some(part) < whole);
+    let Distances { between, least } = distances;
+    let all = between.len();
+    let whole = between[from][to];
+    let nearer = |a: usize, b: usize| between[a][b].filter(|&part| a != b && Some(part) < whole);
     let through = |via: usize| Some(nearer(from, via)? + nearer(via, to)?);
-    let Some(least) = (0..all).filter_map(through).min() else {
+    // Nothing is nearer than the least.
+    let stops = if whole > *least { 0..all } else { 0..0 };
+    let Some(shortest) = stops.filter_map(through).min() else {
         route.push(Use { resource: (from * all + to) as u32, weight });
         return;
     };
-    let stops: Vec<usize> = (0..all).filter(|&via| through(via) == Some(least)).collect();
+    let stops: Vec<usize> = (0..all).filter(|&via| through(via) == Some(shortest)).collect();
     for &via in &stops {
         let part = weight / stops.len() as u32;
         add(distances, (from, via), part, route);
@@ -59,10 +83,10 @@ mod tests {
     /// The links from one package to another one and their shares.
     fn route(distances: &[&[u32]], from: usize, to: usize) -> Vec<((usize, usize), u32)> {
         let known = |row: &&[u32]| row.iter().copied().map(Some).collect();
-        let distances: Distances = distances.iter().map(known).collect();
+        let distances = Distances::new(distances.iter().map(known).collect());
         let mut route = Vec::new();
         add(&distances, (from, to), WHOLE, &mut route);
-        let all = distances.len();
+        let all = distances.between.len();
         let named = |used: &Use| {
             let link = used.resource as usize;
             ((link / all, link % all), used.weight)
