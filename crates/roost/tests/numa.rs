@@ -248,13 +248,16 @@ fn numa02_smt_takes_as_long_as_published_on_four_nodes() {
 /// What was measured when the rows were published.
 const AS_POSTED: &str = "fair@3.9+consolidate-posted";
 
+/// The mean over seeds.
+fn mean_seconds(machine: &str, workload: &str, scheduler: &str, seeds: u64) -> f64 {
+    let of = |seed| seconds_of(machine, workload, scheduler, seed);
+    (1..=seeds).map(of).sum::<f64>() / seeds as f64
+}
+
 /// The mean over seeds of the time as posted, by that of 3.9.
 fn as_posted(machine: &str, workload: &str, seeds: u64) -> f64 {
-    let mean = |scheduler: &str| {
-        let of = |seed| seconds_of(machine, workload, scheduler, seed);
-        (1..=seeds).map(of).sum::<f64>() / seeds as f64
-    };
-    let (base, patched) = (mean("fair@3.9"), mean(AS_POSTED));
+    let [base, patched] =
+        ["fair@3.9", AS_POSTED].map(|scheduler| mean_seconds(machine, workload, scheduler, seeds));
     println!("{machine} {workload}: {base:.2} -> {patched:.2} s, {:.3}", patched / base);
     patched / base
 }
@@ -274,7 +277,7 @@ fn as_posted_numa01_is_faster_on_two_nodes() {
     assert!(as_posted("xeon-2s-12", "numa01:cpus=12", 192) < 0.99);
 }
 
-/// numa01 on 4 nodes, published faster by 35%; here a seed differs by ten standard deviations. Its memory is where threads
+/// numa01 on 4 nodes, published faster by 35%; here the difference of one seed is ten deviations. Its memory is where threads
 /// touch it first, as the row below says.
 #[test]
 fn as_posted_numa01_is_faster_on_four_nodes() {
@@ -285,12 +288,10 @@ fn as_posted_numa01_is_faster_on_four_nodes() {
 /// on one node at first, the links from there would make the best run longer than that.
 #[test]
 fn numa01_thread_alloc_takes_as_long_as_published_on_four_nodes() {
-    let case = |same_node: u32| format!("numa01_THREAD_ALLOC:cpus=64,same_node={same_node}");
-    let mean = |case: &str| {
-        let of = |seed| seconds_of("x3750-m4", case, "fair@3.9", seed);
-        (1..=4).map(of).sum::<f64>() / 4.0
-    };
-    let [spread, on_one] = [0, 1].map(|same_node| mean(&case(same_node)));
+    let [spread, on_one] = [0, 1].map(|same_node| {
+        let case = format!("numa01_THREAD_ALLOC:cpus=64,same_node={same_node}");
+        mean_seconds("x3750-m4", &case, "fair@3.9", 4)
+    });
     println!("{spread:.1}, all on one node {on_one:.1} s; published 150.34 (7.98)");
     assert!((spread - 150.34).abs() < 7.98, "{spread:.1}");
     assert!((on_one - 150.34).abs() > 7.98, "{on_one:.1}");
