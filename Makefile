@@ -25,13 +25,13 @@ demo: setup
 	@tools/demo
 
 test: setup
-	$(CARGO) test --workspace --locked --release
+	$(CARGO) test --workspace --locked --profile checked
 
 # One guest at a time: each has as many CPUs as the host can bear. clang builds a small scheduler;
 # without it that test is skipped.
 test-vm: setup
 	-@tools/setup clang:clang mke2fs:e2fsprogs
-	ROOST_VM=1 $(CARGO) test --locked --release --package roost-vm --package roost \
+	ROOST_VM=1 $(CARGO) test --locked --profile checked --package roost-vm --package roost \
 		--test guest --test guests -- --test-threads=1 --nocapture
 
 # What Linux did is kept for a test that needs no guest.
