@@ -77,6 +77,8 @@ pub enum VmError {
     Guest {
         /// What it did, and when.
         what: String,
+        /// It still ran, but gave no answer in time.
+        hung: bool,
         /// The last lines of its console and of QEMU's messages.
         console: Vec<String>,
     },
@@ -117,6 +119,11 @@ impl VmError {
             Self::Guest { console, .. } => console,
             _ => &[],
         }
+    }
+
+    /// Whether a guest still ran when its time was over.
+    pub(crate) fn is_hang(&self) -> bool {
+        matches!(self, Self::Guest { hung: true, .. })
     }
 
     /// Whether the user has to change what was asked for.

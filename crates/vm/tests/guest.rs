@@ -124,12 +124,14 @@ fn a_guest_that_hangs_is_ended_within_its_time() {
     assert!(error.to_string().contains("no answer in time in job 1"), "{error}");
     assert!(error.console().iter().any(|line| line.contains("hanging")), "{:?}", error.console());
 
-    // One that never comes up.
+    // One that never comes up is booted twice.
     let mut stuck = spec.clone();
     stuck.boot_timeout = Duration::from_secs(15);
     stuck.kernel_arguments = "rootdelay=1000".into();
+    let start = Instant::now();
     let error = Guest::boot(&cache, &stuck).err().expect("cannot boot");
     assert!(error.to_string().contains("during boot"), "{error}");
+    assert!(start.elapsed() >= 2 * stuck.boot_timeout, "{:?}", start.elapsed());
 
     // One that panics on its way up, twice: it cannot read its root.
     let mut broken = spec.clone();
