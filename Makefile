@@ -4,6 +4,7 @@
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf and zlib, installed if missing; Rust 1.91)
 # make test-live  its tests, and guests in which it schedules (as test-vm): an hour
+# make smoke-live  ten seconds of the live scheduler in one guest, with hackbench: a minute
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
 # make bench  events per second, cost of an event by kind, peak memory
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
@@ -12,7 +13,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm validation live test-live lint-live deb bench fuzz lint setup setup-live
+.PHONY: demo test test-vm validation live test-live smoke-live lint-live deb bench fuzz lint setup setup-live
 
 setup:
 	@tools/setup
@@ -52,7 +53,11 @@ live: setup-live
 # ROOST_VM=0: without guests.
 ROOST_VM ?= 1
 test-live: setup-live
-	ROOST_VM=$(ROOST_VM) $(CARGO) test --release $(LIVE) -- --test-threads=1 --nocapture
+	ROOST_VM=$(ROOST_VM) $(CARGO) test --profile checked $(LIVE) -- --test-threads=1 --nocapture
+
+smoke-live: setup-live
+	-@tools/setup mke2fs:e2fsprogs
+	ROOST_VM=1 $(CARGO) test --profile checked $(LIVE) --test smoke -- --nocapture
 
 lint-live: setup-live
 	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check

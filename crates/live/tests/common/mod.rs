@@ -34,15 +34,22 @@ stop() { kill "-${1:-INT}" $roost; wait $roost 2>/dev/null; await disabled; }
 
 /// A prepared cache; `None`, after saying why, where `what` has to be skipped.
 pub fn prepared(what: &str) -> Option<Cache> {
+    prepared_for(&KERNELS, what)
+}
+
+/// [`prepared`], for these kernels only.
+pub fn prepared_for(kernels: &[&str], what: &str) -> Option<Cache> {
     let skip = |why: &str| {
         eprintln!("SKIPPED {what}: {why}");
         None
     };
     if std::env::var_os("ROOST_VM").is_none_or(|value| value != "1") {
-        return skip("guests are booted by `make test-live` only (ROOST_VM=1)");
+        return skip(
+            "guests are booted by `make test-live` and `make smoke-live` only (ROOST_VM=1)",
+        );
     }
     let cache = Cache::of_user().unwrap();
-    for kernel in KERNELS {
+    for kernel in kernels {
         match Pieces::prepare(&cache, &given(kernel), &mut |line| eprintln!("{line}")) {
             Ok(_) => {}
             Err(

@@ -1,0 +1,32 @@
+//! The scheduler as built, for ten seconds in one guest: what the verifier refuses, or what stalls, does not
+//! get past this. `.ci/run` runs it; the whole suite in guests takes an hour.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{KERNELS, counters, job, prepared_for, spec, text, told};
+use roost_vm::Guest;
+
+/// hackbench again and again until ten seconds are over; then how many times, the scheduler's state, and what the
+/// kernel says of schedulers that it ended.
+const TEN_SECONDS: &str = r#"
+start
+end=$(($(date +%s) + 10)); runs=0
+while [ $(date +%s) -lt $end ]; do hackbench -g 2 -l 50 >/dev/null && runs=$((runs + 1)); done
+echo runs: $runs; echo state: $(state)
+stop; tail -1 out >&2; cat err; dmesg | grep 'sched_ext:.*disabled due to'
+"#;
+
+#[test]
+fn it_loads_and_schedules_hackbench_for_ten_seconds() {
+    let Some(cache) = prepared_for(&KERNELS[..1], "ten seconds in a guest") else { return };
+    let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", KERNELS[0])));
+    let result = told(guest.run(&job(TEN_SECONDS)));
+    let text = text(&result);
+    assert!(text.contains("state: enabled\n"), "{text}");
+    assert!(!text.contains("runs: 0\n"), "{text}");
+    assert!(!text.contains("runtime error") && !text.contains("stall"), "{text}");
+    let counted = counters(&String::from_utf8_lossy(&result.stderr));
+    assert!(counted["ttwu_count"] > 0 && counted["queued"] > 0, "{counted:?}");
+}
