@@ -21,28 +21,21 @@
 /* Weights of the tasks that wait in a queue, times UNIT; those that are not looked at weigh what the others do. */
 __noinline u64 waiting_weight(u64 queue)
 {
-	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	struct roost_task *task;
 	u64 sum = 0;
-	bool all = false;
+	u32 weighed = 0;
 	int i;
 
 	bpf_rcu_read_lock();
-	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		bpf_for(i, 0, WEIGHED) {
-			p = bpf_iter_scx_dsq_next(&it);
-			all = !p;
-			if (!p)
-				break;
-			task = task_of(p);
-			if (task)
-				sum += weight_of(p, task);
-		}
+	each_queued(p, it, i, queue, 0, WEIGHED) {
+		weighed++;
+		task = task_of(p);
+		if (task)
+			sum += weight_of(p, task);
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
-	return all ? sum : sum * scx_bpf_dsq_nr_queued(queue) / WEIGHED;
+	return weighed < WEIGHED ? sum : sum * scx_bpf_dsq_nr_queued(queue) / WEIGHED;
 }
 
 /*
@@ -87,24 +80,17 @@ static __always_inline bool may_even_out(struct task_struct *p, const struct roo
 static __always_inline u64 heaviest(u32 from, u32 to, const struct roost_llc *src, const struct roost_llc *dst,
 				    u64 most)
 {
-	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	struct roost_task *task;
 	u64 best = 0, weight;
 	int i;
 
-	if (!bpf_iter_scx_dsq_new(&it, from, 0)) {
-		bpf_for(i, 0, WEIGHED) {
-			p = bpf_iter_scx_dsq_next(&it);
-			if (!p)
-				break;
-			task = task_of(p);
-			weight = task ? weight_of(p, task) : 0;
-			if (weight > best && weight <= most && may_even_out(p, task, src, dst, to))
-				best = weight;
-		}
+	each_queued(p, it, i, from, 0, WEIGHED) {
+		task = task_of(p);
+		weight = task ? weight_of(p, task) : 0;
+		if (weight > best && weight <= most && may_even_out(p, task, src, dst, to))
+			best = weight;
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	return best;
 }
 
@@ -134,25 +120,18 @@ static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_s
 static __always_inline bool move_waiting(u32 from, u32 to, struct roost_llc *src,
 					 struct roost_llc *dst, u64 weight)
 {
-	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	struct roost_task *task;
 	bool moved = false;
 	int i;
 
-	if (!bpf_iter_scx_dsq_new(&it, from, 0)) {
-		bpf_for(i, 0, WEIGHED) {
-			p = bpf_iter_scx_dsq_next(&it);
-			if (!p)
-				break;
-			task = task_of(p);
-			if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst, to))
-				continue;
-			moved = move_task(&it, p, task, src, dst, from, to);
-			break;
-		}
+	each_queued(p, it, i, from, 0, WEIGHED) {
+		task = task_of(p);
+		if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst, to))
+			continue;
+		moved = move_task(&it, p, task, src, dst, from, to);
+		break;
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	return moved;
 }
 

@@ -164,7 +164,6 @@ static __always_inline void pay(struct task_struct *p, struct roost_task *task)
 __noinline bool find_head(u32 cpu_id, u64 queue)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
-	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	bool found = false;
 	int i;
@@ -172,18 +171,12 @@ __noinline bool find_head(u32 cpu_id, u64 queue)
 	if (!cpu)
 		return false;
 	bpf_rcu_read_lock();
-	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		bpf_for(i, 0, FIRST) {
-			p = bpf_iter_scx_dsq_next(&it);
-			found = p;
-			if (!p)
-				break;
-			cpu->head = p->scx.dsq_vtime;
-			if (may_run(p, cpu_id) && (!stays_put(p) || scx_bpf_task_cpu(p) == cpu_id))
-				break;
-		}
+	each_queued(p, it, i, queue, 0, FIRST) {
+		found = true;
+		cpu->head = p->scx.dsq_vtime;
+		if (may_run(p, cpu_id) && (!stays_put(p) || scx_bpf_task_cpu(p) == cpu_id))
+			break;
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
 	return found;
 }
@@ -409,7 +402,6 @@ __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc = llc_at(id);
-	struct bpf_iter_scx_dsq it;
 	struct roost_task *task;
 	struct task_struct *p;
 	bool taken = false;
@@ -418,21 +410,15 @@ __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 	if (!cpu || !llc)
 		return false;
 	bpf_rcu_read_lock();
-	if (!bpf_iter_scx_dsq_new(&it, id, 0)) {
-		bpf_for(i, 0, LOOKED_AT) {
-			p = bpf_iter_scx_dsq_next(&it);
-			if (!p)
-				break;
-			task = task_of(p);
-			if (!task || !may_run(p, cpu_id) || stays_put(p) ||
-			    !may_take(task, llc->node, cpu->node, pass, &cpu->n))
-				continue;
-			taken = dsq_move(&it, p, DSQ_LOCAL);
-			if (taken)
-				break;
-		}
+	each_queued(p, it, i, id, 0, LOOKED_AT) {
+		task = task_of(p);
+		if (!task || !may_run(p, cpu_id) || stays_put(p) ||
+		    !may_take(task, llc->node, cpu->node, pass, &cpu->n))
+			continue;
+		taken = dsq_move(&it, p, DSQ_LOCAL);
+		if (taken)
+			break;
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
 	return taken;
 }
@@ -660,7 +646,6 @@ __noinline bool any_help(u32 node_id, u64 backlog)
 __noinline bool help_waiting(u32 id, u64 backlog)
 {
 	struct roost_llc *llc = llc_at(id);
-	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	bool helped = false;
 	int i;
@@ -668,17 +653,11 @@ __noinline bool help_waiting(u32 id, u64 backlog)
 	if (!llc || !any_help(llc->node, backlog))
 		return false;
 	bpf_rcu_read_lock();
-	if (!bpf_iter_scx_dsq_new(&it, id, 0)) {
-		bpf_for(i, 0, LOOKED_AT) {
-			p = bpf_iter_scx_dsq_next(&it);
-			if (!p)
-				break;
-			helped = ask_for_help(p, llc->node, backlog);
-			if (helped)
-				break;
-		}
+	each_queued(p, it, i, id, 0, LOOKED_AT) {
+		helped = ask_for_help(p, llc->node, backlog);
+		if (helped)
+			break;
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
 	return helped;
 }
@@ -805,23 +784,16 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
  */
 __noinline int hand_over(u32 cpu_id, u32 llc_id, u64 queue)
 {
-	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	u32 to;
 	int i;
 
 	bpf_rcu_read_lock();
-	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		bpf_for(i, 0, ALL_WAITING) {
-			p = bpf_iter_scx_dsq_next(&it);
-			if (!p)
-				break;
-			to = scx_bpf_task_cpu(p);
-			if (to == cpu_id || (!allowed_in(p, llc_id) && may_run(p, to)))
-				dsq_move(&it, p, DSQ_LOCAL_ON | to);
-		}
+	each_queued(p, it, i, queue, 0, ALL_WAITING) {
+		to = scx_bpf_task_cpu(p);
+		if (to == cpu_id || (!allowed_in(p, llc_id) && may_run(p, to)))
+			dsq_move(&it, p, DSQ_LOCAL_ON | to);
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
 	return 0;
 }

@@ -222,6 +222,21 @@ static __always_inline void use_up_to(u32 *used, u32 index)
 	}
 }
 
+/*
+ * Walks a queue from its head (ITER_REVERSE: from its end), over `most` tasks at most. `it` is the iterator, for
+ * dsq_move(); `break` ends the walk. The caller holds the RCU read lock.
+ */
+#define each_queued(p, it, i, queue, flags, most)						\
+	for (struct bpf_iter_scx_dsq it __attribute__((aligned(8),				\
+						       cleanup(bpf_iter_scx_dsq_destroy))),	\
+	     *once = (bpf_iter_scx_dsq_new(&it, queue, flags),					\
+		      (void)bpf_iter_scx_dsq_destroy, &it);					\
+	     once; once = NULL)									\
+		bpf_for(i, 0, most)								\
+			if (!((p) = bpf_iter_scx_dsq_next(&it)))				\
+				break;								\
+			else
+
 static __always_inline bool before(u64 a, u64 b)
 {
 	return (s64)(a - b) < 0;

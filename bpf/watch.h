@@ -34,26 +34,19 @@ ARRAY(watches, struct roost_watch);
 /* Moves a queue's clock past the last task in it that has waited for too long; false if none has. */
 static __always_inline bool pass_patient(u64 *clock, u64 queue, u64 now)
 {
-	struct bpf_iter_scx_dsq it;
 	struct roost_task *task;
 	struct task_struct *p;
 	bool found = false;
 	int i;
 
-	if (!bpf_iter_scx_dsq_new(&it, queue, ITER_REVERSE)) {
-		bpf_for(i, 0, LAST) {
-			p = bpf_iter_scx_dsq_next(&it);
-			if (!p)
-				break;
-			task = task_of(p);
-			if (!task || !before(task->queued_at + PATIENCE_NS, now))
-				continue;
-			move_clock(clock, p->scx.dsq_vtime + slice_ns());
-			found = true;
-			break;
-		}
+	each_queued(p, it, i, queue, ITER_REVERSE, LAST) {
+		task = task_of(p);
+		if (!task || !before(task->queued_at + PATIENCE_NS, now))
+			continue;
+		move_clock(clock, p->scx.dsq_vtime + slice_ns());
+		found = true;
+		break;
 	}
-	bpf_iter_scx_dsq_destroy(&it);
 	return found;
 }
 
