@@ -23,19 +23,17 @@ __noinline u64 waiting_weight(u64 queue)
 {
 	struct task_struct *p;
 	struct roost_task *task;
-	u64 sum = 0;
-	u32 weighed = 0;
+	u64 sum = 0, queued = scx_bpf_dsq_nr_queued(queue);
 	int i;
 
 	bpf_rcu_read_lock();
 	each_queued(p, it, i, queue, 0, WEIGHED) {
-		weighed++;
 		task = task_of(p);
 		if (task)
 			sum += weight_of(p, task);
 	}
 	bpf_rcu_read_unlock();
-	return weighed < WEIGHED ? sum : sum * scx_bpf_dsq_nr_queued(queue) / WEIGHED;
+	return queued > WEIGHED ? sum * queued / WEIGHED : sum;
 }
 
 /*

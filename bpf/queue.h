@@ -82,7 +82,7 @@ static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock,
 }
 
 /* Tells a task's virtual time by the clock of a queue, in which it is going to wait or not. */
-static __always_inline void adopt(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock, bool waits)
+static __always_inline void rebase_vtime(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock, bool waits)
 {
 	u64 vtime = p->scx.dsq_vtime, weight = weight_of(p, task);
 
@@ -145,8 +145,8 @@ static __always_inline u64 turn_of(const struct task_struct *p, struct roost_tas
 	return most;
 }
 
-/* A task runs: it owes again what it was let off. */
-static __always_inline void pay(struct task_struct *p, struct roost_task *task)
+/* A task runs: charges it for the virtual time by which it was queued early. */
+static __always_inline void charge_owed(struct task_struct *p, struct roost_task *task)
 {
 	if (!task->owed)
 		return;
@@ -236,7 +236,7 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
  * A task whose slice is over goes on. What it ran while nobody waited is nobody's loss: it is a slice ahead at most
  * when others come.
  */
-static __always_inline void go_on(struct task_struct *p, const struct roost_cpu *cpu, const struct roost_llc *llc)
+static __always_inline void extend_slice(struct task_struct *p, const struct roost_cpu *cpu, const struct roost_llc *llc)
 {
 	u64 most = (is_bound(p) ? cpu->clock : llc->clock) + slice_ns();
 
@@ -245,8 +245,8 @@ static __always_inline void go_on(struct task_struct *p, const struct roost_cpu 
 	task_set_slice(p, slice_ns());
 }
 
-/* Takes the next task for a CPU from its own queue, if it has one, or from that of its LLC if that is earlier. */
-__noinline bool take_bound(u32 cpu_id, bool other)
+/* Consumes the earlier of two heads: that of the CPU's own queue, and that of its LLC's queue. */
+__noinline bool consume_bound(u32 cpu_id, bool other)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	u64 bound;
@@ -263,10 +263,10 @@ __noinline bool take_bound(u32 cpu_id, bool other)
 	return dsq_move_to_local(CPU_QUEUE | cpu_id);
 }
 
-/* Takes the next task for a CPU. */
-static __always_inline bool take(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id, bool other)
+/* Consumes the next task for a CPU from the queues that it serves. */
+static __always_inline bool consume(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id, bool other)
 {
-	if (cpu->bound_waiting && take_bound(id, other))
+	if (cpu->bound_waiting && consume_bound(id, other))
 		return true;
 	if (llc->waiting && dsq_move_to_local(cpu->llc))
 		return true;
@@ -367,29 +367,29 @@ static __always_inline int benefit(const struct roost_task *task, u32 dst, u32 s
 }
 
 /* How an idle CPU looks through the queue of another LLC. */
-enum pass {
-	TAKE_BELONGING,		/* for tasks that belong on its node */
-	TAKE_LONG,		/* for those that leave at once, if they do not belong where they are */
-	TAKE_JOINING,		/* for those that join more of their process (consolidate, first pass) */
-	TAKE_ANY,		/* for any that may leave */
+enum steal_pass {
+	STEAL_BELONGING,		/* for tasks that belong on its node */
+	STEAL_LONG,		/* for those that leave at once, if they do not belong where they are */
+	STEAL_JOINING,		/* for those that join more of their process (consolidate, first pass) */
+	STEAL_ANY,		/* for any that may leave */
 };
 
-/* Whether a task may be taken in a pass. */
-static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, u32 pass,
+/* Whether a task may be stolen in a pass. */
+static __always_inline bool fits_pass(struct roost_task *task, u32 src, u32 dst, u32 pass,
 				     struct roost_counters *n)
 {
-	if (pass == TAKE_BELONGING)
+	if (pass == STEAL_BELONGING)
 		return home_of(task) == dst;
-	if (pass == TAKE_JOINING)
+	if (pass == STEAL_JOINING)
 		return roost_consolidate_first_pass(false, true, benefit(task, dst, src));
-	if (pass == TAKE_LONG && !leaves_at_once(task))
+	if (pass == STEAL_LONG && !leaves_at_once(task))
 		return false;
-	if (pass == TAKE_LONG && src == dst)
+	if (pass == STEAL_LONG && src == dst)
 		return true;
 	if (settled_on(task->group) != NONE)
 		return !holds(task, src, dst, n);
 	/* A process that settled is held as long as its group would be, but never pauses. */
-	if (pass == TAKE_LONG)
+	if (pass == STEAL_LONG)
 		return home_of(task) != src;
 	return home_of(task) != src && roost_consolidate_second_pass(false, true, &task->migrate_seq);
 }
@@ -397,8 +397,8 @@ static __always_inline bool may_take(struct roost_task *task, u32 src, u32 dst, 
 /* So many waiting tasks are looked at. */
 #define LOOKED_AT 16
 
-/* Takes a task out of the queue of another LLC that may be taken in a pass. */
-__noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
+/* Steals a task that fits the pass from the queue of another LLC. */
+__noinline bool steal_from(u32 cpu_id, u32 id, u32 pass)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc = llc_at(id);
@@ -413,7 +413,7 @@ __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 	each_queued(p, it, i, id, 0, LOOKED_AT) {
 		task = task_of(p);
 		if (!task || !may_run(p, cpu_id) || stays_put(p) ||
-		    !may_take(task, llc->node, cpu->node, pass, &cpu->n))
+		    !fits_pass(task, llc->node, cpu->node, pass, &cpu->n))
 			continue;
 		taken = dsq_move(&it, p, DSQ_LOCAL);
 		if (taken)
@@ -424,15 +424,15 @@ __noinline bool take_from(u32 cpu_id, u32 id, u32 pass)
 }
 
 /*
- * Takes a task that runs for long out of the queue of an LLC whose CPUs are all busy, however short it has
+ * Steals a task that runs for long from the queue of an LLC whose CPUs are all busy, however short it has
  * waited: had this CPU been idle when it woke up, it would have come here.
  */
-static __always_inline bool take_long(u32 cpu_id, u32 id, const struct roost_llc *llc)
+static __always_inline bool steal_long(u32 cpu_id, u32 id, const struct roost_llc *llc)
 {
-	return llc->lasting && !idle_cpus(id) && take_from(cpu_id, id, TAKE_LONG);
+	return llc->lasting && !idle_cpus(id) && steal_from(cpu_id, id, STEAL_LONG);
 }
 
-/* Takes a task from another LLC of the node. */
+/* Steals a task from another LLC of the node. */
 __noinline int steal_in_node(u32 cpu_id)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -455,7 +455,7 @@ __noinline int steal_in_node(u32 cpu_id)
 		may = may_steal(id, llc, queued, node, now, &cpu->n);
 		if (may && is_futile(cpu, llc->futile_until, now))
 			continue;
-		if (may ? dsq_move_to_local(id) : take_long(cpu_id, id, llc)) {
+		if (may ? dsq_move_to_local(id) : steal_long(cpu_id, id, llc)) {
 			cpu->n.llc_stolen++;
 			return STOLEN;
 		}
@@ -468,21 +468,21 @@ __noinline int steal_in_node(u32 cpu_id)
 	return result;
 }
 
-/* The same of another node, pass by pass; tasks that belong here are taken however short they have waited. */
-static __always_inline bool take_in_passes(u32 cpu_id, struct roost_cpu *cpu, u32 id, struct roost_llc *llc, u64 now)
+/* The same of another node, pass by pass; tasks that belong here are stolen however short they have waited. */
+static __always_inline bool steal_in_passes(u32 cpu_id, struct roost_cpu *cpu, u32 id, struct roost_llc *llc, u64 now)
 {
 	u64 backlog = backlog_ns(llc, now);
 	bool sets = any_set();
 
-	if (sets && take_from(cpu_id, id, TAKE_BELONGING))
+	if (sets && steal_from(cpu_id, id, STEAL_BELONGING))
 		return true;
 	if (backlog < node_wait_us * 1000 || is_futile(cpu, llc->futile_until_far, now))
 		return false;
-	if (sets && consolidate && processes_used && take_from(cpu_id, id, TAKE_JOINING)) {
+	if (sets && consolidate && processes_used && steal_from(cpu_id, id, STEAL_JOINING)) {
 		cpu->n.consolidate_first++;
 		return true;
 	}
-	if (sets && take_from(cpu_id, id, TAKE_ANY))
+	if (sets && steal_from(cpu_id, id, STEAL_ANY))
 		return true;
 	if ((!sets || backlog >= cling_wait_us * 1000) && dsq_move_to_local(id))
 		return true;
@@ -491,7 +491,7 @@ static __always_inline bool take_in_passes(u32 cpu_id, struct roost_cpu *cpu, u3
 	return false;
 }
 
-/* Takes a task from an LLC of another node where tasks have waited for too long, or that belongs here. */
+/* Steals a task from an LLC of another node, if tasks have waited there for too long or if it belongs here. */
 __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 {
 	struct roost_node *node = node_at(node_id);
@@ -507,7 +507,7 @@ __noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
 		llc = llc_at(id);
 		if (!llc || !nr_waiting(llc, id))
 			continue;
-		if (take_in_passes(cpu_id, cpu, id, llc, now) || take_long(cpu_id, id, llc))
+		if (steal_in_passes(cpu_id, cpu, id, llc, now) || steal_long(cpu_id, id, llc))
 			return true;
 	}
 	return false;
@@ -699,8 +699,8 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 
 /*
  * Others give way to a task that will be gone soon: one that mostly runs for less than this part of a
- * slice, and of what they have run. If both run for as long the switch does not pay: where many exchange
- * messages, a task that goes on has more to tell to the one that it woke.
+ * slice, and of what they have run. If both run for as long the switch does not pay off: where many exchange
+ * messages, a task that goes on has more messages for the one that it woke.
  */
 #define WORTH_A_SWITCH 4
 
@@ -782,7 +782,7 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
  * queue to other CPUs. So that is where all goes that waits for it. What last ran elsewhere and could only have run
  * on this CPU of the LLC goes back there.
  */
-__noinline int hand_over(u32 cpu_id, u32 llc_id, u64 queue)
+__noinline int drain_queue(u32 cpu_id, u32 llc_id, u64 queue)
 {
 	struct task_struct *p;
 	u32 to;

@@ -91,7 +91,7 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 	} else {
 		n->bound++;
 		keep_up(cpu, llc);
-		adopt(p, task, CPU_QUEUE | cpu_id, cpu->clock, true);
+		rebase_vtime(p, task, CPU_QUEUE | cpu_id, cpu->clock, true);
 		begin_wait(task, now_at(cpu));
 		cpu->bound_waiting = true;
 		dsq_insert_vtime(p, CPU_QUEUE | cpu_id, slice_ns(), turn_of(p, task, cpu->clock, flags), flags);
@@ -108,7 +108,7 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 }
 
 /* Puts a task that last ran on a CPU in the queue of an LLC. */
-static __always_inline void queue_in(struct task_struct *p, struct roost_task *task, const struct roost_cpu *cpu, u32 id,
+static __always_inline void enqueue_in(struct task_struct *p, struct roost_task *task, const struct roost_cpu *cpu, u32 id,
 				     u64 flags)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -116,7 +116,7 @@ static __always_inline void queue_in(struct task_struct *p, struct roost_task *t
 
 	if (!llc)
 		return;
-	adopt(p, task, id, llc->clock, true);
+	rebase_vtime(p, task, id, llc->clock, true);
 	begin_wait(task, now);
 	/* One that changes places with the only one that waited finds that still counted: the queue was not empty. */
 	if (!llc->waiting) {
@@ -167,7 +167,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	here->n.queued++;
-	queue_in(p, task, cpu, id, flags);
+	enqueue_in(p, task, cpu, id, flags);
 	/* Not after a search for an idle CPU that found none, unless it is worth a second look. */
 	if (!(flags & ENQ_CPU_SELECTED)) {
 		kick_llc(p, id);
@@ -230,10 +230,10 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	}
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
 	stays = runs_on && slice_over(prev, cpu);
-	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && take(cpu, llc, cpu_id, stays && !is_bound(prev)))
+	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && consume(cpu, llc, cpu_id, stays && !is_bound(prev)))
 		return;
 	if (stays) {
-		go_on(prev, cpu, llc);
+		extend_slice(prev, cpu, llc);
 		return;
 	}
 	if (steal(cpu_id, cpu))
@@ -267,10 +267,10 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	keep_up(cpu, llc);
 	if (!bound)
 		cpu->competes = true;
-	adopt(p, task, bound ? CPU_QUEUE | cpu_id : cpu->llc, bound ? cpu->clock : llc->clock, false);
+	rebase_vtime(p, task, bound ? CPU_QUEUE | cpu_id : cpu->llc, bound ? cpu->clock : llc->clock, false);
 	move_clock(bound ? &cpu->clock : &llc->clock, p->scx.dsq_vtime);
 	cpu->vtime = p->scx.dsq_vtime - (bound ? cpu->ahead : 0);
-	pay(p, task);
+	charge_owed(p, task);
 }
 
 void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
@@ -343,8 +343,8 @@ void ROOST_OPS(roost_cpu_offline, s32 cpu_id)
 	if (!llc)
 		return;
 	set_online(cpu, llc, false);
-	hand_over(cpu_id, cpu->llc, CPU_QUEUE | cpu_id);
-	hand_over(cpu_id, cpu->llc, cpu->llc);
+	drain_queue(cpu_id, cpu->llc, CPU_QUEUE | cpu_id);
+	drain_queue(cpu_id, cpu->llc, cpu->llc);
 	if (!llc->nr_cpus)
 		start_again(cpu_id, last_goes);
 }

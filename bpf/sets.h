@@ -6,7 +6,7 @@
  *     process   one with several threads
  *
  * Both are kept in one table, groups first. A set is made when a task of it has run for a few
- * milliseconds and is forgotten when none has for a minute. Tasks tell their sets for how long they ran
+ * milliseconds and is forgotten when none has for a minute. Tasks charge their sets for how long they ran
  * and waited every few milliseconds of that, so that a wakeup costs nothing here. Only processes count
  * their runnable tasks per node, at enqueue and dequeue.
  *
@@ -26,8 +26,8 @@
 /* Flags of a set: it is left alone. */
 #define SET_EXCLUDED 1
 
-/* After how much time that it ran or waited a task tells its sets. */
-#define TELL_NS 4000000ull
+/* A task charges its sets when it has run or waited for so long since it last did. */
+#define CHARGE_NS 4000000ull
 
 /* Without a task that ran for so long, a set is forgotten. */
 #define FORGET_NS 60000000000ull
@@ -308,8 +308,8 @@ static __always_inline void find_process(struct task_struct *p, struct roost_tas
 	set->started = p->group_leader->start_boottime;
 }
 
-/* A task tells one of its sets of a node where it may not run. */
-static __always_inline void tell_barred(u32 index, const struct roost_task *task, u32 node_id)
+/* Charges one of a task's sets for a node where the task may not run. */
+static __always_inline void charge_barred(u32 index, const struct roost_task *task, u32 node_id)
 {
 	struct roost_set_node *node = set_node_at(index, node_id);
 
@@ -317,8 +317,8 @@ static __always_inline void tell_barred(u32 index, const struct roost_task *task
 		__sync_fetch_and_add(&node->barred_ns, task->ran);
 }
 
-/* A task with an affinity tells its sets where it may not run. On how many nodes it may. */
-__noinline int tell_affinity(struct task_struct *p __arg_trusted)
+/* Charges the sets of a task with an affinity for the nodes where it may not run. Returns on how many it may. */
+__noinline int charge_affinity(struct task_struct *p __arg_trusted)
 {
 	struct roost_task *task = task_of(p);
 	int i, allowed = 0;
@@ -330,8 +330,8 @@ __noinline int tell_affinity(struct task_struct *p __arg_trusted)
 			allowed++;
 			continue;
 		}
-		tell_barred(task->group, task, i);
-		tell_barred(task->process, task, i);
+		charge_barred(task->group, task, i);
+		charge_barred(task->process, task, i);
 	}
 	return allowed;
 }
@@ -344,8 +344,8 @@ static __always_inline bool is_confined(const struct task_struct *p, u32 node_id
 	return nodes_allowed == 1 && node && p->nr_cpus_allowed < node->nr_cpus;
 }
 
-/* A task tells one of its sets what it wanted and did on a node. */
-static __always_inline void tell_set(u32 index, const struct roost_task *task, u32 node_id, u64 wanted, u64 now)
+/* Charges one of a task's sets for what the task wanted and ran on a node. */
+static __always_inline void charge_set(u32 index, const struct roost_task *task, u32 node_id, u64 wanted, u64 now)
 {
 	struct roost_set *set = set_at(index);
 	struct roost_set_node *node = set_node_at(index, node_id);
@@ -358,8 +358,8 @@ static __always_inline void tell_set(u32 index, const struct roost_task *task, u
 	set->active_at = now;
 }
 
-/* A task tells its sets and its cgroup what it wanted and did since it last did so. */
-__noinline int tell(struct task_struct *p __arg_trusted, u32 node)
+/* Charges a task's sets and its cgroup for what it wanted and ran since they were last charged. */
+__noinline int charge_sets(struct task_struct *p __arg_trusted, u32 node)
 {
 	struct roost_task *task = task_of(p);
 	struct roost_set *process;
@@ -369,19 +369,19 @@ __noinline int tell(struct task_struct *p __arg_trusted, u32 node)
 	if (!task)
 		return 0;
 	if (cgroup_weights)
-		tell_share(p, task);
+		charge_share(p, task);
 	if (nr_nodes > 1 && !(p->flags & PF_KTHREAD)) {
 		if (cling)
 			find_group(p, task, now);
 		if (consolidate)
 			find_process(p, task, now);
 		if (p->nr_cpus_allowed < nr_possible)
-			nodes = tell_affinity(p);
+			nodes = charge_affinity(p);
 		wanted = is_confined(p, node, nodes) ? task->ran : task->wanted;
 		if (task->group != NONE)
-			tell_set(task->group, task, node, wanted, now);
+			charge_set(task->group, task, node, wanted, now);
 		if (task->process != NONE) {
-			tell_set(task->process, task, node, wanted, now);
+			charge_set(task->process, task, node, wanted, now);
 			process = set_at(task->process);
 			if (process)
 				process->group = task->group;
@@ -397,8 +397,8 @@ static __always_inline void account_run(struct task_struct *p, struct roost_task
 {
 	task->ran += ran;
 	task->wanted += ran;
-	if (task->wanted >= TELL_NS)
-		tell(p, node);
+	if (task->wanted >= CHARGE_NS)
+		charge_sets(p, node);
 }
 
 #endif

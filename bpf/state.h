@@ -118,7 +118,7 @@ struct roost_node {
 
 struct roost_task {
 	u64 queue;		/* by whose clock its virtual time is told; NONE: new */
-	u64 owed;		/* virtual time that it was let off to be queued earlier */
+	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
 	u32 waits_in;		/* LLC that counts it as waiting; NONE */

@@ -81,9 +81,9 @@ __noinline int watch_cpu(u32 id, u64 now)
 	if (!llc)
 		return 0;
 	if (cpu->online && is_leaving(id)) {
-		hand_over(id, cpu->llc, CPU_QUEUE | id);
+		drain_queue(id, cpu->llc, CPU_QUEUE | id);
 		if (llc->nr_cpus == 1)
-			hand_over(id, cpu->llc, cpu->llc);
+			drain_queue(id, cpu->llc, cpu->llc);
 	}
 	if (!cpu->online)
 		scx_bpf_kick_cpu(id, 0);

@@ -10,7 +10,7 @@
  *     D        weights of the cgroup's runnable tasks and busy children, added up
  *     reach    its weight, times the same fraction of its parent; a cgroup at the root: its weight
  *
- * Virtual time is kept by that weight. D is a mean: every task tells its cgroup for how long it ran or
+ * Virtual time is kept by that weight. D is a mean: every task charges its cgroup for how long it ran or
  * waited once it was a few milliseconds, and ten times a second the watch makes of that how many did
  * at a time. A change therefore shows after some tenths of a second, and a level deeper a tenth later.
  * The kernel computes the same from load averages (calc_group_shares, kernel/sched/fair.c).
@@ -173,8 +173,8 @@ static __always_inline void update_shares(u64 now)
 	shares_at = now;
 }
 
-/* A task tells its cgroup what it wanted, and learns what its weight is worth. */
-static __always_inline void tell_share(const struct task_struct *p, struct roost_task *task)
+/* Charges a task's cgroup for what it wanted; the task learns what its weight is worth. */
+static __always_inline void charge_share(const struct task_struct *p, struct roost_task *task)
 {
 	struct roost_share *share = share_at(task->share);
 

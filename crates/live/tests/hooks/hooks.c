@@ -1149,7 +1149,7 @@ static void masked_offline(void)
 	make_on_first(1, 0, 0);
 	limit(&task[0], &two);
 	task[0].cpu = PER_LLC + 1;
-	queue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
+	enqueue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
 	roost_cpu_offline(3);
 	if (cpu[PER_LLC + 1].local != &task[0] || allowed_in(&task[0], 0))
 		exit(10);
@@ -1159,7 +1159,7 @@ static void masked_offline(void)
 static void moved_too_late(void)
 {
 	make_on_first(1, 0, 0);
-	queue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
+	enqueue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
 	llc_at(0)->load = 1000 * UNIT;
 	llc_at(0)->serving = llc_at(1)->serving = PER_LLC;
 	queued_anew = true;
@@ -1196,7 +1196,7 @@ static void leaving(void)
 static void realtime(void)
 {
 	make_on_first(1, 0, 0);
-	queue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
+	enqueue_in(&task[0], task_of(&task[0]), cpu_at(task[0].cpu), 0, 0);
 	cpu[1].realtime = true;
 	schedule(1);
 	if (cpu[1].curr || !llc_queue[0])
