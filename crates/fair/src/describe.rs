@@ -4,7 +4,8 @@ use roost_engine::CpuId;
 use roost_machine::Machine;
 
 use crate::domain::{Domain, Flags, Level, Topology};
-use crate::features::{Features, Generation, NumaImbalance};
+use crate::features::{Features, Generation};
+use crate::mechanisms::numa_imbalance::NumaImbalance;
 
 /// One scheduling domain of a CPU, bottom up.
 #[derive(Clone, Debug, PartialEq, Eq)]

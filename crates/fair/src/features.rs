@@ -4,11 +4,15 @@
 //! as the kernel's sched features are written: `fair@5.19+sis-util+no-numa-imbalance`. Section
 //! numbers refer to the kernel model this crate implements (`docs/kernel-model.md`).
 
+use std::fmt;
+
 use roost_policy::cling;
-use roost_policy::numa_imbalance::{self, Rule};
 use thiserror::Error;
 
-use crate::consolidate::Consolidation;
+use crate::mechanisms::consolidate::Consolidation;
+use crate::mechanisms::llc_imbalance::LlcImbalance;
+use crate::mechanisms::numa_imbalance::NumaImbalance;
+use crate::switches::{self, numbers, switches};
 
 /// Ticks a second of every version but 3.9.
 ///
@@ -25,6 +29,8 @@ const BASE_SLICE_NS: u64 = 700_000;
 pub struct Features {
     /// The name as given: `fair@5.19+sis-util`.
     pub name: String,
+    /// Index of the version, oldest first.
+    pub(crate) version: usize,
     /// Ticks a second.
     pub hz: u32,
     /// Which generation of placement and balancing the version has.
@@ -56,9 +62,7 @@ pub struct Features {
     /// Allowed imbalance between NUMA nodes.
     pub numa_imbalance: NumaImbalance,
     /// Patch D: tolerate an imbalance between the LLCs of a node.
-    pub llc_imbalance: bool,
-    /// Tasks by which an LLC may be ahead, instead of a quarter of its CPUs (`llc-imbalance`).
-    pub llc_imbalance_tasks: Option<u32>,
+    pub llc_imbalance: LlcImbalance,
     /// Whether the NUMA filter sees the imbalance before it is halved (6.1+) or after (5.15 to 5.19).
     pub filter_before_halving: bool,
     /// Newly idle balancing minds what it costs, and whether any CPU has tasks to give (since 3.13
@@ -148,86 +152,6 @@ pub enum Generation {
     GroupTypes,
 }
 
-/// Rule for how much imbalance between NUMA nodes is left alone (sections 10.6 and 14.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NumaImbalance {
-    /// No imbalance is left alone.
-    None,
-    /// 5.16: a quarter of the group's CPUs, pairs of two tasks.
-    Quarter,
-    /// Patch A as published 2021-12-01: `imb_numa_nr` from LLCs, strict.
-    Published,
-    /// 5.18 and 5.19.
-    Merged518,
-    /// 6.0 and later.
-    Merged60,
-}
-
-impl NumaImbalance {
-    fn rule(self) -> Rule {
-        match self {
-            Self::None => Rule::None,
-            Self::Quarter => Rule::Quarter,
-            Self::Published => Rule::Published,
-            Self::Merged518 => Rule::Merged518,
-            Self::Merged60 => Rule::Merged60,
-        }
-    }
-
-    /// The `imb_numa_nr` of one level, from its parent-child walk: see [`Walk`].
-    pub(crate) fn step(self, walk: &mut Walk, level: numa_imbalance::LevelSpan) -> u32 {
-        numa_imbalance::step(self.rule(), walk, level)
-    }
-
-    /// The imbalance in tasks that periodic balancing between nodes still acts on: the column
-    /// "periodic" of section 10.6.
-    #[inline]
-    pub(crate) fn adjust_periodic(
-        self,
-        imbalance: u64,
-        busiest_nr: u32,
-        busiest_weight: u32,
-        local_nr: u32,
-        imb_numa_nr: u32,
-    ) -> u64 {
-        let group = numa_imbalance::Busiest { running: busiest_nr, weight: busiest_weight };
-        numa_imbalance::adjust_periodic(self.rule(), imbalance, group, local_nr, imb_numa_nr)
-    }
-
-    /// The imbalance in tasks that counts against placing one more task on a node, which then has
-    /// `dst_nr`: the column "NUMA placement" of section 10.6.
-    #[inline]
-    pub(crate) fn adjust_placement(
-        self,
-        imbalance: u64,
-        dst_nr: u32,
-        dst_weight: u32,
-        imb_numa_nr: u32,
-    ) -> u64 {
-        numa_imbalance::adjust_placement(self.rule(), imbalance, dst_nr, dst_weight, imb_numa_nr)
-    }
-
-    /// Whether a new task stays in the local node: the column "find_idlest" of section 10.6.
-    /// `span_weight` is the number of CPUs of the NUMA domain, `allowed_in_local` how many of the
-    /// local group's CPUs the task may use.
-    #[inline]
-    pub(crate) fn stay_local(
-        self,
-        local_nr: u32,
-        local_idle: u32,
-        other_idle: u32,
-        span_weight: u32,
-        allowed_in_local: u32,
-        imb_numa_nr: u32,
-    ) -> bool {
-        let idle = local_idle.abs_diff(other_idle);
-        let limit = numa_imbalance::Limit { span_weight, allowed: allowed_in_local, imb_numa_nr };
-        numa_imbalance::stay_local(self.rule(), local_nr, idle, limit)
-    }
-}
-
-pub(crate) use numa_imbalance::Walk;
-
 /// A kernel version that can be named after `fair@`.
 struct Version {
     name: &'static str,
@@ -274,6 +198,7 @@ fn v5_2() -> Features {
 fn v5_16() -> Features {
     Features {
         name: String::new(),
+        version: 0,
         hz: HZ,
         generation: Generation::GroupTypes,
         eevdf: false,
@@ -288,8 +213,7 @@ fn v5_16() -> Features {
         sis_util: false,
         sis_prop: true,
         numa_imbalance: NumaImbalance::Quarter,
-        llc_imbalance: false,
-        llc_imbalance_tasks: None,
+        llc_imbalance: LlcImbalance::Off,
         filter_before_halving: false,
         newidle_costs: true,
         newidle_gate_by_domain: false,
@@ -372,160 +296,6 @@ fn v7_2() -> Features {
     }
 }
 
-/// A switch: `+name` calls `set` with true, `+no-name` with false.
-struct Switch {
-    name: &'static str,
-    /// What it does, for lists of switches.
-    about: &'static str,
-    /// The oldest version on which it does something.
-    since: &'static str,
-    set: fn(&mut Features, bool),
-}
-
-/// All switches. The imbalances allowed between nodes and LLCs work on every version; where that is
-/// an adaptation, [`crate::older`] says how.
-const SWITCHES: [Switch; 16] = [
-    Switch {
-        name: "numa-imbalance",
-        about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
-        since: "3.9",
-        set: |f, on| {
-            f.numa_imbalance = if on { NumaImbalance::Published } else { NumaImbalance::None };
-        },
-    },
-    Switch {
-        name: "numa-imbalance-merged",
-        about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none",
-        since: "3.9",
-        set: |f, on| f.numa_imbalance = if on { f.merged_rule() } else { NumaImbalance::None },
-    },
-    Switch {
-        name: "sis-util",
-        about: "bound the idle search by the LLC's utilisation; turns sis-prop off",
-        since: "5.2",
-        set: |f, on| {
-            f.sis_util = on;
-            f.sis_prop &= !on;
-        },
-    },
-    Switch {
-        name: "sis-prop",
-        about: "bound the idle search by idle time over scan cost; turns sis-util off",
-        since: "5.2",
-        set: |f, on| {
-            f.sis_prop = on;
-            f.sis_util &= !on;
-        },
-    },
-    Switch {
-        name: "llc-imbalance",
-        about: "tolerate a small imbalance between the LLCs of a node",
-        since: "3.9",
-        set: |f, on| f.llc_imbalance = on,
-    },
-    Switch {
-        name: "delay-dequeue",
-        about: "DELAY_DEQUEUE and DELAY_ZERO: a sleeper that ran ahead stays queued",
-        since: "6.15",
-        set: |f, on| f.delay_dequeue = on,
-    },
-    Switch {
-        name: "preempt-short",
-        about: "PREEMPT_SHORT: a shorter slice may end the current task's protection",
-        since: "6.15",
-        set: |f, on| f.preempt_short = on,
-    },
-    Switch {
-        name: "hrtick",
-        about: "HRTICK (7.2: on): requests end by a timer, not at the next tick",
-        since: "6.15",
-        set: |f, on| f.hrtick = on,
-    },
-    Switch {
-        name: "preempt-lazy",
-        about: "lazy preemption (7.2: on): no interrupt to a CPU whose task is to give way",
-        since: "6.15",
-        set: |f, on| f.preempt_lazy = on,
-    },
-    Switch {
-        name: "ni-random",
-        about: "NI_RANDOM: try newly-idle balancing as often as it succeeds",
-        since: "3.9",
-        set: |f, on| f.newidle_random = on,
-    },
-    Switch {
-        name: "sched-cache",
-        about: "cache-aware scheduling (7.2: on): gather the threads of a process on one LLC",
-        since: "5.16",
-        set: |f, on| f.sched_cache = on,
-    },
-    Switch {
-        name: "numa-balancing",
-        about: "automatic NUMA balancing (on): pages follow tasks, tasks their pages",
-        since: "3.9",
-        set: |f, on| f.numa_balancing = on,
-    },
-    Switch {
-        name: "numa-groups",
-        about: "every cgroup is one NUMA group (cpu.numa_group)",
-        since: "5.2",
-        set: |f, on| f.numa_groups = on,
-    },
-    Switch {
-        name: "cling",
-        about: "these groups settle on a node and stay there; turns numa-groups on",
-        since: "5.2",
-        set: |f, on| {
-            f.cling = on;
-            f.numa_groups |= on;
-        },
-    },
-    Switch {
-        name: "consolidate",
-        about: "each process on as few nodes as the load allows",
-        since: "3.9",
-        set: |f, on| {
-            f.consolidate = if on { Consolidation::Intended } else { Consolidation::Off };
-        },
-    },
-    Switch {
-        name: "consolidate-posted",
-        about: "the same with what its patches do otherwise than their text says",
-        since: "3.9",
-        set: |f, on| {
-            f.consolidate = if on { Consolidation::Posted } else { Consolidation::Off };
-        },
-    },
-];
-
-/// A setting: `+name=number`.
-struct Setting {
-    name: &'static str,
-    /// What it is, for lists of settings.
-    about: &'static str,
-    most: u32,
-    set: fn(&mut Features, u32),
-}
-
-/// All settings.
-const SETTINGS: [Setting; 2] = [
-    Setting {
-        name: "cling-degree",
-        about: "cling: percent of failed attempts that pause it, 0 to 100 (20); 100: never",
-        most: 100,
-        set: |f, value| f.cling_degree = value,
-    },
-    Setting {
-        name: "llc-imbalance",
-        about: "tasks by which an LLC of a node may be ahead, instead of a quarter of its CPUs",
-        most: 999_999,
-        set: |f, tasks| {
-            f.llc_imbalance = tasks > 0;
-            f.llc_imbalance_tasks = Some(tasks);
-        },
-    },
-];
-
 /// Why a scheduler's name was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FeatureError {
@@ -582,24 +352,44 @@ pub enum FeatureError {
     },
 }
 
+/// A switch or number whose value is not the version's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// A switch that is on or off.
+    Switch {
+        /// Its name.
+        name: &'static str,
+        /// Whether it is on.
+        on: bool,
+    },
+    /// A number.
+    Number {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: u32,
+    },
+}
+
+/// As it stands in a scheduler's name behind `+`: `sis-util`, `no-hrtick`, `llc-imbalance=2`.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Switch { name, on: true } => write!(f, "{name}"),
+            Self::Switch { name, on: false } => write!(f, "no-{name}"),
+            Self::Number { name, value } => write!(f, "{name}={value}"),
+        }
+    }
+}
+
 /// Names of the known versions, oldest first.
 pub fn versions() -> Vec<&'static str> {
     VERSIONS.iter().map(|version| version.name).collect()
 }
 
-/// The known switches: name and what it does.
-pub fn switches() -> Vec<(&'static str, &'static str)> {
-    SWITCHES.iter().map(|switch| (switch.name, switch.about)).collect()
-}
-
 /// Index of a version among all, oldest first.
 fn age(version: &str) -> Option<usize> {
     VERSIONS.iter().position(|known| known.name == version)
-}
-
-/// What takes a number: name and what it is.
-pub fn numbers() -> Vec<(&'static str, &'static str)> {
-    SETTINGS.iter().map(|setting| (setting.name, setting.about)).collect()
 }
 
 /// The names of a list, each with `suffix`.
@@ -617,17 +407,16 @@ impl Features {
         let wanted = parts.next().unwrap_or_default();
         let age = age(wanted)
             .ok_or_else(|| FeatureError::Version { name: given(), version: wanted.to_owned() })?;
-        let mut features = (VERSIONS[age].features)();
-        features.name = given();
+        let mut features = Self { name: given(), ..Self::of_version(age) };
         for part in parts {
-            features.apply(part, age)?;
+            features.apply(part)?;
         }
         Ok(features)
     }
 
     /// Applies one `setting=value`.
     fn apply_setting(&mut self, name: &str, value: &str) -> Result<(), FeatureError> {
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+        let Some(setting) = switches::all_numbers().find(|setting| setting.name == name) else {
             return Err(FeatureError::Switch { name: self.name.clone(), switch: name.to_owned() });
         };
         let number = value.parse().ok().filter(|&number| number <= setting.most);
@@ -640,26 +429,71 @@ impl Features {
         Ok(())
     }
 
-    /// Applies one `switch`, `no-switch` or `setting=value` to the version of this [`age`].
-    fn apply(&mut self, part: &str, version: usize) -> Result<(), FeatureError> {
+    /// Applies one `switch`, `no-switch` or `setting=value`.
+    fn apply(&mut self, part: &str) -> Result<(), FeatureError> {
         if let Some((name, value)) = part.split_once('=') {
             return self.apply_setting(name, value);
         }
         let (wanted, on) = part.strip_prefix("no-").map_or((part, true), |rest| (rest, false));
         let (name, given) = (self.name.clone(), part.to_owned());
-        let Some(switch) = SWITCHES.iter().find(|switch| switch.name == wanted) else {
+        let Some(switch) = switches::all().find(|switch| switch.name == wanted) else {
             return Err(FeatureError::Switch { name, switch: given });
         };
-        if age(switch.since) > Some(version) {
+        if age(switch.since) > Some(self.version) {
             return Err(FeatureError::TooOld { name, switch: given, since: switch.since });
         }
         (switch.set)(self, on);
         Ok(())
     }
 
+    /// A version without any switch, by its index.
+    fn of_version(version: usize) -> Self {
+        Self { version, ..(VERSIONS[version].features)() }
+    }
+
+    /// The version: `5.19`.
+    pub fn version(&self) -> &'static str {
+        VERSIONS[self.version].name
+    }
+
+    /// Which switches and numbers make this of the version; empty: it is the version itself. The fewest
+    /// that do so in the order of [`switches`], so a switch that turns another one off is told alone.
+    pub fn differs_from_version(&self) -> Vec<Difference> {
+        let mut made = Self::of_version(self.version);
+        let mut differences = Vec::new();
+        for number in switches::all_numbers() {
+            if let Some(value) = (number.get)(self)
+                && (number.get)(&made) != Some(value)
+            {
+                (number.set)(&mut made, value);
+                differences.push(Difference::Number { name: number.name, value });
+            }
+        }
+        for on in [true, false] {
+            for switch in switches::all() {
+                if switch.is(self, on) && !switch.is(&made, on) {
+                    (switch.set)(&mut made, on);
+                    differences.push(Difference::Switch { name: switch.name, on });
+                }
+            }
+        }
+        differences
+    }
+
+    /// Of the parts of the name, such as `+sis-util`, those that change nothing in the version when
+    /// they stand alone: it has them on, off, or at this number already.
+    pub fn parts_without_effect(&self) -> Vec<String> {
+        let version = Self::of_version(self.version);
+        let changes_nothing = |part: &&str| {
+            let mut changed = version.clone();
+            changed.apply(part).is_ok() && changed == version
+        };
+        self.name.split('+').skip(1).filter(changes_nothing).map(str::to_owned).collect()
+    }
+
     /// The merged form of Patch A that belongs to this version: 5.18's, or 6.0's in versions that
     /// also filter before halving (6.1 and later).
-    fn merged_rule(&self) -> NumaImbalance {
+    pub(crate) fn merged_rule(&self) -> NumaImbalance {
         if self.filter_before_halving { NumaImbalance::Merged60 } else { NumaImbalance::Merged518 }
     }
 
@@ -704,7 +538,7 @@ mod tests {
         assert_eq!([old.numa_imbalance, older.numa_imbalance], [NumaImbalance::None; 2]);
         assert!(parse("fair@5.2+sis-util").sis_util);
         assert_eq!(parse("fair@3.9+numa-imbalance").numa_imbalance, NumaImbalance::Published);
-        assert!(switches().iter().zip(&SWITCHES).all(|(_, switch)| age(switch.since).is_some()));
+        assert!(switches::all().all(|switch| age(switch.since).is_some()));
     }
 
     #[test]
@@ -723,8 +557,9 @@ mod tests {
     #[test]
     fn a_switch_may_have_a_number() {
         let two = parse("fair@7.2+llc-imbalance=2");
-        assert_eq!((two.llc_imbalance, two.llc_imbalance_tasks), (true, Some(2)));
-        assert!(!parse("fair@7.2+llc-imbalance=0").llc_imbalance);
+        assert_eq!(two.llc_imbalance, LlcImbalance::UpTo(2));
+        assert_eq!(parse("fair@7.2+llc-imbalance=0").llc_imbalance, LlcImbalance::Off);
+        assert_eq!(parse("fair@7.2+llc-imbalance").llc_imbalance, LlcImbalance::Quarter);
         let error = Features::parse("fair@7.2+llc-imbalance=x").unwrap_err().to_string();
         assert!(error.contains("a whole number from 0 to 999999"), "{error}");
         assert!(Features::parse("fair@7.2+sis-util=2").is_err());
@@ -749,6 +584,51 @@ mod tests {
     }
 
     #[test]
+    fn what_differs_from_the_version_is_told_as_it_is_written() {
+        let told = |name: &str| {
+            let differences = parse(name).differs_from_version();
+            differences.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(told("fair@7.2"), none);
+        assert_eq!(told("fair@7.2+sis-util"), none, "on already");
+        assert_eq!(told("fair@5.19+sis-util"), ["sis-util"], "which turns sis-prop off");
+        assert_eq!(told("fair@5.19+numa-imbalance"), ["numa-imbalance"]);
+        assert_eq!(told("fair@5.19+no-numa-imbalance"), ["no-numa-imbalance"]);
+        assert_eq!(told("fair@6.15+cling+cling-degree=50"), ["cling-degree=50", "cling"]);
+        assert_eq!(told("fair@3.9+llc-imbalance=2"), ["llc-imbalance=2"]);
+        assert_eq!(told("fair@7.2+no-hrtick"), ["no-hrtick"]);
+        assert_eq!(told("fair@5.16+no-numa-imbalance"), ["no-numa-imbalance"], "a third rule");
+    }
+
+    /// For all versions and all switches and numbers.
+    #[test]
+    fn the_differences_make_the_same_of_the_version() {
+        for version in versions() {
+            let switches = switches().into_iter().map(|(name, _)| name);
+            let parts = switches.flat_map(|name| [name.to_owned(), format!("no-{name}")]);
+            for part in parts.chain(["llc-imbalance=3".to_owned(), "cling-degree=7".to_owned()]) {
+                let Ok(given) = Features::parse(&format!("fair@{version}+{part}")) else {
+                    continue;
+                };
+                let mut name = format!("fair@{version}");
+                for difference in given.differs_from_version() {
+                    name += &format!("+{difference}");
+                }
+                assert_eq!(Features { name: given.name.clone(), ..parse(&name) }, given);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_that_change_nothing_are_told() {
+        let told = |name: &str| parse(name).parts_without_effect();
+        assert_eq!(told("fair@7.2+sis-util+cling+no-consolidate"), ["sis-util", "no-consolidate"]);
+        assert_eq!(told("fair@5.16+sis-util"), [""; 0]);
+        assert_eq!(told("fair@5.16+cling-degree=20"), ["cling-degree=20"]);
+    }
+
+    #[test]
     fn one_scan_limiter_at_a_time() {
         let limiter = |name: &str| (parse(name).sis_util, parse(name).sis_prop);
         assert_eq!(limiter("fair@5.19"), (false, true));
@@ -769,7 +649,7 @@ mod tests {
         assert!(error("eevdf").contains("write fair@VERSION"));
         assert!(error("fair@7.2+sis").contains("unknown switch 'sis', known"));
         assert!(error("fair@7.2+").contains("unknown switch ''"));
-        let numbers = "; with a number: cling-degree=N, llc-imbalance=N";
+        let numbers = "; with a number: llc-imbalance=N, cling-degree=N";
         assert!(error("fair@5.16+no-cling-degree").ends_with(numbers));
         assert!(error("fair@5.16+no-delay-dequeue").contains("'no-delay-dequeue' does nothing"));
         assert!(error("fair@3.9+sis-util").contains("before fair@5.2: use that or later"));

@@ -2,7 +2,7 @@
 //!
 //! | module | kernel counterpart |
 //! |---|---|
-//! | [`features`] | sched features and version differences |
+//! | [`features`], `switches` | version differences and sched features |
 //! | `domain`, [`describe`] | `topology.c`: scheduling domains and groups; the same as text |
 //! | `weight`, `pelt` | weights of nice values; `pelt.c`: load, runnable and utilisation averages |
 //! | `queue` | virtual time: CFS and EEVDF |
@@ -15,7 +15,7 @@
 //! | `older` | what 5.2 and 3.9 decide by load: balancing and placement |
 //! | `cache` | cache-aware scheduling: which LLC a process prefers |
 //! | `numa` | automatic NUMA balancing |
-//! | `consolidate` | processes gather on few nodes (not in any kernel) |
+//! | [`mechanisms`] | the five mechanisms, a unit each |
 //! | `stats` | schedstat counters and those of the idle search |
 //! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
 
@@ -23,25 +23,25 @@ mod balance;
 mod cache;
 mod cgroup;
 mod class;
-mod consolidate;
 pub mod describe;
 mod domain;
 pub mod features;
 mod fork;
 mod hrtick;
 mod idle_search;
+mod mechanisms;
 mod numa;
 mod older;
 mod pelt;
 mod queue;
 mod state;
 mod stats;
+mod switches;
 mod wakeup;
 mod weight;
 
-pub use consolidate::Consolidation;
 pub use describe::{DomainRow, describe_domains, domain_rows};
-pub use features::{
-    FeatureError, Features, Generation, NumaImbalance, numbers, switches, versions,
-};
+pub use features::{Difference, FeatureError, Features, versions};
+pub use mechanisms::{Mechanism, mechanisms};
 pub use state::Fair;
+pub use switches::{numbers, switches};

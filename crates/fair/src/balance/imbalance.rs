@@ -4,7 +4,9 @@
 use super::CAPACITY;
 use super::groups::{DomainStats, GroupStats, GroupType};
 use crate::domain::{Domain, Flags};
-use crate::features::{Features, NumaImbalance};
+use crate::features::Features;
+use crate::mechanisms::llc_imbalance::LlcTolerance;
+use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::stats::IdleType;
 
 /// What is counted while tasks are moved (`enum migration_type`).
@@ -45,10 +47,8 @@ pub(crate) struct Rules {
     pub imb_numa_nr: u32,
     /// Rule for that.
     pub numa_rule: NumaImbalance,
-    /// llc-imbalance applies: CPUs of the domain and of its child.
-    pub llc_imbalance: Option<(u32, u32)>,
-    /// Tasks that it tolerates, if a number was given for it.
-    pub llc_imbalance_tasks: Option<u32>,
+    /// Tasks by which an LLC may be ahead.
+    pub llc: LlcTolerance,
     /// The child domain wants tasks spread over sibling groups.
     pub child_prefers_sibling: bool,
     /// That is read from the busiest group instead (6.x).
@@ -64,8 +64,6 @@ pub(crate) struct Rules {
 impl Rules {
     /// The rules of `features` for a pass over `domain`.
     pub(super) fn new(features: &Features, domain: &Domain, idle: IdleType) -> Self {
-        // As published: this holds for one LLC below a NUMA level too (section 14.4, point i).
-        let llc_level = domain.child_flags.has(Flags::SHARE_LLC) && domain.parent_is_numa;
         Self {
             idle,
             imbalance_pct: domain.imbalance_pct,
@@ -73,9 +71,7 @@ impl Rules {
             numa: domain.has(Flags::NUMA),
             imb_numa_nr: domain.imb_numa_nr,
             numa_rule: features.numa_imbalance,
-            llc_imbalance: (features.llc_imbalance && llc_level)
-                .then_some((domain.weight, domain.child_weight)),
-            llc_imbalance_tasks: features.llc_imbalance_tasks,
+            llc: features.llc_imbalance.at(domain),
             child_prefers_sibling: domain.child_flags.has(Flags::PREFER_SIBLING),
             prefer_sibling_of_group: features.prefer_sibling_of_group,
             smt_balance: features.smt_balance,
@@ -212,11 +208,7 @@ fn tasks_to_even_out(local: &GroupStats, busiest: &GroupStats, rules: &Rules) ->
         u64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
     };
     let numa = |amount| if rules.numa { allow_numa(amount, local, busiest, rules) } else { amount };
-    let llc = |amount| match (rules.llc_imbalance, rules.llc_imbalance_tasks) {
-        (Some(_), Some(tasks)) if amount <= u64::from(tasks) => 0,
-        (Some((span, child)), None) => roost_policy::llc_imbalance::adjust(amount, span, child),
-        _ => amount,
-    };
+    let llc = |amount| rules.llc.filter(amount);
     if rules.filter_before_halving { llc(numa(raw)) / 2 } else { numa(llc(raw) / 2) }
 }
 
@@ -264,8 +256,7 @@ pub(crate) mod tests {
             numa: false,
             imb_numa_nr: 0,
             numa_rule: NumaImbalance::Merged60,
-            llc_imbalance: None,
-            llc_imbalance_tasks: None,
+            llc: LlcTolerance::Nothing,
             child_prefers_sibling: false,
             prefer_sibling_of_group: true,
             smt_balance: true,
@@ -314,6 +305,9 @@ pub(crate) mod tests {
             busiest: Some(busiest),
         }
     }
+
+    /// Two LLCs of eight CPUs.
+    const QUARTER: LlcTolerance = LlcTolerance::Quarter { span: 16, child_span: 8 };
 
     fn tasks(amount: u64) -> Option<Imbalance> {
         Some(Imbalance { kind: Migration::Task, amount })
@@ -524,7 +518,8 @@ pub(crate) mod tests {
     #[test]
     fn imbalance_between_llcs_of_a_node() {
         let halved = |c: u32, rules: Rules| -> Vec<u64> {
-            let rules = Rules { llc_imbalance: Some((2 * c, c)), ..rules };
+            let rules =
+                Rules { llc: LlcTolerance::Quarter { span: 2 * c, child_span: c }, ..rules };
             let llc = |nr: u32| GroupStats {
                 nr_running: nr,
                 weight: c,
@@ -548,19 +543,19 @@ pub(crate) mod tests {
     #[test]
     fn a_number_of_tolerated_tasks_replaces_the_quarter() {
         let (local, busiest) = (group(GroupType::HasSpare, 0), group(GroupType::HasSpare, 4));
-        let amount = |llc_imbalance_tasks| {
-            let llc_imbalance = Some((16, 8));
-            let rules = Rules { llc_imbalance, llc_imbalance_tasks, ..rules() };
+        let amount = |llc| {
+            let rules = Rules { llc, ..rules() };
             let busiest = GroupStats { prefer_sibling: true, ..busiest };
             tasks_to_even_out(&local, &busiest, &rules)
         };
-        assert_eq!([None, Some(1), Some(3), Some(4)].map(amount), [2, 2, 2, 0]);
+        let amounts = [1, 3, 4].map(|tasks| amount(LlcTolerance::UpTo(tasks)));
+        assert_eq!((amount(QUARTER), amounts), (2, [2, 2, 0]));
     }
 
     /// The filter is part of evening out; it does not touch what an overloaded group gives.
     #[test]
     fn llc_imbalance_leaves_overload_alone() {
-        let rules = Rules { llc_imbalance: Some((16, 8)), ..rules() };
+        let rules = Rules { llc: QUARTER, ..rules() };
         let local = GroupStats { util: 8192, ..group(GroupType::HasSpare, 4) };
         assert_eq!(decide(&stats(local, loaded(GroupType::Overloaded, 16384)), &rules), tasks(1));
     }

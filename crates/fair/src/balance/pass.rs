@@ -5,9 +5,9 @@ use roost_engine::{CpuId, World};
 use roost_machine::CpuSet;
 
 use super::imbalance::{Migration, Rules, decide};
-use crate::consolidate::Wanted;
 use crate::domain::{DomainId, Flags, GroupId};
 use crate::features::Generation;
+use crate::mechanisms::consolidate::Wanted;
 use crate::numa::balance::Placed;
 use crate::state::{DomainState, Fair, Push};
 use crate::stats::IdleType;

@@ -11,7 +11,8 @@ use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
 
 use super::{Domain, Flags, Group, GroupId, Level, Topology};
-use crate::features::{Features, Generation, Walk};
+use crate::features::{Features, Generation};
+use crate::mechanisms::numa_imbalance::Walk;
 
 use roost_policy::numa_imbalance::LevelSpan;
 

@@ -8,7 +8,8 @@ use roost_engine::{CpuId, TaskId, World};
 
 use super::POWER_SCALE;
 use crate::domain::{Domain, Flags, GroupId};
-use crate::features::{Generation, NumaImbalance};
+use crate::features::Generation;
+use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::state::Fair;
 
 /// A group as a new task sees it; loads are per power, scaled by 1024.

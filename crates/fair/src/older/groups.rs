@@ -5,7 +5,9 @@ use roost_engine::{CpuId, World};
 use super::{POWER_SCALE, v3_9, v5_2};
 use crate::balance::{Imbalance, Migration, Pass, Rules};
 use crate::domain::GroupId;
-use crate::features::{Generation, NumaImbalance};
+use crate::features::Generation;
+use crate::mechanisms::llc_imbalance::LlcTolerance;
+use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::numa::balance::Placed;
 use crate::state::Fair;
 
@@ -91,13 +93,11 @@ impl DomainStats {
 pub(crate) fn left_alone(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> bool {
     let full = |group: &GroupStats| group.nr_running >= group.weight;
     let between_nodes = rules.numa && rules.numa_rule != NumaImbalance::None;
-    if full(local) || full(busiest) || !(between_nodes || rules.llc_imbalance.is_some()) {
+    if full(local) || full(busiest) || !(between_nodes || rules.llc != LlcTolerance::Nothing) {
         return false;
     }
     let mut amount = u64::from(busiest.nr_running.saturating_sub(local.nr_running)) / 2;
-    if let Some((span, child)) = rules.llc_imbalance {
-        amount = roost_policy::llc_imbalance::adjust(amount, span, child);
-    }
+    amount = rules.llc.filter(amount);
     if between_nodes {
         let (running, weight) = (busiest.nr_running, busiest.weight);
         let here = local.nr_running;

@@ -4,7 +4,8 @@ use roost_engine::{CpuId, Wake};
 use roost_machine::CpuSet;
 
 use crate::balance::{Rules, imbalance_tests};
-use crate::features::NumaImbalance;
+use crate::mechanisms::llc_imbalance::LlcTolerance;
+use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::stats::IdleType;
 use crate::wakeup::Lines;
 use crate::wakeup::kit::*;
@@ -356,6 +357,7 @@ fn what_is_allowed_to_differ_is_left_alone_while_no_group_is_full() {
     assert!(!left(evenly(3, 8), evenly(8, 8), on), "full");
     assert!(!left(evenly(0, 8), evenly(2, 8), allowed(NumaImbalance::None, true)));
     assert!(!left(evenly(0, 8), evenly(2, 8), allowed(NumaImbalance::Merged60, false)));
-    let llc = Rules { llc_imbalance: Some((16, 8)), ..rules(IdleType::Idle) };
+    let quarter = LlcTolerance::Quarter { span: 16, child_span: 8 };
+    let llc = Rules { llc: quarter, ..rules(IdleType::Idle) };
     assert!(left(evenly(0, 8), evenly(4, 8), llc) && !left(evenly(0, 8), evenly(6, 8), llc));
 }

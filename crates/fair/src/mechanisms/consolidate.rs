@@ -13,12 +13,42 @@
 //! queue.
 
 use roost_engine::{CpuId, TaskId, Work, World};
+use roost_machine::Machine;
 use roost_policy::consolidate::{self as policy, Benefit, Here, Other, Side};
+use roost_workload::Workload;
 
+use super::Mechanism;
 use crate::balance::{LINES_PER_TASK, Pass};
 use crate::domain::GroupId;
 use crate::numa::NumaPush;
 use crate::state::Fair;
+use crate::switches::Switch;
+
+/// The mechanism.
+pub(super) const MECHANISM: Mechanism = Mechanism {
+    name: "consolidate",
+    switches: &SWITCHES,
+    numbers: &[],
+    acted: &["consolidate_kept", "consolidate_pulled"],
+    needs: "a machine of several NUMA nodes",
+    is_on: |features| features.consolidate != Consolidation::Off,
+    can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
+};
+
+const SWITCHES: [Switch; 2] = [
+    Switch {
+        name: "consolidate",
+        about: "each process on as few nodes as the load allows",
+        since: "3.9",
+        set: |features, on| features.consolidate = Consolidation::Intended.or_off(on),
+    },
+    Switch {
+        name: "consolidate-posted",
+        about: "the same with what its patches do otherwise than their text says",
+        since: "3.9",
+        set: |features, on| features.consolidate = Consolidation::Posted.or_off(on),
+    },
+];
 
 /// Which form of consolidation is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +59,12 @@ pub enum Consolidation {
     Intended,
     /// As posted.
     Posted,
+}
+
+impl Consolidation {
+    fn or_off(self, on: bool) -> Self {
+        if on { self } else { Self::Off }
+    }
 }
 
 /// Which tasks a pull takes.

@@ -1,0 +1,112 @@
+//! `llc-imbalance`: a small imbalance between the LLCs of a node is left alone, so that two tasks that
+//! wake each other stop chasing each other through the LLCs (kernel model, section 14.4; the decision
+//! is `roost/llc_imbalance.h`).
+//!
+//! ```text
+//! balancing between the LLCs of a node ► is the difference one that is left alone?
+//! ```
+
+use roost_machine::Machine;
+use roost_policy::llc_imbalance as policy;
+use roost_workload::Workload;
+
+use super::Mechanism;
+use crate::domain::{Domain, Flags};
+use crate::switches::{Number, Switch};
+
+/// The mechanism.
+pub(super) const MECHANISM: Mechanism = Mechanism {
+    name: "llc-imbalance",
+    switches: &SWITCHES,
+    numbers: &NUMBERS,
+    acted: &["llc_imbalance_left_alone"],
+    needs: "a NUMA node with several LLCs",
+    is_on: |features| features.llc_imbalance != LlcImbalance::Off,
+    can_act: |machine: &Machine, _: &Workload| has_several_llcs(machine),
+};
+
+const SWITCHES: [Switch; 1] = [Switch {
+    name: "llc-imbalance",
+    about: "tolerate a small imbalance between the LLCs of a node",
+    since: "3.9",
+    set: |features, on| {
+        features.llc_imbalance = match features.llc_imbalance {
+            LlcImbalance::UpTo(tasks) if on => LlcImbalance::UpTo(tasks),
+            _ if on => LlcImbalance::Quarter,
+            _ => LlcImbalance::Off,
+        }
+    },
+}];
+
+const NUMBERS: [Number; 1] = [Number {
+    name: "llc-imbalance",
+    about: "tasks by which an LLC of a node may be ahead, instead of a quarter of its CPUs",
+    most: 999_999,
+    set: |features, tasks| {
+        features.llc_imbalance =
+            if tasks > 0 { LlcImbalance::UpTo(tasks) } else { LlcImbalance::Off };
+    },
+    get: |features| match features.llc_imbalance {
+        LlcImbalance::UpTo(tasks) => Some(tasks),
+        LlcImbalance::Off | LlcImbalance::Quarter => None,
+    },
+}];
+
+/// By how many tasks an LLC may be ahead of another one of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LlcImbalance {
+    /// None.
+    Off,
+    /// A quarter of its CPUs, as published.
+    Quarter,
+    /// So many.
+    UpTo(u32),
+}
+
+/// The tolerance of one domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LlcTolerance {
+    /// Off, or the domain does not lie between the LLCs of a node.
+    Nothing,
+    /// By [`policy::adjust`], from the CPUs of the domain and of its child.
+    Quarter { span: u32, child_span: u32 },
+    /// So many tasks.
+    UpTo(u32),
+}
+
+impl LlcImbalance {
+    /// What is tolerated in `domain`.
+    pub(crate) fn at(self, domain: &Domain) -> LlcTolerance {
+        // As published: this holds for one LLC below a NUMA level too (section 14.4, point i).
+        let applies = domain.child_flags.has(Flags::SHARE_LLC) && domain.parent_is_numa;
+        match self {
+            Self::Quarter if applies => {
+                LlcTolerance::Quarter { span: domain.weight, child_span: domain.child_weight }
+            }
+            Self::UpTo(tasks) if applies => LlcTolerance::UpTo(tasks),
+            Self::Off | Self::Quarter | Self::UpTo(_) => LlcTolerance::Nothing,
+        }
+    }
+}
+
+impl LlcTolerance {
+    /// The imbalance in tasks, before halving, that is still worth moving.
+    #[inline]
+    pub(crate) fn filter(self, amount: u64) -> u64 {
+        match self {
+            Self::Nothing => amount,
+            Self::Quarter { span, child_span } => policy::adjust(amount, span, child_span),
+            Self::UpTo(tasks) if amount <= u64::from(tasks) => 0,
+            Self::UpTo(_) => amount,
+        }
+    }
+}
+
+/// Whether some node has several LLCs.
+fn has_several_llcs(machine: &Machine) -> bool {
+    let mut llc_of_node = vec![None; machine.nodes.len()];
+    machine.cpus.iter().any(|cpu| {
+        let first = llc_of_node[cpu.node as usize].get_or_insert(cpu.llc);
+        *first != cpu.llc
+    })
+}

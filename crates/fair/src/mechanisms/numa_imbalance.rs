@@ -1,0 +1,129 @@
+//! `numa-imbalance`: how many tasks a NUMA node may be ahead of another before that counts as an
+//! imbalance (kernel model, sections 10.6 and 14.1; the decisions are `roost/numa_imbalance.h`).
+//!
+//! ```text
+//! balancing between nodes ► is the difference one that is left alone?
+//! NUMA placement ─────────► would balancing leave alone what a move makes of two nodes?
+//! fork, exec ─────────────► does the new task stay on its node?
+//! ```
+//!
+//! Most versions have a rule of their own; the switches put another one in its place.
+
+use roost_machine::Machine;
+use roost_policy::numa_imbalance::{self as policy, Rule};
+use roost_workload::Workload;
+
+use super::Mechanism;
+use crate::switches::Switch;
+
+pub(crate) use policy::Walk;
+
+/// The mechanism.
+pub(super) const MECHANISM: Mechanism = Mechanism {
+    name: "numa-imbalance",
+    switches: &SWITCHES,
+    numbers: &[],
+    acted: &["numa_imbalance_left_alone", "numa_imbalance_kept_forks"],
+    needs: "a machine of several NUMA nodes",
+    is_on: |features| features.numa_imbalance != NumaImbalance::None,
+    can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
+};
+
+const SWITCHES: [Switch; 2] = [
+    Switch {
+        name: "numa-imbalance",
+        about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
+        since: "3.9",
+        set: |features, on| features.numa_imbalance = published_or_none(on),
+    },
+    Switch {
+        name: "numa-imbalance-merged",
+        about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none",
+        since: "3.9",
+        set: |features, on| {
+            features.numa_imbalance = if on { features.merged_rule() } else { NumaImbalance::None };
+        },
+    },
+];
+
+fn published_or_none(on: bool) -> NumaImbalance {
+    if on { NumaImbalance::Published } else { NumaImbalance::None }
+}
+
+/// Rule for how much imbalance between NUMA nodes is left alone (sections 10.6 and 14.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumaImbalance {
+    /// No imbalance is left alone.
+    None,
+    /// 5.16: a quarter of the group's CPUs, pairs of two tasks.
+    Quarter,
+    /// Patch A as published 2021-12-01: `imb_numa_nr` from LLCs, strict.
+    Published,
+    /// 5.18 and 5.19.
+    Merged518,
+    /// 6.0 and later.
+    Merged60,
+}
+
+impl NumaImbalance {
+    fn rule(self) -> Rule {
+        match self {
+            Self::None => Rule::None,
+            Self::Quarter => Rule::Quarter,
+            Self::Published => Rule::Published,
+            Self::Merged518 => Rule::Merged518,
+            Self::Merged60 => Rule::Merged60,
+        }
+    }
+
+    /// The `imb_numa_nr` of one level, from its parent-child walk: see [`Walk`].
+    pub(crate) fn step(self, walk: &mut Walk, level: policy::LevelSpan) -> u32 {
+        policy::step(self.rule(), walk, level)
+    }
+
+    /// The imbalance in tasks that periodic balancing between nodes still acts on: the column
+    /// "periodic" of section 10.6.
+    #[inline]
+    pub(crate) fn adjust_periodic(
+        self,
+        imbalance: u64,
+        busiest_nr: u32,
+        busiest_weight: u32,
+        local_nr: u32,
+        imb_numa_nr: u32,
+    ) -> u64 {
+        let group = policy::Busiest { running: busiest_nr, weight: busiest_weight };
+        policy::adjust_periodic(self.rule(), imbalance, group, local_nr, imb_numa_nr)
+    }
+
+    /// The imbalance in tasks that counts against placing one more task on a node, which then has
+    /// `dst_nr`: the column "NUMA placement" of section 10.6.
+    #[inline]
+    pub(crate) fn adjust_placement(
+        self,
+        imbalance: u64,
+        dst_nr: u32,
+        dst_weight: u32,
+        imb_numa_nr: u32,
+    ) -> u64 {
+        policy::adjust_placement(self.rule(), imbalance, dst_nr, dst_weight, imb_numa_nr)
+    }
+
+    /// Whether a new task stays in the local node: the column "find_idlest" of section 10.6.
+    /// `span_weight` is the number of CPUs of the NUMA domain, `allowed_in_local` how many of the
+    /// local group's CPUs the task may use.
+    #[inline]
+    pub(crate) fn stay_local(
+        self,
+        local_nr: u32,
+        local_idle: u32,
+        other_idle: u32,
+        span_weight: u32,
+        allowed_in_local: u32,
+        imb_numa_nr: u32,
+    ) -> bool {
+        let idle = local_idle.abs_diff(other_idle);
+        let limit = policy::Limit { span_weight, allowed: allowed_in_local, imb_numa_nr };
+        policy::stay_local(self.rule(), local_nr, idle, limit)
+    }
+}
