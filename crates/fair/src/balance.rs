@@ -288,7 +288,7 @@ impl Fair {
             self.rqs[cpu].max_idle_balance_cost = total_cost.max(MIGRATION_COST_NS);
         }
         self.rqs[cpu].next_balance = next;
-        self.consolidate_idle(world, executor, cpu);
+        self.on_idle(world, executor, cpu);
     }
 
     /// One periodic pass; `None` if the level is serialized and another CPU is at it.

@@ -20,7 +20,7 @@ use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::{self, Cgroups};
 use crate::domain::Topology;
 use crate::features::{Features, Generation};
-use crate::mechanisms::consolidate::Consolidate;
+use crate::mechanisms::Mechanisms;
 use crate::numa::Numa;
 use crate::older::Power;
 use crate::older::decayed::DecayedLoads;
@@ -38,7 +38,7 @@ impl Fair {
         let rules = Arc::new(Rules::new(&features, machine.nr_cpus()));
         let cache = CacheAware::new(machine, &topology, &features);
         let numa = Numa::new(machine, &features);
-        let consolidate = Consolidate::new(features.consolidate, machine.nodes.len());
+        let mechanisms = Mechanisms::new(machine, &features);
         let tracks_runnable_load = features.generation == Generation::RunnableLoad;
         let rq = |cpu| Rq {
             runnable_load: tracks_runnable_load.then(Avg::default),
@@ -67,7 +67,7 @@ impl Fair {
             domains_rebuilt: false,
             cache,
             numa,
-            consolidate,
+            mechanisms,
             stats: Stats::default(),
         }
     }
@@ -226,7 +226,7 @@ impl Fair {
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
         state.on_rq = true;
         rq.count_in(task, state);
-        self.count_member(world, cpu, task);
+        self.on_queued(world, cpu, task);
         if grouped {
             self.apply_group_weights(cpu);
         }
@@ -249,7 +249,7 @@ impl Fair {
             state.running = false;
             rq.current = None;
         }
-        self.discount_member(cpu, task);
+        self.on_left(cpu, task);
         if self.cgroups.active() {
             self.count_out_of_cgroup(cpu, task);
         }
@@ -571,7 +571,6 @@ impl Rq {
             nr_preferred_running: 0,
             numa_migrate_on: false,
             numa_push: None,
-            non_local: 0,
             decayed: DecayedLoads::default(),
             search: None,
             awaits_swap: false,
@@ -693,7 +692,8 @@ impl Scheduler for Fair {
     }
 
     fn start(&mut self, world: &mut World) {
-        self.numa.start(world, self.features.tick_ns());
+        self.numa.start(world);
+        self.mechanisms.cling.start(world, self.numa.active);
         self.make_groups(world);
         self.start_wheel_timers(world);
         for cpu in 0..self.rqs.len() {
@@ -808,7 +808,7 @@ impl Scheduler for Fair {
             return;
         }
         if why == Dequeue::Exit {
-            self.abandon_member(cpu, task);
+            self.on_exit(cpu, task);
         }
         let leave = if why == Dequeue::Move { Leave::Move } else { Leave::Sleep };
         self.deactivate(cpu, task, leave);
@@ -919,8 +919,8 @@ impl Scheduler for Fair {
 
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         self.stats.for_each(sink);
-        self.numa.counters(self.features.cling, sink);
-        self.consolidate.counters(sink);
+        self.mechanisms.counters(sink);
+        self.numa.counters(sink);
     }
 
     fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64])) {

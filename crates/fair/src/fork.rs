@@ -13,6 +13,7 @@ use roost_workload::Policy;
 
 use crate::domain::{Domain, Flags, GroupId};
 use crate::features::Generation;
+use crate::mechanisms::numa_imbalance::{Limit, Occupied};
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::allowed_or_fallback;
 
@@ -296,14 +297,13 @@ impl Fair {
             return false;
         }
         let allowed = self.topology.group(local).span.count_and(world.allowed(task));
-        self.features.numa_imbalance.stay_local(
-            here.nr_running,
-            here.idle_cpus,
-            other.idle_cpus,
-            domain.weight,
-            u32::try_from(allowed).unwrap_or(u32::MAX),
-            domain.imb_numa_nr,
-        )
+        let limit = Limit {
+            span_weight: domain.weight,
+            allowed: u32::try_from(allowed).unwrap_or(u32::MAX),
+            imb_numa_nr: domain.imb_numa_nr,
+        };
+        let local = Occupied { running: here.nr_running, idle: here.idle_cpus };
+        self.mechanisms.numa_imbalance.keeps_fork(local, other.idle_cpus, limit)
     }
 
     /// `update_sg_wakeup_stats`.

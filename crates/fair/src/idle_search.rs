@@ -473,7 +473,10 @@ impl Fair {
         match end {
             End::Found(cpu) => Some(cpu),
             End::Nothing => fallback,
-            End::GaveUp => None,
+            End::GaveUp => {
+                self.mechanisms.sis_util.on_search_ended();
+                None
+            }
         }
     }
 
@@ -513,21 +516,10 @@ impl Fair {
             let cost = self.rqs[lines.cpu].domains[level].avg_scan_cost + 1;
             budget = Budget::Steps(prop_steps(self.topology.llc_size(target), avg_idle, cost));
         }
-        if self.features.sis_util {
+        if self.mechanisms.sis_util.active {
             budget = self.util_budget(world, target, lines);
         }
         if has_idle_core && budget != Budget::NoScan { Budget::Unlimited } else { budget }
-    }
-
-    /// SIS_UTIL: what the LLC of `target` is found to be worth scanning.
-    pub(crate) fn util_budget(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
-        let shared = &self.llcs[self.topology.llc_of[target] as usize];
-        lines.fetch_shared(world.machine(), shared.last_writer);
-        match shared.nr_idle_scan {
-            0 => Budget::NoScan,
-            // One more: the step that gives up is counted in.
-            nr => Budget::Steps(u64::from(nr) + 1),
-        }
     }
 
     /// Halves the idle time left for scans once per jiffy since the CPU was last idle.

@@ -24,7 +24,6 @@
 //! | [`weight`] | `task_weight`, `group_weight`, the topology's type |
 //! | [`choose`] | `task_numa_migrate`, `task_numa_compare` |
 //! | [`migrate`] | `migrate_task_to`, `migrate_swap` |
-//! | [`cling`] | NUMA groups by cgroup, `cpu.numa_stat`, cling |
 //! | [`balance`] | `migrate_degrades_locality`, `fbq_classify_*` |
 //!
 //! Numbers are the kernel's, in signed 64-bit arithmetic. Nothing here happens on a machine of one
@@ -32,7 +31,6 @@
 
 pub(crate) mod balance;
 mod choose;
-mod cling;
 mod fault;
 mod group;
 mod migrate;
@@ -49,7 +47,6 @@ use roost_machine::{CpuSet, Machine};
 
 use crate::features::Features;
 use crate::state::Fair;
-use cling::Cling;
 use group::NumaGroup;
 pub(crate) use migrate::NumaPush;
 use scan::ScannedProcess;
@@ -80,7 +77,6 @@ pub(crate) struct Numa {
     pub(crate) node_of: Vec<u16>,
     /// Pages migrated to each node in the current interval of the rate limit (3.9).
     limits: Vec<pages::RateLimit>,
-    cling: Cling,
     /// Tasks moved to a better node, swapped with another, and those for which nothing was found
     /// (the tracepoints' names).
     moves: u64,
@@ -103,7 +99,6 @@ impl Numa {
             cpus_of: machine.nodes.iter().map(|node| node.cpus.clone()).collect(),
             node_of: machine.cpus.iter().map(|cpu| cpu.node as u16).collect(),
             limits: vec![pages::RateLimit::default(); nodes],
-            cling: Cling::default(),
             moves: 0,
             swaps: 0,
             sticks: 0,
@@ -111,15 +106,13 @@ impl Numa {
     }
 
     /// The workload is known.
-    pub(crate) fn start(&mut self, world: &World, tick_ns: u64) {
+    pub(crate) fn start(&mut self, world: &World) {
         self.active &= world.has_memory();
-        self.cling = Cling::new(world, tick_ns);
     }
 
     /// Name and value of its counters.
-    pub(crate) fn counters(&self, clings: bool, sink: &mut dyn FnMut(&str, u64)) {
+    pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.active {
-            self.cling.counters(clings, sink);
             sink("sched_move_numa", self.moves);
             sink("sched_swap_numa", self.swaps);
             sink("sched_stick_numa", self.sticks);
@@ -127,8 +120,18 @@ impl Numa {
     }
 
     /// Number of nodes.
-    fn nodes(&self) -> usize {
+    pub(crate) fn nodes(&self) -> usize {
         self.cpus_of.len()
+    }
+
+    /// The NUMA group of a task.
+    pub(crate) fn group_of(&self, task: TaskId) -> Option<u32> {
+        self.tasks.get(task.index())?.group
+    }
+
+    /// Pages of all faults of a task: remote and local, by where they are afterwards.
+    pub(crate) fn pages_by_locality(&self, task: TaskId) -> [u64; 2] {
+        self.tasks[task.index()].by_locality
     }
 
     /// Node of a CPU.
@@ -228,7 +231,7 @@ impl Fair {
     }
 
     /// The task prefers another node from now on (`sched_setnuma`).
-    fn set_preferred(&mut self, world: &World, task: TaskId, node: Option<NodeId>) {
+    pub(crate) fn set_preferred(&mut self, world: &World, task: TaskId, node: Option<NodeId>) {
         let state = &mut self.tasks[task.index()];
         let node = node.map(|node| node as u16);
         if state.preferred_node == node {
@@ -245,7 +248,7 @@ impl Fair {
     }
 
     /// The node that a task prefers.
-    fn preferred(&self, task: TaskId) -> Option<NodeId> {
+    pub(crate) fn preferred(&self, task: TaskId) -> Option<NodeId> {
         self.tasks[task.index()].preferred_node.map(usize::from)
     }
 

@@ -7,7 +7,7 @@ use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::Cgroups;
 use crate::domain::Topology;
 use crate::features::{Features, Generation};
-use crate::mechanisms::consolidate::Consolidate;
+use crate::mechanisms::Mechanisms;
 use crate::numa::{Numa, NumaPush};
 use crate::older::Power;
 use crate::older::decayed::DecayedLoads;
@@ -47,8 +47,8 @@ pub struct Fair {
     pub(crate) power: Power,
     /// Automatic NUMA balancing.
     pub(crate) numa: Numa,
-    /// Processes gather on few nodes.
-    pub(crate) consolidate: Consolidate,
+    /// What the mechanisms keep.
+    pub(crate) mechanisms: Mechanisms,
     /// Counters of `/proc/schedstat` and of the idle search.
     pub(crate) stats: Stats,
 }
@@ -130,8 +130,6 @@ pub(crate) struct Rq {
     pub numa_migrate_on: bool,
     /// NUMA balancing asked the stopper to move a task away.
     pub numa_push: Option<NumaPush>,
-    /// Consolidation: tasks on the queue that are not where enough of their process is.
-    pub non_local: u32,
     /// 3.9: load averages.
     pub decayed: DecayedLoads,
     /// Newly idle balancing is under way.

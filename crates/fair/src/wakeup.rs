@@ -199,10 +199,8 @@ impl Fair {
             None => self.rqs[wake.cpu].idle_wakees.flips,
         };
         let wakee_flips = self.tasks[wakee.index()].wakees.flips;
-        let (prev, this) = (self.numa.node(world.task_cpu(wakee)), self.numa.node(wake.cpu));
         !is_wide(waker_flips, wakee_flips, u64::from(self.topology.llc_size(wake.cpu)))
             && world.allowed(wakee).contains(wake.cpu)
-            && !self.clings(wakee, prev, this)
             && self.may_wake_at(world, wakee, wake.cpu)
     }
 

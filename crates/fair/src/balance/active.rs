@@ -13,7 +13,7 @@ impl Fair {
     /// has not run yet.
     pub(super) fn start_active_balance(&mut self, world: &mut World, pass: &Pass) -> bool {
         let rq = &self.rqs[pass.src];
-        if rq.push.is_some() || rq.numa_push.is_some_and(NumaPush::is_for_process) {
+        if rq.push.is_some() || rq.numa_push.is_some_and(NumaPush::is_for_idle) {
             return false;
         }
         let for_llc = pass.kind == Migration::LlcTask;

@@ -7,7 +7,6 @@ use super::pass::Pass;
 use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK, MIGRATION_COST_NS};
 use crate::domain::{Flags, GroupId};
 use crate::features::Generation;
-use crate::mechanisms::consolidate::Wanted;
 use crate::numa::balance::{Locality, Placed};
 use crate::state::{Fair, Rq};
 use crate::stats::{IdleType, LbStats};
@@ -107,7 +106,7 @@ impl Fair {
                 (best, busiest) = (rank, Some(cpu));
             }
         }
-        self.most_non_local(pass, busiest?, group)
+        Some(self.source_queue(pass, busiest?, group))
     }
 
     /// Limits how many tasks of the source are looked at.
@@ -121,8 +120,7 @@ impl Fair {
         self.balance.fetch(world, pass.src, pass.executor, LINES_PER_LOCK);
         pass.wanted = self.first_wanted(pass);
         self.detach_tasks(world, pass);
-        if pass.wanted == Wanted::Gaining && self.balance.detached.is_empty() {
-            pass.wanted = Wanted::Unplaced;
+        if self.next_wanted(pass, self.balance.detached.len()) {
             pass.looked_at = 0;
             self.detach_tasks(world, pass);
         }
@@ -160,7 +158,7 @@ impl Fair {
             }
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
             // 3.9 does not ask whether a task may move that is too much: it then seems pinned.
-            let unasked = self.is_refused_first(world, pass, task)
+            let unasked = self.refuses_unasked(world, pass, task)
                 || (by_weights && self.counted_for(pass, task).is_none());
             let may_move = if unasked { MayMove::No } else { self.may_move(world, pass, task) };
             let counted = match may_move {
@@ -232,12 +230,11 @@ impl Fair {
     /// Moves the first task that may move (`detach_one_task`, for active balance).
     pub(super) fn move_one(&mut self, world: &mut World, pass: &mut Pass) -> bool {
         pass.wanted = self.first_wanted(pass);
-        let first = pass.wanted;
-        if self.move_first(world, pass) {
-            return true;
+        let moved = self.move_first(world, pass);
+        if self.next_wanted(pass, usize::from(moved)) {
+            return self.move_first(world, pass);
         }
-        pass.wanted = Wanted::Unplaced;
-        first == Wanted::Gaining && self.move_first(world, pass)
+        moved
     }
 
     fn move_first(&mut self, world: &mut World, pass: &mut Pass) -> bool {
@@ -247,7 +244,7 @@ impl Fair {
             let index = if from_first { index } else { length - 1 - index };
             let task = self.rqs[pass.src].tasks[index];
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
-            let refused = self.is_refused_first(world, pass, task);
+            let refused = self.refuses_unasked(world, pass, task);
             if !refused && self.may_move(world, pass, task) != MayMove::No {
                 self.detach(world, pass, task, false);
                 self.lb_stats(pass).gained += 1;
@@ -257,12 +254,6 @@ impl Fair {
             }
         }
         false
-    }
-
-    /// Consolidation as posted refuses a task before it is asked whether that is too much, may run there, or
-    /// runs: if it refuses all, they seem pinned (`preferred_node()` in `move_tasks()`, patch 3).
-    fn is_refused_first(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
-        self.consolidate.is_posted() && !self.is_wanted(world, pass, task)
     }
 
     /// Section 10.9.
@@ -281,7 +272,7 @@ impl Fair {
             self.stats.nr_failed_migrations_running += 1;
             return MayMove::No;
         }
-        if !self.consolidate.is_posted() && !self.is_wanted(world, pass, task) {
+        if self.refuses(world, pass, task) {
             return MayMove::No;
         }
         if pass.active && self.features.generation == Generation::GroupTypes {
@@ -300,8 +291,7 @@ impl Fair {
             return MayMove::Yes;
         }
         let tries = self.topology.domain(pass.domain).cache_nice_tries;
-        let failures = (self.failures(pass), tries);
-        if failures.0 > tries || self.ignores_heat(world, task, pass.dst, pass.src, failures) {
+        if self.failures(pass) > tries || self.ignores_heat(world, pass, task) {
             return MayMove::Hot;
         }
         self.stats.nr_failed_migrations_hot += 1;

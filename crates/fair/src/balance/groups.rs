@@ -278,22 +278,6 @@ impl Fair {
             }
         }
     }
-
-    /// SIS_UTIL (section 14.3): how many CPUs a wakeup may scan, from the LLC's utilisation.
-    fn update_idle_scan(&mut self, world: &World, pass: &Pass, util: u64) {
-        let at_llc = self.topology.llc_level[pass.cpu] == Some(pass.level);
-        if !self.features.sis_util || !at_llc || pass.idle == IdleType::NewlyIdle {
-            return;
-        }
-        let domain = self.topology.domain(pass.domain);
-        let nr = roost_policy::sis_util::nr_idle_scan(util, domain.weight, domain.imbalance_pct);
-        let llc = &mut self.llcs[self.topology.llc_of[pass.cpu] as usize];
-        if llc.nr_idle_scan != nr {
-            llc.nr_idle_scan = nr;
-            let writer = std::mem::replace(&mut llc.last_writer, pass.executor);
-            self.balance.fetch(world, writer, pass.executor, 1);
-        }
-    }
 }
 
 #[cfg(test)]

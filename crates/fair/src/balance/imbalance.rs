@@ -5,6 +5,7 @@ use super::CAPACITY;
 use super::groups::{DomainStats, GroupStats, GroupType};
 use crate::domain::{Domain, Flags};
 use crate::features::Features;
+use crate::mechanisms::Mechanisms;
 use crate::mechanisms::llc_imbalance::LlcTolerance;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::stats::IdleType;
@@ -63,15 +64,20 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The rules of `features` for a pass over `domain`.
-    pub(super) fn new(features: &Features, domain: &Domain, idle: IdleType) -> Self {
+    pub(super) fn new(
+        features: &Features,
+        mechanisms: &Mechanisms,
+        domain: &Domain,
+        idle: IdleType,
+    ) -> Self {
         Self {
             idle,
             imbalance_pct: domain.imbalance_pct,
             share_llc: domain.has(Flags::SHARE_LLC),
             numa: domain.has(Flags::NUMA),
             imb_numa_nr: domain.imb_numa_nr,
-            numa_rule: features.numa_imbalance,
-            llc: features.llc_imbalance.at(domain),
+            numa_rule: mechanisms.numa_imbalance.rule,
+            llc: mechanisms.llc_imbalance.form.at(domain),
             child_prefers_sibling: domain.child_flags.has(Flags::PREFER_SIBLING),
             prefer_sibling_of_group: features.prefer_sibling_of_group,
             smt_balance: features.smt_balance,

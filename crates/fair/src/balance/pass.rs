@@ -7,7 +7,7 @@ use roost_machine::CpuSet;
 use super::imbalance::{Migration, Rules, decide};
 use crate::domain::{DomainId, Flags, GroupId};
 use crate::features::Generation;
-use crate::mechanisms::consolidate::Wanted;
+use crate::mechanisms::Wanted;
 use crate::numa::balance::Placed;
 use crate::state::{DomainState, Fair, Push};
 use crate::stats::IdleType;
@@ -308,18 +308,28 @@ impl Fair {
         groups.iter().all(|&id| !self.topology.group(id).span.contains(pass.dst) || elects(id))
     }
 
+    /// What the pass's domain goes by.
+    fn rules_of(&self, pass: &Pass) -> Rules {
+        let domain = self.topology.domain(pass.domain);
+        Rules::new(&self.features, &self.mechanisms, domain, pass.idle)
+    }
+
     /// Finds the group and queue to take from, and how much. False: nothing to do.
     fn find_source(&mut self, world: &World, pass: &mut Pass) -> bool {
         if !std::mem::take(&mut pass.examined) {
             self.note_examination(world, pass);
         }
-        let rules = Rules::new(&self.features, self.topology.domain(pass.domain), pass.idle);
+        let rules = self.rules_of(pass);
         let older = self.features.generation != Generation::GroupTypes;
         let found = if older {
             self.busiest_group_by_load(world, pass, &rules)
         } else {
             let (stats, busiest) = self.domain_stats(world, pass, &rules);
-            decide(&stats, &rules).zip(busiest)
+            let imbalance = decide(&stats, &rules);
+            if imbalance.is_none() {
+                self.note_balance(&rules, |other| decide(&stats, other).is_some());
+            }
+            imbalance.zip(busiest)
         };
         let Some((imbalance, group)) = found else {
             self.lb_stats(pass).nobusyg += 1;

@@ -859,7 +859,7 @@ fn as_posted_the_first_node_takes_from_the_busiest_queue() {
         for cpu in [other, other + 1] {
             bench.fair.rqs[cpu].nr_running = 2;
         }
-        bench.fair.rqs[other + 1].non_local = 1;
+        bench.fair.mechanisms.consolidate.non_local[other + 1] = 1;
         bench.fair.balance.candidates = CpuSet::full(16);
         let topology = &bench.fair.topology;
         let all = topology.domain(*topology.domains_of(dst).last().unwrap());
@@ -870,8 +870,8 @@ fn as_posted_the_first_node_takes_from_the_busiest_queue() {
         bench.fair.most_non_local(&pass, other, group)
     };
     let [intended, posted] = ["fair@3.9+consolidate", "fair@3.9+consolidate-posted"];
-    assert_eq!((source(intended, 0), source(intended, 8)), (Some(9), Some(1)));
-    assert_eq!((source(posted, 0), source(posted, 8)), (Some(8), Some(1)));
+    assert_eq!((source(intended, 0), source(intended, 8)), (9, 1));
+    assert_eq!((source(posted, 0), source(posted, 8)), (8, 1));
 }
 
 /// Patch 3: what `preferred_node()` refuses has not been asked whether it may run elsewhere, so that a queue

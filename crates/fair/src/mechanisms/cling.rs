@@ -1,10 +1,27 @@
-//! `cling`: groups (cgroups) settle on a node and stay there (kernel model, section 14.2; the decisions
-//! are `roost/cling.h`).
+//! `cling`: groups settle on a node and stay there; with it NUMA groups by cgroup instead of by page and
+//! their statistics (kernel model, section 14.2; the decisions are `roost/cling.h`).
+//!
+//! `cpu.numa_group` of every cgroup below the root is 1 with the switch `numa-groups`; with `cling` such
+//! a group settles: its tasks stay on the preferred node, unless too many failed to get there.
+//!
+//! ```text
+//! fault ──────────────────► the task joins the NUMA group of its cgroup; does the page follow it?
+//! placement ──────────────► nodes that too many failed to reach are not preferred
+//! attempt to get there ───► counted; those that failed pause clinging to the node
+//! wakeup, swap, balancing ► may the task leave the node?
+//! tick ───────────────────► `cpu.numa_stat`; attempts are forgotten by halves
+//! ```
 
+use roost_engine::{CpuId, TaskId, World};
 use roost_machine::Machine;
-use roost_workload::Workload;
+use roost_policy::cling::{self as policy, BUCKETS, Node, Page};
+use roost_workload::{GroupId, Workload};
 
-use super::Mechanism;
+use super::{Mechanism, Tally};
+use crate::balance::ms_to_jiffies;
+use crate::features::Features;
+use crate::numa::NodeId;
+use crate::state::Fair;
 use crate::switches::{Number, Switch};
 
 /// The mechanism.
@@ -12,7 +29,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     name: "cling",
     switches: &SWITCHES,
     numbers: &NUMBERS,
-    acted: &["cling_kept_tasks", "cling_kept_pages"],
+    acted: &["cling_held", "cling_held_pages"],
     needs: "a machine of several NUMA nodes and a workload of task groups that use memory",
     is_on: |features| features.cling,
     can_act: |machine: &Machine, workload: &Workload| {
@@ -45,3 +62,291 @@ const NUMBERS: [Number; 1] = [Number {
     set: |features, percent| features.cling_degree = percent,
     get: |features| Some(features.cling_degree),
 }];
+
+/// `cpu.numa_stat` of a cgroup: ticks of its tasks and of those below it.
+#[derive(Clone, Debug)]
+struct NumaStat {
+    path: String,
+    parent: Option<usize>,
+    /// By eighths of local faults of the task that ran.
+    locality: [u64; BUCKETS],
+    /// By node.
+    exec: Vec<u64>,
+}
+
+/// What it keeps during a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// `cling` is on, not `numa-groups` alone.
+    pub active: bool,
+    groups_by_cgroup: bool,
+    degree: u32,
+    hz: u32,
+    /// NUMA balancing is at work.
+    with_numa: bool,
+    /// The NUMA group of each cgroup, once a task has joined it.
+    groups: Vec<Option<u32>>,
+    /// By number of the NUMA group: what came of its tasks' attempts, if it clings.
+    attempts: Vec<Option<Attempts>>,
+    stats: Vec<NumaStat>,
+    /// What all groups counted in the run, by node.
+    totals: Vec<Totals>,
+    tick_ms: u64,
+    /// Wakeups, swaps and pulls that it kept from taking a task off its node.
+    kept_tasks: Tally,
+    /// Pages that it kept where they are.
+    kept_pages: Tally,
+}
+
+/// How tasks of a group that clings fared on their way to each node (`migrate_stat`, `busiest_nid` and
+/// `cling_timer` of its `struct numa_group`).
+#[derive(Clone, Debug)]
+struct Attempts {
+    nodes: Vec<Node>,
+    busiest: Option<u32>,
+    /// Jiffy of the next decay.
+    next_decay: u64,
+}
+
+/// Of one node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    attempts: u64,
+    failures: u64,
+    most_ratio: u64,
+    /// Times that a group did not cling to the node any more.
+    pauses: u64,
+    /// Groups that do not.
+    paused: u64,
+}
+
+impl Attempts {
+    /// Of a group that begins at the jiffy `now`: its timer fires at once.
+    fn new(nodes: usize, now: u64) -> Self {
+        Self { nodes: vec![Node::default(); nodes], busiest: None, next_decay: now }
+    }
+
+    fn is_busy(&self, node: NodeId, degree: u32) -> bool {
+        self.nodes[node].busy(node as u32, self.busiest, degree)
+    }
+}
+
+impl State {
+    /// At the start of a run; what it runs shows later.
+    pub(super) fn new(features: &Features) -> Self {
+        Self {
+            active: features.cling,
+            groups_by_cgroup: features.numa_groups,
+            degree: features.cling_degree,
+            hz: features.hz,
+            tick_ms: features.tick_ns() / 1_000_000,
+            ..Self::default()
+        }
+    }
+
+    /// The cgroups of the run are known, and whether NUMA balancing has something to do.
+    pub(crate) fn start(&mut self, world: &World, with_numa: bool) {
+        let nodes = world.machine().nodes.len();
+        let stat = |group: &roost_workload::Group| NumaStat {
+            path: group.path.clone(),
+            parent: group.parent.map(|parent| parent as usize),
+            locality: [0; BUCKETS],
+            exec: vec![0; nodes],
+        };
+        self.with_numa = with_numa;
+        self.active &= with_numa;
+        self.groups = vec![None; world.groups().len()];
+        self.stats = world.groups().iter().map(stat).collect();
+        self.totals = vec![Totals::default(); nodes];
+    }
+
+    /// Name and value of its counters: those of the cgroups' `cpu.numa_stat`, in ms, and of cling.
+    pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        if !self.with_numa {
+            return;
+        }
+        for stat in &self.stats {
+            for (bucket, ticks) in stat.locality.iter().enumerate() {
+                sink(&format!("numa_stat{}.locality{bucket}", stat.path), ticks * self.tick_ms);
+            }
+            for (node, ticks) in stat.exec.iter().enumerate() {
+                sink(&format!("numa_stat{}.exectime_node{node}", stat.path), ticks * self.tick_ms);
+            }
+        }
+        if !self.active {
+            return;
+        }
+        for (node, totals) in self.totals.iter().enumerate() {
+            sink(&format!("cling_attempts_node{node}"), totals.attempts);
+            sink(&format!("cling_failures_node{node}"), totals.failures);
+            sink(&format!("cling_most_ratio_node{node}"), totals.most_ratio);
+            sink(&format!("cling_pauses_node{node}"), totals.pauses);
+        }
+        sink("cling_held", self.kept_tasks.get());
+        sink("cling_held_pages", self.kept_pages.get());
+    }
+
+    /// What the NUMA group `group` keeps if it clings.
+    fn of_group(&mut self, group: u32) -> Option<&mut Attempts> {
+        self.attempts.get_mut(group as usize)?.as_mut()
+    }
+
+    /// Whether the NUMA group `group` clings.
+    pub(crate) fn is_clinging(&self, group: u32) -> bool {
+        self.attempts.get(group as usize).is_some_and(Option::is_some)
+    }
+}
+
+impl Fair {
+    /// The cgroup of a task whose `cpu.numa_group` is set.
+    pub(crate) fn numa_cgroup(&self, world: &World, task: TaskId) -> Option<GroupId> {
+        world.group(task).filter(|_| self.mechanisms.cling.groups_by_cgroup)
+    }
+
+    /// A fault of a task of a cgroup with a NUMA group: it joins that.
+    pub(crate) fn join_cgroup(&mut self, world: &World, task: TaskId, cgroup: GroupId) {
+        let group = match self.mechanisms.cling.groups[cgroup as usize] {
+            Some(group) => group,
+            None => self.new_cgroup_group(world, cgroup),
+        };
+        if self.numa.group_of(task) != Some(group) {
+            self.join_group(task, group);
+        }
+    }
+
+    /// The NUMA group of a cgroup begins.
+    fn new_cgroup_group(&mut self, world: &World, cgroup: GroupId) -> u32 {
+        let group = self.group_of_cgroup();
+        let (nodes, now) = (self.numa.nodes(), self.jiffies(world.now()));
+        let state = &mut self.mechanisms.cling;
+        state.groups[cgroup as usize] = Some(group);
+        if state.active {
+            let length = state.attempts.len().max(group as usize + 1);
+            state.attempts.resize(length, None);
+            state.attempts[group as usize] = Some(Attempts::new(nodes, now));
+        }
+        group
+    }
+
+    /// Whether the group of `task` clings, and whether to `node` it does not now.
+    fn clings_but(&self, task: TaskId, node: NodeId) -> (bool, bool) {
+        let state = &self.mechanisms.cling;
+        let group = self.numa.group_of(task).filter(|_| state.active);
+        let attempts = group.and_then(|group| state.attempts.get(group as usize)?.as_ref());
+        let busy = attempts.is_some_and(|at| at.is_busy(node, state.degree));
+        (attempts.is_some(), busy)
+    }
+
+    /// Whether `task` stays on the node `src` rather than going to `dst`.
+    #[inline]
+    pub(crate) fn stays_on_node(&self, task: TaskId, src: NodeId, dst: NodeId) -> bool {
+        self.mechanisms.cling.active && self.clings(task, src, dst)
+    }
+
+    fn clings(&self, task: TaskId, src: NodeId, dst: NodeId) -> bool {
+        let preferred = self.preferred(task).map(|node| node as u32);
+        let (clings, busy) = self.clings_but(task, src);
+        let stays = policy::clings(clings, preferred, src as u32, dst as u32, busy);
+        self.mechanisms.cling.kept_tasks.count(stays)
+    }
+
+    /// Whether a task may prefer `node`, which has `here` faults, to one with `most`.
+    pub(crate) fn may_prefer(&self, task: TaskId, node: NodeId, here: u64, most: u64) -> bool {
+        let (clings, busy) = self.clings_but(task, node);
+        policy::prefers(clings, here, most, busy)
+    }
+
+    /// Whether a page of `task`'s group follows it, as far as cling decides that.
+    pub(crate) fn group_decides_page(
+        &self,
+        task: TaskId,
+        src: NodeId,
+        dst: NodeId,
+    ) -> Option<bool> {
+        let [(clings, src_busy), (_, dst_busy)] =
+            [src, dst].map(|node| self.clings_but(task, node));
+        match policy::page(clings, dst_busy, src_busy) {
+            Page::Stays => Some(!self.mechanisms.cling.kept_pages.count(true)),
+            Page::Moves => Some(true),
+            Page::Undecided => None,
+        }
+    }
+
+    /// `task` tried to reach the node that it prefers.
+    pub(crate) fn note_attempt(
+        &mut self,
+        world: &mut World,
+        task: TaskId,
+        node: NodeId,
+        failed: bool,
+    ) {
+        let Some(group) = self.numa.group_of(task) else { return };
+        let Some(attempts) = self.mechanisms.cling.of_group(group) else { return };
+        attempts.nodes[node].attempt(failed);
+        let ratio = attempts.nodes[node].ratio;
+        let totals = &mut self.mechanisms.cling.totals[node];
+        totals.attempts += 1;
+        totals.failures += u64::from(failed);
+        totals.most_ratio = totals.most_ratio.max(ratio);
+        self.tell_attempts(world);
+        if failed {
+            self.set_preferred(world, task, None);
+        }
+    }
+
+    /// Tells the largest ratio of any group for each node, and how many groups do not cling there;
+    /// counts those from now on.
+    fn tell_attempts(&mut self, world: &mut World) {
+        let degree = self.mechanisms.cling.degree;
+        for node in 0..self.numa.nodes() {
+            let (mut most, mut paused) = (0, 0);
+            for attempts in self.mechanisms.cling.attempts.iter().flatten() {
+                most = attempts.nodes[node].ratio.max(most);
+                paused += u64::from(attempts.is_busy(node, degree));
+            }
+            world.trace_value("cling ratio of node", node, most);
+            let totals = &mut self.mechanisms.cling.totals[node];
+            if paused != totals.paused {
+                totals.pauses += paused.saturating_sub(totals.paused);
+                totals.paused = paused;
+                world.trace_value("cling paused on node", node, paused);
+            }
+        }
+    }
+
+    /// At every tick: each group forgets half of its attempts every 6 s.
+    fn decay_cling(&mut self, world: &mut World) {
+        let now = self.jiffies(world.now());
+        let state = &mut self.mechanisms.cling;
+        let period = ms_to_jiffies(policy::PERIOD_NS / 1_000_000, state.hz);
+        let mut decayed = false;
+        for attempts in state.attempts.iter_mut().flatten() {
+            if now >= attempts.next_decay {
+                attempts.next_decay = now + period;
+                attempts.busiest = policy::decay(&mut attempts.nodes, attempts.busiest);
+                decayed = true;
+            }
+        }
+        if decayed {
+            self.tell_attempts(world);
+        }
+    }
+
+    /// The tick of `cpu`, which runs `task`, in `cpu.numa_stat` of its cgroups.
+    pub(super) fn tick_cgroup(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        if self.mechanisms.cling.active {
+            self.decay_cling(world);
+        }
+        let Some(group) = world.group(task) else { return };
+        let [remote, local] = self.numa.pages_by_locality(task);
+        let node = self.numa.node(cpu);
+        let mut next = Some(group as usize);
+        while let Some(stat) = next.and_then(|group| self.mechanisms.cling.stats.get_mut(group)) {
+            if local + remote > 0 {
+                stat.locality[policy::bucket(local, remote)] += 1;
+            }
+            stat.exec[node] += 1;
+            next = stat.parent;
+        }
+    }
+}

@@ -17,9 +17,10 @@ use roost_machine::Machine;
 use roost_policy::consolidate::{self as policy, Benefit, Here, Other, Side};
 use roost_workload::Workload;
 
-use super::Mechanism;
+use super::{Mechanism, Tally};
 use crate::balance::{LINES_PER_TASK, Pass};
 use crate::domain::GroupId;
+use crate::features::Features;
 use crate::numa::NumaPush;
 use crate::state::Fair;
 use crate::switches::Switch;
@@ -29,7 +30,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     name: "consolidate",
     switches: &SWITCHES,
     numbers: &[],
-    acted: &["consolidate_kept", "consolidate_pulled"],
+    acted: &["consolidate_held", "consolidate_first", "consolidate_pulled"],
     needs: "a machine of several NUMA nodes",
     is_on: |features| features.consolidate != Consolidation::Off,
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
@@ -103,7 +104,7 @@ struct Member {
 
 /// What consolidation keeps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Consolidate {
+pub(crate) struct State {
     /// Whether it is on and there are several nodes.
     pub active: bool,
     posted: bool,
@@ -111,28 +112,40 @@ pub(crate) struct Consolidate {
     /// By number of the process.
     processes: Vec<Weights>,
     members: Vec<Member>,
+    /// By CPU: tasks on its queue that are not where enough of their process is.
+    pub non_local: Vec<u32>,
+    /// Wakeups that it kept from the waker's CPU.
+    kept: Tally,
+    /// Tasks that joined more of their own because balancing took such first.
+    gathered: Tally,
     /// Pulls by idle CPUs: asked for and done.
     asked: u64,
     pulled: u64,
 }
 
-impl Consolidate {
+impl State {
     /// At the start of a run.
-    pub(crate) fn new(form: Consolidation, nodes: usize) -> Self {
+    pub(super) fn new(machine: &Machine, features: &Features) -> Self {
+        let (form, nodes) = (features.consolidate, machine.nodes.len());
         let active = form != Consolidation::Off && nodes > 1;
-        Self { active, posted: form == Consolidation::Posted, nodes, ..Self::default() }
+        let posted = form == Consolidation::Posted;
+        let non_local = vec![0; if active { machine.nr_cpus() } else { 0 }];
+        Self { active, posted, nodes, non_local, ..Self::default() }
     }
 
     /// Name and value of its counters.
-    pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+    pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.active {
             sink("consolidate_asked", self.asked);
             sink("consolidate_pulled", self.pulled);
+            sink("consolidate_held", self.kept.get());
+            sink("consolidate_first", self.gathered.get());
         }
     }
 
-    /// Whether it is on, as posted: then it also refuses tasks before anything else is asked of them.
-    pub(crate) fn is_posted(&self) -> bool {
+    /// Whether it is on, as posted: then it also refuses tasks before anything else is asked of them: if
+    /// it refuses all, they seem pinned (`preferred_node()` in `move_tasks()`, patch 3).
+    pub(super) fn is_posted(&self) -> bool {
         self.active && self.posted
     }
 
@@ -161,12 +174,9 @@ impl Consolidate {
 impl Fair {
     /// A task has been queued on `cpu`.
     pub(crate) fn count_member(&mut self, world: &World, cpu: CpuId, task: TaskId) {
-        if !self.consolidate.active {
-            return;
-        }
         let node = self.numa.node_of[cpu];
         let process = world.process(task);
-        let state = &mut self.consolidate;
+        let state = &mut self.mechanisms.consolidate;
         let weights = state.process(process);
         weights.on[usize::from(node)] += 1;
         weights.total += 1;
@@ -181,33 +191,31 @@ impl Fair {
 
     /// A task has been taken off the queue of `cpu`.
     pub(crate) fn discount_member(&mut self, cpu: CpuId, task: TaskId) {
-        if !self.consolidate.active {
+        let Some(member) = self.mechanisms.consolidate.members.get_mut(task.index()) else {
             return;
-        }
-        let Some(member) = self.consolidate.members.get_mut(task.index()) else { return };
+        };
         let gone = std::mem::take(member);
         let Some(node) = gone.on else { return };
-        let weights = self.consolidate.process(gone.process);
+        let weights = self.mechanisms.consolidate.process(gone.process);
         weights.on[usize::from(node)] -= 1;
         weights.total -= 1;
-        self.rqs[cpu].non_local -= u32::from(gone.non_local);
+        self.mechanisms.consolidate.non_local[cpu] -= u32::from(gone.non_local);
     }
 
     /// A task on the queue of `cpu` exits. As posted its process counts it for ever: `exit_mm()` has taken
     /// its memory from it by the time that it leaves the queue.
     pub(crate) fn abandon_member(&mut self, cpu: CpuId, task: TaskId) {
-        if !self.consolidate.is_posted() {
+        let Some(member) = self.mechanisms.consolidate.members.get_mut(task.index()) else {
             return;
-        }
-        let Some(member) = self.consolidate.members.get_mut(task.index()) else { return };
+        };
         let gone = std::mem::take(member);
-        self.rqs[cpu].non_local -= u32::from(gone.non_local);
+        self.mechanisms.consolidate.non_local[cpu] -= u32::from(gone.non_local);
     }
 
     /// Whether a task on the queue of `cpu` is where enough of its process is: at its arrival, and at
     /// hinting faults.
-    pub(crate) fn judge_member(&mut self, cpu: CpuId, task: TaskId) {
-        let state = &mut self.consolidate;
+    pub(super) fn judge_member(&mut self, cpu: CpuId, task: TaskId) {
+        let state = &mut self.mechanisms.consolidate;
         let Some(Member { process, on: Some(node), pinned, non_local, .. }) =
             state.members.get(task.index()).copied()
         else {
@@ -217,8 +225,8 @@ impl Fair {
         let local = policy::local(weight, state.nodes as u32, state.total(process));
         let now = !pinned && !local;
         state.members[task.index()].non_local = now;
-        let rq = &mut self.rqs[cpu];
-        rq.non_local = rq.non_local - u32::from(non_local) + u32::from(now);
+        let count = &mut state.non_local[cpu];
+        *count = *count - u32::from(non_local) + u32::from(now);
     }
 
     /// What moving `task` from one CPU to another does for its process.
@@ -226,24 +234,23 @@ impl Fair {
         let process = world.process(task);
         let side = |cpu: CpuId| Side {
             nr: self.rqs[cpu].nr_running,
-            weight: self.consolidate.weight(process, self.numa.node(cpu)),
+            weight: self.mechanisms.consolidate.weight(process, self.numa.node(cpu)),
         };
-        policy::benefit(self.consolidate.total(process), side(dst), side(src))
+        policy::benefit(self.mechanisms.consolidate.total(process), side(dst), side(src))
     }
 
     /// Whether a wakeup may go to the waker's CPU.
-    pub(crate) fn may_wake_at(&self, world: &World, task: TaskId, this: CpuId) -> bool {
-        !self.consolidate.active || self.benefit(world, task, this, world.task_cpu(task)).may_wake()
+    pub(super) fn member_may_wake(&self, world: &World, task: TaskId, this: CpuId) -> bool {
+        let may = self.benefit(world, task, this, world.task_cpu(task)).may_wake();
+        self.mechanisms.consolidate.kept.count(!may);
+        may
     }
 
     /// Which tasks a pull takes first. As posted it compares with the source before, unless a stopper does
     /// it, which knows its own.
-    pub(crate) fn first_wanted(&self, pass: &Pass) -> Wanted {
+    pub(super) fn first_members(&self, pass: &Pass) -> Wanted {
         let node = |cpu: CpuId| u32::from(self.numa.node_of[cpu]);
-        let state = &self.consolidate;
-        if !state.active {
-            return Wanted::Any;
-        }
+        let state = &self.mechanisms.consolidate;
         let unset = state.posted && !pass.active;
         match policy::two_passes(unset, node(pass.dst), node(pass.src), node(pass.src_before)) {
             true => Wanted::Gaining,
@@ -252,17 +259,28 @@ impl Fair {
         }
     }
 
+    /// A pull of those that gain took `taken` tasks: without any, others follow.
+    pub(super) fn next_members(&self, pass: &mut Pass, taken: usize) -> bool {
+        let gaining = pass.wanted == Wanted::Gaining;
+        self.mechanisms.consolidate.gathered.add(if gaining { taken as u64 } else { 0 });
+        let again = gaining && taken == 0;
+        if again {
+            pass.wanted = Wanted::Unplaced;
+        }
+        again
+    }
+
     /// Whether a pull may take `task`, as far as its process is concerned.
-    pub(crate) fn is_wanted(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
+    pub(super) fn is_wanted(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
         let (dst, src) = (pass.dst, pass.src);
         let across = self.numa.node_of[dst] != self.numa.node_of[src];
-        let posted = self.consolidate.posted;
+        let posted = self.mechanisms.consolidate.posted;
         match pass.wanted {
             Wanted::Any => true,
             Wanted::Gaining => self.benefit(world, task, dst, src).first_pass(posted, across),
             Wanted::Unplaced => {
                 let mut unplaced = 0;
-                let member = self.consolidate.members.get_mut(task.index());
+                let member = self.mechanisms.consolidate.members.get_mut(task.index());
                 let migrate_seq = member.map_or(&mut unplaced, |member| &mut member.migrate_seq);
                 policy::second_pass(posted, across, migrate_seq)
             }
@@ -270,55 +288,43 @@ impl Fair {
     }
 
     /// Whether a hot task moves all the same.
-    pub(crate) fn ignores_heat(
-        &self,
-        world: &World,
-        task: TaskId,
-        dst: CpuId,
-        src: CpuId,
-        failures: (u32, u32),
-    ) -> bool {
+    pub(super) fn gain_ignores_heat(&self, world: &World, pass: &Pass, task: TaskId) -> bool {
+        let (dst, src) = (pass.dst, pass.src);
         let across = self.numa.node_of[dst] != self.numa.node_of[src];
-        let (failed, tries) = failures;
-        self.consolidate.active
-            && self.benefit(world, task, dst, src).ignores_heat(across, failed, tries)
+        let failed = self.rqs[pass.cpu].domains[pass.level].nr_balance_failed;
+        let tries = self.topology.domain(pass.domain).cache_nice_tries;
+        self.benefit(world, task, dst, src).ignores_heat(across, failed, tries)
     }
 
     /// The queue to pull from across nodes: of those with several tasks the one with most that are
     /// not local; `normal` if none has more than that, or if that has one task, which is then pushed.
-    pub(crate) fn most_non_local(
-        &self,
-        pass: &Pass,
-        normal: CpuId,
-        group: GroupId,
-    ) -> Option<CpuId> {
+    pub(crate) fn most_non_local(&self, pass: &Pass, normal: CpuId, group: GroupId) -> CpuId {
         let across = |cpu: CpuId| self.numa.node_of[cpu] != self.numa.node_of[pass.dst];
         // As posted, the source compared with is not set yet: it is that of the last try.
-        let looks = across(normal) && (!self.consolidate.posted || across(pass.src));
-        if !self.consolidate.active || !looks || self.rqs[normal].nr_running < 2 {
-            return Some(normal);
+        let looks = across(normal) && (!self.mechanisms.consolidate.posted || across(pass.src));
+        if !looks || self.rqs[normal].nr_running < 2 {
+            return normal;
         }
         let mut best = normal;
+        let non_local = &self.mechanisms.consolidate.non_local;
         let cpus = self.balance.considered(group, &self.topology.group(group).span);
         for cpu in cpus.filter(|&cpu| self.rqs[cpu].nr_running > 1) {
-            if self.rqs[cpu].non_local > self.rqs[best].non_local {
+            if non_local[cpu] > non_local[best] {
                 best = cpu;
             }
         }
-        Some(best)
+        best
     }
 
     /// `cpu` has nothing to run after balancing: it takes a task of a process that is mostly on its
     /// node.
-    pub(crate) fn consolidate_idle(&mut self, world: &mut World, executor: CpuId, cpu: CpuId) {
-        if !self.consolidate.active || self.rqs[cpu].nr_running > 0 {
-            return;
-        }
+    pub(super) fn pull_any_member(&mut self, world: &mut World, executor: CpuId, cpu: CpuId) {
         let node = self.numa.node(cpu);
         let nr = |fair: &Self, node: usize| {
             fair.numa.cpus_of[node].iter().map(|cpu| fair.rqs[cpu].nr_running).sum::<u32>()
         };
-        let running: Vec<u32> = (0..self.consolidate.nodes).map(|node| nr(self, node)).collect();
+        let running: Vec<u32> =
+            (0..self.mechanisms.consolidate.nodes).map(|node| nr(self, node)).collect();
         let mut previous = None;
         for neighbour in self.numa.cpus_of[node].clone().iter() {
             let Some(task) = world.current(neighbour) else { continue };
@@ -342,7 +348,7 @@ impl Fair {
         running: &[u32],
     ) -> bool {
         let own = self.numa.node(cpu);
-        let state = &mut self.consolidate;
+        let state = &mut self.mechanisms.consolidate;
         let nodes = state.nodes as u32;
         let weights = state.process(process);
         let here = Here { weight: weights.on[own], total: weights.total, nr: running[own], nodes };
@@ -358,36 +364,36 @@ impl Fair {
             (fits && self.rqs[src].numa_push.is_none()).then_some((src, task))
         });
         let Some((src, task)) = found else {
-            self.consolidate.process(process).limit[from] -= 1;
+            self.mechanisms.consolidate.process(process).limit[from] -= 1;
             return false;
         };
         if self.rqs[src].push.is_some() {
             // Its stopper is busy with another task: nothing is asked for.
-            self.consolidate.process(process).limit[from] -= 1;
+            self.mechanisms.consolidate.process(process).limit[from] -= 1;
             return true;
         }
-        self.consolidate.asked += 1;
+        self.mechanisms.consolidate.asked += 1;
         self.balance.fetch(world, src, executor, LINES_PER_TASK);
         self.balance.pay(world, executor);
-        self.rqs[src].numa_push = Some(NumaPush::consolidate(task, cpu));
+        self.rqs[src].numa_push = Some(NumaPush::to_idle(task, cpu));
         world.kick(executor, src, Work::Stop);
-        if self.consolidate.posted {
-            self.consolidate.process(process).limit[from] -= 1;
+        if self.mechanisms.consolidate.posted {
+            self.mechanisms.consolidate.process(process).limit[from] -= 1;
         }
         true
     }
 
     /// The stopper of `src` has sent `task` to the CPU that asked for it, or could not. As posted whoever
     /// asked has given its token back at once.
-    pub(crate) fn member_pulled(&mut self, world: &World, src: CpuId, task: TaskId, moved: bool) {
+    pub(super) fn member_pulled(&mut self, world: &World, src: CpuId, task: TaskId, moved: bool) {
         let node = self.numa.node(src);
         let process = world.process(task);
-        if !self.consolidate.posted {
-            self.consolidate.process(process).limit[node] -= 1;
+        if !self.mechanisms.consolidate.posted {
+            self.mechanisms.consolidate.process(process).limit[node] -= 1;
         }
         if moved {
-            self.consolidate.pulled += 1;
-            self.consolidate.members[task.index()].migrate_seq = policy::SEQ;
+            self.mechanisms.consolidate.pulled += 1;
+            self.mechanisms.consolidate.members[task.index()].migrate_seq = policy::SEQ;
         }
     }
 }

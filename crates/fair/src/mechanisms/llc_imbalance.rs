@@ -10,8 +10,10 @@ use roost_machine::Machine;
 use roost_policy::llc_imbalance as policy;
 use roost_workload::Workload;
 
-use super::Mechanism;
+use super::{Mechanism, Tally};
+use crate::balance::Rules;
 use crate::domain::{Domain, Flags};
+use crate::features::Features;
 use crate::switches::{Number, Switch};
 
 /// The mechanism.
@@ -19,7 +21,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     name: "llc-imbalance",
     switches: &SWITCHES,
     numbers: &NUMBERS,
-    acted: &["llc_imbalance_left_alone"],
+    acted: &["llc_imbalance_kept"],
     needs: "a NUMA node with several LLCs",
     is_on: |features| features.llc_imbalance != LlcImbalance::Off,
     can_act: |machine: &Machine, _: &Workload| has_several_llcs(machine),
@@ -98,6 +100,36 @@ impl LlcTolerance {
             Self::Quarter { span, child_span } => policy::adjust(amount, span, child_span),
             Self::UpTo(tasks) if amount <= u64::from(tasks) => 0,
             Self::UpTo(_) => amount,
+        }
+    }
+}
+
+/// What it keeps during a run.
+pub(crate) struct State {
+    pub form: LlcImbalance,
+    /// Passes between LLCs that moved nothing because of it.
+    left_alone: Tally,
+}
+
+impl State {
+    /// At the start of a run.
+    pub(super) fn new(features: &Features) -> Self {
+        Self { form: features.llc_imbalance, left_alone: Tally::default() }
+    }
+
+    /// Name and value of its counters.
+    pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        if self.form != LlcImbalance::Off {
+            sink("llc_imbalance_kept", self.left_alone.get());
+        }
+    }
+
+    /// See [`crate::Fair::note_balance`].
+    #[inline]
+    pub(super) fn note_balance(&self, rules: &Rules, finds: &impl Fn(&Rules) -> bool) {
+        if rules.llc != LlcTolerance::Nothing {
+            let without = Rules { llc: LlcTolerance::Nothing, ..*rules };
+            self.left_alone.count(finds(&without));
         }
     }
 }

@@ -13,17 +13,19 @@ use roost_machine::Machine;
 use roost_policy::numa_imbalance::{self as policy, Rule};
 use roost_workload::Workload;
 
-use super::Mechanism;
+use super::{Mechanism, Tally};
+use crate::balance::Rules;
+use crate::features::Features;
 use crate::switches::Switch;
 
-pub(crate) use policy::Walk;
+pub(crate) use policy::{Limit, Walk};
 
 /// The mechanism.
 pub(super) const MECHANISM: Mechanism = Mechanism {
     name: "numa-imbalance",
     switches: &SWITCHES,
     numbers: &[],
-    acted: &["numa_imbalance_left_alone", "numa_imbalance_kept_forks"],
+    acted: &["numa_imbalance_kept", "numa_imbalance_local"],
     needs: "a machine of several NUMA nodes",
     is_on: |features| features.numa_imbalance != NumaImbalance::None,
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
@@ -110,20 +112,58 @@ impl NumaImbalance {
     }
 
     /// Whether a new task stays in the local node: the column "find_idlest" of section 10.6.
-    /// `span_weight` is the number of CPUs of the NUMA domain, `allowed_in_local` how many of the
-    /// local group's CPUs the task may use.
     #[inline]
-    pub(crate) fn stay_local(
-        self,
-        local_nr: u32,
-        local_idle: u32,
-        other_idle: u32,
-        span_weight: u32,
-        allowed_in_local: u32,
-        imb_numa_nr: u32,
-    ) -> bool {
-        let idle = local_idle.abs_diff(other_idle);
-        let limit = policy::Limit { span_weight, allowed: allowed_in_local, imb_numa_nr };
-        policy::stay_local(self.rule(), local_nr, idle, limit)
+    fn stay_local(self, local: Occupied, other_idle: u32, limit: Limit) -> bool {
+        let idle = local.idle.abs_diff(other_idle);
+        policy::stay_local(self.rule(), local.running, idle, limit)
+    }
+}
+
+/// How a node is occupied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Occupied {
+    /// Tasks that run there.
+    pub running: u32,
+    /// Idle CPUs.
+    pub idle: u32,
+}
+
+/// What it keeps during a run.
+pub(crate) struct State {
+    pub rule: NumaImbalance,
+    /// Passes between nodes that moved nothing because of it.
+    left_alone: Tally,
+    /// New tasks that it kept on their node.
+    kept_forks: Tally,
+}
+
+impl State {
+    /// At the start of a run.
+    pub(super) fn new(features: &Features) -> Self {
+        let rule = features.numa_imbalance;
+        Self { rule, left_alone: Tally::default(), kept_forks: Tally::default() }
+    }
+
+    /// Name and value of its counters.
+    pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        if self.rule != NumaImbalance::None {
+            sink("numa_imbalance_kept", self.left_alone.get());
+            sink("numa_imbalance_local", self.kept_forks.get());
+        }
+    }
+
+    /// See [`crate::Fair::note_balance`].
+    #[inline]
+    pub(super) fn note_balance(&self, rules: &Rules, finds: &impl Fn(&Rules) -> bool) {
+        if rules.numa && rules.numa_rule != NumaImbalance::None {
+            let without = Rules { numa_rule: NumaImbalance::None, ..*rules };
+            self.left_alone.count(finds(&without));
+        }
+    }
+
+    /// [`NumaImbalance::stay_local`] of a new task.
+    #[inline]
+    pub(crate) fn keeps_fork(&self, local: Occupied, other_idle: u32, limit: Limit) -> bool {
+        self.kept_forks.count(self.rule.stay_local(local, other_idle, limit))
     }
 }

@@ -6,11 +6,19 @@
 //! search for an idle CPU ──────► not begun, ended early, or unbounded
 //! ```
 
+use roost_engine::{CpuId, World};
 use roost_machine::Machine;
+use roost_policy::sis_util as policy;
 use roost_workload::Workload;
 
-use super::Mechanism;
+use super::{Mechanism, Tally};
+use crate::balance::Pass;
+use crate::features::Features;
+use crate::idle_search::Budget;
+use crate::state::Fair;
+use crate::stats::IdleType;
 use crate::switches::Switch;
+use crate::wakeup::Lines;
 
 /// The mechanism.
 pub(super) const MECHANISM: Mechanism = Mechanism {
@@ -32,3 +40,73 @@ const SWITCHES: [Switch; 1] = [Switch {
         features.sis_prop &= !on;
     },
 }];
+
+/// What it keeps during a run. The number of CPUs that searches may look at is the LLC's
+/// ([`crate::state::LlcShared::nr_idle_scan`]).
+pub(crate) struct State {
+    pub active: bool,
+    /// Searches that it did not let begin.
+    not_begun: Tally,
+    /// Searches that it ended before all CPUs had been looked at.
+    ended: Tally,
+}
+
+impl State {
+    /// At the start of a run.
+    pub(super) fn new(features: &Features) -> Self {
+        Self { active: features.sis_util, not_begun: Tally::default(), ended: Tally::default() }
+    }
+
+    /// Name and value of its counters.
+    pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        if self.active {
+            sink("sis_util_not_begun", self.not_begun.get());
+            sink("sis_util_ended", self.ended.get());
+        }
+    }
+
+    /// How many CPUs a search may look at where `nr_idle_scan` CPUs are worth it.
+    #[inline]
+    fn budget(&self, nr_idle_scan: u32) -> Budget {
+        match nr_idle_scan {
+            0 => {
+                self.not_begun.add(1);
+                Budget::NoScan
+            }
+            // One more: the step that gives up is counted in.
+            nr => Budget::Steps(u64::from(nr) + 1),
+        }
+    }
+
+    /// A search used up its budget.
+    #[inline]
+    pub(crate) fn on_search_ended(&self) {
+        self.ended.count(self.active);
+    }
+}
+
+impl Fair {
+    /// A pass has found the LLC at its level to have the utilisation `util`: how many CPUs a wakeup may
+    /// look at from now on.
+    pub(crate) fn update_idle_scan(&mut self, world: &World, pass: &Pass, util: u64) {
+        let at_llc = self.topology.llc_level[pass.cpu] == Some(pass.level);
+        if !self.mechanisms.sis_util.active || !at_llc || pass.idle == IdleType::NewlyIdle {
+            return;
+        }
+        let domain = self.topology.domain(pass.domain);
+        let nr = policy::nr_idle_scan(util, domain.weight, domain.imbalance_pct);
+        let llc = &mut self.llcs[self.topology.llc_of[pass.cpu] as usize];
+        if llc.nr_idle_scan != nr {
+            llc.nr_idle_scan = nr;
+            let writer = std::mem::replace(&mut llc.last_writer, pass.executor);
+            self.balance.fetch(world, writer, pass.executor, 1);
+        }
+    }
+
+    /// What the LLC of `target` is found to be worth searching.
+    pub(crate) fn util_budget(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
+        let shared = &self.llcs[self.topology.llc_of[target] as usize];
+        lines.fetch_shared(world.machine(), shared.last_writer);
+        self.mechanisms.sis_util.budget(shared.nr_idle_scan)
+    }
+}

@@ -61,7 +61,7 @@ impl Fair {
         }
         let preferred = self.preferred(task);
         if preferred == Some(src) {
-            let stays = src_extra || self.clings(task, src, dst);
+            let stays = src_extra || self.stays_on_node(task, src, dst);
             return if stays { Locality::Degrades } else { Locality::Unaffected };
         }
         if preferred == Some(dst) {

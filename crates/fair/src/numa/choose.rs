@@ -292,7 +292,7 @@ impl Fair {
         let ahead = (there - here).max(0) as u64;
         let there = there.max(0) as u32;
         let weight = search.dst_stats.weight as u32;
-        let rule = self.features.numa_imbalance;
+        let rule = self.mechanisms.numa_imbalance.rule;
         rule.adjust_placement(ahead, there, weight, search.imb_numa_nr) == 0
     }
 
@@ -321,7 +321,7 @@ impl Fair {
             return self.take(world, search, None, move_gain, may_move);
         }
         // The other task's group has settled there.
-        let stays = self.clings(current, search.dst, search.src);
+        let stays = self.stays_on_node(current, search.dst, search.src);
         if self.is_better_swap(search, current, swap_gain) && !stays {
             return self.take(world, search, Some(current), swap_gain, may_move);
         }

@@ -31,9 +31,7 @@ impl Fair {
         if !self.numa.active {
             return;
         }
-        if self.consolidate.active {
-            self.judge_member(cpu, task);
-        }
+        self.on_fault(cpu, task);
         if !self.features.numa_placement {
             return self.old_fault(world, cpu, task, fault);
         }

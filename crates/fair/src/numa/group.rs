@@ -3,7 +3,6 @@
 
 use roost_engine::{HintingFault, LastAccess, TaskId, World};
 
-use super::cling::Attempts;
 use super::period::GroupUse;
 use super::{Faults, KINDS, NodeId, NumaTask};
 use crate::state::Fair;
@@ -27,8 +26,6 @@ pub(super) struct NumaGroup {
     pub active_nodes: u32,
     /// It is a cgroup's, which holds a reference, and is not given up without tasks.
     of_cgroup: bool,
-    /// Its tasks cling to its node, and this is what came of attempts to get there.
-    pub attempts: Option<Attempts>,
 }
 
 impl NumaGroup {
@@ -140,13 +137,10 @@ impl Fair {
         }
     }
 
-    /// The NUMA group of a cgroup, which begins at the jiffy `now`.
-    pub(super) fn cgroup_numa_group(&mut self, now: u64) -> u32 {
+    /// A NUMA group of no task, for a cgroup.
+    pub(crate) fn group_of_cgroup(&mut self) -> u32 {
         let group = self.empty_group();
-        let nodes = self.numa.nodes();
-        let new = &mut self.numa.groups[group as usize];
-        new.of_cgroup = true;
-        new.attempts = self.features.cling.then(|| Attempts::new(nodes, now));
+        self.numa.groups[group as usize].of_cgroup = true;
         group
     }
 
@@ -158,7 +152,7 @@ impl Fair {
     }
 
     /// `task` leaves its group, if it is in one, and joins another with all its faults.
-    pub(super) fn join_group(&mut self, task: TaskId, group: u32) {
+    pub(crate) fn join_group(&mut self, task: TaskId, group: u32) {
         self.leave_group(task);
         let state = &mut self.numa.tasks[task.index()];
         self.numa.groups[group as usize].change(state, 1);

@@ -22,19 +22,19 @@ enum Why {
     Numa,
     /// It is the second half of a swap.
     Back,
-    /// An idle CPU that gathers its process.
-    Consolidate,
+    /// An idle CPU.
+    Idle,
 }
 
 impl NumaPush {
     /// Whether an idle CPU asked: that takes the place of an active balance.
-    pub(crate) fn is_for_process(self) -> bool {
-        self.why == Why::Consolidate
+    pub(crate) fn is_for_idle(self) -> bool {
+        self.why == Why::Idle
     }
 
     /// The idle CPU `to` asks for `task`.
-    pub(crate) fn consolidate(task: TaskId, to: CpuId) -> Self {
-        Self { task, to, swap: None, why: Why::Consolidate }
+    pub(crate) fn to_idle(task: TaskId, to: CpuId) -> Self {
+        Self { task, to, swap: None, why: Why::Idle }
     }
 }
 
@@ -63,9 +63,9 @@ impl Fair {
         match why {
             Why::Back => self.rqs[to].awaits_swap = false,
             Why::Numa => self.rqs[to].numa_migrate_on = false,
-            Why::Consolidate => {
+            Why::Idle => {
                 let moved = self.push_to(world, cpu, task, to);
-                return self.member_pulled(world, cpu, task, moved);
+                return self.on_sent(world, cpu, task, moved);
             }
         }
         let partner_left = swap.is_some_and(|swap| world.task_cpu(swap) != to);

@@ -103,7 +103,7 @@ impl Fair {
         if runs_there(src, dst) {
             return true;
         }
-        match self.cling_page(task, fault.node, node) {
+        match self.group_decides_page(task, fault.node, node) {
             Some(follows) => follows,
             None => uses_more_there(src, dst),
         }

@@ -2,7 +2,6 @@
 //! (`task_numa_placement`; kernel model, section 12.3).
 
 use roost_engine::{TaskId, World};
-use roost_policy::cling;
 
 use super::period::{Window, adapted};
 use super::weight::Shape;
@@ -102,8 +101,7 @@ impl Fair {
         let mut most = (0, None);
         for node in 0..self.numa.nodes() {
             let here = faults(node).max(0) as u64;
-            let (clings, busy) = self.clings_but(task, node);
-            if cling::prefers(clings, here, most.0, busy) {
+            if self.may_prefer(task, node, here, most.0) {
                 most = (here, Some(node));
             }
         }

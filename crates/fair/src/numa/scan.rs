@@ -183,16 +183,16 @@ impl Fair {
     }
 
     fn group_use(&self, group: Option<u32>) -> Option<GroupUse> {
-        let group = group.map(|group| &self.numa.groups[group as usize]);
         // What clings has settled: its scans are not stretched.
-        group.filter(|group| group.attempts.is_none()).map(|group| group.usage())
+        let group = group.filter(|&group| !self.mechanisms.cling.is_clinging(group));
+        group.map(|group| self.numa.groups[group as usize].usage())
     }
 
     /// At the tick of `cpu`: its task shall scan if it has run for a period since the last time. It
     /// does so when it is about to return to user mode.
     pub(crate) fn tick_numa(&mut self, world: &mut World, cpu: CpuId) {
         let Some(task) = self.rqs[cpu].current.filter(|_| self.numa.active) else { return };
-        self.tick_cgroup(world, cpu, task);
+        self.on_numa_tick(world, cpu, task);
         let (now, ran) = (self.jiffies(world.now()), self.tasks[task.index()].sum_exec);
         let due = now >= self.numa.processes[world.process(task) as usize].next_scan;
         let state = &self.numa.tasks[task.index()];

@@ -9,7 +9,7 @@ use roost_engine::{CpuId, TaskId, World};
 use super::POWER_SCALE;
 use crate::domain::{Domain, Flags, GroupId};
 use crate::features::Generation;
-use crate::mechanisms::numa_imbalance::NumaImbalance;
+use crate::mechanisms::numa_imbalance::{Limit, NumaImbalance, Occupied};
 use crate::state::Fair;
 
 /// A group as a new task sees it; loads are per power, scaled by 1024.
@@ -121,7 +121,7 @@ impl Fair {
         local: GroupId,
         other: GroupId,
     ) -> bool {
-        let rule = self.features.numa_imbalance;
+        let rule = self.mechanisms.numa_imbalance.rule;
         if !domain.has(Flags::NUMA) || rule == NumaImbalance::None {
             return false;
         }
@@ -132,15 +132,10 @@ impl Fair {
         let (here, span) = (idle(local), &self.topology.group(local).span);
         let running = span.iter().map(|cpu| self.rqs[cpu].nr_running).sum();
         let allowed = span.count_and(world.allowed(task)) as u32;
-        here > 0
-            && rule.stay_local(
-                running,
-                here,
-                idle(other),
-                domain.weight,
-                allowed,
-                domain.imb_numa_nr,
-            )
+        let imb_numa_nr = domain.imb_numa_nr;
+        let limit = Limit { span_weight: domain.weight, allowed, imb_numa_nr };
+        let local = Occupied { running, idle: here };
+        here > 0 && self.mechanisms.numa_imbalance.keeps_fork(local, idle(other), limit)
     }
 
     /// 3.9: the CPU of a group with the least weight queued (`find_idlest_cpu`); of equals `cpu`

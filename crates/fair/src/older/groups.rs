@@ -115,10 +115,14 @@ impl Fair {
         rules: &Rules,
     ) -> Option<(Imbalance, GroupId)> {
         let (stats, busiest) = self.domain_loads(world, pass, rules);
-        let amount = match self.features.generation {
-            Generation::Weights => v3_9::decide(&stats, rules),
-            Generation::RunnableLoad | Generation::GroupTypes => v5_2::decide(&stats, rules),
+        let decide = match self.features.generation {
+            Generation::Weights => v3_9::decide,
+            Generation::RunnableLoad | Generation::GroupTypes => v5_2::decide,
         };
+        let amount = decide(&stats, rules);
+        if amount.is_none() {
+            self.note_balance(rules, |other| decide(&stats, other).is_some());
+        }
         amount.map(|amount| Imbalance { kind: Migration::Load, amount }).zip(busiest)
     }
 
@@ -200,6 +204,6 @@ impl Fair {
                 (busiest, most, its_power) = (Some(cpu), load, power);
             }
         }
-        self.most_non_local(pass, busiest?, group)
+        Some(self.source_queue(pass, busiest?, group))
     }
 }

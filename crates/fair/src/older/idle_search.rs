@@ -162,6 +162,7 @@ impl Fair {
         for cpu in self.llc_cpus(target).iter_wrap(target) {
             left -= 1;
             if left == 0 {
+                self.mechanisms.sis_util.on_search_ended();
                 scan.count_step();
                 break;
             }
@@ -186,7 +187,7 @@ impl Fair {
 
     /// How many CPUs that may visit, the step that gives up included.
     fn budget_of(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
-        if self.features.sis_util {
+        if self.mechanisms.sis_util.active {
             return self.util_budget(world, target, lines);
         }
         let Some(level) = self.topology.llc_level[lines.cpu] else { return Budget::NoScan };

@@ -225,8 +225,8 @@ fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
         let mut bench = Bench::new(scheduler, TWO_NODES);
         load(&mut bench, 0, here);
         load(&mut bench, 8, 1);
-        bench.fair.count_member(&bench.world, 0, WAKER);
-        bench.fair.count_member(&bench.world, 8, OTHERS[0]);
+        bench.fair.on_queued(&bench.world, 0, WAKER);
+        bench.fair.on_queued(&bench.world, 8, OTHERS[0]);
         bench.fair.tasks[WAKEE.index()].weight = 1024;
         (bench.wake(0, 8), bench.fair.stats.sis_search)
     };
@@ -245,12 +245,12 @@ fn as_posted_consolidation_counts_those_that_have_exited() {
         load(&mut bench, 8, 1);
         bench.world.set_task_cpu(WAKEE, 8);
         for (cpu, task) in [(0, WAKER), (8, OTHERS[0]), (8, OTHERS[1])] {
-            bench.fair.count_member(&bench.world, cpu, task);
+            bench.fair.on_queued(&bench.world, cpu, task);
         }
         let may = |bench: &Bench| bench.fair.may_wake_at(&bench.world, WAKEE, 0);
         let before = may(&bench);
-        bench.fair.abandon_member(8, OTHERS[1]);
-        bench.fair.discount_member(8, OTHERS[1]);
+        bench.fair.on_exit(8, OTHERS[1]);
+        bench.fair.on_left(8, OTHERS[1]);
         (before, may(&bench))
     };
     assert_eq!(may_wake("fair@3.9+consolidate"), (false, true));
