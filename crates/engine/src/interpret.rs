@@ -480,6 +480,7 @@ impl<S: Scheduler> Engine<'_, S> {
         task.allowed.copy_from(allowed);
         task.nr_allowed = allowed.len();
         if task.allowed.contains(cpu) {
+            self.scheduler.allowed_changed(&mut self.world, id);
             return Step::Done;
         }
         task.activity = Activity::Work(0);

@@ -8,9 +8,22 @@
 //! migration, and passes over memory. See `cpu.rs` for how a task's progress follows from these, and
 //! `memory.rs` for the last.
 
+//!
+//! # A scheduler
+//!
+//! The smallest that is of some use, and a run under it (`examples/fifo.rs`, which a test runs):
+//!
+//! ```
+#![doc = include_str!("../examples/fifo.rs")]
+//! ```
+//!
+//! Whatever else the kernel's fair class does is a hook of [`Scheduler`] with a default.
+
+mod audit;
 mod counters;
 mod cpu;
 mod events;
+mod facts;
 mod interpret;
 mod memory;
 mod outcome;

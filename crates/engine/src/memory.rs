@@ -31,6 +31,7 @@
 //! [`Pattern::Stream`]: roost_workload::Pattern::Stream
 //! [`Pattern::Chase`]: roost_workload::Pattern::Chase
 
+mod audit;
 mod bandwidth;
 mod cache;
 mod hints;

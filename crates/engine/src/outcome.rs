@@ -199,6 +199,11 @@ impl LlcSharing {
         }
     }
 
+    /// Tasks that run, by LLC.
+    pub(crate) fn running(&self) -> &[u32] {
+        &self.running
+    }
+
     fn mean(&self, end: Time) -> f64 {
         let last = u128::from(self.shared) * u128::from(end.since(self.changed));
         let span = end.since(self.from);

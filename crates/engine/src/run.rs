@@ -8,6 +8,7 @@ use roost_workload::{Op, Workload};
 
 use crate::cpu::refill_ns;
 use crate::events::Event;
+use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{LatencyRecords, Outcome, outcome};
 use crate::sampling::{self, Sampler};
@@ -30,6 +31,14 @@ pub struct Control<'a> {
     pub progress: &'a (dyn Fn(Time) + Sync),
 }
 
+impl Control<'_> {
+    /// Of a run that nobody watches or stops.
+    pub fn new(seed: u64) -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self { seed, tracer: None, stop: &NEVER, progress: &|_| {} }
+    }
+}
+
 /// Why a run has no outcome.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RunError {
@@ -50,6 +59,20 @@ pub enum RunError {
         waiting: usize,
         /// Name of one of them.
         first: String,
+    },
+    /// The scheduler ended the run ([`World::end_run`]).
+    #[error(
+        "workload {workload}: the scheduler ended the run after {at_ns} ns: {reason} ({tasks})"
+    )]
+    Scheduler {
+        /// The workload's name.
+        workload: String,
+        /// When.
+        at_ns: u64,
+        /// What the scheduler said.
+        reason: String,
+        /// Where tasks were.
+        tasks: String,
     },
     /// A memory policy names a node that the machine does not have.
     #[error(
@@ -111,10 +134,12 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) root_program: Vec<Op>,
     latencies: LatencyRecords,
     tick_ns: u64,
-    free: Vec<TaskId>,
+    pub(crate) free: Vec<TaskId>,
     next_pid: u32,
     /// Tasks of the workload that have not exited.
     pub(crate) live: u32,
+    /// Events until the next audit.
+    pub(crate) until_audit: usize,
     /// By CPU; none if the machine's governor has no threads.
     pub(crate) samplers: Vec<Sampler>,
 }
@@ -156,6 +181,7 @@ pub fn run_observed<S: Scheduler>(
     let workload = sampled.as_ref().unwrap_or(workload);
     let mut engine = Engine::new(machine, workload, scheduler, seed, tracer)?;
     engine.start();
+    engine.check_end()?;
     let mut until_check = EVENTS_BETWEEN_CHECKS;
     let deadline = workload.duration_ns.map_or(Time::NEVER, Time);
     let end = loop {
@@ -175,6 +201,10 @@ pub fn run_observed<S: Scheduler>(
         }
         engine.handle(event);
         observer(event.kind());
+        engine.check_end()?;
+        if cfg!(debug_assertions) {
+            engine.audit_sometimes();
+        }
         if engine.live == 0 {
             break engine.world.now;
         }
@@ -207,7 +237,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let mut world = World::new(machine.clone(), seed);
         world.tracer = tracer;
         world.groups.clone_from(&workload.groups);
-        world.forked = workload.processes.iter().map(|process| process.forked).collect();
+        world.processes =
+            (workload.processes.iter()).map(|process| ProcessState::new(process.forked)).collect();
+        world.names = workload.templates.iter().map(|template| template.name.clone()).collect();
         world.memory = memory(machine, workload)?.map(Box::new);
         world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
         Ok(Self {
@@ -222,6 +254,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             free: Vec::new(),
             next_pid: 1,
             live: 0,
+            until_audit: 0,
             samplers: Vec::new(),
         })
     }
@@ -245,6 +278,22 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             cpu,
             Arrival { at, task: root, why: Enqueue::New, from: cpu, interrupt: true },
         );
+    }
+
+    /// Whether the scheduler has ended the run.
+    #[inline]
+    fn check_end(&mut self) -> Result<(), RunError> {
+        if self.world.end_reason.is_none() { Ok(()) } else { Err(self.ended()) }
+    }
+
+    #[cold]
+    fn ended(&mut self) -> RunError {
+        RunError::Scheduler {
+            workload: self.workload.name.clone(),
+            at_ns: self.world.now.ns(),
+            reason: self.world.end_reason.take().unwrap_or_default().into(),
+            tasks: self.world.whereabouts(),
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -381,14 +430,17 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         // affinity was runnable all the time.
         if arrival.why != Enqueue::Move && task.queued_at != now {
             task.queued_at = now;
-            self.world.trace_queued(self.workload, id);
+            self.world.trace_queued(id);
         }
         self.world.idle.remove(cpu);
         let idle = self.world.cpus[cpu].current.is_none();
-        let by = if arrival.interrupt || idle { cpu } else { arrival.from };
+        // Who found the CPU busy and took the lock may find it idle now: that one does the rest.
+        let itself =
+            arrival.interrupt || idle && self.scheduler.hands_over(&self.world, arrival.from, cpu);
+        let by = if itself { cpu } else { arrival.from };
         self.scheduler.enqueue(&mut self.world, cpu, id, arrival.why, by);
         if idle {
-            self.world.cpus[cpu].need_resched = true;
+            self.world.resched(by, cpu);
         }
     }
 
@@ -418,7 +470,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             task.state = State::Queued;
             task.woken_at = Some(world.now);
             task.queued_at = world.now;
-            world.trace_wakeup(self.workload, id, wake.cpu, cpu);
+            world.trace_wakeup(id, wake.cpu, cpu);
             return;
         }
         let target = self.scheduler.select_cpu(world, id, wake);
@@ -430,8 +482,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// Sends a runnable task to the queue of `target`: at once if that is `from` itself, otherwise
-    /// after the work already charged to `from`, by interrupt if `target` is idle or has another
-    /// LLC (TTWU_QUEUE), else under its lock: then `from` goes on only when the task is queued.
+    /// after the work already charged to `from`, by interrupt if the scheduler says so
+    /// ([`Scheduler::hands_over`]), else under its lock: then `from` goes on only when the task is queued.
     pub(crate) fn deliver(&mut self, id: TaskId, target: CpuId, from: CpuId, why: Enqueue) {
         let world = &mut self.world;
         let now = world.now;
@@ -439,13 +491,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         task.woken_at = matches!(why, Enqueue::Wakeup { .. }).then_some(now);
         task.queued_at = now;
         task.state = State::Arriving;
-        world.trace_wakeup(self.workload, id, from, target);
+        world.trace_wakeup(id, from, target);
         if target == from && why != Enqueue::Move {
             let arrival = Arrival { at: now, task: id, why, from, interrupt: true };
             return self.arrive(target, arrival);
         }
-        let idle = world.cpus[target].current.is_none();
-        let interrupt = idle || !world.machine.same_llc(from, target) || why == Enqueue::Move;
+        let interrupt = why == Enqueue::Move || self.scheduler.hands_over(world, from, target);
         let latency = if interrupt {
             world.counters.ipis += 1;
             world.interrupt_latency(from, target)
@@ -490,11 +541,15 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// gone from then on: to observers and counters it is idle until it runs what it finds, where the
     /// kernel switches once.
     fn switch(&mut self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, pick: Pick) {
+        let was_idle = previous.is_none() && !self.world.looks_after_task(cpu);
         self.world.look(cpu, previous.map(|(id, _)| id), pick);
         let next = if let Pick::Run(id) = pick { Some(id) } else { None };
         if previous.is_none() && next.is_none() {
             if pick == Pick::Idle {
                 self.world.go_idle(cpu);
+                if !was_idle {
+                    self.scheduler.idle_changed(&mut self.world, cpu, true);
+                }
             }
             return;
         }
@@ -505,15 +560,20 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             let copying_ns = self.world.interrupt_copying(cpu);
             let task = &mut self.world.tasks[id.index()];
             task.copying_ns = copying_ns;
-            self.world.counters.run_ns += now - task.started_at;
+            let ran_ns = now - task.started_at;
+            task.run_ns += ran_ns;
+            self.world.counters.run_ns += ran_ns;
             if left == LeftAs::Preempted {
                 task.state = State::Queued;
                 task.queued_at = now;
             }
             self.world.sharing.stopped(llc, now);
         }
-        self.world.trace_switch(self.workload, cpu, previous, next);
+        self.world.trace_switch(cpu, previous, next);
         self.world.cpus[cpu].current = next;
+        if let Some((id, left)) = previous {
+            self.scheduler.stopping(&mut self.world, cpu, id, left == LeftAs::Preempted);
+        }
         match next {
             Some(id) => {
                 self.start_task(cpu, id);
@@ -529,6 +589,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             self.world.update_core_speed(cpu);
         }
         self.world.mark_stale(cpu);
+        if let Some(id) = next {
+            self.scheduler.running(&mut self.world, cpu, id);
+        }
+        if pick != Pick::Later && was_idle != next.is_none() {
+            self.scheduler.idle_changed(&mut self.world, cpu, next.is_none());
+        }
     }
 
     /// How much longer the task waits that `cpu` decides on now (`sched_info_arrive()`): until the
@@ -601,6 +667,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     fn retire(&mut self, gone: TaskId) {
         self.scheduler.task_exit(&mut self.world, gone);
+        self.world.leave_process(gone);
         if let Some(memory) = &mut self.world.memory {
             memory.task_exit(gone);
         }
@@ -611,10 +678,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     pub(crate) fn new_task(&mut self, template: u32, cpu: CpuId, parent: TaskId) -> TaskId {
         let spec = &self.workload.templates[template as usize];
-        let inherited = self.world.tasks[parent.index()].group;
+        let Task { group: inherited, pid, .. } = self.world.tasks[parent.index()];
         let task = Task {
             template,
             process: spec.process,
+            parent: Some(Person { id: parent, pid }),
             group: spec.group.or(inherited),
             nice: spec.nice,
             policy: spec.policy,
@@ -642,7 +710,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn add_task(&mut self, task: Task) -> TaskId {
         self.next_pid += 1;
         self.live += 1;
-        match self.free.pop() {
+        let id = match self.free.pop() {
             Some(id) => {
                 self.world.tasks[id.index()] = task;
                 id
@@ -651,7 +719,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 self.world.tasks.push(task);
                 TaskId(self.world.tasks.len() as u32 - 1)
             }
-        }
+        };
+        self.world.join_process(id);
+        id
     }
 
     /// Whether a timer of the scheduler's own is all that happens any more.
@@ -663,7 +733,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn deadlock(&self) -> RunError {
         let blocked = |task: &&Task| task.state == State::Blocked && !task.root && !task.sampler;
         let waiting = || self.world.tasks.iter().filter(blocked);
-        let first = waiting().next().map_or("none", |t| self.world.task_name(self.workload, t));
+        let first = waiting().next().map_or("none", |task| self.world.name_of(task));
         RunError::Deadlock {
             workload: self.workload.name.clone(),
             at_ns: self.world.now.ns(),
@@ -681,7 +751,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             if let Some(id) = state.current {
                 let task = &self.world.tasks[id.index()];
                 self.world.counters.run_ns += end.since(task.started_at);
-                self.world.trace_switch(self.workload, cpu, Some((id, LeftAs::Preempted)), None);
+                self.world.trace_switch(cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
         let complete = self.live == 0;
@@ -734,52 +804,37 @@ fn resolve_affinities(machine: &Machine, workload: &Workload) -> Result<Vec<Affi
 }
 
 impl World {
-    pub(crate) fn task_name<'w>(&self, workload: &'w Workload, task: &Task) -> &'w str {
-        if task.root { "main" } else { &workload.templates[task.template as usize].name }
+    fn trace_task(&self, id: TaskId) -> TraceTask<'_> {
+        let task = &self.tasks[id.index()];
+        TraceTask { pid: task.pid, process: task.process, name: self.name_of(task) }
     }
 
-    fn trace_task<'w>(&self, workload: &'w Workload, id: TaskId) -> TraceTask<'w> {
-        let task = &self.tasks[id.index()];
-        TraceTask { pid: task.pid, process: task.process, name: self.task_name(workload, task) }
+    /// Tells the observer, if there is one, what it makes of the world.
+    fn trace(&mut self, tell: impl FnOnce(&Self, &mut dyn Tracer)) {
+        if let Some(mut tracer) = self.tracer.take() {
+            tell(self, &mut *tracer);
+            self.tracer = Some(tracer);
+        }
     }
 
     fn trace_switch(
         &mut self,
-        workload: &Workload,
         cpu: CpuId,
         previous: Option<(TaskId, LeftAs)>,
         next: Option<TaskId>,
     ) {
-        if self.tracer.is_none() {
-            return;
-        }
-        let previous = previous.map(|(id, left)| (self.trace_task(workload, id), left));
-        let next = next.map(|id| self.trace_task(workload, id));
-        let now = self.now;
-        if let Some(tracer) = &mut self.tracer {
-            tracer.switch(now, cpu, previous, next);
-        }
+        self.trace(|world, tracer| {
+            let previous = previous.map(|(id, left)| (world.trace_task(id), left));
+            let next = next.map(|id| world.trace_task(id));
+            tracer.switch(world.now, cpu, previous, next);
+        });
     }
 
-    fn trace_queued(&mut self, workload: &Workload, id: TaskId) {
-        if self.tracer.is_none() {
-            return;
-        }
-        let task = self.trace_task(workload, id);
-        let now = self.now;
-        if let Some(tracer) = &mut self.tracer {
-            tracer.queued(now, task);
-        }
+    fn trace_queued(&mut self, id: TaskId) {
+        self.trace(|world, tracer| tracer.queued(world.now, world.trace_task(id)));
     }
 
-    fn trace_wakeup(&mut self, workload: &Workload, id: TaskId, from: CpuId, target: CpuId) {
-        if self.tracer.is_none() {
-            return;
-        }
-        let task = self.trace_task(workload, id);
-        let now = self.now;
-        if let Some(tracer) = &mut self.tracer {
-            tracer.wakeup(now, from, task, target);
-        }
+    fn trace_wakeup(&mut self, id: TaskId, from: CpuId, target: CpuId) {
+        self.trace(|world, tracer| tracer.wakeup(world.now, from, world.trace_task(id), target));
     }
 }

@@ -73,6 +73,7 @@ impl<S: Scheduler> Engine<'_, S> {
             let state = &mut self.world.tasks[task.index()];
             // It has run before, as the machine booted long ago.
             (state.ran_on, state.state, state.sampler) = (Some(cpu), State::Blocked, true);
+            state.parent = None;
             self.scheduler.task_new(&mut self.world, task, None);
             let mut sampler = Sampler { task, period_ns: period_ns.value, due: Time::NEVER };
             sampler.wait(self.world.now());

@@ -13,7 +13,8 @@
 //!
 //! The engine owns what runs where *now* ([`World::current`]) and all times; the
 //! scheduler owns its queues. A task that runs is still "on" the scheduler's
-//! queue of that CPU until `dequeue` is called for it.
+//! queue of that CPU until `dequeue` is called for it. A scheduler that cannot go
+//! on ends the run with a reason ([`World::end_run`]).
 
 use crate::world::World;
 
@@ -138,56 +139,80 @@ pub enum Work {
 }
 
 /// A scheduling policy with its state.
+///
+/// What every scheduler has to answer stands first and has no default. The rest does nothing unless a
+/// scheduler says otherwise, and costs nothing then: the engine is compiled anew for each scheduler.
 pub trait Scheduler {
     /// The tick's period in nanoseconds (1 s / HZ).
     fn tick_ns(&self) -> u64;
-
-    /// Whether the kernel maps memory in huge pages, which are marked, fault and move as one.
-    fn huge_pages(&self) -> bool {
-        false
-    }
-
-    /// Called once before anything runs.
-    fn start(&mut self, world: &mut World);
-
-    /// A task was created by `parent` (`None`: it exists from the start). Nothing is queued yet.
-    fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>);
-
-    /// A task has exited, after `dequeue(Exit)`; its number may be used again.
-    fn task_exit(&mut self, world: &mut World, task: TaskId);
-
-    /// If the sleeping `task` is still on a queue (delayed dequeue), wakes it there and returns the
-    /// CPU: nothing else is called for this wakeup. `None`: go on with `select_cpu`.
-    fn wake_queued(&mut self, world: &mut World, task: TaskId, wake: Wake) -> Option<CpuId>;
 
     /// Chooses a CPU for a woken task. Work done is charged to `wake.cpu` by [`World::charge`]; the
     /// task arrives after what was charged.
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId;
 
-    /// Chooses a CPU for a task just created.
-    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId;
-
     /// Puts a task in the queue of `cpu` and, if it should run before the current one, calls
     /// [`World::resched`]. `by` executes this: the CPU that wakes, if it takes the queue's lock,
-    /// otherwise `cpu` itself, in an interrupt.
+    /// otherwise `cpu` itself, in an interrupt. An idle CPU picks after that without being asked.
     fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId);
 
     /// Takes the current task of `cpu` off its queue. `pick` follows.
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue);
 
     /// Chooses what `cpu` runs next. The current task, if `dequeue` was not called for it, is still
-    /// runnable and one of the choices. May pull tasks from elsewhere.
+    /// runnable and one of the choices. May pull tasks from elsewhere ([`World::set_task_cpu`]).
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick;
 
-    /// The current task of `cpu` is put back to the queue without a successor being picked (the
-    /// stopper is about to run); `pick` follows later.
-    fn put_current(&mut self, world: &mut World, cpu: CpuId);
+    /// Called once before anything runs. Every CPU is idle.
+    fn start(&mut self, _world: &mut World) {}
+
+    /// A task was created by `parent` (`None`: it exists from the start). Nothing is queued yet.
+    fn task_new(&mut self, _world: &mut World, _task: TaskId, _parent: Option<TaskId>) {}
+
+    /// A task has exited, after `dequeue(Exit)`; its number may be used again.
+    fn task_exit(&mut self, _world: &mut World, _task: TaskId) {}
+
+    /// Chooses a CPU for a task just created; by default as for one that is woken.
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.select_cpu(world, task, wake)
+    }
+
+    /// Whether a task that CPU `from` wakes for `cpu`, another one, is handed to it by interrupt, so that
+    /// `cpu` does the queueing; otherwise `from` takes the lock of `cpu`'s queue, and a `cpu` that
+    /// is idle is interrupted once the task is queued. By default as the kernel's fair class has it
+    /// (`ttwu_queue_cond()`, TTWU_QUEUE): if `cpu` is idle or has another LLC. sched_ext takes the
+    /// lock unless it is told not to (SCX_OPS_ALLOW_QUEUED_WAKEUP).
+    fn hands_over(&self, world: &World, from: CpuId, cpu: CpuId) -> bool {
+        world.current(cpu).is_none() || !world.machine().same_llc(from, cpu)
+    }
 
     /// The periodic tick on a CPU that is not idle.
-    fn tick(&mut self, world: &mut World, cpu: CpuId);
+    fn tick(&mut self, _world: &mut World, _cpu: CpuId) {}
 
-    /// The rest of that tick, after the timers that expire in it: balancing (`SCHED_SOFTIRQ`), and what is done when
-    /// the kernel returns to the task.
+    /// The current task of `cpu` called sched_yield; `pick` follows.
+    fn yield_current(&mut self, _world: &mut World, _cpu: CpuId) {}
+
+    /// `task` has got `cpu` and is its current task; the switch is charged. Not called when a CPU
+    /// picks the task that it ran before.
+    fn running(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
+
+    /// `task`, which ran on `cpu`, has given it up: after the `pick` that chose something else, before
+    /// `running` of that. `runnable`: it was preempted; otherwise it has been dequeued.
+    fn stopping(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId, _runnable: bool) {}
+
+    /// `cpu` has become idle, or is no longer: after `stopping` and `running`. A CPU that looks for
+    /// something to run ([`Pick::Later`]) has not changed yet.
+    fn idle_changed(&mut self, _world: &mut World, _cpu: CpuId, _idle: bool) {}
+
+    /// Nice value or policy of a task changed to what `world` now says. The task runs on `cpu`.
+    fn reweight(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
+
+    /// Where `task` may run has changed to what [`World::allowed`] now says, and it stays where it is,
+    /// because it may, or because it sleeps. One that runs where it no longer may is taken off by
+    /// `dequeue(Move)` and queued elsewhere by `enqueue(Move)`.
+    fn allowed_changed(&mut self, _world: &mut World, _task: TaskId) {}
+
+    /// The rest of a tick, after the timers that expire in it: balancing (`SCHED_SOFTIRQ`), and what is
+    /// done when the kernel returns to the task.
     fn tick_end(&mut self, _world: &mut World, _cpu: CpuId) {}
 
     /// The tick of `cpu` is due, which went idle since the last one; none follows until something
@@ -198,11 +223,23 @@ pub trait Scheduler {
     /// The timer that [`World::start_timer`] started has expired.
     fn timer(&mut self, _world: &mut World, _cpu: CpuId) {}
 
-    /// The current task of `cpu` called sched_yield; `pick` follows.
-    fn yield_current(&mut self, world: &mut World, cpu: CpuId);
+    /// Work asked for by [`World::kick`] other than [`Work::Reschedule`].
+    fn work(&mut self, _world: &mut World, _cpu: CpuId, _work: Work) {}
 
-    /// Nice value or policy of a task changed to what `world` now says. The task runs on `cpu`.
-    fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId);
+    /// The current task of `cpu` is put back to the queue without a successor being picked, because the
+    /// stopper is about to run ([`Work::Stop`]); `pick` follows later.
+    fn put_current(&mut self, _world: &mut World, _cpu: CpuId) {}
+
+    /// If the sleeping `task` is still on a queue (delayed dequeue), wakes it there and returns the
+    /// CPU: nothing else is called for this wakeup. `None`: go on with `select_cpu`.
+    fn wake_queued(&mut self, _world: &mut World, _task: TaskId, _wake: Wake) -> Option<CpuId> {
+        None
+    }
+
+    /// Whether the kernel maps memory in huge pages, which are marked, fault and move as one.
+    fn huge_pages(&self) -> bool {
+        false
+    }
 
     /// `task`, which runs on `cpu`, touched pages that the scheduler had marked. The fault is charged
     /// already; what the scheduler does about it ([`World::move_faulting`], a migration of the task)
@@ -228,13 +265,14 @@ pub trait Scheduler {
     ) {
     }
 
-    /// Work asked for by [`World::kick`] other than [`Work::Reschedule`].
-    fn work(&mut self, world: &mut World, cpu: CpuId, work: Work);
-
     /// The scheduler's own counters: name and value, in a fixed order.
-    fn counters(&self, sink: &mut dyn FnMut(&str, u64));
+    fn counters(&self, _sink: &mut dyn FnMut(&str, u64)) {}
 
     /// Its histograms of simulated durations: name and counts, where bucket 0 counts 0 to 1 us and
     /// bucket `n` counts `2^(n-1)` to `2^n` us.
-    fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64]));
+    fn histograms(&self, _sink: &mut dyn FnMut(&str, &[u64])) {}
+
+    /// Compares what it keeps with what `world` says, and panics where the two differ. Builds with debug
+    /// assertions call it between events.
+    fn audit(&self, _world: &World) {}
 }

@@ -94,6 +94,20 @@ impl ChannelState {
 }
 
 impl Shared {
+    /// Who sleeps until something here changes, and what that is.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = (&'static str, TaskId)> {
+        let mutexes = self.mutexes.iter().flat_map(|mutex| &mutex.waiters);
+        let conditions = self.conditions.iter().flatten();
+        let barriers = self.barriers.iter().flat_map(|barrier| &barrier.waiting);
+        let channels =
+            self.channels.iter().flat_map(|channel| channel.readers.iter().chain(&channel.writers));
+        let named = |what: &'static str| move |&task: &TaskId| (what, task);
+        (mutexes.map(named("mutex")).chain(conditions.map(named("condition"))))
+            .chain(barriers.chain(&self.start.waiting).map(named("barrier")))
+            .chain(channels.map(named("channel")))
+            .chain(self.joining.iter().map(named("thread")))
+    }
+
     /// Whom `waker`, which has `Task::wakes` set, wakes next, and whether it is the last.
     pub(crate) fn next_to_wake(&mut self, waker: TaskId) -> (Option<TaskId>, bool) {
         let Some(index) = self.to_wake.iter().position(|(task, _)| *task == waker) else {

@@ -3,6 +3,7 @@
 use roost_machine::CpuSet;
 use roost_workload::{GroupId, Policy};
 
+use crate::facts::Person;
 use crate::scheduler::CpuId;
 use crate::time::Time;
 use crate::world::World;
@@ -85,6 +86,10 @@ pub(crate) struct Task {
     /// Never used again in the run, from 1.
     pub pid: u32,
     pub process: u32,
+    /// Who created it.
+    pub parent: Option<Person>,
+    /// Time for which it had a CPU, until it last gave one up, ns.
+    pub run_ns: u64,
     /// Index into the world's groups; `None`: the root group.
     pub group: Option<GroupId>,
 }
@@ -116,6 +121,8 @@ impl Task {
             template: 0,
             pid,
             process: 0,
+            parent: None,
+            run_ns: 0,
             group: None,
             nice: 0,
             policy: Policy::Normal,

@@ -10,6 +10,7 @@ use roost_workload::{Group, GroupId, Policy};
 use crate::counters::Counters;
 use crate::cpu::FULL_SPEED;
 use crate::events::{Event, EventQueue};
+use crate::facts::ProcessState;
 use crate::memory::Memory;
 use crate::outcome::LlcSharing;
 use crate::scheduler::{CpuId, Pick, TaskId, Work};
@@ -27,8 +28,10 @@ pub struct World {
     pub(crate) tasks: Vec<Task>,
     /// The workload's task groups.
     pub(crate) groups: Vec<Group>,
-    /// By process: whether it began as a copy of another.
-    pub(crate) forked: Vec<bool>,
+    /// By process.
+    pub(crate) processes: Vec<ProcessState>,
+    /// Names of the workload's templates.
+    pub(crate) names: Vec<String>,
     pub(crate) events: EventQueue,
     /// CPUs with no current task, nothing queued and no wakeup on its way.
     pub(crate) idle: CpuSet,
@@ -39,6 +42,8 @@ pub struct World {
     pub(crate) stale: Vec<CpuId>,
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
+    /// Why the scheduler cannot go on.
+    pub(crate) end_reason: Option<Box<str>>,
     pub(crate) sharing: LlcSharing,
     /// What memory costs; `None` where the workload uses none.
     pub(crate) memory: Option<Box<Memory>>,
@@ -200,7 +205,7 @@ impl World {
 
     /// Whether a process began as a copy of one that ran, rather than as a program of its own.
     pub fn is_forked(&self, process: u32) -> bool {
-        self.forked.get(process as usize).copied().unwrap_or(false)
+        self.processes.get(process as usize).is_some_and(|process| process.forked)
     }
 
     /// The task group (cgroup) a task is in: an index into [`World::groups`]; `None`: the root group.
@@ -352,6 +357,13 @@ impl World {
         self.idle.remove(cpu);
     }
 
+    /// Ends the run with an error, when the present event has been handled: the scheduler cannot go on,
+    /// because of what `reason` says. The first reason counts.
+    #[cold]
+    pub fn end_run(&mut self, reason: impl Into<Box<str>>) {
+        self.end_reason.get_or_insert(reason.into());
+    }
+
     /// A number below `bound` (not 0) from the run's own generator.
     #[inline]
     pub fn random_below(&mut self, bound: u64) -> u64 {
@@ -366,7 +378,9 @@ impl World {
             cpus: (0..nr_cpus).map(|_| CpuState::default()).collect(),
             tasks: Vec::new(),
             groups: Vec::new(),
-            forked: Vec::new(),
+            processes: Vec::new(),
+            names: Vec::new(),
+            end_reason: None,
             events: EventQueue::new(nr_cpus),
             idle: CpuSet::full(nr_cpus),
             claims: Vec::new(),
@@ -461,6 +475,12 @@ impl World {
         for (_, cpu) in self.claims.drain(..due) {
             self.idle.remove(cpu);
         }
+    }
+
+    /// Whether `cpu` looks for a task after it ran another, so that it has no task and is not idle.
+    #[inline]
+    pub(crate) fn looks_after_task(&self, cpu: CpuId) -> bool {
+        matches!(self.cpus[cpu].looking, Looking::From(_))
     }
 
     /// `cpu` picked: notes whether it looks further, having run `previous`.

@@ -11,13 +11,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use common::Fifo;
+use common::{Fifo, template, workload};
 use proptest::prelude::*;
 use roost_engine::*;
 use roost_machine::Machine;
-use roost_workload::{
-    Better, Channel, Group, Metric, MetricKind, Op, Policy, Process, Program, Template, Workload,
-};
+use roost_workload::{Group, Op, Template, Workload};
 
 /// What an observer saw.
 #[derive(Default)]
@@ -61,54 +59,6 @@ impl Tracer for Watch {
     }
     fn wakeup(&mut self, now: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {
         assert!(now >= self.0.lock().unwrap().last, "time moved back");
-    }
-}
-
-fn template(name: &str, ops: Vec<Op>) -> Template {
-    Template {
-        name: name.into(),
-        process: 0,
-        group: None,
-        nice: 0,
-        policy: Policy::Normal,
-        affinity: None,
-        delay_ns: 0,
-        footprint_bytes: 0,
-        program: Program {
-            ops,
-            loop_depth: 2,
-            own_timers: 1,
-            affinities: vec![Some(vec![0])],
-            accesses: Vec::new(),
-        },
-        class: name.into(),
-    }
-}
-
-fn workload(templates: Vec<(Template, u32)>) -> Workload {
-    let start = templates.iter().enumerate().map(|(i, (_, count))| (i as u32, *count)).collect();
-    Workload {
-        name: "test".into(),
-        templates: templates.into_iter().map(|(template, _)| template).collect(),
-        start,
-        root_process: None,
-        processes: vec![Process { name: "test".into(), forked: false }],
-        groups: Vec::new(),
-        mutexes: 2,
-        conditions: 1,
-        barriers: vec![2],
-        channels: vec![Channel { capacity_bytes: 200, sync_wakeup: true, messages: false }],
-        shared_timers: 1,
-        regions: Vec::new(),
-        watches: 0,
-        counters: 1,
-        duration_ns: None,
-        metrics: vec![Metric {
-            name: "time".into(),
-            unit: "s",
-            better: Better::Lower,
-            kind: MetricKind::WallSeconds,
-        }],
     }
 }
 
@@ -510,19 +460,11 @@ impl Scheduler for Looker {
     fn tick_ns(&self) -> u64 {
         self.fifo.tick_ns()
     }
-    fn start(&mut self, _: &mut World) {}
     fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
         self.fifo.task_new(world, task, parent);
     }
-    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
-    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
-        None
-    }
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         assert!(!world.on_cpu(task), "one CPU wakes nobody while it looks");
-        self.fifo.select_cpu(world, task, wake)
-    }
-    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         self.fifo.select_cpu(world, task, wake)
     }
     fn enqueue(&mut self, w: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
@@ -539,13 +481,6 @@ impl Scheduler for Looker {
         }
         pick
     }
-    fn put_current(&mut self, _: &mut World, _: CpuId) {}
-    fn tick(&mut self, _: &mut World, _: CpuId) {}
-    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
-    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
-    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
-    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
-    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
 }
 
 #[test]

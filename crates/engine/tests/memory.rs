@@ -548,17 +548,8 @@ impl Scheduler for Turns {
     fn tick_ns(&self) -> u64 {
         1_000_000
     }
-    fn start(&mut self, _: &mut World) {}
-    fn task_new(&mut self, _: &mut World, _: TaskId, _: Option<TaskId>) {}
-    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
-    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
-        None
-    }
     fn select_cpu(&mut self, world: &mut World, _: TaskId, _: Wake) -> CpuId {
         (0..world.nr_cpus()).find(|&cpu| world.is_idle(cpu)).unwrap_or(0)
-    }
-    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
-        self.select_cpu(world, task, wake)
     }
     fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue, _: CpuId) {
         self.queue.push_back(task);
@@ -568,15 +559,9 @@ impl Scheduler for Turns {
         self.queue.extend(world.current(cpu));
         self.queue.pop_front().into()
     }
-    fn put_current(&mut self, _: &mut World, _: CpuId) {}
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
         world.resched(cpu, cpu);
     }
-    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
-    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
-    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
-    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
-    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
 }
 
 proptest! {

@@ -96,6 +96,7 @@ impl Error {
         ExitCode::from(match self {
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
             Error::Settings(_) => 2,
+            Error::Run(RunError::Scheduler { .. }) => 1,
             Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
             Error::NoLoader(_) => 3,
             Error::Interrupted => 130,

@@ -13,6 +13,8 @@
 //! A change reaches only flows that share a resource with it, directly or through others: the
 //! others keep their rates without being looked at twice.
 
+use crate::time::Time;
+
 /// Fraction of a flow's bytes that a resource sees, in these parts.
 pub(crate) const WHOLE: u32 = 1 << 16;
 
@@ -288,6 +290,24 @@ impl Bandwidth {
             }
         }
         self.open = rest;
+    }
+
+    /// Checks that what is in use of each resource is what flows take of it, and within its limit.
+    pub(super) fn audit(&self, now: Time) {
+        let mut taken = vec![0; self.resources.len()];
+        for flow in &self.flows {
+            for part in &flow.uses {
+                taken[part.resource as usize] += flow.rate * u64::from(part.weight);
+            }
+        }
+        for (number, (resource, taken)) in self.resources.iter().zip(taken).enumerate() {
+            let Resource { used, limit, .. } = *resource;
+            assert_eq!(used, taken, "use of bandwidth {number}, and by its flows, at {now:?}");
+            assert!(
+                used <= limit << 16,
+                "{used} of bandwidth {number} used at {now:?}: limit {limit}"
+            );
+        }
     }
 
     /// The rate that every flow without one could have if none were at its cap.

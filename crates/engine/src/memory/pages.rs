@@ -57,6 +57,11 @@ impl Nodes {
         }
     }
 
+    /// Pages of each node that are in regions.
+    pub(crate) fn used(&self) -> &[u64] {
+        &self.used
+    }
+
     /// Takes `pages` from the first of `wanted` that has them, or from the nearest to it.
     fn take(&mut self, wanted: &[u16], pages: u64) -> Option<u16> {
         let first = *wanted.first()?;

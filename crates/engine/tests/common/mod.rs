@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use roost_engine::*;
+use roost_workload::{
+    Better, Channel, Metric, MetricKind, Op, Policy, Process, Program, Template, Workload,
+};
 
 /// First come first served over all CPUs.
 #[derive(Default)]
@@ -17,21 +20,13 @@ impl Scheduler for Fifo {
     fn tick_ns(&self) -> u64 {
         1_000_000
     }
-    fn start(&mut self, _: &mut World) {}
     fn task_new(&mut self, world: &mut World, task: TaskId, _: Option<TaskId>) {
         self.groups.lock().expect("one thread").push(world.group(task));
-    }
-    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
-    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
-        None
     }
     fn select_cpu(&mut self, world: &mut World, task: TaskId, _: Wake) -> CpuId {
         let allowed = world.allowed(task);
         let idle = allowed.iter().find(|&cpu| world.is_idle(cpu));
         idle.or(allowed.first()).expect("a task may run somewhere")
-    }
-    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
-        self.select_cpu(world, task, wake)
     }
     fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue, _: CpuId) {
         self.queue.push_back(task);
@@ -44,13 +39,6 @@ impl Scheduler for Fifo {
         let place = self.queue.iter().position(|&task| world.allowed(task).contains(cpu));
         place.and_then(|place| self.queue.remove(place)).into()
     }
-    fn put_current(&mut self, _: &mut World, _: CpuId) {}
-    fn tick(&mut self, _: &mut World, _: CpuId) {}
-    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
-    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
-    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
-    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
-    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
 }
 
 /// What was faulted: when, by which task, what.
@@ -84,21 +72,13 @@ impl Scheduler for Marker {
     fn huge_pages(&self) -> bool {
         self.huge.is_some()
     }
-    fn start(&mut self, _: &mut World) {}
     fn task_new(&mut self, world: &mut World, task: TaskId, _: Option<TaskId>) {
         let process = world.process(task);
         if !self.processes.contains(&process) {
             self.processes.push(process);
         }
     }
-    fn task_exit(&mut self, _: &mut World, _: TaskId) {}
-    fn wake_queued(&mut self, _: &mut World, _: TaskId, _: Wake) -> Option<CpuId> {
-        None
-    }
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
-        self.fifo.select_cpu(world, task, wake)
-    }
-    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         self.fifo.select_cpu(world, task, wake)
     }
     fn enqueue(&mut self, w: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
@@ -108,7 +88,6 @@ impl Scheduler for Marker {
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         self.fifo.pick(world, cpu)
     }
-    fn put_current(&mut self, _: &mut World, _: CpuId) {}
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
         let now = world.now().ns();
         let early = now < self.at_ns || self.by.is_some_and(|by| by != cpu);
@@ -123,8 +102,6 @@ impl Scheduler for Marker {
             }
         }
     }
-    fn yield_current(&mut self, _: &mut World, _: CpuId) {}
-    fn reweight(&mut self, _: &mut World, _: CpuId, _: TaskId) {}
     fn hinting_fault(&mut self, w: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {
         self.faults.borrow_mut().push((w.now().ns(), w.pid(task), *fault));
         match (self.to, self.huge) {
@@ -139,7 +116,57 @@ impl Scheduler for Marker {
     fn page_moved(&mut self, _: &mut World, _: CpuId, _: TaskId, _: &HintingFault, pages: u64) {
         self.moved.borrow_mut().push(pages);
     }
-    fn work(&mut self, _: &mut World, _: CpuId, _: Work) {}
-    fn counters(&self, _: &mut dyn FnMut(&str, u64)) {}
-    fn histograms(&self, _: &mut dyn FnMut(&str, &[u64])) {}
+}
+
+/// A task of these operations, in the one process of [`workload`], with an affinity for
+/// `Op::SetAffinity(0)`: CPU 0.
+#[allow(dead_code)]
+pub fn template(name: &str, ops: Vec<Op>) -> Template {
+    Template {
+        name: name.into(),
+        process: 0,
+        group: None,
+        nice: 0,
+        policy: Policy::Normal,
+        affinity: None,
+        delay_ns: 0,
+        footprint_bytes: 0,
+        program: Program {
+            ops,
+            loop_depth: 2,
+            own_timers: 1,
+            affinities: vec![Some(vec![0])],
+            accesses: Vec::new(),
+        },
+        class: name.into(),
+    }
+}
+
+/// Tasks, so many of each, with a few things of each kind that they can share.
+#[allow(dead_code)]
+pub fn workload(templates: Vec<(Template, u32)>) -> Workload {
+    let start = templates.iter().enumerate().map(|(i, (_, count))| (i as u32, *count)).collect();
+    Workload {
+        name: "test".into(),
+        templates: templates.into_iter().map(|(template, _)| template).collect(),
+        start,
+        root_process: None,
+        processes: vec![Process { name: "test".into(), forked: false }],
+        groups: Vec::new(),
+        mutexes: 2,
+        conditions: 1,
+        barriers: vec![2],
+        channels: vec![Channel { capacity_bytes: 200, sync_wakeup: true, messages: false }],
+        shared_timers: 1,
+        regions: Vec::new(),
+        watches: 0,
+        counters: 1,
+        duration_ns: None,
+        metrics: vec![Metric {
+            name: "time".into(),
+            unit: "s",
+            better: Better::Lower,
+            kind: MetricKind::WallSeconds,
+        }],
+    }
 }

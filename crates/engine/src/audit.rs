@@ -1,0 +1,178 @@
+//! Claims about the engine's state that hold between events, checked in builds with debug assertions.
+//!
+//! Each claim is a function that compares two places where the same thing is kept, and panics with both.
+//! [`Scheduler::audit`] does the same for what the scheduler keeps.
+
+use crate::events::Event;
+use crate::run::Engine;
+use crate::scheduler::{Scheduler, TaskId};
+use crate::task::State;
+use crate::world::{Looking, World};
+
+/// Looking at all CPUs and tasks takes about this many times what handling an event takes, by CPUs and
+/// tasks: so the audit takes as long as the run, whatever the size.
+const SIZE_PER_EVENT: usize = 8;
+
+impl<S: Scheduler> Engine<'_, S> {
+    /// Checks all claims once in so many events, the more the larger the machine and the workload are.
+    pub(crate) fn audit_sometimes(&mut self) {
+        if self.until_audit > 0 {
+            self.until_audit -= 1;
+            return;
+        }
+        self.until_audit = (self.world.nr_cpus() + self.world.tasks.len()) / SIZE_PER_EVENT;
+        self.world.audit();
+        self.audit_live();
+        self.audit_waiters();
+        self.scheduler.audit(&self.world);
+    }
+
+    /// Who has not exited is counted, and the numbers of those that have are free.
+    fn audit_live(&self) {
+        let now = self.world.now;
+        let alive = |task: &&crate::task::Task| task.state != State::Dead;
+        let tasks = self.world.tasks.iter().filter(alive);
+        let waited_for = tasks.clone().filter(|task| !task.sampler).count();
+        assert_eq!(self.live as usize, waited_for, "tasks counted as live, and alive, at {now:?}");
+        let dead = self.world.tasks.len() - tasks.count();
+        assert_eq!(self.free.len(), dead, "free task numbers, and tasks that exited, at {now:?}");
+    }
+
+    /// Who waits for a mutex, a condition, a barrier or a channel sleeps.
+    fn audit_waiters(&self) {
+        let now = self.world.now;
+        for (what, task) in self.shared.waiters() {
+            let state = self.world.tasks[task.index()].state;
+            assert_eq!(
+                state,
+                State::Blocked,
+                "{} waits for a {what} at {now:?}",
+                self.world.label(task)
+            );
+        }
+    }
+}
+
+impl World {
+    /// A task as messages name it.
+    pub(crate) fn label(&self, task: TaskId) -> String {
+        format!("task {} ({})", self.name(task), self.pid(task))
+    }
+
+    /// Checks all claims about the world by itself.
+    pub(crate) fn audit(&self) {
+        self.audit_current();
+        self.audit_idle();
+        self.audit_arrivals();
+        self.audit_events();
+        self.audit_claims();
+        self.audit_processes();
+        self.audit_sharing();
+        if let Some(memory) = &self.memory {
+            memory.audit(self.now);
+        }
+    }
+
+    /// The current task of a CPU runs there and may, and nothing else runs.
+    fn audit_current(&self) {
+        let now = self.now;
+        let mut current = 0;
+        for (cpu, state) in self.cpus.iter().enumerate() {
+            let Some(id) = state.current else { continue };
+            let task = &self.tasks[id.index()];
+            let label = self.label(id);
+            assert_eq!(task.state, State::Running, "{label}, current on CPU {cpu} at {now:?}");
+            assert_eq!(task.cpu, cpu, "CPU of {label}, current on CPU {cpu} at {now:?}");
+            assert!(
+                task.allowed.contains(cpu),
+                "{label} runs on CPU {cpu} at {now:?}, which it may not"
+            );
+            current += 1;
+        }
+        let running = self.tasks.iter().filter(|task| task.state == State::Running).count();
+        assert_eq!(running, current, "running tasks, and CPUs with a current task, at {now:?}");
+    }
+
+    /// A CPU that looks idle runs nothing and looks for nothing.
+    fn audit_idle(&self) {
+        for cpu in self.idle.iter() {
+            let state = &self.cpus[cpu];
+            let (now, current) = (self.now, state.current.map(|task| self.label(task)));
+            assert_eq!(current, None, "current on CPU {cpu}, which looks idle at {now:?}");
+            assert!(!self.looks_after_task(cpu), "CPU {cpu} looks for a task and idle at {now:?}");
+        }
+    }
+
+    /// A task on its way to a CPU is in the list of that CPU, once, in order of arrival.
+    fn audit_arrivals(&self) {
+        let now = self.now;
+        let mut arriving = 0;
+        for (cpu, state) in self.cpus.iter().enumerate() {
+            let sorted = state.arrivals.is_sorted_by_key(|arrival| arrival.at);
+            assert!(sorted, "tasks on their way to CPU {cpu} are out of order at {now:?}");
+            for arrival in &state.arrivals {
+                let (label, task) = (self.label(arrival.task), &self.tasks[arrival.task.index()]);
+                assert_eq!(
+                    task.state,
+                    State::Arriving,
+                    "{label}, on its way to CPU {cpu} at {now:?}"
+                );
+                arriving += 1;
+            }
+        }
+        let tasks = self.tasks.iter().filter(|task| task.state == State::Arriving).count();
+        assert_eq!(tasks, arriving, "tasks on their way, and arrivals awaited, at {now:?}");
+    }
+
+    /// What is going to happen is scheduled, and only that.
+    fn audit_events(&self) {
+        let now = self.now;
+        for (cpu, state) in self.cpus.iter().enumerate() {
+            let pending = |event| self.events.is_pending(event);
+            let busy = state.current.is_some() || state.looking != Looking::No;
+            assert_eq!(pending(Event::RunEnd(cpu)), busy, "end of run, CPU {cpu} busy, at {now:?}");
+            let awaited = !state.arrivals.is_empty() || state.pending_work != 0;
+            assert_eq!(
+                pending(Event::Interrupt(cpu)),
+                awaited,
+                "interrupt of CPU {cpu} at {now:?}"
+            );
+            let ticks = state.current.is_none() || pending(Event::Tick(cpu));
+            assert!(ticks, "busy CPU {cpu} has no tick at {now:?}");
+            assert!(!state.stale, "the end of what CPU {cpu} does is out of date at {now:?}");
+        }
+        for (id, task) in (0..).map(TaskId).zip(&self.tasks) {
+            let sleeps = task.state == State::Blocked || !self.events.is_pending(Event::Timer(id));
+            assert!(sleeps, "{} is {:?} with a timer at {now:?}", self.label(id), task.state);
+        }
+    }
+
+    /// Searches whose choice is still ahead are in order, and none is overdue.
+    fn audit_claims(&self) {
+        let now = self.now;
+        assert!(self.claims.is_sorted_by_key(|&(at, _)| at), "claims are out of order at {now:?}");
+        // Those of this very time are carried out before the next event.
+        let due = self.claims.first().map_or(now, |&(at, _)| at);
+        assert!(due >= now, "a claim of {due:?} is overdue at {now:?}");
+    }
+
+    /// Processes count their tasks.
+    fn audit_processes(&self) {
+        let mut threads = vec![0; self.processes.len()];
+        for task in self.tasks.iter().filter(|task| task.state != State::Dead) {
+            threads[task.process as usize] += 1;
+        }
+        for (process, (state, found)) in self.processes.iter().zip(threads).enumerate() {
+            assert_eq!(state.threads(), found, "threads of process {process} at {:?}", self.now);
+        }
+    }
+
+    /// LLCs count the tasks that run there.
+    fn audit_sharing(&self) {
+        let mut running = vec![0; self.machine.llcs.len()];
+        for (cpu, _) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.current.is_some()) {
+            running[self.machine.cpus[cpu].llc as usize] += 1;
+        }
+        assert_eq!(self.sharing.running(), running, "tasks that run, by LLC, at {:?}", self.now);
+    }
+}

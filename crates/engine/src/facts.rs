@@ -1,0 +1,144 @@
+//! What a scheduler can ask about a task beyond what it schedules by: who it is and what it belongs to.
+
+use crate::scheduler::TaskId;
+use crate::task::{State, Task};
+use crate::world::World;
+
+/// What the tasks of a process share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProcessState {
+    /// Whether it began as a copy of another.
+    pub forked: bool,
+    /// The task that it began with.
+    leader: Option<Person>,
+    /// Tasks of it that have not exited.
+    threads: u32,
+}
+
+impl ProcessState {
+    /// Of a process that has no task yet.
+    pub(crate) fn new(forked: bool) -> Self {
+        Self { forked, ..Self::default() }
+    }
+
+    /// Tasks of it that have not exited.
+    pub(crate) fn threads(&self) -> u32 {
+        self.threads
+    }
+}
+
+/// A task, and the number by which it is known from a later one with the same [`TaskId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Person {
+    pub id: TaskId,
+    pub pid: u32,
+}
+
+impl World {
+    /// A task's name: its template's in the workload, "main" for the root task.
+    pub fn name(&self, task: TaskId) -> &str {
+        self.name_of(&self.tasks[task.index()])
+    }
+
+    pub(crate) fn name_of(&self, task: &Task) -> &str {
+        let template = self.names.get(task.template as usize);
+        if task.root { "main" } else { template.map_or("", String::as_str) }
+    }
+
+    /// The number of the task that the process of `task` began with, which is never used again in the
+    /// run (the kernel's tgid).
+    pub fn tgid(&self, task: TaskId) -> u32 {
+        let leader = self.process_of(task).and_then(|process| process.leader);
+        leader.map_or(self.pid(task), |leader| leader.pid)
+    }
+
+    /// The task that the process of `task` began with; `None` after that has exited.
+    pub fn group_leader(&self, task: TaskId) -> Option<TaskId> {
+        self.alive(self.process_of(task)?.leader?)
+    }
+
+    /// The task that created `task`; `None` for what exists from the start, and after the parent has
+    /// exited.
+    pub fn parent(&self, task: TaskId) -> Option<TaskId> {
+        self.alive(self.tasks[task.index()].parent?)
+    }
+
+    /// How many tasks of the process of `task` have not exited.
+    pub fn nr_threads(&self, task: TaskId) -> u32 {
+        self.process_of(task).map_or(1, |process| process.threads)
+    }
+
+    /// Whether a task is a thread of the kernel (PF_KTHREAD).
+    pub fn is_kernel_thread(&self, task: TaskId) -> bool {
+        self.tasks[task.index()].sampler
+    }
+
+    /// Time for which a task has had a CPU so far, ns (the kernel's `sum_exec_runtime`).
+    pub fn run_ns(&self, task: TaskId) -> u64 {
+        let state = &self.tasks[task.index()];
+        let current = match state.state {
+            State::Running => self.now.since(state.started_at),
+            _ => 0,
+        };
+        state.run_ns + current
+    }
+
+    fn process_of(&self, task: TaskId) -> Option<&ProcessState> {
+        self.processes.get(self.process(task) as usize)
+    }
+
+    /// The task, if it has not exited.
+    fn alive(&self, person: Person) -> Option<TaskId> {
+        let task = &self.tasks[person.id.index()];
+        (task.pid == person.pid && task.state != State::Dead).then_some(person.id)
+    }
+
+    /// `task` has been created.
+    pub(crate) fn join_process(&mut self, task: TaskId) {
+        let Task { process, pid, .. } = self.tasks[task.index()];
+        let process = process as usize;
+        if self.processes.len() <= process {
+            self.processes.resize_with(process + 1, ProcessState::default);
+        }
+        let state = &mut self.processes[process];
+        if state.threads == 0 {
+            state.leader = Some(Person { id: task, pid });
+        }
+        state.threads += 1;
+    }
+
+    /// `task` has exited.
+    pub(crate) fn leave_process(&mut self, task: TaskId) {
+        let process = self.process(task) as usize;
+        self.processes[process].threads -= 1;
+    }
+
+    /// Where tasks are, for a message: the first of those that run and that wait by name, the rest counted.
+    pub(crate) fn whereabouts(&self) -> String {
+        const NAMED: usize = 4;
+        let list = |what: &str, wanted: &dyn Fn(State) -> bool| {
+            let tasks = || self.tasks.iter().filter(|task| wanted(task.state));
+            let named: Vec<String> = tasks()
+                .take(NAMED)
+                .map(|task| {
+                    format!("{} {} on CPU {}", self.name_of(task), task.pid, self.os_cpu(task))
+                })
+                .collect();
+            let more = tasks().count() - named.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            if named.is_empty() {
+                format!("none {what}")
+            } else {
+                format!("{what}: {}{more}", named.join(", "))
+            }
+        };
+        let asleep = self.tasks.iter().filter(|task| task.state == State::Blocked).count();
+        let running = list("running", &|state| state == State::Running);
+        let waiting = list("waiting", &|state| matches!(state, State::Queued | State::Arriving));
+        format!("{running}; {waiting}; {asleep} asleep")
+    }
+
+    fn os_cpu(&self, task: &Task) -> u32 {
+        self.machine.cpus[task.cpu].os_index
+    }
+}
