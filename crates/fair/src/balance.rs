@@ -47,7 +47,6 @@ use roost_engine::{CpuId, TaskId, Time, World};
 use roost_machine::CpuSet;
 
 use crate::domain::{Domain, DomainId, Flags, GroupId, Topology};
-use crate::features::Generation;
 use crate::state::{DomainState, Fair, LINES_PER_QUEUE};
 use crate::stats::IdleType;
 
@@ -276,7 +275,7 @@ impl Fair {
                     idle = if world.is_idle(cpu) { IdleType::Idle } else { IdleType::Busy };
                 }
                 self.rqs[cpu].domains[level].last_balance = now;
-                if self.features.generation != Generation::Weights {
+                if self.features.balance.interval_after_pass {
                     let busy = self.counts_as_busy(cpu, idle);
                     interval = self.balance_interval(cpu, level, busy);
                 }
@@ -284,7 +283,7 @@ impl Fair {
             let last = self.rqs[cpu].domains[level].last_balance;
             next = next.min(last + interval);
         }
-        if decayed && self.features.newidle_costs {
+        if decayed && self.features.balance.newidle_costs {
             self.rqs[cpu].max_idle_balance_cost = total_cost.max(MIGRATION_COST_NS);
         }
         self.rqs[cpu].next_balance = next;
@@ -301,7 +300,7 @@ impl Fair {
         idle: IdleType,
     ) -> Option<pass::Verdict> {
         let serialize = self.domain_of(cpu, level).has(Flags::SERIALIZE);
-        let outside = serialize && !self.features.serialize_inside;
+        let outside = serialize && !self.features.balance.serialize_inside;
         if outside && self.serialized(world, executor) {
             return None;
         }
@@ -327,7 +326,7 @@ impl Fair {
     /// Jiffies between passes of `cpu` at `level` at present.
     fn balance_interval(&self, cpu: CpuId, level: usize, busy: bool) -> u64 {
         let interval_ms = self.rqs[cpu].domains[level].balance_interval;
-        let less = u64::from(self.features.generation == Generation::GroupTypes);
+        let less = u64::from(self.features.balance.busy_interval_less_one);
         let busy = busy.then(|| Busy { factor: self.domain_of(cpu, level).busy_factor, less });
         interval_jiffies(interval_ms, busy, self.features.hz, self.rqs.len())
     }

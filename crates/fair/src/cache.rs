@@ -180,7 +180,7 @@ impl CacheAware {
         let first = |span: &CpuSet| span.first().map(|cpu| machine.cpus[cpu].llc as usize);
         let bytes = |span| first(span).map_or(0, |llc| machine.llc_bytes(llc));
         Self {
-            active: features.sched_cache && has_several_llcs(topology),
+            active: features.switches.sched_cache && has_several_llcs(topology),
             period: u64::from(features.hz / EPOCHS_A_SECOND).max(1),
             threads_per_core: threads_per_core.unwrap_or(1) as u64,
             llc_bytes: topology.llc_span.iter().map(bytes).collect(),

@@ -19,7 +19,8 @@ use crate::balance::{Balancer, MIGRATION_COST_NS, Pulled};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::{self, Cgroups};
 use crate::domain::Topology;
-use crate::features::{Features, Generation};
+use crate::eras::{Load, UtilEst};
+use crate::features::Features;
 use crate::mechanisms::Mechanisms;
 use crate::numa::Numa;
 use crate::older::Power;
@@ -39,7 +40,7 @@ impl Fair {
         let cache = CacheAware::new(machine, &topology, &features);
         let numa = Numa::new(machine, &features);
         let mechanisms = Mechanisms::new(machine, &features);
-        let tracks_runnable_load = features.generation == Generation::RunnableLoad;
+        let tracks_runnable_load = features.averages.load == Load::QueuedAverage;
         let rq = |cpu| Rq {
             runnable_load: tracks_runnable_load.then(Avg::default),
             ..Rq::new(&rules, &topology, &cache, numa.node_of[cpu], cpu)
@@ -132,7 +133,7 @@ impl Fair {
         let weight = state.weight;
         state.avg.update(rq.avg.last_update, 0, 0, false, weight);
         rq.queue.migrate_sleeping(&mut state.entity);
-        if !self.features.averages_by_source {
+        if !self.features.averages.removed_at_next_update {
             return self.detach_averages(from, task);
         }
         // remove_entity_load_avg(): without the old queue's lock, which subtracts it later.
@@ -182,7 +183,7 @@ impl Fair {
         state.exec_start = now;
         state.sum_exec += delta;
         if rq.queue.run(delta) {
-            give_way(self.features.preempt_lazy, world, by, cpu);
+            give_way(self.features.switches.preempt_lazy, world, by, cpu);
         }
         if self.cache.active {
             self.account_process(world, cpu, current, delta);
@@ -276,7 +277,9 @@ impl Fair {
             let place =
                 if self.cgroups.active() { self.place_among_groups(cpu, task) } else { ANYWHERE };
             match self.rqs[cpu].queue.preempts(task, how, place) {
-                Preempt::Yes => return give_way(self.features.preempt_lazy, world, by, cpu),
+                Preempt::Yes => {
+                    return give_way(self.features.switches.preempt_lazy, world, by, cpu);
+                }
                 Preempt::No => return,
                 Preempt::AfterDequeue(sleeper) => self.finish_delayed(world, cpu, sleeper),
             }
@@ -289,7 +292,7 @@ impl Fair {
         let rq = &self.rqs[cpu];
         if rq.nr_sched_idle > 0
             && rq.nr_sched_idle == rq.nr_running
-            && self.features.generation == Generation::GroupTypes
+            && self.features.placement.knows_sched_idle_cpus
         {
             self.sched_idle_cpus.insert(cpu);
         } else {
@@ -308,13 +311,14 @@ impl Fair {
         let sample = world.now().ns() - since;
         let most = 2 * rq.max_idle_balance_cost;
         // 3.9 forgets what was before a long idle period.
-        let from = if self.features.newidle_costs || sample <= most { rq.avg_idle } else { most };
+        let from =
+            if self.features.balance.newidle_costs || sample <= most { rq.avg_idle } else { most };
         rq.avg_idle = moved_by_eighth(from, sample).min(most);
         rq.wake_avg_idle = rq.avg_idle / 2;
-        if self.features.sis_prop {
+        if self.features.switches.sis_prop {
             self.rqs[cpu].wake_stamp = self.jiffies(world.now());
         }
-        if self.features.generation == Generation::Weights {
+        if self.features.averages.load == Load::Weight {
             let jiffy = self.jiffies(world.now());
             self.rqs[cpu].decayed.idled(jiffy);
         }
@@ -339,7 +343,7 @@ impl Fair {
         }
         self.stats.sched_goidle += 1;
         self.note_idle_core(world, cpu);
-        if !self.features.idle_tick {
+        if !self.features.balance.idle_tick {
             self.nohz_enter_idle(world, cpu);
         }
         Pulled::Nothing
@@ -405,7 +409,7 @@ impl Fair {
         rq.queue.set_current(task);
         rq.current = Some(task);
         // Before 4.15 the list kept the order in which tasks were queued.
-        if self.features.generation != Generation::Weights {
+        if !self.features.balance.in_queued_order {
             rq.move_to_front(task);
         }
         let state = &mut self.tasks[task.index()];
@@ -428,12 +432,15 @@ impl Fair {
         if std::mem::take(&mut state.util_changed) {
             let Avg { util_avg, runnable_avg, .. } = state.avg;
             let old = state.util_est;
-            state.util_est = if self.features.util_est_rises {
-                let starved_rule = self.features.util_est_starved;
-                util_est_update(old, util_avg, runnable_avg, starved_rule)
-            } else {
-                state.util_ewma = util_est_follow(state.util_ewma, util_avg);
-                state.util_ewma.max(util_avg)
+            let fast_up =
+                |unless_starved| util_est_update(old, util_avg, runnable_avg, unless_starved);
+            state.util_est = match self.features.averages.util_est {
+                UtilEst::FastUp => fast_up(false),
+                UtilEst::FastUpUnlessStarved => fast_up(true),
+                UtilEst::Largest => {
+                    state.util_ewma = util_est_follow(state.util_ewma, util_avg);
+                    state.util_ewma.max(util_avg)
+                }
             };
             let rq = &mut self.rqs[cpu];
             rq.util_est = rq.util_est + state.util_est - old;
@@ -688,7 +695,7 @@ impl Scheduler for Fair {
 
     fn huge_pages(&self) -> bool {
         // What 3.9 does with its pages here is what it does with huge ones.
-        !self.features.numa_placement
+        !self.features.numa.places_tasks
     }
 
     fn start(&mut self, world: &mut World) {
@@ -796,7 +803,7 @@ impl Scheduler for Fair {
 
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
         self.account_current(world, cpu, cpu);
-        let estimate_first = !self.features.averages_by_source;
+        let estimate_first = !self.features.averages.estimate_after_update;
         if why != Dequeue::Move && estimate_first {
             self.update_util_est(cpu, task);
         }
@@ -836,7 +843,7 @@ impl Scheduler for Fair {
 
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
         self.update_rq(world, cpu);
-        if self.features.generation == Generation::Weights {
+        if self.features.averages.load == Load::Weight {
             self.decay_load(world, cpu);
         }
         if self.cgroups.active() {
@@ -866,7 +873,7 @@ impl Scheduler for Fair {
     }
 
     fn idle_tick(&mut self, world: &mut World, cpu: CpuId) {
-        if self.features.idle_tick {
+        if self.features.balance.idle_tick {
             self.balance_in_idle_tick(world, cpu);
         }
     }

@@ -4,7 +4,7 @@ use roost_engine::CpuId;
 use roost_machine::Machine;
 
 use crate::domain::{Domain, Flags, Level, Topology};
-use crate::features::{Features, Generation};
+use crate::features::Features;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
 
 /// One scheduling domain of a CPU, bottom up.
@@ -82,16 +82,13 @@ fn row(topology: &Topology, features: &Features, cpu: CpuId, level: usize) -> Do
     }
 }
 
-/// The level's name in this version. Of the versions known, those with EEVDF (6.6) are also those
-/// after the renaming of DIE (about 6.7); 3.9 (before 3.16) calls it CPU.
+/// The level's name in this version.
 fn name(level: Level, features: &Features) -> (&'static str, Option<u32>) {
     match level {
         Level::Smt => ("SMT", None),
         Level::Cluster => ("CLS", None),
         Level::Mc => ("MC", None),
-        Level::Pkg if features.eevdf => ("PKG", None),
-        Level::Pkg if features.generation == Generation::Weights => ("CPU", None),
-        Level::Pkg => ("DIE", None),
+        Level::Pkg => (features.domains.package_name, None),
         Level::Node => ("NODE", None),
         Level::Numa { distance } => ("NUMA", Some(distance)),
     }
@@ -100,7 +97,7 @@ fn name(level: Level, features: &Features) -> (&'static str, Option<u32>) {
 /// Tasks up to which an imbalance is tolerated at a NUMA level. 5.16 and Patch A compare with less
 /// than, but the table of section 14.1 names the limit itself, and so does this.
 fn allowed(domain: &Domain, features: &Features) -> Option<u32> {
-    let limit = match features.numa_imbalance {
+    let limit = match features.switches.numa_imbalance {
         NumaImbalance::None => 0,
         NumaImbalance::Quarter => domain.weight / 4,
         NumaImbalance::Published | NumaImbalance::Merged518 | NumaImbalance::Merged60 => {

@@ -1,6 +1,6 @@
 //! Versions of the kernel as sets of switches.
 //!
-//! A version is data: a named set of [`Features`]. `+name` and `+no-name` change single switches,
+//! A version is data: one era of each part of the class ([`crate::eras`]) and the state of the switches. `+name` and `+no-name` change single switches,
 //! as the kernel's sched features are written: `fair@5.19+sis-util+no-numa-imbalance`. Section
 //! numbers refer to the kernel model this crate implements (`docs/kernel-model.md`).
 
@@ -9,6 +9,7 @@ use std::fmt;
 use roost_policy::cling;
 use thiserror::Error;
 
+use crate::eras::{AverageEra, BalanceEra, DomainEra, NumaEra, PlacementEra, QueueEra};
 use crate::mechanisms::consolidate::Consolidation;
 use crate::mechanisms::llc_imbalance::LlcImbalance;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
@@ -21,9 +22,6 @@ use crate::switches::{self, numbers, switches};
 /// (6.12.117-1~deb12u1), ordinary and cloud kernel alike. 250 is also the kernel's own default.
 pub const HZ: u32 = 250;
 
-/// EEVDF base slice before scaling by the number of CPUs, ns: 0.70 ms since 6.15 (section 5).
-const BASE_SLICE_NS: u64 = 700_000;
-
 /// How one kernel's fair class behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
@@ -32,19 +30,19 @@ pub struct Features {
     /// Index of the version, oldest first.
     pub(crate) version: usize,
     /// Ticks a second.
-    pub hz: u32,
-    /// Which generation of placement and balancing the version has.
-    pub generation: Generation,
-    /// EEVDF (6.6+) instead of CFS.
-    pub eevdf: bool,
-    /// EEVDF base slice before scaling, ns: 0.70 ms (6.15, 7.2), section 5; 0 with CFS.
-    pub base_slice_ns: u64,
-    /// CFS: a slice is at least the minimum granularity (BASE_SLICE, 5.15 to 6.5).
-    pub slice_at_least_granularity: bool,
-    /// RUN_TO_PARITY by a protection point (7.2 `vprot`) rather than until the deadline at pick.
-    pub vprot: bool,
-    /// Lag limit from the largest slice of the queue plus a tick (7.2) rather than the own slice.
-    pub lag_by_queue_slice: bool,
+    pub(crate) hz: u32,
+    pub(crate) queue: QueueEra,
+    pub(crate) averages: AverageEra,
+    pub(crate) domains: DomainEra,
+    pub(crate) placement: PlacementEra,
+    pub(crate) balance: BalanceEra,
+    pub(crate) numa: NumaEra,
+    pub(crate) switches: Switches,
+}
+
+/// What users can switch ([`crate::switches`]), as it is in a version or has been changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Switches {
     /// DELAY_DEQUEUE and DELAY_ZERO.
     pub delay_dequeue: bool,
     /// PREEMPT_SHORT.
@@ -61,57 +59,14 @@ pub struct Features {
     pub sis_prop: bool,
     /// Allowed imbalance between NUMA nodes.
     pub numa_imbalance: NumaImbalance,
-    /// Patch D: tolerate an imbalance between the LLCs of a node.
+    /// Tolerated imbalance between the LLCs of a node.
     pub llc_imbalance: LlcImbalance,
-    /// Whether the NUMA filter sees the imbalance before it is halved (6.1+) or after (5.15 to 5.19).
-    pub filter_before_halving: bool,
-    /// Newly idle balancing minds what it costs, and whether any CPU has tasks to give (since 3.13
-    /// and 3.16; not 3.9).
-    pub newidle_costs: bool,
-    /// Newly-idle gate by the first domain's cost (5.17+) rather than by migration_cost (to 5.16).
-    pub newidle_gate_by_domain: bool,
-    /// NI_RANDOM, NI_RATE (7.2).
+    /// NI_RANDOM, NI_RATE.
     pub newidle_random: bool,
-    /// sibling_imbalance with core counts, SMT groups (after 6.5).
-    pub smt_balance: bool,
-    /// should_we_balance prefers fully idle cores above SMT (after 6.5).
-    pub balance_prefers_idle_core: bool,
-    /// prefer_sibling is read from the busiest group's flags (6.x) rather than the child domain (5.x).
-    pub prefer_sibling_of_group: bool,
-    /// The local group is checked against the domain average in calculate_imbalance (6.1+).
-    pub local_above_average_check: bool,
-    /// A busiest queue is chosen by "boosted" utilisation, util over runnable (6.x), or util (5.x).
-    pub boosted_util: bool,
-    /// migrate_util compares after a shift by failures (6.x).
-    pub util_shift: bool,
-    /// The queue's idle siblings of prev are searched; prev included (5.15 to 5.19).
-    pub smt_search_includes_prev: bool,
-    /// util_est rises at once (UTIL_EST_FASTUP, by 5.15; not 5.2, where a task counts as the larger of
-    /// the average and its last use).
-    pub util_est_rises: bool,
-    /// util_est: small decreases of a starved task are kept (7.2).
-    pub util_est_starved: bool,
-    /// CPUs that share an L2 or LLC tags are a domain (CLS, since 5.16).
-    pub cluster_domains: bool,
-    /// Cluster-aware idle search (6.8+).
-    pub cluster_search: bool,
-    /// Balancing: an ineligible task stays when the destination is not empty and nothing failed yet,
-    /// delayed tasks only for load (6.13+).
-    pub detach_eligible_only: bool,
-    /// NUMA SERIALIZE taken inside, after should_we_balance (7.2).
-    pub serialize_inside: bool,
-    /// Cache-aware scheduling: threads of a process gather on one LLC (7.2).
+    /// Cache-aware scheduling: threads of a process gather on one LLC.
     pub sched_cache: bool,
     /// Automatic NUMA balancing (kernel.numa_balancing = 1).
     pub numa_balancing: bool,
-    /// It places tasks: faults of tasks and groups, preferred nodes, swaps (3.13 and later). Without,
-    /// pages follow tasks and nothing else happens (3.9).
-    pub numa_placement: bool,
-    /// Its search classes nodes by their load and takes idle CPUs at once; tasks on their way to
-    /// their preferred node go first in swaps (5.7 and later).
-    pub numa_node_types: bool,
-    /// No swap inside a group on a node with room (6.0 and later).
-    pub numa_no_swap_with_spare: bool,
     /// Every cgroup is a NUMA group (`cpu.numa_group` = 1, 2019-07-16).
     pub numa_groups: bool,
     /// `cling` (2019-07-22): such groups settle on a node.
@@ -121,180 +76,135 @@ pub struct Features {
     pub cling_degree: u32,
     /// `consolidate` (2013-07-30): processes gather on few nodes.
     pub consolidate: Consolidation,
-    /// Scans leave out areas that the task does not use (6.4 and later).
-    pub numa_area_skip: bool,
-    /// A CPU that goes idle keeps its tick for one more, balances in it and only then stops it: the
-    /// idle loop of 7.2 without a cpuidle driver, which is how guests run. With one, its governor
-    /// decides. Without this the tick stops at once.
-    pub idle_tick: bool,
-    /// Details of averages and of fork placement as in the source of 7.2.13, some of them older than
-    /// that: util_est follows the last update of the averages, what a migrated sleeper leaves behind
-    /// is subtracted at the old queue's next update, the sleeper's own averages decay up to the
-    /// wakeup if that CPU is idle, and new tasks see allowed CPUs only. Versions without it follow
-    /// the kernel model (sections 3 and 8).
-    pub averages_by_source: bool,
-    /// Details of balancing as in the source of 7.2.13, some of them older than that: a kick for
-    /// `nohz.next_balance` alone, newly idle costs that decay in newly idle passes too, an interval
-    /// restored by a pass that starts active balance, what counts as a failed hot migration.
-    /// Versions without it follow the kernel model (sections 9 and 10).
-    pub balance_by_source: bool,
 }
 
-/// Generations of placement and balancing code: what a CPU's load is decides how both work. A
-/// version is of one of them; `older` has the first two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Generation {
-    /// 3.9: the sum of the weights of what is queued.
-    Weights,
-    /// 5.2: the load average of what is queued (`runnable_load_avg`).
-    RunnableLoad,
-    /// 5.5 and later: load, utilisation and runnable averages, by types of groups.
-    GroupTypes,
-}
-
-/// A kernel version that can be named after `fair@`.
-struct Version {
-    name: &'static str,
-    features: fn() -> Features,
-}
-
-/// The known versions, oldest first.
-const VERSIONS: [Version; 6] = [
-    Version { name: "3.9", features: v3_9 },
-    Version { name: "5.2", features: v5_2 },
-    Version { name: "5.16", features: v5_16 },
-    Version { name: "5.19", features: v5_19 },
-    Version { name: "6.15", features: v6_15 },
-    Version { name: "7.2", features: v7_2 },
-];
-
-/// 3.9: loads are weights, wakeups look for idle groups of CPUs. Who posted its results had 1000 ticks a second
-/// (docs/results.md, "consolidate").
-fn v3_9() -> Features {
-    Features {
-        generation: Generation::Weights,
-        sis_prop: false,
-        newidle_costs: false,
-        numa_placement: false,
-        hz: 1000,
-        ..v5_2()
-    }
-}
-
-/// 5.2: SIS_PROP after a search for an idle core, averages of what is runnable.
-fn v5_2() -> Features {
-    Features {
-        generation: Generation::RunnableLoad,
-        slice_at_least_granularity: false,
-        numa_imbalance: NumaImbalance::None,
-        util_est_rises: false,
-        cluster_domains: false,
-        numa_node_types: false,
-        ..v5_16()
-    }
-}
-
-/// 5.16: CFS, SIS_PROP, a quarter of a node's CPUs may run before balance matters.
-fn v5_16() -> Features {
-    Features {
-        name: String::new(),
-        version: 0,
-        hz: HZ,
-        generation: Generation::GroupTypes,
-        eevdf: false,
-        base_slice_ns: 0,
-        slice_at_least_granularity: true,
-        vprot: false,
-        lag_by_queue_slice: false,
+impl Switches {
+    /// Of 3.9: everything that can be switched came later, but NUMA balancing.
+    const V3_9: Self = Self {
         delay_dequeue: false,
         preempt_short: false,
         hrtick: false,
         preempt_lazy: false,
         sis_util: false,
-        sis_prop: true,
-        numa_imbalance: NumaImbalance::Quarter,
+        sis_prop: false,
+        numa_imbalance: NumaImbalance::None,
         llc_imbalance: LlcImbalance::Off,
-        filter_before_halving: false,
-        newidle_costs: true,
-        newidle_gate_by_domain: false,
         newidle_random: false,
-        smt_balance: false,
-        balance_prefers_idle_core: false,
-        prefer_sibling_of_group: false,
-        local_above_average_check: false,
-        boosted_util: false,
-        util_shift: false,
-        smt_search_includes_prev: true,
-        util_est_rises: true,
-        util_est_starved: false,
-        cluster_domains: true,
-        cluster_search: false,
-        detach_eligible_only: false,
-        serialize_inside: false,
         sched_cache: false,
         numa_balancing: true,
-        numa_placement: true,
-        numa_node_types: true,
-        numa_no_swap_with_spare: false,
         numa_groups: false,
         cling: false,
         cling_degree: cling::DEGREE,
         consolidate: Consolidation::Off,
-        numa_area_skip: false,
-        idle_tick: false,
-        averages_by_source: false,
-        balance_by_source: false,
-    }
-}
-
-/// 5.19: `imb_numa_nr` (5.18) and the new newly-idle gate (5.17).
-fn v5_19() -> Features {
-    Features { numa_imbalance: NumaImbalance::Merged518, newidle_gate_by_domain: true, ..v5_16() }
-}
-
-/// 6.15: EEVDF with delayed dequeue, SIS_UTIL, the balancer with SMT groups.
-fn v6_15() -> Features {
-    Features {
-        eevdf: true,
-        base_slice_ns: BASE_SLICE_NS,
+    };
+    /// SIS_PROP (4.13).
+    const V5_2: Self = Self { sis_prop: true, ..Self::V3_9 };
+    /// A quarter of a node's CPUs may run before balance matters (5.13).
+    const V5_16: Self = Self { numa_imbalance: NumaImbalance::Quarter, ..Self::V5_2 };
+    /// `imb_numa_nr` (5.18).
+    const V5_19: Self = Self { numa_imbalance: NumaImbalance::Merged518, ..Self::V5_16 };
+    /// SIS_UTIL (6.0), delayed dequeue (6.12).
+    const V6_15: Self = Self {
         delay_dequeue: true,
         preempt_short: true,
         sis_util: true,
         sis_prop: false,
         numa_imbalance: NumaImbalance::Merged60,
-        filter_before_halving: true,
-        smt_balance: true,
-        balance_prefers_idle_core: true,
-        prefer_sibling_of_group: true,
-        local_above_average_check: true,
-        boosted_util: true,
-        util_shift: true,
-        smt_search_includes_prev: false,
-        cluster_search: true,
-        detach_eligible_only: true,
-        numa_no_swap_with_spare: true,
-        numa_area_skip: true,
-        ..v5_19()
-    }
-}
-
-/// 7.2: protection point, randomised newly-idle balancing, cache-aware scheduling.
-fn v7_2() -> Features {
-    Features {
-        vprot: true,
-        lag_by_queue_slice: true,
+        ..Self::V5_19
+    };
+    /// Timed requests, lazy preemption, randomised newly idle balancing, cache-aware scheduling.
+    const V7_2: Self = Self {
         hrtick: true,
         preempt_lazy: true,
         newidle_random: true,
-        util_est_starved: true,
-        serialize_inside: true,
         sched_cache: true,
-        idle_tick: true,
-        averages_by_source: true,
-        balance_by_source: true,
-        ..v6_15()
-    }
+        ..Self::V6_15
+    };
 }
+
+/// A kernel version that can be named after `fair@`: an era of each part, and the state of the switches.
+struct Version {
+    name: &'static str,
+    hz: u32,
+    queue: QueueEra,
+    averages: AverageEra,
+    domains: DomainEra,
+    placement: PlacementEra,
+    balance: BalanceEra,
+    numa: NumaEra,
+    switches: Switches,
+}
+
+/// The known versions, oldest first. Who posted results of 3.9 had 1000 ticks a second (docs/results.md,
+/// "consolidate").
+const VERSIONS: [Version; 6] = [
+    Version {
+        name: "3.9",
+        hz: 1000,
+        queue: QueueEra::CFS,
+        averages: AverageEra::WEIGHTS,
+        domains: DomainEra::BY_PACKAGE,
+        placement: PlacementEra::WEIGHTS,
+        balance: BalanceEra::WEIGHTS,
+        numa: NumaEra::PAGES,
+        switches: Switches::V3_9,
+    },
+    Version {
+        name: "5.2",
+        hz: HZ,
+        queue: QueueEra::CFS,
+        averages: AverageEra::QUEUED,
+        domains: DomainEra::BY_NODE,
+        placement: PlacementEra::QUEUED,
+        balance: BalanceEra::LOADS,
+        numa: NumaEra::SINCE_3_13,
+        switches: Switches::V5_2,
+    },
+    Version {
+        name: "5.16",
+        hz: HZ,
+        queue: QueueEra::SINCE_5_15,
+        averages: AverageEra::SINCE_5_15,
+        domains: DomainEra::SINCE_5_16,
+        placement: PlacementEra::SINCE_5_15,
+        balance: BalanceEra::SINCE_5_15,
+        numa: NumaEra::SINCE_5_7,
+        switches: Switches::V5_16,
+    },
+    Version {
+        name: "5.19",
+        hz: HZ,
+        queue: QueueEra::SINCE_5_15,
+        averages: AverageEra::SINCE_5_15,
+        domains: DomainEra::SINCE_5_16,
+        placement: PlacementEra::SINCE_5_15,
+        balance: BalanceEra::SINCE_5_17,
+        numa: NumaEra::SINCE_5_7,
+        switches: Switches::V5_19,
+    },
+    Version {
+        name: "6.15",
+        hz: HZ,
+        queue: QueueEra::SINCE_6_15,
+        averages: AverageEra::SINCE_5_15,
+        domains: DomainEra::SINCE_6_8,
+        placement: PlacementEra::SINCE_6_15,
+        balance: BalanceEra::SINCE_6_15,
+        numa: NumaEra::SINCE_6_4,
+        switches: Switches::V6_15,
+    },
+    Version {
+        name: "7.2",
+        hz: HZ,
+        queue: QueueEra::SINCE_7_2,
+        averages: AverageEra::SINCE_7_2,
+        domains: DomainEra::SINCE_6_8,
+        placement: PlacementEra::SINCE_7_2,
+        balance: BalanceEra::SINCE_7_2,
+        numa: NumaEra::SINCE_6_4,
+        switches: Switches::V7_2,
+    },
+];
 
 /// Why a scheduler's name was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -448,7 +358,10 @@ impl Features {
 
     /// A version without any switch, by its index.
     fn of_version(version: usize) -> Self {
-        Self { version, ..(VERSIONS[version].features)() }
+        let Version { hz, queue, averages, domains, placement, balance, numa, switches, .. } =
+            VERSIONS[version];
+        let name = String::new();
+        Self { name, version, hz, queue, averages, domains, placement, balance, numa, switches }
     }
 
     /// The version: `5.19`.
@@ -494,7 +407,11 @@ impl Features {
     /// The merged form of Patch A that belongs to this version: 5.18's, or 6.0's in versions that
     /// also filter before halving (6.1 and later).
     pub(crate) fn merged_rule(&self) -> NumaImbalance {
-        if self.filter_before_halving { NumaImbalance::Merged60 } else { NumaImbalance::Merged518 }
+        if self.balance.filter_before_halving {
+            NumaImbalance::Merged60
+        } else {
+            NumaImbalance::Merged518
+        }
     }
 
     /// The tick's period in ns.
@@ -507,6 +424,7 @@ impl Features {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eras::Load;
 
     fn parse(name: &str) -> Features {
         Features::parse(name).unwrap()
@@ -514,36 +432,48 @@ mod tests {
 
     #[test]
     fn versions_are_named_sets() {
-        assert_eq!(parse("fair@5.16").numa_imbalance, NumaImbalance::Quarter);
-        assert_eq!(parse("fair@5.19").numa_imbalance, NumaImbalance::Merged518);
-        assert_eq!(parse("fair@6.15").numa_imbalance, NumaImbalance::Merged60);
+        assert_eq!(parse("fair@5.16").switches.numa_imbalance, NumaImbalance::Quarter);
+        assert_eq!(parse("fair@5.19").switches.numa_imbalance, NumaImbalance::Merged518);
+        assert_eq!(parse("fair@6.15").switches.numa_imbalance, NumaImbalance::Merged60);
         let new = parse("fair@7.2");
-        assert!(new.eevdf && new.vprot && new.sis_util && !new.sis_prop && new.newidle_random);
-        assert_eq!((new.base_slice_ns, new.tick_ns()), (700_000, 4_000_000));
-        assert!(!parse("fair@6.15").newidle_random, "NI_RANDOM is not in 6.14");
-        assert!(new.sched_cache && !parse("fair@6.15").sched_cache);
-        assert!(!parse("fair@7.2+no-sched-cache").sched_cache);
-        let timed = |name: &str| (parse(name).hrtick, parse(name).preempt_lazy);
+        assert!(
+            new.queue.eevdf
+                && new.queue.protection_point
+                && new.switches.sis_util
+                && !new.switches.sis_prop
+                && new.switches.newidle_random
+        );
+        assert_eq!((new.queue.base_slice_ns, new.tick_ns()), (700_000, 4_000_000));
+        assert!(!parse("fair@6.15").switches.newidle_random, "NI_RANDOM is not in 6.14");
+        assert!(new.switches.sched_cache && !parse("fair@6.15").switches.sched_cache);
+        assert!(!parse("fair@7.2+no-sched-cache").switches.sched_cache);
+        let timed = |name: &str| (parse(name).switches.hrtick, parse(name).switches.preempt_lazy);
         assert_eq!(timed("fair@6.15"), (false, false));
         assert_eq!(timed("fair@7.2"), (true, true));
         assert_eq!(timed("fair@7.2+no-hrtick+no-preempt-lazy"), (false, false));
     }
 
     #[test]
-    fn versions_before_5_5_are_of_an_older_generation() {
+    fn versions_before_5_5_measure_load_otherwise() {
         let (old, older) = (parse("fair@5.2"), parse("fair@3.9"));
-        assert_eq!(old.generation, Generation::RunnableLoad);
-        assert_eq!(older.generation, Generation::Weights);
-        assert!(old.sis_prop && !older.sis_prop);
-        assert_eq!([old.numa_imbalance, older.numa_imbalance], [NumaImbalance::None; 2]);
-        assert!(parse("fair@5.2+sis-util").sis_util);
-        assert_eq!(parse("fair@3.9+numa-imbalance").numa_imbalance, NumaImbalance::Published);
+        assert_eq!(old.averages.load, Load::QueuedAverage);
+        assert_eq!(older.averages.load, Load::Weight);
+        assert!(old.switches.sis_prop && !older.switches.sis_prop);
+        assert_eq!(
+            [old.switches.numa_imbalance, older.switches.numa_imbalance],
+            [NumaImbalance::None; 2]
+        );
+        assert!(parse("fair@5.2+sis-util").switches.sis_util);
+        assert_eq!(
+            parse("fair@3.9+numa-imbalance").switches.numa_imbalance,
+            NumaImbalance::Published
+        );
         assert!(switches::all().all(|switch| age(switch.since).is_some()));
     }
 
     #[test]
     fn the_merged_rule_is_the_versions_own() {
-        let rule = |name: &str| parse(name).numa_imbalance;
+        let rule = |name: &str| parse(name).switches.numa_imbalance;
         assert_eq!(rule("fair@5.16+numa-imbalance-merged"), NumaImbalance::Merged518);
         assert_eq!(
             rule("fair@5.19+numa-imbalance+numa-imbalance-merged"),
@@ -557,9 +487,9 @@ mod tests {
     #[test]
     fn a_switch_may_have_a_number() {
         let two = parse("fair@7.2+llc-imbalance=2");
-        assert_eq!(two.llc_imbalance, LlcImbalance::UpTo(2));
-        assert_eq!(parse("fair@7.2+llc-imbalance=0").llc_imbalance, LlcImbalance::Off);
-        assert_eq!(parse("fair@7.2+llc-imbalance").llc_imbalance, LlcImbalance::Quarter);
+        assert_eq!(two.switches.llc_imbalance, LlcImbalance::UpTo(2));
+        assert_eq!(parse("fair@7.2+llc-imbalance=0").switches.llc_imbalance, LlcImbalance::Off);
+        assert_eq!(parse("fair@7.2+llc-imbalance").switches.llc_imbalance, LlcImbalance::Quarter);
         let error = Features::parse("fair@7.2+llc-imbalance=x").unwrap_err().to_string();
         assert!(error.contains("a whole number from 0 to 999999"), "{error}");
         assert!(Features::parse("fair@7.2+sis-util=2").is_err());
@@ -569,7 +499,7 @@ mod tests {
     fn cling_has_a_degree_in_percent() {
         let cling = |name: &str| {
             let features = parse(name);
-            (features.numa_groups, features.cling, features.cling_degree)
+            (features.switches.numa_groups, features.switches.cling, features.switches.cling_degree)
         };
         assert_eq!(cling("fair@5.16"), (false, false, 20));
         assert_eq!(cling("fair@5.16+cling"), (true, true, 20));
@@ -630,7 +560,7 @@ mod tests {
 
     #[test]
     fn one_scan_limiter_at_a_time() {
-        let limiter = |name: &str| (parse(name).sis_util, parse(name).sis_prop);
+        let limiter = |name: &str| (parse(name).switches.sis_util, parse(name).switches.sis_prop);
         assert_eq!(limiter("fair@5.19"), (false, true));
         assert_eq!(limiter("fair@5.19+sis-util"), (true, false));
         assert_eq!(limiter("fair@7.2+sis-prop"), (false, true));

@@ -12,7 +12,6 @@ use roost_machine::CpuSet;
 use roost_workload::Policy;
 
 use crate::domain::{Domain, Flags, GroupId};
-use crate::features::Generation;
 use crate::mechanisms::numa_imbalance::{Limit, Occupied};
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::allowed_or_fallback;
@@ -152,14 +151,16 @@ impl Fair {
                 continue;
             }
             self.visit(world, forker, domain, &mut visited);
-            let group = match self.features.generation {
-                Generation::GroupTypes => self.find_idlest_group(world, task, cpu, at),
-                _ => self.find_idlest_group_by_load(world, task, cpu, at),
+            let group = if self.features.placement.idlest_by_group_type {
+                self.find_idlest_group(world, task, cpu, at)
+            } else {
+                self.find_idlest_group_by_load(world, task, cpu, at)
             };
             let Some(group) = group else { continue };
-            let idlest = match self.features.generation {
-                Generation::Weights => self.find_lightest_cpu(world, task, cpu, group),
-                _ => self.find_idlest_group_cpu(world, task, cpu, group),
+            let idlest = if self.features.placement.idlest_by_weight {
+                self.find_lightest_cpu(world, task, cpu, group)
+            } else {
+                self.find_idlest_group_cpu(world, task, cpu, group)
             };
             if idlest != cpu {
                 cpu = idlest;
@@ -310,7 +311,7 @@ impl Fair {
     fn group_load(&self, world: &World, task: TaskId, group: GroupId) -> GroupLoad {
         let imbalanced = self.balance.is_imbalanced(group);
         let mut sums = GroupLoad { imbalanced, ..GroupLoad::default() };
-        let allowed_only = self.features.averages_by_source;
+        let allowed_only = self.features.placement.new_tasks_see_allowed_cpus;
         for cpu in self.topology.group(group).span.iter() {
             let rq = &self.rqs[cpu];
             sums.cpus += 1;
@@ -339,7 +340,8 @@ impl Fair {
         let mut latest_idle: Option<(u64, CpuId)> = None;
         let mut least_loaded: Option<(u64, CpuId)> = None;
         for candidate in span.iter().filter(|&cpu| world.allowed(task).contains(cpu)) {
-            let displaces = !self.features.averages_by_source || world.policy(task) != Policy::Idle;
+            let displaces = !self.features.placement.new_tasks_see_allowed_cpus
+                || world.policy(task) != Policy::Idle;
             if self.sched_idle_cpus.contains(candidate) && displaces {
                 return candidate;
             }

@@ -26,7 +26,7 @@ impl Fair {
     #[inline]
     pub(crate) fn hrtick_queued(&mut self, world: &mut World, cpu: CpuId, by: CpuId) {
         let rq = &self.rqs[cpu];
-        if !self.features.hrtick || rq.nr_running < 2 || rq.current.is_none() {
+        if !self.features.switches.hrtick || rq.nr_running < 2 || rq.current.is_none() {
             return;
         }
         if world.timer_due(cpu).is_some() {
@@ -48,7 +48,7 @@ impl Fair {
         previous: Option<TaskId>,
         next: Option<TaskId>,
     ) {
-        if !self.features.hrtick || (next.is_some() && next == previous) {
+        if !self.features.switches.hrtick || (next.is_some() && next == previous) {
             return;
         }
         let rq = &self.rqs[cpu];

@@ -21,7 +21,7 @@ use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
 
 use crate::domain::Topology;
-use crate::features::Generation;
+use crate::eras::IdleSearch;
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::Lines;
 
@@ -312,7 +312,7 @@ impl Fair {
         target: CpuId,
         lines: &mut Lines,
     ) -> CpuId {
-        if self.features.generation != Generation::GroupTypes {
+        if self.features.placement.idle_search != IdleSearch::OneScan {
             return self.select_idle_sibling_older(world, task, prev, target, lines);
         }
         self.stats.sis_search += 1;
@@ -389,7 +389,7 @@ impl Fair {
     /// Whether a known CPU is as good as any other of the LLC: on versions that know clusters it
     /// has to be of the target's.
     fn is_near(&self, cpu: CpuId, target: CpuId) -> bool {
-        !self.features.cluster_search || self.topology.share_cluster(cpu, target)
+        !self.features.domains.cluster_search || self.topology.share_cluster(cpu, target)
     }
 
     /// Whether `cpu` is idle, or runs nothing but SCHED_IDLE tasks and `task` is not one itself.
@@ -418,7 +418,7 @@ impl Fair {
         prev: CpuId,
         lines: &mut Lines,
     ) -> Option<CpuId> {
-        let with_prev = self.features.smt_search_includes_prev;
+        let with_prev = self.features.placement.smt_search_includes_prev;
         let allowed = world.allowed(task);
         let mut scan = Scan::new(world.machine(), &self.topology, lines.cpu, u64::MAX);
         let mut found = None;
@@ -467,7 +467,7 @@ impl Fair {
         if has_idle_core && end == End::Nothing {
             self.clear_idle_cores(world, lines, target);
         }
-        if end != End::GaveUp && self.features.sis_prop && !has_idle_core {
+        if end != End::GaveUp && self.features.switches.sis_prop && !has_idle_core {
             self.account_scan_cost(lines.cpu, ns);
         }
         match end {
@@ -492,7 +492,8 @@ impl Fair {
             true => scan.cores(candidates, target + 1),
             false => scan.cpus(candidates, target + 1),
         };
-        let cluster = self.features.cluster_search.then(|| self.topology.cluster_level[target]);
+        let cluster =
+            self.features.domains.cluster_search.then(|| self.topology.cluster_level[target]);
         let Some(level) = cluster.flatten() else { return pass(candidates) };
         let cluster = &self.topology.domain(self.topology.domains_of(target)[level]).span;
         match pass(Candidates { span: cluster.words(), ..candidates }) {
@@ -510,7 +511,7 @@ impl Fair {
         lines: &mut Lines,
     ) -> Budget {
         let mut budget = Budget::Unlimited;
-        if self.features.sis_prop && !has_idle_core {
+        if self.features.switches.sis_prop && !has_idle_core {
             let Some(level) = self.topology.llc_level[lines.cpu] else { return Budget::NoScan };
             let avg_idle = self.age_wake_avg_idle(world, lines.cpu);
             let cost = self.rqs[lines.cpu].domains[level].avg_scan_cost + 1;

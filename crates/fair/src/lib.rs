@@ -25,6 +25,7 @@ mod cgroup;
 mod class;
 pub mod describe;
 mod domain;
+mod eras;
 pub mod features;
 mod fork;
 mod hrtick;

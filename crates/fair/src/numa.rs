@@ -89,7 +89,7 @@ impl Numa {
     pub(crate) fn new(machine: &Machine, features: &Features) -> Self {
         let nodes = machine.nodes.len();
         Self {
-            active: features.numa_balancing && nodes > 1,
+            active: features.switches.numa_balancing && nodes > 1,
             tasks: Vec::new(),
             processes: Vec::new(),
             groups: Vec::new(),
@@ -204,7 +204,7 @@ impl Fair {
         let process = world.process(task);
         let parent = parent.filter(|&parent| world.process(parent) == process);
         let threads = self.join_scanned(world, process);
-        let delay = self.features.numa_placement.then(|| {
+        let delay = self.features.numa.places_tasks.then(|| {
             let max = self.scan_max(world, process, None);
             let own = parent.map_or(scan::DELAY_MS, |p| self.numa.tasks[p.index()].period);
             scan::stagger_ns(max, own, threads, self.features.tick_ns())

@@ -40,7 +40,7 @@ mod tests;
 use roost_engine::CpuId;
 
 use crate::domain::{Flags, GroupId, Topology};
-use crate::features::{Features, Generation};
+use crate::features::Features;
 
 /// Power of a CPU that shares its core with no other (SCHED_POWER_SCALE, later
 /// SCHED_CAPACITY_SCALE), and the unit of loads per power.
@@ -65,7 +65,7 @@ impl Power {
         };
         let of_cpu: Vec<u64> = (0..topology.of_cpu.len())
             .map(|cpu| match threads(cpu) {
-                Some(threads) if features.generation == Generation::Weights => {
+                Some(threads) if features.balance.threads_share_power => {
                     SMT_GAIN / u64::from(threads)
                 }
                 _ => POWER_SCALE,

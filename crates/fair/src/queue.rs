@@ -72,7 +72,7 @@ pub(crate) struct Rules {
     /// The tick's period, ns.
     pub tick: u64,
     /// RUN_TO_PARITY by a protection point rather than until the deadline at pick.
-    pub vprot: bool,
+    pub protection_point: bool,
     /// Lag limited by the largest slice on the queue rather than by the own one.
     pub lag_by_queue_slice: bool,
     /// DELAY_DEQUEUE with DELAY_ZERO.
@@ -89,20 +89,20 @@ impl Rules {
     pub(crate) fn new(features: &Features, nr_cpus: usize) -> Self {
         let factor = 1 + u64::from(nr_cpus.clamp(1, 8).ilog2());
         Self {
-            eevdf: features.eevdf,
+            eevdf: features.queue.eevdf,
             latency: 6_000_000 * factor,
             min_granularity: 750_000 * factor,
-            slice_at_least_granularity: features.slice_at_least_granularity,
+            slice_at_least_granularity: features.queue.slice_at_least_granularity,
             sleeper_credit: 3_000_000 * factor,
             fraction: 0,
             wakeup_granularity: 1_000_000 * factor,
-            base_slice: features.base_slice_ns * factor,
+            base_slice: features.queue.base_slice_ns * factor,
             tick: features.tick_ns(),
-            vprot: features.vprot,
-            lag_by_queue_slice: features.lag_by_queue_slice,
-            delay_dequeue: features.delay_dequeue,
-            preempt_short: features.preempt_short,
-            preempt_lazy: features.preempt_lazy,
+            protection_point: features.queue.protection_point,
+            lag_by_queue_slice: features.queue.lag_by_queue_slice,
+            delay_dequeue: features.switches.delay_dequeue,
+            preempt_short: features.switches.preempt_short,
+            preempt_lazy: features.switches.preempt_lazy,
         }
     }
 }

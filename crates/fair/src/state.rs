@@ -6,7 +6,8 @@ use crate::balance::{Balancer, Search};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::Cgroups;
 use crate::domain::Topology;
-use crate::features::{Features, Generation};
+use crate::eras::Load;
+use crate::features::Features;
 use crate::mechanisms::Mechanisms;
 use crate::numa::{Numa, NumaPush};
 use crate::older::Power;
@@ -302,10 +303,10 @@ impl Fair {
     #[inline]
     pub(crate) fn cpu_load(&self, cpu: CpuId) -> u64 {
         let rq = &self.rqs[cpu];
-        match self.features.generation {
-            Generation::Weights => rq.load_weight,
-            Generation::RunnableLoad => rq.runnable_load.as_ref().map_or(0, |avg| avg.load_avg),
-            Generation::GroupTypes => rq.avg.load_avg,
+        match self.features.averages.load {
+            Load::Weight => rq.load_weight,
+            Load::QueuedAverage => rq.runnable_load.as_ref().map_or(0, |avg| avg.load_avg),
+            Load::Average => rq.avg.load_avg,
         }
     }
 
@@ -313,9 +314,9 @@ impl Fair {
     #[inline]
     pub(crate) fn task_load(&self, task: TaskId) -> u64 {
         let state = &self.tasks[task.index()];
-        match self.features.generation {
-            Generation::Weights => state.weight,
-            Generation::RunnableLoad | Generation::GroupTypes => state.avg.load_avg,
+        match self.features.averages.load {
+            Load::Weight => state.weight,
+            Load::QueuedAverage | Load::Average => state.avg.load_avg,
         }
     }
 

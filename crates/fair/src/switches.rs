@@ -44,51 +44,51 @@ const KERNEL: [Switch; 8] = [
         about: "bound the idle search by idle time over scan cost; turns sis-util off",
         since: "5.2",
         set: |features, on| {
-            features.sis_prop = on;
-            features.sis_util &= !on;
+            features.switches.sis_prop = on;
+            features.switches.sis_util &= !on;
         },
     },
     Switch {
         name: "delay-dequeue",
         about: "DELAY_DEQUEUE and DELAY_ZERO: a sleeper that ran ahead stays queued",
         since: "6.15",
-        set: |features, on| features.delay_dequeue = on,
+        set: |features, on| features.switches.delay_dequeue = on,
     },
     Switch {
         name: "preempt-short",
         about: "PREEMPT_SHORT: a shorter slice may end the current task's protection",
         since: "6.15",
-        set: |features, on| features.preempt_short = on,
+        set: |features, on| features.switches.preempt_short = on,
     },
     Switch {
         name: "hrtick",
         about: "HRTICK (7.2: on): requests end by a timer, not at the next tick",
         since: "6.15",
-        set: |features, on| features.hrtick = on,
+        set: |features, on| features.switches.hrtick = on,
     },
     Switch {
         name: "preempt-lazy",
         about: "lazy preemption (7.2: on): no interrupt to a CPU whose task is to give way",
         since: "6.15",
-        set: |features, on| features.preempt_lazy = on,
+        set: |features, on| features.switches.preempt_lazy = on,
     },
     Switch {
         name: "ni-random",
         about: "NI_RANDOM: try newly-idle balancing as often as it succeeds",
         since: "3.9",
-        set: |features, on| features.newidle_random = on,
+        set: |features, on| features.switches.newidle_random = on,
     },
     Switch {
         name: "sched-cache",
         about: "cache-aware scheduling (7.2: on): gather the threads of a process on one LLC",
         since: "5.16",
-        set: |features, on| features.sched_cache = on,
+        set: |features, on| features.switches.sched_cache = on,
     },
     Switch {
         name: "numa-balancing",
         about: "automatic NUMA balancing (on): pages follow tasks, tasks their pages",
         since: "3.9",
-        set: |features, on| features.numa_balancing = on,
+        set: |features, on| features.switches.numa_balancing = on,
     },
 ];
 

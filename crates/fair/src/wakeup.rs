@@ -16,7 +16,6 @@ use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::Machine;
 
 use crate::domain::Flags;
-use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE};
 
 /// How often a task changed whom it wakes: what `wake_wide` tells a server with many clients by.
@@ -141,7 +140,7 @@ impl Fair {
             return only;
         }
         let mut lines = Lines::new(wake.cpu);
-        let cpu = if self.features.generation == Generation::Weights {
+        let cpu = if self.features.placement.affine_by_weights {
             self.select_task_rq_by_weights(world, task, wake, &mut lines)
         } else {
             self.select_near(world, task, wake, &mut lines)
@@ -157,7 +156,7 @@ impl Fair {
     /// until the CPU has switched, here until the end of what it does at present.
     fn wake_on_cpu(&self, world: &mut World, task: TaskId, waker: CpuId) -> Option<CpuId> {
         let cpu = world.task_cpu(task);
-        if self.features.generation == Generation::GroupTypes && world.allowed(task).contains(cpu) {
+        if self.features.placement.leaves_wakee_on_cpu && world.allowed(task).contains(cpu) {
             return Some(cpu);
         }
         world.spend(waker, world.backlog_ns(cpu));
@@ -173,7 +172,7 @@ impl Fair {
         let cpu = self.select_idle_sibling(world, task, prev, target, lines);
         // 5.2: the waker will look at its CPU when it is woken itself.
         if affine
-            && self.features.generation == Generation::RunnableLoad
+            && self.features.placement.waker_marks_own_cpu
             && let Some(waker) = wake.waker
         {
             self.tasks[waker.index()].recent_used_cpu = wake.cpu;
@@ -278,7 +277,7 @@ impl Fair {
         if wake.sync && self.rqs[wake.cpu].nr_runnable == 1 {
             return Some(true);
         }
-        if self.features.generation == Generation::RunnableLoad {
+        if !self.features.placement.affine_to_idle_prev {
             return None;
         }
         lines.look(world.machine(), prev);

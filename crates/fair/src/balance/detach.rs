@@ -6,7 +6,7 @@ use super::imbalance::Migration;
 use super::pass::Pass;
 use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK, MIGRATION_COST_NS};
 use crate::domain::{Flags, GroupId};
-use crate::features::Generation;
+use crate::eras::GroupChoice;
 use crate::numa::balance::{Locality, Placed};
 use crate::state::{Fair, Rq};
 use crate::stats::{IdleType, LbStats};
@@ -92,7 +92,7 @@ impl Fair {
 
     /// The queue of `group` to take from.
     pub(super) fn busiest_queue(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
-        let boosted = self.features.boosted_util;
+        let boosted = self.features.balance.boosted_util;
         let dst_llc = self.topology.llc_of[pass.dst];
         let (mut best, mut busiest) = (0, None);
         for cpu in self.balance.considered(group, &self.topology.group(group).span) {
@@ -145,10 +145,10 @@ impl Fair {
         if pass.amount <= 0 {
             return;
         }
-        let by_weights = self.features.generation == Generation::Weights;
+        let era = self.features.balance;
         while let Some(task) = self.next_to_look_at(pass.src) {
             // An idle CPU does not take the last task: that CPU would only come to take it back.
-            let last = self.rqs[pass.src].nr_running <= 1 && !by_weights;
+            let last = self.rqs[pass.src].nr_running <= 1 && !era.takes_last_task;
             if pass.idle != IdleType::Busy && last {
                 return;
             }
@@ -159,14 +159,14 @@ impl Fair {
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
             // 3.9 does not ask whether a task may move that is too much: it then seems pinned.
             let unasked = self.refuses_unasked(world, pass, task)
-                || (by_weights && self.counted_for(pass, task).is_none());
+                || (era.amount_before_may_move && self.counted_for(pass, task).is_none());
             let may_move = if unasked { MayMove::No } else { self.may_move(world, pass, task) };
             let counted = match may_move {
                 MayMove::No => None,
                 MayMove::Yes | MayMove::Hot => self.counted_for(pass, task),
             };
             let Some(counted) = counted else {
-                if may_move == MayMove::Hot && self.features.balance_by_source {
+                if may_move == MayMove::Hot && era.counts_hot_too_much {
                     self.stats.nr_failed_migrations_hot += 1;
                 }
                 self.pass_over(pass.src);
@@ -185,18 +185,16 @@ impl Fair {
     /// The task of a source to look at next: from the end of the list, in 3.9 from its beginning.
     fn next_to_look_at(&self, src: CpuId) -> Option<TaskId> {
         let tasks = &self.rqs[src].tasks;
-        match self.features.generation {
-            Generation::Weights => tasks.first().copied(),
-            Generation::RunnableLoad | Generation::GroupTypes => tasks.last().copied(),
-        }
+        if self.features.balance.in_queued_order { tasks.first() } else { tasks.last() }.copied()
     }
 
     /// The task just looked at goes to the other end.
     fn pass_over(&mut self, src: CpuId) {
         let tasks = &mut self.rqs[src].tasks;
-        match self.features.generation {
-            Generation::Weights => tasks.rotate_left(1),
-            Generation::RunnableLoad | Generation::GroupTypes => tasks.rotate_right(1),
+        if self.features.balance.in_queued_order {
+            tasks.rotate_left(1);
+        } else {
+            tasks.rotate_right(1);
         }
     }
 
@@ -205,12 +203,12 @@ impl Fair {
         let state = &self.tasks[task.index()];
         let failed = self.failures(pass);
         match pass.kind {
-            Migration::Load if self.features.generation != Generation::GroupTypes => {
+            Migration::Load if self.features.balance.groups != GroupChoice::Types => {
                 crate::older::counted(self.task_load(task), pass.amount)
             }
             Migration::Load => counted(self.task_load(task).max(1), failed, pass.amount),
             Migration::Util => {
-                let failed = if self.features.util_shift { failed } else { 0 };
+                let failed = if self.features.balance.util_shift { failed } else { 0 };
                 counted(state.avg.util_avg.max(state.util_est), failed, pass.amount)
             }
             Migration::Task | Migration::LlcTask => Some(1),
@@ -239,7 +237,7 @@ impl Fair {
 
     fn move_first(&mut self, world: &mut World, pass: &mut Pass) -> bool {
         let length = self.rqs[pass.src].tasks.len();
-        let from_first = self.features.generation == Generation::Weights;
+        let from_first = self.features.balance.in_queued_order;
         for index in 0..length {
             let index = if from_first { index } else { length - 1 - index };
             let task = self.rqs[pass.src].tasks[index];
@@ -275,7 +273,7 @@ impl Fair {
         if self.refuses(world, pass, task) {
             return MayMove::No;
         }
-        if pass.active && self.features.generation == Generation::GroupTypes {
+        if pass.active && self.features.balance.stopper_ignores_heat {
             return if self.goes_elsewhere(pass, task) { MayMove::No } else { MayMove::Yes };
         }
         let hot = match self.locality(pass, task) {
@@ -312,7 +310,7 @@ impl Fair {
     /// 6.13 and later: a sleeper whose dequeue is delayed moves only as load; a task that ran more
     /// than its share does not move to a queue that has tasks, unless balancing failed before.
     fn refuses_eligibility(&self, pass: &Pass, task: TaskId) -> bool {
-        if !self.features.detach_eligible_only {
+        if !self.features.balance.detach_eligible_only {
             return false;
         }
         let delayed = self.tasks[task.index()].delayed;
@@ -344,7 +342,7 @@ impl Fair {
         let state = &self.tasks[task.index()];
         // Threads of a core share its caches; before 5.10 nobody minded.
         let same_core = self.topology.domain(pass.domain).has(Flags::SHARE_CPUCAPACITY)
-            && self.features.generation == Generation::GroupTypes;
+            && self.features.balance.core_shares_caches;
         if state.entity.idle_policy || same_core {
             return false;
         }

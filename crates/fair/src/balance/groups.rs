@@ -139,7 +139,7 @@ impl GroupStats {
     /// Whether an idle CPU elsewhere should take one of several tasks of this core
     /// (`smt_balance()`, after 6.5). Never asked of the local group.
     fn wants_smt_balance(&self, rules: &Rules) -> bool {
-        rules.smt_balance && rules.idle != IdleType::Busy && self.smt && self.nr_runnable > 1
+        rules.smt_groups && rules.idle != IdleType::Busy && self.smt && self.nr_runnable > 1
     }
 }
 
@@ -161,13 +161,13 @@ pub(super) fn is_busier(group: &GroupStats, busiest: Option<&GroupStats>, rules:
         }
         // The average load of a group that is not overloaded is 0: the first group wins before 6.5,
         // the last one later, unless a core of several CPUs was found before.
-        GroupType::SmtBalance | GroupType::FullyBusy if rules.smt_balance => {
+        GroupType::SmtBalance | GroupType::FullyBusy if rules.smt_groups => {
             group.avg_load > busiest.avg_load
                 || (group.avg_load == busiest.avg_load && !busiest.smt)
         }
         GroupType::SmtBalance | GroupType::FullyBusy => group.avg_load > busiest.avg_load,
         // Taking the only task of a core would only make that core idle.
-        GroupType::HasSpare if rules.smt_balance && group.smt != busiest.smt => {
+        GroupType::HasSpare if rules.smt_groups && group.smt != busiest.smt => {
             !group.smt || group.nr_runnable > 1
         }
         GroupType::HasSpare => has_less_spare(group, busiest),
@@ -338,13 +338,13 @@ mod tests {
     #[test]
     fn only_a_core_with_waiting_tasks_asks_an_idle_cpu_for_smt_balance() {
         let core = GroupStats { smt: true, ..group(2) };
-        let newer = |idle| Rules { smt_balance: true, idle, ..rules() };
+        let newer = |idle| Rules { smt_groups: true, idle, ..rules() };
         assert!(core.wants_smt_balance(&newer(IdleType::Idle)));
         assert!(core.wants_smt_balance(&newer(IdleType::NewlyIdle)));
         assert!(!core.wants_smt_balance(&newer(IdleType::Busy)));
         assert!(!GroupStats { smt: true, ..group(1) }.wants_smt_balance(&newer(IdleType::Idle)));
         assert!(!group(2).wants_smt_balance(&newer(IdleType::Idle)));
-        let older = Rules { smt_balance: false, idle: IdleType::Idle, ..rules() };
+        let older = Rules { smt_groups: false, idle: IdleType::Idle, ..rules() };
         assert!(!core.wants_smt_balance(&older));
     }
 
@@ -360,8 +360,8 @@ mod tests {
 
     #[test]
     fn within_a_type_each_has_its_own_order() {
-        let old = Rules { smt_balance: false, ..rules() };
-        let new = Rules { smt_balance: true, ..rules() };
+        let old = Rules { smt_groups: false, ..rules() };
+        let new = Rules { smt_groups: true, ..rules() };
         let overloaded = |avg_load| GroupStats { avg_load, ..of_kind(GroupType::Overloaded, 6) };
         assert!(is_busier(&overloaded(11), Some(&overloaded(10)), &new));
         assert!(!is_busier(&overloaded(10), Some(&overloaded(10)), &new));
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn spare_groups_are_compared_by_idle_cpus_then_tasks() {
-        let old = Rules { smt_balance: false, ..rules() };
+        let old = Rules { smt_groups: false, ..rules() };
         let spare = |idle_cpus, nr| GroupStats { idle_cpus, ..group(nr) };
         assert!(is_busier(&spare(1, 3), Some(&spare(2, 5)), &old));
         assert!(!is_busier(&spare(2, 5), Some(&spare(1, 3)), &old));
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn mixed_kinds_of_spare_groups_after_6_5() {
-        let new = Rules { smt_balance: true, ..rules() };
+        let new = Rules { smt_groups: true, ..rules() };
         let core = |nr| GroupStats { smt: true, ..group(nr) };
         assert!(!is_busier(&core(1), Some(&group(1)), &new), "the core would only become idle");
         assert!(is_busier(&core(2), Some(&group(3)), &new));

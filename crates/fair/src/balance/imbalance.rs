@@ -4,7 +4,7 @@
 use super::CAPACITY;
 use super::groups::{DomainStats, GroupStats, GroupType};
 use crate::domain::{Domain, Flags};
-use crate::features::Features;
+use crate::eras::BalanceEra;
 use crate::mechanisms::Mechanisms;
 use crate::mechanisms::llc_imbalance::LlcTolerance;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
@@ -55,7 +55,7 @@ pub(crate) struct Rules {
     /// That is read from the busiest group instead (6.x).
     pub prefer_sibling_of_group: bool,
     /// Core counts and SMT groups matter (after 6.5).
-    pub smt_balance: bool,
+    pub smt_groups: bool,
     /// The NUMA filter comes before halving (6.1 and later).
     pub filter_before_halving: bool,
     /// A local group above the domain's average takes nothing (6.1 and later).
@@ -63,9 +63,9 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The rules of `features` for a pass over `domain`.
+    /// The rules of an era for a pass over `domain`.
     pub(super) fn new(
-        features: &Features,
+        era: &BalanceEra,
         mechanisms: &Mechanisms,
         domain: &Domain,
         idle: IdleType,
@@ -79,10 +79,10 @@ impl Rules {
             numa_rule: mechanisms.numa_imbalance.rule,
             llc: mechanisms.llc_imbalance.form.at(domain),
             child_prefers_sibling: domain.child_flags.has(Flags::PREFER_SIBLING),
-            prefer_sibling_of_group: features.prefer_sibling_of_group,
-            smt_balance: features.smt_balance,
-            filter_before_halving: features.filter_before_halving,
-            local_above_average_check: features.local_above_average_check,
+            prefer_sibling_of_group: era.prefer_sibling_of_group,
+            smt_groups: era.smt_groups,
+            filter_before_halving: era.filter_before_halving,
+            local_above_average_check: era.local_above_average_check,
         }
     }
 
@@ -112,7 +112,7 @@ impl DomainStats {
 /// (`sibling_imbalance`), before that the plain difference.
 fn sibling_imbalance(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> u64 {
     let (ahead, here) = (u64::from(busiest.nr_running), u64::from(local.nr_running));
-    if !rules.smt_balance {
+    if !rules.smt_groups {
         return ahead.saturating_sub(here);
     }
     if rules.busy() || ahead == 0 {
@@ -265,7 +265,7 @@ pub(crate) mod tests {
             llc: LlcTolerance::Nothing,
             child_prefers_sibling: false,
             prefer_sibling_of_group: true,
-            smt_balance: true,
+            smt_groups: true,
             filter_before_halving: true,
             local_above_average_check: true,
         }
@@ -275,7 +275,7 @@ pub(crate) mod tests {
     fn old() -> Rules {
         Rules {
             prefer_sibling_of_group: false,
-            smt_balance: false,
+            smt_groups: false,
             filter_before_halving: false,
             local_above_average_check: false,
             numa_rule: NumaImbalance::Merged518,

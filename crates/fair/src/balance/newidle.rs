@@ -7,7 +7,6 @@ use roost_engine::{CpuId, Time, World};
 use super::pass::Pass;
 use super::{MIGRATION_COST_NS, decay_newidle_cost};
 use crate::domain::Flags;
-use crate::features::Generation;
 use crate::state::{DomainState, Fair, NohzKick};
 use crate::stats::IdleType;
 
@@ -115,7 +114,7 @@ impl Fair {
                 Search { level: 0, weight: 1, since, cost: 0, next },
             );
         }
-        if self.features.generation == Generation::Weights {
+        if self.features.balance.newidle_sets_due {
             return self.end_search(world, cpu, None, false);
         }
         let due = (!self.rqs[cpu].domains.is_empty()).then(|| self.next_idle_balance(cpu, 0));
@@ -125,12 +124,12 @@ impl Fair {
     /// The first gate: somewhere tasks wait, and the CPU is idle for long enough.
     fn worth_looking(&self, cpu: CpuId) -> bool {
         let rq = &self.rqs[cpu];
-        let gate = if self.features.newidle_gate_by_domain {
+        let gate = if self.features.balance.newidle_gate_by_domain {
             rq.domains.first().map_or(0, |state| state.max_newidle_lb_cost)
         } else {
             MIGRATION_COST_NS
         };
-        let some_to_give = self.root_overloaded || !self.features.newidle_costs;
+        let some_to_give = self.root_overloaded || !self.features.balance.newidle_costs;
         some_to_give && rq.avg_idle >= gate
     }
 
@@ -140,7 +139,7 @@ impl Fair {
         for level in search.level..self.rqs[cpu].domains.len() {
             search.next = search.next.min(self.next_idle_balance(cpu, level));
             let rq = &self.rqs[cpu];
-            let minds = self.features.newidle_costs;
+            let minds = self.features.balance.newidle_costs;
             if minds && rq.avg_idle < search.cost + rq.domains[level].max_newidle_lb_cost {
                 break;
             }
@@ -197,7 +196,7 @@ impl Fair {
         search: &Search,
         pulled: bool,
     ) -> Pulled {
-        if self.features.newidle_costs {
+        if self.features.balance.newidle_costs {
             let rq = &mut self.rqs[cpu];
             rq.max_idle_balance_cost = rq.max_idle_balance_cost.max(search.cost);
         }
@@ -213,13 +212,12 @@ impl Fair {
         next: Option<u64>,
         pulled: bool,
     ) -> Pulled {
-        let (now, by_weights) =
-            (self.jiffies(world.now()), self.features.generation == Generation::Weights);
+        let (now, sets_due) = (self.jiffies(world.now()), self.features.balance.newidle_sets_due);
         let rq = &mut self.rqs[cpu];
         let before = rq.next_balance;
         rq.next_balance = match next {
             None => before,
-            Some(next) if by_weights => due_in_3_9(before, next, pulled, now),
+            Some(next) if sets_due => due_in_3_9(before, next, pulled, now),
             Some(next) => before.min(next),
         };
         if pulled || rq.nr_running > 0 {
@@ -233,7 +231,7 @@ impl Fair {
     /// What a success at `level` counts; `None` if chance has it that the level is not tried.
     fn newidle_weight(&mut self, world: &mut World, cpu: CpuId, level: usize) -> Option<u32> {
         let ratio = self.rqs[cpu].domains[level].newidle_ratio;
-        if !self.features.newidle_random || ratio >= WINDOW {
+        if !self.features.switches.newidle_random || ratio >= WINDOW {
             return Some(1);
         }
         let weight = chance(ratio, world.random_below(u64::from(WINDOW)) as u32);
@@ -253,9 +251,9 @@ impl Fair {
         success: u32,
     ) {
         let jiffies = self.jiffies(world.now());
-        let (random, hz) = (self.features.newidle_random, self.features.hz);
+        let (random, hz) = (self.features.switches.newidle_random, self.features.hz);
         let state = &mut self.rqs[cpu].domains[level];
-        if !raise_cost(state, cost, jiffies) && self.features.balance_by_source {
+        if !raise_cost(state, cost, jiffies) && self.features.balance.newidle_costs_decay_there {
             decay_newidle_cost(state, jiffies, hz);
         }
         if random && cost > 0 {

@@ -4,7 +4,6 @@
 use roost_engine::{CpuId, Work, World};
 
 use super::ms_to_jiffies;
-use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE, NohzKick, Rq};
 use crate::stats::IdleType;
 
@@ -55,7 +54,7 @@ impl Fair {
     /// At the tick of a busy CPU: asks an idle one to balance for the tickless ones if that is due
     /// and there may be something to pull.
     pub(crate) fn nohz_balancer_kick(&mut self, world: &mut World, cpu: CpuId) {
-        if self.features.generation == Generation::Weights {
+        if self.features.balance.idle_without_blocked_load {
             return self.kick_first_tickless(world, cpu);
         }
         let now = self.jiffies(world.now());
@@ -98,7 +97,7 @@ impl Fair {
         if !world.is_idle(cpu) {
             return;
         }
-        if self.features.generation == Generation::Weights {
+        if self.features.balance.idle_without_blocked_load {
             self.balance_for_tickless(world, cpu);
         } else {
             self.balance_for_idle(world, cpu, kick);
@@ -164,7 +163,7 @@ impl Fair {
     /// `cpu` goes idle and stops its tick.
     pub(crate) fn nohz_enter_idle(&mut self, world: &mut World, cpu: CpuId) {
         // 3.9 balances nothing that sleeps.
-        self.nohz.has_blocked = self.features.generation != Generation::Weights;
+        self.nohz.has_blocked = !self.features.balance.idle_without_blocked_load;
         if self.rqs[cpu].tickless {
             return;
         }
@@ -178,7 +177,7 @@ impl Fair {
     pub(crate) fn stop_tick(&mut self, cpu: CpuId) {
         self.rqs[cpu].tickless = true;
         self.nohz.idle_cpus.insert(cpu);
-        self.nohz.needs_update = self.features.balance_by_source;
+        self.nohz.needs_update = self.features.balance.kicks_for_next_balance;
     }
 
     /// The first busy tick of `cpu` after it stopped its tick.

@@ -6,7 +6,7 @@ use roost_machine::CpuSet;
 
 use super::imbalance::{Migration, Rules, decide};
 use crate::domain::{DomainId, Flags, GroupId};
-use crate::features::Generation;
+use crate::eras::{AfterActive, GroupChoice};
 use crate::mechanisms::Wanted;
 use crate::numa::balance::Placed;
 use crate::state::{DomainState, Fair, Push};
@@ -274,7 +274,7 @@ impl Fair {
     /// Whether this pass holds the lock of SERIALIZE levels from inside (7.2). Newly idle passes
     /// never take it.
     fn takes_lock(&self, pass: &Pass) -> bool {
-        self.features.serialize_inside
+        self.features.balance.serialize_inside
             && pass.idle != IdleType::NewlyIdle
             && self.topology.domain(pass.domain).has(Flags::SERIALIZE)
     }
@@ -289,7 +289,7 @@ impl Fair {
         }
         let above_smt = !self.topology.domain(pass.domain).has(Flags::SHARE_CPUCAPACITY);
         let prefer_idle_core =
-            self.features.balance_prefers_idle_core && above_smt && self.topology.smt_active;
+            self.features.balance.prefers_idle_core && above_smt && self.topology.smt_active;
         let siblings = |cpu| self.topology.siblings(cpu);
         let elects = |id: GroupId| {
             let elected = elected_cpu(
@@ -300,7 +300,7 @@ impl Fair {
             );
             elected == Some(pass.dst)
         };
-        if self.features.generation != Generation::Weights {
+        if !self.features.balance.every_group_elects {
             return elects(self.local_group(pass, pass.level));
         }
         // 3.9 asks in the statistics of every group that holds the destination.
@@ -311,7 +311,7 @@ impl Fair {
     /// What the pass's domain goes by.
     fn rules_of(&self, pass: &Pass) -> Rules {
         let domain = self.topology.domain(pass.domain);
-        Rules::new(&self.features, &self.mechanisms, domain, pass.idle)
+        Rules::new(&self.features.balance, &self.mechanisms, domain, pass.idle)
     }
 
     /// Finds the group and queue to take from, and how much. False: nothing to do.
@@ -320,7 +320,7 @@ impl Fair {
             self.note_examination(world, pass);
         }
         let rules = self.rules_of(pass);
-        let older = self.features.generation != Generation::GroupTypes;
+        let older = self.features.balance.groups != GroupChoice::Types;
         let found = if older {
             self.busiest_group_by_load(world, pass, &rules)
         } else {
@@ -388,7 +388,7 @@ impl Fair {
 
     /// Whether no source is left; 3.9 also considers the CPUs of its own group.
     fn none_left(&self, pass: &Pass) -> bool {
-        if self.features.generation == Generation::Weights {
+        if self.features.balance.own_group_is_source {
             return self.balance.candidates.is_empty();
         }
         let local = self.topology.group(self.local_group(pass, pass.level));
@@ -411,7 +411,6 @@ impl Fair {
 
     /// The end of a pass that found an imbalance: counts failure, and pushes after enough of it.
     fn found_imbalance(&mut self, world: &mut World, pass: &mut Pass, moved: u32) -> u32 {
-        let older = self.features.generation != Generation::GroupTypes;
         let mut active = Active::Not;
         if moved > 0 {
             self.rqs[pass.cpu].domains[pass.level].nr_balance_failed = 0;
@@ -422,12 +421,12 @@ impl Fair {
             }
             active = self.consider_active_balance(world, pass);
         }
+        let after = self.features.balance.interval_after_active;
         match active {
             Active::Pinned => self.lengthen_interval(pass),
             // In case there is only one task, so that nothing is found pinned.
-            Active::Started if older => self.lengthen_interval(pass),
-            // What made it start is still so.
-            Active::Started if !self.features.balance_by_source => {}
+            Active::Started if after == AfterActive::Longer => self.lengthen_interval(pass),
+            Active::Started if after == AfterActive::Same => {}
             Active::Started | Active::Not => {
                 let shortest = self.topology.domain(pass.domain).min_interval_ms;
                 self.rqs[pass.cpu].domains[pass.level].balance_interval = shortest;
@@ -440,8 +439,8 @@ impl Fair {
     fn consider_active_balance(&mut self, world: &mut World, pass: &mut Pass) -> Active {
         let failed = self.rqs[pass.cpu].domains[pass.level].nr_balance_failed;
         let tries = self.topology.domain(pass.domain).cache_nice_tries;
-        let older = self.features.generation != Generation::GroupTypes;
-        let needed = if older {
+        let era = self.features.balance;
+        let needed = if era.groups != GroupChoice::Types {
             crate::older::needs_active_balance(failed, tries)
         } else {
             !self.keeps_llc(pass) && needs_active_balance(pass.kind, failed, tries)
@@ -455,7 +454,7 @@ impl Fair {
             return Active::Pinned;
         }
         pass.all_pinned = false;
-        if older {
+        if !era.stopper_ignores_heat {
             // So that the stopper finds no task too hot.
             self.rqs[pass.cpu].domains[pass.level].nr_balance_failed = tries + 1;
         }
@@ -464,7 +463,7 @@ impl Fair {
 
     fn lengthen_interval(&mut self, pass: &Pass) {
         // 3.9 lengthens it by newly idle passes too.
-        if pass.idle != IdleType::NewlyIdle || self.features.generation == Generation::Weights {
+        if pass.idle != IdleType::NewlyIdle || self.features.balance.newidle_lengthens_interval {
             let longest = self.topology.domain(pass.domain).max_interval_ms;
             back_off(&mut self.rqs[pass.cpu].domains[pass.level], longest, pass.all_pinned);
         }

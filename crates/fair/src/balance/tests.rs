@@ -403,7 +403,7 @@ fn a_numa_level_is_balanced_by_one_cpu_at_a_time() {
         bench.pass(1000 * MS);
         bench.fair.balance.serialized_until = bench.world.now() + MS;
         bench.fair.balance_domains(&mut bench.world, 0, 0, IdleType::Idle);
-        let counted = u64::from(bench.fair.features.serialize_inside);
+        let counted = u64::from(bench.fair.features.balance.serialize_inside);
         let lb = bench.lb(0, numa, IdleType::Idle);
         assert_eq!((lb.count, lb.nobusyg), (counted, 0), "{scheduler}: the lock was taken");
         bench.pass(1000 * MS);

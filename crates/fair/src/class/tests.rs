@@ -8,7 +8,8 @@ use roost_engine::{
 use roost_machine::Machine;
 use roost_workload::{Policy, rtapp};
 
-use crate::features::{Features, Generation, versions};
+use crate::eras::Load;
+use crate::features::{Features, versions};
 use crate::pelt::{Avg, LOAD_AVG_MAX};
 use crate::state::Fair;
 
@@ -37,7 +38,7 @@ impl Audited {
             let running = tasks().filter(|task| task.running).count();
             assert_eq!(running, usize::from(rq.current.is_some()), "running on CPU {cpu}");
             assert!(rq.current.is_none_or(|task| rq.tasks.contains(&task)));
-            let known = self.0.features.generation == Generation::GroupTypes;
+            let known = self.0.features.placement.knows_sched_idle_cpus;
             let only_idle_policy = known && rq.nr_running > 0 && rq.nr_sched_idle == rq.nr_running;
             assert_eq!(self.0.sched_idle_cpus.contains(cpu), only_idle_policy);
             assert!(rq.nr_runnable == 0 || !world.is_idle(cpu), "CPU {cpu} counts as idle");
@@ -183,7 +184,7 @@ fn books_balance_in_every_version() {
         let outcome = audited_run(NODES, version, MIXED);
         let busy = counter(&outcome, "run_ns") / (outcome.elapsed_ns as f64 * 16.0);
         // By load a CPU with nothing takes none of the tasks that weigh next to nothing.
-        let by_load = fair(version).features.generation == Generation::RunnableLoad;
+        let by_load = fair(version).features.averages.load == Load::QueuedAverage;
         let least = if by_load { 0.97 } else { 0.98 };
         assert!(busy > least, "{version}: CPUs were busy {busy} of the time with work for all");
         assert!(counter(&outcome, "yld_count") > 0.0);
@@ -206,7 +207,7 @@ fn two_tasks_take_turns_by_slices_in_ticks() {
         // Ticks are 4 ms apart: a slice of 12 ms (CFS) is exceeded at the fourth one, in 3.9, where they are 1
         // ms apart, at the 13th; a request of 2.8 ms (EEVDF) is done at the first, or by its timer.
         let features = fair(version).features;
-        let expected = match (features.eevdf, features.hrtick) {
+        let expected = match (features.queue.eevdf, features.switches.hrtick) {
             (false, _) if features.hz == 1000 => 1000.0 / 13.0,
             (false, _) => 62.5,
             (true, false) => 250.0,

@@ -11,7 +11,8 @@ use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
 
 use super::{Domain, Flags, Group, GroupId, Level, Topology};
-use crate::features::{Features, Generation};
+use crate::eras::Pacing;
+use crate::features::Features;
 use crate::mechanisms::numa_imbalance::Walk;
 
 use roost_policy::numa_imbalance::LevelSpan;
@@ -132,17 +133,17 @@ impl<'a> Hierarchy<'a> {
     /// The levels this machine has, bottom up, and for the node levels up to which distance they
     /// reach. 3.9 has the level of a node's CPUs on every machine, and no other of them.
     fn levels(&self, features: &Features) -> Vec<(Level, u32)> {
-        let by_weights = features.generation == Generation::Weights;
+        let era = features.domains;
         let mut levels = vec![(Level::Smt, 0)];
-        if features.cluster_domains {
+        if era.clusters {
             levels.push((Level::Cluster, 0));
         }
         levels.push((Level::Mc, 0));
-        if by_weights || !self.numa_in_package() {
+        if era.always_package || !self.numa_in_package() {
             levels.push((Level::Pkg, 0));
         }
         let distances = self.distances();
-        if let Some(&local) = distances.first().filter(|_| !by_weights) {
+        if let Some(&local) = distances.first().filter(|_| !era.always_package) {
             levels.push((Level::Node, local));
         }
         let remote = distances.iter().skip(1);
@@ -224,9 +225,10 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
     }
     let weights = spans.values.iter().map(|span| span.len() as u32).collect();
     // Before 5.4 it was the same on all processors.
-    let reclaim_distance = match features.generation {
-        Generation::GroupTypes => machine.reclaim_distance,
-        Generation::Weights | Generation::RunnableLoad => RECLAIM_DISTANCE,
+    let reclaim_distance = if features.domains.reclaim_distance_by_processor {
+        machine.reclaim_distance
+    } else {
+        RECLAIM_DISTANCE
     };
     Levels { spans: spans.values, weights, rows, reclaim_distance }
 }
@@ -236,12 +238,12 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
 fn flags_of(level: Level, features: &Features, reclaim_distance: u32) -> Flags {
     let placing = Flags::BALANCE_EXEC.with(Flags::BALANCE_FORK).with(Flags::WAKE_AFFINE);
     let mut common = Flags::BALANCE_NEWIDLE.with(placing).with(Flags::PREFER_SIBLING);
-    if features.generation == Generation::Weights && level != Level::Pkg {
+    if features.domains.always_package && level != Level::Pkg {
         common = common.without(Flags::PREFER_SIBLING);
     }
     match level {
         Level::Smt => common.with(Flags::SHARE_CPUCAPACITY).with(Flags::SHARE_LLC),
-        Level::Cluster if features.cluster_search => {
+        Level::Cluster if features.domains.cluster_search => {
             common.with(Flags::CLUSTER).with(Flags::SHARE_LLC)
         }
         Level::Cluster | Level::Mc => common.with(Flags::SHARE_LLC),
@@ -305,7 +307,7 @@ fn imb_numa_numbers(levels: &Levels, spans: &[usize], features: &Features, nodes
     for row in 0..spans.len() {
         let first_numa =
             (row + 1..spans.len()).find(|&above| matches!(level(above), Level::Numa { .. }));
-        numbers.push(features.numa_imbalance.step(
+        numbers.push(features.switches.numa_imbalance.step(
             &mut walk,
             LevelSpan {
                 span: weight(row),
@@ -384,17 +386,12 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    fn new(
-        machine: &'a Machine,
-        levels: &'a Levels,
-        chains: &'a Chains,
-        generation: Generation,
-    ) -> Self {
+    fn new(machine: &'a Machine, levels: &'a Levels, chains: &'a Chains, from_first: bool) -> Self {
         Self {
             machine,
             levels,
             chains,
-            from_first: generation == Generation::Weights,
+            from_first,
             groups: Interner::new(),
             of_part: BTreeMap::new(),
             of_first: BTreeMap::new(),
@@ -576,25 +573,25 @@ struct Pace {
 }
 
 /// The pace of a level in a domain of `weight` CPUs.
-fn pace(level: Level, weight: u32, generation: Generation) -> Pace {
+fn pace(level: Level, weight: u32, pacing: Pacing) -> Pace {
     let cache_nice_tries = match level {
         Level::Smt => 0,
         Level::Numa { .. } => 2,
         Level::Cluster | Level::Mc | Level::Pkg | Level::Node => 1,
     };
-    let (imbalance_pct, busy_factor) = match (generation, level) {
-        (Generation::Weights, Level::Smt) => (110, 64),
-        (Generation::Weights, Level::Numa { .. }) => (125, 32),
-        (Generation::Weights, _) => (125, 64),
-        (Generation::RunnableLoad, Level::Smt) => (110, 32),
-        (Generation::RunnableLoad, Level::Mc) => (117, 32),
-        (Generation::RunnableLoad, _) => (125, 32),
-        (Generation::GroupTypes, Level::Smt) => (110, 16),
-        (Generation::GroupTypes, _) => (117, 16),
+    let (imbalance_pct, busy_factor) = match (pacing, level) {
+        (Pacing::ByLevel, Level::Smt) => (110, 64),
+        (Pacing::ByLevel, Level::Numa { .. }) => (125, 32),
+        (Pacing::ByLevel, _) => (125, 64),
+        (Pacing::ByWeightTimes32, Level::Smt) => (110, 32),
+        (Pacing::ByWeightTimes32, Level::Mc) => (117, 32),
+        (Pacing::ByWeightTimes32, _) => (125, 32),
+        (Pacing::ByWeightTimes16, Level::Smt) => (110, 16),
+        (Pacing::ByWeightTimes16, _) => (117, 16),
     };
-    let (min_interval_ms, max_interval_ms) = match (generation, level) {
-        (Generation::Weights, Level::Smt) => (1, 2),
-        (Generation::Weights, Level::Cluster | Level::Mc | Level::Pkg | Level::Node) => (1, 4),
+    let (min_interval_ms, max_interval_ms) = match (pacing, level) {
+        (Pacing::ByLevel, Level::Smt) => (1, 2),
+        (Pacing::ByLevel, Level::Cluster | Level::Mc | Level::Pkg | Level::Node) => (1, 4),
         _ => (weight, 2 * weight),
     };
     Pace { imbalance_pct, min_interval_ms, max_interval_ms, busy_factor, cache_nice_tries }
@@ -606,14 +603,14 @@ fn domain(
     chain: &[Kept],
     index: usize,
     groups: Vec<GroupId>,
-    generation: Generation,
+    pacing: Pacing,
 ) -> Domain {
     let kept = &chain[index];
     let level = levels.rows[kept.row].0;
     let child = index.checked_sub(1).map(|below| &chain[below]);
     let parent = chain.get(index + 1).map(|above| levels.rows[above.row].0);
     let weight = levels.weights[kept.span];
-    let pace = pace(level, weight, generation);
+    let pace = pace(level, weight, pacing);
     Domain {
         level,
         span: levels.spans[kept.span].clone(),
@@ -639,7 +636,7 @@ pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
     // The kernel's num_online_nodes() counts nodes without CPUs too.
     let nodes = machine.nodes.len() as u32;
     let chains = Chains::new(&levels, cpus, features, nodes);
-    let mut groups = Groups::new(machine, &levels, &chains, features.generation);
+    let mut groups = Groups::new(machine, &levels, &chains, features.domains.overlap_from_first);
     let mut domains = Interner::new();
     let mut made: BTreeMap<(usize, usize, usize), usize> = BTreeMap::new();
     let (mut of_cpu, mut local_group) = (Vec::with_capacity(cpus), Vec::with_capacity(cpus));
@@ -650,7 +647,7 @@ pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
             let cover = groups.of_domain(cpu, kept);
             let id = made.entry((chains.of_cpu[cpu], index, cover)).or_insert_with(|| {
                 let members = groups.covers[cover].groups.clone();
-                domains.id(domain(&levels, chain, index, members, features.generation))
+                domains.id(domain(&levels, chain, index, members, features.domains.pace))
             });
             ids.push(*id);
             locals.push(groups.own_group(cpu, kept, cover) as u32);

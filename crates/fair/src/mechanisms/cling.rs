@@ -31,7 +31,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &NUMBERS,
     acted: &["cling_held", "cling_held_pages"],
     needs: "a machine of several NUMA nodes and a workload of task groups that use memory",
-    is_on: |features| features.cling,
+    is_on: |features| features.switches.cling,
     can_act: |machine: &Machine, workload: &Workload| {
         machine.nodes.len() > 1 && !workload.groups.is_empty() && !workload.regions.is_empty()
     },
@@ -43,15 +43,15 @@ const SWITCHES: [Switch; 2] = [
         about: "groups (cgroups) settle on a node and stay there; turns numa-groups on",
         since: "5.2",
         set: |features, on| {
-            features.cling = on;
-            features.numa_groups |= on;
+            features.switches.cling = on;
+            features.switches.numa_groups |= on;
         },
     },
     Switch {
         name: "numa-groups",
         about: "every cgroup is one NUMA group (cpu.numa_group)",
         since: "5.2",
-        set: |features, on| features.numa_groups = on,
+        set: |features, on| features.switches.numa_groups = on,
     },
 ];
 
@@ -59,8 +59,8 @@ const NUMBERS: [Number; 1] = [Number {
     name: "cling-degree",
     about: "cling: percent of failed attempts that pause it, 0 to 100 (20); 100: never",
     most: 100,
-    set: |features, percent| features.cling_degree = percent,
-    get: |features| Some(features.cling_degree),
+    set: |features, percent| features.switches.cling_degree = percent,
+    get: |features| Some(features.switches.cling_degree),
 }];
 
 /// `cpu.numa_stat` of a cgroup: ticks of its tasks and of those below it.
@@ -135,9 +135,9 @@ impl State {
     /// At the start of a run; what it runs shows later.
     pub(super) fn new(features: &Features) -> Self {
         Self {
-            active: features.cling,
-            groups_by_cgroup: features.numa_groups,
-            degree: features.cling_degree,
+            active: features.switches.cling,
+            groups_by_cgroup: features.switches.numa_groups,
+            degree: features.switches.cling_degree,
             hz: features.hz,
             tick_ms: features.tick_ns() / 1_000_000,
             ..Self::default()

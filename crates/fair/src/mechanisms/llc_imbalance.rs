@@ -23,7 +23,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &NUMBERS,
     acted: &["llc_imbalance_kept"],
     needs: "a NUMA node with several LLCs",
-    is_on: |features| features.llc_imbalance != LlcImbalance::Off,
+    is_on: |features| features.switches.llc_imbalance != LlcImbalance::Off,
     can_act: |machine: &Machine, _: &Workload| has_several_llcs(machine),
 };
 
@@ -32,7 +32,7 @@ const SWITCHES: [Switch; 1] = [Switch {
     about: "tolerate a small imbalance between the LLCs of a node",
     since: "3.9",
     set: |features, on| {
-        features.llc_imbalance = match features.llc_imbalance {
+        features.switches.llc_imbalance = match features.switches.llc_imbalance {
             LlcImbalance::UpTo(tasks) if on => LlcImbalance::UpTo(tasks),
             _ if on => LlcImbalance::Quarter,
             _ => LlcImbalance::Off,
@@ -45,10 +45,10 @@ const NUMBERS: [Number; 1] = [Number {
     about: "tasks by which an LLC of a node may be ahead, instead of a quarter of its CPUs",
     most: 999_999,
     set: |features, tasks| {
-        features.llc_imbalance =
+        features.switches.llc_imbalance =
             if tasks > 0 { LlcImbalance::UpTo(tasks) } else { LlcImbalance::Off };
     },
-    get: |features| match features.llc_imbalance {
+    get: |features| match features.switches.llc_imbalance {
         LlcImbalance::UpTo(tasks) => Some(tasks),
         LlcImbalance::Off | LlcImbalance::Quarter => None,
     },
@@ -114,7 +114,7 @@ pub(crate) struct State {
 impl State {
     /// At the start of a run.
     pub(super) fn new(features: &Features) -> Self {
-        Self { form: features.llc_imbalance, left_alone: Tally::default() }
+        Self { form: features.switches.llc_imbalance, left_alone: Tally::default() }
     }
 
     /// Name and value of its counters.

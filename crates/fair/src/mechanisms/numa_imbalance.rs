@@ -27,7 +27,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &[],
     acted: &["numa_imbalance_kept", "numa_imbalance_local"],
     needs: "a machine of several NUMA nodes",
-    is_on: |features| features.numa_imbalance != NumaImbalance::None,
+    is_on: |features| features.switches.numa_imbalance != NumaImbalance::None,
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
 };
 
@@ -36,14 +36,15 @@ const SWITCHES: [Switch; 2] = [
         name: "numa-imbalance",
         about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
         since: "3.9",
-        set: |features, on| features.numa_imbalance = published_or_none(on),
+        set: |features, on| features.switches.numa_imbalance = published_or_none(on),
     },
     Switch {
         name: "numa-imbalance-merged",
         about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none",
         since: "3.9",
         set: |features, on| {
-            features.numa_imbalance = if on { features.merged_rule() } else { NumaImbalance::None };
+            features.switches.numa_imbalance =
+                if on { features.merged_rule() } else { NumaImbalance::None };
         },
     },
 ];
@@ -140,7 +141,7 @@ pub(crate) struct State {
 impl State {
     /// At the start of a run.
     pub(super) fn new(features: &Features) -> Self {
-        let rule = features.numa_imbalance;
+        let rule = features.switches.numa_imbalance;
         Self { rule, left_alone: Tally::default(), kept_forks: Tally::default() }
     }
 

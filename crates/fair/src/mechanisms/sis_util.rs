@@ -27,7 +27,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &[],
     acted: &["sis_util_not_begun", "sis_util_ended"],
     needs: "an LLC of several CPUs",
-    is_on: |features| features.sis_util,
+    is_on: |features| features.switches.sis_util,
     can_act: |machine: &Machine, _: &Workload| machine.llcs.iter().any(|llc| llc.cpus.len() > 1),
 };
 
@@ -36,8 +36,8 @@ const SWITCHES: [Switch; 1] = [Switch {
     about: "bound the idle search by the LLC's utilisation; turns sis-prop off",
     since: "5.2",
     set: |features, on| {
-        features.sis_util = on;
-        features.sis_prop &= !on;
+        features.switches.sis_util = on;
+        features.switches.sis_prop &= !on;
     },
 }];
 
@@ -54,7 +54,11 @@ pub(crate) struct State {
 impl State {
     /// At the start of a run.
     pub(super) fn new(features: &Features) -> Self {
-        Self { active: features.sis_util, not_begun: Tally::default(), ended: Tally::default() }
+        Self {
+            active: features.switches.sis_util,
+            not_begun: Tally::default(),
+            ended: Tally::default(),
+        }
     }
 
     /// Name and value of its counters.

@@ -73,7 +73,7 @@ impl Fair {
         match self.locality_lost(task, src, dst) {
             lost if lost > 0 => Locality::Degrades,
             // 7.2 lets the caches decide where nothing is lost or gained.
-            0 if self.features.balance_by_source => Locality::Unaffected,
+            0 if self.features.balance.caches_decide_between_nodes => Locality::Unaffected,
             _ => Locality::Improves,
         }
     }

@@ -6,7 +6,6 @@ use roost_engine::{CpuId, TaskId, World};
 use super::NodeId;
 use super::weight::Shape;
 use crate::balance::ms_to_jiffies;
-use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::Lines;
 
@@ -228,7 +227,7 @@ impl Fair {
         let mut idle_core = None;
         for cpu in cpus.iter() {
             let rq = &self.rqs[cpu];
-            stats.load += self.balanced_load(cpu) as i64;
+            stats.load += self.cpu_load(cpu) as i64;
             stats.runnable += rq.avg.runnable_avg as i64;
             stats.util += self.cpu_util(cpu) as i64;
             stats.nr_running += i64::from(rq.nr_runnable);
@@ -247,27 +246,19 @@ impl Fair {
         stats
     }
 
-    /// The load of a CPU as balancing counts it.
-    fn balanced_load(&self, cpu: CpuId) -> u64 {
-        match self.features.generation {
-            Generation::GroupTypes => self.rqs[cpu].avg.load_avg,
-            Generation::RunnableLoad | Generation::Weights => self.cpu_load(cpu),
-        }
-    }
-
     /// `task_numa_find_cpu` on the search's destination node.
     fn try_node(&mut self, world: &World, search: &mut Search, gain: Gain) -> u64 {
         let lines = self.look_at(world, search.src_cpu, search.dst);
         search.dst_stats = self.node_stats(world, search, search.dst, true);
         let (src, dst) = (&search.src_stats, &search.dst_stats);
-        let may_move = if self.features.numa_node_types && dst.kind == NodeType::HasSpare {
+        let may_move = if self.features.numa.node_types && dst.kind == NodeType::HasSpare {
             let (there, here) = (dst.nr_running + 1, src.nr_running - 1);
             self.imbalance_is_allowed(search, there, here)
         } else {
             !too_imbalanced(src, dst, self.numa_load(search.task))
         };
         if may_move
-            && self.features.numa_node_types
+            && self.features.numa.node_types
             && dst.kind == NodeType::HasSpare
             && let Some(idle) = dst.idle_cpu
         {
@@ -311,7 +302,7 @@ impl Fair {
             return false;
         };
         if current == search.task {
-            return self.features.numa_node_types;
+            return self.features.numa.node_types;
         }
         if !world.allowed(current).contains(search.src_cpu) || self.prefers_worse(search, current) {
             return false;
@@ -331,7 +322,7 @@ impl Fair {
     /// The best swap so far brings a task to its preferred node, and this one would not.
     fn prefers_worse(&self, search: &Search, current: TaskId) -> bool {
         let goes_home = |task| self.preferred(task) == Some(search.src);
-        self.features.numa_node_types
+        self.features.numa.node_types
             && search.best_task.is_some_and(goes_home)
             && !goes_home(current)
     }
@@ -347,7 +338,7 @@ impl Fair {
             - self.numa.group_weight(current, dst, distance);
         let mut sum = if own == theirs {
             let spare = search.dst_stats.kind == NodeType::HasSpare;
-            if self.features.numa_no_swap_with_spare && spare {
+            if self.features.numa.no_swap_with_spare && spare {
                 return None;
             }
             let sum = gain.task + task_gain;
@@ -357,7 +348,7 @@ impl Fair {
             let both = own.is_some() && theirs.is_some();
             move_gain + if both { group_gain } else { task_gain }
         };
-        if self.features.numa_node_types {
+        if self.features.numa.node_types {
             let preferred = self.preferred(current);
             sum -= if preferred == Some(dst) { sum / 16 } else { 0 };
             sum += if preferred == Some(src) { sum / 8 } else { 0 };
@@ -368,7 +359,7 @@ impl Fair {
     /// Whether a swap beats what was found so far and leaves the loads in balance.
     fn is_better_swap(&self, search: &Search, current: TaskId, gain: i64) -> bool {
         let goes_home = |task| self.preferred(task) == Some(search.src);
-        if self.features.numa_node_types
+        if self.features.numa.node_types
             && search.best_task.is_some_and(|best| goes_home(current) && !goes_home(best))
         {
             return true;
@@ -393,7 +384,7 @@ impl Fair {
             search.dst_cpu = self.cpu_to_move_to(world, search);
         }
         self.assign(world, search, swap, gain);
-        if !self.features.numa_node_types {
+        if !self.features.numa.node_types {
             return false;
         }
         let moves_to_idle = search.best_cpu.is_some_and(|best| world.is_idle(best));
@@ -403,7 +394,7 @@ impl Fair {
 
     /// The CPU of the destination node for a move without swap.
     fn cpu_to_move_to(&mut self, world: &World, search: &Search) -> CpuId {
-        if !self.features.numa_node_types {
+        if !self.features.numa.node_types {
             let mut lines = Lines::new(search.src_cpu);
             let Search { task, src_cpu, dst_cpu, .. } = *search;
             return self.select_idle_sibling(world, task, src_cpu, dst_cpu, &mut lines);
@@ -432,7 +423,7 @@ impl Fair {
 
     /// Another idle CPU of the node that nobody moves to.
     fn other_idle_cpu(&self, world: &World, search: &Search) -> Option<CpuId> {
-        if !self.features.numa_node_types {
+        if !self.features.numa.node_types {
             return None;
         }
         let free = |&cpu: &CpuId| {

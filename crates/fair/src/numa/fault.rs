@@ -32,7 +32,7 @@ impl Fair {
             return;
         }
         self.on_fault(cpu, task);
-        if !self.features.numa_placement {
+        if !self.features.numa.places_tasks {
             return self.old_fault(world, cpu, task, fault);
         }
         let outcome = self.move_page(world, cpu, task, fault);

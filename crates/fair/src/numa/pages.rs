@@ -80,7 +80,7 @@ impl Fair {
         }
         let node = self.numa.node(cpu);
         let last_node = fault.last.map(|last| self.numa.node(last.cpu.into()));
-        if !self.features.numa_placement {
+        if !self.features.numa.places_tasks {
             return last_node == Some(node);
         }
         let own = fault.last.is_some_and(|last| last.pid == world.pid(task) as u8);

@@ -198,7 +198,7 @@ impl Fair {
             return;
         }
         let state = &self.numa.tasks[task.index()];
-        if !state.has_faults() || !self.features.numa_placement {
+        if !state.has_faults() || !self.features.numa.places_tasks {
             return;
         }
         let preferred = self.preferred(task);

@@ -150,7 +150,7 @@ impl Fair {
     /// A task joins its process; returns how many it then has.
     pub(super) fn join_scanned(&mut self, world: &World, process: u32) -> u64 {
         let now = self.jiffies(world.now());
-        let delay = if self.features.numa_placement { DELAY_MS } else { 0 };
+        let delay = if self.features.numa.places_tasks { DELAY_MS } else { 0 };
         let next_scan = now + ms_to_jiffies(delay, self.features.hz);
         let first_node = FirstNode::of(world.is_forked(process));
         let processes = &mut self.numa.processes;
@@ -200,12 +200,12 @@ impl Fair {
             return;
         }
         let first = state.node_stamp == 0;
-        let start = match (first, self.features.numa_placement) {
+        let start = match (first, self.features.numa.places_tasks) {
             (false, _) => state.period,
             (true, true) => self.scan_start(world, task),
             (true, false) => OLD_PERIOD_MIN_MS,
         };
-        let placement = self.features.numa_placement;
+        let placement = self.features.numa.places_tasks;
         let state = &mut self.numa.tasks[task.index()];
         let passed = state.period * 1_000_000;
         state.node_stamp = if placement { state.node_stamp + passed } else { ran };
@@ -223,11 +223,11 @@ impl Fair {
 
     fn scan(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let (process, now) = (world.process(task), self.jiffies(world.now()));
-        if !self.features.numa_placement && !self.may_scan_old(process, task, cpu, now) {
+        if !self.features.numa.places_tasks && !self.may_scan_old(process, task, cpu, now) {
             return;
         }
         // `vma_policy_mof()`, since 3.13.
-        if self.features.numa_placement && world.is_memory_bound(task) {
+        if self.features.numa.places_tasks && world.is_memory_bound(task) {
             return;
         }
         let hz = self.features.hz;
@@ -237,7 +237,7 @@ impl Fair {
         }
         let state = &mut self.numa.tasks[task.index()];
         of.next_scan = now + ms_to_jiffies(state.period, hz);
-        if self.features.numa_placement {
+        if self.features.numa.places_tasks {
             state.node_stamp += 2 * self.features.tick_ns();
         } else if self.is_limited(cpu, now) {
             return;
@@ -257,7 +257,7 @@ impl Fair {
             marked: 0,
         };
         self.scan_areas(world, &mut scan);
-        if self.features.numa_placement {
+        if self.features.numa.places_tasks {
             let spent = scan.marked * world.machine().figures.page_mark_ns.value;
             self.numa.tasks[task.index()].node_stamp += OVERHEAD_LIMIT * spent;
         }
@@ -305,7 +305,7 @@ impl Fair {
     /// Marks an area from the scan's page on; whether that was enough.
     fn mark_area(&mut self, world: &mut World, scan: &mut Scan, area: Area) -> bool {
         let threads = self.numa.processes[scan.process as usize].threads;
-        let single = threads == 1 && !area.shared && self.features.numa_placement;
+        let single = threads == 1 && !area.shared && self.features.numa.places_tasks;
         // Pages that are where the only thread runs need no fault.
         let except = single.then(|| self.numa.node(scan.cpu));
         while scan.page < area.pages {
@@ -316,9 +316,9 @@ impl Fair {
             let passed = (end - scan.page) as i64;
             scan.marked += marked.pages;
             scan.virtual_pages -= passed;
-            scan.pages -= spent(marked, passed, self.features.numa_placement);
+            scan.pages -= spent(marked, passed, self.features.numa.places_tasks);
             scan.page = end;
-            if scan.pages <= 0 || (scan.virtual_pages <= 0 && self.features.numa_placement) {
+            if scan.pages <= 0 || (scan.virtual_pages <= 0 && self.features.numa.places_tasks) {
                 return true;
             }
         }
@@ -328,7 +328,7 @@ impl Fair {
     /// Whether the scan takes an area (6.4 and later): others look after what this task does not
     /// use.
     fn wants_area(&mut self, world: &World, scan: &mut Scan) -> bool {
-        if !self.features.numa_area_skip {
+        if !self.features.numa.area_skip {
             return true;
         }
         let delay = ms_to_jiffies(DELAY_MS, self.features.hz);
@@ -373,7 +373,7 @@ impl Fair {
 
     /// A task had a fault in an area of its process (`vma_set_access_pid_bit`).
     pub(super) fn note_user(&mut self, world: &World, task: TaskId, area: u32) {
-        if self.features.numa_area_skip {
+        if self.features.numa.area_skip {
             let process = &mut self.numa.processes[world.process(task) as usize];
             process.area(area as usize).active[1] |= pid_bit(world.pid(task));
         }

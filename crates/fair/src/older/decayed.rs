@@ -8,7 +8,7 @@
 use roost_engine::{CpuId, World};
 
 use crate::domain::{Domain, Flags};
-use crate::features::Generation;
+use crate::eras::Load;
 use crate::state::Fair;
 use crate::stats::IdleType;
 
@@ -107,7 +107,7 @@ impl Fair {
 
     /// See [`average_for`]; later versions take loads as they are.
     pub(super) fn average_for(&self, domain: &Domain, idle: IdleType) -> Option<usize> {
-        let decays = self.features.generation == Generation::Weights;
+        let decays = self.features.averages.load == Load::Weight;
         average_for(domain, idle).filter(|_| decays)
     }
 }

@@ -8,7 +8,6 @@ use roost_engine::{CpuId, TaskId, World};
 
 use super::POWER_SCALE;
 use crate::domain::{Domain, Flags, GroupId};
-use crate::features::Generation;
 use crate::mechanisms::numa_imbalance::{Limit, NumaImbalance, Occupied};
 use crate::state::Fair;
 
@@ -68,7 +67,7 @@ impl Fair {
         level: usize,
     ) -> Option<GroupId> {
         let domain = self.topology.domain(self.topology.domains_of(cpu)[level]);
-        let by_weights = self.features.generation == Generation::Weights;
+        let by_weights = self.features.placement.idlest_by_weight;
         let margins = Margins::of(domain.imbalance_pct);
         let (before, after) = domain.groups.split_at(self.topology.local_group_index(cpu, level));
         let mut local = None;

@@ -5,7 +5,7 @@ use roost_engine::{CpuId, World};
 use super::{POWER_SCALE, v3_9, v5_2};
 use crate::balance::{Imbalance, Migration, Pass, Rules};
 use crate::domain::GroupId;
-use crate::features::Generation;
+use crate::eras::GroupChoice;
 use crate::mechanisms::llc_imbalance::LlcTolerance;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::numa::balance::Placed;
@@ -115,10 +115,8 @@ impl Fair {
         rules: &Rules,
     ) -> Option<(Imbalance, GroupId)> {
         let (stats, busiest) = self.domain_loads(world, pass, rules);
-        let decide = match self.features.generation {
-            Generation::Weights => v3_9::decide,
-            Generation::RunnableLoad | Generation::GroupTypes => v5_2::decide,
-        };
+        let by_weights = self.features.balance.groups == GroupChoice::Weights;
+        let decide = if by_weights { v3_9::decide } else { v5_2::decide };
         let amount = decide(&stats, rules);
         if amount.is_none() {
             self.note_balance(rules, |other| decide(&stats, other).is_some());
@@ -135,7 +133,7 @@ impl Fair {
     ) -> (DomainStats, Option<GroupId>) {
         let nr_groups = self.topology.domain(pass.domain).groups.len();
         let local = self.topology.local_group_index(pass.cpu, pass.level);
-        let by_weights = self.features.generation == Generation::Weights;
+        let by_weights = self.features.balance.groups == GroupChoice::Weights;
         let (mut stats, mut busiest) = (DomainStats::default(), None);
         let (mut util, mut overloaded) = (0, false);
         for position in (local..nr_groups).chain(0..local) {

@@ -12,7 +12,7 @@ use roost_engine::{CpuId, TaskId, World};
 use roost_machine::CpuSet;
 
 use crate::domain::{DomainId, GroupId};
-use crate::features::Generation;
+use crate::eras::IdleSearch;
 use crate::idle_search::{Budget, Scan, prop_steps};
 use crate::state::Fair;
 use crate::wakeup::Lines;
@@ -35,8 +35,8 @@ impl Fair {
         if let Some(cpu) = self.check_target_and_prev(world, prev, target, lines) {
             return cpu;
         }
-        let by_weights = self.features.generation == Generation::Weights;
-        if !by_weights && let Some(cpu) = self.check_recent(world, task, prev, target, lines) {
+        let for_group = self.features.placement.idle_search == IdleSearch::IdleGroup;
+        if !for_group && let Some(cpu) = self.check_recent(world, task, prev, target, lines) {
             return cpu;
         }
         if self.topology.llc_level[target].is_none() {
@@ -44,7 +44,7 @@ impl Fair {
         }
         self.stats.sis_domain_search += 1;
         let before = lines.ns;
-        let found = if by_weights {
+        let found = if for_group {
             self.search_idle_group(world, task, target, lines)
         } else {
             self.select_idle_core(world, task, target, lines)
@@ -179,7 +179,7 @@ impl Fair {
         let (ns, steps) = (scan.cost_ns(target), scan.steps());
         lines.ns += ns;
         self.stats.sis_scanned += steps;
-        if left > 0 && self.features.sis_prop {
+        if left > 0 && self.features.switches.sis_prop {
             self.account_scan_cost(lines.cpu, ns);
         }
         found
@@ -191,7 +191,7 @@ impl Fair {
             return self.util_budget(world, target, lines);
         }
         let Some(level) = self.topology.llc_level[lines.cpu] else { return Budget::NoScan };
-        if !self.features.sis_prop {
+        if !self.features.switches.sis_prop {
             return Budget::Unlimited;
         }
         let rq = &self.rqs[lines.cpu];

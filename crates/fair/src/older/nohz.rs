@@ -11,7 +11,6 @@
 use roost_engine::{CpuId, Time, Work, World};
 
 use crate::domain::{Domain, Flags};
-use crate::features::Generation;
 use crate::state::{Fair, LINES_PER_QUEUE, NohzKick};
 use crate::stats::IdleType;
 
@@ -26,7 +25,7 @@ const WHEEL_TIMERS: u64 = 4;
 impl Fair {
     /// Whether timers of the wheel are modelled: in 3.9, whose CPUs have no other timer of the scheduler's.
     pub(crate) fn has_wheel_timers(&self) -> bool {
-        self.features.generation == Generation::Weights
+        self.features.balance.idle_without_blocked_load
     }
 
     /// Timers begin on the first CPU.

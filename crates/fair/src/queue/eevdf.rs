@@ -149,7 +149,7 @@ pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
 /// Protects an entity that begins to run (it is on no list at that moment).
 pub(super) fn protect(queue: &Queue, entity: &mut Entity) {
     entity.protected_until = entity.deadline;
-    if queue.rules.vprot {
+    if queue.rules.protection_point {
         let quantum = min_slice(queue).min(entity.slice);
         if quantum != entity.slice {
             let until = entity.vruntime + virtual_delta(quantum, entity.weight) as i64;
@@ -160,7 +160,7 @@ pub(super) fn protect(queue: &Queue, entity: &mut Entity) {
 
 /// Takes the protection from the current entity.
 pub(super) fn cancel_protection(queue: &mut Queue) {
-    let vprot = queue.rules.vprot;
+    let vprot = queue.rules.protection_point;
     if let Some(Entry { entity, .. }) = &mut queue.current {
         if vprot {
             entity.protected_until = entity.protected_until.min(entity.vruntime);
@@ -176,7 +176,7 @@ pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, how: Arrival) -> Preemp
         return Preempt::Yes;
     };
     let shorter = queue.rules.preempt_short && arrived.slice < current.entity.slice;
-    if !queue.rules.vprot {
+    if !queue.rules.protection_point {
         let sooner = arrived.deadline < current.entity.deadline;
         if shorter && eligible(queue, &arrived) && (sooner || !eligible(queue, &current.entity)) {
             cancel_protection(queue);
@@ -205,7 +205,7 @@ pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, how: Arrival) -> Preemp
 /// The current entity yields: its request counts as used up. Since 6.18 it also gives up what is
 /// left of it, if it is eligible ("sched/fair: Forfeit vruntime on yield", 79104becf42b).
 pub(super) fn yield_current(queue: &mut Queue) {
-    let forfeits = queue.rules.vprot;
+    let forfeits = queue.rules.protection_point;
     let may = queue.current.is_some_and(|current| eligible(queue, &current.entity));
     if let Some(Entry { entity, .. }) = &mut queue.current {
         let request = virtual_delta(entity.slice, entity.weight) as i64;
@@ -290,7 +290,7 @@ fn is_eligible(queue: &Queue, (weighted, weight): (i64, i64), entity: &Entity) -
 
 /// Whether a current entity is kept although another has an earlier deadline.
 fn is_protected(queue: &Queue, entity: &Entity) -> bool {
-    if queue.rules.vprot {
+    if queue.rules.protection_point {
         entity.vruntime < entity.protected_until
     } else {
         entity.protected_until == entity.deadline
@@ -302,7 +302,7 @@ fn lost_protection(queue: &Queue, entity: &Entity) -> bool {
     if is_protected(queue, entity) {
         return false;
     }
-    queue.rules.vprot || queue.rules.preempt_short && !eligible(queue, entity)
+    queue.rules.protection_point || queue.rules.preempt_short && !eligible(queue, entity)
 }
 
 /// A wakeup that did not preempt: the current entity is protected for at most the smallest slice

@@ -21,7 +21,7 @@ fn cfs() -> Rules {
         wakeup_granularity: 4 * MS,
         base_slice: 0,
         tick: 4 * MS,
-        vprot: false,
+        protection_point: false,
         lag_by_queue_slice: false,
         delay_dequeue: false,
         preempt_short: false,
@@ -34,7 +34,7 @@ fn eevdf72() -> Rules {
     Rules {
         eevdf: true,
         base_slice: 2_800_000,
-        vprot: true,
+        protection_point: true,
         lag_by_queue_slice: true,
         delay_dequeue: true,
         preempt_short: true,
@@ -44,7 +44,7 @@ fn eevdf72() -> Rules {
 
 /// EEVDF of 6.15.
 fn eevdf615() -> Rules {
-    Rules { vprot: false, lag_by_queue_slice: false, ..eevdf72() }
+    Rules { protection_point: false, lag_by_queue_slice: false, ..eevdf72() }
 }
 
 fn entity(nice: i8) -> Entity {
