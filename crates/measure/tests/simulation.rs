@@ -92,15 +92,13 @@ const SHAPES: [&str; 4] = [
     "core:8 pu:1",
 ];
 
-const KERNELS: [&str; 6] =
-    ["fair@3.9", "fair@5.2", "fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"];
-
 #[test]
 fn observed_counters_are_the_engines() {
-    for features in KERNELS {
+    for version in roost_fair::versions() {
+        let features = format!("fair@{version}");
         for shape in SHAPES {
-            agree(features, shape, 1, -1).unwrap();
-            agree(features, shape, 1, 1).unwrap();
+            agree(&features, shape, 1, -1).unwrap();
+            agree(&features, shape, 1, 1).unwrap();
         }
     }
 }
@@ -119,11 +117,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn they_are_with_any_seed_and_when_the_duration_ends_the_run(
-        features in proptest::sample::select(&KERNELS[..]),
+        version in proptest::sample::select(roost_fair::versions()),
         shape in proptest::sample::select(&SHAPES[..]),
         seed in any::<u64>(),
         duration in prop_oneof![Just(-1), Just(1)],
     ) {
-        prop_assert_eq!(agree(features, shape, seed, duration), Ok(()));
+        let features = format!("fair@{version}");
+        prop_assert_eq!(agree(&features, shape, seed, duration), Ok(()));
     }
 }

@@ -83,8 +83,8 @@ pub struct MachineArgs {
     /// List the presets.
     #[arg(long, conflicts_with_all = ["machine", "sysfs", "kernel", "cpu", "figures"])]
     pub list: bool,
-    /// Show the scheduling domains that a kernel builds: 3.9, 5.2, 5.16, 5.19, 6.15, 7.2, or with
-    /// switches as in `roost compare`, e.g. 5.16+numa-imbalance.
+    /// Show the scheduling domains that a kernel builds: a version that `roost compare` lists, or with
+    /// switches as there, e.g. 5.16+numa-imbalance.
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
     /// The CPU whose domains are shown with --kernel (default: the lowest).

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const ROOST: &str = env!("CARGO_BIN_EXE_roost");
-const VERSIONS: [&str; 6] = ["3.9", "5.2", "5.16", "5.19", "6.15", "7.2"];
 
 fn roost(args: &[&str]) -> Output {
     assert_cmd::Command::new(ROOST).args(args).output().unwrap()
@@ -78,7 +77,7 @@ mod help {
         let compare = succeeds(&["compare", "--help"]);
         let benchmarks = roost_workload::benchmarks().iter().map(|benchmark| benchmark.name);
         let switches = roost_fair::switches().into_iter().map(|(name, _)| name);
-        for name in benchmarks.chain(switches).chain(VERSIONS) {
+        for name in benchmarks.chain(switches).chain(roost_fair::versions()) {
             assert!(compare.contains(name), "{name} is missing in {compare}");
         }
         assert!(succeeds(&["--version"]).starts_with("roost 0."));
@@ -149,7 +148,7 @@ mod machine {
             assert!(with(&[]).contains("node 0"), "{machine:?}");
             assert!(with(&["--figures"]).contains(" ns"), "{machine:?}");
             let rows = with(&["--format", "csv"]).lines().count() - 1;
-            for version in VERSIONS {
+            for version in roost_fair::versions() {
                 let text = with(&["--kernel", version]);
                 assert!(text.contains("imbalance_pct") || rows == 1, "{machine:?}: {text}");
                 let json = with(&["--kernel", version, "--format", "json"]);

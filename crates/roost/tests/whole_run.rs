@@ -13,9 +13,12 @@ use roost_fair::{Fair, Features};
 use roost_machine::Machine;
 use roost_workload::{Workload, rtapp};
 
-const VERSIONS: [&str; 6] =
-    ["fair@3.9", "fair@5.2", "fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"];
 const SECOND: u64 = 1_000_000_000;
+
+/// Every version, as a scheduler.
+fn versions() -> Vec<String> {
+    roost_fair::versions().iter().map(|version| format!("fair@{version}")).collect()
+}
 
 fn machine(text: &str) -> Arc<Machine> {
     Arc::new(roost_machine::resolve(text).unwrap())
@@ -94,15 +97,17 @@ fn any_machine() -> impl Strategy<Value = String> {
     })
 }
 
-fn any_version() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(
-        [
-            &VERSIONS[..],
-            &["fair@5.16+numa-imbalance", "fair@5.19+sis-util", "fair@6.15+llc-imbalance"],
-            &["fair@5.2+sis-util+numa-imbalance-merged", "fair@3.9+llc-imbalance"],
-        ]
-        .concat(),
-    )
+fn any_version() -> impl Strategy<Value = String> {
+    let switched = [
+        "fair@5.16+numa-imbalance",
+        "fair@5.19+sis-util",
+        "fair@6.15+llc-imbalance",
+        "fair@5.2+sis-util+numa-imbalance-merged",
+        "fair@3.9+llc-imbalance",
+    ];
+    let mut schedulers = versions();
+    schedulers.extend(switched.map(str::to_owned));
+    prop::sample::select(schedulers)
 }
 
 /// One or two events of a phase. `i` keeps keys apart.
@@ -197,12 +202,12 @@ proptest! {
         let machine = machine(&name);
         // Without a duration a run ends when the last task has exited; otherwise it is an error.
         prop_assert_eq!(workload.duration_ns, None);
-        let outcome = run(&machine, &workload, scheduler, seed, None);
+        let outcome = run(&machine, &workload, &scheduler, seed, None);
         assert_accounts(&outcome, &machine);
         let started: u32 = workload.start.iter().map(|&(_, count)| count).sum();
         let forks = outcome.counters.iter().find(|(name, _)| name == "forks").unwrap().1;
         prop_assert!(forks >= f64::from(started), "{forks} forks of {started} tasks");
-        prop_assert_eq!(outcome, run(&machine, &workload, scheduler, seed, None));
+        prop_assert_eq!(outcome, run(&machine, &workload, &scheduler, seed, None));
     }
 
     /// Benchmarks too, cut off in the middle.
@@ -219,9 +224,9 @@ proptest! {
     ) {
         let machine = machine(&name);
         let workload = roost_workload::resolve(benchmark, Some(SECOND / 50)).unwrap();
-        let outcome = run(&machine, &workload, scheduler, seed, None);
+        let outcome = run(&machine, &workload, &scheduler, seed, None);
         assert_accounts(&outcome, &machine);
-        prop_assert_eq!(outcome, run(&machine, &workload, scheduler, seed, None));
+        prop_assert_eq!(outcome, run(&machine, &workload, &scheduler, seed, None));
     }
 }
 
@@ -242,7 +247,7 @@ proptest! {
         let machine = machine(&name);
         let hogs = (machine.nr_cpus() * share).div_ceil(100);
         let workload = roost_workload::resolve(&format!("coremark:threads={hogs}"), None).unwrap();
-        let times = cpu_time(&machine, &workload, scheduler, seed, (1, 2));
+        let times = cpu_time(&machine, &workload, &scheduler, seed, (1, 2));
         prop_assert_eq!(times.len(), hogs);
         for (task, ns) in times {
             prop_assert!(ns >= SECOND / 100 * 95, "{} ran {} us of 1 s", task, ns / 1000);
@@ -259,7 +264,7 @@ fn weights_divide_a_cpu() {
     }, "global": {"duration": 10}}"#;
     let workload = rtapp::parse(text, "shares.json").unwrap();
     let machine = machine("l3:2 core:2 pu:1");
-    for scheduler in VERSIONS {
+    for scheduler in &versions() {
         let times = cpu_time(&machine, &workload, scheduler, 1, (0, 10));
         let of = |task: &str| {
             times
@@ -282,7 +287,7 @@ fn equals_have_equal_shares() {
         "global": {"duration": 10}}"#;
     let workload = rtapp::parse(text, "equals.json").unwrap();
     let machine = machine("core:2 pu:2");
-    for scheduler in VERSIONS {
+    for scheduler in &versions() {
         let times = cpu_time(&machine, &workload, scheduler, 5, (0, 10));
         assert_eq!(times.len(), 3);
         for (task, ns) in times {
@@ -303,7 +308,7 @@ fn no_wakeup_is_free() {
     let figures = &machine.figures;
     let least =
         figures.interrupt_ns.value + figures.wakeup_ns.value + figures.context_switch_ns.value;
-    for scheduler in VERSIONS {
+    for scheduler in &versions() {
         let outcome = run(&machine, &workload, scheduler, 1, None);
         let latency = outcome.metrics.iter().find(|metric| metric.name.ends_with("wu_lat avg"));
         let latency_ns = latency.unwrap().value.unwrap() * 1000.0;
