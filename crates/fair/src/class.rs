@@ -20,7 +20,7 @@ use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::{self, Cgroups};
 use crate::domain::Topology;
 use crate::eras::{Load, UtilEst};
-use crate::features::Features;
+use crate::features::{Features, SearchLimit};
 use crate::mechanisms::Mechanisms;
 use crate::numa::Numa;
 use crate::older::Power;
@@ -315,7 +315,7 @@ impl Fair {
             if self.features.balance.newidle_costs || sample <= most { rq.avg_idle } else { most };
         rq.avg_idle = moved_by_eighth(from, sample).min(most);
         rq.wake_avg_idle = rq.avg_idle / 2;
-        if self.features.switches.sis_prop {
+        if self.features.switches.search_limit == SearchLimit::Proportion {
             self.rqs[cpu].wake_stamp = self.jiffies(world.now());
         }
         if self.features.averages.load == Load::Weight {
@@ -700,7 +700,7 @@ impl Scheduler for Fair {
 
     fn start(&mut self, world: &mut World) {
         self.numa.start(world);
-        self.mechanisms.cling.start(world, self.numa.active);
+        self.mechanisms.start(world, self.numa.active);
         self.make_groups(world);
         self.start_wheel_timers(world);
         for cpu in 0..self.rqs.len() {

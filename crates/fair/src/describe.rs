@@ -3,9 +3,8 @@
 use roost_engine::CpuId;
 use roost_machine::Machine;
 
-use crate::domain::{Domain, Flags, Level, Topology};
+use crate::domain::{Level, Topology};
 use crate::features::Features;
-use crate::mechanisms::numa_imbalance::NumaImbalance;
 
 /// One scheduling domain of a CPU, bottom up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +77,7 @@ fn row(topology: &Topology, features: &Features, cpu: CpuId, level: usize) -> Do
         max_interval_ms: domain.max_interval_ms,
         busy_factor: domain.busy_factor,
         cache_nice_tries: domain.cache_nice_tries,
-        allowed_numa_imbalance: allowed(domain, features),
+        allowed_numa_imbalance: features.mechanisms.limit_between_nodes(domain),
     }
 }
 
@@ -92,19 +91,6 @@ fn name(level: Level, features: &Features) -> (&'static str, Option<u32>) {
         Level::Node => ("NODE", None),
         Level::Numa { distance } => ("NUMA", Some(distance)),
     }
-}
-
-/// Tasks up to which an imbalance is tolerated at a NUMA level. 5.16 and Patch A compare with less
-/// than, but the table of section 14.1 names the limit itself, and so does this.
-fn allowed(domain: &Domain, features: &Features) -> Option<u32> {
-    let limit = match features.switches.numa_imbalance {
-        NumaImbalance::None => 0,
-        NumaImbalance::Quarter => domain.weight / 4,
-        NumaImbalance::Published | NumaImbalance::Merged518 | NumaImbalance::Merged60 => {
-            domain.imb_numa_nr
-        }
-    };
-    domain.has(Flags::NUMA).then_some(limit)
 }
 
 /// One domain as a paragraph.

@@ -6,12 +6,10 @@
 
 use std::fmt;
 
-use roost_policy::cling;
 use thiserror::Error;
 
 use crate::eras::{AverageEra, BalanceEra, DomainEra, NumaEra, PlacementEra, QueueEra};
-use crate::mechanisms::consolidate::Consolidation;
-use crate::mechanisms::llc_imbalance::LlcImbalance;
+use crate::mechanisms::Forms;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::switches::{self, numbers, switches};
 
@@ -38,6 +36,7 @@ pub struct Features {
     pub(crate) balance: BalanceEra,
     pub(crate) numa: NumaEra,
     pub(crate) switches: Switches,
+    pub(crate) mechanisms: Forms,
 }
 
 /// What users can switch ([`crate::switches`]), as it is in a version or has been changed.
@@ -53,29 +52,14 @@ pub(crate) struct Switches {
     /// CONFIG_PREEMPT_LAZY: fair tasks give way when they return to user mode, and no interrupt is
     /// sent for that (7.2, where x86 has no other model but full preemption).
     pub preempt_lazy: bool,
-    /// SIS_UTIL: bound the idle search by the LLC's utilisation.
-    pub sis_util: bool,
-    /// SIS_PROP: bound it by average idle time over average scan cost.
-    pub sis_prop: bool,
-    /// Allowed imbalance between NUMA nodes.
-    pub numa_imbalance: NumaImbalance,
-    /// Tolerated imbalance between the LLCs of a node.
-    pub llc_imbalance: LlcImbalance,
+    /// What bounds the search for an idle CPU.
+    pub search_limit: SearchLimit,
     /// NI_RANDOM, NI_RATE.
     pub newidle_random: bool,
     /// Cache-aware scheduling: threads of a process gather on one LLC.
     pub sched_cache: bool,
     /// Automatic NUMA balancing (kernel.numa_balancing = 1).
     pub numa_balancing: bool,
-    /// Every cgroup is a NUMA group (`cpu.numa_group` = 1, 2019-07-16).
-    pub numa_groups: bool,
-    /// `cling` (2019-07-22): such groups settle on a node.
-    pub cling: bool,
-    /// numa_balancing_cling_degree: failed attempts to reach a node, in percent, from which on
-    /// nobody clings to it.
-    pub cling_degree: u32,
-    /// `consolidate` (2013-07-30): processes gather on few nodes.
-    pub consolidate: Consolidation,
 }
 
 impl Switches {
@@ -85,32 +69,19 @@ impl Switches {
         preempt_short: false,
         hrtick: false,
         preempt_lazy: false,
-        sis_util: false,
-        sis_prop: false,
-        numa_imbalance: NumaImbalance::None,
-        llc_imbalance: LlcImbalance::Off,
+        search_limit: SearchLimit::None,
         newidle_random: false,
         sched_cache: false,
         numa_balancing: true,
-        numa_groups: false,
-        cling: false,
-        cling_degree: cling::DEGREE,
-        consolidate: Consolidation::Off,
     };
     /// SIS_PROP (4.13).
-    const V5_2: Self = Self { sis_prop: true, ..Self::V3_9 };
-    /// A quarter of a node's CPUs may run before balance matters (5.13).
-    const V5_16: Self = Self { numa_imbalance: NumaImbalance::Quarter, ..Self::V5_2 };
-    /// `imb_numa_nr` (5.18).
-    const V5_19: Self = Self { numa_imbalance: NumaImbalance::Merged518, ..Self::V5_16 };
+    const V5_2: Self = Self { search_limit: SearchLimit::Proportion, ..Self::V3_9 };
     /// SIS_UTIL (6.0), delayed dequeue (6.12).
     const V6_15: Self = Self {
         delay_dequeue: true,
         preempt_short: true,
-        sis_util: true,
-        sis_prop: false,
-        numa_imbalance: NumaImbalance::Merged60,
-        ..Self::V5_19
+        search_limit: SearchLimit::Utilisation,
+        ..Self::V5_2
     };
     /// Timed requests, lazy preemption, randomised newly idle balancing, cache-aware scheduling.
     const V7_2: Self = Self {
@@ -122,7 +93,31 @@ impl Switches {
     };
 }
 
-/// A kernel version that can be named after `fair@`: an era of each part, and the state of the switches.
+/// What bounds the search for an idle CPU at wakeup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SearchLimit {
+    /// Nothing.
+    None,
+    /// SIS_PROP: average idle time over average scan cost.
+    Proportion,
+    /// SIS_UTIL: the LLC's utilisation.
+    Utilisation,
+}
+
+impl SearchLimit {
+    /// What bounds searches when this is switched `on`, or off: then another limit stays.
+    pub(crate) fn if_on(self, on: bool, features: &Features) -> Self {
+        match features.switches.search_limit {
+            _ if on => self,
+            now if now == self => Self::None,
+            other => other,
+        }
+    }
+}
+
+/// A kernel version that can be named after `fair@`: an era of each part, the state of the switches and the
+/// forms of the mechanisms, which differ in how much imbalance between nodes is left alone: a quarter of a node's
+/// CPUs (5.13), `imb_numa_nr` (5.18), half of that (6.0).
 struct Version {
     name: &'static str,
     hz: u32,
@@ -133,6 +128,7 @@ struct Version {
     balance: BalanceEra,
     numa: NumaEra,
     switches: Switches,
+    mechanisms: Forms,
 }
 
 /// The known versions, oldest first. Who posted results of 3.9 had 1000 ticks a second (docs/results.md,
@@ -148,6 +144,7 @@ const VERSIONS: [Version; 6] = [
         balance: BalanceEra::WEIGHTS,
         numa: NumaEra::PAGES,
         switches: Switches::V3_9,
+        mechanisms: Forms::OFF,
     },
     Version {
         name: "5.2",
@@ -159,6 +156,7 @@ const VERSIONS: [Version; 6] = [
         balance: BalanceEra::LOADS,
         numa: NumaEra::SINCE_3_13,
         switches: Switches::V5_2,
+        mechanisms: Forms::OFF,
     },
     Version {
         name: "5.16",
@@ -169,7 +167,8 @@ const VERSIONS: [Version; 6] = [
         placement: PlacementEra::SINCE_5_15,
         balance: BalanceEra::SINCE_5_15,
         numa: NumaEra::SINCE_5_7,
-        switches: Switches::V5_16,
+        switches: Switches::V5_2,
+        mechanisms: Forms { numa_imbalance: NumaImbalance::Quarter, ..Forms::OFF },
     },
     Version {
         name: "5.19",
@@ -180,7 +179,8 @@ const VERSIONS: [Version; 6] = [
         placement: PlacementEra::SINCE_5_15,
         balance: BalanceEra::SINCE_5_17,
         numa: NumaEra::SINCE_5_7,
-        switches: Switches::V5_19,
+        switches: Switches::V5_2,
+        mechanisms: Forms { numa_imbalance: NumaImbalance::Merged518, ..Forms::OFF },
     },
     Version {
         name: "6.15",
@@ -192,6 +192,7 @@ const VERSIONS: [Version; 6] = [
         balance: BalanceEra::SINCE_6_15,
         numa: NumaEra::SINCE_6_4,
         switches: Switches::V6_15,
+        mechanisms: Forms { numa_imbalance: NumaImbalance::Merged60, ..Forms::OFF },
     },
     Version {
         name: "7.2",
@@ -203,6 +204,7 @@ const VERSIONS: [Version; 6] = [
         balance: BalanceEra::SINCE_7_2,
         numa: NumaEra::SINCE_6_4,
         switches: Switches::V7_2,
+        mechanisms: Forms { numa_imbalance: NumaImbalance::Merged60, ..Forms::OFF },
     },
 ];
 
@@ -358,10 +360,23 @@ impl Features {
 
     /// A version without any switch, by its index.
     fn of_version(version: usize) -> Self {
-        let Version { hz, queue, averages, domains, placement, balance, numa, switches, .. } =
+        let Version { hz, queue, averages, domains, placement, balance, numa, .. } =
             VERSIONS[version];
+        let Version { switches, mechanisms, .. } = VERSIONS[version];
         let name = String::new();
-        Self { name, version, hz, queue, averages, domains, placement, balance, numa, switches }
+        Self {
+            name,
+            version,
+            hz,
+            queue,
+            averages,
+            domains,
+            placement,
+            balance,
+            numa,
+            switches,
+            mechanisms,
+        }
     }
 
     /// The version: `5.19`.
@@ -425,22 +440,26 @@ impl Features {
 mod tests {
     use super::*;
     use crate::eras::Load;
+    use crate::mechanisms::llc_imbalance::LlcImbalance;
 
     fn parse(name: &str) -> Features {
         Features::parse(name).unwrap()
     }
 
+    fn limit(name: &str) -> SearchLimit {
+        parse(name).switches.search_limit
+    }
+
     #[test]
     fn versions_are_named_sets() {
-        assert_eq!(parse("fair@5.16").switches.numa_imbalance, NumaImbalance::Quarter);
-        assert_eq!(parse("fair@5.19").switches.numa_imbalance, NumaImbalance::Merged518);
-        assert_eq!(parse("fair@6.15").switches.numa_imbalance, NumaImbalance::Merged60);
+        assert_eq!(parse("fair@5.16").mechanisms.numa_imbalance, NumaImbalance::Quarter);
+        assert_eq!(parse("fair@5.19").mechanisms.numa_imbalance, NumaImbalance::Merged518);
+        assert_eq!(parse("fair@6.15").mechanisms.numa_imbalance, NumaImbalance::Merged60);
         let new = parse("fair@7.2");
         assert!(
             new.queue.eevdf
                 && new.queue.protection_point
-                && new.switches.sis_util
-                && !new.switches.sis_prop
+                && new.switches.search_limit == SearchLimit::Utilisation
                 && new.switches.newidle_random
         );
         assert_eq!((new.queue.base_slice_ns, new.tick_ns()), (700_000, 4_000_000));
@@ -458,14 +477,15 @@ mod tests {
         let (old, older) = (parse("fair@5.2"), parse("fair@3.9"));
         assert_eq!(old.averages.load, Load::QueuedAverage);
         assert_eq!(older.averages.load, Load::Weight);
-        assert!(old.switches.sis_prop && !older.switches.sis_prop);
+        assert_eq!(limit("fair@5.2"), SearchLimit::Proportion);
+        assert_eq!(limit("fair@3.9"), SearchLimit::None);
         assert_eq!(
-            [old.switches.numa_imbalance, older.switches.numa_imbalance],
+            [old.mechanisms.numa_imbalance, older.mechanisms.numa_imbalance],
             [NumaImbalance::None; 2]
         );
-        assert!(parse("fair@5.2+sis-util").switches.sis_util);
+        assert_eq!(limit("fair@5.2+sis-util"), SearchLimit::Utilisation);
         assert_eq!(
-            parse("fair@3.9+numa-imbalance").switches.numa_imbalance,
+            parse("fair@3.9+numa-imbalance").mechanisms.numa_imbalance,
             NumaImbalance::Published
         );
         assert!(switches::all().all(|switch| age(switch.since).is_some()));
@@ -473,7 +493,7 @@ mod tests {
 
     #[test]
     fn the_merged_rule_is_the_versions_own() {
-        let rule = |name: &str| parse(name).switches.numa_imbalance;
+        let rule = |name: &str| parse(name).mechanisms.numa_imbalance;
         assert_eq!(rule("fair@5.16+numa-imbalance-merged"), NumaImbalance::Merged518);
         assert_eq!(
             rule("fair@5.19+numa-imbalance+numa-imbalance-merged"),
@@ -487,9 +507,9 @@ mod tests {
     #[test]
     fn a_switch_may_have_a_number() {
         let two = parse("fair@7.2+llc-imbalance=2");
-        assert_eq!(two.switches.llc_imbalance, LlcImbalance::UpTo(2));
-        assert_eq!(parse("fair@7.2+llc-imbalance=0").switches.llc_imbalance, LlcImbalance::Off);
-        assert_eq!(parse("fair@7.2+llc-imbalance").switches.llc_imbalance, LlcImbalance::Quarter);
+        assert_eq!(two.mechanisms.llc_imbalance, LlcImbalance::UpTo(2));
+        assert_eq!(parse("fair@7.2+llc-imbalance=0").mechanisms.llc_imbalance, LlcImbalance::Off);
+        assert_eq!(parse("fair@7.2+llc-imbalance").mechanisms.llc_imbalance, LlcImbalance::Quarter);
         let error = Features::parse("fair@7.2+llc-imbalance=x").unwrap_err().to_string();
         assert!(error.contains("a whole number from 0 to 999999"), "{error}");
         assert!(Features::parse("fair@7.2+sis-util=2").is_err());
@@ -499,7 +519,11 @@ mod tests {
     fn cling_has_a_degree_in_percent() {
         let cling = |name: &str| {
             let features = parse(name);
-            (features.switches.numa_groups, features.switches.cling, features.switches.cling_degree)
+            (
+                features.mechanisms.cling.groups,
+                features.mechanisms.cling.on,
+                features.mechanisms.cling.degree,
+            )
         };
         assert_eq!(cling("fair@5.16"), (false, false, 20));
         assert_eq!(cling("fair@5.16+cling"), (true, true, 20));
@@ -559,12 +583,12 @@ mod tests {
     }
 
     #[test]
-    fn one_scan_limiter_at_a_time() {
-        let limiter = |name: &str| (parse(name).switches.sis_util, parse(name).switches.sis_prop);
-        assert_eq!(limiter("fair@5.19"), (false, true));
-        assert_eq!(limiter("fair@5.19+sis-util"), (true, false));
-        assert_eq!(limiter("fair@7.2+sis-prop"), (false, true));
-        assert_eq!(limiter("fair@7.2+no-sis-util"), (false, false));
+    fn one_limit_of_the_search_at_a_time() {
+        assert_eq!(limit("fair@5.19"), SearchLimit::Proportion);
+        assert_eq!(limit("fair@5.19+sis-util"), SearchLimit::Utilisation);
+        assert_eq!(limit("fair@7.2+sis-prop"), SearchLimit::Proportion);
+        assert_eq!(limit("fair@7.2+no-sis-util"), SearchLimit::None);
+        assert_eq!(limit("fair@7.2+no-sis-prop"), SearchLimit::Utilisation);
     }
 
     #[test]

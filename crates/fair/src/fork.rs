@@ -12,7 +12,7 @@ use roost_machine::CpuSet;
 use roost_workload::Policy;
 
 use crate::domain::{Domain, Flags, GroupId};
-use crate::mechanisms::numa_imbalance::{Limit, Occupied};
+use crate::mechanisms::{Limit, Occupied};
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::allowed_or_fallback;
 
@@ -304,7 +304,7 @@ impl Fair {
             imb_numa_nr: domain.imb_numa_nr,
         };
         let local = Occupied { running: here.nr_running, idle: here.idle_cpus };
-        self.mechanisms.numa_imbalance.keeps_fork(local, other.idle_cpus, limit)
+        self.mechanisms.keeps_fork(local, other.idle_cpus, limit)
     }
 
     /// `update_sg_wakeup_stats`.

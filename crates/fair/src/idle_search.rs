@@ -22,6 +22,7 @@ use roost_workload::Policy;
 
 use crate::domain::Topology;
 use crate::eras::IdleSearch;
+use crate::features::SearchLimit;
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::Lines;
 
@@ -467,14 +468,17 @@ impl Fair {
         if has_idle_core && end == End::Nothing {
             self.clear_idle_cores(world, lines, target);
         }
-        if end != End::GaveUp && self.features.switches.sis_prop && !has_idle_core {
+        if end != End::GaveUp
+            && self.features.switches.search_limit == SearchLimit::Proportion
+            && !has_idle_core
+        {
             self.account_scan_cost(lines.cpu, ns);
         }
         match end {
             End::Found(cpu) => Some(cpu),
             End::Nothing => fallback,
             End::GaveUp => {
-                self.mechanisms.sis_util.on_search_ended();
+                self.mechanisms.on_search_ended();
                 None
             }
         }
@@ -502,7 +506,7 @@ impl Fair {
         }
     }
 
-    /// How many CPUs `select_idle_cpu` may scan (section 7.4). With both features SIS_UTIL decides.
+    /// How many CPUs `select_idle_cpu` may scan (section 7.4).
     fn scan_budget(
         &mut self,
         world: &World,
@@ -511,14 +515,14 @@ impl Fair {
         lines: &mut Lines,
     ) -> Budget {
         let mut budget = Budget::Unlimited;
-        if self.features.switches.sis_prop && !has_idle_core {
+        if self.features.switches.search_limit == SearchLimit::Proportion && !has_idle_core {
             let Some(level) = self.topology.llc_level[lines.cpu] else { return Budget::NoScan };
             let avg_idle = self.age_wake_avg_idle(world, lines.cpu);
             let cost = self.rqs[lines.cpu].domains[level].avg_scan_cost + 1;
             budget = Budget::Steps(prop_steps(self.topology.llc_size(target), avg_idle, cost));
         }
-        if self.mechanisms.sis_util.active {
-            budget = self.util_budget(world, target, lines);
+        if let Some(bound) = self.search_budget(world, target, lines) {
+            budget = bound;
         }
         if has_idle_core && budget != Budget::NoScan { Budget::Unlimited } else { budget }
     }

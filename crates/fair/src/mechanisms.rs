@@ -8,14 +8,17 @@
 //! | hook | called |
 //! |---|---|
 //! | [`Fair::on_queued`], [`Fair::on_left`], [`Fair::on_exit`] | a task has been queued, has left its queue, exits |
-//! | [`Fair::on_fault`], [`Fair::on_numa_tick`] | a hinting fault of a task, a tick while it runs |
-//! | [`Fair::may_wake_at`] | may a wakeup bring a task to the waker's CPU? |
+//! | [`Fair::on_fault`], [`Fair::on_numa_tick`], [`Fair::note_attempt`] | a hinting fault of a task, a tick while it runs, an attempt to reach its preferred node |
+//! | [`Fair::may_wake_at`], [`Fair::stays_on_node`] | may a wakeup, a swap or a pull take a task to another place? |
+//! | [`Fair::may_prefer`], [`Fair::group_decides_page`] | may a task prefer a node; does a page follow it? |
+//! | [`Fair::search_budget`], [`Mechanisms::on_search_ended`] | how far does a search for an idle CPU go? |
+//! | [`Mechanisms::keeps_fork`] | does a new task stay on its node? |
+//! | [`Mechanisms::tolerance`], [`Fair::note_balance`] | what does balancing leave alone? A pass moved nothing |
+//! | [`Fair::on_domain_util`] | a pass has found the utilisation of a domain |
 //! | [`Fair::source_queue`] | which queue is taken from? |
 //! | [`Fair::first_wanted`], [`Fair::next_wanted`] | which tasks does a pull take first, and then? |
 //! | [`Fair::refuses_unasked`], [`Fair::refuses`], [`Fair::ignores_heat`] | may a pull take this one? |
 //! | [`Fair::on_idle`], [`Fair::on_sent`] | a CPU stays idle after balancing; the task that it asked for |
-//! | [`Fair::note_balance`] | a pass found nothing to even out |
-//! | `cling`, `numa_imbalance`, `sis_util` | what NUMA balancing, forks and searches ask of one mechanism |
 
 pub(crate) mod cling;
 pub(crate) mod consolidate;
@@ -30,11 +33,17 @@ use roost_machine::Machine;
 use roost_workload::Workload;
 
 use crate::balance::{Pass, Rules};
-use crate::domain::GroupId;
+use crate::domain::{Domain, Flags, GroupId};
 use crate::features::Features;
+use crate::idle_search::Budget;
 use crate::state::Fair;
 use crate::switches::{Number, Switch};
+use crate::wakeup::Lines;
+use consolidate::Consolidation;
 pub(crate) use consolidate::Wanted;
+use llc_imbalance::{LlcImbalance, LlcTolerance};
+use numa_imbalance::{Busiest, NodeTolerance, NumaImbalance};
+pub(crate) use numa_imbalance::{LevelSpan, Limit, Occupied, Walk};
 
 /// What there is to say about a mechanism.
 pub struct Mechanism {
@@ -87,6 +96,79 @@ pub fn mechanisms() -> &'static [Mechanism] {
     &MECHANISMS
 }
 
+/// Which form of each mechanism is on; `sis-util` is one of several limits of the same search
+/// ([`crate::features::SearchLimit`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forms {
+    pub numa_imbalance: NumaImbalance,
+    pub llc_imbalance: LlcImbalance,
+    pub cling: cling::Form,
+    pub consolidate: Consolidation,
+}
+
+impl Forms {
+    /// None is on.
+    pub(crate) const OFF: Self = Self {
+        numa_imbalance: NumaImbalance::None,
+        llc_imbalance: LlcImbalance::Off,
+        cling: cling::Form::OFF,
+        consolidate: Consolidation::Off,
+    };
+
+    /// `imb_numa_nr` of the next level on the way up from a CPU.
+    pub(crate) fn imb_numa_nr(&self, walk: &mut Walk, level: LevelSpan) -> u32 {
+        self.numa_imbalance.step(walk, level)
+    }
+
+    /// Tasks up to which an imbalance is tolerated, at levels of nodes.
+    pub(crate) fn limit_between_nodes(&self, domain: &Domain) -> Option<u32> {
+        domain.has(Flags::NUMA).then(|| self.numa_imbalance.limit(domain))
+    }
+}
+
+/// What is left alone in one domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tolerance {
+    pub nodes: NodeTolerance,
+    pub llcs: LlcTolerance,
+}
+
+impl Tolerance {
+    /// Whether nothing is.
+    pub(crate) fn is_none(self) -> bool {
+        self.nodes.rule == NumaImbalance::None && self.llcs == LlcTolerance::Nothing
+    }
+
+    /// The imbalance in tasks between the nodes of a domain that is still acted on: `here` tasks run in the
+    /// local group, `there` in the busiest one of `weight` CPUs.
+    #[inline]
+    pub(crate) fn between_nodes(self, imbalance: u64, here: u32, there: u32, weight: u32) -> u64 {
+        self.nodes.filter(imbalance, here, Busiest { running: there, weight })
+    }
+
+    /// The imbalance in tasks, before halving, between the LLCs of a node that is still acted on.
+    #[inline]
+    pub(crate) fn between_llcs(self, imbalance: u64) -> u64 {
+        self.llcs.filter(imbalance)
+    }
+}
+
+#[cfg(test)]
+impl Tolerance {
+    /// Nothing is left alone.
+    pub(crate) fn none() -> Self {
+        Self::between_nodes_by(NumaImbalance::None, 0)
+    }
+
+    pub(crate) fn between_nodes_by(rule: NumaImbalance, imb_numa_nr: u32) -> Self {
+        Self { nodes: NodeTolerance { rule, imb_numa_nr }, llcs: LlcTolerance::Nothing }
+    }
+
+    pub(crate) fn between_llcs_by(llcs: LlcTolerance) -> Self {
+        Self { llcs, ..Self::none() }
+    }
+}
+
 /// What the mechanisms keep during a run.
 pub(crate) struct Mechanisms {
     pub numa_imbalance: numa_imbalance::State,
@@ -106,6 +188,53 @@ impl Mechanisms {
             cling: cling::State::new(features),
             consolidate: consolidate::State::new(machine, features),
         }
+    }
+
+    /// The workload is known, and whether NUMA balancing has something to do.
+    pub(crate) fn start(&mut self, world: &World, with_numa: bool) {
+        self.cling.start(world, with_numa);
+    }
+
+    /// What balancing leaves alone in `domain`.
+    pub(crate) fn tolerance(&self, domain: &Domain) -> Tolerance {
+        Tolerance {
+            nodes: NodeTolerance::at(self.numa_imbalance.rule, domain),
+            llcs: self.llc_imbalance.form.at(domain),
+        }
+    }
+
+    /// Whether balancing would leave alone that a node is `ahead` tasks ahead, which then has `running` tasks
+    /// on `weight` CPUs: NUMA placement asks.
+    pub(crate) fn leaves_alone(
+        &self,
+        ahead: u64,
+        running: u32,
+        weight: u32,
+        imb_numa_nr: u32,
+    ) -> bool {
+        self.numa_imbalance.rule.adjust_placement(ahead, running, weight, imb_numa_nr) == 0
+    }
+
+    /// Whether [`Mechanisms::keeps_fork`] may say yes.
+    pub(crate) fn may_keep_forks(&self) -> bool {
+        self.numa_imbalance.rule != NumaImbalance::None
+    }
+
+    /// Whether a new task stays on its node although another one has more idle CPUs.
+    #[inline]
+    pub(crate) fn keeps_fork(&self, local: Occupied, other_idle: u32, limit: Limit) -> bool {
+        self.numa_imbalance.keeps_fork(local, other_idle, limit)
+    }
+
+    /// A search for an idle CPU used up its budget.
+    #[inline]
+    pub(crate) fn on_search_ended(&self) {
+        self.sis_util.on_search_ended();
+    }
+
+    /// Whether the NUMA group has settled on a node.
+    pub(crate) fn is_settled(&self, group: u32) -> bool {
+        self.cling.is_clinging(group)
     }
 
     /// Name and value of the counters of those that are on.
@@ -236,6 +365,25 @@ impl Fair {
     /// The stopper of `src` has sent `task` to an idle CPU that asked for it, or could not.
     pub(crate) fn on_sent(&mut self, world: &World, src: CpuId, task: TaskId, sent: bool) {
         self.member_pulled(world, src, task, sent);
+    }
+
+    /// The statistics of a pass found `util` of its domain in use.
+    #[inline]
+    pub(crate) fn on_domain_util(&mut self, world: &World, pass: &Pass, util: u64) {
+        if self.mechanisms.sis_util.active {
+            self.update_idle_scan(world, pass, util);
+        }
+    }
+
+    /// What a search for an idle CPU near `target` may look at; `None`: no mechanism bounds it.
+    #[inline]
+    pub(crate) fn search_budget(
+        &self,
+        world: &World,
+        target: CpuId,
+        lines: &mut Lines,
+    ) -> Option<Budget> {
+        self.mechanisms.sis_util.active.then(|| self.util_budget(world, target, lines))
     }
 
     /// A pass by `rules` found nothing to even out; `finds` tells whether by others it would have. What

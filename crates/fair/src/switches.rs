@@ -3,7 +3,7 @@
 //! Those of a mechanism stand with it ([`crate::mechanisms`]); here are the kernel's own features, and the
 //! lists of all.
 
-use crate::features::Features;
+use crate::features::{Features, SearchLimit};
 use crate::mechanisms::mechanisms;
 
 /// A switch: `+name` calls `set` with true, `+no-name` with false.
@@ -44,8 +44,7 @@ const KERNEL: [Switch; 8] = [
         about: "bound the idle search by idle time over scan cost; turns sis-util off",
         since: "5.2",
         set: |features, on| {
-            features.switches.sis_prop = on;
-            features.switches.sis_util &= !on;
+            features.switches.search_limit = SearchLimit::Proportion.if_on(on, features);
         },
     },
     Switch {

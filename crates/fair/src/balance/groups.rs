@@ -249,7 +249,7 @@ impl Fair {
         if pass.level + 1 == self.topology.domains_of(pass.cpu).len() {
             self.root_overloaded = overloaded;
         }
-        self.update_idle_scan(world, pass, util);
+        self.on_domain_util(world, pass, util);
     }
 
     /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them

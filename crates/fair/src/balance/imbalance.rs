@@ -5,9 +5,7 @@ use super::CAPACITY;
 use super::groups::{DomainStats, GroupStats, GroupType};
 use crate::domain::{Domain, Flags};
 use crate::eras::BalanceEra;
-use crate::mechanisms::Mechanisms;
-use crate::mechanisms::llc_imbalance::LlcTolerance;
-use crate::mechanisms::numa_imbalance::NumaImbalance;
+use crate::mechanisms::{Mechanisms, Tolerance};
 use crate::stats::IdleType;
 
 /// What is counted while tasks are moved (`enum migration_type`).
@@ -44,12 +42,8 @@ pub(crate) struct Rules {
     pub share_llc: bool,
     /// The domain spans nodes.
     pub numa: bool,
-    /// Tasks by which a node may be ahead.
-    pub imb_numa_nr: u32,
-    /// Rule for that.
-    pub numa_rule: NumaImbalance,
-    /// Tasks by which an LLC may be ahead.
-    pub llc: LlcTolerance,
+    /// What the mechanisms leave alone.
+    pub tolerance: Tolerance,
     /// The child domain wants tasks spread over sibling groups.
     pub child_prefers_sibling: bool,
     /// That is read from the busiest group instead (6.x).
@@ -75,9 +69,7 @@ impl Rules {
             imbalance_pct: domain.imbalance_pct,
             share_llc: domain.has(Flags::SHARE_LLC),
             numa: domain.has(Flags::NUMA),
-            imb_numa_nr: domain.imb_numa_nr,
-            numa_rule: mechanisms.numa_imbalance.rule,
-            llc: mechanisms.llc_imbalance.form.at(domain),
+            tolerance: mechanisms.tolerance(domain),
             child_prefers_sibling: domain.child_flags.has(Flags::PREFER_SIBLING),
             prefer_sibling_of_group: era.prefer_sibling_of_group,
             smt_groups: era.smt_groups,
@@ -213,20 +205,10 @@ fn tasks_to_even_out(local: &GroupStats, busiest: &GroupStats, rules: &Rules) ->
     } else {
         u64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
     };
-    let numa = |amount| if rules.numa { allow_numa(amount, local, busiest, rules) } else { amount };
-    let llc = |amount| rules.llc.filter(amount);
+    let (here, there) = (local.nr_running, busiest.nr_running);
+    let numa = |amount| rules.tolerance.between_nodes(amount, here, there, busiest.weight);
+    let llc = |amount| rules.tolerance.between_llcs(amount);
     if rules.filter_before_halving { llc(numa(raw)) / 2 } else { numa(llc(raw) / 2) }
-}
-
-/// The imbalance between nodes that is not left alone (section 10.6).
-fn allow_numa(amount: u64, local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> u64 {
-    rules.numa_rule.adjust_periodic(
-        amount,
-        busiest.nr_running,
-        busiest.weight,
-        local.nr_running,
-        rules.imb_numa_nr,
-    )
 }
 
 /// The local group is full: move load until one of the two groups has the domain's average.
@@ -252,6 +234,8 @@ fn load_to_average(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::mechanisms::llc_imbalance::LlcTolerance;
+    use crate::mechanisms::numa_imbalance::NumaImbalance;
 
     /// 6.x, an idle CPU, a level above the LLC.
     pub(crate) fn rules() -> Rules {
@@ -260,9 +244,7 @@ pub(crate) mod tests {
             imbalance_pct: 117,
             share_llc: false,
             numa: false,
-            imb_numa_nr: 0,
-            numa_rule: NumaImbalance::Merged60,
-            llc: LlcTolerance::Nothing,
+            tolerance: Tolerance::none(),
             child_prefers_sibling: false,
             prefer_sibling_of_group: true,
             smt_groups: true,
@@ -278,7 +260,6 @@ pub(crate) mod tests {
             smt_groups: false,
             filter_before_halving: false,
             local_above_average_check: false,
-            numa_rule: NumaImbalance::Merged518,
             ..rules()
         }
     }
@@ -491,7 +472,7 @@ pub(crate) mod tests {
     }
 
     /// Raw differences in tasks 1 to 6 between two nodes of 64 CPUs, limit 8, `nl` local tasks.
-    fn numa(rules: Rules, nl: u32) -> Vec<u64> {
+    fn numa(rules: Rules, rule: NumaImbalance, nl: u32) -> Vec<u64> {
         let node = |nr: u32| GroupStats {
             nr_running: nr,
             nr_runnable: nr,
@@ -499,7 +480,8 @@ pub(crate) mod tests {
             idle_cpus: 64 - nr,
             ..GroupStats::default()
         };
-        let rules = Rules { numa: true, imb_numa_nr: 8, ..rules };
+        let tolerance = Tolerance::between_nodes_by(rule, 8);
+        let rules = Rules { numa: true, tolerance, ..rules };
         (1..=6).map(|raw| tasks_to_even_out(&node(nl), &node(nl + raw), &rules)).collect()
     }
 
@@ -507,25 +489,33 @@ pub(crate) mod tests {
     /// and one more, or (5.16 and as published) those of the busiest group.
     #[test]
     fn imbalance_between_nodes_by_version() {
-        assert_eq!(numa(rules(), 4), [0, 0, 1, 2, 2, 3]);
-        assert_eq!(numa(rules(), 7), [0, 0, 1, 2, 2, 3], "7 + 1 is not over 8");
-        assert_eq!(numa(rules(), 8), [0, 1, 1, 2, 2, 3], "8 + 1 is");
-        assert_eq!(numa(old(), 4), [0, 0, 0, 0, 0, 3]);
-        assert_eq!(numa(old(), 8), [0, 1, 1, 2, 2, 3]);
-        let published = Rules { numa_rule: NumaImbalance::Published, ..old() };
-        assert_eq!(numa(published, 4), [0, 0, 0, 2, 2, 3], "busiest 5, 6, 7, then 8 is not < 8");
-        let quarter = Rules { numa_rule: NumaImbalance::Quarter, ..old() };
-        assert_eq!(numa(quarter, 11), [0, 0, 0, 0, 2, 3], "busiest below 64 / 4");
-        let none = Rules { numa_rule: NumaImbalance::None, ..old() };
-        assert_eq!(numa(none, 4), [0, 1, 1, 2, 2, 3]);
+        let new = |nl| numa(rules(), NumaImbalance::Merged60, nl);
+        let old = |rule, nl| numa(old(), rule, nl);
+        assert_eq!(new(4), [0, 0, 1, 2, 2, 3]);
+        assert_eq!(new(7), [0, 0, 1, 2, 2, 3], "7 + 1 is not over 8");
+        assert_eq!(new(8), [0, 1, 1, 2, 2, 3], "8 + 1 is");
+        assert_eq!(old(NumaImbalance::Merged518, 4), [0, 0, 0, 0, 0, 3]);
+        assert_eq!(old(NumaImbalance::Merged518, 8), [0, 1, 1, 2, 2, 3]);
+        assert_eq!(
+            old(NumaImbalance::Published, 4),
+            [0, 0, 0, 2, 2, 3],
+            "busiest 5, 6, 7, then 8 is not < 8"
+        );
+        assert_eq!(old(NumaImbalance::Quarter, 11), [0, 0, 0, 0, 2, 3], "busiest below 64 / 4");
+        assert_eq!(old(NumaImbalance::None, 4), [0, 1, 1, 2, 2, 3]);
     }
 
     /// Section 14.4: raw amounts 1 to 10 between LLCs of `c` CPUs, after halving.
     #[test]
     fn imbalance_between_llcs_of_a_node() {
         let halved = |c: u32, rules: Rules| -> Vec<u64> {
-            let rules =
-                Rules { llc: LlcTolerance::Quarter { span: 2 * c, child_span: c }, ..rules };
+            let rules = Rules {
+                tolerance: Tolerance::between_llcs_by(LlcTolerance::Quarter {
+                    span: 2 * c,
+                    child_span: c,
+                }),
+                ..rules
+            };
             let llc = |nr: u32| GroupStats {
                 nr_running: nr,
                 weight: c,
@@ -550,7 +540,7 @@ pub(crate) mod tests {
     fn a_number_of_tolerated_tasks_replaces_the_quarter() {
         let (local, busiest) = (group(GroupType::HasSpare, 0), group(GroupType::HasSpare, 4));
         let amount = |llc| {
-            let rules = Rules { llc, ..rules() };
+            let rules = Rules { tolerance: Tolerance::between_llcs_by(llc), ..rules() };
             let busiest = GroupStats { prefer_sibling: true, ..busiest };
             tasks_to_even_out(&local, &busiest, &rules)
         };
@@ -561,7 +551,8 @@ pub(crate) mod tests {
     /// The filter is part of evening out; it does not touch what an overloaded group gives.
     #[test]
     fn llc_imbalance_leaves_overload_alone() {
-        let rules = Rules { llc: QUARTER, ..rules() };
+        let tolerance = Tolerance::between_llcs_by(QUARTER);
+        let rules = Rules { tolerance, ..rules() };
         let local = GroupStats { util: 8192, ..group(GroupType::HasSpare, 4) };
         assert_eq!(decide(&stats(local, loaded(GroupType::Overloaded, 16384)), &rules), tasks(1));
     }

@@ -13,9 +13,7 @@ use roost_machine::{CpuSet, Machine};
 use super::{Domain, Flags, Group, GroupId, Level, Topology};
 use crate::eras::Pacing;
 use crate::features::Features;
-use crate::mechanisms::numa_imbalance::Walk;
-
-use roost_policy::numa_imbalance::LevelSpan;
+use crate::mechanisms::{LevelSpan, Walk};
 
 /// The distance beyond which nodes are far before processors could say so (RECLAIM_DISTANCE).
 const RECLAIM_DISTANCE: u32 = 30;
@@ -307,7 +305,7 @@ fn imb_numa_numbers(levels: &Levels, spans: &[usize], features: &Features, nodes
     for row in 0..spans.len() {
         let first_numa =
             (row + 1..spans.len()).find(|&above| matches!(level(above), Level::Numa { .. }));
-        numbers.push(features.switches.numa_imbalance.step(
+        numbers.push(features.mechanisms.imb_numa_nr(
             &mut walk,
             LevelSpan {
                 span: weight(row),

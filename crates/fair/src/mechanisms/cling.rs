@@ -31,7 +31,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &NUMBERS,
     acted: &["cling_held", "cling_held_pages"],
     needs: "a machine of several NUMA nodes and a workload of task groups that use memory",
-    is_on: |features| features.switches.cling,
+    is_on: |features| features.mechanisms.cling.on,
     can_act: |machine: &Machine, workload: &Workload| {
         machine.nodes.len() > 1 && !workload.groups.is_empty() && !workload.regions.is_empty()
     },
@@ -43,15 +43,15 @@ const SWITCHES: [Switch; 2] = [
         about: "groups (cgroups) settle on a node and stay there; turns numa-groups on",
         since: "5.2",
         set: |features, on| {
-            features.switches.cling = on;
-            features.switches.numa_groups |= on;
+            features.mechanisms.cling.on = on;
+            features.mechanisms.cling.groups |= on;
         },
     },
     Switch {
         name: "numa-groups",
         about: "every cgroup is one NUMA group (cpu.numa_group)",
         since: "5.2",
-        set: |features, on| features.switches.numa_groups = on,
+        set: |features, on| features.mechanisms.cling.groups = on,
     },
 ];
 
@@ -59,9 +59,32 @@ const NUMBERS: [Number; 1] = [Number {
     name: "cling-degree",
     about: "cling: percent of failed attempts that pause it, 0 to 100 (20); 100: never",
     most: 100,
-    set: |features, percent| features.switches.cling_degree = percent,
-    get: |features| Some(features.switches.cling_degree),
+    set: |features, percent| features.mechanisms.cling.degree = percent,
+    get: |features| Some(features.mechanisms.cling.degree),
 }];
+
+/// What of it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// Every cgroup is a NUMA group (`cpu.numa_group` = 1, 2019-07-16).
+    pub groups: bool,
+    /// Such groups settle on a node (2019-07-22).
+    pub on: bool,
+    /// numa_balancing_cling_degree: failed attempts to reach a node, in percent, from which on nobody clings
+    /// to it.
+    pub degree: u32,
+}
+
+impl Form {
+    /// Nothing.
+    pub(super) const OFF: Self = Self { groups: false, on: false, degree: policy::DEGREE };
+}
+
+impl Default for Form {
+    fn default() -> Self {
+        Self::OFF
+    }
+}
 
 /// `cpu.numa_stat` of a cgroup: ticks of its tasks and of those below it.
 #[derive(Clone, Debug)]
@@ -77,10 +100,9 @@ struct NumaStat {
 /// What it keeps during a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// `cling` is on, not `numa-groups` alone.
+    /// `cling` is on, not `numa-groups` alone, and there is something to do.
     pub active: bool,
-    groups_by_cgroup: bool,
-    degree: u32,
+    form: Form,
     hz: u32,
     /// NUMA balancing is at work.
     with_numa: bool,
@@ -134,10 +156,10 @@ impl Attempts {
 impl State {
     /// At the start of a run; what it runs shows later.
     pub(super) fn new(features: &Features) -> Self {
+        let form = features.mechanisms.cling;
         Self {
-            active: features.switches.cling,
-            groups_by_cgroup: features.switches.numa_groups,
-            degree: features.switches.cling_degree,
+            active: form.on,
+            form,
             hz: features.hz,
             tick_ms: features.tick_ns() / 1_000_000,
             ..Self::default()
@@ -145,7 +167,7 @@ impl State {
     }
 
     /// The cgroups of the run are known, and whether NUMA balancing has something to do.
-    pub(crate) fn start(&mut self, world: &World, with_numa: bool) {
+    pub(super) fn start(&mut self, world: &World, with_numa: bool) {
         let nodes = world.machine().nodes.len();
         let stat = |group: &roost_workload::Group| NumaStat {
             path: group.path.clone(),
@@ -192,7 +214,7 @@ impl State {
     }
 
     /// Whether the NUMA group `group` clings.
-    pub(crate) fn is_clinging(&self, group: u32) -> bool {
+    pub(super) fn is_clinging(&self, group: u32) -> bool {
         self.attempts.get(group as usize).is_some_and(Option::is_some)
     }
 }
@@ -200,7 +222,7 @@ impl State {
 impl Fair {
     /// The cgroup of a task whose `cpu.numa_group` is set.
     pub(crate) fn numa_cgroup(&self, world: &World, task: TaskId) -> Option<GroupId> {
-        world.group(task).filter(|_| self.mechanisms.cling.groups_by_cgroup)
+        world.group(task).filter(|_| self.mechanisms.cling.form.groups)
     }
 
     /// A fault of a task of a cgroup with a NUMA group: it joins that.
@@ -233,7 +255,7 @@ impl Fair {
         let state = &self.mechanisms.cling;
         let group = self.numa.group_of(task).filter(|_| state.active);
         let attempts = group.and_then(|group| state.attempts.get(group as usize)?.as_ref());
-        let busy = attempts.is_some_and(|at| at.is_busy(node, state.degree));
+        let busy = attempts.is_some_and(|at| at.is_busy(node, state.form.degree));
         (attempts.is_some(), busy)
     }
 
@@ -297,7 +319,7 @@ impl Fair {
     /// Tells the largest ratio of any group for each node, and how many groups do not cling there;
     /// counts those from now on.
     fn tell_attempts(&mut self, world: &mut World) {
-        let degree = self.mechanisms.cling.degree;
+        let degree = self.mechanisms.cling.form.degree;
         for node in 0..self.numa.nodes() {
             let (mut most, mut paused) = (0, 0);
             for attempts in self.mechanisms.cling.attempts.iter().flatten() {

@@ -32,7 +32,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &[],
     acted: &["consolidate_held", "consolidate_first", "consolidate_pulled"],
     needs: "a machine of several NUMA nodes",
-    is_on: |features| features.switches.consolidate != Consolidation::Off,
+    is_on: |features| features.mechanisms.consolidate != Consolidation::Off,
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
 };
 
@@ -41,13 +41,13 @@ const SWITCHES: [Switch; 2] = [
         name: "consolidate",
         about: "each process on as few nodes as the load allows",
         since: "3.9",
-        set: |features, on| features.switches.consolidate = Consolidation::Intended.or_off(on),
+        set: |features, on| features.mechanisms.consolidate = Consolidation::Intended.or_off(on),
     },
     Switch {
         name: "consolidate-posted",
         about: "the same with what its patches do otherwise than their text says",
         since: "3.9",
-        set: |features, on| features.switches.consolidate = Consolidation::Posted.or_off(on),
+        set: |features, on| features.mechanisms.consolidate = Consolidation::Posted.or_off(on),
     },
 ];
 
@@ -126,7 +126,7 @@ pub(crate) struct State {
 impl State {
     /// At the start of a run.
     pub(super) fn new(machine: &Machine, features: &Features) -> Self {
-        let (form, nodes) = (features.switches.consolidate, machine.nodes.len());
+        let (form, nodes) = (features.mechanisms.consolidate, machine.nodes.len());
         let active = form != Consolidation::Off && nodes > 1;
         let posted = form == Consolidation::Posted;
         let non_local = vec![0; if active { machine.nr_cpus() } else { 0 }];

@@ -23,7 +23,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &NUMBERS,
     acted: &["llc_imbalance_kept"],
     needs: "a NUMA node with several LLCs",
-    is_on: |features| features.switches.llc_imbalance != LlcImbalance::Off,
+    is_on: |features| features.mechanisms.llc_imbalance != LlcImbalance::Off,
     can_act: |machine: &Machine, _: &Workload| has_several_llcs(machine),
 };
 
@@ -32,7 +32,7 @@ const SWITCHES: [Switch; 1] = [Switch {
     about: "tolerate a small imbalance between the LLCs of a node",
     since: "3.9",
     set: |features, on| {
-        features.switches.llc_imbalance = match features.switches.llc_imbalance {
+        features.mechanisms.llc_imbalance = match features.mechanisms.llc_imbalance {
             LlcImbalance::UpTo(tasks) if on => LlcImbalance::UpTo(tasks),
             _ if on => LlcImbalance::Quarter,
             _ => LlcImbalance::Off,
@@ -45,10 +45,10 @@ const NUMBERS: [Number; 1] = [Number {
     about: "tasks by which an LLC of a node may be ahead, instead of a quarter of its CPUs",
     most: 999_999,
     set: |features, tasks| {
-        features.switches.llc_imbalance =
+        features.mechanisms.llc_imbalance =
             if tasks > 0 { LlcImbalance::UpTo(tasks) } else { LlcImbalance::Off };
     },
-    get: |features| match features.switches.llc_imbalance {
+    get: |features| match features.mechanisms.llc_imbalance {
         LlcImbalance::UpTo(tasks) => Some(tasks),
         LlcImbalance::Off | LlcImbalance::Quarter => None,
     },
@@ -78,7 +78,7 @@ pub(crate) enum LlcTolerance {
 
 impl LlcImbalance {
     /// What is tolerated in `domain`.
-    pub(crate) fn at(self, domain: &Domain) -> LlcTolerance {
+    pub(super) fn at(self, domain: &Domain) -> LlcTolerance {
         // As published: this holds for one LLC below a NUMA level too (section 14.4, point i).
         let applies = domain.child_flags.has(Flags::SHARE_LLC) && domain.parent_is_numa;
         match self {
@@ -94,7 +94,7 @@ impl LlcImbalance {
 impl LlcTolerance {
     /// The imbalance in tasks, before halving, that is still worth moving.
     #[inline]
-    pub(crate) fn filter(self, amount: u64) -> u64 {
+    pub(super) fn filter(self, amount: u64) -> u64 {
         match self {
             Self::Nothing => amount,
             Self::Quarter { span, child_span } => policy::adjust(amount, span, child_span),
@@ -106,7 +106,7 @@ impl LlcTolerance {
 
 /// What it keeps during a run.
 pub(crate) struct State {
-    pub form: LlcImbalance,
+    pub(super) form: LlcImbalance,
     /// Passes between LLCs that moved nothing because of it.
     left_alone: Tally,
 }
@@ -114,7 +114,7 @@ pub(crate) struct State {
 impl State {
     /// At the start of a run.
     pub(super) fn new(features: &Features) -> Self {
-        Self { form: features.switches.llc_imbalance, left_alone: Tally::default() }
+        Self { form: features.mechanisms.llc_imbalance, left_alone: Tally::default() }
     }
 
     /// Name and value of its counters.
@@ -127,8 +127,9 @@ impl State {
     /// See [`crate::Fair::note_balance`].
     #[inline]
     pub(super) fn note_balance(&self, rules: &Rules, finds: &impl Fn(&Rules) -> bool) {
-        if rules.llc != LlcTolerance::Nothing {
-            let without = Rules { llc: LlcTolerance::Nothing, ..*rules };
+        if rules.tolerance.llcs != LlcTolerance::Nothing {
+            let mut without = *rules;
+            without.tolerance.llcs = LlcTolerance::Nothing;
             self.left_alone.count(finds(&without));
         }
     }

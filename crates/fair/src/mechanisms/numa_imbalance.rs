@@ -15,10 +15,11 @@ use roost_workload::Workload;
 
 use super::{Mechanism, Tally};
 use crate::balance::Rules;
+use crate::domain::{Domain, Flags};
 use crate::features::Features;
 use crate::switches::Switch;
 
-pub(crate) use policy::{Limit, Walk};
+pub(crate) use policy::{Busiest, LevelSpan, Limit, Walk};
 
 /// The mechanism.
 pub(super) const MECHANISM: Mechanism = Mechanism {
@@ -27,7 +28,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &[],
     acted: &["numa_imbalance_kept", "numa_imbalance_local"],
     needs: "a machine of several NUMA nodes",
-    is_on: |features| features.switches.numa_imbalance != NumaImbalance::None,
+    is_on: |features| features.mechanisms.numa_imbalance != NumaImbalance::None,
     can_act: |machine: &Machine, _: &Workload| machine.nodes.len() > 1,
 };
 
@@ -36,14 +37,14 @@ const SWITCHES: [Switch; 2] = [
         name: "numa-imbalance",
         about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
         since: "3.9",
-        set: |features, on| features.switches.numa_imbalance = published_or_none(on),
+        set: |features, on| features.mechanisms.numa_imbalance = published_or_none(on),
     },
     Switch {
         name: "numa-imbalance-merged",
         about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none",
         since: "3.9",
         set: |features, on| {
-            features.switches.numa_imbalance =
+            features.mechanisms.numa_imbalance =
                 if on { features.merged_rule() } else { NumaImbalance::None };
         },
     },
@@ -84,25 +85,19 @@ impl NumaImbalance {
         policy::step(self.rule(), walk, level)
     }
 
-    /// The imbalance in tasks that periodic balancing between nodes still acts on: the column
-    /// "periodic" of section 10.6.
-    #[inline]
-    pub(crate) fn adjust_periodic(
-        self,
-        imbalance: u64,
-        busiest_nr: u32,
-        busiest_weight: u32,
-        local_nr: u32,
-        imb_numa_nr: u32,
-    ) -> u64 {
-        let group = policy::Busiest { running: busiest_nr, weight: busiest_weight };
-        policy::adjust_periodic(self.rule(), imbalance, group, local_nr, imb_numa_nr)
+    /// Tasks up to which an imbalance is tolerated between the nodes of `domain`. 5.16 and Patch A compare
+    /// with less than, but the table of section 14.1 names the limit itself, and so does this.
+    pub(crate) fn limit(self, domain: &Domain) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Quarter => domain.weight / 4,
+            Self::Published | Self::Merged518 | Self::Merged60 => domain.imb_numa_nr,
+        }
     }
 
     /// The imbalance in tasks that counts against placing one more task on a node, which then has
     /// `dst_nr`: the column "NUMA placement" of section 10.6.
-    #[inline]
-    pub(crate) fn adjust_placement(
+    pub(super) fn adjust_placement(
         self,
         imbalance: u64,
         dst_nr: u32,
@@ -120,6 +115,32 @@ impl NumaImbalance {
     }
 }
 
+/// The tolerance of one domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeTolerance {
+    /// None where the domain does not span nodes.
+    pub rule: NumaImbalance,
+    pub imb_numa_nr: u32,
+}
+
+impl NodeTolerance {
+    /// What is tolerated in `domain` by a rule.
+    pub(super) fn at(rule: NumaImbalance, domain: &Domain) -> Self {
+        let rule = if domain.has(Flags::NUMA) { rule } else { NumaImbalance::None };
+        Self { rule, imb_numa_nr: domain.imb_numa_nr }
+    }
+
+    /// The imbalance in tasks that periodic balancing still acts on: the column "periodic" of section
+    /// 10.6.
+    #[inline]
+    pub(super) fn filter(self, imbalance: u64, local_nr: u32, busiest: Busiest) -> u64 {
+        if self.rule == NumaImbalance::None {
+            return imbalance;
+        }
+        policy::adjust_periodic(self.rule.rule(), imbalance, busiest, local_nr, self.imb_numa_nr)
+    }
+}
+
 /// How a node is occupied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupied {
@@ -131,7 +152,7 @@ pub(crate) struct Occupied {
 
 /// What it keeps during a run.
 pub(crate) struct State {
-    pub rule: NumaImbalance,
+    pub(super) rule: NumaImbalance,
     /// Passes between nodes that moved nothing because of it.
     left_alone: Tally,
     /// New tasks that it kept on their node.
@@ -141,7 +162,7 @@ pub(crate) struct State {
 impl State {
     /// At the start of a run.
     pub(super) fn new(features: &Features) -> Self {
-        let rule = features.switches.numa_imbalance;
+        let rule = features.mechanisms.numa_imbalance;
         Self { rule, left_alone: Tally::default(), kept_forks: Tally::default() }
     }
 
@@ -156,15 +177,16 @@ impl State {
     /// See [`crate::Fair::note_balance`].
     #[inline]
     pub(super) fn note_balance(&self, rules: &Rules, finds: &impl Fn(&Rules) -> bool) {
-        if rules.numa && rules.numa_rule != NumaImbalance::None {
-            let without = Rules { numa_rule: NumaImbalance::None, ..*rules };
+        if rules.tolerance.nodes.rule != NumaImbalance::None {
+            let mut without = *rules;
+            without.tolerance.nodes.rule = NumaImbalance::None;
             self.left_alone.count(finds(&without));
         }
     }
 
     /// [`NumaImbalance::stay_local`] of a new task.
     #[inline]
-    pub(crate) fn keeps_fork(&self, local: Occupied, other_idle: u32, limit: Limit) -> bool {
+    pub(super) fn keeps_fork(&self, local: Occupied, other_idle: u32, limit: Limit) -> bool {
         self.kept_forks.count(self.rule.stay_local(local, other_idle, limit))
     }
 }

@@ -13,7 +13,7 @@ use roost_workload::Workload;
 
 use super::{Mechanism, Tally};
 use crate::balance::Pass;
-use crate::features::Features;
+use crate::features::{Features, SearchLimit};
 use crate::idle_search::Budget;
 use crate::state::Fair;
 use crate::stats::IdleType;
@@ -27,7 +27,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     numbers: &[],
     acted: &["sis_util_not_begun", "sis_util_ended"],
     needs: "an LLC of several CPUs",
-    is_on: |features| features.switches.sis_util,
+    is_on: |features| features.switches.search_limit == SearchLimit::Utilisation,
     can_act: |machine: &Machine, _: &Workload| machine.llcs.iter().any(|llc| llc.cpus.len() > 1),
 };
 
@@ -36,8 +36,7 @@ const SWITCHES: [Switch; 1] = [Switch {
     about: "bound the idle search by the LLC's utilisation; turns sis-prop off",
     since: "5.2",
     set: |features, on| {
-        features.switches.sis_util = on;
-        features.switches.sis_prop &= !on;
+        features.switches.search_limit = SearchLimit::Utilisation.if_on(on, features);
     },
 }];
 
@@ -55,7 +54,7 @@ impl State {
     /// At the start of a run.
     pub(super) fn new(features: &Features) -> Self {
         Self {
-            active: features.switches.sis_util,
+            active: features.switches.search_limit == SearchLimit::Utilisation,
             not_begun: Tally::default(),
             ended: Tally::default(),
         }
@@ -84,7 +83,7 @@ impl State {
 
     /// A search used up its budget.
     #[inline]
-    pub(crate) fn on_search_ended(&self) {
+    pub(super) fn on_search_ended(&self) {
         self.ended.count(self.active);
     }
 }
@@ -92,9 +91,9 @@ impl State {
 impl Fair {
     /// A pass has found the LLC at its level to have the utilisation `util`: how many CPUs a wakeup may
     /// look at from now on.
-    pub(crate) fn update_idle_scan(&mut self, world: &World, pass: &Pass, util: u64) {
+    pub(super) fn update_idle_scan(&mut self, world: &World, pass: &Pass, util: u64) {
         let at_llc = self.topology.llc_level[pass.cpu] == Some(pass.level);
-        if !self.mechanisms.sis_util.active || !at_llc || pass.idle == IdleType::NewlyIdle {
+        if !at_llc || pass.idle == IdleType::NewlyIdle {
             return;
         }
         let domain = self.topology.domain(pass.domain);
@@ -108,7 +107,7 @@ impl Fair {
     }
 
     /// What the LLC of `target` is found to be worth searching.
-    pub(crate) fn util_budget(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
+    pub(super) fn util_budget(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
         let shared = &self.llcs[self.topology.llc_of[target] as usize];
         lines.fetch_shared(world.machine(), shared.last_writer);
         self.mechanisms.sis_util.budget(shared.nr_idle_scan)

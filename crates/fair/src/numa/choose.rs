@@ -283,8 +283,7 @@ impl Fair {
         let ahead = (there - here).max(0) as u64;
         let there = there.max(0) as u32;
         let weight = search.dst_stats.weight as u32;
-        let rule = self.mechanisms.numa_imbalance.rule;
-        rule.adjust_placement(ahead, there, weight, search.imb_numa_nr) == 0
+        self.mechanisms.leaves_alone(ahead, there, weight, search.imb_numa_nr)
     }
 
     /// Compares with the task that runs on the destination CPU (`task_numa_compare`); whether the

@@ -183,8 +183,8 @@ impl Fair {
     }
 
     fn group_use(&self, group: Option<u32>) -> Option<GroupUse> {
-        // What clings has settled: its scans are not stretched.
-        let group = group.filter(|&group| !self.mechanisms.cling.is_clinging(group));
+        // The scans of a group that has settled are not stretched.
+        let group = group.filter(|&group| !self.mechanisms.is_settled(group));
         group.map(|group| self.numa.groups[group as usize].usage())
     }
 

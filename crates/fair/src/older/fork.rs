@@ -8,7 +8,7 @@ use roost_engine::{CpuId, TaskId, World};
 
 use super::POWER_SCALE;
 use crate::domain::{Domain, Flags, GroupId};
-use crate::mechanisms::numa_imbalance::{Limit, NumaImbalance, Occupied};
+use crate::mechanisms::{Limit, Occupied};
 use crate::state::Fair;
 
 /// A group as a new task sees it; loads are per power, scaled by 1024.
@@ -120,8 +120,7 @@ impl Fair {
         local: GroupId,
         other: GroupId,
     ) -> bool {
-        let rule = self.mechanisms.numa_imbalance.rule;
-        if !domain.has(Flags::NUMA) || rule == NumaImbalance::None {
+        if !domain.has(Flags::NUMA) || !self.mechanisms.may_keep_forks() {
             return false;
         }
         let idle = |group: GroupId| {
@@ -134,7 +133,7 @@ impl Fair {
         let imb_numa_nr = domain.imb_numa_nr;
         let limit = Limit { span_weight: domain.weight, allowed, imb_numa_nr };
         let local = Occupied { running, idle: here };
-        here > 0 && self.mechanisms.numa_imbalance.keeps_fork(local, idle(other), limit)
+        here > 0 && self.mechanisms.keeps_fork(local, idle(other), limit)
     }
 
     /// 3.9: the CPU of a group with the least weight queued (`find_idlest_cpu`); of equals `cpu`

@@ -6,8 +6,6 @@ use super::{POWER_SCALE, v3_9, v5_2};
 use crate::balance::{Imbalance, Migration, Pass, Rules};
 use crate::domain::GroupId;
 use crate::eras::GroupChoice;
-use crate::mechanisms::llc_imbalance::LlcTolerance;
-use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::numa::balance::Placed;
 use crate::state::Fair;
 
@@ -92,18 +90,12 @@ impl DomainStats {
 /// of the number of tasks here, while no group is full.
 pub(crate) fn left_alone(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> bool {
     let full = |group: &GroupStats| group.nr_running >= group.weight;
-    let between_nodes = rules.numa && rules.numa_rule != NumaImbalance::None;
-    if full(local) || full(busiest) || !(between_nodes || rules.llc != LlcTolerance::Nothing) {
+    if full(local) || full(busiest) || rules.tolerance.is_none() {
         return false;
     }
-    let mut amount = u64::from(busiest.nr_running.saturating_sub(local.nr_running)) / 2;
-    amount = rules.llc.filter(amount);
-    if between_nodes {
-        let (running, weight) = (busiest.nr_running, busiest.weight);
-        let here = local.nr_running;
-        amount = rules.numa_rule.adjust_periodic(amount, running, weight, here, rules.imb_numa_nr);
-    }
-    amount == 0
+    let (here, there) = (local.nr_running, busiest.nr_running);
+    let amount = rules.tolerance.between_llcs(u64::from(there.saturating_sub(here)) / 2);
+    rules.tolerance.between_nodes(amount, here, there, busiest.weight) == 0
 }
 
 impl Fair {

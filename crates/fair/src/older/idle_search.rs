@@ -13,6 +13,7 @@ use roost_machine::CpuSet;
 
 use crate::domain::{DomainId, GroupId};
 use crate::eras::IdleSearch;
+use crate::features::SearchLimit;
 use crate::idle_search::{Budget, Scan, prop_steps};
 use crate::state::Fair;
 use crate::wakeup::Lines;
@@ -162,7 +163,7 @@ impl Fair {
         for cpu in self.llc_cpus(target).iter_wrap(target) {
             left -= 1;
             if left == 0 {
-                self.mechanisms.sis_util.on_search_ended();
+                self.mechanisms.on_search_ended();
                 scan.count_step();
                 break;
             }
@@ -179,7 +180,7 @@ impl Fair {
         let (ns, steps) = (scan.cost_ns(target), scan.steps());
         lines.ns += ns;
         self.stats.sis_scanned += steps;
-        if left > 0 && self.features.switches.sis_prop {
+        if left > 0 && self.features.switches.search_limit == SearchLimit::Proportion {
             self.account_scan_cost(lines.cpu, ns);
         }
         found
@@ -187,11 +188,11 @@ impl Fair {
 
     /// How many CPUs that may visit, the step that gives up included.
     fn budget_of(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
-        if self.mechanisms.sis_util.active {
-            return self.util_budget(world, target, lines);
+        if let Some(bound) = self.search_budget(world, target, lines) {
+            return bound;
         }
         let Some(level) = self.topology.llc_level[lines.cpu] else { return Budget::NoScan };
-        if !self.features.switches.sis_prop {
+        if self.features.switches.search_limit != SearchLimit::Proportion {
             return Budget::Unlimited;
         }
         let rq = &self.rqs[lines.cpu];

@@ -4,6 +4,7 @@ use roost_engine::{CpuId, Wake};
 use roost_machine::CpuSet;
 
 use crate::balance::{Rules, imbalance_tests};
+use crate::mechanisms::Tolerance;
 use crate::mechanisms::llc_imbalance::LlcTolerance;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::stats::IdleType;
@@ -16,7 +17,7 @@ use super::groups::{DomainStats, GroupStats};
 /// The rules of a level above the LLC at 125 per cent.
 pub(super) fn rules(idle: IdleType) -> Rules {
     let rules = imbalance_tests::rules();
-    Rules { idle, imbalance_pct: 125, numa_rule: NumaImbalance::None, ..rules }
+    Rules { idle, imbalance_pct: 125, ..rules }
 }
 
 /// A group of `cpus` CPUs with `nr` nice-0 tasks spread over them that use no CPU time yet.
@@ -349,15 +350,16 @@ fn power_of_threads() {
 
 #[test]
 fn what_is_allowed_to_differ_is_left_alone_while_no_group_is_full() {
-    let allowed =
-        |rule, numa| Rules { numa, numa_rule: rule, imb_numa_nr: 2, ..rules(IdleType::Idle) };
+    let with = |tolerance| Rules { tolerance, ..rules(IdleType::Idle) };
+    let by = |rule| with(Tolerance::between_nodes_by(rule, 2));
     let left = |local, busiest, rules| super::groups::left_alone(&local, &busiest, &rules);
-    let on = allowed(NumaImbalance::Merged60, true);
+    let on = by(NumaImbalance::Merged60);
     assert!(left(evenly(0, 8), evenly(2, 8), on));
     assert!(!left(evenly(3, 8), evenly(8, 8), on), "full");
-    assert!(!left(evenly(0, 8), evenly(2, 8), allowed(NumaImbalance::None, true)));
-    assert!(!left(evenly(0, 8), evenly(2, 8), allowed(NumaImbalance::Merged60, false)));
+    assert!(!left(evenly(0, 8), evenly(2, 8), by(NumaImbalance::None)));
     let quarter = LlcTolerance::Quarter { span: 16, child_span: 8 };
-    let llc = Rules { llc: quarter, ..rules(IdleType::Idle) };
+    let llc = with(Tolerance::between_llcs_by(quarter));
     assert!(left(evenly(0, 8), evenly(4, 8), llc) && !left(evenly(0, 8), evenly(6, 8), llc));
+    let three = with(Tolerance::between_llcs_by(LlcTolerance::UpTo(3)));
+    assert!(left(evenly(0, 8), evenly(6, 8), three), "a number replaces the quarter");
 }
