@@ -604,7 +604,7 @@ mod tests {
         assert!(error("fair@7.2+sis").contains("unknown switch 'sis', known"));
         assert!(error("fair@7.2+").contains("unknown switch ''"));
         let numbers = "; with a number: llc-imbalance=N, cling-degree=N";
-        assert!(error("fair@5.16+no-cling-degree").ends_with(numbers));
+        assert!(error("fair@5.16+no-cling-degree").contains(numbers));
         assert!(error("fair@5.16+no-delay-dequeue").contains("'no-delay-dequeue' does nothing"));
         assert!(error("fair@3.9+sis-util").contains("before fair@5.2: use that or later"));
         assert!(error("fair@5.2+sched-cache").contains("before fair@5.16"));

@@ -22,9 +22,13 @@
 
 pub(crate) mod cling;
 pub(crate) mod consolidate;
+#[cfg(test)]
+pub(crate) mod linger;
 pub(crate) mod llc_imbalance;
 pub(crate) mod numa_imbalance;
 pub(crate) mod sis_util;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 
@@ -83,17 +87,19 @@ impl Mechanism {
 }
 
 /// All mechanisms.
-static MECHANISMS: [Mechanism; 5] = [
+static MECHANISMS: &[Mechanism] = &[
     numa_imbalance::MECHANISM,
     sis_util::MECHANISM,
     llc_imbalance::MECHANISM,
     cling::MECHANISM,
     consolidate::MECHANISM,
+    #[cfg(test)]
+    linger::MECHANISM,
 ];
 
 /// All mechanisms, in the order of the kernel model's section 14.
 pub fn mechanisms() -> &'static [Mechanism] {
-    &MECHANISMS
+    MECHANISMS
 }
 
 /// Which form of each mechanism is on; `sis-util` is one of several limits of the same search
@@ -104,6 +110,8 @@ pub(crate) struct Forms {
     pub llc_imbalance: LlcImbalance,
     pub cling: cling::Form,
     pub consolidate: Consolidation,
+    #[cfg(test)]
+    pub linger: Option<u32>,
 }
 
 impl Forms {
@@ -113,6 +121,8 @@ impl Forms {
         llc_imbalance: LlcImbalance::Off,
         cling: cling::Form::OFF,
         consolidate: Consolidation::Off,
+        #[cfg(test)]
+        linger: None,
     };
 
     /// `imb_numa_nr` of the next level on the way up from a CPU.
@@ -176,6 +186,8 @@ pub(crate) struct Mechanisms {
     pub llc_imbalance: llc_imbalance::State,
     pub cling: cling::State,
     pub consolidate: consolidate::State,
+    #[cfg(test)]
+    pub linger: linger::State,
 }
 
 impl Mechanisms {
@@ -187,6 +199,8 @@ impl Mechanisms {
             llc_imbalance: llc_imbalance::State::new(features),
             cling: cling::State::new(features),
             consolidate: consolidate::State::new(machine, features),
+            #[cfg(test)]
+            linger: linger::State::new(features),
         }
     }
 
@@ -244,6 +258,8 @@ impl Mechanisms {
         self.llc_imbalance.counters(sink);
         self.cling.counters(sink);
         self.consolidate.counters(sink);
+        #[cfg(test)]
+        self.linger.counters(sink);
     }
 }
 
@@ -276,6 +292,8 @@ impl Fair {
         if self.mechanisms.consolidate.active {
             self.count_member(world, cpu, task);
         }
+        #[cfg(test)]
+        self.mechanisms.linger.on_queued(world.now(), task);
     }
 
     /// A task has been taken off the queue of `cpu`.
@@ -309,6 +327,10 @@ impl Fair {
     /// Whether a wakeup may bring `task` to the waker's CPU, `this`.
     #[inline]
     pub(crate) fn may_wake_at(&self, world: &World, task: TaskId, this: CpuId) -> bool {
+        #[cfg(test)]
+        if self.lingers(world, task, this) {
+            return false;
+        }
         let prev = world.task_cpu(task);
         !self.stays_on_node(task, self.numa.node(prev), self.numa.node(this))
             && (!self.mechanisms.consolidate.active || self.member_may_wake(world, task, this))

@@ -41,7 +41,7 @@ pub(crate) struct Number {
 const KERNEL: [Switch; 8] = [
     Switch {
         name: "sis-prop",
-        about: "bound the idle search by idle time over scan cost; turns sis-util off",
+        about: "bound the idle search by idle time over scan cost, not by utilisation",
         since: "5.2",
         set: |features, on| {
             features.switches.search_limit = SearchLimit::Proportion.if_on(on, features);

@@ -1,0 +1,93 @@
+//! Where mechanisms may be named, as `CONTRIBUTING.md` lists it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::mechanisms;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All sources below a folder of the repository, by path from its root, with their text.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            let is_source = ["rs", "h", "c"].iter().any(|end| name.ends_with(&format!(".{end}")));
+            if path.is_dir() && !name.contains("target") {
+                folders.push(path);
+            } else if is_source {
+                found.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether `text` has `word` as a word of its own, in either spelling.
+fn names(text: &str, word: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+    words.any(|other| other.replace('-', "_").eq_ignore_ascii_case(word))
+}
+
+/// The places that `CONTRIBUTING.md` lists, in order: the first code span of each item of its list under
+/// "A new mechanism".
+fn places() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let (_, section) = text.split_once("## A new mechanism").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let is_item = |line: &&str| line.split_once(". ").is_some_and(|(n, _)| n.parse::<u8>().is_ok());
+    let items = section.lines().filter(is_item);
+    items.map(|line| line.split('`').nth(1).unwrap().to_owned()).collect()
+}
+
+fn places_of(mechanism: &str) -> BTreeSet<String> {
+    places().iter().map(|place| place.replace("NAME", mechanism)).collect()
+}
+
+/// Comments and tests may name a mechanism anywhere.
+fn code(text: &str) -> String {
+    let tests = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {"];
+    let end = tests.iter().filter_map(|tests| text.find(tests)).min();
+    let text = &text[..end.unwrap_or(text.len())];
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    text.lines().filter(is_code).map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn a_mechanism_takes_at_most_ten_places() {
+    let places = places();
+    assert!((5..=10).contains(&places.len()), "{places:?}");
+    for place in places_of("sis_util") {
+        assert!(root().join(&place).exists(), "{place}: listed in CONTRIBUTING.md, not there");
+    }
+}
+
+/// The example is what the list says: nothing else in the repository knows it.
+#[test]
+fn the_example_is_in_listed_places_only() {
+    let all = ["crates", "policy", "bpf", "benches"].into_iter().flat_map(sources);
+    let with_it = all.filter(|(name, text)| !name.ends_with("tests.rs") && names(text, "linger"));
+    let found: BTreeSet<String> = with_it.map(|(name, _)| name).collect();
+    let expected = ["crates/fair/src/mechanisms.rs", "crates/fair/src/mechanisms/linger.rs"];
+    assert_eq!(found, expected.map(str::to_owned).into());
+    assert!(found.is_subset(&places_of("linger")), "{:?}", places_of("linger"));
+}
+
+/// Nor does anything else in the fair class and in the policy know any of the others.
+#[test]
+fn every_mechanism_is_in_listed_places_only() {
+    for mechanism in mechanisms() {
+        let word = mechanism.name.replace('-', "_");
+        for (name, text) in ["crates/fair/src", "policy"].into_iter().flat_map(sources) {
+            let is_test = name.ends_with("tests.rs");
+            if !is_test && names(&code(&text), &word) {
+                assert!(places_of(&word).contains(&name), "{name} names {}", mechanism.name);
+            }
+        }
+    }
+}
