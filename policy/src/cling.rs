@@ -15,7 +15,7 @@ const NO_NODE: u32 = u32::MAX;
 /// Attempts to reach a node (`struct roost_cling_node`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Node {
+pub struct NodeAttempts {
     /// Failed attempts times 1024, decayed.
     pub failed: u64,
     /// All attempts times 1024, decayed.
@@ -43,9 +43,9 @@ pub enum Page {
 }
 
 unsafe extern "C" {
-    fn policy_cling_attempt(node: *mut Node, failed: bool);
-    fn policy_cling_decay(node: *mut Node, nid: u32, walk: *mut Walk);
-    fn policy_cling_busy(node: *const Node, nid: u32, busiest: u32, degree: u32) -> bool;
+    fn policy_cling_attempt(node: *mut NodeAttempts, failed: bool);
+    fn policy_cling_decay(node: *mut NodeAttempts, nid: u32, walk: *mut Walk);
+    fn policy_cling_busy(node: *const NodeAttempts, nid: u32, busiest: u32, degree: u32) -> bool;
     safe fn policy_cling(do_cling: bool, preferred: u32, src: u32, dst: u32, busy: bool) -> bool;
     safe fn policy_cling_prefers(do_cling: bool, faults: u64, most: u64, busy: bool) -> bool;
     safe fn policy_cling_page(do_cling: bool, dst_busy: bool, src_busy: bool) -> u32;
@@ -54,7 +54,7 @@ unsafe extern "C" {
     safe fn policy_cling_fits(claimed: u64, demand: u64, nr_cpus: u32) -> bool;
 }
 
-impl Node {
+impl NodeAttempts {
     /// A task tried to reach the node. If it failed, the task has no preferred node now.
     #[inline]
     pub fn attempt(&mut self, failed: bool) {
@@ -72,7 +72,7 @@ impl Node {
 
 /// The timer: all nodes forget half of what they counted. `busiest` is the last one; returns the new
 /// one.
-pub fn decay(nodes: &mut [Node], busiest: Option<u32>) -> Option<u32> {
+pub fn decay(nodes: &mut [NodeAttempts], busiest: Option<u32>) -> Option<u32> {
     let mut walk = Walk { most: 0, busiest: busiest.unwrap_or(NO_NODE) };
     for (nid, node) in (0..).zip(nodes) {
         // SAFETY: live structs of the same layout.
@@ -130,7 +130,7 @@ mod tests {
     /// Section 14.2 of the kernel model.
     #[test]
     fn ratios_after_attempts_and_decay() {
-        let mut nodes = [Node::default(); 2];
+        let mut nodes = [NodeAttempts::default(); 2];
         let ratios = [true, false, true, false, false].map(|failed| {
             nodes[1].attempt(failed);
             nodes[1].ratio
@@ -140,20 +140,20 @@ mod tests {
 
         assert!(!nodes[1].busy(1, None, DEGREE), "no timer has named a busiest node");
         let busiest = decay(&mut nodes, None);
-        assert_eq!(nodes[1], Node { failed: 1024, tried: 2560, ratio: 39 });
+        assert_eq!(nodes[1], NodeAttempts { failed: 1024, tried: 2560, ratio: 39 });
         assert_eq!(busiest, Some(1));
         assert!(nodes[1].busy(1, busiest, DEGREE));
         assert!(!nodes[1].busy(1, busiest, 39), "more than the degree, not as much");
 
         let busiest = decay(&mut nodes, busiest);
-        assert_eq!(nodes[1], Node { failed: 512, tried: 1280, ratio: 39 });
+        assert_eq!(nodes[1], NodeAttempts { failed: 512, tried: 1280, ratio: 39 });
         assert!(!nodes[1].busy(1, busiest, DEGREE));
     }
 
     /// Section 14.2: 1024 needs 11 halvings to reach 0, 10 leave 1.
     #[test]
     fn failures_are_forgotten_after_eleven_periods() {
-        let mut nodes = [Node { failed: 1024, tried: 1024, ratio: 99 }];
+        let mut nodes = [NodeAttempts { failed: 1024, tried: 1024, ratio: 99 }];
         for _ in 0..10 {
             decay(&mut nodes, None);
         }
@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn the_first_among_equals_is_busiest() {
-        let mut nodes = [0, 4096, 8192, 8192].map(|failed| Node { failed, tried: 8192, ratio: 0 });
+        let mut nodes =
+            [0, 4096, 8192, 8192].map(|failed| NodeAttempts { failed, tried: 8192, ratio: 0 });
         assert_eq!(decay(&mut nodes, Some(0)), Some(2));
     }
 

@@ -26,7 +26,7 @@ use crate::numa::Numa;
 use crate::older::Power;
 use crate::older::decayed::DecayedLoads;
 use crate::pelt::{Avg, Removed, util_est_follow, util_est_update};
-use crate::queue::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, Rules};
+use crate::queue::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, QueueRules};
 use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
 use crate::stats::Stats;
 use crate::wakeup::WakeeFlips;
@@ -36,7 +36,7 @@ impl Fair {
     /// The fair class of the kernel described by `features`, on `machine`, with nothing queued.
     pub fn new(machine: &Machine, features: Features) -> Self {
         let topology = Topology::new(machine, &features);
-        let rules = Arc::new(Rules::new(&features, machine.nr_cpus()));
+        let rules = Arc::new(QueueRules::new(&features, machine.nr_cpus()));
         let cache = CacheAware::new(machine, &topology, &features);
         let numa = Numa::new(machine, &features);
         let mechanisms = Mechanisms::new(machine, &features);
@@ -540,7 +540,7 @@ fn moved_by_eighth(average: u64, sample: u64) -> u64 {
 impl Rq {
     /// The queue of `cpu`, empty.
     fn new(
-        rules: &Arc<Rules>,
+        rules: &Arc<QueueRules>,
         topology: &Topology,
         cache: &CacheAware,
         node: u16,

@@ -1,6 +1,6 @@
 //! Versions of the kernel as sets of switches.
 //!
-//! A version is data: one era of each part of the class ([`crate::eras`]) and the state of the switches. `+name` and `+no-name` change single switches,
+//! A version is data: one era of each part of the class (`eras.rs`) and the state of the switches. `+name` and `+no-name` change single switches,
 //! as the kernel's sched features are written: `fair@5.19+sis-util+no-numa-imbalance`. Section
 //! numbers refer to the kernel model this crate implements (`docs/kernel-model.md`).
 
@@ -39,7 +39,7 @@ pub struct Features {
     pub(crate) mechanisms: Forms,
 }
 
-/// What users can switch ([`crate::switches`]), as it is in a version or has been changed.
+/// What users can switch ([`mod@crate::switches`]), as it is in a version or has been changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switches {
     /// DELAY_DEQUEUE and DELAY_ZERO.
@@ -385,7 +385,7 @@ impl Features {
     }
 
     /// Which switches and numbers make this of the version; empty: it is the version itself. The fewest
-    /// that do so in the order of [`switches`], so a switch that turns another one off is told alone.
+    /// that do so in the order of [`switches()`], so a switch that turns another one off is told alone.
     pub fn differs_from_version(&self) -> Vec<Difference> {
         let mut made = Self::of_version(self.version);
         let mut differences = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! | module | kernel counterpart |
 //! |---|---|
-//! | [`features`], `switches` | version differences and sched features |
+//! | [`features`], `eras`, `switches` | version differences and sched features |
 //! | `domain`, [`describe`] | `topology.c`: scheduling domains and groups; the same as text |
 //! | `weight`, `pelt` | weights of nice values; `pelt.c`: load, runnable and utilisation averages |
 //! | `queue` | virtual time: CFS and EEVDF |
@@ -15,7 +15,7 @@
 //! | `older` | what 5.2 and 3.9 decide by load: balancing and placement |
 //! | `cache` | cache-aware scheduling: which LLC a process prefers |
 //! | `numa` | automatic NUMA balancing |
-//! | [`mechanisms`] | the five mechanisms, a unit each |
+//! | `mechanisms` | the five mechanisms, a file each, and the hooks that call them |
 //! | `stats` | schedstat counters and those of the idle search |
 //! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
 

@@ -51,7 +51,7 @@ pub(crate) struct Entity {
 
 /// Constants and switches of a run that queues go by; times are scaled for the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct QueueRules {
     /// EEVDF rather than CFS.
     pub eevdf: bool,
     /// CFS: time in which every task runs once, ns (`sched_latency`).
@@ -83,7 +83,7 @@ pub(crate) struct Rules {
     pub preempt_lazy: bool,
 }
 
-impl Rules {
+impl QueueRules {
     /// The rules of a kernel on a machine of `nr_cpus`: base values grow with
     /// `1 + log2(min(nr_cpus, 8))` (kernel model, sections 1, 4 and 5).
     pub(crate) fn new(features: &Features, nr_cpus: usize) -> Self {
@@ -107,7 +107,7 @@ impl Rules {
     }
 }
 
-impl Rules {
+impl QueueRules {
     /// The same where weights have `bits` of fraction.
     pub(crate) fn with_fraction(self, bits: u32) -> Self {
         Self { sleeper_credit: self.sleeper_credit >> bits, fraction: bits, ..self }
@@ -167,7 +167,7 @@ pub(crate) struct Queue {
     /// All others, in no order.
     waiting: Vec<Entry>,
     /// Shared by all queues of a run.
-    rules: Arc<Rules>,
+    rules: Arc<QueueRules>,
     /// CFS: `min_vruntime`. EEVDF: origin of the virtual times in `weighted`; while nothing is
     /// queued, where virtual time stands.
     reference: i64,
@@ -193,7 +193,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// An empty queue.
-    pub(crate) fn new(rules: impl Into<Arc<Rules>>) -> Self {
+    pub(crate) fn new(rules: impl Into<Arc<QueueRules>>) -> Self {
         Self {
             rules: rules.into(),
             current: None,

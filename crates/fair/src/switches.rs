@@ -1,6 +1,6 @@
 //! What can be changed in a version: `+name`, `+no-name` and `+name=number`.
 //!
-//! Those of a mechanism stand with it ([`crate::mechanisms`]); here are the kernel's own features, and the
+//! Those of a mechanism stand with it ([`mod@crate::mechanisms`]); here are the kernel's own features, and the
 //! lists of all.
 
 use crate::features::{Features, SearchLimit};

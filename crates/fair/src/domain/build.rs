@@ -81,7 +81,7 @@ enum Within {
 
 /// Such a part and its node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Container {
     within: Within,
     node: u32,
 }
@@ -152,7 +152,7 @@ impl<'a> Hierarchy<'a> {
     /// What the CPUs of one span have in common at a level: the number of a core, cluster, LLC or
     /// node, with the node, at whose border caches and cores end: the kernel refuses to believe
     /// anything else.
-    fn place(&self, level: Level, cpu: CpuId) -> Place {
+    fn container(&self, level: Level, cpu: CpuId) -> Container {
         let cpu = &self.machine.cpus[cpu];
         let within = match level {
             Level::Smt => Within::Core(cpu.core),
@@ -160,19 +160,19 @@ impl<'a> Hierarchy<'a> {
             Level::Mc => Within::Llc(cpu.llc),
             Level::Pkg | Level::Node | Level::Numa { .. } => Within::Node,
         };
-        Place { within, node: cpu.node }
+        Container { within, node: cpu.node }
     }
 
-    /// The CPUs of a place, at the node levels with all nodes up to a distance.
-    fn span(&self, place: Place, level: Level, reach: u32) -> CpuSet {
+    /// The CPUs of a container, at the node levels with all nodes up to a distance.
+    fn span(&self, container: Container, level: Level, reach: u32) -> CpuSet {
         let machine = self.machine;
-        let node = &machine.nodes[place.node as usize].cpus;
-        let inside = match place.within {
+        let node = &machine.nodes[container.node as usize].cpus;
+        let inside = match container.within {
             Within::Core(core) => &machine.cores[core as usize].cpus,
             Within::Cluster(cluster) => self.clusters.get(&cluster).unwrap_or(node),
             Within::Llc(llc) => &machine.llcs[llc as usize].cpus,
             Within::Node if level == Level::Pkg => node,
-            Within::Node => return self.within(place.node as usize, reach),
+            Within::Node => return self.within(container.node as usize, reach),
         };
         let mut span = inside.clone();
         span.intersect_with(node);
@@ -198,8 +198,8 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
     let mut spans = Interner::new();
     let mut rows: Vec<(Level, Vec<Option<usize>>)> = Vec::new();
     for (level, reach) in hierarchy.levels(features) {
-        // CPUs of one place whose children are equal have the same span.
-        let mut made: BTreeMap<(Place, Option<usize>), usize> = BTreeMap::new();
+        // CPUs of one container whose children are equal have the same span.
+        let mut made: BTreeMap<(Container, Option<usize>), usize> = BTreeMap::new();
         let mut row = Vec::with_capacity(machine.nr_cpus());
         for cpu in 0..machine.nr_cpus() {
             let child = rows.last().and_then(|(_, below)| below[cpu]);
@@ -208,9 +208,9 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
                 row.push(None);
                 continue;
             }
-            let place = hierarchy.place(level, cpu);
-            let id = made.entry((place, child)).or_insert_with(|| {
-                let mut span = hierarchy.span(place, level, reach);
+            let container = hierarchy.container(level, cpu);
+            let id = made.entry((container, child)).or_insert_with(|| {
+                let mut span = hierarchy.span(container, level, reach);
                 if let Some(child) = child {
                     // A level that does not hold its child is widened, as in the kernel.
                     span.union_with(&spans.values[child]);

@@ -14,7 +14,7 @@
 
 use roost_engine::{CpuId, TaskId, World};
 use roost_machine::Machine;
-use roost_policy::cling::{self as policy, BUCKETS, Node, Page};
+use roost_policy::cling::{self as policy, BUCKETS, NodeAttempts, Page};
 use roost_workload::{GroupId, Workload};
 
 use super::{Mechanism, Tally};
@@ -124,7 +124,7 @@ pub(crate) struct State {
 /// `cling_timer` of its `struct numa_group`).
 #[derive(Clone, Debug)]
 struct Attempts {
-    nodes: Vec<Node>,
+    nodes: Vec<NodeAttempts>,
     busiest: Option<u32>,
     /// Jiffy of the next decay.
     next_decay: u64,
@@ -145,7 +145,7 @@ struct Totals {
 impl Attempts {
     /// Of a group that begins at the jiffy `now`: its timer fires at once.
     fn new(nodes: usize, now: u64) -> Self {
-        Self { nodes: vec![Node::default(); nodes], busiest: None, next_decay: now }
+        Self { nodes: vec![NodeAttempts::default(); nodes], busiest: None, next_decay: now }
     }
 
     fn is_busy(&self, node: NodeId, degree: u32) -> bool {

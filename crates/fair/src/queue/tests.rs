@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use roost_engine::TaskId;
 
-use super::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, Rules, eevdf};
+use super::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, QueueRules, eevdf};
 use crate::weight::weight_of;
 
 const MS: u64 = 1_000_000;
@@ -10,8 +10,8 @@ const B: TaskId = TaskId(1);
 const C: TaskId = TaskId(2);
 
 /// CFS on at least eight CPUs.
-fn cfs() -> Rules {
-    Rules {
+fn cfs() -> QueueRules {
+    QueueRules {
         eevdf: false,
         latency: 24 * MS,
         min_granularity: 3 * MS,
@@ -30,8 +30,8 @@ fn cfs() -> Rules {
 }
 
 /// EEVDF of 7.2 on at least eight CPUs.
-fn eevdf72() -> Rules {
-    Rules {
+fn eevdf72() -> QueueRules {
+    QueueRules {
         eevdf: true,
         base_slice: 2_800_000,
         protection_point: true,
@@ -43,8 +43,8 @@ fn eevdf72() -> Rules {
 }
 
 /// EEVDF of 6.15.
-fn eevdf615() -> Rules {
-    Rules { protection_point: false, lag_by_queue_slice: false, ..eevdf72() }
+fn eevdf615() -> QueueRules {
+    QueueRules { protection_point: false, lag_by_queue_slice: false, ..eevdf72() }
 }
 
 fn entity(nice: i8) -> Entity {
@@ -57,7 +57,7 @@ fn custom(slice: u64) -> Entity {
 
 /// A queue with these nice-0 entities waiting, numbered from 0, at these virtual times (ms); each
 /// has a new request.
-fn queue_at(rules: Rules, vruntimes_ms: &[i64]) -> Queue {
+fn queue_at(rules: QueueRules, vruntimes_ms: &[i64]) -> Queue {
     let mut queue = Queue::new(rules);
     for (number, ms) in vruntimes_ms.iter().enumerate() {
         let vruntime = ms * MS as i64;
@@ -108,7 +108,7 @@ fn cfs_slices() {
 
 #[test]
 fn cfs_slices_before_5_15_may_be_shorter_than_the_granularity() {
-    let rules = Rules { slice_at_least_granularity: false, ..cfs() };
+    let rules = QueueRules { slice_at_least_granularity: false, ..cfs() };
     let mut light = Queue::new(rules);
     light.push(A, entity(19));
     light.push(B, entity(0));
@@ -218,7 +218,7 @@ fn a_current_task_already_asked_to_give_way_is_left_alone() {
 /// and shrinks the protection.
 #[test]
 fn a_current_task_lazily_asked_to_give_way_is_not() {
-    let mut queue = queue_at(Rules { preempt_lazy: true, ..eevdf72() }, &[0]);
+    let mut queue = queue_at(QueueRules { preempt_lazy: true, ..eevdf72() }, &[0]);
     queue.set_current(A);
     assert!(!queue.run(2_900_000), "alone");
     queue.insert(B, entity(0), Arrival::Wakeup);
@@ -437,7 +437,7 @@ fn forked_tasks_preempt_only_with_a_shorter_slice_in_7_2() {
 }
 
 /// B runs ahead of A, goes to sleep and stays.
-fn delayed(rules: Rules) -> Queue {
+fn delayed(rules: QueueRules) -> Queue {
     let mut queue = queue_at(rules, &[0, 0]);
     queue.set_current(B);
     queue.run(2 * MS);
@@ -566,7 +566,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(rules: Rules) -> Self {
+    fn new(rules: QueueRules) -> Self {
         let off = (0..TASKS).map(|number| (TaskId(number), task_entity(number))).collect();
         Self { queue: Queue::new(rules), off }
     }
@@ -760,7 +760,7 @@ fn shares_follow_weights() {
 
 /// Runs tasks of these nice values that never sleep, with a tick after each interval; how long each
 /// ran.
-fn run_hogs(rules: Rules, nices: &[i8], intervals: &[u64]) -> Vec<u64> {
+fn run_hogs(rules: QueueRules, nices: &[i8], intervals: &[u64]) -> Vec<u64> {
     let mut queue = Queue::new(rules);
     for (number, &nice) in nices.iter().enumerate() {
         queue.insert(TaskId(number as u32), entity(nice), Arrival::Wakeup);
