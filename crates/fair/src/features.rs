@@ -592,6 +592,14 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_names_every_version() {
+        let (all, last) = (versions(), versions().pop().unwrap_or_default());
+        let list = format!("{} or {last}", all[..all.len() - 1].join(", "));
+        let readme = include_str!("../../../README.md");
+        assert!(readme.contains(&list), "README.md should say {list}");
+    }
+
+    #[test]
     fn errors_are_one_line_and_list_what_is_known() {
         let error = |name: &str| Features::parse(name).unwrap_err().to_string();
         assert_eq!(

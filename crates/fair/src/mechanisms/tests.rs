@@ -1,9 +1,53 @@
-//! Where mechanisms may be named, as `CONTRIBUTING.md` lists it.
+//! What is said about mechanisms, and where they may be named, as `CONTRIBUTING.md` lists it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::mechanisms;
+use crate::wakeup::kit::*;
+use crate::{Features, versions};
+
+/// By its own name and by each of its switches that turns it on.
+#[test]
+fn a_run_has_the_counters_of_mechanisms_that_are_on() {
+    for mechanism in mechanisms() {
+        for version in versions() {
+            let scheduler = format!("fair@{version}+{}", mechanism.name);
+            if Features::parse(&scheduler).is_err() {
+                continue;
+            }
+            let mut bench = Bench::new(&scheduler, TWO_NODES);
+            assert!(mechanism.is_on(&bench.fair.features), "{scheduler}");
+            bench.fair.mechanisms.start(&bench.world, true);
+            let mut seen = BTreeSet::new();
+            bench.fair.mechanisms.counters(&mut |name, _| {
+                seen.insert(name.to_owned());
+            });
+            for name in mechanism.acted {
+                assert!(seen.contains(*name), "{scheduler}: no {name} in {seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_mechanism_needs_is_missing_where_it_cannot_act() {
+    let missing = |machine: &str, workload: &str| {
+        let machine = roost_machine::resolve(machine).unwrap();
+        let workload = roost_workload::resolve(workload, None).unwrap();
+        let missing = mechanisms().iter().filter(|m| m.missing(&machine, &workload).is_some());
+        missing.map(|mechanism| mechanism.name).filter(|&name| name != "linger").collect::<Vec<_>>()
+    };
+    let all = ["numa-imbalance", "sis-util", "llc-imbalance", "cling", "consolidate"];
+    assert_eq!(missing("core:1 pu:1", "hackbench"), all);
+    assert_eq!(
+        missing("l3:2 core:2 pu:1", "hackbench"),
+        ["numa-imbalance", "cling", "consolidate"]
+    );
+    let two_nodes = "node:2 l3:1 core:2 pu:1";
+    assert_eq!(missing(two_nodes, "hackbench"), ["llc-imbalance", "cling"], "no groups");
+    assert_eq!(missing(two_nodes, "sysbench-oltp:instances=2,threads=2"), ["llc-imbalance"]);
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
