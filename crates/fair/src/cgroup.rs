@@ -192,9 +192,10 @@ impl Cgroups {
             let above = group.parent.map_or(ROOT_SCALE, |parent| on_cpu[parent].scale);
             let this = &mut on_cpu[index];
             // What comes to an empty group will be all there is in it.
-            let inside = u128::from(this.weight.max(1));
-            let entity = if this.nr == 0 { inside } else { u128::from(this.entity) };
-            this.scale = above * entity / inside;
+            this.scale = match this.nr {
+                0 => above,
+                _ => above * u128::from(this.entity) / u128::from(this.weight.max(1)),
+            };
         }
     }
 

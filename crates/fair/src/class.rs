@@ -657,12 +657,18 @@ impl Rq {
         self.util_est -= state.util_est;
     }
 
-    /// A task was picked: balancing considers it last.
+    /// A task was picked: balancing considers it last. It is mostly one of the first, which a short
+    /// loop moves faster than `rotate_right` does.
     #[inline]
     fn move_to_front(&mut self, task: TaskId) {
-        if let Some(position) = self.tasks.iter().position(|&other| other == task) {
-            self.tasks[..=position].rotate_right(1);
+        let mut displaced = task;
+        for place in &mut self.tasks {
+            std::mem::swap(place, &mut displaced);
+            if displaced == task {
+                return;
+            }
         }
+        debug_assert!(false, "task {} is not on this queue", task.0);
     }
 }
 

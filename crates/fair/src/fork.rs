@@ -198,11 +198,12 @@ impl Fair {
         domain: &'a Domain,
         visited: &mut Visited<'a>,
     ) {
-        for cpu in domain.span.iter() {
-            if cpu != forker && !visited.span.is_some_and(|span| span.contains(cpu)) {
-                visited.ns += LINES_PER_QUEUE * world.machine().line_ns(cpu, forker);
-            }
-        }
+        let pays = |cpu: CpuId| LINES_PER_QUEUE * world.machine().line_ns(cpu, forker);
+        visited.ns += match visited.span {
+            None => domain.span.iter().map(pays).sum::<u64>(),
+            Some(span) if domain.span.is_subset(span) => 0,
+            Some(span) => domain.span.iter().filter(|&cpu| !span.contains(cpu)).map(pays).sum(),
+        };
         visited.span.get_or_insert(&domain.span);
     }
 
@@ -310,11 +311,12 @@ impl Fair {
     /// `update_sg_wakeup_stats`.
     fn group_load(&self, world: &World, task: TaskId, group: GroupId) -> GroupLoad {
         let imbalanced = self.balance.is_imbalanced(group);
-        let mut sums = GroupLoad { imbalanced, ..GroupLoad::default() };
-        let allowed_only = self.features.placement.new_tasks_see_allowed_cpus;
+        let cpus = self.topology.group(group).weight;
+        let mut sums = GroupLoad { cpus, imbalanced, ..GroupLoad::default() };
+        let allowed_only = self.features.placement.new_tasks_see_allowed_cpus
+            && world.nr_allowed(task) < self.rqs.len();
         for cpu in self.topology.group(group).span.iter() {
             let rq = &self.rqs[cpu];
-            sums.cpus += 1;
             if allowed_only && !world.allowed(task).contains(cpu) {
                 continue;
             }

@@ -318,13 +318,13 @@ impl Queue {
     /// CFS it counts as no further behind than `place`.
     #[inline]
     pub(crate) fn preempts(&mut self, wakee: TaskId, how: Arrival, place: i64) -> Preempt {
-        let Some(Entry { entity: current, .. }) = self.current else {
+        let Some(Entry { entity: current, .. }) = &self.current else {
             return Preempt::Yes;
         };
         if self.resched {
             return Preempt::No;
         }
-        let arrived = *self.entity(wakee);
+        let arrived = self.entity(wakee);
         let answer = if current.idle_policy && !arrived.idle_policy {
             self.preempt_idle_policy();
             Preempt::Yes
@@ -333,7 +333,7 @@ impl Queue {
         } else if self.rules.eevdf {
             eevdf::preempts(self, wakee, how)
         } else {
-            let behind = Entity { vruntime: arrived.vruntime.max(place), ..arrived };
+            let behind = Entity { vruntime: arrived.vruntime.max(place), ..*arrived };
             cfs::preempts(self, wakee, &behind)
         };
         self.resched |= answer == Preempt::Yes && !self.rules.preempt_lazy;

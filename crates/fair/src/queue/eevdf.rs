@@ -172,13 +172,14 @@ pub(super) fn cancel_protection(queue: &mut Queue) {
 
 /// Whether `wakee` is what would be picked now.
 pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, how: Arrival) -> Preempt {
-    let (Some(current), arrived) = (queue.current, *queue.entity(wakee)) else {
+    let (Some(Entry { entity: current, .. }), arrived) = (&queue.current, queue.entity(wakee))
+    else {
         return Preempt::Yes;
     };
-    let shorter = queue.rules.preempt_short && arrived.slice < current.entity.slice;
+    let shorter = queue.rules.preempt_short && arrived.slice < current.slice;
     if !queue.rules.protection_point {
-        let sooner = arrived.deadline < current.entity.deadline;
-        if shorter && eligible(queue, &arrived) && (sooner || !eligible(queue, &current.entity)) {
+        let sooner = arrived.deadline < current.deadline;
+        if shorter && eligible(queue, arrived) && (sooner || !eligible(queue, current)) {
             cancel_protection(queue);
         }
         let wins = pick(queue, true) == Some(wakee);
@@ -231,8 +232,12 @@ pub(super) fn rescale(entity: &mut Entity, old: u64) {
 /// An entity on the queue whose weight was `old` keeps its lag, against this average, and the rest of
 /// its request and protection in real time.
 pub(super) fn rescale_queued(entity: &mut Entity, old: u64, average: i64) {
+    let (from, to) = (old as i64, entity.weight.max(1) as i64);
     let scaled = |time: i64| {
-        let time = i128::from(time) * i128::from(old) / i128::from(entity.weight.max(1));
+        if let Some(product) = time.checked_mul(from) {
+            return product / to;
+        }
+        let time = i128::from(time) * i128::from(from) / i128::from(to);
         i64::try_from(time).unwrap_or(if time < 0 { i64::MIN / 4 } else { i64::MAX / 4 })
     };
     let vruntime = average - scaled(average - entity.vruntime);
