@@ -1,6 +1,6 @@
 //! What a scheduler can ask about a task beyond what it schedules by: who it is and what it belongs to.
 
-use crate::scheduler::TaskId;
+use crate::scheduler::{CpuId, TaskId};
 use crate::task::{State, Task};
 use crate::world::World;
 
@@ -111,6 +111,14 @@ impl World {
     pub(crate) fn leave_process(&mut self, task: TaskId) {
         let process = self.process(task) as usize;
         self.processes[process].threads -= 1;
+    }
+
+    /// The scheduler broke its contract.
+    #[cold]
+    pub(crate) fn broken(&self, task: TaskId, cpu: CpuId, does: &str, but: &str) -> ! {
+        let (name, pid, now) = (self.name(task), self.pid(task), self.now.ns());
+        let state = self.tasks[task.index()].state;
+        panic!("task {name} ({pid}) {does} CPU {cpu} at {now} ns, but {but}: it is {state:?}")
     }
 
     /// Where tasks are, for a message: the first of those that run and that wait by name, the rest counted.

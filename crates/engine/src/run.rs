@@ -194,7 +194,6 @@ pub fn run_observed<S: Scheduler>(
         if at > deadline {
             break deadline;
         }
-        debug_assert!(at >= engine.world.now, "time moved back");
         engine.world.now = at;
         if workload.duration_ns.is_none() && engine.is_dead(event) {
             return Err(engine.deadlock());
@@ -358,8 +357,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             self.timer_interrupt(cpu);
         }
         self.expire(cpu, task);
-        let World { events, tasks, now, .. } = &self.world;
-        let more = events.timer_due(*now, |task| tasks[task.index()].cpu == cpu);
+        let World { events, tasks, .. } = &self.world;
+        let more = events.timer_due(|task| tasks[task.index()].cpu == cpu);
         self.world.cpus[cpu].serving = more;
         cpu
     }
@@ -458,7 +457,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// Wakes a sleeping task.
     pub(crate) fn wake(&mut self, id: TaskId, wake: Wake) {
         let world = &mut self.world;
-        debug_assert_eq!(world.tasks[id.index()].state, State::Blocked, "woken twice: {id:?}");
+        if world.tasks[id.index()].state != State::Blocked {
+            world.broken(id, wake.cpu, "is woken on", "does not sleep");
+        }
         world.counters.wakeups += 1;
         let cost = world.machine.figures.wakeup_ns.value;
         world.charge(wake.cpu, cost);
@@ -474,7 +475,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             return;
         }
         let target = self.scheduler.select_cpu(world, id, wake);
-        debug_assert!(world.allowed(id).contains(target), "{id:?} placed where it may not run");
+        if !world.allowed(id).contains(target) {
+            world.broken(id, target, "is placed on", "may not run there");
+        }
         world.counters.wakeups_prev += u64::from(target == previous);
         world.counters.wakeups_waker_llc += u64::from(world.machine.same_llc(target, wake.cpu));
         let why = Enqueue::Wakeup { migrated: target != previous, sync: wake.sync };
@@ -612,8 +615,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let now = world.now;
         world.idle.remove(cpu);
         world.cpus[cpu].progress_from = world.cpus[cpu].progress_from.max(now);
+        if world.tasks[id.index()].state != State::Queued {
+            world.broken(id, cpu, "is picked by", "is not queued");
+        }
+        if !world.allowed(id).contains(cpu) {
+            world.broken(id, cpu, "is picked by", "may not run there");
+        }
         let task = &mut world.tasks[id.index()];
-        debug_assert_eq!(task.state, State::Queued, "{id:?} runs without having been queued");
         task.state = State::Running;
         task.started_at = now;
         task.cpu = cpu;
