@@ -11,12 +11,11 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use roost_engine::{Control, EVENT_NAMES, Outcome, run_observed};
-use roost_fair::{Fair, Features};
+use roost_engine::{Control, EVENT_NAMES, Outcome};
 use roost_machine::Machine;
+use roost_simulate::{SchedulerSpec, Simulation};
 use roost_workload::Workload;
 
 /// CPUs and the shape of the machine that has them.
@@ -140,11 +139,12 @@ fn load(cpus: u32, seconds: u32) -> Workload {
 }
 
 fn run_once(machine: &Arc<Machine>, workload: &Workload, observer: impl FnMut(usize)) -> Outcome {
-    let features = Features::parse("fair@7.2").expect("a known version");
-    let control =
-        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
-    let fair = Fair::new(machine, features);
-    run_observed(machine, workload, fair, control, observer).expect("the run ends")
+    let simulation = Simulation {
+        machine: machine.clone(),
+        workload: Arc::new(workload.clone()),
+        scheduler: SchedulerSpec::parse("fair@7.2").expect("a known version"),
+    };
+    simulation.run_observed(Control::new(1), observer).expect("the run ends")
 }
 
 /// The process's largest resident set so far, kB.

@@ -7,25 +7,18 @@
 //! Prints, for each scheduler: simulated and real seconds, how many times faster than real time that
 //! is (the bar is 20), and the process's largest resident set (the bar is 200 MB).
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use roost_engine::{Control, run};
-use roost_fair::{Fair, Features};
+use roost_simulate::{Control, Simulation};
 
 fn main() {
-    let machine = Arc::new(roost_machine::resolve("x3750-m4").expect("a machine"));
-    let workload = roost_workload::resolve("numa02:cpus=64", None).expect("a workload");
-    println!("numa02 on {} CPUs", machine.nr_cpus());
+    println!("numa02 on the 64 CPUs of x3750-m4");
     println!("{:<32} {:>10} {:>8} {:>8} {:>8}", "scheduler", "simulated", "real", "times", "MB");
     for scheduler in ["fair@7.2", "fair@5.2", "fair@3.9", "fair@3.9+consolidate"] {
-        let features = Features::parse(scheduler).expect("a scheduler");
-        let control =
-            Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+        let simulation = Simulation::named("x3750-m4", "numa02:cpus=64", None, scheduler);
+        let simulation = simulation.expect("known names");
         let start = Instant::now();
-        let outcome = run(&machine, &workload, Fair::new(&machine, features), control);
-        let outcome = outcome.expect("it ends");
+        let outcome = simulation.run(Control::new(1)).expect("it ends");
         let (simulated, real) = (outcome.elapsed_ns as f64 / 1e9, start.elapsed().as_secs_f64());
         let times = simulated / real;
         println!("{scheduler:<32} {simulated:>10.2} {real:>8.2} {times:>8.1} {:>8.1}", peak_mb());

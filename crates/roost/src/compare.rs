@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use rayon::prelude::*;
 use roost_engine::{Control, Outcome, Time};
-use roost_fair::Fair;
 use roost_machine::Machine;
 use roost_report::{Comparison, PerfettoTrace};
+use roost_simulate::{SchedulerSpec, Simulation};
 use roost_workload::{MetricKind, Workload};
 
 use crate::args::{CompareArgs, Format, On};
 use crate::error::{Error, print, tell};
 use crate::real;
-use crate::schedulers::SchedulerSpec;
 
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -36,9 +35,9 @@ pub struct Runs {
     pub counted: Option<&'static str>,
 }
 
-/// One run of one scheduler.
+/// One run of one simulation.
 struct Run<'a> {
-    scheduler: &'a SchedulerSpec,
+    simulation: &'a Simulation,
     seed: u64,
     trace: Option<&'a PerfettoTrace>,
 }
@@ -81,13 +80,14 @@ fn simulate(
     let machine = Arc::new(roost_machine::resolve(name)?);
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
     let loaded = roost_workload::benchmark::resolve_noted(&args.workload, duration_ns)?;
-    let workload = loaded.workload;
-    let schedulers = args
-        .schedulers
-        .iter()
-        .map(|name| SchedulerSpec::parse(name))
-        .collect::<Result<Vec<_>, _>>()?;
-    let outcomes = run_all(args, &machine, &workload, &schedulers, trace, progress)?;
+    let workload = Arc::new(loaded.workload);
+    let simulation = |name: &String| {
+        let (scheduler, notes) = SchedulerSpec::parse_noted(name)?;
+        notes.iter().for_each(|note| tell(&format!("note: {note}")));
+        Ok(Simulation { machine: machine.clone(), workload: workload.clone(), scheduler })
+    };
+    let simulations = args.schedulers.iter().map(simulation).collect::<Result<Vec<_>, Error>>()?;
+    let outcomes = run_all(args, &simulations, trace, progress)?;
     for note in &loaded.notes {
         tell(&format!("note: {note}"));
     }
@@ -102,19 +102,17 @@ fn simulate(
 /// Runs every scheduler with every seed, in parallel; the order of the results is fixed.
 fn run_all(
     args: &CompareArgs,
-    machine: &Arc<Machine>,
-    workload: &Workload,
-    schedulers: &[SchedulerSpec],
+    simulations: &[Simulation],
     trace: Option<&PerfettoTrace>,
     progress: &ProgressBar,
 ) -> Result<Vec<Vec<Outcome>>, Error> {
-    let last = schedulers.len() - 1;
-    let runs: Vec<Run<'_>> = schedulers
+    let last = simulations.len() - 1;
+    let runs: Vec<Run<'_>> = simulations
         .iter()
         .enumerate()
-        .flat_map(|(index, scheduler)| {
+        .flat_map(|(index, simulation)| {
             (0..args.repeat).map(move |repeat| Run {
-                scheduler,
+                simulation,
                 seed: args.seed.wrapping_add(u64::from(repeat)),
                 trace: trace.filter(|_| index == last && repeat == 0),
             })
@@ -126,7 +124,7 @@ fn run_all(
         .map_err(|error| Error::Usage(format!("--jobs: {error}; give fewer")))?;
     let results: Vec<Result<Outcome, Error>> = pool.install(|| {
         let one = |run| {
-            let outcome = run_one(machine, workload, run);
+            let outcome = run_one(run);
             if outcome.is_err() {
                 STOP.store(true, Ordering::Relaxed);
             }
@@ -137,7 +135,7 @@ fn run_all(
     });
     let mut outcomes = all_or_first_cause(results)?.into_iter();
     let repeat = args.repeat as usize;
-    Ok(schedulers.iter().map(|_| outcomes.by_ref().take(repeat).collect()).collect())
+    Ok(simulations.iter().map(|_| outcomes.by_ref().take(repeat).collect()).collect())
 }
 
 /// Every outcome, or the error that ended the comparison: a run that was stopped is not the cause if
@@ -155,7 +153,7 @@ fn all_or_first_cause(results: Vec<Result<Outcome, Error>>) -> Result<Vec<Outcom
     stopped.map_or(Ok(outcomes), Err)
 }
 
-fn run_one(machine: &Arc<Machine>, workload: &Workload, run: &Run<'_>) -> Result<Outcome, Error> {
+fn run_one(run: &Run<'_>) -> Result<Outcome, Error> {
     // The engine looks at it only now and then, and many short runs may be waiting.
     if STOP.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
@@ -166,9 +164,7 @@ fn run_one(machine: &Arc<Machine>, workload: &Workload, run: &Run<'_>) -> Result
         stop: &STOP,
         progress: &|_| {},
     };
-    let SchedulerSpec::Fair(features) = run.scheduler;
-    let fair = Fair::new(machine, features.clone());
-    Ok(roost_engine::run(machine, workload, fair, control)?)
+    Ok(run.simulation.run(control)?)
 }
 
 /// Whether the duration ended a run before the tasks that it was to time.

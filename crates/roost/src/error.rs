@@ -18,7 +18,7 @@ pub enum Error {
     Workload(#[from] roost_workload::WorkloadError),
     /// A scheduler's name was not understood.
     #[error(transparent)]
-    Scheduler(#[from] roost_fair::FeatureError),
+    Scheduler(#[from] roost_simulate::SpecError),
     /// Settings were not understood.
     #[error(transparent)]
     Settings(#[from] roost_settings::SettingsError),
@@ -66,6 +66,12 @@ impl From<RunError> for Error {
             RunError::Stopped(_) => Error::Interrupted,
             failed => Error::Run(failed),
         }
+    }
+}
+
+impl From<roost_fair::FeatureError> for Error {
+    fn from(error: roost_fair::FeatureError) -> Self {
+        Error::Scheduler(error.into())
     }
 }
 

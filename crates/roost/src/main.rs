@@ -7,7 +7,6 @@ mod live;
 mod machine;
 mod man;
 mod real;
-mod schedulers;
 mod validate;
 mod vm;
 

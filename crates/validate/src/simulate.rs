@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use roost_engine::{Control, Time, Tracer, run};
-use roost_fair::{Fair, Features};
+use roost_engine::{Control, Time, Tracer};
+use roost_fair::Features;
 use roost_machine::Machine;
 use roost_measure::SharedObserved;
+use roost_simulate::{SchedulerSpec, Simulation};
 use roost_workload::Workload;
 
 use crate::background::{WithoutKernelThreads, with_kernel_threads};
@@ -41,9 +42,16 @@ pub fn simulate(
         let observed = SharedObserved::since(machine, Time(window_ns.start));
         let run = |workload: &Workload, tracer| {
             let control = Control { seed: *seed, tracer, stop, progress: &|_| {} };
-            let fair = Fair::new(machine, features.clone()).with_domains_rebuilt();
-            run(machine, workload, fair, control)
-                .map_err(|source| ValidateError::Run { scenario: scenario.name, source })
+            Simulation {
+                machine: machine.clone(),
+                workload: Arc::new(workload.clone()),
+                scheduler: SchedulerSpec::Fair {
+                    features: features.clone(),
+                    domains_rebuilt: true,
+                },
+            }
+            .run(control)
+            .map_err(|source| ValidateError::Run { scenario: scenario.name, source })
         };
         let workload = with_kernel_threads(&workload, machine, *seed);
         let tracer: Box<dyn Tracer> = Box::new(WithoutKernelThreads::new(observed.tracer()));

@@ -1,0 +1,104 @@
+//! Runs a scheduler, by name, on a machine and a workload.
+//!
+//! ```
+//! use roost_simulate::{Control, Simulation};
+//!
+//! let ms = 1_000_000;
+//! let simulation = Simulation::named("2n2l4c", "hackbench:groups=1", Some(5 * ms), "fair@7.2")?;
+//! let outcome = simulation.run(Control::new(1))?;
+//! assert_eq!(outcome.elapsed_ns, 5 * ms);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Simulation`] is what is run, a [`Control`] is how: seed, tracer, stop, progress. A simulation is
+//! cheap to clone and can be run from many threads at once; each run is a function of the simulation and
+//! its seed.
+//!
+//! [`SchedulerSpec`] is the one table of schedulers. A scheduler of another crate needs a variant, a name
+//! in [`SchedulerSpec::parse`] and an arm in [`Simulation::run_observed`]; the engine's loop is compiled
+//! for each, so that no call of a hook is dynamic.
+
+mod spec;
+
+use std::sync::Arc;
+
+pub use roost_engine::{Control, Outcome, RunError};
+use roost_fair::Fair;
+use roost_machine::{Machine, MachineError};
+use roost_workload::{Workload, WorkloadError};
+pub use spec::{SchedulerSpec, SpecError};
+
+/// Why a simulation could not be made from names.
+#[derive(Debug, thiserror::Error)]
+pub enum NamedError {
+    /// The machine could not be read.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// The workload could not be read.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The scheduler's name was not understood.
+    #[error(transparent)]
+    Scheduler(#[from] SpecError),
+}
+
+/// A scheduler on a machine and a workload.
+#[derive(Clone)]
+pub struct Simulation {
+    /// The machine, which runs share.
+    pub machine: Arc<Machine>,
+    /// The workload, which runs share.
+    pub workload: Arc<Workload>,
+    /// The scheduler; each run constructs it anew.
+    pub scheduler: SchedulerSpec,
+}
+
+impl Simulation {
+    /// Reads the names as the command line does. `duration_ns` ends the run, where the workload does not
+    /// end before.
+    ///
+    /// # Errors
+    /// If one of the names was not understood.
+    pub fn named(
+        machine: &str,
+        workload: &str,
+        duration_ns: Option<u64>,
+        scheduler: &str,
+    ) -> Result<Self, NamedError> {
+        Ok(Self {
+            machine: Arc::new(roost_machine::resolve(machine)?),
+            workload: Arc::new(roost_workload::resolve(workload, duration_ns)?),
+            scheduler: SchedulerSpec::parse(scheduler)?,
+        })
+    }
+
+    /// Runs it once.
+    ///
+    /// # Errors
+    /// If the run was stopped, the workload cannot go on, or asks for CPUs that do not exist.
+    pub fn run(&self, control: Control<'_>) -> Result<Outcome, RunError> {
+        self.run_observed(control, |_| {})
+    }
+
+    /// [`run`](Self::run), telling `observer` the kind of each event after it was handled: index into
+    /// [`EVENT_NAMES`](roost_engine::EVENT_NAMES).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_observed(
+        &self,
+        control: Control<'_>,
+        observer: impl FnMut(usize),
+    ) -> Result<Outcome, RunError> {
+        let Self { machine, workload, scheduler } = self;
+        match scheduler {
+            SchedulerSpec::Fair { features, domains_rebuilt } => {
+                let mut fair = Fair::new(machine, features.clone());
+                if *domains_rebuilt {
+                    fair = fair.with_domains_rebuilt();
+                }
+                roost_engine::run_observed(machine, workload, fair, control, observer)
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Names of schedulers, and what a simulation made of one runs.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::io::Write;
+
+use roost_simulate::{Control, SchedulerSpec, Simulation};
+
+fn refused(name: &str) -> String {
+    SchedulerSpec::parse(name).unwrap_err().to_string()
+}
+
+/// Whether a run on two nodes has the counter.
+fn counts(scheduler: &str, counter: &str) -> bool {
+    let ms = 1_000_000;
+    let simulation = Simulation::named("2n2l4c", "settle", Some(5 * ms), scheduler).unwrap();
+    let outcome = simulation.run(Control::new(1)).unwrap();
+    outcome.counters.iter().any(|(name, _)| name == counter)
+}
+
+#[test]
+fn a_settings_file_switches_a_mechanism_on_and_what_is_not_simulated_is_noted() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "cling = true\nmemory = true").unwrap();
+    let name = format!("fair@5.2+config={}", file.path().display());
+    let (_, notes) = SchedulerSpec::parse_noted(&name).unwrap();
+    assert_eq!(notes, [format!("{name}: only the live scheduler has memory; left out here")]);
+    let of_cling = roost_fair::mechanisms().iter().find(|known| known.name == "cling").unwrap();
+    let counter = of_cling.acted[0];
+    assert!(!counts("fair@5.2", counter));
+    assert!(counts(&name, counter));
+}
+
+#[test]
+fn a_name_that_only_a_real_kernel_has_says_where_it_runs() {
+    for name in ["roost", "roost+cling", "fair", "scx_rusty"] {
+        let error = refused(name);
+        assert!(error.starts_with(name) && error.contains("--on host"), "{error}");
+    }
+    assert!(!refused("fair@2.4").contains("--on"), "a version that does not exist runs nowhere");
+    assert!(refused("fair@7.2+config=/nowhere.toml").contains("/nowhere.toml"));
+}
+
+#[test]
+fn a_clone_with_the_same_seed_has_the_same_outcome_and_another_seed_another() {
+    let simulation =
+        Simulation::named("2n2l4c", "hackbench:groups=1,loops=20", None, "fair@7.2").unwrap();
+    let run = |seed| format!("{:?}", simulation.clone().run(Control::new(seed)).unwrap());
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
