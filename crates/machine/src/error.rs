@@ -47,6 +47,18 @@ pub enum MachineError {
         /// What to do about it.
         remedy: &'static str,
     },
+    /// A text that a program printed cannot be understood, or describes no possible machine.
+    #[error("{file}:{line}: {problem}; {remedy}")]
+    Text {
+        /// The file.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong there.
+        problem: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// A machine made inside the program does not fit together.
     #[error("machine {name}: {problem}; {remedy}")]
     Invalid {

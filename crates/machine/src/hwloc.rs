@@ -36,6 +36,11 @@ const EXPORT_AGAIN: &str = "export the file again with lstopo";
 
 /// Reads a file.
 pub fn load(path: &Path) -> Result<Machine, MachineError> {
+    parse(&text_of(path)?, &path.display().to_string())
+}
+
+/// The text of a file that is not too large.
+pub(crate) fn text_of(path: &Path) -> Result<String, MachineError> {
     let name = path.display().to_string();
     let unreadable =
         |reason: String| MachineError::Read { path: shown(&name), reason: shown(&reason) };
@@ -44,8 +49,7 @@ pub fn load(path: &Path) -> Result<Machine, MachineError> {
         return Err(unreadable(format!("{size} bytes, more than {LARGEST_FILE}")));
     }
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
-    parse(&text, &name)
+    String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
 /// Reads the text of a file; `name` is what messages and the machine call it.

@@ -22,13 +22,16 @@ mod cpuset;
 mod draw;
 mod error;
 mod figures;
+mod files;
 pub mod hwloc;
+pub mod lscpu;
 mod osset;
 mod presets;
 pub mod synthetic;
 mod sysfs;
 mod validate;
 
+use std::io::Read;
 use std::path::Path;
 
 pub use access::MemoryCosts;
@@ -243,15 +246,16 @@ impl Machine {
         sysfs::machine(Path::new("/"), "this machine")
     }
 
-    /// A machine whose `/sys` was captured: `dir` holds `devices/system` or
-    /// `sys/devices/system`, and in the second case may hold `proc/cpuinfo`.
-    pub fn from_sysfs(dir: &Path) -> Result<Self, MachineError> {
-        sysfs::machine(dir, &dir.display().to_string())
+    /// A machine whose `/sys` was captured: `path` holds `devices/system` or `sys/devices/system`, and in the
+    /// second case may hold `proc/cpuinfo`, or is an archive that tar made of these.
+    pub fn from_sysfs(path: &Path) -> Result<Self, MachineError> {
+        let name = path.display().to_string();
+        if path.is_file() { sysfs::archive(path, &name) } else { sysfs::machine(path, &name) }
     }
 }
 
-/// The machine that an argument names: a preset, an hwloc XML file, a directory
-/// with a captured `/sys`, or a synthetic string.
+/// The machine that an argument names: a preset, an hwloc XML file, what lscpu printed, a directory or
+/// an archive with a captured `/sys`, or a synthetic string.
 pub fn resolve(arg: &str) -> Result<Machine, MachineError> {
     if let Some(machine) = presets::preset(arg) {
         return machine;
@@ -261,7 +265,7 @@ pub fn resolve(arg: &str) -> Result<Machine, MachineError> {
         return Machine::from_sysfs(path);
     }
     if arg.ends_with(".xml") || path.is_file() {
-        return hwloc::load(path);
+        return from_file(path);
     }
     if arg.contains(':') {
         return synthetic::parse(arg);
@@ -270,11 +274,31 @@ pub fn resolve(arg: &str) -> Result<Machine, MachineError> {
     Err(MachineError::Unknown {
         argument: error::shown(arg),
         remedy: format!(
-            "give a file of hwloc (machine.xml), a synthetic string (node:2 l3:8 core:8 pu:2) \
-             or one of {}",
+            "give a file of hwloc (machine.xml), an archive of /sys, a synthetic string \
+             (node:2 l3:8 core:8 pu:2) or one of {}",
             names.join(", ")
         ),
     })
+}
+
+/// The machine that a file describes, whose kind its first bytes tell.
+fn from_file(path: &Path) -> Result<Machine, MachineError> {
+    let name = path.display().to_string();
+    let unreadable = |error: std::io::Error| MachineError::Read {
+        path: error::shown(&name),
+        reason: error::shown(&error.to_string()),
+    };
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(4096).read_to_end(&mut head).map_err(unreadable)?;
+    if files::is_archive(&head) {
+        return sysfs::archive(path, &name);
+    }
+    let text = String::from_utf8_lossy(&head);
+    if lscpu::is_lscpu(&text) {
+        return lscpu::parse(&hwloc::text_of(path)?, &name);
+    }
+    hwloc::load(path)
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! Machines from a `/sys` tree: the running system's, or a captured one.
 //!
-//! [`read`] only reads files; [`SysTree::describe`] only draws conclusions, so
+//! [`Reader`] only reads files; [`SysTree::describe`] only draws conclusions, so
 //! that machines can be made up in tests. Numbers that firmware does not give
-//! appear as -1 or as missing files and count as not known; a file that holds
-//! what the kernel never writes is an error.
+//! appear as -1, as empty or as missing files and count as not known. A file that
+//! holds what the kernel never writes counts as missing too, and a guess names it:
+//! one bad file does not cost the machine. Only `cpu/online` has to be right.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::Machine;
 use crate::build::{CpuDescription, Description, MAX_CPUS, MAX_NODES, list};
 use crate::error::{MachineError, shown};
+use crate::files::Files;
 use crate::osset::OsSet;
 
 const CAPTURE_AGAIN: &str = "capture /sys/devices/system again with its cpu and node directories";
@@ -21,10 +22,14 @@ const CAPTURE_AGAIN: &str = "capture /sys/devices/system again with its cpu and 
 struct SysTree {
     cpus: Vec<SysCpu>,
     nodes: Vec<SysNode>,
+    /// Which nodes the columns of distances are of; `None`: no table of distances can be used.
+    columns: Option<Vec<u32>>,
     /// CPUs that are present but not online.
     offline: Vec<u32>,
     vendor: Option<String>,
     family: Option<u32>,
+    /// Files that hold what they cannot hold.
+    bad: Vec<String>,
 }
 
 /// `cpuN/`
@@ -35,8 +40,13 @@ struct SysCpu {
     die: Option<u32>,
     core: Option<u32>,
     siblings: Option<OsSet>,
+    package_siblings: Option<OsSet>,
     cluster: Option<OsSet>,
     caches: Vec<SysCache>,
+    /// `cpu_capacity`, in 1024ths of the fastest CPU's.
+    capacity: Option<u32>,
+    /// `cpufreq/cpuinfo_max_freq`, kHz.
+    max_khz: Option<u32>,
 }
 
 /// `cpuN/cache/indexM/` of a cache that holds data.
@@ -59,108 +69,223 @@ struct SysNode {
 /// Reads a copy of `/sys/devices/system` or a tree that holds `devices/system` or
 /// `sys/devices/system`; beside `sys/`, `proc/cpuinfo` tells the vendor and family.
 pub(crate) fn machine(dir: &Path, name: &str) -> Result<Machine, MachineError> {
-    let inner = dir.join("sys");
-    let (sys, proc) = match inner.join("devices/system").is_dir() {
-        true => (inner, Some(dir.join("proc/cpuinfo"))),
-        false => (dir.to_owned(), None),
+    let layout = if dir.join("sys/devices/system").is_dir() {
+        Layout { system: "sys/devices/system/", cpuinfo: Some("proc/cpuinfo") }
+    } else if dir.join("cpu").is_dir() {
+        Layout { system: "", cpuinfo: None }
+    } else {
+        Layout { system: "devices/system/", cpuinfo: None }
     };
-    let system = if dir.join("cpu").is_dir() { sys } else { sys.join("devices/system") };
-    let tree = read(&system, proc.as_deref())?;
+    built(Files::directory(dir), &layout, dir, name)
+}
+
+/// Reads an archive that tar made of such a tree, compressed or not.
+pub(crate) fn archive(path: &Path, name: &str) -> Result<Machine, MachineError> {
+    let layout = Layout { system: "devices/system/", cpuinfo: Some("proc/cpuinfo") };
+    built(Files::archive(path)?, &layout, path, name)
+}
+
+/// Where things are in a tree.
+struct Layout {
+    /// The folder with `cpu` and `node`, with a slash at its end.
+    system: &'static str,
+    cpuinfo: Option<&'static str>,
+}
+
+fn built(files: Files, layout: &Layout, path: &Path, name: &str) -> Result<Machine, MachineError> {
+    let tree = Reader { files, bad: Vec::new() }.read(layout)?;
     let mut description = tree.describe();
     description.name = shown(name);
     description.build().map_err(|problem| MachineError::Sysfs {
-        path: path_text(dir),
+        path: shown(&path.display().to_string()),
         problem: problem.what,
         remedy: problem.remedy,
     })
 }
 
-fn path_text(path: &Path) -> String {
-    shown(&path.display().to_string())
+/// Reads files and keeps which of them cannot be understood.
+struct Reader {
+    files: Files,
+    bad: Vec<String>,
 }
 
-fn fault(path: &Path, problem: String, remedy: &'static str) -> MachineError {
-    MachineError::Sysfs { path: path_text(path), problem, remedy }
-}
+impl Reader {
+    fn fault(&self, path: &str, problem: String, remedy: &'static str) -> MachineError {
+        MachineError::Sysfs { path: self.files.shown(path), problem, remedy }
+    }
 
-/// The text of a file, `None` where there is none or the kernel has no answer.
-fn text(path: &Path) -> Result<Option<String>, MachineError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
+    /// What an optional file holds, as `parse` understands it.
+    fn value<T>(&mut self, path: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let text = match self.files.text(path) {
+            Ok(text) => text?,
+            Err(error) => {
+                self.bad.push(error.to_string());
+                return None;
+            }
+        };
+        let value = parse(&text);
+        if value.is_none() {
+            self.bad.push(format!("{path} holds \"{}\"", shown(&text)));
         }
-        Err(error) => {
-            Err(MachineError::Read { path: path_text(path), reason: shown(&error.to_string()) })
+        value
+    }
+
+    /// A set of CPUs from a list file or, where there is none, a mask file.
+    fn cpus(&mut self, dir: &str, list: &str, mask: &str) -> Option<OsSet> {
+        let set = self.value(&format!("{dir}/{list}"), |text| OsSet::from_list(text).ok());
+        set.or_else(|| self.value(&format!("{dir}/{mask}"), |text| OsSet::from_mask(text).ok()))
+    }
+
+    /// An identifier; -1 and the like mean that firmware gives none.
+    fn id(&mut self, path: &str) -> Option<u32> {
+        let id = self.value(path, |text| text.parse::<i64>().ok());
+        id.and_then(|id| u32::try_from(id).ok())
+    }
+
+    /// Reads the folder with `cpu` and `node`.
+    fn read(mut self, layout: &Layout) -> Result<SysTree, MachineError> {
+        let dir = format!("{}cpu", layout.system);
+        if !self.files.has_directory(&dir) {
+            return Err(self.fault(&dir, "no such directory".into(), CAPTURE_AGAIN));
         }
+        let mut tree = SysTree::default();
+        let numbers = self.files.numbered(&dir, "cpu")?;
+        let online = self.online(&dir, &numbers)?;
+        if online.len() > MAX_CPUS {
+            let problem = format!("{} CPUs are online", online.len());
+            return Err(self.fault(&dir, problem, "a machine may have up to 4096 CPUs"));
+        }
+        for os_index in online.iter() {
+            let cpu = self.cpu(&format!("{dir}/cpu{os_index}"), os_index)?;
+            tree.cpus.push(cpu);
+        }
+        let present = self.value(&format!("{dir}/present"), |text| OsSet::from_list(text).ok());
+        let present = present.map_or(numbers, |present| present.iter().collect());
+        tree.offline = present.into_iter().filter(|&cpu| !online.contains(cpu)).collect();
+        self.nodes(&format!("{}node", layout.system), &mut tree)?;
+        if let Some(path) = layout.cpuinfo
+            && let Some(text) = self.value(path, |text| Some(text.to_owned()))
+        {
+            tree.vendor = cpuinfo_value(&text, "vendor_id").map(str::to_owned);
+            tree.family = cpuinfo_value(&text, "cpu family").and_then(|family| family.parse().ok());
+        }
+        tree.bad = self.bad;
+        Ok(tree)
+    }
+
+    /// Which CPUs are online: as `cpu/online` says, or else those whose own file does not say that they are off.
+    fn online(&mut self, dir: &str, numbers: &[u32]) -> Result<OsSet, MachineError> {
+        let path = format!("{dir}/online");
+        if let Some(text) = self.files.text(&path)? {
+            return OsSet::from_list(&text).map_err(|()| {
+                let problem = format!("holds \"{}\"", shown(&text));
+                self.fault(&path, problem, "a list of CPUs as 0-3,8 is expected")
+            });
+        }
+        let mut online = OsSet::default();
+        for &number in numbers {
+            // The boot CPU often has no such file, because it cannot be switched off.
+            if self.id(&format!("{dir}/cpu{number}/online")) != Some(0) {
+                online.insert(number);
+            }
+        }
+        Ok(online)
+    }
+
+    fn cpu(&mut self, dir: &str, os_index: u32) -> Result<SysCpu, MachineError> {
+        let topology = format!("{dir}/topology");
+        // Each by its name since Linux 5.3, then by the one before.
+        let siblings = self
+            .cpus(&topology, "core_cpus_list", "core_cpus")
+            .or_else(|| self.cpus(&topology, "thread_siblings_list", "thread_siblings"));
+        let package_siblings = self
+            .cpus(&topology, "package_cpus_list", "package_cpus")
+            .or_else(|| self.cpus(&topology, "core_siblings_list", "core_siblings"));
+        let cache = format!("{dir}/cache");
+        let mut caches = Vec::new();
+        if self.files.has_directory(&cache) {
+            for index in self.files.numbered(&cache, "index")? {
+                caches.extend(self.cache(&format!("{cache}/index{index}")));
+            }
+        }
+        Ok(SysCpu {
+            os_index,
+            package: self.id(&format!("{topology}/physical_package_id")),
+            die: self.id(&format!("{topology}/die_id")),
+            core: self.id(&format!("{topology}/core_id")),
+            siblings,
+            package_siblings,
+            cluster: self.cpus(&topology, "cluster_cpus_list", "cluster_cpus"),
+            caches,
+            capacity: self.id(&format!("{dir}/cpu_capacity")),
+            max_khz: self.id(&format!("{dir}/cpufreq/cpuinfo_max_freq")),
+        })
+    }
+
+    /// One cache, unless it holds instructions only or does not tell its level.
+    fn cache(&mut self, dir: &str) -> Option<SysCache> {
+        let kind = self.value(&format!("{dir}/type"), |text| Some(text.to_owned()));
+        let level = self.id(&format!("{dir}/level"))?;
+        if kind.is_some_and(|kind| kind == "Instruction") {
+            return None;
+        }
+        let bytes = self.value(&format!("{dir}/size"), size);
+        Some(SysCache {
+            level,
+            bytes: bytes.filter(|&bytes| bytes > 0),
+            cpus: self.cpus(dir, "shared_cpu_list", "shared_cpu_map"),
+        })
+    }
+
+    fn nodes(&mut self, dir: &str, tree: &mut SysTree) -> Result<(), MachineError> {
+        if !self.files.has_directory(dir) {
+            return Ok(());
+        }
+        let numbers = self.files.numbered(dir, "node")?;
+        if numbers.len() > MAX_NODES {
+            let problem = format!("{} nodes", numbers.len());
+            return Err(self.fault(dir, problem, "a machine may have up to 1024 nodes"));
+        }
+        let possible = self.value(&format!("{dir}/possible"), |text| OsSet::from_list(text).ok());
+        for &os_index in &numbers {
+            let dir = format!("{dir}/node{os_index}");
+            let row = |text: &str| text.split_whitespace().map(|word| word.parse().ok()).collect();
+            tree.nodes.push(SysNode {
+                os_index,
+                cpus: self.cpus(&dir, "cpulist", "cpumap").unwrap_or_default(),
+                memory_bytes: self.value(&format!("{dir}/meminfo"), memory),
+                distances: self.value(&format!("{dir}/distance"), row),
+            });
+        }
+        tree.columns = columns(&tree.nodes, possible.as_ref());
+        Ok(())
     }
 }
 
-/// A file's contents as `parse` understands them.
-fn value<T>(
-    path: PathBuf,
-    parse: impl Fn(&str) -> Option<T>,
-    expected: &'static str,
-) -> Result<Option<T>, MachineError> {
-    let Some(text) = text(&path)? else { return Ok(None) };
-    match parse(text.trim()) {
-        Some(value) => Ok(Some(value)),
-        None => Err(fault(&path, format!("holds \"{}\"", shown(text.trim())), expected)),
-    }
-}
-
-/// A set of CPUs from a list file.
-fn cpu_list(path: PathBuf) -> Result<Option<OsSet>, MachineError> {
-    let parse = |text: &str| OsSet::from_list(text).ok();
-    value(path, parse, "a list of CPUs as 0-3,8 is expected")
-}
-
-/// A set of CPUs from a list file or, where there is none, a mask file.
-fn cpus(dir: &Path, list: &str, mask: &str) -> Result<Option<OsSet>, MachineError> {
-    if let Some(set) = cpu_list(dir.join(list))? {
-        return Ok(Some(set));
-    }
-    let parse = |text: &str| OsSet::from_mask(text).ok();
-    value(dir.join(mask), parse, "a mask of CPUs as 00000000,000000ff is expected")
-}
-
-/// An identifier; -1 and the like mean that firmware gives none.
-fn id(path: PathBuf) -> Result<Option<u32>, MachineError> {
-    let parse = |text: &str| text.parse::<i64>().ok();
-    let id = value(path, parse, "a whole number is expected")?;
-    Ok(id.and_then(|id| u32::try_from(id).ok()))
-}
-
-/// Reads `devices/system`.
-fn read(system: &Path, cpuinfo: Option<&Path>) -> Result<SysTree, MachineError> {
-    let dir = system.join("cpu");
-    if !dir.is_dir() {
-        return Err(fault(&dir, "no such directory".into(), CAPTURE_AGAIN));
-    }
-    let mut tree = SysTree::default();
-    let numbers = numbered(&dir, "cpu")?;
-    let online = match cpu_list(dir.join("online"))? {
-        Some(online) => online,
-        None => online_by_directory(&dir, &numbers)?,
+/// Which nodes the distances are to: those that are online, or all that are possible, or all numbers from 0. `None`
+/// where rows have other lengths, or hold what no machine has: a distance of 0 or above 255 (a byte in the
+/// firmware's table), or another node nearer than the node itself.
+fn columns(nodes: &[SysNode], possible: Option<&OsSet>) -> Option<Vec<u32>> {
+    let rows: Vec<(u32, &Vec<u32>)> =
+        nodes.iter().filter_map(|node| Some((node.os_index, node.distances.as_ref()?))).collect();
+    let length = rows.first()?.1.len();
+    let online: Vec<u32> = nodes.iter().map(|node| node.os_index).collect();
+    let possible: Option<Vec<u32>> = possible.map(|set| set.iter().collect());
+    let from_0 = (0..length as u32).collect::<Vec<_>>();
+    let candidates = [Some(online.clone()), possible, Some(from_0)];
+    let holds_all = |columns: &Vec<u32>| online.iter().all(|node| columns.contains(node));
+    let columns = candidates
+        .into_iter()
+        .flatten()
+        .find(|columns| columns.len() == length && holds_all(columns))?;
+    let right = |(node, row): &(u32, &Vec<u32>)| {
+        let own = columns.iter().position(|column| column == node).and_then(|at| row.get(at));
+        let least = row.iter().min();
+        row.len() == length
+            && own == least
+            && row.iter().all(|distance| (1..=255).contains(distance))
     };
-    if online.len() > MAX_CPUS {
-        let problem = format!("{} CPUs are online", online.len());
-        return Err(fault(&dir, problem, "a machine may have up to 4096 CPUs"));
-    }
-    for os_index in online.iter() {
-        tree.cpus.push(read_cpu(&dir, os_index)?);
-    }
-    let present = match cpu_list(dir.join("present"))? {
-        Some(present) => present.iter().collect(),
-        None => numbers,
-    };
-    tree.offline = present.into_iter().filter(|&cpu| !online.contains(cpu)).collect();
-    tree.nodes = read_nodes(&system.join("node"))?;
-    if let Some(text) = cpuinfo.map(text).transpose()?.flatten() {
-        tree.vendor = cpuinfo_value(&text, "vendor_id").map(str::to_owned);
-        tree.family = cpuinfo_value(&text, "cpu family").and_then(|family| family.parse().ok());
-    }
-    Ok(tree)
+    rows.iter().all(right).then_some(columns)
 }
 
 /// The first value of a key in `/proc/cpuinfo`.
@@ -169,113 +294,12 @@ fn cpuinfo_value<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim())
 }
 
-/// The numbers N of all directories `prefixN`, in order.
-fn numbered(dir: &Path, prefix: &str) -> Result<Vec<u32>, MachineError> {
-    let unreadable = |error: std::io::Error| MachineError::Read {
-        path: path_text(dir),
-        reason: shown(&error.to_string()),
-    };
-    let mut numbers = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(unreadable)? {
-        let name = entry.map_err(unreadable)?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(prefix));
-        if let Some(number) = number.and_then(|number| number.parse::<u32>().ok())
-            && (number as usize) < OsSet::LIMIT
-        {
-            numbers.push(number);
-        }
-    }
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
-/// Which CPUs are online in a tree without `cpu/online`: those not said to be off.
-fn online_by_directory(dir: &Path, numbers: &[u32]) -> Result<OsSet, MachineError> {
-    let mut online = OsSet::default();
-    for &number in numbers {
-        // The boot CPU often has no such file, as it cannot be switched off.
-        if id(dir.join(format!("cpu{number}/online")))? != Some(0) {
-            online.insert(number);
-        }
-    }
-    Ok(online)
-}
-
-fn read_cpu(dir: &Path, os_index: u32) -> Result<SysCpu, MachineError> {
-    let dir = dir.join(format!("cpu{os_index}"));
-    let topology = dir.join("topology");
-    let siblings = match cpus(&topology, "core_cpus_list", "core_cpus")? {
-        Some(siblings) => Some(siblings),
-        // The name until Linux 5.3, still there.
-        None => cpus(&topology, "thread_siblings_list", "thread_siblings")?,
-    };
-    let mut caches = Vec::new();
-    let cache = dir.join("cache");
-    if cache.is_dir() {
-        for index in numbered(&cache, "index")? {
-            caches.extend(read_cache(&cache.join(format!("index{index}")))?);
-        }
-    }
-    Ok(SysCpu {
-        os_index,
-        package: id(topology.join("physical_package_id"))?,
-        die: id(topology.join("die_id"))?,
-        core: id(topology.join("core_id"))?,
-        siblings,
-        cluster: cpus(&topology, "cluster_cpus_list", "cluster_cpus")?,
-        caches,
-    })
-}
-
-/// One cache, unless it holds instructions only or does not tell its level.
-fn read_cache(dir: &Path) -> Result<Option<SysCache>, MachineError> {
-    let kind = text(&dir.join("type"))?;
-    let level = id(dir.join("level"))?;
-    let instructions = kind.is_some_and(|kind| kind.trim() == "Instruction");
-    let Some(level) = level.filter(|_| !instructions) else { return Ok(None) };
-    let bytes = value(dir.join("size"), size, "a size as 32768K is expected")?;
-    Ok(Some(SysCache {
-        level,
-        bytes: bytes.filter(|&bytes| bytes > 0),
-        cpus: cpus(dir, "shared_cpu_list", "shared_cpu_map")?,
-    }))
-}
-
 /// A cache's size as the kernel writes it, in K.
 fn size(text: &str) -> Option<u64> {
     match text.strip_suffix('K') {
         Some(number) => number.parse::<u64>().ok()?.checked_mul(1024),
         None => text.parse().ok(),
     }
-}
-
-fn read_nodes(dir: &Path) -> Result<Vec<SysNode>, MachineError> {
-    if !dir.is_dir() {
-        return Ok(Vec::new());
-    }
-    let numbers = numbered(dir, "node")?;
-    if numbers.len() > MAX_NODES {
-        let problem = format!("{} nodes", numbers.len());
-        return Err(fault(dir, problem, "a machine may have up to 1024 nodes"));
-    }
-    let mut nodes = Vec::new();
-    for &os_index in &numbers {
-        let dir = dir.join(format!("node{os_index}"));
-        let row = |text: &str| text.split_whitespace().map(|word| word.parse().ok()).collect();
-        let distances: Option<Vec<u32>> =
-            value(dir.join("distance"), row, "distances as 10 20 are expected")?;
-        if let Some(row) = distances.as_ref().filter(|row| row.len() != numbers.len()) {
-            let problem = format!("{} distances for {} nodes", row.len(), numbers.len());
-            return Err(fault(&dir.join("distance"), problem, CAPTURE_AGAIN));
-        }
-        nodes.push(SysNode {
-            os_index,
-            cpus: cpus(&dir, "cpulist", "cpumap")?.unwrap_or_default(),
-            memory_bytes: value(dir.join("meminfo"), memory, "a line MemTotal is expected")?,
-            distances,
-        });
-    }
-    Ok(nodes)
 }
 
 /// `Node 0 MemTotal:  65536 kB`, in bytes.
@@ -298,6 +322,8 @@ impl SysTree {
             Description { vendor: self.vendor.clone(), family: self.family, ..Default::default() };
         let mut cores = BTreeMap::new();
         let mut below_l3 = false;
+        // POWER, s390 and sparc have no numbers for packages.
+        let packages_by_number = self.cpus.iter().any(|cpu| cpu.package.is_some());
         for cpu in &self.cpus {
             let next = cores.len() as u32;
             let core = self.core_key(cpu).map(|key| *cores.entry(key).or_insert(next));
@@ -310,13 +336,17 @@ impl SysTree {
             let l2 = cpu.caches.iter().find(|cache| cache.level == 2);
             description.l2_bytes = description.l2_bytes.or(l2.and_then(|cache| cache.bytes));
             let node = self.nodes.iter().find(|node| node.cpus.contains(cpu.os_index));
+            let package = match packages_by_number {
+                true => cpu.package,
+                false => self.lowest(cpu, cpu.package_siblings.as_ref()),
+            };
             description.cpus.push(CpuDescription {
                 os_index: cpu.os_index,
                 core,
                 cluster: self.cluster(cpu),
                 llc,
                 node: node.map(|node| node.os_index),
-                package: cpu.package,
+                package,
             });
         }
         if below_l3 {
@@ -326,8 +356,29 @@ impl SysTree {
             let list = list(self.offline.iter().copied());
             description.guess("offline-cpus", format!("CPUs {list} are left out"));
         }
+        self.note_differences(&mut description);
         self.describe_nodes(&mut description);
         description
+    }
+
+    /// CPUs that are not all alike, and files that are not right.
+    fn note_differences(&self, description: &mut Description) {
+        let capacities = self.cpus.iter().filter_map(|cpu| cpu.capacity);
+        let frequencies = self.cpus.iter().filter_map(|cpu| cpu.max_khz.map(|khz| khz / 1000));
+        let range = Range::of(capacities).map(|range| range.text("capacities of", ""));
+        let range = range.or_else(|| {
+            Range::of(frequencies).map(|range| range.text("maximum frequencies of", " MHz"))
+        });
+        if let Some(range) = range {
+            description.guess("unequal-cpus", format!("CPUs with {range} are simulated as equal"));
+        }
+        if let Some(first) = self.bad.first() {
+            let others = match self.bad.len() {
+                1 => String::new(),
+                files => format!(" (and {} others)", files - 1),
+            };
+            description.guess("bad-files", format!("{first}{others}: taken as not known"));
+        }
     }
 
     /// The lowest online CPU of a set that holds `cpu`: a key for the set.
@@ -354,12 +405,46 @@ impl SysTree {
     }
 
     fn describe_nodes(&self, description: &mut Description) {
+        let has_rows = self.nodes.iter().any(|node| node.distances.is_some());
+        if has_rows && self.columns.is_none() {
+            let assumed = "a row of another length, a distance of 0 or above 255, or another node nearer \
+                           than the node itself: all are taken as not known";
+            description.guess("bad-distances", assumed);
+        }
+        let shared = self.nodes.iter().enumerate().any(|(index, node)| {
+            let before = &self.nodes[..index];
+            node.cpus.iter().any(|cpu| before.iter().any(|other| other.cpus.contains(cpu)))
+        });
+        if shared {
+            let assumed =
+                "a CPU belongs to the first of its nodes (the kernel's numa=fake does so)";
+            description.guess("cpus-in-several-nodes", assumed);
+        }
         for node in &self.nodes {
             description.nodes.insert(node.os_index, node.memory_bytes);
-            for (to, &distance) in self.nodes.iter().zip(node.distances.iter().flatten()) {
-                description.distances.insert((node.os_index, to.os_index), distance);
+            let columns = self.columns.iter().flatten();
+            for (&to, &distance) in columns.zip(node.distances.iter().flatten()) {
+                description.distances.insert((node.os_index, to), distance);
             }
         }
+    }
+}
+
+/// The least and the largest of what is not all alike.
+struct Range {
+    least: u32,
+    most: u32,
+}
+
+impl Range {
+    /// `None` if all are alike, or there are none.
+    fn of(values: impl Iterator<Item = u32> + Clone) -> Option<Self> {
+        let (least, most) = (values.clone().min()?, values.max()?);
+        (least < most).then_some(Self { least, most })
+    }
+
+    fn text(&self, what: &str, unit: &str) -> String {
+        format!("{what} {} to {}{unit}", self.least, self.most)
     }
 }
 
@@ -500,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_file_and_a_remedy() {
+    fn without_knowing_which_cpus_are_online_there_is_no_machine() {
         let cpu = ("devices/system/cpu/online", "0-1");
         let cases: &[(&[(&str, &str)], &str)] = &[
             (&[("nothing", "")], "devices/system/cpu: no such directory"),
@@ -508,19 +593,6 @@ mod tests {
             (&[("devices/system/cpu/online", "")], "no CPU is online"),
             (&[("devices/system/cpu/online", "0-9999")], "10000 CPUs are online"),
             (&[("devices/system/cpu/online", "0-99999999999999999999")], "cpu/online: holds"),
-            (&[cpu, ("devices/system/cpu/cpu0/topology/core_id", "a\nb")], "core_id: holds"),
-            (
-                &[
-                    cpu,
-                    ("devices/system/cpu/cpu1/cache/index0/size", "big"),
-                    ("devices/system/cpu/cpu1/cache/index0/level", "3"),
-                ],
-                "size: holds \"big\"",
-            ),
-            (&[cpu, ("devices/system/node/node0/distance", "10 20")], "2 distances for 1 nodes"),
-            (&[cpu, ("devices/system/node/node0/distance", "ten")], "distance: holds"),
-            (&[cpu, ("devices/system/node/node0/distance", "0")], "node 0 to node 0 is 0"),
-            (&[cpu, ("devices/system/node/node0/meminfo", "?")], "meminfo: holds"),
             (
                 &[
                     cpu,
@@ -537,6 +609,178 @@ mod tests {
             assert!(error.contains(expected), "{error}");
             assert!(!error.contains('\n') && error.contains("; "), "{error}");
         }
+    }
+
+    /// What one bad file beside two CPUs that are online costs: a guess, and nothing else.
+    #[test]
+    fn one_bad_optional_file_never_costs_the_machine() {
+        for (path, text, guess) in [
+            ("cpu/cpu0/topology/core_id", "a\nb", "bad-files"),
+            ("cpu/cpu1/topology/physical_package_id", "x", "bad-files"),
+            ("cpu/present", "0-", "bad-files"),
+            ("cpu/cpu1/cache/index0/level", "three", "bad-files"),
+            ("node/node0/cpulist", "0-1,", "no-memory-size"),
+            ("node/node0/distance", "ten", "bad-files"),
+            ("node/node0/distance", "10 20 20", "no-memory-size"),
+            ("node/node0/distance", "0", "bad-distances"),
+            ("node/node0/distance", "256", "bad-distances"),
+            ("node/node0/meminfo", "?", "bad-files"),
+            ("node/node0/meminfo", "", "no-memory-size"),
+            ("cpu/cpu0/online", "", "no-core-data"),
+        ] {
+            let path = format!("devices/system/{path}");
+            let mut files = vec![("devices/system/cpu/online", "0-1")];
+            files.push(("devices/system/node/node0/cpumap", "3"));
+            files.push((path.as_str(), text));
+            let m = load(&tree(&files)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert_eq!(m.nr_cpus(), 2, "{path}");
+            assert!(guesses(&m).contains(&guess), "{path}: {:?}", m.guesses);
+        }
+    }
+
+    /// A list of files with this text after each file's own.
+    fn ending_in(end: &str) -> Vec<(&'static str, String)> {
+        TWO_NODES.iter().map(|(path, text)| (*path, format!("{text}{end}"))).collect()
+    }
+
+    #[test]
+    fn text_ends_at_the_first_nul() {
+        // As tar pads files of /sys, and as Linux 5.15-rc ended lists.
+        for end in ["\0".repeat(4090), "\0".to_owned(), "\0\0garbage".to_owned()] {
+            let files = ending_in(&end);
+            let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+            let padded = load(&tree(&files)).unwrap();
+            let plain = load(&tree(TWO_NODES)).unwrap();
+            assert_eq!(format!("{:?}", padded), format!("{:?}", plain));
+        }
+    }
+
+    #[test]
+    fn nodes_that_the_kernel_makes_up_are_as_near_as_their_cpus() {
+        let mut files = vec![("devices/system/cpu/online".to_owned(), "0-1")];
+        for node in 0..4 {
+            files.push((format!("devices/system/node/node{node}/cpulist"), "0-1"));
+            files.push((format!("devices/system/node/node{node}/distance"), "10 10 10 10"));
+        }
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let m = load(&tree(&files)).unwrap();
+        assert_eq!((m.nodes.len(), m.nodes[0].cpus.len()), (4, 2));
+        assert_eq!(m.distances, vec![vec![10; 4]; 4]);
+        assert!(guesses(&m).contains(&"cpus-in-several-nodes"));
+    }
+
+    #[test]
+    fn distances_to_nodes_that_are_offline_are_passed_over() {
+        let m = load(&tree(&[
+            ("devices/system/cpu/online", "0-1"),
+            ("devices/system/node/node1/cpulist", "0"),
+            ("devices/system/node/node1/distance", "21 10 31"),
+            ("devices/system/node/node2/cpulist", "1"),
+            ("devices/system/node/node2/distance", "21 31 10"),
+        ]))
+        .unwrap();
+        assert_eq!(m.distances, [[10, 31], [31, 10]]);
+        assert!(!guesses(&m).contains(&"bad-distances"));
+    }
+
+    #[test]
+    fn packages_come_from_sets_where_they_have_no_numbers() {
+        for (list, map) in
+            [("package_cpus_list", "package_cpus"), ("core_siblings_list", "core_siblings")]
+        {
+            let name =
+                |cpu: u32, file: &str| format!("devices/system/cpu/cpu{cpu}/topology/{file}");
+            let files = [
+                ("devices/system/cpu/online".to_owned(), "0-3"),
+                (name(0, list), "0,2"),
+                (name(1, map), "a"),
+                (name(2, list), "0,2"),
+                (name(3, list), "1,3"),
+                (name(3, "physical_package_id"), "-1"),
+            ];
+            let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+            let m = load(&tree(&files)).unwrap();
+            let packages: Vec<u32> = m.cpus.iter().map(|cpu| cpu.package).collect();
+            assert_eq!(packages, [0, 1, 0, 1], "{list}");
+            assert!(!guesses(&m).contains(&"no-package-data"));
+        }
+    }
+
+    #[test]
+    fn cpus_that_differ_are_simulated_as_equal_and_a_guess_says_so() {
+        let cpu = ("devices/system/cpu/online", "0-1");
+        for (file, values, expected) in [
+            ("cpu_capacity", ["446", "1024"], "CPUs with capacities of 446 to 1024"),
+            ("cpufreq/cpuinfo_max_freq", ["2400000", "3600000"], "frequencies of 2400 to 3600 MHz"),
+        ] {
+            let paths = [0, 1].map(|cpu| format!("devices/system/cpu/cpu{cpu}/{file}"));
+            let m = load(&tree(&[cpu, (&paths[0], values[0]), (&paths[1], values[1])])).unwrap();
+            let guess = m.guesses.iter().find(|guess| guess.name == "unequal-cpus").unwrap();
+            assert!(guess.assumed.contains(expected), "{}", guess.assumed);
+            let equal =
+                load(&tree(&[cpu, (&paths[0], values[1]), (&paths[1], values[1])])).unwrap();
+            assert!(!guesses(&equal).contains(&"unequal-cpus"));
+        }
+    }
+
+    /// An archive of a tree, as tar and a compressor make it.
+    fn archived(dir: &TempDir, compress: impl Fn(Vec<u8>) -> Vec<u8>) -> TempDir {
+        let mut builder = tar::Builder::new(Vec::new());
+        builder.append_dir_all("./captured", dir.path()).unwrap();
+        let out = tempfile::tempdir().unwrap();
+        std::fs::write(out.path().join("archive"), compress(builder.into_inner().unwrap()))
+            .unwrap();
+        out
+    }
+
+    fn gzip(bytes: Vec<u8>) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn bzip2(bytes: Vec<u8>) -> Vec<u8> {
+        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn zstd(bytes: Vec<u8>) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(&bytes[..], ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    fn xz(bytes: Vec<u8>) -> Vec<u8> {
+        let options = lzma_rust2::XzOptions::with_preset(0);
+        let mut writer = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+        std::io::Write::write_all(&mut writer, &bytes).unwrap();
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn an_archive_is_the_machine_that_its_tree_is() {
+        let dir = tree(TWO_NODES);
+        let plain = load(&dir).unwrap();
+        let compressors: [fn(Vec<u8>) -> Vec<u8>; 5] = [|bytes| bytes, gzip, bzip2, xz, zstd];
+        for (number, compress) in compressors.into_iter().enumerate() {
+            let out = archived(&dir, compress);
+            let m = crate::resolve(&out.path().join("archive").display().to_string());
+            let mut m = m.unwrap_or_else(|error| panic!("{number}: {error}"));
+            m.name = plain.name.clone();
+            assert_eq!(format!("{m:?}"), format!("{plain:?}"), "{number}");
+        }
+    }
+
+    #[test]
+    fn an_archive_that_is_not_one_of_sys_or_is_cut_ends_with_one_line() {
+        let dir = tree(&[("home/me/notes", "nothing of use")]);
+        let out = archived(&dir, gzip);
+        let path = out.path().join("archive");
+        let error = archive(&path, "a").unwrap_err().to_string();
+        assert!(error.contains("tar czf sys.tgz /sys/devices/system/cpu"), "{error}");
+        let whole = std::fs::read(archived(&tree(TWO_NODES), gzip).path().join("archive")).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let error = archive(&path, "a").unwrap_err().to_string();
+        assert!(error.contains("cannot be read") && !error.contains('\n'), "{error}");
     }
 
     #[test]

@@ -1,0 +1,257 @@
+//! The files of a `/sys` tree: a directory, or an archive that tar made of one.
+//!
+//! Archives are read into memory, and only what describes CPUs and nodes of them. What they unpack to
+//! is bounded, because a small file can unpack to a terabyte.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::{MachineError, shown};
+use crate::osset::OsSet;
+
+/// The most bytes that an archive may unpack to: those of 4096 CPUs take a tenth of it.
+const LARGEST_ARCHIVE: u64 = 1 << 30;
+
+/// The most bytes of one file that are kept: `/proc/cpuinfo` of 4096 CPUs has 6 MB, and only its first CPU is
+/// read.
+const LARGEST_FILE: u64 = 1 << 16;
+
+/// How an archive is compressed, by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compression {
+    None,
+    Gzip,
+    Bzip2,
+    Xz,
+    Zstd,
+}
+
+/// Where the files of a tree are.
+pub(crate) enum Files {
+    /// Below a directory.
+    Directory(PathBuf),
+    /// In an archive: its own path, and texts by the path inside, from `devices/` or `proc/` on.
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// What it holds.
+        texts: BTreeMap<String, Vec<u8>>,
+    },
+}
+
+/// Whether a file that begins with `head` is an archive that can be read.
+pub(crate) fn is_archive(head: &[u8]) -> bool {
+    compression(head).is_some()
+}
+
+fn compression(head: &[u8]) -> Option<Compression> {
+    let starts = |magic: &[u8]| head.starts_with(magic);
+    if starts(&[0x1f, 0x8b]) {
+        Some(Compression::Gzip)
+    } else if starts(b"BZh") {
+        Some(Compression::Bzip2)
+    } else if starts(&[0xfd, b'7', b'z', b'X', b'Z', 0]) {
+        Some(Compression::Xz)
+    } else if starts(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        Some(Compression::Zstd)
+    } else if head.get(257..262) == Some(b"ustar") {
+        Some(Compression::None)
+    } else {
+        None
+    }
+}
+
+/// The path from `devices/` or `proc/` on, which is the same however the archive was made.
+fn inside(path: &str) -> Option<&str> {
+    const STARTS: [&str; 3] = ["devices/system/cpu/", "devices/system/node/", "proc/cpuinfo"];
+    let after = |start: &str| {
+        let at = path.find(start)?;
+        (at == 0 || path[..at].ends_with('/')).then(|| &path[at..])
+    };
+    STARTS.iter().find_map(|start| after(start))
+}
+
+fn unreadable(path: &Path, reason: &str) -> MachineError {
+    MachineError::Read { path: shown(&path.display().to_string()), reason: shown(reason) }
+}
+
+impl Files {
+    /// The files below a directory that holds `cpu` and `node`, `devices/system` or `sys/devices/system`.
+    pub(crate) fn directory(dir: &Path) -> Self {
+        Self::Directory(dir.to_owned())
+    }
+
+    /// What an archive holds of a `/sys` tree and of `/proc/cpuinfo`.
+    pub(crate) fn archive(path: &Path) -> Result<Self, MachineError> {
+        let failed = |error: std::io::Error| unreadable(path, &error.to_string());
+        let mut head = Vec::new();
+        let file = std::fs::File::open(path).map_err(failed)?;
+        (&file).take(512).read_to_end(&mut head).map_err(failed)?;
+        let Some(compression) = compression(&head) else {
+            return Err(unreadable(
+                path,
+                "neither a tar archive nor one that gzip, bzip2, xz or zstd made",
+            ));
+        };
+        let file = std::io::BufReader::new(std::io::Cursor::new(head).chain(file));
+        let texts = match compression {
+            Compression::None => unpack(file),
+            Compression::Gzip => unpack(flate2::read::MultiGzDecoder::new(file)),
+            Compression::Bzip2 => unpack(bzip2::read::MultiBzDecoder::new(file)),
+            Compression::Xz => unpack(lzma_rust2::XzReader::new(file, true)),
+            Compression::Zstd => ruzstd::decoding::StreamingDecoder::new(file)
+                .map_err(std::io::Error::other)
+                .and_then(unpack),
+        };
+        let texts = texts.map_err(failed)?;
+        if texts.keys().all(|path| path.starts_with("proc/")) {
+            let reason = "no file below devices/system/cpu in it; make one on the server with \
+                          `tar czf sys.tgz /sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo`";
+            return Err(unreadable(path, reason));
+        }
+        Ok(Self::Archive { path: path.to_owned(), texts })
+    }
+
+    /// A name for a path in this tree, for messages.
+    pub(crate) fn shown(&self, relative: &str) -> String {
+        match self {
+            Self::Directory(dir) => shown(&dir.join(relative).display().to_string()),
+            Self::Archive { path, .. } => shown(&format!("{}: {relative}", path.display())),
+        }
+    }
+
+    /// The text of a file, up to its first NUL; `None` where there is none, or where it is empty.
+    ///
+    /// tar pads files of /sys with NULs: they have 4096 bytes by their metadata. Linux 5.15-rc ended lists with one.
+    pub(crate) fn text(&self, relative: &str) -> Result<Option<String>, MachineError> {
+        let bytes = match self {
+            Self::Archive { texts, .. } => texts.get(relative).cloned(),
+            Self::Directory(dir) => {
+                let path = dir.join(relative);
+                match std::fs::read(&path) {
+                    Ok(bytes) => Some(bytes),
+                    Err(error) if is_absent(&error) => None,
+                    Err(error) => return Err(unreadable(&path, &error.to_string())),
+                }
+            }
+        };
+        let text = bytes.map(|bytes| {
+            let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+            String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
+        });
+        Ok(text.filter(|text| !text.is_empty()))
+    }
+
+    /// Whether there is a directory.
+    pub(crate) fn has_directory(&self, relative: &str) -> bool {
+        match self {
+            Self::Directory(dir) => dir.join(relative).is_dir(),
+            Self::Archive { texts, .. } => {
+                let below = format!("{relative}/");
+                texts
+                    .range(below.clone()..)
+                    .next()
+                    .is_some_and(|(path, _)| path.starts_with(&below))
+            }
+        }
+    }
+
+    /// The numbers N of everything in a directory that is called `prefixN`, in order.
+    pub(crate) fn numbered(&self, relative: &str, prefix: &str) -> Result<Vec<u32>, MachineError> {
+        let number = |name: &str| {
+            let number: u32 = name.strip_prefix(prefix)?.parse().ok()?;
+            ((number as usize) < OsSet::LIMIT).then_some(number)
+        };
+        let mut numbers: Vec<u32> = match self {
+            Self::Directory(dir) => {
+                let dir = dir.join(relative);
+                let failed = |error: std::io::Error| unreadable(&dir, &error.to_string());
+                let mut numbers = Vec::new();
+                for entry in std::fs::read_dir(&dir).map_err(failed)? {
+                    let name = entry.map_err(failed)?.file_name();
+                    numbers.extend(name.to_str().and_then(number));
+                }
+                numbers
+            }
+            Self::Archive { texts, .. } => {
+                let below = format!("{relative}/");
+                let inside = texts.range(below.clone()..);
+                inside
+                    .map_while(|(path, _)| path.strip_prefix(&below))
+                    .filter_map(|rest| number(rest.split('/').next()?))
+                    .collect()
+            }
+        };
+        numbers.sort_unstable();
+        numbers.dedup();
+        Ok(numbers)
+    }
+}
+
+/// Whether an error of reading a file of /sys means that the kernel has no answer: ENXIO (6) and ENODEV (19) are
+/// its own words for that.
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || matches!(error.raw_os_error(), Some(6 | 19))
+}
+
+/// What an archive holds that is of use here, by its path from `devices/` or `proc/` on.
+fn unpack(archive: impl Read) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut texts = BTreeMap::new();
+    let bounded = Bounded { inner: archive, left: LARGEST_ARCHIVE };
+    for entry in tar::Archive::new(bounded).entries()? {
+        let mut entry = entry?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let path = entry.path()?.to_string_lossy().into_owned();
+        let Some(inside) = inside(&path) else { continue };
+        let mut text = Vec::new();
+        (&mut entry).take(LARGEST_FILE).read_to_end(&mut text)?;
+        texts.insert(inside.to_owned(), text);
+    }
+    Ok(texts)
+}
+
+/// A reader that fails when more comes than it lets through.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        match self.left.checked_sub(read as u64) {
+            Some(left) => self.left = left,
+            None => {
+                let reason = "it unpacks to more than 1 GiB, which no tree of CPUs and nodes does";
+                return Err(std::io::Error::other(reason));
+            }
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_unpacks_to_more_than_the_bound_is_given_up() {
+        let mut bounded = Bounded { inner: std::io::repeat(b'0').take(101), left: 100 };
+        let error = std::io::copy(&mut bounded, &mut std::io::sink()).unwrap_err().to_string();
+        assert!(error.contains("more than 1 GiB"), "{error}");
+        let mut bounded = Bounded { inner: std::io::repeat(b'0').take(100), left: 100 };
+        assert_eq!(std::io::copy(&mut bounded, &mut std::io::sink()).unwrap(), 100);
+    }
+
+    #[test]
+    fn paths_count_from_devices_or_proc_on() {
+        assert_eq!(inside("./sys/devices/system/cpu/online"), Some("devices/system/cpu/online"));
+        assert_eq!(inside("host7/proc/cpuinfo"), Some("proc/cpuinfo"));
+        assert_eq!(inside("sys/devices/system/memory/block_size_bytes"), None);
+        assert_eq!(inside("old-devices/system/cpu/online"), None);
+    }
+}
