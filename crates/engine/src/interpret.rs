@@ -152,6 +152,10 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.world.tasks[id.index()].policy = policy;
                 self.reweight(cpu, id)
             }
+            Op::SetSlice { ns } => {
+                self.scheduler.set_slice(&mut self.world, cpu, id, ns);
+                Step::Done
+            }
             Op::SetAffinity(index) => self.set_affinity(cpu, id, index),
             Op::Access(access) => self.begin_pass(cpu, id, access),
             Op::StartWatch(watch) => {

@@ -206,6 +206,10 @@ pub trait Scheduler {
     /// Nice value or policy of a task changed to what `world` now says. The task runs on `cpu`.
     fn reweight(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
 
+    /// A task, which runs on `cpu`, asks for slices of `ns` (`sched_runtime` of `sched_setattr(2)`). Tasks
+    /// that it forks later ask for the same.
+    fn set_slice(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId, _ns: u64) {}
+
     /// Where `task` may run has changed to what [`World::allowed`] now says, and it stays where it is,
     /// because it may, or because it sleeps. One that runs where it no longer may is taken off by
     /// `dequeue(Move)` and queued elsewhere by `enqueue(Move)`.

@@ -726,6 +726,9 @@ impl Scheduler for Fair {
         let cpu = world.task_cpu(parent.unwrap_or(task));
         self.account_current(world, cpu, cpu);
         let mut entity = Entity::default();
+        if let Some(parent) = parent {
+            entity.inherit_slice(&self.tasks[parent.index()].entity);
+        }
         let own_weight = Self::take_priority(world, task, &mut entity);
         entity.weight = own_weight;
         let group = world.group(task).map(|group| group as usize);
@@ -900,6 +903,12 @@ impl Scheduler for Fair {
     fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.account_current(world, cpu, cpu);
         self.change_priority(world, cpu, task);
+    }
+
+    fn set_slice(&mut self, world: &mut World, cpu: CpuId, task: TaskId, ns: u64) {
+        self.account_current(world, cpu, cpu);
+        self.tasks[task.index()].entity.ask_for_slice(ns);
+        self.rqs[cpu].queue.change(task, |entity| entity.ask_for_slice(ns));
     }
 
     fn hinting_fault(&mut self, world: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {

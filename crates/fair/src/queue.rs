@@ -49,6 +49,23 @@ pub(crate) struct Entity {
     pub protected_until: i64,
 }
 
+/// What a task may ask for as its slice, ns: requests beyond are taken for these
+/// (`__setparam_fair()`, kernel model, section 5).
+const CUSTOM_SLICE: std::ops::RangeInclusive<u64> = 100_000..=100_000_000;
+
+impl Entity {
+    /// The task asks for slices of `ns`. CFS looks at no slice of a task's own.
+    pub(crate) fn ask_for_slice(&mut self, ns: u64) {
+        self.custom_slice = true;
+        self.slice = ns.clamp(*CUSTOM_SLICE.start(), *CUSTOM_SLICE.end());
+    }
+
+    /// A task that is forked by that of `parent` asks for the same slice.
+    pub(crate) fn inherit_slice(&mut self, parent: &Entity) {
+        (self.custom_slice, self.slice) = (parent.custom_slice, parent.slice);
+    }
+}
+
 /// Constants and switches of a run that queues go by; times are scaled for the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueRules {

@@ -304,6 +304,12 @@ pub enum Op {
     SetNice(i8),
     /// Change the own policy.
     SetPolicy(Policy),
+    /// Ask for slices of `ns` (`sched_runtime` of `sched_setattr(2)` with SCHED_OTHER or SCHED_BATCH, since
+    /// Linux 6.12). A task that is forked asks for its parent's.
+    SetSlice {
+        /// Time on the CPU, above 0.
+        ns: u64,
+    },
     /// Change the own affinity: index into [`Program::affinities`].
     SetAffinity(u32),
     /// Write to a channel; blocks while it is full.

@@ -304,7 +304,8 @@ impl Workload {
             | Op::Start { .. }
             | Op::Yield
             | Op::AwaitSample
-            | Op::SetPolicy(_) => Ok(()),
+            | Op::SetPolicy(_)
+            | Op::SetSlice { .. } => Ok(()),
         }
     }
 

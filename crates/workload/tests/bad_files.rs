@@ -50,7 +50,6 @@ bad! {
     empty_phases, 4, "tasks.thread0.phases", "no phase", "add one";
     run_is_a_string, 4, "tasks.thread0.run", "the value is a string", "give an integer";
     run_is_a_fraction, 4, "tasks.thread0.run", "10.5 is no integer", "give an integer from 0";
-    negative_run, 4, "tasks.thread0.run", "-5 is out of range", "give 0 to";
     huge_sleep, 5, "tasks.thread0.sleep", "99999999999999999999 is no integer", "give an integer from 0";
     loop_zero, 4, "tasks.thread0.loop", "0 never runs", "-1 for ever";
     loop_twice, 6, "tasks.thread0.loop", "given twice, first in line 4", "keep one";
@@ -60,7 +59,7 @@ bad! {
     nice_out_of_range, 4, "tasks.thread0.priority", "20 is out of range", "give -20 to 19";
     fifo_priority_out_of_range, 5, "tasks.thread0.priority", "100 is out of range", "give 1 to 99";
     unknown_policy, 4, "tasks.thread0.policy", "'SCHED_DEADLINE' is not supported", "choose from SCHED_OTHER";
-    deadline_parameters, 4, "tasks.thread0.dl-runtime", "not supported", "remove it";
+    utilisation_clamp, 4, "tasks.thread0.util_min", "not supported", "remove it";
     no_cpu, 4, "tasks.thread0.cpus", "no CPU", "name at least one";
     negative_cpu, 6, "tasks.thread0.cpus", "-1 is out of range", "give 0 to 8191";
     cpus_no_array, 4, "tasks.thread0.cpus", "the value is an integer", "an array of CPU numbers";
@@ -82,7 +81,6 @@ bad! {
     fork_cycle, 5, "tasks.thread0.fork", "cyclic", "after a run or sleep";
     fork_bomb, 5, "tasks.thread0.fork", "cyclic", "outside of loops";
     duration_zero, 7, "global.duration", "a run of no time", "-1";
-    unknown_global_key, 7, "global.durration", "unknown key", "known are duration";
     bad_calibration, 7, "global.calibration", "not a calibration", "\"CPU0\"";
     unknown_resource_type, 3, "resources.m.type", "unknown type 'semaphore'", "choose from mutex";
     too_deep, 3, "", "more than 32 levels", "six levels";

@@ -274,3 +274,68 @@ fn the_phase_that_touches_the_buffer_first_says_where_it_is() {
     assert_eq!(placement(early), Placement::Bind(vec![1]));
     assert_eq!(placement(r#""a" : { "mem" : 1 }"#), Placement::Bind(vec![3]));
 }
+
+/// rt-app's parse_global() asks for the keys that it knows and looks at no other.
+#[test]
+fn unknown_keys_of_global_are_ignored_with_a_note() {
+    let text = r#"{ "tasks" : { "t" : { "run" : 1 } },
+                    "global" : { "duration" : 1, "logstats" : false } }"#;
+    let loaded = rtapp::load(text, "f").unwrap();
+    assert_eq!(loaded.workload.duration_ns, Some(1_000_000_000));
+    assert_eq!(loaded.notes, ["global.logstats: rt-app knows no such key and ignores it"]);
+}
+
+/// rt-app's loadwait() takes the length as unsigned: a negative one is half a million years.
+#[test]
+fn a_negative_run_never_ends_and_no_loop_with_it_is_counted() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "sleep" : 5, "run" : -1 } }, "global" : { "duration" : 1 } }"#,
+    );
+    assert!(matches!(
+        ops(&workload)[1..3],
+        [Op::Run { ns: 1.. }, Op::Loop { times: 0, to: 2, .. }]
+    ));
+    assert!(workload.endless_template().is_some());
+    let names: Vec<&str> = workload.metrics.iter().map(|metric| metric.name.as_str()).collect();
+    assert_eq!(names, ["t wu_lat avg", "t wu_lat p99"]);
+}
+
+/// rt-app's __set_thread_sched_other_attrs(), for SCHED_OTHER and SCHED_BATCH.
+#[test]
+fn dl_runtime_asks_for_a_slice() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "dl-runtime" : 1000, "phases" : {
+                "p" : { "priority" : 3, "dl-runtime" : 2000, "run" : 1 } } } } }"#,
+    );
+    let expected = [
+        Op::SetSlice { ns: 1_000_000 },
+        Op::SetNice(3),
+        Op::SetSlice { ns: 2_000_000 },
+        Op::Run { ns: 1_000 },
+    ];
+    assert_eq!(ops(&workload)[..4], expected);
+}
+
+/// rt-app's _set_thread_cfs() returns early where the priority stays, and sets no slice of SCHED_IDLE.
+#[test]
+fn a_slice_that_rt_app_does_not_set_is_noted() {
+    let notes = |task: &str| {
+        let text = format!(r#"{{ "tasks" : {{ "t" : {task} }} }}"#);
+        let loaded = rtapp::load(&text, "f").unwrap();
+        let asks = ops(&loaded.workload).iter().any(|op| matches!(op, Op::SetSlice { .. }));
+        assert!(!asks, "{task}");
+        loaded.notes
+    };
+    assert_eq!(
+        notes(r#"{ "phases" : { "p" : { "dl-runtime" : 1000, "run" : 1 } } }"#),
+        ["tasks.t.phases.p.dl-runtime: rt-app ignores it in a phase without policy or priority"]
+    );
+    assert_eq!(
+        notes(r#"{ "policy" : "SCHED_IDLE", "dl-runtime" : 1000, "run" : 1 }"#),
+        ["tasks.t.dl-runtime: rt-app sets no slice of SCHED_IDLE"]
+    );
+    assert_eq!(
+        notes(r#"{ "dl-period" : 1000, "run" : 1 }"#),
+        ["tasks.t.dl-period: only SCHED_DEADLINE has it, which is not simulated"]
+    );
+}

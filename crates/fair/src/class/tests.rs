@@ -122,6 +122,10 @@ impl Scheduler for Audited {
         self.0.yield_current(world, cpu);
         self.audit(world);
     }
+    fn set_slice(&mut self, world: &mut World, cpu: CpuId, task: TaskId, ns: u64) {
+        self.0.set_slice(world, cpu, task, ns);
+        self.audit(world);
+    }
     fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.0.reweight(world, cpu, task);
         self.audit(world);
@@ -215,6 +219,51 @@ fn two_tasks_take_turns_by_slices_in_ticks() {
         };
         let rate = (switches(6) - switches(3)) / 3.0;
         assert!((rate - expected).abs() < 0.03 * expected, "{version}: {rate} switches a second");
+    }
+}
+
+/// The second of two seconds of two tasks that ask for slices of `us` and work on one CPU, in switches.
+fn switches_with_slices_of(us: u64, version: &str) -> f64 {
+    let switches = |seconds: u32| {
+        let hog = format!(r#"{{ "cpus": [3], "loop": -1, "run": 1000, "dl-runtime": {us} }}"#);
+        let text = format!(
+            r#"{{ "global": {{ "duration": {seconds} }}, "tasks": {{ "a": {hog}, "b": {hog} }} }}"#
+        );
+        counter(&audited_run(NODES, version, &text), "context_switches")
+    };
+    switches(2) - switches(1)
+}
+
+/// `__setparam_fair()`: a request is kept within 0.1 to 100 ms.
+#[test]
+fn tasks_run_for_the_slices_that_they_ask_for() {
+    let rate = |us| switches_with_slices_of(us, "7.2");
+    assert!((97.0..=103.0).contains(&rate(10_000)), "{}", rate(10_000));
+    assert!((9.0..=11.0).contains(&rate(2_000_000)), "{}", rate(2_000_000));
+    assert_eq!(rate(1), rate(100));
+    assert_eq!(switches_with_slices_of(10_000, "5.19"), switches_with_slices_of(0, "5.19"));
+}
+
+/// PREEMPT_SHORT: a wakee that asks for 0.5 ms does not wait for the end of the 2.8 ms for which one of two
+/// others is protected; in 6.15 it does where that has the earlier deadline.
+#[test]
+fn a_short_slice_preempts_a_longer_one_at_wakeup() {
+    let latency_us = |version: &str, us: u64| {
+        let text = format!(
+            r#"{{ "global": {{ "duration": 2 }}, "tasks": {{
+                "hog": {{ "instance": 2, "cpus": [3], "run": 50000 }},
+                "short": {{ "cpus": [3], "dl-runtime": {us}, "run": 300,
+                            "timer": {{ "ref": "unique", "period": 7100 }} }} }} }}"#
+        );
+        let outcome = audited_run(NODES, version, &text);
+        let found = outcome.metrics.iter().find(|metric| metric.name == "short wu_lat avg");
+        found.and_then(|metric| metric.value).unwrap()
+    };
+    for version in ["6.15", "7.2"] {
+        let (with, without) = (latency_us(version, 500), latency_us(version, 0));
+        let off = latency_us(&format!("{version}+no-preempt-short"), 500);
+        assert!(with < 0.5 * without, "{version}: {with} and {without} us");
+        assert!(with < 0.5 * off, "{version}: {with}, and {off} us without the switch");
     }
 }
 

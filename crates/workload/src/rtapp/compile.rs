@@ -19,6 +19,9 @@ use crate::{
     Region, Sharing, Slice, Template, TimerRef, Workload, WorkloadError, costs, graph,
 };
 
+/// In what pieces a run without an end is written: any length above 0 does.
+const NS_PER_S: u64 = 1_000_000_000;
+
 /// Makes the workload.
 pub(super) fn compile(file: File) -> Result<Loaded, WorkloadError> {
     let mut compiler = Compiler {
@@ -214,6 +217,9 @@ impl Compiler {
         let counter = self.workload.add_counter();
         let mut writer = Writer::default();
         writer.push(&task.place, Op::Start { delay_ns: task.delay_ns });
+        if let Some(ns) = task.slice_ns {
+            writer.push(&task.place, Op::SetSlice { ns });
+        }
         if task.cpus.is_some() && !has_cpus_by_phase(task) {
             writer.set_affinity(&task.place, task.cpus.clone());
         }
@@ -239,7 +245,7 @@ impl Compiler {
             program: writer.program.finish(),
             class: task.name.clone(),
         });
-        self.add_metrics(&task.name, counter);
+        self.add_metrics(task, counter);
         Ok(())
     }
 
@@ -298,10 +304,14 @@ impl Compiler {
         if let Some(nice) = phase.nice {
             writer.push(&phase.place, Op::SetNice(nice));
         }
+        if let Some(ns) = phase.slice_ns {
+            writer.push(&phase.place, Op::SetSlice { ns });
+        }
         writer.repeat(&phase.place, phase.times, |writer| {
             for (place, event) in &phase.events {
                 match event {
                     Event::Memory(bytes) => self.memory(writer, task, place, *bytes),
+                    Event::RunForEver => run_for_ever(writer, place),
                     _ => self.add_event(writer, place, event, tasks)?,
                 }
             }
@@ -323,7 +333,10 @@ impl Compiler {
         let names = &mut self.names;
         let op = match event {
             Event::Run(0) | Event::Runtime(0) | Event::Sleep(0) => return Ok(()),
-            Event::Memory(_) | Event::Io(0) | Event::Timer { period_ns: 0, .. } => return Ok(()),
+            Event::Memory(_)
+            | Event::RunForEver
+            | Event::Io(0)
+            | Event::Timer { period_ns: 0, .. } => return Ok(()),
             Event::Run(ns) => Op::Run { ns: *ns },
             Event::Runtime(ns) => Op::Runtime { ns: *ns },
             Event::Sleep(ns) => Op::Sleep { ns: *ns },
@@ -419,21 +432,22 @@ impl Compiler {
         }
     }
 
-    fn add_metrics(&mut self, task: &str, counter: u32) {
-        let class = task.to_string();
-        let latency = |name: &str, kind| Metric {
-            name: format!("{task} {name}"),
+    fn add_metrics(&mut self, task: &Task, counter: u32) {
+        let name = &task.name;
+        let class = name.clone();
+        let latency = |figure: &str, kind| Metric {
+            name: format!("{name} {figure}"),
             unit: "us",
             better: Better::Lower,
             kind,
         };
         let mean = MetricKind::MeanWakeupLatencyUs { class: class.clone() };
         let p99 = MetricKind::WakeupLatencyUs { class, percentile_milli: 99_000 };
-        self.workload.metrics.extend([
-            latency("wu_lat avg", mean),
-            latency("wu_lat p99", p99),
-            graph::rate(&format!("{task} loops/s"), "loops/s", counter, 1.0),
-        ]);
+        self.workload.metrics.extend([latency("wu_lat avg", mean), latency("wu_lat p99", p99)]);
+        if can_complete_a_loop(task) {
+            let loops = graph::rate(&format!("{name} loops/s"), "loops/s", counter, 1.0);
+            self.workload.metrics.push(loops);
+        }
     }
 
     fn add_wall_time(&mut self) {
@@ -462,6 +476,21 @@ fn nodes_at_first_touch(task: &Task) -> &[u32] {
         }
     }
     nodes
+}
+
+/// Whether no event of a loop that counts runs for ever.
+fn can_complete_a_loop(task: &Task) -> bool {
+    let endless = task.phases.iter().position(|phase| phase.times == Times::Forever);
+    let reached = task.phases.iter().take(endless.map_or(usize::MAX, |index| index + 1));
+    let mut events = reached.flat_map(|phase| &phase.events);
+    events.all(|(_, event)| !matches!(event, Event::RunForEver))
+}
+
+fn run_for_ever(writer: &mut Writer, place: &Place) {
+    writer.program.repeat(Times::Forever, |body| {
+        body.push(Op::Run { ns: NS_PER_S });
+    });
+    writer.mark(place);
 }
 
 fn has_cpus_by_phase(task: &Task) -> bool {

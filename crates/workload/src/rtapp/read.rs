@@ -46,6 +46,7 @@ pub(super) struct Task {
     pub(super) delay_ns: u64,
     pub(super) scheduling: SchedulingPolicy,
     pub(super) nice: i8,
+    pub(super) slice_ns: Option<u64>,
     pub(super) cpus: Option<Vec<u32>>,
     pub(super) nodes: Vec<u32>,
     pub(super) taskgroup: Option<String>,
@@ -58,6 +59,7 @@ pub(super) struct Phase {
     pub(super) times: Times,
     pub(super) policy: Option<Policy>,
     pub(super) nice: Option<i8>,
+    pub(super) slice_ns: Option<u64>,
     pub(super) cpus: Option<Vec<u32>>,
     pub(super) nodes: Vec<u32>,
     pub(super) events: Vec<(Place, Event)>,
@@ -67,6 +69,8 @@ pub(super) struct Phase {
 #[derive(Debug)]
 pub(super) enum Event {
     Run(u64),
+    /// A run of a negative length: rt-app takes it for one of half a million years.
+    RunForEver,
     Runtime(u64),
     Sleep(u64),
     Memory(u64),
@@ -75,10 +79,20 @@ pub(super) enum Event {
     Unlock(String),
     Signal(String),
     Broadcast(String),
-    Wait { condition: String, mutex: String },
-    Sync { condition: String, mutex: String },
+    Wait {
+        condition: String,
+        mutex: String,
+    },
+    Sync {
+        condition: String,
+        mutex: String,
+    },
     Barrier(String),
-    Timer { name: String, period_ns: u64, absolute: bool },
+    Timer {
+        name: String,
+        period_ns: u64,
+        absolute: bool,
+    },
     Suspend(String),
     Resume(String),
     Yield,
@@ -194,12 +208,7 @@ fn read_global(top: &Place, node: &Node, global: &mut Global, notes: &mut Vec<St
             "calibration" => calibration(&place, node)?,
             // "frag" is of old versions; Debian's examples still have it.
             "ftrace" | "log_size" | "frag" => scalar(&place, node)?,
-            _ => {
-                let remedy = "remove it; known are duration, calibration, default_policy, \
-                    pi_enabled, lock_pages, logdir, log_basename, log_size, ftrace, gnuplot, \
-                    io_device, mem_buffer_size, cumulative_slack";
-                return Err(place.error("unknown key", remedy));
-            }
+            _ => notes.push(format!("{}: rt-app knows no such key and ignores it", place.path)),
         }
     }
     Ok(())
@@ -271,7 +280,7 @@ fn read_task(
     let mut task = empty_task(place, member);
     let chosen = find(members, "policy").map(|found| policy(&place.below(found), &found.node));
     task.scheduling = chosen.transpose()?.unwrap_or(global.default_policy);
-    let mut priority = None;
+    let (mut priority, mut slice) = (None, None);
     for member in members {
         let place = place.below(member);
         let node = &member.node;
@@ -281,6 +290,8 @@ fn read_task(
             "delay" => task.delay_ns = microseconds(&place, node)?,
             "policy" => {}
             "priority" => priority = Some((place, node)),
+            "dl-runtime" => slice = Some((place, node)),
+            "dl-period" | "dl-deadline" => notes.push(deadline_note(&place, node)?),
             "cpus" => task.cpus = Some(numbers(&place, node, "CPU", MAX_CPU)?),
             "membind_nodes" | "nodes_membind" | "numa_membind" => {
                 task.nodes = numbers(&place, node, "node", MAX_NODE)?;
@@ -292,6 +303,7 @@ fn read_task(
         }
     }
     task.nice = nice(task.scheduling, priority)?;
+    task.slice_ns = custom_slice(task.scheduling, true, slice, notes)?;
     if let SchedulingPolicy::RealTime(name) = task.scheduling {
         notes.push(real_time_note(place, name));
         if task.taskgroup.is_some() {
@@ -314,6 +326,7 @@ fn empty_task(place: &Place, member: &Member) -> Task {
         delay_ns: 0,
         scheduling: SchedulingPolicy::Fair(Policy::Normal),
         nice: 0,
+        slice_ns: None,
         cpus: None,
         nodes: Vec::new(),
         taskgroup: None,
@@ -330,14 +343,13 @@ fn unknown_task_key(place: &Place, key: &str, has_phases: bool) -> WorkloadError
             "a key of rt-app before version 1.0",
             "describe the task by events (run, sleep, timer, lock, ...)",
         ),
-        "dl-runtime" | "dl-period" | "dl-deadline" | "util_min" | "util_max" => place.error(
-            "not supported: neither SCHED_DEADLINE nor utilisation clamps are simulated",
-            "remove it",
-        ),
+        "util_min" | "util_max" => {
+            place.error("not supported: utilisation clamps are not simulated", "remove it")
+        }
         _ => place.error(
             "unknown key",
-            "a task has instance, loop, delay, policy, priority, cpus, membind_nodes, taskgroup, \
-             and phases or events (run, runtime, sleep, timer, lock, unlock, wait, signal, broad, \
+            "a task has instance, loop, delay, policy, priority, dl-runtime, cpus, membind_nodes, \
+             taskgroup, and phases or events (run, runtime, sleep, timer, lock, unlock, wait, signal, broad, \
              sync, barrier, suspend, resume, yield, fork, mem, iorun, each with a suffix if need be)",
         ),
     }
@@ -362,6 +374,7 @@ fn empty_phase(place: &Place) -> Phase {
         times: Times::Exactly(1),
         policy: None,
         nice: None,
+        slice_ns: None,
         cpus: None,
         nodes: Vec::new(),
         events: Vec::new(),
@@ -381,7 +394,8 @@ fn read_phases(top: &Place, node: &Node, task: &Task, notes: &mut Vec<String>) -
     let mut phases = Vec::new();
     let mut policy = task.scheduling;
     for member in object(top, node)? {
-        phases.push(read_phase(&top.below(member), &member.node, &task.name, &mut policy)?);
+        let (place, node) = (top.below(member), &member.node);
+        phases.push(read_phase(&place, node, &task.name, &mut policy, notes)?);
         let place = phases.last().map(|phase: &Phase| &phase.place);
         if let (SchedulingPolicy::RealTime(name), Some(place)) = (policy, place)
             && policy != task.scheduling
@@ -395,11 +409,17 @@ fn read_phases(top: &Place, node: &Node, task: &Task, notes: &mut Vec<String>) -
     Ok(phases)
 }
 
-fn read_phase(top: &Place, node: &Node, task: &str, current: &mut SchedulingPolicy) -> Read<Phase> {
+fn read_phase(
+    top: &Place,
+    node: &Node,
+    task: &str,
+    current: &mut SchedulingPolicy,
+    notes: &mut Vec<String>,
+) -> Read<Phase> {
     let members = object(top, node)?;
     only_once(top, members, is_event)?;
     let mut phase = empty_phase(top);
-    let mut priority = None;
+    let (mut priority, mut slice) = (None, None);
     for member in members {
         let place = top.below(member);
         let node = &member.node;
@@ -411,6 +431,8 @@ fn read_phase(top: &Place, node: &Node, task: &str, current: &mut SchedulingPoli
                 phase.policy = Some(current.model());
             }
             "priority" => priority = Some((place, node)),
+            "dl-runtime" => slice = Some((place, node)),
+            "dl-period" | "dl-deadline" => notes.push(deadline_note(&place, node)?),
             "membind_nodes" | "nodes_membind" | "numa_membind" => {
                 phase.nodes = numbers(&place, node, "node", MAX_NODE)?;
             }
@@ -429,11 +451,12 @@ fn read_phase(top: &Place, node: &Node, task: &str, current: &mut SchedulingPoli
     if phase.policy.is_some() || priority.is_some() {
         phase.nice = Some(nice(*current, priority)?);
     }
+    phase.slice_ns = custom_slice(*current, phase.nice.is_some(), slice, notes)?;
     require_events(phase)
 }
 
 fn unknown_phase_key(place: &Place) -> WorkloadError {
-    let remedy = "a phase has loop, cpus, policy, priority and events (run, runtime, sleep, timer, \
+    let remedy = "a phase has loop, cpus, policy, priority, dl-runtime and events (run, runtime, sleep, timer, \
         lock, unlock, wait, signal, broad, sync, barrier, suspend, resume, yield, fork, mem, iorun)";
     place.error("unknown key", remedy)
 }
@@ -488,6 +511,7 @@ fn is_event(key: &str) -> bool {
 fn read_event(place: &Place, event: &str, node: &Node, task: &str) -> Read<Event> {
     let name = || text(place, node).and_then(|name| not_empty(place, name));
     Ok(match event {
+        "run" if matches!(node.value, Value::Integer(..0)) => Event::RunForEver,
         "run" => Event::Run(microseconds(place, node)?),
         "runtime" => Event::Runtime(microseconds(place, node)?),
         "sleep" => Event::Sleep(microseconds(place, node)?),
@@ -581,6 +605,33 @@ fn policy(place: &Place, node: &Node) -> Read<SchedulingPolicy> {
             Err(place.error(format!("'{}' is not supported", other.escape_debug()), remedy))
         }
     }
+}
+
+/// The slice that a task asks for with "dl-runtime", which rt-app passes on for SCHED_OTHER and SCHED_BATCH
+/// (since 2025) and, in a phase, only with a policy or priority of its own (`sets_priority`).
+fn custom_slice(
+    policy: SchedulingPolicy,
+    sets_priority: bool,
+    given: Option<(Place, &Node)>,
+    notes: &mut Vec<String>,
+) -> Read<Option<u64>> {
+    let Some((place, node)) = given else { return Ok(None) };
+    let ns = microseconds(&place, node)?;
+    let reason = match policy {
+        SchedulingPolicy::RealTime(name) => format!("{name} has no slices of a task's own"),
+        SchedulingPolicy::Fair(Policy::Idle) => "rt-app sets no slice of SCHED_IDLE".to_string(),
+        SchedulingPolicy::Fair(_) if !sets_priority => {
+            "rt-app ignores it in a phase without policy or priority".to_string()
+        }
+        SchedulingPolicy::Fair(_) => return Ok((ns > 0).then_some(ns)),
+    };
+    notes.push(format!("{}: {reason}", place.path));
+    Ok(None)
+}
+
+fn deadline_note(place: &Place, node: &Node) -> Read<String> {
+    microseconds(place, node)?;
+    Ok(format!("{}: only SCHED_DEADLINE has it, which is not simulated", place.path))
 }
 
 /// The nice value that a policy with its priority runs with.
