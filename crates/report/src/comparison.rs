@@ -49,6 +49,8 @@ pub struct MetricComparison {
 pub struct CounterComparison {
     /// Name.
     pub name: String,
+    /// Values, one a repeat; `None` where that run has no such counter.
+    pub samples: Vec<Vec<Option<f64>>>,
     /// Arithmetic mean over the repeats, one a scheduler; `None` where the scheduler has no such
     /// counter.
     pub means: Vec<Option<f64>>,
@@ -85,6 +87,11 @@ impl Comparison {
             histograms: histograms_of(&outcomes),
             schedulers,
         }
+    }
+
+    /// Seed of the repeat with this index.
+    pub fn seed_of(&self, repeat: usize) -> u64 {
+        self.seed.wrapping_add(repeat as u64)
     }
 
     /// Means of the counter of this name, one a scheduler; `None` if nobody reports it.
@@ -169,20 +176,21 @@ fn metrics_of(outcomes: &[Vec<Outcome>]) -> Vec<MetricComparison> {
 
 fn counters_of(outcomes: &[Vec<Outcome>]) -> Vec<CounterComparison> {
     let all = || outcomes.iter().flatten().flat_map(|outcome| &outcome.counters);
-    let mean = |name: &str, repeats: &[Outcome]| {
-        let values: Vec<f64> = repeats
-            .iter()
-            .filter_map(|outcome| outcome.counters.iter().find(|(other, _)| other == name))
-            .map(|&(_, value)| value)
-            .filter(|value| value.is_finite())
-            .collect();
+    let sample = |name: &str, outcome: &Outcome| {
+        let (_, value) = outcome.counters.iter().find(|(other, _)| other == name)?;
+        Some(*value).filter(|value| value.is_finite())
+    };
+    let mean = |samples: &Vec<Option<f64>>| {
+        let values: Vec<f64> = samples.iter().copied().flatten().collect();
         Summary::of(&values).map(|summary| summary.mean)
     };
     names_in_order(all().map(|(name, _)| name.as_str()))
         .into_iter()
-        .map(|name| CounterComparison {
-            name: name.to_owned(),
-            means: outcomes.iter().map(|repeats| mean(name, repeats)).collect(),
+        .map(|name| {
+            let of_runs = |runs: &Vec<Outcome>| runs.iter().map(|run| sample(name, run)).collect();
+            let samples: Vec<Vec<_>> = outcomes.iter().map(of_runs).collect();
+            let means = samples.iter().map(mean).collect();
+            CounterComparison { name: name.to_owned(), samples, means }
         })
         .collect()
 }

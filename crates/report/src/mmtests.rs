@@ -110,7 +110,21 @@ fn layout(schedulers: &[String], rows: &[Row]) -> String {
 }
 
 fn value(cell: &Cell) -> String {
-    cell.value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.2}"))
+    let text = |value: f64| format!("{value:.decimals$}", decimals = decimals(value));
+    cell.value.map_or_else(|| NOTHING.to_owned(), text)
+}
+
+/// mmtests prints two decimals, which leaves nothing of a millisecond in seconds: three significant
+/// digits are kept, down to the nanosecond, which is the finest that is measured.
+fn decimals(value: f64) -> usize {
+    const NANO: usize = 9;
+    let mut limit = 1.0;
+    let mut decimals = 2;
+    while value != 0.0 && value.abs() < limit && decimals < NANO {
+        limit /= 10.0;
+        decimals += 1;
+    }
+    decimals
 }
 
 fn change(cell: &Cell) -> String {
@@ -197,6 +211,18 @@ mod tests {
             time.contains("Amean     time         45.00 (   0.00%)         20.00 (  55.56%)"),
             "{time}"
         );
+    }
+
+    #[test]
+    fn small_values_keep_three_significant_digits() {
+        let shown = |number| value(&Cell { value: Some(number), ..Cell::default() });
+        assert_eq!(shown(12.3456), "12.35", "as mmtests");
+        assert_eq!(shown(1.234), "1.23");
+        assert_eq!(shown(0.012_34), "0.0123");
+        assert_eq!(shown(-0.012_34), "-0.0123");
+        assert_eq!(shown(0.1), "0.100", "a power of ten has no digit fewer");
+        assert_eq!(shown(0.0), "0.00");
+        assert_eq!(shown(1e-17), "0.000000000", "rounding in the mean of equal values");
     }
 
     #[test]

@@ -299,7 +299,7 @@ pub enum Format {
     Table,
     /// The layout of mmtests' compare-kernels.
     Mmtests,
-    /// A row a metric and scheduler.
+    /// A row a metric, scheduler and seed, with all figures written in full.
     Csv,
     /// One JSON object (docs/compare.schema.json).
     Json,

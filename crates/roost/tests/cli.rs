@@ -222,7 +222,7 @@ mod compare {
         let mmtests = small(&["--format", "mmtests"]);
         assert!(mmtests.contains("Amean     Time") && mmtests.contains("(   0.00%)"), "{mmtests}");
         let csv = small(&["--format", "csv"]);
-        assert_eq!(csv.lines().count(), 1 + 3, "one metric, three schedulers: {csv}");
+        assert_eq!(csv.lines().count(), 1 + 3 * 3, "three schedulers with three seeds: {csv}");
     }
 
     #[test]
