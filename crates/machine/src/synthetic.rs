@@ -5,11 +5,15 @@
 //! default: depth first, so that the threads of a core follow each other (Linux
 //! on x86 numbers the first threads of all cores first; the presets do so too).
 //! What hwloc exports with `lstopo --of synthetic` is read, with memory attached
-//! in brackets: `Package:2 [NUMANode(memory=64GB)] L3Cache:8(size=32MB) PU:4`.
+//! in brackets: `Package:2 [NUMANode(memory=64GB)] L3Cache:8(size=32MB) PU:4`. Of several nodes in
+//! brackets behind one level the first has its CPUs, and the others have memory only. `indexes` of PUs and
+//! nodes are the operating system's numbers, as a list (`0,4,1,5`) or as loops (`2*8:1*2`): the first
+//! loop counts PUs in steps of 2, 8 of them, the second those in between.
 
 use crate::Machine;
 use crate::build::{CpuDescription, Description, MAX_CPUS, MAX_NODES};
 use crate::error::{MachineError, Part, shown};
+use crate::osset::OsSet;
 
 /// The longest string that is read; the longest useful ones have 200 characters.
 const LONGEST: usize = 4096;
@@ -30,13 +34,15 @@ enum Kind {
 }
 
 /// One word of the string.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Level {
     kind: Kind,
     /// Objects of this level in each object of the one before.
     count: usize,
     /// `size` of a cache or `memory` of a node, bytes.
     bytes: Option<u64>,
+    /// `indexes` as it is written.
+    indexes: Option<String>,
     /// Where the word starts, in characters from 1.
     column: usize,
     /// Memory in brackets: belongs to the level before it and is no level.
@@ -63,7 +69,7 @@ pub fn parse(text: &str) -> Result<Machine, MachineError> {
     let levels = levels(text).map_err(describe)?;
     check_order(&levels).map_err(describe)?;
     check_counts(&levels).map_err(describe)?;
-    expand(text, &levels).build().map_err(|problem| {
+    expand(text, &levels).map_err(describe)?.build().map_err(|problem| {
         let kind = match problem.part {
             Part::Hierarchy => "",
             Part::Distances => "distances: ",
@@ -142,11 +148,11 @@ fn level(column: usize, word: &str, attached: bool) -> Result<Level, Fault> {
         let problem = "only single nodes stand in brackets".into();
         return Err(fault(problem, "write [node(memory=64GB)]"));
     }
-    let bytes = attributes.map_or(Ok(None), |text| attribute(kind, text));
-    let bytes = bytes.map_err(|problem| {
-        fault(problem, "known are size=32MB on caches and memory=64GB on nodes")
+    let mut level = Level { kind, count, bytes: None, indexes: None, column, attached };
+    read_attributes(&mut level, attributes.unwrap_or_default()).map_err(|problem| {
+        fault(problem, "known are size=32MB on caches, memory=64GB on nodes, and indexes=0,2,1,3")
     })?;
-    Ok(Level { kind, count, bytes, column, attached })
+    Ok(level)
 }
 
 /// hwloc's names of levels and the ones this project uses.
@@ -156,32 +162,90 @@ fn kind(name: &str) -> Option<Kind> {
         "node" | "numa" | "numanode" => Kind::Node,
         "group" | "die" => Kind::Group,
         "l3" | "llc" | "l3cache" => Kind::Llc,
-        "l2" | "l2cache" | "cluster" => Kind::Cluster,
-        "l1" | "l1d" | "l1i" | "l1cache" | "l1dcache" | "l1icache" => Kind::Private,
+        "l2" | "l2u" | "l2d" | "l2cache" | "l2ucache" | "l2dcache" | "cluster" => Kind::Cluster,
+        "l1" | "l1u" | "l1d" | "l1i" | "l1cache" | "l1ucache" | "l1dcache" | "l1icache" | "l2i"
+        | "l2icache" => Kind::Private,
         "core" => Kind::Core,
         "pu" => Kind::Pu,
         _ => return None,
     })
 }
 
-/// The bytes that a level's attributes give, blanks or commas between them.
-fn attribute(kind: Kind, text: &str) -> Result<Option<u64>, String> {
-    let mut bytes = None;
-    for part in text.split([' ', ',']).filter(|part| !part.is_empty()) {
-        let wanted = match kind {
-            Kind::Llc | Kind::Cluster | Kind::Private => "size",
-            Kind::Node => "memory",
-            _ => "",
-        };
-        match part.split_once('=') {
-            Some((name, value)) if !wanted.is_empty() && name == wanted => {
-                let size = size(value);
-                bytes = Some(size.ok_or_else(|| format!("\"{}\" is no size", shown(value)))?);
+/// Reads a level's attributes, blanks between them; a comma ends one too, unless it is in a list of indexes.
+fn read_attributes(level: &mut Level, text: &str) -> Result<(), String> {
+    let wanted = match level.kind {
+        Kind::Llc | Kind::Cluster | Kind::Private => "size",
+        Kind::Node => "memory",
+        _ => "",
+    };
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        if let Some(indexes) = word.strip_prefix("indexes=") {
+            level.indexes = Some(indexes.to_owned());
+            continue;
+        }
+        for part in word.split(',').filter(|part| !part.is_empty()) {
+            match part.split_once('=') {
+                Some((name, value)) if !wanted.is_empty() && name == wanted => {
+                    let size = size(value);
+                    level.bytes =
+                        Some(size.ok_or_else(|| format!("\"{}\" is no size", shown(value)))?);
+                }
+                _ => return Err(format!("attribute \"{}\" is not known here", shown(part))),
             }
-            _ => return Err(format!("attribute \"{}\" is not known here", shown(part))),
         }
     }
-    Ok(bytes)
+    Ok(())
+}
+
+/// The operating system's numbers of a level's `total` objects: by default in their order.
+///
+/// A loop `STEP*N` counts objects: of object `i` it is at `i / STEP % N`. The first loop counts fastest.
+fn numbers(level: Option<&Level>, total: usize) -> Result<Vec<u32>, Fault> {
+    let Some((level, text)) = level.and_then(|level| Some((level, level.indexes.as_ref()?))) else {
+        return Ok((0..total as u32).collect());
+    };
+    let fault = |problem: String, remedy| Err(Fault { column: level.column, problem, remedy });
+    let not_read = || {
+        let problem = format!("indexes \"{}\" are not understood", shown(text));
+        fault(problem, "write a list as 0,2,1,3 or loops as 2*8:1*2")
+    };
+    let numbers: Vec<usize> = if text.contains('*') {
+        let pair = |part: &str| {
+            let (step, count) = part.split_once('*')?;
+            let (step, count) = (step.parse().ok()?, count.parse().ok()?);
+            (step > 0 && count > 0 && count <= MAX_CPUS).then_some((step, count))
+        };
+        let Some(loops) = text.split(':').map(pair).collect::<Option<Vec<(usize, usize)>>>() else {
+            return not_read();
+        };
+        let number = |object: usize| {
+            let mut unit = 1_usize;
+            loops.iter().fold(0_usize, |number, &(step, count)| {
+                let own = unit.saturating_mul(object / step % count);
+                unit = unit.saturating_mul(count);
+                number.saturating_add(own)
+            })
+        };
+        (0..total).map(number).collect()
+    } else {
+        match text.split(',').map(|part| part.parse().ok()).collect() {
+            Some(list) => list,
+            None => return not_read(),
+        }
+    };
+    if numbers.len() != total {
+        let problem = format!("{} indexes for {total} objects", numbers.len());
+        return fault(problem, "give one for each");
+    }
+    if let Some(large) = numbers.iter().find(|&&number| number >= OsSet::LIMIT) {
+        return fault(format!("index {large}"), "numbers go up to 65535");
+    }
+    let mut sorted = numbers.clone();
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return fault(format!("index {} is there twice", pair[0]), "give each number once");
+    }
+    Ok(numbers.into_iter().map(|number| number as u32).collect())
 }
 
 /// A size in bytes: a whole number with B, kB, MB, GB, TB or KiB, MiB, GiB, TiB,
@@ -219,7 +283,9 @@ fn check_order(levels: &[Level]) -> Result<(), Fault> {
     for (index, level) in levels.iter().enumerate() {
         let before = &levels[..index];
         let repeats = !matches!(level.kind, Kind::Group | Kind::Private);
-        if repeats && before.iter().any(|other| other.kind == level.kind) {
+        // Several nodes may be attached to one level.
+        let beside = level.attached && before.last().is_some_and(|other| other.attached);
+        if repeats && !beside && before.iter().any(|other| other.kind == level.kind) {
             let remedy = "name each level once";
             return Err(fault(level.column, "this level came before".into(), remedy));
         }
@@ -265,7 +331,7 @@ fn check_counts(levels: &[Level]) -> Result<(), Fault> {
 }
 
 /// Every CPU of the hierarchy, depth first.
-fn expand(text: &str, levels: &[Level]) -> Description {
+fn expand(text: &str, levels: &[Level]) -> Result<Description, Fault> {
     let total: usize = levels.iter().map(|level| level.count).product();
     let mut description = Description { name: shown(text), ..Description::default() };
     // How many CPUs one object of a kind holds.
@@ -279,21 +345,27 @@ fn expand(text: &str, levels: &[Level]) -> Description {
     let (package, node) = (width(Kind::Package), width(Kind::Node));
     let (llc, cluster, core) = (width(Kind::Llc), width(Kind::Cluster), width(Kind::Core));
     let key = |cpu: usize, width: Option<usize>| width.map(|width| (cpu / width) as u32);
-    for cpu in 0..total {
+    let level = |kind| levels.iter().find(|level| level.kind == kind);
+    let cpu_numbers = numbers(level(Kind::Pu), total)?;
+    // Nodes that belong together, of which the first has the CPUs.
+    let beside: Vec<&Level> = levels.iter().filter(|level| level.kind == Kind::Node).collect();
+    let nodes = node.map_or(0, |width| total / width * beside.len());
+    let node_level = level(Kind::Node).filter(|_| beside.len() == 1);
+    let node_numbers = numbers(node_level, nodes)?;
+    let node_of = |cpu: usize| node.map(|width| node_numbers[cpu / width * beside.len()]);
+    for (cpu, os_index) in cpu_numbers.into_iter().enumerate() {
         description.cpus.push(CpuDescription {
-            os_index: cpu as u32,
+            os_index,
             core: key(cpu, core),
             cluster: key(cpu, cluster),
             llc: key(cpu, llc.or(cluster)),
-            node: key(cpu, node),
+            node: node_of(cpu),
             package: key(cpu, package),
         });
     }
-    let bytes = |kind| levels.iter().find(|level| level.kind == kind).and_then(|l| l.bytes);
-    if let Some(width) = node {
-        let memory = bytes(Kind::Node);
-        description.nodes = (0..total / width).map(|node| (node as u32, memory)).collect();
-    }
+    let bytes = |kind| level(kind).and_then(|level| level.bytes);
+    let memory = beside.iter().map(|level| level.bytes).cycle();
+    description.nodes = node_numbers.iter().copied().zip(memory).collect();
     let llc_kind = if llc.is_some() { Kind::Llc } else { Kind::Cluster };
     if let (Some(bytes), Some(width)) = (bytes(llc_kind), llc.or(cluster)) {
         description.llc_bytes = (0..total / width).map(|llc| (llc as u32, bytes)).collect();
@@ -302,7 +374,7 @@ fn expand(text: &str, levels: &[Level]) -> Description {
     if llc.is_none() && cluster.is_some() {
         description.guess("no-l3-cache", "the last-level cache is an L2");
     }
-    description
+    Ok(description)
 }
 
 #[cfg(test)]
@@ -323,6 +395,57 @@ mod tests {
         assert_eq!((m.nr_cpus(), m.cores.len(), m.llcs.len(), m.nodes.len()), (256, 128, 16, 2));
         assert_eq!(m.packages, 2);
         assert!(guesses(&m).contains(&"no-package-data"));
+    }
+
+    /// As `lstopo --of synthetic` of hwloc 2.9 wrote it for what it was given.
+    #[test]
+    fn what_lstopo_exports_is_read() {
+        let m = machine(
+            "Package:2 L3Cache:2(size=16777216) [NUMANode(memory=1000000000)] L2Cache:2(size=4194304) \
+             Core:1 PU:2(indexes=2*8:1*2)",
+        );
+        assert_eq!((m.packages, m.nodes.len(), m.llcs.len(), m.nr_cpus()), (2, 4, 4, 16));
+        // Its console output: PU L#0 (P#0), PU L#1 (P#8), PU L#2 (P#1), PU L#3 (P#9).
+        assert_eq!(
+            (m.siblings(0).to_string(), m.siblings(1).to_string()),
+            ("0,8".into(), "1,9".into())
+        );
+        let m = machine(
+            "Package:2 [NUMANode(memory=1000000000)] [NUMANode] L3Cache:2(size=16777216) \
+             L2Cache:2(size=4194304) L1dCache:1(size=32768) L1iCache:1(size=32768) Core:1 PU:2",
+        );
+        let with_cpus = m.nodes.iter().filter(|node| !node.cpus.is_empty());
+        assert_eq!((m.nodes.len(), with_cpus.count()), (4, 2));
+        let numbers: Vec<u32> = m.nodes.iter().map(|node| node.os_index).collect();
+        assert_eq!(numbers, [0, 2, 1, 3]);
+        let m = machine(
+            "Package:2 Group:2 [NUMANode(memory=1073741824)] L3Cache:2(size=16777216) \
+             L2Cache:2(size=4194304) L1dCache:1(size=32768) L1iCache:1(size=32768) Core:1 PU:2",
+        );
+        assert_eq!((m.packages, m.nodes.len(), m.llcs.len()), (2, 4, 8));
+    }
+
+    #[test]
+    fn indexes_are_a_list_or_loops() {
+        let list = machine("core:2 pu:2(indexes=0,2,1,3)");
+        let loops = machine("core:2 pu:2(indexes=2*2:1*2)");
+        for m in [list, loops] {
+            assert_eq!(m.siblings(0).to_string(), "0,2");
+        }
+        let m = machine("node:2(memory=1GB indexes=5,3) core:2 pu:1");
+        let numbers: Vec<u32> = m.nodes.iter().map(|node| node.os_index).collect();
+        assert_eq!(numbers, [5, 3]);
+        for (text, expected) in [
+            ("core:2 pu:2(indexes=0,1)", "column 8: 2 indexes for 4 objects"),
+            ("core:2 pu:2(indexes=0,1,1,2)", "index 1 is there twice"),
+            ("core:2 pu:2(indexes=node:core)", "indexes \"node:core\" are not understood"),
+            ("core:2 pu:2(indexes=0*2:1*2)", "are not understood"),
+            ("core:2 pu:2(indexes=4*2:1*2)", "twice"),
+            ("core:2 pu:2(indexes=0,1,2,99999)", "index 99999"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
