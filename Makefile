@@ -8,12 +8,13 @@
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
 # make bench  events per second, cost of an event by kind, peak memory
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
+# make swarm  a minute of random machines, workloads and schedulers, each run checked (SECONDS, SEED, RUNS)
 # make lint   formatting and lints, as errors (lint-live: those of the live scheduler)
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm validation live test-live smoke-live lint-live deb bench fuzz lint setup setup-live
+.PHONY: demo test test-vm validation live test-live smoke-live lint-live deb bench fuzz swarm lint setup setup-live
 
 setup:
 	@tools/setup
@@ -90,3 +91,10 @@ fuzz: setup
 	$(FUZZ_RUN) ftrace fuzz/corpus/ftrace crates/measure/tests/data/trace -- -max_total_time=$(FUZZ_SECONDS)
 	$(FUZZ_RUN) memory fuzz/corpus/memory -- -max_total_time=$(FUZZ_SECONDS)
 	$(FUZZ_RUN) settings fuzz/corpus/settings -- -max_total_time=$(FUZZ_SECONDS)
+
+# What fails prints the command that repeats it. RUNS=1 runs one case, however long it takes.
+SECONDS ?= 60
+SEED ?= 1
+RUNS ?= 0
+swarm: setup
+	$(CARGO) run --quiet --locked --profile checked --package roost-swarm -- $(SEED) $(SECONDS) $(RUNS)

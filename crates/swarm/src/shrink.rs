@@ -1,0 +1,59 @@
+//! Makes a failing case smaller.
+
+use crate::case::Case;
+
+/// Takes parts away, or makes them smaller, for as long as `fails` says that what is left still fails.
+/// Tries at most `tries` cases.
+pub fn smallest(case: &Case, mut tries: usize, fails: impl Fn(&Case) -> bool) -> Case {
+    let mut smallest = case.clone();
+    'again: loop {
+        for smaller in smaller(&smallest) {
+            if tries == 0 {
+                return smallest;
+            }
+            tries -= 1;
+            if fails(&smaller) {
+                smallest = smaller;
+                continue 'again;
+            }
+        }
+        return smallest;
+    }
+}
+
+/// Cases that are one step smaller, those with the largest step first.
+fn smaller(case: &Case) -> Vec<Case> {
+    let mut all = Vec::new();
+    let mut add = |change: &dyn Fn(&mut Case)| {
+        let mut smaller = case.clone();
+        change(&mut smaller);
+        if smaller != *case {
+            all.push(smaller);
+        }
+    };
+    if case.tasks.len() > 1 {
+        (0..case.tasks.len()).for_each(|i| add(&|case| drop(case.tasks.remove(i))));
+    }
+    add(&|case| case.duration_ms = (case.duration_ms / 2).max(1));
+    (0..case.machine.len())
+        .for_each(|i| add(&|case| case.machine[i] = case.machine[i].div_ceil(2)));
+    (0..case.switches.len()).for_each(|i| add(&|case| drop(case.switches.remove(i))));
+    for (i, task) in case.tasks.iter().enumerate() {
+        add(&|case| case.tasks[i].instances = task.instances.div_ceil(2));
+        (0..task.settings.len()).for_each(|j| add(&|case| drop(case.tasks[i].settings.remove(j))));
+        for (j, phase) in task.phases.iter().enumerate() {
+            if task.phases.len() > 1 {
+                add(&|case| drop(case.tasks[i].phases.remove(j)));
+            }
+            add(&|case| case.tasks[i].phases[j].times = 1);
+            for k in 0..phase.settings.len() {
+                add(&|case| drop(case.tasks[i].phases[j].settings.remove(k)));
+            }
+            // The first event is what keeps a loop from standing still.
+            for k in 1..phase.events.len() {
+                add(&|case| drop(case.tasks[i].phases[j].events.remove(k)));
+            }
+        }
+    }
+    all
+}

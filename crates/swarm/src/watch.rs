@@ -1,0 +1,227 @@
+//! An observer that knows of a run only what a trace shows, and says what is wrong with it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
+use roost_machine::Machine;
+use roost_workload::{Op, Workload};
+
+/// Where a task is, as far as a trace tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Waiting {
+        since: Time,
+    },
+    Running(CpuId),
+    /// On that CPU until it switches, and queued elsewhere: its affinity changed.
+    Moving(CpuId),
+    Asleep,
+    Exited,
+}
+
+struct Seen {
+    name: String,
+    at: Where,
+    /// It has changed its own affinity for certain: it was moved, or slept often enough.
+    settled: bool,
+    sleeps: u32,
+}
+
+/// A task may sleep so often before it changes its affinity: its delay and rt-app's common start.
+const SLEEPS_AT_START: u32 = 3;
+
+/// What was seen so far, and the first thing that was wrong.
+pub struct Watch {
+    /// By template's name, which CPUs its tasks may ever run on; not listed: all.
+    allowed: BTreeMap<String, Vec<CpuId>>,
+    /// Templates whose tasks move themselves.
+    allowed_changes: BTreeSet<String>,
+    tick_ns: u64,
+    now: Time,
+    tasks: BTreeMap<u32, Seen>,
+    current: Vec<Option<u32>>,
+    idle_since: Vec<Time>,
+    wrong: Option<String>,
+}
+
+/// A tracer that keeps a [`Watch`], which its other owner asks at the end.
+pub struct Watching(pub Rc<RefCell<Watch>>);
+
+impl Watch {
+    /// For one run under a scheduler with that tick.
+    pub fn new(machine: &Machine, workload: &Workload, tick_ns: u64) -> Self {
+        let cpus = machine.nr_cpus();
+        Self {
+            allowed: allowed(machine, workload),
+            allowed_changes: allowed_changes(workload),
+            tick_ns,
+            now: Time(0),
+            tasks: BTreeMap::new(),
+            current: vec![None; cpus],
+            idle_since: vec![Time(0); cpus],
+            wrong: None,
+        }
+    }
+
+    /// What was wrong first, if anything, in a run that ended at `end`.
+    pub fn finish(&mut self, end: Time) -> Result<(), String> {
+        self.nobody_is_forgotten(end);
+        self.wrong.take().map_or(Ok(()), Err)
+    }
+
+    fn fail(&mut self, what: &str) {
+        let now = self.now;
+        self.wrong.get_or_insert_with(|| format!("at {} ns: {what}", now.0));
+    }
+
+    fn at(&mut self, now: Time) {
+        if now < self.now {
+            self.fail(&format!("time moves back to {} ns", now.0));
+        }
+        self.now = now;
+    }
+
+    fn left(&mut self, cpu: CpuId, task: TraceTask<'_>, left: LeftAs) {
+        let was = self.tasks.get(&task.pid).map(|seen| seen.at);
+        let at = match (was, left) {
+            (Some(Where::Moving(on)), _) if on == cpu => Where::Waiting { since: self.now },
+            (_, LeftAs::Preempted) => Where::Waiting { since: self.now },
+            (_, LeftAs::Sleeping) => Where::Asleep,
+            (_, LeftAs::Exited) => Where::Exited,
+        };
+        if was != Some(Where::Running(cpu)) && was != Some(Where::Moving(cpu)) {
+            self.fail(&format!("{} leaves CPU {cpu}, but was {was:?}", task.name));
+        }
+        self.set(task, at);
+    }
+
+    fn set(&mut self, task: TraceTask<'_>, at: Where) {
+        let name = || task.name.to_owned();
+        let seen = self.tasks.entry(task.pid).or_insert_with(|| Seen {
+            name: name(),
+            at,
+            settled: false,
+            sleeps: 0,
+        });
+        seen.at = at;
+        seen.sleeps += u32::from(at == Where::Asleep);
+        seen.settled |= matches!(at, Where::Moving(_)) || seen.sleeps > SLEEPS_AT_START;
+    }
+
+    fn got(&mut self, cpu: CpuId, task: TraceTask<'_>) {
+        let was = self.tasks.get(&task.pid).map(|seen| seen.at);
+        // The first task of all, main, is there from the start.
+        let first = self.tasks.is_empty();
+        if !first && !matches!(was, Some(Where::Waiting { .. })) {
+            self.fail(&format!("{} runs on CPU {cpu}, but was {was:?}", task.name));
+        }
+        let settled = self.tasks.get(&task.pid).is_some_and(|seen| seen.settled);
+        let allowed = self.allowed.get(task.name).filter(|_| settled);
+        if allowed.is_some_and(|allowed| !allowed.contains(&cpu)) {
+            self.fail(&format!("{} runs on CPU {cpu}, where it never may", task.name));
+        }
+        self.set(task, Where::Running(cpu));
+    }
+
+    /// No task waits for longer than a tick while every CPU it may ever run on idles: then it is queued on
+    /// an idle CPU, which picks as soon as it has taken the interrupt. Two ticks are granted: the wakeup
+    /// may be handed over by an interrupt that waits for kernel work.
+    fn nobody_is_forgotten(&mut self, now: Time) {
+        let all: Vec<CpuId> = (0..self.current.len()).collect();
+        let mut forgotten = None;
+        for seen in self.tasks.values() {
+            let Where::Waiting { since } = seen.at else { continue };
+            let allowed = self.allowed.get(&seen.name).filter(|_| seen.settled);
+            let cpus = allowed.unwrap_or(&all);
+            if cpus.iter().any(|&cpu| self.current[cpu].is_some()) {
+                continue;
+            }
+            let idle = cpus.iter().map(|&cpu| self.idle_since[cpu]).max().unwrap_or(since);
+            if now.since(idle.max(since)) > 2 * self.tick_ns {
+                forgotten = Some(format!("{} waits since {} ns", seen.name, since.0));
+            }
+        }
+        if let Some(task) = forgotten {
+            self.fail(&format!("{task}, and all CPUs it may use idle"));
+        }
+    }
+}
+
+impl Tracer for Watching {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        let mut watch = self.0.borrow_mut();
+        watch.at(now);
+        let previous_pid = previous.map(|(task, _)| task.pid);
+        if watch.current[cpu] != previous_pid {
+            let had = watch.current[cpu];
+            watch.fail(&format!("CPU {cpu} ran {had:?}, but {previous_pid:?} leaves it"));
+        }
+        match previous {
+            Some((task, left)) => watch.left(cpu, task, left),
+            None => watch.nobody_is_forgotten(now),
+        }
+        if let Some(task) = next {
+            watch.got(cpu, task);
+        } else {
+            watch.idle_since[cpu] = now;
+        }
+        watch.current[cpu] = next.map(|task| task.pid);
+    }
+
+    fn wakeup(&mut self, now: Time, _: CpuId, task: TraceTask<'_>, target: CpuId) {
+        let mut watch = self.0.borrow_mut();
+        watch.at(now);
+        let was = watch.tasks.get(&task.pid).map(|seen| seen.at);
+        let moves = watch.allowed_changes.contains(task.name);
+        let at = match was {
+            Some(Where::Running(cpu)) if moves => Where::Moving(cpu),
+            None | Some(Where::Asleep) => Where::Waiting { since: now },
+            _ => {
+                watch.fail(&format!("{} is woken for CPU {target}, but was {was:?}", task.name));
+                return;
+            }
+        };
+        watch.set(task, at);
+    }
+}
+
+/// Names of templates that change their affinity.
+fn allowed_changes(workload: &Workload) -> BTreeSet<String> {
+    let changes = |op: &Op| matches!(op, Op::SetAffinity(_));
+    let templates = workload.templates.iter();
+    let found = templates.filter(|template| template.program.ops.iter().any(changes));
+    found.map(|template| template.name.clone()).collect()
+}
+
+/// The union of the CPUs that a task's program ever allows, for templates whose programs name some before
+/// they do anything else.
+fn allowed(machine: &Machine, workload: &Workload) -> BTreeMap<String, Vec<CpuId>> {
+    let mut all = BTreeMap::new();
+    for template in &workload.templates {
+        let program = &template.program;
+        let first = program.ops.iter().find(|op| matches!(op, Op::SetAffinity(_) | Op::Run { .. }));
+        let later = program.ops.iter().filter_map(|op| match op {
+            Op::SetAffinity(number) => Some(program.affinities[*number as usize].as_ref()),
+            _ => None,
+        });
+        let at_start = template.affinity.as_ref();
+        let set_first = matches!(first, Some(Op::SetAffinity(_)));
+        if at_start.is_none() && !set_first {
+            continue;
+        }
+        let lists: Option<Vec<&Vec<u32>>> = at_start.map(Some).into_iter().chain(later).collect();
+        let Some(lists) = lists else { continue };
+        let cpus = machine.cpus.iter().enumerate();
+        let allowed = cpus.filter(|(_, cpu)| lists.iter().any(|list| list.contains(&cpu.os_index)));
+        all.insert(template.name.clone(), allowed.map(|(cpu, _)| cpu).collect());
+    }
+    all
+}
