@@ -264,21 +264,27 @@ pub fn resolve(arg: &str) -> Result<Machine, MachineError> {
     if path.is_dir() {
         return Machine::from_sysfs(path);
     }
-    if arg.ends_with(".xml") || path.is_file() {
+    if path.is_file() {
         return from_file(path);
     }
     if arg.contains(':') {
         return synthetic::parse(arg);
     }
-    let names: Vec<&str> = presets().iter().map(|preset| preset.0).collect();
-    Err(MachineError::Unknown {
-        argument: error::shown(arg),
-        remedy: format!(
-            "give a file of hwloc (machine.xml), an archive of /sys, a synthetic string \
-             (node:2 l3:8 core:8 pu:2) or one of {}",
-            names.join(", ")
-        ),
-    })
+    Err(MachineError::Unknown { argument: error::shown(arg), remedy: what_would_do(path) })
+}
+
+/// What to give instead of an argument that names no machine: a preset whose name is near, or else all there is.
+fn what_would_do(path: &Path) -> String {
+    let names = presets().into_iter().map(|preset| preset.0);
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    if let Some(question) = roost_names::did_you_mean(&stem, names.clone()) {
+        return format!("{question} `roost machine --list` shows all presets");
+    }
+    format!(
+        "give a file that exists (hwloc's machine.xml, what lscpu printed, an archive of /sys), a \
+         synthetic string (node:2 l3:8 core:8 pu:2) or one of {}",
+        names.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// The machine that a file describes, whose kind its first bytes tell.
@@ -309,7 +315,7 @@ mod tests {
     fn an_argument_is_a_preset_a_file_or_a_string() {
         assert_eq!(resolve("zen3-2s").unwrap().nr_cpus(), 256);
         assert_eq!(resolve("node:2 core:2 pu:2").unwrap().nr_cpus(), 8);
-        assert!(matches!(resolve("missing.xml"), Err(MachineError::Read { .. })));
+        assert!(matches!(resolve("missing.xml"), Err(MachineError::Unknown { .. })));
         assert!(matches!(resolve("node:2 core:2"), Err(MachineError::Synthetic { .. })));
     }
 

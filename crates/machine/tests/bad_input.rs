@@ -97,12 +97,28 @@ fn files_that_cannot_be_read_say_why() {
     let dir = tempfile::tempdir().unwrap();
     let binary = dir.path().join("binary.xml");
     std::fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
-    for path in [binary, dir.path().join("missing\n.xml")] {
-        let error = resolve(path.to_str().unwrap()).unwrap_err();
-        assert!(matches!(error, MachineError::Read { .. }));
-        assert!(is_one_line(&error.to_string()), "{error}");
-    }
+    let error = resolve(binary.to_str().unwrap()).unwrap_err();
+    assert!(matches!(error, MachineError::Read { .. }));
+    assert!(is_one_line(&error.to_string()), "{error}");
+    let missing = dir.path().join("missing\n.xml");
+    let error = resolve(missing.to_str().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("no such machine; give a file that exists"), "{error}");
+    assert!(is_one_line(&error), "{error}");
     assert!(is_one_line(&resolve(dir.path().to_str().unwrap()).unwrap_err().to_string()));
+}
+
+#[test]
+fn a_name_that_is_nearly_right_is_answered_with_the_right_one() {
+    for (wrong, meant) in [
+        ("zen3-s2", "did you mean zen3-2s?"),
+        ("zen4-2s.xml", "did you mean zen4-2s?"),
+        ("captured/Zen3-2S-nps4", "did you mean zen3-2s-nps4?"),
+    ] {
+        let error = resolve(wrong).unwrap_err().to_string();
+        assert!(error.contains(meant) && is_one_line(&error), "{error}");
+    }
+    let error = resolve("my-server").unwrap_err().to_string();
+    assert!(!error.contains("did you mean") && error.contains("or one of "), "{error}");
 }
 
 #[test]
