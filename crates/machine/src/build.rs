@@ -47,6 +47,8 @@ pub(crate) struct Description {
     pub family: Option<u32>,
     /// Capacity in bytes of a core's L2.
     pub l2_bytes: Option<u64>,
+    /// Names of the kinds of CPUs, where the source knows several.
+    pub kinds: BTreeSet<String>,
     /// What the source guessed already.
     pub guesses: Vec<Guess>,
 }
@@ -66,6 +68,11 @@ pub(crate) struct CpuDescription {
     pub node: Option<u32>,
     /// Key of its package.
     pub package: Option<u32>,
+    /// What it gets done at its highest frequency, as the kernel knows it (`cpu_capacity`): the largest of a
+    /// machine is 1024.
+    pub capacity: Option<u32>,
+    /// Its highest frequency, MHz.
+    pub max_mhz: Option<u32>,
 }
 
 /// A package the source names, or the one assumed around a node.
@@ -86,6 +93,7 @@ impl Description {
         let distances = self.dense_distances(&nodes);
         let llcs = self.dense_llcs(&cpus, &llc_keys);
         self.note_sizes(&nodes, &llcs);
+        self.note_differences();
         let cores: Vec<Core> = sets(&cpus, |cpu| cpu.core).map(|cpus| Core { cpus }).collect();
         let figures = self.figures(&cores);
         let reclaim_distance = self.reclaim_distance();
@@ -225,6 +233,7 @@ impl Description {
                 llc,
                 node,
                 package,
+                capacity: cpu.capacity.unwrap_or(Cpu::FULL_CAPACITY),
             })
             .collect()
     }
@@ -285,6 +294,26 @@ impl Description {
         if nodes.iter().any(|node| node.memory_bytes.is_none()) {
             self.guess("no-memory-size", "a node whose memory is not known has enough of it");
         }
+    }
+
+    /// Notes that CPUs differ: no part of the simulation knows it but scheduling domains.
+    fn note_differences(&mut self) {
+        let range = |value: fn(&CpuDescription) -> Option<u32>| {
+            let values = || self.cpus.iter().filter_map(value);
+            let (least, most) = (values().min()?, values().max()?);
+            (least < most).then_some((least, most))
+        };
+        let assumed = if let Some((least, most)) = range(|cpu| cpu.capacity) {
+            format!("CPUs with capacities of {least} to {most} are simulated as equal")
+        } else if let Some((least, most)) = range(|cpu| cpu.max_mhz) {
+            format!("CPUs of at most {least} to {most} MHz are simulated as equal")
+        } else if self.kinds.len() > 1 {
+            let kinds: Vec<&str> = self.kinds.iter().map(String::as_str).collect();
+            format!("CPUs of the kinds {} are simulated as equal", kinds.join(", "))
+        } else {
+            return;
+        };
+        self.guess("unequal-cpus", assumed);
     }
 
     /// The table of distances; what is missing gets the kernel's defaults.
@@ -392,6 +421,7 @@ mod tests {
             llc: Some(llc),
             node: Some(node),
             package: Some(package),
+            ..CpuDescription::default()
         }
     }
 

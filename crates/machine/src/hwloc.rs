@@ -138,6 +138,8 @@ struct Reader {
     description: Description,
     seen: BTreeSet<u32>,
     numa: Vec<NumaNode>,
+    /// The node of each PU as the PU itself says, with or without an object of that node.
+    homes: BTreeMap<u32, u32>,
     /// Size of each cache by key.
     cache_bytes: BTreeMap<u32, u64>,
     /// Objects met, from which their keys are made.
@@ -160,6 +162,9 @@ fn read(document: &Document, name: &str) -> Result<Machine, Fault> {
     }
     reader.offline(root)?;
     reader.place_cpus(root)?;
+    reader.place_homeless();
+    reader.empty_nodes();
+    reader.cpu_kinds(topology)?;
     let table = reader.distances(topology)?;
     reader.note_sources(topology);
     let Reader { mut description, below_l3, cache_bytes, .. } = reader;
@@ -229,6 +234,23 @@ fn cpu_set(node: Node, name: &str) -> Result<Option<OsSet>, Fault> {
     }
 }
 
+/// The one node that a PU says it belongs to. hwloc leaves out a node's object if the node has no memory
+/// for the exporting process; the PU still names it.
+fn home(pu: Node) -> Option<u32> {
+    let set = pu.attribute("complete_nodeset").or(pu.attribute("nodeset"))?;
+    let set = OsSet::from_mask(set).ok()?;
+    let mut nodes = set.iter();
+    nodes.next().filter(|_| nodes.next().is_none())
+}
+
+/// The value of an information of that name.
+fn info<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
+    let info = node
+        .children()
+        .find(|child| child.has_tag_name("info") && child.attribute("name") == Some(name));
+    info.and_then(|info| info.attribute("value"))
+}
+
 impl Reader {
     /// Reads an object and everything inside it.
     fn object(&mut self, node: Node, around: &Around) -> Result<(), Fault> {
@@ -277,14 +299,11 @@ impl Reader {
     }
 
     fn vendor(&mut self, node: Node) {
-        let info = |name| {
-            let info = children(node, "info").find(|info| info.attribute("name") == Some(name));
-            info.and_then(|info| info.attribute("value"))
-        };
         let description = &mut self.description;
         if description.vendor.is_none() {
-            description.vendor = info("CPUVendor").map(str::to_owned);
-            description.family = info("CPUFamilyNumber").and_then(|family| family.parse().ok());
+            description.vendor = info(node, "CPUVendor").map(str::to_owned);
+            description.family =
+                info(node, "CPUFamilyNumber").and_then(|family| family.parse().ok());
         }
     }
 
@@ -331,7 +350,9 @@ impl Reader {
             llc: last.and_then(|level| around.caches[level]),
             node: None,
             package: around.package,
+            ..CpuDescription::default()
         });
+        self.homes.extend(home(node).map(|home| (os_index, home)));
         Ok(())
     }
 
@@ -404,6 +425,48 @@ impl Reader {
         if shared {
             let assumed = "CPUs with several local memories belong to the one nearest and lowest";
             self.description.guess("several-nodes-per-cpu", assumed);
+        }
+        Ok(())
+    }
+
+    /// Gives CPUs that no node's set holds the node that they name themselves. It has no memory that is known of.
+    fn place_homeless(&mut self) {
+        let mut without_object = BTreeSet::new();
+        for cpu in self.description.cpus.iter_mut().filter(|cpu| cpu.node.is_none()) {
+            let Some(&home) = self.homes.get(&cpu.os_index) else { continue };
+            cpu.node = Some(home);
+            if !self.description.nodes.contains_key(&home) {
+                without_object.insert(home);
+            }
+        }
+        if !without_object.is_empty() {
+            let nodes = list(without_object.iter().copied());
+            let assumed = format!("nodes {nodes}, which only their CPUs name, have no memory");
+            self.description.guess("node-without-memory", assumed);
+        }
+        self.description.nodes.extend(without_object.into_iter().map(|node| (node, Some(0))));
+    }
+
+    /// hwloc writes no size of memory where it is 0: if other nodes have one, it is known to be 0.
+    fn empty_nodes(&mut self) {
+        let nodes = &mut self.description.nodes;
+        if nodes.values().flatten().any(|&bytes| bytes > 0) {
+            nodes.values_mut().for_each(|bytes| *bytes = bytes.or(Some(0)));
+        }
+    }
+
+    /// Reads what CPUs of different kinds get done, and how fast they are (hwloc 2.4 and later).
+    fn cpu_kinds(&mut self, topology: Node) -> Result<(), Fault> {
+        let value = |kind, name| info(kind, name).and_then(|value| value.parse::<u32>().ok());
+        for kind in children(topology, "cpukind") {
+            let cpus = cpu_set(kind, "cpuset")?.unwrap_or_default();
+            let (capacity, mhz) = (value(kind, "LinuxCapacity"), value(kind, "FrequencyMaxMHz"));
+            let description = &mut self.description;
+            for cpu in description.cpus.iter_mut().filter(|cpu| cpus.contains(cpu.os_index)) {
+                cpu.capacity = capacity.filter(|&capacity| capacity > 0);
+                cpu.max_mhz = mhz;
+                description.kinds.extend(info(kind, "CoreType").map(shown));
+            }
         }
         Ok(())
     }

@@ -90,6 +90,15 @@ pub struct Cpu {
     pub node: u32,
     /// Its package.
     pub package: u32,
+    /// What it gets done at its highest frequency, in 1024ths of what the fastest CPU does, as the kernel knows it
+    /// (`cpu_capacity`); 1024 where the source does not say. Scheduling domains depend on it; tasks run
+    /// equally fast everywhere.
+    pub capacity: u32,
+}
+
+impl Cpu {
+    /// The capacity of a CPU where all are alike (`SCHED_CAPACITY_SCALE`).
+    pub const FULL_CAPACITY: u32 = 1024;
 }
 
 /// CPUs that share L1 and L2.

@@ -394,6 +394,7 @@ impl Preset {
                     llc: Some(llc),
                     node: Some(node),
                     package: Some(node / self.nodes_per_package),
+                    ..CpuDescription::default()
                 }
             })
             .collect()

@@ -361,6 +361,7 @@ fn expand(text: &str, levels: &[Level]) -> Result<Description, Fault> {
             llc: key(cpu, llc.or(cluster)),
             node: node_of(cpu),
             package: key(cpu, package),
+            ..CpuDescription::default()
         });
     }
     let bytes = |kind| level(kind).and_then(|level| level.bytes);

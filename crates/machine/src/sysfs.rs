@@ -347,6 +347,8 @@ impl SysTree {
                 llc,
                 node: node.map(|node| node.os_index),
                 package,
+                capacity: cpu.capacity.filter(|&capacity| capacity > 0),
+                max_mhz: cpu.max_khz.map(|khz| khz / 1000),
             });
         }
         if below_l3 {
@@ -356,22 +358,13 @@ impl SysTree {
             let list = list(self.offline.iter().copied());
             description.guess("offline-cpus", format!("CPUs {list} are left out"));
         }
-        self.note_differences(&mut description);
+        self.note_bad_files(&mut description);
         self.describe_nodes(&mut description);
         description
     }
 
-    /// CPUs that are not all alike, and files that are not right.
-    fn note_differences(&self, description: &mut Description) {
-        let capacities = self.cpus.iter().filter_map(|cpu| cpu.capacity);
-        let frequencies = self.cpus.iter().filter_map(|cpu| cpu.max_khz.map(|khz| khz / 1000));
-        let range = Range::of(capacities).map(|range| range.text("capacities of", ""));
-        let range = range.or_else(|| {
-            Range::of(frequencies).map(|range| range.text("maximum frequencies of", " MHz"))
-        });
-        if let Some(range) = range {
-            description.guess("unequal-cpus", format!("CPUs with {range} are simulated as equal"));
-        }
+    /// Notes files that hold what they cannot hold.
+    fn note_bad_files(&self, description: &mut Description) {
         if let Some(first) = self.bad.first() {
             let others = match self.bad.len() {
                 1 => String::new(),
@@ -427,24 +420,6 @@ impl SysTree {
                 description.distances.insert((node.os_index, to), distance);
             }
         }
-    }
-}
-
-/// The least and the largest of what is not all alike.
-struct Range {
-    least: u32,
-    most: u32,
-}
-
-impl Range {
-    /// `None` if all are alike, or there are none.
-    fn of(values: impl Iterator<Item = u32> + Clone) -> Option<Self> {
-        let (least, most) = (values.clone().min()?, values.max()?);
-        (least < most).then_some(Self { least, most })
-    }
-
-    fn text(&self, what: &str, unit: &str) -> String {
-        format!("{what} {} to {}{unit}", self.least, self.most)
     }
 }
 
@@ -711,7 +686,11 @@ mod tests {
         let cpu = ("devices/system/cpu/online", "0-1");
         for (file, values, expected) in [
             ("cpu_capacity", ["446", "1024"], "CPUs with capacities of 446 to 1024"),
-            ("cpufreq/cpuinfo_max_freq", ["2400000", "3600000"], "frequencies of 2400 to 3600 MHz"),
+            (
+                "cpufreq/cpuinfo_max_freq",
+                ["2400000", "3600000"],
+                "CPUs of at most 2400 to 3600 MHz",
+            ),
         ] {
             let paths = [0, 1].map(|cpu| format!("devices/system/cpu/cpu{cpu}/{file}"));
             let m = load(&tree(&[cpu, (&paths[0], values[0]), (&paths[1], values[1])])).unwrap();

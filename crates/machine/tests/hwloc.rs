@@ -179,3 +179,75 @@ fn an_llc_across_nodes_is_parted_by_node() {
     assert_eq!((m.llcs.len(), m.llcs[1].size_bytes), (2, Some(2048)));
     assert!(guesses(&m).contains(&"llc-across-nodes"));
 }
+
+/// Two packages of two CPUs. `nodes` is what the file has of nodes, `more` what stands behind the objects.
+fn two_packages(nodes: [&str; 2], more: &str) -> Machine {
+    let pu = |number: u32, node: &str| {
+        format!(
+            "<object type=\"Core\"><object type=\"PU\" os_index=\"{number}\" cpuset=\"{:#x}\" \
+             complete_nodeset=\"{node}\"/></object>",
+            1 << number
+        )
+    };
+    let package = |first: u32, node: &str, own: &str| {
+        let (a, b) = (pu(first, node), pu(first + 1, node));
+        format!("<object type=\"Package\" cpuset=\"{:#x}\">{own}{a}{b}</object>", 3 << first)
+    };
+    let packages = package(0, "0x1", nodes[0]) + &package(2, "0x2", nodes[1]);
+    let text = format!(
+        "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"0xf\">{packages}</object>{more}</topology>"
+    );
+    hwloc::parse(&text, "two packages").unwrap_or_else(|error| panic!("{error}"))
+}
+
+const NODE_0: &str = "<object type=\"NUMANode\" os_index=\"0\" local_memory=\"1073741824\"/>";
+
+#[test]
+fn cpus_of_a_node_without_memory_stay_on_it() {
+    // hwloc writes no local_memory if it is 0, and no object at all if the node is not to be used.
+    for (node, named) in [("<object type=\"NUMANode\" os_index=\"1\"/>", false), ("", true)] {
+        let m = two_packages([NODE_0, node], "");
+        let nodes: Vec<_> = m.nodes.iter().map(|node| (node.os_index, node.memory_bytes)).collect();
+        assert_eq!(nodes, [(0, Some(1 << 30)), (1, Some(0))]);
+        assert_eq!(m.nodes[1].cpus.to_string(), "2-3");
+        assert_eq!(guesses(&m).contains(&"node-without-memory"), named, "{:?}", m.guesses);
+        assert!(!guesses(&m).contains(&"cpu-without-node"));
+        assert!(!guesses(&m).contains(&"no-memory-size"));
+    }
+}
+
+#[test]
+fn without_any_size_of_memory_none_is_known() {
+    let node = |number: u32| format!("<object type=\"NUMANode\" os_index=\"{number}\"/>");
+    let m = two_packages([&node(0), &node(1)], "");
+    assert!(m.nodes.iter().all(|node| node.memory_bytes.is_none()));
+    assert!(guesses(&m).contains(&"no-memory-size"));
+}
+
+#[test]
+fn kinds_of_cpus_are_read_and_told() {
+    let kind = |cpuset: &str, name: &str, value: &str| {
+        format!("<cpukind cpuset=\"{cpuset}\"><info name=\"{name}\" value=\"{value}\"/></cpukind>")
+    };
+    let node_1 = "<object type=\"NUMANode\" os_index=\"1\" local_memory=\"1073741824\"/>";
+    let assumed = |name: &str, values: [&str; 2]| {
+        let kinds = kind("0x3", name, values[0]) + &kind("0xc", name, values[1]);
+        let m = two_packages([NODE_0, node_1], &kinds);
+        let guess = m.guesses.iter().find(|guess| guess.name == "unequal-cpus");
+        (m.cpus[0].capacity, guess.map_or(String::new(), |guess| guess.assumed.clone()))
+    };
+    let (capacity, text) = assumed("LinuxCapacity", ["446", "1024"]);
+    assert_eq!(
+        (capacity, &text[..]),
+        (446, "CPUs with capacities of 446 to 1024 are simulated as equal")
+    );
+    let (capacity, text) = assumed("FrequencyMaxMHz", ["3900", "5200"]);
+    assert_eq!(
+        (capacity, &text[..]),
+        (1024, "CPUs of at most 3900 to 5200 MHz are simulated as equal")
+    );
+    let (_, text) = assumed("CoreType", ["IntelAtom", "IntelCore"]);
+    assert_eq!(text, "CPUs of the kinds IntelAtom, IntelCore are simulated as equal");
+    assert_eq!(assumed("FrequencyMaxMHz", ["3900", "3900"]).1, "");
+    assert_eq!(assumed("LinuxCapacity", ["?", "1024"]).1, "");
+}

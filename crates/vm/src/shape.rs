@@ -158,6 +158,8 @@ pub fn depth_first(machine: &Machine) -> Machine {
             llc: llcs[cpu],
             node: machine.cpus[order[cpu]].node,
             package: packages[cpu],
+            // QEMU's CPUs are alike.
+            capacity: Cpu::FULL_CAPACITY,
         })
         .collect();
     let members = |numbers: &[u32], number: usize| {

@@ -53,6 +53,7 @@ impl Shape {
             llc: (number / llc_cpus) as u32,
             node: (number / self.node_cpus()) as u32,
             package: (number / self.node_cpus() / self.nodes_per_package) as u32,
+            capacity: Cpu::FULL_CAPACITY,
         };
         let node = |(index, cpus)| Node { os_index: index as u32, cpus, memory_bytes: None };
         Machine {
