@@ -19,6 +19,7 @@ use roost_machine::{CpuSet, Machine};
 use crate::features::Features;
 
 mod build;
+mod capacity;
 
 /// Index into [`Topology::domains`].
 pub(crate) type DomainId = usize;
@@ -71,6 +72,13 @@ impl Flags {
     pub const SERIALIZE: Self = Self(1 << 8);
     /// Spread tasks over the siblings of this domain first.
     pub const PREFER_SIBLING: Self = Self(1 << 9);
+    /// CPUs of different capacity.
+    pub const ASYM_CPUCAPACITY: Self = Self(1 << 10);
+    /// CPUs of every capacity that the machine has.
+    pub const ASYM_CPUCAPACITY_FULL: Self = Self(1 << 11);
+    /// A woken task may be placed anywhere here: below domains of CPUs of different capacity, before 5.7. The search
+    /// that it asks for does not exist here, because tasks run equally fast everywhere.
+    pub const BALANCE_WAKE: Self = Self(1 << 12);
 
     /// Whether all of `flags` are set.
     #[inline]
@@ -92,7 +100,7 @@ impl Flags {
 
     /// Names of the flags set, as the kernel writes them without `SD_`.
     pub fn names(self) -> Vec<&'static str> {
-        const NAMES: [(Flags, &str); 10] = [
+        const NAMES: [(Flags, &str); 13] = [
             (Flags::BALANCE_NEWIDLE, "BALANCE_NEWIDLE"),
             (Flags::BALANCE_EXEC, "BALANCE_EXEC"),
             (Flags::BALANCE_FORK, "BALANCE_FORK"),
@@ -103,6 +111,9 @@ impl Flags {
             (Flags::NUMA, "NUMA"),
             (Flags::SERIALIZE, "SERIALIZE"),
             (Flags::PREFER_SIBLING, "PREFER_SIBLING"),
+            (Flags::ASYM_CPUCAPACITY, "ASYM_CPUCAPACITY"),
+            (Flags::ASYM_CPUCAPACITY_FULL, "ASYM_CPUCAPACITY_FULL"),
+            (Flags::BALANCE_WAKE, "BALANCE_WAKE"),
         ];
         NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|&(_, name)| name).collect()
     }

@@ -116,6 +116,19 @@ pub(crate) struct DomainEra {
     pub cluster_search: bool,
     /// Intervals and imbalance percentages.
     pub pace: Pacing,
+    /// Which domains are flagged where CPUs have different capacities.
+    pub asymmetry: Asymmetry,
+}
+
+/// Which domains of CPUs of different capacities have flags for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asymmetry {
+    /// None: capacities are not known (before 4.10).
+    Unknown,
+    /// Those of the lowest level at which every CPU sees one of the highest capacity (4.20 to 5.9).
+    OneLevel,
+    /// All that span CPUs of different capacities (5.15).
+    BySpan,
 }
 
 /// By which rule balancing intervals and percentages follow from a domain's level.
@@ -136,6 +149,7 @@ impl DomainEra {
         always_package: true,
         overlap_from_first: true,
         pace: Pacing::ByLevel,
+        asymmetry: Asymmetry::Unknown,
         ..Self::BY_NODE
     };
     /// Levels as of 5.2.
@@ -147,12 +161,14 @@ impl DomainEra {
         clusters: false,
         cluster_search: false,
         pace: Pacing::ByWeightTimes32,
+        asymmetry: Asymmetry::OneLevel,
     };
     /// With clusters.
     pub(crate) const SINCE_5_16: Self = Self {
         reclaim_distance_by_processor: true,
         clusters: true,
         pace: Pacing::ByWeightTimes16,
+        asymmetry: Asymmetry::BySpan,
         ..Self::BY_NODE
     };
     /// Clusters are searched; DIE was renamed to PKG (about 6.7).

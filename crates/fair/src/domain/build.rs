@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
 
+use super::capacity::Capacities;
 use super::{Domain, Flags, Group, GroupId, Level, Topology};
-use crate::eras::Pacing;
+use crate::eras::{Asymmetry, Pacing};
 use crate::features::Features;
 use crate::mechanisms::{LevelSpan, Walk};
 
@@ -51,6 +52,8 @@ struct Levels {
     rows: Vec<(Level, Vec<Option<usize>>)>,
     /// [`Machine::reclaim_distance`].
     reclaim_distance: u32,
+    /// Capacities of CPUs, for flags.
+    capacities: Capacities,
 }
 
 impl Levels {
@@ -228,7 +231,11 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
     } else {
         RECLAIM_DISTANCE
     };
-    Levels { spans: spans.values, weights, rows, reclaim_distance }
+    let asymmetry = features.domains.asymmetry;
+    let capacities = Capacities::new(machine, asymmetry, rows.len(), |level, cpu| {
+        rows[level].1[cpu].map(|span| &spans.values[span])
+    });
+    Levels { spans: spans.values, weights, rows, reclaim_distance, capacities }
 }
 
 /// The flags of a level before anything is dropped (section 2). Beyond `reclaim_distance` a NUMA
@@ -268,9 +275,9 @@ struct Kept {
 /// The chain of a CPU with the given spans, without the levels that add nothing.
 fn chain(levels: &Levels, spans: &[usize], features: &Features, nodes: u32) -> Vec<Kept> {
     let numbers = imb_numa_numbers(levels, spans, features, nodes);
+    let flags = chain_flags(levels, spans, features);
     let mut kept: Vec<Kept> = Vec::new();
-    for (row, (&span, &imb_numa_nr)) in spans.iter().zip(&numbers).enumerate() {
-        let flags = flags_of(levels.rows[row].0, features, levels.reclaim_distance);
+    for (row, ((&span, &imb_numa_nr), flags)) in spans.iter().zip(&numbers).zip(flags).enumerate() {
         match kept.last_mut() {
             Some(child) if adds_nothing(levels, child, span, flags) => {
                 if flags.has(Flags::PREFER_SIBLING) {
@@ -284,6 +291,26 @@ fn chain(levels: &Levels, spans: &[usize], features: &Features, nodes: u32) -> V
         kept.remove(0);
     }
     kept
+}
+
+/// The flags of the levels of one chain before anything is dropped. Tasks are not spread over CPUs of different
+/// capacities: the child of a domain of such CPUs does not prefer siblings.
+fn chain_flags(levels: &Levels, spans: &[usize], features: &Features) -> Vec<Flags> {
+    let mut flags: Vec<Flags> = Vec::with_capacity(spans.len());
+    for (row, &span) in spans.iter().enumerate() {
+        let asymmetric = levels.capacities.flags(row, &levels.spans[span]);
+        if asymmetric.has(Flags::ASYM_CPUCAPACITY) {
+            if let Some(child) = flags.last_mut() {
+                *child = child.without(Flags::PREFER_SIBLING);
+            }
+            if features.domains.asymmetry == Asymmetry::OneLevel {
+                flags.iter_mut().for_each(|lower| *lower = lower.with(Flags::BALANCE_WAKE));
+            }
+        }
+        let own = flags_of(levels.rows[row].0, features, levels.reclaim_distance);
+        flags.push(own.with(asymmetric));
+    }
+    flags
 }
 
 /// Whether a parent can be dropped: one CPU only, or the span of its child. The latter has a single

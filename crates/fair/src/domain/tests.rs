@@ -399,6 +399,44 @@ fn allowed_numa_imbalance_of_all_machines_of_the_table() {
     }
 }
 
+/// Flags about capacity, and whether siblings are preferred, of the MC and PKG domains of a CPU of a node with two
+/// LLCs of four CPUs of these capacities.
+fn capacity_flags(capacities: [u32; 8], version: &str, cpu: usize) -> Vec<Vec<&'static str>> {
+    let mut machine = shape(1, 2, 4).machine();
+    for (cpu, capacity) in machine.cpus.iter_mut().zip(capacities) {
+        cpu.capacity = capacity;
+    }
+    let about = |flag: &&str| {
+        flag.starts_with("ASYM") || matches!(*flag, "BALANCE_WAKE" | "PREFER_SIBLING")
+    };
+    let rows = domain_rows(&machine, &features(version), cpu);
+    rows.into_iter().map(|row| row.flags.into_iter().filter(about).collect()).collect()
+}
+
+/// As in the kernel's commit 05484e098448 (4.20) and in the one of 5.15 ("Rework CPU capacity asymmetry detection"), whose
+/// message has the picture: an LLC of small and big CPUs beside one of big CPUs.
+#[test]
+fn domains_of_cpus_of_different_capacities_are_flagged() {
+    let (asym, full) = ("ASYM_CPUCAPACITY", "ASYM_CPUCAPACITY_FULL");
+    let mixed = [446, 446, 1024, 1024, 1024, 1024, 1024, 1024];
+    for version in ["fair@5.16", "fair@6.15", "fair@7.2"] {
+        let of = |cpu| capacity_flags(mixed, version, cpu);
+        assert_eq!(of(0), [vec![asym, full], vec!["PREFER_SIBLING", asym, full]], "{version}");
+        assert_eq!(of(4), [vec![], vec!["PREFER_SIBLING", asym, full]], "{version}");
+    }
+    // Every CPU sees a big one in its LLC, and only that level is flagged.
+    let of = |cpu| capacity_flags(mixed, "fair@5.2", cpu);
+    assert_eq!(of(0), [vec!["PREFER_SIBLING", asym], vec!["PREFER_SIBLING"]]);
+    assert_eq!(of(0), of(4));
+    let three = [446, 446, 871, 871, 1024, 1024, 1024, 1024];
+    let of = |version| capacity_flags(three, version, 0);
+    assert_eq!(of("fair@7.2"), [vec![asym], vec!["PREFER_SIBLING", asym, full]]);
+    assert_eq!(of("fair@5.2"), [vec!["BALANCE_WAKE"], vec!["PREFER_SIBLING", asym]]);
+    assert_eq!(of("fair@3.9"), [vec![], vec!["PREFER_SIBLING"]]);
+    let equal = capacity_flags([871; 8], "fair@7.2", 0);
+    assert_eq!(equal, [vec!["PREFER_SIBLING"], vec!["PREFER_SIBLING"]]);
+}
+
 #[test]
 fn a_table_for_people() {
     let machine = shape(2, 2, 2).machine();
