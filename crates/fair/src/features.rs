@@ -120,6 +120,8 @@ impl SearchLimit {
 /// CPUs (5.13), `imb_numa_nr` (5.18), half of that (6.0).
 struct Version {
     name: &'static str,
+    /// What the version before it does not have, in a few words; the sections of the kernel model have the rest.
+    new: &'static str,
     hz: u32,
     queue: QueueEra,
     averages: AverageEra,
@@ -136,6 +138,7 @@ struct Version {
 const VERSIONS: [Version; 6] = [
     Version {
         name: "3.9",
+        new: "load that is the weight of what is queued, and NUMA balancing that moves pages only",
         hz: 1000,
         queue: QueueEra::CFS,
         averages: AverageEra::WEIGHTS,
@@ -148,6 +151,7 @@ const VERSIONS: [Version; 6] = [
     },
     Version {
         name: "5.2",
+        new: "averages of load, SIS_PROP, and NUMA balancing that places tasks",
         hz: HZ,
         queue: QueueEra::CFS,
         averages: AverageEra::QUEUED,
@@ -160,6 +164,7 @@ const VERSIONS: [Version; 6] = [
     },
     Version {
         name: "5.16",
+        new: "balancing by types of groups, the cluster domain, and an allowed NUMA imbalance of a quarter of the CPUs",
         hz: HZ,
         queue: QueueEra::SINCE_5_15,
         averages: AverageEra::SINCE_5_15,
@@ -172,6 +177,7 @@ const VERSIONS: [Version; 6] = [
     },
     Version {
         name: "5.19",
+        new: "imb_numa_nr (5.18) and a newly idle gate by the domain's cost (5.17)",
         hz: HZ,
         queue: QueueEra::SINCE_5_15,
         averages: AverageEra::SINCE_5_15,
@@ -184,6 +190,7 @@ const VERSIONS: [Version; 6] = [
     },
     Version {
         name: "6.15",
+        new: "EEVDF with delayed dequeue (6.6, 6.12), SIS_UTIL (6.0), and the balancer with SMT groups (after 6.5)",
         hz: HZ,
         queue: QueueEra::SINCE_6_15,
         averages: AverageEra::SINCE_5_15,
@@ -196,6 +203,7 @@ const VERSIONS: [Version; 6] = [
     },
     Version {
         name: "7.2",
+        new: "a protection point, HRTICK, lazy preemption, randomised newly idle balancing, and cache-aware scheduling",
         hz: HZ,
         queue: QueueEra::SINCE_7_2,
         averages: AverageEra::SINCE_7_2,
@@ -219,9 +227,8 @@ pub enum FeatureError {
     },
     /// The version is not known.
     #[error(
-        "{name}: unknown version '{version}', known: {} (docs/kernel-model.md, 0.1, has what differs \
-         between them); switches follow as +NAME or +no-NAME",
-        versions().join(", ")
+        "{name}: unknown version '{version}', known: {}{}; switches follow as +NAME or +no-NAME",
+        versions().join(", "), neighbours(version)
     )]
     Version {
         /// What was given.
@@ -231,13 +238,23 @@ pub enum FeatureError {
     },
     /// A switch is not known.
     #[error(
-        "{name}: unknown switch '{switch}', known (each also as no-...): {}; with a number: {}",
-        names(&switches(), "").join(", "), names(&numbers(), "=N").join(", ")
+        "{name}: unknown switch '{switch}', known (each also as no-...): {}; with a number: {}{}",
+        names(&switches(), "").join(", "), names(&numbers(), "=N").join(", "), meant(switch)
     )]
     Switch {
         /// What was given.
         name: String,
         /// The part that should be a switch.
+        switch: String,
+    },
+    /// A switch is turned on and off.
+    #[error(
+        "{name}: '{switch}' is given both as +{switch} and as +no-{switch}; leave one of them out"
+    )]
+    Contradiction {
+        /// What was given.
+        name: String,
+        /// The switch.
         switch: String,
     },
     /// The value of a setting is out of range or no number.
@@ -262,6 +279,39 @@ pub enum FeatureError {
         /// The oldest version on which it does something.
         since: &'static str,
     },
+}
+
+/// The versions, oldest first, with what the one before does not have.
+pub fn version_texts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    VERSIONS.iter().map(|version| (version.name, version.new))
+}
+
+/// The known versions next to one that is not, and what sets them apart.
+fn neighbours(wanted: &str) -> String {
+    let number = |text: &str| -> Option<(u32, u32)> {
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+    };
+    let Some(wanted) = number(wanted) else { return String::new() };
+    let later = VERSIONS.iter().position(|version| number(version.name) > Some(wanted));
+    match later {
+        Some(0) => format!("; the next is {}", VERSIONS[0].name),
+        Some(later) => {
+            let (before, after) = (&VERSIONS[later - 1], &VERSIONS[later]);
+            format!("; between {} and {}, which has {}", before.name, after.name, after.new)
+        }
+        None => format!("; the last before it is {}", VERSIONS[VERSIONS.len() - 1].name),
+    }
+}
+
+/// The switch or number that may have been meant.
+fn meant(switch: &str) -> String {
+    let name = switch.split('=').next().unwrap_or(switch);
+    let name = name.strip_prefix("no-").unwrap_or(name);
+    let (switches, numbers) = (switches(), numbers());
+    let known = switches.iter().chain(&numbers).map(|(name, _)| *name);
+    roost_names::did_you_mean(name, known)
+        .map_or_else(String::new, |question| format!("; {question}"))
 }
 
 /// A switch or number whose value is not the version's.
@@ -320,8 +370,17 @@ impl Features {
         let age = age(wanted)
             .ok_or_else(|| FeatureError::Version { name: given(), version: wanted.to_owned() })?;
         let mut features = Self { name: given(), ..Self::of_version(age) };
+        let mut given_so_far: Vec<&str> = Vec::new();
         for part in parts {
+            let opposite = |other: &&str| {
+                other.strip_prefix("no-") == Some(part) || part.strip_prefix("no-") == Some(other)
+            };
+            if given_so_far.iter().any(opposite) {
+                let switch = part.strip_prefix("no-").unwrap_or(part).to_owned();
+                return Err(FeatureError::Contradiction { name: given(), switch });
+            }
             features.apply(part)?;
+            given_so_far.push(part);
         }
         Ok(features)
     }
@@ -618,6 +677,26 @@ mod tests {
         assert!(error("fair@5.2+sched-cache").contains("before fair@5.16"));
         for name in ["", "fair@", "fair@9", "fair@7.2+x", "fair@5.19+preempt-short"] {
             assert!(!error(name).contains('\n'));
+        }
+    }
+
+    #[test]
+    fn a_version_that_does_not_exist_names_its_neighbours() {
+        let error = |name: &str| Features::parse(name).unwrap_err().to_string();
+        assert!(error("fair@5.18").contains("between 5.16 and 5.19, which has imb_numa_nr (5.18)"));
+        assert!(error("fair@2.6.32").contains("the next is 3.9"));
+        assert!(error("fair@7.9").contains("the last before it is 7.2"));
+        assert!(error("fair@new").contains("unknown version 'new', known: 3.9"));
+    }
+
+    #[test]
+    fn a_switch_that_is_nearly_right_is_suggested_and_both_ways_are_refused() {
+        let error = |name: &str| Features::parse(name).unwrap_err().to_string();
+        assert!(error("fair@7.2+sis-utl").ends_with("; did you mean sis-util?"));
+        assert!(error("fair@7.2+no-clng").ends_with("; did you mean cling?"));
+        assert!(error("fair@7.2+cling-degre=3").ends_with("; did you mean cling-degree?"));
+        for name in ["fair@7.2+cling+no-cling", "fair@7.2+no-cling+sis-prop+cling"] {
+            assert!(error(name).contains("both as +cling and as +no-cling"), "{name}");
         }
     }
 }

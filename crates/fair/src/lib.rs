@@ -42,7 +42,7 @@ mod wakeup;
 mod weight;
 
 pub use describe::{DomainRow, describe_domains, domain_rows};
-pub use features::{Difference, FeatureError, Features, versions};
+pub use features::{Difference, FeatureError, Features, version_texts, versions};
 pub use mechanisms::{Mechanism, mechanisms};
 pub use state::Fair;
 pub use switches::{numbers, switches};

@@ -42,9 +42,19 @@ pub enum Command {
     Run(RunArgs),
     /// Show what the live scheduler does while it runs.
     Top(TopArgs),
-    /// Write the manual pages and a commented settings file, as packages have them.
+    /// Print completions for a shell: `source <(roost completions bash)`.
+    Completions(CompletionsArgs),
+    /// Write the manual pages, completions and a commented settings file, as packages have them.
     #[command(hide = true)]
     Man(ManArgs),
+}
+
+/// Arguments of `roost completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
 }
 
 /// Arguments of `roost man`.
@@ -245,13 +255,19 @@ pub struct CompareArgs {
     #[arg(long)]
     pub machine: Option<String>,
     /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks).
-    #[arg(long)]
-    pub workload: String,
+    #[arg(long, required_unless_present_any = ["list_workloads", "list_schedulers"])]
+    workload: Option<String>,
     /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them), or
     /// +config=FILE with settings as `roost run` takes them; with --on vm or host switches are the
     /// kernel's own, roost is the live scheduler, and a program is a sched_ext scheduler.
-    #[arg(required = true, value_name = "SCHEDULER")]
+    #[arg(required_unless_present_any = ["list_workloads", "list_schedulers"], value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
+    /// List the benchmarks and their parameters (--format json and csv too).
+    #[arg(long, conflicts_with_all = ["list_schedulers", "workload", "schedulers"])]
+    pub list_workloads: bool,
+    /// List versions, switches and numbers (--format json and csv too).
+    #[arg(long, conflicts_with_all = ["workload", "schedulers"])]
+    pub list_schedulers: bool,
     /// Runs of each scheduler, with different seeds.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,
@@ -287,6 +303,13 @@ pub struct CompareArgs {
     /// Time on the host after which a guest whose run has not ended is ended.
     #[arg(long, value_parser = positive_duration, default_value = "10min", help_heading = IN_GUESTS)]
     pub timeout: Duration,
+}
+
+impl CompareArgs {
+    /// The workload; empty only where a list is asked for instead.
+    pub fn workload(&self) -> &str {
+        self.workload.as_deref().unwrap_or_default()
+    }
 }
 
 /// Under which options stand that only guests have.
@@ -385,6 +408,7 @@ fn in_one_line(rendered: &str) -> String {
         .map(words)
         .collect::<Vec<_>>()
         .join("; ");
+    line += &format_hint();
     let cli = Cli::command();
     let mut command = &cli;
     let mut names = "roost".to_owned();
@@ -395,6 +419,14 @@ fn in_one_line(rendered: &str) -> String {
     }
     line += &format!("; see `{names} --help`");
     line
+}
+
+/// For those who write a format as an option of its own, as other tools have it.
+fn format_hint() -> String {
+    const FORMATS: [&str; 5] = ["json", "csv", "table", "markdown", "mmtests"];
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let format = FORMATS.iter().find(|format| given.contains(&format!("--{format}")));
+    format.map_or_else(String::new, |format| format!("; write --format {format}"))
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {

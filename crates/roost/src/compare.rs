@@ -15,6 +15,7 @@ use roost_workload::{MetricKind, Workload};
 
 use crate::args::{CompareArgs, Format, On};
 use crate::error::{Error, print, tell};
+use crate::lists;
 use crate::real;
 
 /// Set by Ctrl-C and SIGTERM.
@@ -44,6 +45,12 @@ struct Run<'a> {
 
 /// Compares the schedulers that `args` names.
 pub fn run(args: &CompareArgs) -> Result<(), Error> {
+    if args.list_workloads {
+        return print(&lists::workloads(args.format)?);
+    }
+    if args.list_schedulers {
+        return print(&lists::schedulers(args.format)?);
+    }
     if args.exact && args.on != On::Vm {
         return Err(Error::Usage("--exact is a lane of guests: add --on vm".into()));
     }
@@ -66,7 +73,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         trace.finish(runs.trace_end)?;
     }
     let machine = &runs.machine.name;
-    let comparison = Comparison::new(machine, &args.workload, names, args.seed, runs.outcomes);
+    let comparison = Comparison::new(machine, args.workload(), names, args.seed, runs.outcomes);
     print(&render(args, &comparison, runs.counted))
 }
 
@@ -79,7 +86,7 @@ fn simulate(
     let name = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
     let machine = Arc::new(roost_machine::resolve(name)?);
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-    let loaded = roost_workload::benchmark::resolve_noted(&args.workload, duration_ns)?;
+    let loaded = roost_workload::benchmark::resolve_noted(args.workload(), duration_ns)?;
     let workload = Arc::new(loaded.workload);
     let simulation = |name: &String| {
         let (scheduler, notes) = SchedulerSpec::parse_noted(name)?;

@@ -3,6 +3,7 @@
 mod args;
 mod compare;
 mod error;
+mod lists;
 mod live;
 mod machine;
 mod man;
@@ -12,7 +13,7 @@ mod vm;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, Command};
 
@@ -30,6 +31,11 @@ fn main() -> ExitCode {
         }
         Ok(Cli { command: Command::Run(args) }) => live::run(&args),
         Ok(Cli { command: Command::Top(args) }) => live::top(args.interval),
+        Ok(Cli { command: Command::Completions(args) }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut Cli::command(), "roost", &mut script);
+            error::print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
+        }
         Ok(Cli { command: Command::Man(args) }) => {
             man::write(&args.folder).map(|()| ExitCode::SUCCESS)
         }

@@ -93,7 +93,7 @@ impl<'a> Plan<'a> {
         stop: &'static AtomicBool,
     ) -> Result<Self, Error> {
         let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-        let workload = Workload::resolve(&args.workload, duration_ns)?;
+        let workload = Workload::resolve(args.workload(), duration_ns)?;
         let schedulers = args.schedulers.iter().map(|name| RealScheduler::parse(name));
         let schedulers = schedulers.collect::<Result<_, _>>()?;
         Ok(Self { args, workload, schedulers, progress, stop })

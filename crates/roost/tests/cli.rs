@@ -651,3 +651,43 @@ mod outputs {
         }
     }
 }
+
+#[test]
+fn what_can_be_named_is_listed_and_completed() {
+    let workloads = succeeds(&["compare", "--list-workloads"]);
+    assert!(workloads.contains("hackbench:groups=") && workloads.contains("rt-app:schbench"));
+    let schedulers: Value =
+        serde_json::from_str(&succeeds(&["compare", "--list-schedulers", "--format", "json"]))
+            .unwrap();
+    let named = |kind: &str, name: &str| {
+        let mut rows = schedulers.as_array().unwrap().iter();
+        rows.any(|row| row["kind"] == kind && row["name"] == name && row["about"] != "")
+    };
+    assert!(named("version", "fair@5.19") && named("switch", "+cling"));
+    assert!(named("number", "+cling-degree=N"));
+    let csv = succeeds(&["compare", "--list-schedulers", "--format", "csv"]);
+    let mut rows = csv::Reader::from_reader(csv.as_bytes());
+    assert_eq!(rows.records().map(Result::unwrap).count(), schedulers.as_array().unwrap().len());
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(succeeds(&["completions", shell]).contains("compare"), "{shell}");
+    }
+}
+
+#[test]
+fn names_that_are_nearly_right_are_answered_with_the_right_one() {
+    let compare = |more: &[&str]| fails(&[&["compare"], more].concat(), 2);
+    let run = ["--workload", "hackbensh", "fair@7.2"];
+    assert!(compare(&run).contains("did you mean hackbench?"));
+    let run = ["--workload", "hackbench:group=2", "fair@7.2"];
+    assert!(compare(&run).contains("did you mean groups?"));
+    let run = ["--machine", "zen3-2", "--workload", "hackbench", "fair@7.2"];
+    assert!(compare(&run).contains("did you mean zen3-2s"));
+    let run = ["--workload", "hackbench", "fair@7.2+sis-utl"];
+    assert!(compare(&run).contains("did you mean sis-util?"));
+    let run = ["--workload", "hackbench", "fair@5.18"];
+    assert!(compare(&run).contains("between 5.16 and 5.19"));
+    let run = ["--workload", "hackbench", "fair@7.2", "--json"];
+    assert!(compare(&run).contains("write --format json"));
+    assert!(compare(&["fair@7.2"]).contains("--workload"));
+    assert!(compare(&["--workload", "hackbench"]).contains("SCHEDULER"));
+}

@@ -17,6 +17,8 @@ mod stream;
 mod sysbench;
 mod tbench;
 
+use roost_names::did_you_mean;
+
 use crate::rtapp::{self, Loaded};
 use crate::{Workload, WorkloadError};
 
@@ -90,6 +92,7 @@ pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> 
         let known: Vec<&str> = benchmarks().iter().map(|benchmark| benchmark.name).collect();
         return Err(WorkloadError::UnknownBenchmark {
             spec: spec.escape_debug().to_string(),
+            meant: end_of(did_you_mean(name, known.iter().copied())),
             known: known.join(", "),
         });
     };
@@ -206,6 +209,11 @@ impl Values {
     }
 }
 
+/// A question as the end of a message.
+fn end_of(question: Option<String>) -> String {
+    question.map_or_else(String::new, |question| format!("; {question}"))
+}
+
 /// Splits `key=value`, or takes a bare word as the choice that it belongs to.
 fn find_parameter<'a>(
     spec: &str,
@@ -229,10 +237,12 @@ fn find_parameter<'a>(
             .find(|p| matches!(p.kind, ParameterKind::Choice(words) if words.contains(&setting)))
             .map(|parameter| (parameter, setting)),
     };
+    let name = setting.split('=').next().unwrap_or(setting);
     found.ok_or_else(|| WorkloadError::UnknownParameter {
         spec: spec.escape_debug().to_string(),
         benchmark: benchmark.name,
-        parameter: setting.split('=').next().unwrap_or(setting).escape_debug().to_string(),
+        parameter: name.escape_debug().to_string(),
+        meant: end_of(did_you_mean(name, benchmark.parameters.iter().map(|p| p.name))),
         known: benchmark
             .parameters
             .iter()

@@ -40,15 +40,19 @@ pub enum WorkloadError {
         remedy: String,
     },
     /// No benchmark has this name.
-    #[error("{spec}: unknown benchmark; choose from {known}, or give the path of an rt-app .json")]
+    #[error(
+        "{spec}: unknown benchmark; choose from {known}, or give the path of an rt-app .json{meant}"
+    )]
     UnknownBenchmark {
         /// As given.
         spec: String,
         /// Names of all benchmarks.
         known: String,
+        /// The one that may have been meant, as the end of a sentence.
+        meant: String,
     },
     /// The benchmark has no such parameter.
-    #[error("{spec}: {benchmark} has no parameter '{parameter}'; it takes {known}")]
+    #[error("{spec}: {benchmark} has no parameter '{parameter}'; it takes {known}{meant}")]
     UnknownParameter {
         /// As given.
         spec: String,
@@ -58,6 +62,8 @@ pub enum WorkloadError {
         parameter: String,
         /// Its parameters with their defaults.
         known: String,
+        /// The one that may have been meant, as the end of a sentence.
+        meant: String,
     },
     /// A parameter of the benchmark without a value.
     #[error("{spec}: '{parameter}' has no value; write for example {parameter}={default}")]

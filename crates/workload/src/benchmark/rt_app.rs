@@ -66,6 +66,7 @@ pub fn text(spec: &str) -> Result<Option<String>, WorkloadError> {
         let known: Vec<String> = forms().map(|(name, _)| name).collect();
         return Err(WorkloadError::UnknownBenchmark {
             spec: spec.escape_debug().to_string(),
+            meant: super::end_of(roost_names::did_you_mean(spec, known.iter().map(String::as_str))),
             known: known.join(", "),
         });
     };
