@@ -5,20 +5,13 @@
 //! side, and which choices were made with them in sight). Expected values are those of `published/`;
 //! each test says how near they have to be.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use roost_engine::{Control, Outcome};
-use roost_fair::{Fair, Features};
+use roost_simulate::{Control, Outcome, Simulation};
 
 /// One run, `milliseconds` long.
 fn run(machine: &str, workload: &str, scheduler: &str, milliseconds: u64) -> Outcome {
-    let machine = Arc::new(roost_machine::resolve(machine).expect("a machine"));
-    let workload = roost_workload::resolve(workload, Some(milliseconds * 1_000_000));
-    let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
-    let control =
-        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
-    roost_engine::run(&machine, &workload.expect("a workload"), fair, control).expect("it ends")
+    let duration = Some(milliseconds * 1_000_000);
+    let simulation = Simulation::named(machine, workload, duration, scheduler);
+    simulation.expect("known names").run(Control::new(1)).expect("it ends")
 }
 
 fn counter(outcome: &Outcome, name: &str) -> f64 {

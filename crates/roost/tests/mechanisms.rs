@@ -1,21 +1,14 @@
 //! Each mechanism acts where it is meant to: the counters that say so move in a short run, and a run without it
 //! does not have them.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use roost_engine::{Control, Outcome};
-use roost_fair::{Fair, Features, mechanisms};
+use roost_fair::mechanisms;
+use roost_simulate::{Control, Outcome, Simulation};
 
 const MS: u64 = 1_000_000;
 
 fn run(scheduler: &str, machine: &str, workload: &str, ms: u64) -> Outcome {
-    let machine = Arc::new(roost_machine::resolve(machine).expect("a machine"));
-    let workload = roost_workload::resolve(workload, Some(ms * MS)).expect("a workload");
-    let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
-    let stop = AtomicBool::new(false);
-    let control = Control { seed: 1, tracer: None, stop: &stop, progress: &|_| {} };
-    roost_engine::run(&machine, &workload, fair, control).expect("it ends")
+    let simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler);
+    simulation.expect("known names").run(Control::new(1)).expect("it ends")
 }
 
 /// How often a mechanism acted; `None`: the run does not have its counters.

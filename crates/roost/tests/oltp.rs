@@ -4,24 +4,17 @@
 //! Groups settle in the course of several NUMA scans, so runs are long: a quarter of an hour of one core.
 //! `cargo test --release -p roost --test oltp -- --ignored --nocapture`
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use roost_engine::Control;
-use roost_fair::{Fair, Features};
+use roost_simulate::{Control, Simulation};
 
 /// Simulated time of a run, ms. The published runs took 20 minutes.
 const MILLISECONDS: u64 = 20_000;
 
 /// Transactions a second, mean of the instances.
 fn eps(instances: u32, threads: u32, scheduler: &str) -> f64 {
-    let machine = Arc::new(roost_machine::resolve("xeon-2s-96").expect("a machine"));
     let spec = format!("sysbench-oltp:instances={instances},threads={threads}");
-    let workload = roost_workload::resolve(&spec, Some(MILLISECONDS * 1_000_000));
-    let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
-    let control =
-        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
-    let outcome = roost_engine::run(&machine, &workload.expect("a workload"), fair, control);
+    let duration = Some(MILLISECONDS * 1_000_000);
+    let simulation = Simulation::named("xeon-2s-96", &spec, duration, scheduler);
+    let outcome = simulation.expect("known names").run(Control::new(1));
     outcome.expect("it ends").metrics[0].value.expect("it ran")
 }
 
