@@ -130,6 +130,8 @@ struct Around<'a> {
     caches: [Option<u32>; 5],
     /// CPUs of the nearest object that names them.
     cpus: Option<&'a OsSet>,
+    /// Whether a cache stands before the memory that is inside.
+    cached_memory: bool,
 }
 
 /// What has been read so far.
@@ -144,6 +146,8 @@ struct Reader {
     cache_bytes: BTreeMap<u32, u64>,
     /// Objects met, from which their keys are made.
     objects: u32,
+    /// Whether a cache stands before some node's memory.
+    cached_memory: bool,
     /// Whether some CPU's last-level cache is not an L3 or beyond.
     below_l3: bool,
 }
@@ -167,8 +171,11 @@ fn read(document: &Document, name: &str) -> Result<Machine, Fault> {
     reader.cpu_kinds(topology)?;
     let table = reader.distances(topology)?;
     reader.note_sources(topology);
-    let Reader { mut description, below_l3, cache_bytes, .. } = reader;
+    let Reader { mut description, below_l3, cache_bytes, cached_memory, .. } = reader;
     description.llc_bytes = cache_bytes;
+    if cached_memory {
+        description.guess("memory-side-cache", "caches before memory are left out");
+    }
     if below_l3 {
         description.guess("no-l3-cache", "the largest cache the file has is the last level");
     }
@@ -276,6 +283,7 @@ impl Reader {
                 inside.cluster = Some(self.key());
             }
             "Machine" => self.vendor(node),
+            "MemCache" => inside.cached_memory = true,
             _ => self.cache(node, kind, &mut inside)?,
         }
         let first = self.description.cpus.len();
@@ -366,6 +374,7 @@ impl Reader {
             let problem = format!("more than {MAX_NODES} NUMA nodes");
             return Err(Fault::at(node, problem, "a machine may have up to 1024 nodes"));
         }
+        self.cached_memory |= around.cached_memory;
         let Some(cpus) = around.cpus.cloned() else {
             return Err(Fault::at(node, "NUMA node without cpuset", EXPORT_AGAIN));
         };

@@ -313,6 +313,9 @@ fn from_file(path: &Path) -> Result<Machine, MachineError> {
     if lscpu::is_lscpu(&text) {
         return lscpu::parse(&hwloc::text_of(path)?, &name);
     }
+    if synthetic::is_synthetic(&text) {
+        return synthetic::parse_named(hwloc::text_of(path)?.trim(), &name);
+    }
     hwloc::load(path)
 }
 

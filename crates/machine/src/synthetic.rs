@@ -4,31 +4,34 @@
 //! each object of the level before it has. CPUs are numbered as hwloc does by
 //! default: depth first, so that the threads of a core follow each other (Linux
 //! on x86 numbers the first threads of all cores first; the presets do so too).
-//! What hwloc exports with `lstopo --of synthetic` is read, with memory attached
-//! in brackets: `Package:2 [NUMANode(memory=64GB)] L3Cache:8(size=32MB) PU:4`. Of several nodes in
-//! brackets behind one level the first has its CPUs, and the others have memory only. `indexes` of PUs and
-//! nodes are the operating system's numbers, as a list (`0,4,1,5`) or as loops (`2*8:1*2`): the first
-//! loop counts PUs in steps of 2, 8 of them, the second those in between.
+//! What hwloc exports with `lstopo --of synthetic` is read:
+//!
+//! - Nodes in brackets belong to the level before them, or to the machine:
+//!   `Package:2 [NUMANode(memory=64GB)] L3Cache:8(size=32MB) PU:4`. A CPU that several nodes hold
+//!   belongs to that of the fewest CPUs, and of those to the one with the lowest number, as in hwloc's XML.
+//! - `indexes` of PUs and nodes are the operating system's numbers: a list (`0,4,1,5`), loops (`2*8:1*2`: the first
+//!   counts objects in steps of 2, 8 of them, the second those in between), or loops named by their levels
+//!   (`core`: the first threads of all cores, then the second ones).
 
 use crate::Machine;
 use crate::build::{CpuDescription, Description, MAX_CPUS, MAX_NODES};
 use crate::error::{MachineError, Part, shown};
 use crate::osset::OsSet;
 
-/// The longest string that is read; the longest useful ones have 200 characters.
-const LONGEST: usize = 4096;
+/// The longest string that is read: the numbers of 4096 CPUs one by one need a third of it.
+const LONGEST: usize = 1 << 16;
 
-/// What a level's objects are, outermost first where the order is fixed.
+/// What a level's objects are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Package,
     Node,
     /// Groups and dies: they only multiply.
     Group,
-    Llc,
-    Cluster,
-    /// Private caches that tell the scheduler nothing.
-    Private,
+    /// Caches that hold data, by level from 1; that of the highest level is the last one.
+    Cache(u8),
+    /// Caches for instructions only: they only multiply.
+    Instructions,
     Core,
     Pu,
 }
@@ -43,10 +46,14 @@ struct Level {
     bytes: Option<u64>,
     /// `indexes` as it is written.
     indexes: Option<String>,
+    /// Whether a cache stands before its memory.
+    cached_memory: bool,
     /// Where the word starts, in characters from 1.
     column: usize,
     /// Memory in brackets: belongs to the level before it and is no level.
     attached: bool,
+    /// CPUs in one object of this level, or in the object it is attached to.
+    width: usize,
 }
 
 /// What is wrong with a string and where.
@@ -58,18 +65,35 @@ struct Fault {
 
 const LEVELS: &str = "levels are pack, node, die, group, l3, l2, core, pu, each as level:count";
 
+const ORDER: &str = "the order is pack and node, l3, l2, core, pu";
+
+/// Whether a text begins with a level, as a file that lstopo wrote does.
+pub(crate) fn is_synthetic(text: &str) -> bool {
+    let first = text.trim_start().trim_start_matches('[');
+    let end = first.find([':', '(', ']']).unwrap_or(0);
+    kind(&first[..end]).is_some()
+}
+
 /// Reads a synthetic string.
 pub fn parse(text: &str) -> Result<Machine, MachineError> {
+    parse_named(text, text)
+}
+
+/// Reads a synthetic string; `name` is what messages and the machine call it.
+pub(crate) fn parse_named(text: &str, name: &str) -> Result<Machine, MachineError> {
     let describe = |fault: Fault| MachineError::Synthetic {
-        text: shown(text),
+        text: shown(name),
         column: fault.column,
         problem: fault.problem,
         remedy: fault.remedy,
     };
-    let levels = levels(text).map_err(describe)?;
-    check_order(&levels).map_err(describe)?;
+    let mut levels = levels(text).map_err(describe)?;
+    check_ends(&levels).map_err(describe)?;
     check_counts(&levels).map_err(describe)?;
-    expand(text, &levels).map_err(describe)?.build().map_err(|problem| {
+    set_widths(&mut levels);
+    check_order(&levels).map_err(describe)?;
+    let description = expand(name, &levels).map_err(describe)?;
+    description.build().map_err(|problem| {
         let kind = match problem.part {
             Part::Hierarchy => "",
             Part::Distances => "distances: ",
@@ -85,14 +109,7 @@ fn levels(text: &str) -> Result<Vec<Level>, Fault> {
         let problem = format!("longer than {LONGEST} characters");
         return Err(Fault { column: LONGEST, problem, remedy: "use an hwloc XML file" });
     }
-    let mut levels = Vec::new();
-    for (column, word) in words(text) {
-        let inner = word.strip_prefix('[').and_then(|word| word.strip_suffix(']'));
-        let mut level = level(column, inner.unwrap_or(word), inner.is_some())?;
-        level.attached = inner.is_some();
-        levels.push(level);
-    }
-    Ok(levels)
+    words(text).into_iter().map(|(column, word)| level(column, word)).collect()
 }
 
 /// The words of `text` with their columns; blanks within brackets part no words.
@@ -121,8 +138,11 @@ fn words(text: &str) -> Vec<(usize, &str)> {
 }
 
 /// One word: `kind:count(attributes)`; in brackets the count may be missing.
-fn level(column: usize, word: &str, attached: bool) -> Result<Level, Fault> {
+fn level(column: usize, word: &str) -> Result<Level, Fault> {
     let fault = |problem: String, remedy| Fault { column, problem, remedy };
+    let inner = word.strip_prefix('[').and_then(|word| word.strip_suffix(']'));
+    let attached = inner.is_some();
+    let word = inner.unwrap_or(word);
     let (head, attributes) = match word.split_once('(') {
         None => (word, None),
         Some((head, rest)) => match rest.strip_suffix(')') {
@@ -136,7 +156,7 @@ fn level(column: usize, word: &str, attached: bool) -> Result<Level, Fault> {
         None => return Err(fault(format!("\"{}\" has no count", shown(head)), LEVELS)),
     };
     let Some(kind) = kind(name) else {
-        return Err(fault(format!("\"{}\" is no level", shown(name)), LEVELS));
+        return Err(fault(no_level(name), LEVELS));
     };
     let digits = !count.is_empty() && count.bytes().all(|b| b.is_ascii_digit());
     let count = count.parse().ok().filter(|&count: &usize| digits && count > 0);
@@ -148,7 +168,8 @@ fn level(column: usize, word: &str, attached: bool) -> Result<Level, Fault> {
         let problem = "only single nodes stand in brackets".into();
         return Err(fault(problem, "write [node(memory=64GB)]"));
     }
-    let mut level = Level { kind, count, bytes: None, indexes: None, column, attached };
+    let (bytes, indexes, cached_memory, width) = (None, None, false, 1);
+    let mut level = Level { kind, count, bytes, indexes, cached_memory, column, attached, width };
     read_attributes(&mut level, attributes.unwrap_or_default()).map_err(|problem| {
         fault(problem, "known are size=32MB on caches, memory=64GB on nodes, and indexes=0,2,1,3")
     })?;
@@ -160,21 +181,42 @@ fn kind(name: &str) -> Option<Kind> {
     Some(match name.to_ascii_lowercase().as_str() {
         "pack" | "package" | "socket" => Kind::Package,
         "node" | "numa" | "numanode" => Kind::Node,
-        "group" | "die" => Kind::Group,
-        "l3" | "llc" | "l3cache" => Kind::Llc,
-        "l2" | "l2u" | "l2d" | "l2cache" | "l2ucache" | "l2dcache" | "cluster" => Kind::Cluster,
-        "l1" | "l1u" | "l1d" | "l1i" | "l1cache" | "l1ucache" | "l1dcache" | "l1icache" | "l2i"
-        | "l2icache" => Kind::Private,
+        "die" | "tile" | "module" => Kind::Group,
+        "llc" => Kind::Cache(3),
+        "cluster" => Kind::Cache(2),
         "core" => Kind::Core,
         "pu" => Kind::Pu,
-        _ => return None,
+        name => match name.strip_prefix("group") {
+            // hwloc numbers groups by how deep they are.
+            Some(depth) if depth.bytes().all(|b| b.is_ascii_digit()) => Kind::Group,
+            _ => cache(name)?,
+        },
     })
+}
+
+/// A cache by hwloc's names: `l3`, `l2cache`, `l1dcache`, `l1i`, ...
+fn cache(name: &str) -> Option<Kind> {
+    let (number, rest) = name.strip_prefix('l')?.split_at_checked(1)?;
+    let level = number.parse().ok().filter(|level| (1..=5).contains(level))?;
+    match rest.strip_suffix("cache").unwrap_or(rest) {
+        "" | "d" | "u" => Some(Kind::Cache(level)),
+        "i" => Some(Kind::Instructions),
+        _ => None,
+    }
+}
+
+/// That a name is of no level, and which one may have been meant.
+fn no_level(name: &str) -> String {
+    let known = ["package", "node", "numanode", "die", "group", "l3", "l2", "l1", "core", "pu"];
+    let hint = roost_names::did_you_mean(name, known);
+    let hint = hint.map_or(String::new(), |question| format!(", {question}"));
+    format!("\"{}\" is no level{hint}", shown(name))
 }
 
 /// Reads a level's attributes, blanks between them; a comma ends one too, unless it is in a list of indexes.
 fn read_attributes(level: &mut Level, text: &str) -> Result<(), String> {
     let wanted = match level.kind {
-        Kind::Llc | Kind::Cluster | Kind::Private => "size",
+        Kind::Cache(_) | Kind::Instructions => "size",
         Kind::Node => "memory",
         _ => "",
     };
@@ -184,12 +226,13 @@ fn read_attributes(level: &mut Level, text: &str) -> Result<(), String> {
             continue;
         }
         for part in word.split(',').filter(|part| !part.is_empty()) {
-            match part.split_once('=') {
-                Some((name, value)) if !wanted.is_empty() && name == wanted => {
-                    let size = size(value);
-                    level.bytes =
-                        Some(size.ok_or_else(|| format!("\"{}\" is no size", shown(value)))?);
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let bytes = size(value).ok_or_else(|| format!("\"{}\" is no size", shown(value)));
+            match name {
+                "memorysidecachesize" if level.kind == Kind::Node => {
+                    level.cached_memory = bytes? > 0;
                 }
+                _ if !wanted.is_empty() && name == wanted => level.bytes = Some(bytes?),
                 _ => return Err(format!("attribute \"{}\" is not known here", shown(part))),
             }
         }
@@ -197,40 +240,213 @@ fn read_attributes(level: &mut Level, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The operating system's numbers of a level's `total` objects: by default in their order.
-///
-/// A loop `STEP*N` counts objects: of object `i` it is at `i / STEP % N`. The first loop counts fastest.
-fn numbers(level: Option<&Level>, total: usize) -> Result<Vec<u32>, Fault> {
-    let Some((level, text)) = level.and_then(|level| Some((level, level.indexes.as_ref()?))) else {
-        return Ok((0..total as u32).collect());
+/// A size in bytes: a whole number with B, kB, MB, GB, TB or KiB, MiB, GiB, TiB,
+/// all powers of 1024 as hwloc 2 reads the short ones.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return None,
     };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|&bytes| bytes > 0)
+}
+
+/// PUs are at the end, and only there.
+fn check_ends(levels: &[Level]) -> Result<(), Fault> {
+    let fault = |column, problem: &str, remedy| Fault { column, problem: problem.into(), remedy };
+    let real: Vec<&Level> = levels.iter().filter(|level| !level.attached).collect();
+    let last = real.last();
+    if last.is_none_or(|level| level.kind != Kind::Pu) {
+        let column = last.map_or(1, |level| level.column);
+        return Err(fault(column, "the last level is not pu", "end with pu:1 or pu:2"));
+    }
+    if let Some(pair) = real.windows(2).find(|pair| pair[0].kind == Kind::Pu) {
+        return Err(fault(pair[1].column, "this level cannot be inside pu", ORDER));
+    }
+    Ok(())
+}
+
+/// Not more CPUs and nodes than a machine may have.
+fn check_counts(levels: &[Level]) -> Result<(), Fault> {
+    let (mut product, mut nodes) = (1_usize, 0_usize);
+    for level in levels {
+        product = product.saturating_mul(level.count);
+        if level.kind == Kind::Node {
+            nodes = nodes.saturating_add(product);
+        }
+        let (number, most, what) = match level.kind {
+            Kind::Node => (nodes, MAX_NODES, "nodes"),
+            _ => (product, MAX_CPUS, "CPUs"),
+        };
+        if number > most {
+            let problem = format!("{number} or more {what}");
+            let remedy = "a machine has up to 4096 CPUs and 1024 nodes";
+            return Err(Fault { column: level.column, problem, remedy });
+        }
+    }
+    Ok(())
+}
+
+/// How many CPUs an object of each level has.
+fn set_widths(levels: &mut [Level]) {
+    let mut width: usize = levels.iter().map(|level| level.count).product();
+    for level in levels {
+        width /= level.count;
+        level.width = width;
+    }
+}
+
+/// Each kind once, no larger cache inside a smaller one, and nothing of which a core has one in parts of a core.
+fn check_order(levels: &[Level]) -> Result<(), Fault> {
+    let fault = |level: &Level, problem: &str, remedy| {
+        Err(Fault { column: level.column, problem: problem.into(), remedy })
+    };
+    let last_cache = last_cache(levels).map(|level| level.kind);
+    for (index, level) in levels.iter().enumerate() {
+        let before = &levels[..index];
+        let like_it = before.iter().find(|other| other.kind == level.kind);
+        let repeats = match level.kind {
+            Kind::Group | Kind::Instructions => false,
+            // Any number of nodes may be attached, or one level be of nodes.
+            Kind::Node => like_it.is_some_and(|other| !(other.attached && level.attached)),
+            _ => like_it.is_some(),
+        };
+        if repeats {
+            return fault(level, "this level came before", "name each level once");
+        }
+        let smaller = |other: &Level| match (other.kind, level.kind) {
+            (Kind::Cache(other), Kind::Cache(own)) => other < own,
+            _ => false,
+        };
+        let one_per_core =
+            matches!(level.kind, Kind::Package | Kind::Node) || Some(level.kind) == last_cache;
+        let parts_core =
+            |other: &Level| one_per_core && other.kind == Kind::Core && level.width < other.width;
+        if before.iter().any(|other| smaller(other) || parts_core(other)) {
+            return fault(level, "this level cannot be inside those before", ORDER);
+        }
+    }
+    Ok(())
+}
+
+/// The cache of the highest level.
+fn last_cache(levels: &[Level]) -> Option<&Level> {
+    let number = |level: &&Level| match level.kind {
+        Kind::Cache(number) => number,
+        _ => 0,
+    };
+    levels.iter().max_by_key(number).filter(|level| number(level) > 0)
+}
+
+/// Every CPU of the hierarchy, depth first.
+fn expand(name: &str, levels: &[Level]) -> Result<Description, Fault> {
+    let mut description = Description { name: shown(name), ..Description::default() };
+    let level = |kind| levels.iter().find(|level| level.kind == kind);
+    let (package, core, l2) = (level(Kind::Package), level(Kind::Core), level(Kind::Cache(2)));
+    let last = last_cache(levels);
+    let key = |cpu: usize, level: Option<&Level>| level.map(|level| (cpu / level.width) as u32);
+    let total = levels.iter().map(|level| level.count).product();
+    let numbers = match level(Kind::Pu).and_then(|level| Some((level, level.indexes.as_ref()?))) {
+        Some((pu, text)) => indexes(pu, text, levels, total)?,
+        None => (0..total as u32).collect(),
+    };
+    let nodes = nodes(levels, total)?;
+    for (cpu, os_index) in numbers.into_iter().enumerate() {
+        let own = nodes.iter().filter(|node| (node.first..node.first + node.width).contains(&cpu));
+        let nearest = own.min_by_key(|node| (node.width, node.os_index));
+        description.cpus.push(CpuDescription {
+            os_index,
+            core: key(cpu, core),
+            cluster: key(cpu, l2),
+            llc: key(cpu, last),
+            node: nearest.map(|node| node.os_index),
+            package: key(cpu, package),
+            ..CpuDescription::default()
+        });
+    }
+    description.nodes = nodes.iter().map(|node| (node.os_index, node.bytes)).collect();
+    if let Some((last, bytes)) = last.and_then(|last| Some((last, last.bytes?))) {
+        description.llc_bytes = (0..total / last.width).map(|llc| (llc as u32, bytes)).collect();
+    }
+    description.l2_bytes = l2.and_then(|level| level.bytes);
+    note_nodes(levels, &mut description);
+    if last.is_some_and(|last| matches!(last.kind, Kind::Cache(1 | 2))) {
+        description.guess("no-l3-cache", "the largest cache that is named is the last level");
+    }
+    Ok(description)
+}
+
+/// What of nodes is left out.
+fn note_nodes(levels: &[Level], description: &mut Description) {
+    let memory = || levels.iter().filter(|level| level.kind == Kind::Node);
+    if memory().count() > 1 {
+        let assumed = "CPUs with several local memories belong to the one nearest and lowest";
+        description.guess("several-nodes-per-cpu", assumed);
+    }
+    if memory().any(|level| level.cached_memory) {
+        description.guess("memory-side-cache", "caches before memory are left out");
+    }
+}
+
+/// A node and its CPUs, as they are before they are numbered.
+struct Memory {
+    os_index: u32,
+    first: usize,
+    width: usize,
+    bytes: Option<u64>,
+}
+
+/// All nodes in the order in which hwloc numbers them: what is inside an object before what is attached to it.
+fn nodes(levels: &[Level], total: usize) -> Result<Vec<Memory>, Fault> {
+    let mut kinds: Vec<(usize, &Level)> =
+        levels.iter().enumerate().filter(|(_, level)| level.kind == Kind::Node).collect();
+    // Nodes beside each other are attached to the same level, and keep their order.
+    let depth = |index: usize| levels[..index].iter().filter(|level| !level.attached).count();
+    kinds.sort_by_key(|&(index, _)| std::cmp::Reverse(depth(index)));
+    let mut nodes = Vec::new();
+    for end in 1..=total {
+        for (_, level) in kinds.iter().filter(|(_, level)| end % level.width == 0) {
+            let (first, bytes) = (end - level.width, level.bytes);
+            nodes.push(Memory { os_index: nodes.len() as u32, first, width: level.width, bytes });
+        }
+    }
+    // hwloc writes the numbers of all nodes at one of them.
+    let written = levels.iter().filter(|level| level.kind == Kind::Node);
+    if let Some((level, text)) =
+        written.filter_map(|level| Some((level, level.indexes.as_ref()?))).next_back()
+    {
+        let numbers = indexes(level, text, levels, nodes.len())?;
+        for (node, number) in nodes.iter_mut().zip(numbers) {
+            node.os_index = number;
+        }
+    }
+    Ok(nodes)
+}
+
+/// Objects counted in steps.
+#[derive(Clone, Copy)]
+struct Loop {
+    /// Object `i` is at `i / step % count` of the loop.
+    step: usize,
+    count: usize,
+}
+
+/// The operating system's numbers of `total` objects: a list, or loops of which the first counts fastest.
+fn indexes(level: &Level, text: &str, levels: &[Level], total: usize) -> Result<Vec<u32>, Fault> {
     let fault = |problem: String, remedy| Err(Fault { column: level.column, problem, remedy });
-    let not_read = || {
-        let problem = format!("indexes \"{}\" are not understood", shown(text));
-        fault(problem, "write a list as 0,2,1,3 or loops as 2*8:1*2")
-    };
-    let numbers: Vec<usize> = if text.contains('*') {
-        let pair = |part: &str| {
-            let (step, count) = part.split_once('*')?;
-            let (step, count) = (step.parse().ok()?, count.parse().ok()?);
-            (step > 0 && count > 0 && count <= MAX_CPUS).then_some((step, count))
-        };
-        let Some(loops) = text.split(':').map(pair).collect::<Option<Vec<(usize, usize)>>>() else {
-            return not_read();
-        };
-        let number = |object: usize| {
-            let mut unit = 1_usize;
-            loops.iter().fold(0_usize, |number, &(step, count)| {
-                let own = unit.saturating_mul(object / step % count);
-                unit = unit.saturating_mul(count);
-                number.saturating_add(own)
-            })
-        };
-        (0..total).map(number).collect()
-    } else {
-        match text.split(',').map(|part| part.parse().ok()).collect() {
-            Some(list) => list,
-            None => return not_read(),
+    let list = || text.split(',').map(|part| part.parse().ok()).collect::<Option<Vec<usize>>>();
+    let loops = || loops_in_steps(text).or_else(|| loops_by_level(text, levels, total));
+    let numbers = match list().or_else(|| Some(numbers_of_loops(with_last(loops()?, total), total)))
+    {
+        Some(numbers) => numbers,
+        None => {
+            let problem = format!("indexes \"{}\" are not understood", shown(text));
+            return fault(problem, "write a list as 0,2,1,3 or loops as 2*8:1*2 or core:pack");
         }
     };
     if numbers.len() != total {
@@ -248,134 +464,54 @@ fn numbers(level: Option<&Level>, total: usize) -> Result<Vec<u32>, Fault> {
     Ok(numbers.into_iter().map(|number| number as u32).collect())
 }
 
-/// A size in bytes: a whole number with B, kB, MB, GB, TB or KiB, MiB, GiB, TiB,
-/// all powers of 1024 as hwloc reads the short ones.
-fn size(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return None,
+/// `2*8:1*2`: loops by their step and count.
+fn loops_in_steps(text: &str) -> Option<Vec<Loop>> {
+    let one = |part: &str| {
+        let (step, count) = part.split_once('*')?;
+        let (step, count) = (step.parse().ok()?, count.parse().ok()?);
+        (step > 0 && (1..=MAX_CPUS).contains(&count)).then_some(Loop { step, count })
     };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|&bytes| bytes > 0)
+    text.split(':').map(one).collect()
 }
 
-/// Each kind once, from the outside in, with PUs at the end.
-fn check_order(levels: &[Level]) -> Result<(), Fault> {
-    let end = levels.last().map_or(1, |level| level.column);
-    let fault = |column, problem: String, remedy| Fault { column, problem, remedy };
-    if levels.last().is_none_or(|level| level.kind != Kind::Pu) {
-        return Err(fault(end, "the last level is not pu".into(), "end with pu:1 or pu:2"));
-    }
-    // Packages, nodes and groups contain each other in any order.
-    let rank = |kind| match kind {
-        Kind::Package | Kind::Node | Kind::Group => 0,
-        Kind::Llc => 1,
-        Kind::Cluster => 2,
-        Kind::Private => 3,
-        Kind::Core => 4,
-        Kind::Pu => 5,
+/// `core:pack`: a loop for each level, over the objects of it in the next level out that is named too. PUs are what
+/// is left.
+fn loops_by_level(text: &str, levels: &[Level], total: usize) -> Option<Vec<Loop>> {
+    let named = |name: &str| {
+        let kind = kind(name).filter(|&kind| kind != Kind::Pu)?;
+        levels.iter().position(|level| level.kind == kind && !level.attached)
     };
-    for (index, level) in levels.iter().enumerate() {
-        let before = &levels[..index];
-        let repeats = !matches!(level.kind, Kind::Group | Kind::Private);
-        // Several nodes may be attached to one level.
-        let beside = level.attached && before.last().is_some_and(|other| other.attached);
-        if repeats && !beside && before.iter().any(|other| other.kind == level.kind) {
-            let remedy = "name each level once";
-            return Err(fault(level.column, "this level came before".into(), remedy));
-        }
-        let outer = before.iter().map(|other| rank(other.kind)).max().unwrap_or(0);
-        let under_cache = level.attached && outer > 1;
-        if under_cache || (!level.attached && level.kind != Kind::Node && rank(level.kind) < outer)
-        {
-            let remedy = "the order is pack and node, l3, l2, core, pu";
-            return Err(fault(
-                level.column,
-                "this level cannot be inside those before".into(),
-                remedy,
-            ));
-        }
-        if level.kind == Kind::Node && !level.attached && outer > 1 {
-            let remedy = "put node before l2, core and pu";
-            return Err(fault(
-                level.column,
-                "a node cannot be inside an l2 or core".into(),
-                remedy,
-            ));
-        }
-    }
-    Ok(())
+    let places: Vec<usize> = text.split(':').map(named).collect::<Option<_>>()?;
+    let cpus: usize = levels.iter().map(|level| level.count).product();
+    let one = |&place: &usize| {
+        let objects = cpus / levels[place].width;
+        let outer = places.iter().filter(|&&other| other < place).max();
+        let count = objects / outer.map_or(1, |&outer| cpus / levels[outer].width);
+        (objects <= total).then(|| Loop { step: total / objects, count })
+    };
+    places.iter().map(one).collect()
 }
 
-/// Not more CPUs and nodes than a machine may have.
-fn check_counts(levels: &[Level]) -> Result<(), Fault> {
-    let mut product = 1_usize;
-    for level in levels {
-        product = product.saturating_mul(level.count);
-        let (most, what) = match level.kind {
-            Kind::Node => (MAX_NODES, "nodes"),
-            _ => (MAX_CPUS, "CPUs"),
-        };
-        if product > most {
-            let problem = format!("{product} or more {what}");
-            let remedy = "a machine has up to 4096 CPUs and 1024 nodes";
-            return Err(Fault { column: level.column, problem, remedy });
-        }
+/// These loops and, if they only leave out how the smallest of them count inside, one for that.
+fn with_last(mut loops: Vec<Loop>, total: usize) -> Vec<Loop> {
+    let counted = loops.iter().fold(1_usize, |product, own| product.saturating_mul(own.count));
+    let smallest = loops.iter().map(|own| own.step).min().unwrap_or(1);
+    if counted < total && smallest == total / counted {
+        loops.push(Loop { step: 1, count: smallest });
     }
-    Ok(())
+    loops
 }
 
-/// Every CPU of the hierarchy, depth first.
-fn expand(text: &str, levels: &[Level]) -> Result<Description, Fault> {
-    let total: usize = levels.iter().map(|level| level.count).product();
-    let mut description = Description { name: shown(text), ..Description::default() };
-    // How many CPUs one object of a kind holds.
-    let width = |kind: Kind| {
-        let mut inside = total;
-        levels.iter().find_map(|level| {
-            inside /= level.count;
-            (level.kind == kind).then_some(inside.max(1))
+fn numbers_of_loops(loops: Vec<Loop>, total: usize) -> Vec<usize> {
+    let number = |object: usize| {
+        let mut unit = 1_usize;
+        loops.iter().fold(0_usize, |number, own| {
+            let part = unit.saturating_mul(object / own.step % own.count);
+            unit = unit.saturating_mul(own.count);
+            number.saturating_add(part)
         })
     };
-    let (package, node) = (width(Kind::Package), width(Kind::Node));
-    let (llc, cluster, core) = (width(Kind::Llc), width(Kind::Cluster), width(Kind::Core));
-    let key = |cpu: usize, width: Option<usize>| width.map(|width| (cpu / width) as u32);
-    let level = |kind| levels.iter().find(|level| level.kind == kind);
-    let cpu_numbers = numbers(level(Kind::Pu), total)?;
-    // Nodes that belong together, of which the first has the CPUs.
-    let beside: Vec<&Level> = levels.iter().filter(|level| level.kind == Kind::Node).collect();
-    let nodes = node.map_or(0, |width| total / width * beside.len());
-    let node_level = level(Kind::Node).filter(|_| beside.len() == 1);
-    let node_numbers = numbers(node_level, nodes)?;
-    let node_of = |cpu: usize| node.map(|width| node_numbers[cpu / width * beside.len()]);
-    for (cpu, os_index) in cpu_numbers.into_iter().enumerate() {
-        description.cpus.push(CpuDescription {
-            os_index,
-            core: key(cpu, core),
-            cluster: key(cpu, cluster),
-            llc: key(cpu, llc.or(cluster)),
-            node: node_of(cpu),
-            package: key(cpu, package),
-            ..CpuDescription::default()
-        });
-    }
-    let bytes = |kind| level(kind).and_then(|level| level.bytes);
-    let memory = beside.iter().map(|level| level.bytes).cycle();
-    description.nodes = node_numbers.iter().copied().zip(memory).collect();
-    let llc_kind = if llc.is_some() { Kind::Llc } else { Kind::Cluster };
-    if let (Some(bytes), Some(width)) = (bytes(llc_kind), llc.or(cluster)) {
-        description.llc_bytes = (0..total / width).map(|llc| (llc as u32, bytes)).collect();
-    }
-    description.l2_bytes = bytes(Kind::Cluster);
-    if llc.is_none() && cluster.is_some() {
-        description.guess("no-l3-cache", "the last-level cache is an L2");
-    }
-    Ok(description)
+    (0..total).map(number).collect()
 }
 
 #[cfg(test)]
@@ -426,6 +562,62 @@ mod tests {
         assert_eq!((m.packages, m.nodes.len(), m.llcs.len()), (2, 4, 8));
     }
 
+    /// Nodes with CPUs and the numbers of those, as hwloc 2.9 has them for the same string.
+    fn node_cpus(text: &str) -> Vec<(u32, String)> {
+        let m = machine(text);
+        let with_cpus = m.nodes.iter().filter(|node| !node.cpus.is_empty());
+        with_cpus.map(|node| (node.os_index, node.cpus.to_string())).collect()
+    }
+
+    #[test]
+    fn nodes_may_be_attached_anywhere_and_at_several_levels() {
+        // Below an L3 that it parts: a package with two nodes in one cache (sub-NUMA clusters).
+        let m =
+            machine("Package:1 L3Cache:1(size=16777216) Group:2 [NUMANode] L2Cache:2 Core:1 PU:1");
+        assert_eq!((m.nodes.len(), m.llcs.len()), (2, 2));
+        assert!(guesses(&m).contains(&"llc-across-nodes"));
+        // To a core of two threads, and to the machine.
+        assert_eq!(node_cpus("Core:1 [NUMANode] PU:2"), [(0, "0-1".into())]);
+        assert_eq!(node_cpus("[NUMANode] Package:2 Core:1 PU:1"), [(0, "0-1".into())]);
+        // hwloc's fakememinitiators: the nodes of both groups come before that of their package.
+        let text = "Package:2 [NUMANode(memory=796716433408)] \
+                    Group:2 [NUMANode(memory=99786076160 indexes=5,6,7,8,9,10)] Core:2 PU:1";
+        let cpus = |first: u32| format!("{first}-{}", first + 1);
+        assert_eq!(node_cpus(text), [(5, cpus(0)), (6, cpus(2)), (8, cpus(4)), (9, cpus(6))]);
+        let m = machine(text);
+        let packages: Vec<_> =
+            m.nodes[4..].iter().map(|node| (node.os_index, node.memory_bytes)).collect();
+        assert_eq!(packages, [(7, Some(796_716_433_408)), (10, Some(796_716_433_408))]);
+        assert!(guesses(&m).contains(&"several-nodes-per-cpu"));
+        // hwloc's 64intel64-heteromem: of two nodes beside each other the lower number has the CPUs.
+        let text =
+            "L3Cache:2 [NUMANode(memory=1GB indexes=0,7,4,1)] [NUMANode(memory=2GB)] Core:2 PU:1";
+        assert_eq!(node_cpus(text), [(0, "0-1".into()), (1, "2-3".into())]);
+        let m = machine("L3Cache:1 [NUMANode(memory=1GB memorysidecachesize=64MB)] Core:2 PU:1");
+        assert!(guesses(&m).contains(&"memory-side-cache"));
+    }
+
+    #[test]
+    fn caches_have_hwlocs_names_in_any_place() {
+        // L2 and L1 of either kind, L1 above and below the core.
+        let m =
+            machine("Package:2 L3Cache:2 L2dCache:1 L2iCache:1 L1iCache:1 L1dCache:1 Core:1 PU:2");
+        assert_eq!((m.llcs.len(), m.cores.len(), m.nr_cpus()), (4, 4, 8));
+        let m = machine("Package:2 Die:3 L3Cache:1 L2Cache:3 Core:1 L1dCache:2 L1iCache:1 PU:1");
+        assert_eq!((m.llcs.len(), m.cores.len(), m.nr_cpus()), (6, 18, 36));
+        let m = machine("l4:1 l3:2 l2:2 core:2 pu:1");
+        assert_eq!((m.llcs.len(), m.cpus[0].cluster, m.cpus[2].cluster), (1, Some(0), Some(1)));
+    }
+
+    #[test]
+    fn loops_may_be_named_by_their_levels() {
+        // Linux on x86: the first threads of all cores, then the second ones.
+        assert_eq!(machine("pack:2 core:2 pu:2(indexes=core)").siblings(1).to_string(), "1,5");
+        let m = machine("pack:2 core:2 pu:1(indexes=pack)");
+        let packages: Vec<u32> = m.cpus.iter().map(|cpu| cpu.package).collect();
+        assert_eq!(packages, [0, 1, 0, 1]);
+    }
+
     #[test]
     fn indexes_are_a_list_or_loops() {
         let list = machine("core:2 pu:2(indexes=0,2,1,3)");
@@ -440,6 +632,8 @@ mod tests {
             ("core:2 pu:2(indexes=0,1)", "column 8: 2 indexes for 4 objects"),
             ("core:2 pu:2(indexes=0,1,1,2)", "index 1 is there twice"),
             ("core:2 pu:2(indexes=node:core)", "indexes \"node:core\" are not understood"),
+            ("core:2 pu:2(indexes=core:pu)", "indexes \"core:pu\" are not understood"),
+            ("core:2 pu:2(indexes=core:core)", "index 0 is there twice"),
             ("core:2 pu:2(indexes=0*2:1*2)", "are not understood"),
             ("core:2 pu:2(indexes=4*2:1*2)", "twice"),
             ("core:2 pu:2(indexes=0,1,2,99999)", "index 99999"),
