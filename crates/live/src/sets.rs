@@ -165,7 +165,7 @@ impl Sets {
         for (number, place) in (0_u32..).zip(&self.places) {
             let home = lookup::<types::roost_home>(&self.homes, &number.to_ne_bytes())?;
             let home = home.unwrap_or_default();
-            let attempts = cling::Node {
+            let attempts = cling::NodeAttempts {
                 failed: home.attempts.failed,
                 tried: home.attempts.tried,
                 ratio: home.attempts.ratio,
