@@ -663,8 +663,8 @@ mod tests {
         let error = |name: &str| Features::parse(name).unwrap_err().to_string();
         assert_eq!(
             error("fair@4.4"),
-            "fair@4.4: unknown version '4.4', known: 3.9, 5.2, 5.16, 5.19, 6.15, 7.2 \
-             (docs/kernel-model.md, 0.1, has what differs between them); switches follow as +NAME or \
+            "fair@4.4: unknown version '4.4', known: 3.9, 5.2, 5.16, 5.19, 6.15, 7.2; between 3.9 and 5.2, which has \
+             averages of load, SIS_PROP, and NUMA balancing that places tasks; switches follow as +NAME or \
              +no-NAME"
         );
         assert!(error("eevdf").contains("write fair@VERSION"));
