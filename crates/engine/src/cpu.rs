@@ -2,8 +2,8 @@
 //!
 //! Wall time on a CPU is used up in this order: kernel work that was charged to the CPU, the refill
 //! of caches after a migration, and then the task's own work at the CPU's speed. The speed is 1
-//! while the core's other CPUs are idle and [`Figures::smt_speed_1024`] while one is busy. A pass
-//! over memory ([`Activity::Pass`]) has a speed of its own, which `memory.rs` computes.
+//! while the core's other CPUs are idle and [`Figures::smt_speed_1024`] while one is busy. A sweep
+//! over memory ([`Activity::Sweep`]) has a speed of its own, which `memory.rs` computes.
 //!
 //! Refill after a migration: a task that starts on another core touches its stack, its code and
 //! whatever else of its working set is not modelled as regions ([`Template::footprint_bytes`]) again; each byte is fetched once at the machine's refill
@@ -41,7 +41,7 @@ impl World {
         task.refill_ns -= refill;
         if let Activity::Work(left) = &mut task.activity {
             *left = left.saturating_sub(((elapsed - refill) * u64::from(state.speed_1024)) >> 10);
-        } else if let Activity::Pass { rate, left, .. } = &mut task.activity {
+        } else if let Activity::Sweep { rate, left, .. } = &mut task.activity {
             *left = left.saturating_sub((elapsed - refill).saturating_mul(u64::from(*rate)));
         }
     }
@@ -82,7 +82,7 @@ impl World {
             Activity::Work(ns) if state.speed_1024 == FULL_SPEED => from + ns,
             Activity::Work(ns) => from + (ns << 10).div_ceil(state.speed_1024.into()),
             Activity::Until(time) => from.max(time),
-            Activity::Pass { rate, left, until } => {
+            Activity::Sweep { rate, left, until } => {
                 from + left.saturating_sub(until).div_ceil(u64::from(rate.max(1)))
             }
         })

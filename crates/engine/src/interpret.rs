@@ -34,8 +34,8 @@ impl<S: Scheduler> Engine<'_, S> {
     pub(crate) fn advance(&mut self, cpu: CpuId) {
         let Some(task) = self.world.cpus[cpu].current else { return };
         match self.world.tasks[task.index()].activity {
-            Activity::Pass { until: 0, .. } => self.end_pass(cpu, task),
-            Activity::Pass { .. } => return self.hinting_fault(cpu, task),
+            Activity::Sweep { until: 0, .. } => self.end_sweep(cpu, task),
+            Activity::Sweep { .. } => return self.hinting_fault(cpu, task),
             _ => {}
         }
         loop {
@@ -157,7 +157,7 @@ impl<S: Scheduler> Engine<'_, S> {
                 Step::Done
             }
             Op::SetAffinity(index) => self.set_affinity(cpu, id, index),
-            Op::Access(access) => self.begin_pass(cpu, id, access),
+            Op::Access(access) => self.begin_sweep(cpu, id, access),
             Op::StartWatch(watch) => {
                 self.shared.watches[watch as usize].started = Some(self.world.now);
                 Step::Done
@@ -352,10 +352,10 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    /// Starts a pass over memory. Pages that nobody has touched yet are placed first, which takes the
+    /// Starts a sweep over memory. Pages that nobody has touched yet are placed first, which takes the
     /// task some time; then the operation is executed again.
     #[cold]
-    fn begin_pass(&mut self, cpu: CpuId, id: TaskId, access: u32) -> Step {
+    fn begin_sweep(&mut self, cpu: CpuId, id: TaskId, access: u32) -> Step {
         let template = self.world.tasks[id.index()].template as usize;
         let access = &self.workload.templates[template].program.accesses[access as usize];
         let Some(memory) = &mut self.world.memory else { return Step::Done };
@@ -371,10 +371,10 @@ impl<S: Scheduler> Engine<'_, S> {
         let Some(memory) = &mut self.world.memory else { return Step::Done };
         let left = memory.begin(cpu, process, id, access);
         let until = memory.until(now, process, id, left);
-        self.busy(id, Activity::Pass { rate: 0, left, until })
+        self.busy(id, Activity::Sweep { rate: 0, left, until })
     }
 
-    /// The pass of `cpu`'s task has come upon a group of pages that was marked: a fault, unless
+    /// The sweep of `cpu`'s task has come upon a group of pages that was marked: a fault, unless
     /// another task had it before.
     #[cold]
     fn hinting_fault(&mut self, cpu: CpuId, id: TaskId) {
@@ -382,7 +382,7 @@ impl<S: Scheduler> Engine<'_, S> {
             Found::Fault(fault) => {
                 self.scheduler.hinting_fault(&mut self.world, cpu, id, &fault);
                 if self.world.end_hint(cpu, id, &fault) {
-                    return self.sleep_in_pass(cpu, id);
+                    return self.sleep_in_sweep(cpu, id);
                 }
                 self.world.return_to_user(cpu);
             }
@@ -399,16 +399,16 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.mark_stale(cpu);
     }
 
-    /// `cpu`'s task sleeps where its pass is, and goes on from there.
-    fn sleep_in_pass(&mut self, cpu: CpuId, id: TaskId) {
+    /// `cpu`'s task sleeps where its sweep is, and goes on from there.
+    fn sleep_in_sweep(&mut self, cpu: CpuId, id: TaskId) {
         self.world.tasks[id.index()].state = State::Blocked;
         self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Sleep);
         self.world.cpus[cpu].need_resched = true;
     }
 
-    /// The current operation was a pass over memory, and has ended.
+    /// The current operation was a sweep over memory, and has ended.
     #[cold]
-    fn end_pass(&mut self, cpu: CpuId, id: TaskId) {
+    fn end_sweep(&mut self, cpu: CpuId, id: TaskId) {
         if let Some(memory) = &mut self.world.memory {
             memory.finish(cpu, id);
         }

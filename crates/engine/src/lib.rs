@@ -5,7 +5,7 @@
 //!
 //! What costs simulated time: every hook's kernel work (the scheduler charges what it looks at, the
 //! engine charges wakeups, switches, ticks and interrupts), SMT sharing, refilling caches after a
-//! migration, and passes over memory. See `cpu.rs` for how a task's progress follows from these, and
+//! migration, and sweeps over memory. See `cpu.rs` for how a task's progress follows from these, and
 //! `memory.rs` for the last.
 
 //!

@@ -1,13 +1,13 @@
 //! What memory costs: pages on nodes, caches that warm up and cool down, bandwidth that is shared.
 //!
-//! A task that executes [`Op::Access`] makes a *pass*: it touches every byte of some regions once.
-//! How fast follows from four questions, asked when the pass begins, when the task gets a CPU in
+//! A task that executes [`Op::Access`] makes a *sweep*: it touches every byte of some regions once.
+//! How fast follows from four questions, asked when the sweep begins, when the task gets a CPU in
 //! the middle of it, and again when an answer changes:
 //!
 //! 1. **Where are the pages?** Placed at the first touch by the region's policy, later moved
 //!    (`pages.rs`).
 //! 2. **What do caches still hold?** For the L2 and the LLC of the CPU, the share of the region
-//!    that was there after the last pass and has survived what was filled in since (`cache.rs`).
+//!    that was there after the last sweep and has survived what was filled in since (`cache.rs`).
 //!    All else comes from the nodes that hold the pages.
 //! 3. **How fast could the core go alone?** Time a byte is the sum over the levels of share over
 //!    bandwidth ([`Pattern::Stream`]) or of share times latency over 64 bytes
@@ -20,11 +20,11 @@
 //!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6). `u` is what
 //!    comes of the rates that chases have then: what they give up is used by whoever wants it.
 //!
-//! After the pass the region is warm where the pass was made; if it was written, nowhere else.
-//! Refilling after a migration needs no constant of its own: it is a pass that hits nothing.
+//! After the sweep the region is warm where the sweep was made; if it was written, nowhere else.
+//! Refilling after a migration needs no constant of its own: it is a sweep that hits nothing.
 //!
 //! A byte that is written counts twice, fetched and written back. `docs/memory-model.md` has the
-//! formulas with units and sources. Tasks that make no pass cost nothing here: a workload without
+//! formulas with units and sources. Tasks that make no sweep cost nothing here: a workload without
 //! regions has no [`Memory`] at all.
 //!
 //! [`Op::Access`]: roost_workload::Op::Access
@@ -36,8 +36,8 @@ mod bandwidth;
 mod cache;
 mod hints;
 mod pages;
-mod pass;
 mod routes;
+mod sweep;
 
 use std::sync::Arc;
 
@@ -51,9 +51,9 @@ use bandwidth::{Bandwidth, Use};
 use cache::CERTAIN;
 pub(crate) use hints::Found;
 pub use hints::{Area, Followed, Marked};
-use hints::{Marks, Move, Moving, Space, Stop};
+use hints::{Marks, Moving, PageMove, Space, Stop};
 use pages::{Nodes, Pages, Policy};
-use pass::{OnCpu, Pass};
+use sweep::{OnCpu, Sweep};
 
 /// A cache line, bytes.
 const LINE_BYTES: u64 = 64;
@@ -75,10 +75,10 @@ pub(crate) struct Memory {
     shared: Vec<Option<u32>>,
     /// By task number.
     tasks: Vec<TaskMemory>,
-    /// Passes that go on, by CPU.
+    /// Sweeps that go on, by CPU.
     running: Vec<OnCpu>,
     bandwidth: Bandwidth,
-    /// CPUs whose pass began, ended or changed since bandwidth was shared.
+    /// CPUs whose sweep began, ended or changed since bandwidth was shared.
     pending: Vec<CpuId>,
     /// Buffer of [`Memory::price`].
     uses: Vec<Use>,
@@ -94,7 +94,7 @@ pub(crate) struct Memory {
     /// Groups of pages that are marked, by all processes.
     marked: usize,
     /// Moves of huge pages that are under way.
-    moves: Vec<Move>,
+    moves: Vec<PageMove>,
     /// Groups of pages of 4 KiB that move, and some that have.
     moving: Vec<Moving>,
     /// Memory is mapped in huge pages.
@@ -127,16 +127,16 @@ struct Region {
     marks: Vec<Marks>,
     /// Who touched each group last, as hinting faults tell; empty before the first.
     last: Vec<Option<LastAccess>>,
-    /// Pages moved since the passes over it were priced.
+    /// Pages moved since the sweeps over it were priced.
     moved: u64,
 }
 
-/// What a cache held after a pass.
+/// What a cache held after a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 struct Warmth {
     /// Share of the region, of [`CERTAIN`].
     share: u32,
-    /// Fills of the cache when the pass began: the next pass touches the same line as far from its
+    /// Fills of the cache when the sweep began: the next sweep touches the same line as far from its
     /// own beginning, so what was filled from beginning to beginning is what the line has survived.
     fills: u64,
 }
@@ -145,17 +145,17 @@ struct Warmth {
 struct TaskMemory {
     /// Regions of its own: number in the workload and instance.
     own: Vec<(u32, u32)>,
-    /// The pass it makes, or the last one.
-    pass: Pass,
+    /// The sweep it makes, or the last one.
+    sweep: Sweep,
     /// Where that comes upon the next mark.
     stop: Option<Stop>,
 }
 
 impl TaskMemory {
-    const NEW: Self = Self { own: Vec::new(), pass: Pass::none(), stop: None };
+    const NEW: Self = Self { own: Vec::new(), sweep: Sweep::none(), stop: None };
 }
 
-/// Figures of the machine, looked up for every pass.
+/// Figures of the machine, looked up for every sweep.
 struct Tables {
     /// Latency and bandwidth of a core from each node (columns) to the CPUs of each (rows).
     latency_ns: Vec<Vec<u64>>,
@@ -290,7 +290,7 @@ impl Memory {
         instance
     }
 
-    /// `task` of `process` is about to begin a pass on `cpu`: touches the next pages that nobody has,
+    /// `task` of `process` is about to begin a sweep on `cpu`: touches the next pages that nobody has,
     /// and returns how many; 0 when there are none left.
     pub(crate) fn touch(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
         if self.tasks.len() <= task.index() {
@@ -310,15 +310,15 @@ impl Memory {
         0
     }
 
-    /// `task` of `process` begins a pass on `cpu`: returns what there is to transfer, in bytes / 1000.
+    /// `task` of `process` begins a sweep on `cpu`: returns what there is to transfer, in bytes / 1000.
     pub(crate) fn begin(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
-        self.tasks[task.index()].pass.begin(access);
+        self.tasks[task.index()].sweep.begin(access);
         for slice in &access.slices {
             let instance = self.instance(process, task, slice.region);
             let bytes = self.regions[instance as usize].bytes;
-            self.tasks[task.index()].pass.add(instance, bytes, slice.write);
+            self.tasks[task.index()].sweep.add(instance, bytes, slice.write);
         }
-        let transfer = self.tasks[task.index()].pass.transfer();
+        let transfer = self.tasks[task.index()].sweep.transfer();
         self.resume(cpu, task, transfer);
         transfer
     }
@@ -359,7 +359,7 @@ impl Memory {
 }
 
 impl World {
-    /// Shares bandwidth again after passes began, ended or changed; tasks whose speed it changes
+    /// Shares bandwidth again after sweeps began, ended or changed; tasks whose speed it changes
     /// are settled.
     #[cold]
     pub(crate) fn share_bandwidth(&mut self) {
@@ -372,7 +372,7 @@ impl World {
             memory.share(&mut concerned);
             for &cpu in &concerned {
                 if let Some(rate) = memory.rate(cpu) {
-                    self.set_pass_rate(cpu, rate);
+                    self.set_sweep_rate(cpu, rate);
                 }
             }
             concerned.clear();
@@ -381,27 +381,27 @@ impl World {
         self.memory = Some(memory);
     }
 
-    fn set_pass_rate(&mut self, cpu: CpuId, new: u32) {
+    fn set_sweep_rate(&mut self, cpu: CpuId, new: u32) {
         let Some(task) = self.cpus[cpu].current else { return };
         match self.tasks[task.index()].activity {
-            Activity::Pass { rate, .. } if rate != new => self.settle(cpu),
+            Activity::Sweep { rate, .. } if rate != new => self.settle(cpu),
             _ => return,
         }
-        if let Activity::Pass { rate, .. } = &mut self.tasks[task.index()].activity {
+        if let Activity::Sweep { rate, .. } = &mut self.tasks[task.index()].activity {
             *rate = new;
         }
         self.mark_stale(cpu);
     }
 
-    /// The task that leaves or gets `cpu` may be in the middle of a pass.
+    /// The task that leaves or gets `cpu` may be in the middle of a sweep.
     #[cold]
     pub(crate) fn switch_memory(&mut self, cpu: CpuId, previous: Option<TaskId>) {
-        let before = previous.and_then(|task| self.left_of_pass(task));
+        let before = previous.and_then(|task| self.left_of_sweep(task));
         if let (Some(left), Some(memory)) = (before, &mut self.memory) {
             memory.pause(cpu, left);
         }
         let Some(task) = self.cpus[cpu].current else { return };
-        let Some(left) = self.left_of_pass(task) else { return };
+        let Some(left) = self.left_of_sweep(task) else { return };
         self.account_llc(cpu);
         if let Some(memory) = &mut self.memory {
             memory.resume(cpu, task, left);
@@ -409,10 +409,10 @@ impl World {
         self.find_stop(cpu, task);
     }
 
-    /// What a task's pass has left to transfer, if it makes one.
-    fn left_of_pass(&self, task: TaskId) -> Option<u64> {
+    /// What a task's sweep has left to transfer, if it makes one.
+    fn left_of_sweep(&self, task: TaskId) -> Option<u64> {
         match self.tasks[task.index()].activity {
-            Activity::Pass { left, .. } => Some(left),
+            Activity::Sweep { left, .. } => Some(left),
             _ => None,
         }
     }
@@ -426,7 +426,7 @@ impl World {
                 continue;
             }
             self.settle(other);
-            let left = self.cpus[other].current.and_then(|task| self.left_of_pass(task));
+            let left = self.cpus[other].current.and_then(|task| self.left_of_sweep(task));
             if let (Some(left), Some(memory)) = (left, &mut self.memory) {
                 memory.account(other, left);
             }
@@ -472,7 +472,7 @@ impl World {
         moved
     }
 
-    /// Pages of a region have moved: passes over it have another speed.
+    /// Pages of a region have moved: sweeps over it have another speed.
     fn reprice_region(&mut self, region: u32) {
         let Some(memory) = &self.memory else { return };
         for user in memory.users(region) {
@@ -483,7 +483,7 @@ impl World {
     }
 }
 
-/// Limits of all resources, in the order of [`pass::Resources`].
+/// Limits of all resources, in the order of [`sweep::Resources`].
 fn limits(machine: &Machine, packages: usize) -> Vec<u64> {
     let figures = &machine.figures;
     let cores = machine.cores.iter().map(|_| figures.refill_local_bytes_per_us.value);
@@ -559,7 +559,7 @@ mod tests {
         let touched = std::iter::repeat_with(|| memory.touch(0, 0, task, &access));
         assert_eq!(touched.take_while(|&pages| pages > 0).sum::<u64>(), 64 * MIB / PAGE_BYTES);
         let left = memory.begin(0, 0, task, &access);
-        world.tasks[0].activity = Activity::Pass { rate: 0, left, until: 0 };
+        world.tasks[0].activity = Activity::Sweep { rate: 0, left, until: 0 };
         world.memory = Some(Box::new(memory));
         world.rearm_stale();
         world
@@ -567,13 +567,13 @@ mod tests {
 
     fn rate(world: &World) -> u32 {
         match world.tasks[0].activity {
-            Activity::Pass { rate, .. } => rate,
+            Activity::Sweep { rate, .. } => rate,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn pages_that_move_under_a_pass_change_its_speed_and_cost_their_mover() {
+    fn pages_that_move_under_a_sweep_change_its_speed_and_cost_their_mover() {
         let mut world = streaming();
         // Posted: 37.5 GB/s local, 30.4 remote.
         assert!(rate(&world).abs_diff(37_500) < 40, "{}", rate(&world));
@@ -586,7 +586,7 @@ mod tests {
         let half = 2.0 / (1.0 / 37_500.0 + 1.0 / 30_400.0);
         assert!(rate(&world).abs_diff(half as u32) < 40, "{} for {half}", rate(&world));
         assert!(world.events.is_pending(Event::RunEnd(0)));
-        let before = |world: &World| world.left_of_pass(TaskId(0)).unwrap();
+        let before = |world: &World| world.left_of_sweep(TaskId(0)).unwrap();
         let expected = 64 * MIB * 1000 - 1_000_000 * 37_500;
         assert!(before(&world).abs_diff(expected) < 64 * MIB, "settled before the change");
         assert_eq!(world.move_pages(5, 0, 0..256, 1), 128 * 64, "the others");

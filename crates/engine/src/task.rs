@@ -30,8 +30,8 @@ pub(crate) enum Activity {
     Work(u64),
     /// The clock to reach this time while the task runs.
     Until(Time),
-    /// This much of a pass over memory.
-    Pass {
+    /// This much of a sweep over memory.
+    Sweep {
         /// Speed, bytes per microsecond: thousandths of a byte per nanosecond.
         rate: u32,
         /// What is left to transfer, thousandths of a byte.

@@ -1,4 +1,4 @@
-//! Hinting marks: when a pass comes upon them, what that costs, and what the scheduler is told.
+//! Hinting marks: when a sweep comes upon them, what that costs, and what the scheduler is told.
 
 mod common;
 
@@ -15,8 +15,8 @@ const MIB: u64 = 1 << 20;
 /// Pages of 1 MiB.
 const PAGES: u64 = MIB / 4096;
 
-/// Tasks on the CPUs given, that make `times` passes over one region of `mib`.
-fn passes(mib: u64, sharing: Sharing, times: u64, tasks: &[(u32, u32)]) -> Workload {
+/// Tasks on the CPUs given, that make `times` sweeps over one region of `mib`.
+fn sweeps(mib: u64, sharing: Sharing, times: u64, tasks: &[(u32, u32)]) -> Workload {
     let text = r#"{ "tasks": { "t": { "loop": 1, "run": 1 } } }"#;
     let mut workload = roost_workload::rtapp::parse(text, "hints").expect("a valid file");
     let placement = Placement::FirstTouch;
@@ -63,15 +63,15 @@ fn counter(outcome: &Outcome, name: &str) -> u64 {
     outcome.counters.iter().find(|(counter, _)| counter == name).expect("a counter").1 as u64
 }
 
-/// 64 MiB at 37.5 GB/s, twice for what is written: 3.6 ms a pass.
+/// 64 MiB at 37.5 GB/s, twice for what is written: 3.6 ms a sweep.
 const HALF_WAY_NS: u64 = 40_000_000;
 
 #[test]
-fn every_page_marked_faults_once_where_the_pass_reaches_it() {
-    let workload = passes(64, Sharing::Process(0), 40, &[(0, 0)]);
+fn every_page_marked_faults_once_where_the_sweep_reaches_it() {
+    let workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0)]);
     let (outcome, faults) = marked(&workload, HALF_WAY_NS, None);
     let groups: Vec<u32> = faults.iter().map(|(.., fault)| fault.group).collect();
-    // From where the pass was to the end, and the rest in the next pass.
+    // From where the sweep was to the end, and the rest in the next sweep.
     assert_eq!(groups.len(), 256);
     let first = groups[0];
     let expected: Vec<u32> = (first..256).chain(0..first).collect();
@@ -82,10 +82,10 @@ fn every_page_marked_faults_once_where_the_pass_reaches_it() {
     assert_eq!(counter(&outcome, "numa_hint_faults_local"), 64 * PAGES);
     // Between two faults: 64 of them, and 256 KiB twice at 37.5 GB/s, somewhat less where the L3
     // still holds them, and a tick now and then.
-    let pass = 2 * 262_144 * 1000 / 37_500;
+    let sweep = 2 * 262_144 * 1000 / 37_500;
     for pair in faults.windows(2).filter(|pair| pair[0].2.group + 1 == pair[1].2.group) {
         let time = pair[1].0 - pair[0].0 - 64 * 1000;
-        assert!((pass * 3 / 4..pass + 10_000).contains(&time), "{time} for {pass}");
+        assert!((sweep * 3 / 4..sweep + 10_000).contains(&time), "{time} for {sweep}");
     }
     let unmarked = under(&workload, Fifo::default());
     let cost = counter(&outcome, "kernel_ns") - counter(&unmarked, "kernel_ns");
@@ -94,11 +94,11 @@ fn every_page_marked_faults_once_where_the_pass_reaches_it() {
     assert!(cost.abs_diff(expected) < expected / 50, "{cost} for {expected}");
 }
 
-/// The scanner works through 64 pages in 2 us, the pass in 14 us, from half way on: a sixth of what is left before
+/// The scanner works through 64 pages in 2 us, the sweep in 14 us, from half way on: a sixth of what is left before
 /// the scanner has come as far.
 #[test]
-fn a_pass_ahead_of_the_scanner_meets_no_mark() {
-    let workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (1, 0)]);
+fn a_sweep_ahead_of_the_scanner_meets_no_mark() {
+    let workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (1, 0)]);
     let faults = Faults::default();
     let marker =
         Marker { at_ns: HALF_WAY_NS, by: Some(1), faults: faults.clone(), ..Marker::default() };
@@ -110,13 +110,13 @@ fn a_pass_ahead_of_the_scanner_meets_no_mark() {
         let scanned = marked_at + (u64::from(fault.group) + 1) * 64 * 30;
         assert!(*at >= scanned, "group {} at {at}, marked at {scanned}", fault.group);
     }
-    let pass = 2 * 262_144 * 1000 / 37_500;
-    assert!(faults[0].0 > marked_at + 5 * pass, "{} after {marked_at}", faults[0].0);
+    let sweep = 2 * 262_144 * 1000 / 37_500;
+    assert!(faults[0].0 > marked_at + 5 * sweep, "{} after {marked_at}", faults[0].0);
 }
 
 #[test]
 fn what_is_not_marked_costs_nothing() {
-    let workload = passes(64, Sharing::Process(0), 20, &[(0, 0), (1, 0)]);
+    let workload = sweeps(64, Sharing::Process(0), 20, &[(0, 0), (1, 0)]);
     let (never, faults) = marked(&workload, u64::MAX, None);
     assert_eq!(faults, []);
     assert_eq!(never, under(&workload, Fifo::default()));
@@ -124,7 +124,7 @@ fn what_is_not_marked_costs_nothing() {
 
 #[test]
 fn threads_share_the_marks_of_their_process_and_know_who_was_there_last() {
-    let workload = passes(32, Sharing::Process(0), 80, &[(0, 0), (1, 0)]);
+    let workload = sweeps(32, Sharing::Process(0), 80, &[(0, 0), (1, 0)]);
     let (outcome, faults) = marked(&workload, HALF_WAY_NS, None);
     assert_eq!(counter(&outcome, "numa_hint_faults"), 32 * PAGES, "each page once");
     let by = |pid| faults.iter().filter(|fault| fault.1 == pid).count();
@@ -136,7 +136,7 @@ fn threads_share_the_marks_of_their_process_and_know_who_was_there_last() {
 
 #[test]
 fn processes_have_marks_of_their_own_on_what_they_share() {
-    let workload = passes(32, Sharing::Processes, 80, &[(0, 0), (1, 1)]);
+    let workload = sweeps(32, Sharing::Processes, 80, &[(0, 0), (1, 1)]);
     let (outcome, faults) = marked(&workload, HALF_WAY_NS, None);
     assert_eq!(counter(&outcome, "numa_hint_faults"), 2 * 32 * PAGES);
     assert!(faults.iter().all(|(.., fault)| fault.shared));
@@ -158,7 +158,7 @@ fn processes_have_marks_of_their_own_on_what_they_share() {
 #[test]
 fn pages_that_move_are_remote_no_longer() {
     // CPU 96 is on node 1; the first task touches everything.
-    let mut workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
+    let mut workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
     workload.templates[0].program.ops.truncate(1);
     workload.templates[1].delay_ns = 100_000_000;
     let (outcome, faults) = marked(&workload, 120_000_000, Some(1));
@@ -178,7 +178,7 @@ fn threads_in_step_leave_pages_that_others_are_moving() {
     for threads in 1..=4 {
         let users = (0..threads).map(|user| (96 + 8 * user, 0));
         let tasks: Vec<(u32, u32)> = std::iter::once((0, 0)).chain(users).collect();
-        let mut workload = passes(64, Sharing::Process(0), 40, &tasks);
+        let mut workload = sweeps(64, Sharing::Process(0), 40, &tasks);
         workload.templates[0].program.ops.truncate(1);
         for template in &mut workload.templates[1..] {
             template.delay_ns = 100_000_000;
@@ -193,10 +193,10 @@ fn threads_in_step_leave_pages_that_others_are_moving() {
     }
 }
 
-/// 64 MiB of node 0 that two tasks on node 1 pass over in step, and that move as huge pages do: what each
+/// 64 MiB of node 0 that two tasks on node 1 sweep over in step, and that move as huge pages do: what each
 /// move brought. Whether tasks wait for pages on their way is theirs to choose.
 fn moved_together(waits: bool) -> (Outcome, Vec<u64>) {
-    let mut workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (96, 0), (97, 0)]);
+    let mut workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (96, 0), (97, 0)]);
     workload.templates[0].program.ops.truncate(1);
     for template in &mut workload.templates[1..] {
         template.delay_ns = 100_000_000;
@@ -231,7 +231,7 @@ fn who_goes_on_with_a_huge_page_keeps_it_where_it_is() {
 /// One entry of the page table, one fault, one unmapping: of 512 pages only the copying is left.
 #[test]
 fn a_huge_page_is_marked_faults_and_moves_as_one() {
-    let mut workload = passes(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
+    let mut workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
     workload.templates[0].program.ops.truncate(1);
     workload.templates[1].delay_ns = 100_000_000;
     let faults = Faults::default();
@@ -255,7 +255,7 @@ fn copying_takes_longer_where_others_want_the_bandwidth() {
     let cost = |others: u32| {
         let mut tasks = vec![(0, 0), (96, 0)];
         tasks.extend((0..others).map(|cpu| (97 + cpu, 0)));
-        let mut workload = passes(64, Sharing::Process(0), 40, &tasks);
+        let mut workload = sweeps(64, Sharing::Process(0), 40, &tasks);
         // Memory with a policy is not marked.
         let placement = Placement::Bind(vec![1]);
         workload.regions.push(Region { bytes: 256 * MIB, sharing: Sharing::Thread, placement });

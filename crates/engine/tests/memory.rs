@@ -109,17 +109,17 @@ fn stream_that_just_fills_the_l3_is_between_l3_and_memory() {
     assert!(triad < 0.8 * 16.0 * 82.2 * 0.75, "{triad}: conflicts cost a fifth");
 }
 
-// --- passes of single tasks ---------------------------------------------------------------------
+// --- sweeps of single tasks ---------------------------------------------------------------------
 
-/// A program of passes, timed by stopwatches; `ops` gets the regions' accesses in order.
-struct Passes {
+/// A program of sweeps, timed by stopwatches; `ops` gets the regions' accesses in order.
+struct Sweeps {
     regions: Vec<Region>,
     tasks: Vec<Template>,
     watches: u32,
     barriers: Vec<u32>,
 }
 
-impl Passes {
+impl Sweeps {
     fn new() -> Self {
         Self { regions: Vec::new(), tasks: Vec::new(), watches: 0, barriers: Vec::new() }
     }
@@ -129,7 +129,7 @@ impl Passes {
         self.regions.len() as u32 - 1
     }
 
-    /// A task on `cpu`; operation `Op::Access(n)` passes over the `n`th of `accesses`, and
+    /// A task on `cpu`; operation `Op::Access(n)` sweeps over the `n`th of `accesses`, and
     /// `Op::SetAffinity(n)` moves to CPU n.
     fn task(&mut self, cpu: u32, accesses: Vec<Access>, mut ops: Vec<Op>) {
         let mut affinities = Vec::new();
@@ -157,17 +157,17 @@ impl Passes {
 
     fn workload(self) -> Workload {
         let metric = |watch| Metric {
-            name: "passes a second".into(),
+            name: "sweeps a second".into(),
             unit: "1/s",
             better: Better::Higher,
             kind: MetricKind::BestRate { watch, amount: 1.0 },
         };
         Workload {
-            name: "passes".into(),
+            name: "sweeps".into(),
             start: (0..self.tasks.len() as u32).map(|task| (task, 1)).collect(),
             templates: self.tasks,
             root_process: None,
-            processes: vec![Process { name: "passes".into(), forked: false }],
+            processes: vec![Process { name: "sweeps".into(), forked: false }],
             groups: Vec::new(),
             regions: self.regions,
             mutexes: 0,
@@ -193,7 +193,7 @@ fn over(region: u32, pattern: Pattern, write: bool) -> Access {
     Access::new(vec![Slice { region, write }], pattern)
 }
 
-/// `access` timed once, after `warm` passes that are not.
+/// `access` timed once, after `warm` sweeps that are not.
 fn timed(watch: u32, access: u32, warm: u64) -> Vec<Op> {
     let mut ops = Vec::new();
     if warm > 0 {
@@ -208,10 +208,10 @@ fn a_chase_takes_the_latency_of_the_level_that_holds_its_data() {
     let genoa = machine("zen4-2s");
     let figures = &genoa.figures;
     let latency = |bytes: u64, node: u32| {
-        let mut passes = Passes::new();
-        let region = passes.region(bytes, Placement::Bind(vec![node]));
-        passes.task(0, vec![over(region, Pattern::Chase, false)], timed(0, 0, 20));
-        passes.times(&genoa)[0] / (bytes / 64) as f64
+        let mut sweeps = Sweeps::new();
+        let region = sweeps.region(bytes, Placement::Bind(vec![node]));
+        sweeps.task(0, vec![over(region, Pattern::Chase, false)], timed(0, 0, 20));
+        sweeps.times(&genoa)[0] / (bytes / 64) as f64
     };
     // Posted: 110 and 199 ns; an LLC of 32 MB, an L2 of 1 MB.
     assert_within(2.0, latency(MIB / 4, 0), figures.l2_latency_ns.value as f64, "L2");
@@ -224,10 +224,10 @@ fn a_chase_takes_the_latency_of_the_level_that_holds_its_data() {
 fn a_stream_runs_at_what_one_core_gets_from_its_level() {
     let genoa = machine("zen4-2s");
     let gigabytes = |bytes: u64, node: u32| {
-        let mut passes = Passes::new();
-        let region = passes.region(bytes, Placement::Bind(vec![node]));
-        passes.task(0, vec![over(region, Pattern::Stream, false)], timed(0, 0, 20));
-        bytes as f64 / passes.times(&genoa)[0]
+        let mut sweeps = Sweeps::new();
+        let region = sweeps.region(bytes, Placement::Bind(vec![node]));
+        sweeps.task(0, vec![over(region, Pattern::Stream, false)], timed(0, 0, 20));
+        bytes as f64 / sweeps.times(&genoa)[0]
     };
     assert_within(2.0, gigabytes(16 * MIB, 0), 89.5, "L3, posted 88 to 91 GB/s");
     assert_within(2.0, gigabytes(1024 * MIB, 0), 37.5, "local, posted 37.5 GB/s");
@@ -239,15 +239,15 @@ fn a_stream_takes_at_least_what_its_instructions_take() {
     // 16 MiB out of an L3 at 89.5 GB/s take 187 us. A tick takes 2 us.
     let genoa = machine("zen4-2s");
     let time_us = |core_us: u64, siblings: bool| {
-        let mut passes = Passes::new();
-        let region = passes.region(16 * MIB, Placement::Bind(vec![0]));
+        let mut sweeps = Sweeps::new();
+        let region = sweeps.region(16 * MIB, Placement::Bind(vec![0]));
         let core_ns = core_us * 1000;
         let access = Access { core_ns, ..over(region, Pattern::Stream, false) };
-        passes.task(0, vec![access], timed(0, 0, 20));
+        sweeps.task(0, vec![access], timed(0, 0, 20));
         if siblings {
-            passes.task(96 * 2, Vec::new(), vec![Op::Run { ns: 1_000_000_000 }]);
+            sweeps.task(96 * 2, Vec::new(), vec![Op::Run { ns: 1_000_000_000 }]);
         }
-        passes.times(&genoa)[0] / 1000.0
+        sweeps.times(&genoa)[0] / 1000.0
     };
     let transfers = time_us(0, false);
     assert_within(2.0, transfers, 16.0 * 1048.576 / 89.5, "us, out of the L3");
@@ -260,21 +260,21 @@ fn a_stream_takes_at_least_what_its_instructions_take() {
 #[test]
 fn refill_after_a_migration_takes_the_working_set_over_the_bandwidth() {
     // Derived from posted figures of Genoa: 27 us for 1 MB of L2, 0.9 ms for 32 MB local and 1.1 ms
-    // remote. The task warms its caches on CPU 0, moves, and makes the same pass.
+    // remote. The task warms its caches on CPU 0, moves, and makes the same sweep.
     let genoa = machine("zen4-2s");
-    let first_pass = |bytes: u64, cpu: u32| {
-        let mut passes = Passes::new();
-        let region = passes.region(bytes, Placement::Bind(vec![0]));
+    let first_sweep = |bytes: u64, cpu: u32| {
+        let mut sweeps = Sweeps::new();
+        let region = sweeps.region(bytes, Placement::Bind(vec![0]));
         let mut ops = timed(0, 0, 20);
         ops.extend([Op::SetAffinity(cpu), Op::StartWatch(1), Op::Access(0), Op::StopWatch(1)]);
-        passes.task(0, vec![over(region, Pattern::Stream, false)], ops);
-        passes.times(&genoa)[1] / 1000.0
+        sweeps.task(0, vec![over(region, Pattern::Stream, false)], ops);
+        sweeps.times(&genoa)[1] / 1000.0
     };
-    assert_within(15.0, first_pass(MIB, 8), 27.0, "us, 1 MB to another LLC");
-    assert_within(15.0, first_pass(32 * MIB, 8), 900.0, "us, 32 MB to another LLC");
-    assert_within(15.0, first_pass(32 * MIB, 96), 1100.0, "us, 32 MB to another socket");
+    assert_within(15.0, first_sweep(MIB, 8), 27.0, "us, 1 MB to another LLC");
+    assert_within(15.0, first_sweep(32 * MIB, 8), 900.0, "us, 32 MB to another LLC");
+    assert_within(15.0, first_sweep(32 * MIB, 96), 1100.0, "us, 32 MB to another socket");
     // Within the LLC only the L2 is refilled, from the L3.
-    assert_within(15.0, first_pass(MIB, 1), 1048.576 / 89.5, "us, 1 MB to another core");
+    assert_within(15.0, first_sweep(MIB, 1), 1048.576 / 89.5, "us, 1 MB to another core");
 }
 
 /// GB/s of tasks that read regions of these sizes again and again, pinned to these CPUs; each is
@@ -286,19 +286,19 @@ fn together(machine: &Arc<Machine>, tasks: &[(u64, u32)], node: u32) -> Vec<f64>
 
 /// The same with the node of each region, of tasks that read or write.
 fn passing(machine: &Arc<Machine>, tasks: &[(u64, u32, u32)], write: bool) -> Vec<f64> {
-    let mut passes = Passes::new();
-    passes.barriers = vec![tasks.len() as u32];
+    let mut sweeps = Sweeps::new();
+    sweeps.barriers = vec![tasks.len() as u32];
     for (watch, &(bytes, cpu, node)) in tasks.iter().enumerate() {
-        let region = passes.region(bytes, Placement::Bind(vec![node]));
+        let region = sweeps.region(bytes, Placement::Bind(vec![node]));
         // About as much to read for each.
         let rounds = 20 * (512 * MIB).div_ceil(bytes);
         let mut ops = vec![Op::Access(0), Op::Barrier(0)];
         ops.extend([Op::Access(0), Op::Loop { depth: 0, times: rounds, to: 2 }]);
         ops.extend([Op::StartWatch(watch as u32), Op::Access(0), Op::StopWatch(watch as u32)]);
         ops.extend([Op::Access(0), Op::Loop { depth: 0, times: rounds, to: 7 }]);
-        passes.task(cpu, vec![over(region, Pattern::Stream, write)], ops);
+        sweeps.task(cpu, vec![over(region, Pattern::Stream, write)], ops);
     }
-    let times = passes.times(machine);
+    let times = sweeps.times(machine);
     tasks.iter().zip(times).map(|(&(bytes, ..), ns)| bytes as f64 / ns).collect()
 }
 
@@ -321,7 +321,7 @@ fn two_co_runners_share_an_llc_by_what_they_fill_in() {
 }
 
 #[test]
-fn a_small_working_set_beside_a_stream_loses_what_is_filled_in_between_its_passes() {
+fn a_small_working_set_beside_a_stream_loses_what_is_filled_in_between_its_sweeps() {
     let milan_2s = machine("zen3-2s");
     // 4 MiB come round in about 50 us, in which the stream fills in 1.5 MB of 32.
     let found = together(&milan_2s, &[(4 * MIB, 0), (1024 * MIB, 1)], 0);
@@ -411,19 +411,19 @@ fn latency_rises_with_load_towards_saturation() {
     let cascade_lake = machine("xeon-2s-96");
     // Each streams at 15.7 GB/s of the 113 that the node has.
     let latency = |streams: u32| {
-        let mut passes = Passes::new();
-        passes.barriers = vec![streams + 1];
-        let chased = passes.region(1024 * MIB, Placement::Bind(vec![0]));
+        let mut sweeps = Sweeps::new();
+        sweeps.barriers = vec![streams + 1];
+        let chased = sweeps.region(1024 * MIB, Placement::Bind(vec![0]));
         let mut ops = vec![Op::Access(0), Op::Barrier(0)];
         ops.extend([Op::StartWatch(0), Op::Access(0), Op::StopWatch(0)]);
-        passes.task(0, vec![over(chased, Pattern::Chase, false)], ops);
+        sweeps.task(0, vec![over(chased, Pattern::Chase, false)], ops);
         for stream in 1..=streams {
-            let region = passes.region(1024 * MIB, Placement::Bind(vec![0]));
+            let region = sweeps.region(1024 * MIB, Placement::Bind(vec![0]));
             let mut ops = vec![Op::Access(0), Op::Barrier(0)];
             ops.extend([Op::Access(0), Op::Loop { depth: 0, times: 200, to: 2 }]);
-            passes.task(stream, vec![over(region, Pattern::Stream, false)], ops);
+            sweeps.task(stream, vec![over(region, Pattern::Stream, false)], ops);
         }
-        passes.times(&cascade_lake)[0] / (1024 * MIB / 64) as f64
+        sweeps.times(&cascade_lake)[0] / (1024 * MIB / 64) as f64
     };
     let found: Vec<f64> = [0, 3, 5, 6, 7, 10].map(latency).to_vec();
     println!("{found:?}");
@@ -449,16 +449,16 @@ fn chases_that_want_more_than_their_node_has_use_nearly_all_of_it() {
     let load = loads.take_while(|&u| rate(u) > u * limit).last().unwrap();
     assert!(f64::from(tasks) * 64e3 / idle as f64 > 1.5 * limit, "more than there is");
     assert!((0.9..0.96).contains(&load), "{load}");
-    let mut passes = Passes::new();
-    passes.barriers = vec![tasks];
+    let mut sweeps = Sweeps::new();
+    sweeps.barriers = vec![tasks];
     let cpus = machine.cpus.iter().enumerate().filter(|(_, cpu)| cpu.node == 0);
     for (watch, (cpu, _)) in (0..tasks).zip(cpus) {
-        let region = passes.region(1024 * MIB, Placement::Bind(vec![0]));
+        let region = sweeps.region(1024 * MIB, Placement::Bind(vec![0]));
         let mut ops = vec![Op::Access(0), Op::Barrier(0)];
         ops.extend([Op::StartWatch(watch), Op::Access(0), Op::StopWatch(watch)]);
-        passes.task(cpu as u32, vec![over(region, Pattern::Chase, false)], ops);
+        sweeps.task(cpu as u32, vec![over(region, Pattern::Chase, false)], ops);
     }
-    let times = passes.times(&machine);
+    let times = sweeps.times(&machine);
     for time in &times {
         let found = f64::from(tasks) * 1024.0 * MIB as f64 / time * 1000.0;
         assert_within(1.0, found, load * limit, "MB/s of 8 chases");
@@ -469,17 +469,17 @@ fn chases_that_want_more_than_their_node_has_use_nearly_all_of_it() {
 fn what_is_written_elsewhere_is_no_longer_in_this_llc() {
     let milan_2s = machine("zen3-2s");
     let again = |cpu: u32, write: bool| {
-        let mut passes = Passes::new();
-        passes.barriers = vec![2, 2];
-        let region = passes.region(8 * MIB, Placement::Bind(vec![0]));
+        let mut sweeps = Sweeps::new();
+        sweeps.barriers = vec![2, 2];
+        let region = sweeps.region(8 * MIB, Placement::Bind(vec![0]));
         let read = over(region, Pattern::Stream, false);
         let mut ops = timed(0, 0, 20);
         ops.extend([Op::Barrier(0), Op::Barrier(1)]);
         ops.extend([Op::StartWatch(1), Op::Access(0), Op::StopWatch(1)]);
-        passes.task(0, vec![read], ops);
+        sweeps.task(0, vec![read], ops);
         let ops = vec![Op::Barrier(0), Op::Access(0), Op::Barrier(1)];
-        passes.task(cpu, vec![over(region, Pattern::Stream, write)], ops);
-        8.0 * MIB as f64 / passes.times(&milan_2s)[1]
+        sweeps.task(cpu, vec![over(region, Pattern::Stream, write)], ops);
+        8.0 * MIB as f64 / sweeps.times(&milan_2s)[1]
     };
     assert_within(3.0, again(8, false), 82.2, "read by another LLC");
     assert_within(3.0, again(1, true), 82.2, "written within the LLC");
@@ -493,26 +493,26 @@ fn a_full_node_overflows_and_too_much_is_refused() {
     let small = machine("node:2(memory=1GB) core:2 pu:1");
     let total: u64 = small.nodes.iter().filter_map(|node| node.memory_bytes).sum();
     let touch = |bytes: u64| {
-        let mut passes = Passes::new();
-        let region = passes.region(bytes, Placement::FirstTouch);
-        passes.task(0, vec![over(region, Pattern::Stream, true)], vec![Op::Access(0)]);
-        outcome(&small, &passes.workload())
+        let mut sweeps = Sweeps::new();
+        let region = sweeps.region(bytes, Placement::FirstTouch);
+        sweeps.task(0, vec![over(region, Pattern::Stream, true)], vec![Op::Access(0)]);
+        outcome(&small, &sweeps.workload())
     };
     let overflow = touch(total * 3 / 4).expect("it fits");
     assert_eq!(counter(&overflow, "numa_hit"), (total / 2 / 4096) as f64);
     assert_eq!(counter(&overflow, "numa_miss"), (total / 4 / 4096) as f64);
     let error = touch(total + 1).expect_err("too much").to_string();
     assert!(error.contains("bytes of memory"), "{error}");
-    let mut passes = Passes::new();
-    passes.region(1, Placement::Preferred(7));
-    passes.task(0, Vec::new(), vec![Op::Run { ns: 1 }]);
-    let error = outcome(&small, &passes.workload()).expect_err("no such node").to_string();
+    let mut sweeps = Sweeps::new();
+    sweeps.region(1, Placement::Preferred(7));
+    sweeps.task(0, Vec::new(), vec![Op::Run { ns: 1 }]);
+    let error = outcome(&small, &sweeps.workload()).expect_err("no such node").to_string();
     assert!(error.contains("node 7"), "{error}");
 }
 
 #[test]
 fn an_rt_app_thread_writes_its_own_buffer() {
-    // Two threads, 64 passes over 1 MB each, on a CPU each, bound to the other socket: fetched and
+    // Two threads, 64 sweeps over 1 MB each, on a CPU each, bound to the other socket: fetched and
     // written back from there the first time, then in the L3 (twice 0.5 MB of L2).
     let thread = |cpu: u32| {
         format!(
@@ -530,10 +530,10 @@ fn an_rt_app_thread_writes_its_own_buffer() {
     let remote = counter(&found, "memory_remote_bytes");
     assert!((2.0 * 2.0..2.3 * 2.0).contains(&(remote / MIB as f64)), "{remote}");
     let faults = 256.0 * 700.0;
-    let passes = 64.0 * 2.0 * MIB as f64 / 82.2;
-    // The root task starts within a tick, forks, and the first pass takes 0.1 ms.
-    let (time, most) = (found.elapsed_ns as f64, passes + faults + 1_200_000.0);
-    assert!((passes..most).contains(&time), "{time} against {passes}");
+    let sweeps = 64.0 * 2.0 * MIB as f64 / 82.2;
+    // The root task starts within a tick, forks, and the first sweep takes 0.1 ms.
+    let (time, most) = (found.elapsed_ns as f64, sweeps + faults + 1_200_000.0);
+    assert!((sweeps..most).contains(&time), "{time} against {sweeps}");
 }
 
 // --- tasks that are preempted and move -----------------------------------------------------------
@@ -568,9 +568,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Regions far larger than any cache: whoever runs where and however often it is interrupted,
-    /// all that the passes touch comes from memory, once.
+    /// all that the sweeps touch comes from memory, once.
     #[test]
-    fn what_is_transferred_is_what_the_passes_touch(
+    fn what_is_transferred_is_what_the_sweeps_touch(
         tasks in prop::collection::vec((24u64..64, 1u64..5, any::<bool>(), any::<bool>()), 1..7),
         shape in prop::sample::select(
             vec!["node:2 l3:2(size=1MB) core:1 pu:2", "node:2 l3:1(size=1MB) core:3 pu:1"]
@@ -578,20 +578,20 @@ proptest! {
         seed in 0u64..1000,
     ) {
         let machine = machine(shape);
-        let mut passes = Passes::new();
+        let mut sweeps = Sweeps::new();
         let mut expected = 0;
         for &(mib, times, write, interleave) in &tasks {
             let placement =
                 if interleave { Placement::Interleave(vec![0, 1]) } else { Placement::FirstTouch };
-            let region = passes.region(mib * MIB, placement);
+            let region = sweeps.region(mib * MIB, placement);
             let ops = vec![Op::Access(0), Op::Loop { depth: 0, times, to: 0 }];
-            passes.task(0, vec![over(region, Pattern::Stream, write)], ops);
+            sweeps.task(0, vec![over(region, Pattern::Stream, write)], ops);
             expected += mib * MIB * times * if write { 2 } else { 1 };
         }
-        for task in &mut passes.tasks {
+        for task in &mut sweeps.tasks {
             task.affinity = None;
         }
-        let workload = passes.workload();
+        let workload = sweeps.workload();
         let stop = AtomicBool::new(false);
         let once = || {
             let control = Control { seed, tracer: None, stop: &stop, progress: &|_| {} };
@@ -607,7 +607,7 @@ proptest! {
     }
 
     /// Small regions, shared and used by turns everywhere: nothing is transferred from memory more
-    /// than once a pass, and every run ends as it ended before.
+    /// than once a sweep, and every run ends as it ended before.
     #[test]
     fn warm_caches_save_transfers(
         regions in prop::collection::vec(1u64..2048, 1..5),
@@ -620,9 +620,9 @@ proptest! {
         seed in 0u64..1000,
     ) {
         let machine = machine(shape);
-        let mut passes = Passes::new();
+        let mut sweeps = Sweeps::new();
         for kib in &regions {
-            passes.region(kib * 1024, Placement::FirstTouch);
+            sweeps.region(kib * 1024, Placement::FirstTouch);
         }
         let mut most = 0;
         for task in &tasks {
@@ -638,12 +638,12 @@ proptest! {
                 accesses.push(over(region as u32, pattern, write));
                 most += regions[region] * 1024 * times * if write { 2 } else { 1 };
             }
-            passes.task(0, accesses, ops);
+            sweeps.task(0, accesses, ops);
         }
-        for task in &mut passes.tasks {
+        for task in &mut sweeps.tasks {
             task.affinity = None;
         }
-        let workload = passes.workload();
+        let workload = sweeps.workload();
         workload.validate().expect("a valid workload");
         let stop = AtomicBool::new(false);
         let once = || {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use roost_machine::Machine;
-use roost_memory::world::Linux;
+use roost_memory::host::Linux;
 use roost_memory::{Config, Counters, Daemon, Scheduler, Set};
 use roost_settings::Settings;
 
@@ -69,10 +69,10 @@ impl Follower {
 /// The daemon's life.
 fn follow(mut daemon: Daemon, sets: Sets, ended: &Receiver<()>, counted: &Mutex<(Counters, u64)>) {
     be_ordinary();
-    let (mut world, mut known) = (Linux::new(), Known(sets));
+    let (mut host, mut known) = (Linux::new(), Known(sets));
     let mut wait = STEP;
     while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-        daemon.step(now(), &mut world, &mut known);
+        daemon.step(now(), &mut host, &mut known);
         wait = STEP.max(Duration::from_nanos(daemon.due_at().saturating_sub(now())));
         if let Ok(mut counted) = counted.lock() {
             *counted = (daemon.counters(), clock(libc::CLOCK_THREAD_CPUTIME_ID) / 1000);

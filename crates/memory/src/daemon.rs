@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::PAGE;
 use crate::budget::Budget;
+use crate::host::{Details, Host, Movable};
 use crate::sample::Sample;
-use crate::world::{Details, Movable, World};
 
 /// Time between two looks at all processes, ns.
 pub const SCAN: u64 = 5_000_000_000;
@@ -173,7 +173,7 @@ impl Targets {
 
 /// A move that has begun.
 #[derive(Debug)]
-struct Move {
+struct Relocation {
     pid: u32,
     /// When the process started ([`Details::started`]): numbers are used again.
     started: u64,
@@ -192,7 +192,7 @@ struct Move {
 pub struct Daemon {
     config: Config,
     processes: BTreeMap<u32, Process>,
-    moving: Option<Move>,
+    moving: Option<Relocation>,
     /// The set of which the scheduler was told that its pages move.
     told: Option<u32>,
     /// As of the last sample, until nothing is to be moved any more.
@@ -250,19 +250,19 @@ impl Daemon {
     }
 
     /// Does what is due at time `now`, ns.
-    pub fn step(&mut self, now: u64, world: &mut impl World, scheduler: &mut impl Scheduler) {
+    pub fn step(&mut self, now: u64, host: &mut impl Host, scheduler: &mut impl Scheduler) {
         let due = |last: Option<u64>, period| last.is_none_or(|last| now >= last + period);
         if !self.config.follows {
             if due(self.sampled_at, self.config.interval) {
                 self.sampled_at = Some(now);
                 let groups = scheduler.groups();
-                self.judge_groups(&groups, world, scheduler);
+                self.judge_groups(&groups, host, scheduler);
             }
             return;
         }
         if due(self.scanned_at, SCAN) {
             self.scanned_at = Some(now);
-            if self.scan(world, scheduler) {
+            if self.scan(host, scheduler) {
                 self.sampled_at = None;
             }
         }
@@ -271,9 +271,9 @@ impl Daemon {
         if looks {
             self.sampled_at = Some(now);
             let (groups, sets) = (scheduler.groups(), self.known_to(scheduler));
-            self.sample(now, &sets, world, scheduler);
-            self.tell_groups(&groups, world, scheduler);
-            self.judge_groups(&groups, world, scheduler);
+            self.sample(now, &sets, host, scheduler);
+            self.tell_groups(&groups, host, scheduler);
+            self.judge_groups(&groups, host, scheduler);
             let targets = self.targets(now, &groups, &sets, &scheduler.busy_nodes());
             self.moving =
                 self.moving.take().and_then(|current| self.still_wanted(current, &targets));
@@ -284,7 +284,7 @@ impl Daemon {
             && let Some(targets) = self.targets.take()
         {
             let counted = self.counters;
-            self.moving = self.choose(now, &targets, world);
+            self.moving = self.choose(now, &targets, host);
             if !looks {
                 // What stays was counted when it was looked at.
                 self.counters = counted;
@@ -292,7 +292,7 @@ impl Daemon {
             self.targets = self.moving.is_some().then_some(targets);
         }
         self.tell_moving(scheduler);
-        self.go_on(now, world);
+        self.go_on(now, host);
         self.tell_moving(scheduler);
     }
 
@@ -336,13 +336,13 @@ impl Daemon {
     }
 
     /// Looks for large processes; whether there are new ones.
-    fn scan(&mut self, world: &mut impl World, scheduler: &mut impl Scheduler) -> bool {
-        let mut all = world.processes();
+    fn scan(&mut self, host: &mut impl Host, scheduler: &mut impl Scheduler) -> bool {
+        let mut all = host.processes();
         all.retain(|(_, resident)| *resident >= self.config.least_pages);
         let mut known = std::mem::take(&mut self.processes);
         let mut new = false;
         for (pid, resident) in all {
-            let Some(details) = world.details(pid) else { continue };
+            let Some(details) = host.details(pid) else { continue };
             let process = match known.remove(&pid) {
                 Some(old) if old.details.started == details.started => {
                     Process { resident, details, ..old }
@@ -366,7 +366,7 @@ impl Daemon {
         &mut self,
         now: u64,
         sets: &[Set],
-        world: &mut impl World,
+        host: &mut impl Host,
         scheduler: &mut impl Scheduler,
     ) {
         for process in self.processes.values_mut() {
@@ -382,7 +382,7 @@ impl Daemon {
         for pid in turn {
             self.last_process = pid;
             let Some(process) = self.processes.get_mut(&pid) else { continue };
-            match world.details(pid) {
+            match host.details(pid) {
                 Some(details) if details.started == process.details.started => {
                     process.details = details;
                 }
@@ -390,11 +390,11 @@ impl Daemon {
                 _ => continue,
             }
             if process.has_other_mappings(now) {
-                process.mapped = world.mapped(pid);
+                process.mapped = host.mapped(pid);
                 process.mapped_at = (process.resident, now);
             }
             let addresses = process.sample.addresses(&process.mapped);
-            let nodes = world.locate(pid, &addresses);
+            let nodes = host.locate(pid, &addresses);
             self.counters.sampled += addresses.len() as u64;
             process.sample.learn(&addresses, &nodes);
             if let Some(index) = process.index {
@@ -412,14 +412,14 @@ impl Daemon {
     fn tell_groups(
         &mut self,
         groups: &[Set],
-        world: &mut impl World,
+        host: &mut impl Host,
         scheduler: &mut impl Scheduler,
     ) {
         let by_id: BTreeMap<u64, u32> = groups.iter().map(|set| (set.id, set.index)).collect();
         for id in turn(by_id.keys().copied(), self.last_group) {
             self.last_group = id;
             let Some(&index) = by_id.get(&id) else { continue };
-            let pages = world.group_pages(id).unwrap_or_else(|| self.sampled_in_group(id));
+            let pages = host.group_pages(id).unwrap_or_else(|| self.sampled_in_group(id));
             scheduler.set_group_memory(index, &pages);
         }
     }
@@ -428,7 +428,7 @@ impl Daemon {
     fn judge_groups(
         &mut self,
         groups: &[Set],
-        world: &mut impl World,
+        host: &mut impl Host,
         scheduler: &mut impl Scheduler,
     ) {
         let by_id: BTreeMap<u64, u32> = groups.iter().map(|set| (set.id, set.index)).collect();
@@ -437,7 +437,7 @@ impl Daemon {
             if self.judged.contains_key(&index) || self.config.patterns.is_empty() {
                 continue;
             }
-            let Some(path) = world.group_path(id) else { continue };
+            let Some(path) = host.group_path(id) else { continue };
             let matches = self.config.patterns.iter().any(|pattern| matches(pattern, &path));
             scheduler.set_excluded(index, !matches);
             self.judged.insert(index, id);
@@ -470,13 +470,13 @@ impl Daemon {
     }
 
     /// A move that has begun, if it goes where its process's pages are still to be, and for whom they are.
-    fn still_wanted(&self, current: Move, targets: &Targets) -> Option<Move> {
+    fn still_wanted(&self, current: Relocation, targets: &Targets) -> Option<Relocation> {
         let target = targets.of(current.pid, self.processes.get(&current.pid)?)?;
-        (target.node == current.target.node).then_some(Move { target, ..current })
+        (target.node == current.target.node).then_some(Relocation { target, ..current })
     }
 
     /// The process that has most pages away from the node where it settled, if any is worth it.
-    fn choose(&mut self, now: u64, targets: &Targets, world: &mut impl World) -> Option<Move> {
+    fn choose(&mut self, now: u64, targets: &Targets, host: &mut impl Host) -> Option<Relocation> {
         // Asked for when it matters: the kernel writes pages of text about it.
         let mut room: Option<BTreeMap<u32, u64>> = None;
         let mut best: Option<(u64, u32, u64, Target)> = None;
@@ -488,7 +488,7 @@ impl Daemon {
                 self.counters.bound += 1;
                 continue;
             }
-            let room = room.get_or_insert_with(|| world.room().into_iter().collect());
+            let room = room.get_or_insert_with(|| host.room().into_iter().collect());
             if room.get(&target.node).is_none_or(|room| *room < away.min(CHUNK as u64)) {
                 self.counters.no_room += 1;
             } else if best.is_none_or(|(most, ..)| away > most) {
@@ -496,9 +496,9 @@ impl Daemon {
             }
         }
         let (_, pid, started, target) = best?;
-        let Movable { mut ranges, took } = world.movable(pid, target.node);
+        let Movable { mut ranges, took } = host.movable(pid, target.node);
         ranges.reverse();
-        Some(Move { pid, started, target, ranges, looked_at: now, took, moved: 0 })
+        Some(Relocation { pid, started, target, ranges, looked_at: now, took, moved: 0 })
     }
 
     /// Pages on other nodes with CPUs, if they are worth moving.
@@ -511,9 +511,9 @@ impl Daemon {
     /// Goes on with the move that has begun, as far as the rate and the node's room allow: in one
     /// call, since each makes the kernel drain its lists of pages on every CPU. A move whose process has
     /// gone or must no longer use the node ends here.
-    fn go_on(&mut self, now: u64, world: &mut impl World) {
+    fn go_on(&mut self, now: u64, host: &mut impl Host) {
         let Some(mut current) = self.moving.take() else { return };
-        let may_go_on = world.details(current.pid).is_some_and(|details| {
+        let may_go_on = host.details(current.pid).is_some_and(|details| {
             details.started == current.started && self.config.may_use(&details, current.target.node)
         });
         if !may_go_on {
@@ -521,18 +521,18 @@ impl Daemon {
         }
         // Mappings come and go, and are given policies. Reading them walks through all their pages.
         if now >= current.looked_at + MAPPED_FOR.max(current.took * WALKED_PART) {
-            let now_movable = world.movable(current.pid, current.target.node);
+            let now_movable = host.movable(current.pid, current.target.node);
             current.ranges = overlaps(&current.ranges, &now_movable.ranges);
             (current.looked_at, current.took) = (now, now_movable.took);
         }
-        let room = room_of(world, current.target.node);
+        let room = room_of(host, current.target.node);
         if room == 0 {
             return self.give_up(now, &current);
         }
         let may = self.budget.available(now).min(room).min(MOVED_AT_ONCE);
-        let away = self.collect(&mut current, may as usize, world);
+        let away = self.collect(&mut current, may as usize, host);
         if !away.is_empty() {
-            let moved = world.move_to(current.pid, &away, current.target.node);
+            let moved = host.move_to(current.pid, &away, current.target.node);
             let asked = away.len() as u64;
             // What could not be moved cost as much.
             self.budget.take(asked);
@@ -547,13 +547,13 @@ impl Daemon {
     }
 
     /// Up to `may` addresses of pages on other nodes with CPUs, from where the move is.
-    fn collect(&self, current: &mut Move, may: usize, world: &mut impl World) -> Vec<u64> {
+    fn collect(&self, current: &mut Relocation, may: usize, host: &mut impl Host) -> Vec<u64> {
         let (mut found, mut looked) = (Vec::new(), 0);
         while found.len() < may && looked < LOOKED_AT_ONCE {
             let Some(range) = current.ranges.pop() else { break };
-            let (addresses, mut next) = world.present(current.pid, range.clone(), CHUNK);
+            let (addresses, mut next) = host.present(current.pid, range.clone(), CHUNK);
             looked += addresses.len().max(1);
-            let nodes = world.locate(current.pid, &addresses);
+            let nodes = host.locate(current.pid, &addresses);
             let away =
                 |node: u32| node != current.target.node && self.config.nodes.contains_key(&node);
             for (address, node) in addresses.into_iter().zip(nodes) {
@@ -570,13 +570,13 @@ impl Daemon {
         found
     }
 
-    fn give_up(&mut self, now: u64, current: &Move) {
+    fn give_up(&mut self, now: u64, current: &Relocation) {
         self.counters.no_room += 1;
         self.rest(now, current, 0);
     }
 
     /// After a move: soon again if it moved much, later and later if it did not.
-    fn rest(&mut self, now: u64, of: &Move, moved: u64) {
+    fn rest(&mut self, now: u64, of: &Relocation, moved: u64) {
         let Some(process) = self.processes.get_mut(&of.pid) else { return };
         if moved * 1000 >= process.resident * WORTH_PERMILLE {
             process.rest = REST;
@@ -598,8 +598,8 @@ fn overlaps(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     ranges.iter().flat_map(with).collect()
 }
 
-fn room_of(world: &mut impl World, node: u32) -> u64 {
-    world.room().into_iter().find(|(number, _)| *number == node).map_or(0, |(_, room)| room)
+fn room_of(host: &mut impl Host, node: u32) -> u64 {
+    host.room().into_iter().find(|(number, _)| *number == node).map_or(0, |(_, room)| room)
 }
 
 /// Those whose turn it is: some after `last`, then from the beginning.

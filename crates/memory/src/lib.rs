@@ -28,13 +28,13 @@
 //! | `sample` | which addresses of a process are looked at, and what they tell |
 //! | `budget` | how much may be moved by now |
 //! | `daemon` | who is looked at when, what is moved, when it is left alone |
-//! | [`world`] | what the daemon sees and does, and a real kernel as such a world |
+//! | [`host`] | what the daemon sees and does, and a real kernel as such a host |
 
 mod budget;
 mod daemon;
+pub mod host;
 pub mod parse;
 mod sample;
-pub mod world;
 
 pub use budget::Budget;
 pub use daemon::{Config, Counters, Daemon, SAMPLED_AT_ONCE, SCAN, Scheduler, Set};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 
-use roost_memory::world::{Linux, World};
+use roost_memory::host::{Host, Linux};
 use roost_memory::{Config, Daemon, Scheduler, Set};
 
 const PROCESSES: usize = 2000;
@@ -75,26 +75,26 @@ fn cpu_ns() -> u64 {
 #[ignore = "a measurement; docs/live-results.md has its figure"]
 fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
     let children = Children::start();
-    let mut world = Linux::new();
+    let mut host = Linux::new();
     let least_pages = Config::pages(16);
-    let large = |world: &mut Linux| {
+    let large = |host: &mut Linux| {
         let ours = |pid: u32| children.0.iter().any(|child| child.id() == pid);
-        let all = world.processes();
+        let all = host.processes();
         all.iter().filter(|(pid, pages)| *pages >= least_pages && ours(*pid)).count()
     };
     for _ in 0..100 {
-        if large(&mut world) == LARGE {
+        if large(&mut host) == LARGE {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert_eq!(large(&mut world), LARGE, "large processes have their memory");
+    assert_eq!(large(&mut host), LARGE, "large processes have their memory");
     let sets = children.0.iter().zip(0..).map(|(child, index)| Set {
         index,
         id: u64::from(child.id()),
         preferred: None,
         settled_at: 0,
-        started: world.details(child.id()).expect("a process that runs").started,
+        started: host.details(child.id()).expect("a process that runs").started,
     });
     let mut scheduler = Knows(sets.collect());
     let config = Config {
@@ -110,7 +110,7 @@ fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
     let before = cpu_ns();
     for now in (0..SECONDS * 10).map(|tenth| tenth * 100_000_000) {
         if now >= daemon.due_at() {
-            daemon.step(now, &mut world, &mut scheduler);
+            daemon.step(now, &mut host, &mut scheduler);
         }
     }
     let spent = cpu_ns() - before;

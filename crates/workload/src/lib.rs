@@ -168,7 +168,7 @@ pub enum Placement {
     Preferred(u32),
 }
 
-/// One pass of a task over memory: every byte of its slices once, all slices at the same pace.
+/// One sweep of a task over memory: every byte of its slices once, all slices at the same pace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// What is passed over; at least one region.
@@ -176,7 +176,7 @@ pub struct Access {
     /// In which order.
     pub pattern: Pattern,
     /// Time that the instructions of a stream take on a core of their own while they wait for nothing, ns.
-    /// It overlaps with the transfers, so the pass takes at least as long (the T_OL of the ECM model).
+    /// It overlaps with the transfers, so the sweep takes at least as long (the T_OL of the ECM model).
     pub core_ns: u64,
     /// The task has bound itself to nodes for the time (`set_mempolicy(MPOL_BIND)`): NUMA balancing moves
     /// nothing for it. Where pages are placed is the regions' matter.
@@ -184,7 +184,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// A pass under the default policy, whose instructions never take longer than its transfers.
+    /// A sweep under the default policy, whose instructions never take longer than its transfers.
     pub fn new(slices: Vec<Slice>, pattern: Pattern) -> Self {
         Self { slices, pattern, core_ns: 0, bound: false }
     }
@@ -219,7 +219,7 @@ pub struct Program {
     pub own_timers: u32,
     /// CPU lists (operating-system numbers; `None`: all) that [`Op::SetAffinity`] names.
     pub affinities: Vec<Option<Vec<u32>>>,
-    /// Passes over memory that [`Op::Access`] names.
+    /// Sweeps over memory that [`Op::Access`] names.
     pub accesses: Vec<Access>,
 }
 
@@ -344,7 +344,7 @@ pub enum Op {
     },
     /// Wait until the governor of the machine samples the task's CPU: what threads do that the engine adds to a workload.
     AwaitSample,
-    /// Pass over memory: index into [`Program::accesses`].
+    /// Sweep over memory: index into [`Program::accesses`].
     Access(u32),
     /// Start a stopwatch.
     StartWatch(u32),

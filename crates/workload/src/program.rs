@@ -31,7 +31,7 @@ impl ProgramBuilder {
         self
     }
 
-    /// Appends a pass over memory.
+    /// Appends a sweep over memory.
     pub(crate) fn access(&mut self, access: Access) -> &mut Self {
         let number = self.program.accesses.len() as u32;
         self.program.accesses.push(access);

@@ -19,7 +19,7 @@ pub const MAX_TASKS: u64 = 100_000;
 /// far above what a file means to say, far below what makes a simulation hang.
 const MANY_RUNS: u64 = 1_000_000;
 
-/// The largest region, and the most that one pass may cover: 16 TiB, more than any node has.
+/// The largest region, and the most that one sweep may cover: 16 TiB, more than any node has.
 pub const MAX_REGION_BYTES: u64 = 1 << 44;
 
 /// A broken invariant and where it is.
@@ -107,8 +107,10 @@ pub enum Fault {
     /// A memory policy that names no node.
     #[error("the memory policy names no node")]
     NoNode,
-    /// A pass over nothing, over one region twice, or over too much.
-    #[error("a pass over memory names no region, one twice, or more than {MAX_REGION_BYTES} bytes")]
+    /// A sweep over nothing, over one region twice, or over too much.
+    #[error(
+        "a sweep over memory names no region, one twice, or more than {MAX_REGION_BYTES} bytes"
+    )]
     BadAccess,
     /// A task uses memory of another process.
     #[error("region {0} belongs to another process")]

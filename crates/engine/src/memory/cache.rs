@@ -17,7 +17,7 @@
 //! |-----|------|------|------|------|------|------|------|
 //! | h   | 0.998| 0.96 | 0.82 | 0.61 | 0.43 | 0.21 | 0.02 |
 //!
-//! From one pass of the loop to the next, `u = (1 - h) W/C` of the capacity is filled. [`survival`]
+//! From one sweep of the loop to the next, `u = (1 - h) W/C` of the capacity is filled. [`survival`]
 //! is `h` as a function of that `u`, so that loops come to rest at these values; it is close to
 //! `exp(-u)`.
 

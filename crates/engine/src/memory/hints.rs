@@ -1,15 +1,15 @@
 //! Hinting marks: pages whose next access tells the scheduler who uses them (the kernel's
 //! `PAGE_NONE` entries of NUMA balancing).
 //!
-//! A scheduler marks present pages of a process ([`World::mark_pages`]); the first pass of that
+//! A scheduler marks present pages of a process ([`World::mark_pages`]); the first sweep of that
 //! process to reach a marked group of pages clears its mark and calls
 //! [`Scheduler::hinting_fault`](crate::Scheduler::hinting_fault). Pages are taken in groups of
 //! [`GROUP_PAGES`], as they are placed: a group counts and costs as much as all its pages.
 //!
-//! A pass touches its regions from the first byte to the last, each at the pace of the whole. So a
-//! group `g` of a region of `b` bytes is reached when the share `g * GROUP_BYTES / b` of the pass
-//! is done, and the pass stops there ([`Stop`]). Marks behind its position wait for the next pass.
-//! A pass over nothing marked looks at one counter a region.
+//! A sweep touches its regions from the first byte to the last, each at the pace of the whole. So a
+//! group `g` of a region of `b` bytes is reached when the share `g * GROUP_BYTES / b` of the sweep
+//! is done, and the sweep stops there ([`Stop`]). Marks behind its position wait for the next sweep.
+//! A sweep over nothing marked looks at one counter a region.
 //!
 //! Where memory is mapped in huge pages ([`Scheduler::huge_pages`](crate::Scheduler::huge_pages)), the groups of
 //! one are one: it is marked by one entry of the page table, and one fault takes all of its marks. Its node is
@@ -20,7 +20,7 @@
 //! the page too and sleeps until that is done ([`World::await_move`]), or it goes on with the page, and the
 //! move comes to nothing.
 //!
-//! Pages of 4 KiB move one by one. Threads that pass over the same marked memory at once come to each page
+//! Pages of 4 KiB move one by one. Threads that sweep over the same marked memory at once come to each page
 //! together: one isolates it, the others find it still marked, fault, leave it and go on to the next one. Of
 //! each round of `k` pages that `k` threads move so, every thread but the first leaves one. Here one of them
 //! takes the group that they are at, the next one the group behind it, and so on; whoever moves the last of `k`
@@ -48,7 +48,7 @@ const HUGE_GROUPS: usize = ((2 << 20) / GROUP_BYTES) as usize;
 /// Bytes of a group of pages.
 const GROUP_BYTES: u64 = GROUP_PAGES * PAGE_BYTES;
 
-/// Part of a region that has to move before the passes over it are priced again.
+/// Part of a region that has to move before the sweeps over it are priced again.
 const REPRICED_PART: u64 = 64;
 
 /// What is known of a process's address space.
@@ -140,7 +140,7 @@ impl Marks {
 }
 
 /// A page that is moved under its lock. It stays marked meanwhile.
-pub(super) struct Move {
+pub(super) struct PageMove {
     process: u32,
     fault: HintingFault,
     by: TaskId,
@@ -151,10 +151,10 @@ pub(super) struct Move {
     waiters: Vec<TaskId>,
 }
 
-impl Move {
+impl PageMove {
     /// Whether it is of the page that begins with this group.
     fn is_of(&self, process: u32, region: u32, group: usize) -> bool {
-        let Move { fault, .. } = self;
+        let PageMove { fault, .. } = self;
         (self.process, fault.region, fault.group as usize) == (process, region, group)
     }
 }
@@ -175,7 +175,7 @@ pub struct Followed {
     pub left: u64,
 }
 
-/// What a pass has come upon where it stopped.
+/// What a sweep has come upon where it stopped.
 pub(crate) enum Found {
     /// Nothing: the mark is gone.
     Nothing,
@@ -185,22 +185,22 @@ pub(crate) enum Found {
     Moved(HintingFault, u64, Vec<TaskId>),
 }
 
-/// Where a pass comes upon a marked group.
+/// Where a sweep comes upon a marked group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
-    /// What is left of the pass then.
+    /// What is left of the sweep then.
     left: u64,
     region: u32,
     group: u32,
 }
 
-/// When a pass that transfers `transfer` in all reaches `group` of a region of `bytes`: what is done.
+/// When a sweep that transfers `transfer` in all reaches `group` of a region of `bytes`: what is done.
 fn done_at(group: usize, bytes: u64, transfer: u64) -> u64 {
     let share = u128::from(transfer) * u128::from(group as u64 * GROUP_BYTES);
     (share / u128::from(bytes.max(1))) as u64
 }
 
-/// The first group whose beginning a pass has not passed when `done` is done.
+/// The first group whose beginning a sweep has not passed when `done` is done.
 fn group_at(done: u64, bytes: u64, transfer: u64) -> usize {
     let product = u128::from(done) * u128::from(bytes);
     let group = (product / (u128::from(transfer.max(1)) * u128::from(GROUP_BYTES))) as usize;
@@ -269,7 +269,7 @@ impl Memory {
         self.moving.retain(|moving| moving.region != instance);
     }
 
-    /// What is left of the pass of `task`, which has `left` now, when it comes upon the next marked
+    /// What is left of the sweep of `task`, which has `left` now, when it comes upon the next marked
     /// group; 0 if it does not.
     #[inline]
     pub(crate) fn until(&mut self, now: Time, process: u32, task: TaskId, left: u64) -> u64 {
@@ -284,14 +284,14 @@ impl Memory {
     /// Whether a group only seems marked: somebody moved it, in vain, and `task` does not.
     fn is_passed(&self, process: u32, region: u32, group: usize, task: TaskId) -> bool {
         let first = self.page(region, group).start;
-        let in_vain = |m: &Move| m.undone && m.by != task && m.is_of(process, region, first);
+        let in_vain = |m: &PageMove| m.undone && m.by != task && m.is_of(process, region, first);
         self.moves.iter().any(in_vain)
     }
 
-    /// The first group ahead that is marked or is going to be: the scanner may be there before the pass.
+    /// The first group ahead that is marked or is going to be: the scanner may be there before the sweep.
     fn next_stop(&self, now: Time, process: u32, task: TaskId, left: u64) -> Option<Stop> {
-        let pass = &self.tasks[task.index()].pass;
-        let transfer = pass.transfer();
+        let sweep = &self.tasks[task.index()].sweep;
+        let transfer = sweep.transfer();
         let done = transfer.saturating_sub(left);
         let stop = |region: u32| {
             let of = &self.regions[region as usize];
@@ -306,7 +306,7 @@ impl Memory {
             let left = transfer - done_at(group, of.bytes, transfer);
             Some(Stop { left, region, group: group as u32 })
         };
-        pass.regions().filter_map(stop).max_by_key(|stop| stop.left)
+        sweep.regions().filter_map(stop).max_by_key(|stop| stop.left)
     }
 
     /// `task` of `process` has come to its next stop on `cpu`: clears the mark and says what it is.
@@ -334,7 +334,7 @@ impl Memory {
 
     /// A move has taken its time: the pages are there, unless somebody went on with them.
     fn end_move(&mut self, index: usize) -> Found {
-        let Move { process, fault, to, undone, waiters, .. } = self.moves.remove(index);
+        let PageMove { process, fault, to, undone, waiters, .. } = self.moves.remove(index);
         let groups = self.page(fault.region, fault.group as usize);
         if let Some(marks) = self.regions[fault.region as usize].marks_mut(process) {
             for group in groups {
@@ -384,7 +384,7 @@ impl Memory {
         1 + (0..group).rev().take_while(|&before| is_moving(before)).count() as u64
     }
 
-    /// Whether the passes over a region have to be priced again, as much of it has moved.
+    /// Whether the sweeps over a region have to be priced again, as much of it has moved.
     fn reprices(&mut self, region: u32) -> bool {
         let region = &mut self.regions[region as usize];
         let much = region.moved * REPRICED_PART >= region.pages.pages();
@@ -557,7 +557,7 @@ impl World {
         found
     }
 
-    /// Passes of `process` that go on find where they come upon a mark.
+    /// Sweeps of `process` that go on find where they come upon a mark.
     fn find_stops(&mut self, process: u32) {
         for cpu in 0..self.nr_cpus() {
             if let Some(task) = self.cpus[cpu].current
@@ -569,12 +569,12 @@ impl World {
         }
     }
 
-    /// The pass of `task`, which runs on `cpu` and is settled, finds its next stop.
+    /// The sweep of `task`, which runs on `cpu` and is settled, finds its next stop.
     pub(crate) fn find_stop(&mut self, cpu: CpuId, task: TaskId) {
         let now = self.now();
         let of = &mut self.tasks[task.index()];
         let process = of.process;
-        if let (Activity::Pass { left, until, .. }, Some(memory)) =
+        if let (Activity::Sweep { left, until, .. }, Some(memory)) =
             (&mut of.activity, &mut self.memory)
         {
             let stop = memory.until(now, process, task, *left);
@@ -585,13 +585,13 @@ impl World {
         }
     }
 
-    /// The pass of `task` on `cpu` has come to its stop: what it came upon. The fault itself is charged.
+    /// The sweep of `task` on `cpu` has come to its stop: what it came upon. The fault itself is charged.
     pub(crate) fn take_hint(&mut self, cpu: CpuId, task: TaskId) -> Found {
         let now = self.now();
         let of = &mut self.tasks[task.index()];
         let process = of.process;
         // Rounding may have carried it less than a nanosecond beyond.
-        if let Activity::Pass { left, until, .. } = &mut of.activity {
+        if let Activity::Sweep { left, until, .. } = &mut of.activity {
             *left = *until;
         }
         let Some(memory) = self.memory.as_mut() else { return Found::Nothing };
@@ -609,11 +609,11 @@ impl World {
         found
     }
 
-    /// Whether `task` is bound to nodes while it passes over memory: then it takes no page to its own node
+    /// Whether `task` is bound to nodes while it sweeps over memory: then it takes no page to its own node
     /// (`mpol_misplaced()`, MPOL_F_MOF).
     pub fn is_memory_bound(&self, task: TaskId) -> bool {
         let memory = self.memory.as_ref().and_then(|memory| memory.tasks.get(task.index()));
-        memory.is_some_and(|task| task.pass.is_bound())
+        memory.is_some_and(|task| task.sweep.is_bound())
     }
 
     /// A hinting fault has been handled: its page group remembers who touched it, if not under a policy of the
@@ -653,7 +653,7 @@ impl World {
             }
         }
         let (fault, by, waiters) = (*fault, task, Vec::new());
-        memory.moves.push(Move { process, fault, by, to: node, undone: false, waiters });
+        memory.moves.push(PageMove { process, fault, by, to: node, undone: false, waiters });
         let entries = memory.entries(fault.pages);
         let cost = memory.migrate_ns(cpu, fault.pages, entries, fault.node, node);
         self.charge_copying(cpu, cost);
@@ -673,7 +673,7 @@ impl World {
     /// Moves the page group of a hinting fault to `node`; the kernel of `cpu` works for it, and for faults on
     /// pages that other tasks move at the moment.
     ///
-    /// Passes over the region are priced again when a 64th of it has moved since the last time.
+    /// Sweeps over the region are priced again when a 64th of it has moved since the last time.
     pub fn move_faulting(&mut self, cpu: CpuId, fault: &HintingFault, node: usize) -> Followed {
         let now = self.now();
         let Some(memory) = &mut self.memory else { return Followed::default() };
@@ -710,7 +710,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_reaches_groups_in_proportion_to_their_place() {
+    fn a_sweep_reaches_groups_in_proportion_to_their_place() {
         // 1 MiB is four groups.
         assert_eq!([0, 1, 2, 3].map(|group| done_at(group, 1 << 20, 4000)), [0, 1000, 2000, 3000]);
         let at = [0, 1, 1000, 1001, 3000, 3001].map(|done| group_at(done, 1 << 20, 4000));

@@ -84,7 +84,7 @@ impl Bench {
     }
 
     /// Time passes; what runs is accounted at its end.
-    fn pass(&mut self, ns: u64) {
+    fn elapse(&mut self, ns: u64) {
         self.world.set_now_for_test(self.world.now() + ns);
         for cpu in 0..self.fair.rqs.len() {
             self.fair.update_rq(&mut self.world, cpu);
@@ -141,7 +141,7 @@ fn a_balanced_pass_doubles_the_interval_and_an_unbalanced_one_restores_it() {
     }
     assert_eq!(bench.state(0, 0).balance_interval, 8, "twice the CPUs at most");
     bench.queue(1, 0..3);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 1);
     assert_eq!(bench.state(0, 0).balance_interval, 4);
 }
@@ -160,7 +160,7 @@ fn an_idle_cpu_pulls_from_a_queue_of_its_llc() {
     for scheduler in ["fair@5.16", "fair@5.19", "fair@6.15", "fair@7.2"] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
         bench.queue(1, 0..3);
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         let verdict = bench.balance(0, 0, IdleType::Idle);
         assert_eq!((verdict.moved, bench.nr(0), bench.nr(1)), (1, 1, 2), "{scheduler}");
         assert_eq!(bench.lb(0, 0, IdleType::Idle).gained, 1);
@@ -172,7 +172,7 @@ fn an_idle_cpu_pulls_from_a_queue_of_its_llc() {
 fn newly_idle_needs_overload_and_pulls_one_task() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
     bench.queue(1, 0..6);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     bench.fair.rqs[0].avg_idle = MS;
     bench.fair.root_overloaded = false;
     assert_eq!(bench.pick(0), None, "a statistics pass found nobody overloaded");
@@ -192,7 +192,7 @@ fn newly_idle_gives_up_if_idle_time_does_not_pay_for_it() {
     ] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
         bench.queue(1, 0..3);
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         bench.fair.root_overloaded = true;
         bench.fair.rqs[0].avg_idle = avg_idle;
         bench.state(0, 0).max_newidle_lb_cost = 100_000;
@@ -222,7 +222,7 @@ fn the_root_domain_tells_whether_some_cpu_has_several_tasks() {
 fn only_the_elected_cpu_balances_and_others_stop_climbing() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
     bench.queue(5, 0..4);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     let verdict = bench.balance(2, 1, IdleType::Idle);
     assert_eq!((verdict.moved, verdict.go_on), (0, false), "CPU 0 is idle and comes first");
     assert!(bench.balance(0, 1, IdleType::Idle).moved > 0);
@@ -235,10 +235,10 @@ fn periodic_balancing_waits_for_its_interval() {
     let start = bench.fair.jiffies(Time(0));
     bench.fair.rqs[1].domains.iter_mut().for_each(|domain| domain.last_balance = start);
     // A busy CPU of an LLC of 4: 4 ms · 16 at HZ 250, one jiffy less: 15.
-    bench.pass(14 * 4 * MS);
+    bench.elapse(14 * 4 * MS);
     bench.tick_balance(1);
     assert_eq!(bench.lb(1, 0, IdleType::Busy).count, 0);
-    bench.pass(4 * MS);
+    bench.elapse(4 * MS);
     bench.fair.rqs[1].next_balance = start + 15;
     bench.tick_balance(1);
     assert_eq!(bench.lb(1, 0, IdleType::Busy).count, 1);
@@ -252,7 +252,7 @@ fn in_3_9_the_next_balance_is_due_by_the_interval_from_before_the_pass() {
     for (scheduler, doubled) in [("fair@3.9", false), ("fair@5.2", true)] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
         bench.queue(1, 0..1);
-        bench.pass(4000 * MS);
+        bench.elapse(4000 * MS);
         let interval = |bench: &mut Bench| bench.state(1, 0).balance_interval;
         let (before, factor) = (interval(&mut bench), bench.fair.domain_of(1, 0).busy_factor);
         bench.tick_balance(1);
@@ -269,7 +269,7 @@ fn in_3_9_the_next_balance_is_due_by_the_interval_from_before_the_pass() {
 fn hot_tasks_move_after_failures() {
     let mut bench = Bench::new("fair@5.19", TWO_LLCS, 4);
     bench.queue(1, 0..2);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     for task in 0..2 {
         bench.fair.tasks[task].exec_start = bench.world.now().ns() - MIGRATION_COST_NS + 1;
     }
@@ -291,7 +291,7 @@ fn from_6_13_delayed_and_ineligible_tasks_are_refused() {
     for (scheduler, refused) in [("fair@5.19", Yes), ("fair@6.15", No)] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
         bench.queue(1, 0..2);
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         assert_eq!(bench.pick(1), Some(TaskId(1)), "task 0 has run more than its share");
         bench.fair.tasks[0].exec_start = 0;
         let mut pass = pass::Pass::push(&bench.fair, 1, PUSH);
@@ -316,7 +316,7 @@ fn after_enough_failures_the_stopper_pushes_what_runs() {
     for (cpu, task) in [(4, 0), (5, 1), (6, 2), (7, 3)] {
         bench.queue(cpu, [task]);
     }
-    bench.pass(20 * MS);
+    bench.elapse(20 * MS);
     for failed in 0..3 {
         assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0);
         assert_eq!(bench.state(0, 1).nr_balance_failed, failed + 1);
@@ -339,7 +339,7 @@ fn the_published_llc_filter_keeps_two_tasks_where_they_are() {
         let mut bench = Bench::new(scheduler, "pack:2 node:1 l3:2 core:4 pu:1", 2);
         bench.queue(4, [0]);
         bench.queue(5, [1]);
-        bench.pass(20 * MS);
+        bench.elapse(20 * MS);
         bench.balance(0, 1, IdleType::Idle);
         assert_eq!(bench.lb(0, 1, IdleType::Idle).failed, fails, "{scheduler}");
     }
@@ -352,7 +352,7 @@ fn affinity_tells_the_level_above_and_a_later_balance_takes_it_back() {
         bench.allow(task, [1, 5]);
     }
     bench.queue(1, 0..3);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     let group = bench.fair.domain_of(0, 1).groups[0];
     assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 0);
     assert!(bench.fair.balance.group_imbalance[group], "CPUs 0, 2 and 3 are not allowed");
@@ -375,7 +375,7 @@ fn a_pinned_source_is_left_out_and_another_one_tried() {
     }
     bench.queue(1, 0..3);
     bench.queue(2, 3..5);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 1);
     assert_eq!((bench.nr(0), bench.nr(1), bench.nr(2)), (1, 3, 1));
 }
@@ -400,13 +400,13 @@ fn a_numa_level_is_balanced_by_one_cpu_at_a_time() {
     for scheduler in ["fair@6.15", "fair@7.2"] {
         let mut bench = Bench::new(scheduler, TWO_NODES, 4);
         let numa = bench.fair.topology.numa_level[0].unwrap();
-        bench.pass(1000 * MS);
+        bench.elapse(1000 * MS);
         bench.fair.balance.serialized_until = bench.world.now() + MS;
         bench.fair.balance_domains(&mut bench.world, 0, 0, IdleType::Idle);
         let counted = u64::from(bench.fair.features.balance.serialize_inside);
         let lb = bench.lb(0, numa, IdleType::Idle);
         assert_eq!((lb.count, lb.nobusyg), (counted, 0), "{scheduler}: the lock was taken");
-        bench.pass(1000 * MS);
+        bench.elapse(1000 * MS);
         bench.fair.balance_domains(&mut bench.world, 0, 0, IdleType::Idle);
         assert_eq!(bench.lb(0, numa, IdleType::Idle).nobusyg, 1, "{scheduler}");
         assert!(bench.fair.balance.serialized_until > bench.world.now());
@@ -417,7 +417,7 @@ fn a_numa_level_is_balanced_by_one_cpu_at_a_time() {
 fn a_busy_cpus_tick_has_an_idle_one_balance_for_all() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
     bench.queue(0, 0..3);
-    bench.pass(40 * MS);
+    bench.elapse(40 * MS);
     bench.tick(0);
     let balancer = (0..8).find(|&cpu| bench.fair.rqs[cpu].nohz_kick.is_some()).unwrap();
     assert_eq!(balancer, 1, "the first idle CPU of the nohz mask");
@@ -483,7 +483,7 @@ fn an_idle_cpu_balances_in_one_more_tick_before_it_stops_it() {
     for (scheduler, keeps_tick) in [("fair@6.15", false), ("fair@7.2", true)] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 2);
         bench.queue(0, [0]);
-        bench.pass(100 * MS);
+        bench.elapse(100 * MS);
         bench.tick(0);
         assert!(!bench.fair.nohz.idle_cpus.contains(0), "{scheduler}: a busy tick");
         bench.fair.dequeue(&mut bench.world, 0, TaskId(0), Dequeue::Exit);
@@ -491,7 +491,7 @@ fn an_idle_cpu_balances_in_one_more_tick_before_it_stops_it() {
         assert_eq!(pick(&mut bench.fair, &mut bench.world, 0), None);
         assert_eq!(bench.fair.nohz.idle_cpus.contains(0), !keeps_tick, "{scheduler}");
         let passes = bench.lb(0, 0, IdleType::Idle).count;
-        bench.pass(100 * MS);
+        bench.elapse(100 * MS);
         bench.fair.idle_tick(&mut bench.world, 0);
         assert!(bench.fair.nohz.idle_cpus.contains(0), "{scheduler}");
         let made = bench.lb(0, 0, IdleType::Idle).count - passes;
@@ -503,7 +503,7 @@ fn an_idle_cpu_balances_in_one_more_tick_before_it_stops_it() {
 fn an_idle_cpu_that_pulls_in_its_tick_does_not_stop_it() {
     let mut bench = Bench::new("fair@7.2", TWO_LLCS, 4);
     bench.queue(1, 0..3);
-    bench.pass(100 * MS);
+    bench.elapse(100 * MS);
     bench.fair.nohz_exit_idle(&mut bench.world, 0);
     bench.fair.idle_tick(&mut bench.world, 0);
     assert_eq!(bench.lb(0, 0, IdleType::Idle).gained, 1);
@@ -518,7 +518,7 @@ fn a_cpu_that_stops_its_tick_has_the_next_balance_computed_anew() {
     for (scheduler, expected) in [("fair@6.15", 1000), ("fair@7.2", 60)] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 1);
         bench.queue(7, [0]);
-        bench.pass(40 * MS);
+        bench.elapse(40 * MS);
         for rq in &mut bench.fair.rqs {
             rq.next_balance = 500;
         }
@@ -546,7 +546,7 @@ fn a_pass_that_starts_active_balance_restores_the_interval() {
         for (cpu, task) in [(4, 0), (5, 1), (6, 2), (7, 3)] {
             bench.queue(cpu, [task]);
         }
-        bench.pass(20 * MS);
+        bench.elapse(20 * MS);
         let state = bench.state(0, 1);
         (state.nr_balance_failed, state.balance_interval) = (3, 16);
         assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0);
@@ -561,7 +561,7 @@ fn a_task_that_migrated_is_not_hot() {
     for scheduler in ["fair@6.15", "fair@7.2"] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
         bench.queue(1, 0..3);
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         let task = TaskId(1);
         let ran = bench.world.now().ns() - MIGRATION_COST_NS + 1;
         bench.fair.tasks[task.index()].exec_start = ran;
@@ -577,7 +577,7 @@ fn a_push_for_the_sake_of_an_llc_takes_only_tasks_that_prefer_it() {
     for (for_llc, prefers, pushed) in [(true, 0, 1), (true, 4, 0), (false, 4, 1)] {
         let mut bench = Bench::new("fair@7.2", TWO_LLCS, 2);
         bench.queue(4, [0]);
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         gather_at(&mut bench.fair, prefers);
         bench.fair.rqs[4].push = Some(Push { cpu: 0, level: 1, for_llc });
         bench.stop(4);
@@ -590,7 +590,7 @@ fn a_push_for_the_sake_of_an_llc_takes_only_tasks_that_prefer_it() {
 fn newly_idle_costs_decay_in_newly_idle_passes_too_from_7_2_on() {
     for (scheduler, highest) in [("fair@6.15", 256_000), ("fair@7.2", 253_000)] {
         let mut bench = Bench::new(scheduler, TWO_LLCS, 1);
-        bench.pass(1004 * MS);
+        bench.elapse(1004 * MS);
         bench.state(0, 0).max_newidle_lb_cost = 256_000;
         bench.fair.note_newidle(&bench.world, 0, 0, 1000, 0);
         assert_eq!(bench.state(0, 0).max_newidle_lb_cost, highest, "{scheduler}");
@@ -600,7 +600,7 @@ fn newly_idle_costs_decay_in_newly_idle_passes_too_from_7_2_on() {
 /// One step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
-    Pass(u64),
+    Elapse(u64),
     Tick(CpuId),
     IdleTick(CpuId),
     Pick(CpuId),
@@ -611,7 +611,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let idle = prop_oneof![Just(IdleType::Busy), Just(IdleType::Idle), Just(IdleType::NewlyIdle)];
     prop_oneof![
-        (0..20 * MS).prop_map(Step::Pass),
+        (0..20 * MS).prop_map(Step::Elapse),
         (0..8usize).prop_map(Step::Tick),
         (0..8usize).prop_map(Step::IdleTick),
         (0..8usize).prop_map(Step::Pick),
@@ -623,7 +623,7 @@ fn step() -> impl Strategy<Value = Step> {
 impl Bench {
     fn take(&mut self, step: &Step) {
         match *step {
-            Step::Pass(ns) => self.pass(ns),
+            Step::Elapse(ns) => self.elapse(ns),
             Step::Tick(cpu) if self.world.current(cpu).is_some() => {
                 self.fair.tick(&mut self.world, cpu);
             }
@@ -736,7 +736,7 @@ fn of_equal_groups_the_one_after_the_local_is_busiest() {
         let mut bench = Bench::new(scheduler, FOUR_LLCS, 6);
         bench.queue(0, 0..3);
         bench.queue(12, 3..6);
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         assert_eq!(bench.balance(8, 1, IdleType::Idle).moved, 1, "{scheduler}");
         assert_eq!((bench.nr(0), bench.nr(12)), (3, 2), "{scheduler}: CPU 8 is in the third LLC");
     }
@@ -750,7 +750,7 @@ fn one_abroad(scheduler: &str) -> Bench {
     if bench.fair.cache.active {
         gather_at(&mut bench.fair, 1);
     }
-    bench.pass(20 * MS);
+    bench.elapse(20 * MS);
     bench
 }
 
@@ -782,7 +782,7 @@ fn of_several_waiting_tasks_only_one_that_prefers_the_llc_is_brought_home() {
     let (rq, stranger) = (&mut bench.fair.rqs[5].cache, &mut bench.fair.tasks[1]);
     rq.count_out(stranger);
     stranger.preferred_llc = None;
-    bench.pass(20 * MS);
+    bench.elapse(20 * MS);
     assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 1);
     assert_eq!(bench.fair.rqs[0].tasks, [TaskId(2)], "0 runs and 1 is the stranger");
 }
@@ -792,7 +792,7 @@ fn tasks_at_home_stay_until_other_balancing_failed_often() {
     let mut bench = Bench::new("fair@7.2", TWO_LLCS, 3);
     bench.queue(1, 0..3);
     gather_at(&mut bench.fair, 1);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     for _ in 0..5 {
         assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 0);
     }
@@ -810,7 +810,7 @@ fn inside_the_llc_tasks_are_balanced_as_ever() {
     let mut bench = Bench::new("fair@7.2", TWO_LLCS, 3);
     bench.queue(1, 0..3);
     gather_at(&mut bench.fair, 1);
-    bench.pass(10 * MS);
+    bench.elapse(10 * MS);
     assert_eq!(bench.balance(0, 0, IdleType::Idle).moved, 1);
 }
 
@@ -824,7 +824,7 @@ fn a_task_alone_at_home_is_not_pushed_away() {
         if bench.fair.cache.active {
             gather_at(&mut bench.fair, 1);
         }
-        bench.pass(20 * MS);
+        bench.elapse(20 * MS);
         for _ in 0..9 {
             bench.balance(4, 1, IdleType::Idle);
         }
@@ -881,7 +881,7 @@ fn as_posted_a_queue_inside_the_node_seems_pinned() {
     let passes = |scheduler: &str| {
         let mut bench = Bench::new(scheduler, TWO_NODES, 3);
         bench.queue(2, 0..3);
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         // The level of the LLC; CPU 0 is the first of its core.
         let moved: u32 = (0..3).map(|_| bench.balance(0, 1, IdleType::Idle).moved).sum();
         (moved, bench.state(0, 1).nr_balance_failed)
@@ -900,7 +900,7 @@ fn in_3_9_nodes_in_both_groups_do_not_pull_from_each_other() {
         for (cpu, first) in cpus.into_iter().zip((0..).step_by(2)) {
             bench.queue(cpu, [first, first + 1]);
         }
-        bench.pass(10 * MS);
+        bench.elapse(10 * MS);
         let cpu = bench.fair.numa.cpus_of[to].first().unwrap();
         let top = bench.fair.topology.domains_of(cpu).len() - 1;
         let moved = bench.balance(cpu, top, IdleType::NewlyIdle).moved;
@@ -918,7 +918,7 @@ fn in_3_9_a_queue_or_a_core_of_several_tasks_has_others_balance() {
         for (task, &cpu) in (0..).zip(cpus) {
             bench.queue(cpu, [task]);
         }
-        bench.pass(40 * MS);
+        bench.elapse(40 * MS);
         for &cpu in cpus {
             bench.fair.tick(&mut bench.world, cpu);
         }
@@ -934,7 +934,7 @@ fn in_3_9_who_is_asked_balances_for_cpus_that_are_not_due() {
     // Nothing can be pulled, so that the CPU that is asked stays idle.
     (0..2).for_each(|task| bench.allow(task, [0]));
     bench.queue(0, 0..2);
-    bench.pass(40 * MS);
+    bench.elapse(40 * MS);
     for cpu in 1..8 {
         bench.fair.rqs[cpu].next_balance = u64::MAX;
     }
@@ -958,14 +958,14 @@ fn in_3_9_an_idle_cpu_balances_in_the_tick_that_a_timer_brings() {
     };
     let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
     bench.queue(0, 0..2);
-    bench.pass(500 * MS);
+    bench.elapse(500 * MS);
     bench.fair.timer(&mut bench.world, 1);
     assert_eq!((bench.nr(0), bench.nr(1)), (1, 1));
     is_next(&bench, 2);
     // A busy CPU has its own tick for that.
     let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
     bench.queue(0, 0..2);
-    bench.pass(500 * MS);
+    bench.elapse(500 * MS);
     bench.fair.timer(&mut bench.world, 0);
     assert_eq!(bench.nr(0), 2);
     is_next(&bench, 1);

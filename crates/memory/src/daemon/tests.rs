@@ -1,4 +1,4 @@
-//! The daemon in a made-up world: two nodes with two CPUs each, and memory on a third one.
+//! The daemon in a made-up host: two nodes with two CPUs each, and memory on a third one.
 
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are meant")]
 
@@ -38,7 +38,7 @@ struct Fake {
     walk_ns: u64,
 }
 
-impl World for Fake {
+impl Host for Fake {
     fn processes(&mut self) -> Vec<(u32, u64)> {
         self.processes.iter().map(|(pid, p)| (*pid, p.nodes.len() as u64)).collect()
     }
@@ -87,7 +87,7 @@ impl World for Fake {
     }
 }
 
-/// The scheduler is apart from the world, as it is in fact.
+/// The scheduler is apart from the host, as it is in fact.
 #[derive(Default)]
 struct FakeScheduler(Fake);
 
@@ -143,54 +143,54 @@ fn set(id: u64, preferred: Option<u32>) -> Set {
     Set { index: id as u32 * 10, id, preferred, settled_at: 0, started: 1 }
 }
 
-/// A world with room, and a scheduler that knows one process, 7, and prefers node 1 for it.
-fn world(process: FakeProcess) -> (Fake, FakeScheduler) {
-    let mut world = Fake { room: BTreeMap::from([(0, 1 << 20), (1, 1 << 20)]), ..Fake::default() };
-    world.processes.insert(7, process);
+/// A host with room, and a scheduler that knows one process, 7, and prefers node 1 for it.
+fn host(process: FakeProcess) -> (Fake, FakeScheduler) {
+    let mut host = Fake { room: BTreeMap::from([(0, 1 << 20), (1, 1 << 20)]), ..Fake::default() };
+    host.processes.insert(7, process);
     let mut scheduler = FakeScheduler::default();
     scheduler.0.sets.push(set(7, Some(1)));
-    (world, scheduler)
+    (host, scheduler)
 }
 
 /// Lets a daemon do what is due.
-fn step(daemon: &mut Daemon, now: u64, world: &mut Fake, scheduler: &mut FakeScheduler) -> bool {
+fn step(daemon: &mut Daemon, now: u64, host: &mut Fake, scheduler: &mut FakeScheduler) -> bool {
     let due = now >= daemon.due_at();
     if due {
-        daemon.step(now, world, scheduler);
+        daemon.step(now, host, scheduler);
     }
     due
 }
 
 /// Runs a daemon for some seconds.
-fn run(config: Config, world: &mut Fake, scheduler: &mut FakeScheduler, seconds: u64) -> Daemon {
+fn run(config: Config, host: &mut Fake, scheduler: &mut FakeScheduler, seconds: u64) -> Daemon {
     let mut daemon = Daemon::new(config, 0);
     for tenth in 0..seconds * 10 {
-        step(&mut daemon, tenth * STEP, world, scheduler);
+        step(&mut daemon, tenth * STEP, host, scheduler);
     }
     daemon
 }
 
 #[test]
 fn nothing_is_done_while_nothing_is_due() {
-    let (mut world, mut scheduler) = world(process(4000, 1));
+    let (mut host, mut scheduler) = host(process(4000, 1));
     let mut daemon = Daemon::new(config(), 0);
     let due: Vec<u64> = (0..100)
-        .filter(|tenth| step(&mut daemon, tenth * STEP, &mut world, &mut scheduler))
+        .filter(|tenth| step(&mut daemon, tenth * STEP, &mut host, &mut scheduler))
         .collect();
     // A look every 2 s, one when the process has been settled for 3 s, one for large ones after 5 s.
     assert_eq!(due, [0, 20, 30, 50, 70, 90]);
 }
 
-fn on(world: &Fake, node: u32) -> usize {
-    world.processes[&7].nodes.iter().filter(|on| **on == node).count()
+fn on(host: &Fake, node: u32) -> usize {
+    host.processes[&7].nodes.iter().filter(|on| **on == node).count()
 }
 
 #[test]
 fn pages_follow_a_process_that_settled() {
     // 64 MB, as in the bar: 15 s at most.
-    let (mut world, mut scheduler) = world(process(16384, 0));
-    let daemon = run(config(), &mut world, &mut scheduler, 15);
-    assert_eq!(on(&world, 1), 16384);
+    let (mut host, mut scheduler) = host(process(16384, 0));
+    let daemon = run(config(), &mut host, &mut scheduler, 15);
+    assert_eq!(on(&host, 1), 16384);
     assert_eq!(daemon.counters().moved, 16384);
     assert_eq!(scheduler.0.told[&70].first().map(|(node, _)| *node), Some(1));
     assert_eq!(scheduler.0.told_moves, [(70, true), (70, false)]);
@@ -201,35 +201,35 @@ fn pages_follow_a_process_that_settled() {
 fn it_is_told_for_whom_pages_move() {
     let mut moved = process(60_000, 0);
     moved.details.group = Some(5);
-    let (mut world, mut scheduler) = world(moved);
+    let (mut host, mut scheduler) = host(moved);
     scheduler.0.groups = vec![set(5, Some(1)), set(6, Some(1))];
     let mut daemon = Daemon::new(config(), 0);
     for tenth in 0..120 {
         if tenth == 50 {
-            world.processes.get_mut(&7).unwrap().details.group = Some(6);
+            host.processes.get_mut(&7).unwrap().details.group = Some(6);
         }
-        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
     }
-    assert_eq!(on(&world, 1), 60_000);
+    assert_eq!(on(&host, 1), 60_000);
     assert_eq!(scheduler.0.told_moves, [(50, true), (50, false), (60, true), (60, false)]);
 }
 
 /// A set stays for a while when its process has ended.
 #[test]
 fn who_gets_the_number_of_a_process_is_not_taken_for_it() {
-    let (mut world, mut scheduler) = world(process(4000, 0));
-    world.processes.get_mut(&7).unwrap().details.started = 2;
-    let daemon = run(config(), &mut world, &mut scheduler, 15);
+    let (mut host, mut scheduler) = host(process(4000, 0));
+    host.processes.get_mut(&7).unwrap().details.started = 2;
+    let daemon = run(config(), &mut host, &mut scheduler, 15);
     assert!(scheduler.0.told.is_empty() && daemon.counters().moved == 0);
 }
 
 #[test]
 fn what_is_not_large_any_more_has_no_memory() {
-    let (mut world, mut scheduler) = world(process(4000, 1));
+    let (mut host, mut scheduler) = host(process(4000, 1));
     let mut daemon = Daemon::new(config(), 0);
     for tenth in 0..100 {
-        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
-        world.processes.get_mut(&7).unwrap().nodes.truncate(if tenth < 20 { 4000 } else { 999 });
+        step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
+        host.processes.get_mut(&7).unwrap().nodes.truncate(if tenth < 20 { 4000 } else { 999 });
         assert_eq!(scheduler.0.told[&70].is_empty(), tenth >= 50, "{tenth}");
     }
 }
@@ -240,28 +240,28 @@ fn a_low_rate_does_not_look_more_often() {
     let slow = Config { pages_per_second: 20, ..config() };
     let mut moved = process(64_000, 1);
     moved.nodes[60_000..].fill(0);
-    let (mut world, mut scheduler) = world(moved);
-    run(slow, &mut world, &mut scheduler, 60);
-    let moved = 64_000 - on(&world, 0) - 60_000;
+    let (mut host, mut scheduler) = host(moved);
+    run(slow, &mut host, &mut scheduler, 60);
+    let moved = 64_000 - on(&host, 0) - 60_000;
     assert!((1000..1200).contains(&moved), "{moved} in some 57 s");
-    assert!(world.looks < 60_000 / 512 + 60 * 10, "{} looks", world.looks);
+    assert!(host.looks < 60_000 / 512 + 60 * 10, "{} looks", host.looks);
 }
 
 /// A process is sampled as soon as it is seen, and its pages follow as soon as they may.
 #[test]
 fn nothing_waits_for_the_next_sample() {
     let slow = Config { interval: 4000 * MS, ..config() };
-    let (mut world, mut scheduler) = world(process(4000, 0));
+    let (mut host, mut scheduler) = host(process(4000, 0));
     let mut daemon = Daemon::new(slow, 0);
-    let moved = world.processes.remove(&7).unwrap();
+    let moved = host.processes.remove(&7).unwrap();
     for tenth in 0..=80 {
         match tenth {
             // Another one is seen at 5 s, a second after the second sample, and is settled 3 s later.
-            10 => drop(world.processes.insert(8, moved.clone())),
+            10 => drop(host.processes.insert(8, moved.clone())),
             50 => scheduler.0.sets = vec![Set { settled_at: 5000 * MS, ..set(8, Some(1)) }],
             _ => {}
         }
-        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
         assert_eq!(scheduler.0.told.contains_key(&80), tenth >= 50, "{tenth}");
         assert_eq!(daemon.counters().moved > 0, tenth >= 80, "{tenth}");
     }
@@ -269,11 +269,11 @@ fn nothing_waits_for_the_next_sample() {
 
 #[test]
 fn a_group_says_where_before_its_process_does() {
-    let (mut world, mut scheduler) = world(process(4000, 1));
-    world.processes.get_mut(&7).unwrap().details.group = Some(5);
+    let (mut host, mut scheduler) = host(process(4000, 1));
+    host.processes.get_mut(&7).unwrap().details.group = Some(5);
     scheduler.0.groups.push(set(5, Some(0)));
-    run(config(), &mut world, &mut scheduler, 15);
-    assert_eq!(on(&world, 0), 4000, "the group is on node 0 although the process prefers 1");
+    run(config(), &mut host, &mut scheduler, 15);
+    assert_eq!(on(&host, 0), 4000, "the group is on node 0 although the process prefers 1");
     assert_eq!(scheduler.0.told_groups[&50], [(1, 77)]);
 }
 
@@ -281,18 +281,18 @@ fn a_group_says_where_before_its_process_does() {
 #[test]
 fn nothing_moves_to_a_node_that_pauses() {
     for (group, process) in [(Some(1), Some(1)), (Some(1), Some(0)), (None, Some(1))] {
-        let (mut world, mut scheduler) = world(self::process(4000, 0));
-        let known = world.processes.get_mut(&7).unwrap();
+        let (mut host, mut scheduler) = host(self::process(4000, 0));
+        let known = host.processes.get_mut(&7).unwrap();
         known.nodes = [0, 1].repeat(2000);
         known.details.group = Some(5);
         scheduler.0.groups.push(set(5, group));
         scheduler.0.sets = vec![set(7, process)];
         scheduler.0.busy = vec![1];
-        run(config(), &mut world, &mut scheduler, 15);
-        assert!(world.moved_to.is_empty(), "{group:?} {process:?}");
+        run(config(), &mut host, &mut scheduler, 15);
+        assert!(host.moved_to.is_empty(), "{group:?} {process:?}");
         scheduler.0.busy.clear();
-        run(config(), &mut world, &mut scheduler, 15);
-        assert_eq!(on(&world, 1), 4000, "{group:?} {process:?}");
+        run(config(), &mut host, &mut scheduler, 15);
+        assert_eq!(on(&host, 1), 4000, "{group:?} {process:?}");
     }
 }
 
@@ -308,13 +308,13 @@ fn a_move_that_is_no_longer_wanted_ends() {
     };
     let pauses: Change = |_, scheduler| scheduler.0.busy = vec![1];
     let affinity: Change =
-        |world, _| world.processes.get_mut(&7).unwrap().details.allowed.cpus = vec![0..2];
+        |host, _| host.processes.get_mut(&7).unwrap().details.allowed.cpus = vec![0..2];
     let cpuset: Change =
-        |world, _| world.processes.get_mut(&7).unwrap().details.allowed.nodes = vec![0..1];
-    let ends: Change = |world, _| drop(world.processes.remove(&7));
+        |host, _| host.processes.get_mut(&7).unwrap().details.allowed.nodes = vec![0..1];
+    let ends: Change = |host, _| drop(host.processes.remove(&7));
     // Nothing of the one that comes after it is to be moved.
-    let another: Change = |world, _| {
-        let process = world.processes.get_mut(&7).unwrap();
+    let another: Change = |host, _| {
+        let process = host.processes.get_mut(&7).unwrap();
         (process.free_until, process.details.started) = (0, 2);
     };
     let changes = [
@@ -328,18 +328,18 @@ fn a_move_that_is_no_longer_wanted_ends() {
         ("another", another, 0),
     ];
     for (what, change, seconds) in changes {
-        let (mut world, mut scheduler) = world(process(100_000, 0));
+        let (mut host, mut scheduler) = host(process(100_000, 0));
         let mut daemon = Daemon::new(config(), 0);
         let mut moved = [0; 2];
         for tenth in 0..200 {
             if tenth == 40 {
                 moved[0] = daemon.counters().moved;
-                change(&mut world, &mut scheduler);
+                change(&mut host, &mut scheduler);
             }
             if tenth == 40 + seconds * 10 {
                 moved[1] = daemon.counters().moved;
             }
-            step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+            step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
         }
         assert!(moved[0] > 0, "{what}");
         assert!(daemon.moving.is_none(), "{what}");
@@ -352,16 +352,16 @@ fn a_move_that_is_no_longer_wanted_ends() {
 #[test]
 fn pages_that_are_given_a_policy_meanwhile_stay_soon() {
     let slow = Config { pages_per_second: 100, ..config() };
-    let (mut world, mut scheduler) = world(process(60_000, 0));
+    let (mut host, mut scheduler) = host(process(60_000, 0));
     let mut daemon = Daemon::new(slow, 0);
     for tenth in 0..7000 {
         if tenth == 100 {
-            world.processes.get_mut(&7).unwrap().free_until = 30_000;
+            host.processes.get_mut(&7).unwrap().free_until = 30_000;
         }
-        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
     }
-    let late = world.processes[&7].nodes[30_000..].iter().filter(|node| **node == 1).count();
-    assert!(late == 0 && on(&world, 1) == 30_000, "{late} of {}", on(&world, 1));
+    let late = host.processes[&7].nodes[30_000..].iter().filter(|node| **node == 1).count();
+    assert!(late == 0 && on(&host, 1) == 30_000, "{late} of {}", on(&host, 1));
     assert_eq!(overlaps(&[20..30, 8..12, 0..4], &[2..9, 11..22]), [20..22, 11..12, 8..9, 2..4]);
 }
 
@@ -369,74 +369,74 @@ fn pages_that_are_given_a_policy_meanwhile_stay_soon() {
 #[test]
 fn looking_at_a_process_is_not_what_holds_it_up() {
     let slow = Config { pages_per_second: 100, ..config() };
-    let (mut world, mut scheduler) = world(process(80_000, 0));
-    world.walk_ns = 3_000 * MS;
-    run(slow, &mut world, &mut scheduler, 700);
-    assert_eq!(world.walks, 3, "one at the start, two after 300 s each");
+    let (mut host, mut scheduler) = host(process(80_000, 0));
+    host.walk_ns = 3_000 * MS;
+    run(slow, &mut host, &mut scheduler, 700);
+    assert_eq!(host.walks, 3, "one at the start, two after 300 s each");
 }
 
 /// The rate is for all together: forty processes of 4,000 pages take sixteen seconds, not forty looks.
 #[test]
 fn small_processes_are_moved_one_after_the_other() {
-    let (mut world, mut scheduler) = world(process(4000, 0));
+    let (mut host, mut scheduler) = host(process(4000, 0));
     for pid in 8..47 {
-        world.processes.insert(pid, process(4000, 0));
+        host.processes.insert(pid, process(4000, 0));
         scheduler.0.sets.push(set(u64::from(pid), Some(1)));
     }
-    let daemon = run(config(), &mut world, &mut scheduler, 3 + 20);
+    let daemon = run(config(), &mut host, &mut scheduler, 3 + 20);
     assert_eq!(daemon.counters().moved, 160_000);
 }
 
 /// Nor are others held up by it until it is known to have gone.
 #[test]
 fn another_move_begins_when_a_process_has_gone() {
-    let (mut world, mut scheduler) = world(process(100_000, 0));
-    world.processes.insert(8, process(4000, 0));
+    let (mut host, mut scheduler) = host(process(100_000, 0));
+    host.processes.insert(8, process(4000, 0));
     scheduler.0.sets.push(set(8, Some(1)));
     let mut daemon = Daemon::new(config(), 0);
     for tenth in 0..=54 {
         // The last look at all processes was at second 5.
         if tenth == 51 {
-            world.processes.remove(&7);
+            host.processes.remove(&7);
         }
-        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
     }
-    assert!(world.moved_to.iter().any(|(pid, _)| *pid == 8));
+    assert!(host.moved_to.iter().any(|(pid, _)| *pid == 8));
 }
 
 /// What was known of a process is not taken for what is true of another one with its number.
 #[test]
 fn a_number_that_is_used_again_begins_anew() {
-    let (mut world, mut scheduler) = world(FakeProcess { pinned: true, ..process(4000, 0) });
+    let (mut host, mut scheduler) = host(FakeProcess { pinned: true, ..process(4000, 0) });
     let mut daemon = Daemon::new(config(), 0);
     for tenth in 0..300 {
         if tenth == 150 {
             let other = process(4000, 0);
             let details = Details { started: 2, ..other.details.clone() };
-            world.processes.insert(7, FakeProcess { details, ..other });
+            host.processes.insert(7, FakeProcess { details, ..other });
             scheduler.0.sets = vec![Set { started: 2, ..set(7, Some(1)) }];
         }
-        step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
+        step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
     }
-    assert_eq!(on(&world, 1), 4000, "the pages of the one before would rest until second 34");
+    assert_eq!(on(&host, 1), 4000, "the pages of the one before would rest until second 34");
 }
 
 #[test]
 fn a_group_without_accounting_has_its_processes_pages() {
-    let (mut world, mut scheduler) = world(process(4000, 1));
-    world.processes.get_mut(&7).unwrap().details.group = Some(5000);
+    let (mut host, mut scheduler) = host(process(4000, 1));
+    host.processes.get_mut(&7).unwrap().details.group = Some(5000);
     scheduler.0.groups.push(set(5000, None));
-    run(config(), &mut world, &mut scheduler, 3);
+    run(config(), &mut host, &mut scheduler, 3);
     assert_eq!(scheduler.0.told_groups[&50_000], [(1, 4000)]);
 }
 
 #[test]
 fn nothing_moves_before_it_has_settled_or_without_a_preference() {
     for preferred in [None, Some(1)] {
-        let (mut world, mut scheduler) = world(process(4000, 0));
+        let (mut host, mut scheduler) = host(process(4000, 0));
         scheduler.0.sets = vec![Set { settled_at: 60_000 * MS, ..set(7, preferred) }];
-        run(config(), &mut world, &mut scheduler, 60);
-        assert!(world.moved_to.is_empty(), "{preferred:?}");
+        run(config(), &mut host, &mut scheduler, 60);
+        assert!(host.moved_to.is_empty(), "{preferred:?}");
     }
 }
 
@@ -450,9 +450,9 @@ fn what_is_bound_elsewhere_stays() {
     for (what, bind) in kinds {
         let mut bound = process(4000, 0);
         bind(&mut bound);
-        let (mut world, mut scheduler) = world(bound);
-        let daemon = run(config(), &mut world, &mut scheduler, 30);
-        assert!(world.moved_to.is_empty(), "{what}");
+        let (mut host, mut scheduler) = host(bound);
+        let daemon = run(config(), &mut host, &mut scheduler, 30);
+        assert!(host.moved_to.is_empty(), "{what}");
         assert!(what == "policy" || daemon.counters().bound > 0, "{what} is counted");
     }
 }
@@ -461,65 +461,65 @@ fn what_is_bound_elsewhere_stays() {
 fn memory_where_a_process_must_not_run_does_not_hold_it() {
     let mut bound = process(4000, 0);
     bound.details.allowed.cpus = vec![2..4];
-    let (mut world, mut scheduler) = world(bound);
+    let (mut host, mut scheduler) = host(bound);
     scheduler.0.sets = vec![set(7, None)];
-    run(config(), &mut world, &mut scheduler, 3);
+    run(config(), &mut host, &mut scheduler, 3);
     assert_eq!(scheduler.0.told[&70], []);
 }
 
 #[test]
 fn memory_on_nodes_without_cpus_is_left_there() {
-    let (mut world, mut scheduler) = world(process(4000, 2));
-    run(config(), &mut world, &mut scheduler, 30);
-    assert!(world.moved_to.is_empty());
+    let (mut host, mut scheduler) = host(process(4000, 2));
+    run(config(), &mut host, &mut scheduler, 30);
+    assert!(host.moved_to.is_empty());
 }
 
 #[test]
 fn a_full_node_gets_nothing() {
-    let (mut world, mut scheduler) = world(process(4000, 0));
-    world.room.insert(1, 100);
-    let daemon = run(config(), &mut world, &mut scheduler, 30);
-    assert!(world.moved_to.is_empty());
+    let (mut host, mut scheduler) = host(process(4000, 0));
+    host.room.insert(1, 100);
+    let daemon = run(config(), &mut host, &mut scheduler, 30);
+    assert!(host.moved_to.is_empty());
     assert!(daemon.counters().no_room > 0);
 }
 
 #[test]
 fn what_will_not_move_is_tried_more_and_more_rarely() {
-    let (mut world, mut scheduler) = world(FakeProcess { pinned: true, ..process(4000, 0) });
-    let minute = run(config(), &mut world, &mut scheduler, 60).counters().stuck;
-    let (mut world, mut scheduler) = self::world(FakeProcess { pinned: true, ..process(4000, 0) });
-    let hour = run(config(), &mut world, &mut scheduler, 3600).counters().stuck;
+    let (mut host, mut scheduler) = host(FakeProcess { pinned: true, ..process(4000, 0) });
+    let minute = run(config(), &mut host, &mut scheduler, 60).counters().stuck;
+    let (mut host, mut scheduler) = self::host(FakeProcess { pinned: true, ..process(4000, 0) });
+    let hour = run(config(), &mut host, &mut scheduler, 3600).counters().stuck;
     assert!(minute >= 4000 && hour < 4 * minute, "{minute} in a minute, {hour} in an hour");
 }
 
 #[test]
 fn groups_that_no_pattern_matches_do_not_cling() {
-    let (mut world, mut scheduler) = world(process(4000, 0));
+    let (mut host, mut scheduler) = host(process(4000, 0));
     scheduler.0.groups = vec![set(5, None), set(6, None)];
     let patterns = vec!["/jobs/*5".to_owned()];
     for follows in [true, false] {
         let patterns = patterns.clone();
         scheduler.0.excluded.clear();
-        run(Config { patterns, follows, ..config() }, &mut world, &mut scheduler, 3);
+        run(Config { patterns, follows, ..config() }, &mut host, &mut scheduler, 3);
         assert_eq!(scheduler.0.excluded, BTreeMap::from([(50, false), (60, true)]), "{follows}");
     }
-    assert!(world.moved_to.is_empty(), "in 3 s nothing is ripe, and without memory nothing moves");
-    let (mut world, mut scheduler) = self::world(process(4000, 0));
-    run(Config { follows: false, ..config() }, &mut world, &mut scheduler, 30);
-    assert!(world.moved_to.is_empty() && world.asked == 0);
+    assert!(host.moved_to.is_empty(), "in 3 s nothing is ripe, and without memory nothing moves");
+    let (mut host, mut scheduler) = self::host(process(4000, 0));
+    run(Config { follows: false, ..config() }, &mut host, &mut scheduler, 30);
+    assert!(host.moved_to.is_empty() && host.asked == 0);
 }
 
 #[test]
 fn many_processes_take_turns() {
-    let (mut world, mut scheduler) = world(process(2000, 0));
+    let (mut host, mut scheduler) = host(process(2000, 0));
     for pid in 100..1100 {
-        world.processes.insert(pid, process(2000, 0));
+        host.processes.insert(pid, process(2000, 0));
     }
     let most = (SAMPLED_AT_ONCE * (128 + 64)) as u64;
     scheduler.0.sets = (100..1100).map(|pid| set(pid, None)).collect();
     let rounds = 1001_usize.div_ceil(SAMPLED_AT_ONCE) as u64;
-    run(config(), &mut world, &mut scheduler, 2 * rounds);
-    assert!(world.asked <= most * rounds, "{} asked in {rounds} rounds", world.asked);
+    run(config(), &mut host, &mut scheduler, 2 * rounds);
+    assert!(host.asked <= most * rounds, "{} asked in {rounds} rounds", host.asked);
     assert_eq!(scheduler.0.told.len(), 1000, "each had its turn");
 }
 
@@ -533,28 +533,28 @@ proptest! {
         room in 0_u64..6000,
         rate in 100_u64..5000,
     ) {
-        let mut world = Fake { room: BTreeMap::from([(0, room), (1, room)]), ..Fake::default() };
+        let mut host = Fake { room: BTreeMap::from([(0, room), (1, room)]), ..Fake::default() };
         let mut scheduler = FakeScheduler::default();
         for (pid, (pages, node, preferred, only, bound)) in (1_u32..).zip(&processes) {
             let mut one = process(*pages, *node);
             if *bound {
                 one.details.allowed.nodes = std::iter::once(*only..*only + 1).collect();
             }
-            world.processes.insert(pid, one);
+            host.processes.insert(pid, one);
             scheduler.0.sets.push(set(u64::from(pid), *preferred));
         }
         let mut daemon = Daemon::new(Config { pages_per_second: rate, ..config() }, 0);
         for tenth in 0..200_u64 {
-            step(&mut daemon, tenth * STEP, &mut world, &mut scheduler);
-            prop_assert!(world.moved_to.len() as u64 <= rate * tenth * STEP / 1_000_000_000);
+            step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
+            prop_assert!(host.moved_to.len() as u64 <= rate * tenth * STEP / 1_000_000_000);
         }
-        for (pid, target) in &world.moved_to {
+        for (pid, target) in &host.moved_to {
             let (.., preferred, only, bound) = processes[*pid as usize - 1];
             prop_assert_eq!(preferred, Some(*target));
             prop_assert!(!bound || only == *target);
         }
         for node in 0..2 {
-            let moved = world.moved_to.iter().filter(|(_, target)| *target == node).count();
+            let moved = host.moved_to.iter().filter(|(_, target)| *target == node).count();
             prop_assert!(moved as u64 <= room);
         }
     }

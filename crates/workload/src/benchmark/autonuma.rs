@@ -5,7 +5,7 @@
 //! brings threads and memory together, for at first all of it is on one node:
 //!
 //! - numa02's main thread zeroes everything, where it happens to run, before it creates the others;
-//! - numa01's threads bind their first pass to one node (`-DNO_BIND_FORCE_SAME_NODE`, with which the
+//! - numa01's threads bind their first sweep to one node (`-DNO_BIND_FORCE_SAME_NODE`, with which the
 //!   Makefile builds numa01 and numa01_THREAD_ALLOC; at first it had built it as a case of its own), and
 //!   while they are bound NUMA balancing moves nothing for them.
 //!
@@ -22,14 +22,14 @@ const GIB: u64 = 1 << 30;
 
 /// numa01.c, SIZE: what the threads of one process share.
 const NUMA01_BYTES: u64 = 3 * GIB;
-/// numa01.c: how often each thread zeroes the whole buffer after its first pass.
-const NUMA01_PASSES: u64 = 50;
+/// numa01.c: how often each thread zeroes the whole buffer after its first sweep.
+const NUMA01_SWEEPS: u64 = 50;
 /// numa01.c with THREAD_ALLOC: how often each thread zeroes its own part.
-const THREAD_ALLOC_PASSES: u64 = 1000;
+const THREAD_ALLOC_SWEEPS: u64 = 1000;
 /// numa02.c, SIZE: what all threads have together.
 const NUMA02_BYTES: u64 = GIB;
 /// numa02.c, TOTALSIZE / SIZE: how often each thread zeroes its part.
-const NUMA02_PASSES: u64 = 800;
+const NUMA02_SWEEPS: u64 = 800;
 /// Both: how many processes numa01 is.
 const NUMA01_PROCESSES: u32 = 2;
 
@@ -96,8 +96,8 @@ fn build_numa01(values: &Values) -> Workload {
         let region = buffer(&mut workload, process, NUMA01_BYTES, numa01_placement(values));
         let mut program = ProgramBuilder::default();
         program.access(first_zero(region, values));
-        program.repeat(Times::Exactly(NUMA01_PASSES), |pass| {
-            pass.access(zero(region));
+        program.repeat(Times::Exactly(NUMA01_SWEEPS), |sweep| {
+            sweep.access(zero(region));
         });
         let threads = vec![thread(process, program); values.number("cpus") as usize / 2];
         start(&mut workload, process, ProgramBuilder::default(), threads);
@@ -121,8 +121,8 @@ fn build_thread_alloc(values: &Values) -> Workload {
             for &part in &parts {
                 program.access(first_zero(part, values));
             }
-            program.repeat(Times::Exactly(THREAD_ALLOC_PASSES), |pass| {
-                pass.access(zero(own));
+            program.repeat(Times::Exactly(THREAD_ALLOC_SWEEPS), |sweep| {
+                sweep.access(zero(own));
             });
             thread(process, program)
         };
@@ -142,8 +142,8 @@ fn build_numa02(name: &str, threads: u32) -> Workload {
         let part = buffer(&mut workload, process, bytes, Placement::FirstTouch);
         main.access(zero(part));
         let mut program = ProgramBuilder::default();
-        program.repeat(Times::Exactly(NUMA02_PASSES), |pass| {
-            pass.access(zero(part));
+        program.repeat(Times::Exactly(NUMA02_SWEEPS), |sweep| {
+            sweep.access(zero(part));
         });
         thread(process, program)
     };
@@ -182,12 +182,12 @@ fn buffer(workload: &mut Workload, process: u32, bytes: u64, placement: Placemen
     workload.add_region(Region { bytes, sharing, placement })
 }
 
-/// Whether numa01's threads bind their first pass.
+/// Whether numa01's threads bind their first sweep.
 fn binds(values: &Values) -> bool {
     values.number("same_node") != 0
 }
 
-/// Where numa01's memory is after its first pass. The policy ends with that pass.
+/// Where numa01's memory is after its first sweep. The policy ends with that sweep.
 fn numa01_placement(values: &Values) -> Placement {
     match binds(values) {
         false => Placement::FirstTouch,
@@ -195,7 +195,7 @@ fn numa01_placement(values: &Values) -> Placement {
     }
 }
 
-/// The first pass over a part of numa01's memory.
+/// The first sweep over a part of numa01's memory.
 fn first_zero(region: u32, values: &Values) -> Access {
     Access { bound: binds(values), ..zero(region) }
 }
@@ -241,7 +241,7 @@ mod tests {
 
     /// Bytes that all tasks write in all, by the loops of their programs.
     fn written(workload: &Workload) -> u64 {
-        let pass = |template: &Template, access: u32| -> u64 {
+        let sweep = |template: &Template, access: u32| -> u64 {
             let slices = &template.program.accesses[access as usize].slices;
             slices.iter().map(|slice| workload.regions[slice.region as usize].bytes).sum()
         };
@@ -249,12 +249,12 @@ mod tests {
             let mut sum = 0;
             for op in &template.program.ops {
                 match *op {
-                    Op::Access(access) => sum += pass(template, access),
+                    Op::Access(access) => sum += sweep(template, access),
                     Op::Loop { times, to, .. } => {
                         let Op::Access(access) = template.program.ops[to as usize] else {
-                            panic!("a loop over one pass")
+                            panic!("a loop over one sweep")
                         };
-                        sum += (times - 1) * pass(template, access);
+                        sum += (times - 1) * sweep(template, access);
                     }
                     Op::Fork(_) | Op::Send { .. } | Op::Receive { .. } => {}
                     _ => panic!("{op:?}"),
@@ -298,8 +298,8 @@ mod tests {
         let first = Access { bound: true, ..zero(2) };
         assert_eq!(third.accesses[2], first, "the third part of the first process's");
         assert_eq!(third.accesses[4], zero(2), "which is its own");
-        let passes = [Op::Access(4), Op::Loop { depth: 0, times: 1000, to: 4 }];
-        assert_eq!(third.ops[4..6], passes);
+        let sweeps = [Op::Access(4), Op::Loop { depth: 0, times: 1000, to: 4 }];
+        assert_eq!(third.ops[4..6], sweeps);
         assert_eq!(third.ops[6..], [Op::Send { channel: 2, bytes: 1 }], "it is joined");
         assert_eq!(tasks[8].process, 1);
         assert_eq!(tasks[8].program.accesses[4], zero(4 + 2));

@@ -63,13 +63,13 @@ fn build(values: &Values) -> Workload {
         let placement = Placement::Spread(vec![0, 1]);
         let mut program = ProgramBuilder::default();
         let parts = [(own, Sharing::Thread), (shared, Sharing::Process(process))];
-        program.repeat(Times::Forever, |pass| {
+        program.repeat(Times::Forever, |sweep| {
             for (bytes, sharing) in parts.into_iter().filter(|&(bytes, _)| bytes > 0) {
                 let region =
                     workload.add_region(Region { bytes, sharing, placement: placement.clone() });
                 let slices = vec![Slice { region, write: false }];
-                pass.access(Access::new(slices, Pattern::Stream));
-                pass.push(Op::Count { counter: read, by: bytes });
+                sweep.access(Access::new(slices, Pattern::Stream));
+                sweep.push(Op::Count { counter: read, by: bytes });
             }
         });
         let group = workload.add_group(&format!("/{name}"), DEFAULT_GROUP_WEIGHT);
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(groups, ["/ng_A", "/ng_B", "/ng_C", "/ng_D"]);
         for (number, template) in (0..).zip(&workload.templates) {
             assert_eq!((template.process, template.group), (number, Some(number)));
-            let Op::Access(access) = template.program.ops[0] else { panic!("a pass") };
+            let Op::Access(access) = template.program.ops[0] else { panic!("a sweep") };
             assert_eq!(template.program.accesses[access as usize].slices[0].region, number);
         }
         for region in &workload.regions {

@@ -67,7 +67,7 @@ fn build(values: &Values) -> Workload {
         let new = new_objects(heap, u64::from(warehouses));
         let threads = (0..warehouses as usize).map(|thread| {
             let new_regions: Vec<u32> = (0..new.pieces).map(|_| region(new.bytes)).collect();
-            thread_program(&live_regions, &new_regions, new.passes, thread, transactions)
+            thread_program(&live_regions, &new_regions, new.sweeps, thread, transactions)
         });
         for program in threads.collect::<Vec<Program>>() {
             let template = graph::template("warehouse", costs::SPINNER_FOOTPRINT_BYTES, program);
@@ -86,7 +86,7 @@ struct NewObjects {
     /// Size of each.
     bytes: u64,
     /// How often one is written until as much is allocated as [`ALLOCATED_BYTES`].
-    passes: u64,
+    sweeps: u64,
 }
 
 /// What live objects leave is shared by the threads; a heap that is too small for its warehouses
@@ -95,13 +95,13 @@ fn new_objects(heap: u64, threads: u64) -> NewObjects {
     let rest = heap.saturating_sub(threads * costs::SPECJBB_WAREHOUSE_BYTES);
     let part = (rest / threads).max(MIB);
     if part >= ALLOCATED_BYTES {
-        NewObjects { pieces: part / ALLOCATED_BYTES, bytes: ALLOCATED_BYTES, passes: 1 }
+        NewObjects { pieces: part / ALLOCATED_BYTES, bytes: ALLOCATED_BYTES, sweeps: 1 }
     } else {
-        NewObjects { pieces: 1, bytes: part, passes: ALLOCATED_BYTES / part }
+        NewObjects { pieces: 1, bytes: part, sweeps: ALLOCATED_BYTES / part }
     }
 }
 
-fn thread_program(live: &[u32], new: &[u32], passes: u64, thread: usize, count: u32) -> Program {
+fn thread_program(live: &[u32], new: &[u32], sweeps: u64, thread: usize, count: u32) -> Program {
     let slice = |region, write| vec![Slice { region, write }];
     let steps = live.len().max(new.len());
     let live = live.iter().cycle().skip(thread);
@@ -110,7 +110,7 @@ fn thread_program(live: &[u32], new: &[u32], passes: u64, thread: usize, count: 
         for (&live, &new) in live.zip(new.iter().cycle()).take(steps) {
             round.push(Op::Run { ns: TRANSACTIONS * costs::SPECJBB_TRANSACTION_NS });
             round.access(Access::new(slice(live, false), Pattern::Chase));
-            round.repeat(Times::Exactly(passes), |allocate| {
+            round.repeat(Times::Exactly(sweeps), |allocate| {
                 allocate.access(Access::new(slice(new, true), Pattern::Stream));
             });
             round.push(Op::Count { counter: count, by: TRANSACTIONS });
@@ -132,11 +132,11 @@ mod tests {
         let live = workload.regions.iter().filter(|region| region.bytes == 25 * MIB);
         assert_eq!(live.count(), 8);
         // (1024 - 8 x 25) / 8 = 103 MiB a thread, 20 MiB at a time.
-        let expected = NewObjects { pieces: 5, bytes: 20 * MIB, passes: 1 };
+        let expected = NewObjects { pieces: 5, bytes: 20 * MIB, sweeps: 1 };
         assert_eq!(new_objects(1024 * MIB, 8), expected);
-        let tight = NewObjects { pieces: 1, bytes: 5 * MIB, passes: 4 };
+        let tight = NewObjects { pieces: 1, bytes: 5 * MIB, sweeps: 4 };
         assert_eq!(new_objects(240 * MIB, 8), tight);
-        assert_eq!(new_objects(32 * MIB, 8).passes, 20, "1 MiB at least");
+        assert_eq!(new_objects(32 * MIB, 8).sweeps, 20, "1 MiB at least");
     }
 
     #[test]

@@ -69,8 +69,8 @@ impl Kernel {
         ELEMENT_BYTES * (self.reads.len() as u64 + 1)
     }
 
-    /// A pass over a thread's part.
-    fn pass(&self, part: &Part) -> Access {
+    /// A sweep over a thread's part.
+    fn sweep(&self, part: &Part) -> Access {
         let slice = |array: usize, write| Slice { region: part.arrays[array], write };
         let read = self.reads.iter().map(|&array| slice(array, false));
         let written = slice(self.writes, true);
@@ -140,11 +140,11 @@ fn program(team: &Team, part: &Part, main: bool, times: u32) -> ProgramBuilder {
     team.parallel(&mut program, fill, None);
     team.parallel(&mut program, double, None);
     for kernel in &KERNELS {
-        team.parallel(&mut program, kernel.pass(part), None);
+        team.parallel(&mut program, kernel.sweep(part), None);
     }
     program.repeat(Times::Exactly(u64::from(times) - 1), |round| {
         for (kernel, &watch) in KERNELS.iter().zip(&team.watches) {
-            team.parallel(round, kernel.pass(part), main.then_some(watch));
+            team.parallel(round, kernel.sweep(part), main.then_some(watch));
         }
     });
     program
@@ -152,12 +152,12 @@ fn program(team: &Team, part: &Part, main: bool, times: u32) -> ProgramBuilder {
 
 impl Team {
     /// A parallel loop: the team starts together and ends together; the main thread times it.
-    fn parallel(&self, program: &mut ProgramBuilder, pass: Access, watch: Option<u32>) {
+    fn parallel(&self, program: &mut ProgramBuilder, sweep: Access, watch: Option<u32>) {
         let meet = |barrier| Op::SpinBarrier { barrier, spin_ns: costs::GOMP_SPIN_NS };
         if let Some(watch) = watch {
             program.push(Op::StartWatch(watch));
         }
-        program.push(meet(self.begin)).access(pass).push(meet(self.end));
+        program.push(meet(self.begin)).access(sweep).push(meet(self.end));
         if let Some(watch) = watch {
             program.push(Op::StopWatch(watch));
         }
@@ -183,14 +183,14 @@ mod tests {
         assert_eq!(KERNELS.each_ref().map(Kernel::bytes), [16, 16, 24, 24]);
         let part = Part { arrays: [7, 8, 9], elements: 1000 };
         let slice = |region, write| Slice { region, write };
-        let triad = KERNELS[3].pass(&part).slices;
+        let triad = KERNELS[3].sweep(&part).slices;
         assert_eq!(triad, [slice(8, false), slice(9, false), slice(7, true)]);
     }
 
     #[test]
     fn scale_and_add_take_two_cycles_an_element_where_they_lie_copy_is_a_call() {
         let part = Part { arrays: [7, 8, 9], elements: 1000 };
-        let core_ns = KERNELS.each_ref().map(|kernel| kernel.pass(&part).core_ns);
+        let core_ns = KERNELS.each_ref().map(|kernel| kernel.sweep(&part).core_ns);
         assert_eq!(core_ns, [0, 544, 544, 272]);
     }
 

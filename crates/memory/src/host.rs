@@ -1,4 +1,4 @@
-//! What the daemon sees and does, and a real kernel as such a world.
+//! What the daemon sees and does, and a real kernel as such a host.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -35,7 +35,7 @@ pub struct Movable {
 
 /// What the daemon sees and does. Whatever cannot be told, as of a process that has just ended, is
 /// empty or `None`.
-pub trait World {
+pub trait Host {
     /// All processes that have memory, with their resident pages.
     fn processes(&mut self) -> Vec<(u32, u64)>;
     /// More about one.
@@ -74,7 +74,7 @@ pub struct Linux {
     scans: u32,
 }
 
-/// [`World::processes`] looks so many times before it forgets who is a kernel thread: a minute of the daemon's
+/// [`Host::processes`] looks so many times before it forgets who is a kernel thread: a minute of the daemon's
 /// looks every 5 s (assumption; numbers are given out in turn, so that one comes back much later).
 const KNOWN_FOR: u32 = 12;
 
@@ -252,7 +252,7 @@ fn open_at(folder: RawFd, name: &CStr) -> Option<File> {
     (fd >= 0).then(|| unsafe { File::from_raw_fd(fd) })
 }
 
-impl World for Linux {
+impl Host for Linux {
     fn processes(&mut self) -> Vec<(u32, u64)> {
         let (Ok(entries), Ok(proc)) = (std::fs::read_dir(&self.proc), File::open(&self.proc))
         else {
@@ -381,55 +381,55 @@ mod tests {
     #[test]
     fn own_pages_are_found_where_they_are() {
         let memory = touched(4 << 20);
-        let mut world = Linux::new();
+        let mut host = Linux::new();
         let pid = std::process::id();
         let first = (memory.as_ptr() as u64).next_multiple_of(PAGE);
         let range = first..first + (3 << 20);
-        let mapped = world.mapped(pid);
+        let mapped = host.mapped(pid);
         assert!(mapped.iter().any(|m| m.start <= range.start && range.end <= m.end), "{mapped:?}");
-        let (pages, next) = world.present(pid, range.clone(), 512);
+        let (pages, next) = host.present(pid, range.clone(), 512);
         assert_eq!((pages.len(), pages[0]), (512, first));
         assert!(next > first && next <= range.end);
-        let nodes = world.locate(pid, &[first, 0]);
+        let nodes = host.locate(pid, &[first, 0]);
         assert!(nodes[0].is_some() && nodes[1].is_none(), "{nodes:?}");
         let target = nodes[0].unwrap();
-        assert_eq!(world.move_to(pid, &pages, target), 512, "they are there already");
+        assert_eq!(host.move_to(pid, &pages, target), 512, "they are there already");
         drop(memory);
     }
 
     #[test]
     fn this_machine_has_processes_and_room() {
-        let mut world = Linux::new();
+        let mut host = Linux::new();
         let pid = std::process::id();
-        let all = world.processes();
+        let all = host.processes();
         assert!(all.iter().any(|(other, pages)| *other == pid && *pages > 0));
-        assert!(!world.room().is_empty());
-        let details = world.details(pid).unwrap();
+        assert!(!host.room().is_empty());
+        let details = host.details(pid).unwrap();
         assert!(!details.allowed.cpus.is_empty() && details.started > 0);
-        assert_eq!(world.details(pid).unwrap(), details, "the same process");
+        assert_eq!(host.details(pid).unwrap(), details, "the same process");
     }
 
     /// However large its mappings were: nothing is looked for page by page.
     #[test]
     fn a_process_that_has_ended_has_no_pages() {
-        let mut world = Linux::new();
+        let mut host = Linux::new();
         let range = 0..1 << 44;
-        assert_eq!(world.present(u32::MAX >> 1, range.clone(), 512), (Vec::new(), range.end));
+        assert_eq!(host.present(u32::MAX >> 1, range.clone(), 512), (Vec::new(), range.end));
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let ended = |world: &mut Linux| world.read(child.id(), "stat").unwrap().contains(") Z ");
-        while !ended(&mut world) {
+        let ended = |host: &mut Linux| host.read(child.id(), "stat").unwrap().contains(") Z ");
+        while !ended(&mut host) {
             std::thread::yield_now();
         }
-        assert_eq!(world.present(child.id(), range.clone(), 512), (Vec::new(), range.end));
+        assert_eq!(host.present(child.id(), range.clone(), 512), (Vec::new(), range.end));
         child.wait().unwrap();
     }
 
     #[test]
     fn a_process_that_has_gone_is_nothing() {
-        let mut world = Linux::new();
+        let mut host = Linux::new();
         let gone = u32::MAX >> 1;
-        assert!(world.details(gone).is_none() && world.mapped(gone).is_empty());
-        assert_eq!(world.locate(gone, &[PAGE]), [None]);
-        assert_eq!(world.move_to(gone, &[PAGE], 0), 0);
+        assert!(host.details(gone).is_none() && host.mapped(gone).is_empty());
+        assert_eq!(host.locate(gone, &[PAGE]), [None]);
+        assert_eq!(host.move_to(gone, &[PAGE], 0), 0);
     }
 }

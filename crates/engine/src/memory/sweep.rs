@@ -1,4 +1,4 @@
-//! One pass over memory: its shares of the levels, its speed, and what it leaves in the caches.
+//! One sweep over memory: its shares of the levels, its speed, and what it leaves in the caches.
 
 use roost_workload::{Access, Pattern};
 
@@ -7,8 +7,8 @@ use super::cache::{both, survival};
 use super::{CERTAIN, LINE_BYTES, Memory, Tables, Warmth};
 use crate::scheduler::{CpuId, TaskId};
 
-/// A task's pass from its beginning to its end; its tables are used again for the next one.
-pub(super) struct Pass {
+/// A task's sweep from its beginning to its end; its tables are used again for the next one.
+pub(super) struct Sweep {
     pattern: Pattern,
     slices: Vec<SliceOf>,
     /// Bytes to transfer in all, in thousandths.
@@ -20,7 +20,7 @@ pub(super) struct Pass {
     visits: Vec<Visit>,
 }
 
-/// A region's part in a pass.
+/// A region's part in a sweep.
 #[derive(Clone, Copy)]
 struct SliceOf {
     region: u32,
@@ -29,10 +29,10 @@ struct SliceOf {
     write: bool,
 }
 
-/// A part of a pass, made in one LLC.
+/// A part of a sweep, made in one LLC.
 struct Visit {
     llc: u32,
-    /// How much of the pass, of [`CERTAIN`], and the fills of the LLC when it began.
+    /// How much of the sweep, of [`CERTAIN`], and the fills of the LLC when it began.
     share: u32,
     fills: u64,
     /// The core of the LLC where it was made last, and the same for its L2.
@@ -41,8 +41,8 @@ struct Visit {
     l2_fills: u64,
 }
 
-impl Pass {
-    /// A pass that goes nowhere.
+impl Sweep {
+    /// A sweep that goes nowhere.
     pub(super) const fn none() -> Self {
         Self {
             pattern: Pattern::Stream,
@@ -54,7 +54,7 @@ impl Pass {
         }
     }
 
-    /// Begins a pass like `access`, over nothing yet.
+    /// Begins a sweep like `access`, over nothing yet.
     pub(super) fn begin(&mut self, access: &Access) {
         (self.pattern, self.core_ns, self.bound) = (access.pattern, access.core_ns, access.bound);
         self.slices.clear();
@@ -69,7 +69,7 @@ impl Pass {
         self.slices.push(slice);
     }
 
-    /// The regions that it passes over.
+    /// The regions that it sweeps over.
     pub(super) fn regions(&self) -> impl Iterator<Item = u32> {
         self.slices.iter().map(|slice| slice.region)
     }
@@ -101,10 +101,10 @@ impl SliceOf {
     }
 }
 
-/// A pass while its task has a CPU.
+/// A sweep while its task has a CPU.
 #[derive(Default)]
 pub(super) struct OnCpu {
-    /// `None`: no pass goes on.
+    /// `None`: no sweep goes on.
     task: Option<TaskId>,
     /// What was left when it was last accounted.
     left: u64,
@@ -119,7 +119,7 @@ pub(super) struct OnCpu {
 }
 
 impl OnCpu {
-    /// Whether a pass goes on.
+    /// Whether a sweep goes on.
     pub(super) fn is_busy(&self) -> bool {
         self.task.is_some()
     }
@@ -191,11 +191,11 @@ impl Resources<'_> {
 const TIME_BITS: u32 = 24;
 
 impl Memory {
-    /// `task` goes on with its pass on `cpu`, with `left` to transfer.
+    /// `task` goes on with its sweep on `cpu`, with `left` to transfer.
     pub(super) fn resume(&mut self, cpu: CpuId, task: TaskId, left: u64) {
         let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
         let (fills, l2_fills) = (self.llc_fills[llc as usize], self.l2_fills[core as usize]);
-        let visits = &mut self.tasks[task.index()].pass.visits;
+        let visits = &mut self.tasks[task.index()].sweep.visits;
         match visits.iter_mut().find(|visit| visit.llc == llc) {
             Some(visit) if visit.core == core => {}
             Some(visit) => (visit.core, visit.l2_share, visit.l2_fills) = (core, 0, l2_fills),
@@ -209,16 +209,16 @@ impl Memory {
         self.pending.push(cpu);
     }
 
-    /// Finds out where what the pass touches is found from `cpu`.
+    /// Finds out where what the sweep touches is found from `cpu`.
     fn look_up(&self, cpu: CpuId, task: TaskId, on_cpu: &mut OnCpu) {
-        let pass = &self.tasks[task.index()].pass;
+        let sweep = &self.tasks[task.index()].sweep;
         let home = self.machine.cpus[cpu].node as usize;
-        let total = u128::from(pass.transfer.max(1));
+        let total = u128::from(sweep.transfer.max(1));
         (on_cpu.l2, on_cpu.llc) = (0, 0);
         on_cpu.misses.clear();
         on_cpu.nodes.clear();
-        for slice in &pass.slices {
-            let moved = u128::from(slice.bytes * slice.moves(pass.pattern)) * 1000;
+        for slice in &sweep.slices {
+            let moved = u128::from(slice.bytes * slice.moves(sweep.pattern)) * 1000;
             let weight = (moved * u128::from(CERTAIN) / total) as u32;
             let (in_l2, in_llc) = self.hits(cpu, slice.region);
             let past_l2 = CERTAIN - in_l2;
@@ -268,30 +268,30 @@ impl Memory {
         }
     }
 
-    /// The pass on `cpu` stops for now with `left` to transfer.
+    /// The sweep on `cpu` stops for now with `left` to transfer.
     pub(super) fn pause(&mut self, cpu: CpuId, left: u64) {
         self.account(cpu, left);
         self.running[cpu].task = None;
         self.pending.push(cpu);
     }
 
-    /// What the pass on `cpu` did so far is accounted; `left` is still to transfer.
+    /// What the sweep on `cpu` did so far is accounted; `left` is still to transfer.
     pub(super) fn account(&mut self, cpu: CpuId, left: u64) {
         let on_cpu = &mut self.running[cpu];
         let Some(task) = on_cpu.task else { return };
-        let pass = &mut self.tasks[task.index()].pass;
+        let sweep = &mut self.tasks[task.index()].sweep;
         let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
-        let total = u128::from(pass.transfer.max(1));
+        let total = u128::from(sweep.transfer.max(1));
         let undone = u128::from(on_cpu.left.saturating_sub(left));
         let share = (undone * u128::from(CERTAIN) / total) as u32;
         // What is less than a part of CERTAIN waits for the next time.
         let done = (u128::from(share) * total / u128::from(CERTAIN)) as u64;
         on_cpu.left -= done;
-        if let Some(visit) = pass.visits.iter_mut().find(|visit| visit.llc == llc) {
+        if let Some(visit) = sweep.visits.iter_mut().find(|visit| visit.llc == llc) {
             visit.share = (visit.share + share).min(CERTAIN);
             visit.l2_share = (visit.l2_share + share).min(CERTAIN);
         }
-        for (slice, &(past_l2, past_llc)) in pass.slices.iter().zip(&on_cpu.misses) {
+        for (slice, &(past_l2, past_llc)) in sweep.slices.iter().zip(&on_cpu.misses) {
             let filled = |missed: u32| (slice.bytes * u64::from(both(share, missed))) >> 16;
             self.l2_fills[core as usize] += filled(past_l2);
             self.llc_fills[llc as usize] += filled(past_llc);
@@ -306,23 +306,23 @@ impl Memory {
         }
     }
 
-    /// The pass of `task` on `cpu` is complete: its regions are warm where it was made.
+    /// The sweep of `task` on `cpu` is complete: its regions are warm where it was made.
     pub(crate) fn finish(&mut self, cpu: CpuId, task: TaskId) {
         self.pause(cpu, 0);
-        let mut pass = std::mem::replace(&mut self.tasks[task.index()].pass, Pass::none());
-        if let [only] = &mut pass.visits[..] {
+        let mut sweep = std::mem::replace(&mut self.tasks[task.index()].sweep, Sweep::none());
+        if let [only] = &mut sweep.visits[..] {
             // What rounding left of the whole.
             only.share = CERTAIN;
         }
-        pass.bound = false;
+        sweep.bound = false;
         let llc = self.machine.cpus[cpu].llc;
-        for slice in &pass.slices {
-            self.leave_warm(llc, &pass.visits, slice);
+        for slice in &sweep.slices {
+            self.leave_warm(llc, &sweep.visits, slice);
         }
-        self.tasks[task.index()].pass = pass;
+        self.tasks[task.index()].sweep = sweep;
     }
 
-    /// A pass over `slice` ended in `llc`, having made these visits.
+    /// A sweep over `slice` ended in `llc`, having made these visits.
     fn leave_warm(&mut self, llc: u32, visits: &[Visit], slice: &SliceOf) {
         let region = &mut self.regions[slice.region as usize];
         if slice.write {
@@ -344,7 +344,7 @@ impl Memory {
         }
     }
 
-    /// What the pass on `cpu` wants of the bandwidth that is shared; it runs at `speed_1024` of a
+    /// What the sweep on `cpu` wants of the bandwidth that is shared; it runs at `speed_1024` of a
     /// core that it has for itself.
     pub(super) fn price(&mut self, cpu: CpuId, speed_1024: u16) {
         if !self.running[cpu].is_busy() {
@@ -360,14 +360,14 @@ impl Memory {
         self.uses = uses;
     }
 
-    /// What a pass at `speed` on `cpu` takes from memory.
+    /// What a sweep at `speed` on `cpu` takes from memory.
     fn memory_part(&self, cpu: CpuId, speed: u64) -> u64 {
         let memory = u128::from(self.running[cpu].memory());
         let part = (u128::from(speed) * memory).div_ceil(u128::from(CERTAIN));
         (part as u64).max(1)
     }
 
-    /// Shares bandwidth again among the passes that `concerned` share any with, and adds them to it.
+    /// Shares bandwidth again among the sweeps that `concerned` share any with, and adds them to it.
     pub(super) fn share(&mut self, concerned: &mut Vec<CpuId>) {
         let mut bandwidth = std::mem::take(&mut self.bandwidth);
         bandwidth.solve(concerned, |felt, cpu| self.memory_part(cpu, self.chase_alone(felt, cpu)));
@@ -379,7 +379,7 @@ impl Memory {
         self.alone(cpu, 1024, |node| self.wait_ns(felt, cpu, node))
     }
 
-    /// Speed of a pass that nobody holds back, bytes per microsecond; a line from a node takes
+    /// Speed of a sweep that nobody holds back, bytes per microsecond; a line from a node takes
     /// `wait_ns(node)` longer than on an idle machine.
     fn alone(&self, cpu: CpuId, speed: u16, wait_ns: impl Fn(u16) -> u64) -> u64 {
         let (figures, on_cpu) = (&self.machine.figures, &self.running[cpu]);
@@ -413,17 +413,17 @@ impl Memory {
         ((1 << 40) / time.max(1)).max(1)
     }
 
-    /// What the instructions of the pass on `cpu` take for 2^40 bytes of it, us.
+    /// What the instructions of the sweep on `cpu` take for 2^40 bytes of it, us.
     fn core_time(&self, cpu: CpuId) -> u64 {
-        self.running[cpu].task.map_or(0, |task| self.tasks[task.index()].pass.core_time())
+        self.running[cpu].task.map_or(0, |task| self.tasks[task.index()].sweep.core_time())
     }
 
-    /// The pattern of the pass on `cpu`.
+    /// The pattern of the sweep on `cpu`.
     fn pattern(&self, cpu: CpuId) -> Option<Pattern> {
-        self.running[cpu].task.map(|task| self.tasks[task.index()].pass.pattern)
+        self.running[cpu].task.map(|task| self.tasks[task.index()].sweep.pattern)
     }
 
-    /// The speed that the pass on `cpu` has, bytes per microsecond.
+    /// The speed that the sweep on `cpu` has, bytes per microsecond.
     pub(super) fn rate(&self, cpu: CpuId) -> Option<u32> {
         let on_cpu = &self.running[cpu];
         let pattern = self.pattern(cpu)?;
@@ -458,11 +458,11 @@ impl Memory {
         alone_ns.max(3 * bytes * 1000 / share)
     }
 
-    /// CPUs with a pass over `region`.
+    /// CPUs with a sweep over `region`.
     pub(super) fn users(&self, region: u32) -> Vec<CpuId> {
         let uses = |cpu: &CpuId| {
             self.running[*cpu].task.is_some_and(|task| {
-                let slices = &self.tasks[task.index()].pass.slices;
+                let slices = &self.tasks[task.index()].sweep.slices;
                 slices.iter().any(|slice| slice.region == region)
             })
         };
