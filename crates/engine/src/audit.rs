@@ -176,3 +176,6 @@ impl World {
         assert_eq!(self.sharing.running(), running, "tasks that run, by LLC, at {:?}", self.now);
     }
 }
+
+#[cfg(test)]
+mod tests;

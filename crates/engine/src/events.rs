@@ -409,6 +409,15 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
+    #[should_panic = "Tick(0) is to happen at Time(4), which is over at Time(5)"]
+    fn nothing_happens_in_the_past() {
+        let mut queue = EventQueue::new(1);
+        queue.set(Event::RunEnd(0), Time(5));
+        queue.pop();
+        queue.set(Event::Tick(0), Time(4));
+    }
+
+    #[test]
     fn equal_times_come_in_the_order_scheduled() {
         let mut queue = EventQueue::new(4);
         for cpu in [2, 0, 3, 1] {

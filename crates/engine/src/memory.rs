@@ -596,6 +596,17 @@ mod tests {
     }
 
     #[test]
+    #[should_panic = "pages used of each node, and of regions there"]
+    fn pages_of_a_node_are_those_of_regions() {
+        let mut world = streaming();
+        let memory = world.memory.as_mut().unwrap();
+        memory.audit(Time(0));
+        let mut of_nobody = pages::Pages::new(MIB, pages::Policy::FirstTouch, &memory.nodes);
+        of_nobody.touch(0, &mut memory.nodes, 1);
+        memory.audit(Time(0));
+    }
+
+    #[test]
     fn a_task_gives_its_own_memory_back() {
         let mut world = streaming();
         let memory = world.memory.as_mut().unwrap();

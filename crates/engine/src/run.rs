@@ -556,21 +556,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             }
             return;
         }
-        let now = self.world.now;
         self.world.counters.context_switches += 1;
-        let llc = self.world.machine.cpus[cpu].llc as usize;
         if let Some((id, left)) = previous {
-            let copying_ns = self.world.interrupt_copying(cpu);
-            let task = &mut self.world.tasks[id.index()];
-            task.copying_ns = copying_ns;
-            let ran_ns = now - task.started_at;
-            task.run_ns += ran_ns;
-            self.world.counters.run_ns += ran_ns;
-            if left == LeftAs::Preempted {
-                task.state = State::Queued;
-                task.queued_at = now;
-            }
-            self.world.sharing.stopped(llc, now);
+            self.world.account_run(cpu, id, left);
         }
         self.world.trace_switch(cpu, previous, next);
         self.world.cpus[cpu].current = next;
@@ -580,7 +568,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         match next {
             Some(id) => {
                 self.start_task(cpu, id);
-                self.world.sharing.started(llc, now);
+                let llc = self.world.machine.cpus[cpu].llc as usize;
+                self.world.sharing.started(llc, self.world.now);
             }
             None if pick == Pick::Idle => self.world.go_idle(cpu),
             None => {}
@@ -838,6 +827,22 @@ impl World {
         });
     }
 
+    /// `id`, which ran on `cpu`, gives it up.
+    fn account_run(&mut self, cpu: CpuId, id: TaskId, left: LeftAs) {
+        let now = self.now;
+        let copying_ns = self.interrupt_copying(cpu);
+        let task = &mut self.tasks[id.index()];
+        task.copying_ns = copying_ns;
+        let ran_ns = now - task.started_at;
+        task.run_ns += ran_ns;
+        self.counters.run_ns += ran_ns;
+        if left == LeftAs::Preempted {
+            task.state = State::Queued;
+            task.queued_at = now;
+        }
+        self.sharing.stopped(self.machine.cpus[cpu].llc as usize, now);
+    }
+
     fn trace_queued(&mut self, id: TaskId) {
         self.trace(|world, tracer| tracer.queued(world.now, world.trace_task(id)));
     }
@@ -846,3 +851,6 @@ impl World {
         self.trace(|world, tracer| tracer.wakeup(world.now, from, world.trace_task(id), target));
     }
 }
+
+#[cfg(test)]
+mod tests;

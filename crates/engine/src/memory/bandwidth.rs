@@ -393,6 +393,31 @@ mod tests {
         assert_eq!(rates(&[100, 100], &[(1000, both), (1000, &[(0, 100)])]), [66, 66]);
     }
 
+    /// One flow at its rate.
+    fn solved() -> Bandwidth {
+        let mut bandwidth = Bandwidth::new([90], 1);
+        bandwidth.set(0, 50, false, &[Use { resource: 0, weight: WHOLE }]);
+        bandwidth.solve(&mut Vec::new(), |_, _| 0);
+        bandwidth.audit(Time(0));
+        bandwidth
+    }
+
+    #[test]
+    #[should_panic = "use of bandwidth 0, and by its flows"]
+    fn the_use_of_a_resource_is_that_of_its_flows() {
+        let mut bandwidth = solved();
+        bandwidth.flows[0].rate += 1;
+        bandwidth.audit(Time(0));
+    }
+
+    #[test]
+    #[should_panic = "of bandwidth 0 used at Time(0): limit 49"]
+    fn no_resource_is_used_beyond_its_limit() {
+        let mut bandwidth = solved();
+        bandwidth.resources[0].limit = 49;
+        bandwidth.audit(Time(0));
+    }
+
     #[test]
     fn flows_that_share_nothing_with_a_change_are_not_concerned() {
         let mut bandwidth = Bandwidth::new([100, 100], 3);

@@ -208,6 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::time::Time;
 
     const MIB: u64 = 1 << 20;
 
@@ -236,6 +237,17 @@ mod tests {
         assert_eq!(place(Policy::Interleave(vec![0, 2])), [4, 0, 4, 0]);
         // Node 1 is at 12 from 2 and at 11 from 3.
         assert_eq!(place(Policy::Bind(vec![2, 3])), [0, 0, 0, 8]);
+    }
+
+    #[test]
+    #[should_panic = "a region's pages on each node, and in its groups"]
+    fn a_region_counts_the_pages_of_its_groups() {
+        let mut nodes = nodes(None);
+        let mut pages = Pages::new(8 * MIB, Policy::FirstTouch, &nodes);
+        pages.touch(1, &mut nodes, usize::MAX >> 1);
+        pages.audit(Time(0));
+        pages.on[1] -= 1;
+        pages.audit(Time(0));
     }
 
     #[test]

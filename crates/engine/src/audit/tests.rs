@@ -1,0 +1,96 @@
+//! An error planted for each claim is found, and named.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use roost_machine::CpuSet;
+
+use super::*;
+use crate::facts::ProcessState;
+use crate::time::Time;
+
+/// Task 0 runs on CPU 1, tasks 1 and 2 are on their way to CPU 0, and task 3 sleeps.
+fn world() -> World {
+    let machine = roost_machine::resolve("core:2 pu:1").expect("a valid shape");
+    let mut world = World::for_test(Arc::new(machine), 4);
+    world.processes.push(ProcessState::new(false));
+    (0..4).for_each(|task| world.join_process(TaskId(task)));
+    world.set_current_for_test(1, Some(TaskId(0)));
+    (world.tasks[0].state, world.tasks[0].cpu) = (State::Running, 1);
+    world.sharing.started(0, world.now);
+    world.events.set(Event::RunEnd(1), Time(500));
+    world.events.set(Event::Tick(1), Time(900));
+    world.mark_queued(0);
+    for task in 1..3 {
+        world.tasks[task].state = State::Arriving;
+        world.send_for_test(0, TaskId(task as u32), Time(100 * task as u64));
+    }
+    world.events.set(Event::Timer(TaskId(3)), Time(700));
+    world
+}
+
+/// What the audit says when `plant` has changed a world in which every claim holds.
+fn found(plant: impl FnOnce(&mut World)) -> String {
+    let mut world = world();
+    world.audit();
+    plant(&mut world);
+    let error = catch_unwind(AssertUnwindSafe(|| world.audit())).expect_err("an error is planted");
+    error.downcast_ref::<String>().cloned().expect("a message with what was found")
+}
+
+fn assert_found(plant: impl FnOnce(&mut World), expected: &str) {
+    let found = found(plant);
+    assert!(found.contains(expected), "{found:?} instead of {expected:?}");
+}
+
+#[test]
+fn the_current_task_of_a_cpu_runs_there_and_may() {
+    assert_found(|w| w.tasks[0].state = State::Queued, "task  (1), current on CPU 1");
+    assert_found(|w| w.tasks[0].cpu = 0, "CPU of task  (1), current on CPU 1");
+    let only_cpu_0 = CpuSet::from_cpus(2, [0]);
+    assert_found(|w| w.tasks[0].allowed = only_cpu_0, "runs on CPU 1 at Time(0), which it may not");
+    assert_found(|w| w.tasks[3].state = State::Running, "running tasks, and CPUs with a current");
+}
+
+#[test]
+fn a_cpu_that_looks_idle_runs_nothing_and_looks_for_nothing() {
+    assert_found(|w| w.idle.insert(1), "current on CPU 1, which looks idle");
+    let looks = |w: &mut World| {
+        w.cpus[0].looking = Looking::From(TaskId(3));
+        w.idle.insert(0);
+    };
+    assert_found(looks, "CPU 0 looks for a task and idle");
+}
+
+#[test]
+fn who_is_on_the_way_is_awaited_in_order() {
+    assert_found(|w| w.cpus[0].arrivals.swap(0, 1), "tasks on their way to CPU 0 are out of order");
+    assert_found(|w| w.tasks[1].state = State::Queued, "task  (2), on its way to CPU 0");
+    assert_found(|w| w.tasks[3].state = State::Arriving, "tasks on their way, and arrivals");
+}
+
+#[test]
+fn what_is_going_to_happen_is_scheduled() {
+    let cancel = |event| move |w: &mut World| w.events.cancel(event);
+    assert_found(cancel(Event::RunEnd(1)), "end of run, CPU 1 busy");
+    assert_found(|w| w.events.set(Event::RunEnd(0), Time(1)), "end of run, CPU 0 busy");
+    assert_found(cancel(Event::Interrupt(0)), "interrupt of CPU 0");
+    assert_found(|w| w.events.set(Event::Interrupt(1), Time(1)), "interrupt of CPU 1");
+    assert_found(cancel(Event::Tick(1)), "busy CPU 1 has no tick");
+    assert_found(|w| w.cpus[1].stale = true, "the end of what CPU 1 does is out of date");
+    let timer = |w: &mut World| w.events.set(Event::Timer(TaskId(0)), Time(1));
+    assert_found(timer, "task  (1) is Running with a timer");
+}
+
+#[test]
+fn searches_are_in_order_and_none_is_overdue() {
+    assert_found(|w| w.claims = vec![(Time(9), 0), (Time(8), 0)], "claims are out of order");
+    let overdue = |w: &mut World| (w.now, w.claims) = (Time(10), vec![(Time(9), 0)]);
+    assert_found(overdue, "a claim of Time(9) is overdue at Time(10)");
+}
+
+#[test]
+fn processes_and_llcs_count_their_tasks() {
+    assert_found(|w| w.join_process(TaskId(3)), "threads of process 0");
+    assert_found(|w| w.sharing.started(0, w.now), "tasks that run, by LLC");
+}
