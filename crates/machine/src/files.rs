@@ -31,13 +31,46 @@ enum Compression {
 pub(crate) enum Files {
     /// Below a directory.
     Directory(PathBuf),
-    /// In an archive: its own path, and texts by the path inside, from `devices/` or `proc/` on.
+    /// In an archive: paths inside go from `devices/` or `proc/` on.
     Archive {
         /// The archive.
         path: PathBuf,
         /// What it holds.
-        texts: BTreeMap<String, Vec<u8>>,
+        held: Held,
     },
+}
+
+/// What an archive holds, by paths inside.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    texts: BTreeMap<String, Vec<u8>>,
+    /// Symbolic links to folders, and where they lead: `cpu0/cpufreq` is `cpufreq/policy0`.
+    links: BTreeMap<String, String>,
+}
+
+impl Held {
+    fn text(&self, path: &str) -> Option<&Vec<u8>> {
+        self.texts.get(path).or_else(|| {
+            let mut folders = path.match_indices('/').map(|(end, _)| path.split_at(end));
+            folders.find_map(|(folder, rest)| {
+                self.texts.get(&format!("{}{rest}", self.links.get(folder)?))
+            })
+        })
+    }
+}
+
+/// Where a link at `path` leads that says `target`; `None` where that is out of the archive.
+fn destination(path: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = path.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            ".." => drop(parts.pop()?),
+            "." | "" => {}
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
 }
 
 /// Whether a file that begins with `head` is an archive that can be read.
@@ -95,7 +128,7 @@ impl Files {
             ));
         };
         let file = std::io::BufReader::new(std::io::Cursor::new(head).chain(file));
-        let texts = match compression {
+        let held = match compression {
             Compression::None => unpack(file),
             Compression::Gzip => unpack(flate2::read::MultiGzDecoder::new(file)),
             Compression::Bzip2 => unpack(bzip2::read::MultiBzDecoder::new(file)),
@@ -104,13 +137,13 @@ impl Files {
                 .map_err(std::io::Error::other)
                 .and_then(unpack),
         };
-        let texts = texts.map_err(failed)?;
-        if texts.keys().all(|path| path.starts_with("proc/")) {
+        let held = held.map_err(failed)?;
+        if held.texts.keys().all(|path| path.starts_with("proc/")) {
             let reason = "no file below devices/system/cpu in it; make one on the server with \
                           `tar czf sys.tgz /sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo`";
             return Err(unreadable(path, reason));
         }
-        Ok(Self::Archive { path: path.to_owned(), texts })
+        Ok(Self::Archive { path: path.to_owned(), held })
     }
 
     /// A name for a path in this tree, for messages.
@@ -126,7 +159,7 @@ impl Files {
     /// tar pads files of /sys with NULs: they have 4096 bytes by their metadata. Linux 5.15-rc ended lists with one.
     pub(crate) fn text(&self, relative: &str) -> Result<Option<String>, MachineError> {
         let bytes = match self {
-            Self::Archive { texts, .. } => texts.get(relative).cloned(),
+            Self::Archive { held, .. } => held.text(relative).cloned(),
             Self::Directory(dir) => {
                 let path = dir.join(relative);
                 match std::fs::read(&path) {
@@ -147,7 +180,7 @@ impl Files {
     pub(crate) fn has_directory(&self, relative: &str) -> bool {
         match self {
             Self::Directory(dir) => dir.join(relative).is_dir(),
-            Self::Archive { texts, .. } => {
+            Self::Archive { held: Held { texts, .. }, .. } => {
                 let below = format!("{relative}/");
                 texts
                     .range(below.clone()..)
@@ -174,7 +207,7 @@ impl Files {
                 }
                 numbers
             }
-            Self::Archive { texts, .. } => {
+            Self::Archive { held: Held { texts, .. }, .. } => {
                 let below = format!("{relative}/");
                 let inside = texts.range(below.clone()..);
                 inside
@@ -197,21 +230,25 @@ fn is_absent(error: &std::io::Error) -> bool {
 }
 
 /// What an archive holds that is of use here, by its path from `devices/` or `proc/` on.
-fn unpack(archive: impl Read) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
-    let mut texts = BTreeMap::new();
+fn unpack(archive: impl Read) -> std::io::Result<Held> {
+    let mut held = Held::default();
     let bounded = Bounded { inner: archive, left: LARGEST_ARCHIVE };
     for entry in tar::Archive::new(bounded).entries()? {
         let mut entry = entry?;
+        let path = entry.path()?.to_string_lossy().into_owned();
+        let Some(inside) = inside(&path) else { continue };
+        if let Some(target) = entry.link_name()? {
+            let to = destination(inside, &target.to_string_lossy());
+            held.links.extend(to.map(|to| (inside.to_owned(), to)));
+        }
         if !entry.header().entry_type().is_file() {
             continue;
         }
-        let path = entry.path()?.to_string_lossy().into_owned();
-        let Some(inside) = inside(&path) else { continue };
         let mut text = Vec::new();
         (&mut entry).take(LARGEST_FILE).read_to_end(&mut text)?;
-        texts.insert(inside.to_owned(), text);
+        held.texts.insert(inside.to_owned(), text);
     }
-    Ok(texts)
+    Ok(held)
 }
 
 /// A reader that fails when more comes than it lets through.

@@ -57,11 +57,12 @@ fn describe(text: &str) -> Read<Description> {
     let is_numactl = |line: &&str| line.starts_with("available: ");
     let numactl = lines.iter().position(is_numactl).unwrap_or(lines.len());
     let (lscpu, numactl) = (&lines[..numactl], (numactl, &lines[numactl..]));
-    let rows = match lscpu.iter().any(|line| line.trim_start().starts_with('{')) {
+    let mut rows = match lscpu.iter().any(|line| line.trim_start().starts_with('{')) {
         true => json_rows(&lscpu.join("\n"))?,
         false => csv_rows(lscpu)?,
     };
     let mut description = Description::default();
+    note_lacking(&mut rows, &mut description);
     let mut offline = Vec::new();
     for row in rows {
         if row.online {
@@ -91,13 +92,38 @@ struct Row {
     line: usize,
     cpu: CpuDescription,
     online: bool,
+    /// It has numbers of caches, but none of the last.
+    lacks_last_cache: bool,
 }
 
 /// Numbers of caches, the first level first: the last one is the LLC, and an L2 below it is a cluster.
-fn add_caches(cpu: &mut CpuDescription, caches: &[Option<u32>]) {
-    cpu.llc = caches.iter().rev().find_map(|cache| *cache);
+fn add_caches(row: &mut Row, caches: &[Option<u32>]) {
+    let last = caches.iter().rposition(Option::is_some);
+    row.cpu.llc = last.and_then(|last| caches[last]);
+    row.lacks_last_cache = last.is_some_and(|last| last + 1 < caches.len());
     // L1d, L1i, L2, L3: with fewer there is no L2 below the LLC.
-    cpu.cluster = if caches.len() >= 4 { caches[caches.len() - 2] } else { None };
+    let has_cluster = caches.len() >= 4 && !row.lacks_last_cache;
+    row.cpu.cluster = if has_cluster { caches[caches.len() - 2] } else { None };
+}
+
+/// CPUs that have a column for a last cache and no number in it have the one below as their LLC. Where others have
+/// the last one, numbers of both mean nothing to each other, and those CPUs are left without.
+fn note_lacking(rows: &mut [Row], description: &mut Description) {
+    let lacking = |row: &&Row| row.lacks_last_cache;
+    if !rows.iter().any(|row| row.lacks_last_cache) {
+        return;
+    }
+    let list = crate::build::list(rows.iter().filter(lacking).map(|row| row.cpu.os_index));
+    let all = rows.iter().all(|row| row.lacks_last_cache);
+    if all {
+        let assumed =
+            format!("CPUs {list} have no number of the last cache: the one below is the LLC");
+        return description.guess("no-l3-cache", assumed);
+    }
+    for row in rows.iter_mut().filter(|row| row.lacks_last_cache) {
+        row.cpu.llc = None;
+    }
+    description.guess("no-l3-cache", format!("CPUs {list} have no number of the last cache"));
 }
 
 /// The rows of `lscpu -p`: a line that starts with "# CPU" names the columns.
@@ -127,7 +153,12 @@ fn csv_rows(lines: &[&str]) -> Read<Vec<Row>> {
 }
 
 fn csv_row(line_number: usize, line: &str, columns: &[String]) -> Read<Row> {
-    let mut row = Row { line: line_number, cpu: CpuDescription::default(), online: true };
+    let mut row = Row {
+        line: line_number,
+        cpu: CpuDescription::default(),
+        online: true,
+        lacks_last_cache: false,
+    };
     let mut caches = Vec::new();
     let mut has_number = false;
     for (name, text) in columns.iter().zip(line.split(',')) {
@@ -155,7 +186,7 @@ fn csv_row(line_number: usize, line: &str, columns: &[String]) -> Read<Row> {
     if !has_number {
         return fault(line_number, "a row without the number of a CPU");
     }
-    add_caches(&mut row.cpu, &caches);
+    add_caches(&mut row, &caches);
     Ok(row)
 }
 
@@ -195,19 +226,20 @@ fn json_row(cpu: &Value) -> Read<Row> {
         Value::String(online) => !online.starts_with('n'),
         _ => true,
     };
-    let mut described = CpuDescription {
+    let described = CpuDescription {
         os_index,
         core: number("core")?,
         package: number("socket")?,
         node: number("node")?,
         ..CpuDescription::default()
     };
+    let mut row = Row { line: 1, cpu: described, online, lacks_last_cache: false };
     let caches = cpu.as_object().and_then(|cpu| cpu.iter().find(|(key, _)| key.starts_with("l1")));
     if let Some(text) = caches.and_then(|(_, caches)| caches.as_str()) {
         let numbers = text.split(':').map(|text| self::number(1, text));
-        add_caches(&mut described, &numbers.collect::<Read<Vec<_>>>()?);
+        add_caches(&mut row, &numbers.collect::<Read<Vec<_>>>()?);
     }
-    Ok(Row { line: 1, cpu: described, online })
+    Ok(row)
 }
 
 /// Memory and distances of nodes from `numactl -H`.
@@ -307,6 +339,33 @@ mod tests {
         let machine = parse(&(each + &rows(0..8, ",CORE,CORE,CORE,L3")), "cpus").unwrap();
         is_the_machine(&machine);
         assert!(machine.guesses.iter().any(|guess| guess.name == "no-memory-size"));
+    }
+
+    /// As on virtual machines that tell no L3, and where one of two sockets tells none.
+    #[test]
+    fn an_empty_column_of_the_last_cache_is_reported() {
+        let text = |l3: &dyn Fn(u32) -> &'static str| {
+            let rows: String = (0..4)
+                .map(|cpu| format!("{cpu},{cpu},0,0,,{cpu},{cpu},{},{}\n", cpu / 2, l3(cpu)))
+                .collect();
+            format!("{COLUMNS}# CPU,Core,Socket,Node,,L1d,L1i,L2,L3\n{rows}")
+        };
+        let guess = |machine: &Machine| {
+            let guess = machine.guesses.iter().find(|guess| guess.name == "no-l3-cache");
+            guess.map(|guess| guess.assumed.clone())
+        };
+        let machine = parse(&text(&|_| ""), "cpus").unwrap();
+        assert_eq!(machine.llcs.len(), 2, "the L2s");
+        let assumed = guess(&machine).unwrap();
+        assert!(
+            assumed.starts_with("CPUs 0-3 have no number") && assumed.ends_with("LLC"),
+            "{assumed}"
+        );
+        // The L2 of CPUs 2 and 3 has the number of the L3 of the others.
+        let machine = parse(&text(&|cpu| if cpu < 2 { "1" } else { "" }), "cpus").unwrap();
+        assert_eq!(machine.llcs.len(), 2, "one of CPUs 0 and 1, one of the others");
+        assert!(guess(&machine).unwrap().starts_with("CPUs 2-3 have no number"));
+        assert_eq!(guess(&parse(&text(&|_| "0"), "cpus").unwrap()), None);
     }
 
     #[test]

@@ -705,6 +705,7 @@ mod tests {
     /// An archive of a tree, as tar and a compressor make it.
     fn archived(dir: &TempDir, compress: impl Fn(Vec<u8>) -> Vec<u8>) -> TempDir {
         let mut builder = tar::Builder::new(Vec::new());
+        builder.follow_symlinks(false);
         builder.append_dir_all("./captured", dir.path()).unwrap();
         let out = tempfile::tempdir().unwrap();
         std::fs::write(out.path().join("archive"), compress(builder.into_inner().unwrap()))
@@ -746,6 +747,27 @@ mod tests {
             let mut m = m.unwrap_or_else(|error| panic!("{number}: {error}"));
             m.name = plain.name.clone();
             assert_eq!(format!("{m:?}"), format!("{plain:?}"), "{number}");
+        }
+    }
+
+    /// On a server `cpuN/cpufreq` is a link to `cpufreq/policyM`, which tar keeps as one.
+    #[test]
+    fn links_of_an_archive_lead_where_they_do_in_its_tree() {
+        let policy = |number: u32| format!("devices/system/cpu/cpufreq/policy{number}");
+        let file = |number| format!("{}/cpuinfo_max_freq", policy(number));
+        let cpu = ("devices/system/cpu/online", "0-1");
+        let dir = tree(&[cpu, (&file(0), "2400000"), (&file(1), "3600000")]);
+        for number in 0..2 {
+            let cpu = dir.path().join(format!("devices/system/cpu/cpu{number}"));
+            std::fs::create_dir_all(&cpu).unwrap();
+            let target = format!("../cpufreq/policy{number}");
+            std::os::unix::fs::symlink(target, cpu.join("cpufreq")).unwrap();
+        }
+        let out = archived(&dir, gzip);
+        for machine in [load(&dir), archive(&out.path().join("archive"), "a")] {
+            let machine = machine.unwrap();
+            let guess = machine.guesses.iter().find(|guess| guess.name == "unequal-cpus").unwrap();
+            assert!(guess.assumed.contains("2400 to 3600 MHz"), "{}", guess.assumed);
         }
     }
 

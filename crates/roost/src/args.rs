@@ -79,15 +79,19 @@ Examples:
   roost machine server.xml                         hwloc XML (`lstopo server.xml` writes it)
   roost machine \"node:2 l3:8 core:8 pu:2\"          a made-up one: 2 nodes of 8 LLCs of 8 SMT-2 cores
   roost machine --sysfs captured/                  a copied /sys/devices/system
+  roost machine sys.tgz                            an archive, made on a server with: tar czf sys.tgz
+                                                   /sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo
+  roost machine cpus.txt                           what `lscpu -p` or `lscpu -J -e` printed; `numactl -H` may follow
   roost machine 2n2l4c --on vm                     what a real kernel makes of it, emulated";
 
 /// Arguments of `roost machine`.
 #[derive(Debug, Args)]
 #[command(after_help = MACHINE_EXAMPLES)]
 pub struct MachineArgs {
-    /// A preset, hwloc XML, a copied /sys tree, or a synthetic string; this machine if absent.
+    /// A preset, hwloc XML, a copied /sys tree or an archive of one, what lscpu printed, or a synthetic string; this
+    /// machine if absent.
     pub machine: Option<String>,
-    /// Read a captured /sys tree.
+    /// Read a captured /sys tree, or an archive of one.
     #[arg(long, value_name = "DIR", conflicts_with = "machine")]
     pub sysfs: Option<PathBuf>,
     /// List the presets.
@@ -250,7 +254,8 @@ pub struct CompareArgs {
     /// Ask a simulated machine, a real kernel on an emulated machine, or the kernel that runs here.
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = On::Sim)]
     pub on: On,
-    /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree, or a synthetic string
+    /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree or an archive of one, what lscpu
+    /// printed, or a synthetic string (`roost machine --help` says how to get them)
     /// (default: zen3-2s; with --on vm: 2n2l4c).
     #[arg(long)]
     pub machine: Option<String>,
