@@ -1,9 +1,13 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
 # make test   builds and runs all tests (at most five minutes after the build)
-# make test-vm  boots guests (fetches a kernel and QEMU first; says what it skips where it cannot)
+# make test-vm  boots guests; fetches a kernel and QEMU first (WITHOUT="guests clang": leaves out, and names,
+#               what needs these; without that it fails where they cannot be had)
+# make test-long  what takes longer than a test may: all rows of sysbench, a quarter of an hour
+# make measure  prints what figures in the docs were measured with: the daemon's cost, the exact lane's pages
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf and zlib, installed if missing; Rust 1.91)
-# make test-live  its tests, and guests in which it schedules (as test-vm): an hour
+# make test-live  its tests, and guests in which it schedules (WITHOUT as for test-vm): an hour
+# make soak-live  a mixed load in guests of ten kinds, a quarter of an hour each
 # make smoke-live  ten seconds of the live scheduler in one guest, with hackbench: a minute
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
 # make bench  events per second, cost of an event by kind, peak memory
@@ -14,7 +18,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm validation live test-live smoke-live lint-live deb bench fuzz swarm lint setup setup-live
+.PHONY: demo test test-vm test-long measure validation live test-live smoke-live soak-live lint-live deb bench fuzz swarm lint setup setup-live
 
 setup:
 	@tools/setup
@@ -29,12 +33,34 @@ demo: setup
 test: setup
 	$(CARGO) test --workspace --locked --profile checked
 
-# One guest at a time: each has as many CPUs as the host can bear. clang builds a small scheduler;
-# without it that test is skipped.
+# What this host lacks, of: guests (a kernel and QEMU), clang. Tests that need it are left out and named.
+WITHOUT ?=
+without = $(filter $(1),$(WITHOUT))
+
+# Tests that boot guests are ignored unless they are asked for. What is named program_ is what guests run,
+# and what is named measures_ only prints.
+IN_GUESTS = --ignored --skip program_ --skip measures_ --test-threads=1 --nocapture
+# One guest at a time: each has as many CPUs as the host can bear. clang builds a small scheduler.
 test-vm: setup
-	-@tools/setup clang:clang mke2fs:e2fsprogs
-	ROOST_VM=1 $(CARGO) test --locked --profile checked --package roost-vm --package roost \
-		--test guest --test guests -- --test-threads=1 --nocapture
+ifneq (,$(call without,guests))
+	@echo "LEFT OUT (WITHOUT=guests): all tests that boot guests"
+else
+ifneq (,$(call without,clang))
+	@echo "LEFT OUT (WITHOUT=clang): tests named sched_ext"
+else
+	-@tools/setup clang:clang
+endif
+	-@tools/setup mke2fs:e2fsprogs
+	$(CARGO) test --locked --profile checked --package roost-vm --package roost \
+		--test guest --test guests -- $(IN_GUESTS) $(if $(call without,clang),--skip sched_ext)
+endif
+
+test-long: setup
+	$(CARGO) test --locked --profile checked --package roost --test oltp -- --ignored --nocapture
+
+measure: setup
+	$(CARGO) test --locked --profile checked --package roost-memory --package roost \
+		--test cost --test guests -- --ignored --nocapture measures_
 
 # What Linux did is kept for a test that needs no guest.
 OBSERVED = crates/roost/tests/data/linux-7.2.json
@@ -51,14 +77,25 @@ live: setup-live
 	$(CARGO) build --release $(LIVE)
 	@echo built target/live/release/scx_roost
 
-# ROOST_VM=0: without guests.
-ROOST_VM ?= 1
+# WITHOUT=guests: only what needs none. What is named quarter_hours takes one each: make soak-live.
 test-live: setup-live
-	ROOST_VM=$(ROOST_VM) $(CARGO) test --profile checked $(LIVE) -- --test-threads=1 --nocapture
+	$(CARGO) test --profile checked $(LIVE)
+ifneq (,$(call without,guests))
+	@echo "LEFT OUT (WITHOUT=guests): all tests that boot guests"
+else
+	$(CARGO) test --profile checked $(LIVE) -- $(IN_GUESTS) --skip quarter_hours
+endif
 
 smoke-live: setup-live
+ifneq (,$(call without,guests))
+	@echo "LEFT OUT (WITHOUT=guests): ten seconds of the live scheduler in a guest"
+else
 	-@tools/setup mke2fs:e2fsprogs
-	ROOST_VM=1 $(CARGO) test --profile checked $(LIVE) --test smoke -- --nocapture
+	$(CARGO) test --profile checked $(LIVE) --test smoke -- --ignored --nocapture
+endif
+
+soak-live: setup-live
+	$(CARGO) test --profile checked $(LIVE) --test mixed -- --ignored --test-threads=1 --nocapture
 
 lint-live: setup-live
 	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check
@@ -83,14 +120,16 @@ lint: setup
 # The sanitizers that libFuzzer needs are unstable compiler flags. New inputs go to the first folder
 # named; the tests' data are where it starts.
 FUZZ_RUN = RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run
+FUZZ_TARGETS = hwloc lscpu synthetic archive rtapp ftrace memory settings
+# Where a target has tests' data to start from.
+SEEDS_hwloc = crates/machine/tests/data
+SEEDS_rtapp = crates/workload/tests/data
+SEEDS_ftrace = crates/measure/tests/data/trace
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
-	mkdir -p fuzz/corpus/hwloc fuzz/corpus/rtapp fuzz/corpus/ftrace fuzz/corpus/memory fuzz/corpus/settings
-	$(FUZZ_RUN) hwloc fuzz/corpus/hwloc crates/machine/tests/data -- -max_total_time=$(FUZZ_SECONDS)
-	$(FUZZ_RUN) rtapp fuzz/corpus/rtapp crates/workload/tests/data -- -max_total_time=$(FUZZ_SECONDS)
-	$(FUZZ_RUN) ftrace fuzz/corpus/ftrace crates/measure/tests/data/trace -- -max_total_time=$(FUZZ_SECONDS)
-	$(FUZZ_RUN) memory fuzz/corpus/memory -- -max_total_time=$(FUZZ_SECONDS)
-	$(FUZZ_RUN) settings fuzz/corpus/settings -- -max_total_time=$(FUZZ_SECONDS)
+	mkdir -p $(FUZZ_TARGETS:%=fuzz/corpus/%)
+	$(foreach target,$(FUZZ_TARGETS),$(FUZZ_RUN) $(target) fuzz/corpus/$(target) $(SEEDS_$(target)) \
+		-- -max_total_time=$(FUZZ_SECONDS) &&) true
 
 # What fails prints the command that repeats it. RUNS=1 runs one case, however long it takes.
 SECONDS ?= 60

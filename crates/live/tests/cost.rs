@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{job, on_each_kernel, prepared, spec, text, told};
+use common::{cache, job, on_each_kernel, spec, text, told};
 use roost_vm::{Cache, Job, exact};
 
 /// Three runs each of the fair class, of it, and of the fair class again, as two runs of either
@@ -37,7 +37,7 @@ fn output(cache: &Cache, kernel: &str, job: Job) -> String {
 
 /// The bar: at most 1.09 of the fair class's time. What was measured is in docs/live-results.md.
 fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
-    let Some(cache) = prepared("the cost of hackbench") else { return };
+    let cache = cache();
     let text = output(&cache, kernel, job(HACKBENCH));
     let mean = |name: &str| {
         let times: Vec<f64> =
@@ -52,7 +52,7 @@ fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
 /// The time from being woken to running, beside the fair class: the best peer's (docs/live-results.md) is
 /// not in this boot.
 fn wakeups_wait_no_longer_than_in_the_fair_class(kernel: &str) {
-    let Some(cache) = prepared("the latency of wakeups") else { return };
+    let cache = cache();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wakeups");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wakeups.c");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());

@@ -1,7 +1,5 @@
-//! The scheduler in real kernels. They run with `make test-live` (ROOST_VM=1), as they need packages
-//! from the network or a prepared cache, and minutes.
-//!
-//! Where a guest cannot be had at all, each test says what it skipped and why.
+//! The scheduler in real kernels. They run with `make test-live`, because they need
+//! packages from the network or a prepared cache, and minutes; where a guest cannot be had they fail.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -10,7 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{counters, job, number_after, on_each_kernel, prepared, spec, text, told};
+use common::{cache, counters, job, number_after, on_each_kernel, spec, text, told};
 use roost_vm::{Guest, Job, exact};
 
 /// Busy loops in cgroups.
@@ -47,7 +45,7 @@ stop; cat err; state
 "#;
 
 fn it_loads_schedules_and_leaves(kernel: &str) {
-    let Some(cache) = prepared("loading and unloading") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let text = text(&told(guest.run(&job(LIFE))));
     assert!(number_after(&text, "loaded in ") < 5000.0, "{kernel}: {text}");
@@ -85,7 +83,7 @@ fn counted(guest: &mut Guest, options: &str, work: &str) -> BTreeMap<String, u64
 
 /// Each mechanism's own counter moves when it is on, and only then.
 fn mechanisms_act_when_on_and_not_when_off(kernel: &str) {
-    let Some(cache) = prepared("the counters of mechanisms") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let work = "hackbench -g 2 -l 100";
     let sum = |all: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
@@ -105,7 +103,7 @@ fn mechanisms_act_when_on_and_not_when_off(kernel: &str) {
 }
 
 fn it_works_with_one_llc_with_smt_and_with_many_nodes(kernel: &str) {
-    let Some(cache) = prepared("other machines") else { return };
+    let cache = cache();
     for machine in ["node:1 l3:1 core:4 pu:1", "2n2l2c2t", "4n2l2c"] {
         let mut guest = told(Guest::boot(&cache, &spec(machine, kernel)));
         let all = counted(&mut guest, "", "hackbench -g 2 -l 50");
@@ -119,7 +117,7 @@ fn it_works_with_one_llc_with_smt_and_with_many_nodes(kernel: &str) {
 
 /// The counters of `cling` and `consolidate` stay at zero when they are off.
 fn sets_do_not_settle_when_that_is_off(kernel: &str) {
-    let Some(cache) = prepared("cling and consolidate switched off") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let work =
         "for g in a b; do loops $g 4; done; sysbench cpu --threads=8 --time=20 run >/dev/null; end";
@@ -135,7 +133,7 @@ fn sets_do_not_settle_when_that_is_off(kernel: &str) {
 /// compared is read by the shell itself: a process for it would wait for its turn between the two. In 4 s either class was
 /// off by up to 5%.
 fn weights_share_as_in_the_fair_class(kernel: &str) {
-    let Some(cache) = prepared("weights of cgroups and nice values") else { return };
+    let cache = cache();
     let script = r#"
 echo +cpu >$G/cgroup.subtree_control; mkdir $G/a $G/b; echo 300 >$G/b/cpu.weight
 used() { read -r _ y <$G/a/cpu.stat; read -r _ x <$G/b/cpu.stat; }

@@ -1,5 +1,5 @@
 //! Groups and processes with memory come to have a node each and stay there: the scheduler with its
-//! daemon in real kernels (`make test-live`, ROOST_VM=1), and the program that it runs there.
+//! daemon in real kernels (`make test-live`), and the program that it runs there.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::{counters, job, on_each_kernel, percent_on, pin, prepared, spec, text, told};
+use common::{cache, counters, job, on_each_kernel, percent_on, pin, spec, text, told};
 use roost_vm::Guest;
 
 /// CPUs of `2n2l4c`, half of them on each node.
@@ -21,7 +21,7 @@ const PAGE: usize = 4096;
 const WORKERS: &str = r#"
 G=/sys/fs/cgroup
 group() { echo +memory >$G/cgroup.subtree_control; for g in "$@"; do mkdir -p $G/$g; done; }
-worker() { ( [ -d $G/$1 ] && echo $BASHPID >$G/$1/cgroup.procs; WORKER="$*" exec ./locality --exact works --ignored --nocapture 2>&1 ) & P="$P $!"; }
+worker() { ( [ -d $G/$1 ] && echo $BASHPID >$G/$1/cgroup.procs; WORKER="$*" exec ./locality --exact program_works --ignored --nocapture 2>&1 ) & P="$P $!"; }
 workers() { wait $P; P=; }
 "#;
 
@@ -71,7 +71,7 @@ fn assert_apart(at: &BTreeMap<String, Seen>, sets: usize, least: f64, what: &str
 /// Four groups of four busy threads, whose memory is half and half on two nodes, settle there, two a
 /// node, within 120 s, and stay for 60 s of wakeups.
 fn four_groups_settle_on_two_nodes(kernel: &str) {
-    let Some(cache) = prepared("groups that settle") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let script = r#"
 start; group a b c d
@@ -95,7 +95,7 @@ workers; kill $noise; stop; cat err; tail -1 out
 /// Three groups of six cannot all have a node of eight CPUs: attempts fail, the node pauses, and no CPU
 /// is idle, once pages have moved (their users wait for them).
 fn three_groups_of_six_pause_and_leave_no_cpu_idle(kernel: &str) {
-    let Some(cache) = prepared("groups that do not fit") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let script = r#"
 idle() { read -r up _ </proc/uptime; echo "idle $up" $(awk '/^cpu[0-9]/ { print $5 + $6 }' /proc/stat); }
@@ -129,7 +129,7 @@ workers; stop; cat err; tail -1 out
 /// Two processes of eight threads with common memory each, as numa01 has them, whose threads start
 /// interleaved on all CPUs, have a node each after 30 s.
 fn two_processes_come_to_have_a_node_each(kernel: &str) {
-    let Some(cache) = prepared("processes that settle") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let script = r#"
 start
@@ -156,7 +156,7 @@ static RAN: Mutex<[u64; 2]> = Mutex::new([0; 2]);
 /// each span of so many seconds where they ran and where the memory is.
 #[test]
 #[ignore = "run in a guest by the other tests"]
-fn works() {
+fn program_works() {
     let words = std::env::var("WORKER").unwrap();
     let mut words = words.split_whitespace();
     let name = words.next().unwrap();

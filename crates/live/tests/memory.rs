@@ -1,5 +1,5 @@
 //! Memory follows its threads, and what must not follow stays: the scheduler with its daemon in real
-//! kernels (`make test-live`, ROOST_VM=1), and the program that it runs there.
+//! kernels (`make test-live`), and the program that it runs there.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -7,7 +7,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{job, number_after, on_each_kernel, percent_on, pin, prepared, spec, text, told};
+use common::{cache, job, number_after, on_each_kernel, percent_on, pin, spec, text, told};
 use roost_vm::Guest;
 
 /// Pages of the memory that is watched: 64 MB.
@@ -18,8 +18,7 @@ const PAGE: usize = 4096;
 const NODES: [[usize; 4]; 2] = [[0, 1, 2, 3], [8, 9, 10, 11]];
 
 /// What each job begins with: the program that touches memory is this one.
-const WATCH: &str =
-    "watch() { \"$@\" ./guest-memory --exact touches_and_moves_over --ignored --nocapture; }\n";
+const WATCH: &str = "watch() { \"$@\" ./guest-memory --exact program_touches_and_moves_over --ignored --nocapture; }\n";
 
 fn with_program(script: &str) -> roost_vm::Job {
     let program = std::env::current_exe().unwrap();
@@ -28,7 +27,7 @@ fn with_program(script: &str) -> roost_vm::Job {
 
 /// The bar: 64 MB first touched on node 0 by threads then running on node 1.
 fn pages_follow_threads_within_15_seconds(kernel: &str) {
-    let Some(cache) = prepared("memory that follows its threads") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let result = told(guest.run(&with_program("start; watch; stop; tail -1 out; cat err")));
     let all = text(&result);
@@ -60,7 +59,7 @@ full() { mkdir -p /tmp/full; mount -t tmpfs -o mpol=prefer:1,size=2g full /tmp/f
 /// Memory stays where it is: with that switched off, with a policy or a cpuset of its own, and if the
 /// node has no room.
 fn what_is_bound_stays(kernel: &str) {
-    let Some(cache) = prepared("memory that stays") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     for (options, command, counter) in KEPT {
         let script = format!("{BINDINGS}start {options}; {command}; stop; cat err; tail -1 out");
@@ -78,7 +77,7 @@ on_each_kernel!(pages_follow_threads_within_15_seconds, what_is_bound_stays);
 /// of it is local there.
 #[test]
 #[ignore = "run in a guest by the other test"]
-fn touches_and_moves_over() {
+fn program_touches_and_moves_over() {
     pin(&NODES[0]);
     let memory = vec![1_u8; PAGES * PAGE];
     eprintln!("local on node 0 at first: {:.1} %", percent_on(&memory, 0));

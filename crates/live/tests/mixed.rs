@@ -1,5 +1,4 @@
-//! Fifteen minutes of everything at once (by hand: `ROOST_VM=1 cargo test --release --test mixed --
-//! --ignored` in this directory; a quarter of an hour each).
+//! Fifteen minutes of everything at once on each of several machines (`make soak-live`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -7,7 +6,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{KERNELS, counters, job, prepared, spec, told};
+use common::{KERNELS, cache, counters, job, spec, told};
 use roost_vm::Guest;
 
 /// With the time until hotplug is over where the host is busy.
@@ -69,7 +68,7 @@ fn longest_wait(text: &str) -> f64 {
 }
 
 fn mixed(machine: &str, kernel: &str) {
-    let Some(cache) = prepared("mixed load") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec(machine, kernel)));
     let began = Instant::now();
     let result = told(guest.run(&job(MIX).within(LONG)));
@@ -104,13 +103,13 @@ macro_rules! shapes {
             use super::{KERNELS, mixed};
 
             #[test]
-            #[ignore = "a quarter of an hour"]
+            #[ignore = "boots a guest for a quarter of an hour: make soak-live"]
             fn on_the_newest_kernel() {
                 mixed($machine, KERNELS[0]);
             }
 
             #[test]
-            #[ignore = "a quarter of an hour"]
+            #[ignore = "boots a guest for a quarter of an hour: make soak-live"]
             fn on_the_oldest_kernel() {
                 mixed($machine, KERNELS[1]);
             }
@@ -118,11 +117,15 @@ macro_rules! shapes {
     )*};
 }
 
-// Few CPUs, since the host has to run all of them at once.
-shapes!(
-    two_nodes_of_two_llcs: "node:2 l3:2 core:2 pu:1",
-    four_llcs: "node:1 l3:4 core:2 pu:1",
-    four_nodes: "node:4 l3:1 core:2 pu:1",
-    one_llc: "node:1 l3:1 core:4 pu:1",
-    smt: "node:2 l3:1 core:2 pu:2"
-);
+mod quarter_hours {
+    use super::{KERNELS, mixed};
+
+    // Few CPUs, since the host has to run all of them at once.
+    shapes!(
+        two_nodes_of_two_llcs: "node:2 l3:2 core:2 pu:1",
+        four_llcs: "node:1 l3:4 core:2 pu:1",
+        four_nodes: "node:4 l3:1 core:2 pu:1",
+        one_llc: "node:1 l3:1 core:4 pu:1",
+        smt: "node:2 l3:1 core:2 pu:2"
+    );
+}

@@ -1,5 +1,4 @@
-//! Whatever happens to the loader, the kernel goes on and nothing is left behind (`make test-live`,
-//! ROOST_VM=1).
+//! Whatever happens to the loader, the kernel goes on and nothing is left behind (`make test-live`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -7,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{job, on_each_kernel, prepared, spec, told};
+use common::{cache, job, on_each_kernel, spec, told};
 use roost_vm::Guest;
 
 /// Loading six times takes longer than a job usually gets where other things run too.
@@ -53,7 +52,7 @@ echo done
 "#;
 
 fn nothing_is_left_of_a_loader_that_was_killed_or_stopped(kernel: &str) {
-    let Some(cache) = prepared("killed and stopped loaders") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
     let result = told(guest.run(&job(&format!("{LEFT}{KILLED}")).within(LONG)));
     let text = String::from_utf8_lossy(&result.stdout).into_owned();

@@ -54,7 +54,7 @@ impl Children {
                 false => Command::new("sleep"),
             };
             match number < LARGE {
-                true => command.args(["--exact", "holds_memory", "--ignored"]),
+                true => command.args(["--exact", "program_holds_memory", "--ignored"]),
                 false => command.arg("600"),
             };
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -72,8 +72,8 @@ fn cpu_ns() -> u64 {
 }
 
 #[test]
-#[ignore = "a measurement; docs/live-results.md has its figure"]
-fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
+#[ignore = "a measurement: make measure; docs/live-results.md has its figure"]
+fn measures_two_thousand_processes_that_cost_less_than_a_hundredth_of_a_cpu() {
     let children = Children::start();
     let mut host = Linux::new();
     let least_pages = Config::pages(16);
@@ -127,7 +127,7 @@ fn two_thousand_processes_cost_less_than_a_hundredth_of_a_cpu() {
 /// Not a test: what a large process is.
 #[test]
 #[ignore = "started by another test"]
-fn holds_memory() {
+fn program_holds_memory() {
     let memory = std::hint::black_box(vec![1_u8; 32 << 20]);
     std::thread::sleep(std::time::Duration::from_secs(600));
     drop(memory);

@@ -1,16 +1,19 @@
-//! What `roost` does with real kernels. These run with `make test-vm` (ROOST_VM=1), as they need
-//! packages from the network or a prepared cache, and minutes.
+//! What `roost` does with real kernels. These run with `make test-vm`, because they need packages from
+//! the network or a prepared cache, and minutes.
 //!
-//! Where a guest cannot be had at all, each test says what it skipped and why.
+//! Where a guest, or clang, cannot be had they fail, and say how to leave them out: what is named
+//! `sched_ext` needs clang, and what is named `program_` is not a test but what a guest runs.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+// Guests are x86-64's.
+#[cfg(target_arch = "x86_64")]
 mod moved;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use roost_vm::{Cache, Given, Guest, GuestSpec, Job, Pieces, VmError};
+use roost_vm::{Cache, Given, Guest, GuestSpec, Job, Pieces};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -18,30 +21,14 @@ fn roost(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_roost")).args(arguments).output().unwrap()
 }
 
-/// Whether guests can be had; if not, says why `what` is skipped.
-fn prepared(what: &str) -> bool {
-    let skip = |why: &str| {
-        eprintln!("SKIPPED {what}: {why}");
-        false
-    };
-    if std::env::var_os("ROOST_VM").is_none_or(|value| value != "1") {
-        return skip("guests are booted by `make test-vm` only (ROOST_VM=1)");
-    }
-    if !cfg!(target_arch = "x86_64") {
-        return skip("QEMU and kernels are fetched for x86-64 hosts only");
-    }
+/// A prepared cache.
+fn cache() -> Cache {
     let cache = Cache::of_user().unwrap();
-    match Pieces::prepare(&cache, &Given::default(), &mut |_| ()) {
-        Ok(_) => true,
-        // What the host lacks; everything else is a fault of ours.
-        Err(
-            error @ (VmError::Offline { .. }
-            | VmError::NoApt { .. }
-            | VmError::Tool { .. }
-            | VmError::File { .. }),
-        ) => skip(&error.to_string()),
-        Err(error) => panic!("{error}"),
-    }
+    let pieces = Pieces::prepare(&cache, &Given::default(), &mut |line| eprintln!("{line}"));
+    pieces.unwrap_or_else(|error| {
+        panic!("no guests on this host (make test-vm WITHOUT=guests leaves them out): {error}")
+    });
+    cache
 }
 
 fn text(output: &Output) -> String {
@@ -50,8 +37,8 @@ fn text(output: &Output) -> String {
 }
 
 /// A sched_ext scheduler as a program: a script with the object in it, which bpftool registers, and
-/// which does `then` while it stays. `None`, after saying why, without a compiler for BPF.
-fn minimal_scheduler(folder: &Path, then: &str) -> Option<PathBuf> {
+/// which does `then` while it stays.
+fn minimal_scheduler(folder: &Path, then: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/minimal.bpf.c");
     let object = folder.join("minimal.bpf.o");
     let compilers = ["clang", "clang-19", "clang-18", "clang-14"];
@@ -60,10 +47,12 @@ fn minimal_scheduler(folder: &Path, then: &str) -> Option<PathBuf> {
         command.args(["-target", "bpf", "-O2", "-g", "-c"]).arg(&source).arg("-o").arg(&object);
         command.status().is_ok_and(|status| status.success())
     });
-    if !compiled {
-        eprintln!("SKIPPED a sched_ext scheduler: no clang to build it; apt-get install clang");
-        return None;
-    }
+    assert!(
+        compiled,
+        "no clang that builds {} (apt-get install clang; make test-vm WITHOUT=clang leaves out \
+         what needs it)",
+        source.display()
+    );
     let encoded = Command::new("base64").arg(&object).output().unwrap().stdout;
     let script = format!(
         "#!/bin/bash\nlink=/sys/fs/bpf/minimal_$$ object=$(mktemp)\n\
@@ -75,18 +64,17 @@ fn minimal_scheduler(folder: &Path, then: &str) -> Option<PathBuf> {
     );
     let program = folder.join("scx_minimal");
     std::fs::write(&program, script).unwrap();
-    Some(program)
+    program
 }
 
 const SMALL: &str = "hackbench:groups=1,loops=20";
 
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn a_sched_ext_scheduler_is_loaded_and_unloaded_between_runs_of_the_fair_class() {
-    if !prepared("a sched_ext scheduler beside the fair class") {
-        return;
-    }
+    cache();
     let folder = TempDir::new().unwrap();
-    let Some(program) = minimal_scheduler(folder.path(), "") else { return };
+    let program = minimal_scheduler(folder.path(), "");
     let program = program.to_str().unwrap();
     // Turns: fair, minimal, minimal, fair. Were it left loaded, the next run would say so.
     let output = roost(&[
@@ -111,12 +99,11 @@ fn a_sched_ext_scheduler_is_loaded_and_unloaded_between_runs_of_the_fair_class()
 }
 
 #[test]
-fn a_scheduler_that_goes_away_fails_the_run_by_name() {
-    if !prepared("a scheduler that is lost") {
-        return;
-    }
+#[ignore = "boots a guest: make test-vm"]
+fn a_sched_ext_scheduler_that_goes_away_fails_the_run_by_name() {
+    cache();
     let folder = TempDir::new().unwrap();
-    let Some(program) = minimal_scheduler(folder.path(), "sleep 3; rm -r $link") else { return };
+    let program = minimal_scheduler(folder.path(), "sleep 3; rm -r $link");
     let workload = folder.path().join("long.json");
     let long = "{\"tasks\": {\"a\": {\"run\": 1000, \"sleep\": 1000}}, \"global\": \
                 {\"duration\": 60, \"calibration\": 100}}";
@@ -140,10 +127,9 @@ fn a_scheduler_that_goes_away_fails_the_run_by_name() {
 }
 
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn an_unknown_setting_is_answered_with_those_of_the_kernel() {
-    if !prepared("the settings of a kernel") {
-        return;
-    }
+    cache();
     let output = roost(&[
         "compare",
         "--on",
@@ -166,10 +152,9 @@ fn an_unknown_setting_is_answered_with_those_of_the_kernel() {
 
 /// One scenario on one machine, few repeats: not the bars, but that both sides count the same things.
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn a_scenario_on_both_sides() {
-    if !prepared("a scenario of validation") {
-        return;
-    }
+    cache();
     let arguments =
         ["validate", "--machine", "2n2l4c", "--scenario", "below", "--repeat", "2", "--format"];
     let output = roost(&[&arguments[..], &["csv"]].concat());
@@ -229,12 +214,10 @@ echo "status $?"
 "#;
 
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn on_host_restores_what_it_changed() {
-    if !prepared("--on host, in a guest") {
-        return;
-    }
     let machine = roost_machine::resolve("2n1l2m2c2t").unwrap();
-    let mut guest = Guest::boot(&Cache::of_user().unwrap(), &GuestSpec::new(&machine)).unwrap();
+    let mut guest = Guest::boot(&cache(), &GuestSpec::new(&machine)).unwrap();
     let job = Job::script(ON_HOST).with_file("roost", Path::new(env!("CARGO_BIN_EXE_roost")));
     let result = guest.run(&job).unwrap();
     let out = String::from_utf8_lossy(&result.stdout).into_owned();

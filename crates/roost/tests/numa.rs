@@ -172,11 +172,11 @@ fn with_the_pause_groups_settle_that_want_the_same_node() {
 /// the kernel asks for (`SMALLIMP`), whoever is paused. One of two such seeds of 1 to 400 (docs/results.md).
 const STAYS_SPLIT: u64 = 2;
 
+/// A miss, not a claim: published, all groups settle. Who mends this finds out here.
 #[test]
-#[ignore = "known miss: a tie that nothing in the rules ends (docs/results.md)"]
-fn with_the_pause_groups_settle_that_are_tied() {
+fn with_the_pause_groups_that_are_tied_stay_split() {
     let (places, ..) = settled("fair@5.2+cling", SECONDS, STAYS_SPLIT);
-    assert!(is_settled(&places), "{places:?}");
+    assert!(!is_settled(&places), "docs/results.md says that these stay split: {places:?}");
 }
 
 /// Where threads share all of their group's memory, page-based groups settle without any cgroup.

@@ -1,8 +1,8 @@
 //! sysbench OLTP with and without cling, against `published/001-oltp.csv`. The bar is the direction of
 //! all six rows; sizes stand in docs/results.md.
 //!
-//! Groups settle in the course of several NUMA scans, so runs are long: a quarter of an hour of one core.
-//! `cargo test --release -p roost --test oltp -- --ignored --nocapture`
+//! Groups settle in the course of several NUMA scans, so runs are long: a quarter of an hour of one core
+//! (`make test-long`).
 
 use roost_simulate::{Control, Simulation};
 
@@ -33,7 +33,7 @@ fn published() -> Vec<(u32, u32, f64)> {
 }
 
 #[test]
-#[ignore = "twelve runs of 20 s: a quarter of an hour"]
+#[ignore = "twelve runs of 20 s, a quarter of an hour: make test-long"]
 fn cling_changes_each_row_in_the_direction_published() {
     let rows = published();
     assert_eq!(rows.len(), 6);

@@ -1,7 +1,8 @@
-//! Real guests. They run with `make test-vm` (ROOST_VM=1), as they need packages from the network or
-//! a prepared cache, and minutes.
+//! Real guests. They run with `make test-vm`, because they need packages from the network or a prepared
+//! cache, and minutes.
 //!
-//! Where a guest cannot be had at all, each test says what it skipped and why.
+//! Where a guest cannot be had they fail, and say how to leave them out. What is named `program_` is not
+//! a test, but a program that one starts.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,30 +15,14 @@ use roost_vm::{Cache, Given, Guest, GuestSpec, Job, Pieces, VmError, exact};
 /// The presets whose domains have to be those that the model predicts.
 const PRESETS: [&str; 6] = ["2n2l4c", "1s2n4l2c", "4n1l4c", "4n2l2c", "2n2l2c2t", "2n1l2m2c2t"];
 
-/// A prepared cache; `None`, after saying why, where `what` has to be skipped.
-fn prepared(what: &str) -> Option<Cache> {
-    let skip = |why: &str| {
-        eprintln!("SKIPPED {what}: {why}");
-        None
-    };
-    if std::env::var_os("ROOST_VM").is_none_or(|value| value != "1") {
-        return skip("guests are booted by `make test-vm` only (ROOST_VM=1)");
-    }
-    if !cfg!(target_arch = "x86_64") {
-        return skip("QEMU and kernels are fetched for x86-64 hosts only");
-    }
+/// A prepared cache.
+fn cache() -> Cache {
     let cache = Cache::of_user().unwrap();
-    match Pieces::prepare(&cache, &Given::default(), &mut |line| eprintln!("{line}")) {
-        Ok(_) => Some(cache),
-        // What the host lacks; everything else is a fault of ours.
-        Err(
-            error @ (VmError::Offline { .. }
-            | VmError::NoApt { .. }
-            | VmError::Tool { .. }
-            | VmError::File { .. }),
-        ) => skip(&error.to_string()),
-        Err(error) => panic!("{error}"),
-    }
+    let pieces = Pieces::prepare(&cache, &Given::default(), &mut |line| eprintln!("{line}"));
+    pieces.unwrap_or_else(|error| {
+        panic!("no guests on this host (make test-vm WITHOUT=guests leaves them out): {error}")
+    });
+    cache
 }
 
 fn spec(machine: &str) -> GuestSpec {
@@ -51,8 +36,9 @@ fn told<T>(result: Result<T, VmError>) -> T {
 
 /// Boot checks the machine itself; here the domains are compared too.
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn every_preset_has_the_domains_that_the_model_predicts() {
-    let Some(cache) = prepared("topology and domains of six presets") else { return };
+    let cache = cache();
     for preset in PRESETS {
         let guest = told(Guest::boot(&cache, &spec(preset)));
         let comparison = compare(guest.survey()).unwrap();
@@ -63,8 +49,9 @@ fn every_preset_has_the_domains_that_the_model_predicts() {
 }
 
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn jobs_of_one_boot_bring_files_in_and_out() {
-    let Some(cache) = prepared("jobs, their files, a panic") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("node:2 l3:1 core:2 pu:1")));
     let large = vec![7; 3 << 20];
     let first = Job::script("cat in/text; wc -c <large; cp large $ROOST_OUT/copy; exit 3")
@@ -102,8 +89,9 @@ fn jobs_of_one_boot_bring_files_in_and_out() {
 }
 
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn a_job_in_which_the_emulator_ran_stale_code_runs_once_more_in_a_new_guest() {
-    let Some(cache) = prepared("stale code in a job") else { return };
+    let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("node:1 core:2 pu:1")));
     let script = "echo 'Oops: int3: 0000' >/dev/kmsg; echo c >/proc/sysrq-trigger; sleep 100";
     told(guest.run(&Job::of(["true"])));
@@ -113,8 +101,9 @@ fn a_job_in_which_the_emulator_ran_stale_code_runs_once_more_in_a_new_guest() {
 }
 
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn a_guest_that_hangs_is_ended_within_its_time() {
-    let Some(cache) = prepared("a hung guest") else { return };
+    let cache = cache();
     let spec = spec("node:1 core:2 pu:1");
     let mut guest = told(Guest::boot(&cache, &spec));
     let start = Instant::now();
@@ -142,11 +131,12 @@ fn a_guest_that_hangs_is_ended_within_its_time() {
 
 /// `kill -9` leaves no chance to clean up: the kernel has to.
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn no_qemu_outlives_roost() {
-    let Some(_) = prepared("QEMU after kill -9") else { return };
+    cache();
     let helper = std::env::current_exe().unwrap();
     let mut roost = Command::new(helper)
-        .args(["--exact", "--ignored", "--nocapture", "boots_and_waits"])
+        .args(["--exact", "--ignored", "--nocapture", "program_boots_and_waits"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -172,7 +162,7 @@ fn no_qemu_outlives_roost() {
 /// Not a test of its own: what [`no_qemu_outlives_roost`] kills.
 #[test]
 #[ignore = "started by another test"]
-fn boots_and_waits() {
+fn program_boots_and_waits() {
     let cache = Cache::of_user().unwrap();
     let _guest = told(Guest::boot(&cache, &spec("2n2l4c")));
     std::thread::sleep(Duration::from_secs(600));
@@ -197,8 +187,9 @@ fn running(process: u32) -> bool {
 }
 
 #[test]
+#[ignore = "boots a guest: make test-vm"]
 fn the_exact_lane_repeats_to_the_last_byte() {
-    let Some(cache) = prepared("the exact lane") else { return };
+    let cache = cache();
     let spec = spec("node:2 l3:1 core:2 pu:1");
     let jobs = [
         Job::script("hackbench -g 1 -l 5; cat /proc/uptime /proc/schedstat"),

@@ -14,10 +14,10 @@ pub const KERNELS: [&str; 2] = ["7.2", "6.16"];
 macro_rules! on_each_kernel {
     ($($name:ident),*) => {
         mod on_the_newest_kernel {
-            $(#[test] fn $name() { super::$name(super::common::KERNELS[0]); })*
+            $(#[test] #[ignore = "boots a guest: make test-live"] fn $name() { super::$name(super::common::KERNELS[0]); })*
         }
         mod on_the_oldest_kernel {
-            $(#[test] fn $name() { super::$name(super::common::KERNELS[1]); })*
+            $(#[test] #[ignore = "boots a guest: make test-live"] fn $name() { super::$name(super::common::KERNELS[1]); })*
         }
     };
 }
@@ -32,35 +32,21 @@ start() { ./scx_roost --stats 3600 "$@" >out 2>err & roost=$!; await enabled; }
 stop() { kill "-${1:-INT}" $roost; wait $roost 2>/dev/null; await disabled; }
 "#;
 
-/// A prepared cache; `None`, after saying why, where `what` has to be skipped.
-pub fn prepared(what: &str) -> Option<Cache> {
-    prepared_for(&KERNELS, what)
+/// A cache with all that guests of the kernels tested are made of.
+pub fn cache() -> Cache {
+    cache_of(&KERNELS)
 }
 
-/// [`prepared`], for these kernels only.
-pub fn prepared_for(kernels: &[&str], what: &str) -> Option<Cache> {
-    let skip = |why: &str| {
-        eprintln!("SKIPPED {what}: {why}");
-        None
-    };
-    if std::env::var_os("ROOST_VM").is_none_or(|value| value != "1") {
-        return skip(
-            "guests are booted by `make test-live` and `make smoke-live` only (ROOST_VM=1)",
-        );
-    }
+/// [`cache`], for these kernels only.
+pub fn cache_of(kernels: &[&str]) -> Cache {
     let cache = Cache::of_user().unwrap();
     for kernel in kernels {
-        match Pieces::prepare(&cache, &given(kernel), &mut |line| eprintln!("{line}")) {
-            Ok(_) => {}
-            Err(
-                error @ (VmError::Offline { .. } | VmError::NoApt { .. } | VmError::Tool { .. }),
-            ) => {
-                return skip(&error.to_string());
-            }
-            Err(error) => panic!("{error}"),
-        }
+        let pieces = Pieces::prepare(&cache, &given(kernel), &mut |line| eprintln!("{line}"));
+        pieces.unwrap_or_else(|error| {
+            panic!("no guests on this host (make WITHOUT=guests leaves them out): {error}")
+        });
     }
-    Some(cache)
+    cache
 }
 
 pub fn given(kernel: &str) -> Given {

@@ -7,7 +7,7 @@
 //!
 //! The guest's time counts instructions (exact lane), so the host's load changes nothing; repeats
 //! differ by when they start, and by what a kernel that was used before has become.
-//! `ROOST_VM=1 cargo test --release -p roost --test guests -- --nocapture moved`
+//! `cargo test --profile checked -p roost --test guests -- --ignored --nocapture moved::memory`
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use roost_engine::{Control, Outcome};
 use roost_fair::{Fair, Features};
-use roost_vm::{Cache, GuestSpec, Job, exact};
+use roost_vm::{GuestSpec, Job, JobResult, exact};
 use roost_workload::{
     Access, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template, Workload,
 };
 use tempfile::TempDir;
 
-use super::{minimal_scheduler, prepared};
+use super::{cache, minimal_scheduler};
 
 const MACHINE: &str = "2n2l4c";
 /// CPUs of its nodes 0 and 1.
@@ -47,8 +47,10 @@ enum Form {
     All,
 }
 
-/// In the guest: repeats of [`Form::Quarters`].
-const REPEATS: usize = 3;
+/// In the guest: repeats of each form. Those of [`Form::All`] differ more.
+const REPEATS: [usize; 2] = [3, 5];
+/// More than all of it takes on a host that does much else.
+const WITHIN: Duration = Duration::from_secs(3600);
 /// One of the figures.
 type Figure = fn(&Seen) -> f64;
 
@@ -128,7 +130,7 @@ fn simulated(scheduler: &str, form: Form) -> Seen {
 /// Not a test: what the guest runs.
 #[test]
 #[ignore = "run in a guest by another test"]
-fn touches_and_moves_over() {
+fn program_touches_and_moves_over() {
     let start = Instant::now();
     let quarters = std::env::var_os("FORM").is_none_or(|form| form == "quarters");
     pin(&NODES[0][..1]);
@@ -164,10 +166,34 @@ fn uses(parts: [&[u8]; 2], cpu: usize, end: Instant) {
     pin(&[cpu]);
     while Instant::now() < end {
         for part in parts {
-            std::hint::black_box(part.iter().step_by(PAGE).map(|&b| u64::from(b)).sum::<u64>());
+            touch(part);
         }
         let spun = Instant::now() + Duration::from_millis(SPIN_MS);
         while Instant::now() < spun {}
+    }
+}
+
+/// Reads a byte of each page. In instructions of its own, because the guest's time counts them: a
+/// build with checks must not take longer for a pass than one without.
+fn touch(memory: &[u8]) {
+    let range = memory.as_ptr_range();
+    if range.is_empty() {
+        return;
+    }
+    // SAFETY: reads only, of each page's first byte, from the slice's first page to its last.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "mov {byte}, byte ptr [{page}]",
+            "add {page}, {size}",
+            "cmp {page}, {end}",
+            "jb 2b",
+            page = inout(reg) range.start => _,
+            end = in(reg) range.end,
+            byte = out(reg_byte) _,
+            size = const PAGE,
+            options(nostack, readonly),
+        );
     }
 }
 
@@ -241,7 +267,7 @@ fn told(output: &[u8]) -> Vec<(Seen, u64)> {
 }
 
 const WATCH: &str =
-    "watch() { ./touches --exact moved::touches_and_moves_over --ignored --nocapture; }\n";
+    "watch() { ./touches --exact moved::program_touches_and_moves_over --ignored --nocapture; }\n";
 
 fn job(script: &str) -> Job {
     let program = std::env::current_exe().unwrap();
@@ -266,43 +292,51 @@ fn apart(form: Form, theirs: &[Seen]) -> [f64; 3] {
     })
 }
 
-#[test]
-fn memory_follows_threads_as_in_a_real_kernel() {
-    if !prepared("memory that follows threads, beside a real kernel") {
-        return;
-    }
+/// The results of jobs in one guest.
+fn in_guest(jobs: &[Job]) -> Vec<JobResult> {
     let mut spec = GuestSpec::new(&roost_machine::resolve(MACHINE).unwrap());
     // As where its costs were measured.
     spec.instruction_shift = 0;
-    let repeats: String = (1..=REPEATS).map(|n| format!("sleep 0.{n}37; watch\n")).collect();
-    let mut jobs = vec![job(&format!("{repeats}FORM=all watch"))];
-    let folder = TempDir::new().unwrap();
-    let other = minimal_scheduler(folder.path(), "");
-    if let Some(scheduler) = &other {
-        let script = "mount -t bpf bpf /sys/fs/bpf 2>/dev/null; ./scx_minimal & sleep 1
-            cat /sys/kernel/sched_ext/state; watch; cat /sys/kernel/sched_ext/state; kill %1; wait";
-        jobs.push(job(script).with_file("scx_minimal", scheduler));
-    }
-    let run = exact::run(&Cache::of_user().unwrap(), &spec, &jobs);
-    let run = run.unwrap_or_else(|error| panic!("{error}\n{}", error.console().join("\n")));
+    let run = exact::run(&cache(), &spec, jobs);
+    run.unwrap_or_else(|error| panic!("{error}\n{}", error.console().join("\n"))).results
+}
 
-    let theirs: Vec<Seen> =
-        told(&run.results[0].stdout).into_iter().map(|(seen, _)| seen).collect();
-    assert_eq!(theirs.len(), REPEATS + 1);
-    let (quarters, all) = theirs.split_at(REPEATS);
+#[test]
+#[ignore = "boots a guest: make test-vm"]
+fn memory_follows_threads_as_in_a_real_kernel() {
+    // After 0.1111 s, 0.2323 s and so on: no two at the same phase of a tick or of a scan.
+    let repeats = |count: usize| -> String {
+        (1..=count).map(|n| 12 * n - 1).map(|n| format!("sleep 0.{n}{n}; watch\n")).collect()
+    };
+    let [quarters, all] = REPEATS.map(repeats);
+    let results = in_guest(&[job(&format!("{quarters}export FORM=all\n{all}")).within(WITHIN)]);
+    let theirs: Vec<Seen> = told(&results[0].stdout).into_iter().map(|(seen, _)| seen).collect();
+    assert_eq!(theirs.len(), REPEATS.iter().sum::<usize>());
+    let (quarters, all) = theirs.split_at(REPEATS[0]);
     for (form, theirs) in [(Form::Quarters, quarters), (Form::All, all)] {
         let apart = apart(form, theirs);
         assert!(apart.iter().all(|part| part.abs() <= BAR), "more than 25% apart: {apart:?}");
     }
+}
 
+#[test]
+fn without_numa_balancing_memory_stays_in_the_simulation() {
     let off = simulated("fair@7.2+no-numa-balancing", Form::Quarters);
     assert_eq!([off.marked, off.faults, off.migrated], [0.0; 3]);
-    if other.is_some() {
-        let output = String::from_utf8_lossy(&run.results[1].stdout).into_owned();
-        assert_eq!(output.matches("enabled").count(), 2, "{output}");
-        let [(seen, there)] = told(&run.results[1].stdout)[..] else { panic!("{output}") };
-        assert_eq!((seen.faults, seen.migrated, there), (0.0, 0.0, 0), "{seen:?}");
-    }
+}
+
+#[test]
+#[ignore = "boots a guest: make test-vm"]
+fn under_a_sched_ext_scheduler_memory_stays() {
+    let folder = TempDir::new().unwrap();
+    let script = "mount -t bpf bpf /sys/fs/bpf 2>/dev/null; ./scx_minimal & sleep 1
+        cat /sys/kernel/sched_ext/state; watch; cat /sys/kernel/sched_ext/state; kill %1; wait";
+    let scheduler = minimal_scheduler(folder.path(), "");
+    let results = in_guest(&[job(script).with_file("scx_minimal", &scheduler)]);
+    let output = String::from_utf8_lossy(&results[0].stdout).into_owned();
+    assert_eq!(output.matches("enabled").count(), 2, "{output}");
+    let [(seen, there)] = told(&results[0].stdout)[..] else { panic!("{output}") };
+    assert_eq!((seen.faults, seen.migrated, there), (0.0, 0.0, 0), "{seen:?}");
 }
 
 // --- What the guest's kernel needs for pages -------------------------------------------------------
@@ -311,7 +345,7 @@ fn memory_follows_threads_as_in_a_real_kernel() {
 /// a CPU of the node that the environment names; each touch is timed.
 #[test]
 #[ignore = "run in a guest by another test"]
-fn touches_one_by_one() {
+fn program_touches_one_by_one() {
     let node: usize = std::env::var("NODE").unwrap().parse().unwrap();
     pin(&NODES[0][..1]);
     let memory = pages();
@@ -371,19 +405,13 @@ fn spread(times: &mut [u64]) -> [u64; 3] {
     [times[times.len() / 10], times[times.len() / 2], sum / times.len() as u64]
 }
 
+/// Prints what the figures of the exact lane are taken from.
 #[test]
-#[ignore = "prints what the figures of the exact lane are taken from; minutes"]
-fn what_pages_cost_in_the_exact_lane() {
-    if !prepared("what pages cost") {
-        return;
-    }
-    let mut spec = GuestSpec::new(&roost_machine::resolve(MACHINE).unwrap());
-    spec.instruction_shift = 0;
+#[ignore = "a measurement, in a guest: make measure"]
+fn measures_what_pages_cost_in_the_exact_lane() {
     let program = std::env::current_exe().unwrap();
     let script = "for NODE in 0 1 0 1; do export NODE; echo \"on node $NODE\"
-        ./touches --exact moved::touches_one_by_one --ignored --nocapture; done";
-    let jobs = [Job::script(script).with_file("touches", &program)];
-    let run = exact::run(&Cache::of_user().unwrap(), &spec, &jobs);
-    let run = run.unwrap_or_else(|error| panic!("{error}\n{}", error.console().join("\n")));
-    eprintln!("{}", String::from_utf8_lossy(&run.results[0].stdout));
+        ./touches --exact moved::program_touches_one_by_one --ignored --nocapture; done";
+    let results = in_guest(&[Job::script(script).with_file("touches", &program)]);
+    eprintln!("{}", String::from_utf8_lossy(&results[0].stdout));
 }
