@@ -305,7 +305,11 @@ impl EventQueue {
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
         loop {
             let Some(bucket) = self.levels[0].first() else {
-                self.open_next_window()?;
+                if self.open_next_window().is_none() {
+                    // Lists of cancelled events were opened, which may be of times that are far ahead.
+                    self.window = self.now.ns() >> shift(1) << shift(1);
+                    return None;
+                }
                 continue;
             };
             let Some(slot) = self.earliest_of(bucket) else { continue };
@@ -407,6 +411,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    /// Looking for events when none is pending opens windows ahead of the clock.
+    #[test]
+    fn an_event_comes_first_that_is_set_after_the_queue_was_found_empty() {
+        let mut queue = EventQueue::new(1);
+        let (next, later) = (Event::Tick(0), Event::Timer(TaskId(0)));
+        let next_epoch = Time(1 << shift(2));
+        queue.set(later, next_epoch);
+        queue.cancel(later);
+        assert_eq!(queue.pop(), None);
+        queue.set(later, next_epoch);
+        queue.set(next, Time(6));
+        assert_eq!(queue.pop(), Some((Time(6), next)));
+        assert_eq!(queue.pop(), Some((next_epoch, later)));
+    }
 
     #[test]
     #[should_panic = "Tick(0) is to happen at Time(4), which is over at Time(5)"]
