@@ -2,7 +2,7 @@
 //!
 //! Everything that can happen later has a slot of its own (the end of a CPU's run, its tick, its
 //! next interrupt, the scheduler's timer, a task's timer), so scheduling again moves the event instead
-//! of leaving a dead one behind: the queue never grows, and nothing is cancelled lazily. Two events at
+//! of leaving a dead one behind: the queue never grows. Two events at
 //! the same time are taken in the order in which they were scheduled, so no two compare equal.
 
 use crate::scheduler::{CpuId, TaskId};
@@ -40,14 +40,14 @@ impl Event {
 
 /// Events by time: a wheel of three levels.
 ///
-/// Level 0 has a bucket for every 16 ns of the current window of 65 us, level 1 one for every window of the
-/// current epoch of 268 ms, level 2 one for every epoch of 18 minutes, and what lies beyond waits in a list.
-/// Taking the next event is finding the first set bit: buckets are so narrow that more than one event
-/// in one is rare even with 1000 CPUs. Walking the chains of wider ones cost a fifth of a run.
+/// Level 0 has a bucket for every 32 ns of the current window of 524 us, level 1 one for every window of the
+/// current epoch of 8.6 s, level 2 one for every epoch of 39 hours, and what lies beyond waits in a list.
+/// Taking the next event is finding the first set bit: buckets are so narrow that more than one event in
+/// one is rare even with 1000 CPUs, and the window is so long that most events are put into it at once.
 ///
-/// Most events are moved, and mostly to a later time: the end of a run by every interrupt, a slice's timer by
-/// every pick. That only writes the new time. The event stays in the list of an earlier time, whose
-/// turn comes first, and is put where it belongs then. Cancelling leaves it there likewise.
+/// An event that is moved to a later time, or cancelled, stays in its list above level 0: only its time is
+/// written. A slice's timer is moved by every pick and seldom comes. The event is put where it belongs
+/// when its list's window opens.
 pub(crate) struct EventQueue {
     nr_cpus: usize,
     /// One a slot.
@@ -66,9 +66,12 @@ pub(crate) struct EventQueue {
 const CPU_SLOTS: usize = 4;
 
 const LEVELS: usize = 3;
-const BUCKET_BITS: u32 = 4;
-const LEVEL_BITS: u32 = 12;
+const BUCKET_BITS: u32 = 5;
+const LEVEL_BITS: u32 = 14;
 const BUCKETS: usize = 1 << LEVEL_BITS;
+/// Bits in a word.
+const BITS: usize = u64::BITS as usize;
+const WORDS: usize = BUCKETS / BITS;
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -79,7 +82,7 @@ struct Entry {
     /// Neighbours in its list.
     next: u32,
     previous: u32,
-    /// The list that it is in, which is not of a later time than its own.
+    /// The list that it is in: on level 0 that of its time, else of no later one.
     bucket: u16,
     level: u8,
     pending: bool,
@@ -101,14 +104,14 @@ const ABSENT: Entry = Entry {
 /// Lists of slots with a bit for each that is not empty.
 struct Level {
     heads: Box<[u32; BUCKETS]>,
-    words: [u64; BUCKETS / 64],
+    words: [u64; WORDS],
     /// A bit for each word that is not 0.
-    summary: u64,
+    summary: [u64; WORDS / BITS],
 }
 
 impl Level {
     fn new() -> Self {
-        Self { heads: Box::new([NONE; BUCKETS]), words: [0; BUCKETS / 64], summary: 0 }
+        Self { heads: Box::new([NONE; BUCKETS]), words: [0; WORDS], summary: [0; WORDS / BITS] }
     }
 
     #[inline]
@@ -118,9 +121,11 @@ impl Level {
         (entry.next, entry.previous) = (head, NONE);
         if head != NONE {
             entries[head as usize].previous = slot;
+            return;
         }
-        self.words[bucket / 64] |= 1 << (bucket % 64);
-        self.summary |= 1 << (bucket / 64);
+        let word = bucket / BITS;
+        self.words[word] |= 1 << (bucket % BITS);
+        self.summary[word / BITS] |= 1 << (word % BITS);
     }
 
     #[inline]
@@ -142,21 +147,19 @@ impl Level {
     /// A bucket has become empty.
     #[inline]
     fn clear(&mut self, bucket: usize) {
-        let word = &mut self.words[bucket / 64];
-        *word &= !(1 << (bucket % 64));
-        if *word == 0 {
-            self.summary &= !(1 << (bucket / 64));
+        let word = bucket / BITS;
+        self.words[word] &= !(1 << (bucket % BITS));
+        if self.words[word] == 0 {
+            self.summary[word / BITS] &= !(1 << (word % BITS));
         }
     }
 
     /// The first bucket that is not empty.
     #[inline]
     fn first(&self) -> Option<usize> {
-        if self.summary == 0 {
-            return None;
-        }
-        let word = self.summary.trailing_zeros() as usize;
-        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+        let (index, summary) = self.summary.iter().enumerate().find(|(_, word)| **word != 0)?;
+        let word = index * BITS + summary.trailing_zeros() as usize;
+        Some(word * BITS + self.words[word].trailing_zeros() as usize)
     }
 }
 
@@ -219,57 +222,58 @@ impl EventQueue {
         }
         let slot = self.slot(event);
         if slot >= self.entries.len() {
-            self.entries.resize(slot + 1, ABSENT);
+            self.grow(slot);
         }
         let entry = &mut self.entries[slot];
         if entry.pending && entry.at == at {
             return;
         }
-        let listed = entry.level != UNLISTED;
-        let stays = listed && at >= entry.at;
-        if listed && !stays {
-            self.unlink(slot);
-        }
-        let entry = &mut self.entries[slot];
+        let stays = (1..=LEVELS as u8).contains(&entry.level) && at >= entry.at;
+        let moves = !stays && entry.level != UNLISTED;
         (entry.at, entry.sequence, entry.pending) = (at, self.sequence, true);
         self.sequence += 1;
+        if moves {
+            self.unlink(slot);
+        }
         if !stays {
-            self.link(slot);
+            self.link(slot, at);
         }
     }
 
-    /// The level of a time that is not before the window, which follows from how far up the two differ;
-    /// [`LEVELS`]: beyond all.
+    #[cold]
+    fn grow(&mut self, slot: usize) {
+        self.entries.resize(slot + 1, ABSENT);
+    }
+
+    /// Puts an event, which is in no list, in that of its time.
     #[inline]
-    fn level(&self, at: Time) -> usize {
+    fn link(&mut self, slot: usize, at: Time) {
+        // Times are not before the window: how far up the two differ tells the level.
         let differ = at.ns() ^ self.window;
-        (0..LEVELS).find(|&level| differ >> shift(level + 1) == 0).unwrap_or(LEVELS)
+        let Some(level) = (0..LEVELS).find(|&level| differ >> shift(level + 1) == 0) else {
+            return self.link_beyond(slot);
+        };
+        let bucket = bucket(level, at);
+        let entry = &mut self.entries[slot];
+        (entry.level, entry.bucket) = (level as u8, bucket as u16);
+        self.levels[level].insert(&mut self.entries, bucket, slot as u32);
     }
 
-    /// Puts an event in the list of its time.
-    #[inline]
-    fn link(&mut self, slot: usize) {
-        let at = self.entries[slot].at;
-        let level = self.level(at);
-        self.entries[slot].level = level as u8;
-        match self.levels.get_mut(level) {
-            Some(lists) => {
-                let bucket = bucket(level, at);
-                self.entries[slot].bucket = bucket as u16;
-                lists.insert(&mut self.entries, bucket, slot as u32);
-            }
-            None => self.beyond.push(slot as u32),
-        }
+    #[cold]
+    fn link_beyond(&mut self, slot: usize) {
+        self.entries[slot].level = LEVELS as u8;
+        self.beyond.push(slot as u32);
     }
 
     /// Takes an event out of its list.
     #[inline]
     fn unlink(&mut self, slot: usize) {
-        let entry = &mut self.entries[slot];
-        let (level, bucket) = (entry.level as usize, entry.bucket as usize);
-        entry.level = UNLISTED;
-        match self.levels.get_mut(level) {
-            Some(lists) => lists.remove(&mut self.entries, bucket, slot as u32),
+        let Entry { level, bucket, .. } = self.entries[slot];
+        self.entries[slot].level = UNLISTED;
+        match self.levels.get_mut(level as usize) {
+            Some(lists) => {
+                lists.remove(&mut self.entries, bucket as usize % BUCKETS, slot as u32);
+            }
             None => self.beyond.retain(|&other| other != slot as u32),
         }
     }
@@ -278,8 +282,9 @@ impl EventQueue {
     #[inline]
     pub(crate) fn cancel(&mut self, event: Event) {
         let slot = self.slot(event);
-        if let Some(entry) = self.entries.get_mut(slot) {
-            entry.pending = false;
+        let Some(entry) = self.entries.get_mut(slot) else { return };
+        if std::mem::take(&mut entry.pending) && entry.level == 0 {
+            self.unlink(slot);
         }
     }
 
@@ -303,51 +308,41 @@ impl EventQueue {
     /// Takes the earliest event.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
-        loop {
-            let Some(bucket) = self.levels[0].first() else {
-                if self.open_next_window().is_none() {
-                    // Lists of cancelled events were opened, which may be of times that are far ahead.
-                    self.window = self.now.ns() >> shift(1) << shift(1);
-                    return None;
-                }
-                continue;
-            };
-            let Some(slot) = self.earliest_of(bucket) else { continue };
-            self.unlink(slot);
-            let entry = &mut self.entries[slot];
-            entry.pending = false;
-            self.now = entry.at;
-            return Some((self.now, self.event(slot)));
-        }
+        let bucket = loop {
+            match self.levels[0].first() {
+                Some(bucket) => break bucket,
+                None => self.open_next_window()?,
+            }
+        };
+        let slot = self.earliest_of(bucket);
+        self.levels[0].remove(&mut self.entries, bucket, slot as u32);
+        let entry = &mut self.entries[slot];
+        (entry.pending, entry.level) = (false, UNLISTED);
+        self.now = entry.at;
+        Some((self.now, self.event(slot)))
     }
 
-    /// The earliest event of a list of level 0, from which those go first that do not belong there.
+    /// An event that is among the next, if there is one soon.
     #[inline]
-    fn earliest_of(&mut self, bucket: usize) -> Option<usize> {
-        let end = self.window + ((bucket as u64 + 1) << BUCKET_BITS);
-        let mut next = self.levels[0].heads[bucket];
-        let mut earliest = None;
-        let mut first = (Time::NEVER, u64::MAX);
+    pub(crate) fn upcoming(&self) -> Option<Event> {
+        let slot = self.levels[0].heads[self.levels[0].first()?];
+        Some(self.event(slot as usize))
+    }
+
+    /// The earliest event of a list of level 0 that has any; of those of one time the one that was
+    /// scheduled first.
+    #[inline]
+    fn earliest_of(&self, bucket: usize) -> usize {
+        let mut earliest = self.levels[0].heads[bucket] as usize;
+        let mut next = self.entries[earliest].next;
         while next != NONE {
-            let slot = next as usize;
-            let Entry { at, sequence, pending, next: following, .. } = self.entries[slot];
-            next = following;
-            if !pending || at.ns() >= end {
-                self.relink(slot);
-            } else if (at, sequence) < first {
-                (first, earliest) = ((at, sequence), Some(slot));
+            let (best, other) = (&self.entries[earliest], &self.entries[next as usize]);
+            if (other.at, other.sequence) < (best.at, best.sequence) {
+                earliest = next as usize;
             }
+            next = other.next;
         }
         earliest
-    }
-
-    /// Takes an event out of a list of a time before its own, to the list of that if it is pending.
-    #[inline]
-    fn relink(&mut self, slot: usize) {
-        self.unlink(slot);
-        if self.entries[slot].pending {
-            self.link(slot);
-        }
     }
 
     /// Whether some `wanted` timer is due at the time of the last event taken.
@@ -356,7 +351,7 @@ impl EventQueue {
         while next != NONE {
             let entry = &self.entries[next as usize];
             if let Event::Timer(task) = self.event(next as usize)
-                && (entry.pending && entry.at == self.now)
+                && entry.at == self.now
                 && wanted(task)
             {
                 return true;
@@ -366,8 +361,7 @@ impl EventQueue {
         false
     }
 
-    /// Level 0 is empty: opens the first bucket of the lowest level that has events, whose events go to the
-    /// levels below.
+    /// Level 0 is empty: opens the next window that has events.
     #[cold]
     fn open_next_window(&mut self) -> Option<()> {
         for level in 1..LEVELS {
@@ -378,25 +372,33 @@ impl EventQueue {
             self.levels[level].clear(bucket);
             while slot != NONE {
                 let next = self.entries[slot as usize].next;
-                self.relist(slot as usize);
+                self.relink(slot as usize);
                 slot = next;
             }
             return Some(());
         }
+        self.open_beyond()
+    }
+
+    /// No level has events: opens the first window of those beyond.
+    fn open_beyond(&mut self) -> Option<()> {
         let pending = |&&slot: &&u32| self.entries[slot as usize].pending;
         let times = self.beyond.iter().filter(pending).map(|&slot| self.entries[slot as usize].at);
-        self.window = times.min()?.ns() >> shift(1) << shift(1);
+        // With nothing pending, lists of cancelled events may have been opened that are far ahead.
+        let next = times.min();
+        self.window = next.unwrap_or(self.now).ns() >> shift(1) << shift(1);
         for slot in std::mem::take(&mut self.beyond) {
-            self.relist(slot as usize);
+            self.relink(slot as usize);
         }
-        Some(())
+        next.map(|_| ())
     }
 
     /// The list of an event is gone: it goes to that of its time if it is pending.
-    fn relist(&mut self, slot: usize) {
+    fn relink(&mut self, slot: usize) {
+        let Entry { at, pending, .. } = self.entries[slot];
         self.entries[slot].level = UNLISTED;
-        if self.entries[slot].pending {
-            self.link(slot);
+        if pending {
+            self.link(slot, at);
         }
     }
 }
@@ -446,14 +448,14 @@ mod tests {
         assert_eq!(order, [2, 0, 3, 1].map(Event::Tick));
     }
 
-    /// Within a bucket, a window, an epoch, several, and beyond.
+    /// Within a bucket, a window, an epoch, several, and many.
     fn delay() -> impl Strategy<Value = u64> {
         prop_oneof![
             0u64..50,
-            0u64..100_000,
-            0u64..400_000_000,
+            0u64..500_000,
+            0u64..8_000_000_000,
             0u64..100_000_000_000,
-            0u64..1 << 43
+            0u64..1 << 48
         ]
     }
 
