@@ -66,9 +66,11 @@ struct Resource {
     rises: bool,
     /// A flow that uses it has changed.
     touched: bool,
-    /// While filling: what is left for flows without a rate, and their weights.
+    /// While filling: what is left for flows without a rate, their weights, and the rate that all of them
+    /// could have, if neither changed since it was computed.
     spare: u64,
     weight: u64,
+    level: Option<u64>,
 }
 
 /// Flows, by number, and the resources they share. Rates are bytes per microsecond.
@@ -82,8 +84,9 @@ pub(crate) struct Bandwidth {
     members: Vec<u32>,
     open: Vec<u32>,
     ready: Vec<u32>,
-    /// Resources that are shared again.
+    /// Resources that are shared again, and those of them that flows without a rate use.
     shared: Vec<u32>,
+    contended: Vec<u32>,
 }
 
 impl Resource {
@@ -122,6 +125,7 @@ impl Bandwidth {
             touched: false,
             spare: 0,
             weight: 0,
+            level: None,
         };
         Self {
             resources: limits.into_iter().map(resource).collect(),
@@ -131,6 +135,7 @@ impl Bandwidth {
             open: Vec::new(),
             ready: Vec::new(),
             shared: Vec::new(),
+            contended: Vec::new(),
         }
     }
 
@@ -255,12 +260,14 @@ impl Bandwidth {
             resource.spare = resource.limit << 16;
             resource.used = 0;
             resource.weight = 0;
+            resource.level = None;
         }
         for &member in &self.members {
             for used in &self.flows[member as usize].uses {
                 self.resources[used.resource as usize].weight += u64::from(used.weight);
             }
         }
+        self.contended.clone_from(&self.shared);
         self.open.clone_from(&self.members);
         while !self.open.is_empty() {
             self.fill();
@@ -269,27 +276,27 @@ impl Bandwidth {
 
     /// Flows that use a touched resource, which touches all of their resources.
     fn find_members(&mut self) {
-        self.members.clear();
-        let mut rest = std::mem::take(&mut self.open);
-        rest.clone_from(&self.active);
+        let Self { resources, flows, active, members, open: rest, .. } = self;
+        members.clear();
+        rest.clone_from(active);
         loop {
             let before = rest.len();
             rest.retain(|&number| {
-                let uses = &self.flows[number as usize].uses;
-                if !uses.iter().any(|used| self.resources[used.resource as usize].touched) {
+                let uses = &flows[number as usize].uses;
+                // The last ones, nodes and links, are those that most flows share.
+                if !uses.iter().rev().any(|used| resources[used.resource as usize].touched) {
                     return true;
                 }
                 for used in uses {
-                    self.resources[used.resource as usize].touched = true;
+                    resources[used.resource as usize].touched = true;
                 }
-                self.members.push(number);
+                members.push(number);
                 false
             });
-            if rest.len() == before {
+            if rest.is_empty() || rest.len() == before {
                 break;
             }
         }
-        self.open = rest;
     }
 
     /// Checks that what is in use of each resource is what flows take of it, and within its limit.
@@ -310,44 +317,51 @@ impl Bandwidth {
         }
     }
 
-    /// The rate that every flow without one could have if none were at its cap.
-    fn level(&self, flow: &Flow) -> u64 {
-        let of = |used: &Use| {
-            let resource = &self.resources[used.resource as usize];
-            resource.spare / resource.weight.max(1)
-        };
-        flow.uses.iter().map(of).min().unwrap_or(flow.cap)
+    /// Computes the rate that every flow without one could have if none were at its cap, by resource; returns
+    /// the lowest.
+    fn lowest_level(&mut self) -> u64 {
+        let mut lowest = u64::MAX;
+        self.contended.retain(|&number| {
+            let resource = &mut self.resources[number as usize];
+            if resource.weight == 0 {
+                return false;
+            }
+            let level = *resource.level.get_or_insert_with(|| resource.spare / resource.weight);
+            lowest = lowest.min(level);
+            true
+        });
+        lowest
     }
 
     /// Gives those their rate that reach their cap below the lowest level of any resource; if none
     /// do, those that use the resource of that level.
     fn fill(&mut self) {
-        let level = |number: &u32| self.level(&self.flows[*number as usize]);
-        let lowest = self.open.iter().map(level).min().unwrap_or(0);
-        let capped = |number: &u32| self.flows[*number as usize].cap <= lowest;
-        let any_capped = self.open.iter().any(capped);
-        let mut open = std::mem::take(&mut self.open);
-        let mut ready = std::mem::take(&mut self.ready);
-        open.retain(|number| {
-            let flow = &self.flows[*number as usize];
-            let now = if any_capped { flow.cap <= lowest } else { self.level(flow) == lowest };
+        let lowest = self.lowest_level();
+        let Self { resources, flows, open, ready, .. } = self;
+        let any_capped = open.iter().any(|&number| flows[number as usize].cap <= lowest);
+        open.retain(|&number| {
+            let flow = &flows[number as usize];
+            let held_back = || {
+                flow.uses.iter().any(|used| resources[used.resource as usize].level == Some(lowest))
+            };
+            let now = if any_capped { flow.cap <= lowest } else { held_back() };
             if now {
-                ready.push(*number);
+                ready.push(number);
             }
             !now
         });
         for number in ready.drain(..) {
-            let flow = &mut self.flows[number as usize];
+            let flow = &mut flows[number as usize];
             flow.rate = flow.cap.min(lowest);
             for used in &flow.uses {
                 let taken = flow.rate * u64::from(used.weight);
-                let resource = &mut self.resources[used.resource as usize];
+                let resource = &mut resources[used.resource as usize];
                 resource.spare -= taken;
                 resource.used += taken;
                 resource.weight -= u64::from(used.weight);
+                resource.level = None;
             }
         }
-        (self.open, self.ready) = (open, ready);
     }
 }
 
