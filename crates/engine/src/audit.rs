@@ -107,10 +107,10 @@ impl World {
     fn audit_arrivals(&self) {
         let now = self.now;
         let mut arriving = 0;
-        for (cpu, state) in self.cpus.iter().enumerate() {
-            let sorted = state.arrivals.is_sorted_by_key(|arrival| arrival.at);
+        for (cpu, arrivals) in self.arrivals.iter().enumerate() {
+            let sorted = arrivals.is_sorted_by_key(|arrival| arrival.at);
             assert!(sorted, "tasks on their way to CPU {cpu} are out of order at {now:?}");
-            for arrival in &state.arrivals {
+            for arrival in arrivals {
                 let (label, task) = (self.label(arrival.task), &self.tasks[arrival.task.index()]);
                 assert_eq!(
                     task.state,
@@ -131,7 +131,7 @@ impl World {
             let pending = |event| self.events.is_pending(event);
             let busy = state.current.is_some() || state.looking != Looking::No;
             assert_eq!(pending(Event::RunEnd(cpu)), busy, "end of run, CPU {cpu} busy, at {now:?}");
-            let awaited = !state.arrivals.is_empty() || state.pending_work != 0;
+            let awaited = !self.arrivals[cpu].is_empty() || state.pending_work != 0;
             assert_eq!(
                 pending(Event::Interrupt(cpu)),
                 awaited,

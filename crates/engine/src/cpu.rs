@@ -93,15 +93,17 @@ impl World {
         if !self.smt {
             return;
         }
-        let machine = self.machine.clone();
-        let siblings = machine.siblings(cpu);
-        let busy = siblings.iter().filter(|&c| self.cpus[c].current.is_some()).count();
-        for sibling in siblings.iter() {
-            let alone = busy - usize::from(self.cpus[sibling].current.is_some()) == 0;
-            // At most 1024: a share of FULL_SPEED.
-            let shared = machine.figures.smt_speed_1024.value as u16;
+        let core = self.machine.cpus[cpu].core as usize;
+        let siblings = &self.core_cpus[core];
+        let busy = siblings.iter().filter(|&&c| self.cpus[c].current.is_some()).count();
+        // At most 1024: a share of FULL_SPEED.
+        let shared = self.machine.figures.smt_speed_1024.value as u16;
+        for index in 0..siblings.len() {
+            let sibling = self.core_cpus[core][index];
+            let state = &self.cpus[sibling];
+            let alone = busy == usize::from(state.current.is_some());
             let speed = if alone { FULL_SPEED } else { shared };
-            if self.cpus[sibling].speed_1024 != speed {
+            if state.speed_1024 != speed {
                 self.settle(sibling);
                 self.cpus[sibling].speed_1024 = speed;
                 self.mark_stale(sibling);

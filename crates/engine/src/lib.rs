@@ -27,6 +27,7 @@ mod facts;
 mod interpret;
 mod memory;
 mod outcome;
+mod prefetch;
 mod run;
 mod sampling;
 mod scheduler;
@@ -40,6 +41,7 @@ pub use counters::Counters;
 pub use events::EVENT_NAMES;
 pub use memory::{Area, Followed, Marked};
 pub use outcome::{Histogram, MetricValue, Outcome};
+pub use prefetch::prefetch;
 pub use run::{Control, RunError, run, run_observed};
 pub use scheduler::{
     CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Pick, Scheduler, TaskId, Wake, Work,

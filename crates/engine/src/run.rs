@@ -11,6 +11,7 @@ use crate::events::Event;
 use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{LatencyRecords, Outcome, outcome};
+use crate::prefetch::prefetch;
 use crate::sampling::{self, Sampler};
 use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
@@ -195,6 +196,9 @@ pub fn run_observed<S: Scheduler>(
             break deadline;
         }
         engine.world.now = at;
+        if let Some(next) = engine.world.events.upcoming() {
+            engine.expect(next);
+        }
         if workload.duration_ns.is_none() && engine.is_dead(event) {
             return Err(engine.deadlock());
         }
@@ -292,6 +296,21 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             at_ns: self.world.now.ns(),
             reason: self.world.end_reason.take().unwrap_or_default().into(),
             tasks: self.world.whereabouts(),
+        }
+    }
+
+    /// Brings what `event`, which is likely to be the next, reads into the processor's caches.
+    #[inline]
+    fn expect(&self, event: Event) {
+        let (cpu, task) = match event {
+            Event::Timer(task) => (self.world.task_cpu(task), Some(task)),
+            Event::RunEnd(cpu) | Event::Tick(cpu) => (cpu, self.world.current(cpu)),
+            Event::Interrupt(cpu) | Event::SchedulerTimer(cpu) => (cpu, self.world.current(cpu)),
+        };
+        prefetch(&self.world.cpus[cpu], 0..1);
+        if let Some(task) = task {
+            prefetch(&self.world.tasks[task.index()], 0..3);
+            self.scheduler.expect(&self.world, cpu, task);
         }
     }
 
@@ -475,7 +494,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             return;
         }
         let target = self.scheduler.select_cpu(world, id, wake);
-        if !world.allowed(id).contains(target) {
+        if !world.may_run(id, target) {
             world.broken(id, target, "is placed on", "may not run there");
         }
         world.counters.wakeups_prev += u64::from(target == previous);
@@ -607,7 +626,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if world.tasks[id.index()].state != State::Queued {
             world.broken(id, cpu, "is picked by", "is not queued");
         }
-        if !world.allowed(id).contains(cpu) {
+        if !world.may_run(id, cpu) {
             world.broken(id, cpu, "is picked by", "may not run there");
         }
         let task = &mut world.tasks[id.index()];

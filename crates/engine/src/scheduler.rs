@@ -191,6 +191,11 @@ pub trait Scheduler {
     /// The current task of `cpu` called sched_yield; `pick` follows.
     fn yield_current(&mut self, _world: &mut World, _cpu: CpuId) {}
 
+    /// The next event is likely to concern `task` on `cpu`: what the scheduler reads then may be brought into
+    /// the processor's caches ([`prefetch`](crate::prefetch)). Nothing else may come of it.
+    #[inline]
+    fn expect(&self, _world: &World, _cpu: CpuId, _task: TaskId) {}
+
     /// `task` has got `cpu` and is its current task; the switch is charged. Not called when a CPU
     /// picks the task that it ran before.
     fn running(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}

@@ -41,7 +41,7 @@ pub(crate) enum Activity {
     },
 }
 
-/// A task: three cache lines, what every event uses first.
+/// A task, in the order of use: most events use the first two cache lines and a part of the third.
 #[repr(C, align(64))]
 pub(crate) struct Task {
     pub activity: Activity,
@@ -69,27 +69,27 @@ pub(crate) struct Task {
     pub nice: i8,
     /// Which latency record it reports to.
     pub latency_class: Option<u16>,
+    /// A mutex to take again after a condition was signalled.
+    pub relock: Option<u32>,
     /// Since when it is woken and has not run.
     pub woken_at: Option<Time>,
     /// When it last got a CPU.
     pub started_at: Time,
-    /// A mutex to take again after a condition was signalled.
-    pub relock: Option<u32>,
-    /// How often each open loop has run its body.
-    pub loops: Vec<u64>,
-    /// Next expiry of the task's own timers; `None` before the first use.
-    pub timers: Vec<Option<Time>>,
-    pub allowed: CpuSet,
-    pub nr_allowed: usize,
+    /// Time for which it had a CPU, until it last gave one up, ns.
+    pub run_ns: u64,
     /// Copying in which it was preempted, still to be done, ns.
     pub copying_ns: u64,
+    pub nr_allowed: usize,
+    /// How often each open loop has run its body.
+    pub loops: Vec<u64>,
+    pub allowed: CpuSet,
     /// Never used again in the run, from 1.
     pub pid: u32,
     pub process: u32,
+    /// Next expiry of the task's own timers; `None` before the first use.
+    pub timers: Vec<Option<Time>>,
     /// Who created it.
     pub parent: Option<Person>,
-    /// Time for which it had a CPU, until it last gave one up, ns.
-    pub run_ns: u64,
     /// Index into the world's groups; `None`: the root group.
     pub group: Option<GroupId>,
 }

@@ -24,7 +24,11 @@ pub struct World {
     pub(crate) machine: Arc<Machine>,
     /// Whether some core has more than one CPU.
     pub(crate) smt: bool,
+    /// The CPUs of each core.
+    pub(crate) core_cpus: Vec<Box<[CpuId]>>,
     pub(crate) cpus: Vec<CpuState>,
+    /// Tasks on their way to each CPU, in order of arrival.
+    pub(crate) arrivals: Vec<Vec<Arrival>>,
     pub(crate) tasks: Vec<Task>,
     /// The workload's task groups.
     pub(crate) groups: Vec<Group>,
@@ -77,8 +81,6 @@ pub(crate) struct CpuState {
     pub serving: bool,
     /// Whether it is between two picks ([`Pick::Later`]), and what it ran before.
     pub looking: Looking,
-    /// Tasks on their way, in order of arrival.
-    pub arrivals: Vec<Arrival>,
     /// When the first tick comes, fixed per CPU within a period.
     pub tick_phase_ns: u16,
 }
@@ -141,13 +143,20 @@ impl World {
     /// Whether a wakeup is on its way to `cpu` (the kernel's ttwu_pending).
     #[inline]
     pub fn wakeup_pending(&self, cpu: CpuId) -> bool {
-        !self.cpus[cpu].arrivals.is_empty()
+        !self.arrivals[cpu].is_empty()
     }
 
     /// The CPUs a task may run on.
     #[inline]
     pub fn allowed(&self, task: TaskId) -> &CpuSet {
         &self.tasks[task.index()].allowed
+    }
+
+    /// Whether a task may run on `cpu`.
+    #[inline]
+    pub fn may_run(&self, task: TaskId, cpu: CpuId) -> bool {
+        let task = &self.tasks[task.index()];
+        task.nr_allowed == self.cpus.len() || task.allowed.contains(cpu)
     }
 
     /// How many CPUs a task may run on.
@@ -376,6 +385,7 @@ impl World {
         Self {
             now: Time(0),
             cpus: (0..nr_cpus).map(|_| CpuState::default()).collect(),
+            arrivals: vec![Vec::new(); nr_cpus],
             tasks: Vec::new(),
             groups: Vec::new(),
             processes: Vec::new(),
@@ -391,6 +401,7 @@ impl World {
             memory: None,
             counters: Counters::default(),
             smt: machine.has_smt(),
+            core_cpus: machine.cores.iter().map(|core| core.cpus.iter().collect()).collect(),
             machine,
         }
     }
@@ -520,14 +531,14 @@ impl World {
         // It looks idle to the searches whose choice of it is still ahead. A wakeup that was sent
         // already ends that: its claim has been carried out.
         let claimed = || self.claims.iter().filter(|&&(_, claimed)| claimed == cpu).count();
-        let arrivals = self.cpus[cpu].arrivals.len();
+        let arrivals = self.arrivals[cpu].len();
         if arrivals == 0 || arrivals == claimed() {
             self.idle.insert(cpu);
         }
     }
 
     pub(crate) fn expect_arrival(&mut self, cpu: CpuId, arrival: Arrival) {
-        let arrivals = &mut self.cpus[cpu].arrivals;
+        let arrivals = &mut self.arrivals[cpu];
         let place = arrivals.partition_point(|other| other.at <= arrival.at);
         arrivals.insert(place, arrival);
         self.arm_interrupt(cpu);
@@ -535,7 +546,7 @@ impl World {
 
     /// Takes the next arrival that is due on `cpu`.
     pub(crate) fn next_arrival(&mut self, cpu: CpuId) -> Option<Arrival> {
-        let arrivals = &mut self.cpus[cpu].arrivals;
+        let arrivals = &mut self.arrivals[cpu];
         let due = arrivals.first().is_some_and(|arrival| arrival.at <= self.now);
         due.then(|| arrivals.remove(0))
     }
@@ -552,7 +563,7 @@ impl World {
     /// Schedules the next interrupt of `cpu`, if anything is on its way.
     pub(crate) fn arm_interrupt(&mut self, cpu: CpuId) {
         let state = &self.cpus[cpu];
-        let arrival = state.arrivals.first().map_or(Time::NEVER, |arrival| arrival.at);
+        let arrival = self.arrivals[cpu].first().map_or(Time::NEVER, |arrival| arrival.at);
         let work = if state.pending_work != 0 { state.work_at } else { Time::NEVER };
         let at = arrival.min(work);
         if at == Time::NEVER {
@@ -663,7 +674,6 @@ impl Default for CpuState {
             work_at: Time(0),
             serving: false,
             looking: Looking::No,
-            arrivals: Vec::new(),
             tick_phase_ns: 0,
         }
     }

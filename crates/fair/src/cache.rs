@@ -15,7 +15,7 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
-use roost_engine::{CpuId, TaskId, World};
+use roost_engine::{CpuId, TaskId, Time, World};
 use roost_machine::{CpuSet, Machine, PAGE_BYTES};
 
 use crate::domain::Topology;
@@ -66,6 +66,8 @@ pub(crate) struct CacheRq {
     runtime: Runtime,
     /// Jiffy at which the next epoch of this CPU begins (`cpu_epoch_next`).
     next_epoch: u64,
+    /// When that jiffy ends, ns: nothing is to be done before.
+    due_ns: u64,
     /// LLC of this CPU.
     llc: u32,
     /// Tasks on the queue that prefer some LLC.
@@ -128,14 +130,21 @@ impl CacheRq {
         self.nr_pref_llc_running += u32::from(task.preferred_llc == Some(self.llc));
     }
 
-    /// Begins the epochs due at jiffy `now`, of `period` jiffies each; returns the current one.
-    fn advance(&mut self, now: u64, period: u64) -> u64 {
-        if now > self.next_epoch {
-            let begun = (now - self.next_epoch).div_ceil(period);
-            self.next_epoch += begun * period;
-            self.runtime.advance_to(self.runtime.epoch + begun);
+    /// Begins the epochs due, of `period` jiffies of `tick_ns` each; returns the current one.
+    #[inline]
+    fn advance(&mut self, now: Time, tick_ns: u64, period: u64) -> u64 {
+        if now.ns() >= self.due_ns {
+            self.begin_epochs(now.ns() / tick_ns, period);
+            self.due_ns = (self.next_epoch + 1) * tick_ns;
         }
         self.runtime.epoch
+    }
+
+    /// Begins the epochs due at jiffy `now`.
+    fn begin_epochs(&mut self, now: u64, period: u64) {
+        let begun = now.saturating_sub(self.next_epoch).div_ceil(period);
+        self.next_epoch += begun * period;
+        self.runtime.advance_to(self.runtime.epoch + begun);
     }
 }
 
@@ -321,9 +330,8 @@ impl Fair {
     /// The current task of `cpu` ran for `ran_ns`: accounts that to its process, and takes over what
     /// the process prefers (`account_mm_sched`).
     pub(crate) fn account_process(&mut self, world: &World, cpu: CpuId, task: TaskId, ran_ns: u64) {
-        let now = self.jiffies(world.now());
         let rq = &mut self.rqs[cpu].cache;
-        let epoch = rq.advance(now, self.cache.period);
+        let epoch = rq.advance(world.now(), self.tick_ns, self.cache.period);
         rq.runtime.ns += ran_ns;
         let number = world.process(task) as usize;
         let process = &mut self.cache.processes[number];
@@ -385,7 +393,7 @@ impl Fair {
             return;
         }
         let nodes = self.nodes_to_scan(cpu, task, self.cache.processes[number].cpu);
-        let (llcs, running) = self.occupancies(world, number, now, nodes.as_deref());
+        let (llcs, running) = self.occupancies(world, number, nodes.as_deref());
         let llc_size = u64::from(self.topology.llc_size(cpu));
         let process = &mut self.cache.processes[number];
         process.cpu = choose(&llcs).or(process.cpu);
@@ -413,7 +421,6 @@ impl Fair {
         &mut self,
         world: &World,
         number: usize,
-        now: u64,
         nodes: Option<&[u16]>,
     ) -> (Vec<Occupancy>, u64) {
         let topology = &self.topology;
@@ -432,7 +439,7 @@ impl Fair {
             let mut largest = 0;
             for cpu in span.iter() {
                 let rq = &mut self.rqs[cpu];
-                let epoch = rq.cache.advance(now, self.cache.period);
+                let epoch = rq.cache.advance(world.now(), self.tick_ns, self.cache.period);
                 process.runtime[cpu].advance_to(epoch);
                 let share = occupancy(process.runtime[cpu].ns, rq.cache.runtime.ns);
                 found.sum += share;

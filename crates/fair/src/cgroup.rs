@@ -288,6 +288,9 @@ impl Fair {
     #[cold]
     #[inline(never)]
     pub(crate) fn apply_group_weights(&mut self, cpu: CpuId) {
+        if self.rqs[cpu].tasks.is_empty() {
+            return;
+        }
         let now = self.rqs[cpu].avg.last_update;
         let (cgroups, tasks) = (&self.cgroups, &self.tasks);
         self.rqs[cpu].queue.reweight(|task| {

@@ -10,7 +10,7 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use roost_engine::{
-    CpuId, Dequeue, Enqueue, HintingFault, Pick, Scheduler, TaskId, Wake, Work, World,
+    CpuId, Dequeue, Enqueue, HintingFault, Pick, Scheduler, TaskId, Wake, Work, World, prefetch,
 };
 use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
@@ -54,6 +54,7 @@ impl Fair {
             balance: Balancer::new(&topology),
             rqs,
             topology,
+            tick_ns: features.tick_ns(),
             features,
             tasks: Vec::new(),
             nohz: Nohz {
@@ -696,7 +697,7 @@ impl LlcShared {
 
 impl Scheduler for Fair {
     fn tick_ns(&self) -> u64 {
-        self.features.tick_ns()
+        self.tick_ns
     }
 
     fn huge_pages(&self) -> bool {
@@ -892,6 +893,14 @@ impl Scheduler for Fair {
             return self.wheel_timer_expired(world, cpu);
         }
         self.hrtick_expired(world, cpu);
+    }
+
+    #[inline]
+    fn expect(&self, _: &World, cpu: CpuId, task: TaskId) {
+        prefetch(&self.tasks[task.index()], 0..2);
+        let rq = &self.rqs[cpu];
+        prefetch(rq, 0..8);
+        rq.queue.expect();
     }
 
     fn yield_current(&mut self, world: &mut World, cpu: CpuId) {

@@ -207,7 +207,7 @@ impl Fair {
         let delay = self.features.numa.places_tasks.then(|| {
             let max = self.scan_max(world, process, None);
             let own = parent.map_or(scan::DELAY_MS, |p| self.numa.tasks[p.index()].period);
-            scan::stagger_ns(max, own, threads, self.features.tick_ns())
+            scan::stagger_ns(max, own, threads, self.tick_ns)
         });
         self.numa.tasks[task.index()] = NumaTask {
             scan_seq: self.numa.processes[process as usize].seq,

@@ -13,9 +13,10 @@ mod eevdf;
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use roost_engine::TaskId;
+use roost_engine::{TaskId, prefetch};
 
 use crate::features::Features;
 use crate::weight::NICE_0_WEIGHT;
@@ -170,8 +171,9 @@ pub(crate) enum Preempt {
 #[repr(align(64))]
 struct Entry {
     task: TaskId,
-    /// Order of insertion: decides between equal keys, as a tree that inserts to the right does.
-    order: u32,
+    /// Order of insertion: decides between equal keys, as a tree that inserts to the right does. Never 0,
+    /// so that there being no entry takes no room.
+    order: NonZeroU32,
     entity: Entity,
 }
 
@@ -193,19 +195,19 @@ pub(crate) struct Queue {
     /// EEVDF: sum of weight · (vruntime - reference) over `waiting`.
     weighted: i64,
     /// `order` of the next insertion; starts again whenever nothing waits.
-    next_order: u32,
+    next_order: NonZeroU32,
     /// Entities with a custom slice, the current one included: while 0 all slices are equal.
     nr_custom: u32,
+    /// The current entity was asked to give way and the next pick has not happened
+    /// (TIF_NEED_RESCHED): wakeups then have nothing to decide. Being asked lazily leaves them to it:
+    /// each may still shrink the protection or complete a delayed dequeue.
+    resched: bool,
     /// CFS: entity to prefer, because it was woken to preempt.
     next: Option<TaskId>,
     /// CFS: entity to prefer, because it was preempted.
     last: Option<TaskId>,
     /// CFS: entity to avoid, because it yielded.
     skip: Option<TaskId>,
-    /// The current entity was asked to give way and the next pick has not happened
-    /// (TIF_NEED_RESCHED): wakeups then have nothing to decide. Being asked lazily leaves them to it:
-    /// each may still shrink the protection or complete a delayed dequeue.
-    resched: bool,
 }
 
 impl Queue {
@@ -218,12 +220,20 @@ impl Queue {
             reference: 0,
             weight: 0,
             weighted: 0,
-            next_order: 0,
+            next_order: NonZeroU32::MIN,
             nr_custom: 0,
             next: None,
             last: None,
             skip: None,
             resched: false,
+        }
+    }
+
+    /// It is about to be asked.
+    #[inline]
+    pub(crate) fn expect(&self) {
+        if let Some(first) = self.waiting.first() {
+            prefetch(first, 0..1);
         }
     }
 
@@ -487,10 +497,17 @@ impl Queue {
         self.weight += entity.weight as i64;
         self.weighted += self.key(&entity) * entity.weight as i64;
         if self.waiting.is_empty() {
-            self.next_order = 0;
+            self.next_order = NonZeroU32::MIN;
         }
-        self.waiting.push(Entry { task, order: self.next_order, entity });
-        self.next_order = self.next_order.wrapping_add(1);
+        let order = self.take_order();
+        self.waiting.push(Entry { task, order, entity });
+    }
+
+    /// The number of the next insertion.
+    #[inline]
+    fn take_order(&mut self) -> NonZeroU32 {
+        let following = self.next_order.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        std::mem::replace(&mut self.next_order, following)
     }
 
     /// Takes an entity out, waiting or current.
@@ -514,6 +531,9 @@ impl Queue {
     /// The task is no buddy any more.
     #[inline]
     fn clear_buddy(&mut self, task: TaskId) {
+        if self.rules.eevdf {
+            return;
+        }
         for buddy in [&mut self.next, &mut self.last, &mut self.skip] {
             if *buddy == Some(task) {
                 *buddy = None;

@@ -21,6 +21,8 @@ use crate::wakeup::WakeeFlips;
 pub struct Fair {
     /// Version and switches.
     pub(crate) features: Features,
+    /// The tick's period, ns.
+    pub(crate) tick_ns: u64,
     /// Scheduling domains and groups: fixed during a run.
     pub(crate) topology: Topology,
     /// One run queue a CPU.
@@ -96,6 +98,18 @@ pub(crate) struct Rq {
     pub tasks: Vec<TaskId>,
     /// Tasks in virtual time order, the current one included.
     pub queue: Queue,
+    /// Newly idle balancing is under way.
+    pub search: Option<Search>,
+    /// A task swapped for one of this CPU is on its way: it does not look for another.
+    pub awaits_swap: bool,
+    /// Cache-aware scheduling: run time, and tasks by the LLC they prefer.
+    pub cache: CacheRq,
+    /// Node of the CPU.
+    pub node: u16,
+    /// Tasks on the queue that prefer some node, and those that prefer this one.
+    pub nr_numa_running: u32,
+    /// See `nr_numa_running`.
+    pub nr_preferred_running: u32,
     /// Average idle period in ns (`avg_idle`).
     pub avg_idle: u64,
     /// Idle time left for wakeup scans, and the jiffy of its last decay (SIS_PROP, 5.15 and later).
@@ -116,27 +130,15 @@ pub(crate) struct Rq {
     /// wake_wide: the wakees of this CPU's idle task, which wakes whatever interrupts wake while the
     /// CPU is idle.
     pub idle_wakees: WakeeFlips,
-    /// Cache-aware scheduling: run time, and tasks by the LLC they prefer.
-    pub cache: CacheRq,
     /// 5.2: load average of what is queued, without that of sleepers (`runnable_load_avg`). Only the
     /// load of it is kept.
     pub runnable_load: Option<Avg>,
-    /// Node of the CPU.
-    pub node: u16,
-    /// Tasks on the queue that prefer some node, and those that prefer this one.
-    pub nr_numa_running: u32,
-    /// See `nr_numa_running`.
-    pub nr_preferred_running: u32,
     /// NUMA balancing moves a task here, or swaps it with the one that runs (`numa_migrate_on`).
     pub numa_migrate_on: bool,
     /// NUMA balancing asked the stopper to move a task away.
     pub numa_push: Option<NumaPush>,
     /// 3.9: load averages.
     pub decayed: DecayedLoads,
-    /// Newly idle balancing is under way.
-    pub search: Option<Search>,
-    /// A task swapped for one of this CPU is on its way: it does not look for another.
-    pub awaits_swap: bool,
 }
 
 /// An active balance asked of a run queue's stopper.
@@ -221,8 +223,8 @@ pub(crate) struct Nohz {
     pub needs_update: bool,
 }
 
-/// What the fair class keeps for a task: three cache lines, of which a wakeup on a queue and a
-/// switch use the first two.
+/// What the fair class keeps for a task. A wakeup on a queue and a switch use the first two cache lines
+/// only.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct FairTask {
@@ -230,6 +232,19 @@ pub(crate) struct FairTask {
     pub avg: Avg,
     /// util_est: the EWMA; in 5.2 the larger of it and the utilisation when the task last slept.
     pub util_est: u64,
+    /// When it last began to run or was last accounted (`exec_start`), ns; 0 after a migration.
+    pub exec_start: u64,
+    /// Total run time, ns.
+    pub sum_exec: u64,
+    /// `sum_exec` when it was last picked.
+    pub prev_sum_exec: u64,
+    /// What it weighs in loads: in the root group its own weight, in a task group the part of the
+    /// group's that comes to it.
+    pub weight: u64,
+    /// Cache-aware scheduling: the LLC it prefers, as its process did when it last was accounted.
+    pub preferred_llc: Option<u32>,
+    /// NUMA balancing: the node it prefers (`numa_preferred_nid`).
+    pub preferred_node: Option<u16>,
     /// Whether the averages changed since util_est was last updated (no UTIL_AVG_UNCHANGED).
     pub util_changed: bool,
     /// Whether it is on a queue (delayed dequeue included).
@@ -240,29 +255,16 @@ pub(crate) struct FairTask {
     pub running: bool,
     /// Whether its averages are attached to `world.task_cpu()`'s queue (blocked load when asleep).
     pub attached: bool,
-    /// When it last began to run or was last accounted (`exec_start`), ns; 0 after a migration.
-    pub exec_start: u64,
-    /// Total run time, ns.
-    pub sum_exec: u64,
-    /// `sum_exec` when it was last picked.
-    pub prev_sum_exec: u64,
+    /// It shall scan the LLCs when it returns to user mode.
+    pub cache_work: bool,
     /// Virtual time state. Its weight has bits of fraction in a run with task groups.
     pub entity: Entity,
-    /// What it weighs in loads: in the root group its own weight, in a task group the part of the
-    /// group's that comes to it.
-    pub weight: u64,
     /// wake_wide: how often it changed whom it wakes.
     pub wakees: WakeeFlips,
     /// A recently used CPU (`recent_used_cpu`).
     pub recent_used_cpu: CpuId,
-    /// Cache-aware scheduling: the LLC it prefers, as its process did when it last was accounted.
-    pub preferred_llc: Option<u32>,
-    /// It shall scan the LLCs when it returns to user mode.
-    pub cache_work: bool,
     /// 5.2: the EWMA that `util_est` is made from.
     pub util_ewma: u64,
-    /// NUMA balancing: the node it prefers (`numa_preferred_nid`).
-    pub preferred_node: Option<u16>,
     /// The weight of its nice value or policy, in a run with task groups.
     pub own_weight: u64,
     /// The task group it is in, but for the root group.
@@ -296,7 +298,7 @@ impl Fair {
     /// sets `last_balance` to that moment and what LLCs share to 0.
     #[inline]
     pub(crate) fn jiffies(&self, now: Time) -> u64 {
-        now.ns() / self.features.tick_ns()
+        now.ns() / self.tick_ns
     }
 
     /// How loaded a CPU is (`weighted_cpuload()`, `cpu_load()`), by what this version measures.

@@ -60,7 +60,7 @@ fn run_time_is_halved_each_epoch() {
 #[test]
 fn epochs_begin_when_their_jiffies_are_over() {
     let mut rq = CacheRq { runtime: Runtime { ns: 64, epoch: 0 }, ..CacheRq::default() };
-    let epochs = [0, 1, 2, 3, 4, 5, 100].map(|now| rq.advance(now, 2));
+    let epochs = [0, 1, 2, 3, 4, 5, 100].map(|jiffy| rq.advance(Time(jiffy * 1000), 1000, 2));
     assert_eq!(epochs, [0, 1, 1, 2, 2, 3, 50]);
     assert_eq!(rq.runtime.ns, 0);
 }

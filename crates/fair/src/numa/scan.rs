@@ -238,7 +238,7 @@ impl Fair {
         let state = &mut self.numa.tasks[task.index()];
         of.next_scan = now + ms_to_jiffies(state.period, hz);
         if self.features.numa.places_tasks {
-            state.node_stamp += 2 * self.features.tick_ns();
+            state.node_stamp += 2 * self.tick_ns;
         } else if self.is_limited(cpu, now) {
             return;
         }

@@ -43,7 +43,7 @@ impl Fair {
         let at = Time(turn + world.random_below(interval));
         let figures = &world.machine().figures;
         let served = figures.idle_exit_ns.value + figures.tick_ns.value;
-        let tick = world.tick_after(cpu, at, self.features.tick_ns());
+        let tick = world.tick_after(cpu, at, self.tick_ns);
         world.start_timer(cpu, cpu, tick + served);
     }
 

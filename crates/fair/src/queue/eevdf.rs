@@ -100,10 +100,9 @@ pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
     let lag = average(queue) - entity.vruntime;
     let kept = current_lag(queue, entity, lag).min(0);
     if kept == lag {
+        let order = queue.take_order();
         let entry = &mut queue.waiting[index];
-        (entry.entity.delayed, entry.entity.vlag) = (false, kept);
-        entry.order = queue.next_order;
-        queue.next_order = queue.next_order.wrapping_add(1);
+        (entry.entity.delayed, entry.entity.vlag, entry.order) = (false, kept, order);
         return;
     }
     let mut entity = queue.take(task).entity;
