@@ -1,0 +1,177 @@
+//! How fast the simulator is beside the commit before it was made faster: ratios of processor time.
+//!
+//! ```text
+//! cargo bench -p roost --bench ratios
+//! ```
+//!
+//! Builds that commit in `target/bench-base`, once. Then each case runs as a whole command with both
+//! programs, by turns, [`PAIRS`] times; the ratio told is the median of those within a pair, since what else
+//! runs on the machine hits both of a pair alike. With valgrind installed, instructions are counted too:
+//! they do not depend on the machine. Both programs print the same results, so events are the same.
+//!
+//! What was tried and what it brought: docs/notes/2026-11-25-speed.md.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use roost_simulate::{Control, Simulation};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The commit that ratios are to.
+const BASE: &str = "80e8c84a67d1b7187cc5989db470d1612c686f23";
+
+/// Runs of each program in a case.
+const PAIRS: usize = 7;
+
+struct Case {
+    name: &'static str,
+    machine: &'static str,
+    workload: &'static str,
+    /// Simulated.
+    seconds: f64,
+    /// The ratio that is aimed at, at most.
+    bar: f64,
+}
+
+const fn case(
+    name: &'static str,
+    machine: &'static str,
+    workload: &'static str,
+    seconds: f64,
+    bar: f64,
+) -> Case {
+    Case { name, machine, workload, seconds, bar }
+}
+
+/// The load of the first is that of `engine.rs`.
+const CASES: [Case; 5] = [
+    case("512 tasks on 256 CPUs", "node:2 l3:8 core:16 pu:1", "FILE", 2.0, 0.67),
+    case("hackbench:groups=8", "zen3-2s", "hackbench:groups=8", 0.4, 0.67),
+    case("netperf-tcp-rr", "xeon-1s-112", "netperf-tcp-rr", 1.0, 0.67),
+    case("sysbench-oltp", "zen3-2s", "sysbench-oltp:instances=2,threads=24", 1.0, 0.6),
+    case("numa01", "x3750-m4", "numa01", 8.0, 0.6),
+];
+
+const LOAD: &str = r#"{ "tasks": { "t": { "instance": 512, "loop": -1, "run": 100, "sleep": 100 } },
+    "global": { "duration": 10 } }"#;
+
+fn main() -> Result<()> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-base");
+    std::fs::create_dir_all(&target)?;
+    let Some(base) = base_program(&target)? else {
+        println!("ratios: skipped, because commit {BASE} is not in this checkout's history");
+        return Ok(());
+    };
+    let load = target.join("load.json");
+    std::fs::write(&load, LOAD)?;
+    let ours = PathBuf::from(env!("CARGO_BIN_EXE_roost"));
+    let counts = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !counts {
+        println!("no valgrind: instructions are not counted");
+    }
+    println!("{:<24} {:>6} {:>13} {:>5}  instructions an event", "", "ratio", "least-most", "bar");
+    for case in &CASES {
+        let programs = [base.as_path(), ours.as_path()];
+        let ratios = ratios(case, programs, &load)?;
+        let [least, median, most] = [0, PAIRS / 2, PAIRS - 1].map(|rank| ratios[rank]);
+        let span = format!("{least:.2}-{most:.2}");
+        print!("{:<24} {median:>6.2} {span:>13} {:>5.2}", case.name, case.bar);
+        if counts {
+            let events = events(case, &load)? as f64;
+            let [before, now] = programs.map(|program| instructions(case, program, &load));
+            let (before, now) = (before? / events, now? / events);
+            print!("  {before:.0} before, {now:.0} now, {:.2}", now / before);
+        }
+        println!();
+    }
+    Ok(())
+}
+
+/// The program of the base commit, built if it was not; `None` without the history.
+fn base_program(target: &Path) -> Result<Option<PathBuf>> {
+    let source = target.join("source");
+    if !source.exists() {
+        let known = Command::new("git").args(["cat-file", "-e", BASE]).stderr(Stdio::null());
+        if !known.status()?.success() {
+            return Ok(None);
+        }
+        let archive = target.join("source.tar");
+        let archive = archive.to_str().ok_or("a path that is not UTF-8")?;
+        check(Command::new("git").args(["archive", "--output", archive, BASE]))?;
+        std::fs::create_dir(&source)?;
+        check(Command::new("tar").args(["-xf", archive, "-C"]).arg(&source))?;
+    }
+    let build = ["build", "--release", "--locked", "--package", "roost", "--target-dir"];
+    let built = target.join("target");
+    check(Command::new(env!("CARGO")).args(build).arg(&built).current_dir(&source))?;
+    Ok(Some(built.join("release/roost")))
+}
+
+fn check(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
+}
+
+/// The command of a case.
+fn command(case: &Case, program: &Path, load: &Path) -> Command {
+    let workload = if case.workload == "FILE" { load.as_os_str() } else { case.workload.as_ref() };
+    let duration = format!("{}ms", case.seconds * 1e3);
+    let mut command = Command::new(program);
+    command.args(["compare", "--repeat", "1", "--format", "json", "--machine", case.machine]);
+    command.args(["--duration", &duration, "--workload"]).arg(workload).arg("fair@7.2");
+    command.stdout(Stdio::null());
+    command
+}
+
+/// Ratios of the second program's processor time to the first's, sorted.
+fn ratios(case: &Case, programs: [&Path; 2], load: &Path) -> Result<Vec<f64>> {
+    let mut ratios = (0..PAIRS)
+        .map(|_| {
+            let [base, ours] = programs.map(|program| {
+                let before = children_seconds();
+                check(&mut command(case, program, load)).map(|()| children_seconds() - before)
+            });
+            Ok(ours? / base?)
+        })
+        .collect::<Result<Vec<f64>>>()?;
+    ratios.sort_by(f64::total_cmp);
+    Ok(ratios)
+}
+
+/// Processor time in user mode of all children that have ended, s.
+fn children_seconds() -> f64 {
+    // SAFETY: a structure of numbers, which the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    usage.ru_utime.tv_sec as f64 + usage.ru_utime.tv_usec as f64 / 1e6
+}
+
+/// Events of a case.
+fn events(case: &Case, load: &Path) -> Result<u64> {
+    let file = load.to_str().ok_or("a path that is not UTF-8")?;
+    let workload = if case.workload == "FILE" { file } else { case.workload };
+    let duration_ns = Some((case.seconds * 1e9) as u64);
+    let mut events = 0;
+    let simulation = Simulation::named(case.machine, workload, duration_ns, "fair@7.2")?;
+    simulation.run_observed(Control::new(1), |_| events += 1)?;
+    Ok(events)
+}
+
+/// Instructions of a program in a case.
+fn instructions(case: &Case, program: &Path, load: &Path) -> Result<f64> {
+    let inner = command(case, program, load);
+    let mut counted = Command::new("valgrind");
+    counted.args(["--tool=cachegrind", "--cachegrind-out-file=/dev/null", "--cache-sim=no"]);
+    counted.arg(inner.get_program()).args(inner.get_args());
+    let output = counted.output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let count = text.lines().find_map(|line| line.split_once("I refs:")).map(|(_, count)| count);
+    let count = count.ok_or_else(|| format!("valgrind counted nothing: {text}"))?;
+    let digits: String = count.chars().filter(char::is_ascii_digit).collect();
+    Ok(digits.parse()?)
+}
