@@ -10,12 +10,14 @@
 # make soak-live  a mixed load in guests of ten kinds, a quarter of an hour each
 # make smoke-live  ten seconds of the live scheduler in one guest, with hackbench: a minute
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
-# make bench  events per second, cost of an event by kind, peak memory
+# make bench  cost of an event, peak memory, and ratios to an earlier commit, which it builds first
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
 # make swarm  a minute of random machines, workloads and schedulers, each run checked (SECONDS, SEED, RUNS)
 # make lint   formatting and lints, as errors (lint-live: those of the live scheduler)
 
 CARGO ?= cargo
+# What `make demo` is built with; CI takes that of the tests, which is built already.
+DEMO_PROFILE ?= release
 FUZZ_SECONDS ?= 60
 
 .PHONY: demo test test-vm test-long measure validation live test-live smoke-live soak-live lint-live deb bench fuzz swarm lint setup setup-live
@@ -27,8 +29,8 @@ setup-live:
 	@tools/setup 'clang>=18:clang-19' pkg-config:pkg-config libelf.pc:libelf-dev zlib.pc:zlib1g-dev
 
 demo: setup
-	$(CARGO) build --release --locked --package roost
-	@tools/demo
+	$(CARGO) build --profile $(DEMO_PROFILE) --locked --package roost
+	@DEMO_PROFILE=$(DEMO_PROFILE) tools/demo
 
 test: setup
 	$(CARGO) test --workspace --locked --profile checked
