@@ -1,5 +1,7 @@
 //! A set of CPUs as a bit set over dense CPU numbers.
 
+use serde::{Serialize, Serializer};
+
 /// A set of CPU numbers below a fixed capacity.
 ///
 /// Two sets combined with each other must have the same capacity: that of the
@@ -7,6 +9,13 @@
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
     words: Box<[u64]>,
+}
+
+/// As the list of its CPUs.
+impl Serialize for CpuSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
 }
 
 impl CpuSet {

@@ -39,6 +39,7 @@ pub use cpuset::CpuSet;
 pub use draw::{DrawOptions, draw};
 pub use error::MachineError;
 pub use presets::presets;
+use serde::Serialize;
 
 /// One machine: a validated hierarchy with dense numbers, and its figures.
 ///
@@ -46,9 +47,12 @@ pub use presets::presets;
 /// the lowest CPU they hold; the operating system's own numbers are kept in
 /// [`Cpu::os_index`] and [`Node::os_index`]. CPUs are ordered by their
 /// operating-system number, so `CPU a < CPU b` here is `a < b` there.
-#[derive(Clone, Debug)]
+///
+/// Serialised is what a run depends on: not its name, nor where its figures come from.
+#[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// What the user called it: a preset's name, a file, a synthetic string.
+    #[serde(skip)]
     pub name: String,
     /// Every online CPU.
     pub cpus: Vec<Cpu>,
@@ -72,11 +76,12 @@ pub struct Machine {
     /// what kernel work takes, it then takes as many times as CPUs are busy.
     pub takes_turns: bool,
     /// What the source did not say and had to be guessed, by name.
+    #[serde(skip)]
     pub guesses: Vec<Guess>,
 }
 
 /// A hardware thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cpu {
     /// The operating system's number.
     pub os_index: u32,
@@ -102,14 +107,14 @@ impl Cpu {
 }
 
 /// CPUs that share L1 and L2.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Core {
     /// Its hardware threads.
     pub cpus: CpuSet,
 }
 
 /// A last-level cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Llc {
     /// The CPUs that share it.
     pub cpus: CpuSet,
@@ -118,7 +123,7 @@ pub struct Llc {
 }
 
 /// A NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
     /// The operating system's number.
     pub os_index: u32,
@@ -142,11 +147,13 @@ pub struct Guess {
 ///
 /// `source` is a sentence for people: "posted: ...", "derived: ...", "recalled",
 /// or "assumption: ...".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct Figure {
     /// The value, in the unit that the field's name ends in.
     pub value: u64,
     /// Where it comes from.
+    #[serde(skip)]
     pub source: &'static str,
 }
 
@@ -155,7 +162,7 @@ pub struct Figure {
 /// Bandwidths are what moves over the wire: a store to a line that is not cached first reads the
 /// line (write-allocate) and later writes it back, so a benchmark that counts 8 stored bytes moves
 /// 16.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Figures {
     /// Moving a cache line between two CPUs of one core, one way.
     pub line_same_core_ns: Figure,
@@ -233,7 +240,7 @@ pub struct Figures {
 }
 
 /// Threads by which a frequency governor looks how busy CPUs are, one on each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sampling {
     /// How often a CPU that is busy is sampled.
     pub period_ns: Figure,

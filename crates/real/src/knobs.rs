@@ -2,6 +2,7 @@
 //! `/sys/kernel/debug/sched`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::error::RealError;
 
@@ -41,6 +42,17 @@ pub struct Knobs {
     features: Vec<String>,
     /// Other files, with their values.
     files: BTreeMap<String, String>,
+}
+
+/// As the command line has it behind `+`.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Value::On => write!(f, "{}", self.name),
+            Value::Off => write!(f, "no-{}", self.name),
+            Value::Is(value) => write!(f, "{}={value}", self.name),
+        }
+    }
 }
 
 impl Setting {

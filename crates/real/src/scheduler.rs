@@ -52,6 +52,13 @@ impl RealScheduler {
         }
     }
 
+    /// What differs from the kernel as it is: settings as the command line has them behind `+`, or the
+    /// arguments of its program.
+    pub fn switches(&self) -> Vec<String> {
+        let arguments = self.program.iter().flat_map(|program| program.arguments.clone());
+        self.settings.iter().map(ToString::to_string).chain(arguments).collect()
+    }
+
     fn fair(name: &str, rest: &str) -> Result<Self, RealError> {
         let (version, parts) = version_and_parts(name, "fair", rest)?;
         let settings = parts.map(|part| Setting::parse(name, part)).collect::<Result<_, _>>()?;
@@ -122,7 +129,7 @@ mod tests {
     fn the_fair_class_has_a_version_and_settings() {
         let scheduler = RealScheduler::parse("fair@7.2+no-sis-util+base_slice_ns=3000000").unwrap();
         assert_eq!(scheduler.version.as_deref(), Some("7.2"));
-        assert_eq!(scheduler.settings.len(), 2);
+        assert_eq!(scheduler.switches(), ["no-sis-util", "base_slice_ns=3000000"]);
         assert_eq!(scheduler.program, None);
         assert_eq!(RealScheduler::parse("fair").unwrap().version, None);
     }
@@ -134,8 +141,7 @@ mod tests {
         };
         let scheduler = parse("roost@7.2+no-sis-util+llc-imbalance=2").unwrap();
         assert_eq!(scheduler.version.as_deref(), Some("7.2"));
-        let arguments = scheduler.program.unwrap().arguments;
-        assert_eq!(arguments, ["--llc-imbalance", "2", "--no-sis-util"]);
+        assert_eq!(scheduler.switches(), ["--llc-imbalance", "2", "--no-sis-util"]);
         assert!(parse("roost").unwrap().program.unwrap().arguments.is_empty());
         let error = parse("roost+no-such-thing").unwrap_err().to_string();
         assert!(error.contains("no-such-thing") && error.contains("sis-util"), "{error}");

@@ -6,21 +6,18 @@ use roost_engine::Outcome;
 use roost_workload::Better;
 
 use crate::efficiency::SearchCounts;
+use crate::experiment::{self, Experiment};
 use crate::statistics::{Summary, change_pct};
 
 /// What several schedulers did with one workload on one machine. The first one is the baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The machine, as named on the command line.
-    pub machine: String,
-    /// The workload, as named on the command line.
-    pub workload: String,
-    /// The schedulers, as named on the command line.
-    pub schedulers: Vec<String>,
+    /// What was compared, where and by which roost.
+    pub experiment: Experiment,
     /// Runs of each scheduler.
     pub repeats: usize,
-    /// Seed of the first repeat.
-    pub seed: u64,
+    /// How long each run took, ns, one vector a scheduler, one value a repeat.
+    pub elapsed_ns: Vec<Vec<u64>>,
     /// The metrics, in the workload's order.
     pub metrics: Vec<MetricComparison>,
     /// The counters, in the order in which the schedulers report them.
@@ -69,29 +66,36 @@ pub struct HistogramComparison {
 impl Comparison {
     /// Compares `outcomes[scheduler][repeat]`. A scheduler without outcomes, a metric that some
     /// outcome lacks, and a value that is not finite count as not measured.
-    pub fn new(
-        machine: &str,
-        workload: &str,
-        schedulers: Vec<String>,
-        seed: u64,
-        mut outcomes: Vec<Vec<Outcome>>,
-    ) -> Self {
-        outcomes.resize_with(schedulers.len(), Vec::new);
+    pub fn new(experiment: Experiment, mut outcomes: Vec<Vec<Outcome>>) -> Self {
+        outcomes.resize_with(experiment.schedulers.len(), Vec::new);
+        let elapsed = |runs: &Vec<Outcome>| runs.iter().map(|run| run.elapsed_ns).collect();
         Self {
-            machine: machine.to_owned(),
-            workload: workload.to_owned(),
+            experiment,
             repeats: outcomes.iter().map(Vec::len).max().unwrap_or(0),
-            seed,
+            elapsed_ns: outcomes.iter().map(elapsed).collect(),
             metrics: metrics_of(&outcomes),
             counters: counters_of(&outcomes),
             histograms: histograms_of(&outcomes),
-            schedulers,
         }
+    }
+
+    /// The schedulers, as named on the command line.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.experiment.schedulers.iter().map(|scheduler| scheduler.name.as_str())
+    }
+
+    /// The heading of its tables: what was compared, where and by which roost.
+    pub(crate) fn heading(&self) -> String {
+        experiment::heading(
+            &self.experiment,
+            self.repeats,
+            self.elapsed_ns.iter().flatten().copied(),
+        )
     }
 
     /// Seed of the repeat with this index.
     pub fn seed_of(&self, repeat: usize) -> u64 {
-        self.seed.wrapping_add(repeat as u64)
+        self.experiment.seed.wrapping_add(repeat as u64)
     }
 
     /// Means of the counter of this name, one a scheduler; `None` if nobody reports it.
@@ -220,7 +224,31 @@ fn histograms_of(outcomes: &[Vec<Outcome>]) -> Vec<HistogramComparison> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::experiment::{Build, Contender, Input, Place};
     use roost_engine::{Histogram, MetricValue};
+
+    /// An experiment with this workload and these schedulers on a machine "zen3", from seed 7 on.
+    pub(crate) fn experiment(workload: &str, schedulers: &[&str]) -> Experiment {
+        let input = |name: &str| Input { name: name.to_owned(), sha256: "0123456789abcdef".into() };
+        let contender = |name: &&str| Contender {
+            name: (*name).to_owned(),
+            kernel: "5.16".to_owned(),
+            switches: name.split('+').skip(1).map(str::to_owned).collect(),
+        };
+        Experiment {
+            roost: Build {
+                version: "0.1.0".to_owned(),
+                commit: Some("a".repeat(40)),
+                modified: false,
+            },
+            place: Place::Simulated,
+            machine: input("zen3"),
+            workload: input(workload),
+            duration_ns: None,
+            seed: 7,
+            schedulers: schedulers.iter().map(contender).collect(),
+        }
+    }
 
     /// An outcome with one metric, the four search counters and one histogram.
     pub(crate) fn outcome(better: Better, value: Option<f64>, counters: &[(&str, f64)]) -> Outcome {
@@ -238,13 +266,12 @@ pub(crate) mod tests {
 
     /// A comparison of one metric, `values[scheduler][repeat]`.
     pub(crate) fn comparison(better: Better, values: &[&[Option<f64>]]) -> Comparison {
-        let names = ["fair:5.16", "fair:5.16+numa-imbalance", "roost", "fourth"];
+        let names = ["fair@5.16", "fair@5.16+numa-imbalance", "roost", "fourth"];
         let outcomes = values
             .iter()
             .map(|repeats| repeats.iter().map(|&value| outcome(better, value, &[])).collect())
             .collect();
-        let schedulers = names.iter().take(values.len()).map(|&name| name.to_owned()).collect();
-        Comparison::new("zen3", "hackbench", schedulers, 7, outcomes)
+        Comparison::new(experiment("hackbench", &names[..values.len()]), outcomes)
     }
 
     #[test]
@@ -277,8 +304,8 @@ pub(crate) mod tests {
         let first = outcome(Better::Lower, None, &[("nr_migrations", 3.0), ("llcs_shared", 0.5)]);
         let second = outcome(Better::Lower, None, &[("nr_migrations", 5.0), ("llcs_shared", 1.5)]);
         let other = outcome(Better::Lower, None, &[("sis_search", 1.0), ("nr_migrations", 0.0)]);
-        let names = vec!["a".to_owned(), "b".to_owned()];
-        let c = Comparison::new("m", "w", names, 0, vec![vec![first, second], vec![other]]);
+        let c =
+            Comparison::new(experiment("w", &["a", "b"]), vec![vec![first, second], vec![other]]);
         let counters: Vec<_> =
             c.counters.iter().map(|counter| (counter.name.as_str(), &counter.means[..])).collect();
         assert_eq!(counters[0], ("nr_migrations", &[Some(4.0), Some(0.0)][..]));
@@ -289,10 +316,9 @@ pub(crate) mod tests {
 
     #[test]
     fn schedulers_without_outcomes_are_not_measured() {
-        let names = vec!["a".to_owned(), "b".to_owned()];
-        let c =
-            Comparison::new("m", "w", names, 0, vec![vec![outcome(Better::Lower, Some(1.0), &[])]]);
+        let runs = vec![vec![outcome(Better::Lower, Some(1.0), &[])]];
+        let c = Comparison::new(experiment("w", &["a", "b"]), runs);
         assert_eq!(c.metrics[0].summaries[1], None);
-        assert!(Comparison::new("m", "w", Vec::new(), 0, Vec::new()).metrics.is_empty());
+        assert!(Comparison::new(experiment("w", &[]), Vec::new()).metrics.is_empty());
     }
 }

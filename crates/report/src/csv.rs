@@ -1,11 +1,29 @@
 //! The comparison as CSV, for spreadsheets and scripts.
 
 use crate::comparison::Comparison;
+use crate::experiment::Experiment;
 use crate::table::better;
 
 /// Columns of the file.
-const HEADER: [&str; 8] =
-    ["machine", "workload", "scheduler", "seed", "metric", "unit", "better", "value"];
+const HEADER: [&str; 17] = [
+    "machine",
+    "workload",
+    "scheduler",
+    "seed",
+    "metric",
+    "unit",
+    "better",
+    "value",
+    "place",
+    "kernel",
+    "switches",
+    "elapsed_ns",
+    "measured_from_ns",
+    "machine_sha256",
+    "workload_sha256",
+    "roost",
+    "commit",
+];
 
 /// The comparison as CSV with a header: a row a metric, scheduler and seed, so that every statistic
 /// can be recomputed. `value` is empty where that run measured nothing; figures are written in full.
@@ -15,9 +33,9 @@ pub fn csv(comparison: &Comparison) -> String {
     let _ = writer.write_record(HEADER);
     for metric in &comparison.metrics {
         let what = [metric.name.as_str(), &metric.unit, better(metric.better)];
-        for (scheduler, samples) in comparison.schedulers.iter().zip(&metric.samples) {
+        for (scheduler, samples) in metric.samples.iter().enumerate() {
             for (repeat, value) in samples.iter().enumerate() {
-                write_row(&mut writer, comparison, scheduler, repeat, what, *value);
+                write_row(&mut writer, comparison, (scheduler, repeat), what, *value);
             }
         }
     }
@@ -29,36 +47,52 @@ pub fn csv(comparison: &Comparison) -> String {
 pub fn csv_counters(comparison: &Comparison) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     for counter in &comparison.counters {
-        for (scheduler, samples) in comparison.schedulers.iter().zip(&counter.samples) {
+        for (scheduler, samples) in counter.samples.iter().enumerate() {
             for (repeat, value) in samples.iter().enumerate().filter(|(_, value)| value.is_some()) {
                 let what = [counter.name.as_str(), "", ""];
-                write_row(&mut writer, comparison, scheduler, repeat, what, *value);
+                write_row(&mut writer, comparison, (scheduler, repeat), what, *value);
             }
         }
     }
     text(writer)
 }
 
-/// Writes what one run of `scheduler` measured; `what` is name, unit and better direction.
+/// Writes what one run measured; `what` is name, unit and better direction.
 fn write_row(
     writer: &mut ::csv::Writer<Vec<u8>>,
     comparison: &Comparison,
-    scheduler: &str,
-    repeat: usize,
+    (scheduler, repeat): (usize, usize),
     [metric, unit, better]: [&str; 3],
     value: Option<f64>,
 ) {
+    let Experiment { roost, place, machine, workload, schedulers, .. } = &comparison.experiment;
+    let Some(contender) = schedulers.get(scheduler) else { return };
+    let elapsed = comparison.elapsed_ns.get(scheduler).and_then(|runs| runs.get(repeat));
     // As above: neither writing to memory nor rows of one length fail.
     let _ = writer.write_record([
-        comparison.machine.as_str(),
-        &comparison.workload,
-        scheduler,
+        &machine.name,
+        &workload.name,
+        &contender.name,
         &comparison.seed_of(repeat).to_string(),
         metric,
         unit,
         better,
-        &value.map_or_else(String::new, |value| value.to_string()),
+        &shown(value),
+        place.word(),
+        &contender.kernel,
+        &contender.switches.join(" "),
+        &shown(elapsed),
+        &shown(place.measured_from_ns()),
+        &machine.sha256,
+        &workload.sha256,
+        &roost.version,
+        &roost.commit_shown(),
     ]);
+}
+
+/// Nothing where there is no value.
+fn shown(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
 }
 
 fn text(writer: ::csv::Writer<Vec<u8>>) -> String {
@@ -68,22 +102,26 @@ fn text(writer: ::csv::Writer<Vec<u8>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::tests::{comparison, outcome};
+    use crate::comparison::tests::{comparison, experiment, outcome};
+    use std::collections::BTreeMap;
+
+    use crate::experiment::Place;
     use roost_workload::Better;
 
     #[test]
     fn a_row_a_counter_and_run_that_has_it() {
         let run = |name, value| outcome(Better::Lower, None, &[(name, 3.0), ("both", value)]);
-        let names = vec!["one".to_owned(), "two".to_owned()];
         let outcomes = vec![vec![run("a", 1.5), run("both", 2.0)], vec![run("b", 0.5)]];
-        let c = Comparison::new("m", "w", names, 7, outcomes);
+        let c = Comparison::new(experiment("w", &["one", "two"]), outcomes);
         assert_eq!(
-            csv_counters(&c),
-            "m,w,one,7,a,,,3\n\
-             m,w,one,7,both,,,1.5\n\
-             m,w,one,8,both,,,3\n\
-             m,w,two,7,both,,,0.5\n\
-             m,w,two,7,b,,,3\n"
+            first_columns(&csv_counters(&c)),
+            [
+                "zen3,w,one,7,a,,,3",
+                "zen3,w,one,7,both,,,1.5",
+                "zen3,w,one,8,both,,,3",
+                "zen3,w,two,7,both,,,0.5",
+                "zen3,w,two,7,b,,,3",
+            ]
         );
     }
 
@@ -91,14 +129,66 @@ mod tests {
     fn a_row_a_metric_scheduler_and_seed() {
         let values: [&[_]; 2] = [&[Some(10.0), Some(10.5)], &[Some(8.0), None]];
         let mut c = comparison(Better::Lower, &values);
-        c.machine = "two, \"quoted\"".to_owned();
+        c.experiment.machine.name = "two, \"quoted\"".to_owned();
         assert_eq!(
-            csv(&c),
-            "machine,workload,scheduler,seed,metric,unit,better,value\n\
-             \"two, \"\"quoted\"\"\",hackbench,fair:5.16,7,time,s,lower,10\n\
-             \"two, \"\"quoted\"\"\",hackbench,fair:5.16,8,time,s,lower,10.5\n\
-             \"two, \"\"quoted\"\"\",hackbench,fair:5.16+numa-imbalance,7,time,s,lower,8\n\
-             \"two, \"\"quoted\"\"\",hackbench,fair:5.16+numa-imbalance,8,time,s,lower,\n"
+            first_columns(&csv(&c)),
+            [
+                "machine,workload,scheduler,seed,metric,unit,better,value",
+                "\"two, \"\"quoted\"\"\",hackbench,fair@5.16,7,time,s,lower,10",
+                "\"two, \"\"quoted\"\"\",hackbench,fair@5.16,8,time,s,lower,10.5",
+                "\"two, \"\"quoted\"\"\",hackbench,fair@5.16+numa-imbalance,7,time,s,lower,8",
+                "\"two, \"\"quoted\"\"\",hackbench,fair@5.16+numa-imbalance,8,time,s,lower,",
+            ]
         );
+    }
+
+    #[test]
+    fn every_row_tells_the_experiment() {
+        let mut c = comparison(Better::Lower, &[&[Some(1.0)], &[Some(2.0)]]);
+        let last = |c: &Comparison| {
+            let text = csv(c);
+            let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+            let columns = reader.headers().unwrap().clone();
+            let row = reader.records().last().unwrap().unwrap();
+            let cell = |(name, cell): (&str, &str)| (name.to_owned(), cell.to_owned());
+            columns.iter().zip(row.iter()).map(cell).collect::<BTreeMap<_, _>>()
+        };
+        let row = last(&c);
+        let cells = |names: [&str; 9]| names.map(|name| row[name].as_str());
+        let names = [
+            "place",
+            "kernel",
+            "switches",
+            "elapsed_ns",
+            "measured_from_ns",
+            "machine_sha256",
+            "workload_sha256",
+            "roost",
+            "commit",
+        ];
+        let (hash, commit) = ("0123456789abcdef", "a".repeat(40));
+        let wanted = [
+            "simulated",
+            "5.16",
+            "numa-imbalance",
+            "1000000000",
+            "0",
+            hash,
+            hash,
+            "0.1.0",
+            &commit,
+        ];
+        assert_eq!(cells(names), wanted);
+        c.experiment.place = Place::Host;
+        c.experiment.roost.modified = true;
+        let row = last(&c);
+        assert_eq!((row["place"].as_str(), row["measured_from_ns"].as_str()), ("host", ""));
+        assert_eq!(row["commit"], format!("{commit}, modified"));
+    }
+
+    /// What was measured, without the experiment.
+    fn first_columns(text: &str) -> Vec<String> {
+        let columns = |line: &str| line.rsplitn(10, ',').last().unwrap_or_default().to_owned();
+        text.lines().map(columns).collect()
     }
 }

@@ -13,7 +13,7 @@ const BAR: usize = 40;
 pub fn histogram(comparison: &Comparison) -> String {
     let mut out = String::new();
     for histogram in &comparison.histograms {
-        for (scheduler, counts) in comparison.schedulers.iter().zip(&histogram.counts) {
+        for (scheduler, counts) in comparison.names().zip(&histogram.counts) {
             if counts.iter().all(|&count| count == 0) {
                 continue;
             }
@@ -21,7 +21,8 @@ pub fn histogram(comparison: &Comparison) -> String {
                 out.push('\n');
             }
             // Writing to a String does not fail.
-            let _ = writeln!(out, "{}, us, {scheduler}", histogram.name);
+            let place = comparison.experiment.place.word();
+            let _ = writeln!(out, "{}, us, {scheduler} ({place})", histogram.name);
             draw(&mut out, counts);
         }
     }

@@ -3,6 +3,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::comparison::{Comparison, CounterComparison, MetricComparison};
+use crate::experiment::Experiment;
 use crate::table::better;
 
 /// The JSON Schema (draft 2020-12) of what [`json`] returns.
@@ -11,12 +12,28 @@ pub const SCHEMA: &str = include_str!("../../../docs/compare.schema.json");
 /// The comparison as indented JSON with a line end. `mean` is the arithmetic mean for times and
 /// rates alike, so that it follows from `samples` without knowing the unit.
 pub fn json(comparison: &Comparison) -> String {
+    let Experiment { roost, place, machine, workload, duration_ns, seed, schedulers } =
+        &comparison.experiment;
     let document = Document {
-        machine: &comparison.machine,
-        workload: &comparison.workload,
-        schedulers: &comparison.schedulers,
+        roost: Roost {
+            version: &roost.version,
+            commit: roost.commit.as_deref(),
+            modified: roost.modified,
+        },
+        place: place.word(),
+        machine: &machine.name,
+        machine_sha256: &machine.sha256,
+        workload: &workload.name,
+        workload_sha256: &workload.sha256,
+        schedulers: comparison.names().collect(),
+        kernels: schedulers.iter().map(|scheduler| scheduler.kernel.as_str()).collect(),
+        switches: schedulers.iter().map(|scheduler| &scheduler.switches[..]).collect(),
+        duration_ns: *duration_ns,
+        elapsed_ns: &comparison.elapsed_ns,
+        measured_from_ns: place.measured_from_ns(),
         repeats: comparison.repeats,
-        seed: comparison.seed,
+        seed: *seed,
+        seeds: (0..comparison.repeats).map(|repeat| comparison.seed_of(repeat)).collect(),
         results: comparison.metrics.iter().map(result).collect(),
         counters: Counters(&comparison.counters),
     };
@@ -28,13 +45,30 @@ pub fn json(comparison: &Comparison) -> String {
 
 #[derive(serde::Serialize)]
 struct Document<'a> {
+    roost: Roost<'a>,
+    place: &'static str,
     machine: &'a str,
+    machine_sha256: &'a str,
     workload: &'a str,
-    schedulers: &'a [String],
+    workload_sha256: &'a str,
+    schedulers: Vec<&'a str>,
+    kernels: Vec<&'a str>,
+    switches: Vec<&'a [String]>,
+    duration_ns: Option<u64>,
+    elapsed_ns: &'a [Vec<u64>],
+    measured_from_ns: Option<u64>,
     repeats: usize,
     seed: u64,
+    seeds: Vec<u64>,
     results: Vec<MetricResult<'a>>,
     counters: Counters<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct Roost<'a> {
+    version: &'a str,
+    commit: Option<&'a str>,
+    modified: bool,
 }
 
 #[derive(serde::Serialize)]

@@ -7,6 +7,7 @@
 mod comparison;
 mod csv;
 mod efficiency;
+mod experiment;
 mod figure;
 mod histogram;
 mod json;
@@ -18,6 +19,7 @@ mod table;
 pub use crate::comparison::{Comparison, CounterComparison, HistogramComparison, MetricComparison};
 pub use crate::csv::{csv, csv_counters};
 pub use crate::efficiency::SearchCounts;
+pub use crate::experiment::{Build, Contender, Experiment, Input, Place};
 pub use crate::histogram::histogram;
 pub use crate::json::{SCHEMA, json};
 pub use crate::mmtests::mmtests;

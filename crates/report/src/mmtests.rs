@@ -13,7 +13,8 @@ const VALUE_WIDTH: usize = 12;
 /// Width of what follows the value: ` (   0.00%)`.
 const CHANGE_WIDTH: usize = 11;
 
-/// The comparison as mmtests prints it: five rows a metric, a column a scheduler.
+/// The comparison as mmtests prints it: five rows a metric, a column a scheduler. Above it stands what was
+/// compared, and in the corner, which mmtests leaves empty, where.
 ///
 /// Metrics that are better when lower are times and get their arithmetic mean (`Amean`), the
 /// others rates and get their harmonic mean (`Hmean`). Changes are against the first scheduler
@@ -22,7 +23,8 @@ const CHANGE_WIDTH: usize = 11;
 /// [`crate::json`] mark as well.
 pub fn mmtests(comparison: &Comparison) -> String {
     let rows: Vec<Row> = comparison.metrics.iter().flat_map(rows_of).collect();
-    layout(&comparison.schedulers, &rows)
+    let place = comparison.experiment.place.word();
+    comparison.heading() + &layout(place, comparison.names(), &rows)
 }
 
 /// One printed row.
@@ -87,13 +89,17 @@ fn row(
 }
 
 /// Header and rows. Columns are as wide as in mmtests and widen for longer names and values.
-fn layout(schedulers: &[String], rows: &[Row]) -> String {
+fn layout<'a>(
+    corner: &str,
+    schedulers: impl Iterator<Item = &'a str> + Clone,
+    rows: &[Row],
+) -> String {
     let metric_width = rows.iter().map(|row| row.metric.chars().count()).max().unwrap_or(0);
     let longest_value =
         rows.iter().flat_map(|row| &row.cells).map(|cell| value(cell).len() + 1).max().unwrap_or(0);
-    let longest_name = schedulers.iter().map(|name| name.chars().count() + 1).max().unwrap_or(0);
+    let longest_name = schedulers.clone().map(|name| name.chars().count() + 1).max().unwrap_or(0);
     let value_width = VALUE_WIDTH.max(longest_value).max(longest_name.saturating_sub(CHANGE_WIDTH));
-    let mut out = " ".repeat(10 + metric_width);
+    let mut out = format!("{corner:<width$}", width = 10 + metric_width);
     for name in schedulers {
         // Writing to a String does not fail.
         let _ = write!(out, "{name:>width$}", width = value_width + CHANGE_WIDTH);
@@ -169,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_published_coremark_report_comes_out_as_printed() {
-        let text = layout(&["vanilla".to_owned(), "numaimb".to_owned()], &published());
+        let text = layout("", ["vanilla", "numaimb"].into_iter(), &published());
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(
             lines,

@@ -17,7 +17,7 @@ const MARK: &str = "*";
 pub fn table(comparison: &Comparison) -> String {
     let header = ["metric", "unit", "better", "scheduler", "mean", "stddev", "change", ""];
     let rows = comparison.metrics.iter().flat_map(|metric| metric_rows(comparison, metric));
-    let mut out = heading(comparison);
+    let mut out = comparison.heading();
     out.push_str(&plain_table(&header, rows.collect(), 4));
     out.push_str(&legend(comparison));
     out.push_str(&placement(comparison));
@@ -38,12 +38,11 @@ run that ends by itself).
 /// scheduler has these counters.
 fn placement(comparison: &Comparison) -> String {
     let mean = |name: &str, scheduler: usize| comparison.counter(name)?.get(scheduler).copied()?;
-    let indices = 0..comparison.schedulers.len();
+    let indices = 0..comparison.names().len();
     if indices.clone().all(|scheduler| PLACEMENT.iter().all(|c| mean(c, scheduler).is_none())) {
         return String::new();
     }
-    let mut rows: Vec<Vec<String>> =
-        comparison.schedulers.iter().map(|name| vec![name.clone()]).collect();
+    let mut rows: Vec<Vec<String>> = comparison.names().map(|name| vec![name.to_owned()]).collect();
     for (scheduler, row) in rows.iter_mut().enumerate() {
         let previous = mean("wakeups_prev", scheduler);
         let share = previous.zip(mean("wakeups", scheduler)).filter(|(_, all)| *all > 0.0);
@@ -56,19 +55,20 @@ fn placement(comparison: &Comparison) -> String {
             row.push(number(mean, decimals));
         }
     }
-    let header: Vec<&str> = ["placement", "wakeups_prev%"].into_iter().chain(PLACEMENT).collect();
+    let corner = corner("placement", comparison);
+    let header: Vec<&str> = [&corner, "wakeups_prev%"].into_iter().chain(PLACEMENT).collect();
     format!("\n{}{PLACEMENT_LEGEND}", plain_table(&header, rows, 1))
 }
 
-fn heading(comparison: &Comparison) -> String {
-    let Comparison { machine, workload, repeats, seed, .. } = comparison;
-    format!("machine {machine}, workload {workload}, repeats {repeats}, seed {seed}\n\n")
+/// What stands in the corner of a table that does not follow the heading: also where it is of.
+fn corner(name: &str, comparison: &Comparison) -> String {
+    format!("{name} ({})", comparison.experiment.place.word())
 }
 
 fn legend(comparison: &Comparison) -> String {
-    let Some(baseline) = comparison.schedulers.first() else { return String::new() };
+    let Some(baseline) = comparison.names().next() else { return String::new() };
     let mut out = format!("\nchange: percent of the mean of {baseline}; positive is better.\n");
-    if comparison.schedulers.len() < 2 {
+    if comparison.names().len() < 2 {
         out.clear();
     } else if comparison.repeats < 2 {
         out.push_str("One repeat has no standard deviation: no change can be marked as real.\n");
@@ -82,7 +82,7 @@ fn legend(comparison: &Comparison) -> String {
 fn metric_rows(comparison: &Comparison, metric: &MetricComparison) -> Vec<Vec<String>> {
     let means = metric.summaries.iter().flatten().map(|summary| summary.mean);
     let decimals = decimals(means);
-    let row = |(scheduler, name): (usize, &String)| {
+    let row = |(scheduler, name): (usize, &str)| {
         let summary = metric.summaries.get(scheduler).copied().flatten();
         let marked = metric.significant(scheduler) == Some(true);
         let mut row = match scheduler {
@@ -90,7 +90,7 @@ fn metric_rows(comparison: &Comparison, metric: &MetricComparison) -> Vec<Vec<St
             _ => vec![String::new(); 3],
         };
         row.extend([
-            name.clone(),
+            name.to_owned(),
             number(summary.map(|summary| summary.mean), decimals),
             number(summary.and_then(|summary| summary.stddev), decimals.max(1)),
             match scheduler {
@@ -103,7 +103,7 @@ fn metric_rows(comparison: &Comparison, metric: &MetricComparison) -> Vec<Vec<St
         ]);
         row
     };
-    comparison.schedulers.iter().enumerate().map(row).collect()
+    comparison.names().enumerate().map(row).collect()
 }
 
 pub(crate) fn better(better: Better) -> &'static str {
@@ -117,9 +117,8 @@ pub(crate) fn better(better: Better) -> &'static str {
 /// scheduler has no such counter. Domain levels (`NUMA3.lb_count.busy`) whose counters are all zero
 /// share a line, as most machines lack most levels.
 pub fn counters(comparison: &Comparison) -> String {
-    let header: Vec<&str> = std::iter::once("counter")
-        .chain(comparison.schedulers.iter().map(String::as_str))
-        .collect();
+    let corner = corner("counter", comparison);
+    let header: Vec<&str> = std::iter::once(corner.as_str()).chain(comparison.names()).collect();
     let row = |counter: &CounterComparison| {
         let decimals = decimals(counter.means.iter().copied().flatten());
         let means = counter.means.iter().map(|&mean| number(mean, decimals));
@@ -150,8 +149,9 @@ fn level(counter: &CounterComparison) -> Option<&str> {
 
 /// How efficient each scheduler's search for an idle CPU was; empty if none reports it.
 pub fn search_efficiency(comparison: &Comparison) -> String {
-    let header = ["case", "scheduler", "se_eff%", "dom_eff%", "fast_rate%", "success_rate%"];
-    let row = |(scheduler, name): (usize, &String)| {
+    let corner = corner("case", comparison);
+    let header = [&corner, "scheduler", "se_eff%", "dom_eff%", "fast_rate%", "success_rate%"];
+    let row = |(scheduler, name): (usize, &str)| {
         let counts = comparison.search_counts(scheduler)?;
         let figures = [
             SearchCounts::search_efficiency_pct,
@@ -159,11 +159,11 @@ pub fn search_efficiency(comparison: &Comparison) -> String {
             SearchCounts::fast_rate_pct,
             SearchCounts::success_rate_pct,
         ];
-        let mut row = vec![comparison.workload.clone(), name.clone()];
+        let mut row = vec![comparison.experiment.workload.name.clone(), name.to_owned()];
         row.extend(figures.iter().map(|figure| number(figure(&counts), 3)));
         Some(row)
     };
-    let rows: Vec<_> = comparison.schedulers.iter().enumerate().filter_map(row).collect();
+    let rows: Vec<_> = comparison.names().enumerate().filter_map(row).collect();
     if rows.is_empty() { String::new() } else { plain_table(&header, rows, 2) }
 }
 
@@ -190,7 +190,7 @@ pub fn plain_table(header: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::tests::{comparison, outcome};
+    use crate::comparison::tests::{comparison, experiment, outcome};
 
     #[test]
     fn the_table_shows_mean_deviation_and_change() {
@@ -201,14 +201,20 @@ mod tests {
         ];
         assert_eq!(
             table(&comparison(Better::Lower, &values)),
-            "machine zen3, workload hackbench, repeats 3, seed 7\n\
+            "simulated by roost 0.1.0 (aaaaaaaaaaaa)\n\
+             machine zen3 (sha256 0123456789ab)\n\
+             workload hackbench (sha256 0123456789ab)\n\
+             runs of each scheduler: 3, seeds 7 to 9; each 1 s, all of it measured\n\
+             fair@5.16: a model of Linux 5.16\n\
+             fair@5.16+numa-imbalance: a model of Linux 5.16 with numa-imbalance\n\
+             roost: a model of Linux 5.16\n\
              \n\
              metric  unit  better  scheduler                   mean  stddev    change\n\
-             time    s     lower   fair:5.16                 10.200   0.200  baseline\n\
-             \x20                     fair:5.16+numa-imbalance   8.100   0.100   +20.59%*\n\
+             time    s     lower   fair@5.16                 10.200   0.200  baseline\n\
+             \x20                     fair@5.16+numa-imbalance   8.100   0.100   +20.59%*\n\
              \x20                     roost                     11.000   1.000    -7.84%\n\
              \n\
-             change: percent of the mean of fair:5.16; positive is better.\n\
+             change: percent of the mean of fair@5.16; positive is better.\n\
              *: the 95% confidence intervals of the two means are disjoint.\n"
         );
     }
@@ -218,7 +224,7 @@ mod tests {
         let text = table(&comparison(Better::Higher, &[&[Some(1.0)], &[None]]));
         assert!(text.contains("throughput  MB/s  higher"), "{text}");
         assert!(text.contains("One repeat has no standard deviation"), "{text}");
-        let last = text.lines().find(|line| line.contains("numa-imbalance")).unwrap();
+        let last = text.lines().rfind(|line| line.contains("numa-imbalance")).unwrap();
         assert!(last.trim_end().ends_with("-       -         -"), "{text}");
     }
 
@@ -238,8 +244,8 @@ mod tests {
         ];
         let first = outcome(Better::Lower, None, &[("llcs_shared", 0.25)]);
         let second = outcome(Better::Lower, None, &counters);
-        let names = vec!["roost".to_owned(), "fair:5.19".to_owned()];
-        Comparison::new("m", "netperf", names, 0, vec![vec![first], vec![second]])
+        let experiment = experiment("netperf", &["roost", "fair@5.19"]);
+        Comparison::new(experiment, vec![vec![first], vec![second]])
     }
 
     #[test]
@@ -255,19 +261,21 @@ mod tests {
             ];
             outcome(Better::Lower, Some(1.0), &counters)
         };
-        let names = vec!["fair@5.16".to_owned(), "fair@7.2".to_owned(), "none".to_owned()];
         let none = vec![outcome(Better::Lower, Some(1.0), &[("wakeups", 0.0)])];
         // Means over repeats: 500 of 800 wakeups; 12.5 migrations; (0.25 + 0.5) / 2 LLCs.
         let repeats = vec![run(400.0, 12.0, 0.25), run(600.0, 13.0, 0.5)];
-        let c = Comparison::new("m", "w", names, 7, vec![repeats, vec![run(8.0, 4.0, 8.0)], none]);
+        let c = Comparison::new(
+            experiment("w", &["fair@5.16", "fair@7.2", "none"]),
+            vec![repeats, vec![run(8.0, 4.0, 8.0)], none],
+        );
         let text = table(&c);
         let (_, section) = text.split_once("\nplacement").unwrap();
         assert_eq!(
             section.split_once("\n\n").unwrap().0,
-            "  wakeups_prev%  migrations  migrations_llc  migrations_node  llcs_shared\n\
-             fair@5.16          62.50      12.500               3                0       0.3750\n\
-             fair@7.2            1.00       4.000               3                0       8.0000\n\
-             none                   -           -               -                -            -"
+            " (simulated)  wakeups_prev%  migrations  migrations_llc  migrations_node  llcs_shared\n\
+             fair@5.16                      62.50      12.500               3                0       0.3750\n\
+             fair@7.2                        1.00       4.000               3                0       8.0000\n\
+             none                               -           -               -                -            -"
         );
         assert!(section.contains("\nllcs_shared: LLCs running more than one task"), "{section}");
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
@@ -288,13 +296,13 @@ mod tests {
             ("CLS.alb_failed", 0.0),
         ];
         let runs = vec![vec![outcome(Better::Lower, None, &counters)]];
-        let c = Comparison::new("m", "w", vec!["s".to_owned()], 0, runs);
+        let c = Comparison::new(experiment("w", &["s"]), runs);
         assert_eq!(
             super::counters(&c),
-            "counter        s\n\
-             yld_count      0\n\
-             MC.alb_count   2\n\
-             MC.alb_failed  0\n\
+            "counter (simulated)  s\n\
+             yld_count            0\n\
+             MC.alb_count         2\n\
+             MC.alb_failed        0\n\
              all counters 0: CLS\n"
         );
     }
@@ -303,12 +311,12 @@ mod tests {
     fn counters_stand_in_columns() {
         assert_eq!(
             counters(&with_counters()),
-            "counter             roost  fair:5.19\n\
-             llcs_shared        0.2500          -\n\
-             sis_search              -    5842896\n\
-             sis_domain_search       -    4544492\n\
-             sis_scanned             -  128300000\n\
-             sis_failed              -      38539\n"
+            "counter (simulated)   roost  fair@5.19\n\
+             llcs_shared          0.2500          -\n\
+             sis_search                -    5842896\n\
+             sis_domain_search         -    4544492\n\
+             sis_scanned               -  128300000\n\
+             sis_failed                -      38539\n"
         );
     }
 
@@ -316,8 +324,8 @@ mod tests {
     fn search_efficiency_is_that_of_the_published_counters() {
         assert_eq!(
             search_efficiency(&with_counters()),
-            "case     scheduler  se_eff%  dom_eff%  fast_rate%  success_rate%\n\
-             netperf  fair:5.19    4.524     3.548      22.222         99.340\n"
+            "case (simulated)  scheduler  se_eff%  dom_eff%  fast_rate%  success_rate%\n\
+             netperf           fair@5.19    4.524     3.548      22.222         99.340\n"
         );
         assert_eq!(search_efficiency(&comparison(Better::Lower, &[&[None]])), "");
     }

@@ -4,9 +4,12 @@
 
 use proptest::prelude::*;
 use roost_engine::{MetricValue, Outcome};
-use roost_report::{Comparison, SCHEMA, json};
+use roost_report::{Build, Comparison, Contender, Experiment, Input, Place, SCHEMA, json};
 use roost_workload::Better;
 use serde_json::{Value, json as value};
+
+/// `printf 1 | sha256sum`
+const ONE: &str = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 
 fn validator() -> jsonschema::Validator {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
@@ -21,6 +24,23 @@ fn parsed(comparison: &Comparison) -> Value {
     let errors: Vec<_> = validator().iter_errors(&document).map(|e| e.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}");
     document
+}
+
+fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
+    let contender = |name: &&str| Contender {
+        name: (*name).to_owned(),
+        kernel: "5.16".to_owned(),
+        switches: name.split('+').skip(1).map(str::to_owned).collect(),
+    };
+    Experiment {
+        roost: Build { version: "0.1.0".to_owned(), commit: None, modified: false },
+        place: Place::Guest,
+        machine: Input::new(machine, &1),
+        workload: Input::new("hackbench", &1),
+        duration_ns: Some(5),
+        seed,
+        schedulers: schedulers.iter().map(contender).collect(),
+    }
 }
 
 fn outcome(values: [Option<f64>; 2], counters: &[(&str, f64)]) -> Outcome {
@@ -46,20 +66,27 @@ fn a_comparison_as_documented() {
     let base = |time| outcome([Some(time), None], &[("nr_migrations", 4.0), ("b", 1.0)]);
     let other = |time| outcome([Some(time), Some(1.0)], &[("nr_migrations", 2.0)]);
     let comparison = Comparison::new(
-        "zen3",
-        "hackbench",
-        vec!["fair:5.16".to_owned(), "roost".to_owned()],
-        u64::MAX,
+        experiment("zen3", u64::MAX, &["fair@5.16", "fair@5.16+cling"]),
         vec![vec![base(4.0), base(4.0)], vec![other(3.0), other(3.0)]],
     );
     assert_eq!(
         parsed(&comparison),
         value!({
+            "roost": { "version": "0.1.0", "commit": null, "modified": false },
+            "place": "guest",
             "machine": "zen3",
+            "machine_sha256": ONE,
             "workload": "hackbench",
-            "schedulers": ["fair:5.16", "roost"],
+            "workload_sha256": ONE,
+            "schedulers": ["fair@5.16", "fair@5.16+cling"],
+            "kernels": ["5.16", "5.16"],
+            "switches": [[], ["cling"]],
+            "duration_ns": 5,
+            "elapsed_ns": [[1, 1], [1, 1]],
+            "measured_from_ns": null,
             "repeats": 2,
             "seed": u64::MAX,
+            "seeds": [u64::MAX, 0],
             "results": [
                 {
                     "metric": "time", "unit": "s", "better": "lower",
@@ -82,13 +109,8 @@ fn a_comparison_as_documented() {
 #[test]
 fn the_schema_refuses_what_is_not_a_comparison() {
     assert!(!validator().is_valid(&value!({})));
-    let comparison = Comparison::new(
-        "m",
-        "w",
-        vec!["s".to_owned()],
-        0,
-        vec![vec![outcome([Some(1.0); 2], &[])]],
-    );
+    let runs = vec![vec![outcome([Some(1.0); 2], &[])]];
+    let comparison = Comparison::new(experiment("m", 0, &["s"]), runs);
     let mut document = parsed(&comparison);
     document["results"][0]["better"] = value!("sideways");
     assert!(!validator().is_valid(&document));
@@ -114,8 +136,9 @@ proptest! {
             .iter()
             .map(|repeats| repeats.iter().map(|&(a, b, c)| outcome([a, b], &[("c", c)])).collect())
             .collect();
-        let schedulers: Vec<String> = (0..runs.len()).map(|index| format!("s{index}")).collect();
-        let comparison = Comparison::new(&machine, "w", schedulers, seed, outcomes);
+        let schedulers = ["a", "b", "c", "d"];
+        let experiment = experiment(&machine, seed, &schedulers[..runs.len()]);
+        let comparison = Comparison::new(experiment, outcomes);
         let document = parsed(&comparison);
         prop_assert_eq!(&document["machine"], &value!(machine));
         prop_assert_eq!(&document["seed"], &value!(seed));

@@ -7,12 +7,13 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::build;
 use crate::error::{Error, print};
 use crate::live::RunArgs;
 
 /// Compare CPU schedulers on machines you do not own.
 #[derive(Debug, Parser)]
-#[command(version, about, after_help = EXAMPLES)]
+#[command(version = build::shown(), about, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

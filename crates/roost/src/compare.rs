@@ -9,14 +9,17 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use rayon::prelude::*;
 use roost_engine::{Control, Outcome, Time};
 use roost_machine::Machine;
-use roost_report::{Comparison, PerfettoTrace};
+use roost_report::{Comparison, Contender, Experiment, Input, PerfettoTrace, Place};
 use roost_simulate::{SchedulerSpec, Simulation};
+use roost_workload::rtapp::Loaded;
 use roost_workload::{MetricKind, Workload};
 
 use crate::args::{CompareArgs, Format, On};
+use crate::build;
 use crate::error::{Error, print, tell};
 use crate::lists;
 use crate::real;
+use crate::vm;
 
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -26,8 +29,8 @@ const DEFAULT_MACHINE: &str = "zen3-2s";
 
 /// What all runs left.
 pub struct Runs {
-    /// The machine.
-    pub machine: Machine,
+    /// The schedulers, and the kernels that they ran on.
+    pub schedulers: Vec<Contender>,
     /// By scheduler and repeat.
     pub outcomes: Vec<Vec<Outcome>>,
     /// When the run that was traced ended.
@@ -62,31 +65,60 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     // Before the runs: nobody wants to hear after minutes that the file cannot be written.
     let trace = args.trace.as_deref().map(PerfettoTrace::create).transpose()?;
     let progress = progress_bar(args.schedulers.len() as u64 * u64::from(args.repeat));
-    let names = args.schedulers.clone();
+    let machine = machine(args)?;
+    let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
+    let loaded = roost_workload::benchmark::resolve_noted(args.workload(), duration_ns)?;
+    let experiment = Experiment {
+        roost: build::this(),
+        place: place(args),
+        machine: Input::new(&machine.name, &machine),
+        workload: Input::new(args.workload(), &loaded.workload),
+        duration_ns: loaded.workload.duration_ns,
+        seed: args.seed,
+        schedulers: Vec::new(),
+    };
     let runs = match args.on {
-        On::Sim => simulate(args, trace.as_ref(), &progress)?,
-        On::Vm => real::in_guests(args, trace.as_ref(), progress.clone(), &STOP)?,
-        On::Host => real::on_host(args, trace.as_ref(), progress.clone(), &STOP)?,
+        On::Sim => simulate(args, machine, loaded, trace.as_ref(), &progress)?,
+        On::Vm => real::in_guests(args, &machine, trace.as_ref(), progress.clone(), &STOP)?,
+        On::Host => real::on_host(args, &machine, trace.as_ref(), progress.clone(), &STOP)?,
     };
     progress.finish_and_clear();
     if let Some(trace) = trace {
         trace.finish(runs.trace_end)?;
     }
-    let machine = &runs.machine.name;
-    let comparison = Comparison::new(machine, args.workload(), names, args.seed, runs.outcomes);
+    let experiment = Experiment { schedulers: runs.schedulers, ..experiment };
+    let comparison = Comparison::new(experiment, runs.outcomes);
     print(&render(args, &comparison, runs.counted))
+}
+
+/// The machine that `args` names, as it was read.
+fn machine(args: &CompareArgs) -> Result<Machine, Error> {
+    let default = match args.on {
+        On::Sim => DEFAULT_MACHINE,
+        On::Vm => vm::DEFAULT_MACHINE,
+        On::Host => return Ok(Machine::this()?),
+    };
+    Ok(roost_machine::resolve(args.machine.as_deref().unwrap_or(default))?)
+}
+
+fn place(args: &CompareArgs) -> Place {
+    match args.on {
+        On::Sim => Place::Simulated,
+        On::Vm if args.exact => Place::ExactGuest,
+        On::Vm => Place::Guest,
+        On::Host => Place::Host,
+    }
 }
 
 /// Runs the comparison on a simulated machine.
 fn simulate(
     args: &CompareArgs,
+    machine: Machine,
+    loaded: Loaded,
     trace: Option<&PerfettoTrace>,
     progress: &ProgressBar,
 ) -> Result<Runs, Error> {
-    let name = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
-    let machine = Arc::new(roost_machine::resolve(name)?);
-    let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-    let loaded = roost_workload::benchmark::resolve_noted(args.workload(), duration_ns)?;
+    let machine = Arc::new(machine);
     let workload = Arc::new(loaded.workload);
     let simulation = |name: &String| {
         let (scheduler, notes) = SchedulerSpec::parse_noted(name)?;
@@ -103,7 +135,12 @@ fn simulate(
     }
     let traced = outcomes.last().and_then(|runs| runs.first());
     let trace_end = Time(traced.map_or(0, |outcome| outcome.elapsed_ns));
-    Ok(Runs { machine: Machine::clone(&machine), outcomes, trace_end, counted: None })
+    let schedulers = simulations.iter().zip(&args.schedulers).map(|(simulation, name)| Contender {
+        name: name.clone(),
+        kernel: simulation.scheduler.kernel().to_owned(),
+        switches: simulation.scheduler.switches(),
+    });
+    Ok(Runs { schedulers: schedulers.collect(), outcomes, trace_end, counted: None })
 }
 
 /// Runs every scheduler with every seed, in parallel; the order of the results is fixed.

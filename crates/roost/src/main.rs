@@ -1,6 +1,7 @@
 //! The command line: nothing but arguments and calls.
 
 mod args;
+mod build;
 mod compare;
 mod error;
 mod lists;

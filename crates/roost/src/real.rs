@@ -8,7 +8,7 @@ use roost_machine::Machine;
 use roost_measure::{Audience, Replay};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload, host};
-use roost_report::PerfettoTrace;
+use roost_report::{Contender, PerfettoTrace};
 use roost_vm::{Cache, GuestSpec};
 
 use crate::args::CompareArgs;
@@ -34,26 +34,27 @@ type Place = (usize, u32);
 /// Compares in guests.
 pub fn in_guests(
     args: &CompareArgs,
+    machine: &Machine,
     trace: Option<&PerfettoTrace>,
     progress: ProgressBar,
     stop: &'static AtomicBool,
 ) -> Result<Runs, Error> {
     let plan = Plan::new(args, progress, stop)?;
-    let machine = args.machine.as_deref().unwrap_or(vm::DEFAULT_MACHINE);
-    let mut base = GuestSpec::new(&roost_machine::resolve(machine)?);
+    let mut base = GuestSpec::new(machine);
     base.given = vm::given(&args.pieces);
     base.memory_mib = args.memory;
     base.stop = stop;
     let cache = Cache::of_user()?;
     let lane = Lane { exact: args.exact, timeout: args.timeout };
     let (mut outcomes, mut trace_end) = (plan.nothing_yet(), Time(0));
+    let mut kernels = vec![String::new(); plan.schedulers.len()];
     for (version, places) in plan.boots() {
         let spec = guest::spec_for(&base, version);
         let measurements: Vec<_> = places.iter().map(|&place| plan.measurement(place)).collect();
         let done = &mut || plan.advance();
         let results = guest::measure(&cache, &spec, &lane, &measurements, done)?;
         for (&(scheduler, repeat), result) in places.iter().zip(&results) {
-            check_release(&plan.schedulers[scheduler], &result.measured)?;
+            kernels[scheduler] = release(&plan.schedulers[scheduler], &result.measured)?;
             outcomes[scheduler][repeat as usize] =
                 Some(result.measured.outcome(&plan.workload, &spec.machine)?);
             if let Some(trace) = trace.filter(|_| plan.is_traced((scheduler, repeat))) {
@@ -61,29 +62,31 @@ pub fn in_guests(
             }
         }
     }
-    plan.runs(base.machine, outcomes, trace_end)
+    plan.runs(kernels, outcomes, trace_end)
 }
 
 /// Compares on this machine.
 pub fn on_host(
     args: &CompareArgs,
+    machine: &Machine,
     trace: Option<&PerfettoTrace>,
     progress: ProgressBar,
     stop: &'static AtomicBool,
 ) -> Result<Runs, Error> {
     let plan = Plan::new(args, progress, stop)?;
-    let machine = Machine::this()?;
     let (mut outcomes, mut trace_end) = (plan.nothing_yet(), Time(0));
+    let mut kernels = vec![String::new(); plan.schedulers.len()];
     for (scheduler, repeat) in plan.turns(|_| true) {
         let result = host::measure(&plan.measurement((scheduler, repeat)), stop)?;
         outcomes[scheduler][repeat as usize] =
-            Some(result.measured.outcome(&plan.workload, &machine)?);
+            Some(result.measured.outcome(&plan.workload, machine)?);
+        kernels[scheduler] = result.measured.release()?;
         if let Some(trace) = trace.filter(|_| plan.is_traced((scheduler, repeat))) {
-            trace_end = write_trace(trace, &result.measured, &machine)?;
+            trace_end = write_trace(trace, &result.measured, machine)?;
         }
         plan.advance()?;
     }
-    plan.runs(machine, outcomes, trace_end)
+    plan.runs(kernels, outcomes, trace_end)
 }
 
 impl<'a> Plan<'a> {
@@ -103,15 +106,22 @@ impl<'a> Plan<'a> {
         vec![vec![None; self.args.repeat as usize]; self.schedulers.len()]
     }
 
+    /// `kernels` has the release of the kernel that each scheduler ran on.
     fn runs(
         &self,
-        machine: Machine,
+        kernels: Vec<String>,
         outcomes: Vec<Vec<Option<Outcome>>>,
         trace_end: Time,
     ) -> Result<Runs, Error> {
         let outcomes = outcomes.into_iter().map(|runs| runs.into_iter().flatten().collect());
         let counted = Some(self.workload.counted());
-        Ok(Runs { machine, outcomes: outcomes.collect(), trace_end, counted })
+        let contender = |(scheduler, kernel): (&RealScheduler, String)| Contender {
+            name: scheduler.name.clone(),
+            kernel,
+            switches: scheduler.switches(),
+        };
+        let schedulers = self.schedulers.iter().zip(kernels).map(contender).collect();
+        Ok(Runs { schedulers, outcomes: outcomes.collect(), trace_end, counted })
     }
 
     /// The measurements of the schedulers that are `wanted`, in turns A B B A A B ...: what changes
@@ -188,14 +198,15 @@ fn write_trace(
     Ok(replay.end())
 }
 
-/// A kernel given by hand has to be of the version that the scheduler's name says.
-fn check_release(scheduler: &RealScheduler, measured: &Measured) -> Result<(), Error> {
+/// The kernel that `scheduler` ran on. One given by hand has to be of the version that the scheduler's
+/// name says.
+fn release(scheduler: &RealScheduler, measured: &Measured) -> Result<String, Error> {
     let release = measured.release()?;
     match &scheduler.version {
         Some(version) if !release.starts_with(version.as_str()) => Err(Error::Usage(format!(
             "{}: the kernel given with --kernel is Linux {release}",
             scheduler.name
         ))),
-        _ => Ok(()),
+        _ => Ok(release),
     }
 }

@@ -47,6 +47,36 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
+fn git(arguments: &[&str]) -> Option<String> {
+    let here = env!("CARGO_MANIFEST_DIR");
+    let output = Command::new("git").arg("-C").arg(here).args(arguments).output().ok()?;
+    output.status.success().then(|| texts(&output).0.trim().to_owned())
+}
+
+/// The commit that this program is built from; none if these sources are no clone.
+fn commit() -> Option<String> {
+    git(&["ls-files", "--error-unmatch", "Cargo.toml"])?;
+    git(&["rev-parse", "HEAD"])
+}
+
+/// Whether what this program is built from differs from the commit.
+fn is_modified() -> bool {
+    let sources =
+        [":(top)crates/*/src/**", ":(top,exclude)crates/live", ":(top)policy", ":(top)Cargo.lock"];
+    let status = git(&[&["status", "--porcelain", "--"], &sources[..]].concat());
+    status.is_some_and(|changes| !changes.is_empty())
+}
+
+/// Version and commit as people see them.
+fn this_roost() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let modified = if is_modified() { ", modified" } else { "" };
+    match commit() {
+        Some(commit) => format!("{version} ({}{modified})", &commit[..12]),
+        None => version.to_owned(),
+    }
+}
+
 /// A file or directory of another crate's test data.
 fn data(krate: &str, path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("tests/data").join(path)
@@ -80,7 +110,7 @@ mod help {
         for name in benchmarks.chain(switches).chain(roost_fair::versions()) {
             assert!(compare.contains(name), "{name} is missing in {compare}");
         }
-        assert!(succeeds(&["--version"]).starts_with("roost 0."));
+        assert_eq!(succeeds(&["--version"]), format!("roost {}\n", this_roost()));
         assert_eq!(succeeds(&[]), top, "no command: the help is what helps");
     }
 
@@ -225,6 +255,97 @@ mod compare {
         assert_eq!(csv.lines().count(), 1 + 3 * 3, "three schedulers with three seeds: {csv}");
     }
 
+    /// Without the command line that made it, the output says what was compared, where and by which roost.
+    #[test]
+    fn the_experiment_is_in_every_format() {
+        let json: Value = serde_json::from_str(&small(&["--format", "json"])).unwrap();
+        let short = |name: &str| json[name].as_str().unwrap()[..12].to_owned();
+        let roost = this_roost();
+        for format in ["table", "mmtests"] {
+            let text = small(&["--format", format]);
+            let heading: Vec<&str> = text.split("\n\n").next().unwrap().lines().collect();
+            assert_eq!(heading[0], format!("simulated by roost {roost}"));
+            let machine = short("machine_sha256");
+            assert_eq!(heading[1], format!("machine node:2 l3:2 core:2 pu:2 (sha256 {machine})"));
+            let workload = short("workload_sha256");
+            assert_eq!(
+                heading[2],
+                format!("workload hackbench:groups=1,loops=5 (sha256 {workload})")
+            );
+            assert!(heading[3].starts_with("runs of each scheduler: 3, seeds 1 to 3; each 0.00"));
+            assert!(heading[3].ends_with(" s, all of it measured"), "{}", heading[3]);
+            let switched = "fair@5.16+numa-imbalance: a model of Linux 5.16 with numa-imbalance";
+            assert_eq!(heading[4..6], ["fair@5.16: a model of Linux 5.16", switched]);
+        }
+        let csv = small(&["--format", "csv"]);
+        for row in csv::Reader::from_reader(csv.as_bytes()).deserialize() {
+            let row: std::collections::BTreeMap<String, String> = row.unwrap();
+            assert_eq!(
+                (row["place"].as_str(), row["measured_from_ns"].as_str()),
+                ("simulated", "0")
+            );
+            for hash in ["machine_sha256", "workload_sha256"] {
+                assert_eq!(row[hash], json[hash].as_str().unwrap());
+            }
+            let numa_imbalance = row["scheduler"].strip_prefix("fair@5.16+").unwrap_or_default();
+            assert_eq!(row["switches"], numa_imbalance);
+            assert_eq!(row["kernel"], row["scheduler"][5..].split('+').next().unwrap());
+            assert!(row["elapsed_ns"].parse::<u64>().unwrap() > 1_000_000);
+            assert_eq!(row["roost"], env!("CARGO_PKG_VERSION"));
+            assert!(row["commit"].starts_with(&commit().unwrap_or_default()), "{row:?}");
+        }
+        assert_eq!(json["place"], "simulated");
+        assert_eq!(json["roost"]["commit"].as_str().map(str::to_owned), commit());
+        assert_eq!(json["roost"]["modified"], is_modified());
+        assert_eq!(json["kernels"], serde_json::json!(["5.16", "5.16", "7.2"]));
+        assert_eq!(json["switches"], serde_json::json!([[], ["numa-imbalance"], []]));
+        assert_eq!(json["seeds"], serde_json::json!([1, 2, 3]));
+        assert_eq!((&json["duration_ns"], &json["measured_from_ns"]), (&Value::Null, &0.into()));
+        let wall = json["results"][0]["samples"][2][1].as_f64().unwrap();
+        assert_eq!(json["elapsed_ns"][2][1].as_f64().unwrap() / 1e9, wall, "hackbench's time");
+    }
+
+    /// The hash is of the file, not of its name; the duration stands beside it.
+    #[test]
+    fn hashes_tell_whether_two_files_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, run: u32| {
+            let path = folder.path().join(name);
+            let task = format!(r#"{{"run": {run}, "sleep": 100}}"#);
+            let text = format!(r#"{{"tasks": {{"t": {task}}}, "global": {{"duration": 1}}}}"#);
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let read = |file: &str, duration: &str| {
+            let text = succeeds(&[
+                "compare",
+                "--machine",
+                "x3950",
+                "--workload",
+                file,
+                "--repeat",
+                "1",
+                "--duration",
+                duration,
+                "--format",
+                "json",
+                "fair@7.2",
+            ]);
+            let json: Value = serde_json::from_str(&text).unwrap();
+            (
+                json["workload_sha256"].clone(),
+                json["duration_ns"].as_u64(),
+                json["elapsed_ns"].clone(),
+            )
+        };
+        let [one, copy, other] = [("a.json", 50), ("b.json", 50), ("c.json", 51)];
+        let first = read(&write(one.0, one.1), "10ms");
+        assert_eq!((first.1, &first.2), (Some(10_000_000), &serde_json::json!([[10_000_000]])));
+        let second = read(&write(copy.0, copy.1), "20ms");
+        assert_eq!((&second.0, second.1), (&first.0, Some(20_000_000)));
+        assert_ne!(read(&write(other.0, other.1), "10ms").0, first.0);
+    }
+
     #[test]
     fn counters_come_with_every_format() {
         let names = ["wakeups_prev", "migrations_llc", "sis_scanned", "MC.lb_count.newidle"];
@@ -235,6 +356,10 @@ mod compare {
             }
         }
         let table = small(&["--counters"]);
+        for name in ["placement", "counter", "case"] {
+            let corner = format!("\n{name} (simulated)");
+            assert!(table.contains(&corner), "{corner} is missing in {table}");
+        }
         assert!(table.contains("success_rate%") && !table.contains("NUMA4."), "{table}");
     }
 

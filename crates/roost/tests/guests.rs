@@ -94,6 +94,12 @@ fn a_sched_ext_scheduler_is_loaded_and_unloaded_between_runs_of_the_fair_class()
     ]);
     assert!(output.status.success(), "{}", text(&output));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["place"], "guest");
+    let kernels = json["kernels"].as_array().unwrap();
+    assert!(
+        kernels[0].as_str().unwrap().starts_with("7.2") && kernels[1] == kernels[0],
+        "{kernels:?}"
+    );
     let counters = json["counters"].to_string();
     assert!(counters.contains("migrations_node") && counters.contains("MC.lb_count.newidle"));
 }
@@ -224,6 +230,13 @@ fn on_host_restores_what_it_changed() {
     let all = format!("{out}\n{}", String::from_utf8_lossy(&result.stderr));
     assert_eq!(result.status, 0, "{all}");
     for told in ["migrations_node", "INT: 130", "TERM: 130", "KILL: 137", "status 2"] {
+        assert!(out.contains(told), "no {told}: {all}");
+    }
+    let release = guest.survey().release.clone();
+    for told in [
+        "run on this host by roost",
+        &format!("fair+no-sis-util: Linux {release} with no-sis-util"),
+    ] {
         assert!(out.contains(told), "no {told}: {all}");
     }
     let as_user = out.split("== user").nth(1).unwrap();

@@ -60,6 +60,18 @@ pub enum SpecError {
 const OTHER_NAMES: [(&str, &str); 1] = [("numa-imbalance", "numa-imbalance-merged")];
 
 impl SchedulerSpec {
+    /// The version of the kernel that it models: `5.19`.
+    pub fn kernel(&self) -> &'static str {
+        let Self::Fair { features, .. } = self;
+        features.version()
+    }
+
+    /// Switches and numbers that differ from that version, as the command line has them behind `+`.
+    pub fn switches(&self) -> Vec<String> {
+        let Self::Fair { features, .. } = self;
+        features.differs_from_version().iter().map(ToString::to_string).collect()
+    }
+
     /// Reads a name such as `fair@5.19+sis-util+config=roost.toml`.
     ///
     /// # Errors

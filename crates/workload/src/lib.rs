@@ -15,11 +15,13 @@ pub mod validate;
 
 pub use benchmark::{benchmarks, resolve};
 pub use error::WorkloadError;
+use serde::Serialize;
 
-/// A complete workload.
-#[derive(Clone, Debug, PartialEq)]
+/// A complete workload. Serialised is what runs: neither what it was called nor for how long.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
     /// The name as given: `hackbench:groups=8`, or the file.
+    #[serde(skip)]
     pub name: String,
     /// Every kind of task. Templates in `start` begin with the run, others when an
     /// [`Op::Fork`] names them.
@@ -51,6 +53,7 @@ pub struct Workload {
     /// Number of stopwatches that [`Op::StartWatch`] starts.
     pub watches: u32,
     /// When the run ends although tasks remain; `None`: when every task has exited.
+    #[serde(skip)]
     pub duration_ns: Option<u64>,
     /// What to report.
     pub metrics: Vec<Metric>,
@@ -60,7 +63,7 @@ pub struct Workload {
 pub type TemplateId = u32;
 
 /// A process: threads that share an address space.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Process {
     /// Name as `ps` would show it.
     pub name: String,
@@ -79,7 +82,7 @@ pub const DEFAULT_GROUP_WEIGHT: u32 = 100;
 pub const GROUP_WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
 
 /// A task group: a cgroup of version 2 with the cpu controller enabled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// Its path below the mount point, from `/`.
     pub path: String,
@@ -90,7 +93,7 @@ pub struct Group {
 }
 
 /// A kind of task.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Template {
     /// Name of its tasks.
     pub name: String,
@@ -116,7 +119,7 @@ pub struct Template {
 }
 
 /// Scheduling policy of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
 pub enum Policy {
     /// SCHED_OTHER.
     #[default]
@@ -130,7 +133,7 @@ pub enum Policy {
 /// A piece of memory that is always used alike: the unit of access, caching and placement.
 ///
 /// An array of which each thread has its part is a region for each part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Region {
     /// Size, above 0.
     pub bytes: u64,
@@ -141,7 +144,7 @@ pub struct Region {
 }
 
 /// Who uses a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Sharing {
     /// Each task that uses it has one of its own, freed when the task exits.
     Thread,
@@ -153,7 +156,7 @@ pub enum Sharing {
 
 /// A memory policy (`set_mempolicy(2)`), with nodes by the operating system's numbers. When a node
 /// is full, pages go to the next nearest, with [`Placement::Bind`] among those it names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Placement {
     /// The node of the CPU that touches the page first.
     FirstTouch,
@@ -169,7 +172,7 @@ pub enum Placement {
 }
 
 /// One sweep of a task over memory: every byte of its slices once, all slices at the same pace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access {
     /// What is passed over; at least one region.
     pub slices: Vec<Slice>,
@@ -191,7 +194,7 @@ impl Access {
 }
 
 /// A region's part in an [`Access`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Slice {
     /// Index into [`Workload::regions`].
     pub region: u32,
@@ -200,7 +203,7 @@ pub struct Slice {
 }
 
 /// In which order memory is accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Pattern {
     /// One line after the other, prefetched: bound by bandwidth.
     Stream,
@@ -209,7 +212,7 @@ pub enum Pattern {
 }
 
 /// A flat program. Execution starts at 0 and the task exits after the last operation.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq, Default, Serialize)]
 pub struct Program {
     /// The operations.
     pub ops: Vec<Op>,
@@ -224,7 +227,7 @@ pub struct Program {
 }
 
 /// One operation of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Op {
     /// Compute for `ns` at full speed.
     Run {
@@ -353,7 +356,7 @@ pub enum Op {
 }
 
 /// A timer of a task's own or one shared by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum TimerRef {
     /// The task's own timer of that number.
     Own(u32),
@@ -362,7 +365,7 @@ pub enum TimerRef {
 }
 
 /// A pipe or socket: a bounded queue of bytes in messages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Channel {
     /// How many bytes it holds before writers block. At least the largest single write.
     pub capacity_bytes: u32,
@@ -373,7 +376,7 @@ pub struct Channel {
 }
 
 /// A quantity to report at the end of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Metric {
     /// Name, as the real benchmark's output or its users' tables call it.
     pub name: String,
@@ -386,7 +389,7 @@ pub struct Metric {
 }
 
 /// Which direction of a metric is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Better {
     /// More is better.
     Higher,
@@ -395,7 +398,7 @@ pub enum Better {
 }
 
 /// How a metric is computed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum MetricKind {
     /// Seconds from the start of the run until the last task has exited.
     WallSeconds,

@@ -1,0 +1,287 @@
+//! What was compared, where and by which roost: enough to repeat a comparison, and to tell it from another.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// Digits of a commit or hash that are shown to people.
+const SHOWN_DIGITS: usize = 12;
+
+/// What was compared, where and by which roost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Experiment {
+    /// The program.
+    pub roost: Build,
+    /// Where it ran.
+    pub place: Place,
+    /// The machine.
+    pub machine: Input,
+    /// The workload.
+    pub workload: Input,
+    /// What ends a run, ns, whether or not tasks remain; `None`: the end of its tasks.
+    pub duration_ns: Option<u64>,
+    /// Seed of the first repeat; each further one has the next.
+    pub seed: u64,
+    /// The schedulers; the first one is the baseline.
+    pub schedulers: Vec<Contender>,
+}
+
+/// A build of roost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Its version.
+    pub version: String,
+    /// The commit it was built from, all digits; `None`: not built in a clone of the repository.
+    pub commit: Option<String>,
+    /// Whether its sources differed from the commit.
+    pub modified: bool,
+}
+
+/// Where schedulers were compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Models of schedulers on a model of a machine.
+    Simulated,
+    /// A real kernel on an emulated machine.
+    Guest,
+    /// The same, where time counts instructions.
+    ExactGuest,
+    /// The machine that roost ran on.
+    Host,
+}
+
+/// A machine or a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// As named on the command line.
+    pub name: String,
+    /// SHA-256 of what was read, in hexadecimal: of the value that the name stands for as JSON, with its
+    /// fields in the order of their declaration.
+    pub sha256: String,
+}
+
+/// A scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// As named on the command line.
+    pub name: String,
+    /// Release of the kernel that it is of or ran on; of a simulated one, the version that it models.
+    pub kernel: String,
+    /// Switches and numbers that differ from that version; of a program, its arguments.
+    pub switches: Vec<String>,
+}
+
+impl Build {
+    /// For people: `0.1.0 (e88c8540fb36, modified)`.
+    pub fn shown(&self) -> String {
+        match &self.commit {
+            Some(commit) => format!("{} ({})", self.version, self.noted(short(commit))),
+            None => self.version.clone(),
+        }
+    }
+
+    /// The commit with all digits, or nothing.
+    pub(crate) fn commit_shown(&self) -> String {
+        self.commit.as_deref().map_or_else(String::new, |commit| self.noted(commit))
+    }
+
+    fn noted(&self, commit: &str) -> String {
+        format!("{commit}{}", if self.modified { ", modified" } else { "" })
+    }
+}
+
+impl Place {
+    /// In one word, as in tables and files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Guest => "guest",
+            Self::ExactGuest => "exact-guest",
+            Self::Host => "host",
+        }
+    }
+
+    /// When in a run measuring began, ns: at its start, and it ended with the run. `None`: a real
+    /// program decides that by itself.
+    pub fn measured_from_ns(self) -> Option<u64> {
+        (self == Self::Simulated).then_some(0)
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Guest => "run in guests",
+            Self::ExactGuest => "run in guests whose time counts instructions",
+            Self::Host => "run on this host",
+        }
+    }
+}
+
+impl Input {
+    /// What was read under this name.
+    pub fn new<T: Serialize>(name: &str, read: &T) -> Self {
+        Self { name: name.to_owned(), sha256: sha256(read) }
+    }
+
+    fn shown(&self) -> String {
+        format!("{} (sha256 {})", self.name, short(&self.sha256))
+    }
+}
+
+/// SHA-256 of a value's JSON, in hexadecimal.
+fn sha256<T: Serialize>(value: &T) -> String {
+    let mut hasher = Sha256::new();
+    // Machines and workloads have JSON: no keys but strings; and hashing does not fail.
+    let _ = serde_json::to_writer(&mut hasher, value);
+    hasher.finalize().iter().fold(String::new(), |mut digits, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+fn short(digits: &str) -> &str {
+    digits.get(..SHOWN_DIGITS).unwrap_or(digits)
+}
+
+impl Contender {
+    fn shown(&self, place: Place) -> String {
+        let model = if place == Place::Simulated { "a model of " } else { "" };
+        let mut text = format!("{}: {model}Linux {}", self.name, self.kernel);
+        if !self.switches.is_empty() {
+            text += &format!(" with {}", self.switches.join(" "));
+        }
+        text
+    }
+}
+
+/// The heading of tables: what was compared, and how long the runs took, ns.
+pub(crate) fn heading(
+    experiment: &Experiment,
+    repeats: usize,
+    elapsed_ns: impl Iterator<Item = u64> + Clone,
+) -> String {
+    let Experiment { roost, place, machine, workload, seed, schedulers, .. } = experiment;
+    let last = seed.wrapping_add(repeats.saturating_sub(1) as u64);
+    let seeds = match repeats {
+        0 | 1 => format!("seed {seed}"),
+        _ => format!("seeds {seed} to {last}"),
+    };
+    let measured = match place.measured_from_ns() {
+        Some(_) => "all of it measured",
+        None => "all of it counted; metrics are of what the workload's program measures",
+    };
+    let time = match (elapsed_ns.clone().min(), elapsed_ns.max()) {
+        (Some(least), Some(most)) => format!("{}, {measured}", range(least, most)),
+        _ => "none ended".to_owned(),
+    };
+    let mut lines = vec![
+        format!("{} by roost {}", place.sentence(), roost.shown()),
+        format!("machine {}", machine.shown()),
+        format!("workload {}", workload.shown()),
+        format!("runs of each scheduler: {repeats}, {seeds}; each {time}"),
+    ];
+    lines.extend(schedulers.iter().map(|scheduler| scheduler.shown(*place)));
+    lines.join("\n") + "\n\n"
+}
+
+/// From the shortest to the longest run, ns.
+fn range(least: u64, most: u64) -> String {
+    let [least, most] = [least, most].map(seconds);
+    if least == most { format!("{least} s") } else { format!("{least} to {most} s") }
+}
+
+/// Three digits of a time, in s.
+fn seconds(ns: u64) -> String {
+    let seconds = ns as f64 / 1e9;
+    let decimals = match ns {
+        0 => 0,
+        _ => (2 - seconds.log10().floor() as i32).clamp(0, 9) as usize,
+    };
+    let text = format!("{seconds:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment() -> Experiment {
+        crate::comparison::tests::experiment("hackbench", &["base", "other+cling+no-hrtick"])
+    }
+
+    #[test]
+    fn the_heading_is_the_experiment() {
+        let runs = [412_345_678, 400_000_000];
+        assert_eq!(
+            heading(&experiment(), 3, runs.into_iter()),
+            "simulated by roost 0.1.0 (aaaaaaaaaaaa)\n\
+             machine zen3 (sha256 0123456789ab)\n\
+             workload hackbench (sha256 0123456789ab)\n\
+             runs of each scheduler: 3, seeds 7 to 9; each 0.4 to 0.412 s, all of it measured\n\
+             base: a model of Linux 5.16\n\
+             other+cling+no-hrtick: a model of Linux 5.16 with cling no-hrtick\n\n"
+        );
+    }
+
+    #[test]
+    fn headings_of_other_places_differ_in_every_line_that_says_where() {
+        let of = |place| heading(&Experiment { place, ..experiment() }, 1, [10_u64].into_iter());
+        let places = [Place::Simulated, Place::Guest, Place::ExactGuest, Place::Host].map(of);
+        for (index, text) in places.iter().enumerate() {
+            let first = text.lines().next();
+            assert!(places[..index].iter().all(|other| other.lines().next() != first), "{text}");
+            assert!(text.contains("seed 7;"), "{text}");
+            assert_eq!(text.contains("a model of Linux"), index == 0, "{text}");
+            assert_eq!(text.contains("all of it measured"), index == 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_build_without_git_is_its_version_and_a_changed_one_says_so() {
+        let build = |commit: Option<&str>, modified| Build {
+            version: "0.1.0".into(),
+            commit: commit.map(str::to_owned),
+            modified,
+        };
+        assert_eq!(build(None, false).shown(), "0.1.0");
+        assert_eq!(build(Some("0123456789abcdef"), true).shown(), "0.1.0 (0123456789ab, modified)");
+    }
+
+    /// What a run depends on changes the hash, what it is called does not.
+    #[test]
+    fn hashes_are_of_what_was_read() {
+        let machine = |name| roost_machine::resolve(name).unwrap();
+        let hash = |machine| Input::new("m", &machine).sha256;
+        let plain = machine("2n2l4c");
+        assert_eq!(hash(plain.clone()).len(), 64);
+        assert_ne!(hash(plain.clone()), hash(machine("1s2n4l2c")));
+        let mut other = plain.clone();
+        other.name = "another name".to_owned();
+        assert_eq!(hash(other.clone()), hash(plain.clone()));
+        other.figures.tick_ns.value += 1;
+        assert_ne!(hash(other), hash(plain));
+        let workload =
+            |name, ns| Input::new("w", &roost_workload::resolve(name, ns).unwrap()).sha256;
+        let small = workload("hackbench:groups=1", None);
+        assert_eq!(workload("hackbench:groups=1", Some(5)), small, "the duration stands beside it");
+        assert_ne!(workload("hackbench:groups=2", None), small);
+    }
+
+    /// `printf 1 | sha256sum`
+    #[test]
+    fn the_hash_is_sha_256_of_json() {
+        let expected = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
+        assert_eq!(sha256(&1), expected);
+    }
+
+    #[test]
+    fn times_keep_three_digits() {
+        let shown = [0, 1, 1_234_567, 20_000_000, 5_000_000_000, 86_400_000_000_000].map(seconds);
+        assert_eq!(shown, ["0", "0.000000001", "0.00123", "0.02", "5", "86400"]);
+    }
+}

@@ -1,0 +1,54 @@
+//! Tells the program which commit it is built from, and whether its sources differ from it. Without git, or
+//! outside a clone of the repository, the program knows its version only.
+//!
+//! It runs again when HEAD has moved or a source has changed, which builds the program anew anyway.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // Fails if a repository around it is not roost's own: a package's, say.
+    if git(&["ls-files", "--error-unmatch", "build.rs"]).is_none() {
+        return;
+    }
+    let Some(commit) = git(&["rev-parse", "--verify", "HEAD"]) else { return };
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+            watch(Path::new(&path));
+        }
+    }
+    let sources = sources();
+    sources.iter().for_each(|source| watch(Path::new(source)));
+    println!("cargo::rustc-env=ROOST_COMMIT={commit}");
+    let status = ["status", "--porcelain", "--"].into_iter();
+    let status: Vec<&str> = status.chain(sources.iter().map(String::as_str)).collect();
+    if git(&status).is_none_or(|changes| !changes.is_empty()) {
+        println!("cargo::rustc-env=ROOST_MODIFIED=1");
+    }
+}
+
+/// What programs of the workspace are built from.
+fn sources() -> Vec<String> {
+    let crates = std::fs::read_dir("..").into_iter().flatten().flatten();
+    let mut sources: Vec<String> =
+        crates.map(|folder| format!("../{}/src", folder.file_name().display())).collect();
+    sources.retain(|folder| Path::new(folder).is_dir() && folder != "../live/src");
+    sources.sort();
+    sources.extend(["../../policy", "../../Cargo.lock"].map(str::to_owned));
+    sources
+}
+
+/// Runs this again when `path` changes. Cargo would run it at every build if it did not exist.
+fn watch(path: &Path) {
+    if path.exists() {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+}
+
+/// What git prints, if it can be run and succeeds.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
