@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use roost_workload::{Op, TimerRef};
+use roost_workload::{GroupId, Op, TimerRef};
 
 use crate::events::Event;
 use crate::memory::Found;
@@ -156,6 +156,7 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.scheduler.set_slice(&mut self.world, cpu, id, ns);
                 Step::Done
             }
+            Op::SetGroup(group) => self.set_group(cpu, id, group),
             Op::SetAffinity(index) => self.set_affinity(cpu, id, index),
             Op::Access(access) => self.begin_sweep(cpu, id, access),
             Op::StartWatch(watch) => {
@@ -475,6 +476,16 @@ impl<S: Scheduler> Engine<'_, S> {
 
     fn reweight(&mut self, cpu: CpuId, id: TaskId) -> Step {
         self.scheduler.reweight(&mut self.world, cpu, id);
+        Step::Done
+    }
+
+    /// Writing a thread's number to the file of a cgroup; into its own it changes nothing.
+    #[cold]
+    fn set_group(&mut self, cpu: CpuId, id: TaskId, group: Option<GroupId>) -> Step {
+        let task = &mut self.world.tasks[id.index()];
+        if std::mem::replace(&mut task.group, group) != group {
+            self.scheduler.group_changed(&mut self.world, cpu, id);
+        }
         Step::Done
     }
 

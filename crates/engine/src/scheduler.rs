@@ -211,6 +211,10 @@ pub trait Scheduler {
     /// Nice value or policy of a task changed to what `world` now says. The task runs on `cpu`.
     fn reweight(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
 
+    /// A task is in another task group: in the one that [`World::group`] now says. The task runs on
+    /// `cpu`.
+    fn group_changed(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
+
     /// A task, which runs on `cpu`, asks for slices of `ns` (`sched_runtime` of `sched_setattr(2)`). Tasks
     /// that it forks later ask for the same.
     fn set_slice(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId, _ns: u64) {}

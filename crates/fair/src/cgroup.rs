@@ -283,6 +283,29 @@ impl Fair {
         self.apply_group_weights(cpu);
     }
 
+    /// The current task of `cpu`, whose averages are up to date, goes to the group that `world` says
+    /// (`sched_move_task`): its load leaves the old one and joins the new one, and there it keeps its lag
+    /// and what is left of its request.
+    pub(crate) fn change_cgroup(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        let now = self.rqs[cpu].avg.last_update;
+        self.cgroups.advance(cpu, now);
+        let state = &mut self.tasks[task.index()];
+        let new = world.group(task).map(|group| group as GroupIndex);
+        if let Some(old) = std::mem::replace(&mut state.group, new) {
+            self.cgroups.detach(cpu, old, &state.avg, state.own_weight);
+            self.cgroups.count_out(cpu, old, state.own_weight);
+        }
+        if let Some(new) = new {
+            self.cgroups.attach(cpu, new, &state.avg, state.own_weight);
+            self.cgroups.count_in(cpu, new, state.own_weight);
+        }
+        self.cgroups.share_out(cpu);
+        self.apply_group_weights(cpu);
+        if self.features.queue.reschedules_moved {
+            world.resched(cpu, cpu);
+        }
+    }
+
     /// Gives every task on the queue of `cpu`, whose averages are up to date, the weight that its
     /// group's share says.
     #[cold]

@@ -914,6 +914,12 @@ impl Scheduler for Fair {
         self.change_priority(world, cpu, task);
     }
 
+    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        self.account_current(world, cpu, cpu);
+        self.update_averages(world, cpu, task);
+        self.change_cgroup(world, cpu, task);
+    }
+
     fn set_slice(&mut self, world: &mut World, cpu: CpuId, task: TaskId, ns: u64) {
         self.account_current(world, cpu, cpu);
         self.tasks[task.index()].entity.ask_for_slice(ns);

@@ -19,6 +19,8 @@ pub(crate) struct QueueEra {
     pub protection_point: bool,
     /// EEVDF: lag limit from the largest slice of the queue plus a tick rather than the own slice.
     pub lag_by_queue_slice: bool,
+    /// A running task that went to another cgroup is picked anew (`sched_move_task()`, 5.6).
+    pub reschedules_moved: bool,
 }
 
 impl QueueEra {
@@ -29,9 +31,11 @@ impl QueueEra {
         slice_at_least_granularity: false,
         protection_point: false,
         lag_by_queue_slice: false,
+        reschedules_moved: false,
     };
     /// CFS with BASE_SLICE.
-    pub(crate) const SINCE_5_15: Self = Self { slice_at_least_granularity: true, ..Self::CFS };
+    pub(crate) const SINCE_5_15: Self =
+        Self { slice_at_least_granularity: true, reschedules_moved: true, ..Self::CFS };
     /// EEVDF. The base slice is 0.70 ms since 6.15 (section 5).
     pub(crate) const SINCE_6_15: Self =
         Self { eevdf: true, base_slice_ns: 700_000, ..Self::SINCE_5_15 };

@@ -197,6 +197,10 @@ fn random_phase(random: &mut Random, cpus: u64) -> Phase {
         let policy = random.choose(&["SCHED_OTHER", "SCHED_BATCH", "SCHED_IDLE"]);
         settings.push(format!("\"policy\": \"{policy}\", "));
     }
+    if random.one_in(8) {
+        let group = random.choose(&["/", "/g0", "/g1", "/g1/h"]);
+        settings.push(format!("\"taskgroup\": \"{group}\", "));
+    }
     // What comes first takes time, so that a loop cannot stand still.
     let mut events = vec![format!("\"run\": {}", random.range(1, 2_000))];
     events.extend((0..random.range(0, 3)).map(|i| random_event(random, i)));

@@ -313,6 +313,8 @@ pub enum Op {
         /// Time on the CPU, above 0.
         ns: u64,
     },
+    /// Move oneself to another task group; `None`: to the root group.
+    SetGroup(Option<GroupId>),
     /// Change the own affinity: index into [`Program::affinities`].
     SetAffinity(u32),
     /// Write to a channel; blocks while it is full.

@@ -292,6 +292,7 @@ impl Workload {
                 in_range("stopwatch", watch, self.watches as usize)
             }
             Op::SetNice(nice) => nice_in_range(nice),
+            Op::SetGroup(Some(group)) => in_range("group", group, self.groups.len()),
             Op::SetAffinity(set) => in_range("CPU list", set, program.affinities.len()),
             Op::Send { channel, bytes } => self.validate_message(channel, bytes),
             Op::Receive { channel, .. } => in_range("channel", channel, self.channels.len()),
@@ -307,6 +308,7 @@ impl Workload {
             | Op::Yield
             | Op::AwaitSample
             | Op::SetPolicy(_)
+            | Op::SetGroup(None)
             | Op::SetSlice { .. } => Ok(()),
         }
     }

@@ -64,7 +64,7 @@ bad! {
     negative_cpu, 6, "tasks.thread0.cpus", "-1 is out of range", "give 0 to 8191";
     cpus_no_array, 4, "tasks.thread0.cpus", "the value is an integer", "an array of CPU numbers";
     relative_taskgroup, 4, "tasks.thread0.taskgroup", "not a cgroup path", "begin it with /";
-    taskgroup_in_a_phase, 6, "tasks.thread0.phases.p.taskgroup", "not supported in a phase", "move it to the task";
+    real_time_phase_in_a_taskgroup, 9, "tasks.thread0.phases.q", "a taskgroup with policy SCHED_FIFO", "only SCHED_OTHER, SCHED_BATCH and SCHED_IDLE";
     timer_without_period, 5, "tasks.thread0.timer", "\"period\" is missing", "\"period\" : us";
     timer_with_unknown_mode, 5, "tasks.thread0.timer.mode", "unknown mode 'abs'", "relative or absolute";
     wait_without_mutex, 5, "tasks.thread0.wait", "\"mutex\" is missing", "\"mutex\" : mutex";

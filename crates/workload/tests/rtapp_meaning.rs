@@ -192,6 +192,26 @@ fn each_thread_is_in_the_task_group_it_names() {
     assert_eq!(workload.processes.len(), 1, "rt-app's threads are of one process");
 }
 
+/// rt-app's `set_thread_taskgroup()` at each phase, after the affinity: a phase that names no group, or
+/// the empty one, stays in that of the phase before, and `/` is the root group.
+#[test]
+fn a_phase_moves_its_thread_to_the_task_group_it_names() {
+    let workload = parse(
+        r#"{ "tasks" : { "t" : { "taskgroup" : "/start", "phases" : {
+                "a" : { "cpus" : [ 1 ], "taskgroup" : "/tg1/tg11", "run" : 1 },
+                "b" : { "loop" : 1, "run" : 2 }, "c" : { "taskgroup" : "", "run" : 3 },
+                "d" : { "taskgroup" : "/", "run" : 4 } } } } }"#,
+    );
+    assert_eq!(workload.templates[0].group, Some(0), "/start");
+    let paths: Vec<_> = workload.groups.iter().map(|group| group.path.as_str()).collect();
+    assert_eq!(paths, ["/start", "/tg1", "/tg1/tg11"]);
+    let of_interest = |op: &&Op| matches!(op, Op::SetGroup(_) | Op::Run { .. });
+    let ops: Vec<Op> = ops(&workload).iter().filter(of_interest).copied().collect();
+    let run = |us: u64| Op::Run { ns: us * 1000 };
+    let into = Op::SetGroup;
+    assert_eq!(ops, [into(Some(2)), run(1), run(2), run(3), into(None), run(4)]);
+}
+
 /// rt-app's memload(): memset over the buffer, as often as it takes.
 #[test]
 fn mem_writes_the_buffer_of_each_thread_again_and_again() {

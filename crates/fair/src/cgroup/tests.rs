@@ -183,6 +183,25 @@ fn balancing_goes_by_the_load_of_groups() {
     }
 }
 
+/// From /a, with two others, to a group of its own, or to the root group: then it has as much as the two.
+#[test]
+fn a_task_that_moves_shares_as_those_do_where_it_is_now() {
+    for to in ["/b", "/"] {
+        let text = format!(
+            r#"{{ "global": {{ "duration": 4 }}, "tasks": {{
+                "a": {{ "instance": 2, "taskgroup": "/a", "loop": -1, "run": 2000 }},
+                "mover": {{ "phases": {{
+                    "there": {{ "loop": 50, "taskgroup": "/a", "run": 2000 }},
+                    "here": {{ "loop": -1, "taskgroup": "{to}", "run": 2000 }} }} }} }} }}"#
+        );
+        let workload = rtapp::parse(&text, "test.json").unwrap();
+        for version in versions() {
+            let share = shares(version, ONE_CPU, &workload)["mover"];
+            assert!((share - 0.5).abs() < 0.025, "{version}, to {to}: {share}");
+        }
+    }
+}
+
 /// Sleepers, hogs, yielders, nice values and policies in nested groups: the audit of the books finds
 /// every task where it belongs after every hook.
 #[test]
@@ -195,6 +214,9 @@ fn no_task_is_lost_in_groups() {
             "sleeper": { "instance": 20, "taskgroup": "/a/c", "loop": -1, "run": 300, "sleep": 700 },
             "background": { "instance": 3, "policy": "SCHED_IDLE", "taskgroup": "/d", "loop": -1, "run": 2000, "sleep": 100 },
             "free": { "instance": 8, "loop": -1, "run": 900, "sleep": 900 },
+            "mover": { "instance": 3, "phases": {
+                "a": { "taskgroup": "/a", "run": 300, "sleep": 100 }, "b": { "taskgroup": "/a/b", "run": 900 },
+                "root": { "taskgroup": "/", "priority": 3, "run": 500 }, "d": { "taskgroup": "/d", "run": 200 } } },
             "yielder": { "instance": 3, "taskgroup": "/d", "loop": -1, "run": 100, "yield": "" }
         }
     }"#;

@@ -130,6 +130,10 @@ impl Scheduler for Audited {
         self.0.reweight(world, cpu, task);
         self.audit(world);
     }
+    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        self.0.group_changed(world, cpu, task);
+        self.audit(world);
+    }
     fn work(&mut self, world: &mut World, cpu: CpuId, work: Work) {
         self.0.work(world, cpu, work);
         self.audit(world);
@@ -501,6 +505,31 @@ fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
         assert_eq!(rq.current, Some(TaskId(0)), "{version}: it still runs");
         fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Exit);
         assert_eq!((fair.rqs[2].load_weight, fair.rqs[2].avg.load_avg), (1024, 0));
+    }
+}
+
+/// The group loses and gains the task's load, the CPU's stays; since 5.6 what runs is chosen anew.
+#[test]
+fn a_task_that_goes_to_another_group_takes_its_load_along() {
+    for version in versions() {
+        let (mut fair, mut world) = (fair(version), world(2));
+        let group =
+            |path: &str| roost_workload::Group { path: path.into(), parent: None, weight: 100 };
+        world.set_groups_for_test(vec![group("/a"), group("/b")]);
+        fair.start(&mut world);
+        let load_sum = LOAD_AVG_MAX;
+        let avg = Avg { load_avg: 1024, load_sum, util_avg: 500, ..Avg::default() };
+        for task in 0..2 {
+            world.set_group_for_test(TaskId(task), Some(0));
+            queue_with(&mut fair, &mut world, task, 2, avg.clone());
+        }
+        assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
+        assert_eq!(fair.rqs[2].load_weight, 1024, "{version}: two in /a");
+        world.set_group_for_test(TaskId(0), Some(1));
+        fair.group_changed(&mut world, 2, TaskId(0));
+        assert_eq!(fair.rqs[2].load_weight, 2048, "{version}: one in /a, one in /b");
+        assert_eq!(fair.rqs[2].current, Some(TaskId(0)), "{version}");
+        assert_eq!(world.resched_pending(2), !["3.9", "5.2"].contains(&version), "{version}");
     }
 }
 

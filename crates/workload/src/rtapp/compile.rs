@@ -215,6 +215,7 @@ fn count_barriers(tasks: &[Task], compiler: &mut Compiler) -> Result<(), Workloa
 impl Compiler {
     fn add_task(&mut self, task: &Task, tasks: &BTreeMap<&str, u32>) -> Result<(), WorkloadError> {
         let counter = self.workload.add_counter();
+        let group = self.group(task);
         let mut writer = Writer::default();
         writer.push(&task.place, Op::Start { delay_ns: task.delay_ns });
         if let Some(ns) = task.slice_ns {
@@ -230,7 +231,6 @@ impl Compiler {
             writer.push(&task.place, Op::Count { counter, by: 1 });
             Ok(())
         })?;
-        let group = self.group(task);
         writer.program.program_mut().own_timers = writer.own_timers.count();
         self.places.push(writer.places);
         self.workload.templates.push(Template {
@@ -306,6 +306,10 @@ impl Compiler {
         }
         if let Some(ns) = phase.slice_ns {
             writer.push(&phase.place, Op::SetSlice { ns });
+        }
+        if let Some(path) = &phase.taskgroup {
+            let group = self.workload.add_group(path, DEFAULT_GROUP_WEIGHT);
+            writer.push(&phase.place, Op::SetGroup(group));
         }
         writer.repeat(&phase.place, phase.times, |writer| {
             for (place, event) in &phase.events {

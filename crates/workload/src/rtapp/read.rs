@@ -62,6 +62,7 @@ pub(super) struct Phase {
     pub(super) slice_ns: Option<u64>,
     pub(super) cpus: Option<Vec<u32>>,
     pub(super) nodes: Vec<u32>,
+    pub(super) taskgroup: Option<String>,
     pub(super) events: Vec<(Place, Event)>,
 }
 
@@ -280,6 +281,9 @@ fn read_task(
     let mut task = empty_task(place, member);
     let chosen = find(members, "policy").map(|found| policy(&place.below(found), &found.node));
     task.scheduling = chosen.transpose()?.unwrap_or(global.default_policy);
+    if let Some(found) = find(members, "taskgroup") {
+        task.taskgroup = taskgroup(&place.below(found), &found.node)?;
+    }
     let (mut priority, mut slice) = (None, None);
     for member in members {
         let place = place.below(member);
@@ -288,7 +292,7 @@ fn read_task(
             "instance" => task.instances = number(&place, node, 0, MAX_NUMBER)? as u32,
             "loop" => task.times = times(&place, node)?,
             "delay" => task.delay_ns = microseconds(&place, node)?,
-            "policy" => {}
+            "policy" | "taskgroup" => {}
             "priority" => priority = Some((place, node)),
             "dl-runtime" => slice = Some((place, node)),
             "dl-period" | "dl-deadline" => notes.push(deadline_note(&place, node)?),
@@ -296,7 +300,6 @@ fn read_task(
             "membind_nodes" | "nodes_membind" | "numa_membind" => {
                 task.nodes = numbers(&place, node, "node", MAX_NODE)?;
             }
-            "taskgroup" => task.taskgroup = taskgroup(&place, node)?,
             "phases" => task.phases = read_phases(&place, node, &task, notes)?,
             key if phases_member.is_none() && event_of(key).is_some() => {}
             _ => return Err(unknown_task_key(&place, &member.key, phases_member.is_some())),
@@ -306,15 +309,23 @@ fn read_task(
     task.slice_ns = custom_slice(task.scheduling, true, slice, notes)?;
     if let SchedulingPolicy::RealTime(name) = task.scheduling {
         notes.push(real_time_note(place, name));
-        if task.taskgroup.is_some() {
-            let problem = format!("a taskgroup with policy {name}");
-            return Err(place.error(problem, "only SCHED_OTHER and SCHED_IDLE have task groups"));
-        }
     }
+    may_have_group(place, task.scheduling, task.taskgroup.is_some())?;
     if phases_member.is_none() {
         task.phases = vec![events_of_task(place, members, &task.name)?];
     }
     Ok(task)
+}
+
+/// rt-app refuses a task group under a policy of another class (`check_taskgroup_policy_dep()`).
+fn may_have_group(place: &Place, policy: SchedulingPolicy, has_group: bool) -> Read<()> {
+    match policy {
+        SchedulingPolicy::RealTime(name) if has_group => Err(place.error(
+            format!("a taskgroup with policy {name}"),
+            "only SCHED_OTHER, SCHED_BATCH and SCHED_IDLE have task groups",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn empty_task(place: &Place, member: &Member) -> Task {
@@ -377,6 +388,7 @@ fn empty_phase(place: &Place) -> Phase {
         slice_ns: None,
         cpus: None,
         nodes: Vec::new(),
+        taskgroup: None,
         events: Vec::new(),
     }
 }
@@ -388,14 +400,17 @@ fn require_events(phase: Phase) -> Read<Phase> {
     Ok(phase)
 }
 
-/// Reads phases in order; each keeps the scheduling policy of the one before unless it says
-/// another.
+/// Reads phases in order; each keeps the scheduling policy and the task group of the one before unless
+/// it says another.
 fn read_phases(top: &Place, node: &Node, task: &Task, notes: &mut Vec<String>) -> Read<Vec<Phase>> {
     let mut phases = Vec::new();
-    let mut policy = task.scheduling;
+    let (mut policy, mut has_group) = (task.scheduling, task.taskgroup.is_some());
     for member in object(top, node)? {
         let (place, node) = (top.below(member), &member.node);
-        phases.push(read_phase(&place, node, &task.name, &mut policy, notes)?);
+        let phase = read_phase(&place, node, &task.name, &mut policy, notes)?;
+        has_group |= phase.taskgroup.is_some();
+        may_have_group(&place, policy, has_group)?;
+        phases.push(phase);
         let place = phases.last().map(|phase: &Phase| &phase.place);
         if let (SchedulingPolicy::RealTime(name), Some(place)) = (policy, place)
             && policy != task.scheduling
@@ -436,9 +451,7 @@ fn read_phase(
             "membind_nodes" | "nodes_membind" | "numa_membind" => {
                 phase.nodes = numbers(&place, node, "node", MAX_NODE)?;
             }
-            "taskgroup" => {
-                return Err(place.error("not supported in a phase", "move it to the task"));
-            }
+            "taskgroup" => phase.taskgroup = taskgroup(&place, node)?,
             key => match event_of(key) {
                 Some(event) => {
                     let event = read_event(&place, event, node, task)?;
@@ -456,7 +469,7 @@ fn read_phase(
 }
 
 fn unknown_phase_key(place: &Place) -> WorkloadError {
-    let remedy = "a phase has loop, cpus, policy, priority, dl-runtime and events (run, runtime, sleep, timer, \
+    let remedy = "a phase has loop, cpus, policy, priority, dl-runtime, taskgroup and events (run, runtime, sleep, timer, \
         lock, unlock, wait, signal, broad, sync, barrier, suspend, resume, yield, fork, mem, iorun)";
     place.error("unknown key", remedy)
 }
