@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use roost_machine::{CpuSet, Machine};
-use roost_workload::{Op, Workload};
+use roost_workload::{GroupId, Op, Workload};
 
 use crate::cpu::refill_ns;
 use crate::events::Event;
@@ -822,7 +822,9 @@ fn resolve_affinities(machine: &Machine, workload: &Workload) -> Result<Vec<Affi
 impl World {
     fn trace_task(&self, id: TaskId) -> TraceTask<'_> {
         let task = &self.tasks[id.index()];
-        TraceTask { pid: task.pid, process: task.process, name: self.name_of(task) }
+        let path = |number: GroupId| (number, self.groups[number as usize].path.as_str());
+        let group = task.group.map(path);
+        TraceTask { pid: task.pid, process: task.process, name: self.name_of(task), group }
     }
 
     /// Tells the observer, if there is one, what it makes of the world.

@@ -12,6 +12,8 @@ pub struct TraceTask<'a> {
     pub process: u32,
     /// Its name.
     pub name: &'a str,
+    /// Number and path of its task group; `None`: the root group, or not known.
+    pub group: Option<(u32, &'a str)>,
 }
 
 /// How a task left its CPU.

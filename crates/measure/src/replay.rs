@@ -171,7 +171,7 @@ impl<'a> Replay<'a> {
     }
 
     fn named<'n>(&self, task: Comm<'_>, name: &'n str) -> TraceTask<'n> {
-        TraceTask { pid: task.pid, process: self.capture.process_of(task.pid), name }
+        TraceTask { pid: task.pid, process: self.capture.process_of(task.pid), name, group: None }
     }
 
     /// The task, if the audience is told about it.

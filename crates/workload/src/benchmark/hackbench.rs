@@ -84,14 +84,15 @@ fn build(values: &Values) -> Workload {
     if threads {
         workload.add_process("hackbench");
     }
-    for _ in 0..groups {
+    for group in 0..groups {
         let lines: Vec<Line> =
             (0..fds).map(|_| add_line(&mut workload, values, settings.size)).collect();
         for line in &lines {
-            add_task(&mut workload, "receiver", receiver(&settings, *line), threads);
+            let program = receiver(&settings, *line);
+            add_task(&mut workload, "receiver", group, program, threads);
         }
         for _ in 0..fds {
-            add_task(&mut workload, "sender", sender(&settings, &lines), threads);
+            add_task(&mut workload, "sender", group, sender(&settings, &lines), threads);
         }
     }
     workload.metrics.push(Metric {
@@ -115,10 +116,11 @@ fn add_line(workload: &mut Workload, values: &Values, size: u32) -> Line {
     Line { channel, mutex: pipe.then(|| workload.add_mutex()) }
 }
 
-fn add_task(workload: &mut Workload, class: &str, program: Program, threads: bool) {
+/// Traces show the group by the name.
+fn add_task(workload: &mut Workload, class: &str, group: u32, program: Program, threads: bool) {
     let process = if threads { 0 } else { workload.fork_process("hackbench") };
     let template = graph::template(class, costs::TALKER_FOOTPRINT_BYTES, program);
-    workload.start_one(crate::Template { process, ..template });
+    workload.start_one(crate::Template { name: format!("{class}-g{group}"), process, ..template });
 }
 
 fn sender(settings: &Settings, lines: &[Line]) -> Program {
