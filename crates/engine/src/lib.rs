@@ -28,6 +28,7 @@ mod interpret;
 mod memory;
 mod outcome;
 mod prefetch;
+mod reached;
 mod run;
 mod sampling;
 mod scheduler;
@@ -42,6 +43,7 @@ pub use events::EVENT_NAMES;
 pub use memory::{Area, Followed, Marked};
 pub use outcome::{Histogram, MetricValue, Outcome};
 pub use prefetch::prefetch;
+pub use reached::Missing;
 pub use run::{Control, RunError, run, run_observed};
 pub use scheduler::{
     CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Pick, Scheduler, TaskId, Wake, Work,

@@ -77,7 +77,7 @@ impl LatencyRecords {
         self.classes[class as usize].1.saturating_record(ns);
     }
 
-    fn of(&self, class: &str) -> Option<&Latencies<u64>> {
+    pub(crate) fn of(&self, class: &str) -> Option<&Latencies<u64>> {
         let record = self.classes.iter().find(|(name, _)| name == class).map(|(_, r)| r)?;
         (!record.is_empty()).then_some(record)
     }

@@ -12,6 +12,7 @@ use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{LatencyRecords, Outcome, outcome};
 use crate::prefetch::prefetch;
+use crate::reached::{self, Missing};
 use crate::sampling::{self, Sampler};
 use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
@@ -75,6 +76,24 @@ pub enum RunError {
         /// Where tasks were.
         tasks: String,
     },
+    /// The duration ended the run before it got to what it measures.
+    #[error(
+        "workload {workload}: after {at_ns} ns of simulated time {created} tasks had been created, and \
+         {missing}; {}",
+        longer(*.enough_ns)
+    )]
+    NothingReached {
+        /// The workload's name.
+        workload: String,
+        /// When the run ended.
+        at_ns: u64,
+        /// How many tasks of the workload had been created.
+        created: u32,
+        /// What had not been reached.
+        missing: Missing,
+        /// A duration that is long enough, if one is known.
+        enough_ns: Option<u64>,
+    },
     /// A memory policy names a node that the machine does not have.
     #[error(
         "workload {workload}: its memory policy names node {node}, which machine {machine} does not \
@@ -120,6 +139,17 @@ pub enum RunError {
     },
 }
 
+/// What a duration has to be, as a user gives it.
+fn longer(enough_ns: Option<u64>) -> String {
+    match enough_ns {
+        None => "give it a longer duration".to_owned(),
+        Some(ns) if ns % 1_000_000_000 == 0 => {
+            format!("--duration {}s would do", ns / 1_000_000_000)
+        }
+        Some(ns) => format!("--duration {}ms would do", ns.div_ceil(1_000_000)),
+    }
+}
+
 /// CPU sets of one template.
 pub(crate) struct Affinities {
     pub first: CpuSet,
@@ -143,6 +173,8 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) until_audit: usize,
     /// By CPU; none if the machine's governor has no threads.
     pub(crate) samplers: Vec<Sampler>,
+    /// Whether a task that exited had got to its work.
+    worked: bool,
 }
 
 /// How many events pass between looks at [`Control::stop`].
@@ -220,7 +252,7 @@ pub fn run_observed<S: Scheduler>(
             progress(engine.world.now);
         }
     };
-    Ok(engine.finish(end))
+    engine.finish(end)
 }
 
 impl<'a, S: Scheduler> Engine<'a, S> {
@@ -259,6 +291,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             live: 0,
             until_audit: 0,
             samplers: Vec::new(),
+            worked: false,
         })
     }
 
@@ -682,6 +715,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     fn retire(&mut self, gone: TaskId) {
+        self.worked |= self.is_at_work(gone);
         self.scheduler.task_exit(&mut self.world, gone);
         self.world.leave_process(gone);
         if let Some(memory) = &mut self.world.memory {
@@ -758,8 +792,41 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
+    /// Whether the program of `task` has got to its work.
+    fn is_at_work(&self, task: TaskId) -> bool {
+        let task = &self.world.tasks[task.index()];
+        let own = !task.root && !task.sampler;
+        own && reached::is_at_work(&self.workload.templates[task.template as usize].program, task)
+    }
+
+    /// If the duration ended the run at `end` before it got to what it measures: that, as an error.
+    fn check_reached(&self, end: Time) -> Result<(), RunError> {
+        let live = |id: &TaskId| self.world.tasks[id.index()].state != State::Dead;
+        let mut tasks = (0..self.world.tasks.len() as u32).map(TaskId).filter(live);
+        let works = self.worked || tasks.any(|task| self.is_at_work(task));
+        let Some(missing) = reached::missing(self.workload, &self.shared, &self.latencies, works)
+        else {
+            return Ok(());
+        };
+        Err(RunError::NothingReached {
+            workload: self.workload.name.clone(),
+            at_ns: end.ns(),
+            // All but the root task and the governor's threads.
+            created: self.next_pid - 2 - self.samplers.len() as u32,
+            missing,
+            enough_ns: None,
+        })
+    }
+
     /// Closes the accounts at `end`.
-    fn finish(mut self, end: Time) -> Outcome {
+    ///
+    /// # Errors
+    /// If the duration ended the run before it got to what it measures.
+    fn finish(mut self, end: Time) -> Result<Outcome, RunError> {
+        let complete = self.live == 0;
+        if !complete {
+            self.check_reached(end)?;
+        }
         self.world.now = end;
         for cpu in 0..self.world.nr_cpus() {
             let state = &self.world.cpus[cpu];
@@ -770,9 +837,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 self.world.trace_switch(cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
-        let complete = self.live == 0;
         let Self { world, scheduler, workload, shared, latencies, .. } = &self;
-        outcome(world, scheduler, workload, shared, latencies, end, complete)
+        Ok(outcome(world, scheduler, workload, shared, latencies, end, complete))
     }
 }
 

@@ -21,6 +21,7 @@
 mod spec;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use roost_engine::{Control, Outcome, RunError};
 use roost_fair::Fair;
@@ -41,6 +42,12 @@ pub enum NamedError {
     #[error(transparent)]
     Scheduler(#[from] SpecError),
 }
+
+/// Durations that are proposed are multiples of this.
+const LEAST_DURATION_NS: u64 = 1_000_000;
+
+/// The longest that is tried: a workload that reaches nothing in that time is not waiting for its start.
+const MOST_DURATION_NS: u64 = 100_000_000_000;
 
 /// A scheduler on a machine and a workload.
 #[derive(Clone)]
@@ -75,9 +82,33 @@ impl Simulation {
     /// Runs it once.
     ///
     /// # Errors
-    /// If the run was stopped, the workload cannot go on, or asks for CPUs that do not exist.
+    /// If the run was stopped, the workload cannot go on, asks for CPUs that do not exist, or the duration
+    /// ended it before it got to what it measures; then the error names a duration that would do.
     pub fn run(&self, control: Control<'_>) -> Result<Outcome, RunError> {
-        self.run_observed(control, |_| {})
+        let (seed, stop) = (control.seed, control.stop);
+        let mut result = self.run_observed(control, |_| {});
+        if let Err(RunError::NothingReached { at_ns, enough_ns, .. }) = &mut result {
+            *enough_ns = self.enough_ns(*at_ns, seed, stop);
+        }
+        result
+    }
+
+    /// A duration with which the run of `seed` gets to what it measures, which it does not in `too_short_ns`:
+    /// found by running it for twice as long, and again.
+    fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> Option<u64> {
+        let mut duration_ns = too_short_ns.next_multiple_of(LEAST_DURATION_NS);
+        while duration_ns < MOST_DURATION_NS {
+            duration_ns = (2 * duration_ns).min(MOST_DURATION_NS);
+            let mut longer = self.clone();
+            Arc::make_mut(&mut longer.workload).duration_ns = Some(duration_ns);
+            let control = Control { seed, tracer: None, stop, progress: &|_| {} };
+            match longer.run_observed(control, |_| {}) {
+                Ok(_) => return Some(duration_ns),
+                Err(RunError::NothingReached { .. }) => {}
+                Err(_) => return None,
+            }
+        }
+        None
     }
 
     /// [`run`](Self::run), telling `observer` the kind of each event after it was handled: index into

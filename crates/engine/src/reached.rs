@@ -1,0 +1,109 @@
+//! Whether a run that its duration ended got as far as to measure something.
+
+use std::fmt;
+
+use roost_workload::{MetricKind, Op, Program, Workload};
+
+use crate::outcome::LatencyRecords;
+use crate::sync::Shared;
+use crate::task::Task;
+
+/// What a run had not reached when its duration ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No task had got to its work.
+    Work,
+    /// Tasks worked, but the benchmark had not come round once: no event that its rates count, no wakeup
+    /// of those whose latency it measures.
+    Iteration,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::Work => "none of them had got to its work",
+            Missing::Iteration => "the benchmark had not come through one iteration",
+        })
+    }
+}
+
+/// What was not reached in a run in which some task `works`; `None`: it measures something.
+pub(crate) fn missing(
+    workload: &Workload,
+    shared: &Shared,
+    latencies: &LatencyRecords,
+    works: bool,
+) -> Option<Missing> {
+    let kinds = || workload.metrics.iter().map(|metric| &metric.kind);
+    let is_rate =
+        |kind: &&MetricKind| matches!(kind, MetricKind::Rate { .. } | MetricKind::BestRate { .. });
+    let came_round = |kind: &MetricKind| match kind {
+        MetricKind::Rate { counter, .. } => shared.counts[*counter as usize] > 0,
+        MetricKind::BestRate { watch, .. } => shared.watches[*watch as usize].shortest.is_some(),
+        MetricKind::WakeupLatencyUs { class, .. } | MetricKind::MeanWakeupLatencyUs { class } => {
+            latencies.of(class).is_some() || works && !sleeps(workload, class)
+        }
+        // What it measures is the whole; that the duration cut it is told otherwise.
+        MetricKind::WallSeconds => works,
+    };
+    let reached = match kinds().any(|kind| is_rate(&kind)) {
+        // Latencies alone are those of tasks that were woken to begin.
+        true => kinds().filter(is_rate).any(came_round),
+        false => kinds().any(came_round) || works && workload.metrics.is_empty(),
+    };
+    match (reached, works) {
+        (true, _) => None,
+        (false, true) => Some(Missing::Iteration),
+        (false, false) => Some(Missing::Work),
+    }
+}
+
+/// Whether tasks of the class block once they are at work; others are never woken again.
+fn sleeps(workload: &Workload, class: &str) -> bool {
+    let of_class = workload.templates.iter().filter(|template| template.class == class);
+    let mut work = of_class.flat_map(|template| {
+        let ops = &template.program.ops;
+        ops.iter().skip(first_work(&template.program))
+    });
+    work.any(|op| {
+        matches!(
+            op,
+            Op::Sleep { .. }
+                | Op::SleepUntil { .. }
+                | Op::Timer { .. }
+                | Op::Send { .. }
+                | Op::Receive { .. }
+                | Op::Lock(_)
+                | Op::Wait { .. }
+                | Op::Barrier(_)
+                | Op::Meet { .. }
+                | Op::SpinBarrier { .. }
+        )
+    })
+}
+
+/// Whether a task has begun its first operation that is work. What it repeats may be that one.
+pub(crate) fn is_at_work(program: &Program, task: &Task) -> bool {
+    task.pc as usize > first_work(program) || task.loops.iter().any(|&done| done > 0)
+}
+
+/// Index of the first operation that is neither a common start nor a setting; the length if there is
+/// none.
+fn first_work(program: &Program) -> usize {
+    let sets_up = |op: &Op| {
+        matches!(
+            op,
+            Op::Start { .. }
+                | Op::Barrier(_)
+                | Op::SpinBarrier { .. }
+                | Op::Fork(_)
+                | Op::SetNice(_)
+                | Op::SetPolicy(_)
+                | Op::SetSlice { .. }
+                | Op::SetGroup(_)
+                | Op::SetAffinity(_)
+                | Op::StartWatch(_)
+        )
+    };
+    program.ops.iter().take_while(|op| sets_up(op)).count()
+}

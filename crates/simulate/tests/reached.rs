@@ -1,0 +1,69 @@
+//! A run that its duration ends before it measures anything is an error that says what would do.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use roost_engine::Missing;
+use roost_simulate::{Control, Outcome, RunError, Simulation};
+
+const MS: u64 = 1_000_000;
+
+fn run(workload: &str, duration_ns: u64) -> Result<Outcome, RunError> {
+    let simulation = Simulation::named("2n2l4c", workload, Some(duration_ns), "fair@7.2").unwrap();
+    simulation.run(Control::new(1))
+}
+
+/// What the run had reached: tasks, and what was missing. The duration that is proposed is long enough.
+fn unreached(workload: &str, duration_ns: u64) -> (u32, Missing) {
+    let error = run(workload, duration_ns).unwrap_err();
+    let RunError::NothingReached { created, missing, enough_ns, at_ns, .. } = error else {
+        panic!("{workload}: {error}")
+    };
+    assert_eq!(at_ns, duration_ns);
+    let enough_ns = enough_ns.unwrap();
+    assert!(enough_ns > duration_ns && enough_ns % MS == 0, "{workload}: {enough_ns}");
+    run(workload, enough_ns).unwrap_or_else(|error| panic!("{workload}: {error}"));
+    (created, missing)
+}
+
+#[test]
+fn a_rate_is_never_0_because_the_run_was_too_short() {
+    assert_eq!(unreached("coremark:threads=4", 1), (0, Missing::Work));
+    // A thread works, but one iteration takes longer.
+    assert_eq!(unreached("coremark:threads=1", MS).1, Missing::Iteration);
+}
+
+#[test]
+fn nor_is_a_latency_nothing_before_the_first_wakeup() {
+    assert_eq!(unreached("schbench:messages=1,workers=2", 1), (0, Missing::Work));
+}
+
+/// Two groups of 40 tasks that wait at the gate for each other.
+#[test]
+fn nor_does_a_completion_time_that_is_cut_pass_for_a_run() {
+    let (created, missing) = unreached("hackbench:groups=2", MS);
+    assert!((1..80).contains(&created), "{created}");
+    assert_eq!(missing, Missing::Work);
+    // Once they work, what is missing is the end: the time is not known.
+    let cut = run("hackbench:groups=2,loops=100000", 100 * MS).unwrap();
+    assert_eq!(cut.metrics[0].value, None);
+}
+
+/// A task that never sleeps has no latency to wait for.
+#[test]
+fn a_task_that_never_sleeps_measures_nothing_and_is_no_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("hog.json");
+    std::fs::write(&file, r#"{ "tasks": { "hog": { "run": -1 } } }"#).unwrap();
+    let outcome = run(file.to_str().unwrap(), 10 * MS).unwrap();
+    assert!(outcome.metrics.iter().all(|metric| metric.value != Some(0.0)));
+}
+
+#[test]
+fn a_workload_that_gets_nowhere_is_proposed_no_duration() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("waits.json");
+    let text = r#"{ "tasks": { "waits": { "lock": "m", "wait": { "ref": "c", "mutex": "m" }, "unlock": "m" } } }"#;
+    std::fs::write(&file, text).unwrap();
+    let error = run(file.to_str().unwrap(), MS).unwrap_err();
+    assert!(error.to_string().contains("give it a longer duration"), "{error}");
+}
