@@ -27,7 +27,7 @@ pub struct MetricValue {
     /// Name.
     pub name: String,
     /// Unit.
-    pub unit: &'static str,
+    pub unit: String,
     /// Which direction is better.
     pub better: Better,
     /// The value; `None` where nothing was measured: no wakeup of that class happened, or the
@@ -121,7 +121,7 @@ pub(crate) fn outcome<S: Scheduler>(
         .iter()
         .map(|metric| MetricValue {
             name: metric.name.clone(),
-            unit: metric.unit,
+            unit: metric.unit.to_owned(),
             better: metric.better,
             value: value(metric),
         })

@@ -27,27 +27,25 @@ pub struct Lane {
     pub timeout: Duration,
 }
 
-/// Runs `measurements` one after the other in one boot of `spec`, and tells `done` after each (in the
-/// exact lane after all).
+/// Runs `measurements` one after the other in one boot of `spec`, and gives `done` what came of each (in
+/// the exact lane after all).
 pub fn measure(
     cache: &Cache,
     spec: &GuestSpec,
     lane: &Lane,
     measurements: &[Measurement<'_>],
-    done: &mut dyn FnMut() -> Result<(), RealError>,
-) -> Result<Vec<GuestResult>, RealError> {
+    done: &mut dyn FnMut(GuestResult) -> Result<(), RealError>,
+) -> Result<(), RealError> {
     match lane.exact {
         true => measure_exact(cache, spec, lane, measurements, done),
         false => {
             let mut guest = Guest::boot(cache, spec)?;
             let knobs = knobs(guest.survey());
-            let mut results = Vec::with_capacity(measurements.len());
             for measurement in measurements {
                 let job = job(measurement, &knobs, lane.timeout)?;
-                results.push(result(guest.run(&job)?, measurement)?);
-                done()?;
+                done(result(guest.run(&job)?, measurement)?)?;
             }
-            Ok(results)
+            Ok(())
         }
     }
 }
@@ -59,8 +57,8 @@ fn measure_exact(
     spec: &GuestSpec,
     lane: &Lane,
     measurements: &[Measurement<'_>],
-    done: &mut dyn FnMut() -> Result<(), RealError>,
-) -> Result<Vec<GuestResult>, RealError> {
+    done: &mut dyn FnMut(GuestResult) -> Result<(), RealError>,
+) -> Result<(), RealError> {
     let any = measurements.iter().any(|measurement| !measurement.scheduler.settings.is_empty());
     let knobs = match any {
         true => knobs(Guest::boot(cache, spec)?.survey()),
@@ -68,12 +66,10 @@ fn measure_exact(
     };
     let jobs = measurements.iter().map(|measurement| job(measurement, &knobs, lane.timeout));
     let run = exact::run(cache, spec, &jobs.collect::<Result<Vec<_>, _>>()?)?;
-    let mut results = Vec::with_capacity(measurements.len());
     for (job, measurement) in run.results.into_iter().zip(measurements) {
-        results.push(result(job, measurement)?);
-        done()?;
+        done(result(job, measurement)?)?;
     }
-    Ok(results)
+    Ok(())
 }
 
 fn knobs(survey: &Survey) -> Knobs {

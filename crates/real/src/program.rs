@@ -202,7 +202,7 @@ impl Workload {
             .iter()
             .map(|metric| MetricValue {
                 name: metric.name.clone(),
-                unit: metric.unit,
+                unit: metric.unit.to_owned(),
                 better: metric.better,
                 value: value(metric),
             })

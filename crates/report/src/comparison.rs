@@ -7,6 +7,7 @@ use roost_workload::Better;
 
 use crate::efficiency::SearchCounts;
 use crate::experiment::{self, Experiment};
+use crate::runs::Run;
 use crate::statistics::{Summary, change_pct};
 
 /// What several schedulers did with one workload on one machine. The first one is the baseline.
@@ -18,6 +19,10 @@ pub struct Comparison {
     pub repeats: usize,
     /// How long each run took, ns, one vector a scheduler, one value a repeat.
     pub elapsed_ns: Vec<Vec<u64>>,
+    /// Repeats that were asked for, if the comparison was interrupted before they were complete.
+    pub interrupted: Option<usize>,
+    /// All runs one by one, those of later repeats included that had ended when it was interrupted.
+    pub runs: Vec<Run>,
     /// The metrics, in the workload's order.
     pub metrics: Vec<MetricComparison>,
     /// The counters, in the order in which the schedulers report them.
@@ -68,14 +73,17 @@ impl Comparison {
     /// outcome lacks, and a value that is not finite count as not measured.
     pub fn new(experiment: Experiment, mut outcomes: Vec<Vec<Outcome>>) -> Self {
         outcomes.resize_with(experiment.schedulers.len(), Vec::new);
+        let seed = experiment.seed;
         let elapsed = |runs: &Vec<Outcome>| runs.iter().map(|run| run.elapsed_ns).collect();
         Self {
             experiment,
             repeats: outcomes.iter().map(Vec::len).max().unwrap_or(0),
             elapsed_ns: outcomes.iter().map(elapsed).collect(),
+            interrupted: None,
             metrics: metrics_of(&outcomes),
             counters: counters_of(&outcomes),
             histograms: histograms_of(&outcomes),
+            runs: Run::all(seed, outcomes),
         }
     }
 
@@ -86,11 +94,20 @@ impl Comparison {
 
     /// The heading of its tables: what was compared, where and by which roost.
     pub(crate) fn heading(&self) -> String {
-        experiment::heading(
-            &self.experiment,
-            self.repeats,
-            self.elapsed_ns.iter().flatten().copied(),
-        )
+        let elapsed_ns = self.elapsed_ns.iter().flatten().copied();
+        let mark = self.interrupted.map_or_else(String::new, |wanted| {
+            format!("PARTIAL: interrupted after {} of {wanted} repeats\n", self.repeats)
+        });
+        mark + &experiment::heading(&self.experiment, self.repeats, elapsed_ns)
+    }
+
+    /// Marks it as interrupted before `wanted` repeats were complete, with the runs of `later` repeats that
+    /// had ended.
+    #[must_use]
+    pub fn interrupted(mut self, wanted: usize, later: impl IntoIterator<Item = Run>) -> Self {
+        self.interrupted = Some(wanted);
+        self.runs.extend(later);
+        self
     }
 
     /// Seed of the repeat with this index.
@@ -258,7 +275,12 @@ pub(crate) mod tests {
         };
         Outcome {
             elapsed_ns: 1_000_000_000,
-            metrics: vec![MetricValue { name: name.to_owned(), unit, better, value }],
+            metrics: vec![MetricValue {
+                name: name.to_owned(),
+                unit: unit.to_owned(),
+                better,
+                value,
+            }],
             counters: counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
             histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, 2] }],
         }

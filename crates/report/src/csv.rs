@@ -5,7 +5,7 @@ use crate::experiment::Experiment;
 use crate::table::better;
 
 /// Columns of the file.
-const HEADER: [&str; 17] = [
+const HEADER: [&str; 18] = [
     "machine",
     "workload",
     "scheduler",
@@ -23,6 +23,7 @@ const HEADER: [&str; 17] = [
     "workload_sha256",
     "roost",
     "commit",
+    "partial",
 ];
 
 /// The comparison as CSV with a header: a row a metric, scheduler and seed, so that every statistic
@@ -87,6 +88,7 @@ fn write_row(
         &workload.sha256,
         &roost.version,
         &roost.commit_shown(),
+        &comparison.interrupted.is_some().to_string(),
     ]);
 }
 
@@ -188,7 +190,7 @@ mod tests {
 
     /// What was measured, without the experiment.
     fn first_columns(text: &str) -> Vec<String> {
-        let columns = |line: &str| line.rsplitn(10, ',').last().unwrap_or_default().to_owned();
+        let columns = |line: &str| line.rsplitn(11, ',').last().unwrap_or_default().to_owned();
         text.lines().map(columns).collect()
     }
 }

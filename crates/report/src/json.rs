@@ -1,9 +1,11 @@
 //! The comparison as JSON, as `docs/compare.schema.json` describes it.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
 
 use crate::comparison::{Comparison, CounterComparison, MetricComparison};
 use crate::experiment::Experiment;
+use crate::runs::Run;
 use crate::table::better;
 
 /// The JSON Schema (draft 2020-12) of what [`json`] returns.
@@ -32,10 +34,12 @@ pub fn json(comparison: &Comparison) -> String {
         elapsed_ns: &comparison.elapsed_ns,
         measured_from_ns: place.measured_from_ns(),
         repeats: comparison.repeats,
+        partial: comparison.interrupted.is_some(),
         seed: *seed,
         seeds: (0..comparison.repeats).map(|repeat| comparison.seed_of(repeat)).collect(),
         results: comparison.metrics.iter().map(result).collect(),
         counters: Counters(&comparison.counters),
+        runs: comparison.runs.iter().filter_map(Run::line).collect(),
     };
     // Writing to memory does not fail, and all keys are strings.
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
@@ -58,10 +62,13 @@ struct Document<'a> {
     elapsed_ns: &'a [Vec<u64>],
     measured_from_ns: Option<u64>,
     repeats: usize,
+    partial: bool,
     seed: u64,
     seeds: Vec<u64>,
     results: Vec<MetricResult<'a>>,
     counters: Counters<'a>,
+    /// Each on a line.
+    runs: Vec<Box<RawValue>>,
 }
 
 #[derive(serde::Serialize)]

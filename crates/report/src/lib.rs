@@ -13,6 +13,7 @@ mod histogram;
 mod json;
 mod mmtests;
 mod perfetto;
+mod runs;
 mod statistics;
 mod table;
 
@@ -23,6 +24,7 @@ pub use crate::experiment::{Build, Contender, Experiment, Input, Place};
 pub use crate::histogram::histogram;
 pub use crate::json::{SCHEMA, json};
 pub use crate::mmtests::mmtests;
-pub use crate::perfetto::{PerfettoTrace, TraceError};
+pub use crate::perfetto::{PerfettoTrace, TraceError, TraceWindow};
+pub use crate::runs::{ResumeError, Run, resume};
 pub use crate::statistics::{Interval, Summary, change_pct};
 pub use crate::table::{counters, plain_table, search_efficiency, table};

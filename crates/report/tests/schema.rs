@@ -44,9 +44,9 @@ fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
 }
 
 fn outcome(values: [Option<f64>; 2], counters: &[(&str, f64)]) -> Outcome {
-    let metric = |name: &str, unit, better, value| MetricValue {
+    let metric = |name: &str, unit: &str, better, value| MetricValue {
         name: name.to_owned(),
-        unit,
+        unit: unit.to_owned(),
         better,
         value,
     };

@@ -7,6 +7,9 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use roost_engine::Time;
+use roost_report::TraceWindow;
+
 use crate::build;
 use crate::error::{Error, print};
 use crate::live::RunArgs;
@@ -232,8 +235,9 @@ Examples:
   roost compare --machine server.xml --workload load.json --repeat 10 --seed 7 --format json \\
       fair@5.16 fair@5.16+numa-imbalance fair@7.2
                                    three kernels on a machine of yours (`lstopo server.xml`)
-  roost compare --machine hygon-vm --workload iperf3:noise=4 --trace trace.pftrace fair@6.15
-                                   one kernel, to look at
+  roost compare --machine hygon-vm --workload iperf3:noise=4 --duration 1s \\
+      --trace trace.pftrace --trace-window 500ms..600ms fair@5.16 fair@6.15
+                                   two kernels to look at: trace-fair@5.16.pftrace, trace-fair@6.15.pftrace
   roost compare --on vm --machine 1s2n4l2c --workload load.json \\
       fair@7.2 fair@7.2+no-sis-util scx_cosmos
                                    a real kernel on an emulated machine; `roost vm prepare` first
@@ -246,7 +250,8 @@ Examples:
                                    the kernel that runs here; what is changed is restored
 
 The first scheduler is the baseline. A change is marked with * when the 95% confidence intervals of
-both means are disjoint: with one repeat nothing can be marked.";
+both means are disjoint: with one repeat nothing can be marked. Ctrl-C prints the repeats that are
+complete, marked as partial; what it left with --format json, --resume goes on with.";
 
 /// Arguments of `roost compare`.
 #[derive(Debug, Args)]
@@ -290,9 +295,17 @@ pub struct CompareArgs {
     /// Print all counters too (JSON always has them).
     #[arg(long)]
     pub counters: bool,
-    /// Write a Perfetto trace of the last scheduler's first run (ui.perfetto.dev opens it).
+    /// Write a Perfetto trace of each scheduler's first run (ui.perfetto.dev opens it): FILE, or with several
+    /// schedulers a file each, whose name has the scheduler's before FILE's ending.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Trace only this part of the runs, e.g. 200ms..250ms of simulated time (on a real kernel: since the
+    /// recording began).
+    #[arg(long, value_name = "FROM..TO", requires = "trace", value_parser = trace_window)]
+    pub trace_window: Option<TraceWindow>,
+    /// Go on with an interrupted comparison: runs that FILE has, the JSON that it left, are not made again.
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
     /// Runs at the same time (default: one a core); the output does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -445,6 +458,22 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
         return Err("at most one day is simulated; write for example 500ms or 20s".into());
     }
     Ok(duration)
+}
+
+/// A part of a run.
+fn trace_window(text: &str) -> Result<TraceWindow, String> {
+    let (from, to) = text.split_once("..").ok_or("write FROM..TO, for example 200ms..250ms")?;
+    let time = |text: &str| match text.trim() {
+        "0" => Ok(Time(0)),
+        text => humantime::parse_duration(text)
+            .map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+            .map_err(|error| format!("{text}: {error}; write for example 200ms..250ms")),
+    };
+    let window = TraceWindow { from: time(from)?, to: time(to)? };
+    match window.from < window.to {
+        true => Ok(window),
+        false => Err("it ends before it begins; write the earlier time first".to_owned()),
+    }
 }
 
 /// What the live scheduler's program takes as `--top SECONDS`.

@@ -1,13 +1,10 @@
 //! `roost compare`: runs a workload under several schedulers.
 
-use std::fmt::Write;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use rayon::prelude::*;
-use roost_engine::{Control, Outcome, Time};
+use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
 use roost_report::{Comparison, Contender, Experiment, Input, PerfettoTrace, Place};
 use roost_simulate::{SchedulerSpec, Simulation};
@@ -18,7 +15,10 @@ use crate::args::{CompareArgs, Format, On};
 use crate::build;
 use crate::error::{Error, print, tell};
 use crate::lists;
+use crate::progress::{self, Simulated};
 use crate::real;
+use crate::resume::{self, Known};
+use crate::traces::Traces;
 use crate::vm;
 
 /// Set by Ctrl-C and SIGTERM.
@@ -31,16 +31,17 @@ const DEFAULT_MACHINE: &str = "zen3-2s";
 pub struct Runs {
     /// The schedulers, and the kernels that they ran on.
     pub schedulers: Vec<Contender>,
-    /// By scheduler and repeat.
-    pub outcomes: Vec<Vec<Outcome>>,
-    /// When the run that was traced ended.
-    pub trace_end: Time,
+    /// By scheduler and repeat; `None`: interrupted before it ended.
+    pub outcomes: Vec<Vec<Option<Outcome>>>,
+    /// When the traced run of each scheduler ended, if it did.
+    pub trace_ends: Vec<Option<Time>>,
     /// What the counters are of, where that is more than the workload.
     pub counted: Option<&'static str>,
 }
 
 /// One run of one simulation.
 struct Run<'a> {
+    scheduler: usize,
     simulation: &'a Simulation,
     seed: u64,
     trace: Option<&'a PerfettoTrace>,
@@ -60,15 +61,20 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     if args.on == On::Host && args.machine.is_some() {
         return Err(Error::Usage("--on host is this machine: leave out --machine".into()));
     }
+    if args.resume.is_some() && args.on != On::Sim {
+        return Err(Error::Usage(
+            "--resume goes on with simulated runs: those of a real kernel differ each time; leave it out"
+                .into(),
+        ));
+    }
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
-    // Before the runs: nobody wants to hear after minutes that the file cannot be written.
-    let trace = args.trace.as_deref().map(PerfettoTrace::create).transpose()?;
-    let progress = progress_bar(args.schedulers.len() as u64 * u64::from(args.repeat));
+    let mut traces = Traces::create(args)?;
+    let bar = || progress::of_runs(args.schedulers.len() as u64 * u64::from(args.repeat));
     let machine = machine(args)?;
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
     let loaded = roost_workload::benchmark::resolve_noted(args.workload(), duration_ns)?;
-    let experiment = Experiment {
+    let mut experiment = Experiment {
         roost: build::this(),
         place: place(args),
         machine: Input::new(&machine.name, &machine),
@@ -77,18 +83,64 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         seed: args.seed,
         schedulers: Vec::new(),
     };
-    let runs = match args.on {
-        On::Sim => simulate(args, machine, loaded, trace.as_ref(), &progress)?,
-        On::Vm => real::in_guests(args, &machine, trace.as_ref(), progress.clone(), &STOP)?,
-        On::Host => real::on_host(args, &machine, trace.as_ref(), progress.clone(), &STOP)?,
+    let mut runs = match args.on {
+        On::Sim => simulate(args, machine, loaded, &mut traces, &experiment)?,
+        On::Vm => real::in_guests(args, &machine, &traces, bar(), &STOP)?,
+        On::Host => real::on_host(args, &machine, &traces, bar(), &STOP)?,
     };
-    progress.finish_and_clear();
-    if let Some(trace) = trace {
-        trace.finish(runs.trace_end)?;
+    experiment.schedulers = std::mem::take(&mut runs.schedulers);
+    report(args, &traces, experiment, runs)
+}
+
+/// Prints what is complete. Of a comparison of which no repeat is, only JSON has something to keep: single
+/// runs.
+fn report(
+    args: &CompareArgs,
+    traces: &Traces,
+    experiment: Experiment,
+    mut runs: Runs,
+) -> Result<(), Error> {
+    let (complete, wanted) = (complete_repeats(&runs.outcomes), args.repeat as usize);
+    let keeps = args.format == Format::Json && runs.outcomes.iter().flatten().any(Option::is_some);
+    if complete == 0 && !keeps {
+        return Err(Error::Interrupted);
     }
-    let experiment = Experiment { schedulers: runs.schedulers, ..experiment };
-    let comparison = Comparison::new(experiment, runs.outcomes);
-    print(&render(args, &comparison, runs.counted))
+    let complete_of = |runs: &mut Vec<Option<Outcome>>| runs.drain(..complete).flatten().collect();
+    let outcomes = runs.outcomes.iter_mut().map(complete_of).collect();
+    let mut comparison = Comparison::new(experiment, outcomes);
+    if complete < wanted {
+        comparison = comparison.interrupted(wanted, later(args, complete, runs.outcomes));
+    }
+    traces.finish(&args.schedulers, &runs.trace_ends)?;
+    print(&render(args, &comparison, runs.counted))?;
+    match comparison.interrupted {
+        Some(_) => Err(Error::Partial { complete, wanted }),
+        None => Ok(()),
+    }
+}
+
+/// The runs of repeats from `first` on that have ended.
+fn later(
+    args: &CompareArgs,
+    first: usize,
+    outcomes: Vec<Vec<Option<Outcome>>>,
+) -> Vec<roost_report::Run> {
+    let mut later = Vec::new();
+    for (scheduler, runs) in outcomes.into_iter().enumerate() {
+        for (repeat, outcome) in (first as u64..).zip(runs) {
+            let seed = args.seed.wrapping_add(repeat);
+            later.extend(outcome.map(|outcome| roost_report::Run { scheduler, seed, outcome }));
+        }
+    }
+    later
+}
+
+/// So many repeats are complete, from the first on: the run of each scheduler has ended. A comparison of
+/// these is the one that `--repeat` with this number makes. Runs of later repeats that happen to have ended
+/// are those that were quick to end, so that a mean with them would not be one of all runs.
+fn complete_repeats(outcomes: &[Vec<Option<Outcome>>]) -> usize {
+    let ended = |runs: &Vec<Option<Outcome>>| runs.iter().take_while(|run| run.is_some()).count();
+    outcomes.iter().map(ended).min().unwrap_or(0)
 }
 
 /// The machine that `args` names, as it was read.
@@ -115,8 +167,8 @@ fn simulate(
     args: &CompareArgs,
     machine: Machine,
     loaded: Loaded,
-    trace: Option<&PerfettoTrace>,
-    progress: &ProgressBar,
+    traces: &mut Traces,
+    experiment: &Experiment,
 ) -> Result<Runs, Error> {
     let machine = Arc::new(machine);
     let workload = Arc::new(loaded.workload);
@@ -126,116 +178,135 @@ fn simulate(
         Ok(Simulation { machine: machine.clone(), workload: workload.clone(), scheduler })
     };
     let simulations = args.schedulers.iter().map(simulation).collect::<Result<Vec<_>, Error>>()?;
-    let outcomes = run_all(args, &simulations, trace, progress)?;
+    traces.check(workload.duration_ns)?;
+    let schedulers: Vec<Contender> =
+        simulations.iter().zip(&args.schedulers).map(contender).collect();
+    let experiment = Experiment { schedulers: schedulers.clone(), ..experiment.clone() };
+    let known = known(args, &experiment, traces)?;
+    let outcomes = run_all(args, &simulations, traces, known)?;
     for note in &loaded.notes {
         tell(&format!("note: {note}"));
     }
-    if outcomes.iter().flatten().any(|outcome| was_cut(&workload, outcome)) {
+    if outcomes.iter().flatten().flatten().any(|outcome| was_cut(&workload, outcome)) {
         tell("note: --duration ended runs before their tasks, so how long those take is not known");
     }
-    let traced = outcomes.last().and_then(|runs| runs.first());
-    let trace_end = Time(traced.map_or(0, |outcome| outcome.elapsed_ns));
-    let schedulers = simulations.iter().zip(&args.schedulers).map(|(simulation, name)| Contender {
+    let end = |runs: &Vec<Option<Outcome>>| Some(Time(runs.first()?.as_ref()?.elapsed_ns));
+    let trace_ends = outcomes.iter().map(end).collect();
+    Ok(Runs { schedulers, outcomes, trace_ends, counted: None })
+}
+
+/// The runs that need not be made: they are in the file of `--resume`.
+fn known(args: &CompareArgs, experiment: &Experiment, traces: &mut Traces) -> Result<Known, Error> {
+    let Some(file) = &args.resume else { return Ok(Known::new()) };
+    let known = resume::read(file, experiment)?;
+    for (scheduler, name) in args.schedulers.iter().enumerate() {
+        if known.contains_key(&(scheduler, args.seed)) && traces.leave_out(scheduler) {
+            tell(&format!("note: no trace of {name}: its first run is one that --resume has"));
+        }
+    }
+    Ok(known)
+}
+
+fn contender((simulation, name): (&Simulation, &String)) -> Contender {
+    Contender {
         name: name.clone(),
         kernel: simulation.scheduler.kernel().to_owned(),
         switches: simulation.scheduler.switches(),
-    });
-    Ok(Runs { schedulers: schedulers.collect(), outcomes, trace_end, counted: None })
+    }
 }
 
-/// Runs every scheduler with every seed, in parallel; the order of the results is fixed.
+/// Runs every scheduler with every seed whose run is not `known`, in parallel, the first seeds first; the
+/// order of the results is fixed. A run that was interrupted has none.
 fn run_all(
     args: &CompareArgs,
     simulations: &[Simulation],
-    trace: Option<&PerfettoTrace>,
-    progress: &ProgressBar,
-) -> Result<Vec<Vec<Outcome>>, Error> {
-    let last = simulations.len() - 1;
-    let runs: Vec<Run<'_>> = simulations
-        .iter()
-        .enumerate()
-        .flat_map(|(index, simulation)| {
-            (0..args.repeat).map(move |repeat| Run {
-                simulation,
-                seed: args.seed.wrapping_add(u64::from(repeat)),
-                trace: trace.filter(|_| index == last && repeat == 0),
-            })
+    traces: &Traces,
+    mut known: Known,
+) -> Result<Vec<Vec<Option<Outcome>>>, Error> {
+    let of_repeat = |repeat| {
+        let seed = args.seed.wrapping_add(u64::from(repeat));
+        simulations.iter().enumerate().map(move |(scheduler, simulation)| {
+            let trace = traces.of(scheduler, repeat);
+            Run { scheduler, simulation, seed, trace }
         })
+    };
+    let runs: Vec<Run<'_>> = (0..args.repeat)
+        .flat_map(of_repeat)
+        .filter(|run| !known.contains_key(&(run.scheduler, run.seed)))
         .collect();
+    let duration_ns = simulations.first().and_then(|first| first.workload.duration_ns);
+    let progress = Simulated::new(runs.len(), duration_ns);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.jobs.map_or(0, usize::from))
         .build()
         .map_err(|error| Error::Usage(format!("--jobs: {error}; give fewer")))?;
-    let results: Vec<Result<Outcome, Error>> = pool.install(|| {
-        let one = |run| {
-            let outcome = run_one(run);
-            if outcome.is_err() {
-                STOP.store(true, Ordering::Relaxed);
-            }
-            progress.inc(1);
-            outcome
-        };
-        runs.par_iter().map(one).collect()
-    });
-    let mut outcomes = all_or_first_cause(results)?.into_iter();
-    let repeat = args.repeat as usize;
-    Ok(simulations.iter().map(|_| outcomes.by_ref().take(repeat).collect()).collect())
-}
-
-/// Every outcome, or the error that ended the comparison: a run that was stopped is not the cause if
-/// another one failed.
-fn all_or_first_cause(results: Vec<Result<Outcome, Error>>) -> Result<Vec<Outcome>, Error> {
-    let mut outcomes = Vec::with_capacity(results.len());
-    let mut stopped = None;
-    for result in results {
-        match result {
-            Ok(outcome) => outcomes.push(outcome),
-            Err(error @ Error::Interrupted) => stopped = Some(error),
-            Err(error) => return Err(error),
+    let one = |(index, run)| (index, run_one(run, index, &progress));
+    // Each thread takes the next run that nobody has taken.
+    let mut results: Vec<(usize, Result<Outcome, Error>)> =
+        pool.install(|| runs.iter().enumerate().par_bridge().map(one).collect());
+    progress.finish();
+    results.sort_by_key(|(index, _)| *index);
+    if let Some(error) = needs_longest(&mut results) {
+        return Err(error);
+    }
+    for (index, result) in results {
+        if let Some(outcome) = unless_stopped(result)? {
+            known.insert((runs[index].scheduler, runs[index].seed), outcome);
         }
     }
-    stopped.map_or(Ok(outcomes), Err)
+    let seeds = (0..args.repeat).map(|repeat| args.seed.wrapping_add(u64::from(repeat)));
+    let mut of_scheduler =
+        |scheduler| seeds.clone().map(|seed| known.remove(&(scheduler, seed))).collect();
+    Ok((0..simulations.len()).map(&mut of_scheduler).collect())
 }
 
-fn run_one(run: &Run<'_>) -> Result<Outcome, Error> {
+/// Of the runs that were too short the one that needs the longest duration: with that none is too short.
+fn needs_longest(results: &mut Vec<(usize, Result<Outcome, Error>)>) -> Option<Error> {
+    let needs = |result: &Result<Outcome, Error>| match result {
+        Err(Error::Run(RunError::NothingReached { enough_ns, .. })) => {
+            Some(enough_ns.unwrap_or(u64::MAX))
+        }
+        _ => None,
+    };
+    let short = results.iter().enumerate();
+    let short = short.filter_map(|(at, (_, result))| Some((needs(result)?, at)));
+    let (_, longest) = short.max()?;
+    results.swap_remove(longest).1.err()
+}
+
+/// `None` for a run that was stopped; what stops the others is the error of the one that failed.
+fn unless_stopped(result: Result<Outcome, Error>) -> Result<Option<Outcome>, Error> {
+    match result {
+        Err(Error::Interrupted) => Ok(None),
+        ended => ended.map(Some),
+    }
+}
+
+fn run_one(run: &Run<'_>, index: usize, progress: &Simulated) -> Result<Outcome, Error> {
     // The engine looks at it only now and then, and many short runs may be waiting.
     if STOP.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
     let control = Control {
         seed: run.seed,
-        tracer: run.trace.map(PerfettoTrace::tracer),
+        tracer: run.trace.map(|trace| trace.tracer(&run.simulation.machine)),
         stop: &STOP,
-        progress: &|_| {},
+        progress: &|now| progress.reached(index, now),
     };
-    Ok(run.simulation.run(control)?)
+    let result = run.simulation.run(control);
+    match &result {
+        Ok(outcome) => progress.ended(index, outcome.elapsed_ns),
+        // Others are as short: which one is told must not depend on which one was first.
+        Err(RunError::NothingReached { .. }) => {}
+        Err(_) => STOP.store(true, Ordering::Relaxed),
+    }
+    Ok(result?)
 }
 
 /// Whether the duration ended a run before the tasks that it was to time.
 fn was_cut(workload: &Workload, outcome: &Outcome) -> bool {
     let mut metrics = workload.metrics.iter().zip(&outcome.metrics);
     metrics.any(|(metric, found)| metric.kind == MetricKind::WallSeconds && found.value.is_none())
-}
-
-/// A bar on the terminal; nothing where nobody watches.
-pub fn progress_bar(runs: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(runs);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed}  {left}")
-    {
-        bar.set_style(style.with_key("left", time_left));
-    }
-    bar.enable_steady_tick(std::time::Duration::from_millis(200));
-    bar
-}
-
-/// How long it will still take: nobody knows before the first run has ended.
-fn time_left(state: &ProgressState, out: &mut dyn Write) {
-    if state.pos() > 0 {
-        let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
-    }
 }
 
 fn render(args: &CompareArgs, comparison: &Comparison, counted: Option<&str>) -> String {

@@ -28,6 +28,17 @@ pub enum Error {
     /// Ctrl-C or SIGTERM.
     #[error("interrupted: no result was printed and no trace written")]
     Interrupted,
+    /// The same, after repeats that are complete were printed.
+    #[error(
+        "interrupted: {complete} of {wanted} repeats are complete under all schedulers; what was printed \
+         is of these and marked as partial"
+    )]
+    Partial {
+        /// Repeats that were printed.
+        complete: usize,
+        /// Repeats that were asked for.
+        wanted: usize,
+    },
     /// Something about virtual machines failed.
     #[error(transparent)]
     Vm(#[from] roost_vm::VmError),
@@ -105,7 +116,7 @@ impl Error {
             Error::Run(RunError::Scheduler { .. }) => 1,
             Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
             Error::NoLoader(_) => 3,
-            Error::Interrupted => 130,
+            Error::Interrupted | Error::Partial { .. } => 130,
             Error::Vm(error) if error.is_usage() => 2,
             Error::Real(RealError::Usage(_)) => 2,
             Error::Validation | Error::Vm(_) | Error::Real(_) | Error::Domains { .. } => 1,

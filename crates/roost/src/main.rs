@@ -8,7 +8,10 @@ mod lists;
 mod live;
 mod machine;
 mod man;
+mod progress;
 mod real;
+mod resume;
+mod traces;
 mod validate;
 mod vm;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
-use roost_engine::{Outcome, Time};
+use roost_engine::Time;
 use roost_machine::Machine;
 use roost_measure::{Audience, Replay};
 use roost_real::guest::{self, Lane};
@@ -14,6 +14,7 @@ use roost_vm::{Cache, GuestSpec};
 use crate::args::CompareArgs;
 use crate::compare::Runs;
 use crate::error::{Error, tell};
+use crate::traces::Traces;
 use crate::vm;
 
 /// Size of each CPU's trace buffer with `--trace`, KiB: some 100,000 switches and wakeups.
@@ -35,7 +36,7 @@ type Place = (usize, u32);
 pub fn in_guests(
     args: &CompareArgs,
     machine: &Machine,
-    trace: Option<&PerfettoTrace>,
+    traces: &Traces,
     progress: ProgressBar,
     stop: &'static AtomicBool,
 ) -> Result<Runs, Error> {
@@ -46,47 +47,59 @@ pub fn in_guests(
     base.stop = stop;
     let cache = Cache::of_user()?;
     let lane = Lane { exact: args.exact, timeout: args.timeout };
-    let (mut outcomes, mut trace_end) = (plan.nothing_yet(), Time(0));
-    let mut kernels = vec![String::new(); plan.schedulers.len()];
+    let mut runs = plan.nothing_yet();
     for (version, places) in plan.boots() {
         let spec = guest::spec_for(&base, version);
         let measurements: Vec<_> = places.iter().map(|&place| plan.measurement(place)).collect();
-        let done = &mut || plan.advance();
-        let results = guest::measure(&cache, &spec, &lane, &measurements, done)?;
-        for (&(scheduler, repeat), result) in places.iter().zip(&results) {
-            kernels[scheduler] = release(&plan.schedulers[scheduler], &result.measured)?;
-            outcomes[scheduler][repeat as usize] =
-                Some(result.measured.outcome(&plan.workload, &spec.machine)?);
-            if let Some(trace) = trace.filter(|_| plan.is_traced((scheduler, repeat))) {
-                trace_end = write_trace(trace, &result.measured, &spec.machine)?;
-            }
+        let mut results = Vec::with_capacity(places.len());
+        let ended = guest::measure(&cache, &spec, &lane, &measurements, &mut |result| {
+            results.push(result);
+            plan.advance()
+        });
+        for (&place, result) in places.iter().zip(&results) {
+            runs.schedulers[place.0].kernel = release(&plan.schedulers[place.0], &result.measured)?;
+            plan.keep(&mut runs, place, &result.measured, &spec.machine, traces)?;
+        }
+        if is_interrupted(ended)? {
+            break;
         }
     }
-    plan.runs(kernels, outcomes, trace_end)
+    Ok(runs)
 }
 
 /// Compares on this machine.
 pub fn on_host(
     args: &CompareArgs,
     machine: &Machine,
-    trace: Option<&PerfettoTrace>,
+    traces: &Traces,
     progress: ProgressBar,
     stop: &'static AtomicBool,
 ) -> Result<Runs, Error> {
     let plan = Plan::new(args, progress, stop)?;
-    let (mut outcomes, mut trace_end) = (plan.nothing_yet(), Time(0));
-    let mut kernels = vec![String::new(); plan.schedulers.len()];
-    for (scheduler, repeat) in plan.turns(|_| true) {
-        let result = host::measure(&plan.measurement((scheduler, repeat)), stop)?;
-        outcomes[scheduler][repeat as usize] =
-            Some(result.measured.outcome(&plan.workload, machine)?);
-        kernels[scheduler] = result.measured.release()?;
-        if let Some(trace) = trace.filter(|_| plan.is_traced((scheduler, repeat))) {
-            trace_end = write_trace(trace, &result.measured, machine)?;
+    let mut runs = plan.nothing_yet();
+    for place in plan.turns(|_| true) {
+        let ended = match host::measure(&plan.measurement(place), stop) {
+            Ok(result) => {
+                runs.schedulers[place.0].kernel = result.measured.release()?;
+                plan.keep(&mut runs, place, &result.measured, machine, traces)?;
+                plan.advance()
+            }
+            Err(error) => Err(error),
+        };
+        if is_interrupted(ended)? {
+            break;
         }
-        plan.advance()?;
     }
-    plan.runs(kernels, outcomes, trace_end)
+    Ok(runs)
+}
+
+/// Whether Ctrl-C ended the measurements: those that were made are kept.
+fn is_interrupted(ended: Result<(), RealError>) -> Result<bool, Error> {
+    match ended.map_err(Error::from) {
+        Ok(()) => Ok(false),
+        Err(Error::Interrupted) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -102,26 +115,37 @@ impl<'a> Plan<'a> {
         Ok(Self { args, workload, schedulers, progress, stop })
     }
 
-    fn nothing_yet(&self) -> Vec<Vec<Option<Outcome>>> {
-        vec![vec![None; self.args.repeat as usize]; self.schedulers.len()]
-    }
-
-    /// `kernels` has the release of the kernel that each scheduler ran on.
-    fn runs(
-        &self,
-        kernels: Vec<String>,
-        outcomes: Vec<Vec<Option<Outcome>>>,
-        trace_end: Time,
-    ) -> Result<Runs, Error> {
-        let outcomes = outcomes.into_iter().map(|runs| runs.into_iter().flatten().collect());
-        let counted = Some(self.workload.counted());
-        let contender = |(scheduler, kernel): (&RealScheduler, String)| Contender {
+    /// Which kernel a scheduler runs on shows when it has run.
+    fn nothing_yet(&self) -> Runs {
+        let schedulers = self.schedulers.len();
+        let contender = |scheduler: &RealScheduler| Contender {
             name: scheduler.name.clone(),
-            kernel,
+            kernel: String::new(),
             switches: scheduler.switches(),
         };
-        let schedulers = self.schedulers.iter().zip(kernels).map(contender).collect();
-        Ok(Runs { schedulers, outcomes: outcomes.collect(), trace_end, counted })
+        Runs {
+            schedulers: self.schedulers.iter().map(contender).collect(),
+            outcomes: vec![vec![None; self.args.repeat as usize]; schedulers],
+            trace_ends: vec![None; schedulers],
+            counted: Some(self.workload.counted()),
+        }
+    }
+
+    /// Keeps what was measured on `machine`.
+    fn keep(
+        &self,
+        runs: &mut Runs,
+        (scheduler, repeat): Place,
+        measured: &Measured,
+        machine: &Machine,
+        traces: &Traces,
+    ) -> Result<(), Error> {
+        let outcome = measured.outcome(&self.workload, machine)?;
+        runs.outcomes[scheduler][repeat as usize] = Some(outcome);
+        if let Some(trace) = traces.of(scheduler, repeat) {
+            runs.trace_ends[scheduler] = Some(write_trace(trace, measured, machine)?);
+        }
+        Ok(())
     }
 
     /// The measurements of the schedulers that are `wanted`, in turns A B B A A B ...: what changes
@@ -168,9 +192,9 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// As in the simulation: the last scheduler's first run.
-    fn is_traced(&self, (scheduler, repeat): Place) -> bool {
-        self.args.trace.is_some() && scheduler + 1 == self.schedulers.len() && repeat == 0
+    /// As in the simulation: each scheduler's first run.
+    fn is_traced(&self, (_, repeat): Place) -> bool {
+        self.args.trace.is_some() && repeat == 0
     }
 
     fn advance(&self) -> Result<(), RealError> {
@@ -190,7 +214,7 @@ fn write_trace(
 ) -> Result<Time, Error> {
     let capture = measured.capture()?;
     let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
-    replay.run(Audience::Everything, &mut *trace.tracer()).map_err(RealError::from)?;
+    replay.run(Audience::Everything, &mut *trace.tracer(machine)).map_err(RealError::from)?;
     let lost = replay.notes().lost_events;
     if lost > 0 {
         tell(&format!("note: the trace lacks {lost} events; shorten the run with --duration"));

@@ -19,8 +19,8 @@ use roost_vm::{Cache, GuestSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{ValidateArgs, ValidateFormat};
-use crate::compare::progress_bar;
 use crate::error::{Error, print};
+use crate::progress;
 use crate::vm;
 
 /// The kernel that is validated, and the model of it.
@@ -146,7 +146,7 @@ fn measure(
         .iter()
         .flat_map(|machine| scenarios.chunks(SCENARIOS_A_BOOT).map(move |some| (machine, some)))
         .collect();
-    let progress = progress_bar(boots.len() as u64);
+    let progress = progress::of_runs(boots.len() as u64);
     let results: Vec<Result<_, Error>> = boots
         .par_iter()
         .map(|(machine, scenarios)| {
@@ -200,7 +200,11 @@ fn boot(
         })
         .collect();
     let lane = Lane { exact: true, timeout: TIMEOUT };
-    let results = guest::measure(cache, &spec, &lane, &measurements, &mut || Ok(()))?;
+    let mut results = Vec::with_capacity(measurements.len());
+    guest::measure(cache, &spec, &lane, &measurements, &mut |result| {
+        results.push(result);
+        Ok(())
+    })?;
     let release = results.first().map(|result| result.measured.release()).transpose()?;
     let mut observations = Vec::new();
     for (scenario, results) in scenarios.iter().zip(results.chunks(args.repeat as usize)) {

@@ -146,7 +146,10 @@ mod help {
             assert!(output.status.success() && stderr.is_empty(), "{example}: {stderr}");
             assert!(stdout.lines().count() > 2, "{example}: {stdout}");
         }
-        assert!(directory.path().join("trace.pftrace").is_file(), "an example writes a trace");
+        assert!(
+            directory.path().join("trace-fair@6.15.pftrace").is_file(),
+            "an example writes traces"
+        );
     }
 }
 
@@ -370,6 +373,12 @@ mod compare {
         let validator = jsonschema::validator_for(&schema).unwrap();
         let benchmarks = roost_workload::benchmarks().iter().map(|benchmark| benchmark.name);
         for workload in benchmarks {
+            // Long enough to measure something.
+            let duration = match workload {
+                "perf-bench-numa" => "1s",
+                "schbench" | "stream" | "numa01" | "specjbb" => "320ms",
+                _ => "40ms",
+            };
             let output = roost(&[
                 "compare",
                 "--machine",
@@ -381,7 +390,7 @@ mod compare {
                 "--seed",
                 "18446744073709551615",
                 "--duration",
-                "20ms",
+                duration,
                 "--format",
                 "json",
                 "fair@5.19",
@@ -475,7 +484,9 @@ mod compare {
             let output = roost(&[
                 "compare",
                 "--workload",
-                "hackbench:groups=1,loops=5",
+                "hackbench:groups=1,loops=1000",
+                "--repeat",
+                "1",
                 "--duration",
                 duration,
                 "--format",
@@ -486,7 +497,7 @@ mod compare {
             let json: Value = serde_json::from_str(&text).unwrap();
             (json["results"][0]["mean"][0].as_f64(), stderr)
         };
-        let (cut, note) = time("1ms");
+        let (cut, note) = time("40ms");
         assert!(cut.is_none() && note.contains("--duration"), "{cut:?}: {note}");
         let (whole, nothing) = time("10s");
         assert!(whole.is_some() && nothing.is_empty(), "{whole:?}: {nothing}");
@@ -747,8 +758,8 @@ mod outputs {
             fs::write(&trace, old).unwrap();
             let more = ["--trace", trace.to_str().unwrap()];
             let child = spawn(&[&LONG[..], &more].concat());
-            // The trace's temporary file stands beside the older one once signals are caught.
-            wait_until(|| fs::read_dir(directory.path()).unwrap().count() == 2);
+            // Two traces' temporary files stand beside the older one once signals are caught.
+            wait_until(|| fs::read_dir(directory.path()).unwrap().count() == 3);
             let interrupted = Instant::now();
             let pid = child.id().to_string();
             assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());

@@ -517,13 +517,15 @@ fn a_task_that_goes_to_another_group_takes_its_load_along() {
             |path: &str| roost_workload::Group { path: path.into(), parent: None, weight: 100 };
         world.set_groups_for_test(vec![group("/a"), group("/b")]);
         fair.start(&mut world);
-        let load_sum = LOAD_AVG_MAX;
-        let avg = Avg { load_avg: 1024, load_sum, util_avg: 500, ..Avg::default() };
-        for task in 0..2 {
-            world.set_group_for_test(TaskId(task), Some(0));
-            queue_with(&mut fair, &mut world, task, 2, avg.clone());
+        for task in [TaskId(0), TaskId(1)] {
+            world.set_group_for_test(task, Some(0));
+            world.set_task_cpu(task, 2);
+            fair.task_new(&mut world, task, None);
+            fair.enqueue(&mut world, 2, task, Enqueue::New, 2);
+            if fair.rqs[2].current.is_none() {
+                assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)), "{version}");
+            }
         }
-        assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
         assert_eq!(fair.rqs[2].load_weight, 1024, "{version}: two in /a");
         world.set_group_for_test(TaskId(0), Some(1));
         fair.group_changed(&mut world, 2, TaskId(0));

@@ -1,7 +1,9 @@
-//! A run as a Perfetto trace: one track a CPU, with the names of threads and processes.
+//! A run as a Perfetto trace: one track a CPU, with the names of threads and processes, and the same
+//! once more with the CPUs grouped by node and LLC.
 //!
 //! The file holds `sched_switch` and `sched_waking` events in the form in which Perfetto records
-//! them from a kernel's ftrace, so that everything made for kernel traces works on it. It appears
+//! them from a kernel's ftrace, so that everything made for kernel traces works on it, and slices on tracks
+//! of its own for the grouped CPUs. It appears
 //! under its name when it is complete and not before.
 
 mod proto;
@@ -13,10 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
+use roost_machine::Machine;
 use tempfile::{Builder, NamedTempFile, TempPath};
 use thiserror::Error;
 
 use recorder::Recorder;
+pub use recorder::TraceWindow;
 
 /// A trace could not be written. Nothing is left behind under its name.
 #[derive(Debug, Error)]
@@ -50,23 +54,26 @@ struct Sink {
 }
 
 impl PerfettoTrace {
-    /// Starts a trace that will be called `path`.
-    pub fn create(path: &Path) -> Result<Self, TraceError> {
+    /// Starts a trace that will be called `path`, of the part of the run that is in `window`.
+    pub fn create(path: &Path, window: TraceWindow) -> Result<Self, TraceError> {
         let error = |source| TraceError { path: path.to_owned(), source };
         // Through symbolic links, so that the rename does not replace the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let sink = Sink::open(&target).map_err(error)?;
-        let recorder = Arc::new(Mutex::new(Some(Recorder::new(sink))));
+        let recorder = Arc::new(Mutex::new(Some(Recorder::new(sink, window))));
         Ok(Self { path: target, recorder })
     }
 
-    /// What the engine tells about the run.
-    pub fn tracer(&self) -> Box<dyn Tracer> {
+    /// What the engine tells about the run, which is one on `machine`. Once.
+    pub fn tracer(&self, machine: &Machine) -> Box<dyn Tracer> {
+        if let Some(recorder) = lock(&self.recorder).as_mut() {
+            recorder.describe(machine);
+        }
         Box::new(Handle { recorder: Arc::clone(&self.recorder) })
     }
 
     /// Completes the trace of a run that ended at `end`: tasks still running are shown until then.
-    pub fn finish(self, end: Time) -> Result<(), TraceError> {
+    pub fn finish(&self, end: Time) -> Result<(), TraceError> {
         let error = |source| TraceError { path: self.path.clone(), source };
         let Some(recorder) = lock(&self.recorder).take() else { return Ok(()) };
         let sink = recorder.finish(end).map_err(error)?;

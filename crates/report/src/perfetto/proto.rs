@@ -35,29 +35,38 @@ pub(super) struct TracePacket {
     pub track_descriptor: Option<TrackDescriptor>,
 }
 
-/// A track of values over time.
+/// A track of values or of slices over time, or a group of tracks.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
     pub uuid: Option<u64>,
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
+    #[prost(uint64, optional, tag = "5")]
+    pub parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
+    /// 3: tracks below it are in the order of their ranks.
+    #[prost(int32, optional, tag = "11")]
+    pub child_ordering: Option<i32>,
+    #[prost(int32, optional, tag = "12")]
+    pub sibling_order_rank: Option<i32>,
 }
 
 /// That a track holds values; nothing more is said about them.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CounterDescriptor {}
 
-/// A value of a track.
+/// A value of a track, or the begin or end of a slice.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
-    /// 4: a counter's value.
+    /// 1: a slice begins; 2: it ends; 4: a counter's value.
     #[prost(int32, optional, tag = "9")]
     pub r#type: Option<i32>,
     #[prost(uint64, optional, tag = "11")]
     pub track_uuid: Option<u64>,
+    #[prost(string, optional, tag = "23")]
+    pub name: Option<String>,
     #[prost(int64, optional, tag = "30")]
     pub counter_value: Option<i64>,
 }

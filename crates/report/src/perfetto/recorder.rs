@@ -6,6 +6,7 @@ use std::mem;
 
 use prost::Message;
 use roost_engine::{CpuId, LeftAs, Time, TraceTask};
+use roost_machine::Machine;
 
 use super::proto::{
     CounterDescriptor, FtraceEvent, FtraceEventBundle, Process, ProcessTree, SchedSwitch,
@@ -36,23 +37,50 @@ fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
 }
 
-/// `TrackEvent.TYPE_COUNTER`.
+/// `TrackEvent.TYPE_SLICE_BEGIN`, `TYPE_SLICE_END` and `TYPE_COUNTER`.
+const TYPE_BEGIN: i32 = 1;
+const TYPE_END: i32 = 2;
 const TYPE_COUNTER: i32 = 4;
+
+/// `TrackDescriptor.EXPLICIT`: by rank.
+const BY_RANK: i32 = 3;
+
+/// The part of a run that is recorded: simulated time, or time since the recording began on a real kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceWindow {
+    /// What happened before is left out; what runs by then is shown from then on.
+    pub from: Time,
+    /// What happens from then on is left out.
+    pub to: Time,
+}
+
+impl Default for TraceWindow {
+    /// All of it.
+    fn default() -> Self {
+        Self { from: Time(0), to: Time::NEVER }
+    }
+}
 
 /// A thread as an event names it.
 #[derive(Clone)]
 struct Named {
     pid: u32,
+    process: u32,
     comm: String,
 }
 
 impl Named {
+    /// With number and path of the task group that it is in now.
     fn of(task: TraceTask<'_>) -> Self {
-        Self { pid: task.pid, comm: task.name.to_owned() }
+        let comm = match task.group {
+            Some((number, path)) => format!("{} [{number} {path}]", task.name),
+            None => task.name.to_owned(),
+        };
+        Self { pid: task.pid, process: task.process, comm }
     }
 
     fn idle(cpu: CpuId) -> Self {
-        Self { pid: 0, comm: format!("swapper/{cpu}") }
+        Self { pid: 0, process: 0, comm: format!("swapper/{cpu}") }
     }
 }
 
@@ -63,6 +91,8 @@ struct CpuState {
     current: Option<Named>,
     /// Events not yet written.
     pending: Vec<FtraceEvent>,
+    /// Its track below those of its node and LLC, if the machine is known.
+    track: Option<u64>,
 }
 
 /// Writes a trace to `sink`.
@@ -81,21 +111,108 @@ pub(super) struct Recorder<W> {
     /// thread, and Perfetto takes the two numbers for the same.
     leaders: BTreeMap<u32, u32>,
     /// Numbers of the tracks of values, by name.
-    tracks: BTreeMap<String, u64>,
+    values: BTreeMap<String, u64>,
+    /// Tracks so far.
+    nr_tracks: u64,
+    window: TraceWindow,
+    /// Whether the window has begun, and whether it is over.
+    begun: bool,
+    over: bool,
 }
 
 impl<W: Write> Recorder<W> {
-    pub fn new(sink: W) -> Self {
+    pub fn new(sink: W, window: TraceWindow) -> Self {
         Self {
             sink,
+            window,
+            begun: false,
+            over: false,
+            nr_tracks: 0,
             error: None,
             cpus: Vec::new(),
             nr_pending: 0,
             names: ProcessTree::default(),
             known: BTreeSet::new(),
             leaders: BTreeMap::new(),
-            tracks: BTreeMap::new(),
+            values: BTreeMap::new(),
         }
+    }
+
+    /// Groups the CPUs of `machine` by node and LLC: a track a node, below it one an LLC, below that one a
+    /// CPU, on which the tasks are that run there.
+    pub fn describe(&mut self, machine: &Machine) {
+        for node in 0..machine.nodes.len() {
+            let mut llcs: Vec<u32> = Vec::new();
+            for cpu in machine.nodes[node].cpus.iter() {
+                let llc = machine.cpus[cpu].llc;
+                if !llcs.contains(&llc) {
+                    llcs.push(llc);
+                }
+            }
+            if llcs.is_empty() {
+                continue;
+            }
+            let number = machine.nodes[node].os_index;
+            let node_track = self.add_track(format!("node {number}"), None, node);
+            for llc in llcs {
+                let parent = Some(node_track);
+                let llc_track = self.add_track(format!("LLC {llc}"), parent, llc as usize);
+                for cpu in machine.nodes[node].cpus.iter() {
+                    if machine.cpus[cpu].llc == llc {
+                        let name = format!("CPU {}", machine.cpus[cpu].os_index);
+                        let track = self.add_track(name, Some(llc_track), cpu);
+                        self.cpu(cpu).track = Some(track);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds a track below `parent`, `rank`th of those there.
+    fn add_track(&mut self, name: String, parent: Option<u64>, rank: usize) -> u64 {
+        self.write_track(TrackDescriptor {
+            name: Some(name),
+            parent_uuid: parent,
+            child_ordering: Some(BY_RANK),
+            sibling_order_rank: Some(number(rank)),
+            ..TrackDescriptor::default()
+        })
+    }
+
+    /// Numbers and writes a track; the first one tells readers that nothing came before.
+    fn write_track(&mut self, track: TrackDescriptor) -> u64 {
+        self.nr_tracks += 1;
+        let uuid = self.nr_tracks;
+        let track_descriptor = Some(TrackDescriptor { uuid: Some(uuid), ..track });
+        let sequence_flags = (uuid == 1).then_some(1);
+        self.write(TracePacket { track_descriptor, sequence_flags, ..packet() });
+        uuid
+    }
+
+    /// Begins and ends the window by `now`. Whether `now` is in it.
+    fn is_in_window(&mut self, now: Time) -> bool {
+        if !self.begun && now >= self.window.from {
+            self.begun = true;
+            for cpu in 0..self.cpus.len() {
+                if let Some(running) = self.cpus[cpu].current.take() {
+                    self.push_switch(self.window.from, cpu, None, LeftAs::Preempted, Some(running));
+                }
+            }
+        }
+        if !self.over && now >= self.window.to {
+            self.end_window(self.window.to);
+        }
+        self.begun && !self.over && self.error.is_none()
+    }
+
+    /// Ends what still runs at `end`; nothing is recorded after it.
+    fn end_window(&mut self, end: Time) {
+        for cpu in 0..self.cpus.len() {
+            if let Some(running) = self.cpus[cpu].current.clone() {
+                self.push_switch(end, cpu, Some(running), LeftAs::Preempted, None);
+            }
+        }
+        self.over = true;
     }
 
     /// See [`roost_engine::Tracer::switch`].
@@ -106,11 +223,9 @@ impl<W: Write> Recorder<W> {
         previous: Option<(TraceTask<'_>, LeftAs)>,
         next: Option<TraceTask<'_>>,
     ) {
-        if self.error.is_some() {
+        if !self.is_in_window(now) {
+            self.cpu(cpu).current = next.map(Named::of);
             return;
-        }
-        for task in previous.map(|(task, _)| task).iter().chain(&next) {
-            self.learn(*task);
         }
         let left = previous.map_or(LeftAs::Preempted, |(_, left)| left);
         let previous = previous.map(|(task, _)| Named::of(task));
@@ -119,13 +234,14 @@ impl<W: Write> Recorder<W> {
 
     /// See [`roost_engine::Tracer::wakeup`].
     pub fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
-        if self.error.is_some() {
+        if !self.is_in_window(now) {
             return;
         }
-        self.learn(task);
+        let task = Named::of(task);
+        self.learn(&task);
         let waker = self.cpu(from).current.as_ref().map_or(0, |current| current.pid);
         let waking = SchedWaking {
-            comm: Some(task.name.to_owned()),
+            comm: Some(task.comm),
             pid: Some(number(task.pid)),
             prio: Some(PRIORITY),
             success: Some(1),
@@ -137,38 +253,35 @@ impl<W: Write> Recorder<W> {
 
     /// See [`roost_engine::Tracer::value`].
     pub fn value(&mut self, now: Time, name: &str, index: usize, value: u64) {
+        if !self.is_in_window(now) {
+            return;
+        }
         let name = format!("{name} {index}");
-        let next = self.tracks.len() as u64 + 1;
-        let uuid = match self.tracks.get(&name) {
+        let uuid = match self.values.get(&name) {
             Some(&uuid) => uuid,
             None => {
-                self.tracks.insert(name.clone(), next);
                 let counter = Some(CounterDescriptor {});
-                let track = TrackDescriptor { uuid: Some(next), name: Some(name), counter };
-                let first = Some(1).filter(|_| next == 1);
-                self.write(TracePacket {
-                    track_descriptor: Some(track),
-                    sequence_flags: first,
-                    ..packet()
-                });
-                next
+                let track =
+                    TrackDescriptor { name: Some(name.clone()), counter, ..Default::default() };
+                let uuid = self.write_track(track);
+                self.values.insert(name, uuid);
+                uuid
             }
         };
-        let event = TrackEvent {
-            r#type: Some(TYPE_COUNTER),
-            track_uuid: Some(uuid),
-            counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
-        };
+        let counter_value = Some(i64::try_from(value).unwrap_or(i64::MAX));
+        let event = TrackEvent { counter_value, ..track_event(uuid, TYPE_COUNTER) };
+        self.write_track_event(now, event);
+    }
+
+    fn write_track_event(&mut self, now: Time, event: TrackEvent) {
         let timestamp = Some(now.ns());
         self.write(TracePacket { track_event: Some(event), timestamp, ..packet() });
     }
 
     /// Ends what still runs at `end`, writes what is left and returns the sink, or the first error.
     pub fn finish(mut self, end: Time) -> io::Result<W> {
-        for cpu in 0..self.cpus.len() {
-            if let Some(running) = self.cpu(cpu).current.clone() {
-                self.push_switch(end, cpu, Some(running), LeftAs::Preempted, None);
-            }
+        if self.is_in_window(end) {
+            self.end_window(end);
         }
         self.flush();
         match self.error {
@@ -185,7 +298,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Makes sure that the names of a task and its process are in the file.
-    fn learn(&mut self, task: TraceTask<'_>) {
+    fn learn(&mut self, task: &Named) {
         if !self.known.insert(task.pid) {
             return;
         }
@@ -194,12 +307,12 @@ impl<W: Write> Recorder<W> {
             self.names.processes.push(Process {
                 pid: Some(number(task.pid)),
                 ppid: Some(0),
-                cmdline: vec![task.name.to_owned()],
+                cmdline: vec![task.comm.clone()],
             });
         }
         self.names.threads.push(Thread {
             tid: Some(number(task.pid)),
-            name: Some(task.name.to_owned()),
+            name: Some(task.comm.clone()),
             tgid: Some(number(leader)),
         });
     }
@@ -212,6 +325,19 @@ impl<W: Write> Recorder<W> {
         left: LeftAs,
         next: Option<Named>,
     ) {
+        for task in previous.iter().chain(&next) {
+            self.learn(task);
+        }
+        if let Some(track) = self.cpu(cpu).track {
+            if previous.is_some() {
+                self.write_track_event(now, track_event(track, TYPE_END));
+            }
+            if let Some(next) = &next {
+                let name = Some(next.comm.clone());
+                let event = TrackEvent { name, ..track_event(track, TYPE_BEGIN) };
+                self.write_track_event(now, event);
+            }
+        }
         self.cpu(cpu).current.clone_from(&next);
         let previous = previous.unwrap_or_else(|| Named::idle(cpu));
         let next = next.unwrap_or_else(|| Named::idle(cpu));
@@ -264,6 +390,10 @@ impl<W: Write> Recorder<W> {
 
 fn packet() -> TracePacket {
     TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..TracePacket::default() }
+}
+
+fn track_event(track: u64, what: i32) -> TrackEvent {
+    TrackEvent { r#type: Some(what), track_uuid: Some(track), ..TrackEvent::default() }
 }
 
 fn event(now: Time, pid: u32) -> FtraceEvent {

@@ -10,7 +10,12 @@ use super::proto::Trace;
 use super::*;
 
 fn task(pid: u32, process: u32, name: &str) -> TraceTask<'_> {
-    TraceTask { pid, process, name }
+    TraceTask { pid, process, name, group: None }
+}
+
+/// Two nodes of two LLCs of a CPU each.
+fn machine() -> Machine {
+    roost_machine::resolve("node:2 l3:2 core:1 pu:1").unwrap()
 }
 
 /// Two CPUs: `a` runs 0 to 100 us on CPU 0 and wakes `b`, which runs 40 to 130 us on CPU 1; `c` of
@@ -28,8 +33,8 @@ fn drive(tracer: &mut dyn Tracer) {
 
 fn written(directory: &Path) -> Trace {
     let path = directory.join("run.perfetto-trace");
-    let trace = PerfettoTrace::create(&path).unwrap();
-    drive(&mut *trace.tracer());
+    let trace = PerfettoTrace::create(&path, TraceWindow::default()).unwrap();
+    drive(&mut *trace.tracer(&machine()));
     assert!(!path.exists(), "half a trace is not there");
     trace.finish(Time(150_000)).unwrap();
     Trace::decode(&*fs::read(path).unwrap()).unwrap()
@@ -92,7 +97,7 @@ fn wakeups_name_waker_and_target() {
 
 #[test]
 fn events_are_written_as_the_run_goes() {
-    let mut recorder = Recorder::new(Vec::new());
+    let mut recorder = Recorder::new(Vec::new(), TraceWindow::default());
     let (a, b) = (task(1, 0, "a"), task(2, 0, "b"));
     let rounds = 40_000;
     for round in 0..rounds {
@@ -123,7 +128,7 @@ impl Write for FullDisk {
 
 #[test]
 fn a_full_disk_is_told_once_at_the_end() {
-    let mut recorder = Recorder::new(FullDisk(100));
+    let mut recorder = Recorder::new(FullDisk(100), TraceWindow::default());
     for round in 0..40_000 {
         recorder.switch(Time(round), 0, None, Some(task(1, 0, "a")));
     }
@@ -135,23 +140,28 @@ fn a_full_disk_is_told_once_at_the_end() {
 fn an_error_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("missing").join("trace");
-    let error = PerfettoTrace::create(&path).map(drop).unwrap_err().to_string();
+    let error =
+        PerfettoTrace::create(&path, TraceWindow::default()).map(drop).unwrap_err().to_string();
     assert!(error.starts_with(&path.display().to_string()), "{error}");
     assert!(error.contains("No such file") && !error.contains(".trace-"), "{error}");
 
-    let dropped = PerfettoTrace::create(&directory.path().join("trace")).unwrap();
-    drive(&mut *dropped.tracer());
+    let dropped =
+        PerfettoTrace::create(&directory.path().join("trace"), TraceWindow::default()).unwrap();
+    drive(&mut *dropped.tracer(&machine()));
     drop(dropped);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-    assert!(PerfettoTrace::create(directory.path()).is_err(), "a directory is no file");
+    assert!(
+        PerfettoTrace::create(directory.path(), TraceWindow::default()).is_err(),
+        "a directory is no file"
+    );
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn devices_are_written_to_and_not_replaced() {
     let path = Path::new("/dev/full");
-    let trace = PerfettoTrace::create(path).unwrap();
-    drive(&mut *trace.tracer());
+    let trace = PerfettoTrace::create(path, TraceWindow::default()).unwrap();
+    drive(&mut *trace.tracer(&machine()));
     let error = trace.finish(Time(150_000)).unwrap_err().to_string();
     assert!(error.starts_with("/dev/full: cannot write the trace: No space left"), "{error}");
     assert!(!fs::metadata(path).unwrap().is_file());
@@ -164,8 +174,8 @@ fn links_are_followed() {
     let (real, link) = (directory.path().join("real"), directory.path().join("link"));
     fs::write(&real, "old").unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
-    let trace = PerfettoTrace::create(&link).unwrap();
-    drive(&mut *trace.tracer());
+    let trace = PerfettoTrace::create(&link, TraceWindow::default()).unwrap();
+    drive(&mut *trace.tracer(&machine()));
     trace.finish(Time(150_000)).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(Trace::decode(&*fs::read(real).unwrap()).is_ok());
@@ -178,7 +188,7 @@ proptest! {
         steps in prop::collection::vec((0..4_usize, 0..1_000_u64, any::<bool>(), any::<bool>()), 0..200),
         tail in 0..1_000_u64,
     ) {
-        let mut recorder = Recorder::new(Vec::new());
+        let mut recorder = Recorder::new(Vec::new(), TraceWindow::default());
         let mut running: [Option<(u32, u64)>; 4] = [None; 4];
         let (mut now, mut busy, mut pid) = (0, 0, 0);
         for (cpu, pause, idle, sleeps) in steps {
@@ -203,19 +213,117 @@ proptest! {
 fn values_of_the_scheduler_have_a_track_each() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("values");
-    let trace = PerfettoTrace::create(&path).unwrap();
-    let mut tracer = trace.tracer();
+    let trace = PerfettoTrace::create(&path, TraceWindow::default()).unwrap();
+    let mut tracer = trace.tracer(&machine());
     tracer.value(Time(10), "cling ratio of node", 0, 99);
     tracer.value(Time(20), "cling ratio of node", 1, 50);
     tracer.value(Time(30), "cling ratio of node", 0, 49);
     trace.finish(Time(40)).unwrap();
     let trace = Trace::decode(&*fs::read(path).unwrap()).unwrap();
     let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
-    let names: Vec<(u64, &str)> = tracks.map(|track| (track.uuid(), track.name())).collect();
-    assert_eq!(names, [(1, "cling ratio of node 0"), (2, "cling ratio of node 1")]);
+    let values = tracks.filter(|track| track.counter.is_some());
+    let names: Vec<(u64, &str)> = values.map(|track| (track.uuid(), track.name())).collect();
+    // The machine's 2 nodes, 4 LLCs and 4 CPUs come first.
+    assert_eq!(names, [(11, "cling ratio of node 0"), (12, "cling ratio of node 1")]);
     let values = trace.packet.iter().filter_map(|packet| {
         let event = packet.track_event.as_ref()?;
         Some((packet.timestamp(), event.track_uuid(), event.counter_value()))
     });
-    assert_eq!(values.collect::<Vec<_>>(), [(10, 1, 99), (20, 2, 50), (30, 1, 49)]);
+    assert_eq!(values.collect::<Vec<_>>(), [(10, 11, 99), (20, 12, 50), (30, 11, 49)]);
+}
+
+/// Names of a track and of all above it, the highest first.
+fn path(trace: &Trace, uuid: u64) -> Vec<String> {
+    let mut tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+    let Some(track) = tracks.find(|track| track.uuid() == uuid) else { return Vec::new() };
+    let mut path = track.parent_uuid.map_or(Vec::new(), |parent| super::tests::path(trace, parent));
+    path.push(track.name().to_owned());
+    path
+}
+
+/// Slices of the grouped tracks: where, what, from and until when.
+fn grouped(trace: &Trace) -> Vec<(String, String, u64, u64)> {
+    let mut open: BTreeMap<u64, (String, u64)> = BTreeMap::new();
+    let mut slices = Vec::new();
+    for packet in &trace.packet {
+        let Some(event) = &packet.track_event else { continue };
+        let (track, now) = (event.track_uuid(), packet.timestamp());
+        match event.r#type() {
+            1 => assert!(open.insert(track, (event.name().to_owned(), now)).is_none(), "nested"),
+            2 => {
+                let (name, since) = open.remove(&track).unwrap();
+                slices.push((path(trace, track).join(" > "), name, since, now));
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_empty(), "all slices end");
+    slices.sort();
+    slices
+}
+
+fn slice(at: &str, name: &str, from: u64, to: u64) -> (String, String, u64, u64) {
+    (at.to_owned(), name.to_owned(), from, to)
+}
+
+#[test]
+fn cpus_are_grouped_by_node_and_llc() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = written(directory.path());
+    assert_eq!(
+        grouped(&trace),
+        [
+            slice("node 0 > LLC 0 > CPU 0", "sender", 0, 100_000),
+            slice("node 0 > LLC 0 > CPU 0", "sender-2", 100_000, 150_000),
+            slice("node 0 > LLC 1 > CPU 1", "receiver", 40_000, 130_000),
+        ]
+    );
+    let tracks: Vec<_> =
+        trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref()).collect();
+    assert_eq!(tracks.len(), 2 + 4 + 4);
+    assert!(tracks.iter().all(|track| track.child_ordering() == 3), "in the order of numbers");
+    assert_eq!(path(&trace, 10), ["node 1", "LLC 3", "CPU 3"]);
+    assert_eq!(tracks[9].sibling_order_rank(), 3);
+}
+
+#[test]
+fn tasks_of_a_group_are_shown_with_its_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("groups");
+    let trace = PerfettoTrace::create(&path, TraceWindow::default()).unwrap();
+    let mut tracer = trace.tracer(&machine());
+    let mover = |group| TraceTask { group, ..task(1, 0, "mover") };
+    tracer.switch(Time(0), 0, None, Some(mover(Some((4, "/web")))));
+    tracer.switch(Time(10), 0, Some((mover(None), LeftAs::Sleeping)), None);
+    tracer.switch(Time(20), 0, None, Some(mover(None)));
+    trace.finish(Time(30)).unwrap();
+    let trace = Trace::decode(&*fs::read(path).unwrap()).unwrap();
+    let cpu = "node 0 > LLC 0 > CPU 0";
+    assert_eq!(grouped(&trace), [slice(cpu, "mover", 20, 30), slice(cpu, "mover [4 /web]", 0, 10)]);
+}
+
+/// What runs when the window opens runs from then on in the file, and until it closes.
+#[test]
+fn a_window_holds_what_was_running_in_it() {
+    let windows = [
+        (50_000, 120_000, [(3, 50_000), (7, 70_000), (9, 20_000)].as_slice()),
+        (110_000, 1_000_000, &[(7, 20_000), (9, 40_000)]),
+        (0, 40_000, &[(3, 40_000)]),
+        (140_000, 145_000, &[(9, 5_000)]),
+        (151_000, 152_000, &[]),
+    ];
+    for (from, to, expected) in windows {
+        let window = TraceWindow { from: Time(from), to: Time(to) };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("window");
+        let trace = PerfettoTrace::create(&path, window).unwrap();
+        drive(&mut *trace.tracer(&machine()));
+        trace.finish(Time(150_000)).unwrap();
+        let trace = Trace::decode(&*fs::read(path).unwrap()).unwrap();
+        assert_eq!(cpu_time(&trace), expected.iter().copied().collect(), "{from} to {to}");
+        let events = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
+        let mut times = events.flat_map(|bundle| &bundle.event).map(|event| event.timestamp());
+        assert!(times.all(|at| (from..=to).contains(&at)), "{from} to {to}");
+        assert!(grouped(&trace).iter().all(|slice| slice.2 >= from && slice.3 <= to));
+    }
 }

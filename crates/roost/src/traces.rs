@@ -1,0 +1,136 @@
+//! The files of `--trace`: one a scheduler.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use roost_engine::Time;
+use roost_report::{PerfettoTrace, TraceWindow};
+
+use crate::args::CompareArgs;
+use crate::error::Error;
+
+/// A scheduler's part of a file's name is at most so long: file systems allow 255 bytes.
+const LONGEST_NAME: usize = 100;
+
+/// The traces of a comparison.
+pub struct Traces {
+    window: TraceWindow,
+    /// One a scheduler, unless it is left out; none if nobody asked for them.
+    files: Vec<Option<PerfettoTrace>>,
+}
+
+impl Traces {
+    /// Starts those that `args` asks for. Before the runs: nobody wants to hear after minutes that a file
+    /// cannot be written.
+    pub fn create(args: &CompareArgs) -> Result<Self, Error> {
+        let window = args.trace_window.unwrap_or_default();
+        let paths = args.trace.as_deref().map(|file| paths(file, &args.schedulers)).transpose()?;
+        let create = |path: &PathBuf| PerfettoTrace::create(path, window).map(Some);
+        let files = paths.iter().flatten().map(create).collect::<Result<_, _>>()?;
+        Ok(Self { window, files })
+    }
+
+    /// The trace of a scheduler's run, if it is one that is traced: the first.
+    pub fn of(&self, scheduler: usize, repeat: u32) -> Option<&PerfettoTrace> {
+        self.files.get(scheduler)?.as_ref().filter(|_| repeat == 0)
+    }
+
+    /// Writes no trace of a scheduler. Whether one was asked for.
+    pub fn leave_out(&mut self, scheduler: usize) -> bool {
+        self.files.get_mut(scheduler).is_some_and(|file| file.take().is_some())
+    }
+
+    /// Refuses a window that begins when runs have ended.
+    pub fn check(&self, duration_ns: Option<u64>) -> Result<(), Error> {
+        match duration_ns {
+            Some(ns) if !self.files.is_empty() && self.window.from >= Time(ns) => {
+                Err(self.nothing_in("the run", ns))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Completes the traces of the schedulers whose traced run ended, at `ends`; the others leave no file.
+    pub fn finish(&self, schedulers: &[String], ends: &[Option<Time>]) -> Result<(), Error> {
+        for ((trace, end), name) in self.files.iter().zip(ends).zip(schedulers) {
+            let (Some(trace), Some(end)) = (trace, *end) else { continue };
+            if self.window.from >= end {
+                return Err(self.nothing_in(&format!("the first run of {name}"), end.ns()));
+            }
+            trace.finish(end)?;
+        }
+        Ok(())
+    }
+
+    fn nothing_in(&self, run: &str, end_ns: u64) -> Error {
+        let time = |ns| humantime::format_duration(std::time::Duration::from_nanos(ns));
+        Error::Usage(format!(
+            "--trace-window: it begins at {}, but {run} ends after {}; choose an earlier one",
+            time(self.window.from.ns()),
+            time(end_ns)
+        ))
+    }
+}
+
+/// `file` itself for one scheduler; else the schedulers' names come before its ending.
+fn paths(file: &Path, schedulers: &[String]) -> Result<Vec<PathBuf>, Error> {
+    if schedulers.len() == 1 {
+        return Ok(vec![file.to_owned()]);
+    }
+    if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        let file = file.display();
+        let problem = format!("--trace {file}: not a regular file; traces of several schedulers");
+        return Err(Error::Usage(format!("{problem} are a file each: name one to be made")));
+    }
+    let mut taken = BTreeSet::new();
+    Ok(schedulers.iter().map(|name| path(file, &free_name(name, &mut taken))).collect())
+}
+
+/// A scheduler's name as a part of a file's name: `_` for what a shell or file system may not like; a
+/// number makes it differ from those `taken`.
+fn free_name(scheduler: &str, taken: &mut BTreeSet<String>) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "@.+-=".contains(c) { c } else { '_' };
+    let name: String = scheduler.chars().map(plain).take(LONGEST_NAME).collect();
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut free = std::iter::once(name.clone()).chain(numbered);
+    free.find(|name| taken.insert(name.clone())).unwrap_or(name)
+}
+
+fn path(file: &Path, name: &str) -> PathBuf {
+    let mut path = file.file_stem().map_or_else(OsString::new, OsString::from);
+    path.push(format!("-{name}"));
+    if let Some(ending) = file.extension() {
+        path.push(".");
+        path.push(ending);
+    }
+    file.with_file_name(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scheduler_has_a_file_of_its_name() {
+        let names = |file: &str, schedulers: &[&str]| {
+            let schedulers: Vec<String> = schedulers.iter().map(|&name| name.to_owned()).collect();
+            let paths = paths(Path::new(file), &schedulers).unwrap();
+            paths.into_iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("t.pftrace", &["fair@5.16"]), ["t.pftrace"]);
+        assert_eq!(
+            names("out/t.pftrace", &["fair@5.16", "fair@5.16+cling", "./scx_mine", "fair@5.16"]),
+            [
+                "out/t-fair@5.16.pftrace",
+                "out/t-fair@5.16+cling.pftrace",
+                "out/t-._scx_mine.pftrace",
+                "out/t-fair@5.16-2.pftrace"
+            ]
+        );
+        assert_eq!(names("trace", &["a", "b"]), ["trace-a", "trace-b"]);
+        let long = "x".repeat(1000);
+        assert!(names("t", &[&long, "b"])[0].len() < 255);
+    }
+}
