@@ -64,7 +64,7 @@ fn a_cpu_that_looks_idle_runs_nothing_and_looks_for_nothing() {
 
 #[test]
 fn who_is_on_the_way_is_awaited_in_order() {
-    assert_found(|w| w.cpus[0].arrivals.swap(0, 1), "tasks on their way to CPU 0 are out of order");
+    assert_found(|w| w.arrivals[0].swap(0, 1), "tasks on their way to CPU 0 are out of order");
     assert_found(|w| w.tasks[1].state = State::Queued, "task  (2), on its way to CPU 0");
     assert_found(|w| w.tasks[3].state = State::Arriving, "tasks on their way, and arrivals");
 }
