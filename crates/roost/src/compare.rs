@@ -114,7 +114,10 @@ fn report(
     traces.finish(&args.schedulers, &runs.trace_ends)?;
     print(&render(args, &comparison, runs.counted))?;
     match comparison.interrupted {
-        Some(_) => Err(Error::Partial { complete, wanted }),
+        Some(_) => {
+            let resumable = args.format == Format::Json && args.on == On::Sim;
+            Err(Error::Partial { complete, wanted, resumable })
+        }
         None => Ok(()),
     }
 }

@@ -31,13 +31,16 @@ pub enum Error {
     /// The same, after repeats that are complete were printed.
     #[error(
         "interrupted: {complete} of {wanted} repeats are complete under all schedulers; what was printed \
-         is of these and marked as partial"
+         is marked as partial{}",
+        if *.resumable { ", and --resume goes on with it" } else { "" }
     )]
     Partial {
         /// Repeats that were printed.
         complete: usize,
         /// Repeats that were asked for.
         wanted: usize,
+        /// Whether `--resume` can go on with what was printed.
+        resumable: bool,
     },
     /// Something about virtual machines failed.
     #[error(transparent)]
