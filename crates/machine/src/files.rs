@@ -95,9 +95,13 @@ fn compression(head: &[u8]) -> Option<Compression> {
     }
 }
 
-/// The path from `devices/` or `proc/` on, which is the same however the archive was made.
+/// The path from `devices/` on, which is the same however the archive was made. `cpuinfo` is a copy of
+/// `/proc/cpuinfo` wherever it is: tar stores that itself as an empty file, because it has no size.
 fn inside(path: &str) -> Option<&str> {
-    const STARTS: [&str; 3] = ["devices/system/cpu/", "devices/system/node/", "proc/cpuinfo"];
+    const STARTS: [&str; 2] = ["devices/system/cpu/", "devices/system/node/"];
+    if path.rsplit('/').next() == Some("cpuinfo") {
+        return Some("proc/cpuinfo");
+    }
     let after = |start: &str| {
         let at = path.find(start)?;
         (at == 0 || path[..at].ends_with('/')).then(|| &path[at..])
@@ -139,8 +143,8 @@ impl Files {
         };
         let held = held.map_err(failed)?;
         if held.texts.keys().all(|path| path.starts_with("proc/")) {
-            let reason = "no file below devices/system/cpu in it; make one on the server with \
-                          `tar czf sys.tgz /sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo`";
+            let reason = "no file below devices/system/cpu in it; \
+                          `roost machine --help` says how to make one on a server";
             return Err(unreadable(path, reason));
         }
         Ok(Self::Archive { path: path.to_owned(), held })
@@ -246,7 +250,9 @@ fn unpack(archive: impl Read) -> std::io::Result<Held> {
         }
         let mut text = Vec::new();
         (&mut entry).take(LARGEST_FILE).read_to_end(&mut text)?;
-        held.texts.insert(inside.to_owned(), text);
+        if !text.is_empty() {
+            held.texts.insert(inside.to_owned(), text);
+        }
     }
     Ok(held)
 }

@@ -83,8 +83,8 @@ Examples:
   roost machine server.xml                         hwloc XML (`lstopo server.xml` writes it)
   roost machine \"node:2 l3:8 core:8 pu:2\"          a made-up one: 2 nodes of 8 LLCs of 8 SMT-2 cores
   roost machine --sysfs captured/                  a copied /sys/devices/system
-  roost machine sys.tgz                            an archive, made on a server with: tar czf sys.tgz
-                                                   /sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo
+  roost machine sys.tgz                            an archive, made on a server with:
+      cat /proc/cpuinfo >cpuinfo; tar czf sys.tgz cpuinfo /sys/devices/system/cpu /sys/devices/system/node
   roost machine cpus.txt                           what `lscpu -p` or `lscpu -J -e` printed; `numactl -H` may follow
   roost machine 2n2l4c --on vm                     what a real kernel makes of it, emulated";
 
