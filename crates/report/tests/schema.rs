@@ -69,6 +69,18 @@ fn a_comparison_as_documented() {
         experiment("zen3", u64::MAX, &["fair@5.16", "fair@5.16+cling"]),
         vec![vec![base(4.0), base(4.0)], vec![other(3.0), other(3.0)]],
     );
+    let run = |scheduler: u64, seed: u64, time: f64, rate: Option<f64>, counters: Value| {
+        value!({
+            "scheduler": scheduler, "seed": seed, "elapsed_ns": 1, "counters": counters,
+            "metrics": [
+                { "metric": "time", "unit": "s", "better": "lower", "value": time },
+                { "metric": "rate", "unit": "1/s", "better": "higher", "value": rate },
+            ],
+            "histograms": {},
+        })
+    };
+    let of_base = |seed| run(0, seed, 4.0, None, value!({ "nr_migrations": 4.0, "b": 1.0 }));
+    let of_other = |seed| run(1, seed, 3.0, Some(1.0), value!({ "nr_migrations": 2.0 }));
     assert_eq!(
         parsed(&comparison),
         value!({
@@ -85,6 +97,7 @@ fn a_comparison_as_documented() {
             "elapsed_ns": [[1, 1], [1, 1]],
             "measured_from_ns": null,
             "repeats": 2,
+            "partial": false,
             "seed": u64::MAX,
             "seeds": [u64::MAX, 0],
             "results": [
@@ -102,6 +115,7 @@ fn a_comparison_as_documented() {
                 },
             ],
             "counters": { "nr_migrations": [4.0, 2.0], "b": [1.0, null] },
+            "runs": [of_base(u64::MAX), of_base(0), of_other(u64::MAX), of_other(0)],
         })
     );
 }
