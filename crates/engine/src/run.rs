@@ -142,7 +142,7 @@ pub enum RunError {
 /// What a duration has to be, as a user gives it.
 fn longer(enough_ns: Option<u64>) -> String {
     match enough_ns {
-        None => "give it a longer duration".to_owned(),
+        None => "give it a longer duration, if any would do".to_owned(),
         Some(ns) if ns % 1_000_000_000 == 0 => {
             format!("--duration {}s would do", ns / 1_000_000_000)
         }
