@@ -25,7 +25,7 @@ pub struct Counters {
     pub ticks: u64,
     /// Interrupts one CPU sent another.
     pub ipis: u64,
-    /// Time tasks were on a CPU, ns, kernel work on their behalf included.
+    /// Time tasks were on a CPU, ns, kernel work on their behalf included; known at the end of the run.
     pub run_ns: u64,
     /// Time tasks waited in a queue for a CPU, ns (`run_delay`): from when they were queued, which is
     /// after the search and the interrupt of a wakeup.

@@ -41,7 +41,7 @@ mod world;
 pub use counters::Counters;
 pub use events::EVENT_NAMES;
 pub use memory::{Area, Followed, Marked};
-pub use outcome::{Histogram, MetricValue, Outcome};
+pub use outcome::{Histogram, MetricValue, Outcome, RunTime};
 pub use prefetch::prefetch;
 pub use reached::Missing;
 pub use run::{Control, RunError, run, run_observed};

@@ -1,6 +1,7 @@
 //! What a run leaves behind.
 
 use hdrhistogram::Histogram as Latencies;
+use roost_machine::Machine;
 use roost_workload::{Better, Metric, MetricKind, Workload};
 
 use crate::scheduler::Scheduler;
@@ -19,6 +20,30 @@ pub struct Outcome {
     pub counters: Vec<(String, f64)>,
     /// Histograms of the scheduler.
     pub histograms: Vec<Histogram>,
+    /// Where tasks ran.
+    pub run_time: RunTime,
+}
+
+/// How long tasks were on the CPUs of a place, ns, kernel work on their behalf included. Empty where that is
+/// not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// By node, in the machine's numbering.
+    pub node_ns: Vec<u64>,
+    /// By LLC, likewise.
+    pub llc_ns: Vec<u64>,
+}
+
+impl RunTime {
+    /// From the time on each CPU of `machine`, ns.
+    pub fn by_place(machine: &Machine, cpu_ns: &[u64]) -> Self {
+        let (mut node_ns, mut llc_ns) = (vec![0; machine.nodes.len()], vec![0; machine.llcs.len()]);
+        for (cpu, ns) in machine.cpus.iter().zip(cpu_ns) {
+            node_ns[cpu.node as usize] += ns;
+            llc_ns[cpu.llc as usize] += ns;
+        }
+        Self { node_ns, llc_ns }
+    }
 }
 
 /// A metric with its value.
@@ -139,7 +164,8 @@ pub(crate) fn outcome<S: Scheduler>(
     scheduler.histograms(&mut |name, counts| {
         histograms.push(Histogram { name: name.to_owned(), counts: counts.to_vec() });
     });
-    Outcome { elapsed_ns: end.ns(), metrics, counters, histograms }
+    let run_time = RunTime::by_place(&world.machine, &world.run_ns);
+    Outcome { elapsed_ns: end.ns(), metrics, counters, histograms, run_time }
 }
 
 /// Pages on each node of the processes whose tasks are in each task group, as the group's

@@ -833,10 +833,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             self.world.counters.kernel_ns += state.kernel_ns;
             if let Some(id) = state.current {
                 let task = &self.world.tasks[id.index()];
-                self.world.counters.run_ns += end.since(task.started_at);
+                self.world.run_ns[cpu] += end.since(task.started_at);
                 self.world.trace_switch(cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
+        self.world.counters.run_ns = self.world.run_ns.iter().sum();
         let Self { world, scheduler, workload, shared, latencies, .. } = &self;
         Ok(outcome(world, scheduler, workload, shared, latencies, end, complete))
     }
@@ -922,7 +923,7 @@ impl World {
         task.copying_ns = copying_ns;
         let ran_ns = now - task.started_at;
         task.run_ns += ran_ns;
-        self.counters.run_ns += ran_ns;
+        self.run_ns[cpu] += ran_ns;
         if left == LeftAs::Preempted {
             task.state = State::Queued;
             task.queued_at = now;

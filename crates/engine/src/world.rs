@@ -53,6 +53,8 @@ pub struct World {
     pub(crate) memory: Option<Box<Memory>>,
     /// Counters of the engine.
     pub counters: Counters,
+    /// Time that tasks which have left a CPU were on it, ns, by CPU.
+    pub(crate) run_ns: Vec<u64>,
 }
 
 /// One CPU as the engine keeps it: one cache line.
@@ -400,6 +402,7 @@ impl World {
             sharing: LlcSharing::new(machine.llcs.len(), Time(0)),
             memory: None,
             counters: Counters::default(),
+            run_ns: vec![0; nr_cpus],
             smt: machine.has_smt(),
             core_cpus: machine.cores.iter().map(|core| core.cpus.iter().collect()).collect(),
             machine,

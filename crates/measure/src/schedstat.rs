@@ -19,6 +19,9 @@ const CPU_COLUMNS: [&str; 9] = [
     "pcount",
 ];
 
+/// The number of a `cpu` line that is the time tasks ran there, ns.
+const RUN_COLUMN: usize = 6;
+
 /// Numbers of a `cpu` line from here on are 64 bits wide.
 const FIRST_WIDE: usize = 6;
 
@@ -112,6 +115,8 @@ struct Domain {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedstatDelta {
     counters: Vec<(String, u64)>,
+    /// By the operating system's number of the CPU.
+    run_ns: BTreeMap<u32, u64>,
 }
 
 impl Schedstat {
@@ -177,12 +182,20 @@ impl Schedstat {
                 }
             }
         }
-        let mut delta = SchedstatDelta::default();
+        let mut delta = SchedstatDelta { run_ns: self.run_ns_since(before), ..Default::default() };
         delta.add("", &CPU_COLUMNS, &machine);
         for ((_, level), sums) in &levels {
             delta.add(&format!("{level}."), &self.columns, sums);
         }
         Ok(delta)
+    }
+
+    fn run_ns_since(&self, before: &Self) -> BTreeMap<u32, u64> {
+        let pairs = self.cpus.iter().zip(before.cpus.values());
+        let counted = pairs.filter_map(|((number, after), before)| {
+            Some((*number, after.counted_since(before).nth(RUN_COLUMN)?))
+        });
+        counted.collect()
     }
 
     /// Whether `other` has the same CPUs with the same domains, counted alike.
@@ -285,6 +298,11 @@ impl SchedstatDelta {
                 _ => self.counters.push((name, *number)),
             }
         }
+    }
+
+    /// How long tasks ran on the CPU with this number of the operating system's, ns.
+    pub fn run_ns(&self, cpu: u32) -> Option<u64> {
+        self.run_ns.get(&cpu).copied()
     }
 
     /// Name and value of every counter, in a fixed order. Names are those of the simulation:

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use roost_engine::Outcome;
-use roost_machine::Machine;
+use roost_engine::{Outcome, RunTime};
+use roost_machine::{Cpu, Machine};
 use roost_measure::{Capture, Schedstat, Vmstat};
 
 use crate::error::RealError;
@@ -68,7 +68,15 @@ impl Measured {
             metrics: workload.metrics(&stdout, &self.folder.join("work"), self.elapsed_ns),
             counters,
             histograms: Vec::new(),
+            run_time: self.run_time(machine)?,
         })
+    }
+
+    /// Where tasks ran, those that are not the workload's included.
+    fn run_time(&self, machine: &Machine) -> Result<RunTime, RealError> {
+        let counted = self.schedstat(machine)?;
+        let on = |cpu: &Cpu| counted.run_ns(cpu.os_index).unwrap_or(0);
+        Ok(RunTime::by_place(machine, &machine.cpus.iter().map(on).collect::<Vec<_>>()))
     }
 
     /// Name and value of every counter: first those of the engine, then the kernel's own. What they

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use roost_engine::Outcome;
+use roost_engine::{Outcome, RunTime};
 use roost_workload::Better;
 
 use crate::efficiency::SearchCounts;
@@ -23,6 +23,8 @@ pub struct Comparison {
     pub interrupted: Option<usize>,
     /// All runs one by one, those of later repeats included that had ended when it was interrupted.
     pub runs: Vec<Run>,
+    /// Where tasks ran in each run, likewise.
+    pub run_time: Vec<Vec<RunTime>>,
     /// The metrics, in the workload's order.
     pub metrics: Vec<MetricComparison>,
     /// The counters, in the order in which the schedulers report them.
@@ -80,6 +82,10 @@ impl Comparison {
             repeats: outcomes.iter().map(Vec::len).max().unwrap_or(0),
             elapsed_ns: outcomes.iter().map(elapsed).collect(),
             interrupted: None,
+            run_time: outcomes
+                .iter()
+                .map(|runs| runs.iter().map(|run| run.run_time.clone()).collect())
+                .collect(),
             metrics: metrics_of(&outcomes),
             counters: counters_of(&outcomes),
             histograms: histograms_of(&outcomes),
@@ -136,6 +142,20 @@ impl Comparison {
 }
 
 impl MetricComparison {
+    /// A metric with its values, `samples[scheduler][repeat]`.
+    pub(crate) fn new(
+        name: String,
+        unit: &str,
+        better: Better,
+        samples: Vec<Vec<Option<f64>>>,
+    ) -> Self {
+        let summarise = |values: &Vec<Option<f64>>| {
+            Summary::of(&values.iter().copied().flatten().collect::<Vec<_>>())
+        };
+        let summaries = samples.iter().map(summarise).collect();
+        Self { name, unit: unit.to_owned(), better, samples, summaries }
+    }
+
     /// Change of the arithmetic mean against the baseline, percent of the baseline, positive is
     /// better; `None` for the baseline itself and where nothing can be compared.
     pub fn change_pct(&self, scheduler: usize) -> Option<f64> {
@@ -181,16 +201,7 @@ fn metrics_of(outcomes: &[Vec<Outcome>]) -> Vec<MetricComparison> {
         };
         let samples: Vec<Vec<_>> =
             outcomes.iter().map(|repeats| repeats.iter().map(sample).collect()).collect();
-        let summarise = |values: &Vec<Option<f64>>| {
-            Summary::of(&values.iter().copied().flatten().collect::<Vec<_>>())
-        };
-        metrics.push(MetricComparison {
-            name: name.to_owned(),
-            unit: first.unit.to_owned(),
-            better: first.better,
-            summaries: samples.iter().map(summarise).collect(),
-            samples,
-        });
+        metrics.push(MetricComparison::new(name.to_owned(), &first.unit, first.better, samples));
     }
     metrics
 }
@@ -251,6 +262,8 @@ pub(crate) mod tests {
             name: (*name).to_owned(),
             kernel: "5.16".to_owned(),
             switches: name.split('+').skip(1).map(str::to_owned).collect(),
+            mechanisms: Vec::new(),
+            notes: Vec::new(),
         };
         Experiment {
             roost: Build {
@@ -283,6 +296,7 @@ pub(crate) mod tests {
             }],
             counters: counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
             histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, 2] }],
+            run_time: RunTime::default(),
         }
     }
 

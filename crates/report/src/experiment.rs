@@ -70,6 +70,19 @@ pub struct Contender {
     pub kernel: String,
     /// Switches and numbers that differ from that version; of a program, its arguments.
     pub switches: Vec<String>,
+    /// The mechanisms that are on and count what they do.
+    pub mechanisms: Vec<Mechanism>,
+    /// What is to be said of its switches: which of them changed nothing.
+    pub notes: Vec<String>,
+}
+
+/// A mechanism of a scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mechanism {
+    /// Its name.
+    pub name: String,
+    /// Names of the counters whose sum says how often it acted.
+    pub acted: Vec<String>,
 }
 
 impl Build {
@@ -152,7 +165,7 @@ impl Contender {
         if !self.switches.is_empty() {
             text += &format!(" with {}", self.switches.join(" "));
         }
-        text
+        self.notes.iter().fold(text, |text, note| text + "\n  note: " + note)
     }
 }
 
@@ -217,14 +230,17 @@ mod tests {
     #[test]
     fn the_heading_is_the_experiment() {
         let runs = [412_345_678, 400_000_000];
+        let mut experiment = experiment();
+        experiment.schedulers[1].notes = vec!["+cling never acted: cling_held = 0".to_owned()];
         assert_eq!(
-            heading(&experiment(), 3, runs.into_iter()),
+            heading(&experiment, 3, runs.into_iter()),
             "simulated by roost 0.1.0 (aaaaaaaaaaaa)\n\
              machine zen3 (sha256 0123456789ab)\n\
              workload hackbench (sha256 0123456789ab)\n\
              runs of each scheduler: 3, seeds 7 to 9; each 0.4 to 0.412 s, all of it measured\n\
              base: a model of Linux 5.16\n\
-             other+cling+no-hrtick: a model of Linux 5.16 with cling no-hrtick\n\n"
+             other+cling+no-hrtick: a model of Linux 5.16 with cling no-hrtick\n  \
+             note: +cling never acted: cling_held = 0\n\n"
         );
     }
 

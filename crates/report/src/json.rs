@@ -30,6 +30,7 @@ pub fn json(comparison: &Comparison) -> String {
         schedulers: comparison.names().collect(),
         kernels: schedulers.iter().map(|scheduler| scheduler.kernel.as_str()).collect(),
         switches: schedulers.iter().map(|scheduler| &scheduler.switches[..]).collect(),
+        notes: schedulers.iter().map(|scheduler| &scheduler.notes[..]).collect(),
         duration_ns: *duration_ns,
         elapsed_ns: &comparison.elapsed_ns,
         measured_from_ns: place.measured_from_ns(),
@@ -40,6 +41,7 @@ pub fn json(comparison: &Comparison) -> String {
         results: comparison.metrics.iter().map(result).collect(),
         counters: Counters(&comparison.counters),
         runs: comparison.runs.iter().filter_map(Run::line).collect(),
+        acted: Acted(comparison),
     };
     // Writing to memory does not fail, and all keys are strings.
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
@@ -58,6 +60,7 @@ struct Document<'a> {
     schedulers: Vec<&'a str>,
     kernels: Vec<&'a str>,
     switches: Vec<&'a [String]>,
+    notes: Vec<&'a [String]>,
     duration_ns: Option<u64>,
     elapsed_ns: &'a [Vec<u64>],
     measured_from_ns: Option<u64>,
@@ -69,6 +72,7 @@ struct Document<'a> {
     counters: Counters<'a>,
     /// Each on a line.
     runs: Vec<Box<RawValue>>,
+    acted: Acted<'a>,
 }
 
 #[derive(serde::Serialize)]
@@ -102,6 +106,22 @@ fn result(metric: &MetricComparison) -> MetricResult<'_> {
         stddev: summaries.map(|s| s.and_then(|s| s.stddev)).collect(),
         change_pct: schedulers.clone().map(|index| metric.change_pct(index)).collect(),
         significant: schedulers.map(|index| metric.significant(index)).collect(),
+    }
+}
+
+/// How often each mechanism acted, as an object with its name as key.
+struct Acted<'a>(&'a Comparison);
+
+impl Serialize for Acted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mechanisms = self.0.mechanisms();
+        let mut map = serializer.serialize_map(Some(mechanisms.len()))?;
+        for mechanism in mechanisms {
+            let schedulers = 0..self.0.names().len();
+            let times = schedulers.map(|scheduler| self.0.acted(scheduler, mechanism));
+            map.serialize_entry(mechanism, &times.collect::<Vec<_>>())?;
+        }
+        map.end()
     }
 }
 

@@ -13,14 +13,16 @@ mod histogram;
 mod json;
 mod mmtests;
 mod perfetto;
+mod places;
 mod runs;
+mod series;
 mod statistics;
 mod table;
 
 pub use crate::comparison::{Comparison, CounterComparison, HistogramComparison, MetricComparison};
 pub use crate::csv::{csv, csv_counters};
 pub use crate::efficiency::SearchCounts;
-pub use crate::experiment::{Build, Contender, Experiment, Input, Place};
+pub use crate::experiment::{Build, Contender, Experiment, Input, Mechanism, Place};
 pub use crate::histogram::histogram;
 pub use crate::json::{SCHEMA, json};
 pub use crate::mmtests::mmtests;

@@ -2,7 +2,7 @@
 //! was interrupted can go on.
 
 use indexmap::IndexMap;
-use roost_engine::{Histogram, MetricValue, Outcome};
+use roost_engine::{Histogram, MetricValue, Outcome, RunTime};
 use roost_workload::Better;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -60,6 +60,8 @@ struct Line {
     metrics: Vec<MetricLine>,
     counters: IndexMap<String, Option<f64>>,
     histograms: IndexMap<String, Vec<u64>>,
+    node_run_ns: Vec<u64>,
+    llc_run_ns: Vec<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,7 +112,7 @@ impl Run {
 
     /// The run on one line.
     pub(crate) fn line(&self) -> Option<Box<RawValue>> {
-        let Outcome { elapsed_ns, metrics, counters, histograms } = &self.outcome;
+        let Outcome { elapsed_ns, metrics, counters, histograms, run_time } = &self.outcome;
         let line = Line {
             scheduler: self.scheduler,
             seed: self.seed,
@@ -118,6 +120,8 @@ impl Run {
             metrics: metrics.iter().map(MetricLine::of).collect(),
             counters: counters.iter().map(|(name, value)| (name.clone(), Some(*value))).collect(),
             histograms: histograms.iter().map(|h| (h.name.clone(), h.counts.clone())).collect(),
+            node_run_ns: run_time.node_ns.clone(),
+            llc_run_ns: run_time.llc_ns.clone(),
         };
         // Writing to memory does not fail, and all keys are strings.
         serde_json::value::to_raw_value(&line).ok()
@@ -134,6 +138,7 @@ impl Line {
             histograms: (self.histograms.into_iter())
                 .map(|(name, counts)| Histogram { name, counts })
                 .collect(),
+            run_time: RunTime { node_ns: self.node_run_ns, llc_ns: self.llc_run_ns },
         };
         Run { scheduler: self.scheduler, seed: self.seed, outcome }
     }
@@ -208,6 +213,7 @@ mod tests {
             ],
             counters: vec![("z".to_owned(), counter), ("a".to_owned(), 0.1)],
             histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, u64::MAX] }],
+            run_time: RunTime { node_ns: vec![1, u64::MAX], llc_ns: vec![0] },
         }
     }
 

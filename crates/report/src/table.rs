@@ -2,25 +2,33 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use roost_workload::Better;
 
 use crate::comparison::{Comparison, CounterComparison, MetricComparison};
 use crate::efficiency::SearchCounts;
 use crate::figure::{NOTHING, decimals, number};
+use crate::places;
+use crate::series;
 
 /// Stands behind a change whose confidence interval is disjoint from the baseline's.
 const MARK: &str = "*";
 
 /// The comparison as a table: a row a scheduler for each metric, with arithmetic mean, standard
-/// deviation and change, then where the tasks were placed, and how to read both.
-pub fn table(comparison: &Comparison) -> String {
+/// deviation and change, then how often mechanisms acted and where tasks ran and were placed, and how to
+/// read them. Nothing is wider than `width` columns, as long as no figure is.
+pub fn table(comparison: &Comparison, width: Option<u16>) -> String {
     let header = ["metric", "unit", "better", "scheduler", "mean", "stddev", "change", ""];
-    let rows = comparison.metrics.iter().flat_map(|metric| metric_rows(comparison, metric));
-    let mut out = comparison.heading();
-    out.push_str(&plain_table(&header, rows.collect(), 4));
-    out.push_str(&legend(comparison));
-    out.push_str(&placement(comparison));
+    let series = series::series(&comparison.metrics);
+    let shown = series.iter().map(|series| series.shown());
+    let rows = shown.flat_map(|metric| metric_rows(comparison, &metric));
+    let mut out = wrapped(&comparison.heading(), width);
+    out.push_str(&fitting_table(&header, rows.collect(), 4, width));
+    let members = series.iter().filter_map(|series| series.legend(comparison));
+    out.push_str(&wrapped(&(legend(comparison) + &members.collect::<String>()), width));
+    out.push_str(&places::acted(comparison, width));
+    out.push_str(&places::run_time(comparison, width));
+    out.push_str(&placement(comparison, width));
     out
 }
 
@@ -36,7 +44,7 @@ run that ends by itself).
 
 /// Where each scheduler placed the tasks: a row a scheduler, means over the repeats. Empty if no
 /// scheduler has these counters.
-fn placement(comparison: &Comparison) -> String {
+fn placement(comparison: &Comparison, width: Option<u16>) -> String {
     let mean = |name: &str, scheduler: usize| comparison.counter(name)?.get(scheduler).copied()?;
     let indices = 0..comparison.names().len();
     if indices.clone().all(|scheduler| PLACEMENT.iter().all(|c| mean(c, scheduler).is_none())) {
@@ -57,11 +65,11 @@ fn placement(comparison: &Comparison) -> String {
     }
     let corner = corner("placement", comparison);
     let header: Vec<&str> = [&corner, "wakeups_prev%"].into_iter().chain(PLACEMENT).collect();
-    format!("\n{}{PLACEMENT_LEGEND}", plain_table(&header, rows, 1))
+    format!("\n{}{}", fitting_table(&header, rows, 1, width), wrapped(PLACEMENT_LEGEND, width))
 }
 
 /// What stands in the corner of a table that does not follow the heading: also where it is of.
-fn corner(name: &str, comparison: &Comparison) -> String {
+pub(crate) fn corner(name: &str, comparison: &Comparison) -> String {
     format!("{name} ({})", comparison.experiment.place.word())
 }
 
@@ -116,7 +124,7 @@ pub(crate) fn better(better: Better) -> &'static str {
 /// All counters: a row a counter, a column a scheduler, means over the repeats. A dash: the
 /// scheduler has no such counter. Domain levels (`NUMA3.lb_count.busy`) whose counters are all zero
 /// share a line, as most machines lack most levels.
-pub fn counters(comparison: &Comparison) -> String {
+pub fn counters(comparison: &Comparison, width: Option<u16>) -> String {
     let corner = corner("counter", comparison);
     let header: Vec<&str> = std::iter::once(corner.as_str()).chain(comparison.names()).collect();
     let row = |counter: &CounterComparison| {
@@ -133,8 +141,8 @@ pub fn counters(comparison: &Comparison) -> String {
     let is_shown = |counter: &&CounterComparison| {
         level(counter).is_none_or(|level| !zero_levels.contains(&level))
     };
-    let mut out =
-        plain_table(&header, comparison.counters.iter().filter(is_shown).map(row).collect(), 1);
+    let rows = comparison.counters.iter().filter(is_shown).map(row).collect();
+    let mut out = fitting_table(&header, rows, 1, width);
     if !zero_levels.is_empty() {
         // Writing to a String does not fail.
         let _ = writeln!(out, "all counters 0: {}", zero_levels.join(", "));
@@ -148,7 +156,7 @@ fn level(counter: &CounterComparison) -> Option<&str> {
 }
 
 /// How efficient each scheduler's search for an idle CPU was; empty if none reports it.
-pub fn search_efficiency(comparison: &Comparison) -> String {
+pub fn search_efficiency(comparison: &Comparison, width: Option<u16>) -> String {
     let corner = corner("case", comparison);
     let header = [&corner, "scheduler", "se_eff%", "dom_eff%", "fast_rate%", "success_rate%"];
     let row = |(scheduler, name): (usize, &str)| {
@@ -164,27 +172,110 @@ pub fn search_efficiency(comparison: &Comparison) -> String {
         Some(row)
     };
     let rows: Vec<_> = comparison.names().enumerate().filter_map(row).collect();
-    if rows.is_empty() { String::new() } else { plain_table(&header, rows, 2) }
+    if rows.is_empty() { String::new() } else { fitting_table(&header, rows, 2, width) }
 }
 
 /// A table without lines. The columns from `numbers` on are aligned to the right.
 pub fn plain_table(header: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
+    fitting_table(header, rows, numbers, None)
+}
+
+/// Columns of text are made no narrower than this to keep columns of numbers beside them.
+const NARROWEST_TEXT: usize = 8;
+
+/// [`plain_table`], at most `width` wide: text continues in further lines, and numbers for which there is no
+/// room follow below, beside the same text.
+pub(crate) fn fitting_table(
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+    numbers: usize,
+    width: Option<u16>,
+) -> String {
+    let Some(width) = width else { return one_table(header, rows, numbers, None) };
+    let columns = |row: &[&str]| row.iter().map(|cell| cell.chars().count()).collect::<Vec<_>>();
+    let mut widest = columns(header);
+    for row in &rows {
+        for (widest, cell) in widest.iter_mut().zip(row) {
+            *widest = (*widest).max(cell.chars().count());
+        }
+    }
+    let text: usize = widest.iter().take(numbers).map(|&width| width.min(NARROWEST_TEXT) + 2).sum();
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    let mut used = 0;
+    for column in numbers..header.len() {
+        let own = widest[column] + 2;
+        // The mark, under an empty header, stays with the change.
+        let fits = used + own <= usize::from(width) + 2 || header[column].is_empty();
+        match parts.last_mut() {
+            Some(part) if fits => part.push(column),
+            _ => {
+                parts.push((0..numbers).chain([column]).collect());
+                used = text;
+            }
+        }
+        used += own;
+    }
+    let of_part = |part: &Vec<usize>| {
+        let header: Vec<&str> = part.iter().map(|&column| header[column]).collect();
+        let cell =
+            |row: &Vec<String>, column: &usize| row.get(*column).cloned().unwrap_or_default();
+        let rows = rows.iter().map(|row| part.iter().map(|column| cell(row, column)).collect());
+        one_table(&header, rows.collect(), numbers, Some(width))
+    };
+    parts.iter().map(of_part).collect::<Vec<_>>().join("\n")
+}
+
+/// Prose, at most `width` wide.
+pub(crate) fn wrapped(text: &str, width: Option<u16>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let mut out = String::new();
+    for line in text.lines() {
+        if line.chars().count() <= usize::from(width) {
+            out += line;
+            out.push('\n');
+            continue;
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).add_row([line]).set_width(width);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.column_iter_mut().for_each(|column| {
+            column.set_padding((0, 0));
+        });
+        out += &lines(&table);
+    }
+    out
+}
+
+fn lines(table: &Table) -> String {
+    let mut out = String::new();
+    for line in table.lines() {
+        out += line.trim_end();
+        out.push('\n');
+    }
+    out
+}
+
+fn one_table(
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+    numbers: usize,
+    width: Option<u16>,
+) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.iter().copied()).add_rows(rows);
+    if let Some(width) = width {
+        table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+    }
     for (index, column) in table.column_iter_mut().enumerate() {
         // The mark, under an empty header, stands close to the change.
         let spaced = header.get(index + 1).is_some_and(|next| !next.is_empty());
         column.set_padding((0, if spaced { 2 } else { 0 }));
         if index >= numbers {
             column.set_cell_alignment(CellAlignment::Right);
+            column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
-    let mut out = String::new();
-    for line in table.lines() {
-        // Writing to a String does not fail.
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
-    out
+    lines(&table)
 }
 
 #[cfg(test)]
@@ -200,7 +291,7 @@ mod tests {
             &[Some(10.0), Some(12.0), Some(11.0)],
         ];
         assert_eq!(
-            table(&comparison(Better::Lower, &values)),
+            table(&comparison(Better::Lower, &values), None),
             "simulated by roost 0.1.0 (aaaaaaaaaaaa)\n\
              machine zen3 (sha256 0123456789ab)\n\
              workload hackbench (sha256 0123456789ab)\n\
@@ -221,7 +312,7 @@ mod tests {
 
     #[test]
     fn one_repeat_marks_nothing() {
-        let text = table(&comparison(Better::Higher, &[&[Some(1.0)], &[None]]));
+        let text = table(&comparison(Better::Higher, &[&[Some(1.0)], &[None]]), None);
         assert!(text.contains("throughput  MB/s  higher"), "{text}");
         assert!(text.contains("One repeat has no standard deviation"), "{text}");
         let last = text.lines().rfind(|line| line.contains("numa-imbalance")).unwrap();
@@ -231,7 +322,7 @@ mod tests {
     #[test]
     fn three_schedulers_fit_a_terminal() {
         let values: [&[_]; 3] = [&[Some(123_456.7); 2], &[Some(99_999.9); 2], &[Some(0.1); 2]];
-        let text = table(&comparison(Better::Higher, &values));
+        let text = table(&comparison(Better::Higher, &values), None);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
 
@@ -268,7 +359,7 @@ mod tests {
             experiment("w", &["fair@5.16", "fair@7.2", "none"]),
             vec![repeats, vec![run(8.0, 4.0, 8.0)], none],
         );
-        let text = table(&c);
+        let text = table(&c, None);
         let (_, section) = text.split_once("\nplacement").unwrap();
         assert_eq!(
             section.split_once("\n\n").unwrap().0,
@@ -283,7 +374,7 @@ mod tests {
 
     #[test]
     fn without_the_counters_there_is_no_placement() {
-        assert!(!table(&comparison(Better::Lower, &[&[Some(1.0)]])).contains("placement"));
+        assert!(!table(&comparison(Better::Lower, &[&[Some(1.0)]]), None).contains("placement"));
     }
 
     #[test]
@@ -298,7 +389,7 @@ mod tests {
         let runs = vec![vec![outcome(Better::Lower, None, &counters)]];
         let c = Comparison::new(experiment("w", &["s"]), runs);
         assert_eq!(
-            super::counters(&c),
+            super::counters(&c, None),
             "counter (simulated)  s\n\
              yld_count            0\n\
              MC.alb_count         2\n\
@@ -310,7 +401,7 @@ mod tests {
     #[test]
     fn counters_stand_in_columns() {
         assert_eq!(
-            counters(&with_counters()),
+            counters(&with_counters(), None),
             "counter (simulated)   roost  fair@5.19\n\
              llcs_shared          0.2500          -\n\
              sis_search                -    5842896\n\
@@ -323,10 +414,10 @@ mod tests {
     #[test]
     fn search_efficiency_is_that_of_the_published_counters() {
         assert_eq!(
-            search_efficiency(&with_counters()),
+            search_efficiency(&with_counters(), None),
             "case (simulated)  scheduler  se_eff%  dom_eff%  fast_rate%  success_rate%\n\
              netperf           fair@5.19    4.524     3.548      22.222         99.340\n"
         );
-        assert_eq!(search_efficiency(&comparison(Better::Lower, &[&[None]])), "");
+        assert_eq!(search_efficiency(&comparison(Better::Lower, &[&[None]]), None), "");
     }
 }

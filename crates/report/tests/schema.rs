@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use proptest::prelude::*;
-use roost_engine::{MetricValue, Outcome};
-use roost_report::{Build, Comparison, Contender, Experiment, Input, Place, SCHEMA, json};
+use roost_engine::{MetricValue, Outcome, RunTime};
+use roost_report::{
+    Build, Comparison, Contender, Experiment, Input, Mechanism, Place, SCHEMA, json,
+};
 use roost_workload::Better;
 use serde_json::{Value, json as value};
 
@@ -31,6 +33,8 @@ fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
         name: (*name).to_owned(),
         kernel: "5.16".to_owned(),
         switches: name.split('+').skip(1).map(str::to_owned).collect(),
+        mechanisms: vec![Mechanism { name: "sis-util".into(), acted: vec!["b".into()] }],
+        notes: name.split('+').skip(1).map(str::to_uppercase).collect(),
     };
     Experiment {
         roost: Build { version: "0.1.0".to_owned(), commit: None, modified: false },
@@ -58,6 +62,7 @@ fn outcome(values: [Option<f64>; 2], counters: &[(&str, f64)]) -> Outcome {
         ],
         counters: counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
         histograms: Vec::new(),
+        run_time: RunTime { node_ns: vec![3, 1], llc_ns: vec![2, 1, 1] },
     }
 }
 
@@ -77,6 +82,8 @@ fn a_comparison_as_documented() {
                 { "metric": "rate", "unit": "1/s", "better": "higher", "value": rate },
             ],
             "histograms": {},
+            "node_run_ns": [3, 1],
+            "llc_run_ns": [2, 1, 1],
         })
     };
     let of_base = |seed| run(0, seed, 4.0, None, value!({ "nr_migrations": 4.0, "b": 1.0 }));
@@ -93,6 +100,7 @@ fn a_comparison_as_documented() {
             "schedulers": ["fair@5.16", "fair@5.16+cling"],
             "kernels": ["5.16", "5.16"],
             "switches": [[], ["cling"]],
+            "notes": [[], ["CLING"]],
             "duration_ns": 5,
             "elapsed_ns": [[1, 1], [1, 1]],
             "measured_from_ns": null,
@@ -115,6 +123,7 @@ fn a_comparison_as_documented() {
                 },
             ],
             "counters": { "nr_migrations": [4.0, 2.0], "b": [1.0, null] },
+            "acted": { "sis-util": [1.0, null] },
             "runs": [of_base(u64::MAX), of_base(0), of_other(u64::MAX), of_other(0)],
         })
     );

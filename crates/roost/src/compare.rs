@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::prelude::*;
 use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
-use roost_report::{Comparison, Contender, Experiment, Input, PerfettoTrace, Place};
+use roost_report::{Comparison, Contender, Experiment, Input, Mechanism, PerfettoTrace, Place};
 use roost_simulate::{SchedulerSpec, Simulation};
 use roost_workload::rtapp::Loaded;
 use roost_workload::{MetricKind, Workload};
@@ -182,7 +182,7 @@ fn simulate(
     };
     let simulations = args.schedulers.iter().map(simulation).collect::<Result<Vec<_>, Error>>()?;
     traces.check(workload.duration_ns)?;
-    let schedulers: Vec<Contender> =
+    let mut schedulers: Vec<Contender> =
         simulations.iter().zip(&args.schedulers).map(contender).collect();
     let experiment = Experiment { schedulers: schedulers.clone(), ..experiment.clone() };
     let known = known(args, &experiment, traces)?;
@@ -194,6 +194,9 @@ fn simulate(
         tell("note: --duration ended runs before their tasks, so how long those take is not known");
     }
     let end = |runs: &Vec<Option<Outcome>>| Some(Time(runs.first()?.as_ref()?.elapsed_ns));
+    for ((scheduler, simulation), runs) in schedulers.iter_mut().zip(&simulations).zip(&outcomes) {
+        scheduler.notes = simulation.without_effect(&runs.iter().flatten().collect::<Vec<_>>());
+    }
     let trace_ends = outcomes.iter().map(end).collect();
     Ok(Runs { schedulers, outcomes, trace_ends, counted: None })
 }
@@ -210,11 +213,18 @@ fn known(args: &CompareArgs, experiment: &Experiment, traces: &mut Traces) -> Re
     Ok(known)
 }
 
+/// A scheduler before its runs, which tell more of its switches.
 fn contender((simulation, name): (&Simulation, &String)) -> Contender {
+    let mechanisms = simulation.scheduler.mechanisms().into_iter().map(|(name, acted)| Mechanism {
+        name: name.to_owned(),
+        acted: acted.iter().map(|&counter| counter.to_owned()).collect(),
+    });
     Contender {
         name: name.clone(),
         kernel: simulation.scheduler.kernel().to_owned(),
         switches: simulation.scheduler.switches(),
+        mechanisms: mechanisms.collect(),
+        notes: Vec::new(),
     }
 }
 
@@ -312,7 +322,13 @@ fn was_cut(workload: &Workload, outcome: &Outcome) -> bool {
     metrics.any(|(metric, found)| metric.kind == MetricKind::WallSeconds && found.value.is_none())
 }
 
+/// Columns of the terminal that shows the output; `None`: it goes elsewhere.
+fn terminal_width() -> Option<u16> {
+    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0)
+}
+
 fn render(args: &CompareArgs, comparison: &Comparison, counted: Option<&str>) -> String {
+    let width = terminal_width();
     let mut out = match args.format {
         Format::Json => return roost_report::json(comparison),
         Format::Csv if args.counters => {
@@ -320,12 +336,12 @@ fn render(args: &CompareArgs, comparison: &Comparison, counted: Option<&str>) ->
         }
         Format::Csv => return roost_report::csv(comparison),
         Format::Mmtests => roost_report::mmtests(comparison),
-        Format::Table => roost_report::table(comparison),
+        Format::Table => roost_report::table(comparison, width),
     };
     if args.counters {
         for part in [
-            roost_report::counters(comparison),
-            roost_report::search_efficiency(comparison),
+            roost_report::counters(comparison, width),
+            roost_report::search_efficiency(comparison, width),
             roost_report::histogram(comparison),
         ] {
             out += "\n";

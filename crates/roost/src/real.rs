@@ -122,6 +122,8 @@ impl<'a> Plan<'a> {
             name: scheduler.name.clone(),
             kernel: String::new(),
             switches: scheduler.switches(),
+            mechanisms: Vec::new(),
+            notes: Vec::new(),
         };
         Runs {
             schedulers: self.schedulers.iter().map(contender).collect(),

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -306,6 +308,116 @@ mod compare {
         assert_eq!((&json["duration_ns"], &json["measured_from_ns"]), (&Value::Null, &0.into()));
         let wall = json["results"][0]["samples"][2][1].as_f64().unwrap();
         assert_eq!(json["elapsed_ns"][2][1].as_f64().unwrap() / 1e9, wall, "hackbench's time");
+    }
+
+    fn json_of(machine: &str, workload: &str, schedulers: &[&str]) -> Value {
+        let args = ["compare", "--machine", machine, "--workload", workload, "--repeat", "1"];
+        let args = [&args[..], &["--duration", "200ms", "--format", "json"], schedulers].concat();
+        serde_json::from_slice(&roost(&args).stdout).unwrap()
+    }
+
+    #[test]
+    fn a_switch_that_changes_nothing_says_so() {
+        let schedulers = ["fair@7.2", "fair@7.2+sis-util", "fair@7.2+cling", "fair@5.19+sis-util"];
+        let json = json_of("node:2 l3:2 core:2 pu:2", "hackbench:groups=1", &schedulers);
+        let notes: Vec<Vec<&str>> = json["notes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|notes| notes.as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect())
+            .collect();
+        assert!(notes[0].is_empty() && notes[3].is_empty(), "{notes:?}");
+        assert_eq!(notes[1], ["+sis-util changes nothing: 7.2 is so already"]);
+        assert!(notes[2][0].starts_with("+cling has nothing to act on: it needs"), "{notes:?}");
+        // One thread has nobody to be balanced with.
+        let json = json_of("2n2l4c", "coremark:threads=1", &["fair@5.16+llc-imbalance"]);
+        assert_eq!(json["notes"][0][0], "+llc-imbalance never acted: llc_imbalance_kept = 0");
+        let table = succeeds(&[
+            "compare",
+            "--machine",
+            "2n2l4c",
+            "--workload",
+            "coremark:threads=1",
+            "--repeat",
+            "1",
+            "--duration",
+            "50ms",
+            "fair@5.16+llc-imbalance",
+        ]);
+        assert!(table.contains("\n  note: +llc-imbalance never acted"), "{table}");
+    }
+
+    /// Beside the result stand the mechanisms' counters, and run time that adds up to `run_ns`.
+    #[test]
+    fn what_mechanisms_did_and_where_tasks_ran_is_told() {
+        let json = json_of(
+            "node:2 l3:2 core:2 pu:2",
+            "hackbench:groups=2",
+            &["fair@3.9", "fair@3.9+llc-imbalance"],
+        );
+        let counters = &json["counters"];
+        let kept = &counters["llc_imbalance_kept"];
+        assert!(kept[1].as_f64().unwrap() > 0.0, "{counters}");
+        assert_eq!(json["acted"]["llc-imbalance"], *kept);
+        let sum = |run: &Value, places: &str| -> u64 {
+            run[places].as_array().unwrap().iter().map(|ns| ns.as_u64().unwrap()).sum()
+        };
+        for run in json["runs"].as_array().unwrap() {
+            let all = run["counters"]["run_ns"].as_f64().unwrap() as u64;
+            assert_eq!([sum(run, "node_run_ns"), sum(run, "llc_run_ns")], [all, all]);
+        }
+        let table = small(&[]);
+        for section in ["acted (simulated) ", "node% (simulated) ", "LLC% (simulated) "] {
+            assert!(table.contains(&format!("\n{section}")), "no {section}: {table}");
+        }
+        assert!(!table.contains("memory_local%"), "hackbench's memory is not modelled");
+        let stream = json_of("2n2l4c", "stream:threads=4", &["fair@7.2"]);
+        assert!(stream["counters"]["memory_local_bytes"][0].as_f64().unwrap() > 0.0);
+    }
+
+    /// What a terminal with so many columns shows.
+    fn on_terminal(columns: u16, args: &[&str]) -> String {
+        let (mut master, mut slave) = (0, 0);
+        let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the pointers are to variables of the types that openpty writes and reads, or null.
+        let opened = unsafe {
+            let null = std::ptr::null_mut();
+            libc::openpty(&mut master, &mut slave, null, std::ptr::null_mut(), &raw const size as _)
+        };
+        assert_eq!(opened, 0);
+        // SAFETY: openpty opened both, and nobody else closes them.
+        let (mut master, slave) =
+            unsafe { (fs::File::from_raw_fd(master), fs::File::from_raw_fd(slave)) };
+        let mut child = Command::new(ROOST).args(args).stdout(slave).spawn().unwrap();
+        let mut bytes = Vec::new();
+        // Reading fails when the last who had the other side open has ended.
+        let _ = master.read_to_end(&mut bytes);
+        assert!(child.wait().unwrap().success());
+        String::from_utf8(bytes).unwrap().replace("\r\n", "\n")
+    }
+
+    #[test]
+    fn tables_fit_the_terminal() {
+        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+        for columns in [60, 80] {
+            let text = on_terminal(columns, &[&SMALL[..], &["--counters"]].concat());
+            let tables = text.split("\nsis_us").next().unwrap();
+            let widest = tables.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= usize::from(columns), "{columns}: {tables}");
+            assert!(squeezed(tables).contains("stddev") && tables.contains("baseline"), "{tables}");
+        }
+    }
+
+    #[test]
+    fn metrics_of_instances_are_one_row() {
+        let args =
+            ["compare", "--machine", "x3950", "--workload", "sysbench-oltp", "--repeat", "1"];
+        let table = succeeds(&[&args[..], &["--duration", "300ms", "fair@7.2"]].concat());
+        assert!(table.contains("\neps of 0 to 3 ") && !table.contains("\neps of 1 "), "{table}");
+        assert!(
+            table.contains("\neps of 0 to 3: mean of 4 metrics, which are: fair@7.2 "),
+            "{table}"
+        );
     }
 
     /// The hash is of the file, not of its name; the duration stands beside it.

@@ -18,6 +18,7 @@
 //! in [`SchedulerSpec::parse`] and an arm in [`Simulation::run_observed`]; the engine's loop is compiled
 //! for each, so that no call of a hook is dynamic.
 
+mod effect;
 mod spec;
 
 use std::sync::Arc;

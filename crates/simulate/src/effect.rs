@@ -1,0 +1,139 @@
+//! Which mechanisms are on, and which switches changed nothing.
+
+use roost_fair::{Difference, Features, Mechanism};
+
+use crate::{Outcome, SchedulerSpec, Simulation};
+
+impl SchedulerSpec {
+    /// The mechanisms that are on, by the version or by a switch: name, and names of the counters whose sum
+    /// says how often it acted.
+    pub fn mechanisms(&self) -> Vec<(&'static str, &'static [&'static str])> {
+        let Self::Fair { features, .. } = self;
+        let all = roost_fair::mechanisms().iter();
+        let on = all.filter(|mechanism| mechanism.is_on(features));
+        on.map(|mechanism| (mechanism.name, mechanism.acted)).collect()
+    }
+}
+
+impl Simulation {
+    /// A sentence on each switch and number that changed nothing in these runs of it: the version has it
+    /// already, it has nothing to act on, or it never acted. Of what is no mechanism's, only the first
+    /// is known.
+    pub fn without_effect(&self, outcomes: &[&Outcome]) -> Vec<String> {
+        let SchedulerSpec::Fair { features, .. } = &self.scheduler;
+        let version = features.version();
+        let same = features.parts_without_effect().into_iter();
+        let same = same.map(|part| format!("+{part} changes nothing: {version} is so already"));
+        let different = roost_fair::mechanisms().iter();
+        same.chain(different.filter_map(|mechanism| self.idle(mechanism, outcomes))).collect()
+    }
+
+    /// Why a mechanism that something other than the version asks for did nothing, if it did nothing.
+    fn idle(&self, mechanism: &Mechanism, outcomes: &[&Outcome]) -> Option<String> {
+        let SchedulerSpec::Fair { features, .. } = &self.scheduler;
+        let parts = parts_of(mechanism, features);
+        if parts.is_empty() {
+            return None;
+        }
+        let name = mechanism.name;
+        let why = if !mechanism.is_on(features) {
+            format!("changes nothing: {name} is off")
+        } else if let Some(needs) = mechanism.missing(&self.machine, &self.workload) {
+            format!("has nothing to act on: it needs {needs}")
+        } else if !is_in_version(mechanism, features)
+            && !outcomes.is_empty()
+            && acted(mechanism, outcomes) == 0.0
+        {
+            format!("never acted: {} = 0", mechanism.acted.join(" + "))
+        } else {
+            return None;
+        };
+        Some(format!("{} {why}", parts.join(" ")))
+    }
+}
+
+/// What turns the mechanism on or changes a number of it, and is not as in the version.
+fn parts_of(mechanism: &Mechanism, features: &Features) -> Vec<String> {
+    let differences = features.differs_from_version().into_iter();
+    let is_part = |difference: &Difference| match difference {
+        Difference::Switch { name, on } => {
+            *on && mechanism.is_on(features) && mechanism.names().any(|own| own == *name)
+        }
+        Difference::Number { name, .. } => mechanism.names().any(|own| own == *name),
+    };
+    differences.filter(is_part).map(|difference| format!("+{difference}")).collect()
+}
+
+/// Whether the version has it in another form: then a form that leaves alone what the other one did changes
+/// something by not acting.
+fn is_in_version(mechanism: &Mechanism, features: &Features) -> bool {
+    let version = Features::parse(&format!("fair@{}", features.version()));
+    version.is_ok_and(|version| mechanism.is_on(&version))
+}
+
+/// How often it acted in all runs.
+fn acted(mechanism: &Mechanism, outcomes: &[&Outcome]) -> f64 {
+    let counters = outcomes.iter().flat_map(|outcome| &outcome.counters);
+    let own = counters.filter(|(name, _)| mechanism.acted.contains(&name.as_str()));
+    own.map(|(_, value)| value).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Control;
+
+    const MS: u64 = 1_000_000;
+
+    fn told(machine: &str, workload: &str, scheduler: &str) -> Vec<String> {
+        let simulation = Simulation::named(machine, workload, Some(60 * MS), scheduler).unwrap();
+        let outcome = simulation.run(Control::new(1)).unwrap();
+        simulation.without_effect(&[&outcome])
+    }
+
+    #[test]
+    fn what_the_version_has_already_is_told() {
+        let all = told("2n2l4c", "hackbench:groups=1", "fair@7.2+sis-util+no-cling+no-hrtick");
+        let already = |part| format!("+{part} changes nothing: 7.2 is so already");
+        assert_eq!(all, [already("sis-util"), already("no-cling")]);
+    }
+
+    #[test]
+    fn what_has_nothing_to_act_on_is_told_with_what_it_needs() {
+        let all = told("2n2l4c", "hackbench:groups=1", "fair@7.2+cling+cling-degree=50");
+        assert_eq!(all.len(), 1, "{all:?}");
+        let start = "+cling-degree=50 +cling has nothing to act on: it needs ";
+        assert!(all[0].starts_with(start) && all[0].contains("task groups"), "{all:?}");
+        let all = told("node:1 l3:1 core:4 pu:1", "hackbench:groups=1", "fair@7.2+llc-imbalance");
+        assert_eq!(
+            all,
+            ["+llc-imbalance has nothing to act on: it needs a NUMA node with several LLCs"]
+        );
+    }
+
+    #[test]
+    fn a_number_of_what_is_off_is_told() {
+        let all = told("2n2l4c", "hackbench:groups=1", "fair@7.2+cling-degree=50");
+        assert_eq!(all, ["+cling-degree=50 changes nothing: cling is off"]);
+    }
+
+    /// One thread has nobody to be balanced with; on a busy machine the same switch acts.
+    #[test]
+    fn what_never_acted_is_told_and_what_did_is_not() {
+        let all = told("2n2l4c", "coremark:threads=1", "fair@5.19+no-sis-prop+llc-imbalance");
+        assert_eq!(all, ["+llc-imbalance never acted: llc_imbalance_kept = 0"]);
+        let other_form = told("2n2l4c", "coremark:threads=1", "fair@5.16+numa-imbalance");
+        assert_eq!(other_form, [""; 0], "5.16 has another rule");
+        let busy = told("2n2l4c", "hackbench:groups=2", "fair@5.19+sis-util");
+        assert_eq!(busy, [""; 0]);
+    }
+
+    #[test]
+    fn mechanisms_that_are_on_are_named_with_their_counters() {
+        let on = |name| SchedulerSpec::parse(name).unwrap().mechanisms();
+        assert_eq!(on("fair@3.9"), []);
+        assert_eq!(on("fair@3.9+llc-imbalance"), [("llc-imbalance", &["llc_imbalance_kept"][..])]);
+        let names: Vec<_> = on("fair@7.2").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["numa-imbalance", "sis-util"]);
+    }
+}
