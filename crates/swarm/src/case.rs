@@ -57,6 +57,11 @@ impl Case {
         Self { machine, version, switches, tasks, duration_ms: random.range(20, 400), seed }
     }
 
+    /// How to run what this was made from again, as a sentence.
+    pub fn repeat(&self) -> String {
+        format!("repeat it with: make swarm SEED={} RUNS=1", self.seed)
+    }
+
     /// The machine, as `--machine` takes it.
     pub fn machine(&self) -> String {
         let [packages, nodes, llcs, cores, threads] = self.machine;
@@ -135,7 +140,10 @@ fn random_scheduler(random: &mut Random) -> (String, Vec<String>) {
             0 => random.choose(&roost_fair::switches()).0.to_owned(),
             1 => format!("no-{}", random.choose(&roost_fair::switches()).0),
             2 => random.choose(&roost_fair::switches()).0.to_owned(),
-            _ => format!("{}={}", random.choose(&roost_fair::numbers()).0, random.range(0, 100)),
+            _ => {
+                let most = *random.choose(&[100, 10_000, 1_000_000]);
+                format!("{}={}", random.choose(&roost_fair::numbers()).0, random.range(0, most))
+            }
         };
         let longer = format!("{text}+{switch}");
         // Not every version has every switch, nor every number that range.

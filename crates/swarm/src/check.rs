@@ -12,17 +12,30 @@ use std::time::Duration;
 use roost_engine::{Control, Outcome, RunError, Scheduler, Time};
 use roost_fair::{Fair, Features};
 use roost_machine::Machine;
-use roost_workload::{Workload, rtapp};
+use roost_workload::{Op, Workload, rtapp};
 
 use crate::case::Case;
 use crate::watch::{Watch, Watching};
 
-/// A run that takes longer hangs: the longest cases take a few seconds.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// How long a run may take until it counts as hanging, and what is done then.
+pub struct Patience<'a> {
+    /// Until the run is asked to stop, which it can between two events.
+    pub run: Duration,
+    /// Until a run that was asked has stopped; otherwise a hook does not return.
+    pub hook: Duration,
+    /// Called then, from another thread: nothing else can end the run.
+    pub stuck: &'a (dyn Fn() + Sync),
+}
+
+/// The longest cases take a few seconds.
+const RUN: Duration = Duration::from_secs(120);
+
+/// No hook takes more than some milliseconds.
+const HOOK: Duration = Duration::from_secs(20);
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Runs the case twice.
+/// Runs the case twice. Ends the process if a hook does not return, with the command that repeats it.
 ///
 /// # Errors
 /// What did not hold, in one line.
@@ -31,7 +44,17 @@ pub fn check(case: &Case) -> Result<(), String> {
     let workload = rtapp::parse(&case.workload(), "swarm").map_err(|e| e.to_string())?;
     let workload = Workload { duration_ns: Some(case.duration_ms * NS_PER_MS), ..workload };
     let features = Features::parse(&case.scheduler()).map_err(|e| e.to_string())?;
-    let run = || observe(&machine, &workload, case.seed, || Fair::new(&machine, features.clone()));
+    let stuck = || {
+        println!(
+            "seed {}: a hook of the scheduler does not return\n{}\n{case}",
+            case.seed,
+            case.repeat()
+        );
+        std::process::exit(1);
+    };
+    let patience = || Patience { run: RUN, hook: HOOK, stuck: &stuck };
+    let new = || Fair::new(&machine, features.clone());
+    let run = || observe(&machine, &workload, case.seed, new, patience());
     let (first, second) = (run()?, run()?);
     if let Some(outcome) = &first {
         accounts(outcome, &machine)?;
@@ -42,7 +65,8 @@ pub fn check(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// One run under the observer; no outcome if the workload ends in a deadlock of its own.
+/// One run under the observer; no outcome if the workload ends in a deadlock of its own: all its tasks
+/// sleep, and it has operations by which a task waits for another.
 ///
 /// # Errors
 /// A panic, a hang, an error of the run, or what the observer found, in one line.
@@ -51,14 +75,19 @@ pub fn observe<S: Scheduler>(
     workload: &Workload,
     seed: u64,
     scheduler: impl FnOnce() -> S,
+    patience: Patience<'_>,
 ) -> Result<Option<Outcome>, String> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let (done, finished) = mpsc::channel::<()>();
         let stop = &stop;
         scope.spawn(move || {
-            if finished.recv_timeout(DEADLINE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let timeout = Err(mpsc::RecvTimeoutError::Timeout);
+            if finished.recv_timeout(patience.run) == timeout {
                 stop.store(true, Ordering::Relaxed);
+                if finished.recv_timeout(patience.hook) == timeout {
+                    (patience.stuck)();
+                }
             }
         });
         let run = AssertUnwindSafe(|| run(machine, workload, seed, scheduler(), stop));
@@ -80,13 +109,28 @@ fn run<S: Scheduler>(
     let tracer = Box::new(Watching(Rc::clone(&watch)));
     let control = Control { seed, tracer: Some(tracer), stop, progress: &|_| {} };
     let result = roost_engine::run(machine, workload, scheduler, control);
-    let end = match &result {
-        Ok(outcome) => outcome.elapsed_ns,
-        Err(RunError::Deadlock { at_ns, .. }) => *at_ns,
+    let mut watch = watch.borrow_mut();
+    match &result {
+        Ok(outcome) => watch.finish(Time(outcome.elapsed_ns))?,
+        Err(RunError::Deadlock { at_ns, waiting, .. }) => {
+            watch.finish(Time(*at_ns))?;
+            watch.nobody_is_runnable()?;
+            if !workload.templates.iter().any(|template| template.program.ops.iter().any(waits)) {
+                return Err(format!("{waiting} tasks sleep for ever, and none waits for another"));
+            }
+        }
         Err(error) => return Err(error.to_string()),
-    };
-    watch.borrow_mut().finish(Time(end))?;
+    }
     Ok(result.ok())
+}
+
+/// A task that does this goes on only when another does something. Cases hold a mutex alone, and give it
+/// back.
+fn waits(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Wait { .. } | Op::Barrier(_) | Op::Meet { .. } | Op::Receive { .. } | Op::Send { .. }
+    )
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> String {

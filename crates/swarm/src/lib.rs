@@ -10,5 +10,5 @@ mod shrink;
 pub mod watch;
 
 pub use case::Case;
-pub use check::{check, observe};
+pub use check::{Patience, check, observe};
 pub use shrink::smallest;

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn report(seed: u64, case: &Case, wrong: &str) {
-    println!("seed {seed}: {wrong}\nrepeat it with: make swarm SEED={seed} RUNS=1");
+    println!("seed {seed}: {wrong}\n{}", case.repeat());
     let smallest =
         smallest(case, TRIES, |case| check(case).is_err_and(|other| kind(&other) == kind(wrong)));
     let wrong = check(&smallest).err().unwrap_or_default();

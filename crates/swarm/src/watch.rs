@@ -71,6 +71,22 @@ impl Watch {
         self.wrong.take().map_or(Ok(()), Err)
     }
 
+    /// The run ended because nothing was left to happen: then no task may be waiting for a CPU or running,
+    /// or the scheduler has lost it.
+    ///
+    /// # Errors
+    /// Who is, in one line.
+    pub fn nobody_is_runnable(&self) -> Result<(), String> {
+        let rests = |at| matches!(at, Where::Asleep | Where::Exited);
+        match self.tasks.values().find(|seen| !rests(seen.at)) {
+            Some(Seen { name, at, .. }) => Err(format!(
+                "at {} ns: nothing is left to happen, but {name} is {at:?}",
+                self.now.0
+            )),
+            None => Ok(()),
+        }
+    }
+
     fn fail(&mut self, what: &str) {
         let now = self.now;
         self.wrong.get_or_insert_with(|| format!("at {} ns: {what}", now.0));

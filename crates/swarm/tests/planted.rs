@@ -4,9 +4,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
-use roost_swarm::{Case, check, observe, smallest};
+use roost_swarm::{Case, Patience, check, observe, smallest};
 use roost_workload::{Workload, rtapp};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -19,7 +21,12 @@ enum Fault {
     /// A task that is picked stays in the queue.
     PicksTwice,
     Panics,
+    /// The hook that queues the tenth task does not return.
+    Hangs,
 }
+
+/// Ends the loop of [`Fault::Hangs`], which nothing else could.
+static FOUND: AtomicBool = AtomicBool::new(false);
 
 /// One queue for all CPUs, with a fault.
 struct Fifo {
@@ -47,6 +54,11 @@ impl Scheduler for Fifo {
         match self.fault {
             Fault::LosesATask if self.queued == 10 => {}
             Fault::Panics if self.queued == 10 => panic!("planted"),
+            Fault::Hangs if self.queued == 10 => {
+                while !FOUND.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+            }
             _ => self.queue.push_back(task),
         }
     }
@@ -83,7 +95,43 @@ fn found(fault: Fault) -> Result<(), String> {
     let workload = rtapp::parse(text, "planted").unwrap();
     let workload = Workload { duration_ns: Some(100_000_000), ..workload };
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
-    observe(&machine, &workload, 1, scheduler).map(|_| ())
+    let patience = if fault == Fault::Hangs { 1 } else { 60 };
+    let patience = Patience {
+        run: Duration::from_secs(patience),
+        hook: Duration::from_millis(100),
+        stuck: &|| FOUND.store(true, Ordering::Relaxed),
+    };
+    observe(&machine, &workload, 1, scheduler, patience).map(|_| ())
+}
+
+#[test]
+fn a_hook_that_does_not_return_is_found() {
+    let stopped = found(Fault::Hangs).unwrap_err();
+    assert!(FOUND.load(Ordering::Relaxed), "{stopped}");
+}
+
+/// Two tasks that wait for each other are the workload's affair; a task that is lost before is not.
+#[test]
+fn a_deadlock_is_told_from_a_lost_task() {
+    let wait = r#""lock": "m", "wait": {"ref": "c", "mutex": "m"}, "unlock": "m""#;
+    let text =
+        format!(r#"{{"tasks": {{"a": {{"instance": 2, "loop": -1, "run": 300, {wait}}}}}}}"#);
+    let workload = rtapp::parse(&text, "deadlock").unwrap();
+    assert_eq!(ends(&workload, Fault::None), Ok(()));
+    // Of tasks that only run and sleep, the last one queued is lost: nothing is left to happen.
+    let text = r#"{"tasks": {"a": {"loop": 9, "run": 300, "sleep": 100}}}"#;
+    let workload = rtapp::parse(text, "lost").unwrap();
+    let lost = ends(&workload, Fault::LosesATask).unwrap_err();
+    assert!(lost.contains("nothing is left to happen, but a is Waiting"), "{lost}");
+}
+
+/// A run without a time limit.
+fn ends(workload: &Workload, fault: Fault) -> Result<(), String> {
+    let machine = Arc::new(roost_machine::resolve("core:2 pu:1").unwrap());
+    let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
+    let patience =
+        Patience { run: Duration::from_secs(60), hook: Duration::from_secs(60), stuck: &|| () };
+    observe(&machine, workload, 1, scheduler, patience).map(|_| ())
 }
 
 #[test]
