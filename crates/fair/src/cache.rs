@@ -96,6 +96,11 @@ impl CacheRq {
         self.by_llc.get(llc as usize).copied().unwrap_or(0)
     }
 
+    /// Tasks on the queue by the LLC they prefer.
+    pub(crate) fn by_llc(&self) -> &[u32] {
+        &self.by_llc
+    }
+
     /// Counts a task that has been queued (`account_llc_enqueue`).
     #[inline]
     pub(crate) fn count_in(&mut self, task: &FairTask) {

@@ -103,6 +103,36 @@ impl Cgroups {
         !self.groups.is_empty()
     }
 
+    /// Number of groups.
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether a task of `member` is in `group` or in a group below it.
+    pub(crate) fn is_within(&self, member: Option<GroupIndex>, group: GroupIndex) -> bool {
+        let mut groups = std::iter::successors(member, |&group| self.groups[group].parent);
+        groups.any(|other| other == group)
+    }
+
+    /// Tasks queued on `cpu` in a group and those below it, and the sum of the own weights of those
+    /// directly in it, as counted.
+    pub(crate) fn queued_in(&self, cpu: CpuId, group: GroupIndex) -> (u32, u64) {
+        let on_cpu = &self.of_cpu[cpu][group];
+        (on_cpu.nr, on_cpu.tasks_weight)
+    }
+
+    /// The load of a group as kept, and as its loads on all CPUs add up.
+    pub(crate) fn loads(&self, group: GroupIndex) -> (u64, u64) {
+        let on_cpus = self.of_cpu.iter().map(|groups| groups[group].avg.load_avg);
+        (self.groups[group].load, on_cpus.sum())
+    }
+
+    /// Makes the load of a group differ from its loads on CPUs.
+    #[cfg(test)]
+    pub(crate) fn spoil_load(&mut self, group: GroupIndex) {
+        self.groups[group].load += 1;
+    }
+
     /// Weight with fraction that a task of `own` weight has in `group` on `cpu`.
     pub(crate) fn weight(&self, cpu: CpuId, group: Option<GroupIndex>, own: u64) -> u64 {
         let scale = group.map_or(ROOT_SCALE, |group| self.of_cpu[cpu][group].scale);

@@ -139,7 +139,7 @@ impl Fair {
         }
         // remove_entity_load_avg(): without the old queue's lock, which subtracts it later.
         if std::mem::take(&mut state.attached) {
-            rq.removed.collect(&state.avg);
+            rq.remove(state);
             if let Some(group) = state.group {
                 self.cgroups.detach(from, group, &state.avg, state.own_weight);
             }
@@ -161,7 +161,7 @@ impl Fair {
         self.forget_cache(task);
         let state = &mut self.tasks[task.index()];
         if std::mem::take(&mut state.attached) {
-            self.rqs[cpu].avg.sub(&state.avg);
+            self.rqs[cpu].detach(state);
             if let Some(group) = state.group {
                 self.cgroups.detach(cpu, group, &state.avg, state.own_weight);
             }
@@ -217,7 +217,7 @@ impl Fair {
             } else {
                 state.avg.join(&rq.avg, state.weight);
             }
-            rq.avg.add(&state.avg);
+            rq.attach(state);
             state.attached = true;
         }
         let mut credit = rq.queue.sleeper_credit();
@@ -499,8 +499,10 @@ impl Fair {
         let before = state.avg.clone();
         let old = std::mem::replace(&mut state.weight, weight);
         state.avg.load_avg = before.weighing(weight).load_avg;
-        rq.avg.sub(&before);
-        rq.avg.add(&state.avg);
+        #[cfg(debug_assertions)]
+        rq.ledger.leaves(&before, old);
+        rq.changing(|avg| avg.sub(&before));
+        rq.attach(state);
         if let Some(load) = &mut rq.runnable_load {
             load.sub_load(&before);
             load.add_load(&state.avg);
@@ -582,20 +584,60 @@ impl Rq {
             decayed: DecayedLoads::default(),
             search: None,
             awaits_swap: false,
+            #[cfg(debug_assertions)]
+            ledger: crate::audit::Ledger::default(),
         }
     }
 
     /// Brings the queue's averages up to `now`.
     #[inline]
-    fn update_average(&mut self, now: u64) {
+    pub(crate) fn update_average(&mut self, now: u64) {
         if self.removed.any {
-            self.avg.subtract(std::mem::take(&mut self.removed));
+            self.subtract_removed();
         }
         let runnable = u64::from(self.nr_runnable);
         self.avg.update(now, self.load_weight, runnable, self.current.is_some(), 1);
         if let Some(load) = &mut self.runnable_load {
             load.update(now, self.load_weight, 0, false, 1);
         }
+        #[cfg(debug_assertions)]
+        self.ledger.update(self.avg.last_update, self.load_weight, u64::from(self.nr_running));
+    }
+
+    /// A task's averages are attached.
+    fn attach(&mut self, state: &FairTask) {
+        #[cfg(debug_assertions)]
+        self.ledger.joins(&state.avg, state.weight);
+        self.changing(|avg| avg.add(&state.avg));
+    }
+
+    /// A task's averages leave.
+    fn detach(&mut self, state: &FairTask) {
+        #[cfg(debug_assertions)]
+        self.ledger.leaves(&state.avg, state.weight);
+        self.changing(|avg| avg.sub(&state.avg));
+    }
+
+    /// A task's averages are to leave at [`Rq::subtract_removed`].
+    fn remove(&mut self, state: &FairTask) {
+        #[cfg(debug_assertions)]
+        self.ledger.leaves(&state.avg, state.weight);
+        self.removed.collect(&state.avg);
+    }
+
+    /// What was removed leaves.
+    fn subtract_removed(&mut self) {
+        let removed = std::mem::take(&mut self.removed);
+        self.changing(|avg| avg.subtract(removed));
+    }
+
+    /// Tasks join or leave the averages, by `change`.
+    fn changing(&mut self, change: impl FnOnce(&mut Avg)) {
+        #[cfg(debug_assertions)]
+        let before = self.avg.clone();
+        change(&mut self.avg);
+        #[cfg(debug_assertions)]
+        self.ledger.changed(&before, &self.avg);
     }
 
     /// Counts a task that has been queued.
@@ -958,6 +1000,10 @@ impl Scheduler for Fair {
         self.stats.for_each(sink);
         self.mechanisms.counters(sink);
         self.numa.counters(sink);
+    }
+
+    fn audit(&self, world: &World) {
+        self.audit_all(world);
     }
 
     fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64])) {

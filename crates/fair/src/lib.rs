@@ -16,9 +16,11 @@
 //! | `cache` | cache-aware scheduling: which LLC a process prefers |
 //! | `numa` | automatic NUMA balancing |
 //! | `mechanisms` | the five mechanisms, a file each, and the hooks that call them |
+//! | `audit` | what of all this has to agree, checked while tests run |
 //! | `stats` | schedstat counters and those of the idle search |
 //! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
 
+mod audit;
 mod balance;
 mod cache;
 mod cgroup;

@@ -251,6 +251,11 @@ impl Mechanisms {
         self.cling.is_clinging(group)
     }
 
+    /// What one of them counts of the `tasks` on the queue of `cpu`: as kept, and as they add up.
+    pub(crate) fn counted(&self, cpu: CpuId, tasks: &[TaskId]) -> Option<(u32, u32)> {
+        self.consolidate.counted(cpu, tasks)
+    }
+
     /// Name and value of the counters of those that are on.
     pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         self.numa_imbalance.counters(sink);

@@ -15,7 +15,7 @@ const PERIOD: u64 = 1024;
 pub(crate) const LOAD_AVG_MAX: u64 = 47742;
 
 /// The smallest divider an average is computed with (`PELT_MIN_DIVIDER`).
-const MIN_DIVIDER: u64 = LOAD_AVG_MAX - PERIOD;
+pub(crate) const MIN_DIVIDER: u64 = LOAD_AVG_MAX - PERIOD;
 
 /// Full capacity of a CPU (`SCHED_CAPACITY_SCALE`), and the unit of utilisation.
 const CAPACITY: u64 = 1024;
@@ -271,7 +271,7 @@ fn take(avg: &mut u64, sum: &mut u64, task_avg: u64, divider: u64) {
 
 /// `value · y^periods`.
 #[inline]
-fn decay(value: u64, periods: u64) -> u64 {
+pub(crate) fn decay(value: u64, periods: u64) -> u64 {
     if periods > DECAYED_AFTER {
         return 0;
     }

@@ -243,6 +243,21 @@ impl Queue {
         self.waiting.len() + usize::from(self.current.is_some())
     }
 
+    /// The current entity.
+    pub(crate) fn current(&self) -> Option<TaskId> {
+        self.current.as_ref().map(|entry| entry.task)
+    }
+
+    /// All others.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (TaskId, &Entity)> {
+        self.waiting.iter().map(|entry| (entry.task, &entry.entity))
+    }
+
+    /// The sum of their weights, as kept.
+    pub(crate) fn waiting_weight(&self) -> i64 {
+        self.weight
+    }
+
     /// The current entity ran for `delta` ns of real time. Whether it has to give way: its request
     /// is used up or it lost its protection (EEVDF).
     #[inline]

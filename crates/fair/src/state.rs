@@ -139,6 +139,9 @@ pub(crate) struct Rq {
     pub numa_push: Option<NumaPush>,
     /// 3.9: load averages.
     pub decayed: DecayedLoads,
+    /// What `avg` may hold beside its tasks' averages, for the audit.
+    #[cfg(debug_assertions)]
+    pub ledger: crate::audit::Ledger,
 }
 
 /// An active balance asked of a run queue's stopper.

@@ -133,6 +133,13 @@ impl State {
         Self { active, posted, nodes, non_local, ..Self::default() }
     }
 
+    /// `non_local` of a CPU, as kept and as the tasks on its queue add up.
+    pub(super) fn counted(&self, cpu: CpuId, tasks: &[TaskId]) -> Option<(u32, u32)> {
+        let counts = |task: &&TaskId| self.members.get(task.index()).is_some_and(|m| m.non_local);
+        let found = tasks.iter().filter(counts).count();
+        self.non_local.get(cpu).map(|&kept| (kept, found as u32))
+    }
+
     /// Name and value of its counters.
     pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.active {

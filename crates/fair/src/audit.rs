@@ -1,0 +1,234 @@
+//! Claims about what the class keeps, checked in builds with debug assertions.
+//!
+//! Each claim is a function that compares a value the class keeps with what it stands for, and panics
+//! with CPU or task, time and both values. [`Fair::audit_all`] is the list. The engine asks for it between
+//! events, the less often the larger the run is; what it keeps itself it checks itself.
+
+use std::fmt::Debug;
+
+use roost_engine::{CpuId, TaskId, World};
+
+use crate::cgroup;
+use crate::state::{Fair, FairTask, Rq};
+
+#[cfg(debug_assertions)]
+mod averages;
+#[cfg(debug_assertions)]
+mod ledger;
+#[cfg(debug_assertions)]
+pub(crate) use ledger::Ledger;
+
+impl Fair {
+    /// Checks all claims that hold between events.
+    pub(crate) fn audit_all(&self, world: &World) {
+        self.audit_books(world);
+        for cpu in 0..self.rqs.len() {
+            self.audit_current(world, cpu);
+        }
+        #[cfg(debug_assertions)]
+        self.audit_averages(world);
+    }
+
+    /// Checks those that hold after every hook.
+    pub(crate) fn audit_books(&self, world: &World) {
+        for cpu in 0..self.rqs.len() {
+            self.audit_queue(world, cpu);
+            self.audit_counts(world, cpu);
+            self.audit_preferences(world, cpu);
+            self.audit_idle(world, cpu);
+            self.audit_nohz(world, cpu);
+            self.audit_cgroups(world, cpu);
+        }
+        self.audit_tasks(world);
+        self.audit_llcs(world);
+        self.audit_group_loads(world);
+    }
+
+    /// The current task of a queue is the one that the CPU runs.
+    fn audit_current(&self, world: &World, cpu: CpuId) {
+        same("current task", self.rqs[cpu].current, world.current(cpu), world, cpu);
+    }
+
+    /// The queue in virtual time holds the tasks of the list, with the weights the tasks have.
+    fn audit_queue(&self, world: &World, cpu: CpuId) {
+        let rq = &self.rqs[cpu];
+        same("length of the queue", rq.queue.len(), rq.tasks.len(), world, cpu);
+        let weights = rq.queue.waiting().map(|(_, entity)| entity.weight as i64);
+        same("weight of waiting tasks", rq.queue.waiting_weight(), weights.sum(), world, cpu);
+        same("queue's current task", rq.queue.current(), rq.current, world, cpu);
+        for (task, entity) in rq.queue.waiting() {
+            assert!(
+                rq.tasks.contains(&task),
+                "{} waits unlisted on {}",
+                name(world, task),
+                at(world, cpu)
+            );
+            let delayed = self.tasks[task.index()].delayed;
+            same_of_task("delayed", entity.delayed, delayed, world, task);
+        }
+    }
+
+    /// The counts and sums of a queue are those of the tasks on it.
+    fn audit_counts(&self, world: &World, cpu: CpuId) {
+        let rq = &self.rqs[cpu];
+        let queued = || self.queued(rq);
+        let runnable = || queued().filter(|task| !task.delayed);
+        let idle_policy = queued().filter(|task| task.entity.idle_policy).count();
+        same("nr_running", rq.nr_running as usize, rq.tasks.len(), world, cpu);
+        same("nr_runnable", rq.nr_runnable as usize, runnable().count(), world, cpu);
+        same("nr_sched_idle", rq.nr_sched_idle as usize, idle_policy, world, cpu);
+        same("load_weight", rq.load_weight, queued().map(|task| task.weight).sum(), world, cpu);
+        same("util_est", rq.util_est, runnable().map(|task| task.util_est).sum(), world, cpu);
+        let running = rq.tasks.iter().filter(|task| self.tasks[task.index()].running);
+        same("running task", running.copied().next(), rq.current, world, cpu);
+    }
+
+    /// Tasks that prefer a node or an LLC are counted as such.
+    fn audit_preferences(&self, world: &World, cpu: CpuId) {
+        let rq = &self.rqs[cpu];
+        let (numa, here) = (
+            self.queued(rq).filter(|task| task.preferred_node.is_some()).count(),
+            self.queued(rq).filter(|task| task.preferred_node == Some(rq.node)).count(),
+        );
+        same("nr_numa_running", rq.nr_numa_running as usize, numa, world, cpu);
+        same("nr_preferred_running", rq.nr_preferred_running as usize, here, world, cpu);
+        let llcs = || self.queued(rq).filter_map(|task| task.preferred_llc);
+        let own = self.topology.llc_of[cpu];
+        let runnable = self.queued(rq).filter(|task| !task.delayed);
+        let own = runnable.filter(|task| task.preferred_llc == Some(own)).count();
+        same("nr_llc_running", rq.cache.nr_llc_running as usize, llcs().count(), world, cpu);
+        same("nr_pref_llc_running", rq.cache.nr_pref_llc_running as usize, own, world, cpu);
+        for (llc, &kept) in rq.cache.by_llc().iter().enumerate() {
+            let found = llcs().filter(|&preferred| preferred as usize == llc).count();
+            same("tasks by preferred LLC", kept as usize, found, world, cpu);
+        }
+        if let Some((kept, found)) = self.mechanisms.counted(cpu, &rq.tasks) {
+            same("tasks counted by a mechanism", kept, found, world, cpu);
+        }
+    }
+
+    /// A CPU with runnable tasks does not look idle, and the set of those with SCHED_IDLE tasks only is
+    /// right.
+    fn audit_idle(&self, world: &World, cpu: CpuId) {
+        let rq = &self.rqs[cpu];
+        let busy = rq.nr_runnable > 0;
+        assert!(
+            !(busy && world.is_idle(cpu)),
+            "{} tasks on idle {}",
+            rq.nr_runnable,
+            at(world, cpu)
+        );
+        let known = self.features.placement.knows_sched_idle_cpus;
+        let only = known && rq.nr_running > 0 && rq.nr_sched_idle == rq.nr_running;
+        same("only SCHED_IDLE", self.sched_idle_cpus.contains(cpu), only, world, cpu);
+    }
+
+    /// A tickless CPU is in the nohz mask; one that counts as idle in its LLC is tickless.
+    fn audit_nohz(&self, world: &World, cpu: CpuId) {
+        let rq = &self.rqs[cpu];
+        same("in the nohz mask", self.nohz.idle_cpus.contains(cpu), rq.tickless, world, cpu);
+        assert!(rq.tickless || !rq.counted_idle, "counted as idle with a tick: {}", at(world, cpu));
+    }
+
+    /// A task knows whether it is on a queue: that of its CPU, once.
+    fn audit_tasks(&self, world: &World) {
+        let mut queued = vec![None; self.tasks.len()];
+        for (cpu, rq) in self.rqs.iter().enumerate() {
+            for task in &rq.tasks {
+                let before = queued[task.index()].replace(cpu);
+                same_of_task("other queue", before, None, world, *task);
+                same_of_task("CPU", cpu, world.task_cpu(*task), world, *task);
+            }
+        }
+        for (index, (state, on)) in self.tasks.iter().zip(queued).enumerate() {
+            let task = TaskId(index as u32);
+            same_of_task("on a queue", state.on_rq, on.is_some(), world, task);
+            same_of_task("delayed off a queue", state.delayed && !state.on_rq, false, world, task);
+            same_of_task("delayed and running", state.delayed && state.running, false, world, task);
+            same_of_task(
+                "queued, not attached",
+                state.on_rq && !state.attached,
+                false,
+                world,
+                task,
+            );
+        }
+    }
+
+    /// What CPUs of an LLC share counts those whose tick runs.
+    fn audit_llcs(&self, world: &World) {
+        for (llc, span) in self.topology.llc_span.iter().enumerate() {
+            let busy = span.iter().filter(|&cpu| !self.rqs[cpu].counted_idle).count();
+            let kept = self.llcs[llc].nr_busy_cpus as usize;
+            assert_eq!(kept, busy, "nr_busy_cpus of LLC {llc} at {:?}", world.now());
+        }
+    }
+
+    /// Groups count the tasks queued in them, and tasks weigh on the queue what their group's share says.
+    fn audit_cgroups(&self, world: &World, cpu: CpuId) {
+        if !self.cgroups.active() {
+            return;
+        }
+        let rq = &self.rqs[cpu];
+        for group in 0..self.cgroups.len() {
+            let found = self.queued(rq).filter(|task| self.cgroups.is_within(task.group, group));
+            let direct = self.queued(rq).filter(|task| task.group == Some(group));
+            let (nr, weight) = self.cgroups.queued_in(cpu, group);
+            same("tasks of a group", nr as usize, found.count(), world, cpu);
+            same(
+                "weight of a group's tasks",
+                weight,
+                direct.map(|task| task.own_weight).sum(),
+                world,
+                cpu,
+            );
+        }
+        for (task, entity) in rq.queue.waiting() {
+            let state = &self.tasks[task.index()];
+            let weight = self.cgroups.weight(cpu, state.group, state.own_weight);
+            same_of_task("weight on the queue", entity.weight, weight, world, task);
+            same_of_task("weight in loads", state.weight, cgroup::in_loads(weight), world, task);
+        }
+    }
+
+    /// The load of a group is the sum of its loads on all CPUs.
+    fn audit_group_loads(&self, world: &World) {
+        for group in 0..self.cgroups.len() {
+            let (kept, found) = self.cgroups.loads(group);
+            assert_eq!(kept, found, "load of group {group}, and on its CPUs, at {:?}", world.now());
+        }
+    }
+
+    /// The tasks on a queue.
+    fn queued<'a>(&'a self, rq: &'a Rq) -> impl Iterator<Item = &'a FairTask> {
+        rq.tasks.iter().map(|task| &self.tasks[task.index()])
+    }
+}
+
+/// A CPU as messages name it.
+fn at(world: &World, cpu: CpuId) -> String {
+    format!("CPU {cpu} at {:?}", world.now())
+}
+
+/// A task as messages name it.
+fn name(world: &World, task: TaskId) -> String {
+    format!("task {} ({})", task.0, world.pid(task))
+}
+
+/// What is kept for a CPU is what was found.
+fn same<T: Debug + PartialEq>(what: &str, kept: T, found: T, world: &World, cpu: CpuId) {
+    assert!(kept == found, "{what} of {}: {kept:?} kept, {found:?} found", at(world, cpu));
+}
+
+/// What is kept for a task is what was found.
+fn same_of_task<T: Debug + PartialEq>(what: &str, kept: T, found: T, world: &World, task: TaskId) {
+    assert!(
+        kept == found,
+        "{what}, of {} at {:?}: {kept:?} kept, {found:?} found",
+        name(world, task),
+        world.now()
+    );
+}
+
+#[cfg(test)]
+mod tests;
