@@ -93,8 +93,9 @@ fn main() -> Result<()> {
 fn base_program(target: &Path) -> Result<Option<PathBuf>> {
     let source = target.join("source");
     if !source.exists() {
-        let known = Command::new("git").args(["cat-file", "-e", BASE]).stderr(Stdio::null());
-        if !known.status()?.success() {
+        let known =
+            Command::new("git").args(["cat-file", "-e", BASE]).stderr(Stdio::null()).status()?;
+        if !known.success() {
             return Ok(None);
         }
         let archive = target.join("source.tar");
