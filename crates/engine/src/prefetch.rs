@@ -1,8 +1,8 @@
 //! Brings what the next event reads into the processor's caches while the present one is handled.
 //!
-//! A run on hundreds of CPUs has a working set of megabytes, of which an event touches some twenty
-//! cache lines that were used last a thousand events ago. Waiting for these took a third of the time with
-//! 1024 CPUs. Prefetching changes no result.
+//! What a run on hundreds of CPUs keeps does not fit the first levels of cache, and an event touches lines that
+//! were used last about as many events ago as there are CPUs. Asking for them early takes 6 to 10% off a run
+//! on 256 and 1024 CPUs; on few CPUs it costs 2 to 4% (docs/notes/2026-11-25-speed.md). It changes no result.
 
 /// Asks for the cache lines `lines` of a value, counted from its start.
 #[inline(always)]
