@@ -125,6 +125,11 @@ mod help {
         copy(data("workload", "rtapp/spreading-tasks.json"), "load.json");
         std::os::unix::fs::symlink("/sys/devices/system", directory.path().join("captured"))
             .unwrap();
+        // As the page says. Files of /sys shrink while tar reads them, of which it complains.
+        let archive = "cat /proc/cpuinfo >cpuinfo; tar czf sys.tgz cpuinfo /sys/devices/system/cpu \
+            /sys/devices/system/node; lscpu -p=CPU,CORE,SOCKET,NODE,CACHE >cpus.txt";
+        let made = Command::new("sh").args(["-c", archive]).current_dir(directory.path()).output();
+        made.unwrap();
         let mut examples = Vec::new();
         for page in [&["--help"][..], &["machine", "--help"], &["compare", "--help"]] {
             let text = succeeds(page).replace("\\\n", " ");
@@ -628,7 +633,7 @@ mod compare {
                 "--workload",
                 file,
                 "--duration",
-                "200ms",
+                "1s",
                 "--repeat",
                 "1",
                 "--format",
