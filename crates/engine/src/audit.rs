@@ -9,7 +9,7 @@ use crate::scheduler::{Scheduler, TaskId};
 use crate::task::State;
 use crate::world::{Looking, World};
 
-/// CPUs and tasks looked at for each event. What looking at one takes is in proportion to that, so the audit
+/// CPUs, tasks and groups of pages looked at for each event. What looking at one takes is in proportion to that, so the audit
 /// is the same part of a run whatever its size: about a fifth, most of it the scheduler's claims.
 const SIZE_PER_EVENT: usize = 4;
 
@@ -20,8 +20,7 @@ impl<S: Scheduler> Engine<'_, S> {
             self.until_audit -= 1;
             return;
         }
-        self.until_audit = (self.world.nr_cpus() + self.world.tasks.len()) / SIZE_PER_EVENT;
-        self.world.audit();
+        self.until_audit = self.world.audit() / SIZE_PER_EVENT;
         self.audit_live();
         self.audit_waiters();
         self.scheduler.audit(&self.world);
@@ -59,8 +58,9 @@ impl World {
         format!("task {} ({})", self.name(task), self.pid(task))
     }
 
-    /// Checks all claims about the world by itself.
-    pub(crate) fn audit(&self) {
+    /// Checks all claims about the world by itself; returns at how many CPUs, tasks and groups of pages it
+    /// looked.
+    pub(crate) fn audit(&self) -> usize {
         self.audit_current();
         self.audit_idle();
         self.audit_arrivals();
@@ -68,9 +68,8 @@ impl World {
         self.audit_claims();
         self.audit_processes();
         self.audit_sharing();
-        if let Some(memory) = &self.memory {
-            memory.audit(self.now);
-        }
+        let groups = self.memory.as_ref().map_or(0, |memory| memory.audit(self.now));
+        self.nr_cpus() + self.tasks.len() + groups
     }
 
     /// The current task of a CPU runs there and may, and nothing else runs.

@@ -43,7 +43,7 @@ pub use events::EVENT_NAMES;
 pub use memory::{Area, Followed, Marked};
 pub use outcome::{Histogram, MetricValue, Outcome, RunTime};
 pub use prefetch::prefetch;
-pub use reached::Missing;
+pub use reached::{Missing, TooShort};
 pub use run::{Control, RunError, run, run_observed};
 pub use scheduler::{
     CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Pick, Scheduler, TaskId, Wake, Work,

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram as Latencies;
 use roost_machine::Machine;
 use roost_workload::{Better, Metric, MetricKind, Workload};
 
+use crate::reached::TooShort;
 use crate::scheduler::Scheduler;
 use crate::sync::Shared;
 use crate::time::Time;
@@ -22,6 +23,9 @@ pub struct Outcome {
     pub histograms: Vec<Histogram>,
     /// Where tasks ran.
     pub run_time: RunTime,
+    /// What is missing if its duration ended the run before it got to what it measures: its metrics mean
+    /// nothing then.
+    pub too_short: Option<TooShort>,
 }
 
 /// How long tasks were on the CPUs of a place, ns, kernel work on their behalf included. Empty where that is
@@ -165,7 +169,7 @@ pub(crate) fn outcome<S: Scheduler>(
         histograms.push(Histogram { name: name.to_owned(), counts: counts.to_vec() });
     });
     let run_time = RunTime::by_place(&world.machine, &world.run_ns);
-    Outcome { elapsed_ns: end.ns(), metrics, counters, histograms, run_time }
+    Outcome { elapsed_ns: end.ns(), metrics, counters, histograms, run_time, too_short: None }
 }
 
 /// Pages on each node of the processes whose tasks are in each task group, as the group's

@@ -8,6 +8,15 @@ use crate::outcome::LatencyRecords;
 use crate::sync::Shared;
 use crate::task::Task;
 
+/// A run that its duration ended before it got to what it measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooShort {
+    /// How many tasks of the workload had been created.
+    pub created: u32,
+    /// What had not been reached.
+    pub missing: Missing,
+}
+
 /// What a run had not reached when its duration ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {

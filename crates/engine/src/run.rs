@@ -12,7 +12,7 @@ use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{LatencyRecords, Outcome, outcome};
 use crate::prefetch::prefetch;
-use crate::reached::{self, Missing};
+use crate::reached::{self, Missing, TooShort};
 use crate::sampling::{self, Sampler};
 use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
@@ -76,7 +76,7 @@ pub enum RunError {
         /// Where tasks were.
         tasks: String,
     },
-    /// The duration ended the run before it got to what it measures.
+    /// The duration ended a run that is to measure something before it did ([`Outcome::too_short`]).
     #[error(
         "workload {workload}: after {at_ns} ns of simulated time {created} tasks had been created, and \
          {missing}; {}",
@@ -252,7 +252,7 @@ pub fn run_observed<S: Scheduler>(
             progress(engine.world.now);
         }
     };
-    engine.finish(end)
+    Ok(engine.finish(end))
 }
 
 impl<'a, S: Scheduler> Engine<'a, S> {
@@ -799,34 +799,21 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         own && reached::is_at_work(&self.workload.templates[task.template as usize].program, task)
     }
 
-    /// If the duration ended the run at `end` before it got to what it measures: that, as an error.
-    fn check_reached(&self, end: Time) -> Result<(), RunError> {
+    /// What is missing if the duration ended the run before it got to what it measures.
+    fn too_short(&self) -> Option<TooShort> {
         let live = |id: &TaskId| self.world.tasks[id.index()].state != State::Dead;
         let mut tasks = (0..self.world.tasks.len() as u32).map(TaskId).filter(live);
         let works = self.worked || tasks.any(|task| self.is_at_work(task));
-        let Some(missing) = reached::missing(self.workload, &self.shared, &self.latencies, works)
-        else {
-            return Ok(());
-        };
-        Err(RunError::NothingReached {
-            workload: self.workload.name.clone(),
-            at_ns: end.ns(),
-            // All but the root task and the governor's threads.
-            created: self.next_pid - 2 - self.samplers.len() as u32,
-            missing,
-            enough_ns: None,
-        })
+        let missing = reached::missing(self.workload, &self.shared, &self.latencies, works)?;
+        // All but the root task and the governor's threads.
+        let created = self.next_pid - 2 - self.samplers.len() as u32;
+        Some(TooShort { created, missing })
     }
 
     /// Closes the accounts at `end`.
-    ///
-    /// # Errors
-    /// If the duration ended the run before it got to what it measures.
-    fn finish(mut self, end: Time) -> Result<Outcome, RunError> {
+    fn finish(mut self, end: Time) -> Outcome {
         let complete = self.live == 0;
-        if !complete {
-            self.check_reached(end)?;
-        }
+        let too_short = if complete { None } else { self.too_short() };
         self.world.now = end;
         for cpu in 0..self.world.nr_cpus() {
             let state = &self.world.cpus[cpu];
@@ -839,7 +826,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         self.world.counters.run_ns = self.world.run_ns.iter().sum();
         let Self { world, scheduler, workload, shared, latencies, .. } = &self;
-        Ok(outcome(world, scheduler, workload, shared, latencies, end, complete))
+        let outcome = outcome(world, scheduler, workload, shared, latencies, end, complete);
+        Outcome { too_short, ..outcome }
     }
 }
 

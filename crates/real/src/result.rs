@@ -68,6 +68,7 @@ impl Measured {
             metrics: workload.metrics(&stdout, &self.folder.join("work"), self.elapsed_ns),
             counters,
             histograms: Vec::new(),
+            too_short: None,
             run_time: self.run_time(machine)?,
         })
     }

@@ -112,7 +112,7 @@ impl Run {
 
     /// The run on one line.
     pub(crate) fn line(&self) -> Option<Box<RawValue>> {
-        let Outcome { elapsed_ns, metrics, counters, histograms, run_time } = &self.outcome;
+        let Outcome { elapsed_ns, metrics, counters, histograms, run_time, .. } = &self.outcome;
         let line = Line {
             scheduler: self.scheduler,
             seed: self.seed,
@@ -139,6 +139,7 @@ impl Line {
                 .map(|(name, counts)| Histogram { name, counts })
                 .collect(),
             run_time: RunTime { node_ns: self.node_run_ns, llc_ns: self.llc_run_ns },
+            too_short: None,
         };
         Run { scheduler: self.scheduler, seed: self.seed, outcome }
     }
@@ -214,6 +215,7 @@ mod tests {
             counters: vec![("z".to_owned(), counter), ("a".to_owned(), 0.1)],
             histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, u64::MAX] }],
             run_time: RunTime { node_ns: vec![1, u64::MAX], llc_ns: vec![0] },
+            too_short: None,
         }
     }
 

@@ -306,7 +306,7 @@ fn run_one(run: &Run<'_>, index: usize, progress: &Simulated) -> Result<Outcome,
         stop: &STOP,
         progress: &|now| progress.reached(index, now),
     };
-    let result = run.simulation.run(control);
+    let result = run.simulation.measure(control);
     match &result {
         Ok(outcome) => progress.ended(index, outcome.elapsed_ns),
         // Others are as short: which one is told must not depend on which one was first.

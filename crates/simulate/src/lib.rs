@@ -24,6 +24,7 @@ mod spec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use roost_engine::TooShort;
 pub use roost_engine::{Control, Outcome, RunError};
 use roost_fair::Fair;
 use roost_machine::{Machine, MachineError};
@@ -83,15 +84,27 @@ impl Simulation {
     /// Runs it once.
     ///
     /// # Errors
-    /// If the run was stopped, the workload cannot go on, asks for CPUs that do not exist, or the duration
-    /// ended it before it got to what it measures; then the error names a duration that would do.
+    /// If the run was stopped, the workload cannot go on, or asks for CPUs that do not exist.
     pub fn run(&self, control: Control<'_>) -> Result<Outcome, RunError> {
+        self.run_observed(control, |_| {})
+    }
+
+    /// [`run`](Self::run) for the workload's metrics.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and if the duration ended the run before it got to what it measures: the error
+    /// names a duration that would do.
+    pub fn measure(&self, control: Control<'_>) -> Result<Outcome, RunError> {
         let (seed, stop) = (control.seed, control.stop);
-        let mut result = self.run_observed(control, |_| {});
-        if let Err(RunError::NothingReached { at_ns, enough_ns, .. }) = &mut result {
-            *enough_ns = self.enough_ns(*at_ns, seed, stop);
-        }
-        result
+        let outcome = self.run(control)?;
+        let Some(TooShort { created, missing }) = outcome.too_short else { return Ok(outcome) };
+        Err(RunError::NothingReached {
+            workload: self.workload.name.clone(),
+            at_ns: outcome.elapsed_ns,
+            created,
+            missing,
+            enough_ns: self.enough_ns(outcome.elapsed_ns, seed, stop),
+        })
     }
 
     /// A duration with which the run of `seed` gets to what it measures, which it does not in `too_short_ns`:
@@ -103,10 +116,8 @@ impl Simulation {
             let mut longer = self.clone();
             Arc::make_mut(&mut longer.workload).duration_ns = Some(duration_ns);
             let control = Control { seed, tracer: None, stop, progress: &|_| {} };
-            match longer.run_observed(control, |_| {}) {
-                Ok(_) => return Some(duration_ns),
-                Err(RunError::NothingReached { .. }) => {}
-                Err(_) => return None,
+            if longer.run(control).ok()?.too_short.is_none() {
+                return Some(duration_ns);
             }
         }
         None

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 
 fn run(workload: &str, duration_ns: u64) -> Result<Outcome, RunError> {
     let simulation = Simulation::named("2n2l4c", workload, Some(duration_ns), "fair@7.2").unwrap();
-    simulation.run(Control::new(1))
+    simulation.measure(Control::new(1))
 }
 
 /// What the run had reached: tasks, and what was missing. The duration that is proposed is long enough.

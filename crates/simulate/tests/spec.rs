@@ -13,7 +13,7 @@ fn refused(name: &str) -> String {
 /// Whether a run on two nodes has the counter.
 fn counts(scheduler: &str, counter: &str) -> bool {
     let ms = 1_000_000;
-    let simulation = Simulation::named("2n2l4c", "settle", Some(20 * ms), scheduler).unwrap();
+    let simulation = Simulation::named("2n2l4c", "settle", Some(5 * ms), scheduler).unwrap();
     let outcome = simulation.run(Control::new(1)).unwrap();
     outcome.counters.iter().any(|(name, _)| name == counter)
 }

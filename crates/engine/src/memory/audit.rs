@@ -5,14 +5,16 @@ use super::pages::Pages;
 use crate::time::Time;
 
 impl Memory {
-    /// Checks all claims; pages of one region by group, another one each time.
-    pub(crate) fn audit(&self, now: Time) {
+    /// Checks all claims; pages of one region by group, another one each time. Returns how many groups that
+    /// has.
+    pub(crate) fn audit(&self, now: Time) -> usize {
         self.audit_nodes(now);
         self.bandwidth.audit(now);
         let regions = self.regions.len().max(1);
-        if let Some(region) = self.regions.get(now.ns() as usize % regions) {
+        self.regions.get(now.ns() as usize % regions).map_or(0, |region| {
             region.pages.audit(now);
-        }
+            region.pages.groups()
+        })
     }
 
     /// What is used of each node is what the regions have there.

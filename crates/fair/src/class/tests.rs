@@ -507,6 +507,8 @@ fn a_task_that_goes_to_another_group_takes_its_load_along() {
             }
         }
         assert_eq!(fair.rqs[2].load_weight, 1024, "{version}: two in /a");
+        // Nothing has asked for another choice, as the second task may have when it came.
+        world.set_current_for_test(2, Some(TaskId(0)));
         world.set_group_for_test(TaskId(0), Some(1));
         fair.group_changed(&mut world, 2, TaskId(0));
         assert_eq!(fair.rqs[2].load_weight, 2048, "{version}: one in /a, one in /b");

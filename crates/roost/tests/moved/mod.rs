@@ -77,8 +77,6 @@ fn workload(form: Form, end_ms: u64) -> Workload {
     let mut workload = roost_workload::rtapp::parse(text, "moved").expect("a valid file");
     let template = Template { footprint_bytes: 0, ..workload.templates.remove(0) };
     workload.start.clear();
-    // These programs count nothing that a metric could be of.
-    workload.metrics.clear();
     let bytes = (PAGES * PAGE / 4) as u64;
     let (sharing, placement) = (Sharing::Process(0), Placement::FirstTouch);
     workload.regions = vec![Region { bytes, sharing, placement }; 4];
