@@ -633,7 +633,7 @@ mod compare {
                 "--workload",
                 file,
                 "--duration",
-                "1s",
+                "20s",
                 "--repeat",
                 "1",
                 "--format",
