@@ -1,5 +1,5 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
-# make test   builds and runs all tests (at most five minutes after the build)
+# make test   builds and runs all tests (about ten minutes after the build, on two cores)
 # make test-vm  boots guests; fetches a kernel and QEMU first (WITHOUT="guests clang": leaves out, and names,
 #               what needs these; without that it fails where they cannot be had)
 # make test-long  what takes longer than a test may: all rows of sysbench, a quarter of an hour
