@@ -22,6 +22,7 @@
 
 use roost_engine::{CpuId, TaskId, World};
 
+use crate::eras::LeavingSums;
 use crate::pelt::Avg;
 use crate::queue::ANYWHERE;
 use crate::state::{Fair, FairTask};
@@ -163,14 +164,21 @@ impl Cgroups {
     /// The load of a task, of its own weight, joins the group's on `cpu`.
     pub(crate) fn attach(&mut self, cpu: CpuId, group: GroupIndex, task: &Avg, own: u64) {
         let on_cpu = &mut self.of_cpu[cpu][group];
-        on_cpu.avg.add_load(&task.weighing(own));
+        on_cpu.avg.add_load(&task.weighing(own), own);
         self.groups[group].note_load(on_cpu);
     }
 
     /// The load of a task leaves the group's on `cpu`.
-    pub(crate) fn detach(&mut self, cpu: CpuId, group: GroupIndex, task: &Avg, own: u64) {
+    pub(crate) fn detach(
+        &mut self,
+        cpu: CpuId,
+        group: GroupIndex,
+        task: &Avg,
+        own: u64,
+        how: LeavingSums,
+    ) {
         let on_cpu = &mut self.of_cpu[cpu][group];
-        on_cpu.avg.sub_load(&task.weighing(own));
+        on_cpu.avg.sub_load(&task.weighing(own), own, how);
         self.groups[group].note_load(on_cpu);
     }
 
@@ -304,7 +312,8 @@ impl Fair {
         self.cgroups.advance(cpu, now);
         let state = &self.tasks[task.index()];
         if let Some(group) = state.group {
-            self.cgroups.detach(cpu, group, &state.avg, old);
+            let how = self.features.averages.leaving;
+            self.cgroups.detach(cpu, group, &state.avg, old, how);
             self.cgroups.attach(cpu, group, &state.avg, state.own_weight);
             self.cgroups.count_out(cpu, group, old);
             self.cgroups.count_in(cpu, group, state.own_weight);
@@ -322,7 +331,13 @@ impl Fair {
         let state = &mut self.tasks[task.index()];
         let new = world.group(task).map(|group| group as GroupIndex);
         if let Some(old) = std::mem::replace(&mut state.group, new) {
-            self.cgroups.detach(cpu, old, &state.avg, state.own_weight);
+            self.cgroups.detach(
+                cpu,
+                old,
+                &state.avg,
+                state.own_weight,
+                self.features.averages.leaving,
+            );
             self.cgroups.count_out(cpu, old, state.own_weight);
         }
         if let Some(new) = new {

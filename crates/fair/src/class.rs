@@ -19,7 +19,7 @@ use crate::balance::{Balancer, MIGRATION_COST_NS, Pulled};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::{self, Cgroups};
 use crate::domain::Topology;
-use crate::eras::{Load, UtilEst};
+use crate::eras::{LeavingSums, Load, UtilEst};
 use crate::features::{Features, SearchLimit};
 use crate::mechanisms::Mechanisms;
 use crate::numa::Numa;
@@ -95,7 +95,7 @@ impl Fair {
 
     /// Brings the averages of `cpu`'s queue up to date: what sleeping tasks left there decays.
     pub(crate) fn update_blocked(&mut self, world: &World, cpu: CpuId) {
-        self.rqs[cpu].update_average(world.now().ns());
+        self.rqs[cpu].update_average(world.now().ns(), self.features.averages.leaving);
         if self.cgroups.active() {
             self.cgroups.advance(cpu, world.now().ns());
         }
@@ -134,21 +134,26 @@ impl Fair {
         let weight = state.weight;
         state.avg.update(rq.avg.last_update, 0, 0, false, weight);
         rq.queue.migrate_sleeping(&mut state.entity);
-        if !self.features.averages.removed_at_next_update {
-            return self.detach_averages(from, task);
-        }
-        // remove_entity_load_avg(): without the old queue's lock, which subtracts it later.
-        if std::mem::take(&mut state.attached) {
-            rq.remove(state);
-            if let Some(group) = state.group {
-                self.cgroups.detach(from, group, &state.avg, state.own_weight);
-            }
-        }
+        self.remove_averages(from, task);
         // migrate_se_pelt_lag(): an idle CPU's queue may not have been updated for long.
-        if world.current(from).is_none() {
-            state.avg.update(world.now().ns(), 0, 0, false, weight);
+        if self.features.averages.sleeper_decays_to_wakeup && world.current(from).is_none() {
+            self.tasks[task.index()].avg.update(world.now().ns(), 0, 0, false, weight);
         }
+    }
+
+    /// The averages of a task that sleeps or exits no longer count on `cpu`, whose lock is not held
+    /// (`remove_entity_load_avg()`); its caches there no longer help it.
+    fn remove_averages(&mut self, cpu: CpuId, task: TaskId) {
         self.forget_cache(task);
+        let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
+        if !std::mem::take(&mut state.attached) {
+            return;
+        }
+        rq.remove(state);
+        if let Some(group) = state.group {
+            let how = self.features.averages.leaving;
+            self.cgroups.detach(cpu, group, &state.avg, state.own_weight, how);
+        }
     }
 
     /// The caches where a task ran no longer help it.
@@ -161,9 +166,10 @@ impl Fair {
         self.forget_cache(task);
         let state = &mut self.tasks[task.index()];
         if std::mem::take(&mut state.attached) {
-            self.rqs[cpu].detach(state);
+            let how = self.features.averages.leaving;
+            self.rqs[cpu].detach(state, how);
             if let Some(group) = state.group {
-                self.cgroups.detach(cpu, group, &state.avg, state.own_weight);
+                self.cgroups.detach(cpu, group, &state.avg, state.own_weight, how);
             }
         }
     }
@@ -196,7 +202,7 @@ impl Fair {
     fn update_averages(&mut self, world: &World, cpu: CpuId, task: TaskId) {
         let now = world.now().ns();
         self.tasks[task.index()].update_average(now);
-        self.rqs[cpu].update_average(now);
+        self.rqs[cpu].update_average(now, self.features.averages.leaving);
     }
 
     /// Puts a task on the queue of `cpu`; `by` is the CPU that executes this.
@@ -208,7 +214,7 @@ impl Fair {
             state.update_average(now);
         }
         let rq = &mut self.rqs[cpu];
-        rq.update_average(now);
+        rq.update_average(now, self.features.averages.leaving);
         let attaches = !state.attached;
         let grouped = self.cgroups.active();
         if attaches {
@@ -496,16 +502,18 @@ impl Fair {
     pub(crate) fn set_load_weight(&mut self, cpu: CpuId, task: TaskId, weight: u64) {
         let rq = &mut self.rqs[cpu];
         let state = &mut self.tasks[task.index()];
-        let before = state.avg.clone();
         let old = std::mem::replace(&mut state.weight, weight);
-        state.avg.load_avg = before.weighing(weight).load_avg;
+        let how = self.features.averages.leaving;
         #[cfg(debug_assertions)]
-        rq.ledger.leaves(&before, old);
-        rq.changing(|avg| avg.sub(&before));
-        rq.attach(state);
+        rq.ledger.reweighs(&state.avg, old, weight);
+        rq.changing(|avg| avg.sub_load(&state.avg, old, how));
         if let Some(load) = &mut rq.runnable_load {
-            load.sub_load(&before);
-            load.add_load(&state.avg);
+            load.sub_load(&state.avg, old, how);
+        }
+        state.avg.load_avg = state.avg.weighing(weight).load_avg;
+        rq.changing(|avg| avg.add_load(&state.avg, weight));
+        if let Some(load) = &mut rq.runnable_load {
+            load.add_load(&state.avg, weight);
         }
         rq.load_weight = rq.load_weight + weight - old;
     }
@@ -591,9 +599,9 @@ impl Rq {
 
     /// Brings the queue's averages up to `now`.
     #[inline]
-    pub(crate) fn update_average(&mut self, now: u64) {
+    pub(crate) fn update_average(&mut self, now: u64, leaving: LeavingSums) {
         if self.removed.any {
-            self.subtract_removed();
+            self.subtract_removed(leaving);
         }
         let runnable = u64::from(self.nr_runnable);
         self.avg.update(now, self.load_weight, runnable, self.current.is_some(), 1);
@@ -608,14 +616,14 @@ impl Rq {
     fn attach(&mut self, state: &FairTask) {
         #[cfg(debug_assertions)]
         self.ledger.joins(&state.avg, state.weight);
-        self.changing(|avg| avg.add(&state.avg));
+        self.changing(|avg| avg.add(&state.avg, state.weight));
     }
 
     /// A task's averages leave.
-    fn detach(&mut self, state: &FairTask) {
+    fn detach(&mut self, state: &FairTask, how: LeavingSums) {
         #[cfg(debug_assertions)]
         self.ledger.leaves(&state.avg, state.weight);
-        self.changing(|avg| avg.sub(&state.avg));
+        self.changing(|avg| avg.sub(&state.avg, state.weight, how));
     }
 
     /// A task's averages are to leave at [`Rq::subtract_removed`].
@@ -626,9 +634,9 @@ impl Rq {
     }
 
     /// What was removed leaves.
-    fn subtract_removed(&mut self) {
+    fn subtract_removed(&mut self, how: LeavingSums) {
         let removed = std::mem::take(&mut self.removed);
-        self.changing(|avg| avg.subtract(removed));
+        self.changing(|avg| avg.subtract(removed, how));
     }
 
     /// Tasks join or leave the averages, by `change`.
@@ -650,7 +658,7 @@ impl Rq {
         }
         self.cache.count_in(state);
         if let Some(load) = &mut self.runnable_load {
-            load.add_load(&state.avg);
+            load.add_load(&state.avg, state.weight);
         }
         self.count_preferring(state);
         self.tasks.insert(0, task);
@@ -666,7 +674,7 @@ impl Rq {
         }
         self.cache.count_out(state);
         if let Some(load) = &mut self.runnable_load {
-            load.sub_load(&state.avg);
+            load.sub_load(&state.avg, state.weight, LeavingSums::Own);
         }
         self.discount_preferring(state);
         if let Some(position) = self.tasks.iter().position(|&other| other == task) {
@@ -871,8 +879,10 @@ impl Scheduler for Fair {
         }
         let leave = if why == Dequeue::Move { Leave::Move } else { Leave::Sleep };
         self.deactivate(cpu, task, leave);
-        if why != Dequeue::Sleep {
-            self.detach_averages(cpu, task);
+        match why {
+            Dequeue::Sleep => {}
+            Dequeue::Move => self.detach_averages(cpu, task),
+            Dequeue::Exit => self.remove_averages(cpu, task),
         }
     }
 

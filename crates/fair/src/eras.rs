@@ -66,6 +66,20 @@ pub(crate) enum UtilEst {
     FastUpUnlessStarved,
 }
 
+/// How the sums of a queue's averages follow when a task leaves it (`detach_entity_load_avg()`). The
+/// average of a task is as old as the last period that ended; its sums also hold what it added since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeavingSums {
+    /// The task's own sums are subtracted (up to 5.13).
+    Own,
+    /// They become what the remaining averages stand for: what all tasks added since the period began is
+    /// lost (5.14 to 5.16, fcf6631f3736 and 1c35b07e6d39).
+    OfAverages,
+    /// The task's own sums are subtracted, but what the remaining averages need stays (5.17 and later,
+    /// 98b0d890220d, 95246d1ec80b and 2d02fa8cc21a).
+    OwnAboveAverages,
+}
+
 /// Averages (section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AverageEra {
@@ -75,9 +89,11 @@ pub(crate) struct AverageEra {
     pub util_est: UtilEst,
     /// It is estimated after the averages have been brought up to date rather than before.
     pub estimate_after_update: bool,
-    /// What a sleeper that wakes elsewhere leaves behind is subtracted at the old queue's next update, and
-    /// its own averages decay up to the wakeup if that CPU is idle; otherwise all is subtracted at once.
-    pub removed_at_next_update: bool,
+    /// The averages of a sleeper that wakes elsewhere decay up to the wakeup if its old CPU is idle, whose
+    /// queue may not have been updated for long (`migrate_se_pelt_lag()`).
+    pub sleeper_decays_to_wakeup: bool,
+    /// What happens to a queue's sums when a task leaves.
+    pub leaving: LeavingSums,
 }
 
 impl AverageEra {
@@ -88,17 +104,26 @@ impl AverageEra {
         load: Load::QueuedAverage,
         util_est: UtilEst::Largest,
         estimate_after_update: false,
-        removed_at_next_update: false,
+        sleeper_decays_to_wakeup: false,
+        leaving: LeavingSums::Own,
     };
     /// Loads are averages.
-    pub(crate) const SINCE_5_15: Self =
-        Self { load: Load::Average, util_est: UtilEst::FastUp, ..Self::QUEUED };
+    pub(crate) const SINCE_5_15: Self = Self {
+        load: Load::Average,
+        util_est: UtilEst::FastUp,
+        leaving: LeavingSums::OfAverages,
+        ..Self::QUEUED
+    };
+    /// Leaving tasks take their own sums along again.
+    pub(crate) const SINCE_5_17: Self =
+        Self { leaving: LeavingSums::OwnAboveAverages, ..Self::SINCE_5_15 };
+    /// Sleepers decay up to a wakeup on another CPU (since 6.0, e2f3e35f1f5a).
+    pub(crate) const SINCE_6_15: Self = Self { sleeper_decays_to_wakeup: true, ..Self::SINCE_5_17 };
     /// As the source of 7.2.13 has it; some of it is older, and not in the kernel model's versions.
     pub(crate) const SINCE_7_2: Self = Self {
         util_est: UtilEst::FastUpUnlessStarved,
         estimate_after_update: true,
-        removed_at_next_update: true,
-        ..Self::SINCE_5_15
+        ..Self::SINCE_6_15
     };
 }
 

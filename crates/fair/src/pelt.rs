@@ -8,6 +8,8 @@
 //! All averages of a run start at time 0, so the periods of tasks and queues coincide: averages that
 //! have been brought up to the same moment can be added and subtracted.
 
+use crate::eras::LeavingSums;
+
 /// Units (of 1024 ns) in a period.
 const PERIOD: u64 = 1024;
 
@@ -166,47 +168,61 @@ impl Avg {
         self.load_avg = self.weighing(weight).load_avg;
     }
 
-    /// A task that has these averages is attached to this queue.
-    pub(crate) fn add(&mut self, task: &Self) {
-        let divider = self.divider();
-        self.load_avg += task.load_avg;
-        self.load_sum += task.load_avg * divider;
+    /// A task of `weight` that has these averages is attached to this queue.
+    pub(crate) fn add(&mut self, task: &Self, weight: u64) {
+        self.add_load(task, weight);
         self.runnable_avg += task.runnable_avg;
-        self.runnable_sum += task.runnable_avg * divider;
+        self.runnable_sum += task.runnable_sum;
         self.util_avg += task.util_avg;
-        self.util_sum += task.util_avg * divider;
+        self.util_sum += task.util_sum;
     }
 
-    /// A task that has these averages leaves this queue. As in the kernel, averages stop at 0 and
-    /// sums at what the remaining average needs: both were rounded on the way.
-    pub(crate) fn sub(&mut self, task: &Self) {
+    /// A task of `weight` that has these averages leaves this queue (`detach_entity_load_avg()`).
+    pub(crate) fn sub(&mut self, task: &Self, weight: u64, how: LeavingSums) {
+        self.sub_load(task, weight, how);
         let divider = self.divider();
-        take(&mut self.load_avg, &mut self.load_sum, task.load_avg, divider);
-        take(&mut self.runnable_avg, &mut self.runnable_sum, task.runnable_avg, divider);
-        take(&mut self.util_avg, &mut self.util_sum, task.util_avg, divider);
+        let runnable = Part { avg: task.runnable_avg, sum: task.runnable_sum };
+        runnable.leave(&mut self.runnable_avg, &mut self.runnable_sum, divider, how);
+        let util = Part { avg: task.util_avg, sum: task.util_sum };
+        util.leave(&mut self.util_avg, &mut self.util_sum, divider, how);
     }
 
     /// The load of a task, were it of this weight.
     pub(crate) fn weighing(&self, weight: u64) -> Self {
-        Self { load_avg: weight * self.load_sum / self.divider(), ..Self::default() }
+        let load_avg = weight * self.load_sum / self.divider();
+        Self { load_avg, load_sum: self.load_sum, ..Self::default() }
     }
 
-    /// The load of a task joins this average of what is queued (`enqueue_runnable_load_avg`).
-    pub(crate) fn add_load(&mut self, task: &Self) {
+    /// The load of a task of `weight` joins this average (`enqueue_load_avg()`, and
+    /// `enqueue_runnable_load_avg()` of 5.2).
+    pub(crate) fn add_load(&mut self, task: &Self, weight: u64) {
         self.load_avg += task.load_avg;
-        self.load_sum += task.load_avg * self.divider();
+        self.load_sum += weight * task.load_sum;
     }
 
-    /// The load of a task leaves this average of what is queued (`dequeue_runnable_load_avg`).
-    pub(crate) fn sub_load(&mut self, task: &Self) {
+    /// The load of a task of `weight` leaves this average (`dequeue_load_avg()`, and
+    /// `dequeue_runnable_load_avg()` of 5.2).
+    pub(crate) fn sub_load(&mut self, task: &Self, weight: u64, how: LeavingSums) {
         let divider = self.divider();
-        take(&mut self.load_avg, &mut self.load_sum, task.load_avg, divider);
+        let load = Part { avg: task.load_avg, sum: weight * task.load_sum };
+        load.leave(&mut self.load_avg, &mut self.load_sum, divider, how);
     }
 
-    /// Tasks that were attached leave this queue, whose last update is that of their averages.
-    pub(crate) fn subtract(&mut self, removed: Removed) {
+    /// Tasks that were attached have left this queue, whose last update is that of their averages,
+    /// without its lock: only their averages are known, and what they added since the period began stays
+    /// (`removed` in `update_cfs_rq_load_avg()`). 5.16 lets that happen to utilisation only
+    /// (98b0d890220d is in 5.15.19, and in the 5.16 of that day).
+    pub(crate) fn subtract(&mut self, removed: Removed, how: LeavingSums) {
+        let divider = self.divider();
+        let part = |avg: u64| Part { avg, sum: avg * divider };
         let Removed { load_avg, runnable_avg, util_avg, .. } = removed;
-        self.sub(&Self { load_avg, runnable_avg, util_avg, ..Self::default() });
+        part(load_avg).leave(&mut self.load_avg, &mut self.load_sum, divider, how);
+        part(runnable_avg).leave(&mut self.runnable_avg, &mut self.runnable_sum, divider, how);
+        let how = match how {
+            LeavingSums::OfAverages => LeavingSums::OwnAboveAverages,
+            LeavingSums::Own | LeavingSums::OwnAboveAverages => how,
+        };
+        part(util_avg).leave(&mut self.util_avg, &mut self.util_sum, divider, how);
     }
 
     /// Adds to the sums what a time that counts `contrib` units makes with the given inputs.
@@ -263,10 +279,22 @@ impl Removed {
     }
 }
 
-/// Takes a task's average out of a queue's average and sum.
-fn take(avg: &mut u64, sum: &mut u64, task_avg: u64, divider: u64) {
-    *avg = avg.saturating_sub(task_avg);
-    *sum = sum.saturating_sub(task_avg * divider).max(*avg * MIN_DIVIDER);
+/// What a task has of a queue's average and sum.
+struct Part {
+    avg: u64,
+    sum: u64,
+}
+
+impl Part {
+    /// It leaves the queue's average and sum. Averages stop at 0: both were rounded on the way.
+    fn leave(self, avg: &mut u64, sum: &mut u64, divider: u64, how: LeavingSums) {
+        *avg = avg.saturating_sub(self.avg);
+        *sum = match how {
+            LeavingSums::Own => sum.saturating_sub(self.sum),
+            LeavingSums::OfAverages => *avg * divider,
+            LeavingSums::OwnAboveAverages => sum.saturating_sub(self.sum).max(*avg * MIN_DIVIDER),
+        };
+    }
 }
 
 /// `value · y^periods`.
@@ -450,14 +478,88 @@ mod tests {
     #[test]
     fn what_was_added_can_be_taken_away() {
         let task = ran_periods(50);
-        let mut queue = Avg { last_update: task.last_update, ..Avg::default() };
-        let before = queue.clone();
-        queue.add(&task);
-        assert_eq!((queue.util_avg, queue.load_avg), (task.util_avg, task.load_avg));
-        queue.sub(&task);
-        assert_eq!(queue, before);
-        queue.sub(&task);
-        assert_eq!(queue, before, "never below 0");
+        for how in ALL {
+            let mut queue = Avg { last_update: task.last_update, ..Avg::default() };
+            let before = queue.clone();
+            queue.add(&task, 1024);
+            assert_eq!((queue.util_avg, queue.load_avg), (task.util_avg, task.load_avg));
+            queue.sub(&task, 1024, how);
+            assert_eq!(queue, before, "{how:?}");
+            queue.sub(&task, 1024, how);
+            assert_eq!(queue, before, "never below 0, {how:?}");
+        }
+    }
+
+    /// All ways in which a queue's sums follow.
+    const ALL: [LeavingSums; 3] =
+        [LeavingSums::Own, LeavingSums::OfAverages, LeavingSums::OwnAboveAverages];
+
+    /// A queue with two new tasks, which have waited or run for one period and for 700 units of the
+    /// current one: the queue's averages and a task's.
+    fn two_tasks_in_a_period() -> (Avg, Avg) {
+        let (mut queue, mut task) = (Avg::default(), Avg::default());
+        for ns in [PERIOD_NS, 700 * UNIT_NS] {
+            let now = queue.last_update + ns;
+            queue.update(now, 2 * 1024, 2, true, 1);
+            task.update(now, 1, 1, false, 1024);
+        }
+        (queue, task)
+    }
+
+    /// `detach_entity_load_avg()`: what the task added since the period began leaves with it, but for 5.14
+    /// to 5.16, where what others added is lost too.
+    #[test]
+    fn a_task_takes_along_what_it_added_in_this_period() {
+        let (queue, task) = two_tasks_in_a_period();
+        for how in [LeavingSums::Own, LeavingSums::OwnAboveAverages] {
+            let mut queue = queue.clone();
+            queue.sub(&task, 1024, how);
+            assert_eq!(queue.load_sum, 1024 * task.load_sum, "{how:?}: as much as the other has");
+            assert_eq!(queue.runnable_sum, task.runnable_sum, "{how:?}");
+        }
+        let mut queue = queue;
+        queue.sub(&task, 1024, LeavingSums::OfAverages);
+        assert_eq!(queue.runnable_sum, queue.runnable_avg * queue.divider());
+        assert!(queue.runnable_sum + 650 * 1024 < task.runnable_sum, "most of 700 units is lost");
+    }
+
+    /// `remove_entity_load_avg()`: the old queue keeps what a task added since the period began, for it
+    /// knows only the task's averages.
+    #[test]
+    fn a_task_that_wakes_elsewhere_leaves_a_part_of_a_period_behind() {
+        let (mut queue, task) = two_tasks_in_a_period();
+        let mut removed = Removed::default();
+        removed.collect(&task);
+        queue.subtract(removed, LeavingSums::Own);
+        let left = queue.runnable_sum - task.runnable_sum;
+        assert_eq!(left, task.runnable_sum - task.runnable_avg * task.divider());
+        assert!(
+            (699 * 1024..=747 * 1024).contains(&left),
+            "700 units, and what was rounded off: {left}"
+        );
+    }
+
+    /// As balancing does: however often in a period a task goes on to other queues, its load is not
+    /// multiplied.
+    #[test]
+    fn a_task_that_moves_in_every_period_leaves_nothing_behind() {
+        for how in [LeavingSums::Own, LeavingSums::OwnAboveAverages] {
+            let mut queues = [Avg::default(), Avg::default()];
+            let mut task = ran_periods(100);
+            for step in 0..2000 {
+                let now = 100 * PERIOD_NS + step * 600 * UNIT_NS;
+                let here = (step % 2) as usize;
+                queues[here].update(now, 0, 0, false, 1);
+                task.join(&queues[here], 1024);
+                queues[here].add(&task, 1024);
+                let now = now + 600 * UNIT_NS;
+                queues[here].update(now, 1024, 1, true, 1);
+                task.update(now, 1, 1, true, 1024);
+                queues[here].sub(&task, 1024, how);
+            }
+            let left = queues.map(|queue| queue.load_avg + queue.util_avg);
+            assert!(left.iter().all(|&left| left <= 2), "{how:?}: {left:?}");
+        }
     }
 
     /// A task that always runs, of 16 in loads by its groups' weights, on one CPU after the other.
@@ -499,11 +601,13 @@ mod tests {
     fn the_load_of_what_is_queued_forgets_a_sleeper_at_once() {
         let task = ran_periods(100);
         let mut queued = Avg { last_update: task.last_update, ..Avg::default() };
-        queued.add_load(&task);
+        queued.add_load(&task, 1024);
         assert_eq!((queued.load_avg, queued.util_avg), (task.load_avg, 0));
         queued.update(task.last_update + 50 * PERIOD_NS, 1024, 0, false, 1);
         assert!(queued.load_avg > task.load_avg, "it rises while the task waits");
-        queued.sub_load(&Avg { load_avg: queued.load_avg, ..task });
+        let mut task = task;
+        pass(&mut task, 50 * PERIOD_NS, true);
+        queued.sub_load(&task, 1024, LeavingSums::Own);
         assert_eq!(queued.load_avg, 0);
         assert!(queued.load_sum < LOAD_AVG_MAX, "less than rounds to 1");
     }

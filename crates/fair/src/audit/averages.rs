@@ -6,6 +6,7 @@ use roost_engine::{CpuId, TaskId, World};
 
 use super::ledger::Limit;
 use super::{at, same};
+use crate::eras::LeavingSums;
 use crate::pelt::{self, Avg};
 use crate::state::{Fair, Rq};
 
@@ -26,7 +27,7 @@ impl Fair {
         let sums = self.sums_of_tasks(world, now);
         for (cpu, sum) in sums.into_iter().enumerate() {
             let rq = &self.rqs[cpu];
-            let (kept, ledger) = averages_at(rq, now);
+            let (kept, ledger) = averages_at(rq, now, self.features.averages.leaving);
             same("attached tasks", ledger.attached(), sum.tasks, world, cpu);
             let (load, tasks) = (ledger.limit(0), ledger.limit(1));
             let [left_load, left_runnable, left_util] = ledger.left();
@@ -64,10 +65,10 @@ impl Fair {
 }
 
 /// What a queue's averages and ledger would be at `now`.
-fn averages_at(rq: &Rq, now: u64) -> (Avg, super::Ledger) {
+fn averages_at(rq: &Rq, now: u64, leaving: LeavingSums) -> (Avg, super::Ledger) {
     let (mut avg, mut ledger) = (rq.avg.clone(), rq.ledger.clone());
     if rq.removed.any {
-        avg.subtract(rq.removed);
+        avg.subtract(rq.removed, leaving);
         ledger.changed(&rq.avg, &avg);
     }
     let runnable = u64::from(rq.nr_runnable);

@@ -64,6 +64,13 @@ impl Ledger {
         self.owns(task, weight, 1);
     }
 
+    /// The weight of a task becomes `new`: its load leaves, and joins anew.
+    pub(crate) fn reweighs(&mut self, task: &Avg, old: u64, new: u64) {
+        self.attached[0] = self.attached[0] + new - old;
+        self.departed[0] += old;
+        self.left[0] += (old * task.load_sum) as i64 - (new * task.load_sum) as i64;
+    }
+
     /// The queue's averages changed as tasks joined or left.
     pub(crate) fn changed(&mut self, before: &Avg, after: &Avg) {
         self.owns(before, 1, -1);

@@ -290,13 +290,14 @@ pub(crate) fn pick(fair: &mut Fair, world: &mut World, cpu: CpuId) -> Option<Tas
 }
 
 /// Queues `task` on `cpu` as new, with these averages.
-fn queue_with(fair: &mut Fair, world: &mut World, task: u32, cpu: CpuId, avg: Avg) {
+fn queue_with(fair: &mut Fair, world: &mut World, task: u32, cpu: CpuId, mut avg: Avg) {
     let task = TaskId(task);
     world.set_task_cpu(task, cpu);
     fair.task_new(world, task, None);
     fair.enqueue(world, cpu, task, Enqueue::New, cpu);
     let (rq, state) = (&mut fair.rqs[cpu], &mut fair.tasks[task.index()]);
-    rq.detach(state);
+    rq.detach(state, fair.features.averages.leaving);
+    avg.join(&rq.avg, state.weight);
     state.avg = avg;
     rq.attach(state);
 }
@@ -328,29 +329,30 @@ fn balancing_moves_averages_and_lag_with_the_task() {
 
 #[test]
 fn a_sleeper_leaves_its_load_behind_until_it_wakes_elsewhere() {
-    let (mut fair, mut world) = (fair("7.2"), world(1));
-    fair.start(&mut world);
-    let avg = Avg { load_avg: 800, util_avg: 600, runnable_avg: 600, ..Avg::default() };
-    queue_with(&mut fair, &mut world, 0, 2, avg);
-    let task = TaskId(0);
-    assert_eq!(pick(&mut fair, &mut world, 2), Some(task));
-    fair.tasks[0].util_changed = true;
-    fair.dequeue(&mut world, 2, task, Dequeue::Sleep);
-    assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].nr_running), (800, 0));
-    assert_eq!(fair.tasks[0].util_est, 600, "rises at once");
-    fair.migrate_sleeping(&world, task);
-    assert_eq!(fair.rqs[2].avg.load_avg, 800, "subtracted at the next update");
-    fair.update_blocked(&world, 2);
-    assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].avg.util_avg), (0, 0));
-    fair.enqueue(&mut world, 4, task, Enqueue::Wakeup { migrated: true, sync: false }, 4);
-    assert_eq!((fair.rqs[4].avg.load_avg, fair.rqs[4].util_est), (800, 600));
+    for version in ["5.2", "5.16", "5.19", "6.15", "7.2"] {
+        let (mut fair, mut world) = fair_and_world(version, 1);
+        let avg = Avg { load_avg: 800, util_avg: 600, runnable_avg: 600, ..Avg::default() };
+        queue_with(&mut fair, &mut world, 0, 2, avg);
+        let task = TaskId(0);
+        assert_eq!(pick(&mut fair, &mut world, 2), Some(task));
+        fair.tasks[0].util_changed = true;
+        fair.dequeue(&mut world, 2, task, Dequeue::Sleep);
+        assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].nr_running), (800, 0));
+        assert_eq!(fair.tasks[0].util_est, 600, "{version}: rises at once");
+        fair.migrate_sleeping(&world, task);
+        assert_eq!(fair.rqs[2].avg.load_avg, 800, "{version}: subtracted at the next update");
+        fair.update_blocked(&world, 2);
+        assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].avg.util_avg), (0, 0));
+        fair.enqueue(&mut world, 4, task, Enqueue::Wakeup { migrated: true, sync: false }, 4);
+        assert_eq!((fair.rqs[4].avg.load_avg, fair.rqs[4].util_est), (800, 600));
+    }
 }
 
 /// `migrate_se_pelt_lag`: 32 periods of 1024 us halve what a task brings from an idle CPU, whose
 /// queue has not been updated since it left.
 #[test]
 fn a_sleeper_from_an_idle_cpu_has_decayed_until_it_wakes() {
-    for (version, expected) in [("7.2", 300), ("6.15", 600)] {
+    for (version, expected) in [("7.2", 300), ("6.15", 300), ("5.19", 600)] {
         let (mut fair, mut world) = fair_and_world(version, 1);
         queue_with(&mut fair, &mut world, 0, 2, Avg::default());
         assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)));
@@ -484,6 +486,7 @@ fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
         assert_eq!((rq.avg.load_avg, rq.avg.util_avg), (3, 500));
         assert_eq!(rq.current, Some(TaskId(0)), "{version}: it still runs");
         fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Exit);
+        fair.update_blocked(&world, 2);
         assert_eq!((fair.rqs[2].load_weight, fair.rqs[2].avg.load_avg), (1024, 0));
     }
 }
