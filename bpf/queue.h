@@ -6,7 +6,7 @@
  * what weights.h makes of it). The queue's clock is the most that a task had when it was switched in.
  * One that is behind the clock is owed that, a slice at most. A task that slept is owed nothing: it starts
  * at the clock, or if it has to wait a quarter of a slice by its weight ahead: where those that run or
- * wait are in the mean if each CPU has two (docs/live.md), as the fair class has it (place_entity()). One that
+ * wait are in the mean if each CPU has two (docs/understand/live.md), as the fair class has it (place_entity()). One that
  * moves between queues keeps its distance to the clock; a new one starts a slice by its weight ahead, so
  * that a storm of new tasks moves the clock on. No task is further ahead than lead_ms, or two slices by
  * its weight if that is more (one of many in a cgroup weighs little), nor than a slice by what it ran

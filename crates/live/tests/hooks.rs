@@ -584,7 +584,7 @@ fn a_cpu_goes_and_comes_back() {
     for seed in SEEDS {
         let outcome = outcome("hotplug", seed);
         assert!(outcome.idle < 0.01, "{seed}: {}", outcome.idle);
-        // A loop that was alone on its CPU is ahead of others by up to `lead-ms`, 500 (docs/live.md: 1.1 s).
+        // A loop that was alone on its CPU is ahead of others by up to `lead-ms`, 500 (docs/understand/live.md: 1.1 s).
         let longest = outcome.counters["run_delay_max_ns"];
         assert!(longest < 1_100_000_000, "{seed}: {longest} ns");
     }

@@ -1,4 +1,5 @@
-//! Commits that the documentation names as the program of a measurement are in the history.
+//! What the documentation refers to is there: commits that it names as the program of a measurement are in the
+//! history, links lead somewhere, and every page is in the book.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -29,6 +30,76 @@ fn no_history() -> Option<String> {
     }
 }
 
+/// All pages below a folder.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The pages of `docs`, and those that stand elsewhere.
+fn documents() -> Vec<PathBuf> {
+    let elsewhere = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "published/README.md"];
+    let elsewhere = elsewhere.map(|file| root().join(file));
+    pages(&root().join("docs")).into_iter().chain(elsewhere).collect()
+}
+
+/// Where the links of a page lead, but for those to other sites.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    targets.filter(|target| !target.contains("://"))
+}
+
+/// Anchors of the headings of a page.
+fn anchors(text: &str) -> Vec<String> {
+    let anchor = |heading: &str| {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    text.lines().filter(|line| line.starts_with('#')).map(anchor).collect()
+}
+
+#[test]
+fn links_of_the_documentation_lead_somewhere() {
+    let mut broken = Vec::new();
+    for file in documents() {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for link in links(&text) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => file.clone(),
+                path => file.parent().unwrap().join(path),
+            };
+            let is_there = match std::fs::read_to_string(&target) {
+                Ok(page) => anchor.is_empty() || anchors(&page).iter().any(|known| known == anchor),
+                Err(_) => target.is_dir(),
+            };
+            if !is_there {
+                broken.push(format!("{}: {link}", file.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn every_page_is_in_the_book() {
+    let docs = root().join("docs");
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let listed: BTreeSet<PathBuf> = links(&summary).map(|link| docs.join(link)).collect();
+    let pages = pages(&docs).into_iter().filter(|page| !page.ends_with("SUMMARY.md"));
+    assert_eq!(listed, pages.collect());
+}
+
 /// Commits of this repository that `text` names. They are written with 7 digits, those of Linux with 12.
 /// 7 decimal digits are a number, unless "program" or "commit" precedes them.
 fn commits(text: &str) -> Vec<&str> {
@@ -56,11 +127,7 @@ fn commits_that_the_documentation_names_are_in_the_history() {
         println!("skipped: {reason}");
         return;
     }
-    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
-    files.extend(["README.md", "ARCHITECTURE.md", "published/README.md"].map(|f| root().join(f)));
-    files.sort();
+    let files = documents();
     let mut missing = Vec::new();
     for file in &files {
         let text = std::fs::read_to_string(file).unwrap();

@@ -23,7 +23,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 const CPU: &str = "SapphireRapids";
 
 /// Instructions that all CPUs together execute in a round of turns, at most: 12,500 each of 16. Half of
-/// it changes little that was looked at (docs/vm.md).
+/// it changes little that was looked at (docs/understand/guests.md).
 const TURNS_OF_ALL_INSTRUCTIONS: u32 = 200_000;
 
 /// Libraries and modules within an unpacked Debian tree.
