@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Weights are kept within the queue of an LLC. This keeps them between LLCs: where every CPU is busy,
- * what weighs on an LLC is what its tasks get of it.
+ * Weights between LLCs
  *
- *     load = weights of the tasks that run and wait in an LLC / its CPUs that serve them
+ * Virtual time keeps weights within the queue of one LLC. This keeps them between LLCs where every CPU is
+ * busy: there, what tasks get of an LLC depends on the weight that is on it.
  *
- * Ten times a second one waiting task moves from the LLC with the largest load to the one with the
- * smallest, if that has no idle CPU (else it is llc-imbalance that decides): the heaviest that does not
- * turn the difference around, so that it ends when no move is an improvement. Where none may move, as
- * by affinity, the next LLCs are asked. Tasks do not leave the node where they belong.
+ *     load = weights of the tasks that run and wait in an LLC / CPUs of the LLC that serve them
+ *
+ * Ten times a second one waiting task moves from the LLC with the largest load to the LLC with the smallest.
+ *
+ *     1. LLCs with an idle CPU take no part: there llc-imbalance decides.
+ *     2. The heaviest task moves that does not turn the difference around. So moves end when none is an
+ *        improvement.
+ *     3. If no task may move between the two, for example because of affinity, the next ones are asked, four of each
+ *        at most.
+ *
+ * Tasks do not leave the node where they belong.
  */
 #ifndef ROOST_EVEN_H
 #define ROOST_EVEN_H

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * consolidate: idle CPUs pull running tasks of a process to the node where it has most (home.h settles
- * whole processes; this gathers those that do not settle)
+ * consolidate: idle CPUs pull running tasks of a process to the node where it has most
  *
- * Ten times a second, each node with an idle CPU pulls one task at most, as roost/consolidate.h decides.
- * The CPU that runs the task is asked to give way; the task then goes to the idlest LLC of that node.
+ * home.h settles whole processes. This gathers the processes that do not settle.
+ *
+ * Ten times a second each node with an idle CPU pulls at most one task. roost/consolidate.h decides which
+ * process it is and from which node. The CPU that runs the task is asked to give way. The task then goes to the
+ * idlest LLC of the node that pulled it.
  */
 #ifndef ROOST_GATHER_H
 #define ROOST_GATHER_H
@@ -127,8 +129,8 @@ static __always_inline u32 leaves_at_exec(struct task_struct *p, struct roost_ta
 }
 
 /*
- * Where a task that runs and whose slice is over should go instead of running on: to another LLC as it
- * began another program, to a CPU that pulls it, or to the node where it belongs. NONE: nowhere.
+ * Where a running task whose slice is over should go instead of running on: to another LLC because it began another
+ * program (exec), to a CPU that pulls it, or to the node where it belongs. NONE: nowhere.
  */
 static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *task,
 				      struct roost_cpu *cpu)

@@ -2,27 +2,30 @@
 /*
  * Where sets of tasks settle, and how their tasks get there and stay there (cling, consolidate)
  *
- * Settling: ten times a second every set's demand is measured, and one of those that have no node gets
- * one: that with the largest score (its shares of the set's memory and CPU time, roost/cling.h) among
- * those that have room beside the sets settled there, and that are not busy; among equals the one with
- * most room. If the node with the largest score has none, that is a failed attempt to reach it. Where
- * sets settled that turn out to need more CPUs than the node has, the last to come leaves. A set that
- * needs more than the node has cores has not failed there: no waiting would help it, and on several
- * nodes it has more of them. Nor does one settle that needs more and more, or from which affinity keeps
- * its tasks.
+ * Settling. Ten times a second every set's demand is measured, and one set without a node gets one:
  *
- * Getting there: a task whose set settled on another node tries to reach it when it wakes up or its
- * slice is over, at most every retry_ms. It succeeds if a CPU there is idle, or, when its slice is over,
- * if the node has room for all that settled: then it may wait there, however many others do, since those
- * do not belong, and idle CPUs elsewhere take them (queue.h). A wakeup that finds no idle CPU there is no
- * failure: the task was not refused, it did not want to wait.
+ *     1. Candidates are nodes that have room beside the sets settled there, and that are not busy.
+ *     2. The candidate with the largest score wins: its share of the set's memory plus its share of the set's CPU
+ *        time (roost/cling.h). Among equals the one with most room wins.
+ *     3. If the node with the largest score has no room for a group, that is a failed attempt to reach it.
  *
- * Staying: a wakeup never leaves the node; CPUs of other nodes do not take tasks of a group off its
- * node, unless failures have made the node busy or tasks have waited there for cling_wait_us.
+ * A set does not settle if it needs more CPUs than the node has cores: no waiting would help it, and on several
+ * nodes it has more cores. That is no failed attempt. A set does not settle either while its demand grows, or if
+ * affinity keeps its tasks from the node. If settled sets turn out to need more CPUs than the node has, the last
+ * to come leaves.
  *
- * Pausing: while a node is busy by its failed attempts, groups do not cling to it: their tasks belong
- * nowhere, none of them tries to get there, and no group settles there or fails to. So failures are
- * forgotten by and by, and the pause ends.
+ * Getting there. A task whose set settled on another node tries to reach that node when it wakes up and when its
+ * slice is over, at most every retry_ms. It succeeds if a CPU there is idle. When its slice is over it also
+ * succeeds if the node has room for all that settled there. Then it may wait there, however many tasks wait: the
+ * others do not belong there, and idle CPUs of other nodes take them (queue.h). A wakeup that finds no idle CPU
+ * there is no failed attempt, because the task was not refused: it did not want to wait.
+ *
+ * Staying. A wakeup never leaves the node. CPUs of other nodes do not take tasks of a group off its node, unless
+ * failed attempts have made the node busy or tasks have waited there for cling_wait_us.
+ *
+ * Pausing. While failed attempts make a node busy, groups do not cling to it: their tasks belong nowhere, none of
+ * them tries to get there, and no group settles there or fails to. So failed attempts are forgotten step by
+ * step, and the pause ends.
  */
 #ifndef ROOST_HOME_H
 #define ROOST_HOME_H
@@ -78,7 +81,7 @@ static __always_inline u32 deciding_set(const struct roost_task *task)
 	return settled_on(task->process) == NONE ? NONE : task->process;
 }
 
-/* Whether a set does not cling to the node it settled on, as that is busy. */
+/* Whether a set does not cling to the node it settled on, because that node is busy. */
 static __always_inline bool pauses(u32 set, u32 home)
 {
 	return home != NONE && !is_process(set) && is_busy(home);
@@ -159,8 +162,8 @@ static __always_inline u32 calling_set(const struct roost_task *task, u32 node)
 }
 
 /*
- * The LLC to which a task goes so as to be where a set settled; NONE if it has tried a short time ago, or finds no
- * room. `idle`: only where a CPU is idle.
+ * The LLC to which a task goes in order to be where its set settled; NONE if the task tried a short time ago, or finds
+ * no room. `idle`: only an LLC with an idle CPU.
  */
 __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 {
@@ -189,15 +192,15 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 	if (id == NONE && !idle && !state->full)
 		id = shortest_queue(p, node);
 	llc = llc_at(id);
-	/* One that looks for an idle CPU has not got it yet. */
+	/* A task that looks for an idle CPU has not got it yet. */
 	if (!idle)
 		account_attempt(set, home, !llc, &here->n);
 	return llc ? id : NONE;
 }
 
 /*
- * Mean demand, over all of a set's time and later over about DEMAND_NS: tasks tell what they waited for
- * in lumps, when they run again.
+ * Mean demand, over all of a young set's time and later over about DEMAND_NS. It has to be a mean, because tasks charge
+ * the time that they waited in lumps, when they run again.
  */
 #define DEMAND_NS 3200000000ull
 
@@ -213,10 +216,10 @@ static __always_inline u64 mean_demand(const struct roost_set *set, u64 last, u6
 }
 
 /*
- * What a set claims of the node it settled on: its demand, and less only by and by while something of it
- * runs, over about SHRINK_NS, and not at all while pages of it are being moved there, for which its tasks
- * wait: it keeps its place. (The mean of a young one is not smooth yet.) What a set without a node would claim is
- * its demand.
+ * What a set claims of the node it settled on: its demand. If the demand falls while a task of the set still runs, the
+ * claim follows over about SHRINK_NS, so that the set keeps its place. It does not follow while pages of the set are
+ * being moved to the node, because its tasks wait for them. (The mean of a young set is not smooth yet.) What a set
+ * without a node would claim is its demand.
  */
 #define SHRINK_NS (8 * DEMAND_NS)
 #define AT_REST_NS 1000000000ull
@@ -253,8 +256,8 @@ static __always_inline bool is_barred(const struct roost_set *set, const struct 
 }
 
 /*
- * Whether a set could settle on a node if no other had: it needs no more than a core for each of its tasks. One that
- * needs more has more of them on several nodes.
+ * Whether a set could settle on a node if no other set had: the node has a core for each of its tasks. A set that needs
+ * more cores has more of them on several nodes.
  */
 __noinline bool could_fit(u32 index, u32 node_id)
 {
@@ -266,8 +269,8 @@ __noinline bool could_fit(u32 index, u32 node_id)
 }
 
 /*
- * Whether a set needs more than it did a while ago, by an eighth and half a task (assumptions): it is not known yet
- * how much it is going to need.
+ * Whether a set needs more than it did a while ago, by an eighth and half a task (assumptions). Then it is not known
+ * yet how much it is going to need.
  */
 static __always_inline bool grows(const struct roost_set *set)
 {
@@ -275,8 +278,8 @@ static __always_inline bool grows(const struct roost_set *set)
 }
 
 /*
- * Whether a set that settled on a node may stay: an eighth more (an assumption) than has a core there does not make it
- * leave.
+ * Whether a set that settled on a node may stay. It leaves if affinity keeps its tasks away, or if it needs an eighth
+ * more (an assumption) than the node has cores.
  */
 __noinline bool still_fits(u32 index, u32 node_id)
 {
@@ -289,7 +292,7 @@ __noinline bool still_fits(u32 index, u32 node_id)
 				home->cores + home->cores / 8);
 }
 
-/* A set that its node has not suited for long leaves it: it has grown, or affinity keeps its tasks from it. */
+/* A set leaves its node if that has not suited it for long: the set has grown, or affinity keeps its tasks away. */
 static __always_inline void check_home(u32 index, struct roost_set *set, u64 now)
 {
 	struct roost_cpu *here = this_cpu();
@@ -379,7 +382,7 @@ __noinline u32 cores_of(u32 node_id)
 	return sum;
 }
 
-/* All that settled on a node were asked: if they need more than it has for long, the last to come leaves. */
+/* All sets of a node have been asked. If they have needed more than it has for long, the last to come leaves. */
 __noinline int update_home(u32 node_id, u64 now)
 {
 	struct roost_home *home = home_at(node_id);
@@ -397,7 +400,7 @@ __noinline int update_home(u32 node_id, u64 now)
 	else if (!home->over_since)
 		home->over_since = now;
 	set = home->full && now - home->over_since >= DEMAND_NS ? set_at(home->latest) : NULL;
-	/* Whether one that is alone there leaves is for check_home(). */
+	/* check_home() decides whether a set leaves that is alone there. */
 	if (set && set->preferred == node_id && home->claimed > whole(set->claim)) {
 		home->over_since = 0;
 		set->preferred = NONE;
@@ -451,7 +454,7 @@ static __always_inline u64 claimed_on(u32 node)
 	return home ? home->claimed : 0;
 }
 
-/* Two nodes: where a set should settle, NONE if no node has room; where it would like to best. */
+/* Two nodes: where a set should settle (NONE if no node has room), and the one with the largest score. */
 #define CHOICE(home, liked) ((u64)(liked) << 32 | (home))
 
 __noinline u64 choose_home(u32 index, bool siblings)
@@ -480,7 +483,7 @@ __noinline u64 choose_home(u32 index, bool siblings)
 	return CHOICE(best, most == liked_score ? best : liked);
 }
 
-/* Tasks that a set has to keep busy, times UNIT, for a node to matter to it. */
+/* Tasks that a set must keep busy in order to settle, times UNIT. */
 static __always_inline u64 least_demand(u32 index)
 {
 	return is_process(index) ? 2 * UNIT : UNIT;
@@ -542,7 +545,7 @@ __noinline bool settle_one(u32 first, u32 nr, u64 now)
 	return false;
 }
 
-/* Every six seconds: failures are forgotten by and by. */
+/* Every six seconds half of the failed attempts is forgotten. */
 __noinline int decay_attempts(u64 now)
 {
 	struct roost_cling_walk walk = { .busiest = busiest };

@@ -2,11 +2,12 @@
 /*
  * Which CPUs are idle, and the search for one (sis-util)
  *
- * Every LLC has a bit for each of its CPUs, set by the CPU itself when it becomes idle and cleared by
- * whoever gives it something to do first. A search looks at as many slots as roost/sis_util.h allows,
- * beginning after the slot where the task last ran. "Looking" is cheap here, as all slots of an LLC
- * are bits of few words; what the bound saves is writes to those words by CPUs that would fight over
- * the last idle one.
+ * Every LLC has a bit for each of its CPUs. A CPU sets its bit when it becomes idle. Whoever first gives it
+ * something to do clears the bit.
+ *
+ * A search looks at as many slots as roost/sis_util.h allows, beginning after the slot where the task last ran.
+ * Looking is cheap here, because all slots of an LLC are bits of few words. What the bound saves is writes to
+ * those words by CPUs that would fight over the last idle one.
  */
 #ifndef ROOST_IDLE_H
 #define ROOST_IDLE_H
@@ -64,8 +65,8 @@ __noinline bool allowed_on(struct task_struct *p __arg_trusted, u32 node_id)
 }
 
 /*
- * Whether a task may not leave its CPU now, whatever its affinity says. A BPF program may count as a reason for
- * the task that it interrupts.
+ * Whether a task may not leave its CPU now, whatever its affinity says. A BPF program may itself keep the task that it
+ * interrupts from migrating: that does not count.
  */
 static __always_inline bool stays_put(const struct task_struct *p)
 {
@@ -74,7 +75,8 @@ static __always_inline bool stays_put(const struct task_struct *p)
 
 /*
  * Whether a task that is queued was preempted as a reader of RCU, for which grace periods wait (kernels that preempt).
- * A BPF program is another one in the task that it interrupts, and so is the one that has it queued again.
+ * A BPF program is a reader of its own within the task that it interrupts, and so is the program that queues the task
+ * again: they do not count.
  */
 static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags)
 {
@@ -92,7 +94,7 @@ static __always_inline void count_idle_word(const struct roost_word *word, int o
 		__sync_fetch_and_add(&node->idle_words, one);
 }
 
-/* Takes an idle CPU for oneself; false if another was faster. */
+/* Claims an idle CPU; false if another was faster. */
 static __always_inline bool claim(struct roost_word *word, u32 bit)
 {
 	u64 mask = 1ull << (bit & 63), old;
@@ -236,7 +238,7 @@ __noinline u32 idle_for(struct task_struct *p __arg_trusted, u32 id)
 
 	if (!llc)
 		return NONE;
-	/* The watch is not in such a section by itself. */
+	/* The watch runs from a timer, outside of any such section. */
 	bpf_rcu_read_lock();
 	each(i, 0, llc->nr_words) {
 		cpu = idle_in(p, llc->first_word + i);
@@ -351,15 +353,15 @@ static __always_inline u32 search_all(struct task_struct *p, u32 id, const struc
 	return cpu;
 }
 
-/* The next LLC of a node after `llc`, round and round. */
+/* The next LLC of a node after `llc`; after the last one the first. */
 static __always_inline u32 next_llc(const struct roost_node *node, u32 llc)
 {
 	return llc + 1 < node->first_llc + node->nr_llcs ? llc + 1 : node->first_llc;
 }
 
 /*
- * Of the LLCs of a node where a task may use an idle CPU that with most idle CPUs, the parent's among equals (NONE:
- * none), and the idle CPUs of them all.
+ * Of the LLCs of a node where a task may use an idle CPU: the one with most idle CPUs, the parent's among equals (NONE:
+ * none), and the number of idle CPUs of all of them.
  */
 __noinline u64 idlest_llc(struct task_struct *p __arg_trusted, u32 node_id, u32 parent)
 {
@@ -424,8 +426,8 @@ __noinline int bound_search(u32 id, u64 now)
 }
 
 /*
- * Slots that a wakeup may examine. Computed anew as often as the kernel balances in an LLC: every
- * millisecond per CPU of it.
+ * Slots that a wakeup may examine. It is computed anew as often as the kernel balances in an LLC: every W milliseconds
+ * for an LLC of W CPUs.
  */
 static __always_inline u32 scan_limit(struct roost_llc *llc, u32 id, u64 now)
 {

@@ -2,10 +2,10 @@
 /*
  * What the scheduler uses of the kernel's sched_ext interface, and where kernels differ
  *
- * Functions that changed are declared once for each form they had, all weak: libbpf binds the form
- * that the running kernel has (it ignores what follows three underscores), and the verifier removes
- * calls to the others. So it loads from 6.12 on, the first kernel with sched_ext, which has other names
- * for what moves tasks (gone in 6.18) and no clock of its own.
+ * A function that changed is declared once for each form that it had, always weak. libbpf binds the form that the
+ * running kernel has (it ignores what follows three underscores in the name), and the verifier removes calls to
+ * the others. So the scheduler loads from 6.12 on, the first kernel with sched_ext. 6.12 has other names for the
+ * functions that move tasks (they are gone in 6.18), and no clock of its own.
  */
 #ifndef ROOST_KERNEL_H
 #define ROOST_KERNEL_H

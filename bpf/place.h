@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * On which CPU a task starts that wakes up (sis-util, llc-imbalance) or is new (numa-imbalance)
+ * On which CPU a task starts that wakes up (sis-util, llc-imbalance), is new or calls exec (numa-imbalance)
  *
- *     woken   an idle CPU of the node where it belongs, if that is another one (home.h)
- *             the CPU it last ran on, if idle (with SMT: if its core is)
- *             an idle core of that LLC, an idle CPU of it as far as sis-util searches
- *             an idle CPU of another LLC of the node, if its own is ahead of that by more than
- *             llc-imbalance tolerates; where what has its CPU sleeps again soon, if more wait
- *             an idle CPU of the nearest node, if more wait on its own than numa-imbalance tolerates
- *             else the CPU it last ran on: it queues in that LLC
- *             (none of these three bounds is for one that runs for long, unless what has its CPU
- *             sleeps again soon: a wait is dearer than the search, and what it loses by a migration
- *             is little of what it is going to run)
- *     new     the node where its group belongs, or else the node with most idle CPUs, the parent's as
- *             long as numa-imbalance tolerates it; there the LLC with most idle CPUs
- *     exec    as new, but if its group belongs somewhere it stays where it is (home.h)
+ * A task that wakes up starts on the first of these that is there:
+ *
+ *     1. an idle CPU of the node where it belongs, if that is another node (home.h)
+ *     2. the CPU where it last ran, if that is idle (with SMT: if the whole core is)
+ *     3. an idle core of that LLC; then an idle CPU of it, searched as far as sis-util allows
+ *     4. an idle CPU of another LLC of the node, if its own LLC is ahead by more tasks than llc-imbalance tolerates.
+ *        If the task now running on its CPU usually runs for less than 0.5 ms, more tasks than that have to wait
+ *     5. an idle CPU of the nearest node, if more tasks wait on its own than numa-imbalance tolerates
+ *     6. else the CPU where it last ran: it queues in that LLC
+ *
+ * The bounds of 3 to 5 do not hold for a task that runs for long between two sleeps: a wait costs it more than
+ * the search, and what it loses by a migration is little of what it is going to run. They hold for it all the
+ * same if the task now running on its CPU usually runs for less than 0.5 ms.
+ *
+ * A new task starts on the node where its group belongs. Otherwise it starts on the node with most idle CPUs, but
+ * on its parent's as long as numa-imbalance tolerates it. On that node it starts in the LLC with most idle CPUs.
+ *
+ * A task that calls exec is placed as a new one, but if its group belongs somewhere it stays where it is (home.h).
  *
  * A task that belongs on a node does not leave it when it wakes up.
  */
@@ -79,8 +84,9 @@ static __always_inline u32 running_in(const struct roost_llc *llc, u32 id)
 }
 
 /*
- * llc-imbalance: by how many tasks an LLC in which one more is going to wait is ahead of another one of its node. If
- * what has its CPU sleeps again soon, as if the other one was full: that CPU is going to be free as well.
+ * llc-imbalance: by how many tasks an LLC is ahead of another one of its node, with one more task that is going to
+ * wait in it. `brief`: the task now running on its CPU usually sleeps again soon. Then the other LLC counts as
+ * full, because that CPU is going to be free as well.
  */
 static __always_inline u32 ahead_of(const struct roost_llc *home, u32 home_id, const struct roost_llc *llc, u32 id,
 				    bool brief)
@@ -91,8 +97,8 @@ static __always_inline u32 ahead_of(const struct roost_llc *home, u32 home_id, c
 }
 
 /*
- * A claimed idle CPU of another LLC of the node, for a task whose own has none; NONE if it stays. `lasting`: it runs
- * for long; `brief`: what has its CPU does not.
+ * A claimed idle CPU of another LLC of the node, for a task whose own LLC has none; NONE if the task stays.
+ * `lasting`: the task runs for long. `brief`: the task now running on its CPU usually sleeps again soon.
  */
 __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool lasting, bool brief)
 {
@@ -134,9 +140,10 @@ static __always_inline u64 waiting_on(const struct roost_node *node)
 }
 
 /*
- * numa-imbalance: a claimed idle CPU of the nearest other node, for a task that wakes up on a node that
- * has none and where more would wait than it may be ahead by, or that runs for long; NONE if it stays.
- * (Every CPU of its node runs something, so it is how many wait that tells by how much it is ahead.)
+ * numa-imbalance: a claimed idle CPU of the nearest other node, or NONE if the task stays. It is for a task that
+ * wakes up on a node without an idle CPU, if more tasks would wait there than the node may be ahead by, or if the
+ * task runs for long. (Every CPU of the node runs something, so the number of waiting tasks tells by how much the
+ * node is ahead.)
  */
 __noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 node_id, bool lasting)
 {
@@ -366,9 +373,8 @@ static __always_inline u32 place_new(struct task_struct *p, struct roost_task *t
 }
 
 /*
- * The LLC to which a task goes that has begun another program (exec) on a CPU: little of what it used is
- * of use to it any more. NONE: it stays, since its LLC has as many idle CPUs as any if it counts its
- * own.
+ * The LLC to which a task goes that has begun another program (exec): little of what it has in the caches is of use
+ * to it any more. NONE: it stays, because no LLC has more idle CPUs than its own would have without it.
  */
 __noinline u32 exec_llc(struct task_struct *p __arg_trusted, u32 cpu_id)
 {

@@ -2,23 +2,30 @@
 /*
  * Who runs next: a queue per LLC in the order of virtual time
  *
- * A task's virtual time grows with the time it runs, divided by its weight (100: nice 0; in a cgroup
- * what weights.h makes of it). The queue's clock is the most that a task had when it was switched in.
- * One that is behind the clock is owed that, a slice at most. A task that slept is owed nothing: it starts
- * at the clock, or if it has to wait a quarter of a slice by its weight ahead: where those that run or
- * wait are in the mean if each CPU has two (docs/understand/live.md), as the fair class has it (place_entity()). One that
- * moves between queues keeps its distance to the clock; a new one starts a slice by its weight ahead, so
- * that a storm of new tasks moves the clock on. No task is further ahead than lead_ms, or two slices by
- * its weight if that is more (one of many in a cgroup weighs little), nor than a slice by what it ran
- * while nobody waited. The watch sees to it that no task waits for much longer than a second and its
- * turn after that (watch.h). One that was preempted as a reader of RCU is queued a slice ahead at most,
- * whatever its weight, and owes the rest once it runs: grace periods wait for it, and for them hotplug
- * and all that frees memory. (Kernels end a scheduler under which they wait for 21 s.)
+ * A task's virtual time grows with the time it runs, divided by its weight. Nice 0 has weight 100; in a cgroup
+ * weights.h says what it is. The queue's clock is the largest virtual time that a task had when it was switched
+ * in. Where a task starts:
  *
- * Tasks that may use one CPU only have a queue of their own: in the queue of the LLC every other CPU
- * would have to look past them. It has a clock of its own, so that CPUs on which only such tasks run
- * do not drive each other's. The CPU serves whichever queue has the earlier head: while others run or
- * wait there too, both clocks go on at the same distance.
+ *     did not sleep, is behind    it keeps its lag behind the clock, up to one slice
+ *     slept                       at the clock
+ *     slept, has to wait          a quarter of a slice by its weight ahead of the clock: the mean of the tasks that run
+ *                                 or wait if each CPU has two (docs/understand/live.md). The fair class has it start at
+ *                                 the mean too (place_entity())
+ *     moved between queues        as far from the clock as it was
+ *     new                         a slice by its weight ahead, so that many new tasks move the clock on
+ *
+ * No task is further ahead than lead_ms, or than two slices by its weight if that is more (one of many tasks in a
+ * cgroup weighs little), nor than a slice because of what it ran while nobody waited. The watch sees to it that
+ * no task waits for much longer than a second and its turn after that (watch.h).
+ *
+ * A task that was preempted as a reader of RCU is queued at most a slice ahead, whatever its weight. It owes the
+ * rest once it runs. Grace periods wait for it, and hotplug and all that frees memory wait for grace periods.
+ * (Kernels end a scheduler under which grace periods wait for 21 s.)
+ *
+ * Tasks that may use one CPU only have a queue of that CPU's own. In the queue of the LLC every other CPU would
+ * have to look past them. The CPU's queue has a clock of its own, so that CPUs on which only such tasks run do
+ * not drive each other's clocks. The CPU serves whichever of the two queues has the earlier head. While other tasks
+ * run or wait there too, both clocks go on at the same distance.
  */
 #ifndef ROOST_QUEUE_H
 #define ROOST_QUEUE_H
@@ -37,13 +44,13 @@ static __always_inline u64 vtime_of(u64 ran, u64 weight)
 	return ran * 100 * UNIT / (weight ?: 1);
 }
 
-/* By so much of its virtual time a task may be ahead at least: a slice, and what it ran until a tick ended that. */
+/* The virtual time by which every task may be ahead: a slice, and what it ran until a tick ended the slice. */
 static __always_inline u64 two_slices(u64 weight)
 {
 	return vtime_of(2 * slice_ns(), weight);
 }
 
-/* Virtual time in which a task of a weight is given its turn: not before `first`, nor too far ahead of the clock. */
+/* A task's virtual time, kept between `first` and the most by which a task of its weight may be ahead of the clock. */
 static __always_inline u64 vtime_near(u64 vtime, u64 first, u64 clock, u64 weight)
 {
 	u64 lead = lead_ms * 1000000;
@@ -62,7 +69,7 @@ static __always_inline bool is_bound(const struct task_struct *p)
 	return p->nr_cpus_allowed == 1;
 }
 
-/* Distance of a virtual time to the clock of a queue, by which it is told. */
+/* Distance of a virtual time to the clock of the queue by which it is kept. */
 __noinline u64 distance(u64 vtime, u64 queue)
 {
 	struct roost_cpu *cpu = queue & CPU_QUEUE ? cpu_at(queue) : NULL;
@@ -73,7 +80,10 @@ __noinline u64 distance(u64 vtime, u64 queue)
 	return llc ? vtime - llc->clock : 0;
 }
 
-/* The first virtual time that a task may have: behind the clock if it is owed something, not if it slept. */
+/*
+ * The least virtual time that a task may have: a slice behind the clock if it did not sleep; else the clock, or a quarter
+ * of a slice ahead of it if the task has to wait.
+ */
 static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock, u64 weight, bool waits)
 {
 	if (task->ran_awake)
@@ -81,7 +91,7 @@ static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock,
 	return waits ? clock + vtime_of(slice_ns() / 4, weight) : clock;
 }
 
-/* Tells a task's virtual time by the clock of a queue, in which it is going to wait or not. */
+/* Converts a task's virtual time to the clock of a queue, in which it is going to wait or not. */
 static __always_inline void rebase_vtime(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock, bool waits)
 {
 	u64 vtime = p->scx.dsq_vtime, weight = weight_of(p, task);
@@ -103,8 +113,8 @@ static __always_inline void move_clock(u64 *clock, u64 vtime)
 }
 
 /*
- * Compares the clocks of a CPU's queue and of its LLC's: if tasks of both compete for the CPU it has gone on with that
- * of the LLC, else they have nothing to do with each other.
+ * Compares the clocks of a CPU's queue and of its LLC's queue. If tasks of both compete for the CPU, the CPU's clock
+ * has kept its distance to that of the LLC. Otherwise the two clocks have nothing to do with each other.
  */
 static __always_inline void keep_up(struct roost_cpu *cpu, const struct roost_llc *llc)
 {
@@ -134,7 +144,7 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 	task->waits_in = id;
 }
 
-/* The virtual time by which a task that was told its own is queued. */
+/* The virtual time at which a task is queued whose own has been converted. */
 static __always_inline u64 turn_of(const struct task_struct *p, struct roost_task *task, u64 clock, u64 enq_flags)
 {
 	u64 vtime = p->scx.dsq_vtime, most = clock + slice_ns();
@@ -154,12 +164,12 @@ static __always_inline void charge_owed(struct task_struct *p, struct roost_task
 	task->owed = 0;
 }
 
-/* So many tasks at the head of a queue are looked at for one that a CPU may run: it mostly is the first. */
+/* Tasks at the head of a queue that are looked at for one that a CPU may run. Mostly it is the first. */
 #define FIRST 64
 
 /*
- * Finds out the virtual time (cpu->head) of the first task in a queue that a CPU may run; false if it has none. Where
- * none of those that are looked at may run there, that of the last of them: the next is no earlier.
+ * Finds the virtual time (cpu->head) of the first task in a queue that a CPU may run; false if the queue is empty. If
+ * the CPU may run none of the tasks that are looked at, it is the time of the last of them: the next one is no earlier.
  */
 __noinline bool find_head(u32 cpu_id, u64 queue)
 {
@@ -186,7 +196,7 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 {
 	u64 ran = p->se.sum_exec_runtime - cpu->ran_before;
 
-	/* It has just been charged, as its slice was over. */
+	/* It has just been charged, because its slice was over. */
 	if (!ran)
 		return;
 	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
@@ -197,8 +207,8 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 }
 
 /*
- * As find_head() for the queue of the CPU's LLC. What is bound to the CPU competes with that, or with a task that is
- * not and would go on (`other`).
+ * As find_head(), for the queue of the CPU's LLC. Tasks bound to the CPU compete with that head, or with a task that is
+ * not bound to it and would go on (`other`).
  */
 __noinline bool find_head_in_llc(u32 cpu_id, bool other)
 {
@@ -215,8 +225,8 @@ __noinline bool find_head_in_llc(u32 cpu_id, bool other)
 }
 
 /*
- * Whether a task whose slice is over goes on, since all that wait are ahead of it. Its virtual time counts as if it
- * was queued: the clock may have moved past it, for one that has waited for too long (watch.h).
+ * Whether a task whose slice is over goes on, because all tasks that wait are ahead of it. Its virtual time counts as
+ * if it was queued: the watch may have moved the clock past it, for a task that has waited too long (watch.h).
  */
 static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
 					const struct roost_llc *llc, u32 id)
@@ -233,8 +243,8 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
 }
 
 /*
- * A task whose slice is over goes on. What it ran while nobody waited is nobody's loss: it is a slice ahead at most
- * when others come.
+ * A task whose slice is over goes on. What it ran while nobody waited is nobody's loss, so it is at most a slice ahead
+ * when other tasks come.
  */
 static __always_inline void extend_slice(struct task_struct *p, const struct roost_cpu *cpu, const struct roost_llc *llc)
 {
@@ -275,7 +285,7 @@ static __always_inline bool consume(struct roost_cpu *cpu, const struct roost_ll
 	return false;
 }
 
-/* For how long tasks have waited in an LLC without its queue having been empty, if `now` is not from before. */
+/* For how long an LLC's queue has not been empty; 0 if `now` is an older time. */
 static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 {
 	u64 since = llc->backlog_at;
@@ -287,9 +297,9 @@ static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 #define HELP_NS 1000000
 
 /*
- * CPUs that may run nothing that waits in an LLC, as it is all bound to others (cpusets), look again after so long,
- * unless one of them is woken for it: a look takes the queue's lock for as long as the queue is. (Assumption: at
- * 100 ns for each of 50 tasks a look in each ms is half a percent of the lock's time.)
+ * Time after which CPUs look again into an LLC where they may run nothing, because all that waits is bound to others
+ * (cpusets). A CPU that is woken for it looks at once. A look takes the queue's lock for as long as the queue is.
+ * (Assumption: at 100 ns for each of 50 tasks, a look in each ms is half a percent of the lock's time.)
  */
 #define FUTILE_NS 1000000
 
@@ -302,9 +312,9 @@ static __always_inline bool is_futile(const struct roost_cpu *cpu, u64 until, u6
 enum { NONE_WAITS, SOME_WAIT, STOLEN };
 
 /*
- * llc-imbalance: whether an idle CPU of another LLC of the node may take a task from a queue. Not if
- * the queue's own LLC has an idle CPU: that one has been woken and is on its way. What waits was left to wait as it woke
- * up (place.h) or runs again soon, so that it is how many wait that counts.
+ * llc-imbalance: whether an idle CPU of another LLC of the node may take a task from a queue. It may not if the queue's
+ * own LLC has an idle CPU: that one has been woken and is on its way. A waiting task was left to wait when it woke up
+ * (place.h), or runs again soon. So only the number of waiting tasks counts here.
  */
 static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 queued,
 				      const struct roost_node *node, u64 now,
@@ -424,8 +434,8 @@ __noinline bool steal_from(u32 cpu_id, u32 id, u32 pass)
 }
 
 /*
- * Steals a task that runs for long from the queue of an LLC whose CPUs are all busy, however short it has
- * waited: had this CPU been idle when it woke up, it would have come here.
+ * Steals a task that runs for long from the queue of an LLC whose CPUs are all busy, however short it has waited. It
+ * would have come here if this CPU had been idle when the task woke up.
  */
 static __always_inline bool steal_long(u32 cpu_id, u32 id, const struct roost_llc *llc)
 {
@@ -549,8 +559,8 @@ static __always_inline bool any_waiting(void)
 }
 
 /*
- * Looks for something to do for a CPU that has nothing. One that was called to help another node goes there although
- * its own may have something for it soon.
+ * Looks for something to do for a CPU that has nothing. A CPU that was called to help another node looks there,
+ * although its own node may have something for it soon.
  */
 static __always_inline bool look_elsewhere(u32 cpu_id, const struct roost_cpu *cpu)
 {
@@ -663,8 +673,8 @@ __noinline bool help_waiting(u32 id, u64 backlog)
 }
 
 /*
- * A task that runs for long found no idle CPU when it woke up and waits now: wakes one that has become idle
- * in between and found nothing to do.
+ * A task that runs for long found no idle CPU when it woke up, and waits now. Wakes a CPU that has become idle in
+ * between and found nothing to do.
  */
 static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id, u32 node)
 {
@@ -698,13 +708,13 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 #define GIVE_WAY 4
 
 /*
- * Others give way to a task that will be gone soon: one that mostly runs for less than this part of a
- * slice, and of what they have run. If both run for as long the switch does not pay off: where many exchange
- * messages, a task that goes on has more messages for the one that it woke.
+ * A running task gives way to one that will be gone soon: one that usually runs for less than this part of a slice, and
+ * for less than this part of what the running task has run. If both run for as long, the switch does not pay off:
+ * where many tasks exchange messages, a task that goes on has more messages for the one that it woke.
  */
 #define WORTH_A_SWITCH 4
 
-/* How long others have to have run to give way to a task, ns; 0: they do not. */
+/* Time that a running task must have run before it gives way to a task, ns; 0: it does not give way. */
 static __always_inline u64 due_after(const struct roost_task *task)
 {
 	u64 least = task->burst * WORTH_A_SWITCH;
@@ -737,9 +747,9 @@ static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u6
 }
 
 /*
- * A task that woke up waits: of some CPUs of the LLC, beginning with the one where it last ran, the one
- * that has run the same task for longest gives way, if that task has had its due and a time worth the
- * switch. One that is idle, as the search did not get there or it has become so since, is woken.
+ * A task that woke up waits. Of some CPUs of the LLC, beginning with the one where the task last ran, the CPU that has
+ * run the same task for longest gives way, if that task is ahead in virtual time and has run for long enough to be
+ * worth the switch. An idle CPU is woken instead: the search did not get to it, or it has become idle since.
  */
 __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now, u64 least)
 {
@@ -774,13 +784,13 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 	return 0;
 }
 
-/* More than wait in a queue: the most that a loop may be told. */
+/* More than ever wait in a queue: the largest bound that a loop may have. */
 #define ALL_WAITING (1 << 23)
 
 /*
- * A CPU of an LLC goes offline: the kernel does not ask it any more what to run, and moves only what is in its local
- * queue to other CPUs. So that is where all goes that waits for it. What last ran elsewhere and could only have run
- * on this CPU of the LLC goes back there.
+ * A CPU of an LLC goes offline: the kernel no longer asks it what to run, and moves only the tasks in its local queue
+ * to other CPUs. So everything that waits for this CPU goes to its local queue. A task that last ran elsewhere, and
+ * could run only on this CPU of the LLC, goes back there.
  */
 __noinline int drain_queue(u32 cpu_id, u32 llc_id, u64 queue)
 {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * roost as a sched_ext scheduler: keeps threads near each other on machines with several LLCs and
- * NUMA nodes
+ * roost as a sched_ext scheduler: it keeps threads near each other on machines with several LLCs and NUMA nodes
  *
  *     state.h     the machine, what runs on it, counters
  *     idle.h      which CPUs are idle; searching them (sis-util)
@@ -15,10 +14,12 @@
  *     watch.h     no wait without a bound; what changes slowly
  *     kernel.h    the kernel's interface and its versions
  *
- * The decisions of the mechanisms are functions of policy/include/roost, the same as in the
- * simulation. A task's way: select_cpu finds an idle CPU and the task runs there (place.h), or
- * enqueue puts it in the queue of the LLC whose CPU it last ran on, and dispatch on a CPU of that LLC,
- * or of another one that has nothing to do, takes it (queue.h). The table at the end has every hook.
+ * The decisions of the mechanisms are functions of policy/include/roost, which the simulation uses too.
+ *
+ * The life of a task: when it wakes up, select_cpu looks for an idle CPU, and the task runs there (place.h). If there
+ * is none, enqueue puts it in the queue of the LLC where it last ran. dispatch takes it from there, on a CPU of that
+ * LLC, or on another CPU that has nothing to do (queue.h). The table at the end has every hook.
+ * docs/understand/live.md tells the same with a drawing.
  */
 #include "watch.h"
 
@@ -59,9 +60,10 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 }
 
 /*
- * Now, for a task that is queued where a CPU serves. A CPU that idles may tell a time of seconds ago to who wakes tasks
- * from an interrupt there: another took a task that last ran on it, and left its clock marked as valid
- * (move_remote_task_to_local_dsq() unlocks the runqueue without unpinning it). Who serves has begun something since.
+ * The time, for a task that is queued in an LLC of this CPU. On an idle CPU scx_bpf_now() can return a stale clock,
+ * seconds old, to an interrupt that wakes tasks: another CPU took a task that last ran there, and left the clock marked
+ * as valid (move_remote_task_to_local_dsq() unlocks the runqueue without unpinning it). It is never before the time
+ * when the CPU last began to run something.
  */
 static __always_inline u64 now_at(const struct roost_cpu *cpu)
 {
@@ -70,7 +72,7 @@ static __always_inline u64 now_at(const struct roost_cpu *cpu)
 	return before(now, cpu->started_at) ? cpu->started_at : now;
 }
 
-/* A task waits. Renicing one that does, or changing its affinity, queues it anew: it has waited all the time. */
+/* A task waits. If it is reniced, or its affinity changes, it is queued anew, but it has waited all along. */
 static __always_inline void begin_wait(struct roost_task *task, u64 now)
 {
 	if (!task->queued_at)
@@ -118,7 +120,7 @@ static __always_inline void enqueue_in(struct task_struct *p, struct roost_task 
 		return;
 	rebase_vtime(p, task, id, llc->clock, true);
 	begin_wait(task, now);
-	/* One that changes places with the only one that waited finds that still counted: the queue was not empty. */
+	/* A task that changes places with the only waiting one finds that one still counted: the queue was not empty. */
 	if (!llc->waiting) {
 		llc->backlog_at = now;
 		llc->lasting = false;
@@ -131,8 +133,8 @@ static __always_inline void enqueue_in(struct task_struct *p, struct roost_task 
 }
 
 /*
- * A task has begun another program. sched_ext does not ask where it should go (select_task_rq_scx(): it
- * suggests to let a task preempt itself instead), so if that is elsewhere, its slice ends here.
+ * A task has begun another program (exec). sched_ext does not ask where it should go: the comment in
+ * select_task_rq_scx() suggests to let a task preempt itself instead. So if it should go elsewhere, its slice ends.
  */
 ROOST_TRACE(roost_exec, sched_process_exec, struct task_struct *p, int old_pid, void *bprm)
 {
@@ -190,7 +192,7 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 	if (!task)
 		return true;
 	charge(p, task, cpu);
-	/* It may have learned just now what process it is of. */
+	/* It may only now be known to which process it belongs. */
 	count_at(task, cpu->node);
 	cpu->process = task->process;
 	if (nr_nodes == 1 || is_bound(p) || stays_put(p))
@@ -219,7 +221,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 
 	if (!llc)
 		return;
-	/* While it looks it is not idle: who woke up would wait behind what it finds. */
+	/* While it looks it is not idle: a task that woke up would wait behind what it finds. */
 	if (!prev)
 		claim_cpu(cpu);
 	if (realtime && asked_before_realtime()) {
@@ -349,7 +351,7 @@ void ROOST_OPS(roost_cpu_offline, s32 cpu_id)
 		start_again(cpu_id, last_goes);
 }
 
-/* One that was not there when the scheduler was loaded has no place. */
+/* A CPU that was not there when the scheduler was loaded has no place. */
 void ROOST_OPS(roost_cpu_online, s32 cpu_id)
 {
 	static char is_new[] = "CPU %llu is new";

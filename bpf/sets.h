@@ -5,14 +5,13 @@
  *     group     a cgroup of the default hierarchy other than its root
  *     process   one with several threads
  *
- * Both are kept in one table, groups first. A set is made when a task of it has run for a few
- * milliseconds and is forgotten when none has for a minute. Tasks charge their sets for how long they ran
- * and waited every few milliseconds of that, so that a wakeup costs nothing here. Only processes count
- * their runnable tasks per node, at enqueue and dequeue.
+ * Both are in one table, groups first. A set is made when a task of it has run for a few milliseconds. It is
+ * forgotten when none has for a minute. A task charges its sets once it has run or waited for a few milliseconds,
+ * so a wakeup costs nothing here. Only processes count their runnable tasks per node, at enqueue and dequeue.
  *
- * The loader's daemon tells how much memory each set has on each node, whose memory it moves, and which
- * groups do not count (set_memory, set_moves, set_flags); all other tables are written here only, and the first
- * two for a set that is new.
+ * The loader's daemon writes three tables: how much memory each set has on each node (set_memory), whose memory it
+ * moves (set_moves), and which groups do not count (set_flags). The scheduler writes all other tables, and the
+ * first two for a set that is new.
  */
 #ifndef ROOST_SETS_H
 #define ROOST_SETS_H
@@ -36,7 +35,7 @@ struct roost_set {
 	u64 id;			/* 0: free */
 	u64 started;		/* of a process: when it did; another may get its number */
 	u64 made_at;
-	u64 active_at;		/* when a task of it last told something */
+	u64 active_at;		/* when a task of it last charged it */
 	u64 settled_at;		/* by CLOCK_MONOTONIC, unlike all else */
 	u64 tried_at;		/* when it last tried to settle */
 	u64 wanted;		/* ns that its tasks ran or waited */
@@ -160,7 +159,7 @@ __noinline int begin_set(u32 index, u64 now)
 			node->recent = node->runnable = node->cpu_ns = node->seen_cpu_ns = 0;
 			node->barred = node->barred_ns = node->seen_barred_ns = 0;
 		}
-		/* The daemon tells it only for what has enough memory. */
+		/* The daemon writes it only for sets with enough memory. */
 		pages = memory_at(index, i);
 		if (pages)
 			*pages = 0;
@@ -168,7 +167,7 @@ __noinline int begin_set(u32 index, u64 now)
 	return 0;
 }
 
-/* Looks at so many entries for a free one at a time. */
+/* Entries that are looked at for a free one at a time. */
 #define FREE_TRIES 64
 
 /* A free entry of `nr` that begin with `first`, taken for `id`; NONE if none was found. */
@@ -183,7 +182,7 @@ __noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from, u64 now)
 		set = set_at(index);
 		if (!set || set->id)
 			continue;
-		/* Before it has an id: the watch may look at it from then on, and forgets what is old. */
+		/* Before it has an id: from then on the watch may look at it, and forgets old entries. */
 		set->active_at = now;
 		if (__sync_bool_compare_and_swap(&set->id, 0, id))
 			return index;
@@ -227,7 +226,7 @@ __noinline u32 find_set(u64 id, u64 now)
 	return index;
 }
 
-/* Forgets a set that had nothing to do for long; false if it stays. */
+/* Forgets a set that no task has charged for long; false if it stays. */
 static __always_inline bool forget(struct roost_set *set, u64 now)
 {
 	u64 id = set->id;
@@ -263,7 +262,7 @@ static __always_inline void count_runnable(struct roost_task *task, u32 node)
 		__sync_fetch_and_add(&there->runnable, 1);
 }
 
-/* A task became runnable or runs, or no longer (NONE). */
+/* A task became runnable on a node, or is no longer runnable (NONE). */
 static __always_inline void count_at(struct roost_task *task, u32 node)
 {
 	if (nr_nodes > 1 && consolidate && task->process != NONE)
@@ -296,13 +295,13 @@ static __always_inline void find_process(struct task_struct *p, struct roost_tas
 
 	if (task->process != NONE && belongs(task->process, id))
 		return;
-	/* Where it had been forgotten another one may be, which has counted the task meanwhile. */
+	/* The set may have been forgotten, and another one in its entry has counted the task meanwhile. */
 	count_runnable(task, NONE);
 	task->process = p->signal->nr_threads > 1 ? find_set(id, now) : NONE;
 	set = set_at(task->process);
 	if (!set || set->started == p->group_leader->start_boottime)
 		return;
-	/* It was that of a process which has gone, whose number this one got. */
+	/* The entry was that of a process that has gone, whose number this one got. */
 	if (set->started)
 		begin_set(task->process, now);
 	set->started = p->group_leader->start_boottime;
@@ -336,7 +335,7 @@ __noinline int charge_affinity(struct task_struct *p __arg_trusted)
 	return allowed;
 }
 
-/* Whether a task may use a part of a node only: it waits for that part, however much there is room besides. */
+/* Whether a task may use a part of a node only. It waits for that part, whatever room the rest of the node has. */
 static __always_inline bool is_confined(const struct task_struct *p, u32 node_id, int nodes_allowed)
 {
 	struct roost_node *node = node_at(node_id);
@@ -358,7 +357,7 @@ static __always_inline void charge_set(u32 index, const struct roost_task *task,
 	set->active_at = now;
 }
 
-/* Charges a task's sets and its cgroup for what it wanted and ran since they were last charged. */
+/* Charges a task's sets and its cgroup for the time that it ran or waited since they were last charged. */
 __noinline int charge_sets(struct task_struct *p __arg_trusted, u32 node)
 {
 	struct roost_task *task = task_of(p);

@@ -4,10 +4,10 @@
  *
  *     node ─── LLC ─── words of up to 64 slots ─── CPU
  *
- * The loader fills topology in before anything runs; all arrays are sized by the machine. LLCs of a
- * node follow each other. A slot is a place in an LLC: siblings of a core have neighbouring slots,
- * a core begins at a multiple of `smt`, and no core lies in two words. An LLC has whole words of its
- * own, so that only its CPUs write their cache lines.
+ * The loader fills in the topology before anything runs. All arrays are sized by the machine. The LLCs of a node
+ * follow each other. A slot is a place in an LLC: the siblings of a core have neighbouring slots, a core begins at
+ * a multiple of `smt`, and no core lies in two words. An LLC has whole words of its own, so only its CPUs write
+ * their cache lines.
  */
 #ifndef ROOST_STATE_H
 #define ROOST_STATE_H

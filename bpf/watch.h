@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The watch: what keeps every wait bounded if nothing else does
+ * The watch: bounds every wait, if nothing else does
  *
- * Ten times a second each queue is looked at. One that has held tasks all the time is shown to an idle
- * CPU, if there is one (realtime tasks may hold all CPUs of an LLC, and a CPU that became idle while a
- * task was being queued did not see it). If a task has waited for a second, the LLC's clock moves past
- * it, so that whatever arrives lines up behind: it runs after those that are before it now. The same
- * holds for tasks that wait for one CPU only.
+ * Ten times a second it looks at each queue.
  *
- * The same timer keeps what changes slowly: weights of cgroups (weights.h), where groups and processes
- * settle (home.h), pulls (gather.h), and weights between LLCs (even.h).
+ *     1. If the queue has held tasks all the time, the watch shows it to an idle CPU, if there is one. Such a queue
+ *        exists where realtime tasks hold all CPUs of an LLC, or where a CPU became idle while a task was being
+ *        queued and did not see it.
+ *     2. If a task has waited for a second, the queue's clock moves past it. Whatever arrives then lines up behind
+ *        it, so it runs after the tasks that are before it now.
+ *
+ * Both hold for queues of LLCs and for queues of tasks that may use one CPU only.
+ *
+ * The same timer keeps what changes slowly: weights of cgroups (weights.h), where groups and processes settle
+ * (home.h), pulls (gather.h), and weights between LLCs (even.h).
  */
 #ifndef ROOST_WATCH_H
 #define ROOST_WATCH_H
@@ -28,7 +32,7 @@ struct roost_watch {
 
 ARRAY(watches, struct roost_watch);
 
-/* So many tasks at the end of a queue are looked at. */
+/* Tasks at the end of a queue that are looked at. */
 #define LAST 64
 
 /* Moves a queue's clock past the last task in it that has waited for too long; false if none has. */
@@ -97,8 +101,8 @@ __noinline int watch_cpu(u32 id, u64 now)
 }
 
 /*
- * Now, for the watch: an idle CPU may tell an old time (now_at()), but its timer does not come early. (It has another
- * clock, so that a sixteenth of the time may be missing.)
+ * The time, for the watch. On an idle CPU scx_bpf_now() can return a stale clock (now_at()), but the timer does not come
+ * early. (The timer has another clock, so up to a sixteenth of the time may be missing.)
  */
 static __always_inline u64 watch_time(void)
 {

@@ -2,18 +2,18 @@
 /*
  * Weights of cgroups: what a task's weight is worth beside all others
  *
- * A cgroup with the cpu controller competes with its siblings, and with tasks of its parent, by its
- * weight, however many tasks it has. So a task's weight w counts, at the root, as
+ * A cgroup with the cpu controller competes by its weight with its siblings and with tasks of its parent, however
+ * many tasks it has. So at the root a task's weight w counts as
  *
  *     w * reach / max(D, w)
  *
  *     D        weights of the cgroup's runnable tasks and busy children, added up
- *     reach    its weight, times the same fraction of its parent; a cgroup at the root: its weight
+ *     reach    the cgroup's weight, times the same fraction of its parent; for a cgroup at the root: its weight
  *
- * Virtual time is kept by that weight. D is a mean: every task charges its cgroup for how long it ran or
- * waited once it was a few milliseconds, and ten times a second the watch makes of that how many did
- * at a time. A change therefore shows after some tenths of a second, and a level deeper a tenth later.
- * The kernel computes the same from load averages (calc_group_shares, kernel/sched/fair.c).
+ * Virtual time is kept by that weight. D is a mean. Every task charges its cgroup once it has run or waited for a
+ * few milliseconds. Ten times a second the watch computes from that how many did at a time. So a change shows
+ * after some tenths of a second, and a level deeper a tenth later. The kernel computes the same from load averages
+ * (calc_group_shares, kernel/sched/fair.c).
  *
  * Weights of tasks and cgroups have one scale: 100 is nice 0, and cpu.weight's default.
  */
@@ -27,7 +27,7 @@ struct roost_share {
 	u64 id;			/* the cgroup's; 0: free */
 	u32 parent;		/* NONE: below the root */
 	u32 weight;		/* cpu.weight */
-	/* Told by tasks: ns that they ran or waited; the same times their weights. */
+	/* Charged by tasks: ns that they ran or waited; the same times their weights. */
 	u64 wanted;
 	u64 demand;
 	u64 seen_wanted;
@@ -135,7 +135,7 @@ static __always_inline u64 mean(u64 before, u64 now)
 	return (before * 3 + now) / 4;
 }
 
-/* What a cgroup's tasks wanted in the last `period` ns becomes its part in the competition. */
+/* Computes a cgroup's part in the competition from what its tasks wanted in the last `period` ns. */
 __noinline int update_share(u32 index, u64 period)
 {
 	struct roost_share *share = share_at(index), *parent;

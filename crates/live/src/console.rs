@@ -1,5 +1,5 @@
-//! What the user is told. Threads of their own write it: a reader that does not read (`| less`, Ctrl-S)
-//! holds up nothing but them.
+//! What the user is told. Separate threads write it, so that a reader that does not read (`| less`, Ctrl-S) holds up
+//! only them.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};

@@ -1,8 +1,8 @@
 //! Groups and processes as the scheduler knows them (`bpf/sets.h`, `bpf/home.h`): where they settled, and
 //! what it has to be told about them.
 //!
-//! Nodes have the kernel's numbers here, and the scheduler's own inside its tables, which leave out
-//! nodes without CPUs.
+//! Nodes have the kernel's numbers here. The scheduler's tables leave out nodes without CPUs and have numbers of their
+//! own.
 
 use std::mem::size_of;
 

@@ -1,7 +1,7 @@
 //! The files of a `/sys` tree: a directory, or an archive that tar made of one.
 //!
-//! Archives are read into memory, and only what describes CPUs and nodes of them. What they unpack to
-//! is bounded, because a small file can unpack to a terabyte.
+//! Of an archive only the files that describe CPUs and nodes are read into memory. The size of what it unpacks to is
+//! bounded, because a small file can unpack to a terabyte.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};

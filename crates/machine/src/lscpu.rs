@@ -1,7 +1,7 @@
 //! Machines from what people paste: `lscpu -p=CPU,CORE,SOCKET,NODE,CACHE`, plain `lscpu -p`, or `lscpu -J -e`,
 //! each with the output of `numactl -H` behind it or without.
 //!
-//! lscpu says which CPUs share what, but no sizes, memory or distances; numactl has the last two.
+//! lscpu says which CPUs share what. It does not say sizes of caches, memory or distances; numactl has the last two.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What holds for every machine, whatever it was read from.
+//! Checks that hold for every machine, whatever it was read from.
 
 use crate::build::MAX_CPUS;
 use crate::error::Problem;

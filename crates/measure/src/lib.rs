@@ -9,8 +9,8 @@
 //!
 //! A [`Capture`] is read from the folder that a measurement leaves. [`Replay`] tells a
 //! [`Tracer`](roost_engine::Tracer) what happened, as the engine tells it what happened in a
-//! simulation; [`Observed`] counts the one as the other. Everything read is untrusted: whatever is
-//! in the files, the worst outcome is a [`MeasureError`].
+//! simulation, and [`Observed`] counts both alike. Everything read is untrusted: whatever is in the files, the worst
+//! outcome is a [`MeasureError`].
 
 mod error;
 pub mod ftrace;

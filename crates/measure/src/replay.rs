@@ -3,12 +3,11 @@
 //! The kernel reports a wakeup twice: `sched_waking` on the waker's CPU when it begins, and
 //! `sched_wakeup`, often on another CPU, when the task is queued where it will run. A tracer is told
 //! once, with both CPUs. So the events are read twice: first to find where each wakeup led, then to
-//! tell.
+//! tell the tracer.
 //!
-//! Which of the two moments it is told at makes a difference: between them are the search for a CPU
-//! and the interrupt, microseconds on a real machine, but up to half a second in a guest whose CPUs
-//! wait for one of the host's. The kernel's run delay begins when the task is queued, and so does the
-//! simulation's.
+//! It makes a difference which of the two moments the tracer is told. Between them are the search for a CPU and the
+//! interrupt. They take microseconds on a real machine, but up to half a second in a guest whose CPUs wait for a CPU of
+//! the host. The kernel's run delay begins when the task is queued, and so does the simulation's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,14 +13,18 @@
 //!   /proc/PID/numa_maps, maps ──► ranges without a policy ──► present pages ──► move_pages(2)
 //! ```
 //!
-//! What it costs is bounded: processes are looked for every [`SCAN`], a process is asked for some
-//! hundred pages an interval and at most [`SAMPLED_AT_ONCE`] processes and groups are, and pages move
-//! at a rate. What it never does: touch memory with a policy of its own, or shared with other
-//! processes; move pages of a process whose cpuset or affinity keeps it from the node; fill a node
-//! up to where the kernel would reclaim; go on with a move that its set no longer asks for.
+//! Its cost is bounded. It looks for processes every [`SCAN`]. It asks a process for some hundred pages an interval, and
+//! at most [`SAMPLED_AT_ONCE`] processes and groups at once. It moves pages at a rate.
 //!
-//! What it does not know: threads of one process that settled on different nodes (their pages stay);
-//! policies that a thread, not the process, has set for itself.
+//! It never does this:
+//!
+//! - touch memory with a policy of its own, or memory that is shared with other processes;
+//! - move pages of a process whose cpuset or affinity keeps it from the node;
+//! - fill a node up to where the kernel would reclaim;
+//! - go on with a move that its set no longer asks for.
+//!
+//! It does not know of threads of one process that settled on different nodes (their pages stay), nor of policies that
+//! a thread, not the process, has set for itself.
 //!
 //! | module | what it does |
 //! |---|---|

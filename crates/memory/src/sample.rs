@@ -1,7 +1,7 @@
 //! Which addresses of a process are looked at, and what they tell.
 //!
-//! Addresses are drawn from its mappings by size. Most of what is mapped may never have been touched:
-//! addresses that had a page are kept and looked at again, so that a few draws suffice.
+//! Addresses are drawn from its mappings by size. Most of what is mapped may never have been touched. So addresses that
+//! had a page are kept and looked at again, and a few draws suffice.
 
 use std::ops::Range;
 

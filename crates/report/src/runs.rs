@@ -1,5 +1,5 @@
-//! Runs one by one, as the JSON keeps them: everything that a comparison is made of, so that one which
-//! was interrupted can go on.
+//! Runs one by one, as the JSON keeps them: everything that a comparison is made of, so that an interrupted comparison
+//! can go on.
 
 use indexmap::IndexMap;
 use roost_engine::{Histogram, MetricValue, Outcome, RunTime};

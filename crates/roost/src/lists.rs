@@ -1,4 +1,4 @@
-//! `roost compare --list-workloads` and `--list-schedulers`: what can be named, from the tables that read the names.
+//! `roost compare --list-workloads` and `--list-schedulers`: what can be named, from the tables by which names are read.
 
 use serde_json::{Value, json};
 

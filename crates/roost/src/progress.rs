@@ -1,4 +1,4 @@
-//! How far a comparison is, for who watches.
+//! How far a comparison is, for a person who watches the terminal.
 
 use std::fmt::Write;
 use std::io::IsTerminal;

@@ -10,9 +10,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Simulation`] is what is run, a [`Control`] is how: seed, tracer, stop, progress. A simulation is
-//! cheap to clone and can be run from many threads at once; each run is a function of the simulation and
-//! its seed.
+//! A [`Simulation`] says what is run, a [`Control`] how: seed, tracer, stop, progress. A simulation is cheap to clone
+//! and can be run from many threads at once. Each run is a function of the simulation and its seed.
 //!
 //! [`SchedulerSpec`] is the one table of schedulers. A scheduler of another crate needs a variant, a name
 //! in [`SchedulerSpec::parse`] and an arm in [`Simulation::run_observed`]; the engine's loop is compiled

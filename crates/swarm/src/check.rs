@@ -1,4 +1,4 @@
-//! Runs a case under the observer and says what does not hold.
+//! Runs a case under the observer and says which claims do not hold.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

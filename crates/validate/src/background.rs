@@ -1,10 +1,9 @@
 //! What runs in a guest besides rt-app: the kernel's own threads.
 //!
-//! They run for microseconds, but each makes a CPU newly idle, and one that is woken where a task runs
-//! tells the whole machine that tasks wait (`rd->overloaded`): in traces of `hogs` every second CPU
-//! that went idle had run one of them. Kinds and numbers are those of such traces (Linux 7.2.13 with
-//! Debian's configuration, exact lane, 2026-11-21), phases are chance. What the measuring shell causes
-//! is over after the first 40 ms.
+//! They run for microseconds, but each makes a CPU newly idle. One that is woken where a task runs also sets the flag
+//! that tasks wait somewhere on the machine (`rd->overloaded`). In traces of `hogs` every second CPU that went idle had
+//! run one of them. Kinds and numbers are those of such traces (Linux 7.2.13 with Debian's configuration, exact lane,
+//! 2026-11-21); phases are chance. What the measuring shell causes is over after the first 40 ms.
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;

@@ -1,7 +1,7 @@
 //! The suite: rt-app files that run unchanged under Debian's rt-app 1.0 and in the simulation.
 //!
-//! All are made for 16 CPUs and take a second. Tasks burn time with `runtime`, until the clock says
-//! so, since emulated CPUs slow each other down; all end with the run's duration.
+//! All are made for 16 CPUs and take a second. Tasks burn time with `runtime`, which goes by the clock, because emulated
+//! CPUs slow each other down. All end with the run's duration.
 
 use roost_machine::Machine;
 use roost_workload::{Workload, rtapp};

@@ -5,8 +5,8 @@
 //! group of its own, so that an interrupt from the terminal reaches roost only, which can then
 //! report and clean up.
 //!
-//! As the kernel's promise is bound to the thread that forks, all guests are started by one thread
-//! that lives as long as the program: callers may use short-lived ones.
+//! The kernel's promise is bound to the thread that forks. So one thread that lives as long as the program starts all
+//! guests, and callers may use short-lived threads.
 
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;

@@ -1,8 +1,7 @@
 //! The guest's programs: a Debian tree without a running system in it.
 //!
-//! Packages are unpacked, not installed: no maintainer script runs, so that neither root nor a user
-//! namespace is needed, and the tree depends on the packages only. What scripts would have done and
-//! guests need is done in [`finish`].
+//! Packages are unpacked, not installed: no maintainer script runs. So neither root nor a user namespace is needed, and
+//! the tree depends on the packages only. [`finish`] does what scripts would have done and guests need.
 
 use std::io::Seek;
 use std::os::unix::fs::{PermissionsExt, symlink};

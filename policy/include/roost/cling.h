@@ -2,26 +2,26 @@
 /*
  * cling: groups of tasks stay on the node they settled on, unless it became busy
  *
- * A group (a cgroup) settles on a preferred node: where its memory is. Wakeups, swaps and balancing
- * then do not pull a task off it,
+ * A group (a cgroup) settles on a preferred node: where its memory is. Wakeups, swaps and balancing then
+ * do not pull a task of the group off that node:
  *
  *     cling(src, dst) = group clings, src = preferred, dst != preferred, src not busy
  *
- * and what keeps a full node from keeping too much is how often tasks failed to reach it. Per node,
- * an attempt counts
+ * A full node must not keep too many tasks. So each group counts, per node, how often its tasks tried and
+ * failed to reach the node:
  *
- *     T += 1024, F += 1024 if it failed, ratio = 100 * F / (T + 1)
+ *     each attempt: T += 1024, F += 1024 if it failed, ratio = 100 * F / (T + 1)
  *
  *     every 6 s (a tenth of the longest scan period): F /= 2, T /= 2, ratio anew
- *     busiest = node with the largest F > 0, the first among equals; the last one if all are 0
+ *     busiest = node with the largest F > 0, the first among equals; unchanged if all are 0
  *     busy(n) = F >= 1024, n = busiest, ratio > degree
  *
  *     F, T     failed and all attempts, times 1024, decayed
  *     ratio    failed attempts in percent
  *     degree   sysctl numa_balancing_cling_degree, percent: 20
  *
- * To a busy node nobody clings and no group settles on it: it is paused until enough time passed
- * without failures. 1024 takes 11 halvings to be gone.
+ * While a node is busy, nobody clings to it and no group settles on it. The pause ends when enough time has
+ * passed without failed attempts. 1024 takes 11 halvings to become 0.
  *
  * Locality, as cpu.numa_stat shows it, is a task's local share of hinting faults in eighths:
  * 8 * l / (l + r + 1).
@@ -29,8 +29,8 @@
  * All divisions round down.
  *
  * Published: "sched/numa: introduce numa cling feature" of "per-cgroup numa suite", v2 2019-07-16 to
- * v8 2020-01-21. The score and the room of a node at the end are this project's: they stand for
- * faults where there are none, in the live scheduler.
+ * v8 2020-01-21. The last two functions, the score and the room of a node, are this project's. The live
+ * scheduler uses them because it sees no hinting faults.
  *
  * Tested examples:
  *
@@ -77,7 +77,7 @@ static __always_inline void roost_cling_update(struct roost_cling_node *node)
 	node->ratio = 100 * node->failed / (node->tried + 1);
 }
 
-/* A task tried to reach the node. A failure also means that the task has no preferred node now. */
+/* A task tried to reach the node. If it failed, the caller also clears the task's preferred node. */
 static __always_inline void roost_cling_attempt(struct roost_cling_node *node, bool failed)
 {
 	node->tried += ROOST_CLING_ATTEMPT;
@@ -86,7 +86,7 @@ static __always_inline void roost_cling_attempt(struct roost_cling_node *node, b
 	roost_cling_update(node);
 }
 
-/* The timer, for each node in order: half of what was counted is forgotten. */
+/* The timer, for each node in order: halves what was counted, and looks for the busiest node. */
 static __always_inline void roost_cling_decay(struct roost_cling_node *node, u32 nid,
 					      struct roost_cling_walk *walk)
 {

@@ -2,8 +2,8 @@
 /*
  * consolidate: each process on as few nodes as the load allows
  *
- * Every process counts its runnable tasks per node, w[node], and over all nodes, total. Where tasks
- * are moved between nodes anyway, those that join more of their own go first:
+ * Every process counts its runnable tasks per node, w[node], and over all nodes, total. Where the balancer
+ * moves tasks between nodes anyway, tasks that join more of their own process go first:
  *
  *     benefit = none    no process, or total < 2
  *               yes     dst.nr <= src.nr and w[dst] * src.nr >= w[src] * dst.nr
@@ -12,9 +12,9 @@
  *     w          runnable tasks of the process on the destination's and the source's node
  *     nr         runnable tasks of the destination's and the source's queue
  *
- * A pull across nodes makes two passes: first only tasks with benefit, then, if nothing moved, any,
- * but for those that were moved on purpose a short time ago (migrate_seq). The queue to pull from is
- * the one with most tasks that are not local:
+ * A pull across nodes makes two passes. The first takes only tasks with benefit. If it moved nothing, the
+ * second takes any task, except tasks that were moved on purpose a short time ago (migrate_seq). The queue to
+ * pull from is the one with most tasks that are not local:
  *
  *     local = w[node] * nodes > total
  *
@@ -23,17 +23,17 @@
  *
  *     skipped if a < 2, T < 2, a = T, or (T > a * (nodes + 1) and nr > 2 * a)
  *
- * the other node with the fewest tasks of P, least = a at first, going through them in order:
+ * It pulls from the other node with the fewest tasks of P. Nodes are looked at in order, with least = a at first:
  *
  *     skipped if w = 0, w > least, nr > nr(o), nr(o) < 2 * w, nr * w >= nr(o) * a
  *     or if as many pulls from it are under way as P has tasks there (its limit)
  *
  *     nr, nr(o)  runnable tasks of the own and of the other node
  *
- * Published: "Improve numa scheduling by consolidating tasks", patches 1 to 9, 2013-07-30, on 3.9. As
- * posted, two details contradict its changelog: within a node nothing is pulled at all, in either
- * pass, and a pull makes two passes, and looks for that queue, if the destination is not on the node
- * of CPU 0, else the second only. `posted` keeps those.
+ * Published: "Improve numa scheduling by consolidating tasks", patches 1 to 9, 2013-07-30, on 3.9. As posted,
+ * two details contradict its changelog, and `posted` keeps them. Within a node nothing is pulled at all, in
+ * either pass. And a pull compares the destination's node with the node of the last try's source, CPU 0 before
+ * the first try: it makes two passes, and looks for that queue, if these differ, and else the second pass only.
  *
  * Tested examples, 2 nodes, a = 6, nr = 8:
  *
@@ -51,7 +51,7 @@
 /* No node to pull from. */
 #define ROOST_CONSOLIDATE_NONE 0xffffffffu
 
-/* migrate_seq of a task that was pulled on purpose: so often the second pass leaves it alone. */
+/* migrate_seq of a task that was pulled on purpose: the number of times that the second pass leaves it alone. */
 #define ROOST_CONSOLIDATE_SEQ 3
 
 enum roost_benefit {
@@ -83,14 +83,17 @@ static __always_inline bool roost_consolidate_may_wake(int benefit)
 	return benefit != ROOST_BENEFIT_NO;
 }
 
-/* A cache-hot task moves all the same: between nodes, with benefit or after failures enough. */
+/* Whether a cache-hot task moves all the same: between nodes, with benefit or after enough failures. */
 static __always_inline bool roost_consolidate_ignores_heat(bool across_nodes, int benefit,
 							   u32 failed, u32 tries)
 {
 	return across_nodes && (benefit == ROOST_BENEFIT_YES || failed > tries);
 }
 
-/* Whether a pull begins with the pass for tasks with benefit; active balance knows its source. */
+/*
+ * Whether a pull begins with the pass for tasks with benefit. `first_cpu_node`: the node that the posted form compares
+ * with. Active balance knows its source, so its caller sets `posted` to false.
+ */
 static __always_inline bool roost_consolidate_two_passes(bool posted, u32 dst_node, u32 src_node,
 							 u32 first_cpu_node)
 {
@@ -142,7 +145,7 @@ struct roost_consolidate_node {
 	u32 nr;			/* nr(o) */
 };
 
-/* Whether a task of the process may be pulled from another node; least: as it is, a at first. */
+/* Whether a task of the process may be pulled from another node; least: the fewest so far, a at first. */
 static __always_inline bool
 roost_consolidate_from(const struct roost_consolidate *here,
 		       const struct roost_consolidate_node *other, u32 least)

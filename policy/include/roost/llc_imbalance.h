@@ -2,9 +2,9 @@
 /*
  * llc-imbalance: a small imbalance between the LLCs of a node is left alone
  *
- * When idle CPUs are evened out between the LLCs of a node, one task too many on one side is
- * enough to move something. Two tasks that wake each other then chase each other through the LLCs.
- * Below a limit nothing is moved:
+ * When the balancer evens out idle CPUs between the LLCs of a node, one task too many on one side is enough to
+ * move something. Two tasks that wake each other then chase each other through the LLCs. Up to a limit nothing
+ * is moved:
  *
  *     L = span / c                       LLCs of the node
  *     n = max(c >= 4 ? 2 : 1, c / 4)     if L > 1: a quarter of an LLC, at least a pair of tasks
@@ -14,9 +14,9 @@
  *     c          CPUs of its child domain (an LLC)
  *     amount     imbalance in tasks, before the balancer halves it
  *
- * It applies to a domain whose child shares an LLC and whose parent is a NUMA domain: the caller
- * checks that. As published, the check also holds for a single LLC whose child is the SMT domain
- * (sub-NUMA clustering); with two threads a core that does no harm (n = 1).
+ * It applies to a domain whose child shares an LLC and whose parent is a NUMA domain. The caller checks that. As
+ * published, the check also holds for a single LLC whose child is the SMT domain (sub-NUMA clustering). With two
+ * threads a core that does no harm (n = 1).
  *
  * Published: "sched/fair: allow imbalance between LLCs under NUMA", 2025-05-28.
  *

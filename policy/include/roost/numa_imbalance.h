@@ -2,22 +2,21 @@
 /*
  * numa-imbalance: by how many tasks a NUMA node may be ahead of another
  *
- * Few tasks on a large machine are better kept together: they often communicate, and evening them
- * out over nodes moves them away from their memory. Too many on one node share its caches and
- * memory bandwidth while another node has both to spare. The kernel therefore tolerates an
- * imbalance while few tasks run. What "few" means changed:
+ * Few tasks on a large machine are better kept together: they often communicate, and evening them out over nodes
+ * moves them away from their memory. Too many tasks on one node share its caches and memory bandwidth, while another
+ * node has both to spare. So the kernel tolerates an imbalance while few tasks run. What "few" means changed:
  *
- * QUARTER (5.16): fewer than a quarter of the CPUs. No look at caches: with several LLCs in a node
- * tasks share one LLC while others are idle.
+ * QUARTER (5.16): fewer than a quarter of the CPUs. It does not look at caches: on a node with several LLCs tasks
+ * share one LLC while others are idle.
  *
- * PUBLISHED: a number of tasks per domain, from its LLCs. Bottom up along a CPU's domains, at the
+ * PUBLISHED: each domain gets a number of tasks, which follows from its LLCs. Bottom up along a CPU's domains, at the
  * one domain that is not within an LLC while its child is:
  *
  *     g = span / child_span                           LLCs in the domain
  *     v = max(1, (child_span / 2) / (g * nodes))
  *
- * kept for all domains above; fewer than v tasks are tolerated (none, with v = 1).
- * "sched/fair: Adjust the allowed NUMA imbalance when SD_NUMA spans multiple LLCs", 2021-12-01.
+ * All domains above have the same v. Fewer than v tasks are tolerated (none, with v = 1). "sched/fair: Adjust the
+ * allowed NUMA imbalance when SD_NUMA spans multiple LLCs", 2021-12-01.
  *
  * MERGED_518 (e496132ebedd, 5.18): at the same domain
  *
@@ -25,8 +24,8 @@
  *     S = span of the first NUMA domain above, or of this one
  *     v * max(1, span / S)                            for the domains above
  *
- * MERGED_60 (026b98a93bbd, 6.0): span / 8 instead of span / 4, and v at least 1. In both, up to v
- * tasks are tolerated, the one that would be added counted too.
+ * MERGED_60 (026b98a93bbd, 6.0): span / 8 instead of span / 4, and v at least 1. Both tolerate up to v tasks, and
+ * count the task that would be added.
  *
  * NONE: no imbalance is tolerated.
  *

@@ -2,8 +2,8 @@
 /*
  * sis-util: how many CPUs a wakeup may examine for an idle one
  *
- * A search for an idle CPU in a busy LLC mostly finds nothing, and costs a cache miss per CPU
- * looked at. The search is bounded by how busy the LLC was at the last balancing pass:
+ * A search for an idle CPU in a busy LLC mostly finds nothing, and each CPU that it looks at costs a cache miss.
+ * How busy the LLC was at the last balancing pass bounds the search:
  *
  *     x = sum_util / W                       mean utilisation of a CPU, 0 to 1024
  *     t = min(1024, x^2 * pct^2 / (10000 * 1024))

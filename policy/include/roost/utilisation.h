@@ -8,9 +8,9 @@
  *     d       periods since the last update, fractions included (linear between whole periods)
  *     u       0 to 1024 (ROOST_CAPACITY: always busy); kept times 2^10 so that short steps count
  *
- * The decay is that of the kernel's PELT (kernel/sched/pelt.c, half-life 32 periods of 1024 us),
- * rounded to a power of two so that no division is needed; between whole periods the error of the
- * straight line is below 0.01 %. Unlike PELT it knows no frequencies and no capacities.
+ * The decay is that of the kernel's PELT (kernel/sched/pelt.c, half-life 32 periods of 1024 us). The period is rounded
+ * to a power of two ns, so that no division is needed. Between whole periods the error of the straight line is below
+ * 0.01 %. Unlike PELT this knows no frequencies and no capacities.
  *
  * Tested examples: always busy from 0: 512 after 32 periods, 768 after 64, 1024 in the end; idle from
  * 1024: 512, 256, 0.
