@@ -122,11 +122,12 @@ lint: setup
 # The sanitizers that libFuzzer needs are unstable compiler flags. New inputs go to the first folder
 # named; the tests' data are where it starts.
 FUZZ_RUN = RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run
-FUZZ_TARGETS = hwloc lscpu synthetic archive rtapp ftrace memory settings
+FUZZ_TARGETS = hwloc lscpu synthetic archive rtapp ftrace memory settings object btf
 # Where a target has tests' data to start from.
 SEEDS_hwloc = crates/machine/tests/data
 SEEDS_rtapp = crates/workload/tests/data
 SEEDS_ftrace = crates/measure/tests/data/trace
+SEEDS_object = crates/scx/tests/data
 fuzz: setup
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	mkdir -p $(FUZZ_TARGETS:%=fuzz/corpus/%)

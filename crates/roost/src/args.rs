@@ -42,6 +42,8 @@ pub enum Command {
     Vm(VmArgs),
     /// Set the simulation beside the real kernel, counter by counter.
     Validate(ValidateArgs),
+    /// Show what a sched_ext scheduler's object has and what it needs of the kernel.
+    Scx(ScxArgs),
     /// Schedule this machine with the live scheduler: loads it, unloads it on Ctrl-C (needs root).
     Run(RunArgs),
     /// Show what the live scheduler does while it runs.
@@ -344,6 +346,38 @@ pub enum Format {
     /// A row a metric, scheduler and seed, with all figures written in full.
     Csv,
     /// One JSON object (docs/compare.schema.json).
+    Json,
+}
+
+const SCX_EXAMPLES: &str = "\
+Examples:
+  roost scx scx_simple.bpf.o                       hooks, maps, kfuncs, helpers, settings; what the kernel lacks
+  roost scx mine.bpf.o --btf /sys/kernel/btf/vmlinux --format json
+
+The object is what `clang --target=bpf -g -O2 -c` writes; nothing is loaded, and no kernel is needed.";
+
+/// Arguments of `roost scx`.
+#[derive(Debug, Args)]
+#[command(after_help = SCX_EXAMPLES)]
+pub struct ScxArgs {
+    /// A BPF object that defines a sched_ext scheduler.
+    #[arg(value_name = "FILE.bpf.o")]
+    pub file: PathBuf,
+    /// Types of another kernel than the one that comes along: its /sys/kernel/btf/vmlinux, or a vmlinux
+    /// with BTF.
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = ScxFormat::Text)]
+    pub format: ScxFormat,
+}
+
+/// How `roost scx` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScxFormat {
+    /// For people.
+    Text,
+    /// One JSON object.
     Json,
 }
 

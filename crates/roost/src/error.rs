@@ -22,6 +22,9 @@ pub enum Error {
     /// Settings were not understood.
     #[error(transparent)]
     Settings(#[from] roost_settings::SettingsError),
+    /// A sched_ext object could not be read, or does not fit the kernel.
+    #[error("{0}")]
+    Scx(String),
     /// A run failed.
     #[error(transparent)]
     Run(RunError),
@@ -123,7 +126,7 @@ impl Error {
             Error::Vm(error) if error.is_usage() => 2,
             Error::Real(RealError::Usage(_)) => 2,
             Error::Validation | Error::Vm(_) | Error::Real(_) | Error::Domains { .. } => 1,
-            Error::Trace(_) | Error::Output(_) => 1,
+            Error::Scx(_) | Error::Trace(_) | Error::Output(_) => 1,
         })
     }
 }

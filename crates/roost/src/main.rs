@@ -11,6 +11,7 @@ mod man;
 mod progress;
 mod real;
 mod resume;
+mod scx;
 mod traces;
 mod validate;
 mod vm;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Validate(args) }) => {
             validate::run(&args).map(|()| ExitCode::SUCCESS)
         }
+        Ok(Cli { command: Command::Scx(args) }) => scx::run(&args).map(|()| ExitCode::SUCCESS),
         Ok(Cli { command: Command::Run(args) }) => live::run(&args),
         Ok(Cli { command: Command::Top(args) }) => live::top(args.interval),
         Ok(Cli { command: Command::Completions(args) }) => {

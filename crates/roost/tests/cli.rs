@@ -944,3 +944,31 @@ fn names_that_are_nearly_right_are_answered_with_the_right_one() {
     assert!(compare(&["fair@7.2"]).contains("--workload"));
     assert!(compare(&["--workload", "hackbench"]).contains("SCHEDULER"));
 }
+
+const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scx/tests/data/small.bpf.o");
+
+#[test]
+fn an_object_is_described_for_people_and_for_scripts() {
+    let text = succeeds(&["scx", SMALL]);
+    assert!(text.starts_with("small for Linux 7.2.13\n"), "{text}");
+    let described: Value =
+        serde_json::from_str(&succeeds(&["scx", SMALL, "--format", "json"])).unwrap();
+    for hook in described["hooks"].as_array().unwrap() {
+        let name = hook["name"].as_str().unwrap();
+        assert!(text.contains(&format!("\n  {name}")), "{name}: {text}");
+    }
+    let settings = described["settings"].as_array().unwrap();
+    let slice = settings.iter().find(|setting| setting["name"] == "slice_ns").unwrap();
+    assert_eq!((slice["value"].as_u64(), slice["type"].as_str()), (Some(20_000_000), Some("u64")));
+    assert_eq!(described["missing"], Value::Array(vec![]));
+}
+
+#[test]
+fn what_is_no_object_is_told_in_one_line() {
+    let not_bpf = fails(&["scx", ROOST], 1);
+    assert!(not_bpf.contains("not a BPF object"), "{not_bpf}");
+    let absent = fails(&["scx", "/nowhere.bpf.o"], 1);
+    assert!(absent.contains("/nowhere.bpf.o"), "{absent}");
+    let no_types = fails(&["scx", SMALL, "--btf", ROOST], 1);
+    assert!(no_types.contains("type information"), "{no_types}");
+}

@@ -1,0 +1,105 @@
+//! `roost scx`: what a sched_ext object has and needs.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use roost_scx::{Description, KernelTypes, Object, describe};
+use serde_json::{Value, json};
+
+use crate::args::{ScxArgs, ScxFormat};
+use crate::error::{Error, print};
+use crate::machine::pretty;
+
+/// Shows what `args` asks for.
+pub fn run(args: &ScxArgs) -> Result<(), Error> {
+    let object = Object::parse(&read(&args.file)?).map_err(|error| named(&args.file, error))?;
+    let kernel = match &args.btf {
+        Some(file) => KernelTypes::parse(&file.display().to_string(), &read(file)?)
+            .map_err(|error| named(file, error))?,
+        None => KernelTypes::shipped().map_err(|error| named(&args.file, error))?,
+    };
+    let description = describe(&object, &kernel).map_err(|error| named(&args.file, error))?;
+    print(&match args.format {
+        ScxFormat::Text => text(&description),
+        ScxFormat::Json => pretty(&as_json(&description)),
+    })
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(file).map_err(|error| Error::Scx(format!("{}: {error}", file.display())))
+}
+
+fn named(file: &Path, error: roost_scx::ScxError) -> Error {
+    Error::Scx(format!("{}: {error}", file.display()))
+}
+
+fn text(about: &Description) -> String {
+    let mut out = format!("{} for {}\n", about.scheduler, about.kernel);
+    for (name, value) in &about.numbers {
+        let _ = writeln!(out, "  {name} = {value:#x}");
+    }
+    table(&mut out, "hooks: instructions, with all that is called", &about.hooks, |hook| {
+        (hook.name.clone(), format!("{:>6} {:>6}", hook.own, hook.all))
+    });
+    table(&mut out, "other programs: instructions", &about.programs, |(section, own)| {
+        (section.clone(), format!("{own:>6}"))
+    });
+    table(&mut out, "maps: bytes of key and value, entries", &about.maps, |map| {
+        let sizes = format!("{:>6} {:>6} {:>6}", map.key_size, map.value_size, map.max_entries);
+        (format!("{} ({})", map.name, map.kind), sizes)
+    });
+    table(&mut out, "kfuncs: calls in the code", &about.kfuncs, counted);
+    table(&mut out, "helpers: calls in the code", &about.helpers, counted);
+    table(&mut out, "settings", &about.settings, |setting| {
+        let fixed = if setting.constant { "" } else { "  (changes as it runs)" };
+        (setting.name.clone(), format!("{} = {}{fixed}", setting.of, setting.value))
+    });
+    let line = |name: &String| (name.clone(), String::new());
+    table(&mut out, "does without, since this kernel lacks it", &about.optional, line);
+    table(&mut out, "missing in this kernel", &about.missing, line);
+    out
+}
+
+fn counted((name, calls): &(String, usize)) -> (String, String) {
+    (name.clone(), format!("{calls:>6}"))
+}
+
+/// A heading and a row for each of `items`, if there are any.
+fn table<T>(out: &mut String, heading: &str, items: &[T], row: impl Fn(&T) -> (String, String)) {
+    let rows: Vec<(String, String)> = items.iter().map(row).collect();
+    let Some(width) = rows.iter().map(|(name, _)| name.len()).max() else { return };
+    let _ = writeln!(out, "\n{heading}");
+    for (name, rest) in rows {
+        let _ = writeln!(out, "{}", format!("  {name:<width$}  {rest}").trim_end());
+    }
+}
+
+fn as_json(about: &Description) -> Value {
+    let list = |rows: &[(String, usize)], value: &str| -> Value {
+        rows.iter().map(|(name, count)| json!({"name": name, value: count})).collect()
+    };
+    let hooks = about.hooks.iter().map(|hook| {
+        json!({"name": hook.name, "function": hook.function, "instructions": hook.own,
+               "instructions_reachable": hook.all})
+    });
+    let maps = about.maps.iter().map(|map| {
+        json!({"name": map.name, "kind": map.kind.to_string(), "key_bytes": map.key_size,
+               "value_bytes": map.value_size, "max_entries": map.max_entries, "flags": map.flags})
+    });
+    let settings = about.settings.iter().map(|setting| {
+        // Every value fits 64 bits, with a sign or without.
+        let value = u64::try_from(setting.value)
+            .map_or_else(|_| Value::from(setting.value as i64), Value::from);
+        json!({"name": setting.name, "type": setting.of, "value": value,
+               "constant": setting.constant})
+    });
+    let numbers: serde_json::Map<String, Value> =
+        about.numbers.iter().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
+    json!({
+        "scheduler": about.scheduler, "kernel": about.kernel, "numbers": numbers,
+        "hooks": hooks.collect::<Value>(), "programs": list(&about.programs, "instructions"),
+        "maps": maps.collect::<Value>(), "kfuncs": list(&about.kfuncs, "calls"),
+        "helpers": list(&about.helpers, "calls"), "settings": settings.collect::<Value>(),
+        "optional": about.optional, "missing": about.missing,
+    })
+}

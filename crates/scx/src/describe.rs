@@ -1,0 +1,191 @@
+//! What an object has, and what it needs of a kernel, in words and numbers.
+
+use std::collections::BTreeMap;
+
+use crate::btf::{Kind, TypeId};
+use crate::error::ScxError;
+use crate::kernel_names::{Resolved, helper_name, resolve};
+use crate::kernel_types::KernelTypes;
+use crate::object::{DataSection, Function, MapDefinition, Object, Target, Variable};
+use crate::relocate::relocate;
+
+/// An object beside a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The scheduler's name, as the kernel shows it.
+    pub scheduler: String,
+    /// The kernel that it is compared with.
+    pub kernel: String,
+    /// Its hooks, in the order of `struct sched_ext_ops`.
+    pub hooks: Vec<HookSize>,
+    /// Numbers of its `struct sched_ext_ops`, such as flags.
+    pub numbers: Vec<(String, u64)>,
+    /// Other programs, by section, with their instructions: what the kernel calls outside of scheduling.
+    pub programs: Vec<(String, usize)>,
+    /// Its maps.
+    pub maps: Vec<MapDefinition>,
+    /// kfuncs that it calls on this kernel, by name, with the number of calls in the code.
+    pub kfuncs: Vec<(String, usize)>,
+    /// Helpers likewise.
+    pub helpers: Vec<(String, usize)>,
+    /// Its settings: global variables of a type that is one number.
+    pub settings: Vec<Setting>,
+    /// What it knows to do without, and this kernel does not have.
+    pub optional: Vec<String>,
+    /// What this kernel does not have and the object needs: it would not load, or stop there.
+    pub missing: Vec<String>,
+}
+
+/// A hook and how much code it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookSize {
+    /// Its name: `select_cpu`.
+    pub name: String,
+    /// The function's name.
+    pub function: String,
+    /// Instructions of the function itself.
+    pub own: usize,
+    /// Instructions of the function and all that it can call.
+    pub all: usize,
+}
+
+/// A global variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// Its type, as C writes it.
+    pub of: String,
+    /// Its value at the start.
+    pub value: i128,
+    /// Whether only a loader can set it (`const volatile`).
+    pub constant: bool,
+}
+
+/// Describes `object` beside `kernel`.
+///
+/// # Errors
+/// As [`relocate`].
+pub fn describe(object: &Object, kernel: &KernelTypes) -> Result<Description, ScxError> {
+    let size = |function: &Function| function.end - function.start;
+    let hooks = object.operations.hooks.iter().filter_map(|(name, at)| {
+        let function = object.function_at(*at)?;
+        let all = object.reachable(*at).into_iter().map(size).sum();
+        let (name, own) = (name.clone(), size(function));
+        Some(HookSize { name, function: function.name.clone(), own, all })
+    });
+    let is_hook = |function: &&Function| {
+        let Function { section, .. } = function;
+        section != ".text" && !section.starts_with("struct_ops")
+    };
+    let programs = object.functions.iter().filter(is_hook);
+    let mut description = Description {
+        scheduler: object.operations.name.clone(),
+        kernel: kernel.source.clone(),
+        hooks: hooks.collect(),
+        numbers: object.operations.numbers.clone(),
+        programs: programs.map(|function| (function.section.clone(), size(function))).collect(),
+        maps: object.maps.clone(),
+        kfuncs: Vec::new(),
+        helpers: helpers(object),
+        settings: settings(object),
+        optional: Vec::new(),
+        missing: Vec::new(),
+    };
+    add_externs(object, kernel, &mut description);
+    add_types(object, kernel, &mut description)?;
+    Ok(description)
+}
+
+fn helpers(object: &Object) -> Vec<(String, usize)> {
+    let mut helpers = BTreeMap::new();
+    for number in object.code.iter().filter_map(|instruction| instruction.helper()) {
+        *helpers.entry(helper_name(number)).or_insert(0) += 1;
+    }
+    helpers.into_iter().collect()
+}
+
+fn add_externs(object: &Object, kernel: &KernelTypes, description: &mut Description) {
+    let mut kfuncs = BTreeMap::new();
+    for (index, wanted) in object.externs.iter().enumerate() {
+        match resolve(&object.btf, kernel, wanted) {
+            Resolved::Function(name) => {
+                let calls = object.references.iter().filter(|reference| {
+                    reference.to == Target::Extern(index)
+                        && object.code[reference.at].calls_function()
+                });
+                *kfuncs.entry(name).or_insert(0) += calls.count();
+            }
+            Resolved::Missing if wanted.weak => description.optional.push(wanted.name.clone()),
+            Resolved::Missing => description.missing.push(wanted.name.clone()),
+            Resolved::Variable(_) | Resolved::Config => {}
+        }
+    }
+    description.kfuncs = kfuncs.into_iter().collect();
+}
+
+fn add_types(
+    object: &Object,
+    kernel: &KernelTypes,
+    description: &mut Description,
+) -> Result<(), ScxError> {
+    let (mut optional, mut missing) = (Vec::new(), Vec::new());
+    for asked in relocate(object, kernel)?.asked.into_iter().filter(|asked| !asked.found) {
+        match asked.optional {
+            true => optional.push(asked.name),
+            false => missing.push(asked.name),
+        }
+    }
+    // What is read only after a look whether it is there is not needed.
+    missing.retain(|name| !optional.contains(name));
+    for (all, list) in [(&mut description.optional, optional), (&mut description.missing, missing)]
+    {
+        all.extend(list);
+        all.sort();
+        all.dedup();
+    }
+    Ok(())
+}
+
+fn settings(object: &Object) -> Vec<Setting> {
+    let of = |section: &DataSection, variable: &Variable| {
+        let value = object.number(section, variable)?;
+        let (name, of) = (variable.name.clone(), object.btf.written(variable.of));
+        Some(Setting { name, of, value, constant: section.read_only })
+    };
+    let mut settings = Vec::new();
+    for section in &object.data {
+        // A name that begins with underscores is not meant for users.
+        let meant = |v: &&Variable| v.global && !v.name.starts_with("__");
+        let variables = section.variables.iter().filter(meant);
+        settings.extend(variables.filter_map(|variable| of(section, variable)));
+    }
+    settings
+}
+
+impl Object {
+    /// The value of a variable that is one number.
+    pub fn number(&self, section: &DataSection, variable: &Variable) -> Option<i128> {
+        let signed = self.is_signed_number(variable.of)?;
+        let start = variable.offset as usize;
+        let bytes = section.bytes.get(start..start + variable.size as usize)?;
+        let mut padded = [0; 8];
+        padded.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let unused = 64 - 8 * bytes.len() as u32;
+        let value = u64::from_le_bytes(padded);
+        Some(match signed {
+            true => i128::from(((value << unused) as i64) >> unused),
+            false => i128::from(value),
+        })
+    }
+
+    /// Whether a type that is one number has a sign; `None` for other types.
+    pub fn is_signed_number(&self, of: TypeId) -> Option<bool> {
+        match self.btf.kind(self.btf.plain(of)) {
+            Kind::Int { size: 1..=8, signed, .. } | Kind::Enum { size: 1..=8, signed, .. } => {
+                Some(*signed)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The types of a kernel: those that come with this program, or of a file.
+//!
+//! What comes along is the BTF of Debian's 7.2.13, reduced by `examples/reduce_btf.rs` to what sched_ext
+//! schedulers read and call: some structs whole, all others by name only. `docs/scx.md` has the command.
+
+use std::io::Read;
+
+use object::Object as _;
+
+use crate::btf::Btf;
+use crate::error::ScxError;
+use crate::object::{Elf, section_bytes};
+
+/// Types of a kernel.
+#[derive(Clone, Debug)]
+pub struct KernelTypes {
+    /// Where they are from, for people.
+    pub source: String,
+    /// The types.
+    pub btf: Btf,
+    /// Whether most structs are only declared.
+    pub reduced: bool,
+}
+
+const SHIPPED: &[u8] = include_bytes!("../kernel/7.2.13.btf.xz");
+
+/// Of which kernel the shipped types are.
+pub const SHIPPED_VERSION: &str = "7.2.13";
+
+impl KernelTypes {
+    /// Those that come with this program.
+    ///
+    /// # Errors
+    /// None, unless this program is damaged.
+    pub fn shipped() -> Result<Self, ScxError> {
+        let mut bytes = Vec::new();
+        lzma_rust2::XzReader::new(SHIPPED, false)
+            .read_to_end(&mut bytes)
+            .map_err(|error| ScxError::broken(error.to_string()))?;
+        let source = format!("Linux {SHIPPED_VERSION}");
+        Ok(Self { source, btf: Btf::parse(&bytes)?, reduced: true })
+    }
+
+    /// From `/sys/kernel/btf/vmlinux`, or an ELF file that has it as a section (`vmlinux`).
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn parse(source: &str, bytes: &[u8]) -> Result<Self, ScxError> {
+        let btf = match Elf::parse(bytes) {
+            Ok(elf) if elf.section_by_name(".BTF").is_some() => {
+                Btf::parse(section_bytes(&elf, ".BTF")?)?
+            }
+            _ => Btf::parse(bytes)?,
+        };
+        Ok(Self { source: source.to_owned(), btf, reduced: false })
+    }
+}

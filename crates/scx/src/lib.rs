@@ -1,0 +1,27 @@
+//! sched_ext programs: what is in a BPF object, and what it needs of a kernel.
+//!
+//! 1. [`Object::parse`] reads what clang compiled: ELF, BTF, maps, variables, the scheduler's hooks.
+//! 2. [`relocate`] finds the members of the kernel's structs that the program reads ([`KernelTypes`]).
+//! 3. [`describe`] says what the object has and needs, for people and scripts.
+//!
+//! Whatever the bytes are, the answer is an object or an error of one line.
+
+mod btf_ext;
+mod bytes;
+mod describe;
+mod error;
+mod instruction;
+mod kernel_names;
+mod kernel_types;
+mod relocate;
+
+pub mod btf;
+pub mod object;
+
+pub use describe::{Description, HookSize, Setting, describe};
+pub use error::ScxError;
+pub use instruction::Instruction;
+pub use kernel_names::{Resolved, resolve};
+pub use kernel_types::{KernelTypes, SHIPPED_VERSION};
+pub use object::Object;
+pub use relocate::{Asked, POISON, Relocated, relocate};

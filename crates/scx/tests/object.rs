@@ -1,0 +1,171 @@
+//! What is read from an object is what its source says, and a damaged object is an error of one line.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use roost_scx::object::{MapKind, Target};
+use roost_scx::{KernelTypes, Object, POISON, ScxError, describe, relocate};
+
+const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
+
+static KERNEL: LazyLock<KernelTypes> = LazyLock::new(|| KernelTypes::shipped().unwrap());
+
+fn small() -> Object {
+    Object::parse(SMALL).unwrap()
+}
+
+#[test]
+fn hooks_are_those_of_the_source() {
+    let object = small();
+    assert_eq!(object.operations.name, "small");
+    let names: Vec<&str> = object.operations.hooks.iter().map(|(name, _)| &name[..]).collect();
+    let of_source =
+        ["select_cpu", "enqueue", "dispatch", "running", "stopping", "enable", "init", "exit"];
+    assert_eq!(names, of_source);
+    for (name, at) in &object.operations.hooks {
+        let function = object.function_at(*at).unwrap();
+        assert_eq!(function.name, format!("small_{name}"));
+        assert_eq!(function.start, *at);
+    }
+}
+
+#[test]
+fn maps_and_variables_are_those_of_the_source() {
+    let object = small();
+    let [map] = &object.maps[..] else { panic!("{:?}", object.maps) };
+    assert_eq!((&map.name[..], map.kind, map.key_size), ("counters", MapKind(6), 4));
+    assert_eq!((map.value_size, map.max_entries), (8, 2));
+    let (section, slice) = object.variable("slice_ns").unwrap();
+    assert!(object.data[section].read_only);
+    assert_eq!(object.number(&object.data[section], slice), Some(20_000_000));
+    let (section, clock) = object.variable("vtime_now").unwrap();
+    assert_eq!((&object.data[section].name[..], clock.size), (".bss", 8));
+}
+
+#[test]
+fn instructions_know_their_source_line() {
+    let object = small();
+    let dispatch = object.operations.hook("dispatch").unwrap();
+    let source = include_str!("data/small.bpf.c");
+    let place = object.line_at(dispatch).unwrap();
+    assert!(place.file.ends_with("small.bpf.c"), "{place:?}");
+    let text = source.lines().nth(place.number as usize - 1).unwrap();
+    assert!(text.contains("scx_bpf_dsq_move_to_local(SHARED_DSQ"), "{text}");
+}
+
+#[test]
+fn every_call_and_address_has_a_target() {
+    let object = small();
+    for (at, instruction) in object.code.iter().enumerate() {
+        let known = object.references.binary_search_by_key(&at, |reference| reference.at);
+        assert!(!instruction.calls_function() || known.is_ok(), "{}", object.place(at));
+    }
+    let maps = object.references.iter().filter(|r| matches!(r.to, Target::Map(_))).count();
+    let lookups = object.code.iter().filter(|i| i.helper() == Some(1)).count();
+    assert_eq!(maps, lookups, "each lookup names the map");
+}
+
+/// `running` reads the task's virtual time first.
+#[test]
+fn a_member_is_read_where_the_kernel_has_it() {
+    let (object, kernel) = (small(), &*KERNEL);
+    let task = kernel.btf.composite("task_struct").unwrap();
+    let (scx, scx_at) = kernel.btf.member(task, "scx").unwrap();
+    let (_, vtime_at) = kernel.btf.member(scx.of, "dsq_vtime").unwrap();
+    let relocated = relocate(&object, kernel).unwrap();
+    let running = object.operations.hook("running").unwrap();
+    let reads = relocated.asked.iter().find(|asked| asked.at >= running).unwrap();
+    assert_eq!(reads.name, "task_struct.scx.dsq_vtime");
+    let expected = ((scx_at + vtime_at) / 8) as i16;
+    assert_eq!(relocated.code[reads.at].offset, expected);
+    assert_ne!(object.code[reads.at].offset, expected, "the object was compiled for other types");
+}
+
+#[test]
+fn what_the_kernel_lacks_is_named_and_its_instruction_is_made_one_that_fails() {
+    let (object, kernel) = (small(), &*KERNEL);
+    let relocated = relocate(&object, kernel).unwrap();
+    for asked in &relocated.asked {
+        let poisoned = relocated.code[asked.at].helper() == Some(POISON as u32);
+        assert_eq!(poisoned, !asked.found && !asked.optional, "{asked:?}");
+    }
+    let about = describe(&object, kernel).unwrap();
+    assert!(about.missing.is_empty(), "{:?}", about.missing);
+    // The names of Linux 6.12, for which the headers fall back.
+    assert!(about.optional.contains(&"scx_bpf_dispatch___compat".to_owned()));
+}
+
+/// Kernels offer several prototypes of one name; only that which fits is the one.
+#[test]
+fn a_kfunc_with_other_parameters_is_another_one() {
+    let (object, kernel) = (small(), &*KERNEL);
+    let about = describe(&object, kernel).unwrap();
+    let calls = |name: &str| about.kfuncs.iter().find(|(kfunc, _)| kfunc == name);
+    assert!(calls("scx_bpf_dsq_insert___v2").is_some(), "{:?}", about.kfuncs);
+    assert!(calls("scx_bpf_dispatch").is_none());
+}
+
+fn error(bytes: &[u8]) -> ScxError {
+    Object::parse(bytes).unwrap_err()
+}
+
+#[test]
+fn what_is_no_object_is_an_error_that_says_so() {
+    assert!(matches!(error(b"fn main() {}"), ScxError::NotBpf(_)));
+    let this_program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    assert!(matches!(error(&this_program), ScxError::NotBpf(_)));
+}
+
+#[test]
+fn an_object_without_a_scheduler_is_an_error_that_says_so() {
+    let mut bytes = SMALL.to_vec();
+    let name = b".struct_ops.link\0";
+    let at = bytes.windows(name.len()).rposition(|window| window == name).unwrap();
+    bytes[at + 1] = b'S';
+    assert_eq!(error(&bytes), ScxError::NoScheduler);
+}
+
+#[test]
+fn broken_types_are_an_error_that_says_so() {
+    let magic = [0x9f, 0xeb, 1, 0];
+    let mut bytes = SMALL.to_vec();
+    let at = bytes.windows(4).position(|window| window == magic).unwrap();
+    bytes[at] = 0;
+    assert!(matches!(error(&bytes), ScxError::Btf(_)), "{}", error(&bytes));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever is changed in an object, it is read or refused in one line.
+    #[test]
+    fn a_damaged_object_is_read_or_refused(
+        changes in prop::collection::vec((0..SMALL.len(), any::<u8>()), 1..8),
+        len in SMALL.len() / 2..=SMALL.len(),
+    ) {
+        let mut bytes = SMALL.to_vec();
+        for (at, value) in changes {
+            bytes[at] = value;
+        }
+        bytes.truncate(if len % 4 == 0 { len } else { SMALL.len() });
+        if let Err(error) = Object::parse(&bytes) {
+            prop_assert_eq!(error.to_string().lines().count(), 1);
+        }
+    }
+
+    /// The same for its types beside a kernel's.
+    #[test]
+    fn a_damaged_object_is_described_or_refused(
+        changes in prop::collection::vec((0..SMALL.len(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = SMALL.to_vec();
+        for (at, value) in changes {
+            bytes[at] = value;
+        }
+        if let Ok(Err(error)) = Object::parse(&bytes).map(|object| describe(&object, &KERNEL)) {
+            prop_assert_eq!(error.to_string().lines().count(), 1);
+        }
+    }
+}
