@@ -44,6 +44,8 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Show what a sched_ext scheduler's object has and what it needs of the kernel.
     Scx(ScxArgs),
+    /// Set published figures beside simulated ones, and write docs/results.md.
+    Reproduce(ReproduceArgs),
     /// Schedule this machine with the live scheduler: loads it, unloads it on Ctrl-C (needs root).
     Run(RunArgs),
     /// Show what the live scheduler does while it runs.
@@ -421,6 +423,52 @@ pub struct ValidateArgs {
     /// What the guest is made of.
     #[command(flatten)]
     pub pieces: PieceArgs,
+}
+
+const REPRODUCE_EXAMPLES: &str = "\
+Examples:
+  roost reproduce --list                           the studies, and how long each takes
+  roost reproduce stream iperf3                    these two; what the page says of others stays
+  roost reproduce --quick                          a tenth of the rows, always the same
+  roost reproduce --docs /tmp/docs --format json   all, written elsewhere
+
+Run it in a clone of the repository. Runs are kept ($ROOST_CACHE/reproduce, else ~/.cache/roost/reproduce) until
+the program is another: after Ctrl-C the same command goes on.";
+
+/// Arguments of `roost reproduce`.
+#[derive(Debug, Args)]
+#[command(after_help = REPRODUCE_EXAMPLES)]
+pub struct ReproduceArgs {
+    /// Studies, as `--list` names them (default: all).
+    #[arg(value_name = "STUDY")]
+    pub studies: Vec<String>,
+    /// List the studies, their rows and how long their runs take; run nothing.
+    #[arg(long, conflicts_with = "quick")]
+    pub list: bool,
+    /// A fixed tenth of the rows, chosen by a hash of their names.
+    #[arg(long)]
+    pub quick: bool,
+    /// The folder of published tables and recipes.
+    #[arg(long, value_name = "DIR", default_value = "published")]
+    pub published: PathBuf,
+    /// The folder that results.md and results.json are written to.
+    #[arg(long, value_name = "DIR", default_value = "docs")]
+    pub docs: PathBuf,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = ReproduceFormat::Markdown)]
+    pub format: ReproduceFormat,
+    /// Runs at the same time (default: one a core); the output does not depend on it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// How `roost reproduce` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReproduceFormat {
+    /// As results.md has it, the studies that were run only.
+    Markdown,
+    /// As results.json has it.
+    Json,
 }
 
 /// How `roost validate` prints.

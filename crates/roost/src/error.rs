@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use roost_engine::RunError;
 use roost_real::RealError;
+use roost_reproduce::ReproduceError;
 use roost_vm::VmError;
 
 /// Why a command failed: one line that names the thing and the way out.
@@ -60,6 +61,20 @@ pub enum Error {
     /// A scenario could not be had or simulated.
     #[error(transparent)]
     Scenario(#[from] roost_validate::ValidateError),
+    /// Published figures could not be repeated.
+    #[error(transparent)]
+    Reproduce(#[from] roost_reproduce::ReproduceError),
+    /// Ctrl-C or SIGTERM while published figures were repeated.
+    #[error(
+        "interrupted: {complete} of {wanted} rows are complete and printed, no file was written; the runs are \
+         kept, and the same command goes on"
+    )]
+    RowsLeft {
+        /// Rows that were printed.
+        complete: usize,
+        /// Rows that were asked for.
+        wanted: usize,
+    },
     /// The model misses a bar.
     #[error("the model misses a bar of docs/validation.md")]
     Validation,
@@ -122,7 +137,9 @@ impl Error {
             Error::Run(RunError::Scheduler { .. }) => 1,
             Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
             Error::NoLoader(_) => 3,
-            Error::Interrupted | Error::Partial { .. } => 130,
+            Error::Interrupted | Error::Partial { .. } | Error::RowsLeft { .. } => 130,
+            Error::Reproduce(ReproduceError::Unwritable { .. }) => 1,
+            Error::Reproduce(_) => 2,
             Error::Vm(error) if error.is_usage() => 2,
             Error::Real(RealError::Usage(_)) => 2,
             Error::Validation | Error::Vm(_) | Error::Real(_) | Error::Domains { .. } => 1,

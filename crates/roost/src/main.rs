@@ -10,6 +10,7 @@ mod machine;
 mod man;
 mod progress;
 mod real;
+mod reproduce;
 mod resume;
 mod scx;
 mod traces;
@@ -35,6 +36,9 @@ fn main() -> ExitCode {
             validate::run(&args).map(|()| ExitCode::SUCCESS)
         }
         Ok(Cli { command: Command::Scx(args) }) => scx::run(&args).map(|()| ExitCode::SUCCESS),
+        Ok(Cli { command: Command::Reproduce(args) }) => {
+            reproduce::run(&args).map(|()| ExitCode::SUCCESS)
+        }
         Ok(Cli { command: Command::Run(args) }) => live::run(&args),
         Ok(Cli { command: Command::Top(args) }) => live::top(args.interval),
         Ok(Cli { command: Command::Completions(args) }) => {

@@ -13,6 +13,11 @@ pub fn of_runs(runs: u64) -> ProgressBar {
     bar(runs, "{bar:30} {pos}/{len} runs  {elapsed}  {left}")
 }
 
+/// A bar that counts the estimated milliseconds of runs that have ended.
+pub fn of_estimate(milliseconds: u64) -> ProgressBar {
+    bar(milliseconds, "{bar:30} {percent}% of the runs' time  {elapsed}  {left}")
+}
+
 fn bar(length: u64, template: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,0 +1,243 @@
+//! The page: all results for people.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::recipe::Status;
+use crate::results::{Column, RANK_CORRELATION, Results, RowResult, StudyResult};
+use crate::score::{Count, Counts, Score};
+use crate::verdict::{LEVEL_FACTOR, MATERIAL_PCT, SIZE_FACTOR};
+
+/// The results as Markdown.
+pub fn page(results: &Results) -> String {
+    let mut out = String::from("# Published results beside simulated ones\n\n");
+    out += &heading(results);
+    out += &score(&Score::of(results));
+    out += &legend();
+    let mechanisms = results.studies.values().map(|study| study.mechanism.as_str());
+    for mechanism in mechanisms.collect::<BTreeSet<_>>() {
+        let _ = write!(out, "\n## {mechanism}\n");
+        for (name, result) in &results.studies {
+            if result.mechanism == mechanism {
+                out += &study(name, result);
+            }
+        }
+    }
+    out
+}
+
+/// What wrote the page, and how much of it there is.
+fn heading(results: &Results) -> String {
+    let score = Score::of(results);
+    let programs: BTreeSet<&str> =
+        results.studies.values().map(|study| study.program.as_str()).collect();
+    let programs: Vec<&str> = programs.into_iter().collect();
+    format!(
+        "Written by `roost reproduce` from the recipes in `published/recipes/`; nothing here is written by \
+         hand. What has all digits is [results.json](results.json); what was tried and found on the way is in \
+         [notes](notes/). Program: {}.\n\nRows run: {} of {}. Not modelled, and in no count below: {}. Pictures, \
+         formulas and rows of other programs, which no run repeats: {}.\n",
+        programs.join("; "),
+        score.run,
+        score.rows,
+        score.not_modelled,
+        score.left_out,
+    )
+}
+
+fn score(score: &Score) -> String {
+    let Counts { sign, size, quiet, level, search } = score.all;
+    let predicted = score.predicted;
+    let rows = [
+        ("material: the published sign".to_owned(), 80, sign, predicted.sign),
+        (format!("material: size within a factor of {SIZE_FACTOR}"), 60, size, predicted.size),
+        (format!("not material: less than {MATERIAL_PCT}%"), 85, quiet, predicted.quiet),
+        (format!("level of the baseline within {LEVEL_FACTOR}"), 80, level, predicted.level),
+        (
+            format!("search statistics: rank correlation of a column at least {RANK_CORRELATION}"),
+            100,
+            search,
+            predicted.search,
+        ),
+    ];
+    let mut out = String::from(
+        "\n| rows | bar | all that were run | predicted ones | |\n|---|---|---|---|---|\n",
+    );
+    for (name, bar, all, predicted) in rows {
+        let verdict = match all.percent() {
+            Some(_) if 100 * all.right >= bar * all.of => "met",
+            Some(_) => "missed",
+            None => "-",
+        };
+        let _ = writeln!(out, "| {name} | {bar}% | {} | {} | {verdict} |", of(all), of(predicted));
+    }
+    out
+}
+
+fn of(count: Count) -> String {
+    match count.percent() {
+        Some(percent) => format!("{} of {} ({percent}%)", count.right, count.of),
+        None => "-".to_owned(),
+    }
+}
+
+fn legend() -> String {
+    format!(
+        "\nA published change is *material* if it is at least {MATERIAL_PCT}%, exceeds its deviation, and is marked \
+         where its author marked those that are significant. Changes are in percent, positive is better; behind the \
+         published one is its standard deviation, behind the simulated one the interval that holds the mean over the \
+         seeds with 95% confidence (one seed has none). *right*: sign and size within a factor of {SIZE_FACTOR}; \
+         *calibrated*: a constant was chosen by this row; *chosen after*: something was chosen after it had been seen; \
+         *predicted*: neither. Levels count where no row of the study calibrates. A value of a search statistic is \
+         undefined where nothing was searched, and makes its column a miss.\n"
+    )
+}
+
+fn study(name: &str, study: &StudyResult) -> String {
+    let mut out = format!("\n### {name}\n\n{}\n\n", study.question);
+    out += &how(name, study);
+    let (search, others): (Vec<&RowResult>, Vec<&RowResult>) =
+        study.rows.iter().partition(|row| row.series.is_some());
+    let run: Vec<&RowResult> = others.into_iter().filter(|row| row.simulated.is_some()).collect();
+    if !run.is_empty() {
+        out += &rows(&run);
+    }
+    let not_run = study.rows.len() - study.run();
+    if not_run > 0 {
+        let _ = write!(out, "\nRows that were not run: {not_run} of {}.\n", study.rows.len());
+    }
+    if !search.is_empty() {
+        out += &columns(&study.columns());
+    }
+    if let Some(calibration) = &study.calibration {
+        let _ = write!(out, "\nCalibrated by `{}`: {}.\n", calibration.row, calibration.what);
+    }
+    if !study.misses.is_empty() {
+        out += "\nKnown misses:\n\n";
+        study.misses.iter().for_each(|miss| {
+            let _ = writeln!(out, "- {}", miss.miss);
+        });
+    }
+    if !study.left_out.is_empty() {
+        out += "\nNo run repeats:\n\n";
+        for left in &study.left_out {
+            let word = if left.not_modelled { ", not modelled" } else { "" };
+            let _ = writeln!(out, "- `{}` ({}{word}): {}", left.rows, left.count, left.why);
+        }
+    }
+    out
+}
+
+/// How the study is run again, and how one of its rows is looked at.
+fn how(name: &str, study: &StudyResult) -> String {
+    let tables: Vec<String> =
+        study.tables.iter().map(|table| format!("`published/{table}`")).collect();
+    let mut out = format!("`roost reproduce {name}` against {}", tables.join(", "));
+    let Some(row) = study.rows.iter().find(|row| row.simulated.is_some()) else {
+        return out + ".\n";
+    };
+    let duration = row.duration_ns.map_or_else(String::new, |ns| {
+        let duration = humantime::format_duration(Duration::from_nanos(ns)).to_string();
+        format!(" --duration {}", duration.replace(' ', ""))
+    });
+    let workload = match row.workload.contains(char::is_whitespace) {
+        true => format!("\"{}\"", row.workload),
+        false => row.workload.clone(),
+    };
+    let _ = write!(
+        out,
+        "; one row of it:\n\n    roost compare --machine {} --workload {workload}{duration} --repeat {} --counters {}{}\n\n",
+        study.machine,
+        row.seeds,
+        study.before,
+        row.after.as_ref().map_or_else(String::new, |after| format!(" {after}")),
+    );
+    out
+}
+
+/// Changes and levels.
+fn rows(rows: &[&RowResult]) -> String {
+    let levels = rows.iter().any(|row| row.published_base.is_some());
+    let mut out = String::from("| row | published | simulated | 95% interval | seeds | ");
+    out += if levels { "baseline, published | simulated | " } else { "" };
+    out += "verdict | |\n|---|---|---|---|---|---|---|";
+    out += if levels { "---|---|\n" } else { "\n" };
+    for row in rows {
+        let ours = row.simulated.as_ref();
+        let change = ours.and_then(|ours| ours.change_pct);
+        let _ = write!(
+            out,
+            "| {} | {} | {} | {} | {} | ",
+            row.id,
+            published(row),
+            row.published_change_pct.and(change).map_or_else(dash, percent),
+            ours.and_then(|ours| ours.change_95_pct).map_or_else(dash, |[low, high]| format!(
+                "{} to {}",
+                percent(low),
+                percent(high)
+            )),
+            seeds(row.seeds),
+        );
+        if levels {
+            let base = ours.and_then(|ours| ours.base).filter(|_| row.published_base.is_some());
+            let (theirs, ours) = (row.published_base.map(figure), base.map(figure));
+            let _ =
+                write!(out, "{} | {} | ", theirs.unwrap_or_else(dash), ours.unwrap_or_else(dash));
+        }
+        let _ = writeln!(out, "{} | {} |", row.verdict.word(), status(row.status));
+    }
+    out
+}
+
+fn seeds(seeds: u64) -> String {
+    if seeds == 1 { "1".to_owned() } else { format!("1 to {seeds}") }
+}
+
+fn status(status: Status) -> String {
+    format!("*{}*", status.word())
+}
+
+fn published(row: &RowResult) -> String {
+    let Some(change) = row.published_change_pct else { return dash() };
+    match row.published_deviation_pct {
+        Some(deviation) => format!("{} ({deviation:.1})", percent(change)),
+        None => percent(change),
+    }
+}
+
+/// Search statistics.
+fn columns(columns: &[Column]) -> String {
+    if columns.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from(
+        "\n| search statistic | values | undefined | rank correlation | |\n|---|---|---|---|---|\n",
+    );
+    for column in columns {
+        let Column { name, values, undefined, correlation } = column;
+        let correlation = correlation.map_or_else(dash, |rho| format!("{rho:.3}"));
+        let verdict = if column.holds() { "right" } else { "missed" };
+        let _ = writeln!(out, "| {name} | {values} | {undefined} | {correlation} | {verdict} |");
+    }
+    out
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn percent(value: f64) -> String {
+    // So that what rounds to nothing has no sign.
+    let rounded = (value * 100.0).round() / 100.0 + 0.0;
+    if rounded.abs() >= 1000.0 { format!("{rounded:+.0}%") } else { format!("{rounded:+.2}%") }
+}
+
+/// Four digits or so, as many as published tables have.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}

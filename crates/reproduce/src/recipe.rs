@@ -1,0 +1,530 @@
+//! Recipes: with which runs the rows of a published table are repeated.
+//!
+//! A recipe is a TOML file in `published/recipes/`; its name is the study's. `[[rows]]` names rows of the
+//! table; with `for`, `{n}` in its strings stands for each value in turn. `[[left_out]]` names, with a
+//! `*` at the end for all that begin so, rows that no run repeats, and why. Each row of a table is in one
+//! of its recipes (a test of this crate).
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use crate::error::ReproduceError;
+use crate::published::{self, Columns, Deviation, Published};
+
+/// How far a row was known when the model was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    /// A constant was chosen by it.
+    #[serde(rename = "calibrated")]
+    Calibrated,
+    /// Something was chosen after it had been seen.
+    #[serde(rename = "chosen after")]
+    ChosenAfter,
+    /// Neither.
+    #[default]
+    #[serde(rename = "predicted")]
+    Predicted,
+}
+
+impl Status {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Calibrated => "calibrated",
+            Self::ChosenAfter => "chosen after",
+            Self::Predicted => "predicted",
+        }
+    }
+}
+
+/// Which of the values that seeds give is beside the published one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+/// The row that a constant was chosen by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Its name.
+    pub row: String,
+    /// What was chosen by it.
+    pub what: String,
+}
+
+/// A known miss.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Miss {
+    /// What is off, and why if that is known; a line.
+    pub miss: String,
+}
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    mechanism: String,
+    question: String,
+    tables: Vec<Spanned<String>>,
+    #[serde(default)]
+    columns: Columns,
+    #[serde(default)]
+    deviation: Deviation,
+    #[serde(default)]
+    only_starred: bool,
+    machine: String,
+    before: String,
+    after: Option<String>,
+    duration: Option<Spanned<String>>,
+    seeds: Spanned<u64>,
+    #[serde(default)]
+    status: Status,
+    calibration: Option<Calibration>,
+    #[serde(default)]
+    rows: Vec<Spanned<RowsTable>>,
+    #[serde(default)]
+    left_out: Vec<Spanned<LeftOutTable>>,
+    #[serde(default)]
+    misses: Vec<Miss>,
+}
+
+/// `[[rows]]`.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RowsTable {
+    id: String,
+    #[serde(default, rename = "for")]
+    values: Vec<String>,
+    workload: String,
+    /// What is read of a run: a metric's name or `counter NAME`.
+    metric: Option<String>,
+    /// The run prints a time, the table a rate.
+    #[serde(default)]
+    inverse: bool,
+    #[serde(default)]
+    statistic: Statistic,
+    /// The rows are shares of the idle search, one row each: `{id}-se-eff` and so on.
+    #[serde(default)]
+    search: bool,
+    /// A level is printed, but it is a bound or of something that differs.
+    #[serde(default)]
+    no_level: bool,
+    after: Option<String>,
+    duration: Option<String>,
+    seeds: Option<u64>,
+    status: Option<Status>,
+    /// Seconds of one core that a run takes, as measured.
+    seconds: f64,
+}
+
+/// `[[left_out]]`.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeftOutTable {
+    rows: Vec<String>,
+    why: String,
+    /// Something of it could have been simulated, and is not modelled.
+    #[serde(default)]
+    not_modelled: bool,
+}
+
+/// The columns of published search statistics, as their rows' names end.
+pub const SEARCH_COLUMNS: [&str; 4] = ["se-eff", "dom-eff", "fast-rate", "success-rate"];
+
+/// What is read of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// A metric of the workload.
+    Metric(String),
+    /// A counter.
+    Counter(String),
+    /// A share of the idle search, one of [`SEARCH_COLUMNS`].
+    Search(usize),
+}
+
+/// A row of a table with the runs that repeat it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// As published.
+    pub published: Published,
+    /// The workload, as `roost compare` takes it.
+    pub workload: String,
+    /// The scheduler with the change; `None` where only the level is compared.
+    pub after: Option<String>,
+    /// How long a run is, ns; `None`: as long as its tasks take, or as the workload says.
+    pub duration_ns: Option<u64>,
+    /// Seeds 1 to this.
+    pub seeds: u64,
+    /// What is read of a run.
+    pub reading: Reading,
+    /// Whether one over it is meant.
+    pub inverse: bool,
+    /// How the values of seeds become one.
+    pub statistic: Statistic,
+    /// How far it was known.
+    pub status: Status,
+    /// Whether its baseline is compared with the published one.
+    pub level: bool,
+    /// Seconds of one core that a run takes, as measured once.
+    pub seconds: f64,
+    /// Of search statistics: the column of the table that it is in.
+    pub series: Option<String>,
+}
+
+/// Rows that no run repeats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Which, as the recipe names them.
+    pub rows: String,
+    /// How many.
+    pub count: usize,
+    /// Why.
+    pub why: String,
+    /// Whether it is for the model's lack of something.
+    pub not_modelled: bool,
+}
+
+/// A study: a recipe with the published rows it is about.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// Its name.
+    pub name: String,
+    /// The mechanism it is about.
+    pub mechanism: String,
+    /// What it asks.
+    pub question: String,
+    /// Files in `published/`.
+    pub tables: Vec<String>,
+    /// The machine, as `roost compare` takes it.
+    pub machine: String,
+    /// The scheduler without the change.
+    pub before: String,
+    /// Whether only changes that their author marked are significant.
+    pub only_starred: bool,
+    /// The row that calibrates.
+    pub calibration: Option<Calibration>,
+    /// What is repeated.
+    pub rows: Vec<Row>,
+    /// What is not.
+    pub left_out: Vec<LeftOut>,
+    /// What is known to be off.
+    pub misses: Vec<Miss>,
+}
+
+/// The studies that `names` names; all if none is named.
+///
+/// # Errors
+/// If no study has one of the names.
+pub fn chosen(studies: Vec<Study>, names: &[String]) -> Result<Vec<Study>, ReproduceError> {
+    let known = || studies.iter().map(|study| study.name.as_str());
+    if let Some(name) = names.iter().find(|&name| !known().any(|known| known == name)) {
+        let meant = roost_names::did_you_mean(name, known());
+        return Err(ReproduceError::Unknown {
+            name: name.escape_debug().to_string(),
+            meant: meant.map_or_else(String::new, |question| format!("; {question}")),
+            known: known().collect::<Vec<_>>().join(", "),
+        });
+    }
+    let wanted = |study: &Study| names.is_empty() || names.contains(&study.name);
+    Ok(studies.into_iter().filter(wanted).collect())
+}
+
+/// Reads all recipes of the folder `published`, in the order of their names.
+///
+/// # Errors
+/// If a file cannot be read, or is not what it should be.
+pub fn read_studies(published: &Path) -> Result<Vec<Study>, ReproduceError> {
+    let folder = published.join("recipes");
+    let unreadable = |error| ReproduceError::unreadable(&folder, error);
+    let entries = std::fs::read_dir(&folder).map_err(unreadable)?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>, _>>();
+    let mut files = paths.map_err(unreadable)?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    files.iter().map(|file| Recipe::read(file, published)?.study()).collect()
+}
+
+/// A recipe that is being understood.
+struct Recipe<'a> {
+    file: &'a Path,
+    text: String,
+    recipe: File,
+    published: Vec<Published>,
+}
+
+impl<'a> Recipe<'a> {
+    fn read(file: &'a Path, folder: &Path) -> Result<Self, ReproduceError> {
+        let text =
+            std::fs::read_to_string(file).map_err(|e| ReproduceError::unreadable(file, e))?;
+        let recipe: File = toml::from_str(&text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            wrong(file, &text, at, error.message().replace('\n', " "))
+        })?;
+        let mut rows = Vec::new();
+        for table in &recipe.tables {
+            let path = folder.join(table.get_ref());
+            if !path.is_file() {
+                let problem = format!("tables: there is no {}", path.display());
+                return Err(wrong(file, &text, table.span().start, problem));
+            }
+            rows.extend(published::read(&path, &recipe.columns, recipe.deviation)?);
+        }
+        Ok(Self { file, text, recipe, published: rows })
+    }
+
+    fn wrong(&self, at: usize, problem: String) -> ReproduceError {
+        wrong(self.file, &self.text, at, problem)
+    }
+
+    fn study(&self) -> Result<Study, ReproduceError> {
+        let recipe = &self.recipe;
+        let mut rows = Vec::new();
+        for table in &recipe.rows {
+            rows.extend(self.rows(table.get_ref(), table.span().start)?);
+        }
+        if let Some(calibration) = &recipe.calibration
+            && !self.published.iter().any(|row| row.id == calibration.row)
+        {
+            let at = self.text.find("[calibration]").unwrap_or(0);
+            let problem = format!("calibration: no row '{}' in the tables", calibration.row);
+            return Err(self.wrong(at, problem));
+        }
+        let left_out = recipe.left_out.iter().map(|left| self.left_out(left));
+        let name = self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Study {
+            name,
+            mechanism: recipe.mechanism.clone(),
+            question: recipe.question.clone(),
+            tables: recipe.tables.iter().map(|table| table.get_ref().clone()).collect(),
+            machine: recipe.machine.clone(),
+            before: recipe.before.clone(),
+            only_starred: recipe.only_starred,
+            calibration: recipe.calibration.clone(),
+            rows,
+            left_out: left_out.collect::<Result<_, _>>()?,
+            misses: recipe.misses.clone(),
+        })
+    }
+
+    /// The rows of one `[[rows]]`.
+    fn rows(&self, table: &RowsTable, at: usize) -> Result<Vec<Row>, ReproduceError> {
+        let values = match table.values.is_empty() {
+            true => vec![String::new()],
+            false => table.values.clone(),
+        };
+        let mut rows = Vec::new();
+        for value in &values {
+            if !table.search {
+                let id = table.id.replace("{n}", value);
+                let metric = table.metric.as_ref().ok_or_else(|| {
+                    self.wrong(
+                        at,
+                        "rows: metric is missing; name one, or write search = true".into(),
+                    )
+                })?;
+                let reading = match metric.strip_prefix("counter ") {
+                    Some(counter) => Reading::Counter(counter.to_owned()),
+                    None => Reading::Metric(metric.clone()),
+                };
+                rows.push(self.row(table, at, &id, value, reading, None)?);
+                continue;
+            }
+            for (index, column) in SEARCH_COLUMNS.iter().enumerate() {
+                let id = format!("{}-{column}", table.id.replace("{n}", value));
+                let series = format!("{}{column}", table.id.replace("{n}", ""));
+                let reading = Reading::Search(index);
+                rows.push(self.row(table, at, &id, value, reading, Some(series))?);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn row(
+        &self,
+        table: &RowsTable,
+        at: usize,
+        id: &str,
+        value: &str,
+        reading: Reading,
+        series: Option<String>,
+    ) -> Result<Row, ReproduceError> {
+        let recipe = &self.recipe;
+        let published = self.published.iter().find(|row| row.id == id);
+        let published = published
+            .ok_or_else(|| self.wrong(at, format!("rows: id: no row '{id}' in the tables")))?;
+        let status = match &recipe.calibration {
+            Some(calibration) if calibration.row == id => Status::Calibrated,
+            _ => table.status.unwrap_or(recipe.status),
+        };
+        let after = table.after.as_ref().or(recipe.after.as_ref());
+        Ok(Row {
+            published: published.clone(),
+            workload: table.workload.replace("{n}", value),
+            after: after.filter(|_| published.change_pct.is_some()).cloned(),
+            duration_ns: self.duration_ns(table, at)?,
+            seeds: self.seeds(table, at)?,
+            reading,
+            inverse: table.inverse,
+            statistic: table.statistic,
+            status,
+            level: published.base.is_some()
+                && series.is_none()
+                && !table.no_level
+                && recipe.calibration.is_none(),
+            seconds: table.seconds,
+            series,
+        })
+    }
+
+    fn duration_ns(&self, table: &RowsTable, at: usize) -> Result<Option<u64>, ReproduceError> {
+        let here = table.duration.as_ref().map(|text| (text, at));
+        let all = || self.recipe.duration.as_ref().map(|text| (text.get_ref(), text.span().start));
+        let Some((text, at)) = here.or_else(all) else { return Ok(None) };
+        match humantime::parse_duration(text) {
+            Ok(duration) if !duration.is_zero() => {
+                Ok(Some(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+            }
+            _ => {
+                let problem = format!("duration: '{text}' is no time; write for example 400ms");
+                Err(self.wrong(at, problem))
+            }
+        }
+    }
+
+    fn seeds(&self, table: &RowsTable, at: usize) -> Result<u64, ReproduceError> {
+        let all = || (*self.recipe.seeds.get_ref(), self.recipe.seeds.span().start);
+        match table.seeds.map_or_else(all, |seeds| (seeds, at)) {
+            (seeds @ 1..=10_000, _) => Ok(seeds),
+            (seeds, at) => Err(self.wrong(at, format!("seeds: {seeds}; give 1 to 10000"))),
+        }
+    }
+
+    fn left_out(&self, left: &Spanned<LeftOutTable>) -> Result<LeftOut, ReproduceError> {
+        let LeftOutTable { rows, why, not_modelled } = left.get_ref();
+        let mut count = 0;
+        for pattern in rows {
+            let found = self.published.iter().filter(|row| matches(pattern, &row.id)).count();
+            if found == 0 {
+                let problem = format!("left_out: rows: no row '{pattern}' in the tables");
+                return Err(self.wrong(left.span().start, problem));
+            }
+            count += found;
+        }
+        Ok(LeftOut { rows: rows.join(", "), count, why: why.clone(), not_modelled: *not_modelled })
+    }
+}
+
+/// Whether `id` is the row that `pattern` names, or begins as it does up to its `*`. In front of a `*` at the
+/// beginning nothing is compared: `*-min` are all that end so.
+fn matches(pattern: &str, id: &str) -> bool {
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => id.ends_with(end),
+        (None, Some(start)) => id.starts_with(start),
+        (None, None) => id == pattern,
+    }
+}
+
+fn wrong(file: &Path, text: &str, at: usize, problem: String) -> ReproduceError {
+    let line = text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
+    ReproduceError::Recipe { file: file.to_owned(), line, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "id,case,unit,better,base_value,patched_value,change_pct
+x-1,one,s,lower,10,5,
+x-2,two,s,lower,20,10,
+y,other,s,lower,3,4,
+";
+
+    const RECIPE: &str = r#"mechanism = "m"
+question = "?"
+tables = ["t.csv"]
+machine = "2n2l4c"
+before = "fair@5.2"
+after = "fair@5.2+cling"
+seeds = 2
+[[rows]]
+id = "x-{n}"
+for = ["1", "2"]
+workload = "coremark:threads={n}"
+metric = "Score"
+duration = "1s"
+seconds = 0.1
+[[left_out]]
+rows = ["y*"]
+why = "a picture"
+"#;
+
+    fn read(recipe: &str) -> Result<Vec<Study>, ReproduceError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("recipes")).unwrap();
+        std::fs::write(folder.path().join("t.csv"), TABLE).unwrap();
+        std::fs::write(folder.path().join("recipes/s.toml"), recipe).unwrap();
+        read_studies(folder.path())
+    }
+
+    fn problem(recipe: &str) -> String {
+        let text = read(recipe).unwrap_err().to_string();
+        text.rsplit_once("s.toml:").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_value_stands_for_n_wherever_it_is_written() {
+        let study = &read(RECIPE).unwrap()[0];
+        assert_eq!(study.name, "s");
+        let workloads: Vec<&str> = study.rows.iter().map(|row| row.workload.as_str()).collect();
+        assert_eq!(workloads, ["coremark:threads=1", "coremark:threads=2"]);
+        let row = &study.rows[1];
+        assert_eq!((row.published.id.as_str(), row.published.change_pct), ("x-2", Some(50.0)));
+        assert_eq!((row.seeds, row.duration_ns), (2, Some(1_000_000_000)));
+        assert!(row.level);
+        assert_eq!(study.left_out[0].count, 1);
+    }
+
+    #[test]
+    fn a_broken_recipe_is_told_with_its_line_and_field() {
+        let of = |from: &str, to: &str| problem(&RECIPE.replace(from, to));
+        assert!(of("seeds = 2", "seeds = \"two\"").starts_with("7: invalid type"));
+        assert!(of("metric =", "metrik =").contains("unknown field `metrik`"));
+        assert!(of("x-{n}", "z-{n}").starts_with("8: rows: id: no row 'z-1'"));
+        assert!(
+            of("\"1s\"", "\"fast\"").starts_with("8: rows: duration: 'fast' is no time")
+                || of("\"1s\"", "\"fast\"").starts_with("8: duration: 'fast' is no time")
+        );
+        assert!(of("seeds = 2", "seeds = 0").starts_with("7: seeds: 0; give 1 to"));
+        assert!(of("y*", "q*").starts_with("15: left_out: rows: no row 'q*'"));
+        assert!(of("t.csv", "u.csv").starts_with("3: tables: there is no"));
+        assert!(of("mechanism = \"m\"\n", "").contains("missing field `mechanism`"));
+    }
+
+    #[test]
+    fn an_unknown_study_is_answered_with_the_one_that_was_meant() {
+        let studies = read(RECIPE).unwrap();
+        let named = Study { name: "stream".into(), ..studies[0].clone() };
+        let error = chosen(vec![named], &["steam".into()]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no study is named 'steam'; did you mean stream?; studies: stream"
+        );
+    }
+
+    #[test]
+    fn a_star_stands_for_the_rest() {
+        assert!(matches("x-1", "x-1") && !matches("x-1", "x-12"));
+        assert!(matches("x-*", "x-12") && matches("*-min", "a-min") && !matches("*-min", "a-max"));
+    }
+}

@@ -1,0 +1,353 @@
+//! Rows beside their runs.
+
+use std::collections::BTreeMap;
+
+use roost_report::{Interval, SearchCounts, Summary, change_pct};
+use serde::{Deserialize, Serialize};
+
+use crate::cache::Left;
+use crate::error::ReproduceError;
+use crate::plan::{Plan, RowRuns};
+use crate::published::Published;
+use crate::rank::rank_correlation;
+use crate::recipe::{Calibration, LeftOut, Miss, Reading, Row, Statistic, Status, Study};
+use crate::run::Measured;
+use crate::score::Score;
+use crate::verdict::{MATERIAL_PCT, Verdict, factor};
+
+/// What became of all studies that were run, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// The studies.
+    pub studies: BTreeMap<String, StudyResult>,
+}
+
+/// What became of a study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StudyResult {
+    /// Version and commit of the program that made its runs.
+    pub program: String,
+    /// The mechanism it is about.
+    pub mechanism: String,
+    /// What it asks.
+    pub question: String,
+    /// Files in `published/`.
+    pub tables: Vec<String>,
+    /// The machine.
+    pub machine: String,
+    /// The scheduler without the change.
+    pub before: String,
+    /// The row that calibrates.
+    pub calibration: Option<Calibration>,
+    /// Rows, in the order of the recipe.
+    pub rows: Vec<RowResult>,
+    /// What no run repeats.
+    pub left_out: Vec<LeftOut>,
+    /// What is known to be off.
+    pub misses: Vec<Miss>,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RowResult {
+    /// Its name in the table.
+    pub id: String,
+    /// The workload.
+    pub workload: String,
+    /// The scheduler with the change.
+    pub after: Option<String>,
+    /// How long a run was, if that was said.
+    pub duration_ns: Option<u64>,
+    /// Seeds 1 to this.
+    pub seeds: u64,
+    /// How far the row was known.
+    pub status: Status,
+    /// Value before the change, as published.
+    pub published_base: Option<f64>,
+    /// Value with it.
+    pub published_patched: Option<f64>,
+    /// Its change in percent, positive is better.
+    pub published_change_pct: Option<f64>,
+    /// The standard deviation of that.
+    pub published_deviation_pct: Option<f64>,
+    /// Whether the published change is at least 3%, exceeds its deviation and, where its author marked those that
+    /// are significant, is marked; `None`: no change was published.
+    pub material: Option<bool>,
+    /// What was simulated; `None`: not run.
+    pub simulated: Option<Simulated>,
+    /// Whether its level counts.
+    pub level: bool,
+    /// The column of search statistics it is a value of.
+    pub series: Option<String>,
+    /// The word for it.
+    pub verdict: Verdict,
+}
+
+/// What was simulated of a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Simulated {
+    /// Value before the change; `None` where nothing was measured.
+    pub base: Option<f64>,
+    /// Value with it.
+    pub patched: Option<f64>,
+    /// The change in percent, positive is better: the mean of the seeds' changes.
+    pub change_pct: Option<f64>,
+    /// The interval that holds that mean with 95% confidence; `None` for one seed.
+    pub change_95_pct: Option<[f64; 2]>,
+}
+
+impl RowResult {
+    /// How many times its level is the published one, or the other way round.
+    pub fn level_factor(&self) -> Option<f64> {
+        Some(factor(self.published_base?, self.simulated.as_ref()?.base?))
+    }
+}
+
+/// A column of search statistics.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Values.
+    pub values: usize,
+    /// Values of which nothing is simulated, because nothing was searched.
+    pub undefined: usize,
+    /// Spearman's rank correlation of the others; `None` where all simulated ones are equal.
+    pub correlation: Option<f64>,
+}
+
+/// The rank correlation that a column has to have.
+pub const RANK_CORRELATION: f64 = 0.9;
+
+impl Column {
+    /// Whether it reaches the bar: a value that is undefined is a miss.
+    pub fn holds(&self) -> bool {
+        self.undefined == 0 && self.correlation.is_some_and(|rho| rho >= RANK_CORRELATION)
+    }
+}
+
+/// Figures are compared at the precision that search statistics were published in: three decimals.
+fn as_printed(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+impl StudyResult {
+    /// The columns of search statistics whose values were all run, in the order of the recipe. A column whose
+    /// published values are all equal has no ranks and is none.
+    pub fn columns(&self) -> Vec<Column> {
+        let mut names: Vec<&String> = Vec::new();
+        for name in self.rows.iter().filter_map(|row| row.series.as_ref()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.into_iter().filter_map(|name| self.column(name)).collect()
+    }
+
+    fn column(&self, name: &str) -> Option<Column> {
+        let rows = self.rows.iter().filter(|row| row.series.as_deref() == Some(name));
+        let rows: Vec<&RowResult> = rows.collect();
+        if rows.iter().any(|row| row.simulated.is_none()) {
+            return None;
+        }
+        let all: Vec<f64> = rows.iter().filter_map(|row| row.published_base).collect();
+        if all.iter().all(|value| Some(value) == all.first()) {
+            return None;
+        }
+        let pair = |row: &&RowResult| {
+            Some((row.published_base?, as_printed(row.simulated.as_ref()?.base?)))
+        };
+        let (theirs, ours): (Vec<f64>, Vec<f64>) = rows.iter().filter_map(pair).unzip();
+        Some(Column {
+            name: name.to_owned(),
+            values: rows.len(),
+            undefined: rows.len() - ours.len(),
+            correlation: rank_correlation(&theirs, &ours),
+        })
+    }
+
+    /// Rows that were run.
+    pub fn run(&self) -> usize {
+        self.rows.iter().filter(|row| row.simulated.is_some()).count()
+    }
+}
+
+impl Results {
+    /// Of earlier results, those of studies that are not among `self`'s are kept.
+    pub fn over(self, mut earlier: Self) -> Self {
+        earlier.studies.extend(self.studies);
+        earlier
+    }
+
+    /// Results that [`json`](Self::json) wrote.
+    ///
+    /// # Errors
+    /// If `text` is nothing that it wrote.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// As indented JSON with a line end: the score, then each study.
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            score: Score,
+            studies: &'a BTreeMap<String, StudyResult>,
+        }
+        let document = Document { score: Score::of(self), studies: &self.studies };
+        // Writing to memory does not fail, and all keys are strings.
+        serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
+    }
+}
+
+/// Sets the rows of `plan` beside what its runs left.
+///
+/// # Errors
+/// If a run does not have what a row looks at.
+pub fn results(plan: &Plan, measured: &Measured, program: &str) -> Result<Results, ReproduceError> {
+    let mut results = Results::default();
+    for (study, row_runs) in plan.studies.iter().zip(&plan.row_runs) {
+        let pairs = study.rows.iter().zip(row_runs);
+        let rows = pairs.map(|(row, runs)| {
+            let simulated = match runs {
+                Some(runs) => simulate(study, row, runs, measured)?,
+                None => None,
+            };
+            Ok(row_result(study, row, simulated))
+        });
+        let result = StudyResult {
+            program: program.to_owned(),
+            mechanism: study.mechanism.clone(),
+            question: study.question.clone(),
+            tables: study.tables.clone(),
+            machine: study.machine.clone(),
+            before: study.before.clone(),
+            calibration: study.calibration.clone(),
+            rows: rows.collect::<Result<_, ReproduceError>>()?,
+            left_out: study.left_out.clone(),
+            misses: study.misses.clone(),
+        };
+        results.studies.insert(study.name.clone(), result);
+    }
+    Ok(results)
+}
+
+/// What the runs of a row say; `None` if not all were made.
+fn simulate(
+    study: &Study,
+    row: &Row,
+    runs: &RowRuns,
+    measured: &Measured,
+) -> Result<Option<Simulated>, ReproduceError> {
+    let values = |indices: &[usize]| {
+        let left: Option<Vec<&Left>> = indices.iter().map(|&i| measured[i].as_ref()).collect();
+        left.map(|left| left.into_iter().map(|left| value(study, row, left)).collect()).transpose()
+    };
+    let (Some(before), Some(after)) = (values(&runs.before)?, values(&runs.after)?) else {
+        return Ok(None);
+    };
+    let (before, after): (Vec<Option<f64>>, Vec<Option<f64>>) = (before, after);
+    let all = |values: &[Option<f64>]| values.iter().copied().collect::<Option<Vec<f64>>>();
+    let base = all(&before).and_then(|values| statistic(row.statistic, &values));
+    let patched = all(&after).and_then(|values| statistic(row.statistic, &values));
+    let better = row.published.better;
+    let changes = before.iter().zip(&after);
+    let changes = changes.map(|(before, after)| change_pct(better, (*before)?, (*after)?));
+    let changes = changes.collect::<Option<Vec<f64>>>().and_then(|values| Summary::of(&values));
+    let (change_pct, interval) = match row.statistic {
+        Statistic::Mean => (changes.map(|c| c.mean), changes.and_then(|c| c.confidence)),
+        _ => (base.zip(patched).and_then(|(base, new)| change_pct(better, base, new)), None),
+    };
+    let change_95_pct = interval.map(|Interval { low, high }| [low, high]);
+    Ok(Some(Simulated { base, patched, change_pct, change_95_pct }))
+}
+
+fn statistic(statistic: Statistic, values: &[f64]) -> Option<f64> {
+    let summary = Summary::of(values)?;
+    Some(match statistic {
+        Statistic::Mean => summary.mean,
+        Statistic::Min => summary.min,
+        Statistic::Max => summary.max,
+    })
+}
+
+/// What `row` looks at of a run; `None` where nothing was measured.
+fn value(study: &Study, row: &Row, left: &Left) -> Result<Option<f64>, ReproduceError> {
+    let counter = |name: &str| {
+        let found = left.counters.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| *value)
+    };
+    let missing = |what: &str| ReproduceError::Run {
+        study: study.name.clone(),
+        row: row.published.id.clone(),
+        problem: {
+            let metrics: Vec<&str> = left.metrics.iter().map(|(name, _)| name.as_str()).collect();
+            format!("its runs have no {what}; metrics: {}", metrics.join(", "))
+        },
+    };
+    let value = match &row.reading {
+        Reading::Metric(name) => {
+            let found = left.metrics.iter().find(|(known, _)| known == name);
+            found.ok_or_else(|| missing(&format!("metric '{name}'")))?.1
+        }
+        Reading::Counter(name) => {
+            Some(counter(name).ok_or_else(|| missing(&format!("counter '{name}'")))?)
+        }
+        Reading::Search(column) => {
+            let count = |name: &str| counter(name).ok_or_else(|| missing(name));
+            let counts = SearchCounts {
+                search: count("sis_search")?,
+                domain: count("sis_domain_search")?,
+                scanned: count("sis_scanned")?,
+                failed: count("sis_failed")?,
+            };
+            [
+                counts.search_efficiency_pct(),
+                counts.domain_efficiency_pct(),
+                counts.fast_rate_pct(),
+                counts.success_rate_pct(),
+            ][*column]
+        }
+    };
+    Ok(value.map(|value| if row.inverse { 1.0 / value } else { value }))
+}
+
+fn row_result(study: &Study, row: &Row, simulated: Option<Simulated>) -> RowResult {
+    let Published { id, base, patched, change_pct, deviation_pct, starred, .. } = &row.published;
+    let material = change_pct.map(|change| {
+        let marked = *starred || !study.only_starred;
+        marked && change.abs() >= MATERIAL_PCT && deviation_pct.is_none_or(|of| change.abs() > of)
+    });
+    let verdict = match (&simulated, row.series.is_some(), change_pct.zip(material)) {
+        (None, ..) => Verdict::NotRun,
+        (Some(ours), true, _) => match ours.base {
+            Some(_) => Verdict::ByRank,
+            None => Verdict::Undefined,
+        },
+        (Some(ours), false, Some((theirs, material))) => match ours.change_pct {
+            Some(change) => Verdict::of_change(theirs, material, change),
+            None => Verdict::Undefined,
+        },
+        (Some(ours), false, None) => match base.zip(ours.base) {
+            Some((theirs, ours)) => Verdict::of_level(theirs, ours),
+            None => Verdict::Undefined,
+        },
+    };
+    RowResult {
+        id: id.clone(),
+        workload: row.workload.clone(),
+        after: row.after.clone(),
+        duration_ns: row.duration_ns,
+        seeds: row.seeds,
+        status: row.status,
+        published_base: *base,
+        published_patched: *patched,
+        published_change_pct: *change_pct,
+        published_deviation_pct: *deviation_pct,
+        material,
+        simulated,
+        level: row.level,
+        series: row.series.clone(),
+        verdict,
+    }
+}

@@ -1,0 +1,101 @@
+//! Makes the runs of a plan.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use rayon::prelude::*;
+use roost_simulate::{Control, Outcome, RunError};
+
+use crate::cache::{Cache, Left};
+use crate::error::ReproduceError;
+use crate::plan::{Plan, PlannedRun};
+
+/// What runs left, by index into the plan's; `None`: interrupted before it was made.
+pub type Measured = Vec<Option<Left>>;
+
+/// Who watches.
+pub struct Watch<'a> {
+    /// Ends all runs.
+    pub stop: &'a AtomicBool,
+    /// Is told the estimated seconds of each run that has ended.
+    pub ended: &'a (dyn Fn(f64) + Sync),
+    /// Is told what does not end the runs: that they cannot be kept.
+    pub tell: &'a (dyn Fn(&str) + Sync),
+}
+
+/// Makes the runs that `cache` does not have, `jobs` at a time (0: one a core). What has ended is kept in the
+/// cache at once.
+///
+/// # Errors
+/// If a run fails.
+pub fn carry_out(
+    plan: &Plan,
+    cache: Option<&Cache>,
+    jobs: usize,
+    watch: &Watch<'_>,
+) -> Result<Measured, ReproduceError> {
+    let mut measured: Measured =
+        plan.runs.iter().map(|run| cache.and_then(|cache| cache.get(&run.key))).collect();
+    let mut missing: Vec<usize> = (0..plan.runs.len()).filter(|&i| measured[i].is_none()).collect();
+    // The longest first, so that none of them is alone at the end.
+    missing.sort_by(|&a, &b| plan.runs[b].seconds.total_cmp(&plan.runs[a].seconds).then(a.cmp(&b)));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build().map_err(|error| {
+        let (study, row) = plan.runs.first().map(|run| run.needed_by.clone()).unwrap_or_default();
+        ReproduceError::Run { study, row, problem: format!("--jobs: {error}; give fewer") }
+    })?;
+    let (full, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let one = |index: usize| {
+        let run = &plan.runs[index];
+        if failed.load(Ordering::Relaxed) {
+            return Ok((index, None));
+        }
+        let (left, seconds) = match one(run, watch) {
+            Ok(Some(ended)) => ended,
+            Ok(None) => return Ok((index, None)),
+            Err(error) => {
+                failed.store(true, Ordering::Relaxed);
+                return Err((index, error));
+            }
+        };
+        if let Some(cache) = cache
+            && let Err(error) = cache.keep(&run.key, &left, &run.kind, seconds)
+            && !full.swap(true, Ordering::Relaxed)
+        {
+            (watch.tell)(&format!("{error}; runs are not kept"));
+        }
+        (watch.ended)(run.seconds);
+        Ok((index, Some(left)))
+    };
+    let results: Vec<Result<_, (usize, ReproduceError)>> =
+        pool.install(|| missing.into_iter().par_bridge().map(one).collect());
+    let (ended, errors): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    if let Some((_, error)) = errors.into_iter().filter_map(Result::err).min_by_key(|(i, _)| *i) {
+        return Err(error);
+    }
+    for (index, left) in ended.into_iter().flatten() {
+        measured[index] = left;
+    }
+    Ok(measured)
+}
+
+/// What a run left and its seconds; `None` if it was stopped.
+fn one(run: &PlannedRun, watch: &Watch<'_>) -> Result<Option<(Left, f64)>, ReproduceError> {
+    if watch.stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let begun = Instant::now();
+    let control = Control { seed: run.seed, tracer: None, stop: watch.stop, progress: &|_| {} };
+    match run.simulation.measure(control) {
+        Ok(outcome) => Ok(Some((left(outcome), begun.elapsed().as_secs_f64()))),
+        Err(RunError::Stopped(_)) => Ok(None),
+        Err(error) => {
+            let (study, row) = run.needed_by.clone();
+            Err(ReproduceError::Run { study, row, problem: error.to_string() })
+        }
+    }
+}
+
+fn left(outcome: Outcome) -> Left {
+    let metric = |metric: roost_engine::MetricValue| (metric.name, metric.value);
+    Left { metrics: outcome.metrics.into_iter().map(metric).collect(), counters: outcome.counters }
+}

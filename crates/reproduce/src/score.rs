@@ -1,0 +1,117 @@
+//! How many rows came out as published.
+
+use serde::Serialize;
+
+use crate::recipe::Status;
+use crate::results::{Results, RowResult};
+use crate::verdict::{LEVEL_FACTOR, Verdict};
+
+/// So many of so many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// As they should be.
+    pub right: usize,
+    /// All that count.
+    pub of: usize,
+}
+
+impl Count {
+    fn add(&mut self, right: bool) {
+        self.right += usize::from(right);
+        self.of += 1;
+    }
+
+    /// Percent of all, rounded down.
+    pub fn percent(self) -> Option<usize> {
+        (100 * self.right).checked_div(self.of)
+    }
+}
+
+/// What is counted of a set of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Material rows whose sign is the published one.
+    pub sign: Count,
+    /// Material rows whose size is, within a factor of 2, with the sign.
+    pub size: Count,
+    /// Rows with a change that is not material and is simulated as less than 3%.
+    pub quiet: Count,
+    /// Baselines within a factor of 1.5, of studies without calibration.
+    pub level: Count,
+    /// Columns of search statistics whose ranks correlate.
+    pub search: Count,
+}
+
+/// The score over all rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Score {
+    /// Rows that can be run.
+    pub rows: usize,
+    /// Rows that were.
+    pub run: usize,
+    /// Rows that no run can show because something is not modelled; in none of the counts.
+    pub not_modelled: usize,
+    /// Other rows that no run repeats: pictures, formulas, other programs.
+    pub left_out: usize,
+    /// Of all rows that were run.
+    pub all: Counts,
+    /// Of those that are neither calibrated nor chosen after they had been seen.
+    pub predicted: Counts,
+}
+
+impl Score {
+    /// Of `results`.
+    pub fn of(results: &Results) -> Self {
+        let mut score = Self::default();
+        for study in results.studies.values() {
+            score.rows += study.rows.len();
+            score.run += study.run();
+            for left in &study.left_out {
+                match left.not_modelled {
+                    true => score.not_modelled += left.count,
+                    false => score.left_out += left.count,
+                }
+            }
+            for row in &study.rows {
+                score.all.add(row);
+                if row.status == Status::Predicted {
+                    score.predicted.add(row);
+                }
+            }
+            for column in study.columns() {
+                score.all.search.add(column.holds());
+                let of_column = |row: &&RowResult| row.series.as_ref() == Some(&column.name);
+                let mut rows = study.rows.iter().filter(of_column);
+                if rows.all(|row| row.status == Status::Predicted) {
+                    score.predicted.search.add(column.holds());
+                }
+            }
+        }
+        score
+    }
+}
+
+impl Counts {
+    fn add(&mut self, row: &RowResult) {
+        use Verdict as V;
+        match row.verdict {
+            V::Right => self.material(true, true),
+            V::RightButSmall | V::RightButLarge => self.material(true, false),
+            V::WrongSign | V::NoChange => self.material(false, false),
+            V::NoChangeAsPublished => self.quiet.add(true),
+            V::ChangeWhereNone => self.quiet.add(false),
+            V::Undefined if row.material == Some(true) => self.material(false, false),
+            V::Undefined if row.material == Some(false) => self.quiet.add(false),
+            V::LevelRight | V::LevelWrong | V::ByRank | V::Undefined => {}
+            V::NotModelled | V::NotRun => return,
+        }
+        if row.level {
+            self.level.add(row.level_factor().is_some_and(|factor| factor <= LEVEL_FACTOR));
+        }
+    }
+
+    fn material(&mut self, sign: bool, size: bool) {
+        self.sign.add(sign);
+        self.size.add(size);
+    }
+}

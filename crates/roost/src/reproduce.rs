@@ -1,0 +1,145 @@
+//! `roost reproduce`: published figures beside simulated ones.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use roost_reproduce::{Cache, Plan, QUICK_SEED, ReproduceError, Results, Study, Watch};
+
+use crate::args::{ReproduceArgs, ReproduceFormat};
+use crate::build;
+use crate::error::{Error, print, tell};
+use crate::progress;
+
+/// Set by Ctrl-C and SIGTERM.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Runs what `args` asks for, prints it and writes the page.
+pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
+    let studies = roost_reproduce::read_studies(&args.published)?;
+    let studies = roost_reproduce::chosen(studies, &args.studies)?;
+    let cache = cache()?;
+    let identity = identity();
+    if args.list {
+        return list(studies, &identity, &cache);
+    }
+    let files = Files::of(&args.docs)?;
+    // An error means that a handler is set already, which only happens in tests.
+    let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
+    let plan = Plan::new(studies, args.quick, &identity, Some(&cache))?;
+    let results = carry_out(args, &plan, &cache)?;
+    let complete: usize = results.studies.values().map(|study| study.run()).sum();
+    print(&match args.format {
+        ReproduceFormat::Markdown => roost_reproduce::page(&results),
+        ReproduceFormat::Json => results.json(),
+    })?;
+    match complete == plan.rows() {
+        true => files.write(results),
+        false => Err(Error::RowsLeft { complete, wanted: plan.rows() }),
+    }
+}
+
+/// Makes the runs, after saying how long they will take.
+fn carry_out(args: &ReproduceArgs, plan: &Plan, cache: &Cache) -> Result<Results, Error> {
+    let missing = plan.runs.iter().filter(|run| cache.get(&run.key).is_none());
+    let (runs, seconds) = missing.fold((0, 0.0), |(runs, sum), run| (runs + 1, sum + run.seconds));
+    let jobs = args.jobs.map_or_else(cores, usize::from);
+    let part = match plan.quick {
+        true => format!(", a tenth chosen by seed {QUICK_SEED}"),
+        false => String::new(),
+    };
+    tell(&format!(
+        "{} of {} rows{part}; {runs} of {} runs are to be made: about {} on {jobs} of the cores",
+        plan.rows(),
+        plan.all_rows(),
+        plan.runs.len(),
+        minutes(seconds / jobs.max(1) as f64),
+    ));
+    let bar = progress::of_estimate((seconds * 1000.0) as u64);
+    let watch = Watch {
+        stop: &STOP,
+        ended: &|seconds| bar.inc((seconds * 1000.0) as u64),
+        tell: &|message| bar.suspend(|| tell(message)),
+    };
+    let measured = roost_reproduce::carry_out(plan, Some(cache), jobs, &watch);
+    bar.finish_and_clear();
+    Ok(roost_reproduce::results(plan, &measured?, build::shown())?)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Whole minutes, or seconds where there are few.
+fn minutes(seconds: f64) -> String {
+    match seconds {
+        few if few < 100.0 => format!("{few:.0} s"),
+        many => format!("{:.0} min", many / 60.0),
+    }
+}
+
+/// A line a study.
+fn list(studies: Vec<Study>, identity: &str, cache: &Cache) -> Result<(), Error> {
+    let mut out = String::new();
+    for study in studies {
+        let (name, question) = (study.name.clone(), study.question.clone());
+        let plan = Plan::new(vec![study], false, identity, Some(cache))?;
+        let seconds: f64 = plan.runs.iter().map(|run| run.seconds).sum();
+        let time = minutes(seconds);
+        out += &format!("{name:<14} {:>4} rows {time:>8} of a core  {question}\n", plan.rows());
+    }
+    print(&out)
+}
+
+/// Whose runs stand for each other: version and commit. If the sources differed from the commit, or it is not
+/// known, also when the program was built, because many programs are called so.
+fn identity() -> String {
+    let shown = build::shown();
+    if build::this().commit.is_some() && !build::this().modified {
+        return shown.to_owned();
+    }
+    let built = std::env::current_exe().and_then(|program| program.metadata()?.modified());
+    format!("{shown} {:?}", built.ok())
+}
+
+fn cache() -> Result<Cache, Error> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folder = variable("ROOST_CACHE")
+        .map(PathBuf::from)
+        .or_else(|| variable("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("roost")))
+        .or_else(|| variable("HOME").map(|dir| PathBuf::from(dir).join(".cache/roost")));
+    let folder = folder.ok_or_else(|| {
+        Error::Usage("no folder to keep runs in: set ROOST_CACHE to one".to_owned())
+    })?;
+    Ok(Cache::at(&folder.join("reproduce"))?)
+}
+
+/// The files that are written.
+struct Files {
+    page: PathBuf,
+    json: PathBuf,
+    /// What the JSON has of studies that are not run now.
+    earlier: Results,
+}
+
+impl Files {
+    /// In that folder, which can be written to: that is found out before runs are made.
+    fn of(docs: &Path) -> Result<Self, Error> {
+        roost_reproduce::can_write(docs)?;
+        let json = docs.join("results.json");
+        let earlier = match std::fs::read_to_string(&json) {
+            Ok(text) => Results::parse(&text)
+                .map_err(|error| ReproduceError::Results { file: json.clone(), error })?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Results::default(),
+            Err(error) => return Err(ReproduceError::Unreadable { file: json, error }.into()),
+        };
+        Ok(Self { page: docs.join("results.md"), json, earlier })
+    }
+
+    fn write(self, results: Results) -> Result<(), Error> {
+        let results = results.over(self.earlier);
+        roost_reproduce::write_file(&self.json, &results.json())?;
+        roost_reproduce::write_file(&self.page, &roost_reproduce::page(&results))?;
+        Ok(())
+    }
+}
