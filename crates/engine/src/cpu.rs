@@ -56,6 +56,7 @@ impl World {
     }
 
     /// Schedules the end of the current operation of every CPU where something changed it.
+    #[inline]
     pub(crate) fn rearm_stale(&mut self) {
         if self.memory.is_some() {
             self.share_bandwidth();
@@ -71,6 +72,7 @@ impl World {
 
     /// When the current operation of `cpu`'s task, or its look for one, ends if nothing changes. The
     /// progress of the task is settled.
+    #[inline]
     fn run_end(&self, cpu: CpuId) -> Option<Time> {
         let state = &self.cpus[cpu];
         if state.looking != Looking::No {
@@ -89,10 +91,15 @@ impl World {
     }
 
     /// The CPU became busy or idle: the other CPUs of its core change their speed.
+    #[inline]
     pub(crate) fn update_core_speed(&mut self, cpu: CpuId) {
-        if !self.smt {
-            return;
+        if self.smt {
+            self.share_core(cpu);
         }
+    }
+
+    /// [`World::update_core_speed`] where cores have several CPUs.
+    fn share_core(&mut self, cpu: CpuId) {
         let core = self.machine.cpus[cpu].core as usize;
         let siblings = &self.core_cpus[core];
         let busy = siblings.iter().filter(|&&c| self.cpus[c].current.is_some()).count();

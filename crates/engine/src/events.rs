@@ -114,13 +114,15 @@ impl Level {
         Self { heads: Box::new([NONE; BUCKETS]), words: [0; WORDS], summary: [0; WORDS / BITS] }
     }
 
+    /// Puts an event into a list of this level, which is number `level`.
     #[inline]
-    fn insert(&mut self, entries: &mut [Entry], bucket: usize, slot: u32) {
-        let head = std::mem::replace(&mut self.heads[bucket], slot);
-        let entry = &mut entries[slot as usize];
+    fn insert(&mut self, entries: &mut [Entry], level: usize, bucket: usize, slot: usize) {
+        let head = std::mem::replace(&mut self.heads[bucket], slot as u32);
+        let entry = &mut entries[slot];
         (entry.next, entry.previous) = (head, NONE);
+        (entry.level, entry.bucket) = (level as u8, bucket as u16);
         if head != NONE {
-            entries[head as usize].previous = slot;
+            entries[head as usize].previous = slot as u32;
             return;
         }
         let word = bucket / BITS;
@@ -128,9 +130,11 @@ impl Level {
         self.summary[word / BITS] |= 1 << (word % BITS);
     }
 
+    /// Takes an event out of its list, which is one of this level.
     #[inline]
-    fn remove(&mut self, entries: &mut [Entry], bucket: usize, slot: u32) {
-        let Entry { next, previous, .. } = entries[slot as usize];
+    fn remove(&mut self, entries: &mut [Entry], slot: usize) {
+        let Entry { next, previous, bucket, .. } = entries[slot];
+        let bucket = bucket as usize % BUCKETS;
         if next != NONE {
             entries[next as usize].previous = previous;
         }
@@ -217,10 +221,13 @@ impl EventQueue {
     /// If `at` is before the last event taken.
     #[inline]
     pub(crate) fn set(&mut self, event: Event, at: Time) {
+        self.set_slot(self.slot(event), at);
+    }
+
+    fn set_slot(&mut self, slot: usize, at: Time) {
         if at < self.now {
-            in_the_past(event, at, self.now);
+            in_the_past(self.event(slot), at, self.now);
         }
-        let slot = self.slot(event);
         if slot >= self.entries.len() {
             self.grow(slot);
         }
@@ -228,16 +235,16 @@ impl EventQueue {
         if entry.pending && entry.at == at {
             return;
         }
-        let stays = (1..=LEVELS as u8).contains(&entry.level) && at >= entry.at;
-        let moves = !stays && entry.level != UNLISTED;
+        let (level, later) = (entry.level, at >= entry.at);
         (entry.at, entry.sequence, entry.pending) = (at, self.sequence, true);
         self.sequence += 1;
-        if moves {
-            self.unlink(slot);
+        match level {
+            UNLISTED => {}
+            0 => self.levels[0].remove(&mut self.entries, slot),
+            _ if later => return,
+            _ => self.unlink(slot),
         }
-        if !stays {
-            self.link(slot, at);
-        }
+        self.link(slot, at);
     }
 
     #[cold]
@@ -246,17 +253,25 @@ impl EventQueue {
     }
 
     /// Puts an event, which is in no list, in that of its time.
-    #[inline]
+    #[inline(always)]
     fn link(&mut self, slot: usize, at: Time) {
         // Times are not before the window: how far up the two differ tells the level.
         let differ = at.ns() ^ self.window;
-        let Some(level) = (0..LEVELS).find(|&level| differ >> shift(level + 1) == 0) else {
-            return self.link_beyond(slot);
-        };
-        let bucket = bucket(level, at);
-        let entry = &mut self.entries[slot];
-        (entry.level, entry.bucket) = (level as u8, bucket as u16);
-        self.levels[level].insert(&mut self.entries, bucket, slot as u32);
+        if differ >> shift(1) == 0 {
+            self.levels[0].insert(&mut self.entries, 0, bucket(0, at), slot);
+        } else {
+            self.link_above(slot, at, differ);
+        }
+    }
+
+    /// The same above level 0.
+    fn link_above(&mut self, slot: usize, at: Time, differ: u64) {
+        match (1..LEVELS).find(|&level| differ >> shift(level + 1) == 0) {
+            Some(level) => {
+                self.levels[level].insert(&mut self.entries, level, bucket(level, at), slot);
+            }
+            None => self.link_beyond(slot),
+        }
     }
 
     #[cold]
@@ -266,14 +281,10 @@ impl EventQueue {
     }
 
     /// Takes an event out of its list.
-    #[inline]
     fn unlink(&mut self, slot: usize) {
-        let Entry { level, bucket, .. } = self.entries[slot];
-        self.entries[slot].level = UNLISTED;
+        let level = std::mem::replace(&mut self.entries[slot].level, UNLISTED);
         match self.levels.get_mut(level as usize) {
-            Some(lists) => {
-                lists.remove(&mut self.entries, bucket as usize % BUCKETS, slot as u32);
-            }
+            Some(lists) => lists.remove(&mut self.entries, slot),
             None => self.beyond.retain(|&other| other != slot as u32),
         }
     }
@@ -284,7 +295,8 @@ impl EventQueue {
         let slot = self.slot(event);
         let Some(entry) = self.entries.get_mut(slot) else { return };
         if std::mem::take(&mut entry.pending) && entry.level == 0 {
-            self.unlink(slot);
+            entry.level = UNLISTED;
+            self.levels[0].remove(&mut self.entries, slot);
         }
     }
 
@@ -309,13 +321,13 @@ impl EventQueue {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
         let bucket = loop {
-            match self.levels[0].first() {
+            match self.first() {
                 Some(bucket) => break bucket,
                 None => self.open_next_window()?,
             }
         };
         let slot = self.earliest_of(bucket);
-        self.levels[0].remove(&mut self.entries, bucket, slot as u32);
+        self.levels[0].remove(&mut self.entries, slot);
         let entry = &mut self.entries[slot];
         (entry.pending, entry.level) = (false, UNLISTED);
         self.now = entry.at;
@@ -325,8 +337,20 @@ impl EventQueue {
     /// An event that is among the next, if there is one soon.
     #[inline]
     pub(crate) fn upcoming(&self) -> Option<Event> {
-        let slot = self.levels[0].heads[self.levels[0].first()?];
+        let slot = self.levels[0].heads[self.first()?];
         Some(self.event(slot as usize))
+    }
+
+    /// The first bucket of level 0 that is not empty. Nothing is due before now, so that it is mostly in the
+    /// word of now; where the window is a later one, that word may hold others than the first.
+    #[inline]
+    fn first(&self) -> Option<usize> {
+        let level = &self.levels[0];
+        let word = bucket(0, self.now) / BITS;
+        if level.words[word] != 0 && self.now.ns() >= self.window {
+            return Some(word * BITS + level.words[word].trailing_zeros() as usize);
+        }
+        level.first()
     }
 
     /// The earliest event of a list of level 0 that has any; of those of one time the one that was

@@ -45,12 +45,18 @@ impl<S: Scheduler> Engine<'_, S> {
                 }
                 self.world.tasks[task.index()].relock = None;
             }
-            if self.world.tasks[task.index()].wakes {
+            let state = &mut self.world.tasks[task.index()];
+            if state.wakes {
                 self.wake_next(cpu, task);
             } else {
-                let Some(op) = self.next_op(task) else { return self.end(cpu, task) };
-                let pc = self.world.tasks[task.index()].pc;
-                self.world.tasks[task.index()].pc = pc + 1;
+                let ops = if state.root {
+                    &self.root_program
+                } else {
+                    &self.workload.templates[state.template as usize].program.ops
+                };
+                let pc = state.pc;
+                let Some(&op) = ops.get(pc as usize) else { return self.end(cpu, task) };
+                state.pc = pc + 1;
                 match self.execute(cpu, task, op) {
                     Step::Done => {}
                     Step::Busy => return self.world.mark_stale(cpu),
@@ -62,15 +68,17 @@ impl<S: Scheduler> Engine<'_, S> {
                     Step::Left => return,
                 }
             }
-            let entered_kernel = self.world.backlog_ns(cpu) > 0;
+            let state = &self.world.cpus[cpu];
+            let entered_kernel = state.progress_from > self.world.now;
+            if !entered_kernel && !state.need_resched {
+                continue;
+            }
             if entered_kernel {
                 self.world.return_to_user(cpu);
             }
-            if entered_kernel || self.world.cpus[cpu].need_resched {
-                self.world.tasks[task.index()].activity = Activity::Work(0);
-                self.prepare(task);
-                return self.world.mark_stale(cpu);
-            }
+            self.world.tasks[task.index()].activity = Activity::Work(0);
+            self.prepare(task);
+            return self.world.mark_stale(cpu);
         }
     }
 
@@ -103,16 +111,6 @@ impl<S: Scheduler> Engine<'_, S> {
                 _ => return,
             }
         }
-    }
-
-    #[inline]
-    fn next_op(&self, task: TaskId) -> Option<Op> {
-        let task = &self.world.tasks[task.index()];
-        if task.root {
-            return self.root_program.get(task.pc as usize).copied();
-        }
-        let program = &self.workload.templates[task.template as usize].program;
-        program.ops.get(task.pc as usize).copied()
     }
 
     fn execute(&mut self, cpu: CpuId, id: TaskId, op: Op) -> Step {

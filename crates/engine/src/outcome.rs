@@ -213,6 +213,7 @@ impl LlcSharing {
         self.changed = now.max(self.from);
     }
 
+    #[inline]
     pub(crate) fn started(&mut self, llc: usize, now: Time) {
         self.running[llc] += 1;
         if self.running[llc] == 2 {
@@ -221,6 +222,7 @@ impl LlcSharing {
         }
     }
 
+    #[inline]
     pub(crate) fn stopped(&mut self, llc: usize, now: Time) {
         self.running[llc] -= 1;
         if self.running[llc] == 1 {

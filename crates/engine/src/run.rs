@@ -177,6 +177,10 @@ pub(crate) struct Engine<'a, S> {
     worked: bool,
 }
 
+/// From how many tasks on what the next event reads is asked for early: what fewer and their CPUs keep, about
+/// 1 KB each, fits a processor's second level of cache.
+const CROWD: u32 = 512;
+
 /// How many events pass between looks at [`Control::stop`].
 const EVENTS_BETWEEN_CHECKS: u32 = 1 << 16;
 
@@ -228,7 +232,9 @@ pub fn run_observed<S: Scheduler>(
             break deadline;
         }
         engine.world.now = at;
-        if let Some(next) = engine.world.events.upcoming() {
+        if engine.live >= CROWD
+            && let Some(next) = engine.world.events.upcoming()
+        {
             engine.expect(next);
         }
         if workload.duration_ns.is_none() && engine.is_dead(event) {
@@ -350,29 +356,34 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn handle(&mut self, event: Event) {
         self.world.counters.events[event.kind()] += 1;
         self.world.apply_claims();
-        if self.world.defer(event) {
+        let cpu = self.world.cpu_of(event);
+        if self.world.defer(cpu, event) {
             return;
         }
-        let (cpu, interrupted) = match event {
-            Event::RunEnd(cpu) => {
+        let interrupted = match event {
+            Event::RunEnd(_) => {
                 self.run_end(cpu);
-                (cpu, false)
+                false
             }
-            Event::Tick(cpu) => {
+            Event::Tick(_) => {
                 self.tick(cpu);
-                (cpu, true)
+                true
             }
-            Event::Interrupt(cpu) => (cpu, self.interrupt(cpu)),
-            Event::Timer(task) => (self.timer(task), true),
-            Event::SchedulerTimer(cpu) => {
+            Event::Interrupt(_) => self.interrupt(cpu),
+            Event::Timer(task) => {
+                self.timer(cpu, task);
+                true
+            }
+            Event::SchedulerTimer(_) => {
                 self.scheduler_timer(cpu);
-                (cpu, true)
+                true
             }
         };
         if interrupted {
             self.world.return_to_user(cpu);
         }
-        if self.world.cpus[cpu].need_resched && !self.world.cpus[cpu].serving {
+        let state = &self.world.cpus[cpu];
+        if state.need_resched && !state.serving {
             self.schedule(cpu);
         }
         self.world.rearm_stale();
@@ -403,8 +414,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     /// A task's sleep ends: the timer interrupts the CPU on which it was armed. The same interrupt serves
     /// what else is due there, one after the other, and only then anything woken can run.
-    fn timer(&mut self, task: TaskId) -> CpuId {
-        let cpu = self.world.task_cpu(task);
+    fn timer(&mut self, cpu: CpuId, task: TaskId) {
         if !self.world.cpus[cpu].serving {
             self.timer_interrupt(cpu);
         }
@@ -412,10 +422,10 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let World { events, tasks, .. } = &self.world;
         let more = events.timer_due(|task| tasks[task.index()].cpu == cpu);
         self.world.cpus[cpu].serving = more;
-        cpu
     }
 
     /// Wakes the task whose timer expired on `cpu`.
+    #[inline]
     pub(crate) fn expire(&mut self, cpu: CpuId, task: TaskId) {
         let waker = self.world.cpus[cpu].current;
         let wake = Wake { cpu, waker, sync: false, interrupt: true };
@@ -434,6 +444,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// A timer interrupts `cpu`.
+    #[inline]
     fn timer_interrupt(&mut self, cpu: CpuId) {
         if self.world.cpus[cpu].current.is_none() {
             let exit = self.world.machine.figures.idle_exit_ns.value;
@@ -595,6 +606,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// `cpu` goes from `previous` to what was picked. If it looks for a task in between, `previous` is
     /// gone from then on: to observers and counters it is idle until it runs what it finds, where the
     /// kernel switches once.
+    #[inline]
     fn switch(&mut self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, pick: Pick) {
         let was_idle = previous.is_none() && !self.world.looks_after_task(cpu);
         self.world.look(cpu, previous.map(|(id, _)| id), pick);
@@ -644,12 +656,14 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// How much longer the task waits that `cpu` decides on now (`sched_info_arrive()`): until the
     /// kernel work is done that is ahead of the CPU, interrupts and newly idle balancing, and the first
     /// half of the switch (assumption).
+    #[inline]
     fn until_switch_ns(&self, cpu: CpuId) -> u64 {
         let half = self.world.machine.figures.context_switch_ns.value / 2;
         self.world.backlog_ns(cpu) + self.world.stretched(half)
     }
 
     /// `id` gets `cpu`: costs, delays and migrations are counted.
+    #[inline]
     fn start_task(&mut self, cpu: CpuId, id: TaskId) {
         let until_switch = self.until_switch_ns(cpu);
         let world = &mut self.world;
@@ -883,13 +897,22 @@ impl World {
     }
 
     /// Tells the observer, if there is one, what it makes of the world.
+    #[inline]
     fn trace(&mut self, tell: impl FnOnce(&Self, &mut dyn Tracer)) {
+        if self.tracer.is_some() {
+            self.trace_to(tell);
+        }
+    }
+
+    #[cold]
+    fn trace_to(&mut self, tell: impl FnOnce(&Self, &mut dyn Tracer)) {
         if let Some(mut tracer) = self.tracer.take() {
             tell(self, &mut *tracer);
             self.tracer = Some(tracer);
         }
     }
 
+    #[inline]
     fn trace_switch(
         &mut self,
         cpu: CpuId,
@@ -904,6 +927,7 @@ impl World {
     }
 
     /// `id`, which ran on `cpu`, gives it up.
+    #[inline]
     fn account_run(&mut self, cpu: CpuId, id: TaskId, left: LeftAs) {
         let now = self.now;
         let copying_ns = self.interrupt_copying(cpu);
@@ -919,10 +943,12 @@ impl World {
         self.sharing.stopped(self.machine.cpus[cpu].llc as usize, now);
     }
 
+    #[inline]
     fn trace_queued(&mut self, id: TaskId) {
         self.trace(|world, tracer| tracer.queued(world.now, world.trace_task(id)));
     }
 
+    #[inline]
     fn trace_wakeup(&mut self, id: TaskId, from: CpuId, target: CpuId) {
         self.trace(|world, tracer| tracer.wakeup(world.now, from, world.trace_task(id), target));
     }

@@ -272,6 +272,7 @@ impl World {
     }
 
     /// As [`World::charge`], for work that ends at a given time, such as waiting for another CPU.
+    #[inline]
     pub fn spend(&mut self, cpu: CpuId, ns: u64) {
         self.settle(cpu);
         let state = &mut self.cpus[cpu];
@@ -304,6 +305,7 @@ impl World {
     }
 
     /// Asks `cpu` to choose again what to run: at once if it is `from` itself, else by interrupt.
+    #[inline]
     pub fn resched(&mut self, from: CpuId, cpu: CpuId) {
         if from == cpu {
             self.cpus[cpu].need_resched = true;
@@ -315,6 +317,7 @@ impl World {
     /// Asks `cpu` to choose again what to run when its task next returns to user mode, from an
     /// interrupt or a system call; no interrupt is sent for it (TIF_NEED_RESCHED_LAZY). A CPU
     /// without a task chooses at once.
+    #[inline]
     pub fn resched_lazy(&mut self, from: CpuId, cpu: CpuId) {
         if self.cpus[cpu].current.is_none() {
             self.resched(from, cpu);
@@ -337,6 +340,7 @@ impl World {
 
     /// Lets the timer of `cpu` expire at `at` and not when it was to before. If another CPU, `from`,
     /// asks for that, it takes an interrupt.
+    #[inline]
     pub fn start_timer(&mut self, from: CpuId, cpu: CpuId, at: Time) {
         self.events.set(Event::SchedulerTimer(cpu), at);
         if from != cpu {
@@ -498,6 +502,7 @@ impl World {
     }
 
     /// `cpu` picked: notes whether it looks further, having run `previous`.
+    #[inline]
     pub(crate) fn look(&mut self, cpu: CpuId, previous: Option<TaskId>, pick: Pick) {
         let looking = &mut self.cpus[cpu].looking;
         *looking = match (pick, previous, *looking) {
@@ -511,12 +516,27 @@ impl World {
 
     /// Puts off what a CPU cannot do at present because it looks for a task, or serves timers, until the
     /// work charged to it is done; whether it did.
-    pub(crate) fn defer(&mut self, event: Event) -> bool {
-        let cpu = match event {
+    #[inline]
+    pub(crate) fn defer(&mut self, cpu: CpuId, event: Event) -> bool {
+        let state = &self.cpus[cpu];
+        if !state.serving && state.looking == Looking::No {
+            return false;
+        }
+        self.defer_busy(cpu, event)
+    }
+
+    /// The CPU that an event is on.
+    #[inline]
+    pub(crate) fn cpu_of(&self, event: Event) -> CpuId {
+        match event {
             Event::RunEnd(cpu) | Event::Tick(cpu) => cpu,
             Event::Interrupt(cpu) | Event::SchedulerTimer(cpu) => cpu,
             Event::Timer(task) => self.task_cpu(task),
-        };
+        }
+    }
+
+    /// [`World::defer`] on a CPU that looks for a task or serves timers.
+    fn defer_busy(&mut self, cpu: CpuId, event: Event) -> bool {
         let state = &self.cpus[cpu];
         let later = match event {
             Event::RunEnd(_) => state.serving,
@@ -542,19 +562,29 @@ impl World {
 
     pub(crate) fn expect_arrival(&mut self, cpu: CpuId, arrival: Arrival) {
         let arrivals = &mut self.arrivals[cpu];
-        let place = arrivals.partition_point(|other| other.at <= arrival.at);
-        arrivals.insert(place, arrival);
+        if arrivals.last().is_none_or(|last| last.at <= arrival.at) {
+            arrivals.push(arrival);
+        } else {
+            let place = arrivals.partition_point(|other| other.at <= arrival.at);
+            arrivals.insert(place, arrival);
+        }
         self.arm_interrupt(cpu);
     }
 
     /// Takes the next arrival that is due on `cpu`.
+    #[inline]
     pub(crate) fn next_arrival(&mut self, cpu: CpuId) -> Option<Arrival> {
         let arrivals = &mut self.arrivals[cpu];
         let due = arrivals.first().is_some_and(|arrival| arrival.at <= self.now);
-        due.then(|| arrivals.remove(0))
+        if !due {
+            return None;
+        }
+        // Mostly it is the only one.
+        if arrivals.len() == 1 { arrivals.pop() } else { Some(arrivals.remove(0)) }
     }
 
     /// Takes the bits of [`Work`] that are due on `cpu`.
+    #[inline]
     pub(crate) fn take_work(&mut self, cpu: CpuId) -> u8 {
         let state = &mut self.cpus[cpu];
         if state.work_at > self.now {

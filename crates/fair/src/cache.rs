@@ -334,14 +334,21 @@ impl Fair {
 
     /// The current task of `cpu` ran for `ran_ns`: accounts that to its process, and takes over what
     /// the process prefers (`account_mm_sched`).
+    #[inline]
     pub(crate) fn account_process(&mut self, world: &World, cpu: CpuId, task: TaskId, ran_ns: u64) {
         let rq = &mut self.rqs[cpu].cache;
         let epoch = rq.advance(world.now(), self.tick_ns, self.cache.period);
         rq.runtime.ns += ran_ns;
         let number = world.process(task) as usize;
         let process = &mut self.cache.processes[number];
-        process.runtime[cpu].advance_to(epoch);
-        process.runtime[cpu].ns += ran_ns;
+        let runtime = &mut process.runtime[cpu];
+        if runtime.epoch != epoch {
+            runtime.advance_to(epoch);
+        }
+        runtime.ns += ran_ns;
+        if process.cpu.is_none() && self.tasks[task.index()].preferred_llc.is_none() {
+            return;
+        }
         let forgotten = epoch > process.epoch + AFFINITY_TIMEOUT;
         if process.cpu.is_some() && (forgotten || self.is_unfit(&self.cache.processes[number], cpu))
         {
@@ -384,6 +391,7 @@ impl Fair {
 
     /// Finds where the process of `task` ran most and makes it prefer that, and counts how many of
     /// its threads run.
+    #[cold]
     fn scan_llcs(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let now = self.jiffies(world.now());
         let number = world.process(task) as usize;

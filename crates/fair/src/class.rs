@@ -177,10 +177,13 @@ impl Fair {
     /// Accounts the run time of the current task (`update_curr`); `by` is the CPU that executes this.
     #[inline]
     fn account_current(&mut self, world: &mut World, cpu: CpuId, by: CpuId) {
-        let rq = &mut self.rqs[cpu];
-        let Some(current) = rq.current else {
-            return;
-        };
+        if let Some(current) = self.rqs[cpu].current {
+            self.account_task(world, cpu, by, current);
+        }
+    }
+
+    /// [`Fair::account_current`] of what the current task is.
+    fn account_task(&mut self, world: &mut World, cpu: CpuId, by: CpuId, current: TaskId) {
         let now = world.now().ns();
         let state = &mut self.tasks[current.index()];
         let delta = now - state.exec_start;
@@ -189,7 +192,7 @@ impl Fair {
         }
         state.exec_start = now;
         state.sum_exec += delta;
-        if rq.queue.run(delta) {
+        if self.rqs[cpu].queue.run(delta) {
             give_way(self.features.switches.preempt_lazy, world, by, cpu);
         }
         if self.cache.active {
@@ -200,9 +203,8 @@ impl Fair {
     /// Brings the averages of a task attached to `cpu`, and those of the queue, up to date.
     #[inline]
     fn update_averages(&mut self, world: &World, cpu: CpuId, task: TaskId) {
-        let now = world.now().ns();
-        self.tasks[task.index()].update_average(now);
-        self.rqs[cpu].update_average(now, self.features.averages.leaving);
+        let state = &mut self.tasks[task.index()];
+        self.rqs[cpu].update_with(state, world.now().ns(), self.features.averages.leaving);
     }
 
     /// Puts a task on the queue of `cpu`; `by` is the CPU that executes this.
@@ -272,6 +274,7 @@ impl Fair {
 
     /// Asks `cpu` to choose again if `task`, which just arrived, preempts what runs there; `by` is
     /// the CPU that executes this.
+    #[inline]
     fn check_preempt(
         &mut self,
         world: &mut World,
@@ -398,6 +401,7 @@ impl Fair {
     }
 
     /// Puts the current task back among the waiting ones.
+    #[inline]
     fn put_previous(&mut self, world: &mut World, cpu: CpuId) {
         let Some(task) = self.rqs[cpu].current else {
             return;
@@ -410,18 +414,19 @@ impl Fair {
     }
 
     /// Makes a waiting task the current one.
+    #[inline]
     fn set_next(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
-        self.update_averages(world, cpu, task);
-        let rq = &mut self.rqs[cpu];
+        let now = world.now().ns();
+        let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
+        rq.update_with(state, now, self.features.averages.leaving);
         rq.queue.set_current(task);
         rq.current = Some(task);
         // Before 4.15 the list kept the order in which tasks were queued.
         if !self.features.balance.in_queued_order {
             rq.move_to_front(task);
         }
-        let state = &mut self.tasks[task.index()];
         state.running = true;
-        state.exec_start = world.now().ns();
+        state.exec_start = now;
         state.prev_sum_exec = state.sum_exec;
         self.return_to_user(world, cpu, task);
     }
@@ -433,42 +438,25 @@ impl Fair {
         self.numa_work(world, cpu, task);
     }
 
+    /// Wakes a task whose dequeue was delayed where it is; returns its CPU.
+    fn wake_delayed(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        let cpu = world.task_cpu(task);
+        if cpu != wake.cpu {
+            world.charge_line(wake.cpu, cpu);
+        }
+        self.account_current(world, cpu, wake.cpu);
+        let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
+        rq.update_with(state, world.now().ns(), self.features.averages.leaving);
+        rq.queue.wake_delayed(task);
+        state.delayed = false;
+        rq.count_runnable(state);
+        rq.cache.runnable_again(state);
+        self.check_preempt(world, cpu, task, Arrival::Wakeup, wake.cpu);
+        self.count_remote_wakeup(wake.cpu, cpu);
+        cpu
+    }
+
     /// Updates util_est of a task that goes to sleep, if its averages changed since the last time.
-    fn update_util_est(&mut self, cpu: CpuId, task: TaskId) {
-        let state = &mut self.tasks[task.index()];
-        if std::mem::take(&mut state.util_changed) {
-            let Avg { util_avg, runnable_avg, .. } = state.avg;
-            let old = state.util_est;
-            let fast_up =
-                |unless_starved| util_est_update(old, util_avg, runnable_avg, unless_starved);
-            state.util_est = match self.features.averages.util_est {
-                UtilEst::FastUp => fast_up(false),
-                UtilEst::FastUpUnlessStarved => fast_up(true),
-                UtilEst::Largest => {
-                    state.util_ewma = util_est_follow(state.util_ewma, util_avg);
-                    state.util_ewma.max(util_avg)
-                }
-            };
-            let rq = &mut self.rqs[cpu];
-            rq.util_est = rq.util_est + state.util_est - old;
-        }
-    }
-
-    /// Delays the dequeue of the current task, which goes to sleep, if its lag asks for it.
-    fn delay_dequeue(&mut self, cpu: CpuId, task: TaskId) -> bool {
-        let rq = &mut self.rqs[cpu];
-        if !rq.queue.delay_current() {
-            return false;
-        }
-        let state = &mut self.tasks[task.index()];
-        rq.discount_runnable(state);
-        rq.cache.no_longer_runnable(state);
-        rq.current = None;
-        state.running = false;
-        state.delayed = true;
-        true
-    }
-
     /// Nice value or policy of the current task of `cpu` changed. It gives way if it got lighter
     /// (`prio_changed_fair`).
     fn change_priority(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
@@ -598,7 +586,7 @@ impl Rq {
     }
 
     /// Brings the queue's averages up to `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update_average(&mut self, now: u64, leaving: LeavingSums) {
         if self.removed.any {
             self.subtract_removed(leaving);
@@ -610,6 +598,13 @@ impl Rq {
         }
         #[cfg(debug_assertions)]
         self.ledger.update(self.avg.last_update, self.load_weight, u64::from(self.nr_running));
+    }
+
+    /// Brings the averages of a task attached here, and those of the queue, up to `now`.
+    #[inline(always)]
+    fn update_with(&mut self, state: &mut FairTask, now: u64, leaving: LeavingSums) {
+        state.update_average(now);
+        self.update_average(now, leaving);
     }
 
     /// A task's averages are attached.
@@ -661,7 +656,8 @@ impl Rq {
             load.add_load(&state.avg, state.weight);
         }
         self.count_preferring(state);
-        self.tasks.insert(0, task);
+        self.tasks.push(task);
+        self.move_to_front(task);
     }
 
     /// No longer counts a task that has been taken off.
@@ -677,7 +673,10 @@ impl Rq {
             load.sub_load(&state.avg, state.weight, LeavingSums::Own);
         }
         self.discount_preferring(state);
-        if let Some(position) = self.tasks.iter().position(|&other| other == task) {
+        // Mostly there is no other, and moving none is a call all the same.
+        if self.tasks.last() == Some(&task) {
+            self.tasks.pop();
+        } else if let Some(position) = self.tasks.iter().position(|&other| other == task) {
             self.tasks.remove(position);
         }
     }
@@ -694,6 +693,40 @@ impl Rq {
     pub(crate) fn discount_preferring(&mut self, state: &FairTask) {
         self.nr_numa_running -= u32::from(state.preferred_node.is_some());
         self.nr_preferred_running -= u32::from(state.preferred_node == Some(self.node));
+    }
+
+    /// Updates util_est of a task that goes to sleep, if its averages changed since the last time.
+    #[inline]
+    fn update_util_est(&mut self, state: &mut FairTask, how: UtilEst) {
+        if std::mem::take(&mut state.util_changed) {
+            let Avg { util_avg, runnable_avg, .. } = state.avg;
+            let old = state.util_est;
+            let fast_up =
+                |unless_starved| util_est_update(old, util_avg, runnable_avg, unless_starved);
+            state.util_est = match how {
+                UtilEst::FastUp => fast_up(false),
+                UtilEst::FastUpUnlessStarved => fast_up(true),
+                UtilEst::Largest => {
+                    state.util_ewma = util_est_follow(state.util_ewma, util_avg);
+                    state.util_ewma.max(util_avg)
+                }
+            };
+            self.util_est = self.util_est + state.util_est - old;
+        }
+    }
+
+    /// Delays the dequeue of the current task, which goes to sleep, if its lag asks for it.
+    #[inline]
+    fn delay_dequeue(&mut self, state: &mut FairTask) -> bool {
+        if !self.queue.delay_current() {
+            return false;
+        }
+        self.discount_runnable(state);
+        self.cache.no_longer_runnable(state);
+        self.current = None;
+        state.running = false;
+        state.delayed = true;
+        true
     }
 
     /// A queued task is runnable.
@@ -725,7 +758,7 @@ impl Rq {
 
 impl FairTask {
     /// Brings the task's averages up to `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update_average(&mut self, now: u64) {
         let (load, runnable) = (u64::from(self.on_rq), u64::from(self.on_rq && !self.delayed));
         let weight = self.weight;
@@ -811,25 +844,9 @@ impl Scheduler for Fair {
         self.tasks[task.index()] = FairTask::default();
     }
 
+    #[inline]
     fn wake_queued(&mut self, world: &mut World, task: TaskId, wake: Wake) -> Option<CpuId> {
-        if !self.tasks[task.index()].delayed {
-            return None;
-        }
-        let cpu = world.task_cpu(task);
-        if cpu != wake.cpu {
-            world.charge_line(wake.cpu, cpu);
-        }
-        self.account_current(world, cpu, wake.cpu);
-        self.update_averages(world, cpu, task);
-        let rq = &mut self.rqs[cpu];
-        let state = &mut self.tasks[task.index()];
-        rq.queue.wake_delayed(task);
-        state.delayed = false;
-        rq.count_runnable(state);
-        rq.cache.runnable_again(state);
-        self.check_preempt(world, cpu, task, Arrival::Wakeup, wake.cpu);
-        self.count_remote_wakeup(wake.cpu, cpu);
-        Some(cpu)
+        self.tasks[task.index()].delayed.then(|| self.wake_delayed(world, task, wake))
     }
 
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
@@ -863,15 +880,16 @@ impl Scheduler for Fair {
 
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
         self.account_current(world, cpu, cpu);
-        let estimate_first = !self.features.averages.estimate_after_update;
-        if why != Dequeue::Move && estimate_first {
-            self.update_util_est(cpu, task);
+        let averages = &self.features.averages;
+        let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
+        if why != Dequeue::Move && !averages.estimate_after_update {
+            rq.update_util_est(state, averages.util_est);
         }
-        self.update_averages(world, cpu, task);
-        if why != Dequeue::Move && !estimate_first {
-            self.update_util_est(cpu, task);
+        rq.update_with(state, world.now().ns(), averages.leaving);
+        if why != Dequeue::Move && averages.estimate_after_update {
+            rq.update_util_est(state, averages.util_est);
         }
-        if why == Dequeue::Sleep && self.delay_dequeue(cpu, task) {
+        if why == Dequeue::Sleep && rq.delay_dequeue(state) {
             return;
         }
         if why == Dequeue::Exit {

@@ -341,11 +341,10 @@ impl Queue {
     pub(crate) fn set_current(&mut self, task: TaskId) {
         debug_assert!(self.current.is_none(), "two current entities");
         self.clear_buddy(task);
-        let mut entry = self.take(task);
+        self.current = Some(self.take_waiting(self.position(task)));
         if self.rules.eevdf {
-            eevdf::protect(self, &mut entry.entity);
+            eevdf::protect(self);
         }
-        self.current = Some(entry);
     }
 
     /// The current entity becomes a waiting one.
@@ -373,7 +372,8 @@ impl Queue {
         } else if arrived.idle_policy || arrived.batch_policy {
             Preempt::No
         } else if self.rules.eevdf {
-            eevdf::preempts(self, wakee, how)
+            let (slice, delayed) = (arrived.slice, arrived.delayed);
+            eevdf::preempts(self, wakee, how, slice, delayed)
         } else {
             let behind = Entity { vruntime: arrived.vruntime.max(place), ..*arrived };
             cfs::preempts(self, wakee, &behind)
@@ -531,7 +531,13 @@ impl Queue {
         if let Some(entry) = self.current.take_if(|current| current.task == task) {
             return entry;
         }
-        let entry = self.waiting.swap_remove(self.position(task));
+        self.take_waiting(self.position(task))
+    }
+
+    /// Takes the waiting entity at `index` out.
+    #[inline]
+    fn take_waiting(&mut self, index: usize) -> Entry {
+        let entry = self.waiting.swap_remove(index);
         self.weight -= entry.entity.weight as i64;
         self.weighted -= self.key(&entry.entity) * entry.entity.weight as i64;
         entry

@@ -286,10 +286,15 @@ impl Fair {
 
     /// Counts a wakeup whose CPU is not the waker's at the lowest domain that holds both
     /// (`ttwu_stat`).
+    #[inline]
     pub(crate) fn count_remote_wakeup(&mut self, waker_cpu: CpuId, cpu: CpuId) {
-        if waker_cpu == cpu {
-            return;
+        if waker_cpu != cpu {
+            self.count_wakeup_at_level(waker_cpu, cpu);
         }
+    }
+
+    /// [`Fair::count_remote_wakeup`] where the two differ.
+    fn count_wakeup_at_level(&mut self, waker_cpu: CpuId, cpu: CpuId) {
         let mut domains = self.topology.domains_of(waker_cpu).iter();
         if let Some(level) = domains.position(|&id| self.topology.domain(id).span.contains(cpu)) {
             let level = self.topology.stat_level(waker_cpu, level);

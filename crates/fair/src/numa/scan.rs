@@ -221,6 +221,7 @@ impl Fair {
         }
     }
 
+    #[cold]
     fn scan(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let (process, now) = (world.process(task), self.jiffies(world.now()));
         if !self.features.numa.places_tasks && !self.may_scan_old(process, task, cpu, now) {

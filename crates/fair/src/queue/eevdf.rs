@@ -17,6 +17,7 @@ const REFERENCE_RANGE: i64 = 1 << 33;
 
 /// The current entity ran for `delta` ns: whether its request is used up or its protection lost,
 /// with another entity there to run.
+#[inline]
 pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
     let base_slice = queue.rules.base_slice;
     let Some(Entry { entity, .. }) = &mut queue.current else {
@@ -27,16 +28,17 @@ pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
     if request_done {
         renew(entity, base_slice);
     }
-    let entity = *entity;
     let distance = entity.vruntime - queue.reference;
     if distance > REFERENCE_RANGE {
         queue.reference += distance;
         queue.weighted -= distance * queue.weight;
     }
-    !queue.waiting.is_empty() && (request_done || lost_protection(queue, &entity))
+    let lost = |entry: &Entry| lost_protection(queue, &entry.entity);
+    !queue.waiting.is_empty() && (request_done || queue.current.as_ref().is_some_and(lost))
 }
 
 /// Places an arriving entity so that its lag after it has joined is what it left with.
+#[inline]
 pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
     if !entity.custom_slice {
         entity.slice = queue.rules.base_slice;
@@ -78,17 +80,21 @@ pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
 }
 
 /// Delays the dequeue of the current entity if it is not eligible.
+#[inline]
 pub(super) fn delay_current(queue: &mut Queue) -> bool {
-    let Some(Entry { mut entity, task, .. }) = queue.current else {
+    let totals = totals(queue);
+    let Some(Entry { entity, .. }) = &queue.current else {
         return false;
     };
-    if eligible(queue, &entity) {
+    if is_eligible(queue, totals, entity) {
         return false;
     }
-    entity.vlag = limited_lag(queue, &entity, average(queue) - entity.vruntime);
-    entity.delayed = true;
-    queue.current = None;
-    queue.push(task, entity);
+    let average = average_of(queue, totals);
+    let vlag = limited_lag(queue, entity, average - entity.vruntime);
+    if let Some(Entry { task, mut entity, .. }) = queue.current.take() {
+        (entity.delayed, entity.vlag) = (true, vlag);
+        queue.push(task, entity);
+    }
     true
 }
 
@@ -105,7 +111,7 @@ pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
         (entry.entity.delayed, entry.entity.vlag, entry.order) = (false, kept, order);
         return;
     }
-    let mut entity = queue.take(task).entity;
+    let mut entity = queue.take_waiting(index).entity;
     (entity.delayed, entity.vlag) = (false, kept);
     place(queue, &mut entity, Arrival::Wakeup);
     queue.push(task, entity);
@@ -145,11 +151,14 @@ pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
     }
 }
 
-/// Protects an entity that begins to run (it is on no list at that moment).
-pub(super) fn protect(queue: &Queue, entity: &mut Entity) {
+/// Protects the current entity, which begins to run.
+#[inline]
+pub(super) fn protect(queue: &mut Queue) {
+    let (protection_point, quantum) = (queue.rules.protection_point, min_slice(queue));
+    let Some(Entry { entity, .. }) = &mut queue.current else { return };
     entity.protected_until = entity.deadline;
-    if queue.rules.protection_point {
-        let quantum = min_slice(queue).min(entity.slice);
+    if protection_point {
+        let quantum = quantum.min(entity.slice);
         if quantum != entity.slice {
             let until = entity.vruntime + virtual_delta(quantum, entity.weight) as i64;
             entity.protected_until = until.min(entity.deadline);
@@ -169,14 +178,21 @@ pub(super) fn cancel_protection(queue: &mut Queue) {
     }
 }
 
-/// Whether `wakee` is what would be picked now.
-pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, how: Arrival) -> Preempt {
-    let (Some(Entry { entity: current, .. }), arrived) = (&queue.current, queue.entity(wakee))
-    else {
+/// Whether `wakee`, with this `slice` and maybe a `delayed` dequeue, is what would be picked now.
+#[inline]
+pub(super) fn preempts(
+    queue: &mut Queue,
+    wakee: TaskId,
+    how: Arrival,
+    slice: u64,
+    delayed: bool,
+) -> Preempt {
+    let Some(Entry { entity: current, .. }) = &queue.current else {
         return Preempt::Yes;
     };
-    let shorter = queue.rules.preempt_short && arrived.slice < current.slice;
+    let shorter = queue.rules.preempt_short && slice < current.slice;
     if !queue.rules.protection_point {
+        let arrived = queue.entity(wakee);
         let sooner = arrived.deadline < current.deadline;
         if shorter && eligible(queue, arrived) && (sooner || !eligible(queue, current)) {
             cancel_protection(queue);
@@ -184,7 +200,7 @@ pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, how: Arrival) -> Preemp
         let wins = pick(queue, true) == Some(wakee);
         return if wins { Preempt::Yes } else { Preempt::No };
     }
-    if !shorter && (how == Arrival::New || arrived.delayed) {
+    if !shorter && (how == Arrival::New || delayed) {
         return Preempt::No;
     }
     match pick(queue, !shorter) {
@@ -260,11 +276,14 @@ pub(super) fn average(queue: &Queue) -> i64 {
         (None, []) => queue.reference,
         (Some(entry), []) => entry.entity.vruntime,
         (None, [only]) => only.entity.vruntime,
-        _ => {
-            let (weighted, weight) = totals(queue);
-            queue.reference + weighted.div_euclid(weight)
-        }
+        _ => average_of(queue, totals(queue)),
     }
+}
+
+/// The same of a queue that has entities, from their totals.
+#[inline]
+fn average_of(queue: &Queue, (weighted, weight): (i64, i64)) -> i64 {
+    queue.reference + weighted.div_euclid(weight)
 }
 
 /// A new request of the entity, from now.
@@ -321,6 +340,7 @@ fn shrink_protection(queue: &mut Queue) {
 
 /// What counts of the `lag` that a queued entity has now; one whose dequeue is delayed cannot lose by
 /// waiting.
+#[inline]
 fn current_lag(queue: &Queue, entity: &Entity, lag: i64) -> i64 {
     let lag = limited_lag(queue, entity, lag);
     if entity.delayed { lag.max(entity.vlag) } else { lag }
