@@ -40,8 +40,8 @@ impl Event {
 
 /// Events by time: a wheel of three levels.
 ///
-/// Level 0 has a bucket for every 32 ns of the current window of 524 us, level 1 one for every window of the
-/// current epoch of 8.6 s, level 2 one for every epoch of 39 hours, and what lies beyond waits in a list.
+/// Level 0 has a bucket for every 64 ns of the current window of 524 us, level 1 one for every window of the
+/// current epoch of 4.3 s, level 2 one for every epoch of 9.8 hours, and what lies beyond waits in a list.
 /// Taking the next event is finding the first set bit: buckets are so narrow that more than one event in
 /// one is rare even with 1000 CPUs, and the window is so long that most events are put into it at once.
 ///
@@ -66,8 +66,8 @@ pub(crate) struct EventQueue {
 const CPU_SLOTS: usize = 4;
 
 const LEVELS: usize = 3;
-const BUCKET_BITS: u32 = 5;
-const LEVEL_BITS: u32 = 14;
+const BUCKET_BITS: u32 = 6;
+const LEVEL_BITS: u32 = 13;
 const BUCKETS: usize = 1 << LEVEL_BITS;
 /// Bits in a word.
 const BITS: usize = u64::BITS as usize;

@@ -5,6 +5,7 @@
 //! operation runs only when that time has passed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use roost_workload::{GroupId, Op, TimerRef};
 
@@ -38,6 +39,16 @@ impl<S: Scheduler> Engine<'_, S> {
             Activity::Sweep { .. } => return self.hinting_fault(cpu, task),
             _ => {}
         }
+        // Apart from the engine, which operations change.
+        let root_program;
+        let state = &self.world.tasks[task.index()];
+        let ops: &[Op] = if state.root {
+            root_program = Arc::clone(&self.root_program);
+            &root_program
+        } else {
+            let workload = self.workload;
+            &workload.templates[state.template as usize].program.ops
+        };
         loop {
             if let Some(mutex) = self.world.tasks[task.index()].relock {
                 if !self.lock(task, mutex) {
@@ -49,11 +60,6 @@ impl<S: Scheduler> Engine<'_, S> {
             if state.wakes {
                 self.wake_next(cpu, task);
             } else {
-                let ops = if state.root {
-                    &self.root_program
-                } else {
-                    &self.workload.templates[state.template as usize].program.ops
-                };
                 let pc = state.pc;
                 let Some(&op) = ops.get(pc as usize) else { return self.end(cpu, task) };
                 state.pc = pc + 1;

@@ -162,7 +162,7 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) workload: &'a Workload,
     pub(crate) shared: Shared,
     pub(crate) affinities: Vec<Affinities>,
-    pub(crate) root_program: Vec<Op>,
+    pub(crate) root_program: Arc<[Op]>,
     latencies: LatencyRecords,
     tick_ns: u64,
     pub(crate) free: Vec<TaskId>,

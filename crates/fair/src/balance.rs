@@ -118,8 +118,7 @@ impl Balancer {
         self.group_imbalance[group]
     }
 
-    /// The CPUs of `group`, whose set is `span`, that the current pass considers, in order. Where it
-    /// matters use `for_each`: a `for` loop over nested iterators costs twice as much.
+    /// The CPUs of `group`, whose set is `span`, that the current pass considers, in order.
     #[inline]
     pub(crate) fn considered<'a>(
         &'a self,
@@ -129,6 +128,25 @@ impl Balancer {
         let words = self.group_words[group].clone();
         let masks = span.words()[words.clone()].iter().zip(&self.candidates.words()[words.clone()]);
         words.zip(masks).flat_map(|(word, (span, considered))| bits(word, span & considered))
+    }
+
+    /// Does `each` for the CPUs that [`Balancer::considered`] names: inlined, which nested iterators are not.
+    #[inline(always)]
+    pub(crate) fn for_each_considered(
+        &self,
+        group: GroupId,
+        span: &CpuSet,
+        mut each: impl FnMut(CpuId),
+    ) {
+        let words = self.group_words[group].clone();
+        let masks = span.words()[words.clone()].iter().zip(&self.candidates.words()[words.clone()]);
+        for (word, (span, considered)) in words.zip(masks) {
+            let mut left = span & considered;
+            while left != 0 {
+                each((word << 6) + left.trailing_zeros() as usize);
+                left &= left - 1;
+            }
+        }
     }
 
     /// Notes `lines` cache lines fetched from `from` by `executor`, to be paid later.

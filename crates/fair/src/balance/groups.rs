@@ -258,7 +258,7 @@ impl Fair {
     fn group_stats(&self, world: &World, id: GroupId, overloaded: &mut bool) -> GroupStats {
         let group = self.topology.group(id);
         let mut stats = GroupStats::of(group);
-        self.balance.considered(id, &group.span).for_each(|cpu| {
+        self.balance.for_each_considered(id, &group.span, |cpu| {
             let rq = &self.rqs[cpu];
             stats.add(rq, rq.nr_running == 0 && world.is_idle(cpu));
             *overloaded |= rq.nr_running > 1;

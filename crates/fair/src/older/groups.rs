@@ -168,7 +168,7 @@ impl Fair {
             pinned: self.balance.is_imbalanced(id),
             ..GroupStats::default()
         };
-        self.balance.considered(id, &group.span).for_each(|cpu| {
+        self.balance.for_each_considered(id, &group.span, |cpu| {
             let nr = self.rqs[cpu].nr_running;
             let idle = nr == 0 && world.is_idle(cpu);
             let load = self.load_seen(cpu, average, own);
