@@ -133,7 +133,8 @@ struct Version {
     mechanisms: Forms,
 }
 
-/// The known versions, oldest first. Who posted results of 3.9 had 1000 ticks a second (docs/results.md,
+/// The known versions, oldest first. Who posted results of 3.9 had 1000 ticks a second
+/// (docs/notes/2026-11-25-results.md,
 /// "consolidate").
 const VERSIONS: [Version; 6] = [
     Version {

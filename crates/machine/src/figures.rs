@@ -322,7 +322,7 @@ pub(crate) const X3750_M4: Figures = Figures {
 
 const SAMPLING_RUN: Figure = figure(
     5_000,
-    "assumption: some microseconds; 3 and 10 make little difference (docs/results.md)",
+    "assumption: some microseconds; 3 and 10 make little difference (docs/notes/2026-11-25-results.md)",
 );
 
 /// The 2-node machine of the consolidation text. Its bandwidths are those of the same benchmarks with threads and memory

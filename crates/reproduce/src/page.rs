@@ -31,7 +31,7 @@ pub fn page(results: &Results) -> String {
 fn heading(results: &Results) -> String {
     let score = Score::of(results);
     let programs: BTreeSet<&str> =
-        results.studies.values().map(|study| study.program.as_str()).collect();
+        results.studies.values().filter_map(|study| study.program.as_deref()).collect();
     let programs: Vec<&str> = programs.into_iter().collect();
     format!(
         "Written by `roost reproduce` from the recipes in `published/recipes/`; nothing here is written by \

@@ -130,6 +130,12 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Of no row: what the page says of studies that were never run.
+    pub fn of_nothing(studies: Vec<Study>) -> Self {
+        let row_runs = studies.iter().map(|study| vec![None; study.rows.len()]).collect();
+        Self { studies, runs: Vec::new(), row_runs, quick: false }
+    }
+
     /// The index of a run, which is new or known.
     #[allow(clippy::too_many_arguments, reason = "a run is made of so many things")]
     fn add(

@@ -25,8 +25,8 @@ pub struct Results {
 /// What became of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StudyResult {
-    /// Version and commit of the program that made its runs.
-    pub program: String,
+    /// Version and commit of the program that made its runs; `None`: none was made.
+    pub program: Option<String>,
     /// The mechanism it is about.
     pub mechanism: String,
     /// What it asks.
@@ -173,9 +173,15 @@ impl StudyResult {
 }
 
 impl Results {
-    /// Of earlier results, those of studies that are not among `self`'s are kept.
+    /// These in the place of earlier ones. A study of which nothing was run now keeps what it had, if it had
+    /// anything.
     pub fn over(self, mut earlier: Self) -> Self {
-        earlier.studies.extend(self.studies);
+        earlier.studies.retain(|_, study| study.program.is_some());
+        for (name, study) in self.studies {
+            if study.program.is_some() || !earlier.studies.contains_key(&name) {
+                earlier.studies.insert(name, study);
+            }
+        }
         earlier
     }
 
@@ -216,7 +222,7 @@ pub fn results(plan: &Plan, measured: &Measured, program: &str) -> Result<Result
             Ok(row_result(study, row, simulated))
         });
         let result = StudyResult {
-            program: program.to_owned(),
+            program: row_runs.iter().any(Option::is_some).then(|| program.to_owned()),
             mechanism: study.mechanism.clone(),
             question: study.question.clone(),
             tables: study.tables.clone(),

@@ -17,6 +17,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// Runs what `args` asks for, prints it and writes the page.
 pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
     let studies = roost_reproduce::read_studies(&args.published)?;
+    let others = Plan::of_nothing(studies.clone());
     let studies = roost_reproduce::chosen(studies, &args.studies)?;
     let cache = cache()?;
     let identity = identity();
@@ -34,7 +35,10 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
         ReproduceFormat::Json => results.json(),
     })?;
     match complete == plan.rows() {
-        true => files.write(results),
+        true => {
+            let nothing = roost_reproduce::results(&others, &Vec::new(), build::shown())?;
+            files.write(results, nothing)
+        }
         false => Err(Error::RowsLeft { complete, wanted: plan.rows() }),
     }
 }
@@ -136,8 +140,9 @@ impl Files {
         Ok(Self { page: docs.join("results.md"), json, earlier })
     }
 
-    fn write(self, results: Results) -> Result<(), Error> {
-        let results = results.over(self.earlier);
+    /// `nothing` is what there is to say of studies that were never run.
+    fn write(self, results: Results, nothing: Results) -> Result<(), Error> {
+        let results = nothing.over(results.over(self.earlier));
         roost_reproduce::write_file(&self.json, &results.json())?;
         roost_reproduce::write_file(&self.page, &roost_reproduce::page(&results))?;
         Ok(())

@@ -1,7 +1,7 @@
 //! What the mechanisms did where they were published, and what they do here.
 //!
 //! The costs of a message come from a round trip on one CPU, those of scheduling from core-to-core
-//! latencies and from which cache lines the kernel reads (docs/results.md shows the numbers side by
+//! latencies and from which cache lines the kernel reads (docs/notes/2026-11-25-results.md shows the numbers side by
 //! side, and which choices were made with them in sight). Expected values are those of `published/`;
 //! each test says how near they have to be.
 

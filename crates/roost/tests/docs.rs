@@ -140,3 +140,21 @@ fn commits_that_the_documentation_names_are_in_the_history() {
     }
     assert!(missing.is_empty(), "no ancestors of HEAD: {missing:#?}");
 }
+
+/// The programs that made docs/results.json, which are clean builds of commits in the history.
+#[test]
+fn programs_of_the_results_are_in_the_history() {
+    if let Some(reason) = no_history() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let text = std::fs::read_to_string(root().join("docs/results.json")).unwrap();
+    let results = roost_reproduce::Results::parse(&text).unwrap();
+    for (study, result) in results.studies {
+        let Some(program) = result.program else { continue };
+        let commit = program.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+        let commit = commit.unwrap_or_else(|| panic!("{study}: {program}"));
+        let output = git(&["merge-base", "--is-ancestor", commit, "HEAD"]).unwrap();
+        assert!(output.status.success(), "{study}: {program}");
+    }
+}

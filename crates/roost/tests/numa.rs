@@ -148,7 +148,8 @@ fn without_cling_groups_stay_split() {
 }
 
 /// Published, second and third stage. Without the pause groups stay split that want the same node, as the
-/// tasks that cling there give way to nobody; where no two want the same, they settle (docs/results.md).
+/// tasks that cling there give way to nobody; where no two want the same, they settle
+/// (docs/notes/2026-11-25-results.md).
 /// With it all settle, two groups a node, each with all of its CPU time and memory there; where it was
 /// needed, counters and trace tell of it.
 #[test]
@@ -169,14 +170,18 @@ fn with_the_pause_groups_settle_that_want_the_same_node() {
 }
 
 /// Two groups come to have five threads on each node, all with equally much memory: neither node gains a swap as much as
-/// the kernel asks for (`SMALLIMP`), whoever is paused. One of two such seeds of 1 to 400 (docs/results.md).
+/// the kernel asks for (`SMALLIMP`), whoever is paused. One of two such seeds of 1 to 400
+/// (docs/notes/2026-11-25-results.md).
 const STAYS_SPLIT: u64 = 2;
 
 /// A miss, not a claim: published, all groups settle. Who mends this finds out here.
 #[test]
 fn with_the_pause_groups_that_are_tied_stay_split() {
     let (places, ..) = settled("fair@5.2+cling", SECONDS, STAYS_SPLIT);
-    assert!(!is_settled(&places), "docs/results.md says that these stay split: {places:?}");
+    assert!(
+        !is_settled(&places),
+        "docs/notes/2026-11-25-results.md says that these stay split: {places:?}"
+    );
 }
 
 /// Where threads share all of their group's memory, page-based groups settle without any cgroup.
@@ -209,7 +214,7 @@ fn numa02_takes_as_long_as_published() {
 
 /// Before there was NUMA balancing: memory is on one node, local threads end first, and idle CPUs then even out those that
 /// are left. How soon they do calibrates how often an idle CPU has a tick (`WHEEL_TIMERS`). A fourth row is missed,
-/// numa02_SMT: 77.9 s for 61.33 (docs/results.md).
+/// numa02_SMT: 77.9 s for 61.33 (docs/notes/2026-11-25-results.md).
 #[test]
 fn without_numa_balancing_they_take_as_long_as_posted() {
     for case in ["numa01", "numa01_THREAD_ALLOC", "numa02"] {
@@ -271,7 +276,7 @@ fn as_posted_numa02_smt_is_slower() {
 }
 
 /// numa01, published faster by 12% on 2 nodes. Over so many seeds our difference is four times the error of its mean
-/// (docs/results.md).
+/// (docs/notes/2026-11-25-results.md).
 #[test]
 fn as_posted_numa01_is_faster_on_two_nodes() {
     assert!(as_posted("xeon-2s-12", "numa01:cpus=12", 192) < 0.99);
@@ -297,7 +302,8 @@ fn numa01_thread_alloc_takes_as_long_as_published_on_four_nodes() {
     assert!((on_one - 150.34).abs() > 7.98, "{on_one:.1}");
 }
 
-/// numa01_THREAD_ALLOC, published slower by 13%. Here it is 2.5%, which 96 seeds establish (docs/results.md).
+/// numa01_THREAD_ALLOC, published slower by 13%. Here it is 2.5%, which 96 seeds establish
+/// (docs/notes/2026-11-25-results.md).
 #[test]
 fn as_posted_numa01_thread_alloc_is_slower_on_four_nodes() {
     assert!(as_posted("x3750-m4", "numa01_THREAD_ALLOC:cpus=64,same_node=0", 16) > 1.01);

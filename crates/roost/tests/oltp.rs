@@ -1,5 +1,5 @@
 //! sysbench OLTP with and without cling, against `published/001-oltp.csv`. The bar is the direction of
-//! all six rows; sizes stand in docs/results.md.
+//! all six rows; sizes stand in docs/notes/2026-11-25-results.md.
 //!
 //! Groups settle in the course of several NUMA scans, so runs are long: a quarter of an hour of one core
 //! (`make test-long`).

@@ -158,7 +158,8 @@ pub const COREMARK_BATCH: u64 = 30;
 /// manual, GOMP_SPINCOUNT where OMP_WAIT_POLICY is undefined). Assumption: 10 ns a round.
 pub const GOMP_SPIN_NS: u64 = 300_000 * 10;
 
-/// A cycle of a loop of scalar code, ps. Measured on a Zen 4 EPYC with arrays of 4 MiB (docs/results.md):
+/// A cycle of a loop of scalar code, ps. Measured on a Zen 4 EPYC with arrays of 4 MiB
+/// (docs/notes/2026-11-25-results.md):
 /// loops of one cycle an element took 272 to 278 ps, those of two 542 to 547.
 pub const CYCLE_PS: u64 = 272;
 

@@ -18,7 +18,8 @@ use crate::stats::IdleType;
 const BALANCE: NohzKick = NohzKick { balance: true, stats: false, next: false };
 
 /// How often timers of the wheel expire on each CPU, a second. Calibrated by rows that were posted for a kernel before NUMA
-/// balancing (docs/results.md): with 4 to 83 three of four come within 1.5%, with 0.8 one is off by 8%, with the clocksource
+/// balancing (docs/notes/2026-11-25-results.md): with 4 to 83 three of four come within 1.5%, with 0.8 one is off by
+/// 8%, with the clocksource
 /// watchdog alone (every half second on one CPU) by 20%.
 const WHEEL_TIMERS: u64 = 4;
 

@@ -55,7 +55,7 @@ struct Kernel {
     cycles: u64,
 }
 
-/// Cycles are those of one of the four places where a program can come to lie (docs/results.md).
+/// Cycles are those of one of the four places where a program can come to lie (docs/notes/2026-11-25-results.md).
 const KERNELS: [Kernel; 4] = [
     Kernel { name: "copy", reads: &[0], writes: 2, cycles: 0 },
     Kernel { name: "scale", reads: &[2], writes: 1, cycles: 2 },
