@@ -948,6 +948,11 @@ impl World {
         self.trace(|world, tracer| tracer.queued(world.now, world.trace_task(id)));
     }
 
+    pub(crate) fn trace_migrated(&mut self, id: TaskId) {
+        let to = self.task_cpu(id);
+        self.trace(|world, tracer| tracer.migrated(world.now, world.trace_task(id), to));
+    }
+
     #[inline]
     fn trace_wakeup(&mut self, id: TaskId, from: CpuId, target: CpuId) {
         self.trace(|world, tracer| tracer.wakeup(world.now, from, world.trace_task(id), target));

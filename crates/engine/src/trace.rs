@@ -45,6 +45,9 @@ pub trait Tracer {
     /// A task was woken or created by `from` and will run on `target`.
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId);
 
+    /// A waiting task was moved to the queue of `to` (`sched_migrate_task`).
+    fn migrated(&mut self, _now: Time, _task: TraceTask<'_>, _to: CpuId) {}
+
     /// A value of the scheduler's that belongs to one of several things changed: `name` says what,
     /// `index` of which. Not told by default.
     fn value(&mut self, _now: Time, _name: &'static str, _index: usize, _value: u64) {}

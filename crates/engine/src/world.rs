@@ -182,6 +182,7 @@ impl World {
     #[inline]
     pub fn set_task_cpu(&mut self, task: TaskId, cpu: CpuId) {
         self.tasks[task.index()].cpu = cpu;
+        self.trace_migrated(task);
     }
 
     /// Whether the CPU of a sleeping task has not yet switched to another one (`on_cpu`).
