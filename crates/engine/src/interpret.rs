@@ -503,9 +503,9 @@ impl<S: Scheduler> Engine<'_, S> {
             return Step::Done;
         }
         task.activity = Activity::Work(0);
-        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Move);
+        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::NotAllowed);
         let target = self.any_allowed(id);
-        self.deliver(id, target, cpu, Enqueue::Move);
+        self.deliver(id, target, cpu, Enqueue::Relocated);
         self.world.cpus[cpu].need_resched = true;
         Step::Left
     }

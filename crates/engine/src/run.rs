@@ -490,7 +490,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         task.cpu = cpu;
         // As sched_info_enqueue(): a wakeup's run delay begins here. Who was moved because of its
         // affinity was runnable all the time.
-        if arrival.why != Enqueue::Move && task.queued_at != now {
+        if arrival.why != Enqueue::Relocated && task.queued_at != now {
             task.queued_at = now;
             self.world.trace_queued(id);
         }
@@ -558,11 +558,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         task.queued_at = now;
         task.state = State::Arriving;
         world.trace_wakeup(id, from, target);
-        if target == from && why != Enqueue::Move {
+        if target == from && why != Enqueue::Relocated {
             let arrival = Arrival { at: now, task: id, why, from, interrupt: true };
             return self.arrive(target, arrival);
         }
-        let interrupt = why == Enqueue::Move || self.scheduler.hands_over(world, from, target);
+        let interrupt = why == Enqueue::Relocated || self.scheduler.hands_over(world, from, target);
         let latency = if interrupt {
             world.counters.ipis += 1;
             world.interrupt_latency(from, target)

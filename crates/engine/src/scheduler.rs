@@ -90,8 +90,8 @@ pub enum Enqueue {
     },
     /// It was created.
     New,
-    /// It was moved because its affinity changed; its state was kept by `dequeue(Move)`.
-    Move,
+    /// It was moved because its affinity changed; its state was kept by `dequeue(NotAllowed)`.
+    Relocated,
 }
 
 /// Why the current task leaves its CPU's queue.
@@ -102,7 +102,7 @@ pub enum Dequeue {
     /// It ends.
     Exit,
     /// Its affinity no longer allows this CPU.
-    Move,
+    NotAllowed,
 }
 
 /// What a CPU does next.
@@ -221,7 +221,7 @@ pub trait Scheduler {
 
     /// Where `task` may run has changed to what [`World::allowed`] now says, and it stays where it is,
     /// because it may, or because it sleeps. One that runs where it no longer may is taken off by
-    /// `dequeue(Move)` and queued elsewhere by `enqueue(Move)`.
+    /// `dequeue(NotAllowed)` and queued elsewhere by `enqueue(Relocated)`.
     fn allowed_changed(&mut self, _world: &mut World, _task: TaskId) {}
 
     /// The rest of a tick, after the timers that expire in it: balancing (`SCHED_SOFTIRQ`), and what is

@@ -112,7 +112,7 @@ impl Fair {
     ) {
         self.account_current(world, from, by);
         self.update_averages(world, from, task);
-        self.deactivate(from, task, Leave::Move);
+        self.deactivate(from, task, Leave::Runnable);
         self.detach_averages(from, task);
     }
 
@@ -867,7 +867,7 @@ impl Scheduler for Fair {
         let how = match why {
             Enqueue::Wakeup { .. } => Arrival::Wakeup,
             Enqueue::New => Arrival::New,
-            Enqueue::Move => Arrival::Moved,
+            Enqueue::Relocated => Arrival::Moved,
         };
         if how == Arrival::New {
             let weight = self.tasks[task.index()].weight;
@@ -882,11 +882,11 @@ impl Scheduler for Fair {
         self.account_current(world, cpu, cpu);
         let averages = &self.features.averages;
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
-        if why != Dequeue::Move && !averages.estimate_after_update {
+        if why != Dequeue::NotAllowed && !averages.estimate_after_update {
             rq.update_util_est(state, averages.util_est);
         }
         rq.update_with(state, world.now().ns(), averages.leaving);
-        if why != Dequeue::Move && averages.estimate_after_update {
+        if why != Dequeue::NotAllowed && averages.estimate_after_update {
             rq.update_util_est(state, averages.util_est);
         }
         if why == Dequeue::Sleep && rq.delay_dequeue(state) {
@@ -895,11 +895,11 @@ impl Scheduler for Fair {
         if why == Dequeue::Exit {
             self.on_exit(cpu, task);
         }
-        let leave = if why == Dequeue::Move { Leave::Move } else { Leave::Sleep };
+        let leave = if why == Dequeue::NotAllowed { Leave::Runnable } else { Leave::Sleep };
         self.deactivate(cpu, task, leave);
         match why {
             Dequeue::Sleep => {}
-            Dequeue::Move => self.detach_averages(cpu, task),
+            Dequeue::NotAllowed => self.detach_averages(cpu, task),
             Dequeue::Exit => self.remove_averages(cpu, task),
         }
     }

@@ -149,7 +149,7 @@ pub(crate) enum Leave {
     /// It sleeps or ends.
     Sleep,
     /// It moves to another queue, runnable.
-    Move,
+    Runnable,
 }
 
 /// No bound for how far behind a wakee counts.
@@ -414,7 +414,7 @@ impl Queue {
     /// Gives an entity another weight and policy; its position, or its lag, is kept.
     pub(crate) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Entity)) {
         let is_current = self.current.is_some_and(|current| current.task == task);
-        let mut entity = self.remove(task, Leave::Move);
+        let mut entity = self.remove(task, Leave::Runnable);
         let old = entity.weight;
         change(&mut entity);
         if self.rules.eevdf {

@@ -45,7 +45,7 @@ pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival, credit: u6
 
 /// An entity has been taken off.
 pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
-    if why == Leave::Move {
+    if why == Leave::Runnable {
         make_relative(queue, entity);
     }
     update_min_vruntime(queue);

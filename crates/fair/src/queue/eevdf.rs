@@ -72,7 +72,7 @@ pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
             entity.delayed = false;
         }
         Leave::Sleep => {}
-        Leave::Move => {
+        Leave::Runnable => {
             entity.deadline -= entity.vruntime;
             entity.relative = true;
         }

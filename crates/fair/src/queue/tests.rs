@@ -145,7 +145,7 @@ fn cfs_min_vruntime_follows_the_least_and_migration_is_relative_to_it() {
     let mut queue = queue_at(cfs(), &[100, 103]);
     let mut other = queue_at(cfs(), &[7]);
     (queue.reference, other.reference) = (100 * MS as i64, 7 * MS as i64);
-    let moved = queue.remove(B, Leave::Move);
+    let moved = queue.remove(B, Leave::Runnable);
     other.insert(B, moved, Arrival::Moved);
     assert_eq!(vruntime(&other, B), 10 * MS as i64);
     let mut asleep = queue.remove(A, Leave::Sleep);
@@ -337,7 +337,7 @@ fn eevdf_forked_tasks_get_half_a_request_and_migrated_ones_keep_the_rest() {
     queue.set_current(B);
     queue.run(400_000);
     queue.put_current();
-    let moved = queue.remove(B, Leave::Move);
+    let moved = queue.remove(B, Leave::Runnable);
     let mut other = queue_at(eevdf72(), &[500]);
     other.insert(B, moved, Arrival::Moved);
     assert_eq!(other.entity(B).deadline - vruntime(&other, B), 1_000_000);
@@ -634,7 +634,7 @@ impl Bench {
     /// Balancing takes a waiting task.
     fn take(&mut self, task: TaskId) {
         if self.queue.waiting.iter().any(|entry| entry.task == task && !entry.entity.delayed) {
-            self.leave(task, Leave::Move);
+            self.leave(task, Leave::Runnable);
         }
     }
 
