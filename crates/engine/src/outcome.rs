@@ -28,6 +28,19 @@ pub struct Outcome {
     pub too_short: Option<TooShort>,
 }
 
+impl Outcome {
+    /// The value of the counter called `name`.
+    ///
+    /// # Panics
+    /// If the run has no such counter.
+    #[track_caller]
+    pub fn counter(&self, name: &str) -> f64 {
+        let found = self.counters.iter().find(|(known, _)| known == name);
+        let Some((_, value)) = found else { panic!("the run has no counter {name}") };
+        *value
+    }
+}
+
 /// How long tasks were on the CPUs of a place, ns, kernel work on their behalf included. Empty where that is
 /// not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use common::{Fifo, template, workload};
+use common::{Fifo, counter, template, workload};
 use proptest::prelude::*;
 use roost_engine::*;
 use roost_machine::Machine;
@@ -76,11 +76,6 @@ fn run_watched(machine: &Arc<Machine>, workload: &Workload, seed: u64) -> (Outco
     };
     let outcome = run(machine, workload, Fifo::default(), control).expect("the run ends");
     (outcome, watch)
-}
-
-fn counter(outcome: &Outcome, name: &str) -> u64 {
-    let found = outcome.counters.iter().find(|(counter, _)| counter == name);
-    found.unwrap_or_else(|| panic!("no counter {name}")).1 as u64
 }
 
 const RUN: Op = Op::Run { ns: 10_000 };

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use common::{Faults, Fifo, Marker};
+use common::{Faults, Fifo, Marker, counter};
 use roost_engine::*;
 use roost_workload::{
     Access, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template, Workload,
@@ -57,10 +57,6 @@ fn marked(
     let marker = Marker { at_ns, to, faults: faults.clone(), ..Marker::default() };
     let outcome = under(workload, marker);
     (outcome, faults.take())
-}
-
-fn counter(outcome: &Outcome, name: &str) -> u64 {
-    outcome.counters.iter().find(|(counter, _)| counter == name).expect("a counter").1 as u64
 }
 
 /// 64 MiB at 37.5 GB/s, twice for what is written: 3.6 ms a sweep.

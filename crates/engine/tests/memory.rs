@@ -36,11 +36,6 @@ fn metrics(machine: &Arc<Machine>, workload: &Workload) -> Vec<f64> {
     outcome.metrics.iter().map(|metric| metric.value.expect("a value")).collect()
 }
 
-fn counter(outcome: &Outcome, name: &str) -> f64 {
-    let found = outcome.counters.iter().find(|(counter, _)| counter == name);
-    found.unwrap_or_else(|| panic!("no counter {name}")).1
-}
-
 fn assert_within(percent: f64, found: f64, expected: f64, what: &str) {
     let off = 100.0 * (found / expected - 1.0);
     println!("{what}: {found:.1}, expected {expected:.1} ({off:+.1}%)");
@@ -499,8 +494,8 @@ fn a_full_node_overflows_and_too_much_is_refused() {
         outcome(&small, &sweeps.workload())
     };
     let overflow = touch(total * 3 / 4).expect("it fits");
-    assert_eq!(counter(&overflow, "numa_hit"), (total / 2 / 4096) as f64);
-    assert_eq!(counter(&overflow, "numa_miss"), (total / 4 / 4096) as f64);
+    assert_eq!(overflow.counter("numa_hit"), (total / 2 / 4096) as f64);
+    assert_eq!(overflow.counter("numa_miss"), (total / 4 / 4096) as f64);
     let error = touch(total + 1).expect_err("too much").to_string();
     assert!(error.contains("bytes of memory"), "{error}");
     let mut sweeps = Sweeps::new();
@@ -526,8 +521,8 @@ fn an_rt_app_thread_writes_its_own_buffer() {
     );
     let workload = roost_workload::rtapp::parse(&text, "mem.json").expect("a workload");
     let found = outcome(&machine("zen3-2s"), &workload).expect("it ends");
-    assert_eq!(counter(&found, "numa_hit"), 512.0, "256 pages each");
-    let remote = counter(&found, "memory_remote_bytes");
+    assert_eq!(found.counter("numa_hit"), 512.0, "256 pages each");
+    let remote = found.counter("memory_remote_bytes");
     assert!((2.0 * 2.0..2.3 * 2.0).contains(&(remote / MIB as f64)), "{remote}");
     let faults = 256.0 * 700.0;
     let sweeps = 64.0 * 2.0 * MIB as f64 / 82.2;
@@ -598,11 +593,11 @@ proptest! {
             run(&machine, &workload, Turns::default(), control).expect("it ends")
         };
         let found = once();
-        let moved = counter(&found, "memory_local_bytes") + counter(&found, "memory_remote_bytes");
+        let moved = found.counter("memory_local_bytes") + found.counter("memory_remote_bytes");
         prop_assert!(moved <= expected as f64 && moved > 0.99 * expected as f64, "{moved} of {expected}");
         let bandwidth = 2.0 * machine.figures.package_memory_bytes_per_us.value as f64 / 1000.0;
         prop_assert!(found.elapsed_ns as f64 >= moved / bandwidth);
-        prop_assert_eq!(counter(&found, "numa_hit"), tasks.iter().map(|t| t.0 * 256).sum::<u64>() as f64);
+        prop_assert_eq!(found.counter("numa_hit"), tasks.iter().map(|t| t.0 * 256).sum::<u64>() as f64);
         prop_assert_eq!(found, once(), "same inputs, same outcome");
     }
 
@@ -651,7 +646,7 @@ proptest! {
             run(&machine, &workload, Turns::default(), control).expect("it ends")
         };
         let found = once();
-        let moved = counter(&found, "memory_local_bytes") + counter(&found, "memory_remote_bytes");
+        let moved = found.counter("memory_local_bytes") + found.counter("memory_remote_bytes");
         prop_assert!(moved <= most as f64, "{moved} of {most}");
         prop_assert_eq!(found, once(), "same inputs, same outcome");
     }

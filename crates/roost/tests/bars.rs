@@ -14,11 +14,6 @@ fn run(machine: &str, workload: &str, scheduler: &str, milliseconds: u64) -> Out
     simulation.expect("known names").run(Control::new(1)).expect("it ends")
 }
 
-fn counter(outcome: &Outcome, name: &str) -> f64 {
-    let found = outcome.counters.iter().find(|(counter, _)| counter == name);
-    found.unwrap_or_else(|| panic!("no counter {name}")).1
-}
-
 /// Values of a column of a published file, by row id.
 fn published(text: &str, ids: impl Iterator<Item = String>, column: &str) -> Vec<f64> {
     let mut lines = csv::Reader::from_reader(text.as_bytes());
@@ -68,9 +63,8 @@ fn rank_correlation_of_known_orders() {
 /// so many with it. Both hold here.
 #[test]
 fn llc_imbalance_ends_the_ping_pong_of_an_iperf3_pair() {
-    let migrations = |scheduler| {
-        counter(&run("hygon-vm", "iperf3:noise=4", scheduler, 200_000), "migrations_llc")
-    };
+    let migrations =
+        |scheduler| run("hygon-vm", "iperf3:noise=4", scheduler, 200_000).counter("migrations_llc");
     let (without, with) = (migrations("fair@6.15"), migrations("fair@6.15+llc-imbalance"));
     let text = include_str!("../../../published/003-migrations.csv");
     let row = || std::iter::once("003-iperf3-llc-migrations-200s".to_owned());
@@ -91,7 +85,7 @@ fn netperf(clients: u32, scheduler: &str) -> Outcome {
 
 /// se_eff%, dom_eff%, fast_rate%, success_rate%; `None` where nothing was searched.
 fn efficiency(outcome: &Outcome) -> [Option<f64>; 4] {
-    let count = |name| counter(outcome, name);
+    let count = |name| outcome.counter(name);
     let counts = roost_report::SearchCounts {
         search: count("sis_search"),
         domain: count("sis_domain_search"),
@@ -140,7 +134,7 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
             assert!(off <= bar, "{name}, {clients} clients: {ours:.2}, published {theirs:.2}");
         }
     }
-    let scanned = |outcome: &Outcome| counter(outcome, "sis_scanned");
+    let scanned = |outcome: &Outcome| outcome.counter("sis_scanned");
     let (_, before) = &runs[CLIENTS.len() - 1];
     let after = netperf(224, "fair@5.19+sis-util");
     let fewer = 100.0 * (1.0 - scanned(&after) / scanned(before));
@@ -211,9 +205,8 @@ fn numa_imbalance_gives_stream_the_bandwidth_of_both_sockets() {
 
 #[test]
 fn numa_imbalance_gives_each_of_sixteen_threads_an_llc_of_its_own() {
-    let shared = |scheduler| {
-        counter(&run("zen3-2s", "coremark:threads=16", scheduler, 2_000), "llcs_shared")
-    };
+    let shared =
+        |scheduler| run("zen3-2s", "coremark:threads=16", scheduler, 2_000).counter("llcs_shared");
     assert!(shared("fair@5.16") > 1.0, "without it, LLCs of one node are shared");
     assert_eq!(shared("fair@5.16+numa-imbalance"), 0.0);
     assert_eq!(shared("fair@5.16+numa-imbalance-merged"), 0.0);

@@ -4,10 +4,9 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use roost_engine::Control;
-use roost_fair::{Fair, Features};
+use roost_simulate::{Control, SchedulerSpec, Simulation};
 use roost_workload::rtapp;
 
 /// The system's allocator, and how many bytes it has given out, now and at most. (Resident memory also
@@ -48,13 +47,15 @@ fn twenty_times_the_time_takes_no_more_memory() {
     }, "global": {"duration": 1}}"#;
     let mut workload = rtapp::parse(text, "endless.json").unwrap();
     let machine = Arc::new(roost_machine::resolve("node:2 l3:2 core:4 pu:2").unwrap());
-    let stop = AtomicBool::new(false);
     let mut run = |scheduler: &str, ns| {
         workload.duration_ns = Some(ns);
-        let fair = Fair::new(&machine, Features::parse(scheduler).unwrap());
-        let control = Control { seed: 1, tracer: None, stop: &stop, progress: &|_| {} };
-        let outcome = roost_engine::run(&machine, &workload, fair, control).unwrap();
-        outcome.counters.iter().find(|(name, _)| name == "forks").unwrap().1
+        let simulation = Simulation {
+            machine: Arc::clone(&machine),
+            workload: Arc::new(workload.clone()),
+            scheduler: SchedulerSpec::parse(scheduler).unwrap(),
+        };
+        let outcome = simulation.run(Control::new(1)).unwrap();
+        outcome.counter("forks")
     };
     for scheduler in ["fair@5.16", "fair@7.2"] {
         let few = run(scheduler, 500_000_000);

@@ -1,11 +1,10 @@
 //! The bars of memory and NUMA balancing: settling groups, autonuma-benchmark, the speed of it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use roost_engine::{Control, CpuId, LeftAs, Outcome, Time, TraceTask, Tracer};
-use roost_fair::{Fair, Features};
+use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
+use roost_simulate::{Control, Outcome, Simulation};
 
 fn run(
     machine: &str,
@@ -15,17 +14,10 @@ fn run(
     seed: u64,
     tracer: Option<Box<dyn Tracer>>,
 ) -> Outcome {
-    let machine = Arc::new(roost_machine::resolve(machine).expect("a machine"));
     let duration = seconds.map(|seconds| seconds * 1_000_000_000);
-    let workload = roost_workload::resolve(workload, duration).expect("a workload");
-    let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
-    let control = Control { seed, tracer, stop: &AtomicBool::new(false), progress: &|_| {} };
-    roost_engine::run(&machine, &workload, fair, control).expect("it ends")
-}
-
-fn counter(outcome: &Outcome, name: &str) -> f64 {
-    let found = outcome.counters.iter().find(|(counter, _)| counter == name);
-    found.unwrap_or_else(|| panic!("no counter {name}")).1
+    let simulation = Simulation::named(machine, workload, duration, scheduler);
+    let control = Control { tracer, ..Control::new(seed) };
+    simulation.expect("known names").run(control).expect("it ends")
 }
 
 // --- Settling: published/001-settle.csv ----------------------------------------------------------
@@ -92,9 +84,10 @@ fn places(
     let after = run(seconds, Some(Box::new(Values(changes.clone()))));
     let share = |of: &dyn Fn(usize) -> f64| of(0) / (of(0) + of(1));
     let places = GROUPS.map(|group| {
-        let exec =
-            |outcome, node| counter(outcome, &format!("numa_stat{group}.exectime_node{node}"));
-        let pages = |node| counter(&after, &format!("memory_numa_stat{group}.node{node}_pages"));
+        let exec = |outcome: &Outcome, node| {
+            outcome.counter(&format!("numa_stat{group}.exectime_node{node}"))
+        };
+        let pages = |node| after.counter(&format!("memory_numa_stat{group}.node{node}_pages"));
         Place {
             cpu: share(&|node| exec(&after, node) - exec(&before, node)),
             memory: share(&pages),
@@ -107,7 +100,7 @@ fn places(
 /// busy, so that nobody clung to them until that was over.
 fn is_told(outcome: &Outcome, changes: &BTreeMap<(&'static str, usize), Vec<(u64, u64)>>) -> bool {
     (0..2).all(|node| {
-        let of = |what: &str| counter(outcome, &format!("cling_{what}_node{node}"));
+        let of = |what: &str| outcome.counter(&format!("cling_{what}_node{node}"));
         let values = |what| changes.get(&(what, node)).map_or(&[][..], Vec::as_slice);
         let mut pauses = values("cling paused on node").iter();
         let degree = 20_u32;
@@ -157,7 +150,7 @@ fn with_the_pause_groups_settle_that_want_the_same_node() {
     let mut split = 0;
     for seed in SEEDS.filter(|&seed| seed != STAYS_SPLIT) {
         let (before, outcome, _) = settled("fair@5.2+cling+cling-degree=100", SECONDS, seed);
-        let of = |what| [0, 1].map(|node| counter(&outcome, &format!("cling_{what}_node{node}")));
+        let of = |what| [0, 1].map(|node| outcome.counter(&format!("cling_{what}_node{node}")));
         assert_eq!(of("pauses"), [0.0; 2]);
         let (after, outcome, changes) = settled("fair@5.2+cling", SECONDS, seed);
         assert!(is_settled(&after), "seed {seed}: {after:?}");
@@ -321,6 +314,6 @@ fn consolidate_pulls_tasks_of_a_process_together() {
     let [slow, fast] = [&before, &outcome].map(|of| of.metrics[0].value.expect("a speed"));
     println!("{slow:.1} -> {fast:.1} GB/s, published 13.3 -> 22.8");
     assert!(fast > 1.2 * slow, "{slow:.1} -> {fast:.1} GB/s");
-    assert!(counter(&outcome, "consolidate_pulled") > 0.0);
-    assert!(counter(&outcome, "consolidate_asked") >= counter(&outcome, "consolidate_pulled"));
+    assert!(outcome.counter("consolidate_pulled") > 0.0);
+    assert!(outcome.counter("consolidate_asked") >= outcome.counter("consolidate_pulled"));
 }

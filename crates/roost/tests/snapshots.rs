@@ -10,26 +10,21 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use roost_engine::{Control, Outcome};
-use roost_fair::{Fair, Features};
+use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation};
 use roost_workload::{Workload, rtapp};
 
 const SCHEDULERS: [&str; 4] = ["fair@3.9", "fair@5.2", "fair@5.16", "fair@7.2"];
 
 fn run(workload: &Workload) -> [Outcome; 4] {
     SCHEDULERS.map(|scheduler| {
-        let machine = Arc::new(roost_machine::resolve("node:2 l3:2 core:2 pu:2").unwrap());
-        let fair = Fair::new(&machine, Features::parse(scheduler).unwrap());
-        let stop = AtomicBool::new(false);
-        let control = Control { seed: 1, tracer: None, stop: &stop, progress: &|_| {} };
-        roost_engine::run(&machine, workload, fair, control).unwrap()
+        let simulation = Simulation {
+            machine: Arc::new(roost_machine::resolve("node:2 l3:2 core:2 pu:2").unwrap()),
+            workload: Arc::new(workload.clone()),
+            scheduler: SchedulerSpec::parse(scheduler).unwrap(),
+        };
+        simulation.run(Control::new(1)).unwrap()
     })
-}
-
-fn counter(outcome: &Outcome, name: &str) -> f64 {
-    outcome.counters.iter().find(|(other, _)| other == name).unwrap().1
 }
 
 /// A row a counter that is not zero for all, without those of the simulator itself; times in ms.
@@ -40,7 +35,7 @@ fn shown(outcomes: &[Outcome; 4]) -> String {
     };
     let mut text = row("", &|index| SCHEDULERS[index].to_owned());
     for (name, _) in &outcomes[0].counters {
-        let values = [0, 1, 2, 3].map(|index: usize| counter(&outcomes[index], name));
+        let values = [0, 1, 2, 3].map(|index: usize| outcomes[index].counter(name));
         if name.starts_with("events_") || values == [0.0; 4] {
             continue;
         }
@@ -70,8 +65,8 @@ fn shown(outcomes: &[Outcome; 4]) -> String {
 fn hackbench_on_two_nodes() {
     let outcomes = run(&roost_workload::resolve("hackbench:groups=2,loops=20", None).unwrap());
     for outcome in &outcomes {
-        assert_eq!(counter(outcome, "forks"), 80.0);
-        assert!(counter(outcome, "wakeups") < 16_000.0);
+        assert_eq!(outcome.counter("forks"), 80.0);
+        assert!(outcome.counter("wakeups") < 16_000.0);
     }
     insta::assert_snapshot!("hackbench", shown(&outcomes));
 }
@@ -87,10 +82,10 @@ fn schbench_with_a_cpu_for_everyone() {
     let spec = "schbench:messages=2,workers=6,c=10000,s=10000";
     let outcomes = run(&roost_workload::resolve(spec, Some(2_000_000_000)).unwrap());
     for outcome in &outcomes {
-        assert_eq!(counter(outcome, "forks"), 14.0);
+        assert_eq!(outcome.counter("forks"), 14.0);
         let turns = 12.0 * 2000.0 / 20.0;
-        assert!(counter(outcome, "wakeups") <= 2.0 * turns);
-        assert!(counter(outcome, "wakeups_prev") > 0.95 * counter(outcome, "wakeups"));
+        assert!(outcome.counter("wakeups") <= 2.0 * turns);
+        assert!(outcome.counter("wakeups_prev") > 0.95 * outcome.counter("wakeups"));
     }
     insta::assert_snapshot!("schbench", shown(&outcomes));
 }
@@ -123,9 +118,9 @@ fn periodic_tasks() {
     let outcomes = run(&rtapp::parse(text, "periodic.json").unwrap());
     // 7.2's threads share cores for as long as they are gathered; 8.1 s if all do always.
     for (outcome, most_ms) in outcomes.iter().zip([6_800.0, 6_800.0, 6_800.0, 8_100.0]) {
-        let wakeups = counter(outcome, "wakeups");
+        let wakeups = outcome.counter("wakeups");
         assert!((2_650.0 - 3.0 * 8.0..=2_650.0).contains(&wakeups), "{wakeups}");
-        let run_ms = counter(outcome, "run_ns") / 1e6;
+        let run_ms = outcome.counter("run_ns") / 1e6;
         assert!((5_350.0..most_ms).contains(&run_ms), "{run_ms}");
     }
     insta::assert_snapshot!("periodic", shown(&outcomes));
@@ -155,8 +150,8 @@ fn bursts_of_forks() {
     }}"#;
     let outcomes = run(&rtapp::parse(text, "forks.json").unwrap());
     for outcome in &outcomes {
-        assert_eq!((counter(outcome, "forks"), counter(outcome, "wakeups")), (241.0, 21.0));
-        let run_ms = counter(outcome, "run_ns") / 1e6;
+        assert_eq!((outcome.counter("forks"), outcome.counter("wakeups")), (241.0, 21.0));
+        let run_ms = outcome.counter("run_ns") / 1e6;
         assert!((720.0..1_200.0).contains(&run_ms), "{run_ms}");
     }
     insta::assert_snapshot!("forks", shown(&outcomes));

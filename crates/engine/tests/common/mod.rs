@@ -41,6 +41,12 @@ impl Scheduler for Fifo {
     }
 }
 
+/// A counter of whole numbers.
+#[allow(dead_code)]
+pub fn counter(outcome: &Outcome, name: &str) -> u64 {
+    outcome.counter(name) as u64
+}
+
 /// What was faulted: when, by which task, what.
 #[allow(dead_code)]
 pub type Faults = std::rc::Rc<std::cell::RefCell<Vec<(u64, u32, HintingFault)>>>;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use roost_engine::{CpuId, Enqueue, Scheduler, TaskId, Time, World};
 
 use super::*;
-use crate::class::tests::{audited_run, counter, pick};
+use crate::class::tests::{audited_run, pick};
 
 /// Two LLCs of eight CPUs without SMT: at most six threads of a process gather, and at most six
 /// CPUs of an LLC in use take more.
@@ -307,7 +307,7 @@ fn threads_of_a_process_gather_on_one_llc() {
     // Of the ticks of all, those on the LLC that had most.
     let gathered = |scheduler: &str, workload: &str| {
         let outcome = audited_run(TWO_LLCS, scheduler, workload);
-        let ticks = [0, 1].map(|llc| counter(&outcome, &format!("ticks_of_llc_{llc}")));
+        let ticks = [0, 1].map(|llc| outcome.counter(&format!("ticks_of_llc_{llc}")));
         ticks[0].max(ticks[1]) / (ticks[0] + ticks[1])
     };
     let (with, without) = (gathered("7.2", SPREAD), gathered("7.2+no-sched-cache", SPREAD));

@@ -222,8 +222,7 @@ fn no_task_is_lost_in_groups() {
     }"#;
     for version in versions() {
         let outcome = audited("pack:2 node:1 l3:2 core:2 pu:2", version, text);
-        let busy =
-            crate::class::tests::counter(&outcome, "run_ns") / (outcome.elapsed_ns as f64 * 16.0);
+        let busy = outcome.counter("run_ns") / (outcome.elapsed_ns as f64 * 16.0);
         assert!(busy > 0.95, "{version}: {busy}");
     }
 }

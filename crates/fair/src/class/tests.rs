@@ -148,11 +148,6 @@ pub(crate) fn audited_run(machine: &str, version: &str, workload: &str) -> Outco
     run(&machine, &workload, scheduler, control).unwrap()
 }
 
-pub(crate) fn counter(outcome: &Outcome, name: &str) -> f64 {
-    let found = outcome.counters.iter().find(|(counter, _)| counter == name);
-    found.unwrap_or_else(|| panic!("no counter {name}")).1
-}
-
 /// Hogs of several weights and policies, sleepers, and tasks that yield, more than there are CPUs.
 const MIXED: &str = r#"{
     "global": { "duration": 2 },
@@ -170,13 +165,13 @@ const MIXED: &str = r#"{
 fn books_balance_in_every_version() {
     for version in versions() {
         let outcome = audited_run(NODES, version, MIXED);
-        let busy = counter(&outcome, "run_ns") / (outcome.elapsed_ns as f64 * 16.0);
+        let busy = outcome.counter("run_ns") / (outcome.elapsed_ns as f64 * 16.0);
         // By load a CPU with nothing takes none of the tasks that weigh next to nothing.
         let by_load = fair(version).features.averages.load == Load::QueuedAverage;
         let least = if by_load { 0.97 } else { 0.98 };
         assert!(busy > least, "{version}: CPUs were busy {busy} of the time with work for all");
-        assert!(counter(&outcome, "yld_count") > 0.0);
-        assert!(counter(&outcome, "migrations") > 0.0, "{version} balanced nothing");
+        assert!(outcome.counter("yld_count") > 0.0);
+        assert!(outcome.counter("migrations") > 0.0, "{version} balanced nothing");
     }
 }
 
@@ -190,7 +185,7 @@ fn two_tasks_take_turns_by_slices_in_ticks() {
                       "tasks": {{ "a": {{ "cpus": [3], "loop": -1, "run": 1000 }},
                                   "b": {{ "cpus": [3], "loop": -1, "run": 1000 }} }} }}"#
             );
-            counter(&audited_run(NODES, version, &text), "context_switches")
+            audited_run(NODES, version, &text).counter("context_switches")
         };
         // Ticks are 4 ms apart: a slice of 12 ms (CFS) is exceeded at the fourth one, in 3.9, where they are 1
         // ms apart, at the 13th; a request of 2.8 ms (EEVDF) is done at the first, or by its timer.
@@ -213,7 +208,7 @@ fn switches_with_slices_of(us: u64, version: &str) -> f64 {
         let text = format!(
             r#"{{ "global": {{ "duration": {seconds} }}, "tasks": {{ "a": {hog}, "b": {hog} }} }}"#
         );
-        counter(&audited_run(NODES, version, &text), "context_switches")
+        audited_run(NODES, version, &text).counter("context_switches")
     };
     switches(2) - switches(1)
 }
@@ -259,10 +254,10 @@ fn threads_of_the_governor_preempt_on_busy_cpus_only() {
     for version in versions() {
         let outcome = audited_run("xeon-2s-12", version, text);
         // To the thread and back; to the task and the one that starts it, and from them.
-        let switches = counter(&outcome, "context_switches");
+        let switches = outcome.counter("context_switches");
         assert!((200.0..=208.0).contains(&switches), "{version}: {switches}");
         // 5 us and the switches each; for whatever reason the task waits no longer.
-        let delay_us = counter(&outcome, "run_delay_ns") / 1000.0;
+        let delay_us = outcome.counter("run_delay_ns") / 1000.0;
         assert!((500.0..1500.0).contains(&delay_us), "{version}: {delay_us}");
     }
 }
@@ -427,7 +422,7 @@ const WAKES_A_BUSY_CPU: &str = r#"{
 fn lazy_preemption_waits_for_the_next_interrupt() {
     let delay_us = |version: &str| {
         let outcome = audited_run(NODES, version, WAKES_A_BUSY_CPU);
-        counter(&outcome, "run_delay_ns") / 100.0 / 1000.0
+        outcome.counter("run_delay_ns") / 100.0 / 1000.0
     };
     let (lazy, at_once) = (delay_us("7.2+no-hrtick"), delay_us("7.2+no-hrtick+no-preempt-lazy"));
     assert!((500.0..3500.0).contains(&lazy), "{lazy} us a wakeup");

@@ -1,7 +1,7 @@
 use roost_engine::{Dequeue, Enqueue, Scheduler, TaskId, Time, Work, World};
 
 use crate::class;
-use crate::class::tests::{audited_run, counter, fair_and_world};
+use crate::class::tests::{audited_run, fair_and_world};
 use crate::state::Fair;
 
 const CPU: usize = 2;
@@ -91,7 +91,7 @@ fn versions_before_7_2_have_no_timer() {
     pick(&mut fair, &mut world);
     assert_eq!(world.timer_due(CPU), None);
     let outcome = audited_run("core:2 pu:1", "6.15", TWO_ON_ONE);
-    assert_eq!(counter(&outcome, "events_scheduler_timer"), 0.0);
+    assert_eq!(outcome.counter("events_scheduler_timer"), 0.0);
 }
 
 const TWO_ON_ONE: &str = r#"{

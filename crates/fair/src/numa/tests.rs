@@ -68,7 +68,7 @@ impl Builder {
 }
 
 fn counter(outcome: &Outcome, name: &str) -> u64 {
-    outcome.counters.iter().find(|(counter, _)| counter == name).expect("a counter").1 as u64
+    outcome.counter(name) as u64
 }
 
 /// 64 MiB first touched on node 0, then used by four threads on node 1.

@@ -10,11 +10,9 @@
 //! `cargo test --profile checked -p roost --test guests -- --ignored --nocapture moved::memory`
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use roost_engine::{Control, Outcome};
-use roost_fair::{Fair, Features};
+use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation};
 use roost_vm::{GuestSpec, Job, JobResult, exact};
 use roost_workload::{
     Access, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template, Workload,
@@ -106,19 +104,18 @@ fn workload(form: Form, end_ms: u64) -> Workload {
 fn simulated(scheduler: &str, form: Form) -> Seen {
     let machine = Arc::new(roost_machine::resolve(MACHINE).expect("a machine"));
     let run = |end_ms: u64| -> Outcome {
-        let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
-        let stop = &AtomicBool::new(false);
-        let control = Control { seed: 1, tracer: None, stop, progress: &|_| {} };
-        roost_engine::run(&machine, &workload(form, end_ms), fair, control).expect("it ends")
-    };
-    let counter = |outcome: &Outcome, name: &str| {
-        outcome.counters.iter().find(|(counter, _)| counter == name).expect("a counter").1
+        let simulation = Simulation {
+            machine: Arc::clone(&machine),
+            workload: Arc::new(workload(form, end_ms)),
+            scheduler: SchedulerSpec::parse(scheduler).expect("a scheduler"),
+        };
+        simulation.run(Control::new(1)).expect("it ends")
     };
     let [marked, faults, migrated] = {
         let outcome = run(START_MS + USE_MS);
-        COUNTERS.map(|name| counter(&outcome, name))
+        COUNTERS.map(|name| outcome.counter(name))
     };
-    let moved = |ms: &u64| counter(&run(START_MS + ms), COUNTERS[2]) >= 0.99 * PAGES as f64;
+    let moved = |ms: &u64| run(START_MS + ms).counter(COUNTERS[2]) >= 0.99 * PAGES as f64;
     let glances: Vec<u64> = (0..=USE_MS / GLANCE_MS).map(|glance| glance * GLANCE_MS).collect();
     let first = glances.partition_point(|ms| !moved(ms));
     let moved_ms = glances.get(first).map(|&ms| ms as f64);
