@@ -48,3 +48,4 @@ pub use features::{Difference, FeatureError, Features, version_texts, versions};
 pub use mechanisms::{Mechanism, mechanisms};
 pub use state::Fair;
 pub use switches::{numbers, switches};
+pub use weight::weight_of;

@@ -16,7 +16,7 @@ const WEIGHTS: [u64; 40] = [
 
 /// Weight of a nice value; values outside -20 to 19 count as the nearest end.
 #[inline]
-pub(crate) fn weight_of(nice: i8) -> u64 {
+pub fn weight_of(nice: i8) -> u64 {
     WEIGHTS[(i16::from(nice.clamp(-20, 19)) + 20) as usize]
 }
 

@@ -12,9 +12,10 @@ use std::time::Duration;
 use roost_engine::{Control, Outcome, RunError, Scheduler, Time};
 use roost_fair::{Fair, Features};
 use roost_machine::Machine;
-use roost_workload::{Op, Workload, rtapp};
+use roost_workload::{Op, Workload};
 
 use crate::case::Case;
+use crate::promises::Promises;
 use crate::watch::{Watch, Watching};
 
 /// How long a run may take until it counts as hanging, and what is done then.
@@ -33,16 +34,13 @@ const RUN: Duration = Duration::from_secs(120);
 /// No hook takes more than some milliseconds.
 const HOOK: Duration = Duration::from_secs(20);
 
-const NS_PER_MS: u64 = 1_000_000;
-
 /// Runs the case twice. Ends the process if a hook does not return, with the command that repeats it.
 ///
 /// # Errors
 /// What did not hold, in one line.
 pub fn check(case: &Case) -> Result<(), String> {
-    let machine = Arc::new(roost_machine::resolve(&case.machine()).map_err(|e| e.to_string())?);
-    let workload = rtapp::parse(&case.workload(), "swarm").map_err(|e| e.to_string())?;
-    let workload = Workload { duration_ns: Some(case.duration_ms * NS_PER_MS), ..workload };
+    let machine = Arc::new(case.machine.machine().map_err(|error| error.to_string())?);
+    let workload = case.workload()?;
     let features = Features::parse(&case.scheduler()).map_err(|e| e.to_string())?;
     let stuck = || {
         println!(
@@ -54,10 +52,16 @@ pub fn check(case: &Case) -> Result<(), String> {
     };
     let patience = || Patience { run: RUN, hook: HOOK, stuck: &stuck };
     let new = || Fair::new(&machine, features.clone());
-    let run = || observe(&machine, &workload, case.seed, new, patience());
+    let tick_ns = new().tick_ns();
+    let promises = || Promises::of(&case.version, &case.switches, tick_ns, &machine, &workload);
+    let run = || observe(&machine, &workload, case.seed, new, promises(), patience());
     let (first, second) = (run()?, run()?);
     if let Some(outcome) = &first {
         accounts(outcome, &machine)?;
+    }
+    if case.duration_ms.is_none() {
+        let outcome = first.as_ref().ok_or("tasks wait for ever")?;
+        all_started(outcome, &workload)?;
     }
     if first != second {
         return Err("two runs with one seed differ".to_owned());
@@ -75,6 +79,7 @@ pub fn observe<S: Scheduler>(
     workload: &Workload,
     seed: u64,
     scheduler: impl FnOnce() -> S,
+    promises: Option<Promises>,
     patience: Patience<'_>,
 ) -> Result<Option<Outcome>, String> {
     let stop = AtomicBool::new(false);
@@ -90,7 +95,7 @@ pub fn observe<S: Scheduler>(
                 }
             }
         });
-        let run = AssertUnwindSafe(|| run(machine, workload, seed, scheduler(), stop));
+        let run = AssertUnwindSafe(|| run(machine, workload, seed, scheduler(), promises, stop));
         let result = catch_unwind(run).unwrap_or_else(|panic| Err(panicked(&*panic)));
         drop(done);
         result
@@ -102,9 +107,10 @@ fn run<S: Scheduler>(
     workload: &Workload,
     seed: u64,
     scheduler: S,
+    promises: Option<Promises>,
     stop: &AtomicBool,
 ) -> Result<Option<Outcome>, String> {
-    let watch = Watch::new(machine, workload, scheduler.tick_ns());
+    let watch = Watch::new(machine, workload, scheduler.tick_ns(), promises);
     let watch = Rc::new(RefCell::new(watch));
     let tracer = Box::new(Watching(Rc::clone(&watch)));
     let control = Control { seed, tracer: Some(tracer), stop, progress: &|_| {} };
@@ -139,30 +145,56 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panic: {}", text.replace('\n', " "))
 }
 
-/// Counters that are parts of others do not exceed them, and tasks had no more time than CPUs.
-fn accounts(outcome: &Outcome, machine: &Machine) -> Result<(), String> {
-    let of = |name: &str| {
-        let found = outcome.counters.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| *value).ok_or(format!("there is no counter {name}"))
-    };
-    let parts: [(&[&str], &str); 7] = [
-        (&["wakeups_prev"], "wakeups"),
-        (&["wakeups_waker_llc"], "wakeups"),
-        (&["migrations_llc", "migrations_node"], "migrations"),
-        (&["sis_domain_search"], "sis_search"),
-        (&["sis_failed"], "sis_domain_search"),
-        (&["sis_search"], "sis_scanned"),
-        (&["nr_wakeups_affine"], "nr_wakeups_affine_attempts"),
-    ];
-    for (parts, whole) in parts {
-        let sum = parts.iter().map(|part| of(part)).sum::<Result<f64, _>>()?;
-        if sum > of(whole)? {
-            return Err(format!("counters {parts:?} make {sum}, {whole} is {}", of(whole)?));
+/// What has to hold of the counters of any run: parts of others do not exceed them, and tasks had no more time
+/// than CPUs.
+///
+/// # Errors
+/// What does not hold, in one line.
+pub fn accounts(outcome: &Outcome, machine: &Machine) -> Result<(), String> {
+    let sums_within = |parts: &[&str], whole: &str| {
+        let sum: f64 = parts.iter().map(|part| outcome.counter(part)).sum();
+        let all = outcome.counter(whole);
+        if sum <= all {
+            Ok(())
+        } else {
+            Err(format!("counters {parts:?} make {sum}, {whole} is {all}"))
         }
+    };
+    sums_within(&["wakeups_prev"], "wakeups")?;
+    sums_within(&["wakeups_waker_llc"], "wakeups")?;
+    sums_within(&["migrations_llc", "migrations_node"], "migrations")?;
+    sums_within(&["sis_domain_search"], "sis_search")?;
+    sums_within(&["sis_failed"], "sis_domain_search")?;
+    sums_within(&["sis_search"], "sis_scanned")?;
+    sums_within(&["nr_wakeups_affine"], "nr_wakeups_affine_attempts")?;
+    for (name, _) in &outcome.counters {
+        let Some((level, idle)) = name.split_once(".lb_count.") else { continue };
+        let part = |what: &str| format!("{level}.{what}.{idle}");
+        let (balanced, failed) = (part("lb_balanced"), part("lb_failed"));
+        let (no_group, no_queue) = (part("lb_nobusyg"), part("lb_nobusyq"));
+        sums_within(&[&balanced, &failed], name)?;
+        sums_within(&[&no_group, &no_queue], &balanced)?;
+        sums_within(&[&part("lb_hot_gained")], &part("lb_gained"))?;
     }
     let there = machine.nr_cpus() as f64 * outcome.elapsed_ns as f64;
-    if of("run_ns")? > there {
-        return Err(format!("tasks ran {} ns, CPUs had {there} ns", of("run_ns")?));
+    let used = outcome.counter("run_ns");
+    if used > there {
+        return Err(format!("tasks ran {used} ns, CPUs had {there} ns"));
+    }
+    let (shared, llcs) = (outcome.counter("llcs_shared"), machine.llcs.len());
+    if shared > llcs as f64 {
+        return Err(format!("{shared} of {llcs} LLCs are shared"));
     }
     Ok(())
+}
+
+/// All tasks that start with the run were created.
+fn all_started(outcome: &Outcome, workload: &Workload) -> Result<(), String> {
+    let started: u32 = workload.start.iter().map(|&(_, count)| count).sum();
+    let forks = outcome.counter("forks");
+    if forks >= f64::from(started) {
+        Ok(())
+    } else {
+        Err(format!("{forks} forks of {started} tasks"))
+    }
 }

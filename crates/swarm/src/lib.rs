@@ -3,12 +3,20 @@
 //! A [`Case`] follows from a seed alone. [`check`] runs it twice under an observer ([`watch`]) that sees
 //! only what a trace shows. [`smallest`] removes parts of a case for as long as it fails.
 
+mod beside;
 mod case;
 mod check;
+mod generate;
+mod promises;
+mod queues;
 mod random;
+mod shape;
 mod shrink;
 pub mod watch;
 
-pub use case::Case;
-pub use check::{Patience, check, observe};
+pub use beside::Beside;
+pub use case::{Case, Phase, Task};
+pub use check::{Patience, accounts, check, observe};
+pub use promises::Promises;
+pub use shape::Shape;
 pub use shrink::smallest;

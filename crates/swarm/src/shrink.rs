@@ -34,9 +34,20 @@ fn smaller(case: &Case) -> Vec<Case> {
     if case.tasks.len() > 1 {
         (0..case.tasks.len()).for_each(|i| add(&|case| drop(case.tasks.remove(i))));
     }
-    add(&|case| case.duration_ms = (case.duration_ms / 2).max(1));
-    (0..case.machine.len())
-        .for_each(|i| add(&|case| case.machine[i] = case.machine[i].div_ceil(2)));
+    (0..case.beside.len()).for_each(|i| add(&|case| drop(case.beside.remove(i))));
+    (0..case.weights.len()).for_each(|i| add(&|case| _ = case.weights.remove(i)));
+    add(&|case| case.duration_ms = case.duration_ms.map(|ms| (ms / 2).max(1)));
+    (0..case.machine.counts.len()).for_each(|i| {
+        add(&|case| {
+            case.machine.counts[i] = case.machine.counts[i].div_ceil(2);
+            let cpus = case.machine.counts.iter().product();
+            case.machine.offline.retain(|&cpu| cpu < cpus);
+        });
+    });
+    add(&|case| case.machine.offline.clear());
+    add(&|case| _ = case.machine.offline.pop_last());
+    add(&|case| case.machine.without_memory.clear());
+    add(&|case| case.machine.memory_node = false);
     (0..case.switches.len()).for_each(|i| add(&|case| drop(case.switches.remove(i))));
     for (i, task) in case.tasks.iter().enumerate() {
         add(&|case| case.tasks[i].instances = task.instances.div_ceil(2));

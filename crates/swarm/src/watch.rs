@@ -8,6 +8,9 @@ use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 use roost_workload::{Op, Workload};
 
+use crate::promises::Promises;
+use crate::queues::Queues;
+
 /// Where a task is, as far as a trace tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
@@ -43,6 +46,8 @@ pub struct Watch {
     tasks: BTreeMap<u32, Seen>,
     current: Vec<Option<u32>>,
     idle_since: Vec<Time>,
+    /// Where tasks wait, if something is promised to them.
+    queues: Option<Queues>,
     wrong: Option<String>,
 }
 
@@ -51,7 +56,12 @@ pub struct Watching(pub Rc<RefCell<Watch>>);
 
 impl Watch {
     /// For one run under a scheduler with that tick.
-    pub fn new(machine: &Machine, workload: &Workload, tick_ns: u64) -> Self {
+    pub fn new(
+        machine: &Machine,
+        workload: &Workload,
+        tick_ns: u64,
+        promises: Option<Promises>,
+    ) -> Self {
         let cpus = machine.nr_cpus();
         Self {
             allowed: allowed(machine, workload),
@@ -61,6 +71,7 @@ impl Watch {
             tasks: BTreeMap::new(),
             current: vec![None; cpus],
             idle_since: vec![Time(0); cpus],
+            queues: promises.map(|promises| Queues::new(machine, promises)),
             wrong: None,
         }
     }
@@ -68,6 +79,7 @@ impl Watch {
     /// What was wrong first, if anything, in a run that ended at `end`.
     pub fn finish(&mut self, end: Time) -> Result<(), String> {
         self.nobody_is_forgotten(end);
+        self.queues(|queues| queues.ends(end));
         self.wrong.take().map_or(Ok(()), Err)
     }
 
@@ -92,6 +104,13 @@ impl Watch {
         self.wrong.get_or_insert_with(|| format!("at {} ns: {what}", now.0));
     }
 
+    /// Tells the queues something, and takes note of what is wrong with it.
+    fn queues(&mut self, tell: impl FnOnce(&mut Queues) -> Result<(), String>) {
+        if let Some(Err(wrong)) = self.queues.as_mut().map(tell) {
+            self.fail(&wrong);
+        }
+    }
+
     fn at(&mut self, now: Time) {
         if now < self.now {
             self.fail(&format!("time moves back to {} ns", now.0));
@@ -107,6 +126,11 @@ impl Watch {
             (_, LeftAs::Sleeping) => Where::Asleep,
             (_, LeftAs::Exited) => Where::Exited,
         };
+        let now = self.now;
+        self.queues(|queues| match at {
+            Where::Waiting { .. } => queues.preempted(now, cpu, task.pid),
+            _ => queues.leaves(now, task.pid),
+        });
         if was != Some(Where::Running(cpu)) && was != Some(Where::Moving(cpu)) {
             self.fail(&format!("{} leaves CPU {cpu}, but was {was:?}", task.name));
         }
@@ -138,6 +162,8 @@ impl Watch {
         if allowed.is_some_and(|allowed| !allowed.contains(&cpu)) {
             self.fail(&format!("{} runs on CPU {cpu}, where it never may", task.name));
         }
+        let now = self.now;
+        self.queues(|queues| queues.runs(now, cpu, task.pid, task.name));
         self.set(task, Where::Running(cpu));
     }
 
@@ -188,6 +214,10 @@ impl Tracer for Watching {
             watch.got(cpu, task);
         } else {
             watch.idle_since[cpu] = now;
+            watch.queues(|queues| {
+                queues.idles(now, cpu);
+                Ok(())
+            });
         }
         watch.current[cpu] = next.map(|task| task.pid);
     }
@@ -206,6 +236,23 @@ impl Tracer for Watching {
             }
         };
         watch.set(task, at);
+        watch.queues(|queues| queues.waits(now, target, task.pid, task.name));
+    }
+
+    fn queued(&mut self, now: Time, task: TraceTask<'_>) {
+        let mut watch = self.0.borrow_mut();
+        watch.at(now);
+        watch.queues(|queues| queues.arrives(now, task.pid));
+    }
+
+    fn migrated(&mut self, now: Time, task: TraceTask<'_>, to: CpuId) {
+        let mut watch = self.0.borrow_mut();
+        watch.at(now);
+        // A sleeper whose dequeue is delayed is moved too, and waits for nothing.
+        let was = watch.tasks.get(&task.pid).map(|seen| seen.at);
+        if was != Some(Where::Asleep) {
+            watch.queues(|queues| queues.waits(now, to, task.pid, task.name));
+        }
     }
 }
 

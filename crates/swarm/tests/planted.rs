@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
-use roost_swarm::{Case, Patience, check, observe, smallest};
+use roost_swarm::{Beside, Case, Patience, Promises, check, observe, smallest};
 use roost_workload::{Workload, rtapp};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -21,6 +21,10 @@ enum Fault {
     /// A task that is picked stays in the queue.
     PicksTwice,
     Panics,
+    /// Who has a CPU keeps it.
+    Starves,
+    /// Tasks stay on the CPU on which they were created.
+    LeavesCpusIdle,
     /// The hook that queues the tenth task does not return.
     Hangs,
 }
@@ -45,6 +49,9 @@ impl Scheduler for Fifo {
             return 0;
         }
         let (allowed, last) = (world.allowed(task), world.task_cpu(task));
+        if self.fault == Fault::LeavesCpusIdle {
+            return last;
+        }
         let idle = allowed.iter_wrap(last).find(|&cpu| world.is_idle(cpu));
         idle.or(allowed.iter_wrap(last).next()).unwrap_or(last)
     }
@@ -66,8 +73,11 @@ impl Scheduler for Fifo {
     fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
 
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
-        let may = |task: TaskId| {
-            self.fault == Fault::IgnoresAffinity || world.allowed(task).contains(cpu)
+        let may = |task: TaskId| match self.fault {
+            Fault::IgnoresAffinity => true,
+            Fault::Starves if world.current(cpu).is_some() => false,
+            Fault::LeavesCpusIdle => world.task_cpu(task) == cpu,
+            _ => world.allowed(task).contains(cpu),
         };
         let Some(place) = self.queue.iter().position(|&task| may(task)) else {
             return world.current(cpu).into();
@@ -85,13 +95,18 @@ impl Scheduler for Fifo {
     }
 }
 
-/// What the checks say of a scheduler with that fault.
-fn found(fault: Fault) -> Result<(), String> {
+/// Two tasks that run and sleep on any CPU, and one that may run on one only.
+const PINNED: &str = r#"{"tasks": {
+    "pinned": {"cpus": [2], "loop": -1, "run": 300, "sleep": 500},
+    "free": {"instance": 2, "loop": -1, "run": 700, "sleep": 100}
+}}"#;
+
+/// More tasks than CPUs, all of which run all the time.
+const HOGS: &str = r#"{"tasks": {"hog": {"instance": 6, "loop": -1, "run": 5000}}}"#;
+
+/// What the checks say of a scheduler with that fault, of which as much is expected as of Linux 7.2.
+fn found_with(text: &str, fault: Fault) -> Result<(), String> {
     let machine = Arc::new(roost_machine::resolve("node:2 l3:1 core:2 pu:1").unwrap());
-    let text = r#"{"tasks": {
-        "pinned": {"cpus": [2], "loop": -1, "run": 300, "sleep": 500},
-        "free": {"instance": 2, "loop": -1, "run": 700, "sleep": 100}
-    }}"#;
     let workload = rtapp::parse(text, "planted").unwrap();
     let workload = Workload { duration_ns: Some(100_000_000), ..workload };
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
@@ -101,7 +116,12 @@ fn found(fault: Fault) -> Result<(), String> {
         hook: Duration::from_millis(100),
         stuck: &|| FOUND.store(true, Ordering::Relaxed),
     };
-    observe(&machine, &workload, 1, scheduler, patience).map(|_| ())
+    let promises = Promises::of("7.2", &[], scheduler().tick_ns(), &machine, &workload);
+    observe(&machine, &workload, 1, scheduler, promises, patience).map(|_| ())
+}
+
+fn found(fault: Fault) -> Result<(), String> {
+    found_with(PINNED, fault)
 }
 
 #[test]
@@ -131,12 +151,22 @@ fn ends(workload: &Workload, fault: Fault) -> Result<(), String> {
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
     let patience =
         Patience { run: Duration::from_secs(60), hook: Duration::from_secs(60), stuck: &|| () };
-    observe(&machine, workload, 1, scheduler, patience).map(|_| ())
+    observe(&machine, workload, 1, scheduler, None, patience).map(|_| ())
 }
 
 #[test]
 fn a_scheduler_without_faults_passes() {
     assert_eq!(found(Fault::None), Ok(()));
+    assert_eq!(found_with(HOGS, Fault::None), Ok(()));
+}
+
+/// Hogs that are not preempted, and hogs that all stay on one CPU.
+#[test]
+fn waits_without_end_are_found() {
+    let starved = found_with(HOGS, Fault::Starves).unwrap_err();
+    assert!(starved.contains("hog has waited"), "{starved}");
+    let idle = found_with(HOGS, Fault::LeavesCpusIdle).unwrap_err();
+    assert!(idle.contains("has idled"), "{idle}");
 }
 
 #[test]
@@ -155,10 +185,37 @@ fn a_case_follows_from_its_seed_and_passes() {
     }
 }
 
+/// The kinds of cases there are, among the first hundred.
+#[test]
+fn cases_have_all_operations_and_odd_machines() {
+    let cases: Vec<Case> = (0..100).map(Case::of).collect();
+    let some = |what: &str, is: &dyn Fn(&Case) -> bool| assert!(cases.iter().any(is), "{what}");
+    some("one CPU", &|case| case.machine.counts == [1; 5]);
+    some("offline CPUs", &|case| !case.machine.offline.is_empty());
+    some("a node without memory", &|case| !case.machine.without_memory.is_empty());
+    some("a node of memory alone", &|case| case.machine.memory_node);
+    some("messages", &|case| case.beside.iter().any(|b| matches!(b, Beside::Talk { .. })));
+    some("sweeps", &|case| case.beside.iter().any(|b| matches!(b, Beside::Sweep { .. })));
+    let weighted = |case: &Case| {
+        let groups = case.workload().unwrap().groups;
+        !groups.is_empty() && !case.weights.is_empty()
+    };
+    some("weights of groups", &weighted);
+    let cpus = |case: &Case| {
+        let machine = case.machine.machine().unwrap();
+        machine.cores.iter().any(|core| core.cpus.len() != machine.cores[0].cpus.len())
+    };
+    some("cores of different numbers of CPUs", &cpus);
+    for operation in ["cpus", "dl-runtime", "membind_nodes", "SCHED_IDLE", "taskgroup", "fork0"] {
+        some(operation, &|case| case.to_string().contains(operation));
+    }
+}
+
 #[test]
 fn a_failing_case_loses_all_that_it_does_not_need() {
     let case = Case::of(3);
-    let small = smallest(&case, 1_000, |case| case.duration_ms >= 4);
-    assert_eq!((small.machine, small.tasks.len()), ([1; 5], 1));
-    assert!((4..8).contains(&small.duration_ms));
+    let small = smallest(&case, 1_000, |case| case.duration_ms >= Some(4));
+    assert_eq!((small.machine.counts, small.machine.offline.len()), ([1; 5], 0));
+    assert_eq!((small.tasks.len(), small.beside.len()), (1, 0));
+    assert!((Some(4)..Some(8)).contains(&small.duration_ms));
 }

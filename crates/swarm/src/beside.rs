@@ -1,0 +1,136 @@
+//! What runs beside the tasks of an rt-app file: operations that rt-app does not have.
+
+use std::iter;
+
+use roost_workload::{
+    Access, Channel, Op, Pattern, Placement, Policy, Process, Program, Region, Sharing, Slice,
+    Template, Workload,
+};
+
+use crate::random::Random;
+
+/// Tasks that talk, or that sweep over memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// A sender and a receiver.
+    Talk {
+        /// The pipe or socket between them.
+        channel: Channel,
+        /// Bytes of a message.
+        bytes: u32,
+        /// How long each works for a message, us.
+        work_us: u64,
+    },
+    /// Tasks that pass over memory and sleep, in turn.
+    Sweep {
+        /// How many.
+        instances: u32,
+        /// What they pass over; a region of the process of all of them is number 0.
+        region: Region,
+        /// Whether it is written.
+        write: bool,
+        /// In which order.
+        pattern: Pattern,
+        /// How long they sleep, us.
+        sleep_us: u64,
+    },
+}
+
+impl Beside {
+    pub(crate) fn random(random: &mut Random, memory_nodes: &[u32]) -> Self {
+        if random.one_in(2) {
+            let bytes = random.range(1, 4096) as u32;
+            let channel = Channel {
+                capacity_bytes: bytes * random.range(1, 20) as u32,
+                sync_wakeup: random.one_in(2),
+                messages: random.one_in(2),
+            };
+            return Self::Talk { channel, bytes, work_us: random.range(1, 300) };
+        }
+        let node = *random.choose(memory_nodes);
+        let placement = match random.range(0, 4) {
+            0 => Placement::Bind(vec![node]),
+            1 => Placement::Interleave(memory_nodes.to_vec()),
+            2 => Placement::Spread(memory_nodes.to_vec()),
+            3 => Placement::Preferred(node),
+            _ => Placement::FirstTouch,
+        };
+        let sharing = match random.range(0, 2) {
+            0 => Sharing::Process(0),
+            1 => Sharing::Processes,
+            _ => Sharing::Thread,
+        };
+        // From a page to what no cache holds.
+        let region = Region { bytes: 4096 << random.range(0, 14), sharing, placement };
+        Self::Sweep {
+            instances: random.range(1, 6) as u32,
+            region,
+            write: random.one_in(2),
+            pattern: *random.choose(&[Pattern::Stream, Pattern::Chase]),
+            sleep_us: random.range(1, 2_000),
+        }
+    }
+
+    /// Adds it to `workload`; each task goes round `times` times, for ever if 0.
+    pub(crate) fn add_to(&self, workload: &mut Workload, times: u64) {
+        match self {
+            Self::Talk { channel, bytes, work_us } => {
+                let number = workload.channels.len() as u32;
+                // As much is read as was written, or one of the two waits for ever.
+                workload.channels.push(channel.clone());
+                let send = Op::Send { channel: number, bytes: *bytes };
+                let receive = Op::Receive { channel: number, bytes: *bytes };
+                let work = Op::Run { ns: work_us * 1_000 };
+                add(workload, "sender", 1, vec![work, send], times);
+                add(workload, "receiver", 1, vec![receive, work], times);
+            }
+            Self::Sweep { instances, region, write, pattern, sleep_us } => {
+                let number = workload.regions.len() as u32;
+                let mut region = region.clone();
+                if let Sharing::Process(process) = &mut region.sharing {
+                    *process = workload.processes.len() as u32;
+                }
+                workload.regions.push(region);
+                let slices = vec![Slice { region: number, write: *write }];
+                let sleep = Op::Sleep { ns: sleep_us * 1_000 };
+                let sweeper =
+                    add(workload, "sweeper", *instances, vec![Op::Access(0), sleep], times);
+                sweeper.program.accesses.push(Access::new(slices, *pattern));
+            }
+        }
+    }
+}
+
+/// Adds a template of a process of its own that does `ops` again and again.
+fn add<'a>(
+    workload: &'a mut Workload,
+    name: &str,
+    instances: u32,
+    ops: Vec<Op>,
+    times: u64,
+) -> &'a mut Template {
+    let process = workload.processes.len() as u32;
+    let template = workload.templates.len() as u32;
+    let name = format!("{name}{template}");
+    workload.processes.push(Process { name: name.clone(), forked: false });
+    workload.start.push((template, instances));
+    let again = Op::Loop { depth: 0, times, to: 0 };
+    workload.templates.push(Template {
+        name,
+        process,
+        group: None,
+        nice: 0,
+        policy: Policy::Normal,
+        affinity: None,
+        delay_ns: 0,
+        footprint_bytes: 0,
+        program: Program {
+            ops: ops.into_iter().chain(iter::once(again)).collect(),
+            loop_depth: 1,
+            ..Program::default()
+        },
+        class: "beside".to_owned(),
+    });
+    let last = workload.templates.len() - 1;
+    &mut workload.templates[last]
+}

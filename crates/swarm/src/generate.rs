@@ -1,0 +1,183 @@
+//! Random cases.
+
+use roost_fair::Features;
+
+use crate::beside::Beside;
+use crate::case::{Case, Phase, Task};
+use crate::random::Random;
+use crate::shape::Shape;
+
+/// What the tasks of a case may do.
+struct Kind {
+    /// CPUs of the machine.
+    cpus: Vec<u64>,
+    /// Nodes with memory.
+    memory_nodes: Vec<u32>,
+    /// Some may run on certain CPUs only.
+    pinned: bool,
+    /// Some are in task groups.
+    grouped: bool,
+    /// Some have policy SCHED_IDLE.
+    idle_policy: bool,
+    /// Some ask for slices.
+    slices: bool,
+    /// Some wait until others do something.
+    waiting: bool,
+}
+
+/// Until a process's NUMA balancing begins (`sysctl_numa_balancing_scan_delay`), ms.
+const SCAN_DELAY_MS: u64 = 1_000;
+
+pub(crate) fn case(random: &mut Random, seed: u64) -> Case {
+    let case = case_of(random, seed, true);
+    let scans = case.beside.iter().any(|beside| matches!(beside, Beside::Sweep { .. }));
+    let longer = if scans && random.one_in(4) { SCAN_DELAY_MS } else { 0 };
+    Case { duration_ms: Some(longer + random.range(20, 400)), ..case }
+}
+
+pub(crate) fn case_that_ends(random: &mut Random, seed: u64) -> Case {
+    case_of(random, seed, false)
+}
+
+fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
+    let machine = Shape::random(random);
+    let (version, switches) = random_scheduler(random);
+    let kind = Kind {
+        cpus: machine.cpus(),
+        memory_nodes: machine.memory_nodes(),
+        pinned: random.one_in(2),
+        grouped: random.one_in(3),
+        idle_policy: random.one_in(2),
+        slices: random.one_in(3),
+        waiting,
+    };
+    let tasks = (0..random.range(1, 5)).map(|_| random_task(random, &kind)).collect();
+    let beside = if random.one_in(2) { 0 } else { random.range(1, 3) };
+    let beside = (0..beside).map(|_| Beside::random(random, &kind.memory_nodes)).collect();
+    let weights = if kind.grouped { random.range(0, 3) } else { 0 };
+    let weights = (0..weights).map(|_| random_weight(random)).collect();
+    Case { machine, version, switches, tasks, beside, weights, duration_ms: None, seed }
+}
+
+/// Small and large ones are as likely as those around the default of 100.
+fn random_weight(random: &mut Random) -> u32 {
+    let most = *random.choose(&[9, 200, 10_000]);
+    random.range(1, most) as u32
+}
+
+/// A version, and up to three switches or numbers that it has.
+fn random_scheduler(random: &mut Random) -> (String, Vec<String>) {
+    let versions = roost_fair::versions();
+    let version = random.choose(&versions).to_string();
+    let mut switches = Vec::new();
+    let mut text = format!("fair@{version}");
+    for _ in 0..random.range(0, 3) {
+        let switch = match random.range(0, 3) {
+            0 => random.choose(&roost_fair::switches()).0.to_owned(),
+            1 => format!("no-{}", random.choose(&roost_fair::switches()).0),
+            2 => random.choose(&roost_fair::switches()).0.to_owned(),
+            _ => {
+                let most = *random.choose(&[100, 10_000, 1_000_000]);
+                format!("{}={}", random.choose(&roost_fair::numbers()).0, random.range(0, most))
+            }
+        };
+        let longer = format!("{text}+{switch}");
+        // Not every version has every switch, nor every number that range.
+        if Features::parse(&longer).is_ok() {
+            text = longer;
+            switches.push(switch);
+        }
+    }
+    (version, switches)
+}
+
+fn random_task(random: &mut Random, kind: &Kind) -> Task {
+    let mut settings = Vec::new();
+    if random.one_in(2) {
+        settings.push(format!("\"priority\": {}, ", random.range(0, 39) as i64 - 20));
+    }
+    if kind.pinned && random.one_in(3) {
+        settings.push(random_cpus(random, &kind.cpus));
+    }
+    if kind.grouped && random.one_in(2) {
+        settings.push(format!("\"taskgroup\": \"/g{}\", ", random.range(0, 1)));
+    }
+    if random.one_in(6) {
+        settings.push(format!("\"membind_nodes\": [{}], ", random.choose(&kind.memory_nodes)));
+    }
+    let count = random.range(1, 3);
+    let mut phases: Vec<Phase> = (0..count).map(|_| random_phase(random, kind)).collect();
+    keep_one_barrier(&mut phases);
+    Task { instances: random.range(1, 6), settings, phases }
+}
+
+/// A task may wait at a barrier in one place only.
+fn keep_one_barrier(phases: &mut [Phase]) {
+    let mut found = false;
+    for phase in phases {
+        phase.events.retain(|event| {
+            let barrier = event.starts_with("\"barrier");
+            let second = barrier && found;
+            found |= barrier;
+            !second
+        });
+    }
+}
+
+/// Between one CPU and four, each named once.
+fn random_cpus(random: &mut Random, cpus: &[u64]) -> String {
+    let mut list: Vec<u64> = (0..random.range(1, 4)).map(|_| *random.choose(cpus)).collect();
+    list.sort_unstable();
+    list.dedup();
+    format!("\"cpus\": {list:?}, ")
+}
+
+fn random_phase(random: &mut Random, kind: &Kind) -> Phase {
+    let mut settings = Vec::new();
+    if kind.pinned && random.one_in(5) {
+        settings.push(random_cpus(random, &kind.cpus));
+    }
+    if random.one_in(5) {
+        let last = if kind.idle_policy { 3 } else { 2 };
+        let policy = *random.choose(&["SCHED_OTHER", "SCHED_BATCH", "SCHED_IDLE"][..last]);
+        settings.push(format!("\"policy\": \"{policy}\", "));
+        if kind.slices && policy != "SCHED_IDLE" {
+            settings.push(format!("\"dl-runtime\": {}, ", random.range(50, 20_000)));
+        }
+    }
+    if kind.grouped && random.one_in(4) {
+        let group = random.choose(&["/", "/g0", "/g1", "/g1/h"]);
+        settings.push(format!("\"taskgroup\": \"{group}\", "));
+    }
+    // What comes first takes time, so that a loop cannot stand still.
+    let mut events = vec![format!("\"run\": {}", random.range(1, 2_000))];
+    events.extend((0..random.range(0, 3)).map(|i| random_event(random, i, kind.waiting)));
+    Phase { times: random.range(1, 8), settings, events }
+}
+
+/// One event; `i` keeps keys of a phase apart; those from 10 on wait for other tasks, or let them wait. A mutex is held in one event and alone.
+fn random_event(random: &mut Random, i: u64, waiting: bool) -> String {
+    let us = random.range(1, 2_000);
+    let shared = random.range(0, 1);
+    match random.range(0, if waiting { 14 } else { 9 }) {
+        0 | 1 => format!("\"run{i}\": {us}"),
+        2 => format!("\"runtime{i}\": {us}"),
+        3 | 4 => format!("\"sleep{i}\": {us}"),
+        5 => format!("\"timer{i}\": {{\"ref\": \"unique{i}\", \"period\": {us}}}"),
+        6 => format!("\"lock{i}\": \"m{shared}\", \"run{i}\": {us}, \"unlock{i}\": \"m{shared}\""),
+        7 => format!("\"yield{i}\": \"\""),
+        8 => format!("\"fork{i}\": \"child\""),
+        9 => format!("\"mem{i}\": {}", us * 64),
+        10 => format!("\"resume{i}\": \"t{shared}\""),
+        11 => format!("\"suspend{i}\": \"t{shared}\", \"sleep{i}\": {us}"),
+        12 => format!("\"barrier{i}\": \"b{shared}\""),
+        13 => format!(
+            "\"lock{i}\": \"m{shared}\", \"broad{i}\": \"c{shared}\", \"unlock{i}\": \"m{shared}\", \
+             \"sleep{i}\": {us}"
+        ),
+        _ => format!(
+            "\"lock{i}\": \"m{shared}\", \"wait{i}\": {{\"ref\": \"c{shared}\", \
+             \"mutex\": \"m{shared}\"}}, \"unlock{i}\": \"m{shared}\""
+        ),
+    }
+}

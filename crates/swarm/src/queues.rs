@@ -1,0 +1,189 @@
+//! Who is on which CPU, as far as a trace tells, and whether waits keep to what is promised.
+
+use std::collections::BTreeMap;
+
+use roost_engine::{CpuId, Time};
+use roost_machine::Machine;
+
+use crate::promises::Promises;
+
+/// A task on a CPU.
+struct Queued {
+    name: String,
+    /// When it began to wait; `None`: it runs.
+    waits_since: Option<Time>,
+}
+
+/// One CPU.
+#[derive(Default)]
+struct Cpu {
+    llc: usize,
+    tasks: BTreeMap<u32, Queued>,
+    /// When a task came or went last.
+    changed: Time,
+    idle_since: Option<Time>,
+    /// Since when there has always been one that waits.
+    crowded_since: Option<Time>,
+}
+
+/// All CPUs of a run.
+pub(crate) struct Queues {
+    promises: Promises,
+    cpus: Vec<Cpu>,
+    /// Where each runnable task is.
+    places: BTreeMap<u32, CpuId>,
+}
+
+impl Queues {
+    pub(crate) fn new(machine: &Machine, promises: Promises) -> Self {
+        let cpu = |cpu: &roost_machine::Cpu| Cpu {
+            llc: cpu.llc as usize,
+            idle_since: Some(Time(0)),
+            ..Cpu::default()
+        };
+        let cpus = machine.cpus.iter().map(cpu).collect();
+        Self { promises, cpus, places: BTreeMap::new() }
+    }
+
+    /// A task waits on `cpu` from now on, wherever it was.
+    pub(crate) fn waits(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        pid: u32,
+        name: &str,
+    ) -> Result<(), String> {
+        let wrong = self.leaves(now, pid);
+        let wrong = wrong.and(self.changes(now, cpu));
+        let task = Queued { name: name.to_owned(), waits_since: Some(now) };
+        self.cpus[cpu].tasks.insert(pid, task);
+        self.places.insert(pid, cpu);
+        wrong.and(self.crowds(now, cpu))
+    }
+
+    /// A task that was on its way to its CPU is in the queue there.
+    pub(crate) fn arrives(&mut self, now: Time, pid: u32) -> Result<(), String> {
+        let Some(&cpu) = self.places.get(&pid) else { return Ok(()) };
+        let wrong = self.changes(now, cpu);
+        if let Some(task) = self.cpus[cpu].tasks.get_mut(&pid) {
+            task.waits_since = Some(now);
+        }
+        wrong
+    }
+
+    /// A task that ran on `cpu` was preempted and waits there.
+    pub(crate) fn preempted(&mut self, now: Time, cpu: CpuId, pid: u32) -> Result<(), String> {
+        if let Some(task) = self.cpus[cpu].tasks.get_mut(&pid) {
+            task.waits_since = Some(now);
+        }
+        self.crowds(now, cpu)
+    }
+
+    /// A task runs on `cpu`.
+    pub(crate) fn runs(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        pid: u32,
+        name: &str,
+    ) -> Result<(), String> {
+        let mut wrong = Ok(());
+        if self.places.get(&pid) != Some(&cpu) {
+            wrong = self.waits(now, cpu, pid, name);
+        }
+        wrong = wrong.and(self.waited(now, cpu, pid));
+        if let Some(task) = self.cpus[cpu].tasks.get_mut(&pid) {
+            task.waits_since = None;
+        }
+        wrong.and(self.crowds(now, cpu)).and(self.busy(now, cpu))
+    }
+
+    /// A task sleeps, exits or goes elsewhere.
+    pub(crate) fn leaves(&mut self, now: Time, pid: u32) -> Result<(), String> {
+        let Some(cpu) = self.places.remove(&pid) else { return Ok(()) };
+        let wrong = self.changes(now, cpu);
+        self.cpus[cpu].tasks.remove(&pid);
+        wrong.and(self.crowds(now, cpu))
+    }
+
+    /// `cpu` has become idle.
+    pub(crate) fn idles(&mut self, now: Time, cpu: CpuId) {
+        self.cpus[cpu].idle_since = Some(now);
+    }
+
+    /// The run ends.
+    pub(crate) fn ends(&mut self, now: Time) -> Result<(), String> {
+        (0..self.cpus.len()).try_for_each(|cpu| self.changes(now, cpu).and(self.busy(now, cpu)))
+    }
+
+    /// The tasks of `cpu` change: those that wait there begin to wait anew.
+    fn changes(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
+        let pids: Vec<u32> = self.cpus[cpu].tasks.keys().copied().collect();
+        let wrong = pids.into_iter().try_for_each(|pid| self.waited(now, cpu, pid));
+        self.cpus[cpu].changed = now;
+        wrong
+    }
+
+    /// A task that waits on `cpu` has not done so for too long.
+    fn waited(&self, now: Time, cpu: CpuId, pid: u32) -> Result<(), String> {
+        let Cpu { tasks, changed, .. } = &self.cpus[cpu];
+        let Some((task, since)) = tasks.get(&pid).and_then(|t| Some((t, t.waits_since?))) else {
+            return Ok(());
+        };
+        let names = tasks.values().map(|task| task.name.as_str());
+        let waited = now.since(since.max(*changed));
+        if let Some(longest) = self.promises.longest_wait_ns(&task.name, names)
+            && waited > longest
+        {
+            return Err(format!(
+                "{} has waited for {waited} ns on CPU {cpu} beside the same {} tasks; {longest} would do",
+                task.name,
+                tasks.len() - 1
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes note of whether a task waits on `cpu`.
+    fn crowds(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
+        let waits = self.cpus[cpu].tasks.values().any(|task| task.waits_since.is_some());
+        let wrong = if waits { Ok(()) } else { self.all_beside(now, cpu) };
+        let crowded_since = &mut self.cpus[cpu].crowded_since;
+        *crowded_since = crowded_since.or(Some(now)).filter(|_| waits);
+        wrong
+    }
+
+    /// `cpu` is busy from now on.
+    fn busy(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
+        let wrong = self.all_beside(now, cpu);
+        self.cpus[cpu].idle_since = None;
+        wrong
+    }
+
+    /// Neither did `cpu` idle for too long while tasks waited in its LLC, nor another there while tasks waited
+    /// on `cpu`.
+    fn all_beside(&self, now: Time, cpu: CpuId) -> Result<(), String> {
+        let llc = self.cpus[cpu].llc;
+        let others = (0..self.cpus.len()).filter(|&other| self.cpus[other].llc == llc);
+        let beside = |other| self.beside(now, cpu, other).and(self.beside(now, other, cpu));
+        others.into_iter().try_for_each(beside)
+    }
+
+    /// `idle` has not idled for too long while some task waited on `crowded`.
+    fn beside(&self, now: Time, idle: CpuId, crowded: CpuId) -> Result<(), String> {
+        let (idler, other) = (&self.cpus[idle], &self.cpus[crowded]);
+        let (Some(idle_since), Some(crowded_since), Some(longest)) =
+            (idler.idle_since, other.crowded_since, self.promises.longest_idle_ns(idler.llc))
+        else {
+            return Ok(());
+        };
+        let both = now.since(idle_since.max(crowded_since));
+        if both <= longest {
+            return Ok(());
+        }
+        Err(format!(
+            "CPU {idle} has idled for {both} ns while tasks wait on CPU {crowded} of the same LLC; {longest} \
+             would do"
+        ))
+    }
+}
