@@ -19,6 +19,7 @@ use roost_vm::{Cache, GuestSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{ValidateArgs, ValidateFormat};
+use crate::build;
 use crate::error::{Error, print};
 use crate::progress;
 use crate::vm;
@@ -103,12 +104,18 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
         })
         .collect::<Result<Vec<_>, Error>>()?;
     let verdict = Verdict::of(&agreements);
+    let (kernel, roost) = (&real.release, build::this().shown());
     print(&match args.format {
-        ValidateFormat::Table => roost_validate::table(&agreements, args.details),
+        ValidateFormat::Table => {
+            let table = roost_validate::table(&agreements, args.details);
+            format!(
+                "roost {roost}: simulated fair@{VERSION} beside Linux {kernel} in guests\n\n{table}"
+            )
+        }
         ValidateFormat::Csv => roost_validate::csv(&agreements),
         ValidateFormat::Json => roost_validate::json(&agreements),
         ValidateFormat::Markdown => {
-            let title = format!("Linux {} and fair@{VERSION}", real.release);
+            let title = format!("Linux {kernel} and fair@{VERSION}, roost {roost}");
             roost_validate::markdown(&agreements, &title)
         }
     })?;

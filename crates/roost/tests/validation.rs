@@ -6,10 +6,23 @@ use std::process::Command;
 /// the model must not lose it.
 const REACHED: f64 = 0.90;
 
+const OBSERVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-7.2.json");
+
+#[test]
+fn the_table_names_roost_and_both_kernels() {
+    let arguments = ["validate", "--from", OBSERVED, "--machine", "2n2l4c", "--scenario", "hogs"];
+    let output = Command::new(env!("CARGO_BIN_EXE_roost")).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let heading = text.lines().next().unwrap_or_default();
+    let version = concat!("roost ", env!("CARGO_PKG_VERSION"));
+    assert!(heading.starts_with(version), "{heading}");
+    let kernels = "simulated fair@7.2 beside Linux 7.2.13+deb14-cloud-amd64 in guests";
+    assert!(heading.ends_with(kernels), "{heading}");
+}
+
 #[test]
 fn the_model_agrees_with_the_recorded_kernel_as_far_as_it_ever_did() {
-    let observed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-7.2.json");
-    let arguments = ["validate", "--from", observed, "--format", "csv"];
+    let arguments = ["validate", "--from", OBSERVED, "--format", "csv"];
     let output = Command::new(env!("CARGO_BIN_EXE_roost")).args(arguments).output().unwrap();
     let missed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "a bar of docs/validation.md is missed: {missed}");
