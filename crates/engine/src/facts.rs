@@ -76,11 +76,11 @@ impl World {
     /// Time for which a task has had a CPU so far, ns (the kernel's `sum_exec_runtime`).
     pub fn run_ns(&self, task: TaskId) -> u64 {
         let state = &self.tasks[task.index()];
-        let current = match state.state {
-            State::Running => self.now.since(state.started_at),
-            _ => 0,
-        };
-        state.run_ns + current
+        // One that is about to sleep has its CPU until that picks another task.
+        match self.cpus[state.cpu].current == Some(task) {
+            true => state.run_ns + self.now.since(state.started_at),
+            false => state.run_ns,
+        }
     }
 
     fn process_of(&self, task: TaskId) -> Option<&ProcessState> {
