@@ -790,7 +790,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     /// Whether a timer of the scheduler's own is all that happens any more.
     fn is_dead(&self, event: Event) -> bool {
-        let asleep = || self.world.cpus.iter().all(|cpu| cpu.current.is_none());
+        let waits = |task: &Task| task.state == State::Queued;
+        let asleep = || {
+            self.world.cpus.iter().all(|cpu| cpu.current.is_none())
+                && !self.world.tasks.iter().any(waits)
+        };
         matches!(event, Event::SchedulerTimer(_)) && asleep() && self.world.events.is_empty()
     }
 
