@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use roost_scx::{Description, KernelTypes, Object, describe};
+use roost_scx::{Description, KernelTypes, Object, Program, describe};
 use serde_json::{Value, json};
 
 use crate::args::{ScxArgs, ScxFormat};
@@ -12,13 +12,14 @@ use crate::machine::pretty;
 
 /// Shows what `args` asks for.
 pub fn run(args: &ScxArgs) -> Result<(), Error> {
-    let object = Object::parse(&read(&args.file)?).map_err(|error| named(&args.file, error))?;
+    let of_file = |error| named(&args.file, error);
+    let object = Object::parse(&read(&args.file)?).map_err(of_file)?;
     let kernel = match &args.btf {
         Some(file) => KernelTypes::parse(&file.display().to_string(), &read(file)?)
             .map_err(|error| named(file, error))?,
-        None => KernelTypes::shipped().map_err(|error| named(&args.file, error))?,
+        None => KernelTypes::shipped().map_err(of_file)?,
     };
-    let description = describe(&object, &kernel).map_err(|error| named(&args.file, error))?;
+    let description = describe(&Program::new(object, kernel).map_err(of_file)?);
     print(&match args.format {
         ScxFormat::Text => text(&description),
         ScxFormat::Json => pretty(&as_json(&description)),
@@ -57,6 +58,9 @@ fn text(about: &Description) -> String {
     let line = |name: &String| (name.clone(), String::new());
     table(&mut out, "does without, since this kernel lacks it", &about.optional, line);
     table(&mut out, "missing in this kernel", &about.missing, line);
+    table(&mut out, "missing in the simulation: it cannot run there", &about.lacks, line);
+    table(&mut out, "hooks that the simulation never calls", &about.uncalled, line);
+    table(&mut out, "read, and 0 in the simulation", &about.unfilled, line);
     out
 }
 
@@ -101,5 +105,6 @@ fn as_json(about: &Description) -> Value {
         "maps": maps.collect::<Value>(), "kfuncs": list(&about.kfuncs, "calls"),
         "helpers": list(&about.helpers, "calls"), "settings": settings.collect::<Value>(),
         "optional": about.optional, "missing": about.missing,
+        "simulation": {"missing": about.lacks, "uncalled_hooks": about.uncalled, "zero": about.unfilled},
     })
 }

@@ -964,6 +964,17 @@ fn an_object_is_described_for_people_and_for_scripts() {
 }
 
 #[test]
+fn a_sched_ext_program_is_compared_and_what_it_does_wrong_ends_the_run() {
+    let scx = format!("scx:{SMALL}+slice_ns=5000000");
+    let compare = ["compare", "--machine", "2n2l4c", "--repeat", "1"];
+    let compare = [&compare[..], &["--workload", "hackbench:groups=1,loops=20"]].concat();
+    let table = succeeds(&[&compare[..], &["--counters", "fair@7.2", &scx]].concat());
+    assert!(table.contains(&scx) && table.contains("select_cpu_instructions"), "{table}");
+    let wild = fails(&[&compare[..], &[&format!("scx:{SMALL}+fault=1")]].concat(), 1);
+    assert!(wild.contains("access to 0xdeadbeef000 in small_select_cpu"), "{wild}");
+}
+
+#[test]
 fn what_is_no_object_is_told_in_one_line() {
     let not_bpf = fails(&["scx", ROOST], 1);
     assert!(not_bpf.contains("not a BPF object"), "{not_bpf}");

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::btf::{Kind, TypeId};
-use crate::error::ScxError;
 use crate::kernel_names::{Resolved, helper_name, resolve};
 use crate::kernel_types::KernelTypes;
 use crate::object::{DataSection, Function, MapDefinition, Object, Target, Variable};
-use crate::relocate::relocate;
+use crate::program::Program;
+use crate::relocate::Asked;
 
 /// An object beside a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,12 @@ pub struct Description {
     pub optional: Vec<String>,
     /// What this kernel does not have and the object needs: it would not load, or stop there.
     pub missing: Vec<String>,
+    /// What its hooks can reach and the simulation does not have: it cannot run there.
+    pub lacks: Vec<String>,
+    /// Hooks that the simulation never calls.
+    pub uncalled: Vec<String>,
+    /// Members of the kernel's structs that hooks read and the simulation leaves 0.
+    pub unfilled: Vec<String>,
 }
 
 /// A hook and how much code it is.
@@ -62,11 +68,9 @@ pub struct Setting {
     pub constant: bool,
 }
 
-/// Describes `object` beside `kernel`.
-///
-/// # Errors
-/// As [`relocate`].
-pub fn describe(object: &Object, kernel: &KernelTypes) -> Result<Description, ScxError> {
+/// Describes a program, its kernel, and what the simulation lacks for it.
+pub fn describe(program: &Program) -> Description {
+    let Program { object, kernel, .. } = program;
     let size = |function: &Function| function.end - function.start;
     let hooks = object.operations.hooks.iter().filter_map(|(name, at)| {
         let function = object.function_at(*at)?;
@@ -91,10 +95,13 @@ pub fn describe(object: &Object, kernel: &KernelTypes) -> Result<Description, Sc
         settings: settings(object),
         optional: Vec::new(),
         missing: Vec::new(),
+        lacks: program.lacks(),
+        uncalled: program.uncalled(),
+        unfilled: program.unfilled(),
     };
     add_externs(object, kernel, &mut description);
-    add_types(object, kernel, &mut description)?;
-    Ok(description)
+    add_types(&program.asked, &mut description);
+    description
 }
 
 fn helpers(object: &Object) -> Vec<(String, usize)> {
@@ -124,17 +131,11 @@ fn add_externs(object: &Object, kernel: &KernelTypes, description: &mut Descript
     description.kfuncs = kfuncs.into_iter().collect();
 }
 
-fn add_types(
-    object: &Object,
-    kernel: &KernelTypes,
-    description: &mut Description,
-) -> Result<(), ScxError> {
+fn add_types(asked: &[Asked], description: &mut Description) {
     let (mut optional, mut missing) = (Vec::new(), Vec::new());
-    for asked in relocate(object, kernel)?.asked.into_iter().filter(|asked| !asked.found) {
-        match asked.optional {
-            true => optional.push(asked.name),
-            false => missing.push(asked.name),
-        }
+    for asked in asked.iter().filter(|asked| !asked.found) {
+        let list = if asked.optional { &mut optional } else { &mut missing };
+        list.push(asked.name.clone());
     }
     // What is read only after a look whether it is there is not needed.
     missing.retain(|name| !optional.contains(name));
@@ -144,7 +145,6 @@ fn add_types(
         all.sort();
         all.dedup();
     }
-    Ok(())
 }
 
 fn settings(object: &Object) -> Vec<Setting> {

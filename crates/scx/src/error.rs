@@ -36,6 +36,12 @@ pub enum ScxError {
         /// The type that it is about.
         name: String,
     },
+    /// A setting is not one of the object's, or its value does not fit.
+    #[error("{0}")]
+    Setting(String),
+    /// The object needs what the simulation does not have.
+    #[error("the simulation does not have {0}")]
+    Lacks(String),
     /// The kernel has several types of that name that disagree.
     #[error("{0}: the kernel has several types of this name that disagree")]
     Ambiguous(String),

@@ -7,7 +7,7 @@ use std::io::Read;
 
 use object::Object as _;
 
-use crate::btf::Btf;
+use crate::btf::{Btf, Kind};
 use crate::error::ScxError;
 use crate::object::{Elf, section_bytes};
 
@@ -27,7 +27,43 @@ const SHIPPED: &[u8] = include_bytes!("../kernel/7.2.13.btf.xz");
 /// Of which kernel the shipped types are.
 pub const SHIPPED_VERSION: &str = "7.2.13";
 
+/// Its number, as LINUX_KERNEL_VERSION has it.
+pub(crate) const SHIPPED_CODE: u64 = (7 << 16) | (2 << 8) | 13;
+
 impl KernelTypes {
+    /// The value of an enumerator, of whatever enumeration.
+    pub fn enumerator(&self, name: &str) -> Option<i64> {
+        self.btf.types().iter().find_map(|ty| {
+            let Kind::Enum { values, .. } = &ty.kind else { return None };
+            values.iter().find(|(known, _)| self.btf.text(*known) == name).map(|(_, value)| *value)
+        })
+    }
+
+    /// Where a member of a struct is, in bytes: `("task_struct", "scx.slice")`.
+    ///
+    /// # Errors
+    /// If the kernel does not have it.
+    pub fn offset(&self, of: &str, path: &str) -> Result<u64, ScxError> {
+        let missing = || ScxError::btf(format!("the kernel has no {of}.{path}"));
+        let mut at = self.btf.composite(of).ok_or_else(missing)?;
+        let mut bits = 0;
+        for name in path.split('.') {
+            let (member, place) = self.btf.member(at, name).ok_or_else(missing)?;
+            bits += u64::from(place);
+            at = self.btf.plain(member.of);
+        }
+        Ok(bits / 8)
+    }
+
+    /// Bytes of a struct.
+    ///
+    /// # Errors
+    /// If the kernel does not have it.
+    pub fn struct_size(&self, of: &str) -> Result<usize, ScxError> {
+        let size = self.btf.composite(of).and_then(|id| self.btf.size(id));
+        Ok(size.ok_or_else(|| ScxError::btf(format!("the kernel has no {of}")))? as usize)
+    }
+
     /// Those that come with this program.
     ///
     /// # Errors

@@ -3,25 +3,42 @@
 //! 1. [`Object::parse`] reads what clang compiled: ELF, BTF, maps, variables, the scheduler's hooks.
 //! 2. [`relocate`] finds the members of the kernel's structs that the program reads ([`KernelTypes`]).
 //! 3. [`describe`] says what the object has and needs, for people and scripts.
+//! 4. [`Program`] is an object made ready for a kernel, with settings; [`Scx`] runs it as a scheduler of the engine, by the
+//!    reference interpreter.
 //!
 //! Whatever the bytes are, the answer is an object or an error of one line.
 
 mod btf_ext;
 mod bytes;
+mod class;
 mod describe;
+mod dispatch;
 mod error;
+mod format;
+mod helpers;
+mod idle;
 mod instruction;
+mod interpret;
+mod kernel;
 mod kernel_names;
 mod kernel_types;
+mod kfuncs;
+mod maps;
+mod memory;
+mod program;
+mod queues;
 mod relocate;
+mod tasks;
 
 pub mod btf;
 pub mod object;
 
+pub use class::Scx;
 pub use describe::{Description, HookSize, Setting, describe};
 pub use error::ScxError;
 pub use instruction::Instruction;
 pub use kernel_names::{Resolved, resolve};
 pub use kernel_types::{KernelTypes, SHIPPED_VERSION};
 pub use object::Object;
+pub use program::Program;
 pub use relocate::{Asked, POISON, Relocated, relocate};

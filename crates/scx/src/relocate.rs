@@ -54,6 +54,8 @@ pub struct Asked {
     pub at: usize,
     /// A type, member or value: `task_struct.scx.slice`.
     pub name: String,
+    /// Whether it is a member, and the question where it is.
+    pub member: bool,
     /// Whether the kernel has it.
     pub found: bool,
     /// Whether the instruction only asks whether it exists.
@@ -82,7 +84,8 @@ pub fn relocate(object: &Object, kernel: &KernelTypes) -> Result<Relocated, ScxE
                 false
             }
         };
-        relocated.asked.push(Asked { at: relocation.at, name, found, optional });
+        let member = relocation.kind == question::BYTE_OFFSET;
+        relocated.asked.push(Asked { at: relocation.at, name, member, found, optional });
     }
     Ok(relocated)
 }

@@ -2,15 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use roost_scx::object::{MapKind, Target};
-use roost_scx::{KernelTypes, Object, POISON, ScxError, describe, relocate};
+use roost_scx::{Description, KernelTypes, Object, POISON, Program, ScxError, describe, relocate};
 
 const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
 
-static KERNEL: LazyLock<KernelTypes> = LazyLock::new(|| KernelTypes::shipped().unwrap());
+static KERNEL: LazyLock<Arc<KernelTypes>> =
+    LazyLock::new(|| Arc::new(KernelTypes::shipped().unwrap()));
+
+fn described(object: Object) -> Result<Description, ScxError> {
+    Ok(describe(&Program::new(object, KERNEL.clone())?))
+}
 
 fn small() -> Object {
     Object::parse(SMALL).unwrap()
@@ -91,7 +96,7 @@ fn what_the_kernel_lacks_is_named_and_its_instruction_is_made_one_that_fails() {
         let poisoned = relocated.code[asked.at].helper() == Some(POISON as u32);
         assert_eq!(poisoned, !asked.found && !asked.optional, "{asked:?}");
     }
-    let about = describe(&object, kernel).unwrap();
+    let about = described(object).unwrap();
     assert!(about.missing.is_empty(), "{:?}", about.missing);
     // The names of Linux 6.12, for which the headers fall back.
     assert!(about.optional.contains(&"scx_bpf_dispatch___compat".to_owned()));
@@ -100,8 +105,7 @@ fn what_the_kernel_lacks_is_named_and_its_instruction_is_made_one_that_fails() {
 /// Kernels offer several prototypes of one name; only that which fits is the one.
 #[test]
 fn a_kfunc_with_other_parameters_is_another_one() {
-    let (object, kernel) = (small(), &*KERNEL);
-    let about = describe(&object, kernel).unwrap();
+    let about = described(small()).unwrap();
     let calls = |name: &str| about.kfuncs.iter().find(|(kfunc, _)| kfunc == name);
     assert!(calls("scx_bpf_dsq_insert___v2").is_some(), "{:?}", about.kfuncs);
     assert!(calls("scx_bpf_dispatch").is_none());
@@ -164,7 +168,7 @@ proptest! {
         for (at, value) in changes {
             bytes[at] = value;
         }
-        if let Ok(Err(error)) = Object::parse(&bytes).map(|object| describe(&object, &KERNEL)) {
+        if let Ok(Err(error)) = Object::parse(&bytes).map(described) {
             prop_assert_eq!(error.to_string().lines().count(), 1);
         }
     }

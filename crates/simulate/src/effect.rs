@@ -8,7 +8,7 @@ impl SchedulerSpec {
     /// The mechanisms that are on, by the version or by a switch: name, and names of the counters whose sum
     /// says how often it acted.
     pub fn mechanisms(&self) -> Vec<(&'static str, &'static [&'static str])> {
-        let Self::Fair { features, .. } = self;
+        let Self::Fair { features, .. } = self else { return Vec::new() };
         let all = roost_fair::mechanisms().iter();
         let on = all.filter(|mechanism| mechanism.is_on(features));
         on.map(|mechanism| (mechanism.name, mechanism.acted)).collect()
@@ -20,17 +20,22 @@ impl Simulation {
     /// already, it has nothing to act on, or it never acted. Of what is no mechanism's, only the first
     /// is known.
     pub fn without_effect(&self, outcomes: &[&Outcome]) -> Vec<String> {
-        let SchedulerSpec::Fair { features, .. } = &self.scheduler;
+        let SchedulerSpec::Fair { features, .. } = &self.scheduler else { return Vec::new() };
         let version = features.version();
         let same = features.parts_without_effect().into_iter();
         let same = same.map(|part| format!("+{part} changes nothing: {version} is so already"));
         let different = roost_fair::mechanisms().iter();
-        same.chain(different.filter_map(|mechanism| self.idle(mechanism, outcomes))).collect()
+        let idle = |mechanism| self.idle(features, mechanism, outcomes);
+        same.chain(different.filter_map(idle)).collect()
     }
 
     /// Why a mechanism that something other than the version asks for did nothing, if it did nothing.
-    fn idle(&self, mechanism: &Mechanism, outcomes: &[&Outcome]) -> Option<String> {
-        let SchedulerSpec::Fair { features, .. } = &self.scheduler;
+    fn idle(
+        &self,
+        features: &Features,
+        mechanism: &Mechanism,
+        outcomes: &[&Outcome],
+    ) -> Option<String> {
         let parts = parts_of(mechanism, features);
         if parts.is_empty() {
             return None;

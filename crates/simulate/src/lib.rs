@@ -27,8 +27,9 @@ use roost_engine::TooShort;
 pub use roost_engine::{Control, Outcome, RunError};
 use roost_fair::Fair;
 use roost_machine::{Machine, MachineError};
+use roost_scx::Scx;
 use roost_workload::{Workload, WorkloadError};
-pub use spec::{SchedulerSpec, SpecError};
+pub use spec::{SchedulerSpec, ScxSpec, SpecError};
 
 /// Why a simulation could not be made from names.
 #[derive(Debug, thiserror::Error)]
@@ -140,6 +141,16 @@ impl Simulation {
                     fair = fair.with_domains_rebuilt();
                 }
                 roost_engine::run_observed(machine, workload, fair, control, observer)
+            }
+            SchedulerSpec::Scx(ScxSpec { program, tick_ns, .. }) => {
+                let scx =
+                    Scx::new(machine, program, *tick_ns).map_err(|error| RunError::Scheduler {
+                        workload: workload.name.clone(),
+                        at_ns: 0,
+                        reason: error.to_string(),
+                        tasks: "nothing has run".to_owned(),
+                    })?;
+                roost_engine::run_observed(machine, workload, scx, control, observer)
             }
         }
     }

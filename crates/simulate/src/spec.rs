@@ -1,8 +1,10 @@
 //! The one table of schedulers by name.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use roost_fair::{FeatureError, Features};
+use roost_scx::{KernelTypes, Object, Program, ScxError};
 use roost_settings::{Settings, SettingsError, Value};
 
 /// A scheduler as the command line names it.
@@ -15,6 +17,19 @@ pub enum SchedulerSpec {
         /// See [`Fair::with_domains_rebuilt`](roost_fair::Fair::with_domains_rebuilt).
         domains_rebuilt: bool,
     },
+    /// A sched_ext program.
+    Scx(ScxSpec),
+}
+
+/// A sched_ext program with settings.
+#[derive(Clone, Debug)]
+pub struct ScxSpec {
+    /// The program, which runs share.
+    pub program: Arc<Program>,
+    /// What was set, as the command line has it behind `+`.
+    pub settings: Vec<String>,
+    /// The tick's period of the kernel that it runs on, ns.
+    pub tick_ns: u64,
 }
 
 /// Why a scheduler's name was not understood.
@@ -23,6 +38,14 @@ pub enum SpecError {
     /// The fair class has no such version, switch or number.
     #[error(transparent)]
     Fair(#[from] FeatureError),
+    /// A sched_ext program could not be read, or needs what the simulation does not have.
+    #[error("{file}: {why}")]
+    Scx {
+        /// The object's file.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A settings file could not be read.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -62,14 +85,20 @@ const OTHER_NAMES: [(&str, &str); 1] = [("numa-imbalance", "numa-imbalance-merge
 impl SchedulerSpec {
     /// The version of the kernel that it models: `5.19`.
     pub fn kernel(&self) -> &'static str {
-        let Self::Fair { features, .. } = self;
-        features.version()
+        match self {
+            Self::Fair { features, .. } => features.version(),
+            Self::Scx(_) => SCX_KERNEL,
+        }
     }
 
     /// Switches and numbers that differ from that version, as the command line has them behind `+`.
     pub fn switches(&self) -> Vec<String> {
-        let Self::Fair { features, .. } = self;
-        features.differs_from_version().iter().map(ToString::to_string).collect()
+        match self {
+            Self::Fair { features, .. } => {
+                features.differs_from_version().iter().map(ToString::to_string).collect()
+            }
+            Self::Scx(scx) => scx.settings.clone(),
+        }
     }
 
     /// Reads a name such as `fair@5.19+sis-util+config=roost.toml`.
@@ -85,6 +114,11 @@ impl SchedulerSpec {
     /// # Errors
     /// As [`parse`](Self::parse).
     pub fn parse_noted(name: &str) -> Result<(Self, Vec<String>), SpecError> {
+        if let Some(rest) = name.strip_prefix("scx:") {
+            let scx = ScxSpec::parse(rest)?;
+            let notes = scx.notes(name);
+            return Ok((Self::Scx(scx), notes));
+        }
         if name.split(['@', '+']).next() == Some("roost") {
             return Err(SpecError::Live { name: name.to_owned() });
         }
@@ -107,6 +141,57 @@ impl SchedulerSpec {
         name.clone_into(&mut features.name);
         Ok((Self::Fair { features, domains_rebuilt: false }, notes))
     }
+}
+
+/// The version of the kernel whose sched_ext is simulated: its types come along.
+const SCX_KERNEL: &str = "7.2";
+
+impl ScxSpec {
+    /// Reads `FILE.bpf.o+name=value`.
+    fn parse(name: &str) -> Result<Self, SpecError> {
+        let (file, settings) = split_settings(name);
+        let failed = |why: String| SpecError::Scx { file: file.to_owned(), why };
+        let bytes = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
+        let program = || {
+            let mut program = Program::new(Object::parse(&bytes)?, KernelTypes::shipped()?)?;
+            for (name, value) in &settings {
+                program.set(name, value)?;
+            }
+            program.check()?;
+            Ok(program)
+        };
+        let program = program().map_err(|error: ScxError| failed(error.to_string()))?;
+        let tick_ns = Features::parse(&format!("fair@{SCX_KERNEL}"))?.tick_ns();
+        let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Ok(Self { program: Arc::new(program), settings, tick_ns })
+    }
+}
+
+impl ScxSpec {
+    /// What the simulation does not do for it.
+    fn notes(&self, name: &str) -> Vec<String> {
+        let (uncalled, unfilled) = (self.program.uncalled(), self.program.unfilled());
+        let mut notes = Vec::new();
+        if !uncalled.is_empty() {
+            notes.push(format!("{name}: the simulation never calls {}", uncalled.join(", ")));
+        }
+        if !unfilled.is_empty() {
+            notes.push(format!("{name}: it reads {}: 0 in the simulation", unfilled.join(", ")));
+        }
+        notes
+    }
+}
+
+/// The file, which may have `+` in its name, and the settings behind it.
+fn split_settings(name: &str) -> (&str, Vec<(&str, &str)>) {
+    let mut file = name;
+    let mut settings = Vec::new();
+    while let Some((before, part)) = file.rsplit_once('+') {
+        let Some(setting) = part.split_once('=') else { break };
+        settings.insert(0, setting);
+        file = before;
+    }
+    (file, settings)
 }
 
 /// The setting that a part of a scheduler's name is about, if the fair class does not have it.

@@ -49,3 +49,23 @@ fn a_clone_with_the_same_seed_has_the_same_outcome_and_another_seed_another() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
+
+const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scx/tests/data/small.bpf.o");
+
+#[test]
+fn a_sched_ext_program_is_a_scheduler_with_its_variables_as_settings() {
+    let name = format!("scx:{SMALL}+slice_ns=5000000+fifo=1");
+    let (scheduler, _) = SchedulerSpec::parse_noted(&name).unwrap();
+    assert_eq!(scheduler.switches(), ["slice_ns=5000000", "fifo=1"]);
+    assert_eq!(scheduler.kernel(), "7.2");
+    assert!(counts(&name, "select_cpu_instructions"));
+}
+
+#[test]
+fn a_sched_ext_program_that_cannot_be_had_is_told_with_its_file() {
+    assert!(refused("scx:/nowhere.bpf.o").starts_with("/nowhere.bpf.o: "));
+    let no_object = format!("scx:{}", file!());
+    assert_eq!(refused(&no_object).lines().count(), 1);
+    let unknown = refused(&format!("scx:{SMALL}+slize_ns=1"));
+    assert!(unknown.contains("slize_ns=1") && unknown.contains("roost scx"), "{unknown}");
+}

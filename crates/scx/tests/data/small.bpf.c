@@ -2,13 +2,12 @@
 /*
  * A small sched_ext scheduler for tests: one queue for all CPUs, by virtual time or first come, first served.
  *
- * small.bpf.o is made from it, with the headers that `make live` unpacks:
+ * small.bpf.o is made from it, in this folder, with the headers that `make live` unpacks:
  *
- *	cd target/live/release/build
- *	clang-19 --target=bpf -mcpu=v4 -g -O2 -Wall $(printf -- '-I%s ' roost-live-*\/out/scx_utils-bpf_h \
- *		roost-live-*\/out/scx_utils-bpf_h/{arch/x86,bpf-compat} libbpf-sys-*\/out/include) \
- *		-c ../../../../crates/scx/tests/data/small.bpf.c -o ../../../../crates/scx/tests/data/small.bpf.o
- *	llvm-strip -g ../../../../crates/scx/tests/data/small.bpf.o
+ *	b=../../../../target/live/release/build
+ *	clang-19 --target=bpf -mcpu=v4 -g -O2 -Wall -fdebug-compilation-dir=. -ffile-prefix-map=$b=build \
+ *		$(printf -- '-I%s ' $b/roost-live-*\/out/scx_utils-bpf_h{,/arch/x86,/bpf-compat} \
+ *		$b/libbpf-sys-*\/out/include) -c small.bpf.c && llvm-strip -g small.bpf.o
  */
 #include <scx/common.bpf.h>
 

@@ -1,0 +1,586 @@
+//! A sched_ext program as a scheduler of the engine: when which hook is called, as the kernel's
+//! `kernel/sched/ext/ext.c` has it.
+//!
+//! ```text
+//!  task_new: init_task, enable           wakeup: select_cpu ─► enqueue: runnable, enqueue ─┐
+//!                                                                                          ▼
+//!  pick: previous one has slice left?  ──yes──► it goes on                   a queue, or the scheduler
+//!        local queue has one?          ──yes──► that                                       │
+//!        global queue, dispatch (up to 32 times) ◄──────────────────────────────────────────┘
+//!        still nothing: previous one goes on, or the CPU idles (update_idle)
+//!        another one: stopping and enqueue of the previous one, running of the next
+//! ```
+//!
+//! A hook costs its CPU half a nanosecond for each instruction.
+
+use std::sync::Arc;
+
+use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
+use roost_machine::Machine;
+
+use crate::dispatch::{ENQUEUE_CPU_SELECTED, ENQUEUE_HEAD, ENQUEUE_LAST, ENQUEUE_WAKEUP};
+use crate::error::ScxError;
+use crate::idle::Wakeup;
+use crate::instruction::Instruction;
+use crate::interpret::{self, Fault, Returned};
+use crate::kernel::{Call, Kernel, Placing};
+use crate::program::Program;
+use crate::queues::{Dsq, id};
+use crate::tasks::{Custody, Tasks};
+
+/// Flags of a wakeup (`enum scx_wake_flags`).
+const WAKE_FORK: u64 = 4;
+const WAKE_TTWU: u64 = 8;
+const WAKE_SYNC: u64 = 0x10;
+
+/// Flags of a scheduler (`enum scx_ops_flags`).
+const KEEP_BUILTIN_IDLE: u64 = 1;
+const ENQ_LAST: u64 = 2;
+const ALLOW_QUEUED_WAKEUP: u64 = 0x20;
+
+/// DEQUEUE_SLEEP, and SCX_DEQ_SCHED_CHANGE for what is dequeued otherwise.
+const DEQUEUE_SLEEP: u64 = 1;
+const DEQUEUE_CHANGE: u64 = 1 << 33;
+
+/// How often `dispatch` is called for one pick (SCX_DSP_MAX_LOOPS).
+const MOST_DISPATCHES: u32 = 32;
+
+/// After which time a runnable task that has not run is a stall, unless the scheduler says otherwise with
+/// `timeout_ms` (SCX_WATCHDOG_MAX_TIMEOUT).
+const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
+
+/// Instructions that a CPU executes in a nanosecond: five hooks of roost's scheduler, translated to machine
+/// code, took 466 ns for 859 instructions (docs/scx.md).
+const INSTRUCTIONS_PER_NS: u64 = 2;
+
+/// Hooks that are called here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hook {
+    SelectCpu,
+    Enqueue,
+    Dispatch,
+    Tick,
+    Runnable,
+    Running,
+    Stopping,
+    Quiescent,
+    SetWeight,
+    SetCpumask,
+    UpdateIdle,
+    InitTask,
+    ExitTask,
+    Enable,
+    Disable,
+    Init,
+}
+
+/// Names of hooks in `struct sched_ext_ops`, in the order of [`Hook`].
+pub(crate) const HOOKS: [&str; 16] = [
+    "select_cpu",
+    "enqueue",
+    "dispatch",
+    "tick",
+    "runnable",
+    "running",
+    "stopping",
+    "quiescent",
+    "set_weight",
+    "set_cpumask",
+    "update_idle",
+    "init_task",
+    "exit_task",
+    "enable",
+    "disable",
+    "init",
+];
+
+/// A hook's code, and how much it was executed.
+#[derive(Clone, Copy, Debug, Default)]
+struct HookState {
+    entry: Option<usize>,
+    calls: u64,
+    instructions: u64,
+}
+
+/// What a CPU runs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// What it ran before.
+    Previous,
+    /// The first of its queue.
+    Local,
+    /// Nothing.
+    Nothing,
+}
+
+/// A sched_ext scheduler.
+pub struct Scx {
+    code: Vec<Instruction>,
+    kernel: Kernel,
+    hooks: [HookState; HOOKS.len()],
+    name: String,
+    flags: u64,
+    tick_ns: u64,
+    timeout_ns: u64,
+    builtin_idle: bool,
+}
+
+impl Scx {
+    /// Loads a program for a machine whose kernel has this tick.
+    ///
+    /// # Errors
+    /// If it needs what the simulation does not have, or its maps and variables are too large.
+    pub fn new(machine: &Arc<Machine>, program: &Program, tick_ns: u64) -> Result<Self, ScxError> {
+        program.check()?;
+        let operations = &program.object.operations;
+        let mut kernel = Kernel::new(machine, program)?;
+        let maps: Vec<u64> = kernel.maps.iter().map(|map| map.address).collect();
+        let code = program.link(&mut kernel.memory, &maps);
+        let code = code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
+        let flags = operations.number("flags");
+        let timeout_ns = match operations.number("timeout_ms") {
+            0 => DEFAULT_TIMEOUT_NS,
+            ms => ms.saturating_mul(1_000_000).min(DEFAULT_TIMEOUT_NS),
+        };
+        let entry = |name: &str| HookState { entry: operations.hook(name), ..HookState::default() };
+        Ok(Self {
+            code,
+            kernel,
+            hooks: HOOKS.map(entry),
+            name: operations.name.clone(),
+            flags,
+            tick_ns,
+            timeout_ns,
+            builtin_idle: operations.hook("update_idle").is_none()
+                || flags & KEEP_BUILTIN_IDLE != 0,
+        })
+    }
+
+    fn has(&self, hook: Hook) -> bool {
+        self.hooks[hook as usize].entry.is_some()
+    }
+
+    /// Calls a hook on the CPU that executes it, about another one or the same; `None` if there is none.
+    fn call(&mut self, world: &mut World, on: On, hook: Hook, arguments: &[u64]) -> Option<u64> {
+        let entry = self.hooks[hook as usize].entry?;
+        if self.kernel.ended.is_some() {
+            return None;
+        }
+        let (stack, context) = (self.kernel.stack, self.kernel.context);
+        for (number, argument) in (0..).zip(arguments) {
+            // The context has room for all hooks.
+            let _ = self.kernel.memory.write(context + 8 * number, 8, *argument);
+        }
+        let mut call = on.call(&mut self.kernel, world);
+        let returned = interpret::run(&self.code, &mut call, stack, entry, [context, 0, 0, 0, 0]);
+        match returned {
+            Ok(Returned { value, instructions }) => {
+                self.hooks[hook as usize].calls += 1;
+                self.hooks[hook as usize].instructions += instructions;
+                world.charge(on.cpu, instructions / INSTRUCTIONS_PER_NS);
+                self.check(world);
+                Some(value)
+            }
+            Err(Fault { at, why }) => {
+                let place = self.kernel.object.place(at);
+                self.kernel.end(format!("{why} in {place}"));
+                self.check(world);
+                None
+            }
+        }
+    }
+
+    /// Ends the run if the scheduler cannot go on.
+    fn check(&self, world: &mut World) {
+        if let Some(reason) = &self.kernel.ended {
+            world.end_run(format!("{}: {reason}", self.name));
+        }
+    }
+
+    fn address(&self, task: TaskId) -> u64 {
+        self.kernel.tasks.get(task).address
+    }
+
+    /// Hands a task to the scheduler, or to where `select_cpu` has put it (`do_enqueue_task()`).
+    fn hand_over(&mut self, world: &mut World, on: On, task: TaskId, flags: u64) {
+        if self.kernel.tasks.get(task).direct.is_none() && self.has(Hook::Enqueue) {
+            self.kernel.tasks.hand_over(task);
+            self.kernel.placing = Placing::Task(task);
+            let address = self.address(task);
+            self.call(world, on, Hook::Enqueue, &[address, flags]);
+            self.kernel.placing = Placing::Nothing;
+        } else if self.kernel.tasks.get(task).direct.is_none() {
+            self.kernel.tasks.refill(&mut self.kernel.memory, task);
+            self.kernel.tasks.get_mut(task).direct = Some((id::GLOBAL, 0));
+        }
+        if let Some((queue, asked)) = self.kernel.tasks.get_mut(task).direct.take() {
+            let from = world.task_cpu(task);
+            let queue = self.kernel.queue_for(queue, on.home, from);
+            on.call(&mut self.kernel, world).put(task, queue, asked | flags);
+        }
+        self.check(world);
+    }
+
+    /// What `cpu` runs next (`balance_one()`, `scx_dispatch_sched()`).
+    fn balance(&mut self, world: &mut World, cpu: CpuId) -> Verdict {
+        let previous = self.kernel.current[cpu];
+        let runnable = previous.filter(|&task| self.kernel.tasks.get(task).runnable);
+        if let Some(task) = runnable {
+            self.kernel.tasks.account(&mut self.kernel.memory, world, task);
+            if self.kernel.tasks.slice(&self.kernel.memory, task) > 0 {
+                return Verdict::Previous;
+            }
+        }
+        let on = On { cpu, home: cpu, balancing: true };
+        if self.kernel.queues.local[cpu].len() > 0 || self.consume_global(world, on) {
+            return Verdict::Local;
+        }
+        let argument = previous.map_or(0, |task| self.address(task));
+        for _ in 0..MOST_DISPATCHES {
+            if !self.has(Hook::Dispatch) || self.kernel.ended.is_some() {
+                break;
+            }
+            let moved = self.dispatch(world, on, argument);
+            let has_slice = |task| self.kernel.tasks.slice(&self.kernel.memory, task) > 0;
+            if runnable.is_some_and(has_slice) {
+                return Verdict::Previous;
+            }
+            if self.kernel.queues.local[cpu].len() > 0 || self.consume_global(world, on) {
+                return Verdict::Local;
+            }
+            if !moved {
+                break;
+            }
+        }
+        match runnable {
+            Some(_) if self.flags & ENQ_LAST == 0 => Verdict::Previous,
+            _ => Verdict::Nothing,
+        }
+    }
+
+    /// Calls `dispatch` and does what it asked for; whether it moved a task, or tried to.
+    fn dispatch(&mut self, world: &mut World, on: On, previous: u64) -> bool {
+        self.kernel.moved = false;
+        let cpu = on.cpu as u64;
+        self.call(world, on, Hook::Dispatch, &[cpu, previous]);
+        on.call(&mut self.kernel, world).flush();
+        self.check(world);
+        self.kernel.moved
+    }
+
+    fn consume_global(&mut self, world: &mut World, on: On) -> bool {
+        let node = self.kernel.machine.cpus[on.home].node as usize;
+        on.call(&mut self.kernel, world).consume(Dsq::Global(node), 0)
+    }
+
+    /// The previous task of `cpu`, which is runnable, makes room (`put_prev_task_scx()`).
+    fn put_previous(&mut self, world: &mut World, cpu: CpuId, task: TaskId, last: bool) {
+        let on = On { cpu, home: cpu, balancing: true };
+        self.kernel.tasks.account(&mut self.kernel.memory, world, task);
+        let address = self.address(task);
+        self.call(world, on, Hook::Stopping, &[address, 1]);
+        self.kernel.tasks.get_mut(task).runnable_at = world.now().ns();
+        if self.kernel.tasks.slice(&self.kernel.memory, task) > 0 {
+            on.call(&mut self.kernel, world).put(task, Dsq::Local(cpu), ENQUEUE_HEAD);
+        } else {
+            self.hand_over(world, on, task, if last { ENQUEUE_LAST } else { 0 });
+        }
+    }
+
+    /// `task` gets `cpu` (`set_next_task_scx()`).
+    fn set_next(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        let state = self.kernel.tasks.get_mut(task);
+        state.custody = Custody::None;
+        self.kernel.tasks.account(&mut self.kernel.memory, world, task);
+        if self.kernel.tasks.slice(&self.kernel.memory, task) == 0 {
+            self.kernel.tasks.refill(&mut self.kernel.memory, task);
+        }
+        let address = self.address(task);
+        self.call(world, On::at(cpu), Hook::Running, &[address]);
+    }
+
+    /// `cpu` goes idle, or stays so, or is not any more (`__scx_update_idle()`).
+    fn update_idle(&mut self, world: &mut World, cpu: CpuId, idle: bool, changed: bool) {
+        if self.builtin_idle {
+            let machine = self.kernel.machine.clone();
+            self.kernel.idle.set(&machine, cpu, idle);
+        }
+        if changed {
+            self.call(world, On::at(cpu), Hook::UpdateIdle, &[cpu as u64, idle.into()]);
+        }
+    }
+
+    /// A CPU for a task: what `select_cpu` says, or the default choice (`select_task_rq_scx()`).
+    fn select(&mut self, world: &mut World, task: TaskId, wake: Wake, flags: u64) -> CpuId {
+        self.kernel.tasks.get_mut(task).direct = None;
+        let previous = world.task_cpu(task);
+        if world.nr_allowed(task) == 1 {
+            return world.allowed(task).first().unwrap_or(previous);
+        }
+        let flags = flags | if wake.sync { WAKE_SYNC } else { 0 };
+        let chosen = if self.has(Hook::SelectCpu) {
+            self.kernel.placing = Placing::Task(task);
+            let arguments = [self.address(task), previous as u64, flags];
+            let chosen = self.call(world, On::at(wake.cpu), Hook::SelectCpu, &arguments);
+            self.kernel.placing = Placing::Nothing;
+            self.valid(world, chosen).unwrap_or(previous)
+        } else {
+            self.select_by_default(world, task, wake.cpu, flags).unwrap_or(previous)
+        };
+        if world.may_run(task, chosen) { chosen } else { fallback(world, task, previous) }
+    }
+
+    /// What `select_cpu` returned, if it is a CPU.
+    fn valid(&mut self, world: &mut World, chosen: Option<u64>) -> Option<CpuId> {
+        let number = chosen? as u32 as i32;
+        let cpu = usize::try_from(number).ok().filter(|&cpu| cpu < world.nr_cpus());
+        if cpu.is_none() {
+            self.kernel.end(format!("invalid CPU {number} from ops.select_cpu()"));
+            self.check(world);
+        }
+        cpu
+    }
+
+    fn select_by_default(
+        &mut self,
+        world: &World,
+        task: TaskId,
+        searcher: CpuId,
+        flags: u64,
+    ) -> Option<CpuId> {
+        let previous = world.task_cpu(task);
+        let searcher_queued = self.kernel.queues.local[searcher].len() > 0;
+        let wakeup = Wakeup { task, previous, searcher, flags, searcher_queued };
+        let found = self.kernel.idle.select(world, &wakeup)?;
+        self.kernel.tasks.refill(&mut self.kernel.memory, task);
+        self.kernel.tasks.get_mut(task).direct = Some((id::LOCAL, 0));
+        Some(found)
+    }
+
+    /// Ends the run if a runnable task has waited too long (`check_rq_for_timeouts()`).
+    fn watch(&mut self, world: &mut World) {
+        let now = world.now().ns();
+        let waited = |at: u64| now.saturating_sub(at);
+        let current = &self.kernel.current;
+        let stalled = self.kernel.tasks.runnable().find(|(id, task)| {
+            waited(task.runnable_at) > self.timeout_ns && !current.contains(&Some(*id))
+        });
+        if let Some((id, task)) = stalled {
+            let ms = waited(task.runnable_at) / 1_000_000;
+            let named = Tasks::named(world, id);
+            let reason = format!("{named} failed to run for {}.{:03}s", ms / 1000, ms % 1000);
+            self.kernel.end(format!("runnable task stall: {reason}"));
+            self.check(world);
+        }
+    }
+}
+
+/// A CPU that a task may run on: near where it was, else the lowest (`select_fallback_rq()`).
+fn fallback(world: &World, task: TaskId, previous: CpuId) -> CpuId {
+    let machine = world.machine();
+    let node = &machine.nodes[machine.cpus[previous].node as usize].cpus;
+    let allowed = world.allowed(task);
+    node.iter().find(|&cpu| allowed.contains(cpu)).or(allowed.first()).unwrap_or(previous)
+}
+
+/// Where a hook is called.
+#[derive(Clone, Copy)]
+struct On {
+    /// The CPU that executes it.
+    cpu: CpuId,
+    /// The CPU that it is about.
+    home: CpuId,
+    /// Whether that one is looking for its next task.
+    balancing: bool,
+}
+
+impl On {
+    /// On a CPU, about itself.
+    fn at(cpu: CpuId) -> Self {
+        Self { cpu, home: cpu, balancing: false }
+    }
+
+    fn call<'a>(self, kernel: &'a mut Kernel, world: &'a mut World) -> Call<'a> {
+        let Self { cpu, home, balancing } = self;
+        Call { kernel, world, cpu, home, balancing }
+    }
+}
+
+impl Scheduler for Scx {
+    fn tick_ns(&self) -> u64 {
+        self.tick_ns
+    }
+
+    fn start(&mut self, world: &mut World) {
+        let failed =
+            self.call(world, On::at(0), Hook::Init, &[]).map_or(0, |value| value as u32 as i32);
+        if failed < 0 {
+            self.kernel.end(format!("ops.init() failed ({failed})"));
+            self.check(world);
+        }
+        let at = world.now() + self.timeout_ns / 2;
+        world.start_timer(0, 0, at);
+    }
+
+    /// The watchdog looks twice in the time that it allows (`scx_watchdog_workfn()`).
+    fn timer(&mut self, world: &mut World, cpu: CpuId) {
+        self.watch(world);
+        let at = world.now() + self.timeout_ns / 2;
+        world.start_timer(cpu, cpu, at);
+    }
+
+    fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
+        let cpu = parent.map_or(0, |parent| world.task_cpu(parent));
+        if let Err(wild) = self.kernel.tasks.begin(&mut self.kernel.memory, world, task) {
+            self.kernel.end(format!("no memory for a task at {:#x}", wild.address));
+            return self.check(world);
+        }
+        let address = self.address(task);
+        // No cgroup, and not whether it forks: what the struct of arguments would say.
+        let failed = self.call(world, On::at(cpu), Hook::InitTask, &[address, 0]);
+        if failed.is_some_and(|value| (value as u32 as i32) < 0) {
+            let named = Tasks::named(world, task);
+            self.kernel.end(format!("ops.init_task() failed for {named}"));
+            return self.check(world);
+        }
+        self.call(world, On::at(cpu), Hook::Enable, &[address]);
+        self.reweight(world, cpu, task);
+    }
+
+    fn task_exit(&mut self, world: &mut World, task: TaskId) {
+        let cpu = world.task_cpu(task);
+        let address = self.address(task);
+        self.call(world, On::at(cpu), Hook::Disable, &[address]);
+        self.call(world, On::at(cpu), Hook::ExitTask, &[address, 0]);
+        let kernel = &mut self.kernel;
+        for map in &mut kernel.maps {
+            map.forget_task(&mut kernel.memory, task);
+        }
+    }
+
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.select(world, task, wake, WAKE_TTWU)
+    }
+
+    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.select(world, task, wake, WAKE_FORK)
+    }
+
+    fn hands_over(&self, world: &World, from: CpuId, cpu: CpuId) -> bool {
+        let far = world.current(cpu).is_none() || !world.machine().same_llc(from, cpu);
+        self.flags & ALLOW_QUEUED_WAKEUP != 0 && far
+    }
+
+    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
+        let on = On { cpu: by, home: cpu, balancing: false };
+        self.kernel.tasks.set_runnable(&mut self.kernel.memory, task, true);
+        self.kernel.tasks.get_mut(task).runnable_at = world.now().ns();
+        let selected = world.nr_allowed(task) > 1 && why != Enqueue::Relocated;
+        let flags = match why {
+            Enqueue::Wakeup { .. } => ENQUEUE_WAKEUP,
+            Enqueue::New | Enqueue::Relocated => 0,
+        };
+        let flags = flags | if selected { ENQUEUE_CPU_SELECTED } else { 0 };
+        if why == Enqueue::Relocated {
+            self.allowed_changed(world, task);
+        } else {
+            let address = self.address(task);
+            self.call(world, on, Hook::Runnable, &[address, flags]);
+        }
+        self.hand_over(world, on, task, flags);
+    }
+
+    fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
+        self.kernel.tasks.account(&mut self.kernel.memory, world, task);
+        let address = self.address(task);
+        self.call(world, On::at(cpu), Hook::Stopping, &[address, 0]);
+        if why != Dequeue::NotAllowed {
+            let flags = if why == Dequeue::Sleep { DEQUEUE_SLEEP } else { DEQUEUE_CHANGE };
+            self.call(world, On::at(cpu), Hook::Quiescent, &[address, flags]);
+        }
+        self.kernel.tasks.set_runnable(&mut self.kernel.memory, task, false);
+        let state = self.kernel.tasks.get_mut(task);
+        (state.custody, state.direct) = (Custody::None, None);
+    }
+
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
+        let previous = self.kernel.current[cpu];
+        let runnable = previous.filter(|&task| world.current(cpu) == Some(task));
+        let next = match self.balance(world, cpu) {
+            Verdict::Previous => runnable,
+            Verdict::Local => self.kernel.queues.local[cpu].pop(),
+            Verdict::Nothing => None,
+        };
+        if let Some(task) = next.filter(|_| next == runnable) {
+            if self.kernel.tasks.slice(&self.kernel.memory, task) == 0 {
+                self.kernel.tasks.refill(&mut self.kernel.memory, task);
+            }
+            return Pick::Run(task);
+        }
+        if let Some(task) = runnable {
+            self.put_previous(world, cpu, task, next.is_none());
+        }
+        self.kernel.current[cpu] = next;
+        if next.is_none() || previous.is_none() {
+            self.update_idle(world, cpu, next.is_none(), next.is_some() != previous.is_some());
+        }
+        if let Some(task) = next {
+            self.set_next(world, cpu, task);
+        }
+        next.into()
+    }
+
+    fn tick(&mut self, world: &mut World, cpu: CpuId) {
+        let Some(task) = world.current(cpu) else { return };
+        self.kernel.tasks.account(&mut self.kernel.memory, world, task);
+        let address = self.address(task);
+        self.call(world, On::at(cpu), Hook::Tick, &[address]);
+        if self.kernel.tasks.slice(&self.kernel.memory, task) == 0 {
+            world.resched(cpu, cpu);
+        }
+    }
+
+    fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
+        if let Some(task) = world.current(cpu) {
+            self.kernel.tasks.set_slice(&mut self.kernel.memory, task, 0);
+        }
+    }
+
+    fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        // The struct is in memory.
+        let _ = self.kernel.tasks.set_weight(&mut self.kernel.memory, world, task);
+        let arguments = [self.address(task), Tasks::weight(world, task)];
+        self.call(world, On::at(cpu), Hook::SetWeight, &arguments);
+    }
+
+    fn allowed_changed(&mut self, world: &mut World, task: TaskId) {
+        let _ = self.kernel.tasks.set_allowed(&mut self.kernel.memory, world, task);
+        let mask = self.kernel.tasks.mask(task);
+        let arguments = [self.address(task), mask];
+        self.call(world, On::at(world.task_cpu(task)), Hook::SetCpumask, &arguments);
+    }
+
+    /// Of each hook: `calls` and `instructions`.
+    fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
+        for (name, hook) in HOOKS.iter().zip(&self.hooks) {
+            if hook.entry.is_some() {
+                sink(&format!("{name}_calls"), hook.calls);
+                sink(&format!("{name}_instructions"), hook.instructions);
+            }
+        }
+    }
+
+    /// Who runs is in no queue, and who waits is in exactly one, or with the scheduler.
+    fn audit(&self, world: &World) {
+        for cpu in 0..world.nr_cpus() {
+            if let Some(task) = world.current(cpu) {
+                assert_eq!(self.kernel.current[cpu], Some(task), "CPU {cpu}");
+                assert_eq!(self.kernel.tasks.get(task).custody, Custody::None, "CPU {cpu}");
+            }
+            for task in self.kernel.queues.local[cpu].tasks() {
+                let custody = self.kernel.tasks.get(task).custody;
+                assert_eq!(custody, Custody::Queue(Dsq::Local(cpu)), "CPU {cpu}");
+            }
+        }
+    }
+}

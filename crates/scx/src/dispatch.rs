@@ -1,0 +1,168 @@
+//! Tasks on their way between the scheduler and queues.
+//!
+//! 1. A program asks for a task in a queue ([`Call::ask_for`]). In `select_cpu` and `enqueue` that is noted and done
+//!    when the task is enqueued (direct dispatch); in `dispatch` it goes into a buffer.
+//! 2. The buffer is emptied after `dispatch`, and before it takes something from a queue itself
+//!    ([`Call::flush`]). A task that the scheduler does not have any more is passed over.
+//! 3. [`Call::put`] puts a task into a queue; into another CPU's, that CPU is told.
+
+use roost_engine::{CpuId, TaskId};
+
+use crate::kernel::{Call, Dispatch, Placing};
+use crate::queues::{Dsq, Order};
+use crate::tasks::{Custody, Tasks};
+
+/// Flags of an enqueue (`enum scx_enq_flags`).
+pub(crate) const ENQUEUE_WAKEUP: u64 = 1;
+pub(crate) const ENQUEUE_HEAD: u64 = 1 << 16;
+pub(crate) const ENQUEUE_CPU_SELECTED: u64 = 1 << 20;
+pub(crate) const ENQUEUE_PREEMPT: u64 = 1 << 32;
+pub(crate) const ENQUEUE_LAST: u64 = 1 << 41;
+pub(crate) const ENQUEUE_BY_TIME: u64 = 1 << 57;
+
+/// Flags that are not the program's (`__SCX_ENQ_INTERNAL_MASK`).
+pub(crate) const INTERNAL_FLAGS: u64 = 0xff << 56;
+
+/// Flags of a kick (`enum scx_kick_flags`).
+const KICK_IDLE: u64 = 1;
+const KICK_PREEMPT: u64 = 2;
+const KICK_WAIT: u64 = 4;
+
+impl Call<'_> {
+    /// The program wants a task in a queue (`scx_dsq_insert_commit()`).
+    pub(crate) fn ask_for(&mut self, task: TaskId, queue: u64, flags: u64) {
+        let named = |task| Tasks::named(self.world, task);
+        match self.kernel.placing {
+            Placing::Nothing => {}
+            Placing::Task(expected) if expected == task => {
+                self.kernel.tasks.get_mut(task).direct = Some((queue, flags));
+                self.kernel.placing = Placing::Done;
+                return;
+            }
+            Placing::Task(expected) => {
+                let (expected, other) = (named(expected), named(task));
+                let reason =
+                    format!("scheduling for {expected} but trying to direct-dispatch {other}");
+                return self.kernel.end(reason);
+            }
+            Placing::Done => {
+                let reason = format!("{} already direct-dispatched", named(task));
+                return self.kernel.end(reason);
+            }
+        }
+        if self.kernel.buffer.len() >= self.kernel.most_dispatches {
+            return self.kernel.end("dispatch buffer overflow");
+        }
+        if let Custody::Scheduler(time) = self.kernel.tasks.get(task).custody {
+            self.kernel.buffer.push(Dispatch { task, time, queue, flags });
+        }
+    }
+
+    /// Does what `dispatch` asked for (`flush_dispatch_buf()`).
+    pub(crate) fn flush(&mut self) {
+        let asked = std::mem::take(&mut self.kernel.buffer);
+        for Dispatch { task, time, queue, flags } in asked {
+            self.kernel.moved = true;
+            if self.kernel.tasks.get(task).custody == Custody::Scheduler(time) {
+                let from = self.world.task_cpu(task);
+                let queue = self.kernel.queue_for(queue, self.home, from);
+                self.put(task, queue, flags);
+            }
+        }
+    }
+
+    /// Puts a task into a queue (`dispatch_enqueue()`).
+    pub(crate) fn put(&mut self, task: TaskId, dsq: Dsq, flags: u64) {
+        if let Dsq::Local(cpu) = dsq
+            && !self.world.may_run(task, cpu)
+        {
+            let named = Tasks::named(self.world, task);
+            let cpu = self.kernel.machine.cpus[cpu].os_index;
+            let reason = format!("SCX_DSQ_LOCAL[_ON] target CPU {cpu} not allowed for {named}");
+            return self.kernel.end(reason);
+        }
+        let by_time = flags & ENQUEUE_BY_TIME != 0;
+        if by_time && !matches!(dsq, Dsq::Made(_)) {
+            return self.kernel.end("cannot use vtime ordering for built-in DSQs");
+        }
+        let order = if by_time {
+            Order::Time(self.kernel.tasks.vtime(&self.kernel.memory, task))
+        } else if flags & (ENQUEUE_HEAD | ENQUEUE_PREEMPT) != 0 {
+            Order::First
+        } else {
+            Order::Last
+        };
+        let Some(queue) = self.kernel.queues.get(dsq) else { return };
+        if queue.is_mixed_by(order) {
+            let others = if by_time { "FIFO" } else { "PRIQ" };
+            return self.kernel.end(format!("{dsq:?} already had {others}-enqueued tasks"));
+        }
+        queue.insert(task, order);
+        self.kernel.tasks.get_mut(task).custody = Custody::Queue(dsq);
+        if let Dsq::Local(cpu) = dsq {
+            self.tell(task, cpu, flags);
+        }
+    }
+
+    /// A task is in the queue of `cpu` now.
+    fn tell(&mut self, task: TaskId, cpu: CpuId, flags: u64) {
+        if self.world.task_cpu(task) != cpu {
+            self.world.set_task_cpu(task, cpu);
+        }
+        if self.balancing && cpu == self.home {
+            return;
+        }
+        let running = self.world.current(cpu);
+        if let Some(running) = running.filter(|_| flags & ENQUEUE_PREEMPT != 0) {
+            self.kernel.tasks.set_slice(&mut self.kernel.memory, running, 0);
+            self.world.resched(self.cpu, cpu);
+        }
+        // The CPU that a task is enqueued on picks anyway if it is idle.
+        if running.is_none() && cpu != self.home {
+            self.world.mark_queued(cpu);
+            self.world.resched(self.cpu, cpu);
+        }
+    }
+
+    /// Takes the first task that may run here from a queue that the scheduler made (`scx_bpf_dsq_move_to_local()`).
+    pub(crate) fn move_to_local(&mut self, number: u64, flags: u64) -> bool {
+        if !self.balancing {
+            self.kernel.end("scx_bpf_dsq_move_to_local() called outside of ops.dispatch()");
+            return false;
+        }
+        self.flush();
+        if !self.kernel.queues.made.contains_key(&number) {
+            self.kernel.end(format!("invalid DSQ ID {number:#x}"));
+            return false;
+        }
+        let took = self.consume(Dsq::Made(number), flags);
+        self.kernel.moved |= took;
+        took
+    }
+
+    /// The same from any queue (`consume_dispatch_q()`).
+    pub(crate) fn consume(&mut self, dsq: Dsq, flags: u64) -> bool {
+        let cpu = self.home;
+        let Some(queue) = self.kernel.queues.get(dsq) else { return false };
+        let found = queue.tasks().find(|&task| self.world.may_run(task, cpu));
+        let Some(task) = found else { return false };
+        queue.remove(task);
+        self.put(task, Dsq::Local(cpu), flags & !ENQUEUE_BY_TIME);
+        true
+    }
+
+    /// `scx_bpf_kick_cpu()`: has a CPU choose again what to run.
+    pub(crate) fn kick(&mut self, cpu: CpuId, flags: u64) {
+        if flags & KICK_WAIT != 0 {
+            return self.kernel.end("SCX_KICK_WAIT is not simulated");
+        }
+        let running = self.world.current(cpu);
+        if flags & KICK_IDLE != 0 && running.is_some() {
+            return;
+        }
+        if let Some(running) = running.filter(|_| flags & KICK_PREEMPT != 0) {
+            self.kernel.tasks.set_slice(&mut self.kernel.memory, running, 0);
+        }
+        self.world.resched(self.cpu, cpu);
+    }
+}

@@ -1,0 +1,471 @@
+//! The reference interpreter: what each instruction does, as RFC 9669 says, and what it counts.
+//!
+//! Beyond the RFC: sign-extending loads and moves, `may_goto`, calls of kfuncs, load-acquire and store-release, as clang
+//! and the kernel have them. A program of the kernel's is verified; this one is not, so whatever it does wrong
+//! ends the call with a [`Fault`].
+
+use crate::instruction::{CALL, Instruction, LOAD_64, class};
+use crate::memory::{Memory, Wild};
+
+/// Bytes of stack of a function (the kernel's MAX_BPF_STACK).
+pub const STACK_BYTES: u64 = 512;
+
+/// How deep functions may call each other (MAX_CALL_FRAMES).
+pub const MOST_FRAMES: usize = 8;
+
+/// How often all `may_goto` of a call go on in sum (BPF_MAX_LOOPS).
+const MOST_LOOPS: u64 = 8 << 20;
+
+/// Instructions after which a call does not end: the kernel's verifier refuses such programs.
+const MOST_INSTRUCTIONS: u64 = 1 << 30;
+
+/// What a program can call outside of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// A helper, by the kernel's number.
+    Helper(u32),
+    /// A kfunc, by the number that the program was linked with.
+    Kfunc(u32),
+}
+
+/// What a program runs on.
+pub trait Host {
+    /// Its memory.
+    fn memory(&mut self) -> &mut Memory;
+
+    /// Calls a function of the kernel.
+    ///
+    /// # Errors
+    /// If the program cannot go on.
+    fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop>;
+}
+
+/// Why a program cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It accessed memory that it does not have.
+    Wild(Wild),
+    /// An instruction that there is not.
+    Unknown(Instruction),
+    /// A jump or call out of the code.
+    Left,
+    /// More than [`MOST_FRAMES`] functions.
+    TooDeep,
+    /// It does not end.
+    Endless,
+    /// The kernel ended it, for this reason.
+    Refused(String),
+}
+
+impl From<Wild> for Stop {
+    fn from(wild: Wild) -> Self {
+        Self::Wild(wild)
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Wild(Wild { address, write: false }) => write!(f, "access to {address:#x}"),
+            Self::Wild(Wild { address, .. }) => write!(f, "write to {address:#x}"),
+            Self::Unknown(instruction) => write!(f, "unknown operation {:#04x}", instruction.code),
+            Self::Left => f.write_str("jump out of the code"),
+            Self::TooDeep => write!(f, "more than {MOST_FRAMES} functions call each other"),
+            Self::Endless => write!(f, "no end after {MOST_INSTRUCTIONS} instructions"),
+            Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// Where and why a program could not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The instruction.
+    pub at: usize,
+    /// Why.
+    pub why: Stop,
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// The result, register 0.
+    pub value: u64,
+    /// Instructions that were executed.
+    pub instructions: u64,
+}
+
+/// Registers, and where to go on after the function that runs.
+struct State {
+    registers: [u64; 11],
+    /// Next instruction and registers 6 to 9 of the functions that wait.
+    frames: Vec<(usize, [u64; 4])>,
+    loops_left: u64,
+}
+
+/// Whether a function goes on, at which instruction, or has returned.
+enum Next {
+    At(usize),
+    Returned,
+}
+
+/// Runs the function that begins at `entry`, with its stacks from `stack` on
+/// ([`MOST_FRAMES`] of [`STACK_BYTES`]).
+///
+/// # Errors
+/// If it cannot go on.
+pub fn run(
+    code: &[Instruction],
+    host: &mut impl Host,
+    stack: u64,
+    entry: usize,
+    arguments: [u64; 5],
+) -> Result<Returned, Fault> {
+    let mut state = State { registers: [0; 11], frames: Vec::new(), loops_left: MOST_LOOPS };
+    state.registers[1..6].copy_from_slice(&arguments);
+    state.registers[10] = stack + STACK_BYTES;
+    let (mut at, mut instructions) = (entry, 0);
+    loop {
+        let instruction = *code.get(at).ok_or(Fault { at, why: Stop::Left })?;
+        instructions += 1;
+        if instructions > MOST_INSTRUCTIONS {
+            return Err(Fault { at, why: Stop::Endless });
+        }
+        let upper = code.get(at + 1).map_or(0, |next| next.imm);
+        match state.step(instruction, upper, at, host) {
+            Ok(Next::At(next)) => at = next,
+            Ok(Next::Returned) => {
+                return Ok(Returned { value: state.registers[0], instructions });
+            }
+            Err(why) => return Err(Fault { at, why }),
+        }
+    }
+}
+
+impl State {
+    fn step(
+        &mut self,
+        instruction: Instruction,
+        upper: i32,
+        at: usize,
+        host: &mut impl Host,
+    ) -> Result<Next, Stop> {
+        if instruction.dst > 10 || instruction.src > 10 {
+            return Err(Stop::Unknown(instruction));
+        }
+        match instruction.class() {
+            class::ALU64 => self.arithmetic_64(instruction)?,
+            class::ALU => self.arithmetic_32(instruction)?,
+            class::LDX => self.load(instruction, host.memory())?,
+            class::ST => self.store(instruction, instruction.imm as i64 as u64, host.memory())?,
+            class::STX if instruction.code & MODE == MEM => {
+                self.store(instruction, self.registers[instruction.src as usize], host.memory())?;
+            }
+            class::STX => self.atomic(instruction, host.memory())?,
+            class::LD if instruction.code == LOAD_64 => {
+                let value = u64::from(instruction.imm as u32) | (u64::from(upper as u32) << 32);
+                self.registers[instruction.dst as usize] = value;
+                return Ok(Next::At(at + 2));
+            }
+            class::LD => return Err(Stop::Unknown(instruction)),
+            _ => return self.jump(instruction, at, host),
+        }
+        Ok(Next::At(at + 1))
+    }
+
+    /// The second operand: a register, or the immediate with its sign.
+    fn operand(&self, instruction: Instruction) -> u64 {
+        match instruction.code & REGISTER {
+            0 => i64::from(instruction.imm) as u64,
+            _ => self.registers[instruction.src as usize],
+        }
+    }
+
+    fn arithmetic_64(&mut self, instruction: Instruction) -> Result<(), Stop> {
+        let (a, b) = (self.registers[instruction.dst as usize], self.operand(instruction));
+        let value = match (instruction.code & OPERATION, instruction.offset) {
+            (ADD, 0) => a.wrapping_add(b),
+            (SUB, 0) => a.wrapping_sub(b),
+            (MUL, 0) => a.wrapping_mul(b),
+            (DIV, 0) => a.checked_div(b).unwrap_or(0),
+            (DIV, 1) if b == 0 => 0,
+            (DIV, 1) => (a as i64).wrapping_div(b as i64) as u64,
+            (OR, 0) => a | b,
+            (AND, 0) => a & b,
+            (LSH, 0) => a << (b & 63),
+            (RSH, 0) => a >> (b & 63),
+            (NEG, 0) => a.wrapping_neg(),
+            (MOD, 0) => a.checked_rem(b).unwrap_or(a),
+            (MOD, 1) if b == 0 => a,
+            (MOD, 1) => (a as i64).wrapping_rem(b as i64) as u64,
+            (XOR, 0) => a ^ b,
+            // Offset 1 casts an address between the arena's spaces, which are one here.
+            (MOV, 0 | 1) => b,
+            (MOV, 8) => b as i8 as u64,
+            (MOV, 16) => b as i16 as u64,
+            (MOV, 32) => b as i32 as u64,
+            (ARSH, 0) => (a as i64 >> (b & 63)) as u64,
+            // Bytes the other way round, whatever the machine's order.
+            (END, 0) if instruction.code & REGISTER == 0 => {
+                swap(a, instruction.imm).ok_or(Stop::Unknown(instruction))?
+            }
+            _ => return Err(Stop::Unknown(instruction)),
+        };
+        self.registers[instruction.dst as usize] = value;
+        Ok(())
+    }
+
+    fn arithmetic_32(&mut self, instruction: Instruction) -> Result<(), Stop> {
+        let wide = self.registers[instruction.dst as usize];
+        let (a, b) = (wide as u32, self.operand(instruction) as u32);
+        let value = match (instruction.code & OPERATION, instruction.offset) {
+            (ADD, 0) => a.wrapping_add(b),
+            (SUB, 0) => a.wrapping_sub(b),
+            (MUL, 0) => a.wrapping_mul(b),
+            (DIV, 0) => a.checked_div(b).unwrap_or(0),
+            (DIV, 1) if b == 0 => 0,
+            (DIV, 1) => (a as i32).wrapping_div(b as i32) as u32,
+            (OR, 0) => a | b,
+            (AND, 0) => a & b,
+            (LSH, 0) => a << (b & 31),
+            (RSH, 0) => a >> (b & 31),
+            (NEG, 0) => a.wrapping_neg(),
+            (MOD, 0) => a.checked_rem(b).unwrap_or(a),
+            (MOD, 1) if b == 0 => a,
+            (MOD, 1) => (a as i32).wrapping_rem(b as i32) as u32,
+            (XOR, 0) => a ^ b,
+            (MOV, 0) => b,
+            (MOV, 8) => b as i8 as u32,
+            (MOV, 16) => b as i16 as u32,
+            (ARSH, 0) => (a as i32 >> (b & 31)) as u32,
+            (END, 0) => {
+                // To big-endian (the register bit) or little-endian: this machine is the latter.
+                let big = instruction.code & REGISTER != 0;
+                let value = match (big, instruction.imm) {
+                    (true, bits) => swap(wide, bits),
+                    (false, 16) => Some(wide & 0xffff),
+                    (false, 32) => Some(wide & 0xffff_ffff),
+                    (false, 64) => Some(wide),
+                    _ => None,
+                };
+                self.registers[instruction.dst as usize] =
+                    value.ok_or(Stop::Unknown(instruction))?;
+                return Ok(());
+            }
+            _ => return Err(Stop::Unknown(instruction)),
+        };
+        self.registers[instruction.dst as usize] = value.into();
+        Ok(())
+    }
+
+    fn load(&mut self, instruction: Instruction, memory: &Memory) -> Result<(), Stop> {
+        let address = displaced(self.registers[instruction.src as usize], instruction);
+        let bytes = access_bytes(instruction.code);
+        let value = memory.read(address, bytes)?;
+        self.registers[instruction.dst as usize] = match (instruction.code & MODE, bytes) {
+            (MEM, _) => value,
+            (MEMSX, 1) => value as i8 as u64,
+            (MEMSX, 2) => value as i16 as u64,
+            (MEMSX, 4) => value as i32 as u64,
+            _ => return Err(Stop::Unknown(instruction)),
+        };
+        Ok(())
+    }
+
+    fn store(&self, instruction: Instruction, value: u64, memory: &mut Memory) -> Result<(), Stop> {
+        if instruction.code & MODE != MEM {
+            return Err(Stop::Unknown(instruction));
+        }
+        let address = displaced(self.registers[instruction.dst as usize], instruction);
+        Ok(memory.write(address, access_bytes(instruction.code), value)?)
+    }
+
+    fn atomic(&mut self, instruction: Instruction, memory: &mut Memory) -> Result<(), Stop> {
+        let bytes = access_bytes(instruction.code);
+        let (dst, src) = (instruction.dst as usize, instruction.src as usize);
+        if instruction.code & MODE != ATOMIC {
+            return Err(Stop::Unknown(instruction));
+        }
+        if instruction.imm == LOAD_ACQUIRE {
+            let address = displaced(self.registers[src], instruction);
+            self.registers[dst] = memory.read(address, bytes)?;
+            return Ok(());
+        }
+        let address = displaced(self.registers[dst], instruction);
+        let operand = self.registers[src];
+        if instruction.imm == STORE_RELEASE {
+            return Ok(memory.write(address, bytes, operand)?);
+        }
+        if bytes < 4 {
+            return Err(Stop::Unknown(instruction));
+        }
+        let old = memory.read(address, bytes)?;
+        let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        let new = match instruction.imm & !FETCH {
+            0x00 => old.wrapping_add(operand),
+            0x40 => old | operand,
+            0x50 => old & operand,
+            0xa0 => old ^ operand,
+            0xe0 => operand,
+            0xf0 if old == self.registers[0] & mask => operand,
+            0xf0 => old,
+            _ => return Err(Stop::Unknown(instruction)),
+        };
+        memory.write(address, bytes, new)?;
+        match instruction.imm {
+            COMPARE_AND_EXCHANGE => self.registers[0] = old,
+            operation if operation & FETCH != 0 => self.registers[src] = old,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn jump(
+        &mut self,
+        instruction: Instruction,
+        at: usize,
+        host: &mut impl Host,
+    ) -> Result<Next, Stop> {
+        let wide = instruction.class() == JMP;
+        let to = |distance: i64| {
+            let target = (at as i64 + 1).checked_add(distance);
+            target.and_then(|at| usize::try_from(at).ok()).map(Next::At).ok_or(Stop::Left)
+        };
+        let operation = instruction.code & OPERATION;
+        match (operation, wide) {
+            (ALWAYS, true) => return to(instruction.offset.into()),
+            (ALWAYS, false) => return to(instruction.imm.into()),
+            (EXIT, true) => return Ok(self.leave()),
+            (CALL_OPERATION, true) => return self.call(instruction, at, host),
+            (MAY_GOTO, true) => {
+                let Some(left) = self.loops_left.checked_sub(1) else {
+                    return to(instruction.offset.into());
+                };
+                self.loops_left = left;
+                return Ok(Next::At(at + 1));
+            }
+            _ => {}
+        }
+        let (mut a, mut b) = (self.registers[instruction.dst as usize], self.operand(instruction));
+        let (mut signed_a, mut signed_b) = (a as i64, b as i64);
+        if !wide {
+            (signed_a, signed_b) = ((a as i32).into(), (b as i32).into());
+            (a, b) = ((a as u32).into(), (b as u32).into());
+        }
+        let taken = match operation {
+            0x10 => a == b,
+            0x20 => a > b,
+            0x30 => a >= b,
+            0x40 => a & b != 0,
+            0x50 => a != b,
+            0x60 => signed_a > signed_b,
+            0x70 => signed_a >= signed_b,
+            0xa0 => a < b,
+            0xb0 => a <= b,
+            0xc0 => signed_a < signed_b,
+            0xd0 => signed_a <= signed_b,
+            _ => return Err(Stop::Unknown(instruction)),
+        };
+        if taken { to(instruction.offset.into()) } else { Ok(Next::At(at + 1)) }
+    }
+
+    fn call(
+        &mut self,
+        instruction: Instruction,
+        at: usize,
+        host: &mut impl Host,
+    ) -> Result<Next, Stop> {
+        let [_, a, b, c, d, e, ..] = self.registers;
+        let callee = match (instruction.code, instruction.src) {
+            (CALL, 0) => Callee::Helper(instruction.imm as u32),
+            (CALL, 2) => Callee::Kfunc(instruction.imm as u32),
+            (CALL, 1) => return self.enter(instruction, at),
+            _ => return Err(Stop::Unknown(instruction)),
+        };
+        self.registers[0] = host.call(callee, [a, b, c, d, e])?;
+        Ok(Next::At(at + 1))
+    }
+
+    /// Calls a function of the program: the immediate is its distance from the next instruction.
+    fn enter(&mut self, instruction: Instruction, at: usize) -> Result<Next, Stop> {
+        if self.frames.len() + 1 >= MOST_FRAMES {
+            return Err(Stop::TooDeep);
+        }
+        let [.., s6, s7, s8, s9, _] = self.registers;
+        self.frames.push((at + 1, [s6, s7, s8, s9]));
+        self.registers[10] += STACK_BYTES;
+        let target = at as i64 + 1 + i64::from(instruction.imm);
+        usize::try_from(target).map(Next::At).map_err(|_| Stop::Left)
+    }
+
+    /// Returns from a function.
+    fn leave(&mut self) -> Next {
+        let Some((at, saved)) = self.frames.pop() else { return Next::Returned };
+        self.registers[6..10].copy_from_slice(&saved);
+        self.registers[10] -= STACK_BYTES;
+        Next::At(at)
+    }
+}
+
+// Parts of an operation's code (RFC 9669, section 3 to 5).
+
+/// The class of jumps that compare 64 bits; the other one compares 32.
+const JMP: u8 = 5;
+const OPERATION: u8 = 0xf0;
+const REGISTER: u8 = 0x08;
+const MODE: u8 = 0xe0;
+const MEM: u8 = 0x60;
+const MEMSX: u8 = 0x80;
+const ATOMIC: u8 = 0xc0;
+
+const ADD: u8 = 0x00;
+const SUB: u8 = 0x10;
+const MUL: u8 = 0x20;
+const DIV: u8 = 0x30;
+const OR: u8 = 0x40;
+const AND: u8 = 0x50;
+const LSH: u8 = 0x60;
+const RSH: u8 = 0x70;
+const NEG: u8 = 0x80;
+const MOD: u8 = 0x90;
+const XOR: u8 = 0xa0;
+const MOV: u8 = 0xb0;
+const ARSH: u8 = 0xc0;
+const END: u8 = 0xd0;
+
+const ALWAYS: u8 = 0x00;
+const CALL_OPERATION: u8 = 0x80;
+const EXIT: u8 = 0x90;
+const MAY_GOTO: u8 = 0xe0;
+
+const FETCH: i32 = 0x01;
+const COMPARE_AND_EXCHANGE: i32 = 0xf1;
+const LOAD_ACQUIRE: i32 = 0x100;
+const STORE_RELEASE: i32 = 0x110;
+
+fn displaced(address: u64, instruction: Instruction) -> u64 {
+    address.wrapping_add_signed(instruction.offset.into())
+}
+
+/// Bytes that a load or store accesses.
+fn access_bytes(code: u8) -> u32 {
+    match code & 0x18 {
+        0x00 => 4,
+        0x08 => 2,
+        0x10 => 1,
+        _ => 8,
+    }
+}
+
+/// The lowest `bits` with their bytes the other way round.
+fn swap(value: u64, bits: i32) -> Option<u64> {
+    Some(match bits {
+        16 => (value as u16).swap_bytes().into(),
+        32 => (value as u32).swap_bytes().into(),
+        64 => value.swap_bytes(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

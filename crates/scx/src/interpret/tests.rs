@@ -1,0 +1,335 @@
+//! Each kind of instruction does what RFC 9669 says; numbers are worked out by hand from its text.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use super::*;
+
+/// Registers and memory of a call, and a kfunc that adds its arguments.
+struct Bench {
+    memory: Memory,
+    calls: Vec<(Callee, [u64; 5])>,
+}
+
+impl Host for Bench {
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {
+        self.calls.push((callee, arguments));
+        match callee {
+            Callee::Kfunc(1) => Ok(arguments.iter().sum()),
+            _ => Err(Stop::Refused("no such function".to_owned())),
+        }
+    }
+}
+
+const fn op(code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Instruction {
+    Instruction { code, dst, src, offset, imm }
+}
+
+const EXIT_CODE: Instruction = op(0x95, 0, 0, 0, 0);
+
+/// Runs code with two arguments, in r1 and r2; memory has 64 bytes at r3.
+fn run_with(code: &[Instruction], a: u64, b: u64) -> (Result<Returned, Fault>, Bench, u64) {
+    let mut bench = Bench { memory: Memory::default(), calls: Vec::new() };
+    let stack = bench.memory.allocate(MOST_FRAMES * STACK_BYTES as usize).unwrap();
+    let piece = bench.memory.allocate(64).unwrap();
+    let returned = run(code, &mut bench, stack, 0, [a, b, piece, 0, 0]);
+    (returned, bench, piece)
+}
+
+fn value(code: &[Instruction], a: u64, b: u64) -> u64 {
+    run_with(code, a, b).0.unwrap().value
+}
+
+/// `r1 OP= r2`, then the same with the immediate `b` if it fits.
+fn arithmetic(code: u8, offset: i16, a: u64, b: u64) -> u64 {
+    let by_register = [op(code | REGISTER, 1, 2, offset, 0), op(0xbf, 0, 1, 0, 0), EXIT_CODE];
+    let result = value(&by_register, a, b);
+    if let Ok(imm) = i32::try_from(b as i64) {
+        let by_immediate = [op(code, 1, 0, offset, imm), op(0xbf, 0, 1, 0, 0), EXIT_CODE];
+        assert_eq!(value(&by_immediate, a, b), result, "{code:#x} by immediate");
+    }
+    result
+}
+
+const MINUS_1: u64 = u64::MAX;
+const LEAST: u64 = i64::MIN as u64;
+
+#[test]
+fn arithmetic_on_64_bits_wraps() {
+    let cases: [(u8, u64, u64, u64); 12] = [
+        (ADD, MINUS_1, 2, 1),
+        (SUB, 1, 2, MINUS_1),
+        (MUL, 1 << 63, 2, 0),
+        (DIV, 7, 2, 3),
+        (DIV, MINUS_1, 16, MINUS_1 >> 4),
+        (OR, 0xf0, 0x0f, 0xff),
+        (AND, 0xff, MINUS_1 << 4, 0xf0),
+        (LSH, 1, 63, 1 << 63),
+        (RSH, LEAST, 63, 1),
+        (MOD, 7, 4, 3),
+        (XOR, 0xff, 0x0f, 0xf0),
+        (ARSH, LEAST, 63, MINUS_1),
+    ];
+    for (operation, a, b, expected) in cases {
+        assert_eq!(arithmetic(operation | class::ALU64, 0, a, b), expected, "{operation:#x}");
+    }
+}
+
+#[test]
+fn arithmetic_on_32_bits_clears_the_upper_half() {
+    let cases: [(u8, u64, u64, u64); 11] = [
+        (ADD, 0xffff_ffff, 1, 0),
+        (SUB, 0, 1, 0xffff_ffff),
+        (MUL, 0x8000_0000, 2, 0),
+        (DIV, 0xdead_0000_0009, 2, 4),
+        (OR, 0xdead_0000_00f0, 0x0f, 0xff),
+        (LSH, 1, 31, 0x8000_0000),
+        (RSH, 0xdead_8000_0000, 31, 1),
+        (MOD, 0xdead_0000_0009, 4, 1),
+        (XOR, 0xdead_0000_00ff, 0x0f, 0xf0),
+        (MOV, 0, MINUS_1, 0xffff_ffff),
+        (ARSH, 0x8000_0000, 31, 0xffff_ffff),
+    ];
+    for (operation, a, b, expected) in cases {
+        assert_eq!(arithmetic(operation | class::ALU, 0, a, b), expected, "{operation:#x}");
+    }
+}
+
+#[test]
+fn shifts_use_the_lowest_bits_of_the_distance() {
+    assert_eq!(arithmetic(LSH | class::ALU64, 0, 1, 64), 1);
+    assert_eq!(arithmetic(RSH | class::ALU, 0, 2, 33), 1);
+}
+
+/// RFC 9669, section 4.1: division by zero gives 0, the rest is the dividend; the least number divided by
+/// -1 is itself.
+#[test]
+fn division_by_zero_and_overflow_are_defined() {
+    assert_eq!(arithmetic(DIV | class::ALU64, 0, 7, 0), 0);
+    assert_eq!(arithmetic(MOD | class::ALU64, 0, 7, 0), 7);
+    assert_eq!(arithmetic(DIV | class::ALU, 0, 7, 0), 0);
+    assert_eq!(arithmetic(MOD | class::ALU, 0, 0xdead_0000_0007, 0), 7);
+    assert_eq!(arithmetic(DIV | class::ALU64, 1, 7, 0), 0);
+    assert_eq!(arithmetic(MOD | class::ALU64, 1, 7, 0), 7);
+    assert_eq!(arithmetic(DIV | class::ALU64, 1, LEAST, MINUS_1), LEAST);
+    assert_eq!(arithmetic(MOD | class::ALU64, 1, LEAST, MINUS_1), 0);
+    assert_eq!(arithmetic(DIV | class::ALU, 1, 0x8000_0000, MINUS_1), 0x8000_0000);
+}
+
+/// Section 4.1: -13 % 3 is -1, as the quotient is truncated.
+#[test]
+fn signed_division_truncates() {
+    let minus_13 = -13i64 as u64;
+    assert_eq!(arithmetic(DIV | class::ALU64, 1, minus_13, 3), -4i64 as u64);
+    assert_eq!(arithmetic(MOD | class::ALU64, 1, minus_13, 3), MINUS_1);
+    assert_eq!(arithmetic(DIV | class::ALU, 1, minus_13, 3), u64::from(-4i32 as u32));
+    assert_eq!(arithmetic(MOD | class::ALU, 1, minus_13, 3), 0xffff_ffff);
+}
+
+#[test]
+fn moves_extend_the_sign_from_8_16_and_32_bits() {
+    let moved = |code, bits| value(&[op(code, 0, 1, bits, 0), EXIT_CODE], 0x8000_8080, 0);
+    let wide = MOV | REGISTER | class::ALU64;
+    assert_eq!(moved(wide, 8), 0xffff_ffff_ffff_ff80);
+    assert_eq!(moved(wide, 16), 0xffff_ffff_ffff_8080);
+    assert_eq!(moved(wide, 32), 0xffff_ffff_8000_8080);
+    assert_eq!(moved(MOV | REGISTER | class::ALU, 8), 0xffff_ff80);
+    assert_eq!(moved(MOV | REGISTER | class::ALU, 16), 0xffff_8080);
+}
+
+#[test]
+fn negation_and_byte_order() {
+    let one =
+        |code, imm, a| value(&[op(code, 1, 0, 0, imm), op(0xbf, 0, 1, 0, 0), EXIT_CODE], a, 0);
+    assert_eq!(one(NEG | class::ALU64, 0, 1), MINUS_1);
+    assert_eq!(one(NEG | class::ALU, 0, 1), 0xffff_ffff);
+    let number = 0x0102_0304_0506_0708;
+    for code in [END | REGISTER | class::ALU, END | class::ALU64] {
+        assert_eq!(one(code, 16, number), 0x0807);
+        assert_eq!(one(code, 32, number), 0x0807_0605);
+        assert_eq!(one(code, 64, number), 0x0807_0605_0403_0201);
+    }
+    assert_eq!(one(END | class::ALU, 16, number), 0x0708);
+    assert_eq!(one(END | class::ALU, 32, number), 0x0506_0708);
+}
+
+#[test]
+fn a_load_of_64_bits_takes_two_instructions() {
+    let code = [op(LOAD_64, 0, 0, 0, -1), op(0, 0, 0, 0, 1), EXIT_CODE];
+    let returned = run_with(&code, 0, 0).0.unwrap();
+    assert_eq!(returned, Returned { value: 0x1_ffff_ffff, instructions: 2 });
+}
+
+/// Stores and loads of each size, with and without sign, at an offset.
+#[test]
+fn memory_is_accessed_by_size() {
+    let sizes = [(0x10, 0xef, (MINUS_1 << 8) | 0xef), (0x08, 0xcdef, (MINUS_1 << 16) | 0xcdef)];
+    let sizes = sizes.into_iter().chain([(0x00, 0x89ab_cdef, 0xffff_ffff_89ab_cdef)]);
+    for (size, unsigned, signed) in sizes {
+        let stored = op(MEM | size | class::STX, 3, 1, 8, 0);
+        let load = |mode: u8| [stored, op(mode | size | class::LDX, 0, 3, 8, 0), EXIT_CODE];
+        assert_eq!(value(&load(MEM), 0x0123_4567_89ab_cdef, 0), unsigned);
+        assert_eq!(value(&load(MEMSX), 0x0123_4567_89ab_cdef, 0), signed);
+    }
+    let whole = [op(0x7b, 3, 1, 0, 0), op(0x79, 0, 3, 0, 0), EXIT_CODE];
+    assert_eq!(value(&whole, 0x0123_4567_89ab_cdef, 0), 0x0123_4567_89ab_cdef);
+    // A store of an immediate extends its sign.
+    let immediate = [op(0x7a, 3, 0, 0, -2), op(0x79, 0, 3, 0, 0), EXIT_CODE];
+    assert_eq!(value(&immediate, 0, 0), MINUS_1 - 1);
+}
+
+/// r1 is the operand, memory begins as 5: what memory is then, and what r1 and r0 are.
+fn atomically(imm: i32, size: u8, operand: u64, r0: u64) -> (u64, u64, u64) {
+    let begin = [
+        op(0x7a, 3, 0, 0, 5),
+        op(0xbf, 0, 2, 0, 0),
+        op(ATOMIC | size | class::STX, 3, 1, 0, imm),
+        op(0x7b, 3, 1, 8, 0),
+        EXIT_CODE,
+    ];
+    let (returned, bench, piece) = run_with(&begin, operand, r0);
+    let (memory, register) = (bench.memory.read(piece, 8), bench.memory.read(piece + 8, 8));
+    (memory.unwrap(), register.unwrap(), returned.unwrap().value)
+}
+
+#[test]
+fn atomic_operations_change_memory_and_fetch_what_it_was() {
+    assert_eq!(atomically(0x00, 0x18, 3, 0), (8, 3, 0));
+    assert_eq!(atomically(0x40, 0x18, 2, 0), (7, 2, 0));
+    assert_eq!(atomically(0x50, 0x18, 4, 0), (4, 4, 0));
+    assert_eq!(atomically(0xa0, 0x18, 1, 0), (4, 1, 0));
+    assert_eq!(atomically(FETCH, 0x18, 3, 0), (8, 5, 0));
+    assert_eq!(atomically(0xe0 | FETCH, 0x18, 3, 0), (3, 5, 0));
+    assert_eq!(atomically(FETCH, 0x00, MINUS_1, 0), (4, 5, 0), "32 bits wrap alone");
+}
+
+#[test]
+fn compare_and_exchange_tells_in_r0_what_there_was() {
+    assert_eq!(atomically(COMPARE_AND_EXCHANGE, 0x18, 9, 5), (9, 9, 5));
+    assert_eq!(atomically(COMPARE_AND_EXCHANGE, 0x18, 9, 4), (5, 9, 5));
+    let upper_ignored = 0xdead_0000_0005;
+    assert_eq!(atomically(COMPARE_AND_EXCHANGE, 0x00, 9, upper_ignored), (9, 9, 5));
+}
+
+#[test]
+fn acquire_and_release_load_and_store() {
+    let code = [
+        op(ATOMIC | 0x18 | class::STX, 3, 1, 0, STORE_RELEASE),
+        op(ATOMIC | 0x18 | class::STX, 0, 3, 0, LOAD_ACQUIRE),
+        EXIT_CODE,
+    ];
+    assert_eq!(value(&code, 42, 0), 42);
+}
+
+/// Every comparison with operands for which it holds and for which it does not, 64 and 32 bits.
+#[test]
+fn jumps_compare_with_and_without_sign() {
+    let cases: [(u8, u64, u64, bool); 20] = [
+        (0x10, 5, 5, true),
+        (0x10, 5, 6, false),
+        (0x20, MINUS_1, 1, true),
+        (0x20, 1, 1, false),
+        (0x30, 1, 1, true),
+        (0x30, 1, MINUS_1, false),
+        (0x40, 6, 2, true),
+        (0x40, 6, 1, false),
+        (0x50, 5, 6, true),
+        (0x50, 5, 5, false),
+        (0x60, 1, MINUS_1, true),
+        (0x60, MINUS_1, 1, false),
+        (0x70, 1, 1, true),
+        (0x70, MINUS_1, 1, false),
+        (0xa0, 1, MINUS_1, true),
+        (0xa0, 1, 1, false),
+        (0xb0, 1, 1, true),
+        (0xb0, MINUS_1, 1, false),
+        (0xc0, MINUS_1, 1, true),
+        (0xd0, 2, 1, false),
+    ];
+    for (operation, a, b, expected) in cases {
+        for class in [class_of_jumps(true), class_of_jumps(false)] {
+            let code = [
+                op(0xb7, 0, 0, 0, 1),
+                op(operation | REGISTER | class, 1, 2, 1, 0),
+                op(0xb7, 0, 0, 0, 0),
+                EXIT_CODE,
+            ];
+            assert_eq!(value(&code, a, b) == 1, expected, "{operation:#x} class {class}");
+        }
+    }
+}
+
+fn class_of_jumps(wide: bool) -> u8 {
+    if wide { JMP } else { 6 }
+}
+
+#[test]
+fn a_comparison_of_32_bits_ignores_the_upper_half() {
+    let code = |class| {
+        [op(0xb7, 0, 0, 0, 1), op(0x18 | class, 1, 2, 1, 0), op(0xb7, 0, 0, 0, 0), EXIT_CODE]
+    };
+    assert_eq!(value(&code(6), (1 << 32) | 7, 7), 1);
+    assert_eq!(value(&code(JMP), (1 << 32) | 7, 7), 0);
+}
+
+#[test]
+fn a_long_jump_counts_by_its_immediate() {
+    let code = [op(0x06, 0, 0, 0, 1), EXIT_CODE, op(0xb7, 0, 0, 0, 3), EXIT_CODE];
+    assert_eq!(value(&code, 0, 0), 3);
+}
+
+#[test]
+fn a_loop_with_may_goto_ends() {
+    // r0 += 1; may_goto out; goto back
+    let code = [op(0x07, 0, 0, 0, 1), op(0xe5, 0, 0, 1, 0), op(0x05, 0, 0, -3, 0), EXIT_CODE];
+    assert_eq!(value(&code, 0, 0), MOST_LOOPS + 1);
+}
+
+/// A function has registers 6 to 9 and a stack of its own.
+#[test]
+fn a_call_keeps_registers_and_stack_of_its_caller() {
+    let code = [
+        op(0xb7, 6, 0, 0, 7),   // r6 = 7
+        op(0x7b, 10, 6, -8, 0), // [r10 - 8] = r6
+        op(CALL, 0, 1, 0, 4),   // r0 = the function below
+        op(0x79, 1, 10, -8, 0), // r1 = [r10 - 8]
+        op(0x0f, 0, 1, 0, 0),   // r0 += r1
+        op(0x0f, 0, 6, 0, 0),   // r0 += r6
+        EXIT_CODE,
+        op(0xb7, 6, 0, 0, 100), // r6 = 100
+        op(0x7b, 10, 6, -8, 0), // [r10 - 8] = r6, on its own stack
+        op(0xb7, 0, 0, 0, 1),   // r0 = 1
+        EXIT_CODE,
+    ];
+    assert_eq!(value(&code, 0, 0), 1 + 7 + 7);
+}
+
+#[test]
+fn a_kfunc_gets_five_arguments() {
+    let code = [op(CALL, 0, 2, 0, 1), EXIT_CODE];
+    let (returned, bench, piece) = run_with(&code, 1, 2);
+    assert_eq!(returned.unwrap().value, 3 + piece);
+    assert_eq!(bench.calls, [(Callee::Kfunc(1), [1, 2, piece, 0, 0])]);
+}
+
+fn stopped(code: &[Instruction], a: u64) -> Fault {
+    run_with(code, a, 0).0.unwrap_err()
+}
+
+#[test]
+fn what_a_program_does_wrong_ends_it_at_the_instruction() {
+    let wild = stopped(&[op(0xbf, 0, 1, 0, 0), op(0x79, 0, 1, 0, 0), EXIT_CODE], 0xdea_dbee_f000);
+    let address = Wild { address: 0xdea_dbee_f000, write: false };
+    assert_eq!(wild, Fault { at: 1, why: Stop::Wild(address) });
+    assert_eq!(wild.why.to_string(), "access to 0xdeadbeef000");
+    assert_eq!(stopped(&[op(0x05, 0, 0, 7, 0)], 0), Fault { at: 8, why: Stop::Left });
+    assert_eq!(stopped(&[op(0x05, 0, 0, -9, 0)], 0).why, Stop::Left);
+    assert_eq!(stopped(&[op(CALL, 0, 1, 0, -1)], 0).why, Stop::TooDeep);
+    let unknown = op(0xff, 0, 0, 0, 0);
+    assert_eq!(stopped(&[unknown], 0).why, Stop::Unknown(unknown));
+    let refused = Stop::Refused("no such function".to_owned());
+    assert_eq!(stopped(&[op(CALL, 0, 0, 0, 999)], 0).why, refused);
+}

@@ -1,0 +1,156 @@
+//! Maps: where the value of a key is.
+
+use std::collections::BTreeMap;
+
+use roost_engine::{CpuId, TaskId};
+
+use crate::memory::{Memory, Wild};
+use crate::object::{MapDefinition, MapKind};
+
+const HASH: MapKind = MapKind(1);
+const ARRAY: MapKind = MapKind(2);
+const PERCPU_ARRAY: MapKind = MapKind(6);
+const TASK_STORAGE: MapKind = MapKind(29);
+
+/// Whether the simulation has maps of this kind.
+pub(crate) fn is_known(kind: MapKind) -> bool {
+    [HASH, ARRAY, PERCPU_ARRAY, TASK_STORAGE].contains(&kind)
+}
+
+/// What `map_update_elem` may find (BPF_ANY, BPF_NOEXIST, BPF_EXIST).
+const NOEXIST: u64 = 1;
+const EXIST: u64 = 2;
+
+/// What it returns else (errno).
+const E2BIG: i64 = 7;
+const ENOENT: i64 = 2;
+const EEXIST: i64 = 17;
+const EINVAL: i64 = 22;
+
+/// A map with its values.
+#[derive(Debug)]
+pub(crate) struct Map {
+    /// How the object defines it.
+    pub definition: MapDefinition,
+    /// The address by which programs name it.
+    pub address: u64,
+    values: Values,
+}
+
+#[derive(Debug)]
+enum Values {
+    /// One after the other, for each CPU anew in a per-CPU array.
+    Array { first: u64, stride: u64, of_cpu: u64 },
+    /// Addresses by key.
+    Hash(BTreeMap<Vec<u8>, u64>),
+    /// Addresses by task.
+    Task(BTreeMap<TaskId, u64>),
+    /// A kind that the simulation does not have.
+    Unknown,
+}
+
+impl Map {
+    /// Makes an empty map; `None` if there is no room.
+    pub(crate) fn new(
+        definition: &MapDefinition,
+        memory: &mut Memory,
+        nr_cpus: usize,
+    ) -> Option<Self> {
+        // Values are 8 bytes apart, as the kernel rounds them.
+        let stride = u64::from(definition.value_size).next_multiple_of(8);
+        let of_cpu = stride.checked_mul(definition.max_entries.into())?;
+        let values = match definition.kind {
+            ARRAY => Values::Array { first: memory.allocate(of_cpu as usize)?, stride, of_cpu: 0 },
+            PERCPU_ARRAY => {
+                let size = (of_cpu as usize).checked_mul(nr_cpus)?;
+                Values::Array { first: memory.allocate(size)?, stride, of_cpu }
+            }
+            HASH => Values::Hash(BTreeMap::new()),
+            TASK_STORAGE => Values::Task(BTreeMap::new()),
+            _ => Values::Unknown,
+        };
+        let address = memory.allocate(8)?;
+        Some(Self { definition: definition.clone(), address, values })
+    }
+
+    /// The address of a key's value as `cpu` sees it; 0 if there is none.
+    pub(crate) fn lookup(&self, memory: &Memory, key: u64, cpu: CpuId) -> Result<u64, Wild> {
+        Ok(match &self.values {
+            Values::Array { first, stride, of_cpu } => {
+                let index = memory.read(key, 4)?;
+                match index < u64::from(self.definition.max_entries) {
+                    true => first + of_cpu * cpu as u64 + stride * index,
+                    false => 0,
+                }
+            }
+            Values::Hash(values) => {
+                let key = memory.slice(key, self.definition.key_size as usize)?;
+                values.get(key).copied().unwrap_or(0)
+            }
+            Values::Task(_) | Values::Unknown => 0,
+        })
+    }
+
+    /// Sets a key's value; what the helper returns.
+    pub(crate) fn update(
+        &mut self,
+        memory: &mut Memory,
+        key: u64,
+        value: u64,
+        flags: u64,
+        cpu: CpuId,
+    ) -> Result<i64, Wild> {
+        let size = self.definition.value_size as usize;
+        let found = self.lookup(memory, key, cpu)?;
+        let to = match &mut self.values {
+            Values::Array { .. } if found == 0 => return Ok(-E2BIG),
+            _ if found != 0 && flags == NOEXIST => return Ok(-EEXIST),
+            _ if found == 0 && flags == EXIST => return Ok(-ENOENT),
+            Values::Hash(values) if found == 0 => {
+                if values.len() >= self.definition.max_entries as usize {
+                    return Ok(-E2BIG);
+                }
+                let key = memory.slice(key, self.definition.key_size as usize)?.to_vec();
+                let Some(new) = memory.allocate(size) else { return Ok(-E2BIG) };
+                values.insert(key, new);
+                new
+            }
+            Values::Array { .. } | Values::Hash(_) => found,
+            Values::Task(_) | Values::Unknown => return Ok(-EINVAL),
+        };
+        let bytes = memory.slice(value, size)?.to_vec();
+        memory.slice_mut(to, size)?.copy_from_slice(&bytes);
+        Ok(0)
+    }
+
+    /// Removes a key; what the helper returns.
+    pub(crate) fn delete(&mut self, memory: &mut Memory, key: u64) -> Result<i64, Wild> {
+        let Values::Hash(values) = &mut self.values else { return Ok(-EINVAL) };
+        let key = memory.slice(key, self.definition.key_size as usize)?;
+        let Some(value) = values.remove(key) else { return Ok(-ENOENT) };
+        memory.release(value, self.definition.value_size as usize);
+        Ok(0)
+    }
+
+    /// The address of a task's value; 0 if it has none and none is to be made.
+    pub(crate) fn of_task(&mut self, memory: &mut Memory, task: TaskId, create: bool) -> u64 {
+        let Values::Task(values) = &mut self.values else { return 0 };
+        if let Some(&value) = values.get(&task) {
+            return value;
+        }
+        if !create {
+            return 0;
+        }
+        let Some(value) = memory.allocate(self.definition.value_size as usize) else { return 0 };
+        values.insert(task, value);
+        value
+    }
+
+    /// Forgets a task's value; whether it had one.
+    pub(crate) fn forget_task(&mut self, memory: &mut Memory, task: TaskId) -> bool {
+        let Values::Task(values) = &mut self.values else { return false };
+        let Some(value) = values.remove(&task) else { return false };
+        memory.release(value, self.definition.value_size as usize);
+        true
+    }
+}

@@ -1,0 +1,171 @@
+//! The memory that a program sees: one region, at the same addresses in every run.
+//!
+//! Maps, variables, stacks and the kernel's structs are pieces of it, so that pointers compare and hash alike in every
+//! run. A read near NULL gives 0, as the kernel's PROBE_MEM does for pointers that the verifier trusts
+//! to be the kernel's or NULL; any other access outside of the region is wild.
+
+/// Where the region begins: an address that no 32-bit number and no small offset reaches.
+pub const BASE: u64 = 0x0000_7000_0000_0000;
+
+/// Reads below this address are of NULL and a member behind it.
+const NEAR_NULL: u64 = 1 << 16;
+
+/// What pieces are aligned to: a cache line.
+const ALIGNMENT: usize = 64;
+
+/// The most bytes that a program may have: more than a machine of 1024 CPUs needs.
+const MOST_BYTES: usize = 1 << 32;
+
+/// An access outside of the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wild {
+    /// The address.
+    pub address: u64,
+    /// Whether it was to be written.
+    pub write: bool,
+}
+
+/// The region, and what of it is not used now.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    bytes: Vec<u8>,
+    /// Pieces that were given back, by size: the last one first.
+    free: std::collections::BTreeMap<usize, Vec<u64>>,
+}
+
+impl Memory {
+    /// A piece of `size` bytes, all 0; `None` if there is no room.
+    pub fn allocate(&mut self, size: usize) -> Option<u64> {
+        let size = size.max(1).checked_next_multiple_of(ALIGNMENT)?;
+        if let Some(address) = self.free.get_mut(&size).and_then(Vec::pop) {
+            self.slice_mut(address, size).ok()?.fill(0);
+            return Some(address);
+        }
+        let at = self.bytes.len();
+        let end = at.checked_add(size).filter(|&end| end <= MOST_BYTES)?;
+        self.bytes.resize(end, 0);
+        Some(BASE + at as u64)
+    }
+
+    /// Gives back a piece that [`Memory::allocate`] gave for this size.
+    pub fn release(&mut self, address: u64, size: usize) {
+        let size = size.max(1).next_multiple_of(ALIGNMENT);
+        self.free.entry(size).or_default().push(address);
+    }
+
+    fn range(&self, address: u64, len: usize) -> Option<std::ops::Range<usize>> {
+        let start = usize::try_from(address.checked_sub(BASE)?).ok()?;
+        let end = start.checked_add(len)?;
+        (end <= self.bytes.len()).then_some(start..end)
+    }
+
+    /// Bytes at an address.
+    ///
+    /// # Errors
+    /// If they are not all in the region.
+    pub fn slice(&self, address: u64, len: usize) -> Result<&[u8], Wild> {
+        let range = self.range(address, len).ok_or(Wild { address, write: false })?;
+        Ok(&self.bytes[range])
+    }
+
+    /// Bytes at an address, to be written.
+    ///
+    /// # Errors
+    /// As [`Memory::slice`].
+    pub fn slice_mut(&mut self, address: u64, len: usize) -> Result<&mut [u8], Wild> {
+        let range = self.range(address, len).ok_or(Wild { address, write: true })?;
+        Ok(&mut self.bytes[range])
+    }
+
+    fn get<const N: usize>(&self, address: u64) -> Result<[u8; N], Wild> {
+        match self.range(address, N) {
+            // The range has N bytes.
+            Some(range) => Ok(self.bytes[range].try_into().unwrap_or([0; N])),
+            None if address < NEAR_NULL => Ok([0; N]),
+            None => Err(Wild { address, write: false }),
+        }
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes, without a sign.
+    ///
+    /// # Errors
+    /// If it is outside of the region and not near NULL.
+    #[inline]
+    pub fn read(&self, address: u64, bytes: u32) -> Result<u64, Wild> {
+        Ok(match bytes {
+            1 => self.get::<1>(address)?[0].into(),
+            2 => u16::from_le_bytes(self.get(address)?).into(),
+            4 => u32::from_le_bytes(self.get(address)?).into(),
+            _ => u64::from_le_bytes(self.get(address)?),
+        })
+    }
+
+    /// Writes the lowest 1, 2, 4 or 8 bytes of a number.
+    ///
+    /// # Errors
+    /// If they are outside of the region.
+    #[inline]
+    pub fn write(&mut self, address: u64, bytes: u32, value: u64) -> Result<(), Wild> {
+        let len = bytes as usize;
+        self.slice_mut(address, len)?.copy_from_slice(&value.to_le_bytes()[..len]);
+        Ok(())
+    }
+
+    /// The text at an address up to a NUL, at most `most` bytes.
+    ///
+    /// # Errors
+    /// If it is outside of the region.
+    pub fn text(&self, address: u64, most: usize) -> Result<String, Wild> {
+        let mut text = Vec::new();
+        for at in 0..most as u64 {
+            match self.read(address.wrapping_add(at), 1)? {
+                0 => break,
+                byte => text.push(byte as u8),
+            }
+        }
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_the_same_in_every_run() {
+        let addresses = || {
+            let mut memory = Memory::default();
+            let first = memory.allocate(100).unwrap();
+            let second = memory.allocate(8).unwrap();
+            memory.release(first, 100);
+            [first, second, memory.allocate(128).unwrap()]
+        };
+        assert_eq!(addresses(), [BASE, BASE + 128, BASE]);
+        assert_eq!(addresses(), addresses());
+    }
+
+    #[test]
+    fn what_was_given_back_is_zero_when_it_is_given_again() {
+        let mut memory = Memory::default();
+        let piece = memory.allocate(8).unwrap();
+        memory.write(piece, 8, u64::MAX).unwrap();
+        memory.release(piece, 8);
+        assert_eq!(memory.allocate(8), Some(piece));
+        assert_eq!(memory.read(piece, 8), Ok(0));
+    }
+
+    #[test]
+    fn a_read_near_null_gives_nothing_and_other_accesses_outside_are_wild() {
+        let mut memory = Memory::default();
+        let end = memory.allocate(64).unwrap() + 64;
+        assert_eq!(memory.read(0, 8), Ok(0));
+        assert_eq!(memory.read(0xfff0, 4), Ok(0));
+        for address in [NEAR_NULL, BASE - 1, end - 7, end, u64::MAX] {
+            assert_eq!(memory.read(address, 8), Err(Wild { address, write: false }));
+        }
+        assert_eq!(memory.write(0, 4, 1), Err(Wild { address: 0, write: true }));
+        assert_eq!(memory.write(end - 1, 2, 1), Err(Wild { address: end - 1, write: true }));
+    }
+}

@@ -1,0 +1,323 @@
+//! Tasks as programs see them: a `struct task_struct` each, with the kernel's layout, filled from the world.
+
+use std::collections::BTreeMap;
+
+use roost_engine::{CpuId, TaskId, World};
+use roost_workload::Policy;
+
+use crate::error::ScxError;
+use crate::kernel_types::KernelTypes;
+use crate::memory::{Memory, Wild};
+use crate::queues::Dsq;
+
+/// A slice that no scheduler chose (SCX_SLICE_DFL), ns.
+pub(crate) const DEFAULT_SLICE_NS: u64 = 20_000_000;
+
+/// A slice without end (SCX_SLICE_INF).
+pub(crate) const ENDLESS_SLICE: u64 = u64::MAX;
+
+/// SCX_TASK_QUEUED of `scx.flags`.
+const FLAG_QUEUED: u64 = 1;
+
+/// PF_KTHREAD of `flags`.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Members of `struct task_struct` that are filled.
+pub(crate) const FILLED: [&str; 15] = [
+    "scx.slice",
+    "scx.dsq_vtime",
+    "scx.weight",
+    "scx.flags",
+    "pid",
+    "tgid",
+    "comm",
+    "flags",
+    "cpus_ptr",
+    "nr_cpus_allowed",
+    "se.sum_exec_runtime",
+    "static_prio",
+    "prio",
+    "group_leader",
+    "real_parent",
+];
+
+/// Where members of `struct task_struct` are, bytes.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    size: usize,
+    pub slice: u64,
+    pub vtime: u64,
+    weight: u64,
+    flags: u64,
+    pid: u64,
+    tgid: u64,
+    comm: u64,
+    task_flags: u64,
+    cpus_ptr: u64,
+    cpus_mask: u64,
+    nr_cpus_allowed: u64,
+    run_ns: u64,
+    static_prio: u64,
+    prio: u64,
+    group_leader: u64,
+    real_parent: u64,
+}
+
+impl Layout {
+    pub(crate) fn new(kernel: &KernelTypes) -> Result<Self, ScxError> {
+        let at = |path| kernel.offset("task_struct", path);
+        Ok(Self {
+            size: kernel.struct_size("task_struct")?,
+            slice: at("scx.slice")?,
+            vtime: at("scx.dsq_vtime")?,
+            weight: at("scx.weight")?,
+            flags: at("scx.flags")?,
+            pid: at("pid")?,
+            tgid: at("tgid")?,
+            comm: at("comm")?,
+            task_flags: at("flags")?,
+            cpus_ptr: at("cpus_ptr")?,
+            cpus_mask: at("cpus_mask")?,
+            nr_cpus_allowed: at("nr_cpus_allowed")?,
+            run_ns: at("se.sum_exec_runtime")?,
+            static_prio: at("static_prio")?,
+            prio: at("prio")?,
+            group_leader: at("group_leader")?,
+            real_parent: at("real_parent")?,
+        })
+    }
+}
+
+/// Who has a runnable task that does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Custody {
+    /// Nobody: it runs, or sleeps.
+    None,
+    /// The scheduler, which has not said yet where it goes. The number tells this time from others.
+    Scheduler(u64),
+    /// A queue.
+    Queue(Dsq),
+}
+
+/// A task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// Of its `struct task_struct`.
+    pub address: u64,
+    /// Whether it is runnable.
+    pub runnable: bool,
+    /// Where it waits.
+    pub custody: Custody,
+    /// Where select_cpu or enqueue put it, and with which flags, until that is done.
+    pub direct: Option<(u64, u64)>,
+    /// Since when it is runnable and has not run, ns.
+    pub runnable_at: u64,
+    /// How long it had run when its slice was last reduced, ns.
+    accounted_ns: u64,
+    /// How often the scheduler had it.
+    times: u64,
+}
+
+/// All tasks.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    pub layout: Layout,
+    /// By number.
+    tasks: Vec<Task>,
+    by_address: BTreeMap<u64, TaskId>,
+    /// What runs on a CPU that is idle: pid 0.
+    pub swapper: u64,
+}
+
+impl Tasks {
+    pub(crate) fn new(kernel: &KernelTypes, memory: &mut Memory) -> Result<Self, ScxError> {
+        let layout = Layout::new(kernel)?;
+        let swapper = memory.allocate(layout.size).unwrap_or(0);
+        Ok(Self { layout, tasks: Vec::new(), by_address: BTreeMap::new(), swapper })
+    }
+
+    pub(crate) fn get(&self, task: TaskId) -> &Task {
+        &self.tasks[task.index()]
+    }
+
+    pub(crate) fn get_mut(&mut self, task: TaskId) -> &mut Task {
+        &mut self.tasks[task.index()]
+    }
+
+    /// The task whose struct is at an address.
+    pub(crate) fn at(&self, address: u64) -> Option<TaskId> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// The runnable tasks.
+    pub(crate) fn runnable(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        let all = (0..).map(TaskId).zip(&self.tasks);
+        all.filter(|(_, task)| task.runnable)
+    }
+
+    /// Makes the struct of a new task, or of one that has the number of one that has exited.
+    pub(crate) fn begin(
+        &mut self,
+        memory: &mut Memory,
+        world: &World,
+        id: TaskId,
+    ) -> Result<(), Wild> {
+        while self.tasks.len() <= id.index() {
+            let address = memory.allocate(self.layout.size).unwrap_or(0);
+            self.by_address.insert(address, TaskId(self.tasks.len() as u32));
+            self.tasks.push(Task {
+                address,
+                runnable: false,
+                custody: Custody::None,
+                direct: None,
+                runnable_at: 0,
+                accounted_ns: 0,
+                times: 0,
+            });
+        }
+        let address = self.tasks[id.index()].address;
+        memory.slice_mut(address, self.layout.size)?.fill(0);
+        self.tasks[id.index()] = Task {
+            address,
+            runnable: false,
+            custody: Custody::None,
+            direct: None,
+            runnable_at: 0,
+            accounted_ns: 0,
+            times: 0,
+        };
+        self.fill(memory, world, id)
+    }
+
+    fn fill(&mut self, memory: &mut Memory, world: &World, id: TaskId) -> Result<(), Wild> {
+        let Layout { slice, pid, tgid, comm, task_flags, cpus_ptr, cpus_mask, .. } = self.layout;
+        let address = self.get(id).address;
+        memory.write(address + slice, 8, DEFAULT_SLICE_NS)?;
+        memory.write(address + pid, 4, world.pid(id).into())?;
+        memory.write(address + tgid, 4, world.tgid(id).into())?;
+        memory.write(address + cpus_ptr, 8, address + cpus_mask)?;
+        let flags = if world.is_kernel_thread(id) { KERNEL_THREAD } else { 0 };
+        memory.write(address + task_flags, 4, flags)?;
+        // A name has at most 15 bytes (TASK_COMM_LEN) and a NUL.
+        let name = world.name(id).as_bytes();
+        let len = name.len().min(15);
+        memory.slice_mut(address + comm, len)?.copy_from_slice(&name[..len]);
+        let leader = world.group_leader(id).filter(|leader| leader.index() < self.tasks.len());
+        let leader = leader.map_or(address, |leader| self.get(leader).address);
+        memory.write(address + self.layout.group_leader, 8, leader)?;
+        let parent = world.parent(id).map_or(self.swapper, |parent| self.get(parent).address);
+        memory.write(address + self.layout.real_parent, 8, parent)?;
+        self.set_allowed(memory, world, id)?;
+        self.set_weight(memory, world, id)
+    }
+
+    /// Where the task may run.
+    pub(crate) fn set_allowed(
+        &self,
+        memory: &mut Memory,
+        world: &World,
+        id: TaskId,
+    ) -> Result<(), Wild> {
+        let address = self.get(id).address;
+        for (number, word) in (0..).zip(world.allowed(id).words()) {
+            memory.write(address + self.layout.cpus_mask + 8 * number, 8, *word)?;
+        }
+        memory.write(address + self.layout.nr_cpus_allowed, 4, world.nr_allowed(id) as u64)
+    }
+
+    /// Its weight, as a cgroup's: 100 for a nice value of 0 (`sched_weight_to_cgroup()`).
+    pub(crate) fn weight(world: &World, id: TaskId) -> u64 {
+        let weight = match world.policy(id) {
+            Policy::Idle => SCHED_IDLE_WEIGHT,
+            _ => WEIGHTS[(i16::from(world.nice(id).clamp(-20, 19)) + 20) as usize],
+        };
+        ((weight * 100 + 512) / 1024).clamp(1, 10_000)
+    }
+
+    /// Writes weight and priority.
+    pub(crate) fn set_weight(
+        &self,
+        memory: &mut Memory,
+        world: &World,
+        id: TaskId,
+    ) -> Result<(), Wild> {
+        let address = self.get(id).address;
+        // The priority of a nice value of 0 is 120.
+        let priority = (120 + i64::from(world.nice(id))) as u64;
+        memory.write(address + self.layout.static_prio, 4, priority)?;
+        memory.write(address + self.layout.prio, 4, priority)?;
+        memory.write(address + self.layout.weight, 4, Self::weight(world, id))
+    }
+
+    /// The address of the CPUs that it may run on.
+    pub(crate) fn mask(&self, id: TaskId) -> u64 {
+        self.get(id).address + self.layout.cpus_mask
+    }
+
+    pub(crate) fn slice(&self, memory: &Memory, id: TaskId) -> u64 {
+        memory.read(self.get(id).address + self.layout.slice, 8).unwrap_or(0)
+    }
+
+    pub(crate) fn set_slice(&self, memory: &mut Memory, id: TaskId, ns: u64) {
+        // The struct is in memory.
+        let _ = memory.write(self.get(id).address + self.layout.slice, 8, ns);
+    }
+
+    pub(crate) fn vtime(&self, memory: &Memory, id: TaskId) -> u64 {
+        memory.read(self.get(id).address + self.layout.vtime, 8).unwrap_or(0)
+    }
+
+    /// A slice that a scheduler did not give is a default one.
+    pub(crate) fn refill(&self, memory: &mut Memory, id: TaskId) {
+        self.set_slice(memory, id, DEFAULT_SLICE_NS);
+    }
+
+    /// Takes what the task ran since the last time from its slice (`update_curr_scx()`).
+    pub(crate) fn account(&mut self, memory: &mut Memory, world: &World, id: TaskId) {
+        let ran_ns = world.run_ns(id);
+        let task = &mut self.tasks[id.index()];
+        let delta = ran_ns - std::mem::replace(&mut task.accounted_ns, ran_ns);
+        let address = task.address;
+        let slice = self.slice(memory, id);
+        if slice != ENDLESS_SLICE {
+            self.set_slice(memory, id, slice.saturating_sub(delta));
+        }
+        let _ = memory.write(address + self.layout.run_ns, 8, ran_ns);
+    }
+
+    /// It became runnable or is not any more.
+    pub(crate) fn set_runnable(&mut self, memory: &mut Memory, id: TaskId, runnable: bool) {
+        self.tasks[id.index()].runnable = runnable;
+        let address = self.get(id).address + self.layout.flags;
+        let flags = memory.read(address, 4).unwrap_or(0) & !FLAG_QUEUED;
+        let _ = memory.write(address, 4, flags | u64::from(runnable));
+    }
+
+    /// The scheduler has it from now on; the number of this time.
+    pub(crate) fn hand_over(&mut self, id: TaskId) {
+        let task = &mut self.tasks[id.index()];
+        task.times += 1;
+        task.custody = Custody::Scheduler(task.times);
+    }
+
+    /// `comm[pid]`, as the kernel's messages name a task.
+    pub(crate) fn named(world: &World, id: TaskId) -> String {
+        format!("{}[{}]", world.name(id), world.pid(id))
+    }
+
+    /// The struct of the task that a CPU runs.
+    pub(crate) fn current(&self, world: &World, cpu: CpuId) -> u64 {
+        world.current(cpu).map_or(self.swapper, |task| self.get(task).address)
+    }
+}
+
+/// The weight of a SCHED_IDLE task (`WEIGHT_IDLEPRIO`).
+const SCHED_IDLE_WEIGHT: u64 = 3;
+
+/// Weights of nice -20 to 19 (`sched_prio_to_weight`).
+const WEIGHTS: [u64; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, //
+    9548, 7620, 6100, 4904, 3906, 3121, 2501, 1991, 1586, 1277, //
+    1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, //
+    110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
+];

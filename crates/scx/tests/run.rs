@@ -1,0 +1,120 @@
+//! A program as a scheduler of the engine: it schedules, is the same in every run, and ends a run with a
+//! reason when it goes wrong.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::{Arc, LazyLock};
+
+use roost_engine::{Control, Outcome, RunError};
+use roost_scx::{KernelTypes, Object, Program, Scx};
+
+const MS: u64 = 1_000_000;
+
+static SMALL: LazyLock<Program> = LazyLock::new(|| {
+    let object = Object::parse(include_bytes!("data/small.bpf.o")).unwrap();
+    Program::new(object, KernelTypes::shipped().unwrap()).unwrap()
+});
+
+fn small(settings: &[(&str, &str)]) -> Program {
+    let mut program = SMALL.clone();
+    for (name, value) in settings {
+        program.set(name, value).unwrap();
+    }
+    program
+}
+
+fn run(
+    machine: &str,
+    workload: &str,
+    ms: u64,
+    settings: &[(&str, &str)],
+) -> Result<Outcome, RunError> {
+    let machine = Arc::new(roost_machine::resolve(machine).unwrap());
+    let workload = roost_workload::resolve(workload, Some(ms * MS)).unwrap();
+    let scx = Scx::new(&machine, &small(settings), 4 * MS).unwrap();
+    roost_engine::run(&machine, &workload, scx, Control::new(1))
+}
+
+fn counter(outcome: &Outcome, name: &str) -> f64 {
+    outcome.counters.iter().find(|(known, _)| known == name).unwrap().1
+}
+
+#[test]
+fn a_program_schedules_a_workload_to_its_end() {
+    let outcome = run("2n2l4c", "hackbench:groups=1,loops=20", 60_000, &[]).unwrap();
+    assert!(outcome.metrics[0].value.is_some(), "{:?}", outcome.metrics);
+    for hook in ["select_cpu", "enqueue", "dispatch", "running", "stopping", "enable"] {
+        assert!(counter(&outcome, &format!("{hook}_calls")) > 0.0, "{hook}");
+    }
+    assert_eq!(counter(&outcome, "init_calls"), 1.0);
+}
+
+#[test]
+fn the_same_run_is_the_same() {
+    let once = || format!("{:?}", run("2n2l2c2t", "hackbench:groups=2", 50, &[]).unwrap());
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn a_setting_changes_what_the_program_does() {
+    let calls = |fifo| {
+        let outcome = run("2n2l4c", "hackbench:groups=2", 50, &[("fifo", fifo)]).unwrap();
+        counter(&outcome, "enqueue_instructions") / counter(&outcome, "enqueue_calls")
+    };
+    assert!(calls("true") < calls("false"), "fifo skips the virtual time");
+}
+
+#[test]
+fn machines_of_512_cpus_run_it() {
+    let outcome = run("node:4 l3:8 core:8 pu:2", "hackbench:groups=40", 20, &[]).unwrap();
+    assert!(counter(&outcome, "select_cpu_calls") > 1000.0);
+}
+
+fn ends(ms: u64, fault: &str) -> String {
+    let settings = [("fault", fault), ("slice_ns", "1000000")];
+    let error = run("2n2l4c", "hackbench:groups=1", ms, &settings).unwrap_err();
+    assert_eq!(error.to_string().lines().count(), 1);
+    error.to_string()
+}
+
+#[test]
+fn a_wild_access_ends_the_run_with_function_and_source_line() {
+    let error = ends(1000, "1");
+    assert!(
+        error.contains("small: access to 0xdeadbeef000 in small_select_cpu instruction "),
+        "{error}"
+    );
+    let (_, line) = error.split_once("small.bpf.c:").unwrap();
+    let line: usize = line.split(' ').next().unwrap().parse().unwrap();
+    let source = include_str!("data/small.bpf.c").lines().nth(line - 1).unwrap();
+    assert!(source.contains("0xdeadbeef000"), "{source}");
+}
+
+#[test]
+fn an_error_of_the_program_ends_the_run_with_its_message() {
+    let error = ends(1000, "2");
+    assert!(
+        error.contains("small: scx_bpf_error: ") && error.contains("has had enough"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_task_that_is_never_run_is_a_stall() {
+    let error = ends(100_000, "3");
+    assert!(error.contains("small: runnable task stall: "), "{error}");
+    let (_, seconds) = error.split_once("failed to run for ").unwrap();
+    let seconds: f64 = seconds.split('s').next().unwrap().parse().unwrap();
+    // The watchdog looks every 15 s for what has waited 30 s.
+    assert!((30.0..=45.1).contains(&seconds), "{error}");
+}
+
+#[test]
+fn a_setting_that_there_is_not_or_does_not_fit_is_refused() {
+    let refused = |name: &str, value: &str| small(&[]).set(name, value).unwrap_err().to_string();
+    assert!(refused("slize_ns", "1").contains("no such global variable"));
+    assert!(refused("fifo", "2").contains("that is no bool"));
+    assert!(refused("fault", "4294967296").contains("that is no u32"));
+    assert!(refused("slice_ns", "-1").contains("that is no u64"));
+    assert!(small(&[]).set("slice_ns", "0x10").is_ok());
+}
