@@ -2,7 +2,8 @@
 # make test   builds and runs all tests (about ten minutes after the build, on two cores)
 # make test-vm  boots guests; fetches a kernel and QEMU first (WITHOUT="guests clang": leaves out, and names,
 #               what needs these; without that it fails where they cannot be had)
-# make test-long  what takes longer than a test may: all rows of sysbench, a quarter of an hour
+# make test-long  what takes longer than a test may: all rows of sysbench, and rows of autonuma-benchmark that only many
+#               seeds establish: a quarter of an hour
 # make measure  prints what figures in the docs were measured with: the daemon's cost, the exact lane's pages
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf and zlib, installed if missing; Rust 1.91)
@@ -58,7 +59,7 @@ endif
 endif
 
 test-long: setup
-	$(CARGO) test --locked --profile checked --package roost --test oltp -- --ignored --nocapture
+	$(CARGO) test --locked --profile checked --package roost --test oltp --test numa -- --ignored --nocapture
 
 measure: setup
 	$(CARGO) test --locked --profile checked --package roost-memory --package roost \
