@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use roost_engine::{Control, EVENT_NAMES, Outcome};
 use roost_machine::Machine;
-use roost_simulate::{SchedulerSpec, Simulation};
+use roost_simulate::{SchedulerSpec, Simulation, Start};
 use roost_workload::Workload;
 
 /// CPUs and the shape of the machine that has them.
@@ -143,6 +143,7 @@ fn run_once(machine: &Arc<Machine>, workload: &Workload, observer: impl FnMut(us
         machine: machine.clone(),
         workload: Arc::new(workload.clone()),
         scheduler: SchedulerSpec::parse("fair@7.2").expect("a known version"),
+        start: Start::Boot,
     };
     simulation.run_observed(Control::new(1), observer).expect("the run ends")
 }

@@ -35,6 +35,7 @@ mod scheduler;
 mod sync;
 mod task;
 mod time;
+mod totals;
 mod trace;
 mod world;
 

@@ -1,13 +1,12 @@
 //! What a run leaves behind.
 
-use hdrhistogram::Histogram as Latencies;
 use roost_machine::Machine;
 use roost_workload::{Better, Metric, MetricKind, Workload};
 
 use crate::reached::TooShort;
-use crate::scheduler::Scheduler;
 use crate::sync::Shared;
 use crate::time::Time;
+use crate::totals::Totals;
 use crate::world::World;
 
 /// The result of one run.
@@ -15,7 +14,7 @@ use crate::world::World;
 pub struct Outcome {
     /// Simulated time of the run, ns.
     pub elapsed_ns: u64,
-    /// The workload's metrics, in its order.
+    /// The workload's metrics, in its order. They, counters, histograms and run time are of the measured part.
     pub metrics: Vec<MetricValue>,
     /// Counters of the engine and of the scheduler, in a fixed order.
     pub counters: Vec<(String, f64)>,
@@ -75,6 +74,9 @@ pub struct MetricValue {
     /// The value; `None` where nothing was measured: no wakeup of that class happened, or the
     /// duration ended the run before the tasks that it was to time.
     pub value: Option<f64>,
+    /// How much larger it is in the second half of what was measured than in the first, as a part of that;
+    /// `None` where a half says nothing, as of the time that all takes.
+    pub drift: Option<f64>,
 }
 
 /// Counts of durations: bucket 0 is 0 to 1 us, bucket `n` is `2^(n-1)` to `2^n` us.
@@ -86,77 +88,28 @@ pub struct Histogram {
     pub counts: Vec<u64>,
 }
 
-/// Wakeup latencies of the classes of tasks that some metric asks for.
-pub(crate) struct LatencyRecords {
-    classes: Vec<(String, Latencies<u64>)>,
-}
-
-/// Latencies above this are counted as this: one hour.
-const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
-/// Resolution of the latency records: 3 significant digits.
-const LATENCY_DIGITS: u8 = 3;
-
-impl LatencyRecords {
-    pub(crate) fn new(workload: &Workload) -> Self {
-        let mut classes: Vec<(String, Latencies<u64>)> = Vec::new();
-        for metric in &workload.metrics {
-            let Some(class) = latency_class(metric) else { continue };
-            if classes.iter().any(|(name, _)| name == class) {
-                continue;
-            }
-            if let Ok(record) = Latencies::new_with_bounds(1, MAX_LATENCY_NS, LATENCY_DIGITS) {
-                classes.push((class.to_owned(), record));
-            }
-        }
-        Self { classes }
-    }
-
-    pub(crate) fn index_of(&self, class: &str) -> Option<u16> {
-        self.classes.iter().position(|(name, _)| name == class).map(|index| index as u16)
-    }
-
-    pub(crate) fn record(&mut self, class: u16, ns: u64) {
-        self.classes[class as usize].1.saturating_record(ns);
-    }
-
-    pub(crate) fn of(&self, class: &str) -> Option<&Latencies<u64>> {
-        let record = self.classes.iter().find(|(name, _)| name == class).map(|(_, r)| r)?;
-        (!record.is_empty()).then_some(record)
-    }
-}
-
-fn latency_class(metric: &Metric) -> Option<&str> {
-    match &metric.kind {
-        MetricKind::WakeupLatencyUs { class, .. } | MetricKind::MeanWakeupLatencyUs { class } => {
-            Some(class)
-        }
-        MetricKind::WallSeconds | MetricKind::Rate { .. } | MetricKind::BestRate { .. } => None,
-    }
-}
-
-/// Puts the outcome together at time `end`; `complete` if every task has exited by then.
-pub(crate) fn outcome<S: Scheduler>(
+/// Puts the outcome together of what was counted in the measured part and in each half of it; `complete` if
+/// every task has exited by `now`.
+pub(crate) fn outcome(
     world: &World,
-    scheduler: &S,
     workload: &Workload,
     shared: &Shared,
-    latencies: &LatencyRecords,
-    end: Time,
+    measured: Totals,
+    halves: Option<[Totals; 2]>,
     complete: bool,
 ) -> Outcome {
-    let seconds = end.ns() as f64 / 1e9;
+    let end = world.now();
     let value = |metric: &Metric| match &metric.kind {
-        MetricKind::WallSeconds => complete.then_some(seconds),
-        MetricKind::Rate { counter, scale } => {
-            Some(shared.counts[*counter as usize] as f64 * scale / seconds.max(1e-9))
-        }
+        MetricKind::WallSeconds => complete.then_some(end.ns() as f64 / 1e9),
         MetricKind::BestRate { watch, amount } => shared.watches[*watch as usize]
             .shortest
             .map(|shortest_ns| amount / (shortest_ns.max(1) as f64 / 1e9)),
-        MetricKind::WakeupLatencyUs { class, percentile_milli } => latencies
-            .of(class)
-            .map(|r| r.value_at_percentile(f64::from(*percentile_milli) / 1000.0) as f64 / 1000.0),
-        MetricKind::MeanWakeupLatencyUs { class } => latencies.of(class).map(|r| r.mean() / 1000.0),
+        counted => measured.value(counted),
+    };
+    let drift = |metric: &Metric| {
+        let [first, second] = halves.as_ref()?.each_ref().map(|half| half.value(&metric.kind));
+        let (first, second) = (first?, second?);
+        (first > 0.0).then(|| second / first - 1.0)
     };
     let metrics = workload
         .metrics
@@ -166,23 +119,25 @@ pub(crate) fn outcome<S: Scheduler>(
             unit: metric.unit.to_owned(),
             better: metric.better,
             value: value(metric),
+            drift: drift(metric),
         })
         .collect();
-    let mut counters = Vec::new();
-    let mut count = |name: &str, value: u64| counters.push((name.to_owned(), value as f64));
-    world.counters.for_each(&mut count);
-    if let Some(memory) = &world.memory {
-        memory.counters(&mut count);
+    let counted = |(name, value): (String, u64)| (name, value as f64);
+    let mut counters: Vec<(String, f64)> = measured.engine.into_iter().map(counted).collect();
+    if world.memory.is_some() {
+        let mut count = |name: &str, value: u64| counters.push((name.to_owned(), value as f64));
         group_memory(world, workload, &mut count);
     }
     counters.push(("llcs_shared".to_owned(), world.sharing.mean(end)));
-    scheduler.counters(&mut |name, value| counters.push((name.to_owned(), value as f64)));
-    let mut histograms = Vec::new();
-    scheduler.histograms(&mut |name, counts| {
-        histograms.push(Histogram { name: name.to_owned(), counts: counts.to_vec() });
-    });
-    let run_time = RunTime::by_place(&world.machine, &world.run_ns);
-    Outcome { elapsed_ns: end.ns(), metrics, counters, histograms, run_time, too_short: None }
+    counters.extend(measured.scheduler.into_iter().map(counted));
+    Outcome {
+        elapsed_ns: end.ns(),
+        metrics,
+        counters,
+        histograms: measured.histograms,
+        run_time: RunTime::by_place(&world.machine, &measured.run_ns),
+        too_short: None,
+    }
 }
 
 /// Pages on each node of the processes whose tasks are in each task group, as the group's

@@ -4,9 +4,9 @@ use std::fmt;
 
 use roost_workload::{MetricKind, Op, Program, Workload};
 
-use crate::outcome::LatencyRecords;
 use crate::sync::Shared;
 use crate::task::Task;
+use crate::totals::Totals;
 
 /// A run that its duration ended before it got to what it measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +40,17 @@ impl fmt::Display for Missing {
 pub(crate) fn missing(
     workload: &Workload,
     shared: &Shared,
-    latencies: &LatencyRecords,
+    measured: &Totals,
     works: bool,
 ) -> Option<Missing> {
     let kinds = || workload.metrics.iter().map(|metric| &metric.kind);
     let is_rate =
         |kind: &&MetricKind| matches!(kind, MetricKind::Rate { .. } | MetricKind::BestRate { .. });
     let came_round = |kind: &MetricKind| match kind {
-        MetricKind::Rate { counter, .. } => shared.counts[*counter as usize] > 0,
+        MetricKind::Rate { counter, .. } => measured.counts[*counter as usize] > 0,
         MetricKind::BestRate { watch, .. } => shared.watches[*watch as usize].shortest.is_some(),
         MetricKind::WakeupLatencyUs { class, .. } | MetricKind::MeanWakeupLatencyUs { class } => {
-            latencies.of(class).is_some() || works && !sleeps(workload, class)
+            measured.latencies.of(class).is_some() || works && !sleeps(workload, class)
         }
         // What it measures is the whole; that the duration cut it is told otherwise.
         MetricKind::WallSeconds => works,

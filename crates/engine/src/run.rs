@@ -10,7 +10,7 @@ use crate::cpu::refill_ns;
 use crate::events::Event;
 use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
-use crate::outcome::{LatencyRecords, Outcome, outcome};
+use crate::outcome::{Outcome, outcome};
 use crate::prefetch::prefetch;
 use crate::reached::{self, Missing, TooShort};
 use crate::sampling::{self, Sampler};
@@ -18,6 +18,7 @@ use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
 use crate::task::{State, Task};
 use crate::time::Time;
+use crate::totals::{LatencyRecords, Marks, Measured, Totals};
 use crate::trace::{LeftAs, TraceTask, Tracer};
 use crate::world::{Arrival, Looking, World};
 
@@ -221,6 +222,7 @@ pub fn run_observed<S: Scheduler>(
     engine.check_end()?;
     let mut until_check = EVENTS_BETWEEN_CHECKS;
     let deadline = workload.duration_ns.map_or(Time::NEVER, Time);
+    let mut marks = Marks::of(workload);
     let end = loop {
         let Some((at, event)) = engine.world.events.pop() else {
             match workload.duration_ns {
@@ -228,6 +230,10 @@ pub fn run_observed<S: Scheduler>(
                 None => return Err(engine.deadlock()),
             }
         };
+        while at > marks.next() {
+            engine.world.now = marks.next();
+            marks.pass(engine.totals());
+        }
         if at > deadline {
             break deadline;
         }
@@ -258,7 +264,7 @@ pub fn run_observed<S: Scheduler>(
             progress(engine.world.now);
         }
     };
-    Ok(engine.finish(end))
+    Ok(engine.finish(end, marks))
 }
 
 impl<'a, S: Scheduler> Engine<'a, S> {
@@ -818,33 +824,35 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// What is missing if the duration ended the run before it got to what it measures.
-    fn too_short(&self) -> Option<TooShort> {
+    fn too_short(&self, measured: &Totals) -> Option<TooShort> {
         let live = |id: &TaskId| self.world.tasks[id.index()].state != State::Dead;
         let mut tasks = (0..self.world.tasks.len() as u32).map(TaskId).filter(live);
         let works = self.worked || tasks.any(|task| self.is_at_work(task));
-        let missing = reached::missing(self.workload, &self.shared, &self.latencies, works)?;
+        let missing = reached::missing(self.workload, &self.shared, measured, works)?;
         // All but the root task and the governor's threads.
         let created = self.next_pid - 2 - self.samplers.len() as u32;
         Some(TooShort { created, missing })
     }
 
+    /// What has been counted up to now.
+    fn totals(&self) -> Totals {
+        Totals::now(&self.world, &self.scheduler, &self.shared, &self.latencies)
+    }
+
     /// Closes the accounts at `end`.
-    fn finish(mut self, end: Time) -> Outcome {
+    fn finish(mut self, end: Time, marks: Marks) -> Outcome {
         let complete = self.live == 0;
-        let too_short = if complete { None } else { self.too_short() };
         self.world.now = end;
+        let Measured { all, halves } = marks.measured(self.totals());
+        let too_short = if complete { None } else { self.too_short(&all) };
         for cpu in 0..self.world.nr_cpus() {
-            let state = &self.world.cpus[cpu];
-            self.world.counters.kernel_ns += state.kernel_ns;
-            if let Some(id) = state.current {
-                let task = &self.world.tasks[id.index()];
-                self.world.run_ns[cpu] += end.since(task.started_at);
+            if let Some(id) = self.world.cpus[cpu].current {
                 self.world.trace_switch(cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
-        self.world.counters.run_ns = self.world.run_ns.iter().sum();
-        let Self { world, scheduler, workload, shared, latencies, .. } = &self;
-        let outcome = outcome(world, scheduler, workload, shared, latencies, end, complete);
+        let Self { world, scheduler, workload, shared, .. } = &self;
+        let mut outcome = outcome(world, workload, shared, all, halves, complete);
+        scheduler.maxima(&mut |name, value| outcome.counters.push((name.to_owned(), value as f64)));
         Outcome { too_short, ..outcome }
     }
 }

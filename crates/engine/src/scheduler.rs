@@ -278,8 +278,12 @@ pub trait Scheduler {
     ) {
     }
 
-    /// The scheduler's own counters: name and value, in a fixed order.
+    /// The scheduler's own counters: name and value, in a fixed order, the same names whenever it is asked. They
+    /// never decrease: what is measured is the difference between two moments.
     fn counters(&self, _sink: &mut dyn FnMut(&str, u64)) {}
+
+    /// The largest values that something has had since the start.
+    fn maxima(&self, _sink: &mut dyn FnMut(&str, u64)) {}
 
     /// Its histograms of simulated durations: name and counts, where bucket 0 counts 0 to 1 us and
     /// bucket `n` counts `2^(n-1)` to `2^n` us.

@@ -420,6 +420,22 @@ impl World {
         self.cpus.len()
     }
 
+    /// How long each CPU has run tasks until now, ns.
+    pub(crate) fn run_ns_now(&self) -> Vec<u64> {
+        let running = |(cpu, ran): (CpuId, &u64)| {
+            let current = self.cpus[cpu].current.map(|id| &self.tasks[id.index()]);
+            ran + current.map_or(0, |task| self.now.since(task.started_at))
+        };
+        self.run_ns.iter().enumerate().map(running).collect()
+    }
+
+    /// The counters as they are now.
+    pub(crate) fn counters_now(&self) -> Counters {
+        let run_ns = self.run_ns_now().iter().sum();
+        let kernel_ns = self.cpus.iter().map(|cpu| cpu.kernel_ns).sum();
+        Counters { run_ns, kernel_ns, ..self.counters.clone() }
+    }
+
     /// Measures the sharing of LLCs only from `from` on.
     pub(crate) fn sharing_from(&mut self, from: Time) {
         self.sharing = LlcSharing::new(self.machine.llcs.len(), from);

@@ -173,6 +173,7 @@ impl Sweeps {
             counters: 0,
             watches: self.watches,
             duration_ns: None,
+            measured_from_ns: 0,
             metrics: (0..self.watches).map(metric).collect(),
         }
     }

@@ -342,7 +342,7 @@ impl Fair {
     }
 
     /// Jiffies between passes of `cpu` at `level` at present.
-    fn balance_interval(&self, cpu: CpuId, level: usize, busy: bool) -> u64 {
+    pub(crate) fn balance_interval(&self, cpu: CpuId, level: usize, busy: bool) -> u64 {
         let interval_ms = self.rqs[cpu].domains[level].balance_interval;
         let less = u64::from(self.features.balance.busy_interval_less_one);
         let busy = busy.then(|| Busy { factor: self.domain_of(cpu, level).busy_factor, less });

@@ -27,6 +27,7 @@ use crate::older::Power;
 use crate::older::decayed::DecayedLoads;
 use crate::pelt::{Avg, Removed, util_est_follow, util_est_update};
 use crate::queue::{ANYWHERE, Arrival, Entity, Leave, Preempt, Queue, QueueRules};
+use crate::start::Start;
 use crate::state::{DomainState, Fair, FairTask, LlcShared, Nohz, Rq};
 use crate::stats::Stats;
 use crate::wakeup::WakeeFlips;
@@ -66,21 +67,13 @@ impl Fair {
             },
             sched_idle_cpus: CpuSet::new(machine.nr_cpus()),
             root_overloaded: false,
-            domains_rebuilt: false,
+            start: Start::Boot,
+            jiffies_before: 0,
             cache,
             numa,
             mechanisms,
             stats: Stats::default(),
         }
-    }
-
-    /// The run begins just after domains have been built anew on an idle machine, not with its boot: a
-    /// CPU was taken away and brought back, say. `sd_init()` counts all CPUs of an LLC as busy, and one
-    /// whose tick has stopped before stops counting only when it has been busy and goes idle again; until
-    /// then a busy CPU beside it has others balance (`nohz_balancer_kick()`).
-    #[must_use]
-    pub fn with_domains_rebuilt(self) -> Self {
-        Self { domains_rebuilt: true, ..self }
     }
 
     /// Accounts the run time of `cpu`'s current task and brings its averages and the queue's up to
@@ -793,14 +786,7 @@ impl Scheduler for Fair {
         self.mechanisms.start(world, self.numa.active);
         self.make_groups(world);
         self.start_wheel_timers(world);
-        for cpu in 0..self.rqs.len() {
-            self.rqs[cpu].idle_since = Some(world.now().ns());
-            if self.domains_rebuilt {
-                self.stop_tick(cpu);
-            } else {
-                self.nohz_enter_idle(world, cpu);
-            }
-        }
+        self.begin_idle(world);
     }
 
     fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
@@ -1028,6 +1014,10 @@ impl Scheduler for Fair {
         self.stats.for_each(sink);
         self.mechanisms.counters(sink);
         self.numa.counters(sink);
+    }
+
+    fn maxima(&self, sink: &mut dyn FnMut(&str, u64)) {
+        self.mechanisms.maxima(sink);
     }
 
     fn audit(&self, world: &World) {

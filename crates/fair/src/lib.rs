@@ -17,6 +17,7 @@
 //! | `numa` | automatic NUMA balancing |
 //! | `mechanisms` | the five mechanisms, a file each, and the hooks that call them |
 //! | `audit` | what of all this has to agree, checked while tests run |
+//! | `start` | a machine just booted, or up for a while |
 //! | `stats` | schedstat counters and those of the idle search |
 //! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
 
@@ -37,6 +38,7 @@ mod numa;
 mod older;
 mod pelt;
 mod queue;
+mod start;
 mod state;
 mod stats;
 mod switches;
@@ -46,6 +48,7 @@ mod weight;
 pub use describe::{DomainRow, describe_domains, domain_rows};
 pub use features::{Difference, FeatureError, Features, version_texts, versions};
 pub use mechanisms::{Mechanism, mechanisms};
+pub use start::Start;
 pub use state::Fair;
 pub use switches::{numbers, switches};
 pub use weight::weight_of;

@@ -266,6 +266,10 @@ impl Mechanisms {
         #[cfg(test)]
         self.linger.counters(sink);
     }
+
+    pub(crate) fn maxima(&self, sink: &mut dyn FnMut(&str, u64)) {
+        self.cling.maxima(sink);
+    }
 }
 
 /// How often a mechanism acted in some way. Most decisions only read the state of the class.

@@ -14,6 +14,7 @@ use crate::older::Power;
 use crate::older::decayed::DecayedLoads;
 use crate::pelt::{Avg, Removed};
 use crate::queue::{Entity, Queue};
+use crate::start::Start;
 use crate::stats::Stats;
 use crate::wakeup::WakeeFlips;
 
@@ -38,8 +39,10 @@ pub struct Fair {
     /// Whether some CPU has had more than one task since the last statistics pass of the root domain
     /// (`rd->overload`).
     pub(crate) root_overloaded: bool,
-    /// See [`Fair::with_domains_rebuilt`].
-    pub(crate) domains_rebuilt: bool,
+    /// What the machine did before the run.
+    pub(crate) start: Start,
+    /// Jiffies that had passed when the run began.
+    pub(crate) jiffies_before: u64,
     /// What balancing keeps beside the domains: flags of groups, the lock of NUMA levels, buffers.
     pub(crate) balance: Balancer,
     /// Cache-aware scheduling: processes and where they gather.
@@ -297,11 +300,10 @@ impl LlcShared {
 }
 
 impl Fair {
-    /// jiffies: ticks since the start, which is when the scheduling domains were built: `sd_init()`
-    /// sets `last_balance` to that moment and what LLCs share to 0.
+    /// jiffies: ticks since the machine's boot, which is when the scheduling domains were built.
     #[inline]
     pub(crate) fn jiffies(&self, now: Time) -> u64 {
-        now.ns() / self.tick_ns
+        self.jiffies_before + now.ns() / self.tick_ns
     }
 
     /// How loaded a CPU is (`weighted_cpuload()`, `cpu_load()`), by what this version measures.

@@ -205,6 +205,7 @@ impl Workload {
                 unit: metric.unit.to_owned(),
                 better: metric.better,
                 value: value(metric),
+                drift: None,
             })
             .collect()
     }

@@ -266,6 +266,8 @@ pub(crate) mod tests {
             notes: Vec::new(),
         };
         Experiment {
+            measured_from_ns: Some(0),
+            start: Some("running"),
             roost: Build {
                 version: "0.1.0".to_owned(),
                 commit: Some("a".repeat(40)),
@@ -293,6 +295,7 @@ pub(crate) mod tests {
                 unit: unit.to_owned(),
                 better,
                 value,
+                drift: None,
             }],
             counters: counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
             histograms: vec![Histogram { name: "sis_us".to_owned(), counts: vec![1, 2] }],

@@ -83,7 +83,7 @@ fn write_row(
         &contender.kernel,
         &contender.switches.join(" "),
         &shown(elapsed),
-        &shown(place.measured_from_ns()),
+        &shown(comparison.experiment.measured_from_ns),
         &machine.sha256,
         &workload.sha256,
         &roost.version,

@@ -21,6 +21,10 @@ pub struct Experiment {
     pub workload: Input,
     /// What ends a run, ns, whether or not tasks remain; `None`: the end of its tasks.
     pub duration_ns: Option<u64>,
+    /// When in a run measuring begins, ns; it ends with the run. `None`: a real program decides that by itself.
+    pub measured_from_ns: Option<u64>,
+    /// How a simulated machine is found: `running` or `boot`.
+    pub start: Option<&'static str>,
     /// Seed of the first repeat; each further one has the next.
     pub seed: u64,
     /// The schedulers; the first one is the baseline.
@@ -115,12 +119,6 @@ impl Place {
         }
     }
 
-    /// When in a run measuring began, ns: at its start, and it ended with the run. `None`: a real
-    /// program decides that by itself.
-    pub fn measured_from_ns(self) -> Option<u64> {
-        (self == Self::Simulated).then_some(0)
-    }
-
     fn sentence(self) -> &'static str {
         match self {
             Self::Simulated => "simulated",
@@ -175,15 +173,26 @@ pub(crate) fn heading(
     repeats: usize,
     elapsed_ns: impl Iterator<Item = u64> + Clone,
 ) -> String {
-    let Experiment { roost, place, machine, workload, seed, schedulers, .. } = experiment;
+    let Experiment {
+        roost,
+        place,
+        machine,
+        workload,
+        measured_from_ns,
+        start,
+        seed,
+        schedulers,
+        ..
+    } = experiment;
     let last = seed.wrapping_add(repeats.saturating_sub(1) as u64);
     let seeds = match repeats {
         0 | 1 => format!("seed {seed}"),
         _ => format!("seeds {seed} to {last}"),
     };
-    let measured = match place.measured_from_ns() {
-        Some(_) => "all of it measured",
-        None => "all of it counted; metrics are of what the workload's program measures",
+    let measured = match measured_from_ns {
+        Some(0) => "all of it measured".to_owned(),
+        Some(from) => format!("measured from {} s on", seconds(*from)),
+        None => "all of it counted; metrics are of what the workload's program measures".to_owned(),
     };
     let time = match (elapsed_ns.clone().min(), elapsed_ns.max()) {
         (Some(least), Some(most)) => format!("{}, {measured}", range(least, most)),
@@ -191,7 +200,11 @@ pub(crate) fn heading(
     };
     let mut lines = vec![
         format!("{} by roost {}", place.sentence(), roost.shown()),
-        format!("machine {}", machine.shown()),
+        format!(
+            "machine {}{}",
+            machine.shown(),
+            if *start == Some("boot") { ", just booted" } else { "" }
+        ),
         format!("workload {}", workload.shown()),
         format!("runs of each scheduler: {repeats}, {seeds}; each {time}"),
     ];
@@ -245,8 +258,25 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_up_and_a_machine_just_booted_are_told() {
+        let warm = Experiment { measured_from_ns: Some(250_000_000), ..experiment() };
+        let text = heading(&warm, 1, [1_000_000_000].into_iter());
+        assert!(text.contains("each 1.00 s, measured from 0.250 s on"), "{text}");
+        let text =
+            heading(&Experiment { start: Some("boot"), ..experiment() }, 1, [10].into_iter());
+        assert!(text.contains("(sha256 0123456789ab), just booted\nworkload"), "{text}");
+    }
+
+    #[test]
     fn headings_of_other_places_differ_in_every_line_that_says_where() {
-        let of = |place| heading(&Experiment { place, ..experiment() }, 1, [10_u64].into_iter());
+        let of = |place| {
+            let measured_from_ns = (place == Place::Simulated).then_some(0);
+            heading(
+                &Experiment { place, measured_from_ns, ..experiment() },
+                1,
+                [10_u64].into_iter(),
+            )
+        };
         let places = [Place::Simulated, Place::Guest, Place::ExactGuest, Place::Host].map(of);
         for (index, text) in places.iter().enumerate() {
             let first = text.lines().next();

@@ -14,8 +14,10 @@ pub const SCHEMA: &str = include_str!("../../../docs/compare.schema.json");
 /// The comparison as indented JSON with a line end. `mean` is the arithmetic mean for times and
 /// rates alike, so that it follows from `samples` without knowing the unit.
 pub fn json(comparison: &Comparison) -> String {
-    let Experiment { roost, place, machine, workload, duration_ns, seed, schedulers } =
+    let Experiment { roost, place, machine, workload, duration_ns, seed, schedulers, .. } =
         &comparison.experiment;
+    let (measured_from_ns, start) =
+        (comparison.experiment.measured_from_ns, comparison.experiment.start);
     let document = Document {
         roost: Roost {
             version: &roost.version,
@@ -33,7 +35,8 @@ pub fn json(comparison: &Comparison) -> String {
         notes: schedulers.iter().map(|scheduler| &scheduler.notes[..]).collect(),
         duration_ns: *duration_ns,
         elapsed_ns: &comparison.elapsed_ns,
-        measured_from_ns: place.measured_from_ns(),
+        measured_from_ns,
+        start,
         repeats: comparison.repeats,
         partial: comparison.interrupted.is_some(),
         seed: *seed,
@@ -64,6 +67,7 @@ struct Document<'a> {
     duration_ns: Option<u64>,
     elapsed_ns: &'a [Vec<u64>],
     measured_from_ns: Option<u64>,
+    start: Option<&'static str>,
     repeats: usize,
     partial: bool,
     seed: u64,

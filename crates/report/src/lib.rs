@@ -17,6 +17,7 @@ mod places;
 mod runs;
 mod series;
 mod statistics;
+mod steady;
 mod table;
 
 pub use crate::comparison::{Comparison, CounterComparison, HistogramComparison, MetricComparison};
@@ -29,4 +30,5 @@ pub use crate::mmtests::mmtests;
 pub use crate::perfetto::{PerfettoTrace, TraceError, TraceWindow};
 pub use crate::runs::{ResumeError, Run, resume};
 pub use crate::statistics::{Interval, Summary, change_pct};
+pub use crate::steady::unsteady;
 pub use crate::table::{counters, plain_table, search_efficiency, table};

@@ -70,6 +70,7 @@ struct MetricLine {
     unit: String,
     better: Direction,
     value: Option<f64>,
+    drift: Option<f64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -88,12 +89,14 @@ struct Left {
 }
 
 /// Fields of a document that have to be the same, with what a user calls them.
-const SAME: [(&str, &str); 8] = [
+const SAME: [(&str, &str); 10] = [
     ("roost", "version and commit of roost"),
     ("place", "place"),
     ("machine_sha256", "machine (its hash)"),
     ("workload_sha256", "workload (its hash)"),
     ("duration_ns", "duration in ns"),
+    ("measured_from_ns", "time at which measuring begins, in ns"),
+    ("start", "start of the machine"),
     ("schedulers", "list of schedulers"),
     ("kernels", "list of kernels"),
     ("switches", "list of switches"),
@@ -152,7 +155,7 @@ impl MetricLine {
             Better::Lower => Direction::Lower,
         };
         let (name, unit) = (metric.name.clone(), metric.unit.clone());
-        Self { metric: name, unit, better, value: metric.value }
+        Self { metric: name, unit, better, value: metric.value, drift: metric.drift }
     }
 
     fn metric(self) -> MetricValue {
@@ -160,7 +163,13 @@ impl MetricLine {
             Direction::Higher => Better::Higher,
             Direction::Lower => Better::Lower,
         };
-        MetricValue { name: self.metric, unit: self.unit, better, value: self.value }
+        MetricValue {
+            name: self.metric,
+            unit: self.unit,
+            better,
+            value: self.value,
+            drift: self.drift,
+        }
     }
 }
 
@@ -205,6 +214,7 @@ mod tests {
             unit: "us".to_owned(),
             better,
             value,
+            drift: value.map(|value| value / 3.0),
         };
         Outcome {
             elapsed_ns: u64::MAX,

@@ -106,6 +106,7 @@ mod tests {
             unit: "events/s".to_owned(),
             better: Better::Higher,
             value: Some(value),
+            drift: None,
         };
         let metrics = values.iter().map(metric).collect();
         Outcome { metrics, ..outcome(Better::Higher, None, &[]) }

@@ -42,6 +42,8 @@ fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
         machine: Input::new(machine, &1),
         workload: Input::new("hackbench", &1),
         duration_ns: Some(5),
+        measured_from_ns: None,
+        start: None,
         seed,
         schedulers: schedulers.iter().map(contender).collect(),
     }
@@ -53,6 +55,7 @@ fn outcome(values: [Option<f64>; 2], counters: &[(&str, f64)]) -> Outcome {
         unit: unit.to_owned(),
         better,
         value,
+        drift: value.map(|_| 0.25),
     };
     Outcome {
         elapsed_ns: 1,
@@ -79,8 +82,8 @@ fn a_comparison_as_documented() {
         value!({
             "scheduler": scheduler, "seed": seed, "elapsed_ns": 1, "counters": counters,
             "metrics": [
-                { "metric": "time", "unit": "s", "better": "lower", "value": time },
-                { "metric": "rate", "unit": "1/s", "better": "higher", "value": rate },
+                { "metric": "time", "unit": "s", "better": "lower", "value": time, "drift": 0.25 },
+                { "metric": "rate", "unit": "1/s", "better": "higher", "value": rate, "drift": rate.map(|_| 0.25) },
             ],
             "histograms": {},
             "node_run_ns": [3, 1],
@@ -105,6 +108,7 @@ fn a_comparison_as_documented() {
             "duration_ns": 5,
             "elapsed_ns": [[1, 1], [1, 1]],
             "measured_from_ns": null,
+            "start": null,
             "repeats": 2,
             "partial": false,
             "seed": u64::MAX,

@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use roost_engine::Time;
 use roost_report::TraceWindow;
+use roost_simulate::Start;
 
 use crate::build;
 use crate::error::{Error, print};
@@ -140,6 +141,35 @@ pub enum On {
     Vm,
     /// Here, as root.
     Host,
+}
+
+/// How a simulated machine is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum StartArg {
+    /// Up for a while, and idle.
+    #[default]
+    Running,
+    /// Just booted.
+    Boot,
+}
+
+impl StartArg {
+    /// As outputs have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Boot => "boot",
+        }
+    }
+}
+
+impl From<StartArg> for Start {
+    fn from(start: StartArg) -> Self {
+        match start {
+            StartArg::Running => Self::Running,
+            StartArg::Boot => Self::Boot,
+        }
+    }
 }
 
 const VM_EXAMPLES: &str = "\
@@ -294,6 +324,10 @@ pub struct CompareArgs {
     /// workload's own; real programs take whole seconds).
     #[arg(long, value_parser = positive_duration)]
     pub duration: Option<Duration>,
+    /// What the simulated machine did before: it was up for an hour and idle, or has just booted, as a guest
+    /// has.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = StartArg::Running)]
+    pub start: StartArg,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

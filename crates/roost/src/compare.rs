@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::prelude::*;
 use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
-use roost_report::{Comparison, Contender, Experiment, Input, Mechanism, PerfettoTrace, Place};
+use roost_report::{
+    Comparison, Contender, Experiment, Input, Mechanism, PerfettoTrace, Place, unsteady,
+};
 use roost_simulate::{SchedulerSpec, Simulation};
 use roost_workload::rtapp::Loaded;
 use roost_workload::{MetricKind, Workload};
 
-use crate::args::{CompareArgs, Format, On};
+use crate::args::{CompareArgs, Format, On, StartArg};
 use crate::build;
 use crate::error::{Error, print, tell};
 use crate::lists;
@@ -61,6 +63,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     if args.on == On::Host && args.machine.is_some() {
         return Err(Error::Usage("--on host is this machine: leave out --machine".into()));
     }
+    if args.start == StartArg::Boot && args.on != On::Sim {
+        let problem =
+            "--start boot is of simulated machines: a real one has its own past; leave it out";
+        return Err(Error::Usage(problem.into()));
+    }
     if args.resume.is_some() && args.on != On::Sim {
         return Err(Error::Usage(
             "--resume goes on with simulated runs: those of a real kernel differ each time; leave it out"
@@ -73,13 +80,19 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     let bar = || progress::of_runs(args.schedulers.len() as u64 * u64::from(args.repeat));
     let machine = machine(args)?;
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-    let loaded = roost_workload::benchmark::resolve_noted(args.workload(), duration_ns)?;
+    let mut loaded = roost_workload::benchmark::resolve_noted(args.workload(), duration_ns)?;
+    if args.start == StartArg::Boot {
+        loaded.workload.measured_from_ns = 0;
+    }
+    let simulated = args.on == On::Sim;
     let mut experiment = Experiment {
         roost: build::this(),
         place: place(args),
         machine: Input::new(&machine.name, &machine),
         workload: Input::new(args.workload(), &loaded.workload),
         duration_ns: loaded.workload.duration_ns,
+        measured_from_ns: simulated.then_some(loaded.workload.measured_from_ns),
+        start: simulated.then_some(args.start.word()),
         seed: args.seed,
         schedulers: Vec::new(),
     };
@@ -175,10 +188,11 @@ fn simulate(
 ) -> Result<Runs, Error> {
     let machine = Arc::new(machine);
     let workload = Arc::new(loaded.workload);
+    let start = args.start.into();
     let simulation = |name: &String| {
         let (scheduler, notes) = SchedulerSpec::parse_noted(name)?;
         notes.iter().for_each(|note| tell(&format!("note: {note}")));
-        Ok(Simulation { machine: machine.clone(), workload: workload.clone(), scheduler })
+        Ok(Simulation { machine: machine.clone(), workload: workload.clone(), scheduler, start })
     };
     let simulations = args.schedulers.iter().map(simulation).collect::<Result<Vec<_>, Error>>()?;
     traces.check(workload.duration_ns)?;
@@ -195,7 +209,9 @@ fn simulate(
     }
     let end = |runs: &Vec<Option<Outcome>>| Some(Time(runs.first()?.as_ref()?.elapsed_ns));
     for ((scheduler, simulation), runs) in schedulers.iter_mut().zip(&simulations).zip(&outcomes) {
-        scheduler.notes = simulation.without_effect(&runs.iter().flatten().collect::<Vec<_>>());
+        let runs: Vec<&Outcome> = runs.iter().flatten().collect();
+        scheduler.notes = simulation.without_effect(&runs);
+        scheduler.notes.extend(unsteady(&runs));
     }
     let trace_ends = outcomes.iter().map(end).collect();
     Ok(Runs { schedulers, outcomes, trace_ends, counted: None })

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use roost_simulate::{Control, SchedulerSpec, Simulation};
+use roost_simulate::{Control, SchedulerSpec, Simulation, Start};
 use roost_workload::rtapp;
 
 /// The system's allocator, and how many bytes it has given out, now and at most. (Resident memory also
@@ -53,6 +53,7 @@ fn twenty_times_the_time_takes_no_more_memory() {
             machine: Arc::clone(&machine),
             workload: Arc::new(workload.clone()),
             scheduler: SchedulerSpec::parse(scheduler).unwrap(),
+            start: Start::Boot,
         };
         let outcome = simulation.run(Control::new(1)).unwrap();
         outcome.counter("forks")

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation};
+use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation, Start};
 use roost_workload::{Workload, rtapp};
 
 const SCHEDULERS: [&str; 4] = ["fair@3.9", "fair@5.2", "fair@5.16", "fair@7.2"];
@@ -22,6 +22,7 @@ fn run(workload: &Workload) -> [Outcome; 4] {
             machine: Arc::new(roost_machine::resolve("node:2 l3:2 core:2 pu:2").unwrap()),
             workload: Arc::new(workload.clone()),
             scheduler: SchedulerSpec::parse(scheduler).unwrap(),
+            start: Start::Boot,
         };
         simulation.run(Control::new(1)).unwrap()
     })

@@ -8,7 +8,7 @@ impl SchedulerSpec {
     /// The mechanisms that are on, by the version or by a switch: name, and names of the counters whose sum
     /// says how often it acted.
     pub fn mechanisms(&self) -> Vec<(&'static str, &'static [&'static str])> {
-        let Self::Fair { features, .. } = self else { return Vec::new() };
+        let Self::Fair { features } = self else { return Vec::new() };
         let all = roost_fair::mechanisms().iter();
         let on = all.filter(|mechanism| mechanism.is_on(features));
         on.map(|mechanism| (mechanism.name, mechanism.acted)).collect()
@@ -20,7 +20,7 @@ impl Simulation {
     /// already, it has nothing to act on, or it never acted. Of what is no mechanism's, only the first
     /// is known.
     pub fn without_effect(&self, outcomes: &[&Outcome]) -> Vec<String> {
-        let SchedulerSpec::Fair { features, .. } = &self.scheduler else { return Vec::new() };
+        let SchedulerSpec::Fair { features } = &self.scheduler else { return Vec::new() };
         let version = features.version();
         let same = features.parts_without_effect().into_iter();
         let same = same.map(|part| format!("+{part} changes nothing: {version} is so already"));

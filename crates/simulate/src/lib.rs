@@ -26,6 +26,7 @@ use std::sync::atomic::AtomicBool;
 use roost_engine::TooShort;
 pub use roost_engine::{Control, Outcome, RunError};
 use roost_fair::Fair;
+pub use roost_fair::Start;
 use roost_machine::{Machine, MachineError};
 use roost_scx::Scx;
 use roost_workload::{Workload, WorkloadError};
@@ -60,6 +61,8 @@ pub struct Simulation {
     pub workload: Arc<Workload>,
     /// The scheduler; each run constructs it anew.
     pub scheduler: SchedulerSpec,
+    /// What the machine did before.
+    pub start: Start,
 }
 
 impl Simulation {
@@ -78,6 +81,7 @@ impl Simulation {
             machine: Arc::new(roost_machine::resolve(machine)?),
             workload: Arc::new(roost_workload::resolve(workload, duration_ns)?),
             scheduler: SchedulerSpec::parse(scheduler)?,
+            start: Start::default(),
         })
     }
 
@@ -133,13 +137,10 @@ impl Simulation {
         control: Control<'_>,
         observer: impl FnMut(usize),
     ) -> Result<Outcome, RunError> {
-        let Self { machine, workload, scheduler } = self;
+        let Self { machine, workload, scheduler, start } = self;
         match scheduler {
-            SchedulerSpec::Fair { features, domains_rebuilt } => {
-                let mut fair = Fair::new(machine, features.clone());
-                if *domains_rebuilt {
-                    fair = fair.with_domains_rebuilt();
-                }
+            SchedulerSpec::Fair { features } => {
+                let fair = Fair::new(machine, features.clone()).starting(*start);
                 roost_engine::run_observed(machine, workload, fair, control, observer)
             }
             SchedulerSpec::Scx(ScxSpec { program, tick_ns, .. }) => {

@@ -14,8 +14,6 @@ pub enum SchedulerSpec {
     Fair {
         /// Its version and what differs from it.
         features: Features,
-        /// See [`Fair::with_domains_rebuilt`](roost_fair::Fair::with_domains_rebuilt).
-        domains_rebuilt: bool,
     },
     /// A sched_ext program.
     Scx(ScxSpec),
@@ -86,7 +84,7 @@ impl SchedulerSpec {
     /// The version of the kernel that it models: `5.19`.
     pub fn kernel(&self) -> &'static str {
         match self {
-            Self::Fair { features, .. } => features.version(),
+            Self::Fair { features } => features.version(),
             Self::Scx(_) => SCX_KERNEL,
         }
     }
@@ -94,7 +92,7 @@ impl SchedulerSpec {
     /// Switches and numbers that differ from that version, as the command line has them behind `+`.
     pub fn switches(&self) -> Vec<String> {
         match self {
-            Self::Fair { features, .. } => {
+            Self::Fair { features } => {
                 features.differs_from_version().iter().map(ToString::to_string).collect()
             }
             Self::Scx(scx) => scx.settings.clone(),
@@ -139,7 +137,7 @@ impl SchedulerSpec {
         }
         let mut features = Features::parse(&features).map_err(|error| no_model(name, error))?;
         name.clone_into(&mut features.name);
-        Ok((Self::Fair { features, domains_rebuilt: false }, notes))
+        Ok((Self::Fair { features }, notes))
     }
 }
 

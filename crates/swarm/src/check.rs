@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use roost_engine::{Control, Outcome, RunError, Scheduler, Time};
-use roost_fair::{Fair, Features};
+use roost_fair::{Fair, Features, Start};
 use roost_machine::Machine;
 use roost_workload::{Op, Workload};
 
@@ -51,7 +51,8 @@ pub fn check(case: &Case) -> Result<(), String> {
         std::process::exit(1);
     };
     let patience = || Patience { run: RUN, hook: HOOK, stuck: &stuck };
-    let new = || Fair::new(&machine, features.clone());
+    let start = [Start::Running, Start::Boot, Start::DomainsRebuilt][(case.seed % 3) as usize];
+    let new = || Fair::new(&machine, features.clone()).starting(start);
     let tick_ns = new().tick_ns();
     let promises = || Promises::of(&case.version, &case.switches, tick_ns, &machine, &workload);
     let run = || observe(&machine, &workload, case.seed, new, promises(), patience());

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
-use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation};
+use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation, Start};
 use roost_swarm::Case;
 use roost_workload::{Workload, rtapp};
 
@@ -34,6 +34,7 @@ fn run(
         machine: Arc::clone(machine),
         workload: Arc::new(workload.clone()),
         scheduler: SchedulerSpec::parse(scheduler).unwrap(),
+        start: Start::Running,
     };
     simulation
         .run(Control { tracer, ..Control::new(seed) })

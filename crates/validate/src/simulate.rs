@@ -8,7 +8,7 @@ use roost_engine::{Control, Time, Tracer};
 use roost_fair::Features;
 use roost_machine::Machine;
 use roost_measure::SharedObserved;
-use roost_simulate::{SchedulerSpec, Simulation};
+use roost_simulate::{SchedulerSpec, Simulation, Start};
 use roost_workload::Workload;
 
 use crate::background::{WithoutKernelThreads, with_kernel_threads};
@@ -45,10 +45,8 @@ pub fn simulate(
             Simulation {
                 machine: machine.clone(),
                 workload: Arc::new(workload.clone()),
-                scheduler: SchedulerSpec::Fair {
-                    features: features.clone(),
-                    domains_rebuilt: true,
-                },
+                scheduler: SchedulerSpec::Fair { features: features.clone() },
+                start: Start::DomainsRebuilt,
             }
             .run(control)
             .map_err(|source| ValidateError::Run { scenario: scenario.name, source })

@@ -99,6 +99,10 @@ pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> 
     Ok((benchmark, Values::parse(spec, benchmark, settings)?))
 }
 
+/// The part of its duration, as one in so many, for which a benchmark warms up before it is measured. The real
+/// ones run for minutes, of which their start is nothing.
+const WARM_UP_PART: u64 = 4;
+
 /// Makes the workload that `arg` names: a benchmark with parameters, its rt-app form ([`rt_app`]), or
 /// the path of an rt-app file (anything that ends in `.json`). `duration_ns` overrides how long it runs.
 pub fn resolve(arg: &str, duration_ns: Option<u64>) -> Result<Workload, WorkloadError> {
@@ -115,14 +119,18 @@ pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, Work
             remedy: "give a duration above zero".to_string(),
         });
     }
-    let mut loaded = if arg.ends_with(".json") {
-        rtapp::load_file(arg)?
+    let (mut loaded, named_benchmark) = if arg.ends_with(".json") {
+        (rtapp::load_file(arg)?, false)
     } else if let Some(text) = rt_app::text(arg)? {
-        rtapp::load(&text, arg)?
+        (rtapp::load(&text, arg)?, false)
     } else {
-        Loaded { workload: build(arg)?, notes: Vec::new(), logs: Vec::new() }
+        (Loaded { workload: build(arg)?, notes: Vec::new(), logs: Vec::new() }, true)
     };
-    loaded.workload.duration_ns = duration_ns.or(loaded.workload.duration_ns);
+    let workload = &mut loaded.workload;
+    workload.duration_ns = duration_ns.or(workload.duration_ns);
+    if named_benchmark {
+        workload.measured_from_ns = workload.duration_ns.unwrap_or(0) / WARM_UP_PART;
+    }
     match loaded.workload.endless_template() {
         Some(endless) if loaded.workload.duration_ns.is_none() => Err(WorkloadError::Endless {
             name: loaded.workload.name.clone(),

@@ -23,6 +23,7 @@ pub(crate) fn empty(name: &str) -> Workload {
         counters: 0,
         watches: 0,
         duration_ns: None,
+        measured_from_ns: 0,
         metrics: Vec::new(),
     }
 }

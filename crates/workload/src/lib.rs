@@ -55,6 +55,10 @@ pub struct Workload {
     /// When the run ends although tasks remain; `None`: when every task has exited.
     #[serde(skip)]
     pub duration_ns: Option<u64>,
+    /// When measuring begins, ns from the start of the run; what happens before is its warming up. A run that
+    /// ends before is measured as a whole.
+    #[serde(skip)]
+    pub measured_from_ns: u64,
     /// What to report.
     pub metrics: Vec<Metric>,
 }

@@ -168,6 +168,7 @@ pub fn workload(templates: Vec<(Template, u32)>) -> Workload {
         watches: 0,
         counters: 1,
         duration_ns: None,
+        measured_from_ns: 0,
         metrics: vec![Metric {
             name: "time".into(),
             unit: "s",

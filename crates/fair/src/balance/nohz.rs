@@ -173,7 +173,7 @@ impl Fair {
         }
     }
 
-    /// The tick of `cpu` stands still; it may still count as busy ([`Fair::with_domains_rebuilt`]).
+    /// The tick of `cpu` stands still; it may still count as busy ([`crate::Start::DomainsRebuilt`]).
     pub(crate) fn stop_tick(&mut self, cpu: CpuId) {
         self.rqs[cpu].tickless = true;
         self.nohz.idle_cpus.insert(cpu);

@@ -10,6 +10,7 @@ use super::*;
 use crate::cache::tests::gather_at;
 use crate::class::tests::pick;
 use crate::features::Features;
+use crate::start::Start;
 use crate::state::{NohzKick, Push};
 use crate::stats::LbStats;
 
@@ -465,7 +466,7 @@ fn after_domains_were_rebuilt_a_cpu_counts_as_busy_until_it_has_been_busy_and_go
     let machine = Arc::new(roost_machine::resolve(TWO_LLCS).unwrap());
     let mut world = World::for_test(machine.clone(), 1);
     let mut fair =
-        Fair::new(&machine, Features::parse("fair@6.15").unwrap()).with_domains_rebuilt();
+        Fair::new(&machine, Features::parse("fair@6.15").unwrap()).starting(Start::DomainsRebuilt);
     fair.start(&mut world);
     assert!(fair.nohz.idle_cpus.contains(2));
     assert_eq!(fair.llcs[0].nr_busy_cpus, 4);

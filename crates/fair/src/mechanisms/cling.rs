@@ -201,11 +201,17 @@ impl State {
         for (node, totals) in self.totals.iter().enumerate() {
             sink(&format!("cling_attempts_node{node}"), totals.attempts);
             sink(&format!("cling_failures_node{node}"), totals.failures);
-            sink(&format!("cling_most_ratio_node{node}"), totals.most_ratio);
             sink(&format!("cling_pauses_node{node}"), totals.pauses);
         }
         sink("cling_held", self.kept_tasks.get());
         sink("cling_held_pages", self.kept_pages.get());
+    }
+
+    /// The largest ratio that a node's pause was given.
+    pub(super) fn maxima(&self, sink: &mut dyn FnMut(&str, u64)) {
+        for (node, totals) in self.totals.iter().enumerate().filter(|_| self.active) {
+            sink(&format!("cling_most_ratio_node{node}"), totals.most_ratio);
+        }
     }
 
     /// What the NUMA group `group` keeps if it clings.

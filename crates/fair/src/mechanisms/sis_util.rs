@@ -106,6 +106,19 @@ impl Fair {
         }
     }
 
+    /// The last passes have found every LLC without utilisation.
+    pub(crate) fn search_all_when_idle(&mut self) {
+        if !self.mechanisms.sis_util.active {
+            return;
+        }
+        for (cpu, level) in self.topology.llc_level.iter().enumerate() {
+            let Some(level) = level else { continue };
+            let domain = self.topology.domain(self.topology.domains_of(cpu)[*level]);
+            self.llcs[self.topology.llc_of[cpu] as usize].nr_idle_scan =
+                policy::nr_idle_scan(0, domain.weight, domain.imbalance_pct);
+        }
+    }
+
     /// What the LLC of `target` is found to be worth searching.
     pub(super) fn util_budget(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
         let shared = &self.llcs[self.topology.llc_of[target] as usize];

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation};
+use roost_simulate::{Control, Outcome, SchedulerSpec, Simulation, Start};
 use roost_vm::{GuestSpec, Job, JobResult, exact};
 use roost_workload::{
     Access, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template, Workload,
@@ -108,6 +108,7 @@ fn simulated(scheduler: &str, form: Form) -> Seen {
             machine: Arc::clone(&machine),
             workload: Arc::new(workload(form, end_ms)),
             scheduler: SchedulerSpec::parse(scheduler).expect("a scheduler"),
+            start: Start::Boot,
         };
         simulation.run(Control::new(1)).expect("it ends")
     };

@@ -1,0 +1,61 @@
+//! Whether what was measured still changed while it was measured.
+
+use roost_engine::Outcome;
+
+/// Drift from which on a metric is not steady: what counts as a material change of a result.
+const MATERIAL: f64 = 0.03;
+
+/// A sentence for each metric that is not steady in `runs`: in each of them the second half of what was measured
+/// differs from the first by 3% or more, in the same direction.
+pub fn unsteady(runs: &[&Outcome]) -> Vec<String> {
+    let metrics = runs.first().map_or(0, |run| run.metrics.len());
+    (0..metrics).filter_map(|index| sentence(runs, index)).collect()
+}
+
+fn sentence(runs: &[&Outcome], index: usize) -> Option<String> {
+    let drift = |run: &&Outcome| run.metrics.get(index)?.drift;
+    let drifts = runs.iter().map(drift).collect::<Option<Vec<f64>>>()?;
+    let (least, most) =
+        drifts.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), drift| {
+            (drift.min(least), drift.max(most))
+        });
+    if least < MATERIAL && most > -MATERIAL {
+        return None;
+    }
+    let mean = 100.0 * drifts.iter().sum::<f64>() / drifts.len() as f64;
+    let name = &runs.first()?.metrics.get(index)?.name;
+    Some(format!(
+        "{name} is not steady: in the second half of what was measured it differs by {mean:+.0}%; a longer \
+         --duration tells more"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use roost_workload::Better;
+
+    use super::*;
+    use crate::comparison::tests::outcome;
+
+    fn run(drift: Option<f64>) -> Outcome {
+        let mut run = outcome(Better::Higher, Some(1.0), &[]);
+        run.metrics[0].drift = drift;
+        run
+    }
+
+    fn of(drifts: &[Option<f64>]) -> Vec<String> {
+        let runs: Vec<Outcome> = drifts.iter().map(|drift| run(*drift)).collect();
+        unsteady(&runs.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn it_is_told_if_all_runs_drift_the_same_way() {
+        let told = of(&[Some(0.08), Some(0.04), Some(0.06)]);
+        assert!(told[0].contains("differs by +6%"), "{told:?}");
+        assert!(of(&[Some(-0.08), Some(-0.04)])[0].contains("-6%"));
+        assert!(of(&[Some(0.08), Some(-0.04)]).is_empty(), "chance");
+        assert!(of(&[Some(0.08), Some(0.02)]).is_empty(), "not in all");
+        assert!(of(&[Some(0.08), None]).is_empty(), "not known in all");
+        assert!(of(&[]).is_empty());
+    }
+}
