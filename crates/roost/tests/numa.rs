@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
-use roost_simulate::{Control, Outcome, Simulation};
+use roost_simulate::{Control, Outcome, Simulation, Start};
 
 fn run(
     machine: &str,
@@ -16,8 +16,9 @@ fn run(
 ) -> Outcome {
     let duration = seconds.map(|seconds| seconds * 1_000_000_000);
     let simulation = Simulation::named(machine, workload, duration, scheduler);
-    let control = Control { tracer, ..Control::new(seed) };
-    simulation.expect("known names").run(control).expect("it ends")
+    let mut simulation = Simulation { start: Start::Boot, ..simulation.expect("known names") };
+    Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
+    simulation.run(Control { tracer, ..Control::new(seed) }).expect("it ends")
 }
 
 // --- Settling: published/001-settle.csv ----------------------------------------------------------
