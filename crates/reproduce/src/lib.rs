@@ -1,11 +1,11 @@
 //! Published figures beside simulated ones.
 //!
-//! 1. `published/` holds tables as they were printed ([`published`]), `published/recipes/` says with which
-//!    runs each of their rows is repeated ([`recipe`]): a file a study.
+//! 1. `published/` holds tables as they were printed (`published`), `published/recipes/` says with which
+//!    runs each of their rows is repeated (`recipe`): a file a study.
 //! 2. [`Plan`] is the runs that chosen studies need, each once, however many rows look at it.
-//! 3. [`carry_out`] makes those that the [`Cache`] does not have, in parallel.
-//! 4. [`results`] sets each row beside its runs and gives it a [`Verdict`]; [`Score`] counts verdicts.
-//! 5. [`page`] is what people read, [`Results`] as JSON what programs do. Both are a function of the runs:
+//! 3. `carry_out` makes those that the [`Cache`] does not have, in parallel.
+//! 4. `results` sets each row beside its runs and gives it a [`Verdict`]; [`Score`] counts verdicts.
+//! 5. `page` is what people read, [`Results`] as JSON what programs do. Both are a function of the runs:
 //!    no clock is in them.
 
 mod cache;
