@@ -20,7 +20,7 @@ fn run(workload: &Workload) -> [Outcome; 4] {
     SCHEDULERS.map(|scheduler| {
         let simulation = Simulation {
             machine: Arc::new(roost_machine::resolve("node:2 l3:2 core:2 pu:2").unwrap()),
-            workload: Arc::new(workload.clone()),
+            workload: Arc::new(Workload { measured_from_ns: 0, ..workload.clone() }),
             scheduler: SchedulerSpec::parse(scheduler).unwrap(),
             start: Start::Boot,
         };

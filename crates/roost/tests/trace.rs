@@ -121,7 +121,8 @@ fn traced(machine: &str, workload: &str, duration: &str, scheduler: &str) -> (Tr
     let file = directory.path().join("trace");
     let output = Command::new(env!("CARGO_BIN_EXE_roost"))
         .args(["compare", "--machine", machine, "--workload", workload, "--duration", duration])
-        .args(["--repeat", "1", "--format", "json", "--trace"])
+        // A trace is of all of the run, and so are the counters of a run that has no warm-up.
+        .args(["--start", "boot", "--repeat", "1", "--format", "json", "--trace"])
         .arg(&file)
         .arg(scheduler)
         .output()
