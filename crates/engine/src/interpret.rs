@@ -13,6 +13,7 @@ use crate::events::Event;
 use crate::memory::Found;
 use crate::run::Engine;
 use crate::scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake};
+use crate::sync::Waking;
 use crate::task::{Activity, State, Task};
 use crate::time::Time;
 
@@ -284,6 +285,7 @@ impl<S: Scheduler> Engine<'_, S> {
             }
             return Step::Blocked;
         }
+        barrier.opened.get_or_insert(self.world.now);
         let woken = std::mem::take(&mut barrier.waiting);
         let spinning = std::mem::take(&mut barrier.spinning);
         for spinner in spinning {
@@ -447,15 +449,19 @@ impl<S: Scheduler> Engine<'_, S> {
     fn wake_in_turn(&mut self, id: TaskId, woken: VecDeque<TaskId>) -> Step {
         if !woken.is_empty() {
             self.world.tasks[id.index()].wakes = true;
-            self.shared.to_wake.push((id, woken));
+            let since = self.world.now;
+            self.shared.to_wake.push(Waking { waker: id, since, rest: woken });
         }
         Step::Done
     }
 
     fn wake_next(&mut self, cpu: CpuId, id: TaskId) {
-        let (woken, last) = self.shared.next_to_wake(id);
-        self.world.tasks[id.index()].wakes = !last;
-        self.wake_from(cpu, id, woken, false);
+        let next = self.shared.next_to_wake(id);
+        self.world.tasks[id.index()].wakes = matches!(next, Some((_, _, false)));
+        let Some((woken, since, _)) = next else { return };
+        self.wake_from(cpu, id, Some(woken), false);
+        // It was asked to wake all of them at once: their latency counts from then.
+        self.world.tasks[woken.index()].woken_at = Some(since);
     }
 
     fn wake_from(&mut self, cpu: CpuId, waker: TaskId, woken: Option<TaskId>, sync: bool) -> Step {

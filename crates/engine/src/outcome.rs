@@ -101,6 +101,10 @@ pub(crate) fn outcome(
     let end = world.now();
     let value = |metric: &Metric| match &metric.kind {
         MetricKind::WallSeconds => complete.then_some(end.ns() as f64 / 1e9),
+        MetricKind::SecondsSince { barrier } => shared.barriers[*barrier as usize]
+            .opened
+            .filter(|_| complete)
+            .map(|opened| end.since(opened) as f64 / 1e9),
         MetricKind::BestRate { watch, amount } => shared.watches[*watch as usize]
             .shortest
             .map(|shortest_ns| amount / (shortest_ns.max(1) as f64 / 1e9)),

@@ -53,7 +53,7 @@ pub(crate) fn missing(
             measured.latencies.of(class).is_some() || works && !sleeps(workload, class)
         }
         // What it measures is the whole; that the duration cut it is told otherwise.
-        MetricKind::WallSeconds => works,
+        MetricKind::WallSeconds | MetricKind::SecondsSince { .. } => works,
     };
     let reached = match kinds().any(|kind| is_rate(&kind)) {
         // Latencies alone are those of tasks that were woken to begin.

@@ -21,6 +21,8 @@ pub(crate) struct Barrier {
     pub waiting: Vec<TaskId>,
     /// Tasks that wait without sleeping.
     pub spinning: Vec<TaskId>,
+    /// When all parties had come for the first time.
+    pub opened: Option<Time>,
 }
 
 impl Barrier {
@@ -28,6 +30,15 @@ impl Barrier {
     pub(crate) fn lacks_one(&self) -> bool {
         (self.waiting.len() + self.spinning.len()) as u32 + 1 >= self.parties
     }
+}
+
+/// A task in the middle of waking many.
+pub(crate) struct Waking {
+    pub waker: TaskId,
+    /// When it began.
+    pub since: Time,
+    /// Whom it has still to wake; somebody.
+    pub rest: VecDeque<TaskId>,
 }
 
 /// A stopwatch.
@@ -108,17 +119,17 @@ impl Shared {
             .chain(self.joining.iter().map(named("thread")))
     }
 
-    /// Whom `waker`, which has `Task::wakes` set, wakes next, and whether it is the last.
-    pub(crate) fn next_to_wake(&mut self, waker: TaskId) -> (Option<TaskId>, bool) {
-        let Some(index) = self.to_wake.iter().position(|(task, _)| *task == waker) else {
-            return (None, true);
-        };
-        let woken = self.to_wake[index].1.pop_front();
-        let last = self.to_wake[index].1.is_empty();
+    /// Whom `waker`, which has `Task::wakes` set, wakes next, since when it has been waking, and whether it is
+    /// the last.
+    pub(crate) fn next_to_wake(&mut self, waker: TaskId) -> Option<(TaskId, Time, bool)> {
+        let index = self.to_wake.iter().position(|waking| waking.waker == waker)?;
+        let waking = &mut self.to_wake[index];
+        let (woken, since) = (waking.rest.pop_front()?, waking.since);
+        let last = waking.rest.is_empty();
         if last {
             self.to_wake.swap_remove(index);
         }
-        (woken, last)
+        Some((woken, since, last))
     }
 }
 
@@ -128,8 +139,8 @@ pub(crate) struct Shared {
     pub conditions: Vec<VecDeque<TaskId>>,
     pub barriers: Vec<Barrier>,
     pub start: CommonStart,
-    /// Tasks in the middle of waking many, and whom they have still to wake.
-    pub to_wake: Vec<(TaskId, VecDeque<TaskId>)>,
+    /// Tasks in the middle of waking many.
+    pub to_wake: Vec<Waking>,
     pub channels: Vec<ChannelState>,
     pub timers: Vec<Option<Time>>,
     /// Event counters of the workload.

@@ -98,7 +98,9 @@ impl Totals {
             MetricKind::MeanWakeupLatencyUs { class } => {
                 self.latencies.of(class).map(|record| record.mean() / 1000.0)
             }
-            MetricKind::WallSeconds | MetricKind::BestRate { .. } => None,
+            MetricKind::WallSeconds
+            | MetricKind::SecondsSince { .. }
+            | MetricKind::BestRate { .. } => None,
         }
     }
 }
@@ -204,6 +206,9 @@ fn latency_class(metric: &Metric) -> Option<&str> {
         MetricKind::WakeupLatencyUs { class, .. } | MetricKind::MeanWakeupLatencyUs { class } => {
             Some(class)
         }
-        MetricKind::WallSeconds | MetricKind::Rate { .. } | MetricKind::BestRate { .. } => None,
+        MetricKind::WallSeconds
+        | MetricKind::SecondsSince { .. }
+        | MetricKind::Rate { .. }
+        | MetricKind::BestRate { .. } => None,
     }
 }

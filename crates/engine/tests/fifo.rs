@@ -8,14 +8,13 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use common::{Fifo, counter, template, workload};
 use proptest::prelude::*;
 use roost_engine::*;
 use roost_machine::Machine;
-use roost_workload::{Group, Op, Template, Workload};
+use roost_workload::{Better, Group, Metric, MetricKind, Op, Template, Workload};
 
 /// What an observer saw.
 #[derive(Default)]
@@ -68,12 +67,7 @@ fn machine(shape: &str) -> Arc<Machine> {
 
 fn run_watched(machine: &Arc<Machine>, workload: &Workload, seed: u64) -> (Outcome, Watch) {
     let watch = Watch::default();
-    let control = Control {
-        seed,
-        tracer: Some(Box::new(watch.clone())),
-        stop: &AtomicBool::new(false),
-        progress: &|_| {},
-    };
+    let control = Control { tracer: Some(Box::new(watch.clone())), ..Control::new(seed) };
     let outcome = run(machine, workload, Fifo::default(), control).expect("the run ends");
     (outcome, watch)
 }
@@ -155,8 +149,7 @@ fn a_forked_task_is_in_its_parents_group_unless_it_names_one() {
     tree.templates[2].group = Some(0);
     let fifo = Fifo::default();
     let groups = fifo.groups.clone();
-    let control =
-        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let control = Control::new(1);
     run(&machine("core:2 pu:1"), &tree, fifo, control).expect("the run ends");
     assert_eq!(*groups.lock().unwrap(), [None, Some(1), Some(1), Some(0)]);
 }
@@ -173,8 +166,7 @@ impl WithFootprint for Template {
 #[test]
 fn tasks_that_wait_for_each_other_for_ever_are_reported() {
     let stuck = workload(vec![(template("stuck", vec![Op::Receive { channel: 0, bytes: 1 }]), 2)]);
-    let control =
-        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let control = Control::new(1);
     let error = run(&machine("core:2 pu:1"), &stuck, Fifo::default(), control).unwrap_err();
     assert!(error.to_string().contains("2 tasks sleep"), "{error}");
 }
@@ -369,6 +361,42 @@ fn a_broadcast_wakes_one_after_the_other() {
     assert!(woken.windows(2).all(|pair| pair[1] - pair[0] >= wakeup), "{starts:?}");
 }
 
+/// All of them were to wake when it began, so what comes before a task in the broadcast is part of its latency.
+#[test]
+fn latency_after_a_broadcast_counts_from_its_begin() {
+    let waiter = vec![Op::Lock(0), Op::Wait { condition: 0, mutex: 0 }, Op::Unlock(0), RUN];
+    let waker = vec![Op::Sleep { ns: 500_000 }, Op::Broadcast(0), RUN];
+    let mut tasks = workload(vec![(template("waiter", waiter), 6), (template("waker", waker), 1)]);
+    let class = tasks.templates[0].class.clone();
+    let percentile = |percentile_milli: u32| Metric {
+        name: percentile_milli.to_string(),
+        unit: "us",
+        better: Better::Lower,
+        kind: MetricKind::WakeupLatencyUs { class: class.clone(), percentile_milli },
+    };
+    tasks.metrics = vec![percentile(1_000), percentile(100_000)];
+    let machine = machine("core:8 pu:1");
+    let outcome = run(&machine, &tasks, Fifo::default(), Control::new(1)).unwrap();
+    let [least, most] = [0, 1].map(|index| outcome.metrics[index].value.unwrap());
+    let apart_us = 5.0 * machine.figures.wakeup_ns.value as f64 / 1000.0;
+    // The record keeps three digits.
+    assert!(most - least >= 0.99 * apart_us, "{least} to {most} us");
+}
+
+/// hackbench's clock: 5 ms pass before the second party comes, which no part of the time is.
+#[test]
+fn seconds_since_a_barrier_begin_when_all_have_come() {
+    let work = Op::Run { ns: 2_000_000 };
+    let late = vec![Op::Sleep { ns: 5_000_000 }, Op::Barrier(0), work];
+    let early = vec![Op::Barrier(0), work];
+    let mut tasks = workload(vec![(template("early", early), 1), (template("late", late), 1)]);
+    tasks.metrics[0].kind = MetricKind::SecondsSince { barrier: 0 };
+    let outcome = run(&machine("core:2 pu:1"), &tasks, Fifo::default(), Control::new(1)).unwrap();
+    let seconds = outcome.metrics[0].value.unwrap();
+    assert!((0.002..0.003).contains(&seconds), "{seconds}");
+    assert!(outcome.elapsed_ns > 7_000_000);
+}
+
 /// Who was woken, and who ran, in order.
 #[derive(Clone, Default)]
 struct Story(Arc<Mutex<Vec<(String, Time)>>>);
@@ -413,12 +441,7 @@ fn traced(
     scheduler: impl Scheduler,
     tracer: impl Tracer + 'static,
 ) -> Outcome {
-    let control = Control {
-        seed: 1,
-        tracer: Some(Box::new(tracer)),
-        stop: &AtomicBool::new(false),
-        progress: &|_| {},
-    };
+    let control = Control { tracer: Some(Box::new(tracer)), ..Control::new(1) };
     run(&machine(cores), workload, scheduler, control).expect("the run ends")
 }
 

@@ -3,7 +3,6 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use common::{Faults, Fifo, Marker, counter};
 use roost_engine::*;
@@ -42,8 +41,7 @@ fn sweeps(mib: u64, sharing: Sharing, times: u64, tasks: &[(u32, u32)]) -> Workl
 
 fn under(workload: &Workload, scheduler: impl Scheduler) -> Outcome {
     let machine = Arc::new(roost_machine::resolve("zen4-2s").expect("a machine"));
-    let control =
-        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let control = Control::new(1);
     run(&machine, workload, scheduler, control).expect("it ends")
 }
 

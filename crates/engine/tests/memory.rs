@@ -25,8 +25,7 @@ fn machine(name: &str) -> Arc<Machine> {
 }
 
 fn outcome(machine: &Arc<Machine>, workload: &Workload) -> Result<Outcome, RunError> {
-    let control =
-        Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+    let control = Control::new(1);
     workload.validate().expect("a valid workload");
     run(machine, workload, Fifo::default(), control)
 }
@@ -590,7 +589,7 @@ proptest! {
         let workload = sweeps.workload();
         let stop = AtomicBool::new(false);
         let once = || {
-            let control = Control { seed, tracer: None, stop: &stop, progress: &|_| {} };
+            let control = Control { stop: &stop, ..Control::new(seed) };
             run(&machine, &workload, Turns::default(), control).expect("it ends")
         };
         let found = once();
@@ -643,7 +642,7 @@ proptest! {
         workload.validate().expect("a valid workload");
         let stop = AtomicBool::new(false);
         let once = || {
-            let control = Control { seed, tracer: None, stop: &stop, progress: &|_| {} };
+            let control = Control { stop: &stop, ..Control::new(seed) };
             run(&machine, &workload, Turns::default(), control).expect("it ends")
         };
         let found = once();

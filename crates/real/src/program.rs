@@ -195,8 +195,8 @@ impl Workload {
                 let task = metric.name.strip_suffix(" loops/s");
                 logs.loops(task.unwrap_or_default()).map(|loops| loops as f64 / ran_s)
             }
-            // No rt-app file has a stopwatch.
-            (Meter::RtApp, MetricKind::BestRate { .. }) => None,
+            // No rt-app file has a stopwatch or a gate.
+            (Meter::RtApp, MetricKind::BestRate { .. } | MetricKind::SecondsSince { .. }) => None,
         };
         self.metrics
             .iter()

@@ -335,7 +335,8 @@ fn run_one(run: &Run<'_>, index: usize, progress: &Simulated) -> Result<Outcome,
 /// Whether the duration ended a run before the tasks that it was to time.
 fn was_cut(workload: &Workload, outcome: &Outcome) -> bool {
     let mut metrics = workload.metrics.iter().zip(&outcome.metrics);
-    metrics.any(|(metric, found)| metric.kind == MetricKind::WallSeconds && found.value.is_none())
+    let of_all = |kind| matches!(kind, &MetricKind::WallSeconds | &MetricKind::SecondsSince { .. });
+    metrics.any(|(metric, found)| of_all(&metric.kind) && found.value.is_none())
 }
 
 /// Columns of the terminal that shows the output; `None`: it goes elsewhere.

@@ -33,6 +33,10 @@ pub struct Benchmark {
     pub parameters: &'static [Parameter],
     /// How long it runs (ns) when nobody says; `None`: it has an end of its own.
     pub duration_ns: Option<u64>,
+    /// Whether it warms up for a part of its duration before it is measured ([`WARM_UP_PART`]): it measures a steady
+    /// state of tasks that wake each other, and the original runs for so long that its start is nothing. What others
+    /// measure depends on where their tasks start, or they leave out their start themselves.
+    warms_up: bool,
     build: fn(&Values) -> Workload,
 }
 
@@ -99,8 +103,7 @@ pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> 
     Ok((benchmark, Values::parse(spec, benchmark, settings)?))
 }
 
-/// The part of its duration, as one in so many, for which a benchmark warms up before it is measured. The real
-/// ones run for minutes, of which their start is nothing.
+/// The part of its duration, as one in so many, for which a benchmark warms up before it is measured: a choice.
 const WARM_UP_PART: u64 = 4;
 
 /// Makes the workload that `arg` names: a benchmark with parameters, its rt-app form ([`rt_app`]), or
@@ -119,16 +122,18 @@ pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, Work
             remedy: "give a duration above zero".to_string(),
         });
     }
-    let (mut loaded, named_benchmark) = if arg.ends_with(".json") {
+    let (mut loaded, warms_up) = if arg.ends_with(".json") {
         (rtapp::load_file(arg)?, false)
     } else if let Some(text) = rt_app::text(arg)? {
         (rtapp::load(&text, arg)?, false)
     } else {
-        (Loaded { workload: build(arg)?, notes: Vec::new(), logs: Vec::new() }, true)
+        let (benchmark, settings) = named(arg)?;
+        let workload = build(arg, benchmark, &settings)?;
+        (Loaded { workload, notes: Vec::new(), logs: Vec::new() }, benchmark.warms_up)
     };
     let workload = &mut loaded.workload;
     workload.duration_ns = duration_ns.or(workload.duration_ns);
-    if named_benchmark {
+    if warms_up {
         workload.measured_from_ns = workload.duration_ns.unwrap_or(0) / WARM_UP_PART;
     }
     match loaded.workload.endless_template() {
@@ -140,9 +145,8 @@ pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, Work
     }
 }
 
-fn build(spec: &str) -> Result<Workload, WorkloadError> {
-    let (benchmark, settings) = named(spec)?;
-    let mut workload = (benchmark.build)(&settings);
+fn build(spec: &str, benchmark: &Benchmark, settings: &Values) -> Result<Workload, WorkloadError> {
+    let mut workload = (benchmark.build)(settings);
     workload.name = spec.to_string();
     workload.duration_ns = benchmark.duration_ns;
     workload

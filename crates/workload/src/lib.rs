@@ -408,6 +408,12 @@ pub enum Better {
 pub enum MetricKind {
     /// Seconds from the start of the run until the last task has exited.
     WallSeconds,
+    /// Seconds from the moment at which all parties of a barrier had come for the first time until the last task
+    /// has exited.
+    SecondsSince {
+        /// Barrier.
+        barrier: u32,
+    },
     /// Event counter divided by elapsed seconds, times `scale`.
     Rate {
         /// Counter.

@@ -62,6 +62,7 @@ pub(super) const NUMA01: Benchmark = Benchmark {
     summary: "two processes of cpus/2 threads, each zeroing its process's 3 GiB 51 times; seconds",
     parameters: &[CPUS, NODE, SAME_NODE],
     duration_ns: None,
+    warms_up: false,
     build: build_numa01,
 };
 
@@ -70,6 +71,7 @@ pub(super) const NUMA01_THREAD_ALLOC: Benchmark = Benchmark {
     summary: "the same, but after the first time each thread zeroes only its part, 1000 times",
     parameters: &[CPUS, NODE, SAME_NODE],
     duration_ns: None,
+    warms_up: false,
     build: build_thread_alloc,
 };
 
@@ -78,6 +80,7 @@ pub(super) const NUMA02: Benchmark = Benchmark {
     summary: "one process of cpus threads, each zeroing its part of 1 GiB 800 times; seconds",
     parameters: &[CPUS],
     duration_ns: None,
+    warms_up: false,
     build: |values| build_numa02("numa02", values.number("cpus")),
 };
 
@@ -86,6 +89,7 @@ pub(super) const NUMA02_SMT: Benchmark = Benchmark {
     summary: "numa02 with cpus/2 threads, which had better be on a core each; seconds",
     parameters: &[CPUS],
     duration_ns: None,
+    warms_up: false,
     build: |values| build_numa02("numa02_SMT", values.number("cpus") / 2),
 };
 

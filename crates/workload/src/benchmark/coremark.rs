@@ -14,6 +14,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         kind: ParameterKind::Number { min: 1, max: 50_000 },
     }],
     duration_ns: Some(10_000_000_000),
+    warms_up: false,
     build,
 };
 

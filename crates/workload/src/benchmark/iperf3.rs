@@ -15,6 +15,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         kind: ParameterKind::Number { min: 0, max: 10_000 },
     }],
     duration_ns: Some(20_000_000_000),
+    warms_up: true,
     build,
 };
 

@@ -20,6 +20,7 @@ pub(super) const TCP_RR: Benchmark = Benchmark {
     summary: "pairs on loopback passing one byte to and fro over TCP; transactions a second",
     parameters: PARAMETERS,
     duration_ns: Some(DURATION_NS),
+    warms_up: true,
     build: build_tcp,
 };
 
@@ -28,6 +29,7 @@ pub(super) const UDP_RR: Benchmark = Benchmark {
     summary: "pairs on loopback passing one byte to and fro over UDP; transactions a second",
     parameters: PARAMETERS,
     duration_ns: Some(DURATION_NS),
+    warms_up: true,
     build: build_udp,
 };
 

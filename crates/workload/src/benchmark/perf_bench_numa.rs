@@ -54,6 +54,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     ],
     // -s 20, as in the bandwidth tests of `perf bench numa mem -a`.
     duration_ns: Some(20_000_000_000),
+    warms_up: false,
     build,
 };
 

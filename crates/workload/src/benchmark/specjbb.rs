@@ -48,6 +48,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         },
     ],
     duration_ns: Some(10_000_000_000),
+    warms_up: true,
     build,
 };
 

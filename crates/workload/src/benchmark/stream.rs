@@ -39,6 +39,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         },
     ],
     duration_ns: None,
+    warms_up: false,
     build,
 };
 

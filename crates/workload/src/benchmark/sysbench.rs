@@ -42,6 +42,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     ],
     // The published runs take 20 minutes.
     duration_ns: Some(10_000_000_000),
+    warms_up: true,
     build,
 };
 

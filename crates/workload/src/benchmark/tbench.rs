@@ -16,6 +16,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         kind: ParameterKind::Number { min: 1, max: 10_000 },
     }],
     duration_ns: Some(1_000_000_000),
+    warms_up: true,
     build,
 };
 
