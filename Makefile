@@ -102,7 +102,7 @@ soak-live: setup-live
 
 lint-live: setup-live
 	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check
-	$(CARGO) clippy $(LIVE) --all-targets -- -D warnings
+	$(CARGO) clippy $(LIVE) --all-targets --profile checked -- -D warnings
 
 deb: live
 	$(CARGO) build --release --locked --package roost
@@ -115,10 +115,11 @@ deb: live
 bench: setup
 	$(CARGO) bench --locked --package roost
 
+# As the tests are built: what they are built with is built once.
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	$(CARGO) clippy --workspace --all-targets --locked --profile checked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --profile checked
 
 # The sanitizers that libFuzzer needs are unstable compiler flags. New inputs go to the first folder
 # named; the tests' data are where it starts.

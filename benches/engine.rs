@@ -144,6 +144,7 @@ fn run_once(machine: &Arc<Machine>, workload: &Workload, observer: impl FnMut(us
         workload: Arc::new(workload.clone()),
         scheduler: SchedulerSpec::parse("fair@7.2").expect("a known version"),
         start: Start::Boot,
+        quiet: true,
     };
     simulation.run_observed(Control::new(1), observer).expect("the run ends")
 }

@@ -31,7 +31,7 @@ impl<S: Scheduler> Engine<'_, S> {
         let now = self.world.now;
         let alive = |task: &&crate::task::Task| task.state != State::Dead;
         let tasks = self.world.tasks.iter().filter(alive);
-        let waited_for = tasks.clone().filter(|task| !task.sampler).count();
+        let waited_for = tasks.clone().filter(|task| !task.kernel).count();
         assert_eq!(self.live as usize, waited_for, "tasks counted as live, and alive, at {now:?}");
         let dead = self.world.tasks.len() - tasks.count();
         assert_eq!(self.free.len(), dead, "free task numbers, and tasks that exited, at {now:?}");

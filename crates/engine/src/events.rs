@@ -306,11 +306,6 @@ impl EventQueue {
         self.entries.get(self.slot(event)).is_some_and(|entry| entry.pending)
     }
 
-    /// Whether nothing is pending.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.entries.iter().any(|entry| entry.pending)
-    }
-
     /// When `event` is due, if it is pending.
     #[inline]
     pub(crate) fn due(&self, event: Event) -> Option<Time> {

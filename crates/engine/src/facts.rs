@@ -70,7 +70,7 @@ impl World {
 
     /// Whether a task is a thread of the kernel (PF_KTHREAD).
     pub fn is_kernel_thread(&self, task: TaskId) -> bool {
-        self.tasks[task.index()].sampler
+        self.tasks[task.index()].kernel
     }
 
     /// Time for which a task has had a CPU so far, ns (the kernel's `sum_exec_runtime`).

@@ -20,6 +20,7 @@
 //! Whatever else the kernel's fair class does is a hook of [`Scheduler`] with a default.
 
 mod audit;
+mod background;
 mod counters;
 mod cpu;
 mod events;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::{GroupId, Op, Workload};
 
+use crate::background;
 use crate::cpu::refill_ns;
 use crate::events::Event;
 use crate::facts::{Person, ProcessState};
@@ -28,6 +29,8 @@ pub struct Control<'a> {
     pub seed: u64,
     /// Observer of switches and wakeups.
     pub tracer: Option<Box<dyn Tracer>>,
+    /// Whether threads of the kernel run beside the workload (`background.rs`).
+    pub background: bool,
     /// When set, the run ends with [`RunError::Stopped`].
     pub stop: &'a AtomicBool,
     /// Called now and then with the simulated time reached.
@@ -35,10 +38,10 @@ pub struct Control<'a> {
 }
 
 impl Control<'_> {
-    /// Of a run that nobody watches or stops.
+    /// Of a run that nobody watches or stops, of the workload alone.
     pub fn new(seed: u64) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Self { seed, tracer: None, stop: &NEVER, progress: &|_| {} }
+        Self { seed, tracer: None, background: false, stop: &NEVER, progress: &|_| {} }
     }
 }
 
@@ -174,6 +177,8 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) until_audit: usize,
     /// By CPU; none if the machine's governor has no threads.
     pub(crate) samplers: Vec<Sampler>,
+    /// How many threads of the kernel there are. No run waits for their end.
+    pub(crate) kernel_threads: u32,
     /// Whether a task that exited had got to its work.
     worked: bool,
 }
@@ -214,11 +219,14 @@ pub fn run_observed<S: Scheduler>(
     control: Control<'_>,
     mut observer: impl FnMut(usize),
 ) -> Result<Outcome, RunError> {
-    let Control { seed, tracer, stop, progress } = control;
+    let Control { seed, tracer, background, stop, progress } = control;
+    let background = background.then_some(workload.templates.len());
+    let accompanied = background.map(|_| background::with_threads(machine, workload));
+    let workload = accompanied.as_ref().unwrap_or(workload);
     let sampled = sampling::with_threads(machine, workload);
     let workload = sampled.as_ref().unwrap_or(workload);
     let mut engine = Engine::new(machine, workload, scheduler, seed, tracer)?;
-    engine.start();
+    engine.start(background);
     engine.check_end()?;
     let mut until_check = EVENTS_BETWEEN_CHECKS;
     let deadline = workload.duration_ns.map_or(Time::NEVER, Time);
@@ -303,12 +311,14 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             live: 0,
             until_audit: 0,
             samplers: Vec::new(),
+            kernel_threads: 0,
             worked: false,
         })
     }
 
-    /// Creates the root task on a CPU and at a time that the seed gives.
-    fn start(&mut self) {
+    /// Creates the root task on a CPU and at a time that the seed gives, and threads of the kernel; `background` is the
+    /// first template of those that run beside any workload.
+    fn start(&mut self, background: Option<usize>) {
         for cpu in 0..self.world.nr_cpus() {
             self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS) as u16;
         }
@@ -326,6 +336,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             cpu,
             Arrival { at, task: root, why: Enqueue::New, from: cpu, interrupt: true },
         );
+        if let Some(first) = background {
+            self.start_background(first, root);
+        }
     }
 
     /// Whether the scheduler has ended the run.
@@ -794,18 +807,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         id
     }
 
-    /// Whether a timer of the scheduler's own is all that happens any more.
-    fn is_dead(&self, event: Event) -> bool {
-        let waits = |task: &Task| task.state == State::Queued;
-        let asleep = || {
-            self.world.cpus.iter().all(|cpu| cpu.current.is_none())
-                && !self.world.tasks.iter().any(waits)
-        };
-        matches!(event, Event::SchedulerTimer(_)) && asleep() && self.world.events.is_empty()
-    }
-
     fn deadlock(&self) -> RunError {
-        let blocked = |task: &&Task| task.state == State::Blocked && !task.root && !task.sampler;
+        let blocked = |task: &&Task| task.state == State::Blocked && !task.root && !task.kernel;
         let waiting = || self.world.tasks.iter().filter(blocked);
         let first = waiting().next().map_or("none", |task| self.world.name_of(task));
         RunError::Deadlock {
@@ -819,7 +822,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// Whether the program of `task` has got to its work.
     fn is_at_work(&self, task: TaskId) -> bool {
         let task = &self.world.tasks[task.index()];
-        let own = !task.root && !task.sampler;
+        let own = !task.root && !task.kernel;
         own && reached::is_at_work(&self.workload.templates[task.template as usize].program, task)
     }
 
@@ -829,8 +832,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let mut tasks = (0..self.world.tasks.len() as u32).map(TaskId).filter(live);
         let works = self.worked || tasks.any(|task| self.is_at_work(task));
         let missing = reached::missing(self.workload, &self.shared, measured, works)?;
-        // All but the root task and the governor's threads.
-        let created = self.next_pid - 2 - self.samplers.len() as u32;
+        // All but the root task and threads of the kernel.
+        let created = self.next_pid - 2 - self.kernel_threads;
         Some(TooShort { created, missing })
     }
 
@@ -905,7 +908,13 @@ impl World {
         let task = &self.tasks[id.index()];
         let path = |number: GroupId| (number, self.groups[number as usize].path.as_str());
         let group = task.group.map(path);
-        TraceTask { pid: task.pid, process: task.process, name: self.name_of(task), group }
+        TraceTask {
+            pid: task.pid,
+            process: task.process,
+            name: self.name_of(task),
+            group,
+            kernel: task.kernel,
+        }
     }
 
     /// Tells the observer, if there is one, what it makes of the world.

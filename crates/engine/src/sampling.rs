@@ -10,7 +10,6 @@ use roost_workload::{Op, Policy, Process, Program, Template, Workload};
 
 use crate::run::Engine;
 use crate::scheduler::{CpuId, Scheduler, TaskId};
-use crate::task::State;
 use crate::time::Time;
 
 /// The thread of a CPU.
@@ -68,13 +67,7 @@ impl<S: Scheduler> Engine<'_, S> {
         let nr_cpus = self.world.nr_cpus();
         let first = self.workload.templates.len() - nr_cpus;
         for cpu in 0..nr_cpus {
-            let task = self.new_task((first + cpu) as u32, cpu, root);
-            self.live -= 1;
-            let state = &mut self.world.tasks[task.index()];
-            // It has run before, as the machine booted long ago.
-            (state.ran_on, state.state, state.sampler) = (Some(cpu), State::Blocked, true);
-            state.parent = None;
-            self.scheduler.task_new(&mut self.world, task, None);
+            let task = self.new_kernel_thread((first + cpu) as u32, cpu, root);
             let mut sampler = Sampler { task, period_ns: period_ns.value, due: Time::NEVER };
             sampler.wait(self.world.now());
             self.samplers.push(sampler);

@@ -59,8 +59,8 @@ pub(crate) struct Task {
     pub state: State,
     /// Whether it exists for the engine only (the root task).
     pub root: bool,
-    /// Whether it is a thread of the machine's governor, for whose end nobody waits.
-    pub sampler: bool,
+    /// Whether it is a thread of the kernel that the engine has added, for whose end nobody waits.
+    pub kernel: bool,
     /// Whether it has others to wake before its next operation (`Shared::to_wake`).
     pub wakes: bool,
     /// Whether it has begun its next operation: the CPU works, then the operation takes effect.
@@ -143,7 +143,7 @@ impl Task {
             started_at: world.now,
             latency_class: None,
             root: false,
-            sampler: false,
+            kernel: false,
             wakes: false,
             half_done: false,
         }

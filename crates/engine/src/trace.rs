@@ -14,6 +14,8 @@ pub struct TraceTask<'a> {
     pub name: &'a str,
     /// Number and path of its task group; `None`: the root group, or not known.
     pub group: Option<(u32, &'a str)>,
+    /// Whether it is known to be a thread of the kernel.
+    pub kernel: bool,
 }
 
 /// How a task left its CPU.

@@ -170,7 +170,8 @@ impl<'a> Replay<'a> {
     }
 
     fn named<'n>(&self, task: Comm<'_>, name: &'n str) -> TraceTask<'n> {
-        TraceTask { pid: task.pid, process: self.capture.process_of(task.pid), name, group: None }
+        let process = self.capture.process_of(task.pid);
+        TraceTask { pid: task.pid, process, name, group: None, kernel: false }
     }
 
     /// The task, if the audience is told about it.

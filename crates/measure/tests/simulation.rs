@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use roost_engine::{Control, Outcome, Time};
@@ -38,12 +37,7 @@ fn simulate(features: &str, shape: &str, seed: u64, duration: i32) -> (Outcome, 
     let json = WORKLOAD.replace("DURATION", &duration.to_string()).replace("HOGS", hogs);
     let workload = roost_workload::rtapp::parse(&json, "test.json").unwrap();
     let shared = SharedObserved::new(&machine);
-    let control = Control {
-        seed,
-        tracer: Some(shared.tracer()),
-        stop: &AtomicBool::new(false),
-        progress: &|_| {},
-    };
+    let control = Control { tracer: Some(shared.tracer()), ..Control::new(seed) };
     let scheduler = Fair::new(&machine, Features::parse(features).unwrap());
     let outcome = roost_engine::run(&machine, &workload, scheduler, control).unwrap();
     assert_eq!(duration == 1, outcome.elapsed_ns == 1_000_000_000, "cut off");

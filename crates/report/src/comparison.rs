@@ -268,6 +268,7 @@ pub(crate) mod tests {
         Experiment {
             measured_from_ns: Some(0),
             start: Some("running"),
+            quiet: Some(false),
             roost: Build {
                 version: "0.1.0".to_owned(),
                 commit: Some("a".repeat(40)),

@@ -25,6 +25,8 @@ pub struct Experiment {
     pub measured_from_ns: Option<u64>,
     /// How a simulated machine is found: `running` or `boot`.
     pub start: Option<&'static str>,
+    /// Whether nothing runs on a simulated machine besides the workload. `None`: a real kernel has its own threads.
+    pub quiet: Option<bool>,
     /// Seed of the first repeat; each further one has the next.
     pub seed: u64,
     /// The schedulers; the first one is the baseline.
@@ -180,6 +182,7 @@ pub(crate) fn heading(
         workload,
         measured_from_ns,
         start,
+        quiet,
         seed,
         schedulers,
         ..
@@ -201,9 +204,10 @@ pub(crate) fn heading(
     let mut lines = vec![
         format!("{} by roost {}", place.sentence(), roost.shown()),
         format!(
-            "machine {}{}",
+            "machine {}{}{}",
             machine.shown(),
-            if *start == Some("boot") { ", just booted" } else { "" }
+            if *start == Some("boot") { ", just booted" } else { "" },
+            if *quiet == Some(true) { ", no threads of the kernel" } else { "" }
         ),
         format!("workload {}", workload.shown()),
         format!("runs of each scheduler: {repeats}, {seeds}; each {time}"),
@@ -265,6 +269,8 @@ mod tests {
         let text =
             heading(&Experiment { start: Some("boot"), ..experiment() }, 1, [10].into_iter());
         assert!(text.contains("(sha256 0123456789ab), just booted\nworkload"), "{text}");
+        let text = heading(&Experiment { quiet: Some(true), ..experiment() }, 1, [10].into_iter());
+        assert!(text.contains("(sha256 0123456789ab), no threads of the kernel\nwork"), "{text}");
     }
 
     #[test]

@@ -16,8 +16,7 @@ pub const SCHEMA: &str = include_str!("../../../docs/compare.schema.json");
 pub fn json(comparison: &Comparison) -> String {
     let Experiment { roost, place, machine, workload, duration_ns, seed, schedulers, .. } =
         &comparison.experiment;
-    let (measured_from_ns, start) =
-        (comparison.experiment.measured_from_ns, comparison.experiment.start);
+    let Experiment { measured_from_ns, start, quiet, .. } = comparison.experiment;
     let document = Document {
         roost: Roost {
             version: &roost.version,
@@ -37,6 +36,7 @@ pub fn json(comparison: &Comparison) -> String {
         elapsed_ns: &comparison.elapsed_ns,
         measured_from_ns,
         start,
+        quiet,
         repeats: comparison.repeats,
         partial: comparison.interrupted.is_some(),
         seed: *seed,
@@ -68,6 +68,7 @@ struct Document<'a> {
     elapsed_ns: &'a [Vec<u64>],
     measured_from_ns: Option<u64>,
     start: Option<&'static str>,
+    quiet: Option<bool>,
     repeats: usize,
     partial: bool,
     seed: u64,

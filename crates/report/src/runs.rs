@@ -89,7 +89,7 @@ struct Left {
 }
 
 /// Fields of a document that have to be the same, with what a user calls them.
-const SAME: [(&str, &str); 10] = [
+const SAME: [(&str, &str); 11] = [
     ("roost", "version and commit of roost"),
     ("place", "place"),
     ("machine_sha256", "machine (its hash)"),
@@ -97,6 +97,7 @@ const SAME: [(&str, &str); 10] = [
     ("duration_ns", "duration in ns"),
     ("measured_from_ns", "time at which measuring begins, in ns"),
     ("start", "start of the machine"),
+    ("quiet", "threads of the kernel (--quiet)"),
     ("schedulers", "list of schedulers"),
     ("kernels", "list of kernels"),
     ("switches", "list of switches"),

@@ -44,6 +44,7 @@ fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
         duration_ns: Some(5),
         measured_from_ns: None,
         start: None,
+        quiet: None,
         seed,
         schedulers: schedulers.iter().map(contender).collect(),
     }

@@ -84,7 +84,7 @@ fn one(run: &PlannedRun, watch: &Watch<'_>) -> Result<Option<(Left, f64)>, Repro
         return Ok(None);
     }
     let begun = Instant::now();
-    let control = Control { seed: run.seed, tracer: None, stop: watch.stop, progress: &|_| {} };
+    let control = Control { stop: watch.stop, ..Control::new(run.seed) };
     match run.simulation.measure(control) {
         Ok(outcome) => Ok(Some((left(outcome), begun.elapsed().as_secs_f64()))),
         Err(RunError::Stopped(_)) => Ok(None),

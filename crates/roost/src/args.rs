@@ -328,6 +328,9 @@ pub struct CompareArgs {
     /// has.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = StartArg::Running)]
     pub start: StartArg,
+    /// Leave out the threads of the kernel that run beside the workload on a simulated machine.
+    #[arg(long)]
+    pub quiet: bool,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

@@ -68,6 +68,10 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
             "--start boot is of simulated machines: a real one has its own past; leave it out";
         return Err(Error::Usage(problem.into()));
     }
+    if args.quiet && args.on != On::Sim {
+        let problem = "--quiet is of simulated machines: threads of a real kernel cannot be left out; leave it out";
+        return Err(Error::Usage(problem.into()));
+    }
     if args.resume.is_some() && args.on != On::Sim {
         return Err(Error::Usage(
             "--resume goes on with simulated runs: those of a real kernel differ each time; leave it out"
@@ -93,6 +97,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         duration_ns: loaded.workload.duration_ns,
         measured_from_ns: simulated.then_some(loaded.workload.measured_from_ns),
         start: simulated.then_some(args.start.word()),
+        quiet: simulated.then_some(args.quiet),
         seed: args.seed,
         schedulers: Vec::new(),
     };
@@ -188,11 +193,12 @@ fn simulate(
 ) -> Result<Runs, Error> {
     let machine = Arc::new(machine);
     let workload = Arc::new(loaded.workload);
-    let start = args.start.into();
+    let (start, quiet) = (args.start.into(), args.quiet);
     let simulation = |name: &String| {
         let (scheduler, notes) = SchedulerSpec::parse_noted(name)?;
         notes.iter().for_each(|note| tell(&format!("note: {note}")));
-        Ok(Simulation { machine: machine.clone(), workload: workload.clone(), scheduler, start })
+        let (machine, workload) = (machine.clone(), workload.clone());
+        Ok(Simulation { machine, workload, scheduler, start, quiet })
     };
     let simulations = args.schedulers.iter().map(simulation).collect::<Result<Vec<_>, Error>>()?;
     traces.check(workload.duration_ns)?;
@@ -317,10 +323,10 @@ fn run_one(run: &Run<'_>, index: usize, progress: &Simulated) -> Result<Outcome,
         return Err(Error::Interrupted);
     }
     let control = Control {
-        seed: run.seed,
         tracer: run.trace.map(|trace| trace.tracer(&run.simulation.machine)),
         stop: &STOP,
         progress: &|now| progress.reached(index, now),
+        ..Control::new(run.seed)
     };
     let result = run.simulation.measure(control);
     match &result {

@@ -14,7 +14,8 @@ use roost_simulate::{Control, Outcome, Simulation, Start};
 fn run(machine: &str, workload: &str, scheduler: &str, milliseconds: u64) -> Outcome {
     let duration = Some(milliseconds * 1_000_000);
     let simulation = Simulation::named(machine, workload, duration, scheduler);
-    let mut simulation = Simulation { start: Start::Boot, ..simulation.expect("known names") };
+    let mut simulation =
+        Simulation { start: Start::Boot, quiet: true, ..simulation.expect("known names") };
     Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
     simulation.run(Control::new(1)).expect("it ends")
 }

@@ -11,7 +11,8 @@ const MS: u64 = 1_000_000;
 fn run(scheduler: &str, machine: &str, workload: &str, ms: u64) -> Outcome {
     let simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler);
     // Measured as a whole: some act when tasks start.
-    let mut simulation = Simulation { start: Start::Boot, ..simulation.expect("known names") };
+    let mut simulation =
+        Simulation { start: Start::Boot, quiet: true, ..simulation.expect("known names") };
     Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
     simulation.run(Control::new(1)).expect("it ends")
 }

@@ -54,6 +54,7 @@ fn twenty_times_the_time_takes_no_more_memory() {
             workload: Arc::new(workload.clone()),
             scheduler: SchedulerSpec::parse(scheduler).unwrap(),
             start: Start::Boot,
+            quiet: true,
         };
         let outcome = simulation.run(Control::new(1)).unwrap();
         outcome.counter("forks")

@@ -16,7 +16,8 @@ fn run(
 ) -> Outcome {
     let duration = seconds.map(|seconds| seconds * 1_000_000_000);
     let simulation = Simulation::named(machine, workload, duration, scheduler);
-    let mut simulation = Simulation { start: Start::Boot, ..simulation.expect("known names") };
+    let mut simulation =
+        Simulation { start: Start::Boot, quiet: true, ..simulation.expect("known names") };
     Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
     simulation.run(Control { tracer, ..Control::new(seed) }).expect("it ends")
 }

@@ -23,6 +23,7 @@ fn run(workload: &Workload) -> [Outcome; 4] {
             workload: Arc::new(Workload { measured_from_ns: 0, ..workload.clone() }),
             scheduler: SchedulerSpec::parse(scheduler).unwrap(),
             start: Start::Boot,
+            quiet: true,
         };
         simulation.run(Control::new(1)).unwrap()
     })

@@ -63,6 +63,9 @@ pub struct Simulation {
     pub scheduler: SchedulerSpec,
     /// What the machine did before.
     pub start: Start,
+    /// Whether nothing runs besides the workload; otherwise threads of the kernel do
+    /// ([`Control::background`]).
+    pub quiet: bool,
 }
 
 impl Simulation {
@@ -82,6 +85,7 @@ impl Simulation {
             workload: Arc::new(roost_workload::resolve(workload, duration_ns)?),
             scheduler: SchedulerSpec::parse(scheduler)?,
             start: Start::default(),
+            quiet: false,
         })
     }
 
@@ -119,7 +123,7 @@ impl Simulation {
             duration_ns = (2 * duration_ns).min(MOST_DURATION_NS);
             let mut longer = self.clone();
             Arc::make_mut(&mut longer.workload).duration_ns = Some(duration_ns);
-            let control = Control { seed, tracer: None, stop, progress: &|_| {} };
+            let control = Control { stop, ..Control::new(seed) };
             if longer.run(control).ok()?.too_short.is_none() {
                 return Some(duration_ns);
             }
@@ -137,7 +141,8 @@ impl Simulation {
         control: Control<'_>,
         observer: impl FnMut(usize),
     ) -> Result<Outcome, RunError> {
-        let Self { machine, workload, scheduler, start } = self;
+        let Self { machine, workload, scheduler, start, quiet } = self;
+        let control = Control { background: !quiet, ..control };
         match scheduler {
             SchedulerSpec::Fair { features } => {
                 let fair = Fair::new(machine, features.clone()).starting(*start);

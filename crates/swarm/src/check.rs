@@ -114,7 +114,7 @@ fn run<S: Scheduler>(
     let watch = Watch::new(machine, workload, scheduler.tick_ns(), promises);
     let watch = Rc::new(RefCell::new(watch));
     let tracer = Box::new(Watching(Rc::clone(&watch)));
-    let control = Control { seed, tracer: Some(tracer), stop, progress: &|_| {} };
+    let control = Control { tracer: Some(tracer), stop, ..Control::new(seed) };
     let result = roost_engine::run(machine, workload, scheduler, control);
     let mut watch = watch.borrow_mut();
     match &result {

@@ -35,6 +35,7 @@ fn run(
         workload: Arc::new(workload.clone()),
         scheduler: SchedulerSpec::parse(scheduler).unwrap(),
         start: Start::Running,
+        quiet: true,
     };
     simulation
         .run(Control { tracer, ..Control::new(seed) })

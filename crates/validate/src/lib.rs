@@ -11,7 +11,6 @@
 //! other; tolerances are in [`tolerance`], with reasons in `docs/validation.md`.
 
 mod agreement;
-mod background;
 mod error;
 mod observation;
 mod render;
@@ -19,6 +18,7 @@ mod scenario;
 mod simulate;
 pub mod tolerance;
 mod verdict;
+mod workload_only;
 
 pub use agreement::{Agreement, Opinion, Row, compare};
 pub use error::ValidateError;

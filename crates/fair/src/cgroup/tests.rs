@@ -74,7 +74,7 @@ fn shares(version: &str, machine: &str, workload: &Workload) -> BTreeMap<String,
     let tracer = CpuTime { running: BTreeMap::new(), sums: Arc::clone(&sums) };
     let stop = AtomicBool::new(false);
     let tracer: Option<Box<dyn Tracer>> = Some(Box::new(tracer));
-    let control = Control { seed: 3, tracer, stop: &stop, progress: &|_| {} };
+    let control = Control { tracer, stop: &stop, ..Control::new(3) };
     let outcome = run(&machine, workload, Fair::new(&machine, features), control).unwrap();
     let measured = (outcome.elapsed_ns - SECOND) as f64;
     let sums = sums.lock().unwrap();

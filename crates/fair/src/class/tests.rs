@@ -144,7 +144,7 @@ pub(crate) fn audited_run(machine: &str, version: &str, workload: &str) -> Outco
     let nr_llcs = fair.topology.llc_span.len();
     let scheduler = Audited(fair, vec![0; nr_llcs]);
     let stop = AtomicBool::new(false);
-    let control = Control { seed: 7, tracer: None, stop: &stop, progress: &|_| {} };
+    let control = Control { stop: &stop, ..Control::new(7) };
     run(&machine, &workload, scheduler, control).unwrap()
 }
 

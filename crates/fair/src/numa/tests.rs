@@ -1,7 +1,6 @@
 //! Whole runs: memory and tasks come together, in every form of the mechanism.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use roost_engine::{Control, Outcome, run};
 use roost_workload::{
@@ -61,8 +60,7 @@ impl Builder {
         self.workload.validate().expect("a valid workload");
         let machine = Arc::new(roost_machine::resolve(MACHINE).expect("a machine"));
         let fair = Fair::new(&machine, Features::parse(scheduler).expect("a scheduler"));
-        let control =
-            Control { seed: 1, tracer: None, stop: &AtomicBool::new(false), progress: &|_| {} };
+        let control = Control::new(1);
         run(&machine, &self.workload, fair, control).expect("it ends")
     }
 }

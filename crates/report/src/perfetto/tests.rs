@@ -10,7 +10,7 @@ use super::proto::Trace;
 use super::*;
 
 fn task(pid: u32, process: u32, name: &str) -> TraceTask<'_> {
-    TraceTask { pid, process, name, group: None }
+    TraceTask { pid, process, name, group: None, kernel: false }
 }
 
 /// Two nodes of two LLCs of a CPU each.

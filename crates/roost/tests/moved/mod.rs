@@ -109,6 +109,7 @@ fn simulated(scheduler: &str, form: Form) -> Seen {
             workload: Arc::new(workload(form, end_ms)),
             scheduler: SchedulerSpec::parse(scheduler).expect("a scheduler"),
             start: Start::Boot,
+            quiet: true,
         };
         simulation.run(Control::new(1)).expect("it ends")
     };
