@@ -19,8 +19,8 @@ use crate::task::{State, Task};
 use crate::time::Time;
 
 /// Where there is a thread of a kind.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Each {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Each {
     /// One for every CPU, which alone it may use.
     Cpu,
     /// One for every node.
@@ -30,29 +30,33 @@ enum Each {
 }
 
 /// A kind of kernel thread.
-struct Kind {
-    name: &'static str,
-    each: Each,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelThread {
+    /// Its name; behind that of a thread that is bound to a CPU comes the CPU's number.
+    pub name: &'static str,
+    /// Where there is one.
+    pub each: Each,
     /// How often it begins to work, ms.
-    period_ms: u64,
-    /// How often it wakes each time, [`BETWEEN_WAKES_MS`] apart.
-    wakes: u32,
+    pub period_ms: u64,
+    /// How often it wakes each time, 8 ms apart.
+    pub wakes: u32,
     /// For how long it runs beyond what every activation takes, us. From switch to switch it was 12, 5, 18 and 7 us
     /// where no other CPU was busy.
-    run_us: u64,
+    pub run_us: u64,
 }
 
-/// Timers of the kernel expire at ticks, so that threads of several CPUs wake together.
-const THREADS: [Kind; 4] = [
+/// The kinds that run beside any workload. Timers of the kernel expire at ticks, so that threads of several CPUs wake
+/// together.
+pub const KERNEL_THREADS: [KernelThread; 4] = [
     // vmstat_update(), which each CPU's worker does once a second (sysctl_stat_interval).
-    Kind { name: "kworker", each: Each::Cpu, period_ms: 1000, wakes: 1, run_us: 2 },
+    KernelThread { name: "kworker", each: Each::Cpu, period_ms: 1000, wakes: 1, run_us: 2 },
     // HPAGE_FRAG_CHECK_INTERVAL_MSEC is 500; it is 128 ticks of 4 ms that pass.
-    Kind { name: "kcompactd", each: Each::Node, period_ms: 512, wakes: 1, run_us: 0 },
+    KernelThread { name: "kcompactd", each: Each::Node, period_ms: 512, wakes: 1, run_us: 0 },
     // DAMON_STAT, seen every 640 ms.
-    Kind { name: "kdamond", each: Each::Machine, period_ms: 640, wakes: 1, run_us: 8 },
+    KernelThread { name: "kdamond", each: Each::Machine, period_ms: 640, wakes: 1, run_us: 8 },
     // Grace periods: some four a second, of two or three wakeups 8 or 12 ms apart. Three times as many
     // where tasks are forked.
-    Kind { name: "rcu_preempt", each: Each::Machine, period_ms: 250, wakes: 3, run_us: 0 },
+    KernelThread { name: "rcu_preempt", each: Each::Machine, period_ms: 250, wakes: 3, run_us: 0 },
 ];
 
 /// Between the wakeups of a grace period, ms.
@@ -72,20 +76,29 @@ const NS_PER_MS: u64 = 1_000_000;
 /// `workload` with the templates of these threads behind its own.
 pub(crate) fn with_threads(machine: &Machine, workload: &Workload) -> Workload {
     let mut all = workload.clone();
-    for kind in &THREADS {
-        for affinity in kind.affinities(machine) {
-            // Of its own: threads of the kernel share no memory for which anybody would gather them.
-            let process = all.processes.len() as u32;
-            all.processes.push(Process { name: kind.name.to_owned(), forked: false });
-            all.templates.push(kind.template(process, affinity));
-        }
+    for kind in &KERNEL_THREADS {
+        kind.affinities(machine).into_iter().for_each(|affinity| kind.add_to(&mut all, affinity));
     }
     all
 }
 
-impl Kind {
+impl KernelThread {
+    /// Adds the template of a thread to a workload, which does not start it. `affinity` is the one CPU that it may
+    /// use, if it is bound to one.
+    pub fn add_to(&self, workload: &mut Workload, affinity: Option<u32>) {
+        // Of its own: threads of the kernel share no memory for which anybody would gather them.
+        let process = workload.processes.len() as u32;
+        workload.processes.push(Process { name: self.name.to_owned(), forked: false });
+        workload.templates.push(self.template(process, affinity));
+    }
+
+    /// Whether a thread of this kind has that name.
+    pub fn is_named(&self, name: &str) -> bool {
+        name.strip_prefix(self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// The one CPU that each of its threads may use, if it is bound to one.
-    fn affinities(&self, machine: &Machine) -> Vec<Option<u32>> {
+    pub fn affinities(&self, machine: &Machine) -> Vec<Option<u32>> {
         match self.each {
             Each::Cpu => machine.cpus.iter().map(|cpu| Some(cpu.os_index)).collect(),
             Each::Node => vec![None; machine.nodes.len()],
@@ -123,8 +136,18 @@ impl Kind {
         Program { ops, loop_depth: 1, own_timers: 1, affinities: Vec::new(), accesses: Vec::new() }
     }
 
+    /// A time within its period, at a tick, that `chance` makes, ms.
+    pub fn phase_ms(&self, chance: u64) -> u64 {
+        chance % self.period_ms / TICK_MS * TICK_MS
+    }
+
+    /// When it wakes if it begins to work at `begin_ms`, ms.
+    pub fn wakes_ms(&self, begin_ms: u64) -> impl Iterator<Item = u64> + use<> {
+        (0..u64::from(self.wakes)).map(move |wake| begin_ms + wake * BETWEEN_WAKES_MS)
+    }
+
     /// When its thread `index` wakes for the first time, ms; that of the kind is `phase_ms`.
-    fn first_ms(&self, phase_ms: u64, index: usize) -> u64 {
+    pub fn first_ms(&self, phase_ms: u64, index: usize) -> u64 {
         match self.each {
             Each::Cpu => {
                 let before = index as u64 * BETWEEN_CPUS_MS % self.period_ms;
@@ -140,8 +163,8 @@ impl<S: Scheduler> Engine<'_, S> {
     pub(crate) fn start_background(&mut self, first: usize, root: TaskId) {
         let machine = self.world.machine.clone();
         let mut template = first as u32;
-        for kind in &THREADS {
-            let phase_ms = self.world.random_below(kind.period_ms / TICK_MS) * TICK_MS;
+        for kind in &KERNEL_THREADS {
+            let phase_ms = kind.phase_ms(self.world.random_below(kind.period_ms));
             for (index, affinity) in kind.affinities(&machine).into_iter().enumerate() {
                 let cpu = match affinity {
                     Some(_) => index,
@@ -206,7 +229,7 @@ mod tests {
     /// As `round_jiffies_common()` has it: the timers of a second go round the CPUs, 12 ms apart.
     #[test]
     fn workers_of_cpus_wake_apart_and_all_in_the_first_period() {
-        let worker = &THREADS[0];
+        let worker = &KERNEL_THREADS[0];
         let firsts: Vec<u64> = (0..4).map(|cpu| worker.first_ms(500, cpu)).collect();
         // 500, 488, 476, 464 ms, each at the next multiple of 32 ms.
         assert_eq!(firsts, [512, 512, 480, 480]);

@@ -40,6 +40,7 @@ mod totals;
 mod trace;
 mod world;
 
+pub use background::{Each, KERNEL_THREADS, KernelThread};
 pub use counters::Counters;
 pub use events::EVENT_NAMES;
 pub use memory::{Area, Followed, Marked};

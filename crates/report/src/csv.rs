@@ -182,6 +182,7 @@ mod tests {
         ];
         assert_eq!(cells(names), wanted);
         c.experiment.place = Place::Host;
+        c.experiment.measured_from_ns = None;
         c.experiment.roost.modified = true;
         let row = last(&c);
         assert_eq!((row["place"].as_str(), row["measured_from_ns"].as_str()), ("host", ""));

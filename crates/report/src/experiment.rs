@@ -265,7 +265,7 @@ mod tests {
     fn a_warm_up_and_a_machine_just_booted_are_told() {
         let warm = Experiment { measured_from_ns: Some(250_000_000), ..experiment() };
         let text = heading(&warm, 1, [1_000_000_000].into_iter());
-        assert!(text.contains("each 1.00 s, measured from 0.250 s on"), "{text}");
+        assert!(text.contains("each 1 s, measured from 0.25 s on"), "{text}");
         let text =
             heading(&Experiment { start: Some("boot"), ..experiment() }, 1, [10].into_iter());
         assert!(text.contains("(sha256 0123456789ab), just booted\nworkload"), "{text}");

@@ -98,6 +98,7 @@ fn a_comparison_as_documented() {
         value!({
             "roost": { "version": "0.1.0", "commit": null, "modified": false },
             "place": "guest",
+            "quiet": null,
             "machine": "zen3",
             "machine_sha256": ONE,
             "workload": "hackbench",

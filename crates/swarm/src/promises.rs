@@ -150,7 +150,7 @@ impl Promises {
 
 /// Mechanisms that leave a task where it is although another CPU idles.
 fn keeps_tasks(switch: &str) -> bool {
-    ["cling", "consolidate", "linger"].iter().any(|name| switch.starts_with(name))
+    ["cling", "consolidate"].iter().any(|name| switch.starts_with(name))
 }
 
 /// What tasks ask for is taken for at most 100 ms (kernel model, section 5).

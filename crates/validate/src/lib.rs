@@ -11,6 +11,7 @@
 //! other; tolerances are in [`tolerance`], with reasons in `docs/validation.md`.
 
 mod agreement;
+mod background;
 mod error;
 mod observation;
 mod render;
@@ -18,7 +19,6 @@ mod scenario;
 mod simulate;
 pub mod tolerance;
 mod verdict;
-mod workload_only;
 
 pub use agreement::{Agreement, Opinion, Row, compare};
 pub use error::ValidateError;

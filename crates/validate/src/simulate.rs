@@ -11,10 +11,10 @@ use roost_measure::SharedObserved;
 use roost_simulate::{SchedulerSpec, Simulation, Start};
 use roost_workload::Workload;
 
+use crate::background::{WithoutKernelThreads, with_kernel_threads};
 use crate::error::ValidateError;
 use crate::observation::Observation;
 use crate::scenario::Scenario;
-use crate::workload_only::WithoutKernelThreads;
 
 /// What is compared of a run of `duration_ns`: not its first 40 ms, since rt-app in a guest takes 6
 /// ms to start 22 threads, and some more to get them going (they meet at locks of the process), which
@@ -47,15 +47,17 @@ pub fn simulate(
                 workload: Arc::new(workload.clone()),
                 scheduler: SchedulerSpec::Fair { features: features.clone() },
                 start: Start::DomainsRebuilt,
-                quiet: false,
+                // Its threads of the kernel are tasks of the workload.
+                quiet: true,
             }
             .run(control)
             .map_err(|source| ValidateError::Run { scenario: scenario.name, source })
         };
+        let workload = with_kernel_threads(&workload, machine, *seed);
         let tracer: Box<dyn Tracer> = Box::new(WithoutKernelThreads::new(observed.tracer()));
         let outcome = run(&workload, Some(tracer))?;
         // The same seed: the same start.
-        let start = Workload { duration_ns: Some(window_ns.start), ..workload.clone() };
+        let start = Workload { duration_ns: Some(window_ns.start), ..workload };
         let before = run(&start, None)?.counters;
         let observed = observed.finish(Time(outcome.elapsed_ns));
         let counters = outcome.counters.iter().map(|(name, value)| {
