@@ -44,6 +44,7 @@
 #define ENOMEM 12
 #define EINVAL 22
 #define CLOCK_MONOTONIC 1
+#define PF_EXITING 0x00000004
 #define PF_KTHREAD 0x00200000
 
 /* Values as the running kernel has them. */
@@ -179,6 +180,36 @@ extern int LINUX_KERNEL_VERSION __kconfig;
 static __always_inline bool program_keeps_put(const struct task_struct *p)
 {
 	return bpf_core_field_exists(p->rcu_read_lock_nesting) || LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 18, 0);
+}
+
+/* A cgroup's limit where it has none (RUNTIME_INF). */
+#define NO_QUOTA (~0ull)
+
+/* 6.17: tells limits on CPU time (ops.cgroup_set_bandwidth, and arguments of ops.cgroup_init). */
+static __always_inline bool tells_limits(void)
+{
+	return bpf_core_field_exists(struct scx_cgroup_init_args, bw_quota_us);
+}
+
+/* A limit as the fair class keeps it, ns, and the group above. All of it is 0 if there is no such group. */
+struct roost_bandwidth {
+	u64 period;
+	u64 quota;
+	u64 burst;
+	u64 parent;
+};
+
+static __always_inline struct roost_bandwidth fair_bandwidth(u64 address)
+{
+	const struct task_group *group = (const struct task_group *)address;
+	struct roost_bandwidth bandwidth = { .parent = (u64)BPF_CORE_READ(group, parent) };
+
+	if (!bpf_core_field_exists(group->cfs_bandwidth))
+		return bandwidth;
+	bandwidth.period = BPF_CORE_READ(group, cfs_bandwidth.period);
+	bandwidth.quota = BPF_CORE_READ(group, cfs_bandwidth.quota);
+	bandwidth.burst = BPF_CORE_READ(group, cfs_bandwidth.burst);
+	return bandwidth;
 }
 
 extern const struct rq runqueues __ksym;

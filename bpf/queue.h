@@ -91,8 +91,9 @@ static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock,
 	return waits ? clock + vtime_of(slice_ns() / 4, weight) : clock;
 }
 
-/* Converts a task's virtual time to the clock of a queue, in which it is going to wait or not. */
-static __always_inline void rebase_vtime(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock, bool waits)
+/* A task's virtual time by the clock of a queue, in which it is going to wait or not. */
+static __always_inline u64 rebased_vtime(const struct task_struct *p, const struct roost_task *task, u64 queue, u64 clock,
+					 bool waits)
 {
 	u64 vtime = p->scx.dsq_vtime, weight = weight_of(p, task);
 
@@ -100,8 +101,15 @@ static __always_inline void rebase_vtime(struct task_struct *p, struct roost_tas
 		vtime = clock + vtime_of(slice_ns(), weight);
 	else if (task->queue != queue)
 		vtime = clock + distance(vtime, task->queue);
+	return vtime_near(vtime, first_vtime(task, clock, weight, waits), clock, weight);
+}
+
+/* Converts a task's virtual time to the clock of a queue. */
+static __always_inline void rebase_vtime(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock, bool waits)
+{
+	u64 vtime = rebased_vtime(p, task, queue, clock, waits);
+
 	task->queue = queue;
-	vtime = vtime_near(vtime, first_vtime(task, clock, weight, waits), clock, weight);
 	if (vtime != p->scx.dsq_vtime)
 		task_set_vtime(p, vtime);
 }
@@ -202,6 +210,8 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
 	cpu->ran_before = p->se.sum_exec_runtime;
 	task->ran_awake += ran;
+	if (task->limit != NONE)
+		spend(task, ran);
 	account_run(p, task, cpu->node, ran);
 	cpu->weight = weight_of(p, task);
 }

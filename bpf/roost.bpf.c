@@ -5,12 +5,14 @@
  *     state.h     the machine, what runs on it, counters
  *     idle.h      which CPUs are idle; searching them (sis-util)
  *     weights.h   what weights are worth in cgroups
+ *     limits.h    budgets of cgroups with a limit on CPU time
  *     sets.h      groups and processes: what their tasks did where
  *     home.h      where they settle and how tasks get there (cling, consolidate)
  *     place.h     where a task starts (llc-imbalance, numa-imbalance)
  *     queue.h     who runs next; taking tasks from elsewhere (llc-imbalance, cling, consolidate)
  *     gather.h    pulling running tasks (consolidate)
  *     even.h      weights between LLCs
+ *     park.h      tasks that wait for their cgroup's budget
  *     watch.h     no wait without a bound; what changes slowly
  *     kernel.h    the kernel's interface and its versions
  *
@@ -48,6 +50,8 @@ s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (!here || !task)
 		return prev;
 	here->n.ttwu_count++;
+	if (task->limit != NONE && admit(task, true) != NONE)
+		return prev;
 	if ((numa_imbalance || nr_nodes > 1) && wake_flags & WAKE_FORK)
 		cpu = place_new(p, task, prev, &here->n);
 	if (cpu == NONE)
@@ -163,6 +167,8 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		dsq_insert(p, DSQ_LOCAL, slice_ns(), flags);
 		return;
 	}
+	if (task->limit != NONE && park(p, task, flags, &here->n))
+		return;
 	id = queue_for(task, cpu);
 	if (is_bound(p)) {
 		enqueue_bound(p, task, cpu_id, cpu, llc, flags, &here->n);
@@ -192,6 +198,8 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 	if (!task)
 		return true;
 	charge(p, task, cpu);
+	if (task->limit != NONE && !has_budget(p, task))
+		return false;
 	/* It may only now be known to which process it belongs. */
 	count_at(task, cpu->node);
 	cpu->process = task->process;
@@ -273,6 +281,8 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	move_clock(bound ? &cpu->clock : &llc->clock, p->scx.dsq_vtime);
 	cpu->vtime = p->scx.dsq_vtime - (bound ? cpu->ahead : 0);
 	charge_owed(p, task);
+	if (task->limit != NONE)
+		check_budget(p, task, cpu_id);
 }
 
 void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
@@ -285,6 +295,7 @@ void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 	charge(p, task, cpu);
 	if (runnable)
 		return;
+	give_back(task);
 	count_at(task, NONE);
 	if (p->__state)
 		end_burst(task);
@@ -347,6 +358,7 @@ void ROOST_OPS(roost_cpu_offline, s32 cpu_id)
 	set_online(cpu, llc, false);
 	drain_queue(cpu_id, cpu->llc, CPU_QUEUE | cpu_id);
 	drain_queue(cpu_id, cpu->llc, cpu->llc);
+	drain_parked(cpu_id);
 	if (!llc->nr_cpus)
 		start_again(cpu_id, last_goes);
 }
@@ -364,6 +376,14 @@ void ROOST_OPS(roost_cpu_online, s32 cpu_id)
 		start_again(cpu_id, is_new);
 }
 
+/* A task is in a cgroup now. Tasks of a cgroup that is not known compete at the root. */
+static __always_inline void join_cgroup(struct task_struct *p, struct roost_task *task, u64 id)
+{
+	task->share = cgroup_weights || cgroup_limits ? find_share(id) : NONE;
+	task->factor = cgroup_weights ? factor_in(task->share, p->scx.weight ?: 100) : FACTOR;
+	follow_limit(task);
+}
+
 s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct roost_task *task = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -373,8 +393,8 @@ s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_
 	task->queue = task->cpu = task->group = task->process = NONE;
 	task->counted = task->go = task->exec_to = task->waits_in = NONE;
 	task->burst = slice_ns();
-	task->share = cgroup_weights ? find_share(args->cgroup->kn->id) : NONE;
-	task->factor = factor_in(task->share, p->scx.weight ?: 100);
+	task->limit = NONE;
+	join_cgroup(p, task, args->cgroup->kn->id);
 	return 0;
 }
 
@@ -386,6 +406,7 @@ void ROOST_OPS(roost_disable, struct task_struct *p)
 	if (task) {
 		count_at(task, NONE);
 		count_out(task);
+		give_back(task);
 		task->queued_at = task->owed = 0;
 	}
 }
@@ -393,24 +414,40 @@ void ROOST_OPS(roost_disable, struct task_struct *p)
 /* cgroups with the cpu controller: parents come before their children. */
 s32 ROOST_OPS_SLEEPABLE(roost_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
 {
-	if (cgroup_weights && cgroup->level)
-		add_share(cgroup->kn->id, cgroup->self.parent->cgroup->kn->id, args->weight);
+	u32 index;
+
+	if (!(cgroup_weights || cgroup_limits) || !cgroup->level)
+		return 0;
+	index = add_share(cgroup->kn->id, cgroup->self.parent->cgroup->kn->id, args->weight);
+	if (!cgroup_limits)
+		return 0;
+	make_limit(index);
+	if (tells_limits())
+		set_limit_us(index, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
 	return 0;
 }
 
 void ROOST_OPS_SLEEPABLE(roost_cgroup_exit, struct cgroup *cgroup)
 {
+	u32 index = find_share(cgroup->kn->id);
+
+	if (cgroup_limits)
+		set_limit(index, 0, 0, 0);
 	remove_share(cgroup->kn->id);
+}
+
+/* cpu.max is written; also cpu.max.burst. From 6.17 on. */
+void ROOST_OPS(roost_cgroup_set_bandwidth, struct cgroup *cgroup, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	set_limit_us(find_share(cgroup->kn->id), period_us, quota_us, burst_us);
 }
 
 void ROOST_OPS(roost_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
 {
 	struct roost_task *task = task_of(p);
 
-	if (!task || !cgroup_weights)
-		return;
-	task->share = find_share(to->kn->id);
-	task->factor = factor_in(task->share, p->scx.weight);
+	if (task)
+		join_cgroup(p, task, to->kn->id);
 }
 
 void ROOST_OPS(roost_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
@@ -464,6 +501,7 @@ struct sched_ext_ops roost_ops = {
 	.cgroup_exit	= (void *)roost_cgroup_exit,
 	.cgroup_move	= (void *)roost_cgroup_move,
 	.cgroup_set_weight = (void *)roost_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)roost_cgroup_set_bandwidth,
 	.init		= (void *)roost_init,
 	.exit		= (void *)roost_exit,
 	.flags		= SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING,

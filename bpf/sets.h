@@ -17,7 +17,7 @@
 #define ROOST_SETS_H
 
 #include "idle.h"
-#include "weights.h"
+#include "limits.h"
 
 /* The ids of processes are their numbers and this, those of groups the numbers of cgroups. */
 #define PROCESS_ID (1ull << 63)
@@ -369,6 +369,11 @@ __noinline int charge_sets(struct task_struct *p __arg_trusted, u32 node)
 		return 0;
 	if (cgroup_weights)
 		charge_share(p, task);
+	if (cgroup_limits) {
+		if (!tells_limits())
+			read_limits(task->share, (u64)BPF_CORE_READ(p, sched_task_group));
+		follow_limit(task);
+	}
 	if (nr_nodes > 1 && !(p->flags & PF_KTHREAD)) {
 		if (cling)
 			find_group(p, task, now);

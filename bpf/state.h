@@ -24,6 +24,9 @@
 /* No such LLC, CPU, node, set. */
 #define NONE 0xffffffffu
 
+/* A task waits in no LLC, but for its cgroup's budget (park.h). */
+#define PARKED 0xfffffffeu
+
 /* Machine. */
 const volatile u32 nr_possible = 1;	/* CPUs that the kernel could have */
 const volatile u32 nr_cpu_ids = 1;	/* one more than the largest number of a CPU */
@@ -39,6 +42,7 @@ const volatile u32 llc_imbalance = NONE; /* tasks tolerated; NONE: as the policy
 const volatile bool cling = true;
 const volatile bool consolidate = true;
 const volatile bool cgroup_weights = true;
+const volatile bool cgroup_limits = true;
 
 #define ROOST_TUNABLE(name, value, least, most, meaning) const volatile u64 name = value;
 #include "tunables.h"
@@ -121,7 +125,7 @@ struct roost_task {
 	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
-	u32 waits_in;		/* LLC that counts it as waiting; NONE */
+	u32 waits_in;		/* LLC that counts it as waiting; PARKED; NONE */
 	/* What its sets and its cgroup have not been told yet, ns. */
 	u64 wanted;		/* ran or waited */
 	u64 ran;
@@ -131,6 +135,9 @@ struct roost_task {
 	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
 	u32 factor;		/* that its weight is multiplied with, times FACTOR (weights.h) */
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
+	u32 limit;		/* the nearest cgroup above it with a limit (limits.h); NONE */
+	u64 reserved;		/* ns of that budget */
+	u64 parked_at;		/* CLOCK_MONOTONIC ns */
 	u32 group;		/* its sets; NONE: none */
 	u32 process;
 	u32 counted;		/* node on which its process counts it; NONE: not runnable */
@@ -194,8 +201,9 @@ static __always_inline struct roost_task *task_of(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, NULL, 0);
 }
 
-/* Queues: an LLC's number, or this with a CPU's. */
+/* Queues: an LLC's number, or this with a CPU's, or with a limit's (parked tasks). */
 #define CPU_QUEUE (1ull << 32)
+#define LIMIT_QUEUE (2ull << 32)
 
 static __always_inline u64 slice_ns(void)
 {

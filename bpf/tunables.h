@@ -39,4 +39,4 @@ ROOST_TUNABLE(settle_ms, 1000, 0, 100000, "cling, consolidate: milliseconds that
 ROOST_TUNABLE(retry_ms, 250, 1, 100000, "cling, consolidate: milliseconds between two attempts of a task to reach the node that its group or process settled on")
 ROOST_TUNABLE(max_groups, 4096, 1, 1000000, "cling: groups that are known at once")
 ROOST_TUNABLE(max_processes, 8192, 1, 1000000, "consolidate: processes with several threads that are known at once")
-ROOST_TUNABLE(max_cgroups, 4096, 1, 1000000, "cgroups whose weights are known at once")
+ROOST_TUNABLE(max_cgroups, 4096, 1, 1000000, "cgroups whose weights and limits are known at once")

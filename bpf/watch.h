@@ -19,12 +19,10 @@
 #define ROOST_WATCH_H
 
 #include "even.h"
+#include "park.h"
 
 #define WATCH_NS 100000000ull
 #define PATIENCE_NS 1000000000ull
-
-/* When the watch last looked. */
-u64 watched_at;
 
 struct roost_watch {
 	struct bpf_timer timer;
@@ -86,6 +84,7 @@ __noinline int watch_cpu(u32 id, u64 now)
 		return 0;
 	if (cpu->online && is_leaving(id)) {
 		drain_queue(id, cpu->llc, CPU_QUEUE | id);
+		drain_parked(id);
 		if (llc->nr_cpus == 1)
 			drain_queue(id, cpu->llc, cpu->llc);
 	}
@@ -121,8 +120,10 @@ static int watch_all(void *map, int *key, struct roost_watch *watch)
 		watch_llc(i, now);
 	bpf_for(i, 0, nr_cpu_ids)
 		watch_cpu(i, now);
-	if (shares_used)
+	if (cgroup_weights && shares_used)
 		update_shares(now);
+	if (cgroup_limits && shares_used)
+		watch_limits();
 	if (nr_llcs > 1)
 		even_out();
 	if (any_set()) {

@@ -27,6 +27,7 @@ struct roost_share {
 	u64 id;			/* the cgroup's; 0: free */
 	u32 parent;		/* NONE: below the root */
 	u32 weight;		/* cpu.weight */
+	u32 limit;		/* the nearest cgroup with a limit, at or above it (limits.h); NONE */
 	/* Charged by tasks: ns that they ran or waited; the same times their weights. */
 	u64 wanted;
 	u64 demand;
@@ -100,23 +101,25 @@ static u32 free_share(u64 id)
 	return NONE;
 }
 
-/* A cgroup begins to compete. Tasks of one that finds no entry compete at the root. */
-static void add_share(u64 id, u64 parent, u32 weight)
+/* A cgroup begins to compete; its entry. Tasks of one that finds none compete at the root, without a limit. */
+static u32 add_share(u64 id, u64 parent, u32 weight)
 {
 	struct roost_share *share;
 	u32 index = free_share(id);
 
 	share = share_at(index);
 	if (!share)
-		return;
+		return NONE;
 	share->parent = find_share(parent);
 	share->weight = weight;
+	share->limit = NONE;
 	share->own = share->busy = share->children = share->children_next = share->children_busy = 0;
 	share->seen_wanted = share->wanted;
 	share->seen_demand = share->demand;
 	share->reach = weight * factor_in(share->parent, weight);
 	bpf_map_update_elem(&share_ids, &id, &index, BPF_ANY);
 	use_up_to(&shares_used, index);
+	return index;
 }
 
 static void remove_share(u64 id)

@@ -71,6 +71,13 @@ impl Types {
     }
 }
 
+/// Whether the kernel tells schedulers which limits on CPU time cgroups have (`cgroup_set_bandwidth`, since 6.17).
+pub fn tells_limits() -> bool {
+    let Ok(btf) = Btf::from_vmlinux() else { return false };
+    let Some(ops) = btf.type_by_name::<Struct>("sched_ext_ops") else { return false };
+    ops.iter().any(|member| member.name.is_some_and(|name| name == "cgroup_set_bandwidth"))
+}
+
 /// What is in the way on a kernel whose files of sched_ext are in `dir`.
 fn in_the_way(release: &str, dir: &Path, types: Option<Types>) -> Option<LiveError> {
     let release = release.to_owned();

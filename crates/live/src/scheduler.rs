@@ -95,7 +95,11 @@ fn load<'obj>(
 ) -> Result<RoostSkel<'obj>, LiveError> {
     hear_libbpf(options.verbose);
     let mut open = RoostSkelBuilder::default().open(object).map_err(refused)?;
-    open.struct_ops.roost_ops_mut().hotplug_seq = hotplug_seq;
+    let ops = open.struct_ops.roost_ops_mut();
+    ops.hotplug_seq = hotplug_seq;
+    if !kernel::tells_limits() {
+        ops.cgroup_set_bandwidth = std::ptr::null_mut();
+    }
     let possible = kernel::possible_cpus()?;
     size_maps(&mut open, options, layout, &possible).map_err(refused)?;
     configure(&mut open, options, layout, &possible);
@@ -232,23 +236,24 @@ fn size_maps(
 ) -> libbpf_rs::Result<()> {
     let nodes = layout.nodes.len() as u32;
     size_sets(open, options, nodes)?;
-    let cgroups = options.tunable("max_cgroups") as u32;
-    open.maps.shares.set_max_entries(if options.settings.is_on("cgroup-weights") {
-        cgroups
-    } else {
-        1
-    })?;
-    open.maps.share_ids.set_max_entries(if options.settings.is_on("cgroup-weights") {
-        cgroups
-    } else {
-        1
-    })?;
+    size_cgroups(open, options)?;
     open.maps.cpus.set_max_entries(cpu_ids(possible))?;
     open.maps.words.set_max_entries(layout.words.len() as u32)?;
     open.maps.slots.set_max_entries(layout.words.len() as u32 * 64)?;
     open.maps.llcs.set_max_entries(layout.llcs.len() as u32)?;
     open.maps.nodes.set_max_entries(nodes)?;
     open.maps.near.set_max_entries(nodes * nodes)
+}
+
+/// Room for cgroups, if their weights or limits count.
+fn size_cgroups(open: &mut OpenRoostSkel, options: &Options) -> libbpf_rs::Result<()> {
+    let all = options.tunable("max_cgroups") as u32;
+    let [weights, limits] =
+        ["cgroup-weights", "cgroup-limits"].map(|name| options.settings.is_on(name));
+    let cgroups = if weights || limits { all } else { 1 };
+    open.maps.shares.set_max_entries(cgroups)?;
+    open.maps.share_ids.set_max_entries(cgroups)?;
+    open.maps.limits.set_max_entries(if limits { all } else { 1 })
 }
 
 /// Room for groups and processes, if there are nodes to put them on.
@@ -285,6 +290,7 @@ fn configure(open: &mut OpenRoostSkel, options: &Options, layout: &Layout, possi
     rodata.cling = settings.is_on("cling");
     rodata.consolidate = settings.is_on("consolidate");
     rodata.cgroup_weights = settings.is_on("cgroup-weights");
+    rodata.cgroup_limits = settings.is_on("cgroup-limits");
     rodata.llc_imbalance = match settings.is_on("llc-imbalance") {
         true => settings.number("llc-imbalance").map_or(NONE, |tasks| tasks as u32),
         false => 0,

@@ -590,6 +590,100 @@ fn a_cpu_goes_and_comes_back() {
     }
 }
 
+/// Seconds that each group ran.
+fn ran(outcome: &Outcome) -> Vec<f64> {
+    outcome.groups.iter().map(|on| (on[0] + on[1]) / 1e9).collect()
+}
+
+/// Within 5%.
+fn about(ran: f64, expected: f64) -> bool {
+    (ran / expected - 1.0).abs() <= 0.05
+}
+
+/// Limits of 20%, 50% and 250% of a CPU hold within a second for four loops each, beside four loops without a limit,
+/// which lose nothing by it. Ignored, all four groups have what they could have.
+#[test]
+fn limits_hold_within_a_second() {
+    for seed in SEEDS {
+        let [on, off] = ["limits", "limits-off"].map(|scene| outcome(scene, seed));
+        let ran_on = ran(&on);
+        for (ran, limit) in ran_on.iter().zip([0.2, 0.5, 2.5, 4.0]) {
+            assert!(about(*ran, limit), "{seed}: {ran_on:?}");
+        }
+        assert!(ran(&off).iter().all(|&ran| ran > 3.5), "{seed}: {:?}", ran(&off));
+        for name in ["nr_periods", "nr_throttled", "throttled_usec"] {
+            assert!(on.counters[name] > 0 && off.counters[name] == 0, "{seed}: {name}");
+        }
+    }
+}
+
+/// A limit of 20% holds for all groups within, whatever theirs is. Once it is 200%, one with 50% within has that.
+#[test]
+fn limits_hold_for_all_within() {
+    for seed in SEEDS {
+        let ran = ran(&outcome("limits-nested", seed));
+        assert!(about(ran[..3].iter().sum(), 0.2), "{seed}: {ran:?}");
+        assert!(ran[..3].iter().all(|&ran| ran > 0.02), "{seed}: {ran:?}");
+        assert!(about(ran[3..].iter().sum(), 2.0), "{seed}: {ran:?}");
+        assert!(about(ran[4], 0.5), "{seed}: {ran:?}");
+    }
+}
+
+/// A limit that changes, goes and comes again, told by the kernel or read where the fair class keeps it.
+#[test]
+fn limits_change() {
+    for scene in ["limits-changed", "limits-read"] {
+        for seed in SEEDS {
+            let ran = ran(&outcome(scene, seed));
+            for (phase, limit) in [0.2, 0.5, 4.0, 0.2].into_iter().enumerate() {
+                assert!(about(ran[phase], limit), "{scene} {seed}: {ran:?}");
+            }
+        }
+    }
+}
+
+/// A hundred loops that together have 1% of a CPU: the kernel would end a scheduler under which one waits for 30 s.
+/// Parked for ten, a task has a moment; the group still has 1%.
+#[test]
+fn no_task_is_parked_until_the_watchdog_barks() {
+    for seed in SEEDS {
+        let outcome = outcome("limits-crowd", seed);
+        assert!(about(ran(&outcome)[0], 0.6), "{seed}: {:?}", ran(&outcome));
+        let longest = outcome.counters["longest_ns"];
+        assert!((1..11_000_000_000).contains(&longest), "{seed}: {longest} ns");
+    }
+}
+
+/// Tasks that use 290% of a CPU in short bursts: 400% is no limit for them, though all of them may run at once. Of 200%
+/// they use all.
+#[test]
+fn short_bursts_use_their_limit_and_are_not_parked_below_it() {
+    for seed in SEEDS {
+        let [kept, exceeded] = ["limits-kept", "limits-exceeded"].map(|scene| outcome(scene, seed));
+        assert_eq!(kept.counters["nr_throttled"], 0, "{seed}");
+        assert!(about(ran(&kept)[0], 29.0), "{seed}: {:?}", ran(&kept));
+        assert!(about(ran(&exceeded)[0], 20.0), "{seed}: {:?}", ran(&exceeded));
+    }
+}
+
+/// Two loops at 20% of the only CPU that they may use, beside one without a limit there, and one elsewhere.
+#[test]
+fn limits_hold_for_tasks_of_one_cpu() {
+    for seed in SEEDS {
+        let ran = ran(&outcome("limits-bound", seed));
+        assert!(about(ran[0], 0.2) && about(ran[1], 1.8), "{seed}: {ran:?}");
+    }
+}
+
+/// Parked tasks that change their cgroup or exit run; one whose CPU goes offline waits on. The next cgroup has no limit.
+#[test]
+fn nothing_is_left_of_a_limit() {
+    for seed in SEEDS {
+        let ran = ran(&outcome("limits-left", seed));
+        assert!(ran.iter().all(|&ran| about(ran, 1.0)), "{seed}: {ran:?}");
+    }
+}
+
 /// A new start: a CPU without a place comes, or the last one of an LLC goes.
 #[test]
 fn what_has_no_place_needs_a_new_start() {

@@ -87,6 +87,12 @@ const MECHANISMS: &[Setting] = &[
         meaning: "share CPU time between cgroups by their weights",
         without: "take each task's weight as it is, whatever cgroup it is in",
     },
+    Setting {
+        name: "cgroup-limits",
+        kind: Kind::Switch,
+        meaning: "keep cgroups within their limits on CPU time (cpu.max)",
+        without: "ignore limits of cgroups on CPU time",
+    },
 ];
 
 include!(concat!(env!("OUT_DIR"), "/numbers.rs"));

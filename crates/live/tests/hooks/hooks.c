@@ -53,6 +53,7 @@ static void make_maps(void)
 	make_map(&homes, sizeof(struct roost_home), NODES, false);
 	make_map(&shares, sizeof(struct roost_share), max_cgroups, false);
 	make_map(&share_ids, sizeof(u32), max_cgroups, true);
+	make_map(&limits, sizeof(struct roost_limit), max_cgroups, false);
 	make_map(&sets, sizeof(struct roost_set), max_groups + max_processes, false);
 	make_map(&set_nodes, sizeof(struct roost_set_node), (max_groups + max_processes) * NODES, false);
 	make_map(&set_memory, sizeof(u64), (max_groups + max_processes) * NODES, false);
@@ -96,19 +97,25 @@ static void make_machine(void)
 	}
 }
 
-static struct css_set *make_cgroup(u64 id, u32 weight)
+static struct css_set *make_cgroup_in(struct cgroup *parent, u64 id, u32 weight)
 {
-	struct scx_cgroup_init_args args = { weight };
+	struct scx_cgroup_init_args args = { weight, 100000, NO_QUOTA };
 	struct cgroup *cgroup = calloc(1, sizeof(*cgroup));
 	struct css_set *set = calloc(1, sizeof(*set));
 
 	cgroup->level = 1;
 	cgroup->kn = calloc(1, sizeof(*cgroup->kn));
 	cgroup->kn->id = id;
-	cgroup->self.parent = &root.self;
+	cgroup->self.cgroup = cgroup;
+	cgroup->self.parent = &parent->self;
 	roost_cgroup_init(cgroup, &args);
 	set->dfl_cgrp = cgroup;
 	return set;
+}
+
+static struct css_set *make_cgroup(u64 id, u32 weight)
+{
+	return make_cgroup_in(&root, id, weight);
 }
 
 static void make_task(struct css_set *set, struct signal_struct *process, int tgid, u64 burst_ns,
@@ -324,6 +331,21 @@ static void check_counts(void)
 	}
 }
 
+/* Periods of limits that are over. */
+static void fire_timers(void)
+{
+	struct roost_limit *limit;
+	u32 i;
+
+	for (i = 0; i < shares_used; i++) {
+		limit = limit_at(i);
+		if (!limit->timer.at || limit->timer.at > now_ns)
+			continue;
+		limit->timer.at = 0;
+		end_period(NULL, &i, limit);
+	}
+}
+
 static void run(u64 ns)
 {
 	u64 end = now_ns + ns;
@@ -341,6 +363,7 @@ static void run(u64 ns)
 			if (on_host[i] && !cpu[i].offline)
 				step_cpu(i);
 		here = 0;
+		fire_timers();
 		check_counts();
 		if (now_ns % WATCH_NS < STEP_NS)
 			watch_all(NULL, NULL, &watch);
@@ -1309,6 +1332,216 @@ static void old_time(void)
 		exit(21);
 }
 
+/* A limit in percent of a CPU; 0: none. */
+static void set_max(struct css_set *set, u64 percent)
+{
+	roost_cgroup_set_bandwidth(set->dfl_cgrp, 100000, percent ? percent * 1000 : NO_QUOTA, 0);
+}
+
+static void make_loops(struct css_set *set, int n)
+{
+	static struct signal_struct single = { 1 };
+	int i;
+
+	for (i = 0; i < n; i++)
+		make_task(set, &single, 100 + nr_tasks, 0, 0);
+}
+
+/* Lets `ns` pass; of each group of `each` tasks the time that it ran then. */
+static void print_shares(u64 ns, int groups, int each_n)
+{
+	int i;
+
+	for (i = 0; i < nr_tasks; i++)
+		memset(task[i].ran_on, 0, sizeof(task[i].ran_on));
+	run(ns);
+	for (i = 0; i < groups; i++)
+		print_group(i, i * each_n, (i + 1) * each_n, 1);
+}
+
+/* Four loops each at 20%, 50% and 250%, and four without a limit, beside tasks that run and sleep; a second of that. */
+static void limits_beside(void)
+{
+	static struct signal_struct single = { 1 };
+	const u64 percent[] = { 20, 50, 250, 0 };
+	struct css_set *set;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		set = make_cgroup(10 + i, 100);
+		set_max(set, percent[i]);
+		make_loops(set, 4);
+	}
+	for (i = 0; i < 24; i++)
+		make_task(&at_root, &single, 500 + i, MS / 5, 10 * MS);
+	run(5 * SECOND);
+	print_shares(SECOND, 4, 4);
+	print_counters();
+}
+
+/* A group at 20%, two loops in it, two in a group in it at 50% and two in one without a limit. */
+static void limits_nested(void)
+{
+	struct css_set *parent = make_cgroup(10, 100), *child[2];
+	int i;
+
+	set_max(parent, 20);
+	make_loops(parent, 2);
+	for (i = 0; i < 2; i++) {
+		child[i] = make_cgroup_in(parent->dfl_cgrp, 11 + i, 100);
+		set_max(child[i], i ? 0 : 50);
+		make_loops(child[i], 2);
+	}
+	run(2 * SECOND);
+	print_shares(SECOND, 3, 2);
+	/* The inner one is the tighter now. */
+	set_max(parent, 200);
+	run(SECOND / 10);
+	print_shares(SECOND, 3, 2);
+}
+
+/* Four loops whose limit is 20%, 50%, none and 20% again. */
+static void limits_changed(bool is_told)
+{
+	struct css_set *set = make_cgroup(10, 100);
+	const u64 percent[] = { 20, 50, 0, 20 };
+	int i;
+
+	told = is_told;
+	make_loops(set, 4);
+	for (i = 0; i < 4; i++)
+		task[i].sched_task_group = 1;
+	for (i = 0; i < 4; i++) {
+		if (told)
+			set_max(set, percent[i]);
+		else
+			fair_bandwidths[1] = (struct roost_bandwidth){ 100 * MS, percent[i] ? percent[i] * MS : NO_QUOTA };
+		run(SECOND / 5);
+		print_shares(SECOND, 1, 4);
+	}
+}
+
+/* A hundred loops at 1%: what they ran in a minute, and the longest that any of them did not. */
+static void limits_crowd(void)
+{
+	struct css_set *set = make_cgroup(10, 100);
+	u64 ran[100] = {}, since[100], longest = 0, end = now_ns + 60 * SECOND;
+	int i;
+
+	set_max(set, 1);
+	make_loops(set, 100);
+	for (i = 0; i < 100; i++)
+		since[i] = now_ns;
+	while (now_ns < end) {
+		run(10 * MS);
+		for (i = 0; i < 100; i++) {
+			if (task[i].se.sum_exec_runtime != ran[i])
+				since[i] = now_ns;
+			ran[i] = task[i].se.sum_exec_runtime;
+			longest = now_ns - since[i] > longest ? now_ns - since[i] : longest;
+		}
+	}
+	print_group(0, 0, 100, 1);
+	printf("longest_ns %lu\n", longest);
+}
+
+/* Tasks that run for 0.2 ms and sleep for 2 ms, which is 3 CPUs, with a limit of `percent`. */
+static void limits_sleepers(u64 percent)
+{
+	static struct signal_struct single = { 1 };
+	struct css_set *set = make_cgroup(10, 100);
+	int i;
+
+	set_max(set, percent);
+	for (i = 0; i < 32; i++)
+		make_task(set, &single, 500 + i, MS / 5, 2 * MS);
+	run(2 * SECOND);
+	print_shares(10 * SECOND, 1, 32);
+	print_counters();
+}
+
+/* Two loops at 20% that may use one CPU only, which they share with another one. */
+static void limits_bound(void)
+{
+	static struct cpumask one = { 1 << 3 };
+	struct css_set *set = make_cgroup(10, 100);
+	int i;
+
+	set_max(set, 20);
+	make_loops(set, 2);
+	make_loops(&at_root, 2);
+	for (i = 0; i < 3; i++) {
+		task[i].cpu = 3;
+		limit(&task[i], &one);
+	}
+	task[3].cpu = 8;
+	run(SECOND);
+	print_shares(SECOND, 2, 2);
+}
+
+static bool is_parked(const struct task_struct *p)
+{
+	return p->storage->waits_in == PARKED;
+}
+
+/* sched_move_task() of a task that waits. */
+static void move_to(struct task_struct *p, struct css_set *set)
+{
+	struct css_set *from = p->cgroups;
+
+	unlink(p);
+	p->cgroups = set;
+	roost_cgroup_move(p, from->dfl_cgrp, set->dfl_cgrp);
+	here = local_of = p->cpu;
+	roost_enqueue(p, 0);
+}
+
+/* Parked loops exit, go to another cgroup, lose their CPU. Then their cgroup goes, and another gets its entry. */
+static void limits_left(void)
+{
+	struct css_set *set = make_cgroup(10, 100), *next;
+	int i, moved = -1;
+
+	set_max(set, 1);
+	make_loops(set, 4);
+	run(SECOND);
+	for (i = 0; i < 4; i++)
+		if (is_parked(&task[i]))
+			moved = i;
+	if (moved < 0)
+		exit(22);
+	move_to(&task[moved], &at_root);
+	run(100 * MS);
+	if (is_parked(&task[moved]) || cpu[task[moved].cpu].curr != &task[moved])
+		exit(23);
+	moved = (moved + 1) % 4;
+	task[moved].flags = PF_EXITING;
+	/* Once it runs it is not parked again. */
+	run(3 * SECOND);
+	if (task[moved].se.sum_exec_runtime < SECOND)
+		exit(24);
+	for (i = 0; i < 4; i++)
+		if (is_parked(&task[i]))
+			moved = i;
+	go_offline(task[moved].cpu);
+	if (cpu[task[moved].cpu].offline || !is_parked(&task[moved]))
+		exit(25);
+	for (i = 0; i < 4; i++)
+		if (is_parked(&task[i]))
+			move_to(&task[i], &at_root);
+		else
+			roost_cgroup_move(&task[i], set->dfl_cgrp, &root);
+	roost_cgroup_exit(set->dfl_cgrp);
+	next = make_cgroup(11, 100);
+	make_loops(next, 1);
+	if (task_of(&task[4])->share != 0 || task_of(&task[4])->limit != NONE)
+		exit(26);
+	run(SECOND);
+	print_shares(SECOND, 5, 1);
+	if (limit_at(0)->throttled || scx_bpf_dsq_nr_queued(LIMIT_QUEUE))
+		exit(27);
+}
+
 /* CPUs that cannot come or go without a new start. */
 static void new_start(bool last)
 {
@@ -1445,6 +1678,25 @@ int main(int argc, char **argv)
 		number_again();
 	else if (!strcmp(scenario, "old-time"))
 		old_time();
+	else if (!strcmp(scenario, "limits"))
+		limits_beside();
+	else if (!strcmp(scenario, "limits-off")) {
+		cgroup_limits = false;
+		limits_beside();
+	} else if (!strcmp(scenario, "limits-nested"))
+		limits_nested();
+	else if (!strcmp(scenario, "limits-changed") || !strcmp(scenario, "limits-read"))
+		limits_changed(!strcmp(scenario, "limits-changed"));
+	else if (!strcmp(scenario, "limits-crowd"))
+		limits_crowd();
+	else if (!strcmp(scenario, "limits-kept"))
+		limits_sleepers(400);
+	else if (!strcmp(scenario, "limits-exceeded"))
+		limits_sleepers(200);
+	else if (!strcmp(scenario, "limits-bound"))
+		limits_bound();
+	else if (!strcmp(scenario, "limits-left"))
+		limits_left();
 	else if (!strcmp(scenario, "begins-idle"))
 		ramp(1, SECOND / 2);
 	else if (!strcmp(scenario, "begins-small"))

@@ -34,7 +34,7 @@ typedef int64_t s64;
 
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
-enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, PF_KTHREAD = 0x200000 };
+enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, PF_EXITING = 4, PF_KTHREAD = 0x200000 };
 enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, ENQ_REENQ = 32 };
 enum { SCX_OPS_ENQ_LAST = 2, SCX_OPS_ENQ_EXITING = 4 };
 enum { ACT_RESTART = 1 };
@@ -58,6 +58,7 @@ struct task_struct {
 	struct { u64 slice, dsq_vtime; u32 weight, flags; } scx;
 	struct { u64 sum_exec_runtime; } se;
 	struct css_set *cgroups;
+	u64 sched_task_group;
 	struct signal_struct *signal;
 	/* Of this stand-in. */
 	struct roost_task *storage;
@@ -71,14 +72,14 @@ struct task_struct {
 };
 
 struct scx_init_task_args { struct cgroup *cgroup; };
-struct scx_cgroup_init_args { u32 weight; };
+struct scx_cgroup_init_args { u32 weight; u64 bw_period_us, bw_quota_us, bw_burst_us; };
 struct scx_cpu_release_args { int unused; };
 struct scx_exit_info { char *reason, *msg, *dump; u64 kind; s64 exit_code; };
-struct bpf_timer { int unused; };
+struct bpf_timer { u64 at; };	/* when it fires; 0: never */
 
 struct sched_ext_ops {
 	void *select_cpu, *enqueue, *dispatch, *running, *stopping, *update_idle, *cpu_release;
-	void *cpu_offline, *cpu_online, *init_task, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight;
+	void *cpu_offline, *cpu_online, *init_task, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight, *cgroup_set_bandwidth;
 	void *init, *exit;
 	u64 flags;
 	u32 timeout_ms;
@@ -103,7 +104,7 @@ static u64 now_ns = 1000000000;
 static u32 here;			/* the CPU that calls */
 static struct task_struct *current;
 static struct cpu cpu[MOST];
-static struct task_struct *llc_queue[MOST], *cpu_queue[MOST];
+static struct task_struct *llc_queue[MOST], *cpu_queue[MOST], *limit_queue[MOST];
 static int local_of = -1;		/* whose local queue DSQ_LOCAL is; -1: not known yet */
 static bool inserted;
 static bool exited;			/* the scheduler asked for its end */
@@ -113,6 +114,17 @@ static u64 bpf_ktime_get_ns(void) { return now_ns; }
 static u32 bpf_get_smp_processor_id(void) { return here; }
 static struct task_struct *bpf_get_current_task_btf(void) { return current; }
 #define bpf_core_field_exists(field) true
+#define BPF_CORE_READ(p, field) ((p)->field)
+#define NO_QUOTA (~0ull)
+
+struct roost_bandwidth { u64 period, quota, burst, parent; };
+
+/* Whether the kernel tells limits; if not, the fair class has them by group. */
+static bool told = true;
+static struct roost_bandwidth fair_bandwidths[MOST];
+
+static bool tells_limits(void) { return told; }
+static struct roost_bandwidth fair_bandwidth(u64 group) { return fair_bandwidths[group]; }
 
 /* A task is interrupted by BPF programs, which keep it on its CPU and read under RCU. */
 static void interrupt(struct task_struct *p)
@@ -139,7 +151,12 @@ static s32 scx_bpf_create_dsq(u64 id, s32 node) { return 0; }
 static void reenqueue_local(void) {}
 static int bpf_timer_init(void *timer, void *map, int clock) { return 0; }
 static int bpf_timer_set_callback(void *timer, void *callback) { return 0; }
-static int bpf_timer_start(void *timer, u64 ns, u64 flags) { return 0; }
+static int bpf_timer_start(struct bpf_timer *timer, u64 ns, u64 flags)
+{
+	timer->at = now_ns + ns;
+	return 0;
+}
+
 static long bpf_probe_read_kernel_str(void *to, u32 size, const void *from) { return 0; }
 static void task_set_slice(struct task_struct *p, u64 slice) { p->scx.slice = slice; }
 static void task_set_vtime(struct task_struct *p, u64 vtime) { p->scx.dsq_vtime = vtime; }
@@ -158,7 +175,7 @@ static void scx_bpf_kick_cpu(s32 number, u64 flags)
 /* Queues: lists in the order of virtual time, and local ones in that of arrival. */
 static struct task_struct **queue_at(u64 id)
 {
-	return id >> 32 ? &cpu_queue[(u32)id] : &llc_queue[id];
+	return id >> 32 == 2 ? &limit_queue[(u32)id] : id >> 32 ? &cpu_queue[(u32)id] : &llc_queue[id];
 }
 
 static s32 scx_bpf_dsq_nr_queued(u64 id)
@@ -191,6 +208,17 @@ static void insert_local(int number, struct task_struct *p)
 	p->cpu = number;
 }
 
+static void insert_last(struct task_struct *p, u64 id)
+{
+	struct task_struct **at = queue_at(id);
+
+	p->queue = id;
+	while (*at)
+		at = &(*at)->next;
+	*at = p;
+	p->next = NULL;
+}
+
 static void insert_ordered(struct task_struct *p, u64 id, u64 vtime)
 {
 	struct task_struct **at = queue_at(id);
@@ -207,7 +235,9 @@ static void dsq_insert(struct task_struct *p, u64 id, u64 slice, u64 flags)
 {
 	p->scx.slice = slice;
 	inserted = true;
-	if (local_of >= 0)
+	if (id >> 32 == 2)
+		insert_last(p, id);
+	else if (local_of >= 0)
 		insert_local(local_of, p);
 }
 
@@ -267,7 +297,10 @@ static void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) {}
 static bool dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id)
 {
 	unlink(p);
-	insert_local(id == DSQ_LOCAL ? here : (u32)id, p);
+	if (id >> 32 == 2)
+		insert_last(p, id);
+	else
+		insert_local(id == DSQ_LOCAL ? here : (u32)id, p);
 	return true;
 }
 
