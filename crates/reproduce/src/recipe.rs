@@ -337,9 +337,10 @@ impl<'a> Recipe<'a> {
                         "rows: metric is missing; name one, or write search = true".into(),
                     )
                 })?;
+                let metric = metric.replace("{n}", value);
                 let reading = match metric.strip_prefix("counter ") {
                     Some(counter) => Reading::Counter(counter.to_owned()),
-                    None => Reading::Metric(metric.clone()),
+                    None => Reading::Metric(metric),
                 };
                 rows.push(self.row(table, at, &id, value, reading, None)?);
                 continue;
