@@ -14,6 +14,7 @@
 # make bench  cost of an event, peak memory, and ratios to an earlier commit, which it builds first
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
 # make swarm  a minute of random machines, workloads and schedulers, each run checked (SECONDS, SEED, RUNS)
+# make reference  writes docs/reference.md, which the program knows
 # make lint   formatting and lints, as errors (lint-live: those of the live scheduler)
 
 CARGO ?= cargo
@@ -21,7 +22,7 @@ CARGO ?= cargo
 DEMO_PROFILE ?= release
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm test-long measure validation live test-live smoke-live soak-live lint-live deb bench fuzz swarm lint setup setup-live
+.PHONY: demo test test-vm test-long measure validation live test-live smoke-live soak-live lint-live deb bench fuzz swarm lint reference setup setup-live
 
 setup:
 	@tools/setup
@@ -114,6 +115,10 @@ deb: live
 
 bench: setup
 	$(CARGO) bench --locked --package roost
+
+reference: setup
+	$(CARGO) run --quiet --locked --profile checked --package roost -- man target/man
+	cp target/man/reference.md docs/
 
 # As the tests are built: what they are built with is built once.
 lint: setup

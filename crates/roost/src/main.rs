@@ -10,6 +10,7 @@ mod machine;
 mod man;
 mod progress;
 mod real;
+mod reference;
 mod reproduce;
 mod resume;
 mod scx;

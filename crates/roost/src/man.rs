@@ -1,4 +1,5 @@
-//! `roost man`: manual pages and shell completions from the command lines, and a settings file with every setting.
+//! `roost man`: manual pages and shell completions from the command lines, a settings file with every setting, and the
+//! reference of the documentation.
 
 use std::path::Path;
 
@@ -8,9 +9,10 @@ use clap_mangen::Man;
 
 use crate::args::Cli;
 use crate::error::Error;
+use crate::reference;
 
-/// Writes `roost.1`, a page for each of its commands, `scx_roost.8`, completions for bash, zsh and fish, and
-/// `roost.toml` to `folder`.
+/// Writes `roost.1`, a page for each of its commands, `scx_roost.8`, completions for bash, zsh and fish,
+/// `roost.toml` and `reference.md` to `folder`.
 pub fn write(folder: &Path) -> Result<(), Error> {
     let failed = |error: std::io::Error| {
         Error::Usage(format!("{}: {error}; give a folder that can be written", folder.display()))
@@ -23,5 +25,6 @@ pub fn write(folder: &Path) -> Result<(), Error> {
     let mut page = Vec::new();
     Man::new(roost_settings::command()).section("8").render(&mut page).map_err(failed)?;
     std::fs::write(folder.join("scx_roost.8"), page).map_err(failed)?;
-    std::fs::write(folder.join("roost.toml"), roost_settings::example()).map_err(failed)
+    std::fs::write(folder.join("roost.toml"), roost_settings::example()).map_err(failed)?;
+    std::fs::write(folder.join("reference.md"), reference::page(Cli::command())).map_err(failed)
 }

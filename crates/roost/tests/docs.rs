@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use roost_simulate::{Control, Simulation};
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -157,4 +159,38 @@ fn programs_of_the_results_are_in_the_history() {
         let output = git(&["merge-base", "--is-ancestor", commit, "HEAD"]).unwrap();
         assert!(output.status.success(), "{study}: {program}");
     }
+}
+
+/// The program writes its own reference.
+#[test]
+fn the_reference_is_what_the_program_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let man = Command::new(env!("CARGO_BIN_EXE_roost")).arg("man").arg(folder.path()).status();
+    assert!(man.unwrap().success());
+    let [ours, written] = [folder.path().join("reference.md"), root().join("docs/reference.md")]
+        .map(|path| std::fs::read_to_string(path).unwrap());
+    let differing = ours.lines().zip(written.lines()).find(|(ours, written)| ours != written);
+    assert!(ours == written, "`make reference` writes it anew: {differing:?}");
+}
+
+/// Every counter of a run has a meaning in the reference, and every meaning is that of a counter.
+#[test]
+fn the_reference_has_the_counters_that_runs_have() {
+    let mut met = BTreeSet::new();
+    let small = root().join("crates/scx/tests/data/small.bpf.o");
+    let all = "fair@7.2+cling+consolidate+sis-util+llc-imbalance+numa-imbalance".to_owned();
+    for scheduler in [all, format!("scx:{}", small.display())] {
+        let simulation =
+            Simulation::named("2n2l4c", "settle", Some(50_000_000), &scheduler).unwrap();
+        for (name, _) in simulation.run(Control::new(1)).unwrap().counters {
+            let Some(counter) = roost_report::meaning(&name) else {
+                panic!("{name} has no meaning")
+            };
+            met.insert(counter.name);
+        }
+    }
+    let told = roost_report::COUNTERS.iter().flat_map(|(_, counters)| *counters);
+    let unmet: Vec<&str> =
+        told.map(|counter| counter.name).filter(|name| !met.contains(name)).collect();
+    assert_eq!(unmet, [] as [&str; 0]);
 }

@@ -1,0 +1,142 @@
+//! The reference of the documentation (`docs/reference.md`), from the tables by which names are read.
+
+use std::fmt::Write;
+
+use clap::{Arg, Command};
+use roost_settings::{Kind, Setting};
+
+/// All of it, as Markdown.
+pub fn page(mut roost: Command) -> String {
+    roost.build();
+    let mut out = String::from(
+        "# Reference\n\nThis page is written by `roost man FOLDER` from the program; a test compares both.\n",
+    );
+    out += "\n## Commands and options\n";
+    commands(&mut out, &roost, "roost");
+    schedulers(&mut out);
+    workloads(&mut out);
+    out += "\n## Machines\n";
+    let presets = roost_machine::presets();
+    let presets = presets.iter().map(|(name, about)| [code(name), (*about).to_owned()]);
+    table(&mut out, ["preset", "what it is"], presets);
+    out += "\n## Settings of the live scheduler\n\nOptions of `scx_roost`, names in its settings file, and `roost+NAME=VALUE` in `roost \
+            compare`.\n";
+    table(
+        &mut out,
+        ["setting", "takes", "default", "what it does"],
+        roost_settings::all().map(setting),
+    );
+    counters(&mut out);
+    out
+}
+
+/// The options of a command and of those below it; hidden ones are for makers of packages.
+fn commands(out: &mut String, command: &Command, name: &str) {
+    let shown =
+        |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+    let arguments: Vec<&Arg> = command.get_arguments().filter(shown).collect();
+    let _ = write!(out, "\n### {name}\n");
+    if let Some(about) = command.get_about() {
+        let _ = write!(out, "\n{about}\n");
+    }
+    if !arguments.is_empty() {
+        table(out, ["argument", "default", "what it does"], arguments.into_iter().map(argument));
+    }
+    for below in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+        commands(out, below, &format!("{name} {}", below.get_name()));
+    }
+}
+
+fn argument(arg: &Arg) -> [String; 3] {
+    let values = arg.get_value_names().unwrap_or_default();
+    let takes = arg.get_num_args().is_none_or(|range| range.takes_values());
+    let values: String = match takes {
+        true => values.iter().map(|value| format!(" {value}")).collect(),
+        false => String::new(),
+    };
+    let name = match arg.get_long() {
+        Some(long) => code(&format!("--{long}{values}")),
+        None => code(values.trim()),
+    };
+    let defaults = arg.get_default_values().iter().map(|value| value.to_string_lossy());
+    let default = match takes {
+        true => defaults.collect::<Vec<_>>().join(", "),
+        false => String::new(),
+    };
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    [name, default, help]
+}
+
+fn schedulers(out: &mut String) {
+    *out += "\n## Versions of the fair class\n";
+    let versions = roost_fair::version_texts();
+    let versions = versions.map(|(name, about)| [code(&format!("fair@{name}")), about.to_owned()]);
+    table(out, ["scheduler", "what is new"], versions);
+    *out += "\n## Switches and numbers of the fair class\n\nBehind a version: `fair@5.19+sis-util+no-hrtick`.\n";
+    let switches = roost_fair::switches().into_iter();
+    let switches = switches.map(|(name, about)| [code(&format!("+{name}")), about.to_owned()]);
+    let numbers = roost_fair::numbers().into_iter();
+    let numbers = numbers.map(|(name, about)| [code(&format!("+{name}=N")), about.to_owned()]);
+    table(out, ["switch", "what it does"], switches.chain(numbers));
+}
+
+fn workloads(out: &mut String) {
+    *out += "\n## Benchmarks\n\n`NAME:parameter=value,parameter=value`; what is not given has its default.\n";
+    for benchmark in roost_workload::benchmarks() {
+        let _ = write!(out, "\n### {}\n\n{}\n", benchmark.name, benchmark.summary);
+        if let Some(ns) = benchmark.duration_ns {
+            let seconds = ns as f64 / 1e9;
+            let _ = write!(out, "\nIt runs for {seconds} s unless `--duration` says otherwise.\n");
+        }
+        let parameters = benchmark.parameters.iter().map(|parameter| {
+            [code(parameter.name), parameter.default.to_owned(), parameter.meaning.to_owned()]
+        });
+        table(out, ["parameter", "default", "meaning"], parameters);
+    }
+    *out += "\n### Forms for rt-app\n";
+    let forms = roost_workload::benchmark::rt_app::forms();
+    let forms = forms.into_iter().map(|(name, about)| [code(&name), about.to_owned()]);
+    table(out, ["workload", "what it is"], forms);
+}
+
+fn setting(setting: &Setting) -> [String; 4] {
+    let (takes, default) = match setting.kind {
+        Kind::Switch => ("true or false".to_owned(), "true".to_owned()),
+        Kind::Tolerance { unit, most } => {
+            (format!("true, false, or a number up to {most} ({unit})"), "true".to_owned())
+        }
+        Kind::Patterns => ("patterns, separated by commas".to_owned(), String::new()),
+        Kind::Number { default, least, most } => {
+            (format!("{least} to {most}"), default.to_string())
+        }
+    };
+    [code(setting.name), takes, default, setting.meaning.to_owned()]
+}
+
+fn counters(out: &mut String) {
+    *out += "\n## Counters of simulated runs\n\n`--counters` prints them, JSON and CSV have them. They are of the measured part of a run. `LEVEL` \
+             stands for a level of scheduling domains from SMT up to NUMA, by distance; `IDLE` for what the CPU that balances does (busy, idle, \
+             newidle); `N` for a number, `GROUP` for the path of a cgroup, `HOOK` for a hook. Those of the live scheduler are told by `scx_roost \
+             --help-stats`.\n";
+    for (kind, counters) in roost_report::COUNTERS {
+        let _ = write!(out, "\n### {kind}\n");
+        let rows = counters.iter().map(|counter| [code(counter.name), counter.meaning.to_owned()]);
+        table(out, ["counter", "what it counts"], rows);
+    }
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+fn table<const N: usize>(
+    out: &mut String,
+    head: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) {
+    let _ = write!(out, "\n| {} |\n|{}\n", head.join(" | "), "---|".repeat(N));
+    for row in rows {
+        let cells = row.map(|cell| cell.replace('|', "\\|").replace('\n', " "));
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+}
