@@ -9,6 +9,9 @@
  *     3. A task that leaves starts on an idle CPU, the one where it last ran if possible, or else waits for its turn in
  *        the queue of the LLC where it last ran.
  *
+ *     4. A turn of a limited task ends after a slice to the point, by a timer of its CPU. A slice itself ends with the
+ *        next tick, up to 4 ms later with 250 a second: of some CPUs at once that is a period of a small budget.
+ *
  * What is queued already when the budget ends has reserved its time. A task that comes to a CPU without (its limit is
  * new, or it was interrupted after all of it) gives way again at once.
  *
@@ -31,6 +34,75 @@
 
 /* When the watch last looked. */
 u64 watched_at;
+
+/* The turn of a task of a limited cgroup on a CPU. */
+struct roost_turn {
+	struct bpf_timer timer;
+	u64 ends_at;		/* CLOCK_MONOTONIC ns; 0: what runs has no limit */
+	u32 armed;		/* the timer is going to fire */
+} __attribute__((aligned(CACHE_LINE)));
+
+ARRAY(turns, struct roost_turn);
+
+static __always_inline struct roost_turn *turn_at(u32 cpu)
+{
+	return bpf_map_lookup_elem(&turns, &cpu);
+}
+
+/* A turn is over, or another has begun since: short ones do not start the timer again. */
+static int end_turn(void *map, u32 *cpu, struct roost_turn *turn)
+{
+	u64 at = turn->ends_at, now = bpf_ktime_get_ns();
+
+	turn->armed = 0;
+	if (at && before(now, at)) {
+		turn->armed = 1;
+		bpf_timer_start(&turn->timer, at - now, BPF_F_TIMER_CPU_PIN);
+	} else if (at) {
+		scx_bpf_kick_cpu(*cpu, KICK_PREEMPT);
+	}
+	return 0;
+}
+
+static __always_inline void begin_turn(u32 cpu)
+{
+	struct roost_turn *turn = turn_at(cpu);
+
+	if (!turn)
+		return;
+	turn->ends_at = bpf_ktime_get_ns() + slice_ns();
+	if (turn->armed)
+		return;
+	turn->armed = 1;
+	bpf_timer_start(&turn->timer, slice_ns(), BPF_F_TIMER_CPU_PIN);
+}
+
+/* A task stops before its turn is over. */
+static __always_inline void stop_turn(u32 cpu)
+{
+	struct roost_turn *turn = turn_at(cpu);
+
+	if (turn)
+		turn->ends_at = 0;
+}
+
+static int start_turns(void)
+{
+	struct roost_turn *turn;
+	int i, error;
+
+	bpf_for(i, 0, cgroup_limits ? nr_cpu_ids : 0) {
+		turn = turn_at(i);
+		if (!turn)
+			return -EINVAL;
+		error = bpf_timer_init(&turn->timer, &turns, CLOCK_MONOTONIC);
+		if (!error)
+			error = bpf_timer_set_callback(&turn->timer, end_turn);
+		if (error)
+			return error;
+	}
+	return 0;
+}
 
 /* Takes of the budgets what a task is going to run. A forced one makes debts. */
 static __always_inline void reserve(struct roost_task *task)
@@ -108,10 +180,13 @@ static __always_inline bool park(struct task_struct *p, struct roost_task *task,
 	return true;
 }
 
-/* Whether a task that runs has time for another slice. */
-static __always_inline bool has_budget(const struct task_struct *p, struct roost_task *task)
+/* Begins a turn of a task that runs, if it has budget. One that must go on without is queued, and forced to reserve. */
+static __always_inline bool has_turn(struct roost_task *task, u32 cpu_id)
 {
-	return admit(task, true) == NONE || must_go_on(p, 0);
+	if (admit(task, true) != NONE)
+		return false;
+	begin_turn(cpu_id);
+	return true;
 }
 
 /*
@@ -331,9 +406,9 @@ __noinline int drain_parked(u32 cpu_id)
 }
 
 /* A task begins to run. Without budget it gives way at once, and is parked when it is queued. */
-static __always_inline void check_budget(const struct task_struct *p, struct roost_task *task, u32 cpu_id)
+static __always_inline void check_budget(struct roost_task *task, u32 cpu_id)
 {
-	if (!has_budget(p, task))
+	if (!has_turn(task, cpu_id))
 		scx_bpf_kick_cpu(cpu_id, KICK_PREEMPT);
 }
 

@@ -191,14 +191,14 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 }
 
 /* The slice of a task that runs is over: whether it stays on its node. One that is alone never stops. */
-static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *cpu)
+static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *cpu, u32 cpu_id)
 {
 	struct roost_task *task = task_of(p);
 
 	if (!task)
 		return true;
 	charge(p, task, cpu);
-	if (task->limit != NONE && !has_budget(p, task))
+	if (task->limit != NONE && !has_turn(task, cpu_id))
 		return false;
 	/* It may only now be known to which process it belongs. */
 	count_at(task, cpu->node);
@@ -239,7 +239,7 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 		return;
 	}
 	runs_on = prev && prev->scx.flags & TASK_QUEUED;
-	stays = runs_on && slice_over(prev, cpu);
+	stays = runs_on && slice_over(prev, cpu, cpu_id);
 	if (!(stays && stays_first(prev, cpu, llc, cpu_id)) && consume(cpu, llc, cpu_id, stays && !is_bound(prev)))
 		return;
 	if (stays) {
@@ -282,7 +282,7 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	cpu->vtime = p->scx.dsq_vtime - (bound ? cpu->ahead : 0);
 	charge_owed(p, task);
 	if (task->limit != NONE)
-		check_budget(p, task, cpu_id);
+		check_budget(task, cpu_id);
 }
 
 void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
@@ -293,6 +293,8 @@ void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 	if (!cpu || !task)
 		return;
 	charge(p, task, cpu);
+	if (task->limit != NONE)
+		stop_turn(scx_bpf_task_cpu(p));
 	if (runnable)
 		return;
 	give_back(task);
@@ -472,7 +474,8 @@ s32 ROOST_OPS_SLEEPABLE(roost_init)
 		if (error)
 			return error;
 	}
-	return start_watch();
+	error = start_turns();
+	return error ?: start_watch();
 }
 
 void ROOST_OPS(roost_exit, struct scx_exit_info *info)

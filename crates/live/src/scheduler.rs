@@ -236,7 +236,7 @@ fn size_maps(
 ) -> libbpf_rs::Result<()> {
     let nodes = layout.nodes.len() as u32;
     size_sets(open, options, nodes)?;
-    size_cgroups(open, options)?;
+    size_cgroups(open, options, cpu_ids(possible))?;
     open.maps.cpus.set_max_entries(cpu_ids(possible))?;
     open.maps.words.set_max_entries(layout.words.len() as u32)?;
     open.maps.slots.set_max_entries(layout.words.len() as u32 * 64)?;
@@ -246,13 +246,14 @@ fn size_maps(
 }
 
 /// Room for cgroups, if their weights or limits count.
-fn size_cgroups(open: &mut OpenRoostSkel, options: &Options) -> libbpf_rs::Result<()> {
+fn size_cgroups(open: &mut OpenRoostSkel, options: &Options, cpus: u32) -> libbpf_rs::Result<()> {
     let all = options.tunable("max_cgroups") as u32;
     let [weights, limits] =
         ["cgroup-weights", "cgroup-limits"].map(|name| options.settings.is_on(name));
     let cgroups = if weights || limits { all } else { 1 };
     open.maps.shares.set_max_entries(cgroups)?;
     open.maps.share_ids.set_max_entries(cgroups)?;
+    open.maps.turns.set_max_entries(if limits { cpus } else { 1 })?;
     open.maps.limits.set_max_entries(if limits { all } else { 1 })
 }
 

@@ -54,6 +54,7 @@ static void make_maps(void)
 	make_map(&shares, sizeof(struct roost_share), max_cgroups, false);
 	make_map(&share_ids, sizeof(u32), max_cgroups, true);
 	make_map(&limits, sizeof(struct roost_limit), max_cgroups, false);
+	make_map(&turns, sizeof(struct roost_turn), CPUS, false);
 	make_map(&sets, sizeof(struct roost_set), max_groups + max_processes, false);
 	make_map(&set_nodes, sizeof(struct roost_set_node), (max_groups + max_processes) * NODES, false);
 	make_map(&set_memory, sizeof(u64), (max_groups + max_processes) * NODES, false);
@@ -331,11 +332,20 @@ static void check_counts(void)
 	}
 }
 
-/* Periods of limits that are over. */
+/* Periods of limits and turns that are over. */
 static void fire_timers(void)
 {
 	struct roost_limit *limit;
+	struct roost_turn *turn;
 	u32 i;
+
+	for (i = 0; i < CPUS; i++) {
+		turn = turn_at(i);
+		if (!turn->timer.at || turn->timer.at > now_ns)
+			continue;
+		turn->timer.at = 0;
+		end_turn(NULL, &i, turn);
+	}
 
 	for (i = 0; i < shares_used; i++) {
 		limit = limit_at(i);
