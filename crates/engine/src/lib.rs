@@ -52,5 +52,5 @@ pub use scheduler::{
     CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Pick, Scheduler, TaskId, Wake, Work,
 };
 pub use time::Time;
-pub use trace::{LeftAs, TraceTask, Tracer};
+pub use trace::{Accessed, LeftAs, MemoryNow, TraceTask, Tracer};
 pub use world::World;

@@ -46,6 +46,7 @@ use roost_workload::{Access, Placement, Sharing, Workload};
 
 use crate::scheduler::{CpuId, LastAccess, TaskId};
 use crate::task::Activity;
+use crate::trace::{Accessed, MemoryNow};
 use crate::world::World;
 use bandwidth::{Bandwidth, Use};
 use cache::CERTAIN;
@@ -88,6 +89,8 @@ pub(crate) struct Memory {
     /// Bytes that came from the CPU's own node and from others.
     local_bytes: u64,
     remote_bytes: u64,
+    /// Whether an observer wants to know what each task transferred.
+    pub(crate) by_task: bool,
     pages_migrated: u64,
     /// By process number.
     spaces: Vec<Space>,
@@ -149,10 +152,13 @@ struct TaskMemory {
     sweep: Sweep,
     /// Where that comes upon the next mark.
     stop: Option<Stop>,
+    /// What it transferred, by node; empty if nobody wants to know.
+    accessed: Vec<Accessed>,
 }
 
 impl TaskMemory {
-    const NEW: Self = Self { own: Vec::new(), sweep: Sweep::none(), stop: None };
+    const NEW: Self =
+        Self { own: Vec::new(), sweep: Sweep::none(), stop: None, accessed: Vec::new() };
 }
 
 /// Figures of the machine, looked up for every sweep.
@@ -231,6 +237,7 @@ impl Memory {
             l2_fills: vec![0; machine.cores.len()],
             local_bytes: 0,
             remote_bytes: 0,
+            by_task: false,
             pages_migrated: 0,
             spaces: Vec::new(),
             marked: 0,
@@ -333,6 +340,11 @@ impl Memory {
         }
     }
 
+    /// What `task` transferred, by node; empty if nothing.
+    pub(crate) fn accessed(&self, task: TaskId) -> &[Accessed] {
+        self.tasks.get(task.index()).map_or(&[], |task| &task.accessed)
+    }
+
     /// Name and value of every counter, with the kernel's names where it has one (numastat, vmstat).
     pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         sink("numa_hit", self.nodes.hit);
@@ -415,6 +427,33 @@ impl World {
             Activity::Sweep { left, .. } => Some(left),
             _ => None,
         }
+    }
+
+    /// Where memory is now; changes nothing.
+    pub(crate) fn memory_now(&self) -> Option<MemoryNow> {
+        let memory = self.memory.as_deref()?;
+        let mut accessed =
+            Accessed { local_bytes: memory.local_bytes, remote_bytes: memory.remote_bytes };
+        for cpu in 0..self.nr_cpus() {
+            if let Some(left) = self.left_of_sweep_now(cpu) {
+                memory.add_undone(cpu, left, &mut accessed);
+            }
+        }
+        let mut node_pages = vec![0; self.machine.nodes.len()];
+        for region in &memory.regions {
+            node_pages.iter_mut().zip(region.pages.on()).for_each(|(sum, on)| *sum += on);
+        }
+        Some(MemoryNow { node_pages, accessed })
+    }
+
+    /// As [`World::left_of_sweep`] of `cpu`'s task, as if it were settled.
+    fn left_of_sweep_now(&self, cpu: CpuId) -> Option<u64> {
+        let state = &self.cpus[cpu];
+        let task = &self.tasks[state.current?.index()];
+        let Activity::Sweep { rate, left, .. } = task.activity else { return None };
+        let elapsed = self.now.since(state.progress_from);
+        let swept = (elapsed - elapsed.min(task.refill_ns)).saturating_mul(u64::from(rate));
+        Some(left.saturating_sub(swept))
     }
 
     /// Accounts what goes on in `cpu`'s LLC, before somebody looks at what is left in it.

@@ -231,6 +231,7 @@ pub fn run_observed<S: Scheduler>(
     let mut until_check = EVENTS_BETWEEN_CHECKS;
     let deadline = workload.duration_ns.map_or(Time::NEVER, Time);
     let mut marks = Marks::of(workload);
+    let mut next_memory = engine.next_memory();
     let end = loop {
         let Some((at, event)) = engine.world.events.pop() else {
             match workload.duration_ns {
@@ -241,6 +242,11 @@ pub fn run_observed<S: Scheduler>(
         while at > marks.next() {
             engine.world.now = marks.next();
             marks.pass(engine.totals());
+        }
+        while at > next_memory && next_memory <= deadline {
+            engine.world.now = next_memory;
+            engine.world.trace_memory();
+            next_memory = engine.next_memory();
         }
         if at > deadline {
             break deadline;
@@ -296,6 +302,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             (workload.processes.iter()).map(|process| ProcessState::new(process.forked)).collect();
         world.names = workload.templates.iter().map(|template| template.name.clone()).collect();
         world.memory = memory(machine, workload)?.map(Box::new);
+        if let Some(memory) = &mut world.memory {
+            memory.by_task = world.tracer.is_some();
+        }
         world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
         Ok(Self {
             tick_ns: scheduler.tick_ns(),
@@ -749,6 +758,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     fn retire(&mut self, gone: TaskId) {
         self.worked |= self.is_at_work(gone);
+        self.world.trace_accessed(gone);
         self.scheduler.task_exit(&mut self.world, gone);
         self.world.leave_process(gone);
         if let Some(memory) = &mut self.world.memory {
@@ -837,6 +847,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         Some(TooShort { created, missing })
     }
 
+    /// When the observer next wants to be told of memory; never, if there is none.
+    fn next_memory(&self) -> Time {
+        let tracer = self.world.tracer.as_ref().filter(|_| self.world.memory.is_some());
+        let later = self.world.now + 1;
+        tracer.map_or(Time::NEVER, |tracer| tracer.next_memory().max(later))
+    }
+
     /// What has been counted up to now.
     fn totals(&self) -> Totals {
         Totals::now(&self.world, &self.scheduler, &self.shared, &self.latencies)
@@ -853,6 +870,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 self.world.trace_switch(cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
+        self.world.trace_memory();
+        let live = |task: &TaskId| self.world.tasks[task.index()].state != State::Dead;
+        let live: Vec<TaskId> =
+            (0..self.world.tasks.len() as u32).map(TaskId).filter(live).collect();
+        live.into_iter().for_each(|task| self.world.trace_accessed(task));
         let Self { world, scheduler, workload, shared, .. } = &self;
         let mut outcome = outcome(world, workload, shared, all, halves, complete);
         scheduler.maxima(&mut |name, value| outcome.counters.push((name.to_owned(), value as f64)));
@@ -962,6 +984,25 @@ impl World {
             task.queued_at = now;
         }
         self.sharing.stopped(self.machine.cpus[cpu].llc as usize, now);
+    }
+
+    fn trace_memory(&mut self) {
+        if self.tracer.is_some()
+            && let Some(memory) = self.memory_now()
+        {
+            self.trace(|world, tracer| tracer.memory(world.now, &memory));
+        }
+    }
+
+    /// `id` transfers nothing more.
+    fn trace_accessed(&mut self, id: TaskId) {
+        self.trace(|world, tracer| {
+            let Some(memory) = &world.memory else { return };
+            let accessed = memory.accessed(id);
+            if !accessed.is_empty() {
+                tracer.accessed(world.trace_task(id), accessed);
+            }
+        });
     }
 
     #[inline]

@@ -18,6 +18,38 @@ pub struct TraceTask<'a> {
     pub kernel: bool,
 }
 
+impl TraceTask<'_> {
+    /// Its name up to a hyphen and number at its end, as rt-app numbers the instances of a task.
+    pub fn class(&self) -> &str {
+        match self.name.rsplit_once('-') {
+            Some((class, number))
+                if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
+                class
+            }
+            _ => self.name,
+        }
+    }
+}
+
+/// What was transferred from one node's memory, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accessed {
+    /// To CPUs of the node itself.
+    pub local_bytes: u64,
+    /// To CPUs of others.
+    pub remote_bytes: u64,
+}
+
+/// The workload's memory at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryNow {
+    /// Pages on each node, in the machine's numbering.
+    pub node_pages: Vec<u64>,
+    /// What was transferred until now from a CPU's own node and from others, what goes on included.
+    pub accessed: Accessed,
+}
+
 /// How a task left its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftAs {
@@ -57,4 +89,17 @@ pub trait Tracer {
     /// The woken or created task is in its queue now: its run delay begins. Not told if that was at
     /// the wakeup's own time.
     fn queued(&mut self, _now: Time, _task: TraceTask<'_>) {}
+
+    /// When it next wants to be told of memory ([`Tracer::memory`]), a later time than now; asked at the start
+    /// and after each time that it was told. Never by default.
+    fn next_memory(&self) -> Time {
+        Time::NEVER
+    }
+
+    /// Where the workload's memory is, if it has any: at each [`Tracer::next_memory`] and at the end.
+    fn memory(&mut self, _now: Time, _memory: &MemoryNow) {}
+
+    /// What a task transferred from each node in all: told once, when it exits or the run ends. Only of
+    /// workloads that have memory.
+    fn accessed(&mut self, _task: TraceTask<'_>, _node: &[Accessed]) {}
 }

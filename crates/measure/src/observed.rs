@@ -131,7 +131,7 @@ impl Observed {
         if let Some(since) = state.running_since.take() {
             let ran = now.since(since.max(self.from));
             self.counts.run_ns += ran;
-            self.count_place(cpu, class(task.name), ran);
+            self.count_place(cpu, task.class(), ran);
         }
         if left == LeftAs::Exited {
             self.tasks.remove(&task.pid);
@@ -167,18 +167,6 @@ impl Observed {
         } else if from.map(|place| place.0) != to.map(|place| place.0) {
             self.counts.migrations_llc += 1;
         }
-    }
-}
-
-/// The class of a task of that name.
-fn class(name: &str) -> &str {
-    match name.rsplit_once('-') {
-        Some((class, number))
-            if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) =>
-        {
-            class
-        }
-        _ => name,
     }
 }
 

@@ -6,6 +6,7 @@ use super::bandwidth::{Bandwidth, MOST_FELT, Use, WHOLE};
 use super::cache::{both, survival};
 use super::{CERTAIN, LINE_BYTES, Memory, Tables, Warmth};
 use crate::scheduler::{CpuId, TaskId};
+use crate::trace::Accessed;
 
 /// A task's sweep from its beginning to its end; its tables are used again for the next one.
 pub(super) struct Sweep {
@@ -187,6 +188,20 @@ impl Resources<'_> {
     }
 }
 
+/// Bytes that come from where `share` of [`CERTAIN`] does, of `transferred` thousandths.
+fn bytes_from(share: u32, transferred: u64) -> u64 {
+    (u128::from(transferred) * u128::from(share) / u128::from(CERTAIN) / 1000) as u64
+}
+
+impl Accessed {
+    fn add(&mut self, local: bool, bytes: u64) {
+        match local {
+            true => self.local_bytes += bytes,
+            false => self.remote_bytes += bytes,
+        }
+    }
+}
+
 /// Units of [`Memory::alone`]: microseconds for 2^40 bytes.
 const TIME_BITS: u32 = 24;
 
@@ -297,12 +312,32 @@ impl Memory {
             self.llc_fills[llc as usize] += filled(past_llc);
         }
         let home = self.machine.cpus[cpu].node as u16;
+        let of_task = &mut self.tasks[task.index()].accessed;
+        if self.by_task && of_task.is_empty() {
+            of_task.resize(self.machine.nodes.len(), Accessed::default());
+        }
         for &(node, from) in &on_cpu.nodes {
-            let bytes = (u128::from(done) * u128::from(from) / u128::from(CERTAIN) / 1000) as u64;
+            let bytes = bytes_from(from, done);
             match node == home {
                 true => self.local_bytes += bytes,
                 false => self.remote_bytes += bytes,
             }
+            if let Some(accessed) = of_task.get_mut(usize::from(node)) {
+                accessed.add(node == home, bytes);
+            }
+        }
+    }
+
+    /// Adds what the sweep on `cpu` has transferred that is not accounted yet: `left` is still to transfer.
+    pub(super) fn add_undone(&self, cpu: CpuId, left: u64, accessed: &mut Accessed) {
+        let on_cpu = &self.running[cpu];
+        if !on_cpu.is_busy() {
+            return;
+        }
+        let done = on_cpu.left.saturating_sub(left);
+        let home = self.machine.cpus[cpu].node as u16;
+        for &(node, from) in &on_cpu.nodes {
+            accessed.add(node == home, bytes_from(from, done));
         }
     }
 
