@@ -223,7 +223,7 @@ fn range(least: u64, most: u64) -> String {
 }
 
 /// Three digits of a time, in s.
-fn seconds(ns: u64) -> String {
+pub(crate) fn seconds(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     let decimals = match ns {
         0 => 0,

@@ -10,27 +10,37 @@ mod efficiency;
 mod experiment;
 mod figure;
 mod histogram;
+mod html;
 mod json;
 mod meanings;
 mod mmtests;
+mod output;
 mod perfetto;
+mod picture;
 mod places;
 mod runs;
 mod series;
 mod statistics;
 mod steady;
 mod table;
+mod timeline;
 
 pub use crate::comparison::{Comparison, CounterComparison, HistogramComparison, MetricComparison};
 pub use crate::csv::{csv, csv_counters};
 pub use crate::efficiency::SearchCounts;
 pub use crate::experiment::{Build, Contender, Experiment, Input, Mechanism, Place};
 pub use crate::histogram::histogram;
+pub use crate::html::{HtmlError, HtmlFile, Page, html};
 pub use crate::json::{SCHEMA, json};
 pub use crate::meanings::{COUNTERS, Counter, meaning};
 pub use crate::mmtests::mmtests;
 pub use crate::perfetto::{PerfettoTrace, TraceError, TraceWindow};
+pub use crate::picture::picture;
 pub use crate::runs::{ResumeError, Run, resume};
 pub use crate::statistics::{Interval, Summary, change_pct};
 pub use crate::steady::unsteady;
 pub use crate::table::{counters, plain_table, search_efficiency, table};
+pub use crate::timeline::{
+    Access, By, Grid, Latency, Occupancy, PERCENTILES_MILLI, TaskGroup, Tee, Timeline,
+    TimelineRecorder, WINDOWS,
+};

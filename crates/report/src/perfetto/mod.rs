@@ -9,16 +9,15 @@
 mod proto;
 mod recorder;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
-use tempfile::{Builder, NamedTempFile, TempPath};
 use thiserror::Error;
 
+use crate::output::Output;
 use recorder::Recorder;
 pub use recorder::TraceWindow;
 
@@ -43,25 +42,15 @@ pub struct PerfettoTrace {
 }
 
 /// Empty once the trace is finished.
-type SharedRecorder = Arc<Mutex<Option<Recorder<Sink>>>>;
-
-/// Where the bytes go.
-struct Sink {
-    file: BufWriter<File>,
-    /// The file's name until it is complete; `None` for a device or pipe, which a rename would
-    /// replace.
-    temporary: Option<TempPath>,
-}
+type SharedRecorder = Arc<Mutex<Option<Recorder<Output>>>>;
 
 impl PerfettoTrace {
     /// Starts a trace that will be called `path`, of the part of the run that is in `window`.
     pub fn create(path: &Path, window: TraceWindow) -> Result<Self, TraceError> {
         let error = |source| TraceError { path: path.to_owned(), source };
-        // Through symbolic links, so that the rename does not replace the link.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let sink = Sink::open(&target).map_err(error)?;
-        let recorder = Arc::new(Mutex::new(Some(Recorder::new(sink, window))));
-        Ok(Self { path: target, recorder })
+        let output = Output::open(path).map_err(error)?;
+        let recorder = Arc::new(Mutex::new(Some(Recorder::new(output, window))));
+        Ok(Self { path: path.to_owned(), recorder })
     }
 
     /// What the engine tells about the run, which is one on `machine`. Once.
@@ -76,54 +65,8 @@ impl PerfettoTrace {
     pub fn finish(&self, end: Time) -> Result<(), TraceError> {
         let error = |source| TraceError { path: self.path.clone(), source };
         let Some(recorder) = lock(&self.recorder).take() else { return Ok(()) };
-        let sink = recorder.finish(end).map_err(error)?;
-        sink.publish(&self.path).map_err(error)
-    }
-}
-
-impl Sink {
-    fn open(path: &Path) -> io::Result<Self> {
-        let (file, temporary) = match fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(found) if !found.is_file() => (OpenOptions::new().write(true).open(path)?, None),
-            _ => {
-                let (file, temporary) = temporary_beside(path)?.into_parts();
-                (file, Some(temporary))
-            }
-        };
-        Ok(Self { file: BufWriter::new(file), temporary })
-    }
-
-    fn publish(self, path: &Path) -> io::Result<()> {
-        // Closes the file before it gets its name.
-        drop(self.file.into_inner().map_err(io::IntoInnerError::into_error)?);
-        self.temporary.map_or(Ok(()), |file| file.persist(path).map_err(|error| error.error))
-    }
-}
-
-/// A temporary file on the same file system, readable as the user's umask says.
-fn temporary_beside(path: &Path) -> io::Result<NamedTempFile> {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    let directory = directory.unwrap_or_else(|| Path::new("."));
-    fs::metadata(directory)?;
-    let mut builder = Builder::new();
-    builder.prefix(".trace-").suffix(".tmp");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666));
-    }
-    // The kind alone: the name of the temporary file would only confuse.
-    builder.tempfile_in(directory).map_err(|error| error.kind().into())
-}
-
-impl io::Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        let output = recorder.finish(end).map_err(error)?;
+        output.publish().map_err(error)
     }
 }
 
@@ -133,7 +76,7 @@ struct Handle {
 }
 
 /// A panic elsewhere leaves the recorder usable.
-fn lock(recorder: &SharedRecorder) -> MutexGuard<'_, Option<Recorder<Sink>>> {
+fn lock(recorder: &SharedRecorder) -> MutexGuard<'_, Option<Recorder<Output>>> {
     recorder.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

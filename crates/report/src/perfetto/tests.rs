@@ -1,6 +1,7 @@
 //! What a trace file holds, and what happens when it cannot be written.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Write};
 
 use proptest::prelude::*;
@@ -143,7 +144,7 @@ fn an_error_leaves_nothing_behind() {
     let error =
         PerfettoTrace::create(&path, TraceWindow::default()).map(drop).unwrap_err().to_string();
     assert!(error.starts_with(&path.display().to_string()), "{error}");
-    assert!(error.contains("No such file") && !error.contains(".trace-"), "{error}");
+    assert!(error.contains("No such file") && !error.contains(".roost-"), "{error}");
 
     let dropped =
         PerfettoTrace::create(&directory.path().join("trace"), TraceWindow::default()).unwrap();

@@ -1,0 +1,531 @@
+"use strict";
+
+// Draws the report from its data. Names in the data are the user's: they reach the page as text, never as HTML.
+
+/** Colours of schedulers, told apart by all kinds of eyes (Okabe and Ito 2008). */
+const MARKS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#777777"];
+/** And of nodes: others, so that nobody takes one for a scheduler. */
+const NODES = ["#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#999999", "#b2a200", "#7a5195", "#2f9e8f"];
+/** Heights of a row of a heat map, and of a whole one, in pixels. */
+const ROW = 15, LOWEST = 130, HIGHEST = 560;
+/** Counters in the chart of differences. */
+const MOST_COUNTERS = 24;
+/** Bytes of a page, as the kernel counts memory. */
+const PAGE = 4096;
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const printing = matchMedia("print");
+
+/** What is chosen: the schedulers that are shown, and what the occupancy is of. */
+const chosen = { hidden: new Set(), place: "llc", tasks: -1, what: "both", moves: "llc" };
+/** Functions that draw anew what depends on the choice. */
+const drawers = [];
+let data;
+
+// --- Elements ---
+
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+/** A part of the report with the sentence that says how to read it. */
+function section(id, title, read, ...children) {
+  const made = element("section", { id }, element("h2", {}, title), element("p", { class: "read" }, read), ...children);
+  document.getElementById("report").append(made);
+  return made;
+}
+
+function table(header, rows) {
+  const number = (cell) => (typeof cell === "number" || /^[-+]?[\d.,]+%?\*?$/.test(cell) ? { class: "number" } : {});
+  const row = (cells) => element("tr", {}, ...cells.map((cell) => element("td", number(cell), String(cell))));
+  const numeric = (index) => rows.length > 0 && "class" in number(rows[0][index]);
+  const head = header.map((name, index) => element("th", numeric(index) ? { class: "number" } : {}, name));
+  return element("div", { class: "wide" },
+    element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows.map(row))));
+}
+
+function select(label, options, value, change) {
+  const made = element("select", { onchange: () => change(made.value) });
+  for (const [key, name] of options) made.append(element("option", { value: key }, name));
+  made.value = value;
+  return element("label", {}, `${label} `, made);
+}
+
+// --- Numbers and names ---
+
+const mark = (scheduler) => MARKS[scheduler % MARKS.length];
+const shown = () => data.schedulers.map((_, index) => index).filter((index) => !chosen.hidden.has(index));
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+/** Plotly takes some tags in texts for its own. */
+const text = (name) => name.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+/** Five significant digits, as the tables of the command line have. */
+function digits(value) {
+  if (value === null || value === undefined) return "-";
+  if (Number.isInteger(value)) return String(value);
+  return Math.abs(value) >= 10000 ? value.toFixed(0) : Number(value.toPrecision(5)).toString();
+}
+
+// --- Charts ---
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name) => style.getPropertyValue(name).trim();
+  const night = dark.matches && !printing.matches;
+  return {
+    text: of("--text"), line: of("--line"), faint: of("--faint"),
+    heat: night
+      ? [[0, "#1c2227"], [0.02, "#1d3346"], [0.35, "#1f78b4"], [0.7, "#7cc7a5"], [1, "#ffe680"]]
+      : [[0, "#f6f8f9"], [0.02, "#dcebf5"], [0.35, "#6baed6"], [0.7, "#2171b5"], [1, "#08254d"]],
+  };
+}
+
+/** Draws a chart with axes that cannot be dragged: a finger on it scrolls the page. */
+function draw(place, traces, layout) {
+  const { text: color, line } = colours();
+  const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, fixedrange: true };
+  const all = {
+    margin: { l: 10, r: 10, t: 8, b: 40 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent",
+    font: { color, family: "system-ui, DejaVu Sans, sans-serif", size: 12 }, dragmode: false, showlegend: false,
+    ...layout, xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
+  };
+  return Plotly.react(place, traces, all, { responsive: true, displayModeBar: false });
+}
+
+/** A place for a chart, with its title. */
+function panel(parent, title, scheduler) {
+  const chart = element("div", { class: "chart" });
+  const made = element("div", { class: "panel" }, title === null ? null : element("h3", {}, title), chart);
+  if (scheduler !== undefined) made.dataset.scheduler = scheduler;
+  parent.append(made);
+  return chart;
+}
+
+/** A chart of each scheduler, side by side, drawn by `one` with what all of them together gave to `common`. */
+function bySchedulers(parent, has, common, one) {
+  const charts = element("div", { class: "charts" });
+  parent.append(charts);
+  const places = data.schedulers.map((scheduler, index) =>
+    has(index) ? panel(charts, scheduler.name, index) : null);
+  drawers.push(() => {
+    const scale = common(shown().filter((index) => places[index]));
+    places.forEach((place, index) => {
+      if (!place) return;
+      place.parentElement.hidden = chosen.hidden.has(index);
+      if (!chosen.hidden.has(index)) one(place, index, scale);
+    });
+  });
+}
+
+/** Rows of a heat map from top to bottom. */
+function heat(place, { x, rows, z, most, xaxis, unit, hover, shapes, click, square }) {
+  const { heat: colorscale, line } = colours();
+  const height = Math.min(Math.max(rows.length * (square ? 22 : ROW), LOWEST), HIGHEST);
+  const every = Math.ceil((rows.length * 12) / height);
+  const ticks = rows.map((_, index) => index).filter((index) => index % every === 0);
+  const trace = {
+    type: "heatmap", x, y: rows.map((_, index) => index), z, zmin: 0, zmax: most, colorscale, xgap: square ? 1 : 0,
+    ygap: rows.length > 64 ? 0 : 1, customdata: z.map((row, index) => row.map(() => text(rows[index].name))),
+    hovertemplate: `%{customdata}<br>${hover}<extra></extra>`,
+    colorbar: { title: { text: unit, side: "right" }, thickness: 10, outlinewidth: 0, len: 1 },
+  };
+  const between = rows.flatMap((row, index) => index > 0 && row.node !== rows[index - 1].node ? [index - 0.5] : []);
+  const lines = between.map((y) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: line } }));
+  draw(place, [trace], {
+    height: height + 60, xaxis: { showgrid: false, zeroline: false, ...xaxis }, shapes: [...lines, ...(shapes ?? [])],
+    yaxis: {
+      autorange: "reversed", tickvals: ticks, ticktext: ticks.map((index) => text(rows[index].label)), showgrid: false,
+      zeroline: false, tickfont: { size: 10 },
+    },
+  });
+  place.removeAllListeners("plotly_click");
+  if (click) place.on("plotly_click", (event) => click(event.points[0].y));
+}
+
+// --- 1. Results ---
+
+function results() {
+  const read = data.schedulers.length > 1
+    ? `Each dot is a run (a seed), the diamond their mean and the bar its 95% confidence interval; change is against ${
+      data.schedulers[0].name}, positive is better, and * says that the two intervals are disjoint.`
+    : "Each dot is a run (a seed), the diamond their mean and the bar its 95% confidence interval.";
+  const part = section("results", "Results", read);
+  const charts = element("div", { class: "charts" });
+  part.append(charts);
+  for (const metric of data.metrics) {
+    const place = panel(charts, `${metric.name}, ${metric.unit}: ${metric.better} is better`);
+    drawers.push(() => result(place, metric));
+  }
+  const rows = data.metrics.flatMap((metric) => data.schedulers.map((scheduler, index) => [
+    index === 0 ? metric.name : "", index === 0 ? metric.unit : "", scheduler.name, digits(metric.mean[index]),
+    digits(metric.stddev[index]), change(metric, index),
+  ]));
+  part.append(table(["metric", "unit", "scheduler", "mean", "stddev", "change"], rows));
+}
+
+function change(metric, index) {
+  if (index === 0) return "baseline";
+  const percent = metric.change_pct[index];
+  if (percent === null) return "-";
+  return `${percent < 0 ? "" : "+"}${percent.toFixed(2)}%${metric.significant[index] ? "*" : ""}`;
+}
+
+function result(place, metric) {
+  const all = shown();
+  const traces = all.flatMap((index, row) => {
+    const runs = metric.samples[index].map((value, run) => [value, run]).filter(([value]) => value !== null);
+    const mean = metric.mean[index], low = metric.low[index], high = metric.high[index];
+    const bar = { type: "data", symmetric: false, array: [high - mean], arrayminus: [mean - low] };
+    return [{
+      type: "scatter", mode: "markers", x: runs.map(([value]) => value), y: runs.map(() => row),
+      text: runs.map(([, run]) => `seed ${data.seeds[run]}`), hovertemplate: "%{x:.6~g} (%{text})<extra></extra>",
+      marker: { color: mark(index), opacity: 0.5, size: 8 },
+    }, {
+      type: "scatter", mode: "markers", x: mean === null ? [] : [mean], y: mean === null ? [] : [row],
+      marker: { color: mark(index), size: 12, symbol: "diamond" }, error_x: low === null ? undefined : bar,
+      hovertemplate: "mean %{x:.6~g}<extra></extra>",
+    }];
+  });
+  draw(place, traces, {
+    height: 70 + 34 * all.length, xaxis: { nticks: 6 },
+    yaxis: {
+      tickvals: all.map((_, row) => row), ticktext: all.map((index) => broken(text(data.schedulers[index].name))),
+      range: [all.length - 0.5, -0.5], zeroline: false,
+    },
+  });
+}
+
+/** A long name on several lines: switches below the version. */
+const broken = (name) => (name.length > 18 ? name.replaceAll("+", "<br>+") : name);
+
+// --- 2. Occupancy ---
+
+/** Rows of the place that is chosen: what they are called, their node, and the CPUs or LLCs that they are of. */
+function places() {
+  const { llcs, nodes } = data.machine;
+  const llc = (index) => `node ${nodes[llcs[index].node]} LLC ${index}`;
+  if (chosen.place === "llc") {
+    return data.order.map((index) => ({ name: llc(index), label: llc(index), node: llcs[index].node, llcs: [index] }));
+  }
+  if (chosen.place === "node") {
+    return nodes.map((name, node) => ({
+      name: `node ${name}`, label: `node ${name}`, node,
+      llcs: llcs.flatMap((of, index) => (of.node === node ? [index] : [])),
+    })).filter((row) => row.llcs.length > 0);
+  }
+  const of = Number(chosen.place);
+  return llcs[of].cpus.map((cpu) => ({
+    name: `${llc(of)} CPU ${data.machine.cpus[cpu]}`, label: `CPU ${data.machine.cpus[cpu]}`, node: 0, cpu,
+  }));
+}
+
+/** Mean tasks of a row in each window. */
+function occupied(run, row) {
+  const kinds = chosen.what === "both" ? ["running", "waiting"] : [chosen.what];
+  const grids = (of, rows) => kinds.flatMap((kind) => rows.map((index) => of[kind][index]));
+  const windows = run.edges_ms.length - 1;
+  const cells = row.cpu !== undefined ? grids(run.cpus, [row.cpu])
+    : chosen.tasks >= 0 ? grids(group(run), row.llcs)
+    : grids(run.cpus, row.llcs.flatMap((index) => data.machine.llcs[index].cpus));
+  return Array.from({ length: windows }, (_, window) => sum(cells.map((of) => (of ? of[window] : 0))) / 1000);
+}
+
+/** The tasks that are chosen, in this run. */
+function group(run) {
+  const { by, name } = data.tasks[chosen.tasks];
+  return run.groups.find((other) => other.by === by && other.name === name) ?? { running: [], waiting: [] };
+}
+
+const isTimed = (index) => data.timelines[index] !== null;
+
+function occupancy() {
+  const part = section("occupancy", "Occupancy over time",
+    "A row is a place, grouped by node, and time goes to the right: the darker (at night: the brighter), the more tasks \
+ran or waited there, on the same scale under all schedulers; left of the dotted line nothing is measured yet. A click \
+on an LLC shows its CPUs, one on a CPU all LLCs.");
+  if (!data.timelines.some((run) => run)) return missing(part);
+  const controls = element("div", { class: "controls" });
+  part.append(controls);
+  const fill = () => {
+    const llcs = data.order.map((index) => [String(index), `CPUs of LLC ${index}`]);
+    const tasks = data.tasks.map((of, index) => [String(index), `${of.by}: ${of.name}`]);
+    const ofCpus = !["llc", "node"].includes(chosen.place);
+    controls.replaceChildren(
+      select("Rows", [["llc", "LLCs"], ["node", "nodes"], ...llcs], chosen.place, (value) => go(value)),
+      select("Tasks", ofCpus || tasks.length === 0 ? [["-1", "all"]] : [["-1", "all"], ...tasks], String(chosen.tasks),
+        (value) => { chosen.tasks = Number(value); redraw(); }),
+      select("that", [["both", "run or wait"], ["running", "run"], ["waiting", "wait for a CPU"]], chosen.what,
+        (value) => { chosen.what = value; redraw(); }));
+  };
+  /** Shows another place; tasks are known by LLC only. */
+  const go = (place) => {
+    chosen.place = place;
+    if (!["llc", "node"].includes(place)) chosen.tasks = -1;
+    fill();
+    redraw();
+  };
+  fill();
+  const end = Math.max(...data.timelines.filter((run) => run).map((run) => run.edges_ms.at(-1)));
+  bySchedulers(part, isTimed, (all) => {
+    const rows = places();
+    const cells = new Map(all.map((index) => [index, rows.map((row) => occupied(data.timelines[index], row))]));
+    return { rows, cells, most: Math.max(0.001, ...[...cells.values()].map((z) => Math.max(...z.map((row) => Math.max(...row))))) };
+  }, (place, index, { rows, cells, most }) => {
+    const run = data.timelines[index];
+    const from = run.measured_from_ms;
+    const line = { type: "line", yref: "paper", x0: from, x1: from, y0: 0, y1: 1, line: { color: colours().text, dash: "dot" } };
+    heat(place, {
+      x: run.edges_ms, rows, z: cells.get(index), most, unit: "tasks", shapes: from > 0 ? [line] : [],
+      hover: "%{x:.4~g} ms: %{z:.3~g} tasks", xaxis: { title: { text: "ms" }, range: [0, end] },
+      click: (row) => go(rows[row].cpu !== undefined ? "llc" : chosen.place === "llc" ? String(rows[row].llcs[0]) : "llc"),
+    });
+  });
+}
+
+function missing(part) {
+  part.append(element("p", { class: "note" },
+    "Not known of these runs: it is kept of runs on a simulated machine, of each scheduler's first."));
+}
+
+// --- 3. Memory ---
+
+function memory() {
+  if (!data.timelines.some((run) => run?.memory)) return;
+  const part = section("memory", "Memory",
+    "Lines are the workload's memory on each node, filled areas what CPUs transferred from their own node and from \
+others in that time; below, the memory of which node each thread used, with the share that was local when it did. \
+Scales are the same under all schedulers.");
+  const has = (index) => Boolean(data.timelines[index]?.memory);
+  const gib = (run) => run.memory.pages.map((window) => window.map((pages) => (pages * PAGE) / 2 ** 30));
+  bySchedulers(part, has, (all) => ({
+    most: Math.max(...all.map((index) => Math.max(...gib(data.timelines[index]).flat()))),
+    end: Math.max(...all.map((index) => data.timelines[index].edges_ms.at(-1))),
+    rate: Math.max(...all.flatMap((index) => rates(data.timelines[index]).map((of) => of.local + of.remote))),
+  }), (place, index, { most, end, rate }) => {
+    const run = data.timelines[index], pages = gib(run), moved = rates(run), x = run.edges_ms.slice(1);
+    const node = (name, number) => ({
+      type: "scatter", mode: "lines", name: `node ${name}`, x, y: pages.map((window) => window[number]), yaxis: "y2",
+      line: { width: 2, color: NODES[number % NODES.length], dash: number < NODES.length ? "solid" : "dot" }, hovertemplate: "%{y:.3~g} GiB",
+    });
+    const area = (name, color, of) => ({
+      type: "scatter", mode: "none", name, x, y: moved.map(of), stackgroup: "moved", fillcolor: color, hovertemplate: "%{y:.3~g} GB/s",
+    });
+    draw(place, [
+      area("local", "rgba(0,158,115,0.35)", (of) => of.local), area("remote", "rgba(213,94,0,0.45)", (of) => of.remote),
+      ...data.machine.nodes.map(node),
+    ], {
+      height: 300, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, hovermode: "x unified",
+      margin: { l: 10, r: 10, t: 10, b: 40 }, hoverlabel: { bgcolor: getComputedStyle(document.body).backgroundColor },
+      xaxis: { title: { text: "ms" }, range: [0, end] }, yaxis: { title: { text: "transferred, GB/s" }, range: [0, rate * 1.05] },
+      yaxis2: {
+        title: { text: "on the node, GiB" }, overlaying: "y", side: "right", range: [0, most * 1.05], showgrid: false,
+        automargin: true, fixedrange: true, tickmode: "auto", nticks: 6,
+      },
+    });
+  });
+  accesses(part, has);
+}
+
+/** GB/s in each window. */
+function rates(run) {
+  const { local, remote } = run.memory;
+  return local.map((_, window) => {
+    const seconds = (run.edges_ms[window + 1] - run.edges_ms[window]) / 1000;
+    const of = (bytes) => (bytes[window] - (window > 0 ? bytes[window - 1] : 0)) / seconds / 1e9;
+    return { local: of(local), remote: of(remote) };
+  });
+}
+
+function accesses(part, has) {
+  const used = (access) => access.local.map((bytes, node) => (bytes + access.remote[node]) / 1e9);
+  const has_any = (index) => has(index) && data.timelines[index].accesses.length > 0;
+  bySchedulers(part, has_any,
+    (all) => Math.max(...all.flatMap((index) => data.timelines[index].accesses.flatMap(used))),
+    (place, index, most) => {
+      const rows = data.timelines[index].accesses.map((access) => {
+        const local = sum(access.local), share = Math.round((100 * local) / Math.max(local + sum(access.remote), 1));
+        return { name: `${access.thread}: ${share}% local`, label: `${access.thread}, ${share}% local`, node: 0 };
+      });
+      const x = data.machine.nodes.map((name) => `node ${name}`);
+      heat(place, {
+        x, rows, z: data.timelines[index].accesses.map(used), most, unit: "GB", hover: "from %{x}: %{z:.3~g} GB", xaxis: {},
+      });
+    });
+}
+
+// --- 4. Migrations ---
+
+function migrations() {
+  if (!data.timelines.some((run) => run)) return;
+  const part = section("migrations", "Migrations",
+    "How often tasks that had run at the place of a row started next at that of a column, while it was measured: off the \
+diagonal they leave a cache or a node behind. The scale is the same under all schedulers.");
+  if (!data.timelines.some((run) => run?.migrations.some((row) => row.some((count) => count > 0)))) {
+    part.append(element("p", { class: "note" }, "No task migrated."));
+    return;
+  }
+  part.append(element("div", { class: "controls" },
+    select("Between", [["llc", "LLCs"], ["node", "nodes"]], chosen.moves, (value) => { chosen.moves = value; redraw(); })));
+  const flows = (run) => {
+    if (chosen.moves === "llc") return data.order.map((from) => data.order.map((to) => run.migrations[from][to]));
+    const { nodes, llcs } = data.machine;
+    const made = nodes.map(() => nodes.map(() => 0));
+    run.migrations.forEach((row, from) => row.forEach((count, to) => { made[llcs[from].node][llcs[to].node] += count; }));
+    return made;
+  };
+  bySchedulers(part, isTimed,
+    (all) => Math.max(1, ...all.map((index) => Math.max(...flows(data.timelines[index]).map((row) => Math.max(...row))))),
+    (place, index, most) => {
+      const { llcs, nodes } = data.machine;
+      const rows = chosen.moves === "node"
+        ? nodes.map((name) => ({ name: `from node ${name}`, label: `node ${name}`, short: `node ${name}` }))
+        : data.order.map((llc) => ({
+          name: `from LLC ${llc} of node ${nodes[llcs[llc].node]}`, label: `LLC ${llc}`, short: `LLC ${llc}`, node: llcs[llc].node,
+        }));
+      heat(place, {
+        x: rows.map((row) => row.short), rows, z: flows(data.timelines[index]), most, unit: "migrations", square: rows.length <= 32,
+        hover: "to %{x}: %{z:d}", xaxis: { tickangle: -45, tickfont: { size: 10 } },
+      });
+    });
+}
+
+// --- 5. Latencies ---
+
+function latencies() {
+  if (!data.timelines.some((run) => run)) return;
+  const part = section("latency", "Latency",
+    "So many of a hundred waits were not longer than the line says, on a logarithmic scale; lower is better. What a \
+benchmark measures itself stands under Results.");
+  const charts = element("div", { class: "charts" });
+  part.append(charts);
+  const kinds = [
+    ["wakeup_latency", "From being woken or created to running, us"],
+    ["run_delay", "From being queued or preempted to running (run delay), us"],
+  ];
+  for (const [kind, title] of kinds) {
+    const place = panel(charts, title);
+    drawers.push(() => {
+      const traces = shown().filter(isTimed).map((index) => {
+        const { us, count } = data.timelines[index][kind];
+        return {
+          type: "scatter", mode: "lines+markers", name: text(data.schedulers[index].name), x: data.percentiles, y: us,
+          line: { color: mark(index) }, hovertemplate: `%{y:.4~g} us (of ${count})`,
+        };
+      });
+      draw(place, traces, {
+        height: 320, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, hovermode: "x unified",
+        hoverlabel: { bgcolor: getComputedStyle(document.body).backgroundColor },
+        xaxis: { type: "category" }, yaxis: { type: "log", title: { text: "us" }, nticks: 6 },
+      });
+    });
+  }
+}
+
+// --- 6. Counters ---
+
+/** How far a counter is from the baseline's, in doublings; what never was counts as once. */
+const doublings = (counter, index) => Math.log2(((counter.means[index] ?? 0) + 1) / ((counter.means[0] ?? 0) + 1));
+const distance = (counter) => Math.max(...data.schedulers.map((_, index) => Math.abs(doublings(counter, index))));
+
+function counters() {
+  const sorted = [...data.counters].sort((one, other) => distance(other) - distance(one));
+  const differ = sorted.filter((counter) => distance(counter) > Math.log2(1.01)).slice(0, MOST_COUNTERS);
+  const names = data.schedulers.map((scheduler) => scheduler.name);
+  const rows = sorted.map((counter) => [counter.name, ...counter.means.map(digits)]);
+  const all = element("details", {}, element("summary", {}, `All ${rows.length} counters`), table(["counter", ...names], rows));
+  if (differ.length === 0) {
+    section("counters", "Counters", "What kernel and engine counted: means over the runs.", all);
+    return;
+  }
+  const part = section("counters", "Counters that differ",
+    `The ${differ.length} that differ most from ${names[0]}, in doublings of the mean (+1: twice as many, -1: half as many; \
+both counted from 1, so that 0 can be shown); each has its meaning in the kernel model's section 15.`);
+  const place = panel(part, null);
+  drawers.push(() => {
+    const traces = shown().filter((index) => index > 0).map((index) => ({
+      type: "bar", orientation: "h", name: text(names[index]), y: differ.map((counter) => text(counter.name)),
+      x: differ.map((counter) => doublings(counter, index)), marker: { color: mark(index) },
+      text: differ.map((counter) => `${digits(counter.means[0])} → ${digits(counter.means[index])}`),
+      textposition: "none", hovertemplate: "%{y}: %{text}<extra></extra>",
+    }));
+    draw(place, traces, {
+      height: 80 + differ.length * (10 + 12 * Math.max(traces.length, 1)), showlegend: true, barmode: "group",
+      legend: { orientation: "h", y: 1.01, yanchor: "bottom" }, xaxis: { title: { text: "doublings" } },
+      yaxis: { autorange: "reversed", type: "category", tickfont: { size: 10 } },
+    });
+  });
+  part.append(all);
+}
+
+// --- 7. To repeat it ---
+
+function repeat() {
+  const { figures, guesses } = data.machine;
+  const origin = (figure) => figure.source.split(":")[0];
+  const kinds = [...new Set(figures.map(origin))].sort();
+  const rows = [...figures].sort((one, other) => kinds.indexOf(origin(one)) - kinds.indexOf(origin(other)));
+  const count = (kind) => `${figures.filter((figure) => origin(figure) === kind).length} ${kind}`;
+  section("repeat", "To repeat it",
+    "The command gives the same results again with this version, machine and workload (their hashes tell); figures of the \
+machine say where they come from.",
+    element("pre", {}, data.command), element("pre", {}, data.heading),
+    ...guesses.map((guess) => element("p", { class: "note" }, `Guessed of the machine, ${guess.name}: ${guess.assumed}`)),
+    element("details", {}, element("summary", {}, `${figures.length} figures of the machine: ${kinds.map(count).join(", ")}`),
+      table(["figure", "value", "source"], rows.map((figure) => [figure.name, figure.value, figure.source]))));
+}
+
+// --- The page ---
+
+function heading() {
+  const names = data.schedulers.map((scheduler) => scheduler.name);
+  document.title = `${data.workload} on ${data.machine.name}: ${names.join(", ")}`;
+  const report = document.getElementById("report");
+  report.append(element("h1", {}, `${data.workload} on ${data.machine.name}`),
+    element("p", { class: "note" }, data.heading.split("\n").filter((line) => /^PARTIAL|^runs of each/.test(line)).join(" ")));
+  const bar = element("div", { class: "bar", role: "group", "aria-label": "Schedulers that are shown" });
+  names.forEach((name, index) => {
+    const button = element("button", {
+      "aria-pressed": "true", style: `--mark: ${mark(index)}`, title: "show or hide this scheduler", onclick: () => {
+        if (chosen.hidden.has(index)) chosen.hidden.delete(index);
+        else if (shown().length > 1) chosen.hidden.add(index);
+        button.setAttribute("aria-pressed", String(!chosen.hidden.has(index)));
+        redraw();
+      },
+    }, name);
+    bar.append(button);
+  });
+  report.append(bar);
+}
+
+function redraw() {
+  for (const drawer of drawers) drawer();
+}
+
+/** What was packed: gzip in base64. */
+async function unpacked(id) {
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), (char) => char.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+async function start() {
+  const [text, library] = await Promise.all([unpacked("data"), unpacked("library")]);
+  data = JSON.parse(text);
+  document.head.append(element("script", {}, library));
+  document.getElementById("state").remove();
+  for (const part of [heading, results, occupancy, memory, migrations, latencies, counters, repeat]) part();
+  redraw();
+  dark.addEventListener("change", redraw);
+  printing.addEventListener("change", redraw);
+  document.documentElement.dataset.state = "drawn";
+}
+
+start().catch((error) => {
+  console.error(error);
+  document.getElementById("report").prepend(element("p", {}, `The report cannot be drawn: ${error}. A newer browser may do.`));
+});

@@ -1,0 +1,167 @@
+//! Small runs, told by hand.
+
+use super::*;
+
+const US: u64 = 1000;
+
+fn task(pid: u32, name: &'static str) -> TraceTask<'static> {
+    TraceTask { pid, process: pid, name, group: None }
+}
+
+/// 2 nodes of 2 LLCs of 4 CPUs.
+fn machine() -> Machine {
+    roost_machine::resolve("2n2l4c").unwrap()
+}
+
+fn row(grid: &Grid, row: usize) -> Vec<u64> {
+    grid.row(row).collect()
+}
+
+/// What `told` tells of a run that ends at `end`.
+fn timeline(from: u64, end: u64, told: impl FnOnce(&mut Recorder)) -> Timeline {
+    let mut recorder = Recorder::new(&machine(), Time(from));
+    told(&mut recorder);
+    recorder.finish(Time(end))
+}
+
+/// Woken at 0 for CPU 0, queued at 1 us, moved to the queue of CPU 4 at 3, running there from 4 (5 with the switch)
+/// to 10, preempted, running again from 12 to 20 on CPU 9 of the other node.
+fn journey(recorder: &mut Recorder) {
+    let a = task(1, "a-1");
+    let at = |us: u64| Time(us * US);
+    recorder.wakeup(at(0), a, 0);
+    recorder.queued(at(1), a);
+    recorder.migrated(at(3), a, 4);
+    recorder.switch(at(4), 4, None, Some(a));
+    recorder.waits_for_switch(US);
+    recorder.switch(at(10), 4, Some((a, LeftAs::Preempted)), None);
+    recorder.switch(at(12), 9, None, Some(a));
+    recorder.switch(at(20), 9, Some((a, LeftAs::Sleeping)), None);
+}
+
+#[test]
+fn a_task_is_where_it_waits_and_where_it_runs() {
+    let t = timeline(0, 20 * US, journey);
+    assert_eq!((t.window_ns, t.windows()), (1024, 20));
+    let sums = |grid: &Grid| grid.rows().map(|row| row.iter().sum()).collect::<Vec<u64>>();
+    let waited = [(0, 2 * US), (4, US + 2 * US)];
+    let ran = [(4, 6 * US), (9, 8 * US)];
+    for (grid, expected) in [(&t.cpus.waiting, waited), (&t.cpus.running, ran)] {
+        let mut by_cpu = vec![0; 16];
+        expected.iter().for_each(|&(cpu, ns)| by_cpu[cpu] = ns);
+        assert_eq!(sums(grid), by_cpu);
+    }
+    assert_eq!(row(&t.cpus.running, 4)[3..6], [4 * 1024 - 4000, 1024, 1024], "from 4 us on");
+    let llcs = t.llcs(&machine());
+    assert_eq!(sums(&llcs.running), [0, 6 * US, 8 * US, 0]);
+    assert_eq!(t.groups[0].llcs, llcs, "it is the only task of that name");
+    let names: Vec<_> = t.groups.iter().map(|group| (group.by, group.name.as_str())).collect();
+    assert_eq!(names, [(By::Name, "a"), (By::Process, "1 a-1")]);
+}
+
+#[test]
+fn latencies_include_the_switch_and_migrations_are_from_where_it_ran() {
+    let t = timeline(0, 20 * US, journey);
+    assert_eq!((t.wakeup_latency.count, t.wakeup_latency.sum_ns), (1, 5 * US));
+    assert_eq!((t.run_delay.count, t.run_delay.sum_ns), (2, 4 * US + 2 * US));
+    let moved: Vec<_> = t.migrations.iter().map(|row| row.iter().sum::<u64>()).collect();
+    assert_eq!((t.migrations[1][2], moved), (1, vec![0, 1, 0, 0]), "the first start is none");
+}
+
+#[test]
+fn what_was_before_measuring_began_counts_neither_as_latency_nor_as_migration() {
+    let t = timeline(12 * US, 20 * US, journey);
+    assert_eq!((t.wakeup_latency.count, t.run_delay.count), (0, 0), "that moment is before, too");
+    assert_eq!(t.migrations.concat().iter().sum::<u64>(), 0);
+    assert_eq!(t.cpus.running.sum(), 14 * US, "what is drawn is all of it");
+    let t = timeline(12 * US - 1, 20 * US, journey);
+    assert_eq!((t.run_delay.count, t.run_delay.sum_ns, t.migrations[1][2]), (1, 2 * US, 1));
+}
+
+#[test]
+fn windows_double_and_lose_nothing() {
+    let short = timeline(0, 20 * US, journey);
+    let long = timeline(0, 1_000_000 * US, |recorder| {
+        journey(recorder);
+        let b = task(2, "b");
+        recorder.wakeup(Time(999_990 * US), b, 0);
+        recorder.switch(Time(999_992 * US), 0, None, Some(b));
+    });
+    assert_eq!((long.window_ns, long.windows()), (1 << 23, 120), "8.4 ms each");
+    assert_eq!(long.cpus.running.sum(), short.cpus.running.sum() + 8 * US, "it runs to the end");
+    assert_eq!(long.cpus.waiting.sum(), short.cpus.waiting.sum() + 2 * US);
+    assert_eq!(row(&long.cpus.running, 4)[0], 6 * US);
+    assert_eq!(row(&long.cpus.running, 0)[119], 8 * US);
+    assert_eq!(long.length_ns(119), 1_000_000_000 - 119 * (1 << 23));
+}
+
+#[test]
+fn more_groups_than_are_told_apart_are_others() {
+    const NAMES: [&str; 20] = [
+        "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r",
+        "s", "t",
+    ];
+    let t = timeline(0, 100 * US, |recorder| {
+        for (pid, name) in (1..).zip(NAMES) {
+            let task = TraceTask { process: 7, ..task(pid, name) };
+            recorder.switch(Time(0), pid as usize % 16, None, Some(task));
+            let left = Some((task, LeftAs::Exited));
+            recorder.switch(Time(US), pid as usize % 16, left, None);
+        }
+    });
+    let of = |by| t.groups.iter().filter(move |group| group.by == by);
+    assert_eq!(of(By::Name).count(), 17);
+    let ran: Vec<u64> = of(By::Name).map(|group| group.llcs.running.sum()).collect();
+    assert_eq!((ran[0], ran[16]), (US, 4 * US));
+    assert_eq!(of(By::Name).next_back().unwrap().name, "others");
+    let only = of(By::Process).map(|group| (group.name.as_str(), group.llcs.running.sum()));
+    assert_eq!(only.collect::<Vec<_>>(), [("7 a", 20 * US)]);
+}
+
+#[test]
+fn a_thread_that_changes_its_group_is_in_the_new_one_from_then_on() {
+    let in_group = |number, path| TraceTask { group: Some((number, path)), ..task(1, "a") };
+    let t = timeline(0, 3 * US, |recorder| {
+        recorder.switch(Time(0), 0, None, Some(in_group(0, "/one")));
+        recorder.switch(Time(US), 0, Some((in_group(0, "/one"), LeftAs::Sleeping)), None);
+        recorder.switch(Time(US), 0, None, Some(in_group(1, "/two")));
+        recorder.switch(Time(3 * US), 0, Some((in_group(1, "/two"), LeftAs::Sleeping)), None);
+    });
+    let cgroups = t.groups.iter().filter(|group| group.by == By::Cgroup);
+    let ran: Vec<_> = cgroups.map(|g| (g.name.as_str(), g.llcs.running.sum())).collect();
+    assert_eq!(ran, [("/one", US), ("/two", 2 * US)]);
+}
+
+/// As the engine does: tells of memory at the times asked for and at the end.
+fn remember(recorder: &mut Recorder, end: u64) {
+    let at = |now: Time| MemoryNow { node_pages: vec![now.ns()], accessed: Accessed::default() };
+    while recorder.next_memory() < Time(end) {
+        let now = recorder.next_memory();
+        recorder.memory(now, &at(now));
+    }
+    recorder.memory(Time(end), &at(Time(end)));
+}
+
+#[test]
+fn memory_is_that_of_the_end_of_each_window() {
+    for end in [500, 1024, 5000, 131_072, 131_073, 200_000, 1_000_000_007] {
+        let t = timeline(0, end, |recorder| remember(recorder, end));
+        assert_eq!(t.memory.len(), t.windows(), "{end}");
+        for (window, memory) in t.memory.iter().enumerate() {
+            let ends = t.window_ns * window as u64 + t.length_ns(window);
+            assert_eq!(memory.node_pages, [ends], "window {window} of {end}");
+        }
+    }
+}
+
+#[test]
+fn threads_beyond_those_told_apart_are_added_up() {
+    let node = [Accessed { local_bytes: 2, remote_bytes: 3 }];
+    let t = timeline(0, 1, |recorder| {
+        (1..=70).for_each(|pid| recorder.accessed(task(pid, "t"), &node));
+    });
+    assert_eq!((t.accesses.len(), t.accesses[0].thread.as_str()), (65, "1 t"));
+    let last = &t.accesses[64];
+    let six = [Accessed { local_bytes: 12, remote_bytes: 18 }];
+    assert_eq!((last.thread.as_str(), &last.node[..]), ("others", &six[..]));
+}
