@@ -4,6 +4,8 @@
 #               what needs these; without that it fails where they cannot be had)
 # make test-long  what takes longer than a test may: all rows of sysbench, and rows of autonuma-benchmark that only many
 #               seeds establish: a quarter of an hour
+# make test-look  opens reports in a browser (chromium, installed if missing): a minute; screenshots are kept in
+#               target/tmp/look
 # make measure  prints what figures in the docs were measured with: the daemon's cost, the exact lane's pages
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf and zlib, installed if missing; Rust 1.91)
@@ -22,7 +24,7 @@ CARGO ?= cargo
 DEMO_PROFILE ?= release
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm test-long measure validation live test-live smoke-live soak-live lint-live deb bench fuzz swarm lint reference setup setup-live
+.PHONY: demo test test-vm test-long test-look measure validation live test-live smoke-live soak-live lint-live deb bench fuzz swarm lint reference setup setup-live
 
 setup:
 	@tools/setup
@@ -61,6 +63,10 @@ endif
 
 test-long: setup
 	$(CARGO) test --locked --profile checked --package roost --test oltp --test numa -- --ignored --nocapture
+
+test-look:
+	@tools/setup chromium:chromium
+	$(CARGO) test --locked --profile checked --package roost --test browser -- --ignored
 
 measure: setup
 	$(CARGO) test --locked --profile checked --package roost-memory --package roost \

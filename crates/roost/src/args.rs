@@ -269,6 +269,9 @@ Examples:
   roost compare --machine server.xml --workload load.json --repeat 10 --seed 7 --format json \\
       fair@5.16 fair@5.16+numa-imbalance fair@7.2
                                    three kernels on a machine of yours (`lstopo server.xml`)
+  roost compare --machine zen3-2s --workload stream:threads=16 --picture --html report.html \\
+      fair@5.16 fair@5.16+numa-imbalance
+                                   where the tasks are over time, below the table, and a page with charts
   roost compare --machine hygon-vm --workload iperf3:noise=4 --duration 1s \\
       --trace trace.pftrace --trace-window 500ms..600ms fair@5.16 fair@6.15
                                    two kernels to look at: trace-fair@5.16.pftrace, trace-fair@6.15.pftrace
@@ -345,6 +348,12 @@ pub struct CompareArgs {
     /// recording began).
     #[arg(long, value_name = "FROM..TO", requires = "trace", value_parser = trace_window)]
     pub trace_window: Option<TraceWindow>,
+    /// Draw below the table how many tasks each LLC had over time, in each scheduler's first run.
+    #[arg(long)]
+    pub picture: bool,
+    /// Write a report with charts: one file that any browser opens, offline.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Go on with an interrupted comparison: runs that FILE has, the JSON that it left, are not made again.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,

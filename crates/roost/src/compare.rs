@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
 use roost_report::{
-    Comparison, Contender, Experiment, Input, Mechanism, PerfettoTrace, Place, unsteady,
+    Comparison, Contender, Experiment, HtmlFile, Input, Mechanism, Page, PerfettoTrace, Place,
+    Timeline, unsteady,
 };
 use roost_simulate::{SchedulerSpec, Simulation};
 use roost_workload::rtapp::Loaded;
@@ -17,6 +18,7 @@ use crate::args::{CompareArgs, Format, On, StartArg};
 use crate::build;
 use crate::error::{Error, print, tell};
 use crate::lists;
+use crate::look::{self, Look};
 use crate::progress::{self, Simulated};
 use crate::real;
 use crate::resume::{self, Known};
@@ -37,6 +39,8 @@ pub struct Runs {
     pub outcomes: Vec<Vec<Option<Outcome>>>,
     /// When the traced run of each scheduler ended, if it did.
     pub trace_ends: Vec<Option<Time>>,
+    /// The first run of each scheduler over time, where that was asked for.
+    pub timelines: Vec<Option<Timeline>>,
     /// What the counters are of, where that is more than the workload.
     pub counted: Option<&'static str>,
 }
@@ -45,6 +49,7 @@ pub struct Runs {
 struct Run<'a> {
     scheduler: usize,
     simulation: &'a Simulation,
+    repeat: u32,
     seed: u64,
     trace: Option<&'a PerfettoTrace>,
 }
@@ -81,6 +86,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     let mut traces = Traces::create(args)?;
+    let look = Look::new(args)?;
+    let html = args.html.as_deref().map(HtmlFile::create).transpose()?;
     let bar = || progress::of_runs(args.schedulers.len() as u64 * u64::from(args.repeat));
     let machine = machine(args)?;
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
@@ -102,19 +109,21 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         schedulers: Vec::new(),
     };
     let mut runs = match args.on {
-        On::Sim => simulate(args, machine, loaded, &mut traces, &experiment)?,
+        On::Sim => simulate(args, machine.clone(), loaded, &mut traces, look, &experiment)?,
         On::Vm => real::in_guests(args, &machine, &traces, bar(), &STOP)?,
         On::Host => real::on_host(args, &machine, &traces, bar(), &STOP)?,
     };
     experiment.schedulers = std::mem::take(&mut runs.schedulers);
-    report(args, &traces, experiment, runs)
+    report(args, &machine, &traces, html, experiment, runs)
 }
 
 /// Prints what is complete. Of a comparison of which no repeat is, only JSON has something to keep: single
 /// runs.
 fn report(
     args: &CompareArgs,
+    machine: &Machine,
     traces: &Traces,
+    html: Option<HtmlFile>,
     experiment: Experiment,
     mut runs: Runs,
 ) -> Result<(), Error> {
@@ -130,7 +139,20 @@ fn report(
         comparison = comparison.interrupted(wanted, later(args, complete, runs.outcomes));
     }
     traces.finish(&args.schedulers, &runs.trace_ends)?;
-    print(&render(args, &comparison, runs.counted))?;
+    if let Some(html) = html {
+        let timelines = &runs.timelines;
+        html.write(&Page {
+            comparison: &comparison,
+            machine,
+            timelines,
+            command: &look::command(),
+        })?;
+    }
+    let mut out = render(args, &comparison, runs.counted);
+    if args.picture {
+        out += &picture(&comparison, machine, &runs.timelines);
+    }
+    print(&out)?;
     match comparison.interrupted {
         Some(_) => {
             let resumable = args.format == Format::Json && args.on == On::Sim;
@@ -189,6 +211,7 @@ fn simulate(
     machine: Machine,
     loaded: Loaded,
     traces: &mut Traces,
+    look: Look,
     experiment: &Experiment,
 ) -> Result<Runs, Error> {
     let machine = Arc::new(machine);
@@ -206,7 +229,7 @@ fn simulate(
         simulations.iter().zip(&args.schedulers).map(contender).collect();
     let experiment = Experiment { schedulers: schedulers.clone(), ..experiment.clone() };
     let known = known(args, &experiment, traces)?;
-    let outcomes = run_all(args, &simulations, traces, known)?;
+    let outcomes = run_all(args, &simulations, traces, &look, known)?;
     for note in &loaded.notes {
         tell(&format!("note: {note}"));
     }
@@ -220,7 +243,7 @@ fn simulate(
         scheduler.notes.extend(unsteady(&runs));
     }
     let trace_ends = outcomes.iter().map(end).collect();
-    Ok(Runs { schedulers, outcomes, trace_ends, counted: None })
+    Ok(Runs { schedulers, outcomes, trace_ends, timelines: look.timelines(args), counted: None })
 }
 
 /// The runs that need not be made: they are in the file of `--resume`.
@@ -256,13 +279,14 @@ fn run_all(
     args: &CompareArgs,
     simulations: &[Simulation],
     traces: &Traces,
+    look: &Look,
     mut known: Known,
 ) -> Result<Vec<Vec<Option<Outcome>>>, Error> {
     let of_repeat = |repeat| {
         let seed = args.seed.wrapping_add(u64::from(repeat));
         simulations.iter().enumerate().map(move |(scheduler, simulation)| {
             let trace = traces.of(scheduler, repeat);
-            Run { scheduler, simulation, seed, trace }
+            Run { scheduler, simulation, repeat, seed, trace }
         })
     };
     let runs: Vec<Run<'_>> = (0..args.repeat)
@@ -275,7 +299,7 @@ fn run_all(
         .num_threads(args.jobs.map_or(0, usize::from))
         .build()
         .map_err(|error| Error::Usage(format!("--jobs: {error}; give fewer")))?;
-    let one = |(index, run)| (index, run_one(run, index, &progress));
+    let one = |(index, run)| (index, run_one(run, index, look, &progress));
     // Each thread takes the next run that nobody has taken.
     let mut results: Vec<(usize, Result<Outcome, Error>)> =
         pool.install(|| runs.iter().enumerate().par_bridge().map(one).collect());
@@ -317,20 +341,32 @@ fn unless_stopped(result: Result<Outcome, Error>) -> Result<Option<Outcome>, Err
     }
 }
 
-fn run_one(run: &Run<'_>, index: usize, progress: &Simulated) -> Result<Outcome, Error> {
+fn run_one(
+    run: &Run<'_>,
+    index: usize,
+    look: &Look,
+    progress: &Simulated,
+) -> Result<Outcome, Error> {
     // The engine looks at it only now and then, and many short runs may be waiting.
     if STOP.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
+    let trace = run.trace.map(|trace| trace.tracer(&run.simulation.machine));
+    let recorder = look.recorder(run.simulation, run.repeat == 0);
     let control = Control {
-        tracer: run.trace.map(|trace| trace.tracer(&run.simulation.machine)),
+        tracer: look::both(trace, recorder.as_ref()),
         stop: &STOP,
         progress: &|now| progress.reached(index, now),
         ..Control::new(run.seed)
     };
     let result = run.simulation.measure(control);
     match &result {
-        Ok(outcome) => progress.ended(index, outcome.elapsed_ns),
+        Ok(outcome) => {
+            progress.ended(index, outcome.elapsed_ns);
+            if let Some(recorder) = recorder {
+                look.keep(run.scheduler, recorder, outcome);
+            }
+        }
         // Others are as short: which one is told must not depend on which one was first.
         Err(RunError::NothingReached { .. }) => {}
         Err(_) => STOP.store(true, Ordering::Relaxed),
@@ -348,6 +384,17 @@ fn was_cut(workload: &Workload, outcome: &Outcome) -> bool {
 /// Columns of the terminal that shows the output; `None`: it goes elsewhere.
 fn terminal_width() -> Option<u16> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0)
+}
+
+/// Below the table: the timelines that there are.
+fn picture(comparison: &Comparison, machine: &Machine, timelines: &[Option<Timeline>]) -> String {
+    let named = comparison.names().zip(timelines);
+    let runs: Vec<_> =
+        named.filter_map(|(name, timeline)| Some((name, timeline.as_ref()?))).collect();
+    if runs.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", roost_report::picture(machine, &runs, terminal_width(), look::colours()))
 }
 
 fn render(args: &CompareArgs, comparison: &Comparison, counted: Option<&str>) -> String {

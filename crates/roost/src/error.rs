@@ -87,6 +87,9 @@ pub enum Error {
     /// A trace could not be written.
     #[error(transparent)]
     Trace(#[from] roost_report::TraceError),
+    /// A report could not be written.
+    #[error(transparent)]
+    Html(#[from] roost_report::HtmlError),
     /// Standard output could not be written.
     #[error("standard output: cannot be written: {0}; free space or send it elsewhere")]
     Output(std::io::Error),
@@ -143,7 +146,7 @@ impl Error {
             Error::Vm(error) if error.is_usage() => 2,
             Error::Real(RealError::Usage(_)) => 2,
             Error::Validation | Error::Vm(_) | Error::Real(_) | Error::Domains { .. } => 1,
-            Error::Scx(_) | Error::Trace(_) | Error::Output(_) => 1,
+            Error::Scx(_) | Error::Trace(_) | Error::Html(_) | Error::Output(_) => 1,
         })
     }
 }

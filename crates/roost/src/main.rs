@@ -6,6 +6,7 @@ mod compare;
 mod error;
 mod lists;
 mod live;
+mod look;
 mod machine;
 mod man;
 mod progress;

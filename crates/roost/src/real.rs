@@ -129,6 +129,7 @@ impl<'a> Plan<'a> {
             schedulers: self.schedulers.iter().map(contender).collect(),
             outcomes: vec![vec![None; self.args.repeat as usize]; schedulers],
             trace_ends: vec![None; schedulers],
+            timelines: Vec::new(),
             counted: Some(self.workload.counted()),
         }
     }

@@ -1,0 +1,119 @@
+//! What `--picture` and `--html` show: the first run of each scheduler over time.
+
+use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+
+use roost_engine::{Outcome, Time, Tracer};
+use roost_report::{Tee, Timeline, TimelineRecorder};
+use roost_simulate::Simulation;
+use roost_workload::Workload;
+
+use crate::args::{CompareArgs, Format, On};
+use crate::error::{Error, tell};
+
+/// The timelines of a comparison.
+pub struct Look {
+    wanted: bool,
+    /// One a scheduler, once its first run has ended.
+    kept: Mutex<Vec<Option<Timeline>>>,
+}
+
+impl Look {
+    /// Those that `args` asks for.
+    pub fn new(args: &CompareArgs) -> Result<Self, Error> {
+        if args.picture && args.format != Format::Table {
+            let problem = "--picture is drawn below the table: leave out --format";
+            return Err(Error::Usage(problem.into()));
+        }
+        if args.picture && args.on != On::Sim {
+            let problem =
+                "--picture is of simulated runs; of real ones --trace keeps where tasks were";
+            return Err(Error::Usage(problem.into()));
+        }
+        Ok(Self {
+            wanted: args.picture || args.html.is_some(),
+            kept: Mutex::new(vec![None; args.schedulers.len()]),
+        })
+    }
+
+    /// What is to keep a run, if it is one that is drawn: a scheduler's first.
+    pub fn recorder(&self, simulation: &Simulation, is_first: bool) -> Option<TimelineRecorder> {
+        let Simulation { machine, workload, .. } = simulation;
+        (self.wanted && is_first).then(|| TimelineRecorder::new(machine, measured_from(workload)))
+    }
+
+    /// Keeps the run of a scheduler that has ended.
+    pub fn keep(&self, scheduler: usize, recorder: TimelineRecorder, outcome: &Outcome) {
+        let timeline = recorder.finish(Time(outcome.elapsed_ns));
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = kept.get_mut(scheduler) {
+            *place = Some(timeline);
+        }
+    }
+
+    /// The timelines, one a scheduler; tells whose is missing.
+    pub fn timelines(self, args: &CompareArgs) -> Vec<Option<Timeline>> {
+        let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (name, _) in
+            args.schedulers.iter().zip(&kept).filter(|(_, timeline)| timeline.is_none())
+        {
+            if self.wanted && args.resume.is_some() {
+                tell(&format!(
+                    "note: no picture of {name}: its first run is one that --resume has"
+                ));
+            }
+        }
+        kept
+    }
+}
+
+/// From when on the engine measures.
+fn measured_from(workload: &Workload) -> Time {
+    let from = workload.measured_from_ns;
+    Time(if workload.duration_ns.is_some_and(|end| from < end) { from } else { 0 })
+}
+
+/// One observer of two that may be wanted.
+pub fn both(
+    trace: Option<Box<dyn Tracer>>,
+    timeline: Option<&TimelineRecorder>,
+) -> Option<Box<dyn Tracer>> {
+    match (trace, timeline.map(TimelineRecorder::tracer)) {
+        (Some(trace), Some(timeline)) => Some(Box::new(Tee(trace, timeline))),
+        (trace, timeline) => trace.or(timeline),
+    }
+}
+
+/// The command that was given, as a shell takes it.
+pub fn command() -> String {
+    let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    std::iter::once("roost".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+:,./@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// Whether standard output shows colours, and nobody minds (no-color.org).
+pub fn colours() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !dumb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_what_was_given() {
+        assert_eq!(quoted("fair@5.16+numa-imbalance"), "fair@5.16+numa-imbalance");
+        assert_eq!(quoted("node:2 l3:8"), "'node:2 l3:8'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

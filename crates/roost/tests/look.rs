@@ -1,0 +1,163 @@
+//! What `--picture` and `--html` are made of is what the run counted, and watching changes nothing.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::Path;
+use std::process::Command;
+
+use assert_cmd::prelude::*;
+use roost_engine::Time;
+use roost_report::{By, Timeline, TimelineRecorder};
+use roost_simulate::{Control, Outcome, Simulation};
+
+const MS: u64 = 1_000_000;
+
+/// A run of all of which everything is measured, and its timeline.
+fn watched(machine: &str, workload: &str, ms: u64, scheduler: &str) -> (Outcome, Timeline) {
+    let mut simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler).unwrap();
+    std::sync::Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
+    let recorder = TimelineRecorder::new(&simulation.machine, Time(0));
+    let control = Control { tracer: Some(recorder.tracer()), ..Control::new(3) };
+    let outcome = simulation.run(control).unwrap();
+    assert_eq!(outcome, simulation.run(Control::new(3)).unwrap(), "watching changes nothing");
+    let timeline = recorder.finish(Time(outcome.elapsed_ns));
+    (outcome, timeline)
+}
+
+/// Runs of all kinds: many wakeups, forks that exit, memory, task groups, a program's own queue.
+const RUNS: [(&str, &str, u64, &str); 5] = [
+    ("2n2l4c", "hackbench:groups=2", 50, "fair@7.2"),
+    ("zen3-2s", "schbench", 200, "fair@5.19+sis-util"),
+    ("zen3-2s", "stream:threads=16,elements=1000000", 50, "fair@5.16"),
+    ("2n2l2c2t", "numa02:cpus=8", 100, "fair@6.15+consolidate"),
+    ("1s2n4l2c", "hackbench:groups=1", 50, "fair@3.9"),
+];
+
+fn count(outcome: &Outcome, name: &str) -> u64 {
+    outcome.counter(name) as u64
+}
+
+#[test]
+fn sums_over_windows_are_the_run_s_counters() {
+    for (machine, workload, ms, scheduler) in RUNS {
+        let (outcome, t) = watched(machine, workload, ms, scheduler);
+        let told = format!("{workload} on {machine}");
+        assert_eq!(t.cpus.running.sum(), count(&outcome, "run_ns"), "{told}");
+        assert_eq!(t.run_delay.sum_ns, count(&outcome, "run_delay_ns"), "{told}");
+        assert!(t.wakeup_latency.count >= count(&outcome, "wakeups") / 2, "{told}");
+        for by in [By::Name, By::Process] {
+            let of = || t.groups.iter().filter(|group| group.by == by);
+            assert_eq!(of().map(|g| g.llcs.running.sum()).sum::<u64>(), t.cpus.running.sum());
+            assert_eq!(of().map(|g| g.llcs.waiting.sum()).sum::<u64>(), t.cpus.waiting.sum());
+        }
+    }
+}
+
+#[test]
+fn migrations_are_those_that_the_engine_counts() {
+    for (machine, workload, ms, scheduler) in RUNS {
+        let (outcome, t) = watched(machine, workload, ms, scheduler);
+        let machine = roost_machine::resolve(machine).unwrap();
+        let node = |llc: usize| machine.cpus[machine.llcs[llc].cpus.first().unwrap()].node;
+        let flows = |wanted: &dyn Fn(usize, usize) -> bool| -> u64 {
+            let rows = t.migrations.iter().enumerate();
+            rows.flat_map(|(from, row)| row.iter().enumerate().map(move |(to, n)| (from, to, n)))
+                .filter(|&(from, to, _)| wanted(from, to))
+                .map(|(.., n)| n)
+                .sum()
+        };
+        assert_eq!(flows(&|_, _| true), count(&outcome, "migrations"), "{workload}");
+        let nodes = flows(&|from, to| node(from) != node(to));
+        assert_eq!(nodes, count(&outcome, "migrations_node"), "{workload}");
+        let llcs = flows(&|from, to| from != to && node(from) == node(to));
+        assert_eq!(llcs, count(&outcome, "migrations_llc"), "{workload}");
+    }
+}
+
+#[test]
+fn memory_is_what_the_engine_counts_and_what_is_under_way() {
+    let (outcome, t) = watched("zen3-2s", "stream:threads=16,elements=1000000", 50, "fair@5.16");
+    let [local, remote] = ["memory_local_bytes", "memory_remote_bytes"].map(|n| count(&outcome, n));
+    let of = |of: fn(&roost_engine::Accessed) -> u64| -> u64 {
+        t.accesses.iter().flat_map(|access| &access.node).map(of).sum()
+    };
+    assert_eq!((of(|n| n.local_bytes), of(|n| n.remote_bytes)), (local, remote));
+    let end = t.memory.last().unwrap();
+    let transferred = end.accessed.local_bytes + end.accessed.remote_bytes;
+    // At most the sweep that each thread makes, over three arrays of which one counts twice.
+    assert!((0..=16 * 4 * 8 * 1_000_000).contains(&(transferred - local - remote)));
+    let pages: u64 = end.node_pages.iter().sum();
+    let arrays = 3 * 8 * 1_000_000_u64;
+    assert!(pages * 4096 >= arrays && pages * 4096 < arrays + arrays / 10, "{pages} pages");
+    assert_eq!(t.memory.len(), t.windows());
+}
+
+fn roost(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("roost").unwrap();
+    command.args(args);
+    command
+}
+
+const COMPARE: [&str; 10] = [
+    "compare",
+    "--machine",
+    "2n2l4c",
+    "--workload",
+    "hackbench:groups=1",
+    "--duration",
+    "20ms",
+    "--repeat",
+    "2",
+    "fair@7.2",
+];
+
+#[test]
+fn the_picture_stands_below_the_same_table() {
+    let table = roost(&COMPARE).assert().success().get_output().stdout.clone();
+    let with = roost(&COMPARE).arg("--picture").assert().success().get_output().stdout.clone();
+    let (table, with) = (String::from_utf8(table).unwrap(), String::from_utf8(with).unwrap());
+    let picture = with.strip_prefix(&table).expect("the table first");
+    let rows = picture.lines().filter(|line| line.ends_with('|')).count();
+    assert_eq!(rows, 4, "a row an LLC: {picture}");
+    assert!(!picture.contains('\x1b'), "no colour where no terminal is");
+}
+
+#[test]
+fn what_cannot_be_drawn_is_told_in_one_line() {
+    for (more, told) in [
+        (&["--picture", "--format", "json"][..], "--picture is drawn below the table"),
+        (&["--picture", "--on", "host"], "--picture is of simulated runs"),
+        (&["--html", "/no/such/folder/r.html"], "/no/such/folder/r.html: cannot write the report"),
+        (&["--html", "/"], "/: cannot write the report"),
+        (&["--html", "/dev/full"], "/dev/full: cannot write the report: No space left"),
+    ] {
+        let args = COMPARE.iter().filter(|arg| !(more.contains(&"host") && is_machine(arg)));
+        let output = roost(&args.copied().collect::<Vec<_>>()).args(more).assert().failure();
+        let error = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        let last = error.lines().last().unwrap();
+        assert!(last.contains(told), "{more:?}: {error}");
+        assert!(output.get_output().stdout.is_empty(), "{more:?}");
+    }
+}
+
+/// `--on host` is without a machine.
+fn is_machine(arg: &str) -> bool {
+    ["--machine", "2n2l4c"].contains(&arg)
+}
+
+#[test]
+fn the_report_is_one_small_file_and_the_same_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let write = |path: &Path| {
+        roost(&COMPARE).arg("--html").arg(path).assert().success();
+        std::fs::read_to_string(path).unwrap()
+    };
+    let first = write(&file);
+    assert!(first.len() < 2_000_000, "{} bytes", first.len());
+    assert_eq!(write(&file), first);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    for elsewhere in ["<link", " src=", "href=", "@import", "url("] {
+        assert!(!first.contains(elsewhere), "{elsewhere}");
+    }
+}
