@@ -12,10 +12,12 @@ mod graph;
 mod program;
 pub mod rtapp;
 pub mod validate;
+mod weight;
 
 pub use benchmark::{benchmarks, resolve};
 pub use error::WorkloadError;
 use serde::Serialize;
+pub use weight::{SCHED_IDLE_WEIGHT, weight_of};
 
 /// A complete workload. Serialised is what runs: neither what it was called nor for how long.
 #[derive(Clone, Debug, PartialEq, Serialize)]
