@@ -36,6 +36,9 @@ fn build() -> Result<(), String> {
     // SAFETY: nothing else runs in this process yet.
     unsafe { std::env::set_var("BPF_CLANG", clang()?) };
     let mut builder = scx_cargo::BpfBuilder::new().map_err(|error| format!("{error:#}"))?;
+    // Messages name sources by their place in the repository, whoever built the program.
+    let prefix = format!("-ffile-prefix-map={}/=", root.display());
+    builder.add_cflag("-fdebug-compilation-dir=.").add_cflag(&prefix);
     builder.add_include_path(&include).enable_skel(&source, &text("roost"));
     builder.build().map_err(|error| format!("compiling {source}: {error:#}"))
 }
@@ -97,19 +100,19 @@ fn rows(path: &Path, macro_name: &str, columns: usize) -> Result<Vec<Vec<String>
 }
 
 fn write_tunables(out: &mut String, rows: &[Vec<String>]) -> std::fmt::Result {
-    writeln!(out, "/// Sets the numbers of the BPF program.")?;
+    writeln!(out, "/// Sets a number of the BPF program.")?;
     writeln!(
         out,
-        "pub fn configure(rodata: &mut crate::skeleton::types::rodata, settings: &Settings) {{"
+        "pub fn set_tunable(rodata: &mut crate::skeleton::types::rodata, name: &str, value: u64) {{\n    match name {{"
     )?;
     for row in rows {
-        let (field, name) = (&row[0], row[0].replace('_', "-"));
-        writeln!(
-            out,
-            "    if let Some(number) = settings.number({name:?}) {{ rodata.{field} = number; }}"
-        )?;
+        let field = &row[0];
+        writeln!(out, "        {field:?} => rodata.{field} = value,")?;
     }
-    writeln!(out, "}}\n")
+    writeln!(
+        out,
+        "        unknown => debug_assert!(false, \"no number {{unknown}}\"),\n    }}\n}}\n"
+    )
 }
 
 /// What the daemon counts beside the BPF program.

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `options` | how to schedule: command line (crate `roost-settings`) and settings file |
 //! | `tables` | counters and numbers, from the tables that the BPF program uses too |
-//! | `layout` | a machine as the scheduler sees it |
 //! | `kernel` | whether the running kernel can be used at all |
 //! | `process` | one loader at a time, and what signals do to it |
 //! | `scheduler` | loading, watching, unloading |
@@ -19,7 +18,6 @@
 mod console;
 mod error;
 mod kernel;
-mod layout;
 mod memory;
 mod metrics;
 mod options;
@@ -51,8 +49,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use console::say;
 use error::LiveError;
-use layout::Layout;
 use options::Options;
+use roost_layout::Layout;
 use roost_settings::{Action, Invocation};
 use scheduler::Ending;
 use stats::Service;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PrintLevel};
+use roost_layout::{Entry, Layout, Setup};
 
 use crate::console::{say, tell};
 use crate::error::LiveError;
 use crate::kernel;
-use crate::layout::{Layout, NUMA_RULE};
 use crate::memory::Follower;
 use crate::options::Options;
 use crate::sets::Sets;
@@ -21,9 +21,6 @@ use crate::tables::{self, Counters, Report};
 
 /// How often signals and the kernel's verdict are looked at.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// No such LLC, and "as the policy has it" (`NONE` in `bpf/state.h`).
-const NONE: u32 = u32::MAX;
 
 /// `SCX_ECODE_ACT_RESTART`: the exit code asks for a new start, as for a CPU that is new.
 const ACT_RESTART: i64 = 1 << 48;
@@ -100,11 +97,11 @@ fn load<'obj>(
     if !kernel::tells_limits() {
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
     }
-    let possible = kernel::possible_cpus()?;
-    size_maps(&mut open, options, layout, &possible).map_err(refused)?;
-    configure(&mut open, options, layout, &possible);
+    let setup = Setup::of(layout, &options.settings, &kernel::possible_cpus()?);
+    size_maps(&mut open, &setup).map_err(refused)?;
+    configure(&mut open, &setup);
     let skel = open.load().map_err(refused)?;
-    fill_maps(&skel, layout, &possible).map_err(refused)?;
+    fill_maps(&skel, &setup).map_err(refused)?;
     Ok(skel)
 }
 
@@ -228,136 +225,108 @@ fn text(bytes: &[i8]) -> String {
 }
 
 /// As many entries in the maps as the machine needs.
-fn size_maps(
-    open: &mut OpenRoostSkel,
-    options: &Options,
-    layout: &Layout,
-    possible: &[u32],
-) -> libbpf_rs::Result<()> {
-    let nodes = layout.nodes.len() as u32;
-    size_sets(open, options, nodes)?;
-    size_cgroups(open, options, cpu_ids(possible))?;
-    open.maps.cpus.set_max_entries(cpu_ids(possible))?;
-    open.maps.words.set_max_entries(layout.words.len() as u32)?;
-    open.maps.slots.set_max_entries(layout.words.len() as u32 * 64)?;
-    open.maps.llcs.set_max_entries(layout.llcs.len() as u32)?;
-    open.maps.nodes.set_max_entries(nodes)?;
-    open.maps.near.set_max_entries(nodes * nodes)
-}
-
-/// Room for cgroups, if their weights or limits count.
-fn size_cgroups(open: &mut OpenRoostSkel, options: &Options, cpus: u32) -> libbpf_rs::Result<()> {
-    let all = options.tunable("max_cgroups") as u32;
-    let [weights, limits] =
-        ["cgroup-weights", "cgroup-limits"].map(|name| options.settings.is_on(name));
-    let cgroups = if weights || limits { all } else { 1 };
-    open.maps.shares.set_max_entries(cgroups)?;
-    open.maps.share_ids.set_max_entries(cgroups)?;
-    open.maps.turns.set_max_entries(if limits { cpus } else { 1 })?;
-    open.maps.limits.set_max_entries(if limits { all } else { 1 })
-}
-
-/// Room for groups and processes, if there are nodes to put them on.
-fn size_sets(open: &mut OpenRoostSkel, options: &Options, nodes: u32) -> libbpf_rs::Result<()> {
-    let all = options.tunable("max_groups") + options.tunable("max_processes");
-    let sets = if nodes > 1 { all as u32 } else { 1 };
-    open.maps.homes.set_max_entries(nodes)?;
-    open.maps.sets.set_max_entries(sets)?;
-    open.maps.set_ids.set_max_entries(sets)?;
-    open.maps.set_moves.set_max_entries(sets)?;
-    open.maps.set_flags.set_max_entries(sets)?;
-    open.maps.set_nodes.set_max_entries(sets * nodes)?;
-    open.maps.set_memory.set_max_entries(sets * nodes)
-}
-
-/// One more than the largest number of a CPU.
-fn cpu_ids(possible: &[u32]) -> u32 {
-    possible.iter().max().map_or(1, |most| most + 1)
-}
-
-/// Numbers of the machine, mechanisms and tunables.
-fn configure(open: &mut OpenRoostSkel, options: &Options, layout: &Layout, possible: &[u32]) {
-    // Without it the program would have no read-only data, which it has.
-    let Some(rodata) = open.maps.rodata_data.as_mut() else { return };
-    rodata.nr_possible = possible.len() as u32;
-    rodata.nr_cpu_ids = cpu_ids(possible);
-    rodata.nr_llcs = layout.llcs.len() as u32;
-    rodata.nr_nodes = layout.nodes.len() as u32;
-    rodata.smt = layout.smt;
-    rodata.numa_rule = NUMA_RULE as u32;
-    let settings = &options.settings;
-    rodata.sis_util = settings.is_on("sis-util");
-    rodata.numa_imbalance = settings.is_on("numa-imbalance");
-    rodata.cling = settings.is_on("cling");
-    rodata.consolidate = settings.is_on("consolidate");
-    rodata.cgroup_weights = settings.is_on("cgroup-weights");
-    rodata.cgroup_limits = settings.is_on("cgroup-limits");
-    rodata.llc_imbalance = match settings.is_on("llc-imbalance") {
-        true => settings.number("llc-imbalance").map_or(NONE, |tasks| tasks as u32),
-        false => 0,
-    };
-    tables::configure(rodata, settings);
-}
-
-/// The machine, entry by entry.
-fn fill_maps(skel: &RoostSkel, layout: &Layout, possible: &[u32]) -> libbpf_rs::Result<()> {
-    let maps = &skel.maps;
-    for id in 0..cpu_ids(possible) {
-        let place = layout.cpus.iter().find(|cpu| cpu.id == id);
-        let value = types::roost_cpu {
-            llc: place.map_or(NONE, |cpu| cpu.llc),
-            node: place.map_or(NONE, |cpu| cpu.node),
-            word: place.map_or(NONE, |cpu| cpu.word),
-            bit: place.map_or(0, |cpu| cpu.bit),
-            online: MaybeUninit::new(place.is_some()),
-            process: NONE,
-            pull_to: NONE,
-            ..Default::default()
-        };
-        put(&maps.cpus, id, &value)?;
-    }
-    for (index, word) in (0..).zip(&layout.words) {
-        let (present, first, nr_slots) = (word.present, word.first, word.nr_slots);
-        put(
-            &maps.words,
-            index,
-            &types::roost_word { present, first, nr_slots, node: word.node, ..Default::default() },
-        )?;
-        for (slot, cpu) in (0..).zip(&word.cpus) {
-            put(&maps.slots, index * 64 + slot, &cpu.unwrap_or(NONE))?;
-        }
-    }
-    for (index, llc) in (0..).zip(&layout.llcs) {
-        let value = types::roost_llc {
-            node: llc.node,
-            nr_cpus: llc.nr_cpus,
-            first_word: llc.first_word,
-            nr_words: llc.nr_words,
-            scan_limit: u64::from(llc.nr_cpus),
-            ..Default::default()
-        };
-        put(&maps.llcs, index, &value)?;
-    }
-    fill_nodes(skel, layout)
-}
-
-fn fill_nodes(skel: &RoostSkel, layout: &Layout) -> libbpf_rs::Result<()> {
-    let nodes = layout.nodes.len() as u32;
-    for (index, node) in (0..).zip(&layout.nodes) {
-        let value = types::roost_node {
-            first_llc: node.first_llc,
-            nr_llcs: node.nr_llcs,
-            nr_cpus: node.nr_cpus,
-            numa_span: node.numa_span,
-            imb_numa_nr: node.imb_numa_nr,
-            ..Default::default()
-        };
-        put(&skel.maps.nodes, index, &value)?;
-        for (rank, other) in (0..).zip(&node.near) {
-            put(&skel.maps.near, index * nodes + rank, other)?;
+fn size_maps(open: &mut OpenRoostSkel, setup: &Setup) -> libbpf_rs::Result<()> {
+    for mut map in open.open_object_mut().maps_mut() {
+        let size = setup.sizes.iter().find(|(name, _)| map.name() == *name);
+        if let Some((_, entries)) = size {
+            map.set_max_entries(*entries)?;
         }
     }
     Ok(())
+}
+
+/// Numbers of the machine, mechanisms and tunables.
+fn configure(open: &mut OpenRoostSkel, setup: &Setup) {
+    // Without it the program would have no read-only data, which it has.
+    let Some(rodata) = open.maps.rodata_data.as_mut() else { return };
+    for (name, value) in &setup.variables {
+        set_variable(rodata, name, *value);
+    }
+}
+
+fn set_variable(rodata: &mut types::rodata, name: &str, value: u64) {
+    let (number, switch) = (value as u32, value != 0);
+    match name {
+        "nr_possible" => rodata.nr_possible = number,
+        "nr_cpu_ids" => rodata.nr_cpu_ids = number,
+        "nr_llcs" => rodata.nr_llcs = number,
+        "nr_nodes" => rodata.nr_nodes = number,
+        "smt" => rodata.smt = number,
+        "numa_rule" => rodata.numa_rule = number,
+        "llc_imbalance" => rodata.llc_imbalance = number,
+        "sis_util" => rodata.sis_util = switch,
+        "numa_imbalance" => rodata.numa_imbalance = switch,
+        "cling" => rodata.cling = switch,
+        "consolidate" => rodata.consolidate = switch,
+        "cgroup_weights" => rodata.cgroup_weights = switch,
+        "cgroup_limits" => rodata.cgroup_limits = switch,
+        _ => tables::set_tunable(rodata, name, value),
+    }
+}
+
+/// The machine, entry by entry.
+fn fill_maps(skel: &RoostSkel, setup: &Setup) -> libbpf_rs::Result<()> {
+    let maps = &skel.maps;
+    for Entry { map, index, members } in &setup.entries {
+        let index = *index;
+        match *map {
+            "cpus" => put(&maps.cpus, index, &cpu(members))?,
+            "words" => put(&maps.words, index, &word(members))?,
+            "slots" => put(&maps.slots, index, &number(members))?,
+            "llcs" => put(&maps.llcs, index, &llc(members))?,
+            "nodes" => put(&maps.nodes, index, &node(members))?,
+            "near" => put(&maps.near, index, &number(members))?,
+            unknown => debug_assert!(false, "no map {unknown}"),
+        }
+    }
+    Ok(())
+}
+
+type Members = [(&'static str, u64)];
+
+/// Sets the members of a struct that are named.
+macro_rules! set_members {
+    ($value:ident, $members:ident, $($field:ident),+) => {
+        for (name, number) in $members {
+            match *name {
+                $(stringify!($field) => $value.$field = *number as _,)+
+                unknown => debug_assert!(false, "no member {unknown}"),
+            }
+        }
+    };
+}
+
+fn cpu(members: &Members) -> types::roost_cpu {
+    let is_online = |(name, _): &&(&str, u64)| *name == "online";
+    let online = members.iter().find(is_online).is_some_and(|(_, value)| *value != 0);
+    let rest: Vec<_> = members.iter().filter(|member| !is_online(member)).copied().collect();
+    let rest = &rest[..];
+    let mut value = types::roost_cpu { online: MaybeUninit::new(online), ..Default::default() };
+    set_members!(value, rest, llc, node, word, bit, process, pull_to);
+    value
+}
+
+fn word(members: &Members) -> types::roost_word {
+    let mut value = types::roost_word::default();
+    set_members!(value, members, present, first, nr_slots, node);
+    value
+}
+
+fn llc(members: &Members) -> types::roost_llc {
+    let mut value = types::roost_llc::default();
+    set_members!(value, members, node, nr_cpus, first_word, nr_words, scan_limit);
+    value
+}
+
+fn node(members: &Members) -> types::roost_node {
+    let mut value = types::roost_node::default();
+    set_members!(value, members, first_llc, nr_llcs, nr_cpus, numa_span, imb_numa_nr);
+    value
+}
+
+/// An entry that is a number.
+fn number(members: &Members) -> u32 {
+    members.first().map_or(0, |(_, value)| *value as u32)
 }
 
 /// Sets an entry of an array.
@@ -410,6 +379,27 @@ fn telling(lines: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Names that are not known fail here, by debug assertions.
+    #[test]
+    fn all_that_the_program_is_told_is_known_to_the_loader() {
+        let machine = roost_machine::resolve("2n2l4c").unwrap();
+        let setup = Setup::of(&Layout::of(&machine), &Default::default(), &[0, 15]);
+        // SAFETY: numbers and switches, of which zeroes are values.
+        let mut rodata: types::rodata = unsafe { std::mem::zeroed() };
+        for (name, value) in &setup.variables {
+            set_variable(&mut rodata, name, *value);
+        }
+        assert_eq!((rodata.nr_cpu_ids, rodata.nr_llcs, rodata.cling), (16, 4, true));
+        assert_eq!(rodata.slice_us, 3000);
+        let of = |map| setup.entries.iter().filter(move |entry| entry.map == map);
+        let cpus: Vec<_> = of("cpus").map(|entry| cpu(&entry.members)).collect();
+        assert_eq!((cpus[15].llc, cpus[15].node), (3, 1));
+        assert_eq!(of("words").map(|entry| word(&entry.members).present).sum::<u64>(), 4 * 15);
+        assert_eq!(of("llcs").map(|entry| llc(&entry.members).nr_cpus).sum::<u32>(), 16);
+        assert_eq!(of("nodes").map(|entry| node(&entry.members).nr_llcs).sum::<u32>(), 4);
+        assert_eq!(of("near").map(|entry| number(&entry.members)).sum::<u32>(), 2);
+    }
 
     #[test]
     fn the_line_that_tells_most_is_found() {

@@ -7,10 +7,10 @@
 use std::mem::size_of;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use roost_layout::Layout;
 use roost_policy::cling;
 
 use crate::error::LiveError;
-use crate::layout::Layout;
 use crate::skeleton::{RoostSkel, types};
 
 /// `NONE` in `bpf/state.h`.

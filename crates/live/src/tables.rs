@@ -1,7 +1,6 @@
 //! Counters and the BPF program's numbers, from the tables that it uses too (`bpf/counters.h`,
 //! `bpf/tunables.h`): `build.rs` turns them into Rust.
 
-use roost_settings::Settings;
 use scx_stats_derive::Stats;
 use serde::{Deserialize, Serialize};
 

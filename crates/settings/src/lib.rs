@@ -20,4 +20,4 @@ mod table;
 
 pub use command::{Action, Invocation, SECONDS, after_help, arguments, command};
 pub use settings::{Settings, SettingsError, Value, example};
-pub use table::{Kind, Setting, all, find, mechanisms};
+pub use table::{Kind, Setting, all, find, mechanisms, tunables};

@@ -152,6 +152,11 @@ pub fn mechanisms() -> impl Iterator<Item = &'static Setting> {
     MECHANISMS.iter().chain(&DAEMON[..1])
 }
 
+/// The numbers of the BPF program.
+pub fn tunables() -> impl Iterator<Item = &'static Setting> {
+    NUMBERS.iter()
+}
+
 /// Every setting.
 pub fn all() -> impl Iterator<Item = &'static Setting> {
     MECHANISMS.iter().chain(DAEMON).chain(NUMBERS)

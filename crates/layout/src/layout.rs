@@ -258,6 +258,8 @@ fn imb_numa_nr(llc: u32, node: u32, numa_span: u32, nodes: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn layout(machine: &str) -> Layout {

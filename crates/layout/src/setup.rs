@@ -1,0 +1,229 @@
+//! Sizes of maps, variables and entries of maps, before the program runs.
+
+use roost_settings::Settings;
+
+use crate::layout::{Layout, NUMA_RULE};
+
+/// No such LLC, and "as the policy has it" (`NONE` in `bpf/state.h`).
+pub const NONE: u32 = u32::MAX;
+
+/// Slots of a word.
+const WORD: u32 = 64;
+
+/// What a loader does, in this order: sizes and variables before the program is loaded, entries after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// How many entries each map has room for.
+    pub sizes: Vec<(&'static str, u32)>,
+    /// Variables that the program only reads: numbers, and switches as 0 or 1.
+    pub variables: Vec<(String, u64)>,
+    /// The machine.
+    pub entries: Vec<Entry>,
+}
+
+/// An entry of an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The map.
+    pub map: &'static str,
+    /// Its place in it.
+    pub index: u32,
+    /// Members that are not 0, with their values; "" where the entry is a number.
+    pub members: Vec<(&'static str, u64)>,
+}
+
+impl Setup {
+    /// What the program is told about a machine and settings. `possible`: numbers of the CPUs that the kernel could
+    /// have.
+    pub fn of(layout: &Layout, settings: &Settings, possible: &[u32]) -> Self {
+        let cpu_ids = possible.iter().max().map_or(1, |most| most + 1);
+        Self {
+            sizes: sizes(layout, settings, cpu_ids),
+            variables: variables(layout, settings, possible.len() as u32, cpu_ids),
+            entries: entries(layout, cpu_ids),
+        }
+    }
+}
+
+/// As many entries in the maps as the machine needs.
+fn sizes(layout: &Layout, settings: &Settings, cpu_ids: u32) -> Vec<(&'static str, u32)> {
+    let number = |name| settings.number(name).unwrap_or(0) as u32;
+    let (nodes, words) = (layout.nodes.len() as u32, layout.words.len() as u32);
+    // Room for cgroups, if their weights or limits count.
+    let (weights, limited) = (settings.is_on("cgroup-weights"), settings.is_on("cgroup-limits"));
+    let shares = if weights || limited { number("max-cgroups") } else { 1 };
+    let limits = if limited { number("max-cgroups") } else { 1 };
+    let turns = if limited { cpu_ids } else { 1 };
+    // Room for groups and processes, if there are nodes to put them on.
+    let sets = if nodes > 1 { number("max-groups") + number("max-processes") } else { 1 };
+    vec![
+        ("cpus", cpu_ids),
+        ("words", words),
+        ("slots", words * WORD),
+        ("llcs", layout.llcs.len() as u32),
+        ("nodes", nodes),
+        ("near", nodes * nodes),
+        ("homes", nodes),
+        ("shares", shares),
+        ("share_ids", shares),
+        ("limits", limits),
+        ("turns", turns),
+        ("sets", sets),
+        ("set_ids", sets),
+        ("set_moves", sets),
+        ("set_flags", sets),
+        ("set_nodes", sets * nodes),
+        ("set_memory", sets * nodes),
+    ]
+}
+
+/// Numbers of the machine, mechanisms and tunables.
+fn variables(
+    layout: &Layout,
+    settings: &Settings,
+    nr_possible: u32,
+    cpu_ids: u32,
+) -> Vec<(String, u64)> {
+    let llc_imbalance = match settings.is_on("llc-imbalance") {
+        true => settings.number("llc-imbalance").unwrap_or(NONE.into()),
+        false => 0,
+    };
+    let on = |name| u64::from(settings.is_on(name));
+    let known = [
+        ("nr_possible", nr_possible.into()),
+        ("nr_cpu_ids", cpu_ids.into()),
+        ("nr_llcs", layout.llcs.len() as u64),
+        ("nr_nodes", layout.nodes.len() as u64),
+        ("smt", layout.smt.into()),
+        ("numa_rule", NUMA_RULE as u64),
+        ("sis_util", on("sis-util")),
+        ("numa_imbalance", on("numa-imbalance")),
+        ("cling", on("cling")),
+        ("consolidate", on("consolidate")),
+        ("cgroup_weights", on("cgroup-weights")),
+        ("cgroup_limits", on("cgroup-limits")),
+        ("llc_imbalance", llc_imbalance),
+    ];
+    let known = known.map(|(name, value)| (name.to_owned(), value));
+    let tunables = roost_settings::tunables().filter_map(|setting| {
+        Some((setting.name.replace('-', "_"), settings.number(setting.name)?))
+    });
+    known.into_iter().chain(tunables).collect()
+}
+
+fn entries(layout: &Layout, cpu_ids: u32) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut put = |map, index, members| entries.push(Entry { map, index, members });
+    for id in 0..cpu_ids {
+        put("cpus", id, cpu(layout, id));
+    }
+    for (index, word) in (0..).zip(&layout.words) {
+        let members = vec![
+            ("present", word.present),
+            ("first", word.first),
+            ("nr_slots", word.nr_slots.into()),
+            ("node", word.node.into()),
+        ];
+        put("words", index, members);
+        for (slot, cpu) in (0..).zip(&word.cpus) {
+            put("slots", index * WORD + slot, vec![("", cpu.unwrap_or(NONE).into())]);
+        }
+    }
+    for (index, llc) in (0..).zip(&layout.llcs) {
+        let members = vec![
+            ("node", llc.node.into()),
+            ("nr_cpus", llc.nr_cpus.into()),
+            ("first_word", llc.first_word.into()),
+            ("nr_words", llc.nr_words.into()),
+            ("scan_limit", llc.nr_cpus.into()),
+        ];
+        put("llcs", index, members);
+    }
+    let nodes = layout.nodes.len() as u32;
+    for (index, node) in (0..).zip(&layout.nodes) {
+        let members = vec![
+            ("first_llc", node.first_llc.into()),
+            ("nr_llcs", node.nr_llcs.into()),
+            ("nr_cpus", node.nr_cpus.into()),
+            ("numa_span", node.numa_span.into()),
+            ("imb_numa_nr", node.imb_numa_nr.into()),
+        ];
+        put("nodes", index, members);
+        for (rank, other) in (0..).zip(&node.near) {
+            put("near", index * nodes + rank, vec![("", u64::from(*other))]);
+        }
+    }
+    entries
+}
+
+/// A CPU by the kernel's number, with or without a place.
+fn cpu(layout: &Layout, id: u32) -> Vec<(&'static str, u64)> {
+    let place = layout.cpus.iter().find(|cpu| cpu.id == id);
+    let number = |member: Option<u32>| u64::from(member.unwrap_or(NONE));
+    vec![
+        ("llc", number(place.map(|cpu| cpu.llc))),
+        ("node", number(place.map(|cpu| cpu.node))),
+        ("word", number(place.map(|cpu| cpu.word))),
+        ("bit", place.map_or(0, |cpu| cpu.bit).into()),
+        ("online", place.is_some().into()),
+        ("process", NONE.into()),
+        ("pull_to", NONE.into()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn setup(machine: &str, settings: &[&str]) -> Setup {
+        let mut given = Settings::default();
+        settings.iter().for_each(|part| given.apply("roost", part).unwrap());
+        let machine = roost_machine::resolve(machine).unwrap();
+        let possible: Vec<u32> = machine.cpus.iter().map(|cpu| cpu.os_index).collect();
+        Setup::of(&Layout::of(&machine), &given, &possible)
+    }
+
+    fn variable(setup: &Setup, wanted: &str) -> u64 {
+        setup.variables.iter().find(|(name, _)| name == wanted).unwrap().1
+    }
+
+    #[test]
+    fn every_entry_fits_its_map() {
+        for machine in ["2n2l4c", "1s2n4l2c", "node:1 l3:1 core:100 pu:2", "zen4-2s"] {
+            let setup = setup(machine, &[]);
+            for Entry { map, index, .. } in &setup.entries {
+                let (_, size) = setup.sizes.iter().find(|(name, _)| name == map).unwrap();
+                assert!(index < size, "{machine}: {map}[{index}]");
+            }
+        }
+    }
+
+    #[test]
+    fn settings_become_variables() {
+        let setup = setup("2n2l4c", &["no-cling", "llc-imbalance=2", "slice-us=700"]);
+        let values =
+            ["cling", "consolidate", "llc_imbalance", "slice_us", "nr_llcs", "nr_possible"];
+        assert_eq!(values.map(|name| variable(&setup, name)), [0, 1, 2, 700, 4, 16]);
+    }
+
+    #[test]
+    fn an_imbalance_is_off_given_or_the_policys() {
+        let of = |part: &[&str]| variable(&setup("2n2l4c", part), "llc_imbalance");
+        assert_eq!([of(&["no-llc-imbalance"]), of(&[])], [0, NONE.into()]);
+    }
+
+    #[test]
+    fn tables_of_what_cannot_act_are_small() {
+        let size = |machine: &str, part: &[&str], map: &str| {
+            let setup = setup(machine, part);
+            setup.sizes.iter().find(|(name, _)| *name == map).unwrap().1
+        };
+        assert_eq!(size("node:1 l3:2 core:4 pu:1", &[], "sets"), 1, "there is one node only");
+        assert!(size("2n2l4c", &[], "sets") > 1);
+        assert!(size("2n2l4c", &["no-cgroup-weights"], "shares") > 1, "limits need them too");
+        let neither = ["no-cgroup-weights", "no-cgroup-limits"];
+        assert_eq!(["shares", "limits"].map(|map| size("2n2l4c", &neither, map)), [1, 1]);
+    }
+}
