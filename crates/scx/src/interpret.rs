@@ -184,34 +184,14 @@ impl State {
     fn arithmetic_64(&mut self, instruction: Instruction) -> Result<(), Stop> {
         let (a, b) = (self.registers[instruction.dst as usize], self.operand(instruction));
         let value = match (instruction.code & OPERATION, instruction.offset) {
-            (ADD, 0) => a.wrapping_add(b),
-            (SUB, 0) => a.wrapping_sub(b),
-            (MUL, 0) => a.wrapping_mul(b),
-            (DIV, 0) => a.checked_div(b).unwrap_or(0),
-            (DIV, 1) if b == 0 => 0,
-            (DIV, 1) => (a as i64).wrapping_div(b as i64) as u64,
-            (OR, 0) => a | b,
-            (AND, 0) => a & b,
-            (LSH, 0) => a << (b & 63),
-            (RSH, 0) => a >> (b & 63),
-            (NEG, 0) => a.wrapping_neg(),
-            (MOD, 0) => a.checked_rem(b).unwrap_or(a),
-            (MOD, 1) if b == 0 => a,
-            (MOD, 1) => (a as i64).wrapping_rem(b as i64) as u64,
-            (XOR, 0) => a ^ b,
             // Offset 1 casts an address between the arena's spaces, which are one here.
-            (MOV, 0 | 1) => b,
-            (MOV, 8) => b as i8 as u64,
-            (MOV, 16) => b as i16 as u64,
-            (MOV, 32) => b as i32 as u64,
-            (ARSH, 0) => (a as i64 >> (b & 63)) as u64,
+            (MOV, 1) => Some(b),
+            (MOV, 32) => Some(b as i32 as u64),
             // Bytes the other way round, whatever the machine's order.
-            (END, 0) if instruction.code & REGISTER == 0 => {
-                swap(a, instruction.imm).ok_or(Stop::Unknown(instruction))?
-            }
-            _ => return Err(Stop::Unknown(instruction)),
+            (END, 0) if instruction.code & REGISTER == 0 => swap(a, instruction.imm),
+            (operation, offset) => of_64_bits(operation, offset, a, b),
         };
-        self.registers[instruction.dst as usize] = value;
+        self.registers[instruction.dst as usize] = value.ok_or(Stop::Unknown(instruction))?;
         Ok(())
     }
 
@@ -219,42 +199,17 @@ impl State {
         let wide = self.registers[instruction.dst as usize];
         let (a, b) = (wide as u32, self.operand(instruction) as u32);
         let value = match (instruction.code & OPERATION, instruction.offset) {
-            (ADD, 0) => a.wrapping_add(b),
-            (SUB, 0) => a.wrapping_sub(b),
-            (MUL, 0) => a.wrapping_mul(b),
-            (DIV, 0) => a.checked_div(b).unwrap_or(0),
-            (DIV, 1) if b == 0 => 0,
-            (DIV, 1) => (a as i32).wrapping_div(b as i32) as u32,
-            (OR, 0) => a | b,
-            (AND, 0) => a & b,
-            (LSH, 0) => a << (b & 31),
-            (RSH, 0) => a >> (b & 31),
-            (NEG, 0) => a.wrapping_neg(),
-            (MOD, 0) => a.checked_rem(b).unwrap_or(a),
-            (MOD, 1) if b == 0 => a,
-            (MOD, 1) => (a as i32).wrapping_rem(b as i32) as u32,
-            (XOR, 0) => a ^ b,
-            (MOV, 0) => b,
-            (MOV, 8) => b as i8 as u32,
-            (MOV, 16) => b as i16 as u32,
-            (ARSH, 0) => (a as i32 >> (b & 31)) as u32,
-            (END, 0) => {
-                // To big-endian (the register bit) or little-endian: this machine is the latter.
-                let big = instruction.code & REGISTER != 0;
-                let value = match (big, instruction.imm) {
-                    (true, bits) => swap(wide, bits),
-                    (false, 16) => Some(wide & 0xffff),
-                    (false, 32) => Some(wide & 0xffff_ffff),
-                    (false, 64) => Some(wide),
-                    _ => None,
-                };
-                self.registers[instruction.dst as usize] =
-                    value.ok_or(Stop::Unknown(instruction))?;
-                return Ok(());
-            }
-            _ => return Err(Stop::Unknown(instruction)),
+            // To big-endian (the register bit) or little-endian: this machine is the latter.
+            (END, 0) => match (instruction.code & REGISTER != 0, instruction.imm) {
+                (true, bits) => swap(wide, bits),
+                (false, 16) => Some(wide & 0xffff),
+                (false, 32) => Some(wide & 0xffff_ffff),
+                (false, 64) => Some(wide),
+                _ => None,
+            },
+            (operation, offset) => of_32_bits(operation, offset, a, b).map(u64::from),
         };
-        self.registers[instruction.dst as usize] = value.into();
+        self.registers[instruction.dst as usize] = value.ok_or(Stop::Unknown(instruction))?;
         Ok(())
     }
 
@@ -442,6 +397,41 @@ const FETCH: i32 = 0x01;
 const COMPARE_AND_EXCHANGE: i32 = 0xf1;
 const LOAD_ACQUIRE: i32 = 0x100;
 const STORE_RELEASE: i32 = 0x110;
+
+/// What the operations that both widths have make of two operands; `None`: there is no such operation.
+macro_rules! arithmetic {
+    ($name:ident, $unsigned:ty, $signed:ty) => {
+        fn $name(operation: u8, offset: i16, a: $unsigned, b: $unsigned) -> Option<$unsigned> {
+            let shift = b & (<$unsigned>::BITS - 1) as $unsigned;
+            let (signed_a, signed_b) = (a as $signed, b as $signed);
+            Some(match (operation, offset) {
+                (ADD, 0) => a.wrapping_add(b),
+                (SUB, 0) => a.wrapping_sub(b),
+                (MUL, 0) => a.wrapping_mul(b),
+                (DIV, 0) => a.checked_div(b).unwrap_or(0),
+                (DIV, 1) if b == 0 => 0,
+                (DIV, 1) => signed_a.wrapping_div(signed_b) as $unsigned,
+                (OR, 0) => a | b,
+                (AND, 0) => a & b,
+                (LSH, 0) => a << shift,
+                (RSH, 0) => a >> shift,
+                (NEG, 0) => a.wrapping_neg(),
+                (MOD, 0) => a.checked_rem(b).unwrap_or(a),
+                (MOD, 1) if b == 0 => a,
+                (MOD, 1) => signed_a.wrapping_rem(signed_b) as $unsigned,
+                (XOR, 0) => a ^ b,
+                (MOV, 0) => b,
+                (MOV, 8) => b as i8 as $unsigned,
+                (MOV, 16) => b as i16 as $unsigned,
+                (ARSH, 0) => (signed_a >> shift) as $unsigned,
+                _ => return None,
+            })
+        }
+    };
+}
+
+arithmetic!(of_64_bits, u64, i64);
+arithmetic!(of_32_bits, u32, i32);
 
 fn displaced(address: u64, instruction: Instruction) -> u64 {
     address.wrapping_add_signed(instruction.offset.into())
