@@ -24,7 +24,7 @@ CARGO ?= cargo
 DEMO_PROFILE ?= release
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm test-long test-look measure validation live test-live smoke-live soak-live lint-live deb bench fuzz swarm lint reference setup setup-live
+.PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live lint-live deb bench fuzz swarm lint reference setup setup-live
 
 setup:
 	@tools/setup
@@ -86,6 +86,10 @@ LIVE = --manifest-path crates/live/Cargo.toml --target-dir target/live --locked
 live: setup-live
 	$(CARGO) build --release $(LIVE)
 	@echo built target/live/release/scx_roost
+
+# After a change of bpf/ or policy/include: what the simulation runs as the scheduler `roost`.
+bpf-object: live
+	@tools/bpf-object
 
 # WITHOUT=guests: only what needs none. What is named quarter_hours takes one each: make soak-live.
 test-live: setup-live

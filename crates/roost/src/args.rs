@@ -306,9 +306,9 @@ pub struct CompareArgs {
     #[arg(long, required_unless_present_any = ["list_workloads", "list_schedulers"])]
     workload: Option<String>,
     /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them), or
-    /// +config=FILE with settings as `roost run` takes them; scx:FILE.bpf.o is a sched_ext program,
-    /// +NAME=VALUE sets a variable of it; with --on vm or host switches are the
-    /// kernel's own, roost is the live scheduler, and a program is a sched_ext scheduler.
+    /// +config=FILE with settings as `roost run` takes them; roost is the scheduler that `roost run` loads, with
+    /// its settings as in roost+no-cling+slice-us=1000; scx:FILE.bpf.o is a sched_ext program, +NAME=VALUE sets a
+    /// variable of it; with --on vm or host switches are the kernel's own, and a program is a sched_ext scheduler.
     #[arg(required_unless_present_any = ["list_workloads", "list_schedulers"], value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
     /// List the benchmarks and their parameters (--format json and csv too).

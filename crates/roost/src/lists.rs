@@ -28,7 +28,7 @@ pub fn workloads(format: Format) -> Result<String, Error> {
     shown(&rows, format)
 }
 
-/// Versions of the fair class, switches and numbers of each, and settings of the live scheduler.
+/// Versions of the fair class, switches and numbers of each, settings of roost, and sched_ext programs.
 pub fn schedulers(format: Format) -> Result<String, Error> {
     let mut rows = Vec::new();
     for (version, about) in roost_fair::version_texts() {
@@ -40,10 +40,14 @@ pub fn schedulers(format: Format) -> Result<String, Error> {
     for (name, about) in roost_fair::numbers() {
         rows.push(row("number", &format!("+{name}=N"), about));
     }
+    rows.push(row("program", "roost", "the scheduler that `roost run` loads into a kernel"));
     for setting in roost_settings::all() {
         let name = format!("roost+{}", setting.name);
-        rows.push(row("live, with --on vm or host", &name, setting.meaning));
+        rows.push(row("setting of roost", &name, setting.meaning));
     }
+    let about =
+        "a sched_ext program, with values for its global variables: `roost scx FILE` lists them";
+    rows.push(row("program", "scx:FILE.bpf.o+NAME=VALUE", about));
     shown(&rows, format)
 }
 

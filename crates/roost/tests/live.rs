@@ -120,11 +120,11 @@ fn wrong_settings_are_told_in_a_line() {
         (&[&compare[..], &["fair@7.2+config=none.toml"]].concat(), "none.toml: cannot be read"),
         (
             &[&compare[..], &["fair@7.2+slice-us=3000"]].concat(),
-            "only the live scheduler has slice-us: roost+slice-us=3000, with --on vm or --on host",
+            "only roost has slice-us: roost+slice-us=3000",
         ),
-        (&[&compare[..], &["fair@7.2+no-memory"]].concat(), "only the live scheduler has memory"),
+        (&[&compare[..], &["fair@7.2+no-memory"]].concat(), "only roost has memory"),
         (&[&compare[..], &["fair@7.2+no-such"]].concat(), "unknown switch 'no-such'"),
-        (&[&compare[..], &["roost"]].concat(), "--on vm or --on host"),
+        (&[&compare[..], &["roost+no-such"]].concat(), "unknown settings: no-such"),
         (&[&compare[..], &["--on", "host", "roost+no-such"]].concat(), "unknown settings: no-such"),
     ] {
         let output = roost(&folder, arguments);
@@ -152,7 +152,7 @@ fn a_settings_file_is_the_same_as_switches() {
     let (by_switches, _) = run("fair@7.2+no-sis-util+llc-imbalance=3+no-numa-imbalance");
     assert_eq!(by_file, by_switches);
     assert_ne!(by_file, run("fair@7.2").0, "the file changes something");
-    assert!(note.contains("only the live scheduler has slice-us; left out"), "{note}");
+    assert!(note.contains("only roost has slice-us; left out"), "{note}");
 }
 
 #[test]

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
+use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, World};
 use roost_machine::Machine;
 
 use crate::dispatch::{ENQUEUE_CPU_SELECTED, ENQUEUE_HEAD, ENQUEUE_LAST, ENQUEUE_WAKEUP};
@@ -26,7 +26,8 @@ use crate::interpret::{self, Fault, Returned};
 use crate::kernel::{Call, Kernel, Placing};
 use crate::program::Program;
 use crate::queues::{Dsq, id};
-use crate::tasks::{Custody, Tasks};
+use crate::tasks::{Custody, Tasks, state};
+use crate::timers::Expired;
 
 /// Flags of a wakeup (`enum scx_wake_flags`).
 const WAKE_FORK: u64 = 4;
@@ -37,6 +38,9 @@ const WAKE_SYNC: u64 = 0x10;
 const KEEP_BUILTIN_IDLE: u64 = 1;
 const ENQ_LAST: u64 = 2;
 const ALLOW_QUEUED_WAKEUP: u64 = 0x20;
+
+/// Those that change what is simulated: SCX_OPS_SWITCH_PARTIAL, SCX_OPS_BUILTIN_IDLE_PER_NODE.
+const UNKNOWN_FLAGS: u64 = 0x8 | 0x40;
 
 /// DEQUEUE_SLEEP, and SCX_DEQ_SCHED_CHANGE for what is dequeued otherwise.
 const DEQUEUE_SLEEP: u64 = 1;
@@ -72,10 +76,14 @@ enum Hook {
     Enable,
     Disable,
     Init,
+    Yield,
+    CgroupInit,
+    CgroupPrepMove,
+    CgroupMove,
 }
 
 /// Names of hooks in `struct sched_ext_ops`, in the order of [`Hook`].
-pub(crate) const HOOKS: [&str; 16] = [
+pub(crate) const HOOKS: [&str; 20] = [
     "select_cpu",
     "enqueue",
     "dispatch",
@@ -92,6 +100,10 @@ pub(crate) const HOOKS: [&str; 16] = [
     "enable",
     "disable",
     "init",
+    "yield",
+    "cgroup_init",
+    "cgroup_prep_move",
+    "cgroup_move",
 ];
 
 /// A hook's code, and how much it was executed.
@@ -118,11 +130,14 @@ pub struct Scx {
     code: Vec<Instruction>,
     kernel: Kernel,
     hooks: [HookState; HOOKS.len()],
+    /// Functions that timers call: no entry is known in advance.
+    timers: HookState,
     name: String,
     flags: u64,
     tick_ns: u64,
     timeout_ns: u64,
-    builtin_idle: bool,
+    /// When the watchdog looks next, ns.
+    watch_ns: u64,
 }
 
 impl Scx {
@@ -135,9 +150,18 @@ impl Scx {
         let operations = &program.object.operations;
         let mut kernel = Kernel::new(machine, program)?;
         let maps: Vec<u64> = kernel.maps.iter().map(|map| map.address).collect();
-        let code = program.link(&mut kernel.memory, &maps);
+        let per_cpu = kernel.per_cpu;
+        let code = program.link(&mut kernel.memory, &maps, &per_cpu);
         let code = code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
         let flags = operations.number("flags");
+        if flags & UNKNOWN_FLAGS != 0 {
+            return Err(ScxError::Lacks(format!(
+                "the flags {:#x} of its operations",
+                flags & UNKNOWN_FLAGS
+            )));
+        }
+        kernel.builtin_idle =
+            operations.hook("update_idle").is_none() || flags & KEEP_BUILTIN_IDLE != 0;
         let timeout_ns = match operations.number("timeout_ms") {
             0 => DEFAULT_TIMEOUT_NS,
             ms => ms.saturating_mul(1_000_000).min(DEFAULT_TIMEOUT_NS),
@@ -147,12 +171,12 @@ impl Scx {
             code,
             kernel,
             hooks: HOOKS.map(entry),
+            timers: HookState::default(),
             name: operations.name.clone(),
             flags,
             tick_ns,
             timeout_ns,
-            builtin_idle: operations.hook("update_idle").is_none()
-                || flags & KEEP_BUILTIN_IDLE != 0,
+            watch_ns: timeout_ns / 2,
         })
     }
 
@@ -166,27 +190,54 @@ impl Scx {
         if self.kernel.ended.is_some() {
             return None;
         }
-        let (stack, context) = (self.kernel.stack, self.kernel.context);
+        let context = self.kernel.context;
         for (number, argument) in (0..).zip(arguments) {
             // The context has room for all hooks.
             let _ = self.kernel.memory.write(context + 8 * number, 8, *argument);
         }
+        let (value, instructions) = self.execute(world, on, entry, [context, 0, 0, 0, 0])?;
+        let state = &mut self.hooks[hook as usize];
+        state.calls += 1;
+        state.instructions += instructions;
+        Some(value)
+    }
+
+    /// Executes a function and charges it: its result and how many instructions it took; `None` if it failed.
+    fn execute(
+        &mut self,
+        world: &mut World,
+        on: On,
+        entry: usize,
+        arguments: [u64; 5],
+    ) -> Option<(u64, u64)> {
+        let stack = self.kernel.stack;
         let mut call = on.call(&mut self.kernel, world);
-        let returned = interpret::run(&self.code, &mut call, stack, entry, [context, 0, 0, 0, 0]);
-        match returned {
-            Ok(Returned { value, instructions }) => {
-                self.hooks[hook as usize].calls += 1;
-                self.hooks[hook as usize].instructions += instructions;
-                world.charge(on.cpu, instructions / INSTRUCTIONS_PER_NS);
-                self.check(world);
-                Some(value)
-            }
-            Err(Fault { at, why }) => {
-                let place = self.kernel.object.place(at);
-                self.kernel.end(format!("{why} in {place}"));
-                self.check(world);
-                None
-            }
+        let returned = interpret::run(&self.code, &mut call, stack, entry, arguments);
+        if let Err(Fault { at, why }) = &returned {
+            let place = self.kernel.object.place(*at);
+            self.kernel.end(format!("{why} in {place}"));
+        }
+        let Returned { value, instructions } = returned.ok().or_else(|| {
+            self.check(world);
+            None
+        })?;
+        world.charge(on.cpu, instructions / INSTRUCTIONS_PER_NS);
+        self.check(world);
+        Some((value, instructions))
+    }
+
+    /// A timer has expired: its function gets the map, key and value that it is in.
+    fn call_back(&mut self, world: &mut World, cpu: CpuId, expired: Expired) {
+        let Kernel { maps, memory, arguments, .. } = &mut self.kernel;
+        let map = &maps[expired.map];
+        let entry = map.entry_at(memory, expired.address, *arguments);
+        let (key, value) = entry.unwrap_or((*arguments, expired.address));
+        let arguments = [map.address, key, value, 0, 0];
+        if let Some((_, instructions)) =
+            self.execute(world, On::at(cpu), expired.callback, arguments)
+        {
+            self.timers.calls += 1;
+            self.timers.instructions += instructions;
         }
     }
 
@@ -301,7 +352,7 @@ impl Scx {
 
     /// `cpu` goes idle, or stays so, or is not any more (`__scx_update_idle()`).
     fn update_idle(&mut self, world: &mut World, cpu: CpuId, idle: bool, changed: bool) {
-        if self.builtin_idle {
+        if self.kernel.builtin_idle {
             let machine = self.kernel.machine.clone();
             self.kernel.idle.set(&machine, cpu, idle);
         }
@@ -313,6 +364,8 @@ impl Scx {
     /// A CPU for a task: what `select_cpu` says, or the default choice (`select_task_rq_scx()`).
     fn select(&mut self, world: &mut World, task: TaskId, wake: Wake, flags: u64) -> CpuId {
         self.kernel.tasks.get_mut(task).direct = None;
+        let woken = if flags & WAKE_FORK != 0 { state::RUNNING } else { state::WAKING };
+        self.kernel.tasks.set_state(&mut self.kernel.memory, task, woken);
         let previous = world.task_cpu(task);
         if world.nr_allowed(task) == 1 {
             return world.allowed(task).first().unwrap_or(previous);
@@ -350,11 +403,45 @@ impl Scx {
     ) -> Option<CpuId> {
         let previous = world.task_cpu(task);
         let searcher_queued = self.kernel.queues.local[searcher].len() > 0;
-        let wakeup = Wakeup { task, previous, searcher, flags, searcher_queued };
-        let found = self.kernel.idle.select(world, &wakeup)?;
+        let allowed = world.allowed(task);
+        let wakeup = Wakeup { allowed, previous, searcher, flags, searcher_queued, pick: 0 };
+        let found = self.kernel.idle.select(world.machine(), &wakeup)?;
         self.kernel.tasks.refill(&mut self.kernel.memory, task);
         self.kernel.tasks.get_mut(task).direct = Some((id::LOCAL, 0));
         Some(found)
+    }
+
+    /// Tells the scheduler of all cgroups that there are (`scx_cgroup_init()`).
+    fn begin_groups(&mut self, world: &mut World) {
+        let Kernel { groups, memory, .. } = &mut self.kernel;
+        if groups.begin(memory, world).is_err() {
+            self.kernel.end("no memory for cgroups");
+            return self.check(world);
+        }
+        for group in self.kernel.groups.all().to_vec() {
+            let Kernel { groups, memory, arguments, .. } = &mut self.kernel;
+            let at = *arguments;
+            // There is room for the struct.
+            let _ = groups.write_arguments(memory, at, group);
+            let failed = self.call(world, On::at(0), Hook::CgroupInit, &[group.cgroup, at]);
+            if failed.is_some_and(|value| (value as u32 as i32) < 0) {
+                self.kernel.end("ops.cgroup_init() failed");
+                return self.check(world);
+            }
+        }
+    }
+
+    fn tell_weight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        let arguments = [self.address(task), Tasks::weight(world, task)];
+        self.call(world, On::at(cpu), Hook::SetWeight, &arguments);
+    }
+
+    /// Lets the timer of a CPU expire when the next thing is to be done there.
+    fn arm(&self, world: &mut World, cpu: CpuId) {
+        let watch = (cpu == 0).then_some(self.watch_ns);
+        if let Some(at) = watch.into_iter().chain(self.kernel.timers.next_ns(cpu)).min() {
+            world.start_timer(cpu, cpu, Time(at));
+        }
     }
 
     /// Ends the run if a runnable task has waited too long (`check_rq_for_timeouts()`).
@@ -418,44 +505,66 @@ impl Scheduler for Scx {
             self.kernel.end(format!("ops.init() failed ({failed})"));
             self.check(world);
         }
-        let at = world.now() + self.timeout_ns / 2;
-        world.start_timer(0, 0, at);
+        self.begin_groups(world);
+        // Once it is enabled, CPUs that idle choose again, and it is told (`unbypass_renotify_idle()`).
+        for cpu in 0..world.nr_cpus() {
+            self.update_idle(world, cpu, true, true);
+        }
+        self.arm(world, 0);
     }
 
-    /// The watchdog looks twice in the time that it allows (`scx_watchdog_workfn()`).
+    /// The watchdog looks twice in the time that it allows (`scx_watchdog_workfn()`); timers of the program expire.
     fn timer(&mut self, world: &mut World, cpu: CpuId) {
-        self.watch(world);
-        let at = world.now() + self.timeout_ns / 2;
-        world.start_timer(cpu, cpu, at);
+        let now = world.now().ns();
+        if cpu == 0 && self.watch_ns <= now {
+            self.watch(world);
+            self.watch_ns = now + self.timeout_ns / 2;
+        }
+        while let Some(expired) = self.kernel.timers.take_expired(cpu, now) {
+            self.call_back(world, cpu, expired);
+        }
+        self.arm(world, cpu);
     }
 
     fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
         let cpu = parent.map_or(0, |parent| world.task_cpu(parent));
-        if let Err(wild) = self.kernel.tasks.begin(&mut self.kernel.memory, world, task) {
+        let Kernel { tasks, memory, groups, arguments, .. } = &mut self.kernel;
+        let group = groups.get(world.group(task));
+        let begun = tasks.begin(memory, world, groups, task).and_then(|()| {
+            // struct scx_init_task_args: whether it is forked, and its cgroup.
+            memory.write(*arguments, 8, parent.is_some().into())?;
+            memory.write(*arguments + 8, 8, group.cgroup)
+        });
+        if let Err(wild) = begun {
             self.kernel.end(format!("no memory for a task at {:#x}", wild.address));
             return self.check(world);
         }
-        let address = self.address(task);
-        // No cgroup, and not whether it forks: what the struct of arguments would say.
-        let failed = self.call(world, On::at(cpu), Hook::InitTask, &[address, 0]);
+        let (address, arguments) = (self.address(task), self.kernel.arguments);
+        let failed = self.call(world, On::at(cpu), Hook::InitTask, &[address, arguments]);
         if failed.is_some_and(|value| (value as u32 as i32) < 0) {
             let named = Tasks::named(world, task);
             self.kernel.end(format!("ops.init_task() failed for {named}"));
             return self.check(world);
         }
+        // The struct is in memory.
+        let _ = self.kernel.tasks.set_weight(&mut self.kernel.memory, world, task);
         self.call(world, On::at(cpu), Hook::Enable, &[address]);
-        self.reweight(world, cpu, task);
+        self.tell_weight(world, cpu, task);
     }
 
     fn task_exit(&mut self, world: &mut World, task: TaskId) {
         let cpu = world.task_cpu(task);
         let address = self.address(task);
         self.call(world, On::at(cpu), Hook::Disable, &[address]);
-        self.call(world, On::at(cpu), Hook::ExitTask, &[address, 0]);
+        // struct scx_exit_task_args: it was not cancelled.
+        let arguments = self.kernel.arguments;
+        let _ = self.kernel.memory.write(arguments, 8, 0);
+        self.call(world, On::at(cpu), Hook::ExitTask, &[address, arguments]);
         let kernel = &mut self.kernel;
         for map in &mut kernel.maps {
             map.forget_task(&mut kernel.memory, task);
         }
+        kernel.tasks.end(&mut kernel.memory, world, task);
     }
 
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
@@ -488,10 +597,17 @@ impl Scheduler for Scx {
             self.call(world, on, Hook::Runnable, &[address, flags]);
         }
         self.hand_over(world, on, task, flags);
+        self.kernel.tasks.set_state(&mut self.kernel.memory, task, state::RUNNING);
     }
 
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
         self.kernel.tasks.account(&mut self.kernel.memory, world, task);
+        let left = match why {
+            Dequeue::Sleep => state::INTERRUPTIBLE,
+            Dequeue::Exit => state::DEAD,
+            Dequeue::NotAllowed => state::RUNNING,
+        };
+        self.kernel.tasks.set_state(&mut self.kernel.memory, task, left);
         let address = self.address(task);
         self.call(world, On::at(cpu), Hook::Stopping, &[address, 0]);
         if why != Dequeue::NotAllowed {
@@ -520,7 +636,7 @@ impl Scheduler for Scx {
         if let Some(task) = runnable {
             self.put_previous(world, cpu, task, next.is_none());
         }
-        self.kernel.current[cpu] = next;
+        self.kernel.set_current(cpu, next);
         if next.is_none() || previous.is_none() {
             self.update_idle(world, cpu, next.is_none(), next.is_some() != previous.is_some());
         }
@@ -541,16 +657,38 @@ impl Scheduler for Scx {
     }
 
     fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
-        if let Some(task) = world.current(cpu) {
+        let Some(task) = world.current(cpu) else { return };
+        let address = self.address(task);
+        // To nobody in particular (`yield_task_scx()`).
+        if self.call(world, On::at(cpu), Hook::Yield, &[address, 0]).is_none() {
             self.kernel.tasks.set_slice(&mut self.kernel.memory, task, 0);
         }
     }
 
     fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        let Kernel { tasks, memory, .. } = &mut self.kernel;
         // The struct is in memory.
-        let _ = self.kernel.tasks.set_weight(&mut self.kernel.memory, world, task);
-        let arguments = [self.address(task), Tasks::weight(world, task)];
-        self.call(world, On::at(cpu), Hook::SetWeight, &arguments);
+        let _ = tasks.set_priority(memory, world, task);
+        let _ = tasks.set_weight(memory, world, task);
+        self.tell_weight(world, cpu, task);
+    }
+
+    /// (`scx_cgroup_can_attach()`, `scx_cgroup_move_task()`)
+    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+        let Kernel { tasks, memory, groups, .. } = &mut self.kernel;
+        let (address, from) = (tasks.get(task).address, tasks.cgroup(memory, groups, task));
+        let to = groups.get(world.group(task)).cgroup;
+        let arguments = [address, from, to];
+        let failed = self.call(world, On::at(cpu), Hook::CgroupPrepMove, &arguments);
+        if failed.is_some_and(|value| (value as u32 as i32) < 0) {
+            let named = Tasks::named(world, task);
+            self.kernel.end(format!("ops.cgroup_prep_move() failed for {named}"));
+            return self.check(world);
+        }
+        let Kernel { tasks, memory, groups, .. } = &mut self.kernel;
+        // The struct is in memory.
+        let _ = tasks.set_group(memory, world, groups, task);
+        self.call(world, On::at(cpu), Hook::CgroupMove, &arguments);
     }
 
     fn allowed_changed(&mut self, world: &mut World, task: TaskId) {
@@ -568,6 +706,8 @@ impl Scheduler for Scx {
                 sink(&format!("{name}_instructions"), hook.instructions);
             }
         }
+        sink("timer_calls", self.timers.calls);
+        sink("timer_instructions", self.timers.instructions);
     }
 
     /// Who runs is in no queue, and who waits is in exactly one, or with the scheduler.

@@ -98,7 +98,7 @@ impl Call<'_> {
             return self.kernel.end(format!("{dsq:?} already had {others}-enqueued tasks"));
         }
         queue.insert(task, order);
-        self.kernel.tasks.get_mut(task).custody = Custody::Queue(dsq);
+        self.kernel.tasks.stay_in(task, dsq);
         if let Dsq::Local(cpu) = dsq {
             self.tell(task, cpu, flags);
         }

@@ -2,11 +2,16 @@
 
 use crate::interpret::Stop;
 use crate::kernel::Call;
+use crate::timers;
+
+/// What they return (errno).
+const ENOENT: u64 = -2i64 as u64;
+const EFAULT: u64 = -14i64 as u64;
 
 pub(crate) type Function = fn(&mut Call, [u64; 5]) -> Result<u64, Stop>;
 
 /// By number.
-const HELPERS: [(u32, Function); 12] = [
+const HELPERS: [(u32, Function); 28] = [
     (1, map_lookup_elem),
     (2, map_update_elem),
     (3, map_delete_elem),
@@ -14,10 +19,26 @@ const HELPERS: [(u32, Function); 12] = [
     (6, nothing),
     (7, random),
     (8, this_cpu),
+    (14, current_pid_tgid),
+    (42, this_node),
+    (55, perf_event_read_value),
+    (93, nothing),
+    (94, nothing),
+    (113, probe_read_kernel),
+    (115, probe_read_kernel_str),
     (125, now),
+    (153, per_cpu_ptr),
+    (154, this_cpu_ptr),
     (156, task_storage_get),
     (157, task_storage_delete),
     (158, current_task),
+    (169, timers::init),
+    (170, timers::set_callback),
+    (171, timers::start),
+    (172, timers::cancel),
+    (177, nothing),
+    (182, strncmp),
+    (194, kptr_xchg),
     (195, map_lookup_percpu_elem),
 ];
 
@@ -79,8 +100,7 @@ fn task_storage_delete(call: &mut Call, [map, task, ..]: [u64; 5]) -> Result<u64
     let (map, task) = (call.kernel.map_at(map)?, call.kernel.task_at(task)?);
     let kernel = &mut *call.kernel;
     let had = kernel.maps[map].forget_task(&mut kernel.memory, task);
-    // ENOENT is 2.
-    Ok(if had { 0 } else { -2i64 as u64 })
+    Ok(if had { 0 } else { ENOENT })
 }
 
 fn now(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
@@ -99,7 +119,93 @@ fn current_task(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.kernel.tasks.current(call.world, call.cpu))
 }
 
-/// What only prints does nothing here.
+/// The numbers of process and task in one.
+fn current_pid_tgid(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
+    let current = call.world.current(call.cpu);
+    Ok(current
+        .map_or(0, |task| u64::from(call.world.tgid(task)) << 32 | u64::from(call.world.pid(task))))
+}
+
+fn this_node(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
+    Ok(call.kernel.machine.cpus[call.cpu].node.into())
+}
+
+/// There are no counters of the processor (ENOENT).
+fn perf_event_read_value(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
+    Ok(ENOENT)
+}
+
+/// Copies from anywhere; what cannot be read is 0, and an error.
+fn probe_read_kernel(call: &mut Call, [to, size, from, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let size = size as u32 as usize;
+    let memory = &mut call.kernel.memory;
+    let bytes = memory.slice(from, size).map(<[u8]>::to_vec).ok();
+    let to = memory.slice_mut(to, size)?;
+    match &bytes {
+        Some(bytes) => to.copy_from_slice(bytes),
+        None => to.fill(0),
+    }
+    Ok(if bytes.is_some() { 0 } else { EFAULT })
+}
+
+/// The same for a text: how many bytes it has with its NUL.
+fn probe_read_kernel_str(call: &mut Call, [to, size, from, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let memory = &mut call.kernel.memory;
+    let most = (size as u32 as usize).min(MOST_TEXT);
+    let mut len = 0;
+    while len < most {
+        let byte = match memory.slice(from.wrapping_add(len as u64), 1) {
+            Ok(byte) if len + 1 < most => byte[0],
+            Ok(_) => 0,
+            Err(_) => {
+                memory.slice_mut(to, most)?.fill(0);
+                return Ok(EFAULT);
+            }
+        };
+        memory.write(to.wrapping_add(len as u64), 1, byte.into())?;
+        len += 1;
+        if byte == 0 {
+            break;
+        }
+    }
+    Ok(len as u64)
+}
+
+/// The longest text that is copied: longer than any buffer on a stack or in a map that schedulers have.
+const MOST_TEXT: usize = 1 << 16;
+
+/// Where a CPU's own is of a variable of the kernel.
+fn per_cpu_ptr(call: &mut Call, [variable, cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
+    Ok(call.kernel.per_cpu.of(variable, cpu))
+}
+
+fn this_cpu_ptr(call: &mut Call, [variable, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let cpu = call.cpu as u64;
+    per_cpu_ptr(call, [variable, cpu, 0, 0, 0])
+}
+
+fn strncmp(call: &mut Call, [a, size, b, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let memory = &call.kernel.memory;
+    for at in 0..u64::from(size as u32) {
+        let (a, b) = (memory.read(a.wrapping_add(at), 1)?, memory.read(b.wrapping_add(at), 1)?);
+        if a != b {
+            return Ok(a.wrapping_sub(b));
+        }
+        if a == 0 {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+/// Puts a pointer into a map's value; the one that was there.
+fn kptr_xchg(call: &mut Call, [at, new, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let old = call.kernel.memory.read(at, 8)?;
+    call.kernel.memory.write(at, 8, new)?;
+    Ok(old)
+}
+
+/// What only prints does nothing here, nor do spin locks: one thing happens at a time.
 fn nothing(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

@@ -3,7 +3,7 @@
 //! As the kernel's `kernel/sched/ext/idle.c`: a CPU that was chosen is no longer idle here until it goes idle again,
 //! so that two wakeups do not choose the same one.
 
-use roost_engine::{CpuId, TaskId, World};
+use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
 
 /// Only CPUs of wholly idle cores (SCX_PICK_IDLE_CORE).
@@ -94,11 +94,19 @@ impl Idle {
         Some(cpu)
     }
 
+    /// A CPU of some, after the one that was found last on the CPU that searches (`cpumask_any_distribute()`).
+    pub(crate) fn any(&mut self, searcher: CpuId, among: &CpuSet) -> Option<CpuId> {
+        let found = among.iter_wrap(self.last_found[searcher] + 1).next()?;
+        self.last_found[searcher] = found;
+        Some(found)
+    }
+
     /// The default choice for a woken task (`scx_select_cpu_dfl()`): an idle CPU, if there is one.
-    pub(crate) fn select(&mut self, world: &World, wakeup: &Wakeup) -> Option<CpuId> {
-        let machine = world.machine();
-        let &Wakeup { task, previous, searcher, .. } = wakeup;
-        let allowed = world.allowed(task);
+    pub(crate) fn select(&mut self, machine: &Machine, wakeup: &Wakeup) -> Option<CpuId> {
+        let &Wakeup { allowed, previous, searcher, .. } = wakeup;
+        if allowed.is_empty() {
+            return None;
+        }
         let within = |cpus: &CpuSet| {
             let mut cpus = cpus.clone();
             cpus.intersect_with(allowed);
@@ -108,7 +116,7 @@ impl Idle {
         let llc = self.by_llc.then(|| within(&machine.llcs[place.llc as usize].cpus)).flatten();
         let node = self.by_node.then(|| within(&machine.nodes[place.node as usize].cpus)).flatten();
         let stays = allowed.contains(previous);
-        if let Some(cpu) = self.for_sync(world, wakeup, stays) {
+        if let Some(cpu) = self.for_sync(machine, wakeup, stays) {
             return Some(cpu);
         }
         let domains: Vec<&CpuSet> = llc.iter().chain(&node).chain([allowed]).collect();
@@ -118,7 +126,7 @@ impl Idle {
             }
             let mut domains = domains.iter();
             let whole = domains.find_map(|set| self.pick(machine, searcher, set, PICK_CORE));
-            if whole.is_some() {
+            if whole.is_some() || wakeup.pick & PICK_CORE != 0 {
                 return whole;
             }
         }
@@ -136,16 +144,15 @@ impl Idle {
     }
 
     /// The choice for a wakeup whose waker is about to sleep.
-    fn for_sync(&mut self, world: &World, wakeup: &Wakeup, stays: bool) -> Option<CpuId> {
-        let &Wakeup { task, previous, searcher, flags, searcher_queued } = wakeup;
+    fn for_sync(&mut self, machine: &Machine, wakeup: &Wakeup, stays: bool) -> Option<CpuId> {
+        let &Wakeup { allowed, previous, searcher, flags, searcher_queued, .. } = wakeup;
         if flags & WAKE_SYNC == 0 {
             return None;
         }
-        let machine = world.machine();
         if stays && machine.same_llc(searcher, previous) && self.take(machine, previous) {
             return Some(previous);
         }
-        let chosen = !searcher_queued && !self.cpus.is_empty() && world.may_run(task, searcher);
+        let chosen = !searcher_queued && !self.cpus.is_empty() && allowed.contains(searcher);
         chosen.then(|| {
             self.take(machine, searcher);
             searcher
@@ -154,9 +161,9 @@ impl Idle {
 }
 
 /// For whom a CPU is wanted.
-pub(crate) struct Wakeup {
-    /// The task.
-    pub task: TaskId,
+pub(crate) struct Wakeup<'a> {
+    /// Where it may be.
+    pub allowed: &'a CpuSet,
     /// The CPU that it was on.
     pub previous: CpuId,
     /// The CPU that searches.
@@ -165,6 +172,8 @@ pub(crate) struct Wakeup {
     pub flags: u64,
     /// Whether tasks wait in the queue of the CPU that searches.
     pub searcher_queued: bool,
+    /// SCX_PICK_IDLE_ flags.
+    pub pick: u64,
 }
 
 #[cfg(test)]

@@ -6,19 +6,33 @@ use roost_engine::{CpuId, TaskId, World};
 use roost_machine::Machine;
 
 use crate::error::ScxError;
+use crate::groups::Groups;
 use crate::helpers;
 use crate::idle::Idle;
 use crate::interpret::{Callee, Host, MOST_FRAMES, STACK_BYTES, Stop};
+use crate::iterators::Iterations;
+use crate::kernel_types::KernelTypes;
 use crate::kfuncs;
 use crate::maps::Map;
+use crate::masks::Masks;
 use crate::memory::Memory;
 use crate::object::Object;
 use crate::program::Program;
 use crate::queues::{Dsq, Queues, id};
 use crate::tasks::Tasks;
+use crate::timers::Timers;
 
 /// Bytes of the arguments of a hook: as many as the kernel has, of 8 bytes each.
 const CONTEXT_BYTES: usize = 8 * 12;
+
+/// Bytes of the structs that hooks get as arguments.
+const ARGUMENT_BYTES: usize = 64;
+
+/// Variables of the kernel that each CPU has its own of.
+pub(crate) const PER_CPU: [&str; 2] = ["runqueues", "sd_llc_id"];
+
+/// Members of `struct rq` that are right: no task is of another class, and no CPU goes away, so the latter two are 0.
+pub(crate) const FILLED: [&str; 3] = ["curr", "rt.rt_queued", "balance_callback"];
 
 /// How many tasks a call of `dispatch` may move (SCX_DSP_DFL_MAX_BATCH), unless the scheduler says
 /// otherwise (`dispatch_max_batch`).
@@ -33,6 +47,11 @@ pub(crate) struct Kernel {
     pub queues: Queues,
     pub tasks: Tasks,
     pub idle: Idle,
+    pub masks: Masks,
+    pub groups: Groups,
+    pub timers: Timers,
+    pub iterations: Iterations,
+    pub per_cpu: PerCpus,
     /// The task that `select_cpu` or `enqueue` is called for.
     pub placing: Placing,
     /// What `dispatch` asked for, to be done after it.
@@ -47,8 +66,74 @@ pub(crate) struct Kernel {
     pub stack: u64,
     /// Where hooks find their arguments.
     pub context: u64,
+    /// Where structs are that hooks get as arguments.
+    pub arguments: u64,
+    /// Whether the built-in idle tracking is on.
+    pub builtin_idle: bool,
     /// Why the scheduler cannot go on.
     pub ended: Option<String>,
+}
+
+/// A variable of the kernel that each CPU has its own of, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerCpu {
+    /// That of CPU 0, by which programs name the variable.
+    pub first: u64,
+    /// Bytes from one to the next.
+    stride: u64,
+    nr_cpus: usize,
+}
+
+impl PerCpu {
+    fn new(memory: &mut Memory, size: usize, nr_cpus: usize) -> Result<Self, ScxError> {
+        let room = || ScxError::broken("its maps and variables do not fit into memory");
+        let stride = size.next_multiple_of(64);
+        let first = memory.allocate(stride * nr_cpus).ok_or_else(room)?;
+        Ok(Self { first, stride: stride as u64, nr_cpus })
+    }
+
+    /// That of a CPU; 0 if there is no such CPU.
+    pub(crate) fn of(&self, cpu: u64) -> u64 {
+        let cpu = u64::from(cpu as u32);
+        if cpu < self.nr_cpus as u64 { self.first + self.stride * cpu } else { 0 }
+    }
+}
+
+/// The variables that each CPU has its own of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerCpus {
+    /// `runqueues`: a `struct rq`.
+    pub runqueues: PerCpu,
+    /// Where `curr` is in it.
+    current: u64,
+    /// `sd_llc_id`: which LLC it has.
+    llc: PerCpu,
+}
+
+impl PerCpus {
+    fn new(kernel: &KernelTypes, memory: &mut Memory, machine: &Machine) -> Result<Self, ScxError> {
+        let nr_cpus = machine.nr_cpus();
+        let runqueues = PerCpu::new(memory, kernel.struct_size("rq")?, nr_cpus)?;
+        let llc = PerCpu::new(memory, 4, nr_cpus)?;
+        for (number, cpu) in (0..).zip(&machine.cpus) {
+            // The variable is in memory.
+            let _ = memory.write(llc.of(number), 4, cpu.llc.into());
+        }
+        Ok(Self { runqueues, current: kernel.offset("rq", "curr")?, llc })
+    }
+
+    /// The variable of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<PerCpu> {
+        let [runqueues, llc] = PER_CPU;
+        let known = [(runqueues, self.runqueues), (llc, self.llc)];
+        known.into_iter().find(|(known, _)| *known == name).map(|(_, variable)| variable)
+    }
+
+    /// Where a CPU's own is of the variable at an address; 0 if there is none.
+    pub(crate) fn of(&self, variable: u64, cpu: u64) -> u64 {
+        let known = [self.runqueues, self.llc].into_iter().find(|known| known.first == variable);
+        known.map_or(0, |known| known.of(cpu))
+    }
 }
 
 /// Whether a task may be put in a queue at once.
@@ -79,17 +164,27 @@ impl Kernel {
         let nr_cpus = machine.nr_cpus();
         let stack = memory.allocate(MOST_FRAMES * STACK_BYTES as usize).ok_or_else(room)?;
         let context = memory.allocate(CONTEXT_BYTES).ok_or_else(room)?;
-        let definitions = program.object.maps.iter();
+        let arguments = memory.allocate(ARGUMENT_BYTES).ok_or_else(room)?;
+        let definitions = program.maps.iter();
         let maps = definitions.map(|map| Map::new(map, &mut memory, nr_cpus).ok_or_else(room));
-        let maps = maps.collect::<Result<_, _>>()?;
+        let mut maps = maps.collect::<Result<Vec<_>, _>>()?;
+        for entry in &program.entries {
+            maps[entry.map].set(&mut memory, entry.index, &entry.value).ok_or_else(room)?;
+        }
+        let types = &program.kernel;
         let batch = match program.object.operations.number("dispatch_max_batch") {
             0 => DEFAULT_BATCH,
             batch => batch,
         };
         Ok(Self {
             queues: Queues::new(nr_cpus, machine.nodes.len()),
-            tasks: Tasks::new(&program.kernel, &mut memory)?,
+            tasks: Tasks::new(types, &mut memory)?,
             idle: Idle::new(machine),
+            masks: Masks::new(types, &mut memory, nr_cpus)?,
+            groups: Groups::new(types)?,
+            timers: Timers::default(),
+            iterations: Iterations::new(),
+            per_cpu: PerCpus::new(types, &mut memory, machine)?,
             machine: machine.clone(),
             object: program.object.clone(),
             memory,
@@ -101,6 +196,8 @@ impl Kernel {
             current: vec![None; nr_cpus],
             stack,
             context,
+            arguments,
+            builtin_idle: true,
             ended: None,
         })
     }
@@ -108,6 +205,15 @@ impl Kernel {
     /// The scheduler cannot go on; the first reason counts.
     pub(crate) fn end(&mut self, reason: impl Into<String>) {
         self.ended.get_or_insert(reason.into());
+    }
+
+    /// What a CPU runs from now on.
+    pub(crate) fn set_current(&mut self, cpu: CpuId, task: Option<TaskId>) {
+        self.current[cpu] = task;
+        let address = task.map_or(self.tasks.swapper, |task| self.tasks.get(task).address);
+        let at = self.per_cpu.runqueues.of(cpu as u64) + self.per_cpu.current;
+        // The struct is in memory.
+        let _ = self.memory.write(at, 8, address);
     }
 
     /// The queue that a number means for a CPU (`find_dsq_for_dispatch()`).

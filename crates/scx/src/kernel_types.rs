@@ -30,6 +30,15 @@ pub const SHIPPED_VERSION: &str = "7.2.13";
 /// Its number, as LINUX_KERNEL_VERSION has it.
 pub(crate) const SHIPPED_CODE: u64 = (7 << 16) | (2 << 8) | 13;
 
+/// What an xz file that comes with this program holds.
+pub(crate) fn unpacked(packed: &[u8]) -> Result<Vec<u8>, ScxError> {
+    let mut bytes = Vec::new();
+    lzma_rust2::XzReader::new(packed, false)
+        .read_to_end(&mut bytes)
+        .map_err(|error| ScxError::broken(error.to_string()))?;
+    Ok(bytes)
+}
+
 impl KernelTypes {
     /// The value of an enumerator, of whatever enumeration.
     pub fn enumerator(&self, name: &str) -> Option<i64> {
@@ -69,10 +78,7 @@ impl KernelTypes {
     /// # Errors
     /// None, unless this program is damaged.
     pub fn shipped() -> Result<Self, ScxError> {
-        let mut bytes = Vec::new();
-        lzma_rust2::XzReader::new(SHIPPED, false)
-            .read_to_end(&mut bytes)
-            .map_err(|error| ScxError::broken(error.to_string()))?;
+        let bytes = unpacked(SHIPPED)?;
         let source = format!("Linux {SHIPPED_VERSION}");
         Ok(Self { source, btf: Btf::parse(&bytes)?, reduced: true })
     }

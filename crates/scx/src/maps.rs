@@ -9,12 +9,13 @@ use crate::object::{MapDefinition, MapKind};
 
 const HASH: MapKind = MapKind(1);
 const ARRAY: MapKind = MapKind(2);
+const PERF_EVENT_ARRAY: MapKind = MapKind(4);
 const PERCPU_ARRAY: MapKind = MapKind(6);
 const TASK_STORAGE: MapKind = MapKind(29);
 
 /// Whether the simulation has maps of this kind.
 pub(crate) fn is_known(kind: MapKind) -> bool {
-    [HASH, ARRAY, PERCPU_ARRAY, TASK_STORAGE].contains(&kind)
+    [HASH, ARRAY, PERF_EVENT_ARRAY, PERCPU_ARRAY, TASK_STORAGE].contains(&kind)
 }
 
 /// What `map_update_elem` may find (BPF_ANY, BPF_NOEXIST, BPF_EXIST).
@@ -45,8 +46,8 @@ enum Values {
     Hash(BTreeMap<Vec<u8>, u64>),
     /// Addresses by task.
     Task(BTreeMap<TaskId, u64>),
-    /// A kind that the simulation does not have.
-    Unknown,
+    /// Counters of the processor, of which there are none, or a kind that the simulation does not have.
+    Nothing,
 }
 
 impl Map {
@@ -67,10 +68,31 @@ impl Map {
             }
             HASH => Values::Hash(BTreeMap::new()),
             TASK_STORAGE => Values::Task(BTreeMap::new()),
-            _ => Values::Unknown,
+            _ => Values::Nothing,
         };
         let address = memory.allocate(8)?;
         Some(Self { definition: definition.clone(), address, values })
+    }
+
+    /// Sets an entry of an array before the start; `None` if there is none, or the value does not fit.
+    pub(crate) fn set(&mut self, memory: &mut Memory, index: u32, value: &[u8]) -> Option<()> {
+        let Values::Array { first, stride, .. } = self.values else { return None };
+        let fits = index < self.definition.max_entries && value.len() as u64 <= stride;
+        let at = first + stride * u64::from(index);
+        fits.then(|| memory.slice_mut(at, value.len()).ok().map(|to| to.copy_from_slice(value)))?
+    }
+
+    /// The addresses of the key and value that an address is in; the key of an array is written to `scratch`.
+    pub(crate) fn entry_at(
+        &self,
+        memory: &mut Memory,
+        address: u64,
+        scratch: u64,
+    ) -> Option<(u64, u64)> {
+        let Values::Array { first, stride, of_cpu: 0 } = self.values else { return None };
+        let index = address.checked_sub(first)?.checked_div(stride)?;
+        memory.write(scratch, 4, index).ok()?;
+        (index < u64::from(self.definition.max_entries)).then(|| (scratch, first + stride * index))
     }
 
     /// The address of a key's value as `cpu` sees it; 0 if there is none.
@@ -87,7 +109,7 @@ impl Map {
                 let key = memory.slice(key, self.definition.key_size as usize)?;
                 values.get(key).copied().unwrap_or(0)
             }
-            Values::Task(_) | Values::Unknown => 0,
+            Values::Task(_) | Values::Nothing => 0,
         })
     }
 
@@ -116,7 +138,7 @@ impl Map {
                 new
             }
             Values::Array { .. } | Values::Hash(_) => found,
-            Values::Task(_) | Values::Unknown => return Ok(-EINVAL),
+            Values::Task(_) | Values::Nothing => return Ok(-EINVAL),
         };
         let bytes = memory.slice(value, size)?.to_vec();
         memory.slice_mut(to, size)?.copy_from_slice(&bytes);

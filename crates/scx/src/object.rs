@@ -18,6 +18,7 @@ use crate::btf::Btf;
 use crate::btf_ext::{self, Record};
 use crate::error::ScxError;
 use crate::instruction::Instruction;
+use crate::kernel_types::unpacked;
 
 pub use data::{DataSection, Variable};
 pub use maps::{MapDefinition, MapKind};
@@ -127,7 +128,18 @@ pub struct Extern {
     pub kconfig: bool,
 }
 
+/// `bpf/`, compiled: `tools/bpf-object` makes it.
+const ROOST: &[u8] = include_bytes!("../../../bpf/roost.bpf.o.xz");
+
 impl Object {
+    /// The scheduler of this project.
+    ///
+    /// # Errors
+    /// None, unless this program is damaged.
+    pub fn roost() -> Result<Self, ScxError> {
+        Self::parse(&unpacked(ROOST)?)
+    }
+
     /// Reads an object.
     ///
     /// # Errors

@@ -2,22 +2,39 @@
 
 use std::sync::Arc;
 
-use crate::btf::{Kind, essential};
+use crate::btf::{Kind, TypeId, essential};
 use crate::class;
 use crate::error::ScxError;
+use crate::groups;
 use crate::helpers;
 use crate::instruction::{CALL, Instruction, LOAD_64};
+use crate::kernel::{self, PER_CPU, PerCpus};
 use crate::kernel_names::{Resolved, helper_name, resolve};
 use crate::kernel_types::{KernelTypes, SHIPPED_CODE};
 use crate::kfuncs;
 use crate::maps;
 use crate::memory::Memory;
-use crate::object::{Function, Object, Target};
+use crate::object::{Function, MapDefinition, Object, Target};
 use crate::relocate::{Asked, POISON, Relocated, relocate};
 use crate::tasks;
 
-/// Hooks that schedule nothing: they are called when a scheduler ends, to report.
-const REPORTS: [&str; 4] = ["exit", "dump", "dump_cpu", "dump_task"];
+/// Hooks that are called when a scheduler ends, to report, and of events that no simulated workload has: CPUs that
+/// come or go, other classes, cgroups that go or change.
+const NO_OCCASION: [&str; 13] = [
+    "exit",
+    "dump",
+    "dump_cpu",
+    "dump_task",
+    "cpu_online",
+    "cpu_offline",
+    "cpu_acquire",
+    "cpu_release",
+    "cgroup_exit",
+    "cgroup_cancel_move",
+    "cgroup_set_weight",
+    "cgroup_set_bandwidth",
+    "cgroup_set_idle",
+];
 
 /// A scheduler that runs can be made of.
 #[derive(Clone, Debug)]
@@ -34,6 +51,21 @@ pub struct Program {
     externs: Vec<Resolved>,
     /// Variables at the start, by section.
     data: Vec<Vec<u8>>,
+    /// Its maps, with the sizes that were set.
+    pub(crate) maps: Vec<MapDefinition>,
+    /// What is in them at the start.
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// An entry of an array at the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The map's number.
+    pub map: usize,
+    /// The entry's.
+    pub index: u32,
+    /// Its bytes.
+    pub value: Vec<u8>,
 }
 
 impl Program {
@@ -47,8 +79,9 @@ impl Program {
         let externs =
             object.externs.iter().map(|name| resolve(&object.btf, &kernel, name)).collect();
         let data = object.data.iter().map(|section| section.bytes.clone()).collect();
+        let (maps, entries) = (object.maps.clone(), Vec::new());
         let object = Arc::new(object);
-        let mut program = Self { object, kernel, asked, code, externs, data };
+        let mut program = Self { object, kernel, asked, code, externs, data, maps, entries };
         program.set_kernel_constants();
         Ok(program)
     }
@@ -112,6 +145,63 @@ impl Program {
         Ok(())
     }
 
+    /// Sets a variable as a loader does before it loads.
+    ///
+    /// # Errors
+    /// If there is none of that name that is one number.
+    pub fn set_number(&mut self, name: &str, value: u64) -> Result<(), ScxError> {
+        let variable = self.object.variable(name).map(|(_, variable)| variable.of);
+        match variable.and_then(|of| self.object.is_signed_number(of)) {
+            Some(_) => Ok(self.write_variable(name, value as i64)),
+            None => Err(ScxError::Setting(format!("the object has no variable {name}"))),
+        }
+    }
+
+    fn map(&self, name: &str) -> Result<usize, ScxError> {
+        let found = self.maps.iter().position(|map| map.name == name);
+        found.ok_or_else(|| ScxError::Setting(format!("the object has no map {name}")))
+    }
+
+    /// Sets how many entries a map has room for.
+    ///
+    /// # Errors
+    /// If there is no such map.
+    pub fn resize(&mut self, map: &str, entries: u32) -> Result<(), ScxError> {
+        let map = self.map(map)?;
+        self.maps[map].max_entries = entries;
+        Ok(())
+    }
+
+    /// Sets an entry of an array at the start: the members that are named, the others are 0. A value that is one
+    /// number has the member "".
+    ///
+    /// # Errors
+    /// If there is no such map, or its values have no such member.
+    pub fn put(&mut self, map: &str, index: u32, members: &[(&str, u64)]) -> Result<(), ScxError> {
+        let number = self.map(map)?;
+        let MapDefinition { value: of, value_size, .. } = self.maps[number];
+        let mut value = vec![0; value_size as usize];
+        for (name, member) in members {
+            let place = self.place_of(of, name).and_then(|(at, size)| value.get_mut(at..at + size));
+            let unknown = || ScxError::Setting(format!("values of the map {map} have no {name}"));
+            let place = place.ok_or_else(unknown)?;
+            place.copy_from_slice(&member.to_le_bytes()[..place.len()]);
+        }
+        self.entries.push(Entry { map: number, index, value });
+        Ok(())
+    }
+
+    /// Where a member of a struct is, and how large, bytes; the whole if the name is empty.
+    fn place_of(&self, of: TypeId, member: &str) -> Option<(usize, usize)> {
+        let btf = &self.object.btf;
+        let (at, of) = match member {
+            "" => (0, of),
+            name => btf.member(btf.plain(of), name).map(|(member, bits)| (bits / 8, member.of))?,
+        };
+        let size = btf.size(of).filter(|size| (1..=8).contains(size))?;
+        Some((at as usize, size as usize))
+    }
+
     /// Functions that hooks which are called can reach.
     fn called(&self) -> Vec<&Function> {
         let hooks = self.object.operations.hooks.iter();
@@ -119,10 +209,10 @@ impl Program {
         called.flat_map(|(_, at)| self.object.reachable(*at)).collect()
     }
 
-    /// Hooks that the simulation never calls, other than those that only report.
+    /// Hooks that the simulation never calls although they have an occasion.
     pub fn uncalled(&self) -> Vec<String> {
         let hooks = self.object.operations.hooks.iter().map(|(name, _)| name.clone());
-        let known = |name: &str| class::HOOKS.contains(&name) || REPORTS.contains(&name);
+        let known = |name: &str| class::HOOKS.contains(&name) || NO_OCCASION.contains(&name);
         hooks.filter(|name| !known(name)).collect()
     }
 
@@ -181,6 +271,11 @@ impl Program {
             }
             Target::Extern(index) => match &self.externs[index] {
                 Resolved::Function(name) => self.lacks_kfunc(name),
+                Resolved::Variable(_)
+                    if PER_CPU.contains(&essential(&self.object.externs[index].name)) =>
+                {
+                    None
+                }
                 Resolved::Variable(_) => {
                     Some(format!("variable {}", self.object.externs[index].name))
                 }
@@ -198,7 +293,7 @@ impl Program {
         let there = self.kernel.btf.prototype(name).map(|(_, parameters)| parameters.len());
         match kfuncs::find(name) {
             None => Some(format!("kfunc {name}")),
-            Some(number) if Some(kfuncs::parameters(number)) != there => {
+            Some(number) if kfuncs::parameters(number) != there => {
                 Some(format!("kfunc {name} with the parameters that {} has", self.kernel.source))
             }
             Some(_) => None,
@@ -206,7 +301,12 @@ impl Program {
     }
 
     /// Puts variables into memory, and their addresses into the code.
-    pub(crate) fn link(&self, memory: &mut Memory, maps: &[u64]) -> Option<Vec<Instruction>> {
+    pub(crate) fn link(
+        &self,
+        memory: &mut Memory,
+        maps: &[u64],
+        per_cpu: &PerCpus,
+    ) -> Option<Vec<Instruction>> {
         let mut code = self.code.clone();
         let mut sections = Vec::new();
         for bytes in &self.data {
@@ -216,7 +316,7 @@ impl Program {
         }
         let mut externs = Vec::new();
         for (index, resolved) in self.externs.iter().enumerate() {
-            externs.push(self.extern_address(index, resolved, memory)?);
+            externs.push(self.extern_address(index, resolved, memory, per_cpu)?);
         }
         for reference in &self.object.references {
             let instruction = code[reference.at];
@@ -261,9 +361,15 @@ impl Program {
         index: usize,
         resolved: &Resolved,
         memory: &mut Memory,
+        per_cpu: &PerCpus,
     ) -> Option<u64> {
         Some(match resolved {
-            Resolved::Missing | Resolved::Variable(_) => 0,
+            Resolved::Missing => 0,
+            // No hook that is called reaches another variable ([`Program::check`]).
+            Resolved::Variable(_) => {
+                let known = per_cpu.named(essential(&self.object.externs[index].name));
+                known.map_or(0, |variable| variable.first)
+            }
             // Only whether there is one matters.
             Resolved::Function(_) => 1,
             Resolved::Config => {
@@ -281,6 +387,14 @@ fn is_filled(name: &str) -> bool {
     let (of, member) = name.split_once('.').unwrap_or((name, ""));
     match essential(of) {
         "task_struct" => tasks::FILLED.contains(&member),
+        "rq" => kernel::FILLED.contains(&member),
+        "signal_struct" => member == "nr_threads",
+        "cgroup" => groups::FILLED.contains(&member),
+        "cgroup_subsys_state" => ["cgroup", "parent"].contains(&member),
+        "css_set" => member == "dfl_cgrp",
+        "kernfs_node" => ["id", "name"].contains(&member),
+        "task_group" => member == "css.cgroup",
+        "cpumask" => member == "bits",
         of => of.ends_with("_args"),
     }
 }

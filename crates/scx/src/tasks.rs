@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use roost_engine::{CpuId, TaskId, World};
-use roost_workload::Policy;
+use roost_workload::{Policy, SCHED_IDLE_WEIGHT, weight_of};
 
 use crate::error::ScxError;
+use crate::groups::Groups;
 use crate::kernel_types::KernelTypes;
 use crate::memory::{Memory, Wild};
 use crate::queues::Dsq;
@@ -23,7 +24,7 @@ const FLAG_QUEUED: u64 = 1;
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Members of `struct task_struct` that are filled.
-pub(crate) const FILLED: [&str; 15] = [
+pub(crate) const FILLED: [&str; 23] = [
     "scx.slice",
     "scx.dsq_vtime",
     "scx.weight",
@@ -39,6 +40,15 @@ pub(crate) const FILLED: [&str; 15] = [
     "prio",
     "group_leader",
     "real_parent",
+    "__state",
+    "start_boottime",
+    "signal",
+    "mm",
+    "cgroups",
+    "sched_task_group",
+    // Nothing disables migration, and no reader of RCU is preempted, so 0 is right.
+    "migration_disabled",
+    "rcu_read_lock_nesting",
 ];
 
 /// Where members of `struct task_struct` are, bytes.
@@ -61,6 +71,15 @@ pub(crate) struct Layout {
     prio: u64,
     group_leader: u64,
     real_parent: u64,
+    state: u64,
+    start: u64,
+    signal: u64,
+    mm: u64,
+    cgroups: u64,
+    task_group: u64,
+    signal_size: usize,
+    nr_threads: u64,
+    mm_size: usize,
 }
 
 impl Layout {
@@ -84,8 +103,34 @@ impl Layout {
             prio: at("prio")?,
             group_leader: at("group_leader")?,
             real_parent: at("real_parent")?,
+            state: at("__state")?,
+            start: at("start_boottime")?,
+            signal: at("signal")?,
+            mm: at("mm")?,
+            cgroups: at("cgroups")?,
+            task_group: at("sched_task_group")?,
+            signal_size: kernel.struct_size("signal_struct")?,
+            nr_threads: kernel.offset("signal_struct", "nr_threads")?,
+            mm_size: kernel.struct_size("mm_struct")?,
         })
     }
+}
+
+/// States of a task (`__state`): it runs or waits for a CPU, sleeps, is being woken, is new, is gone.
+pub(crate) mod state {
+    pub const RUNNING: u64 = 0;
+    pub const INTERRUPTIBLE: u64 = 1;
+    pub const DEAD: u64 = 0x80;
+    pub const WAKING: u64 = 0x200;
+    pub const NEW: u64 = 0x800;
+}
+
+/// What the tasks of a process share: the addresses of its structs, and how many they are.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    signal: u64,
+    mm: u64,
+    tasks: u32,
 }
 
 /// Who has a runnable task that does not run.
@@ -116,6 +161,23 @@ pub(crate) struct Task {
     accounted_ns: u64,
     /// How often the scheduler had it.
     times: u64,
+    /// The number of its stay in the queue that it is in.
+    pub stay: u64,
+}
+
+impl Task {
+    fn new(address: u64) -> Self {
+        Self {
+            address,
+            runnable: false,
+            custody: Custody::None,
+            direct: None,
+            runnable_at: 0,
+            accounted_ns: 0,
+            times: 0,
+            stay: 0,
+        }
+    }
 }
 
 /// All tasks.
@@ -125,6 +187,9 @@ pub(crate) struct Tasks {
     /// By number.
     tasks: Vec<Task>,
     by_address: BTreeMap<u64, TaskId>,
+    processes: BTreeMap<u32, Process>,
+    /// How many stays in queues there were.
+    stays: u64,
     /// What runs on a CPU that is idle: pid 0.
     pub swapper: u64,
 }
@@ -133,7 +198,8 @@ impl Tasks {
     pub(crate) fn new(kernel: &KernelTypes, memory: &mut Memory) -> Result<Self, ScxError> {
         let layout = Layout::new(kernel)?;
         let swapper = memory.allocate(layout.size).unwrap_or(0);
-        Ok(Self { layout, tasks: Vec::new(), by_address: BTreeMap::new(), swapper })
+        let (tasks, by_address, processes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Self { layout, tasks, by_address, processes, stays: 0, swapper })
     }
 
     pub(crate) fn get(&self, task: TaskId) -> &Task {
@@ -160,33 +226,52 @@ impl Tasks {
         &mut self,
         memory: &mut Memory,
         world: &World,
+        groups: &Groups,
         id: TaskId,
     ) -> Result<(), Wild> {
         while self.tasks.len() <= id.index() {
             let address = memory.allocate(self.layout.size).unwrap_or(0);
             self.by_address.insert(address, TaskId(self.tasks.len() as u32));
-            self.tasks.push(Task {
-                address,
-                runnable: false,
-                custody: Custody::None,
-                direct: None,
-                runnable_at: 0,
-                accounted_ns: 0,
-                times: 0,
-            });
+            self.tasks.push(Task::new(address));
         }
         let address = self.tasks[id.index()].address;
         memory.slice_mut(address, self.layout.size)?.fill(0);
-        self.tasks[id.index()] = Task {
-            address,
-            runnable: false,
-            custody: Custody::None,
-            direct: None,
-            runnable_at: 0,
-            accounted_ns: 0,
-            times: 0,
-        };
-        self.fill(memory, world, id)
+        self.tasks[id.index()] = Task::new(address);
+        self.join_process(memory, world, id)?;
+        self.fill(memory, world, id)?;
+        self.set_group(memory, world, groups, id)
+    }
+
+    /// The task has exited.
+    pub(crate) fn end(&mut self, memory: &mut Memory, world: &World, id: TaskId) {
+        let number = world.process(id);
+        let Some(process) = self.processes.get_mut(&number) else { return };
+        process.tasks -= 1;
+        // The struct is in memory.
+        let _ = memory.write(process.signal + self.layout.nr_threads, 4, process.tasks.into());
+        if process.tasks == 0 {
+            memory.release(process.signal, self.layout.signal_size);
+            memory.release(process.mm, self.layout.mm_size);
+            self.processes.remove(&number);
+        }
+    }
+
+    fn join_process(&mut self, memory: &mut Memory, world: &World, id: TaskId) -> Result<(), Wild> {
+        let Layout { signal, mm, nr_threads, signal_size, mm_size, .. } = self.layout;
+        let number = world.process(id);
+        if !self.processes.contains_key(&number) {
+            let mut piece = |size| memory.allocate(size).unwrap_or(0);
+            let process = Process { signal: piece(signal_size), mm: piece(mm_size), tasks: 0 };
+            self.processes.insert(number, process);
+        }
+        let Some(process) = self.processes.get_mut(&number) else { return Ok(()) };
+        process.tasks += 1;
+        memory.write(process.signal + nr_threads, 4, process.tasks.into())?;
+        let address = self.tasks[id.index()].address;
+        memory.write(address + signal, 8, process.signal)?;
+        // A kernel thread has no memory of its own.
+        let own = if world.is_kernel_thread(id) { 0 } else { process.mm };
+        memory.write(address + mm, 8, own)
     }
 
     fn fill(&mut self, memory: &mut Memory, world: &World, id: TaskId) -> Result<(), Wild> {
@@ -198,6 +283,7 @@ impl Tasks {
         memory.write(address + cpus_ptr, 8, address + cpus_mask)?;
         let flags = if world.is_kernel_thread(id) { KERNEL_THREAD } else { 0 };
         memory.write(address + task_flags, 4, flags)?;
+        memory.write(address + self.layout.start, 8, world.now().ns())?;
         // A name has at most 15 bytes (TASK_COMM_LEN) and a NUL.
         let name = world.name(id).as_bytes();
         let len = name.len().min(15);
@@ -207,8 +293,34 @@ impl Tasks {
         memory.write(address + self.layout.group_leader, 8, leader)?;
         let parent = world.parent(id).map_or(self.swapper, |parent| self.get(parent).address);
         memory.write(address + self.layout.real_parent, 8, parent)?;
+        self.set_state(memory, id, state::NEW);
         self.set_allowed(memory, world, id)?;
-        self.set_weight(memory, world, id)
+        self.set_priority(memory, world, id)
+    }
+
+    /// The cgroup that the task is in.
+    pub(crate) fn set_group(
+        &self,
+        memory: &mut Memory,
+        world: &World,
+        groups: &Groups,
+        id: TaskId,
+    ) -> Result<(), Wild> {
+        let (address, group) = (self.get(id).address, groups.get(world.group(id)));
+        memory.write(address + self.layout.cgroups, 8, group.css_set)?;
+        memory.write(address + self.layout.task_group, 8, group.task_group)
+    }
+
+    /// The cgroup that its struct names.
+    pub(crate) fn cgroup(&self, memory: &Memory, groups: &Groups, id: TaskId) -> u64 {
+        let css_set = memory.read(self.get(id).address + self.layout.cgroups, 8).unwrap_or(0);
+        groups.all().iter().find(|group| group.css_set == css_set).map_or(0, |group| group.cgroup)
+    }
+
+    /// Whether it sleeps, and why not.
+    pub(crate) fn set_state(&self, memory: &mut Memory, id: TaskId, state: u64) {
+        // The struct is in memory.
+        let _ = memory.write(self.get(id).address + self.layout.state, 4, state);
     }
 
     /// Where the task may run.
@@ -229,13 +341,23 @@ impl Tasks {
     pub(crate) fn weight(world: &World, id: TaskId) -> u64 {
         let weight = match world.policy(id) {
             Policy::Idle => SCHED_IDLE_WEIGHT,
-            _ => WEIGHTS[(i16::from(world.nice(id).clamp(-20, 19)) + 20) as usize],
+            _ => weight_of(world.nice(id)),
         };
         ((weight * 100 + 512) / 1024).clamp(1, 10_000)
     }
 
-    /// Writes weight and priority.
+    /// Writes the weight.
     pub(crate) fn set_weight(
+        &self,
+        memory: &mut Memory,
+        world: &World,
+        id: TaskId,
+    ) -> Result<(), Wild> {
+        memory.write(self.get(id).address + self.layout.weight, 4, Self::weight(world, id))
+    }
+
+    /// Writes the priority.
+    pub(crate) fn set_priority(
         &self,
         memory: &mut Memory,
         world: &World,
@@ -245,8 +367,7 @@ impl Tasks {
         // The priority of a nice value of 0 is 120.
         let priority = (120 + i64::from(world.nice(id))) as u64;
         memory.write(address + self.layout.static_prio, 4, priority)?;
-        memory.write(address + self.layout.prio, 4, priority)?;
-        memory.write(address + self.layout.weight, 4, Self::weight(world, id))
+        memory.write(address + self.layout.prio, 4, priority)
     }
 
     /// The address of the CPUs that it may run on.
@@ -265,6 +386,23 @@ impl Tasks {
 
     pub(crate) fn vtime(&self, memory: &Memory, id: TaskId) -> u64 {
         memory.read(self.get(id).address + self.layout.vtime, 8).unwrap_or(0)
+    }
+
+    pub(crate) fn set_vtime(&self, memory: &mut Memory, id: TaskId, vtime: u64) {
+        // The struct is in memory.
+        let _ = memory.write(self.get(id).address + self.layout.vtime, 8, vtime);
+    }
+
+    /// It is in a queue from now on.
+    pub(crate) fn stay_in(&mut self, id: TaskId, dsq: Dsq) {
+        self.stays += 1;
+        let task = &mut self.tasks[id.index()];
+        (task.custody, task.stay) = (Custody::Queue(dsq), self.stays);
+    }
+
+    /// How many stays in queues there were.
+    pub(crate) fn stays(&self) -> u64 {
+        self.stays
     }
 
     /// A slice that a scheduler did not give is a default one.
@@ -310,14 +448,3 @@ impl Tasks {
         world.current(cpu).map_or(self.swapper, |task| self.get(task).address)
     }
 }
-
-/// The weight of a SCHED_IDLE task (`WEIGHT_IDLEPRIO`).
-const SCHED_IDLE_WEIGHT: u64 = 3;
-
-/// Weights of nice -20 to 19 (`sched_prio_to_weight`).
-const WEIGHTS: [u64; 40] = [
-    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, //
-    9548, 7620, 6100, 4904, 3906, 3121, 2501, 1991, 1586, 1277, //
-    1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, //
-    110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
-];

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use roost_scx::object::{MapKind, Target};
 use roost_scx::{Description, KernelTypes, Object, POISON, Program, ScxError, describe, relocate};
+use sha2::{Digest, Sha256};
 
 const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
 
@@ -109,6 +110,40 @@ fn a_kfunc_with_other_parameters_is_another_one() {
     let calls = |name: &str| about.kfuncs.iter().find(|(kfunc, _)| kfunc == name);
     assert!(calls("scx_bpf_dsq_insert___v2").is_some(), "{:?}", about.kfuncs);
     assert!(calls("scx_bpf_dispatch").is_none());
+}
+
+/// The scheduler of this project, as it comes along, was compiled from the sources that are there.
+#[test]
+fn the_shipped_object_is_of_these_sources() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let mut noted = Vec::new();
+    for line in include_str!("../../../bpf/roost.bpf.o.sources").lines() {
+        let (digits, path) = line.split_once("  ").unwrap();
+        let source = std::fs::read(format!("{root}{path}")).unwrap_or_default();
+        let found: String = Sha256::digest(&source).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(found, digits, "{path} has changed: make bpf-object, and commit what it writes");
+        noted.push(path.to_owned());
+    }
+    let mut there = Vec::new();
+    for folder in ["bpf/", "policy/include/roost/"] {
+        for entry in std::fs::read_dir(format!("{root}{folder}")).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            there.extend(name.ends_with(['c', 'h']).then(|| format!("{folder}{name}")));
+        }
+    }
+    there.sort();
+    noted.sort();
+    assert_eq!(noted, there, "make bpf-object, and commit what it writes");
+}
+
+#[test]
+fn the_shipped_object_can_run_and_names_its_sources_as_the_repository_does() {
+    let object = Object::roost().unwrap();
+    assert!(object.lines.iter().any(|line| line.file == "bpf/queue.h"), "{:?}", object.lines[0]);
+    assert!(object.lines.iter().all(|line| !line.file.starts_with('/')));
+    let program = Program::new(object, KERNEL.clone()).unwrap();
+    assert_eq!(program.lacks(), Vec::<String>::new());
+    assert_eq!((program.uncalled(), program.unfilled()), (vec![], vec![]));
 }
 
 fn error(bytes: &[u8]) -> ScxError {

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use proptest::prelude::*;
 use roost_engine::{Control, Outcome, RunError};
 use roost_scx::{KernelTypes, Object, Program, Scx};
 
@@ -14,6 +15,12 @@ static SMALL: LazyLock<Program> = LazyLock::new(|| {
     let object = Object::parse(include_bytes!("data/small.bpf.o")).unwrap();
     Program::new(object, KernelTypes::shipped().unwrap()).unwrap()
 });
+
+/// The scheduler of this project.
+static ROOST: LazyLock<Object> = LazyLock::new(|| Object::roost().unwrap());
+
+/// The code of a call.
+const CALL: u8 = 0x85;
 
 fn small(settings: &[(&str, &str)]) -> Program {
     let mut program = SMALL.clone();
@@ -66,8 +73,8 @@ fn a_setting_changes_what_the_program_does() {
 
 #[test]
 fn machines_of_512_cpus_run_it() {
-    let outcome = run("node:4 l3:8 core:8 pu:2", "hackbench:groups=40", 20, &[]).unwrap();
-    assert!(counter(&outcome, "select_cpu_calls") > 1000.0);
+    let outcome = run("node:4 l3:8 core:8 pu:2", "hackbench:groups=16", 20, &[]).unwrap();
+    assert!(counter(&outcome, "select_cpu_calls") > 1000.0, "{:?}", outcome.counters);
 }
 
 fn ends(ms: u64, fault: &str) -> String {
@@ -107,6 +114,45 @@ fn a_task_that_is_never_run_is_a_stall() {
     let seconds: f64 = seconds.split('s').next().unwrap().parse().unwrap();
     // The watchdog looks every 15 s for what has waited 30 s.
     assert!((30.0..=45.1).contains(&seconds), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever its code does, a program runs or ends the run in one line: the verifier has not seen it here.
+    #[test]
+    fn a_program_whose_code_was_changed_runs_or_is_refused(
+        ours in any::<bool>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<[u8; 4]>()), 1..6),
+    ) {
+        let mut object = if ours { ROOST.clone() } else { Object::clone(&SMALL.object) };
+        for (at, [what, a, b, c]) in changes {
+            let at = at.index(object.code.len());
+            let instruction = object.code[at];
+            // Jumps stay: they would mostly make loops without an end, which take long to find.
+            if matches!(instruction.code & 7, 5 | 6) && instruction.code != CALL {
+                continue;
+            }
+            let changed = &mut object.code[at];
+            match what % 4 {
+                0 => changed.dst = a % 11,
+                1 => changed.src = a % 11,
+                2 => changed.offset = i16::from_le_bytes([a, b]),
+                _ => changed.imm = i32::from_le_bytes([a, b, c, 0]),
+            }
+        }
+        let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
+        let workload = roost_workload::resolve("hackbench:groups=1", Some(3 * MS)).unwrap();
+        let made = Program::new(object, SMALL.kernel.clone());
+        let made = made.and_then(|program| Scx::new(&machine, &program, 4 * MS));
+        let error = match made {
+            Ok(scx) => roost_engine::run(&machine, &workload, scx, Control::new(1))
+                .err()
+                .map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        prop_assert!(error.is_none_or(|error| error.lines().count() == 1));
+    }
 }
 
 #[test]

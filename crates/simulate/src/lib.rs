@@ -148,14 +148,15 @@ impl Simulation {
                 let fair = Fair::new(machine, features.clone()).starting(*start);
                 roost_engine::run_observed(machine, workload, fair, control, observer)
             }
-            SchedulerSpec::Scx(ScxSpec { program, tick_ns, .. }) => {
-                let scx =
-                    Scx::new(machine, program, *tick_ns).map_err(|error| RunError::Scheduler {
-                        workload: workload.name.clone(),
-                        at_ns: 0,
-                        reason: error.to_string(),
-                        tasks: "nothing has run".to_owned(),
-                    })?;
+            SchedulerSpec::Scx(spec) => {
+                let program = spec.program(machine);
+                let scx = program.and_then(|program| Scx::new(machine, &program, spec.tick_ns));
+                let scx = scx.map_err(|error| RunError::Scheduler {
+                    workload: workload.name.clone(),
+                    at_ns: 0,
+                    reason: error.to_string(),
+                    tasks: "nothing has run".to_owned(),
+                })?;
                 roost_engine::run_observed(machine, workload, scx, control, observer)
             }
         }

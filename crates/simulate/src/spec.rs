@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use roost_fair::{FeatureError, Features};
+use roost_layout::{Entry, Layout, Setup};
+use roost_machine::Machine;
 use roost_scx::{KernelTypes, Object, Program, ScxError};
 use roost_settings::{Settings, SettingsError, Value};
 
@@ -23,7 +25,9 @@ pub enum SchedulerSpec {
 #[derive(Clone, Debug)]
 pub struct ScxSpec {
     /// The program, which runs share.
-    pub program: Arc<Program>,
+    program: Arc<Program>,
+    /// What a loader tells roost's own program of a machine.
+    roost: Option<Settings>,
     /// What was set, as the command line has it behind `+`.
     pub settings: Vec<String>,
     /// The tick's period of the kernel that it runs on, ns.
@@ -47,19 +51,8 @@ pub enum SpecError {
     /// A settings file could not be read.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The live scheduler was named.
-    #[error(
-        "{name}: the live scheduler needs a real kernel: add --on vm or --on host; in the simulation \
-         its mechanisms are switches of the fair class, as in fair@7.2+sis-util"
-    )]
-    Live {
-        /// What was given.
-        name: String,
-    },
-    /// A setting was named that only the live scheduler has.
-    #[error(
-        "{name}: only the live scheduler has {setting}: roost+{part}, with --on vm or --on host"
-    )]
+    /// A setting was named that only roost has.
+    #[error("{name}: only roost has {setting}: roost+{part}")]
     LiveSetting {
         /// What was given.
         name: String,
@@ -72,7 +65,9 @@ pub enum SpecError {
     #[error("{0}; fair alone is the kernel that runs here: add --on host")]
     KernelHere(FeatureError),
     /// Something else was named that the simulation does not have.
-    #[error("{0}; a sched_ext program needs a real kernel: add --on vm or --on host")]
+    #[error(
+        "{0}; a sched_ext program is scx:FILE.bpf.o, or runs on a real kernel: add --on vm or --on host"
+    )]
     NoModel(FeatureError),
 }
 
@@ -87,6 +82,11 @@ impl SchedulerSpec {
             Self::Fair { features } => features.version(),
             Self::Scx(_) => SCX_KERNEL,
         }
+    }
+
+    /// Whether it is a sched_ext program, whose instructions the simulation executes.
+    pub fn is_program(&self) -> bool {
+        matches!(self, Self::Scx(_))
     }
 
     /// Switches and numbers that differ from that version, as the command line has them behind `+`.
@@ -117,8 +117,10 @@ impl SchedulerSpec {
             let notes = scx.notes(name);
             return Ok((Self::Scx(scx), notes));
         }
-        if name.split(['@', '+']).next() == Some("roost") {
-            return Err(SpecError::Live { name: name.to_owned() });
+        if name.split('+').next() == Some(ROOST) {
+            let scx = ScxSpec::roost(name)?;
+            let notes = scx.notes(name);
+            return Ok((Self::Scx(scx), notes));
         }
         let mut features = String::new();
         let mut notes = Vec::new();
@@ -144,6 +146,19 @@ impl SchedulerSpec {
 /// The version of the kernel whose sched_ext is simulated: its types come along.
 const SCX_KERNEL: &str = "7.2";
 
+/// The name of the scheduler of this project.
+const ROOST: &str = "roost";
+
+/// Settings of the daemon beside it, which is not simulated.
+const OF_DAEMON: [&str; 6] = [
+    "memory",
+    "memory-min-mib",
+    "memory-rate-mib",
+    "memory-interval-ms",
+    "memory-settle-ms",
+    "cling-groups",
+];
+
 impl ScxSpec {
     /// Reads `FILE.bpf.o+name=value`.
     fn parse(name: &str) -> Result<Self, SpecError> {
@@ -159,13 +174,56 @@ impl ScxSpec {
             Ok(program)
         };
         let program = program().map_err(|error: ScxError| failed(error.to_string()))?;
-        let tick_ns = Features::parse(&format!("fair@{SCX_KERNEL}"))?.tick_ns();
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Ok(Self { program: Arc::new(program), settings, tick_ns })
+        Self::new(program, None, settings)
     }
-}
 
-impl ScxSpec {
+    /// Reads `roost+no-cling+slice-us=3000`.
+    fn roost(name: &str) -> Result<Self, SpecError> {
+        let mut settings = Settings::default();
+        let parts: Vec<String> = name.split('+').skip(1).map(str::to_owned).collect();
+        for part in &parts {
+            settings.apply(name, part)?;
+        }
+        let program = || {
+            let program = Program::new(Object::roost()?, KernelTypes::shipped()?)?;
+            program.check()?;
+            Ok(program)
+        };
+        let failed =
+            |error: ScxError| SpecError::Scx { file: ROOST.to_owned(), why: error.to_string() };
+        Self::new(program().map_err(failed)?, Some(settings), parts)
+    }
+
+    fn new(
+        program: Program,
+        roost: Option<Settings>,
+        settings: Vec<String>,
+    ) -> Result<Self, SpecError> {
+        let tick_ns = Features::parse(&format!("fair@{SCX_KERNEL}"))?.tick_ns();
+        Ok(Self { program: Arc::new(program), roost, settings, tick_ns })
+    }
+
+    /// The program as a loader would make it ready for a machine.
+    ///
+    /// # Errors
+    /// None, unless this program is damaged.
+    pub fn program(&self, machine: &Machine) -> Result<Arc<Program>, ScxError> {
+        let Some(settings) = &self.roost else { return Ok(self.program.clone()) };
+        let mut program = Program::clone(&self.program);
+        let setup = setup(machine, settings);
+        for (map, entries) in setup.sizes {
+            program.resize(map, entries)?;
+        }
+        for (name, value) in &setup.variables {
+            program.set_number(name, *value)?;
+        }
+        for Entry { map, index, members } in setup.entries {
+            program.put(map, index, &members)?;
+        }
+        Ok(Arc::new(program))
+    }
+
     /// What the simulation does not do for it.
     fn notes(&self, name: &str) -> Vec<String> {
         let (uncalled, unfilled) = (self.program.uncalled(), self.program.unfilled());
@@ -176,8 +234,27 @@ impl ScxSpec {
         if !unfilled.is_empty() {
             notes.push(format!("{name}: it reads {}: 0 in the simulation", unfilled.join(", ")));
         }
+        let given = self.roost.iter().flat_map(Settings::given).map(|(setting, _)| setting);
+        let idle: Vec<&str> = given.filter(|setting| OF_DAEMON.contains(setting)).collect();
+        if !idle.is_empty() {
+            let idle = idle.join(", ");
+            notes.push(format!("{name}: {idle}: without effect, the daemon is not simulated"));
+        }
         notes
     }
+}
+
+/// What a loader tells roost's program. CPUs and nodes have the numbers that they have in the simulation.
+fn setup(machine: &Machine, settings: &Settings) -> Setup {
+    let mut machine = machine.clone();
+    for (number, cpu) in (0..).zip(&mut machine.cpus) {
+        cpu.os_index = number;
+    }
+    for (number, node) in (0..).zip(&mut machine.nodes) {
+        node.os_index = number;
+    }
+    let possible: Vec<u32> = (0..machine.nr_cpus() as u32).collect();
+    Setup::of(&Layout::of(&machine), settings, &possible)
 }
 
 /// The file, which may have `+` in its name, and the settings behind it.
@@ -223,7 +300,7 @@ fn switches(scheduler: &str, file: &str, notes: &mut Vec<String>) -> Result<Stri
     }
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
-        notes.push(format!("{scheduler}: only the live scheduler has {unknown}; left out here"));
+        notes.push(format!("{scheduler}: only roost has {unknown}; left out here"));
     }
     Ok(switches)
 }

@@ -24,7 +24,7 @@ fn a_settings_file_switches_a_mechanism_on_and_what_is_not_simulated_is_noted() 
     writeln!(file, "cling = true\nmemory = true").unwrap();
     let name = format!("fair@5.2+config={}", file.path().display());
     let (_, notes) = SchedulerSpec::parse_noted(&name).unwrap();
-    assert_eq!(notes, [format!("{name}: only the live scheduler has memory; left out here")]);
+    assert_eq!(notes, [format!("{name}: only roost has memory; left out here")]);
     let of_cling = roost_fair::mechanisms().iter().find(|known| known.name == "cling").unwrap();
     let counter = of_cling.acted[0];
     assert!(!counts("fair@5.2", counter));
@@ -33,7 +33,7 @@ fn a_settings_file_switches_a_mechanism_on_and_what_is_not_simulated_is_noted() 
 
 #[test]
 fn a_name_that_only_a_real_kernel_has_says_where_it_runs() {
-    for name in ["roost", "roost+cling", "fair", "scx_rusty"] {
+    for name in ["fair", "scx_rusty"] {
         let error = refused(name);
         assert!(error.starts_with(name) && error.contains("--on host"), "{error}");
     }
@@ -59,6 +59,17 @@ fn a_sched_ext_program_is_a_scheduler_with_its_variables_as_settings() {
     assert_eq!(scheduler.switches(), ["slice_ns=5000000", "fifo=1"]);
     assert_eq!(scheduler.kernel(), "7.2");
     assert!(counts(&name, "select_cpu_instructions"));
+}
+
+#[test]
+fn the_scheduler_of_this_project_takes_its_settings_and_tells_which_have_no_effect() {
+    let (scheduler, notes) = SchedulerSpec::parse_noted("roost+no-cling+slice-us=1000").unwrap();
+    assert_eq!(scheduler.switches(), ["no-cling", "slice-us=1000"]);
+    assert!(scheduler.is_program() && notes.is_empty(), "{notes:?}");
+    let (_, notes) = SchedulerSpec::parse_noted("roost+no-memory").unwrap();
+    assert!(notes[0].starts_with("roost+no-memory: memory: without effect"), "{notes:?}");
+    assert!(refused("roost+slize-us=1").contains("unknown settings: slize-us=1; known: "));
+    assert!(refused("roost+slice-us=1").contains("slice-us takes a whole number from 100"));
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! Cgroups as programs see them: a `struct cgroup` each, with the structs by which a task names its own.
+//!
+//! A group of the workload is a cgroup with the cpu controller. The root is number 0 here.
+
+use roost_engine::World;
+use roost_workload::GroupId;
+
+use crate::error::ScxError;
+use crate::kernel_types::KernelTypes;
+use crate::memory::{Memory, Wild};
+
+/// Members of `struct cgroup` that are filled.
+pub(crate) const FILLED: [&str; 7] =
+    ["kn", "level", "ancestors", "self", "self.cgroup", "self.parent", "self.parent.cgroup"];
+
+/// `cpu.weight` of the root, which has no siblings (CGROUP_WEIGHT_DFL).
+const ROOT_WEIGHT: u32 = 100;
+
+/// `cpu.max` of a group without a limit: its period in microseconds (`default_bw_period_us()`), and no quota
+/// (RUNTIME_INF in microseconds).
+const PERIOD_US: u64 = 100_000;
+const NO_QUOTA: u64 = u64::MAX;
+
+/// Where members are, bytes.
+#[derive(Debug)]
+struct Layout {
+    cgroup_size: usize,
+    level: u64,
+    node: u64,
+    ancestors: u64,
+    /// `struct cgroup_subsys_state` in `struct cgroup`: its cgroup, and that of its parent.
+    own: u64,
+    own_cgroup: u64,
+    own_parent: u64,
+    css_set_size: usize,
+    default_cgroup: u64,
+    node_size: usize,
+    node_id: u64,
+    node_name: u64,
+    task_group_size: usize,
+    task_group_cgroup: u64,
+    init_weight: u64,
+    init_period: u64,
+    init_quota: u64,
+}
+
+impl Layout {
+    fn new(kernel: &KernelTypes) -> Result<Self, ScxError> {
+        Ok(Self {
+            cgroup_size: kernel.struct_size("cgroup")?,
+            level: kernel.offset("cgroup", "level")?,
+            node: kernel.offset("cgroup", "kn")?,
+            ancestors: kernel.offset("cgroup", "ancestors")?,
+            own: kernel.offset("cgroup", "self")?,
+            own_cgroup: kernel.offset("cgroup", "self.cgroup")?,
+            own_parent: kernel.offset("cgroup", "self.parent")?,
+            css_set_size: kernel.struct_size("css_set")?,
+            default_cgroup: kernel.offset("css_set", "dfl_cgrp")?,
+            node_size: kernel.struct_size("kernfs_node")?,
+            node_id: kernel.offset("kernfs_node", "id")?,
+            node_name: kernel.offset("kernfs_node", "name")?,
+            task_group_size: kernel.struct_size("task_group")?,
+            task_group_cgroup: kernel.offset("task_group", "css.cgroup")?,
+            init_weight: kernel.offset("scx_cgroup_init_args", "weight")?,
+            init_period: kernel.offset("scx_cgroup_init_args", "bw_period_us")?,
+            init_quota: kernel.offset("scx_cgroup_init_args", "bw_quota_us")?,
+        })
+    }
+}
+
+/// Addresses of a group's structs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Group {
+    pub cgroup: u64,
+    pub css_set: u64,
+    pub task_group: u64,
+    weight: u32,
+}
+
+/// All groups: the root, then those of the workload.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    layout: Layout,
+    groups: Vec<Group>,
+}
+
+impl Groups {
+    pub(crate) fn new(kernel: &KernelTypes) -> Result<Self, ScxError> {
+        Ok(Self { layout: Layout::new(kernel)?, groups: Vec::new() })
+    }
+
+    /// Makes the structs of all groups, a parent before its children.
+    pub(crate) fn begin(&mut self, memory: &mut Memory, world: &World) -> Result<(), Wild> {
+        let root = self.make(memory, None, "/", ROOT_WEIGHT)?;
+        self.groups = vec![root];
+        for group in world.groups() {
+            let parent = self.number(group.parent);
+            let name = group.path.rsplit('/').next().unwrap_or_default();
+            let made = self.make(memory, Some(parent), name, group.weight)?;
+            self.groups.push(made);
+        }
+        Ok(())
+    }
+
+    fn number(&self, group: Option<GroupId>) -> usize {
+        group.map_or(0, |group| group as usize + 1)
+    }
+
+    /// The group that a task is in.
+    pub(crate) fn get(&self, group: Option<GroupId>) -> Group {
+        self.groups.get(self.number(group)).copied().unwrap_or_default()
+    }
+
+    /// All, a parent before its children.
+    pub(crate) fn all(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn make(
+        &self,
+        memory: &mut Memory,
+        parent: Option<usize>,
+        name: &str,
+        weight: u32,
+    ) -> Result<Group, Wild> {
+        let parent = parent.map(|parent| self.groups[parent].cgroup);
+        let layout = &self.layout;
+        let level = match parent {
+            Some(parent) => memory.read(parent + layout.level, 4)? + 1,
+            None => 0,
+        };
+        let full = |_| Wild { address: 0, write: true };
+        let mut piece = |size: usize| memory.allocate(size).ok_or(()).map_err(full);
+        let cgroup = piece(layout.cgroup_size + 8 * (level as usize + 1))?;
+        let (node, css_set) = (piece(layout.node_size)?, piece(layout.css_set_size)?);
+        let (task_group, text) = (piece(layout.task_group_size)?, piece(name.len() + 1)?);
+        memory.slice_mut(text, name.len())?.copy_from_slice(name.as_bytes());
+        // The root's is 1; others are numbered as they are made.
+        memory.write(node + layout.node_id, 8, self.groups.len() as u64 + 1)?;
+        memory.write(node + layout.node_name, 8, text)?;
+        memory.write(cgroup + layout.level, 4, level)?;
+        memory.write(cgroup + layout.node, 8, node)?;
+        memory.write(cgroup + layout.own_cgroup, 8, cgroup)?;
+        memory.write(cgroup + layout.own_parent, 8, parent.map_or(0, |at| at + layout.own))?;
+        for above in 0..level {
+            let ancestor = memory.read(parent.unwrap_or(0) + layout.ancestors + 8 * above, 8)?;
+            memory.write(cgroup + layout.ancestors + 8 * above, 8, ancestor)?;
+        }
+        memory.write(cgroup + layout.ancestors + 8 * level, 8, cgroup)?;
+        memory.write(css_set + layout.default_cgroup, 8, cgroup)?;
+        memory.write(task_group + layout.task_group_cgroup, 8, cgroup)?;
+        Ok(Group { cgroup, css_set, task_group, weight })
+    }
+
+    /// Writes a `struct scx_cgroup_init_args` for a group.
+    pub(crate) fn write_arguments(
+        &self,
+        memory: &mut Memory,
+        at: u64,
+        group: Group,
+    ) -> Result<(), Wild> {
+        memory.write(at + self.layout.init_weight, 4, group.weight.into())?;
+        memory.write(at + self.layout.init_period, 8, PERIOD_US)?;
+        memory.write(at + self.layout.init_quota, 8, NO_QUOTA)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use roost_workload::Group as InWorkload;
+
+    use super::*;
+
+    /// The root, /a with weight 300, and /a/b.
+    fn made() -> (Groups, Memory) {
+        let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
+        let mut world = World::for_test(machine, 0);
+        let group =
+            |path: &str, parent, weight| InWorkload { path: path.to_owned(), parent, weight };
+        world.set_groups_for_test(vec![group("/a", None, 300), group("/a/b", Some(0), 100)]);
+        let (mut groups, mut memory) =
+            (Groups::new(&KernelTypes::shipped().unwrap()).unwrap(), Memory::default());
+        groups.begin(&mut memory, &world).unwrap();
+        (groups, memory)
+    }
+
+    #[test]
+    fn a_cgroup_knows_those_above_it() {
+        let (groups, memory) = made();
+        let read = |at: u64| memory.read(at, 8).unwrap();
+        let [root, a, b] = [None, Some(0), Some(1)].map(|group| groups.get(group).cgroup);
+        let layout = &groups.layout;
+        let levels = [root, a, b].map(|at| memory.read(at + layout.level, 4).unwrap());
+        assert_eq!(levels, [0, 1, 2]);
+        assert_eq!([0, 8, 16].map(|at| read(b + layout.ancestors + at)), [root, a, b]);
+        assert_eq!(read(root + layout.own_parent), 0);
+        // A program reads cgroup->self.parent->cgroup.
+        let of_parent = layout.own_cgroup - layout.own;
+        assert_eq!(read(read(b + layout.own_parent) + of_parent), a);
+    }
+
+    #[test]
+    fn a_cgroup_has_its_number_name_and_weight() {
+        let (groups, mut memory) = made();
+        let group = groups.get(Some(1));
+        let node = memory.read(group.cgroup + groups.layout.node, 8).unwrap();
+        assert_eq!(memory.read(node + groups.layout.node_id, 8), Ok(3));
+        let name = memory.read(node + groups.layout.node_name, 8).unwrap();
+        assert_eq!(memory.text(name, 15).unwrap(), "b");
+        let at = memory.allocate(64).unwrap();
+        groups.write_arguments(&mut memory, at, groups.get(Some(0))).unwrap();
+        assert_eq!(memory.read(at + groups.layout.init_weight, 4), Ok(300));
+    }
+}

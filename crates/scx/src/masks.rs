@@ -1,0 +1,244 @@
+//! `struct cpumask`: those of the program (`kernel/bpf/cpumask.c`) and those of the kernel.
+
+use std::collections::BTreeMap;
+
+use roost_engine::CpuId;
+use roost_machine::CpuSet;
+
+use crate::error::ScxError;
+use crate::helpers::Function;
+use crate::interpret::Stop;
+use crate::kernel::Call;
+use crate::kernel_types::KernelTypes;
+use crate::memory::Memory;
+
+/// What `bpf_cpumask_first()` gives where there is none, is the number of CPUs.
+type Operation = fn(u64, u64) -> u64;
+
+/// Masks and where they are.
+#[derive(Debug)]
+pub(crate) struct Masks {
+    /// Bytes of a mask of the program.
+    size: usize,
+    /// How often each mask of the program is held.
+    held: BTreeMap<u64, u32>,
+    /// Idle CPUs, and those of wholly idle cores, as they were when the program last asked.
+    idle: u64,
+    idle_cores: u64,
+    /// All CPUs.
+    pub all: u64,
+}
+
+impl Masks {
+    /// Makes the kernel's masks for a machine of that many CPUs.
+    pub(crate) fn new(
+        kernel: &KernelTypes,
+        memory: &mut Memory,
+        nr_cpus: usize,
+    ) -> Result<Self, ScxError> {
+        let size = kernel.struct_size("bpf_cpumask").or(kernel.struct_size("cpumask"))?;
+        if nr_cpus > 8 * size {
+            return Err(ScxError::broken(format!("the kernel has at most {} CPUs", 8 * size)));
+        }
+        let room = || ScxError::broken("its maps and variables do not fit into memory");
+        let mut piece = || memory.allocate(size).ok_or_else(room);
+        let masks = Self {
+            size,
+            held: BTreeMap::new(),
+            idle: piece()?,
+            idle_cores: piece()?,
+            all: piece()?,
+        };
+        write(memory, masks.all, CpuSet::full(nr_cpus).words()).map_err(|_| room())?;
+        Ok(masks)
+    }
+}
+
+fn write(memory: &mut Memory, mask: u64, words: &[u64]) -> Result<(), crate::memory::Wild> {
+    for (number, word) in (0..).zip(words) {
+        memory.write(mask.wrapping_add(8 * number), 8, *word)?;
+    }
+    Ok(())
+}
+
+impl Call<'_> {
+    fn words(&self, mask: u64) -> Result<Vec<u64>, Stop> {
+        let nr_cpus = self.world.nr_cpus();
+        let mut words = Vec::new();
+        for number in 0..nr_cpus.div_ceil(64) as u64 {
+            words.push(self.kernel.memory.read(mask.wrapping_add(8 * number), 8)?);
+        }
+        if let Some(last) = words.last_mut().filter(|_| nr_cpus % 64 != 0) {
+            *last &= (1 << (nr_cpus % 64)) - 1;
+        }
+        Ok(words)
+    }
+
+    /// The CPUs of a mask.
+    pub(crate) fn cpus_of(&self, mask: u64) -> Result<CpuSet, Stop> {
+        let words = self.words(mask)?;
+        let nr_cpus = self.world.nr_cpus();
+        let has = |&cpu: &CpuId| words[cpu / 64] >> (cpu % 64) & 1 != 0;
+        Ok(CpuSet::from_cpus(nr_cpus, (0..nr_cpus).filter(has)))
+    }
+
+    /// The word of a mask that has the bit of a CPU, and the bit; `None`: there is no such CPU.
+    fn bit(&self, cpu: u64, mask: u64) -> Option<(u64, u64)> {
+        let cpu = u64::from(cpu as u32);
+        let place = (mask.wrapping_add(8 * (cpu / 64)), 1 << (cpu % 64));
+        (cpu < self.world.nr_cpus() as u64).then_some(place)
+    }
+
+    /// Changes the bit of a CPU; whether it was set.
+    fn set_bit(&mut self, cpu: u64, mask: u64, set: bool) -> Result<u64, Stop> {
+        let Some((word, bit)) = self.bit(cpu, mask) else { return Ok(0) };
+        let old = self.kernel.memory.read(word, 8)?;
+        let new = if set { old | bit } else { old & !bit };
+        self.kernel.memory.write(word, 8, new)?;
+        Ok((old & bit != 0).into())
+    }
+
+    /// Writes to `to` what an operation makes of two masks; whether that is not empty.
+    fn combine(&mut self, to: u64, a: u64, b: u64, operation: Operation) -> Result<u64, Stop> {
+        let (a, b) = (self.words(a)?, self.words(b)?);
+        let words: Vec<u64> = a.into_iter().zip(b).map(|(a, b)| operation(a, b)).collect();
+        write(&mut self.kernel.memory, to, &words)?;
+        Ok(words.iter().any(|word| *word != 0).into())
+    }
+
+    /// Whether what an operation makes of two masks is empty.
+    fn is_empty(&self, a: u64, b: u64, operation: Operation) -> Result<u64, Stop> {
+        let (a, b) = (self.words(a)?, self.words(b)?);
+        Ok(a.into_iter().zip(b).all(|(a, b)| operation(a, b) == 0).into())
+    }
+
+    /// The first CPU of some; the number of CPUs if there is none.
+    fn first_of(&self, words: &[u64]) -> u64 {
+        let nr_cpus = self.world.nr_cpus() as u64;
+        let found = (0..).zip(words).find(|(_, word)| **word != 0);
+        found
+            .map_or(nr_cpus, |(at, word)| (64 * at + u64::from(word.trailing_zeros())).min(nr_cpus))
+    }
+
+    /// A CPU of some, another one than the last time (`cpumask_any_distribute()`).
+    fn any_of(&mut self, cpus: &CpuSet) -> u64 {
+        let found = self.kernel.idle.any(self.cpu, cpus);
+        found.unwrap_or(self.world.nr_cpus()) as u64
+    }
+
+    /// Writes which CPUs are idle to where the program reads it.
+    pub(crate) fn publish_idle(&mut self, cores: bool) -> Result<u64, Stop> {
+        let kernel = &mut *self.kernel;
+        // Without SMT a core is a CPU.
+        let set =
+            if cores && kernel.machine.has_smt() { &kernel.idle.cores } else { &kernel.idle.cpus };
+        let at = if cores { kernel.masks.idle_cores } else { kernel.masks.idle };
+        write(&mut kernel.memory, at, set.words())?;
+        Ok(at)
+    }
+}
+
+/// The kfuncs of masks: name, number of parameters, what it does.
+pub(crate) const KFUNCS: [(&str, usize, Function); 25] = [
+    ("bpf_cpumask_create", 0, create),
+    ("bpf_cpumask_acquire", 1, acquire),
+    ("bpf_cpumask_release", 1, release),
+    ("bpf_cpumask_first", 1, first),
+    ("bpf_cpumask_first_zero", 1, first_zero),
+    ("bpf_cpumask_first_and", 2, first_and),
+    ("bpf_cpumask_set_cpu", 2, |call, [cpu, mask, ..]| {
+        call.set_bit(cpu, mask, true)?;
+        Ok(0)
+    }),
+    ("bpf_cpumask_clear_cpu", 2, |call, [cpu, mask, ..]| {
+        call.set_bit(cpu, mask, false)?;
+        Ok(0)
+    }),
+    ("bpf_cpumask_test_cpu", 2, test_cpu),
+    ("bpf_cpumask_test_and_set_cpu", 2, |call, [cpu, mask, ..]| call.set_bit(cpu, mask, true)),
+    ("bpf_cpumask_test_and_clear_cpu", 2, |call, [cpu, mask, ..]| call.set_bit(cpu, mask, false)),
+    ("bpf_cpumask_setall", 1, set_all),
+    ("bpf_cpumask_clear", 1, |call, [mask, ..]| call.combine(mask, mask, mask, |_, _| 0)),
+    ("bpf_cpumask_and", 3, |call, [to, a, b, ..]| call.combine(to, a, b, |a, b| a & b)),
+    ("bpf_cpumask_or", 3, |call, [to, a, b, ..]| call.combine(to, a, b, |a, b| a | b)),
+    ("bpf_cpumask_xor", 3, |call, [to, a, b, ..]| call.combine(to, a, b, |a, b| a ^ b)),
+    ("bpf_cpumask_copy", 2, |call, [to, from, ..]| call.combine(to, from, from, |a, _| a)),
+    ("bpf_cpumask_equal", 2, |call, [a, b, ..]| call.is_empty(a, b, |a, b| a ^ b)),
+    ("bpf_cpumask_intersects", 2, |call, [a, b, ..]| Ok(1 - call.is_empty(a, b, |a, b| a & b)?)),
+    ("bpf_cpumask_subset", 2, |call, [a, b, ..]| call.is_empty(a, b, |a, b| a & !b)),
+    ("bpf_cpumask_empty", 1, |call, [mask, ..]| call.is_empty(mask, mask, |a, _| a)),
+    ("bpf_cpumask_full", 1, full),
+    ("bpf_cpumask_any_distribute", 1, any),
+    ("bpf_cpumask_any_and_distribute", 2, any_and),
+    ("bpf_cpumask_weight", 1, weight),
+];
+
+fn create(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
+    let kernel = &mut *call.kernel;
+    let Some(mask) = kernel.memory.allocate(kernel.masks.size) else { return Ok(0) };
+    kernel.masks.held.insert(mask, 1);
+    Ok(mask)
+}
+
+fn acquire(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    if let Some(held) = call.kernel.masks.held.get_mut(&mask) {
+        *held += 1;
+    }
+    Ok(mask)
+}
+
+fn release(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let kernel = &mut *call.kernel;
+    let Some(held) = kernel.masks.held.get_mut(&mask) else { return Ok(0) };
+    *held -= 1;
+    if *held == 0 {
+        kernel.masks.held.remove(&mask);
+        kernel.memory.release(mask, kernel.masks.size);
+    }
+    Ok(0)
+}
+
+fn first(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    Ok(call.first_of(&call.words(mask)?))
+}
+
+fn first_zero(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let words: Vec<u64> = call.words(mask)?.into_iter().map(|word| !word).collect();
+    Ok(call.first_of(&words))
+}
+
+fn first_and(call: &mut Call, [a, b, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let (a, b) = (call.words(a)?, call.words(b)?);
+    let both: Vec<u64> = a.into_iter().zip(b).map(|(a, b)| a & b).collect();
+    Ok(call.first_of(&both))
+}
+
+fn test_cpu(call: &mut Call, [cpu, mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let Some((word, bit)) = call.bit(cpu, mask) else { return Ok(0) };
+    Ok((call.kernel.memory.read(word, 8)? & bit != 0).into())
+}
+
+fn set_all(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let all = call.kernel.masks.all;
+    call.combine(mask, all, all, |a, _| a)?;
+    Ok(0)
+}
+
+fn full(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    call.is_empty(call.kernel.masks.all, mask, |all, mask| all & !mask)
+}
+
+fn any(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let cpus = call.cpus_of(mask)?;
+    Ok(call.any_of(&cpus))
+}
+
+fn any_and(call: &mut Call, [a, b, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let mut cpus = call.cpus_of(a)?;
+    cpus.intersect_with(&call.cpus_of(b)?);
+    Ok(call.any_of(&cpus))
+}
+
+fn weight(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
+    Ok(call.words(mask)?.iter().map(|word| u64::from(word.count_ones())).sum())
+}

@@ -1,0 +1,123 @@
+//! `struct bpf_timer`: functions of the program that are called at a later time (`kernel/bpf/helpers.c`).
+//!
+//! A timer expires on the CPU that started it. The kernel may choose a busy CPU instead of an idle one
+//! (`get_nohz_timer_target()`).
+
+use std::collections::BTreeMap;
+
+use roost_engine::{CpuId, Time};
+
+use crate::interpret::Stop;
+use crate::kernel::Call;
+
+/// What helpers return (errno).
+const EINVAL: u64 = -22i64 as u64;
+const EBUSY: u64 = -16i64 as u64;
+
+/// BPF_F_TIMER_ABS: the time is not counted from now.
+const ABSOLUTE: u64 = 1;
+
+/// BPF_F_TIMER_CPU_PIN: it expires on the CPU that starts it, as all do here.
+const PINNED: u64 = 2;
+
+/// A timer that the program initialised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer {
+    /// Of the map whose value it is in.
+    pub map: usize,
+    /// The first instruction of the function to call.
+    callback: Option<usize>,
+    /// When, ns, and on which CPU.
+    due: Option<(u64, CpuId)>,
+}
+
+/// A timer that has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expired {
+    /// The address of its struct.
+    pub address: u64,
+    /// Of the map whose value it is in.
+    pub map: usize,
+    /// The first instruction of the function to call.
+    pub callback: usize,
+}
+
+/// All timers, by the addresses of their structs.
+#[derive(Debug, Default)]
+pub(crate) struct Timers(BTreeMap<u64, Timer>);
+
+impl Timers {
+    /// When the next timer of a CPU expires, ns.
+    pub(crate) fn next_ns(&self, cpu: CpuId) -> Option<u64> {
+        let of_cpu = self.0.values().filter_map(|timer| timer.due);
+        of_cpu.filter(|&(_, on)| on == cpu).map(|(at, _)| at).min()
+    }
+
+    /// Takes the first timer of a CPU that has expired.
+    pub(crate) fn take_expired(&mut self, cpu: CpuId, now_ns: u64) -> Option<Expired> {
+        let expired = |timer: &Timer| timer.due.filter(|&(at, on)| on == cpu && at <= now_ns);
+        let first = self.0.iter_mut().filter(|(_, timer)| expired(timer).is_some());
+        let (&address, timer) = first.min_by_key(|(address, timer)| (timer.due, **address))?;
+        timer.due = None;
+        Some(Expired { address, map: timer.map, callback: timer.callback? })
+    }
+}
+
+pub(crate) fn init(call: &mut Call, [timer, map, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let map = call.kernel.map_at(map)?;
+    let timers = &mut call.kernel.timers.0;
+    if timers.contains_key(&timer) {
+        return Ok(EBUSY);
+    }
+    timers.insert(timer, Timer { map, callback: None, due: None });
+    Ok(0)
+}
+
+pub(crate) fn set_callback(call: &mut Call, [timer, callback, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let Some(timer) = call.kernel.timers.0.get_mut(&timer) else { return Ok(EINVAL) };
+    timer.callback = usize::try_from(callback).ok();
+    Ok(0)
+}
+
+pub(crate) fn start(call: &mut Call, [timer, ns, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let (cpu, now) = (call.cpu, call.world.now());
+    let known = call.kernel.timers.0.get_mut(&timer);
+    let Some(timer) = known.filter(|timer| timer.callback.is_some()) else { return Ok(EINVAL) };
+    if flags & !(ABSOLUTE | PINNED) != 0 {
+        return Ok(EINVAL);
+    }
+    let at = match flags & ABSOLUTE {
+        0 => now.ns().saturating_add(ns),
+        _ => ns.max(now.ns()),
+    };
+    timer.due = Some((at, cpu));
+    if call.world.timer_due(cpu).is_none_or(|due| due.ns() > at) {
+        call.world.start_timer(cpu, cpu, Time(at));
+    }
+    Ok(0)
+}
+
+/// Whether the timer was active; the CPU's timer finds nothing to do then.
+pub(crate) fn cancel(call: &mut Call, [timer, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let Some(timer) = call.kernel.timers.0.get_mut(&timer) else { return Ok(EINVAL) };
+    Ok(timer.due.take().is_some().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_expire_in_order_of_their_times_each_on_its_cpu() {
+        let timer = |due| Timer { map: 0, callback: Some(7), due };
+        let all = [(64, Some((20, 1))), (128, Some((10, 1))), (192, Some((5, 0))), (256, None)];
+        let mut timers = Timers(all.map(|(address, due)| (address, timer(due))).into());
+        assert_eq!(
+            (timers.next_ns(0), timers.next_ns(1), timers.next_ns(2)),
+            (Some(5), Some(10), None)
+        );
+        let mut expired = || timers.take_expired(1, 20).map(|expired| expired.address);
+        assert_eq!([expired(), expired(), expired()], [Some(128), Some(64), None]);
+        assert_eq!(timers.take_expired(0, 4), None, "it is not due yet");
+    }
+}

@@ -1,0 +1,64 @@
+//! The scheduler of this project, as it is loaded into kernels, on simulated machines.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use roost_simulate::{Control, Outcome, Simulation};
+
+const MS: u64 = 1_000_000;
+
+fn run(machine: &str, workload: &str, ms: u64, scheduler: &str) -> Outcome {
+    let simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler).unwrap();
+    simulation.run(Control::new(1)).unwrap()
+}
+
+fn counter(outcome: &Outcome, name: &str) -> f64 {
+    outcome.counters.iter().find(|(known, _)| known == name).unwrap().1
+}
+
+#[test]
+fn it_schedules_machines_of_any_shape() {
+    for machine in ["node:1 l3:1 core:1 pu:1", "2n2l4c", "1s2n4l2c", "2n2l2c2t", "zen3-2s"] {
+        let outcome = run(machine, "hackbench:groups=2,loops=10", 2000, "roost");
+        assert!(outcome.metrics[0].value.is_some(), "{machine}: {:?}", outcome.metrics);
+        assert!(counter(&outcome, "running_calls") > 80.0, "{machine}");
+    }
+}
+
+#[test]
+fn it_uses_the_whole_machine() {
+    let outcome = run("2n2l4c", "hackbench:groups=4", 100, "roost");
+    let by_llc = &outcome.run_time.llc_ns;
+    let all: u64 = by_llc.iter().sum();
+    assert!(by_llc.iter().all(|&llc| llc * 8 > all), "{by_llc:?}");
+}
+
+#[test]
+fn its_watch_looks_ten_times_a_second() {
+    // The first quarter is the benchmark's warming up.
+    let outcome = run("2n2l4c", "coremark:threads=4", 1000, "roost");
+    let calls = counter(&outcome, "timer_calls");
+    assert!((7.0..=8.0).contains(&calls), "{calls} in 750 ms");
+}
+
+#[test]
+fn a_run_is_the_same_every_time() {
+    let once = || format!("{:?}", run("2n2l2c2t", "hackbench:groups=4", 50, "roost"));
+    assert_eq!(once(), once());
+}
+
+/// Of tasks that never sleep each turn ends with its slice, at a tick of 4 ms at the earliest.
+#[test]
+fn settings_reach_the_program() {
+    let slices = |scheduler| {
+        let outcome = run("node:1 l3:1 core:2 pu:1", "coremark:threads=8", 500, scheduler);
+        counter(&outcome, "enqueue_calls")
+    };
+    let (long, short) = (slices("roost+slice-us=50000"), slices("roost+slice-us=1000"));
+    assert!(short > 3.0 * long, "{short} and {long} slices");
+}
+
+#[test]
+fn what_it_is_told_fits_machines_of_512_cpus() {
+    let outcome = run("node:4 l3:8 core:8 pu:2", "hackbench:groups=16,loops=2", 1000, "roost");
+    assert!(counter(&outcome, "select_cpu_calls") > 1000.0);
+}
