@@ -261,6 +261,7 @@ pub(crate) mod tests {
         let contender = |name: &&str| Contender {
             name: (*name).to_owned(),
             kernel: "5.16".to_owned(),
+            program: false,
             switches: name.split('+').skip(1).map(str::to_owned).collect(),
             mechanisms: Vec::new(),
             notes: Vec::new(),

@@ -74,6 +74,8 @@ pub struct Contender {
     pub name: String,
     /// Release of the kernel that it is of or ran on; of a simulated one, the version that it models.
     pub kernel: String,
+    /// Whether it is a sched_ext program whose instructions a simulated kernel executed.
+    pub program: bool,
     /// Switches and numbers that differ from that version; of a program, its arguments.
     pub switches: Vec<String>,
     /// The mechanisms that are on and count what they do.
@@ -160,8 +162,12 @@ fn short(digits: &str) -> &str {
 
 impl Contender {
     fn shown(&self, place: Place) -> String {
-        let model = if place == Place::Simulated { "a model of " } else { "" };
-        let mut text = format!("{}: {model}Linux {}", self.name, self.kernel);
+        let what = match (place, self.program) {
+            (Place::Simulated, true) => "a sched_ext program on a model of ",
+            (Place::Simulated, false) => "a model of ",
+            _ => "",
+        };
+        let mut text = format!("{}: {what}Linux {}", self.name, self.kernel);
         if !self.switches.is_empty() {
             text += &format!(" with {}", self.switches.join(" "));
         }
@@ -259,6 +265,15 @@ mod tests {
              other+cling+no-hrtick: a model of Linux 5.16 with cling no-hrtick\n  \
              note: +cling never acted: cling_held = 0\n\n"
         );
+    }
+
+    #[test]
+    fn a_program_is_not_called_a_model() {
+        let mut experiment = experiment();
+        experiment.schedulers[1].program = true;
+        let text = heading(&experiment, 1, [10].into_iter());
+        let line = "other+cling+no-hrtick: a sched_ext program on a model of Linux 5.16 with cling";
+        assert!(text.contains(line) && text.contains("base: a model of Linux"), "{text}");
     }
 
     #[test]

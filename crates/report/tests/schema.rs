@@ -32,6 +32,7 @@ fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
     let contender = |name: &&str| Contender {
         name: (*name).to_owned(),
         kernel: "5.16".to_owned(),
+        program: false,
         switches: name.split('+').skip(1).map(str::to_owned).collect(),
         mechanisms: vec![Mechanism { name: "sis-util".into(), acted: vec!["b".into()] }],
         notes: name.split('+').skip(1).map(str::to_uppercase).collect(),

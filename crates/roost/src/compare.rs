@@ -267,6 +267,7 @@ fn contender((simulation, name): (&Simulation, &String)) -> Contender {
     Contender {
         name: name.clone(),
         kernel: simulation.scheduler.kernel().to_owned(),
+        program: simulation.scheduler.is_program(),
         switches: simulation.scheduler.switches(),
         mechanisms: mechanisms.collect(),
         notes: Vec::new(),

@@ -121,6 +121,7 @@ impl<'a> Plan<'a> {
         let contender = |scheduler: &RealScheduler| Contender {
             name: scheduler.name.clone(),
             kernel: String::new(),
+            program: false,
             switches: scheduler.switches(),
             mechanisms: Vec::new(),
             notes: Vec::new(),
