@@ -16,8 +16,12 @@ pub(crate) const FILLED: [&str; 7] =
 /// `cpu.weight` of the root, which has no siblings (CGROUP_WEIGHT_DFL).
 const ROOT_WEIGHT: u32 = 100;
 
-/// `cpu.max` of a group without a limit: its period in microseconds (`default_bw_period_us()`), and no quota
-/// (RUNTIME_INF in microseconds).
+/// Members of `struct task_group` that are filled; a burst of 0 is right.
+pub(crate) const FILLED_TASK_GROUP: [&str; 5] =
+    ["css.cgroup", "parent", "cfs_bandwidth.period", "cfs_bandwidth.quota", "cfs_bandwidth.burst"];
+
+/// `cpu.max` of a group without a limit, as all are: its period in microseconds (`default_bw_period_us()`), and no quota
+/// (RUNTIME_INF).
 const PERIOD_US: u64 = 100_000;
 const NO_QUOTA: u64 = u64::MAX;
 
@@ -39,6 +43,9 @@ struct Layout {
     node_name: u64,
     task_group_size: usize,
     task_group_cgroup: u64,
+    task_group_parent: u64,
+    bandwidth_period: u64,
+    bandwidth_quota: u64,
     init_weight: u64,
     init_period: u64,
     init_quota: u64,
@@ -61,6 +68,9 @@ impl Layout {
             node_name: kernel.offset("kernfs_node", "name")?,
             task_group_size: kernel.struct_size("task_group")?,
             task_group_cgroup: kernel.offset("task_group", "css.cgroup")?,
+            task_group_parent: kernel.offset("task_group", "parent")?,
+            bandwidth_period: kernel.offset("task_group", "cfs_bandwidth.period")?,
+            bandwidth_quota: kernel.offset("task_group", "cfs_bandwidth.quota")?,
             init_weight: kernel.offset("scx_cgroup_init_args", "weight")?,
             init_period: kernel.offset("scx_cgroup_init_args", "bw_period_us")?,
             init_quota: kernel.offset("scx_cgroup_init_args", "bw_quota_us")?,
@@ -123,6 +133,7 @@ impl Groups {
         name: &str,
         weight: u32,
     ) -> Result<Group, Wild> {
+        let above = parent.map_or(0, |parent| self.groups[parent].task_group);
         let parent = parent.map(|parent| self.groups[parent].cgroup);
         let layout = &self.layout;
         let level = match parent {
@@ -149,6 +160,9 @@ impl Groups {
         memory.write(cgroup + layout.ancestors + 8 * level, 8, cgroup)?;
         memory.write(css_set + layout.default_cgroup, 8, cgroup)?;
         memory.write(task_group + layout.task_group_cgroup, 8, cgroup)?;
+        memory.write(task_group + layout.task_group_parent, 8, above)?;
+        memory.write(task_group + layout.bandwidth_period, 8, 1000 * PERIOD_US)?;
+        memory.write(task_group + layout.bandwidth_quota, 8, NO_QUOTA)?;
         Ok(Group { cgroup, css_set, task_group, weight })
     }
 

@@ -393,7 +393,7 @@ fn is_filled(name: &str) -> bool {
         "cgroup_subsys_state" => ["cgroup", "parent"].contains(&member),
         "css_set" => member == "dfl_cgrp",
         "kernfs_node" => ["id", "name"].contains(&member),
-        "task_group" => member == "css.cgroup",
+        "task_group" => groups::FILLED_TASK_GROUP.contains(&member),
         "cpumask" => member == "bits",
         of => of.ends_with("_args"),
     }
