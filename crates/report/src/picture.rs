@@ -219,11 +219,23 @@ mod tests {
         let recorder = TimelineRecorder::new(machine, Time(0));
         let mut tracer = recorder.tracer();
         for &cpu in cpus {
-            let task = TraceTask { pid: cpu as u32 + 1, process: 1, name: "t", group: None };
+            let task = TraceTask {
+                pid: cpu as u32 + 1,
+                process: 1,
+                name: "t",
+                group: None,
+                kernel: false,
+            };
             tracer.switch(Time(MS), cpu, None, Some(task));
         }
         for &cpu in cpus {
-            let task = TraceTask { pid: cpu as u32 + 1, process: 1, name: "t", group: None };
+            let task = TraceTask {
+                pid: cpu as u32 + 1,
+                process: 1,
+                name: "t",
+                group: None,
+                kernel: false,
+            };
             let left = Some((task, roost_engine::LeftAs::Exited));
             tracer.switch(Time((end - 1) * MS), cpu, left, None);
         }

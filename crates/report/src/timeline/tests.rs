@@ -5,7 +5,7 @@ use super::*;
 const US: u64 = 1000;
 
 fn task(pid: u32, name: &'static str) -> TraceTask<'static> {
-    TraceTask { pid, process: pid, name, group: None }
+    TraceTask { pid, process: pid, name, group: None, kernel: false }
 }
 
 /// 2 nodes of 2 LLCs of 4 CPUs.
