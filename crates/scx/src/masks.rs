@@ -68,7 +68,7 @@ impl Call<'_> {
         for number in 0..nr_cpus.div_ceil(64) as u64 {
             words.push(self.kernel.memory.read(mask.wrapping_add(8 * number), 8)?);
         }
-        if let Some(last) = words.last_mut().filter(|_| nr_cpus % 64 != 0) {
+        if let Some(last) = words.last_mut().filter(|_| !nr_cpus.is_multiple_of(64)) {
             *last &= (1 << (nr_cpus % 64)) - 1;
         }
         Ok(words)

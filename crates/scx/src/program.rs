@@ -152,7 +152,10 @@ impl Program {
     pub fn set_number(&mut self, name: &str, value: u64) -> Result<(), ScxError> {
         let variable = self.object.variable(name).map(|(_, variable)| variable.of);
         match variable.and_then(|of| self.object.is_signed_number(of)) {
-            Some(_) => Ok(self.write_variable(name, value as i64)),
+            Some(_) => {
+                self.write_variable(name, value as i64);
+                Ok(())
+            }
             None => Err(ScxError::Setting(format!("the object has no variable {name}"))),
         }
     }

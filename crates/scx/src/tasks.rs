@@ -259,12 +259,10 @@ impl Tasks {
     fn join_process(&mut self, memory: &mut Memory, world: &World, id: TaskId) -> Result<(), Wild> {
         let Layout { signal, mm, nr_threads, signal_size, mm_size, .. } = self.layout;
         let number = world.process(id);
-        if !self.processes.contains_key(&number) {
+        let process = self.processes.entry(number).or_insert_with(|| {
             let mut piece = |size| memory.allocate(size).unwrap_or(0);
-            let process = Process { signal: piece(signal_size), mm: piece(mm_size), tasks: 0 };
-            self.processes.insert(number, process);
-        }
-        let Some(process) = self.processes.get_mut(&number) else { return Ok(()) };
+            Process { signal: piece(signal_size), mm: piece(mm_size), tasks: 0 }
+        });
         process.tasks += 1;
         memory.write(process.signal + nr_threads, 4, process.tasks.into())?;
         let address = self.tasks[id.index()].address;
