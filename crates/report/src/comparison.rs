@@ -93,7 +93,7 @@ impl Comparison {
         }
     }
 
-    /// The schedulers, as named on the command line.
+    /// The schedulers: their labels, or as named on the command line.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.experiment.schedulers.iter().map(|scheduler| scheduler.name.as_str())
     }
@@ -260,6 +260,7 @@ pub(crate) mod tests {
         let input = |name: &str| Input { name: name.to_owned(), sha256: "0123456789abcdef".into() };
         let contender = |name: &&str| Contender {
             name: (*name).to_owned(),
+            spec: (*name).to_owned(),
             kernel: "5.16".to_owned(),
             program: false,
             switches: name.split('+').skip(1).map(str::to_owned).collect(),

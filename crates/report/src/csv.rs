@@ -1,11 +1,11 @@
-//! The comparison as CSV, for spreadsheets and scripts.
+//! Comparisons as CSV, for spreadsheets and scripts.
 
 use crate::comparison::Comparison;
 use crate::experiment::Experiment;
 use crate::table::better;
 
 /// Columns of the file.
-const HEADER: [&str; 18] = [
+const HEADER: [&str; 19] = [
     "machine",
     "workload",
     "scheduler",
@@ -24,20 +24,19 @@ const HEADER: [&str; 18] = [
     "roost",
     "commit",
     "partial",
+    "spec",
 ];
 
-/// The comparison as CSV with a header: a row a metric, scheduler and seed, so that every statistic
+/// Comparisons as CSV with a header: a row a metric, scheduler and seed, so that every statistic
 /// can be recomputed. `value` is empty where that run measured nothing; figures are written in full.
-pub fn csv(comparison: &Comparison) -> String {
+pub fn csv(comparisons: &[Comparison]) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     // Neither writing to memory nor these rows of one length fail.
     let _ = writer.write_record(HEADER);
-    for metric in &comparison.metrics {
-        let what = [metric.name.as_str(), &metric.unit, better(metric.better)];
-        for (scheduler, samples) in metric.samples.iter().enumerate() {
-            for (repeat, value) in samples.iter().enumerate() {
-                write_row(&mut writer, comparison, (scheduler, repeat), what, *value);
-            }
+    for comparison in comparisons {
+        for metric in &comparison.metrics {
+            let what = [metric.name.as_str(), &metric.unit, better(metric.better)];
+            write_rows(&mut writer, comparison, what, &metric.samples, |_| true);
         }
     }
     text(writer)
@@ -45,17 +44,30 @@ pub fn csv(comparison: &Comparison) -> String {
 
 /// The counters as further rows of [`fn@csv`]'s file: `metric` is the counter; counters have no unit
 /// and no better direction. A run without the counter has no row.
-pub fn csv_counters(comparison: &Comparison) -> String {
+pub fn csv_counters(comparisons: &[Comparison]) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
-    for counter in &comparison.counters {
-        for (scheduler, samples) in counter.samples.iter().enumerate() {
-            for (repeat, value) in samples.iter().enumerate().filter(|(_, value)| value.is_some()) {
-                let what = [counter.name.as_str(), "", ""];
-                write_row(&mut writer, comparison, (scheduler, repeat), what, *value);
-            }
+    for comparison in comparisons {
+        for counter in &comparison.counters {
+            let what = [counter.name.as_str(), "", ""];
+            write_rows(&mut writer, comparison, what, &counter.samples, |value| value.is_some());
         }
     }
     text(writer)
+}
+
+/// Writes the rows of `samples`, one vector a scheduler, that are `wanted`.
+fn write_rows(
+    writer: &mut ::csv::Writer<Vec<u8>>,
+    comparison: &Comparison,
+    what: [&str; 3],
+    samples: &[Vec<Option<f64>>],
+    wanted: impl Fn(Option<f64>) -> bool,
+) {
+    for (scheduler, samples) in samples.iter().enumerate() {
+        for (repeat, value) in samples.iter().enumerate().filter(|(_, value)| wanted(**value)) {
+            write_row(writer, comparison, (scheduler, repeat), what, *value);
+        }
+    }
 }
 
 /// Writes what one run measured; `what` is name, unit and better direction.
@@ -89,6 +101,7 @@ fn write_row(
         &roost.version,
         &roost.commit_shown(),
         &comparison.interrupted.is_some().to_string(),
+        &contender.spec,
     ]);
 }
 
@@ -116,7 +129,7 @@ mod tests {
         let outcomes = vec![vec![run("a", 1.5), run("both", 2.0)], vec![run("b", 0.5)]];
         let c = Comparison::new(experiment("w", &["one", "two"]), outcomes);
         assert_eq!(
-            first_columns(&csv_counters(&c)),
+            first_columns(&csv_counters(&[c])),
             [
                 "zen3,w,one,7,a,,,3",
                 "zen3,w,one,7,both,,,1.5",
@@ -133,7 +146,7 @@ mod tests {
         let mut c = comparison(Better::Lower, &values);
         c.experiment.machine.name = "two, \"quoted\"".to_owned();
         assert_eq!(
-            first_columns(&csv(&c)),
+            first_columns(&csv(&[c])),
             [
                 "machine,workload,scheduler,seed,metric,unit,better,value",
                 "\"two, \"\"quoted\"\"\",hackbench,fair@5.16,7,time,s,lower,10",
@@ -148,7 +161,7 @@ mod tests {
     fn every_row_tells_the_experiment() {
         let mut c = comparison(Better::Lower, &[&[Some(1.0)], &[Some(2.0)]]);
         let last = |c: &Comparison| {
-            let text = csv(c);
+            let text = csv(std::slice::from_ref(c));
             let mut reader = ::csv::Reader::from_reader(text.as_bytes());
             let columns = reader.headers().unwrap().clone();
             let row = reader.records().last().unwrap().unwrap();
@@ -191,7 +204,7 @@ mod tests {
 
     /// What was measured, without the experiment.
     fn first_columns(text: &str) -> Vec<String> {
-        let columns = |line: &str| line.rsplitn(11, ',').last().unwrap_or_default().to_owned();
+        let columns = |line: &str| line.rsplitn(12, ',').last().unwrap_or_default().to_owned();
         text.lines().map(columns).collect()
     }
 }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::comparison::Comparison;
+
 /// Digits of a commit or hash that are shown to people.
 const SHOWN_DIGITS: usize = 12;
 
@@ -70,8 +72,10 @@ pub struct Input {
 /// A scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contender {
-    /// As named on the command line.
+    /// Its label, or as named on the command line.
     pub name: String,
+    /// As named on the command line, without a label.
+    pub spec: String,
     /// Release of the kernel that it is of or ran on; of a simulated one, the version that it models.
     pub kernel: String,
     /// Whether it is a sched_ext program whose instructions a simulated kernel executed.
@@ -160,8 +164,34 @@ fn short(digits: &str) -> &str {
     digits.get(..SHOWN_DIGITS).unwrap_or(digits)
 }
 
+impl Experiment {
+    fn by(&self) -> String {
+        format!("{} by roost {}", self.place.sentence(), self.roost.shown())
+    }
+
+    fn machine_line(&self, machine: &Input) -> String {
+        let booted = if self.start == Some("boot") { ", just booted" } else { "" };
+        let quiet = if self.quiet == Some(true) { ", no threads of the kernel" } else { "" };
+        format!("machine {}{booted}{quiet}", machine.shown())
+    }
+
+    fn seeds(&self, repeats: usize) -> String {
+        let (first, last) = (self.seed, self.seed.wrapping_add(repeats.saturating_sub(1) as u64));
+        match repeats {
+            0 | 1 => format!("seed {first}"),
+            _ => format!("seeds {first} to {last}"),
+        }
+    }
+}
+
 impl Contender {
     fn shown(&self, place: Place) -> String {
+        let text = self.shown_alone(place);
+        self.notes.iter().fold(text, |text, note| text + "\n  note: " + note)
+    }
+
+    /// Without notes.
+    fn shown_alone(&self, place: Place) -> String {
         let what = match (place, self.program) {
             (Place::Simulated, true) => "a sched_ext program on a model of ",
             (Place::Simulated, false) => "a model of ",
@@ -171,7 +201,7 @@ impl Contender {
         if !self.switches.is_empty() {
             text += &format!(" with {}", self.switches.join(" "));
         }
-        self.notes.iter().fold(text, |text, note| text + "\n  note: " + note)
+        text
     }
 }
 
@@ -181,23 +211,7 @@ pub(crate) fn heading(
     repeats: usize,
     elapsed_ns: impl Iterator<Item = u64> + Clone,
 ) -> String {
-    let Experiment {
-        roost,
-        place,
-        machine,
-        workload,
-        measured_from_ns,
-        start,
-        quiet,
-        seed,
-        schedulers,
-        ..
-    } = experiment;
-    let last = seed.wrapping_add(repeats.saturating_sub(1) as u64);
-    let seeds = match repeats {
-        0 | 1 => format!("seed {seed}"),
-        _ => format!("seeds {seed} to {last}"),
-    };
+    let Experiment { machine, workload, measured_from_ns, .. } = experiment;
     let measured = match measured_from_ns {
         Some(0) => "all of it measured".to_owned(),
         Some(from) => format!("measured from {} s on", seconds(*from)),
@@ -207,18 +221,47 @@ pub(crate) fn heading(
         (Some(least), Some(most)) => format!("{}, {measured}", range(least, most)),
         _ => "none ended".to_owned(),
     };
+    let place = experiment.place;
     let mut lines = vec![
-        format!("{} by roost {}", place.sentence(), roost.shown()),
-        format!(
-            "machine {}{}{}",
-            machine.shown(),
-            if *start == Some("boot") { ", just booted" } else { "" },
-            if *quiet == Some(true) { ", no threads of the kernel" } else { "" }
-        ),
+        experiment.by(),
+        experiment.machine_line(machine),
         format!("workload {}", workload.shown()),
-        format!("runs of each scheduler: {repeats}, {seeds}; each {time}"),
+        format!("runs of each scheduler: {repeats}, {}; each {time}", experiment.seeds(repeats)),
     ];
-    lines.extend(schedulers.iter().map(|scheduler| scheduler.shown(*place)));
+    lines.extend(experiment.schedulers.iter().map(|scheduler| scheduler.shown(place)));
+    lines.join("\n") + "\n\n"
+}
+
+/// The heading of a table of several machines or workloads, each compared under the same schedulers. Notes on
+/// switches are of single ones and stand elsewhere.
+pub(crate) fn heading_of_several(comparisons: &[Comparison]) -> String {
+    let Some(first) = comparisons.first() else { return String::new() };
+    let mut lines = Vec::new();
+    for Comparison { experiment, interrupted, repeats, .. } in comparisons {
+        if let Some(wanted) = interrupted {
+            let (machine, workload) = (&experiment.machine.name, &experiment.workload.name);
+            let told = format!("interrupted after {repeats} of {wanted} repeats");
+            lines.push(format!("PARTIAL: {machine}, {workload}: {told}"));
+        }
+    }
+    let of_all = |line: &dyn Fn(&Experiment) -> String| {
+        let mut all: Vec<String> = Vec::new();
+        for line in comparisons.iter().map(|comparison| line(&comparison.experiment)) {
+            if !all.contains(&line) {
+                all.push(line);
+            }
+        }
+        all
+    };
+    let experiment = &first.experiment;
+    lines.push(experiment.by());
+    lines.extend(of_all(&|experiment| experiment.machine_line(&experiment.machine)));
+    lines.extend(of_all(&|experiment| format!("workload {}", experiment.workload.shown())));
+    let repeats = comparisons.iter().map(|comparison| comparison.repeats).max().unwrap_or(0);
+    let seeds = experiment.seeds(repeats);
+    lines.push(format!("runs of each scheduler on each: {repeats}, {seeds}"));
+    let place = experiment.place;
+    lines.extend(experiment.schedulers.iter().map(|scheduler| scheduler.shown_alone(place)));
     lines.join("\n") + "\n\n"
 }
 

@@ -14,10 +14,27 @@ pub const SCHEMA: &str = include_str!("../../../docs/compare.schema.json");
 /// The comparison as indented JSON with a line end. `mean` is the arithmetic mean for times and
 /// rates alike, so that it follows from `samples` without knowing the unit.
 pub fn json(comparison: &Comparison) -> String {
+    text(&document(comparison))
+}
+
+/// Comparisons of several machines or workloads as one indented JSON object with a line end: `comparisons` has
+/// one each, as [`json`] prints it.
+pub fn json_of_several(comparisons: &[Comparison]) -> String {
+    text(&Several { comparisons: comparisons.iter().map(document).collect() })
+}
+
+fn text(document: &impl Serialize) -> String {
+    // Writing to memory does not fail, and all keys are strings.
+    let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn document(comparison: &Comparison) -> Document<'_> {
     let Experiment { roost, place, machine, workload, duration_ns, seed, schedulers, .. } =
         &comparison.experiment;
     let Experiment { measured_from_ns, start, quiet, .. } = comparison.experiment;
-    let document = Document {
+    Document {
         roost: Roost {
             version: &roost.version,
             commit: roost.commit.as_deref(),
@@ -29,6 +46,7 @@ pub fn json(comparison: &Comparison) -> String {
         workload: &workload.name,
         workload_sha256: &workload.sha256,
         schedulers: comparison.names().collect(),
+        specs: schedulers.iter().map(|scheduler| scheduler.spec.as_str()).collect(),
         kernels: schedulers.iter().map(|scheduler| scheduler.kernel.as_str()).collect(),
         switches: schedulers.iter().map(|scheduler| &scheduler.switches[..]).collect(),
         notes: schedulers.iter().map(|scheduler| &scheduler.notes[..]).collect(),
@@ -45,11 +63,12 @@ pub fn json(comparison: &Comparison) -> String {
         counters: Counters(&comparison.counters),
         runs: comparison.runs.iter().filter_map(Run::line).collect(),
         acted: Acted(comparison),
-    };
-    // Writing to memory does not fail, and all keys are strings.
-    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
-    text.push('\n');
-    text
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Several<'a> {
+    comparisons: Vec<Document<'a>>,
 }
 
 #[derive(serde::Serialize)]
@@ -61,6 +80,7 @@ struct Document<'a> {
     workload: &'a str,
     workload_sha256: &'a str,
     schedulers: Vec<&'a str>,
+    specs: Vec<&'a str>,
     kernels: Vec<&'a str>,
     switches: Vec<&'a [String]>,
     notes: Vec<&'a [String]>,

@@ -88,6 +88,12 @@ struct Left {
     header: Map<String, Value>,
 }
 
+/// The same of several machines or workloads.
+#[derive(Deserialize)]
+struct SeveralLeft {
+    comparisons: Vec<Left>,
+}
+
 /// Fields of a document that have to be the same, with what a user calls them.
 const SAME: [(&str, &str); 11] = [
     ("roost", "version and commit of roost"),
@@ -98,10 +104,13 @@ const SAME: [(&str, &str); 11] = [
     ("measured_from_ns", "time at which measuring begins, in ns"),
     ("start", "start of the machine"),
     ("quiet", "threads of the kernel (--quiet)"),
-    ("schedulers", "list of schedulers"),
+    ("specs", "list of schedulers"),
     ("kernels", "list of kernels"),
     ("switches", "list of switches"),
 ];
+
+/// Those of them that tell comparisons of one document apart.
+const INPUTS: [&str; 2] = ["machine_sha256", "workload_sha256"];
 
 impl Run {
     /// Those of `outcomes[scheduler][repeat]`, the first repeat with this seed.
@@ -174,7 +183,8 @@ impl MetricLine {
     }
 }
 
-/// The runs in `text`, a JSON that was left, if they are of this experiment; whatever their seeds.
+/// The runs in `text`, a JSON that was left, if they are of this experiment; whatever their seeds. A JSON of several
+/// machines or workloads may have none of it: it was interrupted before.
 ///
 /// # Errors
 /// If it is not such a JSON or of another comparison.
@@ -182,9 +192,16 @@ pub fn resume(text: &str, experiment: &Experiment) -> Result<Vec<Run>, ResumeErr
     if text.trim().is_empty() {
         return Err(ResumeError::Empty);
     }
-    let left: Left = serde_json::from_str(text)?;
     let header: Value =
         serde_json::from_str(&json(&Comparison::new(experiment.clone(), Vec::new())))?;
+    let left = match serde_json::from_str::<SeveralLeft>(text) {
+        Ok(several) => several
+            .comparisons
+            .into_iter()
+            .find(|left| INPUTS.iter().all(|input| left.header.get(*input) == header.get(*input))),
+        Err(_) => Some(serde_json::from_str(text)?),
+    };
+    let Some(left) = left else { return Ok(Vec::new()) };
     for (field, what) in SAME {
         let there = left.header.get(field).unwrap_or(&Value::Null);
         let here = header.get(field).unwrap_or(&Value::Null);
@@ -266,6 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn of_several_comparisons_the_one_of_this_machine_and_workload_goes_on() {
+        let of = |hash: &str| {
+            let mut experiment = experiment("w", &["one"]);
+            experiment.workload.sha256 = hash.repeat(64);
+            experiment
+        };
+        let made = |hash| Comparison::new(of(hash), vec![vec![run(Some(1.0), 2.0)]]);
+        let text = crate::json_of_several(&[made("a"), made("b")]);
+        assert_eq!(resume(&text, &of("b")).unwrap().len(), 1);
+        assert_eq!(resume(&text, &of("c")).unwrap(), [], "not begun");
+        let mut other = of("b");
+        other.schedulers[0].spec = "two".to_owned();
+        assert!(resume(&text, &other).unwrap_err().to_string().contains("schedulers"));
+    }
+
+    #[test]
     fn a_file_of_another_comparison_is_refused_with_what_differs() {
         let here = experiment("w", &["one"]);
         let refused = |change: fn(&mut crate::Experiment)| {
@@ -280,7 +313,7 @@ mod tests {
         assert!(refused(|e| e.machine.sha256 = "0".repeat(64)).contains("machine"));
         assert!(refused(|e| e.workload.sha256 = "0".repeat(64)).contains("workload"));
         assert!(refused(|e| e.duration_ns = Some(99)).contains("duration in ns is 99"));
-        assert!(refused(|e| e.schedulers[0].name = "two".to_owned()).contains("schedulers"));
+        assert!(refused(|e| e.schedulers[0].spec = "two".to_owned()).contains("schedulers"));
         assert!(refused(|e| e.schedulers[0].switches.push("x".to_owned())).contains("switches"));
         assert!(resume(&json(&Comparison::new(here.clone(), Vec::new())), &here).is_ok());
     }

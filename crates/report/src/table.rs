@@ -11,6 +11,13 @@ use crate::figure::{NOTHING, decimals, number};
 use crate::places;
 use crate::series;
 
+/// Columns of a table of metrics.
+pub(crate) const METRIC_COLUMNS: [&str; 8] =
+    ["metric", "unit", "better", "scheduler", "mean", "stddev", "change", ""];
+
+/// Those of them that are text stand first.
+pub(crate) const TEXT_COLUMNS: usize = 4;
+
 /// Stands behind a change whose confidence interval is disjoint from the baseline's.
 const MARK: &str = "*";
 
@@ -18,12 +25,11 @@ const MARK: &str = "*";
 /// deviation and change, then how often mechanisms acted and where tasks ran and were placed, and how to
 /// read them. Nothing is wider than `width` columns, as long as no figure is.
 pub fn table(comparison: &Comparison, width: Option<u16>) -> String {
-    let header = ["metric", "unit", "better", "scheduler", "mean", "stddev", "change", ""];
     let series = series::series(&comparison.metrics);
     let shown = series.iter().map(|series| series.shown());
     let rows = shown.flat_map(|metric| metric_rows(comparison, &metric));
     let mut out = wrapped(&comparison.heading(), width);
-    out.push_str(&fitting_table(&header, rows.collect(), 4, width));
+    out.push_str(&fitting_table(&METRIC_COLUMNS, rows.collect(), TEXT_COLUMNS, width));
     let members = series.iter().filter_map(|series| series.legend(comparison));
     out.push_str(&wrapped(&(legend(comparison) + &members.collect::<String>()), width));
     out.push_str(&places::acted(comparison, width));
@@ -73,7 +79,8 @@ pub(crate) fn corner(name: &str, comparison: &Comparison) -> String {
     format!("{name} ({})", comparison.experiment.place.word())
 }
 
-fn legend(comparison: &Comparison) -> String {
+/// How to read changes.
+pub(crate) fn legend(comparison: &Comparison) -> String {
     let Some(baseline) = comparison.names().next() else { return String::new() };
     let mut out = format!("\nchange: percent of the mean of {baseline}; positive is better.\n");
     if comparison.names().len() < 2 {
@@ -87,7 +94,8 @@ fn legend(comparison: &Comparison) -> String {
     out
 }
 
-fn metric_rows(comparison: &Comparison, metric: &MetricComparison) -> Vec<Vec<String>> {
+/// The rows of a metric, one a scheduler.
+pub(crate) fn metric_rows(comparison: &Comparison, metric: &MetricComparison) -> Vec<Vec<String>> {
     let means = metric.summaries.iter().flatten().map(|summary| summary.mean);
     let decimals = decimals(means);
     let row = |(scheduler, name): (usize, &str)| {

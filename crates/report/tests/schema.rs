@@ -31,6 +31,7 @@ fn parsed(comparison: &Comparison) -> Value {
 fn experiment(machine: &str, seed: u64, schedulers: &[&str]) -> Experiment {
     let contender = |name: &&str| Contender {
         name: (*name).to_owned(),
+        spec: format!("fair@{name}"),
         kernel: "5.16".to_owned(),
         program: false,
         switches: name.split('+').skip(1).map(str::to_owned).collect(),

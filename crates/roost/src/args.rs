@@ -272,6 +272,11 @@ Examples:
   roost compare --machine zen3-2s --workload stream:threads=16 --picture --html report.html \\
       fair@5.16 fair@5.16+numa-imbalance
                                    where the tasks are over time, below the table, and a page with charts
+  roost compare --machine zen3-2s --machine zen4-2s --workload hackbench:groups=1,4,16 \\
+      base=fair@7.2 no-search=fair@7.2+no-sis-util
+                                   one table of two machines and three loads, with labels
+  roost compare --workload hackbench:groups=4 --metric Time fair@7.2
+                                   one number, for scripts: ask again for that of another scheduler
   roost compare --machine hygon-vm --workload iperf3:noise=4 --duration 1s \\
       --trace trace.pftrace --trace-window 500ms..600ms fair@5.16 fair@6.15
                                    two kernels to look at: trace-fair@5.16.pftrace, trace-fair@6.15.pftrace
@@ -299,13 +304,15 @@ pub struct CompareArgs {
     pub on: On,
     /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree or an archive of one, what lscpu
     /// printed, or a synthetic string (`roost machine --help` says how to get them)
-    /// (default: zen3-2s; with --on vm: 2n2l4c).
+    /// (default: zen3-2s; with --on vm: 2n2l4c); may be given several times.
     #[arg(long)]
-    pub machine: Option<String>,
-    /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks).
+    pub machine: Vec<String>,
+    /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks); may be given several
+    /// times. A parameter may be a list, groups=1,4,16: a workload for each value.
     #[arg(long, required_unless_present_any = ["list_workloads", "list_schedulers"])]
-    workload: Option<String>,
-    /// Schedulers: fair@VERSION, then +SWITCH and +no-SWITCH as wanted (`--help` lists them), or
+    workload: Vec<String>,
+    /// Schedulers, each with a label for its row if it is written LABEL=SCHEDULER: fair@VERSION, then +SWITCH and
+    /// +no-SWITCH as wanted (`--help` lists them), or
     /// +config=FILE with settings as `roost run` takes them; roost is the scheduler that `roost run` loads, with
     /// its settings as in roost+no-cling+slice-us=1000; scx:FILE.bpf.o is a sched_ext program, +NAME=VALUE sets a
     /// variable of it; with --on vm or host switches are the kernel's own, and a program is a sched_ext scheduler.
@@ -340,6 +347,10 @@ pub struct CompareArgs {
     /// Print all counters too (JSON always has them).
     #[arg(long)]
     pub counters: bool,
+    /// Print one number and nothing else: the mean over the runs of the last scheduler of the metric or counter of
+    /// this name, as tables have it. Of one machine and workload.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "counters"])]
+    pub metric: Option<String>,
     /// Write a Perfetto trace of each scheduler's first run (ui.perfetto.dev opens it): FILE, or with several
     /// schedulers a file each, whose name has the scheduler's before FILE's ending.
     #[arg(long, value_name = "FILE")]
@@ -376,9 +387,9 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// The workload; empty only where a list is asked for instead.
-    pub fn workload(&self) -> &str {
-        self.workload.as_deref().unwrap_or_default()
+    /// The workloads as given; none only where a list is asked for instead.
+    pub fn workloads(&self) -> &[String] {
+        &self.workload
     }
 }
 

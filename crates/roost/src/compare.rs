@@ -7,15 +7,13 @@ use rayon::prelude::*;
 use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
 use roost_report::{
-    Comparison, Contender, Experiment, HtmlFile, Input, Mechanism, Page, PerfettoTrace, Place,
-    Timeline, unsteady,
+    Comparison, Contender, Experiment, HtmlFile, Mechanism, Page, PerfettoTrace, Timeline, unsteady,
 };
 use roost_simulate::{SchedulerSpec, Simulation};
-use roost_workload::rtapp::Loaded;
 use roost_workload::{MetricKind, Workload};
 
 use crate::args::{CompareArgs, Format, On, StartArg};
-use crate::build;
+use crate::cells::{self, Cell, Named};
 use crate::error::{Error, print, tell};
 use crate::lists;
 use crate::look::{self, Look};
@@ -23,15 +21,11 @@ use crate::progress::{self, Simulated};
 use crate::real;
 use crate::resume::{self, Known};
 use crate::traces::Traces;
-use crate::vm;
 
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The machine that is simulated where none is named.
-const DEFAULT_MACHINE: &str = "zen3-2s";
-
-/// What all runs left.
+/// What all runs on one machine and workload left.
 pub struct Runs {
     /// The schedulers, and the kernels that they ran on.
     pub schedulers: Vec<Contender>,
@@ -62,103 +56,148 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     if args.list_schedulers {
         return print(&lists::schedulers(args.format)?);
     }
-    if args.exact && args.on != On::Vm {
-        return Err(Error::Usage("--exact is a lane of guests: add --on vm".into()));
-    }
-    if args.on == On::Host && args.machine.is_some() {
-        return Err(Error::Usage("--on host is this machine: leave out --machine".into()));
-    }
-    if args.start == StartArg::Boot && args.on != On::Sim {
-        let problem =
-            "--start boot is of simulated machines: a real one has its own past; leave it out";
-        return Err(Error::Usage(problem.into()));
-    }
-    if args.quiet && args.on != On::Sim {
-        let problem = "--quiet is of simulated machines: threads of a real kernel cannot be left out; leave it out";
-        return Err(Error::Usage(problem.into()));
-    }
-    if args.resume.is_some() && args.on != On::Sim {
-        return Err(Error::Usage(
-            "--resume goes on with simulated runs: those of a real kernel differ each time; leave it out"
-                .into(),
-        ));
-    }
+    check(args)?;
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
-    let mut traces = Traces::create(args)?;
+    let schedulers = cells::schedulers(args)?;
+    let mut traces = Traces::create(args, &schedulers)?;
+    let cells = cells::cells(args)?;
+    check_one(args, cells.len())?;
     let look = Look::new(args)?;
     let html = args.html.as_deref().map(HtmlFile::create).transpose()?;
-    let bar = || progress::of_runs(args.schedulers.len() as u64 * u64::from(args.repeat));
-    let machine = machine(args)?;
-    let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-    let mut loaded = roost_workload::benchmark::resolve_noted(args.workload(), duration_ns)?;
-    if args.start == StartArg::Boot {
-        loaded.workload.measured_from_ns = 0;
+    let runs = match args.on {
+        On::Sim => simulate(args, &cells, &schedulers, &mut traces, look)?,
+        On::Vm | On::Host => measure(args, &cells, &schedulers, &traces)?,
+    };
+    report(args, &traces, html, cells, runs)
+}
+
+/// Refuses options that do not fit together.
+fn check(args: &CompareArgs) -> Result<(), Error> {
+    let refused = |problem: &str| Err(Error::Usage(problem.to_owned()));
+    if args.exact && args.on != On::Vm {
+        return refused("--exact is a lane of guests: add --on vm");
     }
-    let simulated = args.on == On::Sim;
-    let mut experiment = Experiment {
-        roost: build::this(),
-        place: place(args),
-        machine: Input::new(&machine.name, &machine),
-        workload: Input::new(args.workload(), &loaded.workload),
-        duration_ns: loaded.workload.duration_ns,
-        measured_from_ns: simulated.then_some(loaded.workload.measured_from_ns),
-        start: simulated.then_some(args.start.word()),
-        quiet: simulated.then_some(args.quiet),
-        seed: args.seed,
-        schedulers: Vec::new(),
-    };
-    let mut runs = match args.on {
-        On::Sim => simulate(args, machine.clone(), loaded, &mut traces, look, &experiment)?,
-        On::Vm => real::in_guests(args, &machine, &traces, bar(), &STOP)?,
-        On::Host => real::on_host(args, &machine, &traces, bar(), &STOP)?,
-    };
-    experiment.schedulers = std::mem::take(&mut runs.schedulers);
-    report(args, &machine, &traces, html, experiment, runs)
+    if args.on == On::Host && !args.machine.is_empty() {
+        return refused("--on host is this machine: leave out --machine");
+    }
+    if args.start == StartArg::Boot && args.on != On::Sim {
+        return refused(
+            "--start boot is of simulated machines: a real one has its own past; leave it out",
+        );
+    }
+    if args.quiet && args.on != On::Sim {
+        return refused(
+            "--quiet is of simulated machines: threads of a real kernel cannot be left out; leave it out",
+        );
+    }
+    if args.resume.is_some() && args.on != On::Sim {
+        return refused(
+            "--resume goes on with simulated runs: those of a real kernel differ each time; leave it out",
+        );
+    }
+    Ok(())
+}
+
+/// Refuses several machines or workloads where an option is of one.
+fn check_one(args: &CompareArgs, cells: usize) -> Result<(), Error> {
+    let of_one = [
+        ("--trace", args.trace.is_some()),
+        ("--metric", args.metric.is_some()),
+        ("--html", args.html.is_some()),
+        ("--picture", args.picture),
+    ];
+    match of_one.into_iter().find(|(_, given)| *given && cells > 1) {
+        Some((option, _)) => {
+            let problem = format!("{option} is of one machine and one workload; name one of each");
+            Err(Error::Usage(problem))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Runs the comparisons on a real kernel, one after the other until one is interrupted.
+fn measure(
+    args: &CompareArgs,
+    cells: &[Cell],
+    schedulers: &[Named],
+    traces: &Traces,
+) -> Result<Vec<Runs>, Error> {
+    let runs = cells.len() as u64 * schedulers.len() as u64 * u64::from(args.repeat);
+    let bar = progress::of_runs(runs);
+    let mut all = Vec::new();
+    for cell in cells {
+        all.push(real::measure(args, cell, schedulers, traces, &bar, &STOP)?);
+        if STOP.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(all)
 }
 
 /// Prints what is complete. Of a comparison of which no repeat is, only JSON has something to keep: single
 /// runs.
 fn report(
     args: &CompareArgs,
-    machine: &Machine,
     traces: &Traces,
     html: Option<HtmlFile>,
-    experiment: Experiment,
-    mut runs: Runs,
+    cells: Vec<Cell>,
+    mut runs: Vec<Runs>,
 ) -> Result<(), Error> {
-    let (complete, wanted) = (complete_repeats(&runs.outcomes), args.repeat as usize);
-    let keeps = args.format == Format::Json && runs.outcomes.iter().flatten().any(Option::is_some);
-    if complete == 0 && !keeps {
-        return Err(Error::Interrupted);
+    let (asked, wanted) = (cells.len(), args.repeat as usize);
+    let mut complete_in_all = if runs.len() < asked { 0 } else { wanted };
+    let counted = runs.first().and_then(|runs| runs.counted);
+    // Pages and pictures are of one machine and workload.
+    let machine = cells.first().map(|cell| cell.machine.clone());
+    let timelines = runs.first_mut().map(|runs| std::mem::take(&mut runs.timelines));
+    let timelines = timelines.unwrap_or_default();
+    let mut comparisons = Vec::new();
+    for (cell, runs) in cells.into_iter().zip(runs) {
+        let complete = complete_repeats(&runs.outcomes);
+        complete_in_all = complete_in_all.min(complete);
+        let any = runs.outcomes.iter().flatten().any(Option::is_some);
+        traces.finish(&runs.schedulers, &runs.trace_ends)?;
+        if complete > 0 || args.format == Format::Json && any {
+            comparisons.push(comparison(args, cell.experiment, runs, complete));
+        }
     }
+    let (Some(first), Some(machine)) = (comparisons.first(), machine) else {
+        return Err(Error::Interrupted);
+    };
+    if let Some(html) = html {
+        let (timelines, command) = (&timelines, &look::command());
+        html.write(&Page { comparison: first, machine: &machine, timelines, command })?;
+    }
+    if complete_in_all == wanted || args.metric.is_none() {
+        let mut out = render(args, &comparisons, asked > 1, counted)?;
+        if args.picture {
+            out += &picture(first, &machine, &timelines);
+        }
+        print(&out)?;
+    }
+    if complete_in_all < wanted {
+        let resumable = args.format == Format::Json && args.on == On::Sim;
+        return Err(Error::Partial { complete: complete_in_all, wanted, resumable });
+    }
+    Ok(())
+}
+
+/// The comparison of the first `complete` repeats.
+fn comparison(
+    args: &CompareArgs,
+    mut experiment: Experiment,
+    mut runs: Runs,
+    complete: usize,
+) -> Comparison {
+    experiment.schedulers = std::mem::take(&mut runs.schedulers);
     let complete_of = |runs: &mut Vec<Option<Outcome>>| runs.drain(..complete).flatten().collect();
     let outcomes = runs.outcomes.iter_mut().map(complete_of).collect();
-    let mut comparison = Comparison::new(experiment, outcomes);
-    if complete < wanted {
-        comparison = comparison.interrupted(wanted, later(args, complete, runs.outcomes));
-    }
-    traces.finish(&args.schedulers, &runs.trace_ends)?;
-    if let Some(html) = html {
-        let timelines = &runs.timelines;
-        html.write(&Page {
-            comparison: &comparison,
-            machine,
-            timelines,
-            command: &look::command(),
-        })?;
-    }
-    let mut out = render(args, &comparison, runs.counted);
-    if args.picture {
-        out += &picture(&comparison, machine, &runs.timelines);
-    }
-    print(&out)?;
-    match comparison.interrupted {
-        Some(_) => {
-            let resumable = args.format == Format::Json && args.on == On::Sim;
-            Err(Error::Partial { complete, wanted, resumable })
+    let comparison = Comparison::new(experiment, outcomes);
+    match args.repeat as usize {
+        wanted if complete < wanted => {
+            comparison.interrupted(wanted, later(args, complete, runs.outcomes))
         }
-        None => Ok(()),
+        _ => comparison,
     }
 }
 
@@ -186,72 +225,88 @@ fn complete_repeats(outcomes: &[Vec<Option<Outcome>>]) -> usize {
     outcomes.iter().map(ended).min().unwrap_or(0)
 }
 
-/// The machine that `args` names, as it was read.
-fn machine(args: &CompareArgs) -> Result<Machine, Error> {
-    let default = match args.on {
-        On::Sim => DEFAULT_MACHINE,
-        On::Vm => vm::DEFAULT_MACHINE,
-        On::Host => return Ok(Machine::this()?),
-    };
-    Ok(roost_machine::resolve(args.machine.as_deref().unwrap_or(default))?)
-}
-
-fn place(args: &CompareArgs) -> Place {
-    match args.on {
-        On::Sim => Place::Simulated,
-        On::Vm if args.exact => Place::ExactGuest,
-        On::Vm => Place::Guest,
-        On::Host => Place::Host,
-    }
-}
-
-/// Runs the comparison on a simulated machine.
+/// Runs the comparisons on simulated machines.
 fn simulate(
     args: &CompareArgs,
-    machine: Machine,
-    loaded: Loaded,
+    cells: &[Cell],
+    named: &[Named],
     traces: &mut Traces,
     look: Look,
-    experiment: &Experiment,
-) -> Result<Runs, Error> {
-    let machine = Arc::new(machine);
-    let workload = Arc::new(loaded.workload);
-    let (start, quiet) = (args.start.into(), args.quiet);
-    let simulation = |name: &String| {
-        let (scheduler, notes) = SchedulerSpec::parse_noted(name)?;
+) -> Result<Vec<Runs>, Error> {
+    let mut schedulers = Vec::new();
+    for Named { spec, .. } in named {
+        let (scheduler, notes) = SchedulerSpec::parse_noted(spec)?;
         notes.iter().for_each(|note| tell(&format!("note: {note}")));
-        let (machine, workload) = (machine.clone(), workload.clone());
-        Ok(Simulation { machine, workload, scheduler, start, quiet })
+        schedulers.push(scheduler);
+    }
+    let of_cell = |cell: &Cell| {
+        let (machine, workload) = (&cell.machine, Arc::new(cell.loaded.workload.clone()));
+        let simulation = |scheduler: &SchedulerSpec| Simulation {
+            machine: machine.clone(),
+            workload: workload.clone(),
+            scheduler: scheduler.clone(),
+            start: args.start.into(),
+            quiet: args.quiet,
+        };
+        schedulers.iter().map(simulation).collect::<Vec<_>>()
     };
-    let simulations = args.schedulers.iter().map(simulation).collect::<Result<Vec<_>, Error>>()?;
-    traces.check(workload.duration_ns)?;
-    let mut schedulers: Vec<Contender> =
-        simulations.iter().zip(&args.schedulers).map(contender).collect();
-    let experiment = Experiment { schedulers: schedulers.clone(), ..experiment.clone() };
-    let known = known(args, &experiment, traces)?;
-    let outcomes = run_all(args, &simulations, traces, &look, known)?;
-    for note in &loaded.notes {
+    let simulations: Vec<Simulation> = cells.iter().flat_map(of_cell).collect();
+    let contenders: Vec<Contender> = schedulers.iter().zip(named).map(contender).collect();
+    let mut known = Known::new();
+    for (index, cell) in cells.iter().enumerate() {
+        traces.check(cell.loaded.workload.duration_ns)?;
+        let experiment = Experiment { schedulers: contenders.clone(), ..cell.experiment.clone() };
+        let of_cell = known_of(args, &experiment, traces)?.into_iter();
+        let first = index * named.len();
+        known.extend(of_cell.map(|((scheduler, seed), run)| ((first + scheduler, seed), run)));
+    }
+    let mut outcomes = run_all(args, &simulations, traces, &look, known)?.into_iter();
+    let mut all = Vec::new();
+    for (cell, simulations) in cells.iter().zip(simulations.chunks(named.len())) {
+        let outcomes: Vec<_> = outcomes.by_ref().take(named.len()).collect();
+        all.push(simulated(cell, simulations, contenders.clone(), outcomes));
+    }
+    if let Some(first) = all.first_mut() {
+        first.timelines = look.timelines(args);
+    }
+    Ok(all)
+}
+
+/// What the runs of one machine and workload left, and what is to be said of them.
+fn simulated(
+    cell: &Cell,
+    simulations: &[Simulation],
+    mut schedulers: Vec<Contender>,
+    outcomes: Vec<Vec<Option<Outcome>>>,
+) -> Runs {
+    for note in &cell.loaded.notes {
         tell(&format!("note: {note}"));
     }
-    if outcomes.iter().flatten().flatten().any(|outcome| was_cut(&workload, outcome)) {
+    let workload = &cell.loaded.workload;
+    if outcomes.iter().flatten().flatten().any(|outcome| was_cut(workload, outcome)) {
         tell("note: --duration ended runs before their tasks, so how long those take is not known");
     }
     let end = |runs: &Vec<Option<Outcome>>| Some(Time(runs.first()?.as_ref()?.elapsed_ns));
-    for ((scheduler, simulation), runs) in schedulers.iter_mut().zip(&simulations).zip(&outcomes) {
+    for ((scheduler, simulation), runs) in schedulers.iter_mut().zip(simulations).zip(&outcomes) {
         let runs: Vec<&Outcome> = runs.iter().flatten().collect();
         scheduler.notes = simulation.without_effect(&runs);
         scheduler.notes.extend(unsteady(&runs));
     }
     let trace_ends = outcomes.iter().map(end).collect();
-    Ok(Runs { schedulers, outcomes, trace_ends, timelines: look.timelines(args), counted: None })
+    Runs { schedulers, outcomes, trace_ends, timelines: Vec::new(), counted: None }
 }
 
 /// The runs that need not be made: they are in the file of `--resume`.
-fn known(args: &CompareArgs, experiment: &Experiment, traces: &mut Traces) -> Result<Known, Error> {
+fn known_of(
+    args: &CompareArgs,
+    experiment: &Experiment,
+    traces: &mut Traces,
+) -> Result<Known, Error> {
     let Some(file) = &args.resume else { return Ok(Known::new()) };
     let known = resume::read(file, experiment)?;
-    for (scheduler, name) in args.schedulers.iter().enumerate() {
+    for (scheduler, contender) in experiment.schedulers.iter().enumerate() {
         if known.contains_key(&(scheduler, args.seed)) && traces.leave_out(scheduler) {
+            let name = &contender.name;
             tell(&format!("note: no trace of {name}: its first run is one that --resume has"));
         }
     }
@@ -259,22 +314,23 @@ fn known(args: &CompareArgs, experiment: &Experiment, traces: &mut Traces) -> Re
 }
 
 /// A scheduler before its runs, which tell more of its switches.
-fn contender((simulation, name): (&Simulation, &String)) -> Contender {
-    let mechanisms = simulation.scheduler.mechanisms().into_iter().map(|(name, acted)| Mechanism {
+fn contender((scheduler, named): (&SchedulerSpec, &Named)) -> Contender {
+    let mechanisms = scheduler.mechanisms().into_iter().map(|(name, acted)| Mechanism {
         name: name.to_owned(),
         acted: acted.iter().map(|&counter| counter.to_owned()).collect(),
     });
     Contender {
-        name: name.clone(),
-        kernel: simulation.scheduler.kernel().to_owned(),
-        program: simulation.scheduler.is_program(),
-        switches: simulation.scheduler.switches(),
+        name: named.label.clone(),
+        spec: named.spec.clone(),
+        kernel: scheduler.kernel().to_owned(),
+        program: scheduler.is_program(),
+        switches: scheduler.switches(),
         mechanisms: mechanisms.collect(),
         notes: Vec::new(),
     }
 }
 
-/// Runs every scheduler with every seed whose run is not `known`, in parallel, the first seeds first; the
+/// Runs every simulation with every seed whose run is not `known`, in parallel, the first seeds first; the
 /// order of the results is fixed. A run that was interrupted has none.
 fn run_all(
     args: &CompareArgs,
@@ -294,7 +350,9 @@ fn run_all(
         .flat_map(of_repeat)
         .filter(|run| !known.contains_key(&(run.scheduler, run.seed)))
         .collect();
-    let duration_ns = simulations.first().and_then(|first| first.workload.duration_ns);
+    let mut durations = simulations.iter().map(|simulation| simulation.workload.duration_ns);
+    let first = durations.next().flatten();
+    let duration_ns = first.filter(|_| durations.all(|other| other == first));
     let progress = Simulated::new(runs.len(), duration_ns);
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.jobs.map_or(0, usize::from))
@@ -398,17 +456,50 @@ fn picture(comparison: &Comparison, machine: &Machine, timelines: &[Option<Timel
     format!("\n{}", roost_report::picture(machine, &runs, terminal_width(), look::colours()))
 }
 
-fn render(args: &CompareArgs, comparison: &Comparison, counted: Option<&str>) -> String {
+/// What is printed: one number, or all `comparisons`, which are of `several` machines or workloads.
+fn render(
+    args: &CompareArgs,
+    comparisons: &[Comparison],
+    several: bool,
+    counted: Option<&str>,
+) -> Result<String, Error> {
+    if let (Some(name), Some(comparison)) = (&args.metric, comparisons.first()) {
+        let number = roost_report::one(comparison, name);
+        return number
+            .map(|number| format!("{number}\n"))
+            .map_err(|error| Error::Usage(format!("--metric {name}: {error}")));
+    }
     let width = terminal_width();
-    let mut out = match args.format {
-        Format::Json => return roost_report::json(comparison),
-        Format::Csv if args.counters => {
-            return roost_report::csv(comparison) + &roost_report::csv_counters(comparison);
-        }
-        Format::Csv => return roost_report::csv(comparison),
-        Format::Mmtests => roost_report::mmtests(comparison),
-        Format::Table => roost_report::table(comparison, width),
+    let each = |render: &dyn Fn(&Comparison) -> String| {
+        comparisons.iter().map(render).collect::<Vec<_>>().join("\n")
     };
+    Ok(match args.format {
+        Format::Json if several => roost_report::json_of_several(comparisons),
+        Format::Json => each(&roost_report::json),
+        Format::Csv if args.counters => {
+            roost_report::csv(comparisons) + &roost_report::csv_counters(comparisons)
+        }
+        Format::Csv => roost_report::csv(comparisons),
+        Format::Table if several && !args.counters => {
+            roost_report::table_of_several(comparisons, width)
+        }
+        Format::Mmtests => each(&|comparison| {
+            roost_report::mmtests(comparison) + &counters(args, comparison, width, counted)
+        }),
+        Format::Table => each(&|comparison| {
+            roost_report::table(comparison, width) + &counters(args, comparison, width, counted)
+        }),
+    })
+}
+
+/// What `--counters` adds to tables.
+fn counters(
+    args: &CompareArgs,
+    comparison: &Comparison,
+    width: Option<u16>,
+    counted: Option<&str>,
+) -> String {
+    let mut out = String::new();
     if args.counters {
         for part in [
             roost_report::counters(comparison, width),

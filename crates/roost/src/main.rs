@@ -2,6 +2,7 @@
 
 mod args;
 mod build;
+mod cells;
 mod compare;
 mod error;
 mod lists;

@@ -11,7 +11,8 @@ use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload, host
 use roost_report::{Contender, PerfettoTrace};
 use roost_vm::{Cache, GuestSpec};
 
-use crate::args::CompareArgs;
+use crate::args::{CompareArgs, On};
+use crate::cells::{Cell, Named};
 use crate::compare::Runs;
 use crate::error::{Error, tell};
 use crate::traces::Traces;
@@ -25,26 +26,41 @@ struct Plan<'a> {
     args: &'a CompareArgs,
     workload: Workload,
     schedulers: Vec<RealScheduler>,
-    progress: ProgressBar,
+    named: &'a [Named],
+    progress: &'a ProgressBar,
     stop: &'static AtomicBool,
 }
 
 /// Which scheduler and which repeat a measurement is of.
 type Place = (usize, u32);
 
-/// Compares in guests.
-pub fn in_guests(
+/// Compares on one machine with one workload: in guests or here.
+pub fn measure(
     args: &CompareArgs,
-    machine: &Machine,
+    cell: &Cell,
+    named: &[Named],
     traces: &Traces,
-    progress: ProgressBar,
+    progress: &ProgressBar,
     stop: &'static AtomicBool,
 ) -> Result<Runs, Error> {
-    let plan = Plan::new(args, progress, stop)?;
+    let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
+    let workload = Workload::resolve(cell.workload(), duration_ns)?;
+    let schedulers = named.iter().map(|named| RealScheduler::parse(&named.spec));
+    let schedulers = schedulers.collect::<Result<_, _>>()?;
+    let plan = Plan { args, workload, schedulers, named, progress, stop };
+    match args.on {
+        On::Host => on_host(&plan, &cell.machine, traces),
+        On::Vm | On::Sim => in_guests(&plan, &cell.machine, traces),
+    }
+}
+
+/// Compares in guests.
+fn in_guests(plan: &Plan<'_>, machine: &Machine, traces: &Traces) -> Result<Runs, Error> {
+    let args = plan.args;
     let mut base = GuestSpec::new(machine);
     base.given = vm::given(&args.pieces);
     base.memory_mib = args.memory;
-    base.stop = stop;
+    base.stop = plan.stop;
     let cache = Cache::of_user()?;
     let lane = Lane { exact: args.exact, timeout: args.timeout };
     let mut runs = plan.nothing_yet();
@@ -68,17 +84,10 @@ pub fn in_guests(
 }
 
 /// Compares on this machine.
-pub fn on_host(
-    args: &CompareArgs,
-    machine: &Machine,
-    traces: &Traces,
-    progress: ProgressBar,
-    stop: &'static AtomicBool,
-) -> Result<Runs, Error> {
-    let plan = Plan::new(args, progress, stop)?;
+fn on_host(plan: &Plan<'_>, machine: &Machine, traces: &Traces) -> Result<Runs, Error> {
     let mut runs = plan.nothing_yet();
     for place in plan.turns(|_| true) {
-        let ended = match host::measure(&plan.measurement(place), stop) {
+        let ended = match host::measure(&plan.measurement(place), plan.stop) {
             Ok(result) => {
                 runs.schedulers[place.0].kernel = result.measured.release()?;
                 plan.keep(&mut runs, place, &result.measured, machine, traces)?;
@@ -102,24 +111,13 @@ fn is_interrupted(ended: Result<(), RealError>) -> Result<bool, Error> {
     }
 }
 
-impl<'a> Plan<'a> {
-    fn new(
-        args: &'a CompareArgs,
-        progress: ProgressBar,
-        stop: &'static AtomicBool,
-    ) -> Result<Self, Error> {
-        let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
-        let workload = Workload::resolve(args.workload(), duration_ns)?;
-        let schedulers = args.schedulers.iter().map(|name| RealScheduler::parse(name));
-        let schedulers = schedulers.collect::<Result<_, _>>()?;
-        Ok(Self { args, workload, schedulers, progress, stop })
-    }
-
+impl Plan<'_> {
     /// Which kernel a scheduler runs on shows when it has run.
     fn nothing_yet(&self) -> Runs {
         let schedulers = self.schedulers.len();
-        let contender = |scheduler: &RealScheduler| Contender {
-            name: scheduler.name.clone(),
+        let contender = |(scheduler, named): (&RealScheduler, &Named)| Contender {
+            name: named.label.clone(),
+            spec: named.spec.clone(),
             kernel: String::new(),
             program: false,
             switches: scheduler.switches(),
@@ -127,7 +125,7 @@ impl<'a> Plan<'a> {
             notes: Vec::new(),
         };
         Runs {
-            schedulers: self.schedulers.iter().map(contender).collect(),
+            schedulers: self.schedulers.iter().zip(self.named).map(contender).collect(),
             outcomes: vec![vec![None; self.args.repeat as usize]; schedulers],
             trace_ends: vec![None; schedulers],
             timelines: Vec::new(),

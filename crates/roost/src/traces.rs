@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use roost_engine::Time;
-use roost_report::{PerfettoTrace, TraceWindow};
+use roost_report::{Contender, PerfettoTrace, TraceWindow};
 
 use crate::args::CompareArgs;
+use crate::cells::Named;
 use crate::error::Error;
 
 /// A scheduler's part of a file's name is at most so long: file systems allow 255 bytes.
@@ -24,9 +25,10 @@ pub struct Traces {
 impl Traces {
     /// Starts those that `args` asks for. Before the runs: nobody wants to hear after minutes that a file
     /// cannot be written.
-    pub fn create(args: &CompareArgs) -> Result<Self, Error> {
+    pub fn create(args: &CompareArgs, schedulers: &[Named]) -> Result<Self, Error> {
         let window = args.trace_window.unwrap_or_default();
-        let paths = args.trace.as_deref().map(|file| paths(file, &args.schedulers)).transpose()?;
+        let labels: Vec<&str> = schedulers.iter().map(|named| named.label.as_str()).collect();
+        let paths = args.trace.as_deref().map(|file| paths(file, &labels)).transpose()?;
         let create = |path: &PathBuf| PerfettoTrace::create(path, window).map(Some);
         let files = paths.iter().flatten().map(create).collect::<Result<_, _>>()?;
         Ok(Self { window, files })
@@ -53,11 +55,13 @@ impl Traces {
     }
 
     /// Completes the traces of the schedulers whose traced run ended, at `ends`; the others leave no file.
-    pub fn finish(&self, schedulers: &[String], ends: &[Option<Time>]) -> Result<(), Error> {
-        for ((trace, end), name) in self.files.iter().zip(ends).zip(schedulers) {
+    pub fn finish(&self, schedulers: &[Contender], ends: &[Option<Time>]) -> Result<(), Error> {
+        for ((trace, end), scheduler) in self.files.iter().zip(ends).zip(schedulers) {
             let (Some(trace), Some(end)) = (trace, *end) else { continue };
             if self.window.from >= end {
-                return Err(self.nothing_in(&format!("the first run of {name}"), end.ns()));
+                return Err(
+                    self.nothing_in(&format!("the first run of {}", scheduler.name), end.ns())
+                );
             }
             trace.finish(end)?;
         }
@@ -75,7 +79,7 @@ impl Traces {
 }
 
 /// `file` itself for one scheduler; else the schedulers' names come before its ending.
-fn paths(file: &Path, schedulers: &[String]) -> Result<Vec<PathBuf>, Error> {
+fn paths(file: &Path, schedulers: &[&str]) -> Result<Vec<PathBuf>, Error> {
     if schedulers.len() == 1 {
         return Ok(vec![file.to_owned()]);
     }
@@ -115,8 +119,7 @@ mod tests {
     #[test]
     fn each_scheduler_has_a_file_of_its_name() {
         let names = |file: &str, schedulers: &[&str]| {
-            let schedulers: Vec<String> = schedulers.iter().map(|&name| name.to_owned()).collect();
-            let paths = paths(Path::new(file), &schedulers).unwrap();
+            let paths = paths(Path::new(file), schedulers).unwrap();
             paths.into_iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names("t.pftrace", &["fair@5.16"]), ["t.pftrace"]);

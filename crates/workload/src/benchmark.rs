@@ -7,6 +7,7 @@ mod autonuma;
 mod coremark;
 mod hackbench;
 mod iperf3;
+mod lists;
 mod netperf;
 mod perf_bench_numa;
 pub mod rt_app;
@@ -17,6 +18,7 @@ mod stream;
 mod sysbench;
 mod tbench;
 
+pub use lists::expand;
 use roost_names::did_you_mean;
 
 use crate::rtapp::{self, Loaded};

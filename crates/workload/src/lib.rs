@@ -14,7 +14,7 @@ pub mod rtapp;
 pub mod validate;
 mod weight;
 
-pub use benchmark::{benchmarks, resolve};
+pub use benchmark::{benchmarks, expand, resolve};
 pub use error::WorkloadError;
 use serde::Serialize;
 pub use weight::{SCHED_IDLE_WEIGHT, weight_of};

@@ -1,0 +1,116 @@
+//! Comparisons of several machines or workloads as one table.
+
+use crate::comparison::Comparison;
+use crate::experiment;
+use crate::series;
+use crate::table::{METRIC_COLUMNS, TEXT_COLUMNS, fitting_table, legend, metric_rows, wrapped};
+
+/// The comparisons, all of the same schedulers, as one table: a row a scheduler for each metric of each machine
+/// and workload. Where tasks ran, counters and histograms are left to tables of single ones. Nothing is wider
+/// than `width` columns, as long as no figure is.
+pub fn table_of_several(comparisons: &[Comparison], width: Option<u16>) -> String {
+    let Some(first) = comparisons.first() else { return String::new() };
+    let inputs = [
+        ("machine", comparisons.iter().map(|c| c.experiment.machine.name.as_str()).collect()),
+        ("workload", comparisons.iter().map(|c| c.experiment.workload.name.as_str()).collect()),
+    ];
+    // What all have in common stands in the heading.
+    let inputs: Vec<(&str, Vec<&str>)> = inputs
+        .into_iter()
+        .filter(|(_, names): &(_, Vec<&str>)| names.iter().any(|name| *name != names[0]))
+        .collect();
+    let header: Vec<&str> = inputs.iter().map(|(what, _)| *what).chain(METRIC_COLUMNS).collect();
+    let rows = comparisons.iter().enumerate().flat_map(|(index, comparison)| {
+        let own: Vec<&str> = inputs.iter().map(|(_, names)| names[index]).collect();
+        rows(comparison, &own)
+    });
+    let mut out = wrapped(&experiment::heading_of_several(comparisons), width);
+    out += &fitting_table(&header, rows.collect(), inputs.len() + TEXT_COLUMNS, width);
+    out + &wrapped(&(legend(first) + &notes(comparisons)), width)
+}
+
+/// Rows of one comparison; the first row has the names that are its `own`.
+fn rows(comparison: &Comparison, own: &[&str]) -> Vec<Vec<String>> {
+    let series = series::series(&comparison.metrics);
+    let rows = series.iter().flat_map(|series| metric_rows(comparison, &series.shown()));
+    let name = |index, name: &&str| if index == 0 { (*name).to_owned() } else { String::new() };
+    let with_own = |(index, row): (usize, Vec<String>)| {
+        own.iter().map(|own| name(index, own)).chain(row).collect()
+    };
+    rows.enumerate().map(with_own).collect()
+}
+
+/// What is to be said of switches, and where.
+fn notes(comparisons: &[Comparison]) -> String {
+    let mut text = String::new();
+    for comparison in comparisons {
+        let (machine, workload) = (&comparison.experiment.machine, &comparison.experiment.workload);
+        for scheduler in &comparison.experiment.schedulers {
+            for note in &scheduler.notes {
+                let place = format!("{}, {}, {}", machine.name, workload.name, scheduler.name);
+                text += &format!("note: {place}: {note}\n");
+            }
+        }
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::tests::{experiment, outcome};
+    use roost_workload::Better;
+
+    fn comparison(machine: &str, workload: &str, values: [f64; 2]) -> Comparison {
+        let mut experiment = experiment(workload, &["base", "mine"]);
+        machine.clone_into(&mut experiment.machine.name);
+        let runs = |value| vec![outcome(Better::Lower, Some(value), &[])];
+        Comparison::new(experiment, values.map(runs).to_vec())
+    }
+
+    #[test]
+    fn each_machine_and_workload_is_a_block_of_one_table() {
+        let mut second = comparison("zen4", "pipe", [8.0, 10.0]);
+        second.experiment.schedulers[1].notes.push("+cling never acted".to_owned());
+        let text = table_of_several(&[comparison("zen3", "hackbench", [10.0, 5.0]), second], None);
+        assert_eq!(
+            text,
+            "simulated by roost 0.1.0 (aaaaaaaaaaaa)\n\
+             machine zen3 (sha256 0123456789ab)\n\
+             machine zen4 (sha256 0123456789ab)\n\
+             workload hackbench (sha256 0123456789ab)\n\
+             workload pipe (sha256 0123456789ab)\n\
+             runs of each scheduler on each: 1, seed 7\n\
+             base: a model of Linux 5.16\n\
+             mine: a model of Linux 5.16\n\
+             \n\
+             machine  workload   metric  unit  better  scheduler   mean  stddev    change\n\
+             zen3     hackbench  time    s     lower   base      10.000       -  baseline\n\
+             \x20                                         mine       5.000       -   +50.00%\n\
+             zen4     pipe       time    s     lower   base       8.000       -  baseline\n\
+             \x20                                         mine      10.000       -   -25.00%\n\
+             \n\
+             change: percent of the mean of base; positive is better.\n\
+             One repeat has no standard deviation: no change can be marked as real.\n\
+             \n\
+             note: zen4, pipe, mine: +cling never acted\n"
+        );
+    }
+
+    #[test]
+    fn what_is_the_same_everywhere_has_no_column() {
+        let two = [comparison("zen3", "one", [1.0, 2.0]), comparison("zen3", "two", [1.0, 2.0])];
+        let text = table_of_several(&two, None);
+        assert!(text.contains("\nworkload  metric"), "{text}");
+        assert_eq!(text.matches("zen3").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn what_was_interrupted_says_where() {
+        let whole = comparison("zen3", "one", [1.0, 2.0]);
+        let partial = comparison("zen3", "two", [1.0, 2.0]).interrupted(5, []);
+        let text = table_of_several(&[whole, partial], None);
+        let first = text.lines().next().unwrap();
+        assert_eq!(first, "PARTIAL: zen3, two: interrupted after 1 of 5 repeats");
+    }
+}
