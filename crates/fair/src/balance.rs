@@ -53,9 +53,6 @@ use crate::stats::IdleType;
 /// Full capacity of one CPU (SCHED_CAPACITY_SCALE).
 const CAPACITY: u64 = 1024;
 
-/// `sysctl_sched_migration_cost`, ns: sections 9.2 and 10.9.
-pub(crate) const MIGRATION_COST_NS: u64 = 500_000;
-
 /// Seconds after which a CPU balances again at the latest, whatever its domains say
 /// (`rebalance_domains`: 60 * HZ).
 const LONGEST_PAUSE_S: u64 = 60;
@@ -302,7 +299,7 @@ impl Fair {
             next = next.min(last + interval);
         }
         if decayed && self.features.balance.newidle_costs {
-            self.rqs[cpu].max_idle_balance_cost = total_cost.max(MIGRATION_COST_NS);
+            self.rqs[cpu].max_idle_balance_cost = total_cost.max(self.migration_cost_ns());
         }
         self.rqs[cpu].next_balance = next;
         self.on_idle(world, executor, cpu);
@@ -347,6 +344,13 @@ impl Fair {
         let less = u64::from(self.features.balance.busy_interval_less_one);
         let busy = busy.then(|| Busy { factor: self.domain_of(cpu, level).busy_factor, less });
         interval_jiffies(interval_ms, busy, self.features.hz, self.rqs.len())
+    }
+
+    /// How long caches count as hot, and what balancing a newly idle CPU costs at least, ns
+    /// (`sysctl_sched_migration_cost`).
+    #[inline]
+    pub(crate) fn migration_cost_ns(&self) -> u64 {
+        self.features.tunables.migration_cost_ns.into()
     }
 
     /// The domain of `cpu` at `level`.

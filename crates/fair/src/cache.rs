@@ -22,15 +22,11 @@ use crate::domain::Topology;
 use crate::features::Features;
 use crate::state::{Fair, FairTask, Rq};
 
-/// An epoch, in parts of a second (`llc_epoch_period`, EPOCH_PERIOD: HZ / 100 jiffies).
+/// An epoch, in parts of a second (EPOCH_PERIOD: HZ / 100 jiffies).
 const EPOCHS_A_SECOND: u32 = 100;
 
-/// Epochs without a scan after which a process prefers nothing (`llc_epoch_affinity_timeout`).
-const AFFINITY_TIMEOUT: u64 = 5;
-
-/// How many times the CPUs of an LLC a process may fill and still gather there
-/// (`llc_aggr_tolerance`, 1).
-const AGGREGATION_TOLERANCE: u64 = 1;
+/// From this `llc_aggr_tolerance` on a process may be of any size.
+const ANY_SIZE: u32 = 100;
 
 /// Scale of an occupancy: all of one CPU's run time (NICE_0_LOAD).
 const WHOLE_CPU: u64 = 1 << 20;
@@ -179,6 +175,10 @@ pub(crate) struct CacheAware {
     pub(crate) active: bool,
     /// Jiffies of an epoch.
     period: u64,
+    /// How many times an LLC a process may fill (`llc_aggr_tolerance`).
+    tolerance: u32,
+    /// Epochs without a scan after which a process prefers nothing (`llc_epoch_affinity_timeout`).
+    timeout: u64,
     /// CPUs of a core (`cpu_smt_num_threads`).
     pub(crate) threads_per_core: u64,
     /// Size of each LLC, bytes.
@@ -190,12 +190,15 @@ pub(crate) struct CacheAware {
 impl CacheAware {
     /// At the start of a run.
     pub(crate) fn new(machine: &Machine, topology: &Topology, features: &Features) -> Self {
+        let gather = &features.tunables.gather;
         let threads_per_core = topology.core_span.iter().map(|core| core.len()).max();
         let first = |span: &CpuSet| span.first().map(|cpu| machine.cpus[cpu].llc as usize);
         let bytes = |span| first(span).map_or(0, |llc| machine.llc_bytes(llc));
         Self {
             active: features.switches.sched_cache && has_several_llcs(topology),
-            period: u64::from(features.hz / EPOCHS_A_SECOND).max(1),
+            period: gather.epoch_period.unwrap_or(features.hz / EPOCHS_A_SECOND).max(1).into(),
+            tolerance: gather.aggr_tolerance,
+            timeout: gather.epoch_affinity_timeout.into(),
             threads_per_core: threads_per_core.unwrap_or(1) as u64,
             llc_bytes: topology.llc_span.iter().map(bytes).collect(),
             processes: Vec::new(),
@@ -216,15 +219,16 @@ fn occupancy(process_ns: u64, cpu_ns: u64) -> u64 {
 
 /// Whether a process runs more threads at a time than an LLC of `llc_size` CPUs has cores for
 /// (`invalid_llc_nr`, `fits_capacity`).
-fn too_wide(nr_running_avg: u64, threads_per_core: u64, llc_size: u64) -> bool {
-    nr_running_avg * threads_per_core * 1280 >= AGGREGATION_TOLERANCE * llc_size * 1024
+fn too_wide(nr_running_avg: u64, threads_per_core: u64, llc_size: u64, tolerance: u32) -> bool {
+    tolerance < ANY_SIZE
+        && nr_running_avg * threads_per_core * 1280 >= u64::from(tolerance) * llc_size * 1024
 }
 
 /// Whether a process has more memory than an LLC holds (`exceed_llc_capacity`). The kernel scales the
-/// LLC by 1 + (tolerance - 1) * 256.
-fn too_big(footprint: i64, llc_bytes: u64) -> bool {
-    let scale = 1 + (AGGREGATION_TOLERANCE - 1) * 256;
-    llc_bytes * scale < footprint.max(0) as u64 * PAGE_BYTES
+/// LLC by 1 + (tolerance - 1) * 256, or by 0.
+fn too_big(footprint: i64, llc_bytes: u64, tolerance: u32) -> bool {
+    let scale = tolerance.checked_sub(1).map_or(0, |more| 1 + u64::from(more) * 256);
+    tolerance < ANY_SIZE && llc_bytes * scale < footprint.max(0) as u64 * PAGE_BYTES
 }
 
 /// The average of threads running at a time after a scan that found `sample` (`update_avg_scale`):
@@ -306,13 +310,15 @@ impl Fair {
     /// `exceed_llc_capacity`).
     fn is_unfit(&self, process: &Process, cpu: CpuId) -> bool {
         let llc_bytes = self.cache.llc_bytes[self.topology.llc_of[cpu] as usize];
-        self.has_unfit_threads(process, cpu) || too_big(process.footprint, llc_bytes)
+        self.has_unfit_threads(process, cpu)
+            || too_big(process.footprint, llc_bytes, self.cache.tolerance)
     }
 
     fn has_unfit_threads(&self, process: &Process, cpu: CpuId) -> bool {
         let llc_size = u64::from(self.topology.llc_size(cpu));
+        let CacheAware { threads_per_core, tolerance, .. } = self.cache;
         process.nr_threads <= 1
-            || too_wide(process.nr_running_avg, self.cache.threads_per_core, llc_size)
+            || too_wide(process.nr_running_avg, threads_per_core, llc_size, tolerance)
     }
 
     /// The process of `task`, if its threads gather somewhere and may, seen from `cpu`. If they may
@@ -349,7 +355,7 @@ impl Fair {
         if process.cpu.is_none() && self.tasks[task.index()].preferred_llc.is_none() {
             return;
         }
-        let forgotten = epoch > process.epoch + AFFINITY_TIMEOUT;
+        let forgotten = epoch > process.epoch + self.cache.timeout;
         if process.cpu.is_some() && (forgotten || self.is_unfit(&self.cache.processes[number], cpu))
         {
             self.cache.processes[number].cpu = None;

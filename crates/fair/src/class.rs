@@ -15,7 +15,7 @@ use roost_engine::{
 use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
 
-use crate::balance::{Balancer, MIGRATION_COST_NS, Pulled};
+use crate::balance::{Balancer, Pulled};
 use crate::cache::{CacheAware, CacheRq};
 use crate::cgroup::{self, Cgroups};
 use crate::domain::Topology;
@@ -41,10 +41,11 @@ impl Fair {
         let cache = CacheAware::new(machine, &topology, &features);
         let numa = Numa::new(machine, &features);
         let mechanisms = Mechanisms::new(machine, &features);
+        let migration_cost_ns = features.tunables.migration_cost_ns.into();
         let tracks_runnable_load = features.averages.load == Load::QueuedAverage;
         let rq = |cpu| Rq {
             runnable_load: tracks_runnable_load.then(Avg::default),
-            ..Rq::new(&rules, &topology, &cache, numa.node_of[cpu], cpu)
+            ..Rq::new(&rules, &topology, &cache, numa.node_of[cpu], cpu, migration_cost_ns)
         };
         let rqs = (0..machine.nr_cpus()).map(rq).collect();
         let llcs = topology.llc_span.iter().map(|span| LlcShared::new(span, topology.smt_active));
@@ -537,6 +538,7 @@ impl Rq {
         cache: &CacheAware,
         node: u16,
         cpu: CpuId,
+        migration_cost_ns: u64,
     ) -> Self {
         let domains = topology.domains_of(cpu).iter();
         Self {
@@ -552,10 +554,10 @@ impl Rq {
             load_weight: 0,
             tasks: Vec::with_capacity(8),
             idle_since: None,
-            avg_idle: 2 * MIGRATION_COST_NS,
-            wake_avg_idle: 2 * MIGRATION_COST_NS,
+            avg_idle: 2 * migration_cost_ns,
+            wake_avg_idle: 2 * migration_cost_ns,
             wake_stamp: 0,
-            max_idle_balance_cost: MIGRATION_COST_NS,
+            max_idle_balance_cost: migration_cost_ns,
             next_balance: 0,
             domains: domains.map(|&id| DomainState::new(topology.domain(id))).collect(),
             push: None,

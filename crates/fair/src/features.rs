@@ -9,9 +9,10 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::eras::{AverageEra, BalanceEra, DomainEra, NumaEra, PlacementEra, QueueEra};
-use crate::mechanisms::Forms;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
+use crate::mechanisms::{Forms, mechanisms};
 use crate::switches::{self, numbers, switches};
+use crate::tunables::Tunables;
 
 /// Ticks a second of every version but 3.9.
 ///
@@ -37,6 +38,7 @@ pub struct Features {
     pub(crate) numa: NumaEra,
     pub(crate) switches: Switches,
     pub(crate) mechanisms: Forms,
+    pub(crate) tunables: Tunables,
 }
 
 /// What users can switch ([`mod@crate::switches`]), as it is in a version or has been changed.
@@ -131,6 +133,7 @@ struct Version {
     numa: NumaEra,
     switches: Switches,
     mechanisms: Forms,
+    tunables: Tunables,
 }
 
 /// The known versions, oldest first. Who posted results of 3.9 had 1000 ticks a second
@@ -149,6 +152,7 @@ const VERSIONS: [Version; 6] = [
         numa: NumaEra::PAGES,
         switches: Switches::V3_9,
         mechanisms: Forms::OFF,
+        tunables: Tunables::V3_9,
     },
     Version {
         name: "5.2",
@@ -162,6 +166,7 @@ const VERSIONS: [Version; 6] = [
         numa: NumaEra::SINCE_3_13,
         switches: Switches::V5_2,
         mechanisms: Forms::OFF,
+        tunables: Tunables::SINCE_5_2,
     },
     Version {
         name: "5.16",
@@ -175,6 +180,7 @@ const VERSIONS: [Version; 6] = [
         numa: NumaEra::SINCE_5_7,
         switches: Switches::V5_2,
         mechanisms: Forms { numa_imbalance: NumaImbalance::Quarter, ..Forms::OFF },
+        tunables: Tunables::SINCE_5_2,
     },
     Version {
         name: "5.19",
@@ -188,6 +194,7 @@ const VERSIONS: [Version; 6] = [
         numa: NumaEra::SINCE_5_7,
         switches: Switches::V5_2,
         mechanisms: Forms { numa_imbalance: NumaImbalance::Merged518, ..Forms::OFF },
+        tunables: Tunables::SINCE_5_2,
     },
     Version {
         name: "6.15",
@@ -201,6 +208,7 @@ const VERSIONS: [Version; 6] = [
         numa: NumaEra::SINCE_6_4,
         switches: Switches::V6_15,
         mechanisms: Forms { numa_imbalance: NumaImbalance::Merged60, ..Forms::OFF },
+        tunables: Tunables::SINCE_5_2,
     },
     Version {
         name: "7.2",
@@ -214,6 +222,7 @@ const VERSIONS: [Version; 6] = [
         numa: NumaEra::SINCE_6_4,
         switches: Switches::V7_2,
         mechanisms: Forms { numa_imbalance: NumaImbalance::Merged60, ..Forms::OFF },
+        tunables: Tunables::SINCE_5_2,
     },
 ];
 
@@ -239,8 +248,9 @@ pub enum FeatureError {
     },
     /// A switch is not known.
     #[error(
-        "{name}: unknown switch '{switch}', known (each also as no-...): {}; with a number: {}{}",
-        names(&switches(), "").join(", "), names(&numbers(), "=N").join(", "), meant(switch)
+        "{name}: unknown switch '{switch}', known (each also as no-...): {}; with a number: {}, and the kernel's, \
+         which `roost compare --list-schedulers` lists{}",
+        names(&switches()).join(", "), mechanisms_numbers().join(", "), meant(switch)
     )]
     Switch {
         /// What was given.
@@ -259,14 +269,32 @@ pub enum FeatureError {
         switch: String,
     },
     /// The value of a setting is out of range or no number.
-    #[error("{name}: '{setting}' takes a whole number from 0 to {most}")]
+    #[error("{name}: '{setting}' takes a whole number from {least} to {most}, {unit}")]
     Value {
         /// What was given.
         name: String,
         /// The setting with its value.
         setting: String,
+        /// The smallest value.
+        least: u32,
         /// The largest value.
         most: u32,
+        /// What it counts.
+        unit: &'static str,
+    },
+    /// A number that the version has no use for.
+    #[error(
+        "{name}: number '{number}' does nothing on {version}, it is of {versions}: leave it out"
+    )]
+    NotOfVersion {
+        /// What was given.
+        name: String,
+        /// The number.
+        number: &'static str,
+        /// The version.
+        version: &'static str,
+        /// Those that it is of.
+        versions: String,
     },
     /// A switch of later versions.
     #[error(
@@ -309,8 +337,8 @@ fn neighbours(wanted: &str) -> String {
 fn meant(switch: &str) -> String {
     let name = switch.split('=').next().unwrap_or(switch);
     let name = name.strip_prefix("no-").unwrap_or(name);
-    let (switches, numbers) = (switches(), numbers());
-    let known = switches.iter().chain(&numbers).map(|(name, _)| *name);
+    let switches = switches().into_iter().map(|(name, _)| name);
+    let known = switches.chain(numbers().map(|number| number.name));
     roost_names::did_you_mean(name, known)
         .map_or_else(String::new, |question| format!("; {question}"))
 }
@@ -351,13 +379,19 @@ pub fn versions() -> Vec<&'static str> {
 }
 
 /// Index of a version among all, oldest first.
-fn age(version: &str) -> Option<usize> {
+pub(crate) fn age(version: &str) -> Option<usize> {
     VERSIONS.iter().position(|known| known.name == version)
 }
 
-/// The names of a list, each with `suffix`.
-fn names(list: &[(&str, &str)], suffix: &str) -> Vec<String> {
-    list.iter().map(|(name, _)| format!("{name}{suffix}")).collect()
+/// The names of a list.
+fn names(list: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    list.iter().map(|(name, _)| *name).collect()
+}
+
+/// What mechanisms take a number for, as it is written.
+fn mechanisms_numbers() -> Vec<String> {
+    let of_mechanisms = mechanisms().iter().flat_map(|mechanism| mechanism.numbers);
+    of_mechanisms.map(|number| format!("{}=N", number.name)).collect()
 }
 
 impl Features {
@@ -388,15 +422,23 @@ impl Features {
 
     /// Applies one `setting=value`.
     fn apply_setting(&mut self, name: &str, value: &str) -> Result<(), FeatureError> {
-        let Some(setting) = switches::all_numbers().find(|setting| setting.name == name) else {
+        let Some(setting) = numbers().find(|setting| setting.name == name) else {
             return Err(FeatureError::Switch { name: self.name.clone(), switch: name.to_owned() });
         };
-        let number = value.parse().ok().filter(|&number| number <= setting.most);
+        let (least, most, unit) = (setting.least, setting.most, setting.unit);
+        let number = value.parse().ok().filter(|number| (least..=most).contains(number));
         let number = number.ok_or_else(|| FeatureError::Value {
             name: self.name.clone(),
             setting: format!("{name}={value}"),
-            most: setting.most,
+            least,
+            most,
+            unit,
         })?;
+        if !setting.is_of(self.version) {
+            let (name, version, versions) = (self.name.clone(), self.version(), setting.versions());
+            let number = setting.name;
+            return Err(FeatureError::NotOfVersion { name, number, version, versions });
+        }
         (setting.set)(self, number);
         Ok(())
     }
@@ -422,7 +464,7 @@ impl Features {
     fn of_version(version: usize) -> Self {
         let Version { hz, queue, averages, domains, placement, balance, numa, .. } =
             VERSIONS[version];
-        let Version { switches, mechanisms, .. } = VERSIONS[version];
+        let Version { switches, mechanisms, tunables, .. } = VERSIONS[version];
         let name = String::new();
         Self {
             name,
@@ -436,6 +478,7 @@ impl Features {
             numa,
             switches,
             mechanisms,
+            tunables,
         }
     }
 
@@ -449,7 +492,7 @@ impl Features {
     pub fn differs_from_version(&self) -> Vec<Difference> {
         let mut made = Self::of_version(self.version);
         let mut differences = Vec::new();
-        for number in switches::all_numbers() {
+        for number in numbers() {
             if let Some(value) = (number.get)(self)
                 && (number.get)(&made) != Some(value)
             {
@@ -571,7 +614,7 @@ mod tests {
         assert_eq!(parse("fair@7.2+llc-imbalance=0").mechanisms.llc_imbalance, LlcImbalance::Off);
         assert_eq!(parse("fair@7.2+llc-imbalance").mechanisms.llc_imbalance, LlcImbalance::Quarter);
         let error = Features::parse("fair@7.2+llc-imbalance=x").unwrap_err().to_string();
-        assert!(error.contains("a whole number from 0 to 999999"), "{error}");
+        assert!(error.contains("a whole number from 0 to 999999, tasks"), "{error}");
         assert!(Features::parse("fair@7.2+sis-util=2").is_err());
     }
 
@@ -592,7 +635,7 @@ mod tests {
         for value in ["101", "", "x", "-1"] {
             let name = format!("fair@5.16+cling-degree={value}");
             let error = Features::parse(&name).unwrap_err().to_string();
-            assert!(error.contains("takes a whole number from 0 to 100"), "{error}");
+            assert!(error.contains("takes a whole number from 0 to 100, %"), "{error}");
         }
         assert!(Features::parse("fair@5.16+degree=1").is_err());
     }
@@ -621,7 +664,8 @@ mod tests {
         for version in versions() {
             let switches = switches().into_iter().map(|(name, _)| name);
             let parts = switches.flat_map(|name| [name.to_owned(), format!("no-{name}")]);
-            for part in parts.chain(["llc-imbalance=3".to_owned(), "cling-degree=7".to_owned()]) {
+            let numbers = numbers().map(|number| format!("{}={}", number.name, number.least + 1));
+            for part in parts.chain(numbers) {
                 let Ok(given) = Features::parse(&format!("fair@{version}+{part}")) else {
                     continue;
                 };
@@ -671,7 +715,8 @@ mod tests {
         assert!(error("eevdf").contains("write fair@VERSION"));
         assert!(error("fair@7.2+sis").contains("unknown switch 'sis', known"));
         assert!(error("fair@7.2+").contains("unknown switch ''"));
-        let numbers = "; with a number: llc-imbalance=N, cling-degree=N";
+        let numbers = "; with a number: imb-numa-nr=N, sis-util-threshold=N, sis-util-floor=N, llc-imbalance=N, \
+                       cling-degree=N, cling-period-ms=N, consolidate-seq=N";
         assert!(error("fair@5.16+no-cling-degree").contains(numbers));
         assert!(error("fair@5.16+no-delay-dequeue").contains("'no-delay-dequeue' does nothing"));
         assert!(error("fair@3.9+sis-util").contains("before fair@5.2: use that or later"));

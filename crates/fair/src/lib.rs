@@ -2,7 +2,7 @@
 //!
 //! | module | kernel counterpart |
 //! |---|---|
-//! | [`features`], `eras`, `switches` | version differences and sched features |
+//! | [`features`], `eras`, `switches`, `tunables` | version differences, sched features, debugfs and sysctl |
 //! | `domain`, [`describe`] | `topology.c`: scheduling domains and groups; the same as text |
 //! | `weight`, `pelt` | weights of nice values; `pelt.c`: load, runnable and utilisation averages |
 //! | `queue` | virtual time: CFS and EEVDF |
@@ -42,6 +42,7 @@ mod start;
 mod state;
 mod stats;
 mod switches;
+mod tunables;
 mod wakeup;
 mod weight;
 
@@ -50,5 +51,5 @@ pub use features::{Difference, FeatureError, Features, version_texts, versions};
 pub use mechanisms::{Mechanism, mechanisms};
 pub use start::Start;
 pub use state::Fair;
-pub use switches::{numbers, switches};
+pub use switches::{KernelFile, Number, numbers, switches};
 pub use weight::weight_of;

@@ -102,14 +102,19 @@ pub fn mechanisms() -> &'static [Mechanism] {
     MECHANISMS
 }
 
-/// Which form of each mechanism is on; `sis-util` is one of several limits of the same search
+/// Which form of each mechanism is on, and its numbers; `sis-util` is one of several limits of the same search
 /// ([`crate::features::SearchLimit`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forms {
     pub numa_imbalance: NumaImbalance,
+    /// `imb_numa_nr` of every level that has one, if it is set.
+    pub imb_numa_nr: Option<u32>,
+    pub sis_util: sis_util::Form,
     pub llc_imbalance: LlcImbalance,
     pub cling: cling::Form,
     pub consolidate: Consolidation,
+    /// Passes that leave alone a task which was pulled on purpose.
+    pub consolidate_seq: u32,
     #[cfg(test)]
     pub linger: Option<u32>,
 }
@@ -118,16 +123,23 @@ impl Forms {
     /// None is on.
     pub(crate) const OFF: Self = Self {
         numa_imbalance: NumaImbalance::None,
+        imb_numa_nr: None,
+        sis_util: sis_util::Form::PUBLISHED,
         llc_imbalance: LlcImbalance::Off,
         cling: cling::Form::OFF,
         consolidate: Consolidation::Off,
+        consolidate_seq: consolidate::SEQ,
         #[cfg(test)]
         linger: None,
     };
 
     /// `imb_numa_nr` of the next level on the way up from a CPU.
     pub(crate) fn imb_numa_nr(&self, walk: &mut Walk, level: LevelSpan) -> u32 {
-        self.numa_imbalance.step(walk, level)
+        match self.numa_imbalance.step(walk, level) {
+            // Below the nodes there is none, nor has a rule that does not go by it one.
+            0 => 0,
+            own => self.imb_numa_nr.unwrap_or(own),
+        }
     }
 
     /// Tasks up to which an imbalance is tolerated, at levels of nodes.

@@ -204,14 +204,15 @@ impl Fair {
         let process = world.process(task);
         let parent = parent.filter(|&parent| world.process(parent) == process);
         let threads = self.join_scanned(world, process);
+        let delay_ms = u64::from(self.features.tunables.scan.delay_ms);
         let delay = self.features.numa.places_tasks.then(|| {
             let max = self.scan_max(world, process, None);
-            let own = parent.map_or(scan::DELAY_MS, |p| self.numa.tasks[p.index()].period);
+            let own = parent.map_or(delay_ms, |p| self.numa.tasks[p.index()].period);
             scan::stagger_ns(max, own, threads, self.tick_ns)
         });
         self.numa.tasks[task.index()] = NumaTask {
             scan_seq: self.numa.processes[process as usize].seq,
-            period: scan::DELAY_MS,
+            period: delay_ms,
             node_stamp: if threads > 1 { delay.unwrap_or(0) } else { 0 },
             ..NumaTask::default()
         };

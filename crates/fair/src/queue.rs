@@ -76,6 +76,8 @@ pub(crate) struct QueueRules {
     pub latency: u64,
     /// CFS: shortest slice, ns (`sched_min_granularity`).
     pub min_granularity: u64,
+    /// CFS: tasks up to which a period is that latency (`sched_nr_latency`).
+    pub nr_latency: usize,
     /// CFS: slices are no shorter than that (5.15 and later).
     pub slice_at_least_granularity: bool,
     /// CFS: by how much a woken entity may be behind, virtual time (half of `latency`,
@@ -106,15 +108,20 @@ impl QueueRules {
     /// `1 + log2(min(nr_cpus, 8))` (kernel model, sections 1, 4 and 5).
     pub(crate) fn new(features: &Features, nr_cpus: usize) -> Self {
         let factor = 1 + u64::from(nr_cpus.clamp(1, 8).ilog2());
+        let set = &features.tunables;
+        let or_scaled = |set: Option<u32>, base: u64| set.map_or(base * factor, u64::from);
+        let latency = or_scaled(set.latency_ns, 6_000_000);
+        let min_granularity = or_scaled(set.min_granularity_ns, 750_000);
         Self {
             eevdf: features.queue.eevdf,
-            latency: 6_000_000 * factor,
-            min_granularity: 750_000 * factor,
+            latency,
+            min_granularity,
+            nr_latency: latency.div_ceil(min_granularity) as usize,
             slice_at_least_granularity: features.queue.slice_at_least_granularity,
-            sleeper_credit: 3_000_000 * factor,
+            sleeper_credit: latency / 2,
             fraction: 0,
-            wakeup_granularity: 1_000_000 * factor,
-            base_slice: features.queue.base_slice_ns * factor,
+            wakeup_granularity: or_scaled(set.wakeup_granularity_ns, 1_000_000),
+            base_slice: or_scaled(set.base_slice_ns, features.queue.base_slice_ns),
             tick: features.tick_ns(),
             protection_point: features.queue.protection_point,
             lag_by_queue_slice: features.queue.lag_by_queue_slice,

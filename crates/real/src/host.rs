@@ -1,7 +1,7 @@
 //! Measurements on this machine.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -93,8 +93,8 @@ fn write(folder: &Path, measurement: &Measurement<'_>) -> Result<(), RealError> 
         .map_err(|error| RealError::file(folder, error))
 }
 
-/// This kernel's settings: the files of `folder` and of the folders in it, without what describes
-/// domains; none where they may not be read.
+/// This kernel's settings: the files of `folder` and of the folders in it, and the names of domains; none where they
+/// may not be read.
 fn knobs(folder: &Path) -> Knobs {
     let mut files = Vec::new();
     let mut add = |folder: &Path, prefix: &str| {
@@ -113,7 +113,22 @@ fn knobs(folder: &Path) -> Knobs {
         add(&folder.join(inner), &format!("{inner}/"));
     }
     files.retain(|(name, _)| name != "debug");
+    files.extend(domain_names(&folder.join("domains")));
     Knobs::new(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+}
+
+/// `domains/cpuN/domainM/name` with its text, for all domains.
+fn domain_names(folder: &Path) -> Vec<(String, String)> {
+    let inside = |folder: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect()
+    };
+    let name = |domain: &Path| {
+        let file = domain.join("name");
+        let path = file.strip_prefix(folder.parent()?).ok()?.to_str()?.to_owned();
+        Some((path, std::fs::read_to_string(&file).ok()?))
+    };
+    let domains = inside(folder).into_iter().flat_map(|cpu| inside(&cpu));
+    domains.filter_map(|domain| name(&domain)).collect()
 }
 
 /// Starts `command` in a process group of its own, so that Ctrl-C reaches roost only. It gets SIGTERM

@@ -1,13 +1,18 @@
 //! The scheduler's settings of a kernel: its features and the other files below
 //! `/sys/kernel/debug/sched`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+use roost_fair::{KernelFile, Number};
 
 use crate::error::RealError;
 
 /// The file that lists the features.
 const FEATURES: &str = "features";
+
+/// The folder of scheduling domains.
+const DOMAINS: &str = "domains/";
 
 /// Switches of the simulation's fair class whose knob has another name.
 const ALIASES: [(&str, &str); 1] = [("sched-cache", "llc_balancing/enabled")];
@@ -42,6 +47,8 @@ pub struct Knobs {
     features: Vec<String>,
     /// Other files, with their values.
     files: BTreeMap<String, String>,
+    /// Folders of domains, `domains/cpu0/domain1`, with the names of their levels.
+    domains: BTreeMap<String, String>,
 }
 
 /// As the command line has it behind `+`.
@@ -63,6 +70,12 @@ impl Setting {
             (None, Some(name)) => (name, Value::Off),
             (None, None) => (text, Value::On),
         };
+        if name == "policy" && matches!(value, Value::Is(_)) {
+            return Err(RealError::Usage(format!(
+                "{scheduler}: a kernel's own rules cannot be replaced; the live scheduler's can, when it is built: \
+                 make live POLICY=FILE"
+            )));
+        }
         let plain = |text: &str| {
             !text.is_empty()
                 && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_/.".contains(c))
@@ -90,17 +103,73 @@ impl Knobs {
                     let word = |word: &str| word.trim_start_matches("NO_").to_owned();
                     knobs.features = text.split_whitespace().map(word).collect();
                 }
-                _ => {
-                    knobs.files.insert(name.to_owned(), text.trim().to_owned());
-                }
+                _ => match name.strip_suffix("/name").filter(|_| name.starts_with(DOMAINS)) {
+                    Some(domain) => {
+                        knobs.domains.insert(domain.to_owned(), text.trim().to_owned());
+                    }
+                    None => {
+                        knobs.files.insert(name.to_owned(), text.trim().to_owned());
+                    }
+                },
             }
         }
         knobs
     }
 
-    /// The write that makes `setting`; a name that this kernel does not have is an error that lists
+    /// The writes that make `setting`; a name that this kernel does not have is an error that lists
     /// those it has.
-    pub(crate) fn resolve(&self, scheduler: &str, setting: &Setting) -> Result<Write, RealError> {
+    pub(crate) fn resolve(
+        &self,
+        scheduler: &str,
+        setting: &Setting,
+    ) -> Result<Vec<Write>, RealError> {
+        let number = roost_fair::numbers().find(|number| number.name == setting.name);
+        match (number, &setting.value) {
+            (Some(number), Value::Is(value)) => self
+                .number(number, value)
+                .map_err(|problem| RealError::Usage(format!("{scheduler}: {problem}"))),
+            _ => self.named(scheduler, setting).map(|write| vec![write]),
+        }
+    }
+
+    /// The writes that set a number of the fair class, by the name that the simulation has for it.
+    fn number(&self, number: &Number, value: &str) -> Result<Vec<Write>, String> {
+        let Number { name, least, most, unit, .. } = number;
+        if !value.parse().is_ok_and(|value: u32| (*least..=*most).contains(&value)) {
+            let range = format!("a whole number from {least} to {most}, {unit}");
+            return Err(format!("'{name}={value}' takes {range}"));
+        }
+        let write = |file: String| Write { file, value: value.to_owned() };
+        match number.file {
+            None => Err(format!("{name} is of the simulation: a kernel has no file that sets it")),
+            Some(KernelFile::Sched(file)) if self.files.contains_key(file) => {
+                Ok(vec![write(file.to_owned())])
+            }
+            Some(KernelFile::Sched(file)) => {
+                Err(format!("this kernel has no {file}, which {name} sets"))
+            }
+            Some(KernelFile::Domain { levels, file }) => {
+                let of_level = |(_, level): &(_, &String)| levels.contains(&level.as_str());
+                let domains = self.domains.iter().filter(of_level);
+                let writes: Vec<_> =
+                    domains.map(|(domain, _)| write(format!("{domain}/{file}"))).collect();
+                if writes.is_empty() {
+                    return Err(self.no_level(name));
+                }
+                Ok(writes)
+            }
+        }
+    }
+
+    fn no_level(&self, number: &str) -> String {
+        let levels: BTreeSet<&str> = self.domains.values().map(String::as_str).collect();
+        let levels: Vec<&str> = levels.into_iter().collect();
+        let has = if levels.is_empty() { "none".to_owned() } else { levels.join(", ") };
+        format!("{number}: this kernel has no domains of that level here; it has {has}")
+    }
+
+    /// The write that makes a setting by the kernel's own name for it.
+    fn named(&self, scheduler: &str, setting: &Setting) -> Result<Write, RealError> {
         let alias = ALIASES.iter().find(|(name, _)| *name == setting.name);
         let name = alias.map_or(setting.name.as_str(), |(_, file)| file);
         let feature = name.to_ascii_uppercase().replace('-', "_");
@@ -150,13 +219,42 @@ mod tests {
             ("features", "PLACE_LAG NO_NEXT_BUDDY SIS_UTIL \n"),
             ("base_slice_ns", "2800000\n"),
             ("llc_balancing/enabled", "1\n"),
+            ("migration_cost_ns", "500000\n"),
+            ("domains/cpu0/domain0/name", "SMT\n"),
+            ("domains/cpu0/domain1/name", "MC\n"),
+            ("domains/cpu1/domain1/name", "MC\n"),
         ])
     }
 
     fn write(text: &str) -> Result<(String, String), String> {
         let setting = Setting::parse("fair", text).map_err(|error| error.to_string())?;
-        let write = knobs().resolve("fair", &setting).map_err(|error| error.to_string())?;
-        Ok((write.file, write.value))
+        let writes = knobs().resolve("fair", &setting).map_err(|error| error.to_string())?;
+        let [write] = &writes[..] else { panic!("{writes:?}") };
+        Ok((write.file.clone(), write.value.clone()))
+    }
+
+    #[test]
+    fn numbers_have_the_simulations_names() {
+        let pair = |file: &str, value: &str| Ok((file.to_owned(), value.to_owned()));
+        assert_eq!(write("base-slice-ns=3000000"), pair("base_slice_ns", "3000000"));
+        assert_eq!(write("migration-cost-ns=0"), pair("migration_cost_ns", "0"));
+        let setting = Setting::parse("fair", "imbalance-pct-mc=120").unwrap();
+        let writes = knobs().resolve("fair", &setting).unwrap();
+        let file = |cpu| format!("domains/{cpu}/domain1/imbalance_pct");
+        let write = |cpu| Write { file: file(cpu), value: "120".to_owned() };
+        assert_eq!(writes, ["cpu0", "cpu1"].map(write), "all domains of the level");
+    }
+
+    #[test]
+    fn a_number_that_this_kernel_cannot_have_is_told() {
+        let told = |text| write(text).unwrap_err();
+        assert!(told("sis-util-threshold=90").contains("is of the simulation"));
+        let policy = Setting::parse("fair", "policy=my_rule.h").unwrap_err().to_string();
+        assert!(policy.contains("make live POLICY=FILE"), "{policy}");
+        assert!(told("latency-ns=6000000").contains("no latency_ns, which latency-ns sets"));
+        assert!(told("base-slice-ns=5").contains("'base-slice-ns=5' takes a whole number from"));
+        let level = told("imbalance-pct-numa=120");
+        assert!(level.contains("no domains of that level here; it has MC, SMT"), "{level}");
     }
 
     #[test]

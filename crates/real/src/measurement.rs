@@ -49,7 +49,7 @@ impl Measurement<'_> {
         let mut files = vec![
             (SCRIPT_NAME.to_owned(), text(SCRIPT.to_owned())),
             ("workload.sh".to_owned(), text(self.workload.script.clone())),
-            ("knobs".to_owned(), text(writes.iter().map(line).collect())),
+            ("knobs".to_owned(), text(writes.iter().flatten().map(line).collect())),
         ];
         let own = self.workload.files.iter();
         files.extend(own.map(|(name, bytes)| (name.clone(), Contents::Bytes(bytes.clone()))));

@@ -644,9 +644,10 @@ fn compare_long_help() -> String {
     for (name, about) in roost_fair::switches() {
         text += &format!("  {name:<22} {about}\n");
     }
-    text += "\nNumbers, as +NAME=N:\n";
-    for (name, about) in roost_fair::numbers() {
-        text += &format!("  {:<22} {about}\n", format!("{name}=N"));
+    text += "\nNumbers, as +NAME=N (`roost compare --list-schedulers` has ranges, defaults and the kernel's files):\n";
+    for number in roost_fair::numbers() {
+        let name = format!("{}=N", number.name);
+        text += &format!("  {name:<28} {}, {}\n", number.about, number.unit);
     }
     text += "\nWith --on vm or host: roost, or roost@VERSION on that kernel, then +NAME, +no-NAME, +NAME=N or\n\
              +config=FILE with the settings of `roost run`:\n";

@@ -1,5 +1,6 @@
 //! `roost compare --list-workloads` and `--list-schedulers`: what can be named, from the tables by which names are read.
 
+use roost_fair::Number;
 use serde_json::{Value, json};
 
 use crate::args::Format;
@@ -10,6 +11,8 @@ struct Row {
     kind: &'static str,
     name: String,
     about: String,
+    /// Further fields of the JSON.
+    fields: Value,
 }
 
 /// Benchmarks with their parameters and defaults.
@@ -37,9 +40,7 @@ pub fn schedulers(format: Format) -> Result<String, Error> {
     for (name, about) in roost_fair::switches() {
         rows.push(row("switch", &format!("+{name}"), about));
     }
-    for (name, about) in roost_fair::numbers() {
-        rows.push(row("number", &format!("+{name}=N"), about));
-    }
+    rows.extend(roost_fair::numbers().map(number));
     rows.push(row("program", "roost", "the scheduler that `roost run` loads into a kernel"));
     for setting in roost_settings::all() {
         let name = format!("roost+{}", setting.name);
@@ -51,17 +52,39 @@ pub fn schedulers(format: Format) -> Result<String, Error> {
     shown(&rows, format)
 }
 
+/// A number, with all that there is to say about it.
+fn number(number: &Number) -> Row {
+    let Number { name, about, unit, least, most, source, .. } = number;
+    let (default, versions) = (number.default_text(), number.versions());
+    let file = number.file.map(|file| file.to_string());
+    let sets = file.as_ref().map_or_else(String::new, |file| format!("; sets {file}"));
+    let about = format!(
+        "{about}; {unit}, {least} to {most}, default {default}; fair@{versions}; source: {source}{sets}"
+    );
+    let fields = json!({
+        "unit": unit, "least": least, "most": most, "default": default, "versions": versions,
+        "source": source, "file": file,
+    });
+    Row { kind: "number", name: format!("+{name}=N"), about, fields }
+}
+
 fn row(kind: &'static str, name: &str, about: &str) -> Row {
-    Row { kind, name: name.to_owned(), about: about.to_owned() }
+    Row { kind, name: name.to_owned(), about: about.to_owned(), fields: json!({}) }
 }
 
 fn shown(rows: &[Row], format: Format) -> Result<String, Error> {
     Ok(match format {
         Format::Json => {
-            let rows = rows
-                .iter()
-                .map(|row| json!({"kind": row.kind, "name": row.name, "about": row.about}));
-            format!("{:#}\n", Value::Array(rows.collect()))
+            let object = |row: &Row| {
+                let mut object = json!({"kind": row.kind, "name": row.name, "about": row.about});
+                if let (Some(object), Some(fields)) =
+                    (object.as_object_mut(), row.fields.as_object())
+                {
+                    object.extend(fields.clone());
+                }
+                object
+            };
+            format!("{:#}\n", Value::Array(rows.iter().map(object).collect()))
         }
         Format::Csv => {
             let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));

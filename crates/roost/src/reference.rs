@@ -75,8 +75,9 @@ fn schedulers(out: &mut String) {
     *out += "\n## Switches and numbers of the fair class\n\nBehind a version: `fair@5.19+sis-util+no-hrtick`.\n";
     let switches = roost_fair::switches().into_iter();
     let switches = switches.map(|(name, about)| [code(&format!("+{name}")), about.to_owned()]);
-    let numbers = roost_fair::numbers().into_iter();
-    let numbers = numbers.map(|(name, about)| [code(&format!("+{name}=N")), about.to_owned()]);
+    let numbers = roost_fair::numbers();
+    let numbers =
+        numbers.map(|n| [code(&format!("+{}=N", n.name)), format!("{}, {}", n.about, n.unit)]);
     table(out, ["switch", "what it does"], switches.chain(numbers));
 }
 

@@ -273,8 +273,9 @@ fn split_settings(name: &str) -> (&str, Vec<(&str, &str)>) {
 fn of_live_only(part: &str) -> Option<&'static str> {
     let name = part.split_once('=').map_or(part, |(name, _)| name);
     let setting = roost_settings::find(name.strip_prefix("no-").unwrap_or(name))?;
-    let known = roost_fair::switches().into_iter().chain(roost_fair::numbers());
-    known.into_iter().all(|(name, _)| name != setting.name).then_some(setting.name)
+    let switches = roost_fair::switches().into_iter().map(|(name, _)| name);
+    let mut known = switches.chain(roost_fair::numbers().map(|number| number.name));
+    known.all(|name| name != setting.name).then_some(setting.name)
 }
 
 /// Says where a name that is none of the simulation's may have a meaning.
@@ -311,7 +312,7 @@ fn switch(name: &str, value: &Value) -> Option<String> {
     let name = other.map_or(name, |(_, switch)| switch);
     let known = match value {
         Value::On | Value::Off => roost_fair::switches().iter().any(|(switch, _)| *switch == name),
-        Value::Number(_) => roost_fair::numbers().iter().any(|(number, _)| *number == name),
+        Value::Number(_) => roost_fair::numbers().any(|number| number.name == name),
         Value::Patterns(_) => false,
     };
     known.then(|| match value {

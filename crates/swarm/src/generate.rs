@@ -77,8 +77,10 @@ fn random_scheduler(random: &mut Random) -> (String, Vec<String>) {
             1 => format!("no-{}", random.choose(&roost_fair::switches()).0),
             2 => random.choose(&roost_fair::switches()).0.to_owned(),
             _ => {
-                let most = *random.choose(&[100, 10_000, 1_000_000]);
-                format!("{}={}", random.choose(&roost_fair::numbers()).0, random.range(0, most))
+                let numbers: Vec<_> = roost_fair::numbers().collect();
+                let number = random.choose(&numbers);
+                let most = *random.choose(&[100, 10_000, 1_000_000, u64::from(number.most)]);
+                format!("{}={}", number.name, random.range(0, most))
             }
         };
         let longer = format!("{text}+{switch}");

@@ -99,9 +99,10 @@ fn machine(files: &BTreeMap<&str, Vec<&str>>) -> Result<Machine, VmError> {
     Ok(machine)
 }
 
-/// The scheduler's settings, without what describes domains.
+/// The scheduler's settings, and of domains what they are called.
 fn settings(files: &BTreeMap<&str, Vec<&str>>) -> BTreeMap<String, String> {
-    let settings = files.iter().filter(|(path, _)| !path.starts_with(DOMAINS));
+    let is_wanted = |path: &str| !path.starts_with(DOMAINS) || path.ends_with("/name");
+    let settings = files.iter().filter(|(path, _)| is_wanted(path));
     settings
         .filter_map(|(path, lines)| {
             Some((path.strip_prefix(SETTINGS)?.to_owned(), lines.join("\n")))

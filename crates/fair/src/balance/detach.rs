@@ -4,15 +4,12 @@ use roost_engine::{CpuId, TaskId, World};
 
 use super::imbalance::Migration;
 use super::pass::Pass;
-use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK, MIGRATION_COST_NS};
+use super::{CAPACITY, LINES_PER_LOCK, LINES_PER_MOVE, LINES_PER_TASK};
 use crate::domain::{Flags, GroupId};
 use crate::eras::GroupChoice;
 use crate::numa::balance::{Locality, Placed};
 use crate::state::{Fair, Rq};
 use crate::stats::{IdleType, LbStats};
-
-/// Tasks looked at on one source at most (`sysctl_sched_nr_migrate`, not an RT kernel).
-const NR_MIGRATE: u32 = 32;
 
 /// Whether a task may be moved (`can_migrate_task`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +70,8 @@ fn counted(value: u64, failed: u32, amount: i64) -> Option<i64> {
 
 /// Whether data of a task that began to run at `exec_start` (0: not since it last moved) is still
 /// in the caches.
-fn ran_recently(now_ns: u64, exec_start: u64) -> bool {
-    exec_start != 0 && now_ns.saturating_sub(exec_start) < MIGRATION_COST_NS
+fn ran_recently(now_ns: u64, exec_start: u64, migration_cost_ns: u64) -> bool {
+    exec_start != 0 && now_ns.saturating_sub(exec_start) < migration_cost_ns
 }
 
 impl Fair {
@@ -111,7 +108,7 @@ impl Fair {
 
     /// Limits how many tasks of the source are looked at.
     pub(super) fn limit_looks(&self, pass: &mut Pass) {
-        pass.look_at_most = self.rqs[pass.src].nr_running.min(NR_MIGRATE);
+        pass.look_at_most = self.rqs[pass.src].nr_running.min(self.features.tunables.nr_migrate);
     }
 
     /// Moves tasks from the pass's source to its destination; returns how many. (The kernel drops
@@ -347,7 +344,7 @@ impl Fair {
             return false;
         }
         let buddy = self.rqs[pass.dst].nr_running > 0 && self.rqs[pass.src].queue.is_buddy(task);
-        buddy || ran_recently(world.now().ns(), state.exec_start)
+        buddy || ran_recently(world.now().ns(), state.exec_start, self.migration_cost_ns())
     }
 
     /// Failed passes in a row at the pass's level.
@@ -400,8 +397,8 @@ mod tests {
 
     #[test]
     fn a_task_is_hot_for_half_a_millisecond_unless_it_moved() {
-        assert!(ran_recently(1_499_999, 1_000_000));
-        assert!(!ran_recently(1_500_000, 1_000_000));
-        assert!(!ran_recently(400_000, 0));
+        assert!(ran_recently(1_499_999, 1_000_000, 500_000));
+        assert!(!ran_recently(1_500_000, 1_000_000, 500_000));
+        assert!(!ran_recently(400_000, 0, 500_000));
     }
 }

@@ -9,13 +9,7 @@ use super::pass::Pass;
 use crate::domain::{Flags, GroupId};
 use crate::state::{Fair, LlcShared};
 use crate::stats::IdleType;
-
-/// Utilisation in per cent up to which an LLC takes tasks that prefer it (`llc_overaggr_pct`).
-const OVERAGGREGATION_PCT: u64 = 50;
-
-/// How much larger, in per cent, one LLC's utilisation has to be to count as larger
-/// (`llc_imb_pct`).
-const LLC_IMBALANCE_PCT: u64 = 20;
+use crate::tunables::Gather;
 
 /// Whether a task may go from one LLC to another (`enum llc_mig`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +20,13 @@ pub(super) enum LlcMove {
     ForLlc,
     /// The LLCs do not matter (`mig_unrestricted`).
     Unrestricted,
+}
+
+/// What a use is compared with.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    gather: Gather,
+    threads_per_core: u64,
 }
 
 /// How much of an LLC is used, as the last pass above it saw it.
@@ -40,15 +41,15 @@ struct LlcUse {
 impl LlcUse {
     /// Whether it has room for tasks to gather (`fits_llc_capacity`); without SMT for half as many
     /// again.
-    fn fits(self, threads_per_core: u64) -> bool {
-        let pct =
-            if threads_per_core == 1 { OVERAGGREGATION_PCT * 3 / 2 } else { OVERAGGREGATION_PCT };
+    fn fits(self, limits: Limits) -> bool {
+        let pct = u64::from(limits.gather.overaggr_pct);
+        let pct = if limits.threads_per_core == 1 { pct * 3 / 2 } else { pct };
         100 * self.util < pct * self.capacity
     }
 
     /// Whether it is noticeably busier than another one (`util_greater`).
-    fn greater(self, other: Self) -> bool {
-        100 * self.util > (100 + LLC_IMBALANCE_PCT) * other.util
+    fn greater(self, other: Self, limits: Limits) -> bool {
+        100 * self.util > (100 + u64::from(limits.gather.imb_pct)) * other.util
     }
 }
 
@@ -59,16 +60,18 @@ fn can_migrate_llc(
     dst: LlcUse,
     util: u64,
     to_preferred: bool,
-    threads_per_core: u64,
+    limits: Limits,
 ) -> LlcMove {
     let src = LlcUse { util: src.util.saturating_sub(util), ..src };
     let dst = LlcUse { util: dst.util + util, ..dst };
-    let (src_fits, dst_fits) = (src.fits(threads_per_core), dst.fits(threads_per_core));
+    let (src_fits, dst_fits) = (src.fits(limits), dst.fits(limits));
     if !src_fits && !dst_fits {
         return LlcMove::Unrestricted;
     }
-    let forbid =
-        if to_preferred { !dst_fits && dst.greater(src) } else { src_fits || !src.greater(dst) };
+    let forbid = match to_preferred {
+        true => !dst_fits && dst.greater(src, limits),
+        false => src_fits || !src.greater(dst, limits),
+    };
     if forbid { LlcMove::Forbid } else { LlcMove::ForLlc }
 }
 
@@ -108,7 +111,9 @@ impl Fair {
     fn may_change_llc(&self, src: CpuId, dst: CpuId, util: u64, to_preferred: bool) -> LlcMove {
         match self.llc_use(src).zip(self.llc_use(dst)) {
             Some((src, dst)) => {
-                can_migrate_llc(src, dst, util, to_preferred, self.cache.threads_per_core)
+                let gather = self.features.tunables.gather;
+                let limits = Limits { gather, threads_per_core: self.cache.threads_per_core };
+                can_migrate_llc(src, dst, util, to_preferred, limits)
             }
             None => LlcMove::Unrestricted,
         }
@@ -195,10 +200,16 @@ impl Fair {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tunables::Tunables;
 
     /// An LLC of ten CPUs of which `pct` per cent are used.
     fn used(pct: u64) -> LlcUse {
         LlcUse { util: 1024 * pct / 10, capacity: 10_240 }
+    }
+
+    /// Those of the kernel.
+    fn limits(threads_per_core: u64) -> Limits {
+        Limits { gather: Tunables::SINCE_5_2.gather, threads_per_core }
     }
 
     /// Rows are the source, used to 30, 40, 50, 60 per cent, columns the destination. From 50 on an
@@ -206,8 +217,13 @@ mod tests {
     #[test]
     fn decisions_by_use_of_both_llcs() {
         let table = |to_preferred| -> Vec<String> {
-            let letter = |src, dst| match can_migrate_llc(used(src), used(dst), 0, to_preferred, 2)
-            {
+            let letter = |src, dst| match can_migrate_llc(
+                used(src),
+                used(dst),
+                0,
+                to_preferred,
+                limits(2),
+            ) {
                 LlcMove::Forbid => 'N',
                 LlcMove::ForLlc => 'Y',
                 LlcMove::Unrestricted => 'G',
@@ -223,30 +239,37 @@ mod tests {
     fn the_tasks_own_use_moves_with_it() {
         let task = 1024;
         // 45 % and 10 % more do not fit, and 55 is more than 1.2 * (50 - 10).
-        assert_eq!(can_migrate_llc(used(50), used(45), task, true, 2), LlcMove::Forbid);
-        assert_eq!(can_migrate_llc(used(60), used(45), task, true, 2), LlcMove::Unrestricted);
-        assert_eq!(can_migrate_llc(used(59), used(45), task, true, 2), LlcMove::ForLlc);
+        assert_eq!(can_migrate_llc(used(50), used(45), task, true, limits(2)), LlcMove::Forbid);
+        assert_eq!(
+            can_migrate_llc(used(60), used(45), task, true, limits(2)),
+            LlcMove::Unrestricted
+        );
+        assert_eq!(can_migrate_llc(used(59), used(45), task, true, limits(2)), LlcMove::ForLlc);
         // Without the task the preferred LLC would be used less than half.
-        assert_eq!(can_migrate_llc(used(59), used(10), task, false, 2), LlcMove::Forbid);
-        assert_eq!(can_migrate_llc(used(60), used(10), task, false, 2), LlcMove::ForLlc);
+        assert_eq!(can_migrate_llc(used(59), used(10), task, false, limits(2)), LlcMove::Forbid);
+        assert_eq!(can_migrate_llc(used(60), used(10), task, false, limits(2)), LlcMove::ForLlc);
         let small = LlcUse { util: 5, capacity: 10_240 };
-        assert_eq!(can_migrate_llc(small, used(0), task, true, 2), LlcMove::ForLlc, "not below 0");
+        assert_eq!(
+            can_migrate_llc(small, used(0), task, true, limits(2)),
+            LlcMove::ForLlc,
+            "not below 0"
+        );
     }
 
     #[test]
     fn room_ends_at_half_of_an_llc_or_three_quarters_without_smt() {
-        let last = |threads| (0..=100).rev().find(|&pct| used(pct).fits(threads));
+        let last = |threads| (0..=100).rev().find(|&pct| used(pct).fits(limits(threads)));
         assert_eq!((last(2), last(4), last(1)), (Some(49), Some(49), Some(74)));
         let unknown = LlcUse { util: 0, capacity: 0 };
-        assert!(!unknown.fits(2), "before the first pass nothing is known");
-        assert_eq!(can_migrate_llc(unknown, unknown, 0, true, 2), LlcMove::Unrestricted);
+        assert!(!unknown.fits(limits(2)), "before the first pass nothing is known");
+        assert_eq!(can_migrate_llc(unknown, unknown, 0, true, limits(2)), LlcMove::Unrestricted);
     }
 
     #[test]
     fn greater_means_by_more_than_a_fifth() {
         let of = |util| LlcUse { util, capacity: 10_240 };
-        assert!(!of(1200).greater(of(1000)));
-        assert!(of(1201).greater(of(1000)));
-        assert!(!of(0).greater(of(0)));
+        assert!(!of(1200).greater(of(1000), limits(2)));
+        assert!(of(1201).greater(of(1000), limits(2)));
+        assert!(!of(0).greater(of(0), limits(2)));
     }
 }

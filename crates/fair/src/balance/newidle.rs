@@ -4,8 +4,8 @@
 
 use roost_engine::{CpuId, Time, World};
 
+use super::decay_newidle_cost;
 use super::pass::Pass;
-use super::{MIGRATION_COST_NS, decay_newidle_cost};
 use crate::domain::Flags;
 use crate::state::{DomainState, Fair, NohzKick};
 use crate::stats::IdleType;
@@ -127,7 +127,7 @@ impl Fair {
         let gate = if self.features.balance.newidle_gate_by_domain {
             rq.domains.first().map_or(0, |state| state.max_newidle_lb_cost)
         } else {
-            MIGRATION_COST_NS
+            self.migration_cost_ns()
         };
         let some_to_give = self.root_overloaded || !self.features.balance.newidle_costs;
         some_to_give && rq.avg_idle >= gate
@@ -271,7 +271,7 @@ impl Fair {
     fn newidle_refresh(&mut self, world: &mut World, cpu: CpuId) {
         let now = self.jiffies(world.now());
         let due = self.nohz.has_blocked && now >= self.nohz.next_blocked;
-        if due && self.rqs[cpu].avg_idle >= MIGRATION_COST_NS {
+        if due && self.rqs[cpu].avg_idle >= self.migration_cost_ns() {
             let refresh = NohzKick { stats: true, ..NohzKick::default() };
             self.balance_for_idle(world, cpu, refresh);
         }

@@ -14,6 +14,9 @@ use crate::start::Start;
 use crate::state::{NohzKick, Push};
 use crate::stats::LbStats;
 
+/// What caches count as hot for, ns: sections 9.2 and 10.9.
+const MIGRATION_COST_NS: u64 = 500_000;
+
 /// Two LLCs of four CPUs without SMT.
 const TWO_LLCS: &str = "pack:1 node:1 l3:2 core:4 pu:1";
 /// Two nodes of two LLCs of two cores with two threads.

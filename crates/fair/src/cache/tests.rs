@@ -85,7 +85,7 @@ fn occupancy_is_the_share_of_a_cpus_run_time() {
 /// `1280 * average * threads < 1024 * CPUs`.
 #[test]
 fn four_fifths_of_an_llcs_cores_are_too_many() {
-    let most = |threads, llc| (0..100).rev().find(|&average| !too_wide(average, threads, llc));
+    let most = |threads, llc| (0..100).rev().find(|&average| !too_wide(average, threads, llc, 1));
     assert_eq!(most(1, 8), Some(6));
     assert_eq!(most(2, 16), Some(6));
     assert_eq!(most(1, 5), Some(3), "4 are 5120 and 5120");

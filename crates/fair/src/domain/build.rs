@@ -15,6 +15,7 @@ use super::{Domain, Flags, Group, GroupId, Level, Topology};
 use crate::eras::{Asymmetry, Pacing};
 use crate::features::Features;
 use crate::mechanisms::{LevelSpan, Walk};
+use crate::tunables;
 
 /// The distance beyond which nodes are far before processors could say so (RECLAIM_DISTANCE).
 const RECLAIM_DISTANCE: u32 = 30;
@@ -597,8 +598,8 @@ struct Pace {
     cache_nice_tries: u32,
 }
 
-/// The pace of a level in a domain of `weight` CPUs.
-fn pace(level: Level, weight: u32, pacing: Pacing) -> Pace {
+/// The pace of a level in a domain of `weight` CPUs, where nothing else is `set`.
+fn pace(level: Level, weight: u32, pacing: Pacing, set: tunables::Pace) -> Pace {
     let cache_nice_tries = match level {
         Level::Smt => 0,
         Level::Numa { .. } => 2,
@@ -619,7 +620,13 @@ fn pace(level: Level, weight: u32, pacing: Pacing) -> Pace {
         (Pacing::ByLevel, Level::Cluster | Level::Mc | Level::Pkg | Level::Node) => (1, 4),
         _ => (weight, 2 * weight),
     };
-    Pace { imbalance_pct, min_interval_ms, max_interval_ms, busy_factor, cache_nice_tries }
+    Pace {
+        imbalance_pct: set.imbalance_pct.unwrap_or(imbalance_pct),
+        min_interval_ms: set.min_interval_ms.unwrap_or(min_interval_ms),
+        max_interval_ms: set.max_interval_ms.unwrap_or(max_interval_ms),
+        busy_factor: set.busy_factor.unwrap_or(busy_factor),
+        cache_nice_tries: set.cache_nice_tries.unwrap_or(cache_nice_tries),
+    }
 }
 
 /// The domain that `chain[index]` becomes.
@@ -628,14 +635,14 @@ fn domain(
     chain: &[Kept],
     index: usize,
     groups: Vec<GroupId>,
-    pacing: Pacing,
+    features: &Features,
 ) -> Domain {
     let kept = &chain[index];
     let level = levels.rows[kept.row].0;
     let child = index.checked_sub(1).map(|below| &chain[below]);
     let parent = chain.get(index + 1).map(|above| levels.rows[above.row].0);
     let weight = levels.weights[kept.span];
-    let pace = pace(level, weight, pacing);
+    let pace = pace(level, weight, features.domains.pace, features.tunables.pace(level));
     Domain {
         level,
         span: levels.spans[kept.span].clone(),
@@ -672,7 +679,7 @@ pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
             let cover = groups.of_domain(cpu, kept);
             let id = made.entry((chains.of_cpu[cpu], index, cover)).or_insert_with(|| {
                 let members = groups.covers[cover].groups.clone();
-                domains.id(domain(&levels, chain, index, members, features.domains.pace))
+                domains.id(domain(&levels, chain, index, members, features))
             });
             ids.push(*id);
             locals.push(groups.own_group(cpu, kept, cover) as u32);

@@ -55,13 +55,36 @@ const SWITCHES: [Switch; 2] = [
     },
 ];
 
-const NUMBERS: [Number; 1] = [Number {
-    name: "cling-degree",
-    about: "cling: percent of failed attempts that pause it, 0 to 100 (20); 100: never",
-    most: 100,
-    set: |features, percent| features.mechanisms.cling.degree = percent,
-    get: |features| Some(features.mechanisms.cling.degree),
-}];
+const NUMBERS: [Number; 2] = [
+    Number {
+        name: "cling-degree",
+        about: "cling: failed attempts that pause it; 100: never",
+        unit: "%",
+        least: 0,
+        most: 100,
+        since: "3.9",
+        until: None,
+        unset: "",
+        source: "numa_balancing_cling_degree, roost/cling.h",
+        file: None,
+        set: |features, percent| features.mechanisms.cling.degree = percent,
+        get: |features| Some(features.mechanisms.cling.degree),
+    },
+    Number {
+        name: "cling-period-ms",
+        about: "cling: time after which failed attempts count half",
+        unit: "ms",
+        least: 1,
+        most: 3_600_000,
+        since: "3.9",
+        until: None,
+        unset: "",
+        source: "a tenth of the longest scan period, roost/cling.h",
+        file: None,
+        set: |features, ms| features.mechanisms.cling.period_ms = ms,
+        get: |features| Some(features.mechanisms.cling.period_ms),
+    },
+];
 
 /// What of it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +96,18 @@ pub(crate) struct Form {
     /// numa_balancing_cling_degree: failed attempts to reach a node, in percent, from which on nobody clings
     /// to it.
     pub degree: u32,
+    /// Time after which attempts count half, ms.
+    pub period_ms: u32,
 }
 
 impl Form {
     /// Nothing.
-    pub(super) const OFF: Self = Self { groups: false, on: false, degree: policy::DEGREE };
+    pub(super) const OFF: Self = Self {
+        groups: false,
+        on: false,
+        degree: policy::DEGREE,
+        period_ms: (policy::PERIOD_NS / 1_000_000) as u32,
+    };
 }
 
 impl Default for Form {
@@ -346,7 +376,7 @@ impl Fair {
     fn decay_cling(&mut self, world: &mut World) {
         let now = self.jiffies(world.now());
         let state = &mut self.mechanisms.cling;
-        let period = ms_to_jiffies(policy::PERIOD_NS / 1_000_000, state.hz);
+        let period = ms_to_jiffies(self.features.mechanisms.cling.period_ms.into(), state.hz);
         let mut decayed = false;
         for attempts in state.attempts.iter_mut().flatten() {
             if now >= attempts.next_decay {

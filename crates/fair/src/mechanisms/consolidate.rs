@@ -23,13 +23,13 @@ use crate::domain::GroupId;
 use crate::features::Features;
 use crate::numa::NumaPush;
 use crate::state::Fair;
-use crate::switches::Switch;
+use crate::switches::{Number, Switch};
 
 /// The mechanism.
 pub(super) const MECHANISM: Mechanism = Mechanism {
     name: "consolidate",
     switches: &SWITCHES,
-    numbers: &[],
+    numbers: &NUMBERS,
     acted: &["consolidate_held", "consolidate_first", "consolidate_pulled"],
     needs: "a machine of several NUMA nodes",
     is_on: |features| features.mechanisms.consolidate != Consolidation::Off,
@@ -50,6 +50,24 @@ const SWITCHES: [Switch; 2] = [
         set: |features, on| features.mechanisms.consolidate = Consolidation::Posted.or_off(on),
     },
 ];
+
+const NUMBERS: [Number; 1] = [Number {
+    name: "consolidate-seq",
+    about: "consolidate: passes that leave alone a task which was pulled on purpose",
+    unit: "passes",
+    least: 0,
+    most: 1000,
+    since: "3.9",
+    until: None,
+    unset: "",
+    source: "migrate_seq, roost/consolidate.h",
+    file: None,
+    set: |features, passes| features.mechanisms.consolidate_seq = passes,
+    get: |features| Some(features.mechanisms.consolidate_seq),
+}];
+
+/// The number that was posted.
+pub(super) const SEQ: u32 = policy::SEQ;
 
 /// Which form of consolidation is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,7 +418,8 @@ impl Fair {
         }
         if moved {
             self.mechanisms.consolidate.pulled += 1;
-            self.mechanisms.consolidate.members[task.index()].migrate_seq = policy::SEQ;
+            self.mechanisms.consolidate.members[task.index()].migrate_seq =
+                self.features.mechanisms.consolidate_seq;
         }
     }
 }

@@ -36,7 +36,14 @@ const SWITCHES: [Switch; 1] = [Switch {
 const NUMBERS: [Number; 1] = [Number {
     name: "linger",
     about: "milliseconds for which a task stays on its node after it was queued, instead of 10",
+    unit: "ms",
+    least: 0,
     most: 1000,
+    since: "3.9",
+    until: None,
+    unset: "off",
+    source: "of tests",
+    file: None,
     set: |features, ms| features.mechanisms.linger = Some(ms).filter(|&ms| ms > 0),
     get: |features| features.mechanisms.linger,
 }];

@@ -43,7 +43,14 @@ const SWITCHES: [Switch; 1] = [Switch {
 const NUMBERS: [Number; 1] = [Number {
     name: "llc-imbalance",
     about: "tasks by which an LLC of a node may be ahead, instead of a quarter of its CPUs",
+    unit: "tasks",
+    least: 0,
     most: 999_999,
+    since: "3.9",
+    until: None,
+    unset: "a quarter of an LLC, if on",
+    source: "this project's; published: roost/llc_imbalance.h",
+    file: None,
     set: |features, tasks| {
         features.mechanisms.llc_imbalance =
             if tasks > 0 { LlcImbalance::UpTo(tasks) } else { LlcImbalance::Off };

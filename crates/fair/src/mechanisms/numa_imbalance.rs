@@ -17,7 +17,7 @@ use super::{Mechanism, Tally};
 use crate::balance::Rules;
 use crate::domain::{Domain, Flags};
 use crate::features::Features;
-use crate::switches::Switch;
+use crate::switches::{Number, Switch};
 
 pub(crate) use policy::{Busiest, LevelSpan, Limit, Walk};
 
@@ -25,7 +25,7 @@ pub(crate) use policy::{Busiest, LevelSpan, Limit, Walk};
 pub(super) const MECHANISM: Mechanism = Mechanism {
     name: "numa-imbalance",
     switches: &SWITCHES,
-    numbers: &[],
+    numbers: &NUMBERS,
     acted: &["numa_imbalance_kept", "numa_imbalance_local"],
     needs: "a machine of several NUMA nodes",
     is_on: |features| features.mechanisms.numa_imbalance != NumaImbalance::None,
@@ -49,6 +49,21 @@ const SWITCHES: [Switch; 2] = [
         },
     },
 ];
+
+const NUMBERS: [Number; 1] = [Number {
+    name: "imb-numa-nr",
+    about: "tasks by which a node may be ahead, in place of what rules since 5.18, and the published one, compute",
+    unit: "tasks",
+    least: 0,
+    most: 999_999,
+    since: "3.9",
+    until: None,
+    unset: "by the LLCs of a node",
+    source: "imb_numa_nr of struct sched_domain, roost/numa_imbalance.h",
+    file: None,
+    set: |features, tasks| features.mechanisms.imb_numa_nr = Some(tasks),
+    get: |features| features.mechanisms.imb_numa_nr,
+}];
 
 fn published_or_none(on: bool) -> NumaImbalance {
     if on { NumaImbalance::Published } else { NumaImbalance::None }

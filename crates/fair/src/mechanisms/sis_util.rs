@@ -13,18 +13,19 @@ use roost_workload::Workload;
 
 use super::{Mechanism, Tally};
 use crate::balance::Pass;
+use crate::domain::Domain;
 use crate::features::{Features, SearchLimit};
 use crate::idle_search::Budget;
 use crate::state::Fair;
 use crate::stats::IdleType;
-use crate::switches::Switch;
+use crate::switches::{Number, Switch};
 use crate::wakeup::Lines;
 
 /// The mechanism.
 pub(super) const MECHANISM: Mechanism = Mechanism {
     name: "sis-util",
     switches: &SWITCHES,
-    numbers: &[],
+    numbers: &NUMBERS,
     acted: &["sis_util_not_begun", "sis_util_ended"],
     needs: "an LLC of several CPUs",
     is_on: |features| features.switches.search_limit == SearchLimit::Utilisation,
@@ -39,6 +40,57 @@ const SWITCHES: [Switch; 1] = [Switch {
         features.switches.search_limit = SearchLimit::Utilisation.if_on(on, features);
     },
 }];
+
+const NUMBERS: [Number; 2] = [
+    Number {
+        name: "sis-util-threshold",
+        about: "sis-util: utilisation of an LLC from which on it is not searched",
+        unit: "%",
+        least: 1,
+        most: 100,
+        since: "5.2",
+        until: None,
+        unset: "100 / imbalance_pct of the LLC's domain, 85.5 for 117",
+        source: "roost/sis_util.h",
+        file: None,
+        set: |features, percent| features.mechanisms.sis_util.threshold = Some(percent),
+        get: |features| features.mechanisms.sis_util.threshold,
+    },
+    Number {
+        name: "sis-util-floor",
+        about: "sis-util: CPUs that a search may look at however busy the LLC is",
+        unit: "CPUs",
+        least: 0,
+        most: 999_999,
+        since: "5.2",
+        until: None,
+        unset: "",
+        source: "this project's; published without",
+        file: None,
+        set: |features, cpus| features.mechanisms.sis_util.floor = cpus,
+        get: |features| Some(features.mechanisms.sis_util.floor),
+    },
+];
+
+/// Its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// Utilisation in per cent from which on an LLC is full; `None`: as its domain's imbalance_pct says.
+    threshold: Option<u32>,
+    /// CPUs that a search may always look at.
+    floor: u32,
+}
+
+impl Form {
+    /// As published.
+    pub(super) const PUBLISHED: Self = Self { threshold: None, floor: 0 };
+
+    /// CPUs that a search may look at in an LLC of the utilisation `util`, whose domain this is.
+    fn nr_idle_scan(self, util: u64, domain: &Domain) -> u32 {
+        let pct = self.threshold.map_or(domain.imbalance_pct, |percent| 10_000 / percent);
+        policy::nr_idle_scan(util, domain.weight, pct).max(self.floor.min(domain.weight))
+    }
+}
 
 /// What it keeps during a run. The number of CPUs that searches may look at is the LLC's
 /// ([`crate::state::LlcShared::nr_idle_scan`]).
@@ -97,7 +149,7 @@ impl Fair {
             return;
         }
         let domain = self.topology.domain(pass.domain);
-        let nr = policy::nr_idle_scan(util, domain.weight, domain.imbalance_pct);
+        let nr = self.features.mechanisms.sis_util.nr_idle_scan(util, domain);
         let llc = &mut self.llcs[self.topology.llc_of[pass.cpu] as usize];
         if llc.nr_idle_scan != nr {
             llc.nr_idle_scan = nr;
@@ -115,7 +167,7 @@ impl Fair {
             let Some(level) = level else { continue };
             let domain = self.topology.domain(self.topology.domains_of(cpu)[*level]);
             self.llcs[self.topology.llc_of[cpu] as usize].nr_idle_scan =
-                policy::nr_idle_scan(0, domain.weight, domain.imbalance_pct);
+                self.features.mechanisms.sis_util.nr_idle_scan(0, domain);
         }
     }
 
@@ -124,5 +176,34 @@ impl Fair {
         let shared = &self.llcs[self.topology.llc_of[target] as usize];
         lines.fetch_shared(world.machine(), shared.last_writer);
         self.mechanisms.sis_util.budget(shared.nr_idle_scan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Topology;
+
+    fn scans(name: &str) -> [u32; 4] {
+        let machine = roost_machine::resolve("pack:1 node:1 l3:1 core:16 pu:1").unwrap();
+        let features = Features::parse(name).unwrap();
+        let topology = Topology::new(&machine, &features);
+        let domain = topology.domain(topology.domains_of(0)[0]);
+        let form = features.mechanisms.sis_util;
+        [0, 45, 75, 90].map(|percent| form.nr_idle_scan(percent * 16 * 1024 / 100, domain))
+    }
+
+    /// The header's table for 16 CPUs; a threshold of 100 is x^2 alone: 1 - 0.45^2 and 1 - 0.75^2 of 16 CPUs.
+    #[test]
+    fn a_threshold_is_the_utilisation_at_which_searches_end() {
+        assert_eq!(scans("fair@7.2"), [16, 11, 3, 0]);
+        assert_eq!(scans("fair@7.2+sis-util-threshold=100"), [16, 12, 7, 3]);
+        assert_eq!(scans("fair@7.2+sis-util-threshold=70"), [16, 9, 0, 0]);
+    }
+
+    #[test]
+    fn a_floor_is_searched_however_busy_the_llc_is() {
+        assert_eq!(scans("fair@7.2+sis-util-floor=4"), [16, 11, 4, 4]);
+        assert_eq!(scans("fair@7.2+sis-util-floor=100"), [16; 4], "there are no more CPUs");
     }
 }

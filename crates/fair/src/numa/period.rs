@@ -3,15 +3,7 @@
 
 use roost_machine::PAGE_BYTES;
 
-/// Shortest and longest period (kernel.numa_balancing_scan_period_{min,max}_ms).
-const PERIOD_MIN_MS: u64 = 1000;
-const PERIOD_MAX_MS: u64 = 60_000;
-
-/// What a scan marks at most, MB (kernel.numa_balancing_scan_size_mb).
-const SCAN_SIZE_MB: u64 = 256;
-
-/// The same in pages.
-pub(super) const SCAN_PAGES: u64 = (SCAN_SIZE_MB << 20) / PAGE_BYTES;
+use crate::tunables::Scan;
 
 /// No process is scanned faster, MB a second (MAX_SCAN_WINDOW).
 const MAX_SCAN_WINDOW: u64 = 2560;
@@ -40,27 +32,33 @@ impl GroupUse {
     }
 }
 
+/// What a scan marks at most, in pages.
+pub(super) fn pages(scan: &Scan) -> u64 {
+    (u64::from(scan.size_mb) << 20) / PAGE_BYTES
+}
+
 /// Scans that it takes to see everything of a process.
-fn windows(resident_pages: u64) -> u64 {
-    resident_pages.div_ceil(SCAN_PAGES).max(1)
+fn windows(scan: &Scan, resident_pages: u64) -> u64 {
+    resident_pages.div_ceil(pages(scan)).max(1)
 }
 
 /// `task_scan_min`.
-pub(super) fn scan_min(resident_pages: u64) -> u64 {
-    let floor = 1000 / (MAX_SCAN_WINDOW / SCAN_SIZE_MB);
-    floor.max(PERIOD_MIN_MS / windows(resident_pages))
+pub(super) fn scan_min(scan: &Scan, resident_pages: u64) -> u64 {
+    // What is larger than a second's worth is one window a second.
+    let floor = 1000 / (MAX_SCAN_WINDOW / u64::from(scan.size_mb)).max(1);
+    floor.max(u64::from(scan.period_min_ms) / windows(scan, resident_pages))
 }
 
 /// `task_scan_max`.
-pub(super) fn scan_max(resident_pages: u64, group: Option<GroupUse>) -> u64 {
-    let alone = PERIOD_MAX_MS / windows(resident_pages);
+pub(super) fn scan_max(scan: &Scan, resident_pages: u64, group: Option<GroupUse>) -> u64 {
+    let alone = u64::from(scan.period_max_ms) / windows(scan, resident_pages);
     let max = group.map_or(alone, |group| alone.max(group.scaled(alone)));
-    max.max(scan_min(resident_pages))
+    max.max(scan_min(scan, resident_pages))
 }
 
 /// `task_scan_start`.
-pub(super) fn scan_start(resident_pages: u64, group: Option<GroupUse>) -> u64 {
-    let min = scan_min(resident_pages);
+pub(super) fn scan_start(scan: &Scan, resident_pages: u64, group: Option<GroupUse>) -> u64 {
+    let min = scan_min(scan, resident_pages);
     group.map_or(min, |group| min.max(group.scaled(min)))
 }
 
@@ -100,13 +98,16 @@ pub(super) fn adapted(period: u64, window: Window, min: u64, max: u64) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tunables::Tunables;
+
+    const SCAN: Scan = Tunables::SINCE_5_2.scan;
 
     /// Section 12.1: RSS in MB, shortest and longest period in ms.
     #[test]
     fn periods_follow_from_the_resident_set() {
         let periods = |mb: u64| {
             let pages = (mb << 20) / PAGE_BYTES;
-            (scan_min(pages), scan_max(pages, None))
+            (scan_min(&SCAN, pages), scan_max(&SCAN, pages, None))
         };
         assert_eq!(periods(100), (1000, 60_000));
         assert_eq!(periods(1024), (250, 15_000));
@@ -118,11 +119,11 @@ mod tests {
     #[test]
     fn a_group_shares_the_work_as_far_as_its_memory_is_shared() {
         let group = |shared, private| Some(GroupUse { refs: 10, shared, private });
-        assert_eq!(scan_start(0, group(99, 0)), 10_000);
-        assert_eq!(scan_start(0, group(0, 9)), 1000, "10 tasks, one tenth shared");
-        assert_eq!(scan_start(0, group(0, 99)), 1000);
-        assert_eq!(scan_max(0, group(49, 50)), 300_000);
-        assert_eq!(scan_max(0, group(0, 1_000_000)), 60_000);
+        assert_eq!(scan_start(&SCAN, 0, group(99, 0)), 10_000);
+        assert_eq!(scan_start(&SCAN, 0, group(0, 9)), 1000, "10 tasks, one tenth shared");
+        assert_eq!(scan_start(&SCAN, 0, group(0, 99)), 1000);
+        assert_eq!(scan_max(&SCAN, 0, group(49, 50)), 300_000);
+        assert_eq!(scan_max(&SCAN, 0, group(0, 1_000_000)), 60_000);
     }
 
     /// Section 12.3: period, local and private tenths.

@@ -4,13 +4,10 @@
 use roost_engine::{Area, CpuId, Marked, TaskId, World};
 
 use super::NodeId;
-use super::period::{self, GroupUse, SCAN_PAGES};
+use super::period::{self, GroupUse};
 use crate::balance::ms_to_jiffies;
 use crate::state::Fair;
-
-/// Before a new process or area is scanned, ms (kernel.numa_balancing_scan_delay_ms); also the first
-/// period of a task.
-pub(super) const DELAY_MS: u64 = 1000;
+use crate::tunables;
 
 /// Address space passed over at most, in scan sizes.
 const VIRTUAL_SCANS: u64 = 8;
@@ -24,9 +21,7 @@ const OVERHEAD_LIMIT: u64 = 32;
 /// Scans of everything in which every area takes part, whoever used it.
 const UNCONDITIONAL_SCANS: u64 = 2;
 
-/// 3.9: shortest and longest period and the time after which it is the shortest again, ms.
-const OLD_PERIOD_MIN_MS: u64 = 100;
-const OLD_PERIOD_MAX_MS: u64 = 100 * 50;
+/// 3.9: time after which the period is the shortest again, ms.
 const OLD_PERIOD_RESET_MS: u64 = 100 * 600;
 
 /// 3.9: jiffies, as ms, by which a fault makes the period longer whose page stayed. Memory as large as
@@ -150,8 +145,8 @@ impl Fair {
     /// A task joins its process; returns how many it then has.
     pub(super) fn join_scanned(&mut self, world: &World, process: u32) -> u64 {
         let now = self.jiffies(world.now());
-        let delay = if self.features.numa.places_tasks { DELAY_MS } else { 0 };
-        let next_scan = now + ms_to_jiffies(delay, self.features.hz);
+        let delay = if self.features.numa.places_tasks { self.tunables().delay_ms } else { 0 };
+        let next_scan = now + ms_to_jiffies(delay.into(), self.features.hz);
         let first_node = FirstNode::of(world.is_forked(process));
         let processes = &mut self.numa.processes;
         if processes.len() <= process as usize {
@@ -166,20 +161,25 @@ impl Fair {
         process.threads
     }
 
+    /// What of scans can be set.
+    fn tunables(&self) -> &tunables::Scan {
+        &self.features.tunables.scan
+    }
+
     /// `task_scan_min` of a process.
     pub(super) fn scan_min(&self, world: &World, process: u32) -> u64 {
-        period::scan_min(world.resident_pages(process))
+        period::scan_min(self.tunables(), world.resident_pages(process))
     }
 
     /// `task_scan_max` of a process, for a member of a group.
     pub(super) fn scan_max(&self, world: &World, process: u32, group: Option<u32>) -> u64 {
-        period::scan_max(world.resident_pages(process), self.group_use(group))
+        period::scan_max(self.tunables(), world.resident_pages(process), self.group_use(group))
     }
 
     /// `task_scan_start` of a task.
     pub(super) fn scan_start(&self, world: &World, task: TaskId) -> u64 {
         let group = self.group_use(self.numa.tasks[task.index()].group);
-        period::scan_start(world.resident_pages(world.process(task)), group)
+        period::scan_start(self.tunables(), world.resident_pages(world.process(task)), group)
     }
 
     fn group_use(&self, group: Option<u32>) -> Option<GroupUse> {
@@ -203,7 +203,7 @@ impl Fair {
         let start = match (first, self.features.numa.places_tasks) {
             (false, _) => state.period,
             (true, true) => self.scan_start(world, task),
-            (true, false) => OLD_PERIOD_MIN_MS,
+            (true, false) => self.tunables().period_min_ms.into(),
         };
         let placement = self.features.numa.places_tasks;
         let state = &mut self.numa.tasks[task.index()];
@@ -244,6 +244,7 @@ impl Fair {
             return;
         }
         let (area, page) = self.numa.processes[process as usize].offset;
+        let pages = period::pages(self.tunables());
         let mut scan = Scan {
             cpu,
             task,
@@ -251,8 +252,8 @@ impl Fair {
             now,
             area,
             page,
-            pages: SCAN_PAGES as i64,
-            virtual_pages: (SCAN_PAGES * VIRTUAL_SCANS) as i64,
+            pages: pages as i64,
+            virtual_pages: (pages * VIRTUAL_SCANS) as i64,
             skipped: false,
             forced: false,
             marked: 0,
@@ -332,7 +333,7 @@ impl Fair {
         if !self.features.numa.area_skip {
             return true;
         }
-        let delay = ms_to_jiffies(DELAY_MS, self.features.hz);
+        let delay = ms_to_jiffies(self.tunables().delay_ms.into(), self.features.hz);
         let bit = pid_bit(world.pid(scan.task));
         let process = &mut self.numa.processes[scan.process as usize];
         let (seq, threads, offset) = (process.seq, process.threads, process.offset);
@@ -384,6 +385,7 @@ impl Fair {
     /// period begins anew.
     fn may_scan_old(&mut self, process: u32, task: TaskId, cpu: CpuId, now: u64) -> bool {
         let node = self.numa.node(cpu);
+        let shortest = self.tunables().period_min_ms.into();
         let of = &mut self.numa.processes[process as usize];
         of.first_node = of.first_node.seen_on(node);
         if of.first_node != FirstNode::Several {
@@ -391,7 +393,7 @@ impl Fair {
         }
         if now > of.next_reset {
             of.next_reset = now + ms_to_jiffies(OLD_PERIOD_RESET_MS, self.features.hz);
-            self.numa.tasks[task.index()].period = OLD_PERIOD_MIN_MS;
+            self.numa.tasks[task.index()].period = shortest;
         }
         true
     }
@@ -399,9 +401,10 @@ impl Fair {
     /// 3.9: pages of a fault stayed where they were: scan slower.
     pub(crate) fn lengthen_old_period(&mut self, task: TaskId, pages: u64) {
         let step = OLD_STEP_JIFFIES * 1000 / u64::from(self.features.hz);
+        let longest = self.tunables().period_max_ms.into();
         let state = &mut self.numa.tasks[task.index()];
         let longer = (pages * step).div_ceil(HUGE_PAGES);
-        state.period = (state.period + longer).min(OLD_PERIOD_MAX_MS);
+        state.period = (state.period + longer).min(longest);
     }
 }
 

@@ -9,9 +9,6 @@ use roost_engine::TaskId;
 use super::{Arrival, Entity, Entry, Leave, Preempt, Queue};
 use crate::weight::virtual_delta;
 
-/// Number of tasks up to which the period is `sched_latency` (`sched_nr_latency`, 6 ms / 0.75 ms).
-const NR_LATENCY: usize = 8;
-
 /// The current entity ran for `delta` ns.
 pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
     if let Some(current) = &mut queue.current {
@@ -93,7 +90,7 @@ pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, arrived: &Entity) -> Pr
 /// LAST_BUDDY: the current entity, about to be preempted, continues after the wakee if enough
 /// others are queued that it would be pushed far back. SCHED_IDLE entities are no buddies.
 pub(super) fn prefer_preempted(queue: &mut Queue) {
-    if queue.len() >= NR_LATENCY {
+    if queue.len() >= queue.rules.nr_latency {
         queue.last = queue.current.filter(|c| !c.entity.idle_policy).map(|c| c.task).or(queue.last);
     }
 }
@@ -127,7 +124,7 @@ pub(super) fn yield_current(queue: &mut Queue) {
 /// Real time for which an entity may run when `nr` are queued, of a weight that is the queue's and
 /// `extra` (`sched_slice`).
 fn slice(queue: &Queue, entity: &Entity, nr: usize, extra: u64) -> u64 {
-    let period = if nr <= NR_LATENCY {
+    let period = if nr <= queue.rules.nr_latency {
         queue.rules.latency
     } else {
         nr as u64 * queue.rules.min_granularity

@@ -12,6 +12,7 @@ const C: TaskId = TaskId(2);
 /// CFS on at least eight CPUs.
 fn cfs() -> QueueRules {
     QueueRules {
+        nr_latency: 8,
         eevdf: false,
         latency: 24 * MS,
         min_granularity: 3 * MS,
