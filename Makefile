@@ -9,6 +9,7 @@
 # make measure  prints what figures in the docs were measured with: the daemon's cost, the exact lane's pages
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
 # make live   builds the live scheduler (clang 18 or newer, libelf and zlib, installed if missing; Rust 1.91)
+#             POLICY=my_rule.h builds a rule of your own into it (docs/use/own-rule.md)
 # make test-live  its tests, and guests in which it schedules (WITHOUT as for test-vm): an hour
 # make soak-live  a mixed load in guests of ten kinds, a quarter of an hour each
 # make smoke-live  ten seconds of the live scheduler in one guest, with hackbench: a minute
@@ -83,6 +84,7 @@ validation: setup
 
 # A workspace of its own, with a target folder of its own.
 LIVE = --manifest-path crates/live/Cargo.toml --target-dir target/live --locked
+live: export ROOST_POLICY = $(abspath $(POLICY))
 live: setup-live
 	$(CARGO) build --release $(LIVE)
 	@echo built target/live/release/scx_roost

@@ -26,7 +26,7 @@ fn build() -> Result<(), String> {
     let root = Path::new(&here).join("../..");
     let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
     let text = |path: &str| path.to_owned();
-    let include = root.join("policy/include").display().to_string();
+    let include = include(&root.join("policy/include"))?.display().to_string();
     let source = root.join("bpf/roost.bpf.c").display().to_string();
     println!("cargo:rerun-if-changed={include}");
     println!("cargo:rerun-if-changed={}", root.join("bpf").display());
@@ -41,6 +41,34 @@ fn build() -> Result<(), String> {
     builder.add_cflag("-fdebug-compilation-dir=.").add_cflag(&prefix);
     builder.add_include_path(&include).enable_skel(&source, &text("roost"));
     builder.build().map_err(|error| format!("compiling {source}: {error:#}"))
+}
+
+/// The folder of the policy's headers: the repository's, or a copy in which the rule of $ROOST_POLICY replaces
+/// functions.
+fn include(headers: &Path) -> Result<PathBuf, String> {
+    println!("cargo:rerun-if-env-changed=ROOST_POLICY");
+    let Some(rule) = std::env::var_os("ROOST_POLICY").filter(|rule| !rule.is_empty()) else {
+        return Ok(headers.to_owned());
+    };
+    let rule = PathBuf::from(rule);
+    let shown = rule.display().to_string();
+    println!("cargo:rerun-if-changed={shown}");
+    let failed = |error: std::io::Error| format!("POLICY={shown}: {error}");
+    let text = std::fs::read_to_string(&rule).map_err(failed)?;
+    let defined = roost_policy::headers::functions(&text);
+    let known = roost_policy::headers::all();
+    let is_known = |name: &str| known.iter().any(|(_, function)| function.name == name);
+    let names: Vec<&str> =
+        defined.iter().map(|function| function.name.as_str()).filter(|name| is_known(name)).collect();
+    if names.is_empty() {
+        return Err(format!("POLICY={shown}: it defines no function of the policy; `roost policy list` has them"));
+    }
+    let copy = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("policy");
+    std::fs::create_dir_all(copy.join("roost")).map_err(failed)?;
+    for (name, text) in roost_policy::headers::with_replaced(&names, &shown) {
+        std::fs::write(copy.join("roost").join(name), text).map_err(failed)?;
+    }
+    Ok(copy)
 }
 
 /// The clang to use: the one that is named, or the first new enough one that is found.

@@ -1,5 +1,7 @@
 //! Groups stay on the node they settled on: `roost/cling.h`.
 
+use crate::rules::functions;
+
 /// `numa_balancing_cling_degree`, percent.
 pub const DEGREE: u32 = 20;
 
@@ -42,16 +44,21 @@ pub enum Page {
     Undecided,
 }
 
-unsafe extern "C" {
-    fn policy_cling_attempt(node: *mut NodeAttempts, failed: bool);
-    fn policy_cling_decay(node: *mut NodeAttempts, nid: u32, walk: *mut Walk);
-    fn policy_cling_busy(node: *const NodeAttempts, nid: u32, busiest: u32, degree: u32) -> bool;
-    safe fn policy_cling(do_cling: bool, preferred: u32, src: u32, dst: u32, busy: bool) -> bool;
-    safe fn policy_cling_prefers(do_cling: bool, faults: u64, most: u64, busy: bool) -> bool;
-    safe fn policy_cling_page(do_cling: bool, dst_busy: bool, src_busy: bool) -> u32;
-    safe fn policy_cling_bucket(local: u64, remote: u64) -> u32;
-    safe fn policy_cling_score(memory: u64, all_memory: u64, cpu: u64, all_cpu: u64) -> u64;
-    safe fn policy_cling_fits(claimed: u64, demand: u64, nr_cpus: u32) -> bool;
+functions! {
+    cling
+    safe {
+        fn policy_cling(do_cling: bool, preferred: u32, src: u32, dst: u32, busy: bool) -> bool;
+        fn policy_cling_prefers(do_cling: bool, faults: u64, most: u64, busy: bool) -> bool;
+        fn policy_cling_page(do_cling: bool, dst_busy: bool, src_busy: bool) -> u32;
+        fn policy_cling_bucket(local: u64, remote: u64) -> u32;
+        fn policy_cling_score(memory: u64, all_memory: u64, cpu: u64, all_cpu: u64) -> u64;
+        fn policy_cling_fits(claimed: u64, demand: u64, nr_cpus: u32) -> bool;
+    }
+    pointers {
+        fn policy_cling_attempt(node: *mut NodeAttempts, failed: bool);
+        fn policy_cling_decay(node: *mut NodeAttempts, nid: u32, walk: *mut Walk);
+        fn policy_cling_busy(node: *const NodeAttempts, nid: u32, busiest: u32, degree: u32) -> bool;
+    }
 }
 
 impl NodeAttempts {

@@ -1,5 +1,7 @@
 //! Each process on few nodes: `roost/consolidate.h`.
 
+use crate::rules::functions;
+
 /// `migrate_seq` of a task that was pulled on purpose.
 pub const SEQ: u32 = 3;
 
@@ -47,28 +49,33 @@ pub struct Other {
     pub nr: u32,
 }
 
-unsafe extern "C" {
-    safe fn policy_consolidate_local(weight: u32, nodes: u32, total: u32) -> bool;
-    safe fn policy_consolidate_benefit(
-        total: u32,
-        dst_nr: u32,
-        dst_weight: u32,
-        src_nr: u32,
-        src_weight: u32,
-    ) -> i32;
-    safe fn policy_consolidate_may_wake(benefit: i32) -> bool;
-    safe fn policy_consolidate_ignores_heat(
-        across: bool,
-        benefit: i32,
-        failed: u32,
-        tries: u32,
-    ) -> bool;
-    safe fn policy_consolidate_two_passes(posted: bool, dst: u32, src: u32, first: u32) -> bool;
-    safe fn policy_consolidate_first_pass(posted: bool, across: bool, benefit: i32) -> bool;
-    fn policy_consolidate_second_pass(posted: bool, across: bool, migrate_seq: *mut u32) -> bool;
-    fn policy_consolidate_worth(here: *const Here) -> bool;
-    fn policy_consolidate_from(here: *const Here, other: *const Other, least: u32) -> bool;
-    fn policy_consolidate_take(limit: *mut u32, weight: u32) -> bool;
+functions! {
+    consolidate
+    safe {
+        fn policy_consolidate_local(weight: u32, nodes: u32, total: u32) -> bool;
+        fn policy_consolidate_benefit(
+            total: u32,
+            dst_nr: u32,
+            dst_weight: u32,
+            src_nr: u32,
+            src_weight: u32,
+        ) -> i32;
+        fn policy_consolidate_may_wake(benefit: i32) -> bool;
+        fn policy_consolidate_ignores_heat(
+            across: bool,
+            benefit: i32,
+            failed: u32,
+            tries: u32,
+        ) -> bool;
+        fn policy_consolidate_two_passes(posted: bool, dst: u32, src: u32, first: u32) -> bool;
+        fn policy_consolidate_first_pass(posted: bool, across: bool, benefit: i32) -> bool;
+    }
+    pointers {
+        fn policy_consolidate_second_pass(posted: bool, across: bool, migrate_seq: *mut u32) -> bool;
+        fn policy_consolidate_worth(here: *const Here) -> bool;
+        fn policy_consolidate_from(here: *const Here, other: *const Other, least: u32) -> bool;
+        fn policy_consolidate_take(limit: *mut u32, weight: u32) -> bool;
+    }
 }
 
 impl Benefit {

@@ -1,8 +1,15 @@
 //! Tolerated imbalance between the LLCs of a node: `roost/llc_imbalance.h`.
 
-unsafe extern "C" {
-    safe fn policy_llc_imbalance_allowed(child_span: u32) -> u32;
-    safe fn policy_llc_imbalance_adjust(amount: u64, span: u32, child_span: u32) -> u64;
+use crate::rules::functions;
+
+functions! {
+    llc_imbalance
+    safe {
+        fn policy_llc_imbalance_allowed(child_span: u32) -> u32;
+        fn policy_llc_imbalance_adjust(amount: u64, span: u32, child_span: u32) -> u64;
+    }
+    pointers {
+    }
 }
 
 /// Tasks by which one of several LLCs of `child_span` CPUs may be ahead.

@@ -1,5 +1,7 @@
 //! Tolerated imbalance between nodes: `roost/numa_imbalance.h`.
 
+use crate::rules::functions;
+
 /// By which rule an imbalance is tolerated; the header tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -60,31 +62,36 @@ pub struct Limit {
     pub imb_numa_nr: u32,
 }
 
-unsafe extern "C" {
-    fn policy_numa_step(rule: u32, walk: *mut Walk, level: *const LevelSpan) -> u32;
-    safe fn policy_numa_adjust_periodic(
-        rule: u32,
-        imbalance: u64,
-        busiest_running: u32,
-        busiest_weight: u32,
-        local_running: u32,
-        imb_numa_nr: u32,
-    ) -> u64;
-    safe fn policy_numa_adjust_placement(
-        rule: u32,
-        imbalance: u64,
-        dst_running: u32,
-        dst_weight: u32,
-        imb_numa_nr: u32,
-    ) -> u64;
-    safe fn policy_numa_stay_local(
-        rule: u32,
-        local_running: u32,
-        idle_difference: u32,
-        span_weight: u32,
-        allowed: u32,
-        imb_numa_nr: u32,
-    ) -> bool;
+functions! {
+    numa_imbalance
+    safe {
+        fn policy_numa_adjust_periodic(
+            rule: u32,
+            imbalance: u64,
+            busiest_running: u32,
+            busiest_weight: u32,
+            local_running: u32,
+            imb_numa_nr: u32,
+        ) -> u64;
+        fn policy_numa_adjust_placement(
+            rule: u32,
+            imbalance: u64,
+            dst_running: u32,
+            dst_weight: u32,
+            imb_numa_nr: u32,
+        ) -> u64;
+        fn policy_numa_stay_local(
+            rule: u32,
+            local_running: u32,
+            idle_difference: u32,
+            span_weight: u32,
+            allowed: u32,
+            imb_numa_nr: u32,
+        ) -> bool;
+    }
+    pointers {
+        fn policy_numa_step(rule: u32, walk: *mut Walk, level: *const LevelSpan) -> u32;
+    }
 }
 
 /// `imb_numa_nr` of the next domain on the way up from a CPU; `walk` starts as its default.

@@ -1,7 +1,14 @@
 //! How many CPUs a wakeup may examine: `roost/sis_util.h`.
 
-unsafe extern "C" {
-    safe fn policy_nr_idle_scan(sum_util: u64, llc_weight: u32, imbalance_pct: u32) -> u32;
+use crate::rules::functions;
+
+functions! {
+    sis_util
+    safe {
+        fn policy_nr_idle_scan(sum_util: u64, llc_weight: u32, imbalance_pct: u32) -> u32;
+    }
+    pointers {
+    }
 }
 
 /// CPUs of an LLC of `llc_weight` CPUs that a wakeup may examine for an idle one, when the

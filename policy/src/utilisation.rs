@@ -1,7 +1,14 @@
 //! The utilisation of a CPU as a decaying average: `roost/utilisation.h`.
 
-unsafe extern "C" {
-    safe fn policy_util_advance(kept: u64, elapsed_ns: u64, busy: bool) -> u64;
+use crate::rules::functions;
+
+functions! {
+    utilisation
+    safe {
+        fn policy_util_advance(kept: u64, elapsed_ns: u64, busy: bool) -> u64;
+    }
+    pointers {
+    }
 }
 
 /// A kept utilisation is 1024 times one that is 1024 for a CPU always busy.

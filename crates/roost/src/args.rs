@@ -39,6 +39,8 @@ pub enum Command {
     Machine(MachineArgs),
     /// Run a workload under several schedulers and compare what they do.
     Compare(CompareArgs),
+    /// Begin a rule of your own: what can be replaced, and a file to start from.
+    Policy(PolicyArgs),
     /// Run a stock kernel on an emulated machine.
     Vm(VmArgs),
     /// Set the simulation beside the real kernel, counter by counter.
@@ -170,6 +172,38 @@ impl From<StartArg> for Start {
             StartArg::Boot => Self::Boot,
         }
     }
+}
+
+const POLICY_EXAMPLES: &str = "\
+Examples:
+  roost policy list                                the functions that a rule can replace
+  roost policy new sis-util                        my_rule.h: those of sis-util, to be changed
+  roost policy new roost_nr_idle_scan wide.h       one function, in a file of that name
+  roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy=my_rule.h
+                                   before and after in one table";
+
+/// Arguments of `roost policy`.
+#[derive(Debug, Args)]
+#[command(after_help = POLICY_EXAMPLES)]
+pub struct PolicyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PolicyCommand,
+}
+
+/// The commands of `roost policy`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// List the functions of the policy by mechanism.
+    List,
+    /// Write a file with functions to change; never over a file that is there.
+    New {
+        /// A mechanism, such as sis-util, or one function.
+        name: String,
+        /// The file to write.
+        #[arg(default_value = "my_rule.h")]
+        file: PathBuf,
+    },
 }
 
 const VM_EXAMPLES: &str = "\
@@ -312,8 +346,8 @@ pub struct CompareArgs {
     #[arg(long, required_unless_present_any = ["list_workloads", "list_schedulers"])]
     workload: Vec<String>,
     /// Schedulers, each with a label for its row if it is written LABEL=SCHEDULER: fair@VERSION, then +SWITCH and
-    /// +no-SWITCH as wanted (`--help` lists them), or
-    /// +config=FILE with settings as `roost run` takes them; roost is the scheduler that `roost run` loads, with
+    /// +no-SWITCH as wanted (`--help` lists them), +config=FILE with settings as `roost run` takes them, or
+    /// +policy=FILE with a rule of your own (`roost policy --help`); roost is the scheduler that `roost run` loads, with
     /// its settings as in roost+no-cling+slice-us=1000; scx:FILE.bpf.o is a sched_ext program, +NAME=VALUE sets a
     /// variable of it; with --on vm or host switches are the kernel's own, and a program is a sched_ext scheduler.
     #[arg(required_unless_present_any = ["list_workloads", "list_schedulers"], value_name = "SCHEDULER")]

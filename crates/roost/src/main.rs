@@ -10,6 +10,7 @@ mod live;
 mod look;
 mod machine;
 mod man;
+mod policy;
 mod progress;
 mod real;
 mod reference;
@@ -33,6 +34,9 @@ fn main() -> ExitCode {
         }
         Ok(Cli { command: Command::Compare(args) }) => {
             compare::run(&args).map(|()| ExitCode::SUCCESS)
+        }
+        Ok(Cli { command: Command::Policy(args) }) => {
+            policy::run(&args.command).map(|()| ExitCode::SUCCESS)
         }
         Ok(Cli { command: Command::Vm(args) }) => vm::run(&args.command),
         Ok(Cli { command: Command::Validate(args) }) => {

@@ -1,4 +1,4 @@
-//! Questions of one's own: labels, lists of machines and workloads, one number.
+//! Questions of one's own: labels, lists of machines and workloads, one number, numbers, rules.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -162,4 +162,197 @@ fn a_trace_is_of_one_machine_and_workload() {
     let trace = ["--trace", file.to_str().unwrap(), "fair@7.2"];
     assert!(refused(&[&FOUR[..], &trace].concat()).contains("--trace is of one machine"));
     assert!(!Path::exists(&file));
+}
+
+/// A rule's file in a folder of its own, and where what is compiled of it is kept.
+struct Rule {
+    folder: tempfile::TempDir,
+}
+
+impl Rule {
+    fn new(body: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "static __always_inline u32 roost_nr_idle_scan(u64 sum_util, u32 llc_weight, u32 imbalance_pct)\n\
+             {{\n\t{body}\n}}\n"
+        );
+        std::fs::write(folder.path().join("mine.h"), text).unwrap();
+        Self { folder }
+    }
+
+    /// A comparison in that folder.
+    fn compare(&self, arguments: &[&str]) -> Output {
+        let mut command = assert_cmd::Command::new(ROOST);
+        command.current_dir(&self.folder).env("ROOST_CACHE", self.folder.path().join("cache"));
+        command.arg("compare").args(SMALL).args(["--repeat", "2"]).args(arguments);
+        command.timeout(std::time::Duration::from_secs(120)).output().unwrap()
+    }
+
+    /// The one line that a comparison ends with.
+    fn ends_with(&self, status: i32) -> String {
+        let output = self.compare(&["fair@7.2+policy=mine.h"]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{told}");
+        assert!(told.starts_with("roost: ") && told.lines().count() == 1, "{told}");
+        told
+    }
+}
+
+#[test]
+fn before_and_after_a_rule_stand_in_one_table() {
+    let rule = Rule::new("return imbalance_pct && sum_util > ~0ull - 1 ? 1 : 0 * llc_weight;");
+    let schedulers = ["fair@7.2", "none=fair@7.2+policy=mine.h", "--format", "json"];
+    let output = rule.compare(&schedulers);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schedulers"][1], "none");
+    let switch = document["switches"][1][0].as_str().unwrap();
+    assert!(switch.starts_with("policy=mine.h@") && switch.len() == 26, "{switch}");
+    let scanned = &document["counters"]["sis_scanned"];
+    assert_ne!(scanned[0], scanned[1], "no search begins: {scanned}");
+    assert_eq!(rule.compare(&schedulers).stdout, output.stdout, "the same bytes again");
+    let off = rule.compare(&["fair@7.2+no-sis-util+policy=mine.h"]);
+    let told = text(&off.stdout);
+    assert!(told.contains("is not called: roost_nr_idle_scan, sis-util is off"), "{told}");
+}
+
+#[test]
+fn the_rule_that_a_header_has_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let roost = |arguments: &[&str]| {
+        let mut command = assert_cmd::Command::new(ROOST);
+        command.current_dir(&folder).env("ROOST_CACHE", folder.path().join("cache"));
+        command.args(arguments).output().unwrap()
+    };
+    let written = roost(&["policy", "new", "sis-util"]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    let arguments = ["fair@7.2", "same=fair@7.2+policy=my_rule.h", "--format", "json"];
+    let output = roost(&[&["compare"], &SMALL[..], &arguments].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let samples = &document["results"][0]["samples"];
+    assert_eq!(samples[0], samples[1]);
+    let again = roost(&["policy", "new", "sis-util"]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("my_rule.h: is there already"));
+    let list = text(&roost(&["policy", "list"]).stdout);
+    assert!(list.contains("\nsis-util\n  roost_nr_idle_scan "), "{list}");
+    let unknown = text(&roost(&["policy", "new", "sis-utl"]).stderr);
+    assert!(
+        unknown.contains("no mechanism or function sis-utl; did you mean sis-util?"),
+        "{unknown}"
+    );
+}
+
+/// Every mechanism's file is one that compiles as it is.
+#[test]
+fn every_template_is_a_rule() {
+    let list = assert_cmd::Command::new(ROOST).args(["policy", "list"]).output().unwrap();
+    let list = text(&list.stdout);
+    let mechanisms = list.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
+    for mechanism in mechanisms {
+        let rule = Rule::new("");
+        let file = rule.folder.path().join("mine.h");
+        std::fs::remove_file(&file).unwrap();
+        let new = ["policy", "new", mechanism, file.to_str().unwrap()];
+        assert!(assert_cmd::Command::new(ROOST).args(new).output().unwrap().status.success());
+        let output = rule.compare(&["fair@7.2+policy=mine.h"]);
+        assert!(output.status.success(), "{mechanism}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_rule_that_does_not_return_or_faults_ends_the_run_with_its_name() {
+    let told = |body: &str| Rule::new(body).ends_with(1);
+    let endless =
+        told("volatile u32 one = 1;\n\twhile (one)\n\t\tllc_weight++;\n\treturn llc_weight;");
+    assert!(endless.contains("mine.h: roost_nr_idle_scan has not returned for 5 s"), "{endless}");
+    if cfg!(target_arch = "x86_64") {
+        let zero = told("volatile u32 zero = 0;\n\treturn llc_weight / zero;");
+        assert!(zero.contains("mine.h: roost_nr_idle_scan divides by zero"), "{zero}");
+    }
+    let wild = told("return *(volatile u32 *)(sum_util / ~0ull + 8);");
+    assert!(wild.contains("mine.h: roost_nr_idle_scan reads or writes memory"), "{wild}");
+}
+
+#[test]
+fn what_is_wrong_with_a_rule_or_a_number_is_told_in_one_line() {
+    let bad = |scheduler: &str| {
+        let rule = Rule::new("return llc_wieght;");
+        let output = rule.compare(&[scheduler]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{scheduler}: {told}");
+        assert!(output.stdout.is_empty(), "{scheduler}");
+        assert!(told.starts_with("roost: ") && told.lines().count() == 1, "{scheduler}: {told}");
+        assert!(told.len() < 1000, "{scheduler}: {told}");
+        told
+    };
+    let cases = [
+        ("fair@7.2+policy=mine.h", "'llc_wieght' undeclared"),
+        ("fair@7.2+policy=other.h", "other.h: cannot be read"),
+        ("fair@7.2+policy=", ": cannot be read"),
+        ("fair@7.2+policy", "unknown switch 'policy'"),
+        ("fair@7.2+base-slice-ns=5", "takes a whole number from 100000 to 1000000000, ns"),
+        ("fair@7.2+base-slice-ns=", "takes a whole number"),
+        ("fair@7.2+base-slice-ns=3ms", "takes a whole number"),
+        ("fair@7.2+sis-util-threshold=101", "takes a whole number from 1 to 100, %"),
+        ("fair@7.2+base-slice=3000000", "did you mean base-slice-ns?"),
+        ("fair@5.19+base-slice-ns=3000000", "it is of 6.15 and later: leave it out"),
+        ("fair@7.2+migration-cost=117", "did you mean migration-cost-ns?"),
+        ("fair@7.2+nr-migrate=-1", "takes a whole number from 1 to 1024, tasks"),
+    ];
+    for (scheduler, wanted) in cases {
+        let told = bad(scheduler);
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+}
+
+#[test]
+fn numbers_are_listed_with_unit_range_default_and_file() {
+    let list = succeeds(&["--list-schedulers", "--format", "json"]);
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let rows = list.as_array().unwrap().iter();
+    let number = |name: &str| rows.clone().find(|row| row["name"] == name).unwrap();
+    let cost = number("+migration-cost-ns=N");
+    assert_eq!((cost["unit"].as_str(), cost["default"].as_str()), (Some("ns"), Some("500000")));
+    assert_eq!(
+        (cost["least"].as_u64(), cost["file"].as_str()),
+        (Some(0), Some("migration_cost_ns"))
+    );
+    assert_eq!(number("+sis-util-threshold=N")["file"], Value::Null);
+}
+
+#[test]
+fn a_number_changes_what_it_says() {
+    let with = |number: &str| {
+        let scheduler = format!("fair@7.2+no-ni-random{number}");
+        succeeds(&[&SMALL[..], &["--repeat", "1", "--metric", "Time", &scheduler]].concat())
+    };
+    assert_eq!(with(""), with("+migration-cost-ns=500000+nr-migrate=32"), "the defaults");
+    assert_ne!(with(""), with("+base-slice-ns=100000"));
+}
+
+/// The page has each number with unit, range and default, those of domains once for all levels.
+#[test]
+fn the_page_of_numbers_is_what_the_list_has() {
+    let page = include_str!("../../../docs/use/numbers.md");
+    let list = succeeds(&["--list-schedulers", "--format", "json"]);
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let numbers = list.as_array().unwrap().iter().filter(|row| row["kind"] == "number");
+    let mut rows = 0;
+    for number in numbers {
+        let field = |key: &str| number[key].as_str().unwrap_or_default().to_owned();
+        let name = field("name").trim_start_matches('+').trim_end_matches("=N").to_owned();
+        let range = format!("| {}, {} to {} |", field("unit"), number["least"], number["most"]);
+        let (name, default) = match field("file").starts_with("domains/") {
+            true => (format!("{}-LEVEL", name.rsplit_once('-').unwrap().0), String::new()),
+            false => (name, format!(" {} |", field("default"))),
+        };
+        let start = format!("| `{name}` |");
+        let row = page.lines().find(|line| line.starts_with(&start));
+        let row = row.unwrap_or_else(|| panic!("docs/use/numbers.md has no {name}"));
+        assert!(row.contains(&format!("{range}{default}")), "{row}: {range}{default}");
+        rows += 1;
+    }
+    assert!(rows > 50, "{rows}");
 }

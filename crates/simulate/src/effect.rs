@@ -2,13 +2,15 @@
 
 use roost_fair::{Difference, Features, Mechanism};
 
+use roost_rule::OwnRule;
+
 use crate::{Outcome, SchedulerSpec, Simulation};
 
 impl SchedulerSpec {
     /// The mechanisms that are on, by the version or by a switch: name, and names of the counters whose sum
     /// says how often it acted.
     pub fn mechanisms(&self) -> Vec<(&'static str, &'static [&'static str])> {
-        let Self::Fair { features } = self else { return Vec::new() };
+        let Self::Fair { features, .. } = self else { return Vec::new() };
         let all = roost_fair::mechanisms().iter();
         let on = all.filter(|mechanism| mechanism.is_on(features));
         on.map(|mechanism| (mechanism.name, mechanism.acted)).collect()
@@ -20,13 +22,14 @@ impl Simulation {
     /// already, it has nothing to act on, or it never acted. Of what is no mechanism's, only the first
     /// is known.
     pub fn without_effect(&self, outcomes: &[&Outcome]) -> Vec<String> {
-        let SchedulerSpec::Fair { features } = &self.scheduler else { return Vec::new() };
+        let SchedulerSpec::Fair { features, rule } = &self.scheduler else { return Vec::new() };
         let version = features.version();
         let same = features.parts_without_effect().into_iter();
         let same = same.map(|part| format!("+{part} changes nothing: {version} is so already"));
         let different = roost_fair::mechanisms().iter();
         let idle = |mechanism| self.idle(features, mechanism, outcomes);
-        same.chain(different.filter_map(idle)).collect()
+        let rule = rule.iter().filter_map(|rule| without_mechanism(rule, features));
+        same.chain(different.filter_map(idle)).chain(rule).collect()
     }
 
     /// Why a mechanism that something other than the version asks for did nothing, if it did nothing.
@@ -55,6 +58,21 @@ impl Simulation {
         };
         Some(format!("{} {why}", parts.join(" ")))
     }
+}
+
+/// Which mechanisms that a rule is of are off.
+fn without_mechanism(rule: &OwnRule, features: &Features) -> Option<String> {
+    let is_off = |name: &str| {
+        let mechanism = roost_fair::mechanisms().iter().find(|mechanism| mechanism.name == name);
+        mechanism.is_some_and(|mechanism| !mechanism.is_on(features))
+    };
+    let all = roost_rule::functions().into_iter();
+    let replaced = all.filter(|function| rule.replaces.contains(&function.name));
+    let of_off = replaced.filter(|function| is_off(&function.mechanism));
+    let told: Vec<String> = of_off
+        .map(|function| format!("{}, {} is off", function.name, function.mechanism))
+        .collect();
+    (!told.is_empty()).then(|| format!("+policy={} is not called: {}", rule.file, told.join("; ")))
 }
 
 /// What turns the mechanism on or changes a number of it, and is not as in the version.

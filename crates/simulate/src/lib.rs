@@ -144,7 +144,8 @@ impl Simulation {
         let Self { machine, workload, scheduler, start, quiet } = self;
         let control = Control { background: !quiet, ..control };
         match scheduler {
-            SchedulerSpec::Fair { features } => {
+            SchedulerSpec::Fair { features, rule } => {
+                let _in_force = rule.as_ref().map(|rule| rule.rules.enforce());
                 let fair = Fair::new(machine, features.clone()).starting(*start);
                 roost_engine::run_observed(machine, workload, fair, control, observer)
             }

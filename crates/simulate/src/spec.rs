@@ -6,16 +6,20 @@ use std::sync::Arc;
 use roost_fair::{FeatureError, Features};
 use roost_layout::{Entry, Layout, Setup};
 use roost_machine::Machine;
+use roost_rule::{OwnRule, RuleError};
 use roost_scx::{KernelTypes, Object, Program, ScxError};
 use roost_settings::{Settings, SettingsError, Value};
 
 /// A scheduler as the command line names it.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a comparison has a handful of them")]
 pub enum SchedulerSpec {
     /// The kernel's fair class.
     Fair {
         /// Its version and what differs from it.
         features: Features,
+        /// A rule of one's own, if some functions of the policy are replaced.
+        rule: Option<Arc<OwnRule>>,
     },
     /// A sched_ext program.
     Scx(ScxSpec),
@@ -40,6 +44,15 @@ pub enum SpecError {
     /// The fair class has no such version, switch or number.
     #[error(transparent)]
     Fair(#[from] FeatureError),
+    /// A rule of one's own is none, or cannot be compiled.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    /// Two rules were given.
+    #[error("{name}: +policy=FILE is given twice; one file may replace several functions")]
+    TwoRules {
+        /// What was given.
+        name: String,
+    },
     /// A sched_ext program could not be read, or needs what the simulation does not have.
     #[error("{file}: {why}")]
     Scx {
@@ -79,7 +92,7 @@ impl SchedulerSpec {
     /// The version of the kernel that it models: `5.19`.
     pub fn kernel(&self) -> &'static str {
         match self {
-            Self::Fair { features } => features.version(),
+            Self::Fair { features, .. } => features.version(),
             Self::Scx(_) => SCX_KERNEL,
         }
     }
@@ -92,8 +105,10 @@ impl SchedulerSpec {
     /// Switches and numbers that differ from that version, as the command line has them behind `+`.
     pub fn switches(&self) -> Vec<String> {
         match self {
-            Self::Fair { features } => {
-                features.differs_from_version().iter().map(ToString::to_string).collect()
+            Self::Fair { features, rule } => {
+                let differences = features.differs_from_version();
+                let rule = rule.iter().map(|rule| policy_shown(rule));
+                differences.iter().map(ToString::to_string).chain(rule).collect()
             }
             Self::Scx(scx) => scx.settings.clone(),
         }
@@ -124,9 +139,18 @@ impl SchedulerSpec {
         }
         let mut features = String::new();
         let mut notes = Vec::new();
+        let mut rule = None;
         for (index, part) in name.split('+').enumerate() {
-            match part.strip_prefix("config=") {
-                Some(file) if index > 0 => features += &switches(name, file, &mut notes)?,
+            match part.split_once('=') {
+                Some(("config", file)) if index > 0 => {
+                    features += &switches(name, file, &mut notes)?;
+                }
+                Some(("policy", file)) if index > 0 => {
+                    let before = rule.replace(Arc::new(roost_rule::load(file)?));
+                    if before.is_some() {
+                        return Err(SpecError::TwoRules { name: name.to_owned() });
+                    }
+                }
                 _ if index > 0 => {
                     if let Some(setting) = of_live_only(part) {
                         let (name, part) = (name.to_owned(), part.to_owned());
@@ -139,8 +163,29 @@ impl SchedulerSpec {
         }
         let mut features = Features::parse(&features).map_err(|error| no_model(name, error))?;
         name.clone_into(&mut features.name);
-        Ok((Self::Fair { features }, notes))
+        if let Some(rule) = &rule {
+            notes.extend(uncalled(name, rule));
+        }
+        Ok((Self::Fair { features, rule }, notes))
     }
+}
+
+/// Digits of a rule's hash that tell it from another.
+const RULE_DIGITS: usize = 12;
+
+/// A rule as outputs have it: with its hash, since files change.
+fn policy_shown(rule: &OwnRule) -> String {
+    format!("policy={}@{}", rule.file, rule.sha256.get(..RULE_DIGITS).unwrap_or_default())
+}
+
+/// What of a rule the simulation never calls.
+fn uncalled(name: &str, rule: &OwnRule) -> Option<String> {
+    let all = roost_rule::functions();
+    let live = all.iter().filter(|function| function.only_live).map(|function| &function.name);
+    let uncalled: Vec<&str> =
+        live.filter(|live| rule.replaces.contains(live)).map(String::as_str).collect();
+    let told = || format!("{name}: only the live scheduler calls {}", uncalled.join(", "));
+    (!uncalled.is_empty()).then(told)
 }
 
 /// The version of the kernel whose sched_ext is simulated: its types come along.

@@ -45,7 +45,7 @@ pub fn simulate(
             Simulation {
                 machine: machine.clone(),
                 workload: Arc::new(workload.clone()),
-                scheduler: SchedulerSpec::Fair { features: features.clone() },
+                scheduler: SchedulerSpec::Fair { features: features.clone(), rule: None },
                 start: Start::DomainsRebuilt,
                 // Its threads of the kernel are tasks of the workload.
                 quiet: true,

@@ -35,7 +35,7 @@ static const u32 roost_util_decay[ROOST_UTIL_HALF_LIFE + 1] = {
 	40693, 39821, 38968, 38133, 37316, 36516, 35734, 34968, 34219, 33486, 32768,
 };
 
-/* 2^16 * y^(elapsed). */
+/* Live: 2^16 * y^(elapsed). */
 static __always_inline u64 roost_util_factor(u64 elapsed_ns)
 {
 	u64 periods = elapsed_ns >> ROOST_UTIL_PERIOD_SHIFT;
@@ -50,7 +50,7 @@ static __always_inline u64 roost_util_factor(u64 elapsed_ns)
 	return (here - (((here - next) * rest) >> ROOST_UTIL_PERIOD_SHIFT)) >> halvings;
 }
 
-/* The kept utilisation (times 2^ROOST_UTIL_SHIFT) after a time in which the CPU was busy or idle. */
+/* Live: the kept utilisation (times 2^ROOST_UTIL_SHIFT) after a time in which the CPU was busy or idle. */
 static __always_inline u64 roost_util_advance(u64 kept, u64 elapsed_ns, bool busy)
 {
 	u64 target = busy ? ROOST_UTIL_FULL : 0;

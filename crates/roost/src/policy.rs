@@ -1,0 +1,59 @@
+//! `roost policy`: rules of one's own.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use crate::args::PolicyCommand;
+use crate::error::{Error, print};
+
+/// Does what `command` says.
+pub fn run(command: &PolicyCommand) -> Result<(), Error> {
+    match command {
+        PolicyCommand::List => print(&list()),
+        PolicyCommand::New { name, file } => new(name, file),
+    }
+}
+
+/// The functions by mechanism.
+fn list() -> String {
+    let functions = roost_rule::functions();
+    let width = functions.iter().map(|function| function.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut mechanism = "";
+    for function in &functions {
+        if function.mechanism != mechanism {
+            let blank = if text.is_empty() { "" } else { "\n" };
+            text += &format!("{blank}{}\n", function.mechanism);
+            mechanism = &function.mechanism;
+        }
+        let live = if function.only_live { "live only: " } else { "" };
+        let line = format!("  {:<width$}  {live}{}", function.name, function.about);
+        text += line.trim_end();
+        text += "\n";
+    }
+    text
+}
+
+fn new(name: &str, file: &Path) -> Result<(), Error> {
+    let template = roost_rule::template(name).map_err(|meant| {
+        let problem = format!("policy: no mechanism or function {name}{meant}");
+        Error::Usage(format!("{problem}; `roost policy list` has them"))
+    })?;
+    let shown = file.display();
+    let failed = |error: std::io::Error| {
+        Error::Usage(match error.kind() {
+            ErrorKind::AlreadyExists => {
+                format!(
+                    "{shown}: is there already; name another file: roost policy new {name} FILE"
+                )
+            }
+            _ => format!("{shown}: cannot be written: {error}"),
+        })
+    };
+    let mut new = OpenOptions::new().write(true).create_new(true).open(file).map_err(failed)?;
+    new.write_all(template.as_bytes()).map_err(failed)?;
+    print(&format!(
+        "{shown}: change it, then: roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy={shown}\n"
+    ))
+}

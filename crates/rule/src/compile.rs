@@ -1,0 +1,164 @@
+//! From a rule's file to an object, kept in the user's cache by what the compiler sees.
+
+use std::fmt::Write;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use roost_policy::headers;
+use sha2::{Digest, Sha256};
+
+use crate::RuleError;
+
+/// How rules are compiled: as the kernel is, where that is possible (wrapping integers, no strict aliasing), hardened,
+/// and what is mostly a slip as an error.
+const FLAGS: [&str; 19] = [
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-fvisibility=default",
+    "-fstack-protector-strong",
+    "-fcf-protection=full",
+    "-Wl,-z,relro,-z,now,-z,noexecstack",
+    "-Wall",
+    "-Wno-unused",
+    "-Werror=implicit-function-declaration",
+    "-Werror=return-type",
+    "-Werror=incompatible-pointer-types",
+    "-Werror=int-conversion",
+    "-Werror=uninitialized",
+    "-Werror=div-by-zero",
+    "-Werror=overflow",
+];
+
+/// Keeps floats out, which neither the kernel nor BPF has.
+const NO_FLOATS: &str = "-mgeneral-regs-only";
+
+/// A compiled rule.
+pub struct Object {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Of what was compiled, in hexadecimal.
+    pub sha256: String,
+}
+
+/// The object of the rule at `path`, which was given as `file` and replaces these functions.
+pub fn object(file: &str, path: &Path, replaces: &[String]) -> Result<Object, RuleError> {
+    let names: Vec<&str> = replaces.iter().map(String::as_str).collect();
+    let cache = |why: String| RuleError::Cache { file: file.to_owned(), why };
+    let folder = folder().map_err(cache)?;
+    let failed = |error: std::io::Error| cache(format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    // Everything is made aside, then renamed: another roost may do the same now.
+    let aside = tempfile::tempdir_in(&folder).map_err(failed)?;
+    sources(aside.path(), &names, path).map_err(failed)?;
+    let seen = run(file, compiler(aside.path()).arg("-E").arg("-P"))?;
+    let sha256 = hash(file, &seen.stdout)?;
+    let object = folder.join(format!("{sha256}.so"));
+    if !object.is_file() {
+        let new = aside.path().join("rule.so");
+        run(file, compiler(aside.path()).arg("-o").arg(&new))?;
+        std::fs::rename(&new, &object).map_err(failed)?;
+    }
+    Ok(Object { path: object, sha256 })
+}
+
+/// The user's folder of compiled rules.
+fn folder() -> Result<PathBuf, String> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let of_roost = variable("ROOST_CACHE")
+        .map(PathBuf::from)
+        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| PathBuf::from(folder).join("roost")))
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache/roost")));
+    of_roost.map(|folder| folder.join("rules")).ok_or_else(|| "there is none".to_owned())
+}
+
+/// Writes what is compiled: headers in which `names` are only declared, and the bindings.
+fn sources(folder: &Path, names: &[&str], rule: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(folder.join("roost"))?;
+    for (name, text) in headers::with_replaced(names, &rule.display().to_string()) {
+        std::fs::write(folder.join("roost").join(name), text)?;
+    }
+    std::fs::write(folder.join("bindings.c"), headers::BINDINGS)?;
+    std::fs::write(folder.join("own_rule.c"), headers::OWN_RULE)
+}
+
+fn compiler(folder: &Path) -> Command {
+    let mut command = Command::new("cc");
+    command.args(FLAGS).arg("-I").arg(folder);
+    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        command.arg(NO_FLOATS);
+    }
+    if !cfg!(target_arch = "x86_64") {
+        // The only one of the flags that other processors' compilers refuse.
+        command.arg("-fcf-protection=none");
+    }
+    command.arg(folder.join("own_rule.c")).env("LC_ALL", "C");
+    command
+}
+
+/// Runs the compiler; what it has against the file is the error.
+fn run(file: &str, command: &mut Command) -> Result<Output, RuleError> {
+    let output = command.output().map_err(|why| match why.kind() {
+        ErrorKind::NotFound => RuleError::NoCompiler { file: file.to_owned(), why },
+        _ => RuleError::Compiler(format!("{file}: cc cannot be run: {why}")),
+    })?;
+    match output.status.success() {
+        true => Ok(output),
+        false => Err(RuleError::Compiler(told(file, &String::from_utf8_lossy(&output.stderr)))),
+    }
+}
+
+/// The first error of the compiler as one line, and how many more there are.
+fn told(file: &str, text: &str) -> String {
+    let is_error = |line: &&str| line.contains("error: ");
+    let mut errors = text.lines().filter(is_error);
+    let Some(first) = errors.next() else {
+        let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+        return format!("{file}: cc failed: {last}");
+    };
+    let more = match errors.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    // The user knows the file by the name that was given, not by its full path.
+    let (place, error) = first.split_once(" error: ").unwrap_or(("", first));
+    let base = Path::new(file).file_name().map(|name| name.to_string_lossy().into_owned());
+    let at = base.and_then(|base| place.split_once(&base).map(|(_, rest)| rest.to_owned()));
+    match at {
+        Some(at) => format!("{file}{at} {error}{more}"),
+        None => format!("{file}: {} {error}{more}", place.trim()),
+    }
+}
+
+/// SHA-256 of what the compiler sees, and of how and by what it is compiled.
+fn hash(file: &str, seen: &[u8]) -> Result<String, RuleError> {
+    let version = run(file, Command::new("cc").arg("--version"))?;
+    let mut hasher = Sha256::new();
+    hasher.update(seen);
+    hasher.update(FLAGS.join(" "));
+    hasher.update(version.stdout);
+    Ok(hasher.finalize().iter().fold(String::new(), |mut digits, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_told_with_the_name_that_was_given() {
+        let text = "In file included from /x/roost/own_rule.h:9,\n/home/u/rules/my.h:7:12: error: 'x' undeclared\n\
+                    /home/u/rules/my.h:9:1: error: expected ';'\n";
+        assert_eq!(told("rules/my.h", text), "rules/my.h:7:12: 'x' undeclared (and 1 more)");
+        assert_eq!(told("my.h", "\ncc1: out of memory\n"), "my.h: cc failed: cc1: out of memory");
+        let other = told("my.h", "/x/other.h:3:1: error: no such type\n");
+        assert_eq!(other, "my.h: /x/other.h:3:1: no such type");
+    }
+}
