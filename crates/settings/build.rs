@@ -16,7 +16,7 @@ fn main() {
 fn build() -> Result<(), String> {
     // Not env!(): the script would look where it was compiled.
     let crate_dir = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
-    let table = Path::new(&crate_dir).join("../../bpf/tunables.h");
+    let table = Path::new(&crate_dir).join("tunables.h");
     println!("cargo:rerun-if-changed={}", table.display());
     let text = std::fs::read_to_string(&table).map_err(|e| format!("{}: {e}", table.display()))?;
     let mut out = String::from("/// The numbers of the BPF program, from `bpf/tunables.h`.\n");

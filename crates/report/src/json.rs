@@ -9,7 +9,7 @@ use crate::runs::Run;
 use crate::table::better;
 
 /// The JSON Schema (draft 2020-12) of what [`json`] returns.
-pub const SCHEMA: &str = include_str!("../../../docs/compare.schema.json");
+pub const SCHEMA: &str = include_str!("../compare.schema.json");
 
 /// The comparison as indented JSON with a line end. `mean` is the arithmetic mean for times and
 /// rates alike, so that it follows from `samples` without knowing the unit.

@@ -129,7 +129,7 @@ pub struct Extern {
 }
 
 /// `bpf/`, compiled: `tools/bpf-object` makes it.
-const ROOST: &[u8] = include_bytes!("../../../bpf/roost.bpf.o.xz");
+const ROOST: &[u8] = include_bytes!("../roost.bpf.o.xz");
 
 impl Object {
     /// The scheduler of this project.

@@ -27,7 +27,7 @@ macro_rules! suite {
         &[$(Scenario {
             name: $name,
             about: $about,
-            text: include_str!(concat!("../../../validation/", $name, ".json")),
+            text: include_str!(concat!("../scenarios/", $name, ".json")),
         }),*]
     };
 }

@@ -1,0 +1,1 @@
+../../bpf/tunables.h
