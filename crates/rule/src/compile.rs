@@ -126,6 +126,7 @@ fn told(file: &str, text: &str) -> String {
     };
     // The user knows the file by the name that was given, not by its full path.
     let (place, error) = first.split_once(" error: ").unwrap_or(("", first));
+    let place = place.trim_end_matches(" fatal");
     let base = Path::new(file).file_name().map(|name| name.to_string_lossy().into_owned());
     let at = base.and_then(|base| place.split_once(&base).map(|(_, rest)| rest.to_owned()));
     match at {
