@@ -58,10 +58,15 @@ fn include(headers: &Path) -> Result<PathBuf, String> {
     let defined = roost_policy::headers::functions(&text);
     let known = roost_policy::headers::all();
     let is_known = |name: &str| known.iter().any(|(_, function)| function.name == name);
-    let names: Vec<&str> =
-        defined.iter().map(|function| function.name.as_str()).filter(|name| is_known(name)).collect();
+    let names: Vec<&str> = defined
+        .iter()
+        .map(|function| function.name.as_str())
+        .filter(|name| is_known(name))
+        .collect();
     if names.is_empty() {
-        return Err(format!("POLICY={shown}: it defines no function of the policy; `roost policy list` has them"));
+        return Err(format!(
+            "POLICY={shown}: it defines no function of the policy; `roost policy list` has them"
+        ));
     }
     let copy = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("policy");
     std::fs::create_dir_all(copy.join("roost")).map_err(failed)?;
