@@ -135,9 +135,9 @@ mod help {
             let text = succeeds(page).replace("\\\n", " ");
             let lines = text.lines().filter_map(|line| line.strip_prefix("  roost "));
             // What follows two spaces explains, unless it continues the line before.
-            examples.extend(lines.map(|line| match line.split_once("fair@") {
-                Some((options, schedulers)) => format!("{} fair@{schedulers}", options.trim()),
-                None => line.split("  ").next().unwrap().to_owned(),
+            examples.extend(lines.map(|line| match line.contains("fair@") {
+                true => line.split_whitespace().collect::<Vec<_>>().join(" "),
+                false => line.split("  ").next().unwrap().to_owned(),
             }));
         }
         // A virtual machine needs QEMU and a kernel, which `roost vm` fetches from the network.
@@ -151,7 +151,10 @@ mod help {
                 .unwrap();
             let (stdout, stderr) = texts(&output);
             assert!(output.status.success() && stderr.is_empty(), "{example}: {stderr}");
-            assert!(stdout.lines().count() > 2, "{example}: {stdout}");
+            match example.contains("--metric") {
+                true => assert!(stdout.trim_end().parse::<f64>().is_ok(), "{example}: {stdout}"),
+                false => assert!(stdout.lines().count() > 2, "{example}: {stdout}"),
+            }
         }
         assert!(
             directory.path().join("trace-fair@6.15.pftrace").is_file(),
