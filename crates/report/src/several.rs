@@ -84,11 +84,11 @@ mod tests {
              base: a model of Linux 5.16\n\
              mine: a model of Linux 5.16\n\
              \n\
-             machine  workload   metric  unit  better  scheduler   mean  stddev    change\n\
-             zen3     hackbench  time    s     lower   base      10.000       -  baseline\n\
-             \x20                                         mine       5.000       -   +50.00%\n\
-             zen4     pipe       time    s     lower   base       8.000       -  baseline\n\
-             \x20                                         mine      10.000       -   -25.00%\n\
+             machine  workload   metric  unit  better  scheduler  mean  stddev    change\n\
+             zen3     hackbench  time    s     lower   base         10       -  baseline\n\
+             \x20                                         mine          5       -   +50.00%\n\
+             zen4     pipe       time    s     lower   base          8       -  baseline\n\
+             \x20                                         mine         10       -   -25.00%\n\
              \n\
              change: percent of the mean of base; positive is better.\n\
              One repeat has no standard deviation: no change can be marked as real.\n\

@@ -106,6 +106,7 @@ fn a_comparison_as_documented() {
             "workload": "hackbench",
             "workload_sha256": ONE,
             "schedulers": ["fair@5.16", "fair@5.16+cling"],
+            "specs": ["fair@fair@5.16", "fair@fair@5.16+cling"],
             "kernels": ["5.16", "5.16"],
             "switches": [[], ["cling"]],
             "notes": [[], ["CLING"]],
