@@ -4,7 +4,7 @@
 #               what needs these; without that it fails where they cannot be had)
 # make test-long  what takes longer than a test may: all rows of sysbench, and rows of autonuma-benchmark that only many
 #               seeds establish: a quarter of an hour
-# make test-look  opens reports in a browser (chromium, installed if missing): a minute; screenshots are kept in
+# make test-look  opens reports in a browser (chromium, installed if missing): minutes; screenshots are kept in
 #               target/tmp/look
 # make measure  prints what figures in the docs were measured with: the daemon's cost, the exact lane's pages
 # make validation  sets fair@7.2 beside Linux 7.2 anew: two hours; writes docs/validation-results.md
