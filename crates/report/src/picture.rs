@@ -218,25 +218,18 @@ mod tests {
     fn run(machine: &Machine, end: u64, cpus: &[CpuId]) -> Timeline {
         let recorder = TimelineRecorder::new(machine, Time(0));
         let mut tracer = recorder.tracer();
+        let task = |cpu: CpuId| TraceTask {
+            pid: cpu as u32 + 1,
+            process: 1,
+            name: "t",
+            group: None,
+            kernel: false,
+        };
         for &cpu in cpus {
-            let task = TraceTask {
-                pid: cpu as u32 + 1,
-                process: 1,
-                name: "t",
-                group: None,
-                kernel: false,
-            };
-            tracer.switch(Time(MS), cpu, None, Some(task));
+            tracer.switch(Time(MS), cpu, None, Some(task(cpu)));
         }
         for &cpu in cpus {
-            let task = TraceTask {
-                pid: cpu as u32 + 1,
-                process: 1,
-                name: "t",
-                group: None,
-                kernel: false,
-            };
-            let left = Some((task, roost_engine::LeftAs::Exited));
+            let left = Some((task(cpu), roost_engine::LeftAs::Exited));
             tracer.switch(Time((end - 1) * MS), cpu, left, None);
         }
         recorder.finish(Time(end * MS))
