@@ -149,6 +149,9 @@ const MECHANISMS: &[Counter] = &[
 const PROGRAMS: &[Counter] = &[
     counter("HOOK_calls", "calls of the hook"),
     counter("HOOK_instructions", "instructions of BPF that it executed"),
+    counter("HOOK_kernel_instructions", "those of the kernel around it and in what it called"),
+    counter("HOOK_lines", "cache lines that it fetched from other CPUs"),
+    counter("HOOK_waited_ns", "how long it waited for locks of dispatch queues"),
 ];
 
 /// The counter of that name, or its family.

@@ -290,7 +290,6 @@ fn simulated(
     for ((scheduler, simulation), runs) in schedulers.iter_mut().zip(simulations).zip(&outcomes) {
         let runs: Vec<&Outcome> = runs.iter().flatten().collect();
         scheduler.notes = simulation.without_effect(&runs);
-        scheduler.notes.extend(scheduler.program.then(|| UNCHARGED.to_owned()));
         scheduler.notes.extend(unsteady(&runs));
     }
     let trace_ends = outcomes.iter().map(end).collect();
@@ -313,10 +312,6 @@ fn known_of(
     }
     Ok(known)
 }
-
-/// What to know of results of a sched_ext program (docs/scx.md).
-const UNCHARGED: &str = "what its kfuncs do and cache lines that CPUs share cost nothing here: its times are too good \
-                         beside the fair class's";
 
 /// A scheduler before its runs, which tell more of its switches.
 fn contender((scheduler, named): (&SchedulerSpec, &Named)) -> Contender {

@@ -974,7 +974,6 @@ fn a_sched_ext_program_is_compared_and_what_it_does_wrong_ends_the_run() {
     let compare = [&compare[..], &["--workload", "hackbench:groups=1,loops=20"]].concat();
     let table = succeeds(&[&compare[..], &["--counters", "fair@7.2", &scx]].concat());
     assert!(table.contains(&scx) && table.contains("select_cpu_instructions"), "{table}");
-    assert!(table.contains("its times are too good"), "what is not charged is told: {table}");
     let wild = fails(&[&compare[..], &[&format!("scx:{SMALL}+fault=1")]].concat(), 1);
     assert!(wild.contains("access to 0xdeadbeef000 in small_select_cpu"), "{wild}");
 }

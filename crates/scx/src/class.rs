@@ -11,19 +11,22 @@
 //!        another one: stopping and enqueue of the previous one, running of the next
 //! ```
 //!
-//! A hook costs its CPU half a nanosecond for each instruction.
+//! A hook costs its CPU half a nanosecond for each instruction, those of the kernel included ([`costs`]), and the cache
+//! lines that it fetches from other CPUs ([`crate::lines`]).
 
 use std::sync::Arc;
 
 use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, World};
 use roost_machine::Machine;
 
+use crate::costs;
 use crate::dispatch::{ENQUEUE_CPU_SELECTED, ENQUEUE_HEAD, ENQUEUE_LAST, ENQUEUE_WAKEUP};
 use crate::error::ScxError;
 use crate::idle::Wakeup;
 use crate::instruction::Instruction;
 use crate::interpret::{self, Fault, Returned};
 use crate::kernel::{Call, Kernel, Placing};
+use crate::lines::Fetched;
 use crate::program::Program;
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
@@ -106,12 +109,31 @@ pub(crate) const HOOKS: [&str; 20] = [
     "cgroup_move",
 ];
 
+/// What calls took: instructions, and lines of other CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    instructions: u64,
+    /// Those of the kernel around it and in what it calls.
+    kernel: u64,
+    fetched: Fetched,
+}
+
 /// A hook's code, and how much it was executed.
 #[derive(Clone, Copy, Debug, Default)]
 struct HookState {
     entry: Option<usize>,
     calls: u64,
-    instructions: u64,
+    cost: Cost,
+}
+
+impl HookState {
+    fn count(&mut self, cost: Cost) {
+        self.calls += 1;
+        self.cost.instructions += cost.instructions;
+        self.cost.kernel += cost.kernel;
+        self.cost.fetched.lines += cost.fetched.lines;
+        self.cost.fetched.waited_ns += cost.fetched.waited_ns;
+    }
 }
 
 /// What a CPU runs next.
@@ -195,21 +217,19 @@ impl Scx {
             // The context has room for all hooks.
             let _ = self.kernel.memory.write(context + 8 * number, 8, *argument);
         }
-        let (value, instructions) = self.execute(world, on, entry, [context, 0, 0, 0, 0])?;
-        let state = &mut self.hooks[hook as usize];
-        state.calls += 1;
-        state.instructions += instructions;
+        let (value, cost) = self.execute(world, on, entry, [context, 0, 0, 0, 0])?;
+        self.hooks[hook as usize].count(cost);
         Some(value)
     }
 
-    /// Executes a function and charges it: its result and how many instructions it took; `None` if it failed.
+    /// Executes a function and charges it: its result and what it took; `None` if it failed.
     fn execute(
         &mut self,
         world: &mut World,
         on: On,
         entry: usize,
         arguments: [u64; 5],
-    ) -> Option<(u64, u64)> {
+    ) -> Option<(u64, Cost)> {
         let stack = self.kernel.stack;
         let mut call = on.call(&mut self.kernel, world);
         let returned = interpret::run(&self.code, &mut call, stack, entry, arguments);
@@ -221,9 +241,18 @@ impl Scx {
             self.check(world);
             None
         })?;
-        world.charge(on.cpu, instructions / INSTRUCTIONS_PER_NS);
+        let fetched = self.charge_lines(world, on.cpu);
+        let kernel = costs::HOOK + std::mem::take(&mut self.kernel.executed);
+        world.charge(on.cpu, (instructions + kernel) / INSTRUCTIONS_PER_NS);
         self.check(world);
-        Some((value, instructions))
+        Some((value, Cost { instructions, kernel, fetched }))
+    }
+
+    /// A CPU waits for the lines that were fetched: what it took.
+    fn charge_lines(&mut self, world: &mut World, cpu: CpuId) -> Fetched {
+        let fetched = self.kernel.lines.take_fetched();
+        world.charge(cpu, fetched.ns);
+        fetched
     }
 
     /// A timer has expired: its function gets the map, key and value that it is in.
@@ -233,11 +262,8 @@ impl Scx {
         let entry = map.entry_at(memory, expired.address, *arguments);
         let (key, value) = entry.unwrap_or((*arguments, expired.address));
         let arguments = [map.address, key, value, 0, 0];
-        if let Some((_, instructions)) =
-            self.execute(world, On::at(cpu), expired.callback, arguments)
-        {
-            self.timers.calls += 1;
-            self.timers.instructions += instructions;
+        if let Some((_, cost)) = self.execute(world, On::at(cpu), expired.callback, arguments) {
+            self.timers.count(cost);
         }
     }
 
@@ -268,6 +294,7 @@ impl Scx {
             let from = world.task_cpu(task);
             let queue = self.kernel.queue_for(queue, on.home, from);
             on.call(&mut self.kernel, world).put(task, queue, asked | flags);
+            self.charge_lines(world, on.cpu);
         }
         self.check(world);
     }
@@ -315,13 +342,16 @@ impl Scx {
         let cpu = on.cpu as u64;
         self.call(world, on, Hook::Dispatch, &[cpu, previous]);
         on.call(&mut self.kernel, world).flush();
+        self.charge_lines(world, on.cpu);
         self.check(world);
         self.kernel.moved
     }
 
     fn consume_global(&mut self, world: &mut World, on: On) -> bool {
         let node = self.kernel.machine.cpus[on.home].node as usize;
-        on.call(&mut self.kernel, world).consume(Dsq::Global(node), 0)
+        let took = on.call(&mut self.kernel, world).consume(Dsq::Global(node), 0);
+        self.charge_lines(world, on.cpu);
+        took
     }
 
     /// The previous task of `cpu`, which is runnable, makes room (`put_prev_task_scx()`).
@@ -333,6 +363,7 @@ impl Scx {
         self.kernel.tasks.get_mut(task).runnable_at = world.now().ns();
         if self.kernel.tasks.slice(&self.kernel.memory, task) > 0 {
             on.call(&mut self.kernel, world).put(task, Dsq::Local(cpu), ENQUEUE_HEAD);
+            self.charge_lines(world, cpu);
         } else {
             self.hand_over(world, on, task, if last { ENQUEUE_LAST } else { 0 });
         }
@@ -355,6 +386,10 @@ impl Scx {
         if self.kernel.builtin_idle {
             let machine = self.kernel.machine.clone();
             self.kernel.idle.set(&machine, cpu, idle);
+            for mask in self.kernel.masks.of_idle(machine.has_smt()) {
+                self.kernel.lines.touch(&machine, cpu, mask + cpu as u64 / 8, true);
+            }
+            self.charge_lines(world, cpu);
         }
         if changed {
             self.call(world, On::at(cpu), Hook::UpdateIdle, &[cpu as u64, idle.into()]);
@@ -396,7 +431,7 @@ impl Scx {
 
     fn select_by_default(
         &mut self,
-        world: &World,
+        world: &mut World,
         task: TaskId,
         searcher: CpuId,
         flags: u64,
@@ -405,7 +440,10 @@ impl Scx {
         let searcher_queued = self.kernel.queues.local[searcher].len() > 0;
         let allowed = world.allowed(task);
         let wakeup = Wakeup { allowed, previous, searcher, flags, searcher_queued, pick: 0 };
-        let found = self.kernel.idle.select(world.machine(), &wakeup)?;
+        let found = self.kernel.idle.select(world.machine(), &wakeup);
+        On::at(searcher).call(&mut self.kernel, world).touch_idle(found);
+        self.charge_lines(world, searcher);
+        let found = found?;
         self.kernel.tasks.refill(&mut self.kernel.memory, task);
         self.kernel.tasks.get_mut(task).direct = Some((id::LOCAL, 0));
         Some(found)
@@ -528,9 +566,9 @@ impl Scheduler for Scx {
 
     fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
         let cpu = parent.map_or(0, |parent| world.task_cpu(parent));
-        let Kernel { tasks, memory, groups, arguments, .. } = &mut self.kernel;
+        let Kernel { tasks, memory, lines, groups, arguments, .. } = &mut self.kernel;
         let group = groups.get(world.group(task));
-        let begun = tasks.begin(memory, world, groups, task).and_then(|()| {
+        let begun = tasks.begin(memory, lines, world, groups, task).and_then(|()| {
             // struct scx_init_task_args: whether it is forked, and its cgroup.
             memory.write(*arguments, 8, parent.is_some().into())?;
             memory.write(*arguments + 8, 8, group.cgroup)
@@ -698,16 +736,16 @@ impl Scheduler for Scx {
         self.call(world, On::at(world.task_cpu(task)), Hook::SetCpumask, &arguments);
     }
 
-    /// Of each hook: `calls` and `instructions`.
+    /// Of each hook, and of timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`.
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
-        for (name, hook) in HOOKS.iter().zip(&self.hooks) {
-            if hook.entry.is_some() {
-                sink(&format!("{name}_calls"), hook.calls);
-                sink(&format!("{name}_instructions"), hook.instructions);
-            }
+        let hooks = HOOKS.iter().zip(&self.hooks).filter(|(_, hook)| hook.entry.is_some());
+        for (name, hook) in hooks.chain([(&"timer", &self.timers)]) {
+            sink(&format!("{name}_calls"), hook.calls);
+            sink(&format!("{name}_instructions"), hook.cost.instructions);
+            sink(&format!("{name}_kernel_instructions"), hook.cost.kernel);
+            sink(&format!("{name}_lines"), hook.cost.fetched.lines);
+            sink(&format!("{name}_waited_ns"), hook.cost.fetched.waited_ns);
         }
-        sink("timer_calls", self.timers.calls);
-        sink("timer_instructions", self.timers.instructions);
     }
 
     /// Who runs is in no queue, and who waits is in exactly one, or with the scheduler.

@@ -8,6 +8,7 @@
 
 use roost_engine::{CpuId, TaskId};
 
+use crate::costs;
 use crate::kernel::{Call, Dispatch, Placing};
 use crate::queues::{Dsq, Order};
 use crate::tasks::{Custody, Tasks};
@@ -99,6 +100,7 @@ impl Call<'_> {
         }
         queue.insert(task, order);
         self.kernel.tasks.stay_in(task, dsq);
+        self.lock_queue(dsq);
         if let Dsq::Local(cpu) = dsq {
             self.tell(task, cpu, flags);
         }
@@ -137,16 +139,22 @@ impl Call<'_> {
         }
         let took = self.consume(Dsq::Made(number), flags);
         self.kernel.moved |= took;
+        self.kernel.executed += if took { costs::MOVED } else { 0 };
         took
     }
 
     /// The same from any queue (`consume_dispatch_q()`).
     pub(crate) fn consume(&mut self, dsq: Dsq, flags: u64) -> bool {
         let cpu = self.home;
-        let Some(queue) = self.kernel.queues.get(dsq) else { return false };
+        // It is looked at without its lock whether there is a task.
+        self.touch_queue(dsq, false);
+        let Some(queue) = self.kernel.queues.get(dsq).filter(|queue| queue.len() > 0) else {
+            return false;
+        };
         let found = queue.tasks().find(|&task| self.world.may_run(task, cpu));
         let Some(task) = found else { return false };
         queue.remove(task);
+        self.lock_queue(dsq);
         self.put(task, Dsq::Local(cpu), flags & !ENQUEUE_BY_TIME);
         true
     }

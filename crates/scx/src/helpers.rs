@@ -1,6 +1,7 @@
 //! Helpers: what programs call by number (`include/uapi/linux/bpf.h` documents each).
 
-use crate::interpret::Stop;
+use crate::costs;
+use crate::interpret::{Host, Stop};
 use crate::kernel::Call;
 use crate::timers;
 
@@ -22,7 +23,7 @@ const HELPERS: [(u32, Function); 28] = [
     (14, current_pid_tgid),
     (42, this_node),
     (55, perf_event_read_value),
-    (93, nothing),
+    (93, spin_lock),
     (94, nothing),
     (113, probe_read_kernel),
     (115, probe_read_kernel_str),
@@ -49,6 +50,9 @@ pub(crate) fn find(number: u32) -> Option<Function> {
 
 fn map_lookup_elem(call: &mut Call, [map, key, ..]: [u64; 5]) -> Result<u64, Stop> {
     let map = call.kernel.map_at(map)?;
+    if call.kernel.maps[map].is_hash() {
+        call.kernel.executed += costs::HASHED;
+    }
     Ok(call.kernel.maps[map].lookup(&call.kernel.memory, key, call.cpu)?)
 }
 
@@ -202,10 +206,17 @@ fn strncmp(call: &mut Call, [a, size, b, ..]: [u64; 5]) -> Result<u64, Stop> {
 fn kptr_xchg(call: &mut Call, [at, new, ..]: [u64; 5]) -> Result<u64, Stop> {
     let old = call.kernel.memory.read(at, 8)?;
     call.kernel.memory.write(at, 8, new)?;
+    call.touch(at, true);
     Ok(old)
 }
 
-/// What only prints does nothing here, nor do spin locks: one thing happens at a time.
+/// One thing happens at a time, so it is never held; its line is fetched.
+fn spin_lock(call: &mut Call, [at, ..]: [u64; 5]) -> Result<u64, Stop> {
+    call.touch(at, true);
+    Ok(0)
+}
+
+/// What only prints does nothing here, nor does giving back a spin lock.
 fn nothing(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

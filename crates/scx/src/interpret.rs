@@ -33,6 +33,9 @@ pub trait Host {
     /// Its memory.
     fn memory(&mut self) -> &mut Memory;
 
+    /// It accesses memory at an address.
+    fn touch(&mut self, address: u64, write: bool);
+
     /// Calls a function of the kernel.
     ///
     /// # Errors
@@ -156,12 +159,12 @@ impl State {
         match instruction.class() {
             class::ALU64 => self.arithmetic_64(instruction)?,
             class::ALU => self.arithmetic_32(instruction)?,
-            class::LDX => self.load(instruction, host.memory())?,
-            class::ST => self.store(instruction, instruction.imm as i64 as u64, host.memory())?,
+            class::LDX => self.load(instruction, host)?,
+            class::ST => self.store(instruction, instruction.imm as i64 as u64, host)?,
             class::STX if instruction.code & MODE == MEM => {
-                self.store(instruction, self.registers[instruction.src as usize], host.memory())?;
+                self.store(instruction, self.registers[instruction.src as usize], host)?;
             }
-            class::STX => self.atomic(instruction, host.memory())?,
+            class::STX => self.atomic(instruction, host)?,
             class::LD if instruction.code == LOAD_64 => {
                 let value = u64::from(instruction.imm as u32) | (u64::from(upper as u32) << 32);
                 self.registers[instruction.dst as usize] = value;
@@ -213,10 +216,11 @@ impl State {
         Ok(())
     }
 
-    fn load(&mut self, instruction: Instruction, memory: &Memory) -> Result<(), Stop> {
+    fn load(&mut self, instruction: Instruction, host: &mut impl Host) -> Result<(), Stop> {
         let address = displaced(self.registers[instruction.src as usize], instruction);
         let bytes = access_bytes(instruction.code);
-        let value = memory.read(address, bytes)?;
+        let value = host.memory().read(address, bytes)?;
+        host.touch(address, false);
         self.registers[instruction.dst as usize] = match (instruction.code & MODE, bytes) {
             (MEM, _) => value,
             (MEMSX, 1) => value as i8 as u64,
@@ -227,15 +231,22 @@ impl State {
         Ok(())
     }
 
-    fn store(&self, instruction: Instruction, value: u64, memory: &mut Memory) -> Result<(), Stop> {
+    fn store(
+        &self,
+        instruction: Instruction,
+        value: u64,
+        host: &mut impl Host,
+    ) -> Result<(), Stop> {
         if instruction.code & MODE != MEM {
             return Err(Stop::Unknown(instruction));
         }
         let address = displaced(self.registers[instruction.dst as usize], instruction);
-        Ok(memory.write(address, access_bytes(instruction.code), value)?)
+        host.memory().write(address, access_bytes(instruction.code), value)?;
+        host.touch(address, true);
+        Ok(())
     }
 
-    fn atomic(&mut self, instruction: Instruction, memory: &mut Memory) -> Result<(), Stop> {
+    fn atomic(&mut self, instruction: Instruction, host: &mut impl Host) -> Result<(), Stop> {
         let bytes = access_bytes(instruction.code);
         let (dst, src) = (instruction.dst as usize, instruction.src as usize);
         if instruction.code & MODE != ATOMIC {
@@ -243,18 +254,21 @@ impl State {
         }
         if instruction.imm == LOAD_ACQUIRE {
             let address = displaced(self.registers[src], instruction);
-            self.registers[dst] = memory.read(address, bytes)?;
+            self.registers[dst] = host.memory().read(address, bytes)?;
+            host.touch(address, false);
             return Ok(());
         }
         let address = displaced(self.registers[dst], instruction);
         let operand = self.registers[src];
         if instruction.imm == STORE_RELEASE {
-            return Ok(memory.write(address, bytes, operand)?);
+            host.memory().write(address, bytes, operand)?;
+            host.touch(address, true);
+            return Ok(());
         }
         if bytes < 4 {
             return Err(Stop::Unknown(instruction));
         }
-        let old = memory.read(address, bytes)?;
+        let old = host.memory().read(address, bytes)?;
         let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
         let new = match instruction.imm & !FETCH {
             0x00 => old.wrapping_add(operand),
@@ -266,7 +280,8 @@ impl State {
             0xf0 => old,
             _ => return Err(Stop::Unknown(instruction)),
         };
-        memory.write(address, bytes, new)?;
+        host.memory().write(address, bytes, new)?;
+        host.touch(address, true);
         match instruction.imm {
             COMPARE_AND_EXCHANGE => self.registers[0] = old,
             operation if operation & FETCH != 0 => self.registers[src] = old,

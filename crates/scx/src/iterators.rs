@@ -41,20 +41,26 @@ pub(crate) fn begin(call: &mut Call, [iterator, number, flags, ..]: [u64; 5]) ->
     if flags & !REVERSE != 0 {
         return Ok(EINVAL);
     }
-    let Some(queue) = kernel.queues.made.get(&number) else { return Ok(ENOENT) };
+    let dsq = Dsq::Made(number);
+    let Some(queue) = kernel.queues.get(dsq) else { return Ok(ENOENT) };
     let mut tasks: VecDeque<_> =
         queue.tasks().map(|task| (task, kernel.tasks.get(task).stay)).collect();
     if flags & REVERSE != 0 {
         tasks.make_contiguous().reverse();
     }
     let began = kernel.tasks.stays();
-    let iteration = Iteration { dsq: Dsq::Made(number), tasks, began, slice: None, vtime: None };
+    let iteration = Iteration { dsq, tasks, began, slice: None, vtime: None };
     kernel.iterations.insert(iterator, iteration);
+    call.touch_queue(dsq, false);
     Ok(0)
 }
 
 /// The address of the next task; 0 at the end, and for an iterator that did not begin.
 pub(crate) fn next(call: &mut Call, [iterator, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let Some(dsq) = call.kernel.iterations.get(&iterator).map(|iteration| iteration.dsq) else {
+        return Ok(0);
+    };
+    call.lock_queue(dsq);
     let kernel = &mut *call.kernel;
     let Some(iteration) = kernel.iterations.get_mut(&iterator) else { return Ok(0) };
     while let Some((id, stay)) = iteration.tasks.pop_front() {
@@ -117,6 +123,7 @@ fn move_to(call: &mut Call, iterator: u64, task: u64, queue: u64, flags: u64) ->
     if let Some(queue) = kernel.queues.get(from) {
         queue.remove(task);
     }
+    call.lock_queue(from);
     call.put(task, to, flags);
     Ok(1)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use roost_engine::{CpuId, TaskId, World};
 use roost_machine::Machine;
 
+use crate::costs;
 use crate::error::ScxError;
 use crate::groups::Groups;
 use crate::helpers;
@@ -13,6 +14,7 @@ use crate::interpret::{Callee, Host, MOST_FRAMES, STACK_BYTES, Stop};
 use crate::iterators::Iterations;
 use crate::kernel_types::KernelTypes;
 use crate::kfuncs;
+use crate::lines::Lines;
 use crate::maps::Map;
 use crate::masks::Masks;
 use crate::memory::Memory;
@@ -43,6 +45,7 @@ pub(crate) struct Kernel {
     pub machine: Arc<Machine>,
     pub object: Arc<Object>,
     pub memory: Memory,
+    pub lines: Lines,
     pub maps: Vec<Map>,
     pub queues: Queues,
     pub tasks: Tasks,
@@ -68,6 +71,10 @@ pub(crate) struct Kernel {
     pub context: u64,
     /// Where structs are that hooks get as arguments.
     pub arguments: u64,
+    /// What the kernel executed in kfuncs and helpers since this was last taken, instructions.
+    pub executed: u64,
+    /// What it executes in a kfunc, by number, instructions.
+    kfunc_costs: Vec<u64>,
     /// Whether the built-in idle tracking is on.
     pub builtin_idle: bool,
     /// Why the scheduler cannot go on.
@@ -166,6 +173,10 @@ impl Kernel {
         let context = memory.allocate(CONTEXT_BYTES).ok_or_else(room)?;
         let arguments = memory.allocate(ARGUMENT_BYTES).ok_or_else(room)?;
         let definitions = program.maps.iter();
+        let mut lines = Lines::new();
+        lines.exempt(stack, MOST_FRAMES * STACK_BYTES as usize);
+        lines.exempt(context, CONTEXT_BYTES);
+        lines.exempt(arguments, ARGUMENT_BYTES);
         let maps = definitions.map(|map| Map::new(map, &mut memory, nr_cpus).ok_or_else(room));
         let mut maps = maps.collect::<Result<Vec<_>, _>>()?;
         for entry in &program.entries {
@@ -177,7 +188,7 @@ impl Kernel {
             batch => batch,
         };
         Ok(Self {
-            queues: Queues::new(nr_cpus, machine.nodes.len()),
+            queues: Queues::new(&mut memory, nr_cpus, machine.nodes.len()).ok_or_else(room)?,
             tasks: Tasks::new(types, &mut memory)?,
             idle: Idle::new(machine),
             masks: Masks::new(types, &mut memory, nr_cpus)?,
@@ -188,6 +199,7 @@ impl Kernel {
             machine: machine.clone(),
             object: program.object.clone(),
             memory,
+            lines,
             maps,
             placing: Placing::Nothing,
             buffer: Vec::new(),
@@ -197,6 +209,8 @@ impl Kernel {
             stack,
             context,
             arguments,
+            executed: 0,
+            kfunc_costs: kfuncs::costs(),
             builtin_idle: true,
             ended: None,
         })
@@ -264,12 +278,59 @@ pub(crate) struct Call<'a> {
     pub cpu: CpuId,
 }
 
+impl Call<'_> {
+    /// Reads or writes what is kept of a queue; that of a CPU is in its run queue.
+    pub(crate) fn touch_queue(&mut self, dsq: Dsq, write: bool) {
+        let Kernel { queues, per_cpu, .. } = &mut *self.kernel;
+        let address = match dsq {
+            Dsq::Local(cpu) => per_cpu.runqueues.of(cpu as u64),
+            _ => queues.get(dsq).map_or(0, |queue| queue.address),
+        };
+        self.touch(address, write);
+    }
+
+    /// Takes a queue's lock, writes to it and gives the lock back: waits for the CPU that has it.
+    pub(crate) fn lock_queue(&mut self, dsq: Dsq) {
+        let begun = self.world.now().ns() + self.world.backlog_ns(self.cpu);
+        let asked = begun + self.kernel.lines.fetched().ns;
+        self.touch_queue(dsq, true);
+        let fetched = begun + self.kernel.lines.fetched().ns;
+        if let Some(queue) = self.kernel.queues.get(dsq).filter(|_| !matches!(dsq, Dsq::Local(_))) {
+            let waited = queue.hold(asked, fetched - asked);
+            self.kernel.lines.wait(waited);
+        }
+    }
+
+    /// Searches the masks of idle CPUs, and takes the one that was found.
+    pub(crate) fn touch_idle(&mut self, found: Option<CpuId>) {
+        for mask in self.kernel.masks.of_idle(self.kernel.machine.has_smt()) {
+            for cpu in (0..self.world.nr_cpus()).step_by(512) {
+                self.touch(mask + cpu as u64 / 8, false);
+            }
+            if let Some(cpu) = found {
+                self.touch(mask + cpu as u64 / 8, true);
+            }
+        }
+    }
+}
+
 impl Host for Call<'_> {
     fn memory(&mut self) -> &mut Memory {
         &mut self.kernel.memory
     }
 
+    fn touch(&mut self, address: u64, write: bool) {
+        let Kernel { lines, machine, .. } = &mut *self.kernel;
+        lines.touch(machine, self.cpu, address, write);
+    }
+
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {
+        self.kernel.executed += match callee {
+            Callee::Helper(number) => costs::of_helper(number),
+            Callee::Kfunc(number) => {
+                self.kernel.kfunc_costs.get(number as usize).copied().unwrap_or(0)
+            }
+        };
         match callee {
             Callee::Helper(number) => match helpers::find(number) {
                 Some(helper) => helper(self, arguments),

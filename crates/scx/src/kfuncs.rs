@@ -3,6 +3,7 @@
 
 use roost_engine::CpuId;
 
+use crate::costs;
 use crate::dispatch::{ENQUEUE_BY_TIME, INTERNAL_FLAGS};
 use crate::format;
 use crate::helpers::Function;
@@ -11,7 +12,7 @@ use crate::interpret::Stop;
 use crate::iterators;
 use crate::kernel::Call;
 use crate::masks;
-use crate::queues::{Queue, id};
+use crate::queues::{Dsq, Queue, id};
 
 /// A kfunc: its name, how many parameters it has, and what it does.
 type Kfunc = (&'static str, usize, Function);
@@ -97,6 +98,11 @@ pub(crate) fn parameters(number: u32) -> Option<usize> {
     get(number).map(|kfunc| kfunc.1)
 }
 
+/// What the kernel executes in each, instructions, by number.
+pub(crate) fn costs() -> Vec<u64> {
+    table().map(|kfunc| costs::of_kfunc(kfunc.0)).collect()
+}
+
 /// Calls a kfunc by its number.
 pub(crate) fn call(number: u32, call: &mut Call, arguments: [u64; 5]) -> Result<u64, Stop> {
     match get(number) {
@@ -114,6 +120,7 @@ const EINVAL: u64 = -22i64 as u64;
 const EBUSY: u64 = -16i64 as u64;
 const EOPNOTSUPP: u64 = -95i64 as u64;
 const ENOENT: u64 = -2i64 as u64;
+const ENOMEM: u64 = -12i64 as u64;
 const EEXIST: u64 = -17i64 as u64;
 
 fn create_dsq(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
@@ -123,7 +130,8 @@ fn create_dsq(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
     if call.kernel.queues.made.contains_key(&number) {
         return Ok(EEXIST);
     }
-    call.kernel.queues.made.insert(number, Queue::default());
+    let Some(queue) = Queue::new(&mut call.kernel.memory) else { return Ok(ENOMEM) };
+    call.kernel.queues.made.insert(number, queue);
     Ok(0)
 }
 
@@ -132,7 +140,11 @@ fn destroy_dsq(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
         Some(queue) if queue.len() > 0 => {
             call.kernel.end(format!("attempting to destroy in-use dsq {number:#x}"));
         }
-        _ => _ = call.kernel.queues.made.remove(&number),
+        Some(queue) => {
+            call.kernel.memory.release(queue.address, Queue::BYTES);
+            call.kernel.queues.made.remove(&number);
+        }
+        None => {}
     }
     Ok(0)
 }
@@ -195,16 +207,13 @@ fn dsq_move_to_local_with(call: &mut Call, [queue, flags, ..]: [u64; 5]) -> Resu
 }
 
 fn dsq_nr_queued(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
-    let cpu = call.cpu;
-    let queues = &call.kernel.queues;
-    let queue = match number {
-        id::LOCAL => queues.local.get(cpu),
-        _ if number & id::LOCAL_ON == id::LOCAL_ON => {
-            queues.local.get((number & id::CPU_MASK) as usize)
-        }
-        _ => queues.made.get(&number),
+    let dsq = match number {
+        id::LOCAL => Dsq::Local(call.cpu),
+        _ if number & id::LOCAL_ON == id::LOCAL_ON => Dsq::Local((number & id::CPU_MASK) as usize),
+        _ => Dsq::Made(number),
     };
-    Ok(queue.map_or(ENOENT, |queue| queue.len() as u64))
+    call.touch_queue(dsq, false);
+    Ok(call.kernel.queues.get(dsq).map_or(ENOENT, |queue| queue.len() as u64))
 }
 
 /// The first task of a queue of the scheduler's; 0 if it is empty.
@@ -218,6 +227,7 @@ fn dsq_peek(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
         return Ok(0);
     };
     let first = queue.tasks().next();
+    call.touch_queue(Dsq::Made(number), false);
     Ok(first.map_or(0, |task| call.kernel.tasks.get(task).address))
 }
 
@@ -264,11 +274,14 @@ fn select_cpu(
     let kernel = &mut *call.kernel;
     if call.world.nr_allowed(task) == 1 {
         let stays = allowed.contains(previous) && kernel.idle.take(&machine, previous);
+        call.touch_idle(stays.then_some(previous));
         return Ok(if stays { Ok(previous as u64) } else { Err(EBUSY) });
     }
     let searcher_queued = kernel.queues.local[searcher].len() > 0;
     let wakeup = Wakeup { allowed: &allowed, previous, searcher, flags, searcher_queued, pick };
-    Ok(kernel.idle.select(&machine, &wakeup).map_or(Err(EBUSY), |cpu| Ok(cpu as u64)))
+    let found = kernel.idle.select(&machine, &wakeup);
+    call.touch_idle(found);
+    Ok(found.map_or(Err(EBUSY), |cpu| Ok(cpu as u64)))
 }
 
 /// Whether the kernel tracks idle CPUs; ends the scheduler if not (`check_builtin_idle_enabled()`).
@@ -286,6 +299,7 @@ fn pick_idle_cpu(call: &mut Call, [mask, flags, ..]: [u64; 5]) -> Result<u64, St
     let among = call.cpus_of(mask)?;
     let kernel = &mut *call.kernel;
     let found = kernel.idle.pick(&kernel.machine, call.cpu, &among, flags);
+    call.touch_idle(found);
     Ok(found.map_or(EBUSY, |cpu| cpu as u64))
 }
 
@@ -295,6 +309,10 @@ fn pick_any_cpu(call: &mut Call, [mask, flags, ..]: [u64; 5]) -> Result<u64, Sto
     let kernel = &mut *call.kernel;
     let idle =
         kernel.builtin_idle.then(|| kernel.idle.pick(&kernel.machine, call.cpu, &among, flags));
+    if kernel.builtin_idle {
+        call.touch_idle(idle.flatten());
+    }
+    let kernel = &mut *call.kernel;
     let found = idle.flatten().or_else(|| kernel.idle.any(call.cpu, &among));
     Ok(found.map_or(EBUSY, |cpu| cpu as u64))
 }
@@ -335,7 +353,9 @@ fn test_and_clear_cpu_idle(call: &mut Call, [cpu, ..]: [u64; 5]) -> Result<u64, 
         return Ok(0);
     }
     let Some(cpu) = valid_cpu(call, cpu) else { return Ok(0) };
-    Ok(call.kernel.idle.take(&call.kernel.machine, cpu).into())
+    let took = call.kernel.idle.take(&call.kernel.machine, cpu);
+    call.touch_idle(took.then_some(cpu));
+    Ok(took.into())
 }
 
 fn task_set_dsq_vtime(call: &mut Call, [task, vtime, ..]: [u64; 5]) -> Result<u64, Stop> {
@@ -361,7 +381,9 @@ fn task_cpu(call: &mut Call, [task, ..]: [u64; 5]) -> Result<u64, Stop> {
 
 fn task_running(call: &mut Call, [task, ..]: [u64; 5]) -> Result<u64, Stop> {
     let task = call.kernel.task_at(task)?;
-    Ok((call.kernel.current[call.world.task_cpu(task)] == Some(task)).into())
+    let cpu = call.world.task_cpu(task);
+    call.touch_queue(Dsq::Local(cpu), false);
+    Ok((call.kernel.current[cpu] == Some(task)).into())
 }
 
 fn task_cgroup(call: &mut Call, [task, ..]: [u64; 5]) -> Result<u64, Stop> {
@@ -376,6 +398,7 @@ fn cpu_rq(call: &mut Call, [cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
 
 fn cpu_curr(call: &mut Call, [cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
     let Some(cpu) = valid_cpu(call, cpu) else { return Ok(0) };
+    call.touch_queue(Dsq::Local(cpu), false);
     let kernel = &call.kernel;
     Ok(kernel.current[cpu].map_or(kernel.tasks.swapper, |task| kernel.tasks.get(task).address))
 }

@@ -11,6 +11,7 @@
 mod btf_ext;
 mod bytes;
 mod class;
+mod costs;
 mod describe;
 mod dispatch;
 mod error;
@@ -25,6 +26,7 @@ mod kernel;
 mod kernel_names;
 mod kernel_types;
 mod kfuncs;
+mod lines;
 mod maps;
 mod masks;
 mod memory;

@@ -63,6 +63,8 @@ impl Map {
         let values = match definition.kind {
             ARRAY => Values::Array { first: memory.allocate(of_cpu as usize)?, stride, of_cpu: 0 },
             PERCPU_ARRAY => {
+                // CPUs share no cache line of it.
+                let of_cpu = of_cpu.checked_next_multiple_of(64)?;
                 let size = (of_cpu as usize).checked_mul(nr_cpus)?;
                 Values::Array { first: memory.allocate(size)?, stride, of_cpu }
             }
@@ -72,6 +74,11 @@ impl Map {
         };
         let address = memory.allocate(8)?;
         Some(Self { definition: definition.clone(), address, values })
+    }
+
+    /// Whether its keys are hashed.
+    pub(crate) fn is_hash(&self) -> bool {
+        matches!(self.values, Values::Hash(_))
     }
 
     /// Sets an entry of an array before the start; `None` if there is none, or the value does not fit.

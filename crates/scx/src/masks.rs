@@ -7,7 +7,7 @@ use roost_machine::CpuSet;
 
 use crate::error::ScxError;
 use crate::helpers::Function;
-use crate::interpret::Stop;
+use crate::interpret::{Host, Stop};
 use crate::kernel::Call;
 use crate::kernel_types::KernelTypes;
 use crate::memory::Memory;
@@ -52,6 +52,11 @@ impl Masks {
         write(memory, masks.all, CpuSet::full(nr_cpus).words()).map_err(|_| room())?;
         Ok(masks)
     }
+
+    /// Where the masks of idle CPUs and, with SMT, of wholly idle cores are.
+    pub(crate) fn of_idle(&self, smt: bool) -> impl Iterator<Item = u64> + use<> {
+        [self.idle, self.idle_cores].into_iter().take(1 + usize::from(smt))
+    }
 }
 
 fn write(memory: &mut Memory, mask: u64, words: &[u64]) -> Result<(), crate::memory::Wild> {
@@ -62,11 +67,13 @@ fn write(memory: &mut Memory, mask: u64, words: &[u64]) -> Result<(), crate::mem
 }
 
 impl Call<'_> {
-    fn words(&self, mask: u64) -> Result<Vec<u64>, Stop> {
+    fn words(&mut self, mask: u64) -> Result<Vec<u64>, Stop> {
         let nr_cpus = self.world.nr_cpus();
         let mut words = Vec::new();
         for number in 0..nr_cpus.div_ceil(64) as u64 {
-            words.push(self.kernel.memory.read(mask.wrapping_add(8 * number), 8)?);
+            let word = mask.wrapping_add(8 * number);
+            words.push(self.kernel.memory.read(word, 8)?);
+            self.touch(word, false);
         }
         if let Some(last) = words.last_mut().filter(|_| !nr_cpus.is_multiple_of(64)) {
             *last &= (1 << (nr_cpus % 64)) - 1;
@@ -75,7 +82,7 @@ impl Call<'_> {
     }
 
     /// The CPUs of a mask.
-    pub(crate) fn cpus_of(&self, mask: u64) -> Result<CpuSet, Stop> {
+    pub(crate) fn cpus_of(&mut self, mask: u64) -> Result<CpuSet, Stop> {
         let words = self.words(mask)?;
         let nr_cpus = self.world.nr_cpus();
         let has = |&cpu: &CpuId| words[cpu / 64] >> (cpu % 64) & 1 != 0;
@@ -95,6 +102,7 @@ impl Call<'_> {
         let old = self.kernel.memory.read(word, 8)?;
         let new = if set { old | bit } else { old & !bit };
         self.kernel.memory.write(word, 8, new)?;
+        self.touch(word, true);
         Ok((old & bit != 0).into())
     }
 
@@ -103,11 +111,12 @@ impl Call<'_> {
         let (a, b) = (self.words(a)?, self.words(b)?);
         let words: Vec<u64> = a.into_iter().zip(b).map(|(a, b)| operation(a, b)).collect();
         write(&mut self.kernel.memory, to, &words)?;
+        self.touch(to, true);
         Ok(words.iter().any(|word| *word != 0).into())
     }
 
     /// Whether what an operation makes of two masks is empty.
-    fn is_empty(&self, a: u64, b: u64, operation: Operation) -> Result<u64, Stop> {
+    fn is_empty(&mut self, a: u64, b: u64, operation: Operation) -> Result<u64, Stop> {
         let (a, b) = (self.words(a)?, self.words(b)?);
         Ok(a.into_iter().zip(b).all(|(a, b)| operation(a, b) == 0).into())
     }
@@ -199,7 +208,8 @@ fn release(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
 }
 
 fn first(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
-    Ok(call.first_of(&call.words(mask)?))
+    let words = call.words(mask)?;
+    Ok(call.first_of(&words))
 }
 
 fn first_zero(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {
@@ -215,7 +225,9 @@ fn first_and(call: &mut Call, [a, b, ..]: [u64; 5]) -> Result<u64, Stop> {
 
 fn test_cpu(call: &mut Call, [cpu, mask, ..]: [u64; 5]) -> Result<u64, Stop> {
     let Some((word, bit)) = call.bit(cpu, mask) else { return Ok(0) };
-    Ok((call.kernel.memory.read(word, 8)? & bit != 0).into())
+    let set = call.kernel.memory.read(word, 8)? & bit != 0;
+    call.touch(word, false);
+    Ok(set.into())
 }
 
 fn set_all(call: &mut Call, [mask, ..]: [u64; 5]) -> Result<u64, Stop> {

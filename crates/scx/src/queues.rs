@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use roost_engine::{CpuId, TaskId};
 
+use crate::memory::Memory;
+
 /// Numbers of built-in queues (`enum scx_dsq_id_flags`).
 pub(crate) mod id {
     /// A queue that the kernel makes.
@@ -43,10 +45,38 @@ pub(crate) enum Order {
 /// A queue: in order, each task with its virtual time if the queue goes by that.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
+    /// Of its lock, its number of tasks and its first one, which share a cache line. A CPU's own queue has none: it is
+    /// guarded by the run queue's.
+    pub address: u64,
+    /// From when until when its lock was held without a break, ns.
+    held: (u64, u64),
     tasks: VecDeque<(TaskId, Option<u64>)>,
 }
 
 impl Queue {
+    /// Bytes of a queue's struct that are accessed.
+    pub(crate) const BYTES: usize = 64;
+
+    /// An empty one; `None` if memory has no room.
+    pub(crate) fn new(memory: &mut Memory) -> Option<Self> {
+        Some(Self { address: memory.allocate(Self::BYTES)?, ..Self::default() })
+    }
+
+    /// A CPU asks for the lock at a time and holds it for `ns`; how long it waited, ns. It waits for all that were there
+    /// before. Hooks are not executed in the order of time: one whose time lies before the others' does not wait.
+    pub(crate) fn hold(&mut self, at: u64, ns: u64) -> u64 {
+        let (from, until) = self.held;
+        if at >= until {
+            self.held = (at, at + ns);
+            return 0;
+        }
+        if at < from {
+            return 0;
+        }
+        self.held.1 += ns;
+        until - at
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
     }
@@ -95,12 +125,13 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub(crate) fn new(nr_cpus: usize, nr_nodes: usize) -> Self {
-        Self {
+    /// `None` if memory has no room.
+    pub(crate) fn new(memory: &mut Memory, nr_cpus: usize, nr_nodes: usize) -> Option<Self> {
+        Some(Self {
             local: vec![Queue::default(); nr_cpus],
-            global: vec![Queue::default(); nr_nodes],
+            global: (0..nr_nodes).map(|_| Queue::new(memory)).collect::<Option<_>>()?,
             made: BTreeMap::new(),
-        }
+        })
     }
 
     /// A queue that there is.
@@ -134,6 +165,15 @@ mod tests {
     fn virtual_time_orders_and_wraps() {
         let times = [(1, Order::Time(10)), (2, Order::Time(u64::MAX)), (3, Order::Time(10))];
         assert_eq!(order(&times), [2, 1, 3]);
+    }
+
+    #[test]
+    fn who_comes_while_a_lock_is_held_waits_for_all_before() {
+        let mut queue = Queue::default();
+        let waits = [(100, 50), (100, 50), (120, 50), (300, 50), (290, 50), (310, 50)];
+        let waits = waits.map(|(at, ns)| queue.hold(at, ns));
+        // The fourth comes when all are done, the fifth before it.
+        assert_eq!(waits, [0, 50, 80, 0, 0, 40]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use roost_workload::{Policy, SCHED_IDLE_WEIGHT, weight_of};
 use crate::error::ScxError;
 use crate::groups::Groups;
 use crate::kernel_types::KernelTypes;
+use crate::lines::Lines;
 use crate::memory::{Memory, Wild};
 use crate::queues::Dsq;
 
@@ -225,12 +226,14 @@ impl Tasks {
     pub(crate) fn begin(
         &mut self,
         memory: &mut Memory,
+        lines: &mut Lines,
         world: &World,
         groups: &Groups,
         id: TaskId,
     ) -> Result<(), Wild> {
         while self.tasks.len() <= id.index() {
             let address = memory.allocate(self.layout.size).unwrap_or(0);
+            lines.exempt(address, self.layout.size);
             self.by_address.insert(address, TaskId(self.tasks.len() as u32));
             self.tasks.push(Task::new(address));
         }

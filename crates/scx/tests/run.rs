@@ -72,6 +72,21 @@ fn a_setting_changes_what_the_program_does() {
 }
 
 #[test]
+fn cpus_wait_for_lines_and_locks_that_others_have() {
+    let costs = |machine| {
+        let outcome = run(machine, "hackbench:groups=4", 20, &[]).unwrap();
+        let sum = |of: &str| {
+            let counters = outcome.counters.iter().filter(|(name, _)| name.ends_with(of));
+            counters.map(|(_, value)| value).sum::<f64>()
+        };
+        ["_lines", "_waited_ns"].map(sum)
+    };
+    assert_eq!(costs("node:1 core:1 pu:1"), [0.0, 0.0], "one CPU has all that it wants");
+    let [lines, waited_ns] = costs("node:2 l3:4 core:4 pu:1");
+    assert!(lines > 1000.0 && waited_ns > 1000.0, "{lines} lines, {waited_ns} ns");
+}
+
+#[test]
 fn machines_of_512_cpus_run_it() {
     let outcome = run("node:4 l3:8 core:8 pu:2", "hackbench:groups=16", 20, &[]).unwrap();
     assert!(counter(&outcome, "select_cpu_calls") > 1000.0, "{:?}", outcome.counters);

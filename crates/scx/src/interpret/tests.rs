@@ -15,6 +15,8 @@ impl Host for Bench {
         &mut self.memory
     }
 
+    fn touch(&mut self, _: u64, _: bool) {}
+
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {
         self.calls.push((callee, arguments));
         match callee {

@@ -1,0 +1,181 @@
+//! Cache lines that CPUs share: who wrote each last, and where copies of it are.
+//!
+//! A program that reads what another CPU wrote, or writes what another one has a copy of, waits until the line has come
+//! ([`Machine::line_ns`]). What a CPU's own LLC has a copy of is at hand. Counted are the program's maps and variables,
+//! the kernel's masks of idle CPUs, run queues and dispatch queues. Not counted is the kernel's `struct task_struct`:
+//! its lines move with the task under the fair class too, and the figures for a wakeup and a switch contain that.
+
+use roost_engine::CpuId;
+use roost_machine::Machine;
+
+use crate::memory::BASE;
+
+const LINE_BYTES: u64 = 64;
+
+/// No CPU.
+const NOBODY: u16 = u16::MAX;
+
+/// A line.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// The CPU that wrote it last.
+    writer: u16,
+    /// The CPU that fetched a copy last.
+    reader: u16,
+    /// Where copies are that were fetched since: a bit for each LLC, see [`Lines::bit`].
+    copies: u64,
+}
+
+/// Instead of the CPU that wrote a line: it is not counted.
+const EXEMPT: u16 = u16::MAX - 1;
+
+const UNTOUCHED: Line = Line { writer: NOBODY, reader: NOBODY, copies: 0 };
+
+/// What fetching lines took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fetched {
+    /// Lines.
+    pub lines: u64,
+    /// How long that took, and waiting for locks, ns.
+    pub ns: u64,
+    /// How long of that was waiting for locks, ns.
+    pub waited_ns: u64,
+}
+
+/// All lines of memory.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    lines: Vec<Line>,
+    /// What was fetched since [`Lines::take_fetched`].
+    fetched: Fetched,
+}
+
+impl Lines {
+    pub(crate) fn new() -> Self {
+        Self { lines: Vec::new(), fetched: Fetched::default() }
+    }
+
+    /// A piece of memory is not counted from now on.
+    pub(crate) fn exempt(&mut self, address: u64, size: usize) {
+        for number in 0..size.div_ceil(LINE_BYTES as usize) as u64 {
+            if let Some(line) = self.line(address + number * LINE_BYTES) {
+                line.writer = EXEMPT;
+            }
+        }
+    }
+
+    /// The line of an address, if that can be in memory.
+    fn line(&mut self, address: u64) -> Option<&mut Line> {
+        let number = usize::try_from(address.checked_sub(BASE)? / LINE_BYTES).ok()?;
+        if number >= self.lines.len() {
+            self.lines.resize(number + 1, UNTOUCHED);
+        }
+        Some(&mut self.lines[number])
+    }
+
+    /// The bit of a CPU's LLC. With more than 64 LLCs neighbours share one: what one has, the others have too.
+    fn bit(machine: &Machine, cpu: CpuId) -> u64 {
+        1 << (machine.cpus[cpu].llc as usize / machine.llcs.len().div_ceil(64))
+    }
+
+    /// A CPU reads or writes at an address, which is in memory or near NULL.
+    #[inline]
+    pub(crate) fn touch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
+        let me = cpu as u16;
+        let bit = Self::bit(machine, cpu);
+        let Some(line) = self.line(address).filter(|line| line.writer != EXEMPT) else { return };
+        let from = match (write, line.writer == me) {
+            (false, true) => NOBODY,
+            (false, false) if line.copies & bit != 0 => NOBODY,
+            (false, false) => line.writer,
+            (true, true) => line.reader,
+            (true, false) if line.writer == NOBODY => line.reader,
+            (true, false) => line.writer,
+        };
+        if write {
+            *line = Line { writer: me, ..UNTOUCHED };
+        } else if line.writer != me {
+            line.copies |= bit;
+            line.reader = me;
+        }
+        if from != NOBODY && from != me {
+            self.fetched.lines += 1;
+            self.fetched.ns += machine.line_ns(cpu, from.into());
+        }
+    }
+
+    /// The CPU waits for a lock.
+    pub(crate) fn wait(&mut self, ns: u64) {
+        self.fetched.ns += ns;
+        self.fetched.waited_ns += ns;
+    }
+
+    /// What was fetched since [`Lines::take_fetched`].
+    pub(crate) fn fetched(&self) -> Fetched {
+        self.fetched
+    }
+
+    /// What was fetched since the last time.
+    pub(crate) fn take_fetched(&mut self) -> Fetched {
+        std::mem::take(&mut self.fetched)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Two LLCs of two CPUs: a line takes 40 ns within one, 100 ns between them.
+    fn machine() -> Machine {
+        let mut machine = roost_machine::resolve("node:1 l3:2 core:2 pu:1").unwrap();
+        machine.figures.line_same_llc_ns.value = 40;
+        machine.figures.line_cross_llc_ns.value = 100;
+        machine
+    }
+
+    /// What each access takes, ns.
+    fn takes(accesses: &[(CpuId, bool)]) -> Vec<u64> {
+        let (machine, mut lines) = (machine(), Lines::new());
+        let each = accesses.iter().map(|&(cpu, write)| {
+            lines.touch(&machine, cpu, BASE + 8, write);
+            lines.take_fetched().ns
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn what_another_cpu_wrote_is_fetched_once_by_each_llc() {
+        let accesses = [(0, true), (0, false), (2, false), (3, false), (1, false), (1, false)];
+        assert_eq!(takes(&accesses), [0, 0, 100, 0, 40, 0]);
+    }
+
+    #[test]
+    fn who_writes_waits_for_those_that_have_a_copy() {
+        let accesses = [(0, true), (0, true), (2, false), (0, true), (2, true), (2, true)];
+        assert_eq!(takes(&accesses), [0, 0, 100, 100, 100, 0]);
+    }
+
+    #[test]
+    fn what_is_never_written_costs_nothing() {
+        assert_eq!(takes(&[(0, false), (1, false), (2, false), (3, false)]), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_piece_that_is_not_shared_costs_nothing() {
+        let (machine, mut lines) = (machine(), Lines::new());
+        lines.exempt(BASE + 64, 64);
+        lines.exempt(BASE + 256, 128);
+        for address in [BASE + 64, BASE + 127, BASE + 256, BASE + 383] {
+            lines.touch(&machine, 0, address, true);
+            lines.touch(&machine, 2, address, true);
+        }
+        assert_eq!(lines.take_fetched(), Fetched::default());
+        for address in [BASE + 63, BASE + 128, BASE + 384] {
+            lines.touch(&machine, 0, address, true);
+            lines.touch(&machine, 2, address, true);
+        }
+        assert_eq!(lines.take_fetched(), Fetched { lines: 3, ns: 300, waited_ns: 0 });
+    }
+}
