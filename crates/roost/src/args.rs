@@ -43,13 +43,13 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Run a stock kernel on an emulated machine.
     Vm(VmArgs),
-    /// Set the simulation beside the real kernel, counter by counter.
+    /// Compare the simulation with the real kernel, counter by counter.
     Validate(ValidateArgs),
     /// Show what a sched_ext scheduler's object has and what it needs of the kernel.
     Scx(ScxArgs),
-    /// Set published figures beside simulated ones, and write docs/results.md.
+    /// Compare published figures with simulated ones, and write docs/results.md.
     Reproduce(ReproduceArgs),
-    /// Schedule this machine with the live scheduler: loads it, unloads it on Ctrl-C (needs root).
+    /// Schedule this machine with the live scheduler until Ctrl-C (needs root).
     Run(RunArgs),
     /// Show what the live scheduler does while it runs.
     Top(TopArgs),
@@ -121,7 +121,7 @@ pub struct MachineArgs {
     /// How to print.
     #[arg(long, value_enum, default_value_t = MachineFormat::Text)]
     pub format: MachineFormat,
-    /// Boot a guest of this machine: shows what its kernel sees next to what the model predicts.
+    /// Boot a guest of this machine, and show what its kernel sees beside what the model predicts.
     #[arg(long, value_enum, value_name = "WHERE",
           conflicts_with_all = ["list", "sysfs", "figures"])]
     pub on: Option<Place>,
@@ -228,7 +228,7 @@ pub struct VmArgs {
 /// The commands of `roost vm`.
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Fetch and build what guests are made of; what is there already, or given by hand, is kept.
+    /// Fetch and build what guests are made of. Pieces that are there already, or given by hand, are kept.
     Prepare(PieceArgs),
     /// Run a command in a guest; its output and exit status are the command's.
     Run(VmRunArgs),
@@ -263,7 +263,7 @@ pub struct GuestArgs {
     #[arg(long, value_name = "MIB", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
     pub memory: u32,
-    /// Time until it has to be up.
+    /// Time within which the guest has to be up.
     #[arg(long, value_parser = positive_duration, default_value = "5min")]
     pub boot_timeout: Duration,
 }
@@ -274,10 +274,10 @@ pub struct VmRunArgs {
     /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// Count instructions as time, one CPU after the other: slow, but repeats are identical.
+    /// Count instructions as time, one CPU after the other. That is slow, but repeats are identical.
     #[arg(long)]
     pub exact: bool,
-    /// Time after which a guest whose command has not ended is ended.
+    /// Time after which roost ends a guest whose command has not ended.
     #[arg(long, value_parser = positive_duration, default_value = "10min")]
     pub timeout: Duration,
     /// The command with its arguments, after `--`.
@@ -310,7 +310,7 @@ Examples:
       base=fair@7.2 no-search=fair@7.2+no-sis-util
                                    one table of two machines and three loads, with labels
   roost compare --workload hackbench:groups=4 --metric Time fair@7.2
-                                   one number, for scripts: ask again for that of another scheduler
+                                   one number, for scripts; ask again for another scheduler
   roost compare --machine hygon-vm --workload iperf3:noise=4 --duration 1s \\
       --trace trace.pftrace --trace-window 500ms..600ms fair@5.16 fair@6.15
                                    two kernels to look at: trace-fair@5.16.pftrace, trace-fair@6.15.pftrace
@@ -325,9 +325,9 @@ Examples:
   sudo roost compare --on host --workload hackbench:groups=4 fair fair+no-sis-util roost
                                    the kernel that runs here; what is changed is restored
 
-The first scheduler is the baseline. A change is marked with * when the 95% confidence intervals of
-both means are disjoint: with one repeat nothing can be marked. Ctrl-C prints the repeats that are
-complete, marked as partial; what it left with --format json, --resume goes on with.";
+The first scheduler is the baseline. A change is marked with * if the 95% confidence intervals of both
+means are disjoint; with one repeat nothing can be marked. Ctrl-C prints the repeats that are complete,
+and marks them as partial. If it printed JSON (--format json), --resume goes on from that.";
 
 /// Arguments of `roost compare`.
 #[derive(Debug, Args)]
@@ -337,19 +337,19 @@ pub struct CompareArgs {
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = On::Sim)]
     pub on: On,
     /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree or an archive of one, what lscpu
-    /// printed, or a synthetic string (`roost machine --help` says how to get them)
-    /// (default: zen3-2s; with --on vm: 2n2l4c); may be given several times.
+    /// printed, or a synthetic string; `roost machine --help` says how to get them. May be given several
+    /// times (default: zen3-2s; with --on vm: 2n2l4c).
     #[arg(long)]
     pub machine: Vec<String>,
-    /// A benchmark with parameters, or an rt-app JSON file (`--help` lists the benchmarks); may be given several
-    /// times. A parameter may be a list, groups=1,4,16: a workload for each value.
+    /// A benchmark with parameters (`--help` lists them), or an rt-app JSON file. A parameter may be a list,
+    /// groups=1,4,16, which makes a workload of each value. May be given several times.
     #[arg(long, required_unless_present_any = ["list_workloads", "list_schedulers"])]
     workload: Vec<String>,
-    /// Schedulers, each with a label for its row if it is written LABEL=SCHEDULER: fair@VERSION, then +SWITCH and
-    /// +no-SWITCH as wanted (`--help` lists them), +config=FILE with settings as `roost run` takes them, or
-    /// +policy=FILE with a rule of your own (`roost policy --help`); roost is the scheduler that `roost run` loads, with
-    /// its settings as in roost+no-cling+slice-us=1000; scx:FILE.bpf.o is a sched_ext program, +NAME=VALUE sets a
-    /// variable of it; with --on vm or host switches are the kernel's own, and a program is a sched_ext scheduler.
+    /// Schedulers; LABEL=SCHEDULER labels a row. fair@VERSION takes +SWITCH, +no-SWITCH and +NAME=N (`--help` lists
+    /// them), +config=FILE with settings as `roost run` takes them, and +policy=FILE with a rule of your own
+    /// (`roost policy --help`). roost is the scheduler that `roost run` loads, with its settings as in
+    /// roost+no-cling+slice-us=1000. scx:FILE.bpf.o is a sched_ext program; +NAME=VALUE sets a variable of it.
+    /// With --on vm or host, switches are the kernel's own, and a program is a sched_ext scheduler.
     #[arg(required_unless_present_any = ["list_workloads", "list_schedulers"], value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
     /// List the benchmarks and their parameters (--format json and csv too).
@@ -361,15 +361,14 @@ pub struct CompareArgs {
     /// Runs of each scheduler, with different seeds.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,
-    /// The first seed: what differs between two real runs follows from it.
+    /// The first seed. A seed decides all that would differ between two real runs.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
     /// Time at which a workload without an end of its own stops, e.g. 500ms, 20s (default: the
     /// workload's own; real programs take whole seconds).
     #[arg(long, value_parser = positive_duration)]
     pub duration: Option<Duration>,
-    /// What the simulated machine did before: it was up for an hour and idle, or has just booted, as a guest
-    /// has.
+    /// The simulated machine before the run: up for an hour and idle, or just booted, as a guest is.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = StartArg::Running)]
     pub start: StartArg,
     /// Leave out the threads of the kernel that run beside the workload on a simulated machine.
@@ -381,12 +380,12 @@ pub struct CompareArgs {
     /// Print all counters too (JSON always has them).
     #[arg(long)]
     pub counters: bool,
-    /// Print one number and nothing else: the mean over the runs of the last scheduler of the metric or counter of
-    /// this name, as tables have it. Of one machine and workload.
+    /// Print one number and nothing else: the metric or counter of this name, as tables have it. It is the mean
+    /// over the runs of the last scheduler, with one machine and workload.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "counters"])]
     pub metric: Option<String>,
-    /// Write a Perfetto trace of each scheduler's first run (ui.perfetto.dev opens it): FILE, or with several
-    /// schedulers a file each, whose name has the scheduler's before FILE's ending.
+    /// Write a Perfetto trace of each scheduler's first run to FILE (ui.perfetto.dev opens it). Several schedulers
+    /// have a file each, with the scheduler's name before FILE's ending.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Trace only this part of the runs, e.g. 200ms..250ms of simulated time (on a real kernel: since the
@@ -399,7 +398,7 @@ pub struct CompareArgs {
     /// Write a report with charts: one file that any browser opens, offline.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Go on with an interrupted comparison: runs that FILE has, the JSON that it left, are not made again.
+    /// Go on with an interrupted comparison. FILE is the JSON that it printed; the runs in it are not made again.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Runs at the same time (default: one a core); the output does not depend on it.
@@ -415,7 +414,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "MIB", default_value_t = 2048, help_heading = IN_GUESTS,
           value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
     pub memory: u32,
-    /// Time on the host after which a guest whose run has not ended is ended.
+    /// Time on the host after which roost ends a guest whose run has not ended.
     #[arg(long, value_parser = positive_duration, default_value = "10min", help_heading = IN_GUESTS)]
     pub timeout: Duration,
 }
@@ -457,8 +456,7 @@ pub struct ScxArgs {
     /// A BPF object that defines a sched_ext scheduler.
     #[arg(value_name = "FILE.bpf.o")]
     pub file: PathBuf,
-    /// Types of another kernel than the one that comes along: its /sys/kernel/btf/vmlinux, or a vmlinux
-    /// with BTF.
+    /// Types of another kernel than the built-in one: its /sys/kernel/btf/vmlinux, or a vmlinux with BTF.
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
     /// How to print.
@@ -689,4 +687,35 @@ fn compare_long_help() -> String {
         text += &format!("  {:<22} {}\n", setting.name, setting.meaning);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented::{commands, documents, root};
+
+    /// In a sentence, arguments may be missing. Diaries show what programs of their day had.
+    #[test]
+    fn commands_of_the_documentation_are_understood() {
+        let (mut wrong, mut found) = (Vec::new(), 0);
+        let notes = root().join("docs/notes");
+        for page in documents().iter().filter(|page| !page.starts_with(&notes)) {
+            for command in commands(page) {
+                found += 1;
+                assert_ne!(command.not_run.as_deref(), Some(""), "{}: say why", command.place);
+                let Err(error) = Cli::try_parse_from(&command.words) else { continue };
+                let incomplete = matches!(
+                    error.kind(),
+                    ErrorKind::MissingRequiredArgument
+                        | ErrorKind::DisplayHelp
+                        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                );
+                if command.whole || !incomplete {
+                    wrong.push(format!("{}: {}: {error}", command.place, command.words.join(" ")));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        assert!(found > 60, "{found} commands");
+    }
 }

@@ -4,6 +4,9 @@ mod args;
 mod build;
 mod cells;
 mod compare;
+#[cfg(test)]
+#[path = "../tests/docs/documented.rs"]
+mod documented;
 mod error;
 mod lists;
 mod live;

@@ -1,17 +1,19 @@
 //! What the documentation refers to is there: commits that it names as the program of a measurement are in the
-//! history, links lead somewhere, and every page is in the book.
+//! history, links lead somewhere, every page is in the book, commands run, and figures are those of the results.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use roost_simulate::{Control, Simulation};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use documented::{documents, pages, root};
+
+mod commands;
+mod documented;
+mod figures;
 
 fn git(arguments: &[&str]) -> std::io::Result<Output> {
     Command::new("git").arg("-C").arg(root()).args(arguments).output()
@@ -32,32 +34,12 @@ fn no_history() -> Option<String> {
     }
 }
 
-/// All pages below a folder.
-fn pages(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(pages(&path));
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
-
-/// The pages of `docs`, and those that stand elsewhere.
-fn documents() -> Vec<PathBuf> {
-    let elsewhere = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "published/README.md"];
-    let elsewhere = elsewhere.map(|file| root().join(file));
-    pages(&root().join("docs")).into_iter().chain(elsewhere).collect()
-}
-
-/// Where the links of a page lead, but for those to other sites.
+/// Where the links of a page lead, but for those to other sites: `[text](target)`, and `[name]: target` on a line.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
-    targets.filter(|target| !target.contains("://"))
+    let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    let named = text.lines().filter(|line| line.starts_with('['));
+    let named = named.filter_map(|line| Some(line.split_once("]: ")?.1.trim()));
+    inline.chain(named).filter(|target| !target.contains("://"))
 }
 
 /// Anchors of the headings of a page.
