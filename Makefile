@@ -14,6 +14,7 @@
 # make soak-live  a mixed load in guests of ten kinds, a quarter of an hour each
 # make smoke-live  ten seconds of the live scheduler in one guest, with hackbench: a minute
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
+# make book   the pages of docs/ as a site with search, target/book (builds mdbook first if it is missing)
 # make bench  cost of an event, peak memory, and ratios to an earlier commit, which it builds first
 # make fuzz   a minute of fuzzing for each parser (meant for a schedule, not for every change)
 # make swarm  a minute of random machines, workloads and schedulers, each run checked (SECONDS, SEED, RUNS)
@@ -25,7 +26,7 @@ CARGO ?= cargo
 DEMO_PROFILE ?= release
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live lint-live deb bench fuzz swarm lint reference setup setup-live
+.PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live lint-live deb book bench fuzz swarm lint reference setup setup-live
 
 setup:
 	@tools/setup
@@ -118,12 +119,15 @@ lint-live: setup-live
 	$(CARGO) clippy $(LIVE) --all-targets --profile checked -- -D warnings
 
 deb: live
+	@tools/setup dpkg-shlibdeps:dpkg-dev
 	$(CARGO) build --release --locked --package roost
-	rm -rf target/man && target/release/roost man target/man
-	strip -g -o target/man/roost target/release/roost
-	@command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
-	CARGO_TARGET_DIR=target/live $(CARGO) deb --manifest-path crates/live/Cargo.toml --no-build --locked --output target/
-	@echo built target/roost_*.deb
+	@tools/deb target/release/roost target/live/release/scx_roost
+
+# The pages of docs/ with search.
+book:
+	@command -v mdbook >/dev/null || $(CARGO) install --locked mdbook
+	mdbook build docs
+	@echo built target/book/index.html
 
 bench: setup
 	$(CARGO) bench --locked --package roost
