@@ -148,8 +148,9 @@ const MECHANISMS: &[Counter] = &[
 
 const PROGRAMS: &[Counter] = &[
     counter("HOOK_calls", "calls of the hook"),
+    // Before HOOK_instructions, which would take its name for that of a hook.
+    counter("HOOK_kernel_instructions", "kernel instructions around it and in what it called"),
     counter("HOOK_instructions", "instructions of BPF that it executed"),
-    counter("HOOK_kernel_instructions", "those of the kernel around it and in what it called"),
     counter("HOOK_lines", "cache lines that it fetched from other CPUs"),
     counter("HOOK_waited_ns", "how long it waited for locks of dispatch queues"),
 ];
@@ -194,6 +195,8 @@ mod tests {
         assert_eq!(family("numa_stat/a.b/c.locality7"), Some("numa_statGROUP.localityN"));
         assert_eq!(family("cling_attempts_node12"), Some("cling_attempts_nodeN"));
         assert_eq!(family("select_cpu_calls"), Some("HOOK_calls"));
+        let kernel = family("select_cpu_kernel_instructions");
+        assert_eq!(kernel, Some("HOOK_kernel_instructions"));
     }
 
     #[test]
