@@ -1,9 +1,9 @@
 //! The event queue: at most one pending event a slot.
 //!
-//! Everything that can happen later has a slot of its own (the end of a CPU's run, its tick, its
-//! next interrupt, the scheduler's timer, a task's timer), so scheduling again moves the event instead
-//! of leaving a dead one behind: the queue never grows. Two events at
-//! the same time are taken in the order in which they were scheduled, so no two compare equal.
+//! Everything that can happen later has a slot of its own: the end of a CPU's run, its tick, its next interrupt, the
+//! scheduler's timer, a task's timer. Scheduling it again moves the event and leaves no dead one behind, so the queue
+//! never grows. Two events at the same time are taken in the order in which they were scheduled. So no two compare
+//! equal.
 
 use crate::scheduler::{CpuId, TaskId};
 use crate::time::Time;
@@ -40,10 +40,12 @@ impl Event {
 
 /// Events by time: a wheel of three levels.
 ///
-/// Level 0 has a bucket for every 64 ns of the current window of 524 us, level 1 one for every window of the
-/// current epoch of 4.3 s, level 2 one for every epoch of 9.8 hours, and what lies beyond waits in a list.
-/// Taking the next event is finding the first set bit: buckets are so narrow that more than one event in
-/// one is rare even with 1000 CPUs, and the window is so long that most events are put into it at once.
+/// - Level 0 has a bucket for every 64 ns of the current window of 524 us.
+/// - Level 1 has a bucket for every window of the current epoch of 4.3 s.
+/// - Level 2 has a bucket for every epoch of 9.8 hours. Later events wait in a list.
+///
+/// The next event is at the first set bit. Buckets are so narrow that two events in one are rare even with 1000
+/// CPUs. The window is so long that most events are put into it at once.
 ///
 /// An event that is moved to a later time, or cancelled, stays in its list above level 0: only its time is
 /// written. A slice's timer is moved by every pick and seldom comes. The event is put where it belongs

@@ -6,9 +6,9 @@
 //!
 //! 1. **Where are the pages?** Placed at the first touch by the region's policy, later moved
 //!    (`pages.rs`).
-//! 2. **What do caches still hold?** For the L2 and the LLC of the CPU, the share of the region
-//!    that was there after the last sweep and has survived what was filled in since (`cache.rs`).
-//!    All else comes from the nodes that hold the pages.
+//! 2. **What do caches still hold?** The L2 and the LLC of the CPU held a share of the region after the last sweep.
+//!    Part of it has survived what was filled in since (`cache.rs`). All else comes from the nodes that hold the
+//!    pages.
 //! 3. **How fast could the core go alone?** Time a byte is the sum over the levels of share over
 //!    bandwidth ([`Pattern::Stream`]) or of share times latency over 64 bytes
 //!    ([`Pattern::Chase`]): transfers through the levels do not overlap (the ECM model: Treibig and
@@ -17,8 +17,8 @@
 //! 4. **What do others leave of the bandwidth** of the core, the link of the LLC, the nodes and the
 //!    links between packages (`routes.rs`)? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
 //!    it feels load before that: at utilisation `u` of the node or link on the way a line takes
-//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6). `u` is what
-//!    comes of the rates that chases have then: what they give up is used by whoever wants it.
+//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6). `u` follows
+//!    from the rates that chases have then, because other sweeps use the bandwidth that chases give up.
 //!
 //! After the sweep the region is warm where the sweep was made; if it was written, nowhere else.
 //! Refilling after a migration needs no constant of its own: it is a sweep that hits nothing.

@@ -1,7 +1,7 @@
 //! Brings what the next event reads into the processor's caches while the present one is handled.
 //!
-//! What a run on hundreds of CPUs keeps does not fit the first levels of cache, and an event touches lines that
-//! were used last about as many events ago as there are CPUs. Asking for them early takes 6 to 10% off a run
+//! The state of a run on hundreds of CPUs does not fit the first levels of cache. An event touches lines that were
+//! used last about as many events ago as there are CPUs. Asking for them early takes 6 to 10% off a run
 //! on 256 and 1024 CPUs. It costs 2 to 4% where few tasks run, so it is done from 512 tasks on
 //! (docs/notes/2026-11-25-speed.md). It changes no result.
 

@@ -8,9 +8,9 @@
 //! balancing ───► `balance::llc`: tasks are pulled to their LLC and not pulled away from it
 //! ```
 //!
-//! Wakeups and forks do not know of it. With NUMA balancing a task prefers no LLC outside its preferred
-//! node, scans see the nodes that matter to it, and a process with more memory (by its faults) than an
-//! LLC holds does not gather. Nothing here happens with one LLC.
+//! Wakeups and forks do not know of it. With NUMA balancing a task prefers no LLC outside its preferred node, and
+//! scans look at the nodes that matter to it. A process does not gather if it has more memory (by its faults) than
+//! an LLC holds. Nothing here happens with one LLC.
 
 #[cfg(test)]
 pub(crate) mod tests;

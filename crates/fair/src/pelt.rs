@@ -158,9 +158,9 @@ impl Avg {
         self.util_sum = self.util_avg * divider;
     }
 
-    /// [`Avg::join`] of a task in a group, which counts in loads as `weight`: its load goes along by the
-    /// series, as what it counts is so small a number that little would be left of it after some moves
-    /// (the kernel's entities keep the load by their own weight).
+    /// [`Avg::join`] of a task in a group, which counts in loads as `weight`. Its load goes along by the series:
+    /// the load as it counts is so small a number that rounding would leave little of it after some moves. (The
+    /// kernel's entities keep the load by their own weight.)
     pub(crate) fn join_in_group(&mut self, queue: &Self, weight: u64) {
         let (load_sum, before) = (self.load_sum, self.divider());
         self.join(queue, weight);

@@ -19,9 +19,9 @@ pub struct Places {
 /// What an observer of switches and wakeups can count. Names and meanings are those of the engine's
 /// counters ([`roost_engine::Counters`]).
 ///
-/// A task that starts without having been seen woken is taken to have been runnable since the
-/// beginning, and a task seen for the first time in a wakeup to have been created by it: observe
-/// what begins with the run, as [`Audience::Workload`](crate::Audience::Workload) does.
+/// If a task starts and no wakeup of it was seen, it counts as runnable since the beginning. If a wakeup is the
+/// first that is seen of a task, the wakeup counts as its creation. So observe tasks that begin with the run, as
+/// [`Audience::Workload`](crate::Audience::Workload) does.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// LLC and node of each CPU.

@@ -21,9 +21,9 @@ pub(crate) const TEXT_COLUMNS: usize = 4;
 /// Stands behind a change whose confidence interval is disjoint from the baseline's.
 const MARK: &str = "*";
 
-/// The comparison as a table: a row a scheduler for each metric, with arithmetic mean, standard
-/// deviation and change, then how often mechanisms acted and where tasks ran and were placed, and how to
-/// read them. Nothing is wider than `width` columns, as long as no figure is.
+/// The comparison as a table. Each metric has a row for each scheduler, with arithmetic mean, standard deviation and
+/// change. Below it stand how often mechanisms acted, where tasks ran and were placed, and how to read that. Nothing
+/// is wider than `width` columns, unless a single figure is.
 pub fn table(comparison: &Comparison, width: Option<u16>) -> String {
     let series = series::series(&comparison.metrics);
     let shown = series.iter().map(|series| series.shown());

@@ -11,8 +11,8 @@
 //!
 //! EEVDF: a task's lag never leaves `-r..r` (Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline
 //! First", 1995, theorem 1), where `r` is the longest request, that is slice. The end of a request is seen at a tick,
-//! up to `t` late: by so much a task may be further ahead when it begins to wait, and so much longer each of the others
-//! may run of requests that are due before its own. While it waits its lag grows by `w/W` of the time.
+//! up to `t` late. A task may be further ahead by that much when it begins to wait. Each of the others may run that much
+//! longer in requests that are due before its own. While it waits its lag grows by `w/W` of the time.
 //!
 //! CFS (kernel model, section 4): `P` is the period, `m` the minimum and `g` the wakeup granularity, `c` the
 //! credit of sleepers. When a task loses its CPU it is ahead of the one furthest behind by no more than its
@@ -176,10 +176,10 @@ fn claim(template: &Template, bounded: bool) -> Claim {
     Claim { least_weight, most_weight, bounded: bounded && !idle }
 }
 
-/// A CPU that idles is balanced for when a tick finds two tasks on another (kernel model, 9.3) and the domain of
-/// its LLC is due, at most that domain's longest interval after the last time (2 and 9.1): twice as many ms as it
-/// has CPUs, 4 ms in 3.9. A pass that finds only tasks that are hot fails; once more have failed than
-/// `cache_nice_tries`, 1, hot tasks move too (10.9).
+/// An idle CPU is balanced for when a tick finds two tasks on another CPU (kernel model, 9.3) and the domain of its
+/// LLC is due. The domain is due at most its longest interval after the last time (2 and 9.1). That is twice as many
+/// ms as the domain has CPUs, and 4 ms in 3.9. A pass that finds only hot tasks fails. Once more passes have failed
+/// than `cache_nice_tries`, 1, hot tasks move too (10.9).
 ///
 /// Nothing is promised if tasks may not run everywhere, because a pass may stop at those that cannot move. From 6.5
 /// on nor is it where cores have several CPUs: among cores with two tasks or more (`group_smt_balance`) a pass

@@ -1,10 +1,10 @@
 //! What runs in a guest besides rt-app: the kernel's own threads, as the engine has them beside any workload
 //! ([`KernelThread`]).
 //!
-//! Here the root task forks them just before rt-app, where the engine has them asleep for long. In a guest that has
-//! booted, and in which a shell starts rt-app, CPUs have just run other tasks; on CPUs that were idle for long the
-//! stages of two chains are 6 to 9 points of run time off by node (the bar is 5), and `fork` agrees in 63 to 68% of its
-//! counters instead of 70% and more.
+//! Here the root task forks them just before rt-app; in the engine they have been asleep for long. The reason is that in
+//! a guest a shell starts rt-app soon after the boot, so CPUs have just run other tasks. On CPUs that were idle for long
+//! the stages of two chains are 6 to 9 points of run time off by node (the bar is 5), and `fork` agrees in 63 to 68% of
+//! its counters instead of 70% and more.
 
 use roost_engine::{CpuId, KERNEL_THREADS, KernelThread, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;

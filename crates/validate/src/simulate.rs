@@ -16,10 +16,11 @@ use crate::error::ValidateError;
 use crate::observation::Observation;
 use crate::scenario::Scenario;
 
-/// What is compared of a run of `duration_ns`: not its first 40 ms, since rt-app in a guest takes 6
-/// ms to start 22 threads, and some more to get them going (they meet at locks of the process), which
-/// the simulation does not show; and not its last 40 ms, which looking takes a guest whose CPUs are all
-/// busy.
+/// The part of a run of `duration_ns` that is compared.
+///
+/// The first 40 ms are left out. rt-app in a guest takes 6 ms to start 22 threads, and some more to get them going,
+/// because they meet at locks of the process. The simulation does not show that. The last 40 ms are left out because
+/// reading the counters takes that long in a guest whose CPUs are all busy.
 pub fn window_ns(duration_ns: u64) -> Range<u64> {
     const MARGIN_NS: u64 = 40_000_000;
     MARGIN_NS..duration_ns.saturating_sub(MARGIN_NS)

@@ -16,9 +16,8 @@ pub const SHARE_FLOOR_POINTS: f64 = 1.0;
 /// counted neither as agreement nor as disagreement.
 pub const RARE_EVENTS: f64 = 5.0;
 
-/// Placement agrees if no share of run time differs by more than this, percentage points, or by
-/// more than this and the 95% interval of the difference, which itself may not be wider than this
-/// to either side.
+/// Placement agrees if no share of run time differs by more than this, in percentage points. A share may differ by
+/// more, up to the 95% interval of the difference, if that interval is no wider than this to either side.
 pub const PLACEMENT_POINTS: f64 = 5.0;
 
 /// Fewest repeats on each side.

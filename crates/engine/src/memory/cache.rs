@@ -7,9 +7,9 @@
 //! over more than fits, that is nearer to random than to LRU, which would keep nothing.
 //!
 //! Physical pages of 4 KiB fall into sets at random (page colours: Kessler and Hill, Page placement
-//! algorithms for large real-indexed caches, ACM TOCS 10, 1992), so that sets are not loaded alike:
-//! while a loop over `W` bytes in a cache of `C` loads a set with `w W/C` lines on average, a Poisson
-//! number of them, those of more than `w` lines miss although the cache has room. A loop over `n`
+//! algorithms for large real-indexed caches, ACM TOCS 10, 1992), so that sets are not loaded alike. A
+//! loop over `W` bytes in a cache of `C` loads a set with a Poisson number of lines, `w W/C` on average. Sets of
+//! more than `w` lines miss although the cache has room. A loop over `n`
 //! lines in a set of `w` ways finds the share `h` with `h = exp(-(1 - h) n/w)`, all of them if `n` is
 //! at most `w`; the mean over the sets is what a loop finds in the cache:
 //!

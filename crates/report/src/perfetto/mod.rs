@@ -1,10 +1,9 @@
 //! A run as a Perfetto trace: one track a CPU, with the names of threads and processes, and the same
 //! once more with the CPUs grouped by node and LLC.
 //!
-//! The file holds `sched_switch` and `sched_waking` events in the form in which Perfetto records
-//! them from a kernel's ftrace, so that everything made for kernel traces works on it, and slices on tracks
-//! of its own for the grouped CPUs. It appears
-//! under its name when it is complete and not before.
+//! The file holds `sched_switch` and `sched_waking` events in the form in which Perfetto records them from a
+//! kernel's ftrace. So everything made for kernel traces works on it. The grouped CPUs have slices on tracks of their
+//! own. The file appears under its name when it is complete, and not before.
 
 mod proto;
 mod recorder;

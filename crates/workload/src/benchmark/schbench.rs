@@ -6,10 +6,10 @@
 //! emptied the list count as answered. It takes one time before it wakes them (`xlist_wake_all()`), from which each
 //! worker's latency counts: the wakeups before a worker's are a part of it.
 //!
-//! Here the list is a condition variable: a worker holds a mutex of its own from before its post
-//! until it waits, and the message thread passes through all these mutexes before it wakes, so
-//! whoever has posted is woken, and workers that return contend for nothing. Posts are bytes in a
-//! channel; writing one itself lets the message thread empty it without blocking.
+//! Here the list is a condition variable. A worker holds a mutex of its own from before its post until it waits. The
+//! message thread passes through all these mutexes before it wakes. So every worker that has posted is woken, and
+//! workers that return contend for nothing. Posts are bytes in a channel. The message thread writes one itself, so that
+//! it can empty the channel without blocking.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
