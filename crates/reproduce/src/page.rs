@@ -34,10 +34,10 @@ fn heading(results: &Results) -> String {
         results.studies.values().filter_map(|study| study.program.as_deref()).collect();
     let programs: Vec<&str> = programs.into_iter().collect();
     format!(
-        "Written by `roost reproduce` from the recipes in `published/recipes/`; nothing here is written by \
-         hand. What has all digits is [results.json](results.json); what was tried and found on the way is in \
-         [notes](notes/). Program: {}.\n\nRows run: {} of {}. Not modelled, and in no count below: {}. Pictures, \
-         formulas and rows of other programs, which no run repeats: {}.\n",
+        "`roost reproduce` writes this page from the recipes in `published/recipes/`.\n\
+         [results.json](results.json) has all digits. [Notes](notes/) tell what was tried on the way.\n\
+         Program: {}.\n\n| rows | |\n|---|---|\n| run | {} of {} |\n| not modelled, and in no count below | {} |\n\
+         | pictures, formulas, and rows of other programs, which no run repeats | {} |\n",
         programs.join("; "),
         score.run,
         score.rows,
@@ -84,13 +84,17 @@ fn of(count: Count) -> String {
 
 fn legend() -> String {
     format!(
-        "\nA published change is *material* if it is at least {MATERIAL_PCT}%, exceeds its deviation, and is marked \
-         where its author marked those that are significant. Changes are in percent, positive is better; behind the \
-         published one is its standard deviation, behind the simulated one the interval that holds the mean over the \
-         seeds with 95% confidence (one seed has none). *right*: sign and size within a factor of {SIZE_FACTOR}; \
-         *calibrated*: a constant was chosen by this row; *chosen after*: something was chosen after it had been seen; \
-         *predicted*: neither. Levels count where no row of the study calibrates. A value of a search statistic is \
-         undefined where nothing was searched, and makes its column a miss.\n"
+        "\nChanges are in percent; positive is better. A published change has its standard deviation in brackets. The \
+         95%\ninterval holds the mean over the seeds with 95% confidence; one seed has none.\n\n\
+         | word | meaning |\n|---|---|\n\
+         | *material* | the published change is at least {MATERIAL_PCT}% and exceeds its deviation. If its author \
+         marked significant changes, it is marked |\n\
+         | *right* | the sign is right, and the size within a factor of {SIZE_FACTOR} |\n\
+         | *calibrated* | a constant was chosen by this row |\n\
+         | *chosen after* | something was chosen after this row had been seen |\n\
+         | *predicted* | neither |\n\n\
+         Levels count in studies that calibrate by no row. A value of a search statistic is undefined if nothing was \
+         searched;\nthen its column is a miss.\n"
     )
 }
 

@@ -155,6 +155,6 @@ fn an_interrupt_keeps_what_is_complete_and_writes_no_page() {
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(130), "{text}");
     assert!(text.contains("rows are complete and printed, no file was written"), "{text}");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("Rows run: "));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("| run | "));
     assert!(!folder.path().join("results.md").exists());
 }
