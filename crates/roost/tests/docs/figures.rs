@@ -213,3 +213,41 @@ fn the_page_for_servers_has_the_figures_of_the_results() {
     let missing: Vec<String> = missing.collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }
+
+/// Cells of the rows of a page's tables.
+fn table_rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    rows.map(|row| row.split(" | ").collect())
+}
+
+/// Scenario, shape, agree%, compared, size, overlap, differ, rare, placement: the sums of all scenarios and shapes.
+#[test]
+fn the_agreement_with_a_kernel_is_that_of_the_table() {
+    let text = read("docs/validation-results.md");
+    let (mut compared, mut agreed) = (0, 0);
+    for row in table_rows(&text).filter(|row| row.len() == 9) {
+        let counts: Vec<u32> = row[3..6].iter().filter_map(|cell| cell.parse().ok()).collect();
+        if let ([all, size, overlap], true) = (&counts[..], row[1].starts_with(['1', '2'])) {
+            (compared, agreed) = (compared + all, agreed + size + overlap);
+        }
+    }
+    let percent = format!("{:.1}%", 100.0 * f64::from(agreed) / f64::from(compared));
+    let readme = [format!("{compared} counters"), format!("{percent} agree")];
+    let page = [format!("{percent} ({agreed} of {compared})")];
+    let mut missing = shows("README.md", "| [`fair@7.2`]", &readme);
+    missing.extend(shows("docs/validation.md", "| 85% of all", &page));
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn the_live_schedulers_time_is_that_of_its_results() {
+    let text = read("docs/live-results.md");
+    let rows: Vec<Vec<&str>> = table_rows(&text).collect();
+    let find = |name: &str| rows.iter().find(|row| row[0].starts_with(name));
+    let (kernels, times) = (find("what"), find("hackbench, CPU instructions"));
+    let (kernels, times) = (kernels.expect("a heading"), times.expect("a row"));
+    let wanted: Vec<String> =
+        (1..=2).map(|at| format!("{} on {}", times[at], kernels[at])).collect();
+    let missing = shows("README.md", "| [live scheduler]", &wanted);
+    assert!(missing.is_empty(), "{missing:#?}");
+}
