@@ -31,6 +31,7 @@ use crate::program::Program;
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
 use crate::timers::Expired;
+use crate::translate::{self, Translated};
 
 /// Flags of a wakeup (`enum scx_wake_flags`).
 const WAKE_FORK: u64 = 4;
@@ -59,6 +60,9 @@ const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Instructions that a CPU executes in a nanosecond: five hooks of roost's scheduler, translated to machine
 /// code, took 466 ns for 859 instructions (docs/scx.md).
 const INSTRUCTIONS_PER_NS: u64 = 2;
+
+/// Instructions that are interpreted before machine code is made: they take about as long as making it.
+const INTERPRETED: u64 = 10_000_000;
 
 /// Hooks that are called here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +154,10 @@ enum Verdict {
 /// A sched_ext scheduler.
 pub struct Scx {
     code: Vec<Instruction>,
+    /// The same as machine code, once that is worth it.
+    machine_code: Option<Arc<Translated>>,
+    /// Instructions that are still interpreted until then.
+    until_translation: u64,
     kernel: Kernel,
     hooks: [HookState; HOOKS.len()],
     /// Functions that timers call: no entry is known in advance.
@@ -191,6 +199,8 @@ impl Scx {
         let entry = |name: &str| HookState { entry: operations.hook(name), ..HookState::default() };
         Ok(Self {
             code,
+            machine_code: None,
+            until_translation: INTERPRETED,
             kernel,
             hooks: HOOKS.map(entry),
             timers: HookState::default(),
@@ -200,6 +210,14 @@ impl Scx {
             timeout_ns,
             watch_ns: timeout_ns / 2,
         })
+    }
+
+    /// Interprets so many instructions before it makes machine code, which does the same: by default as many as take
+    /// about as long as making it.
+    #[must_use]
+    pub fn interpreting(mut self, instructions: u64) -> Self {
+        self.until_translation = instructions;
+        self
     }
 
     fn has(&self, hook: Hook) -> bool {
@@ -232,7 +250,10 @@ impl Scx {
     ) -> Option<(u64, Cost)> {
         let stack = self.kernel.stack;
         let mut call = on.call(&mut self.kernel, world);
-        let returned = interpret::run(&self.code, &mut call, stack, entry, arguments);
+        let translated = self.machine_code.as_ref();
+        let returned = translated.and_then(|code| code.run(&mut call, stack, entry, arguments));
+        let returned = returned
+            .unwrap_or_else(|| interpret::run(&self.code, &mut call, stack, entry, arguments));
         if let Err(Fault { at, why }) = &returned {
             let place = self.kernel.object.place(*at);
             self.kernel.end(format!("{why} in {place}"));
@@ -241,11 +262,23 @@ impl Scx {
             self.check(world);
             None
         })?;
+        self.translate_if_worth_it(instructions);
         let fetched = self.charge_lines(world, on.cpu);
         let kernel = costs::HOOK + std::mem::take(&mut self.kernel.executed);
         world.charge(on.cpu, (instructions + kernel) / INSTRUCTIONS_PER_NS);
         self.check(world);
         Some((value, Cost { instructions, kernel, fetched }))
+    }
+
+    /// Makes machine code once enough was interpreted.
+    fn translate_if_worth_it(&mut self, instructions: u64) {
+        let before = self.until_translation;
+        self.until_translation = before.saturating_sub(instructions);
+        if before > 0 && self.until_translation == 0 {
+            let starts: Vec<usize> =
+                self.kernel.object.functions.iter().map(|function| function.start).collect();
+            self.machine_code = translate::translated(&self.code, &starts);
+        }
     }
 
     /// A CPU waits for the lines that were fetched: what it took.

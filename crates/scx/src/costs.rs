@@ -88,6 +88,17 @@ const HELPERS: [(u32, u64); 10] = [
 /// More in a lookup in a hash table: 101 in all.
 pub(crate) const HASHED: u64 = 92;
 
+/// The same, each at its number.
+const BY_NUMBER: [u64; 256] = {
+    let mut table = [LEAST; 256];
+    let mut at = 0;
+    while at < HELPERS.len() {
+        table[HELPERS[at].0 as usize] = HELPERS[at].1;
+        at += 1;
+    }
+    table
+};
+
 /// Instructions that the kernel executes in a kfunc.
 pub(crate) fn of_kfunc(name: &str) -> u64 {
     KFUNCS.iter().find(|(known, _)| *known == name).map_or(LEAST, |(_, cost)| *cost)
@@ -95,7 +106,7 @@ pub(crate) fn of_kfunc(name: &str) -> u64 {
 
 /// Instructions that the kernel executes in a helper.
 pub(crate) fn of_helper(number: u32) -> u64 {
-    HELPERS.iter().find(|(known, _)| *known == number).map_or(LEAST, |(_, cost)| *cost)
+    BY_NUMBER.get(number as usize).copied().unwrap_or(LEAST)
 }
 
 #[cfg(test)]

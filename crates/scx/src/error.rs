@@ -4,16 +4,16 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScxError {
     /// It is no ELF file for BPF.
-    #[error("not a BPF object ({0}); give what `clang --target=bpf -g -c` wrote")]
+    #[error("not a BPF object ({}); give what `clang --target=bpf -g -c` wrote", line(.0))]
     NotBpf(String),
     /// It has no type information.
     #[error("no {0} section: compile the object with -g")]
     NoSection(&'static str),
     /// Its type information contradicts itself.
-    #[error("broken type information (BTF): {0}; compile the object again")]
+    #[error("broken type information (BTF): {}; compile the object again", line(.0))]
     Btf(String),
     /// Some other part of it contradicts itself.
-    #[error("broken object: {0}; compile it again")]
+    #[error("broken object: {}; compile it again", line(.0))]
     Broken(String),
     /// It defines no scheduler.
     #[error(
@@ -21,15 +21,16 @@ pub enum ScxError {
     )]
     NoScheduler,
     /// It defines several schedulers.
-    #[error("several schedulers ({0}); the simulation runs objects that define one")]
+    #[error("several schedulers ({}); the simulation runs objects that define one", line(.0))]
     SeveralSchedulers(String),
     /// A field's place on the kernel is not known, because its type information was reduced.
     #[error(
-        "{0} is not in the kernel's type information that comes with this program; add --btf with /sys/kernel/btf/vmlinux of that kernel"
+        "{} is not in the kernel's type information that comes with this program; add --btf with /sys/kernel/btf/vmlinux of that kernel",
+        line(.0)
     )]
     Reduced(String),
     /// The object asks the kernel's types something that is not implemented.
-    #[error("relocation kind {kind} of {name}: not supported")]
+    #[error("relocation kind {kind} of {}: not supported", line(name))]
     Relocation {
         /// The kind's number in the kernel's `enum bpf_core_relo_kind`.
         kind: u32,
@@ -37,13 +38,13 @@ pub enum ScxError {
         name: String,
     },
     /// A setting is not one of the object's, or its value does not fit.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     Setting(String),
     /// The object needs what the simulation does not have.
-    #[error("the simulation does not have {0}")]
+    #[error("the simulation does not have {}", line(.0))]
     Lacks(String),
     /// The kernel has several types of that name that disagree.
-    #[error("{0}: the kernel has several types of this name that disagree")]
+    #[error("{}: the kernel has several types of this name that disagree", line(.0))]
     Ambiguous(String),
 }
 
@@ -54,5 +55,21 @@ impl ScxError {
 
     pub(crate) fn broken(what: impl Into<String>) -> Self {
         Self::Broken(what.into())
+    }
+}
+
+/// A text that may have names of the object in it, as one line.
+fn line(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_line_break_makes_no_second_line() {
+        let error = ScxError::broken("map a\nb");
+        assert_eq!(error.to_string(), "broken object: map a?b; compile it again");
     }
 }

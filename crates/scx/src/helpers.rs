@@ -43,9 +43,20 @@ const HELPERS: [(u32, Function); 28] = [
     (195, map_lookup_percpu_elem),
 ];
 
+/// The same, each at its number.
+const BY_NUMBER: [Option<Function>; 256] = {
+    let mut table: [Option<Function>; 256] = [None; 256];
+    let mut at = 0;
+    while at < HELPERS.len() {
+        table[HELPERS[at].0 as usize] = Some(HELPERS[at].1);
+        at += 1;
+    }
+    table
+};
+
 /// The helper of this number, if the simulation has it.
 pub(crate) fn find(number: u32) -> Option<Function> {
-    HELPERS.iter().find(|(known, _)| *known == number).map(|(_, function)| *function)
+    BY_NUMBER.get(number as usize).copied().flatten()
 }
 
 fn map_lookup_elem(call: &mut Call, [map, key, ..]: [u64; 5]) -> Result<u64, Stop> {

@@ -5,7 +5,10 @@
 //! ends the call with a [`Fault`].
 
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
+use crate::lines::Lines;
 use crate::memory::{Memory, Wild};
+
+use operation::*;
 
 /// Bytes of stack of a function (the kernel's MAX_BPF_STACK).
 pub const STACK_BYTES: u64 = 512;
@@ -14,10 +17,10 @@ pub const STACK_BYTES: u64 = 512;
 pub const MOST_FRAMES: usize = 8;
 
 /// How often all `may_goto` of a call go on in sum (BPF_MAX_LOOPS).
-const MOST_LOOPS: u64 = 8 << 20;
+pub(crate) const MOST_LOOPS: u64 = 8 << 20;
 
 /// Instructions after which a call does not end: the kernel's verifier refuses such programs.
-const MOST_INSTRUCTIONS: u64 = 1 << 30;
+pub(crate) const MOST_INSTRUCTIONS: u64 = 1 << 30;
 
 /// What a program can call outside of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,31 @@ pub trait Host {
 
     /// It accesses memory at an address.
     fn touch(&mut self, address: u64, write: bool);
+
+    /// The cache lines that are counted, and the CPU that executes the program; `None`: none.
+    fn lines(&mut self) -> Option<(&mut Lines, usize)> {
+        None
+    }
+
+    /// Reads 1, 2, 4 or 8 bytes.
+    ///
+    /// # Errors
+    /// If they are not its own.
+    fn load(&mut self, address: u64, bytes: u32) -> Result<u64, Stop> {
+        let value = self.memory().read(address, bytes)?;
+        self.touch(address, false);
+        Ok(value)
+    }
+
+    /// Writes 1, 2, 4 or 8 bytes.
+    ///
+    /// # Errors
+    /// If they are not its own.
+    fn store(&mut self, address: u64, bytes: u32, value: u64) -> Result<(), Stop> {
+        self.memory().write(address, bytes, value)?;
+        self.touch(address, true);
+        Ok(())
+    }
 
     /// Calls a function of the kernel.
     ///
@@ -219,15 +247,14 @@ impl State {
     fn load(&mut self, instruction: Instruction, host: &mut impl Host) -> Result<(), Stop> {
         let address = displaced(self.registers[instruction.src as usize], instruction);
         let bytes = access_bytes(instruction.code);
-        let value = host.memory().read(address, bytes)?;
-        host.touch(address, false);
-        self.registers[instruction.dst as usize] = match (instruction.code & MODE, bytes) {
-            (MEM, _) => value,
-            (MEMSX, 1) => value as i8 as u64,
-            (MEMSX, 2) => value as i16 as u64,
-            (MEMSX, 4) => value as i32 as u64,
+        let extend: fn(u64) -> u64 = match (instruction.code & MODE, bytes) {
+            (MEM, _) => |value| value,
+            (MEMSX, 1) => |value| value as i8 as u64,
+            (MEMSX, 2) => |value| value as i16 as u64,
+            (MEMSX, 4) => |value| value as i32 as u64,
             _ => return Err(Stop::Unknown(instruction)),
         };
+        self.registers[instruction.dst as usize] = extend(host.load(address, bytes)?);
         Ok(())
     }
 
@@ -241,9 +268,7 @@ impl State {
             return Err(Stop::Unknown(instruction));
         }
         let address = displaced(self.registers[instruction.dst as usize], instruction);
-        host.memory().write(address, access_bytes(instruction.code), value)?;
-        host.touch(address, true);
-        Ok(())
+        host.store(address, access_bytes(instruction.code), value)
     }
 
     fn atomic(&mut self, instruction: Instruction, host: &mut impl Host) -> Result<(), Stop> {
@@ -254,34 +279,18 @@ impl State {
         }
         if instruction.imm == LOAD_ACQUIRE {
             let address = displaced(self.registers[src], instruction);
-            self.registers[dst] = host.memory().read(address, bytes)?;
-            host.touch(address, false);
+            self.registers[dst] = host.load(address, bytes)?;
             return Ok(());
         }
         let address = displaced(self.registers[dst], instruction);
         let operand = self.registers[src];
         if instruction.imm == STORE_RELEASE {
-            host.memory().write(address, bytes, operand)?;
-            host.touch(address, true);
-            return Ok(());
+            return host.store(address, bytes, operand);
         }
-        if bytes < 4 {
+        if bytes < 4 || !is_exchange(instruction.imm) {
             return Err(Stop::Unknown(instruction));
         }
-        let old = host.memory().read(address, bytes)?;
-        let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
-        let new = match instruction.imm & !FETCH {
-            0x00 => old.wrapping_add(operand),
-            0x40 => old | operand,
-            0x50 => old & operand,
-            0xa0 => old ^ operand,
-            0xe0 => operand,
-            0xf0 if old == self.registers[0] & mask => operand,
-            0xf0 => old,
-            _ => return Err(Stop::Unknown(instruction)),
-        };
-        host.memory().write(address, bytes, new)?;
-        host.touch(address, true);
+        let old = exchange(host, instruction.imm, bytes, address, operand, self.registers[0])?;
         match instruction.imm {
             COMPARE_AND_EXCHANGE => self.registers[0] = old,
             operation if operation & FETCH != 0 => self.registers[src] = old,
@@ -353,6 +362,7 @@ impl State {
             _ => return Err(Stop::Unknown(instruction)),
         };
         self.registers[0] = host.call(callee, [a, b, c, d, e])?;
+        self.registers[1..6].fill(0);
         Ok(Next::At(at + 1))
     }
 
@@ -363,6 +373,9 @@ impl State {
         }
         let [.., s6, s7, s8, s9, _] = self.registers;
         self.frames.push((at + 1, [s6, s7, s8, s9]));
+        // The verifier refuses to read what a function has not written.
+        self.registers[0] = 0;
+        self.registers[6..10].fill(0);
         self.registers[10] += STACK_BYTES;
         let target = at as i64 + 1 + i64::from(instruction.imm);
         usize::try_from(target).map(Next::At).map_err(|_| Stop::Left)
@@ -372,46 +385,81 @@ impl State {
     fn leave(&mut self) -> Next {
         let Some((at, saved)) = self.frames.pop() else { return Next::Returned };
         self.registers[6..10].copy_from_slice(&saved);
+        self.registers[1..6].fill(0);
         self.registers[10] -= STACK_BYTES;
         Next::At(at)
     }
 }
 
-// Parts of an operation's code (RFC 9669, section 3 to 5).
+/// Parts of an operation's code (RFC 9669, section 3 to 5).
+pub(crate) mod operation {
+    /// The class of jumps that compare 64 bits, and of those that compare 32.
+    pub const JMP: u8 = 5;
+    pub const JMP_32: u8 = 6;
+    pub const OPERATION: u8 = 0xf0;
+    pub const REGISTER: u8 = 0x08;
+    pub const MODE: u8 = 0xe0;
+    pub const MEM: u8 = 0x60;
+    pub const MEMSX: u8 = 0x80;
+    pub const ATOMIC: u8 = 0xc0;
 
-/// The class of jumps that compare 64 bits; the other one compares 32.
-const JMP: u8 = 5;
-const OPERATION: u8 = 0xf0;
-const REGISTER: u8 = 0x08;
-const MODE: u8 = 0xe0;
-const MEM: u8 = 0x60;
-const MEMSX: u8 = 0x80;
-const ATOMIC: u8 = 0xc0;
+    pub const ADD: u8 = 0x00;
+    pub const SUB: u8 = 0x10;
+    pub const MUL: u8 = 0x20;
+    pub const DIV: u8 = 0x30;
+    pub const OR: u8 = 0x40;
+    pub const AND: u8 = 0x50;
+    pub const LSH: u8 = 0x60;
+    pub const RSH: u8 = 0x70;
+    pub const NEG: u8 = 0x80;
+    pub const MOD: u8 = 0x90;
+    pub const XOR: u8 = 0xa0;
+    pub const MOV: u8 = 0xb0;
+    pub const ARSH: u8 = 0xc0;
+    pub const END: u8 = 0xd0;
 
-const ADD: u8 = 0x00;
-const SUB: u8 = 0x10;
-const MUL: u8 = 0x20;
-const DIV: u8 = 0x30;
-const OR: u8 = 0x40;
-const AND: u8 = 0x50;
-const LSH: u8 = 0x60;
-const RSH: u8 = 0x70;
-const NEG: u8 = 0x80;
-const MOD: u8 = 0x90;
-const XOR: u8 = 0xa0;
-const MOV: u8 = 0xb0;
-const ARSH: u8 = 0xc0;
-const END: u8 = 0xd0;
+    pub const ALWAYS: u8 = 0x00;
+    pub const CALL_OPERATION: u8 = 0x80;
+    pub const EXIT: u8 = 0x90;
+    pub const MAY_GOTO: u8 = 0xe0;
 
-const ALWAYS: u8 = 0x00;
-const CALL_OPERATION: u8 = 0x80;
-const EXIT: u8 = 0x90;
-const MAY_GOTO: u8 = 0xe0;
+    pub const FETCH: i32 = 0x01;
+    pub const COMPARE_AND_EXCHANGE: i32 = 0xf1;
+    pub const LOAD_ACQUIRE: i32 = 0x100;
+    pub const STORE_RELEASE: i32 = 0x110;
 
-const FETCH: i32 = 0x01;
-const COMPARE_AND_EXCHANGE: i32 = 0xf1;
-const LOAD_ACQUIRE: i32 = 0x100;
-const STORE_RELEASE: i32 = 0x110;
+    /// Whether an atomic operation is one that writes what it makes of what was there.
+    pub fn is_exchange(operation: i32) -> bool {
+        operation == COMPARE_AND_EXCHANGE
+            || [0x00, 0x40, 0x50, 0xa0, 0xe0].contains(&(operation & !FETCH))
+    }
+}
+
+/// Does an atomic operation ([`is_exchange`]) on 4 or 8 bytes at an address: what was there.
+///
+/// # Errors
+/// If they are not the program's own.
+pub(crate) fn exchange(
+    host: &mut impl Host,
+    operation: i32,
+    bytes: u32,
+    address: u64,
+    operand: u64,
+    register_0: u64,
+) -> Result<u64, Stop> {
+    let old = host.memory().read(address, bytes)?;
+    let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
+    let new = match operation & !FETCH {
+        0x00 => old.wrapping_add(operand),
+        0x40 => old | operand,
+        0x50 => old & operand,
+        0xa0 => old ^ operand,
+        0xf0 if old != register_0 & mask => old,
+        _ => operand,
+    };
+    host.store(address, bytes, new)?;
+    Ok(old)
+}
 
 /// What the operations that both widths have make of two operands; `None`: there is no such operation.
 macro_rules! arithmetic {
@@ -453,7 +501,7 @@ fn displaced(address: u64, instruction: Instruction) -> u64 {
 }
 
 /// Bytes that a load or store accesses.
-fn access_bytes(code: u8) -> u32 {
+pub(crate) fn access_bytes(code: u8) -> u32 {
     match code & 0x18 {
         0x00 => 4,
         0x08 => 2,
@@ -473,4 +521,4 @@ fn swap(value: u64, bits: i32) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

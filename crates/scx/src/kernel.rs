@@ -17,7 +17,7 @@ use crate::kfuncs;
 use crate::lines::Lines;
 use crate::maps::Map;
 use crate::masks::Masks;
-use crate::memory::Memory;
+use crate::memory::{ByAddress, Memory};
 use crate::object::Object;
 use crate::program::Program;
 use crate::queues::{Dsq, Queues, id};
@@ -47,6 +47,7 @@ pub(crate) struct Kernel {
     pub memory: Memory,
     pub lines: Lines,
     pub maps: Vec<Map>,
+    maps_by_address: ByAddress,
     pub queues: Queues,
     pub tasks: Tasks,
     pub idle: Idle,
@@ -173,7 +174,7 @@ impl Kernel {
         let context = memory.allocate(CONTEXT_BYTES).ok_or_else(room)?;
         let arguments = memory.allocate(ARGUMENT_BYTES).ok_or_else(room)?;
         let definitions = program.maps.iter();
-        let mut lines = Lines::new();
+        let mut lines = Lines::new(machine);
         lines.exempt(stack, MOST_FRAMES * STACK_BYTES as usize);
         lines.exempt(context, CONTEXT_BYTES);
         lines.exempt(arguments, ARGUMENT_BYTES);
@@ -181,6 +182,10 @@ impl Kernel {
         let mut maps = maps.collect::<Result<Vec<_>, _>>()?;
         for entry in &program.entries {
             maps[entry.map].set(&mut memory, entry.index, &entry.value).ok_or_else(room)?;
+        }
+        let mut maps_by_address = ByAddress::default();
+        for (number, map) in (0..).zip(&maps) {
+            maps_by_address.insert(map.address, number);
         }
         let types = &program.kernel;
         let batch = match program.object.operations.number("dispatch_max_batch") {
@@ -201,6 +206,7 @@ impl Kernel {
             memory,
             lines,
             maps,
+            maps_by_address,
             placing: Placing::Nothing,
             buffer: Vec::new(),
             moved: false,
@@ -256,7 +262,7 @@ impl Kernel {
 
     /// The map that an address names.
     pub(crate) fn map_at(&mut self, address: u64) -> Result<usize, Stop> {
-        let found = self.maps.iter().position(|map| map.address == address);
+        let found = self.maps_by_address.get(address).map(|number| number as usize);
         found.ok_or_else(|| Stop::Refused(format!("no map at {address:#x}")))
     }
 
@@ -322,6 +328,10 @@ impl Host for Call<'_> {
     fn touch(&mut self, address: u64, write: bool) {
         let Kernel { lines, machine, .. } = &mut *self.kernel;
         lines.touch(machine, self.cpu, address, write);
+    }
+
+    fn lines(&mut self) -> Option<(&mut Lines, usize)> {
+        Some((&mut self.kernel.lines, self.cpu))
     }
 
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {

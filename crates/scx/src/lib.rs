@@ -4,7 +4,7 @@
 //! 2. [`relocate`] finds the members of the kernel's structs that the program reads ([`KernelTypes`]).
 //! 3. [`describe`] says what the object has and needs, for people and scripts.
 //! 4. [`Program`] is an object made ready for a kernel, with settings; [`Scx`] runs it as a scheduler of the engine, by the
-//!    reference interpreter.
+//!    reference interpreter or, where it runs for long, machine code.
 //!
 //! Whatever the bytes are, the answer is an object or an error of one line.
 
@@ -35,6 +35,7 @@ mod queues;
 mod relocate;
 mod tasks;
 mod timers;
+mod translate;
 
 pub mod btf;
 pub mod object;

@@ -10,20 +10,36 @@ use roost_machine::Machine;
 
 use crate::memory::BASE;
 
-const LINE_BYTES: u64 = 64;
+pub(crate) const LINE_BYTES: u64 = 64;
 
 /// No CPU.
 const NOBODY: u16 = u16::MAX;
 
-/// A line.
+/// A line. Machine code reads it (`translate/emit.rs`).
 #[derive(Clone, Copy, Debug)]
-struct Line {
+#[repr(C)]
+pub(crate) struct Line {
     /// The CPU that wrote it last.
-    writer: u16,
+    pub writer: u16,
     /// The CPU that fetched a copy last.
-    reader: u16,
-    /// Where copies are that were fetched since: a bit for each LLC, see [`Lines::bit`].
-    copies: u64,
+    pub reader: u16,
+    /// Where copies are that were fetched since: a bit for each LLC, see [`Lines::bits`].
+    pub copies: u64,
+}
+
+impl Line {
+    /// What is not counted: every CPU has it.
+    const EXEMPT: Self = Self { writer: EXEMPT, reader: NOBODY, copies: u64::MAX };
+
+    /// Writer and reader, in the lower and upper half, of a line that a CPU wrote last and nobody has a copy of.
+    pub(crate) fn alone(cpu: CpuId) -> u64 {
+        u64::from(cpu as u16) | u64::from(NOBODY) << 16
+    }
+
+    /// Writer and reader of a line that is not counted.
+    pub(crate) fn exempt_pair() -> u32 {
+        Self::alone(EXEMPT.into()) as u32
+    }
 }
 
 /// Instead of the CPU that wrote a line: it is not counted.
@@ -46,20 +62,45 @@ pub(crate) struct Fetched {
 #[derive(Debug)]
 pub(crate) struct Lines {
     lines: Vec<Line>,
+    /// By CPU: the bit of its LLC in [`Line::copies`]. With more than 64 LLCs neighbours share one: what one has, the
+    /// others have too.
+    bits: Vec<u64>,
+    /// What a line is that was not accessed yet.
+    new: Line,
     /// What was fetched since [`Lines::take_fetched`].
     fetched: Fetched,
 }
 
 impl Lines {
-    pub(crate) fn new() -> Self {
-        Self { lines: Vec::new(), fetched: Fetched::default() }
+    pub(crate) fn new(machine: &Machine) -> Self {
+        let share = machine.llcs.len().div_ceil(64);
+        let bits = machine.cpus.iter().map(|cpu| 1 << (cpu.llc as usize / share)).collect();
+        Self { bits, ..Self::of(UNTOUCHED) }
+    }
+
+    fn of(new: Line) -> Self {
+        Self { lines: Vec::new(), bits: vec![1], new, fetched: Fetched::default() }
+    }
+
+    /// Nothing is counted.
+    pub(crate) fn exempt_all() -> Self {
+        Self::of(Line::EXEMPT)
+    }
+
+    /// All lines of a region of some bytes.
+    pub(crate) fn covering(&mut self, bytes: usize) -> &[Line] {
+        let number = bytes.div_ceil(LINE_BYTES as usize);
+        if number > self.lines.len() {
+            self.lines.resize(number, self.new);
+        }
+        &self.lines
     }
 
     /// A piece of memory is not counted from now on.
     pub(crate) fn exempt(&mut self, address: u64, size: usize) {
         for number in 0..size.div_ceil(LINE_BYTES as usize) as u64 {
             if let Some(line) = self.line(address + number * LINE_BYTES) {
-                line.writer = EXEMPT;
+                *line = Line::EXEMPT;
             }
         }
     }
@@ -68,21 +109,21 @@ impl Lines {
     fn line(&mut self, address: u64) -> Option<&mut Line> {
         let number = usize::try_from(address.checked_sub(BASE)? / LINE_BYTES).ok()?;
         if number >= self.lines.len() {
-            self.lines.resize(number + 1, UNTOUCHED);
+            self.lines.resize(number + 1, self.new);
         }
         Some(&mut self.lines[number])
     }
 
-    /// The bit of a CPU's LLC. With more than 64 LLCs neighbours share one: what one has, the others have too.
-    fn bit(machine: &Machine, cpu: CpuId) -> u64 {
-        1 << (machine.cpus[cpu].llc as usize / machine.llcs.len().div_ceil(64))
+    /// The bit of a CPU's LLC in [`Line::copies`].
+    pub(crate) fn bit(&self, cpu: CpuId) -> u64 {
+        self.bits[cpu]
     }
 
     /// A CPU reads or writes at an address, which is in memory or near NULL.
     #[inline]
     pub(crate) fn touch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
         let me = cpu as u16;
-        let bit = Self::bit(machine, cpu);
+        let bit = self.bits[cpu];
         let Some(line) = self.line(address).filter(|line| line.writer != EXEMPT) else { return };
         let from = match (write, line.writer == me) {
             (false, true) => NOBODY,
@@ -94,7 +135,7 @@ impl Lines {
         };
         if write {
             *line = Line { writer: me, ..UNTOUCHED };
-        } else if line.writer != me {
+        } else if line.writer != me && line.copies & bit == 0 {
             line.copies |= bit;
             line.reader = me;
         }
@@ -137,7 +178,8 @@ mod tests {
 
     /// What each access takes, ns.
     fn takes(accesses: &[(CpuId, bool)]) -> Vec<u64> {
-        let (machine, mut lines) = (machine(), Lines::new());
+        let machine = machine();
+        let mut lines = Lines::new(&machine);
         let each = accesses.iter().map(|&(cpu, write)| {
             lines.touch(&machine, cpu, BASE + 8, write);
             lines.take_fetched().ns
@@ -164,7 +206,8 @@ mod tests {
 
     #[test]
     fn a_piece_that_is_not_shared_costs_nothing() {
-        let (machine, mut lines) = (machine(), Lines::new());
+        let machine = machine();
+        let mut lines = Lines::new(&machine);
         lines.exempt(BASE + 64, 64);
         lines.exempt(BASE + 256, 128);
         for address in [BASE + 64, BASE + 127, BASE + 256, BASE + 383] {

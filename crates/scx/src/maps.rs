@@ -44,8 +44,8 @@ enum Values {
     Array { first: u64, stride: u64, of_cpu: u64 },
     /// Addresses by key.
     Hash(BTreeMap<Vec<u8>, u64>),
-    /// Addresses by task.
-    Task(BTreeMap<TaskId, u64>),
+    /// Addresses by task; 0: it has none.
+    Task(Vec<u64>),
     /// Counters of the processor, of which there are none, or a kind that the simulation does not have.
     Nothing,
 }
@@ -69,7 +69,7 @@ impl Map {
                 Values::Array { first: memory.allocate(size)?, stride, of_cpu }
             }
             HASH => Values::Hash(BTreeMap::new()),
-            TASK_STORAGE => Values::Task(BTreeMap::new()),
+            TASK_STORAGE => Values::Task(Vec::new()),
             _ => Values::Nothing,
         };
         let address = memory.allocate(8)?;
@@ -164,21 +164,27 @@ impl Map {
     /// The address of a task's value; 0 if it has none and none is to be made.
     pub(crate) fn of_task(&mut self, memory: &mut Memory, task: TaskId, create: bool) -> u64 {
         let Values::Task(values) = &mut self.values else { return 0 };
-        if let Some(&value) = values.get(&task) {
+        if let Some(&value) = values.get(task.index()).filter(|value| **value != 0) {
             return value;
         }
         if !create {
             return 0;
         }
         let Some(value) = memory.allocate(self.definition.value_size as usize) else { return 0 };
-        values.insert(task, value);
+        if task.index() >= values.len() {
+            values.resize(task.index() + 1, 0);
+        }
+        values[task.index()] = value;
         value
     }
 
     /// Forgets a task's value; whether it had one.
     pub(crate) fn forget_task(&mut self, memory: &mut Memory, task: TaskId) -> bool {
         let Values::Task(values) = &mut self.values else { return false };
-        let Some(value) = values.remove(&task) else { return false };
+        let value = values.get_mut(task.index()).map_or(0, std::mem::take);
+        if value == 0 {
+            return false;
+        }
         memory.release(value, self.definition.value_size as usize);
         true
     }

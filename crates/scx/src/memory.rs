@@ -25,6 +25,32 @@ pub struct Wild {
     pub write: bool,
 }
 
+/// Numbers of things by their addresses. Pieces begin where a line does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByAddress {
+    /// A number and one, by line; 0: nothing begins there.
+    numbers: Vec<u32>,
+}
+
+impl ByAddress {
+    /// The thing of a number begins at an address of the region.
+    pub(crate) fn insert(&mut self, address: u64, number: u32) {
+        let line = (address.saturating_sub(BASE) / ALIGNMENT as u64) as usize;
+        if line >= self.numbers.len() {
+            self.numbers.resize(line + 1, 0);
+        }
+        self.numbers[line] = number + 1;
+    }
+
+    /// The number of what begins at an address.
+    #[inline]
+    pub(crate) fn get(&self, address: u64) -> Option<u32> {
+        let at = address.checked_sub(BASE).filter(|at| at.is_multiple_of(ALIGNMENT as u64))?;
+        let number = self.numbers.get(usize::try_from(at / ALIGNMENT as u64).ok()?)?;
+        number.checked_sub(1)
+    }
+}
+
 /// The region, and what of it is not used now.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
@@ -51,6 +77,11 @@ impl Memory {
     pub fn release(&mut self, address: u64, size: usize) {
         let size = size.max(1).next_multiple_of(ALIGNMENT);
         self.free.entry(size).or_default().push(address);
+    }
+
+    /// The whole region.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 
     fn range(&self, address: u64, len: usize) -> Option<std::ops::Range<usize>> {

@@ -9,7 +9,7 @@ use crate::error::ScxError;
 use crate::groups::Groups;
 use crate::kernel_types::KernelTypes;
 use crate::lines::Lines;
-use crate::memory::{Memory, Wild};
+use crate::memory::{ByAddress, Memory, Wild};
 use crate::queues::Dsq;
 
 /// A slice that no scheduler chose (SCX_SLICE_DFL), ns.
@@ -187,7 +187,7 @@ pub(crate) struct Tasks {
     pub layout: Layout,
     /// By number.
     tasks: Vec<Task>,
-    by_address: BTreeMap<u64, TaskId>,
+    by_address: ByAddress,
     processes: BTreeMap<u32, Process>,
     /// How many stays in queues there were.
     stays: u64,
@@ -199,7 +199,7 @@ impl Tasks {
     pub(crate) fn new(kernel: &KernelTypes, memory: &mut Memory) -> Result<Self, ScxError> {
         let layout = Layout::new(kernel)?;
         let swapper = memory.allocate(layout.size).unwrap_or(0);
-        let (tasks, by_address, processes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (tasks, by_address, processes) = (Vec::new(), ByAddress::default(), BTreeMap::new());
         Ok(Self { layout, tasks, by_address, processes, stays: 0, swapper })
     }
 
@@ -213,7 +213,7 @@ impl Tasks {
 
     /// The task whose struct is at an address.
     pub(crate) fn at(&self, address: u64) -> Option<TaskId> {
-        self.by_address.get(&address).copied()
+        self.by_address.get(address).map(TaskId)
     }
 
     /// The runnable tasks.
@@ -234,7 +234,7 @@ impl Tasks {
         while self.tasks.len() <= id.index() {
             let address = memory.allocate(self.layout.size).unwrap_or(0);
             lines.exempt(address, self.layout.size);
-            self.by_address.insert(address, TaskId(self.tasks.len() as u32));
+            self.by_address.insert(address, self.tasks.len() as u32);
             self.tasks.push(Task::new(address));
         }
         let address = self.tasks[id.index()].address;

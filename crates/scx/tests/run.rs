@@ -62,6 +62,23 @@ fn the_same_run_is_the_same() {
     assert_eq!(once(), once());
 }
 
+/// Decisions, counted instructions, cache lines and waits: all that an outcome tells.
+#[test]
+fn machine_code_does_what_the_interpreter_does() {
+    let once = |machine: &str, program: &Program, instructions| {
+        let machine = Arc::new(roost_machine::resolve(machine).unwrap());
+        let workload = roost_workload::resolve("hackbench:groups=4", Some(30 * MS)).unwrap();
+        let scx = Scx::new(&machine, program, 4 * MS).unwrap().interpreting(instructions);
+        format!("{:?}", roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap())
+    };
+    let roost = Program::new(ROOST.clone(), KernelTypes::shipped().unwrap()).unwrap();
+    for program in [&*SMALL, &roost] {
+        for machine in ["2n2l4c", "node:2 l3:4 core:8 pu:2"] {
+            assert_eq!(once(machine, program, 1), once(machine, program, u64::MAX), "{machine}");
+        }
+    }
+}
+
 #[test]
 fn a_setting_changes_what_the_program_does() {
     let calls = |fifo| {

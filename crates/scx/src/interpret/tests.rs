@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use super::*;
+use crate::translate::Translated;
 
-/// Registers and memory of a call, and a kfunc that adds its arguments.
-struct Bench {
+/// Memory of a call, and a kfunc that adds its arguments.
+pub(crate) struct Bench {
     memory: Memory,
     calls: Vec<(Callee, [u64; 5])>,
 }
@@ -20,7 +21,7 @@ impl Host for Bench {
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop> {
         self.calls.push((callee, arguments));
         match callee {
-            Callee::Kfunc(1) => Ok(arguments.iter().sum()),
+            Callee::Kfunc(1) => Ok(arguments.into_iter().fold(0, u64::wrapping_add)),
             _ => Err(Stop::Refused("no such function".to_owned())),
         }
     }
@@ -32,12 +33,32 @@ const fn op(code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Instruction {
 
 const EXIT_CODE: Instruction = op(0x95, 0, 0, 0, 0);
 
-/// Runs code with two arguments, in r1 and r2; memory has 64 bytes at r3.
-fn run_with(code: &[Instruction], a: u64, b: u64) -> (Result<Returned, Fault>, Bench, u64) {
-    let mut bench = Bench { memory: Memory::default(), calls: Vec::new() };
-    let stack = bench.memory.allocate(MOST_FRAMES * STACK_BYTES as usize).unwrap();
-    let piece = bench.memory.allocate(64).unwrap();
-    let returned = run(code, &mut bench, stack, 0, [a, b, piece, 0, 0]);
+impl Bench {
+    /// Its memory has room for stacks, and 64 bytes, whose addresses are returned.
+    fn new() -> (Self, u64, u64) {
+        let mut memory = Memory::default();
+        let stack = memory.allocate(MOST_FRAMES * STACK_BYTES as usize).unwrap();
+        let piece = memory.allocate(64).unwrap();
+        (Self { memory, calls: Vec::new() }, stack, piece)
+    }
+}
+
+/// Runs code with two arguments, in r1 and r2; memory has 64 bytes at r3. Machine code does the same.
+pub(crate) fn run_with(
+    code: &[Instruction],
+    a: u64,
+    b: u64,
+) -> (Result<Returned, Fault>, Bench, u64) {
+    let (mut bench, stack, piece) = Bench::new();
+    let arguments = [a, b, piece, 0, 0];
+    let returned = run(code, &mut bench, stack, 0, arguments);
+    if let Some(translated) = Translated::new(code, &[0]) {
+        let (mut other, ..) = Bench::new();
+        let same = translated.run(&mut other, stack, 0, arguments).unwrap();
+        assert_eq!(same, returned, "{code:?}");
+        assert_eq!(other.memory.bytes_mut(), bench.memory.bytes_mut(), "{code:?}");
+        assert_eq!(other.calls, bench.calls, "{code:?}");
+    }
     (returned, bench, piece)
 }
 

@@ -1,0 +1,303 @@
+//! Machine code for a program, made by Cranelift: the same results, accesses and counts as the interpreter's
+//! ([`crate::interpret`]), which is the reference.
+//!
+//! ```text
+//! code ──► functions (an entry, and what jumps reach from it) ──► blocks ──► Cranelift ──► machine code
+//! ```
+//!
+//! Registers are variables, instructions are counted by block. An access is checked against the region and against the
+//! cache lines that the CPU has; what is not the common case calls back ([`Calls`]). A panic of the kernel's side is kept
+//! while machine code returns, and goes on then.
+//!
+//! All `unsafe` code of the crate is here. Machine code is called with a [`Frame`] that outlives the call; what it points
+//! to is set anew before the call and after each call back, because memory may have moved.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::instruction::Instruction;
+use crate::interpret::{
+    Callee, Fault, Host, MOST_FRAMES, MOST_LOOPS, Returned, STACK_BYTES, Stop, exchange,
+};
+use crate::lines::{Line, Lines};
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod emit;
+
+/// Cranelift is not used for other processors.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod emit {
+    pub(super) struct Text;
+
+    pub(super) fn translate(
+        _: &[super::Instruction],
+        _: &[usize],
+    ) -> Option<(Text, Vec<(usize, *const u8)>)> {
+        None
+    }
+}
+
+/// What machine code needs while it runs. [`emit`] knows where each member is.
+#[repr(C)]
+struct Frame {
+    /// Where the region is.
+    memory: *mut u8,
+    /// Accesses at offsets below this are in the region, whatever their size.
+    limit: u64,
+    /// The line of the region's first bytes.
+    lines: *const Line,
+    /// The bit of this CPU's LLC in [`Line::copies`].
+    bit: u64,
+    /// This CPU, as [`Line::writer`] and [`Line::reader`] are together if it wrote last and nobody has a copy.
+    alone: u64,
+    /// Instructions that were executed.
+    instructions: u64,
+    /// How often `may_goto` still goes on.
+    loops_left: u64,
+    /// The address after the last function's stack.
+    stack_end: u64,
+    /// Whether the program cannot go on.
+    stopped: u64,
+    calls: Calls,
+    /// The [`Side`].
+    side: *mut c_void,
+}
+
+/// Functions that machine code calls back. Each is told the instruction that it is for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Calls {
+    /// A helper or kfunc ([`what`]), with five arguments.
+    call: extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64,
+    /// Reads bytes at an address.
+    read: extern "C" fn(*mut Frame, u64, u64, u64) -> u64,
+    /// Writes bytes at an address.
+    write: extern "C" fn(*mut Frame, u64, u64, u64, u64),
+    /// The line of an address, which is in the region, is read (0) or written (1).
+    touch: extern "C" fn(*mut Frame, u64, u64),
+    /// An atomic operation on bytes at an address, with operand and register 0; what was there.
+    exchange: extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64,
+    /// The program cannot go on, for one of [`Reason`].
+    stop: extern "C" fn(*mut Frame, u64, u64),
+}
+
+/// Why machine code stops by itself.
+#[derive(Clone, Copy)]
+enum Reason {
+    Unknown,
+    Left,
+    TooDeep,
+    Endless,
+}
+
+/// A call's own state beside the frame.
+struct Side<'a, H> {
+    host: &'a mut H,
+    code: &'a [Instruction],
+    /// Lines of a host that has none: exempt.
+    no_lines: Lines,
+    stop: Option<Fault>,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+impl<H: Host> Side<'_, H> {
+    /// Where memory and lines are now.
+    fn refresh(&mut self, frame: &mut Frame) {
+        let bytes = self.host.memory().bytes_mut();
+        let (memory, len) = (bytes.as_mut_ptr(), bytes.len());
+        let no_lines = &mut self.no_lines;
+        let (lines, cpu) = self.host.lines().unwrap_or((no_lines, 0));
+        let bit = lines.bit(cpu);
+        frame.memory = memory;
+        frame.limit = (len as u64).saturating_sub(7);
+        frame.lines = lines.covering(len).as_ptr();
+        (frame.bit, frame.alone) = (bit, Line::alone(cpu));
+    }
+}
+
+/// Does something for machine code; what it returns is 0 if that cannot go on.
+fn serve<H: Host>(
+    frame: *mut Frame,
+    at: u64,
+    serve: impl FnOnce(&mut H) -> Result<u64, Stop>,
+) -> u64 {
+    // SAFETY: machine code has the frame of `Translated::run`, which nothing else uses now, and its side is of
+    // the host that its functions are for.
+    let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
+    let served = catch_unwind(AssertUnwindSafe(|| {
+        let served = serve(side.host);
+        side.refresh(frame);
+        served
+    }));
+    let why = match served {
+        Ok(Ok(value)) => return value,
+        Ok(Err(why)) => Some(why),
+        Err(panic) => {
+            side.panic = Some(panic);
+            None
+        }
+    };
+    side.stop = why.map(|why| Fault { at: at as usize, why });
+    frame.stopped = 1;
+    0
+}
+
+/// An instruction that calls a helper or kfunc of a number, in one number: all arguments but the last are passed in
+/// registers then.
+const fn what(at: usize, kfunc: bool, number: u32) -> u64 {
+    (at as u64) << 33 | (kfunc as u64) << 32 | number as u64
+}
+
+extern "C" fn call<H: Host>(
+    frame: *mut Frame,
+    what: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+) -> u64 {
+    let number = what as u32;
+    let callee = if what >> 32 & 1 == 0 { Callee::Helper(number) } else { Callee::Kfunc(number) };
+    serve(frame, what >> 33, |host: &mut H| host.call(callee, [a, b, c, d, e]))
+}
+
+extern "C" fn read<H: Host>(frame: *mut Frame, at: u64, address: u64, bytes: u64) -> u64 {
+    serve(frame, at, |host: &mut H| host.load(address, bytes as u32))
+}
+
+extern "C" fn write<H: Host>(frame: *mut Frame, at: u64, address: u64, bytes: u64, value: u64) {
+    serve(frame, at, |host: &mut H| host.store(address, bytes as u32, value).map(|()| 0));
+}
+
+extern "C" fn touch<H: Host>(frame: *mut Frame, address: u64, write: u64) {
+    serve(frame, 0, |host: &mut H| {
+        host.touch(address, write != 0);
+        Ok(0)
+    });
+}
+
+extern "C" fn exchange_at<H: Host>(
+    frame: *mut Frame,
+    at: u64,
+    operation: u64,
+    bytes: u64,
+    address: u64,
+    operand: u64,
+    register_0: u64,
+) -> u64 {
+    let operation = operation as i32;
+    serve(frame, at, |host: &mut H| {
+        exchange(host, operation, bytes as u32, address, operand, register_0)
+    })
+}
+
+extern "C" fn stop<H: Host>(frame: *mut Frame, at: u64, reason: u64) {
+    // SAFETY: as in `serve`; the code lives as long as the side.
+    let code = unsafe { (*(*frame).side.cast::<Side<'_, H>>()).code };
+    serve(frame, at, |_: &mut H| {
+        Err(match reason {
+            reason if reason == Reason::Left as u64 => Stop::Left,
+            reason if reason == Reason::TooDeep as u64 => Stop::TooDeep,
+            reason if reason == Reason::Endless as u64 => Stop::Endless,
+            _ => Stop::Unknown(code.get(at as usize).copied().unwrap_or_default()),
+        })
+    });
+}
+
+impl Calls {
+    fn of<H: Host>() -> Self {
+        Self {
+            call: call::<H>,
+            read: read::<H>,
+            write: write::<H>,
+            touch: touch::<H>,
+            exchange: exchange_at::<H>,
+            stop: stop::<H>,
+        }
+    }
+}
+
+/// A function of a program: the frame, five arguments, and the end of its stack.
+type Entry = unsafe extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64;
+
+/// Machine code of a program.
+pub(crate) struct Translated {
+    code: Vec<Instruction>,
+    /// By first instruction.
+    entries: Vec<(usize, Entry)>,
+    _text: emit::Text,
+}
+
+impl Translated {
+    /// Translates the functions that begin at some instructions, and those that they call; `None` if the program does
+    /// what the kernel's verifier refuses, or there is no machine code for this processor.
+    pub(crate) fn new(code: &[Instruction], starts: &[usize]) -> Option<Self> {
+        let (text, entries) = emit::translate(code, starts)?;
+        // SAFETY: the functions have this signature, and their memory is kept as long as they are.
+        let entry =
+            |pointer: *const u8| unsafe { std::mem::transmute::<*const u8, Entry>(pointer) };
+        let entries = entries.into_iter().map(|(at, pointer)| (at, entry(pointer))).collect();
+        Some(Self { code: code.to_vec(), entries, _text: text })
+    }
+
+    /// As [`crate::interpret::run`]; `None` if no function begins at `entry`.
+    pub(crate) fn run<H: Host>(
+        &self,
+        host: &mut H,
+        stack: u64,
+        entry: usize,
+        arguments: [u64; 5],
+    ) -> Option<Result<Returned, Fault>> {
+        let place = self.entries.binary_search_by_key(&entry, |entry| entry.0).ok()?;
+        let no_lines = Lines::exempt_all();
+        let mut side = Side { host, code: &self.code, no_lines, stop: None, panic: None };
+        let mut frame = Frame {
+            memory: std::ptr::null_mut(),
+            limit: 0,
+            lines: std::ptr::null(),
+            bit: 0,
+            alone: 0,
+            instructions: 0,
+            loops_left: MOST_LOOPS,
+            stack_end: stack + MOST_FRAMES as u64 * STACK_BYTES,
+            stopped: 0,
+            calls: Calls::of::<H>(),
+            side: std::ptr::null_mut(),
+        };
+        side.refresh(&mut frame);
+        frame.side = (&raw mut side).cast();
+        let [a, b, c, d, e] = arguments;
+        // SAFETY: frame and side live until the call returns, and are not used here before.
+        let value =
+            unsafe { (self.entries[place].1)(&raw mut frame, a, b, c, d, e, stack + STACK_BYTES) };
+        if let Some(panic) = side.panic {
+            resume_unwind(panic);
+        }
+        let returned = Returned { value, instructions: frame.instructions };
+        Some(side.stop.map_or(Ok(returned), Err))
+    }
+}
+
+/// Programs that are kept translated.
+const KEPT: usize = 8;
+
+/// The machine code of a program, which is made once for all runs of it; `None` as for [`Translated::new`].
+pub(crate) fn translated(code: &[Instruction], starts: &[usize]) -> Option<Arc<Translated>> {
+    static TRANSLATED: Mutex<Vec<Arc<Translated>>> = Mutex::new(Vec::new());
+    let mut kept = TRANSLATED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = kept.iter().find(|known| known.code == code) {
+        return Some(known.clone());
+    }
+    let new = Arc::new(Translated::new(code, starts)?);
+    if kept.len() == KEPT {
+        kept.remove(0);
+    }
+    kept.push(new.clone());
+    Some(new)
+}
+
+#[cfg(test)]
+mod tests;

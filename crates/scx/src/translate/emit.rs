@@ -1,0 +1,757 @@
+//! Cranelift's intermediate code for the functions of a program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::offset_of;
+
+use cranelift_codegen::Context;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64};
+use cranelift_codegen::ir::{
+    AbiParam, Block, BlockArg, FuncRef, InstBuilder, MemFlags, SigRef, Signature, Type, Value,
+};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+
+use super::{Frame, Reason, what};
+use crate::instruction::{CALL, Instruction, LOAD_64, class};
+use crate::interpret::operation::*;
+use crate::interpret::{MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
+use crate::lines::{LINE_BYTES, Line};
+use crate::memory::BASE;
+
+/// The memory of machine code, which is given back with it.
+pub(super) struct Text(Option<JITModule>);
+
+// SAFETY: once the code is complete the module is only kept, until it is dropped.
+unsafe impl Send for Text {}
+// SAFETY: as before.
+unsafe impl Sync for Text {}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        if let Some(module) = self.0.take() {
+            // SAFETY: `Translated` has the only pointers to the code, and goes with this.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+/// Makes machine code of the functions that begin at some instructions, and of those that they call: the code, and where
+/// each function is. `None` if one writes the frame pointer, or Cranelift has nothing for this processor.
+pub(super) fn translate(
+    code: &[Instruction],
+    starts: &[usize],
+) -> Option<(Text, Vec<(usize, *const u8)>)> {
+    let functions = reached(code, starts)?;
+    let mut module = module()?;
+    let signature = signature(&module, 6, true);
+    let mut ids = BTreeMap::new();
+    for &at in functions.keys() {
+        let name = format!("at_{at}");
+        ids.insert(at, module.declare_function(&name, Linkage::Local, &signature).ok()?);
+    }
+    let mut context = module.make_context();
+    let mut scratch = FunctionBuilderContext::new();
+    for (at, leaders) in &functions {
+        context.func.signature = signature.clone();
+        Emitter::new(&mut module, &mut context, &mut scratch, code, leaders, &ids).emit(*at);
+        module.define_function(ids[at], &mut context).ok()?;
+        module.clear_context(&mut context);
+    }
+    module.finalize_definitions().ok()?;
+    let entries = ids.iter().map(|(at, id)| (*at, module.get_finalized_function(*id))).collect();
+    Some((Text(Some(module)), entries))
+}
+
+fn module() -> Option<JITModule> {
+    let mut flags = settings::builder();
+    flags.set("opt_level", "speed").ok()?;
+    flags.set("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }).ok()?;
+    let isa = cranelift_native::builder().ok()?.finish(settings::Flags::new(flags)).ok()?;
+    Some(JITModule::new(JITBuilder::with_isa(isa, default_libcall_names())))
+}
+
+/// Of a function that takes the frame and some numbers.
+fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
+    let mut signature = module.make_signature();
+    signature.params.push(AbiParam::new(module.target_config().pointer_type()));
+    signature.params.extend(std::iter::repeat_n(AbiParam::new(I64), numbers));
+    signature.returns.extend(returns.then(|| AbiParam::new(I64)));
+    signature
+}
+
+/// Where an instruction goes on.
+enum Flow {
+    Next(usize),
+    Jump(Option<usize>),
+    Branch(Option<usize>),
+    Leaves,
+}
+
+fn flow(instruction: Instruction, at: usize) -> Flow {
+    let to = |distance: i64| usize::try_from(at as i64 + 1 + distance).ok();
+    if instruction.code == LOAD_64 {
+        return Flow::Next(at + 2);
+    }
+    let wide = instruction.class() == JMP;
+    if !wide && instruction.class() != JMP_32 {
+        return Flow::Next(at + 1);
+    }
+    match (instruction.code & OPERATION, wide) {
+        (ALWAYS, true) => Flow::Jump(to(instruction.offset.into())),
+        (ALWAYS, false) => Flow::Jump(to(instruction.imm.into())),
+        (EXIT, true) => Flow::Leaves,
+        (CALL_OPERATION, true) => Flow::Next(at + 1),
+        _ => Flow::Branch(to(instruction.offset.into())),
+    }
+}
+
+/// The register that an instruction may write, if it writes one.
+fn written(instruction: Instruction) -> Option<u8> {
+    match instruction.class() {
+        class::LD | class::LDX | class::ALU | class::ALU64 => Some(instruction.dst),
+        class::STX if instruction.code & MODE == ATOMIC && instruction.imm == LOAD_ACQUIRE => {
+            Some(instruction.dst)
+        }
+        class::STX if instruction.code & MODE == ATOMIC && instruction.imm & FETCH != 0 => {
+            Some(instruction.src)
+        }
+        _ => None,
+    }
+}
+
+/// Functions, and where blocks of theirs begin; `None` if one writes the frame pointer.
+fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTreeSet<usize>>> {
+    let mut functions = BTreeMap::new();
+    let mut entries = starts.to_vec();
+    while let Some(entry) = entries.pop() {
+        if functions.contains_key(&entry) {
+            continue;
+        }
+        let mut leaders = BTreeSet::from([entry]);
+        let (mut seen, mut begins) = (BTreeSet::new(), vec![entry]);
+        while let Some(mut at) = begins.pop() {
+            while let Some(&instruction) = code.get(at).filter(|_| seen.insert(at)) {
+                if written(instruction) == Some(10) {
+                    return None;
+                }
+                if instruction.calls_function() {
+                    let target = usize::try_from(at as i64 + 1 + i64::from(instruction.imm));
+                    entries.extend(target.ok().filter(|&target| target < code.len()));
+                }
+                let (next, target) = match flow(instruction, at) {
+                    Flow::Next(next) => {
+                        at = next;
+                        continue;
+                    }
+                    Flow::Jump(target) => (None, target),
+                    Flow::Branch(target) => (Some(at + 1), target),
+                    Flow::Leaves => (None, None),
+                };
+                begins.extend(next.into_iter().chain(target));
+                leaders.extend(next.into_iter().chain(target));
+                break;
+            }
+        }
+        functions.insert(entry, leaders);
+    }
+    Some(functions)
+}
+
+/// Signatures of what is called back.
+#[derive(Clone, Copy)]
+struct Backs {
+    call: SigRef,
+    read: SigRef,
+    write: SigRef,
+    touch: SigRef,
+    exchange: SigRef,
+    stop: SigRef,
+}
+
+struct Emitter<'a> {
+    builder: FunctionBuilder<'a>,
+    code: &'a [Instruction],
+    /// By first instruction.
+    blocks: BTreeMap<usize, Block>,
+    registers: [Variable; 11],
+    /// Instructions that this call of the function executed.
+    count: Variable,
+    frame: Value,
+    /// Returns register 0.
+    exit: Block,
+    functions: BTreeMap<usize, FuncRef>,
+    backs: Backs,
+}
+
+/// An operation cannot be translated: it ends the program when it is executed.
+struct Unknown;
+
+type Emitted<T> = Result<T, Unknown>;
+
+impl<'a> Emitter<'a> {
+    fn new(
+        module: &mut JITModule,
+        context: &'a mut Context,
+        scratch: &'a mut FunctionBuilderContext,
+        code: &'a [Instruction],
+        leaders: &BTreeSet<usize>,
+        ids: &BTreeMap<usize, FuncId>,
+    ) -> Self {
+        let functions =
+            ids.iter().map(|(at, id)| (*at, module.declare_func_in_func(*id, &mut context.func)));
+        let functions = functions.collect();
+        let mut builder = FunctionBuilder::new(&mut context.func, scratch);
+        let mut back =
+            |numbers, returns| builder.import_signature(signature(module, numbers, returns));
+        let backs = Backs {
+            call: back(6, true),
+            read: back(3, true),
+            write: back(4, false),
+            touch: back(2, false),
+            exchange: back(6, true),
+            stop: back(2, false),
+        };
+        let blocks = leaders.iter().map(|&at| (at, builder.create_block())).collect();
+        let registers = [(); 11].map(|()| builder.declare_var(I64));
+        let (count, exit) = (builder.declare_var(I64), builder.create_block());
+        let frame = Value::from_u32(0);
+        Self { builder, code, blocks, registers, count, frame, exit, functions, backs }
+    }
+
+    fn emit(mut self, entry: usize) {
+        let first = self.builder.create_block();
+        self.builder.append_block_params_for_function_params(first);
+        self.builder.switch_to_block(first);
+        let parameters = self.builder.block_params(first).to_vec();
+        self.frame = parameters[0];
+        let zero = self.number(0);
+        for register in self.registers {
+            self.builder.def_var(register, zero);
+        }
+        for (register, value) in [1, 2, 3, 4, 5, 10].into_iter().zip(&parameters[1..]) {
+            self.builder.def_var(self.registers[register], *value);
+        }
+        self.builder.def_var(self.count, zero);
+        let block = self.blocks[&entry];
+        self.builder.ins().jump(block, &[]);
+        for (at, block) in self.blocks.clone() {
+            self.builder.switch_to_block(block);
+            self.block(at);
+        }
+        self.leave();
+        self.builder.seal_all_blocks();
+        self.builder.finalize();
+    }
+
+    /// Adds what was counted and returns.
+    fn leave(&mut self) {
+        self.builder.switch_to_block(self.exit);
+        let count = self.builder.use_var(self.count);
+        let before = self.member(offset_of!(Frame, instructions));
+        let all = self.builder.ins().iadd(before, count);
+        let place = offset_of!(Frame, instructions) as i32;
+        self.builder.ins().store(MemFlags::trusted(), all, self.frame, place);
+        let value = self.builder.use_var(self.registers[0]);
+        self.builder.ins().return_(&[value]);
+    }
+
+    /// The instructions of a block, up to one that goes elsewhere or where another block begins.
+    fn block(&mut self, start: usize) {
+        let (mut at, mut length) = (start, 0);
+        while let Some(&instruction) = self.code.get(at) {
+            length += 1;
+            match flow(instruction, at) {
+                Flow::Next(next) if !self.blocks.contains_key(&next) => at = next,
+                _ => break,
+            }
+        }
+        let count = self.builder.use_var(self.count);
+        let count = self.builder.ins().iadd_imm(count, length);
+        self.builder.def_var(self.count, count);
+        let mut at = start;
+        loop {
+            let Some(&instruction) = self.code.get(at) else { return self.stop(at, Reason::Left) };
+            if instruction.dst > 10 || instruction.src > 10 {
+                return self.stop(at, Reason::Unknown);
+            }
+            match flow(instruction, at) {
+                Flow::Next(next) => {
+                    if self.straight(at, instruction).is_err() {
+                        return self.stop(at, Reason::Unknown);
+                    }
+                    if let Some(&block) = self.blocks.get(&next) {
+                        self.builder.ins().jump(block, &[]);
+                        return;
+                    }
+                    at = next;
+                }
+                Flow::Jump(target) => return self.go(at, target),
+                Flow::Branch(target) => return self.branch(at, instruction, target),
+                Flow::Leaves => {
+                    self.builder.ins().jump(self.exit, &[]);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// An instruction after which the next one follows.
+    fn straight(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
+        match instruction.class() {
+            class::ALU64 => {
+                let value = self.arithmetic(instruction, I64)?;
+                self.set(instruction.dst, value);
+            }
+            class::ALU => {
+                let value = self.arithmetic(instruction, I32)?;
+                self.set(instruction.dst, value);
+            }
+            class::LDX => self.load(at, instruction)?,
+            class::ST if instruction.code & MODE == MEM => {
+                let value = self.number(instruction.imm as i64 as u64);
+                self.store(at, instruction, value);
+            }
+            class::STX if instruction.code & MODE == MEM => {
+                let value = self.get(instruction.src);
+                self.store(at, instruction, value);
+            }
+            class::STX if instruction.code & MODE == ATOMIC => self.atomic(at, instruction)?,
+            class::LD if instruction.code == LOAD_64 => {
+                let upper = self.code.get(at + 1).map_or(0, |next| next.imm);
+                let value = u64::from(instruction.imm as u32) | (u64::from(upper as u32) << 32);
+                let value = self.number(value);
+                self.set(instruction.dst, value);
+            }
+            _ if instruction.class() == JMP => self.call(at, instruction)?,
+            _ => return Err(Unknown),
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, value: u64) -> Value {
+        self.builder.ins().iconst(I64, value as i64)
+    }
+
+    fn get(&mut self, register: u8) -> Value {
+        self.builder.use_var(self.registers[register as usize])
+    }
+
+    fn set(&mut self, register: u8, value: Value) {
+        self.builder.def_var(self.registers[register as usize], value);
+    }
+
+    /// A member of the frame, of 8 bytes.
+    fn member(&mut self, offset: usize) -> Value {
+        self.builder.ins().load(I64, MemFlags::trusted(), self.frame, offset as i32)
+    }
+
+    /// The program cannot go on. Nothing follows in the block.
+    fn stop(&mut self, at: usize, reason: Reason) {
+        let (at, reason) = (self.number(at as u64), self.number(reason as u64));
+        self.back(offset_of!(Frame, calls.stop), self.backs.stop, &[at, reason]);
+        self.builder.ins().jump(self.exit, &[]);
+    }
+
+    /// Calls a function of [`super::Calls`].
+    fn back(&mut self, function: usize, signature: SigRef, numbers: &[Value]) -> Option<Value> {
+        let function = self.member(function);
+        let arguments: Vec<Value> =
+            [self.frame].into_iter().chain(numbers.iter().copied()).collect();
+        let call = self.builder.ins().call_indirect(signature, function, &arguments);
+        self.builder.inst_results(call).first().copied()
+    }
+
+    /// Returns if the program cannot go on; what follows is in a new block.
+    fn check(&mut self) {
+        let stopped = self.member(offset_of!(Frame, stopped));
+        let goes_on = self.builder.create_block();
+        self.builder.ins().brif(stopped, self.exit, &[], goes_on, &[]);
+        self.builder.switch_to_block(goes_on);
+    }
+
+    /// A jump; a loop that does not end is stopped where it goes back.
+    fn go(&mut self, at: usize, target: Option<usize>) {
+        let Some((target, &block)) = target.and_then(|to| Some((to, self.blocks.get(&to)?))) else {
+            return self.stop(at, Reason::Left);
+        };
+        if target > at {
+            self.builder.ins().jump(block, &[]);
+            return;
+        }
+        let endless = self.builder.create_block();
+        self.builder.set_cold_block(endless);
+        let count = self.builder.use_var(self.count);
+        let most = MOST_INSTRUCTIONS as i64;
+        let too_many = self.builder.ins().icmp_imm(IntCC::UnsignedGreaterThan, count, most);
+        self.builder.ins().brif(too_many, endless, &[], block, &[]);
+        self.builder.switch_to_block(endless);
+        self.stop(at, Reason::Endless);
+    }
+
+    fn branch(&mut self, at: usize, instruction: Instruction, target: Option<usize>) {
+        let taken = if instruction.code & OPERATION == MAY_GOTO && instruction.class() == JMP {
+            self.may_goto()
+        } else {
+            match self.condition(instruction) {
+                Ok(taken) => taken,
+                Err(Unknown) => return self.stop(at, Reason::Unknown),
+            }
+        };
+        let jump = self.builder.create_block();
+        let next = self.blocks[&(at + 1)];
+        self.builder.ins().brif(taken, jump, &[], next, &[]);
+        self.builder.switch_to_block(jump);
+        self.go(at, target);
+    }
+
+    /// Whether no loop may go on; otherwise one fewer may.
+    fn may_goto(&mut self) -> Value {
+        let left = self.member(offset_of!(Frame, loops_left));
+        let ends = self.builder.ins().icmp_imm(IntCC::Equal, left, 0);
+        let fewer = self.builder.ins().iadd_imm(left, -1);
+        let left = self.builder.ins().select(ends, left, fewer);
+        let place = offset_of!(Frame, loops_left) as i32;
+        self.builder.ins().store(MemFlags::trusted(), left, self.frame, place);
+        ends
+    }
+
+    fn condition(&mut self, instruction: Instruction) -> Emitted<Value> {
+        let of = if instruction.class() == JMP { I64 } else { I32 };
+        let (a, b) = self.operands(instruction, of);
+        let compare = match instruction.code & OPERATION {
+            0x10 => IntCC::Equal,
+            0x20 => IntCC::UnsignedGreaterThan,
+            0x30 => IntCC::UnsignedGreaterThanOrEqual,
+            0x40 => {
+                let both = self.builder.ins().band(a, b);
+                return Ok(self.builder.ins().icmp_imm(IntCC::NotEqual, both, 0));
+            }
+            0x50 => IntCC::NotEqual,
+            0x60 => IntCC::SignedGreaterThan,
+            0x70 => IntCC::SignedGreaterThanOrEqual,
+            0xa0 => IntCC::UnsignedLessThan,
+            0xb0 => IntCC::UnsignedLessThanOrEqual,
+            0xc0 => IntCC::SignedLessThan,
+            0xd0 => IntCC::SignedLessThanOrEqual,
+            _ => return Err(Unknown),
+        };
+        Ok(self.builder.ins().icmp(compare, a, b))
+    }
+
+    /// Both operands, of 32 or 64 bits: the second is a register, or the immediate with its sign.
+    fn operands(&mut self, instruction: Instruction, of: Type) -> (Value, Value) {
+        let a = self.get(instruction.dst);
+        let b = match instruction.code & REGISTER {
+            0 => self.number(i64::from(instruction.imm) as u64),
+            _ => self.get(instruction.src),
+        };
+        (self.narrowed(a, of), self.narrowed(b, of))
+    }
+
+    fn narrowed(&mut self, value: Value, to: Type) -> Value {
+        if to == I64 { value } else { self.builder.ins().ireduce(to, value) }
+    }
+
+    fn widened(&mut self, value: Value, from: Type) -> Value {
+        if from == I64 { value } else { self.builder.ins().uextend(I64, value) }
+    }
+
+    /// The lowest bits of `value` that a type has, with their sign, as a number of `of`.
+    fn sign_extended(&mut self, value: Value, from: Type, of: Type) -> Value {
+        let low = self.builder.ins().ireduce(from, value);
+        self.builder.ins().sextend(of, low)
+    }
+
+    /// What an operation makes of its operands, as 64 bits.
+    fn arithmetic(&mut self, instruction: Instruction, of: Type) -> Emitted<Value> {
+        let operation = instruction.code & OPERATION;
+        if operation == END {
+            return self.byte_order(instruction, of);
+        }
+        let (a, b) = self.operands(instruction, of);
+        let shift = (operation, instruction.offset);
+        let ins = self.builder.ins();
+        let value = match shift {
+            (ADD, 0) => ins.iadd(a, b),
+            (SUB, 0) => ins.isub(a, b),
+            (MUL, 0) => ins.imul(a, b),
+            (OR, 0) => ins.bor(a, b),
+            (AND, 0) => ins.band(a, b),
+            (XOR, 0) => ins.bxor(a, b),
+            (LSH, 0) => ins.ishl(a, b),
+            (RSH, 0) => ins.ushr(a, b),
+            (ARSH, 0) => ins.sshr(a, b),
+            (NEG, 0) => ins.ineg(a),
+            (MOV, 0) => b,
+            // Between the spaces of an arena, which are one here.
+            (MOV, 1) if of == I64 => b,
+            (MOV, 8) => self.sign_extended(b, I8, of),
+            (MOV, 16) => self.sign_extended(b, I16, of),
+            (MOV, 32) if of == I64 => self.sign_extended(b, I32, of),
+            (DIV | MOD, 0 | 1) => self.divided(operation, instruction.offset == 1, a, b, of),
+            _ => return Err(Unknown),
+        };
+        Ok(self.widened(value, of))
+    }
+
+    /// A quotient or a rest: by 0 it is 0, or what there was.
+    fn divided(&mut self, operation: u8, signed: bool, a: Value, b: Value, of: Type) -> Value {
+        let zero = self.builder.ins().iconst(of, 0);
+        let one = self.builder.ins().iconst(of, 1);
+        let by_zero = self.builder.ins().icmp(IntCC::Equal, b, zero);
+        let mut by = self.builder.ins().select(by_zero, one, b);
+        // The least number by -1 overflows: dividing by -1 is a negation, whose rest is 0.
+        let minus = self.builder.ins().icmp_imm(IntCC::Equal, b, -1);
+        if signed {
+            by = self.builder.ins().select(minus, one, by);
+        }
+        let ins = self.builder.ins();
+        let value = match (operation, signed) {
+            (DIV, false) => ins.udiv(a, by),
+            (DIV, true) => ins.sdiv(a, by),
+            (_, false) => ins.urem(a, by),
+            (_, true) => ins.srem(a, by),
+        };
+        let negative = self.builder.ins().ineg(a);
+        let value = match operation {
+            DIV if signed => self.builder.ins().select(minus, negative, value),
+            _ => value,
+        };
+        let without = if operation == DIV { zero } else { a };
+        self.builder.ins().select(by_zero, without, value)
+    }
+
+    /// The lowest bits, with their bytes the other way round or as they are.
+    fn byte_order(&mut self, instruction: Instruction, of: Type) -> Emitted<Value> {
+        let register = instruction.code & REGISTER != 0;
+        let swaps = if of == I64 { !register } else { register };
+        let bits = match instruction.imm {
+            16 => I16,
+            32 => I32,
+            64 => I64,
+            _ => return Err(Unknown),
+        };
+        if instruction.offset != 0 || (of == I64 && register) {
+            return Err(Unknown);
+        }
+        let value = self.get(instruction.dst);
+        let low = self.narrowed(value, bits);
+        let low = if swaps { self.builder.ins().bswap(low) } else { low };
+        Ok(self.widened(low, bits))
+    }
+
+    fn load(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
+        let bytes = access_bytes(instruction.code);
+        let signed = instruction.code & MODE == MEMSX;
+        if !(signed && bytes < 8 || instruction.code & MODE == MEM) {
+            return Err(Unknown);
+        }
+        let value = self.access(at, instruction.src, instruction.offset, bytes, None);
+        let value = match bytes {
+            1 if signed => self.sign_extended(value, I8, I64),
+            2 if signed => self.sign_extended(value, I16, I64),
+            4 if signed => self.sign_extended(value, I32, I64),
+            _ => value,
+        };
+        self.set(instruction.dst, value);
+        Ok(())
+    }
+
+    fn store(&mut self, at: usize, instruction: Instruction, value: Value) {
+        let bytes = access_bytes(instruction.code);
+        self.access(at, instruction.dst, instruction.offset, bytes, Some(value));
+    }
+
+    fn atomic(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
+        let bytes = access_bytes(instruction.code);
+        let Instruction { dst, src, offset, imm, .. } = instruction;
+        if imm == LOAD_ACQUIRE {
+            let value = self.access(at, src, offset, bytes, None);
+            self.set(dst, value);
+            return Ok(());
+        }
+        let operand = self.get(src);
+        if imm == STORE_RELEASE {
+            self.access(at, dst, offset, bytes, Some(operand));
+            return Ok(());
+        }
+        if bytes < 4 || !is_exchange(imm) {
+            return Err(Unknown);
+        }
+        let address = self.get(dst);
+        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
+        let register_0 = self.get(0);
+        let numbers =
+            [at as u64, imm as u32 as u64, bytes.into()].map(|number| self.number(number));
+        let arguments = [&numbers[..], &[address, operand, register_0]].concat();
+        let old = self.back(offset_of!(Frame, calls.exchange), self.backs.exchange, &arguments);
+        self.check();
+        let Some(old) = old else { return Err(Unknown) };
+        match imm {
+            COMPARE_AND_EXCHANGE => self.set(0, old),
+            _ if imm & FETCH != 0 => self.set(src, old),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Reads or writes bytes at a register and an offset: what was read, or nothing of worth.
+    fn access(
+        &mut self,
+        at: usize,
+        register: u8,
+        offset: i16,
+        bytes: u32,
+        write: Option<Value>,
+    ) -> Value {
+        let address = self.get(register);
+        let address = self.builder.ins().iadd_imm(address, i64::from(offset));
+        let place = self.builder.ins().iadd_imm(address, (BASE as i64).wrapping_neg());
+        // The function's own stack is in the region, and no other CPU's.
+        let own = i64::from(offset)..i64::from(offset) + i64::from(bytes);
+        if register == 10 && own.start >= -(STACK_BYTES as i64) && own.end <= 0 {
+            return self.access_at(place, bytes, write);
+        }
+        let [inside, outside, fast, done] = [(); 4].map(|()| self.builder.create_block());
+        let result = self.builder.append_block_param(done, I64);
+        let limit = self.member(offset_of!(Frame, limit));
+        let is_inside = self.builder.ins().icmp(IntCC::UnsignedLessThan, place, limit);
+        self.builder.ins().brif(is_inside, inside, &[], outside, &[]);
+
+        self.builder.switch_to_block(inside);
+        self.fetch(address, place, write.is_some(), fast);
+
+        self.builder.switch_to_block(fast);
+        let value = self.access_at(place, bytes, write);
+        self.builder.ins().jump(done, &[BlockArg::Value(value)]);
+
+        self.builder.set_cold_block(outside);
+        self.builder.switch_to_block(outside);
+        let numbers = [self.number(at as u64), address, self.number(bytes.into())];
+        let value = match write {
+            None => self.back(offset_of!(Frame, calls.read), self.backs.read, &numbers),
+            Some(value) => {
+                let numbers = [&numbers[..], &[value]].concat();
+                self.back(offset_of!(Frame, calls.write), self.backs.write, &numbers)
+            }
+        };
+        self.check();
+        let value = value.unwrap_or(address);
+        self.builder.ins().jump(done, &[BlockArg::Value(value)]);
+
+        self.builder.switch_to_block(done);
+        result
+    }
+
+    /// Goes to `then`, and has the line of an address fetched before if this CPU does not have it as it needs it.
+    fn fetch(&mut self, address: Value, place: Value, write: bool, then: Block) {
+        let trusted = MemFlags::trusted();
+        let number = self.builder.ins().ushr_imm(place, i64::from(LINE_BYTES.ilog2()));
+        let offset = self.builder.ins().imul_imm(number, size_of::<Line>() as i64);
+        let lines = self.member(offset_of!(Frame, lines));
+        let line = self.builder.ins().iadd(lines, offset);
+        let alone = self.member(offset_of!(Frame, alone));
+        let [writer, copies] = [offset_of!(Line, writer), offset_of!(Line, copies)];
+        let has = if write {
+            // Writer and reader are beside each other.
+            let line = self.builder.ins().load(I32, trusted, line, writer as i32);
+            let alone = self.builder.ins().ireduce(I32, alone);
+            let mine = self.builder.ins().icmp(IntCC::Equal, line, alone);
+            let exempt = Line::exempt_pair();
+            let exempt = self.builder.ins().icmp_imm(IntCC::Equal, line, i64::from(exempt));
+            self.builder.ins().bor(mine, exempt)
+        } else {
+            let bit = self.member(offset_of!(Frame, bit));
+            let there = self.builder.ins().load(I64, trusted, line, copies as i32);
+            let there = self.builder.ins().band(there, bit);
+            let there = self.builder.ins().icmp_imm(IntCC::NotEqual, there, 0);
+            let writer = self.builder.ins().load(I16, trusted, line, writer as i32);
+            let me = self.builder.ins().ireduce(I16, alone);
+            let mine = self.builder.ins().icmp(IntCC::Equal, writer, me);
+            self.builder.ins().bor(there, mine)
+        };
+        let slow = self.builder.create_block();
+        self.builder.set_cold_block(slow);
+        self.builder.ins().brif(has, then, &[], slow, &[]);
+        self.builder.switch_to_block(slow);
+        let write = self.number(write.into());
+        self.back(offset_of!(Frame, calls.touch), self.backs.touch, &[address, write]);
+        self.builder.ins().jump(then, &[]);
+    }
+
+    /// Reads or writes bytes at a place of the region.
+    fn access_at(&mut self, place: Value, bytes: u32, write: Option<Value>) -> Value {
+        let of = match bytes {
+            1 => I8,
+            2 => I16,
+            4 => I32,
+            _ => I64,
+        };
+        let memory = self.member(offset_of!(Frame, memory));
+        let at = self.builder.ins().iadd(memory, place);
+        // Programs may access what is not aligned.
+        let flags = MemFlags::new().with_notrap();
+        match write {
+            Some(value) => {
+                let low = self.narrowed(value, of);
+                self.builder.ins().store(flags, low, at, 0);
+                value
+            }
+            None => {
+                let value = self.builder.ins().load(of, flags, at, 0);
+                self.widened(value, of)
+            }
+        }
+    }
+
+    fn call(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
+        let arguments = [1, 2, 3, 4, 5].map(|register| self.get(register));
+        let value = match (instruction.code, instruction.src) {
+            (CALL, kind @ (0 | 2)) => {
+                let what = self.number(what(at, kind == 2, instruction.imm as u32));
+                let numbers = [&[what], &arguments[..]].concat();
+                self.back(offset_of!(Frame, calls.call), self.backs.call, &numbers)
+            }
+            (CALL, 1) => self.call_function(at, instruction, &arguments),
+            _ => return Err(Unknown),
+        };
+        self.check();
+        let value = value.ok_or(Unknown)?;
+        self.set(0, value);
+        let zero = self.number(0);
+        (1..=5).for_each(|register| self.set(register, zero));
+        Ok(())
+    }
+
+    /// Calls a function of the program: the immediate is its distance from the next instruction.
+    fn call_function(
+        &mut self,
+        at: usize,
+        instruction: Instruction,
+        arguments: &[Value],
+    ) -> Option<Value> {
+        let own = self.get(10);
+        let stack = self.builder.ins().iadd_imm(own, STACK_BYTES as i64);
+        let end = self.member(offset_of!(Frame, stack_end));
+        let deep = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, stack, end);
+        let [too_deep, fine] = [(); 2].map(|()| self.builder.create_block());
+        self.builder.set_cold_block(too_deep);
+        self.builder.ins().brif(deep, too_deep, &[], fine, &[]);
+        self.builder.switch_to_block(too_deep);
+        self.stop(at, Reason::TooDeep);
+        self.builder.switch_to_block(fine);
+        let target = usize::try_from(at as i64 + 1 + i64::from(instruction.imm)).ok();
+        let Some(&function) = target.and_then(|target| self.functions.get(&target)) else {
+            let at = target.unwrap_or(at);
+            let numbers = [self.number(at as u64), self.number(Reason::Left as u64)];
+            self.back(offset_of!(Frame, calls.stop), self.backs.stop, &numbers);
+            return Some(own);
+        };
+        let all = [&[self.frame], arguments, &[stack]].concat();
+        let call = self.builder.ins().call(function, &all);
+        self.builder.inst_results(call).first().copied()
+    }
+}

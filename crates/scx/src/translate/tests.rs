@@ -1,0 +1,67 @@
+//! Machine code does what the interpreter does, whatever the program: `run_with` runs both and compares results, memory
+//! and calls.
+
+use proptest::prelude::*;
+
+use crate::instruction::{CALL, Instruction};
+use crate::interpret::tests::run_with;
+
+/// Codes of all operations, and some that there are not.
+fn instruction() -> impl Strategy<Value = Instruction> {
+    let code = prop_oneof![
+        8 => any::<u8>(),
+        // Loads and stores, atomic operations, arithmetic on registers.
+        2 => prop::sample::select(vec![0x61, 0x71, 0x79, 0x62, 0x7a, 0x63, 0x7b, 0x91]),
+        1 => prop::sample::select(vec![0xc3, 0xdb]),
+        2 => prop::sample::select(vec![0x0f, 0x1f, 0x3f, 0x9f, 0xbf, 0x0c, 0x3c, 0x9c]),
+        1 => Just(CALL),
+    ];
+    // r3 has the address of memory, r10 that of the stack.
+    let register = || prop::sample::select(vec![0u8, 1, 2, 3, 3, 3, 6, 9, 10]);
+    let offset = prop_oneof![3 => -16i16..64, 1 => Just(1), 1 => Just(8), 1 => any::<i16>()];
+    let imm = prop_oneof![
+        3 => -4i32..8,
+        2 => prop::sample::select(vec![0x01, 0x41, 0x51, 0xa1, 0xe1, 0xf1, 0x100, 0x110, 16, 32, 64]),
+        1 => any::<i32>(),
+    ];
+    (code, register(), register(), offset, imm).prop_map(|(code, dst, src, offset, imm)| {
+        // A frame pointer that is written is not translated.
+        let reads = matches!(code & 7, 2 | 3 | 5 | 6);
+        let dst = if dst == 10 && !reads { 0 } else { dst };
+        // Loops that do not end take a second each, so jumps go on only.
+        let (offset, imm) = match code & 7 {
+            5 | 6 => (offset & i16::MAX, imm & i32::MAX),
+            _ => (offset, imm),
+        };
+        Instruction { code, dst, src, offset, imm }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn random_programs_do_the_same(
+        code in prop::collection::vec(instruction(), 1..12),
+        a in any::<u64>(),
+        b in prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u64>()],
+    ) {
+        let exit = Instruction { code: 0x95, ..Instruction::default() };
+        let _ = run_with(&[&code[..], &[exit]].concat(), a, b);
+    }
+}
+
+#[test]
+fn a_loop_is_counted_as_the_interpreter_counts() {
+    // r1 = 1000; r0 += r1; r1 -= 1; if r1 != 0 goto back
+    let op = |code, dst, src, offset, imm| Instruction { code, dst, src, offset, imm };
+    let code = [
+        op(0xb7, 1, 0, 0, 1000),
+        op(0x0f, 0, 1, 0, 0),
+        op(0x17, 1, 0, 0, 1),
+        op(0x55, 1, 0, -3, 0),
+        op(0x95, 0, 0, 0, 0),
+    ];
+    let returned = run_with(&code, 0, 0).0.unwrap_or_else(|fault| panic!("{fault:?}"));
+    assert_eq!((returned.value, returned.instructions), (500_500, 3002));
+}
