@@ -16,8 +16,8 @@ const NS_PER_MS: u64 = 1_000_000;
 pub struct Case {
     /// The machine.
     pub machine: Shape,
-    /// Version of the fair class.
-    pub version: String,
+    /// Version of the fair class; `None`: the scheduler is the program that this project ships.
+    pub version: Option<String>,
     /// What differs from it: `sis-util`, `no-hrtick`, `name=number`.
     pub switches: Vec<String>,
     /// Tasks of an rt-app file.
@@ -28,6 +28,8 @@ pub struct Case {
     pub weights: Vec<u32>,
     /// Simulated time after which the run ends, ms; `None`: when all tasks have, which they do.
     pub duration_ms: Option<u64>,
+    /// Whether threads of the kernel run too.
+    pub background: bool,
     /// The run's own seed.
     pub seed: u64,
 }
@@ -73,7 +75,10 @@ impl Case {
 
     /// The scheduler, as `--sched` takes it.
     pub fn scheduler(&self) -> String {
-        let mut name = format!("fair@{}", self.version);
+        let mut name = match &self.version {
+            Some(version) => format!("fair@{version}"),
+            None => "roost".to_owned(),
+        };
         for switch in &self.switches {
             name += &format!("+{switch}");
         }
@@ -120,6 +125,9 @@ impl fmt::Display for Case {
         match self.duration_ms {
             Some(ms) => writeln!(f, "duration   {ms} ms")?,
             None => writeln!(f, "duration   until all tasks end")?,
+        }
+        if self.background {
+            writeln!(f, "background threads of the kernel")?;
         }
         writeln!(f, "seed       {}", self.seed)?;
         for beside in &self.beside {

@@ -10,8 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use roost_engine::{Control, Outcome, RunError, Scheduler, Time};
-use roost_fair::{Fair, Features, Start};
+use roost_fair::{Fair, Start};
 use roost_machine::Machine;
+use roost_scx::Scx;
+use roost_simulate::SchedulerSpec;
 use roost_workload::{Op, Workload};
 
 use crate::case::Case;
@@ -41,7 +43,40 @@ const HOOK: Duration = Duration::from_secs(20);
 pub fn check(case: &Case) -> Result<(), String> {
     let machine = Arc::new(case.machine.machine().map_err(|error| error.to_string())?);
     let workload = case.workload()?;
-    let features = Features::parse(&case.scheduler()).map_err(|e| e.to_string())?;
+    let one_line = |error: &dyn std::error::Error| error.to_string();
+    match SchedulerSpec::parse(&case.scheduler()).map_err(|error| one_line(&error))? {
+        SchedulerSpec::Fair { features, .. } => {
+            let start = [Start::Running, Start::Boot, Start::DomainsRebuilt];
+            let start = start[(case.seed % 3) as usize];
+            let new = || Fair::new(&machine, features.clone()).starting(start);
+            let version = case.version.as_deref().unwrap_or_default();
+            let tick_ns = new().tick_ns();
+            let promises = || {
+                let promises = Promises::of(version, &case.switches, tick_ns, &machine, &workload)?;
+                Some(if case.background { promises.beside_kernel_threads() } else { promises })
+            };
+            check_with(case, &machine, &workload, new, promises)
+        }
+        SchedulerSpec::Scx(spec) => {
+            let program = spec.program(&machine).map_err(|error| one_line(&error))?;
+            Scx::new(&machine, &program, spec.tick_ns).map_err(|error| one_line(&error))?;
+            let new = || {
+                let scx = Scx::new(&machine, &program, spec.tick_ns);
+                // It was made before.
+                scx.unwrap_or_else(|error| panic!("{error}"))
+            };
+            check_with(case, &machine, &workload, new, || None)
+        }
+    }
+}
+
+fn check_with<S: Scheduler>(
+    case: &Case,
+    machine: &Arc<Machine>,
+    workload: &Workload,
+    new: impl Fn() -> S,
+    promises: impl Fn() -> Option<Promises>,
+) -> Result<(), String> {
     let stuck = || {
         println!(
             "seed {}: a hook of the scheduler does not return\n{}\n{case}",
@@ -51,18 +86,15 @@ pub fn check(case: &Case) -> Result<(), String> {
         std::process::exit(1);
     };
     let patience = || Patience { run: RUN, hook: HOOK, stuck: &stuck };
-    let start = [Start::Running, Start::Boot, Start::DomainsRebuilt][(case.seed % 3) as usize];
-    let new = || Fair::new(&machine, features.clone()).starting(start);
-    let tick_ns = new().tick_ns();
-    let promises = || Promises::of(&case.version, &case.switches, tick_ns, &machine, &workload);
-    let run = || observe(&machine, &workload, case.seed, new, promises(), patience());
+    let control = || Control { background: case.background, ..Control::new(case.seed) };
+    let run = || observe(machine, workload, control(), &new, promises(), patience());
     let (first, second) = (run()?, run()?);
     if let Some(outcome) = &first {
-        accounts(outcome, &machine)?;
+        accounts(outcome, machine)?;
     }
     if case.duration_ms.is_none() {
         let outcome = first.as_ref().ok_or("tasks wait for ever")?;
-        all_started(outcome, &workload)?;
+        all_started(outcome, workload)?;
     }
     if first != second {
         return Err("two runs with one seed differ".to_owned());
@@ -78,7 +110,7 @@ pub fn check(case: &Case) -> Result<(), String> {
 pub fn observe<S: Scheduler>(
     machine: &Arc<Machine>,
     workload: &Workload,
-    seed: u64,
+    control: Control<'_>,
     scheduler: impl FnOnce() -> S,
     promises: Option<Promises>,
     patience: Patience<'_>,
@@ -96,7 +128,8 @@ pub fn observe<S: Scheduler>(
                 }
             }
         });
-        let run = AssertUnwindSafe(|| run(machine, workload, seed, scheduler(), promises, stop));
+        let control = Control { stop, ..control };
+        let run = AssertUnwindSafe(|| run(machine, workload, control, scheduler(), promises));
         let result = catch_unwind(run).unwrap_or_else(|panic| Err(panicked(&*panic)));
         drop(done);
         result
@@ -106,15 +139,14 @@ pub fn observe<S: Scheduler>(
 fn run<S: Scheduler>(
     machine: &Arc<Machine>,
     workload: &Workload,
-    seed: u64,
+    control: Control<'_>,
     scheduler: S,
     promises: Option<Promises>,
-    stop: &AtomicBool,
 ) -> Result<Option<Outcome>, String> {
     let watch = Watch::new(machine, workload, scheduler.tick_ns(), promises);
     let watch = Rc::new(RefCell::new(watch));
     let tracer = Box::new(Watching(Rc::clone(&watch)));
-    let control = Control { tracer: Some(tracer), stop, ..Control::new(seed) };
+    let control = Control { tracer: Some(tracer), ..control };
     let result = roost_engine::run(machine, workload, scheduler, control);
     let mut watch = watch.borrow_mut();
     match &result {
@@ -146,16 +178,17 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panic: {}", text.replace('\n', " "))
 }
 
-/// What has to hold of the counters of any run: parts of others do not exceed them, and tasks had no more time
-/// than CPUs.
+/// What has to hold of the counters of any run, as far as its scheduler has them: parts of others do not exceed them, and
+/// tasks had no more time than CPUs.
 ///
 /// # Errors
 /// What does not hold, in one line.
 pub fn accounts(outcome: &Outcome, machine: &Machine) -> Result<(), String> {
     let sums_within = |parts: &[&str], whole: &str| {
-        let sum: f64 = parts.iter().map(|part| outcome.counter(part)).sum();
-        let all = outcome.counter(whole);
-        if sum <= all {
+        let value = |name: &str| outcome.counters.iter().find(|(known, _)| known == name);
+        let Some((_, all)) = value(whole) else { return Ok(()) };
+        let sum: f64 = parts.iter().filter_map(|part| value(part)).map(|(_, value)| value).sum();
+        if sum <= *all {
             Ok(())
         } else {
             Err(format!("counters {parts:?} make {sum}, {whole} is {all}"))

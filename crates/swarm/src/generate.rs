@@ -56,7 +56,8 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
     let beside = (0..beside).map(|_| Beside::random(random, &kind.memory_nodes)).collect();
     let weights = if kind.grouped { random.range(0, 3) } else { 0 };
     let weights = (0..weights).map(|_| random_weight(random)).collect();
-    Case { machine, version, switches, tasks, beside, weights, duration_ms: None, seed }
+    let background = random.one_in(2);
+    Case { machine, version, switches, tasks, beside, weights, duration_ms: None, background, seed }
 }
 
 /// Small and large ones are as likely as those around the default of 100.
@@ -65,8 +66,27 @@ fn random_weight(random: &mut Random) -> u32 {
     random.range(1, most) as u32
 }
 
-/// A version, and up to three switches or numbers that it has.
-fn random_scheduler(random: &mut Random) -> (String, Vec<String>) {
+/// Settings of the program that ships; others take effect in the daemon only, or are long.
+const SETTINGS: [&str; 7] = [
+    "no-cling",
+    "no-sis-util",
+    "no-numa-imbalance",
+    "no-llc-imbalance",
+    "no-consolidate",
+    "slice-us=1000",
+    "slice-us=100000",
+];
+
+/// A version, and up to three switches or numbers that it has; or the program that ships, with settings.
+fn random_scheduler(random: &mut Random) -> (Option<String>, Vec<String>) {
+    if random.one_in(4) {
+        let settings = SETTINGS.into_iter().filter(|_| random.one_in(4));
+        // One value for a number.
+        let slices = |setting: &&str| !setting.starts_with("slice-us");
+        let (mut settings, slices): (Vec<&str>, Vec<&str>) = settings.partition(slices);
+        settings.extend(slices.first());
+        return (None, settings.into_iter().map(str::to_owned).collect());
+    }
     let versions = roost_fair::versions();
     let version = random.choose(&versions).to_string();
     let mut switches = Vec::new();
@@ -90,7 +110,7 @@ fn random_scheduler(random: &mut Random) -> (String, Vec<String>) {
             switches.push(switch);
         }
     }
-    (version, switches)
+    (Some(version), switches)
 }
 
 fn random_task(random: &mut Random, kind: &Kind) -> Task {

@@ -19,7 +19,7 @@
 //! slice, at most `P`, a tick, and `g` because buddies are preferred; that one by no more than `c` behind what it
 //! was. All others run until they are ahead of it, each longer than that by a slice and a tick.
 //!
-//! Nothing is promised to tasks of policy SCHED_IDLE, in groups (their weight follows load), and, with EEVDF
+//! Nothing is promised where switches set slices or granularities, to tasks of policy SCHED_IDLE, in groups (their weight follows load), and, with EEVDF
 //! before 6.18, to those that yield, whose deadline moves off by a request each time.
 //!
 //! **A CPU.** See [`Promises::longest_idle_ns`].
@@ -86,9 +86,10 @@ impl Promises {
         let version: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
         let class = if version < (6, 6) { Class::Cfs } else { Class::Eevdf };
         let forfeits = version >= (6, 18);
+        let other_slices = switches.iter().any(|switch| sets_slices(switch));
         let claims = workload.templates.iter().map(|template| {
             let yields = template.program.ops.contains(&Op::Yield);
-            let may = class == Class::Cfs || forfeits || !yields;
+            let may = (class == Class::Cfs || forfeits || !yields) && !other_slices;
             (template.name.clone(), claim(template, may && workload.groups.is_empty()))
         });
         Some(Self {
@@ -102,6 +103,13 @@ impl Promises {
                 false => longest_idle_ns(version, tick_ns, machine, workload),
             },
         })
+    }
+
+    /// The same where threads of the kernel run, which stay on their CPUs.
+    #[must_use]
+    pub fn beside_kernel_threads(mut self) -> Self {
+        self.longest_idle_ns.fill(None);
+        self
     }
 
     fn claim(&self, name: &str) -> Claim {
@@ -146,6 +154,13 @@ impl Promises {
     pub(crate) fn longest_idle_ns(&self, llc: usize) -> Option<u64> {
         self.longest_idle_ns[llc]
     }
+}
+
+/// Numbers that the bounds take as they are by default.
+fn sets_slices(switch: &str) -> bool {
+    ["base-slice-ns=", "latency-ns=", "min-granularity-ns=", "wakeup-granularity-ns="]
+        .iter()
+        .any(|name| switch.starts_with(name))
 }
 
 /// Mechanisms that leave a task where it is although another CPU idles.

@@ -44,6 +44,7 @@ fn smaller(case: &Case) -> Vec<Case> {
             case.machine.offline.retain(|&cpu| cpu < cpus);
         });
     });
+    add(&|case| case.background = false);
     add(&|case| case.machine.offline.clear());
     add(&|case| _ = case.machine.offline.pop_last());
     add(&|case| case.machine.without_memory.clear());

@@ -44,6 +44,8 @@ pub struct Watch {
     tick_ns: u64,
     now: Time,
     tasks: BTreeMap<u32, Seen>,
+    /// Whether a task of the workload has run.
+    begun: bool,
     current: Vec<Option<u32>>,
     idle_since: Vec<Time>,
     /// Where tasks wait, if something is promised to them.
@@ -69,6 +71,7 @@ impl Watch {
             tick_ns,
             now: Time(0),
             tasks: BTreeMap::new(),
+            begun: false,
             current: vec![None; cpus],
             idle_since: vec![Time(0); cpus],
             queues: promises.map(|promises| Queues::new(machine, promises)),
@@ -152,8 +155,8 @@ impl Watch {
 
     fn got(&mut self, cpu: CpuId, task: TraceTask<'_>) {
         let was = self.tasks.get(&task.pid).map(|seen| seen.at);
-        // The first task of all, main, is there from the start.
-        let first = self.tasks.is_empty();
+        // The first task of the workload, main, is there from the start.
+        let first = !task.kernel && !std::mem::replace(&mut self.begun, true);
         if !first && !matches!(was, Some(Where::Waiting { .. })) {
             self.fail(&format!("{} runs on CPU {cpu}, but was {was:?}", task.name));
         }

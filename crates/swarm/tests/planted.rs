@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
+use roost_engine::{Control, CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
 use roost_swarm::{Beside, Case, Patience, Promises, check, observe, smallest};
 use roost_workload::{Workload, rtapp};
 
@@ -117,7 +117,7 @@ fn found_with(text: &str, fault: Fault) -> Result<(), String> {
         stuck: &|| FOUND.store(true, Ordering::Relaxed),
     };
     let promises = Promises::of("7.2", &[], scheduler().tick_ns(), &machine, &workload);
-    observe(&machine, &workload, 1, scheduler, promises, patience).map(|_| ())
+    observe(&machine, &workload, Control::new(1), scheduler, promises, patience).map(|_| ())
 }
 
 fn found(fault: Fault) -> Result<(), String> {
@@ -151,7 +151,7 @@ fn ends(workload: &Workload, fault: Fault) -> Result<(), String> {
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
     let patience =
         Patience { run: Duration::from_secs(60), hook: Duration::from_secs(60), stuck: &|| () };
-    observe(&machine, workload, 1, scheduler, None, patience).map(|_| ())
+    observe(&machine, workload, Control::new(1), scheduler, None, patience).map(|_| ())
 }
 
 #[test]

@@ -118,7 +118,9 @@ fn any_benchmark_balances() {
     for (seed, benchmark) in (0..63).zip(benchmarks.iter().cycle()) {
         let case = Case::of(seed);
         let machine = Arc::new(case.machine.machine().unwrap());
-        let workload = roost_workload::resolve(benchmark, Some(SECOND / 50)).unwrap();
+        let mut workload = roost_workload::resolve(benchmark, Some(SECOND / 50)).unwrap();
+        // A balancing pass that goes on when measuring begins is counted in part.
+        workload.measured_from_ns = 0;
         let outcome = run(&machine, &workload, &case.scheduler(), seed, None);
         assert_eq!(roost_swarm::accounts(&outcome, &machine), Ok(()), "{benchmark} on\n{case}");
         assert_eq!(outcome, run(&machine, &workload, &case.scheduler(), seed, None));
@@ -133,7 +135,10 @@ fn any_benchmark_balances() {
 fn hogs_have_a_cpu_each_where_there_are_enough() {
     for seed in 0..24 {
         let case = Case::of(seed);
-        let scheduler = format!("fair@{}", case.version);
+        let scheduler = match &case.version {
+            Some(version) => format!("fair@{version}"),
+            None => case.scheduler(),
+        };
         let machine = Arc::new(case.machine.machine().unwrap());
         let hogs = (machine.nr_cpus() * (seed as usize + 1)).div_ceil(24);
         let workload = roost_workload::resolve(&format!("coremark:threads={hogs}"), None).unwrap();
