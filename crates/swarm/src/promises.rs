@@ -35,6 +35,10 @@ const NS_PER_MS: u64 = 1_000_000;
 /// Passes over the domain of an LLC that may fail before hot tasks move.
 const CACHE_NICE_TRIES: u64 = 1;
 
+/// How long the utilisation of a CPU that was idle takes to exceed 100 of `imbalance_pct`, 117: with a half-life of 32 ms,
+/// 32 log2(1 / (1 - 100/117)) = 89 ms.
+const OVERLOADED_AFTER_NS: u64 = 89 * NS_PER_MS;
+
 /// Weight of a task of nice 0.
 const NICE_0: u64 = 1024;
 
@@ -49,6 +53,8 @@ enum Class {
 #[derive(Clone, Debug)]
 pub struct Promises {
     class: Class,
+    /// Whether no switch sets slices.
+    default_slices: bool,
     tick_ns: u64,
     /// By how much times grow on machines of several CPUs.
     factor: u64,
@@ -69,7 +75,7 @@ struct Claim {
     bounded: bool,
 }
 
-/// The root task, which has no template: nice 0.
+/// The root task and threads of the kernel, which have no template: nice 0.
 const ROOT: Claim = Claim { least_weight: NICE_0, most_weight: NICE_0, bounded: true };
 
 impl Promises {
@@ -86,14 +92,15 @@ impl Promises {
         let version: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
         let class = if version < (6, 6) { Class::Cfs } else { Class::Eevdf };
         let forfeits = version >= (6, 18);
-        let other_slices = switches.iter().any(|switch| sets_slices(switch));
+        let default_slices = !switches.iter().any(|switch| sets_slices(switch));
         let claims = workload.templates.iter().map(|template| {
             let yields = template.program.ops.contains(&Op::Yield);
-            let may = (class == Class::Cfs || forfeits || !yields) && !other_slices;
+            let may = (class == Class::Cfs || forfeits || !yields) && default_slices;
             (template.name.clone(), claim(template, may && workload.groups.is_empty()))
         });
         Some(Self {
             class,
+            default_slices,
             tick_ns,
             factor: 1 + u64::from(machine.nr_cpus().clamp(1, 8).ilog2()),
             claims: claims.collect(),
@@ -113,7 +120,8 @@ impl Promises {
     }
 
     fn claim(&self, name: &str) -> Claim {
-        self.claims.get(name).copied().unwrap_or(ROOT)
+        let other = Claim { bounded: self.default_slices, ..ROOT };
+        self.claims.get(name).copied().unwrap_or(other)
     }
 
     /// For how long a task may wait on a CPU whose tasks have these names, its own among them.
@@ -196,6 +204,11 @@ fn claim(template: &Template, bounded: bool) -> Claim {
 /// ms as the domain has CPUs, and 4 ms in 3.9. A pass that finds only hot tasks fails. Once more passes have failed
 /// than `cache_nice_tries`, 1, hot tasks move too (10.9).
 ///
+/// Before 5.5 a pass moves load, and may find no task that is light enough. Once more passes have failed than
+/// `cache_nice_tries` + 2, the busy CPU is stopped and gives one (10.10). And a CPU with two tasks beside one that
+/// idles counts as balanced there until its utilisation makes it overloaded ([`OVERLOADED_AFTER_NS`]). In 3.9 a core with
+/// several CPUs counts as little more than one, so nothing is promised there.
+///
 /// Nothing is promised if tasks may not run everywhere, because a pass may stop at those that cannot move. From 6.5
 /// on nor is it where cores have several CPUs: among cores with two tasks or more (`group_smt_balance`) a pass
 /// takes the first, not the one with most tasks, until their utilisation makes one overloaded.
@@ -213,12 +226,17 @@ fn longest_idle_ns(
         return vec![None; machine.llcs.len()];
     }
     let of_llc = |llc: &Llc| {
-        if version >= (6, 5) && llc.cpus.iter().any(|cpu| machine.siblings(cpu).len() > 1) {
+        let cores_count = !((4, 0)..(6, 5)).contains(&version);
+        if cores_count && llc.cpus.iter().any(|cpu| machine.siblings(cpu).len() > 1) {
             return None;
         }
         let interval_ms = if version < (4, 0) { 4 } else { 2 * llc.cpus.len() as u64 };
         let interval_ns = (interval_ms * NS_PER_MS).next_multiple_of(tick_ns);
-        Some((CACHE_NICE_TRIES + 2) * interval_ns + 2 * tick_ns)
+        let (may_fail, overloaded_after_ns) = match version < (5, 5) {
+            true => (CACHE_NICE_TRIES + 3, OVERLOADED_AFTER_NS),
+            false => (CACHE_NICE_TRIES + 1, 0),
+        };
+        Some(overloaded_after_ns + (may_fail + 1) * interval_ns + 2 * tick_ns)
     };
     machine.llcs.iter().map(of_llc).collect()
 }
