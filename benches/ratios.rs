@@ -7,7 +7,8 @@
 //! Builds that commit in `target/bench-base`, once. Then each case runs as a whole command with both
 //! programs, by turns, [`PAIRS`] times; the ratio told is the median of those within a pair, since what else
 //! runs on the machine hits both of a pair alike. With valgrind installed, instructions are counted too:
-//! they do not depend on the machine. Both programs print the same results, so events are the same.
+//! they do not depend on the machine. The base knows machines just booted only, without threads of the kernel, so ours
+//! is asked for those.
 //!
 //! What was tried and what it brought: docs/notes/2026-11-25-speed.md.
 
@@ -15,7 +16,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use roost_simulate::{Control, Simulation};
+use roost_simulate::{Control, Simulation, Start};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -66,14 +67,13 @@ fn main() -> Result<()> {
     };
     let load = target.join("load.json");
     std::fs::write(&load, LOAD)?;
-    let ours = PathBuf::from(env!("CARGO_BIN_EXE_roost"));
     let counts = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !counts {
         println!("no valgrind: instructions are not counted");
     }
     println!("{:<24} {:>6} {:>13} {:>5}  instructions an event", "", "ratio", "least-most", "bar");
     for case in &CASES {
-        let programs = [base.as_path(), ours.as_path()];
+        let programs = [base.as_path(), ours()];
         let ratios = ratios(case, programs, &load)?;
         let [least, median, most] = [0, PAIRS / 2, PAIRS - 1].map(|rank| ratios[rank]);
         let span = format!("{least:.2}-{most:.2}");
@@ -87,6 +87,11 @@ fn main() -> Result<()> {
         println!();
     }
     Ok(())
+}
+
+/// The program of this commit.
+fn ours() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_roost"))
 }
 
 /// The program of the base commit, built if it was not; `None` without the history.
@@ -122,6 +127,9 @@ fn command(case: &Case, program: &Path, load: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["compare", "--repeat", "1", "--format", "json", "--machine", case.machine]);
     command.args(["--duration", &duration, "--workload"]).arg(workload).arg("fair@7.2");
+    if program == ours() {
+        command.args(["--quiet", "--start", "boot"]);
+    }
     command.stdout(Stdio::null());
     command
 }
@@ -158,7 +166,8 @@ fn events(case: &Case, load: &Path) -> Result<u64> {
     let workload = if case.workload == "FILE" { file } else { case.workload };
     let duration_ns = Some((case.seconds * 1e9) as u64);
     let mut events = 0;
-    let simulation = Simulation::named(case.machine, workload, duration_ns, "fair@7.2")?;
+    let mut simulation = Simulation::named(case.machine, workload, duration_ns, "fair@7.2")?;
+    (simulation.quiet, simulation.start) = (true, Start::Boot);
     simulation.run_observed(Control::new(1), |_| events += 1)?;
     Ok(events)
 }
