@@ -66,17 +66,20 @@ fn rank_correlation_of_known_orders() {
 }
 
 /// Published are bounds: at least so many migrations between LLCs in 200 s without the mechanism, at most
-/// so many with it. Both hold here.
+/// so many with it. A quarter of each holds here in a quarter of the time; `docs/results.json` has the 200 s.
 #[test]
 fn llc_imbalance_ends_the_ping_pong_of_an_iperf3_pair() {
     let migrations =
-        |scheduler| run("hygon-vm", "iperf3:noise=4", scheduler, 200_000).counter("migrations_llc");
+        |scheduler| run("hygon-vm", "iperf3:noise=4", scheduler, 50_000).counter("migrations_llc");
     let (without, with) = (migrations("fair@6.15"), migrations("fair@6.15+llc-imbalance"));
     let text = include_str!("../../../published/003-migrations.csv");
     let row = || std::iter::once("003-iperf3-llc-migrations-200s".to_owned());
     let [most] = published(text, row(), "patched_value")[..] else { panic!("one row") };
     let [least] = published(text, row(), "base_value")[..] else { panic!("one row") };
-    assert!(without >= least && with <= most, "{without} without, {with} with llc-imbalance");
+    assert!(
+        4.0 * without >= least && 4.0 * with <= most,
+        "{without} without, {with} with llc-imbalance"
+    );
 }
 
 /// The columns of the published series.
