@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use crate::documented::{Documented, commands, documents, root};
 
-/// The other pages are written by the program, whose tests run what they show, or are diaries.
-fn is_written_by_hand(page: &Path) -> bool {
+/// The other pages are written by the program, or are diaries.
+pub fn is_written_by_hand(page: &Path) -> bool {
     !["docs/results.md", "docs/reference.md", "docs/notes"]
         .iter()
         .any(|path| page.starts_with(root().join(path)))

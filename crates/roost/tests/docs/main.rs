@@ -75,6 +75,23 @@ fn links_of_the_documentation_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// Tables, command lines and pages that the program writes may be wider. The README's tables are not.
+#[test]
+fn lines_of_pages_have_120_columns() {
+    let mut wide = Vec::new();
+    for page in documents().iter().filter(|page| commands::is_written_by_hand(page)) {
+        let tables = page.ends_with("README.md") && page.parent() == Some(&root());
+        let may_be_wide = |line: &str| line.starts_with("    ") || line.starts_with('|') && !tables;
+        let text = std::fs::read_to_string(page).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            if line.chars().count() > 120 && !may_be_wide(line) {
+                wide.push(format!("{}:{}", page.display(), at + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
 #[test]
 fn every_page_is_in_the_book() {
     let docs = root().join("docs");
