@@ -5,9 +5,12 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    let built = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    println!("cargo::rustc-env=ROOST_BUILT={}", built.as_nanos());
     // Fails if a repository around it is not roost's own: a package's, say.
     if git(&["ls-files", "--error-unmatch", "build.rs"]).is_none() {
         return;
@@ -28,14 +31,16 @@ fn main() {
     }
 }
 
-/// What programs of the workspace are built from.
+/// What programs of the repository are built from.
 fn sources() -> Vec<String> {
-    let crates = std::fs::read_dir("..").into_iter().flatten().flatten();
-    let mut sources: Vec<String> =
-        crates.map(|folder| format!("../{}/src", folder.file_name().display())).collect();
-    sources.retain(|folder| Path::new(folder).is_dir() && folder != "../live/src");
+    let Some(root) = git(&["rev-parse", "--show-toplevel"]) else { return Vec::new() };
+    let crates = std::fs::read_dir(format!("{root}/crates")).into_iter().flatten().flatten();
+    let folder = |entry: std::fs::DirEntry| entry.path().join("src").display().to_string();
+    let mut sources: Vec<String> = crates.map(folder).collect();
+    sources.retain(|folder| Path::new(folder).is_dir() && !folder.ends_with("crates/live/src"));
     sources.sort();
-    sources.extend(["../../policy", "../../Cargo.lock"].map(str::to_owned));
+    let others = ["policy", "python", "Cargo.lock"].map(|name| format!("{root}/{name}"));
+    sources.extend(others);
     sources
 }
 

@@ -23,6 +23,8 @@ use crate::timeline::{By, Grid, Latency, Occupancy, PERCENTILES_MILLI, TaskGroup
 
 const PAGE: &str = include_str!("../html/page.html");
 const STYLE: &str = include_str!("../html/style.css");
+/// What the scripts of all pages begin with.
+const COMMON: &str = include_str!("../html/common.js");
 const SCRIPT: &str = include_str!("../html/report.js");
 /// As its makers release it, compressed (`html/vendor/README.md`).
 const LIBRARY: &[u8] = include_bytes!("../html/vendor/plotly-cartesian-4.1.1.min.js.gz");
@@ -71,21 +73,25 @@ impl HtmlFile {
     ///
     /// # Errors
     /// If there is no space, or the file may not be renamed.
-    pub fn write(self, page: &Page<'_>) -> Result<(), HtmlError> {
+    pub fn write(self, html: &str) -> Result<(), HtmlError> {
         let Self { path, mut output } = self;
-        let written = output.write_all(html(page).as_bytes()).and_then(|()| output.publish());
+        let written = output.write_all(html.as_bytes()).and_then(|()| output.publish());
         written.map_err(|source| HtmlError { path, source })
     }
 }
 
-/// The page as HTML.
+/// The report of a comparison as HTML.
 pub fn html(page: &Page<'_>) -> String {
-    // All keys are strings.
-    let data = serde_json::to_vec(&Data::of(page)).unwrap_or_default();
+    self::page(SCRIPT, &Data::of(page))
+}
+
+/// A page as HTML: `script`, which begins where `html/common.js` ends, draws it from `data`, whose keys are strings.
+pub fn page(script: &str, data: &impl Serialize) -> String {
+    let data = serde_json::to_vec(data).unwrap_or_default();
     PAGE.replace("{{style}}", STYLE)
         .replace("{{data}}", &STANDARD.encode(compressed(&data)))
         .replace("{{library}}", &STANDARD.encode(LIBRARY))
-        .replace("{{script}}", SCRIPT)
+        .replace("{{script}}", &format!("{COMMON}\n{script}"))
 }
 
 fn compressed(bytes: &[u8]) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile, TempPath};
 
 /// A file being written. Dropped before [`Output::publish`], it leaves nothing behind.
-pub(crate) struct Output {
+pub struct Output {
     file: BufWriter<File>,
     /// Its name until it is complete, and then; `None` for a device or pipe, which a rename would replace.
     names: Option<(TempPath, PathBuf)>,
@@ -15,7 +15,10 @@ pub(crate) struct Output {
 
 impl Output {
     /// Starts what will be called `path`.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If no file can be made there.
+    pub fn open(path: &Path) -> io::Result<Self> {
         // Through symbolic links, so that the rename does not replace the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let (file, names) = match fs::metadata(&path) {
@@ -30,7 +33,10 @@ impl Output {
     }
 
     /// Gives the complete file its name.
-    pub(crate) fn publish(self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If there is no space, or the file may not be renamed.
+    pub fn publish(self) -> io::Result<()> {
         // Closes the file before it gets its name.
         drop(self.file.into_inner().map_err(io::IntoInnerError::into_error)?);
         self.names.map_or(Ok(()), |(file, path)| file.persist(path).map_err(|error| error.error))

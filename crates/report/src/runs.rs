@@ -123,8 +123,16 @@ impl Run {
         all
     }
 
-    /// The run on one line.
-    pub(crate) fn line(&self) -> Option<Box<RawValue>> {
+    /// The run that [`line`](Self::line) wrote.
+    ///
+    /// # Errors
+    /// If it is not such a line, or not all of one.
+    pub fn read(line: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(line).map(Line::run)
+    }
+
+    /// The run as JSON on one line.
+    pub fn line(&self) -> Option<Box<RawValue>> {
         let Outcome { elapsed_ns, metrics, counters, histograms, run_time, .. } = &self.outcome;
         let line = Line {
             scheduler: self.scheduler,

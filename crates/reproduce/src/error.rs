@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 /// Why published figures could not be repeated: one line that names the thing and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum ReproduceError {
+    /// So many threads could not be had.
+    #[error(transparent)]
+    Jobs(#[from] roost_simulate::JobsError),
     /// A file or folder could not be read.
     #[error("{}: cannot be read: {error}; give the folder of published tables with --published", file.display())]
     Unreadable {

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rayon::prelude::*;
-use roost_simulate::{Control, Outcome, RunError};
+use roost_simulate::{Control, Outcome, RunError, in_parallel};
 
 use crate::cache::{Cache, Left};
 use crate::error::ReproduceError;
@@ -39,10 +38,6 @@ pub fn carry_out(
     let mut missing: Vec<usize> = (0..plan.runs.len()).filter(|&i| measured[i].is_none()).collect();
     // The longest first, so that none of them is alone at the end.
     missing.sort_by(|&a, &b| plan.runs[b].seconds.total_cmp(&plan.runs[a].seconds).then(a.cmp(&b)));
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build().map_err(|error| {
-        let (study, row) = plan.runs.first().map(|run| run.needed_by.clone()).unwrap_or_default();
-        ReproduceError::Run { study, row, problem: format!("--jobs: {error}; give fewer") }
-    })?;
     let (full, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let one = |index: usize| {
         let run = &plan.runs[index];
@@ -67,7 +62,7 @@ pub fn carry_out(
         Ok((index, Some(left)))
     };
     let results: Vec<Result<_, (usize, ReproduceError)>> =
-        pool.install(|| missing.into_iter().par_bridge().map(one).collect());
+        in_parallel(jobs, missing.into_iter(), one)?;
     let (ended, errors): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
     if let Some((_, error)) = errors.into_iter().filter_map(Result::err).min_by_key(|(i, _)| *i) {
         return Err(error);

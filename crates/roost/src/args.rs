@@ -39,6 +39,8 @@ pub enum Command {
     Machine(MachineArgs),
     /// Run a workload under several schedulers and compare what they do.
     Compare(CompareArgs),
+    /// Run machines x workloads x schedulers x numbers x seeds from a plan, into one Parquet file.
+    Sweep(SweepArgs),
     /// Begin a rule of your own: what can be replaced, and a file to start from.
     Policy(PolicyArgs),
     /// Run a stock kernel on an emulated machine.
@@ -440,6 +442,52 @@ pub enum Format {
     Csv,
     /// One JSON object (docs/compare.schema.json).
     Json,
+}
+
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  roost sweep plan.toml                            its runs, into plan.parquet
+  roost sweep plan.toml --output results.parquet --jobs 2
+  roost sweep report plan.parquet                  plan.html: what changes and wins where
+
+A plan (docs/use/sweep.md) with 2 machines x 3 workloads x 2 schedulers x 20 seeds:
+  machines = [\"zen3-2s\", \"zen4-2s\"]
+  workloads = [\"hackbench:groups=1,4\", \"schbench\"]
+  schedulers = [\"base=fair@7.2\", \"mine=fair@7.2+no-sis-util\"]
+  seeds = 20
+
+The cheapest runs are made first; a line is printed when all of a machine, workload and scheduler have ended.
+They are kept in plan.parquet.journal: after Ctrl-C, a crash or a full disk the same command goes on.";
+
+/// Arguments of `roost sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct SweepArgs {
+    /// What to do instead of running a plan.
+    #[command(subcommand)]
+    pub command: Option<SweepCommand>,
+    /// The plan, a TOML file.
+    #[arg(required = true)]
+    pub plan: Option<PathBuf>,
+    /// The Parquet file to write (default: the plan's name, in the folder of the plan).
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Runs at the same time (default: one a core); the output does not depend on it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// The commands of `roost sweep`.
+#[derive(Debug, Subcommand)]
+pub enum SweepCommand {
+    /// Write a page with charts of a result: one file that any browser opens, offline.
+    Report {
+        /// The Parquet file that `roost sweep PLAN` wrote.
+        file: PathBuf,
+        /// The page to write (default: the result's name, in its folder).
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
 }
 
 const SCX_EXAMPLES: &str = "\

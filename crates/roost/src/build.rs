@@ -18,3 +18,14 @@ pub fn shown() -> &'static str {
     static SHOWN: LazyLock<String> = LazyLock::new(|| this().shown());
     &SHOWN
 }
+
+/// Whose runs stand for each other: version and commit. If the sources differed from the commit, or it is not
+/// known, also when the program was built, because many programs are called so.
+pub fn identity() -> String {
+    let shown = shown();
+    if this().commit.is_some() && !this().modified {
+        return shown.to_owned();
+    }
+    let built = std::env::current_exe().and_then(|program| program.metadata()?.modified());
+    format!("{shown} {:?}", built.ok())
+}

@@ -15,15 +15,6 @@ use crate::vm;
 /// The machine that is simulated where none is named.
 const DEFAULT_MACHINE: &str = "zen3-2s";
 
-/// A scheduler as the command line names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// What rows are called: the label before `=`, or the scheduler itself.
-    pub label: String,
-    /// The scheduler.
-    pub spec: String,
-}
-
 /// A machine with a workload.
 pub struct Cell {
     /// The machine, which cells share.
@@ -39,35 +30,6 @@ impl Cell {
     pub fn workload(&self) -> &str {
         &self.experiment.workload.name
     }
-}
-
-impl Named {
-    /// Takes the label off `text`, `label=fair@7.2+no-hrtick`. What has a `=` of its own has an `@`, `+`, `:`,
-    /// `/` or blank before it.
-    fn read(text: &str) -> Self {
-        let labelled = text.split_once('=').filter(|(label, _)| {
-            !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c))
-        });
-        let (label, spec) = labelled.unwrap_or((text, text));
-        Self { label: label.to_owned(), spec: spec.to_owned() }
-    }
-}
-
-/// The schedulers that `args` names. A label stands for one of them only.
-pub fn schedulers(args: &CompareArgs) -> Result<Vec<Named>, Error> {
-    let named: Vec<Named> = args.schedulers.iter().map(|text| Named::read(text)).collect();
-    let mut taken = BTreeSet::new();
-    for Named { label, spec } in &named {
-        if spec.is_empty() {
-            let problem = format!("{label}=: no scheduler; write for example {label}=fair@7.2");
-            return Err(Error::Usage(problem));
-        }
-        let is_free = taken.insert(label.as_str());
-        if !is_free && named.iter().any(|other| other.label == *label && other.spec != *label) {
-            return Err(Error::Usage(format!("{label}: labels two rows; give each its own label")));
-        }
-    }
-    Ok(named)
 }
 
 /// The machines and workloads that `args` names: of the first machine all workloads, then of the next.
@@ -149,37 +111,5 @@ fn place(args: &CompareArgs) -> Place {
         On::Vm if args.exact => Place::ExactGuest,
         On::Vm => Place::Guest,
         On::Host => Place::Host,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_label_stands_before_the_scheduler() {
-        let read = |text| {
-            let Named { label, spec } = Named::read(text);
-            (label, spec)
-        };
-        let pair = |label: &str, spec: &str| (label.to_owned(), spec.to_owned());
-        assert_eq!(read("base=fair@7.2"), pair("base", "fair@7.2"));
-        assert_eq!(
-            read("wide-2=fair@7.2+cling-degree=3"),
-            pair("wide-2", "fair@7.2+cling-degree=3")
-        );
-        for spec in [
-            "fair@7.2",
-            "fair@7.2+cling-degree=3",
-            "fair+base_slice_ns=1",
-            "roost+slice-us=5000",
-            "scx:a.bpf.o+x=1",
-            "./scx_mine --slice=3",
-            "scx_mine --slice=3",
-            "=fair@7.2",
-        ] {
-            assert_eq!(read(spec), pair(spec, spec));
-        }
-        assert_eq!(read("x=./scx_mine --slice=3"), pair("x", "./scx_mine --slice=3"));
     }
 }

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rayon::prelude::*;
 use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
 use roost_report::{
     Comparison, Contender, Experiment, HtmlFile, Mechanism, Page, PerfettoTrace, Timeline, unsteady,
 };
-use roost_simulate::{SchedulerSpec, Simulation};
+use roost_simulate::{Named, SchedulerSpec, Simulation, in_parallel};
 use roost_workload::{MetricKind, Workload};
 
 use crate::args::{CompareArgs, Format, On, StartArg};
-use crate::cells::{self, Cell, Named};
+use crate::cells::{self, Cell};
 use crate::error::{Error, print, tell};
 use crate::lists;
 use crate::look::{self, Look};
@@ -59,7 +58,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     check(args)?;
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
-    let schedulers = cells::schedulers(args)?;
+    let schedulers = Named::all(&args.schedulers)?;
     let mut traces = Traces::create(args, &schedulers)?;
     let cells = cells::cells(args)?;
     check_one(args, cells.len())?;
@@ -166,7 +165,8 @@ fn report(
     };
     if let Some(html) = html {
         let (timelines, command) = (&timelines, &look::command());
-        html.write(&Page { comparison: first, machine: &machine, timelines, command })?;
+        let page = Page { comparison: first, machine: &machine, timelines, command };
+        html.write(&roost_report::html(&page))?;
     }
     if complete_in_all == wanted || args.metric.is_none() {
         let mut out = render(args, &comparisons, asked > 1, counted)?;
@@ -354,16 +354,12 @@ fn run_all(
     let first = durations.next().flatten();
     let duration_ns = first.filter(|_| durations.all(|other| other == first));
     let progress = Simulated::new(runs.len(), duration_ns);
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(args.jobs.map_or(0, usize::from))
-        .build()
-        .map_err(|error| Error::Usage(format!("--jobs: {error}; give fewer")))?;
-    let one = |(index, run)| (index, run_one(run, index, look, &progress));
-    // Each thread takes the next run that nobody has taken.
-    let mut results: Vec<(usize, Result<Outcome, Error>)> =
-        pool.install(|| runs.iter().enumerate().par_bridge().map(one).collect());
+    let jobs = args.jobs.map_or(0, usize::from);
+    let one = |(index, run)| run_one(run, index, look, &progress);
+    let results = in_parallel(jobs, runs.iter().enumerate(), one)?;
     progress.finish();
-    results.sort_by_key(|(index, _)| *index);
+    let mut results: Vec<(usize, Result<Outcome, Error>)> =
+        results.into_iter().enumerate().collect();
     if let Some(error) = needs_longest(&mut results) {
         return Err(error);
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use roost_engine::RunError;
 use roost_real::RealError;
 use roost_reproduce::ReproduceError;
+use roost_sweep::SweepError;
 use roost_vm::VmError;
 
 /// Why a command failed: one line that names the thing and the way out.
@@ -20,6 +21,12 @@ pub enum Error {
     /// A scheduler's name was not understood.
     #[error(transparent)]
     Scheduler(#[from] roost_simulate::SpecError),
+    /// Labels of schedulers cannot be used.
+    #[error(transparent)]
+    Label(#[from] roost_simulate::LabelError),
+    /// So many threads could not be had.
+    #[error(transparent)]
+    Jobs(#[from] roost_simulate::JobsError),
     /// Settings were not understood.
     #[error(transparent)]
     Settings(#[from] roost_settings::SettingsError),
@@ -64,6 +71,9 @@ pub enum Error {
     /// Published figures could not be repeated.
     #[error(transparent)]
     Reproduce(#[from] roost_reproduce::ReproduceError),
+    /// A sweep could not begin, or not end.
+    #[error(transparent)]
+    Sweep(#[from] roost_sweep::SweepError),
     /// Ctrl-C or SIGTERM while published figures were repeated.
     #[error(
         "interrupted: {complete} of {wanted} rows are complete and printed, no file was written; the runs are \
@@ -136,11 +146,14 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
-            Error::Settings(_) => 2,
+            Error::Settings(_) | Error::Label(_) | Error::Jobs(_) => 2,
             Error::Run(RunError::Scheduler { .. }) => 1,
             Error::Run(_) | Error::Usage(_) | Error::Scenario(_) => 2,
             Error::NoLoader(_) => 3,
-            Error::Interrupted | Error::Partial { .. } | Error::RowsLeft { .. } => 130,
+            Error::Interrupted | Error::Partial { .. } => 130,
+            Error::RowsLeft { .. } | Error::Sweep(SweepError::Left { .. }) => 130,
+            Error::Sweep(SweepError::RunsFailed { .. } | SweepError::Unwritable { .. }) => 1,
+            Error::Sweep(_) => 2,
             Error::Reproduce(ReproduceError::Unwritable { .. }) => 1,
             Error::Reproduce(_) => 2,
             Error::Vm(error) if error.is_usage() => 2,

@@ -20,6 +20,7 @@ mod reference;
 mod reproduce;
 mod resume;
 mod scx;
+mod sweep;
 mod traces;
 mod validate;
 mod vm;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Compare(args) }) => {
             compare::run(&args).map(|()| ExitCode::SUCCESS)
         }
+        Ok(Cli { command: Command::Sweep(args) }) => sweep::run(&args).map(|()| ExitCode::SUCCESS),
         Ok(Cli { command: Command::Policy(args) }) => {
             policy::run(&args.command).map(|()| ExitCode::SUCCESS)
         }

@@ -8,6 +8,12 @@ use std::time::Duration;
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use roost_engine::Time;
 
+/// A bar on the terminal that counts runs, whose owner says how long they will still take; nothing where nobody
+/// watches.
+pub fn of_sweep(runs: u64) -> ProgressBar {
+    bar(runs, "{bar:30} {pos}/{len} runs  {elapsed}  {msg}")
+}
+
 /// A bar on the terminal that counts runs; nothing where nobody watches.
 pub fn of_runs(runs: u64) -> ProgressBar {
     bar(runs, "{bar:30} {pos}/{len} runs  {elapsed}  {left}")
@@ -34,6 +40,19 @@ fn bar(length: u64, template: &str) -> ProgressBar {
 fn time_left(state: &ProgressState, out: &mut dyn Write) {
     if state.pos() > 0 {
         let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Whole minutes, or seconds where there are few.
+pub fn minutes(seconds: f64) -> String {
+    match seconds {
+        few if few < 100.0 => format!("{few:.0} s"),
+        many => format!("{:.0} min", many / 60.0),
     }
 }
 

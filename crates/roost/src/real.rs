@@ -9,10 +9,11 @@ use roost_measure::{Audience, Replay};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload, host};
 use roost_report::{Contender, PerfettoTrace};
+use roost_simulate::Named;
 use roost_vm::{Cache, GuestSpec};
 
 use crate::args::{CompareArgs, On};
-use crate::cells::{Cell, Named};
+use crate::cells::Cell;
 use crate::compare::Runs;
 use crate::error::{Error, tell};
 use crate::traces::Traces;

@@ -9,7 +9,7 @@ use roost_reproduce::{Cache, Plan, QUICK_SEED, ReproduceError, Results, Study, W
 use crate::args::{ReproduceArgs, ReproduceFormat};
 use crate::build;
 use crate::error::{Error, print, tell};
-use crate::progress;
+use crate::progress::{self, cores, minutes};
 
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -20,7 +20,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
     let others = Plan::of_nothing(studies.clone());
     let studies = roost_reproduce::chosen(studies, &args.studies)?;
     let cache = cache()?;
-    let identity = identity();
+    let identity = build::identity();
     if args.list {
         return list(studies, &identity, &cache);
     }
@@ -70,18 +70,6 @@ fn carry_out(args: &ReproduceArgs, plan: &Plan, cache: &Cache) -> Result<Results
     Ok(roost_reproduce::results(plan, &measured?, build::shown())?)
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Whole minutes, or seconds where there are few.
-fn minutes(seconds: f64) -> String {
-    match seconds {
-        few if few < 100.0 => format!("{few:.0} s"),
-        many => format!("{:.0} min", many / 60.0),
-    }
-}
-
 /// A line a study.
 fn list(studies: Vec<Study>, identity: &str, cache: &Cache) -> Result<(), Error> {
     let mut out = String::new();
@@ -93,17 +81,6 @@ fn list(studies: Vec<Study>, identity: &str, cache: &Cache) -> Result<(), Error>
         out += &format!("{name:<14} {:>4} rows {time:>8} of a core  {question}\n", plan.rows());
     }
     print(&out)
-}
-
-/// Whose runs stand for each other: version and commit. If the sources differed from the commit, or it is not
-/// known, also when the program was built, because many programs are called so.
-fn identity() -> String {
-    let shown = build::shown();
-    if build::this().commit.is_some() && !build::this().modified {
-        return shown.to_owned();
-    }
-    let built = std::env::current_exe().and_then(|program| program.metadata()?.modified());
-    format!("{shown} {:?}", built.ok())
 }
 
 fn cache() -> Result<Cache, Error> {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use roost_engine::Time;
 use roost_report::{Contender, PerfettoTrace, TraceWindow};
+use roost_simulate::Named;
 
 use crate::args::CompareArgs;
-use crate::cells::Named;
 use crate::error::Error;
 
 /// A scheduler's part of a file's name is at most so long: file systems allow 255 bytes.

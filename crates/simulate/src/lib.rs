@@ -18,11 +18,15 @@
 //! for each, so that no call of a hook is dynamic.
 
 mod effect;
+mod named;
+mod parallel;
 mod spec;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub use named::{LabelError, Named};
+pub use parallel::{JobsError, in_parallel};
 use roost_engine::TooShort;
 pub use roost_engine::{Control, Outcome, RunError};
 use roost_fair::Fair;

@@ -1,0 +1,87 @@
+//! Schedulers with labels, as a user names them.
+
+use std::collections::BTreeSet;
+
+/// A scheduler as the command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// What rows are called: the label before `=`, or the scheduler itself.
+    pub label: String,
+    /// The scheduler.
+    pub spec: String,
+}
+
+/// Why labels cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// Nothing stands behind a label.
+    #[error("{0}=: no scheduler; write for example {0}=fair@7.2")]
+    Nothing(String),
+    /// Two schedulers have one label.
+    #[error("{0}: labels two rows; give each its own label")]
+    Twice(String),
+}
+
+impl Named {
+    /// The schedulers that `texts` name. A label stands for one of them only.
+    ///
+    /// # Errors
+    /// If a label stands for none or two.
+    pub fn all(texts: &[String]) -> Result<Vec<Self>, LabelError> {
+        let named: Vec<Self> = texts.iter().map(|text| Self::read(text)).collect();
+        let mut taken = BTreeSet::new();
+        for Self { label, spec } in &named {
+            if spec.is_empty() {
+                return Err(LabelError::Nothing(label.clone()));
+            }
+            let is_free = taken.insert(label.as_str());
+            let is_shared = |other: &Self| other.label == *label && other.spec != *label;
+            if !is_free && named.iter().any(is_shared) {
+                return Err(LabelError::Twice(label.clone()));
+            }
+        }
+        Ok(named)
+    }
+
+    /// Takes the label off `text`, `label=fair@7.2+no-hrtick`. What has a `=` of its own has an `@`, `+`, `:`,
+    /// `/` or blank before it.
+    fn read(text: &str) -> Self {
+        let labelled = text.split_once('=').filter(|(label, _)| {
+            !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c))
+        });
+        let (label, spec) = labelled.unwrap_or((text, text));
+        Self { label: label.to_owned(), spec: spec.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_stands_before_the_scheduler() {
+        let read = |text| {
+            let Named { label, spec } = Named::read(text);
+            (label, spec)
+        };
+        let pair = |label: &str, spec: &str| (label.to_owned(), spec.to_owned());
+        assert_eq!(read("base=fair@7.2"), pair("base", "fair@7.2"));
+        assert_eq!(
+            read("wide-2=fair@7.2+cling-degree=3"),
+            pair("wide-2", "fair@7.2+cling-degree=3")
+        );
+        for spec in [
+            "fair@7.2",
+            "fair@7.2+cling-degree=3",
+            "fair+base_slice_ns=1",
+            "roost+slice-us=5000",
+            "scx:a.bpf.o+x=1",
+            "./scx_mine --slice=3",
+            "scx_mine --slice=3",
+            "=fair@7.2",
+        ] {
+            assert_eq!(read(spec), pair(spec, spec));
+        }
+        assert_eq!(read("x=./scx_mine --slice=3"), pair("x", "./scx_mine --slice=3"));
+    }
+}
