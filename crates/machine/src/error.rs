@@ -11,6 +11,16 @@ pub enum MachineError {
         /// What the operating system says.
         reason: String,
     },
+    /// A folder could not be made.
+    #[error(
+        "{path}: cannot be made: {reason}; name a folder that is not there yet, where you may write"
+    )]
+    Write {
+        /// The folder.
+        path: String,
+        /// What the operating system says.
+        reason: String,
+    },
     /// An hwloc XML file is not one, or describes no possible machine.
     #[error("{file}:{line}:{column}: {problem}; {remedy}")]
     Xml {

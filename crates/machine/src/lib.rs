@@ -17,6 +17,7 @@
 //! [`Machine::guesses`].
 
 mod access;
+mod as_sysfs;
 mod build;
 mod cpuset;
 mod draw;

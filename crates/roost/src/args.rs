@@ -120,6 +120,9 @@ pub struct MachineArgs {
     /// Show latencies, costs and capacities with their sources.
     #[arg(long)]
     pub figures: bool,
+    /// Write the machine as the /sys tree that Linux would show of it: DIR, which is made, stands for /sys.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["list", "kernel", "cpu", "figures", "on"])]
+    pub as_sysfs: Option<PathBuf>,
     /// How to print.
     #[arg(long, value_enum, default_value_t = MachineFormat::Text)]
     pub format: MachineFormat,

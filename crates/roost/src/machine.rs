@@ -27,6 +27,9 @@ pub fn run(args: &MachineArgs) -> Result<(), Error> {
         (None, Some(name)) => roost_machine::resolve(name)?,
         (None, None) => Machine::this()?,
     };
+    if let Some(dir) = &args.as_sysfs {
+        return Ok(machine.write_sysfs(dir)?);
+    }
     if args.on == Some(Place::Vm) {
         return vm::show_machine(&machine, args);
     }
