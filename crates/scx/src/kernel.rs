@@ -297,12 +297,13 @@ impl Call<'_> {
 
     /// Takes a queue's lock, writes to it and gives the lock back: waits for the CPU that has it.
     pub(crate) fn lock_queue(&mut self, dsq: Dsq) {
-        let begun = self.world.now().ns() + self.world.backlog_ns(self.cpu);
+        let now = self.world.now().ns();
+        let begun = now + self.world.backlog_ns(self.cpu);
         let asked = begun + self.kernel.lines.fetched().ns;
         self.touch_queue(dsq, true);
         let fetched = begun + self.kernel.lines.fetched().ns;
         if let Some(queue) = self.kernel.queues.get(dsq).filter(|_| !matches!(dsq, Dsq::Local(_))) {
-            let waited = queue.hold(asked, fetched - asked);
+            let waited = queue.hold(now, asked, fetched - asked);
             self.kernel.lines.wait(waited);
         }
     }

@@ -48,8 +48,8 @@ pub(crate) struct Queue {
     /// Of its lock, its number of tasks and its first one, which share a cache line. A CPU's own queue has none: it is
     /// guarded by the run queue's.
     pub address: u64,
-    /// From when until when its lock was held without a break, ns.
-    held: (u64, u64),
+    /// From when until when its lock is held, ns, in order: those times that are not over.
+    held: VecDeque<(u64, u64)>,
     tasks: VecDeque<(TaskId, Option<u64>)>,
 }
 
@@ -62,19 +62,27 @@ impl Queue {
         Some(Self { address: memory.allocate(Self::BYTES)?, ..Self::default() })
     }
 
-    /// A CPU asks for the lock at a time and holds it for `ns`; how long it waited, ns. It waits for all that were there
-    /// before. Hooks are not executed in the order of time: one whose time lies before the others' does not wait.
-    pub(crate) fn hold(&mut self, at: u64, ns: u64) -> u64 {
-        let (from, until) = self.held;
-        if at >= until {
-            self.held = (at, at + ns);
-            return 0;
+    /// A CPU asks at `at` for the lock and holds it for `ns`; how long it waits, ns: until the lock is free for so long.
+    /// Hooks are not executed in the order of time, because CPUs have work that still lies ahead of them; none asks
+    /// before `now`.
+    pub(crate) fn hold(&mut self, now: u64, at: u64, ns: u64) -> u64 {
+        while self.held.front().is_some_and(|&(_, until)| until <= now) {
+            self.held.pop_front();
         }
-        if at < from {
-            return 0;
+        let (mut start, mut place) = (at, self.held.len());
+        for (number, &(from, until)) in self.held.iter().enumerate() {
+            if from >= start + ns {
+                place = number;
+                break;
+            }
+            start = start.max(until);
         }
-        self.held.1 += ns;
-        until - at
+        match place.checked_sub(1).and_then(|before| self.held.get_mut(before)) {
+            Some((_, until)) if *until == start => *until += ns,
+            _ if ns > 0 => self.held.insert(place, (start, start + ns)),
+            _ => {}
+        }
+        start - at
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -168,12 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_a_lock_is_held_waits_for_all_before() {
+    fn who_comes_while_a_lock_is_held_waits_until_it_is_free_for_long_enough() {
         let mut queue = Queue::default();
-        let waits = [(100, 50), (100, 50), (120, 50), (300, 50), (290, 50), (310, 50)];
-        let waits = waits.map(|(at, ns)| queue.hold(at, ns));
-        // The fourth comes when all are done, the fifth before it.
-        assert_eq!(waits, [0, 50, 80, 0, 0, 40]);
+        let asks = [(100, 50), (100, 50), (120, 50), (300, 50), (250, 50), (260, 20), (40, 60)];
+        let waits = asks.map(|(at, ns)| queue.hold(0, at, ns));
+        // Held from 100 to 250 by the first three, from 300 to 350 by the fourth. The fifth fits between, the sixth
+        // does not any more; the last is before all.
+        assert_eq!(waits, [0, 50, 80, 0, 0, 90, 0]);
+        assert_eq!(queue.hold(400, 400, 10), 0);
+        assert_eq!(queue.held, [(400, 410)]);
     }
 
     #[test]
