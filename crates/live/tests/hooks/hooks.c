@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The hooks of bpf/ in user space: loops and sleepers on a machine of two nodes with two LLCs of four
- * CPUs each
+ * CPUs each, or of another shape
  *
  * Time passes in steps of 50 us, ticks come every 4 ms, the watch runs ten times a second. Each scenario
  * goes on for twenty seconds and prints, for the last ten, where its groups ran and how long the CPU that
  * idled most was idle. It tells what the scheduler decides, not what that costs.
  *
- *     hooks SCENARIO SEED
+ *     hooks SCENARIO SEED [NODES LLCS PER_LLC]
  */
 #include "kernel.h"
 
@@ -20,17 +20,17 @@
 #define TICK_NS 4000000ull
 #define MS 1000000ull
 #define SECOND (1000 * MS)
-#define NODES 2
-#define LLCS 4
-#define PER_LLC 4
+#define TASKS 2048
+
+/* The machine: nodes, LLCs of all nodes together, CPUs of an LLC. */
+static int NODES = 2, LLCS = 4, PER_LLC = 4;
 #define CPUS (LLCS * PER_LLC)
-#define TASKS 256
 
 static struct task_struct task[TASKS];
 static int nr_tasks;
 static int hosts;			/* CPUs that the machine's CPUs share; 0: each is one */
-static bool on_host[CPUS];		/* CPUs that have their turn on one of them */
-static struct cpumask everywhere = { ~0ull };
+static bool on_host[MOST];		/* CPUs that have their turn on one of them */
+static struct cpumask everywhere = { .bits = { [0 ... MOST / 64 - 1] = ~0ull } };
 static struct kernfs_node root_node = { 1 };
 static struct cgroup root = { .kn = &root_node, .self = { .cgroup = &root } };
 static struct css_set at_root = { &root };
@@ -42,14 +42,60 @@ static void *bpf_task_storage_get(void *map, struct task_struct *p, void *value,
 	return p->storage;
 }
 
+/* The hooks, and the timer of the watch. */
+enum { SELECT_CPU, ENQUEUE, DISPATCH, RUNNING, STOPPING, UPDATE_IDLE, WATCH, HOOKS };
+
+static struct cost costs[HOOKS];
+
+static void begin_call(void)
+{
+	memset(counted_now, 0, sizeof(counted_now));
+	nr_calls++;
+}
+
+static void end_call(int hook)
+{
+	struct cost *cost = &costs[hook];
+	int i;
+
+	cost->calls++;
+	for (i = 0; i < KINDS; i++) {
+		cost->sum[i] += counted_now[i];
+		if (cost->most[i] < counted_now[i])
+			cost->most[i] = counted_now[i];
+	}
+}
+
+#define counted(hook, call) do { begin_call(); call; end_call(hook); } while (0)
+
+/* `cost HOOK calls N, and for each kind the mean times 1000 and the most`. */
+static void print_costs(void)
+{
+	static const char *hooks[] = { "select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle", "watch" };
+	static const char *kinds[] = { "entries", "lookups", "steps", "masks" };
+	int i, k;
+
+	for (i = 0; i < HOOKS; i++) {
+		printf("%s_calls %lu\n", hooks[i], costs[i].calls);
+		for (k = 0; k < KINDS; k++)
+			printf("%s_%s_mean %lu\n%s_%s_most %lu\n", hooks[i], kinds[k],
+			       costs[i].sum[k] * 1000 / (costs[i].calls ?: 1), hooks[i], kinds[k], costs[i].most[k]);
+	}
+}
+
+static bool own_by_cpu(const void *declared)
+{
+	return declared == &cpus || declared == &turns;
+}
+
 static void make_maps(void)
 {
 	make_map(&cpus, sizeof(struct roost_cpu), CPUS, false);
 	make_map(&words, sizeof(struct roost_word), LLCS, false);
-	make_map(&slots, sizeof(u32), LLCS * 64, false);
+	make_map(&slots, sizeof(u32), LLCS * 64, false)->constant = true;
 	make_map(&llcs, sizeof(struct roost_llc), LLCS, false);
 	make_map(&nodes, sizeof(struct roost_node), NODES, false);
-	make_map(&near, sizeof(u32), NODES * NODES, false);
+	make_map(&near, sizeof(u32), NODES * NODES, false)->constant = true;
 	make_map(&homes, sizeof(struct roost_home), NODES, false);
 	make_map(&shares, sizeof(struct roost_share), max_cgroups, false);
 	make_map(&share_ids, sizeof(u32), max_cgroups, true);
@@ -76,7 +122,7 @@ static void make_machine(void)
 	for (i = 0; i < LLCS; i++) {
 		*llc_at(i) = (struct roost_llc){ .node = i / per_node, .nr_cpus = PER_LLC, .first_word = i,
 						 .nr_words = 1, .scan_limit = PER_LLC };
-		*word_at(i) = (struct roost_word){ .present = 15, .first = 15, .nr_slots = PER_LLC, .node = i / per_node };
+		*word_at(i) = (struct roost_word){ .present = lowest_bits(PER_LLC), .first = lowest_bits(PER_LLC), .nr_slots = PER_LLC, .node = i / per_node };
 	}
 	for (i = 0; i < NODES; i++)
 		*node_at(i) = (struct roost_node){ .first_llc = i * per_node, .nr_llcs = per_node,
@@ -165,18 +211,18 @@ static void become_idle(int number)
 {
 	cpu[number].curr = NULL;
 	cpu[number].idle = true;
-	roost_update_idle(number, true);
+	counted(UPDATE_IDLE, roost_update_idle(number, true));
 }
 
 static void switch_in(int number, struct task_struct *p)
 {
 	if (cpu[number].idle) {
 		cpu[number].idle = false;
-		roost_update_idle(number, false);
+		counted(UPDATE_IDLE, roost_update_idle(number, false));
 	}
 	cpu[number].curr = p;
 	p->scx.flags = TASK_QUEUED;
-	roost_running(p);
+	counted(RUNNING, roost_running(p));
 }
 
 /* __schedule(): balance_one(), put_prev_task_scx(), set_next_task_scx(). */
@@ -192,7 +238,7 @@ static void schedule(int number)
 	if (prev && !prev->runnable) {
 		prev->scx.flags = 0;
 		prev->__state = 1;
-		roost_stopping(prev, false);
+		counted(STOPPING, roost_stopping(prev, false));
 	} else if (prev && c->preempt) {
 		prev->scx.slice = 0;
 	}
@@ -201,16 +247,16 @@ static void schedule(int number)
 		return;
 	local_of = number;
 	if (!c->local && !c->leaving)
-		roost_dispatch(number, prev);
+		counted(DISPATCH, roost_dispatch(number, prev));
 	if (!c->local && prev && prev->runnable && prev->scx.slice)
 		return;
 	next = pick(c);
 	if (prev && prev->runnable) {
-		roost_stopping(prev, true);
+		counted(STOPPING, roost_stopping(prev, true));
 		if (c->leaving)
 			insert_local(number, prev);
 		else
-			roost_enqueue(prev, next ? 0 : ENQ_LAST);
+			counted(ENQUEUE, roost_enqueue(prev, next ? 0 : ENQ_LAST));
 	}
 	next = next ?: pick(c);
 	if (next)
@@ -237,7 +283,7 @@ static void wake(struct task_struct *p)
 	p->left_ns = p->burst_ns;
 	inserted = false;
 	local_of = -1;
-	p->cpu = roost_select_cpu(p, p->cpu, flags);
+	counted(SELECT_CPU, p->cpu = roost_select_cpu(p, p->cpu, flags));
 	if (cpu[p->cpu].offline) {
 		if (inserted)
 			exit(5);
@@ -247,7 +293,7 @@ static void wake(struct task_struct *p)
 		insert_local(p->cpu, p);
 	} else {
 		local_of = p->cpu;
-		roost_enqueue(p, ENQ_WAKEUP | ENQ_CPU_SELECTED);
+		counted(ENQUEUE, roost_enqueue(p, ENQ_WAKEUP | ENQ_CPU_SELECTED));
 	}
 	if (cpu[p->cpu].idle && cpu[p->cpu].local && on_host[p->cpu])
 		schedule(p->cpu);
@@ -284,7 +330,7 @@ static bool has_work(int number)
  */
 static void take_turns(void)
 {
-	static u64 until[CPUS];
+	static u64 until[MOST];
 	static int next;
 	int i, n = 0;
 
@@ -312,18 +358,20 @@ static void take_turns(void)
  */
 static void check_counts(void)
 {
-	u32 id, counted, idle_words[NODES] = { 0 };
+	u32 id, counted[MOST] = {}, idle_words[MOST] = {};
 	int i;
 
+	for (i = 0; i < nr_tasks; i++) {
+		id = task_of(&task[i])->waits_in;
+		if (id < LLCS)
+			counted[id]++;
+	}
 	for (id = 0; id < LLCS; id++) {
-		counted = 0;
 		idle_words[word_at(id)->node] += !!word_at(id)->idle;
-		for (i = 0; i < nr_tasks; i++)
-			counted += task_of(&task[i])->waits_in == id;
-		if (llc_at(id)->waiting == counted && counted >= scx_bpf_dsq_nr_queued(id))
+		if (llc_at(id)->waiting == counted[id] && counted[id] >= scx_bpf_dsq_nr_queued(id))
 			continue;
 		fprintf(stderr, "LLC %u: waiting %u, tasks %u, queued %d\n", id, llc_at(id)->waiting,
-			counted, scx_bpf_dsq_nr_queued(id));
+			counted[id], scx_bpf_dsq_nr_queued(id));
 		exit(3);
 	}
 	for (id = 0; id < NODES; id++) {
@@ -376,14 +424,14 @@ static void run(u64 ns)
 		fire_timers();
 		check_counts();
 		if (now_ns % WATCH_NS < STEP_NS)
-			watch_all(NULL, NULL, &watch);
+			counted(WATCH, watch_all(NULL, NULL, &watch));
 	}
 }
 
 /* `group NAME: ns on node 0, ns on node 1` for every `stride`th task from `first` on, up to `end`. */
 static void print_group(int name, int first, int end, int stride)
 {
-	u64 ran[NODES] = {};
+	u64 ran[MOST] = {};
 	int i, c;
 
 	for (i = first; i < end; i += stride)
@@ -626,7 +674,7 @@ static void spread_process(void)
 	int i;
 
 	for (i = 0; i < 8; i++) {
-		only[i].bits = 1 << 2 * i;
+		only[i].bits[0] = 1 << 2 * i;
 		make_task(&at_root, &several, 100, 0, 0);
 		task[i].cpu = 2 * i;
 		task[i].cpus_ptr = &only[i];
@@ -695,8 +743,12 @@ static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 /* Limits a task to CPUs. */
 static void limit(struct task_struct *p, struct cpumask *cpus)
 {
+	int i, n = 0;
+
 	p->cpus_ptr = cpus;
-	p->nr_cpus_allowed = count(cpus->bits);
+	for (i = 0; i < MOST / 64; i++)
+		n += count(cpus->bits[i]);
+	p->nr_cpus_allowed = n < CPUS ? n : CPUS;
 }
 
 /*
@@ -705,7 +757,7 @@ static void limit(struct task_struct *p, struct cpumask *cpus)
  */
 static void crowded_llc(int n, u64 burst_ns, int loops)
 {
-	static struct cpumask other = { 15 << PER_LLC };
+	static struct cpumask other = { 15 << 4 };
 	int i;
 
 	make_on_first(n, burst_ns, burst_ns);
@@ -725,12 +777,12 @@ static void crowded_llc(int n, u64 burst_ns, int loops)
 static void kernel_threads(void)
 {
 	static struct signal_struct single = { 1 };
-	static struct cpumask one[PER_LLC];
+	static struct cpumask one[MOST];
 	int i;
 
 	make_on_first(1, 0, 0);
 	for (i = 0; i < PER_LLC; i++) {
-		one[i].bits = 1ull << i;
+		one[i].bits[0] = 1ull << i;
 		make_task(&at_root, &single, 200 + i, MS / 5, 40 * MS);
 		task[nr_tasks - 1].cpu = i;
 		task[nr_tasks - 1].flags = PF_KTHREAD;
@@ -751,7 +803,7 @@ static void kernel_threads(void)
  */
 static void displaced(void)
 {
-	static struct cpumask llc[2] = { { 15 }, { 15 << PER_LLC } }, one[2 * PER_LLC];
+	static struct cpumask llc[2] = { { 15 }, { 15 << 4 } }, one[MOST];
 	struct task_struct *p;
 	int i;
 
@@ -766,7 +818,7 @@ static void displaced(void)
 		p = &task[nr_tasks - 1 - i];
 		p->cpu = i;
 		p->flags = PF_KTHREAD;
-		one[i].bits = 1ull << i;
+		one[i].bits[0] = 1ull << i;
 		limit(p, &one[i]);
 	}
 	measure(1, 1);
@@ -1177,7 +1229,7 @@ static void pinned_among_others(void)
 /* A task that may use one CPU in each of two LLCs waits in that of the first when this goes offline. */
 static void masked_offline(void)
 {
-	static struct cpumask two = { 1 << 3 | 1 << (PER_LLC + 1) };
+	static struct cpumask two = { 1 << 3 | 1 << 5 };
 
 	make_on_first(1, 0, 0);
 	limit(&task[0], &two);
@@ -1567,11 +1619,132 @@ static void new_start(bool last)
 		exit(9);
 }
 
+/* CPUs `first` up to `end`. */
+static struct cpumask *cpus_from(int first, int end)
+{
+	struct cpumask *mask = calloc(1, sizeof(*mask));
+
+	for (; first < end; first++)
+		mask->bits[first / 64] |= 1ull << first % 64;
+	return mask;
+}
+
+/* Large machines: what calls cost after a second. */
+static void measure_costs(u64 ns)
+{
+	run(SECOND);
+	memset(costs, 0, sizeof(costs));
+	run(ns);
+	print_costs();
+	print_counters();
+}
+
+/* A parent on the first CPU forks three loops for each CPU, in 100 ms: what each has of a CPU after two seconds. */
+static void forked(void)
+{
+	static struct signal_struct single = { 1 };
+	u64 least = ~0ull, most = 0, ran;
+	int i, c, n = 3 * CPUS;
+
+	for (i = 0; i < n; i++) {
+		make_task(&at_root, &single, 100 + i, 0, 0);
+		task[i].cpu = 0;
+		task[i].wakes_at = now_ns + i * 100 * MS / n;
+	}
+	run(100 * MS + 2 * SECOND);
+	for (i = 0; i < n; i++)
+		memset(task[i].ran_on, 0, sizeof(task[i].ran_on));
+	run(SECOND);
+	for (i = 0; i < n; i++) {
+		for (c = 0, ran = 0; c < CPUS; c++)
+			ran += task[i].ran_on[c];
+		least = ran < least ? ran : least;
+		most = ran > most ? ran : most;
+	}
+	printf("least %lu\nmost %lu\n", least, most);
+	print_costs();
+	print_counters();
+}
+
+/* Two processes of loops and sleepers on every CPU, each of which may not use one CPU of the other node. */
+static void with_affinity(void)
+{
+	static struct signal_struct several = { 9 };
+	struct css_set *cgroup[2] = { make_cgroup(10, 100), make_cgroup(11, 100) };
+	int i, node;
+
+	for (i = 0; i < 2 * CPUS; i++) {
+		node = i % 2;
+		make_task(cgroup[node], &several, 100 + node, i < CPUS ? 0 : MS, i < CPUS ? 0 : 4 * MS);
+		task[i].cpu = node * CPUS / 2 + i / 2 % (CPUS / 2);
+		limit(&task[i], cpus_from(node ? 2 : 0, node ? CPUS : CPUS / 2));
+	}
+	measure_costs(2 * SECOND);
+}
+
+/* A node with three loops on each CPU, which may not leave it, beside one with tasks that run and sleep. */
+static void full_beside_idle(void)
+{
+	static struct signal_struct several = { 9 };
+	struct css_set *cgroup[2] = { make_cgroup(10, 100), make_cgroup(11, 100) };
+	struct cpumask *first = cpus_from(0, CPUS / 2);
+	int i, loops = 3 * CPUS / 2;
+
+	for (i = 0; i < loops + CPUS; i++) {
+		make_task(cgroup[i >= loops], &several, 100 + (i >= loops), i < loops ? 0 : MS / 5, i < loops ? 0 : MS);
+		task[i].cpu = i < loops ? i % (CPUS / 2) : CPUS / 2 + i % (CPUS / 2);
+		task[i].se.sum_exec_runtime = 1;
+		if (i < loops)
+			limit(&task[i], first);
+	}
+	measure_costs(2 * SECOND);
+}
+
+/* Every other LLC of a node is a cpuset with three times the tasks that it has CPUs, all else is idle. */
+static void crowded_cpusets_beside_idle(void)
+{
+	static struct signal_struct single = { 1 };
+	struct cpumask *part[MOST];
+	int i, llc, n = 0;
+
+	for (i = 0; i < LLCS; i++)
+		part[i] = cpus_from(i * PER_LLC, (i + 1) * PER_LLC);
+	for (llc = 0; llc < LLCS / NODES; llc += 2)
+		for (i = 0; i < 3 * PER_LLC; i++, n++) {
+			make_task(&at_root, &single, 100 + n, i % 2 ? 5 * MS : MS / 5, 2 * MS);
+			task[n].cpu = llc * PER_LLC + i % PER_LLC;
+			task[n].se.sum_exec_runtime = 1;
+			limit(&task[n], part[llc]);
+		}
+	measure_costs(2 * SECOND);
+}
+
+/* Tasks that run and sleep, `percent` of each CPU's time; `threads`: all of one process. */
+static void near_saturation(int percent, bool threads)
+{
+	struct signal_struct *process = calloc(1, sizeof(*process));
+	int i, n = 2 * CPUS;
+
+	process->nr_threads = threads ? n : 1;
+	for (i = 0; i < n; i++) {
+		make_task(&at_root, process, threads ? 100 : 100 + i, MS / 2, MS * 100 / percent - MS / 2);
+		task[i].cpu = i % CPUS;
+		task[i].se.sum_exec_runtime = 1;
+		task_of(&task[i])->burst = MS / 2;
+	}
+	measure_costs(SECOND);
+}
+
 int main(int argc, char **argv)
 {
 	const char *scenario = argc > 1 ? argv[1] : "";
 
 	srand(argc > 2 ? atoi(argv[2]) : 1);
+	if (argc > 5) {
+		NODES = atoi(argv[3]);
+		LLCS = atoi(argv[4]);
+		PER_LLC = atoi(argv[5]);
+	}
 	make_machine();
 	if (!strcmp(scenario, "four-groups"))
 		loops(4, 4, false, 24, 10 * MS);
@@ -1713,6 +1886,18 @@ int main(int argc, char **argv)
 		ramp(3, 8 * SECOND);
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
 		new_start(!strcmp(scenario, "last-cpu"));
+	else if (!strcmp(scenario, "forked"))
+		forked();
+	else if (!strcmp(scenario, "with-affinity"))
+		with_affinity();
+	else if (!strcmp(scenario, "full-beside-idle"))
+		full_beside_idle();
+	else if (!strcmp(scenario, "crowded-beside-idle"))
+		crowded_cpusets_beside_idle();
+	else if (!strcmp(scenario, "near-saturation"))
+		near_saturation(92, false);
+	else if (!strcmp(scenario, "threads"))
+		near_saturation(60, true);
 	else if (!strcmp(scenario, "displaced"))
 		displaced();
 	else if (!strcmp(scenario, "kernel-threads"))

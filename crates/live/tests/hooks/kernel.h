@@ -2,8 +2,10 @@
 /*
  * What bpf/kernel.h provides, in user space: the part of the kernel that the hooks in bpf/ see
  *
- * Tasks, queues, maps and the functions of sched_ext, for one thread and at most 64 CPUs. It stands in
+ * Tasks, queues, maps and the functions of sched_ext, for one thread and at most 512 CPUs. It stands in
  * for bpf/kernel.h by its include guard. hooks.c calls the hooks as the kernel does.
+ *
+ * What a call of a hook costs on a large machine is counted: struct cost.
  */
 #ifndef ROOST_KERNEL_H
 #define ROOST_KERNEL_H
@@ -42,7 +44,9 @@ enum { KICK_IDLE = 1, KICK_PREEMPT = 2, ITER_REVERSE = 1, TASK_QUEUED = 1 };
 #define DSQ_LOCAL (2ull << 62)
 #define DSQ_LOCAL_ON (3ull << 62)
 
-struct cpumask { u64 bits; };
+#define MOST 512		/* CPUs, LLCs, cgroups */
+
+struct cpumask { u64 bits[MOST / 64]; };
 struct kernfs_node { u64 id; };
 struct cgroup_subsys_state { struct cgroup *cgroup; struct cgroup_subsys_state *parent; };
 struct cgroup { int level; struct kernfs_node *kn; struct cgroup_subsys_state self; };
@@ -68,7 +72,7 @@ struct task_struct {
 	bool runnable, woken;
 	u64 burst_ns, sleep_ns;		/* runs and sleeps for so long; 0: never sleeps */
 	u64 left_ns, wakes_at, woken_at;
-	u64 ran_on[64];			/* ns on each CPU */
+	u64 ran_on[MOST];		/* ns on each CPU */
 };
 
 struct scx_init_task_args { struct cgroup *cgroup; };
@@ -98,7 +102,15 @@ struct cpu {
 	u64 ticks;		/* up to which tick it is */
 };
 
-#define MOST 64
+/*
+ * Counted in a call of a hook: entries of maps that other CPUs write, each once; look-ups of maps; tasks that an iterator
+ * shows, each with the lock of their queue; tests of an affinity.
+ */
+enum { ENTRIES, LOOKUPS, STEPS, MASKS, KINDS };
+
+struct cost { u64 calls, sum[KINDS], most[KINDS]; };
+
+static u64 counted_now[KINDS], nr_calls;
 
 static u64 now_ns = 1000000000;
 static u32 here;			/* the CPU that calls */
@@ -163,7 +175,8 @@ static void task_set_vtime(struct task_struct *p, u64 vtime) { p->scx.dsq_vtime 
 
 static bool bpf_cpumask_test_cpu(u32 number, const struct cpumask *mask)
 {
-	return mask->bits >> number & 1;
+	counted_now[MASKS]++;
+	return mask->bits[number / 64] >> number % 64 & 1;
 }
 
 static void scx_bpf_kick_cpu(s32 number, u64 flags)
@@ -256,7 +269,7 @@ static bool dsq_move_to_local(u64 id)
 	struct task_struct *p = *queue_at(id);
 	bool empty = !p;
 
-	while (p && !bpf_cpumask_test_cpu(here, p->cpus_ptr))
+	while (p && !(p->cpus_ptr->bits[here / 64] >> here % 64 & 1))
 		p = p->next;
 	vain_looks += !p && !empty;
 	if (!p)
@@ -267,29 +280,39 @@ static bool dsq_move_to_local(u64 id)
 }
 
 struct bpf_iter_scx_dsq {
-	struct task_struct *all[1024];
-	int n, next;
+	u64 queue;
+	struct task_struct *next;
+	bool reverse;
 };
+
+/* The task before one in its queue; the last without one. */
+static struct task_struct *previous(u64 queue, const struct task_struct *p)
+{
+	struct task_struct *at = *queue_at(queue);
+
+	if (at == p)
+		return NULL;
+	while (at && at->next != p)
+		at = at->next;
+	return at;
+}
 
 static int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
 {
-	struct task_struct *p;
-	int i;
-
-	it->n = it->next = 0;
-	for (p = *queue_at(id); p; p = p->next)
-		it->all[it->n++] = p;
-	for (i = 0; flags & ITER_REVERSE && i < it->n / 2; i++) {
-		p = it->all[i];
-		it->all[i] = it->all[it->n - 1 - i];
-		it->all[it->n - 1 - i] = p;
-	}
+	it->queue = id;
+	it->reverse = flags & ITER_REVERSE;
+	it->next = it->reverse ? previous(id, NULL) : *queue_at(id);
 	return 0;
 }
 
 static struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 {
-	return it->next < it->n ? it->all[it->next++] : NULL;
+	struct task_struct *p = it->next;
+
+	counted_now[STEPS] += !!p;
+	if (p)
+		it->next = it->reverse ? previous(it->queue, p) : p->next;
+	return p;
 }
 
 static void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) {}
@@ -322,12 +345,14 @@ struct map {
 	char *values;
 	u64 *keys;		/* of a hash; 0: free */
 	u32 size, entries;
+	bool constant;		/* nobody writes it */
+	u64 *read_in;		/* the last call that looked an entry up */
 };
 
 static struct map maps[32];
 static int nr_maps;
 
-static void make_map(void *declared, u32 size, u32 entries, bool hash)
+static struct map *make_map(void *declared, u32 size, u32 entries, bool hash)
 {
 	struct map *map = &maps[nr_maps++];
 
@@ -336,6 +361,8 @@ static void make_map(void *declared, u32 size, u32 entries, bool hash)
 	map->keys = hash ? calloc(entries, sizeof(u64)) : NULL;
 	map->size = size;
 	map->entries = entries;
+	map->read_in = calloc(entries, sizeof(u64));
+	return map;
 }
 
 static struct map *map_of(void *declared)
@@ -347,6 +374,9 @@ static struct map *map_of(void *declared)
 	return map;
 }
 
+/* Maps that have an entry for each CPU. */
+static bool own_by_cpu(const void *declared);
+
 static void *bpf_map_lookup_elem(void *declared, const void *key)
 {
 	struct map *map = map_of(declared);
@@ -357,7 +387,14 @@ static void *bpf_map_lookup_elem(void *declared, const void *key)
 	else
 		while (i < map->entries && map->keys[i] != *(const u64 *)key)
 			i++;
-	return i < map->entries ? map->values + (u64)i * map->size : NULL;
+	if (i >= map->entries)
+		return NULL;
+	counted_now[LOOKUPS]++;
+	if (!map->constant && !(own_by_cpu(map->declared) && i == here) && map->read_in[i] != nr_calls) {
+		map->read_in[i] = nr_calls;
+		counted_now[ENTRIES]++;
+	}
+	return map->values + (u64)i * map->size;
 }
 
 static long bpf_map_update_elem(void *declared, const void *key, const void *value, u64 flags)
