@@ -5,15 +5,14 @@
  * Virtual time keeps weights within the queue of one LLC. This keeps them between LLCs where every CPU is
  * busy: there, what tasks get of an LLC depends on the weight that is on it.
  *
- *     load = weights of the tasks that run and wait in an LLC / CPUs of the LLC that serve them
+ *     load = weights of the tasks that run and wait in an LLC / CPUs of the LLC that serve them, a mean of some looks
  *
- * Ten times a second one waiting task moves from the LLC with the largest load to the LLC with the smallest.
+ * Ten times a second each LLC looks for itself, so that it takes no longer on a larger machine. It pulls waiting tasks
+ * from the LLC of its node with the largest load, and every fourth time from the one of all other nodes.
  *
  *     1. LLCs with an idle CPU take no part: there llc-imbalance decides.
- *     2. The heaviest task moves that does not turn the difference around. So moves end when none is an
- *        improvement.
- *     3. If no task may move between the two, for example because of affinity, the next ones are asked, four of each
- *        at most.
+ *     2. A task moves if that does not turn the difference around. So moves end when none is an improvement.
+ *     3. If no task may move between the two, for example because of affinity, the next ones are asked, four at most.
  *
  * Tasks do not leave the node where they belong.
  */
@@ -81,24 +80,6 @@ static __always_inline bool may_even_out(struct task_struct *p, const struct roo
 	return !stays_put(p) && allowed_in(p, to);
 }
 
-/* The heaviest task that waits in an LLC, may go to another, and weighs no more than `most`. */
-static __always_inline u64 heaviest(u32 from, u32 to, const struct roost_llc *src, const struct roost_llc *dst,
-				    u64 most)
-{
-	struct task_struct *p;
-	struct roost_task *task;
-	u64 best = 0, weight;
-	int i;
-
-	each_queued(p, it, i, from, 0, WEIGHED) {
-		task = task_of(p);
-		weight = task ? weight_of(p, task) : 0;
-		if (weight > best && weight <= most && may_even_out(p, task, src, dst, to))
-			best = weight;
-	}
-	return best;
-}
-
 /* Moves a task that waits in an LLC to another one. Who counts it out meanwhile does so in `to`. */
 static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 				      struct roost_task *task, struct roost_llc *src,
@@ -107,6 +88,7 @@ static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_s
 	bool moved;
 
 	__sync_fetch_and_add(&dst->waiting, 1);
+	tell_waiting(dst, to);
 	if (!__sync_bool_compare_and_swap(&task->waits_in, from, to)) {
 		__sync_fetch_and_add(&dst->waiting, -1);
 		return false;
@@ -121,58 +103,74 @@ static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_s
 	return moved;
 }
 
-/* Moves a waiting task of a weight to another LLC. */
-static __always_inline bool move_waiting(u32 from, u32 to, struct roost_llc *src,
-					 struct roost_llc *dst, u64 weight)
+/* The most that a task may weigh for whose move the loads of two LLCs do not change places. */
+static __always_inline u64 most_to_move(const struct roost_llc *src, const struct roost_llc *dst)
 {
-	struct task_struct *p;
-	struct roost_task *task;
-	bool moved = false;
-	int i;
+	u64 more = src->load, less = dst->load, of = src->serving ?: 1;
 
-	each_queued(p, it, i, from, 0, WEIGHED) {
-		task = task_of(p);
-		if (!task || weight_of(p, task) != weight || !may_even_out(p, task, src, dst, to))
-			continue;
-		moved = move_task(&it, p, task, src, dst, from, to);
-		break;
-	}
-	return moved;
+	return more > less ? (more - less) * of * dst->serving / (of + dst->serving) : 0;
 }
 
-/* Moves a task from an LLC to another with a smaller load; false if none may or should. */
+/* A task has moved: other LLCs that look before the next means are computed see what is left of the difference. */
+static __always_inline void shift_load(struct roost_llc *src, struct roost_llc *dst, u64 weight)
+{
+	__sync_fetch_and_add(&src->load, -(weight / (src->serving ?: 1)));
+	__sync_fetch_and_add(&dst->load, weight / (dst->serving ?: 1));
+}
+
+/* So many tasks an LLC pulls at a time, as a CPU in the fair class (SCHED_NR_MIGRATE_BREAK, kernel/sched/sched.h). */
+#define PULLED 32
+
+/* Moves tasks from an LLC to another with a smaller load; false if none may or should. */
 __noinline bool even_out_pair(u32 from, u32 to)
 {
 	struct roost_llc *src = llc_at(from), *dst = llc_at(to);
 	struct roost_cpu *here = this_cpu();
-	bool moved = false;
-	u64 most, weight, of;
+	struct roost_task *task;
+	struct task_struct *p;
+	u64 weight, most;
+	u32 moved = 0;
+	int i;
 
-	if (!src || !dst || !here || src->load <= dst->load)
+	if (!src || !dst || !here)
 		return false;
-	/* A task that moves changes both loads. */
-	of = src->serving ?: 1;
-	most = (src->load - dst->load) * of * dst->serving / (of + dst->serving);
 	bpf_rcu_read_lock();
-	weight = heaviest(from, to, src, dst, most);
-	if (weight)
-		moved = move_waiting(from, to, src, dst, weight);
+	each_queued(p, it, i, from, 0, WEIGHED) {
+		most = most_to_move(src, dst);
+		if (!most || moved >= PULLED)
+			break;
+		task = task_of(p);
+		weight = task ? weight_of(p, task) : 0;
+		if (!weight || weight > most || !may_even_out(p, task, src, dst, to) ||
+		    !move_task(&it, p, task, src, dst, from, to))
+			continue;
+		shift_load(src, dst, weight);
+		moved++;
+	}
 	bpf_rcu_read_unlock();
 	here->n.evened += moved;
 	return moved;
 }
 
-/* Of the LLCs where tasks wait the one with the largest load, or with the next smaller one after `last`. */
-__noinline u32 heaviest_after(u32 last)
+/*
+ * Of the LLCs where tasks wait the one with the largest load, or with the next smaller one after `last`: of the node of
+ * an LLC, or of all other nodes.
+ */
+__noinline u32 heaviest_after(u32 last, u32 node_id, bool others)
 {
+	struct roost_node *node = node_at(node_id);
 	struct roost_llc *llc = llc_at(last);
 	u64 below = llc ? llc->load : ~0ull, most = 0;
-	u32 found = NONE;
+	u32 found = NONE, first, nr;
 	int i;
 
-	bpf_for(i, 0, nr_llcs) {
+	if (!node)
+		return NONE;
+	first = others ? 0 : node->first_llc;
+	nr = others ? nr_llcs : node->nr_llcs;
+	bpf_for(i, first, first + nr) {
 		llc = llc_at(i);
-		if (!llc || !llc->waiting || llc->load <= most)
+		if (!llc || !llc->waiting || llc->load <= most || (others && llc->node == node_id))
 			continue;
 		if (llc->load < below || (llc->load == below && i > (int)last)) {
 			most = llc->load;
@@ -182,51 +180,41 @@ __noinline u32 heaviest_after(u32 last)
 	return found;
 }
 
-/* Of the LLCs that serve, without idle CPUs, the one with the smallest load, or with the next larger one after `last`. */
-__noinline u32 lightest_after(u32 last)
-{
-	struct roost_llc *llc = llc_at(last);
-	u64 above = llc ? llc->load : 0, least = ~0ull;
-	u32 found = NONE;
-	int i;
-
-	bpf_for(i, 0, nr_llcs) {
-		llc = llc_at(i);
-		if (!llc || !llc->load || !llc->serving || llc->load >= least)
-			continue;
-		if (llc->load > above || (llc->load == above && i > (int)last)) {
-			least = llc->load;
-			found = i;
-		}
-	}
-	return found;
-}
-
-/* So many LLCs are asked for a task that may go to so many others. */
+/* So many LLCs are asked for a task. */
 #define ASKED 4
 
-static __always_inline void even_out(void)
+__noinline bool pull_into(u32 id, u32 node_id, bool others)
 {
-	u32 from, to = NONE;
-	struct roost_llc *llc;
-	int i, j;
+	u32 from = NONE;
+	int i;
 
-	bpf_for(i, 0, nr_llcs) {
-		llc = llc_at(i);
-		if (llc)
-			llc->load = load_of(i);
-	}
 	bpf_for(i, 0, ASKED) {
-		to = lightest_after(to);
-		from = NONE;
-		bpf_for(j, 0, ASKED) {
-			from = heaviest_after(from);
-			if (to == NONE || from == NONE)
-				break;
-			if (even_out_pair(from, to))
-				return;
-		}
+		from = heaviest_after(from, node_id, others);
+		if (from == NONE)
+			return false;
+		if (from != id && even_out_pair(from, id))
+			return true;
 	}
+	return false;
+}
+
+/* Other nodes are looked at every so many times (assumption): a task is moved away from its memory. */
+#define FAR_LOOKS 4
+
+/* The look of an LLC at all others. */
+__noinline int even_out(u32 id, u32 looks)
+{
+	struct roost_llc *llc = llc_at(id);
+	u64 load = load_of(id);
+
+	if (!llc)
+		return 0;
+	llc->load = load && llc->load ? mean(llc->load, load) : load;
+	if (!llc->load || !llc->serving)
+		return 0;
+	if (looks % FAR_LOOKS || !pull_into(id, llc->node, true))
+		pull_into(id, llc->node, false);
+	return 0;
 }
 
 #endif

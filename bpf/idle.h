@@ -23,45 +23,131 @@ static __always_inline bool may_run(const struct task_struct *p, u32 cpu)
 	return p->nr_cpus_allowed >= nr_possible || bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
+static __always_inline u64 lowest_bits(u32 n)
+{
+	return n >= 64 ? ~0ull : (1ull << n) - 1;
+}
+
+static __always_inline struct roost_affinity *affinity_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&affinities, p, NULL, 0);
+}
+
+/* 64 bits of `nr` words of 64 bits, from a bit on. */
+static __always_inline u64 bits_from(const u64 *words, u32 nr, u32 bit)
+{
+	u32 index = bit / 64, shift = bit % 64;
+	u64 bits;
+
+	if (index >= nr)
+		return 0;
+	bits = words[index] >> shift;
+	if (shift && index + 1 < nr)
+		bits |= words[index + 1] << (64 - shift);
+	return bits;
+}
+
+static __always_inline u64 slots_from(const struct roost_affinity *affinity, u32 number)
+{
+	return bits_from(affinity->slots, AFFINITY_SLOTS / 64, number);
+}
+
+/* The slots of a word that a task may use. Of one whose affinity is not known (no memory was left for it) none. */
+static __always_inline u64 allowed_slots(struct task_struct *p, const struct roost_word *word)
+{
+	struct roost_affinity *affinity;
+
+	if (p->nr_cpus_allowed >= nr_possible)
+		return ~0ull;
+	affinity = affinity_of(p);
+	return affinity ? slots_from(affinity, word->base) & lowest_bits(word->nr_slots) : 0;
+}
+
+/* Notes the words and the nodes in which an affinity has CPUs. */
+static __always_inline void note_words(struct roost_affinity *affinity)
+{
+	struct roost_word *word;
+	u64 allowed = 0;
+	int i;
+
+	bpf_for(i, 0, nr_words) {
+		word = word_at(i);
+		if (!word || !(slots_from(affinity, word->base) & lowest_bits(word->nr_slots)))
+			continue;
+		allowed |= 1ull << (word->node & 63);
+		if (i < AFFINITY_WORDS)
+			affinity->words[i / 64 & (AFFINITY_WORDS / 64 - 1)] |= 1ull << (i & 63);
+	}
+	affinity->nodes = allowed;
+}
+
+/* Notes the affinity of a task, so that nobody has to ask for CPU after CPU. */
+__noinline int note_affinity(struct task_struct *p __arg_trusted)
+{
+	struct roost_affinity *affinity;
+	struct roost_cpu *here;
+	u32 cpu, *number, index;
+	u64 bits;
+	int i, j;
+
+	if (p->nr_cpus_allowed >= nr_possible)
+		return 0;
+	affinity = bpf_task_storage_get(&affinities, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	here = this_cpu();
+	if (!affinity || !here) {
+		if (here)
+			here->n.affinity_unknown++;
+		return 0;
+	}
+	each(i, 0, AFFINITY_SLOTS / 64)
+		affinity->slots[i & (AFFINITY_SLOTS / 64 - 1)] = 0;
+	each(i, 0, AFFINITY_WORDS / 64)
+		affinity->words[i & (AFFINITY_WORDS / 64 - 1)] = 0;
+	bpf_for(i, 0, (nr_cpu_ids + 63) / 64) {
+		bits = affinity_bits(p, i);
+		each(j, 0, 64) {
+			if (!bits)
+				break;
+			cpu = i * 64 + lowest(bits);
+			bits &= bits - 1;
+			number = bpf_map_lookup_elem(&places, &cpu);
+			index = number ? *number / 64 : NONE;
+			if (index < AFFINITY_SLOTS / 64)
+				affinity->slots[index] |= 1ull << (*number & 63);
+		}
+	}
+	note_words(affinity);
+	return 0;
+}
+
 /* Whether a task may use some CPU of an LLC that is online. */
 __noinline bool allowed_in(struct task_struct *p __arg_trusted, u32 llc_id)
 {
 	struct roost_llc *llc = llc_at(llc_id);
-	bool allowed = false;
-	struct roost_cpu *cpu;
-	u32 place, *id;
+	struct roost_word *word;
 	int i;
 
 	if (!llc)
 		return false;
 	if (p->nr_cpus_allowed >= nr_possible)
 		return llc->nr_cpus;
-	bpf_rcu_read_lock();
-	bpf_for(i, 0, llc->nr_words * 64) {
-		place = llc->first_word * 64 + i;
-		id = bpf_map_lookup_elem(&slots, &place);
-		cpu = id ? cpu_at(*id) : NULL;
-		allowed = cpu && cpu->online && bpf_cpumask_test_cpu(*id, p->cpus_ptr);
-		if (allowed)
-			break;
-	}
-	bpf_rcu_read_unlock();
-	return allowed;
-}
-
-/* The same of a node. */
-__noinline bool allowed_on(struct task_struct *p __arg_trusted, u32 node_id)
-{
-	struct roost_node *node = node_at(node_id);
-	int i;
-
-	if (!node)
-		return false;
-	each(i, 0, node->nr_llcs) {
-		if (allowed_in(p, node->first_llc + i))
+	each(i, 0, llc->nr_words) {
+		word = word_at(llc->first_word + i);
+		if (word && allowed_slots(p, word) & word->present)
 			return true;
 	}
 	return false;
+}
+
+/* The nodes on which a task may run, of the first 64. */
+static __always_inline u64 nodes_of(struct task_struct *p)
+{
+	struct roost_affinity *affinity;
+
+	if (p->nr_cpus_allowed >= nr_possible)
+		return ~0ull;
+	affinity = affinity_of(p);
+	return affinity ? affinity->nodes : ~0ull;
 }
 
 /*
@@ -85,13 +171,27 @@ static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags
 	return bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > programs;
 }
 
-/* A word has idle CPUs now (1), or none any more (-1). */
-static __always_inline void count_idle_word(const struct roost_word *word, int one)
+/*
+ * A word has idle CPUs now, or none any more: its node is told. Another CPU may tell the opposite at the same time. So
+ * this one looks again once it has told.
+ */
+static __always_inline void tell_node(const struct roost_word *word)
 {
 	struct roost_node *node = node_at(word->node);
+	u32 index = word->rank / 64;
+	u64 mask = 1ull << (word->rank & 63);
+	int i;
 
-	if (node)
-		__sync_fetch_and_add(&node->idle_words, one);
+	if (!node || index >= NODE_MASKS)
+		return;
+	each(i, 0, 2) {
+		if (word->idle)
+			__sync_fetch_and_or(&node->idle_words[index], mask);
+		else
+			__sync_fetch_and_and(&node->idle_words[index], ~mask);
+		if (!word->idle == !(node->idle_words[index] & mask))
+			break;
+	}
 }
 
 /* Claims an idle CPU; false if another was faster. */
@@ -103,7 +203,7 @@ static __always_inline bool claim(struct roost_word *word, u32 bit)
 		return false;
 	old = __sync_fetch_and_and(&word->idle, ~mask);
 	if (old == mask)
-		count_idle_word(word, -1);
+		tell_node(word);
 	return old & mask;
 }
 
@@ -120,7 +220,7 @@ static __always_inline void mark_idle(const struct roost_cpu *cpu)
 	u64 mask = 1ull << (cpu->bit & 63);
 
 	if (word && cpu->online && !(word->idle & mask) && !__sync_fetch_and_or(&word->idle, mask))
-		count_idle_word(word, 1);
+		tell_node(word);
 }
 
 /* A CPU goes or comes back. Its LLC and its node keep their places, with one CPU less or more. */
@@ -210,23 +310,19 @@ __noinline u32 idle_cpus(u32 id)
 }
 
 /* The first of a word's idle CPUs that a task may use; NONE without one. */
-static __always_inline u32 idle_in(const struct task_struct *p, u32 index)
+static __always_inline u32 idle_in(struct task_struct *p, u32 index)
 {
 	struct roost_word *word = word_at(index);
 	u64 idle = word ? word->idle : 0;
 	u32 place, *cpu;
-	int i;
 
-	each(i, 0, 64) {
-		if (!idle)
-			break;
-		place = index * 64 + lowest(idle);
-		cpu = bpf_map_lookup_elem(&slots, &place);
-		if (cpu && *cpu != NONE && may_run(p, *cpu))
-			return *cpu;
-		idle &= idle - 1;
-	}
-	return NONE;
+	if (idle)
+		idle &= allowed_slots(p, word);
+	if (!idle)
+		return NONE;
+	place = index * 64 + lowest(idle);
+	cpu = bpf_map_lookup_elem(&slots, &place);
+	return cpu ? *cpu : NONE;
 }
 
 /* An idle CPU of an LLC that a task may use; it stays marked as idle. NONE without one. */
@@ -238,14 +334,11 @@ __noinline u32 idle_for(struct task_struct *p __arg_trusted, u32 id)
 
 	if (!llc)
 		return NONE;
-	/* The watch runs from a timer, outside of any such section. */
-	bpf_rcu_read_lock();
 	each(i, 0, llc->nr_words) {
 		cpu = idle_in(p, llc->first_word + i);
 		if (cpu != NONE)
 			break;
 	}
-	bpf_rcu_read_unlock();
 	return cpu;
 }
 
@@ -254,18 +347,51 @@ static __always_inline bool any_idle(u32 node_id)
 {
 	struct roost_node *node = node_at(node_id);
 
-	return node && node->idle_words;
+	return node && (node->idle_words[0] | node->idle_words[1] | node->idle_words[2] | node->idle_words[3]);
 }
+
+/*
+ * Of the words of a node that have idle CPUs the first from its word `from` on in which a task may run; NONE. Others are
+ * not looked at.
+ */
+__noinline u32 next_idle_word(struct task_struct *p __arg_trusted, u32 node_id, u32 from)
+{
+	struct roost_node *node = node_at(node_id);
+	struct roost_affinity *affinity = NULL;
+	u64 bits;
+	int i;
+
+	if (!node)
+		return NONE;
+	if (p->nr_cpus_allowed < nr_possible) {
+		affinity = affinity_of(p);
+		if (!affinity)
+			return NONE;
+	}
+	each(i, 0, NODE_MASKS) {
+		bits = node->idle_words[i & (NODE_MASKS - 1)];
+		if (i < (int)from / 64 || !bits)
+			continue;
+		if (i == from / 64)
+			bits &= ~0ull << (from & 63);
+		if (affinity)
+			bits &= bits_from(affinity->words, AFFINITY_WORDS / 64, node->first_word + i * 64);
+		if (bits)
+			return node->first_word + i * 64 + lowest(bits);
+	}
+	return NONE;
+}
+
+/* Walks the words of a node that have idle CPUs and in which a task may run, `most` at most. */
+#define each_idle_word(word, i, p, node_id, node, most)						\
+	for (i = 0, word = next_idle_word(p, node_id, 0);					\
+	     i < (int)(most) && word != NONE && may_go_on;					\
+	     i++, word = next_idle_word(p, node_id, word - (node)->first_word + 1))
 
 /* Bits of the word's slots so that `from` is the lowest, and back. */
 static __always_inline u64 rotate(u64 bits, u32 from, u32 nr_slots)
 {
 	return bits >> from | bits << (nr_slots - from & 63);
-}
-
-static __always_inline u64 lowest_bits(u32 n)
-{
-	return n >= 64 ? ~0ull : (1ull << n) - 1;
 }
 
 /* What a search found: a claimed CPU, or NONE, and how many slots it looked at. */
@@ -299,7 +425,10 @@ __noinline u64 search_word(struct task_struct *p __arg_trusted, u32 index, u32 f
 	from = from < nr_slots ? from & 63 : 0;
 	if (limit > nr_slots)
 		limit = nr_slots;
-	bits = rotate(cores ? idle_cores(word) : word->idle, from, nr_slots) & lowest_bits(limit);
+	bits = cores ? idle_cores(word) : word->idle;
+	if (bits)
+		bits &= allowed_slots(p, word);
+	bits = rotate(bits, from, nr_slots) & lowest_bits(limit);
 	each(i, 0, 64) {
 		if (!bits)
 			break;
@@ -308,7 +437,7 @@ __noinline u64 search_word(struct task_struct *p __arg_trusted, u32 index, u32 f
 			slot -= nr_slots;
 		place = index * 64 + slot;
 		cpu = bpf_map_lookup_elem(&slots, &place);
-		if (cpu && may_run(p, *cpu) && claim(word, slot))
+		if (cpu && claim(word, slot))
 			return FOUND(*cpu, lowest(bits) + 1);
 		bits &= bits - 1;
 	}
@@ -360,32 +489,37 @@ static __always_inline u32 next_llc(const struct roost_node *node, u32 llc)
 }
 
 /*
- * Of the LLCs of a node where a task may use an idle CPU: the one with most idle CPUs, the parent's among equals (NONE:
- * none), and the number of idle CPUs of all of them.
+ * Of the LLCs of a node where a task may use an idle CPU: the one with most such CPUs, the parent's among equals (NONE:
+ * none), and the number of such CPUs of all of them. Words without idle CPUs are not looked at, of others `most`.
  */
-__noinline u64 idlest_llc(struct task_struct *p __arg_trusted, u32 node_id, u32 parent)
+__noinline u64 idlest_among(struct task_struct *p __arg_trusted, u32 node_id, u32 parent, u32 most)
 {
+	u32 best = NONE, most_idle = 0, sum = 0, last = NONE, idle = 0, index;
 	struct roost_node *node = node_at(node_id);
-	u32 best = NONE, most = 0, sum = 0, id, idle;
+	struct roost_word *word;
 	int i;
 
 	if (!node)
 		return FOUND(NONE, 0);
-	id = node->first_llc;
-	if (parent >= id && parent < id + node->nr_llcs)
-		id = parent;
-	each(i, 0, node->nr_llcs) {
-		idle = idle_cpus(id);
-		if (idle && p->nr_cpus_allowed < nr_possible && idle_for(p, id) == NONE)
-			idle = 0;
-		sum += idle;
-		if (idle > most) {
-			most = idle;
-			best = id;
+	each_idle_word(index, i, p, node_id, node, most) {
+		word = word_at(index);
+		if (!word)
+			break;
+		/* The words of an LLC follow each other. */
+		idle = (word->llc == last ? idle : 0) + count(word->idle & allowed_slots(p, word));
+		sum += count(word->idle & allowed_slots(p, word));
+		last = word->llc;
+		if (idle > most_idle || (idle && idle == most_idle && last == parent)) {
+			most_idle = idle;
+			best = last;
 		}
-		id = next_llc(node, id);
 	}
 	return FOUND(best, sum);
+}
+
+static __always_inline u64 idlest_llc(struct task_struct *p, u32 node_id, u32 parent)
+{
+	return idlest_among(p, node_id, parent, 64 * NODE_MASKS);
 }
 
 /* The utilisations of the CPUs of a word, added up (times 2^ROOST_UTIL_SHIFT). */
@@ -410,18 +544,45 @@ __noinline u64 word_util(u32 index, u64 now)
 	return sum;
 }
 
+/* Tasks that run or wait in an LLC. */
+static __always_inline u32 running_in(const struct roost_llc *llc, u32 id)
+{
+	return llc->nr_cpus - idle_cpus(id) + nr_waiting(llc, id);
+}
+
+/* The same of the node's LLCs: as many as hold the CPUs to which the node's utilisation bounds a search. */
+static __always_inline void bound_node(struct roost_node *node)
+{
+	u32 slots;
+
+	slots = roost_nr_idle_scan(node->util, node->nr_cpus, imbalance_pct);
+	node->scan_limit = (slots * node->nr_llcs + node->nr_cpus - 1) / (node->nr_cpus ?: 1);
+}
+
 /* sis-util: bounds the searches of an LLC anew, from how busy its CPUs were. */
 __noinline int bound_search(u32 id, u64 now)
 {
 	struct roost_llc *llc = llc_at(id);
-	u64 sum = 0;
+	struct roost_node *node = llc ? node_at(llc->node) : NULL;
+	u64 sum = 0, before_that;
+	u32 running;
 	int i;
 
-	if (!llc)
+	if (!llc || !node)
 		return 0;
 	each(i, 0, llc->nr_words)
 		sum += word_util(llc->first_word + i, now);
-	llc->scan_limit = roost_nr_idle_scan(sum >> ROOST_UTIL_SHIFT, llc->nr_cpus, imbalance_pct);
+	sum >>= ROOST_UTIL_SHIFT;
+	llc->scan_limit = roost_nr_idle_scan(sum, llc->nr_cpus, imbalance_pct);
+	before_that = llc->util;
+	llc->util = sum;
+	__sync_fetch_and_add(&node->util, sum - before_that);
+	bound_node(node);
+	/* In passing: how many tasks the node has. */
+	running = running_in(llc, id);
+	before_that = llc->running;
+	llc->running = running;
+	__sync_fetch_and_add(&node->running, running - (u32)before_that);
 	return 0;
 }
 

@@ -171,6 +171,15 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 	return scx_bpf_consume(dsq_id);
 }
 
+/* 64 CPUs of a task's affinity, from CPU 64 * index on. */
+static __always_inline u64 affinity_bits(const struct task_struct *p, u32 index)
+{
+	u64 bits = 0;
+
+	bpf_probe_read_kernel(&bits, sizeof(bits), (void *)((u64)p->cpus_ptr + index * sizeof(bits)));
+	return bits;
+}
+
 extern int LINUX_KERNEL_VERSION __kconfig;
 
 /*

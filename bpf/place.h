@@ -77,12 +77,6 @@ static __always_inline bool leaves_at_once(const struct roost_task *task)
 	return cpu && !cpu->brief;
 }
 
-/* Tasks that run or wait in an LLC. */
-static __always_inline u32 running_in(const struct roost_llc *llc, u32 id)
-{
-	return llc->nr_cpus - idle_cpus(id) + nr_waiting(llc, id);
-}
-
 /*
  * llc-imbalance: by how many tasks an LLC is ahead of another one of its node, with one more task that is going to
  * wait in it. `brief`: the task now running on its CPU usually sleeps again soon. Then the other LLC counts as
@@ -96,8 +90,14 @@ static __always_inline u32 ahead_of(const struct roost_llc *home, u32 home_id, c
 	return running > there ? running - there : 0;
 }
 
+/* LLCs of a node that a search for a task may examine: as sis-util allows, for a task that runs for long all. */
+static __always_inline u32 llcs_to_scan(const struct roost_node *node, bool lasting)
+{
+	return sis_util && !lasting ? node->scan_limit : node->nr_llcs;
+}
+
 /*
- * A claimed idle CPU of another LLC of the node, for a task whose own LLC has none; NONE if the task stays.
+ * A claimed idle CPU of the idlest other LLC of the node, for a task whose own LLC has none; NONE if the task stays.
  * `lasting`: the task runs for long. `brief`: the task now running on its CPU usually sleeps again soon.
  */
 __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool lasting, bool brief)
@@ -105,24 +105,18 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool last
 	struct roost_llc *home = llc_at(home_id), *llc;
 	struct roost_node *node = home ? node_at(home->node) : NULL;
 	struct roost_cpu *here = this_cpu();
-	u32 id = home_id, cpu;
-	int i;
+	u32 id, cpu;
 
 	if (!node || !here)
 		return NONE;
-	each(i, 1, node->nr_llcs) {
-		id = next_llc(node, id);
-		llc = llc_at(id);
-		if (!llc || !idle_cpus(id) ||
-		    !(lasting || worth_moving(ahead_of(home, home_id, llc, id, brief), home, node, &here->n)))
-			continue;
-		cpu = search_all(p, id, llc);
-		if (cpu != NONE) {
-			here->n.llc_spilled++;
-			return cpu;
-		}
-	}
-	return NONE;
+	id = found_cpu(idlest_among(p, home->node, NONE, llcs_to_scan(node, lasting)));
+	llc = llc_at(id);
+	if (!llc || id == home_id ||
+	    !(lasting || worth_moving(ahead_of(home, home_id, llc, id, brief), home, node, &here->n)))
+		return NONE;
+	cpu = search_all(p, id, llc);
+	here->n.llc_spilled += cpu != NONE;
+	return cpu;
 }
 
 /* Tasks that wait in the LLCs of a node. */
@@ -148,15 +142,16 @@ static __always_inline u64 waiting_on(const struct roost_node *node)
 __noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 node_id, bool lasting)
 {
 	u32 rank = node_id * nr_nodes + 1, *near_id = bpf_map_lookup_elem(&near, &rank), id, cpu;
+	struct roost_node *node, *other;
 	struct roost_cpu *here;
-	struct roost_node *node;
 	struct roost_llc *llc;
 
-	if (!near_id || !any_idle(*near_id))
+	other = near_id ? node_at(*near_id) : NULL;
+	if (!other || !any_idle(*near_id))
 		return NONE;
 	here = this_cpu();
 	node = node_at(node_id);
-	id = found_cpu(idlest_llc(p, *near_id, NONE));
+	id = found_cpu(idlest_among(p, *near_id, NONE, llcs_to_scan(other, lasting)));
 	llc = llc_at(id);
 	if (!here || !node || !llc)
 		return NONE;

@@ -149,6 +149,7 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 {
 	count_out(task);
 	__sync_fetch_and_add(&llc->waiting, 1);
+	tell_waiting(llc, id);
 	task->waits_in = id;
 }
 
@@ -172,30 +173,42 @@ static __always_inline void charge_owed(struct task_struct *p, struct roost_task
 	task->owed = 0;
 }
 
+/*
+ * So many waiting tasks are looked at when a CPU asks for something to run, however many wait on a machine of whatever
+ * size: each look takes the queue's lock. Of its own queues the CPU looks for a head at most twice.
+ */
+#define LOOKS 16
+
 /* Tasks at the head of a queue that are looked at for one that a CPU may run. Mostly it is the first. */
-#define FIRST 64
+#define FIRST (LOOKS / 2 - 1)
 
 /*
  * Finds the virtual time (cpu->head) of the first task in a queue that a CPU may run; false if the queue is empty. If
- * the CPU may run none of the tasks that are looked at, it is the time of the last of them: the next one is no earlier.
+ * the CPU may run none of the tasks that are looked at, the next one that it may run is taken to be at the clock of the
+ * queue, or at the last of them if that is later: those that wait for few CPUs only are behind the clock.
  */
-__noinline bool find_head(u32 cpu_id, u64 queue)
+__noinline bool find_head(u32 cpu_id, u64 queue, u64 clock)
 {
+	u32 most = queue & CPU_QUEUE ? 1 : FIRST;
 	struct roost_cpu *cpu = cpu_at(cpu_id);
+	bool found = false, here = false;
 	struct task_struct *p;
-	bool found = false;
 	int i;
 
 	if (!cpu)
 		return false;
 	bpf_rcu_read_lock();
-	each_queued(p, it, i, queue, 0, FIRST) {
+	each_queued(p, it, i, queue, 0, most) {
 		found = true;
+		cpu->looks++;
 		cpu->head = p->scx.dsq_vtime;
-		if (may_run(p, cpu_id) && (!stays_put(p) || scx_bpf_task_cpu(p) == cpu_id))
+		here = may_run(p, cpu_id) && (!stays_put(p) || scx_bpf_task_cpu(p) == cpu_id);
+		if (here)
 			break;
 	}
 	bpf_rcu_read_unlock();
+	if (found && !here && before(cpu->head, clock))
+		cpu->head = clock;
 	return found;
 }
 
@@ -228,7 +241,7 @@ __noinline bool find_head_in_llc(u32 cpu_id, bool other)
 
 	if (!llc)
 		return false;
-	found = llc->waiting && find_head(cpu_id, cpu->llc);
+	found = llc->waiting && find_head(cpu_id, cpu->llc, llc->clock);
 	keep_up(cpu, llc);
 	cpu->competes = found || other;
 	return found;
@@ -249,7 +262,7 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
 		own -= cpu->ahead;
 	if (found && !before(own, cpu->head))
 		return false;
-	return !cpu->bound_waiting || !find_head(id, CPU_QUEUE | id) || before(own, cpu->head - cpu->ahead);
+	return !cpu->bound_waiting || !find_head(id, CPU_QUEUE | id, cpu->clock) || before(own, cpu->head - cpu->ahead);
 }
 
 /*
@@ -273,7 +286,7 @@ __noinline bool consume_bound(u32 cpu_id, bool other)
 
 	if (!cpu)
 		return false;
-	if (!find_head(cpu_id, CPU_QUEUE | cpu_id)) {
+	if (!find_head(cpu_id, CPU_QUEUE | cpu_id, cpu->clock)) {
 		cpu->bound_waiting = false;
 		return false;
 	}
@@ -307,15 +320,34 @@ static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 #define HELP_NS 1000000
 
 /*
- * Time after which CPUs look again into an LLC where they may run nothing, because all that waits is bound to others
- * (cpusets). A CPU that is woken for it looks at once. A look takes the queue's lock for as long as the queue is.
- * (Assumption: at 100 ns for each of 50 tasks, a look in each ms is half a percent of the lock's time.)
+ * Time after which CPUs of a node look again into an LLC where they found nothing to take, because all that waits is
+ * bound to others (cpusets) or belongs there. A CPU that is woken for it looks at once. A look takes the queue's lock
+ * for each task. (Assumption: at 100 ns for each of 16 tasks, a look in each ms is a sixth of a percent of the lock's
+ * time; where all of the queue is looked at, it is half a percent with 50 tasks.)
  */
 #define FUTILE_NS 1000000
 
-static __always_inline bool is_futile(const struct roost_cpu *cpu, u64 until, u64 now)
+static __always_inline u64 *futile_until(const struct roost_cpu *cpu, u32 llc)
 {
-	return !cpu->called && before(now, until);
+	u32 index = cpu->node * nr_llcs + llc;
+
+	return bpf_map_lookup_elem(&futile, &index);
+}
+
+static __always_inline bool is_futile(const struct roost_cpu *cpu, u32 llc, u64 now)
+{
+	u64 *until = futile_until(cpu, llc);
+
+	return cpu->called_by != llc + 1 && until && before(now, *until);
+}
+
+/* A CPU found nothing in a queue in which tasks wait. */
+static __always_inline void was_futile(const struct roost_cpu *cpu, u32 llc, u64 now)
+{
+	u64 *until = futile_until(cpu, llc);
+
+	if (until)
+		*until = now + FUTILE_NS;
 }
 
 /* What came of looking for tasks elsewhere. */
@@ -337,23 +369,12 @@ static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 q
 	return backlog >= llc_wait_us * 1000 || worth_moving(queued, llc, node, n);
 }
 
-/* Tasks that run or wait on a node. */
-__noinline u32 running_on(u32 node_id)
+/* Tasks that run or wait on a node, a tenth of a second ago at most. */
+static __always_inline u32 running_on(u32 node_id)
 {
 	struct roost_node *node = node_at(node_id);
-	struct roost_llc *llc;
-	u32 sum = 0, id;
-	int i;
 
-	if (!node)
-		return 0;
-	each(i, 0, node->nr_llcs) {
-		id = node->first_llc + i;
-		llc = llc_at(id);
-		if (llc)
-			sum += running_in(llc, id);
-	}
-	return sum;
+	return node ? node->running : 0;
 }
 
 /* The runnable tasks of a process on a node, and on all nodes. */
@@ -374,93 +395,175 @@ __noinline u32 total_weight(u32 process)
 	return sum;
 }
 
+/* Tasks that run or wait where a task is and where it may go. */
+struct roost_running {
+	u32 src, dst;
+};
+
 /* consolidate: whether a task joins more of its process where it goes (enum roost_benefit). */
-static __always_inline int benefit(const struct roost_task *task, u32 dst, u32 src)
+static __always_inline int benefit(const struct roost_task *task, u32 src, u32 dst, const struct roost_running *running)
 {
 	u32 process = task->process;
 
-	if (!consolidate || process == NONE)
+	if (process == NONE)
 		return ROOST_BENEFIT_NONE;
-	return roost_consolidate_benefit(total_weight(process), running_on(dst),
-					 weight_on(process, dst), running_on(src),
+	return roost_consolidate_benefit(total_weight(process), running->dst, weight_on(process, dst), running->src,
 					 weight_on(process, src));
 }
 
-/* How an idle CPU looks through the queue of another LLC. */
-enum steal_pass {
-	STEAL_BELONGING,		/* for tasks that belong on its node */
-	STEAL_LONG,		/* for those that leave at once, if they do not belong where they are */
-	STEAL_JOINING,		/* for those that join more of their process (consolidate, first pass) */
-	STEAL_ANY,		/* for any that may leave */
+/* What an idle CPU may take from another LLC, the best last. */
+enum {
+	TAKE_LONG = 1,		/* those that leave at once, if they do not belong where they are */
+	TAKE_ANY = 2,		/* any that may leave */
+	TAKE_JOINING = 4,	/* those that join more of their process (consolidate, first pass) */
+	TAKE_BELONGING = 8,	/* those that belong on the CPU's node */
 };
 
-/* Whether a task may be stolen in a pass. */
-static __always_inline bool fits_pass(struct roost_task *task, u32 src, u32 dst, u32 pass,
-				     struct roost_counters *n)
+/* Whether a task that does not belong where a CPU is may go there. */
+static __always_inline bool may_leave(struct roost_task *task, u32 src, u32 dst, bool any, struct roost_counters *n)
 {
-	if (pass == STEAL_BELONGING)
-		return home_of(task) == dst;
-	if (pass == STEAL_JOINING)
-		return roost_consolidate_first_pass(false, true, benefit(task, dst, src));
-	if (pass == STEAL_LONG && !leaves_at_once(task))
-		return false;
-	if (pass == STEAL_LONG && src == dst)
-		return true;
+	if (!any && (!leaves_at_once(task) || src == dst))
+		return leaves_at_once(task);
 	if (settled_on(task->group) != NONE)
 		return !holds(task, src, dst, n);
 	/* A process that settled is held as long as its group would be, but never pauses. */
-	if (pass == STEAL_LONG)
-		return home_of(task) != src;
-	return home_of(task) != src && roost_consolidate_second_pass(false, true, &task->migrate_seq);
+	if (home_of(task) == src)
+		return false;
+	return !any || roost_consolidate_second_pass(false, true, &task->migrate_seq);
 }
 
-/* So many waiting tasks are looked at. */
-#define LOOKED_AT 16
+/* As what a task may be taken, of `kinds`; 0: not at all. */
+static __always_inline u32 taken_as(struct roost_task *task, u32 src, u32 dst, u32 kinds,
+				    const struct roost_running *running, struct roost_counters *n)
+{
+	if (kinds & TAKE_BELONGING && home_of(task) == dst)
+		return TAKE_BELONGING;
+	if (kinds & TAKE_JOINING &&
+	    roost_consolidate_first_pass(false, true, benefit(task, src, dst, running)))
+		return TAKE_JOINING;
+	if (kinds & (TAKE_ANY | TAKE_LONG) && may_leave(task, src, dst, kinds & TAKE_ANY, n))
+		return kinds & TAKE_ANY ? TAKE_ANY : TAKE_LONG;
+	return 0;
+}
 
-/* Steals a task that fits the pass from the queue of another LLC. */
-__noinline bool steal_from(u32 cpu_id, u32 id, u32 pass)
+/* Waiting tasks at which a CPU may still look in one go through a queue. */
+static __always_inline u32 looks_left(const struct roost_cpu *cpu)
+{
+	return cpu->looks < LOOKS ? (LOOKS - cpu->looks) / 2 : 0;
+}
+
+/* Of the tasks at the head of another LLC's queue the one that a CPU should take, a thread's number; 0: none. */
+__noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_running running = {};
 	struct roost_llc *llc = llc_at(id);
+	u32 most = 0, as, best = 0, looks;
 	struct roost_task *task;
+	struct task_struct *p;
+	int i;
+
+	if (!cpu || !llc)
+		return 0;
+	if (kinds & TAKE_JOINING) {
+		running.src = running_on(llc->node);
+		running.dst = running_on(cpu->node);
+	}
+	looks = looks_left(cpu);
+	bpf_rcu_read_lock();
+	each_queued(p, it, i, id, 0, looks) {
+		cpu->looks++;
+		task = task_of(p);
+		if (!task || !may_run(p, cpu_id) || stays_put(p))
+			continue;
+		as = taken_as(task, llc->node, cpu->node, kinds, &running, &cpu->n);
+		if (as > most) {
+			most = as;
+			best = p->pid;
+		}
+		/* The best that can be. */
+		if (as && as * 2 > kinds)
+			break;
+	}
+	bpf_rcu_read_unlock();
+	cpu->n.consolidate_first += most == TAKE_JOINING;
+	return best;
+}
+
+/* Steals a task of some kinds from the queue of another LLC. */
+__noinline bool steal_from(u32 cpu_id, u32 id, u32 kinds)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	u32 chosen = kinds ? choose_task(cpu_id, id, kinds) : 0;
 	struct task_struct *p;
 	bool taken = false;
 	int i;
 
-	if (!cpu || !llc)
+	if (!cpu || !chosen)
 		return false;
 	bpf_rcu_read_lock();
-	each_queued(p, it, i, id, 0, LOOKED_AT) {
-		task = task_of(p);
-		if (!task || !may_run(p, cpu_id) || stays_put(p) ||
-		    !fits_pass(task, llc->node, cpu->node, pass, &cpu->n))
+	each_queued(p, it, i, id, 0, LOOKS) {
+		cpu->looks++;
+		if ((u32)p->pid != chosen)
 			continue;
 		taken = dsq_move(&it, p, DSQ_LOCAL);
-		if (taken)
-			break;
+		break;
 	}
 	bpf_rcu_read_unlock();
 	return taken;
 }
 
 /*
- * Steals a task that runs for long from the queue of an LLC whose CPUs are all busy, however short it has waited. It
- * would have come here if this CPU had been idle when the task woke up.
+ * Whether tasks that run for long may be taken from an LLC however short they have waited: all its CPUs are busy. Such a
+ * task would have come here if this CPU had been idle when it woke up.
  */
-static __always_inline bool steal_long(u32 cpu_id, u32 id, const struct roost_llc *llc)
+static __always_inline u32 take_long(u32 id, const struct roost_llc *llc)
 {
-	return llc->lasting && !idle_cpus(id) && steal_from(cpu_id, id, STEAL_LONG);
+	return llc->lasting && !idle_cpus(id) ? TAKE_LONG : 0;
+}
+
+/* Tasks in the queue of an LLC at which a CPU of another one looks. */
+static __always_inline u64 seen_waiting(struct roost_llc *llc, u32 id)
+{
+	if (llc->waiting)
+		return scx_bpf_dsq_nr_queued(id);
+	tell_empty(llc, id);
+	return 0;
 }
 
 /* Steals a task from another LLC of the node. */
-__noinline int steal_in_node(u32 cpu_id)
+__noinline int steal_near(u32 cpu_id, u32 id, u64 now)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_node *node = cpu ? node_at(cpu->node) : NULL;
-	u64 now = scx_bpf_now(), queued;
-	int i, result = NONE_WAITS;
-	struct roost_llc *llc;
+	struct roost_llc *llc = llc_at(id);
+	u64 queued;
 	bool may;
+
+	if (!node || !llc)
+		return NONE_WAITS;
+	queued = seen_waiting(llc, id);
+	if (!queued)
+		return NONE_WAITS;
+	may = may_steal(id, llc, queued, node, now, &cpu->n);
+	if (!is_futile(cpu, id, now)) {
+		if (may ? dsq_move_to_local(id) : steal_from(cpu_id, id, take_long(id, llc))) {
+			cpu->n.llc_stolen++;
+			return STOLEN;
+		}
+		if (nr_waiting(llc, id))
+			was_futile(cpu, id, now);
+	}
+	/* What may not run here is nothing to wait for. */
+	return may ? NONE_WAITS : SOME_WAIT;
+}
+
+/* Steals a task from another LLC of the node, as long as the CPU may look. */
+__noinline int steal_in_node(u32 cpu_id, u64 now)
+{
+	struct roost_cpu *cpu = cpu_at(cpu_id);
+	struct roost_node *node = cpu ? node_at(cpu->node) : NULL;
+	int i, found, result = NONE_WAITS;
 	u32 id;
 
 	if (!node)
@@ -468,159 +571,153 @@ __noinline int steal_in_node(u32 cpu_id)
 	id = cpu->llc;
 	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
-		llc = llc_at(id);
-		queued = llc ? nr_waiting(llc, id) : 0;
-		if (!queued)
+		if (!may_wait(node, id))
 			continue;
-		may = may_steal(id, llc, queued, node, now, &cpu->n);
-		if (may && is_futile(cpu, llc->futile_until, now))
-			continue;
-		if (may ? dsq_move_to_local(id) : steal_long(cpu_id, id, llc)) {
-			cpu->n.llc_stolen++;
+		found = steal_near(cpu_id, id, now);
+		if (found == STOLEN)
 			return STOLEN;
-		}
-		/* What may not run here is nothing to wait for. */
-		if (!may)
+		if (found == SOME_WAIT)
 			result = SOME_WAIT;
-		else if (nr_waiting(llc, id))
-			llc->futile_until = now + FUTILE_NS;
 	}
 	return result;
 }
 
-/* The same of another node, pass by pass; tasks that belong here are stolen however short they have waited. */
-static __always_inline bool steal_in_passes(u32 cpu_id, struct roost_cpu *cpu, u32 id, struct roost_llc *llc, u64 now)
+/* What a CPU of another node may take from an LLC: those that belong on its node however short they have waited. */
+static __always_inline u32 kinds_far(u32 id, const struct roost_llc *llc, u64 backlog)
 {
-	u64 backlog = backlog_ns(llc, now);
-	bool sets = any_set();
+	u32 kinds = take_long(id, llc);
 
-	if (sets && steal_from(cpu_id, id, STEAL_BELONGING))
-		return true;
-	if (backlog < node_wait_us * 1000 || is_futile(cpu, llc->futile_until_far, now))
-		return false;
-	if (sets && consolidate && processes_used && steal_from(cpu_id, id, STEAL_JOINING)) {
-		cpu->n.consolidate_first++;
-		return true;
-	}
-	if (sets && steal_from(cpu_id, id, STEAL_ANY))
-		return true;
-	if ((!sets || backlog >= cling_wait_us * 1000) && dsq_move_to_local(id))
-		return true;
-	if (nr_waiting(llc, id))
-		llc->futile_until_far = now + FUTILE_NS;
-	return false;
+	if (!any_set())
+		return kinds;
+	kinds |= TAKE_BELONGING;
+	if (backlog < node_wait_us * 1000)
+		return kinds;
+	return kinds | TAKE_ANY | (consolidate && processes_used ? TAKE_JOINING : 0);
 }
 
 /* Steals a task from an LLC of another node, if tasks have waited there for too long or if it belongs here. */
-__noinline bool steal_from_node(u32 cpu_id, u32 node_id, u64 now)
+__noinline bool steal_far(u32 cpu_id, u32 id, u64 now)
 {
-	struct roost_node *node = node_at(node_id);
 	struct roost_cpu *cpu = cpu_at(cpu_id);
-	struct roost_llc *llc;
-	int i;
-	u32 id;
+	struct roost_llc *llc = llc_at(id);
+	u64 backlog, patience;
 
-	if (!node || !cpu)
+	if (!cpu || !llc || is_futile(cpu, id, now) || !seen_waiting(llc, id))
 		return false;
-	each(i, 0, node->nr_llcs) {
-		id = node->first_llc + i;
-		llc = llc_at(id);
-		if (!llc || !nr_waiting(llc, id))
-			continue;
-		if (steal_in_passes(cpu_id, cpu, id, llc, now) || steal_long(cpu_id, id, llc))
-			return true;
+	backlog = backlog_ns(llc, now);
+	patience = any_set() && cling_wait_us > node_wait_us ? cling_wait_us : node_wait_us;
+	if (steal_from(cpu_id, id, kinds_far(id, llc, backlog)) ||
+	    (backlog >= patience * 1000 && dsq_move_to_local(id))) {
+		cpu->n.node_stolen++;
+		return true;
 	}
+	if (nr_waiting(llc, id))
+		was_futile(cpu, id, now);
 	return false;
 }
 
-/* The same on any other node, the nearest first. */
-__noinline bool steal_from_nodes(u32 cpu_id)
+/* The same from any other node, the nearest first, as long as the CPU may look. */
+__noinline bool steal_from_nodes(u32 cpu_id, u64 now)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
-	u64 now = scx_bpf_now();
+	struct roost_node *node;
 	u32 rank, *id;
-	int i;
+	int i, j;
 
 	if (!cpu)
 		return false;
 	each(i, 1, nr_nodes) {
 		rank = cpu->node * nr_nodes + i;
 		id = bpf_map_lookup_elem(&near, &rank);
-		if (id && steal_from_node(cpu_id, *id, now)) {
-			cpu->n.node_stolen++;
-			return true;
+		node = id ? node_at(*id) : NULL;
+		if (!node)
+			continue;
+		each(j, 0, node->nr_llcs) {
+			if (may_wait(node, node->first_llc + j) && steal_far(cpu_id, node->first_llc + j, now))
+				return true;
 		}
 	}
 	return false;
 }
 
-/* Whether a task waits anywhere: mostly none does where CPUs have nothing to do. */
+/* Steals a task from the LLC for which a CPU was woken. */
+static __always_inline bool steal_for_caller(u32 cpu_id, const struct roost_cpu *cpu, u64 now)
+{
+	u32 id = cpu->called_by - 1;
+	struct roost_llc *llc = llc_at(id);
+
+	if (!llc || id == cpu->llc)
+		return false;
+	return llc->node == cpu->node ? steal_near(cpu_id, id, now) == STOLEN : steal_far(cpu_id, id, now);
+}
+
+/* Whether a task may wait anywhere: mostly none does where CPUs have nothing to do. */
 static __always_inline bool any_waiting(void)
 {
-	struct roost_llc *llc;
+	struct roost_node *node;
 	int i;
 
-	each(i, 0, nr_llcs) {
-		llc = llc_at(i);
-		if (llc && llc->waiting)
+	each(i, 0, nr_nodes) {
+		node = node_at(i);
+		if (node && (node->waiting_llcs[0] | node->waiting_llcs[1] | node->waiting_llcs[2] | node->waiting_llcs[3]))
 			return true;
 	}
 	return false;
 }
 
 /*
- * Looks for something to do for a CPU that has nothing. A CPU that was called to help another node looks there,
- * although its own node may have something for it soon.
+ * Looks for something to do for a CPU that has nothing. A CPU that was called to help looks there first, and on another
+ * node although its own may have something for it soon.
  */
 static __always_inline bool look_elsewhere(u32 cpu_id, const struct roost_cpu *cpu)
 {
 	int result = NONE_WAITS;
+	u64 now;
 
 	if (nr_llcs == 1 || !any_waiting())
 		return false;
+	now = scx_bpf_now();
+	if (cpu->called_by && steal_for_caller(cpu_id, cpu, now))
+		return true;
 	if (nr_llcs > nr_nodes)
-		result = steal_in_node(cpu_id);
+		result = steal_in_node(cpu_id, now);
 	if (result == STOLEN)
 		return true;
-	return nr_nodes > 1 && (result == NONE_WAITS || cpu->called) && steal_from_nodes(cpu_id);
+	return nr_nodes > 1 && (result == NONE_WAITS || cpu->called_by) && steal_from_nodes(cpu_id, now);
 }
 
 static __always_inline bool steal(u32 cpu_id, struct roost_cpu *cpu)
 {
 	bool stolen = look_elsewhere(cpu_id, cpu);
 
-	cpu->called = false;
+	cpu->called_by = 0;
 	return stolen;
 }
 
-/*
- * Wakes an idle CPU of an LLC that a task may use, so that it looks for something to do; it stays marked as
- * idle till then.
- */
-static __always_inline bool kick_llc(struct task_struct *p, u32 id)
+/* Wakes a CPU that stays marked as idle, so that it looks for something to do, in the LLC `from` first. */
+static __always_inline bool call(u32 number, u32 from)
 {
-	u32 number = idle_for(p, id);
 	struct roost_cpu *cpu = cpu_at(number);
 
 	if (!cpu)
 		return false;
-	cpu->called = true;
+	cpu->called_by = from + 1;
 	scx_bpf_kick_cpu(number, KICK_IDLE);
 	return true;
 }
 
-__noinline bool kick_node(struct task_struct *p __arg_trusted, u32 node_id)
+/* Wakes an idle CPU of an LLC that a task may use, to look there. */
+static __always_inline bool kick_llc(struct task_struct *p, u32 id)
 {
-	struct roost_node *node = node_at(node_id);
-	int i;
+	return call(idle_for(p, id), id);
+}
 
-	if (!node)
-		return false;
-	each(i, 0, node->nr_llcs) {
-		if (kick_llc(p, node->first_llc + i))
-			return true;
-	}
-	return false;
+/* The same of a node, to look in the LLC `from`. */
+__noinline bool kick_node(struct task_struct *p __arg_trusted, u32 node_id, u32 from)
+{
+	u32 index = next_idle_word(p, node_id, 0);
+
+	return index != NONE && call(idle_in(p, index), from);
 }
 
 /* Of the nodes by distance so many are asked for help: its own, and all after a while. */
@@ -630,10 +727,10 @@ static __always_inline u32 asked(u64 backlog)
 }
 
 /*
- * A task has waited for too long on a node: wakes an idle CPU of it, or else of the next ones, to take
+ * A task has waited for too long in an LLC of a node: wakes an idle CPU of the node, or else of the next ones, to take
  * it. Idle CPUs do not look by themselves.
  */
-__noinline bool ask_for_help(struct task_struct *p __arg_trusted, u32 node_id, u64 backlog)
+__noinline bool ask_for_help(struct task_struct *p __arg_trusted, u32 from, u32 node_id, u64 backlog)
 {
 	u32 rank, *id;
 	int i;
@@ -641,7 +738,7 @@ __noinline bool ask_for_help(struct task_struct *p __arg_trusted, u32 node_id, u
 	each(i, 0, asked(backlog)) {
 		rank = node_id * nr_nodes + i;
 		id = bpf_map_lookup_elem(&near, &rank);
-		if (id && any_idle(*id) && kick_node(p, *id))
+		if (id && any_idle(*id) && kick_node(p, *id, from))
 			return true;
 	}
 	return false;
@@ -662,6 +759,9 @@ __noinline bool any_help(u32 node_id, u64 backlog)
 	return false;
 }
 
+/* So many waiting tasks are looked at for one that somebody could take. */
+#define LOOKED_AT 16
+
 /* Tasks have waited in an LLC for too long: asks for the first that an idle CPU may take. */
 __noinline bool help_waiting(u32 id, u64 backlog)
 {
@@ -674,7 +774,7 @@ __noinline bool help_waiting(u32 id, u64 backlog)
 		return false;
 	bpf_rcu_read_lock();
 	each_queued(p, it, i, id, 0, LOOKED_AT) {
-		helped = ask_for_help(p, llc->node, backlog);
+		helped = ask_for_help(p, id, llc->node, backlog);
 		if (helped)
 			break;
 	}
@@ -689,7 +789,7 @@ __noinline bool help_waiting(u32 id, u64 backlog)
 static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id, u32 node)
 {
 	if (!kick_llc(p, id))
-		ask_for_help(p, node, home_of(task) == node ? 0 : ~0ull);
+		ask_for_help(p, id, node, home_of(task) == node ? 0 : ~0ull);
 }
 
 /* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */

@@ -229,6 +229,8 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 
 	if (!llc)
 		return;
+	begin_watch(llc, cpu->llc);
+	cpu->looks = 0;
 	/* While it looks it is not idle: a task that woke up would wait behind what it finds. */
 	if (!prev)
 		claim_cpu(cpu);
@@ -400,6 +402,17 @@ s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_
 	return 0;
 }
 
+/* A task comes to this class. */
+void ROOST_OPS(roost_enable, struct task_struct *p)
+{
+	note_affinity(p);
+}
+
+void ROOST_OPS(roost_set_cpumask, struct task_struct *p, const struct cpumask *cpus)
+{
+	note_affinity(p);
+}
+
 /* A task ends or goes to another class, from a queue perhaps. */
 void ROOST_OPS(roost_disable, struct task_struct *p)
 {
@@ -499,6 +512,8 @@ struct sched_ext_ops roost_ops = {
 	.cpu_offline	= (void *)roost_cpu_offline,
 	.cpu_online	= (void *)roost_cpu_online,
 	.init_task	= (void *)roost_init_task,
+	.enable		= (void *)roost_enable,
+	.set_cpumask	= (void *)roost_set_cpumask,
 	.disable	= (void *)roost_disable,
 	.cgroup_init	= (void *)roost_cgroup_init,
 	.cgroup_exit	= (void *)roost_cgroup_exit,

@@ -320,12 +320,13 @@ static __always_inline void charge_barred(u32 index, const struct roost_task *ta
 __noinline int charge_affinity(struct task_struct *p __arg_trusted)
 {
 	struct roost_task *task = task_of(p);
+	u64 nodes = nodes_of(p);
 	int i, allowed = 0;
 
 	if (!task)
 		return 0;
 	bpf_for(i, 0, nr_nodes) {
-		if (allowed_on(p, i)) {
+		if (i >= 64 || nodes & 1ull << i) {
 			allowed++;
 			continue;
 		}

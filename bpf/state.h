@@ -31,6 +31,7 @@
 const volatile u32 nr_possible = 1;	/* CPUs that the kernel could have */
 const volatile u32 nr_cpu_ids = 1;	/* one more than the largest number of a CPU */
 const volatile u32 nr_llcs = 1;
+const volatile u32 nr_words = 1;
 const volatile u32 nr_nodes = 1;	/* with CPUs */
 const volatile u32 smt = 1;		/* slots of a core: a power of two */
 const volatile u32 numa_rule = 0;	/* enum roost_numa_rule */
@@ -75,10 +76,11 @@ struct roost_cpu {
 	u32 process;		/* its process among the sets */
 	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
 	u32 pull_to;		/* to this node */
+	u32 called_by;		/* it was woken to look for something to do in the LLC before this one; 0: it was not */
+	u32 looks;		/* waiting tasks at which it has looked since it was asked for something to run */
 	bool online;		/* the kernel schedules on it */
 	bool bound_waiting;	/* something may be in its own queue */
 	bool brief;		/* what runs on it sleeps again sooner than a migration pays */
-	bool called;		/* it was woken to look for something to do */
 	bool competes;		/* that, or who else is bound to it, with tasks that are not */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
@@ -88,7 +90,10 @@ struct roost_word {
 	u64 present;		/* slots that have a CPU which is online */
 	u64 first;		/* first slots of cores */
 	u32 nr_slots;
+	u32 base;		/* the number of its first slot, if all slots that are in use are numbered through */
 	u32 node;
+	u32 llc;
+	u32 rank;		/* which of the words of its node it is */
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_llc {
@@ -98,26 +103,42 @@ struct roost_llc {
 	u32 nr_words;
 	u64 scan_at;		/* when the search was last bounded */
 	u64 scan_limit;		/* slots that a wakeup may examine */
+	u64 util;		/* utilisations of its CPUs then */
+	u32 running;		/* tasks that ran or waited there then */
 	u64 backlog_at;		/* since when the queue has held tasks, if it does */
 	u64 helped_at;		/* when an idle CPU was last asked to take one */
-	u64 futile_until;	/* that time on CPUs of its node's other LLCs do not look again: they may take nothing */
-	u64 futile_until_far;	/* the same for CPUs of other nodes */
 	u64 load;		/* weights on each of its CPUs that serve, times UNIT (even.h) */
 	u32 serving;		/* of its CPUs those that no realtime task has, when that was computed */
 	u32 waiting;		/* tasks that are or will be in the queue, or have just left it to run */
 	bool lasting;		/* a task that runs for long has been queued since it was empty */
+	bool watched;		/* its watch has begun (watch.h) */
 	/* Virtual time: the most that a task had when it was switched in. Written more often than all above. */
 	u64 clock __attribute__((aligned(CACHE_LINE)));
 } __attribute__((aligned(CACHE_LINE)));
 
+/*
+ * 64 times so many words of a node are known as having idle CPUs, and so many of its LLCs as having waiting tasks. Those
+ * behind them (no machine has so many) neither help nor are helped.
+ */
+#define NODE_MASKS 4
+
 struct roost_node {
 	u32 first_llc;
 	u32 nr_llcs;
+	u32 first_word;
 	u32 nr_cpus;
 	u32 numa_span;		/* CPUs of its lowest NUMA domain */
 	u32 imb_numa_nr;	/* tasks up to which it may be ahead: roost/numa_imbalance.h */
+	u32 scan_limit;		/* LLCs that a wakeup may examine (sis-util) */
+	u64 util;		/* utilisations of its LLCs, when they were last computed */
+	u32 running;		/* tasks that ran or waited in them then */
 	/* Words that have idle CPUs, for a look that does not touch them. Written where the last idle CPU comes or goes. */
-	u32 idle_words __attribute__((aligned(CACHE_LINE)));
+	u64 idle_words[NODE_MASKS] __attribute__((aligned(CACHE_LINE)));
+	/*
+	 * LLCs in which tasks wait, or did when somebody last looked: for CPUs that look for something to do. Written
+	 * where the first task waits that nobody has seen, and by who sees that none does any more.
+	 */
+	u64 waiting_llcs[NODE_MASKS] __attribute__((aligned(CACHE_LINE)));
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_task {
@@ -146,6 +167,19 @@ struct roost_task {
 	u32 migrate_seq;	/* roost/consolidate.h */
 };
 
+/*
+ * Where a task with an affinity may run. A task that may run anywhere has none. CPUs behind the last that has room here
+ * are not searched for such a task; it can run there all the same.
+ */
+#define AFFINITY_SLOTS 2048
+#define AFFINITY_WORDS 512
+
+struct roost_affinity {
+	u64 slots[AFFINITY_SLOTS / 64];	/* by their numbers: word.base + bit */
+	u64 words[AFFINITY_WORDS / 64];	/* that have such slots */
+	u64 nodes;			/* the first 64 */
+};
+
 /* Mapped by nobody: it is what has the kernel begin the values with a page, and so entries with a cache line. */
 #define ARRAY(name_, type_)					\
 	struct {						\
@@ -159,9 +193,11 @@ struct roost_task {
 ARRAY(cpus, struct roost_cpu);		/* by the kernel's number */
 ARRAY(words, struct roost_word);
 ARRAY(slots, u32);			/* word * 64 + bit: a CPU's number */
+ARRAY(places, u32);			/* by the kernel's number of a CPU: its slot's number; NONE */
 ARRAY(llcs, struct roost_llc);
 ARRAY(nodes, struct roost_node);
 ARRAY(near, u32);			/* node * nr_nodes + rank: nodes by distance, itself first */
+ARRAY(futile, u64);			/* node * nr_llcs + LLC: till then the node's CPUs do not look there (queue.h) */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -169,6 +205,13 @@ struct {
 	__type(key, int);
 	__type(value, struct roost_task);
 } tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct roost_affinity);
+} affinities SEC(".maps");
 
 static __always_inline struct roost_cpu *cpu_at(u32 cpu)
 {
@@ -214,6 +257,37 @@ static __always_inline u64 slice_ns(void)
 static __always_inline u64 nr_waiting(const struct roost_llc *llc, u32 id)
 {
 	return llc->waiting ? scx_bpf_dsq_nr_queued(id) : 0;
+}
+
+/* Whether tasks may wait in an LLC, as its node knows it. */
+static __always_inline bool may_wait(const struct roost_node *node, u32 id)
+{
+	u32 rank = id - node->first_llc;
+
+	return rank / 64 < NODE_MASKS && node->waiting_llcs[rank / 64] & 1ull << (rank & 63);
+}
+
+/* A task waits in an LLC: its node is told, if it does not know. */
+static __always_inline void tell_waiting(const struct roost_llc *llc, u32 id)
+{
+	struct roost_node *node = node_at(llc->node);
+	u32 rank = node ? id - node->first_llc : NONE;
+
+	if (rank / 64 < NODE_MASKS && !(node->waiting_llcs[rank / 64] & 1ull << (rank & 63)))
+		__sync_fetch_and_or(&node->waiting_llcs[rank / 64], 1ull << (rank & 63));
+}
+
+/* No task waits in an LLC, although its node thinks so. One that comes meanwhile tells it before it looks again here. */
+static __always_inline void tell_empty(struct roost_llc *llc, u32 id)
+{
+	struct roost_node *node = node_at(llc->node);
+	u32 rank = node ? id - node->first_llc : NONE;
+
+	if (rank / 64 >= NODE_MASKS)
+		return;
+	__sync_fetch_and_and(&node->waiting_llcs[rank / 64], ~(1ull << (rank & 63)));
+	if (*(volatile u32 *)&llc->waiting)
+		tell_waiting(llc, id);
 }
 
 /* An entry of a table is in use: `used` is one more than the largest that is, whoever else makes one at the same time. */

@@ -2,7 +2,7 @@
 /*
  * The watch: bounds every wait, if nothing else does
  *
- * Ten times a second it looks at each queue.
+ * Ten times a second each LLC looks at its queue and at those of its CPUs, from a timer of its own.
  *
  *     1. If the queue has held tasks all the time, the watch shows it to an idle CPU, if there is one. Such a queue
  *        exists where realtime tasks hold all CPUs of an LLC, or where a CPU became idle while a task was being
@@ -12,8 +12,10 @@
  *
  * Both hold for queues of LLCs and for queues of tasks that may use one CPU only.
  *
- * The same timer keeps what changes slowly: weights of cgroups (weights.h), where groups and processes settle
- * (home.h), pulls (gather.h), and weights between LLCs (even.h).
+ * The same timers keep weights between LLCs (even.h). The first CPU of an LLC that looks for a task starts that of the
+ * LLC; the kernel has a timer fire on the CPU that started it, or on a busy one nearby. One timer of the machine keeps
+ * what changes slowly: weights of cgroups (weights.h), where groups and processes settle (home.h), and pulls
+ * (gather.h).
  */
 #ifndef ROOST_WATCH_H
 #define ROOST_WATCH_H
@@ -26,9 +28,16 @@
 
 struct roost_watch {
 	struct bpf_timer timer;
-};
+	u64 at;			/* when it last looked */
+	u32 looks;
+} __attribute__((aligned(CACHE_LINE)));
 
-ARRAY(watches, struct roost_watch);
+ARRAY(watches, struct roost_watch);	/* by LLC; at the end that of the machine */
+
+static __always_inline struct roost_watch *watch_at(u32 watch)
+{
+	return bpf_map_lookup_elem(&watches, &watch);
+}
 
 /* Tasks at the end of a queue that are looked at. */
 #define LAST 64
@@ -99,55 +108,108 @@ __noinline int watch_cpu(u32 id, u64 now)
 	return 0;
 }
 
-/*
- * The time, for the watch. On an idle CPU scx_bpf_now() can return a stale clock (now_at()), but the timer does not come
- * early. (The timer has another clock, so up to a sixteenth of the time may be missing.)
- */
-static __always_inline u64 watch_time(void)
+/* The CPUs of an LLC. */
+__noinline int watch_cpus(u32 id, u64 now)
 {
-	u64 now = scx_bpf_now(), least = watched_at + WATCH_NS - WATCH_NS / 16;
-
-	watched_at = watched_at && before(now, least) ? least : now;
-	return watched_at;
-}
-
-static int watch_all(void *map, int *key, struct roost_watch *watch)
-{
-	u64 now = watch_time();
+	struct roost_llc *llc = llc_at(id);
+	u32 place, *cpu;
 	int i;
 
-	bpf_for(i, 0, nr_llcs)
-		watch_llc(i, now);
-	bpf_for(i, 0, nr_cpu_ids)
-		watch_cpu(i, now);
+	if (!llc)
+		return 0;
+	bpf_for(i, 0, llc->nr_words * 64) {
+		place = llc->first_word * 64 + i;
+		cpu = bpf_map_lookup_elem(&slots, &place);
+		if (cpu && *cpu != NONE)
+			watch_cpu(*cpu, now);
+	}
+	return 0;
+}
+
+/*
+ * The time, for a watch. On an idle CPU scx_bpf_now() can return a stale clock (now_at()), but the timer does not come
+ * early. (The timer has another clock, so up to a sixteenth of the time may be missing.)
+ */
+static __always_inline u64 watch_time(struct roost_watch *watch)
+{
+	u64 now = scx_bpf_now(), least = watch->at + WATCH_NS - WATCH_NS / 16;
+
+	watch->at = watch->at && before(now, least) ? least : now;
+	return watch->at;
+}
+
+static __always_inline void look_at_llc(u32 id, struct roost_watch *watch, u64 now)
+{
+	watch_llc(id, now);
+	watch_cpus(id, now);
+	bound_search(id, now);
+	if (nr_llcs > 1)
+		even_out(id, watch->looks++);
+}
+
+/* Begins to look at an LLC, from a CPU of it if one comes before the watch of the machine. */
+static __always_inline void begin_watch(struct roost_llc *llc, u32 id)
+{
+	struct roost_watch *watch;
+
+	/* Two CPUs may come at once: then one starts the timer anew. */
+	if (llc->watched)
+		return;
+	watch = watch_at(id);
+	if (watch && !bpf_timer_start(&watch->timer, WATCH_NS, 0))
+		llc->watched = true;
+}
+
+static __always_inline void look_at_machine(u64 now)
+{
+	struct roost_llc *llc;
+	int i;
+
+	watched_at = now;
+	bpf_for(i, 0, nr_llcs) {
+		llc = llc_at(i);
+		if (llc)
+			begin_watch(llc, i);
+	}
 	if (cgroup_weights && shares_used)
 		update_shares(now);
 	if (cgroup_limits && shares_used)
 		watch_limits();
-	if (nr_llcs > 1)
-		even_out();
 	if (any_set()) {
 		update_sets(now);
 		gather();
 	}
+}
+
+static int look(void *map, u32 *key, struct roost_watch *watch)
+{
+	u64 now = watch_time(watch);
+
+	if (*key < nr_llcs)
+		look_at_llc(*key, watch, now);
+	else
+		look_at_machine(now);
 	bpf_timer_start(&watch->timer, WATCH_NS, 0);
 	return 0;
 }
 
 static int start_watch(void)
 {
-	u32 zero = 0;
-	struct roost_watch *watch = bpf_map_lookup_elem(&watches, &zero);
-	int error;
+	struct roost_watch *watch;
+	int i, error;
 
-	if (!watch)
-		return -EINVAL;
-	error = bpf_timer_init(&watch->timer, &watches, CLOCK_MONOTONIC);
-	if (!error)
-		error = bpf_timer_set_callback(&watch->timer, watch_all);
-	if (!error)
-		error = bpf_timer_start(&watch->timer, WATCH_NS, 0);
-	return error;
+	bpf_for(i, 0, nr_llcs + 1) {
+		watch = watch_at(i);
+		if (!watch)
+			return -EINVAL;
+		error = bpf_timer_init(&watch->timer, &watches, CLOCK_MONOTONIC);
+		if (!error)
+			error = bpf_timer_set_callback(&watch->timer, look);
+		if (error)
+			return error;
+	}
+	watch = watch_at(nr_llcs);
+	return watch ? bpf_timer_start(&watch->timer, WATCH_NS, 0) : -EINVAL;
 }
 
 #endif

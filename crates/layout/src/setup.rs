@@ -60,10 +60,13 @@ fn sizes(layout: &Layout, settings: &Settings, cpu_ids: u32) -> Vec<(&'static st
         ("cpus", cpu_ids),
         ("words", words),
         ("slots", words * WORD),
+        ("places", cpu_ids),
         ("llcs", layout.llcs.len() as u32),
         ("nodes", nodes),
         ("near", nodes * nodes),
+        ("futile", nodes * layout.llcs.len() as u32),
         ("homes", nodes),
+        ("watches", layout.llcs.len() as u32 + 1),
         ("shares", shares),
         ("share_ids", shares),
         ("limits", limits),
@@ -94,6 +97,7 @@ fn variables(
         ("nr_cpu_ids", cpu_ids.into()),
         ("nr_llcs", layout.llcs.len() as u64),
         ("nr_nodes", layout.nodes.len() as u64),
+        ("nr_words", layout.words.len() as u64),
         ("smt", layout.smt.into()),
         ("numa_rule", NUMA_RULE as u64),
         ("sis_util", on("sis-util")),
@@ -116,18 +120,22 @@ fn entries(layout: &Layout, cpu_ids: u32) -> Vec<Entry> {
     let mut put = |map, index, members| entries.push(Entry { map, index, members });
     for id in 0..cpu_ids {
         put("cpus", id, cpu(layout, id));
+        put("places", id, vec![("", slot_number(layout, id).unwrap_or(NONE).into())]);
     }
+    let mut base = 0;
     for (index, word) in (0..).zip(&layout.words) {
         let members = vec![
             ("present", word.present),
             ("first", word.first),
             ("nr_slots", word.nr_slots.into()),
+            ("base", base.into()),
             ("node", word.node.into()),
         ];
         put("words", index, members);
         for (slot, cpu) in (0..).zip(&word.cpus) {
             put("slots", index * WORD + slot, vec![("", cpu.unwrap_or(NONE).into())]);
         }
+        base += word.nr_slots;
     }
     for (index, llc) in (0..).zip(&layout.llcs) {
         let members = vec![
@@ -154,6 +162,13 @@ fn entries(layout: &Layout, cpu_ids: u32) -> Vec<Entry> {
         }
     }
     entries
+}
+
+/// The number of a CPU's slot, if all slots that are in use are numbered through.
+fn slot_number(layout: &Layout, id: u32) -> Option<u32> {
+    let place = layout.cpus.iter().find(|cpu| cpu.id == id)?;
+    let before = layout.words.iter().take(place.word as usize);
+    Some(before.map(|word| word.nr_slots).sum::<u32>() + place.bit)
 }
 
 /// A CPU by the kernel's number, with or without a place.

@@ -250,6 +250,7 @@ fn set_variable(rodata: &mut types::rodata, name: &str, value: u64) {
         "nr_possible" => rodata.nr_possible = number,
         "nr_cpu_ids" => rodata.nr_cpu_ids = number,
         "nr_llcs" => rodata.nr_llcs = number,
+        "nr_words" => rodata.nr_words = number,
         "nr_nodes" => rodata.nr_nodes = number,
         "smt" => rodata.smt = number,
         "numa_rule" => rodata.numa_rule = number,
@@ -273,6 +274,7 @@ fn fill_maps(skel: &RoostSkel, setup: &Setup) -> libbpf_rs::Result<()> {
             "cpus" => put(&maps.cpus, index, &cpu(members))?,
             "words" => put(&maps.words, index, &word(members))?,
             "slots" => put(&maps.slots, index, &number(members))?,
+            "places" => put(&maps.places, index, &number(members))?,
             "llcs" => put(&maps.llcs, index, &llc(members))?,
             "nodes" => put(&maps.nodes, index, &node(members))?,
             "near" => put(&maps.near, index, &number(members))?,
@@ -308,7 +310,7 @@ fn cpu(members: &Members) -> types::roost_cpu {
 
 fn word(members: &Members) -> types::roost_word {
     let mut value = types::roost_word::default();
-    set_members!(value, members, present, first, nr_slots, node);
+    set_members!(value, members, present, first, nr_slots, base, node);
     value
 }
 

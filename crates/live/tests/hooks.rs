@@ -36,7 +36,14 @@ fn program() -> &'static Path {
 }
 
 fn outcome(scenario: &str, seed: u32) -> Outcome {
-    let output = Command::new(program()).args([scenario, &seed.to_string()]).output().unwrap();
+    outcome_on([2, 4, 4], scenario, seed)
+}
+
+/// The same on a machine of so many nodes, LLCs, and CPUs in each LLC.
+fn outcome_on(shape: [u32; 3], scenario: &str, seed: u32) -> Outcome {
+    let shape = shape.map(|number| number.to_string());
+    let mut command = Command::new(program());
+    let output = command.args([scenario, &seed.to_string()]).args(shape).output().unwrap();
     assert!(output.status.success(), "{scenario}: {}", output.status);
     let mut outcome = Outcome { groups: Vec::new(), idle: 0.0, counters: BTreeMap::new() };
     for line in String::from_utf8(output.stdout).unwrap().lines() {
@@ -57,6 +64,9 @@ fn gathered(group: &[f64; 2]) -> f64 {
 }
 
 const SEEDS: std::ops::Range<u32> = 1..6;
+
+/// Nodes, LLCs and CPUs in each LLC of machines with 16, 128, 384 and 512 CPUs.
+const LARGE: [[u32; 3]; 4] = [[2, 4, 4], [2, 8, 16], [2, 24, 16], [2, 32, 16]];
 
 /// Four groups of four busy loops on 2 x 8 CPUs, with short-running tasks beside them.
 #[test]
@@ -228,6 +238,76 @@ fn weights_are_evened_out_beside_what_may_not_move() {
         let groups = outcome("evened-beside-masked", seed).groups;
         let [eight, four] = [0, 1].map(|group: usize| groups[group][0] + groups[group][1]);
         assert!((eight / four / 2.0 - 1.0).abs() < 0.05, "{seed}: {groups:?}");
+    }
+}
+
+/// A parent forks three loops for each CPU, all of which queue in its LLC once no CPU is idle: two seconds later each has
+/// its share, whatever the size of the machine.
+#[test]
+fn what_one_parent_forked_is_evened_out_within_two_seconds() {
+    for shape in LARGE {
+        let counters = outcome_on(shape, "forked", 1).counters;
+        let (least, most) = (counters["least"] as f64, counters["most"] as f64);
+        assert!(least / most >= 0.7, "{shape:?}: {least} to {most} ns of a second");
+        assert!(counters["evened"] > 0, "{shape:?}");
+    }
+}
+
+/// Beside a node whose queues are long and whose tasks may not leave it, CPUs of the other one become idle all the time:
+/// each look through a queue takes its lock for every task. Most looks are those that others of the node had in vain.
+#[test]
+fn an_idle_cpu_looks_at_few_waiting_tasks() {
+    for shape in LARGE {
+        let counters = outcome_on(shape, "full-beside-idle", 1).counters;
+        assert!(counters["dispatch_steps_most"] <= 16, "{shape:?}: {counters:?}");
+        let [nodes, llcs, _] = shape.map(u64::from);
+        // Of each full LLC, in each of 200 ms, and those of CPUs that were woken to help, one a ms.
+        let looks = counters["dispatch_calls"] * counters["dispatch_steps_mean"] / 1000;
+        assert!(looks <= 200 * 2 * 16 * llcs / nodes, "{shape:?}: {looks}");
+    }
+}
+
+/// What the most expensive call of each hook did, by a kind of cost.
+fn most(counters: &BTreeMap<String, u64>, kind: &str) -> u64 {
+    let hooks = ["select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle"];
+    hooks.iter().map(|hook| counters[&format!("{hook}_{kind}_most")]).max().unwrap()
+}
+
+/// Tasks with an affinity charge their groups and processes for nodes where they may not run, wake up and queue: without
+/// asking for each CPU that they may not use.
+#[test]
+fn an_affinity_costs_no_more_on_a_large_machine() {
+    for shape in LARGE {
+        let counters = outcome_on(shape, "with-affinity", 1).counters;
+        assert!(counters["stopping_calls"] > 1000, "{shape:?}");
+        assert!(most(&counters, "entries") <= 40, "{shape:?}: {counters:?}");
+    }
+}
+
+/// Cpusets with more tasks than CPUs, beside CPUs that are idle and may not help.
+#[test]
+fn overloaded_cpusets_ask_for_few_cpus() {
+    for shape in LARGE {
+        let counters = outcome_on(shape, "crowded-beside-idle", 1).counters;
+        assert!(counters["enqueue_calls"] > 1000, "{shape:?}");
+        assert!(most(&counters, "masks") <= 64, "{shape:?}: {counters:?}");
+        assert!(counters["watch_masks_most"] <= 64, "{shape:?}: {counters:?}");
+    }
+}
+
+/// Where CPUs are busy for 92% of the time, `sis-util` lets a wakeup search neither its LLC nor its node: it costs the
+/// same on any machine, but for once in some milliseconds, when a wakeup adds up the utilisations of its LLC's CPUs.
+#[test]
+fn a_wakeup_near_saturation_does_not_search_the_node() {
+    for shape in LARGE {
+        let counters = outcome_on(shape, "near-saturation", 1).counters;
+        assert!(counters["queued"] > counters["ttwu_count"] / 2, "{shape:?}: {counters:?}");
+        assert!(counters["select_cpu_entries_mean"] <= 4000, "{shape:?}: {counters:?}");
+        assert!(counters["select_cpu_lookups_mean"] <= 12_000, "{shape:?}: {counters:?}");
+        assert!(
+            counters["select_cpu_entries_most"] <= 4 + u64::from(shape[2]),
+            "{shape:?}: {counters:?}"
+        );
     }
 }
 

@@ -37,13 +37,18 @@ static struct css_set at_root = { &root };
 
 static void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 flags)
 {
+	if (map == &affinities) {
+		if (!p->affinity && flags & BPF_LOCAL_STORAGE_GET_F_CREATE)
+			p->affinity = calloc(1, sizeof(*p->affinity));
+		return p->affinity;
+	}
 	if (!p->storage && flags & BPF_LOCAL_STORAGE_GET_F_CREATE)
 		p->storage = calloc(1, sizeof(*p->storage));
 	return p->storage;
 }
 
-/* The hooks, and the timer of the watch. */
-enum { SELECT_CPU, ENQUEUE, DISPATCH, RUNNING, STOPPING, UPDATE_IDLE, WATCH, HOOKS };
+/* The hooks, and the timers of the watch: of an LLC, of the machine. */
+enum { SELECT_CPU, ENQUEUE, DISPATCH, RUNNING, STOPPING, UPDATE_IDLE, WATCH, WATCH_ALL, HOOKS };
 
 static struct cost costs[HOOKS];
 
@@ -71,7 +76,7 @@ static void end_call(int hook)
 /* `cost HOOK calls N, and for each kind the mean times 1000 and the most`. */
 static void print_costs(void)
 {
-	static const char *hooks[] = { "select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle", "watch" };
+	static const char *hooks[] = { "select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle", "watch", "watch_all" };
 	static const char *kinds[] = { "entries", "lookups", "steps", "masks" };
 	int i, k;
 
@@ -93,13 +98,16 @@ static void make_maps(void)
 	make_map(&cpus, sizeof(struct roost_cpu), CPUS, false);
 	make_map(&words, sizeof(struct roost_word), LLCS, false);
 	make_map(&slots, sizeof(u32), LLCS * 64, false)->constant = true;
+	make_map(&places, sizeof(u32), CPUS, false)->constant = true;
 	make_map(&llcs, sizeof(struct roost_llc), LLCS, false);
 	make_map(&nodes, sizeof(struct roost_node), NODES, false);
 	make_map(&near, sizeof(u32), NODES * NODES, false)->constant = true;
+	make_map(&futile, sizeof(u64), NODES * LLCS, false);
 	make_map(&homes, sizeof(struct roost_home), NODES, false);
 	make_map(&shares, sizeof(struct roost_share), max_cgroups, false);
 	make_map(&share_ids, sizeof(u32), max_cgroups, true);
 	make_map(&limits, sizeof(struct roost_limit), max_cgroups, false);
+	make_map(&watches, sizeof(struct roost_watch), LLCS + 1, false);
 	make_map(&turns, sizeof(struct roost_turn), CPUS, false);
 	make_map(&sets, sizeof(struct roost_set), max_groups + max_processes, false);
 	make_map(&set_nodes, sizeof(struct roost_set_node), (max_groups + max_processes) * NODES, false);
@@ -114,7 +122,7 @@ static void make_machine(void)
 	u32 i, place, per_node = LLCS / NODES;
 
 	nr_possible = nr_cpu_ids = CPUS;
-	nr_llcs = LLCS;
+	nr_llcs = nr_words = LLCS;
 	nr_nodes = NODES;
 	numa_rule = ROOST_NUMA_MERGED_60;
 	max_groups = max_processes = max_cgroups = 64;
@@ -122,10 +130,12 @@ static void make_machine(void)
 	for (i = 0; i < LLCS; i++) {
 		*llc_at(i) = (struct roost_llc){ .node = i / per_node, .nr_cpus = PER_LLC, .first_word = i,
 						 .nr_words = 1, .scan_limit = PER_LLC };
-		*word_at(i) = (struct roost_word){ .present = lowest_bits(PER_LLC), .first = lowest_bits(PER_LLC), .nr_slots = PER_LLC, .node = i / per_node };
+		*word_at(i) = (struct roost_word){ .present = lowest_bits(PER_LLC), .first = lowest_bits(PER_LLC), 
+						   .nr_slots = PER_LLC, .base = i * PER_LLC, .node = i / per_node,
+						   .llc = i, .rank = i % per_node };
 	}
 	for (i = 0; i < NODES; i++)
-		*node_at(i) = (struct roost_node){ .first_llc = i * per_node, .nr_llcs = per_node,
+		*node_at(i) = (struct roost_node){ .first_llc = i * per_node, .nr_llcs = per_node, .first_word = i * per_node,
 						   .nr_cpus = CPUS / NODES,
 						   .numa_span = CPUS,
 						   .imb_numa_nr = per_node };
@@ -139,9 +149,11 @@ static void make_machine(void)
 						 .process = NONE, .pull_to = NONE };
 		place = i / PER_LLC * 64 + i % PER_LLC;
 		*(u32 *)bpf_map_lookup_elem(&slots, &place) = i;
+		*(u32 *)bpf_map_lookup_elem(&places, &i) = i;
 		cpu[i].idle = true;
 		roost_update_idle(i, true);
 	}
+	start_watch();
 }
 
 static struct css_set *make_cgroup_in(struct cgroup *parent, u64 id, u32 weight)
@@ -171,11 +183,24 @@ static void make_task(struct css_set *set, struct signal_struct *process, int tg
 	struct task_struct *p = &task[nr_tasks++];
 	struct scx_init_task_args args = { set->dfl_cgrp };
 
-	*p = (struct task_struct){ .group_leader = p, .start_boottime = 1, .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
+	*p = (struct task_struct){ .group_leader = p, .pid = nr_tasks, .start_boottime = 1, .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
 				   .scx.weight = 100, .cgroups = set, .signal = process,
 				   .cpu = rand() % CPUS, .burst_ns = burst_ns, .sleep_ns = sleep_ns,
 				   .wakes_at = now_ns + rand() % (sleep_ns + 1) };
 	roost_init_task(p, &args);
+	roost_enable(p);
+}
+
+/* Limits a task to CPUs. */
+static void limit(struct task_struct *p, struct cpumask *cpus)
+{
+	int i, n = 0;
+
+	p->cpus_ptr = cpus;
+	for (i = 0; i < MOST / 64; i++)
+		n += count(cpus->bits[i]);
+	p->nr_cpus_allowed = n < CPUS ? n : CPUS;
+	roost_set_cpumask(p, cpus);
 }
 
 /* Time has passed for a CPU. */
@@ -353,12 +378,12 @@ static void take_turns(void)
 }
 
 /*
- * Every LLC counts the tasks that say so, and misses none that is in its queue; every node counts its words with idle
- * CPUs.
+ * Every LLC counts the tasks that say so, and misses none that is in its queue; every node knows its words with idle
+ * CPUs and its LLCs with waiting tasks.
  */
 static void check_counts(void)
 {
-	u32 id, counted[MOST] = {}, idle_words[MOST] = {};
+	u32 id, counted[MOST] = {};
 	int i;
 
 	for (i = 0; i < nr_tasks; i++) {
@@ -367,25 +392,33 @@ static void check_counts(void)
 			counted[id]++;
 	}
 	for (id = 0; id < LLCS; id++) {
-		idle_words[word_at(id)->node] += !!word_at(id)->idle;
+		if (!word_at(id)->idle != !(node_at(word_at(id)->node)->idle_words[0] >> word_at(id)->rank & 1))
+			exit(4);
+		if (llc_at(id)->waiting && !may_wait(node_at(llc_at(id)->node), id))
+			exit(28);
 		if (llc_at(id)->waiting == counted[id] && counted[id] >= scx_bpf_dsq_nr_queued(id))
 			continue;
 		fprintf(stderr, "LLC %u: waiting %u, tasks %u, queued %d\n", id, llc_at(id)->waiting,
 			counted[id], scx_bpf_dsq_nr_queued(id));
 		exit(3);
 	}
-	for (id = 0; id < NODES; id++) {
-		if (node_at(id)->idle_words != idle_words[id])
-			exit(4);
-	}
 }
 
-/* Periods of limits and turns that are over. */
+/* Looks of the watch; periods of limits and turns that are over. */
 static void fire_timers(void)
 {
+	struct roost_watch *watch;
 	struct roost_limit *limit;
 	struct roost_turn *turn;
 	u32 i;
+
+	for (i = 0; i <= LLCS; i++) {
+		watch = watch_at(i);
+		here = i < LLCS ? i * PER_LLC : 0;
+		if (watch->timer.at && watch->timer.at <= now_ns)
+			counted(i < LLCS ? WATCH : WATCH_ALL, look(NULL, &i, watch));
+	}
+	here = 0;
 
 	for (i = 0; i < CPUS; i++) {
 		turn = turn_at(i);
@@ -407,7 +440,6 @@ static void fire_timers(void)
 static void run(u64 ns)
 {
 	u64 end = now_ns + ns;
-	struct roost_watch watch;
 	int i;
 
 	while (now_ns < end) {
@@ -420,11 +452,9 @@ static void run(u64 ns)
 		for (i = 0; i < CPUS; i++)
 			if (on_host[i] && !cpu[i].offline)
 				step_cpu(i);
-		here = 0;
 		fire_timers();
-		check_counts();
-		if (now_ns % WATCH_NS < STEP_NS)
-			counted(WATCH, watch_all(NULL, NULL, &watch));
+		if (nr_tasks < 256 || now_ns % MS < STEP_NS)
+			check_counts();
 	}
 }
 
@@ -542,8 +572,7 @@ static void overloaded_cpuset(void)
 
 	for (i = 0; i < 40; i++) {
 		make_task(&at_root, &single, 100 + i, i < 16 ? 0 : MS / 5, i < 16 ? 0 : MS);
-		task[i].cpus_ptr = i < 16 ? &inside : &outside;
-		task[i].nr_cpus_allowed = i < 16 ? 4 : 12;
+		limit(&task[i], i < 16 ? &inside : &outside);
 		task[i].cpu = i < 16 ? i % 4 : 4 + i % 12;
 	}
 	measure(2, nr_tasks);
@@ -568,8 +597,7 @@ static void crowd(bool busy)
 	for (i = 6; i < 14; i++) {
 		make_task(&at_root, &single, 100 + i, 0, 0);
 		task[i].cpu = i - 6;
-		task[i].cpus_ptr = &first;
-		task[i].nr_cpus_allowed = 8;
+		limit(&task[i], &first);
 	}
 	for (i = 0; busy && i < 200; i++)
 		account_attempt(0, 0, true, &cpu_at(0)->n);
@@ -588,8 +616,7 @@ static void barred_group(void)
 	for (i = 0; i < 4; i++) {
 		make_task(cgroup, &single, 100 + i, 0, 0);
 		task[i].cpu = 8 + i;
-		task[i].cpus_ptr = &second;
-		task[i].nr_cpus_allowed = 8;
+		limit(&task[i], &second);
 	}
 	run(SECOND / 2);
 	bpf_map_update_elem(&set_memory, &first, &pages, BPF_ANY);
@@ -677,8 +704,7 @@ static void spread_process(void)
 		only[i].bits[0] = 1 << 2 * i;
 		make_task(&at_root, &several, 100, 0, 0);
 		task[i].cpu = 2 * i;
-		task[i].cpus_ptr = &only[i];
-		task[i].nr_cpus_allowed = 1;
+		limit(&task[i], &only[i]);
 	}
 	measure(1, 8);
 }
@@ -694,8 +720,7 @@ static void crowded_cpusets(void)
 	for (i = 0; i < 80; i++) {
 		make_task(cgroup[i % 2], &single, 100 + i, 0, 0);
 		task[i].cpu = i % 2 * 4 + i / 2 % 4;
-		task[i].cpus_ptr = &part[i % 2];
-		task[i].nr_cpus_allowed = 4;
+		limit(&task[i], &part[i % 2]);
 	}
 	measure(2, 80);
 }
@@ -711,8 +736,7 @@ static void spanning_cpuset(void)
 	for (i = 0; i < 40; i++) {
 		make_task(cgroup, &single, 100 + i, 0, 0);
 		task[i].cpu = i % 2 * 8 + i / 2 % 3;
-		task[i].cpus_ptr = &part;
-		task[i].nr_cpus_allowed = 6;
+		limit(&task[i], &part);
 	}
 	measure(1, 40);
 }
@@ -738,17 +762,6 @@ static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 		task[nr_tasks - 1].cpu = i % (CPUS / NODES);
 		task[nr_tasks - 1].se.sum_exec_runtime = 1;
 	}
-}
-
-/* Limits a task to CPUs. */
-static void limit(struct task_struct *p, struct cpumask *cpus)
-{
-	int i, n = 0;
-
-	p->cpus_ptr = cpus;
-	for (i = 0; i < MOST / 64; i++)
-		n += count(cpus->bits[i]);
-	p->nr_cpus_allowed = n < CPUS ? n : CPUS;
 }
 
 /*
@@ -786,8 +799,7 @@ static void kernel_threads(void)
 		make_task(&at_root, &single, 200 + i, MS / 5, 40 * MS);
 		task[nr_tasks - 1].cpu = i;
 		task[nr_tasks - 1].flags = PF_KTHREAD;
-		task[nr_tasks - 1].nr_cpus_allowed = 1;
-		task[nr_tasks - 1].cpus_ptr = &one[i];
+		limit(&task[nr_tasks - 1], &one[i]);
 	}
 	for (i = 0; i < PER_LLC; i++) {
 		make_task(&at_root, &single, 300 + i, MS / 5, 2 * MS);
@@ -1381,16 +1393,17 @@ static void ramp(int first, u64 later)
 /* The watch is told an old time by an idle CPU. */
 static void old_time(void)
 {
+	struct roost_watch watch = {};
 	u64 looked = 0;
 	int i;
 
 	for (i = 0; i < 10; i++) {
 		now_ns += i % 2 ? 2 * WATCH_NS - MS : MS;
-		if (before(watch_time(), looked + WATCH_NS / 2))
+		if (before(watch_time(&watch), looked + WATCH_NS / 2))
 			exit(20);
-		looked = watched_at;
+		looked = watch.at;
 	}
-	if (before(now_ns + WATCH_NS, watched_at))
+	if (before(now_ns + WATCH_NS, watch.at))
 		exit(21);
 }
 
@@ -1629,10 +1642,10 @@ static struct cpumask *cpus_from(int first, int end)
 	return mask;
 }
 
-/* Large machines: what calls cost after a second. */
+/* Large machines: what calls cost after half a second. */
 static void measure_costs(u64 ns)
 {
-	run(SECOND);
+	run(SECOND / 2);
 	memset(costs, 0, sizeof(costs));
 	run(ns);
 	print_costs();
@@ -1679,7 +1692,7 @@ static void with_affinity(void)
 		task[i].cpu = node * CPUS / 2 + i / 2 % (CPUS / 2);
 		limit(&task[i], cpus_from(node ? 2 : 0, node ? CPUS : CPUS / 2));
 	}
-	measure_costs(2 * SECOND);
+	measure_costs(SECOND / 2);
 }
 
 /* A node with three loops on each CPU, which may not leave it, beside one with tasks that run and sleep. */
@@ -1697,7 +1710,7 @@ static void full_beside_idle(void)
 		if (i < loops)
 			limit(&task[i], first);
 	}
-	measure_costs(2 * SECOND);
+	measure_costs(SECOND / 5);
 }
 
 /* Every other LLC of a node is a cpuset with three times the tasks that it has CPUs, all else is idle. */
@@ -1716,7 +1729,7 @@ static void crowded_cpusets_beside_idle(void)
 			task[n].se.sum_exec_runtime = 1;
 			limit(&task[n], part[llc]);
 		}
-	measure_costs(2 * SECOND);
+	measure_costs(SECOND / 2);
 }
 
 /* Tasks that run and sleep, `percent` of each CPU's time; `threads`: all of one process. */
@@ -1732,7 +1745,7 @@ static void near_saturation(int percent, bool threads)
 		task[i].se.sum_exec_runtime = 1;
 		task_of(&task[i])->burst = MS / 2;
 	}
-	measure_costs(SECOND);
+	measure_costs(SECOND / 5);
 }
 
 int main(int argc, char **argv)

@@ -30,6 +30,7 @@ typedef int64_t s64;
 #define __type(name, type) type *name
 #define bpf_for(i, from, to) for (i = (from); i < (int)(to); i++)
 #define each bpf_for
+#define may_go_on true
 #define ROOST_OPS(name, ...) name(__VA_ARGS__)
 #define ROOST_OPS_SLEEPABLE(name, ...) name(__VA_ARGS__)
 #define ROOST_TRACE(name, event, ...) int name(__VA_ARGS__)
@@ -54,7 +55,7 @@ struct css_set { struct cgroup *dfl_cgrp; };
 struct signal_struct { int nr_threads; };
 
 struct task_struct {
-	int nr_cpus_allowed, tgid, migration_disabled, rcu_read_lock_nesting, __state;
+	int nr_cpus_allowed, pid, tgid, migration_disabled, rcu_read_lock_nesting, __state;
 	struct task_struct *group_leader;
 	u64 start_boottime;
 	struct cpumask *cpus_ptr;
@@ -66,6 +67,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	/* Of this stand-in. */
 	struct roost_task *storage;
+	struct roost_affinity *affinity;
 	struct task_struct *next;	/* in its queue */
 	u64 queue;			/* that it is in */
 	int cpu;
@@ -83,7 +85,7 @@ struct bpf_timer { u64 at; };	/* when it fires; 0: never */
 
 struct sched_ext_ops {
 	void *select_cpu, *enqueue, *dispatch, *running, *stopping, *update_idle, *cpu_release;
-	void *cpu_offline, *cpu_online, *init_task, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight, *cgroup_set_bandwidth;
+	void *cpu_offline, *cpu_online, *init_task, *enable, *set_cpumask, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight, *cgroup_set_bandwidth;
 	void *init, *exit;
 	u64 flags;
 	u32 timeout_ms;
@@ -178,6 +180,8 @@ static bool bpf_cpumask_test_cpu(u32 number, const struct cpumask *mask)
 	counted_now[MASKS]++;
 	return mask->bits[number / 64] >> number % 64 & 1;
 }
+
+static u64 affinity_bits(const struct task_struct *p, u32 index) { return p->cpus_ptr->bits[index]; }
 
 static void scx_bpf_kick_cpu(s32 number, u64 flags)
 {
