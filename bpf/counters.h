@@ -41,6 +41,8 @@ ROOST_COUNTER(nr_periods, "cgroup-limits: periods that began for cgroups with a 
 ROOST_COUNTER(nr_throttled, "cgroup-limits: of these, periods in which tasks were parked, as their cgroup had used up its budget")
 ROOST_COUNTER(throttled_usec, "cgroup-limits: microseconds for which cgroups had tasks parked, added up")
 ROOST_COUNTER(rescued, "times that a queue had held tasks for a tenth of a second although a CPU was idle")
+ROOST_COUNTER(sets_full, "cling, consolidate: times that no place was left for a group or process: --max-groups, --max-processes")
+ROOST_COUNTER(cgroups_full, "cgroups that no place was left for, so that their weights and limits do not count: --max-cgroups")
 ROOST_COUNTER(affinity_unknown, "affinities that no memory was left to note: no idle CPU is searched for such a task")
 ROOST_COUNTER(released, "times that a CPU was taken by a realtime or deadline task and its tasks were queued again")
 ROOST_COUNTER(run_delay_ns, "nanoseconds that tasks waited in queues")

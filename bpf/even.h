@@ -129,15 +129,15 @@ __noinline bool even_out_pair(u32 from, u32 to)
 	struct roost_task *task;
 	struct task_struct *p;
 	u64 weight, most;
-	u32 moved = 0;
 	int i;
 
 	if (!src || !dst || !here)
 		return false;
+	dst->pulled = 0;
 	bpf_rcu_read_lock();
 	each_queued(p, it, i, from, 0, WEIGHED) {
 		most = most_to_move(src, dst);
-		if (!most || moved >= PULLED)
+		if (!most || dst->pulled >= PULLED)
 			break;
 		task = task_of(p);
 		weight = task ? weight_of(p, task) : 0;
@@ -145,11 +145,11 @@ __noinline bool even_out_pair(u32 from, u32 to)
 		    !move_task(&it, p, task, src, dst, from, to))
 			continue;
 		shift_load(src, dst, weight);
-		moved++;
+		dst->pulled++;
 	}
 	bpf_rcu_read_unlock();
-	here->n.evened += moved;
-	return moved;
+	here->n.evened += dst->pulled;
+	return dst->pulled;
 }
 
 /*
@@ -185,17 +185,19 @@ __noinline u32 heaviest_after(u32 last, u32 node_id, bool others)
 
 __noinline bool pull_into(u32 id, u32 node_id, bool others)
 {
+	bool pulled = false;
 	u32 from = NONE;
 	int i;
 
 	bpf_for(i, 0, ASKED) {
 		from = heaviest_after(from, node_id, others);
 		if (from == NONE)
-			return false;
-		if (from != id && even_out_pair(from, id))
-			return true;
+			break;
+		pulled = from != id && even_out_pair(from, id);
+		if (pulled)
+			break;
 	}
-	return false;
+	return pulled;
 }
 
 /* Other nodes are looked at every so many times (assumption): a task is moved away from its memory. */

@@ -74,11 +74,16 @@ static __always_inline u32 settled_on(u32 index)
 }
 
 /* The set that decides where a task belongs: its group, or else its process; NONE. */
+static __always_inline u32 deciding_of(u32 group, u32 process)
+{
+	if (settled_on(group) != NONE)
+		return group;
+	return settled_on(process) == NONE ? NONE : process;
+}
+
 static __always_inline u32 deciding_set(const struct roost_task *task)
 {
-	if (settled_on(task->group) != NONE)
-		return task->group;
-	return settled_on(task->process) == NONE ? NONE : task->process;
+	return deciding_of(task->group, task->process);
 }
 
 /* Whether a set does not cling to the node it settled on, because that node is busy. */
@@ -87,16 +92,17 @@ static __always_inline bool pauses(u32 set, u32 home)
 	return home != NONE && !is_process(set) && is_busy(home);
 }
 
-/* The node where a task belongs; NONE if it has none, or while that is paused. */
+/* The node where a task of two sets belongs; NONE if it has none, or while that is paused. */
+__noinline u32 home_of_sets(u32 group, u32 process)
+{
+	u32 set = deciding_of(group, process), home = settled_on(set);
+
+	return pauses(set, home) ? NONE : home;
+}
+
 static __always_inline u32 home_of(const struct roost_task *task)
 {
-	u32 set, home;
-
-	if (!any_set())
-		return NONE;
-	set = deciding_set(task);
-	home = settled_on(set);
-	return pauses(set, home) ? NONE : home;
+	return any_set() ? home_of_sets(task->group, task->process) : NONE;
 }
 
 /* Whether a task stays on the node `src` although a CPU of `dst` would take it. */
@@ -318,13 +324,18 @@ static __always_inline u64 mean_growth(u64 before, u64 all, u64 *seen)
 	return before * 7 / 8 + grown;
 }
 
-__noinline int update_set_node(u32 index, u32 node_id)
+__noinline int update_set_node(u32 index, u32 node_id, u64 period)
 {
 	struct roost_set_node *node = set_node_at(index, node_id);
+	u64 wanted;
 
-	if (!node)
+	if (!node || !period)
 		return 0;
 	node->own = 0;
+	/* In whole tasks. */
+	wanted = node->wanted;
+	node->runnable = (wanted - node->seen_wanted + period / 2) / period;
+	node->seen_wanted = wanted;
 	node->recent = mean_growth(node->recent, node->cpu_ns, &node->seen_cpu_ns);
 	node->barred = mean_growth(node->barred, node->barred_ns, &node->seen_barred_ns);
 	return 0;
@@ -348,7 +359,7 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 	set->seen_wanted = wanted;
 	set->recent = mean_growth(set->recent, set->ran, &set->seen_ran);
 	bpf_for(i, 0, nr_nodes)
-		update_set_node(index, i);
+		update_set_node(index, i, period);
 	if (excluded(index))
 		set->preferred = NONE;
 	check_home(index, set, now);
@@ -573,6 +584,8 @@ __noinline int update_sets(u64 now)
 	int i;
 
 	sets_at = now;
+	shrink(&groups_used, 0);
+	shrink(&processes_used, max_groups);
 	bpf_for(i, 0, groups_used)
 		update_set(i, now, period);
 	bpf_for(i, 0, processes_used)

@@ -175,15 +175,18 @@ static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags
  * A word has idle CPUs now, or none any more: its node is told. Another CPU may tell the opposite at the same time. So
  * this one looks again once it has told.
  */
-static __always_inline void tell_node(const struct roost_word *word)
+__noinline int tell_node(u32 word_id)
 {
-	struct roost_node *node = node_at(word->node);
-	u32 index = word->rank / 64;
-	u64 mask = 1ull << (word->rank & 63);
+	struct roost_word *word = word_at(word_id);
+	struct roost_node *node = word ? node_at(word->node) : NULL;
+	u32 index;
+	u64 mask;
 	int i;
 
-	if (!node || index >= NODE_MASKS)
-		return;
+	if (!node || word->rank / 64 >= NODE_MASKS)
+		return 0;
+	index = word->rank / 64 & (NODE_MASKS - 1);
+	mask = 1ull << (word->rank & 63);
 	each(i, 0, 2) {
 		if (word->idle)
 			__sync_fetch_and_or(&node->idle_words[index], mask);
@@ -192,10 +195,11 @@ static __always_inline void tell_node(const struct roost_word *word)
 		if (!word->idle == !(node->idle_words[index] & mask))
 			break;
 	}
+	return 0;
 }
 
 /* Claims an idle CPU; false if another was faster. */
-static __always_inline bool claim(struct roost_word *word, u32 bit)
+static __always_inline bool claim(struct roost_word *word, u32 id, u32 bit)
 {
 	u64 mask = 1ull << (bit & 63), old;
 
@@ -203,7 +207,7 @@ static __always_inline bool claim(struct roost_word *word, u32 bit)
 		return false;
 	old = __sync_fetch_and_and(&word->idle, ~mask);
 	if (old == mask)
-		tell_node(word);
+		tell_node(id);
 	return old & mask;
 }
 
@@ -211,7 +215,7 @@ static __always_inline bool claim_cpu(const struct roost_cpu *cpu)
 {
 	struct roost_word *word = word_at(cpu->word);
 
-	return word && claim(word, cpu->bit);
+	return word && claim(word, cpu->word, cpu->bit);
 }
 
 static __always_inline void mark_idle(const struct roost_cpu *cpu)
@@ -220,7 +224,7 @@ static __always_inline void mark_idle(const struct roost_cpu *cpu)
 	u64 mask = 1ull << (cpu->bit & 63);
 
 	if (word && cpu->online && !(word->idle & mask) && !__sync_fetch_and_or(&word->idle, mask))
-		tell_node(word);
+		tell_node(cpu->word);
 }
 
 /* A CPU goes or comes back. Its LLC and its node keep their places, with one CPU less or more. */
@@ -241,7 +245,7 @@ static __always_inline void set_online(struct roost_cpu *cpu, struct roost_llc *
 		word->present &= ~mask;
 		llc->nr_cpus--;
 		node->nr_cpus--;
-		claim(word, cpu->bit);
+		claim(word, cpu->word, cpu->bit);
 	}
 }
 
@@ -437,7 +441,7 @@ __noinline u64 search_word(struct task_struct *p __arg_trusted, u32 index, u32 f
 			slot -= nr_slots;
 		place = index * 64 + slot;
 		cpu = bpf_map_lookup_elem(&slots, &place);
-		if (cpu && claim(word, slot))
+		if (cpu && claim(word, index, slot))
 			return FOUND(*cpu, lowest(bits) + 1);
 		bits &= bits - 1;
 	}
@@ -494,7 +498,7 @@ static __always_inline u32 next_llc(const struct roost_node *node, u32 llc)
  */
 __noinline u64 idlest_among(struct task_struct *p __arg_trusted, u32 node_id, u32 parent, u32 most)
 {
-	u32 best = NONE, most_idle = 0, sum = 0, last = NONE, idle = 0, index;
+	u32 best = NONE, most_idle = 0, sum = 0, last = NONE, idle = 0, found, index;
 	struct roost_node *node = node_at(node_id);
 	struct roost_word *word;
 	int i;
@@ -506,8 +510,9 @@ __noinline u64 idlest_among(struct task_struct *p __arg_trusted, u32 node_id, u3
 		if (!word)
 			break;
 		/* The words of an LLC follow each other. */
-		idle = (word->llc == last ? idle : 0) + count(word->idle & allowed_slots(p, word));
-		sum += count(word->idle & allowed_slots(p, word));
+		found = count(word->idle & allowed_slots(p, word));
+		idle = (word->llc == last ? idle : 0) + found;
+		sum += found;
 		last = word->llc;
 		if (idle > most_idle || (idle && idle == most_idle && last == parent)) {
 			most_idle = idle;

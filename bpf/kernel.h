@@ -234,12 +234,30 @@ static __always_inline bool is_leaving(u32 cpu)
 	return rq && rq->balance_callback;
 }
 
-/* Whether a realtime task runs on a CPU or will run next. */
+/* Whether a server is among a CPU's deadline tasks: it lets other classes run (RB_EMPTY_NODE() of what is not queued). */
+static __always_inline bool is_queued(const struct sched_dl_entity *server)
+{
+	return server->rb_node.__rb_parent_color != (u64)&server->rb_node;
+}
+
+/* Deadline tasks of a CPU, without servers: of the fair class, from 7.0 on of sched_ext. */
+static __always_inline s64 deadline_tasks(const struct rq *rq)
+{
+	s64 n = rq->dl.dl_nr_running;
+
+	if (bpf_core_field_exists(rq->fair_server))
+		n -= is_queued(&rq->fair_server);
+	if (bpf_core_field_exists(rq->ext_server))
+		n -= is_queued(&rq->ext_server);
+	return n;
+}
+
+/* Whether a realtime or deadline task runs on a CPU or will run next. */
 static __always_inline bool realtime_on(u32 cpu)
 {
 	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
 
-	return rq && rq->rt.rt_queued;
+	return rq && (rq->rt.rt_queued || deadline_tasks(rq) > 0);
 }
 
 /*

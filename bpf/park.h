@@ -170,7 +170,6 @@ static __always_inline bool park(struct task_struct *p, struct roost_task *task,
 		reserve(task);
 		return false;
 	}
-	count_at(task, NONE);
 	count_out(task);
 	task->waits_in = PARKED;
 	task->queued_at = 0;
@@ -244,6 +243,7 @@ static __always_inline void release_to_llc(struct bpf_iter_scx_dsq *it, struct t
 	if (is_long(task))
 		llc->lasting = true;
 	__sync_fetch_and_add(&llc->waiting, 1);
+	tell_waiting(llc, id);
 	if (!__sync_bool_compare_and_swap(&task->waits_in, PARKED, id)) {
 		__sync_fetch_and_add(&llc->waiting, -1);
 		return;

@@ -321,7 +321,7 @@ static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 
 /*
  * Time after which CPUs of a node look again into an LLC where they found nothing to take, because all that waits is
- * bound to others (cpusets) or belongs there. A CPU that is woken for it looks at once. A look takes the queue's lock
+ * bound to others (cpusets), belongs there, or has not waited for long enough. A CPU that is woken for it looks at once. A look takes the queue's lock
  * for each task. (Assumption: at 100 ns for each of 16 tasks, a look in each ms is a sixth of a percent of the lock's
  * time; where all of the queue is looked at, it is half a percent with 50 tasks.)
  */
@@ -341,13 +341,23 @@ static __always_inline bool is_futile(const struct roost_cpu *cpu, u32 llc, u64 
 	return cpu->called_by != llc + 1 && until && before(now, *until);
 }
 
-/* A CPU found nothing in a queue in which tasks wait. */
-static __always_inline void was_futile(const struct roost_cpu *cpu, u32 llc, u64 now)
+/* In the time of a futile look: what waits there may be taken soon. */
+#define SOON 1ull
+
+static __always_inline bool waits_for_time(const struct roost_cpu *cpu, u32 llc)
+{
+	u64 *until = futile_until(cpu, llc);
+
+	return until && *until & SOON;
+}
+
+/* A CPU found nothing in a queue in which tasks wait, because it may not run them or, `soon`, may not take them yet. */
+static __always_inline void was_futile(const struct roost_cpu *cpu, u32 llc, u64 now, bool soon)
 {
 	u64 *until = futile_until(cpu, llc);
 
 	if (until)
-		*until = now + FUTILE_NS;
+		*until = ((now + FUTILE_NS) & ~SOON) | soon;
 }
 
 /* What came of looking for tasks elsewhere. */
@@ -395,20 +405,13 @@ __noinline u32 total_weight(u32 process)
 	return sum;
 }
 
-/* Tasks that run or wait where a task is and where it may go. */
-struct roost_running {
-	u32 src, dst;
-};
-
-/* consolidate: whether a task joins more of its process where it goes (enum roost_benefit). */
-static __always_inline int benefit(const struct roost_task *task, u32 src, u32 dst, const struct roost_running *running)
+/* consolidate: whether a task of a process joins more of it where it goes (enum roost_benefit). */
+__noinline int benefit(u32 process, u32 src, u32 dst)
 {
-	u32 process = task->process;
-
 	if (process == NONE)
 		return ROOST_BENEFIT_NONE;
-	return roost_consolidate_benefit(total_weight(process), running->dst, weight_on(process, dst), running->src,
-					 weight_on(process, src));
+	return roost_consolidate_benefit(total_weight(process), running_on(dst), weight_on(process, dst),
+					 running_on(src), weight_on(process, src));
 }
 
 /* What an idle CPU may take from another LLC, the best last. */
@@ -433,13 +436,12 @@ static __always_inline bool may_leave(struct roost_task *task, u32 src, u32 dst,
 }
 
 /* As what a task may be taken, of `kinds`; 0: not at all. */
-static __always_inline u32 taken_as(struct roost_task *task, u32 src, u32 dst, u32 kinds,
-				    const struct roost_running *running, struct roost_counters *n)
+static __always_inline u32 taken_as(struct roost_task *task, u32 src, u32 dst, u32 kinds, struct roost_counters *n)
 {
 	if (kinds & TAKE_BELONGING && home_of(task) == dst)
 		return TAKE_BELONGING;
 	if (kinds & TAKE_JOINING &&
-	    roost_consolidate_first_pass(false, true, benefit(task, src, dst, running)))
+	    roost_consolidate_first_pass(false, true, benefit(task->process, src, dst)))
 		return TAKE_JOINING;
 	if (kinds & (TAKE_ANY | TAKE_LONG) && may_leave(task, src, dst, kinds & TAKE_ANY, n))
 		return kinds & TAKE_ANY ? TAKE_ANY : TAKE_LONG;
@@ -456,7 +458,6 @@ static __always_inline u32 looks_left(const struct roost_cpu *cpu)
 __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
-	struct roost_running running = {};
 	struct roost_llc *llc = llc_at(id);
 	u32 most = 0, as, best = 0, looks;
 	struct roost_task *task;
@@ -465,10 +466,6 @@ __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 
 	if (!cpu || !llc)
 		return 0;
-	if (kinds & TAKE_JOINING) {
-		running.src = running_on(llc->node);
-		running.dst = running_on(cpu->node);
-	}
 	looks = looks_left(cpu);
 	bpf_rcu_read_lock();
 	each_queued(p, it, i, id, 0, looks) {
@@ -476,7 +473,7 @@ __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 		task = task_of(p);
 		if (!task || !may_run(p, cpu_id) || stays_put(p))
 			continue;
-		as = taken_as(task, llc->node, cpu->node, kinds, &running, &cpu->n);
+		as = taken_as(task, llc->node, cpu->node, kinds, &cpu->n);
 		if (as > most) {
 			most = as;
 			best = p->pid;
@@ -542,18 +539,18 @@ __noinline int steal_near(u32 cpu_id, u32 id, u64 now)
 
 	if (!node || !llc)
 		return NONE_WAITS;
+	if (is_futile(cpu, id, now))
+		return waits_for_time(cpu, id) ? SOME_WAIT : NONE_WAITS;
 	queued = seen_waiting(llc, id);
 	if (!queued)
 		return NONE_WAITS;
 	may = may_steal(id, llc, queued, node, now, &cpu->n);
-	if (!is_futile(cpu, id, now)) {
-		if (may ? dsq_move_to_local(id) : steal_from(cpu_id, id, take_long(id, llc))) {
-			cpu->n.llc_stolen++;
-			return STOLEN;
-		}
-		if (nr_waiting(llc, id))
-			was_futile(cpu, id, now);
+	if (may ? dsq_move_to_local(id) : steal_from(cpu_id, id, take_long(id, llc))) {
+		cpu->n.llc_stolen++;
+		return STOLEN;
 	}
+	if (nr_waiting(llc, id))
+		was_futile(cpu, id, now, !may);
 	/* What may not run here is nothing to wait for. */
 	return may ? NONE_WAITS : SOME_WAIT;
 }
@@ -571,7 +568,7 @@ __noinline int steal_in_node(u32 cpu_id, u64 now)
 	id = cpu->llc;
 	each(i, 1, node->nr_llcs) {
 		id = next_llc(node, id);
-		if (!may_wait(node, id))
+		if (!may_wait(cpu->node, id))
 			continue;
 		found = steal_near(cpu_id, id, now);
 		if (found == STOLEN)
@@ -612,7 +609,7 @@ __noinline bool steal_far(u32 cpu_id, u32 id, u64 now)
 		return true;
 	}
 	if (nr_waiting(llc, id))
-		was_futile(cpu, id, now);
+		was_futile(cpu, id, now, false);
 	return false;
 }
 
@@ -633,7 +630,7 @@ __noinline bool steal_from_nodes(u32 cpu_id, u64 now)
 		if (!node)
 			continue;
 		each(j, 0, node->nr_llcs) {
-			if (may_wait(node, node->first_llc + j) && steal_far(cpu_id, node->first_llc + j, now))
+			if (may_wait(*id, node->first_llc + j) && steal_far(cpu_id, node->first_llc + j, now))
 				return true;
 		}
 	}

@@ -29,8 +29,9 @@ char _license[] SEC("license") = "GPL";
 
 #define EXIT_TEXT 256
 
-/* What the kernel writes of its queues at most (SCX_EXIT_DUMP_DFL_LEN). */
-#define EXIT_DUMP 32768
+/* What the kernel writes of its queues at most: the loader has room for it, by the number of CPUs. */
+const volatile u32 dump_len = 1;
+char dump[1] SEC(".data.dump");
 
 /* Why the scheduler ended, for the loader; kind is written last. */
 struct {
@@ -38,7 +39,6 @@ struct {
 	s64 code;
 	char reason[EXIT_TEXT];
 	char message[EXIT_TEXT * 4];
-	char dump[EXIT_DUMP];
 } ended;
 
 s32 ROOST_OPS(roost_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
@@ -131,7 +131,6 @@ static __always_inline void enqueue_in(struct task_struct *p, struct roost_task 
 	}
 	if (is_long(task))
 		llc->lasting = true;
-	count_at(task, llc->node);
 	count_in(task, llc, id);
 	dsq_insert_vtime(p, id, slice_ns(), turn_of(p, task, llc->clock, flags), flags);
 }
@@ -200,8 +199,6 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 	charge(p, task, cpu);
 	if (task->limit != NONE && !has_turn(task, cpu_id))
 		return false;
-	/* It may only now be known to which process it belongs. */
-	count_at(task, cpu->node);
 	cpu->process = task->process;
 	if (nr_nodes == 1 || is_bound(p) || stays_put(p))
 		return true;
@@ -255,6 +252,13 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 		becomes_idle(cpu, cpu_id);
 }
 
+/* Others read this at each wakeup: it is written only if it changes. */
+static __always_inline void set_brief(struct roost_cpu *cpu, bool brief)
+{
+	if (cpu->brief != brief)
+		cpu->brief = brief;
+}
+
 void ROOST_OPS(roost_running, struct task_struct *p)
 {
 	u32 cpu_id = scx_bpf_task_cpu(p);
@@ -269,12 +273,11 @@ void ROOST_OPS(roost_running, struct task_struct *p)
 	cpu->started_at = scx_bpf_now();
 	cpu->weight = weight_of(p, task);
 	cpu->process = task->process;
-	cpu->brief = burst_of(task) < MIGRATION_NS;
+	set_brief(cpu, burst_of(task) < MIGRATION_NS);
 	task->go = NONE;
 	if (task->queued_at)
 		account_wait(task, cpu, llc, cpu->started_at, &cpu->n);
 	account_migration(task, cpu_id, cpu, &cpu->n);
-	count_at(task, cpu->node);
 	bound = is_bound(p);
 	keep_up(cpu, llc);
 	if (!bound)
@@ -300,7 +303,6 @@ void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 	if (runnable)
 		return;
 	give_back(task);
-	count_at(task, NONE);
 	if (p->__state)
 		end_burst(task);
 	else
@@ -315,8 +317,8 @@ void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
 	if (!cpu || cpu->llc == NONE)
 		return;
 	account_idle(cpu, idle);
-	cpu->brief = false;
 	if (idle) {
+		set_brief(cpu, false);
 		cpu->process = cpu->pull_to = NONE;
 		becomes_idle(cpu, cpu_id);
 	} else {
@@ -334,7 +336,7 @@ void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 	if (cpu) {
 		cpu->n.released++;
 		cpu->started_at = 0;
-		cpu->brief = false;
+		set_brief(cpu, false);
 	}
 	reenqueue_local();
 }
@@ -395,7 +397,7 @@ s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_
 	if (!task)
 		return -ENOMEM;
 	task->queue = task->cpu = task->group = task->process = NONE;
-	task->counted = task->go = task->exec_to = task->waits_in = NONE;
+	task->go = task->exec_to = task->waits_in = NONE;
 	task->burst = slice_ns();
 	task->limit = NONE;
 	join_cgroup(p, task, args->cgroup->kn->id);
@@ -419,21 +421,29 @@ void ROOST_OPS(roost_disable, struct task_struct *p)
 	struct roost_task *task = task_of(p);
 
 	if (task) {
-		count_at(task, NONE);
 		count_out(task);
 		give_back(task);
 		task->queued_at = task->owed = 0;
 	}
+	/* The last thread of a process has ended. */
+	if (!p->signal->live.counter)
+		end_set(PROCESS_ID | (u32)p->tgid);
 }
 
 /* cgroups with the cpu controller: parents come before their children. */
 s32 ROOST_OPS_SLEEPABLE(roost_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
 {
+	struct roost_cpu *here;
 	u32 index;
 
 	if (!(cgroup_weights || cgroup_limits) || !cgroup->level)
 		return 0;
 	index = add_share(cgroup->kn->id, cgroup->self.parent->cgroup->kn->id, args->weight);
+	here = this_cpu();
+	if (here && index == NONE) {
+		here->n.cgroups_full++;
+		tell_full(CGROUPS_FULL);
+	}
 	if (!cgroup_limits)
 		return 0;
 	make_limit(index);
@@ -449,6 +459,7 @@ void ROOST_OPS_SLEEPABLE(roost_cgroup_exit, struct cgroup *cgroup)
 	if (cgroup_limits)
 		set_limit(index, 0, 0, 0);
 	remove_share(cgroup->kn->id);
+	end_set(cgroup->kn->id);
 }
 
 /* cpu.max is written; also cpu.max.burst. From 6.17 on. */
@@ -495,7 +506,7 @@ void ROOST_OPS(roost_exit, struct scx_exit_info *info)
 {
 	bpf_probe_read_kernel_str(ended.reason, sizeof(ended.reason), info->reason);
 	bpf_probe_read_kernel_str(ended.message, sizeof(ended.message), info->msg);
-	bpf_probe_read_kernel_str(ended.dump, sizeof(ended.dump), info->dump);
+	bpf_probe_read_kernel_str(dump, dump_len, info->dump);
 	ended.code = info->exit_code;
 	__sync_lock_test_and_set(&ended.kind, info->kind);
 }

@@ -7,7 +7,7 @@
  *
  * Both are in one table, groups first. A set is made when a task of it has run for a few milliseconds. It is
  * forgotten when none has for a minute. A task charges its sets once it has run or waited for a few milliseconds,
- * so a wakeup costs nothing here. Only processes count their runnable tasks per node, at enqueue and dequeue.
+ * so a wakeup costs nothing here.
  *
  * The loader's daemon writes three tables: how much memory each set has on each node (set_memory), whose memory it
  * moves (set_moves), and which groups do not count (set_flags). The scheduler writes all other tables, and the
@@ -32,24 +32,27 @@
 #define FORGET_NS 60000000000ull
 
 struct roost_set {
+	/* What is read at each wakeup and seldom written. */
 	u64 id;			/* 0: free */
 	u64 started;		/* of a process: when it did; another may get its number */
 	u64 made_at;
-	u64 active_at;		/* when a task of it last charged it */
 	u64 settled_at;		/* by CLOCK_MONOTONIC, unlike all else */
-	u64 tried_at;		/* when it last tried to settle */
+	u32 preferred;		/* the node it settled on; NONE */
+	u32 group;		/* of a process: its group */
+	/* Charged by tasks. */
+	u64 active_at __attribute__((aligned(CACHE_LINE)));	/* when a task of it last charged it */
 	u64 wanted;		/* ns that its tasks ran or waited */
+	u64 ran;		/* ns that its tasks ran */
+	/* Computed ten times a second. */
+	u64 tried_at __attribute__((aligned(CACHE_LINE)));	/* when it last tried to settle */
 	u64 seen_wanted;
 	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some seconds */
 	u64 lately;		/* the same, of some tenths of a second */
 	u64 claim;		/* the same of the node it settled on (home.h) */
-	u64 ran;		/* ns that its tasks ran */
 	u64 seen_ran;
-	u64 recent;		/* the same, a mean of a second or so */
-	u32 preferred;		/* the node it settled on; NONE */
-	u32 group;		/* of a process: its group */
+	u64 recent;		/* ns that its tasks ran, a mean of a second or so */
 	u64 misfit_since;	/* since when the node it settled on has not suited it; 0: it does */
-};
+} __attribute__((aligned(CACHE_LINE)));
 
 struct roost_set_node {
 	u64 cpu_ns;		/* its tasks ran here */
@@ -58,7 +61,9 @@ struct roost_set_node {
 	u64 barred_ns;		/* its tasks that may not run here ran anywhere */
 	u64 seen_barred_ns;
 	u64 barred;		/* the same, such a mean */
-	u64 runnable;		/* tasks that run or wait here */
+	u64 wanted;		/* ns that its tasks ran or waited here */
+	u64 seen_wanted;
+	u32 runnable;		/* tasks that did at a time in the last tenth of a second */
 	u64 own;		/* of a group: what processes of it that settled here claim, times UNIT */
 };
 
@@ -156,7 +161,9 @@ __noinline int begin_set(u32 index, u64 now)
 	bpf_for(i, 0, nr_nodes) {
 		node = set_node_at(index, i);
 		if (node) {
-			node->recent = node->runnable = node->cpu_ns = node->seen_cpu_ns = 0;
+			node->recent = node->cpu_ns = node->seen_cpu_ns = 0;
+			node->runnable = 0;
+			node->seen_wanted = node->wanted;
 			node->barred = node->barred_ns = node->seen_barred_ns = 0;
 		}
 		/* The daemon writes it only for sets with enough memory. */
@@ -194,6 +201,7 @@ __noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from, u64 now)
 __noinline u32 find_set(u64 id, u64 now)
 {
 	u32 *known = bpf_map_lookup_elem(&set_ids, &id), index;
+	struct roost_cpu *here;
 	struct roost_set *set;
 
 	if (known)
@@ -205,6 +213,10 @@ __noinline u32 find_set(u64 id, u64 now)
 	if (index == NONE) {
 		next_process += FREE_TRIES;
 		next_group += FREE_TRIES;
+		here = this_cpu();
+		if (here)
+			here->n.sets_full++;
+		tell_full(id & PROCESS_ID ? PROCESSES_FULL : GROUPS_FULL);
 		return NONE;
 	}
 	begin_set(index, now);
@@ -226,16 +238,51 @@ __noinline u32 find_set(u64 id, u64 now)
 	return index;
 }
 
+/* Gives a set's entry back. */
+static __always_inline void give_set_back(struct roost_set *set, u64 id)
+{
+	bpf_map_delete_elem(&set_ids, &id);
+	__sync_bool_compare_and_swap(&set->id, id, 0);
+}
+
+/* A group or process has ended, if it was known. */
+__noinline int end_set(u64 id)
+{
+	u32 *known = bpf_map_lookup_elem(&set_ids, &id);
+	struct roost_set *set = known ? set_at(*known) : NULL;
+
+	if (set && set->id == id)
+		give_set_back(set, id);
+	return 0;
+}
+
 /* Forgets a set that no task has charged for long; false if it stays. */
 static __always_inline bool forget(struct roost_set *set, u64 now)
 {
-	u64 id = set->id;
-
 	if (now - set->active_at < FORGET_NS || (s64)(now - set->active_at) < 0)
 		return false;
-	bpf_map_delete_elem(&set_ids, &id);
-	set->id = 0;
+	give_set_back(set, set->id);
 	return true;
+}
+
+/*
+ * The last entries in use of a part of the table that begins with `first` have been given back: nobody looks at them any
+ * more. One that is taken at the same time is seen here or sees it there.
+ */
+static __always_inline void shrink(u32 *used, u32 first)
+{
+	struct roost_set *set;
+	u32 last = *used;
+	int i;
+
+	bpf_for(i, 0, FREE_TRIES) {
+		set = last ? set_at(first + last - 1) : NULL;
+		if (!set || set->id || !__sync_bool_compare_and_swap(used, last, last - 1))
+			break;
+		last--;
+		if (set->id)
+			use_up_to(used, last);
+	}
 }
 
 /* The set that a task thinks it belongs to, if it still does. */
@@ -244,29 +291,6 @@ static __always_inline bool belongs(u32 index, u64 id)
 	struct roost_set *set = set_at(index);
 
 	return set && set->id == id;
-}
-
-/* The runnable tasks of a process on a node. */
-static __always_inline void count_runnable(struct roost_task *task, u32 node)
-{
-	struct roost_set_node *there;
-
-	if (task->counted == node)
-		return;
-	there = task->counted == NONE ? NULL : set_node_at(task->process, task->counted);
-	if (there)
-		__sync_fetch_and_add(&there->runnable, -1);
-	there = node == NONE ? NULL : set_node_at(task->process, node);
-	task->counted = there ? node : NONE;
-	if (there)
-		__sync_fetch_and_add(&there->runnable, 1);
-}
-
-/* A task became runnable on a node, or is no longer runnable (NONE). */
-static __always_inline void count_at(struct roost_task *task, u32 node)
-{
-	if (nr_nodes > 1 && consolidate && task->process != NONE)
-		count_runnable(task, node);
 }
 
 /* The group of a task: its cgroup in the default hierarchy. */
@@ -295,8 +319,6 @@ static __always_inline void find_process(struct task_struct *p, struct roost_tas
 
 	if (task->process != NONE && belongs(task->process, id))
 		return;
-	/* The set may have been forgotten, and another one in its entry has counted the task meanwhile. */
-	count_runnable(task, NONE);
 	task->process = p->signal->nr_threads > 1 ? find_set(id, now) : NONE;
 	set = set_at(task->process);
 	if (!set || set->started == p->group_leader->start_boottime)
@@ -355,6 +377,7 @@ static __always_inline void charge_set(u32 index, const struct roost_task *task,
 	__sync_fetch_and_add(&set->wanted, wanted);
 	__sync_fetch_and_add(&set->ran, task->ran);
 	__sync_fetch_and_add(&node->cpu_ns, task->ran);
+	__sync_fetch_and_add(&node->wanted, wanted);
 	set->active_at = now;
 }
 
@@ -388,7 +411,7 @@ __noinline int charge_sets(struct task_struct *p __arg_trusted, u32 node)
 		if (task->process != NONE) {
 			charge_set(task->process, task, node, wanted, now);
 			process = set_at(task->process);
-			if (process)
+			if (process && process->group != task->group)
 				process->group = task->group;
 		}
 	}

@@ -56,20 +56,25 @@ struct roost_counters {
 };
 
 struct roost_cpu {
-	/* Topology; llc is NONE for a CPU that was offline when the scheduler was loaded. */
+	/*
+	 * What others read at each wakeup and nobody writes often. Topology; llc is NONE for a CPU that was offline when the
+	 * scheduler was loaded.
+	 */
 	u32 llc;
 	u32 word;		/* of its slot */
 	u32 bit;		/* in that word */
 	u32 node;
+	bool online;		/* the kernel schedules on it */
+	bool brief;		/* what runs on it sleeps again sooner than a migration pays */
+	/* What runs on it. */
+	u64 started_at __attribute__((aligned(CACHE_LINE)));	/* when it was switched in, or last asked to give way; 0: another class runs */
+	u64 vtime;		/* its virtual time then, by the clock of the LLC */
+	u64 weight;		/* its weight, times UNIT */
+	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */
+	u64 head;		/* virtual time of the head of the queue that it last looked at */
 	/* Utilisation, written by the CPU itself when it becomes idle or busy. */
 	u64 util;		/* roost/utilisation.h */
 	u64 util_at;
-	/* What runs on it. */
-	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */
-	u64 started_at;		/* when it was switched in, or last asked to give way; 0: another class runs */
-	u64 vtime;		/* its virtual time then, by the clock of the LLC */
-	u64 weight;		/* its weight, times UNIT */
-	u64 head;		/* virtual time of the head of the queue that it last looked at */
 	/* Virtual time in its own queue. */
 	u64 clock;		/* the most that a task had when it was switched in */
 	u64 ahead;		/* by so much that clock is ahead of its LLC's, when they were last compared */
@@ -78,9 +83,7 @@ struct roost_cpu {
 	u32 pull_to;		/* to this node */
 	u32 called_by;		/* it was woken to look for something to do in the LLC before this one; 0: it was not */
 	u32 looks;		/* waiting tasks at which it has looked since it was asked for something to run */
-	bool online;		/* the kernel schedules on it */
 	bool bound_waiting;	/* something may be in its own queue */
-	bool brief;		/* what runs on it sleeps again sooner than a migration pays */
 	bool competes;		/* that, or who else is bound to it, with tasks that are not */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
@@ -101,17 +104,20 @@ struct roost_llc {
 	u32 nr_cpus;
 	u32 first_word;
 	u32 nr_words;
-	u64 scan_at;		/* when the search was last bounded */
+	bool watched;		/* its watch has begun (watch.h) */
+	/* Written every some milliseconds. */
+	u64 scan_at __attribute__((aligned(CACHE_LINE)));	/* when the search was last bounded */
 	u64 scan_limit;		/* slots that a wakeup may examine */
 	u64 util;		/* utilisations of its CPUs then */
 	u32 running;		/* tasks that ran or waited there then */
-	u64 backlog_at;		/* since when the queue has held tasks, if it does */
-	u64 helped_at;		/* when an idle CPU was last asked to take one */
+	u32 serving;		/* of its CPUs those that no realtime task has, when the load was computed */
 	u64 load;		/* weights on each of its CPUs that serve, times UNIT (even.h) */
-	u32 serving;		/* of its CPUs those that no realtime task has, when that was computed */
+	u32 pulled;		/* tasks that it pulled in this look: no variable, whose values the verifier would tell apart */
+	/* Written where tasks wait. */
+	u64 backlog_at __attribute__((aligned(CACHE_LINE)));	/* since when the queue has held tasks, if it does */
+	u64 helped_at;		/* when an idle CPU was last asked to take one */
 	u32 waiting;		/* tasks that are or will be in the queue, or have just left it to run */
 	bool lasting;		/* a task that runs for long has been queued since it was empty */
-	bool watched;		/* its watch has begun (watch.h) */
 	/* Virtual time: the most that a task had when it was switched in. Written more often than all above. */
 	u64 clock __attribute__((aligned(CACHE_LINE)));
 } __attribute__((aligned(CACHE_LINE)));
@@ -129,7 +135,8 @@ struct roost_node {
 	u32 nr_cpus;
 	u32 numa_span;		/* CPUs of its lowest NUMA domain */
 	u32 imb_numa_nr;	/* tasks up to which it may be ahead: roost/numa_imbalance.h */
-	u32 scan_limit;		/* LLCs that a wakeup may examine (sis-util) */
+	/* Written every some milliseconds. */
+	u32 scan_limit __attribute__((aligned(CACHE_LINE)));	/* LLCs that a wakeup may examine (sis-util) */
 	u64 util;		/* utilisations of its LLCs, when they were last computed */
 	u32 running;		/* tasks that ran or waited in them then */
 	/* Words that have idle CPUs, for a look that does not touch them. Written where the last idle CPU comes or goes. */
@@ -161,7 +168,6 @@ struct roost_task {
 	u64 parked_at;		/* CLOCK_MONOTONIC ns */
 	u32 group;		/* its sets; NONE: none */
 	u32 process;
-	u32 counted;		/* node on which its process counts it; NONE: not runnable */
 	u32 go;			/* LLC to go to when it is queued next; NONE */
 	u32 exec_to;		/* LLC to go to when it is asked next, as it has begun another program; NONE */
 	u32 migrate_seq;	/* roost/consolidate.h */
@@ -259,12 +265,31 @@ static __always_inline u64 nr_waiting(const struct roost_llc *llc, u32 id)
 	return llc->waiting ? scx_bpf_dsq_nr_queued(id) : 0;
 }
 
-/* Whether tasks may wait in an LLC, as its node knows it. */
-static __always_inline bool may_wait(const struct roost_node *node, u32 id)
-{
-	u32 rank = id - node->first_llc;
+/* Tables that had no place left, for the loader, which tells it once. */
+enum {
+	GROUPS_FULL = 1,
+	PROCESSES_FULL = 2,
+	CGROUPS_FULL = 4,
+};
 
-	return rank / 64 < NODE_MASKS && node->waiting_llcs[rank / 64] & 1ull << (rank & 63);
+u32 full;
+
+static __always_inline void tell_full(u32 table)
+{
+	if (!(full & table))
+		__sync_fetch_and_or(&full, table);
+}
+
+/*
+ * Whether tasks may wait in an LLC, as its node knows it. (A function of its own, so that the verifier does not tell
+ * LLCs apart.)
+ */
+__noinline bool may_wait(u32 node_id, u32 id)
+{
+	struct roost_node *node = node_at(node_id);
+	u32 rank = node ? id - node->first_llc : NONE;
+
+	return node && rank / 64 < NODE_MASKS && node->waiting_llcs[rank / 64] & 1ull << (rank & 63);
 }
 
 /* A task waits in an LLC: its node is told, if it does not know. */

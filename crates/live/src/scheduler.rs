@@ -97,7 +97,10 @@ fn load<'obj>(
     if !kernel::tells_limits() {
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
     }
+    let dump_len = dump_len(layout.cpus.len());
+    ops.exit_dump_len = dump_len;
     let setup = Setup::of(layout, &options.settings, &kernel::possible_cpus()?);
+    make_room_for_dump(&mut open, dump_len).map_err(refused)?;
     size_maps(&mut open, &setup).map_err(refused)?;
     configure(&mut open, &setup);
     let skel = open.load().map_err(refused)?;
@@ -144,7 +147,11 @@ impl<'obj> Loaded<'obj> {
     ) -> Result<Ending, LiveError> {
         let report = || self.report(follower);
         let mut lines = options.stats.map(|interval| Lines::every(interval, Instant::now()));
+        let mut told = 0;
         loop {
+            let full = self.full();
+            complaints(full & !told).for_each(|line| say(format_args!("{line}")));
+            told |= full;
             let asked = stop.load(Ordering::Relaxed).then_some(Ok(Ending::Asked));
             let ending = asked.or_else(|| self.ended());
             let mut wait = LOOK;
@@ -163,6 +170,13 @@ impl<'obj> Loaded<'obj> {
             }
             service.answer(wait, report);
         }
+    }
+
+    /// The tables that had no place left for something, as bits of [`TABLES`].
+    fn full(&self) -> u32 {
+        // SAFETY: a field of a live, aligned struct that the kernel writes.
+        let read = |data: &types::bss| unsafe { std::ptr::read_volatile(&data.full) };
+        self.skel.maps.bss_data.as_ref().map_or(0, |data| read(data))
     }
 
     /// What was counted so far.
@@ -185,7 +199,9 @@ impl<'obj> Loaded<'obj> {
 
     /// What the kernel wrote about CPUs and tasks that waited as it ended the scheduler.
     fn dump(&self) -> String {
-        self.skel.maps.bss_data.as_ref().map_or_else(String::new, |data| text(&data.ended.dump))
+        let dump = self.skel.maps.data_dump.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        let bytes = dump.ok().flatten().unwrap_or_default();
+        text(&bytes.iter().map(|&byte| byte as i8).collect::<Vec<_>>())
     }
 
     /// How the kernel ended it, if it did.
@@ -208,6 +224,23 @@ impl<'obj> Loaded<'obj> {
     }
 }
 
+/// What tables hold, the options that size them, and what becomes of what has no place: in the order of the bits that
+/// `bpf/state.h` has for them.
+const TABLES: [(&str, &str, &str); 3] = [
+    ("groups", "--max-groups", "does not cling"),
+    ("processes", "--max-processes", "is not consolidated"),
+    ("cgroups", "--max-cgroups", "has no weight and no limit"),
+];
+
+/// What to tell of tables that are full.
+fn complaints(full: u32) -> impl Iterator<Item = String> {
+    let of = move |(bit, (what, option, without)): (usize, (&str, &str, &str))| {
+        let line = format!("more {what} than {option}: what has no place {without}");
+        (full >> bit & 1 != 0).then_some(line)
+    };
+    TABLES.into_iter().enumerate().filter_map(of)
+}
+
 /// The counters in a value of the map of CPUs.
 fn counters_in(value: &[u8]) -> Option<Counters> {
     const { assert!(size_of::<Counters>() == size_of::<types::roost_counters>()) };
@@ -222,6 +255,21 @@ fn counters_in(value: &[u8]) -> Option<Counters> {
 fn text(bytes: &[i8]) -> String {
     let bytes: Vec<u8> = bytes.iter().take_while(|&&b| b != 0).map(|&b| b as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Bytes of the kernel's dump of who waits where: its default (`SCX_EXIT_DUMP_DFL_LEN`), or a page for each CPU
+/// (assumption: of a CPU with three tasks, each with its stack) if that is more.
+fn dump_len(cpus: usize) -> u32 {
+    (cpus as u32 * 4096).max(32768)
+}
+
+/// Gives the BPF program room for the kernel's dump.
+fn make_room_for_dump(open: &mut OpenRoostSkel, dump_len: u32) -> libbpf_rs::Result<()> {
+    open.maps.data_dump.set_value_size(dump_len)?;
+    if let Some(rodata) = open.maps.rodata_data.as_mut() {
+        rodata.dump_len = dump_len;
+    }
+    Ok(())
 }
 
 /// As many entries in the maps as the machine needs.
@@ -401,6 +449,19 @@ mod tests {
         assert_eq!(of("llcs").map(|entry| llc(&entry.members).nr_cpus).sum::<u32>(), 16);
         assert_eq!(of("nodes").map(|entry| node(&entry.members).nr_llcs).sum::<u32>(), 4);
         assert_eq!(of("near").map(|entry| number(&entry.members)).sum::<u32>(), 2);
+    }
+
+    #[test]
+    fn a_full_table_is_told_with_the_option_that_sizes_it() {
+        let lines: Vec<String> = complaints(0b101).collect();
+        assert!(lines[0].contains("groups than --max-groups"), "{lines:?}");
+        assert!(lines[1].contains("cgroups than --max-cgroups"), "{lines:?}");
+        assert_eq!((lines.len(), complaints(0).count()), (2, 0));
+    }
+
+    #[test]
+    fn the_dump_has_room_for_all_cpus() {
+        assert_eq!((dump_len(4), dump_len(384)), (32768, 384 * 4096));
     }
 
     #[test]

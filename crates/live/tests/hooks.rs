@@ -17,22 +17,35 @@ struct Outcome {
     counters: BTreeMap<String, u64>,
 }
 
-/// Compiles the hooks once.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hooks");
-        let status = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
-            .args(["-O1", "-w", "-I"])
-            .arg(root.join("../../policy/include"))
-            .arg(root.join("tests/hooks/hooks.c"))
-            .arg("-o")
-            .arg(&program)
-            .status();
-        assert!(status.expect("a C compiler, cc or $CC").success());
-        program
+/// Compiles the hooks once, and once more so that `lines.c` is told of every load and store.
+fn programs() -> &'static [PathBuf; 2] {
+    static PROGRAMS: OnceLock<[PathBuf; 2]> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        [build("hooks", &[]), build("hooks-lines", &["-fsanitize=thread", "-DFOLLOW_LINES"])]
     })
+}
+
+fn build(name: &str, flags: &[&str]) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let place = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let (objects, program) = (["hooks", "lines"].map(|unit| format!("{name}-{unit}.o")), place(name));
+    // What stands in for the sanitizer is not told of its own loads.
+    let units = [("hooks.c", flags), ("lines.c", &[])];
+    for ((source, flags), object) in units.iter().zip(&objects) {
+        let include = root.join("../../policy/include");
+        let mut command = compiler();
+        command.args(["-O1", "-w", "-c", "-I"]).arg(include).args(*flags);
+        command.arg(root.join("tests/hooks").join(source)).arg("-o").arg(place(object));
+        assert!(command.status().expect("a C compiler, cc or $CC").success());
+    }
+    let mut command = compiler();
+    command.args(objects.iter().map(|object| place(object))).arg("-o").arg(&program);
+    assert!(command.status().unwrap().success());
+    program
+}
+
+fn compiler() -> Command {
+    Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()))
 }
 
 fn outcome(scenario: &str, seed: u32) -> Outcome {
@@ -41,8 +54,12 @@ fn outcome(scenario: &str, seed: u32) -> Outcome {
 
 /// The same on a machine of so many nodes, LLCs, and CPUs in each LLC.
 fn outcome_on(shape: [u32; 3], scenario: &str, seed: u32) -> Outcome {
+    run(&programs()[0], shape, scenario, seed)
+}
+
+fn run(program: &Path, shape: [u32; 3], scenario: &str, seed: u32) -> Outcome {
     let shape = shape.map(|number| number.to_string());
-    let mut command = Command::new(program());
+    let mut command = Command::new(program);
     let output = command.args([scenario, &seed.to_string()]).args(shape).output().unwrap();
     assert!(output.status.success(), "{scenario}: {}", output.status);
     let mut outcome = Outcome { groups: Vec::new(), idle: 0.0, counters: BTreeMap::new() };
@@ -267,6 +284,18 @@ fn an_idle_cpu_looks_at_few_waiting_tasks() {
     }
 }
 
+/// What ends gives its place back: a hundred processes and cgroups one after the other fit in tables for 64, and nothing
+/// is looked at afterwards. Of as many at once some find no place, which is counted and told.
+#[test]
+fn places_in_tables_are_given_back_and_missed_ones_counted() {
+    let (gone, crowd) = (outcome("come-and-go", 1).counters, outcome("many-processes", 1).counters);
+    for name in ["sets_full", "cgroups_full", "full", "groups_used", "processes_used"] {
+        assert_eq!(gone[name], 0, "{name}");
+    }
+    assert!(crowd["sets_full"] > 0 && crowd["cgroups_full"] > 0, "{crowd:?}");
+    assert_eq!(crowd["full"], 7, "groups, processes and cgroups");
+}
+
 /// What the most expensive call of each hook did, by a kind of cost.
 fn most(counters: &BTreeMap<String, u64>, kind: &str) -> u64 {
     let hooks = ["select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle"];
@@ -308,6 +337,18 @@ fn a_wakeup_near_saturation_does_not_search_the_node() {
             counters["select_cpu_entries_most"] <= 4 + u64::from(shape[2]),
             "{shape:?}: {counters:?}"
         );
+    }
+}
+
+/// Threads of one process wake each other all over the machine: a wakeup, with the queueing of those that have to wait,
+/// transfers few cache lines.
+#[test]
+fn a_wakeup_transfers_few_cache_lines() {
+    for shape in [LARGE[0], LARGE[2]] {
+        let counters = run(&programs()[1], shape, "threads", 1).counters;
+        let of = |hook: &str| counters[&format!("{hook}_calls")] * counters[&format!("{hook}_lines_mean")];
+        let lines = of("select_cpu") + of("enqueue");
+        assert!(lines > 0 && lines <= 4000 * counters["ttwu_count"], "{shape:?}: {counters:?}");
     }
 }
 

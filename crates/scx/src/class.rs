@@ -626,6 +626,7 @@ impl Scheduler for Scx {
     fn task_exit(&mut self, world: &mut World, task: TaskId) {
         let cpu = world.task_cpu(task);
         let address = self.address(task);
+        self.kernel.tasks.begin_exit(&mut self.kernel.memory, world, task);
         self.call(world, On::at(cpu), Hook::Disable, &[address]);
         // struct scx_exit_task_args: it was not cancelled.
         let arguments = self.kernel.arguments;

@@ -391,7 +391,7 @@ fn is_filled(name: &str) -> bool {
     match essential(of) {
         "task_struct" => tasks::FILLED.contains(&member),
         "rq" => kernel::FILLED.contains(&member),
-        "signal_struct" => member == "nr_threads",
+        "signal_struct" => ["nr_threads", "live.counter"].contains(&member),
         "cgroup" => groups::FILLED.contains(&member),
         "cgroup_subsys_state" => ["cgroup", "parent"].contains(&member),
         "css_set" => member == "dfl_cgrp",

@@ -80,6 +80,7 @@ pub(crate) struct Layout {
     task_group: u64,
     signal_size: usize,
     nr_threads: u64,
+    live: u64,
     mm_size: usize,
 }
 
@@ -112,6 +113,7 @@ impl Layout {
             task_group: at("sched_task_group")?,
             signal_size: kernel.struct_size("signal_struct")?,
             nr_threads: kernel.offset("signal_struct", "nr_threads")?,
+            live: kernel.offset("signal_struct", "live.counter")?,
             mm_size: kernel.struct_size("mm_struct")?,
         })
     }
@@ -245,6 +247,15 @@ impl Tasks {
         self.set_group(memory, world, groups, id)
     }
 
+    /// The task exits: of its process one thread less is alive.
+    pub(crate) fn begin_exit(&mut self, memory: &mut Memory, world: &World, id: TaskId) {
+        if let Some(process) = self.processes.get(&world.process(id)) {
+            let live = process.tasks.saturating_sub(1);
+            // The struct is in memory.
+            let _ = memory.write(process.signal + self.layout.live, 4, live.into());
+        }
+    }
+
     /// The task has exited.
     pub(crate) fn end(&mut self, memory: &mut Memory, world: &World, id: TaskId) {
         let number = world.process(id);
@@ -260,7 +271,7 @@ impl Tasks {
     }
 
     fn join_process(&mut self, memory: &mut Memory, world: &World, id: TaskId) -> Result<(), Wild> {
-        let Layout { signal, mm, nr_threads, signal_size, mm_size, .. } = self.layout;
+        let Layout { signal, mm, nr_threads, live, signal_size, mm_size, .. } = self.layout;
         let number = world.process(id);
         let process = self.processes.entry(number).or_insert_with(|| {
             let mut piece = |size| memory.allocate(size).unwrap_or(0);
@@ -268,6 +279,7 @@ impl Tasks {
         });
         process.tasks += 1;
         memory.write(process.signal + nr_threads, 4, process.tasks.into())?;
+        memory.write(process.signal + live, 4, process.tasks.into())?;
         let address = self.tasks[id.index()].address;
         memory.write(address + signal, 8, process.signal)?;
         // A kernel thread has no memory of its own.

@@ -56,6 +56,9 @@ static void begin_call(void)
 {
 	memset(counted_now, 0, sizeof(counted_now));
 	nr_calls++;
+	lines_call = nr_calls;
+	lines_moved = 0;
+	lines_cpu = here;
 }
 
 static void end_call(int hook)
@@ -63,6 +66,8 @@ static void end_call(int hook)
 	struct cost *cost = &costs[hook];
 	int i;
 
+	lines_cpu = -1;
+	counted_now[LINES] = lines_moved;
 	cost->calls++;
 	for (i = 0; i < KINDS; i++) {
 		cost->sum[i] += counted_now[i];
@@ -77,7 +82,7 @@ static void end_call(int hook)
 static void print_costs(void)
 {
 	static const char *hooks[] = { "select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle", "watch", "watch_all" };
-	static const char *kinds[] = { "entries", "lookups", "steps", "masks" };
+	static const char *kinds[] = { "entries", "lookups", "steps", "masks", "lines" };
 	int i, k;
 
 	for (i = 0; i < HOOKS; i++) {
@@ -183,6 +188,8 @@ static void make_task(struct css_set *set, struct signal_struct *process, int tg
 	struct task_struct *p = &task[nr_tasks++];
 	struct scx_init_task_args args = { set->dfl_cgrp };
 
+	/* Nobody's last thread ends but where a scene says so. */
+	process->live.counter = process->live.counter ?: process->nr_threads;
 	*p = (struct task_struct){ .group_leader = p, .pid = nr_tasks, .start_boottime = 1, .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
 				   .scx.weight = 100, .cgroups = set, .signal = process,
 				   .cpu = rand() % CPUS, .burst_ns = burst_ns, .sleep_ns = sleep_ns,
@@ -296,12 +303,16 @@ static int other_than(int number)
 	return number / PER_LLC * PER_LLC + (number + 1) % PER_LLC;
 }
 
-/* try_to_wake_up() on the CPU where the task last ran. */
+/* Who wakes the next task, one of all; none: it is woken on the CPU where it last ran. */
+static struct task_struct *wakers;
+
+/* try_to_wake_up(). */
 static void wake(struct task_struct *p)
 {
 	u64 flags = p->se.sum_exec_runtime ? 0 : WAKE_FORK;
 
-	here = p->cpu;
+	here = wakers ? wakers->cpu : p->cpu;
+	wakers = wakers ? &task[rand() % nr_tasks] : NULL;
 	interrupt(cpu[here].curr ?: p);
 	p->runnable = true;
 	p->__state = 0;
@@ -394,7 +405,7 @@ static void check_counts(void)
 	for (id = 0; id < LLCS; id++) {
 		if (!word_at(id)->idle != !(node_at(word_at(id)->node)->idle_words[0] >> word_at(id)->rank & 1))
 			exit(4);
-		if (llc_at(id)->waiting && !may_wait(node_at(llc_at(id)->node), id))
+		if (llc_at(id)->waiting && !may_wait(llc_at(id)->node, id))
 			exit(28);
 		if (llc_at(id)->waiting == counted[id] && counted[id] >= scx_bpf_dsq_nr_queued(id))
 			continue;
@@ -1632,6 +1643,55 @@ static void new_start(bool last)
 		exit(9);
 }
 
+/* A hundred processes of two threads, one after the other, in as many cgroups, in tables for 64. */
+static void processes_come_and_go(void)
+{
+	struct css_set *cgroup;
+	struct signal_struct *process;
+	int i, j;
+
+	for (i = 0; i < 100; i++) {
+		cgroup = make_cgroup(10 + i, 100);
+		process = calloc(1, sizeof(*process));
+		*process = (struct signal_struct){ 2, { 2 } };
+		for (j = 0; j < 2; j++)
+			make_task(cgroup, process, 100 + i, 0, 0);
+		run(20 * MS);
+		for (j = 0; j < 2; j++) {
+			struct task_struct *p = &task[2 * i + j];
+
+			p->sleep_ns = 200 * SECOND;
+			p->left_ns = 0;
+		}
+		run(10 * MS);
+		for (j = 0; j < 2; j++) {
+			task[2 * i + j].flags |= PF_EXITING;
+			process->live.counter--;
+			roost_disable(&task[2 * i + j]);
+		}
+		roost_cgroup_exit(cgroup->dfl_cgrp);
+	}
+	run(SECOND);
+	printf("groups_used %u\nprocesses_used %u\nfull %u\n", groups_used, processes_used, full);
+	print_counters();
+}
+
+/* As many at once. */
+static void many_processes(void)
+{
+	struct signal_struct *process;
+	int i;
+
+	for (i = 0; i < 200; i++) {
+		process = calloc(1, sizeof(*process));
+		*process = (struct signal_struct){ 2, { 2 } };
+		make_task(make_cgroup(10 + i, 100), process, 100 + i, 0, 0);
+	}
+	run(SECOND);
+	printf("full %u\n", full);
+	print_counters();
+}
+
 /* CPUs `first` up to `end`. */
 static struct cpumask *cpus_from(int first, int end)
 {
@@ -1739,6 +1799,7 @@ static void near_saturation(int percent, bool threads)
 	int i, n = 2 * CPUS;
 
 	process->nr_threads = threads ? n : 1;
+	wakers = threads ? task : NULL;
 	for (i = 0; i < n; i++) {
 		make_task(&at_root, process, threads ? 100 : 100 + i, MS / 2, MS * 100 / percent - MS / 2);
 		task[i].cpu = i % CPUS;
@@ -1899,6 +1960,10 @@ int main(int argc, char **argv)
 		ramp(3, 8 * SECOND);
 	else if (!strcmp(scenario, "new-cpu") || !strcmp(scenario, "last-cpu"))
 		new_start(!strcmp(scenario, "last-cpu"));
+	else if (!strcmp(scenario, "come-and-go"))
+		processes_come_and_go();
+	else if (!strcmp(scenario, "many-processes"))
+		many_processes();
 	else if (!strcmp(scenario, "forked"))
 		forked();
 	else if (!strcmp(scenario, "with-affinity"))

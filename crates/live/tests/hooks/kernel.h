@@ -52,7 +52,7 @@ struct kernfs_node { u64 id; };
 struct cgroup_subsys_state { struct cgroup *cgroup; struct cgroup_subsys_state *parent; };
 struct cgroup { int level; struct kernfs_node *kn; struct cgroup_subsys_state self; };
 struct css_set { struct cgroup *dfl_cgrp; };
-struct signal_struct { int nr_threads; };
+struct signal_struct { int nr_threads; struct { int counter; } live; };
 
 struct task_struct {
 	int nr_cpus_allowed, pid, tgid, migration_disabled, rcu_read_lock_nesting, __state;
@@ -106,13 +106,18 @@ struct cpu {
 
 /*
  * Counted in a call of a hook: entries of maps that other CPUs write, each once; look-ups of maps; tasks that an iterator
- * shows, each with the lock of their queue; tests of an affinity.
+ * shows, each with the lock of their queue; tests of an affinity; cache lines transferred from other CPUs.
  */
-enum { ENTRIES, LOOKUPS, STEPS, MASKS, KINDS };
+enum { ENTRIES, LOOKUPS, STEPS, MASKS, LINES, KINDS };
 
 struct cost { u64 calls, sum[KINDS], most[KINDS]; };
 
 static u64 counted_now[KINDS], nr_calls;
+
+/* Lines that calls transfer (lines.c). */
+extern int lines_cpu;
+extern u64 lines_call, lines_moved;
+void follow_lines(void *from, u64 size);
 
 static u64 now_ns = 1000000000;
 static u32 here;			/* the CPU that calls */
@@ -361,7 +366,11 @@ static struct map *make_map(void *declared, u32 size, u32 entries, bool hash)
 	struct map *map = &maps[nr_maps++];
 
 	map->declared = declared;
-	map->values = calloc(entries, size);
+	map->values = aligned_alloc(64, ((u64)entries * size + 63) / 64 * 64);
+	memset(map->values, 0, (u64)entries * size);
+#ifdef FOLLOW_LINES
+	follow_lines(map->values, (u64)entries * size);
+#endif
 	map->keys = hash ? calloc(entries, sizeof(u64)) : NULL;
 	map->size = size;
 	map->entries = entries;
