@@ -28,7 +28,8 @@ fn programs() -> &'static [PathBuf; 2] {
 fn build(name: &str, flags: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let place = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let (objects, program) = (["hooks", "lines"].map(|unit| format!("{name}-{unit}.o")), place(name));
+    let (objects, program) =
+        (["hooks", "lines"].map(|unit| format!("{name}-{unit}.o")), place(name));
     // What stands in for the sanitizer is not told of its own loads.
     let units = [("hooks.c", flags), ("lines.c", &[])];
     for ((source, flags), object) in units.iter().zip(&objects) {
@@ -346,7 +347,9 @@ fn a_wakeup_near_saturation_does_not_search_the_node() {
 fn a_wakeup_transfers_few_cache_lines() {
     for shape in [LARGE[0], LARGE[2]] {
         let counters = run(&programs()[1], shape, "threads", 1).counters;
-        let of = |hook: &str| counters[&format!("{hook}_calls")] * counters[&format!("{hook}_lines_mean")];
+        let of = |hook: &str| {
+            counters[&format!("{hook}_calls")] * counters[&format!("{hook}_lines_mean")]
+        };
         let lines = of("select_cpu") + of("enqueue");
         assert!(lines > 0 && lines <= 4000 * counters["ttwu_count"], "{shape:?}: {counters:?}");
     }
