@@ -43,7 +43,7 @@ ROOST_COUNTER(throttled_usec, "cgroup-limits: microseconds for which cgroups had
 ROOST_COUNTER(rescued, "times that a queue had held tasks for a tenth of a second although a CPU was idle")
 ROOST_COUNTER(sets_full, "cling, consolidate: times that no place was left for a group or process: --max-groups, --max-processes")
 ROOST_COUNTER(cgroups_full, "cgroups that no place was left for, so that their weights and limits do not count: --max-cgroups")
-ROOST_COUNTER(affinity_unknown, "affinities that no memory was left to note: no idle CPU is searched for such a task")
+ROOST_COUNTER(affinity_unknown, "affinities that no memory was left to note: of idle CPUs such a task finds the one where it last ran")
 ROOST_COUNTER(released, "times that a CPU was taken by a realtime or deadline task and its tasks were queued again")
 ROOST_COUNTER(run_delay_ns, "nanoseconds that tasks waited in queues")
 ROOST_COUNTER(run_delay_max_ns, "nanoseconds of the longest wait in a queue so far")

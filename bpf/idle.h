@@ -52,7 +52,16 @@ static __always_inline u64 slots_from(const struct roost_affinity *affinity, u32
 	return bits_from(affinity->slots, AFFINITY_SLOTS / 64, number);
 }
 
-/* The slots of a word that a task may use. Of one whose affinity is not known (no memory was left for it) none. */
+/* Of a task whose affinity no memory was left to note it is known that it may use the CPU where it last ran. */
+static __always_inline u64 last_slot(struct task_struct *p, const struct roost_word *word)
+{
+	u32 cpu = scx_bpf_task_cpu(p), *number = bpf_map_lookup_elem(&places, &cpu);
+	u32 bit = number ? *number - word->base : NONE;
+
+	return bit < word->nr_slots ? 1ull << (bit & 63) : 0;
+}
+
+/* The slots of a word that a task may use. */
 static __always_inline u64 allowed_slots(struct task_struct *p, const struct roost_word *word)
 {
 	struct roost_affinity *affinity;
@@ -60,7 +69,7 @@ static __always_inline u64 allowed_slots(struct task_struct *p, const struct roo
 	if (p->nr_cpus_allowed >= nr_possible)
 		return ~0ull;
 	affinity = affinity_of(p);
-	return affinity ? slots_from(affinity, word->base) & lowest_bits(word->nr_slots) : 0;
+	return affinity ? slots_from(affinity, word->base) & lowest_bits(word->nr_slots) : last_slot(p, word);
 }
 
 /* Notes the words and the nodes in which an affinity has CPUs. */
@@ -354,6 +363,15 @@ static __always_inline bool any_idle(u32 node_id)
 	return node && (node->idle_words[0] | node->idle_words[1] | node->idle_words[2] | node->idle_words[3]);
 }
 
+/* The word of the CPU where a task last ran, if that is on a node, not before a word, and has idle CPUs; NONE. */
+static __always_inline u32 last_idle_word(struct task_struct *p, u32 node_id, u32 from)
+{
+	struct roost_cpu *cpu = cpu_at(scx_bpf_task_cpu(p));
+	struct roost_word *word = cpu ? word_at(cpu->word) : NULL;
+
+	return word && cpu->node == node_id && cpu->word >= from && word->idle ? cpu->word : NONE;
+}
+
 /*
  * Of the words of a node that have idle CPUs the first from its word `from` on in which a task may run; NONE. Others are
  * not looked at.
@@ -370,7 +388,7 @@ __noinline u32 next_idle_word(struct task_struct *p __arg_trusted, u32 node_id, 
 	if (p->nr_cpus_allowed < nr_possible) {
 		affinity = affinity_of(p);
 		if (!affinity)
-			return NONE;
+			return last_idle_word(p, node_id, node->first_word + from);
 	}
 	each(i, 0, NODE_MASKS) {
 		bits = node->idle_words[i & (NODE_MASKS - 1)];

@@ -400,6 +400,9 @@ s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_
 	task->go = task->exec_to = task->waits_in = NONE;
 	task->burst = slice_ns();
 	task->limit = NONE;
+	/* Here memory can be waited for. An affinity that is set later is noted without. */
+	if (p->nr_cpus_allowed < nr_possible)
+		bpf_task_storage_get(&affinities, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	join_cgroup(p, task, args->cgroup->kn->id);
 	return 0;
 }

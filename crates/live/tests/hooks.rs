@@ -297,6 +297,19 @@ fn places_in_tables_are_given_back_and_missed_ones_counted() {
     assert_eq!(crowd["full"], 7, "groups, processes and cgroups");
 }
 
+/// A task whose affinity could not be noted runs at once where it last ran, if that CPU is idle.
+#[test]
+fn a_task_whose_affinity_is_not_known_does_not_wait_beside_idle_cpus() {
+    for seed in SEEDS {
+        let counters = outcome("unknown-affinities", seed).counters;
+        assert!(
+            counters["affinity_unknown"] > 0 && counters["direct"] > 1000,
+            "{seed}: {counters:?}"
+        );
+        assert!(counters["run_delay_max_ns"] < 10_000_000, "{seed}: {counters:?}");
+    }
+}
+
 /// What the most expensive call of each hook did, by a kind of cost.
 fn most(counters: &BTreeMap<String, u64>, kind: &str) -> u64 {
     let hooks = ["select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle"];

@@ -34,16 +34,8 @@ const ARGUMENT_BYTES: usize = 64;
 pub(crate) const PER_CPU: [&str; 2] = ["runqueues", "sd_llc_id"];
 
 /// Members of `struct rq` that are right: no task is of another class, and no CPU goes away, so all but the first are 0.
-pub(crate) const FILLED: [&str; 8] = [
-    "curr",
-    "rt.rt_queued",
-    "balance_callback",
-    "dl.dl_nr_running",
-    "fair_server.rb_node",
-    "fair_server.rb_node.__rb_parent_color",
-    "ext_server.rb_node",
-    "ext_server.rb_node.__rb_parent_color",
-];
+pub(crate) const FILLED: [&str; 6] =
+    ["curr", "rt.rt_queued", "balance_callback", "dl.dl_nr_running", "fair_server", "ext_server"];
 
 /// How many tasks a call of `dispatch` may move (SCX_DSP_DFL_MAX_BATCH), unless the scheduler says
 /// otherwise (`dispatch_max_batch`).

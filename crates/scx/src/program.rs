@@ -392,6 +392,8 @@ fn is_filled(name: &str) -> bool {
         "task_struct" => tasks::FILLED.contains(&member),
         "rq" => kernel::FILLED.contains(&member),
         "signal_struct" => ["nr_threads", "live.counter"].contains(&member),
+        // Of the servers of a CPU: 0, as no task is of another class.
+        "sched_dl_entity" => ["rb_node", "rb_node.__rb_parent_color"].contains(&member),
         "cgroup" => groups::FILLED.contains(&member),
         "cgroup_subsys_state" => ["cgroup", "parent"].contains(&member),
         "css_set" => member == "dfl_cgrp",

@@ -35,10 +35,13 @@ static struct kernfs_node root_node = { 1 };
 static struct cgroup root = { .kn = &root_node, .self = { .cgroup = &root } };
 static struct css_set at_root = { &root };
 
+/* No memory is left to note an affinity. */
+static bool no_memory;
+
 static void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 flags)
 {
 	if (map == &affinities) {
-		if (!p->affinity && flags & BPF_LOCAL_STORAGE_GET_F_CREATE)
+		if (!p->affinity && !no_memory && flags & BPF_LOCAL_STORAGE_GET_F_CREATE)
 			p->affinity = calloc(1, sizeof(*p->affinity));
 		return p->affinity;
 	}
@@ -1773,6 +1776,19 @@ static void full_beside_idle(void)
 	measure_costs(SECOND / 5);
 }
 
+/* Tasks that wake up, each in one of two LLCs, on an idle machine that had no memory left to note that. */
+static void unknown_affinities(void)
+{
+	static struct cpumask two = { 255 };
+	int i;
+
+	no_memory = true;
+	make_on_first(6, MS, 10 * MS);
+	for (i = 0; i < 6; i++)
+		limit(&task[i], &two);
+	measure(1, 6);
+}
+
 /* Every other LLC of a node is a cpuset with three times the tasks that it has CPUs, all else is idle. */
 static void crowded_cpusets_beside_idle(void)
 {
@@ -1964,6 +1980,8 @@ int main(int argc, char **argv)
 		processes_come_and_go();
 	else if (!strcmp(scenario, "many-processes"))
 		many_processes();
+	else if (!strcmp(scenario, "unknown-affinities"))
+		unknown_affinities();
 	else if (!strcmp(scenario, "forked"))
 		forked();
 	else if (!strcmp(scenario, "with-affinity"))
