@@ -32,7 +32,14 @@ struct roost_watch {
 	u32 looks;
 } __attribute__((aligned(CACHE_LINE)));
 
-ARRAY(watches, struct roost_watch);	/* by LLC; at the end that of the machine */
+/* By LLC; at the end that of the machine. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct roost_watch);
+} watches SEC(".maps");
 
 static __always_inline struct roost_watch *watch_at(u32 watch)
 {
