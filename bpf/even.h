@@ -71,13 +71,14 @@ __noinline u64 load_of(u32 id)
 	return (sum + waiting_weight(id)) / (llc->serving ?: 1);
 }
 
-/* Whether a task that waits in `src` may go to `dst`, the LLC `to`. */
-static __always_inline bool may_even_out(struct task_struct *p, const struct roost_task *task,
-					 const struct roost_llc *src, const struct roost_llc *dst, u32 to)
+/* The weight of a task that waits, if it may go to the LLC `to`, on another node or not; 0 if it may not. */
+__noinline u64 weight_to_move(struct task_struct *p __arg_trusted, u32 to, bool far)
 {
-	if (src->node != dst->node && home_of(task) != NONE)
-		return false;
-	return !stays_put(p) && allowed_in(p, to);
+	struct roost_task *task = task_of(p);
+
+	if (!task || (far && home_of(task) != NONE) || stays_put(p) || !allowed_in(p, to))
+		return 0;
+	return weight_of(p, task);
 }
 
 /* Moves a task that waits in an LLC to another one. Who counts it out meanwhile does so in `to`. */
@@ -140,8 +141,8 @@ __noinline bool even_out_pair(u32 from, u32 to)
 		if (!most || dst->pulled >= PULLED)
 			break;
 		task = task_of(p);
-		weight = task ? weight_of(p, task) : 0;
-		if (!weight || weight > most || !may_even_out(p, task, src, dst, to) ||
+		weight = weight_to_move(p, to, src->node != dst->node);
+		if (!task || !weight || weight > most ||
 		    !move_task(&it, p, task, src, dst, from, to))
 			continue;
 		shift_load(src, dst, weight);

@@ -363,13 +363,30 @@ static __always_inline bool any_idle(u32 node_id)
 	return node && (node->idle_words[0] | node->idle_words[1] | node->idle_words[2] | node->idle_words[3]);
 }
 
-/* The word of the CPU where a task last ran, if that is on a node, not before a word, and has idle CPUs; NONE. */
-static __always_inline u32 last_idle_word(struct task_struct *p, u32 node_id, u32 from)
+/* The word of the CPU where a task last ran, as a bit of 64 words of a node; 0 if it is none of these. */
+static __always_inline u64 last_word(struct task_struct *p, u32 node_id, u32 index)
 {
 	struct roost_cpu *cpu = cpu_at(scx_bpf_task_cpu(p));
 	struct roost_word *word = cpu ? word_at(cpu->word) : NULL;
 
-	return word && cpu->node == node_id && cpu->word >= from && word->idle ? cpu->word : NONE;
+	return word && cpu->node == node_id && word->rank / 64 == index ? 1ull << (word->rank & 63) : 0;
+}
+
+/* Of 64 words of a node, from word 64 * index on, those that have idle CPUs and in which a task may run. */
+__noinline u64 idle_words_for(struct task_struct *p __arg_trusted, u32 node_id, u32 index)
+{
+	struct roost_node *node = node_at(node_id);
+	struct roost_affinity *affinity;
+	u64 bits;
+
+	if (!node)
+		return 0;
+	bits = node->idle_words[index & (NODE_MASKS - 1)];
+	if (!bits || p->nr_cpus_allowed >= nr_possible)
+		return bits;
+	affinity = affinity_of(p);
+	return bits & (affinity ? bits_from(affinity->words, AFFINITY_WORDS / 64, node->first_word + index * 64) :
+		       last_word(p, node_id, index));
 }
 
 /*
@@ -379,29 +396,29 @@ static __always_inline u32 last_idle_word(struct task_struct *p, u32 node_id, u3
 __noinline u32 next_idle_word(struct task_struct *p __arg_trusted, u32 node_id, u32 from)
 {
 	struct roost_node *node = node_at(node_id);
-	struct roost_affinity *affinity = NULL;
 	u64 bits;
 	int i;
 
 	if (!node)
 		return NONE;
-	if (p->nr_cpus_allowed < nr_possible) {
-		affinity = affinity_of(p);
-		if (!affinity)
-			return last_idle_word(p, node_id, node->first_word + from);
-	}
 	each(i, 0, NODE_MASKS) {
-		bits = node->idle_words[i & (NODE_MASKS - 1)];
-		if (i < (int)from / 64 || !bits)
+		bits = idle_words_for(p, node_id, i);
+		if (i < (int)from / 64)
 			continue;
 		if (i == from / 64)
 			bits &= ~0ull << (from & 63);
-		if (affinity)
-			bits &= bits_from(affinity->words, AFFINITY_WORDS / 64, node->first_word + i * 64);
 		if (bits)
 			return node->first_word + i * 64 + lowest(bits);
 	}
 	return NONE;
+}
+
+/* Idle CPUs of a word that a task may use. */
+__noinline u32 idle_allowed(struct task_struct *p __arg_trusted, u32 index)
+{
+	struct roost_word *word = word_at(index);
+
+	return word ? count(word->idle & allowed_slots(p, word)) : 0;
 }
 
 /* Walks the words of a node that have idle CPUs and in which a task may run, `most` at most. */
@@ -528,7 +545,7 @@ __noinline u64 idlest_among(struct task_struct *p __arg_trusted, u32 node_id, u3
 		if (!word)
 			break;
 		/* The words of an LLC follow each other. */
-		found = count(word->idle & allowed_slots(p, word));
+		found = idle_allowed(p, index);
 		idle = (word->llc == last ? idle : 0) + found;
 		sum += found;
 		last = word->llc;

@@ -436,14 +436,19 @@ static __always_inline bool may_leave(struct roost_task *task, u32 src, u32 dst,
 }
 
 /* As what a task may be taken, of `kinds`; 0: not at all. */
-static __always_inline u32 taken_as(struct roost_task *task, u32 src, u32 dst, u32 kinds, struct roost_counters *n)
+__noinline u32 taken_as(struct task_struct *p __arg_trusted, u32 src, u32 dst, u32 kinds)
 {
+	struct roost_task *task = task_of(p);
+	struct roost_cpu *here = this_cpu();
+
+	if (!task || !here)
+		return 0;
 	if (kinds & TAKE_BELONGING && home_of(task) == dst)
 		return TAKE_BELONGING;
 	if (kinds & TAKE_JOINING &&
 	    roost_consolidate_first_pass(false, true, benefit(task->process, src, dst)))
 		return TAKE_JOINING;
-	if (kinds & (TAKE_ANY | TAKE_LONG) && may_leave(task, src, dst, kinds & TAKE_ANY, n))
+	if (kinds & (TAKE_ANY | TAKE_LONG) && may_leave(task, src, dst, kinds & TAKE_ANY, &here->n))
 		return kinds & TAKE_ANY ? TAKE_ANY : TAKE_LONG;
 	return 0;
 }
@@ -460,7 +465,6 @@ __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 	struct roost_cpu *cpu = cpu_at(cpu_id);
 	struct roost_llc *llc = llc_at(id);
 	u32 most = 0, as, best = 0, looks;
-	struct roost_task *task;
 	struct task_struct *p;
 	int i;
 
@@ -470,10 +474,9 @@ __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 	bpf_rcu_read_lock();
 	each_queued(p, it, i, id, 0, looks) {
 		cpu->looks++;
-		task = task_of(p);
-		if (!task || !may_run(p, cpu_id) || stays_put(p))
+		if (!may_run(p, cpu_id) || stays_put(p))
 			continue;
-		as = taken_as(task, llc->node, cpu->node, kinds, &cpu->n);
+		as = taken_as(p, llc->node, cpu->node, kinds);
 		if (as > most) {
 			most = as;
 			best = p->pid;
