@@ -13,6 +13,7 @@
 # make test-live  its tests, and guests in which it schedules (WITHOUT as for test-vm): an hour
 # make soak-live  a mixed load in guests of ten kinds, a quarter of an hour each
 # make smoke-live  ten seconds of the live scheduler in one guest, with hackbench: a minute
+# make python  the Python package as a wheel, in a virtual environment in which its tests and notebooks run (Python 3.10)
 # make deb    a Debian package of both programs, with manual pages and a systemd unit
 # make book   the pages of docs/ as a site with search, target/book (builds mdbook first if it is missing)
 # make bench  cost of an event, peak memory, and ratios to an earlier commit, which it builds first
@@ -26,7 +27,7 @@ CARGO ?= cargo
 DEMO_PROFILE ?= release
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live lint-live deb book bench fuzz swarm lint reference setup setup-live
+.PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live lint-live python deb book bench fuzz swarm lint reference setup setup-live
 
 setup:
 	@tools/setup
@@ -117,6 +118,23 @@ soak-live: setup-live
 lint-live: setup-live
 	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check
 	$(CARGO) clippy $(LIVE) --all-targets --profile checked -- -D warnings
+
+# A workspace of its own, with a target folder and a virtual environment of its own.
+PYTHON ?= python3
+PYTHON_PROFILE ?= release
+VENV = target/python/venv
+python: setup
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "roost's package needs Python 3.10 with venv" >&2; exit 1; }
+	[ -x $(VENV)/bin/pip ] || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet 'maturin>=1.9,<2'
+	rm -rf target/python/wheels
+	$(VENV)/bin/maturin build --manifest-path python/Cargo.toml --target-dir target/python --profile $(PYTHON_PROFILE) \
+		--locked --out target/python/wheels
+	$(VENV)/bin/pip install --quiet --force-reinstall --no-deps target/python/wheels/roost-*.whl
+	$(VENV)/bin/pip install --quiet "$$(echo target/python/wheels/roost-*.whl)[test]"
+	cd python && ../$(VENV)/bin/mypy --strict -p roost
+	@: not in python/, where the package without its library would be found first
+	cd target/python && ../../$(VENV)/bin/pytest -c ../../python/pyproject.toml --rootdir ../../python ../../python/tests
 
 deb: live
 	@tools/setup dpkg-shlibdeps:dpkg-dev

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::SystemTime;
 
-fn main() {
+pub fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let built = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     println!("cargo::rustc-env=ROOST_BUILT={}", built.as_nanos());
