@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::SystemTime;
 
+/// Tells the program its commit; the Python package's build does the same.
 pub fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let built = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
