@@ -130,6 +130,8 @@ fn entries(layout: &Layout, cpu_ids: u32) -> Vec<Entry> {
             ("nr_slots", word.nr_slots.into()),
             ("base", base.into()),
             ("node", word.node.into()),
+            ("llc", llc_of(layout, index).into()),
+            ("rank", (index - first_word(layout, word.node)).into()),
         ];
         put("words", index, members);
         for (slot, cpu) in (0..).zip(&word.cpus) {
@@ -152,6 +154,8 @@ fn entries(layout: &Layout, cpu_ids: u32) -> Vec<Entry> {
         let members = vec![
             ("first_llc", node.first_llc.into()),
             ("nr_llcs", node.nr_llcs.into()),
+            ("first_word", first_word(layout, index).into()),
+            ("scan_limit", node.nr_llcs.into()),
             ("nr_cpus", node.nr_cpus.into()),
             ("numa_span", node.numa_span.into()),
             ("imb_numa_nr", node.imb_numa_nr.into()),
@@ -162,6 +166,16 @@ fn entries(layout: &Layout, cpu_ids: u32) -> Vec<Entry> {
         }
     }
     entries
+}
+
+/// The first word of a node.
+fn first_word(layout: &Layout, node: u32) -> u32 {
+    layout.llcs[layout.nodes[node as usize].first_llc as usize].first_word
+}
+
+/// The LLC of a word: the words of an LLC follow each other.
+fn llc_of(layout: &Layout, word: u32) -> u32 {
+    layout.llcs.partition_point(|llc| llc.first_word <= word) as u32 - 1
 }
 
 /// The number of a CPU's slot, if all slots that are in use are numbered through.
@@ -213,6 +227,22 @@ mod tests {
                 assert!(index < size, "{machine}: {map}[{index}]");
             }
         }
+    }
+
+    /// Two nodes of three LLCs of 100 CPUs, which take two words each.
+    #[test]
+    fn a_word_knows_its_llc_and_its_place_in_its_node() {
+        let setup = setup("node:2 l3:3 core:50 pu:2", &[]);
+        let of = |map: &str, member: &str| -> Vec<u64> {
+            let entries = setup.entries.iter().filter(|entry| entry.map == map);
+            let member = |entry: &Entry| {
+                entry.members.iter().find(|(name, _)| *name == member).map(|(_, value)| *value)
+            };
+            entries.filter_map(member).collect()
+        };
+        assert_eq!(of("words", "llc"), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
+        assert_eq!(of("words", "rank"), [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]);
+        assert_eq!(of("nodes", "first_word"), [0, 6]);
     }
 
     #[test]
