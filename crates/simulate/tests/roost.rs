@@ -33,7 +33,7 @@ fn it_uses_the_whole_machine() {
 }
 
 #[test]
-fn its_watch_looks_ten_times_a_second() {
+fn the_machine_and_each_llc_are_looked_at_ten_times_a_second() {
     let simulation = Simulation::named("2n2l4c", "coremark:threads=4", Some(1000 * MS), "roost");
     let simulation = simulation.unwrap();
     let outcome = simulation.run(Control::new(1)).unwrap();
@@ -41,7 +41,8 @@ fn its_watch_looks_ten_times_a_second() {
     let counted_ns = outcome.elapsed_ns - simulation.workload.measured_from_ns;
     let looks = counted_ns as f64 / (100 * MS) as f64;
     let calls = counter(&outcome, "timer_calls");
-    assert!((calls - looks).abs() <= 1.0, "{calls} calls, expected about {looks}");
+    // Of each of the five timers one look may lie outside: an LLC's begins when something first runs there.
+    assert!((calls - 5.0 * looks).abs() <= 5.0, "{calls} calls, expected about 5 times {looks}");
 }
 
 #[test]
