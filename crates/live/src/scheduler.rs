@@ -358,7 +358,7 @@ fn cpu(members: &Members) -> types::roost_cpu {
 
 fn word(members: &Members) -> types::roost_word {
     let mut value = types::roost_word::default();
-    set_members!(value, members, present, first, nr_slots, base, node);
+    set_members!(value, members, present, first, nr_slots, base, node, llc, rank);
     value
 }
 
@@ -370,7 +370,17 @@ fn llc(members: &Members) -> types::roost_llc {
 
 fn node(members: &Members) -> types::roost_node {
     let mut value = types::roost_node::default();
-    set_members!(value, members, first_llc, nr_llcs, nr_cpus, numa_span, imb_numa_nr);
+    set_members!(
+        value,
+        members,
+        first_llc,
+        nr_llcs,
+        nr_cpus,
+        numa_span,
+        imb_numa_nr,
+        first_word,
+        scan_limit
+    );
     value
 }
 
