@@ -105,7 +105,10 @@ impl Promises {
             factor: 1 + u64::from(machine.nr_cpus().clamp(1, 8).ilog2()),
             claims: claims.collect(),
             longest_slice_ns: longest_slice_ns(workload),
-            longest_idle_ns: match switches.iter().any(|switch| keeps_tasks(switch)) {
+            longest_idle_ns: match switches
+                .iter()
+                .any(|switch| keeps_tasks(switch) || is_number(switch))
+            {
                 true => vec![None; machine.llcs.len()],
                 false => longest_idle_ns(version, tick_ns, machine, workload),
             },
@@ -169,6 +172,11 @@ fn sets_slices(switch: &str) -> bool {
     ["base-slice-ns=", "latency-ns=", "min-granularity-ns=", "wakeup-granularity-ns="]
         .iter()
         .any(|name| switch.starts_with(name))
+}
+
+/// Numbers set intervals and thresholds of balancing, which the bound takes as they are by default.
+fn is_number(switch: &str) -> bool {
+    switch.contains('=')
 }
 
 /// Mechanisms that leave a task where it is although another CPU idles.
