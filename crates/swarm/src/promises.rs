@@ -107,7 +107,7 @@ impl Promises {
             longest_slice_ns: longest_slice_ns(workload),
             longest_idle_ns: match switches
                 .iter()
-                .any(|switch| keeps_tasks(switch) || is_number(switch))
+                .any(|switch| keeps_tasks(switch) || sets_balancing(switch))
             {
                 true => vec![None; machine.llcs.len()],
                 false => longest_idle_ns(version, tick_ns, machine, workload),
@@ -174,9 +174,18 @@ fn sets_slices(switch: &str) -> bool {
         .any(|name| switch.starts_with(name))
 }
 
-/// Numbers set intervals and thresholds of balancing, which the bound takes as they are by default.
-fn is_number(switch: &str) -> bool {
-    switch.contains('=')
+/// Numbers of balancing that the bound takes as they are by default.
+fn sets_balancing(switch: &str) -> bool {
+    [
+        "min-interval-ms-",
+        "busy-factor-",
+        "cache-nice-tries-",
+        "imbalance-pct-",
+        "migration-cost-ns=",
+        "nr-migrate=",
+    ]
+    .iter()
+    .any(|name| switch.starts_with(name))
 }
 
 /// Mechanisms that leave a task where it is although another CPU idles.
