@@ -55,6 +55,8 @@ static inline void roost_leave(const int *entered)
 #include "bindings.c"
 
 static struct sigaction before[NSIG];
+/* Whether a fault was told. */
+static int told;
 
 static void say(const char *text)
 {
@@ -83,6 +85,10 @@ static void faulted(int signal, siginfo_t *info, void *context)
 		sigaction(signal, &before[signal], NULL);
 		return;
 	}
+	/* Several threads may be in the rule: the first tells, and ends them all. */
+	if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED))
+		for (;;)
+			pause();
 	say("roost: ");
 	say(roost_rule);
 	say(": roost_");
