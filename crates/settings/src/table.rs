@@ -60,7 +60,8 @@ const MECHANISMS: &[Setting] = &[
     Setting {
         name: "llc-imbalance",
         kind: Kind::Tolerance { unit: "TASKS", most: 999_999 },
-        meaning: "tolerate so many tasks more in one LLC of a node (a quarter of its CPUs if no number is given)",
+        meaning: "tasks that one LLC of a node may have more than another (if no number is given: a quarter of an LLC's \
+                  CPUs, but at least 2 tasks, or 1 in LLCs of fewer than 4 CPUs)",
         without: "even out the LLCs of a node whatever the imbalance",
     },
     Setting {

@@ -42,13 +42,13 @@ const SWITCHES: [Switch; 1] = [Switch {
 
 const NUMBERS: [Number; 1] = [Number {
     name: "llc-imbalance",
-    about: "tasks by which an LLC of a node may be ahead, instead of a quarter of its CPUs",
+    about: "tasks that one LLC of a node may have more than another",
     unit: "tasks",
     least: 0,
     most: 999_999,
     since: "3.9",
     until: None,
-    unset: "a quarter of an LLC, if on",
+    unset: "if on: a quarter of an LLC's CPUs, but at least 2 (1 below 4 CPUs)",
     source: "this project's; published: roost/llc_imbalance.h",
     file: None,
     set: |features, tasks| {
