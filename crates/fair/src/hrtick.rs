@@ -1,15 +1,15 @@
-//! HRTICK: a timer of the CPU ends a request where several tasks share it (7.2).
+//! HRTICK: a CPU's timer ends a request if several tasks share the CPU (7.2).
 //!
-//! Without it a request that is used up is noticed at the next tick or event. The timer is started
-//! for the virtual deadline of the current task when that task is picked, or when a second one
-//! arrives; expiring, it makes the CPU choose again. It is left running when the task it was started
-//! for goes, and a running one is not started for another arrival: so it may come early or late, and
-//! who finds its protection still standing then runs on until something else ends it.
+//! Without the timer a used-up request is noticed at the next tick or event. The timer is started
+//! for the virtual deadline of the current task when that task is picked, or when a second task
+//! arrives. When it expires, the CPU picks again. The timer keeps running when the task it was
+//! started for leaves, and a running timer is not restarted for another arrival. So it may expire
+//! early or late. A task that is still protected then runs on until something else ends it.
 //!
-//! Starting the timer of another CPU takes an interrupt there. That is what, mostly, makes that CPU
-//! act on a lazy request to choose again: see `World::resched_lazy`.
+//! Starting the timer of another CPU takes an interrupt there. Mostly that interrupt makes the CPU
+//! act on a lazy request to pick again: see `World::resched_lazy`.
 //!
-//! Left out: the stretching of the time by what interrupts take of the CPU (`cpu_util_irq`).
+//! Not modelled: the kernel extends the time by what interrupts take of the CPU (`cpu_util_irq`).
 
 use roost_engine::{CpuId, TaskId, World};
 
@@ -18,11 +18,11 @@ use crate::state::Fair;
 /// Shortest time to the timer, ns (`hrtick_start`).
 const SHORTEST_NS: u64 = 10_000;
 
-/// A running timer is left alone if it would move by no more than this, ns (`hrtick_needs_rearm`).
+/// A running timer is kept if it would move by no more than this, ns (`hrtick_needs_rearm`).
 const SLACK_NS: u64 = 5000;
 
 impl Fair {
-    /// A task was queued on `cpu` by CPU `by`: what runs there is no longer alone (`hrtick_update`).
+    /// CPU `by` queued a task on `cpu`: the current task is no longer alone (`hrtick_update`).
     #[inline]
     pub(crate) fn hrtick_queued(&mut self, world: &mut World, cpu: CpuId, by: CpuId) {
         let rq = &self.rqs[cpu];
@@ -55,7 +55,7 @@ impl Fair {
         match next {
             Some(_) if rq.nr_running < 2 => {}
             Some(_) => {
-                // Its request is never used up yet: that is renewed as it runs.
+                // The request is never used up here, because it is renewed as it runs.
                 let ns = rq.queue.until_deadline().unwrap_or(0);
                 start(world, cpu, cpu, ns);
             }

@@ -1,34 +1,34 @@
 //! Per-entity load tracking: geometric averages of load, runnable time and utilisation, and the
 //! utilisation estimate of sleeping tasks (kernel model, section 3).
 //!
-//! Time is cut into periods of 1024 units of 1024 ns. A period `n` periods ago counts `y^n`, with
-//! `y^32 = 1/2`. Sums hold the geometric series; averages are sums over the series' maximum and are
-//! computed anew only when a period ends.
+//! Time is divided into periods of 1024 units of 1024 ns. A period `n` periods ago counts `y^n`,
+//! with `y^32 = 1/2`. Sums are geometric series. Averages are sums divided by the maximum of the
+//! series, and are computed only when a period ends.
 //!
-//! All averages of a run start at time 0, so the periods of tasks and queues coincide: averages that
-//! have been brought up to the same moment can be added and subtracted.
+//! All averages of a run start at time 0, so the periods of tasks and queues coincide. Averages
+//! that are updated to the same moment can be added and subtracted.
 
 use crate::eras::LeavingSums;
 
-/// Units (of 1024 ns) in a period.
+/// Units (of 1024 ns) per period.
 const PERIOD: u64 = 1024;
 
-/// Fixed point of the series of full periods (`LOAD_AVG_MAX`).
+/// Sum of the series over infinitely many full periods (`LOAD_AVG_MAX`).
 pub(crate) const LOAD_AVG_MAX: u64 = 47742;
 
-/// The smallest divider an average is computed with (`PELT_MIN_DIVIDER`).
+/// The smallest divisor of an average (`PELT_MIN_DIVIDER`).
 pub(crate) const MIN_DIVIDER: u64 = LOAD_AVG_MAX - PERIOD;
 
 /// Full capacity of a CPU (`SCHED_CAPACITY_SCALE`), and the unit of utilisation.
 const CAPACITY: u64 = 1024;
 
-/// Periods after which nothing is left of a sum.
+/// Number of periods after which a sum has decayed to 0.
 const DECAYED_AFTER: u64 = 63 * 32;
 
-/// Changes of utilisation below 1 % of a CPU are not worth following (`UTIL_EST_MARGIN`).
+/// Changes of utilisation below 1 % of a CPU are ignored (`UTIL_EST_MARGIN`).
 const UTIL_EST_MARGIN: u64 = CAPACITY / 100;
 
-/// `y^n` for n = 0 to 31, in 32 bits of fraction (`runnable_avg_yN_inv`).
+/// `y^n` for n = 0 to 31, with 32 fraction bits (`runnable_avg_yN_inv`).
 const INVERSE: [u32; 32] = [
     0xffff_ffff,
     0xfa83_b2da,
@@ -64,21 +64,21 @@ const INVERSE: [u32; 32] = [
     0x82cd_8698,
 ];
 
-/// Averages of one task, or of one run queue with everything attached to it.
+/// Averages of one task, or of one run queue with all tasks attached to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Avg {
-    /// Average weight of what is runnable.
+    /// Average weight of the runnable tasks.
     pub load_avg: u64,
     /// Average number of runnable tasks, 1024 for one.
     pub runnable_avg: u64,
     /// Average time running, 1024 for always.
     pub util_avg: u64,
-    /// Moment up to which the sums are computed, ns, in steps of 1024.
+    /// Time up to which the sums are computed, ns, in steps of 1024.
     pub last_update: u64,
-    /// Units of the current, unfinished period that the sums already hold.
+    /// Units of the current, unfinished period that the sums already include.
     pub period_contrib: u32,
-    /// Series of the load; a task's without its weight, a queue's with the weights.
+    /// Series of the load: without the weight for a task, with the weights for a queue.
     pub load_sum: u64,
     /// Series of runnable tasks, times 1024.
     pub runnable_sum: u64,
@@ -87,12 +87,12 @@ pub(crate) struct Avg {
 }
 
 impl Avg {
-    /// Accounts the time from the last update to `now_ns`, spent with the given inputs, and tells
-    /// whether a period ended, so that the averages changed.
+    /// Accounts the time from the last update to `now_ns` with the given inputs. Returns whether a
+    /// period ended, which means that the averages changed.
     ///
-    /// A task: `load` and `runnable` are 1 while it is queued, `weight` is its weight. A queue:
-    /// `load` is the sum of the weights and `runnable` the number of its runnable tasks, `weight`
-    /// is 1. Nothing queued: all 0.
+    /// For a task `load` and `runnable` are 1 while it is queued, and `weight` is its weight. For a
+    /// queue `load` is the sum of the weights, `runnable` the number of runnable tasks, and
+    /// `weight` is 1. If nothing is queued, all are 0.
     #[inline(always)]
     pub(crate) fn update(
         &mut self,
@@ -123,8 +123,8 @@ impl Avg {
     }
 
     /// Averages of a task just created on a CPU whose queue has the averages `rq`, up to date at
-    /// `now_ns`: full load, and half of the utilisation still free, or less if the tasks there use
-    /// less for their weight.
+    /// `now_ns`: full load, and half of the free utilisation. The utilisation is smaller if the
+    /// tasks on the queue use less in relation to their weight.
     pub(crate) fn new_task(weight: u64, rq: &Self, now_ns: u64) -> Self {
         let cap = CAPACITY.saturating_sub(rq.util_avg) / 2;
         let util = if rq.util_avg == 0 {
@@ -147,8 +147,9 @@ impl Avg {
         avg
     }
 
-    /// These are averages of a task of `weight` between two queues, for which time stands still: they
-    /// go on from the moment of `queue`, which the task joins (`attach_entity_load_avg`).
+    /// Continues the averages of a task of `weight` that is between two queues, for which time
+    /// stands still: they go on from the last update of `queue`, which the task joins
+    /// (`attach_entity_load_avg`).
     pub(crate) fn join(&mut self, queue: &Self, weight: u64) {
         self.last_update = queue.last_update;
         self.period_contrib = queue.period_contrib;
@@ -158,9 +159,9 @@ impl Avg {
         self.util_sum = self.util_avg * divider;
     }
 
-    /// [`Avg::join`] of a task in a group, which counts in loads as `weight`. Its load goes along by the series:
-    /// the load as it counts is so small a number that rounding would leave little of it after some moves. (The
-    /// kernel's entities keep the load by their own weight.)
+    /// [`Avg::join`] of a task in a group that counts as `weight` in loads. The load moves as the
+    /// sum of its series, because the load average is so small that rounding would leave little of
+    /// it after some moves. (The kernel's entities keep the load by their own weight.)
     pub(crate) fn join_in_group(&mut self, queue: &Self, weight: u64) {
         let (load_sum, before) = (self.load_sum, self.divider());
         self.join(queue, weight);
@@ -168,7 +169,7 @@ impl Avg {
         self.load_avg = self.weighing(weight).load_avg;
     }
 
-    /// A task of `weight` that has these averages is attached to this queue.
+    /// Adds the averages of a task of `weight` to this queue's.
     pub(crate) fn add(&mut self, task: &Self, weight: u64) {
         self.add_load(task, weight);
         self.runnable_avg += task.runnable_avg;
@@ -177,7 +178,7 @@ impl Avg {
         self.util_sum += task.util_sum;
     }
 
-    /// A task of `weight` that has these averages leaves this queue (`detach_entity_load_avg()`).
+    /// Subtracts the averages of a task of `weight` from this queue's (`detach_entity_load_avg()`).
     pub(crate) fn sub(&mut self, task: &Self, weight: u64, how: LeavingSums) {
         self.sub_load(task, weight, how);
         let divider = self.divider();
@@ -187,20 +188,20 @@ impl Avg {
         util.leave(&mut self.util_avg, &mut self.util_sum, divider, how);
     }
 
-    /// The load of a task, were it of this weight.
+    /// The averages of a task as if it had this weight.
     pub(crate) fn weighing(&self, weight: u64) -> Self {
         let load_avg = weight * self.load_sum / self.divider();
         Self { load_avg, load_sum: self.load_sum, ..Self::default() }
     }
 
-    /// The load of a task of `weight` joins this average (`enqueue_load_avg()`, and
+    /// Adds the load of a task of `weight` to this average (`enqueue_load_avg()`, and
     /// `enqueue_runnable_load_avg()` of 5.2).
     pub(crate) fn add_load(&mut self, task: &Self, weight: u64) {
         self.load_avg += task.load_avg;
         self.load_sum += weight * task.load_sum;
     }
 
-    /// The load of a task of `weight` leaves this average (`dequeue_load_avg()`, and
+    /// Subtracts the load of a task of `weight` from this average (`dequeue_load_avg()`, and
     /// `dequeue_runnable_load_avg()` of 5.2).
     pub(crate) fn sub_load(&mut self, task: &Self, weight: u64, how: LeavingSums) {
         let divider = self.divider();
@@ -208,9 +209,9 @@ impl Avg {
         load.leave(&mut self.load_avg, &mut self.load_sum, divider, how);
     }
 
-    /// Tasks that were attached have left this queue, whose last update is that of their averages,
-    /// without its lock: only their averages are known, and what they added since the period began stays
-    /// (`removed` in `update_cfs_rq_load_avg()`). 5.16 lets that happen to utilisation only
+    /// Subtracts the averages of tasks that left without this queue's lock. They are as old as the
+    /// queue's last update. Only averages are known, so the contributions of the current period
+    /// stay (`removed` in `update_cfs_rq_load_avg()`). In 5.16 that happens to utilisation only
     /// (98b0d890220d is in 5.15.19, and in the 5.16 of that day).
     pub(crate) fn subtract(&mut self, removed: Removed, how: LeavingSums) {
         let divider = self.divider();
@@ -225,7 +226,7 @@ impl Avg {
         part(util_avg).leave(&mut self.util_avg, &mut self.util_sum, divider, how);
     }
 
-    /// Adds to the sums what a time that counts `contrib` units makes with the given inputs.
+    /// Adds to the sums a time that counts `contrib` units, with the given inputs.
     #[inline(always)]
     fn add_contribution(&mut self, contrib: u64, load: u64, runnable: u64, running: bool) {
         self.load_sum += load * contrib;
@@ -233,8 +234,8 @@ impl Avg {
         self.util_sum += (u64::from(running) * contrib) << 10;
     }
 
-    /// Decays the sums by the periods that ended, `total` units after the current one began, and
-    /// adds the time since the last update; computes the averages.
+    /// Decays the sums by the periods that ended, `total` units after the start of the current one.
+    /// Adds the time since the last update. Computes the averages.
     #[inline(never)]
     fn end_periods(&mut self, total: u64, load: u64, runnable: u64, running: bool, weight: u64) {
         let (periods, after) = (total / PERIOD, total % PERIOD);
@@ -252,7 +253,7 @@ impl Avg {
         self.util_avg = self.util_sum / divider;
     }
 
-    /// What a sum is when its input was 1 for ever.
+    /// The value of a sum whose input has always been 1.
     #[inline]
     fn divider(&self) -> u64 {
         MIN_DIVIDER + u64::from(self.period_contrib)
@@ -262,7 +263,7 @@ impl Avg {
 /// Averages of tasks that left a queue without its lock (`cfs_rq->removed`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// Whether any did.
+    /// Whether any task left.
     pub any: bool,
     load_avg: u64,
     runnable_avg: u64,
@@ -270,7 +271,7 @@ pub(crate) struct Removed {
 }
 
 impl Removed {
-    /// A task with these averages left.
+    /// Collects the averages of a task that left.
     pub(crate) fn collect(&mut self, task: &Avg) {
         self.any = true;
         self.load_avg += task.load_avg;
@@ -279,14 +280,15 @@ impl Removed {
     }
 }
 
-/// What a task has of a queue's average and sum.
+/// The share of a task in a queue's average and sum.
 struct Part {
     avg: u64,
     sum: u64,
 }
 
 impl Part {
-    /// It leaves the queue's average and sum. Averages stop at 0: both were rounded on the way.
+    /// Subtracts this from the queue's average and sum. Averages stop at 0, because both were
+    /// rounded.
     fn leave(self, avg: &mut u64, sum: &mut u64, divider: u64, how: LeavingSums) {
         *avg = avg.saturating_sub(self.avg);
         *sum = match how {
@@ -307,8 +309,8 @@ pub(crate) fn decay(value: u64, periods: u64) -> u64 {
     ((u128::from(halved) * u128::from(INVERSE[(periods % 32) as usize])) >> 32) as u64
 }
 
-/// The series of a time that completes a period begun with `before` units, then spans
-/// `periods - 1` whole ones and `after` units of the current one.
+/// The series of a time that completes a period begun with `before` units, then spans `periods - 1`
+/// whole periods and `after` units of the current one.
 #[inline]
 fn contribution(before: u64, periods: u64, after: u64) -> u64 {
     let completed = decay(PERIOD - before, periods);
@@ -316,10 +318,10 @@ fn contribution(before: u64, periods: u64, after: u64) -> u64 {
     completed + whole + after
 }
 
-/// The utilisation estimate of a task that goes to sleep with these averages (util_est, one EWMA a
-/// task): rises at once, falls by a quarter of the difference, ignores changes below 1 %. With
-/// `starved_rule` (7.2) it does not fall for a task that was runnable clearly longer than it ran:
-/// it used less because others kept it from running.
+/// The utilisation estimate of a task that goes to sleep with these averages (util_est, one EWMA
+/// per task). It rises at once, falls by a quarter of the difference, and ignores changes below 1
+/// %. With `starved_rule` (7.2) it does not fall for a task that was runnable clearly longer than
+/// it ran, because such a task used less only because others kept it from running.
 pub(crate) fn util_est_update(
     ewma: u64,
     util_avg: u64,
@@ -337,13 +339,13 @@ pub(crate) fn util_est_update(
     (4 * ewma - difference) / 4
 }
 
-/// The EWMA of 5.2's util_est when a task goes to sleep: a quarter of the way to its utilisation,
-/// up as well as down.
+/// The EWMA of util_est in 5.2 when a task goes to sleep: it moves a quarter of the way to the
+/// utilisation, upwards and downwards.
 pub(crate) fn util_est_follow(ewma: u64, util_avg: u64) -> u64 {
     if ewma.abs_diff(util_avg) < UTIL_EST_MARGIN {
         return ewma;
     }
-    // In the kernel's order: (4 ewma + (util - ewma)) / 4.
+    // The kernel's formula is (4 ewma + (util - ewma)) / 4.
     (3 * ewma + util_avg) / 4
 }
 
@@ -353,17 +355,17 @@ mod tests {
 
     use super::*;
 
-    /// Nanoseconds of a unit, and of a period.
+    /// Length of a unit and of a period, ns.
     const UNIT_NS: u64 = 1024;
     const PERIOD_NS: u64 = PERIOD * UNIT_NS;
 
-    /// A nice-0 task runs, or sleeps, for `ns`.
+    /// A nice-0 task runs or sleeps for `ns`.
     fn pass(avg: &mut Avg, ns: u64, runs: bool) {
         let now = avg.last_update + ns;
         avg.update(now, u64::from(runs), u64::from(runs), runs, 1024);
     }
 
-    /// A task that ran for `count` periods, accounted at once.
+    /// Averages of a task that ran for `count` periods, accounted at once.
     fn ran_periods(count: u64) -> Avg {
         let mut avg = Avg::default();
         pass(&mut avg, count * PERIOD_NS, true);
@@ -486,16 +488,16 @@ mod tests {
             queue.sub(&task, 1024, how);
             assert_eq!(queue, before, "{how:?}");
             queue.sub(&task, 1024, how);
-            assert_eq!(queue, before, "never below 0, {how:?}");
+            assert_eq!(queue, before, "the average does not go below 0, {how:?}");
         }
     }
 
-    /// All ways in which a queue's sums follow.
+    /// All rules for the sums of a queue that a task leaves.
     const ALL: [LeavingSums; 3] =
         [LeavingSums::Own, LeavingSums::OfAverages, LeavingSums::OwnAboveAverages];
 
-    /// A queue with two new tasks, which have waited or run for one period and for 700 units of the
-    /// current one: the queue's averages and a task's.
+    /// A queue with two new tasks that waited or ran for one period and 700 units of the current
+    /// one. Returns the averages of the queue and of a task.
     fn two_tasks_in_a_period() -> (Avg, Avg) {
         let (mut queue, mut task) = (Avg::default(), Avg::default());
         for ns in [PERIOD_NS, 700 * UNIT_NS] {
@@ -506,15 +508,19 @@ mod tests {
         (queue, task)
     }
 
-    /// `detach_entity_load_avg()`: what the task added since the period began leaves with it, but for 5.14
-    /// to 5.16, where what others added is lost too.
+    /// `detach_entity_load_avg()`: the task's contributions in the current period leave with it. In
+    /// 5.14 to 5.16 the contributions of the other tasks are lost too.
     #[test]
     fn a_task_takes_along_what_it_added_in_this_period() {
         let (queue, task) = two_tasks_in_a_period();
         for how in [LeavingSums::Own, LeavingSums::OwnAboveAverages] {
             let mut queue = queue.clone();
             queue.sub(&task, 1024, how);
-            assert_eq!(queue.load_sum, 1024 * task.load_sum, "{how:?}: as much as the other has");
+            assert_eq!(
+                queue.load_sum,
+                1024 * task.load_sum,
+                "{how:?}: the load sum of the other task"
+            );
             assert_eq!(queue.runnable_sum, task.runnable_sum, "{how:?}");
         }
         let mut queue = queue;
@@ -523,8 +529,8 @@ mod tests {
         assert!(queue.runnable_sum + 650 * 1024 < task.runnable_sum, "most of 700 units is lost");
     }
 
-    /// `remove_entity_load_avg()`: the old queue keeps what a task added since the period began, for it
-    /// knows only the task's averages.
+    /// `remove_entity_load_avg()`: the old queue keeps the task's contributions in the current
+    /// period, because it knows only the task's averages.
     #[test]
     fn a_task_that_wakes_elsewhere_leaves_a_part_of_a_period_behind() {
         let (mut queue, task) = two_tasks_in_a_period();
@@ -539,8 +545,8 @@ mod tests {
         );
     }
 
-    /// As balancing does: however often in a period a task goes on to other queues, its load is not
-    /// multiplied.
+    /// As in balancing: even if a task moves to other queues many times in a period, its load is
+    /// not multiplied.
     #[test]
     fn a_task_that_moves_in_every_period_leaves_nothing_behind() {
         for how in [LeavingSums::Own, LeavingSums::OwnAboveAverages] {
@@ -562,7 +568,8 @@ mod tests {
         }
     }
 
-    /// A task that always runs, of 16 in loads by its groups' weights, on one CPU after the other.
+    /// A task that always runs, on one CPU after the other. Its groups' weights give it a load of
+    /// 16.
     #[test]
     fn the_load_of_a_task_in_a_group_survives_moves() {
         let mut task = ran_periods(345);
@@ -588,7 +595,7 @@ mod tests {
         assert_eq!(util_est_update(300, 100, 1000, false), 250);
     }
 
-    /// Section 3: 5.2 does not raise at once.
+    /// Section 3: 5.2 does not raise the estimate at once.
     #[test]
     fn older_estimates_follow_slowly_both_ways() {
         assert_eq!(util_est_follow(100, 300), 150);
@@ -612,8 +619,8 @@ mod tests {
         assert!(queued.load_sum < LOAD_AVG_MAX, "less than rounds to 1");
     }
 
-    /// The same averages from the definition: each unit of time counts `y^k` for the `k` period
-    /// borders behind it.
+    /// The same averages computed from their definition: each unit of time counts `y^k` if `k`
+    /// period borders follow it.
     #[derive(Default)]
     struct Reference {
         units: u64,
@@ -641,7 +648,7 @@ mod tests {
     }
 
     proptest! {
-        /// However time is cut up, the averages stay within 3 of 1024 of the definition.
+        /// For any partition of time, the averages stay within 3 of 1024 of the definition.
         #[test]
         fn averages_follow_the_definition(
             passes in prop::collection::vec((1_u64..8000, any::<bool>()), 1..60),
@@ -661,7 +668,7 @@ mod tests {
             }
         }
 
-        /// Tasks' averages add up to their queue's, whoever ran when.
+        /// Tasks' averages add up to their queue's average, whichever task ran when.
         #[test]
         fn a_queue_is_the_sum_of_its_tasks(
             steps in prop::collection::vec((1_u64..3_000_000, 0_usize..4), 1..60),

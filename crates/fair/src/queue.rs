@@ -1,11 +1,11 @@
-//! One CPU's tasks in virtual time: who runs next, for how long, and who may preempt.
+//! The tasks of one CPU in virtual time: which runs next, for how long, and which may preempt.
 //!
-//! The queue holds its entities by value in one flat array, unordered: run queues are short, and a
-//! scan of a few cache lines beats a tree. The current entity is kept apart, as the kernel keeps it
-//! out of its tree, and is counted in on the fly. While a task is queued its entity lives here; the
-//! copy in the task is what it left with.
+//! The queue holds its entities by value in one flat, unordered array: run queues are short, and a
+//! scan of a few cache lines is faster than a tree. The current entity is kept apart, as in the
+//! kernel, and is included in sums when they are needed. While a task is queued, its entity is
+//! here. The copy in the task is the state with which it left the queue.
 //!
-//! CFS and EEVDF differ in [`cfs`] and [`eevdf`]; this file is what they share and the only place
+//! CFS and EEVDF are in [`cfs`] and [`eevdf`]. This file has the common parts and is the only place
 //! that chooses between them.
 
 mod cfs;
@@ -27,11 +27,11 @@ use crate::weight::NICE_0_WEIGHT;
 pub(crate) struct Entity {
     /// Load weight, 1024 for nice 0.
     pub weight: u64,
-    /// What `vruntime` (CFS) or `deadline` (EEVDF, `rel_deadline`) holds is relative.
+    /// `vruntime` (CFS) or `deadline` (EEVDF, `rel_deadline`) is relative.
     pub relative: bool,
-    /// EEVDF: `slice` was set by the task rather than by the kernel.
+    /// EEVDF: the task set `slice`, not the kernel.
     pub custom_slice: bool,
-    /// EEVDF: it sleeps, its dequeue is delayed (`sched_delayed`).
+    /// EEVDF: the task sleeps, but its dequeue is delayed (`sched_delayed`).
     pub delayed: bool,
     /// Policy SCHED_IDLE.
     pub idle_policy: bool,
@@ -39,67 +39,67 @@ pub(crate) struct Entity {
     pub batch_policy: bool,
     /// EEVDF: length of a request, ns.
     pub slice: u64,
-    /// Virtual run time; with `relative` under CFS, ahead of the queue it left.
+    /// Virtual run time. If `relative` under CFS: relative to the queue that the entity left.
     pub vruntime: i64,
-    /// EEVDF: virtual deadline of the current request; with `relative`, ahead of `vruntime`.
+    /// EEVDF: virtual deadline of the current request. If `relative`: relative to `vruntime`.
     pub deadline: i64,
-    /// EEVDF: virtual lag when it last left a queue, or when its dequeue was delayed.
+    /// EEVDF: virtual lag when the entity last left a queue, or when its dequeue was delayed.
     pub vlag: i64,
-    /// EEVDF: virtual time until which it is protected while it runs (`vprot`; before 7.2 the
-    /// deadline at pick, or a value that differs from it once protection was cancelled).
+    /// EEVDF: virtual time until which the running entity is protected (`vprot`). Before 7.2: the
+    /// deadline at pick, or a value different from the deadline after protection was cancelled.
     pub protected_until: i64,
 }
 
-/// What a task may ask for as its slice, ns: requests beyond are taken for these
+/// Range of slices that a task may ask for, ns. Requests beyond it are clamped
 /// (`__setparam_fair()`, kernel model, section 5).
 const CUSTOM_SLICE: std::ops::RangeInclusive<u64> = 100_000..=100_000_000;
 
 impl Entity {
-    /// The task asks for slices of `ns`. CFS looks at no slice of a task's own.
+    /// The task asks for slices of `ns`. CFS ignores a task's own slice.
     pub(crate) fn ask_for_slice(&mut self, ns: u64) {
         self.custom_slice = true;
         self.slice = ns.clamp(*CUSTOM_SLICE.start(), *CUSTOM_SLICE.end());
     }
 
-    /// A task that is forked by that of `parent` asks for the same slice.
+    /// A forked task inherits the slice of its `parent`.
     pub(crate) fn inherit_slice(&mut self, parent: &Entity) {
         (self.custom_slice, self.slice) = (parent.custom_slice, parent.slice);
     }
 }
 
-/// Constants and switches of a run that queues go by; times are scaled for the machine.
+/// Constants and switches of a run that queues use. Times are scaled for the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueRules {
-    /// EEVDF rather than CFS.
+    /// EEVDF; otherwise CFS.
     pub eevdf: bool,
     /// CFS: time in which every task runs once, ns (`sched_latency`).
     pub latency: u64,
     /// CFS: shortest slice, ns (`sched_min_granularity`).
     pub min_granularity: u64,
-    /// CFS: tasks up to which a period is that latency (`sched_nr_latency`).
+    /// CFS: number of tasks up to which a period is that latency (`sched_nr_latency`).
     pub nr_latency: usize,
-    /// CFS: slices are no shorter than that (5.15 and later).
+    /// CFS: no slice is shorter than `min_granularity` (5.15 and later).
     pub slice_at_least_granularity: bool,
-    /// CFS: by how much a woken entity may be behind, virtual time (half of `latency`,
+    /// CFS: how far a woken entity may be behind, in virtual time (half of `latency`,
     /// GENTLE_FAIR_SLEEPERS).
     pub sleeper_credit: u64,
-    /// Bits of fraction that weights have: so much more slowly passes virtual time.
+    /// Fraction bits of weights. Virtual time passes more slowly by that power of two.
     pub fraction: u32,
     /// CFS: how far behind a wakee must be to preempt, ns (`sched_wakeup_granularity`).
     pub wakeup_granularity: u64,
-    /// EEVDF: request of a task that did not ask for another, ns (`base_slice_ns`).
+    /// EEVDF: request of a task that did not ask for a slice, ns (`base_slice_ns`).
     pub base_slice: u64,
     /// The tick's period, ns.
     pub tick: u64,
-    /// RUN_TO_PARITY by a protection point rather than until the deadline at pick.
+    /// RUN_TO_PARITY ends at a protection point, not at the deadline at pick.
     pub protection_point: bool,
-    /// Lag limited by the largest slice on the queue rather than by the own one.
+    /// The lag limit is the largest slice on the queue, not the task's own.
     pub lag_by_queue_slice: bool,
     /// DELAY_DEQUEUE with DELAY_ZERO.
     pub delay_dequeue: bool,
     /// PREEMPT_SHORT.
     pub preempt_short: bool,
-    /// Lazy preemption: being asked to give way does not set TIF_NEED_RESCHED.
+    /// Lazy preemption: a request to give way does not set TIF_NEED_RESCHED.
     pub preempt_lazy: bool,
 }
 
@@ -133,13 +133,13 @@ impl QueueRules {
 }
 
 impl QueueRules {
-    /// The same where weights have `bits` of fraction.
+    /// The same rules for weights with `bits` fraction bits.
     pub(crate) fn with_fraction(self, bits: u32) -> Self {
         Self { sleeper_credit: self.sleeper_credit >> bits, fraction: bits, ..self }
     }
 }
 
-/// How an entity arrives at a queue.
+/// How an entity comes to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// Woken after a sleep.
@@ -159,7 +159,7 @@ pub(crate) enum Leave {
     Runnable,
 }
 
-/// No bound for how far behind a wakee counts.
+/// No limit on how far behind a wakee counts.
 pub(crate) const ANYWHERE: i64 = i64::MIN;
 
 /// Whether an arriving entity preempts the current one.
@@ -169,7 +169,7 @@ pub(crate) enum Preempt {
     Yes,
     /// It does not.
     No,
-    /// This entity's delayed dequeue has to be completed first, then ask again.
+    /// Complete the delayed dequeue of this entity first, then ask again.
     AfterDequeue(TaskId),
 }
 
@@ -178,8 +178,8 @@ pub(crate) enum Preempt {
 #[repr(align(64))]
 struct Entry {
     task: TaskId,
-    /// Order of insertion: decides between equal keys, as a tree that inserts to the right does. Never 0,
-    /// so that there being no entry takes no room.
+    /// Order of insertion. It decides between equal keys, as in a tree that inserts to the right.
+    /// Never 0, so that `Option<Entry>` needs no extra space.
     order: NonZeroU32,
     entity: Entity,
 }
@@ -188,26 +188,27 @@ struct Entry {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Queue {
-    /// The entity that runs; `None` also while it is put back.
+    /// The running entity; `None` also while it is put back.
     current: Option<Entry>,
-    /// All others, in no order.
+    /// All other entities, unordered.
     waiting: Vec<Entry>,
     /// Shared by all queues of a run.
     rules: Arc<QueueRules>,
     /// CFS: `min_vruntime`. EEVDF: origin of the virtual times in `weighted`; while nothing is
-    /// queued, where virtual time stands.
+    /// queued, the queue's virtual time.
     reference: i64,
     /// Sum of the weights in `waiting`.
     weight: i64,
     /// EEVDF: sum of weight · (vruntime - reference) over `waiting`.
     weighted: i64,
-    /// `order` of the next insertion; starts again whenever nothing waits.
+    /// `order` of the next insertion. It restarts when nothing waits.
     next_order: NonZeroU32,
-    /// Entities with a custom slice, the current one included: while 0 all slices are equal.
+    /// Number of entities with a custom slice, the current one included. While it is 0, all slices
+    /// are equal.
     nr_custom: u32,
     /// The current entity was asked to give way and the next pick has not happened
-    /// (TIF_NEED_RESCHED): wakeups then have nothing to decide. Being asked lazily leaves them to it:
-    /// each may still shrink the protection or complete a delayed dequeue.
+    /// (TIF_NEED_RESCHED), so wakeups have nothing to decide. A lazy request does not set this:
+    /// then each wakeup may still shrink the protection or complete a delayed dequeue.
     resched: bool,
     /// CFS: entity to prefer, because it was woken to preempt.
     next: Option<TaskId>,
@@ -236,7 +237,7 @@ impl Queue {
         }
     }
 
-    /// It is about to be asked.
+    /// Prefetches the queue's entities, because they will be needed soon.
     #[inline]
     pub(crate) fn expect(&self) {
         if let Some(first) = self.waiting.first() {
@@ -255,18 +256,18 @@ impl Queue {
         self.current.as_ref().map(|entry| entry.task)
     }
 
-    /// All others.
+    /// All other entities.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (TaskId, &Entity)> {
         self.waiting.iter().map(|entry| (entry.task, &entry.entity))
     }
 
-    /// The sum of their weights, as kept.
+    /// The stored sum of the weights of waiting entities.
     pub(crate) fn waiting_weight(&self) -> i64 {
         self.weight
     }
 
-    /// The current entity ran for `delta` ns of real time. Whether it has to give way: its request
-    /// is used up or it lost its protection (EEVDF).
+    /// The current entity ran for `delta` ns of real time. Returns whether it has to give way: its
+    /// request is used up or it lost its protection (EEVDF).
     #[inline]
     pub(crate) fn run(&mut self, delta: u64) -> bool {
         let give_way =
@@ -275,8 +276,8 @@ impl Queue {
         give_way
     }
 
-    /// Gives a forked entity its start relative to this queue, the parent's (`task_fork_fair`).
-    /// EEVDF places it when it is queued.
+    /// CFS: places a forked entity relative to this queue, which is the parent's
+    /// (`task_fork_fair`). EEVDF places it when it is queued.
     pub(crate) fn place_forked(&self, entity: &mut Entity) {
         if !self.rules.eevdf {
             cfs::place_forked(self, entity);
@@ -289,7 +290,7 @@ impl Queue {
         self.insert_with_credit(task, entity, how, self.rules.sleeper_credit);
     }
 
-    /// The same with another `sleeper_credit`.
+    /// As [`Queue::insert`], with another `sleeper_credit`.
     #[inline]
     pub(crate) fn insert_with_credit(
         &mut self,
@@ -307,7 +308,7 @@ impl Queue {
         self.push(task, entity);
     }
 
-    /// Takes an entity off, waiting or current, and returns it as it leaves.
+    /// Takes an entity off the queue, waiting or current. Returns the entity as it leaves.
     #[inline]
     pub(crate) fn remove(&mut self, task: TaskId, why: Leave) -> Entity {
         self.clear_buddy(task);
@@ -323,8 +324,8 @@ impl Queue {
         entity
     }
 
-    /// The current entity goes to sleep: if its dequeue is to be delayed (EEVDF, while it is not
-    /// eligible), it becomes a waiting one marked so, and the answer is true.
+    /// The current entity goes to sleep. If its dequeue is to be delayed (EEVDF, while it is not
+    /// eligible), it becomes a waiting entity with that mark, and the result is true.
     #[inline]
     pub(crate) fn delay_current(&mut self) -> bool {
         self.rules.delay_dequeue && self.rules.eevdf && eevdf::delay_current(self)
@@ -335,18 +336,18 @@ impl Queue {
         eevdf::wake_delayed(self, task);
     }
 
-    /// Which entity to run next, the current one included; one whose dequeue is delayed has to be
-    /// removed, then ask again.
+    /// The entity to run next; it may be the current one. If its dequeue is delayed, remove it and
+    /// ask again.
     #[inline]
     pub(crate) fn pick(&mut self) -> Option<TaskId> {
         self.resched = false;
         if self.rules.eevdf { eevdf::pick(self, true) } else { cfs::pick(self) }
     }
 
-    /// A waiting entity becomes the current one; there is none before.
+    /// Makes a waiting entity the current one. There must be no current one.
     #[inline]
     pub(crate) fn set_current(&mut self, task: TaskId) {
-        debug_assert!(self.current.is_none(), "two current entities");
+        debug_assert!(self.current.is_none(), "the queue already has a current entity");
         self.clear_buddy(task);
         self.current = Some(self.take_waiting(self.position(task)));
         if self.rules.eevdf {
@@ -354,7 +355,7 @@ impl Queue {
         }
     }
 
-    /// The current entity becomes a waiting one.
+    /// Makes the current entity a waiting one.
     #[inline]
     pub(crate) fn put_current(&mut self) {
         if let Some(entry) = self.current.take() {
@@ -362,8 +363,8 @@ impl Queue {
         }
     }
 
-    /// Whether `wakee`, which just arrived, preempts the current entity (`check_preempt_wakeup`). With
-    /// CFS it counts as no further behind than `place`.
+    /// Whether `wakee`, which just arrived, preempts the current entity (`check_preempt_wakeup`).
+    /// With CFS it counts as no further behind than `place`.
     #[inline]
     pub(crate) fn preempts(&mut self, wakee: TaskId, how: Arrival, place: i64) -> Preempt {
         let Some(Entry { entity: current, .. }) = &self.current else {
@@ -389,8 +390,8 @@ impl Queue {
         answer
     }
 
-    /// The tick on a CPU whose current entity has run for `ran` ns since it was picked: whether it
-    /// has to give way. (EEVDF tells in [`Queue::run`].)
+    /// The tick on a CPU whose current entity has run for `ran` ns since it was picked. Returns
+    /// whether it has to give way. (For EEVDF [`Queue::run`] returns this.)
     #[inline]
     pub(crate) fn tick(&mut self, ran: u64) -> bool {
         let give_way = !self.rules.eevdf && cfs::tick(self, ran);
@@ -398,8 +399,8 @@ impl Queue {
         give_way
     }
 
-    /// EEVDF: time that the current entity has to run until its virtual deadline, ns; `None` if that
-    /// is past. Rounded up: a timer for it never comes before the deadline.
+    /// EEVDF: time that the current entity has to run until its virtual deadline, ns; `None` if the
+    /// deadline is past. Rounded up, so that a timer never expires before the deadline.
     pub(crate) fn until_deadline(&self) -> Option<u64> {
         let entity = self.current.as_ref().map(|entry| &entry.entity)?;
         let ahead = u64::try_from(entity.deadline - entity.vruntime).ok()?;
@@ -418,7 +419,7 @@ impl Queue {
         }
     }
 
-    /// Gives an entity another weight and policy; its position, or its lag, is kept.
+    /// Changes the weight and policy of an entity. Its position or its lag is kept.
     pub(crate) fn change(&mut self, task: TaskId, change: impl FnOnce(&mut Entity)) {
         let is_current = self.current.is_some_and(|current| current.task == task);
         let mut entity = self.remove(task, Leave::Runnable);
@@ -433,18 +434,18 @@ impl Queue {
         }
     }
 
-    /// CFS: by how much a woken entity may be behind.
+    /// CFS: how far behind a woken entity may be.
     pub(crate) fn sleeper_credit(&self) -> u64 {
         self.rules.sleeper_credit
     }
 
-    /// The rules of a run whose weights have `bits` of fraction; nothing is queued.
+    /// Uses the rules for weights with `bits` fraction bits. The queue must be empty.
     pub(crate) fn use_fraction(&mut self, bits: u32) {
         self.rules = Arc::new(self.rules.with_fraction(bits));
     }
 
-    /// Gives all entities the weights that `weight` says. Each keeps its lag and what is left of its
-    /// request in real time (`reweight_entity`), so that the average stays where it is.
+    /// Sets the weights of all entities by `weight`. Each entity keeps its lag and the rest of its
+    /// request in real time (`reweight_entity`), so that the average does not move.
     pub(crate) fn reweight(&mut self, weight: impl Fn(TaskId) -> u64) {
         let average = if self.rules.eevdf { eevdf::average(self) } else { 0 };
         for entry in self.current.iter_mut().chain(&mut self.waiting) {
@@ -463,13 +464,15 @@ impl Queue {
         }
     }
 
-    /// CFS: how far behind those waiting entities are that `which` says; without any, no bound.
+    /// CFS: how far behind the waiting entities selected by `which` are; no limit if there are
+    /// none.
     pub(crate) fn place_of(&self, which: impl Fn(TaskId) -> bool) -> i64 {
         let waiting = self.waiting.iter().filter(|entry| which(entry.task));
         waiting.map(|entry| entry.entity.vruntime).min().unwrap_or(ANYWHERE)
     }
 
-    /// A sleeping entity that last was here will be queued elsewhere (`migrate_task_rq_fair`).
+    /// A sleeping entity that was last on this queue will be queued elsewhere
+    /// (`migrate_task_rq_fair`).
     #[inline]
     pub(crate) fn migrate_sleeping(&self, entity: &mut Entity) {
         if !self.rules.eevdf {
@@ -477,17 +480,18 @@ impl Queue {
         }
     }
 
-    /// EEVDF: whether a queued entity has not run more than its share.
+    /// EEVDF: whether a queued entity has run no more than its share.
     pub(crate) fn eligible(&self, task: TaskId) -> bool {
         eevdf::eligible(self, self.entity(task))
     }
 
-    /// Whether the entity is one the next pick prefers (CFS): balancing leaves it where its data is.
+    /// Whether the next pick prefers the entity (CFS). Balancing leaves such an entity where its
+    /// data is.
     pub(crate) fn is_buddy(&self, task: TaskId) -> bool {
         self.next == Some(task) || self.last == Some(task)
     }
 
-    /// The current entity, of policy SCHED_IDLE, gives way to any other.
+    /// The current entity, of policy SCHED_IDLE, gives way to any other entity.
     fn preempt_idle_policy(&mut self) {
         if self.rules.eevdf {
             eevdf::cancel_protection(self);
@@ -513,7 +517,7 @@ impl Queue {
         found.unwrap_or_default()
     }
 
-    /// Adds an entity to the waiting ones.
+    /// Adds a waiting entity.
     #[inline]
     fn push(&mut self, task: TaskId, entity: Entity) {
         self.weight += entity.weight as i64;
@@ -525,14 +529,14 @@ impl Queue {
         self.waiting.push(Entry { task, order, entity });
     }
 
-    /// The number of the next insertion.
+    /// Returns the order number of the next insertion.
     #[inline]
     fn take_order(&mut self) -> NonZeroU32 {
         let following = self.next_order.checked_add(1).unwrap_or(NonZeroU32::MIN);
         std::mem::replace(&mut self.next_order, following)
     }
 
-    /// Takes an entity out, waiting or current.
+    /// Removes an entity, waiting or current.
     #[inline]
     fn take(&mut self, task: TaskId) -> Entry {
         if let Some(entry) = self.current.take_if(|current| current.task == task) {
@@ -541,7 +545,7 @@ impl Queue {
         self.take_waiting(self.position(task))
     }
 
-    /// Takes the waiting entity at `index` out.
+    /// Removes the waiting entity at `index`.
     #[inline]
     fn take_waiting(&mut self, index: usize) -> Entry {
         let entry = self.waiting.swap_remove(index);
@@ -550,13 +554,13 @@ impl Queue {
         entry
     }
 
-    /// An entity's virtual time from the reference; only EEVDF adds these up.
+    /// An entity's virtual time relative to the reference. Only EEVDF adds these up.
     #[inline]
     fn key(&self, entity: &Entity) -> i64 {
         if self.rules.eevdf { entity.vruntime - self.reference } else { 0 }
     }
 
-    /// The task is no buddy any more.
+    /// The task is no longer a buddy.
     #[inline]
     fn clear_buddy(&mut self, task: TaskId) {
         if self.rules.eevdf {

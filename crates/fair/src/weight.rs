@@ -6,7 +6,7 @@ pub use roost_workload::weight_of;
 /// Weight of a task of nice 0: one nanosecond of its virtual time is one of real time.
 pub(crate) const NICE_0_WEIGHT: u64 = 1024;
 
-/// Virtual time that an entity of `weight` (at least 1) gains in `ns` of running.
+/// Virtual time that an entity of `weight` (at least 1) gains by running for `ns`.
 #[inline]
 pub(crate) fn virtual_delta(ns: u64, weight: u64) -> u64 {
     if weight == NICE_0_WEIGHT { ns } else { ns * NICE_0_WEIGHT / weight }

@@ -19,7 +19,7 @@ fn pick(fair: &mut Fair, world: &mut World) -> Option<TaskId> {
     next
 }
 
-/// A request is 2.8 ms on eight CPUs and more, a new task's first one half of that.
+/// A request is 2.8 ms on eight or more CPUs. A new task's first request is half of that.
 #[test]
 fn a_task_picked_among_others_has_a_timer_for_its_deadline() {
     let (mut fair, mut world) = fair_and_world("7.2", 2);

@@ -1,8 +1,8 @@
 //! Virtual time as CFS keeps it, until 6.5 (kernel model, section 4).
 //!
-//! Every entity's virtual run time moves on as it runs, slower for heavier ones; the one that is
-//! furthest behind runs. `min_vruntime`, the queue's reference, only grows; sleepers come back a
-//! little behind it.
+//! Every entity's virtual run time increases as it runs, more slowly for heavier entities. The
+//! entity that is furthest behind runs. `min_vruntime`, the queue's reference, only grows. Sleepers
+//! come back a little behind it.
 
 use roost_engine::TaskId;
 
@@ -18,7 +18,7 @@ pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
     false
 }
 
-/// Start of a forked entity: a slice behind the parent's queue (START_DEBIT).
+/// Places a forked entity: a slice ahead of the parent's queue (START_DEBIT).
 pub(super) fn place_forked(queue: &Queue, entity: &mut Entity) {
     let parent = queue.current.map_or(0, |current| current.entity.vruntime);
     let slice = slice(queue, entity, queue.len() + 1, entity.weight);
@@ -27,8 +27,8 @@ pub(super) fn place_forked(queue: &Queue, entity: &mut Entity) {
     entity.relative = true;
 }
 
-/// Position of an arriving entity: a sleeper gets at most half a latency of credit
-/// (GENTLE_FAIR_SLEEPERS), `credit`.
+/// Places an arriving entity. A sleeper gets `credit`, which is at most half a latency
+/// (GENTLE_FAIR_SLEEPERS).
 pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival, credit: u64) {
     if entity.relative {
         entity.vruntime += queue.reference;
@@ -40,7 +40,7 @@ pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival, credit: u6
     }
 }
 
-/// An entity has been taken off.
+/// An entity was taken off.
 pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
     if why == Leave::Runnable {
         make_relative(queue, entity);
@@ -72,9 +72,9 @@ pub(super) fn pick(queue: &Queue) -> Option<TaskId> {
     Some(best.unwrap_or(left).task)
 }
 
-/// Whether `wakee`, which counts as `arrived`, is far enough behind the current entity to preempt it. It
-/// is then preferred at the next pick, and where many tasks are queued the preempted one after it
-/// (LAST_BUDDY).
+/// Whether `wakee`, which counts as `arrived`, is far enough behind the current entity to preempt
+/// it. If so, the next pick prefers it. If many tasks are queued, the preempted entity runs after
+/// it (LAST_BUDDY).
 pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, arrived: &Entity) -> Preempt {
     let Some(current) = &queue.current else {
         return Preempt::Yes;
@@ -87,16 +87,16 @@ pub(super) fn preempts(queue: &mut Queue, wakee: TaskId, arrived: &Entity) -> Pr
     Preempt::Yes
 }
 
-/// LAST_BUDDY: the current entity, about to be preempted, continues after the wakee if enough
-/// others are queued that it would be pushed far back. SCHED_IDLE entities are no buddies.
+/// LAST_BUDDY: the current entity, which is about to be preempted, continues after the wakee if so
+/// many others are queued that it would otherwise wait long. SCHED_IDLE entities are no buddies.
 pub(super) fn prefer_preempted(queue: &mut Queue) {
     if queue.len() >= queue.rules.nr_latency {
         queue.last = queue.current.filter(|c| !c.entity.idle_policy).map(|c| c.task).or(queue.last);
     }
 }
 
-/// The tick: whether the current entity, after `ran` ns since its pick, has used up its slice or is
-/// a slice ahead of another.
+/// The tick: whether the current entity, `ran` ns after its pick, has used up its slice or is a
+/// slice ahead of another one.
 pub(super) fn tick(queue: &mut Queue, ran: u64) -> bool {
     let Some(Entry { task, entity, .. }) = queue.current else {
         return false;
@@ -121,8 +121,8 @@ pub(super) fn yield_current(queue: &mut Queue) {
     }
 }
 
-/// Real time for which an entity may run when `nr` are queued, of a weight that is the queue's and
-/// `extra` (`sched_slice`).
+/// Real time for which an entity may run if `nr` are queued. The total weight is the queue's weight
+/// plus `extra` (`sched_slice`).
 fn slice(queue: &Queue, entity: &Entity, nr: usize, extra: u64) -> u64 {
     let period = if nr <= queue.rules.nr_latency {
         queue.rules.latency
@@ -136,8 +136,8 @@ fn slice(queue: &Queue, entity: &Entity, nr: usize, extra: u64) -> u64 {
     (period * entity.weight / total).max(least)
 }
 
-/// Whether `ahead` has run more than a wakeup granularity, scaled by the weight of `behind`, more
-/// than `behind` (`wakeup_preempt_entity`).
+/// Whether `ahead` has run more than `behind` by more than a wakeup granularity, scaled by the
+/// weight of `behind` (`wakeup_preempt_entity`).
 fn outruns(queue: &Queue, ahead: &Entity, behind: &Entity) -> bool {
     let difference = ahead.vruntime - behind.vruntime;
     difference > 0
@@ -163,7 +163,7 @@ fn find(queue: &Queue, task: TaskId) -> Option<&Entry> {
     queue.current.iter().chain(&queue.waiting).find(|entry| entry.task == task)
 }
 
-/// Moves `min_vruntime` on to the entity furthest behind; it never moves back.
+/// Moves `min_vruntime` forward to the entity furthest behind. It never moves back.
 fn update_min_vruntime(queue: &mut Queue) {
     let current = queue.current.map(|current| current.entity.vruntime);
     let waiting = queue.waiting.iter().map(|entry| entry.entity.vruntime).min();

@@ -1,22 +1,23 @@
 //! Virtual time as EEVDF keeps it, since 6.6 (kernel model, section 5).
 //!
-//! An entity's lag is how far its virtual run time is behind the weighted average `V`. Those that
-//! are not ahead of it are eligible; of these the one with the earliest virtual deadline runs. Lag
-//! is kept over sleep and migration, bounded; an entity that goes to sleep while it is ahead stays
-//! queued until it would be picked (delayed dequeue), so that it cannot shed its debt by sleeping.
+//! An entity's lag is how far its virtual run time is behind the weighted average `V`. Entities
+//! that are not ahead of `V` are eligible. The eligible entity with the earliest virtual deadline
+//! runs. Lag is kept, within a limit, over sleep and migration. An entity that goes to sleep while
+//! it is ahead stays queued until it would be picked (delayed dequeue), so that it cannot lose its
+//! debt by sleeping.
 
 use roost_engine::TaskId;
 
 use super::{Arrival, Entity, Entry, Leave, Preempt, Queue};
 use crate::weight::virtual_delta;
 
-/// Distance of the current entity from the queue's reference at which the latter is moved, ns of
-/// virtual time: keeps sums of weight times distance far from overflow (assumption; no effect on
-/// decisions).
+/// Distance of the current entity from the queue's reference at which the reference is moved, ns of
+/// virtual time. It keeps sums of weight times distance far from overflow. Assumption, without
+/// effect on decisions.
 const REFERENCE_RANGE: i64 = 1 << 33;
 
-/// The current entity ran for `delta` ns: whether its request is used up or its protection lost,
-/// with another entity there to run.
+/// The current entity ran for `delta` ns. Returns whether its request is used up or its protection
+/// lost while another entity waits.
 #[inline]
 pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
     let base_slice = queue.rules.base_slice;
@@ -37,7 +38,7 @@ pub(super) fn run(queue: &mut Queue, delta: u64) -> bool {
     !queue.waiting.is_empty() && (request_done || queue.current.as_ref().is_some_and(lost))
 }
 
-/// Places an arriving entity so that its lag after it has joined is what it left with.
+/// Places an arriving entity so that it has the lag it left with, after it has joined.
 #[inline]
 pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
     if !entity.custom_slice {
@@ -59,7 +60,7 @@ pub(super) fn place(queue: &Queue, entity: &mut Entity, how: Arrival) {
     entity.deadline = entity.vruntime + request;
 }
 
-/// Notes what an entity, still counted in, takes along.
+/// Stores in a leaving entity, which still counts, the lag that it takes along.
 pub(super) fn leave(queue: &mut Queue, entity: &mut Entity, why: Leave) {
     if queue.len() == 1 {
         queue.reference = entity.vruntime;
@@ -98,8 +99,8 @@ pub(super) fn delay_current(queue: &mut Queue) -> bool {
     true
 }
 
-/// A delayed entity is woken where it is: it is placed anew if it has worked off its debt, or more
-/// than the limit is left of it.
+/// A delayed entity is woken where it is. It is placed anew if it has no debt left, or a debt above
+/// the limit.
 pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
     let index = queue.position(task);
     let entity = &queue.waiting[index].entity;
@@ -117,8 +118,8 @@ pub(super) fn wake_delayed(queue: &mut Queue, task: TaskId) {
     queue.push(task, entity);
 }
 
-/// The eligible entity with the earliest deadline; the current one is kept while it is eligible and
-/// protected, unless `protect` is off.
+/// The eligible entity with the earliest deadline. The current entity is kept while it is eligible
+/// and protected, unless `protect` is off.
 pub(super) fn pick(queue: &Queue, protect: bool) -> Option<TaskId> {
     match (&queue.current, queue.waiting.as_slice()) {
         (current, []) => return current.as_ref().map(|entry| entry.task),
@@ -166,7 +167,7 @@ pub(super) fn protect(queue: &mut Queue) {
     }
 }
 
-/// Takes the protection from the current entity.
+/// Cancels the protection of the current entity.
 pub(super) fn cancel_protection(queue: &mut Queue) {
     let vprot = queue.rules.protection_point;
     if let Some(Entry { entity, .. }) = &mut queue.current {
@@ -178,7 +179,7 @@ pub(super) fn cancel_protection(queue: &mut Queue) {
     }
 }
 
-/// Whether `wakee`, with this `slice` and maybe a `delayed` dequeue, is what would be picked now.
+/// Whether `wakee`, with this `slice` and possibly a `delayed` dequeue, would be picked now.
 #[inline]
 pub(super) fn preempts(
     queue: &mut Queue,
@@ -218,8 +219,8 @@ pub(super) fn preempts(
     }
 }
 
-/// The current entity yields: its request counts as used up. Since 6.18 it also gives up what is
-/// left of it, if it is eligible ("sched/fair: Forfeit vruntime on yield", 79104becf42b).
+/// The current entity yields: its request counts as used up. Since 6.18 it also gives up the rest
+/// of its request if it is eligible ("sched/fair: Forfeit vruntime on yield", 79104becf42b).
 pub(super) fn yield_current(queue: &mut Queue) {
     let forfeits = queue.rules.protection_point;
     let may = queue.current.is_some_and(|current| eligible(queue, &current.entity));
@@ -234,8 +235,8 @@ pub(super) fn yield_current(queue: &mut Queue) {
     }
 }
 
-/// An entity off the queue whose weight was `old` keeps its lag and the rest of its request in real
-/// time.
+/// An entity off the queue, whose weight was `old`, keeps its lag and the rest of its request in
+/// real time.
 pub(super) fn rescale(entity: &mut Entity, old: u64) {
     let (old, new) = (old as i64, entity.weight as i64);
     entity.vlag = entity.vlag * old / new;
@@ -244,7 +245,7 @@ pub(super) fn rescale(entity: &mut Entity, old: u64) {
     }
 }
 
-/// An entity on the queue whose weight was `old` keeps its lag, against this average, and the rest of
+/// An entity on the queue, whose weight was `old`, keeps its lag against `average`, and the rest of
 /// its request and protection in real time.
 pub(super) fn rescale_queued(entity: &mut Entity, old: u64, average: i64) {
     let (from, to) = (old as i64, entity.weight.max(1) as i64);
@@ -258,7 +259,7 @@ pub(super) fn rescale_queued(entity: &mut Entity, old: u64, average: i64) {
     let vruntime = average - scaled(average - entity.vruntime);
     let ahead = |time: i64| vruntime + scaled(time - entity.vruntime);
     let (deadline, until) = (ahead(entity.deadline), ahead(entity.protected_until));
-    // Before 7.2 protection is that the two are the same.
+    // Before 7.2 an entity is protected if the two are equal.
     let until = if entity.protected_until == entity.deadline { deadline } else { until };
     let vlag = scaled(entity.vlag);
     (entity.vruntime, entity.deadline, entity.protected_until) = (vruntime, deadline, until);
@@ -280,13 +281,13 @@ pub(super) fn average(queue: &Queue) -> i64 {
     }
 }
 
-/// The same of a queue that has entities, from their totals.
+/// The average of a queue with entities, from their totals.
 #[inline]
 fn average_of(queue: &Queue, (weighted, weight): (i64, i64)) -> i64 {
     queue.reference + weighted.div_euclid(weight)
 }
 
-/// A new request of the entity, from now.
+/// Starts a new request of the entity now.
 fn renew(entity: &mut Entity, base_slice: u64) {
     if !entity.custom_slice {
         entity.slice = base_slice;
@@ -295,7 +296,7 @@ fn renew(entity: &mut Entity, base_slice: u64) {
     entity.deadline = entity.vruntime + request;
 }
 
-/// Sum of weight · distance from the reference, and of the weights, over all entities.
+/// Sum of weight · distance from the reference, and sum of the weights, over all entities.
 #[inline]
 fn totals(queue: &Queue) -> (i64, i64) {
     let Some(Entry { entity, .. }) = &queue.current else {
@@ -305,13 +306,14 @@ fn totals(queue: &Queue) -> (i64, i64) {
     (queue.weighted + (entity.vruntime - queue.reference) * weight, queue.weight + weight)
 }
 
-/// Whether an entity is not ahead of the average that the totals mean: exact, no division.
+/// Whether an entity is not ahead of the average that follows from the totals. Exact, without a
+/// division.
 #[inline]
 fn is_eligible(queue: &Queue, (weighted, weight): (i64, i64), entity: &Entity) -> bool {
     weighted >= (entity.vruntime - queue.reference) * weight
 }
 
-/// Whether a current entity is kept although another has an earlier deadline.
+/// Whether a current entity is kept although another one has an earlier deadline.
 fn is_protected(queue: &Queue, entity: &Entity) -> bool {
     if queue.rules.protection_point {
         entity.vruntime < entity.protected_until
@@ -328,8 +330,8 @@ fn lost_protection(queue: &Queue, entity: &Entity) -> bool {
     queue.rules.protection_point || queue.rules.preempt_short && !eligible(queue, entity)
 }
 
-/// A wakeup that did not preempt: the current entity is protected for at most the smallest slice
-/// from here.
+/// After a wakeup that did not preempt: the current entity is protected for at most the smallest
+/// slice from now.
 fn shrink_protection(queue: &mut Queue) {
     let quantum = min_slice(queue);
     if let Some(Entry { entity, .. }) = &mut queue.current {
@@ -338,15 +340,15 @@ fn shrink_protection(queue: &mut Queue) {
     }
 }
 
-/// What counts of the `lag` that a queued entity has now; one whose dequeue is delayed cannot lose by
-/// waiting.
+/// The part of `lag` that counts for a queued entity. If its dequeue is delayed, its lag cannot get
+/// worse by waiting.
 #[inline]
 fn current_lag(queue: &Queue, entity: &Entity, lag: i64) -> i64 {
     let lag = limited_lag(queue, entity, lag);
     if entity.delayed { lag.max(entity.vlag) } else { lag }
 }
 
-/// How far a queued entity is behind the average, `lag`, within the limit.
+/// The `lag` of a queued entity behind the average, within the limit.
 #[inline]
 fn limited_lag(queue: &Queue, entity: &Entity, lag: i64) -> i64 {
     if lag == 0 {
@@ -361,7 +363,7 @@ fn limited_lag(queue: &Queue, entity: &Entity, lag: i64) -> i64 {
     lag.clamp(-limit, limit)
 }
 
-/// The smallest slice on the queue, the current entity's included; no bound if there is none.
+/// The smallest slice on the queue, the current entity's included; no limit if the queue is empty.
 fn min_slice(queue: &Queue) -> u64 {
     if queue.nr_custom == 0 {
         return queue.rules.base_slice;

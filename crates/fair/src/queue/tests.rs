@@ -56,7 +56,7 @@ fn custom(slice: u64) -> Entity {
     Entity { slice, custom_slice: true, ..entity(0) }
 }
 
-/// A queue with these nice-0 entities waiting, numbered from 0, at these virtual times (ms); each
+/// A queue with these nice-0 entities waiting, numbered from 0, at these virtual times (ms). Each
 /// has a new request.
 fn queue_at(rules: QueueRules, vruntimes_ms: &[i64]) -> Queue {
     let mut queue = Queue::new(rules);
@@ -74,7 +74,7 @@ fn vruntime(queue: &Queue, task: TaskId) -> i64 {
     queue.entity(task).vruntime
 }
 
-/// The slice of the current entity: the longest run that the tick lets pass.
+/// The slice of the current entity: the longest run that the tick allows.
 fn slice_by_tick(queue: &mut Queue) -> u64 {
     let longest = |queue: &mut Queue, ran: u64| {
         queue.resched = false;
@@ -88,7 +88,7 @@ fn slice_by_tick(queue: &mut Queue) -> u64 {
     low
 }
 
-/// Section 4, vectors; constants scaled for at least eight CPUs.
+/// Section 4, vectors. Constants are scaled for at least eight CPUs.
 #[test]
 fn cfs_slices() {
     let mut three = queue_at(cfs(), &[0; 3]);
@@ -215,8 +215,8 @@ fn a_current_task_already_asked_to_give_way_is_left_alone() {
     assert!(queue.is_buddy(B) && !queue.is_buddy(C));
 }
 
-/// TIF_NEED_RESCHED_LAZY is not what `wakeup_preempt_fair` looks at: a second wakeup is decided too,
-/// and shrinks the protection.
+/// `wakeup_preempt_fair` does not look at TIF_NEED_RESCHED_LAZY: a second wakeup is decided too and
+/// shrinks the protection.
 #[test]
 fn a_current_task_lazily_asked_to_give_way_is_not() {
     let mut queue = queue_at(QueueRules { preempt_lazy: true, ..eevdf72() }, &[0]);
@@ -357,7 +357,7 @@ fn eevdf_new_request_when_the_deadline_is_reached() {
     assert_eq!(queue.pick(), Some(B));
 }
 
-/// Until 6.15: kept while eligible and until the deadline at pick, whatever else is eligible.
+/// Until 6.15: kept while eligible and until the deadline at pick, even if others are eligible.
 #[test]
 fn run_to_parity_until_ineligible() {
     let mut queue = queue_at(eevdf615(), &[0, 0]);
@@ -371,7 +371,7 @@ fn run_to_parity_until_ineligible() {
     assert_eq!(behind.pick(), Some(A), "B has the earlier deadline");
 }
 
-/// 7.2: the protection point is the deadline, or the smallest slice on the queue ahead.
+/// 7.2: the protection point is the deadline, or the smallest slice of the queue from now.
 #[test]
 fn vprot_is_the_smallest_slice_ahead() {
     let mut queue = queue_at(eevdf72(), &[0, 9]);
@@ -402,8 +402,8 @@ fn wakeups_that_do_not_preempt_shrink_the_protection() {
     assert_eq!(queue.entity(A).protected_until, 500_000 + MS as i64);
 }
 
-/// PREEMPT_SHORT: an eligible wakee with a shorter slice overrides protection; one with an equal
-/// slice does not.
+/// PREEMPT_SHORT: an eligible wakee with a shorter slice overrides protection. A wakee with an
+/// equal slice does not.
 #[test]
 fn shorter_slices_preempt() {
     for rules in [eevdf615(), eevdf72()] {
@@ -437,7 +437,7 @@ fn forked_tasks_preempt_only_with_a_shorter_slice_in_7_2() {
     );
 }
 
-/// B runs ahead of A, goes to sleep and stays.
+/// B runs ahead of A, goes to sleep and stays on the queue.
 fn delayed(rules: QueueRules) -> Queue {
     let mut queue = queue_at(rules, &[0, 0]);
     queue.set_current(B);
@@ -527,7 +527,7 @@ fn a_new_weight_keeps_lag_in_real_time() {
     assert_eq!(queue.current.map(|entry| entry.task), Some(A));
 }
 
-/// One step of a random sequence on a queue of at most `TASKS` tasks.
+/// One step of a random sequence on a queue with at most `TASKS` tasks.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Wake(u32),
@@ -552,7 +552,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..300)
 }
 
-/// Random tasks by number: several weights, some SCHED_BATCH and SCHED_IDLE, some custom slices.
+/// Random tasks by number: several weights, some SCHED_BATCH and SCHED_IDLE, some with custom
+/// slices.
 fn task_entity(number: u32) -> Entity {
     let nice = [0, 0, 0, -20, 5, 19][number as usize % 6];
     let base = if number == 7 { custom(MS) } else { entity(nice) };
@@ -560,7 +561,7 @@ fn task_entity(number: u32) -> Entity {
     Entity { weight, idle_policy: number == 8, batch_policy: number == 9, ..base }
 }
 
-/// A queue with the tasks that are not on it.
+/// A queue, and the tasks that are not on it.
 struct Bench {
     queue: Queue,
     off: Vec<(TaskId, Entity)>,
@@ -704,7 +705,7 @@ proptest! {
         }
     }
 
-    /// Removing and waking at once leaves the lag as it was, up to rounding.
+    /// If a task is removed and woken at once, its lag stays the same, up to rounding.
     #[test]
     fn eevdf_lag_survives_sleep(steps in steps()) {
         for rules in [eevdf615(), eevdf72()] {
@@ -723,8 +724,8 @@ proptest! {
         }
     }
 
-    /// Tasks of one weight that never sleep, looked at after random times up to a tick: nobody is
-    /// further from an equal share than a slice and a tick.
+    /// Tasks of one weight that never sleep, examined after random times up to a tick: no task is
+    /// further from an equal share than a slice plus a tick.
     #[test]
     fn equal_tasks_get_equal_shares(
         nr in 1..40_usize,
@@ -745,7 +746,8 @@ proptest! {
     }
 }
 
-/// Over 20 s: what the weights say, but for what one turn of the lighter task means to the others.
+/// Over 20 s: the shares are those of the weights, within the effect of one turn of the lighter
+/// task.
 #[test]
 fn shares_follow_weights() {
     for rules in [cfs(), eevdf615(), eevdf72()] {
@@ -759,8 +761,8 @@ fn shares_follow_weights() {
     }
 }
 
-/// Runs tasks of these nice values that never sleep, with a tick after each interval; how long each
-/// ran.
+/// Runs tasks of these nice values that never sleep, with a tick after each interval. Returns how
+/// long each ran.
 fn run_hogs(rules: QueueRules, nices: &[i8], intervals: &[u64]) -> Vec<u64> {
     let mut queue = Queue::new(rules);
     for (number, &nice) in nices.iter().enumerate() {
