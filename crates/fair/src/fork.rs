@@ -1,11 +1,12 @@
 //! Where a new task goes: the slow path of `select_task_rq_fair` (section 8).
 //!
-//! From the highest domain that places new tasks downwards: find the group with most room, in it the
-//! idlest CPU, and go on below with the domains of that CPU, until no smaller domain is left.
+//! Begins at the highest domain that places new tasks. In each domain: finds the group with most
+//! room and the idlest CPU in it, then continues with the domains of that CPU, until no smaller
+//! domain is left.
 //!
-//! The engine has no exec, whose path differs only in the flag asked for and in leaving the task's
-//! own load out. A new task has no load yet and is on no
-//! queue, so nothing has to be left out of the statistics here.
+//! The engine has no exec. Its path differs only in the flag and in leaving out the task's own
+//! load. A new task has no load yet and is on no queue, so nothing has to be left out of the
+//! statistics here.
 
 use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::CpuSet;
@@ -19,8 +20,8 @@ use crate::wakeup::allowed_or_fallback;
 /// Capacity of every CPU (SCHED_CAPACITY_SCALE).
 const CAPACITY: u64 = 1024;
 
-/// How full a group is, emptiest first (section 10.2). The other types of the balancer need
-/// asymmetric capacity or a destination that pulls.
+/// How full a group is, emptiest first (section 10.2). The balancer's other types need asymmetric
+/// capacity or a destination that pulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fullness {
     HasSpare,
@@ -68,12 +69,12 @@ impl GroupLoad {
         }
     }
 
-    /// Load per CPU of full capacity (`avg_load`), for groups without room.
+    /// Load per CPU of full capacity (`avg_load`), for groups without spare capacity.
     fn avg_load(&self) -> u64 {
         self.load * CAPACITY / self.capacity().max(1)
     }
 
-    /// `update_pick_idlest`: whether this group rather than `best` is the idlest one so far.
+    /// `update_pick_idlest`: whether this group is idler than `best`, the idlest so far.
     fn is_idler_than(&self, best: &Self, imbalance_pct: u32) -> bool {
         let (this, that) = (self.fullness(imbalance_pct), best.fullness(imbalance_pct));
         if this != that {
@@ -93,26 +94,26 @@ impl GroupLoad {
 /// A group with its sums.
 type Measured = (GroupId, GroupLoad);
 
-/// Whether load alone says that a new task should leave the local group for `other`.
+/// Whether the loads alone say that a new task should leave the local group for `other`.
 fn load_says_leave(domain: &Domain, local: &GroupLoad, other: &GroupLoad) -> bool {
     let pct = u64::from(domain.imbalance_pct);
     let imbalance = 1024 * (pct - 100) / 100;
     let (local, other) = (local.avg_load(), other.avg_load());
-    // A lightly loaded node is not left for one that looks emptier by less than a task's share.
+    // A lightly loaded node is not left for a node that looks emptier by less than a task's share.
     let near_enough = domain.has(Flags::NUMA) && other + imbalance >= local;
     !near_enough && other < local + imbalance && 100 * local > pct * other
 }
 
-/// What the search looked at: each run queue is paid for once.
+/// The run queues that the search has read. Each is paid for once.
 struct Visited<'a> {
-    /// CPUs of the first domain searched: the later ones are smaller and usually part of it.
+    /// CPUs of the first domain searched. Later domains are smaller and usually part of it.
     span: Option<&'a CpuSet>,
     /// Time of all lines fetched, ns.
     ns: u64,
 }
 
 impl Fair {
-    /// Chooses a CPU for the new `task` and charges the search to the CPU that forks.
+    /// Chooses a CPU for the new `task`. Charges the search to the CPU that forks.
     pub(crate) fn select_task_rq_fork(
         &mut self,
         world: &mut World,
@@ -128,7 +129,7 @@ impl Fair {
         allowed_or_fallback(world, task, cpu)
     }
 
-    /// The CPU and what finding it cost, ns.
+    /// Returns the CPU and the cost of finding it, ns.
     fn find_idlest_cpu(
         &self,
         world: &World,
@@ -182,15 +183,15 @@ impl Fair {
         flagged.checked_sub(1)
     }
 
-    /// The highest domain of `cpu` that places new tasks, among those below the first one of
-    /// `weight` CPUs or more.
+    /// The highest domain of `cpu` that places new tasks, below the first domain with `weight` CPUs
+    /// or more.
     fn fork_level_below(&self, cpu: CpuId, weight: u32) -> Option<usize> {
         let domains = self.topology.domains_of(cpu).iter().map(|&id| self.topology.domain(id));
         let smaller = domains.take_while(|domain| domain.weight < weight).enumerate();
         smaller.filter(|(_, domain)| domain.has(Flags::BALANCE_FORK)).map(|(at, _)| at).last()
     }
 
-    /// Pays for the lines of a domain's run queues that have not been paid for.
+    /// Pays for the cache lines of a domain's run queues that have not been paid for yet.
     fn visit<'a>(
         &self,
         world: &World,
@@ -208,7 +209,7 @@ impl Fair {
     }
 
     /// `find_idlest_group`: a group of the domain of `cpu` at `level` that should take the task
-    /// rather than the group of `cpu` itself.
+    /// instead of the group of `cpu`.
     fn find_idlest_group(
         &self,
         world: &World,
@@ -237,8 +238,8 @@ impl Fair {
         leave.then_some(idlest)
     }
 
-    /// The group that holds `cpu` and the idlest of the others, among those with allowed CPUs. The
-    /// round begins at the group of `cpu`: of equals the first one stays.
+    /// The group that holds `cpu`, and the idlest of the others, among groups with allowed CPUs.
+    /// The round begins at the group of `cpu`. Of equally idle groups the first wins.
     fn local_and_idlest_group(
         &self,
         world: &World,
@@ -266,8 +267,8 @@ impl Fair {
         (local, idlest)
     }
 
-    /// Between nodes: whether the preferred node of a new task is the idlest group's (leave) or the
-    /// own one (stay); `None` if it has none of both.
+    /// Between nodes: true (leave) if the idlest group is on the new task's preferred node, false
+    /// (stay) if the local group is. `None` if neither is.
     fn preferred_side(
         &self,
         task: TaskId,
@@ -285,7 +286,7 @@ impl Fair {
         }
     }
 
-    /// Between nodes: whether the local one may be ahead of the other (section 10.6, find_idlest).
+    /// Between nodes: whether the local node may be ahead of the other (section 10.6, find_idlest).
     fn node_may_keep(
         &self,
         world: &World,
@@ -329,8 +330,8 @@ impl Fair {
         sums
     }
 
-    /// `find_idlest_group_cpu`. All CPUs have the same idle state, so of the idle ones the one that
-    /// went idle last wins: its caches and its core are the warmest.
+    /// `find_idlest_group_cpu`. All CPUs have the same idle state, so the idle CPU that went idle
+    /// last wins: its caches and its core are the warmest.
     fn find_idlest_group_cpu(
         &self,
         world: &World,

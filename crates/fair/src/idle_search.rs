@@ -13,8 +13,8 @@
 //! target
 //! ```
 //!
-//! What is counted and charged is as if CPUs were examined one by one; the work is done 64 CPUs a
-//! step. The search pays for the cache lines of every run queue it examines.
+//! Counters and charges are those of examining CPUs one by one; the code examines 64 CPUs per step.
+//! The search pays for the cache lines of every run queue it examines.
 
 use roost_engine::{CpuId, TaskId, World};
 use roost_machine::{CpuSet, Machine};
@@ -26,7 +26,7 @@ use crate::features::SearchLimit;
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::Lines;
 
-/// The least SIS_PROP lets a search scan, the step that gives up included.
+/// The least number of steps of a SIS_PROP search, the step that gives up included.
 const PROP_MIN_STEPS: u64 = 4;
 
 /// CPUs that a search could use, in words of 64.
@@ -34,7 +34,7 @@ const PROP_MIN_STEPS: u64 = 4;
 pub(crate) struct Candidates<'a> {
     /// Idle CPUs.
     idle: &'a [u64],
-    /// CPUs that run SCHED_IDLE tasks only, if there are any and the wakee may displace them.
+    /// CPUs that run only SCHED_IDLE tasks, if there are any and the wakee may preempt them.
     sched_idle: Option<&'a CpuSet>,
     /// CPUs the task may run on.
     allowed: &'a [u64],
@@ -52,13 +52,13 @@ impl Candidates<'_> {
         self.span[word] & self.allowed[word] & !without
     }
 
-    /// CPUs that end the search, among others.
+    /// CPUs that end the search if they are in the mask.
     #[inline]
     fn usable(&self, word: usize) -> u64 {
         self.idle[word] | self.sched_idle.map_or(0, |set| set.words()[word])
     }
 
-    /// The words from the one that holds `start`, wrapping back to it, with the bits of each that
+    /// The words from the word of `start` on, wrapping back to it. Each comes with the bits that
     /// belong to that part of the round.
     #[inline]
     fn round(&self, start: CpuId) -> impl Iterator<Item = (usize, u64)> + use<> {
@@ -71,7 +71,7 @@ impl Candidates<'_> {
     }
 }
 
-/// The bits of `word` that stand for `cpu` and the CPUs above it.
+/// The bits of `word` for `cpu` and the CPUs above it.
 #[inline]
 fn from(cpu: CpuId, word: usize) -> u64 {
     match word.cmp(&(cpu >> 6)) {
@@ -84,7 +84,7 @@ fn from(cpu: CpuId, word: usize) -> u64 {
 /// How a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// With this CPU.
+    /// It found this CPU.
     Found(CpuId),
     /// All CPUs were visited.
     Nothing,
@@ -92,12 +92,13 @@ enum End {
     GaveUp,
 }
 
-/// The run queues a scan examined, as far as their cost differs; the own one costs nothing.
+/// Number of run queues that a scan examined, by distance. The searching CPU's own queue costs
+/// nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Examined {
     /// On other CPUs of the searching CPU's core.
     core: u64,
-    /// Elsewhere.
+    /// On CPUs outside that core.
     other: u64,
 }
 
@@ -107,9 +108,9 @@ pub(crate) struct Scan<'a> {
     topology: &'a Topology,
     /// The CPU that searches.
     cpu: CpuId,
-    /// Steps left, the one that gives up included (`nr`); `u64::MAX`: no budget.
+    /// Steps left, the step that gives up included (`nr`); `u64::MAX` means no budget.
     steps_left: u64,
-    /// What `sis_scanned` counts.
+    /// Steps counted in `sis_scanned`.
     steps: u64,
     examined: Examined,
     /// A usable CPU of a core that is not idle, found while looking for an idle core.
@@ -127,7 +128,7 @@ impl<'a> Scan<'a> {
         Self { machine, topology, cpu, steps_left, steps: 0, examined, fallback: None }
     }
 
-    /// Visits CPUs one after the other, from `start`, until one is usable.
+    /// Visits CPUs in order, from `start`, until one is usable.
     fn cpus(&mut self, candidates: Candidates<'_>, start: CpuId) -> End {
         for (word, part) in candidates.round(start) {
             let mask = candidates.mask(word) & part;
@@ -135,7 +136,7 @@ impl<'a> Scan<'a> {
                 continue;
             }
             let hit = mask & candidates.usable(word);
-            // Up to and including the first hit; without one, all of them.
+            // Up to and including the first hit; all of them if there is no hit.
             let visited = if hit == 0 { mask } else { mask & (hit ^ (hit - 1)) };
             let count = u64::from(visited.count_ones());
             if count >= self.steps_left {
@@ -155,8 +156,8 @@ impl<'a> Scan<'a> {
         End::Nothing
     }
 
-    /// Visits cores, from that of `start`, until all CPUs of one are idle. The first usable CPU on
-    /// the way becomes the fallback.
+    /// Visits cores, beginning with that of `start`, until all CPUs of a core are idle. The first
+    /// usable CPU on the way becomes the fallback.
     fn cores(&mut self, candidates: Candidates<'_>, start: CpuId) -> End {
         for (word, part) in candidates.round(start) {
             let mut mask = candidates.mask(word) & part;
@@ -171,8 +172,8 @@ impl<'a> Scan<'a> {
         End::Nothing
     }
 
-    /// Whether no sibling of `cpu` comes earlier in the round: the kernel takes a visited core's
-    /// CPUs out of the mask instead.
+    /// Whether no sibling of `cpu` comes earlier in the round. The kernel instead takes the CPUs of
+    /// a visited core out of the mask.
     fn is_first_of_core(&self, candidates: Candidates<'_>, start: CpuId, cpu: CpuId) -> bool {
         for (word, &siblings) in self.topology.siblings(cpu).words().iter().enumerate() {
             if siblings == 0 {
@@ -187,8 +188,8 @@ impl<'a> Scan<'a> {
         true
     }
 
-    /// `select_idle_core` for the core of `cpu`: whether it is idle as a whole. Once a fallback is
-    /// known, the first busy CPU settles it.
+    /// `select_idle_core` for the core of `cpu`: whether the whole core is idle. If a fallback is
+    /// known, the first busy CPU ends the check.
     fn core(&mut self, candidates: Candidates<'_>, cpu: CpuId) -> bool {
         let topology = self.topology;
         let mut idle = true;
@@ -217,7 +218,7 @@ impl<'a> Scan<'a> {
         idle
     }
 
-    /// What `sis_scanned` counts so far.
+    /// Steps counted in `sis_scanned` so far.
     pub(crate) fn steps(&self) -> u64 {
         self.steps
     }
@@ -241,18 +242,19 @@ impl<'a> Scan<'a> {
         self.examined.core += u64::from((core & !own).count_ones());
     }
 
-    /// Time of the scan, ns. `of_llc` is some CPU of the LLC that was scanned.
+    /// Duration of the scan, ns. `of_llc` is some CPU of the LLC that was scanned.
     pub(crate) fn cost_ns(&self, of_llc: CpuId) -> u64 {
         examine_cost(self.machine, self.topology, self.cpu, of_llc, self.examined)
     }
 }
 
-/// What examining run queues costs the searching `cpu`, ns, its own being at hand. All CPUs of an
-/// LLC outside the own core are equally far.
+/// Time to examine run queues from the searching `cpu`, ns. Its own run queue costs nothing. All
+/// CPUs of an LLC outside its core are equally far.
 ///
-/// Uncontended: many CPUs that search one LLC at once would wait for each other's lines. The
-/// published histogram of Patch C (112 CPUs an LLC, 224 netperf tasks, 1 to 2 us a run queue) is an
-/// upper bound for that; there is no source for how the time grows with the number of readers.
+/// Contention is not modelled: many CPUs that search one LLC at the same time would wait for each
+/// other's lines. The published histogram of Patch C (112 CPUs per LLC, 224 netperf tasks, 1 to 2
+/// us per run queue) is an upper bound for that. No source says how the time grows with the number
+/// of readers.
 fn examine_cost(
     machine: &Machine,
     topology: &Topology,
@@ -274,7 +276,7 @@ fn examine_cost(
     ns * LINES_PER_QUEUE
 }
 
-/// The `count` lowest bits that are set in `word`, which has more.
+/// The `count` lowest set bits of `word`, which has more.
 #[inline]
 fn lowest(word: u64, count: u64) -> u64 {
     let mut rest = word;
@@ -287,16 +289,16 @@ fn lowest(word: u64, count: u64) -> u64 {
 /// What bounds a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budget {
-    /// Steps, the one that gives up included.
+    /// This many steps, the step that gives up included.
     Steps(u64),
-    /// Every CPU.
+    /// No limit: every CPU.
     Unlimited,
-    /// Nothing is scanned, not even for an idle core: SIS_UTIL finds the LLC overloaded.
+    /// No scan, not even for an idle core: SIS_UTIL finds the LLC overloaded.
     NoScan,
 }
 
-/// Candidates that the fast checks leave for the end on machines with clusters: idle and of the
-/// target's LLC, but of another cluster.
+/// On machines with clusters: candidates that the fast checks set aside for the end. They are idle
+/// and in the target's LLC, but in another cluster.
 #[derive(Clone, Copy, Debug, Default)]
 struct SetAside {
     prev: Option<CpuId>,
@@ -304,7 +306,7 @@ struct SetAside {
 }
 
 impl Fair {
-    /// Finds a CPU for `task`, which last ran on `prev`, near `target`; the time goes to `lines`.
+    /// Finds a CPU near `target` for `task`, which last ran on `prev`. Adds the time to `lines`.
     pub(crate) fn select_idle_sibling(
         &mut self,
         world: &World,
@@ -348,8 +350,8 @@ impl Fair {
         target
     }
 
-    /// The checks before any scan: target, prev and the CPU before that one, if it shares the
-    /// target's LLC. The recent CPU is replaced by prev whenever it is asked for.
+    /// The checks before any scan: target, prev and the recently used CPU, if it shares the
+    /// target's LLC. The recent CPU is replaced by prev each time it is read.
     fn check_known_cpus(
         &mut self,
         world: &World,
@@ -387,13 +389,13 @@ impl Fair {
         None
     }
 
-    /// Whether a known CPU is as good as any other of the LLC: on versions that know clusters it
-    /// has to be of the target's.
+    /// Whether a known CPU is as good as any other of the LLC. In versions that know clusters it
+    /// must be in the target's cluster.
     fn is_near(&self, cpu: CpuId, target: CpuId) -> bool {
         !self.features.domains.cluster_search || self.topology.share_cluster(cpu, target)
     }
 
-    /// Whether `cpu` is idle, or runs nothing but SCHED_IDLE tasks and `task` is not one itself.
+    /// Whether `cpu` is idle, or runs only SCHED_IDLE tasks and `task` is not SCHED_IDLE itself.
     fn is_usable(&self, world: &World, task: TaskId, cpu: CpuId) -> bool {
         world.is_idle(cpu)
             || (self.sched_idle_cpus.contains(cpu) && world.policy(task) != Policy::Idle)
@@ -430,7 +432,7 @@ impl Fair {
                 continue;
             }
             scan.steps += 1;
-            // The fast checks have already fetched prev's line.
+            // The fast checks have already fetched the line of prev.
             if cpu != prev {
                 scan.examine(cpu >> 6, 1 << (cpu & 63));
             }
@@ -484,7 +486,7 @@ impl Fair {
         }
     }
 
-    /// Scans the target's cluster, where there are clusters, and then the rest of the LLC.
+    /// Scans the target's cluster, if there are clusters, and then the rest of the LLC.
     fn scan_clusters(
         &self,
         scan: &mut Scan<'_>,
@@ -538,7 +540,7 @@ impl Fair {
         rq.wake_avg_idle
     }
 
-    /// SIS_PROP: a scan of `ns` by `cpu` enters the average and uses up idle time.
+    /// SIS_PROP: a scan of `ns` by `cpu` enters the average and reduces the idle time left.
     pub(crate) fn account_scan_cost(&mut self, cpu: CpuId, ns: u64) {
         let Some(level) = self.topology.llc_level[cpu] else { return };
         let rq = &mut self.rqs[cpu];
@@ -552,7 +554,7 @@ impl Fair {
         };
     }
 
-    /// The LLC of `target` has no idle core: so its CPUs learn when this search ends
+    /// The LLC of `target` has no idle core. Its CPUs see that when this search ends
     /// (`set_idle_cores`).
     pub(crate) fn clear_idle_cores(&mut self, world: &World, lines: &mut Lines, target: CpuId) {
         let shared = &mut self.llcs[self.topology.llc_of[target] as usize];
@@ -562,7 +564,8 @@ impl Fair {
     }
 }
 
-/// SIS_PROP: CPUs of the span times average idle time over average scan cost, at least four steps.
+/// SIS_PROP: number of CPUs in the span, times average idle time, divided by average scan cost; at
+/// least four.
 pub(crate) fn prop_steps(span: u32, avg_idle_ns: u64, cost_ns: u64) -> u64 {
     let idle = u64::from(span) * avg_idle_ns;
     if idle > PROP_MIN_STEPS * cost_ns { idle / cost_ns } else { PROP_MIN_STEPS }

@@ -8,9 +8,9 @@
 //! select_idle_sibling(prev, target) ◄─────────────────────────────────────────────────┘
 //! ```
 //!
-//! BALANCE_WAKE is set in no domain, so a wakeup never takes the slow path of `fork.rs`. Not
-//! modelled: the shortcut for per-CPU kernel threads as wakers (workloads have none) and everything
-//! that asymmetric capacity or an energy model adds.
+//! No domain has BALANCE_WAKE, so a wakeup never takes the slow path of `fork.rs`. Not modelled:
+//! the shortcut for per-CPU kernel threads as wakers (workloads have none) and everything that
+//! asymmetric capacity or an energy model adds.
 
 use roost_engine::{CpuId, TaskId, Wake, World};
 use roost_machine::Machine;
@@ -18,21 +18,21 @@ use roost_machine::Machine;
 use crate::domain::Flags;
 use crate::state::{Fair, LINES_PER_QUEUE};
 
-/// How often a task changed whom it wakes: what `wake_wide` tells a server with many clients by.
+/// How often a task changed its wakee. `wake_wide` recognises a server with many clients by it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WakeeFlips {
     /// The task it last woke (`last_wakee`).
     last_wakee: Option<TaskId>,
-    /// How often that changed, halved at most once a second (`wakee_flips`).
+    /// Number of changes, halved at most once a second (`wakee_flips`).
     flips: u64,
     /// Jiffy of the last halving (`wakee_flip_decay_ts`).
     decayed: u64,
 }
 
 impl WakeeFlips {
-    /// A wakeup of `wakee` at `jiffies`, of which a second has `hz`.
+    /// Records a wakeup of `wakee` at `jiffies`. `hz` is the number of jiffies per second.
     fn record(&mut self, wakee: TaskId, jiffies: u64, hz: u64) {
-        // Halved once however much time has passed: the kernel does not loop here.
+        // Halved only once, however much time has passed: the kernel has no loop here.
         if jiffies > self.decayed + hz {
             self.flips >>= 1;
             self.decayed = jiffies;
@@ -44,35 +44,36 @@ impl WakeeFlips {
     }
 }
 
-/// `wake_wide`: the busier side of the pair flips `llc_size` times as often as the other, and the
-/// other at least `llc_size` times: gathering them all at the waker would pile them up.
+/// `wake_wide`: the busier task of the pair flips at least `llc_size` times as often as the other,
+/// and the other flips at least `llc_size` times. Pulling all of them to the waker would pile them
+/// up.
 fn is_wide(waker_flips: u64, wakee_flips: u64, llc_size: u64) -> bool {
     let master = waker_flips.max(wakee_flips);
     let slave = waker_flips.min(wakee_flips);
     slave >= llc_size && master >= slave * llc_size
 }
 
-/// The run queues a wakeup looked at so far, and the time that took.
+/// The run queues that a wakeup has read so far, and the time for that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lines {
-    /// The CPU that looks.
+    /// The CPU that reads.
     pub cpu: CpuId,
-    /// The run queue it looked at last: its line is still here.
+    /// The run queue read last. Its lines are still in the cache.
     last: CpuId,
     /// Time to fetch all lines, ns.
     pub ns: u64,
-    /// Whether the line that an LLC's CPUs share was fetched.
+    /// Whether the line shared by the CPUs of an LLC was fetched.
     shared: bool,
 }
 
 impl Lines {
-    /// For a search by `cpu`, whose own run queue costs nothing.
+    /// For a search by `cpu`. Its own run queue costs nothing.
     pub fn new(cpu: CpuId) -> Self {
         Self { cpu, last: cpu, ns: 0, shared: false }
     }
 
-    /// Looks at the run queue of `cpu`. The fast checks look at prev, several times, and at one
-    /// other CPU, so that remembering the last one is enough to pay for each once.
+    /// Reads the run queue of `cpu`. The fast checks read prev several times and one other CPU, so
+    /// remembering the last one is enough to pay for each only once.
     pub fn look(&mut self, machine: &Machine, cpu: CpuId) {
         if cpu != self.last && cpu != self.cpu {
             self.ns += LINES_PER_QUEUE * machine.line_ns(cpu, self.cpu);
@@ -80,7 +81,8 @@ impl Lines {
         }
     }
 
-    /// Reads or writes the line an LLC's CPUs share, last written by `writer`: once a search.
+    /// Accesses the line shared by the CPUs of an LLC, last written by `writer`. Paid for once per
+    /// search.
     pub fn fetch_shared(&mut self, machine: &Machine, writer: CpuId) {
         if !self.shared && writer != self.cpu {
             self.ns += machine.line_ns(writer, self.cpu);
@@ -96,24 +98,24 @@ struct AffineLoads {
     this: u64,
     /// Load of the CPU where the task last ran.
     prev: u64,
-    /// Load of the task that wakes, if the wakeup is synchronous: it is about to leave.
+    /// Load of the waker, if the wakeup is synchronous: the waker is about to sleep.
     leaving: Option<u64>,
-    /// Load of the task that is woken.
+    /// Load of the wakee.
     wakee: u64,
     /// imbalance_pct of the domain.
     imbalance_pct: u32,
 }
 
 impl AffineLoads {
-    /// WA_WEIGHT with WA_BIAS: whether the waker's CPU would be the less loaded one. Each side is
-    /// scaled by the other CPU's capacity, which is the same here; the 1 by which a synchronous
-    /// wakeup favours this CPU comes after that and decides ties only.
+    /// WA_WEIGHT with WA_BIAS: whether the waker's CPU would have less load than prev. Each side is
+    /// scaled by the other CPU's capacity, which is equal here. The 1 by which a synchronous wakeup
+    /// favours the waker's CPU is applied after that and decides only ties.
     fn prefer_this(&self) -> bool {
         if self.leaving.is_some_and(|leaving| leaving > self.this) {
             return true;
         }
         let this = self.this - self.leaving.unwrap_or(0) + self.wakee;
-        // Blocked load decays at different times: the wakee's may exceed what is left on prev.
+        // Blocked load decays at different times: the wakee's load may exceed what is left on prev.
         let prev = i128::from(self.prev) - i128::from(self.wakee);
         let this = i128::from(this) * 100 * CAPACITY;
         let bias = 100 + (i128::from(self.imbalance_pct) - 100) / 2;
@@ -126,7 +128,7 @@ impl AffineLoads {
 const CAPACITY: i128 = 1024;
 
 impl Fair {
-    /// Chooses a CPU for the woken `task` and charges the search to the waker's CPU.
+    /// Chooses a CPU for the wakee `task`. Charges the search to the waker's CPU.
     pub(crate) fn select_task_rq(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         if world.on_cpu(task)
             && let Some(cpu) = self.wake_on_cpu(world, task, wake.cpu)
@@ -151,9 +153,10 @@ impl Fair {
         cpu
     }
 
-    /// The CPU of the task that `waker` wakes has not yet switched from it. Since 5.8 the task is left to
-    /// that CPU (`ttwu_queue_wakelist()`); before, and if it may no longer run there, the waker spins
-    /// until the CPU has switched, here until the end of what it does at present.
+    /// If the wakee's CPU has not yet switched away from it: since 5.8 the wakee is left to that
+    /// CPU (`ttwu_queue_wakelist()`). Before 5.8, and if the wakee may no longer run there, the
+    /// waker spins until the CPU has switched. In the simulation it spins until that CPU ends its
+    /// current kernel work.
     fn wake_on_cpu(&self, world: &mut World, task: TaskId, waker: CpuId) -> Option<CpuId> {
         let cpu = world.task_cpu(task);
         if self.features.placement.leaves_wakee_on_cpu && world.allowed(task).contains(cpu) {
@@ -163,14 +166,14 @@ impl Fair {
         None
     }
 
-    /// The waker's CPU or prev, and the search for an idle CPU near it.
+    /// Chooses the waker's CPU or prev, and searches for an idle CPU near it.
     fn select_near(&mut self, world: &World, task: TaskId, wake: Wake, lines: &mut Lines) -> CpuId {
         self.record_wakee(world, task, wake);
         let prev = world.task_cpu(task);
         let affine = self.wants_affine(world, task, wake);
         let target = if affine { self.affine_target(world, task, wake, prev, lines) } else { prev };
         let cpu = self.select_idle_sibling(world, task, prev, target, lines);
-        // 5.2: the waker will look at its CPU when it is woken itself.
+        // 5.2: the waker sets its own CPU as recently used, for its own next wakeup.
         if affine
             && self.features.placement.waker_marks_own_cpu
             && let Some(waker) = wake.waker
@@ -180,7 +183,7 @@ impl Fair {
         cpu
     }
 
-    /// The waker notes whom it wakes (`record_wakee`). On an idle CPU that is its idle task.
+    /// The waker records its wakee (`record_wakee`). On an idle CPU the idle task is the waker.
     fn record_wakee(&mut self, world: &World, wakee: TaskId, wake: Wake) {
         let jiffies = self.jiffies(world.now());
         let hz = u64::from(self.features.hz);
@@ -204,7 +207,7 @@ impl Fair {
     }
 
     /// The domain walk of `select_task_rq_fair`: the lowest domain of the waker's CPU that allows
-    /// affine wakeups and holds prev decides between the two.
+    /// affine wakeups and holds prev decides between the two CPUs.
     fn affine_target(
         &mut self,
         world: &World,
@@ -232,7 +235,7 @@ impl Fair {
         wake.cpu
     }
 
-    /// `wake_affine`: whether the waker's CPU rather than prev is where the search begins.
+    /// `wake_affine`: whether the search begins at the waker's CPU, not at prev.
     fn wake_affine(
         &self,
         world: &World,
@@ -260,7 +263,7 @@ impl Fair {
         loads.prefer_this()
     }
 
-    /// WA_IDLE: decides by who is idle; `None` if nobody is.
+    /// WA_IDLE: decides by which CPU is idle; `None` if neither is.
     fn wake_affine_idle(
         &self,
         world: &World,
@@ -268,8 +271,8 @@ impl Fair {
         prev: CpuId,
         lines: &mut Lines,
     ) -> Option<bool> {
-        // The waker's CPU can be idle if an interrupt wakes: then the data is not in its caches
-        // either, and prev is as good where both share the LLC.
+        // The waker's CPU can be idle if an interrupt wakes the task. Then the data is not in its
+        // caches either, and prev is as good if both share the LLC.
         if world.is_idle(wake.cpu) && self.topology.share_llc(wake.cpu, prev) {
             lines.look(world.machine(), prev);
             return Some(!world.is_idle(prev));
@@ -284,7 +287,7 @@ impl Fair {
         world.is_idle(prev).then_some(false)
     }
 
-    /// Counts a wakeup whose CPU is not the waker's at the lowest domain that holds both
+    /// Counts a wakeup on another CPU than the waker's, at the lowest domain that holds both
     /// (`ttwu_stat`).
     #[inline]
     pub(crate) fn count_remote_wakeup(&mut self, waker_cpu: CpuId, cpu: CpuId) {
@@ -293,7 +296,7 @@ impl Fair {
         }
     }
 
-    /// [`Fair::count_remote_wakeup`] where the two differ.
+    /// [`Fair::count_remote_wakeup`] if the two CPUs differ.
     fn count_wakeup_at_level(&mut self, waker_cpu: CpuId, cpu: CpuId) {
         let mut domains = self.topology.domains_of(waker_cpu).iter();
         if let Some(level) = domains.position(|&id| self.topology.domain(id).span.contains(cpu)) {
@@ -303,8 +306,9 @@ impl Fair {
     }
 }
 
-/// `cpu` if the task may run there; else `select_fallback_rq`: an allowed CPU of the node it last
-/// ran on, else any. Prev may be forbidden if the affinity changed while the task slept.
+/// `cpu` if the task may run there. Otherwise `select_fallback_rq`: an allowed CPU of the node it
+/// last ran on, or any allowed CPU. Prev may be forbidden if the affinity changed while the task
+/// slept.
 pub(crate) fn allowed_or_fallback(world: &World, task: TaskId, cpu: CpuId) -> CpuId {
     let allowed = world.allowed(task);
     if allowed.contains(cpu) {

@@ -51,7 +51,8 @@ fn fully_busy_groups_are_left_only_for_clearly_less_load() {
     let mut domain = Bench::new("fair@6.15", TWO_LLCS).fair.topology.domains[0].clone();
     domain.imbalance_pct = 117;
     let load = |load: u64| GroupLoad { load: 4 * load, ..group(4, 0, 4096) };
-    // 1024 * 17 / 100 = 174: the other may even have more load, but then the ratio refuses.
+    // 1024 * 17 / 100 = 174. By this alone the other group may even have more load, but the ratio
+    // refuses.
     assert!(!load_says_leave(&domain, &load(1000), &load(1000)));
     assert!(!load_says_leave(&domain, &load(1170), &load(1000)));
     assert!(load_says_leave(&domain, &load(1171), &load(1000)));
@@ -69,7 +70,7 @@ fn a_new_task_goes_to_the_llc_with_more_idle_cpus() {
     assert_eq!(fork(&mut bench, 0), 11, "the CPU there that went idle last");
 }
 
-/// `update_sg_wakeup_stats` of 7.2: a group's sums are of the CPUs that the task may use.
+/// `update_sg_wakeup_stats` of 7.2: a group's sums cover only the CPUs that the task may use.
 #[test]
 fn from_7_2_on_only_allowed_cpus_count() {
     for (scheduler, idle) in [("fair@6.15", 7), ("fair@7.2", 1)] {
@@ -94,7 +95,7 @@ fn a_new_task_stays_in_an_llc_with_as_many_idle_cpus() {
     bench.fair.rqs[3].idle_since = Some(5);
     bench.fair.rqs[2].avg.util_avg = 10;
     bench.fair.rqs[1].avg.util_avg = 10;
-    // Inside the LLC every CPU is a group: utilisation decides, not who went idle last.
+    // Inside the LLC every CPU is a group: utilisation decides, not the time of going idle.
     assert_eq!(fork(&mut bench, 0), 3);
     bench.fair.rqs[3].avg.util_avg = 11;
     assert_eq!(fork(&mut bench, 0), 4);
@@ -123,7 +124,8 @@ fn the_search_goes_on_in_the_domains_of_the_cpu_found() {
     bench.busy(0..8);
     bench.busy([8, 9]);
     bench.fair.rqs[10].idle_since = Some(9);
-    // Node 1 has room; CPU 10 went idle last there; but its LLC has two idle CPUs, the other four.
+    // Node 1 has room. CPU 10 went idle last there, but its LLC has two idle CPUs and the other LLC
+    // four.
     let cpu = fork(&mut bench, 0);
     assert!((12..16).contains(&cpu), "{cpu}");
 }
@@ -184,7 +186,7 @@ fn a_machine_of_one_cpu_keeps_the_task() {
 }
 
 proptest! {
-    /// Whatever is busy and allowed, the task may run where it is put.
+    /// Whatever CPUs are busy or forbidden: the task may run on the CPU chosen.
     #[test]
     fn a_new_task_is_put_where_it_may_run(
         busy in proptest::collection::btree_set(0usize..16, 0..16),

@@ -14,7 +14,7 @@ fn sis(bench: &Bench) -> [u64; 4] {
     [s.sis_search, s.sis_domain_search, s.sis_scanned, s.sis_failed]
 }
 
-/// A machine on which only the scan of the LLC can find something: waker and wakee on CPU 0, and
+/// A machine on which only the scan of the LLC can find a CPU: waker and wakee are on CPU 0, and
 /// SIS_UTIL allows `nr_idle_scan` CPUs.
 fn util_bench(machine: &str, nr_idle_scan: u32, idle: &[CpuId]) -> Bench {
     let mut bench = Bench::new("fair@6.15", machine);
@@ -186,10 +186,11 @@ fn a_failed_search_for_an_idle_core_clears_the_flag_and_returns_the_first_idle_c
     assert_eq!(bench.wake(0, 0), 3);
     let now = bench.world.now();
     let ended = now + bench.cost(0);
-    assert!(bench.fair.llcs[0].has_idle_cores(now), "others go on until the search has ended");
+    assert!(bench.fair.llcs[0].has_idle_cores(now), "other searches go on until this one ends");
     assert!(!bench.fair.llcs[0].has_idle_cores(ended));
     assert_eq!(bench.fair.llcs[0].last_writer, 0);
-    // Cores 0 and 1 in full; then, with CPU 3 in hand, up to the first busy CPU of cores 2 and 3.
+    // Cores 0 and 1 completely. Then CPU 3 is the fallback, and cores 2 and 3 are left at the first
+    // busy CPU.
     assert_eq!(sis(&bench), [1, 1, 1 + 2 + 2 + 1 + 1, 0]);
 }
 
@@ -287,9 +288,9 @@ fn the_llcs_shared_line_is_paid_for_if_another_cpu_wrote_it() {
     assert_eq!(bench.cost(0), bench.world.machine().line_ns(12, 0));
 }
 
-// The 64 CPUs at a time against one by one.
+// The search by 64 CPUs compared with a search one by one.
 
-/// What a scan one by one does, in the words of the kernel's loops.
+/// What a scan one by one does, following the kernel's loops.
 struct OneByOne {
     end: End,
     steps: u64,
@@ -362,8 +363,8 @@ fn cores_one_by_one(topology: &Topology, sets: &Sets, start: CpuId) -> OneByOne 
     done
 }
 
-/// Machines with siblings side by side and far apart, an LLC in one word and across words, and more
-/// threads than two.
+/// Machines with siblings adjacent and far apart, LLCs in one word and across words, and cores with
+/// more than two threads.
 const MACHINES: [&str; 6] = [
     TWO_LLCS_SMT,
     TWO_LLCS,
@@ -375,7 +376,7 @@ const MACHINES: [&str; 6] = [
 
 fn members(nr_cpus: usize, seed: &[u64; 4], sparse: bool) -> BTreeSet<CpuId> {
     let bit = |cpu: usize| seed[cpu / 64 % 4].rotate_right((cpu % 64) as u32) & 1 != 0;
-    // Two independent looking bits make a set of a quarter of the CPUs.
+    // Two bits that look independent give a set with a quarter of the CPUs.
     (0..nr_cpus).filter(|&cpu| bit(cpu) && (!sparse || bit((cpu * 7 + 3) % nr_cpus))).collect()
 }
 

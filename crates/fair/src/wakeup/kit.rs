@@ -41,7 +41,7 @@ impl Bench {
         Self { fair, world }
     }
 
-    /// These CPUs each run a task.
+    /// Lets each of these CPUs run a task.
     pub fn busy(&mut self, cpus: impl IntoIterator<Item = CpuId>) {
         for cpu in cpus {
             self.world.mark_queued(cpu);
@@ -50,13 +50,13 @@ impl Bench {
         }
     }
 
-    /// All CPUs but these each run a task.
+    /// Lets each CPU but these run a task.
     pub fn busy_except(&mut self, idle: &[CpuId]) {
         let nr_cpus = self.world.machine().nr_cpus();
         self.busy((0..nr_cpus).filter(|cpu| !idle.contains(cpu)));
     }
 
-    /// These CPUs run a SCHED_IDLE task only.
+    /// Lets each of these CPUs run only a SCHED_IDLE task.
     pub fn sched_idle(&mut self, cpus: &[CpuId]) {
         for &cpu in cpus {
             self.busy([cpu]);
@@ -65,28 +65,28 @@ impl Bench {
         }
     }
 
-    /// The wakee may run on these CPUs only.
+    /// Lets the wakee run only on these CPUs.
     pub fn allow(&mut self, cpus: &[CpuId]) {
         let nr_cpus = self.world.machine().nr_cpus();
         self.world.set_allowed_for_test(WAKEE, CpuSet::from_cpus(nr_cpus, cpus.iter().copied()));
     }
 
-    /// WAKER on `cpu` wakes WAKEE, which last ran on `prev`; returns the CPU chosen.
+    /// WAKER on `cpu` wakes WAKEE, which last ran on `prev`. Returns the CPU chosen.
     pub fn wake(&mut self, cpu: CpuId, prev: CpuId) -> CpuId {
         self.wake_as(wake_on(cpu), prev)
     }
 
-    /// The same with all details.
+    /// As [`Bench::wake`], with all details.
     pub fn wake_as(&mut self, wake: Wake, prev: CpuId) -> CpuId {
         self.world.set_task_cpu(WAKEE, prev);
-        // Nothing but target and prev is known from before, unless a test says so.
+        // The recent CPU is prev, unless a test sets another one.
         if self.fair.tasks[WAKEE.index()].recent_used_cpu == 0 {
             self.fair.tasks[WAKEE.index()].recent_used_cpu = prev;
         }
         self.fair.select_task_rq(&mut self.world, WAKEE, wake)
     }
 
-    /// Kernel time the last placements cost `cpu`, ns.
+    /// Kernel time that the last placements cost `cpu`, ns.
     pub fn cost(&self, cpu: CpuId) -> u64 {
         self.world.backlog_ns(cpu)
     }

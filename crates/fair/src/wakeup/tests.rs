@@ -53,7 +53,8 @@ fn a_wide_wakeup_leaves_the_task_near_prev() {
     bench.fair.tasks[WAKER.index()].wakees.flips = 64;
     bench.fair.tasks[WAKEE.index()].wakees.flips = 8;
     bench.fair.tasks[WAKER.index()].wakees.decayed = bench.fair.jiffies(bench.world.now());
-    // Not wide, the sync hint and a lone waker would pull it to CPU 0.
+    // If the pair were not wide, the sync hint and a single task on the waker's CPU would pull it
+    // to CPU 0.
     assert_eq!(bench.wake_as(sync_wake_on(0), 12), 9);
     assert_eq!(bench.fair.stats.nr_wakeups_affine_attempts, 0);
 }
@@ -107,7 +108,7 @@ fn wa_idle_lets_a_sync_waker_that_is_alone_pull() {
         Some(true)
     );
     assert_eq!(lines.ns, 0, "prev was not looked at");
-    // Delayed tasks still count as running, but not here.
+    // Delayed tasks still count in nr_running, but not in this check.
     bench.fair.rqs[0].nr_running = 2;
     assert_eq!(
         bench.fair.wake_affine_idle(&bench.world, sync_wake_on(0), 12, &mut lines),
@@ -128,8 +129,8 @@ fn wa_idle_keeps_an_idle_prev_of_another_llc() {
 
 #[test]
 fn wa_weight_compares_loads_with_half_the_imbalance_pct_as_bias() {
-    // pct 117: factor 108. This CPU's load with the wakee, times 100, against prev's without it,
-    // times 108.
+    // pct 117: factor 108. Compares this CPU's load with the wakee, times 100, to prev's load
+    // without the wakee, times 108.
     let loads = AffineLoads { this: 900, prev: 1000, leaving: None, wakee: 0, imbalance_pct: 117 };
     assert!(loads.prefer_this());
     assert!(AffineLoads { this: 1079, ..loads }.prefer_this());
@@ -142,7 +143,7 @@ fn wa_weight_compares_loads_with_half_the_imbalance_pct_as_bias() {
 #[test]
 fn wa_weight_moves_the_wakees_load_from_prev_to_this() {
     let loads = AffineLoads { this: 0, prev: 1024, leaving: None, wakee: 512, imbalance_pct: 117 };
-    // 512 * 100 against 512 * 108.
+    // 512 * 100 is less than 512 * 108.
     assert!(loads.prefer_this());
     assert!(!AffineLoads { wakee: 540, ..loads }.prefer_this());
     assert!(!AffineLoads { prev: 100, ..loads }.prefer_this(), "prev's load may become negative");
@@ -185,12 +186,12 @@ fn every_line_is_paid_for_once() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS);
     bench.busy([0]);
     bench.wake(0, 12);
-    // wake_affine looks at prev, finds it idle, and select_idle_sibling looks again.
+    // wake_affine reads prev and finds it idle. select_idle_sibling reads it again.
     assert_eq!(bench.cost(0), LINES_PER_QUEUE * bench.world.machine().line_ns(12, 0));
 }
 
 proptest! {
-    /// The comparison as the kernel writes it, in one expression a side.
+    /// The comparison as in the kernel, with one expression per side.
     #[test]
     fn wa_weight_is_the_kernels_comparison(
         this in 0u64..100_000, prev in 0u64..100_000, leaving in proptest::option::of(0u64..100_000),
