@@ -2,27 +2,27 @@
 //! and 10).
 //!
 //! ```text
-//!  tick ──────────────► periodic pass per domain, when its interval is over  ┐
-//!  tick ─ kick ───────► nohz: the same on behalf of every tickless idle CPU  ├─► pass
-//!  pick finds nothing ► newly idle pass per domain, if idle time pays for it ┘
+//!  tick ──────────────► periodic pass per domain, when its interval is over    ┐
+//!  tick ─ kick ───────► nohz: periodic pass for every tickless idle CPU        ├─► pass
+//!  pick finds nothing ► newly-idle pass per domain, if the idle time is enough ┘
 //!
-//!  pass: elected? ─ busiest group ─ how much ─ busiest queue ─ detach, attach ─ or active balance
+//!  pass: election ─ busiest group ─ imbalance ─ busiest queue ─ detach, attach, or active balance
 //! ```
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`groups`] | statistics and classification of groups, the busiest one |
-//! | [`llc`] | which tasks may change the LLC, for cache-aware scheduling |
+//! | [`groups`] | statistics and classification of groups; the busiest group |
+//! | [`llc`] | which tasks may move between LLCs, for cache-aware scheduling |
 //! | [`imbalance`] | whether two groups are out of balance, and by how much |
 //! | [`pass`] | one pass over one domain for one CPU, its retries and failures |
 //! | [`detach`] | the busiest queue, and which of its tasks may move |
-//! | [`active`] | active balance: a stopper pushes away what runs |
-//! | [`newidle`] | newly idle balancing and its gates |
+//! | [`active`] | active balance: a stopper pushes the running task away |
+//! | [`newidle`] | newly-idle balancing and its gates |
 //! | [`nohz`] | balancing and load refresh for tickless idle CPUs |
 //!
-//! This file holds what they share, and periodic balancing. Decisions are pure functions over small
-//! structures. Every CPU has capacity 1024, so group types and rules that need a reduced or
-//! asymmetric capacity (misfit, asym_packing) cannot occur and do not exist here.
+//! This file has the common parts, and periodic balancing. Decisions are pure functions of small
+//! structures. Every CPU has capacity 1024, so group types and rules for reduced or asymmetric
+//! capacity (misfit, asym_packing) cannot occur and are left out.
 
 mod active;
 mod detach;
@@ -53,45 +53,45 @@ use crate::stats::IdleType;
 /// Full capacity of one CPU (SCHED_CAPACITY_SCALE).
 const CAPACITY: u64 = 1024;
 
-/// Seconds after which a CPU balances again at the latest, whatever its domains say
+/// Longest time between two balances of a CPU, s, whatever its domains' intervals are
 /// (`rebalance_domains`: 60 * HZ).
 const LONGEST_PAUSE_S: u64 = 60;
 
-/// Cache lines fetched to refresh the blocked load of another CPU; one's own are at hand.
-/// Assumption: as an examined queue.
+/// Cache lines fetched to refresh the blocked load of another CPU. A CPU's own lines cost nothing.
+/// Assumption: the same line as for an examined queue.
 const LINES_PER_REFRESH: u64 = 1;
 
-/// Cache lines fetched to take a remote run queue's lock. Assumption: the line of the lock.
+/// Cache lines fetched to take the lock of a remote run queue. Assumption: the line of the lock.
 const LINES_PER_LOCK: u64 = 1;
 
-/// Cache lines fetched to look at a task that may be moved. Assumption: the task's own line.
+/// Cache lines fetched to examine a task for a move. Assumption: the task's own line.
 pub(crate) const LINES_PER_TASK: u64 = 1;
 
-/// Further cache lines of a task that is moved. Assumption: its entity, and its neighbour in the
-/// queue that it leaves.
+/// More cache lines for a task that is moved. Assumption: its entity, and the neighbour of the
+/// entity in the old queue.
 const LINES_PER_MOVE: u64 = 2;
 
-/// What balancing keeps beside the state of each domain.
+/// State of balancing beside the state of each domain.
 pub(crate) struct Balancer {
-    /// By group: balancing inside it failed because of affinity (`sgc->imbalance`).
+    /// For each group: balancing inside it failed because of affinity (`sgc->imbalance`).
     group_imbalance: Vec<bool>,
-    /// By group: which words of its set of CPUs are not 0. On large machines most are, and going
-    /// through them costs more than looking at the CPUs.
+    /// For each group: the words of its CPU set from the first to the last non-zero word. On large
+    /// machines most words are 0, and reading them costs more than examining the CPUs.
     group_words: Vec<Range<usize>>,
-    /// When the pass ends that holds the lock of SERIALIZE levels (`sched_balance_running`).
+    /// End of the pass that holds the lock of SERIALIZE levels (`sched_balance_running`).
     serialized_until: Time,
-    /// Time to examine all run queues of a domain, ns, by domain and CPU that does it;
-    /// [`UNKNOWN_COST`] until it was needed.
+    /// Time to examine all run queues of a domain, ns, by domain and examining CPU.
+    /// [`UNKNOWN_COST`] until it is first needed.
     examination_ns: Vec<u64>,
-    /// Which CPUs the current pass considers (`env->cpus`).
+    /// CPUs that the current pass considers (`env->cpus`).
     candidates: CpuSet,
-    /// Tasks detached and not yet attached by the current pass.
+    /// Tasks that the current pass has detached and not yet attached.
     detached: Vec<TaskId>,
     /// Kernel work done and not yet charged, ns.
     unpaid_ns: u64,
 }
 
-/// A cost that was not computed yet.
+/// A cost that has not been computed yet.
 const UNKNOWN_COST: u64 = u64::MAX;
 
 impl Balancer {
@@ -127,7 +127,8 @@ impl Balancer {
         words.zip(masks).flat_map(|(word, (span, considered))| bits(word, span & considered))
     }
 
-    /// Does `each` for the CPUs that [`Balancer::considered`] names: inlined, which nested iterators are not.
+    /// Calls `each` for the CPUs of [`Balancer::considered`]. It is inlined; nested iterators are
+    /// not.
     #[inline(always)]
     pub(crate) fn for_each_considered(
         &self,
@@ -146,26 +147,26 @@ impl Balancer {
         }
     }
 
-    /// Notes `lines` cache lines fetched from `from` by `executor`, to be paid later.
+    /// Records that `executor` fetched `lines` cache lines from `from`, to be paid later.
     #[inline]
     pub(crate) fn fetch(&mut self, world: &World, from: CpuId, executor: CpuId, lines: u64) {
         self.unpaid_ns += lines * world.machine().line_ns(from, executor);
     }
 
-    /// Charges what was noted to `executor`.
+    /// Charges the recorded work to `executor`.
     #[inline]
     pub(crate) fn pay(&mut self, world: &mut World, executor: CpuId) {
         world.charge(executor, std::mem::take(&mut self.unpaid_ns));
     }
 
-    /// When the work noted so far ends on `executor`.
+    /// The time at which the recorded work ends on `executor`.
     #[inline]
     fn clock(&self, world: &World, executor: CpuId) -> Time {
         world.now() + world.backlog_ns(executor) + self.unpaid_ns
     }
 }
 
-/// Which words of a set are not 0, from the first to the last.
+/// The range of words of a set from the first to the last non-zero word.
 fn words_of(set: &CpuSet) -> Range<usize> {
     let first = set.words().iter().position(|&word| word != 0).unwrap_or(0);
     let end = set.words().iter().rposition(|&word| word != 0).map_or(first, |last| last + 1);
@@ -203,16 +204,17 @@ pub(crate) fn ms_to_jiffies(ms: u64, hz: u32) -> u64 {
     (ms * u64::from(hz)).div_ceil(1000)
 }
 
-/// How much longer than an idle CPU a busy one waits.
+/// How a busy CPU's interval differs from an idle CPU's.
 #[derive(Clone, Copy, Debug)]
 struct Busy {
-    /// This many times as long.
+    /// Factor by which the interval is longer.
     factor: u32,
-    /// Less so many jiffies, so that levels do not fall due together: 1, in 5.2 and 3.9 none.
+    /// Jiffies subtracted, so that levels are not due at the same time: 1, in 5.2 and 3.9 0.
     less: u64,
 }
 
-/// Jiffies between two passes (`get_sd_balance_interval`, section 9.1); `busy`: of a busy CPU.
+/// Jiffies between two passes (`get_sd_balance_interval`, section 9.1). `busy` is `None` for an
+/// idle CPU.
 fn interval_jiffies(interval_ms: u32, busy: Option<Busy>, hz: u32, nr_cpus: usize) -> u64 {
     let Busy { factor, less } = busy.unwrap_or(Busy { factor: 1, less: 0 });
     let interval_ms = u64::from(interval_ms) * u64::from(factor);
@@ -221,7 +223,8 @@ fn interval_jiffies(interval_ms: u32, busy: Option<Busy>, hz: u32, nr_cpus: usiz
     jiffies.clamp(1, longest)
 }
 
-/// Decays the highest cost of a newly idle pass once a second; whether it did (section 9.2).
+/// Decays the highest cost of a newly-idle pass once a second. Returns whether it did (section
+/// 9.2).
 fn decay_newidle_cost(state: &mut DomainState, jiffies: u64, hz: u32) -> bool {
     let due = jiffies > state.last_decay + u64::from(hz);
     if due {
@@ -232,7 +235,7 @@ fn decay_newidle_cost(state: &mut DomainState, jiffies: u64, hz: u32) -> bool {
 }
 
 impl Fair {
-    /// The balancing part of a tick on `cpu`, when one of its domains is due.
+    /// The balancing part of a tick on `cpu`: balances if one of its domains is due.
     pub(crate) fn balance_if_due(&mut self, world: &mut World, cpu: CpuId) {
         if self.jiffies(world.now()) >= self.rqs[cpu].next_balance {
             let idle = if world.is_idle(cpu) { IdleType::Idle } else { IdleType::Busy };
@@ -241,8 +244,8 @@ impl Fair {
         }
     }
 
-    /// The tick that an idle CPU keeps: it balances for itself if a domain is due, and if it is still
-    /// idle then, stops its tick.
+    /// The tick that an idle CPU keeps: balances for the CPU if a domain is due. If the CPU is then
+    /// still idle, its tick stops.
     pub(crate) fn balance_in_idle_tick(&mut self, world: &mut World, cpu: CpuId) {
         let figures = &world.machine().figures;
         let cost = figures.idle_exit_ns.value + figures.tick_ns.value;
@@ -257,7 +260,7 @@ impl Fair {
         }
     }
 
-    /// Balances every domain of `cpu` that is due, bottom up; `executor` does the work.
+    /// Balances every domain of `cpu` that is due, bottom up. `executor` does the work.
     pub(crate) fn balance_domains(
         &mut self,
         world: &mut World,
@@ -305,7 +308,7 @@ impl Fair {
         self.on_idle(world, executor, cpu);
     }
 
-    /// One periodic pass; `None` if the level is serialized and another CPU is at it.
+    /// One periodic pass; `None` if the level is serialized and another CPU holds the lock.
     fn balance_level(
         &mut self,
         world: &mut World,
@@ -326,19 +329,19 @@ impl Fair {
         Some(verdict)
     }
 
-    /// Whether a pass elsewhere holds the lock of SERIALIZE levels when `executor` asks for it.
+    /// Whether another pass holds the lock of SERIALIZE levels when `executor` asks for it.
     #[inline]
     fn serialized(&self, world: &World, executor: CpuId) -> bool {
         self.balance.clock(world, executor) < self.balance.serialized_until
     }
 
-    /// Whether the intervals of a busy CPU hold: it runs more than SCHED_IDLE tasks.
+    /// Whether the intervals of a busy CPU apply: it runs other tasks than SCHED_IDLE ones.
     #[inline]
     fn counts_as_busy(&self, cpu: CpuId, idle: IdleType) -> bool {
         idle != IdleType::Idle && !self.sched_idle_cpus.contains(cpu)
     }
 
-    /// Jiffies between passes of `cpu` at `level` at present.
+    /// The current number of jiffies between passes of `cpu` at `level`.
     pub(crate) fn balance_interval(&self, cpu: CpuId, level: usize, busy: bool) -> u64 {
         let interval_ms = self.rqs[cpu].domains[level].balance_interval;
         let less = u64::from(self.features.balance.busy_interval_less_one);
@@ -346,7 +349,7 @@ impl Fair {
         interval_jiffies(interval_ms, busy, self.features.hz, self.rqs.len())
     }
 
-    /// How long caches count as hot, and what balancing a newly idle CPU costs at least, ns
+    /// How long a task counts as cache-hot, and the least cost of balancing a newly idle CPU, ns
     /// (`sysctl_sched_migration_cost`).
     #[inline]
     pub(crate) fn migration_cost_ns(&self) -> u64 {
@@ -359,7 +362,7 @@ impl Fair {
         self.topology.domain(self.topology.domains_of(cpu)[level])
     }
 
-    /// Brings the blocked load of an idle CPU up to now; `executor` does the work.
+    /// Updates the blocked load of an idle CPU to now. `executor` does the work.
     fn refresh_blocked(&mut self, world: &mut World, executor: CpuId, cpu: CpuId) {
         self.balance.fetch(world, cpu, executor, LINES_PER_REFRESH);
         self.update_blocked(world, cpu);

@@ -1,5 +1,5 @@
-//! Active balance: the stopper of a queue pushes one of its tasks to a CPU that tried in vain to
-//! pull one (`active_load_balance_cpu_stop`; kernel model, section 10.10).
+//! Active balance: the stopper of a queue pushes one of its tasks to a CPU that failed to pull one
+//! (`active_load_balance_cpu_stop`; kernel model, section 10.10).
 
 use roost_engine::{CpuId, Work, World};
 
@@ -9,8 +9,8 @@ use crate::numa::NumaPush;
 use crate::state::{Fair, Push};
 
 impl Fair {
-    /// Asks the stopper of the pass's source to push a task; false if it has been asked before and
-    /// has not run yet.
+    /// Asks the stopper of the pass's source to push a task. Returns false if an earlier request is
+    /// still pending.
     pub(super) fn start_active_balance(&mut self, world: &mut World, pass: &Pass) -> bool {
         let rq = &self.rqs[pass.src];
         if rq.push.is_some() || rq.numa_push.is_some_and(NumaPush::is_for_idle) {
@@ -23,12 +23,13 @@ impl Fair {
         true
     }
 
-    /// The stopper of `cpu` runs: what ran is back on the queue and can be moved. The level is the
-    /// one whose pass asked: the lowest of the destination's that spans both CPUs.
+    /// The stopper of `cpu` runs. The task that ran is back on the queue and can be moved. The
+    /// level is the one whose pass asked. It is the lowest level of the destination that spans both
+    /// CPUs.
     pub(crate) fn active_balance_stop(&mut self, world: &mut World, cpu: CpuId) {
         let Some(push) = self.rqs[cpu].push.take() else { return };
         let Push { cpu: dst, level, .. } = push;
-        // The kernel asks for more than one task, the stopper itself being one.
+        // The kernel requires more than one task, because the stopper counts there.
         if self.rqs[cpu].nr_running == 0 {
             return;
         }

@@ -1,4 +1,5 @@
-//! The busiest queue of a group, and which of its tasks move (kernel model, sections 10.7 to 10.9).
+//! The busiest queue of a group, and the choice of tasks to move (kernel model, sections 10.7 to
+//! 10.9).
 
 use roost_engine::{CpuId, TaskId, World};
 
@@ -18,11 +19,11 @@ pub(super) enum MayMove {
     No,
     /// It may.
     Yes,
-    /// Its cache is hot, but balancing failed too often to care.
+    /// Its cache is hot, but balancing has failed so often that it may move anyway.
     Hot,
 }
 
-/// How a CPU compares as a source (`find_busiest_queue`), by what is counted.
+/// A CPU as a source of tasks (`find_busiest_queue`), in each of the measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source {
     load: u64,
@@ -33,7 +34,7 @@ struct Source {
 }
 
 impl Source {
-    /// `boosted`: tasks that wait count as utilisation (6.x, `cpu_util_cfs_boost`).
+    /// `boosted`: waiting tasks count as utilisation (6.x, `cpu_util_cfs_boost`).
     fn of(rq: &Rq, boosted: bool, dst_llc: u32) -> Self {
         let util = rq.avg.util_avg.max(rq.util_est);
         let util = if boosted { util.max(rq.avg.runnable_avg) } else { util };
@@ -45,8 +46,9 @@ impl Source {
         }
     }
 
-    /// Its rank among sources, or `None` if it is none. Only the first of equal ranks counts, and
-    /// only ranks above 0. All CPUs have the same capacity, so loads compare as they are.
+    /// Its rank among sources, or `None` if it cannot be a source. Of equal ranks the first counts,
+    /// and only ranks above 0 count. All CPUs have the same capacity, so loads are compared
+    /// unscaled.
     fn rank(&self, kind: Migration, amount: i64) -> Option<u64> {
         let single = self.nr_runnable == 1;
         match (kind, self.nr_runnable) {
@@ -62,20 +64,20 @@ impl Source {
 }
 
 /// What a task counts against the amount to move, or `None` if it is too much. Each failed pass
-/// halves what is checked; what is subtracted is the whole.
+/// halves the value that is checked. The value that is subtracted is not halved.
 fn counted(value: u64, failed: u32, amount: i64) -> Option<i64> {
     let relaxed = value >> failed.min(63);
     (relaxed as i64 <= amount).then_some(value as i64)
 }
 
-/// Whether data of a task that began to run at `exec_start` (0: not since it last moved) is still
-/// in the caches.
+/// Whether the data of a task that began to run at `exec_start` is still in the caches. 0 means
+/// that it has not run since it last moved.
 fn ran_recently(now_ns: u64, exec_start: u64, migration_cost_ns: u64) -> bool {
     exec_start != 0 && now_ns.saturating_sub(exec_start) < migration_cost_ns
 }
 
 impl Fair {
-    /// How the tasks of a group are placed (`fbq_classify_group`).
+    /// Classifies a group by its tasks' preferred nodes (`fbq_classify_group`).
     pub(super) fn placed_group(&self, group: GroupId) -> Placed {
         let (mut running, mut preferring, mut at_home) = (0, 0, 0);
         for cpu in self.balance.considered(group, &self.topology.group(group).span) {
@@ -87,7 +89,7 @@ impl Fair {
         Placed::of(running, preferring, at_home)
     }
 
-    /// The queue of `group` to take from.
+    /// The queue of `group` to pull from.
     pub(super) fn busiest_queue(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
         let boosted = self.features.balance.boosted_util;
         let dst_llc = self.topology.llc_of[pass.dst];
@@ -106,13 +108,13 @@ impl Fair {
         Some(self.source_queue(pass, busiest?, group))
     }
 
-    /// Limits how many tasks of the source are looked at.
+    /// Limits how many tasks of the source are examined.
     pub(super) fn limit_looks(&self, pass: &mut Pass) {
         pass.look_at_most = self.rqs[pass.src].nr_running.min(self.features.tunables.nr_migrate);
     }
 
-    /// Moves tasks from the pass's source to its destination; returns how many. (The kernel drops
-    /// the source's lock every 32 tasks; here nothing can come between.)
+    /// Moves tasks from the pass's source to its destination. Returns their number. (The kernel
+    /// drops the source's lock every 32 tasks; here nothing can happen in between.)
     pub(super) fn move_tasks(&mut self, world: &mut World, pass: &mut Pass) -> u32 {
         self.balance.fetch(world, pass.src, pass.executor, LINES_PER_LOCK);
         pass.wanted = self.first_wanted(pass);
@@ -124,7 +126,7 @@ impl Fair {
         let moved = self.balance.detached.len() as u32;
         if moved > 0 {
             self.balance.pay(world, pass.executor);
-            // The list is one that is filled and emptied at its head.
+            // The list is filled and emptied at its head.
             while let Some(task) = self.balance.detached.pop() {
                 self.attach_queued(world, task, pass.dst, pass.executor);
             }
@@ -144,7 +146,7 @@ impl Fair {
         }
         let era = self.features.balance;
         while let Some(task) = self.next_to_look_at(pass.src) {
-            // An idle CPU does not take the last task: that CPU would only come to take it back.
+            // An idle CPU does not pull the last task, because the source would pull it back.
             let last = self.rqs[pass.src].nr_running <= 1 && !era.takes_last_task;
             if pass.idle != IdleType::Busy && last {
                 return;
@@ -154,7 +156,8 @@ impl Fair {
                 return;
             }
             self.balance.fetch(world, pass.src, pass.executor, LINES_PER_TASK);
-            // 3.9 does not ask whether a task may move that is too much: it then seems pinned.
+            // 3.9 does not check whether a task may move if it is too large: it then counts as
+            // pinned.
             let unasked = self.refuses_unasked(world, pass, task)
                 || (era.amount_before_may_move && self.counted_for(pass, task).is_none());
             let may_move = if unasked { MayMove::No } else { self.may_move(world, pass, task) };
@@ -172,20 +175,20 @@ impl Fair {
             pass.amount -= counted;
             self.detach(world, pass, task, may_move == MayMove::Hot);
             self.balance.detached.push(task);
-            // Preemptible kernels keep newly idle balancing short: one task.
+            // Preemptible kernels keep newly-idle balancing short: one task.
             if pass.idle == IdleType::NewlyIdle || pass.amount <= 0 {
                 return;
             }
         }
     }
 
-    /// The task of a source to look at next: from the end of the list, in 3.9 from its beginning.
+    /// The task of a source to examine next: from the end of the list, in 3.9 from its beginning.
     fn next_to_look_at(&self, src: CpuId) -> Option<TaskId> {
         let tasks = &self.rqs[src].tasks;
         if self.features.balance.in_queued_order { tasks.first() } else { tasks.last() }.copied()
     }
 
-    /// The task just looked at goes to the other end.
+    /// Moves the task just examined to the other end of the list.
     fn pass_over(&mut self, src: CpuId) {
         let tasks = &mut self.rqs[src].tasks;
         if self.features.balance.in_queued_order {
@@ -195,7 +198,7 @@ impl Fair {
         }
     }
 
-    /// What moving the task counts, if that is not too much.
+    /// What moving the task counts, unless that is too much.
     fn counted_for(&self, pass: &Pass, task: TaskId) -> Option<i64> {
         let state = &self.tasks[task.index()];
         let failed = self.failures(pass);
@@ -212,7 +215,7 @@ impl Fair {
         }
     }
 
-    /// Takes one task off the source.
+    /// Detaches one task from the source.
     fn detach(&mut self, world: &mut World, pass: &Pass, task: TaskId, hot: bool) {
         if hot {
             self.lb_stats(pass).hot_gained += 1;
@@ -293,7 +296,7 @@ impl Fair {
         MayMove::No
     }
 
-    /// What the move means for the task's memory, between nodes.
+    /// How a move between nodes affects the task's locality.
     fn locality(&self, pass: &Pass, task: TaskId) -> Locality {
         if !self.topology.domain(pass.domain).has(Flags::NUMA) {
             return Locality::Unaffected;
@@ -304,8 +307,8 @@ impl Fair {
         self.locality_of_move(task, src, dst, pass.idle == IdleType::Idle, extra)
     }
 
-    /// 6.13 and later: a sleeper whose dequeue is delayed moves only as load; a task that ran more
-    /// than its share does not move to a queue that has tasks, unless balancing failed before.
+    /// 6.13 and later: a sleeper whose dequeue is delayed moves only as load. A task that ran more
+    /// than its share does not move to a queue with tasks, unless balancing failed before.
     fn refuses_eligibility(&self, pass: &Pass, task: TaskId) -> bool {
         if !self.features.balance.detach_eligible_only {
             return false;
@@ -319,8 +322,8 @@ impl Fair {
         (delayed && pass.kind != Migration::Load) || ineligible()
     }
 
-    /// Remembers another CPU of the destination's group where a task may run that may not on the
-    /// destination.
+    /// For a task that may not run on the destination: remembers another CPU of the destination's
+    /// group where it may.
     fn remember_other_dst(&self, world: &World, pass: &mut Pass, task: TaskId) {
         if pass.idle == IdleType::NewlyIdle || pass.active || pass.other_dst.is_some() {
             return;
@@ -337,7 +340,7 @@ impl Fair {
     /// Whether the task's data is likely in the source's caches (`task_hot`).
     fn task_hot(&self, world: &World, pass: &Pass, task: TaskId) -> bool {
         let state = &self.tasks[task.index()];
-        // Threads of a core share its caches; before 5.10 nobody minded.
+        // Threads of a core share its caches. Before 5.10 the kernel ignored that.
         let same_core = self.topology.domain(pass.domain).has(Flags::SHARE_CPUCAPACITY)
             && self.features.balance.core_shares_caches;
         if state.entity.idle_policy || same_core {
@@ -374,7 +377,7 @@ mod tests {
         for kind in [Migration::Load, Migration::Util, Migration::Task, Migration::LlcTask] {
             assert_eq!(rank(none, kind, 1000), None, "{kind:?}: nothing runnable");
         }
-        assert_eq!(rank(single, Migration::Load, 499), None, "its one task is too heavy");
+        assert_eq!(rank(single, Migration::Load, 499), None, "its only task is too heavy");
         assert_eq!(rank(single, Migration::Load, 500), Some(500));
         assert_eq!(rank(several, Migration::Load, 1), Some(500));
         assert_eq!(rank(single, Migration::Util, 1000), None);
@@ -383,7 +386,7 @@ mod tests {
         assert_eq!(rank(several, Migration::Task, 1), Some(3));
         let preferring = Source { nr_pref_dst_llc: 2, ..several };
         assert_eq!(rank(preferring, Migration::LlcTask, 1), Some(2));
-        assert_eq!(rank(several, Migration::LlcTask, 1), Some(0), "which is no source");
+        assert_eq!(rank(several, Migration::LlcTask, 1), Some(0), "rank 0 is no source");
     }
 
     #[test]

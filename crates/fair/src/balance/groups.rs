@@ -1,4 +1,4 @@
-//! Statistics of the groups of a domain, their classification, and the busiest one (kernel model,
+//! Statistics of the groups of a domain, their classification, and the busiest group (kernel model,
 //! sections 10.1 to 10.3).
 
 use roost_engine::World;
@@ -10,20 +10,20 @@ use crate::domain::{Flags, Group, GroupId};
 use crate::state::{Fair, LINES_PER_QUEUE, Rq};
 use crate::stats::IdleType;
 
-/// How much a group needs help, least first (`enum group_type`). Not every type of the kernel can
-/// occur here: misfit and asym_packing need CPUs of different capacity.
+/// How much a group needs help, least first (`enum group_type`). The kernel's types misfit and
+/// asym_packing need CPUs of different capacity and cannot occur here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum GroupType {
     /// It can take more tasks.
     #[default]
     HasSpare,
-    /// Its CPUs are in use, no task waits long.
+    /// Its CPUs are in use, but no task waits long.
     FullyBusy,
-    /// A core with several tasks, which an idle CPU elsewhere could run alone (after 6.5).
+    /// A core with several tasks, one of which an idle CPU elsewhere could run alone (after 6.5).
     SmtBalance,
     /// Balancing inside it failed because of affinity.
     Imbalanced,
-    /// It holds tasks that prefer the destination's LLC, which has room for them (7.2).
+    /// Some of its tasks prefer the destination's LLC, which has room for them (7.2).
     LlcBalance,
     /// Tasks wait for CPU time.
     Overloaded,
@@ -34,9 +34,9 @@ pub(super) enum GroupType {
 pub(super) struct GroupStats {
     /// Sum of the CPUs' load averages.
     pub load: u64,
-    /// Sum of `cpu_util`, 1024 a CPU.
+    /// Sum of `cpu_util`, 1024 per CPU.
     pub util: u64,
-    /// Sum of the runnable averages, 1024 a task.
+    /// Sum of the runnable averages, 1024 per task.
     pub runnable: u64,
     /// Tasks, delayed ones included (`sum_nr_running`).
     pub nr_running: u32,
@@ -50,11 +50,11 @@ pub(super) struct GroupStats {
     pub weight: u32,
     /// Cores of the group.
     pub cores: u32,
-    /// Capacity, 1024 a CPU.
+    /// Capacity, 1024 per CPU.
     pub capacity: u64,
-    /// The group is one core of several CPUs.
+    /// The group is one core with several CPUs.
     pub smt: bool,
-    /// Its CPUs want tasks spread over sibling groups.
+    /// Its flags ask to spread tasks over sibling groups.
     pub prefer_sibling: bool,
     /// Load per capacity, scaled by 1024; 0 unless overloaded.
     pub avg_load: u64,
@@ -62,10 +62,10 @@ pub(super) struct GroupStats {
     pub kind: GroupType,
 }
 
-/// What else than its sums decides about the type of a group.
+/// What decides about the type of a group beside its sums.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GroupFlags {
-    /// Balancing inside it failed because of affinity: left by a level below.
+    /// Balancing inside it failed because of affinity. A pass at the level below left this flag.
     imbalanced: bool,
     /// See [`GroupStats::wants_smt_balance`].
     smt_balance: bool,
@@ -103,7 +103,7 @@ impl GroupStats {
             && (100 * self.capacity < pct * self.util || pct * self.capacity < 100 * self.runnable)
     }
 
-    /// Whether there is room for more (`group_has_capacity`).
+    /// Whether it has capacity for more tasks (`group_has_capacity`).
     fn has_capacity(&self, pct: u64) -> bool {
         self.nr_running < self.weight
             || (pct * self.capacity >= 100 * self.runnable && 100 * self.capacity > pct * self.util)
@@ -114,8 +114,8 @@ impl GroupStats {
         self.load * CAPACITY / self.capacity
     }
 
-    /// Sets the group's type and, if it is overloaded, its average load: the first rule of section
-    /// 10.2 that holds.
+    /// Sets the group's type by the first rule of section 10.2 that holds. Sets the average load of
+    /// an overloaded group.
     pub(super) fn classify(&mut self, imbalance_pct: u32, flags: GroupFlags) {
         let pct = u64::from(imbalance_pct);
         self.kind = if self.is_overloaded(pct) {
@@ -137,13 +137,13 @@ impl GroupStats {
     }
 
     /// Whether an idle CPU elsewhere should take one of several tasks of this core
-    /// (`smt_balance()`, after 6.5). Never asked of the local group.
+    /// (`smt_balance()`, after 6.5). Not used for the local group.
     fn wants_smt_balance(&self, rules: &Rules) -> bool {
         rules.smt_groups && rules.idle != IdleType::Busy && self.smt && self.nr_runnable > 1
     }
 }
 
-/// Whether `group` takes the place of the busiest group so far (`update_sd_pick_busiest`).
+/// Whether `group` replaces the busiest group so far (`update_sd_pick_busiest`).
 pub(super) fn is_busier(group: &GroupStats, busiest: Option<&GroupStats>, rules: &Rules) -> bool {
     if group.nr_runnable == 0 {
         return false;
@@ -159,14 +159,14 @@ pub(super) fn is_busier(group: &GroupStats, busiest: Option<&GroupStats>, rules:
         GroupType::SmtBalance if group.idle_cpus != 0 || busiest.idle_cpus != 0 => {
             has_less_spare(group, busiest)
         }
-        // The average load of a group that is not overloaded is 0: the first group wins before 6.5,
-        // the last one later, unless a core of several CPUs was found before.
+        // The average load of a group that is not overloaded is 0. So the first group wins before
+        // 6.5, and the last one later, unless a core with several CPUs was found before.
         GroupType::SmtBalance | GroupType::FullyBusy if rules.smt_groups => {
             group.avg_load > busiest.avg_load
                 || (group.avg_load == busiest.avg_load && !busiest.smt)
         }
         GroupType::SmtBalance | GroupType::FullyBusy => group.avg_load > busiest.avg_load,
-        // Taking the only task of a core would only make that core idle.
+        // Pulling the only task of a core would only make that core idle.
         GroupType::HasSpare if rules.smt_groups && group.smt != busiest.smt => {
             !group.smt || group.nr_runnable > 1
         }
@@ -174,18 +174,18 @@ pub(super) fn is_busier(group: &GroupStats, busiest: Option<&GroupStats>, rules:
     }
 }
 
-/// Fewer idle CPUs, or as many and more tasks.
+/// Whether `group` has fewer idle CPUs, or as many and more tasks.
 fn has_less_spare(group: &GroupStats, busiest: &GroupStats) -> bool {
     group.idle_cpus < busiest.idle_cpus
         || (group.idle_cpus == busiest.idle_cpus && group.nr_running > busiest.nr_running)
 }
 
-/// What a pass learned about a domain (`struct sd_lb_stats`).
+/// What a pass found out about a domain (`struct sd_lb_stats`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DomainStats {
     /// The group of the CPU that balances.
     pub local: GroupStats,
-    /// The busiest other group that has a task.
+    /// The busiest of the other groups that have a task.
     pub busiest: Option<GroupStats>,
     /// Load of all groups.
     pub total_load: u64,
@@ -194,8 +194,7 @@ pub(super) struct DomainStats {
 }
 
 impl Fair {
-    /// Statistics of all groups of the pass's domain, and which one is busiest
-    /// (`update_sd_lb_stats`).
+    /// Statistics of all groups of the pass's domain, and the busiest group (`update_sd_lb_stats`).
     pub(super) fn domain_stats(
         &mut self,
         world: &World,
@@ -207,8 +206,8 @@ impl Fair {
         let gather_on = self.llc_to_gather_on(pass);
         let (mut stats, mut busiest) = (DomainStats::default(), None);
         let (mut util, mut overloaded) = (0, false);
-        // The kernel's round begins at the local group: of equal groups each CPU takes from the next
-        // one after its own, not all from the same.
+        // As in the kernel, the round begins at the local group: of equal groups each CPU pulls
+        // from the one after its own, so that not all pull from the same group.
         for position in (local..nr_groups).chain(0..local) {
             let is_local = position == local;
             let id = self.topology.domain(pass.domain).groups[position];
@@ -237,8 +236,8 @@ impl Fair {
         (stats, busiest)
     }
 
-    /// What statistics of a domain leave behind: whether any CPU has several tasks, and what the
-    /// domain's use of `util` says about searches.
+    /// Stores the results of a domain's statistics: whether any CPU has several tasks, and the
+    /// limit of wakeup searches that follows from the utilisation `util`.
     pub(crate) fn end_statistics(
         &mut self,
         world: &World,
@@ -252,8 +251,8 @@ impl Fair {
         self.on_domain_util(world, pass, util);
     }
 
-    /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them
-    /// has several tasks.
+    /// Sums over the CPUs of a group that the pass considers. Sets `overloaded` if one of them has
+    /// several tasks.
     #[inline]
     fn group_stats(&self, world: &World, id: GroupId, overloaded: &mut bool) -> GroupStats {
         let group = self.topology.group(id);
@@ -266,7 +265,7 @@ impl Fair {
         stats
     }
 
-    /// Notes the cost of examining the run queues that the pass considers.
+    /// Records the cost of examining the run queues that the pass considers.
     pub(super) fn note_examination(&mut self, world: &World, pass: &Pass) {
         if pass.all_considered {
             self.balance.unpaid_ns += self.examination_ns(world, pass.domain, pass.executor);
@@ -309,7 +308,7 @@ mod tests {
         assert!(order.is_sorted_by(|a, b| a < b));
     }
 
-    /// At pct 117, 4096 of capacity are exceeded by util above 3500.85 or runnable above 4792.3.
+    /// At pct 117 a capacity of 4096 is exceeded by util above 3500.85 or runnable above 4792.3.
     #[test]
     fn classifies_by_the_first_rule_that_holds() {
         let classify = |nr, util, runnable, flags| {

@@ -1,5 +1,5 @@
-//! Whether two groups are out of balance, and how much is to be moved (kernel model, sections 10.4
-//! and 10.5; filters of 10.6 and 14.4). Pure functions.
+//! Whether two groups are out of balance, and how much to move (kernel model, sections 10.4 and
+//! 10.5; filters of 10.6 and 14.4). Pure functions.
 
 use super::CAPACITY;
 use super::groups::{DomainStats, GroupStats, GroupType};
@@ -8,7 +8,7 @@ use crate::eras::BalanceEra;
 use crate::mechanisms::{Mechanisms, Tolerance};
 use crate::stats::IdleType;
 
-/// What is counted while tasks are moved (`enum migration_type`).
+/// The measure of a move (`enum migration_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Migration {
     /// Load averages.
@@ -22,19 +22,19 @@ pub(crate) enum Migration {
     LlcTask,
 }
 
-/// How much of what to move.
+/// What to move, and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Imbalance {
-    /// What the amount counts.
+    /// The measure of the amount.
     pub kind: Migration,
     /// Load, utilisation, or tasks.
     pub amount: u64,
 }
 
-/// What decisions about a domain depend on besides its statistics.
+/// What decisions about a domain depend on beside its statistics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// What the destination CPU does.
+    /// State of the destination CPU.
     pub idle: IdleType,
     /// The domain's imbalance_pct.
     pub imbalance_pct: u32,
@@ -42,17 +42,17 @@ pub(crate) struct Rules {
     pub share_llc: bool,
     /// The domain spans nodes.
     pub numa: bool,
-    /// What the mechanisms leave alone.
+    /// The imbalance that the mechanisms leave alone.
     pub tolerance: Tolerance,
-    /// The child domain wants tasks spread over sibling groups.
+    /// The child domain asks to spread tasks over sibling groups.
     pub child_prefers_sibling: bool,
-    /// That is read from the busiest group instead (6.x).
+    /// The busiest group's flag counts instead (6.x).
     pub prefer_sibling_of_group: bool,
     /// Core counts and SMT groups matter (after 6.5).
     pub smt_groups: bool,
     /// The NUMA filter comes before halving (6.1 and later).
     pub filter_before_halving: bool,
-    /// A local group above the domain's average takes nothing (6.1 and later).
+    /// A local group above the domain's average load pulls nothing (6.1 and later).
     pub local_above_average_check: bool,
 }
 
@@ -100,8 +100,8 @@ impl DomainStats {
     }
 }
 
-/// Tasks by which the busiest group is ahead of the local one: after 6.5 weighed by their cores
-/// (`sibling_imbalance`), before that the plain difference.
+/// Number of tasks by which the busiest group is ahead of the local one. After 6.5 weighted by
+/// their cores (`sibling_imbalance`), before that the plain difference.
 fn sibling_imbalance(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> u64 {
     let (ahead, here) = (u64::from(busiest.nr_running), u64::from(local.nr_running));
     if !rules.smt_groups {
@@ -117,12 +117,12 @@ fn sibling_imbalance(local: &GroupStats, busiest: &GroupStats, rules: &Rules) ->
     let weighed = (cores_here * ahead).saturating_sub(cores_ahead * here);
     let cores = cores_here + cores_ahead;
     let imbalance = (2 * weighed + cores) / cores;
-    // A single task each would be moved to the larger core only to be moved again.
+    // With only one task per group, a task would move to the larger core only to move again.
     if imbalance <= 1 && here == 0 && ahead > 1 { 2 } else { imbalance }
 }
 
-/// Whether something should move from the busiest group to the local one, and how much
-/// (`find_busiest_group` after its statistics). An amount of 0 is balance.
+/// What should move from the busiest group to the local one (`find_busiest_group` after its
+/// statistics). `None` if they are in balance; an amount of 0 is balance.
 pub(super) fn decide(stats: &DomainStats, rules: &Rules) -> Option<Imbalance> {
     let busiest = stats.busiest.as_ref()?;
     if !is_unbalanced(stats, busiest, rules) {
@@ -189,7 +189,7 @@ fn calculate_imbalance(stats: &DomainStats, busiest: &GroupStats, rules: &Rules)
     Imbalance { kind: Migration::Load, amount: load_to_average(stats, busiest, rules) }
 }
 
-/// The busiest group has waiting tasks: move as much utilisation as the local group can take.
+/// The busiest group has waiting tasks: moves as much utilisation as the local group has room for.
 fn fill_spare_capacity(local: &GroupStats, rules: &Rules) -> Imbalance {
     let amount = local.capacity.saturating_sub(local.util);
     if amount == 0 && !rules.busy() {
@@ -198,7 +198,7 @@ fn fill_spare_capacity(local: &GroupStats, rules: &Rules) -> Imbalance {
     Imbalance { kind: Migration::Util, amount }
 }
 
-/// Nobody waits: even out tasks or idle CPUs, unless the difference is one that is left alone.
+/// No task waits: evens out tasks or idle CPUs, unless the imbalance is left alone.
 fn tasks_to_even_out(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> u64 {
     let raw = if busiest.weight == 1 || rules.prefer_sibling(busiest) {
         sibling_imbalance(local, busiest, rules)
@@ -211,7 +211,7 @@ fn tasks_to_even_out(local: &GroupStats, busiest: &GroupStats, rules: &Rules) ->
     if rules.filter_before_halving { llc(numa(raw)) / 2 } else { numa(llc(raw) / 2) }
 }
 
-/// The local group is full: move load until one of the two groups has the domain's average.
+/// The local group is full: moves load until one of the two groups has the domain's average.
 fn load_to_average(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> u64 {
     let (local, average) = (&stats.local, stats.average_load());
     let local_load = match local.kind {
@@ -224,8 +224,8 @@ fn load_to_average(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> 
     {
         return 0;
     }
-    // The kernel subtracts unsigned: a group on the wrong side of the average yields a huge number,
-    // and the other group's decides.
+    // The kernel subtracts unsigned numbers: a group on the wrong side of the average gives a huge
+    // number, and the other group's number decides.
     let excess = busiest.avg_load.wrapping_sub(average).wrapping_mul(busiest.capacity);
     let room = average.wrapping_sub(local_load).wrapping_mul(local.capacity);
     excess.min(room) / CAPACITY
@@ -264,7 +264,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Eight CPUs with `nr` tasks on as many of them.
+    /// Eight CPUs with `nr` tasks, each on its own CPU.
     fn group(kind: GroupType, nr: u32) -> GroupStats {
         GroupStats {
             kind,
@@ -313,7 +313,7 @@ pub(crate) mod tests {
             assert_eq!(imbalance(nb, nl, cb, cl, rules()), expected, "{nb} {nl} {cb} {cl}");
         }
         assert_eq!(imbalance(2, 5, 8, 8, rules()), 0);
-        // cl·nb - cb·nl = 2, (4 + 9) / 9 = 1: two tasks and an empty group make 2.
+        // cl·nb - cb·nl = 2, (4 + 9) / 9 = 1: two tasks against an empty group give 2.
         assert_eq!(imbalance(2, 0, 8, 1, rules()), 2);
         assert_eq!(imbalance(1, 0, 8, 1, rules()), 1);
         assert_eq!(imbalance(0, 0, 8, 1, rules()), 0);
@@ -334,8 +334,8 @@ pub(crate) mod tests {
         assert_eq!(decide(&unbalanced, &rules()), tasks(1));
     }
 
-    /// Between LLCs of a node, which are to be filled evenly, even a busy CPU takes a task home;
-    /// elsewhere an idle one if it has more idle CPUs around it.
+    /// Between LLCs of a node, which are filled evenly, even a busy CPU pulls a task to its
+    /// preferred LLC. Elsewhere an idle CPU does if more CPUs are idle in its group.
     #[test]
     fn a_group_with_tasks_that_prefer_this_llc_gives_one() {
         let one = Some(Imbalance { kind: Migration::LlcTask, amount: 1 });
@@ -369,7 +369,7 @@ pub(crate) mod tests {
         };
         assert_eq!(decide(16000, 16000, &rules()), None);
         assert_eq!(decide(16000, 15000, &rules()), None);
-        // 100·2340 <= 117·2000 is balanced; one more in avg_load is not.
+        // 100·2340 <= 117·2000 is balanced. With avg_load one higher it is not.
         assert_eq!(decide(16000, 18720, &rules()), None);
         let load = |amount| Some(Imbalance { kind: Migration::Load, amount });
         // avg (16000 + 18728) / 16 = 2170: min(2341 - 2170, 2170 - 2000) · 8192 / 1024.
@@ -389,7 +389,8 @@ pub(crate) mod tests {
         };
         assert_eq!(decide(&siblings(2, 4), &rules()), tasks(1));
         assert_eq!(decide(&siblings(2, 3), &rules()), None);
-        // 5.x looks at the child domain's flag instead; idle CPUs then differ by 2: half of it.
+        // 5.x reads the child domain's flag instead. Then the idle CPUs differ by 2: half of that
+        // moves.
         let child = Rules { child_prefers_sibling: true, idle: IdleType::Busy, ..old() };
         assert_eq!(decide(&siblings(2, 4), &child), tasks(1));
         let none = Rules { idle: IdleType::Busy, ..old() };
@@ -442,7 +443,7 @@ pub(crate) mod tests {
         assert_eq!(decide(&stats(spare(8192), busiest.clone()), &rules()), tasks(1));
         let busy = Rules { idle: IdleType::Busy, ..rules() };
         assert_eq!(decide(&stats(spare(8192), busiest.clone()), &busy), None);
-        // Inside the LLC idle CPUs are evened out: 4 against 0, half of it.
+        // Inside the LLC idle CPUs are evened out: 4 against 0, and half of that moves.
         let inside = Rules { share_llc: true, ..rules() };
         assert_eq!(decide(&stats(spare(3000), busiest), &inside), tasks(2));
     }
@@ -471,7 +472,8 @@ pub(crate) mod tests {
         assert_eq!(decide(&three, &old()), Some(excess));
     }
 
-    /// Raw differences in tasks 1 to 6 between two nodes of 64 CPUs, limit 8, `nl` local tasks.
+    /// Results for raw differences of 1 to 6 tasks between two nodes of 64 CPUs, with limit 8 and
+    /// `nl` local tasks.
     fn numa(rules: Rules, rule: NumaImbalance, nl: u32) -> Vec<u64> {
         let node = |nr: u32| GroupStats {
             nr_running: nr,
@@ -485,8 +487,9 @@ pub(crate) mod tests {
         (1..=6).map(|raw| tasks_to_even_out(&node(nl), &node(nl + raw), &rules)).collect()
     }
 
-    /// Section 10.6: 6.x filters the raw difference, 5.x half of it; the limit counts local tasks
-    /// and one more, or (5.16 and as published) those of the busiest group.
+    /// Section 10.6: 6.x filters the raw difference, 5.x half of it. The limit is compared with the
+    /// local tasks plus one. In 5.16 and as published it is compared with the tasks of the busiest
+    /// group.
     #[test]
     fn imbalance_between_nodes_by_version() {
         let new = |nl| numa(rules(), NumaImbalance::Merged60, nl);
@@ -548,7 +551,7 @@ pub(crate) mod tests {
         assert_eq!((amount(QUARTER), amounts), (2, [2, 2, 0]));
     }
 
-    /// The filter is part of evening out; it does not touch what an overloaded group gives.
+    /// The filter is part of evening out. It does not change what an overloaded group gives.
     #[test]
     fn llc_imbalance_leaves_overload_alone() {
         let tolerance = Tolerance::between_llcs_by(QUARTER);

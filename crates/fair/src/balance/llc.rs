@@ -1,5 +1,5 @@
 //! Balancing between LLCs for cache-aware scheduling (7.2; kernel model, section 13): which tasks
-//! may cross, and which groups hold tasks that want to.
+//! may move between LLCs, and which groups have tasks that prefer another LLC.
 
 use roost_engine::{CpuId, TaskId, World};
 
@@ -11,25 +11,25 @@ use crate::state::{Fair, LlcShared};
 use crate::stats::IdleType;
 use crate::tunables::Gather;
 
-/// Whether a task may go from one LLC to another (`enum llc_mig`).
+/// Whether a task may move from one LLC to another (`enum llc_mig`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LlcMove {
-    /// It stays where its process gathers (`mig_forbid`).
+    /// No: it stays where its process gathers (`mig_forbid`).
     Forbid,
-    /// It goes for the sake of the LLC that it prefers, or may leave it (`mig_llc`).
+    /// Yes: the destination is its preferred LLC, or it may leave that one (`mig_llc`).
     ForLlc,
     /// The LLCs do not matter (`mig_unrestricted`).
     Unrestricted,
 }
 
-/// What a use is compared with.
+/// The limits of an LLC's utilisation.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     gather: Gather,
     threads_per_core: u64,
 }
 
-/// How much of an LLC is used, as the last pass above it saw it.
+/// How much of an LLC is used, as of the last pass above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LlcUse {
     /// Sum of its CPUs' `cpu_util`.
@@ -39,22 +39,22 @@ struct LlcUse {
 }
 
 impl LlcUse {
-    /// Whether it has room for tasks to gather (`fits_llc_capacity`); without SMT for half as many
-    /// again.
+    /// Whether it has room for tasks to gather (`fits_llc_capacity`). Without SMT it takes half as
+    /// much again.
     fn fits(self, limits: Limits) -> bool {
         let pct = u64::from(limits.gather.overaggr_pct);
         let pct = if limits.threads_per_core == 1 { pct * 3 / 2 } else { pct };
         100 * self.util < pct * self.capacity
     }
 
-    /// Whether it is noticeably busier than another one (`util_greater`).
+    /// Whether it is noticeably busier than another LLC (`util_greater`).
     fn greater(self, other: Self, limits: Limits) -> bool {
         100 * self.util > (100 + u64::from(limits.gather.imb_pct)) * other.util
     }
 }
 
-/// Whether a task of utilisation `util` may move from one LLC to another of which one is preferred,
-/// the second if `to_preferred` (`can_migrate_llc`).
+/// Whether a task of utilisation `util` may move between two LLCs, one of which is its preferred
+/// one: the destination if `to_preferred`, otherwise the source (`can_migrate_llc`).
 fn can_migrate_llc(
     src: LlcUse,
     dst: LlcUse,
@@ -76,8 +76,8 @@ fn can_migrate_llc(
 }
 
 impl Fair {
-    /// Notes how much of an LLC is used, if the pass sees each LLC as one group: at the level above
-    /// them, and not when newly idle (`record_sg_llc_stats`).
+    /// Records how much of an LLC is used, if the pass has each LLC as one group: at the level
+    /// above the LLCs, except in newly-idle passes (`record_sg_llc_stats`).
     pub(super) fn record_llc_use(
         &mut self,
         world: &World,
@@ -100,7 +100,7 @@ impl Fair {
         }
     }
 
-    /// How much is used of the LLC of `cpu`, if it has one.
+    /// How much of the LLC of `cpu` is used; `None` if it has no LLC.
     fn llc_use(&self, cpu: CpuId) -> Option<LlcUse> {
         self.topology.llc_level[cpu]?;
         let LlcShared { util, capacity, .. } = self.llcs[self.topology.llc_of[cpu] as usize];
@@ -119,21 +119,21 @@ impl Fair {
         }
     }
 
-    /// The LLC whose tasks the pass shall bring home, if it looks beyond that LLC.
+    /// The LLC that the pass gathers tasks on, if its domain is larger than that LLC.
     pub(super) fn llc_to_gather_on(&self, pass: &Pass) -> Option<u32> {
         let beyond = !self.topology.domain(pass.domain).has(Flags::SHARE_LLC);
         (self.cache.active && beyond).then(|| self.topology.llc_of[pass.dst])
     }
 
-    /// Tasks on the queues of a group, outside `llc`, that prefer to be there.
+    /// Number of tasks on the queues of a group, outside `llc`, that prefer `llc`.
     pub(super) fn nr_preferring(&self, id: GroupId, llc: u32) -> u32 {
         let outside = |&cpu: &CpuId| self.topology.llc_of[cpu] != llc;
         let cpus = self.balance.considered(id, &self.topology.group(id).span).filter(outside);
         cpus.map(|cpu| self.rqs[cpu].cache.nr_preferring(llc)).sum()
     }
 
-    /// Whether the destination's LLC should take a task that prefers it from a group
-    /// (`llc_balance`). Never asked of the local group.
+    /// Whether the destination's LLC should pull a task that prefers it from a group
+    /// (`llc_balance`). Not used for the local group.
     pub(super) fn wants_llc_balance(&self, pass: &Pass, id: GroupId, group: &GroupStats) -> bool {
         if group.nr_pref_dst_llc == 0 || self.ignores_llcs(pass) {
             return false;
@@ -142,13 +142,13 @@ impl Fair {
         first.is_some_and(|cpu| self.may_change_llc(cpu, pass.dst, 0, true) == LlcMove::ForLlc)
     }
 
-    /// Whether the pass's level failed too often to respect what tasks prefer.
+    /// Whether the pass's level failed so often that preferred LLCs no longer count.
     fn ignores_llcs(&self, pass: &Pass) -> bool {
         self.failures(pass) > self.topology.domain(pass.domain).cache_nice_tries
     }
 
-    /// Whether moving `task` would take it away from where its process gathers, or not home where
-    /// the pass is there to bring tasks home (`migrate_degrades_llc`).
+    /// Whether moving `task` would take it away from where its process gathers, or to a wrong LLC
+    /// in a pass that moves tasks to their preferred LLC (`migrate_degrades_llc`).
     pub(super) fn degrades_llc(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
         if !self.cache.active || self.ignores_llcs(pass) {
             return false;
@@ -157,16 +157,16 @@ impl Fair {
             || self.may_move_task_to_llc(world, pass, task) == LlcMove::Forbid
     }
 
-    /// Whether the pass is there to bring tasks home and `task` does not prefer the destination's
-    /// LLC (`migrate_llc_task_wrong_dst`).
+    /// Whether the pass moves tasks to their preferred LLC and `task` does not prefer the
+    /// destination's (`migrate_llc_task_wrong_dst`).
     pub(super) fn goes_elsewhere(&self, pass: &Pass, task: TaskId) -> bool {
         let brings_home = pass.kind == Migration::LlcTask || pass.for_llc;
         let home = self.topology.llc_of[pass.dst];
         self.cache.active && brings_home && self.tasks[task.index()].preferred_llc != Some(home)
     }
 
-    /// What the LLCs say to moving `task` (`can_migrate_llc_task`). Its process counts, not what the
-    /// task took over from it.
+    /// Whether the LLCs allow `task` to move (`can_migrate_llc_task`). It depends on the preference
+    /// of the process, not on the task's copy of it.
     fn may_move_task_to_llc(&mut self, world: &World, pass: &Pass, task: TaskId) -> LlcMove {
         let (src, dst) = (pass.src, pass.dst);
         if self.topology.share_llc(src, dst) {
@@ -182,8 +182,8 @@ impl Fair {
         self.may_change_llc(src, dst, self.tasks[task.index()].avg.util_avg, to_preferred)
     }
 
-    /// Whether the tasks of the source shall not be pushed to the destination: all prefer to be where
-    /// they are, and there is one only or the rest would not justify it (`alb_break_llc`).
+    /// Whether the tasks of the source shall not be pushed to the destination: all of them prefer
+    /// their present LLC, and there is only one or the LLCs forbid the move (`alb_break_llc`).
     pub(super) fn keeps_llc(&self, pass: &Pass) -> bool {
         let rq = &self.rqs[pass.src];
         let all_at_home =
@@ -207,13 +207,13 @@ mod tests {
         LlcUse { util: 1024 * pct / 10, capacity: 10_240 }
     }
 
-    /// Those of the kernel.
+    /// The kernel's limits.
     fn limits(threads_per_core: u64) -> Limits {
         Limits { gather: Tunables::SINCE_5_2.gather, threads_per_core }
     }
 
-    /// Rows are the source, used to 30, 40, 50, 60 per cent, columns the destination. From 50 on an
-    /// LLC does not fit; 40 is greater than 30, 50 than 40, and 60 than 40, but not than 50.
+    /// Rows are the source, used to 30, 40, 50, 60 per cent; columns are the destination. From 50
+    /// on an LLC has no room. 40 is greater than 30, 50 than 40, and 60 than 40, but not than 50.
     #[test]
     fn decisions_by_use_of_both_llcs() {
         let table = |to_preferred| -> Vec<String> {
@@ -245,7 +245,7 @@ mod tests {
             LlcMove::Unrestricted
         );
         assert_eq!(can_migrate_llc(used(59), used(45), task, true, limits(2)), LlcMove::ForLlc);
-        // Without the task the preferred LLC would be used less than half.
+        // Without the task less than half of the preferred LLC would be used.
         assert_eq!(can_migrate_llc(used(59), used(10), task, false, limits(2)), LlcMove::Forbid);
         assert_eq!(can_migrate_llc(used(60), used(10), task, false, limits(2)), LlcMove::ForLlc);
         let small = LlcUse { util: 5, capacity: 10_240 };

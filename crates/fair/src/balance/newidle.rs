@@ -1,6 +1,6 @@
-//! Newly idle balancing: a CPU that ran out of tasks looks for one before it goes idle
-//! (`newidle_balance`; kernel model, section 9.2). It is worth it only while the time spent looking
-//! is short against the time the CPU stays idle, so it measures both.
+//! Newly-idle balancing: a CPU that ran out of tasks looks for one before it goes idle
+//! (`newidle_balance`; kernel model, section 9.2). That pays only if the time for the search is
+//! short compared with the time the CPU stays idle. So the kernel measures both.
 
 use roost_engine::{CpuId, Time, World};
 
@@ -10,24 +10,24 @@ use crate::domain::Flags;
 use crate::state::{DomainState, Fair, NohzKick};
 use crate::stats::IdleType;
 
-/// NI_RANDOM: calls of a window, and the ratio that stands for "always".
+/// NI_RANDOM: number of calls in a window. It is also the ratio that means "always".
 const WINDOW: u32 = 1024;
 
-/// NI_RANDOM: the ratio of successes that domains are built with (`sd_init`).
+/// NI_RANDOM: the ratio of successes when domains are built (`sd_init`).
 pub(super) const INITIAL_RATIO: u32 = 512;
 
-/// NI_RANDOM: calls counted at the start: half a window.
+/// NI_RANDOM: number of calls at the start, half a window.
 pub(super) const INITIAL_CALLS: u32 = 512;
 
-/// NI_RANDOM: successes counted at the start.
+/// NI_RANDOM: number of successes at the start.
 pub(super) const INITIAL_SUCCESSES: u32 = 256;
 
-/// NI_RATE: the longer a window took, the rarer the calls, and the likelier the next ones: one of
+/// NI_RATE: a window that took long means rare calls, so the next calls become likelier: by one in
 /// 1024 for each 2^22 ns.
 const RATE_SHIFT: u32 = 22;
 
-/// Whether newly idle balancing at a level happens, and what a success then counts
-/// (NI_RANDOM). `draw` is from 0 to 1023. `None`: it does not.
+/// The weight of a success of newly-idle balancing at a level (NI_RANDOM), or `None` if the level
+/// is not tried. `draw` is a random number from 0 to 1023.
 fn chance(ratio: u32, draw: u32) -> Option<u32> {
     if ratio >= WINDOW {
         return Some(1);
@@ -36,13 +36,14 @@ fn chance(ratio: u32, draw: u32) -> Option<u32> {
     (draw <= weight).then(|| (WINDOW + weight / 2) / weight)
 }
 
-/// When the CPU balances next after a search that found it due at `next`, in 3.9: unless it pulled, what a busy
-/// CPU had set stays if it is still to come (`idle_balance()`).
+/// 3.9: jiffy at which the CPU balances next, after a search that found `next`. Unless the search
+/// pulled a task, the jiffy `before` that the CPU set while busy stays if it is still in the future
+/// (`idle_balance()`).
 fn due_in_3_9(before: u64, next: u64, pulled: bool, now: u64) -> u64 {
     if pulled || now > before { next } else { before }
 }
 
-/// Counts a call and what it achieved; at the end of a window computes the ratio anew
+/// Counts a call and its success. At the end of a window computes the ratio anew
 /// (`update_newidle_stats`).
 fn count_call(state: &mut DomainState, success: u32, now_ns: u64) {
     state.newidle_call += 1;
@@ -57,7 +58,7 @@ fn count_call(state: &mut DomainState, success: u32, now_ns: u64) {
     }
 }
 
-/// Notes what a pass cost, if it cost more than any before; whether it did.
+/// Records the cost of a pass if it is the highest so far. Returns whether it is.
 fn raise_cost(state: &mut DomainState, cost_ns: u64, jiffies: u64) -> bool {
     let raises = cost_ns > state.max_newidle_lb_cost;
     if raises {
@@ -67,35 +68,36 @@ fn raise_cost(state: &mut DomainState, cost_ns: u64, jiffies: u64) -> bool {
     raises
 }
 
-/// A search for a task under way on a CPU that ran out of them. The run queue is unlocked and
-/// interrupts are off while it lasts.
+/// A search for a task that is under way on a CPU without tasks. Meanwhile the run queue is
+/// unlocked and interrupts are off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Search {
     /// The level whose run queues are being examined.
     level: usize,
-    /// What a success at it counts.
+    /// The weight of a success at that level.
     weight: u32,
-    /// When the search of this level began.
+    /// When the search of that level began.
     since: Time,
-    /// What the levels below cost, ns.
+    /// Cost of the levels below, ns.
     cost: u64,
     /// The earliest jiffy at which one of the levels so far is due.
     next: u64,
 }
 
-/// How far newly idle balancing got.
+/// Result of newly-idle balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pulled {
-    /// Something was pulled, or came by itself.
+    /// A task was pulled, or arrived otherwise.
     Some,
     /// There is nothing to pull.
     Nothing,
-    /// It takes until the work charged is done: to be called again then.
+    /// The search takes until the charged work is done. Call it again then.
     Later,
 }
 
 impl Fair {
-    /// Looks for a task for `cpu`, which has none. The caller has noted when the CPU began to be idle.
+    /// Looks for a task for `cpu`, which has none. The caller has recorded when the CPU became
+    /// idle.
     pub(crate) fn newidle_balance(&mut self, world: &mut World, cpu: CpuId) -> Pulled {
         if let Some(search) = self.rqs[cpu].search.take() {
             return self.go_on_searching(world, cpu, search);
@@ -106,7 +108,8 @@ impl Fair {
         let next = self.jiffies(world.now()) + u64::from(self.features.hz);
         if self.worth_looking(cpu) {
             let since = self.balance.clock(world, cpu);
-            // From 5.17 on the first level's cost includes this; one's own cache lines are free here.
+            // From 5.17 on the first level's cost includes this. In the simulation a CPU's own
+            // cache lines are free.
             self.refresh_blocked(world, cpu, cpu);
             return self.search_from(
                 world,
@@ -121,7 +124,7 @@ impl Fair {
         self.end_search(world, cpu, Some(next.min(due.unwrap_or(next))), false)
     }
 
-    /// The first gate: somewhere tasks wait, and the CPU is idle for long enough.
+    /// The first gate: some CPU has waiting tasks, and this CPU is idle for long enough.
     fn worth_looking(&self, cpu: CpuId) -> bool {
         let rq = &self.rqs[cpu];
         let gate = if self.features.balance.newidle_gate_by_domain {
@@ -133,8 +136,8 @@ impl Fair {
         some_to_give && rq.avg_idle >= gate
     }
 
-    /// Begins with the first level from `search.level` on that is to be searched, until the expected
-    /// idle time is used up.
+    /// Begins to search the first suitable level from `search.level` on. Stops when the cost would
+    /// exceed the expected idle time.
     fn search_from(&mut self, world: &mut World, cpu: CpuId, mut search: Search) -> Pulled {
         for level in search.level..self.rqs[cpu].domains.len() {
             search.next = search.next.min(self.next_idle_balance(cpu, level));
@@ -161,8 +164,8 @@ impl Fair {
         self.end_all_levels(world, cpu, &search, false)
     }
 
-    /// The run queues of a level have been examined: decides, and goes on with the next level if there
-    /// was nothing to be had.
+    /// The run queues of a level have been examined. Decides, and continues with the next level if
+    /// there was nothing to pull.
     fn go_on_searching(&mut self, world: &mut World, cpu: CpuId, mut search: Search) -> Pulled {
         let mut pass = Pass::new(self, cpu, cpu, search.level, IdleType::NewlyIdle);
         pass.examined = true;
@@ -179,7 +182,7 @@ impl Fair {
         self.search_from(world, cpu, search)
     }
 
-    /// Notes what the search of a level cost and achieved.
+    /// Records the cost and the success of the search of a level.
     fn end_level(&mut self, world: &World, cpu: CpuId, search: &mut Search, success: u32) {
         let now = self.balance.clock(world, cpu);
         let cost = now.since(search.since);
@@ -188,7 +191,7 @@ impl Fair {
         self.note_newidle(world, cpu, search.level, cost, success);
     }
 
-    /// No further level is searched.
+    /// Ends the search: no further level is searched.
     fn end_all_levels(
         &mut self,
         world: &mut World,
@@ -203,8 +206,8 @@ impl Fair {
         self.end_search(world, cpu, Some(search.next), pulled)
     }
 
-    /// The end of newly idle balancing, with the earliest jiffy at which a level is due that was looked at.
-    /// What came to the queue meanwhile is as good as pulled.
+    /// Ends newly-idle balancing. `next` is the earliest jiffy at which one of the examined levels
+    /// is due. A task that arrived meanwhile counts as pulled.
     fn end_search(
         &mut self,
         world: &mut World,
@@ -228,7 +231,8 @@ impl Fair {
         Pulled::Nothing
     }
 
-    /// What a success at `level` counts; `None` if chance has it that the level is not tried.
+    /// The weight of a success at `level`; `None` if the random number says that the level is not
+    /// tried.
     fn newidle_weight(&mut self, world: &mut World, cpu: CpuId, level: usize) -> Option<u32> {
         let ratio = self.rqs[cpu].domains[level].newidle_ratio;
         if !self.features.switches.newidle_random || ratio >= WINDOW {
@@ -241,7 +245,7 @@ impl Fair {
         weight
     }
 
-    /// Notes the cost and success of a pass.
+    /// Records the cost and success of a pass.
     pub(super) fn note_newidle(
         &mut self,
         world: &World,
@@ -266,7 +270,7 @@ impl Fair {
         self.rqs[cpu].domains[level].last_balance + self.balance_interval(cpu, level, false)
     }
 
-    /// The CPU goes idle for some time: if blocked load is due for a refresh, it does that first
+    /// The CPU goes idle for some time. If blocked load is due for a refresh, it does that first
     /// (`nohz_newidle_balance`).
     fn newidle_refresh(&mut self, world: &mut World, cpu: CpuId) {
         let now = self.jiffies(world.now());

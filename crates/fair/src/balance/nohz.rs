@@ -1,5 +1,5 @@
-//! Balancing for CPUs whose tick is stopped (kernel model, section 9.3): a busy CPU's tick asks an
-//! idle CPU to balance, or to refresh blocked load, on behalf of all of them.
+//! Balancing for CPUs whose tick is stopped (kernel model, section 9.3): the tick of a busy CPU
+//! asks an idle CPU to balance, or to refresh blocked load, on behalf of all tickless CPUs.
 
 use roost_engine::{CpuId, Work, World};
 
@@ -10,25 +10,25 @@ use crate::stats::IdleType;
 /// Time between refreshes of blocked load, ms (LOAD_AVG_PERIOD).
 const BLOCKED_REFRESH_MS: u64 = 32;
 
-/// What a busy CPU's tick knows when it decides whether to kick.
+/// What the tick of a busy CPU knows when it decides whether to kick.
 #[derive(Clone, Copy, Debug, Default)]
 struct KickState {
     /// Some CPU is tickless.
     some_tickless: bool,
-    /// Some tickless CPU has blocked load, and it was not refreshed for 32 ms.
+    /// Some tickless CPU has blocked load that was not refreshed for 32 ms.
     refresh_due: bool,
     /// Balancing for idle CPUs is due.
     balance_due: bool,
-    /// A CPU became tickless since it was last found out when that is.
+    /// A CPU has become tickless since the time of the next balance was computed.
     needs_update: bool,
     /// Tasks on this CPU.
     nr_running: u32,
-    /// CPUs of this LLC whose tick runs.
+    /// CPUs of this CPU's LLC whose tick runs.
     nr_busy_cpus: u32,
 }
 
-/// What to ask an idle CPU for (`nohz_balancer_kick`). Reduced and asymmetric capacity, the
-/// kernel's other reasons, do not exist here.
+/// What to ask an idle CPU for (`nohz_balancer_kick`). The kernel's other reasons, reduced and
+/// asymmetric capacity, do not exist here.
 fn kick_for(state: KickState) -> Option<NohzKick> {
     if !state.some_tickless {
         return None;
@@ -40,7 +40,7 @@ fn kick_for(state: KickState) -> Option<NohzKick> {
 }
 
 impl NohzKick {
-    /// Both.
+    /// The union of both kicks.
     fn and(self, other: Self) -> Self {
         Self {
             balance: self.balance | other.balance,
@@ -51,7 +51,7 @@ impl NohzKick {
 }
 
 impl Fair {
-    /// At the tick of a busy CPU: asks an idle one to balance for the tickless ones if that is due
+    /// At the tick of a busy CPU: asks an idle CPU to balance for the tickless CPUs, if that is due
     /// and there may be something to pull.
     pub(crate) fn nohz_balancer_kick(&mut self, world: &mut World, cpu: CpuId) {
         if self.features.balance.idle_without_blocked_load {
@@ -73,8 +73,8 @@ impl Fair {
         }
     }
 
-    /// Interrupts the first idle CPU of the nohz mask (`kick_ilb`), unless it was asked for something
-    /// already: it then does this too.
+    /// Interrupts the first idle CPU of the nohz mask (`kick_ilb`). If that CPU has a pending kick,
+    /// the new one is added to it.
     fn kick_idle_balancer(&mut self, world: &mut World, from: CpuId, kick: NohzKick) {
         if kick.balance {
             self.nohz.next_balance = self.jiffies(world.now()) + 1;
@@ -91,7 +91,7 @@ impl Fair {
         }
     }
 
-    /// `cpu` was asked to balance for the tickless CPUs. If it got work since, it does not.
+    /// `cpu` was asked to balance for the tickless CPUs. It does so only if it is still idle.
     pub(crate) fn nohz_idle_balance(&mut self, world: &mut World, cpu: CpuId) {
         let Some(kick) = self.rqs[cpu].nohz_kick.take() else { return };
         if !world.is_idle(cpu) {
@@ -105,13 +105,13 @@ impl Fair {
         self.balance.pay(world, cpu);
     }
 
-    /// Does what a kick asked for, for every tickless idle CPU, `cpu` last, and finds out when the
-    /// next of them is due (`_nohz_idle_balance`).
+    /// Does what a kick asks for, for every tickless idle CPU, `cpu` last. Computes when the next
+    /// of them is due (`_nohz_idle_balance`).
     pub(super) fn balance_for_idle(&mut self, world: &mut World, cpu: CpuId, kick: NohzKick) {
         let now = self.jiffies(world.now());
         let was_idle = world.is_idle(cpu);
         let mut next = None;
-        // Assume that no load remains; a CPU that goes idle meanwhile says otherwise.
+        // Assumes that no load remains. A CPU that goes idle meanwhile sets the flags again.
         self.nohz.has_blocked &= !kick.stats;
         self.nohz.needs_update &= !kick.next;
         let mut has_blocked = false;
@@ -142,7 +142,8 @@ impl Fair {
         self.nohz.has_blocked |= has_blocked;
     }
 
-    /// Decays the blocked load of an idle CPU, once a jiffy at most; whether some remains.
+    /// Decays the blocked load of an idle CPU, at most once per jiffy. Returns whether some
+    /// remains.
     fn refresh_if_blocked(
         &mut self,
         world: &mut World,
@@ -162,7 +163,7 @@ impl Fair {
 
     /// `cpu` goes idle and stops its tick.
     pub(crate) fn nohz_enter_idle(&mut self, world: &mut World, cpu: CpuId) {
-        // 3.9 balances nothing that sleeps.
+        // 3.9 has no blocked load to balance.
         self.nohz.has_blocked = !self.features.balance.idle_without_blocked_load;
         if self.rqs[cpu].tickless {
             return;
@@ -173,14 +174,14 @@ impl Fair {
         }
     }
 
-    /// The tick of `cpu` stands still; it may still count as busy ([`crate::Start::DomainsRebuilt`]).
+    /// Stops the tick of `cpu`. The CPU may still count as busy ([`crate::Start::DomainsRebuilt`]).
     pub(crate) fn stop_tick(&mut self, cpu: CpuId) {
         self.rqs[cpu].tickless = true;
         self.nohz.idle_cpus.insert(cpu);
         self.nohz.needs_update = self.features.balance.kicks_for_next_balance;
     }
 
-    /// The first busy tick of `cpu` after it stopped its tick.
+    /// The first busy tick of `cpu` after its tick was stopped.
     pub(crate) fn nohz_exit_idle(&mut self, world: &mut World, cpu: CpuId) {
         if !self.rqs[cpu].tickless {
             return;
@@ -192,7 +193,7 @@ impl Fair {
         }
     }
 
-    /// Changes the number of busy CPUs of the LLC of `cpu`, a shared line that `cpu` pays for.
+    /// Changes the number of busy CPUs of the LLC of `cpu`. `cpu` pays for this shared line.
     fn change_busy_cpus(&mut self, world: &mut World, cpu: CpuId, change: impl Fn(u32) -> u32) {
         let shared = &mut self.llcs[self.topology.llc_of[cpu] as usize];
         shared.nr_busy_cpus = change(shared.nr_busy_cpus);

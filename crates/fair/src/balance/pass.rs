@@ -12,7 +12,7 @@ use crate::numa::balance::Placed;
 use crate::state::{DomainState, Fair, Push};
 use crate::stats::IdleType;
 
-/// A balancing interval is doubled up to this, ms, while only affinity prevents balance
+/// Limit up to which a balancing interval is doubled while only affinity prevents balance, ms
 /// (MAX_PINNED_INTERVAL).
 const MAX_PINNED_INTERVAL_MS: u32 = 512;
 
@@ -23,7 +23,7 @@ pub(crate) struct Pass {
     pub executor: CpuId,
     /// The CPU on whose behalf it runs.
     pub cpu: CpuId,
-    /// What that CPU does.
+    /// State of that CPU.
     pub idle: IdleType,
     /// Index of the domain among the domains of `cpu`.
     pub level: usize,
@@ -31,69 +31,69 @@ pub(crate) struct Pass {
     pub domain: DomainId,
     /// The CPU that gets tasks: `cpu`, or another one of its group that the source's tasks may use.
     pub dst: CpuId,
-    /// The CPU that loses tasks; CPU 0 until one was found, as in the kernel's empty `env`.
+    /// The CPU that loses tasks; CPU 0 until one is found, as in the kernel's empty `env`.
     pub src: CpuId,
-    /// The one that was tried before it; CPU 0 before there was any.
+    /// The source tried before `src`; CPU 0 until there is one.
     pub src_before: CpuId,
-    /// What is counted.
+    /// The measure of the move.
     pub kind: Migration,
-    /// How much of it is still to be moved.
+    /// How much is still to be moved, in that measure.
     pub amount: i64,
-    /// The stopper pushes: what ran is movable, and need not be cold.
+    /// The stopper pushes: the task that ran can be moved, even if it is cache-hot.
     pub active: bool,
-    /// It pushes only tasks that prefer the destination's LLC.
+    /// Only tasks that prefer the destination's LLC are pushed.
     pub for_llc: bool,
-    /// Sources whose tasks are placed better than those of the busiest group are left alone.
+    /// Sources whose tasks are placed better than those of the busiest group are skipped.
     pub placed: Placed,
-    /// Which tasks it takes for the sake of their processes.
+    /// Which tasks it pulls for the sake of their processes.
     pub wanted: Wanted,
-    /// The time to examine the run queues has passed already.
+    /// The time to examine the run queues has already passed.
     pub examined: bool,
-    /// No CPU has been taken out of consideration.
+    /// No CPU has been excluded.
     pub all_considered: bool,
-    /// Tasks looked at on this source, and how many it may be.
+    /// Number of tasks examined on this source.
     pub looked_at: u32,
-    /// See `looked_at`.
+    /// Most tasks to examine.
     pub look_at_most: u32,
-    /// Every task seen on this source may not run on the destination (LBF_ALL_PINNED).
+    /// No task seen so far on this source may run on the destination (LBF_ALL_PINNED).
     pub all_pinned: bool,
-    /// Some task may not (LBF_SOME_PINNED).
+    /// Some task may not run on the destination (LBF_SOME_PINNED).
     pub some_pinned: bool,
     /// Another CPU of the destination's group where such a task may run (LBF_DST_PINNED).
     pub other_dst: Option<CpuId>,
-    /// Some task stays for the sake of its LLC, which is no failure (LBF_LLC_PINNED).
+    /// Some task stays because of its preferred LLC. That is no failure (LBF_LLC_PINNED).
     pub llc_pinned: bool,
 }
 
-/// What came of a pass.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Tasks moved.
     pub moved: u32,
-    /// The CPU is the one to balance at this level, and should go on upwards.
+    /// The CPU balances at this level, and should go on upwards.
     pub go_on: bool,
 }
 
 /// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Another CPU of the group is the one to balance.
+    /// Another CPU of the group balances.
     NotElected,
     /// There is nothing to do.
     Balanced,
-    /// Affinity alone prevents it.
+    /// Only affinity prevents balance.
     AllPinned,
     /// An imbalance was found, and this many tasks were moved.
     Unbalanced(u32),
 }
 
-/// What came of trying one source queue.
+/// The result of trying one source queue.
 enum Pull {
     /// This many tasks were moved.
     Moved(u32),
-    /// None of its tasks may move: try without it.
+    /// None of its tasks may move: exclude it and try again.
     Retry,
-    /// The same, and no other source is left.
+    /// None of its tasks may move, and no other source is left.
     AllPinned,
 }
 
@@ -102,14 +102,14 @@ enum Pull {
 enum Active {
     /// The stopper was asked.
     Started,
-    /// It had been asked already, or there is no need.
+    /// Not asked: an earlier request is pending, or there is no need.
     Not,
-    /// The source's current task may not run here.
+    /// The source's current task may not run on the destination.
     Pinned,
 }
 
-/// Whether a pass that moved nothing shall push by stopper (section 10.10). Sources of reduced
-/// capacity, the kernel's other reason, do not exist here.
+/// Whether a pass that moved nothing shall use active balance (section 10.10). The kernel's other
+/// reason, sources of reduced capacity, does not exist here.
 fn needs_active_balance(kind: Migration, failed: u32, cache_nice_tries: u32) -> bool {
     match kind {
         Migration::Task => failed > cache_nice_tries + 2,
@@ -118,7 +118,7 @@ fn needs_active_balance(kind: Migration, failed: u32, cache_nice_tries: u32) -> 
     }
 }
 
-/// Doubles the interval of a domain found balanced or pinned.
+/// Doubles the interval of a domain that is balanced or pinned.
 fn back_off(state: &mut DomainState, max_interval_ms: u32, all_pinned: bool) {
     let interval = state.balance_interval;
     if (all_pinned && interval < MAX_PINNED_INTERVAL_MS) || interval < max_interval_ms {
@@ -126,9 +126,9 @@ fn back_off(state: &mut DomainState, max_interval_ms: u32, all_pinned: bool) {
     }
 }
 
-/// The CPU that balances for a group (`should_we_balance`, section 9.1): the first idle one, or
-/// where idle cores are preferred, the first of an idle core, else the first idle one; if none is
-/// idle, the group's first balance CPU.
+/// The CPU that balances for a group (`should_we_balance`, section 9.1). It is the first idle CPU;
+/// if idle cores are preferred, the first CPU of an idle core, if there is one. If no CPU is idle,
+/// it is the first CPU of the group's balance mask.
 pub(super) fn elected_cpu<'s>(
     balance_mask: &CpuSet,
     candidates: &CpuSet,
@@ -186,7 +186,7 @@ impl Pass {
         }
     }
 
-    /// The pass of a stopper on `src` that does what was asked of it.
+    /// The pass of a stopper on `src` for the request `push`.
     pub(super) fn push(fair: &Fair, src: CpuId, push: Push) -> Self {
         let Push { cpu, level, for_llc } = push;
         Self { src, active: true, for_llc, ..Self::new(fair, src, cpu, level, IdleType::Idle) }
@@ -194,7 +194,7 @@ impl Pass {
 }
 
 impl Fair {
-    /// One pass over the domain `level` on behalf of `cpu`; `executor` does the work.
+    /// One pass over the domain `level` on behalf of `cpu`. `executor` does the work.
     pub(super) fn load_balance(
         &mut self,
         world: &mut World,
@@ -211,7 +211,8 @@ impl Fair {
         }
     }
 
-    /// Counts a pass and considers all CPUs of the domain; whether the pass's CPU is the one to balance.
+    /// Counts a pass and considers all CPUs of the domain. Returns whether the pass's CPU is
+    /// elected.
     pub(super) fn begins(&mut self, world: &World, pass: &Pass) -> bool {
         self.consider_all(pass);
         self.lb_stats(pass).count += 1;
@@ -223,7 +224,7 @@ impl Fair {
         self.balance.candidates.copy_from(&self.topology.domain(pass.domain).span);
     }
 
-    /// Another CPU of the group is the one to balance.
+    /// Ends a pass because another CPU of the group balances.
     pub(super) fn leave_to_others(&mut self, pass: &Pass) -> Verdict {
         self.set_group_imbalance(pass, false);
         Verdict { moved: self.found_balanced(pass), go_on: false }
@@ -245,7 +246,7 @@ impl Fair {
         Verdict { moved, go_on: end != End::NotElected }
     }
 
-    /// Looks for sources until one gives tasks or none is left.
+    /// Tries sources until one gives tasks or none is left.
     fn try_sources(&mut self, world: &mut World, pass: &mut Pass) -> End {
         let mut locked = false;
         let end = loop {
@@ -271,8 +272,8 @@ impl Fair {
         end
     }
 
-    /// Whether this pass holds the lock of SERIALIZE levels from inside (7.2). Newly idle passes
-    /// never take it.
+    /// Whether this pass takes the lock of SERIALIZE levels inside (7.2). Newly-idle passes never
+    /// take it.
     fn takes_lock(&self, pass: &Pass) -> bool {
         self.features.balance.serialize_inside
             && pass.idle != IdleType::NewlyIdle
@@ -303,18 +304,19 @@ impl Fair {
         if !self.features.balance.every_group_elects {
             return elects(self.local_group(pass, pass.level));
         }
-        // 3.9 asks in the statistics of every group that holds the destination.
+        // 3.9 checks this in the statistics of every group that holds the destination.
         let groups = &self.topology.domain(pass.domain).groups;
         groups.iter().all(|&id| !self.topology.group(id).span.contains(pass.dst) || elects(id))
     }
 
-    /// What the pass's domain goes by.
+    /// The rules for the pass's domain.
     fn rules_of(&self, pass: &Pass) -> Rules {
         let domain = self.topology.domain(pass.domain);
         Rules::new(&self.features.balance, &self.mechanisms, domain, pass.idle)
     }
 
-    /// Finds the group and queue to take from, and how much. False: nothing to do.
+    /// Finds the group and queue to pull from, and how much. Returns false if there is nothing to
+    /// do.
     fn find_source(&mut self, world: &World, pass: &mut Pass) -> bool {
         if !std::mem::take(&mut pass.examined) {
             self.note_examination(world, pass);
@@ -349,7 +351,7 @@ impl Fair {
             self.lb_stats(pass).nobusyq += 1;
             return false;
         };
-        // As update_lb_imbalance_stat(), which counts no tasks that go to their LLC.
+        // update_lb_imbalance_stat() does not count tasks that move to their preferred LLC.
         if pass.kind != Migration::LlcTask {
             self.lb_stats(pass).imbalance += imbalance.amount;
         }
@@ -357,7 +359,8 @@ impl Fair {
         true
     }
 
-    /// Moves tasks from the source, to other CPUs of the group too if affinity wants it so.
+    /// Moves tasks from the source. If affinity requires it, moves them to other CPUs of the group
+    /// too.
     fn pull_tasks(&mut self, world: &mut World, pass: &mut Pass) -> Pull {
         pass.all_pinned = true;
         if self.rqs[pass.src].nr_running <= 1 {
@@ -386,7 +389,7 @@ impl Fair {
         Pull::Retry
     }
 
-    /// Whether no source is left; 3.9 also considers the CPUs of its own group.
+    /// Whether no source is left. 3.9 also considers the CPUs of its own group.
     fn none_left(&self, pass: &Pass) -> bool {
         if self.features.balance.own_group_is_source {
             return self.balance.candidates.is_empty();
@@ -395,13 +398,13 @@ impl Fair {
         self.balance.candidates.is_subset(&local.balance_mask)
     }
 
-    /// Takes a CPU out of consideration.
+    /// Excludes a CPU from the pass.
     fn exclude(&mut self, pass: &mut Pass, cpu: CpuId) {
         self.balance.candidates.remove(cpu);
         pass.all_considered = false;
     }
 
-    /// The end of a pass without imbalance, or with one that affinity keeps up.
+    /// Ends a pass that found no imbalance, or only one that affinity keeps up.
     fn found_balanced(&mut self, pass: &Pass) -> u32 {
         self.lb_stats(pass).balanced += 1;
         self.rqs[pass.cpu].domains[pass.level].nr_balance_failed = 0;
@@ -409,7 +412,7 @@ impl Fair {
         0
     }
 
-    /// The end of a pass that found an imbalance: counts failure, and pushes after enough of it.
+    /// Ends a pass that found an imbalance. Counts a failure, and pushes after enough failures.
     fn found_imbalance(&mut self, world: &mut World, pass: &mut Pass, moved: u32) -> u32 {
         let mut active = Active::Not;
         if moved > 0 {
@@ -424,7 +427,7 @@ impl Fair {
         let after = self.features.balance.interval_after_active;
         match active {
             Active::Pinned => self.lengthen_interval(pass),
-            // In case there is only one task, so that nothing is found pinned.
+            // If there is only one task, nothing is found pinned.
             Active::Started if after == AfterActive::Longer => self.lengthen_interval(pass),
             Active::Started if after == AfterActive::Same => {}
             Active::Started | Active::Not => {
@@ -448,29 +451,28 @@ impl Fair {
         if !needed {
             return Active::Not;
         }
-        // Without a current task the idle task is it, which stays where it is.
+        // Without a current task the idle task runs, which cannot move.
         let movable = world.current(pass.src).is_some_and(|t| world.allowed(t).contains(pass.cpu));
         if !movable {
             return Active::Pinned;
         }
         pass.all_pinned = false;
         if !era.stopper_ignores_heat {
-            // So that the stopper finds no task too hot.
+            // With this many failures the stopper finds no task too hot.
             self.rqs[pass.cpu].domains[pass.level].nr_balance_failed = tries + 1;
         }
         if self.start_active_balance(world, pass) { Active::Started } else { Active::Not }
     }
 
     fn lengthen_interval(&mut self, pass: &Pass) {
-        // 3.9 lengthens it by newly idle passes too.
+        // In 3.9 newly-idle passes lengthen it too.
         if pass.idle != IdleType::NewlyIdle || self.features.balance.newidle_lengthens_interval {
             let longest = self.topology.domain(pass.domain).max_interval_ms;
             back_off(&mut self.rqs[pass.cpu].domains[pass.level], longest, pass.all_pinned);
         }
     }
 
-    /// Tells the level above that affinity prevented balance inside its local group, or no longer
-    /// does.
+    /// Tells the level above whether affinity prevented balance inside its local group.
     fn set_group_imbalance(&mut self, pass: &Pass, imbalanced: bool) {
         if pass.level + 1 < self.topology.domains_of(pass.cpu).len() {
             let group = self.local_group(pass, pass.level + 1);

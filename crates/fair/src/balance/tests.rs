@@ -14,7 +14,7 @@ use crate::start::Start;
 use crate::state::{NohzKick, Push};
 use crate::stats::LbStats;
 
-/// What caches count as hot for, ns: sections 9.2 and 10.9.
+/// How long a task counts as cache-hot, ns: sections 9.2 and 10.9.
 const MIGRATION_COST_NS: u64 = 500_000;
 
 /// Two LLCs of four CPUs without SMT.
@@ -26,7 +26,7 @@ const ONE_LLC: &str = "pack:1 node:1 l3:1 core:16 pu:1";
 
 const MS: u64 = 1_000_000;
 
-/// The stopper is to push any task to CPU 0, at the lowest level.
+/// The stopper shall push any task to CPU 0, at the lowest level.
 const PUSH: Push = Push { cpu: 0, level: 0, for_llc: false };
 
 /// A kick to refresh blocked load.
@@ -44,7 +44,7 @@ impl Bench {
         self.fair.tick_end(&mut self.world, cpu);
     }
 
-    /// What a tick does about balancing.
+    /// The balancing part of a tick.
     fn tick_balance(&mut self, cpu: CpuId) {
         self.fair.nohz_balancer_kick(&mut self.world, cpu);
         self.fair.balance_if_due(&mut self.world, cpu);
@@ -61,7 +61,7 @@ impl Bench {
         Self { fair, world }
     }
 
-    /// Queues tasks on `cpu`; the first one runs if nothing did.
+    /// Queues tasks on `cpu`. The first one runs if the CPU was idle.
     fn queue(&mut self, cpu: CpuId, tasks: impl IntoIterator<Item = u32>) {
         for task in tasks.into_iter().map(TaskId) {
             self.world.set_task_cpu(task, cpu);
@@ -74,20 +74,20 @@ impl Bench {
     }
 
     fn pick(&mut self, cpu: CpuId) -> Option<TaskId> {
-        // As the engine does: the CPU does not look idle while it picks.
+        // As in the engine, the CPU does not look idle while it picks.
         self.world.mark_queued(cpu);
         let picked = pick(&mut self.fair, &mut self.world, cpu);
         self.world.set_current_for_test(cpu, picked);
         picked
     }
 
-    /// Only these CPUs for a task.
+    /// Allows a task only these CPUs.
     fn allow(&mut self, task: u32, cpus: impl IntoIterator<Item = CpuId>) {
         let nr_cpus = self.world.machine().nr_cpus();
         self.world.set_allowed_for_test(TaskId(task), CpuSet::from_cpus(nr_cpus, cpus));
     }
 
-    /// Time passes; what runs is accounted at its end.
+    /// Lets time pass and accounts the running tasks at its end.
     fn elapse(&mut self, ns: u64) {
         self.world.set_now_for_test(self.world.now() + ns);
         for cpu in 0..self.fair.rqs.len() {
@@ -114,7 +114,7 @@ impl Bench {
         *self.fair.stats.lb(level, idle)
     }
 
-    /// Serves the stopper of `cpu`, as the engine does.
+    /// Runs the stopper of `cpu`, as the engine does.
     fn stop(&mut self, cpu: CpuId) {
         self.fair.put_current(&mut self.world, cpu);
         self.fair.work(&mut self.world, cpu, Work::Stop);
@@ -238,7 +238,7 @@ fn periodic_balancing_waits_for_its_interval() {
     bench.queue(1, 0..1);
     let start = bench.fair.jiffies(Time(0));
     bench.fair.rqs[1].domains.iter_mut().for_each(|domain| domain.last_balance = start);
-    // A busy CPU of an LLC of 4: 4 ms · 16 at HZ 250, one jiffy less: 15.
+    // A busy CPU of an LLC of 4 CPUs: 4 ms · 16 is 16 jiffies at HZ 250, less one is 15.
     bench.elapse(14 * 4 * MS);
     bench.tick_balance(1);
     assert_eq!(bench.lb(1, 0, IdleType::Busy).count, 0);
@@ -249,8 +249,8 @@ fn periodic_balancing_waits_for_its_interval() {
     assert_eq!(bench.state(1, 0).last_balance, start + 15);
 }
 
-/// The first pass finds balance, which doubles the interval: up to 3.15 the next balance is still due by the one
-/// from before.
+/// The first pass finds balance, which doubles the interval. Up to 3.15 the next balance still uses
+/// the interval from before the pass.
 #[test]
 fn in_3_9_the_next_balance_is_due_by_the_interval_from_before_the_pass() {
     for (scheduler, doubled) in [("fair@3.9", false), ("fair@5.2", true)] {
@@ -268,7 +268,7 @@ fn in_3_9_the_next_balance_is_due_by_the_interval_from_before_the_pass() {
     }
 }
 
-/// Two CPU-bound tasks on one of two CPUs' queues, hot or not, and how often it fails.
+/// Two CPU-bound tasks on one of two CPUs' queues, hot or not, and the number of failures.
 #[test]
 fn hot_tasks_move_after_failures() {
     let mut bench = Bench::new("fair@5.19", TWO_LLCS, 4);
@@ -315,7 +315,7 @@ fn from_6_13_delayed_and_ineligible_tasks_are_refused() {
 
 #[test]
 fn after_enough_failures_the_stopper_pushes_what_runs() {
-    // The LLC of CPUs 4 to 7 has three tasks, each alone on a CPU; nothing can be detached.
+    // The LLC of CPUs 4 to 7 has four CPUs with one task each. Nothing can be detached.
     let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
     for (cpu, task) in [(4, 0), (5, 1), (6, 2), (7, 3)] {
         bench.queue(cpu, [task]);
@@ -362,7 +362,7 @@ fn affinity_tells_the_level_above_and_a_later_balance_takes_it_back() {
     assert!(bench.fair.balance.group_imbalance[group], "CPUs 0, 2 and 3 are not allowed");
     assert_eq!(bench.lb(0, 0, IdleType::Idle).balanced, 1, "all tasks are pinned");
     assert!(bench.fair.stats.nr_failed_migrations_affine >= 2);
-    // The other LLC sees an imbalanced group and takes one task, to the CPU where it may run.
+    // The other LLC sees an imbalanced group and pulls one task to the CPU where it may run.
     assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 1);
     assert_eq!((bench.nr(4), bench.nr(5)), (0, 1), "the destination that affinity allows");
     let mut calm = Bench::new("fair@6.15", TWO_LLCS, 1);
@@ -481,7 +481,7 @@ fn after_domains_were_rebuilt_a_cpu_counts_as_busy_until_it_has_been_busy_and_go
     assert_eq!(fair.llcs[0].nr_busy_cpus, 4);
 }
 
-/// 7.2 without a cpuidle driver: the tick that comes first after a CPU went idle still comes.
+/// 7.2 without a cpuidle driver: after a CPU goes idle, one more tick comes.
 #[test]
 fn an_idle_cpu_balances_in_one_more_tick_before_it_stops_it() {
     for (scheduler, keeps_tick) in [("fair@6.15", false), ("fair@7.2", true)] {
@@ -515,8 +515,9 @@ fn an_idle_cpu_that_pulls_in_its_tick_does_not_stop_it() {
     assert!(!bench.fair.nohz.idle_cpus.contains(0));
 }
 
-/// NOHZ_NEXT_KICK: `nohz.next_balance` is the earliest of the tickless CPUs', and nothing else
-/// happens. Others finish with what was due before: a jiffy later all tickless CPUs would be.
+/// NOHZ_NEXT_KICK: `nohz.next_balance` becomes the earliest of the tickless CPUs', and nothing else
+/// happens. Without it the next balance stays as it was before, although a tickless CPU is due
+/// sooner.
 #[test]
 fn a_cpu_that_stops_its_tick_has_the_next_balance_computed_anew() {
     for (scheduler, expected) in [("fair@6.15", 1000), ("fair@7.2", 60)] {
@@ -575,7 +576,7 @@ fn a_task_that_migrated_is_not_hot() {
     }
 }
 
-/// LBF_ACTIVE_LB_LLC: a stopper that was asked to bring tasks home brings no others.
+/// LBF_ACTIVE_LB_LLC: a stopper that was asked to move tasks to their LLC moves no others.
 #[test]
 fn a_push_for_the_sake_of_an_llc_takes_only_tasks_that_prefer_it() {
     for (for_llc, prefers, pushed) in [(true, 0, 1), (true, 4, 0), (false, 4, 1)] {
@@ -589,7 +590,7 @@ fn a_push_for_the_sake_of_an_llc_takes_only_tasks_that_prefer_it() {
     }
 }
 
-/// `update_newidle_cost()` with a cost below the highest.
+/// `update_newidle_cost()` with a cost below the highest one.
 #[test]
 fn newly_idle_costs_decay_in_newly_idle_passes_too_from_7_2_on() {
     for (scheduler, highest) in [("fair@6.15", 256_000), ("fair@7.2", 253_000)] {
@@ -662,7 +663,7 @@ impl Bench {
         }
     }
 
-    /// Every task is on exactly one queue, that of a CPU it may use and that the engine knows.
+    /// Every task is on exactly one queue. The queue's CPU is allowed, and the engine knows it.
     fn check_queues(&self, nr_tasks: u32) {
         let mut found: Vec<TaskId> = Vec::new();
         for (cpu, rq) in self.fair.rqs.iter().enumerate() {
@@ -681,7 +682,8 @@ impl Bench {
         crate::cache::tests::check_counts(&self.fair);
     }
 
-    /// Passes end balanced, failed, or with at least one task moved; active balances count apart.
+    /// Each pass ends balanced, failed, or with at least one task moved. Active balances count
+    /// separately.
     fn check_counters(&self) {
         for level in &self.fair.stats.levels {
             for (idle, lb) in level.lb.iter().enumerate() {
@@ -696,7 +698,7 @@ impl Bench {
     }
 }
 
-/// Where a task may run, and where it begins.
+/// The CPUs where a task may run, and the one where it begins.
 fn task() -> impl Strategy<Value = (Vec<CpuId>, usize)> {
     (proptest::collection::btree_set(0..8usize, 1..8), any::<usize>())
         .prop_map(|(cpus, start)| (cpus.into_iter().collect(), start))
@@ -732,7 +734,8 @@ proptest! {
     }
 }
 
-/// `update_sd_lb_stats` goes round from the local group on: of equal groups the next one gives.
+/// `update_sd_lb_stats` goes round from the local group on: of equal groups it pulls from the next
+/// one.
 #[test]
 fn of_equal_groups_the_one_after_the_local_is_busiest() {
     const FOUR_LLCS: &str = "pack:1 node:1 l3:4 core:4 pu:1";
@@ -746,7 +749,7 @@ fn of_equal_groups_the_one_after_the_local_is_busiest() {
     }
 }
 
-/// One task at home in the first LLC, one abroad in the second.
+/// One task in its preferred LLC, the first one. Another one outside of it, in the second LLC.
 fn one_abroad(scheduler: &str) -> Bench {
     let mut bench = Bench::new(scheduler, TWO_LLCS, 2);
     bench.queue(1, [0]);
@@ -853,8 +856,8 @@ fn the_use_of_llcs_is_noted_above_them_and_not_when_newly_idle() {
     assert!(util(1) > 500);
 }
 
-/// Section 14.5: the queue with most tasks that are not local is taken from rather than the busiest one;
-/// as posted, by CPUs of other nodes than that of CPU 0.
+/// Section 14.5: tasks are pulled from the queue with most non-local tasks, not from the busiest
+/// one. As posted, only CPUs outside the node of CPU 0 do so.
 #[test]
 fn as_posted_the_first_node_takes_from_the_busiest_queue() {
     let source = |scheduler: &str, dst: CpuId| {
@@ -878,15 +881,16 @@ fn as_posted_the_first_node_takes_from_the_busiest_queue() {
     assert_eq!((source(posted, 0), source(posted, 8)), (8, 1));
 }
 
-/// Patch 3: what `preferred_node()` refuses has not been asked whether it may run elsewhere, so that a queue
-/// of nothing else seems pinned, which is no failure. Within a node it refuses everything.
+/// Patch 3: if `preferred_node()` refuses a task, the kernel does not check whether it may run
+/// elsewhere. So a queue with only such tasks seems pinned, which is no failure. Within a node it
+/// refuses every task.
 #[test]
 fn as_posted_a_queue_inside_the_node_seems_pinned() {
     let passes = |scheduler: &str| {
         let mut bench = Bench::new(scheduler, TWO_NODES, 3);
         bench.queue(2, 0..3);
         bench.elapse(10 * MS);
-        // The level of the LLC; CPU 0 is the first of its core.
+        // The level of the LLC. CPU 0 is the first of its core.
         let moved: u32 = (0..3).map(|_| bench.balance(0, 1, IdleType::Idle).moved).sum();
         (moved, bench.state(0, 1).nr_balance_failed)
     };
@@ -894,8 +898,9 @@ fn as_posted_a_queue_inside_the_node_seems_pinned() {
     assert_eq!(passes("fair@3.9+consolidate").0, 1);
 }
 
-/// 3.9, distances 10 11 11 12: every group that holds the CPU counts as its own (`update_sd_lb_stats()`), so that
-/// from a node between two others nobody reaches the opposite one.
+/// 3.9, distances 10 11 11 12: every group that holds the CPU counts as its own
+/// (`update_sd_lb_stats()`). So a node between two others and the node opposite to it do not pull
+/// from each other.
 #[test]
 fn in_3_9_nodes_in_both_groups_do_not_pull_from_each_other() {
     let pass = |from: usize, to: usize| {
@@ -914,7 +919,8 @@ fn in_3_9_nodes_in_both_groups_do_not_pull_from_each_other() {
     assert_eq!((pass(2, 1), pass(1, 2)), ((0, 1), (0, 1)));
 }
 
-/// `nohz_kick_needed()` of 3.9: several tasks here, or several busy CPUs in the core, not in the LLC.
+/// `nohz_kick_needed()` of 3.9: several tasks here, or several busy CPUs in the core, not in the
+/// LLC.
 #[test]
 fn in_3_9_a_queue_or_a_core_of_several_tasks_has_others_balance() {
     let asked = |cpus: &[CpuId]| {
@@ -931,11 +937,12 @@ fn in_3_9_a_queue_or_a_core_of_several_tasks_has_others_balance() {
     assert_eq!((asked(&[0, 0]), asked(&[0, 1]), asked(&[0, 2])), (Some(1), Some(2), None));
 }
 
-/// `nohz_idle_balance()` of 3.9: the consolidating part of `rebalance_domains()` is for CPUs that are not due too.
+/// `nohz_idle_balance()` of 3.9: the consolidating part of `rebalance_domains()` also runs for CPUs
+/// that are not due.
 #[test]
 fn in_3_9_who_is_asked_balances_for_cpus_that_are_not_due() {
     let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
-    // Nothing can be pulled, so that the CPU that is asked stays idle.
+    // Nothing can be pulled, so the CPU that is asked stays idle.
     (0..2).for_each(|task| bench.allow(task, [0]));
     bench.queue(0, 0..2);
     bench.elapse(40 * MS);
@@ -949,10 +956,12 @@ fn in_3_9_who_is_asked_balances_for_cpus_that_are_not_due() {
     assert_eq!(bench.fair.nohz.next_balance, bench.fair.rqs[1].next_balance);
 }
 
-/// The tick that comes to an idle CPU for a timer of the wheel balances. Of eight CPUs each has four a second, in turns.
+/// When a timer of the wheel brings a tick to an idle CPU, the CPU balances in it. Each of eight
+/// CPUs has four such timers per second, in turns.
 #[test]
 fn in_3_9_an_idle_cpu_balances_in_the_tick_that_a_timer_brings() {
-    // In the turn that begins at 531.25 ms and takes 31.25, in the next tick, of which there are 1000 a second.
+    // The turn begins at 531.25 ms and takes 31.25 ms. The timer expires at its next tick; there
+    // are 1000 per second.
     let is_next = |bench: &Bench, cpu: CpuId| {
         let figures = &bench.world.machine().figures;
         let served = figures.idle_exit_ns.value + figures.tick_ns.value;
@@ -966,7 +975,7 @@ fn in_3_9_an_idle_cpu_balances_in_the_tick_that_a_timer_brings() {
     bench.fair.timer(&mut bench.world, 1);
     assert_eq!((bench.nr(0), bench.nr(1)), (1, 1));
     is_next(&bench, 2);
-    // A busy CPU has its own tick for that.
+    // A busy CPU uses its own tick for that.
     let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
     bench.queue(0, 0..2);
     bench.elapse(500 * MS);
