@@ -1,14 +1,14 @@
-//! Automatic NUMA balancing (kernel model, section 12): tasks and their memory come together.
+//! Automatic NUMA balancing (kernel model, section 12): brings tasks and their memory together.
 //!
 //! ```text
-//! tick ─► scan: the next 256 MB of the process are marked
+//! tick ─► scan: marks the next 256 MB of the process
 //!           │ a task touches a marked page
 //!           ▼
-//! fault ─► pages: does the page come here? ─► who used it last? ─► group
-//!           │ once a scan of everything        ▲
+//! fault ─► pages: does the page move here? ─► group: which task used it last?
+//!           │ once per full scan               ▲
 //!           ▼                                  │
 //!         place: which node has most? ─► period: scan slower or faster
-//!           │ not there, every now and then
+//!           │ if not there, from time to time
 //!           ▼
 //!         choose: a CPU there, or a task to swap with ─► migrate
 //! ```
@@ -26,8 +26,8 @@
 //! | [`migrate`] | `migrate_task_to`, `migrate_swap` |
 //! | [`balance`] | `migrate_degrades_locality`, `fbq_classify_*` |
 //!
-//! Numbers are the kernel's, in signed 64-bit arithmetic. Nothing here happens on a machine of one
-//! node or in a workload without memory. Memory tiering does not exist here.
+//! Numbers are the kernel's, in signed 64-bit arithmetic. On a machine with one node, or for a
+//! workload without memory, this module does nothing. Memory tiering is not modelled.
 
 pub(crate) mod balance;
 mod choose;
@@ -52,23 +52,23 @@ pub(crate) use migrate::NumaPush;
 use scan::ScannedProcess;
 use weight::Distances;
 
-/// A node, as the machine numbers them.
+/// A node, by the machine's number.
 pub(crate) type NodeId = usize;
 
-/// Private or shared: how faults are told apart ([`Faults`]).
+/// The two kinds of faults, private and shared ([`Faults`]).
 const KINDS: usize = 2;
 
-/// What NUMA balancing keeps.
+/// The state of NUMA balancing.
 pub(crate) struct Numa {
     /// Whether it is on, there are several nodes, and the workload uses memory.
     pub active: bool,
     tasks: Vec<NumaTask>,
-    /// By number of the process.
+    /// Processes, by number.
     processes: Vec<ScannedProcess>,
     groups: Vec<NumaGroup>,
     /// Numbers of groups that are not in use.
     free_groups: Vec<u32>,
-    /// Groups created so far: their order stands for the order of their addresses.
+    /// Number of groups created so far. The order of creation stands for the order of addresses.
     created: u64,
     distances: Distances,
     /// CPUs of each node.
@@ -85,7 +85,7 @@ pub(crate) struct Numa {
 }
 
 impl Numa {
-    /// At the start of a run; whether there is memory shows later.
+    /// The state at the start of a run. Whether the workload uses memory is not known yet.
     pub(crate) fn new(machine: &Machine, features: &Features) -> Self {
         let nodes = machine.nodes.len();
         Self {
@@ -105,12 +105,12 @@ impl Numa {
         }
     }
 
-    /// The workload is known.
+    /// Called when the workload is known.
     pub(crate) fn start(&mut self, world: &World) {
         self.active &= world.has_memory();
     }
 
-    /// Name and value of its counters.
+    /// Name and value of each counter.
     pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.active {
             sink("sched_move_numa", self.moves);
@@ -129,7 +129,7 @@ impl Numa {
         self.tasks.get(task.index())?.group
     }
 
-    /// Pages of all faults of a task: remote and local, by where they are afterwards.
+    /// Pages of all faults of a task, remote and local, by where the pages are after the fault.
     pub(crate) fn pages_by_locality(&self, task: TaskId) -> [u64; 2] {
         self.tasks[task.index()].by_locality
     }
@@ -144,35 +144,36 @@ impl Numa {
 /// Faults by node and kind: 0 shared, 1 private.
 type Faults = Vec<[i64; KINDS]>;
 
-/// What is kept for a task.
+/// The NUMA state of a task.
 #[derive(Clone, Debug, Default)]
 struct NumaTask {
-    /// Decayed sums and those of the current window, by the node of the memory and of the CPU; empty
-    /// before the first fault.
+    /// Decayed sums, and sums of the current window, by the node of the memory and of the CPU.
+    /// Empty before the first fault.
     mem: Faults,
     cpu: Faults,
     mem_window: Faults,
     cpu_window: Faults,
     /// Sum of `mem`.
     total: i64,
-    /// Pages of faults in the window: remote, local, and those that could not be moved.
+    /// Pages of faults in the window: remote, local, and those that failed to move.
     locality: [u64; 3],
-    /// The scan of its process that it was last placed after.
+    /// The number of its process's scan after which the task was last placed.
     scan_seq: u64,
-    /// Run time between scans, and the longest it may be, ms.
+    /// Run time between scans, and its upper limit, ms.
     period: u64,
     period_max: u64,
-    /// Jiffy after which it tries again to get where it wants to be.
+    /// Jiffy after which the task tries again to move to its preferred node.
     migrate_retry: u64,
     /// Run time up to which scans are accounted, ns.
     node_stamp: u64,
     group: Option<u32>,
-    /// When it was last placed, and its run time then, ns; 0 before the first time.
+    /// When the task was last placed, and its run time then, ns; 0 before the first time.
     last_placement: u64,
     last_sum_exec: u64,
-    /// Pages of all its faults: remote, local, by where they are afterwards (`cpu.numa_stat`).
+    /// Pages of all its faults: remote and local, by where the pages are after the fault
+    /// (`cpu.numa_stat`).
     by_locality: [u64; 2],
-    /// It shall scan when it returns to user mode.
+    /// The task scans when it next returns to user mode.
     work: bool,
 }
 
@@ -193,7 +194,7 @@ fn kind(private: bool) -> usize {
 }
 
 impl Fair {
-    /// A task was created, by `parent` if that is of the same process.
+    /// A task was created; `parent` created it, if that task is of the same process.
     pub(crate) fn numa_task_new(&mut self, world: &World, task: TaskId, parent: Option<TaskId>) {
         if !self.numa.active {
             return;
@@ -231,7 +232,7 @@ impl Fair {
         self.numa.processes[world.process(task) as usize].threads -= 1;
     }
 
-    /// The task prefers another node from now on (`sched_setnuma`).
+    /// Sets the node that the task prefers (`sched_setnuma`).
     pub(crate) fn set_preferred(&mut self, world: &World, task: TaskId, node: Option<NodeId>) {
         let state = &mut self.tasks[task.index()];
         let node = node.map(|node| node as u16);

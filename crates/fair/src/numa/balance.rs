@@ -1,25 +1,26 @@
-//! What the balancer knows of preferred nodes: which tasks it leaves where they are, and which
-//! queues it takes from (`migrate_degrades_locality`, `fbq_classify_group`, `fbq_classify_rq`).
+//! How the balancer uses preferred nodes: which tasks it leaves where they are, and which queues it
+//! pulls from (`migrate_degrades_locality`, `fbq_classify_group`, `fbq_classify_rq`).
 
 use roost_engine::TaskId;
 
 use super::NodeId;
 use crate::state::{Fair, Rq};
 
-/// Which tasks a queue or a group holds (`enum fbq_type`): a pass takes from queues of the busiest
-/// group's type or a lower one.
+/// Classifies the tasks of a queue or a group (`enum fbq_type`). A pass pulls from queues of the
+/// busiest group's class or a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Placed {
-    /// Some without a preferred node.
+    /// Some tasks have no preferred node.
     Regular,
-    /// Some that are not on theirs.
+    /// Some tasks are not on their preferred node.
     Remote,
-    /// All where they want to be.
+    /// All tasks are on their preferred node.
     All,
 }
 
 impl Placed {
-    /// Of tasks that run, of which so many prefer a node, and so many this one.
+    /// The class for `running` tasks, of which `preferring` prefer a node and `at_home` prefer this
+    /// one.
     pub(crate) fn of(running: u32, preferring: u32, at_home: u32) -> Self {
         if running > preferring {
             Self::Regular
@@ -30,24 +31,24 @@ impl Placed {
         }
     }
 
-    /// Of a queue.
+    /// The class of a queue.
     pub(crate) fn of_queue(rq: &Rq) -> Self {
         Self::of(rq.nr_running, rq.nr_numa_running, rq.nr_preferred_running)
     }
 }
 
-/// What a move means for a task's locality.
+/// How a move changes a task's locality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locality {
-    /// Nothing: the caches decide.
+    /// Not at all: cache heat decides.
     Unaffected,
     Degrades,
     Improves,
 }
 
 impl Fair {
-    /// What moving `task` between nodes by balancing means; `idle`: the destination CPU is (not only
-    /// newly). `src_extra`: the source queue has tasks that do not prefer to be there.
+    /// How balancing `task` between nodes changes its locality. `idle`: the destination CPU is idle
+    /// (not newly idle). `src_extra`: the source queue has tasks that do not prefer its node.
     pub(crate) fn locality_of_move(
         &self,
         task: TaskId,
@@ -72,7 +73,7 @@ impl Fair {
         }
         match self.locality_lost(task, src, dst) {
             lost if lost > 0 => Locality::Degrades,
-            // 7.2 lets the caches decide where nothing is lost or gained.
+            // In 7.2 cache heat decides if no locality is lost or gained.
             0 if self.features.balance.caches_decide_between_nodes => Locality::Unaffected,
             _ => Locality::Improves,
         }

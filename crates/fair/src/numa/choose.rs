@@ -1,5 +1,5 @@
-//! A CPU on a better node for the current task, or a task there to swap with (`task_numa_migrate`;
-//! kernel model, section 12.5).
+//! Chooses a CPU on a better node for the current task, or a task there to swap with
+//! (`task_numa_migrate`; kernel model, section 12.5).
 
 use roost_engine::{CpuId, TaskId, World};
 
@@ -9,7 +9,7 @@ use crate::balance::ms_to_jiffies;
 use crate::state::{Fair, LINES_PER_QUEUE};
 use crate::wakeup::Lines;
 
-/// Gains below this are not worth a swap (SMALLIMP).
+/// Smallest gain for a swap (SMALLIMP).
 const SMALL_GAIN: i64 = 30;
 
 /// Capacity of a CPU.
@@ -57,7 +57,7 @@ impl NodeStats {
     }
 }
 
-/// Whether loads are farther apart after a move of `load` than before (`load_too_imbalanced`).
+/// Whether a move of `load` would increase the difference of loads (`load_too_imbalanced`).
 fn too_imbalanced(src: &NodeStats, dst: &NodeStats, load: i64) -> bool {
     let apart = |src_load: i64, dst_load: i64| {
         (i128::from(dst_load) * i128::from(src.capacity)
@@ -80,13 +80,13 @@ struct Search {
     imb_numa_nr: u32,
     src_stats: NodeStats,
     dst_stats: NodeStats,
-    /// What is best so far: where, what it gains, whom it is swapped with.
+    /// The best choice so far: CPU, gain, and the task to swap with.
     best_cpu: Option<CpuId>,
     best_gain: i64,
     best_task: Option<TaskId>,
 }
 
-/// What a move of the task to a node gains in thousandths of locality, for it and for its group.
+/// Gain of moving the task to a node, in thousandths of locality, for the task and for its group.
 #[derive(Clone, Copy, Debug)]
 struct Gain {
     task: i64,
@@ -94,7 +94,7 @@ struct Gain {
 }
 
 impl Fair {
-    /// Every now and then a task that is not where it wants to be tries to get there
+    /// From time to time a task that is not on its preferred node tries to move there
     /// (`numa_migrate_preferred`).
     pub(super) fn migrate_preferred(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let Some(preferred) = self.preferred(task) else { return };
@@ -109,7 +109,7 @@ impl Fair {
         }
     }
 
-    /// `task_numa_migrate`; whether it found a CPU.
+    /// `task_numa_migrate`. Returns whether it found a CPU.
     fn migrate_for_numa(
         &mut self,
         world: &mut World,
@@ -139,7 +139,7 @@ impl Fair {
         true
     }
 
-    /// `None` without a NUMA domain.
+    /// Begins a search; `None` without a NUMA domain.
     fn begin_search(&self, world: &World, cpu: CpuId, task: TaskId, dst: NodeId) -> Option<Search> {
         let level = self.topology.numa_level[cpu]?;
         let domain = self.topology.domain(self.topology.domains_of(cpu)[level]);
@@ -167,8 +167,8 @@ impl Fair {
         Some(search)
     }
 
-    /// Tries the preferred node, then others if that had nothing or the group works on several;
-    /// returns the time to look at their run queues, ns.
+    /// Tries the preferred node. Tries others if there is no place, or if the group is active on
+    /// several nodes. Returns the time to examine their run queues, ns.
     fn search_nodes(&mut self, world: &World, search: &mut Search) -> u64 {
         let Search { task, src, dst: preferred, .. } = *search;
         let first = search.distance;
@@ -191,7 +191,7 @@ impl Fair {
             if node == src || node == preferred || self.numa.cpus_of[node].is_empty() {
                 continue;
             }
-            // The kernel takes the distance to the node that it tried before this one.
+            // As in the kernel, this is the distance to the node tried before this one.
             let distance = self.numa.distances.get(src, search.dst);
             if self.numa.distances.shape == Shape::Backplane && distance != search.distance {
                 here = weights(self, src, distance);
@@ -277,7 +277,7 @@ impl Fair {
         lines
     }
 
-    /// Whether the balancer would leave alone what a move makes of the tasks on both nodes
+    /// Whether the balancer would leave alone the imbalance between both nodes after a move
     /// (`adjust_numa_imbalance`).
     fn imbalance_is_allowed(&self, search: &Search, there: i64, here: i64) -> bool {
         let ahead = (there - here).max(0) as u64;
@@ -286,8 +286,8 @@ impl Fair {
         self.mechanisms.leaves_alone(ahead, there, weight, search.imb_numa_nr)
     }
 
-    /// Compares with the task that runs on the destination CPU (`task_numa_compare`); whether the
-    /// search may stop.
+    /// Compares with the current task of the destination CPU (`task_numa_compare`). Returns whether
+    /// the search may stop.
     fn compare(&mut self, world: &World, search: &mut Search, gain: Gain, may_move: bool) -> bool {
         if self.rqs[search.dst_cpu].numa_migrate_on {
             return false;
@@ -318,7 +318,8 @@ impl Fair {
         false
     }
 
-    /// The best swap so far brings a task to its preferred node, and this one would not.
+    /// Whether the best swap so far brings a task to its preferred node, and a swap with `current`
+    /// would not.
     fn prefers_worse(&self, search: &Search, current: TaskId) -> bool {
         let goes_home = |task| self.preferred(task) == Some(search.src);
         self.features.numa.node_types
@@ -326,7 +327,7 @@ impl Fair {
             && !goes_home(current)
     }
 
-    /// What both gain if the task and `current` change places.
+    /// Total gain if the task and `current` change places.
     fn swap_gain(&self, search: &Search, current: TaskId, gain: Gain) -> Option<i64> {
         let Search { src, dst, distance, .. } = *search;
         let group = |task: TaskId| self.numa.tasks[task.index()].group;
@@ -355,7 +356,7 @@ impl Fair {
         Some(sum)
     }
 
-    /// Whether a swap beats what was found so far and leaves the loads in balance.
+    /// Whether a swap is better than the best choice so far and keeps the loads balanced.
     fn is_better_swap(&self, search: &Search, current: TaskId, gain: i64) -> bool {
         let goes_home = |task| self.preferred(task) == Some(search.src);
         if self.features.numa.node_types
@@ -370,7 +371,7 @@ impl Fair {
         load == 0 || !too_imbalanced(&search.src_stats, &search.dst_stats, load)
     }
 
-    /// Takes a choice as the best so far; whether the search may stop.
+    /// Takes a choice as the best so far. Returns whether the search may stop.
     fn take(
         &mut self,
         world: &World,
@@ -391,7 +392,7 @@ impl Fair {
         if may_move { swap.is_none() && moves_to_idle } else { goes_home }
     }
 
-    /// The CPU of the destination node for a move without swap.
+    /// The CPU of the destination node for a move without a swap.
     fn cpu_to_move_to(&mut self, world: &World, search: &Search) -> CpuId {
         if !self.features.numa.node_types {
             let mut lines = Lines::new(search.src_cpu);
@@ -405,7 +406,7 @@ impl Fair {
         }
     }
 
-    /// `task_numa_assign`: marks the CPU as taken and forgets the one before.
+    /// `task_numa_assign`: marks the CPU as taken and releases the one before.
     fn assign(&mut self, world: &World, search: &mut Search, swap: Option<TaskId>, gain: i64) {
         if search.best_cpu != Some(search.dst_cpu) && self.rqs[search.dst_cpu].numa_migrate_on {
             let Some(other) = self.other_idle_cpu(world, search) else { return };
@@ -420,7 +421,7 @@ impl Fair {
         search.best_cpu = Some(search.dst_cpu);
     }
 
-    /// Another idle CPU of the node that nobody moves to.
+    /// Another idle CPU of the node to which no task is moving.
     fn other_idle_cpu(&self, world: &World, search: &Search) -> Option<CpuId> {
         if !self.features.numa.node_types {
             return None;
@@ -445,7 +446,7 @@ mod tests {
 
     #[test]
     fn nodes_are_classed_by_tasks_and_time() {
-        // At 112%, 4096 are exceeded by util above 3657.1 or runnable above 4587.5.
+        // At 112 %, 4096 is exceeded by util above 3657.1 or runnable above 4587.5.
         assert_eq!(node(5, 3658, 0).classify(112), NodeType::Overloaded);
         assert_eq!(node(5, 0, 4588).classify(112), NodeType::Overloaded);
         assert_eq!(node(5, 3657, 4587).classify(112), NodeType::HasSpare);

@@ -1,21 +1,21 @@
-//! A hinting fault: the page comes along or stays, and what that tells about task and memory is
-//! counted (`do_numa_page`, `task_numa_fault`; kernel model, section 12.2).
+//! A hinting fault: the page follows the task or stays, and the fault is counted for the task and
+//! its memory (`do_numa_page`, `task_numa_fault`; kernel model, section 12.2).
 
 use roost_engine::{CpuId, Followed, HintingFault, TaskId, World};
 
 use super::{KINDS, NodeId, NumaTask, kind};
 use crate::state::Fair;
 
-/// What became of the faulting page.
+/// What happened to the faulting page.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// Where it is now.
+    /// The node where it is now.
     node: NodeId,
     /// It was on the task's node before.
     local: bool,
-    /// It should have moved, and there was no room.
+    /// It should have moved, but there was no room.
     failed: bool,
-    /// Faults besides, on pages that others were moving.
+    /// More faults, on pages that other tasks were moving.
     left: u64,
 }
 
@@ -40,9 +40,9 @@ impl Fair {
         self.account_fault(world, cpu, task, fault, outcome);
     }
 
-    /// 3.9 (`do_huge_pmd_numa_page`): a page that should come to the task's node is locked and copied; who
-    /// wants it there too waits for the lock. Anybody else who comes upon it makes it present where it
-    /// is, and the copy is given up.
+    /// 3.9 (`do_huge_pmd_numa_page`): a page that should move to the task's node is locked and
+    /// copied. Another task that wants it on the same node waits for the lock. A task that wants it
+    /// elsewhere makes it present where it is, and the copy is given up.
     fn old_fault(&mut self, world: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {
         let here = self.numa.node(cpu);
         let comes = fault.node != here && self.page_follows(world, cpu, task, fault);
@@ -52,11 +52,11 @@ impl Fair {
         } else if comes && self.within_limit(cpu, now, fault.pages) {
             return world.begin_move(cpu, task, fault, here);
         }
-        // It has not moved a page itself.
+        // This task has not moved the page.
         self.lengthen_old_period(task, fault.pages);
     }
 
-    /// The page comes to the task's node if it should.
+    /// Moves the page to the task's node if it should follow.
     fn move_page(
         &mut self,
         world: &mut World,
@@ -121,7 +121,7 @@ impl Fair {
         count(outcome.left, fault.node, left_local, true);
     }
 
-    /// Whether the group of `task` works on both nodes: then it does not matter on which.
+    /// Whether the group of `task` is active on both nodes. Then both count as local.
     fn within_active(&self, task: TaskId, a: NodeId, b: NodeId) -> bool {
         self.numa.tasks[task.index()].group.is_some_and(|group| {
             let group = &self.numa.groups[group as usize];
@@ -131,7 +131,7 @@ impl Fair {
 }
 
 impl NumaTask {
-    /// Makes room for its first faults.
+    /// Allocates the sums before the first fault.
     fn prepare(&mut self, nodes: usize) {
         if !self.has_faults() {
             let none = || vec![[0; KINDS]; nodes];

@@ -7,24 +7,25 @@ use super::period::GroupUse;
 use super::{Faults, KINDS, NodeId, NumaTask};
 use crate::state::Fair;
 
-/// A node with at least this part of the most faults of any is active (ACTIVE_NODE_FRACTION).
+/// A node is active if it has more than this fraction, 1/3, of the most faults of any node
+/// (ACTIVE_NODE_FRACTION).
 pub(super) const ACTIVE_NODE_FRACTION: i64 = 3;
 
 /// Tasks that use the same memory (`struct numa_group`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct NumaGroup {
     pub tasks: u64,
-    /// Groups are compared by address; here by the order in which they came to be.
+    /// The kernel compares groups by address; here by order of creation.
     order: u64,
-    /// Sums of what its tasks' faults contributed, by the node of the memory and of the CPU.
+    /// Sums of its tasks' faults, by the node of the memory and of the CPU.
     pub mem: Faults,
     pub cpu: Faults,
     pub total: i64,
-    /// Most faults from the CPUs of one node.
+    /// Most faults from the CPUs of any one node.
     pub max_faults_cpu: i64,
-    /// Nodes that many of its faults come from.
+    /// Number of nodes from which many of its faults come.
     pub active_nodes: u32,
-    /// It is a cgroup's, which holds a reference, and is not given up without tasks.
+    /// It belongs to a cgroup, which holds a reference. It stays when it has no tasks.
     of_cgroup: bool,
 }
 
@@ -51,14 +52,14 @@ impl NumaGroup {
         self.max_faults_cpu = most;
     }
 
-    /// What matters for scan periods.
+    /// The numbers that scan periods depend on.
     pub(super) fn usage(&self) -> GroupUse {
         let sum = |kind: usize| self.mem.iter().map(|kinds| kinds[kind]).sum();
         let refs = self.tasks + u64::from(self.of_cgroup);
         GroupUse { refs, shared: sum(0), private: sum(1) }
     }
 
-    /// Adds a task with its faults, or takes it away.
+    /// Adds a task with its faults, or removes it.
     fn change(&mut self, task: &NumaTask, sign: i64) {
         let add = |sums: &mut Faults, faults: &Faults| {
             for (sum, own) in sums.iter_mut().zip(faults) {
@@ -73,8 +74,8 @@ impl NumaGroup {
 }
 
 impl Fair {
-    /// A shared fault of `task` on what `last` used before: it may join that task's group. Whether
-    /// the fault counts as private.
+    /// `task` has a shared fault on memory that `last` used before: it may join that task's group.
+    /// Returns whether the fault counts as private.
     pub(super) fn join_by_page(
         &mut self,
         world: &World,
@@ -91,7 +92,7 @@ impl Fair {
             return false;
         }
         let (mine, other) = (&self.numa.groups[own as usize], &self.numa.groups[theirs as usize]);
-        // The smaller group joins the larger one, so that both do not change places.
+        // The smaller group joins the larger one, so that the two do not swap.
         if mine.tasks > other.tasks || (mine.tasks == other.tasks && mine.order > other.order) {
             return false;
         }
@@ -102,7 +103,7 @@ impl Fair {
         !joined
     }
 
-    /// The task on the CPU that used a page last, if it still is the one that did.
+    /// The current task of the CPU that last used a page, if it is the task that used it.
     fn on_cpu_of(&self, world: &World, last: LastAccess) -> Option<TaskId> {
         let current = world.current(last.cpu.into())?;
         (world.pid(current) as u8 == last.pid).then_some(current)
@@ -118,7 +119,7 @@ impl Fair {
         other.is_some_and(|other| world.process(other) == world.process(task))
     }
 
-    /// A group of no task.
+    /// Makes a group without tasks.
     fn empty_group(&mut self) -> u32 {
         let empty = || vec![[0; KINDS]; self.numa.nodes()];
         let order = self.numa.created;
@@ -137,21 +138,21 @@ impl Fair {
         }
     }
 
-    /// A NUMA group of no task, for a cgroup.
+    /// Makes a NUMA group without tasks, for a cgroup.
     pub(crate) fn group_of_cgroup(&mut self) -> u32 {
         let group = self.empty_group();
         self.numa.groups[group as usize].of_cgroup = true;
         group
     }
 
-    /// A group of `task` alone.
+    /// Makes a group with only `task`.
     fn new_group(&mut self, task: TaskId) -> u32 {
         let group = self.empty_group();
         self.join_group(task, group);
         group
     }
 
-    /// `task` leaves its group, if it is in one, and joins another with all its faults.
+    /// Moves `task` with all its faults from its group, if any, to another one.
     pub(crate) fn join_group(&mut self, task: TaskId, group: u32) {
         self.leave_group(task);
         let state = &mut self.numa.tasks[task.index()];
@@ -159,7 +160,7 @@ impl Fair {
         state.group = Some(group);
     }
 
-    /// `task` leaves its group.
+    /// Removes `task` from its group.
     pub(super) fn leave_group(&mut self, task: TaskId) {
         let state = &mut self.numa.tasks[task.index()];
         let Some(group) = state.group.take() else { return };

@@ -1,33 +1,33 @@
-//! Moving the current task of a CPU to another one, alone or in exchange (`migrate_task_to`,
+//! Moves the current task of a CPU to another CPU, alone or in a swap (`migrate_task_to`,
 //! `migrate_swap`), by the stopper.
 
 use roost_engine::{CpuId, TaskId, Work, World};
 
 use crate::state::Fair;
 
-/// A move asked of a CPU's stopper.
+/// A move that a CPU's stopper has to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NumaPush {
     task: TaskId,
     to: CpuId,
-    /// What comes back from there.
+    /// The task that comes back from there.
     swap: Option<TaskId>,
     why: Why,
 }
 
-/// Who asked.
+/// The reason for the move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// The task itself; its destination is marked.
+    /// The task asked for it. Its destination CPU is marked.
     Numa,
     /// It is the second half of a swap.
     Back,
-    /// An idle CPU.
+    /// An idle CPU asked for the task.
     Idle,
 }
 
 impl NumaPush {
-    /// Whether an idle CPU asked: that takes the place of an active balance.
+    /// Whether an idle CPU asked for it. Such a move replaces an active balance.
     pub(crate) fn is_for_idle(self) -> bool {
         self.why == Why::Idle
     }
@@ -39,7 +39,7 @@ impl NumaPush {
 }
 
 impl Fair {
-    /// Asks the stopper of `cpu` to move its current task to `to`, in exchange for `swap` if there
+    /// Asks the stopper of `cpu` to move its current task to `to`, in a swap with `swap` if there
     /// is one.
     pub(super) fn ask_to_move(
         &mut self,
@@ -53,10 +53,11 @@ impl Fair {
         world.kick(cpu, cpu, Work::Stop);
     }
 
-    /// The stopper of `cpu` runs: what ran is back on the queue.
+    /// The stopper of `cpu` runs. The task that ran is back on the queue.
     ///
-    /// A swap stops both CPUs at once in the kernel. Here the first stops, its task goes to the other
-    /// one, which then stops and sends its own; the first does not look for work meanwhile.
+    /// In the kernel a swap stops both CPUs at once. Here the first CPU stops and sends its task to
+    /// the other one. That CPU then stops and sends its own task. Meanwhile the first CPU does not
+    /// look for work.
     pub(crate) fn numa_stop(&mut self, world: &mut World, cpu: CpuId) {
         let Some(push) = self.rqs[cpu].numa_push.take() else { return };
         let NumaPush { task, to, swap, why } = push;
@@ -82,8 +83,9 @@ impl Fair {
         }
     }
 
-    /// Moves a task that waits on `cpu` to another CPU; false if it has gone or may not. A task that
-    /// sleeps wakes near its last CPU (the kernel would let it wake near the other one).
+    /// Moves a task that waits on `cpu` to another CPU. Returns false if the task has left or may
+    /// not run there. A task that sleeps wakes near its last CPU (in the kernel it would wake near
+    /// the other CPU).
     fn push_to(&mut self, world: &mut World, cpu: CpuId, task: TaskId, to: CpuId) -> bool {
         let state = &self.tasks[task.index()];
         let waits = state.on_rq && !state.running && world.task_cpu(task) == cpu;

@@ -1,5 +1,5 @@
-//! Whether a page follows the task that touched it (`should_numa_migrate_memory`; kernel model,
-//! section 12.6).
+//! Decides whether a page follows the task that touched it (`should_numa_migrate_memory`; kernel
+//! model, section 12.6).
 
 use roost_engine::{CpuId, HintingFault, TaskId, World};
 use roost_machine::PAGE_BYTES;
@@ -9,19 +9,19 @@ use super::group::ACTIVE_NODE_FRACTION;
 use crate::balance::ms_to_jiffies;
 use crate::state::Fair;
 
-/// Scans of everything in which a page follows whoever has it for itself.
+/// Number of full scans during which a page follows its private user.
 const EARLY_SCANS: u64 = 4;
 
-/// 3.9: pages that a node takes in an interval, and the interval, ms (`ratelimit_pages`,
+/// 3.9: pages that a node may receive per interval, and the interval, ms (`ratelimit_pages`,
 /// `migrate_interval_millisecs`).
 const LIMIT_PAGES: u64 = (128 << 20) / PAGE_BYTES;
 const LIMIT_INTERVAL_MS: u64 = 100;
 
-/// 3.9: how long after such an interval a node that has taken its pages is not scanned for, ms
-/// (`pteupdate_interval_millisecs`).
+/// 3.9: a node that has received its pages is not scanned for until this long after the interval,
+/// ms (`pteupdate_interval_millisecs`).
 const NO_SCAN_MS: u64 = 1000;
 
-/// 3.9: pages a node has taken of late.
+/// 3.9: pages that a node received in the current interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RateLimit {
     pages: u64,
@@ -30,12 +30,12 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// `migrate_ratelimited()`: whether nothing is scanned for the node.
+    /// `migrate_ratelimited()`: whether scans for the node stop.
     fn stops_scans(&self, now: u64, hz: u32) -> bool {
         now <= self.until + ms_to_jiffies(NO_SCAN_MS, hz) && self.pages >= LIMIT_PAGES
     }
 
-    /// `numamigrate_update_ratelimit()`: takes `pages` unless there have been more than enough.
+    /// `numamigrate_update_ratelimit()`: receives `pages` unless the interval's limit is exceeded.
     fn takes(&mut self, now: u64, pages: u64, hz: u32) -> bool {
         if now > self.until {
             *self = Self { pages: 0, until: now + ms_to_jiffies(LIMIT_INTERVAL_MS, hz) };
@@ -48,20 +48,20 @@ impl RateLimit {
     }
 }
 
-/// What a group's faults say about moving memory between two nodes: steps 5 and 6.
+/// A group's faults on a node, which decide about moving memory between two nodes: steps 5 and 6.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     cpu: i64,
     mem: i64,
 }
 
-/// Whether the group's CPU use is much higher at the destination.
+/// Whether the group's CPU use is much higher on the destination.
 fn runs_there(src: Share, dst: Share) -> bool {
     dst.cpu > src.cpu * ACTIVE_NODE_FRACTION
 }
 
-/// Whether its CPU use exceeds its memory at the destination by more than a third over what it does
-/// at the source.
+/// Whether the ratio of CPU use to memory is higher on the destination by more than a third,
+/// compared with the source.
 fn uses_more_there(src: Share, dst: Share) -> bool {
     dst.cpu * src.mem * 3 > src.cpu * dst.mem * 4
 }
@@ -109,12 +109,12 @@ impl Fair {
         }
     }
 
-    /// 3.9: whether the node of `cpu` has taken so much that nothing is scanned for it.
+    /// 3.9: whether scans stop because the node of `cpu` has received too much.
     pub(super) fn is_limited(&self, cpu: CpuId, now: u64) -> bool {
         self.numa.limits[self.numa.node(cpu)].stops_scans(now, self.features.hz)
     }
 
-    /// 3.9: `pages` come to the node of `cpu`, unless it has taken enough.
+    /// 3.9: `pages` move to the node of `cpu`, unless it has received enough.
     pub(super) fn within_limit(&mut self, cpu: CpuId, now: u64, pages: u64) -> bool {
         let node = self.numa.node(cpu);
         self.numa.limits[node].takes(now, pages, self.features.hz)
@@ -142,7 +142,7 @@ mod tests {
         let share = |cpu, mem| Share { cpu, mem };
         assert!(runs_there(share(10, 0), share(31, 100)), "more than three times the CPU use");
         assert!(!runs_there(share(10, 0), share(30, 100)));
-        // 3/4 of 20 / 10 against 10 / 10, and of 13 / 10.
+        // 3/4 of 20 / 10 compared with 10 / 10, and 3/4 of 13 / 10.
         assert!(uses_more_there(share(10, 10), share(20, 10)));
         assert!(!uses_more_there(share(10, 10), share(13, 10)));
         assert!(

@@ -5,46 +5,46 @@ use roost_machine::PAGE_BYTES;
 
 use crate::tunables::Scan;
 
-/// No process is scanned faster, MB a second (MAX_SCAN_WINDOW).
+/// Highest scan rate of a process, MB per second (MAX_SCAN_WINDOW).
 const MAX_SCAN_WINDOW: u64 = 2560;
 
-/// Parts of a period by which it is changed (NUMA_PERIOD_SLOTS).
+/// Number of slots in a period; it changes by whole slots (NUMA_PERIOD_SLOTS).
 const SLOTS: u64 = 10;
 
-/// Share of local or private faults, in slots, from which on it becomes longer
+/// Share of local or private faults, in slots, from which the period becomes longer
 /// (NUMA_PERIOD_THRESHOLD).
 const THRESHOLD: u64 = 7;
 
-/// What is known of a task's group where periods are concerned.
+/// What scan periods need to know of a task's group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupUse {
     pub refs: u64,
-    /// Its faults on memory by kind.
+    /// Faults of the group on memory, by kind.
     pub shared: i64,
     pub private: i64,
 }
 
 impl GroupUse {
-    /// A period for the whole group, of which each of its tasks does a part.
+    /// Stretches a period for the whole group, because each of its tasks does a part.
     fn scaled(self, period: u64) -> u64 {
         let (shared, private) = (self.shared.max(0) as u64, self.private.max(0) as u64);
         period * self.refs * (shared + 1) / (private + shared + 1)
     }
 }
 
-/// What a scan marks at most, in pages.
+/// Most pages that one scan marks.
 pub(super) fn pages(scan: &Scan) -> u64 {
     (u64::from(scan.size_mb) << 20) / PAGE_BYTES
 }
 
-/// Scans that it takes to see everything of a process.
+/// Number of scans that cover the whole process.
 fn windows(scan: &Scan, resident_pages: u64) -> u64 {
     resident_pages.div_ceil(pages(scan)).max(1)
 }
 
 /// `task_scan_min`.
 pub(super) fn scan_min(scan: &Scan, resident_pages: u64) -> u64 {
-    // What is larger than a second's worth is one window a second.
+    // A process larger than one second's worth is scanned with one window per second.
     let floor = 1000 / (MAX_SCAN_WINDOW / u64::from(scan.size_mb)).max(1);
     floor.max(u64::from(scan.period_min_ms) / windows(scan, resident_pages))
 }
@@ -62,26 +62,26 @@ pub(super) fn scan_start(scan: &Scan, resident_pages: u64, group: Option<GroupUs
     group.map_or(min, |group| min.max(group.scaled(min)))
 }
 
-/// What a task's faults of a window were.
+/// A task's faults in a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
     pub local: u64,
     pub remote: u64,
-    /// Pages that could not be moved.
+    /// Pages that failed to move.
     pub failed: u64,
     pub shared: u64,
     pub private: u64,
 }
 
-/// The next period, or `None` to double it and put off the next scan: nothing was seen, or moving
-/// failed.
+/// The next period. `None` doubles it and postpones the next scan, because no fault was seen or
+/// moving failed.
 pub(super) fn adapted(period: u64, window: Window, min: u64, max: u64) -> Option<u64> {
     let Window { local, remote, failed, shared, private } = window;
     if local + shared == 0 || failed > 0 {
         return None;
     }
     let slot = period.div_ceil(SLOTS);
-    // Faults of the window may all have been counted before the locality was cleared.
+    // All faults of the window may have been counted before the locality was cleared.
     let local = local * SLOTS / (local + remote).max(1);
     let private = private * SLOTS / (private + shared).max(1);
     let longer = |ratio: u64| period + (ratio - THRESHOLD).max(1) * slot;

@@ -1,4 +1,4 @@
-//! Placement: after each scan of everything, where a task's or its group's memory is
+//! Placement: after each full scan, finds where a task's or its group's memory is
 //! (`task_numa_placement`; kernel model, section 12.3).
 
 use roost_engine::{TaskId, World};
@@ -10,20 +10,21 @@ use crate::balance::ms_to_jiffies;
 use crate::pelt::LOAD_AVG_MAX;
 use crate::state::Fair;
 
-/// One of the decayed sums after a window: half of it and the window's (the kernel subtracts what
-/// an integer half leaves).
+/// The change of a decayed sum after a window: half of the sum leaves and the window is added. Like
+/// the kernel, this subtracts the half that integer division gives.
 fn increment(sum: i64, window: i64) -> i64 {
     window - sum / 2
 }
 
-/// Faults by the node of the CPU count by the CPU time of their task: all tasks of a group alike.
+/// Weights faults by the node of the CPU with the CPU time of their task, so that all tasks of a
+/// group compare.
 fn weighed(runtime: u64, period: u64, window: i64, faults: u64) -> i64 {
     let weight = ((runtime << 16) / (period + 1)) as i64;
     weight * window / (faults as i64 + 1)
 }
 
 impl Fair {
-    /// Places `task` if its process has been scanned since it last was.
+    /// Places `task` if its process was scanned since the last placement.
     pub(super) fn place(&mut self, world: &World, task: TaskId) {
         let process = world.process(task);
         let seq = self.numa.processes[process as usize].seq;
@@ -42,7 +43,7 @@ impl Fair {
         self.adapt_period(world, task, shared, private);
     }
 
-    /// Adds the window to the decayed sums; returns its shared and private faults.
+    /// Adds the window to the decayed sums. Returns its shared and private faults.
     fn add_window(&mut self, world: &World, task: TaskId) -> (u64, u64) {
         let (runtime, period) = self.ran_since_placement(task);
         let state = &mut self.numa.tasks[task.index()];
@@ -76,7 +77,7 @@ impl Fair {
         (seen[kind(false)] as u64, seen[kind(true)] as u64)
     }
 
-    /// Run time since the last placement and the time that has passed; PELT's instead the first time
+    /// Run time since the last placement, and elapsed time. The first time PELT's numbers are used
     /// (`numa_get_avg_runtime`).
     fn ran_since_placement(&mut self, task: TaskId) -> (u64, u64) {
         let fair = &self.tasks[task.index()];
@@ -110,7 +111,7 @@ impl Fair {
         Some(if group.is_some() { self.group_node(task, node) } else { node })
     }
 
-    /// `numa_nearest_node`: a task cannot run where there are no CPUs.
+    /// `numa_nearest_node`: a task cannot run on a node without CPUs.
     fn nearest_with_cpus(&self, node: NodeId) -> NodeId {
         let with_cpus = (0..self.numa.nodes()).filter(|&n| !self.numa.cpus_of[n].is_empty());
         match self.numa.cpus_of[node].is_empty() {
@@ -119,7 +120,7 @@ impl Fair {
         }
     }
 
-    /// Where a group should be by the shape of the machine (`preferred_group_nid`).
+    /// The node for a group, by the topology of the machine (`preferred_group_nid`).
     fn group_node(&self, task: TaskId, node: NodeId) -> NodeId {
         match self.numa.distances.shape {
             Shape::Direct => node,
@@ -139,8 +140,8 @@ impl Fair {
         best.1
     }
 
-    /// From the largest distance down: of the sets of nodes closer than that, the one with most
-    /// faults is searched further.
+    /// From the largest distance down: of the sets of nodes closer than the distance, the search
+    /// continues in the one with most faults.
     fn best_of_backplane(&self, task: TaskId, node: NodeId) -> NodeId {
         let Some(group) = self.numa.tasks[task.index()].group else { return node };
         let group = &self.numa.groups[group as usize];
@@ -191,8 +192,8 @@ impl Fair {
         }
     }
 
-    /// `task` moves to another CPU: leaving the preferred node, or before the first scan, it scans
-    /// fast again (`update_scan_period`).
+    /// `task` moves to another CPU. If it leaves its preferred node, or before its first scan, it
+    /// scans fast again (`update_scan_period`).
     pub(crate) fn numa_moved(&mut self, world: &World, task: TaskId, from: usize, to: usize) {
         if !self.numa.active || self.numa.node(from) == self.numa.node(to) {
             return;
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     fn faults_of_a_task_count_by_its_cpu_time() {
-        // Half of the time: 32767 / 65536ths of 65536, by the share of this node.
+        // Half of the time: 32767 / 65536 of 65536, times this node's share.
         assert_eq!(weighed(500, 999, 100, 99), 32_768);
         assert_eq!(weighed(500, 999, 50, 99), 16_384);
         assert_eq!(weighed(0, 999, 100, 99), 0);

@@ -1,4 +1,4 @@
-//! The scanner: marks a process's pages part by part, as its threads run (`task_tick_numa`,
+//! The scanner: marks the pages of a process part by part while its threads run (`task_tick_numa`,
 //! `task_numa_work`).
 
 use roost_engine::{Area, CpuId, Marked, TaskId, World};
@@ -9,55 +9,55 @@ use crate::balance::ms_to_jiffies;
 use crate::state::Fair;
 use crate::tunables;
 
-/// Address space passed over at most, in scan sizes.
+/// Limit of the address space that a scan passes over, in scan sizes.
 const VIRTUAL_SCANS: u64 = 8;
 
-/// Pages to whose multiple the end of a part is aligned (HPAGE_SIZE).
+/// The end of a part is aligned to a multiple of this many pages (HPAGE_SIZE).
 const HUGE_PAGES: u64 = 512;
 
-/// Time a task runs at least for each unit that it scanned: 3% at most.
+/// Minimum run time for each unit of scan time, so scans take at most 3 %.
 const OVERHEAD_LIMIT: u64 = 32;
 
-/// Scans of everything in which every area takes part, whoever used it.
+/// Number of full scans that include every area, used or not.
 const UNCONDITIONAL_SCANS: u64 = 2;
 
-/// 3.9: time after which the period is the shortest again, ms.
+/// 3.9: time after which the period is reset to the shortest, ms.
 const OLD_PERIOD_RESET_MS: u64 = 100 * 600;
 
-/// 3.9: jiffies, as ms, by which a fault makes the period longer whose page stayed. Memory as large as
-/// what is scanned is in huge pages, each of which is one fault (`do_huge_pmd_numa_page`; assumption:
-/// transparent huge pages are on, the kernel's default).
+/// 3.9: a fault whose page stays makes the period longer by this many jiffies, taken as ms. Memory
+/// of the size that is scanned is in huge pages, and each of them is one fault
+/// (`do_huge_pmd_numa_page`). Assumption: transparent huge pages are on, the kernel's default.
 const OLD_STEP_JIFFIES: u64 = 10;
 
-/// What is known of a process's address space.
+/// State of scanning a process's address space.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScannedProcess {
     /// Tasks, sleeping ones included.
     pub threads: u64,
-    /// Scans of everything that have ended.
+    /// Number of full scans that have ended.
     pub seq: u64,
-    /// Jiffy before which nobody scans.
+    /// Jiffy before which no thread scans.
     pub next_scan: u64,
-    /// Where the next scan begins: area and page in it.
+    /// Where the next scan begins: area, and page in it.
     offset: (usize, u64),
     areas: Vec<AreaScans>,
-    /// 3.9: the node where it ran first, until it has run on a second one.
+    /// 3.9: the first node on which the process ran, until it runs on a second one.
     first_node: FirstNode,
-    /// 3.9: jiffy after which the period is the shortest again.
+    /// 3.9: jiffy after which the period is reset to the shortest.
     next_reset: u64,
 }
 
 /// `mm->first_nid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstNode {
-    /// That of the first thread that is to scan (NUMA_PTE_SCAN_INIT).
+    /// The node of the first thread that shall scan (NUMA_PTE_SCAN_INIT).
     Unknown,
     Only(NodeId),
-    /// It has run on a second node (NUMA_PTE_SCAN_ACTIVE).
+    /// The process has run on a second node (NUMA_PTE_SCAN_ACTIVE).
     Several,
 }
 
-/// As exec leaves it: `mm_alloc()` clears the whole structure.
+/// The state after exec: `mm_alloc()` clears the whole structure.
 impl Default for FirstNode {
     fn default() -> Self {
         Self::Only(0)
@@ -65,12 +65,12 @@ impl Default for FirstNode {
 }
 
 impl FirstNode {
-    /// That of a new process: only fork (`dup_mm()`) says that it is not known.
+    /// The state of a new process: only after fork (`dup_mm()`) it is unknown.
     fn of(forked: bool) -> Self {
         if forked { Self::Unknown } else { Self::default() }
     }
 
-    /// A thread on `node` is to scan.
+    /// A thread on `node` shall scan.
     fn seen_on(self, node: NodeId) -> Self {
         match self {
             Self::Unknown => Self::Only(node),
@@ -80,33 +80,35 @@ impl FirstNode {
     }
 }
 
-/// What is kept of an area (`vma_numab_state`, 6.4 and later).
+/// Scan state of an area (`vma_numab_state`, 6.4 and later).
 #[derive(Clone, Copy, Debug, Default)]
 struct AreaScans {
     known: bool,
     start_seq: u64,
     prev_seq: Option<u64>,
     next_scan: u64,
-    /// Tasks with a fault in it, by hash, in this and in the last interval; when the next begins.
+    /// Tasks with a fault in it, by hash, in this and the previous interval; and the start of the
+    /// next interval.
     active: [u64; 2],
     active_reset: u64,
 }
 
-/// Bit of a task in the sets of [`AreaScans::active`] (`hash_32(pid, 6)`).
+/// The bit of a task in the sets of [`AreaScans::active`] (`hash_32(pid, 6)`).
 fn pid_bit(pid: u32) -> u64 {
     1 << (pid.wrapping_mul(0x61C8_8647) >> 26)
 }
 
 /// Run time after which a new thread scans first, so that threads take turns
-/// (`init_numa_balancing`). The kernel takes the smaller of a number of ms and a number of ns.
+/// (`init_numa_balancing`). The kernel takes the smaller of a number in ms and a number in ns.
 pub(super) fn stagger_ns(max_ms: u64, period_ms: u64, threads: u64, tick_ns: u64) -> u64 {
     let periods = (period_ms * threads * 1_000_000) as u32;
     u64::from((max_ms as u32).min(periods)) + 2 * tick_ns
 }
 
-/// What a part of `passed` pages takes off the pages still to be marked: all of it if something was marked. In
-/// 3.9 what is present, marked already or not: `change_pmd_range()` counts every huge page for which
-/// `change_huge_pmd()` has the lock (Mel Gorman calls it a bug when he removes it, 13/27, 2013-08-08).
+/// How much a part of `passed` pages takes off the pages still to be marked: all of it if something
+/// was marked. In 3.9 the pages that are present, whether already marked or not:
+/// `change_pmd_range()` counts every huge page for which `change_huge_pmd()` has the lock. (Mel
+/// Gorman calls this a bug in the patch that removes it, 13/27, 2013-08-08.)
 fn spent(marked: Marked, passed: i64, placement: bool) -> i64 {
     match (placement, marked.pages) {
         (true, 0) => 0,
@@ -123,10 +125,11 @@ struct Scan {
     now: u64,
     area: usize,
     page: u64,
-    /// Pages still to be marked and to be passed over.
+    /// Pages still to be marked, and still to be passed over.
     pages: i64,
     virtual_pages: i64,
-    /// Some area was skipped as the task does not use it; one may be scanned all the same.
+    /// Some area was skipped because the task does not use it; and: one area is scanned although
+    /// unused.
     skipped: bool,
     forced: bool,
     marked: u64,
@@ -135,14 +138,14 @@ struct Scan {
 /// How the walk over areas ended.
 #[derive(PartialEq, Eq)]
 enum Walk {
-    /// In the middle: enough was marked.
+    /// Enough was marked.
     Enough,
     /// There are no more areas.
     End,
 }
 
 impl Fair {
-    /// A task joins its process; returns how many it then has.
+    /// A task joins its process. Returns the number of tasks the process then has.
     pub(super) fn join_scanned(&mut self, world: &World, process: u32) -> u64 {
         let now = self.jiffies(world.now());
         let delay = if self.features.numa.places_tasks { self.tunables().delay_ms } else { 0 };
@@ -161,7 +164,7 @@ impl Fair {
         process.threads
     }
 
-    /// What of scans can be set.
+    /// The settings of scans.
     fn tunables(&self) -> &tunables::Scan {
         &self.features.tunables.scan
     }
@@ -183,13 +186,13 @@ impl Fair {
     }
 
     fn group_use(&self, group: Option<u32>) -> Option<GroupUse> {
-        // The scans of a group that has settled are not stretched.
+        // The scan periods of a group that has settled are not stretched.
         let group = group.filter(|&group| !self.mechanisms.is_settled(group));
         group.map(|group| self.numa.groups[group as usize].usage())
     }
 
-    /// At the tick of `cpu`: its task shall scan if it has run for a period since the last time. It
-    /// does so when it is about to return to user mode.
+    /// At the tick of `cpu`: its task shall scan if it has run for a period since its last scan. It
+    /// scans when it is about to return to user mode.
     pub(crate) fn tick_numa(&mut self, world: &mut World, cpu: CpuId) {
         let Some(task) = self.rqs[cpu].current.filter(|_| self.numa.active) else { return };
         self.on_numa_tick(world, cpu, task);
@@ -213,7 +216,7 @@ impl Fair {
         state.work = due;
     }
 
-    /// `task` returns to user mode on `cpu`: the scan that its tick asked for.
+    /// `task` returns to user mode on `cpu`: does the scan that its tick asked for.
     #[inline]
     pub(crate) fn numa_work(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         if self.numa.active && std::mem::take(&mut self.numa.tasks[task.index()].work) {
@@ -265,11 +268,11 @@ impl Fair {
         }
     }
 
-    /// Marks from the offset on and keeps where it ended.
+    /// Marks pages from the offset on, and stores where it ended.
     fn scan_areas(&mut self, world: &mut World, scan: &mut Scan) {
         let mut end = self.walk(world, scan);
         if end == Walk::End && scan.skipped {
-            // Nobody's areas are left out for ever: one is scanned now.
+            // No area is left out for ever: one is scanned now.
             scan.forced = true;
             (scan.area, scan.page) = self.numa.processes[scan.process as usize].offset;
             end = self.walk(world, scan);
@@ -304,11 +307,11 @@ impl Fair {
         Walk::End
     }
 
-    /// Marks an area from the scan's page on; whether that was enough.
+    /// Marks an area from the scan's page on. Returns whether enough was marked.
     fn mark_area(&mut self, world: &mut World, scan: &mut Scan, area: Area) -> bool {
         let threads = self.numa.processes[scan.process as usize].threads;
         let single = threads == 1 && !area.shared && self.features.numa.places_tasks;
-        // Pages that are where the only thread runs need no fault.
+        // Pages on the node of the only thread need no fault.
         let except = single.then(|| self.numa.node(scan.cpu));
         while scan.page < area.pages {
             let end = (scan.page + scan.pages.max(1) as u64).next_multiple_of(HUGE_PAGES);
@@ -327,8 +330,8 @@ impl Fair {
         false
     }
 
-    /// Whether the scan takes an area (6.4 and later): others look after what this task does not
-    /// use.
+    /// Whether the scan takes an area (6.4 and later). Areas that this task does not use are left
+    /// to other tasks.
     fn wants_area(&mut self, world: &World, scan: &mut Scan) -> bool {
         if !self.features.numa.area_skip {
             return true;
@@ -364,7 +367,7 @@ impl Fair {
         let begun = offset.0 == scan.area && offset.1 > 0;
         let forgotten = match area.prev_seq {
             Some(prev) => seq > prev + threads,
-            // The kernel sets the last scan to the one before the first.
+            // The kernel initialises the last scan to the one before the first.
             None => seq + 1 > area.start_seq + threads,
         };
         let wanted =
@@ -381,8 +384,8 @@ impl Fair {
         }
     }
 
-    /// 3.9: a process is scanned once it has run on two nodes, a program once off node 0; now and then the
-    /// period begins anew.
+    /// 3.9: a forked process is scanned once it has run on two nodes, a program after exec once it
+    /// has run off node 0. From time to time the period is reset.
     fn may_scan_old(&mut self, process: u32, task: TaskId, cpu: CpuId, now: u64) -> bool {
         let node = self.numa.node(cpu);
         let shortest = self.tunables().period_min_ms.into();
@@ -398,7 +401,7 @@ impl Fair {
         true
     }
 
-    /// 3.9: pages of a fault stayed where they were: scan slower.
+    /// 3.9: pages of a fault did not move, so the task scans more slowly.
     pub(crate) fn lengthen_old_period(&mut self, task: TaskId, pages: u64) {
         let step = OLD_STEP_JIFFIES * 1000 / u64::from(self.features.hz);
         let longest = self.tunables().period_max_ms.into();
@@ -409,7 +412,7 @@ impl Fair {
 }
 
 impl ScannedProcess {
-    /// Everything has been scanned.
+    /// A full scan has ended.
     fn begin_again(&mut self) {
         self.seq += 1;
         self.offset = (0, 0);
@@ -423,7 +426,7 @@ impl ScannedProcess {
     }
 }
 
-/// Whether nothing lies beyond the place where the scan begins.
+/// Whether the scan would begin beyond the last area.
 fn past_end(world: &World, scan: &Scan) -> bool {
     let last = world.area(scan.process, scan.area);
     let rest = last.is_some_and(|area| scan.page < area.pages);
@@ -436,7 +439,7 @@ mod tests {
 
     #[test]
     fn new_threads_scan_after_60_us_and_two_ticks() {
-        // The longest period in ms, 60000, is taken for ns.
+        // The longest period in ms, 60000, is taken as ns.
         assert_eq!(stagger_ns(60_000, 1000, 2, 4_000_000), 8_060_000);
         assert_eq!(stagger_ns(937, 1000, 2, 4_000_000), 8_000_937);
     }

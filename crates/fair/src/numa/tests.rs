@@ -1,4 +1,4 @@
-//! Whole runs: memory and tasks come together, in every form of the mechanism.
+//! Whole runs: memory and tasks are brought together, in every form of the mechanism.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ impl Builder {
         self.workload.regions.len() as u32 - 1
     }
 
-    /// A thread that makes `times` passes over regions, 10 ms of computing after each; 0: for ever.
+    /// A thread that passes `times` times over regions and computes for 10 ms after each pass; 0
+    /// means for ever.
     fn thread(&mut self, process: u32, regions: &[u32], times: u64, delay_ms: u64, cpus: &[u32]) {
         let slices = regions.iter().map(|&region| Slice { region, write: true }).collect();
         let access = Access::new(slices, Pattern::Stream);
@@ -69,7 +70,7 @@ fn counter(outcome: &Outcome, name: &str) -> u64 {
     outcome.counter(name) as u64
 }
 
-/// 64 MiB first touched on node 0, then used by four threads on node 1.
+/// 64 MiB are first touched on node 0, then used by four threads on node 1.
 fn moved_away(scheduler: &str, seconds: u64) -> Outcome {
     used_elsewhere().run(scheduler, seconds)
 }
@@ -90,13 +91,13 @@ fn memory_follows_threads_that_may_not_go_to_it() {
         let outcome = moved_away(version, 20);
         assert_eq!(counter(&outcome, "numa_pages_migrated"), 64 * PAGES, "{version}: all, once");
         assert!(counter(&outcome, "numa_hint_faults") >= 64 * PAGES);
-        // Four threads in step leave three of four pages to another one.
+        // Four threads in step leave three of four pages to another thread.
         let marked = counter(&outcome, "numa_pte_updates");
         assert!(counter(&outcome, "numa_hint_faults") <= marked * 7 / 4);
     }
 }
 
-/// `mpol_misplaced()`: under a policy of the task's own, pages stay.
+/// `mpol_misplaced()`: under the task's own policy, pages stay.
 #[test]
 fn memory_does_not_follow_threads_that_are_bound_to_nodes() {
     for version in ["fair@3.9", "fair@5.16", "fair@7.2"] {
@@ -119,8 +120,8 @@ fn without_numa_balancing_nothing_is_marked() {
     }
 }
 
-/// Two processes of four threads each, that start wherever the scheduler wants; the memory that each
-/// shares was touched on one node.
+/// Two processes of four threads each, which start where the scheduler puts them. The memory that
+/// each process shares was first touched on one node.
 fn crossed(scheduler: &str) -> (f64, Outcome) {
     let mut builder = Builder::new(2);
     for process in 0..2 {
@@ -129,7 +130,7 @@ fn crossed(scheduler: &str) -> (f64, Outcome) {
         builder.thread(process, &[region], 1, 0, &[first]);
         let own: Vec<u32> = (0..4).map(|_| builder.region(64, process)).collect();
         for own in own {
-            // The delay lets the memory be placed first.
+            // The delay allows the memory to be placed first.
             builder.thread(process, &[region, own], 0, 500, &[]);
         }
     }
@@ -149,7 +150,8 @@ fn two_processes_end_up_with_their_memory() {
     }
 }
 
-/// 3.9: 256 MiB on node 0 that a thread on each of some CPUs passes over. Pages moved, and wakeups.
+/// 3.9: 256 MiB on node 0, which one thread on each of `cpus` passes over. Returns pages moved, and
+/// wakeups.
 fn moved_in_old_kernel(cpus: &[u32]) -> [u64; 2] {
     let mut builder = Builder::new(1);
     let region = builder.region(256, 0);
@@ -164,7 +166,7 @@ fn moved_in_old_kernel(cpus: &[u32]) -> [u64; 2] {
     ["numa_pages_migrated", "wakeups"].map(|name| counter(&outcome, name))
 }
 
-/// Pages marked of a process that runs on node 1 alone, with memory of both nodes.
+/// Number of pages marked in a process that runs only on node 1, with memory on both nodes.
 fn marked_on_node_1(forked: bool) -> u64 {
     let mut builder = Builder::new(1);
     builder.workload.processes[0].forked = forked;
@@ -186,6 +188,6 @@ fn in_3_9_threads_of_one_node_wait_for_each_others_pages() {
     let [alone, without] = moved_in_old_kernel(&[8]);
     let [together, waited] = moved_in_old_kernel(&[8, 9, 10, 11]);
     assert_eq!([alone, together], [256 * PAGES; 2], "to node 1");
-    // Every thread sleeps once after each of its passes, which are as long as those of others.
+    // Every thread sleeps once after each of its passes, and all passes take equally long.
     assert!(waited > 4 * without + 100, "{waited} wakeups, {without} for one thread");
 }

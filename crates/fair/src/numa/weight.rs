@@ -1,5 +1,6 @@
-//! How much of a task's or a group's memory is on and near a node (`task_weight`, `group_weight`,
-//! `score_nearby_nodes`; kernel model, section 12.5), and the kinds of topology that decides about.
+//! How much of a task's or a group's memory is on a node and near it (`task_weight`,
+//! `group_weight`, `score_nearby_nodes`; kernel model, section 12.5), and the topology types that
+//! decide what is near.
 
 use roost_engine::TaskId;
 use roost_machine::Machine;
@@ -7,7 +8,7 @@ use roost_machine::Machine;
 use super::{NodeId, Numa};
 use crate::state::Fair;
 
-/// SLIT's distance of a node to itself.
+/// SLIT distance of a node to itself.
 pub(super) const LOCAL_DISTANCE: u32 = 10;
 
 /// How nodes are connected (`enum numa_topology_type`).
@@ -15,9 +16,9 @@ pub(super) const LOCAL_DISTANCE: u32 = 10;
 pub(super) enum Shape {
     /// All nodes are equally far from each other.
     Direct,
-    /// Between nodes far from each other there are others, nearer to both.
+    /// Nodes far from each other have other nodes between them, nearer to both.
     Mesh,
-    /// Sets of nodes, each nearer to each other than to the others.
+    /// There are sets of nodes; nodes of a set are nearer to each other than to other nodes.
     Backplane,
 }
 
@@ -27,7 +28,7 @@ pub(super) struct Distances {
     table: Vec<Vec<u32>>,
     pub shape: Shape,
     pub max: u32,
-    /// All that occur, from the smallest.
+    /// All distances that occur, in increasing order.
     pub levels: Vec<u32>,
 }
 
@@ -52,7 +53,7 @@ impl Distances {
         self.table[a][b]
     }
 
-    /// What nodes near `node` add to its score. `limit` is the distance that is considered.
+    /// What nodes near `node` add to its score. `limit` is the distance considered.
     fn nearby(&self, node: NodeId, limit: u32, faults: impl Fn(NodeId) -> i64) -> i64 {
         if self.shape == Shape::Direct {
             return 0;
@@ -73,7 +74,7 @@ impl Distances {
     }
 }
 
-/// Whether there is a node between the first two that are farthest from each other.
+/// Looks for a node between the first two nodes that are farthest from each other.
 fn between(table: &[Vec<u32>], max: u32) -> Shape {
     let nodes = 0..table.len();
     let farthest =
@@ -96,7 +97,7 @@ impl Numa {
         1000 * (state.mem_faults(node) + near) / state.total
     }
 
-    /// `group_weight`: the same of its group; 0 without one.
+    /// `group_weight`: the same for the task's group; 0 without one.
     pub(super) fn group_weight(&self, task: TaskId, node: NodeId, distance: u32) -> i64 {
         let Some(group) = self.tasks[task.index()].group else { return 0 };
         let group = &self.groups[group as usize];
@@ -109,8 +110,8 @@ impl Numa {
 }
 
 impl Fair {
-    /// What a move of `task` costs in thousandths of locality; below 0 if it gains. The group's if it
-    /// has one.
+    /// Loss of locality if `task` moves, in thousandths; negative for a gain. It is the group's
+    /// loss if the task has a group.
     pub(super) fn locality_lost(&self, task: TaskId, src: NodeId, dst: NodeId) -> i64 {
         let distance = self.numa.distances.get(src, dst);
         match self.numa.tasks[task.index()].group {
@@ -138,7 +139,7 @@ mod tests {
     fn shapes_are_told_by_their_distances() {
         let shape = |rows: &[&[u32]]| distances(rows).shape;
         assert_eq!(shape(&[&[10, 21], &[21, 10]]), Shape::Direct);
-        // A square: opposite corners are reached through the others.
+        // A square: opposite corners are connected through the others.
         let square: &[&[u32]] =
             &[&[10, 11, 12, 11], &[11, 10, 11, 12], &[12, 11, 10, 11], &[11, 12, 11, 10]];
         assert_eq!(shape(square), Shape::Mesh);
@@ -152,7 +153,7 @@ mod tests {
         let faults = |node: NodeId| [100, 40, 20, 10][node];
         let square: &[&[u32]] =
             &[&[10, 11, 12, 11], &[11, 10, 11, 12], &[12, 11, 10, 11], &[11, 12, 11, 10]];
-        // (12 - 11) / (12 - 10) of the neighbours 1 and 3, nothing of the opposite corner.
+        // (12 - 11) / (12 - 10) of the neighbours 1 and 3, and nothing of the opposite corner.
         assert_eq!(distances(square).nearby(0, 11, faults), 40 / 2 + 10 / 2);
         let two_boxes: &[&[u32]] =
             &[&[10, 15, 40, 40], &[15, 10, 40, 40], &[40, 40, 10, 15], &[40, 40, 15, 10]];
