@@ -1,24 +1,24 @@
-//! The mechanisms: one file each, with its switches and numbers, its state, what it does at each hook, and
-//! the counters that say how often it acted.
+//! The mechanisms. Each is one file, with its switches and numbers, its state, what it does at each
+//! hook, and the counters that say how often it acted.
 //!
-//! The rest of the crate knows no mechanism by name: it calls the hooks below, which call every mechanism
-//! that has something to do there. All calls are static; a mechanism that is off costs a test of a flag.
+//! The rest of the crate knows no mechanism by name: it calls the hooks below, and they call the
+//! mechanisms that act there. All calls are static. A mechanism that is off costs a test of a flag.
 //! `CONTRIBUTING.md` lists what a new mechanism needs.
 //!
-//! | hook | called |
+//! | hook | called when, or the question that it answers |
 //! |---|---|
-//! | [`Fair::on_queued`], [`Fair::on_left`], [`Fair::on_exit`] | a task has been queued, has left its queue, exits |
+//! | [`Fair::on_queued`], [`Fair::on_left`], [`Fair::on_exit`] | a task was queued, left its queue, exits |
 //! | [`Fair::on_fault`], [`Fair::on_numa_tick`], [`Fair::note_attempt`] | a hinting fault of a task, a tick while it runs, an attempt to reach its preferred node |
-//! | [`Fair::may_wake_at`], [`Fair::stays_on_node`] | may a wakeup, a swap or a pull take a task to another place? |
-//! | [`Fair::may_prefer`], [`Fair::group_decides_page`] | may a task prefer a node; does a page follow it? |
+//! | [`Fair::may_wake_at`], [`Fair::stays_on_node`] | may a wakeup, a swap or a pull move a task? |
+//! | [`Fair::may_prefer`], [`Fair::group_decides_page`] | may a task prefer a node, and does a page follow it? |
 //! | [`Fair::search_budget`], [`Mechanisms::on_search_ended`] | how far does a search for an idle CPU go? |
 //! | [`Mechanisms::keeps_fork`] | does a new task stay on its node? |
-//! | [`Mechanisms::tolerance`], [`Fair::note_balance`] | what does balancing leave alone? A pass moved nothing |
+//! | [`Mechanisms::tolerance`], [`Fair::note_balance`] | what does balancing leave alone? a pass moved nothing |
 //! | [`Fair::on_domain_util`] | a pass has found the utilisation of a domain |
-//! | [`Fair::source_queue`] | which queue is taken from? |
-//! | [`Fair::first_wanted`], [`Fair::next_wanted`] | which tasks does a pull take first, and then? |
-//! | [`Fair::refuses_unasked`], [`Fair::refuses`], [`Fair::ignores_heat`] | may a pull take this one? |
-//! | [`Fair::on_idle`], [`Fair::on_sent`] | a CPU stays idle after balancing; the task that it asked for |
+//! | [`Fair::source_queue`] | which queue does balancing pull from? |
+//! | [`Fair::first_wanted`], [`Fair::next_wanted`] | which tasks does a pull try first, and which next? |
+//! | [`Fair::refuses_unasked`], [`Fair::refuses`], [`Fair::ignores_heat`] | may a pull take this task? |
+//! | [`Fair::on_idle`], [`Fair::on_sent`] | a CPU stays idle after balancing; it was sent a task |
 
 pub(crate) mod cling;
 pub(crate) mod consolidate;
@@ -49,15 +49,15 @@ use llc_imbalance::{LlcImbalance, LlcTolerance};
 use numa_imbalance::{Busiest, NodeTolerance, NumaImbalance};
 pub(crate) use numa_imbalance::{LevelSpan, Limit, Occupied, Walk};
 
-/// What there is to say about a mechanism.
+/// The description of a mechanism.
 pub struct Mechanism {
     /// Its name: `numa-imbalance`.
     pub name: &'static str,
     pub(crate) switches: &'static [Switch],
     pub(crate) numbers: &'static [Number],
-    /// Names of the counters whose sum says how often it acted. A run in which it is on has them.
+    /// Counters whose sum says how often it acted. A run in which it is on has them.
     pub acted: &'static [&'static str],
-    /// What it needs to act on, for sentences that begin with "it needs".
+    /// What it needs to be able to act, for sentences that begin with "it needs".
     pub needs: &'static str,
     is_on: fn(&Features) -> bool,
     can_act: fn(&Machine, &Workload) -> bool,
@@ -75,12 +75,12 @@ impl Mechanism {
         switches.chain(self.numbers.iter().map(|number| number.name))
     }
 
-    /// Whether it is on, in whatever form: by the version or by a switch.
+    /// Whether it is on in any form, by the version or by a switch.
     pub fn is_on(&self, features: &Features) -> bool {
         (self.is_on)(features)
     }
 
-    /// What it needs and does not find on this machine and in this workload: then it cannot act.
+    /// What it needs but does not find on this machine and in this workload. Then it cannot act.
     pub fn missing(&self, machine: &Machine, workload: &Workload) -> Option<&'static str> {
         (!(self.can_act)(machine, workload)).then_some(self.needs)
     }
@@ -102,25 +102,25 @@ pub fn mechanisms() -> &'static [Mechanism] {
     MECHANISMS
 }
 
-/// Which form of each mechanism is on, and its numbers; `sis-util` is one of several limits of the same search
-/// ([`crate::features::SearchLimit`]).
+/// The active form of each mechanism, and its numbers. `sis-util` is one of several limits of the
+/// same search, see [`crate::features::SearchLimit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forms {
     pub numa_imbalance: NumaImbalance,
-    /// `imb_numa_nr` of every level that has one, if it is set.
+    /// `imb_numa_nr` of every level that has one, if set.
     pub imb_numa_nr: Option<u32>,
     pub sis_util: sis_util::Form,
     pub llc_imbalance: LlcImbalance,
     pub cling: cling::Form,
     pub consolidate: Consolidation,
-    /// Passes that leave alone a task which was pulled on purpose.
+    /// Number of passes that leave alone a task that was pulled on purpose.
     pub consolidate_seq: u32,
     #[cfg(test)]
     pub linger: Option<u32>,
 }
 
 impl Forms {
-    /// None is on.
+    /// All are off.
     pub(crate) const OFF: Self = Self {
         numa_imbalance: NumaImbalance::None,
         imb_numa_nr: None,
@@ -136,19 +136,19 @@ impl Forms {
     /// `imb_numa_nr` of the next level on the way up from a CPU.
     pub(crate) fn imb_numa_nr(&self, walk: &mut Walk, level: LevelSpan) -> u32 {
         match self.numa_imbalance.step(walk, level) {
-            // Below the nodes there is none, nor has a rule that does not go by it one.
+            // Levels below the nodes have none, and neither has a rule that does not use it.
             0 => 0,
             own => self.imb_numa_nr.unwrap_or(own),
         }
     }
 
-    /// Tasks up to which an imbalance is tolerated, at levels of nodes.
+    /// Number of tasks up to which an imbalance is tolerated, at node levels.
     pub(crate) fn limit_between_nodes(&self, domain: &Domain) -> Option<u32> {
         domain.has(Flags::NUMA).then(|| self.numa_imbalance.limit(domain))
     }
 }
 
-/// What is left alone in one domain.
+/// The imbalance that is left alone in one domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tolerance {
     pub nodes: NodeTolerance,
@@ -156,19 +156,20 @@ pub(crate) struct Tolerance {
 }
 
 impl Tolerance {
-    /// Whether nothing is.
+    /// Whether no imbalance is left alone.
     pub(crate) fn is_none(self) -> bool {
         self.nodes.rule == NumaImbalance::None && self.llcs == LlcTolerance::Nothing
     }
 
-    /// The imbalance in tasks between the nodes of a domain that is still acted on: `here` tasks run in the
-    /// local group, `there` in the busiest one of `weight` CPUs.
+    /// The part of an imbalance between nodes, in tasks, that balancing acts on. `here` tasks run
+    /// in the local group, `there` in the busiest one, which has `weight` CPUs.
     #[inline]
     pub(crate) fn between_nodes(self, imbalance: u64, here: u32, there: u32, weight: u32) -> u64 {
         self.nodes.filter(imbalance, here, Busiest { running: there, weight })
     }
 
-    /// The imbalance in tasks, before halving, between the LLCs of a node that is still acted on.
+    /// The part of an imbalance between the LLCs of a node, in tasks and before halving, that
+    /// balancing acts on.
     #[inline]
     pub(crate) fn between_llcs(self, imbalance: u64) -> u64 {
         self.llcs.filter(imbalance)
@@ -177,7 +178,7 @@ impl Tolerance {
 
 #[cfg(test)]
 impl Tolerance {
-    /// Nothing is left alone.
+    /// No imbalance is left alone.
     pub(crate) fn none() -> Self {
         Self::between_nodes_by(NumaImbalance::None, 0)
     }
@@ -191,7 +192,7 @@ impl Tolerance {
     }
 }
 
-/// What the mechanisms keep during a run.
+/// The state of the mechanisms during a run.
 pub(crate) struct Mechanisms {
     pub numa_imbalance: numa_imbalance::State,
     pub sis_util: sis_util::State,
@@ -203,7 +204,7 @@ pub(crate) struct Mechanisms {
 }
 
 impl Mechanisms {
-    /// At the start of a run.
+    /// The state at the start of a run.
     pub(crate) fn new(machine: &Machine, features: &Features) -> Self {
         Self {
             numa_imbalance: numa_imbalance::State::new(features),
@@ -216,12 +217,12 @@ impl Mechanisms {
         }
     }
 
-    /// The workload is known, and whether NUMA balancing has something to do.
+    /// Called when the workload is known; `with_numa` if NUMA balancing is active.
     pub(crate) fn start(&mut self, world: &World, with_numa: bool) {
         self.cling.start(world, with_numa);
     }
 
-    /// What balancing leaves alone in `domain`.
+    /// The imbalance that balancing leaves alone in `domain`.
     pub(crate) fn tolerance(&self, domain: &Domain) -> Tolerance {
         Tolerance {
             nodes: NodeTolerance::at(self.numa_imbalance.rule, domain),
@@ -229,8 +230,8 @@ impl Mechanisms {
         }
     }
 
-    /// Whether balancing would leave alone that a node is `ahead` tasks ahead, which then has `running` tasks
-    /// on `weight` CPUs: NUMA placement asks.
+    /// For NUMA placement: whether balancing would leave alone that a node is `ahead` tasks ahead.
+    /// The node then has `running` tasks on `weight` CPUs.
     pub(crate) fn leaves_alone(
         &self,
         ahead: u64,
@@ -241,7 +242,7 @@ impl Mechanisms {
         self.numa_imbalance.rule.adjust_placement(ahead, running, weight, imb_numa_nr) == 0
     }
 
-    /// Whether [`Mechanisms::keeps_fork`] may say yes.
+    /// Whether [`Mechanisms::keeps_fork`] can return true.
     pub(crate) fn may_keep_forks(&self) -> bool {
         self.numa_imbalance.rule != NumaImbalance::None
     }
@@ -263,12 +264,13 @@ impl Mechanisms {
         self.cling.is_clinging(group)
     }
 
-    /// What one of them counts of the `tasks` on the queue of `cpu`: as kept, and as they add up.
+    /// What a mechanism counts of the `tasks` on the queue of `cpu`: the stored value, and the
+    /// value recomputed.
     pub(crate) fn counted(&self, cpu: CpuId, tasks: &[TaskId]) -> Option<(u32, u32)> {
         self.consolidate.counted(cpu, tasks)
     }
 
-    /// Name and value of the counters of those that are on.
+    /// Name and value of the counters of mechanisms that are on.
     pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         self.numa_imbalance.counters(sink);
         self.sis_util.counters(sink);
@@ -284,19 +286,20 @@ impl Mechanisms {
     }
 }
 
-/// How often a mechanism acted in some way. Most decisions only read the state of the class.
+/// Counts how often a mechanism acted in some way. In a `Cell`, because most decisions only read
+/// the state of the class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally(Cell<u64>);
 
 impl Tally {
-    /// Once more, if `acted`; returns that.
+    /// Adds one if `acted`. Returns `acted`.
     #[inline]
     pub(crate) fn count(&self, acted: bool) -> bool {
         self.0.set(self.0.get() + u64::from(acted));
         acted
     }
 
-    /// So many times more.
+    /// Adds `times`.
     pub(crate) fn add(&self, times: u64) {
         self.0.set(self.0.get() + times);
     }
@@ -307,7 +310,7 @@ impl Tally {
 }
 
 impl Fair {
-    /// A task has been queued on `cpu`.
+    /// A task was queued on `cpu`.
     #[inline]
     pub(crate) fn on_queued(&mut self, world: &World, cpu: CpuId, task: TaskId) {
         if self.mechanisms.consolidate.active {
@@ -317,7 +320,7 @@ impl Fair {
         self.mechanisms.linger.on_queued(world.now(), task);
     }
 
-    /// A task has been taken off the queue of `cpu`.
+    /// A task was taken off the queue of `cpu`.
     #[inline]
     pub(crate) fn on_left(&mut self, cpu: CpuId, task: TaskId) {
         if self.mechanisms.consolidate.active {
@@ -345,7 +348,7 @@ impl Fair {
         self.tick_cgroup(world, cpu, task);
     }
 
-    /// Whether a wakeup may bring `task` to the waker's CPU, `this`.
+    /// Whether a wakeup may bring `task` to the waker's CPU `this`.
     #[inline]
     pub(crate) fn may_wake_at(&self, world: &World, task: TaskId, this: CpuId) -> bool {
         #[cfg(test)]
@@ -357,7 +360,7 @@ impl Fair {
             && (!self.mechanisms.consolidate.active || self.member_may_wake(world, task, this))
     }
 
-    /// The queue of `group` to take from; `busiest` has most of what the pass counts.
+    /// The queue of `group` to pull from. `busiest` is the queue with most of the pass's measure.
     #[inline]
     pub(crate) fn source_queue(&self, pass: &Pass, busiest: CpuId, group: GroupId) -> CpuId {
         if self.mechanisms.consolidate.active {
@@ -367,37 +370,37 @@ impl Fair {
         }
     }
 
-    /// Which tasks a pull takes first.
+    /// The tasks that a pull tries first.
     #[inline]
     pub(crate) fn first_wanted(&self, pass: &Pass) -> Wanted {
         if self.mechanisms.consolidate.active { self.first_members(pass) } else { Wanted::Any }
     }
 
-    /// A pull took `taken` tasks: whether it tries again, for other tasks.
+    /// A pull took `taken` tasks. Returns whether it tries again, for other tasks.
     #[inline]
     pub(crate) fn next_wanted(&self, pass: &mut Pass, taken: usize) -> bool {
         pass.wanted != Wanted::Any && self.next_members(pass, taken)
     }
 
-    /// Whether a pull leaves `task` before anything else is asked of it.
+    /// Whether a pull refuses `task` before any other check.
     #[inline]
     pub(crate) fn refuses_unasked(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
         self.mechanisms.consolidate.is_posted() && !self.is_wanted(world, pass, task)
     }
 
-    /// Whether a pull leaves `task`, which may run at the destination and does not run now.
+    /// Whether a pull refuses `task`, which may run at the destination and is not running.
     #[inline]
     pub(crate) fn refuses(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
         !self.mechanisms.consolidate.is_posted() && !self.is_wanted(world, pass, task)
     }
 
-    /// Whether a pull takes `task` although its cache is hot.
+    /// Whether a pull takes `task` although it is cache-hot.
     #[inline]
     pub(crate) fn ignores_heat(&self, world: &World, pass: &Pass, task: TaskId) -> bool {
         self.mechanisms.consolidate.active && self.gain_ignores_heat(world, pass, task)
     }
 
-    /// All domains of `cpu` that were due have been balanced, by `executor`.
+    /// `executor` has balanced all domains of `cpu` that were due.
     #[inline]
     pub(crate) fn on_idle(&mut self, world: &mut World, executor: CpuId, cpu: CpuId) {
         if self.mechanisms.consolidate.active && self.rqs[cpu].nr_running == 0 {
@@ -405,12 +408,12 @@ impl Fair {
         }
     }
 
-    /// The stopper of `src` has sent `task` to an idle CPU that asked for it, or could not.
+    /// The stopper of `src` has sent `task` to the idle CPU that asked for it, or could not.
     pub(crate) fn on_sent(&mut self, world: &World, src: CpuId, task: TaskId, sent: bool) {
         self.member_pulled(world, src, task, sent);
     }
 
-    /// The statistics of a pass found `util` of its domain in use.
+    /// The statistics of a pass found the utilisation `util` of its domain.
     #[inline]
     pub(crate) fn on_domain_util(&mut self, world: &World, pass: &Pass, util: u64) {
         if self.mechanisms.sis_util.active {
@@ -418,7 +421,8 @@ impl Fair {
         }
     }
 
-    /// What a search for an idle CPU near `target` may look at; `None`: no mechanism bounds it.
+    /// How many CPUs a search for an idle CPU near `target` may examine; `None` if no mechanism
+    /// limits it.
     #[inline]
     pub(crate) fn search_budget(
         &self,
@@ -429,8 +433,9 @@ impl Fair {
         self.mechanisms.sis_util.active.then(|| self.util_budget(world, target, lines))
     }
 
-    /// A pass by `rules` found nothing to even out; `finds` tells whether by others it would have. What
-    /// would have moved without a mechanism's tolerance, the mechanism has left alone.
+    /// A pass with `rules` found nothing to even out. `finds` tells whether it would have with
+    /// other rules. If it would have without a mechanism's tolerance, that mechanism has left the
+    /// imbalance alone.
     pub(crate) fn note_balance(&self, rules: &Rules, finds: impl Fn(&Rules) -> bool) {
         self.mechanisms.numa_imbalance.note_balance(rules, &finds);
         self.mechanisms.llc_imbalance.note_balance(rules, &finds);

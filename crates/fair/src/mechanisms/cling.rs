@@ -1,15 +1,17 @@
-//! `cling`: groups settle on a node and stay there; with it NUMA groups by cgroup instead of by page and
-//! their statistics (kernel model, section 14.2; the decisions are `roost/cling.h`).
+//! `cling`: groups settle on a node and stay there. This file also has NUMA groups by cgroup
+//! (instead of by page), and their statistics (kernel model, section 14.2; the decisions are
+//! `roost/cling.h`).
 //!
-//! `cpu.numa_group` of every cgroup below the root is 1 with the switch `numa-groups`; with `cling` such
-//! a group settles: its tasks stay on the preferred node, unless too many failed to get there.
+//! With the switch `numa-groups`, `cpu.numa_group` of every cgroup below the root is 1. With
+//! `cling` such a group settles: its tasks stay on the preferred node, unless too many of them
+//! failed to get there.
 //!
 //! ```text
-//! fault ──────────────────► the task joins the NUMA group of its cgroup; does the page follow it?
-//! placement ──────────────► nodes that too many failed to reach are not preferred
-//! attempt to get there ───► counted; those that failed pause clinging to the node
+//! fault ──────────────────► the task joins its cgroup's NUMA group; does the page follow it?
+//! placement ──────────────► skips nodes that too many tasks failed to reach
+//! attempt to get there ───► counted; failed attempts pause clinging to the node
 //! wakeup, swap, balancing ► may the task leave the node?
-//! tick ───────────────────► `cpu.numa_stat`; attempts are forgotten by halves
+//! tick ───────────────────► `cpu.numa_stat`; halves the counts of attempts from time to time
 //! ```
 
 use roost_engine::{CpuId, TaskId, World};
@@ -86,22 +88,22 @@ const NUMBERS: [Number; 2] = [
     },
 ];
 
-/// What of it is on.
+/// Which parts of it are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// Every cgroup is a NUMA group (`cpu.numa_group` = 1, 2019-07-16).
     pub groups: bool,
     /// Such groups settle on a node (2019-07-22).
     pub on: bool,
-    /// numa_balancing_cling_degree: failed attempts to reach a node, in percent, from which on nobody clings
-    /// to it.
+    /// numa_balancing_cling_degree: share of failed attempts to reach a node, in percent, from
+    /// which on no group clings to it.
     pub degree: u32,
-    /// Time after which attempts count half, ms.
+    /// Time after which the counts of attempts are halved, ms.
     pub period_ms: u32,
 }
 
 impl Form {
-    /// Nothing.
+    /// All parts are off.
     pub(super) const OFF: Self = Self {
         groups: false,
         on: false,
@@ -116,41 +118,41 @@ impl Default for Form {
     }
 }
 
-/// `cpu.numa_stat` of a cgroup: ticks of its tasks and of those below it.
+/// `cpu.numa_stat` of a cgroup: ticks of its tasks and of tasks in cgroups below it.
 #[derive(Clone, Debug)]
 struct NumaStat {
     path: String,
     parent: Option<usize>,
-    /// By eighths of local faults of the task that ran.
+    /// Ticks by eighths of local faults of the running task.
     locality: [u64; BUCKETS],
-    /// By node.
+    /// Ticks by node.
     exec: Vec<u64>,
 }
 
-/// What it keeps during a run.
+/// Its state during a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// `cling` is on, not `numa-groups` alone, and there is something to do.
+    /// `cling` is on (not only `numa-groups`), and the run has cgroups to settle.
     pub active: bool,
     form: Form,
     hz: u32,
-    /// NUMA balancing is at work.
+    /// NUMA balancing is active.
     with_numa: bool,
     /// The NUMA group of each cgroup, once a task has joined it.
     groups: Vec<Option<u32>>,
-    /// By number of the NUMA group: what came of its tasks' attempts, if it clings.
+    /// By number of the NUMA group: the attempts of its tasks, if the group clings.
     attempts: Vec<Option<Attempts>>,
     stats: Vec<NumaStat>,
-    /// What all groups counted in the run, by node.
+    /// Counts of all groups over the run, by node.
     totals: Vec<Totals>,
     tick_ms: u64,
-    /// Wakeups, swaps and pulls that it kept from taking a task off its node.
+    /// Wakeups, swaps and pulls that it stopped from moving a task off its node.
     kept_tasks: Tally,
-    /// Pages that it kept where they are.
+    /// Pages that it kept in place.
     kept_pages: Tally,
 }
 
-/// How tasks of a group that clings fared on their way to each node (`migrate_stat`, `busiest_nid` and
+/// Attempts of a clinging group's tasks to reach each node (`migrate_stat`, `busiest_nid` and
 /// `cling_timer` of its `struct numa_group`).
 #[derive(Clone, Debug)]
 struct Attempts {
@@ -160,20 +162,20 @@ struct Attempts {
     next_decay: u64,
 }
 
-/// Of one node.
+/// Counts for one node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     attempts: u64,
     failures: u64,
     most_ratio: u64,
-    /// Times that a group did not cling to the node any more.
+    /// How often a group stopped clinging to the node.
     pauses: u64,
-    /// Groups that do not.
+    /// Number of groups that do not cling to it now.
     paused: u64,
 }
 
 impl Attempts {
-    /// Of a group that begins at the jiffy `now`: its timer fires at once.
+    /// For a group that begins at the jiffy `now`. Its timer fires at once.
     fn new(nodes: usize, now: u64) -> Self {
         Self { nodes: vec![NodeAttempts::default(); nodes], busiest: None, next_decay: now }
     }
@@ -184,7 +186,7 @@ impl Attempts {
 }
 
 impl State {
-    /// At the start of a run; what it runs shows later.
+    /// The state at the start of a run. The workload is not known yet.
     pub(super) fn new(features: &Features) -> Self {
         let form = features.mechanisms.cling;
         Self {
@@ -196,7 +198,7 @@ impl State {
         }
     }
 
-    /// The cgroups of the run are known, and whether NUMA balancing has something to do.
+    /// Called when the cgroups of the run are known; `with_numa` if NUMA balancing is active.
     pub(super) fn start(&mut self, world: &World, with_numa: bool) {
         let nodes = world.machine().nodes.len();
         let stat = |group: &roost_workload::Group| NumaStat {
@@ -212,7 +214,8 @@ impl State {
         self.totals = vec![Totals::default(); nodes];
     }
 
-    /// Name and value of its counters: those of the cgroups' `cpu.numa_stat`, in ms, and of cling.
+    /// Name and value of each counter: those of the cgroups' `cpu.numa_stat`, in ms, and those of
+    /// cling.
     pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if !self.with_numa {
             return;
@@ -237,14 +240,14 @@ impl State {
         sink("cling_held_pages", self.kept_pages.get());
     }
 
-    /// The largest ratio that a node's pause was given.
+    /// The largest ratio of failed attempts of each node.
     pub(super) fn maxima(&self, sink: &mut dyn FnMut(&str, u64)) {
         for (node, totals) in self.totals.iter().enumerate().filter(|_| self.active) {
             sink(&format!("cling_most_ratio_node{node}"), totals.most_ratio);
         }
     }
 
-    /// What the NUMA group `group` keeps if it clings.
+    /// The attempts of the NUMA group `group`, if it clings.
     fn of_group(&mut self, group: u32) -> Option<&mut Attempts> {
         self.attempts.get_mut(group as usize)?.as_mut()
     }
@@ -261,7 +264,7 @@ impl Fair {
         world.group(task).filter(|_| self.mechanisms.cling.form.groups)
     }
 
-    /// A fault of a task of a cgroup with a NUMA group: it joins that.
+    /// A task of a cgroup with a NUMA group had a fault: it joins that NUMA group.
     pub(crate) fn join_cgroup(&mut self, world: &World, task: TaskId, cgroup: GroupId) {
         let group = match self.mechanisms.cling.groups[cgroup as usize] {
             Some(group) => group,
@@ -272,7 +275,7 @@ impl Fair {
         }
     }
 
-    /// The NUMA group of a cgroup begins.
+    /// Makes the NUMA group of a cgroup.
     fn new_cgroup_group(&mut self, world: &World, cgroup: GroupId) -> u32 {
         let group = self.group_of_cgroup();
         let (nodes, now) = (self.numa.nodes(), self.jiffies(world.now()));
@@ -286,7 +289,7 @@ impl Fair {
         group
     }
 
-    /// Whether the group of `task` clings, and whether to `node` it does not now.
+    /// Whether the group of `task` clings, and whether its clinging to `node` is paused.
     fn clings_but(&self, task: TaskId, node: NodeId) -> (bool, bool) {
         let state = &self.mechanisms.cling;
         let group = self.numa.group_of(task).filter(|_| state.active);
@@ -295,7 +298,7 @@ impl Fair {
         (attempts.is_some(), busy)
     }
 
-    /// Whether `task` stays on the node `src` rather than going to `dst`.
+    /// Whether `task` stays on the node `src` instead of moving to `dst`.
     #[inline]
     pub(crate) fn stays_on_node(&self, task: TaskId, src: NodeId, dst: NodeId) -> bool {
         self.mechanisms.cling.active && self.clings(task, src, dst)
@@ -308,13 +311,13 @@ impl Fair {
         self.mechanisms.cling.kept_tasks.count(stays)
     }
 
-    /// Whether a task may prefer `node`, which has `here` faults, to one with `most`.
+    /// Whether a task may prefer `node`, which has `here` faults, to a node with `most` faults.
     pub(crate) fn may_prefer(&self, task: TaskId, node: NodeId, here: u64, most: u64) -> bool {
         let (clings, busy) = self.clings_but(task, node);
         policy::prefers(clings, here, most, busy)
     }
 
-    /// Whether a page of `task`'s group follows it, as far as cling decides that.
+    /// Whether a page follows the task `task` of its group; `None` if cling does not decide it.
     pub(crate) fn group_decides_page(
         &self,
         task: TaskId,
@@ -330,7 +333,7 @@ impl Fair {
         }
     }
 
-    /// `task` tried to reach the node that it prefers.
+    /// `task` tried to reach its preferred node.
     pub(crate) fn note_attempt(
         &mut self,
         world: &mut World,
@@ -352,8 +355,8 @@ impl Fair {
         }
     }
 
-    /// Tells the largest ratio of any group for each node, and how many groups do not cling there;
-    /// counts those from now on.
+    /// Traces, for each node, the largest ratio of any group and the number of groups that do not
+    /// cling there. Counts groups that have stopped since.
     fn tell_attempts(&mut self, world: &mut World) {
         let degree = self.mechanisms.cling.form.degree;
         for node in 0..self.numa.nodes() {
@@ -372,7 +375,7 @@ impl Fair {
         }
     }
 
-    /// At every tick: each group forgets half of its attempts every 6 s.
+    /// At every tick: halves the attempts of each group whose period (6 s by default) is over.
     fn decay_cling(&mut self, world: &mut World) {
         let now = self.jiffies(world.now());
         let state = &mut self.mechanisms.cling;
@@ -390,7 +393,7 @@ impl Fair {
         }
     }
 
-    /// The tick of `cpu`, which runs `task`, in `cpu.numa_stat` of its cgroups.
+    /// Counts a tick of `cpu`, which runs `task`, in `cpu.numa_stat` of the task's cgroups.
     pub(super) fn tick_cgroup(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         if self.mechanisms.cling.active {
             self.decay_cling(world);

@@ -1,16 +1,16 @@
-//! `consolidate`: each process on as few nodes as the load allows (kernel model, section 14.5; the
-//! decisions are `roost/consolidate.h`).
+//! `consolidate`: gathers each process on as few nodes as the load allows (kernel model, section
+//! 14.5; the decisions are `roost/consolidate.h`).
 //!
 //! ```text
-//! enqueue, dequeue ► tasks of the process on the node; whether most of it is here
-//! wakeup ──────────► to the waker only if the process gains
-//! pull, push ──────► first tasks that join more of their own, then any
-//! CPU stays idle ──► takes one task of a process that is mostly on its node
+//! enqueue, dequeue ► counts tasks of the process by node; is most of the process here?
+//! wakeup ──────────► moves a task to the waker only if the process gains
+//! pull, push ──────► first tasks that join more tasks of their process, then any tasks
+//! CPU stays idle ──► pulls one task of a process that is mostly on its node
 //! ```
 //!
-//! As intended, or with [`Consolidation::Posted`] as the patches of 2013-07-30 have it where they
-//! contradict their own text. On versions with delayed dequeue a sleeper counts until it has left the
-//! queue.
+//! There are two forms: as intended, and [`Consolidation::Posted`] as in the patches of 2013-07-30
+//! where they contradict their own text. On versions with delayed dequeue a sleeper counts until it
+//! leaves the queue.
 
 use roost_engine::{CpuId, TaskId, Work, World};
 use roost_machine::Machine;
@@ -66,7 +66,7 @@ const NUMBERS: [Number; 1] = [Number {
     get: |features| Some(features.mechanisms.consolidate_seq),
 }];
 
-/// The number that was posted.
+/// The number in the posted patches.
 pub(super) const SEQ: u32 = policy::SEQ;
 
 /// Which form of consolidation is on.
@@ -74,9 +74,9 @@ pub(super) const SEQ: u32 = policy::SEQ;
 pub enum Consolidation {
     /// None.
     Off,
-    /// As its text says.
+    /// As the patches' text says.
     Intended,
-    /// As posted.
+    /// As the posted code does.
     Posted,
 }
 
@@ -89,54 +89,54 @@ impl Consolidation {
 /// Which tasks a pull takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Any.
+    /// Any task.
     #[default]
     Any,
-    /// Those that join more of their own.
+    /// Tasks that join more tasks of their process.
     Gaining,
-    /// Those that were not pulled on purpose a short time ago.
+    /// Tasks that were not pulled on purpose a short time ago.
     Unplaced,
 }
 
-/// A process's tasks.
+/// Counts of a process's tasks.
 #[derive(Clone, Debug, Default)]
 struct Weights {
     /// Runnable tasks by node.
     on: Vec<u32>,
     total: u32,
-    /// Pulls from each node that are under way.
+    /// Pulls from each node that are now under way.
     limit: Vec<u32>,
 }
 
-/// A task's.
+/// Membership of a task.
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
     process: u32,
-    /// It is counted on this node.
+    /// The node on which it is counted.
     on: Option<u16>,
-    /// It counts in its queue's `non_local`.
+    /// It is counted in `non_local` of its queue.
     non_local: bool,
     pinned: bool,
     migrate_seq: u32,
 }
 
-/// What consolidation keeps.
+/// The state of consolidation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     /// Whether it is on and there are several nodes.
     pub active: bool,
     posted: bool,
     nodes: usize,
-    /// By number of the process.
+    /// Processes, by number.
     processes: Vec<Weights>,
     members: Vec<Member>,
-    /// By CPU: tasks on its queue that are not where enough of their process is.
+    /// By CPU: number of tasks on its queue that are on a node with too little of their process.
     pub non_local: Vec<u32>,
-    /// Wakeups that it kept from the waker's CPU.
+    /// Wakeups that it kept away from the waker's CPU.
     kept: Tally,
-    /// Tasks that joined more of their own because balancing took such first.
+    /// Tasks that joined more tasks of their process because balancing took these first.
     gathered: Tally,
-    /// Pulls by idle CPUs: asked for and done.
+    /// Pulls by idle CPUs: number asked for, and number done.
     asked: u64,
     pulled: u64,
 }
@@ -151,7 +151,8 @@ impl State {
         Self { active, posted, nodes, non_local, ..Self::default() }
     }
 
-    /// `non_local` of a CPU, as kept and as the tasks on its queue add up.
+    /// `non_local` of a CPU: the stored value, and the value recomputed from the tasks on its
+    /// queue.
     pub(super) fn counted(&self, cpu: CpuId, tasks: &[TaskId]) -> Option<(u32, u32)> {
         let counts = |task: &&TaskId| self.members.get(task.index()).is_some_and(|m| m.non_local);
         let found = tasks.iter().filter(counts).count();
@@ -168,8 +169,8 @@ impl State {
         }
     }
 
-    /// Whether it is on, as posted: then it also refuses tasks before anything else is asked of them: if
-    /// it refuses all, they seem pinned (`preferred_node()` in `move_tasks()`, patch 3).
+    /// Whether it is on, as posted. That form refuses tasks before any other check. If it refuses
+    /// all tasks of a queue, they seem pinned (`preferred_node()` in `move_tasks()`, patch 3).
     pub(super) fn is_posted(&self) -> bool {
         self.active && self.posted
     }
@@ -197,7 +198,7 @@ impl State {
 }
 
 impl Fair {
-    /// A task has been queued on `cpu`.
+    /// A task was queued on `cpu`.
     pub(crate) fn count_member(&mut self, world: &World, cpu: CpuId, task: TaskId) {
         let node = self.numa.node_of[cpu];
         let process = world.process(task);
@@ -214,7 +215,7 @@ impl Fair {
         self.judge_member(cpu, task);
     }
 
-    /// A task has been taken off the queue of `cpu`.
+    /// A task was taken off the queue of `cpu`.
     pub(crate) fn discount_member(&mut self, cpu: CpuId, task: TaskId) {
         let Some(member) = self.mechanisms.consolidate.members.get_mut(task.index()) else {
             return;
@@ -227,8 +228,8 @@ impl Fair {
         self.mechanisms.consolidate.non_local[cpu] -= u32::from(gone.non_local);
     }
 
-    /// A task on the queue of `cpu` exits. As posted its process counts it for ever: `exit_mm()` has taken
-    /// its memory from it by the time that it leaves the queue.
+    /// A task on the queue of `cpu` exits. In the posted form its process counts it for ever,
+    /// because `exit_mm()` has detached its memory before it leaves the queue.
     pub(crate) fn abandon_member(&mut self, cpu: CpuId, task: TaskId) {
         let Some(member) = self.mechanisms.consolidate.members.get_mut(task.index()) else {
             return;
@@ -237,8 +238,8 @@ impl Fair {
         self.mechanisms.consolidate.non_local[cpu] -= u32::from(gone.non_local);
     }
 
-    /// Whether a task on the queue of `cpu` is where enough of its process is: at its arrival, and at
-    /// hinting faults.
+    /// Determines whether a task on the queue of `cpu` is on a node with enough of its process.
+    /// Called at its arrival and at hinting faults.
     pub(super) fn judge_member(&mut self, cpu: CpuId, task: TaskId) {
         let state = &mut self.mechanisms.consolidate;
         let Some(Member { process, on: Some(node), pinned, non_local, .. }) =
@@ -254,7 +255,7 @@ impl Fair {
         *count = *count - u32::from(non_local) + u32::from(now);
     }
 
-    /// What moving `task` from one CPU to another does for its process.
+    /// How moving `task` from one CPU to another benefits its process.
     fn benefit(&self, world: &World, task: TaskId, dst: CpuId, src: CpuId) -> Benefit {
         let process = world.process(task);
         let side = |cpu: CpuId| Side {
@@ -264,15 +265,15 @@ impl Fair {
         policy::benefit(self.mechanisms.consolidate.total(process), side(dst), side(src))
     }
 
-    /// Whether a wakeup may go to the waker's CPU.
+    /// Whether a wakeup may move the task to the waker's CPU.
     pub(super) fn member_may_wake(&self, world: &World, task: TaskId, this: CpuId) -> bool {
         let may = self.benefit(world, task, this, world.task_cpu(task)).may_wake();
         self.mechanisms.consolidate.kept.count(!may);
         may
     }
 
-    /// Which tasks a pull takes first. As posted it compares with the source before, unless a stopper does
-    /// it, which knows its own.
+    /// The tasks that a pull tries first. The posted form compares with the source tried before,
+    /// except in a stopper, which knows its source.
     pub(super) fn first_members(&self, pass: &Pass) -> Wanted {
         let node = |cpu: CpuId| u32::from(self.numa.node_of[cpu]);
         let state = &self.mechanisms.consolidate;
@@ -284,7 +285,7 @@ impl Fair {
         }
     }
 
-    /// A pull of those that gain took `taken` tasks: without any, others follow.
+    /// A pull of gaining tasks took `taken` tasks. If it took none, it tries the others.
     pub(super) fn next_members(&self, pass: &mut Pass, taken: usize) -> bool {
         let gaining = pass.wanted == Wanted::Gaining;
         self.mechanisms.consolidate.gathered.add(if gaining { taken as u64 } else { 0 });
@@ -295,7 +296,7 @@ impl Fair {
         again
     }
 
-    /// Whether a pull may take `task`, as far as its process is concerned.
+    /// Whether a pull may take `task`, as far as consolidation decides it.
     pub(super) fn is_wanted(&mut self, world: &World, pass: &Pass, task: TaskId) -> bool {
         let (dst, src) = (pass.dst, pass.src);
         let across = self.numa.node_of[dst] != self.numa.node_of[src];
@@ -312,7 +313,7 @@ impl Fair {
         }
     }
 
-    /// Whether a hot task moves all the same.
+    /// Whether a cache-hot task moves anyway.
     pub(super) fn gain_ignores_heat(&self, world: &World, pass: &Pass, task: TaskId) -> bool {
         let (dst, src) = (pass.dst, pass.src);
         let across = self.numa.node_of[dst] != self.numa.node_of[src];
@@ -321,11 +322,13 @@ impl Fair {
         self.benefit(world, task, dst, src).ignores_heat(across, failed, tries)
     }
 
-    /// The queue to pull from across nodes: of those with several tasks the one with most that are
-    /// not local; `normal` if none has more than that, or if that has one task, which is then pushed.
+    /// The queue to pull from across nodes: the queue with most non-local tasks, of those with
+    /// several tasks. `normal` if no queue has more than that one, or if `normal` has one task,
+    /// which is then pushed.
     pub(crate) fn most_non_local(&self, pass: &Pass, normal: CpuId, group: GroupId) -> CpuId {
         let across = |cpu: CpuId| self.numa.node_of[cpu] != self.numa.node_of[pass.dst];
-        // As posted, the source compared with is not set yet: it is that of the last try.
+        // In the posted form the source is not set yet here. The comparison uses that of the
+        // previous try.
         let looks = across(normal) && (!self.mechanisms.consolidate.posted || across(pass.src));
         if !looks || self.rqs[normal].nr_running < 2 {
             return normal;
@@ -341,7 +344,7 @@ impl Fair {
         best
     }
 
-    /// `cpu` has nothing to run after balancing: it takes a task of a process that is mostly on its
+    /// `cpu` has nothing to run after balancing. It pulls a task of a process that is mostly on its
     /// node.
     pub(super) fn pull_any_member(&mut self, world: &mut World, executor: CpuId, cpu: CpuId) {
         let node = self.numa.node(cpu);
@@ -363,7 +366,7 @@ impl Fair {
         }
     }
 
-    /// Asks for a task of `process` to be sent to `cpu`; whether there was one.
+    /// Asks to send a task of `process` to `cpu`. Returns whether there was one.
     fn pull_member(
         &mut self,
         world: &mut World,
@@ -393,7 +396,7 @@ impl Fair {
             return false;
         };
         if self.rqs[src].push.is_some() {
-            // Its stopper is busy with another task: nothing is asked for.
+            // The stopper is busy with another task, so this one is not asked for.
             self.mechanisms.consolidate.process(process).limit[from] -= 1;
             return true;
         }
@@ -408,8 +411,8 @@ impl Fair {
         true
     }
 
-    /// The stopper of `src` has sent `task` to the CPU that asked for it, or could not. As posted whoever
-    /// asked has given its token back at once.
+    /// The stopper of `src` has sent `task` to the CPU that asked for it, or could not. In the
+    /// posted form the CPU that asked has already given its token back.
     pub(super) fn member_pulled(&mut self, world: &World, src: CpuId, task: TaskId, moved: bool) {
         let node = self.numa.node(src);
         let process = world.process(task);

@@ -1,9 +1,9 @@
-//! `linger`: a task that was queued a short time ago stays on its node when it is woken. Not a published
-//! mechanism: the worked example of `CONTRIBUTING.md`, built by tests alone.
+//! `linger`: a task that was queued a short time ago stays on its node when it is woken. It is not
+//! a published mechanism, but the worked example of `CONTRIBUTING.md`. Only tests build it.
 //!
 //! ```text
-//! queued ► when
-//! wakeup ► may it take the task to the waker's node already?
+//! queued ► stores the time
+//! wakeup ► may it move the task to the waker's node yet?
 //! ```
 
 use roost_engine::{CpuId, TaskId, Time, World};
@@ -48,31 +48,31 @@ const NUMBERS: [Number; 1] = [Number {
     get: |features| features.mechanisms.linger,
 }];
 
-/// What it keeps during a run.
+/// Its state during a run.
 pub(crate) struct State {
-    /// For how long tasks stay, ns; `None`: it is off.
+    /// How long tasks stay, ns; `None` if it is off.
     stay_ns: Option<u64>,
     /// When each task was last queued, by its number.
     queued: Vec<Option<Time>>,
-    /// Wakeups that it kept from taking a task to another node.
+    /// Wakeups that it stopped from moving a task to another node.
     held: Tally,
 }
 
 impl State {
-    /// At the start of a run.
+    /// The state at the start of a run.
     pub(super) fn new(features: &Features) -> Self {
         let stay_ns = features.mechanisms.linger.map(|ms| u64::from(ms) * 1_000_000);
         Self { stay_ns, queued: Vec::new(), held: Tally::default() }
     }
 
-    /// Name and value of its counters.
+    /// Name and value of each counter.
     pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.stay_ns.is_some() {
             sink("linger_held", self.held.get());
         }
     }
 
-    /// A task has been queued.
+    /// A task was queued.
     pub(super) fn on_queued(&mut self, now: Time, task: TaskId) {
         if self.stay_ns.is_some() {
             let length = self.queued.len().max(task.index() + 1);
@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    /// Whether a task stays where it was queued.
+    /// Whether a task stays on the node where it was queued.
     fn stays(&self, now: Time, task: TaskId) -> bool {
         let queued = self.queued.get(task.index()).copied().flatten();
         let ago = queued.map(|queued| now.since(queued));
@@ -106,8 +106,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A waker alone on CPU 0 wakes a task of the other node, which was queued so long ago: the node at which
-    /// it arrives, and what was counted.
+    /// A waker, alone on CPU 0, wakes a task of the other node that was queued `ms` milliseconds
+    /// ago. Returns the node to which the task goes, and the counter.
     fn woken_after(scheduler: &str, ms: u64) -> (usize, Option<u64>) {
         let mut bench = Bench::new(scheduler, TWO_NODES);
         bench.busy([0].into_iter().chain(8..16));

@@ -1,9 +1,9 @@
-//! `llc-imbalance`: a small imbalance between the LLCs of a node is left alone, so that two tasks that
-//! wake each other stop chasing each other through the LLCs (kernel model, section 14.4; the decision
-//! is `roost/llc_imbalance.h`).
+//! `llc-imbalance`: leaves a small imbalance between the LLCs of a node alone, so that two tasks
+//! that wake each other stop chasing each other through the LLCs (kernel model, section 14.4; the
+//! decision is `roost/llc_imbalance.h`).
 //!
 //! ```text
-//! balancing between the LLCs of a node ► is the difference one that is left alone?
+//! balancing between the LLCs of a node ► is the imbalance left alone?
 //! ```
 
 use roost_machine::Machine;
@@ -61,32 +61,32 @@ const NUMBERS: [Number; 1] = [Number {
     },
 }];
 
-/// By how many tasks an LLC may be ahead of another one of its node.
+/// By how many tasks an LLC may be ahead of another LLC of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LlcImbalance {
     /// None.
     Off,
     /// A quarter of its CPUs, as published.
     Quarter,
-    /// So many.
+    /// This many.
     UpTo(u32),
 }
 
 /// The tolerance of one domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LlcTolerance {
-    /// Off, or the domain does not lie between the LLCs of a node.
+    /// It is off, or the domain is not between the LLCs of a node.
     Nothing,
-    /// By [`policy::adjust`], from the CPUs of the domain and of its child.
+    /// By [`policy::adjust`], with the CPUs of the domain and of its child.
     Quarter { span: u32, child_span: u32 },
-    /// So many tasks.
+    /// This many tasks.
     UpTo(u32),
 }
 
 impl LlcImbalance {
-    /// What is tolerated in `domain`.
+    /// The tolerance in `domain`.
     pub(super) fn at(self, domain: &Domain) -> LlcTolerance {
-        // As published: this holds for one LLC below a NUMA level too (section 14.4, point i).
+        // As published, this also applies to one LLC below a NUMA level (section 14.4, point i).
         let applies = domain.child_flags.has(Flags::SHARE_LLC) && domain.parent_is_numa;
         match self {
             Self::Quarter if applies => {
@@ -99,7 +99,7 @@ impl LlcImbalance {
 }
 
 impl LlcTolerance {
-    /// The imbalance in tasks, before halving, that is still worth moving.
+    /// The part of an imbalance, in tasks and before halving, that balancing acts on.
     #[inline]
     pub(super) fn filter(self, amount: u64) -> u64 {
         match self {
@@ -111,20 +111,20 @@ impl LlcTolerance {
     }
 }
 
-/// What it keeps during a run.
+/// Its state during a run.
 pub(crate) struct State {
     pub(super) form: LlcImbalance,
-    /// Passes between LLCs that moved nothing because of it.
+    /// Passes between LLCs that moved nothing because of the tolerance.
     left_alone: Tally,
 }
 
 impl State {
-    /// At the start of a run.
+    /// The state at the start of a run.
     pub(super) fn new(features: &Features) -> Self {
         Self { form: features.mechanisms.llc_imbalance, left_alone: Tally::default() }
     }
 
-    /// Name and value of its counters.
+    /// Name and value of each counter.
     pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.form != LlcImbalance::Off {
             sink("llc_imbalance_kept", self.left_alone.get());

@@ -1,13 +1,14 @@
-//! `numa-imbalance`: how many tasks a NUMA node may be ahead of another before that counts as an
-//! imbalance (kernel model, sections 10.6 and 14.1; the decisions are `roost/numa_imbalance.h`).
+//! `numa-imbalance`: how many tasks a NUMA node may be ahead of another node before balancing acts
+//! on the imbalance (kernel model, sections 10.6 and 14.1; the decisions are
+//! `roost/numa_imbalance.h`).
 //!
 //! ```text
-//! balancing between nodes ► is the difference one that is left alone?
-//! NUMA placement ─────────► would balancing leave alone what a move makes of two nodes?
+//! balancing between nodes ► is the imbalance left alone?
+//! NUMA placement ─────────► would balancing leave the imbalance after a move alone?
 //! fork, exec ─────────────► does the new task stay on its node?
 //! ```
 //!
-//! Most versions have a rule of their own; the switches put another one in its place.
+//! Most versions have a rule of their own. The switches replace it by another one.
 
 use roost_machine::Machine;
 use roost_policy::numa_imbalance::{self as policy, Rule};
@@ -69,7 +70,7 @@ fn published_or_none(on: bool) -> NumaImbalance {
     if on { NumaImbalance::Published } else { NumaImbalance::None }
 }
 
-/// Rule for how much imbalance between NUMA nodes is left alone (sections 10.6 and 14.1).
+/// The rule for the imbalance between NUMA nodes that is left alone (sections 10.6 and 14.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumaImbalance {
     /// No imbalance is left alone.
@@ -95,13 +96,14 @@ impl NumaImbalance {
         }
     }
 
-    /// The `imb_numa_nr` of one level, from its parent-child walk: see [`Walk`].
+    /// The `imb_numa_nr` of one level, from the walk over parents and children: see [`Walk`].
     pub(crate) fn step(self, walk: &mut Walk, level: policy::LevelSpan) -> u32 {
         policy::step(self.rule(), walk, level)
     }
 
-    /// Tasks up to which an imbalance is tolerated between the nodes of `domain`. 5.16 and Patch A compare
-    /// with less than, but the table of section 14.1 names the limit itself, and so does this.
+    /// Number of tasks up to which an imbalance is tolerated between the nodes of `domain`. 5.16
+    /// and Patch A use "less than", but the table of section 14.1 has the limit itself, and so has
+    /// this.
     pub(crate) fn limit(self, domain: &Domain) -> u32 {
         match self {
             Self::None => 0,
@@ -111,7 +113,7 @@ impl NumaImbalance {
     }
 
     /// The imbalance in tasks that counts against placing one more task on a node, which then has
-    /// `dst_nr`: the column "NUMA placement" of section 10.6.
+    /// `dst_nr` tasks: the column "NUMA placement" of section 10.6.
     pub(super) fn adjust_placement(
         self,
         imbalance: u64,
@@ -122,7 +124,7 @@ impl NumaImbalance {
         policy::adjust_placement(self.rule(), imbalance, dst_nr, dst_weight, imb_numa_nr)
     }
 
-    /// Whether a new task stays in the local node: the column "find_idlest" of section 10.6.
+    /// Whether a new task stays on the local node: the column "find_idlest" of section 10.6.
     #[inline]
     fn stay_local(self, local: Occupied, other_idle: u32, limit: Limit) -> bool {
         let idle = local.idle.abs_diff(other_idle);
@@ -133,20 +135,20 @@ impl NumaImbalance {
 /// The tolerance of one domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeTolerance {
-    /// None where the domain does not span nodes.
+    /// `NumaImbalance::None` if the domain does not span nodes.
     pub rule: NumaImbalance,
     pub imb_numa_nr: u32,
 }
 
 impl NodeTolerance {
-    /// What is tolerated in `domain` by a rule.
+    /// The tolerance of a rule in `domain`.
     pub(super) fn at(rule: NumaImbalance, domain: &Domain) -> Self {
         let rule = if domain.has(Flags::NUMA) { rule } else { NumaImbalance::None };
         Self { rule, imb_numa_nr: domain.imb_numa_nr }
     }
 
-    /// The imbalance in tasks that periodic balancing still acts on: the column "periodic" of section
-    /// 10.6.
+    /// The part of an imbalance, in tasks, that periodic balancing acts on: the column "periodic"
+    /// of section 10.6.
     #[inline]
     pub(super) fn filter(self, imbalance: u64, local_nr: u32, busiest: Busiest) -> u64 {
         if self.rule == NumaImbalance::None {
@@ -156,32 +158,32 @@ impl NodeTolerance {
     }
 }
 
-/// How a node is occupied.
+/// How busy a node is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupied {
-    /// Tasks that run there.
+    /// Number of tasks that run there.
     pub running: u32,
-    /// Idle CPUs.
+    /// Number of idle CPUs.
     pub idle: u32,
 }
 
-/// What it keeps during a run.
+/// Its state during a run.
 pub(crate) struct State {
     pub(super) rule: NumaImbalance,
-    /// Passes between nodes that moved nothing because of it.
+    /// Passes between nodes that moved nothing because of the tolerance.
     left_alone: Tally,
     /// New tasks that it kept on their node.
     kept_forks: Tally,
 }
 
 impl State {
-    /// At the start of a run.
+    /// The state at the start of a run.
     pub(super) fn new(features: &Features) -> Self {
         let rule = features.mechanisms.numa_imbalance;
         Self { rule, left_alone: Tally::default(), kept_forks: Tally::default() }
     }
 
-    /// Name and value of its counters.
+    /// Name and value of each counter.
     pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.rule != NumaImbalance::None {
             sink("numa_imbalance_kept", self.left_alone.get());
@@ -199,7 +201,7 @@ impl State {
         }
     }
 
-    /// [`NumaImbalance::stay_local`] of a new task.
+    /// [`NumaImbalance::stay_local`] for a new task, counted.
     #[inline]
     pub(super) fn keeps_fork(&self, local: Occupied, other_idle: u32, limit: Limit) -> bool {
         self.kept_forks.count(self.rule.stay_local(local, other_idle, limit))

@@ -1,9 +1,9 @@
-//! `sis-util`: bounds the search for an idle CPU by the utilisation of the LLC (kernel model, section
-//! 14.3; the decision is `roost/sis_util.h`).
+//! `sis-util`: limits the search for an idle CPU by the utilisation of the LLC (kernel model,
+//! section 14.3; the decision is `roost/sis_util.h`).
 //!
 //! ```text
-//! balancing at the LLC's level ► how many CPUs a search may look at
-//! search for an idle CPU ──────► not begun, ended early, or unbounded
+//! balancing at the LLC's level ► sets how many CPUs a search may examine
+//! search for an idle CPU ──────► is not begun, ends early, or has no limit
 //! ```
 
 use roost_engine::{CpuId, World};
@@ -75,9 +75,10 @@ const NUMBERS: [Number; 2] = [
 /// Its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// Utilisation in per cent from which on an LLC is full; `None`: as its domain's imbalance_pct says.
+    /// Utilisation in per cent from which on an LLC is full; `None`: from the imbalance_pct of its
+    /// domain.
     threshold: Option<u32>,
-    /// CPUs that a search may always look at.
+    /// Number of CPUs that a search may always examine.
     floor: u32,
 }
 
@@ -85,25 +86,26 @@ impl Form {
     /// As published.
     pub(super) const PUBLISHED: Self = Self { threshold: None, floor: 0 };
 
-    /// CPUs that a search may look at in an LLC of the utilisation `util`, whose domain this is.
+    /// Number of CPUs that a search may examine in an LLC with domain `domain` and utilisation
+    /// `util`.
     fn nr_idle_scan(self, util: u64, domain: &Domain) -> u32 {
         let pct = self.threshold.map_or(domain.imbalance_pct, |percent| 10_000 / percent);
         policy::nr_idle_scan(util, domain.weight, pct).max(self.floor.min(domain.weight))
     }
 }
 
-/// What it keeps during a run. The number of CPUs that searches may look at is the LLC's
+/// Its state during a run. The number of CPUs that searches may examine is kept per LLC
 /// ([`crate::state::LlcShared::nr_idle_scan`]).
 pub(crate) struct State {
     pub active: bool,
     /// Searches that it did not let begin.
     not_begun: Tally,
-    /// Searches that it ended before all CPUs had been looked at.
+    /// Searches that it ended before all CPUs were examined.
     ended: Tally,
 }
 
 impl State {
-    /// At the start of a run.
+    /// The state at the start of a run.
     pub(super) fn new(features: &Features) -> Self {
         Self {
             active: features.switches.search_limit == SearchLimit::Utilisation,
@@ -112,7 +114,7 @@ impl State {
         }
     }
 
-    /// Name and value of its counters.
+    /// Name and value of each counter.
     pub(super) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         if self.active {
             sink("sis_util_not_begun", self.not_begun.get());
@@ -120,7 +122,7 @@ impl State {
         }
     }
 
-    /// How many CPUs a search may look at where `nr_idle_scan` CPUs are worth it.
+    /// The budget of a search in an LLC with this `nr_idle_scan`.
     #[inline]
     fn budget(&self, nr_idle_scan: u32) -> Budget {
         match nr_idle_scan {
@@ -128,7 +130,7 @@ impl State {
                 self.not_begun.add(1);
                 Budget::NoScan
             }
-            // One more: the step that gives up is counted in.
+            // One more, because the step that gives up counts too.
             nr => Budget::Steps(u64::from(nr) + 1),
         }
     }
@@ -141,8 +143,8 @@ impl State {
 }
 
 impl Fair {
-    /// A pass has found the LLC at its level to have the utilisation `util`: how many CPUs a wakeup may
-    /// look at from now on.
+    /// A pass has found the utilisation `util` of the LLC at its level. Sets how many CPUs a wakeup
+    /// may examine from now on.
     pub(super) fn update_idle_scan(&mut self, world: &World, pass: &Pass, util: u64) {
         let at_llc = self.topology.llc_level[pass.cpu] == Some(pass.level);
         if !at_llc || pass.idle == IdleType::NewlyIdle {
@@ -158,7 +160,7 @@ impl Fair {
         }
     }
 
-    /// The last passes have found every LLC without utilisation.
+    /// Sets every LLC to the state after passes that found no utilisation.
     pub(crate) fn search_all_when_idle(&mut self) {
         if !self.mechanisms.sis_util.active {
             return;
@@ -171,7 +173,7 @@ impl Fair {
         }
     }
 
-    /// What the LLC of `target` is found to be worth searching.
+    /// The budget for searches in the LLC of `target`.
     pub(super) fn util_budget(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
         let shared = &self.llcs[self.topology.llc_of[target] as usize];
         lines.fetch_shared(world.machine(), shared.last_writer);
@@ -193,7 +195,8 @@ mod tests {
         [0, 45, 75, 90].map(|percent| form.nr_idle_scan(percent * 16 * 1024 / 100, domain))
     }
 
-    /// The header's table for 16 CPUs; a threshold of 100 is x^2 alone: 1 - 0.45^2 and 1 - 0.75^2 of 16 CPUs.
+    /// The table of the header for 16 CPUs. A threshold of 100 is x^2 alone: 1 - 0.45^2 and 1 -
+    /// 0.75^2 of 16 CPUs.
     #[test]
     fn a_threshold_is_the_utilisation_at_which_searches_end() {
         assert_eq!(scans("fair@7.2"), [16, 11, 3, 0]);

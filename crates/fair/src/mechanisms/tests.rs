@@ -1,4 +1,5 @@
-//! What is said about mechanisms, and where they may be named, as `CONTRIBUTING.md` lists it.
+//! Tests of the descriptions of mechanisms, and of the places that may name them, as
+//! `CONTRIBUTING.md` lists them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use super::mechanisms;
 use crate::wakeup::kit::*;
 use crate::{Features, versions};
 
-/// By its own name and by each of its switches that turns it on.
+/// A mechanism is on by its own name and by each of its switches that turns it on.
 #[test]
 fn a_run_has_the_counters_of_mechanisms_that_are_on() {
     for mechanism in mechanisms() {
@@ -53,7 +54,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All sources below a folder of the repository, by path from its root, with their text.
+/// All sources below a folder of the repository, by path from the root, with their text.
 fn sources(folder: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -72,14 +73,14 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether `text` has `word` as a word of its own, in either spelling.
+/// Whether `text` contains `word` as a whole word, in either spelling.
 fn names(text: &str, word: &str) -> bool {
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
     words.any(|other| other.replace('-', "_").eq_ignore_ascii_case(word))
 }
 
-/// The places that `CONTRIBUTING.md` lists, in order: the first code span of each item of its list under
-/// "A new mechanism".
+/// The places that `CONTRIBUTING.md` lists, in order: the first code span of each item of the list
+/// under "A new mechanism".
 fn places() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     let (_, section) = text.split_once("## A new mechanism").unwrap();
@@ -107,11 +108,14 @@ fn a_mechanism_takes_at_most_ten_places() {
     let places = places();
     assert!((5..=10).contains(&places.len()), "{places:?}");
     for place in places_of("sis_util") {
-        assert!(root().join(&place).exists(), "{place}: listed in CONTRIBUTING.md, not there");
+        assert!(
+            root().join(&place).exists(),
+            "{place}: CONTRIBUTING.md lists it, but it does not exist"
+        );
     }
 }
 
-/// The example is what the list says: nothing else in the repository knows it.
+/// The list matches the example: no other file in the repository names it.
 #[test]
 fn the_example_is_in_listed_places_only() {
     let all = ["crates", "policy", "bpf", "benches"].into_iter().flat_map(sources);
@@ -122,7 +126,7 @@ fn the_example_is_in_listed_places_only() {
     assert!(found.is_subset(&places_of("linger")), "{:?}", places_of("linger"));
 }
 
-/// Nor does anything else in the fair class and in the policy know any of the others.
+/// No other file of the fair class and of the policy names any mechanism.
 #[test]
 fn every_mechanism_is_in_listed_places_only() {
     for mechanism in mechanisms() {
