@@ -1,28 +1,30 @@
-//! Balancing and placement as 5.2 and 3.9 decide them: by load (kernel model, sections 7, 8 and 11).
+//! Balancing and placement of 5.2 and 3.9, which decide by load (kernel model, sections 7, 8 and
+//! 11).
 //!
-//! From 5.5 on groups of CPUs are of types, and what is moved is load, utilisation or tasks
-//! (`crate::balance`). Before, there was one measure: the load of a CPU, in 5.2 the load average of
-//! what is queued, in 3.9 the weight of it. A group that has more of it for its capacity than the
-//! average gives to one that has less; where that would come to less than a task, a rule of its own
-//! says whether a task is moved nevertheless.
+//! From 5.5 on groups of CPUs have types, and a pass moves load, utilisation or tasks
+//! (`crate::balance`). Before, there was one measure: the load of a CPU. In 5.2 it is the load
+//! average of the queued tasks, in 3.9 their weight. A group with more load per capacity than the
+//! average gives load to a group with less. If that amount is less than one task, a separate rule
+//! decides whether a task moves anyway.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`groups`] | statistics of groups, the busiest one, its busiest queue |
-//! | [`small`] | whether to move a task where the imbalance is less than one |
+//! | [`groups`] | statistics of groups, the busiest group and its busiest queue |
+//! | [`small`] | whether to move a task if the imbalance is less than one task |
 //! | [`v5_2`], [`v3_9`] | whether two groups are out of balance, and by how much |
-//! | [`decayed`] | 3.9: the load of a CPU as balancing sees it |
+//! | [`decayed`] | 3.9: the load of a CPU that balancing uses |
 //! | [`fork`] | the idlest group for a new task |
-//! | [`wakeup`] | 3.9: where a woken task goes |
+//! | [`wakeup`] | 3.9: the CPU for a woken task |
 //! | [`idle_search`] | the search for an idle CPU near a target |
 //! | [`nohz`] | 3.9: balancing for tickless CPUs |
 //!
-//! What both generations share is where the newer one has it: triggers and intervals, a pass with
-//! its retries and failures, detaching and attaching, active balance, nohz balancing of 5.2; where they
-//! differ in a detail that is asked for there.
+//! The parts that both generations share are in the newer modules: triggers and intervals, a pass
+//! with its retries and failures, detaching and attaching, active balance, and nohz balancing of
+//! 5.2. Those modules check the version where a detail differs.
 //!
-//! No kernel had the allowed imbalances of later versions (`numa-imbalance`, `llc-imbalance`) with
-//! these balancers. Here they are adapted: see [`groups::left_alone`] and [`fork`].
+//! No kernel combined these balancers with the allowed imbalances of later versions
+//! (`numa-imbalance`, `llc-imbalance`). Here the allowed imbalances are adapted to them: see
+//! [`groups::left_alone`] and [`fork`].
 
 pub(crate) mod decayed;
 pub(crate) mod fork;
@@ -42,22 +44,22 @@ use roost_engine::CpuId;
 use crate::domain::{Flags, GroupId, Topology};
 use crate::features::Features;
 
-/// Power of a CPU that shares its core with no other (SCHED_POWER_SCALE, later
-/// SCHED_CAPACITY_SCALE), and the unit of loads per power.
+/// Power of a CPU that shares its core with no other CPU (SCHED_POWER_SCALE, later
+/// SCHED_CAPACITY_SCALE). Also the scale of loads per power.
 pub(crate) const POWER_SCALE: u64 = 1024;
 
-/// 3.9: power of a core whose CPUs are threads, shared by them (`smt_gain`, section 2).
+/// 3.9: power of a core with several threads, which they share (`smt_gain`, section 2).
 const SMT_GAIN: u64 = 1178;
 
-/// What loads are measured against (`cpu_power`, later `cpu_capacity`).
+/// The power that loads are divided by (`cpu_power`, later `cpu_capacity`).
 pub(crate) struct Power {
     of_cpu: Vec<u64>,
     of_group: Vec<u64>,
 }
 
 impl Power {
-    /// The powers of a machine with these domains: in 3.9 the threads of a core share that of the
-    /// core, later each thread counts as a CPU of its own.
+    /// The powers of a machine with these domains. In 3.9 the threads of a core share the core's
+    /// power; later each thread counts as a whole CPU.
     pub(crate) fn new(topology: &Topology, features: &Features) -> Self {
         let threads = |cpu: CpuId| {
             let lowest = topology.domains_of(cpu).first().map(|&id| topology.domain(id));
@@ -87,13 +89,13 @@ impl Power {
     }
 }
 
-/// Whether a pass that moved nothing shall push by stopper: any kind of imbalance counts (section
-/// 10.10).
+/// Whether a pass that moved nothing shall use active balance. Any kind of imbalance counts
+/// (section 10.10).
 pub(crate) fn needs_active_balance(failed: u32, cache_nice_tries: u32) -> bool {
     failed > cache_nice_tries + 2
 }
 
-/// What a task counts against the load to move, or `None` if more than half of it is too much
+/// What a task counts against the load to move, or `None` if half of its load is already too much
 /// (section 10.8).
 pub(crate) fn counted(load: u64, amount: i64) -> Option<i64> {
     ((load / 2) as i64 <= amount).then_some(load as i64)

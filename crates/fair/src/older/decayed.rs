@@ -1,9 +1,11 @@
-//! The decaying loads of 3.9 (`rq->cpu_load[]`, feature LB_BIAS): what balancing takes for the load of a CPU.
+//! The decaying loads of 3.9 (`rq->cpu_load[]`, feature LB_BIAS). Balancing uses them as the load
+//! of a CPU.
 //!
-//! Each tick the weight that is queued enters averages of different length. A pass takes one of them, by domain and by what
-//! its CPU does, and in doubt believes in balance: of CPUs of other groups the lower of average and weight, of its
-//! own group the higher (`source_load()`, `target_load()`). So a task that waits for some microseconds is no load to
-//! be taken, and a CPU that has just lost one is not empty at once.
+//! At each tick the queued weight enters averages of different length. A pass uses one of them,
+//! depending on the domain and on the state of its CPU. If average and weight differ, it chooses
+//! the one nearer to balance: for a CPU of another group the lower one, for a CPU of its own group
+//! the higher one (`source_load()`, `target_load()`). So a task that waits for a few microseconds
+//! is not pulled, and a CPU that has just lost a task does not count as empty at once.
 
 use roost_engine::{CpuId, World};
 
@@ -12,13 +14,15 @@ use crate::eras::Load;
 use crate::state::Fair;
 use crate::stats::IdleType;
 
-/// Averages that some domain asks for: `cpu_load[0]` is the weight at the last tick, `[2]` the longest.
+/// Number of averages that some domain uses: `cpu_load[0]` is the weight at the last tick, `[2]`
+/// the longest.
 const AVERAGES: usize = 3;
 
-/// Ticks without load after which nothing is left (`degrade_zero_ticks`).
+/// Number of ticks without load after which an average is 0 (`degrade_zero_ticks`).
 const ZERO_TICKS: [u64; AVERAGES] = [0, 8, 32];
 
-/// What is left of 128 after 1, 2, 4 ... ticks without load (`degrade_factor`); the second average is halved.
+/// What remains of 128 after 1, 2, 4 ... ticks without load (`degrade_factor`). The second average
+/// is halved instead.
 const LEFT: [u64; 7] = [96, 72, 40, 12, 1, 0, 0];
 const LEFT_OF_SHIFT: u32 = 7;
 
@@ -31,14 +35,15 @@ pub(crate) struct DecayedLoads {
 }
 
 impl DecayedLoads {
-    /// A tick found `weight` queued (`update_cpu_load_active`). Ticks that were left out before it are forgotten.
+    /// A tick found `weight` queued (`update_cpu_load_active`). Earlier ticks that were left out
+    /// are ignored.
     pub(crate) fn tick(&mut self, jiffy: u64, weight: u64) {
         self.updated = jiffy;
         self.update(weight, 1);
     }
 
-    /// No tick has come since the last update, and nothing was queued (`update_cpu_load_nohz`,
-    /// `update_idle_cpu_load`).
+    /// No tick has come since the last update, and nothing was queued meanwhile
+    /// (`update_cpu_load_nohz`, `update_idle_cpu_load`).
     pub(crate) fn idled(&mut self, jiffy: u64) {
         let ticks = jiffy - std::mem::replace(&mut self.updated, jiffy);
         if ticks > 0 {
@@ -52,7 +57,7 @@ impl DecayedLoads {
         for (index, load) in self.loads.iter_mut().enumerate().skip(1) {
             let old = decay_missed(*load, ticks - 1, index);
             let others = (1 << index) - 1;
-            // Rounded up where it grows, so that it gets there.
+            // Rounded up while it grows, so that it reaches the weight.
             let new = if weight > old { weight + others } else { weight };
             *load = (old * others + new) >> index;
         }
@@ -71,8 +76,8 @@ fn decay_missed(load: u64, missed: u64, index: usize) -> u64 {
     bits.fold(load, |load, (_, left)| (load * left) >> LEFT_OF_SHIFT)
 }
 
-/// Which average a pass over `domain` takes, `None` for the weight as it is: `busy_idx` and `idle_idx`, less one;
-/// `newidle_idx` is 0.
+/// The average that a pass over `domain` uses; `None` for the current weight. These are `busy_idx`
+/// and `idle_idx`, minus one; `newidle_idx` is 0.
 fn average_for(domain: &Domain, idle: IdleType) -> Option<usize> {
     let shares_core = domain.has(Flags::SHARE_CPUCAPACITY);
     match idle {
@@ -87,14 +92,14 @@ fn average_for(domain: &Domain, idle: IdleType) -> Option<usize> {
 }
 
 impl Fair {
-    /// At a tick of `cpu`.
+    /// At a tick of `cpu`: updates its averages.
     pub(crate) fn decay_load(&mut self, world: &World, cpu: CpuId) {
         let jiffy = self.jiffies(world.now());
         let rq = &mut self.rqs[cpu];
         rq.decayed.tick(jiffy, rq.load_weight);
     }
 
-    /// How a pass over `domain` sees the load of a CPU of its own group (`own`) or of another one.
+    /// The load of a CPU in a pass over `domain`; `own` if the CPU is in the pass's own group.
     pub(super) fn load_seen(&self, cpu: CpuId, average: Option<usize>, own: bool) -> u64 {
         let now = self.cpu_load(cpu);
         let before = average.map(|index| self.rqs[cpu].decayed.loads[index]);
@@ -105,7 +110,7 @@ impl Fair {
         }
     }
 
-    /// See [`average_for`]; later versions take loads as they are.
+    /// See [`average_for`]. Later versions use the current load.
     pub(super) fn average_for(&self, domain: &Domain, idle: IdleType) -> Option<usize> {
         let decays = self.features.averages.load == Load::Weight;
         average_for(domain, idle).filter(|_| decays)
@@ -116,7 +121,8 @@ impl Fair {
 mod tests {
     use super::*;
 
-    /// 1024: half of what is missing, rounded up, is added each tick to the second average, a quarter to the third.
+    /// Weight 1024: at each tick the second average gains half of the difference, rounded up, the
+    /// third a quarter.
     #[test]
     fn averages_grow_to_the_weight() {
         let mut decayed = DecayedLoads::default();
@@ -128,7 +134,8 @@ mod tests {
         assert_eq!(decayed.loads, [1024, 1024, 1024]);
     }
 
-    /// After 5 ticks without: 1024 / 32; and 1024 x 40 / 128 for four that were missed, three quarters of it now.
+    /// After 5 ticks without load: 1024 / 32; and 1024 x 40 / 128 for the four missed ticks, three
+    /// quarters of that now.
     #[test]
     fn what_ticks_missed_is_made_up_for() {
         let mut decayed = DecayedLoads { loads: [1024; AVERAGES], updated: 10 };

@@ -1,8 +1,9 @@
-//! Where a new task goes in 5.2 and 3.9: the idlest group by load (section 8). The walk down the
-//! domains and, in 5.2, the choice among a group's CPUs are those of `crate::fork`.
+//! The CPU for a new task in 5.2 and 3.9: the idlest group by load (section 8). The walk down the
+//! domains and, in 5.2, the choice among a group's CPUs are in `crate::fork`.
 //!
-//! Allowed imbalances between nodes are adapted: where one is switched on, a new task stays in the
-//! local node while that has an idle CPU and the number of its tasks is allowed, as it does later.
+//! The allowed imbalance between nodes is adapted: if it is switched on, a new task stays on the
+//! local node while that node has an idle CPU and the number of its tasks is allowed, as in later
+//! versions.
 
 use roost_engine::{CpuId, TaskId, World};
 
@@ -11,21 +12,22 @@ use crate::domain::{Domain, Flags, GroupId};
 use crate::mechanisms::{Limit, Occupied};
 use crate::state::Fair;
 
-/// A group as a new task sees it; loads are per power, scaled by 1024.
+/// A group's load for the placement of a new task; loads are per power, scaled by 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Loads {
-    /// Load of what is queued.
+    /// Load of the queued tasks.
     runnable: u64,
-    /// Load with that of sleepers (5.2).
+    /// Load with sleepers included (5.2).
     average: u64,
 }
 
-/// The idlest of other groups so far, and whether to leave the local one for it (5.2).
+/// Margins for choosing the idlest group, and for leaving the local group for it (5.2).
 #[derive(Clone, Copy, Debug)]
 struct Margins {
-    /// Loads that differ by less are about equal: what a nice-0 task adds in excess of balance.
+    /// Loads that differ by less count as about equal: a nice-0 task's load times the allowed
+    /// imbalance.
     load: u64,
-    /// Per cent by which averages have to differ then.
+    /// If they do, averages have to differ by this, per cent.
     pct: u64,
 }
 
@@ -35,8 +37,8 @@ impl Margins {
         Self { load: 1024 * excess / 100, pct: 100 + excess / 2 }
     }
 
-    /// Whether `group` takes the place of the idlest group so far; and what the next is then
-    /// compared with, which keeps the lower load of two about equal ones.
+    /// Whether `group` replaces the idlest group so far. The result is what the next group is
+    /// compared with: of two about equal loads it keeps the lower one.
     fn idler(self, group: Loads, idlest: Option<Loads>) -> Option<Loads> {
         let Some(least) = idlest else { return Some(group) };
         if least.runnable > group.runnable + self.load {
@@ -58,7 +60,7 @@ impl Margins {
 
 impl Fair {
     /// `find_idlest_group`: a group of the domain of `cpu` at `level` that should take the task
-    /// rather than the group of `cpu` itself.
+    /// instead of the group of `cpu`.
     pub(crate) fn find_idlest_group_by_load(
         &self,
         world: &World,
@@ -111,7 +113,8 @@ impl Fair {
         Loads { runnable: per_power(runnable), average: per_power(average) }
     }
 
-    /// Between nodes, with an allowed imbalance switched on: whether the local one keeps the task.
+    /// Between nodes, if an allowed imbalance is switched on: whether the local node keeps the
+    /// task.
     fn node_keeps(
         &self,
         world: &World,
@@ -136,8 +139,8 @@ impl Fair {
         here > 0 && self.mechanisms.keeps_fork(local, idle(other), limit)
     }
 
-    /// 3.9: the CPU of a group with the least weight queued (`find_idlest_cpu`); of equals `cpu`
-    /// itself if it is one, else the first.
+    /// 3.9: the CPU of a group with the least queued weight (`find_idlest_cpu`). Of equal CPUs
+    /// `cpu` if it is one of them, else the first.
     pub(crate) fn find_lightest_cpu(
         &self,
         world: &World,

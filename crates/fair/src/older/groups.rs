@@ -1,4 +1,4 @@
-//! Statistics of the groups of a domain, the busiest one, and its busiest queue.
+//! Statistics of the groups of a domain, the busiest group, and its busiest queue.
 
 use roost_engine::{CpuId, World};
 
@@ -12,11 +12,11 @@ use crate::state::Fair;
 /// Sums over the CPUs of a group (`struct sg_lb_stats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupStats {
-    /// Sum of the CPUs' loads, in 3.9 as the pass sees them ([`super::decayed`]).
+    /// Sum of the CPUs' loads; in 3.9 as the pass sees them ([`super::decayed`]).
     pub load: u64,
-    /// Sum of the loads as they are (`sum_weighted_load`).
+    /// Sum of the current loads (`sum_weighted_load`).
     pub queued: u64,
-    /// Sum of `cpu_util`, 1024 a CPU.
+    /// Sum of `cpu_util`, 1024 per CPU.
     pub util: u64,
     /// Tasks on the queues.
     pub nr_running: u32,
@@ -24,15 +24,15 @@ pub(crate) struct GroupStats {
     pub idle_cpus: u32,
     /// CPUs of the group.
     pub weight: u32,
-    /// Power of the group, 1024 for a CPU with a core of its own.
+    /// Power of the group, 1024 for a CPU with a whole core.
     pub power: u64,
-    /// Lowest load of a CPU.
+    /// Lowest load of one CPU.
     pub least_load: u64,
-    /// Highest load of a CPU.
+    /// Highest load of one CPU.
     pub most_load: u64,
-    /// Fewest tasks of a CPU.
+    /// Lowest number of tasks of one CPU.
     pub fewest: u32,
-    /// Most tasks of a CPU.
+    /// Highest number of tasks of one CPU.
     pub most: u32,
     /// Balancing inside it failed because of affinity (5.2).
     pub pinned: bool,
@@ -44,7 +44,7 @@ impl GroupStats {
         self.load * POWER_SCALE / self.power.max(1)
     }
 
-    /// Average load of its tasks; 0 without any.
+    /// Average load of the group's tasks; 0 if it has none.
     pub(crate) fn load_per_task(&self) -> u64 {
         self.queued.checked_div(u64::from(self.nr_running)).unwrap_or(0)
     }
@@ -63,7 +63,7 @@ impl GroupStats {
     }
 }
 
-/// What a pass learned about a domain (`struct sd_lb_stats`).
+/// What a pass found out about a domain (`struct sd_lb_stats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DomainStats {
     /// The group of the CPU that balances.
@@ -83,11 +83,12 @@ impl DomainStats {
     }
 }
 
-/// Whether the allowed imbalance of later versions leaves it at that, where it is switched on.
+/// Whether the allowed imbalance of later versions, if switched on, leaves the imbalance alone.
 ///
-/// An adaptation: those balancers even out tasks while no group is full, and ask what is allowed of
-/// the number of tasks that they would move, half the difference. These even out load, so it is asked
-/// of the number of tasks here, while no group is full.
+/// This is an adaptation. Later balancers even out tasks while no group is full, and compare the
+/// allowed imbalance with the number of tasks that they would move, half the difference. These
+/// balancers even out load. So here the allowed imbalance is compared with the number of tasks,
+/// while no group is full.
 pub(crate) fn left_alone(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> bool {
     let full = |group: &GroupStats| group.nr_running >= group.weight;
     if full(local) || full(busiest) || rules.tolerance.is_none() {
@@ -99,7 +100,7 @@ pub(crate) fn left_alone(local: &GroupStats, busiest: &GroupStats, rules: &Rules
 }
 
 impl Fair {
-    /// The group to take load from, and how much (`find_busiest_group`).
+    /// The group to pull load from, and how much (`find_busiest_group`).
     pub(crate) fn busiest_group_by_load(
         &mut self,
         world: &World,
@@ -116,7 +117,7 @@ impl Fair {
         amount.map(|amount| Imbalance { kind: Migration::Load, amount }).zip(busiest)
     }
 
-    /// Statistics of all groups of the pass's domain, and which one is busiest.
+    /// Statistics of all groups of the pass's domain, and the busiest group.
     fn domain_loads(
         &mut self,
         world: &World,
@@ -134,7 +135,7 @@ impl Fair {
             stats.total_load += group.load;
             stats.total_power += group.power;
             util += group.util;
-            // Where groups overlap 3.9 may have several that hold the destination: the last one counts.
+            // If groups overlap, several may hold the destination in 3.9: the last one counts.
             if self.topology.group(id).span.contains(pass.dst) {
                 stats.local = group;
                 continue;
@@ -148,7 +149,7 @@ impl Fair {
         (stats, busiest)
     }
 
-    /// Sums over the CPUs of a group that the pass considers; `overloaded` is set if one of them has
+    /// Sums over the CPUs of a group that the pass considers. Sets `overloaded` if one of them has
     /// several tasks.
     fn group_loads(
         &self,
@@ -178,8 +179,8 @@ impl Fair {
         stats
     }
 
-    /// The queue of `group` to take from (section 11): the one with the highest load for its power,
-    /// single tasks heavier than what is to be moved left out.
+    /// The queue of `group` to pull from (section 11): the one with the highest load per power.
+    /// Queues with a single task heavier than the amount to move are skipped.
     pub(crate) fn busiest_queue_by_load(&self, pass: &Pass, group: GroupId) -> Option<CpuId> {
         let (mut busiest, mut most, mut its_power) = (None, 0, 1);
         for cpu in self.balance.considered(group, &self.topology.group(group).span) {

@@ -6,7 +6,7 @@
 //! 3.9  target, prev ─ from the LLC down: the first group of idle CPUs ────────────────────── target
 //! ```
 //!
-//! CPUs that run SCHED_IDLE tasks only count as busy.
+//! CPUs that run only SCHED_IDLE tasks count as busy.
 
 use roost_engine::{CpuId, TaskId, World};
 use roost_machine::CpuSet;
@@ -18,11 +18,11 @@ use crate::idle_search::{Budget, Scan, prop_steps};
 use crate::state::Fair;
 use crate::wakeup::Lines;
 
-/// What part of a CPU's average idle time a search may take: one in so many.
+/// A search may take this fraction of a CPU's average idle time: 1 / 512.
 const IDLE_TIME_PART: u64 = 512;
 
 impl Fair {
-    /// Finds a CPU for `task`, which last ran on `prev`, near `target`; the time goes to `lines`.
+    /// Finds a CPU near `target` for `task`, which last ran on `prev`. Adds the time to `lines`.
     pub(crate) fn select_idle_sibling_older(
         &mut self,
         world: &World,
@@ -78,7 +78,7 @@ impl Fair {
         world.is_idle(prev).then_some(prev)
     }
 
-    /// 5.2: the CPU before prev, which prev replaces if it is taken.
+    /// 5.2: the recently used CPU. If it is taken, prev replaces it.
     fn check_recent(
         &mut self,
         world: &World,
@@ -104,7 +104,7 @@ impl Fair {
         &self.topology.llc_span[self.topology.llc_of[cpu] as usize]
     }
 
-    /// 5.2: an idle core, if the LLC is known to have one. All CPUs of a core are looked at.
+    /// 5.2: an idle core, if the LLC is known to have one. All CPUs of a core are examined.
     fn select_idle_core(
         &mut self,
         world: &World,
@@ -145,7 +145,8 @@ impl Fair {
         found
     }
 
-    /// 5.2: CPU by CPU from the target on, within a budget; forbidden CPUs use it up too.
+    /// 5.2: examines CPUs in order from the target on, within a budget. Forbidden CPUs use up the
+    /// budget too.
     fn select_idle_cpu_within(
         &mut self,
         world: &World,
@@ -186,7 +187,7 @@ impl Fair {
         found
     }
 
-    /// How many CPUs that may visit, the step that gives up included.
+    /// Number of CPUs that the search may visit, the step that gives up included.
     fn budget_of(&self, world: &World, target: CpuId, lines: &mut Lines) -> Budget {
         if let Some(bound) = self.search_budget(world, target, lines) {
             return bound;
@@ -225,8 +226,8 @@ impl Fair {
         found
     }
 
-    /// 3.9: from the target's LLC downwards the first group all of whose CPUs are idle; its first
-    /// CPU where the task may run. The target is busy, so no group that holds it qualifies.
+    /// 3.9: the first group, from the target's LLC downwards, whose CPUs are all idle. Returns its
+    /// first CPU where the task may run. The target is busy, so no group that holds it qualifies.
     fn search_idle_group(
         &mut self,
         world: &World,

@@ -1,12 +1,13 @@
-//! Balancing for CPUs whose tick is stopped, in 3.9: who asks for it (`nohz_kick_needed`), and what the CPU
-//! that is asked does (`run_rebalance_domains`, `nohz_idle_balance`).
+//! Balancing for CPUs whose tick is stopped, in 3.9: which CPU asks for it (`nohz_kick_needed`),
+//! and what the CPU that is asked does (`run_rebalance_domains`, `nohz_idle_balance`).
 //!
-//! A timer that a program sleeps by is no tick on an idle CPU: with high resolution timers, the kernel's default,
-//! `tick_nohz_stop_sched_tick()` moves the tick to the next timer of the timer wheel, and others interrupt by
-//! themselves.
+//! A sleeping program's timer causes no tick on an idle CPU. With high resolution timers, the
+//! kernel's default, `tick_nohz_stop_sched_tick()` moves the tick to the next timer of the timer
+//! wheel; other timers have their own interrupts.
 //!
-//! Which timers the wheel of a machine has is its own affair: of drivers and daemons that poll, of the clocksource
-//! watchdog. The tick of an idle CPU runs for them, and balances what is due (`scheduler_tick()`, `trigger_load_balance()`).
+//! Drivers and daemons that poll, and the clocksource watchdog, set timers of the wheel. Which ones
+//! a machine has is not known. The tick of an idle CPU runs for them and balances the domains that
+//! are due (`scheduler_tick()`, `trigger_load_balance()`).
 
 use roost_engine::{CpuId, Time, Work, World};
 
@@ -14,30 +15,32 @@ use crate::domain::{Domain, Flags};
 use crate::state::{Fair, LINES_PER_QUEUE, NohzKick};
 use crate::stats::IdleType;
 
-/// What balancing is asked for; there is nothing else in 3.9.
+/// The only kick of 3.9: balancing.
 const BALANCE: NohzKick = NohzKick { balance: true, stats: false, next: false };
 
-/// How often timers of the wheel expire on each CPU, a second. Calibrated by rows that were posted for a kernel before NUMA
-/// balancing (docs/notes/2026-11-25-results.md): with 4 to 83 three of four come within 1.5%, with 0.8 one is off by
-/// 8%, with the clocksource
-/// watchdog alone (every half second on one CPU) by 20%.
+/// Number of wheel timers that expire on each CPU per second. Calibrated with published rows of a
+/// kernel before NUMA balancing (docs/notes/2026-11-25-results.md). With 4 to 83 per second three
+/// of four rows are within 1.5 %. With 0.8 one row is off by 8 %. With only the clocksource
+/// watchdog (every half second on one CPU) it is off by 20 %.
 const WHEEL_TIMERS: u64 = 4;
 
 impl Fair {
-    /// Whether timers of the wheel are modelled: in 3.9, whose CPUs have no other timer of the scheduler's.
+    /// Whether wheel timers are modelled: only in 3.9, where the scheduler uses no other timer of
+    /// the CPU.
     pub(crate) fn has_wheel_timers(&self) -> bool {
         self.features.balance.idle_without_blocked_load
     }
 
-    /// Timers begin on the first CPU.
+    /// Starts the timers on the first CPU.
     pub(crate) fn start_wheel_timers(&mut self, world: &mut World) {
         if self.has_wheel_timers() {
             self.expect_wheel_timer(world, 0);
         }
     }
 
-    /// The next timer expires on `cpu`; they go round, each at a tick that the seed gives, when the CPU has left idle
-    /// for it and served it. A turn that has begun meanwhile is left out.
+    /// Sets the next timer on `cpu`. The CPUs take turns. Within a turn the seed decides at which
+    /// tick the timer expires, after the CPU has left idle for it and served it. A turn that has
+    /// already begun is skipped.
     fn expect_wheel_timer(&mut self, world: &mut World, cpu: CpuId) {
         let interval = 1_000_000_000 / (WHEEL_TIMERS * self.rqs.len() as u64);
         let turn = (world.now().ns() / interval + 1) * interval;
@@ -48,8 +51,8 @@ impl Fair {
         world.start_timer(cpu, cpu, tick + served);
     }
 
-    /// A timer has expired on `cpu`: in the tick that came for it, which a busy CPU has anyway. The tick asks for
-    /// balancing before timers expire, and that is done after them.
+    /// A timer has expired on `cpu`, in the tick that came for it; a busy CPU has that tick anyway.
+    /// The tick asks for balancing before timers expire, and balancing runs after them.
     pub(crate) fn wheel_timer_expired(&mut self, world: &mut World, cpu: CpuId) {
         let due = self.jiffies(world.now()) >= self.rqs[cpu].next_balance;
         self.expect_wheel_timer(world, (cpu + 1) % self.rqs.len());
@@ -62,8 +65,9 @@ impl Fair {
         }
     }
 
-    /// At the tick of a busy CPU: asks the first tickless CPU to balance for all of them, if that is due and this
-    /// one has tasks to give. A CPU that has work since, but had no tick, is asked for nothing.
+    /// At the tick of a busy CPU: asks the first tickless CPU to balance for all of them, if that
+    /// is due and this CPU has tasks to give. A CPU that got a task but has had no tick since is
+    /// not asked.
     pub(crate) fn kick_first_tickless(&mut self, world: &mut World, cpu: CpuId) {
         let due = self.jiffies(world.now()) >= self.nohz.next_balance;
         let Some(balancer) = self.nohz.idle_cpus.first().filter(|_| due) else { return };
@@ -78,8 +82,8 @@ impl Fair {
         }
     }
 
-    /// Whether in one of the domains that share caches the CPU's own group, its core, has several busy CPUs
-    /// (`nr_busy_cpus`).
+    /// Whether, in one of the domains that share caches, the CPU's own group (its core) has several
+    /// busy CPUs (`nr_busy_cpus`).
     fn shares_its_group(&self, cpu: CpuId) -> bool {
         let busy = |other: &CpuId| !self.rqs[*other].counted_idle;
         let several = |level: usize, domain: &Domain| {
@@ -91,8 +95,8 @@ impl Fair {
         caches.any(|(level, domain)| several(level, domain))
     }
 
-    /// `cpu` was asked: it balances for itself and then for every other tickless CPU that is idle, whether due or
-    /// not, until it has work.
+    /// `cpu` was asked to balance. It balances for itself and then for every other idle tickless
+    /// CPU, due or not, until it has a task.
     pub(crate) fn balance_for_tickless(&mut self, world: &mut World, cpu: CpuId) {
         self.balance_domains(world, cpu, cpu, IdleType::Idle);
         for other in 0..self.rqs.len() {

@@ -1,10 +1,10 @@
-//! Where the imbalance comes to less than a task: whether one is moved nevertheless
-//! (`fix_small_imbalance`, section 11). Pure functions.
+//! If the imbalance is less than one task: whether one task is moved anyway (`fix_small_imbalance`,
+//! section 11). Pure functions.
 
 use super::POWER_SCALE;
 use super::groups::GroupStats;
 
-/// A group as this rule sees it.
+/// What this rule needs to know of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Side {
     /// Load per power, scaled by 1024.
@@ -18,7 +18,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// A group whose tasks count as they are.
+    /// A group with its current loads.
     pub(crate) fn of(group: &GroupStats) -> Self {
         Self {
             avg_load: group.avg_load(),
@@ -29,9 +29,10 @@ impl Side {
     }
 }
 
-/// What to move instead of `amount`, which may be less than a task: a task's load if that is small
-/// against the difference of the groups, or gains throughput. `wraps`: the difference is unsigned, so
-/// that a local group with more load by over a task is far from the busiest one too.
+/// What to move instead of `amount`, which may be less than one task. It is a task's load if that
+/// is small compared with the difference of the groups, or if moving it gains throughput. With
+/// `wraps` the difference is unsigned: it is then also large if the local group has more load, by
+/// more than one task.
 pub(crate) fn at_least_a_task(amount: u64, local: Side, busiest: Side, wraps: bool) -> u64 {
     if amount >= busiest.per_task {
         return amount;
@@ -47,8 +48,8 @@ pub(crate) fn at_least_a_task(amount: u64, local: Side, busiest: Side, wraps: bo
     if far_apart || gains_throughput(local, busiest, task) { busiest.per_task } else { amount }
 }
 
-/// Whether more of the groups' power is in use with a task moved, which is `task` of the busiest
-/// group's load per power: a group uses no more of its power than its tasks have load for.
+/// Whether moving one task, `task` of the busiest group's load per power, makes more use of the
+/// groups' power. A group uses no more of its power than the load of its tasks.
 fn gains_throughput(local: Side, busiest: Side, task: u64) -> bool {
     let used = |side: Side, avg_load: u64| side.power * side.per_task.min(avg_load);
     let now = (used(busiest, busiest.avg_load) + used(local, local.avg_load)) / POWER_SCALE;
@@ -75,9 +76,9 @@ mod tests {
         assert_eq!(at_least_a_task(3000, side(0, 0, 1), side(4, 1024, 1), false), 3000);
     }
 
-    /// Two tasks against none: an average of one each would leave 1,024 to move, less than that is
-    /// made one task. Against one task of the same weight the difference is that one task: k is 2,
-    /// 2,048 + 1,024 is not less than 1,024 + 2 x 1,024, and one moves although nothing is gained.
+    /// Two tasks and none: an average of one each leaves 1,024 to move; a smaller amount becomes
+    /// one task. Two tasks and one of the same weight differ by one task: k is 2, and 2,048 + 1,024
+    /// is not less than 1,024 + 2 x 1,024, so one moves although nothing is gained.
     #[test]
     fn tasks_move_up_to_a_difference_of_one() {
         assert_eq!(at_least_a_task(1000, side(0, 0, 1), side(2, 1024, 1), false), 1024);
@@ -85,15 +86,15 @@ mod tests {
         assert_eq!(at_least_a_task(0, side(1, 1024, 1), side(1, 1024, 1), false), 0, "even");
     }
 
-    /// 3 tasks on 2 CPUs against 3 lighter ones on 2: k is 1, and what is moved may not even be a
-    /// difference: 1,500 + 500 is not less than 1,200 + 500.
+    /// 3 tasks on 2 CPUs and 3 lighter ones on 2: k is 1, so even a small difference is enough:
+    /// 1,500 + 500 is not less than 1,200 + 500.
     #[test]
     fn heavier_tasks_move_to_lighter_ones() {
         assert_eq!(at_least_a_task(300, side(3, 800, 2), side(3, 1000, 2), false), 1000);
     }
 
-    /// 3 tasks here on 4 CPUs, 2 there: 512 - 768 + 256 is not less than 2 x 256 only where it wraps, which
-    /// it does where that is negative; 4 tasks here are.
+    /// With 3 tasks here on 4 CPUs and 2 there, 512 - 768 + 256 is 0: less than 2 x 256, wrapped or
+    /// not. With 4 tasks here it is negative, and wraps to a large number.
     #[test]
     fn an_unsigned_difference_is_far_where_the_local_group_has_more_by_over_a_task() {
         let far =
@@ -102,13 +103,14 @@ mod tests {
         assert!(far(4, true) && !far(4, false));
     }
 
-    /// One heavy task on a CPU and light ones on the other, which has more load: nothing is far
-    /// apart, but a light task that moves leaves the others' power unused.
+    /// One heavy task on a CPU and light ones on the other, which has more load. The difference is
+    /// small, and moving a light task would leave power of the busiest group unused.
     #[test]
     fn throughput_decides_what_the_difference_does_not() {
         let (local, busiest) = (side(1, 1024, 2), side(1, 600, 1));
-        // 600 + 600 < 512 + 2 x 600. Now (1024 x 600 + 2048 x 512) / 1024 = 1624; then the busiest
-        // group has nothing left and the local one 812, of which its tasks' 1,024 are no bound.
+        // 600 + 600 < 512 + 2 x 600. The use is now (1024 x 600 + 2048 x 512) / 1024 = 1624. After
+        // a move the busiest group has nothing left and the local group uses 812, which is below
+        // its tasks' 1,024.
         assert_eq!(at_least_a_task(0, local, busiest, false), 0);
         assert!(!gains_throughput(local, busiest, 600));
     }

@@ -1,4 +1,4 @@
-//! Older versions on small machines, and what their decisions are tried with.
+//! Tests of older versions on small machines, and the groups and rules that they use.
 
 use roost_engine::{CpuId, Wake};
 use roost_machine::CpuSet;
@@ -20,7 +20,7 @@ pub(super) fn rules(idle: IdleType) -> Rules {
     Rules { idle, imbalance_pct: 125, ..rules }
 }
 
-/// A group of `cpus` CPUs with `nr` nice-0 tasks spread over them that use no CPU time yet.
+/// A group of `cpus` CPUs with `nr` nice-0 tasks, spread evenly, that have not used any CPU time.
 pub(super) fn evenly(nr: u32, cpus: u32) -> GroupStats {
     GroupStats {
         load: 1024 * u64::from(nr),
@@ -43,7 +43,7 @@ pub(super) fn stats(local: GroupStats, busiest: GroupStats) -> DomainStats {
     }
 }
 
-/// `select_idle_sibling` for a task of prev by CPU 0.
+/// `select_idle_sibling` on CPU 0 for a task that last ran on `prev`.
 fn search(bench: &mut Bench, prev: CpuId, target: CpuId) -> CpuId {
     let mut lines = Lines::new(0);
     bench.fair.select_idle_sibling(&bench.world, WAKEE, prev, target, &mut lines)
@@ -80,7 +80,7 @@ fn an_affine_wakers_recent_cpu_is_where_it_runs() {
     assert_eq!(recent(&bench, WAKER), 4);
 }
 
-/// An idle core is known; that of CPUs 4 and 5 is one, and the task may not use CPU 4.
+/// An idle core is known. The core of CPUs 4 and 5 is one, and the task may not use CPU 4.
 #[test]
 fn an_idle_core_comes_first_and_gives_the_first_cpu_allowed() {
     let mut bench = Bench::new("fair@5.2", TWO_LLCS_SMT);
@@ -100,8 +100,8 @@ fn without_an_idle_core_cpus_are_scanned_and_the_flag_is_cleared() {
     assert!(!bench.fair.llcs[0].has_idle_cores(now));
 }
 
-/// Section 7.4: 4 steps at least, the last of which gives up; from the target on, which counts, and
-/// CPUs that the task may not use count too. Then the target's sibling.
+/// Section 7.4: at least 4 steps, and the last one gives up. The search begins at the target, which
+/// counts. CPUs that the task may not use count too. The target's sibling is tried last.
 #[test]
 fn the_budget_begins_at_the_target() {
     let cpu = |idle: &[CpuId], allowed: &[CpuId]| {
@@ -118,8 +118,8 @@ fn the_budget_begins_at_the_target() {
     assert_eq!(cpu(&[5], &[2, 5, 6]), (2, 1 + 4 + 1));
 }
 
-/// 512 us of idle time over a cost of 100 ns for 8 CPUs: 8 x 1,000 / 101 = 79 steps; without
-/// sis-prop all; with sis-util as many as say so.
+/// 512 us of idle time over a cost of 100 ns for 8 CPUs: 8 x 1,000 / 101 = 79 steps. Without
+/// sis-prop all CPUs. With sis-util the number that the LLC allows.
 #[test]
 fn the_budget_is_a_part_of_the_wakers_idle_time() {
     let scanned = |scheduler: &str| {
@@ -136,9 +136,9 @@ fn the_budget_is_a_part_of_the_wakers_idle_time() {
     assert_eq!(scanned("fair@5.2+sis-util"), 4);
 }
 
-/// Section 7.2: prev is not preferred for being idle alone. CPU 0 runs the waker, CPU 12 of the other
-/// LLC is idle and has no load either; nothing queued but the waker, whose load is 0: no difference,
-/// so prev, by weight.
+/// Section 7.2: prev is not preferred for being idle alone. CPU 0 runs the waker, whose load is 0.
+/// CPU 12 of the other LLC is idle and has no load either. So there is no difference of weights,
+/// and prev is chosen.
 #[test]
 fn idle_prev_is_no_reason_in_5_2() {
     let mut bench = Bench::new("fair@5.2", TWO_LLCS);
@@ -208,7 +208,7 @@ fn weights_decide_between_the_wakers_cpu_and_prev() {
     assert_eq!(cpu(1, 1, true), (0, 0, 0), "the waker will sleep: nothing is left here");
 }
 
-/// CPU 0 may not run the task: it goes to prev without a search, idle CPUs or not.
+/// The task may not run on CPU 0, so it goes to prev without a search, even if other CPUs are idle.
 #[test]
 fn without_affinity_to_the_waker_prev_is_taken_unseen() {
     let mut bench = Bench::new("fair@3.9", TWO_LLCS);
@@ -218,8 +218,9 @@ fn without_affinity_to_the_waker_prev_is_taken_unseen() {
     assert_eq!(bench.fair.stats.sis_search, 0);
 }
 
-/// Section 14.5. Two tasks here, one at prev: its process gains nothing here, so there is no affinity
-/// and prev is taken unseen. Otherwise its node is searched, and CPU 9 is idle.
+/// Section 14.5. Two tasks of the process are here and one is at prev's node: the process gains
+/// nothing here. So there is no affinity, and prev is taken without a search. Otherwise the node of
+/// prev is searched, where CPU 9 is idle.
 #[test]
 fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
     let cpu = |scheduler: &str, here: u64| {
@@ -236,8 +237,8 @@ fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
     assert_eq!(cpu("fair@3.9+consolidate", 1), (9, 1), "no fewer of its own here");
 }
 
-/// One of its process here, two at prev, of which one exits: then it gains by coming here, unless the one
-/// that is gone still counts, as posted.
+/// One task of the process is here and two are at prev's node, one of which exits. Then the process
+/// gains by coming here, unless the exited task still counts, as posted.
 #[test]
 fn as_posted_consolidation_counts_those_that_have_exited() {
     let may_wake = |scheduler: &str| {
@@ -260,8 +261,8 @@ fn as_posted_consolidation_counts_those_that_have_exited() {
 
 // Section 11, 3.9: the loads that balancing sees.
 
-/// A CPU whose averages are those of one task: a second one that has come since is no load for other groups, and one that has
-/// left still is for its own.
+/// The averages of the CPU are those of one task. A second task that has just come is no load for
+/// other groups. A task that has just left is still load for the CPU's own group.
 #[test]
 fn in_3_9_what_has_just_come_or_gone_speaks_for_balance() {
     let mut bench = Bench::new("fair@3.9", TWO_NODES);
@@ -278,7 +279,8 @@ fn in_3_9_what_has_just_come_or_gone_speaks_for_balance() {
     assert_eq!(seen(&bench), [0, 1024, 0]);
 }
 
-/// `busy_idx` and `idle_idx` of the LLC are 2 and none, of NUMA levels 3 and 2; newly idle there is none.
+/// `busy_idx` and `idle_idx` of the LLC are 2 and none, of NUMA levels 3 and 2. For newly-idle
+/// passes there is none.
 #[test]
 fn in_3_9_higher_levels_take_longer_averages() {
     let averages = |scheduler: &str, level: usize| {
@@ -294,8 +296,8 @@ fn in_3_9_higher_levels_take_longer_averages() {
 
 // Section 8.
 
-/// Of equal groups both versions take another than the local one: where CPU 8 is the idlest of a
-/// node of idle CPUs, CPU 9 is in turn.
+/// Of equal groups both versions choose another one than the local group. If all CPUs of a node are
+/// idle and CPU 8 would be the idlest, CPU 9 is chosen.
 #[test]
 fn new_tasks_go_to_the_group_with_the_least_load() {
     for scheduler in ["fair@5.2", "fair@3.9"] {
@@ -317,8 +319,7 @@ fn new_tasks_go_to_the_group_with_the_least_load() {
     }
 }
 
-/// Two nodes of eight CPUs, one task here: within the limit of 2 of the rule as published for such
-/// nodes.
+/// Two nodes of eight CPUs, one task here. The published rule allows 2 tasks on such nodes.
 #[test]
 fn an_allowed_imbalance_keeps_new_tasks_on_the_node() {
     for version in ["fair@5.2", "fair@3.9"] {
@@ -338,7 +339,7 @@ fn an_allowed_imbalance_keeps_new_tasks_on_the_node() {
     }
 }
 
-/// 3.9: the threads of a core share 1178, later each counts for one.
+/// In 3.9 the threads of a core share 1178; later each counts as a whole CPU.
 #[test]
 fn power_of_threads() {
     let power =

@@ -6,32 +6,33 @@ use super::small::{Side, at_least_a_task};
 use crate::balance::Rules;
 use crate::stats::IdleType;
 
-/// Tasks a group is for: its power in CPUs, rounded (`group_capacity`). A core of threads is for one.
+/// Number of tasks a group has room for: its power in CPUs, rounded (`group_capacity`). A core with
+/// threads has room for one.
 fn capacity(group: &GroupStats) -> u32 {
     let rounded = (group.power + POWER_SCALE / 2) / POWER_SCALE;
     u32::try_from(rounded.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Whether there is room for more (`group_has_capacity`).
+/// Whether there is room for more tasks (`group_has_capacity`).
 fn has_capacity(group: &GroupStats) -> bool {
     capacity(group) > group.nr_running
 }
 
-/// Whether the group's CPUs differ by a task's weight and by two tasks: what is inside is out of
-/// balance, whatever the sum (`group_imb`).
+/// Whether CPUs of the group differ by a task's weight and by two tasks. Then the group is out of
+/// balance inside, whatever its sum is (`group_imb`).
 fn is_uneven(group: &GroupStats) -> bool {
     group.most_load.saturating_sub(group.least_load) >= group.load_per_task()
         && group.most.saturating_sub(group.fewest) > 1
 }
 
-/// Tasks that a group other than the local one is let have: one where they are to be spread over
-/// siblings and the local group has room.
+/// Number of tasks that a group other than the local one may keep: one, if tasks are to be spread
+/// over siblings and the local group has room; otherwise its capacity.
 fn capacity_beside(group: &GroupStats, local: &GroupStats, rules: &Rules) -> u32 {
     let spread = rules.child_prefers_sibling && has_capacity(local);
     if spread { capacity(group).min(1) } else { capacity(group) }
 }
 
-/// Whether `group` takes the place of the busiest group so far (`update_sd_pick_busiest`).
+/// Whether `group` replaces the busiest group so far (`update_sd_pick_busiest`).
 pub(crate) fn is_busier(
     group: &GroupStats,
     busiest: Option<&GroupStats>,
@@ -42,8 +43,8 @@ pub(crate) fn is_busier(
         && (group.nr_running > capacity_beside(group, local, rules) || is_uneven(group))
 }
 
-/// How much load should move from the busiest group to the local one, if any. It may be none: the
-/// kernel then looks for a queue all the same, and counts what comes of it.
+/// How much load should move from the busiest group to the local one, if any. The amount may be 0:
+/// the kernel then still looks for a queue, and counts the result.
 pub(crate) fn decide(stats: &DomainStats, rules: &Rules) -> Option<u64> {
     let busiest = stats.busiest.as_ref().filter(|busiest| busiest.nr_running > 0)?;
     if left_alone(&stats.local, busiest, rules) || !is_unbalanced(stats, busiest, rules) {
@@ -85,7 +86,7 @@ fn imbalance(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> u64 {
         let excess = busiest.nr_running.saturating_sub(capacity_beside(busiest, local, rules));
         let above_capacity = u64::from(excess) * POWER_SCALE * POWER_SCALE / busiest.power;
         let pull = (there - average).min(if uneven { u64::MAX } else { above_capacity });
-        // Unsigned in the kernel: a local group above the average is no bound.
+        // Unsigned in the kernel: if the local group is above the average, this is no limit.
         let room = average.wrapping_sub(here).wrapping_mul(local.power);
         (pull * busiest.power).min(room) / POWER_SCALE
     };
@@ -97,7 +98,7 @@ mod tests {
     use super::super::tests::{evenly, rules, stats};
     use super::*;
 
-    /// A core of two threads.
+    /// A core with two threads.
     fn core(nr_running: u32) -> GroupStats {
         GroupStats { power: 1178, ..evenly(nr_running, 2) }
     }
@@ -127,7 +128,7 @@ mod tests {
         assert!(!is_busier(&evenly(5, 4), Some(&evenly(6, 4)), &evenly(0, 4), &idle));
     }
 
-    /// 4 tasks of which 3 are on one CPU.
+    /// 4 tasks, 3 of them on one CPU.
     #[test]
     fn a_group_uneven_inside_counts_as_out_of_balance() {
         let uneven = GroupStats { most_load: 3072, most: 3, ..evenly(4, 4) };
@@ -135,17 +136,20 @@ mod tests {
         assert!(is_uneven(&uneven) && is_busier(&uneven, None, &evenly(4, 4), &idle));
         assert!(!is_uneven(&GroupStats { fewest: 2, ..uneven }), "by one task");
         assert!(!is_uneven(&GroupStats { most_load: 1000, ..uneven }), "by less than a weight");
-        // An idle CPU takes a task although no CPU's worth of tasks waits, but nothing from equals. Of
-        // 4 and 3 tasks on 4 CPUs each, 512 is the excess; the average load, 896, is less than a task.
+        // An idle CPU pulls a task although no more tasks wait than one CPU could run, but not from
+        // an equally loaded group. With 4 and 3 tasks on 4 CPUs each, the excess is 512. The
+        // average load, 896, is less than a task.
         assert_eq!(decide(&stats(evenly(3, 4), uneven), &idle), Some(896));
         assert_eq!(decide(&stats(evenly(4, 4), uneven), &idle), Some(0));
-        // But from fewer than here: two tasks on one CPU against three on three. The average load, 640, is
-        // 160 a task of that group; 512 - 768 + 160 wraps.
+        // It does pull from a group with fewer tasks than its own: two tasks on one CPU against
+        // three on three CPUs. The average load, 640, is 160 per task of that group. 512 - 768 +
+        // 160 wraps.
         let pair = GroupStats { most_load: 2048, most: 2, ..evenly(2, 4) };
         assert_eq!(decide(&stats(evenly(3, 4), pair), &idle), Some(640));
     }
 
-    /// 8 tasks on 4 CPUs against none: half would be even, and 4 is also what is above capacity.
+    /// 8 tasks on 4 CPUs against none: half of them would be even, and 4 is also the number above
+    /// capacity.
     #[test]
     fn load_is_evened_out_but_no_cpu_made_idle() {
         let busy = rules(IdleType::Busy);
@@ -154,7 +158,8 @@ mod tests {
         assert_eq!(decide(&stats(evenly(4, 4), evenly(5, 4)), &busy), None, "within 125 per cent");
     }
 
-    /// One heavy task here, 5 there for 4 CPUs: the fifth uses power here that it does not there.
+    /// One heavy task here, and 5 for 4 CPUs there: the fifth can use power here that it cannot use
+    /// there.
     #[test]
     fn a_cpu_about_to_idle_takes_whatever_the_loads() {
         let local = GroupStats { load: 88_761, queued: 88_761, ..evenly(1, 4) };

@@ -6,8 +6,8 @@ use super::small::{Side, at_least_a_task};
 use crate::balance::Rules;
 use crate::stats::IdleType;
 
-/// How much a group needs help, least first (`enum group_type`). Misfit needs CPUs of different
-/// capacity.
+/// How much a group needs help, least first (`enum group_type`). The type misfit needs CPUs of
+/// different capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Other,
@@ -16,14 +16,14 @@ enum Kind {
     Overloaded,
 }
 
-/// Whether there is room for more (`group_has_capacity`).
+/// Whether there is room for more tasks (`group_has_capacity`).
 fn has_capacity(group: &GroupStats, pct: u64) -> bool {
     group.nr_running < group.weight || 100 * group.power > pct * group.util
 }
 
-/// Whether a group other than the local one has more than it can take (`group_no_capacity`): by
-/// itself, or where tasks are to be spread over siblings by more than one task than the local group,
-/// if that has room.
+/// Whether a group other than the local one has more than it can take (`group_no_capacity`): either
+/// by itself, or, if tasks are to be spread over siblings, because it has at least two tasks more
+/// than a local group with room.
 fn no_capacity(group: &GroupStats, local: &GroupStats, rules: &Rules) -> bool {
     let pct = u64::from(rules.imbalance_pct);
     let by_itself = group.nr_running > group.weight && 100 * group.power < pct * group.util;
@@ -43,7 +43,7 @@ fn kind(group: &GroupStats, local: &GroupStats, rules: &Rules) -> Kind {
     }
 }
 
-/// Whether `group` takes the place of the busiest group so far (`update_sd_pick_busiest`).
+/// Whether `group` replaces the busiest group so far (`update_sd_pick_busiest`).
 pub(crate) fn is_busier(
     group: &GroupStats,
     busiest: Option<&GroupStats>,
@@ -103,8 +103,8 @@ fn imbalance(stats: &DomainStats, busiest: &GroupStats, rules: &Rules) -> u64 {
     at_least_a_task(amount, Side::of(local), side, false)
 }
 
-/// Load per power of the busiest group beyond a task for each of its CPUs, if both groups are
-/// overloaded: no CPU is made idle then.
+/// Load per power of the busiest group beyond one task for each of its CPUs, if both groups are
+/// overloaded. Moving no more than that makes no CPU idle.
 fn above_capacity(local: &GroupStats, busiest: &GroupStats, rules: &Rules) -> u64 {
     let pct = u64::from(rules.imbalance_pct);
     let local_overloaded = local.nr_running > local.weight && 100 * local.power < pct * local.util;
@@ -152,8 +152,8 @@ mod tests {
         assert!(!is_busier(&evenly(3, 4), Some(&evenly(3, 4)), &local, &rules), "equal");
     }
 
-    /// Two groups of 4 CPUs, 3 tasks and none: 1.5 each would be even, but nobody waits, and 4 idle
-    /// CPUs against 1 differ by more than one.
+    /// Two groups of 4 CPUs, with 3 tasks and none: 1.5 each would be even. No task waits, but 4
+    /// idle CPUs and 1 differ by more than one.
     #[test]
     fn an_idle_cpu_evens_out_idle_cpus_unless_they_differ_by_one() {
         assert_eq!(decide(&stats(evenly(0, 4), evenly(3, 4)), &idle()), Some(1536));
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(decide(&third, &busy), None, "above the average of three groups");
     }
 
-    /// 2 light tasks on 2 CPUs against 3 light ones: lower load than the local group's one heavy
-    /// task, but the idle CPU takes one, because the group is overloaded.
+    /// 3 light tasks on 2 CPUs have a lower load than the local group's one heavy task. The idle
+    /// CPU still pulls one, because the group is overloaded.
     #[test]
     fn an_idle_cpu_takes_from_an_overloaded_group_whatever_the_loads() {
         let local = GroupStats { load: 88_761, queued: 88_761, ..evenly(1, 2) };
@@ -193,9 +193,10 @@ mod tests {
         assert_eq!(decide(&stats(local, busiest), &rules(IdleType::Busy)), None);
     }
 
-    /// Both overloaded, 9 against 5 tasks on 4 CPUs: the average is 7 for 4, an excess of 512 per
-    /// power; 9 tasks are 5 too many for 4 CPUs, 1,280 per power, so the former decides: 2 tasks.
-    /// With heavy tasks the latter does: no CPU is to become idle.
+    /// Both groups are overloaded, with 9 and 5 tasks on 4 CPUs. The average is 7 tasks on 4 CPUs,
+    /// so the excess is 512 per power. 9 tasks are 5 too many for 4 CPUs, 1,280 per power. The
+    /// smaller number decides: 2 tasks move. With heavy tasks it is the other number, because no
+    /// CPU shall become idle.
     #[test]
     fn between_overloaded_groups_no_cpu_is_made_idle() {
         let busy = rules(IdleType::Busy);

@@ -1,8 +1,8 @@
-//! Where 3.9 wakes a task (`select_task_rq_fair`, `wake_affine`; section 7.2).
+//! The CPU for a woken task in 3.9 (`select_task_rq_fair`, `wake_affine`; section 7.2).
 //!
-//! The lowest domain of the waker's CPU that allows it and holds prev decides by weights between the
-//! two, and the search for idle CPUs begins there. Without such a domain the task goes to prev, idle
-//! or not. There is no `wake_wide`.
+//! The lowest domain of the waker's CPU that allows affine wakeups and holds prev decides by
+//! weights between the two CPUs. The search for idle CPUs begins at the chosen one. Without such a
+//! domain the task goes to prev, idle or not. There is no `wake_wide`.
 
 use roost_engine::{CpuId, TaskId, Wake, World};
 
@@ -13,11 +13,11 @@ use crate::wakeup::Lines;
 /// Weights that `wake_affine` compares.
 #[derive(Clone, Copy, Debug)]
 struct AffineWeights {
-    /// Queued on the waker's CPU, without a waker about to sleep.
+    /// Weight queued on the waker's CPU, without a waker about to sleep.
     this: u64,
-    /// Queued where the task last ran.
+    /// Weight queued on prev.
     prev: u64,
-    /// Of the task that is woken.
+    /// Weight of the wakee.
     wakee: u64,
     /// Power of both CPUs.
     powers: (u64, u64),
@@ -26,8 +26,8 @@ struct AffineWeights {
 }
 
 impl AffineWeights {
-    /// Whether the waker's CPU with the task is no heavier, within half of the imbalance allowed, or
-    /// has nothing.
+    /// Whether the waker's CPU with the wakee is no heavier than prev, within half of the allowed
+    /// imbalance, or has nothing queued.
     fn balanced(&self) -> bool {
         let bias = 100 + u64::from(self.imbalance_pct - 100) / 2;
         let (this_power, prev_power) = self.powers;
@@ -37,7 +37,7 @@ impl AffineWeights {
 }
 
 impl Fair {
-    /// Chooses a CPU for the woken `task`; the time goes to `lines`.
+    /// Chooses a CPU for the wakee `task`. Adds the time to `lines`.
     pub(crate) fn select_task_rq_by_weights(
         &mut self,
         world: &World,
@@ -61,7 +61,7 @@ impl Fair {
         self.select_idle_sibling(world, task, prev, target, lines)
     }
 
-    /// Whether the waker's CPU rather than prev is where the search begins.
+    /// Whether the search begins at the waker's CPU, not at prev.
     fn wake_affine_by_weights(
         &mut self,
         world: &World,
@@ -99,7 +99,7 @@ impl Fair {
         true
     }
 
-    /// Average weight of the tasks of a CPU (`cpu_avg_load_per_task`).
+    /// Average weight of the tasks on a CPU (`cpu_avg_load_per_task`).
     fn load_per_task(&self, cpu: CpuId) -> u64 {
         let rq = &self.rqs[cpu];
         rq.load_weight.checked_div(u64::from(rq.nr_running)).unwrap_or(0)
