@@ -6,17 +6,17 @@ use roost_machine::Machine;
 use crate::domain::{Level, Topology};
 use crate::features::Features;
 
-/// One scheduling domain of a CPU, bottom up.
+/// One scheduling domain of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainRow {
     /// The level as the kernel names it: `SMT`, `CLS`, `MC`, `PKG` (`DIE`, in 3.9 `CPU`), `NODE`,
     /// `NUMA`.
     pub level: &'static str,
-    /// For a NUMA level, up to which distance it reaches (10 is local).
+    /// For a NUMA level: the largest distance it spans (10 is local).
     pub distance: Option<u32>,
     /// Its CPUs in list format.
     pub span: String,
-    /// How many they are.
+    /// Number of CPUs.
     pub weight: u32,
     /// The CPUs of its groups in the kernel's order, the CPU's own group first.
     pub groups: Vec<String>,
@@ -26,19 +26,19 @@ pub struct DomainRow {
     pub imbalance_pct: u32,
     /// Shortest time between balancing passes of an idle CPU, ms.
     pub min_interval_ms: u32,
-    /// Longest time, ms.
+    /// Longest time between balancing passes of an idle CPU, ms.
     pub max_interval_ms: u32,
-    /// How many times longer a busy CPU waits.
+    /// Factor by which a busy CPU waits longer.
     pub busy_factor: u32,
     /// Failed passes after which cache-hot tasks are moved too.
     pub cache_nice_tries: u32,
-    /// NUMA levels: tasks up to which a node may be ahead of another, where it does not depend on
-    /// the tasks' affinity; `None` for other levels.
+    /// NUMA levels: number of tasks by which a node may be ahead of another, if it does not depend
+    /// on the tasks' affinity. `None` for other levels.
     pub allowed_numa_imbalance: Option<u32>,
 }
 
-/// The domains of `cpu`, bottom up, on the kernel version that `features` describe; empty if there
-/// is no such CPU.
+/// The domains of `cpu`, bottom up, in the kernel version `features`. Empty if there is no such
+/// CPU.
 pub fn domain_rows(machine: &Machine, features: &Features, cpu: CpuId) -> Vec<DomainRow> {
     if cpu >= machine.nr_cpus() {
         return Vec::new();
@@ -48,7 +48,7 @@ pub fn domain_rows(machine: &Machine, features: &Features, cpu: CpuId) -> Vec<Do
     ids.iter().enumerate().map(|(level, _)| row(&topology, features, cpu, level)).collect()
 }
 
-/// The domains of `cpu` as a table for people; one line says so if it has none.
+/// The domains of `cpu` as a table for people. A CPU without domains gives one line that says so.
 pub fn describe_domains(machine: &Machine, features: &Features, cpu: CpuId) -> String {
     let rows = domain_rows(machine, features, cpu);
     if rows.is_empty() {
@@ -81,7 +81,7 @@ fn row(topology: &Topology, features: &Features, cpu: CpuId, level: usize) -> Do
     }
 }
 
-/// The level's name in this version.
+/// The name of the level in this version.
 fn name(level: Level, features: &Features) -> (&'static str, Option<u32>) {
     match level {
         Level::Smt => ("SMT", None),

@@ -10,8 +10,8 @@
 //! SMT   ██                                 the CPUs of a core           groups: its CPUs
 //! ```
 //!
-//! Levels that add nothing are dropped, as the kernel does. CPUs whose domains are equal share one
-//! [`Domain`] object; what changes while the scheduler runs is kept elsewhere, per CPU.
+//! Levels that add nothing are dropped, as in the kernel. CPUs whose domains are equal share one
+//! [`Domain`] object. State that changes during a run is kept elsewhere, per CPU.
 
 use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
@@ -36,13 +36,13 @@ pub(crate) enum Level {
     Cluster,
     /// The CPUs that share a last-level cache.
     Mc,
-    /// The CPUs of a node (PKG; DIE before 6.7), unless a package holds several nodes.
+    /// The CPUs of a node (PKG; DIE before 6.7), unless a package has several nodes.
     Pkg,
     /// The CPUs of a node where [`Level::Pkg`] does not exist.
     Node,
     /// All nodes up to a distance.
     Numa {
-        /// That distance: 10 is local.
+        /// The largest distance between nodes in it: 10 is local.
         distance: u32,
     },
 }
@@ -66,18 +66,19 @@ impl Flags {
     pub const SHARE_LLC: Self = Self(1 << 5);
     /// CPUs share a cluster (6.8 and later).
     pub const CLUSTER: Self = Self(1 << 6);
-    /// CPUs of several nodes.
+    /// The domain spans several nodes.
     pub const NUMA: Self = Self(1 << 7);
     /// One balancing pass at a time in the whole system.
     pub const SERIALIZE: Self = Self(1 << 8);
     /// Spread tasks over the siblings of this domain first.
     pub const PREFER_SIBLING: Self = Self(1 << 9);
-    /// CPUs of different capacity.
+    /// CPUs have different capacities.
     pub const ASYM_CPUCAPACITY: Self = Self(1 << 10);
-    /// CPUs of every capacity that the machine has.
+    /// The domain has CPUs of every capacity in the machine.
     pub const ASYM_CPUCAPACITY_FULL: Self = Self(1 << 11);
-    /// A woken task may be placed anywhere here: below domains of CPUs of different capacity, before 5.7. The search
-    /// that it asks for does not exist here, because tasks run equally fast everywhere.
+    /// A woken task may be placed anywhere here: set below domains with CPUs of different capacity,
+    /// before 5.7. The simulation does not have the search that this flag asks for, because tasks
+    /// run equally fast on all CPUs.
     pub const BALANCE_WAKE: Self = Self(1 << 12);
 
     /// Whether all of `flags` are set.
@@ -86,19 +87,19 @@ impl Flags {
         self.0 & flags.0 == flags.0
     }
 
-    /// These and `flags`.
+    /// These flags and `flags`.
     #[inline]
     pub const fn with(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 
-    /// These without `flags`.
+    /// These flags without `flags`.
     #[inline]
     pub const fn without(self, flags: Self) -> Self {
         Self(self.0 & !flags.0)
     }
 
-    /// Names of the flags set, as the kernel writes them without `SD_`.
+    /// Names of the flags that are set, as in the kernel but without `SD_`.
     pub fn names(self) -> Vec<&'static str> {
         const NAMES: [(Flags, &str); 13] = [
             (Flags::BALANCE_NEWIDLE, "BALANCE_NEWIDLE"),
@@ -119,32 +120,33 @@ impl Flags {
     }
 }
 
-/// One level of the domain chain, as all CPUs see it for which it is equal.
+/// One scheduling domain. CPUs with equal domains share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Domain {
     /// What it spans.
     pub level: Level,
     /// Its CPUs.
     pub span: CpuSet,
-    /// How many they are (`span_weight`).
+    /// Number of CPUs (`span_weight`).
     pub weight: u32,
     /// `SD_*` flags.
     pub flags: Flags,
-    /// How much busier, in per cent, the busiest group has to be before load is moved.
+    /// Load moves only if the busiest group is busier than the local group by this, in per cent
+    /// (110 is 10 % more).
     pub imbalance_pct: u32,
     /// Shortest time between balancing passes of an idle CPU, ms.
     pub min_interval_ms: u32,
-    /// Longest time, ms.
+    /// Longest time between balancing passes of an idle CPU, ms.
     pub max_interval_ms: u32,
-    /// How many times longer a busy CPU waits.
+    /// Factor by which a busy CPU waits longer.
     pub busy_factor: u32,
     /// Failed passes after which cache-hot tasks are moved too.
     pub cache_nice_tries: u32,
-    /// The groups in the kernel's circular order, beginning with the one whose balance mask has the
-    /// lowest CPU. A CPU's own group is at [`Topology::local_group_index`].
+    /// The groups in the kernel's circular order, beginning with the group whose balance mask has
+    /// the lowest CPU. A CPU finds its own group with [`Topology::local_group_index`].
     pub groups: Vec<GroupId>,
-    /// Tasks by which a node may be ahead (sections 10.6 and 14.1); 0 up to the LLC and for rules
-    /// that do not store it here.
+    /// Number of tasks by which a node may be ahead (sections 10.6 and 14.1). 0 up to the LLC, and
+    /// for rules that do not store it here.
     pub imb_numa_nr: u32,
     /// Flags of the child domain; none without a child.
     pub child_flags: Flags,
@@ -162,30 +164,31 @@ impl Domain {
     }
 }
 
-/// A part of a domain: what is balanced against the other parts.
+/// A part of a domain. Balancing compares it with the other parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group {
     /// Its CPUs.
     pub span: CpuSet,
-    /// Those that may balance on its behalf: CPUs whose own child domain is this group, up to 4.11 all.
+    /// CPUs that may balance on its behalf: those whose own child domain is this group; all of them
+    /// up to 4.11.
     pub balance_mask: CpuSet,
     /// Number of CPUs (`group_weight`).
     pub weight: u32,
     /// Number of cores.
     pub cores: u32,
-    /// Flags of the child domain that forms it; none for a single CPU.
+    /// Flags of the child domain that forms the group; none for a single CPU.
     pub flags: Flags,
 }
 
 impl Group {
-    /// Whether this is one core of several CPUs.
+    /// Whether this is one core with several CPUs.
     #[inline]
     pub fn is_smt(&self) -> bool {
         self.flags.has(Flags::SHARE_CPUCAPACITY)
     }
 }
 
-/// All domains of a machine and the shortcuts the scheduler keeps per CPU.
+/// All domains of a machine, and the shortcuts that the scheduler keeps per CPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
     /// Distinct domains.
@@ -194,20 +197,21 @@ pub(crate) struct Topology {
     pub groups: Vec<Group>,
     /// The domains of each CPU, bottom up; may be empty.
     pub of_cpu: Vec<Vec<DomainId>>,
-    /// For each of them, the index of the CPU's own group.
+    /// For each of these domains, the index of the CPU's own group.
     local_group: Vec<Vec<u32>>,
-    /// LLC number of each CPU, dense in the order of the lowest CPU: CPUs whose highest SHARE_LLC
-    /// domain is the same (`sd_llc_id`). A CPU without such a domain is alone.
+    /// LLC number of each CPU, dense in the order of the lowest CPU. CPUs have the same number if
+    /// their highest SHARE_LLC domain is the same (`sd_llc_id`). A CPU without such a domain has a
+    /// number of its own.
     pub llc_of: Vec<u32>,
     /// CPUs of each LLC.
     pub llc_span: Vec<CpuSet>,
     /// Index of each CPU's highest SHARE_LLC domain (`sd_llc`) among its domains.
     pub llc_level: Vec<Option<usize>>,
-    /// Index of its lowest NUMA domain (`sd_numa`).
+    /// Index of each CPU's lowest NUMA domain (`sd_numa`).
     pub numa_level: Vec<Option<usize>>,
-    /// Index of its CLUSTER domain, on versions whose idle search looks there first.
+    /// Index of each CPU's CLUSTER domain, in versions whose idle search begins there.
     pub cluster_level: Vec<Option<usize>>,
-    /// Lowest CPU of the cluster, or else of the LLC, of each CPU (`sd_share_id`).
+    /// Lowest CPU of each CPU's cluster, or of its LLC without clusters (`sd_share_id`).
     pub share_id: Vec<u32>,
     /// Core of each CPU, dense in the order of the lowest CPU.
     pub core_of: Vec<u32>,
@@ -218,7 +222,7 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Builds the domains of `machine` as the kernel version of `features` does.
+    /// Builds the domains of `machine` as the kernel of version `features` does.
     pub fn new(machine: &Machine, features: &Features) -> Self {
         build::topology(machine, features)
     }
@@ -241,14 +245,14 @@ impl Topology {
         &self.groups[id]
     }
 
-    /// Index into `groups` of the domain `level` (index into [`Self::domains_of`]) of the group
-    /// that `cpu` balances for: the one formed by its own child domain.
+    /// Index of the group that `cpu` balances for, in the groups of its domain `level` (an index
+    /// into [`Self::domains_of`]). That group is formed by the CPU's own child domain.
     #[inline]
     pub fn local_group_index(&self, cpu: CpuId, level: usize) -> usize {
         self.local_group[cpu][level] as usize
     }
 
-    /// Number of CPUs of the LLC (`sd_llc_size`): 1 without an LLC domain.
+    /// Number of CPUs of the LLC of `cpu` (`sd_llc_size`); 1 without an LLC domain.
     #[inline]
     pub fn llc_size(&self, cpu: CpuId) -> u32 {
         self.llc_level[cpu].map_or(1, |level| self.domains[self.of_cpu[cpu][level]].weight)
@@ -260,16 +264,15 @@ impl Topology {
         self.llc_of[a] == self.llc_of[b]
     }
 
-    /// Whether both CPUs have the same cluster, or LLC where there are no clusters
+    /// Whether both CPUs have the same cluster, or the same LLC on machines without clusters
     /// (`cpus_share_resources`).
     #[inline]
     pub fn share_cluster(&self, a: CpuId, b: CpuId) -> bool {
         self.share_id[a] == self.share_id[b]
     }
 
-    /// Where the counters of the domain of `cpu` at `level` are kept: index into `Stats::levels`,
-    /// in the order SMT, CLS, MC, PKG, NODE, NUMA by distance. All levels beyond the fourth NUMA one
-    /// share its counters.
+    /// Index into `Stats::levels` for the domain of `cpu` at `level`. The order is SMT, CLS, MC,
+    /// PKG, NODE, NUMA by distance. NUMA levels beyond the fourth share its counters.
     #[inline]
     pub fn stat_level(&self, cpu: CpuId, level: usize) -> usize {
         match self.domain(self.of_cpu[cpu][level]).level {

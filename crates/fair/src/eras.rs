@@ -1,25 +1,26 @@
-//! How parts of the fair class worked from one version of the kernel on until they changed.
+//! How each part of the fair class worked, era by era.
 //!
-//! Each part has a type whose fields say what is done, and a constant for each era of it. A version
-//! ([`crate::features`]) is one era of every part. A new version whose balancer changed is a constant
-//! here, made from its predecessor's, and the version's line in the list. Where an era decides between whole
-//! algorithms, its field is an enum and the algorithms are chosen by it; section numbers refer to the
-//! kernel model.
+//! Each part has a type whose fields say what the kernel does, and a constant for each era. A
+//! version ([`crate::features`]) has one era of every part. For a new version whose balancer
+//! changed, add a constant here, made from its predecessor, and name it in the version's line in
+//! the list. If eras differ in whole algorithms, the field is an enum that selects the algorithm.
+//! Section numbers refer to the kernel model.
 
 /// Virtual time: who runs next, and for how long (sections 4 and 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueEra {
     /// EEVDF rather than CFS.
     pub eevdf: bool,
-    /// EEVDF: base slice before scaling by the number of CPUs, ns; 0 with CFS.
+    /// EEVDF: base slice before it is scaled by the number of CPUs, ns; 0 with CFS.
     pub base_slice_ns: u64,
     /// CFS: a slice is at least the minimum granularity (BASE_SLICE).
     pub slice_at_least_granularity: bool,
-    /// EEVDF: RUN_TO_PARITY by a protection point (`vprot`) rather than until the deadline at pick.
+    /// EEVDF: RUN_TO_PARITY ends at a protection point (`vprot`), not at the deadline at pick.
     pub protection_point: bool,
-    /// EEVDF: lag limit from the largest slice of the queue plus a tick rather than the own slice.
+    /// EEVDF: the lag limit is the largest slice of the queue plus a tick, not the task's own
+    /// slice.
     pub lag_by_queue_slice: bool,
-    /// A running task that went to another cgroup is picked anew (`sched_move_task()`, 5.6).
+    /// A running task that moves to another cgroup is picked anew (`sched_move_task()`, 5.6).
     pub reschedules_moved: bool,
 }
 
@@ -39,17 +40,17 @@ impl QueueEra {
     /// EEVDF. The base slice is 0.70 ms since 6.15 (section 5).
     pub(crate) const SINCE_6_15: Self =
         Self { eevdf: true, base_slice_ns: 700_000, ..Self::SINCE_5_15 };
-    /// The protection point.
+    /// With the protection point.
     pub(crate) const SINCE_7_2: Self =
         Self { protection_point: true, lag_by_queue_slice: true, ..Self::SINCE_6_15 };
 }
 
-/// What the load of a CPU and of a task is: it decides how placement and balancing work.
+/// What the load of a CPU and of a task is. Placement and balancing depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// The sum of the weights of what is queued (3.9), and averages of it that decay with ticks.
+    /// The sum of the weights of the queued tasks, and averages of it that decay with ticks (3.9).
     Weight,
-    /// The load average of what is queued (`runnable_load_avg`, 5.2).
+    /// The load average of the queued tasks (`runnable_load_avg`, 5.2).
     QueuedAverage,
     /// The load average of the queue, blocked load included (5.5 and later).
     Average,
@@ -58,25 +59,25 @@ pub(crate) enum Load {
 /// How a task's utilisation is estimated (`util_est`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UtilEst {
-    /// The larger of its average and of its last use.
+    /// The larger of the task's average and its last use.
     Largest,
     /// It rises at once and falls slowly (UTIL_EST_FASTUP, by 5.15).
     FastUp,
-    /// The same, but small decreases of a starved task are left out (7.2).
+    /// As `FastUp`, but small decreases of a starved task are left out (7.2).
     FastUpUnlessStarved,
 }
 
-/// How the sums of a queue's averages follow when a task leaves it (`detach_entity_load_avg()`). The
-/// average of a task is as old as the last period that ended; its sums also hold what it added since.
+/// How the sums of a queue's averages change when a task leaves it (`detach_entity_load_avg()`). A
+/// task's average is as old as the last completed period; its sums also include the current period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeavingSums {
     /// The task's own sums are subtracted (up to 5.13).
     Own,
-    /// They become what the remaining averages stand for: what all tasks added since the period began is
-    /// lost (5.14 to 5.16, fcf6631f3736 and 1c35b07e6d39).
+    /// The sums become what the remaining averages imply. The contributions of all tasks in the
+    /// current period are lost (5.14 to 5.16, fcf6631f3736 and 1c35b07e6d39).
     OfAverages,
-    /// The task's own sums are subtracted, but what the remaining averages need stays (5.17 and later,
-    /// 98b0d890220d, 95246d1ec80b and 2d02fa8cc21a).
+    /// The task's own sums are subtracted, but the sums never fall below what the remaining
+    /// averages imply (5.17 and later, 98b0d890220d, 95246d1ec80b and 2d02fa8cc21a).
     OwnAboveAverages,
 }
 
@@ -87,19 +88,19 @@ pub(crate) struct AverageEra {
     pub load: Load,
     /// How utilisation is estimated.
     pub util_est: UtilEst,
-    /// It is estimated after the averages have been brought up to date rather than before.
+    /// Utilisation is estimated after the averages are updated, not before.
     pub estimate_after_update: bool,
-    /// The averages of a sleeper that wakes elsewhere decay up to the wakeup if its old CPU is idle, whose
-    /// queue may not have been updated for long (`migrate_se_pelt_lag()`).
+    /// The averages of a sleeper that wakes elsewhere decay up to the wakeup if its old CPU is
+    /// idle, because that CPU's queue may not have been updated for long (`migrate_se_pelt_lag()`).
     pub sleeper_decays_to_wakeup: bool,
-    /// What happens to a queue's sums when a task leaves.
+    /// How a queue's sums change when a task leaves.
     pub leaving: LeavingSums,
 }
 
 impl AverageEra {
     /// Loads are weights.
     pub(crate) const WEIGHTS: Self = Self { load: Load::Weight, ..Self::QUEUED };
-    /// Loads are averages of what is queued.
+    /// Loads are averages of the queued tasks.
     pub(crate) const QUEUED: Self = Self {
         load: Load::QueuedAverage,
         util_est: UtilEst::Largest,
@@ -119,7 +120,8 @@ impl AverageEra {
         Self { leaving: LeavingSums::OwnAboveAverages, ..Self::SINCE_5_15 };
     /// Sleepers decay up to a wakeup on another CPU (since 6.0, e2f3e35f1f5a).
     pub(crate) const SINCE_6_15: Self = Self { sleeper_decays_to_wakeup: true, ..Self::SINCE_5_17 };
-    /// As the source of 7.2.13 has it; some of it is older, and not in the kernel model's versions.
+    /// According to the source of 7.2.13. Some of it is older, but not in the versions of the
+    /// kernel model.
     pub(crate) const SINCE_7_2: Self = Self {
         util_est: UtilEst::FastUpUnlessStarved,
         estimate_after_update: true,
@@ -132,42 +134,45 @@ impl AverageEra {
 pub(crate) struct DomainEra {
     /// Name of the level of all CPUs of a node.
     pub package_name: &'static str,
-    /// Every machine has that level, and only it prefers siblings; there is no level of whole nodes.
+    /// Every machine has that level, and only that level prefers siblings. There is no level of
+    /// whole nodes.
     pub always_package: bool,
-    /// Distance from which on nodes neither wake affine nor get new tasks: by processor (5.4), or one for all.
+    /// Distance beyond which nodes neither wake affine nor get new tasks: specific to the processor
+    /// (5.4), or one for all.
     pub reclaim_distance_by_processor: bool,
-    /// Groups that overlap begin with the first CPU of the domain, not with the CPU whose domain it is
-    /// (up to 4.11).
+    /// The groups of an overlapping domain begin with the domain's first CPU, not with the CPU that
+    /// owns the domain (up to 4.11).
     pub overlap_from_first: bool,
     /// CPUs that share an L2 or LLC tags are a domain (CLS, since 5.16).
     pub clusters: bool,
     /// That domain counts as sharing a cache, and wakeups search it first (6.8).
     pub cluster_search: bool,
-    /// Intervals and imbalance percentages.
+    /// Rule for intervals and imbalance percentages.
     pub pace: Pacing,
-    /// Which domains are flagged where CPUs have different capacities.
+    /// Which domains have the flags for CPUs of different capacities.
     pub asymmetry: Asymmetry,
 }
 
-/// Which domains of CPUs of different capacities have flags for that.
+/// Which domains have the flags for CPUs of different capacities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asymmetry {
-    /// None: capacities are not known (before 4.10).
+    /// None: the kernel does not know capacities (before 4.10).
     Unknown,
-    /// Those of the lowest level at which every CPU sees one of the highest capacity (4.20 to 5.9).
+    /// The domains of the lowest level at which every CPU has a CPU of the highest capacity in its
+    /// domain (4.20 to 5.9).
     OneLevel,
-    /// All that span CPUs of different capacities (5.15).
+    /// All domains that span CPUs of different capacities (5.15).
     BySpan,
 }
 
-/// By which rule balancing intervals and percentages follow from a domain's level.
+/// How balancing intervals and percentages follow from a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pacing {
-    /// Up to a node in 1 to 4 ms, 64 times as long while busy.
+    /// By level: 1 to 4 ms up to a node, and 64 times that while busy.
     ByLevel,
-    /// By CPUs of the domain, 32 times while busy.
+    /// By number of CPUs, and 32 times that while busy.
     ByWeightTimes32,
-    /// By CPUs of the domain, 16 times while busy (5.10).
+    /// By number of CPUs, and 16 times that while busy (5.10).
     ByWeightTimes16,
 }
 
@@ -208,11 +213,11 @@ impl DomainEra {
 /// How wakeups look for an idle CPU (section 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdleSearch {
-    /// A group all of whose CPUs are idle, from the LLC downwards (3.9).
+    /// An idle group: all its CPUs are idle. Searched from the LLC downwards (3.9).
     IdleGroup,
-    /// An idle core, then CPUs within a budget, then the own core (5.2).
+    /// An idle core, then CPUs within a budget, then the target's core (5.2).
     CoreThenCpus,
-    /// One scan that looks for a core or a CPU (5.10).
+    /// One scan for a core or a CPU (5.10).
     OneScan,
 }
 
@@ -221,23 +226,26 @@ pub(crate) enum IdleSearch {
 pub(crate) struct PlacementEra {
     /// How wakeups look for an idle CPU.
     pub idle_search: IdleSearch,
-    /// The choice between prev and the waker's CPU weighs their loads alone; no waker is noted (3.9).
+    /// The choice between prev and the waker's CPU compares only their loads. No waker is noted
+    /// (3.9).
     pub affine_by_weights: bool,
-    /// An idle prev is preferred to a waker's CPU (WA_IDLE; not in 5.2 between LLCs).
+    /// An idle prev is preferred to the waker's CPU (WA_IDLE; not in 5.2 between LLCs).
     pub affine_to_idle_prev: bool,
-    /// A waker takes its own CPU as recently used when its wakee may come there (5.2).
+    /// A waker sets its own CPU as recently used if its wakee may run there (5.2).
     pub waker_marks_own_cpu: bool,
-    /// A task whose CPU has not switched from it yet is left to that CPU (5.8); before, the waker waits.
+    /// If a CPU has not yet switched away from the wakee, that CPU enqueues the wakee (5.8). Before
+    /// 5.8 the waker waits.
     pub leaves_wakee_on_cpu: bool,
     /// The search knows which CPUs have only SCHED_IDLE tasks.
     pub knows_sched_idle_cpus: bool,
     /// The core of prev is searched for an idle thread, prev included (5.15 to 5.19).
     pub smt_search_includes_prev: bool,
-    /// New tasks: groups are compared by types rather than by loads (5.5).
+    /// New tasks: groups are compared by their types, not by their loads (5.5).
     pub idlest_by_group_type: bool,
-    /// New tasks: the CPU with the least weight, without a look at who is idle (3.9).
+    /// New tasks go to the CPU with the least weight, idle or not (3.9).
     pub idlest_by_weight: bool,
-    /// New tasks: only CPUs on which they may run count, and SCHED_IDLE tasks do not displace each other.
+    /// New tasks: only CPUs that their affinity allows count, and SCHED_IDLE tasks do not displace
+    /// each other.
     pub new_tasks_see_allowed_cpus: bool,
 }
 
@@ -251,7 +259,7 @@ impl PlacementEra {
         idlest_by_weight: true,
         ..Self::QUEUED
     };
-    /// By averages of what is queued.
+    /// By averages of the queued tasks.
     pub(crate) const QUEUED: Self = Self {
         idle_search: IdleSearch::CoreThenCpus,
         affine_by_weights: false,
@@ -275,105 +283,109 @@ impl PlacementEra {
         idlest_by_group_type: true,
         ..Self::QUEUED
     };
-    /// Prev is no longer searched again.
+    /// Prev is no longer searched a second time.
     pub(crate) const SINCE_6_15: Self =
         Self { smt_search_includes_prev: false, ..Self::SINCE_5_15 };
-    /// As the source of 7.2.13 has it.
+    /// According to the source of 7.2.13.
     pub(crate) const SINCE_7_2: Self =
         Self { new_tasks_see_allowed_cpus: true, ..Self::SINCE_6_15 };
 }
 
-/// By what groups of CPUs are compared (sections 10.3 to 10.5).
+/// How groups of CPUs are compared (sections 10.3 to 10.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupChoice {
-    /// By weights queued (3.9).
+    /// By queued weights (3.9).
     Weights,
-    /// By loads of what is queued (5.2).
+    /// By loads of the queued tasks (5.2).
     Loads,
     /// By types of groups (5.5).
     Types,
 }
 
-/// What a pass that starts active balance makes of its interval.
+/// How a pass that starts active balance changes its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterActive {
     /// It doubles.
     Longer,
-    /// It stays: what made the pass start is still so.
+    /// It stays, because the reason for the pass still exists.
     Same,
-    /// The shortest.
+    /// It becomes the shortest interval.
     Shortest,
 }
 
 /// Balancing (sections 9 and 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BalanceEra {
-    /// By what groups are compared.
+    /// How groups are compared.
     pub groups: GroupChoice,
     /// The threads of a core share the power of one CPU (3.9).
     pub threads_share_power: bool,
-    /// Sources are gone through in the order in which tasks were queued (before 4.15), not from the task
-    /// that ran least recently.
+    /// Sources are examined in the order in which tasks were queued (before 4.15), not beginning
+    /// with the task that ran least recently.
     pub in_queued_order: bool,
-    /// An idle CPU takes the last task of a queue too.
+    /// An idle CPU may take the last task of a queue.
     pub takes_last_task: bool,
-    /// A task that is too much is not asked whether it may move: it then seems pinned (3.9).
+    /// A task too large for the imbalance is skipped before its affinity is checked. So the pass
+    /// considers it pinned (3.9).
     pub amount_before_may_move: bool,
-    /// Threads of a core share its caches: nothing is hot between them (5.10).
+    /// Threads of a core share its caches: no task is cache-hot between them (5.10).
     pub core_shares_caches: bool,
-    /// A stopper minds neither heat nor locality; before, the failures counted are raised until it does not.
+    /// The stopper ignores cache heat and locality. Before, the failure count is raised until they
+    /// do not matter.
     pub stopper_ignores_heat: bool,
-    /// All groups that hold the CPU elect who balances, not the local one alone (3.9).
+    /// All groups that contain the CPU elect the CPU that balances, not only the local group (3.9).
     pub every_group_elects: bool,
-    /// Sources are left while CPUs of the own group are (3.9).
+    /// CPUs of the own group count among the sources still to be tried (3.9).
     pub own_group_is_source: bool,
-    /// Newly idle passes lengthen intervals too (3.9).
+    /// Newly-idle passes lengthen intervals too (3.9).
     pub newidle_lengthens_interval: bool,
-    /// Newly idle balancing sets when the next periodic one is due, rather than bring it forward (3.9).
+    /// Newly-idle balancing sets when the next periodic pass is due, instead of only bringing it
+    /// forward (3.9).
     pub newidle_sets_due: bool,
-    /// An interval holds as it is after the pass (not 3.9: as it was before).
+    /// The interval that counts is the one after the pass (not 3.9: the one before the pass).
     pub interval_after_pass: bool,
-    /// A busy CPU's interval is a jiffy shorter, so that levels do not fall together.
+    /// A busy CPU's interval is one jiffy shorter, so that levels are not due at the same time.
     pub busy_interval_less_one: bool,
-    /// What a pass that starts active balance makes of its interval.
+    /// How a pass that starts active balance changes its interval.
     pub interval_after_active: AfterActive,
-    /// Idle CPUs are balanced for one after the other without blocked load, and timers of the wheel bring
-    /// ticks (3.9).
+    /// Idle CPUs are balanced one after the other, without blocked load, and timers of the timer
+    /// wheel cause ticks (3.9).
     pub idle_without_blocked_load: bool,
-    /// A kick for `nohz.next_balance` alone.
+    /// `nohz.next_balance` alone is a reason for a kick.
     pub kicks_for_next_balance: bool,
-    /// Newly idle balancing minds what it costs, and whether any CPU has tasks to give (3.16).
+    /// Newly-idle balancing compares its cost with the idle time, and checks whether any CPU is
+    /// overloaded (3.16).
     pub newidle_costs: bool,
-    /// Its gate is the first domain's cost (5.17) rather than migration_cost.
+    /// The gate of newly-idle balancing is the first domain's cost (5.17), not migration_cost.
     pub newidle_gate_by_domain: bool,
-    /// Its costs decay in newly idle passes too.
+    /// The costs of newly-idle balancing also decay in newly-idle passes.
     pub newidle_costs_decay_there: bool,
     /// The NUMA filter sees the imbalance before it is halved (6.1) rather than after.
     pub filter_before_halving: bool,
-    /// sibling_imbalance with core counts, SMT groups (after 6.5).
+    /// sibling_imbalance with core counts; SMT groups (after 6.5).
     pub smt_groups: bool,
-    /// should_we_balance prefers fully idle cores above SMT (after 6.5).
+    /// should_we_balance prefers CPUs of fully idle cores above SMT (after 6.5).
     pub prefers_idle_core: bool,
     /// prefer_sibling is read from the busiest group's flags (6.x) rather than the child domain.
     pub prefer_sibling_of_group: bool,
     /// The local group is checked against the domain average in calculate_imbalance (6.1).
     pub local_above_average_check: bool,
-    /// A busiest queue is chosen by "boosted" utilisation, util over runnable (6.x).
+    /// The busiest queue is chosen by "boosted" utilisation, util over runnable (6.x).
     pub boosted_util: bool,
-    /// migrate_util compares after a shift by failures (6.x).
+    /// migrate_util compares after a shift by the number of failures (6.x).
     pub util_shift: bool,
-    /// An ineligible task stays when the destination is not empty and nothing failed yet, delayed tasks move
-    /// only as load (6.13).
+    /// An ineligible task stays if the destination is not empty and no pass has failed yet. Delayed
+    /// tasks move only as load (6.13).
     pub detach_eligible_only: bool,
     /// SERIALIZE is taken inside, after should_we_balance (7.2).
     pub serialize_inside: bool,
-    /// A hot task that is too much counts as a failed migration.
+    /// A hot task too large for the imbalance counts as a failed migration.
     pub counts_hot_too_much: bool,
-    /// Where a move loses no locality and gains none, the caches decide.
+    /// If a move neither loses nor gains locality, cache heat decides.
     pub caches_decide_between_nodes: bool,
-    /// A CPU that goes idle keeps its tick for one more, balances in it and only then stops it: the idle
-    /// loop of 7.2 without a cpuidle driver, which is how guests run. With one, its governor decides.
-    /// Without this the tick stops at once.
+    /// A CPU that goes idle keeps its tick once more, balances in that tick and only then stops it.
+    /// This is the idle loop of 7.2 without a cpuidle driver, as in guests. With a driver, the
+    /// cpuidle governor decides. If false, the tick stops at once.
     pub idle_tick: bool,
 }
 
@@ -437,9 +449,9 @@ impl BalanceEra {
         interval_after_active: AfterActive::Same,
         ..Self::LOADS
     };
-    /// The new gate of newly idle balancing.
+    /// With the new gate of newly-idle balancing.
     pub(crate) const SINCE_5_17: Self = Self { newidle_gate_by_domain: true, ..Self::SINCE_5_15 };
-    /// SMT groups.
+    /// With SMT groups.
     pub(crate) const SINCE_6_15: Self = Self {
         filter_before_halving: true,
         smt_groups: true,
@@ -451,7 +463,8 @@ impl BalanceEra {
         detach_eligible_only: true,
         ..Self::SINCE_5_17
     };
-    /// As the source of 7.2.13 has it; some of it is older, and not in the kernel model's versions.
+    /// According to the source of 7.2.13. Some of it is older, but not in the versions of the
+    /// kernel model.
     pub(crate) const SINCE_7_2: Self = Self {
         interval_after_active: AfterActive::Shortest,
         kicks_for_next_balance: true,
@@ -467,15 +480,15 @@ impl BalanceEra {
 /// Automatic NUMA balancing (section 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumaEra {
-    /// It places tasks: faults of tasks and groups, preferred nodes, swaps (3.13). Without, pages follow
-    /// tasks and nothing else happens.
+    /// It places tasks: faults of tasks and groups, preferred nodes, swaps (3.13). If false, pages
+    /// follow tasks and that is all.
     pub places_tasks: bool,
-    /// Its search classes nodes by their load and takes idle CPUs at once; tasks on their way to their
-    /// preferred node go first in swaps (5.7).
+    /// Its search classifies nodes by load and takes an idle CPU at once. Swaps prefer tasks that
+    /// move to their preferred node (5.7).
     pub node_types: bool,
-    /// No swap inside a group on a node with room (6.0).
+    /// Tasks of one group are not swapped if the destination node has room (6.0).
     pub no_swap_with_spare: bool,
-    /// Scans leave out areas that the task does not use (6.4).
+    /// Scans skip areas that the task does not use (6.4).
     pub area_skip: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Versions of the kernel as sets of switches.
 //!
-//! A version is data: one era of each part of the class (`eras.rs`) and the state of the switches. `+name` and `+no-name` change single switches,
-//! as the kernel's sched features are written: `fair@5.19+sis-util+no-numa-imbalance`. Section
-//! numbers refer to the kernel model this crate implements (`docs/kernel-model.md`).
+//! A version is data: one era of each part of the class (`eras.rs`) and the state of the switches.
+//! `+name` and `+no-name` change single switches, as with the kernel's sched features:
+//! `fair@5.19+sis-util+no-numa-imbalance`. Section numbers refer to the kernel model that this
+//! crate implements (`docs/kernel-model.md`).
 
 use std::fmt;
 
@@ -14,11 +15,12 @@ use crate::mechanisms::{Forms, mechanisms};
 use crate::switches::{self, numbers, switches};
 use crate::tunables::Tunables;
 
-/// Ticks a second of every version but 3.9.
+/// Ticks per second in every version but 3.9.
 ///
-/// 250 is what Debian builds its amd64 kernels with, the kernels that runs are compared with:
+/// Debian builds its amd64 kernels with 250, and runs are compared with those kernels:
 /// CONFIG_HZ=250 in the packages linux-config-6.1 (6.1.192-2) and linux-config-6.12
-/// (6.12.117-1~deb12u1), ordinary and cloud kernel alike. 250 is also the kernel's own default.
+/// (6.12.117-1~deb12u1), in the ordinary and the cloud kernel. 250 is also the kernel's own
+/// default.
 pub const HZ: u32 = 250;
 
 /// How one kernel's fair class behaves.
@@ -28,7 +30,7 @@ pub struct Features {
     pub name: String,
     /// Index of the version, oldest first.
     pub(crate) version: usize,
-    /// Ticks a second.
+    /// Ticks per second.
     pub(crate) hz: u32,
     pub(crate) queue: QueueEra,
     pub(crate) averages: AverageEra,
@@ -41,31 +43,32 @@ pub struct Features {
     pub(crate) tunables: Tunables,
 }
 
-/// What users can switch ([`mod@crate::switches`]), as it is in a version or has been changed.
+/// The switches that users can set ([`mod@crate::switches`]): the version's values, or changed
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switches {
     /// DELAY_DEQUEUE and DELAY_ZERO.
     pub delay_dequeue: bool,
     /// PREEMPT_SHORT.
     pub preempt_short: bool,
-    /// HRTICK: a timer ends requests rather than the next tick (7.2; the feature is older, but off
-    /// before).
+    /// HRTICK: a timer ends requests, not the next tick (7.2). The feature is older, but off before
+    /// 7.2.
     pub hrtick: bool,
-    /// CONFIG_PREEMPT_LAZY: fair tasks give way when they return to user mode, and no interrupt is
-    /// sent for that (7.2, where x86 has no other model but full preemption).
+    /// CONFIG_PREEMPT_LAZY: a fair task gives way when it returns to user mode, and no interrupt is
+    /// sent for that (7.2, where x86 has only this model and full preemption).
     pub preempt_lazy: bool,
     /// What bounds the search for an idle CPU.
     pub search_limit: SearchLimit,
     /// NI_RANDOM, NI_RATE.
     pub newidle_random: bool,
-    /// Cache-aware scheduling: threads of a process gather on one LLC.
+    /// Cache-aware scheduling: the threads of a process gather on one LLC.
     pub sched_cache: bool,
     /// Automatic NUMA balancing (kernel.numa_balancing = 1).
     pub numa_balancing: bool,
 }
 
 impl Switches {
-    /// Of 3.9: everything that can be switched came later, but NUMA balancing.
+    /// 3.9: all switches but NUMA balancing came later.
     const V3_9: Self = Self {
         delay_dequeue: false,
         preempt_short: false,
@@ -85,7 +88,7 @@ impl Switches {
         search_limit: SearchLimit::Utilisation,
         ..Self::V5_2
     };
-    /// Timed requests, lazy preemption, randomised newly idle balancing, cache-aware scheduling.
+    /// HRTICK, lazy preemption, randomised newly-idle balancing, cache-aware scheduling.
     const V7_2: Self = Self {
         hrtick: true,
         preempt_lazy: true,
@@ -107,7 +110,8 @@ pub(crate) enum SearchLimit {
 }
 
 impl SearchLimit {
-    /// What bounds searches when this is switched `on`, or off: then another limit stays.
+    /// The limit after `self` is switched `on` or off. Switching it off keeps a different limit
+    /// that is set.
     pub(crate) fn if_on(self, on: bool, features: &Features) -> Self {
         match features.switches.search_limit {
             _ if on => self,
@@ -117,12 +121,13 @@ impl SearchLimit {
     }
 }
 
-/// A kernel version that can be named after `fair@`: an era of each part, the state of the switches and the
-/// forms of the mechanisms, which differ in how much imbalance between nodes is left alone: a quarter of a node's
-/// CPUs (5.13), `imb_numa_nr` (5.18), half of that (6.0).
+/// A kernel version that can be named after `fair@`: an era of each part, the state of the switches
+/// and the forms of the mechanisms. The forms differ in the imbalance between nodes that is left
+/// alone: a quarter of a node's CPUs (5.13), `imb_numa_nr` (5.18), half of that (6.0).
 struct Version {
     name: &'static str,
-    /// What the version before it does not have, in a few words; the sections of the kernel model have the rest.
+    /// What is new since the version before it, in a few words. The sections of the kernel model
+    /// have the rest.
     new: &'static str,
     hz: u32,
     queue: QueueEra,
@@ -136,9 +141,8 @@ struct Version {
     tunables: Tunables,
 }
 
-/// The known versions, oldest first. Who posted results of 3.9 had 1000 ticks a second
-/// (docs/notes/2026-11-25-results.md,
-/// "consolidate").
+/// The known versions, oldest first. The published results of 3.9 were measured with 1000 ticks per
+/// second (docs/notes/2026-11-25-results.md, "consolidate").
 const VERSIONS: [Version; 6] = [
     Version {
         name: "3.9",
@@ -226,7 +230,7 @@ const VERSIONS: [Version; 6] = [
     },
 ];
 
-/// Why a scheduler's name was not understood.
+/// Why the name of a scheduler was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FeatureError {
     /// It does not begin with `fair@`.
@@ -246,7 +250,7 @@ pub enum FeatureError {
         /// The part that should be a version.
         version: String,
     },
-    /// A switch is not known.
+    /// The switch is not known.
     #[error(
         "{name}: unknown switch '{switch}', known (each also as no-...): {}; with a number: {}, and the kernel's, \
          which `roost compare --list-schedulers` lists{}",
@@ -258,7 +262,7 @@ pub enum FeatureError {
         /// The part that should be a switch.
         switch: String,
     },
-    /// A switch is turned on and off.
+    /// The switch is turned both on and off.
     #[error(
         "{name}: '{switch}' is given both as +{switch} and as +no-{switch}; leave one of them out"
     )]
@@ -268,7 +272,7 @@ pub enum FeatureError {
         /// The switch.
         switch: String,
     },
-    /// The value of a setting is out of range or no number.
+    /// The value of a setting is out of range or not a number.
     #[error("{name}: '{setting}' takes a whole number from {least} to {most}, {unit}")]
     Value {
         /// What was given.
@@ -282,7 +286,7 @@ pub enum FeatureError {
         /// What it counts.
         unit: &'static str,
     },
-    /// A number that the version has no use for.
+    /// The number has no effect in this version.
     #[error(
         "{name}: number '{number}' does nothing on {version}, it is of {versions}: leave it out"
     )]
@@ -293,10 +297,10 @@ pub enum FeatureError {
         number: &'static str,
         /// The version.
         version: &'static str,
-        /// Those that it is of.
+        /// The versions in which it has an effect.
         versions: String,
     },
-    /// A switch of later versions.
+    /// The switch belongs to later versions.
     #[error(
         "{name}: switch '{switch}' does nothing before fair@{since}: use that or later, or leave it out"
     )]
@@ -310,12 +314,12 @@ pub enum FeatureError {
     },
 }
 
-/// The versions, oldest first, with what the one before does not have.
+/// The versions, oldest first, each with what is new since the one before it.
 pub fn version_texts() -> impl Iterator<Item = (&'static str, &'static str)> {
     VERSIONS.iter().map(|version| (version.name, version.new))
 }
 
-/// The known versions next to one that is not, and what sets them apart.
+/// For an unknown version: its known neighbours, and what is new in the later one.
 fn neighbours(wanted: &str) -> String {
     let number = |text: &str| -> Option<(u32, u32)> {
         let (major, minor) = text.split_once('.')?;
@@ -333,7 +337,7 @@ fn neighbours(wanted: &str) -> String {
     }
 }
 
-/// The switch or number that may have been meant.
+/// The known switch or number closest to an unknown one.
 fn meant(switch: &str) -> String {
     let name = switch.split('=').next().unwrap_or(switch);
     let name = name.strip_prefix("no-").unwrap_or(name);
@@ -362,7 +366,7 @@ pub enum Difference {
     },
 }
 
-/// As it stands in a scheduler's name behind `+`: `sis-util`, `no-hrtick`, `llc-imbalance=2`.
+/// As written after `+` in a scheduler's name: `sis-util`, `no-hrtick`, `llc-imbalance=2`.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -383,19 +387,19 @@ pub(crate) fn age(version: &str) -> Option<usize> {
     VERSIONS.iter().position(|known| known.name == version)
 }
 
-/// The names of a list.
+/// The names in a list.
 fn names(list: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     list.iter().map(|(name, _)| *name).collect()
 }
 
-/// What mechanisms take a number for, as it is written.
+/// The numbers of the mechanisms, as written.
 fn mechanisms_numbers() -> Vec<String> {
     let of_mechanisms = mechanisms().iter().flat_map(|mechanism| mechanism.numbers);
     of_mechanisms.map(|number| format!("{}=N", number.name)).collect()
 }
 
 impl Features {
-    /// Understands `fair@VERSION[+switch|+no-switch]...`; switches apply from left to right.
+    /// Parses `fair@VERSION[+switch|+no-switch]...`. Switches apply from left to right.
     pub fn parse(name: &str) -> Result<Self, FeatureError> {
         let given = || name.to_owned();
         let rest =
@@ -460,7 +464,7 @@ impl Features {
         Ok(())
     }
 
-    /// A version without any switch, by its index.
+    /// A version with its default switches, by index.
     fn of_version(version: usize) -> Self {
         let Version { hz, queue, averages, domains, placement, balance, numa, .. } =
             VERSIONS[version];
@@ -482,13 +486,14 @@ impl Features {
         }
     }
 
-    /// The version: `5.19`.
+    /// The name of the version: `5.19`.
     pub fn version(&self) -> &'static str {
         VERSIONS[self.version].name
     }
 
-    /// Which switches and numbers make this of the version; empty: it is the version itself. The fewest
-    /// that do so in the order of [`switches()`], so a switch that turns another one off is told alone.
+    /// The switches and numbers that turn the version into this; empty if it is the version itself.
+    /// Lists as few as possible, in the order of [`switches()`]. So a switch that turns another one
+    /// off is listed alone.
     pub fn differs_from_version(&self) -> Vec<Difference> {
         let mut made = Self::of_version(self.version);
         let mut differences = Vec::new();
@@ -511,8 +516,8 @@ impl Features {
         differences
     }
 
-    /// Of the parts of the name, such as `+sis-util`, those that change nothing in the version when
-    /// they stand alone: it has them on, off, or at this number already.
+    /// The parts of the name, such as `+sis-util`, that change nothing in the version when given
+    /// alone: the version already has that state or number.
     pub fn parts_without_effect(&self) -> Vec<String> {
         let version = Self::of_version(self.version);
         let changes_nothing = |part: &&str| {
@@ -522,8 +527,8 @@ impl Features {
         self.name.split('+').skip(1).filter(changes_nothing).map(str::to_owned).collect()
     }
 
-    /// The merged form of Patch A that belongs to this version: 5.18's, or 6.0's in versions that
-    /// also filter before halving (6.1 and later).
+    /// The merged form of Patch A that belongs to this version: that of 5.18, or that of 6.0 in
+    /// versions that also filter before halving (6.1 and later).
     pub(crate) fn merged_rule(&self) -> NumaImbalance {
         if self.balance.filter_before_halving {
             NumaImbalance::Merged60
@@ -658,7 +663,7 @@ mod tests {
         assert_eq!(told("fair@5.16+no-numa-imbalance"), ["no-numa-imbalance"], "a third rule");
     }
 
-    /// For all versions and all switches and numbers.
+    /// For all versions, all switches and all numbers.
     #[test]
     fn the_differences_make_the_same_of_the_version() {
         for version in versions() {

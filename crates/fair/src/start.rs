@@ -1,4 +1,4 @@
-//! The machine as a run finds it: just booted, or up for a while.
+//! The state of the machine when a run begins: just booted, or up for a while.
 
 use roost_engine::{CpuId, World};
 
@@ -7,28 +7,29 @@ use crate::state::Fair;
 /// What the machine did before the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
-    /// It has been up for an hour, and idle.
+    /// The machine has been up and idle for an hour.
     ///
-    /// Every CPU's tick has stopped and every CPU counts as idle. Domains are old, and due at random moments:
-    /// CPUs of an idle machine are balanced when some task makes its CPU ask for it, each domain once in its
-    /// interval. Passes have found no utilisation, so a wakeup may search the whole LLC (`nr_idle_scan`).
+    /// Every CPU's tick has stopped and every CPU counts as idle. The domains are old. Their
+    /// balancing is due at random moments, because an idle machine balances only when a task makes
+    /// its CPU ask for it. Each domain was balanced once in its interval. Balancing passes found no
+    /// utilisation, so a wakeup may search the whole LLC (`nr_idle_scan`).
     #[default]
     Running,
-    /// The scheduling domains are built now, by `sd_init()`, as at boot: all of them were balanced at this
-    /// moment, and no pass has said yet how many CPUs a wakeup may search.
+    /// `sd_init()` builds the scheduling domains now, as at boot. All of them count as balanced at
+    /// this moment. No pass has set yet how many CPUs a wakeup may search.
     Boot,
-    /// Domains have been built anew on an idle machine: a CPU was taken away and brought back, say. As
-    /// [`Start::Boot`], and `sd_init()` counts all CPUs of an LLC as busy. One whose tick has stopped before
-    /// stops counting only when it has been busy and goes idle again; until then a busy CPU beside it has
-    /// others balance (`nohz_balancer_kick()`).
+    /// The domains were rebuilt on an idle machine, for example because a CPU went offline and came
+    /// back. As [`Start::Boot`], and `sd_init()` counts all CPUs of an LLC as busy. A CPU whose
+    /// tick has already stopped counts as busy until it has run a task and goes idle again. Until
+    /// then a busy CPU of the same LLC makes other CPUs balance (`nohz_balancer_kick()`).
     DomainsRebuilt,
 }
 
-/// How long a machine that is up has been so, s. Longer than all that the kernel decides by.
+/// Uptime of [`Start::Running`], s. It is longer than every interval the kernel compares with.
 const UPTIME_S: u64 = 3600;
 
 impl Fair {
-    /// The run begins as `start` says.
+    /// Begins the run as `start` says.
     #[must_use]
     pub fn starting(self, start: Start) -> Self {
         let jiffies_before = match start {
@@ -38,7 +39,7 @@ impl Fair {
         Self { start, jiffies_before, ..self }
     }
 
-    /// Leaves every CPU idle, and what it keeps as [`Start`] says.
+    /// Makes every CPU idle and sets the state that [`Start`] describes.
     pub(crate) fn begin_idle(&mut self, world: &mut World) {
         for cpu in 0..self.rqs.len() {
             self.rqs[cpu].idle_since = Some(world.now().ns());
@@ -58,7 +59,7 @@ impl Fair {
         }
     }
 
-    /// Each domain of `cpu` was balanced at some moment of its last interval.
+    /// Sets when each domain of `cpu` was last balanced: a random moment in its last interval.
     fn scatter_balancing(&mut self, world: &mut World, cpu: CpuId) {
         let now = self.jiffies(world.now());
         let mut next = u64::MAX;

@@ -1,7 +1,8 @@
 //! What can be changed in a version: `+name`, `+no-name` and `+name=number`.
 //!
-//! Those of a mechanism stand with it ([`mod@crate::mechanisms`]), the kernel's numbers in [`crate::tunables`]; here
-//! are the kernel's own features, and the lists of all.
+//! The switches of a mechanism are in its file ([`mod@crate::mechanisms`]). The kernel's numbers
+//! are in [`crate::tunables`]. This module has the kernel's own features, and the lists of all
+//! switches and numbers.
 
 use std::fmt;
 
@@ -12,16 +13,16 @@ use crate::tunables;
 /// A switch: `+name` calls `set` with true, `+no-name` with false.
 pub(crate) struct Switch {
     pub name: &'static str,
-    /// What it does, for lists of switches.
+    /// What it does, for lists.
     pub about: &'static str,
-    /// The oldest version on which it does something.
+    /// The oldest version on which it has an effect.
     pub since: &'static str,
     pub set: fn(&mut Features, bool),
 }
 
 impl Switch {
-    /// Whether switching it `on`, or off, would change nothing. Both can be false: a version may have
-    /// a third form of what it switches.
+    /// Whether the version already has this switch at `on`. Both `true` and `false` may change
+    /// something: a version may have a third form of what is switched.
     pub(crate) fn is(&self, features: &Features, on: bool) -> bool {
         let mut changed = features.clone();
         (self.set)(&mut changed, on);
@@ -32,41 +33,41 @@ impl Switch {
 /// A number: `+name=number`.
 #[derive(Debug)]
 pub struct Number {
-    /// Its name.
+    /// The name after `+`.
     pub name: &'static str,
-    /// What it is, for lists.
+    /// What it means, for lists.
     pub about: &'static str,
-    /// What it counts.
+    /// Its unit.
     pub unit: &'static str,
-    /// The least that can be set.
+    /// Smallest value.
     pub least: u32,
-    /// The most that can be set.
+    /// Largest value.
     pub most: u32,
-    /// The oldest version on which it does something.
+    /// The oldest version that uses it.
     pub since: &'static str,
-    /// The newest one; `None`: the newest there is.
+    /// The newest version that uses it; `None` for the newest of all.
     pub until: Option<&'static str>,
-    /// What it is where nothing is set and the version has no value of its own.
+    /// The value if nothing is set and the version has no value of its own.
     pub unset: &'static str,
-    /// Where it comes from.
+    /// Source of the value.
     pub source: &'static str,
-    /// The file that sets it in a real kernel, if there is one.
+    /// The file that sets it in a real kernel, if any.
     pub file: Option<KernelFile>,
     pub(crate) set: fn(&mut Features, u32),
-    /// Its value; `None`: what it sets is off, or follows from the machine.
+    /// The current value; `None` if the mechanism is off or the value follows from the machine.
     pub(crate) get: fn(&Features) -> Option<u32>,
 }
 
 /// A file below `/sys/kernel/debug/sched`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelFile {
-    /// This one.
+    /// The file itself.
     Sched(&'static str),
-    /// This one of each domain of some level, `domains/cpuN/domainM/FILE`.
+    /// The file of each domain of a level, `domains/cpuN/domainM/FILE`.
     Domain {
-        /// What the level's `name` is, by version.
+        /// The level's `name` in each version.
         levels: &'static [&'static str],
-        /// The file.
+        /// The file's name.
         file: &'static str,
     },
 }
@@ -81,13 +82,13 @@ impl fmt::Display for KernelFile {
 }
 
 impl Number {
-    /// Whether it does something on the version that is `age` places from the oldest.
+    /// Whether the version at index `age` (0 is the oldest) uses this number.
     pub(crate) fn is_of(&self, age: usize) -> bool {
         let since = features::age(self.since) <= Some(age);
         since && self.until.is_none_or(|until| Some(age) <= features::age(until))
     }
 
-    /// The versions on which it does something, as text: `5.2 to 5.19`.
+    /// The versions that use this number, as text: `5.2 to 5.19`.
     pub fn versions(&self) -> String {
         match self.until {
             Some(until) => format!("{} to {until}", self.since),
@@ -95,7 +96,7 @@ impl Number {
         }
     }
 
-    /// What it is when nobody sets it, as text: `500000`, or by version `100 (3.9), 1000`.
+    /// The default, as text: `500000`, or by version `100 (3.9), 1000`.
     pub fn default_text(&self) -> String {
         let mut texts: Vec<(&str, String)> = Vec::new();
         for version in features::versions().into_iter().rev() {
@@ -108,7 +109,7 @@ impl Number {
                 texts.push((version, value));
             }
         }
-        // Those before the newest one say up to which version they hold.
+        // Older values name the last version that has them.
         let with_version = |(index, (version, value)): (usize, (&str, String))| match index {
             0 => value,
             _ => format!("{value} (to {version})"),
@@ -171,17 +172,17 @@ const KERNEL: [Switch; 8] = [
     },
 ];
 
-/// All switches: those of the mechanisms first.
+/// All switches, those of the mechanisms first.
 pub(crate) fn all() -> impl Iterator<Item = &'static Switch> {
     mechanisms().iter().flat_map(|mechanism| mechanism.switches).chain(&KERNEL)
 }
 
-/// The known switches: name and what it does.
+/// All switches: name and what each does.
 pub fn switches() -> Vec<(&'static str, &'static str)> {
     all().map(|switch| (switch.name, switch.about)).collect()
 }
 
-/// What takes a number: those of the mechanisms first, then the kernel's.
+/// All numbers, those of the mechanisms first.
 pub fn numbers() -> impl Iterator<Item = &'static Number> {
     mechanisms().iter().flat_map(|mechanism| mechanism.numbers).chain(tunables::all())
 }

@@ -1,29 +1,31 @@
-//! What the kernel's debugfs or sysctl sets, by version, and the table of these numbers.
+//! The numbers that the kernel's debugfs and sysctl set, by version, and the table of them.
 //!
-//! A run's values are chosen when its scheduler is built. Names are the kernel's, with dashes; values are what the
-//! kernel's files hold: those that the kernel scales by the number of CPUs are the scaled ones.
+//! The values are fixed when a run's scheduler is built. Names are the kernel's, with dashes.
+//! Values are those of the kernel's files: a number that the kernel scales by the number of CPUs is
+//! given as scaled.
 
 use crate::domain::Level;
 use crate::features::Features;
 use crate::switches::{KernelFile, Number};
 
-/// Levels of domains that have numbers of their own.
+/// Domain levels that have their own numbers.
 const LEVELS: usize = 6;
 
 /// The kernel's tunables in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tunables {
-    /// EEVDF: request of a task, ns; `None`: by version and number of CPUs.
+    /// EEVDF: length of a task's request, ns; `None`: by version and number of CPUs.
     pub base_slice_ns: Option<u32>,
-    /// CFS: time in which every task runs once, ns; `None`: by number of CPUs, as the next two.
+    /// CFS: time in which every task runs once, ns. `None` here and in the next two: by number of
+    /// CPUs.
     pub latency_ns: Option<u32>,
     /// CFS: shortest slice, ns.
     pub min_granularity_ns: Option<u32>,
     /// CFS: how far behind a wakee must be to preempt, ns.
     pub wakeup_granularity_ns: Option<u32>,
-    /// How long a task's caches count as hot, and what balancing a newly idle CPU costs at least, ns.
+    /// How long a task counts as cache-hot, and the least cost of balancing a newly idle CPU, ns.
     pub migration_cost_ns: u32,
-    /// Tasks that a pass looks at.
+    /// Largest number of tasks that a pass examines.
     pub nr_migrate: u32,
     /// NUMA balancing's scans.
     pub scan: Scan,
@@ -35,19 +37,20 @@ pub(crate) struct Tunables {
 /// Tunables of NUMA balancing's scans (`numa_balancing_scan_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// Before a new process or area is scanned, ms; also the first period of a task.
+    /// Delay before a new process or area is scanned, ms; also a task's first scan period.
     pub delay_ms: u32,
-    /// Shortest and longest period of a task's run time, ms.
+    /// Shortest and longest scan period, ms of the task's run time.
     pub period_min_ms: u32,
     pub period_max_ms: u32,
-    /// What a scan marks at most, MB.
+    /// Most that one scan marks, MB.
     pub size_mb: u32,
 }
 
 /// Tunables of cache-aware scheduling (`llc_balancing/*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gather {
-    /// How many times the CPUs of an LLC a process may fill and still gather there; 0: none does, from 100 on any.
+    /// How many times the CPUs of an LLC a process may fill and still gather there. 0: no process
+    /// gathers. From 100 on: any process.
     pub aggr_tolerance: u32,
     /// An epoch in jiffies; `None`: 10 ms, rounded down to whole jiffies (EPOCH_PERIOD: HZ / 100).
     pub epoch_period: Option<u32>,
@@ -55,11 +58,11 @@ pub(crate) struct Gather {
     pub epoch_affinity_timeout: u32,
     /// Utilisation in per cent up to which an LLC takes tasks that prefer it.
     pub overaggr_pct: u32,
-    /// How much larger, in per cent, one LLC's utilisation has to be to count as larger.
+    /// An LLC's utilisation counts as larger only if it is larger by this, in per cent.
     pub imb_pct: u32,
 }
 
-/// What is set of a level's domains; `None`: by version and number of CPUs.
+/// What is set for a level's domains; `None`: by version and number of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
     pub imbalance_pct: Option<u32>,
@@ -70,12 +73,12 @@ pub(crate) struct Pace {
 }
 
 impl Tunables {
-    /// Of 3.9, whose periods are shorter (section 12.1).
+    /// 3.9, which has shorter periods (section 12.1).
     pub(crate) const V3_9: Self = Self {
         scan: Scan { period_min_ms: 100, period_max_ms: 100 * 50, ..Self::SINCE_5_2.scan },
         ..Self::SINCE_5_2
     };
-    /// Of 5.2 and later. What a version has no use for is not listed for it.
+    /// 5.2 and later. Numbers that a version does not use are not listed for it.
     pub(crate) const SINCE_5_2: Self = Self {
         base_slice_ns: None,
         latency_ns: None,
@@ -100,7 +103,7 @@ impl Tunables {
         }; LEVELS],
     };
 
-    /// What is set of the domains of a level.
+    /// What is set for the domains of a level.
     pub(crate) fn pace(&self, level: Level) -> Pace {
         self.paces[match level {
             Level::Smt => 0,
@@ -113,11 +116,11 @@ impl Tunables {
     }
 }
 
-/// A time that the simulation takes up to a second of, as the kernel's sysctls did (min_sched_granularity_ns and
+/// Range of a time: up to a second, as in the kernel's sysctls (min_sched_granularity_ns and
 /// max_sched_granularity_ns of kernel/sysctl.c up to 5.12).
 const SLICE_NS: (u32, u32) = (100_000, 1_000_000_000);
 
-/// A number of the kernel.
+/// A number that a kernel file sets.
 const fn kernel(
     name: &'static str,
     about: &'static str,
@@ -141,7 +144,7 @@ const fn kernel(
     }
 }
 
-/// The kernel's numbers but those of domains.
+/// The kernel's numbers except those of domains.
 const KERNEL: [Number; 15] = [
     Number {
         since: "6.15",
@@ -313,7 +316,8 @@ const fn gather(
     Number { since: "5.16", ..kernel(name, about, unit, range, file) }
 }
 
-/// The numbers of one level's domains: index, its suffix in names, and the kernel's names of the level.
+/// The numbers of one level's domains. Arguments: index, suffix in names, and the kernel's names of
+/// the level.
 macro_rules! of_level {
     ($index:literal, $level:literal, $kernel:expr) => {
         [
@@ -407,7 +411,7 @@ const DOMAINS: [[Number; 5]; LEVELS] = [
     of_level!(5, "numa", &["NUMA"]),
 ];
 
-/// All of them.
+/// All numbers.
 pub(crate) fn all() -> impl Iterator<Item = &'static Number> {
     KERNEL.iter().chain(DOMAINS.as_flattened())
 }
@@ -438,7 +442,7 @@ mod tests {
             for value in [number.least, number.most] {
                 let features = set(value.into()).unwrap();
                 let got = (number.get)(&features);
-                // 0 of a mechanism's own number turns that off.
+                // 0 for a mechanism's own number turns the mechanism off.
                 assert!(got == Some(value) || value == 0 && got.is_none(), "{}", number.name);
                 if got != default {
                     assert_eq!(features.differs_from_version(), [is(value)], "{}", number.name);
@@ -494,7 +498,7 @@ mod tests {
         assert!(error("fair@7.2+imbalance-pct=120").contains("did you mean imbalance-pct-"));
     }
 
-    /// debugfs has the scaled values, so they are set as they are.
+    /// debugfs shows scaled values, so values are set without further scaling.
     #[test]
     fn slices_are_set_as_they_are_and_scaled_otherwise() {
         let rules = |name: &str| QueueRules::new(&parse(name), 16);

@@ -3,7 +3,7 @@
 //! 1. [`levels`]: for each level the span of each CPU, before anything is dropped.
 //! 2. [`chain`]: what remains of the levels of one CPU.
 //! 3. [`Groups`]: the groups of a domain; those of NUMA levels may overlap.
-//! 4. [`topology`]: all of it put together, equal domains shared.
+//! 4. [`topology`]: puts it all together. Equal domains are shared.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,11 @@ use crate::features::Features;
 use crate::mechanisms::{LevelSpan, Walk};
 use crate::tunables;
 
-/// The distance beyond which nodes are far before processors could say so (RECLAIM_DISTANCE).
+/// The distance beyond which nodes are far, in versions where it does not depend on the processor
+/// (RECLAIM_DISTANCE).
 const RECLAIM_DISTANCE: u32 = 30;
 
-/// Numbers for distinct values, dense from 0 in the order of their first use.
+/// Numbers distinct values, densely from 0, in the order of first use.
 struct Interner<T> {
     values: Vec<T>,
     ids: BTreeMap<T, usize>,
@@ -42,23 +43,23 @@ impl<T: Ord + Clone> Interner<T> {
     }
 }
 
-/// All levels of a machine before any is dropped.
+/// All levels of a machine before any level is dropped.
 struct Levels {
     /// Distinct spans.
     spans: Vec<CpuSet>,
-    /// CPUs of each of them.
+    /// Number of CPUs of each span.
     weights: Vec<u32>,
-    /// Bottom up: the level, and the span (index into `spans`) of each CPU. A CPU has a span up to
-    /// and including the first level where it is the whole machine.
+    /// Bottom up: the level, and the span (index into `spans`) of each CPU. A CPU has spans up to
+    /// and including the first level that covers the whole machine.
     rows: Vec<(Level, Vec<Option<usize>>)>,
     /// [`Machine::reclaim_distance`].
     reclaim_distance: u32,
-    /// Capacities of CPUs, for flags.
+    /// Capacities of CPUs, for the flags.
     capacities: Capacities,
 }
 
 impl Levels {
-    /// The span of `cpu` at a level, if its chain reaches so far.
+    /// The span of `cpu` at a level, if the CPU has one there.
     fn span(&self, level: usize, cpu: CpuId) -> Option<usize> {
         self.rows[level].1[cpu]
     }
@@ -74,7 +75,7 @@ impl Levels {
     }
 }
 
-/// The part of a node that a CPU's span at a level is made from.
+/// The part of a node from which a CPU's span at a level is made.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Within {
     Core(u32),
@@ -90,7 +91,7 @@ struct Container {
     node: u32,
 }
 
-/// Sets of CPUs that a CPU belongs to, one per level, from the machine's hierarchy.
+/// The sets of CPUs that a CPU belongs to, one per level, according to the machine's hierarchy.
 struct Hierarchy<'a> {
     machine: &'a Machine,
     clusters: BTreeMap<u32, CpuSet>,
@@ -109,7 +110,7 @@ impl<'a> Hierarchy<'a> {
         Self { machine, clusters }
     }
 
-    /// Whether some package holds CPUs of several nodes. The kernel then has no PKG level on x86
+    /// Whether some package has CPUs of several nodes. The kernel on x86 then has no PKG level
     /// (`x86_has_numa_in_package`).
     fn numa_in_package(&self) -> bool {
         let mut node_of = BTreeMap::new();
@@ -119,7 +120,7 @@ impl<'a> Hierarchy<'a> {
             .any(|cpu| *node_of.entry(cpu.package).or_insert(cpu.node) != cpu.node)
     }
 
-    /// Distances between nodes with CPUs, each once, in increasing order.
+    /// Distances between nodes that have CPUs, each once, in increasing order.
     fn distances(&self) -> Vec<u32> {
         let nodes = &self.machine.nodes;
         let with_cpus = || (0..nodes.len()).filter(|&node| !nodes[node].cpus.is_empty());
@@ -132,8 +133,8 @@ impl<'a> Hierarchy<'a> {
         distances
     }
 
-    /// The levels this machine has, bottom up, and for the node levels up to which distance they
-    /// reach. 3.9 has the level of a node's CPUs on every machine, and no other of them.
+    /// The levels of this machine, bottom up, with the distance that node levels reach. In 3.9
+    /// every machine has the level of a node's CPUs, and no other node level.
     fn levels(&self, features: &Features) -> Vec<(Level, u32)> {
         let era = features.domains;
         let mut levels = vec![(Level::Smt, 0)];
@@ -153,9 +154,9 @@ impl<'a> Hierarchy<'a> {
         levels
     }
 
-    /// What the CPUs of one span have in common at a level: the number of a core, cluster, LLC or
-    /// node, with the node, at whose border caches and cores end: the kernel refuses to believe
-    /// anything else.
+    /// What the CPUs of one span share at a level: the number of a core, cluster, LLC or node,
+    /// together with the node. Caches and cores end at the node's border, because the kernel
+    /// rejects anything else.
     fn container(&self, level: Level, cpu: CpuId) -> Container {
         let cpu = &self.machine.cpus[cpu];
         let within = match level {
@@ -167,7 +168,7 @@ impl<'a> Hierarchy<'a> {
         Container { within, node: cpu.node }
     }
 
-    /// The CPUs of a container, at the node levels with all nodes up to a distance.
+    /// The CPUs of a container; at node levels also those of all nodes up to a distance.
     fn span(&self, container: Container, level: Level, reach: u32) -> CpuSet {
         let machine = self.machine;
         let node = &machine.nodes[container.node as usize].cpus;
@@ -202,7 +203,7 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
     let mut spans = Interner::new();
     let mut rows: Vec<(Level, Vec<Option<usize>>)> = Vec::new();
     for (level, reach) in hierarchy.levels(features) {
-        // CPUs of one container whose children are equal have the same span.
+        // CPUs of one container have the same span if their children are equal.
         let mut made: BTreeMap<(Container, Option<usize>), usize> = BTreeMap::new();
         let mut row = Vec::with_capacity(machine.nr_cpus());
         for cpu in 0..machine.nr_cpus() {
@@ -216,7 +217,7 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
             let id = made.entry((container, child)).or_insert_with(|| {
                 let mut span = hierarchy.span(container, level, reach);
                 if let Some(child) = child {
-                    // A level that does not hold its child is widened, as in the kernel.
+                    // A level that does not contain its child is widened, as in the kernel.
                     span.union_with(&spans.values[child]);
                 }
                 spans.id(span)
@@ -226,7 +227,7 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
         rows.push((level, row));
     }
     let weights = spans.values.iter().map(|span| span.len() as u32).collect();
-    // Before 5.4 it was the same on all processors.
+    // Before 5.4 it is the same for all processors.
     let reclaim_distance = if features.domains.reclaim_distance_by_processor {
         machine.reclaim_distance
     } else {
@@ -239,7 +240,7 @@ fn levels(machine: &Machine, features: &Features) -> Levels {
     Levels { spans: spans.values, weights, rows, reclaim_distance, capacities }
 }
 
-/// The flags of a level before anything is dropped (section 2). Beyond `reclaim_distance` a NUMA
+/// The flags of a level before any level is dropped (section 2). Beyond `reclaim_distance` a NUMA
 /// domain neither wakes affine nor places new tasks.
 fn flags_of(level: Level, features: &Features, reclaim_distance: u32) -> Flags {
     let placing = Flags::BALANCE_EXEC.with(Flags::BALANCE_FORK).with(Flags::WAKE_AFFINE);
@@ -273,7 +274,7 @@ struct Kept {
     imb_numa_nr: u32,
 }
 
-/// The chain of a CPU with the given spans, without the levels that add nothing.
+/// The domains of a CPU with the given spans, without the levels that add nothing.
 fn chain(levels: &Levels, spans: &[usize], features: &Features, nodes: u32) -> Vec<Kept> {
     let numbers = imb_numa_numbers(levels, spans, features, nodes);
     let flags = chain_flags(levels, spans, features);
@@ -294,8 +295,8 @@ fn chain(levels: &Levels, spans: &[usize], features: &Features, nodes: u32) -> V
     kept
 }
 
-/// The flags of the levels of one chain before anything is dropped. Tasks are not spread over CPUs of different
-/// capacities: the child of a domain of such CPUs does not prefer siblings.
+/// The flags of the levels of one chain before any level is dropped. Tasks are not spread over CPUs
+/// of different capacities: the child of a domain with such CPUs does not prefer siblings.
 fn chain_flags(levels: &Levels, spans: &[usize], features: &Features) -> Vec<Flags> {
     let mut flags: Vec<Flags> = Vec::with_capacity(spans.len());
     for (row, &span) in spans.iter().enumerate() {
@@ -314,8 +315,9 @@ fn chain_flags(levels: &Levels, spans: &[usize], features: &Features) -> Vec<Fla
     flags
 }
 
-/// Whether a parent can be dropped: one CPU only, or the span of its child. The latter has a single
-/// group, so that only WAKE_AFFINE counts among its flags: all others are about groups.
+/// Whether a parent can be dropped because it has only one CPU or the span of its child. In the
+/// second case it has a single group, so only WAKE_AFFINE matters among its flags: all others
+/// concern groups.
 fn adds_nothing(levels: &Levels, child: &Kept, span: usize, flags: Flags) -> bool {
     let same = child.span == span;
     let loses_affine = flags.has(Flags::WAKE_AFFINE) && !child.flags.has(Flags::WAKE_AFFINE);
@@ -380,16 +382,16 @@ enum Part {
 struct CoverKey {
     row: usize,
     span: usize,
-    /// At NUMA levels: the CPU's own child, and the first CPU after it that the child does not hold,
-    /// in wrapping order. Groups that overlap depend on where the walk through the CPUs begins.
+    /// At NUMA levels: the CPU's own child, and the first CPU after it that is not in the child, in
+    /// wrapping order. Overlapping groups depend on where the walk through the CPUs begins.
     start: Option<(usize, CpuId)>,
 }
 
 /// The groups of a domain.
 struct Cover {
-    /// Canonically rotated.
+    /// Rotated to the canonical order.
     groups: Vec<GroupId>,
-    /// Index of the group the walk began with.
+    /// Index of the group that the walk began with.
     first: usize,
 }
 
@@ -398,15 +400,16 @@ struct Groups<'a> {
     machine: &'a Machine,
     levels: &'a Levels,
     chains: &'a Chains,
-    /// Groups that overlap begin with the first CPU of their domain, not with the CPU whose domain it is
-    /// (up to 4.11).
+    /// Overlapping groups begin with the first CPU of their domain, not with the CPU whose domain
+    /// it is (up to 4.11).
     from_first: bool,
     groups: Interner<Group>,
     /// Group of each part.
     of_part: BTreeMap<Part, GroupId>,
-    /// Group that begins with a CPU at a row, if it did not matter whose domain it is (up to 4.11).
+    /// The group that begins with a CPU at a row, if it does not depend on the domain's owner (up
+    /// to 4.11).
     of_first: BTreeMap<(usize, CpuId), GroupId>,
-    /// Covers of domains, and which one belongs to which domain.
+    /// The covers of domains, and the domain each belongs to.
     covers: Vec<Cover>,
     of_domain: BTreeMap<CoverKey, usize>,
 }
@@ -457,8 +460,9 @@ impl<'a> Groups<'a> {
         matches!(self.levels.rows[kept.row].0, Level::Numa { .. })
     }
 
-    /// The index of `cpu`'s own group among those of a cover. Up to 4.11 several may hold it: the one that it
-    /// balances for if all are busy, or else the first (`build_overlap_sched_groups()`).
+    /// The index of `cpu`'s own group in a cover. Up to 4.11 several groups may hold the CPU. Then
+    /// it is the group that the CPU balances for if all are busy, or else the first one
+    /// (`build_overlap_sched_groups()`).
     fn own_group(&self, cpu: CpuId, kept: &Kept, cover: usize) -> usize {
         let cover = &self.covers[cover];
         if self.overlap(kept) && !self.from_first {
@@ -471,14 +475,14 @@ impl<'a> Groups<'a> {
         led.or_else(first).unwrap_or(0)
     }
 
-    /// Covers the span of `cpu`'s domain with groups, in the order of the CPUs from `cpu` on.
+    /// Covers the span of `cpu`'s domain with groups, in the order of CPUs from `cpu` on.
     fn cover(&mut self, cpu: CpuId, kept: &Kept) -> Vec<GroupId> {
         let levels = self.levels;
         let span = &levels.spans[kept.span];
         let mut covered = CpuSet::new(self.machine.nr_cpus());
         let mut groups = Vec::new();
         for member in span.iter_wrap(cpu) {
-            // A chain that ends below this level takes no part in it (unequal depths).
+            // A chain that ends below this level is not part of it (unequal depths).
             if covered.contains(member) || levels.span(kept.row, member).is_none() {
                 continue;
             }
@@ -493,9 +497,9 @@ impl<'a> Groups<'a> {
         groups
     }
 
-    /// The group that begins with `member`, up to 4.11: its child domain, for which all its CPUs in the domain
-    /// balance that has the group first. `build_group_mask()` leaves out CPUs whose domain does not hold
-    /// them, which is none.
+    /// Up to 4.11: the group that begins with `member`. It is the member's child domain. Its CPUs
+    /// in the domain balance for it if their domain has this group first. `build_group_mask()`
+    /// leaves out CPUs whose domain does not contain them; there are none.
     fn group_from(&mut self, member: CpuId, kept: &Kept) -> GroupId {
         if let Some(&id) = self.of_first.get(&(kept.row, member)) {
             return id;
@@ -512,8 +516,8 @@ impl<'a> Groups<'a> {
         id
     }
 
-    /// The child domain of `member` at this level. Where that reaches out of the domain (nodes more
-    /// than two hops apart), the highest one below that does not.
+    /// The child domain of `member` at this level. If that reaches out of the domain (nodes more
+    /// than two hops apart), the highest lower one that does not.
     fn part(&self, member: CpuId, kept: &Kept) -> Part {
         let levels = self.levels;
         let span = &levels.spans[kept.span];
@@ -536,7 +540,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// The group made of a part.
+    /// The group for a part.
     fn group(&mut self, part: Part) -> GroupId {
         if let Some(&id) = self.of_part.get(&part) {
             return id;
@@ -589,7 +593,7 @@ fn first_outside(span: &CpuSet, own: &CpuSet, from: CpuId) -> Option<CpuId> {
     Some(next)
 }
 
-/// What a level's domains are balanced by (section 2).
+/// Balancing parameters of a level's domains (section 2).
 struct Pace {
     imbalance_pct: u32,
     min_interval_ms: u32,
@@ -598,7 +602,7 @@ struct Pace {
     cache_nice_tries: u32,
 }
 
-/// The pace of a level in a domain of `weight` CPUs, where nothing else is `set`.
+/// The pace of a level in a domain of `weight` CPUs, unless numbers are `set`.
 fn pace(level: Level, weight: u32, pacing: Pacing, set: tunables::Pace) -> Pace {
     let cache_nice_tries = match level {
         Level::Smt => 0,
@@ -629,7 +633,7 @@ fn pace(level: Level, weight: u32, pacing: Pacing, set: tunables::Pace) -> Pace 
     }
 }
 
-/// The domain that `chain[index]` becomes.
+/// The domain for `chain[index]`.
 fn domain(
     levels: &Levels,
     chain: &[Kept],
@@ -691,14 +695,14 @@ pub(super) fn topology(machine: &Machine, features: &Features) -> Topology {
     with_shortcuts(machine, domains.values, groups, of_cpu, local_group)
 }
 
-/// The dense numbers of sets of CPUs, by CPU, and the sets.
+/// Numbers sets of CPUs densely. Returns the number of each CPU's set, and the sets.
 fn number_sets(cpus: usize, set_of: impl Fn(CpuId) -> CpuSet) -> (Vec<u32>, Vec<CpuSet>) {
     let mut sets = Interner::new();
     let of_cpu = (0..cpus).map(|cpu| sets.id(set_of(cpu)) as u32).collect();
     (of_cpu, sets.values)
 }
 
-/// Adds what the scheduler looks up per CPU.
+/// Adds the values that the scheduler looks up per CPU.
 fn with_shortcuts(
     machine: &Machine,
     domains: Vec<Domain>,

@@ -1,9 +1,8 @@
 //! Flags of domains whose CPUs have different capacities (the kernel's `topology.c`).
 //!
-//! Such machines are simulated with CPUs that are equally fast. Their domains are nevertheless as the
-//! kernel builds them: a domain below one of different capacities does not spread tasks over its
-//! siblings. What the kernel does beyond that (misfit tasks, searches that look for a CPU that fits) is
-//! left out.
+//! Such machines are simulated with CPUs of equal speed, but their domains are the kernel's: a
+//! domain below one with different capacities does not spread tasks over its siblings. The rest of
+//! the kernel's support (misfit tasks, searches for a CPU that fits) is not modelled.
 
 use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
@@ -11,9 +10,9 @@ use roost_machine::{CpuSet, Machine};
 use super::Flags;
 use crate::eras::Asymmetry;
 
-/// The CPUs of each capacity, and which domains get flags for it.
+/// The CPUs of each capacity, and the rule for flags.
 pub(super) struct Capacities {
-    /// CPUs by capacity; a single set where all are equal.
+    /// CPUs by capacity; a single set if all are equal.
     classes: Vec<CpuSet>,
     rule: Rule,
 }
@@ -22,15 +21,15 @@ pub(super) struct Capacities {
 enum Rule {
     /// None.
     Never,
-    /// Those of one level.
+    /// All domains of one level.
     Level(usize),
-    /// All that span several capacities.
+    /// All domains that span several capacities.
     Span,
 }
 
 impl Capacities {
-    /// The capacities of `machine`; `spans` gives the CPUs of a CPU's domain at a level, from the bottom up,
-    /// and `levels` is how many levels there are.
+    /// The capacities of `machine`. `spans` gives the CPUs of a CPU's domain at a level, counted
+    /// from the bottom. `levels` is the number of levels.
     pub fn new<'a>(
         machine: &Machine,
         asymmetry: Asymmetry,
@@ -55,7 +54,7 @@ impl Capacities {
         Self { classes: values.iter().map(class).collect(), rule }
     }
 
-    /// The flags of a domain with these CPUs at this level (`asym_cpu_capacity_classify`).
+    /// The flags of a domain with the CPUs `span` at this level (`asym_cpu_capacity_classify`).
     pub fn flags(&self, level: usize, span: &CpuSet) -> Flags {
         let inside = || self.classes.iter().filter(|class| class.intersects(span)).count();
         match self.rule {
@@ -72,7 +71,8 @@ impl Capacities {
     }
 }
 
-/// The lowest level at which every CPU sees one of the highest capacity (`asym_cpu_capacity_level`).
+/// The lowest level at which every CPU's span has a CPU of the highest capacity
+/// (`asym_cpu_capacity_level`).
 fn one_level<'a>(
     machine: &Machine,
     levels: usize,

@@ -1,4 +1,4 @@
-//! Tests of domains on machines made up for them.
+//! Tests of domains on made-up machines.
 
 use proptest::prelude::*;
 use roost_machine::{Core, Cpu, Figure, Figures, Llc, Node};
@@ -6,7 +6,7 @@ use roost_machine::{Core, Cpu, Figure, Figures, Llc, Node};
 use super::*;
 use crate::describe::{DomainRow, describe_domains, domain_rows};
 
-/// A machine of equal parts, CPUs numbered in the order of the hierarchy.
+/// A machine of equal parts. CPUs are numbered in the order of the hierarchy.
 #[derive(Clone, Debug)]
 struct Shape {
     nodes: usize,
@@ -14,12 +14,12 @@ struct Shape {
     llcs: usize,
     cores: usize,
     threads: usize,
-    /// Cores of a cluster; 0: no clusters.
+    /// Cores per cluster; 0: no clusters.
     cluster: usize,
     distances: Vec<Vec<u32>>,
 }
 
-/// Distances of the four-node machines: two neighbours, one node behind them.
+/// Distances of the four-node machines: two neighbours, and one node behind them.
 fn square(near: u32, far: u32) -> Vec<Vec<u32>> {
     let row = |a: usize| (0..4).map(|b: usize| [10, near, near, far][a ^ b]).collect();
     (0..4).map(row).collect()
@@ -74,7 +74,7 @@ impl Shape {
     }
 }
 
-/// Figures that domains do not depend on.
+/// Figures that have no effect on domains.
 fn figures() -> Figures {
     let any = Figure { value: 1, source: "test" };
     Figures {
@@ -128,7 +128,7 @@ fn groups(topology: &Topology, cpu: CpuId, level: usize) -> Vec<String> {
     ids.into_iter().map(text).collect()
 }
 
-/// What a kernel booted in QEMU printed for these six machines (docs of the `vm` part).
+/// Output of a kernel booted in QEMU for these six machines (docs of the `vm` part).
 #[test]
 fn domains_of_the_machines_booted_in_qemu() {
     let two_dies = Shape { nodes_per_package: 2, distances: square(11, 12), ..shape(4, 2, 2) };
@@ -191,7 +191,7 @@ fn fields_of_the_levels() {
     assert_eq!(top_flags(&far).as_deref(), Some(beyond.as_slice()), "beyond the reclaim distance");
 }
 
-/// Section 2, 5.2: as later, but for percentages and busy_factor.
+/// Section 2, 5.2: as later, except for percentages and busy_factor.
 #[test]
 fn fields_of_the_levels_in_5_2() {
     let shape = Shape { threads: 2, ..shape(2, 2, 2) };
@@ -211,7 +211,7 @@ fn fields_of_the_levels_in_5_2() {
     assert_eq!(rows[3].allowed_numa_imbalance, Some(0));
 }
 
-/// Section 2, 3.9: hard-coded, and only the level of a node's CPUs spreads over siblings.
+/// Section 2, 3.9: values are hard-coded. Only the level of a node's CPUs spreads over siblings.
 #[test]
 fn fields_of_the_levels_in_3_9() {
     let shape = Shape { threads: 2, ..shape(2, 2, 2) };
@@ -236,8 +236,8 @@ fn fields_of_the_levels_in_3_9() {
     assert_eq!(rows.iter().map(spreads).collect::<Vec<_>>(), [false, false, true, false]);
 }
 
-/// A node's CPUs are a level of 3.9 on machines with several nodes in a package too; clusters are
-/// none before 5.16, and before 5.4 a node at distance 32 is far on every processor.
+/// In 3.9 a node's CPUs are a level, also on machines with several nodes per package. No version
+/// before 5.16 has clusters. Before 5.4 a node at distance 32 is far on every processor.
 #[test]
 fn levels_that_older_versions_have_and_have_not() {
     let levels = |shape: &Shape, version: &str| -> Vec<&str> {
@@ -292,8 +292,8 @@ fn overlapping_groups() {
     assert_eq!(topology.numa_level[0], Some(1));
 }
 
-/// `build_overlap_sched_groups()` up to 4.11 begins with the first CPU of the domain whosever that is, and
-/// `build_group_mask()` leaves nobody out. The nodes between two others are in both groups.
+/// Up to 4.11 `build_overlap_sched_groups()` begins with the first CPU of the domain, and
+/// `build_group_mask()` leaves no CPU out. The nodes between two others are in both groups.
 #[test]
 fn overlapping_groups_up_to_4_11() {
     let shape = Shape { nodes_per_package: 4, distances: square(11, 12), ..shape(4, 1, 4) };
@@ -308,8 +308,8 @@ fn overlapping_groups_up_to_4_11() {
     assert_eq!(topology.domains_of(0)[2], topology.domains_of(4)[2], "shared by all");
 }
 
-/// Nodes more than two hops apart: a neighbour's child may reach out of the domain; then a lower
-/// one forms the group.
+/// With nodes more than two hops apart, a neighbour's child may reach out of the domain. Then a
+/// lower domain forms the group.
 #[test]
 fn groups_stay_within_their_domain() {
     let distances = vec![
@@ -341,7 +341,7 @@ fn shortcuts() {
     assert!(before.share_cluster(0, 3) && before.cluster_level[0].is_none(), "no CLUSTER flag yet");
 }
 
-/// A node without CPUs makes no domain and does not count as a distance, but it is online.
+/// A node without CPUs has no domain and its distance does not count, but it is online.
 #[test]
 fn nodes_without_cpus_make_no_domain() {
     let mut machine = shape(2, 1, 12).machine();
@@ -351,7 +351,7 @@ fn nodes_without_cpus_make_no_domain() {
     let rows = domain_rows(&machine, &features("fair@7.2"), 0);
     let levels: Vec<_> = rows.iter().map(|row| (row.level, row.distance)).collect();
     assert_eq!(levels, [("MC", None), ("NUMA", Some(20))]);
-    // Patch A divides by the nodes that are online: 6 / 3, not 6 / 2.
+    // Patch A divides by the number of online nodes: 6 / 3, not 6 / 2.
     assert_eq!(
         domain_rows(&machine, &features("fair@7.2+numa-imbalance"), 0)[1].allowed_numa_imbalance,
         Some(2)
@@ -364,8 +364,8 @@ fn allowed(shape: &Shape, version: &str) -> (Vec<u32>, Vec<u32>) {
     rows.iter().filter_map(|row| Some((row.weight, row.allowed_numa_imbalance?))).unzip()
 }
 
-/// Section 14.1, the table: each machine with the NUMA spans and the limits of 5.16, of Patch A, of
-/// 5.18 and of 6.0.
+/// The table of section 14.1: each machine with the NUMA spans and the limits of 5.16, of Patch A,
+/// of 5.18 and of 6.0.
 #[test]
 fn allowed_numa_imbalance_of_all_machines_of_the_table() {
     type Row = (Shape, &'static [u32], [&'static [u32]; 4]);
@@ -399,7 +399,7 @@ fn allowed_numa_imbalance_of_all_machines_of_the_table() {
     }
 }
 
-/// Flags about capacity, and whether siblings are preferred, of the MC and PKG domains of a CPU of a node with two
+/// Flags for capacity, and PREFER_SIBLING, of the MC and PKG domains of a CPU of a node with two
 /// LLCs of four CPUs of these capacities.
 fn capacity_flags(capacities: [u32; 8], version: &str, cpu: usize) -> Vec<Vec<&'static str>> {
     let mut machine = shape(1, 2, 4).machine();
@@ -413,8 +413,9 @@ fn capacity_flags(capacities: [u32; 8], version: &str, cpu: usize) -> Vec<Vec<&'
     rows.into_iter().map(|row| row.flags.into_iter().filter(about).collect()).collect()
 }
 
-/// As in the kernel's commit 05484e098448 (4.20) and in the one of 5.15 ("Rework CPU capacity asymmetry detection"), whose
-/// message has the picture: an LLC of small and big CPUs beside one of big CPUs.
+/// As in the kernel's commit 05484e098448 (4.20) and in the commit of 5.15 ("Rework CPU capacity
+/// asymmetry detection"), whose message has the picture: an LLC of small and big CPUs beside an LLC
+/// of big CPUs.
 #[test]
 fn domains_of_cpus_of_different_capacities_are_flagged() {
     let (asym, full) = ("ASYM_CPUCAPACITY", "ASYM_CPUCAPACITY_FULL");
@@ -424,7 +425,7 @@ fn domains_of_cpus_of_different_capacities_are_flagged() {
         assert_eq!(of(0), [vec![asym, full], vec!["PREFER_SIBLING", asym, full]], "{version}");
         assert_eq!(of(4), [vec![], vec!["PREFER_SIBLING", asym, full]], "{version}");
     }
-    // Every CPU sees a big one in its LLC, and only that level is flagged.
+    // Every CPU has a big CPU in its LLC, and only that level is flagged.
     let of = |cpu| capacity_flags(mixed, "fair@5.2", cpu);
     assert_eq!(of(0), [vec!["PREFER_SIBLING", asym], vec!["PREFER_SIBLING"]]);
     assert_eq!(of(0), of(4));
@@ -449,7 +450,7 @@ fn a_table_for_people() {
     assert!(describe_domains(&machine, &features("fair@5.19"), 8).contains("CPUs are 0 to 7"));
 }
 
-/// Any symmetric distances of `nodes` nodes, local ones 10.
+/// Any symmetric distances between `nodes` nodes; local distances are 10.
 fn distances(nodes: usize) -> impl Strategy<Value = Vec<Vec<u32>>> {
     prop::collection::vec(11_u32..45, nodes * nodes).prop_map(move |values| {
         let pair = |a: usize, b: usize| values[a.min(b) * nodes + a.max(b)];
