@@ -1,8 +1,8 @@
-//! Claims about what the class keeps, checked in builds with debug assertions.
+//! Checks of the state of the class, in builds with debug assertions.
 //!
-//! Each claim is a function that compares a value the class keeps with what it stands for, and panics
-//! with CPU or task, time and both values. [`Fair::audit_all`] is the list. The engine asks for it between
-//! events, the less often the larger the run is; what it keeps itself it checks itself.
+//! Each check is a function that compares a stored value with the value recomputed, and panics with
+//! CPU or task, time and both values. [`Fair::audit_all`] lists all checks. The engine calls it
+//! between events, less often in large runs. The engine checks its own state itself.
 
 use std::fmt::Debug;
 
@@ -19,7 +19,7 @@ mod ledger;
 pub(crate) use ledger::Ledger;
 
 impl Fair {
-    /// Checks all claims that hold between events.
+    /// Runs all checks that hold between events.
     pub(crate) fn audit_all(&self, world: &World) {
         self.audit_books(world);
         for cpu in 0..self.rqs.len() {
@@ -29,7 +29,7 @@ impl Fair {
         self.audit_averages(world);
     }
 
-    /// Checks those that hold after every hook.
+    /// Runs the checks that hold after every hook.
     pub(crate) fn audit_books(&self, world: &World) {
         for cpu in 0..self.rqs.len() {
             self.audit_queue(world, cpu);
@@ -44,12 +44,12 @@ impl Fair {
         self.audit_group_loads(world);
     }
 
-    /// The current task of a queue is the one that the CPU runs.
+    /// The current task of a queue is the task that the CPU runs.
     fn audit_current(&self, world: &World, cpu: CpuId) {
         same("current task", self.rqs[cpu].current, world.current(cpu), world, cpu);
     }
 
-    /// The queue in virtual time holds the tasks of the list, with the weights the tasks have.
+    /// The virtual-time queue holds the tasks of the list, with the tasks' weights.
     fn audit_queue(&self, world: &World, cpu: CpuId) {
         let rq = &self.rqs[cpu];
         same("length of the queue", rq.queue.len(), rq.tasks.len(), world, cpu);
@@ -59,7 +59,7 @@ impl Fair {
         for (task, entity) in rq.queue.waiting() {
             assert!(
                 rq.tasks.contains(&task),
-                "{} waits unlisted on {}",
+                "{} waits but is not in the list of tasks of {}",
                 name(world, task),
                 at(world, cpu)
             );
@@ -68,7 +68,7 @@ impl Fair {
         }
     }
 
-    /// The counts and sums of a queue are those of the tasks on it.
+    /// The counts and sums of a queue match the tasks on it.
     fn audit_counts(&self, world: &World, cpu: CpuId) {
         let rq = &self.rqs[cpu];
         let queued = || self.queued(rq);
@@ -83,7 +83,7 @@ impl Fair {
         same("running task", running.copied().next(), rq.current, world, cpu);
     }
 
-    /// Tasks that prefer a node or an LLC are counted as such.
+    /// Tasks that prefer a node or an LLC are counted.
     fn audit_preferences(&self, world: &World, cpu: CpuId) {
         let rq = &self.rqs[cpu];
         let (numa, here) = (
@@ -107,14 +107,14 @@ impl Fair {
         }
     }
 
-    /// A CPU with runnable tasks does not look idle, and the set of those with SCHED_IDLE tasks only is
-    /// right.
+    /// A CPU with runnable tasks does not look idle, and the set of CPUs with only SCHED_IDLE tasks
+    /// is right.
     fn audit_idle(&self, world: &World, cpu: CpuId) {
         let rq = &self.rqs[cpu];
         let busy = rq.nr_runnable > 0;
         assert!(
             !(busy && world.is_idle(cpu)),
-            "{} tasks on idle {}",
+            "{} runnable tasks, but idle: {}",
             rq.nr_runnable,
             at(world, cpu)
         );
@@ -123,14 +123,14 @@ impl Fair {
         same("only SCHED_IDLE", self.sched_idle_cpus.contains(cpu), only, world, cpu);
     }
 
-    /// A tickless CPU is in the nohz mask; one that counts as idle in its LLC is tickless.
+    /// A tickless CPU is in the nohz mask. A CPU that counts as idle in its LLC is tickless.
     fn audit_nohz(&self, world: &World, cpu: CpuId) {
         let rq = &self.rqs[cpu];
         same("in the nohz mask", self.nohz.idle_cpus.contains(cpu), rq.tickless, world, cpu);
         assert!(rq.tickless || !rq.counted_idle, "counted as idle with a tick: {}", at(world, cpu));
     }
 
-    /// A task knows whether it is on a queue: that of its CPU, once.
+    /// A task that is marked as queued is on the queue of its CPU, once.
     fn audit_tasks(&self, world: &World) {
         let mut queued = vec![None; self.tasks.len()];
         for (cpu, rq) in self.rqs.iter().enumerate() {
@@ -155,7 +155,7 @@ impl Fair {
         }
     }
 
-    /// What CPUs of an LLC share counts those whose tick runs.
+    /// `nr_busy_cpus` of an LLC is the number of CPUs that do not count as idle.
     fn audit_llcs(&self, world: &World) {
         for (llc, span) in self.topology.llc_span.iter().enumerate() {
             let busy = span.iter().filter(|&cpu| !self.rqs[cpu].counted_idle).count();
@@ -164,7 +164,8 @@ impl Fair {
         }
     }
 
-    /// Groups count the tasks queued in them, and tasks weigh on the queue what their group's share says.
+    /// Groups count the tasks queued in them, and tasks on the queue have the weight of their
+    /// group's share.
     fn audit_cgroups(&self, world: &World, cpu: CpuId) {
         if !self.cgroups.active() {
             return;
@@ -205,22 +206,22 @@ impl Fair {
     }
 }
 
-/// A CPU as messages name it.
+/// A CPU as in messages.
 fn at(world: &World, cpu: CpuId) -> String {
     format!("CPU {cpu} at {:?}", world.now())
 }
 
-/// A task as messages name it.
+/// A task as in messages.
 fn name(world: &World, task: TaskId) -> String {
     format!("task {} ({})", task.0, world.pid(task))
 }
 
-/// What is kept for a CPU is what was found.
+/// Compares the stored and the recomputed value of a CPU.
 fn same<T: Debug + PartialEq>(what: &str, kept: T, found: T, world: &World, cpu: CpuId) {
     assert!(kept == found, "{what} of {}: {kept:?} kept, {found:?} found", at(world, cpu));
 }
 
-/// What is kept for a task is what was found.
+/// Compares the stored and the recomputed value of a task.
 fn same_of_task<T: Debug + PartialEq>(what: &str, kept: T, found: T, world: &World, task: TaskId) {
     assert!(
         kept == found,

@@ -2,15 +2,16 @@
 //! section 13).
 //!
 //! ```text
-//! update_curr ─► run time of the process on each CPU, halved each epoch;
-//!                the task takes over which LLC its process prefers
-//! tick ────────► once an epoch one thread looks at all LLCs: where did the process run most?
-//! balancing ───► `balance::llc`: tasks are pulled to their LLC and not pulled away from it
+//! update_curr ─► adds to the run time of the process on the CPU, which is halved each epoch;
+//!                the task takes over the LLC that its process prefers
+//! tick ────────► once an epoch one thread looks at all LLCs for the one where the process ran most
+//! balancing ───► `balance::llc`: pulls tasks to their LLC, and does not pull them away from it
 //! ```
 //!
-//! Wakeups and forks do not know of it. With NUMA balancing a task prefers no LLC outside its preferred node, and
-//! scans look at the nodes that matter to it. A process does not gather if it has more memory (by its faults) than
-//! an LLC holds. Nothing here happens with one LLC.
+//! Wakeups and forks ignore the preferred LLC. With NUMA balancing a task prefers no LLC outside
+//! its preferred node, and scans look only at the nodes that matter to the task. A process does not
+//! gather if it has more memory (by its faults) than an LLC holds. On a machine with one LLC this
+//! module does nothing.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -25,16 +26,16 @@ use crate::state::{Fair, FairTask, Rq};
 /// An epoch, in parts of a second (EPOCH_PERIOD: HZ / 100 jiffies).
 const EPOCHS_A_SECOND: u32 = 100;
 
-/// From this `llc_aggr_tolerance` on a process may be of any size.
+/// From this value of `llc_aggr_tolerance` on, a process may have any size.
 const ANY_SIZE: u32 = 100;
 
-/// Scale of an occupancy: all of one CPU's run time (NICE_0_LOAD).
+/// Scale of an occupancy: the whole run time of one CPU (NICE_0_LOAD).
 const WHOLE_CPU: u64 = 1 << 20;
 
-/// Cache lines that a scan fetches from a CPU that runs a task: `cpu_runtime` with its epoch and
-/// lock, and the process's own time there, which that CPU writes as it accounts run time, and
-/// `rq->curr` (`fraction_mm_sched()`, `task_cache_work()`). Assumption: those of an idle CPU are
-/// still where the last scan left them, at hand.
+/// Cache lines that a scan fetches from a CPU that runs a task (`fraction_mm_sched()`,
+/// `task_cache_work()`): `cpu_runtime` with its epoch and lock, the process's own time there, which
+/// that CPU writes when it accounts run time, and `rq->curr`. Assumption: the lines of an idle CPU
+/// are still in the scanning CPU's cache since the last scan.
 const LINES_PER_SCANNED_CPU: u64 = 3;
 
 /// Run time that is halved with each epoch (`sched_cache_time`; `cpu_runtime` and `cpu_epoch`).
@@ -47,7 +48,7 @@ struct Runtime {
 }
 
 impl Runtime {
-    /// Halves the run time for each epoch that began since.
+    /// Halves the run time once for each epoch that has begun since the last call.
     fn advance_to(&mut self, epoch: u64) {
         let halvings = u32::try_from(epoch.saturating_sub(self.epoch)).unwrap_or(u32::MAX);
         self.ns = self.ns.checked_shr(halvings).unwrap_or(0);
@@ -55,20 +56,20 @@ impl Runtime {
     }
 }
 
-/// What a run queue keeps.
+/// Cache-aware state of a run queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CacheRq {
     /// Run time of all tasks on this CPU.
     runtime: Runtime,
     /// Jiffy at which the next epoch of this CPU begins (`cpu_epoch_next`).
     next_epoch: u64,
-    /// When that jiffy ends, ns: nothing is to be done before.
+    /// When that jiffy ends, ns. Nothing is due before.
     due_ns: u64,
-    /// LLC of this CPU.
+    /// LLC of the CPU.
     llc: u32,
     /// Tasks on the queue that prefer some LLC.
     pub nr_llc_running: u32,
-    /// Tasks on the queue that prefer this one's, without those whose dequeue is delayed.
+    /// Tasks on the queue that prefer the LLC of this CPU, without those whose dequeue is delayed.
     pub nr_pref_llc_running: u32,
     /// Tasks on the queue by the LLC they prefer (`llc_counts` of the base domain); empty if the CPU
     /// has no domain or the mechanism is off.
@@ -76,7 +77,7 @@ pub(crate) struct CacheRq {
 }
 
 impl CacheRq {
-    /// Of `cpu`, with nothing queued.
+    /// For `cpu`, with an empty queue.
     pub(crate) fn new(topology: &Topology, cpu: CpuId, active: bool) -> Self {
         let counted = active && !topology.domains_of(cpu).is_empty();
         Self {
@@ -92,12 +93,12 @@ impl CacheRq {
         self.by_llc.get(llc as usize).copied().unwrap_or(0)
     }
 
-    /// Tasks on the queue by the LLC they prefer.
+    /// Tasks on the queue, by the LLC they prefer.
     pub(crate) fn by_llc(&self) -> &[u32] {
         &self.by_llc
     }
 
-    /// Counts a task that has been queued (`account_llc_enqueue`).
+    /// Counts a task that was queued (`account_llc_enqueue`).
     #[inline]
     pub(crate) fn count_in(&mut self, task: &FairTask) {
         let Some(llc) = task.preferred_llc else { return };
@@ -108,7 +109,7 @@ impl CacheRq {
         }
     }
 
-    /// No longer counts a task that is taken off (`account_llc_dequeue`).
+    /// Stops counting a task that is taken off (`account_llc_dequeue`).
     #[inline]
     pub(crate) fn count_out(&mut self, task: &FairTask) {
         let Some(llc) = task.preferred_llc else { return };
@@ -119,7 +120,7 @@ impl CacheRq {
         }
     }
 
-    /// The dequeue of a queued task is delayed from now on.
+    /// The dequeue of a queued task becomes delayed.
     #[inline]
     pub(crate) fn no_longer_runnable(&mut self, task: &FairTask) {
         self.nr_pref_llc_running -= u32::from(task.preferred_llc == Some(self.llc));
@@ -131,7 +132,8 @@ impl CacheRq {
         self.nr_pref_llc_running += u32::from(task.preferred_llc == Some(self.llc));
     }
 
-    /// Begins the epochs due, of `period` jiffies of `tick_ns` each; returns the current one.
+    /// Begins the epochs that are due, of `period` jiffies of `tick_ns` each. Returns the current
+    /// epoch.
     #[inline]
     fn advance(&mut self, now: Time, tick_ns: u64, period: u64) -> u64 {
         if now.ns() >= self.due_ns {
@@ -141,7 +143,7 @@ impl CacheRq {
         self.runtime.epoch
     }
 
-    /// Begins the epochs due at jiffy `now`.
+    /// Begins the epochs that are due at jiffy `now`.
     fn begin_epochs(&mut self, now: u64, period: u64) {
         let begun = now.saturating_sub(self.next_epoch).div_ceil(period);
         self.next_epoch += begun * period;
@@ -149,33 +151,33 @@ impl CacheRq {
     }
 }
 
-/// What is known of a process (`sched_cache_stat` of its `mm_struct`).
+/// State of a process (`sched_cache_stat` of its `mm_struct`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Process {
     /// Its threads, sleeping ones included.
     nr_threads: u32,
-    /// The CPU on whose LLC its threads gather; `None`: on no one.
+    /// The CPU on whose LLC its threads gather; `None` if they do not gather.
     pub(crate) cpu: Option<CpuId>,
-    /// How many of its threads run at a time, averaged over scans.
+    /// Number of its threads that run at the same time, averaged over scans.
     nr_running_avg: u64,
     /// The epoch of the last scan.
     epoch: u64,
-    /// Jiffy before which nobody scans again.
+    /// Jiffy before which no thread scans again.
     next_scan: u64,
-    /// Its memory in pages, as NUMA faults tell; 0 without NUMA balancing.
+    /// Its memory in pages, counted by NUMA faults; 0 without NUMA balancing.
     footprint: i64,
     /// Its run time by CPU.
     runtime: Vec<Runtime>,
 }
 
-/// What the mechanism keeps beside run queues, tasks and LLCs.
+/// State of cache-aware scheduling beside run queues, tasks and LLCs.
 #[derive(Debug)]
 pub(crate) struct CacheAware {
-    /// Whether it is on and there are several LLCs (`sched_cache_enabled()`).
+    /// Whether cache-aware scheduling is on and there are several LLCs (`sched_cache_enabled()`).
     pub(crate) active: bool,
-    /// Jiffies of an epoch.
+    /// Length of an epoch in jiffies.
     period: u64,
-    /// How many times an LLC a process may fill (`llc_aggr_tolerance`).
+    /// Size limit of a process, in LLCs (`llc_aggr_tolerance`).
     tolerance: u32,
     /// Epochs without a scan after which a process prefers nothing (`llc_epoch_affinity_timeout`).
     timeout: u64,
@@ -183,12 +185,12 @@ pub(crate) struct CacheAware {
     pub(crate) threads_per_core: u64,
     /// Size of each LLC, bytes.
     llc_bytes: Vec<u64>,
-    /// By number of the process.
+    /// Processes, by number.
     pub(crate) processes: Vec<Process>,
 }
 
 impl CacheAware {
-    /// At the start of a run.
+    /// The state at the start of a run.
     pub(crate) fn new(machine: &Machine, topology: &Topology, features: &Features) -> Self {
         let gather = &features.tunables.gather;
         let threads_per_core = topology.core_span.iter().map(|core| core.len()).max();
@@ -206,51 +208,53 @@ impl CacheAware {
     }
 }
 
-/// Whether some domain holds more than the one LLC (of several CPUs) below it.
+/// Whether some domain spans more than one LLC (of several CPUs).
 fn has_several_llcs(topology: &Topology) -> bool {
     let mut levels = topology.llc_level.iter().zip(&topology.of_cpu);
     levels.any(|(level, domains)| level.is_some_and(|level| level + 1 < domains.len()))
 }
 
-/// The share of a CPU's run time that a process had, of [`WHOLE_CPU`] (`fraction_mm_sched`).
+/// The share of a CPU's run time that a process had, in units of [`WHOLE_CPU`]
+/// (`fraction_mm_sched`).
 fn occupancy(process_ns: u64, cpu_ns: u64) -> u64 {
     WHOLE_CPU * process_ns / (cpu_ns + 1)
 }
 
-/// Whether a process runs more threads at a time than an LLC of `llc_size` CPUs has cores for
-/// (`invalid_llc_nr`, `fits_capacity`).
+/// Whether the number of threads that a process runs at the same time exceeds the cores of an LLC
+/// of `llc_size` CPUs (`invalid_llc_nr`, `fits_capacity`).
 fn too_wide(nr_running_avg: u64, threads_per_core: u64, llc_size: u64, tolerance: u32) -> bool {
     tolerance < ANY_SIZE
         && nr_running_avg * threads_per_core * 1280 >= u64::from(tolerance) * llc_size * 1024
 }
 
-/// Whether a process has more memory than an LLC holds (`exceed_llc_capacity`). The kernel scales the
-/// LLC by 1 + (tolerance - 1) * 256, or by 0.
+/// Whether a process has more memory than an LLC holds (`exceed_llc_capacity`). The kernel
+/// multiplies the size of the LLC by 1 + (tolerance - 1) * 256, or by 0 if the tolerance is 0.
 fn too_big(footprint: i64, llc_bytes: u64, tolerance: u32) -> bool {
     let scale = tolerance.checked_sub(1).map_or(0, |more| 1 + u64::from(more) * 256);
     tolerance < ANY_SIZE && llc_bytes * scale < footprint.max(0) as u64 * PAGE_BYTES
 }
 
-/// The average of threads running at a time after a scan that found `sample` (`update_avg_scale`):
-/// small LLCs follow faster.
+/// The average number of threads running at the same time after a scan that found `sample`
+/// (`update_avg_scale`). It follows faster on small LLCs.
 fn averaged(average: u64, sample: u64, llc_size: u64) -> u64 {
     let divisor = (llc_size / 4).clamp(2, 8) as i64;
     (average as i64 + (sample as i64 - average as i64) / divisor) as u64
 }
 
-/// How much a process ran on an LLC of late.
+/// How much a process ran on an LLC recently.
 #[derive(Clone, Copy, Debug, Default)]
 struct Occupancy {
-    /// Sum of its shares of the LLC's CPUs.
+    /// Sum of its shares of the run time of the LLC's CPUs.
     sum: u64,
-    /// The first CPU of which it had the largest share.
+    /// The first of the CPUs on which its share is largest.
     top_cpu: Option<CpuId>,
-    /// The LLC is the one it prefers.
+    /// The process prefers this LLC.
     preferred: bool,
 }
 
-/// The CPU that a process shall prefer from now on, or `None` to leave it as it is: the top CPU of
-/// the LLC where it ran most, if that is more than twice of where it prefers to be.
+/// The CPU that a process prefers from now on, or `None` to keep its preference. It is the top CPU
+/// of the LLC where the process ran most, if the process ran there more than twice as much as on
+/// its preferred LLC.
 fn choose(llcs: &[Occupancy]) -> Option<CpuId> {
     let current = llcs.iter().find(|llc| llc.preferred).map_or(0, |llc| llc.sum);
     let mut best = Occupancy::default();
@@ -263,7 +267,7 @@ fn choose(llcs: &[Occupancy]) -> Option<CpuId> {
 }
 
 impl Fair {
-    /// A task of its process was created.
+    /// Counts a new task of its process.
     pub(crate) fn join_process(&mut self, world: &World, task: TaskId) {
         if !self.cache.active {
             return;
@@ -276,7 +280,7 @@ impl Fair {
         }
         let process = &mut processes[number];
         if process.nr_threads == 0 {
-            // As mm_init_sched(): an idle CPU's epoch may be an old one.
+            // mm_init_sched() does the same: the epoch of an idle CPU may be an old one.
             let runtime = |rq: &Rq| Runtime { ns: 0, ..rq.cache.runtime };
             let runtime: Vec<_> = self.rqs.iter().map(runtime).collect();
             let epoch = runtime.last().map_or(0, |last| last.epoch);
@@ -285,14 +289,15 @@ impl Fair {
         process.nr_threads += 1;
     }
 
-    /// A task of its process is gone.
+    /// Stops counting a task of its process.
     pub(crate) fn leave_process(&mut self, world: &World, task: TaskId) {
         if self.cache.active {
             self.cache.processes[world.process(task) as usize].nr_threads -= 1;
         }
     }
 
-    /// Memory of the process of `task` has shown in NUMA faults, or fewer of them.
+    /// Adds `pages` to the memory of the process of `task`, as NUMA faults show it. Can be
+    /// negative.
     pub(crate) fn grow_footprint(&mut self, world: &World, task: TaskId, pages: i64) {
         if self.cache.active {
             let process = &mut self.cache.processes[world.process(task) as usize];
@@ -300,14 +305,14 @@ impl Fair {
         }
     }
 
-    /// A task with faults on so many pages is gone.
+    /// Subtracts the pages of a task that is gone.
     pub(crate) fn shrink_footprint(&mut self, world: &World, task: TaskId, pages: i64) {
         self.grow_footprint(world, task, -pages.max(0));
     }
 
-    /// Whether the threads of a process shall not gather, seen from `cpu`: there is one only, or
-    /// they are too many, or their memory is larger than the LLC (`invalid_llc_nr`,
-    /// `exceed_llc_capacity`).
+    /// Whether the threads of a process shall not gather, seen from `cpu`. That is so if there is
+    /// only one thread, if there are too many, or if their memory is larger than the LLC
+    /// (`invalid_llc_nr`, `exceed_llc_capacity`).
     fn is_unfit(&self, process: &Process, cpu: CpuId) -> bool {
         let llc_bytes = self.cache.llc_bytes[self.topology.llc_of[cpu] as usize];
         self.has_unfit_threads(process, cpu)
@@ -321,8 +326,8 @@ impl Fair {
             || too_wide(process.nr_running_avg, threads_per_core, llc_size, tolerance)
     }
 
-    /// The process of `task`, if its threads gather somewhere and may, seen from `cpu`. If they may
-    /// not, they stop to.
+    /// The CPU on whose LLC the process of `task` gathers. If its threads may not gather, seen from
+    /// `cpu`, the process loses its preference.
     pub(crate) fn gathering_at(
         &mut self,
         world: &World,
@@ -338,8 +343,8 @@ impl Fair {
         Some(gathering)
     }
 
-    /// The current task of `cpu` ran for `ran_ns`: accounts that to its process, and takes over what
-    /// the process prefers (`account_mm_sched`).
+    /// The current task of `cpu` ran for `ran_ns`. Accounts that to its process and takes over the
+    /// LLC that the process prefers (`account_mm_sched`).
     #[inline]
     pub(crate) fn account_process(&mut self, world: &World, cpu: CpuId, task: TaskId, ran_ns: u64) {
         let rq = &mut self.rqs[cpu].cache;
@@ -361,7 +366,7 @@ impl Fair {
             self.cache.processes[number].cpu = None;
         }
         let state = &mut self.tasks[task.index()];
-        // As get_pref_llc(): the preferred node goes before the LLC.
+        // get_pref_llc(): the preferred node takes precedence over the LLC.
         let elsewhere =
             |cpu: CpuId| state.preferred_node.is_some_and(|node| node != self.numa.node_of[cpu]);
         let gathering = self.cache.processes[number].cpu.filter(|&cpu| !elsewhere(cpu));
@@ -374,8 +379,8 @@ impl Fair {
         }
     }
 
-    /// At the tick of `cpu`: its current task shall look at all LLCs if nobody of its process has in
-    /// this epoch (`task_tick_cache`). It does so when it is about to return to user mode.
+    /// At the tick of `cpu`: its current task shall scan all LLCs if no thread of its process has
+    /// done so in this epoch (`task_tick_cache`). It scans when it is about to return to user mode.
     pub(crate) fn tick_cache(&mut self, world: &World, cpu: CpuId) {
         let Some(task) = self.rqs[cpu].current.filter(|_| self.cache.active) else { return };
         let epoch = self.rqs[cpu].cache.runtime.epoch;
@@ -387,7 +392,8 @@ impl Fair {
         }
     }
 
-    /// `task` returns to user mode on `cpu`: the scan that its tick asked for (`task_cache_work`).
+    /// `task` returns to user mode on `cpu`: does the scan that its tick asked for
+    /// (`task_cache_work`).
     #[inline]
     pub(crate) fn cache_work(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         if std::mem::take(&mut self.tasks[task.index()].cache_work) {
@@ -395,8 +401,8 @@ impl Fair {
         }
     }
 
-    /// Finds where the process of `task` ran most and makes it prefer that, and counts how many of
-    /// its threads run.
+    /// Finds the LLC where the process of `task` ran most, and makes the process prefer it. Also
+    /// counts how many of its threads run.
     #[cold]
     fn scan_llcs(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let now = self.jiffies(world.now());
@@ -406,7 +412,8 @@ impl Fair {
             return;
         }
         process.next_scan = now + self.cache.period;
-        // The average stays as it is then: who was too wide once remains it (as in 7.2).
+        // The average is not updated then: a process that was too wide once stays too wide (as in
+        // 7.2).
         if self.is_unfit(&self.cache.processes[number], cpu) {
             self.cache.processes[number].cpu = None;
             return;
@@ -420,7 +427,7 @@ impl Fair {
         self.charge_scan(world, cpu);
     }
 
-    /// The nodes that a scan by `task` on `cpu` looks at; `None`: all (`get_scan_cpumasks`).
+    /// The nodes that a scan by `task` on `cpu` looks at; `None` for all (`get_scan_cpumasks`).
     fn nodes_to_scan(
         &self,
         cpu: CpuId,
@@ -434,8 +441,8 @@ impl Fair {
         )
     }
 
-    /// The occupancy of each LLC of several CPUs by a process, on these nodes, and how many of its
-    /// threads run.
+    /// Occupancy by a process of each LLC of several CPUs on these nodes, and the number of its
+    /// threads that run.
     fn occupancies(
         &mut self,
         world: &World,
@@ -473,7 +480,7 @@ impl Fair {
         (llcs, running)
     }
 
-    /// The CPU that scanned pays for what it fetched.
+    /// Charges the CPU that scanned for the cache lines it fetched.
     fn charge_scan(&self, world: &mut World, cpu: CpuId) {
         let busy = (0..self.rqs.len()).filter(|&other| other != cpu && !world.is_idle(other));
         let lines: u64 = busy.map(|other| world.machine().line_ns(other, cpu)).sum();

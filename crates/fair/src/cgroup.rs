@@ -1,24 +1,26 @@
 //! Task groups with weights: cgroups with `cpu.weight` (`sched_group_set_shares`, `update_cfs_group`).
 //!
-//! The kernel queues groups as entities of their own: a group has a queue on every CPU, whose entity
-//! is queued in the parent's. Its weight there is the group's weight, divided over the CPUs by the
-//! load that the group has on each. Here there is one queue a CPU, and each task has the weight that
-//! comes to the same: its own, times the weight of its group's entity on the CPU over the sum of
-//! weights in the group there, and so on upwards.
+//! The kernel queues a group as an entity: a group has a queue on every CPU, and the entity of that
+//! queue is on the parent's queue. The entity's weight is the group's weight, divided over the CPUs
+//! by the load that the group has on each. The simulation has one queue per CPU, without entities
+//! for groups. Each task has the weight that gives the same result: its own weight, times the
+//! weight of its group's entity on the CPU, divided by the sum of weights in the group there, and
+//! so on upwards.
 //!
 //! ```text
 //! kernel   root ─ group 1024/20 ─ a 1024, b 1024          here   a 25.6, b 25.6, c 1024
 //!               └ c 1024
 //! ```
 //!
-//! These weights change when a task of a group comes or goes on the CPU, and at ticks, as entities'
-//! weights do in the kernel; a task then keeps its lag and what is left of its request in real time.
-//! Its load averages follow: what balancing sees is the hierarchical load (`h_load`).
+//! As with entities in the kernel, these weights change when a task of a group comes to the CPU or
+//! leaves it, and at ticks. The task then keeps its lag and the rest of its request in real time.
+//! Load averages use the same weights: balancing sees the hierarchical load (`h_load`).
 //!
-//! Weights become small: they have [`FRACTION`] bits of fraction on the queues of a run with groups,
-//! where virtual time passes as much more slowly. Runs without groups do nothing of this.
+//! Weights become small, so they have [`FRACTION`] fraction bits on the queues of a run with
+//! groups. Virtual time passes more slowly there by the same factor. Runs without groups skip all
+//! this.
 //!
-//! What this leaves out: docs/kernel-model.md.
+//! docs/kernel-model.md lists what this model leaves out.
 
 use roost_engine::{CpuId, TaskId, World};
 
@@ -27,8 +29,8 @@ use crate::pelt::Avg;
 use crate::queue::ANYWHERE;
 use crate::state::{Fair, FairTask};
 
-/// Bits of fraction of weights on queues: weights of 1 are exact to 2 %, and sums of weight times
-/// virtual time stay far from overflow (the kernel has 10 bits, and leaves them out of such sums).
+/// Fraction bits of weights on queues. A weight of 1 is exact to 2 %, and sums of weight times
+/// virtual time stay far from overflow. The kernel has 10 bits and drops them in such sums.
 pub(crate) const FRACTION: u32 = 6;
 
 /// `cpu.weight` of a group with the weight of a nice-0 task (CGROUP_WEIGHT_DFL).
@@ -40,7 +42,7 @@ const NICE_0: u64 = 1024;
 /// Scale of tasks in the root group, with 32 bits of fraction.
 const ROOT_SCALE: u128 = 1 << (FRACTION + 32);
 
-/// What a weight with fraction counts in loads: at least 1.
+/// What a weight with fraction bits adds to load: at least 1.
 pub(crate) fn in_loads(weight: u64) -> u64 {
     ((weight + (1 << FRACTION) / 2) >> FRACTION).max(1)
 }
@@ -52,36 +54,37 @@ type GroupIndex = usize;
 #[derive(Default)]
 pub(crate) struct Cgroups {
     groups: Vec<Cgroup>,
-    /// What each group has on each CPU, by CPU and group.
+    /// State of each group on each CPU, by CPU and group.
     of_cpu: Vec<Vec<OnCpu>>,
 }
 
 /// A group (`struct task_group`).
 struct Cgroup {
-    /// The group that contains it; before it in the list.
+    /// The group that contains it, at a lower index.
     parent: Option<GroupIndex>,
-    /// Its weight beside its siblings, 1024 for `cpu.weight` 100 (`shares`).
+    /// Its weight among its siblings, 1024 for `cpu.weight` 100 (`shares`).
     shares: u64,
     /// Sum of its loads on all CPUs (`load_avg`).
     load: u64,
 }
 
-/// What a group has on one CPU (its `cfs_rq` and entity there).
+/// State of a group on one CPU (its `cfs_rq` and entity there).
 #[derive(Clone, Default)]
 struct OnCpu {
     /// Tasks queued in it and in the groups below.
     nr: u32,
     /// Sum of the own weights of the tasks queued directly in it.
     tasks_weight: u64,
-    /// Load average of what is in it, sleepers included; only the load is kept.
+    /// Load average of the tasks in it, sleepers included. Only the load is used.
     avg: Avg,
-    /// Its part of [`Cgroup::load`] (`tg_load_avg_contrib`).
+    /// Its share of [`Cgroup::load`] (`tg_load_avg_contrib`).
     contribution: u64,
-    /// Sum of the weights of tasks and groups queued directly in it, with fraction.
+    /// Sum of the weights of tasks and groups queued directly in it, with fraction bits.
     weight: u64,
-    /// Weight of its entity, with fraction; 0 while nothing is queued.
+    /// Weight of its entity, with fraction bits; 0 while nothing is queued.
     entity: u64,
-    /// Weight with fraction that a task in it has per own weight, with 32 bits of fraction more.
+    /// Weight, with fraction bits, of a task in it, per unit of the task's own weight. Has 32
+    /// fraction bits more.
     scale: u128,
 }
 
@@ -109,39 +112,39 @@ impl Cgroups {
         self.groups.len()
     }
 
-    /// Whether a task of `member` is in `group` or in a group below it.
+    /// Whether `member` is `group` or a group below it.
     pub(crate) fn is_within(&self, member: Option<GroupIndex>, group: GroupIndex) -> bool {
         let mut groups = std::iter::successors(member, |&group| self.groups[group].parent);
         groups.any(|other| other == group)
     }
 
-    /// Tasks queued on `cpu` in a group and those below it, and the sum of the own weights of those
+    /// Number of tasks queued on `cpu` in a group and below it, and sum of the own weights of those
     /// directly in it, as counted.
     pub(crate) fn queued_in(&self, cpu: CpuId, group: GroupIndex) -> (u32, u64) {
         let on_cpu = &self.of_cpu[cpu][group];
         (on_cpu.nr, on_cpu.tasks_weight)
     }
 
-    /// The load of a group as kept, and as its loads on all CPUs add up.
+    /// The stored load of a group, and the sum of its loads on all CPUs.
     pub(crate) fn loads(&self, group: GroupIndex) -> (u64, u64) {
         let on_cpus = self.of_cpu.iter().map(|groups| groups[group].avg.load_avg);
         (self.groups[group].load, on_cpus.sum())
     }
 
-    /// Makes the load of a group differ from its loads on CPUs.
+    /// Makes the stored load of a group differ from the sum of its loads on the CPUs.
     #[cfg(test)]
     pub(crate) fn spoil_load(&mut self, group: GroupIndex) {
         self.groups[group].load += 1;
     }
 
-    /// Weight with fraction that a task of `own` weight has in `group` on `cpu`.
+    /// Weight, with fraction bits, of a task of weight `own` in `group` on `cpu`.
     pub(crate) fn weight(&self, cpu: CpuId, group: Option<GroupIndex>, own: u64) -> u64 {
         let scale = group.map_or(ROOT_SCALE, |group| self.of_cpu[cpu][group].scale);
         let weight = (u128::from(own) * scale) >> 32;
         u64::try_from(weight).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Brings the averages of all groups on `cpu` up to `now`: before anything changes there.
+    /// Updates the averages of all groups on `cpu` to `now`. Call it before anything changes there.
     pub(crate) fn advance(&mut self, cpu: CpuId, now: u64) {
         for (group, on_cpu) in self.groups.iter_mut().zip(&mut self.of_cpu[cpu]) {
             on_cpu.avg.update(now, on_cpu.weight >> FRACTION, 0, false, 1);
@@ -149,26 +152,26 @@ impl Cgroups {
         }
     }
 
-    /// A task of `own` weight has been queued in `group` on `cpu`.
+    /// Counts a task of weight `own` that was queued in `group` on `cpu`.
     pub(crate) fn count_in(&mut self, cpu: CpuId, group: GroupIndex, own: u64) {
         self.of_cpu[cpu][group].tasks_weight += own;
         self.for_each_upwards(cpu, group, |on_cpu| on_cpu.nr += 1);
     }
 
-    /// It is queued there no longer.
+    /// Stops counting a task of weight `own` that was taken off.
     pub(crate) fn count_out(&mut self, cpu: CpuId, group: GroupIndex, own: u64) {
         self.of_cpu[cpu][group].tasks_weight -= own;
         self.for_each_upwards(cpu, group, |on_cpu| on_cpu.nr -= 1);
     }
 
-    /// The load of a task, of its own weight, joins the group's on `cpu`.
+    /// Adds the load of a task of weight `own` to the load of `group` on `cpu`.
     pub(crate) fn attach(&mut self, cpu: CpuId, group: GroupIndex, task: &Avg, own: u64) {
         let on_cpu = &mut self.of_cpu[cpu][group];
         on_cpu.avg.add_load(&task.weighing(own), own);
         self.groups[group].note_load(on_cpu);
     }
 
-    /// The load of a task leaves the group's on `cpu`.
+    /// Subtracts the load of a task of weight `own` from the load of `group` on `cpu`.
     pub(crate) fn detach(
         &mut self,
         cpu: CpuId,
@@ -182,10 +185,10 @@ impl Cgroups {
         self.groups[group].note_load(on_cpu);
     }
 
-    /// A task is about to be queued on `cpu`, whose averages are up to date at `now`: it counts in its
-    /// group there, and its load if it `attaches`. Returns its credit as a sleeper, in virtual time:
-    /// `credit` within its group, if others of that are queued; else its group comes with it and is
-    /// placed among groups.
+    /// Counts a task in its group because it is about to be queued on `cpu`, whose averages are up
+    /// to date at `now`. Adds its load if it `attaches`. Returns the task's sleeper credit in
+    /// virtual time. If the group has other queued tasks, that is `credit` within the group.
+    /// Otherwise the group is queued with the task, and `credit` is the group's among the groups.
     #[cold]
     #[inline(never)]
     pub(crate) fn join(
@@ -213,7 +216,7 @@ impl Cgroups {
         credit * (state.own_weight << FRACTION) / self.weight(cpu, Some(group), state.own_weight)
     }
 
-    /// Computes the weights of the groups' entities on `cpu`, and the scales that follow.
+    /// Computes the weights of the groups' entities on `cpu`, and the scales that follow from them.
     pub(crate) fn share_out(&mut self, cpu: CpuId) {
         let on_cpu = &mut self.of_cpu[cpu];
         for on_cpu in on_cpu.iter_mut() {
@@ -229,7 +232,7 @@ impl Cgroups {
         for (index, group) in self.groups.iter().enumerate() {
             let above = group.parent.map_or(ROOT_SCALE, |parent| on_cpu[parent].scale);
             let this = &mut on_cpu[index];
-            // What comes to an empty group will be all there is in it.
+            // A task that comes to an empty group will have all of the group's weight.
             this.scale = match this.nr {
                 0 => above,
                 _ => above * u128::from(this.entity) / u128::from(this.weight.max(1)),
@@ -252,14 +255,14 @@ impl Cgroups {
 }
 
 impl Cgroup {
-    /// Keeps the sum of the group's loads (`update_tg_load_avg`).
+    /// Updates the sum of the group's loads (`update_tg_load_avg`).
     fn note_load(&mut self, on_cpu: &mut OnCpu) {
         self.load = self.load + on_cpu.avg.load_avg - on_cpu.contribution;
         on_cpu.contribution = on_cpu.avg.load_avg;
     }
 
-    /// The part of the group's weight that its entity on a CPU has, with fraction: by the part of the
-    /// group's load that is there (`calc_group_shares`).
+    /// The share of the group's weight that its entity on a CPU has, with fraction bits. It is
+    /// proportional to the load that the group has there (`calc_group_shares`).
     fn entity_weight(&self, on_cpu: &OnCpu) -> u64 {
         if on_cpu.nr == 0 {
             return 0;
@@ -272,7 +275,7 @@ impl Cgroup {
 }
 
 impl Fair {
-    /// Takes the groups of the workload; nothing is queued yet.
+    /// Makes the groups of the workload. Nothing is queued yet.
     pub(crate) fn make_groups(&mut self, world: &World) {
         self.cgroups = Cgroups::new(world, self.rqs.len());
         if self.cgroups.active() {
@@ -282,7 +285,8 @@ impl Fair {
         }
     }
 
-    /// A task has been taken off the queue of `cpu`, whose averages are up to date.
+    /// Stops counting a task in its group because it was taken off the queue of `cpu`, whose
+    /// averages are up to date.
     #[cold]
     #[inline(never)]
     pub(crate) fn count_out_of_cgroup(&mut self, cpu: CpuId, task: TaskId) {
@@ -296,7 +300,7 @@ impl Fair {
         self.apply_group_weights(cpu);
     }
 
-    /// The tick: entities' weights follow the loads of their groups on all CPUs.
+    /// At the tick: entities' weights follow the loads of their groups on all CPUs.
     #[cold]
     #[inline(never)]
     pub(crate) fn tick_groups(&mut self, cpu: CpuId) {
@@ -306,7 +310,7 @@ impl Fair {
         self.apply_group_weights(cpu);
     }
 
-    /// The nice value or policy of a queued task changed; its own weight was `old`.
+    /// The nice value or policy of a queued task changed. Its own weight was `old`.
     pub(crate) fn change_own_weight(&mut self, cpu: CpuId, task: TaskId, old: u64) {
         let now = self.rqs[cpu].avg.last_update;
         self.cgroups.advance(cpu, now);
@@ -322,9 +326,9 @@ impl Fair {
         self.apply_group_weights(cpu);
     }
 
-    /// The current task of `cpu`, whose averages are up to date, goes to the group that `world` says
-    /// (`sched_move_task`): its load leaves the old one and joins the new one, and there it keeps its lag
-    /// and what is left of its request.
+    /// The current task of `cpu`, whose averages are up to date, moves to the group that `world`
+    /// names (`sched_move_task`). Its load leaves the old group and joins the new one. It keeps its
+    /// lag and the rest of its request.
     pub(crate) fn change_cgroup(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let now = self.rqs[cpu].avg.last_update;
         self.cgroups.advance(cpu, now);
@@ -351,8 +355,8 @@ impl Fair {
         }
     }
 
-    /// Gives every task on the queue of `cpu`, whose averages are up to date, the weight that its
-    /// group's share says.
+    /// Gives every task on the queue of `cpu`, whose averages are up to date, the weight that
+    /// follows from its group's share.
     #[cold]
     #[inline(never)]
     pub(crate) fn apply_group_weights(&mut self, cpu: CpuId) {
@@ -376,9 +380,9 @@ impl Fair {
         }
     }
 
-    /// CFS: how far behind at most `wakee`, which just arrived on `cpu`, counts against the current task.
-    /// The kernel compares the entities that are queued together: those of the two groups if they
-    /// differ, and for what a task is behind others of its group, that is not behind other groups.
+    /// CFS: the most that `wakee`, which just arrived on `cpu`, may count as behind the current
+    /// task. If their groups differ, the kernel compares the entities of the two groups. So a lag
+    /// of `wakee` behind its own group does not count.
     #[cold]
     #[inline(never)]
     pub(crate) fn place_among_groups(&self, cpu: CpuId, wakee: TaskId) -> i64 {

@@ -1,8 +1,8 @@
 //! The fair class's hooks: what happens to a run queue when tasks come, go, run and are ticked.
 //!
-//! Every operation first accounts the current task up to now, then brings the averages concerned up
-//! to date, then changes the queue: averages describe the time before the change. Updates stand
-//! where the kernel has them (enqueue, dequeue, tick, pick and put), no oftener.
+//! Every operation accounts the current task up to now, then updates the averages concerned, then
+//! changes the queue. So averages describe the time before the change. Averages are updated exactly
+//! where the kernel updates them: at enqueue, dequeue, tick, pick and put.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -34,7 +34,7 @@ use crate::wakeup::WakeeFlips;
 use crate::weight::{SCHED_IDLE_WEIGHT, weight_of};
 
 impl Fair {
-    /// The fair class of the kernel described by `features`, on `machine`, with nothing queued.
+    /// The fair class of the kernel version `features` on `machine`, with empty queues.
     pub fn new(machine: &Machine, features: Features) -> Self {
         let topology = Topology::new(machine, &features);
         let rules = Arc::new(QueueRules::new(&features, machine.nr_cpus()));
@@ -77,8 +77,8 @@ impl Fair {
         }
     }
 
-    /// Accounts the run time of `cpu`'s current task and brings its averages and the queue's up to
-    /// date.
+    /// Accounts the run time of the current task of `cpu`. Updates the averages of that task and of
+    /// the queue.
     pub(crate) fn update_rq(&mut self, world: &mut World, cpu: CpuId) {
         self.account_current(world, cpu, cpu);
         match self.rqs[cpu].current {
@@ -87,7 +87,7 @@ impl Fair {
         }
     }
 
-    /// Brings the averages of `cpu`'s queue up to date: what sleeping tasks left there decays.
+    /// Updates the averages of the queue of `cpu`, so that blocked load decays.
     pub(crate) fn update_blocked(&mut self, world: &World, cpu: CpuId) {
         self.rqs[cpu].update_average(world.now().ns(), self.features.averages.leaving);
         if self.cgroups.active() {
@@ -95,8 +95,8 @@ impl Fair {
         }
     }
 
-    /// Balancing by CPU `by` takes a queued task that does not run off its queue; the task keeps its
-    /// lag and takes its averages along. [`Fair::attach_queued`] follows.
+    /// CPU `by` balances and takes a queued task off its queue. The task is not the current one. It
+    /// keeps its lag and takes its averages along. [`Fair::attach_queued`] follows.
     pub(crate) fn detach_queued(
         &mut self,
         world: &mut World,
@@ -110,7 +110,7 @@ impl Fair {
         self.detach_averages(from, task);
     }
 
-    /// Balancing by CPU `by` puts a detached task on the queue of `to`.
+    /// CPU `by` balances and puts a detached task on the queue of `to`.
     pub(crate) fn attach_queued(&mut self, world: &mut World, task: TaskId, to: CpuId, by: CpuId) {
         self.numa_moved(world, task, world.task_cpu(task), to);
         world.set_task_cpu(task, to);
@@ -119,8 +119,8 @@ impl Fair {
         self.check_preempt(world, to, task, Arrival::Moved, by);
     }
 
-    /// A wakeup places a sleeping task on another CPU: its averages leave the blocked load of the
-    /// old one (`migrate_task_rq_fair`).
+    /// A wakeup moves a sleeping task to another CPU: its averages leave the blocked load of the
+    /// old CPU (`migrate_task_rq_fair`).
     fn migrate_sleeping(&mut self, world: &World, task: TaskId) {
         let from = world.task_cpu(task);
         let rq = &mut self.rqs[from];
@@ -129,14 +129,14 @@ impl Fair {
         state.avg.update(rq.avg.last_update, 0, 0, false, weight);
         rq.queue.migrate_sleeping(&mut state.entity);
         self.remove_averages(from, task);
-        // migrate_se_pelt_lag(): an idle CPU's queue may not have been updated for long.
+        // migrate_se_pelt_lag(): the queue of an idle CPU may not have been updated for long.
         if self.features.averages.sleeper_decays_to_wakeup && world.current(from).is_none() {
             self.tasks[task.index()].avg.update(world.now().ns(), 0, 0, false, weight);
         }
     }
 
-    /// The averages of a task that sleeps or exits no longer count on `cpu`, whose lock is not held
-    /// (`remove_entity_load_avg()`); its caches there no longer help it.
+    /// Removes the averages of a sleeping or exiting task from `cpu`, whose lock is not held
+    /// (`remove_entity_load_avg()`). The task no longer counts as cache-hot there.
     fn remove_averages(&mut self, cpu: CpuId, task: TaskId) {
         self.forget_cache(task);
         let (rq, state) = (&mut self.rqs[cpu], &mut self.tasks[task.index()]);
@@ -150,12 +150,12 @@ impl Fair {
         }
     }
 
-    /// The caches where a task ran no longer help it.
+    /// The task no longer counts as cache-hot on the CPU where it ran.
     fn forget_cache(&mut self, task: TaskId) {
         self.tasks[task.index()].exec_start = 0;
     }
 
-    /// The averages of a task no longer count on `cpu`; its caches there no longer help it.
+    /// Removes the averages of a task from `cpu`. The task no longer counts as cache-hot there.
     fn detach_averages(&mut self, cpu: CpuId, task: TaskId) {
         self.forget_cache(task);
         let state = &mut self.tasks[task.index()];
@@ -168,7 +168,7 @@ impl Fair {
         }
     }
 
-    /// Accounts the run time of the current task (`update_curr`); `by` is the CPU that executes this.
+    /// Accounts the run time of the current task (`update_curr`). CPU `by` executes this.
     #[inline]
     fn account_current(&mut self, world: &mut World, cpu: CpuId, by: CpuId) {
         if let Some(current) = self.rqs[cpu].current {
@@ -176,7 +176,7 @@ impl Fair {
         }
     }
 
-    /// [`Fair::account_current`] of what the current task is.
+    /// [`Fair::account_current`] for the current task `current`.
     fn account_task(&mut self, world: &mut World, cpu: CpuId, by: CpuId, current: TaskId) {
         let now = world.now().ns();
         let state = &mut self.tasks[current.index()];
@@ -194,14 +194,14 @@ impl Fair {
         }
     }
 
-    /// Brings the averages of a task attached to `cpu`, and those of the queue, up to date.
+    /// Updates the averages of a task attached to `cpu`, and those of the queue.
     #[inline]
     fn update_averages(&mut self, world: &World, cpu: CpuId, task: TaskId) {
         let state = &mut self.tasks[task.index()];
         self.rqs[cpu].update_with(state, world.now().ns(), self.features.averages.leaving);
     }
 
-    /// Puts a task on the queue of `cpu`; `by` is the CPU that executes this.
+    /// Puts a task on the queue of `cpu`. CPU `by` executes this.
     fn activate(&mut self, world: &mut World, cpu: CpuId, task: TaskId, how: Arrival, by: CpuId) {
         self.account_current(world, cpu, by);
         let now = world.now().ns();
@@ -234,14 +234,14 @@ impl Fair {
         if grouped {
             self.apply_group_weights(cpu);
         }
-        // As add_nr_running() in kernel/sched/sched.h: without waiting for the next statistics pass
-        // of the root domain, which is what clears it.
+        // add_nr_running() in kernel/sched/sched.h sets this at once. Only the next statistics pass
+        // of the root domain clears it.
         self.root_overloaded |= self.rqs[cpu].nr_running == 2;
         self.note_sched_idle(cpu);
         self.hrtick_queued(world, cpu, by);
     }
 
-    /// Takes a task off the queue of `cpu`; averages are up to date.
+    /// Takes a task off the queue of `cpu`. The averages are up to date.
     fn deactivate(&mut self, cpu: CpuId, task: TaskId, why: Leave) {
         let rq = &mut self.rqs[cpu];
         let state = &mut self.tasks[task.index()];
@@ -260,14 +260,14 @@ impl Fair {
         self.note_sched_idle(cpu);
     }
 
-    /// Completes the dequeue of a task that sleeps already.
+    /// Completes the delayed dequeue of a task.
     fn finish_delayed(&mut self, world: &World, cpu: CpuId, task: TaskId) {
         self.update_averages(world, cpu, task);
         self.deactivate(cpu, task, Leave::Sleep);
     }
 
-    /// Asks `cpu` to choose again if `task`, which just arrived, preempts what runs there; `by` is
-    /// the CPU that executes this.
+    /// Asks `cpu` to pick again if `task`, which just arrived, preempts the current task. CPU `by`
+    /// executes this.
     #[inline]
     fn check_preempt(
         &mut self,
@@ -290,7 +290,7 @@ impl Fair {
         }
     }
 
-    /// Keeps the set of CPUs that have only SCHED_IDLE tasks. Nothing in 5.2 and 3.9 asks for it.
+    /// Keeps the set of CPUs that have only SCHED_IDLE tasks. 5.2 and 3.9 do not use it.
     #[inline]
     fn note_sched_idle(&mut self, cpu: CpuId) {
         let rq = &self.rqs[cpu];
@@ -304,8 +304,8 @@ impl Fair {
         }
     }
 
-    /// `cpu` gets something to run: an idle period ends (kernel model, section 6 and, for
-    /// `wake_avg_idle`, 7.4).
+    /// Ends the idle period of `cpu`, which gets a task to run (kernel model, section 6; section
+    /// 7.4 for `wake_avg_idle`).
     #[inline]
     fn end_idle(&mut self, world: &World, cpu: CpuId) {
         let rq = &mut self.rqs[cpu];
@@ -314,7 +314,7 @@ impl Fair {
         };
         let sample = world.now().ns() - since;
         let most = 2 * rq.max_idle_balance_cost;
-        // 3.9 forgets what was before a long idle period.
+        // After a long idle period 3.9 forgets the earlier average.
         let from =
             if self.features.balance.newidle_costs || sample <= most { rq.avg_idle } else { most };
         rq.avg_idle = moved_by_eighth(from, sample).min(most);
@@ -328,10 +328,10 @@ impl Fair {
         }
     }
 
-    /// Nothing is queued on `cpu`, which tries newly idle balancing or goes on with it.
+    /// The queue of `cpu` is empty: starts or continues newly-idle balancing.
     fn pull(&mut self, world: &mut World, cpu: CpuId) -> Pulled {
-        // With a wakeup on its way the kernel leaves before it sets idle_stamp: what follows is no
-        // idle period and does not enter avg_idle.
+        // If a wakeup is pending, the kernel returns before it sets idle_stamp: the time that
+        // follows is no idle period and does not enter avg_idle.
         if self.rqs[cpu].search.is_none() && !world.wakeup_pending(cpu) {
             self.rqs[cpu].idle_since = Some(world.now().ns());
         }
@@ -353,7 +353,7 @@ impl Fair {
         Pulled::Nothing
     }
 
-    /// `cpu` goes idle: if its whole core is, the LLC is told (`update_idle_core`).
+    /// `cpu` goes idle. If its whole core is idle, this is noted in the LLC (`update_idle_core`).
     fn note_idle_core(&mut self, world: &mut World, cpu: CpuId) {
         let llc = self.topology.llc_of[cpu] as usize;
         if !self.topology.smt_active || self.llcs[llc].has_idle_cores(world.now()) {
@@ -370,7 +370,7 @@ impl Fair {
         }
     }
 
-    /// Chooses what `cpu` runs next and makes it the current task; goes idle if there is nothing.
+    /// Picks the next task of `cpu` and makes it the current one. Goes idle if there is none.
     fn pick_next(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         loop {
             let searches = self.rqs[cpu].search.is_some();
@@ -394,7 +394,7 @@ impl Fair {
         }
     }
 
-    /// Puts the current task back among the waiting ones.
+    /// Puts the current task back among the waiting tasks.
     #[inline]
     fn put_previous(&mut self, world: &mut World, cpu: CpuId) {
         let Some(task) = self.rqs[cpu].current else {
@@ -407,7 +407,7 @@ impl Fair {
         self.tasks[task.index()].running = false;
     }
 
-    /// Makes a waiting task the current one.
+    /// Makes a waiting task the current task.
     #[inline]
     fn set_next(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let now = world.now().ns();
@@ -415,7 +415,7 @@ impl Fair {
         rq.update_with(state, now, self.features.averages.leaving);
         rq.queue.set_current(task);
         rq.current = Some(task);
-        // Before 4.15 the list kept the order in which tasks were queued.
+        // Before 4.15 the list kept the order of enqueueing.
         if !self.features.balance.in_queued_order {
             rq.move_to_front(task);
         }
@@ -425,14 +425,15 @@ impl Fair {
         self.return_to_user(world, cpu, task);
     }
 
-    /// `task` is about to return to user mode on `cpu`: what its tick asked it to do there.
+    /// `task` is about to return to user mode on `cpu`: does the work that its tick left for this
+    /// moment.
     #[inline]
     fn return_to_user(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.cache_work(world, cpu, task);
         self.numa_work(world, cpu, task);
     }
 
-    /// Wakes a task whose dequeue was delayed where it is; returns its CPU.
+    /// Wakes a task with a delayed dequeue where it is. Returns its CPU.
     fn wake_delayed(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         let cpu = world.task_cpu(task);
         if cpu != wake.cpu {
@@ -450,9 +451,8 @@ impl Fair {
         cpu
     }
 
-    /// Updates util_est of a task that goes to sleep, if its averages changed since the last time.
-    /// Nice value or policy of the current task of `cpu` changed. It gives way if it got lighter
-    /// (`prio_changed_fair`).
+    /// The nice value or the policy of the current task of `cpu` changed. The task gives way if its
+    /// weight got smaller (`prio_changed_fair`).
     fn change_priority(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.update_averages(world, cpu, task);
         let state = &mut self.tasks[task.index()];
@@ -479,8 +479,7 @@ impl Fair {
         self.note_sched_idle(cpu);
     }
 
-    /// What a queued task weighs in loads becomes `weight`; its averages and the queue's are up to
-    /// date.
+    /// Sets what a queued task adds to load. Its averages and those of the queue are up to date.
     pub(crate) fn set_load_weight(&mut self, cpu: CpuId, task: TaskId, weight: u64) {
         let rq = &mut self.rqs[cpu];
         let state = &mut self.tasks[task.index()];
@@ -500,8 +499,8 @@ impl Fair {
         rq.load_weight = rq.load_weight + weight - old;
     }
 
-    /// The policy of a task as `world` says, in its entity, and the weight that goes with it and its
-    /// nice value.
+    /// Copies the policy of a task from `world` to its entity. Returns the weight that follows from
+    /// policy and nice value.
     fn take_priority(world: &World, task: TaskId, entity: &mut Entity) -> u64 {
         let policy = world.policy(task);
         entity.idle_policy = policy == Policy::Idle;
@@ -513,8 +512,9 @@ impl Fair {
     }
 }
 
-/// CPU `by` asks `cpu` to choose again because its task has to give way: at once, or with lazy
-/// preemption when that task returns to user mode (`resched_curr`, `resched_curr_lazy`).
+/// CPU `by` asks `cpu` to pick again because its current task has to give way: at once
+/// (`resched_curr`), or with lazy preemption when that task returns to user mode
+/// (`resched_curr_lazy`).
 #[inline]
 fn give_way(lazy: bool, world: &mut World, by: CpuId, cpu: CpuId) {
     if lazy {
@@ -524,14 +524,14 @@ fn give_way(lazy: bool, world: &mut World, by: CpuId, cpu: CpuId) {
     }
 }
 
-/// An average, moved an eighth of the way to a sample (`update_avg`).
+/// Moves an average an eighth of the way to a sample (`update_avg`).
 fn moved_by_eighth(average: u64, sample: u64) -> u64 {
     let difference = sample as i64 - average as i64;
     (average as i64 + difference / 8) as u64
 }
 
 impl Rq {
-    /// The queue of `cpu`, empty.
+    /// An empty queue for `cpu`.
     fn new(
         rules: &Arc<QueueRules>,
         topology: &Topology,
@@ -580,7 +580,7 @@ impl Rq {
         }
     }
 
-    /// Brings the queue's averages up to `now`.
+    /// Updates the queue's averages to `now`.
     #[inline(always)]
     pub(crate) fn update_average(&mut self, now: u64, leaving: LeavingSums) {
         if self.removed.any {
@@ -595,41 +595,41 @@ impl Rq {
         self.ledger.update(self.avg.last_update, self.load_weight, u64::from(self.nr_running));
     }
 
-    /// Brings the averages of a task attached here, and those of the queue, up to `now`.
+    /// Updates the averages of a task attached here, and those of the queue, to `now`.
     #[inline(always)]
     fn update_with(&mut self, state: &mut FairTask, now: u64, leaving: LeavingSums) {
         state.update_average(now);
         self.update_average(now, leaving);
     }
 
-    /// A task's averages are attached.
+    /// Adds the averages of a task to the queue's.
     fn attach(&mut self, state: &FairTask) {
         #[cfg(debug_assertions)]
         self.ledger.joins(&state.avg, state.weight);
         self.changing(|avg| avg.add(&state.avg, state.weight));
     }
 
-    /// A task's averages leave.
+    /// Subtracts the averages of a task from the queue's.
     fn detach(&mut self, state: &FairTask, how: LeavingSums) {
         #[cfg(debug_assertions)]
         self.ledger.leaves(&state.avg, state.weight);
         self.changing(|avg| avg.sub(&state.avg, state.weight, how));
     }
 
-    /// A task's averages are to leave at [`Rq::subtract_removed`].
+    /// Keeps the averages of a task for [`Rq::subtract_removed`] to subtract.
     fn remove(&mut self, state: &FairTask) {
         #[cfg(debug_assertions)]
         self.ledger.leaves(&state.avg, state.weight);
         self.removed.collect(&state.avg);
     }
 
-    /// What was removed leaves.
+    /// Subtracts the averages that [`Rq::remove`] kept.
     fn subtract_removed(&mut self, how: LeavingSums) {
         let removed = std::mem::take(&mut self.removed);
         self.changing(|avg| avg.subtract(removed, how));
     }
 
-    /// Tasks join or leave the averages, by `change`.
+    /// Changes the averages because tasks join or leave.
     fn changing(&mut self, change: impl FnOnce(&mut Avg)) {
         #[cfg(debug_assertions)]
         let before = self.avg.clone();
@@ -638,7 +638,7 @@ impl Rq {
         self.ledger.changed(&before, &self.avg);
     }
 
-    /// Counts a task that has been queued.
+    /// Counts a task that was queued.
     fn count_in(&mut self, task: TaskId, state: &FairTask) {
         self.nr_running += 1;
         self.load_weight += state.weight;
@@ -655,7 +655,7 @@ impl Rq {
         self.move_to_front(task);
     }
 
-    /// No longer counts a task that has been taken off.
+    /// Stops counting a task that was taken off.
     fn count_out(&mut self, task: TaskId, state: &FairTask) {
         self.nr_running -= 1;
         self.load_weight -= state.weight;
@@ -668,7 +668,7 @@ impl Rq {
             load.sub_load(&state.avg, state.weight, LeavingSums::Own);
         }
         self.discount_preferring(state);
-        // Mostly there is no other, and moving none is a call all the same.
+        // Mostly the task is the last one. `pop` avoids the function call of `remove`.
         if self.tasks.last() == Some(&task) {
             self.tasks.pop();
         } else if let Some(position) = self.tasks.iter().position(|&other| other == task) {
@@ -683,14 +683,15 @@ impl Rq {
         self.nr_preferred_running += u32::from(state.preferred_node == Some(self.node));
     }
 
-    /// No longer counts it (`account_numa_dequeue`).
+    /// Stops counting a queued task by the node it prefers (`account_numa_dequeue`).
     #[inline]
     pub(crate) fn discount_preferring(&mut self, state: &FairTask) {
         self.nr_numa_running -= u32::from(state.preferred_node.is_some());
         self.nr_preferred_running -= u32::from(state.preferred_node == Some(self.node));
     }
 
-    /// Updates util_est of a task that goes to sleep, if its averages changed since the last time.
+    /// Updates util_est of a task that goes to sleep, if its averages changed since the last
+    /// update.
     #[inline]
     fn update_util_est(&mut self, state: &mut FairTask, how: UtilEst) {
         if std::mem::take(&mut state.util_changed) {
@@ -710,7 +711,7 @@ impl Rq {
         }
     }
 
-    /// Delays the dequeue of the current task, which goes to sleep, if its lag asks for it.
+    /// Delays the dequeue of the current task, which goes to sleep, if its lag requires it.
     #[inline]
     fn delay_dequeue(&mut self, state: &mut FairTask) -> bool {
         if !self.queue.delay_current() {
@@ -724,20 +725,20 @@ impl Rq {
         true
     }
 
-    /// A queued task is runnable.
+    /// Counts a queued task as runnable.
     fn count_runnable(&mut self, state: &FairTask) {
         self.nr_runnable += 1;
         self.util_est += state.util_est;
     }
 
-    /// A queued task is no longer runnable.
+    /// Stops counting a queued task as runnable.
     fn discount_runnable(&mut self, state: &FairTask) {
         self.nr_runnable -= 1;
         self.util_est -= state.util_est;
     }
 
-    /// A task was picked: balancing considers it last. It is mostly one of the first, which a short
-    /// loop moves faster than `rotate_right` does.
+    /// Moves a picked task to the front, so that balancing considers it last. The task is mostly
+    /// near the front already, where a short loop is faster than `rotate_right`.
     #[inline]
     fn move_to_front(&mut self, task: TaskId) {
         let mut displaced = task;
@@ -752,7 +753,7 @@ impl Rq {
 }
 
 impl FairTask {
-    /// Brings the task's averages up to `now`.
+    /// Updates the task's averages to `now`.
     #[inline(always)]
     pub(crate) fn update_average(&mut self, now: u64) {
         let (load, runnable) = (u64::from(self.on_rq), u64::from(self.on_rq && !self.delayed));
@@ -762,7 +763,7 @@ impl FairTask {
 }
 
 impl LlcShared {
-    /// What the CPUs of an idle LLC share.
+    /// The shared state of an idle LLC.
     fn new(span: &CpuSet, smt_active: bool) -> Self {
         Self {
             idle_cores: smt_active,
@@ -779,7 +780,7 @@ impl Scheduler for Fair {
     }
 
     fn huge_pages(&self) -> bool {
-        // What 3.9 does with its pages here is what it does with huge ones.
+        // The simulation of 3.9 treats all pages as huge pages.
         !self.features.numa.places_tasks
     }
 
@@ -809,7 +810,7 @@ impl Scheduler for Fair {
             entity.weight = self.cgroups.weight(cpu, group, own_weight);
             weight = cgroup::in_loads(entity.weight);
         }
-        // What the machine started long ago owes nothing to a parent.
+        // Tasks that the machine started long before the run do not start with a lag from fork.
         if !world.has_run(task) {
             self.rqs[cpu].queue.place_forked(&mut entity);
         }
@@ -934,7 +935,7 @@ impl Scheduler for Fair {
 
     fn tick_end(&mut self, world: &mut World, cpu: CpuId) {
         self.balance_if_due(world, cpu);
-        // Who is preempted now returns to user mode only when it runs again.
+        // A task that is preempted now returns to user mode only when it runs again.
         if let Some(task) = self.rqs[cpu].current.filter(|_| !world.resched_pending(cpu)) {
             self.return_to_user(world, cpu, task);
         }

@@ -2,7 +2,7 @@
 //!
 //! | module | kernel counterpart |
 //! |---|---|
-//! | [`features`], `eras`, `switches`, `tunables` | version differences, sched features, debugfs and sysctl |
+//! | [`features`], `eras`, `switches`, `tunables` | differences between versions, sched features, debugfs and sysctl |
 //! | `domain`, [`describe`] | `topology.c`: scheduling domains and groups; the same as text |
 //! | `weight`, `pelt` | weights of nice values; `pelt.c`: load, runnable and utilisation averages |
 //! | `queue` | virtual time: CFS and EEVDF |
@@ -11,15 +11,15 @@
 //! | `wakeup`, `idle_search` | `select_task_rq_fair`, fast path: `select_idle_sibling` |
 //! | `fork` | the slow path: idlest group, idlest CPU |
 //! | `cgroup` | weights of task groups |
-//! | `balance` | periodic, newly idle and nohz balancing |
-//! | `older` | what 5.2 and 3.9 decide by load: balancing and placement |
+//! | `balance` | periodic, newly-idle and nohz balancing |
+//! | `older` | balancing and placement of 5.2 and 3.9, which decide by load |
 //! | `cache` | cache-aware scheduling: which LLC a process prefers |
 //! | `numa` | automatic NUMA balancing |
 //! | `mechanisms` | the five mechanisms, a file each, and the hooks that call them |
-//! | `audit` | what of all this has to agree, checked while tests run |
-//! | `start` | a machine just booted, or up for a while |
-//! | `stats` | schedstat counters and those of the idle search |
-//! | `state` | what all of these read and write: `struct rq`, `struct task_struct` |
+//! | `audit` | checks of counters and averages against each other while tests run |
+//! | `start` | the state at the start: just booted, or up for a while |
+//! | `stats` | counters of schedstat and of the idle search |
+//! | `state` | the state that all modules share: `struct rq`, `struct task_struct` |
 
 mod audit;
 mod balance;

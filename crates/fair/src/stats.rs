@@ -1,8 +1,9 @@
-//! Counters of the fair class, by the kernel's names: `/proc/schedstat`, the scheduling statistics
-//! of tasks, and the search statistics of `select_idle_sibling` (kernel model, section 15).
+//! Counters of the fair class, by the kernel's names: those of `/proc/schedstat`, the scheduling
+//! statistics of tasks, and the search statistics of `select_idle_sibling` (kernel model, section
+//! 15).
 
-/// Names of the domain levels, bottom up: the first part of a counter's name. NUMA levels follow
-/// each other by distance.
+/// Names of the domain levels, bottom up. A counter's name begins with one. NUMA levels are in the
+/// order of their distance.
 const LEVEL_NAMES: [&str; 9] =
     ["SMT", "CLS", "MC", "PKG", "NODE", "NUMA", "NUMA2", "NUMA3", "NUMA4"];
 
@@ -12,12 +13,12 @@ const IDLE_NAMES: [&str; 3] = ["busy", "idle", "newidle"];
 /// Buckets of a duration histogram: the last one holds 2^30 us and more.
 const DURATION_BUCKETS: usize = 32;
 
-/// What the balancing CPU was doing (`enum cpu_idle_type`), in the order of schedstat 16.
+/// State of the balancing CPU (`enum cpu_idle_type`), in the order of schedstat 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdleType {
     /// It runs a task.
     Busy,
-    /// It is idle at a tick, its own or one taken for it.
+    /// It is idle at a tick, either its own tick or one that another CPU serves for it.
     Idle,
     /// It is about to go idle.
     NewlyIdle,
@@ -32,7 +33,7 @@ pub(crate) struct LbStats {
     pub balanced: u64,
     /// Passes that found an imbalance and moved nothing.
     pub failed: u64,
-    /// Sum of the imbalances found, in the unit of each pass.
+    /// Sum of the imbalances found, each in its pass's own unit.
     pub imbalance: u64,
     /// Tasks moved.
     pub gained: u64,
@@ -44,7 +45,7 @@ pub(crate) struct LbStats {
     pub nobusyg: u64,
 }
 
-/// Counters of one domain level.
+/// Counters of balancing at one domain level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelStats {
     /// Balancing, by [`IdleType`].
@@ -55,8 +56,8 @@ pub(crate) struct LevelStats {
     pub alb_failed: u64,
     /// Tasks moved by active balance.
     pub alb_pushed: u64,
-    /// Wakeups by a CPU of this domain of a task that was queued on another one of it, counted at the
-    /// lowest domain that holds both.
+    /// Remote wakeups: the waker's CPU and the wakee's CPU differ. Counted at the lowest domain
+    /// that holds both.
     pub ttwu_wake_remote: u64,
     /// Wakeups moved to the waker's CPU by wake_affine.
     pub ttwu_move_affine: u64,
@@ -75,9 +76,9 @@ pub(crate) struct Stats {
     pub sched_goidle: u64,
     /// Calls of select_idle_sibling.
     pub sis_search: u64,
-    /// Those in which the fast checks failed.
+    /// Calls of select_idle_sibling in which the fast checks failed.
     pub sis_domain_search: u64,
-    /// CPUs examined, one a call for the fast checks included.
+    /// CPUs examined. The fast checks count as one CPU per call.
     pub sis_scanned: u64,
     /// Calls that returned the target as a last resort.
     pub sis_failed: u64,
@@ -85,15 +86,15 @@ pub(crate) struct Stats {
     pub select_idle_cpu_us: DurationHistogram,
     /// Wakeups that asked wake_affine.
     pub nr_wakeups_affine_attempts: u64,
-    /// Those it pulled to the waker.
+    /// Wakeups that wake_affine pulled to the waker's CPU.
     pub nr_wakeups_affine: u64,
-    /// Tasks moved by balancing although hot, after failures.
+    /// Cache-hot tasks that balancing moved after failures.
     pub nr_forced_migrations: u64,
     /// Tasks not moved because their affinity forbids it.
     pub nr_failed_migrations_affine: u64,
-    /// Tasks not moved because they ran.
+    /// Tasks not moved because they were running.
     pub nr_failed_migrations_running: u64,
-    /// Tasks not moved because their cache was hot.
+    /// Tasks not moved because they were cache-hot.
     pub nr_failed_migrations_hot: u64,
 }
 
@@ -117,7 +118,7 @@ impl DurationHistogram {
 }
 
 impl Stats {
-    /// Balancing counters of a level (index into [`Stats::levels`]) and idle type.
+    /// Balancing counters of a level (index into [`Stats::levels`]) and an idle type.
     #[inline]
     pub(crate) fn lb(&mut self, level: usize, idle: IdleType) -> &mut LbStats {
         &mut self.levels[level].lb[idle as usize]

@@ -1,4 +1,4 @@
-//! The claims about averages.
+//! The checks of averages.
 
 use std::fmt::Arguments;
 
@@ -10,18 +10,18 @@ use crate::eras::LeavingSums;
 use crate::pelt::{self, Avg};
 use crate::state::{Fair, Rq};
 
-/// What one queue's tasks add up to.
+/// The sum over one queue's tasks.
 #[derive(Clone, Default)]
 struct Sum {
-    /// Of the attached tasks, asleep or not; a task's load sum counts its weight times.
+    /// Averages of the attached tasks, asleep or not. A task's load sum counts times its weight.
     attached: Avg,
-    /// Their weights, and how many they are.
+    /// Their weights, and their number.
     tasks: [u64; 2],
 }
 
 impl Fair {
-    /// The averages of a queue are the sums of those of the tasks attached to it, asleep or not, and what
-    /// tasks that left have left behind.
+    /// The averages of a queue are the sums of the averages of its attached tasks, asleep or not,
+    /// plus what tasks that left have left behind.
     pub(super) fn audit_averages(&self, world: &World) {
         let now = world.now().ns();
         let sums = self.sums_of_tasks(world, now);
@@ -44,7 +44,7 @@ impl Fair {
         }
     }
 
-    /// What tasks add up to at `now`, by queue.
+    /// The sums over the tasks of each queue at `now`.
     fn sums_of_tasks(&self, world: &World, now: u64) -> Vec<Sum> {
         let mut sums = vec![Sum::default(); self.rqs.len()];
         for (index, state) in self.tasks.iter().enumerate().filter(|(_, state)| state.attached) {
@@ -64,7 +64,7 @@ impl Fair {
     }
 }
 
-/// What a queue's averages and ledger would be at `now`.
+/// A queue's averages and ledger as they would be at `now`.
 fn averages_at(rq: &Rq, now: u64, leaving: LeavingSums) -> (Avg, super::Ledger) {
     let (mut avg, mut ledger) = (rq.avg.clone(), rq.ledger.clone());
     if rq.removed.any {
@@ -77,7 +77,8 @@ fn averages_at(rq: &Rq, now: u64, leaving: LeavingSums) -> (Avg, super::Ledger) 
     (avg, ledger)
 }
 
-/// One average of a queue: sum and average kept, those of its tasks, and what others left.
+/// One average of a queue: the stored sum and average, those of its tasks, and what other tasks
+/// left.
 struct Claim {
     what: &'static str,
     kept: [u64; 2],
@@ -97,7 +98,7 @@ impl Claim {
     }
 }
 
-/// What is kept for a CPU is what was found, but for `limit`.
+/// Compares the stored and the recomputed value of a CPU. They may differ by `limit`.
 fn near(what: Arguments<'_>, kept: u64, found: u64, limit: u64, world: &World, cpu: CpuId) {
     assert!(
         kept.abs_diff(found) <= limit,

@@ -7,10 +7,10 @@ use roost_workload::Group;
 use crate::features::Features;
 use crate::state::Fair;
 
-/// Where the tasks are queued.
+/// The CPU where the tasks are queued.
 const CPU: usize = 2;
 
-/// Tasks 0 and 1 are queued on CPU 2, which runs one of them, in a group; task 2 sleeps.
+/// Tasks 0 and 1 are in a group and queued on CPU 2, which runs one of them. Task 2 sleeps.
 fn two_queued() -> (Fair, World) {
     let machine = Arc::new(roost_machine::resolve("pack:2 node:1 l3:2 core:2 pu:2").unwrap());
     let mut world = World::for_test(Arc::clone(&machine), 3);
@@ -33,7 +33,7 @@ fn two_queued() -> (Fair, World) {
     (fair, world)
 }
 
-/// What the audit says once `spoil` has changed something; nothing if it passes.
+/// The audit's message after `spoil` has changed the state; `None` if the audit passes.
 fn said(spoil: impl FnOnce(&mut Fair, &mut World)) -> Option<String> {
     let (mut fair, mut world) = two_queued();
     spoil(&mut fair, &mut world);
@@ -46,7 +46,7 @@ fn an_untouched_state_passes() {
     assert_eq!(said(|_, _| {}), None);
 }
 
-/// What it does to the state, and what the failure says.
+/// How it changes the state, and a part of the failure's message.
 type Spoiler = (fn(&mut Fair, &mut World), &'static str);
 
 #[test]
@@ -89,7 +89,7 @@ fn every_claim_can_fail() {
     }
 }
 
-/// The task on the queue that does not run; what counts it knows of the change.
+/// The waiting task on the queue. Its count includes the change.
 fn waiting(fair: &mut Fair) -> &mut crate::state::FairTask {
     let rq = &mut fair.rqs[CPU];
     rq.load_weight += 1;

@@ -6,13 +6,13 @@ use roost_engine::{CpuId, Enqueue, Scheduler, TaskId, Time, World};
 use super::*;
 use crate::class::tests::{audited_run, pick};
 
-/// Two LLCs of eight CPUs without SMT: at most six threads of a process gather, and at most six
-/// CPUs of an LLC in use take more.
+/// Two LLCs of eight CPUs without SMT: at most six threads of a process gather, and an LLC takes
+/// more tasks while at most six of its CPUs are in use.
 const TWO_LLCS: &str = "pack:1 node:1 l3:2 core:8 pu:1";
 
 const MS: u64 = 1_000_000;
 
-/// The counters of every queue are those of the tasks on it.
+/// The counters of every queue match the tasks on it.
 pub(crate) fn check_counts(fair: &Fair) {
     for (cpu, rq) in fair.rqs.iter().enumerate() {
         let queued = || rq.tasks.iter().map(|task| &fair.tasks[task.index()]);
@@ -29,7 +29,7 @@ pub(crate) fn check_counts(fair: &Fair) {
     }
 }
 
-/// Process 0 prefers the LLC of `cpu` for good, and its queued tasks have taken that over.
+/// Makes process 0 prefer the LLC of `cpu` permanently, and its queued tasks with it.
 pub(crate) fn gather_at(fair: &mut Fair, cpu: CpuId) {
     let process = &mut fair.cache.processes[0];
     (process.cpu, process.epoch) = (Some(cpu), u64::MAX / 2);
@@ -56,7 +56,7 @@ fn run_time_is_halved_each_epoch() {
     assert_eq!([3, 4, 5, 12, 13, 66, 67, 1 << 40].map(after), [1001, 500, 250, 1, 0, 0, 0, 0]);
 }
 
-/// Of two jiffies, as with HZ 250. An epoch begins after its jiffy, not with it.
+/// An epoch has two jiffies, as with HZ 250. It begins after its jiffy, not with it.
 #[test]
 fn epochs_begin_when_their_jiffies_are_over() {
     let mut rq = CacheRq { runtime: Runtime { ns: 64, epoch: 0 }, ..CacheRq::default() };
@@ -114,7 +114,7 @@ fn the_preferred_llc_changes_for_one_with_more_than_twice_the_run_time() {
     assert_eq!(choose(&[llc(7, 3, true), llc(2, 9, false)]), None, "nor within the LLC");
 }
 
-/// A fair class with tasks of one process, of which CPUs run some.
+/// A fair class with tasks of one process. CPUs run some of them.
 struct Bench {
     fair: Fair,
     world: World,
@@ -137,7 +137,7 @@ impl Bench {
         Self { fair, world }
     }
 
-    /// `task` runs on `cpu`.
+    /// Makes `task` run on `cpu`.
     fn run(&mut self, cpu: CpuId, task: u32) {
         self.world.set_task_cpu(TaskId(task), cpu);
         self.world.mark_queued(cpu);
@@ -146,7 +146,7 @@ impl Bench {
         self.world.set_current_for_test(cpu, picked);
     }
 
-    /// Jiffies pass, of 4 ms; what runs is accounted at each.
+    /// Lets jiffies of 4 ms pass. Accounts the running tasks at each.
     fn jiffies(&mut self, count: u64) {
         for _ in 0..count {
             self.world.set_now_for_test(self.world.now() + 4 * MS);
@@ -165,7 +165,7 @@ impl Bench {
     }
 }
 
-/// Three tasks, of which one runs in the first LLC and two in the second.
+/// Three tasks: one runs in the first LLC and two in the second.
 fn spread(scheduler: &str) -> Bench {
     let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
     for (cpu, task) in [(1, 0), (9, 1), (12, 2)] {
@@ -296,7 +296,7 @@ fn nothing_happens_with_one_llc_or_without_the_switch() {
     }
 }
 
-/// Four threads that never sleep and are forked one after the other, and so spread.
+/// Four threads that never sleep. They are forked one after the other, so they are spread.
 const SPREAD: &str = r#"{
     "global": { "duration": 2 },
     "tasks": { "thread": { "instance": 4, "loop": -1, "run": 1000 } }
@@ -304,7 +304,7 @@ const SPREAD: &str = r#"{
 
 #[test]
 fn threads_of_a_process_gather_on_one_llc() {
-    // Of the ticks of all, those on the LLC that had most.
+    // Share of the ticks on the LLC that had most of them.
     let gathered = |scheduler: &str, workload: &str| {
         let outcome = audited_run(TWO_LLCS, scheduler, workload);
         let ticks = [0, 1].map(|llc| outcome.counter(&format!("ticks_of_llc_{llc}")));
@@ -339,8 +339,8 @@ proptest! {
     }
 }
 
-/// What it is compared with, the runnable tasks, leaves them out too (`pref_llc_running_dec()` of
-/// `set_delayed()`).
+/// The number of runnable tasks, with which it is compared, leaves them out too
+/// (`pref_llc_running_dec()` of `set_delayed()`).
 #[test]
 fn sleepers_whose_dequeue_is_delayed_do_not_count_as_running_at_home() {
     let mut rq = CacheRq { by_llc: vec![0; 2], ..CacheRq::default() };

@@ -38,7 +38,8 @@ impl Tracer for CpuTime {
     fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
 }
 
-/// A workload of hogs: name, group, CPUs (all if none), how many; groups with their `cpu.weight`.
+/// A workload of hogs: name, group, CPUs (empty for all), number; and groups with their
+/// `cpu.weight`.
 fn hogs(groups: &[(&str, u32)], tasks: &[(&str, &str, &str, u32)], seconds: u32) -> Workload {
     let tasks: Vec<_> = tasks
         .iter()
@@ -81,7 +82,7 @@ fn shares(version: &str, machine: &str, workload: &Workload) -> BTreeMap<String,
     sums.iter().map(|(name, &ns)| (name.clone(), ns as f64 / measured)).collect()
 }
 
-/// In every version the tasks of each name get these parts of a CPU, within 5 %.
+/// In every version the tasks of each name get these shares of a CPU, within 5 %.
 fn expect(
     machine: &str,
     groups: &[(&str, u32)],
@@ -92,7 +93,7 @@ fn expect(
     for version in versions() {
         let shares = shares(version, machine, &workload);
         for &(name, part) in expected {
-            // Kernel work takes a little of it.
+            // Kernel work takes a small part of it.
             let got = shares[name];
             assert!((got - part).abs() < 0.05 * part, "{version}, {name}: {got} not {part}");
         }
@@ -132,7 +133,7 @@ fn groups_share_what_the_group_above_gets() {
     );
 }
 
-/// Each group has a task on each CPU, and so a quarter of its weight.
+/// Each group has a task on each CPU, and so a quarter of its weight there.
 #[test]
 fn groups_spread_over_cpus_share_on_each() {
     let each = |name, group| (0..4).map(move |cpu| (name, group, ["0", "1", "2", "3"][cpu], 1));
@@ -153,7 +154,8 @@ fn groups_spread_over_cpus_share_on_each() {
     expect(FOUR_CPUS, &[("/a", 100), ("/b", 300)], &tasks, &expected);
 }
 
-/// a has all its weight, 1,024, on CPU 0, b a quarter of 3,072 on each of four.
+/// Group a has its whole weight, 1,024, on CPU 0. Group b has a quarter of 3,072 on each of four
+/// CPUs.
 #[test]
 fn a_groups_weight_goes_where_its_load_is() {
     expect(
@@ -170,9 +172,10 @@ fn a_groups_weight_goes_where_its_load_is() {
     );
 }
 
-/// One task with the weight of a group for itself, 16 that share that of another: as much load, so
-/// that by load the one has a CPU nearly for itself. By number of tasks it would share it with
-/// seven or eight, half of the other group's load, and get two thirds of it.
+/// One task alone has the weight of a group; 16 tasks share the weight of another group. The loads
+/// are equal, so balancing by load gives the one task a CPU nearly for itself. By number of tasks
+/// it would share the CPU with seven or eight tasks, which have half of the other group's load, and
+/// get two thirds of it.
 #[test]
 fn balancing_goes_by_the_load_of_groups() {
     let tasks = [("one", "/a", "", 1), ("many", "/b", "", 16)];
@@ -183,7 +186,8 @@ fn balancing_goes_by_the_load_of_groups() {
     }
 }
 
-/// From /a, with two others, to a group of its own, or to the root group: then it has as much as the two.
+/// The task moves out of /a, where two others stay, to a group of its own or to the root group.
+/// Then it has as much as the two.
 #[test]
 fn a_task_that_moves_shares_as_those_do_where_it_is_now() {
     for to in ["/b", "/"] {
@@ -202,8 +206,8 @@ fn a_task_that_moves_shares_as_those_do_where_it_is_now() {
     }
 }
 
-/// Sleepers, hogs, yielders, nice values and policies in nested groups: the audit of the books finds
-/// every task where it belongs after every hook.
+/// Sleepers, hogs, yielders, nice values and policies in nested groups: the audit finds every task
+/// in its place after every hook.
 #[test]
 fn no_task_is_lost_in_groups() {
     let text = r#"{
@@ -250,7 +254,8 @@ fn weights_of_a_group_on_one_cpu() {
     }
     groups.share_out(0);
     let weight = |group, own| groups.weight(0, Some(group), own) as f64 / f64::from(1 << FRACTION);
-    // Of the 1,024 of /a, b has a quarter, and c's tasks share three quarters by their own weights.
+    // Of the 1,024 of /a, b has a quarter. The tasks of c share three quarters by their own
+    // weights.
     assert!((weight(1, 1024) - 256.0).abs() < 1.0);
     assert!((weight(2, 1024) - 768.0 * 1024.0 / 1359.0).abs() < 1.0);
     assert!((weight(2, 335) - 768.0 * 335.0 / 1359.0).abs() < 1.0);
@@ -259,8 +264,9 @@ fn weights_of_a_group_on_one_cpu() {
 }
 
 proptest! {
-    /// Whatever comes and goes: on each CPU the weights of a group's tasks add up to its entity's, and
-    /// its load is the sum of its loads on the CPUs; when all has gone nothing is left.
+    /// For any arrivals and departures: on each CPU the weights of a group's tasks add up to its
+    /// entity's weight, and its load is the sum of its loads on the CPUs. When all tasks have left,
+    /// nothing remains.
     #[test]
     fn weights_add_up(
         weights in prop::array::uniform4(1_u32..10_000),
@@ -305,7 +311,7 @@ proptest! {
 }
 
 impl Cgroups {
-    /// What the entity of a group on a CPU weighs there beside tasks of the root group.
+    /// The weight of a group's entity on a CPU, in relation to tasks of the root group.
     fn effective_entity(&self, cpu: CpuId, group: usize) -> u64 {
         let on_cpu = &self.of_cpu[cpu][group];
         let above = self.groups[group].parent.map_or(ROOT_SCALE, |up| self.of_cpu[cpu][up].scale);

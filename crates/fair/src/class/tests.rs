@@ -16,7 +16,7 @@ use crate::state::Fair;
 /// Two nodes of two LLCs of two cores of two threads.
 const NODES: &str = "pack:2 node:1 l3:2 core:2 pu:2";
 
-/// A fair class whose books are checked after every hook, and the ticks of each LLC's CPUs.
+/// A fair class that is audited after every hook, and the ticks of each LLC's CPUs.
 struct Audited(Fair, Vec<u64>);
 
 impl Audited {
@@ -70,7 +70,7 @@ impl Scheduler for Audited {
         let rq = &self.0.rqs[cpu];
         let next = if let Pick::Run(task) = pick { Some(task) } else { None };
         assert_eq!(next, rq.current);
-        assert!(pick != Pick::Idle || rq.nr_running == 0, "idle with tasks queued");
+        assert!(pick != Pick::Idle || rq.nr_running == 0, "CPU is idle although tasks are queued");
         assert_eq!(pick == Pick::Later, rq.search.is_some());
         let idle = rq.idle_since.is_some();
         assert!(next.is_none() == idle || (next.is_none() && world.wakeup_pending(cpu)));
@@ -148,7 +148,7 @@ pub(crate) fn audited_run(machine: &str, version: &str, workload: &str) -> Outco
     run(&machine, &workload, scheduler, control).unwrap()
 }
 
-/// Hogs of several weights and policies, sleepers, and tasks that yield, more than there are CPUs.
+/// Hogs of several weights and policies, sleepers, and tasks that yield: more tasks than CPUs.
 const MIXED: &str = r#"{
     "global": { "duration": 2 },
     "tasks": {
@@ -166,7 +166,7 @@ fn books_balance_in_every_version() {
     for version in versions() {
         let outcome = audited_run(NODES, version, MIXED);
         let busy = outcome.counter("run_ns") / (outcome.elapsed_ns as f64 * 16.0);
-        // By load a CPU with nothing takes none of the tasks that weigh next to nothing.
+        // If balancing goes by load, a CPU without tasks takes no task of nearly no weight.
         let by_load = fair(version).features.averages.load == Load::QueuedAverage;
         let least = if by_load { 0.97 } else { 0.98 };
         assert!(busy > least, "{version}: CPUs were busy {busy} of the time with work for all");
@@ -178,7 +178,8 @@ fn books_balance_in_every_version() {
 #[test]
 fn two_tasks_take_turns_by_slices_in_ticks() {
     for version in versions() {
-        // The second three seconds: both begin together, which takes a few switches more.
+        // The last three of six seconds. At the start both tasks begin together, which takes a few
+        // more switches.
         let switches = |seconds: u32| {
             let text = format!(
                 r#"{{ "global": {{ "duration": {seconds} }},
@@ -187,8 +188,9 @@ fn two_tasks_take_turns_by_slices_in_ticks() {
             );
             audited_run(NODES, version, &text).counter("context_switches")
         };
-        // Ticks are 4 ms apart: a slice of 12 ms (CFS) is exceeded at the fourth one, in 3.9, where they are 1
-        // ms apart, at the 13th; a request of 2.8 ms (EEVDF) is done at the first, or by its timer.
+        // With ticks 4 ms apart a slice of 12 ms (CFS) is exceeded at the fourth tick. In 3.9 ticks
+        // are 1 ms apart, and it is the 13th. A request of 2.8 ms (EEVDF) ends at the first tick,
+        // or by its timer.
         let features = fair(version).features;
         let expected = match (features.queue.eevdf, features.switches.hrtick) {
             (false, _) if features.hz == 1000 => 1000.0 / 13.0,
@@ -201,7 +203,8 @@ fn two_tasks_take_turns_by_slices_in_ticks() {
     }
 }
 
-/// The second of two seconds of two tasks that ask for slices of `us` and work on one CPU, in switches.
+/// Number of switches in the second of two seconds, of two tasks that ask for slices of `us` and
+/// share one CPU.
 fn switches_with_slices_of(us: u64, version: &str) -> f64 {
     let switches = |seconds: u32| {
         let hog = format!(r#"{{ "cpus": [3], "loop": -1, "run": 1000, "dl-runtime": {us} }}"#);
@@ -213,7 +216,7 @@ fn switches_with_slices_of(us: u64, version: &str) -> f64 {
     switches(2) - switches(1)
 }
 
-/// `__setparam_fair()`: a request is kept within 0.1 to 100 ms.
+/// `__setparam_fair()`: a request is limited to 0.1 to 100 ms.
 #[test]
 fn tasks_run_for_the_slices_that_they_ask_for() {
     let rate = |us| switches_with_slices_of(us, "7.2");
@@ -223,8 +226,8 @@ fn tasks_run_for_the_slices_that_they_ask_for() {
     assert_eq!(switches_with_slices_of(10_000, "5.19"), switches_with_slices_of(0, "5.19"));
 }
 
-/// PREEMPT_SHORT: a wakee that asks for 0.5 ms does not wait for the end of the 2.8 ms for which one of two
-/// others is protected; in 6.15 it does where that has the earlier deadline.
+/// PREEMPT_SHORT: a wakee that asks for 0.5 ms does not wait for the end of the 2.8 ms for which
+/// one of two others is protected. In 6.15 it waits if that task has the earlier deadline.
 #[test]
 fn a_short_slice_preempts_a_longer_one_at_wakeup() {
     let latency_us = |version: &str, us: u64| {
@@ -246,17 +249,19 @@ fn a_short_slice_preempts_a_longer_one_at_wakeup() {
     }
 }
 
-/// A second of work on one of twelve CPUs, whose governor samples every 10 ms by a thread that preempts: no other CPU
-/// is woken for that, and the run ends although those threads do not.
+/// A task works for a second on one of twelve CPUs. The governor of that CPU samples every 10 ms
+/// with a thread that preempts. No other CPU is woken for that, and the run ends although those
+/// threads do not.
 #[test]
 fn threads_of_the_governor_preempt_on_busy_cpus_only() {
     let text = r#"{ "tasks": { "a": { "cpus": [3], "loop": 1, "run": 1000000 } } }"#;
     for version in versions() {
         let outcome = audited_run("xeon-2s-12", version, text);
-        // To the thread and back; to the task and the one that starts it, and from them.
+        // Switches to the thread and back, and those to and from the task and the task that starts
+        // it.
         let switches = outcome.counter("context_switches");
         assert!((200.0..=208.0).contains(&switches), "{version}: {switches}");
-        // 5 us and the switches each; for whatever reason the task waits no longer.
+        // Each sample delays the task by 5 us and the switches. Nothing else delays it.
         let delay_us = outcome.counter("run_delay_ns") / 1000.0;
         assert!((500.0..1500.0).contains(&delay_us), "{version}: {delay_us}");
     }
@@ -266,14 +271,14 @@ fn world(tasks: usize) -> World {
     World::for_test(machine(), tasks)
 }
 
-/// A fair class with nothing queued and the world it runs in.
+/// A fair class with nothing queued, and its world.
 pub(crate) fn fair_and_world(version: &str, tasks: usize) -> (Fair, World) {
     let (mut fair, mut world) = (fair(version), world(tasks));
     fair.start(&mut world);
     (fair, world)
 }
 
-/// What `cpu` runs next; time passes while it looks for something.
+/// The task that `cpu` picks. Time passes while the CPU searches.
 pub(crate) fn pick(fair: &mut Fair, world: &mut World, cpu: CpuId) -> Option<TaskId> {
     loop {
         match fair.pick(world, cpu) {
@@ -284,7 +289,7 @@ pub(crate) fn pick(fair: &mut Fair, world: &mut World, cpu: CpuId) -> Option<Tas
     }
 }
 
-/// Queues `task` on `cpu` as new, with these averages.
+/// Queues `task` on `cpu` as new, with the averages `avg`.
 fn queue_with(fair: &mut Fair, world: &mut World, task: u32, cpu: CpuId, mut avg: Avg) {
     let task = TaskId(task);
     world.set_task_cpu(task, cpu);
@@ -312,7 +317,7 @@ fn balancing_moves_averages_and_lag_with_the_task() {
         fair.detach_queued(&mut world, moved, 2, 5);
         assert_eq!((fair.rqs[2].nr_running, fair.rqs[2].util_est), (1, 0));
         assert_eq!((fair.rqs[2].avg.load_avg, fair.rqs[2].avg.util_avg), (0, 0));
-        assert_eq!(fair.tasks[1].exec_start, 0, "{version}: its cache is cold elsewhere");
+        assert_eq!(fair.tasks[1].exec_start, 0, "{version}: its caches are cold on another CPU");
         fair.attach_queued(&mut world, moved, 5, 5);
         let rq = &fair.rqs[5];
         assert_eq!((rq.nr_running, rq.util_est), (1, 250));
@@ -343,8 +348,8 @@ fn a_sleeper_leaves_its_load_behind_until_it_wakes_elsewhere() {
     }
 }
 
-/// `migrate_se_pelt_lag`: 32 periods of 1024 us halve what a task brings from an idle CPU, whose
-/// queue has not been updated since it left.
+/// `migrate_se_pelt_lag`: 32 periods of 1024 us halve the averages that a task brings from an idle
+/// CPU, whose queue has not been updated since the task left.
 #[test]
 fn a_sleeper_from_an_idle_cpu_has_decayed_until_it_wakes() {
     for (version, expected) in [("7.2", 300), ("6.15", 300), ("5.19", 600)] {
@@ -360,7 +365,7 @@ fn a_sleeper_from_an_idle_cpu_has_decayed_until_it_wakes() {
     }
 }
 
-/// `update_load_avg` with UPDATE_UTIL_EST: the last stretch of running counts.
+/// `update_load_avg` with UPDATE_UTIL_EST: the last stretch of running is included.
 #[test]
 fn an_estimate_is_made_of_the_averages_up_to_the_dequeue() {
     for (version, ran_counts) in [("7.2", true), ("6.15", false)] {
@@ -375,8 +380,8 @@ fn an_estimate_is_made_of_the_averages_up_to_the_dequeue() {
     }
 }
 
-/// A task has run past its protection when another, whose deadline is as near, is woken: with lazy
-/// preemption no interrupt tells it.
+/// A task has run past its protection when another task with an equally near deadline is woken.
+/// With lazy preemption no interrupt tells it.
 #[test]
 fn a_lazily_preempted_task_elsewhere_is_not_interrupted() {
     let work_sent = |version: &str| {
@@ -396,7 +401,7 @@ fn a_lazily_preempted_task_elsewhere_is_not_interrupted() {
     assert_eq!(work_sent("7.2"), (Work::Timer as u8, true), "it hears of the timer");
 }
 
-/// A wakeup of an idle CPU is never lazy.
+/// The wakeup of an idle CPU is never lazy.
 #[test]
 fn an_idle_cpu_chooses_at_once() {
     let (mut fair, mut world) = fair_and_world("7.2", 1);
@@ -405,7 +410,7 @@ fn an_idle_cpu_chooses_at_once() {
     assert_eq!(world.take_work_for_test(2), Work::Reschedule as u8);
 }
 
-/// CPU 3 computes; every 10 ms a task on its sibling wakes another that is bound to CPU 3.
+/// CPU 3 computes. Every 10 ms a task on its sibling wakes another task that is bound to CPU 3.
 const WAKES_A_BUSY_CPU: &str = r#"{
     "global": { "duration": 1 },
     "tasks": {
@@ -417,7 +422,7 @@ const WAKES_A_BUSY_CPU: &str = r#"{
     }
 }"#;
 
-/// Without the timer's interrupt the hog goes on until its next tick: up to 4 ms.
+/// Without the timer's interrupt the hog goes on until its next tick, up to 4 ms.
 #[test]
 fn lazy_preemption_waits_for_the_next_interrupt() {
     let delay_us = |version: &str| {
@@ -456,7 +461,7 @@ fn picked_tasks_are_the_last_that_balancing_takes() {
     assert_eq!(fair.rqs[2].tasks, [TaskId(0), TaskId(2), TaskId(1)]);
 }
 
-/// Section 6: an eighth of the difference, either way.
+/// Section 6: an eighth of the difference, up or down.
 #[test]
 fn average_idle_time_follows_samples_by_an_eighth() {
     assert_eq!(super::moved_by_eighth(1_000_000, 200_000), 900_000);
@@ -486,7 +491,8 @@ fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
     }
 }
 
-/// The group loses and gains the task's load, the CPU's stays; since 5.6 what runs is chosen anew.
+/// The old group loses the task's load and the new one gains it. The CPU's load stays. Since 5.6
+/// the current task is picked anew.
 #[test]
 fn a_task_that_goes_to_another_group_takes_its_load_along() {
     for version in versions() {
@@ -505,7 +511,7 @@ fn a_task_that_goes_to_another_group_takes_its_load_along() {
             }
         }
         assert_eq!(fair.rqs[2].load_weight, 1024, "{version}: two in /a");
-        // Nothing has asked for another choice, as the second task may have when it came.
+        // Clears a pick that the second task may have asked for when it was queued.
         world.set_current_for_test(2, Some(TaskId(0)));
         world.set_group_for_test(TaskId(0), Some(1));
         fair.group_changed(&mut world, 2, TaskId(0));
@@ -515,7 +521,7 @@ fn a_task_that_goes_to_another_group_takes_its_load_along() {
     }
 }
 
-/// `ttwu_stat` runs for these wakeups too, though no CPU is chosen.
+/// `ttwu_stat` runs for these wakeups too, although no CPU is chosen.
 #[test]
 fn a_sleeper_woken_on_its_queue_by_another_cpu_counts_as_a_remote_wakeup() {
     let (mut fair, mut world) = (fair("7.2"), world(2));
