@@ -6,7 +6,7 @@
 //! the list. If eras differ in whole algorithms, the field is an enum that selects the algorithm.
 //! Section numbers refer to the kernel model.
 
-/// Virtual time: who runs next, and for how long (sections 4 and 5).
+/// Virtual time: which task runs next, and for how long (sections 4 and 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueEra {
     /// EEVDF rather than CFS.

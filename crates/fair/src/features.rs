@@ -653,8 +653,8 @@ mod tests {
         };
         let none: [&str; 0] = [];
         assert_eq!(told("fair@7.2"), none);
-        assert_eq!(told("fair@7.2+sis-util"), none, "on already");
-        assert_eq!(told("fair@5.19+sis-util"), ["sis-util"], "which turns sis-prop off");
+        assert_eq!(told("fair@7.2+sis-util"), none, "already on");
+        assert_eq!(told("fair@5.19+sis-util"), ["sis-util"], "sis-util turns sis-prop off");
         assert_eq!(told("fair@5.19+numa-imbalance"), ["numa-imbalance"]);
         assert_eq!(told("fair@5.19+no-numa-imbalance"), ["no-numa-imbalance"]);
         assert_eq!(told("fair@6.15+cling+cling-degree=50"), ["cling-degree=50", "cling"]);

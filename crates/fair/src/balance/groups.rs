@@ -399,8 +399,11 @@ mod tests {
             smt: true,
             ..of_kind(GroupType::SmtBalance, nr)
         };
-        assert!(is_busier(&smt(0, 4), Some(&smt(1, 4)), &new), "as has_spare");
-        assert!(!is_busier(&smt(1, 4), Some(&smt(0, 4)), &new), "as has_spare");
-        assert!(!is_busier(&smt(0, 4), Some(&smt(0, 2)), &new), "as fully_busy: the first stays");
+        assert!(is_busier(&smt(0, 4), Some(&smt(1, 4)), &new), "compared like has_spare");
+        assert!(!is_busier(&smt(1, 4), Some(&smt(0, 4)), &new), "compared like has_spare");
+        assert!(
+            !is_busier(&smt(0, 4), Some(&smt(0, 2)), &new),
+            "compared like fully_busy: the first one stays"
+        );
     }
 }

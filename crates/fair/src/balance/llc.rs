@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(
             can_migrate_llc(small, used(0), task, true, limits(2)),
             LlcMove::ForLlc,
-            "not below 0"
+            "the utilisation does not go below 0"
         );
     }
 

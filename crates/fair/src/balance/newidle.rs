@@ -311,10 +311,14 @@ mod tests {
         );
         assert_eq!(state.newidle_stamp, 10 << RATE_SHIFT);
         count_call(&mut state, 0, 11 << RATE_SHIFT);
-        assert_eq!((state.newidle_ratio, state.newidle_call), (112, 513), "not before the next");
+        assert_eq!(
+            (state.newidle_ratio, state.newidle_call),
+            (112, 513),
+            "the ratio changes only at the end of a window"
+        );
         let mut rare = DomainState { newidle_call: 1023, ..DomainState::default() };
         count_call(&mut rare, 0, 1024 << RATE_SHIFT);
-        assert_eq!(rare.newidle_ratio, 1024, "not more than always");
+        assert_eq!(rare.newidle_ratio, 1024, "the ratio is at most 1024");
     }
 
     #[test]

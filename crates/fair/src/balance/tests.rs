@@ -179,7 +179,7 @@ fn newly_idle_needs_overload_and_pulls_one_task() {
     bench.elapse(10 * MS);
     bench.fair.rqs[0].avg_idle = MS;
     bench.fair.root_overloaded = false;
-    assert_eq!(bench.pick(0), None, "a statistics pass found nobody overloaded");
+    assert_eq!(bench.pick(0), None, "a statistics pass found no overloaded CPU");
     bench.fair.root_overloaded = true;
     assert!(bench.pick(0).is_some());
     assert_eq!((bench.nr(0), bench.nr(1)), (1, 5));
@@ -212,11 +212,11 @@ fn the_root_domain_tells_whether_some_cpu_has_several_tasks() {
     bench.balance(0, 1, IdleType::Idle);
     assert!(!bench.fair.root_overloaded);
     bench.queue(1, 1..2);
-    assert!(bench.fair.root_overloaded, "a second task on a queue tells at once");
+    assert!(bench.fair.root_overloaded, "a second task on a queue sets it at once");
     bench.fair.root_overloaded = false;
     bench.queue(1, 2..3);
     bench.balance(0, 0, IdleType::Idle);
-    assert!(!bench.fair.root_overloaded, "only the root level's pass tells");
+    assert!(!bench.fair.root_overloaded, "only a pass at the root level sets it");
     assert_eq!((bench.nr(0), bench.nr(1)), (1, 2));
     bench.balance(2, 1, IdleType::Idle);
     assert!(bench.fair.root_overloaded);
@@ -445,7 +445,7 @@ fn blocked_load_of_tickless_cpus_is_refreshed() {
     };
     bench.world.set_now_for_test(Time(32 * MS));
     bench.fair.balance_for_idle(&mut bench.world, 1, STATS);
-    assert!(bench.fair.rqs[6].avg.util_avg < 600, "half of it after 32 ms");
+    assert!(bench.fair.rqs[6].avg.util_avg < 600, "it halves in 32 ms");
     assert!(bench.fair.nohz.has_blocked);
     let now = bench.fair.jiffies(bench.world.now());
     assert_eq!(bench.fair.nohz.next_blocked, now + 8, "32 ms at HZ 250");
@@ -586,7 +586,7 @@ fn a_push_for_the_sake_of_an_llc_takes_only_tasks_that_prefer_it() {
         gather_at(&mut bench.fair, prefers);
         bench.fair.rqs[4].push = Some(Push { cpu: 0, level: 1, for_llc });
         bench.stop(4);
-        assert_eq!(bench.nr(0), pushed, "for the LLC: {for_llc}, preferred: that of {prefers}");
+        assert_eq!(bench.nr(0), pushed, "for_llc: {for_llc}, preferred: the LLC of CPU {prefers}");
     }
 }
 
@@ -764,7 +764,7 @@ fn one_abroad(scheduler: &str) -> Bench {
 #[test]
 fn a_running_task_is_brought_home_to_its_llc_at_once() {
     let mut bench = one_abroad("fair@7.2");
-    assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0, "it runs");
+    assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 0, "a running task cannot be detached");
     assert!(bench.fair.rqs[5].push.is_some());
     bench.stop(5);
     assert_eq!((bench.nr(0), bench.nr(5)), (1, 0));
@@ -791,7 +791,7 @@ fn of_several_waiting_tasks_only_one_that_prefers_the_llc_is_brought_home() {
     stranger.preferred_llc = None;
     bench.elapse(20 * MS);
     assert_eq!(bench.balance(0, 1, IdleType::Idle).moved, 1);
-    assert_eq!(bench.fair.rqs[0].tasks, [TaskId(2)], "0 runs and 1 is the stranger");
+    assert_eq!(bench.fair.rqs[0].tasks, [TaskId(2)], "task 0 runs, and task 1 prefers no LLC");
 }
 
 #[test]
@@ -804,7 +804,7 @@ fn tasks_at_home_stay_until_other_balancing_failed_often() {
         assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 0);
     }
     let (lb, failures) = (bench.lb(4, 1, IdleType::Idle), bench.state(4, 1).nr_balance_failed);
-    assert_eq!((lb.failed, failures), (5, 0), "that is no failure");
+    assert_eq!((lb.failed, failures), (5, 0), "a task that stays for its LLC is no failure");
     assert_eq!(bench.fair.stats.nr_failed_migrations_hot, 0);
     bench.state(4, 1).nr_balance_failed = 1;
     assert_eq!(bench.balance(4, 1, IdleType::Idle).moved, 0);
@@ -837,7 +837,7 @@ fn a_task_alone_at_home_is_not_pushed_away() {
         }
         let push = (0..4).any(|cpu| bench.fair.rqs[cpu].push.is_some());
         assert_eq!(push, pushed, "{scheduler}");
-        assert_eq!(bench.state(4, 1).nr_balance_failed, 9, "nothing was looked at");
+        assert_eq!(bench.state(4, 1).nr_balance_failed, 9, "no task was examined");
     }
 }
 
@@ -965,7 +965,7 @@ fn in_3_9_an_idle_cpu_balances_in_the_tick_that_a_timer_brings() {
     let is_next = |bench: &Bench, cpu: CpuId| {
         let figures = &bench.world.machine().figures;
         let served = figures.idle_exit_ns.value + figures.tick_ns.value;
-        let at = bench.world.timer_due(cpu).expect("there is always a next one").ns() - served;
+        let at = bench.world.timer_due(cpu).expect("a next timer is always set").ns() - served;
         assert!((531_250_000..=563_500_000).contains(&at), "{at}");
         assert_eq!(at % 1_000_000, 0, "{at}");
     };

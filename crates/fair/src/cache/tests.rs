@@ -107,11 +107,15 @@ fn the_preferred_llc_changes_for_one_with_more_than_twice_the_run_time() {
     let llc = |sum, cpu, preferred| Occupancy { sum, top_cpu: Some(cpu), preferred };
     let nowhere = Occupancy::default();
     assert_eq!(choose(&[nowhere, nowhere]), None);
-    assert_eq!(choose(&[llc(5, 1, false), llc(6, 9, false)]), Some(9), "preferring none yet");
-    assert_eq!(choose(&[llc(6, 1, false), llc(6, 9, false)]), Some(1), "the first of equals");
+    assert_eq!(choose(&[llc(5, 1, false), llc(6, 9, false)]), Some(9), "it prefers no LLC yet");
+    assert_eq!(choose(&[llc(6, 1, false), llc(6, 9, false)]), Some(1), "the first of equal LLCs");
     assert_eq!(choose(&[llc(3, 1, true), llc(6, 9, false)]), None);
     assert_eq!(choose(&[llc(3, 1, true), llc(7, 9, false)]), Some(9));
-    assert_eq!(choose(&[llc(7, 3, true), llc(2, 9, false)]), None, "nor within the LLC");
+    assert_eq!(
+        choose(&[llc(7, 3, true), llc(2, 9, false)]),
+        None,
+        "the CPU does not change within the LLC"
+    );
 }
 
 /// A fair class with tasks of one process. CPUs run some of them.
@@ -359,5 +363,5 @@ fn sleepers_whose_dequeue_is_delayed_do_not_count_as_running_at_home() {
     assert_eq!(counts(&rq), (1, 1, 1));
     task.preferred_llc = None;
     rq.no_longer_runnable(&task);
-    assert_eq!(counts(&rq), (1, 1, 1), "it prefers nothing");
+    assert_eq!(counts(&rq), (1, 1, 1), "it prefers no LLC");
 }

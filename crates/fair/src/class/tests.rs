@@ -396,9 +396,9 @@ fn a_lazily_preempted_task_elsewhere_is_not_interrupted() {
         let work = world.take_work_for_test(2);
         (work, world.resched_pending(2))
     };
-    assert_eq!(work_sent("7.2+no-hrtick"), (0, true), "flagged, not told");
+    assert_eq!(work_sent("7.2+no-hrtick"), (0, true), "flagged, but not interrupted");
     assert_eq!(work_sent("7.2+no-hrtick+no-preempt-lazy"), (Work::Reschedule as u8, false));
-    assert_eq!(work_sent("7.2"), (Work::Timer as u8, true), "it hears of the timer");
+    assert_eq!(work_sent("7.2"), (Work::Timer as u8, true), "the interrupt for the timer");
 }
 
 /// The wakeup of an idle CPU is never lazy.
@@ -484,7 +484,7 @@ fn a_new_policy_changes_weight_and_load_but_not_utilisation() {
         let rq = &fair.rqs[2];
         assert_eq!((rq.load_weight, rq.nr_sched_idle), (1024 + 3, 1));
         assert_eq!((rq.avg.load_avg, rq.avg.util_avg), (3, 500));
-        assert_eq!(rq.current, Some(TaskId(0)), "{version}: it still runs");
+        assert_eq!(rq.current, Some(TaskId(0)), "{version}: the task still runs");
         fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Exit);
         fair.update_blocked(&world, 2);
         assert_eq!((fair.rqs[2].load_weight, fair.rqs[2].avg.load_avg), (1024, 0));
@@ -533,7 +533,7 @@ fn a_sleeper_woken_on_its_queue_by_another_cpu_counts_as_a_remote_wakeup() {
     assert_eq!(pick(&mut fair, &mut world, 2), Some(sleeper));
     world.set_now_for_test(Time(4_000_000));
     fair.dequeue(&mut world, 2, sleeper, Dequeue::Sleep);
-    assert!(fair.tasks[0].delayed, "it ran ahead");
+    assert!(fair.tasks[0].delayed, "the task ran ahead");
     let wake = Wake { cpu: 5, waker: None, sync: false, interrupt: false };
     assert_eq!(fair.wake_queued(&mut world, sleeper, wake), Some(2));
     let counted = fair.stats.levels.map(|level| level.ttwu_wake_remote);

@@ -304,7 +304,7 @@ fn overlapping_groups_up_to_4_11() {
         assert_eq!(groups(&topology, cpu, 2), [first, second], "{cpu}");
     }
     assert_eq!(groups(&topology, 13, 2), [second, first]);
-    assert_eq!(groups(&topology, 4, 2), [second, first], "it leads this group");
+    assert_eq!(groups(&topology, 4, 2), [second, first], "CPU 4 is the first of this group");
     assert_eq!(topology.domains_of(0)[2], topology.domains_of(4)[2], "shared by all");
 }
 
@@ -489,7 +489,7 @@ proptest! {
                 }
                 prop_assert_eq!(&covered, &domain.span, "groups cover the domain");
                 let own = domain.groups[topology.local_group_index(cpu, level)];
-                prop_assert_eq!(&topology.group(own).span, &below, "the own child");
+                prop_assert_eq!(&topology.group(own).span, &below, "the CPU's own child");
                 below = domain.span.clone();
             }
             prop_assert_eq!(below, CpuSet::full(cpus), "the top is the machine");

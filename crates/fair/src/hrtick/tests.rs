@@ -25,7 +25,7 @@ fn a_task_picked_among_others_has_a_timer_for_its_deadline() {
     let (mut fair, mut world) = fair_and_world("7.2", 2);
     queue(&mut fair, &mut world, 0, CPU);
     queue(&mut fair, &mut world, 1, CPU);
-    assert_eq!(world.timer_due(CPU), None, "nobody runs");
+    assert_eq!(world.timer_due(CPU), None, "no task runs");
     world.set_now_for_test(Time(50_000));
     assert_eq!(pick(&mut fair, &mut world), Some(TaskId(0)));
     assert_eq!(world.timer_due(CPU), Some(Time(50_000 + 1_400_000)));
@@ -40,10 +40,14 @@ fn the_timer_of_a_task_that_was_alone_starts_with_the_second_one() {
     world.set_now_for_test(Time(400_000));
     queue(&mut fair, &mut world, 1, 5);
     assert_eq!(world.timer_due(CPU), Some(Time(1_400_000)), "400 us of 1.4 ms are used up");
-    assert_eq!(world.take_work_for_test(CPU), Work::Timer as u8, "CPU 2 has to start it itself");
+    assert_eq!(
+        world.take_work_for_test(CPU),
+        Work::Timer as u8,
+        "CPU 2 itself has to start the timer"
+    );
     world.set_now_for_test(Time(600_000));
     queue(&mut fair, &mut world, 2, 5);
-    assert_eq!(world.take_work_for_test(CPU), 0, "it runs already");
+    assert_eq!(world.take_work_for_test(CPU), 0, "the timer already runs");
 }
 
 #[test]
@@ -65,7 +69,11 @@ fn the_timer_runs_on_for_a_task_alone_and_stops_with_idleness() {
     world.set_now_for_test(Time(100_000));
     fair.dequeue(&mut world, CPU, TaskId(0), Dequeue::Exit);
     assert_eq!(pick(&mut fair, &mut world), Some(TaskId(1)));
-    assert_eq!(world.timer_due(CPU), Some(Time(1_400_000)), "it was the other's");
+    assert_eq!(
+        world.timer_due(CPU),
+        Some(Time(1_400_000)),
+        "the timer was started for the other task"
+    );
     fair.dequeue(&mut world, CPU, TaskId(1), Dequeue::Exit);
     assert_eq!(pick(&mut fair, &mut world), None);
     assert_eq!(world.timer_due(CPU), None);

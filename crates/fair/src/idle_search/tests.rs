@@ -88,8 +88,8 @@ fn without_an_llc_domain_the_target_is_the_answer() {
 fn a_cpu_with_sched_idle_tasks_only_is_usable_unless_the_wakee_is_such_a_task() {
     let mut bench = util_bench(TWO_LLCS, 8, &[]);
     bench.sched_idle(&[3]);
-    assert_eq!(bench.wake(0, 0), 3, "by the scan");
-    assert_eq!(bench.wake(3, 3), 3, "as target");
+    assert_eq!(bench.wake(0, 0), 3, "found by the scan");
+    assert_eq!(bench.wake(3, 3), 3, "found as the target");
     bench.world.set_policy_for_test(WAKEE, Policy::Idle);
     assert_eq!(bench.wake(0, 0), 0);
 }

@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(limit.until, 10 + 25);
         assert!(limit.stops_scans(35, 250) && limit.stops_scans(35 + 250, 250));
         assert!(!limit.stops_scans(35 + 251, 250));
-        assert!(limit.takes(35, 1, 250), "what makes it too much still comes");
+        assert!(limit.takes(35, 1, 250), "pages that exceed the limit still move");
         assert!(!limit.takes(35, 1, 250) && limit.takes(36, 1, 250), "until the next interval");
         assert!(!limit.stops_scans(36, 250));
     }

@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn sums_forget_half_and_add_the_window() {
         assert_eq!(100 + increment(100, 30), 80);
-        assert_eq!(1 + increment(1, 0), 1, "the last one never goes");
+        assert_eq!(1 + increment(1, 0), 1, "the last unit never decays");
     }
 
     #[test]

@@ -459,7 +459,7 @@ mod tests {
         let marked = |pages, present| Marked { pages, present };
         assert_eq!(spent(marked(0, 512), 1024, false), 512);
         assert_eq!(spent(marked(512, 512), 1024, false), 512);
-        assert_eq!(spent(marked(0, 0), 1024, false), 0, "nothing is there");
+        assert_eq!(spent(marked(0, 0), 1024, false), 0, "no page is present");
         assert_eq!(spent(marked(0, 512), 1024, true), 0);
         assert_eq!(spent(marked(64, 512), 1024, true), 1024);
     }

@@ -158,7 +158,11 @@ mod tests {
         let two_boxes: &[&[u32]] =
             &[&[10, 15, 40, 40], &[15, 10, 40, 40], &[40, 40, 10, 15], &[40, 40, 15, 10]];
         assert_eq!(distances(two_boxes).nearby(0, 40, faults), 40);
-        assert_eq!(distances(two_boxes).nearby(0, 15, faults), 0, "only closer than considered");
+        assert_eq!(
+            distances(two_boxes).nearby(0, 15, faults),
+            0,
+            "only nodes closer than the limit count"
+        );
         assert_eq!(distances(&[&[10, 21], &[21, 10]]).nearby(0, 21, faults), 0);
     }
 }

@@ -183,8 +183,8 @@ mod tests {
         let stays = |local, other, numa| Margins::of(117).stays(local, other, numa);
         assert!(!stays(loads(1024, 1024), loads(0, 0), false));
         assert!(stays(loads(0, 0), loads(1024, 1024), false));
-        assert!(!stays(loads(0, 0), loads(0, 0), false), "equal: it leaves");
-        assert!(stays(loads(0, 0), loads(0, 0), true), "but not the node");
+        assert!(!stays(loads(0, 0), loads(0, 0), false), "equal loads: the task leaves");
+        assert!(stays(loads(0, 0), loads(0, 0), true), "equal loads: the task stays on the node");
         assert!(stays(loads(174, 0), loads(0, 0), true));
         assert!(!stays(loads(175, 0), loads(0, 0), true));
         assert!(stays(loads(100, 100), loads(0, 100), false), "about equal, and no lower average");

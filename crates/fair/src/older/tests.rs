@@ -69,7 +69,7 @@ fn recent_is_replaced_only_when_it_is_taken() {
     assert_eq!(search(&mut bench, 3, 0), 5);
     assert_eq!(recent(&bench, WAKEE), 3);
     bench.fair.tasks[WAKEE.index()].recent_used_cpu = 6;
-    assert_eq!(search(&mut bench, 3, 0), 5, "by the scan");
+    assert_eq!(search(&mut bench, 3, 0), 5, "found by the scan");
     assert_eq!(recent(&bench, WAKEE), 6);
 }
 
@@ -146,7 +146,7 @@ fn idle_prev_is_no_reason_in_5_2() {
     assert_eq!(bench.wake(0, 12), 12);
     let runnable = bench.fair.rqs[12].runnable_load.as_mut().unwrap();
     runnable.load_avg = 500;
-    assert_eq!(bench.wake(0, 12), 1, "less load here, although 12 is idle: so near CPU 0");
+    assert_eq!(bench.wake(0, 12), 1, "CPU 0 has less load, although CPU 12 is idle");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
     };
     assert_eq!(cpu("fair@3.9", 2), (9, 1));
     assert_eq!(cpu("fair@3.9+consolidate", 2), (8, 0));
-    assert_eq!(cpu("fair@3.9+consolidate", 1), (9, 1), "no fewer of its own here");
+    assert_eq!(cpu("fair@3.9+consolidate", 1), (9, 1), "as many tasks of its process here");
 }
 
 /// One task of the process is here and two are at prev's node, one of which exits. Then the process

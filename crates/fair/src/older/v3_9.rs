@@ -121,7 +121,7 @@ mod tests {
         assert!(busier(&evenly(5, 4), &idle));
         assert!(busier(&core(2), &idle) && !busier(&core(1), &idle));
         let spread = Rules { child_prefers_sibling: true, ..idle };
-        assert!(busier(&evenly(2, 4), &spread), "spread over siblings: for one");
+        assert!(busier(&evenly(2, 4), &spread), "spread over siblings: room for one task");
         assert!(!busier(&evenly(1, 4), &spread));
         let full = evenly(4, 4);
         assert!(!is_busier(&evenly(4, 4), None, &full, &spread), "no room here");

@@ -237,7 +237,7 @@ fn a_current_task_lazily_asked_to_give_way_is_not() {
 #[test]
 fn time_until_the_deadline_is_real_time_rounded_up() {
     let mut queue = queue_at(eevdf72(), &[0]);
-    assert_eq!(queue.until_deadline(), None, "nobody runs");
+    assert_eq!(queue.until_deadline(), None, "no task runs");
     queue.set_current(A);
     queue.run(1_000_000);
     assert_eq!(queue.until_deadline(), Some(1_800_000));
@@ -323,8 +323,8 @@ fn eevdf_lag_is_limited() {
         queue.run(100 * MS);
         queue.remove(A, Leave::Sleep).vlag
     };
-    assert_eq!(lag(eevdf615(), entity(0), None), 2 * 2_800_000, "twice the own slice");
-    assert_eq!(lag(eevdf615(), custom(MS), None), 4 * MS as i64, "but a tick");
+    assert_eq!(lag(eevdf615(), entity(0), None), 2 * 2_800_000, "twice the task's own slice");
+    assert_eq!(lag(eevdf615(), custom(MS), None), 4 * MS as i64, "at least a tick");
     assert_eq!(lag(eevdf72(), entity(0), None), 2_800_000 + 4 * MS as i64);
     assert_eq!(lag(eevdf72(), entity(0), Some(custom(20 * MS))), 24 * MS as i64);
     assert_eq!(lag(eevdf72(), entity(5), None), (6_800_000 * 1024 / 335), "in its virtual time");
@@ -348,7 +348,7 @@ fn eevdf_forked_tasks_get_half_a_request_and_migrated_ones_keep_the_rest() {
 fn eevdf_new_request_when_the_deadline_is_reached() {
     let mut alone = queue_at(eevdf72(), &[0]);
     alone.set_current(A);
-    assert!(!alone.run(3 * MS), "nobody else is there");
+    assert!(!alone.run(3 * MS), "no other task waits");
     assert_eq!(alone.entity(A).deadline, 5_800_000);
     let mut queue = queue_at(eevdf72(), &[0, 0]);
     queue.set_current(A);
