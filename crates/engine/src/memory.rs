@@ -1,30 +1,32 @@
-//! What memory costs: pages on nodes, caches that warm up and cool down, bandwidth that is shared.
+//! The cost of memory: pages on nodes, caches that warm up and cool down, and shared bandwidth.
 //!
 //! A task that executes [`Op::Access`] makes a *sweep*: it touches every byte of some regions once.
-//! How fast follows from four questions, asked when the sweep begins, when the task gets a CPU in
-//! the middle of it, and again when an answer changes:
+//! Its speed follows from four questions. They are asked when the sweep begins, when the task gets
+//! a CPU in the middle of it, and whenever an answer changes:
 //!
 //! 1. **Where are the pages?** Placed at the first touch by the region's policy, later moved
 //!    (`pages.rs`).
-//! 2. **What do caches still hold?** The L2 and the LLC of the CPU held a share of the region after the last sweep.
-//!    Part of it has survived what was filled in since (`cache.rs`). All else comes from the nodes that hold the
-//!    pages.
-//! 3. **How fast could the core go alone?** Time a byte is the sum over the levels of share over
+//! 2. **What do caches still hold?** After the last sweep the L2 and the LLC of the CPU held a share
+//!    of the region. A part of it has survived later fills (`cache.rs`). All other data comes from
+//!    the nodes that hold the pages.
+//! 3. **How fast could the core go alone?** Time per byte is the sum over the levels of share over
 //!    bandwidth ([`Pattern::Stream`]) or of share times latency over 64 bytes
-//!    ([`Pattern::Chase`]): transfers through the levels do not overlap (the ECM model: Treibig and
-//!    Hager 2010; where they do, on AMD's cores in part, this is too slow). A busy SMT sibling
-//!    slows what hits caches.
-//! 4. **What do others leave of the bandwidth** of the core, the link of the LLC, the nodes and the
-//!    links between packages (`routes.rs`)? Max-min fair shares (`bandwidth.rs`). A chase waits for each line, so
-//!    it feels load before that: at utilisation `u` of the node or link on the way a line takes
-//!    `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems I, 5.6). `u` follows
-//!    from the rates that chases have then, because other sweeps use the bandwidth that chases give up.
+//!    ([`Pattern::Chase`]): transfers through the levels do not overlap (ECM model: Treibig and
+//!    Hager 2010; on AMD's cores they overlap in part, so this is too slow there). A busy SMT
+//!    sibling slows cache hits.
+//! 4. **What do other tasks leave of the bandwidth** of the core, the link of the LLC, the nodes and
+//!    the links between packages (`routes.rs`)? Shares are max-min fair (`bandwidth.rs`). A chase
+//!    waits for each line, so it feels load earlier: at utilisation `u` of the node or link on the
+//!    way, a line takes `u / (2 (1 - u))` service times longer (M/D/1: Kleinrock, Queueing Systems
+//!    I, 5.6). `u` follows from the resulting rates of chases, because other sweeps use the
+//!    bandwidth that chases give up.
 //!
-//! After the sweep the region is warm where the sweep was made; if it was written, nowhere else.
-//! Refilling after a migration needs no constant of its own: it is a sweep that hits nothing.
+//! After the sweep the region is warm where the sweep was made. If it was written, it is warm
+//! nowhere else. Refilling after a migration needs no constant of its own: it is a sweep that hits
+//! nothing.
 //!
-//! A byte that is written counts twice, fetched and written back. `docs/memory-model.md` has the
-//! formulas with units and sources. Tasks that make no sweep cost nothing here: a workload without
+//! A written byte counts twice, because it is fetched and written back. `docs/memory-model.md` has
+//! the formulas with units and sources. Tasks without sweeps cost nothing here: a workload without
 //! regions has no [`Memory`] at all.
 //!
 //! [`Op::Access`]: roost_workload::Op::Access
@@ -59,24 +61,24 @@ use sweep::{OnCpu, Sweep};
 /// A cache line, bytes.
 const LINE_BYTES: u64 = 64;
 
-/// Groups of pages that a task touches before others have their turn: 4 MiB.
+/// Groups of pages that a task touches before other tasks have their turn: 4 MiB.
 const TOUCHED_AT_ONCE: usize = 16;
 
-/// The memory of a machine and who uses it.
+/// The memory of a machine, and its users.
 pub(crate) struct Memory {
     machine: Arc<Machine>,
     tables: Tables,
     nodes: Nodes,
-    /// The workload's regions with dense node numbers.
+    /// The workload's regions, with dense node numbers.
     specs: Vec<Spec>,
-    /// Instances of regions; those in `free` are not in use.
+    /// Instances of regions. Those in `free` are not in use.
     regions: Vec<Region>,
     free: Vec<u32>,
-    /// For each of the workload's regions that tasks share, its instance.
+    /// For each of the workload's shared regions: its instance.
     shared: Vec<Option<u32>>,
-    /// By task number.
+    /// Tasks, by number.
     tasks: Vec<TaskMemory>,
-    /// Sweeps that go on, by CPU.
+    /// Sweeps under way, by CPU.
     running: Vec<OnCpu>,
     bandwidth: Bandwidth,
     /// CPUs whose sweep began, ended or changed since bandwidth was shared.
@@ -86,23 +88,24 @@ pub(crate) struct Memory {
     /// Bytes filled into each LLC and each L2 (by core) so far.
     llc_fills: Vec<u64>,
     l2_fills: Vec<u64>,
-    /// Bytes that came from the CPU's own node and from others.
+    /// Bytes from the CPU's own node, and from other nodes.
     local_bytes: u64,
     remote_bytes: u64,
-    /// Whether an observer wants to know what each task transferred.
+    /// Whether an observer asks what each task transferred.
     pub(crate) by_task: bool,
     pages_migrated: u64,
-    /// By process number.
+    /// Processes, by number.
     spaces: Vec<Space>,
-    /// Groups of pages that are marked, by all processes.
+    /// Number of marked groups of pages, of all processes.
     marked: usize,
     /// Moves of huge pages that are under way.
     moves: Vec<PageMove>,
-    /// Groups of pages of 4 KiB that move, and some that have.
+    /// Groups of 4 KiB pages that are moving, and some that have moved.
     moving: Vec<Moving>,
     /// Memory is mapped in huge pages.
     huge: bool,
-    /// Pages that were marked, pages of hinting faults, and those that were on the CPU's node.
+    /// Number of marked pages, of pages of hinting faults, and of those that were on the CPU's
+    /// node.
     pte_updates: u64,
     hint_faults: u64,
     hint_faults_local: u64,
@@ -112,7 +115,7 @@ pub(crate) struct Memory {
 struct Spec {
     bytes: u64,
     own: bool,
-    /// Tasks of several processes may use it.
+    /// Whether tasks of several processes may use it.
     between_processes: bool,
     policy: Policy,
 }
@@ -123,36 +126,37 @@ struct Region {
     pages: Pages,
     /// What each LLC holds of it.
     llcs: Vec<Warmth>,
-    /// What the L2 of the core that touched it last holds of it.
+    /// What the L2 of the core that last touched it holds of it.
     core: u32,
     l2: Warmth,
-    /// Hinting marks, by process that maps it.
+    /// Hinting marks, one set per process that maps it.
     marks: Vec<Marks>,
-    /// Who touched each group last, as hinting faults tell; empty before the first.
+    /// The task that last touched each group, according to hinting faults; empty before the first
+    /// one.
     last: Vec<Option<LastAccess>>,
-    /// Pages moved since the sweeps over it were priced.
+    /// Pages moved since the sweeps over it were last priced.
     moved: u64,
 }
 
 /// What a cache held after a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 struct Warmth {
-    /// Share of the region, of [`CERTAIN`].
+    /// Share of the region, in units of [`CERTAIN`].
     share: u32,
-    /// Fills of the cache when the sweep began: the next sweep touches the same line as far from its
-    /// own beginning, so what was filled from beginning to beginning is what the line has survived.
+    /// Fills of the cache when the sweep began. The next sweep touches a line at the same distance
+    /// from its own beginning. So a line has survived the fills between the two beginnings.
     fills: u64,
 }
 
-/// What the model knows of a task.
+/// The memory model's state of a task.
 struct TaskMemory {
-    /// Regions of its own: number in the workload and instance.
+    /// The task's own regions: number in the workload, and instance.
     own: Vec<(u32, u32)>,
-    /// The sweep it makes, or the last one.
+    /// The current sweep, or the last one.
     sweep: Sweep,
-    /// Where that comes upon the next mark.
+    /// The point at which the sweep reaches the next mark.
     stop: Option<Stop>,
-    /// What it transferred, by node; empty if nobody wants to know.
+    /// Bytes transferred, by node; empty if no observer asks for them.
     accessed: Vec<Accessed>,
 }
 
@@ -161,16 +165,16 @@ impl TaskMemory {
         Self { own: Vec::new(), sweep: Sweep::none(), stop: None, accessed: Vec::new() };
 }
 
-/// Figures of the machine, looked up for every sweep.
+/// Figures of the machine, as tables for quick access.
 struct Tables {
     /// Latency and bandwidth of a core from each node (columns) to the CPUs of each (rows).
     latency_ns: Vec<Vec<u64>>,
     core_bytes_per_us: Vec<Vec<u64>>,
     /// The package of each node's memory.
     package: Vec<usize>,
-    /// Packages, and nodes that are in none.
+    /// Number of packages; a node without a package counts as one.
     packages: usize,
-    /// The links by which each package (rows) reaches the memory of each other one.
+    /// The links through which each package (rows) reaches the memory of every other one.
     routes: Vec<Vec<Use>>,
 }
 
@@ -193,16 +197,16 @@ impl Tables {
     }
 }
 
-/// What [`Memory::new`] was asked for and the machine does not have.
+/// What [`Memory::new`] was asked for but the machine does not have.
 pub(crate) enum Unavailable {
-    /// A node, by the operating system's number.
+    /// A node, with the operating system's number.
     Node(u32),
-    /// So many bytes in all.
+    /// This many bytes in total.
     Bytes { wanted: u64, there: u64 },
 }
 
 impl Memory {
-    /// The memory of `machine` for this workload; `None` if it uses none.
+    /// The memory of `machine` for this workload; `None` if the workload uses none.
     pub(crate) fn new(
         machine: &Arc<Machine>,
         workload: &Workload,
@@ -297,8 +301,8 @@ impl Memory {
         instance
     }
 
-    /// `task` of `process` is about to begin a sweep on `cpu`: touches the next pages that nobody has,
-    /// and returns how many; 0 when there are none left.
+    /// `task` of `process` is about to begin a sweep on `cpu`. Touches the next pages that no task
+    /// has touched. Returns how many; 0 when none are left.
     pub(crate) fn touch(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
         if self.tasks.len() <= task.index() {
             self.tasks.resize_with(task.index() + 1, || TaskMemory::NEW);
@@ -317,7 +321,8 @@ impl Memory {
         0
     }
 
-    /// `task` of `process` begins a sweep on `cpu`: returns what there is to transfer, in bytes / 1000.
+    /// `task` of `process` begins a sweep on `cpu`. Returns what is to be transferred, in bytes /
+    /// 1000.
     pub(crate) fn begin(&mut self, cpu: CpuId, process: u32, task: TaskId, access: &Access) -> u64 {
         self.tasks[task.index()].sweep.begin(access);
         for slice in &access.slices {
@@ -330,7 +335,7 @@ impl Memory {
         transfer
     }
 
-    /// `task` has exited: its own memory is free.
+    /// `task` has exited. Frees its own memory.
     pub(crate) fn task_exit(&mut self, task: TaskId) {
         let Some(gone) = self.tasks.get_mut(task.index()) else { return };
         for (_, instance) in std::mem::replace(gone, TaskMemory::NEW).own {
@@ -345,7 +350,7 @@ impl Memory {
         self.tasks.get(task.index()).map_or(&[], |task| &task.accessed)
     }
 
-    /// Name and value of every counter, with the kernel's names where it has one (numastat, vmstat).
+    /// Name and value of every counter, with the kernel's names if it has them (numastat, vmstat).
     pub(crate) fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         sink("numa_hit", self.nodes.hit);
         sink("numa_miss", self.nodes.miss);
@@ -359,8 +364,8 @@ impl Memory {
 }
 
 impl Memory {
-    /// Time in which the kernel on `cpu` moves so many pages to another node, of which it unmaps and maps so
-    /// many entries, ns.
+    /// Time for the kernel on `cpu` to move `pages` pages to another node, and to unmap and map
+    /// `entries` entries for them, ns.
     fn migrate_ns(&self, cpu: CpuId, pages: u64, entries: u64, from: usize, to: usize) -> u64 {
         let figures = &self.machine.figures;
         let copy_ns = figures.page_copy_ns.value;
@@ -371,8 +376,8 @@ impl Memory {
 }
 
 impl World {
-    /// Shares bandwidth again after sweeps began, ended or changed; tasks whose speed it changes
-    /// are settled.
+    /// Shares bandwidth again after sweeps began, ended or changed. Settles the tasks whose speed
+    /// changes.
     #[cold]
     pub(crate) fn share_bandwidth(&mut self) {
         let Some(mut memory) = self.memory.take() else { return };
@@ -405,7 +410,7 @@ impl World {
         self.mark_stale(cpu);
     }
 
-    /// The task that leaves or gets `cpu` may be in the middle of a sweep.
+    /// Updates sweeps because a task leaves or gets `cpu`, maybe in the middle of a sweep.
     #[cold]
     pub(crate) fn switch_memory(&mut self, cpu: CpuId, previous: Option<TaskId>) {
         let before = previous.and_then(|task| self.left_of_sweep(task));
@@ -421,7 +426,7 @@ impl World {
         self.find_stop(cpu, task);
     }
 
-    /// What a task's sweep has left to transfer, if it makes one.
+    /// What is left to transfer in a task's sweep, if it makes one.
     fn left_of_sweep(&self, task: TaskId) -> Option<u64> {
         match self.tasks[task.index()].activity {
             Activity::Sweep { left, .. } => Some(left),
@@ -429,7 +434,7 @@ impl World {
         }
     }
 
-    /// Where memory is now; changes nothing.
+    /// Where memory is now. Changes nothing.
     pub(crate) fn memory_now(&self) -> Option<MemoryNow> {
         let memory = self.memory.as_deref()?;
         let mut accessed =
@@ -446,7 +451,7 @@ impl World {
         Some(MemoryNow { node_pages, accessed })
     }
 
-    /// As [`World::left_of_sweep`] of `cpu`'s task, as if it were settled.
+    /// As [`World::left_of_sweep`] for `cpu`'s task, as if the task were settled.
     fn left_of_sweep_now(&self, cpu: CpuId) -> Option<u64> {
         let state = &self.cpus[cpu];
         let task = &self.tasks[state.current?.index()];
@@ -456,7 +461,7 @@ impl World {
         Some(left.saturating_sub(swept))
     }
 
-    /// Accounts what goes on in `cpu`'s LLC, before somebody looks at what is left in it.
+    /// Accounts the sweeps under way in `cpu`'s LLC, before the contents of the LLC are read.
     pub(crate) fn account_llc(&mut self, cpu: CpuId) {
         let machine = self.machine.clone();
         for other in machine.llc_cpus(cpu).iter().filter(|&other| other != cpu) {
@@ -472,7 +477,7 @@ impl World {
         }
     }
 
-    /// The speed of `cpu`'s core changed.
+    /// The speed of `cpu`'s core changed: prices its sweep again.
     #[cold]
     pub(crate) fn reprice_memory(&mut self, cpu: CpuId) {
         if let Some(memory) = &mut self.memory
@@ -483,9 +488,8 @@ impl World {
     }
 
     /// `cpu` moves groups of 64 pages of a region (numbered in the order of first use) to `node`,
-    /// as long as that has room: its kernel works for the machine's `page_migrate_ns` a page, longer where
-    /// copying has to share the bandwidth.
-    /// Returns how many pages moved.
+    /// while that node has room. Its kernel works for the machine's `page_migrate_ns` per page, or
+    /// longer if the copy shares bandwidth. Returns how many pages moved.
     pub fn move_pages(
         &mut self,
         cpu: CpuId,
@@ -511,7 +515,7 @@ impl World {
         moved
     }
 
-    /// Pages of a region have moved: sweeps over it have another speed.
+    /// Pages of a region have moved: prices the sweeps over it again.
     fn reprice_region(&mut self, region: u32) {
         let Some(memory) = &self.memory else { return };
         for user in memory.users(region) {
@@ -532,7 +536,7 @@ fn limits(machine: &Machine, packages: usize) -> Vec<u64> {
     cores.chain(links).chain(nodes).chain(between).collect()
 }
 
-/// A placement with dense node numbers.
+/// A placement, with dense node numbers.
 fn policy(machine: &Machine, placement: &Placement) -> Result<Policy, Unavailable> {
     let node = |wanted: &u32| {
         let found = machine.nodes.iter().position(|node| node.os_index == *wanted);
@@ -548,8 +552,8 @@ fn policy(machine: &Machine, placement: &Placement) -> Result<Policy, Unavailabl
     })
 }
 
-/// Refuses a workload that needs more memory than there is. Regions of a thread's own count once
-/// for each task that starts; what tasks forked later add is not known here.
+/// Rejects a workload that needs more memory than the machine has. Regions of a thread count once
+/// for each task that starts; the regions of tasks forked later are not known here.
 fn check_size(machine: &Machine, workload: &Workload) -> Result<(), Unavailable> {
     let sizes: Option<Vec<u64>> = machine.nodes.iter().map(|node| node.memory_bytes).collect();
     let Some(sizes) = sizes else { return Ok(()) };
@@ -583,7 +587,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A world in which task 0 streams over 64 MiB on CPU 0 of Genoa, placed there.
+    /// A world in which task 0 streams over 64 MiB on CPU 0 of Genoa. The memory is on that node.
     fn streaming() -> World {
         let machine = Arc::new(roost_machine::resolve("zen4-2s").unwrap());
         let text = r#"{ "tasks": { "t": { "loop": 1, "mem": 1 } } }"#;
@@ -614,14 +618,14 @@ mod tests {
     #[test]
     fn pages_that_move_under_a_sweep_change_its_speed_and_cost_their_mover() {
         let mut world = streaming();
-        // Posted: 37.5 GB/s local, 30.4 remote.
+        // Published: 37.5 GB/s local, 30.4 GB/s remote.
         assert!(rate(&world).abs_diff(37_500) < 40, "{}", rate(&world));
         world.set_now_for_test(Time(1_000_000));
         let moved = world.move_pages(40, 0, 0..128, 1);
         assert_eq!(moved, 128 * 64);
         assert_eq!(world.backlog_ns(40), moved * world.machine().figures.page_migrate_ns.value);
         world.rearm_stale();
-        // Half of the lines at 37.5, half at 30.4.
+        // Half of the lines at 37.5 GB/s, half at 30.4 GB/s.
         let half = 2.0 / (1.0 / 37_500.0 + 1.0 / 30_400.0);
         assert!(rate(&world).abs_diff(half as u32) < 40, "{} for {half}", rate(&world));
         assert!(world.events.is_pending(Event::RunEnd(0)));

@@ -1,12 +1,12 @@
-//! Claims about memory that hold between events.
+//! Checks of memory that hold between events.
 
 use super::Memory;
 use super::pages::Pages;
 use crate::time::Time;
 
 impl Memory {
-    /// Checks all claims; pages of one region by group, another one each time. Returns how many groups that
-    /// has.
+    /// Runs all checks; those of groups for one region, another one each time. Returns the number
+    /// of groups of that region.
     pub(crate) fn audit(&self, now: Time) -> usize {
         self.audit_nodes(now);
         self.bandwidth.audit(now);
@@ -17,7 +17,7 @@ impl Memory {
         })
     }
 
-    /// What is used of each node is what the regions have there.
+    /// The pages in use on each node are the regions' pages there.
     fn audit_nodes(&self, now: Time) {
         let mut used = vec![0; self.machine.nodes.len()];
         for region in &self.regions {
@@ -32,7 +32,7 @@ impl Memory {
 }
 
 impl Pages {
-    /// A region's pages on each node are those of its groups there.
+    /// A region's pages on each node match its groups there.
     pub(super) fn audit(&self, now: Time) {
         let mut on = vec![0; self.on().len()];
         for group in 0..self.groups() {

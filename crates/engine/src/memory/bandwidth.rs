@@ -1,52 +1,54 @@
-//! Bandwidth shared max-min fairly between those that compete for it.
+//! Bandwidth shared max-min fairly between competing flows.
 //!
-//! A flow is a task's traffic to memory. It wants up to its cap, and each of its bytes takes some
-//! share of several resources: all of it passes its core and the link of its LLC, a part of it each
-//! node that holds its pages. The allocation is max-min fair by progressive filling (Bertsekas and
-//! Gallager, Data Networks, 6.5.2): all rates rise together until a flow reaches its cap or a
-//! resource its limit; those flows keep their rate, the others go on. So no limit is exceeded, and
-//! no flow below its cap could have more without taking it from one that has no more than it.
+//! A flow is a task's traffic to memory. It wants a rate up to its cap. Each of its bytes uses
+//! several resources: all bytes pass its core and the link of its LLC, and a part passes each node
+//! that holds its pages. The allocation is max-min fair by progressive filling (Bertsekas and
+//! Gallager, Data Networks, 6.5.2). All rates rise together until a flow reaches its cap or a
+//! resource its limit. The flows concerned keep their rate, and the others continue to rise. So no
+//! limit is exceeded, and no flow below its cap could have more without taking it from a flow that
+//! has no more than itself.
 //!
-//! A flow that waits for each line wants less the fuller its resources are. Its cap goes by the load that it
-//! *feels*, which is sought until it is the load that there is ([`Bandwidth::solve`]).
+//! A flow that waits for each line wants less if its resources are loaded more. Its cap depends on
+//! the load that it *feels*. [`Bandwidth::solve`] iterates until that is the actual load.
 //!
-//! A change reaches only flows that share a resource with it, directly or through others: the
-//! others keep their rates without being looked at twice.
+//! A change affects only flows that share a resource with it, directly or through others. All other
+//! flows keep their rates and cost nothing.
 
 use crate::time::Time;
 
-/// Fraction of a flow's bytes that a resource sees, in these parts.
+/// The scale of the fraction of a flow's bytes that pass a resource.
 pub(crate) const WHOLE: u32 = 1 << 16;
 
-/// What a flow takes of a resource.
+/// A flow's use of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub resource: u32,
-    /// Of [`WHOLE`], above 0.
+    /// In units of [`WHOLE`], above 0.
     pub weight: u32,
 }
 
-/// Load of a resource that is all in use.
+/// Load of a fully used resource.
 const FULL: u64 = 1024;
 
-/// The load of a resource that counts at most: at [`FULL`] a wait would have no end.
+/// The largest load that is felt, because at [`FULL`] a wait would never end.
 pub(crate) const MOST_FELT: u64 = FULL - 32;
 
-/// Rounds in which the loads that are felt are sought at most. Where resources depend on each other, whole
-/// numbers may not meet and go round in a circle of a few 1024ths; of 300,000 random networks of four
-/// resources and up to 15 flows all were within 16 after 40 rounds, and it took 4.4 on average.
+/// Most rounds of the iteration for the loads felt. If resources depend on each other, whole
+/// numbers may not converge and go round in a circle of a few 1024ths. Of 300,000 random networks
+/// of four resources and up to 15 flows, all were within 16 of 1024 after 40 rounds. The average
+/// was 4.4 rounds.
 const ROUNDS: usize = 48;
 
-/// How far the load felt may be from the load there is.
+/// Allowed difference between the load felt and the actual load.
 const CLOSE: u64 = 2;
 
 #[derive(Clone, Debug, Default)]
 struct Flow {
-    /// What it wants of idle resources.
+    /// The rate it wants of idle resources.
     wanted: u64,
-    /// It wants less of loaded ones.
+    /// Whether it wants less of loaded resources.
     waits: bool,
-    /// What it wants of them as they are.
+    /// The rate it wants at the present load.
     cap: u64,
     uses: Vec<Use>,
     rate: u64,
@@ -56,51 +58,51 @@ struct Flow {
 #[derive(Clone, Debug)]
 struct Resource {
     limit: u64,
-    /// Rate in use, in [`WHOLE`]ths.
+    /// Rate in use, in units of 1 / [`WHOLE`].
     used: u64,
-    /// Its load as flows that wait feel it, of [`FULL`].
+    /// The load that waiting flows feel, in units of 1 / [`FULL`].
     felt: u64,
-    /// How far `felt` moves at most in a round, and whether it moved up the last time: a step back is half as
-    /// long, so that what swings between two loads comes to rest and what still has a way to go gets there.
+    /// Largest change of `felt` in a round, and whether it last rose. A change of direction halves
+    /// the step. So a load that swings comes to rest, and one that has far to go still gets there.
     step: u64,
     rises: bool,
     /// A flow that uses it has changed.
     touched: bool,
-    /// While filling: what is left for flows without a rate, their weights, and the rate that all of them
-    /// could have, if neither changed since it was computed.
+    /// While filling: what is left for flows without a rate, the sum of their weights, and the rate
+    /// that all of them could have, unless either of these changed since it was computed.
     spare: u64,
     weight: u64,
     level: Option<u64>,
 }
 
-/// Flows, by number, and the resources they share. Rates are bytes per microsecond.
+/// Flows, by number, and the resources they share. Rates are in bytes per microsecond.
 #[derive(Default)]
 pub(crate) struct Bandwidth {
     resources: Vec<Resource>,
     flows: Vec<Flow>,
-    /// Numbers of the flows that use anything.
+    /// Numbers of the flows that use any resource.
     active: Vec<u32>,
     /// Buffers of [`Bandwidth::solve`].
     members: Vec<u32>,
     open: Vec<u32>,
     ready: Vec<u32>,
-    /// Resources that are shared again, and those of them that flows without a rate use.
+    /// Resources to be shared again, and those of them that flows without a rate use.
     shared: Vec<u32>,
     contended: Vec<u32>,
 }
 
 impl Resource {
-    /// How much of it is in use, in 1024ths.
+    /// Its load in 1024ths.
     fn load_1024(&self) -> u64 {
         (self.used >> 6) / self.limit.max(1)
     }
 
-    /// Nobody feels it yet.
+    /// Resets the load felt to 0.
     fn unfelt(&mut self) {
         (self.felt, self.step, self.rises) = (0, FULL, true);
     }
 
-    /// Moves the load that is felt towards the load there is; they were close.
+    /// Moves the load felt towards the actual load. Returns whether they were close.
     fn approach(&mut self) -> bool {
         let load = self.load_1024().min(MOST_FELT);
         let close = load.abs_diff(self.felt) <= CLOSE;
@@ -114,7 +116,7 @@ impl Resource {
 }
 
 impl Bandwidth {
-    /// No flow, up to `flows` of them, over resources of these limits.
+    /// No flows yet, but room for `flows`, over resources with these limits.
     pub(crate) fn new(limits: impl IntoIterator<Item = u64>, flows: usize) -> Self {
         let resource = |limit| Resource {
             limit,
@@ -139,8 +141,8 @@ impl Bandwidth {
         }
     }
 
-    /// Changes what a flow wants of idle resources, and whether it wants less of loaded ones; no uses: it
-    /// ends. Takes effect with the next `solve`.
+    /// Changes the rate that a flow wants of idle resources, and whether it wants less of loaded
+    /// ones. Without uses the flow ends. Takes effect at the next `solve`.
     pub(crate) fn set(&mut self, number: usize, wanted: u64, waits: bool, uses: &[Use]) {
         let flow = &mut self.flows[number];
         if (flow.wanted, flow.waits) == (wanted, waits) && flow.uses == uses {
@@ -159,13 +161,13 @@ impl Bandwidth {
         flow.uses.extend_from_slice(uses);
     }
 
-    /// The rate a flow has.
+    /// The rate of a flow.
     pub(crate) fn rate(&self, number: usize) -> u64 {
         self.flows[number].rate
     }
 
-    /// The rate that one more flow of these uses would have at least if nothing else limited it, while `idle`
-    /// does not go on: others come down to it where they have more, and nobody rises.
+    /// The least rate that one more flow with these uses would have if nothing else limited it,
+    /// while the flow `idle` pauses. Flows with more than that come down to it, and none rises.
     pub(crate) fn share_of_another(&self, uses: &[Use], idle: usize) -> u64 {
         let of = |wanted: &Use| {
             let others = self.active.iter().filter(|&&number| number as usize != idle);
@@ -191,17 +193,18 @@ impl Bandwidth {
         uses.iter().map(of).min().unwrap_or(u64::MAX)
     }
 
-    /// The load of a resource that flows which wait feel, in 1024ths.
+    /// The load of a resource that waiting flows feel, in 1024ths.
     pub(crate) fn felt_1024(&self, resource: u32) -> u64 {
         self.resources[resource as usize].felt
     }
 
-    /// Shares bandwidth again where something changed; appends the flows concerned to `concerned`.
-    /// `wanted` is what a flow that waits wants while all is as loaded as it feels ([`Self::felt_1024`]),
-    /// which is less where that is more.
+    /// Shares bandwidth again where something changed. Appends the flows concerned to `concerned`.
+    /// `wanted` is the rate that a waiting flow wants at the loads it feels ([`Self::felt_1024`]).
+    /// It must fall when these rise.
     ///
-    /// The loads felt are sought by steps in the direction of the loads that come of them; at first, without
-    /// any wait, these are the highest they can be. One resource by itself has one load that fits; where
+    /// The loads felt are found by steps towards the resulting loads. The first round has no waits,
+    /// so its loads are the highest possible. A single resource has exactly one solution. If
+    /// several depend on each other, it is found to a few 1024ths.
     /// several depend on each other it is found to a few 1024ths.
     pub(crate) fn solve(
         &mut self,
@@ -227,7 +230,7 @@ impl Bandwidth {
         concerned.extend(self.members.iter().map(|&member| member as usize));
     }
 
-    /// Finds the loads that flows which wait feel; at first nobody does.
+    /// Finds the loads that waiting flows feel. At first they feel none.
     fn feel(&mut self, wanted: impl Fn(&Self, usize) -> u64) {
         for _ in 0..ROUNDS {
             let mut close = true;
@@ -253,7 +256,7 @@ impl Bandwidth {
         }
     }
 
-    /// Shares all of [`Self::shared`] among the members.
+    /// Shares the bandwidth of [`Self::shared`] among the members.
     fn share(&mut self) {
         for &number in &self.shared {
             let resource = &mut self.resources[number as usize];
@@ -274,7 +277,7 @@ impl Bandwidth {
         }
     }
 
-    /// Flows that use a touched resource, which touches all of their resources.
+    /// Finds the flows that use a touched resource, and touches all of their resources.
     fn find_members(&mut self) {
         let Self { resources, flows, active, members, open: rest, .. } = self;
         members.clear();
@@ -283,7 +286,7 @@ impl Bandwidth {
             let before = rest.len();
             rest.retain(|&number| {
                 let uses = &flows[number as usize].uses;
-                // The last ones, nodes and links, are those that most flows share.
+                // The last resources, nodes and links, are those that most flows share.
                 if !uses.iter().rev().any(|used| resources[used.resource as usize].touched) {
                     return true;
                 }
@@ -299,7 +302,7 @@ impl Bandwidth {
         }
     }
 
-    /// Checks that what is in use of each resource is what flows take of it, and within its limit.
+    /// Checks that the used rate of each resource is the sum over its flows, and within the limit.
     pub(super) fn audit(&self, now: Time) {
         let mut taken = vec![0; self.resources.len()];
         for flow in &self.flows {
@@ -317,8 +320,8 @@ impl Bandwidth {
         }
     }
 
-    /// Computes the rate that every flow without one could have if none were at its cap, by resource; returns
-    /// the lowest.
+    /// Computes, for each resource, the rate that every flow without a rate could have if none
+    /// reached its cap. Returns the lowest.
     fn lowest_level(&mut self) -> u64 {
         let mut lowest = u64::MAX;
         self.contended.retain(|&number| {
@@ -333,8 +336,8 @@ impl Bandwidth {
         lowest
     }
 
-    /// Gives those their rate that reach their cap below the lowest level of any resource; if none
-    /// do, those that use the resource of that level.
+    /// Gives their rate to flows that reach their cap below the lowest level of any resource. If
+    /// there are none, to the flows that use the resource with that level.
     fn fill(&mut self) {
         let lowest = self.lowest_level();
         let Self { resources, flows, open, ready, .. } = self;
@@ -371,7 +374,7 @@ mod tests {
 
     use super::*;
 
-    /// Rates of flows given by cap and (resource, share of the bytes in percent).
+    /// Rates of flows that are given by cap and (resource, share of the bytes in percent).
     fn rates(limits: &[u64], flows: &[(u64, &[(u32, u32)])]) -> Vec<u64> {
         let mut bandwidth = Bandwidth::new(limits.iter().copied(), flows.len());
         for (number, (cap, uses)) in flows.iter().enumerate() {
@@ -407,7 +410,7 @@ mod tests {
         assert_eq!(rates(&[100, 100], &[(1000, both), (1000, &[(0, 100)])]), [66, 66]);
     }
 
-    /// One flow at its rate.
+    /// One flow with its rate.
     fn solved() -> Bandwidth {
         let mut bandwidth = Bandwidth::new([90], 1);
         bandwidth.set(0, 50, false, &[Use { resource: 0, weight: WHOLE }]);
@@ -467,8 +470,8 @@ mod tests {
         assert_eq!(bandwidth.share_of_another(&third, 3), 32, "half of it passes there");
     }
 
-    /// What a flow that gets a line of 64 bytes in 100 ns wants, if one takes longer by M/D/1 with a service
-    /// time of 10 ns.
+    /// The rate wanted by a flow that gets a line of 64 bytes in 100 ns, plus a wait by M/D/1 with
+    /// a service time of 10 ns.
     fn chase(bandwidth: &Bandwidth, number: usize) -> u64 {
         let wait = |used: &Use| {
             let load = bandwidth.felt_1024(used.resource);
@@ -490,16 +493,16 @@ mod tests {
     #[test]
     fn those_that_wait_use_what_the_load_of_their_own_rates_lets_them() {
         let all = vec![Use { resource: 0, weight: WHOLE }];
-        // Load u where n * 64 bytes / (100 ns + 10 u / (2 (1 - u))) is u times the limit.
+        // Load u for which n * 64 bytes / (100 ns + 10 u / (2 (1 - u))) is u times the limit.
         for (flows, limit, load) in [(1, 64_000, 10), (5, 6400, 489), (8, 3840, 925)] {
             let bandwidth = chases(&[limit], &vec![all.clone(); flows]);
             let found = bandwidth.resources[0].load_1024();
             assert!(found.abs_diff(load) <= CLOSE, "{flows}: {found}");
         }
-        // 16 want 2.7 times what there is: it counts as 31/32, and there is a limit.
+        // 16 flows want 2.7 times the limit. The load counts as 31/32, and the limit holds.
         let many = chases(&[3840], &vec![all.clone(); 16]);
         assert_eq!(many.rate(0), 3840 / 16);
-        // A stream takes what they leave.
+        // A stream takes what the chases leave.
         let mut bandwidth = chases(&[3840], &[all.clone(), all.clone(), Vec::new()]);
         bandwidth.set(2, 100_000, false, &all);
         bandwidth.solve(&mut Vec::new(), chase);
@@ -510,7 +513,8 @@ mod tests {
 
     #[test]
     fn a_load_that_hangs_on_another_is_found_after_the_other_came_to_rest() {
-        // The second of these is held back by resource 2 as long as that swings between full and too much.
+        // The second of these flows is limited by resource 2 while that swings between full and too
+        // much.
         let flows: [&[(u32, u32)]; 5] = [
             &[(2, 38_439)],
             &[(0, 55_894), (2, 1761)],
@@ -535,7 +539,7 @@ mod tests {
     }
 
     proptest! {
-        /// The load that flows which wait go by is the one that comes of it.
+        /// The load that waiting flows feel is the resulting load.
         #[test]
         fn loads_felt_are_loads_there_are(
             limits in prop::collection::vec(1000u64..10_000, 4),
@@ -557,8 +561,8 @@ mod tests {
             }
         }
 
-        /// No limit is exceeded, and whoever has less than its cap is held back by a resource that
-        /// is used up and of which nobody with more than it has a part.
+        /// No limit is exceeded. Each flow with less than its cap is limited by a full resource
+        /// that no flow with a higher rate uses.
         #[test]
         fn limits_hold_and_nothing_is_left_idle_while_someone_wants_it(
             limits in prop::collection::vec(1u64..200_000, 6),
@@ -585,7 +589,8 @@ mod tests {
             for (n, (cap, uses)) in flows() {
                 let rate = bandwidth.rate(n);
                 prop_assert!(rate <= *cap);
-                // A rate of 1 more for all sharers would be too much: rates are whole.
+                // One more byte per microsecond for all sharers would be too much, because rates
+                // are whole numbers.
                 let bottleneck = |&&(resource, _): &&(u32, u32)| {
                     let sharers = || flows().filter(|(_, (_, u))| u.iter().any(|u| u.0 == resource));
                     let weight: u64 = sharers()

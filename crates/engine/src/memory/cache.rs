@@ -1,31 +1,33 @@
-//! What is left of cached lines after others were filled in.
+//! How much of cached data remains after other data was filled in.
 //!
 //! In a set of `w` ways that replaces a random line at every fill, a line survives `f` fills of the
 //! set with probability `(1 - 1/w)^f`, about `exp(-f/w)` (random replacement: Gelenbe, A unified
-//! approach to the evaluation of a class of replacement algorithms, IEEE Trans. Comp. 22, 1973). Who
-//! fills more evicts more: capacity is shared by demand. Real LLCs replace adaptively; for loops
-//! over more than fits, that is nearer to random than to LRU, which would keep nothing.
+//! approach to the evaluation of a class of replacement algorithms, IEEE Trans. Comp. 22, 1973). A
+//! task that fills more evicts more: capacity is shared by demand. Real LLCs replace adaptively.
+//! For loops over more than the cache holds, that is nearer to random replacement than to LRU,
+//! which would keep nothing.
 //!
 //! Physical pages of 4 KiB fall into sets at random (page colours: Kessler and Hill, Page placement
-//! algorithms for large real-indexed caches, ACM TOCS 10, 1992), so that sets are not loaded alike. A
-//! loop over `W` bytes in a cache of `C` loads a set with a Poisson number of lines, `w W/C` on average. Sets of
-//! more than `w` lines miss although the cache has room. A loop over `n`
-//! lines in a set of `w` ways finds the share `h` with `h = exp(-(1 - h) n/w)`, all of them if `n` is
-//! at most `w`; the mean over the sets is what a loop finds in the cache:
+//! algorithms for large real-indexed caches, ACM TOCS 10, 1992), so sets have different loads. A
+//! loop over `W` bytes in a cache of `C` loads a set with a Poisson number of lines, `w W/C` on
+//! average. Sets with more than `w` lines miss although the cache has room. A loop over `n` lines
+//! in a set of `w` ways hits with the share `h = exp(-(1 - h) n/w)`, or always if `n` is at most
+//! `w`. The mean over the sets is the share of hits of a loop in the cache:
 //!
 //! | W/C | 0.5  | 0.75 | 1    | 1.25 | 1.5  | 2    | 4    |
 //! |-----|------|------|------|------|------|------|------|
 //! | h   | 0.998| 0.96 | 0.82 | 0.61 | 0.43 | 0.21 | 0.02 |
 //!
-//! From one sweep of the loop to the next, `u = (1 - h) W/C` of the capacity is filled. [`survival`]
-//! is `h` as a function of that `u`, so that loops come to rest at these values; it is close to
+//! From one sweep of the loop to the next, `u = (1 - h) W/C` of the capacity is filled.
+//! [`survival`] is `h` as a function of that `u`, so loops converge to these values. It is close to
 //! `exp(-u)`.
 
 /// A probability of 1.
 pub(crate) const CERTAIN: u32 = 1 << 16;
 
 /// Fills `u` and `-ln h` of loops over 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3 and 4 times
-/// the cache, in 65536ths, for 16 ways (Zen 3 and 4; assumed of all). The test computes them.
+/// the cache, in 65536ths, for 16 ways (Zen 3 and 4; assumed for all machines). The test computes
+/// them.
 const LOOPS: [(u64, u64); 13] = [
     (0, 0),
     (50, 100),
@@ -53,7 +55,7 @@ const LOG2_E: u64 = 94_548;
 
 /// Probability that a line survives `fills` bytes of fills in a cache of `capacity` bytes.
 pub(crate) fn survival(fills: u64, capacity: u64) -> u32 {
-    /// More than this leaves nothing that 65536ths could show.
+    /// More fills than this leave nothing that 65536ths could show.
     const ALL: u64 = 12 << 16;
     let filled = (u128::from(fills) << 16) / u128::from(capacity.max(1));
     match u64::try_from(filled) {
@@ -62,8 +64,8 @@ pub(crate) fn survival(fills: u64, capacity: u64) -> u32 {
     }
 }
 
-/// `-ln h` for fills `u`, between the neighbours in [`LOOPS`], beyond the last as between the last
-/// two.
+/// `-ln h` for fills `u`, interpolated in [`LOOPS`]. Beyond the last entry, extrapolated from the
+/// last two.
 fn conflicts(filled: u64) -> u64 {
     let next = LOOPS.partition_point(|&(u, _)| u <= filled).clamp(1, LOOPS.len() - 1);
     let ((u0, v0), (u1, v1)) = (LOOPS[next - 1], LOOPS[next]);
@@ -88,14 +90,15 @@ pub(crate) fn both(a: u32, b: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// What a loop over `n` lines finds in a set of 16 ways.
+    /// Share of hits of a loop over `n` lines in a set of 16 ways.
     fn set(n: u32) -> f64 {
         let rounds = if n <= 16 { 0 } else { 5000 };
         let first = if n <= 16 { 1.0 } else { 0.0 };
         (0..rounds).fold(first, |h, _| f64::exp(-(1.0 - h) * f64::from(n) / 16.0))
     }
 
-    /// What a loop over `x` times the cache finds: mean over lines in sets of a Poisson number.
+    /// Share of hits of a loop over `x` times the cache: mean over lines in sets with a Poisson
+    /// number of lines.
     fn cache(x: f64) -> f64 {
         let mean = 16.0 * x;
         let (mut probability, mut found) = (f64::exp(-mean), 0.0);

@@ -1,35 +1,36 @@
-//! Hinting marks: pages whose next access tells the scheduler who uses them (the kernel's
-//! `PAGE_NONE` entries of NUMA balancing).
+//! Hinting marks: the next access to a marked page tells the scheduler which task uses it (the
+//! kernel's `PAGE_NONE` entries of NUMA balancing).
 //!
-//! A scheduler marks present pages of a process ([`World::mark_pages`]); the first sweep of that
+//! A scheduler marks present pages of a process ([`World::mark_pages`]). The first sweep of that
 //! process to reach a marked group of pages clears its mark and calls
-//! [`Scheduler::hinting_fault`](crate::Scheduler::hinting_fault). Pages are taken in groups of
-//! [`GROUP_PAGES`], as they are placed: a group counts and costs as much as all its pages.
+//! [`Scheduler::hinting_fault`](crate::Scheduler::hinting_fault). Pages come in groups of
+//! [`GROUP_PAGES`], as for placement. A group counts and costs as much as all its pages.
 //!
-//! A sweep touches its regions from the first byte to the last, each at the pace of the whole. So a
+//! A sweep touches its regions from the first byte to the last, all of them in proportion. So a
 //! group `g` of a region of `b` bytes is reached when the share `g * GROUP_BYTES / b` of the sweep
-//! is done, and the sweep stops there ([`Stop`]). Marks behind its position wait for the next sweep.
-//! A sweep over nothing marked looks at one counter a region.
+//! is done, and the sweep stops there ([`Stop`]). Marks behind its position wait for the next
+//! sweep. A sweep over unmarked memory reads one counter per region.
 //!
-//! Where memory is mapped in huge pages ([`Scheduler::huge_pages`](crate::Scheduler::huge_pages)), the groups of
-//! one are one: it is marked by one entry of the page table, and one fault takes all of its marks. Its node is
-//! that of the group that was come upon.
+//! If memory is mapped in huge pages ([`Scheduler::huge_pages`](crate::Scheduler::huge_pages)), the
+//! groups of a huge page belong together: one page-table entry marks them, and one fault takes all
+//! of their marks. Its node is the node of the group that was reached.
 //!
-//! A page may be moved under a lock ([`World::begin_move`]), as a huge one is: it is held
-//! until the kernel's work for it is done. A task that comes to it meanwhile faults as well; either it wants
-//! the page too and sleeps until that is done ([`World::await_move`]), or it goes on with the page, and the
-//! move comes to nothing.
+//! A page may be moved under a lock ([`World::begin_move`]), as huge pages are. The page is locked
+//! until the kernel's work for it is done. A task that reaches it meanwhile faults as well. Either
+//! it wants the page too and sleeps until the move is done ([`World::await_move`]), or it uses the
+//! page, and the move is given up.
 //!
-//! Pages of 4 KiB move one by one. Threads that sweep over the same marked memory at once come to each page
-//! together: one isolates it, the others find it still marked, fault, leave it and go on to the next one. Of
-//! each round of `k` pages that `k` threads move so, every thread but the first leaves one. Here one of them
-//! takes the group that they are at, the next one the group behind it, and so on; whoever moves the last of `k`
-//! such groups has `(k - 1) / k` faults more for each of its pages ([`World::move_faulting`]).
+//! Pages of 4 KiB move one by one. Threads that sweep over the same marked memory at the same time
+//! reach each page together. One isolates it; the others find it still marked, fault, leave it and
+//! go on to the next page. So if `k` threads move a round of `k` pages, every thread but the first
+//! leaves one. In the simulation one thread takes the group they are at, the next thread the group
+//! behind it, and so on. The thread that moves the last of `k` such groups has `(k - 1) / k` more
+//! faults for each of its pages ([`World::move_faulting`]).
 //!
-//! Processes map regions into *areas* (the kernel's VMAs): neighbouring anonymous mappings merge, so
-//! everything that is private to a process is one area; each region that processes share is another.
-//! Regions with a memory policy of their own are in no area: the kernel leaves them where they are.
-//! Every region is writable, and written when it is first touched.
+//! Processes map regions into *areas* (the kernel's VMAs). Neighbouring anonymous mappings merge,
+//! so all regions private to a process are one area. Each region that processes share is another
+//! area. Regions with their own memory policy are in no area, because the kernel leaves them where
+//! they are. Every region is writable, and is written when it is first touched.
 
 use std::ops::Range;
 
@@ -42,20 +43,20 @@ use crate::task::Activity;
 use crate::time::Time;
 use crate::world::World;
 
-/// Groups of a huge page of x86, 2 MiB.
+/// Groups in a huge page of x86, 2 MiB.
 const HUGE_GROUPS: usize = ((2 << 20) / GROUP_BYTES) as usize;
 
 /// Bytes of a group of pages.
 const GROUP_BYTES: u64 = GROUP_PAGES * PAGE_BYTES;
 
-/// Part of a region that has to move before the sweeps over it are priced again.
+/// The part of a region, 1 / 64, that has to move before the sweeps over it are priced again.
 const REPRICED_PART: u64 = 64;
 
-/// What is known of a process's address space.
+/// A process's address space.
 #[derive(Default)]
 pub(super) struct Space {
     areas: Vec<AreaOf>,
-    /// All its regions, those without an area too.
+    /// All its regions, also those without an area.
     regions: Vec<u32>,
 }
 
@@ -79,17 +80,17 @@ pub struct Area {
 pub struct Marked {
     /// Pages that were marked.
     pub pages: u64,
-    /// Pages that are somewhere, marked already or not.
+    /// Pages that are on some node, marked already or not.
     pub present: u64,
 }
 
-/// How a scanner marks.
+/// How a scanner marks pages.
 struct Scan {
-    /// Not what is on this node.
+    /// Skips pages on this node.
     except: Option<usize>,
-    /// When it begins.
+    /// When the scan begins.
     from: Time,
-    /// What it needs for an entry of the page table.
+    /// Its time per page-table entry.
     ns: u64,
 }
 
@@ -97,11 +98,11 @@ struct Scan {
 pub(super) struct Marks {
     process: u32,
     area: u32,
-    /// How many groups are marked.
+    /// Number of marked groups.
     count: usize,
-    /// A bit a group.
+    /// One bit per group.
     bits: Vec<u64>,
-    /// When the scanner that marks a group has come to it.
+    /// When the scanner reaches each marked group.
     since: Vec<Time>,
 }
 
@@ -115,7 +116,7 @@ impl Marks {
         self.bits[group / 64] >> (group % 64) & 1 != 0
     }
 
-    /// `group`, which is not marked, is from `since` on.
+    /// Marks `group`, which is not marked, from `since` on.
     fn set(&mut self, group: usize, since: Time) {
         self.count += 1;
         self.bits[group / 64] |= 1 << (group % 64);
@@ -139,68 +140,70 @@ impl Marks {
     }
 }
 
-/// A page that is moved under its lock. It stays marked meanwhile.
+/// A page that is moving under its lock. It stays marked meanwhile.
 pub(super) struct PageMove {
     process: u32,
     fault: HintingFault,
     by: TaskId,
     to: usize,
-    /// Another task goes on with the page.
+    /// Another task uses the page, so the move is given up.
     undone: bool,
-    /// Who sleeps until it is done, in the order in which they came.
+    /// Tasks that sleep until it is done, in order of arrival.
     waiters: Vec<TaskId>,
 }
 
 impl PageMove {
-    /// Whether it is of the page that begins with this group.
+    /// Whether it is the move of the page that begins with this group.
     fn is_of(&self, process: u32, region: u32, group: usize) -> bool {
         let PageMove { fault, .. } = self;
         (self.process, fault.region, fault.group as usize) == (process, region, group)
     }
 }
 
-/// A group of pages of 4 KiB that moves one by one, until the kernel's work for it is done.
+/// A group of 4 KiB pages that moves page by page, until the kernel's work for it is done.
 pub(super) struct Moving {
     region: u32,
     group: u32,
     until: Time,
 }
 
-/// What came of moving the pages of a hinting fault ([`World::move_faulting`]).
+/// The result of moving the pages of a hinting fault ([`World::move_faulting`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Followed {
     /// Pages that moved; 0 if the node has no room.
     pub moved: u64,
-    /// Faults besides, on pages that other tasks were moving, which so stayed where they were.
+    /// More faults, on pages that other tasks were moving and that stayed where they were.
     pub left: u64,
 }
 
-/// What a sweep has come upon where it stopped.
+/// What a sweep has found where it stopped.
 pub(crate) enum Found {
-    /// Nothing: the mark is gone.
+    /// Nothing, because the mark is gone.
     Nothing,
     /// A marked group: a fault.
     Fault(HintingFault),
-    /// The group that this task has begun to move: the fault, how many pages moved, and who waits for it.
+    /// A group that this task has begun to move: the fault, how many pages moved, and the waiting
+    /// tasks.
     Moved(HintingFault, u64, Vec<TaskId>),
 }
 
-/// Where a sweep comes upon a marked group.
+/// Where a sweep will reach a marked group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
-    /// What is left of the sweep then.
+    /// What is left of the sweep at that point.
     left: u64,
     region: u32,
     group: u32,
 }
 
-/// When a sweep that transfers `transfer` in all reaches `group` of a region of `bytes`: what is done.
+/// How much of a sweep that transfers `transfer` in total is done when it reaches `group` of a
+/// region of `bytes`.
 fn done_at(group: usize, bytes: u64, transfer: u64) -> u64 {
     let share = u128::from(transfer) * u128::from(group as u64 * GROUP_BYTES);
     (share / u128::from(bytes.max(1))) as u64
 }
 
-/// The first group whose beginning a sweep has not passed when `done` is done.
+/// The first group that begins at or after the point `done` of a sweep.
 fn group_at(done: u64, bytes: u64, transfer: u64) -> usize {
     let product = u128::from(done) * u128::from(bytes);
     let group = (product / (u128::from(transfer.max(1)) * u128::from(GROUP_BYTES))) as usize;
@@ -218,7 +221,7 @@ impl Region {
 }
 
 impl Memory {
-    /// `process` uses a region, perhaps for the first time.
+    /// `process` uses a region, possibly for the first time.
     pub(super) fn map(&mut self, process: u32, instance: u32, own: bool, shared: bool) {
         let region = &self.regions[instance as usize];
         let known = region.marks(process).is_some();
@@ -248,13 +251,13 @@ impl Memory {
         self.regions[instance as usize].marks.push(marks);
     }
 
-    /// Whether `process` has mapped a region, or has none of its areas for it.
+    /// Whether `process` has mapped a region, or needs no area for it.
     pub(super) fn is_mapped(&self, process: u32, instance: u32) -> bool {
         let space = self.spaces.get(process as usize);
         space.is_some_and(|space| space.regions.contains(&instance))
     }
 
-    /// A region is given back.
+    /// Removes a region.
     pub(super) fn unmap(&mut self, instance: u32) {
         let marks = &self.regions[instance as usize].marks;
         self.marked -= marks.iter().map(|marks| marks.count).sum::<usize>();
@@ -269,8 +272,8 @@ impl Memory {
         self.moving.retain(|moving| moving.region != instance);
     }
 
-    /// What is left of the sweep of `task`, which has `left` now, when it comes upon the next marked
-    /// group; 0 if it does not.
+    /// What is left of the sweep of `task`, which now has `left`, when it reaches the next marked
+    /// group; 0 if it reaches none.
     #[inline]
     pub(crate) fn until(&mut self, now: Time, process: u32, task: TaskId, left: u64) -> u64 {
         if self.marked == 0 {
@@ -281,14 +284,16 @@ impl Memory {
         stop.map_or(0, |stop| stop.left)
     }
 
-    /// Whether a group only seems marked: somebody moved it, in vain, and `task` does not.
+    /// Whether the mark of a group does not count for `task`: another task tried to move the group,
+    /// and the move was given up.
     fn is_passed(&self, process: u32, region: u32, group: usize, task: TaskId) -> bool {
         let first = self.page(region, group).start;
         let in_vain = |m: &PageMove| m.undone && m.by != task && m.is_of(process, region, first);
         self.moves.iter().any(in_vain)
     }
 
-    /// The first group ahead that is marked or is going to be: the scanner may be there before the sweep.
+    /// The first group ahead that is marked or will be, because the scanner may get there before
+    /// the sweep.
     fn next_stop(&self, now: Time, process: u32, task: TaskId, left: u64) -> Option<Stop> {
         let sweep = &self.tasks[task.index()].sweep;
         let transfer = sweep.transfer();
@@ -309,7 +314,8 @@ impl Memory {
         sweep.regions().filter_map(stop).max_by_key(|stop| stop.left)
     }
 
-    /// `task` of `process` has come to its next stop on `cpu`: clears the mark and says what it is.
+    /// `task` of `process` has reached its next stop on `cpu`. Clears the mark and returns what was
+    /// found.
     fn find(&mut self, now: Time, cpu: CpuId, process: u32, task: TaskId) -> Found {
         let Some(stop) = self.tasks[task.index()].stop.take() else { return Found::Nothing };
         let marks = self.regions[stop.region as usize].marks(process);
@@ -332,7 +338,7 @@ impl Memory {
         }
     }
 
-    /// A move has taken its time: the pages are there, unless somebody went on with them.
+    /// The time of a move is over: moves the pages, unless another task used them.
     fn end_move(&mut self, index: usize) -> Found {
         let PageMove { process, fault, to, undone, waiters, .. } = self.moves.remove(index);
         let groups = self.page(fault.region, fault.group as usize);
@@ -348,14 +354,14 @@ impl Memory {
         Found::Moved(fault, moved, waiters)
     }
 
-    /// The groups that are one with this one: those of a huge page, or itself.
+    /// The groups that belong to one page with `group`: all groups of a huge page, or only itself.
     fn page(&self, region: u32, group: usize) -> Range<usize> {
         let together = if self.huge { HUGE_GROUPS } else { 1 };
         let first = group / together * together;
         first..(first + together).min(self.regions[region as usize].pages.groups())
     }
 
-    /// Of so many pages, how many entries of a page table map them.
+    /// Number of page-table entries that map `pages` pages.
     fn entries(&self, pages: u64) -> u64 {
         pages.div_ceil(self.pages_an_entry())
     }
@@ -364,7 +370,7 @@ impl Memory {
         if self.huge { HUGE_GROUPS as u64 * GROUP_PAGES } else { 1 }
     }
 
-    /// Puts the page of a fault on a node that has room; returns how many pages of 4 KiB that are.
+    /// Puts the page of a fault on a node with room. Returns how many pages of 4 KiB that are.
     fn relocate(&mut self, fault: &HintingFault, node: usize) -> u64 {
         let groups = self.page(fault.region, fault.group as usize);
         let region = &mut self.regions[fault.region as usize];
@@ -374,8 +380,8 @@ impl Memory {
         moved
     }
 
-    /// How many tasks move groups of a region side by side: the one that comes to `group` now and those that
-    /// are at the groups directly before it.
+    /// Number of tasks that move groups of a region side by side: the task now at `group`, and the
+    /// tasks at the groups directly before it.
     fn side_by_side(&self, region: u32, group: u32, now: Time) -> u64 {
         let is_moving = |group: u32| {
             let mut moving = self.moving.iter().filter(|moving| moving.until > now);
@@ -384,7 +390,7 @@ impl Memory {
         1 + (0..group).rev().take_while(|&before| is_moving(before)).count() as u64
     }
 
-    /// Whether the sweeps over a region have to be priced again, as much of it has moved.
+    /// Whether enough of a region has moved to price the sweeps over it again.
     fn reprices(&mut self, region: u32) -> bool {
         let region = &mut self.regions[region as usize];
         let much = region.moved * REPRICED_PART >= region.pages.pages();
@@ -401,8 +407,8 @@ impl Memory {
         }
     }
 
-    /// Clears the mark of a page and returns what the scheduler is told, unless another task was there
-    /// before.
+    /// Clears the mark of a page and returns the fault for the scheduler, unless another task was
+    /// there first.
     fn take_mark(&mut self, cpu: CpuId, process: u32, stop: Stop) -> Option<HintingFault> {
         let Stop { region, group, .. } = stop;
         let groups = self.page(region, group as usize);
@@ -428,7 +434,7 @@ impl Memory {
         Some(fault)
     }
 
-    /// Notes who touched a group last.
+    /// Records the task that last touched a group.
     fn note_access(&mut self, region: u32, group: u32, by: LastAccess) {
         let of = &mut self.regions[region as usize];
         if of.last.is_empty() {
@@ -437,7 +443,7 @@ impl Memory {
         of.last[group as usize] = Some(by);
     }
 
-    /// Marks groups of a region, one after the other as `scan` comes to them; adds to `found`.
+    /// Marks groups of a region, one after the other as `scan` reaches them. Adds to `found`.
     fn mark(
         &mut self,
         process: u32,
@@ -463,7 +469,7 @@ impl Memory {
         }
     }
 
-    /// Parts of an area that lie in `range` (pages): region, and its groups.
+    /// The parts of an area that are in `range` (pages): region, and its groups.
     fn parts(&self, process: u32, area: usize, range: &Range<u64>) -> Vec<(u32, Range<usize>)> {
         let Some(area) = self.spaces.get(process as usize).and_then(|space| space.areas.get(area))
         else {
@@ -486,7 +492,7 @@ impl Memory {
 }
 
 impl World {
-    /// Pages of `process` that are somewhere (its RSS).
+    /// Pages of `process` that are on some node (its RSS).
     pub fn resident_pages(&self, process: u32) -> u64 {
         let Some(memory) = &self.memory else { return 0 };
         let Some(space) = memory.spaces.get(process as usize) else { return 0 };
@@ -507,20 +513,21 @@ impl World {
         sums
     }
 
-    /// Memory is mapped in huge pages.
+    /// Maps memory in huge pages.
     pub(crate) fn map_in_huge_pages(&mut self) {
         if let Some(memory) = &mut self.memory {
             memory.huge = true;
         }
     }
 
-    /// Whether the workload uses memory at all: without it there is nothing to mark.
+    /// Whether the workload uses memory. Otherwise there is nothing to mark.
     #[inline]
     pub fn has_memory(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// One of the areas of `process`, in order of address from 0; `None` past the last.
+    /// One of the areas of `process`, numbered from 0 in order of address; `None` beyond the last
+    /// one.
     pub fn area(&self, process: u32, area: usize) -> Option<Area> {
         let memory = self.memory.as_deref()?;
         let area = memory.spaces.get(process as usize)?.areas.get(area)?;
@@ -529,9 +536,9 @@ impl World {
     }
 
     /// Marks the present pages of an area in `range` (in pages, widened to whole groups), except
-    /// those on node `except` and those that are marked already. The work costs
-    /// [`page_mark_ns`](roost_machine::Figures::page_mark_ns) a page, which `cpu` does; each is marked
-    /// when that has come to it.
+    /// those on node `except` and those already marked. `cpu` does the work, which costs
+    /// [`page_mark_ns`](roost_machine::Figures::page_mark_ns) per page. Each page is marked when
+    /// the work has reached it.
     pub fn mark_pages(
         &mut self,
         cpu: CpuId,
@@ -557,7 +564,7 @@ impl World {
         found
     }
 
-    /// Sweeps of `process` that go on find where they come upon a mark.
+    /// Finds where the running sweeps of `process` reach a mark.
     fn find_stops(&mut self, process: u32) {
         for cpu in 0..self.nr_cpus() {
             if let Some(task) = self.cpus[cpu].current
@@ -569,7 +576,7 @@ impl World {
         }
     }
 
-    /// The sweep of `task`, which runs on `cpu` and is settled, finds its next stop.
+    /// Finds the next stop of the sweep of `task`, which runs on `cpu` and is settled.
     pub(crate) fn find_stop(&mut self, cpu: CpuId, task: TaskId) {
         let now = self.now();
         let of = &mut self.tasks[task.index()];
@@ -585,12 +592,13 @@ impl World {
         }
     }
 
-    /// The sweep of `task` on `cpu` has come to its stop: what it came upon. The fault itself is charged.
+    /// The sweep of `task` on `cpu` has reached its stop. Returns what it found, and charges a
+    /// fault.
     pub(crate) fn take_hint(&mut self, cpu: CpuId, task: TaskId) -> Found {
         let now = self.now();
         let of = &mut self.tasks[task.index()];
         let process = of.process;
-        // Rounding may have carried it less than a nanosecond beyond.
+        // Rounding may have carried it beyond, by less than a nanosecond.
         if let Activity::Sweep { left, until, .. } = &mut of.activity {
             *left = *until;
         }
@@ -609,15 +617,16 @@ impl World {
         found
     }
 
-    /// Whether `task` is bound to nodes while it sweeps over memory: then it takes no page to its own node
-    /// (`mpol_misplaced()`, MPOL_F_MOF).
+    /// Whether `task` is bound to nodes while it sweeps over memory. Then it moves no page to its
+    /// own node (`mpol_misplaced()`, MPOL_F_MOF).
     pub fn is_memory_bound(&self, task: TaskId) -> bool {
         let memory = self.memory.as_ref().and_then(|memory| memory.tasks.get(task.index()));
         memory.is_some_and(|task| task.sweep.is_bound())
     }
 
-    /// A hinting fault has been handled: its page group remembers who touched it, if not under a policy of the
-    /// task's own. Returns whether the task sleeps until the page has moved; if it does not, that comes to nothing.
+    /// A hinting fault has been handled. Its page group remembers the task that touched it, unless
+    /// the task has its own memory policy. Returns whether the task sleeps until the page has
+    /// moved. If it does not, that move is given up.
     pub(crate) fn end_hint(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault) -> bool {
         let by = LastAccess { cpu: cpu as u16, pid: self.pid(task) as u8 };
         let process = self.tasks[task.index()].process;
@@ -634,9 +643,10 @@ impl World {
         waits
     }
 
-    /// `task` moves the page group of its hinting fault to `node`, as part of a huge page, for which the
-    /// kernel of `cpu` works; between two pages of 4 KiB others may preempt it (`copy_huge_page()`). What came of
-    /// it is told when that is done ([`Scheduler::page_moved`](crate::Scheduler::page_moved)).
+    /// `task` moves the page group of its hinting fault to `node`, as part of a huge page. The
+    /// kernel of `cpu` does the work; between two pages of 4 KiB other tasks may preempt it
+    /// (`copy_huge_page()`). The result is reported when it is done
+    /// ([`Scheduler::page_moved`](crate::Scheduler::page_moved)).
     pub fn begin_move(&mut self, cpu: CpuId, task: TaskId, fault: &HintingFault, node: usize) {
         let now = self.now();
         let process = self.tasks[task.index()].process;
@@ -659,7 +669,7 @@ impl World {
         self.charge_copying(cpu, cost);
     }
 
-    /// `task`, whose fault is on a page that is being moved, sleeps until that is done.
+    /// `task`, whose fault is on a page that is moving, sleeps until the move is done.
     pub fn await_move(&mut self, task: TaskId, fault: &HintingFault) {
         let process = self.tasks[task.index()].process;
         let Some(memory) = &mut self.memory else { return };
@@ -670,8 +680,8 @@ impl World {
         }
     }
 
-    /// Moves the page group of a hinting fault to `node`; the kernel of `cpu` works for it, and for faults on
-    /// pages that other tasks move at the moment.
+    /// Moves the page group of a hinting fault to `node`. The kernel of `cpu` does the work, also
+    /// for faults on pages that other tasks are moving.
     ///
     /// Sweeps over the region are priced again when a 64th of it has moved since the last time.
     pub fn move_faulting(&mut self, cpu: CpuId, fault: &HintingFault, node: usize) -> Followed {
@@ -700,7 +710,7 @@ impl World {
     }
 }
 
-/// A group that was on no node cannot be marked.
+/// A group that is on no node cannot be marked.
 const _: () = assert!(NOWHERE == u16::MAX);
 
 #[cfg(test)]
@@ -711,7 +721,7 @@ mod tests {
 
     #[test]
     fn a_sweep_reaches_groups_in_proportion_to_their_place() {
-        // 1 MiB is four groups.
+        // 1 MiB has four groups.
         assert_eq!([0, 1, 2, 3].map(|group| done_at(group, 1 << 20, 4000)), [0, 1000, 2000, 3000]);
         let at = [0, 1, 1000, 1001, 3000, 3001].map(|done| group_at(done, 1 << 20, 4000));
         assert_eq!(at, [0, 1, 1, 2, 3, 4]);

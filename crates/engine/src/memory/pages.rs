@@ -1,8 +1,8 @@
-//! Where pages are: placement by policy, what each node has left, moving pages.
+//! Where pages are: placement by policy, free pages of each node, and moving pages.
 //!
-//! Pages are kept in groups of [`GROUP_PAGES`], which are placed and moved as one. A group that no
-//! node of its policy has room for goes to the next nearest that has (the kernel's zonelist
-//! fallback; with `Bind` the kernel would kill the process instead).
+//! Pages are kept in groups of [`GROUP_PAGES`], which are placed and moved as a unit. If no node of
+//! its policy has room for a group, the group goes to the next nearest node with room (the kernel's
+//! zonelist fallback; with `Bind` the kernel would kill the process instead).
 
 use roost_machine::{Machine, PAGE_BYTES};
 
@@ -18,25 +18,25 @@ pub(crate) enum Policy {
     FirstTouch,
     Bind(Vec<u16>),
     Interleave(Vec<u16>),
-    /// As `Interleave`, and then the default policy.
+    /// As `Interleave` at first, and later the default policy.
     Spread(Vec<u16>),
     Preferred(u16),
 }
 
 /// The memory of every node.
 pub(crate) struct Nodes {
-    /// Pages that are in no region; unlimited (2^40) where the size is not known.
+    /// Pages in no region; unlimited (2^40) if the size is not known.
     free: Vec<u64>,
     used: Vec<u64>,
-    /// For each node, all nodes from the nearest on.
+    /// For each node: all nodes, nearest first.
     near: Vec<Vec<u16>>,
     /// Pages placed on the node that the policy wanted.
     pub hit: u64,
-    /// Pages placed elsewhere, as that was full.
+    /// Pages placed elsewhere, because that node was full.
     pub miss: u64,
 }
 
-/// Pages of a node of unknown size: 4 PiB.
+/// Pages of a node with unknown size: 4 PiB.
 const UNLIMITED: u64 = 1 << 40;
 
 impl Nodes {
@@ -57,12 +57,13 @@ impl Nodes {
         }
     }
 
-    /// Pages of each node that are in regions.
+    /// Pages in regions, by node.
     pub(crate) fn used(&self) -> &[u64] {
         &self.used
     }
 
-    /// Takes `pages` from the first of `wanted` that has them, or from the nearest to it.
+    /// Takes `pages` from the first of the `wanted` nodes that has them, or from the nearest node
+    /// that does.
     fn take(&mut self, wanted: &[u16], pages: u64) -> Option<u16> {
         let first = *wanted.first()?;
         let order = wanted.iter().chain(&self.near[usize::from(first)]);
@@ -89,7 +90,7 @@ pub(crate) struct Pages {
     groups: Vec<u16>,
     /// Pages on each node.
     on: Vec<u64>,
-    /// The first group that nobody has touched.
+    /// The first group that no task has touched.
     touched: usize,
 }
 
@@ -105,7 +106,7 @@ impl Pages {
         &self.on
     }
 
-    /// Where pages go.
+    /// The placement policy.
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -120,20 +121,20 @@ impl Pages {
         self.groups.len()
     }
 
-    /// The node of a group, if it is on one.
+    /// The node of a group, if it is on a node.
     pub(crate) fn node(&self, group: usize) -> Option<usize> {
         let node = self.groups[group];
         (node != NOWHERE).then_some(node.into())
     }
 
-    /// Pages in a group: the last one may be smaller.
+    /// Pages in a group. The last group may be smaller.
     pub(crate) fn in_group(&self, group: usize) -> u64 {
         (self.pages - group as u64 * GROUP_PAGES).min(GROUP_PAGES)
     }
 
-    /// A CPU of node `by` touches the next groups that nobody has, at most `most` of them; returns
-    /// how many pages were placed by that. Tasks that touch the same region at the same time take
-    /// turns and so place shares of it.
+    /// A CPU of node `by` touches the next untouched groups, at most `most` of them. Returns how
+    /// many pages that placed. Tasks that touch the same region at the same time take turns, and so
+    /// each places a share of it.
     pub(crate) fn touch(&mut self, by: usize, nodes: &mut Nodes, most: usize) -> u64 {
         let end = self.groups.len().min(self.touched + most);
         if self.touched == end {
@@ -169,7 +170,7 @@ impl Pages {
         self.touched == self.groups.len()
     }
 
-    /// Moves groups to node `to`, as long as it has room; returns how many pages moved.
+    /// Moves groups to node `to`, while it has room. Returns how many pages moved.
     pub(crate) fn relocate(
         &mut self,
         groups: std::ops::Range<usize>,
@@ -193,7 +194,7 @@ impl Pages {
         moved
     }
 
-    /// Gives all pages back.
+    /// Frees all pages.
     pub(crate) fn release(&mut self, nodes: &mut Nodes) {
         for (node, pages) in self.on.iter_mut().enumerate() {
             nodes.give_back(node, std::mem::take(pages));
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(place(Policy::FirstTouch), [0, 8, 0, 0]);
         assert_eq!(place(Policy::Preferred(2)), [0, 0, 8, 0]);
         assert_eq!(place(Policy::Interleave(vec![0, 2])), [4, 0, 4, 0]);
-        // Node 1 is at 12 from 2 and at 11 from 3.
+        // Node 1 is at distance 12 from node 2 and at 11 from node 3.
         assert_eq!(place(Policy::Bind(vec![2, 3])), [0, 0, 0, 8]);
     }
 
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn a_full_node_overflows_to_the_nearest_and_that_is_counted() {
         let mut nodes = nodes(Some([2, 2, 100, 3]));
-        // From node 1: 0 and 3 at distance 11, 2 at 12.
+        // From node 1: nodes 0 and 3 are at distance 11, node 2 at 12.
         assert_eq!(placed(8 * MIB, Policy::FirstTouch, 1, &mut nodes), [2, 2, 1, 3]);
         assert_eq!((nodes.hit, nodes.miss), (512, 1536));
         assert_eq!(placed(2 * MIB, Policy::Bind(vec![0, 1]), 1, &mut nodes), [0, 0, 2, 0]);

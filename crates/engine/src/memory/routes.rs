@@ -1,19 +1,19 @@
-//! Which links between packages memory is reached by.
+//! The links between packages through which memory is reached.
 
 use roost_machine::Machine;
 
 use super::bandwidth::{Use, WHOLE};
 
-/// Distances between packages as firmware tells.
+/// Distances between packages, as the firmware reports them.
 struct Distances {
-    /// `None` of one without a node.
+    /// `None` for a package without a node.
     between: Vec<Vec<Option<u32>>>,
-    /// The least of two different ones.
+    /// The smallest distance between two different packages.
     least: Option<u32>,
 }
 
 impl Distances {
-    /// Those of `machine`: of the nodes of two packages the nearest count.
+    /// The distances of `machine`. Of the nodes of two packages the nearest pair counts.
     fn of(machine: &Machine, package: &[usize], packages: usize) -> Self {
         let mut between: Vec<Vec<Option<u32>>> = vec![vec![None; packages]; packages];
         for (from, &a) in package.iter().enumerate() {
@@ -34,11 +34,13 @@ impl Distances {
     }
 }
 
-/// The links that the memory of a package (columns) is reached by from the CPUs of another one (rows), and how
-/// much of what goes there passes each, of [`WHOLE`]; row after row. Links are numbered like the pairs that they
-/// join. `package` has that of each node.
+/// The links through which the CPUs of a package (rows) reach the memory of another one (columns),
+/// row after row. Each link has the share of the traffic that passes it, in units of [`WHOLE`].
+/// Links are numbered like the pairs that they join. `package` has the package of each node.
 ///
-/// Two packages have a link of their own, unless others lie between them that are nearer to both: firmware that
+/// Two packages have a direct link, unless other packages lie between them, nearer to both:
+/// firmware that reports three or more distances counts hops. Then the traffic goes through those
+/// packages, in equal parts.
 /// tells three distances or more counts hops. Then it goes through those, evenly.
 pub(super) fn between(machine: &Machine, package: &[usize], packages: usize) -> Vec<Vec<Use>> {
     let distances = Distances::of(machine, package, packages);
@@ -55,14 +57,15 @@ pub(super) fn between(machine: &Machine, package: &[usize], packages: usize) -> 
     all
 }
 
-/// Adds the way that `weight` of what goes from a package to another one takes. It ends, as each part is nearer.
+/// Adds the way of `weight` of the traffic from one package to another. The recursion ends because
+/// each part is nearer.
 fn add(distances: &Distances, (from, to): (usize, usize), weight: u32, route: &mut Vec<Use>) {
     let Distances { between, least } = distances;
     let all = between.len();
     let whole = between[from][to];
     let nearer = |a: usize, b: usize| between[a][b].filter(|&part| a != b && Some(part) < whole);
     let through = |via: usize| Some(nearer(from, via)? + nearer(via, to)?);
-    // Nothing is nearer than the least.
+    // No distance is smaller than the smallest.
     let stops = if whole > *least { 0..all } else { 0..0 };
     let Some(shortest) = stops.filter_map(through).min() else {
         route.push(Use { resource: (from * all + to) as u32, weight });
@@ -80,7 +83,7 @@ fn add(distances: &Distances, (from, to): (usize, usize), weight: u32, route: &m
 mod tests {
     use super::*;
 
-    /// The links from one package to another one and their shares.
+    /// The links from one package to another, with their shares.
     fn route(distances: &[&[u32]], from: usize, to: usize) -> Vec<((usize, usize), u32)> {
         let known = |row: &&[u32]| row.iter().copied().map(Some).collect();
         let distances = Distances::new(distances.iter().map(known).collect());
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn memory_behind_another_package_is_reached_through_it() {
-        // The third is memory without CPUs, attached to the first.
+        // The third package is memory without CPUs, attached to the first one.
         let attached: &[&[u32]] = &[&[10, 21, 14], &[21, 10, 24], &[14, 24, 10]];
         assert_eq!(route(attached, 0, 2), [((0, 2), WHOLE)]);
         assert_eq!(route(attached, 1, 2), [((1, 0), WHOLE), ((0, 2), WHOLE)]);

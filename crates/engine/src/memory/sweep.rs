@@ -1,4 +1,4 @@
-//! One sweep over memory: its shares of the levels, its speed, and what it leaves in the caches.
+//! One sweep over memory: the shares of the levels, its speed, and what it leaves in the caches.
 
 use roost_workload::{Access, Pattern};
 
@@ -8,42 +8,42 @@ use super::{CERTAIN, LINE_BYTES, Memory, Tables, Warmth};
 use crate::scheduler::{CpuId, TaskId};
 use crate::trace::Accessed;
 
-/// A task's sweep from its beginning to its end; its tables are used again for the next one.
+/// A task's sweep from begin to end. Its tables are reused for the next sweep.
 pub(super) struct Sweep {
     pattern: Pattern,
     slices: Vec<SliceOf>,
-    /// Bytes to transfer in all, in thousandths.
+    /// Total bytes to transfer, in thousandths.
     transfer: u64,
-    /// What its instructions take, and whether its task is bound to nodes, as of its [`Access`].
+    /// The time of its instructions, and whether its task is bound to nodes, from its [`Access`].
     core_ns: u64,
     bound: bool,
-    /// The LLCs where it was made, with how much of it.
+    /// The LLCs where it was made, with the share made in each.
     visits: Vec<Visit>,
 }
 
-/// A region's part in a sweep.
+/// A region's part of a sweep.
 #[derive(Clone, Copy)]
 struct SliceOf {
     region: u32,
-    /// In whole lines.
+    /// Rounded up to whole lines.
     bytes: u64,
     write: bool,
 }
 
-/// A part of a sweep, made in one LLC.
+/// The part of a sweep that was made in one LLC.
 struct Visit {
     llc: u32,
-    /// How much of the sweep, of [`CERTAIN`], and the fills of the LLC when it began.
+    /// The share of the sweep, in units of [`CERTAIN`], and the fills of the LLC when it began.
     share: u32,
     fills: u64,
-    /// The core of the LLC where it was made last, and the same for its L2.
+    /// The core of the LLC where it was last made, and the same numbers for that core's L2.
     core: u32,
     l2_share: u32,
     l2_fills: u64,
 }
 
 impl Sweep {
-    /// A sweep that goes nowhere.
+    /// A sweep over nothing.
     pub(super) const fn none() -> Self {
         Self {
             pattern: Pattern::Stream,
@@ -55,7 +55,7 @@ impl Sweep {
         }
     }
 
-    /// Begins a sweep like `access`, over nothing yet.
+    /// Begins a sweep like `access`, without regions yet.
     pub(super) fn begin(&mut self, access: &Access) {
         (self.pattern, self.core_ns, self.bound) = (access.pattern, access.core_ns, access.bound);
         self.slices.clear();
@@ -63,19 +63,19 @@ impl Sweep {
         self.transfer = 0;
     }
 
-    /// Adds a region of `bytes` to it.
+    /// Adds a region of `bytes` to the sweep.
     pub(super) fn add(&mut self, region: u32, bytes: u64, write: bool) {
         let slice = SliceOf { region, bytes: bytes.next_multiple_of(LINE_BYTES), write };
         self.transfer += slice.bytes * slice.moves(self.pattern) * 1000;
         self.slices.push(slice);
     }
 
-    /// The regions that it sweeps over.
+    /// The regions of the sweep.
     pub(super) fn regions(&self) -> impl Iterator<Item = u32> {
         self.slices.iter().map(|slice| slice.region)
     }
 
-    /// Bytes to transfer in all, in thousandths.
+    /// Total bytes to transfer, in thousandths.
     pub(super) fn transfer(&self) -> u64 {
         self.transfer
     }
@@ -85,7 +85,7 @@ impl Sweep {
         self.bound
     }
 
-    /// What its instructions take for 2^40 bytes of it, us.
+    /// The time of its instructions for 2^40 bytes, us.
     fn core_time(&self) -> u64 {
         if self.core_ns == 0 {
             return 0;
@@ -95,8 +95,8 @@ impl Sweep {
 }
 
 impl SliceOf {
-    /// How often each byte is transferred: what is written is fetched first. A chase waits for what
-    /// it fetches only.
+    /// How often each byte is transferred. Written bytes are fetched first. A chase waits only for
+    /// what it fetches.
     fn moves(&self, pattern: Pattern) -> u64 {
         if self.write && pattern == Pattern::Stream { 2 } else { 1 }
     }
@@ -105,27 +105,27 @@ impl SliceOf {
 /// A sweep while its task has a CPU.
 #[derive(Default)]
 pub(super) struct OnCpu {
-    /// `None`: no sweep goes on.
+    /// `None` if no sweep is under way.
     task: Option<TaskId>,
     /// What was left when it was last accounted.
     left: u64,
-    /// For each slice, the shares that miss the L2 and, of all, those that miss the LLC too.
+    /// For each slice: the share that misses the L2, and the share of all that also misses the LLC.
     misses: Vec<(u32, u32)>,
-    /// Shares of what is transferred, of [`CERTAIN`]: from the L2, the LLC, and the nodes.
+    /// Shares of the transfer, in units of [`CERTAIN`]: from the L2, the LLC, and the nodes.
     l2: u32,
     llc: u32,
     nodes: Vec<(u16, u32)>,
-    /// Bytes per microsecond if nobody else wanted any.
+    /// Bytes per microsecond without competition.
     alone: u64,
 }
 
 impl OnCpu {
-    /// Whether a sweep goes on.
+    /// Whether a sweep is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.task.is_some()
     }
 
-    /// Share from memory, of [`CERTAIN`].
+    /// The share from memory, in units of [`CERTAIN`].
     fn memory(&self) -> u32 {
         self.nodes.iter().map(|(_, share)| share).sum()
     }
@@ -151,8 +151,8 @@ impl Resources<'_> {
         (machine.cores.len() + machine.llcs.len()) as u32 + u32::from(node)
     }
 
-    /// The links that the memory of `node` is reached by, if it is another package's, and how much of the flow
-    /// passes each, of [`WHOLE`].
+    /// The links through which the memory of `node` is reached, if it is in another package, and
+    /// the share of the flow that passes each, in units of [`WHOLE`].
     fn links(&self, node: u16) -> impl Iterator<Item = Use> {
         let Tables { package, packages, routes, .. } = &self.memory.tables;
         let (from, to) =
@@ -164,7 +164,7 @@ impl Resources<'_> {
 }
 
 impl Resources<'_> {
-    /// What a flow takes of them of which each node has a share.
+    /// The uses of a flow that gets the share `nodes` from each node.
     fn add_uses(&self, nodes: &[(u16, u32)], uses: &mut Vec<Use>) {
         let all: u64 = nodes.iter().map(|&(_, share)| u64::from(share)).sum();
         if all > 0 {
@@ -178,7 +178,7 @@ impl Resources<'_> {
             let links = self.links(node);
             uses.extend(links.map(|link| Use { weight: of(link).max(1) as u32, ..link }));
         }
-        // Links that several nodes are reached by are one resource.
+        // Several nodes may be reached through the same link.
         uses.sort_by_key(|used| used.resource);
         uses.dedup_by(|next, kept| {
             let same = next.resource == kept.resource;
@@ -188,7 +188,7 @@ impl Resources<'_> {
     }
 }
 
-/// Bytes that come from where `share` of [`CERTAIN`] does, of `transferred` thousandths.
+/// Of `transferred` thousandths: the bytes from a place that provides `share` of [`CERTAIN`].
 fn bytes_from(share: u32, transferred: u64) -> u64 {
     (u128::from(transferred) * u128::from(share) / u128::from(CERTAIN) / 1000) as u64
 }
@@ -206,7 +206,7 @@ impl Accessed {
 const TIME_BITS: u32 = 24;
 
 impl Memory {
-    /// `task` goes on with its sweep on `cpu`, with `left` to transfer.
+    /// `task` continues its sweep on `cpu`, with `left` to transfer.
     pub(super) fn resume(&mut self, cpu: CpuId, task: TaskId, left: u64) {
         let (llc, core) = (self.machine.cpus[cpu].llc, self.machine.cpus[cpu].core);
         let (fills, l2_fills) = (self.llc_fills[llc as usize], self.l2_fills[core as usize]);
@@ -224,7 +224,7 @@ impl Memory {
         self.pending.push(cpu);
     }
 
-    /// Finds out where what the sweep touches is found from `cpu`.
+    /// Finds out where, seen from `cpu`, the data of the sweep is.
     fn look_up(&self, cpu: CpuId, task: TaskId, on_cpu: &mut OnCpu) {
         let sweep = &self.tasks[task.index()].sweep;
         let home = self.machine.cpus[cpu].node as usize;
@@ -262,8 +262,8 @@ impl Memory {
         (in_l2, kept(region.llcs[llc], self.llc_fills[llc], llc_bytes))
     }
 
-    /// Spreads a share over the nodes as the region's pages are; pages that no node has room for
-    /// count as `home`'s.
+    /// Spreads a share over the nodes in proportion to the region's pages. Pages that are on no
+    /// node count for `home`.
     fn add_nodes(&self, nodes: &mut Vec<(u16, u32)>, home: usize, region: u32, share: u32) {
         let mut add = |node: usize, share: u32| {
             let known = nodes.iter_mut().find(|(known, _)| usize::from(*known) == node);
@@ -283,14 +283,14 @@ impl Memory {
         }
     }
 
-    /// The sweep on `cpu` stops for now with `left` to transfer.
+    /// Pauses the sweep on `cpu` with `left` to transfer.
     pub(super) fn pause(&mut self, cpu: CpuId, left: u64) {
         self.account(cpu, left);
         self.running[cpu].task = None;
         self.pending.push(cpu);
     }
 
-    /// What the sweep on `cpu` did so far is accounted; `left` is still to transfer.
+    /// Accounts the progress of the sweep on `cpu`. `left` is still to be transferred.
     pub(super) fn account(&mut self, cpu: CpuId, left: u64) {
         let on_cpu = &mut self.running[cpu];
         let Some(task) = on_cpu.task else { return };
@@ -299,7 +299,7 @@ impl Memory {
         let total = u128::from(sweep.transfer.max(1));
         let undone = u128::from(on_cpu.left.saturating_sub(left));
         let share = (undone * u128::from(CERTAIN) / total) as u32;
-        // What is less than a part of CERTAIN waits for the next time.
+        // A remainder smaller than a unit of CERTAIN waits for the next time.
         let done = (u128::from(share) * total / u128::from(CERTAIN)) as u64;
         on_cpu.left -= done;
         if let Some(visit) = sweep.visits.iter_mut().find(|visit| visit.llc == llc) {
@@ -328,7 +328,8 @@ impl Memory {
         }
     }
 
-    /// Adds what the sweep on `cpu` has transferred that is not accounted yet: `left` is still to transfer.
+    /// Adds what the sweep on `cpu` has transferred but not accounted. `left` is still to be
+    /// transferred.
     pub(super) fn add_undone(&self, cpu: CpuId, left: u64, accessed: &mut Accessed) {
         let on_cpu = &self.running[cpu];
         if !on_cpu.is_busy() {
@@ -341,12 +342,12 @@ impl Memory {
         }
     }
 
-    /// The sweep of `task` on `cpu` is complete: its regions are warm where it was made.
+    /// The sweep of `task` on `cpu` is complete. Its regions are now warm where it was made.
     pub(crate) fn finish(&mut self, cpu: CpuId, task: TaskId) {
         self.pause(cpu, 0);
         let mut sweep = std::mem::replace(&mut self.tasks[task.index()].sweep, Sweep::none());
         if let [only] = &mut sweep.visits[..] {
-            // What rounding left of the whole.
+            // Corrects the rounding error of the total.
             only.share = CERTAIN;
         }
         sweep.bound = false;
@@ -357,7 +358,7 @@ impl Memory {
         self.tasks[task.index()].sweep = sweep;
     }
 
-    /// A sweep over `slice` ended in `llc`, having made these visits.
+    /// A sweep over `slice` ended in `llc`, after these visits.
     fn leave_warm(&mut self, llc: u32, visits: &[Visit], slice: &SliceOf) {
         let region = &mut self.regions[slice.region as usize];
         if slice.write {
@@ -379,8 +380,8 @@ impl Memory {
         }
     }
 
-    /// What the sweep on `cpu` wants of the bandwidth that is shared; it runs at `speed_1024` of a
-    /// core that it has for itself.
+    /// Sets the bandwidth that the sweep on `cpu` wants. The CPU runs at `speed_1024`, which is
+    /// 1024 for a core without busy siblings.
     pub(super) fn price(&mut self, cpu: CpuId, speed_1024: u16) {
         if !self.running[cpu].is_busy() {
             return self.bandwidth.set(cpu, 0, false, &[]);
@@ -395,26 +396,26 @@ impl Memory {
         self.uses = uses;
     }
 
-    /// What a sweep at `speed` on `cpu` takes from memory.
+    /// The part of a sweep's `speed` on `cpu` that comes from memory.
     fn memory_part(&self, cpu: CpuId, speed: u64) -> u64 {
         let memory = u128::from(self.running[cpu].memory());
         let part = (u128::from(speed) * memory).div_ceil(u128::from(CERTAIN));
         (part as u64).max(1)
     }
 
-    /// Shares bandwidth again among the sweeps that `concerned` share any with, and adds them to it.
+    /// Shares bandwidth again among the sweeps that compete with `concerned`, and adds them to it.
     pub(super) fn share(&mut self, concerned: &mut Vec<CpuId>) {
         let mut bandwidth = std::mem::take(&mut self.bandwidth);
         bandwidth.solve(concerned, |felt, cpu| self.memory_part(cpu, self.chase_alone(felt, cpu)));
         self.bandwidth = bandwidth;
     }
 
-    /// Speed of the chase on `cpu` under the loads that it feels.
+    /// Speed of the chase on `cpu` at the loads that it feels.
     fn chase_alone(&self, felt: &Bandwidth, cpu: CpuId) -> u64 {
         self.alone(cpu, 1024, |node| self.wait_ns(felt, cpu, node))
     }
 
-    /// Speed of a sweep that nobody holds back, bytes per microsecond; a line from a node takes
+    /// Speed of a sweep without competition, bytes per microsecond. A line from a node takes
     /// `wait_ns(node)` longer than on an idle machine.
     fn alone(&self, cpu: CpuId, speed: u16, wait_ns: impl Fn(u16) -> u64) -> u64 {
         let (figures, on_cpu) = (&self.machine.figures, &self.running[cpu]);
@@ -448,7 +449,7 @@ impl Memory {
         ((1 << 40) / time.max(1)).max(1)
     }
 
-    /// What the instructions of the sweep on `cpu` take for 2^40 bytes of it, us.
+    /// The time of the instructions of the sweep on `cpu` for 2^40 bytes, us.
     fn core_time(&self, cpu: CpuId) -> u64 {
         self.running[cpu].task.map_or(0, |task| self.tasks[task.index()].sweep.core_time())
     }
@@ -458,11 +459,11 @@ impl Memory {
         self.running[cpu].task.map(|task| self.tasks[task.index()].sweep.pattern)
     }
 
-    /// The speed that the sweep on `cpu` has, bytes per microsecond.
+    /// The present speed of the sweep on `cpu`, bytes per microsecond.
     pub(super) fn rate(&self, cpu: CpuId) -> Option<u32> {
         let on_cpu = &self.running[cpu];
         let pattern = self.pattern(cpu)?;
-        // The share from memory arrives at the flow's rate, everything else in proportion.
+        // The share from memory arrives at the flow's rate, all other data in proportion.
         let whole = self.bandwidth.rate(cpu) << 16;
         let held_back = whole.checked_div(u64::from(on_cpu.memory()));
         let mut rate = on_cpu.alone.min(held_back.unwrap_or(u64::MAX));
@@ -473,7 +474,7 @@ impl Memory {
     }
 
     /// How long a line from `node` waits for others: M/D/1 with the load of the busiest of the node
-    /// and the links to it, which counts as at most 31/32.
+    /// and the links to it. The load counts as at most 31/32.
     fn wait_ns(&self, felt: &Bandwidth, cpu: CpuId, node: u16) -> u64 {
         let resources = Resources { memory: self, cpu };
         let links = resources.links(node).map(|link| felt.felt_1024(link.resource));
@@ -481,8 +482,8 @@ impl Memory {
         self.machine.figures.memory_service_ns.value * load / (2 * (1024 - load))
     }
 
-    /// Time in which the kernel on `cpu` copies `bytes` from a node to another one, ns: at most at the share of
-    /// the bandwidth that one more stream would get now. What is written is fetched first.
+    /// Time for the kernel on `cpu` to copy `bytes` from one node to another, ns. The rate is at
+    /// most the bandwidth share that one more stream would get now. Written data is fetched first.
     pub(super) fn copy_ns(&self, cpu: CpuId, bytes: u64, from: usize, to: usize) -> u64 {
         let home = self.machine.cpus[cpu].node as usize;
         let speed = |node: usize| self.tables.core_bytes_per_us[home][node].max(1);
