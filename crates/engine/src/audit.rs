@@ -1,7 +1,7 @@
-//! Claims about the engine's state that hold between events, checked in builds with debug assertions.
+//! Checks of the engine's state that hold between events, in builds with debug assertions.
 //!
-//! Each claim is a function that compares two places where the same thing is kept, and panics with both.
-//! [`Scheduler::audit`] does the same for what the scheduler keeps.
+//! Each check is a function that compares two places with the same information, and panics with
+//! both. [`Scheduler::audit`] does the same for the scheduler's state.
 
 use crate::events::Event;
 use crate::run::Engine;
@@ -9,12 +9,13 @@ use crate::scheduler::{Scheduler, TaskId};
 use crate::task::State;
 use crate::world::{Looking, World};
 
-/// CPUs, tasks and groups of pages looked at for each event. What looking at one takes is in proportion to that, so the audit
-/// is the same part of a run whatever its size: about a fifth, most of it the scheduler's claims.
+/// Number of CPUs, tasks and groups of pages examined per event. The cost of an audit is
+/// proportional to their number, so the audit takes the same part of any run: about a fifth, most
+/// of it for the scheduler's checks.
 const SIZE_PER_EVENT: usize = 4;
 
 impl<S: Scheduler> Engine<'_, S> {
-    /// Checks all claims once in so many events, the more the larger the machine and the workload are.
+    /// Runs all checks once every so many events. The larger machine and workload are, the rarer.
     pub(crate) fn audit_sometimes(&mut self) {
         if self.until_audit > 0 {
             self.until_audit -= 1;
@@ -26,7 +27,7 @@ impl<S: Scheduler> Engine<'_, S> {
         self.scheduler.audit(&self.world);
     }
 
-    /// Who has not exited is counted, and the numbers of those that have are free.
+    /// Tasks that have not exited are counted, and the numbers of exited tasks are free.
     fn audit_live(&self) {
         let now = self.world.now;
         let alive = |task: &&crate::task::Task| task.state != State::Dead;
@@ -37,7 +38,7 @@ impl<S: Scheduler> Engine<'_, S> {
         assert_eq!(self.free.len(), dead, "free task numbers, and tasks that exited, at {now:?}");
     }
 
-    /// Who waits for a mutex, a condition, a barrier or a channel sleeps.
+    /// A task that waits for a mutex, a condition, a barrier or a channel sleeps.
     fn audit_waiters(&self) {
         let now = self.world.now;
         for (what, task) in self.shared.waiters() {
@@ -53,13 +54,13 @@ impl<S: Scheduler> Engine<'_, S> {
 }
 
 impl World {
-    /// A task as messages name it.
+    /// A task as in messages.
     pub(crate) fn label(&self, task: TaskId) -> String {
         format!("task {} ({})", self.name(task), self.pid(task))
     }
 
-    /// Checks all claims about the world by itself; returns at how many CPUs, tasks and groups of pages it
-    /// looked.
+    /// Runs all checks of the world alone. Returns the number of CPUs, tasks and groups of pages
+    /// examined.
     pub(crate) fn audit(&self) -> usize {
         self.audit_current();
         self.audit_idle();
@@ -72,7 +73,7 @@ impl World {
         self.nr_cpus() + self.tasks.len() + groups
     }
 
-    /// The current task of a CPU runs there and may, and nothing else runs.
+    /// The current task of a CPU is running there and may run there. No other task is running.
     fn audit_current(&self) {
         let now = self.now;
         let mut current = 0;
@@ -84,7 +85,7 @@ impl World {
             assert_eq!(task.cpu, cpu, "CPU of {label}, current on CPU {cpu} at {now:?}");
             assert!(
                 task.allowed.contains(cpu),
-                "{label} runs on CPU {cpu} at {now:?}, which it may not"
+                "{label} runs on CPU {cpu} at {now:?}, where it may not run"
             );
             current += 1;
         }
@@ -92,38 +93,41 @@ impl World {
         assert_eq!(running, current, "running tasks, and CPUs with a current task, at {now:?}");
     }
 
-    /// A CPU that looks idle runs nothing and looks for nothing.
+    /// A CPU that looks idle runs nothing and does not search for a task.
     fn audit_idle(&self) {
         for cpu in self.idle.iter() {
             let state = &self.cpus[cpu];
             let (now, current) = (self.now, state.current.map(|task| self.label(task)));
             assert_eq!(current, None, "current on CPU {cpu}, which looks idle at {now:?}");
-            assert!(!self.looks_after_task(cpu), "CPU {cpu} looks for a task and idle at {now:?}");
+            assert!(
+                !self.looks_after_task(cpu),
+                "CPU {cpu} searches for a task and looks idle at {now:?}"
+            );
         }
     }
 
-    /// A task on its way to a CPU is in the list of that CPU, once, in order of arrival.
+    /// A task in transit to a CPU is in the list of that CPU, once, in order of arrival.
     fn audit_arrivals(&self) {
         let now = self.now;
         let mut arriving = 0;
         for (cpu, arrivals) in self.arrivals.iter().enumerate() {
             let sorted = arrivals.is_sorted_by_key(|arrival| arrival.at);
-            assert!(sorted, "tasks on their way to CPU {cpu} are out of order at {now:?}");
+            assert!(sorted, "tasks in transit to CPU {cpu} are out of order at {now:?}");
             for arrival in arrivals {
                 let (label, task) = (self.label(arrival.task), &self.tasks[arrival.task.index()]);
                 assert_eq!(
                     task.state,
                     State::Arriving,
-                    "{label}, on its way to CPU {cpu} at {now:?}"
+                    "{label}, in transit to CPU {cpu} at {now:?}"
                 );
                 arriving += 1;
             }
         }
         let tasks = self.tasks.iter().filter(|task| task.state == State::Arriving).count();
-        assert_eq!(tasks, arriving, "tasks on their way, and arrivals awaited, at {now:?}");
+        assert_eq!(tasks, arriving, "tasks in transit, and arrivals awaited, at {now:?}");
     }
 
-    /// What is going to happen is scheduled, and only that.
+    /// Everything that is going to happen is scheduled, and nothing else.
     fn audit_events(&self) {
         let now = self.now;
         for (cpu, state) in self.cpus.iter().enumerate() {
@@ -138,7 +142,7 @@ impl World {
             );
             let ticks = state.current.is_none() || pending(Event::Tick(cpu));
             assert!(ticks, "busy CPU {cpu} has no tick at {now:?}");
-            assert!(!state.stale, "the end of what CPU {cpu} does is out of date at {now:?}");
+            assert!(!state.stale, "the end-of-run event of CPU {cpu} is out of date at {now:?}");
         }
         for (id, task) in (0..).map(TaskId).zip(&self.tasks) {
             let sleeps = task.state == State::Blocked || !self.events.is_pending(Event::Timer(id));
@@ -146,11 +150,11 @@ impl World {
         }
     }
 
-    /// Searches whose choice is still ahead are in order, and none is overdue.
+    /// The searches under way are ordered by the time of their choice, and none is overdue.
     fn audit_claims(&self) {
         let now = self.now;
         assert!(self.claims.is_sorted_by_key(|&(at, _)| at), "claims are out of order at {now:?}");
-        // Those of this very time are carried out before the next event.
+        // Searches that end right now are applied before the next event.
         let due = self.claims.first().map_or(now, |&(at, _)| at);
         assert!(due >= now, "a claim of {due:?} is overdue at {now:?}");
     }
@@ -166,7 +170,7 @@ impl World {
         }
     }
 
-    /// LLCs count the tasks that run there.
+    /// LLCs count their running tasks.
     fn audit_sharing(&self) {
         let mut running = vec![0; self.machine.llcs.len()];
         for (cpu, _) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.current.is_some()) {

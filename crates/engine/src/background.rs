@@ -1,13 +1,14 @@
-//! Threads of the kernel that run beside every workload.
+//! Kernel threads that run beside every workload.
 //!
-//! They run for microseconds, but each makes a CPU newly idle, and one that is woken where a task runs has that wait.
-//! Kinds, periods and times were measured in guests with 8 to 16 CPUs (Linux 7.2.13 with Debian's configuration,
-//! 2026-11-21; in traces of rt-app's `hogs` every second CPU that went idle had run one of them). When they begin is
-//! chance. What a distribution's daemons and interrupts of devices do is not among them: that differs by machine.
+//! They run only for microseconds, but each makes a CPU newly idle, and if one is woken on a busy
+//! CPU, the running task has to wait. Kinds, periods and times were measured in guests with 8 to 16
+//! CPUs (Linux 7.2.13 with Debian's configuration, 2026-11-21). In traces of rt-app's `hogs`, half
+//! of the CPUs that went idle had run one of them. The seed decides when they begin. Daemons of a
+//! distribution and interrupts of devices are not included, because they differ between machines.
 //!
-//! Together they take each of 8 CPUs 3 times a second. The kernel's page about its osnoise tracer
-//! (`Documentation/trace/osnoise-tracer.rst`) shows a virtual machine with 8 busy CPUs: in a second other threads took
-//! a CPU 0 to 41 times, 2.5 times in the median.
+//! Together they run 3 times a second on each of 8 CPUs. The documentation of the kernel's osnoise
+//! tracer (`Documentation/trace/osnoise-tracer.rst`) shows a virtual machine with 8 busy CPUs.
+//! There, within a second, other threads ran on a CPU 0 to 41 times, 2.5 times in the median.
 
 use roost_machine::Machine;
 use roost_workload::{Op, Policy, Process, Program, Template, TimerRef, Workload};
@@ -18,54 +19,55 @@ use crate::scheduler::{Scheduler, TaskId};
 use crate::task::{State, Task};
 use crate::time::Time;
 
-/// Where there is a thread of a kind.
+/// How many threads of a kind there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Each {
-    /// One for every CPU, which alone it may use.
+    /// One for every CPU, and bound to it.
     Cpu,
     /// One for every node.
     Node,
-    /// One.
+    /// One for the machine.
     Machine,
 }
 
 /// A kind of kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelThread {
-    /// Its name; behind that of a thread that is bound to a CPU comes the CPU's number.
+    /// Its name. For a thread bound to a CPU the CPU's number follows.
     pub name: &'static str,
-    /// Where there is one.
+    /// How many threads of this kind there are.
     pub each: Each,
-    /// How often it begins to work, ms.
+    /// Period of its work, ms.
     pub period_ms: u64,
-    /// How often it wakes each time, 8 ms apart.
+    /// Number of wakeups per period, 8 ms apart.
     pub wakes: u32,
-    /// For how long it runs beyond what every activation takes, us. From switch to switch it was 12, 5, 18 and 7 us
-    /// where no other CPU was busy.
+    /// How long it runs beyond what every activation takes, us. Measured from switch to switch it
+    /// was 12, 5, 18 and 7 us, if no other CPU was busy.
     pub run_us: u64,
 }
 
-/// The kinds that run beside any workload. Timers of the kernel expire at ticks, so that threads of several CPUs wake
-/// together.
+/// The kinds of threads that run beside any workload. Kernel timers expire at ticks, so threads of
+/// several CPUs wake together.
 pub const KERNEL_THREADS: [KernelThread; 4] = [
-    // vmstat_update(), which each CPU's worker does once a second (sysctl_stat_interval).
+    // vmstat_update(): once a second in each CPU's worker (sysctl_stat_interval).
     KernelThread { name: "kworker", each: Each::Cpu, period_ms: 1000, wakes: 1, run_us: 2 },
-    // HPAGE_FRAG_CHECK_INTERVAL_MSEC is 500; it is 128 ticks of 4 ms that pass.
+    // HPAGE_FRAG_CHECK_INTERVAL_MSEC is 500, which becomes 128 ticks of 4 ms.
     KernelThread { name: "kcompactd", each: Each::Node, period_ms: 512, wakes: 1, run_us: 0 },
     // DAMON_STAT, seen every 640 ms.
     KernelThread { name: "kdamond", each: Each::Machine, period_ms: 640, wakes: 1, run_us: 8 },
-    // Grace periods: some four a second, of two or three wakeups 8 or 12 ms apart. Three times as many
-    // where tasks are forked.
+    // Grace periods: about four a second, with two or three wakeups 8 or 12 ms apart. There are
+    // three times as many if tasks are forked.
     KernelThread { name: "rcu_preempt", each: Each::Machine, period_ms: 250, wakes: 3, run_us: 0 },
 ];
 
-/// Between the wakeups of a grace period, ms.
+/// Time between the wakeups of a grace period, ms.
 const BETWEEN_WAKES_MS: u64 = 8;
 
-/// A tick at HZ 250, ms.
+/// Length of a tick at HZ 250, ms.
 const TICK_MS: u64 = 4;
 
-/// `round_jiffies()` lets the CPUs' timers of a second expire 3 ticks apart, the last CPU's first.
+/// `round_jiffies()` makes the CPUs' timers of a second expire 3 ticks apart, that of the last CPU
+/// first.
 const BETWEEN_CPUS_MS: u64 = 3 * TICK_MS;
 
 /// Timers that are set for 64 to 511 ticks expire at multiples of 8 ticks (`LVL_GRAN(1)`).
@@ -73,7 +75,7 @@ const COARSE_MS: u64 = 8 * TICK_MS;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// `workload` with the templates of these threads behind its own.
+/// `workload` with the templates of these threads appended.
 pub(crate) fn with_threads(machine: &Machine, workload: &Workload) -> Workload {
     let mut all = workload.clone();
     for kind in &KERNEL_THREADS {
@@ -83,21 +85,22 @@ pub(crate) fn with_threads(machine: &Machine, workload: &Workload) -> Workload {
 }
 
 impl KernelThread {
-    /// Adds the template of a thread to a workload, which does not start it. `affinity` is the one CPU that it may
-    /// use, if it is bound to one.
+    /// Adds the template of a thread to a workload, which does not start it. `affinity` is the CPU
+    /// to which it is bound, if any.
     pub fn add_to(&self, workload: &mut Workload, affinity: Option<u32>) {
-        // Of its own: threads of the kernel share no memory for which anybody would gather them.
+        // A process of its own, because kernel threads share no memory for which a scheduler should
+        // gather them.
         let process = workload.processes.len() as u32;
         workload.processes.push(Process { name: self.name.to_owned(), forked: false });
         workload.templates.push(self.template(process, affinity));
     }
 
-    /// Whether a thread of this kind has that name.
+    /// Whether a thread of this kind has this name.
     pub fn is_named(&self, name: &str) -> bool {
         name.strip_prefix(self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The one CPU that each of its threads may use, if it is bound to one.
+    /// The CPU to which each of its threads is bound, if any.
     pub fn affinities(&self, machine: &Machine) -> Vec<Option<u32>> {
         match self.each {
             Each::Cpu => machine.cpus.iter().map(|cpu| Some(cpu.os_index)).collect(),
@@ -122,7 +125,7 @@ impl KernelThread {
         }
     }
 
-    /// What it does from its first wakeup on.
+    /// Its program from the first wakeup on.
     fn program(&self) -> Program {
         let run = (self.run_us > 0).then_some(Op::Run { ns: self.run_us * 1000 });
         let mut ops: Vec<Op> = run.into_iter().collect();
@@ -136,17 +139,17 @@ impl KernelThread {
         Program { ops, loop_depth: 1, own_timers: 1, affinities: Vec::new(), accesses: Vec::new() }
     }
 
-    /// A time within its period, at a tick, that `chance` makes, ms.
+    /// A time within its period, at a tick, chosen by `chance`, ms.
     pub fn phase_ms(&self, chance: u64) -> u64 {
         chance % self.period_ms / TICK_MS * TICK_MS
     }
 
-    /// When it wakes if it begins to work at `begin_ms`, ms.
+    /// Times of its wakeups if it begins to work at `begin_ms`, ms.
     pub fn wakes_ms(&self, begin_ms: u64) -> impl Iterator<Item = u64> + use<> {
         (0..u64::from(self.wakes)).map(move |wake| begin_ms + wake * BETWEEN_WAKES_MS)
     }
 
-    /// When its thread `index` wakes for the first time, ms; that of the kind is `phase_ms`.
+    /// First wakeup of its thread `index`, ms. `phase_ms` is the phase of the kind.
     pub fn first_ms(&self, phase_ms: u64, index: usize) -> u64 {
         match self.each {
             Each::Cpu => {
@@ -159,7 +162,8 @@ impl KernelThread {
 }
 
 impl<S: Scheduler> Engine<'_, S> {
-    /// Creates the threads, asleep, whose templates [`with_threads`] has put from `first` on. `root` is their parent.
+    /// Creates the threads, asleep, from the templates that [`with_threads`] appended from `first`
+    /// on. `root` is their parent.
     pub(crate) fn start_background(&mut self, first: usize, root: TaskId) {
         let machine = self.world.machine.clone();
         let mut template = first as u32;
@@ -191,8 +195,8 @@ impl<S: Scheduler> Engine<'_, S> {
         task
     }
 
-    /// Whether nothing happens any more but timers of the kernel: `event` is one, all CPUs are idle, and nothing will
-    /// wake a task of the workload.
+    /// Whether only timers of the kernel still happen: `event` is one, all CPUs are idle, and
+    /// nothing will wake a task of the workload.
     pub(crate) fn is_dead(&self, event: Event) -> bool {
         let of_kernel = match event {
             Event::SchedulerTimer(_) => true,
@@ -226,7 +230,7 @@ mod tests {
         assert_eq!((all.start.clone(), all.validate().err()), (workload.start, None));
     }
 
-    /// As `round_jiffies_common()` has it: the timers of a second go round the CPUs, 12 ms apart.
+    /// As in `round_jiffies_common()`: the timers of a second go round the CPUs, 12 ms apart.
     #[test]
     fn workers_of_cpus_wake_apart_and_all_in_the_first_period() {
         let worker = &KERNEL_THREADS[0];

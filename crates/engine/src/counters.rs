@@ -1,21 +1,21 @@
-//! What the engine counts.
+//! The engine's counters.
 
 use crate::events::EVENT_NAMES;
 
-/// Counters of one run. Names are those of the kernel where it has one.
+/// Counters of one run. They have the kernel's names, if the kernel has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Wakeups of sleeping tasks.
     pub wakeups: u64,
-    /// Those placed on the CPU the task last ran on.
+    /// Wakeups placed on the CPU where the task last ran.
     pub wakeups_prev: u64,
-    /// Those placed on a CPU of the waker's LLC.
+    /// Wakeups placed on a CPU of the waker's LLC.
     pub wakeups_waker_llc: u64,
-    /// Starts of a task on another CPU than it last ran on.
+    /// Starts of a task on another CPU than the one it last ran on.
     pub migrations: u64,
-    /// Those to another LLC of the same node.
+    /// Migrations to another LLC of the same node.
     pub migrations_llc: u64,
-    /// Those to another node.
+    /// Migrations to another node.
     pub migrations_node: u64,
     /// Switches from one task (or idle) to another.
     pub context_switches: u64,
@@ -23,16 +23,16 @@ pub struct Counters {
     pub forks: u64,
     /// Ticks on CPUs that were not idle.
     pub ticks: u64,
-    /// Interrupts one CPU sent another.
+    /// Interrupts that one CPU sent to another.
     pub ipis: u64,
-    /// Time tasks were on a CPU, ns, kernel work on their behalf included; known at the end of the run.
+    /// Time tasks spent on CPUs, ns, kernel work for them included. Known at the end of the run.
     pub run_ns: u64,
-    /// Time tasks waited in a queue for a CPU, ns (`run_delay`): from when they were queued, which is
-    /// after the search and the interrupt of a wakeup.
+    /// Time tasks waited in a queue for a CPU, ns (`run_delay`). It begins when a task is queued,
+    /// which is after the search and the interrupt of a wakeup.
     pub run_delay_ns: u64,
     /// Kernel work charged to CPUs, ns.
     pub kernel_ns: u64,
-    /// Events taken from the queue, by kind ([`EVENT_NAMES`]).
+    /// Events handled, by kind ([`EVENT_NAMES`]).
     pub events: [u64; EVENT_NAMES.len()],
 }
 

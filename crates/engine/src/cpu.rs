@@ -1,15 +1,16 @@
 //! How fast a CPU's task progresses.
 //!
-//! Wall time on a CPU is used up in this order: kernel work that was charged to the CPU, the refill
-//! of caches after a migration, and then the task's own work at the CPU's speed. The speed is 1
-//! while the core's other CPUs are idle and [`Figures::smt_speed_1024`] while one is busy. A sweep
-//! over memory ([`Activity::Sweep`]) has a speed of its own, which `memory.rs` computes.
+//! Wall time on a CPU is used in this order: kernel work charged to the CPU, the refill of caches
+//! after a migration, then the task's own work at the CPU's speed. The speed is 1 while the core's
+//! other CPUs are idle, and [`Figures::smt_speed_1024`] while one is busy. A sweep over memory
+//! ([`Activity::Sweep`]) has its own speed, which `memory.rs` computes.
 //!
-//! Refill after a migration: a task that starts on another core touches its stack, its code and
-//! whatever else of its working set is not modelled as regions ([`Template::footprint_bytes`]) again; each byte is fetched once at the machine's refill
-//! bandwidth from where it was: the LLC (at most the capacity of the private cache), another LLC of
-//! the package, or another package (at most the capacity of the LLC). A flat penalty for every
-//! migration would be wrong by a factor of 30 between small and large working sets.
+//! Refill after a migration: a task that starts on another core touches its stack, its code and the
+//! rest of its working set that is not modelled as regions ([`Template::footprint_bytes`]). Each
+//! byte is fetched once, at the machine's refill bandwidth, from its old place: the LLC (at most
+//! the capacity of the private cache), another LLC of the package, or another package (at most the
+//! capacity of the LLC). A flat penalty per migration would be wrong by a factor of 30 between
+//! small and large working sets.
 //!
 //! [`Figures::smt_speed_1024`]: roost_machine::Figures::smt_speed_1024
 //! [`Template::footprint_bytes`]: roost_workload::Template::footprint_bytes
@@ -22,11 +23,11 @@ use crate::task::Activity;
 use crate::time::Time;
 use crate::world::{Looking, World};
 
-/// Speed of a CPU that has its core to itself.
+/// Speed of a CPU that has its core for itself.
 pub(crate) const FULL_SPEED: u16 = 1024;
 
 impl World {
-    /// Brings the progress of `cpu`'s task up to now.
+    /// Updates the progress of `cpu`'s task to now.
     #[inline]
     pub(crate) fn settle(&mut self, cpu: CpuId) {
         let state = &mut self.cpus[cpu];
@@ -55,7 +56,7 @@ impl World {
         }
     }
 
-    /// Schedules the end of the current operation of every CPU where something changed it.
+    /// Schedules the end of the current operation again for every CPU where it changed.
     #[inline]
     pub(crate) fn rearm_stale(&mut self) {
         if self.memory.is_some() {
@@ -70,8 +71,8 @@ impl World {
         }
     }
 
-    /// When the current operation of `cpu`'s task, or its look for one, ends if nothing changes. The
-    /// progress of the task is settled.
+    /// When the current operation of `cpu`'s task ends, or the CPU's search for a task, if nothing
+    /// changes. The task's progress is settled.
     #[inline]
     fn run_end(&self, cpu: CpuId) -> Option<Time> {
         let state = &self.cpus[cpu];
@@ -103,7 +104,7 @@ impl World {
         let core = self.machine.cpus[cpu].core as usize;
         let siblings = &self.core_cpus[core];
         let busy = siblings.iter().filter(|&&c| self.cpus[c].current.is_some()).count();
-        // At most 1024: a share of FULL_SPEED.
+        // At most 1024, because it is a share of FULL_SPEED.
         let shared = self.machine.figures.smt_speed_1024.value as u16;
         for index in 0..siblings.len() {
             let sibling = self.core_cpus[core][index];
@@ -120,7 +121,7 @@ impl World {
     }
 }
 
-/// Time to refill `footprint` bytes of working set on `to`, having last run on `from`, ns.
+/// Time to refill `footprint` bytes of working set on `to` if the task last ran on `from`, ns.
 pub(crate) fn refill_ns(machine: &Machine, from: CpuId, to: CpuId, footprint: u64) -> u64 {
     let (source, target) = (&machine.cpus[from], &machine.cpus[to]);
     let figures = &machine.figures;

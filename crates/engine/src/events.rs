@@ -1,21 +1,22 @@
-//! The event queue: at most one pending event a slot.
+//! The event queue: at most one pending event per slot.
 //!
-//! Everything that can happen later has a slot of its own: the end of a CPU's run, its tick, its next interrupt, the
-//! scheduler's timer, a task's timer. Scheduling it again moves the event and leaves no dead one behind, so the queue
-//! never grows. Two events at the same time are taken in the order in which they were scheduled. So no two compare
-//! equal.
+//! Everything that can happen later has its own slot: the end of a CPU's run, its tick, its next
+//! interrupt, the scheduler's timer, a task's timer. Scheduling it again moves the event, so the
+//! queue never grows. Two events at the same time are handled in the order in which they were
+//! scheduled, so no two events compare equal.
 
 use crate::scheduler::{CpuId, TaskId};
 use crate::time::Time;
 
-/// What an event is.
+/// A kind of event, and its CPU or task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The current task of a CPU reaches the end of its operation, or the CPU that of its look for one.
+    /// The current task of a CPU reaches the end of its operation, or the CPU reaches the end of
+    /// its search for a task.
     RunEnd(CpuId),
     /// The periodic tick.
     Tick(CpuId),
-    /// Arrivals and work asked for by other CPUs.
+    /// Tasks arrive, and other CPUs' requests.
     Interrupt(CpuId),
     /// The scheduler's timer of a CPU.
     SchedulerTimer(CpuId),
@@ -23,7 +24,7 @@ pub(crate) enum Event {
     Timer(TaskId),
 }
 
-/// Names of the kinds of event: what [`Counters::events`](crate::Counters::events) counts.
+/// Names of the kinds of events, in the order of [`Counters::events`](crate::Counters::events).
 pub const EVENT_NAMES: [&str; 5] = ["run_end", "tick", "interrupt", "timer", "scheduler_timer"];
 
 impl Event {
@@ -44,53 +45,53 @@ impl Event {
 /// - Level 1 has a bucket for every window of the current epoch of 4.3 s.
 /// - Level 2 has a bucket for every epoch of 9.8 hours. Later events wait in a list.
 ///
-/// The next event is at the first set bit. Buckets are so narrow that two events in one are rare even with 1000
-/// CPUs. The window is so long that most events are put into it at once.
+/// The next event is at the first set bit. Buckets are so narrow that two events rarely share one,
+/// even with 1000 CPUs. The window is so long that most events go into it directly.
 ///
-/// An event that is moved to a later time, or cancelled, stays in its list above level 0: only its time is
-/// written. A slice's timer is moved by every pick and seldom comes. The event is put where it belongs
-/// when its list's window opens.
+/// If an event above level 0 is moved to a later time, or cancelled, it stays in its list and only
+/// its time is changed. For example, every pick moves a slice's timer, which seldom expires. The
+/// event moves to its proper list when the window of its present list opens.
 pub(crate) struct EventQueue {
     nr_cpus: usize,
-    /// One a slot.
+    /// One per slot.
     entries: Vec<Entry>,
     levels: [Level; LEVELS],
-    /// Slots of events that are on no level, in no order.
+    /// Slots of events that are on no level, unordered.
     beyond: Vec<u32>,
-    /// When the last event taken was due.
+    /// Time of the last event taken.
     now: Time,
-    /// When the window that level 0 holds begins, ns.
+    /// Start of the window in level 0, ns.
     window: u64,
     sequence: u64,
 }
 
-/// Slots a CPU has; tasks' slots follow.
+/// Slots per CPU. The tasks' slots follow.
 const CPU_SLOTS: usize = 4;
 
 const LEVELS: usize = 3;
 const BUCKET_BITS: u32 = 6;
 const LEVEL_BITS: u32 = 13;
 const BUCKETS: usize = 1 << LEVEL_BITS;
-/// Bits in a word.
+/// Bits per word.
 const BITS: usize = u64::BITS as usize;
 const WORDS: usize = BUCKETS / BITS;
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// When it is due; of one that is not pending, when it was to be.
+    /// When it is due. If it is not pending: when it was due.
     at: Time,
     sequence: u64,
     /// Neighbours in its list.
     next: u32,
     previous: u32,
-    /// The list that it is in: on level 0 that of its time, else of no later one.
+    /// Its list. On level 0 it is the list for its time, above it is that list or an earlier one.
     bucket: u16,
     level: u8,
     pending: bool,
 }
 
-/// The level of an event that is in no list. [`LEVELS`] is that of those beyond.
+/// The level of an event that is in no list. [`LEVELS`] is the level of events beyond all levels.
 const UNLISTED: u8 = u8::MAX;
 
 const ABSENT: Entry = Entry {
@@ -103,11 +104,11 @@ const ABSENT: Entry = Entry {
     pending: false,
 };
 
-/// Lists of slots with a bit for each that is not empty.
+/// Lists of slots, with a bit for each non-empty list.
 struct Level {
     heads: Box<[u32; BUCKETS]>,
     words: [u64; WORDS],
-    /// A bit for each word that is not 0.
+    /// A bit for each non-zero word.
     summary: [u64; WORDS / BITS],
 }
 
@@ -116,7 +117,7 @@ impl Level {
         Self { heads: Box::new([NONE; BUCKETS]), words: [0; WORDS], summary: [0; WORDS / BITS] }
     }
 
-    /// Puts an event into a list of this level, which is number `level`.
+    /// Puts an event into a list of this level, which has number `level`.
     #[inline]
     fn insert(&mut self, entries: &mut [Entry], level: usize, bucket: usize, slot: usize) {
         let head = std::mem::replace(&mut self.heads[bucket], slot as u32);
@@ -132,7 +133,7 @@ impl Level {
         self.summary[word / BITS] |= 1 << (word % BITS);
     }
 
-    /// Takes an event out of its list, which is one of this level.
+    /// Takes an event out of its list, which belongs to this level.
     #[inline]
     fn remove(&mut self, entries: &mut [Entry], slot: usize) {
         let Entry { next, previous, bucket, .. } = entries[slot];
@@ -150,7 +151,7 @@ impl Level {
         }
     }
 
-    /// A bucket has become empty.
+    /// Clears the bit of a bucket that has become empty.
     #[inline]
     fn clear(&mut self, bucket: usize) {
         let word = bucket / BITS;
@@ -160,7 +161,7 @@ impl Level {
         }
     }
 
-    /// The first bucket that is not empty.
+    /// The first non-empty bucket.
     #[inline]
     fn first(&self) -> Option<usize> {
         let (index, summary) = self.summary.iter().enumerate().find(|(_, word)| **word != 0)?;
@@ -169,12 +170,12 @@ impl Level {
     }
 }
 
-/// How far the time of a bucket on a level is shifted.
+/// Number of bits by which a time is shifted to give its bucket on a level.
 const fn shift(level: usize) -> u32 {
     BUCKET_BITS + level as u32 * LEVEL_BITS
 }
 
-/// The bucket of a level that a time falls into.
+/// The bucket for a time on a level.
 #[inline]
 fn bucket(level: usize, at: Time) -> usize {
     (at.ns() >> shift(level)) as usize % BUCKETS
@@ -254,10 +255,10 @@ impl EventQueue {
         self.entries.resize(slot + 1, ABSENT);
     }
 
-    /// Puts an event, which is in no list, in that of its time.
+    /// Puts an event that is in no list into the list for its time.
     #[inline(always)]
     fn link(&mut self, slot: usize, at: Time) {
-        // Times are not before the window: how far up the two differ tells the level.
+        // The time is not before the window. The highest bit in which they differ gives the level.
         let differ = at.ns() ^ self.window;
         if differ >> shift(1) == 0 {
             self.levels[0].insert(&mut self.entries, 0, bucket(0, at), slot);
@@ -266,7 +267,7 @@ impl EventQueue {
         }
     }
 
-    /// The same above level 0.
+    /// As [`EventQueue::link`], above level 0.
     fn link_above(&mut self, slot: usize, at: Time, differ: u64) {
         match (1..LEVELS).find(|&level| differ >> shift(level + 1) == 0) {
             Some(level) => {
@@ -291,7 +292,7 @@ impl EventQueue {
         }
     }
 
-    /// Forgets `event` if it is pending.
+    /// Cancels `event` if it is pending.
     #[inline]
     pub(crate) fn cancel(&mut self, event: Event) {
         let slot = self.slot(event);
@@ -331,15 +332,15 @@ impl EventQueue {
         Some((self.now, self.event(slot)))
     }
 
-    /// An event that is among the next, if there is one soon.
+    /// One of the next events, if there is one soon.
     #[inline]
     pub(crate) fn upcoming(&self) -> Option<Event> {
         let slot = self.levels[0].heads[self.first()?];
         Some(self.event(slot as usize))
     }
 
-    /// The first bucket of level 0 that is not empty. Nothing is due before now, so that it is mostly in the
-    /// word of now; where the window is a later one, that word may hold others than the first.
+    /// The first non-empty bucket of level 0. Nothing is due before now, so it is mostly in the
+    /// word of now. If the window is a later one, that word need not be the first.
     #[inline]
     fn first(&self) -> Option<usize> {
         let level = &self.levels[0];
@@ -350,8 +351,8 @@ impl EventQueue {
         level.first()
     }
 
-    /// The earliest event of a list of level 0 that has any; of those of one time the one that was
-    /// scheduled first.
+    /// The earliest event of a non-empty list of level 0. Of events at the same time, the one that
+    /// was scheduled first.
     #[inline]
     fn earliest_of(&self, bucket: usize) -> usize {
         let mut earliest = self.levels[0].heads[bucket] as usize;
@@ -366,7 +367,7 @@ impl EventQueue {
         earliest
     }
 
-    /// Whether some `wanted` timer is due at the time of the last event taken.
+    /// Whether a timer that `wanted` accepts is due at the time of the last event.
     pub(crate) fn timer_due(&self, wanted: impl Fn(TaskId) -> bool) -> bool {
         let mut next = self.levels[0].heads[bucket(0, self.now)];
         while next != NONE {
@@ -401,11 +402,11 @@ impl EventQueue {
         self.open_beyond()
     }
 
-    /// No level has events: opens the first window of those beyond.
+    /// No level has events: opens the first window of the events beyond all levels.
     fn open_beyond(&mut self) -> Option<()> {
         let pending = |&&slot: &&u32| self.entries[slot as usize].pending;
         let times = self.beyond.iter().filter(pending).map(|&slot| self.entries[slot as usize].at);
-        // With nothing pending, lists of cancelled events may have been opened that are far ahead.
+        // If nothing is pending, windows with only cancelled events may have been opened far ahead.
         let next = times.min();
         self.window = next.unwrap_or(self.now).ns() >> shift(1) << shift(1);
         for slot in std::mem::take(&mut self.beyond) {
@@ -414,7 +415,7 @@ impl EventQueue {
         next.map(|_| ())
     }
 
-    /// The list of an event is gone: it goes to that of its time if it is pending.
+    /// The list of an event is gone. Puts the event into the list for its time if it is pending.
     fn relink(&mut self, slot: usize) {
         let Entry { at, pending, .. } = self.entries[slot];
         self.entries[slot].level = UNLISTED;
@@ -426,7 +427,7 @@ impl EventQueue {
 
 #[cold]
 fn in_the_past(event: Event, at: Time, now: Time) -> ! {
-    panic!("{event:?} is to happen at {at:?}, which is over at {now:?}")
+    panic!("{event:?} is scheduled at {at:?}, before now ({now:?})")
 }
 
 #[cfg(test)]
@@ -435,7 +436,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Looking for events when none is pending opens windows ahead of the clock.
+    /// The search for events when none is pending opens windows ahead of the clock.
     #[test]
     fn an_event_comes_first_that_is_set_after_the_queue_was_found_empty() {
         let mut queue = EventQueue::new(1);
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "Tick(0) is to happen at Time(4), which is over at Time(5)"]
+    #[should_panic = "Tick(0) is scheduled at Time(4), before now (Time(5))"]
     fn nothing_happens_in_the_past() {
         let mut queue = EventQueue::new(1);
         queue.set(Event::RunEnd(0), Time(5));
@@ -469,7 +470,7 @@ mod tests {
         assert_eq!(order, [2, 0, 3, 1].map(Event::Tick));
     }
 
-    /// Within a bucket, a window, an epoch, several, and many.
+    /// A delay within a bucket, within a window, within an epoch, of several epochs, or of many.
     fn delay() -> impl Strategy<Value = u64> {
         prop_oneof![
             0u64..50,
@@ -481,7 +482,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted map: nothing is lost, nothing comes twice, times never move back.
+        /// Compared with a sorted map: no event is lost or handled twice, and time never moves
+        /// back.
         #[test]
         fn behaves_like_a_sorted_map(steps in prop::collection::vec((0usize..12, delay(), 0u8..4), 1..200)) {
             let mut queue = EventQueue::new(2);

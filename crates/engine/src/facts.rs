@@ -1,4 +1,5 @@
-//! What a scheduler can ask about a task beyond what it schedules by: who it is and what it belongs to.
+//! What a scheduler can ask about a task beside what it needs for scheduling: its name, process and
+//! parent.
 
 use crate::scheduler::{CpuId, TaskId};
 use crate::task::{State, Task};
@@ -7,27 +8,27 @@ use crate::world::World;
 /// What the tasks of a process share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessState {
-    /// Whether it began as a copy of another.
+    /// Whether it began as a copy of another process.
     pub forked: bool,
-    /// The task that it began with.
+    /// Its first task.
     leader: Option<Person>,
-    /// Tasks of it that have not exited.
+    /// Number of its tasks that have not exited.
     threads: u32,
 }
 
 impl ProcessState {
-    /// Of a process that has no task yet.
+    /// A process without tasks.
     pub(crate) fn new(forked: bool) -> Self {
         Self { forked, ..Self::default() }
     }
 
-    /// Tasks of it that have not exited.
+    /// Number of its tasks that have not exited.
     pub(crate) fn threads(&self) -> u32 {
         self.threads
     }
 }
 
-/// A task, and the number by which it is known from a later one with the same [`TaskId`].
+/// A task with its unique number, which tells it from a later task with the same [`TaskId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Person {
     pub id: TaskId,
@@ -45,38 +46,37 @@ impl World {
         if task.root { "main" } else { template.map_or("", String::as_str) }
     }
 
-    /// The number of the task that the process of `task` began with, which is never used again in the
-    /// run (the kernel's tgid).
+    /// The unique number of the first task of `task`'s process (the kernel's tgid).
     pub fn tgid(&self, task: TaskId) -> u32 {
         let leader = self.process_of(task).and_then(|process| process.leader);
         leader.map_or(self.pid(task), |leader| leader.pid)
     }
 
-    /// The task that the process of `task` began with; `None` after that has exited.
+    /// The first task of `task`'s process; `None` after it has exited.
     pub fn group_leader(&self, task: TaskId) -> Option<TaskId> {
         self.alive(self.process_of(task)?.leader?)
     }
 
-    /// The task that created `task`; `None` for what exists from the start, and after the parent has
-    /// exited.
+    /// The task that created `task`; `None` for tasks that exist from the start, and after the
+    /// parent has exited.
     pub fn parent(&self, task: TaskId) -> Option<TaskId> {
         self.alive(self.tasks[task.index()].parent?)
     }
 
-    /// How many tasks of the process of `task` have not exited.
+    /// Number of tasks of `task`'s process that have not exited.
     pub fn nr_threads(&self, task: TaskId) -> u32 {
         self.process_of(task).map_or(1, |process| process.threads)
     }
 
-    /// Whether a task is a thread of the kernel (PF_KTHREAD).
+    /// Whether a task is a kernel thread (PF_KTHREAD).
     pub fn is_kernel_thread(&self, task: TaskId) -> bool {
         self.tasks[task.index()].kernel
     }
 
-    /// Time for which a task has had a CPU so far, ns (the kernel's `sum_exec_runtime`).
+    /// Time for which a task has run so far, ns (the kernel's `sum_exec_runtime`).
     pub fn run_ns(&self, task: TaskId) -> u64 {
         let state = &self.tasks[task.index()];
-        // One that is about to sleep has its CPU until that picks another task.
+        // A task that is about to sleep keeps its CPU until the CPU picks another task.
         match self.cpus[state.cpu].current == Some(task) {
             true => state.run_ns + self.now.since(state.started_at),
             false => state.run_ns,
@@ -93,7 +93,7 @@ impl World {
         (task.pid == person.pid && task.state != State::Dead).then_some(person.id)
     }
 
-    /// `task` has been created.
+    /// `task` was created.
     pub(crate) fn join_process(&mut self, task: TaskId) {
         let Task { process, pid, .. } = self.tasks[task.index()];
         let process = process as usize;
@@ -113,7 +113,7 @@ impl World {
         self.processes[process].threads -= 1;
     }
 
-    /// The scheduler broke its contract.
+    /// Panics because the scheduler broke its contract.
     #[cold]
     pub(crate) fn broken(&self, task: TaskId, cpu: CpuId, does: &str, but: &str) -> ! {
         let (name, pid, now) = (self.name(task), self.pid(task), self.now.ns());
@@ -121,7 +121,8 @@ impl World {
         panic!("task {name} ({pid}) {does} CPU {cpu} at {now} ns, but {but}: it is {state:?}")
     }
 
-    /// Where tasks are, for a message: the first of those that run and that wait by name, the rest counted.
+    /// The states of tasks, for a message: the first running and waiting ones by name, the others
+    /// counted.
     pub(crate) fn whereabouts(&self) -> String {
         const NAMED: usize = 4;
         let list = |what: &str, wanted: &dyn Fn(State) -> bool| {

@@ -1,8 +1,8 @@
 //! Executes tasks' programs.
 //!
-//! A program's operation either takes no time, keeps the CPU busy, or blocks the task. Whatever
-//! kernel work an operation caused (a wakeup's search, a fork) is charged to the CPU, and the next
-//! operation runs only when that time has passed.
+//! An operation of a program takes no time, keeps the CPU busy, or blocks the task. Kernel work
+//! that an operation causes (a wakeup's search, a fork) is charged to the CPU. The next operation
+//! runs only after that time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::sync::Waking;
 use crate::task::{Activity, State, Task};
 use crate::time::Time;
 
-/// What an operation did.
+/// The result of an operation.
 enum Step {
-    /// It is done; it took no time beyond what was charged.
+    /// It is done, and took no time except for charged work.
     Done,
-    /// It keeps the CPU busy; the next operation follows at its end.
+    /// It keeps the CPU busy. The next operation follows at its end.
     Busy,
-    /// The task sleeps; it goes on with the next operation.
+    /// The task sleeps, and then continues with the next operation.
     Blocked,
-    /// The task sleeps; it tries this operation again.
+    /// The task sleeps, and then tries this operation again.
     BlockedRetry,
-    /// The task left its CPU or gave it up.
+    /// The task left its CPU, or gave it up.
     Left,
 }
 
 impl<S: Scheduler> Engine<'_, S> {
-    /// The current operation of `cpu`'s task has ended: goes on until something takes time.
+    /// The current operation of `cpu`'s task has ended: executes operations until one takes time.
     pub(crate) fn advance(&mut self, cpu: CpuId) {
         let Some(task) = self.world.cpus[cpu].current else { return };
         match self.world.tasks[task.index()].activity {
@@ -40,7 +40,7 @@ impl<S: Scheduler> Engine<'_, S> {
             Activity::Sweep { .. } => return self.hinting_fault(cpu, task),
             _ => {}
         }
-        // Apart from the engine, which operations change.
+        // Separate from the engine, which operations change.
         let root_program;
         let state = &self.world.tasks[task.index()];
         let ops: &[Op] = if state.root {
@@ -89,9 +89,9 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    /// The current operation has nothing left to do, but kernel work or a switch stands before the
-    /// next one. If that is a run, it is set up already, and what is to be counted before it is
-    /// counted: no task or scheduler can tell, and an event is saved for every wakeup.
+    /// The current operation is finished, but kernel work or a switch comes before the next one. If
+    /// the next operation is a run, sets it up now and updates the counters before it. Neither task
+    /// nor scheduler can see the difference, and it saves one event per wakeup.
     #[inline]
     pub(crate) fn prepare(&mut self, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
@@ -230,7 +230,7 @@ impl<S: Scheduler> Engine<'_, S> {
         if missed { Step::Done } else { self.sleep_until(id, next) }
     }
 
-    /// When the first period of a timer that `id` is the first to use began.
+    /// Start of the first period of a timer that `id` is the first to use.
     fn timers_count_from(&self, id: TaskId) -> Time {
         let template = self.world.tasks[id.index()].template;
         let ops = &self.workload.templates[template as usize].program.ops;
@@ -268,7 +268,7 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Blocked
     }
 
-    /// Waits for the others, with `mutex` given back meanwhile.
+    /// Waits for the other parties. `mutex` is released meanwhile.
     fn arrive_at_barrier(
         &mut self,
         cpu: CpuId,
@@ -294,7 +294,7 @@ impl<S: Scheduler> Engine<'_, S> {
         if mutex.is_some() {
             return self.wake_in_turn(id, woken.into());
         }
-        // hackbench's gate: one write wakes all who poll, under one lock.
+        // hackbench's gate: one write wakes all pollers, under one lock.
         for woken in woken {
             self.wake_from(cpu, id, Some(woken), false);
         }
@@ -312,7 +312,7 @@ impl<S: Scheduler> Engine<'_, S> {
                 return Step::BlockedRetry;
             }
             if !start.waiting.is_empty() {
-                // It wakes the others, then comes here again.
+                // It wakes the other tasks and then comes here again.
                 self.world.tasks[id.index()].pc -= 1;
                 let woken = std::mem::take(&mut start.waiting);
                 return self.wake_in_turn(id, woken.into());
@@ -327,8 +327,8 @@ impl<S: Scheduler> Engine<'_, S> {
         if at > now { self.sleep_until(id, at) } else { Step::Done }
     }
 
-    /// Waits at the barrier: first on the CPU; when the operation is executed again, the time for
-    /// that is over.
+    /// Waits at the barrier, first by spinning on the CPU. When the operation is executed again,
+    /// the spinning time is over.
     #[cold]
     fn spin_at_barrier(&mut self, cpu: CpuId, id: TaskId, index: u32, spin_ns: u64) -> Step {
         let barrier = &mut self.shared.barriers[index as usize];
@@ -347,7 +347,7 @@ impl<S: Scheduler> Engine<'_, S> {
         self.busy(id, Activity::Until(until))
     }
 
-    /// The barrier that a task spins at has opened: it goes on as soon as it runs.
+    /// The barrier at which a task spins has opened: the task continues as soon as it runs.
     fn release_spinner(&mut self, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
         task.pc += 1;
@@ -359,8 +359,8 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    /// Starts a sweep over memory. Pages that nobody has touched yet are placed first, which takes the
-    /// task some time; then the operation is executed again.
+    /// Starts a sweep over memory. Untouched pages are placed first, which takes the task some
+    /// time. Then the operation is executed again.
     #[cold]
     fn begin_sweep(&mut self, cpu: CpuId, id: TaskId, access: u32) -> Step {
         let template = self.world.tasks[id.index()].template as usize;
@@ -381,8 +381,8 @@ impl<S: Scheduler> Engine<'_, S> {
         self.busy(id, Activity::Sweep { rate: 0, left, until })
     }
 
-    /// The sweep of `cpu`'s task has come upon a group of pages that was marked: a fault, unless
-    /// another task had it before.
+    /// The sweep of `cpu`'s task has reached a marked group of pages. That is a fault, unless
+    /// another task had it first.
     #[cold]
     fn hinting_fault(&mut self, cpu: CpuId, id: TaskId) {
         match self.world.take_hint(cpu, id) {
@@ -406,14 +406,14 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.mark_stale(cpu);
     }
 
-    /// `cpu`'s task sleeps where its sweep is, and goes on from there.
+    /// `cpu`'s task sleeps at the current point of its sweep, and later continues there.
     fn sleep_in_sweep(&mut self, cpu: CpuId, id: TaskId) {
         self.world.tasks[id.index()].state = State::Blocked;
         self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Sleep);
         self.world.cpus[cpu].need_resched = true;
     }
 
-    /// The current operation was a sweep over memory, and has ended.
+    /// The current operation, a sweep over memory, has ended.
     #[cold]
     fn end_sweep(&mut self, cpu: CpuId, id: TaskId) {
         if let Some(memory) = &mut self.world.memory {
@@ -444,8 +444,8 @@ impl<S: Scheduler> Engine<'_, S> {
         self.wake_from(cpu, id, writer, sync)
     }
 
-    /// Wakes many, one after the other, as a futex does: the next search sees where the last one
-    /// led, and the waker may be preempted in between.
+    /// Wakes many tasks one after the other, as a futex does. Each search sees where the previous
+    /// task went, and the waker may be preempted in between.
     fn wake_in_turn(&mut self, id: TaskId, woken: VecDeque<TaskId>) -> Step {
         if !woken.is_empty() {
             self.world.tasks[id.index()].wakes = true;
@@ -460,7 +460,7 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.tasks[id.index()].wakes = matches!(next, Some((_, _, false)));
         let Some((woken, since, _)) = next else { return };
         self.wake_from(cpu, id, Some(woken), false);
-        // It was asked to wake all of them at once: their latency counts from then.
+        // The waker was asked to wake all of them at once, so their latency counts from then.
         self.world.tasks[woken.index()].woken_at = Some(since);
     }
 
@@ -477,7 +477,7 @@ impl<S: Scheduler> Engine<'_, S> {
         self.scheduler.yield_current(&mut self.world, cpu);
         self.schedule(cpu);
         if self.world.cpus[cpu].current == Some(id) {
-            // The same task goes on, but it went through the scheduler.
+            // The same task continues, but it went through the scheduler.
             let cost = self.world.machine.figures.context_switch_ns.value;
             self.world.charge(cpu, cost);
         }
@@ -489,7 +489,7 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Done
     }
 
-    /// Writing a thread's number to the file of a cgroup; into its own it changes nothing.
+    /// Writes the thread's number to the file of a cgroup. Nothing changes if it is in that cgroup.
     #[cold]
     fn set_group(&mut self, cpu: CpuId, id: TaskId, group: Option<GroupId>) -> Step {
         let task = &mut self.world.tasks[id.index()];
@@ -516,7 +516,7 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Left
     }
 
-    /// Some CPU the task may run on: the kernel's `cpumask_any_and_distribute`, by the seed.
+    /// A random CPU the task may run on: the kernel's `cpumask_any_and_distribute`.
     fn any_allowed(&mut self, id: TaskId) -> CpuId {
         let bound = self.world.nr_cpus() as u64;
         let start = self.world.random_below(bound) as usize;
@@ -532,8 +532,9 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.cpus[cpu].need_resched = true;
     }
 
-    /// The program of `cpu`'s task is over. The root task waits for those that it started, of its process
-    /// if it is in one, one after the other (`pthread_join()`, `waitpid()`).
+    /// The program of `cpu`'s task has ended. The root task waits for the tasks that it started,
+    /// one after the other. If it belongs to a process, it waits only for those of that process
+    /// (`pthread_join()`, `waitpid()`).
     fn end(&mut self, cpu: CpuId, id: TaskId) {
         if self.world.tasks[id.index()].root && !self.shared.started.is_empty() {
             self.shared.joining = Some(id);
@@ -542,7 +543,7 @@ impl<S: Scheduler> Engine<'_, S> {
         self.exit(cpu, id);
     }
 
-    /// Whom the root task waits for wakes it.
+    /// Wakes the root task if it waits for this exiting task.
     fn wake_root(&mut self, cpu: CpuId, id: TaskId) {
         let pid = self.world.tasks[id.index()].pid;
         let Ok(place) = self.shared.started.binary_search(&pid) else { return };
@@ -560,8 +561,8 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.cpus[cpu].need_resched = true;
     }
 
-    /// Whether the current operation of `id` only begins: it is executed again when the work now
-    /// charged is done.
+    /// Whether the current operation of `id` only begins. Then it is executed again when the
+    /// charged work is done.
     fn begin(&mut self, id: TaskId) -> bool {
         let task = &mut self.world.tasks[id.index()];
         task.half_done = !task.half_done;
@@ -569,8 +570,8 @@ impl<S: Scheduler> Engine<'_, S> {
         task.half_done
     }
 
-    /// Creates a task. Where it runs is decided when the work for it is done (`wake_up_new_task()`
-    /// after `copy_process()`): then the operation is executed again.
+    /// Creates a task. Its CPU is chosen when the work for the fork is done (`wake_up_new_task()`
+    /// after `copy_process()`). Then the operation is executed again.
     fn fork(&mut self, cpu: CpuId, parent: TaskId, template: u32) -> Step {
         let mean = self.world.machine.figures.fork_ns.value;
         if self.begin(parent) {

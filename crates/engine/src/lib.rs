@@ -3,21 +3,21 @@
 //! [`run`] executes a workload on a machine under a [`Scheduler`]. A run is a function of (machine,
 //! workload, scheduler, seed): the same inputs give the same [`Outcome`].
 //!
-//! What costs simulated time: every hook's kernel work (the scheduler charges what it looks at, the
-//! engine charges wakeups, switches, ticks and interrupts), SMT sharing, refilling caches after a
-//! migration, and sweeps over memory. See `cpu.rs` for how a task's progress follows from these, and
-//! `memory.rs` for the last.
+//! These things cost simulated time: every hook's kernel work (the scheduler charges what it reads,
+//! the engine charges wakeups, switches, ticks and interrupts), SMT sharing, refilling caches after
+//! a migration, and sweeps over memory. `cpu.rs` describes how a task's progress follows from them,
+//! and `memory.rs` describes sweeps.
 
 //!
 //! # A scheduler
 //!
-//! The smallest that is of some use, and a run under it (`examples/fifo.rs`, which a test runs):
+//! The smallest useful scheduler, and a run under it (`examples/fifo.rs`, which a test runs):
 //!
 //! ```
 #![doc = include_str!("../examples/fifo.rs")]
 //! ```
 //!
-//! Whatever else the kernel's fair class does is a hook of [`Scheduler`] with a default.
+//! All other hooks of [`Scheduler`] have defaults. The kernel's fair class uses them.
 
 mod audit;
 mod background;

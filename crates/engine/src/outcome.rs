@@ -1,4 +1,4 @@
-//! What a run leaves behind.
+//! The result of a run.
 
 use roost_machine::Machine;
 use roost_workload::{Better, Metric, MetricKind, Workload};
@@ -14,7 +14,8 @@ use crate::world::World;
 pub struct Outcome {
     /// Simulated time of the run, ns.
     pub elapsed_ns: u64,
-    /// The workload's metrics, in its order. They, counters, histograms and run time are of the measured part.
+    /// The workload's metrics, in its order. Metrics, counters, histograms and run time cover the
+    /// measured part of the run.
     pub metrics: Vec<MetricValue>,
     /// Counters of the engine and of the scheduler, in a fixed order.
     pub counters: Vec<(String, f64)>,
@@ -22,8 +23,8 @@ pub struct Outcome {
     pub histograms: Vec<Histogram>,
     /// Where tasks ran.
     pub run_time: RunTime,
-    /// What is missing if its duration ended the run before it got to what it measures: its metrics mean
-    /// nothing then.
+    /// What is missing if the duration ended the run before it could measure anything. Then its
+    /// metrics mean nothing.
     pub too_short: Option<TooShort>,
 }
 
@@ -40,18 +41,18 @@ impl Outcome {
     }
 }
 
-/// How long tasks were on the CPUs of a place, ns, kernel work on their behalf included. Empty where that is
-/// not known.
+/// Time that tasks spent on the CPUs of a place, ns, kernel work for them included. Empty if not
+/// known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
-    /// By node, in the machine's numbering.
+    /// By node, with the machine's numbers.
     pub node_ns: Vec<u64>,
-    /// By LLC, likewise.
+    /// By LLC, with the machine's numbers.
     pub llc_ns: Vec<u64>,
 }
 
 impl RunTime {
-    /// From the time on each CPU of `machine`, ns.
+    /// Sums over the time on each CPU of `machine`, ns.
     pub fn by_place(machine: &Machine, cpu_ns: &[u64]) -> Self {
         let (mut node_ns, mut llc_ns) = (vec![0; machine.nodes.len()], vec![0; machine.llcs.len()]);
         for (cpu, ns) in machine.cpus.iter().zip(cpu_ns) {
@@ -71,11 +72,11 @@ pub struct MetricValue {
     pub unit: String,
     /// Which direction is better.
     pub better: Better,
-    /// The value; `None` where nothing was measured: no wakeup of that class happened, or the
-    /// duration ended the run before the tasks that it was to time.
+    /// The value; `None` if nothing was measured: no wakeup of that class happened, or the duration
+    /// ended the run before the tasks that were to be timed.
     pub value: Option<f64>,
-    /// How much larger it is in the second half of what was measured than in the first, as a part of that;
-    /// `None` where a half says nothing, as of the time that all takes.
+    /// Relative increase from the first to the second half of the measured part; `None` if a half
+    /// says nothing, for example about the time of the whole.
     pub drift: Option<f64>,
 }
 
@@ -88,8 +89,8 @@ pub struct Histogram {
     pub counts: Vec<u64>,
 }
 
-/// Puts the outcome together of what was counted in the measured part and in each half of it; `complete` if
-/// every task has exited by `now`.
+/// Makes the outcome from the counts of the measured part and of its halves. `complete` if all
+/// tasks have exited by `now`.
 pub(crate) fn outcome(
     world: &World,
     workload: &Workload,
@@ -144,8 +145,8 @@ pub(crate) fn outcome(
     }
 }
 
-/// Pages on each node of the processes whose tasks are in each task group, as the group's
-/// `memory.numa_stat` would show them.
+/// Pages on each node that belong to processes with tasks in each task group, as in the group's
+/// `memory.numa_stat`.
 fn group_memory(world: &World, workload: &Workload, count: &mut dyn FnMut(&str, u64)) {
     for (number, group) in (0..).zip(&workload.groups) {
         let mut pages = vec![0; world.machine.nodes.len()];
@@ -163,12 +164,12 @@ fn group_memory(world: &World, workload: &Workload, count: &mut dyn FnMut(&str, 
     }
 }
 
-/// How many LLCs run more than one task, as a mean over time.
+/// Number of LLCs that run more than one task, as a mean over time.
 #[derive(Debug)]
 pub(crate) struct LlcSharing {
     running: Vec<u32>,
     shared: u64,
-    /// Sum of (LLCs shared x ns).
+    /// Sum of (shared LLCs x ns).
     integral: u128,
     changed: Time,
     from: Time,
@@ -203,7 +204,7 @@ impl LlcSharing {
         }
     }
 
-    /// Tasks that run, by LLC.
+    /// Number of running tasks, by LLC.
     pub(crate) fn running(&self) -> &[u32] {
         &self.running
     }

@@ -1,4 +1,4 @@
-//! Whether a run that its duration ended got as far as to measure something.
+//! Whether a run that ended at its duration got far enough to measure something.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use crate::sync::Shared;
 use crate::task::Task;
 use crate::totals::Totals;
 
-/// A run that its duration ended before it got to what it measures.
+/// A run whose duration ended it before it could measure anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooShort {
-    /// How many tasks of the workload had been created.
+    /// Number of tasks of the workload that had been created.
     pub created: u32,
-    /// What had not been reached.
+    /// What the run had not reached.
     pub missing: Missing,
 }
 
 /// What a run had not reached when its duration ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// No task had got to its work.
+    /// No task had reached its work.
     Work,
-    /// Tasks worked, but the benchmark had not come round once: no event that its rates count, no wakeup
-    /// of those whose latency it measures.
+    /// Tasks worked, but the benchmark had not completed an iteration: no event that its rates
+    /// count, and no wakeup of a class whose latency it measures.
     Iteration,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What was not reached in a run in which some task `works`; `None`: it measures something.
+/// What a run did not reach; `None` if it measured something. `works`: some task reached its work.
 pub(crate) fn missing(
     workload: &Workload,
     shared: &Shared,
@@ -52,11 +52,11 @@ pub(crate) fn missing(
         MetricKind::WakeupLatencyUs { class, .. } | MetricKind::MeanWakeupLatencyUs { class } => {
             measured.latencies.of(class).is_some() || works && !sleeps(workload, class)
         }
-        // What it measures is the whole; that the duration cut it is told otherwise.
+        // These measure the whole run. That the duration cut it is reported elsewhere.
         MetricKind::WallSeconds | MetricKind::SecondsSince { .. } => works,
     };
     let reached = match kinds().any(|kind| is_rate(&kind)) {
-        // Latencies alone are those of tasks that were woken to begin.
+        // Latencies alone are not enough: they may be from tasks that were woken to begin.
         true => kinds().filter(is_rate).any(came_round),
         false => kinds().any(came_round) || works && workload.metrics.is_empty(),
     };
@@ -67,7 +67,8 @@ pub(crate) fn missing(
     }
 }
 
-/// Whether tasks of the class block once they are at work; others are never woken again.
+/// Whether tasks of the class block after they have reached their work. Other tasks are never woken
+/// again.
 fn sleeps(workload: &Workload, class: &str) -> bool {
     let of_class = workload.templates.iter().filter(|template| template.class == class);
     let mut work = of_class.flat_map(|template| {
@@ -91,13 +92,13 @@ fn sleeps(workload: &Workload, class: &str) -> bool {
     })
 }
 
-/// Whether a task has begun its first operation that is work. What it repeats may be that one.
+/// Whether a task has begun its first work operation. A loop may repeat that one.
 pub(crate) fn is_at_work(program: &Program, task: &Task) -> bool {
     task.pc as usize > first_work(program) || task.loops.iter().any(|&done| done > 0)
 }
 
-/// Index of the first operation that is neither a common start nor a setting; the length if there is
-/// none.
+/// Index of the first operation that is neither a common start nor a setting; the number of
+/// operations if there is none.
 fn first_work(program: &Program) -> usize {
     let sets_up = |op: &Op| {
         matches!(

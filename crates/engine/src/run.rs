@@ -25,20 +25,20 @@ use crate::world::{Arrival, Looking, World};
 
 /// How a run is started, observed and stopped.
 pub struct Control<'a> {
-    /// Differs between runs as two runs on a real machine differ.
+    /// Seed of everything random. Runs with different seeds differ like two runs on a real machine.
     pub seed: u64,
     /// Observer of switches and wakeups.
     pub tracer: Option<Box<dyn Tracer>>,
-    /// Whether threads of the kernel run beside the workload (`background.rs`).
+    /// Whether kernel threads run beside the workload (`background.rs`).
     pub background: bool,
     /// When set, the run ends with [`RunError::Stopped`].
     pub stop: &'a AtomicBool,
-    /// Called now and then with the simulated time reached.
+    /// Called from time to time with the simulated time reached.
     pub progress: &'a (dyn Fn(Time) + Sync),
 }
 
 impl Control<'_> {
-    /// Of a run that nobody watches or stops, of the workload alone.
+    /// A run without observer, stop flag and kernel threads.
     pub fn new(seed: u64) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Self { seed, tracer: None, background: false, stop: &NEVER, progress: &|_| {} }
@@ -73,14 +73,14 @@ pub enum RunError {
     Scheduler {
         /// The workload's name.
         workload: String,
-        /// When.
+        /// Simulated time of the end.
         at_ns: u64,
-        /// What the scheduler said.
+        /// The scheduler's reason.
         reason: String,
-        /// Where tasks were.
+        /// The states of tasks.
         tasks: String,
     },
-    /// The duration ended a run that is to measure something before it did ([`Outcome::too_short`]).
+    /// The duration ended the run before it could measure anything ([`Outcome::too_short`]).
     #[error(
         "workload {workload}: after {at_ns} ns of simulated time {created} tasks had been created, and \
          {missing}; {}",
@@ -121,7 +121,7 @@ pub enum RunError {
         workload: String,
         /// Bytes needed.
         wanted: u64,
-        /// Bytes there are.
+        /// Bytes available.
         there: u64,
         /// The machine's name.
         machine: String,
@@ -143,7 +143,7 @@ pub enum RunError {
     },
 }
 
-/// What a duration has to be, as a user gives it.
+/// The advice on a longer duration, as the user would give it.
 fn longer(enough_ns: Option<u64>) -> String {
     match enough_ns {
         None => "give it a longer duration, if any would do".to_owned(),
@@ -175,23 +175,23 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) live: u32,
     /// Events until the next audit.
     pub(crate) until_audit: usize,
-    /// By CPU; none if the machine's governor has no threads.
+    /// One per CPU; empty if the machine's governor has no threads.
     pub(crate) samplers: Vec<Sampler>,
-    /// How many threads of the kernel there are. No run waits for their end.
+    /// Number of kernel threads. No run waits for their end.
     pub(crate) kernel_threads: u32,
-    /// Whether a task that exited had got to its work.
+    /// Whether a task that has exited had reached its work.
     worked: bool,
 }
 
-/// From how many tasks on what the next event reads is asked for early: what fewer and their CPUs keep, about
-/// 1 KB each, fits a processor's second level of cache.
+/// From this number of tasks on, the data of the next event is prefetched. Fewer tasks and their
+/// CPUs have state of about 1 KB each, which fits a processor's second-level cache.
 const CROWD: u32 = 512;
 
-/// How many events pass between looks at [`Control::stop`].
+/// Number of events between checks of [`Control::stop`].
 const EVENTS_BETWEEN_CHECKS: u32 = 1 << 16;
 
-/// Ticks of different CPUs come within this time of each other, in an order that the seed gives:
-/// on a real machine they are programmed for the same moment and served in no particular order.
+/// Ticks of different CPUs are up to this far apart, in an order given by the seed. On a real
+/// machine they are programmed for the same moment and served in no particular order.
 const TICK_SKEW_NS: u64 = 1000;
 
 /// Runs `workload` on `machine` under `scheduler`.
@@ -207,8 +207,8 @@ pub fn run<S: Scheduler>(
     run_observed(machine, workload, scheduler, control, |_| {})
 }
 
-/// [`run`], telling `observer` the kind of each event after it was handled: index into
-/// [`EVENT_NAMES`](crate::EVENT_NAMES). Benchmarks time the events by it.
+/// As [`run`], and calls `observer` after each event with the event's kind: an index into
+/// [`EVENT_NAMES`](crate::EVENT_NAMES). Benchmarks use it to time the events.
 ///
 /// # Errors
 /// As [`run`].
@@ -325,8 +325,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         })
     }
 
-    /// Creates the root task on a CPU and at a time that the seed gives, and threads of the kernel; `background` is the
-    /// first template of those that run beside any workload.
+    /// Creates the root task, on a CPU and at a time given by the seed, and kernel threads.
+    /// `background` is the first template of the threads that run beside any workload.
     fn start(&mut self, background: Option<usize>) {
         for cpu in 0..self.world.nr_cpus() {
             self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS) as u16;
@@ -366,7 +366,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    /// Brings what `event`, which is likely to be the next, reads into the processor's caches.
+    /// Prefetches the data that `event` reads, because it is probably the next event.
     #[inline]
     fn expect(&self, event: Event) {
         let (cpu, task) = match event {
@@ -440,8 +440,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.scheduler.tick_end(&mut self.world, cpu);
     }
 
-    /// A task's sleep ends: the timer interrupts the CPU on which it was armed. The same interrupt serves
-    /// what else is due there, one after the other, and only then anything woken can run.
+    /// A task's sleep ends: the timer interrupts the CPU on which it was set. The same interrupt
+    /// serves all other timers due there, one after the other. Only then a woken task can run.
     fn timer(&mut self, cpu: CpuId, task: TaskId) {
         if !self.world.cpus[cpu].serving {
             self.timer_interrupt(cpu);
@@ -481,8 +481,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.charge_interrupt(cpu);
     }
 
-    /// Tasks arrive and work asked for by other CPUs is done. Whether `cpu` took an interrupt: tasks
-    /// queued by others under the queue's lock are none.
+    /// Tasks arrive, and work requested by other CPUs is done. Returns whether `cpu` took an
+    /// interrupt. Tasks that other CPUs queue under the queue's lock cause none.
     fn interrupt(&mut self, cpu: CpuId) -> bool {
         let mut interrupted = false;
         while let Some(arrival) = self.world.next_arrival(cpu) {
@@ -516,15 +516,16 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let task = &mut self.world.tasks[id.index()];
         task.state = State::Queued;
         task.cpu = cpu;
-        // As sched_info_enqueue(): a wakeup's run delay begins here. Who was moved because of its
-        // affinity was runnable all the time.
+        // As in sched_info_enqueue(), the run delay of a wakeup begins here. A task that was moved
+        // because of its affinity was runnable all the time.
         if arrival.why != Enqueue::Relocated && task.queued_at != now {
             task.queued_at = now;
             self.world.trace_queued(id);
         }
         self.world.idle.remove(cpu);
         let idle = self.world.cpus[cpu].current.is_none();
-        // Who found the CPU busy and took the lock may find it idle now: that one does the rest.
+        // A waker that found the CPU busy and took the lock may find it idle now. Then `cpu` itself
+        // does the rest.
         let itself =
             arrival.interrupt || idle && self.scheduler.hands_over(&self.world, arrival.from, cpu);
         let by = if itself { cpu } else { arrival.from };
@@ -534,7 +535,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    /// The stopper runs: one switch to it, then the scheduler moves what it wants.
+    /// The stopper runs: one switch to it, then the scheduler moves tasks.
     fn run_stopper(&mut self, cpu: CpuId) {
         let cost = self.world.machine.figures.context_switch_ns.value;
         self.world.charge(cpu, cost);
@@ -575,9 +576,10 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.deliver(id, target, wake.cpu, why);
     }
 
-    /// Sends a runnable task to the queue of `target`: at once if that is `from` itself, otherwise
-    /// after the work already charged to `from`, by interrupt if the scheduler says so
-    /// ([`Scheduler::hands_over`]), else under its lock: then `from` goes on only when the task is queued.
+    /// Sends a runnable task to the queue of `target`. If that is `from` itself, the task arrives
+    /// at once. Otherwise it arrives after the work already charged to `from`: by interrupt if the
+    /// scheduler says so ([`Scheduler::hands_over`]), else under the queue's lock. With the lock,
+    /// `from` continues only when the task is queued.
     pub(crate) fn deliver(&mut self, id: TaskId, target: CpuId, from: CpuId, why: Enqueue) {
         let world = &mut self.world;
         let now = world.now;
@@ -604,7 +606,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             .expect_arrival(target, Arrival { at: sent + latency, task: id, why, from, interrupt });
     }
 
-    /// Chooses again what `cpu` runs.
+    /// Picks again on `cpu`.
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         self.world.settle(cpu);
         self.world.clear_resched(cpu);
@@ -631,9 +633,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    /// `cpu` goes from `previous` to what was picked. If it looks for a task in between, `previous` is
-    /// gone from then on: to observers and counters it is idle until it runs what it finds, where the
-    /// kernel switches once.
+    /// Switches `cpu` from `previous` to the task picked. If the CPU searches for a task in
+    /// between, `previous` has left at once: observers and counters see an idle CPU until it runs
+    /// the task it finds. The kernel has only one switch there.
     #[inline]
     fn switch(&mut self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, pick: Pick) {
         let was_idle = previous.is_none() && !self.world.looks_after_task(cpu);
@@ -681,8 +683,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    /// How much longer the task waits that `cpu` decides on now (`sched_info_arrive()`): until the
-    /// kernel work is done that is ahead of the CPU, interrupts and newly idle balancing, and the first
+    /// How much longer a task that `cpu` picks now has to wait (`sched_info_arrive()`): until the
+    /// CPU's pending kernel work is done (interrupts and newly-idle balancing), and for the first
     /// half of the switch (assumption).
     #[inline]
     fn until_switch_ns(&self, cpu: CpuId) -> u64 {
@@ -690,7 +692,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.backlog_ns(cpu) + self.world.stretched(half)
     }
 
-    /// `id` gets `cpu`: costs, delays and migrations are counted.
+    /// `id` gets `cpu`. Counts costs, delays and migrations.
     #[inline]
     fn start_task(&mut self, cpu: CpuId, id: TaskId) {
         let until_switch = self.until_switch_ns(cpu);
@@ -723,8 +725,8 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let activated = woken_at.map_or(0, |_| figures.activation_ns.value);
         let cost = figures.context_switch_ns.value + started + activated;
         if let Some((woken, class)) = woken_at.zip(class) {
-            // The task sees the time at which its own work begins: after the interrupt, the wakeup
-            // and the switch that brought it here.
+            // The task's wait ends when its own work begins: after the interrupt, the wakeup and
+            // the switch.
             let until_work = self.world.backlog_ns(cpu) + cost;
             self.latencies.record(class, now.since(woken) + until_work);
         }
@@ -829,37 +831,37 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    /// Whether the program of `task` has got to its work.
+    /// Whether the program of `task` has reached its work.
     fn is_at_work(&self, task: TaskId) -> bool {
         let task = &self.world.tasks[task.index()];
         let own = !task.root && !task.kernel;
         own && reached::is_at_work(&self.workload.templates[task.template as usize].program, task)
     }
 
-    /// What is missing if the duration ended the run before it got to what it measures.
+    /// What is missing if the duration ended the run before it could measure anything.
     fn too_short(&self, measured: &Totals) -> Option<TooShort> {
         let live = |id: &TaskId| self.world.tasks[id.index()].state != State::Dead;
         let mut tasks = (0..self.world.tasks.len() as u32).map(TaskId).filter(live);
         let works = self.worked || tasks.any(|task| self.is_at_work(task));
         let missing = reached::missing(self.workload, &self.shared, measured, works)?;
-        // All but the root task and threads of the kernel.
+        // All tasks except the root task and kernel threads.
         let created = self.next_pid - 2 - self.kernel_threads;
         Some(TooShort { created, missing })
     }
 
-    /// When the observer next wants to be told of memory; never, if there is none.
+    /// When the observer next wants a report on memory; never if there is no observer.
     fn next_memory(&self) -> Time {
         let tracer = self.world.tracer.as_ref().filter(|_| self.world.memory.is_some());
         let later = self.world.now + 1;
         tracer.map_or(Time::NEVER, |tracer| tracer.next_memory().max(later))
     }
 
-    /// What has been counted up to now.
+    /// All counts up to now.
     fn totals(&self) -> Totals {
         Totals::now(&self.world, &self.scheduler, &self.shared, &self.latencies)
     }
 
-    /// Closes the accounts at `end`.
+    /// Ends all counts at `end`.
     fn finish(mut self, end: Time, marks: Marks) -> Outcome {
         let complete = self.live == 0;
         self.world.now = end;
@@ -882,7 +884,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 }
 
-/// What memory the workload uses on the machine.
+/// The memory model for the workload on the machine.
 fn memory(machine: &Arc<Machine>, workload: &Workload) -> Result<Option<Memory>, RunError> {
     let (name, on) = (&workload.name, &machine.name);
     Memory::new(machine, workload).map_err(|unavailable| match unavailable {
@@ -939,7 +941,7 @@ impl World {
         }
     }
 
-    /// Tells the observer, if there is one, what it makes of the world.
+    /// Calls the observer, if there is one, with the world.
     #[inline]
     fn trace(&mut self, tell: impl FnOnce(&Self, &mut dyn Tracer)) {
         if self.tracer.is_some() {
@@ -969,7 +971,7 @@ impl World {
         });
     }
 
-    /// `id`, which ran on `cpu`, gives it up.
+    /// `id` leaves `cpu`, on which it ran.
     #[inline]
     fn account_run(&mut self, cpu: CpuId, id: TaskId, left: LeftAs) {
         let now = self.now;
@@ -994,7 +996,7 @@ impl World {
         }
     }
 
-    /// `id` transfers nothing more.
+    /// `id` transfers no more data.
     fn trace_accessed(&mut self, id: TaskId) {
         self.trace(|world, tracer| {
             let Some(memory) = &world.memory else { return };

@@ -1,9 +1,10 @@
-//! The threads by which the frequency governor of a machine samples its CPUs.
+//! The threads with which a machine's frequency governor samples its CPUs.
 //!
-//! Linux's `ondemand` of 2013 has a worker on each CPU that looks how busy the CPU was since the last time. Its timer is
-//! deferrable and expires at the same jiffy on all CPUs (`dbs_timer_init()`, `do_dbs_timer()`): at the first
-//! tick after the period is over that finds the CPU busy. Frequencies are constant here. What is left of it is that
-//! whatever runs is preempted for some microseconds, in which other CPUs see it wait.
+//! Linux's `ondemand` of 2013 has a worker on each CPU that checks how busy the CPU was since the
+//! last check. Its timer is deferrable and expires at the same jiffy on all CPUs
+//! (`dbs_timer_init()`, `do_dbs_timer()`): at the first tick after the period that finds the CPU
+//! busy. Frequencies are constant in the simulation. What remains is that the running task is
+//! preempted for some microseconds, and other CPUs see it wait.
 
 use roost_machine::{Machine, Sampling};
 use roost_workload::{Op, Policy, Process, Program, Template, Workload};
@@ -12,29 +13,31 @@ use crate::run::Engine;
 use crate::scheduler::{CpuId, Scheduler, TaskId};
 use crate::time::Time;
 
-/// The thread of a CPU.
+/// The sampling thread of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampler {
     task: TaskId,
     period_ns: u64,
-    /// A tick from then on wakes it; never while it works.
+    /// The first tick after this time wakes it. Never, while it works.
     due: Time,
 }
 
 impl Sampler {
-    /// Until the next multiple of the period.
+    /// Waits until the next multiple of the period.
     fn wait(&mut self, now: Time) {
         self.due = Time((now.ns() / self.period_ns + 1) * self.period_ns);
     }
 }
 
-/// `workload` with the templates of these threads, a CPU's each, behind its own; `None` if the machine has none.
+/// `workload` with the templates of these threads appended, one per CPU; `None` if the machine has
+/// no such threads.
 pub(crate) fn with_threads(machine: &Machine, workload: &Workload) -> Option<Workload> {
     let ns = machine.figures.sampling?.run_ns.value;
     let mut all = workload.clone();
     for cpu in &machine.cpus {
         let name = format!("kworker/{}", cpu.os_index);
-        // Of its own: threads of the kernel share no memory for which anybody would gather them.
+        // A process of its own, because kernel threads share no memory for which a scheduler should
+        // gather them.
         let process = all.processes.len() as u32;
         all.processes.push(Process { name: name.clone(), forked: false });
         let again = Op::Loop { depth: 0, times: 0, to: 0 };
@@ -74,13 +77,13 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    /// The thread of a CPU has done its work.
+    /// The thread of a CPU has finished its work.
     pub(crate) fn await_sample(&mut self, id: TaskId) {
         let cpu = self.world.task_cpu(id);
         self.samplers[cpu].wait(self.world.now());
     }
 
-    /// At a tick of `cpu`, which is busy: wakes its thread if that is due.
+    /// At a tick of the busy CPU `cpu`: wakes its thread if that is due.
     pub(crate) fn sample(&mut self, cpu: CpuId) {
         let now = self.world.now;
         let Some(sampler) = self.samplers.get_mut(cpu).filter(|sampler| sampler.due <= now) else {

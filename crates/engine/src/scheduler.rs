@@ -1,4 +1,4 @@
-//! What a scheduler has to do: the hooks the engine calls.
+//! The hooks that the engine calls, which a scheduler implements.
 //!
 //! The life of a task, as a scheduler sees it:
 //!
@@ -11,10 +11,10 @@
 //!                                     └── dequeue(Exit) ─ task_exit
 //! ```
 //!
-//! The engine owns what runs where *now* ([`World::current`]) and all times; the
-//! scheduler owns its queues. A task that runs is still "on" the scheduler's
-//! queue of that CPU until `dequeue` is called for it. A scheduler that cannot go
-//! on ends the run with a reason ([`World::end_run`]).
+//! The engine knows which task runs on which CPU *now* ([`World::current`]) and keeps all times.
+//! The scheduler keeps its queues. A running task counts as on the scheduler's queue of its CPU
+//! until `dequeue` is called for it. A scheduler that cannot go on ends the run with a reason
+//! ([`World::end_run`]).
 
 use crate::world::World;
 
@@ -33,7 +33,8 @@ impl TaskId {
 /// A CPU number of the machine, dense from 0.
 pub type CpuId = usize;
 
-/// Who touched a group of pages last, as its last hinting fault told (the kernel's `cpupid`).
+/// The task that last touched a group of pages, according to the last hinting fault (the kernel's
+/// `cpupid`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastAccess {
     /// The CPU.
@@ -45,36 +46,36 @@ pub struct LastAccess {
 /// A task touched a group of pages that the scheduler had marked ([`World::mark_pages`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintingFault {
-    /// The region, numbered in the order of first use, and its group.
+    /// The region, numbered in the order of first use.
     pub region: u32,
-    /// Number of the group in the region; of a huge page, of its first one.
+    /// Number of the group in the region; for a huge page, of its first group.
     pub group: u32,
-    /// The area of the task's process that it is in.
+    /// The area of the task's process in which the group is.
     pub area: u32,
-    /// Its pages of 4 KiB: as many faults of the kernel, or one if it is a huge page.
+    /// Its pages of 4 KiB. The kernel would have as many faults, or one for a huge page.
     pub pages: u64,
-    /// The node that holds them.
+    /// The node that holds these pages.
     pub node: usize,
     /// Whether several processes map the region.
     pub shared: bool,
-    /// Who touched it last; `None`: nobody since it was placed.
+    /// The task that last touched it; `None` if no task did since the pages were placed.
     pub last: Option<LastAccess>,
-    /// Another task moves it ([`World::begin_move`]): this one sleeps until that is done
-    /// ([`World::await_move`]), or it goes on with the pages where they are, which do not move then.
+    /// Another task is moving it ([`World::begin_move`]). This task either sleeps until the move is
+    /// done ([`World::await_move`]), or uses the pages where they are. Then the move is given up.
     pub moving: bool,
 }
 
-/// Why and from where a task is placed.
+/// Why a task is placed, and from which CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
     /// The CPU that executes the wakeup or fork.
     pub cpu: CpuId,
-    /// The task that wakes or forks; `None` from an interrupt on an idle CPU. From an interrupt
-    /// that hit a running task this is that task: the kernel's `current`.
+    /// The task that wakes or forks; `None` in an interrupt on an idle CPU. In an interrupt that
+    /// hit a running task it is that task: the kernel's `current`.
     pub waker: Option<TaskId>,
-    /// The waker said it is about to sleep (WF_SYNC).
+    /// The waker says that it is about to sleep (WF_SYNC).
     pub sync: bool,
-    /// Whether this runs in an interrupt handler rather than on behalf of the waker.
+    /// Whether this happens in an interrupt handler, not on behalf of the waker.
     pub interrupt: bool,
 }
 
@@ -83,14 +84,14 @@ pub struct Wake {
 pub enum Enqueue {
     /// It was woken.
     Wakeup {
-        /// It was explicitly moved to another CPU than it last ran on (WF_MIGRATED).
+        /// The task was moved to another CPU than it last ran on (WF_MIGRATED).
         migrated: bool,
-        /// The wakeup carried the sync hint (WF_SYNC).
+        /// The wakeup has the sync hint (WF_SYNC).
         sync: bool,
     },
-    /// It was created.
+    /// It is new.
     New,
-    /// It was moved because its affinity changed; its state was kept by `dequeue(NotAllowed)`.
+    /// It was moved because its affinity changed. `dequeue(NotAllowed)` kept its state.
     Relocated,
 }
 
@@ -112,8 +113,8 @@ pub enum Pick {
     Run(TaskId),
     /// It goes idle.
     Idle,
-    /// Nothing is queued, and it looks for something elsewhere: when the work that was charged to it
-    /// is done, it picks again. Until then it takes no interrupt, as `schedule()` does not.
+    /// Nothing is queued, and the CPU searches elsewhere. It picks again when the work charged to
+    /// it is done. Until then it takes no interrupts, as in the kernel's `schedule()`.
     Later,
 }
 
@@ -123,64 +124,66 @@ impl From<Option<TaskId>> for Pick {
     }
 }
 
-/// What one CPU can ask another to do with [`World::kick`].
+/// Work that one CPU can ask another CPU to do with [`World::kick`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Work {
-    /// Choose again what to run.
+    /// Pick again.
     Reschedule = 1,
-    /// Idle balancing on behalf of all idle CPUs (the kernel's nohz kick); the scheduler knows the rest.
+    /// Balance on behalf of all idle CPUs (the kernel's nohz kick). The scheduler knows the
+    /// details.
     Balance = 2,
-    /// Run the stopper: the current task is put back to its queue first, so that it can be moved.
+    /// Run the stopper. The current task is put back on its queue first, so that it can be moved.
     Stop = 4,
-    /// Nothing but to take the interrupt: the sender started this CPU's timer
-    /// ([`World::start_timer`]), which only the CPU itself can do.
+    /// Only take the interrupt: the sender started this CPU's timer ([`World::start_timer`]), and
+    /// only the CPU itself can program it.
     Timer = 8,
 }
 
 /// A scheduling policy with its state.
 ///
-/// What every scheduler has to answer stands first and has no default. The rest does nothing unless a
-/// scheduler says otherwise, and costs nothing then: the engine is compiled anew for each scheduler.
+/// The first hooks have no default: every scheduler implements them. The others do nothing by
+/// default, and then cost nothing, because the engine is compiled for each scheduler.
 pub trait Scheduler {
     /// The tick's period in nanoseconds (1 s / HZ).
     fn tick_ns(&self) -> u64;
 
-    /// Chooses a CPU for a woken task. Work done is charged to `wake.cpu` by [`World::charge`]; the
-    /// task arrives after what was charged.
+    /// Chooses a CPU for a woken task. Charge the work to `wake.cpu` with [`World::charge`]. The
+    /// task arrives after the charged work is done.
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId;
 
-    /// Puts a task in the queue of `cpu` and, if it should run before the current one, calls
-    /// [`World::resched`]. `by` executes this: the CPU that wakes, if it takes the queue's lock,
-    /// otherwise `cpu` itself, in an interrupt. An idle CPU picks after that without being asked.
+    /// Puts a task on the queue of `cpu`. If the task should run before the current one, calls
+    /// [`World::resched`]. CPU `by` executes this: the waker's CPU if it takes the queue's lock,
+    /// otherwise `cpu` itself, in an interrupt. An idle CPU picks after this without being asked.
     fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId);
 
     /// Takes the current task of `cpu` off its queue. `pick` follows.
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue);
 
-    /// Chooses what `cpu` runs next. The current task, if `dequeue` was not called for it, is still
-    /// runnable and one of the choices. May pull tasks from elsewhere ([`World::set_task_cpu`]).
+    /// Chooses the task that `cpu` runs next. If `dequeue` was not called for the current task,
+    /// that task is still runnable and can be chosen. May pull tasks from other CPUs
+    /// ([`World::set_task_cpu`]).
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick;
 
-    /// Called once before anything runs. Every CPU is idle.
+    /// Called once at the start. Every CPU is idle.
     fn start(&mut self, _world: &mut World) {}
 
-    /// A task was created by `parent` (`None`: it exists from the start). Nothing is queued yet.
+    /// `parent` created a task (`None` if the task exists from the start). It is not queued yet.
     fn task_new(&mut self, _world: &mut World, _task: TaskId, _parent: Option<TaskId>) {}
 
-    /// A task has exited, after `dequeue(Exit)`; its number may be used again.
+    /// A task has exited, after `dequeue(Exit)`. Its number may be used again.
     fn task_exit(&mut self, _world: &mut World, _task: TaskId) {}
 
-    /// Chooses a CPU for a task just created; by default as for one that is woken.
+    /// Chooses a CPU for a new task; by default as for a woken task.
     fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
         self.select_cpu(world, task, wake)
     }
 
-    /// Whether a task that CPU `from` wakes for `cpu`, another one, is handed to it by interrupt, so that
-    /// `cpu` does the queueing; otherwise `from` takes the lock of `cpu`'s queue, and a `cpu` that
-    /// is idle is interrupted once the task is queued. By default as the kernel's fair class has it
-    /// (`ttwu_queue_cond()`, TTWU_QUEUE): if `cpu` is idle or has another LLC. sched_ext takes the
-    /// lock unless it is told not to (SCX_OPS_ALLOW_QUEUED_WAKEUP).
+    /// Whether a task that CPU `from` wakes for another CPU `cpu` is handed over by interrupt, so
+    /// that `cpu` queues it. Otherwise `from` takes the lock of `cpu`'s queue, and an idle `cpu` is
+    /// interrupted after the task is queued. The default is that of the kernel's fair class
+    /// (`ttwu_queue_cond()`, TTWU_QUEUE): true if `cpu` is idle or has another LLC. sched_ext takes
+    /// the lock unless it is told not to (SCX_OPS_ALLOW_QUEUED_WAKEUP).
     fn hands_over(&self, world: &World, from: CpuId, cpu: CpuId) -> bool {
         world.current(cpu).is_none() || !world.machine().same_llc(from, cpu)
     }
@@ -191,72 +194,73 @@ pub trait Scheduler {
     /// The current task of `cpu` called sched_yield; `pick` follows.
     fn yield_current(&mut self, _world: &mut World, _cpu: CpuId) {}
 
-    /// The next event is likely to concern `task` on `cpu`: what the scheduler reads then may be brought into
-    /// the processor's caches ([`prefetch`](crate::prefetch)). Nothing else may come of it.
+    /// The next event will probably concern `task` on `cpu`. The scheduler may prefetch what it
+    /// will read ([`prefetch`](crate::prefetch)). This must have no other effect.
     #[inline]
     fn expect(&self, _world: &World, _cpu: CpuId, _task: TaskId) {}
 
-    /// `task` has got `cpu` and is its current task; the switch is charged. Not called when a CPU
+    /// `task` is now the current task of `cpu`, and the switch is charged. Not called if a CPU
     /// picks the task that it ran before.
     fn running(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
 
-    /// `task`, which ran on `cpu`, has given it up: after the `pick` that chose something else, before
-    /// `running` of that. `runnable`: it was preempted; otherwise it has been dequeued.
+    /// `task` no longer runs on `cpu`. Called after the `pick` that chose another task, and before
+    /// `running` for that task. `runnable` is true if `task` was preempted, false if it was
+    /// dequeued.
     fn stopping(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId, _runnable: bool) {}
 
-    /// `cpu` has become idle, or is no longer: after `stopping` and `running`. A CPU that looks for
-    /// something to run ([`Pick::Later`]) has not changed yet.
+    /// `cpu` became idle or stopped being idle. Called after `stopping` and `running`. A CPU that
+    /// searches for a task ([`Pick::Later`]) has not changed yet.
     fn idle_changed(&mut self, _world: &mut World, _cpu: CpuId, _idle: bool) {}
 
-    /// Nice value or policy of a task changed to what `world` now says. The task runs on `cpu`.
+    /// The nice value or policy of a task changed; `world` has the new one. The task runs on `cpu`.
     fn reweight(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
 
-    /// A task is in another task group: in the one that [`World::group`] now says. The task runs on
+    /// A task moved to another task group; [`World::group`] has the new one. The task runs on
     /// `cpu`.
     fn group_changed(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
 
-    /// A task, which runs on `cpu`, asks for slices of `ns` (`sched_runtime` of `sched_setattr(2)`). Tasks
-    /// that it forks later ask for the same.
+    /// A task that runs on `cpu` asks for slices of `ns` (`sched_runtime` of `sched_setattr(2)`).
+    /// Tasks that it forks later ask for the same.
     fn set_slice(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId, _ns: u64) {}
 
-    /// Where `task` may run has changed to what [`World::allowed`] now says, and it stays where it is,
-    /// because it may, or because it sleeps. One that runs where it no longer may is taken off by
-    /// `dequeue(NotAllowed)` and queued elsewhere by `enqueue(Relocated)`.
+    /// The affinity of `task` changed; [`World::allowed`] has the new one. The task stays where it
+    /// is, because it may run there or because it sleeps. A task that runs where it no longer may
+    /// is taken off with `dequeue(NotAllowed)` and queued elsewhere with `enqueue(Relocated)`.
     fn allowed_changed(&mut self, _world: &mut World, _task: TaskId) {}
 
-    /// The rest of a tick, after the timers that expire in it: balancing (`SCHED_SOFTIRQ`), and what is
-    /// done when the kernel returns to the task.
+    /// The rest of a tick, after the timers that expire in it: balancing (`SCHED_SOFTIRQ`), and
+    /// work that is done when the kernel returns to the task.
     fn tick_end(&mut self, _world: &mut World, _cpu: CpuId) {}
 
-    /// The tick of `cpu` is due, which went idle since the last one; none follows until something
-    /// runs again. A scheduler whose idle CPUs keep this tick charges it ([`World::charge`]); others
-    /// stop the tick at once and do nothing.
+    /// The tick of `cpu` is due, and the CPU went idle since the last one. No tick follows until it
+    /// runs a task again. A scheduler whose idle CPUs keep this tick charges it
+    /// ([`World::charge`]). Other schedulers stop the tick at once and do nothing here.
     fn idle_tick(&mut self, _world: &mut World, _cpu: CpuId) {}
 
-    /// The timer that [`World::start_timer`] started has expired.
+    /// The timer set by [`World::start_timer`] has expired.
     fn timer(&mut self, _world: &mut World, _cpu: CpuId) {}
 
-    /// Work asked for by [`World::kick`] other than [`Work::Reschedule`].
+    /// Work requested by [`World::kick`], other than [`Work::Reschedule`].
     fn work(&mut self, _world: &mut World, _cpu: CpuId, _work: Work) {}
 
-    /// The current task of `cpu` is put back to the queue without a successor being picked, because the
-    /// stopper is about to run ([`Work::Stop`]); `pick` follows later.
+    /// Puts the current task of `cpu` back on the queue without picking a successor, because the
+    /// stopper is about to run ([`Work::Stop`]). `pick` follows later.
     fn put_current(&mut self, _world: &mut World, _cpu: CpuId) {}
 
     /// If the sleeping `task` is still on a queue (delayed dequeue), wakes it there and returns the
-    /// CPU: nothing else is called for this wakeup. `None`: go on with `select_cpu`.
+    /// CPU. Then no other hook is called for this wakeup. `None`: the engine calls `select_cpu`.
     fn wake_queued(&mut self, _world: &mut World, _task: TaskId, _wake: Wake) -> Option<CpuId> {
         None
     }
 
-    /// Whether the kernel maps memory in huge pages, which are marked, fault and move as one.
+    /// Whether the kernel maps memory in huge pages, which are marked, fault and move as a unit.
     fn huge_pages(&self) -> bool {
         false
     }
 
-    /// `task`, which runs on `cpu`, touched pages that the scheduler had marked. The fault is charged
-    /// already; what the scheduler does about it ([`World::move_faulting`], a migration of the task)
-    /// comes before the task goes on.
+    /// `task`, which runs on `cpu`, touched pages that the scheduler had marked. The fault is
+    /// already charged. What the scheduler does about it ([`World::move_faulting`], a migration of
+    /// the task) happens before the task continues.
     fn hinting_fault(
         &mut self,
         _world: &mut World,
@@ -266,8 +270,8 @@ pub trait Scheduler {
     ) {
     }
 
-    /// What came of a move that `task`, which runs on `cpu`, began at a hinting fault
-    /// ([`World::begin_move`]): how many pages moved; none if another task went on with them.
+    /// A move that `task`, which runs on `cpu`, began at a hinting fault has ended
+    /// ([`World::begin_move`]). `pages` were moved; 0 if another task used them meanwhile.
     fn page_moved(
         &mut self,
         _world: &mut World,
@@ -278,18 +282,18 @@ pub trait Scheduler {
     ) {
     }
 
-    /// The scheduler's own counters: name and value, in a fixed order, the same names whenever it is asked. They
-    /// never decrease: what is measured is the difference between two moments.
+    /// The scheduler's own counters: name and value, always the same names in the same order. They
+    /// never decrease, because what is measured is the difference between two moments.
     fn counters(&self, _sink: &mut dyn FnMut(&str, u64)) {}
 
-    /// The largest values that something has had since the start.
+    /// Maxima of values since the start: name and value.
     fn maxima(&self, _sink: &mut dyn FnMut(&str, u64)) {}
 
     /// Its histograms of simulated durations: name and counts, where bucket 0 counts 0 to 1 us and
     /// bucket `n` counts `2^(n-1)` to `2^n` us.
     fn histograms(&self, _sink: &mut dyn FnMut(&str, &[u64])) {}
 
-    /// Compares what it keeps with what `world` says, and panics where the two differ. Builds with debug
+    /// Compares the scheduler's state with `world` and panics if they differ. Builds with debug
     /// assertions call it between events.
     fn audit(&self, _world: &World) {}
 }

@@ -7,8 +7,8 @@ use roost_workload::{Channel, Op, Workload};
 use crate::scheduler::TaskId;
 use crate::time::Time;
 
-/// A mutex. A released mutex is free for whoever runs first, as with futexes: the waiter that is
-/// woken tries again.
+/// A mutex. As with futexes, a released mutex is free for any task that runs first. The waiter that
+/// is woken tries again.
 #[derive(Default)]
 pub(crate) struct Mutex {
     pub owner: Option<TaskId>,
@@ -19,25 +19,25 @@ pub(crate) struct Mutex {
 pub(crate) struct Barrier {
     pub parties: u32,
     pub waiting: Vec<TaskId>,
-    /// Tasks that wait without sleeping.
+    /// Tasks that wait by spinning.
     pub spinning: Vec<TaskId>,
-    /// When all parties had come for the first time.
+    /// When all parties had arrived for the first time.
     pub opened: Option<Time>,
 }
 
 impl Barrier {
-    /// Whether all parties but one have come.
+    /// Whether all parties but one have arrived.
     pub(crate) fn lacks_one(&self) -> bool {
         (self.waiting.len() + self.spinning.len()) as u32 + 1 >= self.parties
     }
 }
 
-/// A task in the middle of waking many.
+/// A task that is waking many tasks.
 pub(crate) struct Waking {
     pub waker: TaskId,
     /// When it began.
     pub since: Time,
-    /// Whom it has still to wake; somebody.
+    /// The tasks it has still to wake; never empty.
     pub rest: VecDeque<TaskId>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Ends what `start` began.
+    /// Ends the measurement that `start` began.
     pub(crate) fn stop(&mut self, now: Time) {
         if let Some(started) = self.started.take() {
             let time = now.since(started);
@@ -62,9 +62,9 @@ impl Watch {
 /// rt-app's common start.
 #[derive(Default)]
 pub(crate) struct CommonStart {
-    /// How many of the tasks that start with the run are still to come.
+    /// Number of tasks that start with the run and have not arrived yet.
     pub coming: u32,
-    /// When the first came.
+    /// When the first task arrived.
     pub first: Option<Time>,
     pub waiting: Vec<TaskId>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct CommonStart {
 pub(crate) struct ChannelState {
     pub spec: Channel,
     pub used_bytes: u32,
-    /// Sizes of the writes that are not yet read, where reads keep them apart.
+    /// Sizes of the unread writes, if reads keep messages apart.
     pub messages: VecDeque<u32>,
     pub readers: VecDeque<TaskId>,
     pub writers: VecDeque<TaskId>,
@@ -105,7 +105,7 @@ impl ChannelState {
 }
 
 impl Shared {
-    /// Who sleeps until something here changes, and what that is.
+    /// All tasks that sleep until something here changes, with the name of that thing.
     pub(crate) fn waiters(&self) -> impl Iterator<Item = (&'static str, TaskId)> {
         let mutexes = self.mutexes.iter().flat_map(|mutex| &mutex.waiters);
         let conditions = self.conditions.iter().flatten();
@@ -119,8 +119,8 @@ impl Shared {
             .chain(self.joining.iter().map(named("thread")))
     }
 
-    /// Whom `waker`, which has `Task::wakes` set, wakes next, since when it has been waking, and whether it is
-    /// the last.
+    /// The next task that `waker` (with `Task::wakes` set) has to wake, the time since when it is
+    /// waking, and whether this is the last one.
     pub(crate) fn next_to_wake(&mut self, waker: TaskId) -> Option<(TaskId, Time, bool)> {
         let index = self.to_wake.iter().position(|waking| waking.waker == waker)?;
         let waking = &mut self.to_wake[index];
@@ -139,21 +139,21 @@ pub(crate) struct Shared {
     pub conditions: Vec<VecDeque<TaskId>>,
     pub barriers: Vec<Barrier>,
     pub start: CommonStart,
-    /// Tasks in the middle of waking many.
+    /// Tasks that are waking many tasks.
     pub to_wake: Vec<Waking>,
     pub channels: Vec<ChannelState>,
     pub timers: Vec<Option<Time>>,
     /// Event counters of the workload.
     pub counts: Vec<u64>,
     pub watches: Vec<Watch>,
-    /// Numbers ([`Task::pid`](crate::task::Task::pid)) of the tasks that the root task started and waits
-    /// for, in order, without those that have exited.
+    /// Numbers ([`Task::pid`](crate::task::Task::pid)) of the tasks that the root task started and
+    /// waits for, in order, without those that have exited.
     pub started: VecDeque<u32>,
-    /// The root task, while it sleeps until the first of these exits.
+    /// The root task, while it sleeps until the first of these tasks exits.
     pub joining: Option<TaskId>,
 }
 
-/// How many tasks that start with the run come to the common start.
+/// Number of tasks that start with the run and take part in the common start.
 fn coming_to_start(workload: &Workload) -> u32 {
     let comes = |template: u32| {
         let ops = workload.templates.get(template as usize).map(|task| &task.program.ops);

@@ -1,4 +1,4 @@
-//! A task as the engine keeps it.
+//! The engine's state of a task.
 
 use roost_machine::CpuSet;
 use roost_workload::{GroupId, Policy};
@@ -8,12 +8,12 @@ use crate::scheduler::CpuId;
 use crate::time::Time;
 use crate::world::World;
 
-/// Where a task is in its life.
+/// The states of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Asleep: waits for a timer, another task or a resource.
+    /// Asleep: it waits for a timer, another task or a resource.
     Blocked,
-    /// Woken or created, on its way to a queue.
+    /// Woken or created, and in transit to a queue.
     Arriving,
     /// In a queue.
     Queued,
@@ -23,80 +23,82 @@ pub(crate) enum State {
     Dead,
 }
 
-/// What the current operation of a task still needs.
+/// What remains of a task's current operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// This much work, ns at full speed.
     Work(u64),
-    /// The clock to reach this time while the task runs.
+    /// Spin until this time.
     Until(Time),
-    /// This much of a sweep over memory.
+    /// A sweep over memory.
     Sweep {
-        /// Speed, bytes per microsecond: thousandths of a byte per nanosecond.
+        /// Speed, bytes per microsecond, which are thousandths of a byte per nanosecond.
         rate: u32,
-        /// What is left to transfer, thousandths of a byte.
+        /// What remains to be transferred, thousandths of a byte.
         left: u64,
-        /// What is left when it stops for a hinting fault; 0: it goes through to the end.
+        /// What remains when it stops for a hinting fault; 0 if it does not stop before the end.
         until: u64,
     },
 }
 
-/// A task, in the order of use: most events use the first two cache lines and a part of the third.
+/// A task. Fields are in the order of use: most events use the first two cache lines and a part of
+/// the third.
 #[repr(C, align(64))]
 pub(crate) struct Task {
     pub activity: Activity,
-    /// Time to refill caches after a migration, still to be paid, ns.
+    /// Time to refill caches after a migration that is still to be spent, ns.
     pub refill_ns: u64,
-    /// Where it runs, is queued or last was.
+    /// The CPU where it runs, is queued or last was.
     pub cpu: CpuId,
-    /// Where it last ran.
+    /// The CPU where it last ran.
     pub ran_on: Option<CpuId>,
-    /// Since when it waits for a CPU: queued, or on its way to a queue.
+    /// Since when it waits for a CPU: on a queue, or in transit to one.
     pub queued_at: Time,
     /// Next operation.
     pub pc: u32,
     pub template: u32,
     pub state: State,
-    /// Whether it exists for the engine only (the root task).
+    /// Whether it exists only for the engine (the root task).
     pub root: bool,
-    /// Whether it is a thread of the kernel that the engine has added, for whose end nobody waits.
+    /// Whether it is a kernel thread that the engine added. No run waits for its end.
     pub kernel: bool,
-    /// Whether it has others to wake before its next operation (`Shared::to_wake`).
+    /// Whether it has to wake other tasks before its next operation (`Shared::to_wake`).
     pub wakes: bool,
-    /// Whether it has begun its next operation: the CPU works, then the operation takes effect.
+    /// Whether it has begun its next operation: first the CPU works, then the operation takes
+    /// effect.
     pub half_done: bool,
     pub policy: Policy,
     pub nice: i8,
-    /// Which latency record it reports to.
+    /// The latency record to which it reports.
     pub latency_class: Option<u16>,
-    /// A mutex to take again after a condition was signalled.
+    /// A mutex to take again after a condition is signalled.
     pub relock: Option<u32>,
-    /// Since when it is woken and has not run.
+    /// When it was woken, if it has not run since.
     pub woken_at: Option<Time>,
     /// When it last got a CPU.
     pub started_at: Time,
-    /// Time for which it had a CPU, until it last gave one up, ns.
+    /// Time on CPUs until it last left one, ns.
     pub run_ns: u64,
-    /// Copying in which it was preempted, still to be done, ns.
+    /// Copying left over from a preemption, ns.
     pub copying_ns: u64,
     pub nr_allowed: usize,
     /// How often each open loop has run its body.
     pub loops: Vec<u64>,
     pub allowed: CpuSet,
-    /// Never used again in the run, from 1.
+    /// Unique in the run, from 1.
     pub pid: u32,
     pub process: u32,
     /// Next expiry of the task's own timers; `None` before the first use.
     pub timers: Vec<Option<Time>>,
-    /// Who created it.
+    /// The task that created it.
     pub parent: Option<Person>,
-    /// Index into the world's groups; `None`: the root group.
+    /// Index into the world's groups; `None` for the root group.
     pub group: Option<GroupId>,
 }
 
 impl Task {
-    /// The end of a loop's body: goes back to `to` until the body has run `times` times; 0 is for
-    /// ever.
+    /// The end of a loop's body: jumps back to `to` until the body has run `times` times; 0 means
+    /// for ever.
     #[inline]
     pub(crate) fn repeat(&mut self, depth: u8, times: u64, to: u32) {
         if times == 0 {
@@ -114,7 +116,7 @@ impl Task {
 }
 
 impl Task {
-    /// A task that may run everywhere, is on its way to `cpu` and has nothing to do.
+    /// A task that may run everywhere, is in transit to `cpu` and has nothing to do.
     pub(crate) fn blank(pid: u32, cpu: CpuId, world: &World) -> Self {
         let nr_cpus = world.nr_cpus();
         Self {

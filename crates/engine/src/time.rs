@@ -7,7 +7,7 @@ use std::ops::{Add, AddAssign, Sub};
 pub struct Time(pub u64);
 
 impl Time {
-    /// A moment later than any that a run reaches.
+    /// A moment later than any run reaches.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Nanoseconds since the start of the run.
@@ -16,7 +16,7 @@ impl Time {
         self.0
     }
 
-    /// Nanoseconds from `earlier` until this moment; 0 if `earlier` is later.
+    /// Nanoseconds from `earlier` to this moment; 0 if `earlier` is later.
     #[inline]
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -40,7 +40,7 @@ impl AddAssign<u64> for Time {
 
 impl Sub for Time {
     type Output = u64;
-    /// Nanoseconds between two moments; the left one is not earlier.
+    /// Nanoseconds between two moments. The left one must not be earlier.
     #[inline]
     fn sub(self, earlier: Self) -> u64 {
         debug_assert!(self >= earlier, "time moved back: {self:?} - {earlier:?}");

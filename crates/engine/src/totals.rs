@@ -1,4 +1,5 @@
-//! What a run has counted up to a moment. What is measured is the difference between two of them.
+//! Everything that a run has counted up to a moment. A measurement is the difference of two of
+//! them.
 
 use hdrhistogram::Histogram as Latencies;
 use roost_workload::{Metric, MetricKind, Workload};
@@ -12,7 +13,7 @@ use crate::world::World;
 /// All counts of a run.
 #[derive(Clone, Default)]
 pub(crate) struct Totals {
-    /// Time that they are of, ns.
+    /// The moment, ns.
     pub ns: u64,
     /// Event counters of the workload.
     pub counts: Vec<u64>,
@@ -20,16 +21,16 @@ pub(crate) struct Totals {
     pub latencies: LatencyRecords,
     /// Counters of the engine.
     pub engine: Vec<(String, u64)>,
-    /// Those of the scheduler.
+    /// Counters of the scheduler.
     pub scheduler: Vec<(String, u64)>,
     /// Histograms of the scheduler.
     pub histograms: Vec<Histogram>,
-    /// Time in which tasks ran, by CPU, ns.
+    /// Time for which tasks ran, by CPU, ns.
     pub run_ns: Vec<u64>,
 }
 
 impl Totals {
-    /// Those of now.
+    /// The counts up to now.
     pub(crate) fn now<S: Scheduler>(
         world: &World,
         scheduler: &S,
@@ -59,10 +60,10 @@ impl Totals {
         }
     }
 
-    /// What has been counted since `before`; all of it, if that is empty.
+    /// The counts since `before`; everything if `before` is empty.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         fn subtract<'a>(from: impl Iterator<Item = &'a mut u64>, what: impl Iterator<Item = u64>) {
-            // Kernel work that was charged and then fell away makes its time smaller.
+            // If charged kernel work is taken back, a time can become smaller.
             from.zip(what).for_each(|(value, before)| *value = value.saturating_sub(before));
         }
         fn values(counters: &[(String, u64)]) -> impl Iterator<Item = u64> {
@@ -79,12 +80,12 @@ impl Totals {
         Self { ns: self.ns - before.ns, ..self }
     }
 
-    /// Their time in s.
+    /// The time in s.
     pub(crate) fn seconds(&self) -> f64 {
         self.ns as f64 / 1e9
     }
 
-    /// What these come to by `kind`, where counts and latencies alone say it.
+    /// The value of a metric of `kind`, if it follows from counts and latencies alone.
     pub(crate) fn value(&self, kind: &MetricKind) -> Option<f64> {
         match kind {
             MetricKind::Rate { counter, scale } => {
@@ -105,22 +106,22 @@ impl Totals {
     }
 }
 
-/// The moments at which parts of a run begin: what is measured, and its second half.
+/// The start of the measured part, and the start of its second half.
 pub(crate) struct Marks {
     at: [Time; 2],
-    /// What had been counted at those that have passed. Before the start that is nothing.
+    /// The counts at the marks that have passed. A mark at the start has no counts.
     passed: Vec<Totals>,
 }
 
-/// What was counted in what is measured.
+/// The counts of the measured part.
 pub(crate) struct Measured {
     pub all: Totals,
-    /// In each half of it; `None` where the run ended before the second began.
+    /// Of each half; `None` if the run ended before the second half began.
     pub halves: Option<[Totals; 2]>,
 }
 
 impl Marks {
-    /// Those of `workload`: none, if it runs until its tasks have exited.
+    /// The marks of `workload`: none if it runs until its tasks have exited.
     pub(crate) fn of(workload: &Workload) -> Self {
         let from = workload.measured_from_ns;
         let at = match workload.duration_ns {
@@ -131,18 +132,18 @@ impl Marks {
         Self { at, passed }
     }
 
-    /// The next; events of that moment belong to what ends there.
+    /// The next mark. Events at that moment belong to the part that ends there.
     #[inline]
     pub(crate) fn next(&self) -> Time {
         self.at.get(self.passed.len()).copied().unwrap_or(Time::NEVER)
     }
 
-    /// The next has come.
+    /// The next mark has been reached.
     pub(crate) fn pass(&mut self, totals: Totals) {
         self.passed.push(totals);
     }
 
-    /// What was measured until `end`.
+    /// The measured part, which ends at `end`.
     pub(crate) fn measured(self, end: Totals) -> Measured {
         let mut passed = self.passed.into_iter();
         let Some(begin) = passed.next() else { return Measured { all: end, halves: None } };
@@ -152,12 +153,12 @@ impl Marks {
     }
 }
 
-/// Latencies above this are counted as this: one hour.
+/// Largest latency recorded, one hour. Longer ones count as this.
 const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 /// Resolution of the latency records: 3 significant digits.
 const LATENCY_DIGITS: u8 = 3;
 
-/// Wakeup latencies of the classes of tasks that some metric asks for.
+/// Wakeup latencies of the task classes that some metric needs.
 #[derive(Clone, Default)]
 pub(crate) struct LatencyRecords {
     classes: Vec<(String, Latencies<u64>)>,
@@ -186,10 +187,10 @@ impl LatencyRecords {
         self.classes[class as usize].1.saturating_record(ns);
     }
 
-    /// Takes out what was recorded before.
+    /// Removes the latencies recorded before.
     fn subtract(&mut self, before: &Self) {
         for ((_, record), (_, before)) in self.classes.iter_mut().zip(&before.classes) {
-            // Both have the same bounds, and what was recorded before is in both.
+            // Both have the same bounds, and `before` is a part of `record`.
             let subtracted = record.subtract(before);
             debug_assert!(subtracted.is_ok(), "{subtracted:?}");
         }

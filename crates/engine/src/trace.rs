@@ -1,25 +1,26 @@
-//! What a run tells an observer as it goes.
+//! What a run reports to an observer.
 
 use crate::scheduler::CpuId;
 use crate::time::Time;
 
-/// A task as a trace names it.
+/// A task in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceTask<'a> {
-    /// A number of its own, never used again in the run; 0 is the idle task.
+    /// Its unique number in the run; 0 is the idle task.
     pub pid: u32,
     /// Number of its process.
     pub process: u32,
     /// Its name.
     pub name: &'a str,
-    /// Number and path of its task group; `None`: the root group, or not known.
+    /// Number and path of its task group; `None` for the root group, or if not known.
     pub group: Option<(u32, &'a str)>,
-    /// Whether it is known to be a thread of the kernel.
+    /// Whether it is known to be a kernel thread.
     pub kernel: bool,
 }
 
 impl TraceTask<'_> {
-    /// Its name up to a hyphen and number at its end, as rt-app numbers the instances of a task.
+    /// Its name without a hyphen and number at the end, with which rt-app numbers the instances of
+    /// a task.
     pub fn class(&self) -> &str {
         match self.name.rsplit_once('-') {
             Some((class, number))
@@ -32,21 +33,22 @@ impl TraceTask<'_> {
     }
 }
 
-/// What was transferred from one node's memory, bytes.
+/// Bytes transferred from one node's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accessed {
-    /// To CPUs of the node itself.
+    /// To CPUs of the same node.
     pub local_bytes: u64,
-    /// To CPUs of others.
+    /// To CPUs of other nodes.
     pub remote_bytes: u64,
 }
 
 /// The workload's memory at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryNow {
-    /// Pages on each node, in the machine's numbering.
+    /// Pages on each node, by the machine's node numbers.
     pub node_pages: Vec<u64>,
-    /// What was transferred until now from a CPU's own node and from others, what goes on included.
+    /// Bytes transferred until now, from the CPU's own node and from other nodes, transfers under
+    /// way included.
     pub accessed: Accessed,
 }
 
@@ -55,13 +57,13 @@ pub struct MemoryNow {
 pub enum LeftAs {
     /// Still runnable.
     Preempted,
-    /// Asleep.
+    /// Sleeping.
     Sleeping,
-    /// Gone.
+    /// Exited.
     Exited,
 }
 
-/// An observer of one run. Methods are called in order of time.
+/// An observer of one run. Its methods are called in order of time.
 pub trait Tracer {
     /// A CPU switched from one task to another; `None` is the idle task.
     fn switch(
@@ -72,8 +74,8 @@ pub trait Tracer {
         next: Option<TraceTask<'_>>,
     );
 
-    /// The task that the last switch was to has its CPU only after that much kernel work, ns: run delay
-    /// as the kernel counts it.
+    /// The task of the last switch gets its CPU only after this much kernel work, ns. It is part of
+    /// the run delay that the kernel counts.
     fn waits_for_switch(&mut self, _ns: u64) {}
 
     /// A task was woken or created by `from` and will run on `target`.
@@ -82,24 +84,25 @@ pub trait Tracer {
     /// A waiting task was moved to the queue of `to` (`sched_migrate_task`).
     fn migrated(&mut self, _now: Time, _task: TraceTask<'_>, _to: CpuId) {}
 
-    /// A value of the scheduler's that belongs to one of several things changed: `name` says what,
-    /// `index` of which. Not told by default.
+    /// A value of the scheduler changed: `name` says of what kind of thing, and `index` of which
+    /// one. Ignored by default.
     fn value(&mut self, _now: Time, _name: &'static str, _index: usize, _value: u64) {}
 
-    /// The woken or created task is in its queue now: its run delay begins. Not told if that was at
-    /// the wakeup's own time.
+    /// The woken or created task is now in its queue: its run delay begins. Not called if that was
+    /// at the time of the wakeup.
     fn queued(&mut self, _now: Time, _task: TraceTask<'_>) {}
 
-    /// When it next wants to be told of memory ([`Tracer::memory`]), a later time than now; asked at the start
-    /// and after each time that it was told. Never by default.
+    /// When it next wants a report on memory ([`Tracer::memory`]): a time later than now. Asked at
+    /// the start and after each report. Never, by default.
     fn next_memory(&self) -> Time {
         Time::NEVER
     }
 
-    /// Where the workload's memory is, if it has any: at each [`Tracer::next_memory`] and at the end.
+    /// The state of the workload's memory, if it has any: at each [`Tracer::next_memory`] and at
+    /// the end.
     fn memory(&mut self, _now: Time, _memory: &MemoryNow) {}
 
-    /// What a task transferred from each node in all: told once, when it exits or the run ends. Only of
-    /// workloads that have memory.
+    /// How much a task transferred in all, from each node. Called once, when the task exits or the
+    /// run ends, and only for workloads with memory.
     fn accessed(&mut self, _task: TraceTask<'_>, _node: &[Accessed]) {}
 }

@@ -1,4 +1,4 @@
-//! What a scheduler can observe and cause.
+//! What a scheduler can observe, and what it can do.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::task::{State, Task};
 use crate::time::Time;
 use crate::trace::Tracer;
 
-/// The machine and the tasks on it at one moment.
+/// The machine and its tasks at one moment.
 pub struct World {
     pub(crate) now: Time,
     pub(crate) machine: Arc<Machine>,
@@ -27,78 +27,79 @@ pub struct World {
     /// The CPUs of each core.
     pub(crate) core_cpus: Vec<Box<[CpuId]>>,
     pub(crate) cpus: Vec<CpuState>,
-    /// Tasks on their way to each CPU, in order of arrival.
+    /// Tasks in transit to each CPU, in order of arrival.
     pub(crate) arrivals: Vec<Vec<Arrival>>,
     pub(crate) tasks: Vec<Task>,
     /// The workload's task groups.
     pub(crate) groups: Vec<Group>,
-    /// By process.
+    /// Processes, by number.
     pub(crate) processes: Vec<ProcessState>,
     /// Names of the workload's templates.
     pub(crate) names: Vec<String>,
     pub(crate) events: EventQueue,
-    /// CPUs with no current task, nothing queued and no wakeup on its way.
+    /// CPUs without a current task, a queued task or a pending wakeup.
     pub(crate) idle: CpuSet,
-    /// CPUs chosen by a wakeup whose search still goes on: they stop looking idle at that time.
+    /// CPUs chosen by wakeups whose searches still go on. Each stops looking idle at its time.
     /// Ordered by time.
     pub(crate) claims: Vec<(Time, CpuId)>,
-    /// CPUs whose end-of-run event has to be computed again.
+    /// CPUs whose end-of-run event must be computed again.
     pub(crate) stale: Vec<CpuId>,
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
-    /// Why the scheduler cannot go on.
+    /// The reason why the scheduler cannot go on.
     pub(crate) end_reason: Option<Box<str>>,
     pub(crate) sharing: LlcSharing,
-    /// What memory costs; `None` where the workload uses none.
+    /// The state of the memory model; `None` if the workload uses no memory.
     pub(crate) memory: Option<Box<Memory>>,
     /// Counters of the engine.
     pub counters: Counters,
-    /// Time that tasks which have left a CPU were on it, ns, by CPU.
+    /// Time that tasks which have since left a CPU spent on it, ns, by CPU.
     pub(crate) run_ns: Vec<u64>,
 }
 
-/// One CPU as the engine keeps it: one cache line.
+/// The engine's state of one CPU: one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct CpuState {
     pub current: Option<TaskId>,
-    /// From when on the current task makes progress: until then the CPU does kernel work.
+    /// From this time on the current task makes progress. Until then the CPU does kernel work.
     pub progress_from: Time,
-    /// Until when it does work, of that, in which the current task may be preempted and with which that goes on later.
+    /// Until this time that kernel work is copying for the current task. The task may be preempted
+    /// in it and continues it later.
     pub copies_until: Time,
-    /// Nanoseconds of work done in 1024 ns of wall time.
+    /// Nanoseconds of work done per 1024 ns of wall time.
     pub speed_1024: u16,
-    /// Kernel work charged, in all.
+    /// Total kernel work charged.
     pub kernel_ns: u64,
     pub stale: bool,
-    /// A local request to choose again.
+    /// This CPU is asked to pick again.
     pub need_resched: bool,
-    /// A request to choose again when the task returns to user mode.
+    /// This CPU is asked to pick again when its task returns to user mode.
     pub resched_lazy: bool,
     /// Bits of [`Work`] that arrive with the next interrupt.
     pub pending_work: u8,
     /// When that interrupt comes.
     pub work_at: Time,
-    /// Whether it is in a timer's interrupt that has further timers to serve.
+    /// The CPU is in a timer interrupt and has more timers to serve.
     pub serving: bool,
-    /// Whether it is between two picks ([`Pick::Later`]), and what it ran before.
+    /// Whether it is between two picks ([`Pick::Later`]), and the task it ran before.
     pub looking: Looking,
-    /// When the first tick comes, fixed per CPU within a period.
+    /// Time of the first tick within a period, fixed per CPU.
     pub tick_phase_ns: u16,
 }
 
-/// Whether a CPU looks for a task before it picks one or goes idle.
+/// Whether a CPU searches for a task before it picks one or goes idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looking {
-    /// It does not.
+    /// It does not search.
     No,
-    /// It does, and it was idle: it still looks idle.
+    /// It searches and was idle before. It still looks idle.
     FromIdle,
-    /// It does, and has not yet switched from this task, which sleeps or is gone.
+    /// It searches and has not yet switched away from this task, which sleeps or has exited.
     From(TaskId),
 }
 
-/// A woken or created task that reaches a CPU's queue at a time.
+/// A woken or created task that will reach a CPU's queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub at: Time,
@@ -106,7 +107,7 @@ pub(crate) struct Arrival {
     pub why: crate::scheduler::Enqueue,
     /// The CPU that sent it.
     pub from: CpuId,
-    /// By interrupt (to an idle CPU or one of another LLC) rather than under the remote lock.
+    /// By interrupt (to an idle CPU or a CPU of another LLC), not under the remote lock.
     pub interrupt: bool,
 }
 
@@ -129,20 +130,20 @@ impl World {
         self.cpus[cpu].current
     }
 
-    /// CPUs with no current task, nothing queued and no wakeup on its way: the kernel's
-    /// `idle_cpu()` for all CPUs at once.
+    /// CPUs without a current task, a queued task or a pending wakeup: the kernel's `idle_cpu()`
+    /// for all CPUs at once.
     #[inline]
     pub fn idle_cpus(&self) -> &CpuSet {
         &self.idle
     }
 
-    /// Whether `cpu` has no current task, nothing queued and no wakeup on its way.
+    /// Whether `cpu` has no current task, no queued task and no pending wakeup.
     #[inline]
     pub fn is_idle(&self, cpu: CpuId) -> bool {
         self.idle.contains(cpu)
     }
 
-    /// Whether a wakeup is on its way to `cpu` (the kernel's ttwu_pending).
+    /// Whether a wakeup of a task on `cpu` is pending (the kernel's ttwu_pending).
     #[inline]
     pub fn wakeup_pending(&self, cpu: CpuId) -> bool {
         !self.arrivals[cpu].is_empty()
@@ -161,7 +162,7 @@ impl World {
         task.nr_allowed == self.cpus.len() || task.allowed.contains(cpu)
     }
 
-    /// How many CPUs a task may run on.
+    /// Number of CPUs a task may run on.
     #[inline]
     pub fn nr_allowed(&self, task: TaskId) -> usize {
         self.tasks[task.index()].nr_allowed
@@ -173,19 +174,19 @@ impl World {
         self.tasks[task.index()].cpu
     }
 
-    /// Whether the task has been on a CPU, in this run or before it.
+    /// Whether the task has ever run on a CPU, in this run or before it.
     pub fn has_run(&self, task: TaskId) -> bool {
         self.tasks[task.index()].ran_on.is_some()
     }
 
-    /// The scheduler moved a queued task (balancing): the engine takes note; no cost is charged.
+    /// Tells the engine that the scheduler moved a queued task (balancing). No cost is charged.
     #[inline]
     pub fn set_task_cpu(&mut self, task: TaskId, cpu: CpuId) {
         self.tasks[task.index()].cpu = cpu;
         self.trace_migrated(task);
     }
 
-    /// Whether the CPU of a sleeping task has not yet switched to another one (`on_cpu`).
+    /// Whether the CPU of a sleeping task has not yet switched away from it (`on_cpu`).
     #[inline]
     pub fn on_cpu(&self, task: TaskId) -> bool {
         self.cpus[self.task_cpu(task)].looking == Looking::From(task)
@@ -203,7 +204,7 @@ impl World {
         self.tasks[task.index()].policy
     }
 
-    /// The number of a task that is never used again in the run, from 1.
+    /// The unique number of a task, from 1. It is never used again in the run.
     #[inline]
     pub fn pid(&self, task: TaskId) -> u32 {
         self.tasks[task.index()].pid
@@ -215,7 +216,7 @@ impl World {
         self.tasks[task.index()].process
     }
 
-    /// Whether a process began as a copy of one that ran, rather than as a program of its own.
+    /// Whether a process began as a copy of a running one (fork), not as a new program.
     pub fn is_forked(&self, process: u32) -> bool {
         self.processes.get(process as usize).is_some_and(|process| process.forked)
     }
@@ -226,14 +227,14 @@ impl World {
         self.tasks[task.index()].group
     }
 
-    /// All task groups below the root group, a parent before its children. They exist as long as
-    /// the run.
+    /// All task groups below the root group, parents before their children. They exist during the
+    /// whole run.
     #[inline]
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// Tells the run's observer a value of the scheduler's ([`Tracer::value`]).
+    /// Reports a value of the scheduler to the run's observer ([`Tracer::value`]).
     pub fn trace_value(&mut self, name: &'static str, index: usize, value: u64) {
         let now = self.now;
         if let Some(tracer) = &mut self.tracer {
@@ -241,13 +242,13 @@ impl World {
         }
     }
 
-    /// Number of task numbers in use or used before: a bound for per-task arrays.
+    /// Number of task numbers used so far: a bound for per-task arrays.
     #[inline]
     pub fn nr_task_ids(&self) -> usize {
         self.tasks.len()
     }
 
-    /// `cpu` spends `ns` on kernel work from now on (or after the work already charged); its task
+    /// `cpu` spends `ns` on kernel work, from now on or after the work already charged. Its task
     /// makes no progress in that time.
     #[inline]
     pub fn charge(&mut self, cpu: CpuId, ns: u64) {
@@ -263,7 +264,8 @@ impl World {
         self.cpus[cpu].copies_until = self.cpus[cpu].progress_from;
     }
 
-    /// The current task is preempted: what is left to be copied for it, ns, is no work of `cpu` any more.
+    /// The current task is preempted. Returns how much copying, ns, is left for it, and takes that
+    /// work off `cpu`.
     pub(crate) fn interrupt_copying(&mut self, cpu: CpuId) -> u64 {
         let state = &mut self.cpus[cpu];
         let left = std::mem::take(&mut state.copies_until).since(self.now);
@@ -272,18 +274,18 @@ impl World {
         left
     }
 
-    /// As [`World::charge`], for work that ends at a given time, such as waiting for another CPU.
+    /// As [`World::charge`], for work whose duration is fixed, such as waiting for another CPU.
     #[inline]
     pub fn spend(&mut self, cpu: CpuId, ns: u64) {
         self.settle(cpu);
         let state = &mut self.cpus[cpu];
-        // Settled: not before now.
+        // After settling, this is not before now.
         state.progress_from += ns;
         state.kernel_ns += ns;
         self.mark_stale(cpu);
     }
 
-    /// How long kernel work of `ns` takes at the moment: longer where CPUs take turns.
+    /// How long kernel work of `ns` takes now. It takes longer if emulated CPUs take turns.
     #[inline]
     pub fn stretched(&self, ns: u64) -> u64 {
         match self.machine.takes_turns {
@@ -299,13 +301,13 @@ impl World {
         self.charge(cpu, ns);
     }
 
-    /// Kernel work charged to `cpu` that still lies ahead, in nanoseconds.
+    /// Kernel work charged to `cpu` that is still to be done, ns.
     #[inline]
     pub fn backlog_ns(&self, cpu: CpuId) -> u64 {
         self.cpus[cpu].progress_from.since(self.now)
     }
 
-    /// Asks `cpu` to choose again what to run: at once if it is `from` itself, else by interrupt.
+    /// Asks `cpu` to pick again: at once if it is `from` itself, otherwise by interrupt.
     #[inline]
     pub fn resched(&mut self, from: CpuId, cpu: CpuId) {
         if from == cpu {
@@ -315,9 +317,9 @@ impl World {
         }
     }
 
-    /// Asks `cpu` to choose again what to run when its task next returns to user mode, from an
-    /// interrupt or a system call; no interrupt is sent for it (TIF_NEED_RESCHED_LAZY). A CPU
-    /// without a task chooses at once.
+    /// Asks `cpu` to pick again when its task next returns to user mode from an interrupt or a
+    /// system call. No interrupt is sent for it (TIF_NEED_RESCHED_LAZY). A CPU without a task picks
+    /// at once.
     #[inline]
     pub fn resched_lazy(&mut self, from: CpuId, cpu: CpuId) {
         if self.cpus[cpu].current.is_none() {
@@ -327,20 +329,20 @@ impl World {
         }
     }
 
-    /// Whether `cpu` chooses again what to run before its task goes on in user mode.
+    /// Whether `cpu` picks again before its task continues in user mode.
     #[inline]
     pub fn resched_pending(&self, cpu: CpuId) -> bool {
         self.cpus[cpu].need_resched || self.cpus[cpu].resched_lazy
     }
 
-    /// When the timer of `cpu` expires, if it was started.
+    /// When the timer of `cpu` expires, if it is running.
     #[inline]
     pub fn timer_due(&self, cpu: CpuId) -> Option<Time> {
         self.events.due(Event::SchedulerTimer(cpu))
     }
 
-    /// Lets the timer of `cpu` expire at `at` and not when it was to before. If another CPU, `from`,
-    /// asks for that, it takes an interrupt.
+    /// Sets the timer of `cpu` to expire at `at`, instead of an earlier setting. If `from` is
+    /// another CPU, `cpu` takes an interrupt.
     #[inline]
     pub fn start_timer(&mut self, from: CpuId, cpu: CpuId, at: Time) {
         self.events.set(Event::SchedulerTimer(cpu), at);
@@ -349,13 +351,13 @@ impl World {
         }
     }
 
-    /// Stops the timer of `cpu`, if it was started.
+    /// Stops the timer of `cpu`, if it is running.
     #[inline]
     pub fn cancel_timer(&mut self, cpu: CpuId) {
         self.events.cancel(Event::SchedulerTimer(cpu));
     }
 
-    /// Sends `cpu` an interrupt for `work`. Work already on its way is not asked for again.
+    /// Sends `cpu` an interrupt for `work`. Work that is already pending is not requested again.
     pub fn kick(&mut self, from: CpuId, cpu: CpuId, work: Work) {
         let at = self.now + self.backlog_ns(from) + self.interrupt_latency(from, cpu);
         let state = &mut self.cpus[cpu];
@@ -367,20 +369,20 @@ impl World {
         self.arm_interrupt(cpu);
     }
 
-    /// The scheduler queued a task on `cpu` by itself (balancing): it no longer counts as idle.
+    /// The scheduler queued a task on `cpu` itself (balancing): `cpu` no longer counts as idle.
     #[inline]
     pub fn mark_queued(&mut self, cpu: CpuId) {
         self.idle.remove(cpu);
     }
 
-    /// Ends the run with an error, when the present event has been handled: the scheduler cannot go on,
-    /// because of what `reason` says. The first reason counts.
+    /// Ends the run with an error after the current event, because the scheduler cannot go on. The
+    /// first `reason` counts.
     #[cold]
     pub fn end_run(&mut self, reason: impl Into<Box<str>>) {
         self.end_reason.get_or_insert(reason.into());
     }
 
-    /// A number below `bound` (not 0) from the run's own generator.
+    /// A random number below `bound` (not 0) from the run's own generator.
     #[inline]
     pub fn random_below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.rng.next_u64()) * u128::from(bound)) >> 64) as u64
@@ -420,7 +422,7 @@ impl World {
         self.cpus.len()
     }
 
-    /// How long each CPU has run tasks until now, ns.
+    /// Time for which each CPU has run tasks until now, ns.
     pub(crate) fn run_ns_now(&self) -> Vec<u64> {
         let running = |(cpu, ran): (CpuId, &u64)| {
             let current = self.cpus[cpu].current.map(|id| &self.tasks[id.index()]);
@@ -436,13 +438,13 @@ impl World {
         Counters { run_ns, kernel_ns, ..self.counters.clone() }
     }
 
-    /// Measures the sharing of LLCs only from `from` on.
+    /// Measures LLC sharing only from `from` on.
     pub(crate) fn sharing_from(&mut self, from: Time) {
         self.sharing = LlcSharing::new(self.machine.llcs.len(), from);
     }
 
-    /// Time from sending `to` an interrupt until its kernel serves it, ns. An emulated CPU serves it when
-    /// its turn comes.
+    /// Time from sending `to` an interrupt until its kernel serves it, ns. An emulated CPU serves
+    /// it when its turn comes.
     #[inline]
     pub(crate) fn interrupt_latency(&self, from: CpuId, to: CpuId) -> u64 {
         let exit = match self.cpus[to].current {
@@ -452,9 +454,10 @@ impl World {
         self.stretched(exit + self.machine.ipi_ns(from, to))
     }
 
-    /// An idle `cpu` was interrupted. What waits for work with mwait leaves the idle loop before it looks
-    /// at what came (`flush_smp_call_function_queue()`); what halts, as an emulated CPU does, serves
-    /// the interrupt first, so that leaving (`tick_nohz_idle_exit()`) delays what was queued.
+    /// An idle `cpu` was interrupted. A CPU that waits with mwait leaves the idle loop before it
+    /// serves the request (`flush_smp_call_function_queue()`). A CPU that halts, as an emulated one
+    /// does, serves the interrupt first, so leaving the idle loop (`tick_nohz_idle_exit()`) delays
+    /// the queued task.
     pub(crate) fn charge_idle_exit(&mut self, cpu: CpuId) {
         if self.machine.takes_turns && self.cpus[cpu].current.is_none() {
             let exit = self.machine.figures.idle_exit_ns.value;
@@ -462,15 +465,15 @@ impl World {
         }
     }
 
-    /// `cpu` chooses what to run, or has chosen.
+    /// `cpu` is about to pick, or has picked.
     #[inline]
     pub(crate) fn clear_resched(&mut self, cpu: CpuId) {
         let state = &mut self.cpus[cpu];
         (state.need_resched, state.resched_lazy) = (false, false);
     }
 
-    /// The task of `cpu` is about to go on in user mode: it gives way first if it was asked to. In
-    /// the middle of a system call that wakes many it is not.
+    /// The task of `cpu` is about to continue in user mode. It gives way first if asked to, except
+    /// in the middle of a system call that wakes many tasks.
     #[inline]
     pub(crate) fn return_to_user(&mut self, cpu: CpuId) {
         let state = &mut self.cpus[cpu];
@@ -482,16 +485,16 @@ impl World {
         }
     }
 
-    /// `cpu` takes an interrupt.
+    /// Charges `cpu` for an interrupt.
     #[inline]
     pub(crate) fn charge_interrupt(&mut self, cpu: CpuId) {
         let cost = self.machine.figures.interrupt_ns.value;
         self.charge(cpu, cost);
     }
 
-    /// `cpu` stops looking idle at `at`: a wakeup that chose it has sent its task.
+    /// `cpu` stops looking idle at `at`: the wakeup that chose it has then sent its task.
     pub(crate) fn claim(&mut self, cpu: CpuId, at: Time) {
-        // Where CPUs take turns nobody else searches meanwhile.
+        // If CPUs take turns, no other CPU searches meanwhile.
         if at <= self.now || self.machine.takes_turns {
             self.idle.remove(cpu);
             return;
@@ -500,7 +503,7 @@ impl World {
         self.claims.insert(place, (at, cpu));
     }
 
-    /// Carries out the claims that are due.
+    /// Applies the claims that are due.
     #[inline]
     pub(crate) fn apply_claims(&mut self) {
         if self.claims.first().is_none_or(|&(at, _)| at > self.now) {
@@ -512,13 +515,14 @@ impl World {
         }
     }
 
-    /// Whether `cpu` looks for a task after it ran another, so that it has no task and is not idle.
+    /// Whether `cpu` searches for a task after it ran another one. Then it has no task but is not
+    /// idle.
     #[inline]
     pub(crate) fn looks_after_task(&self, cpu: CpuId) -> bool {
         matches!(self.cpus[cpu].looking, Looking::From(_))
     }
 
-    /// `cpu` picked: notes whether it looks further, having run `previous`.
+    /// Records, after a pick on `cpu`, whether it searches on, having run `previous`.
     #[inline]
     pub(crate) fn look(&mut self, cpu: CpuId, previous: Option<TaskId>, pick: Pick) {
         let looking = &mut self.cpus[cpu].looking;
@@ -531,8 +535,8 @@ impl World {
         self.mark_stale(cpu);
     }
 
-    /// Puts off what a CPU cannot do at present because it looks for a task, or serves timers, until the
-    /// work charged to it is done; whether it did.
+    /// Postpones an event that a CPU cannot handle now, because it searches for a task or serves
+    /// timers, until the charged work is done. Returns whether it did.
     #[inline]
     pub(crate) fn defer(&mut self, cpu: CpuId, event: Event) -> bool {
         let state = &self.cpus[cpu];
@@ -542,7 +546,7 @@ impl World {
         self.defer_busy(cpu, event)
     }
 
-    /// The CPU that an event is on.
+    /// The CPU on which an event happens.
     #[inline]
     pub(crate) fn cpu_of(&self, event: Event) -> CpuId {
         match event {
@@ -552,7 +556,7 @@ impl World {
         }
     }
 
-    /// [`World::defer`] on a CPU that looks for a task or serves timers.
+    /// [`World::defer`] on a CPU that searches for a task or serves timers.
     fn defer_busy(&mut self, cpu: CpuId, event: Event) -> bool {
         let state = &self.cpus[cpu];
         let later = match event {
@@ -566,10 +570,10 @@ impl World {
         later
     }
 
-    /// `cpu` has nothing to run.
+    /// `cpu` goes idle.
     pub(crate) fn go_idle(&mut self, cpu: CpuId) {
-        // It looks idle to the searches whose choice of it is still ahead. A wakeup that was sent
-        // already ends that: its claim has been carried out.
+        // The CPU looks idle to a search as long as that search has not sent its task. A wakeup
+        // that was sent already has ended that: its claim has been applied.
         let claimed = || self.claims.iter().filter(|&&(_, claimed)| claimed == cpu).count();
         let arrivals = self.arrivals[cpu].len();
         if arrivals == 0 || arrivals == claimed() {
@@ -596,7 +600,7 @@ impl World {
         if !due {
             return None;
         }
-        // Mostly it is the only one.
+        // Mostly there is only one.
         if arrivals.len() == 1 { arrivals.pop() } else { Some(arrivals.remove(0)) }
     }
 
@@ -610,7 +614,7 @@ impl World {
         std::mem::take(&mut state.pending_work)
     }
 
-    /// Schedules the next interrupt of `cpu`, if anything is on its way.
+    /// Schedules the next interrupt of `cpu`, if one is pending.
     pub(crate) fn arm_interrupt(&mut self, cpu: CpuId) {
         let state = &self.cpus[cpu];
         let arrival = self.arrivals[cpu].first().map_or(Time::NEVER, |arrival| arrival.at);
@@ -619,7 +623,7 @@ impl World {
         if at == Time::NEVER {
             self.events.cancel(Event::Interrupt(cpu));
         } else {
-            // What came while the CPU took no interrupts is late.
+            // Requests that came while the CPU took no interrupts are served late.
             self.events.set(Event::Interrupt(cpu), at.max(self.now));
         }
     }
@@ -630,7 +634,8 @@ impl World {
         self.events.set(Event::Tick(cpu), at);
     }
 
-    /// When `cpu` has its first tick after `at`, or would have it if it were busy.
+    /// The time of the first tick of `cpu` after `at`, or of the tick it would have if it were
+    /// busy.
     pub fn tick_after(&self, cpu: CpuId, at: Time, period_ns: u64) -> Time {
         let phase = u64::from(self.cpus[cpu].tick_phase_ns);
         let ticks = at.ns().saturating_sub(phase) / period_ns + 1;
@@ -638,9 +643,9 @@ impl World {
     }
 }
 
-/// For tests of schedulers, which need a world outside a run.
+/// For tests of schedulers, which need a world without a run.
 impl World {
-    /// A world at time 0 with every CPU idle and `nr_tasks` sleeping tasks of nice 0, that last ran
+    /// A world at time 0 with every CPU idle and `nr_tasks` sleeping tasks of nice 0. They last ran
     /// on CPU 0 and may run anywhere.
     #[doc(hidden)]
     pub fn for_test(machine: Arc<Machine>, nr_tasks: usize) -> Self {
@@ -652,7 +657,7 @@ impl World {
         world
     }
 
-    /// Changes where a task may run.
+    /// Changes the CPUs a task may run on.
     #[doc(hidden)]
     pub fn set_allowed_for_test(&mut self, task: TaskId, allowed: CpuSet) {
         let task = &mut self.tasks[task.index()];
@@ -660,13 +665,13 @@ impl World {
         task.allowed = allowed;
     }
 
-    /// Moves time on to `now`.
+    /// Advances time to `now`.
     #[doc(hidden)]
     pub fn set_now_for_test(&mut self, now: Time) {
         self.now = now;
     }
 
-    /// Changes what a CPU runs, and so whether it is idle: it has chosen.
+    /// Changes the current task of a CPU, and so whether the CPU is idle. The pick is done.
     #[doc(hidden)]
     pub fn set_current_for_test(&mut self, cpu: CpuId, task: Option<TaskId>) {
         self.cpus[cpu].current = task;
@@ -677,20 +682,20 @@ impl World {
         }
     }
 
-    /// Takes the work that other CPUs asked of `cpu`, as bits of [`Work`].
+    /// Takes the work that other CPUs asked `cpu` for, as bits of [`Work`].
     #[doc(hidden)]
     pub fn take_work_for_test(&mut self, cpu: CpuId) -> u8 {
         std::mem::take(&mut self.cpus[cpu].pending_work)
     }
 
-    /// A woken task is on its way to `cpu`, where it arrives at `at`.
+    /// Puts a woken task in transit to `cpu`, where it arrives at `at`.
     #[doc(hidden)]
     pub fn send_for_test(&mut self, cpu: CpuId, task: TaskId, at: Time) {
         let why = crate::scheduler::Enqueue::Wakeup { migrated: false, sync: false };
         self.expect_arrival(cpu, Arrival { at, task, why, from: cpu, interrupt: true });
     }
 
-    /// Gives the world task groups. Before a scheduler is made for it.
+    /// Gives the world task groups. Call it before making a scheduler for the world.
     #[doc(hidden)]
     pub fn set_groups_for_test(&mut self, groups: Vec<Group>) {
         self.groups = groups;
@@ -733,7 +738,8 @@ impl Default for CpuState {
 mod tests {
     use super::*;
 
-    /// CPU 1 of a world to which two tasks are on their way; the claims of these are still ahead.
+    /// Whether CPU 1 looks idle while two tasks are in transit to it and `claims` of their searches
+    /// still go on.
     fn looks_idle(claims: u64) -> bool {
         let machine = roost_machine::resolve("core:2 pu:1").expect("a valid shape");
         let mut world = World::for_test(Arc::new(machine), 2);
@@ -754,7 +760,8 @@ mod tests {
         world
     }
 
-    /// Preempted after 300 of 1000 ns of copying, by an interrupt of 50 ns: the CPU has that left to do, the task 700 ns.
+    /// Preempted after 300 of 1000 ns of copying by an interrupt of 50 ns: the CPU has only the
+    /// interrupt left to do, the task 700 ns of copying.
     #[test]
     fn copying_goes_on_when_the_task_that_was_preempted_runs_again() {
         let mut world = busy();
@@ -767,7 +774,7 @@ mod tests {
         assert_eq!(world.interrupt_copying(1), 0, "once");
         world.charge_copying(1, 10);
         world.now = Time(2000);
-        assert_eq!(world.interrupt_copying(1), 0, "all is done");
+        assert_eq!(world.interrupt_copying(1), 0, "all copying is done");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! An error planted for each claim is found, and named.
+//! For each check an error is planted, which the audit has to find and name.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::*;
 use crate::facts::ProcessState;
 use crate::time::Time;
 
-/// Task 0 runs on CPU 1, tasks 1 and 2 are on their way to CPU 0, and task 3 sleeps.
+/// Task 0 runs on CPU 1, tasks 1 and 2 are in transit to CPU 0, and task 3 sleeps.
 fn world() -> World {
     let machine = roost_machine::resolve("core:2 pu:1").expect("a valid shape");
     let mut world = World::for_test(Arc::new(machine), 4);
@@ -29,7 +29,7 @@ fn world() -> World {
     world
 }
 
-/// What the audit says when `plant` has changed a world in which every claim holds.
+/// The audit's message after `plant` has changed a correct world.
 fn found(plant: impl FnOnce(&mut World)) -> String {
     let mut world = world();
     world.audit();
@@ -48,7 +48,10 @@ fn the_current_task_of_a_cpu_runs_there_and_may() {
     assert_found(|w| w.tasks[0].state = State::Queued, "task  (1), current on CPU 1");
     assert_found(|w| w.tasks[0].cpu = 0, "CPU of task  (1), current on CPU 1");
     let only_cpu_0 = CpuSet::from_cpus(2, [0]);
-    assert_found(|w| w.tasks[0].allowed = only_cpu_0, "runs on CPU 1 at Time(0), which it may not");
+    assert_found(
+        |w| w.tasks[0].allowed = only_cpu_0,
+        "runs on CPU 1 at Time(0), where it may not run",
+    );
     assert_found(|w| w.tasks[3].state = State::Running, "running tasks, and CPUs with a current");
 }
 
@@ -59,14 +62,14 @@ fn a_cpu_that_looks_idle_runs_nothing_and_looks_for_nothing() {
         w.cpus[0].looking = Looking::From(TaskId(3));
         w.idle.insert(0);
     };
-    assert_found(looks, "CPU 0 looks for a task and idle");
+    assert_found(looks, "CPU 0 searches for a task and looks idle");
 }
 
 #[test]
 fn who_is_on_the_way_is_awaited_in_order() {
-    assert_found(|w| w.arrivals[0].swap(0, 1), "tasks on their way to CPU 0 are out of order");
-    assert_found(|w| w.tasks[1].state = State::Queued, "task  (2), on its way to CPU 0");
-    assert_found(|w| w.tasks[3].state = State::Arriving, "tasks on their way, and arrivals");
+    assert_found(|w| w.arrivals[0].swap(0, 1), "tasks in transit to CPU 0 are out of order");
+    assert_found(|w| w.tasks[1].state = State::Queued, "task  (2), in transit to CPU 0");
+    assert_found(|w| w.tasks[3].state = State::Arriving, "tasks in transit, and arrivals");
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn what_is_going_to_happen_is_scheduled() {
     assert_found(cancel(Event::Interrupt(0)), "interrupt of CPU 0");
     assert_found(|w| w.events.set(Event::Interrupt(1), Time(1)), "interrupt of CPU 1");
     assert_found(cancel(Event::Tick(1)), "busy CPU 1 has no tick");
-    assert_found(|w| w.cpus[1].stale = true, "the end of what CPU 1 does is out of date");
+    assert_found(|w| w.cpus[1].stale = true, "the end-of-run event of CPU 1 is out of date");
     let timer = |w: &mut World| w.events.set(Event::Timer(TaskId(0)), Time(1));
     assert_found(timer, "task  (1) is Running with a timer");
 }

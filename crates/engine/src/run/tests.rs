@@ -1,20 +1,20 @@
-//! Contracts that hold in every build, and errors planted for the claims about the engine.
+//! Tests of contracts that hold in every build, and of the engine's checks, with planted errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::scheduler::Dequeue;
 
-/// A scheduler with one queue, that goes wrong in one way.
+/// A scheduler with one queue and one possible error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
-    /// It does not.
+    /// No error.
     Nothing,
     /// It places tasks where they may not run.
     Places,
     /// It picks tasks on CPUs where they may not run.
     PicksElsewhere,
-    /// It goes on with a task that has gone to sleep.
+    /// It continues with a task that has gone to sleep.
     PicksAsleep,
 }
 
@@ -55,13 +55,13 @@ impl Scheduler for Simple {
         place.map(|place| self.queue.remove(place)).into()
     }
     fn running(&mut self, world: &mut World, cpu: CpuId, _: TaskId) {
-        // Other CPUs look at the queue too.
+        // Other CPUs pick from the queue too.
         let others = (0..world.nr_cpus()).filter(|&other| other != cpu);
         others.for_each(|other| world.resched(cpu, other));
     }
 }
 
-/// Two tasks that may use one CPU each of two, and sleep.
+/// Two tasks that sleep. Each may use one of two CPUs.
 fn workload() -> Workload {
     let text = r#"{ "tasks": {
         "a": { "cpus": [0], "loop": 3, "run": 1000, "sleep": 1000 },
@@ -74,7 +74,7 @@ fn machine() -> Arc<Machine> {
     Arc::new(roost_machine::resolve("core:2 pu:1").expect("a valid shape"))
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn message(of: impl FnOnce()) -> String {
     let error = catch_unwind(AssertUnwindSafe(of)).expect_err("a contract is broken");
     error.downcast_ref::<String>().cloned().expect("a message with what was found")
@@ -84,7 +84,7 @@ fn run_with(wrong: Wrong) -> Result<Outcome, RunError> {
     run(&machine(), &workload(), Simple { wrong, queue: Vec::new() }, Control::new(1))
 }
 
-/// Calls `with` with an engine that has started and in which every claim holds.
+/// Calls `with` with an engine that has started and passes all checks.
 fn started(with: impl FnOnce(&mut Engine<'_, Simple>)) {
     let workload = workload();
     let scheduler = Simple { wrong: Wrong::Nothing, queue: Vec::new() };
@@ -120,7 +120,7 @@ fn a_task_is_picked_from_a_queue() {
     assert!(told.ends_with("but is not queued: it is Blocked"), "{told}");
 }
 
-/// The root task is on its way to its first CPU.
+/// The root task is in transit to its first CPU.
 #[test]
 fn a_task_is_woken_once() {
     let wake = Wake { cpu: 1, waker: None, sync: false, interrupt: false };
