@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use roost_engine::{Control, CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
 
-/// One queue for all CPUs, first come first served. A task that has to share its CPU gives way at a
-/// tick and queues up again.
+/// One queue for all CPUs, first come first served. If tasks are waiting, the running task gives
+/// way at a tick and queues up again.
 #[derive(Default)]
 pub struct Fifo {
     queue: VecDeque<TaskId>,
@@ -17,7 +17,7 @@ impl Scheduler for Fifo {
         4_000_000
     }
 
-    /// The CPU it was on if that is idle, else an idle one, else the one it was on.
+    /// The task's last CPU if that is idle, else an idle CPU, else its last CPU.
     fn select_cpu(&mut self, world: &mut World, task: TaskId, _: Wake) -> CpuId {
         let (allowed, last) = (world.allowed(task), world.task_cpu(task));
         let idle = allowed.iter_wrap(last).find(|&cpu| world.is_idle(cpu));
@@ -28,7 +28,7 @@ impl Scheduler for Fifo {
         self.queue.push_back(task);
     }
 
-    /// What runs is not in the queue.
+    /// A running task is not in the queue.
     fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
 
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
@@ -45,7 +45,7 @@ impl Scheduler for Fifo {
     }
 }
 
-/// Runs hackbench under it.
+/// Runs hackbench under this scheduler.
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = Arc::new(roost_machine::resolve("node:2 l3:2 core:4 pu:1")?);
     let workload = roost_workload::resolve("hackbench:groups=1", Some(100_000_000))?;

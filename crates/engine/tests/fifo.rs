@@ -1,7 +1,7 @@
 //! The engine under the simplest scheduler: one queue, first come first served.
 //!
-//! What is checked here holds for every scheduler: no task is lost or runs on two CPUs, time never
-//! moves back, counts and times add up.
+//! These checks hold for every scheduler: no task is lost or runs on two CPUs, time never moves
+//! back, counts and times add up.
 
 #![allow(clippy::unwrap_used)] // a poisoned lock is a failed test
 
@@ -43,7 +43,11 @@ impl Tracer for Watch {
         seen.last = now;
         seen.switches += 1;
         let ran = seen.running.remove(&cpu);
-        assert_eq!(ran.map(|(pid, _)| pid), previous.map(|(task, _)| task.pid), "who ran on {cpu}");
+        assert_eq!(
+            ran.map(|(pid, _)| pid),
+            previous.map(|(task, _)| task.pid),
+            "the task that ran on {cpu}"
+        );
         if let Some((_, since)) = ran {
             seen.run_ns += now - since;
         }
@@ -79,8 +83,8 @@ fn one_task_takes_its_work_and_what_scheduling_costs() {
     let machine = machine("core:1 pu:1");
     let (outcome, _) = run_watched(&machine, &workload(vec![(template("a", vec![RUN]), 1)]), 3);
     let figures = &machine.figures;
-    // The root task is switched to and starts, forks for 7.5 to 22.5 us, and the new task is switched
-    // to and starts; when it exits it wakes the root task, which is switched to again.
+    // The root task is switched to, starts, and forks for 7.5 to 22.5 us. The new task is switched
+    // to and starts. When it exits it wakes the root task, which is switched to again.
     let (switch, wakeup) = (figures.context_switch_ns.value, figures.wakeup_ns.value);
     let switches = 3 * switch + 2 * figures.task_start_ns.value + wakeup;
     let work = counter(&outcome, "run_ns") - switches;
@@ -182,7 +186,7 @@ fn a_pipe_blocks_its_writer_when_full_and_loses_nothing() {
     assert_eq!(watch.0.lock().unwrap().exited, 3);
 }
 
-/// Programs that always end: nothing waits for what may not come.
+/// Programs that always end: no task waits for something that may never come.
 fn ending_ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         4 => (0u64..200_000).prop_map(|ns| vec![Op::Run { ns }]),
@@ -228,8 +232,8 @@ proptest! {
     }
 }
 
-/// What the workloads' costs leave out because the engine charges it. (They are those of real
-/// machines: on emulated ones, whose kernel takes longer, benchmarks' times mean nothing.)
+/// The costs of workloads leave these out because the engine charges them. (Those are costs on real
+/// machines. On emulated machines, whose kernel takes longer, benchmarks' times mean nothing.)
 #[test]
 fn every_preset_charges_what_the_costs_of_workloads_assume() {
     let presets = roost_machine::presets();
@@ -260,7 +264,7 @@ fn wakeups_of_idle_cpus_count_as_interrupts() {
         (bound(template("reader", receive), 1), 1),
     ]);
     let (outcome, _) = run_watched(&machine("core:2 pu:1"), &pipes, 1);
-    // One or both of the two forks come from the other CPU, and then the 50 messages.
+    // One or both of the two forks come from the other CPU. So do the 50 messages.
     let ipis = counter(&outcome, "ipis");
     assert!((51..=52).contains(&ipis), "{ipis}");
 }
@@ -284,7 +288,7 @@ impl Tracer for Starts {
     fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
 }
 
-/// When tasks of that name got a CPU.
+/// When tasks with this name got a CPU.
 fn starts_of(name: &str, workload: &Workload) -> Vec<Time> {
     let starts = Starts::default();
     traced("core:8 pu:1", workload, Fifo::default(), starts.clone());
@@ -295,17 +299,17 @@ fn starts_of(name: &str, workload: &Workload) -> Vec<Time> {
 const TIMER: Op =
     Op::Timer { timer: roost_workload::TimerRef::Own(0), period_ns: 1_000_000, absolute: false };
 
-/// What a wakeup and a switch may take, ns.
+/// Time allowed for a wakeup and a switch, ns.
 const SLACK_NS: u64 = 50_000;
 
 #[test]
 fn timers_of_a_common_start_fire_together() {
-    // Forks take 15 us each; by the second start the timers fire in the same millisecond.
+    // Forks take 15 us each. From the second start on, the timers expire in the same millisecond.
     let ops = vec![Op::Start { delay_ns: 0 }, RUN, TIMER, RUN];
     let starts = starts_of("t", &workload(vec![(template("t", ops), 6)]));
     let fired = &starts[starts.len() - 6..];
     assert!(fired[5] - fired[0] < SLACK_NS, "{starts:?}");
-    // The first period began when the first task came, before the last was forked.
+    // The first period began when the first task arrived, before the last task was forked.
     let first = starts[0];
     assert!((fired[0] - first).abs_diff(1_000_000) < SLACK_NS, "{starts:?}");
 }
@@ -316,7 +320,7 @@ fn a_delay_counts_from_the_common_start_and_the_task_is_there_before() {
     let tasks =
         workload(vec![(template("now", start(0)), 3), (template("later", start(500_000)), 1)]);
     let (now, later) = (starts_of("now", &tasks), starts_of("later", &tasks));
-    // It is created with the others, perhaps waits for them, and then sleeps.
+    // It is created with the others, may wait for them, and then sleeps.
     assert!(later.len() >= 2, "{later:?}");
     assert!(later[0] - now[0] < 3 * 22_500 + SLACK_NS, "{later:?}");
     assert!((later[later.len() - 1] - now[0]).abs_diff(500_000) < SLACK_NS, "{now:?} {later:?}");
@@ -344,9 +348,9 @@ fn the_last_to_meet_wakes_the_others_who_take_the_mutex_in_turn() {
     let meeting = workload(vec![(template("m", meet), 2)]);
     let (outcome, watch) = run_watched(&machine("core:4 pu:1"), &meeting, 1);
     assert_eq!(watch.0.lock().unwrap().exited, 3);
-    // Twenty rounds in which both run 10 us under the mutex, one after the other.
+    // Twenty rounds. In each, both tasks run 10 us under the mutex, one after the other.
     assert!(outcome.elapsed_ns >= 20 * 2 * 10_000, "{}", outcome.elapsed_ns);
-    // One wakeup by the last to come; one more when it gives the mutex back.
+    // One wakeup by the last task to arrive, and one more when it releases the mutex.
     assert!((20..=60).contains(&counter(&outcome, "wakeups")), "{}", counter(&outcome, "wakeups"));
 }
 
@@ -361,7 +365,8 @@ fn a_broadcast_wakes_one_after_the_other() {
     assert!(woken.windows(2).all(|pair| pair[1] - pair[0] >= wakeup), "{starts:?}");
 }
 
-/// All of them were to wake when it began, so what comes before a task in the broadcast is part of its latency.
+/// All of them were to wake when the broadcast began. So the wakeups before a task's own are part
+/// of its latency.
 #[test]
 fn latency_after_a_broadcast_counts_from_its_begin() {
     let waiter = vec![Op::Lock(0), Op::Wait { condition: 0, mutex: 0 }, Op::Unlock(0), RUN];
@@ -383,7 +388,7 @@ fn latency_after_a_broadcast_counts_from_its_begin() {
     assert!(most - least >= 0.99 * apart_us, "{least} to {most} us");
 }
 
-/// hackbench's clock: 5 ms pass before the second party comes, which no part of the time is.
+/// hackbench's clock: 5 ms pass before the second party arrives. They are not part of the time.
 #[test]
 fn seconds_since_a_barrier_begin_when_all_have_come() {
     let work = Op::Run { ns: 2_000_000 };
@@ -397,7 +402,7 @@ fn seconds_since_a_barrier_begin_when_all_have_come() {
     assert!(outcome.elapsed_ns > 7_000_000);
 }
 
-/// Who was woken, and who ran, in order.
+/// The tasks that were woken and that ran, in order.
 #[derive(Clone, Default)]
 struct Story(Arc<Mutex<Vec<(String, Time)>>>);
 
@@ -406,7 +411,7 @@ impl Story {
         self.0.lock().unwrap().push((format!("{what} {}", task.name), at));
     }
 
-    /// What was told from the last `first` on, and when.
+    /// The story from the last `first` on, with times.
     fn since(&self, first: &str) -> (Vec<String>, Vec<Time>) {
         let told = self.0.lock().unwrap();
         let from = told.iter().rposition(|(what, _)| what == first).expect("it was told");
@@ -454,7 +459,7 @@ fn story(workload: &Workload, scheduler: impl Scheduler) -> (Outcome, Story) {
 fn timers_due_together_are_served_by_one_interrupt_before_anything_runs() {
     let at_once = |name| (template(name, vec![Op::Start { delay_ns: 1_000_000 }, RUN]), 1);
     let (_, story) = story(&workload(["a", "b", "c"].map(at_once).into()), Fifo::default());
-    // The last one to come sleeps first: it has woken the others.
+    // The last task to arrive sleeps first, because it has woken the others.
     let (what, at) = story.since("wakes c");
     assert_eq!(what[..4], ["wakes c", "wakes a", "wakes b", "runs c"]);
     let figures = machine("core:1 pu:1").figures.clone();
@@ -464,10 +469,10 @@ fn timers_due_together_are_served_by_one_interrupt_before_anything_runs() {
     assert_eq!(at[2] - at[1], wakeup, "without an interrupt of its own");
 }
 
-/// What [`Looker`] takes to find nothing, ns.
+/// Time for which [`Looker`] searches without success, ns.
 const LOOK_NS: u64 = 30_000;
 
-/// [`Fifo`] that looks elsewhere for a while before a CPU goes idle.
+/// A [`Fifo`] that searches elsewhere for a while before a CPU goes idle.
 #[derive(Default)]
 struct Looker {
     fifo: Fifo,
@@ -482,7 +487,7 @@ impl Scheduler for Looker {
         self.fifo.task_new(world, task, parent);
     }
     fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
-        assert!(!world.on_cpu(task), "one CPU wakes nobody while it looks");
+        assert!(!world.on_cpu(task), "a CPU wakes no task while it searches");
         self.fifo.select_cpu(world, task, wake)
     }
     fn enqueue(&mut self, w: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
@@ -493,7 +498,7 @@ impl Scheduler for Looker {
         let pick = self.fifo.pick(world, cpu);
         self.looked = pick == Pick::Idle && !self.looked;
         if self.looked {
-            assert!(!world.is_idle(cpu), "it has just run something");
+            assert!(!world.is_idle(cpu), "it has just run a task");
             world.charge(cpu, LOOK_NS);
             return Pick::Later;
         }

@@ -1,4 +1,4 @@
-//! Hinting marks: when a sweep comes upon them, what that costs, and what the scheduler is told.
+//! Hinting marks: when a sweep reaches them, their cost, and what the scheduler is told.
 
 mod common;
 
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// Pages of 1 MiB.
 const PAGES: u64 = MIB / 4096;
 
-/// Tasks on the CPUs given, that make `times` sweeps over one region of `mib`.
+/// Tasks on the given CPUs that make `times` sweeps over one region of `mib` MiB.
 fn sweeps(mib: u64, sharing: Sharing, times: u64, tasks: &[(u32, u32)]) -> Workload {
     let text = r#"{ "tasks": { "t": { "loop": 1, "run": 1 } } }"#;
     let mut workload = roost_workload::rtapp::parse(text, "hints").expect("a valid file");
@@ -45,7 +45,7 @@ fn under(workload: &Workload, scheduler: impl Scheduler) -> Outcome {
     run(&machine, workload, scheduler, control).expect("it ends")
 }
 
-/// The outcome with everything marked after `at_ns`, and the faults.
+/// The outcome if everything is marked after `at_ns`, and the faults.
 fn marked(
     workload: &Workload,
     at_ns: u64,
@@ -57,7 +57,7 @@ fn marked(
     (outcome, faults.take())
 }
 
-/// 64 MiB at 37.5 GB/s, twice for what is written: 3.6 ms a sweep.
+/// 64 MiB at 37.5 GB/s, twice because they are written: 3.6 ms per sweep.
 const HALF_WAY_NS: u64 = 40_000_000;
 
 #[test]
@@ -65,7 +65,7 @@ fn every_page_marked_faults_once_where_the_sweep_reaches_it() {
     let workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0)]);
     let (outcome, faults) = marked(&workload, HALF_WAY_NS, None);
     let groups: Vec<u32> = faults.iter().map(|(.., fault)| fault.group).collect();
-    // From where the sweep was to the end, and the rest in the next sweep.
+    // From the sweep's position to the end, and the rest in the next sweep.
     assert_eq!(groups.len(), 256);
     let first = groups[0];
     let expected: Vec<u32> = (first..256).chain(0..first).collect();
@@ -74,8 +74,8 @@ fn every_page_marked_faults_once_where_the_sweep_reaches_it() {
     assert_eq!(counter(&outcome, "numa_pte_updates"), 64 * PAGES);
     assert_eq!(counter(&outcome, "numa_hint_faults"), 64 * PAGES);
     assert_eq!(counter(&outcome, "numa_hint_faults_local"), 64 * PAGES);
-    // Between two faults: 64 of them, and 256 KiB twice at 37.5 GB/s, somewhat less where the L3
-    // still holds them, and a tick now and then.
+    // Between two groups: 64 faults, and 256 KiB twice at 37.5 GB/s. It takes somewhat less while
+    // the L3 still holds them, and sometimes a tick more.
     let sweep = 2 * 262_144 * 1000 / 37_500;
     for pair in faults.windows(2).filter(|pair| pair[0].2.group + 1 == pair[1].2.group) {
         let time = pair[1].0 - pair[0].0 - 64 * 1000;
@@ -83,13 +83,13 @@ fn every_page_marked_faults_once_where_the_sweep_reaches_it() {
     }
     let unmarked = under(&workload, Fifo::default());
     let cost = counter(&outcome, "kernel_ns") - counter(&unmarked, "kernel_ns");
-    // The marking and the faults; a few ticks more or fewer.
+    // The cost of marking and of the faults, and a few ticks more or fewer.
     let expected = 64 * PAGES * (1000 + 30);
     assert!(cost.abs_diff(expected) < expected / 50, "{cost} for {expected}");
 }
 
-/// The scanner works through 64 pages in 2 us, the sweep in 14 us, from half way on: a sixth of what is left before
-/// the scanner has come as far.
+/// The scanner works through 64 pages in 2 us, the sweep in 14 us. The sweep starts half way: it
+/// does a sixth of the rest before the scanner reaches the same point.
 #[test]
 fn a_sweep_ahead_of_the_scanner_meets_no_mark() {
     let workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (1, 0)]);
@@ -151,7 +151,7 @@ fn processes_have_marks_of_their_own_on_what_they_share() {
 
 #[test]
 fn pages_that_move_are_remote_no_longer() {
-    // CPU 96 is on node 1; the first task touches everything.
+    // CPU 96 is on node 1. The first task touches everything.
     let mut workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
     workload.templates[0].program.ops.truncate(1);
     workload.templates[1].delay_ns = 100_000_000;
@@ -165,8 +165,8 @@ fn pages_that_move_are_remote_no_longer() {
     assert!(remote(&outcome) < remote(&left) / 2);
 }
 
-/// Of each round of as many pages as threads, every thread but the first leaves one; they begin apart, and
-/// come together where one comes upon another.
+/// In each round of as many pages as threads, every thread but the first leaves one. The threads
+/// begin apart and come together when one reaches another.
 #[test]
 fn threads_in_step_leave_pages_that_others_are_moving() {
     for threads in 1..=4 {
@@ -187,8 +187,8 @@ fn threads_in_step_leave_pages_that_others_are_moving() {
     }
 }
 
-/// 64 MiB of node 0 that two tasks on node 1 sweep over in step, and that move as huge pages do: what each
-/// move brought. Whether tasks wait for pages on their way is theirs to choose.
+/// 64 MiB on node 0. Two tasks on node 1 sweep over them in step, and they move as huge pages.
+/// Returns the result of each move. `waits`: tasks wait for pages that are moving.
 fn moved_together(waits: bool) -> (Outcome, Vec<u64>) {
     let mut workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (96, 0), (97, 0)]);
     workload.templates[0].program.ops.truncate(1);
@@ -207,7 +207,7 @@ fn who_waits_for_a_huge_page_on_its_way_sleeps_until_it_is_there() {
     assert_eq!(moved, [512; 32], "2 MiB each");
     let waits = counter(&outcome, "numa_hint_faults") / 512 - 32;
     assert!(waits > 12, "{waits} of 32 pages were waited for");
-    // The root task joins three tasks, of which the last two end together.
+    // The root task joins three tasks. The last two of them end together.
     let joins = counter(&outcome, "wakeups") - waits;
     assert!((2..=3).contains(&joins), "{joins}");
 }
@@ -222,7 +222,7 @@ fn who_goes_on_with_a_huge_page_keeps_it_where_it_is() {
     assert_eq!(counter(&outcome, "numa_hint_faults"), (32 + kept as u64) * 512);
 }
 
-/// One entry of the page table, one fault, one unmapping: of 512 pages only the copying is left.
+/// One page-table entry, one fault, one unmapping: for 512 pages only the copying remains.
 #[test]
 fn a_huge_page_is_marked_faults_and_moves_as_one() {
     let mut workload = sweeps(64, Sharing::Process(0), 40, &[(0, 0), (96, 0)]);
@@ -243,7 +243,7 @@ fn a_huge_page_is_marked_faults_and_moves_as_one() {
     assert!(cost.abs_diff(expected) < expected / 50, "{cost} for {expected}");
 }
 
-/// Copying takes the share of the bandwidth that one more stream would get.
+/// Copying gets the bandwidth share that one more stream would get.
 #[test]
 fn copying_takes_longer_where_others_want_the_bandwidth() {
     let cost = |others: u32| {
@@ -268,7 +268,8 @@ fn copying_takes_longer_where_others_want_the_bandwidth() {
         assert_eq!(moved, 64 * PAGES);
         marked - run(u64::MAX).0
     };
-    // Seven others on the CCD, whose link has 38 GB/s: three bytes for each one copied.
+    // With seven other tasks on the CCD, whose link has 38 GB/s. Each byte copied moves three bytes
+    // over it.
     let (alone, beside) = (cost(0), cost(7));
     let expected = 64 * MIB * 3 * 8 / 38;
     assert!(beside > 2 * alone, "{beside} for {alone}");

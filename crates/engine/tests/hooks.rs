@@ -1,4 +1,4 @@
-//! What a scheduler is told, what it may ask, and what it may refuse.
+//! What a scheduler is told, what it may ask, and how it may end a run.
 
 #![allow(clippy::unwrap_used)] // what is wrong here is a failed test
 
@@ -15,14 +15,14 @@ use roost_workload::{Op, Template, Workload};
 const RUN: Op = Op::Run { ns: 100_000 };
 const SLEEP: Op = Op::Sleep { ns: 50_000 };
 
-/// [`Fifo`] that writes down what it is told.
+/// A [`Fifo`] that records what it is told.
 #[derive(Clone, Default)]
 struct Told {
     fifo: Rc<RefCell<Fifo>>,
     story: Rc<RefCell<Vec<String>>>,
-    /// The lock of a run queue is taken by who wakes.
+    /// The waker takes the lock of the run queue.
     takes_locks: bool,
-    /// The run ends when a task of this name gets a CPU.
+    /// The run ends when a task with this name gets a CPU.
     ends_at: Option<&'static str>,
 }
 
@@ -76,7 +76,7 @@ fn result(workload: &Workload, told: &Told) -> Result<Outcome, RunError> {
     run(&machine, workload, told.clone(), Control::new(1))
 }
 
-/// What was told from the first time that `name` ran on.
+/// What was told, from the first time that `name` ran.
 fn story(told: &Told, name: &str) -> Vec<String> {
     let told = told.story.borrow();
     let start = told.iter().position(|what| *what == format!("{name} runs")).unwrap();
@@ -96,7 +96,7 @@ fn a_scheduler_sees_who_runs_who_stops_and_which_cpus_idle() {
     let ran_us = |place: usize| -> u64 {
         story[place].strip_prefix("a leaves after ").unwrap().parse().unwrap()
     };
-    // Besides its 100 us it has the CPU for switches and system calls.
+    // The task also has the CPU for switches and system calls, beside its 100 us.
     assert!((100..130).contains(&ran_us(1)) && (200..250).contains(&ran_us(6)), "{story:?}");
     assert_eq!(story[2..4], ["CPU 0 idles", "CPU 0 queues a on CPU 0"]);
     assert_eq!(story[4..6], ["a runs", "CPU 0 is busy"]);
@@ -146,7 +146,7 @@ fn a_scheduler_that_cannot_go_on_ends_the_run_with_its_reason() {
     assert!(error.contains("b 3 on CPU 0"), "the root task is 1: {error}");
 }
 
-/// What [`Asks`] learns of a task.
+/// The answers to [`Asks`] about a task.
 #[derive(Debug, PartialEq)]
 struct Facts {
     name: String,

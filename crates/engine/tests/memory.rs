@@ -1,7 +1,8 @@
-//! What memory costs, against measured machines: threads are pinned, so no scheduler matters.
+//! The cost of memory, compared with measured machines. Threads are pinned, so the scheduler does
+//! not matter.
 //!
-//! "Posted" figures are those of the machines' figures (`roost machine NAME --figures`) or of the
-//! tests named here.
+//! "Posted" figures are the published figures of the machines (`roost machine NAME --figures`), or
+//! of the tests named here.
 
 mod common;
 
@@ -43,7 +44,7 @@ fn assert_within(percent: f64, found: f64, expected: f64, what: &str) {
 
 // --- STREAM on Milan ----------------------------------------------------------------------------
 
-/// GB/s of copy, scale, add, triad with thread `n` pinned to the `n`th of `cpus`.
+/// GB/s of copy, scale, add, triad. Thread `n` is pinned to the `n`th of `cpus`.
 fn stream(name: &str, elements: u32, cpus: &[u32]) -> [f64; 4] {
     let threads = cpus.len();
     let spec = format!("stream:threads={threads},elements={elements},times=20");
@@ -57,7 +58,7 @@ fn stream(name: &str, elements: u32, cpus: &[u32]) -> [f64; 4] {
 
 /// 3.2 GB in each array.
 const LARGE: u32 = 400_000_000;
-/// 512 MiB in all: what the multi-LLC study used on 512 MB of LLC.
+/// 512 MiB in total: the size in the multi-LLC study on 512 MB of LLC.
 const STUDY: u32 = 22_369_621;
 
 fn every(step: u32, count: u32) -> Vec<u32> {
@@ -66,21 +67,21 @@ fn every(step: u32, count: u32) -> Vec<u32> {
 
 #[test]
 fn stream_of_8_threads_spread_over_both_sockets_and_piled_up_on_4_cpus_of_one() {
-    // Posted: triad 185 GB/s spread, 106 piled up (pinned to CPUs 0, 16, ..., 112, where the kernel
+    // Posted: triad 185 GB/s spread, 106 piled up (pinned to CPUs 0, 16, ..., 112, and the kernel
     // put two on each of the first four).
     let [copy, _, _, spread] = stream("zen3-2s", LARGE, &every(16, 8));
     assert_within(15.0, spread, 185.0, "triad, 8 spread");
-    // Larger still, so that threads that spin while others wait for their CPU do not matter.
+    // Still larger, so that threads that spin while others wait for their CPU do not matter.
     let piled: Vec<u32> = every(16, 4).repeat(2);
     let [.., piled] = stream("zen3-2s", 10 * LARGE, &piled);
     assert_within(15.0, piled, 106.0, "triad, 8 piled up");
-    // The same bytes over the wire; STREAM counts 2/3 of them for copy, 3/4 for triad.
+    // The memory traffic is the same. STREAM counts 2/3 of it for copy, 3/4 for triad.
     assert_within(1.0, copy, spread * 8.0 / 9.0, "copy, 8 spread");
 }
 
 #[test]
 fn stream_of_16_threads_spread_over_both_sockets_and_piled_up_on_one() {
-    // Posted: 249 to 260 GB/s spread; 143 when not.
+    // Posted: 249 to 260 GB/s spread; 143 on one socket.
     let [.., spread] = stream("zen3-2s", LARGE, &every(8, 16));
     assert_within(15.0, spread, 254.5, "triad, 16 spread");
     let [.., piled] = stream("zen3-2s", LARGE, &every(4, 16));
@@ -89,7 +90,7 @@ fn stream_of_16_threads_spread_over_both_sockets_and_piled_up_on_one() {
 
 #[test]
 fn stream_inside_the_l3_is_bound_by_the_cores() {
-    // 8 MiB in each of 16 LLCs of 32 MiB: 82.2 GB/s a core, 3/4 of it counted for triad.
+    // 8 MiB in each of 16 LLCs of 32 MiB: 82.2 GB/s per core, of which triad counts 3/4.
     let [.., triad] = stream("zen3-2s", STUDY / 4, &every(8, 16));
     assert_within(15.0, triad, 16.0 * 82.2 * 0.75, "triad, 8 MiB an LLC");
 }
@@ -105,7 +106,7 @@ fn stream_that_just_fills_the_l3_is_between_l3_and_memory() {
 
 // --- sweeps of single tasks ---------------------------------------------------------------------
 
-/// A program of sweeps, timed by stopwatches; `ops` gets the regions' accesses in order.
+/// A program of sweeps, timed by stopwatches. `ops` uses the accesses to regions, in order.
 struct Sweeps {
     regions: Vec<Region>,
     tasks: Vec<Template>,
@@ -123,8 +124,8 @@ impl Sweeps {
         self.regions.len() as u32 - 1
     }
 
-    /// A task on `cpu`; operation `Op::Access(n)` sweeps over the `n`th of `accesses`, and
-    /// `Op::SetAffinity(n)` moves to CPU n.
+    /// A task on `cpu`. Operation `Op::Access(n)` sweeps over the `n`th of `accesses`, and
+    /// `Op::SetAffinity(n)` moves the task to CPU n.
     fn task(&mut self, cpu: u32, accesses: Vec<Access>, mut ops: Vec<Op>) {
         let mut affinities = Vec::new();
         for op in &mut ops {
@@ -177,7 +178,7 @@ impl Sweeps {
         }
     }
 
-    /// Shortest time that each stopwatch measured, ns.
+    /// Shortest time measured by each stopwatch, ns.
     fn times(self, machine: &Arc<Machine>) -> Vec<f64> {
         let workload = self.workload();
         metrics(machine, &workload).into_iter().map(|rate| 1e9 / rate).collect()
@@ -188,7 +189,7 @@ fn over(region: u32, pattern: Pattern, write: bool) -> Access {
     Access::new(vec![Slice { region, write }], pattern)
 }
 
-/// `access` timed once, after `warm` sweeps that are not.
+/// `access` timed once, after `warm` sweeps that are not timed.
 fn timed(watch: u32, access: u32, warm: u64) -> Vec<Op> {
     let mut ops = Vec::new();
     if warm > 0 {
@@ -231,7 +232,7 @@ fn a_stream_runs_at_what_one_core_gets_from_its_level() {
 
 #[test]
 fn a_stream_takes_at_least_what_its_instructions_take() {
-    // 16 MiB out of an L3 at 89.5 GB/s take 187 us. A tick takes 2 us.
+    // 16 MiB from an L3 at 89.5 GB/s take 187 us. A tick takes 2 us.
     let genoa = machine("zen4-2s");
     let time_us = |core_us: u64, siblings: bool| {
         let mut sweeps = Sweeps::new();
@@ -254,8 +255,8 @@ fn a_stream_takes_at_least_what_its_instructions_take() {
 
 #[test]
 fn refill_after_a_migration_takes_the_working_set_over_the_bandwidth() {
-    // Derived from posted figures of Genoa: 27 us for 1 MB of L2, 0.9 ms for 32 MB local and 1.1 ms
-    // remote. The task warms its caches on CPU 0, moves, and makes the same sweep.
+    // Derived from published figures of Genoa: 27 us for 1 MB of L2, 0.9 ms for 32 MB local and 1.1
+    // ms remote. The task warms its caches on CPU 0, moves, and makes the same sweep again.
     let genoa = machine("zen4-2s");
     let first_sweep = |bytes: u64, cpu: u32| {
         let mut sweeps = Sweeps::new();
@@ -272,14 +273,14 @@ fn refill_after_a_migration_takes_the_working_set_over_the_bandwidth() {
     assert_within(15.0, first_sweep(MIB, 1), 1048.576 / 89.5, "us, 1 MB to another core");
 }
 
-/// GB/s of tasks that read regions of these sizes again and again, pinned to these CPUs; each is
+/// GB/s of tasks, pinned to these CPUs, that read regions of these sizes again and again. Each is
 /// timed while the others still run.
 fn together(machine: &Arc<Machine>, tasks: &[(u64, u32)], node: u32) -> Vec<f64> {
     let tasks: Vec<_> = tasks.iter().map(|&(bytes, cpu)| (bytes, cpu, node)).collect();
     passing(machine, &tasks, false)
 }
 
-/// The same with the node of each region, of tasks that read or write.
+/// As [`together`], with the node of each region, for tasks that read or write.
 fn passing(machine: &Arc<Machine>, tasks: &[(u64, u32, u32)], write: bool) -> Vec<f64> {
     let mut sweeps = Sweeps::new();
     sweeps.barriers = vec![tasks.len() as u32];
@@ -297,7 +298,7 @@ fn passing(machine: &Arc<Machine>, tasks: &[(u64, u32, u32)], write: bool) -> Ve
     tasks.iter().zip(times).map(|(&(bytes, ..), ns)| bytes as f64 / ns).collect()
 }
 
-/// GB/s of a stream that finds the share `hits` in the L3 and the rest in memory, on Milan.
+/// GB/s of a stream on Milan with the share `hits` of hits in the L3, the rest from memory.
 fn milan(hits: f64) -> f64 {
     1.0 / (hits / 82.2 + (1.0 - hits) / 30.8)
 }
@@ -309,7 +310,7 @@ fn two_co_runners_share_an_llc_by_what_they_fill_in() {
     assert_within(3.0, alone[0], milan(0.96), "24 MiB alone in 32");
     let apart = together(&milan_2s, &[(24 * MIB, 0), (24 * MIB, 8)], 0);
     assert_within(3.0, apart[0], milan(0.96), "24 MiB in an LLC each");
-    // Together 1.5 times the LLC: 0.43 of it is found; the link of 51.2 GB/s suffices.
+    // Together they use 1.5 times the LLC: 0.43 of it hits. The link of 51.2 GB/s is no limit.
     let shared = together(&milan_2s, &[(24 * MIB, 0), (24 * MIB, 1)], 0);
     assert_within(5.0, shared[0], milan(0.43), "24 MiB each in one LLC");
     assert_within(5.0, shared[1], milan(0.43), "24 MiB each in one LLC");
@@ -318,7 +319,7 @@ fn two_co_runners_share_an_llc_by_what_they_fill_in() {
 #[test]
 fn a_small_working_set_beside_a_stream_loses_what_is_filled_in_between_its_sweeps() {
     let milan_2s = machine("zen3-2s");
-    // 4 MiB come round in about 50 us, in which the stream fills in 1.5 MB of 32.
+    // A sweep over 4 MiB takes about 50 us. Meanwhile the stream fills 1.5 MB of the 32 MB.
     let found = together(&milan_2s, &[(4 * MIB, 0), (1024 * MIB, 1)], 0);
     assert!(found[0] > milan(0.9) && found[0] < milan(1.0), "{found:?}");
     assert_within(3.0, found[1], 30.8, "the stream");
@@ -334,9 +335,9 @@ fn tasks_whose_pages_are_remote_share_the_link() {
     assert_within(3.0, total(1), 51.0, "16 tasks, all pages remote");
 }
 
-/// numa02's threads zero 859 GB with CPUs and memory bound to nodes, so that no scheduler has a part in it. Four of these
-/// rows are what the machine's figures are derived from; numa01's is the fifth: by a slip in the source all its
-/// memory is on one node, where half of its threads are.
+/// numa02's threads zero 859 GB, with CPUs and memory bound to nodes, so the scheduler does not
+/// matter. Four of these rows are the source of the machine's figures. numa01's row is the fifth:
+/// by a slip in the source all its memory is on one node, where half of its threads are.
 #[test]
 fn threads_and_memory_bound_to_nodes_take_as_long_as_posted() {
     let machine = machine("xeon-2s-12");
@@ -362,9 +363,10 @@ fn threads_and_memory_bound_to_nodes_take_as_long_as_posted() {
     check("numa01_INVERSE_BIND", 12, 12.0 * 51.0 * 3.221_225, |_| 1);
 }
 
-/// perf bench numa on the machine of `x3750-m4`, on 3.9 without SMT: threads bound to CPUs zero memory that is bound to
-/// nodes. The machine's figures are derived from those within 1%. The last row is not bound: three processes
-/// whose memory is on node 0 cannot have as much but from the three other nodes, one of them two hops away.
+/// perf bench numa on the machine of `x3750-m4`, on 3.9 without SMT: threads bound to CPUs zero
+/// memory that is bound to nodes. The machine's figures are derived from the published ones, within
+/// 1 %. The last row is not bound: three processes whose memory is on node 0 cannot have as much
+/// except from the three other nodes, one of them two hops away.
 #[test]
 fn four_sockets_in_a_ring_have_the_bandwidth_that_was_posted() {
     let machine = machine("x3750-m4");
@@ -395,7 +397,7 @@ fn smt_siblings_share_their_core() {
 
 #[test]
 fn eight_cores_of_genoa_get_what_one_gets_from_memory() {
-    // Posted: about 38 GB/s of one CCD, flat from 1 to 8 threads.
+    // Posted: about 38 GB/s for one CCD, the same for 1 to 8 threads.
     let eight: Vec<(u64, u32)> = (0..8).map(|cpu| (256 * MIB, cpu)).collect();
     let total: f64 = together(&machine("zen4-2s"), &eight, 0).iter().sum();
     assert_within(3.0, total, 38.0, "8 cores of a CCD");
@@ -404,7 +406,7 @@ fn eight_cores_of_genoa_get_what_one_gets_from_memory() {
 #[test]
 fn latency_rises_with_load_towards_saturation() {
     let cascade_lake = machine("xeon-2s-96");
-    // Each streams at 15.7 GB/s of the 113 that the node has.
+    // Each streams at 15.7 GB/s of the 113 GB/s of the node.
     let latency = |streams: u32| {
         let mut sweeps = Sweeps::new();
         sweeps.barriers = vec![streams + 1];
@@ -429,7 +431,8 @@ fn latency_rises_with_load_towards_saturation() {
     assert!(found[5] > 2.0 * found[0], "saturated: {found:?}");
 }
 
-/// What chases give up to load is not left idle: the load that slows them is that of their own rates.
+/// Bandwidth that chases give up to load does not stay idle, because the load that slows them is
+/// that of their own rates.
 #[test]
 fn chases_that_want_more_than_their_node_has_use_nearly_all_of_it() {
     let machine = machine("x3950");
@@ -437,7 +440,7 @@ fn chases_that_want_more_than_their_node_has_use_nearly_all_of_it() {
     let (idle, service) = (figures.memory_local_ns.value, figures.memory_service_ns.value);
     let limit = machine.node_bytes_per_us(0) as f64;
     let tasks = 8;
-    // Where `tasks` * 64 bytes / (idle + service * u / (2 (1 - u))) is u * limit.
+    // The point where `tasks` * 64 bytes / (idle + service * u / (2 (1 - u))) is u * limit.
     let rate =
         |u: f64| f64::from(tasks) * 64e3 / (idle as f64 + service as f64 * u / (2.0 * (1.0 - u)));
     let loads = (0..10_000).map(|part| f64::from(part) / 10_000.0);
@@ -507,8 +510,9 @@ fn a_full_node_overflows_and_too_much_is_refused() {
 
 #[test]
 fn an_rt_app_thread_writes_its_own_buffer() {
-    // Two threads, 64 sweeps over 1 MB each, on a CPU each, bound to the other socket: fetched and
-    // written back from there the first time, then in the L3 (twice 0.5 MB of L2).
+    // Two threads make 64 sweeps over 1 MB each, each on its own CPU, bound to the other socket.
+    // The data is fetched from there and written back the first time, and is in the L3 later (0.5
+    // MB of L2, twice).
     let thread = |cpu: u32| {
         format!(
             r#""t{cpu}": {{ "loop": 1, "cpus": [ {cpu} ], "membind_nodes": [ 1 ], "mem": 67108864 }}"#
@@ -526,14 +530,14 @@ fn an_rt_app_thread_writes_its_own_buffer() {
     assert!((2.0 * 2.0..2.3 * 2.0).contains(&(remote / MIB as f64)), "{remote}");
     let faults = 256.0 * 700.0;
     let sweeps = 64.0 * 2.0 * MIB as f64 / 82.2;
-    // The root task starts within a tick, forks, and the first sweep takes 0.1 ms.
+    // The root task starts within a tick and forks. The first sweep takes 0.1 ms.
     let (time, most) = (found.elapsed_ns as f64, sweeps + faults + 1_200_000.0);
     assert!((sweeps..most).contains(&time), "{time} against {sweeps}");
 }
 
 // --- tasks that are preempted and move -----------------------------------------------------------
 
-/// One queue; every tick the next task has its turn, wherever a CPU is free.
+/// One queue. At every tick the next task has its turn, on any free CPU.
 #[derive(Default)]
 struct Turns {
     queue: VecDeque<TaskId>,
@@ -562,8 +566,8 @@ impl Scheduler for Turns {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Regions far larger than any cache: whoever runs where and however often it is interrupted,
-    /// all that the sweeps touch comes from memory, once.
+    /// Regions much larger than any cache. Wherever tasks run and however often they are
+    /// interrupted, everything that the sweeps touch comes from memory, once.
     #[test]
     fn what_is_transferred_is_what_the_sweeps_touch(
         tasks in prop::collection::vec((24u64..64, 1u64..5, any::<bool>(), any::<bool>()), 1..7),
@@ -601,8 +605,8 @@ proptest! {
         prop_assert_eq!(found, once(), "same inputs, same outcome");
     }
 
-    /// Small regions, shared and used by turns everywhere: nothing is transferred from memory more
-    /// than once a sweep, and every run ends as it ended before.
+    /// Small regions, shared and used in turns everywhere: no data is transferred from memory more
+    /// than once per sweep, and a second run ends like the first.
     #[test]
     fn warm_caches_save_transfers(
         regions in prop::collection::vec(1u64..2048, 1..5),

@@ -27,8 +27,8 @@ fn its_example_runs() {
     fifo::main().unwrap();
 }
 
-/// With more tasks than CPUs that always want to run, no CPU is ever idle and nobody starves: 8 threads share
-/// 4 CPUs equally to a few ticks.
+/// With more tasks than CPUs that always want to run, no CPU is ever idle and no task starves: 8
+/// threads share 4 CPUs equally, up to a few ticks.
 #[test]
 fn it_keeps_cpus_busy_and_lets_everybody_run() {
     let outcome = outcome("node:1 l3:1 core:4 pu:1", "coremark:threads=8", Some(1_000_000_000));

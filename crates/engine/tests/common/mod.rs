@@ -12,7 +12,7 @@ use roost_workload::{
 #[derive(Default)]
 pub struct Fifo {
     queue: VecDeque<TaskId>,
-    /// The group of each task that was created, in order, the root task first.
+    /// The group of each task created, in order; the root task is the first.
     pub groups: Arc<Mutex<Vec<Option<u32>>>>,
 }
 
@@ -47,25 +47,25 @@ pub fn counter(outcome: &Outcome, name: &str) -> u64 {
     outcome.counter(name) as u64
 }
 
-/// What was faulted: when, by which task, what.
+/// The faults: when, by which task, and the fault.
 #[allow(dead_code)]
 pub type Faults = std::rc::Rc<std::cell::RefCell<Vec<(u64, u32, HintingFault)>>>;
 
-/// [`Fifo`] that at its first tick after `at_ns` marks everything of the processes it has seen, and
-/// moves what is touched to `to`, if it says so.
+/// A [`Fifo`] that marks all memory of the processes it has seen, at its first tick after `at_ns`.
+/// It moves touched pages to `to`, if set.
 #[allow(dead_code)]
 #[derive(Default)]
 pub struct Marker {
     pub fifo: Fifo,
     pub at_ns: u64,
     pub to: Option<usize>,
-    /// It moves them as huge pages, and tasks wait for those that are on their way, or do not.
+    /// Whether tasks wait for moving pages; `None` if pages do not move as huge pages.
     pub huge: Option<bool>,
-    /// Pages that huge moves brought, one after the other.
+    /// Number of pages that each huge move moved.
     pub moved: std::rc::Rc<std::cell::RefCell<Vec<u64>>>,
     pub faults: Faults,
     pub processes: Vec<u32>,
-    /// The only CPU whose tick marks; `None`: whichever comes first.
+    /// The only CPU whose tick marks; `None` for any CPU.
     pub by: Option<CpuId>,
     /// When it marked.
     pub marked_at: std::rc::Rc<std::cell::Cell<Option<u64>>>,
@@ -124,8 +124,8 @@ impl Scheduler for Marker {
     }
 }
 
-/// A task of these operations, in the one process of [`workload`], with an affinity for
-/// `Op::SetAffinity(0)`: CPU 0.
+/// A task with these operations, in the one process of [`workload`]. `Op::SetAffinity(0)` binds it
+/// to CPU 0.
 #[allow(dead_code)]
 pub fn template(name: &str, ops: Vec<Op>) -> Template {
     Template {
@@ -148,7 +148,7 @@ pub fn template(name: &str, ops: Vec<Op>) -> Template {
     }
 }
 
-/// Tasks, so many of each, with a few things of each kind that they can share.
+/// Tasks, this many of each, with a few of each thing that tasks can share.
 #[allow(dead_code)]
 pub fn workload(templates: Vec<(Template, u32)>) -> Workload {
     let start = templates.iter().enumerate().map(|(i, (_, count))| (i as u32, *count)).collect();
