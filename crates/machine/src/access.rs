@@ -1,15 +1,16 @@
-//! What the engine asks of a machine, at every wakeup and every shared cache line.
+//! Questions that the engine asks about a machine at every wakeup and every shared cache line.
 //!
-//! Nothing is looked up but the flat array of CPUs, so there is no second copy of
-//! the hierarchy that could disagree with it.
+//! Everything is read from the flat array of CPUs, so no second copy of the hierarchy can disagree
+//! with it.
 
 use crate::{CpuSet, Machine};
 
 impl Machine {
-    /// Moving a cache line from CPU `b`'s core to CPU `a`'s, one way, ns; 0 within one CPU.
+    /// Time for a cache line to move from CPU `b`'s core to CPU `a`'s, one way, ns; 0 within one
+    /// CPU.
     ///
-    /// Two LLCs of one package count as such even when their nodes differ (NPS
-    /// modes): the line takes the same way.
+    /// Two LLCs of one package count as such even if their nodes differ (NPS modes), because the
+    /// line takes the same way.
     #[inline]
     pub fn line_ns(&self, a: usize, b: usize) -> u64 {
         let (x, y) = (&self.cpus[a], &self.cpus[b]);
@@ -27,7 +28,7 @@ impl Machine {
         }
     }
 
-    /// From CPU `a` sending an interrupt until CPU `b` handles it, ns.
+    /// Time from CPU `a` sending an interrupt until CPU `b` handles it, ns.
     #[inline]
     pub fn ipi_ns(&self, a: usize, b: usize) -> u64 {
         match self.cpus[a].package == self.cpus[b].package {
@@ -48,43 +49,44 @@ impl Machine {
         self.cpus[a].llc == self.cpus[b].llc
     }
 
-    /// Whether both CPUs are in one NUMA node.
+    /// Whether both CPUs are in the same NUMA node.
     #[inline]
     pub fn same_node(&self, a: usize, b: usize) -> bool {
         self.cpus[a].node == self.cpus[b].node
     }
 
-    /// The CPUs of `cpu`'s core, itself included.
+    /// The CPUs of `cpu`'s core, `cpu` included.
     #[inline]
     pub fn siblings(&self, cpu: usize) -> &CpuSet {
         &self.cores[self.cpus[cpu].core as usize].cpus
     }
 
-    /// The CPUs of `cpu`'s last-level cache, itself included.
+    /// The CPUs of `cpu`'s last-level cache, `cpu` included.
     #[inline]
     pub fn llc_cpus(&self, cpu: usize) -> &CpuSet {
         &self.llcs[self.cpus[cpu].llc as usize].cpus
     }
 
-    /// Distance from node `from` to node `to` (dense numbers) as firmware tells; 10 is local.
+    /// Distance from node `from` to node `to` (dense numbers) as the firmware reports it; 10 is
+    /// local.
     #[inline]
     pub fn distance(&self, from: usize, to: usize) -> u32 {
         self.distances[from][to]
     }
 
-    /// What memory costs by how far it is; looks at all pairs of nodes.
+    /// The cost of memory by distance. Reads all pairs of nodes.
     pub fn memory_costs(&self) -> MemoryCosts<'_> {
         MemoryCosts { machine: self, neighbour: beyond_local(self.neighbour_distance()).max(1) }
     }
 
-    /// Bandwidth of the memory of node `node`, its share of what its package sustains, bytes per us.
+    /// Memory bandwidth of node `node`: its share of what its package sustains, bytes per us.
     pub fn node_bytes_per_us(&self, node: usize) -> u64 {
         let package = self.node_package(node);
         let nodes = (0..self.nodes.len()).filter(|&other| self.node_package(other) == package);
         self.figures.package_memory_bytes_per_us.value / nodes.count().max(1) as u64
     }
 
-    /// The package that a node's memory is attached to: that of its CPUs, or one of its own.
+    /// The package that a node's memory is attached to: that of its CPUs, or a package of its own.
     pub fn node_package(&self, node: usize) -> usize {
         match self.nodes[node].cpus.first() {
             Some(cpu) => self.cpus[cpu].package as usize,
@@ -97,8 +99,8 @@ impl Machine {
         self.llcs[llc].size_bytes.unwrap_or(self.figures.llc_bytes.value)
     }
 
-    /// The smallest distance between nodes with CPUs of different packages; the largest of all where CPUs are
-    /// in one package.
+    /// The smallest distance between nodes with CPUs in different packages; if all CPUs are in one
+    /// package, the largest distance of all.
     fn neighbour_distance(&self) -> u32 {
         let nodes = || (0..self.nodes.len()).filter(|&node| !self.nodes[node].cpus.is_empty());
         let apart = |a: usize, b: usize| self.node_package(a) != self.node_package(b);
@@ -114,29 +116,32 @@ impl Machine {
     }
 }
 
-/// What memory costs where nothing else uses it.
+/// The cost of memory that nothing else uses.
 ///
-/// It goes with the distance that firmware tells, from local to a neighbouring package, which the figures of remote
-/// memory are of. The size of distances does not matter (SLIT overstates latency: 10 to 32 where 110 to 199 ns are
-/// posted). What is farther counts as a neighbouring package: on the ring of `x3750-m4` a core has about as much over
+/// It is interpolated by the firmware's distance, from local to a neighbouring package. The figures
+/// for remote memory are those of a neighbouring package. The size of distances does not matter
+/// (SLIT overstates latency: distances are 10 and 32 where 110 and 199 ns are published). Anything
+/// farther counts as a neighbouring package: on the ring of `x3750-m4` a core gets about as much
+/// over two links as over one (3x1-bw-process in published/004-perf-bench.csv).
 /// two links as over one (3x1-bw-process in published/004-perf-bench.csv).
 #[derive(Debug)]
 pub struct MemoryCosts<'a> {
     machine: &'a Machine,
-    /// How much farther than local memory a neighbouring package is.
+    /// Difference between the distance of a neighbouring package and the local distance.
     neighbour: u64,
 }
 
 impl MemoryCosts<'_> {
-    /// Latency of a load by a CPU of node `from` from the memory of node `to`.
+    /// Latency of a load by a CPU of node `from` from the memory of node `to`, ns.
     pub fn latency_ns(&self, from: usize, to: usize) -> u64 {
         let figures = &self.machine.figures;
         let (local, remote) = (figures.memory_local_ns.value, figures.memory_remote_ns.value);
         local + remote.saturating_sub(local) * self.way(from, to) / self.neighbour
     }
 
-    /// Bandwidth of one core of node `from` from the memory of node `to`, bytes per microsecond. A core has so many
-    /// lines under way and no more, so that the time of a byte goes with the distance, as latency does.
+    /// Bandwidth of one core of node `from` from the memory of node `to`, bytes per microsecond.
+    /// The number of cache lines that a core fetches at a time is fixed, so the time per byte grows
+    /// with distance as latency does.
     pub fn core_bytes_per_us(&self, from: usize, to: usize) -> u64 {
         let figures = &self.machine.figures;
         let local = figures.refill_local_bytes_per_us.value;
@@ -145,7 +150,8 @@ impl MemoryCosts<'_> {
         local * remote * self.neighbour / (remote * self.neighbour + slower)
     }
 
-    /// How much farther than local memory node `to` is from node `from`, at most what a neighbouring package is.
+    /// How much farther than local memory node `to` is from node `from`, but not more than a
+    /// neighbouring package.
     fn way(&self, from: usize, to: usize) -> u64 {
         match from == to {
             true => 0,
@@ -154,7 +160,7 @@ impl MemoryCosts<'_> {
     }
 }
 
-/// What a distance exceeds that of local memory by.
+/// Difference between a distance and the local distance.
 fn beyond_local(distance: u32) -> u64 {
     u64::from(distance).saturating_sub(10)
 }
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn a_line_costs_what_its_way_costs() {
         let milan = resolve("zen3-2s").unwrap();
-        // Posted for Milan 2P: 23 within an LLC, 107 across LLCs, 197 across sockets.
+        // Published for Milan 2P: 23 within an LLC, 107 across LLCs, 197 across sockets.
         assert_eq!(milan.line_ns(0, 0), 0);
         assert_eq!(milan.line_ns(0, 128), milan.figures.line_same_core_ns.value);
         assert_eq!(milan.line_ns(0, 7), 23);
@@ -192,11 +198,11 @@ mod tests {
         assert_eq!([0, 1].map(|node| costs.latency_ns(0, node)), [110, 199]);
         assert_eq!([0, 1].map(|node| costs.core_bytes_per_us(0, node)), [37_500, 30_400]);
         let nps4 = resolve("zen3-2s-nps4").unwrap();
-        // 12 of 10 to 32 is a tenth of the way.
+        // Distance 12, on a scale from 10 to 32, is a tenth of the way.
         assert_eq!(nps4.memory_costs().latency_ns(0, 1), 110 + 89 * 2 / 22);
         assert_eq!(nps4.node_bytes_per_us(3), 169_500 / 4);
         assert_eq!([0, 3, 4].map(|node| nps4.node_package(node)), [0, 0, 1]);
-        // Distances 10, 11, 11, 12; the figures are of the next package, 11.
+        // Distances are 10, 11, 11, 12. The figures are those of the next package, at 11.
         let ring = resolve("x3750-m4").unwrap();
         let costs = ring.memory_costs();
         assert_eq!([0, 1, 3].map(|node| costs.latency_ns(0, node)), [78, 144, 144]);

@@ -1,7 +1,7 @@
-//! Writes a machine as the `/sys` tree that Linux would show of it, for programs that read that.
+//! Writes a machine as the `/sys` tree that Linux would show, for programs that read such trees.
 //!
-//! Of caches there is the last level only, because a machine knows no other ones. What a tree says is what
-//! [`Machine::from_sysfs`] reads back; figures are not in it.
+//! The tree has only last-level caches, because a machine has no others. [`Machine::from_sysfs`]
+//! reads the tree back. Figures are not in it.
 
 use std::fmt::Write;
 use std::io;
@@ -43,7 +43,8 @@ fn list(numbers: impl Iterator<Item = u32>) -> String {
     ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
 }
 
-/// Numbers as a mask: words of 32 bits in hexadecimal, the highest first, as many as `numbers` numbers need.
+/// Numbers as a mask: 32-bit words in hexadecimal, the highest first, as many words as `numbers`
+/// numbers need.
 fn mask(set: impl Iterator<Item = u32>, numbers: u32) -> String {
     let mut words = vec![0_u32; numbers.div_ceil(32).max(1) as usize];
     for number in set {
@@ -53,10 +54,10 @@ fn mask(set: impl Iterator<Item = u32>, numbers: u32) -> String {
 }
 
 impl Machine {
-    /// Makes the folder `dir` and writes this machine's tree there, so that `dir` stands for `/sys`.
+    /// Creates the folder `dir` and writes this machine's tree there, in the layout of `/sys`.
     ///
     /// # Errors
-    /// If the folder is there already, or cannot be written: then it is not there.
+    /// If the folder exists, or cannot be written. In the second case it does not exist afterwards.
     pub fn write_sysfs(&self, dir: &Path) -> Result<(), MachineError> {
         self.write_new(dir).map_err(|reason| MachineError::Write {
             path: dir.display().to_string(),
@@ -74,7 +75,7 @@ impl Machine {
         let written =
             self.sysfs().write(&unfinished).and_then(|()| std::fs::rename(&unfinished, dir));
         if written.is_err() {
-            // What could not be written may not be there either.
+            // If nothing could be written, there may be nothing to remove.
             let _ = std::fs::remove_dir_all(&unfinished);
         }
         written
@@ -96,7 +97,7 @@ impl Machine {
         tree
     }
 
-    /// The operating system's numbers of CPUs for which something holds.
+    /// The operating system's numbers of the CPUs for which `holds` is true.
     fn numbers<'a>(&'a self, holds: impl Fn(&Cpu) -> bool + 'a) -> impl Iterator<Item = u32> + 'a {
         self.cpus.iter().filter(move |cpu| holds(cpu)).map(|cpu| cpu.os_index)
     }
@@ -204,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// What a tree tells of a machine: all but its name, figures and guesses.
+    /// Everything about a machine that a tree contains: all but its name, figures and guesses.
     fn told(machine: &Machine) -> String {
         let Machine { cpus, cores, llcs, nodes, packages, distances, .. } = machine;
         format!("{cpus:?} {cores:?} {llcs:?} {nodes:?} {packages} {distances:?}")

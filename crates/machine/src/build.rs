@@ -1,9 +1,8 @@
-//! From what a source says to a validated [`Machine`].
+//! Builds a validated [`Machine`] from what a source says.
 //!
-//! Every source (preset, hwloc XML, `/sys`, synthetic string) fills in a
-//! [`Description`], with numbers of its own choice and gaps where it does not
-//! know. [`Description::build`] makes the numbers dense, fills each gap with a
-//! named guess, and validates the result.
+//! Every source (preset, hwloc XML, `/sys`, synthetic string) fills in a [`Description`], with
+//! numbers of its own choice and gaps for what it does not know. [`Description::build`] makes the
+//! numbers dense, fills each gap with a named guess, and validates the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,56 +10,56 @@ use crate::error::Problem;
 use crate::validate::validate;
 use crate::{Core, Cpu, CpuSet, Figures, Guess, Llc, Machine, Node, figures};
 
-/// The most CPUs a machine may have: above the largest kernels are built for
-/// today; keeps a typing error from filling memory.
+/// The largest number of CPUs: more than the largest kernels support today. It stops a typing error
+/// from filling memory.
 pub(crate) const MAX_CPUS: usize = 4096;
 
 /// The most NUMA nodes: the kernel's `MAX_NUMNODES` with its largest NODES_SHIFT.
 pub(crate) const MAX_NODES: usize = 1024;
 
-/// The distance of a node to itself where firmware says none (`LOCAL_DISTANCE`).
+/// The distance of a node to itself if the firmware gives none (`LOCAL_DISTANCE`).
 pub(crate) const LOCAL_DISTANCE: u32 = 10;
 
-/// The distance to another node where firmware says none (`REMOTE_DISTANCE`).
+/// The distance to another node if the firmware gives none (`REMOTE_DISTANCE`).
 pub(crate) const REMOTE_DISTANCE: u32 = 20;
 
-/// A machine as its source tells it.
+/// A machine as its source describes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Description {
-    /// What the user called it.
+    /// The name that the user gave.
     pub name: String,
     /// Online CPUs, in any order.
     pub cpus: Vec<CpuDescription>,
-    /// Capacity in bytes of last-level caches, by the key used in `cpus`.
+    /// Capacity of last-level caches in bytes, by the key used in `cpus`.
     pub llc_bytes: BTreeMap<u32, u64>,
     /// NUMA nodes with their memory in bytes, by the operating system's number.
     pub nodes: BTreeMap<u32, Option<u64>>,
     /// Distance from one node to another, by the operating system's numbers.
     pub distances: BTreeMap<(u32, u32), u32>,
-    /// Figures, where the source has some; otherwise a generic set is taken.
+    /// Figures, if the source has some; otherwise a generic set is used.
     pub figures: Option<Figures>,
     /// Whether only one CPU executes at a time.
     pub takes_turns: bool,
-    /// The vendor of the CPUs as CPUID spells it.
+    /// The vendor of the CPUs in CPUID's spelling.
     pub vendor: Option<String>,
-    /// The family of the CPUs as CPUID counts it.
+    /// The family of the CPUs in CPUID's numbers.
     pub family: Option<u32>,
     /// Capacity in bytes of a core's L2.
     pub l2_bytes: Option<u64>,
-    /// Names of the kinds of CPUs, where the source knows several.
+    /// Names of the kinds of CPUs, if the source knows several.
     pub kinds: BTreeSet<String>,
-    /// What the source guessed already.
+    /// Guesses that the source has already made.
     pub guesses: Vec<Guess>,
 }
 
-/// One CPU as its source tells it; keys are equal for CPUs that share the thing.
+/// One CPU as its source describes it. CPUs that share a thing have the same key for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuDescription {
     /// The operating system's number.
     pub os_index: u32,
     /// Key of its core.
     pub core: Option<u32>,
-    /// Key of the L2 or other cluster it shares with other cores.
+    /// Key of the L2 or other cluster that it shares with other cores.
     pub cluster: Option<u32>,
     /// Key of its last-level cache.
     pub llc: Option<u32>,
@@ -68,21 +67,21 @@ pub(crate) struct CpuDescription {
     pub node: Option<u32>,
     /// Key of its package.
     pub package: Option<u32>,
-    /// What it gets done at its highest frequency, as the kernel knows it (`cpu_capacity`): the largest of a
-    /// machine is 1024.
+    /// The kernel's measure of its speed at its highest frequency (`cpu_capacity`). The largest of
+    /// a machine is 1024.
     pub capacity: Option<u32>,
     /// Its highest frequency, MHz.
     pub max_mhz: Option<u32>,
 }
 
-/// A package the source names, or the one assumed around a node.
+/// A package that the source names, or the package assumed around a node.
 type PackageKey = (bool, u32);
 
-/// A last-level cache, or the one assumed (`None`), within one package and node.
+/// A last-level cache, or the assumed one (`None`), within one package and node.
 type LlcKey = (Option<u32>, PackageKey, u32);
 
 impl Description {
-    /// The machine described, or what is wrong with it.
+    /// The machine described, or the reason why it is impossible.
     pub(crate) fn build(mut self) -> Result<Machine, Problem> {
         self.order_cpus()?;
         self.fill_nodes()?;
@@ -119,7 +118,7 @@ impl Description {
         self.guesses.push(Guess { name, assumed: assumed.into() });
     }
 
-    /// Orders CPUs by number; refuses none, too many, and one number twice.
+    /// Orders CPUs by number. Rejects zero CPUs, too many, and a number that occurs twice.
     fn order_cpus(&mut self) -> Result<(), Problem> {
         if self.cpus.is_empty() {
             return Err(Problem::hierarchy("no CPU is online".into(), "name at least one CPU"));
@@ -136,7 +135,7 @@ impl Description {
         Ok(())
     }
 
-    /// Gives every CPU a node that exists.
+    /// Gives every CPU an existing node.
     fn fill_nodes(&mut self) -> Result<(), Problem> {
         let named: Vec<u32> = self.cpus.iter().filter_map(|cpu| cpu.node).collect();
         if let Some(node) = named.iter().find(|node| !self.nodes.contains_key(node)) {
@@ -162,7 +161,7 @@ impl Description {
         Ok(())
     }
 
-    /// The package of each CPU; CPUs without one get that of their node.
+    /// The package of each CPU. CPUs without one get the package of their node.
     fn package_keys(&mut self) -> Vec<PackageKey> {
         if self.cpus.iter().any(|cpu| cpu.package.is_none()) {
             self.guess("no-package-data", "each node is a package of its own");
@@ -174,8 +173,8 @@ impl Description {
         self.cpus.iter().map(key).collect()
     }
 
-    /// The last-level cache of each CPU, parted where it crosses a package or a
-    /// node: the scheduler's domains never do.
+    /// The last-level cache of each CPU. A cache that crosses a package or a node is split there,
+    /// because the scheduler's domains never cross them.
     fn llc_keys(&mut self, packages: &[PackageKey]) -> Vec<LlcKey> {
         let keys: Vec<LlcKey> = self
             .cpus
@@ -207,7 +206,7 @@ impl Description {
         keys
     }
 
-    /// CPUs with dense numbers in the order of the lowest CPU.
+    /// CPUs with dense numbers, in the order of the lowest CPU.
     fn dense_cpus(&mut self, packages: &[PackageKey], llc_keys: &[LlcKey]) -> Vec<Cpu> {
         if self.cpus.iter().any(|cpu| cpu.core.is_none()) {
             self.guess("no-core-data", "a CPU whose core is not known is a core of its own");
@@ -238,8 +237,8 @@ impl Description {
             .collect()
     }
 
-    /// Clusters of more than one core that are not a whole LLC: others tell the
-    /// scheduler nothing, as a domain equal to its child is dropped.
+    /// Clusters of more than one core that are smaller than their LLC. Other clusters have no
+    /// effect on the scheduler, because a domain equal to its child is dropped.
     fn dense_clusters(&self, cores: &[u32], llcs: &[u32]) -> Vec<Option<u32>> {
         let key = |index: usize| self.cpus[index].cluster.map(|cluster| (cluster, llcs[index]));
         let mut members: BTreeMap<(u32, u32), BTreeSet<u32>> = BTreeMap::new();
@@ -259,7 +258,7 @@ impl Description {
         keys.iter().map(|key| key.and_then(|_| numbers.next())).collect()
     }
 
-    /// Nodes with CPUs in the order of those, then the others.
+    /// Nodes with CPUs, in the order of their CPUs; then the other nodes.
     fn dense_nodes(&mut self, cpus: &[Cpu]) -> Vec<Node> {
         let mut order: Vec<u32> = Vec::new();
         for cpu in &self.cpus {
@@ -285,7 +284,7 @@ impl Description {
             .collect()
     }
 
-    /// Notes capacities that are not known and stay so.
+    /// Records the capacities that remain unknown.
     fn note_sizes(&mut self, nodes: &[Node], llcs: &[Llc]) {
         let noted = self.guesses.iter().any(|guess| guess.name == "no-cache-data");
         if llcs.iter().any(|llc| llc.size_bytes.is_none()) && !noted {
@@ -296,7 +295,7 @@ impl Description {
         }
     }
 
-    /// Notes that CPUs differ: no part of the simulation knows it but scheduling domains.
+    /// Records that CPUs differ. Only scheduling domains take account of it in the simulation.
     fn note_differences(&mut self) {
         let range = |value: fn(&CpuDescription) -> Option<u32>| {
             let values = || self.cpus.iter().filter_map(value);
@@ -316,7 +315,7 @@ impl Description {
         self.guess("unequal-cpus", assumed);
     }
 
-    /// The table of distances; what is missing gets the kernel's defaults.
+    /// The table of distances. Missing distances get the kernel's defaults.
     fn dense_distances(&mut self, nodes: &[Node]) -> Vec<Vec<u32>> {
         let mut missing = 0;
         let mut table = Vec::with_capacity(nodes.len());
@@ -336,7 +335,7 @@ impl Description {
         table
     }
 
-    /// Last-level caches; a parted one shares its size by CPUs.
+    /// Last-level caches. The parts of a split cache share its size in proportion to their CPUs.
     fn dense_llcs(&self, cpus: &[Cpu], keys: &[LlcKey]) -> Vec<Llc> {
         let mut whole: BTreeMap<u32, u64> = BTreeMap::new();
         for llc in keys.iter().filter_map(|key| key.0) {
@@ -350,7 +349,7 @@ impl Description {
         sets(cpus, |cpu| cpu.llc).map(|cpus| Llc { size_bytes: size(&cpus), cpus }).collect()
     }
 
-    /// [`Machine::reclaim_distance`] of these CPUs.
+    /// [`Machine::reclaim_distance`] for these CPUs.
     fn reclaim_distance(&self) -> u32 {
         const ZEN_FAMILY: u32 = 0x17;
         match self.vendor.as_deref() {
@@ -360,7 +359,7 @@ impl Description {
         }
     }
 
-    /// The source's own figures, or a generic set and its guess.
+    /// The source's own figures, or a generic set together with a guess.
     fn figures(&mut self, cores: &[Core]) -> Figures {
         if let Some(figures) = self.figures.take() {
             return figures;
@@ -373,7 +372,7 @@ impl Description {
     }
 }
 
-/// Dense numbers for keys, by first appearance.
+/// Dense numbers for keys, in order of first appearance.
 fn number<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<u32> {
     let mut numbers = BTreeMap::new();
     keys.map(|key| {
@@ -383,7 +382,7 @@ fn number<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<u32> {
     .collect()
 }
 
-/// For each dense number that `of` gives, the set of CPUs that have it.
+/// For each dense number that `of` gives: the set of CPUs with that number.
 fn sets(cpus: &[Cpu], of: impl Fn(&Cpu) -> u32) -> impl Iterator<Item = CpuSet> {
     let count = cpus.iter().map(|cpu| of(cpu) as usize + 1).max().unwrap_or(0);
     let mut sets = vec![CpuSet::new(cpus.len()); count];

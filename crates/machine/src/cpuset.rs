@@ -11,7 +11,7 @@ pub struct CpuSet {
     words: Box<[u64]>,
 }
 
-/// As the list of its CPUs.
+/// Serialised as the list of its CPUs.
 impl Serialize for CpuSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter())
@@ -29,7 +29,7 @@ impl CpuSet {
         Self::from_cpus(capacity, 0..capacity)
     }
 
-    /// The set of the CPUs given; each must be below `capacity`.
+    /// The set of the given CPUs, each below `capacity`.
     pub fn from_cpus(capacity: usize, cpus: impl IntoIterator<Item = usize>) -> Self {
         let mut set = Self::new(capacity);
         for cpu in cpus {
@@ -44,7 +44,7 @@ impl CpuSet {
         self.words[cpu >> 6] |= 1 << (cpu & 63);
     }
 
-    /// Takes `cpu` out.
+    /// Removes `cpu`.
     #[inline]
     pub fn remove(&mut self, cpu: usize) {
         self.words[cpu >> 6] &= !(1 << (cpu & 63));
@@ -56,7 +56,7 @@ impl CpuSet {
         self.words[cpu >> 6] & (1 << (cpu & 63)) != 0
     }
 
-    /// The set's bits, 64 CPUs a word, lowest CPU in the lowest bit.
+    /// The set's bits, 64 CPUs per word, lowest CPU in the lowest bit.
     #[inline]
     pub fn words(&self) -> &[u64] {
         &self.words
@@ -80,7 +80,7 @@ impl CpuSet {
         self.next_from(0)
     }
 
-    /// The lowest CPU that is `from` or above.
+    /// The lowest CPU from `from` on.
     #[inline]
     pub fn next_from(&self, from: usize) -> Option<usize> {
         let mut word = from >> 6;
@@ -97,8 +97,8 @@ impl CpuSet {
         self.words.iter().enumerate().flat_map(|(index, &word)| Bits { word, base: index << 6 })
     }
 
-    /// All CPUs in increasing order from `start`, then those below it: the
-    /// kernel's `for_each_cpu_wrap`.
+    /// All CPUs in increasing order from `start`, then the CPUs below it: the kernel's
+    /// `for_each_cpu_wrap`.
     pub fn iter_wrap(&self, start: usize) -> impl Iterator<Item = usize> + '_ {
         let above = std::iter::successors(self.next_from(start), |&cpu| self.next_from(cpu + 1));
         let below = std::iter::successors(self.next_from(0), |&cpu| self.next_from(cpu + 1));
@@ -123,7 +123,7 @@ impl CpuSet {
         self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
     }
 
-    /// Keeps only what `other` has too.
+    /// Keeps only CPUs that are also in `other`.
     #[inline]
     pub fn intersect_with(&mut self, other: &Self) {
         for (a, b) in self.words.iter_mut().zip(&other.words) {
@@ -131,7 +131,7 @@ impl CpuSet {
         }
     }
 
-    /// Adds all of `other`.
+    /// Adds all CPUs of `other`.
     #[inline]
     pub fn union_with(&mut self, other: &Self) {
         for (a, b) in self.words.iter_mut().zip(&other.words) {
@@ -139,7 +139,7 @@ impl CpuSet {
         }
     }
 
-    /// Becomes a copy of `other` without allocating.
+    /// Copies `other` without allocating.
     #[inline]
     pub fn copy_from(&mut self, other: &Self) {
         self.words.copy_from_slice(&other.words);

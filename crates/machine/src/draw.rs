@@ -5,16 +5,15 @@ use std::fmt::Write;
 use crate::build::list;
 use crate::{Cpu, CpuSet, Llc, Machine};
 
-/// What a drawing shows beside the hierarchy, the distances and the guesses.
+/// What a drawing shows beside hierarchy, distances and guesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrawOptions {
     /// Every figure with its source.
     pub figures: bool,
 }
 
-/// Draws the machine: its hierarchy with equal neighbours folded into one line,
-/// the table of distances, what was guessed. CPU and node numbers are the
-/// operating system's.
+/// Draws the machine: its hierarchy with equal neighbours in one line, the table of distances, and
+/// the guesses. CPU and node numbers are the operating system's.
 pub fn draw(machine: &Machine, options: DrawOptions) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -83,8 +82,8 @@ fn first<'a>(m: &'a Machine, llc: &Llc) -> Option<&'a Cpu> {
     m.cpus.get(llc.cpus.first()?)
 }
 
-/// What two LLCs must share to stand in one line: package, size, clusters (cores
-/// of each) and cores (CPUs of each).
+/// What two LLCs must have in common to share a line: package, size, clusters (and cores in each)
+/// and cores (and CPUs in each).
 #[derive(PartialEq, Eq)]
 struct Shape {
     package: Option<u32>,
@@ -109,8 +108,8 @@ fn shape(m: &Machine, llc: &Llc) -> Shape {
     }
 }
 
-/// A run of LLCs of one shape, and what is in each of them; their package where
-/// the node has several.
+/// A run of LLCs of one shape, and the contents of each. The package is shown if the node has
+/// several.
 fn write_llcs(
     out: &mut String,
     m: &Machine,
@@ -150,7 +149,7 @@ fn os_list(m: &Machine, cpus: &CpuSet) -> String {
     list(cpus.iter().map(|cpu| m.cpus[cpu].os_index))
 }
 
-/// A capacity in TB or GB where that leaves it whole, else in MB or less.
+/// A capacity in TB or GB if it is a whole number of them, else in MB or less.
 fn bytes(n: u64) -> String {
     let whole = |shift: u32| n > 0 && n.trailing_zeros() >= shift;
     let (shift, unit) = match n {

@@ -1,6 +1,6 @@
-//! What can be wrong with a machine that somebody describes.
+//! The errors in a machine's description.
 
-/// Why a machine could not be had: one line that names the place and the remedy.
+/// Why a machine is not available: one line that names the place and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file or directory could not be read.
@@ -11,7 +11,7 @@ pub enum MachineError {
         /// What the operating system says.
         reason: String,
     },
-    /// A folder could not be made.
+    /// A folder could not be created.
     #[error(
         "{path}: cannot be made: {reason}; name a folder that is not there yet, where you may write"
     )]
@@ -21,7 +21,7 @@ pub enum MachineError {
         /// What the operating system says.
         reason: String,
     },
-    /// An hwloc XML file is not one, or describes no possible machine.
+    /// The file is not hwloc XML, or describes an impossible machine.
     #[error("{file}:{line}:{column}: {problem}; {remedy}")]
     Xml {
         /// The file.
@@ -35,7 +35,7 @@ pub enum MachineError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// A synthetic string is not one, or describes no possible machine.
+    /// The text is not a synthetic string, or describes an impossible machine.
     #[error("synthetic machine \"{text}\": column {column}: {problem}; {remedy}")]
     Synthetic {
         /// The string.
@@ -47,7 +47,7 @@ pub enum MachineError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// A file of a `/sys` tree holds what it cannot hold.
+    /// A file of a `/sys` tree has impossible contents.
     #[error("{path}: {problem}; {remedy}")]
     Sysfs {
         /// The file or directory.
@@ -57,7 +57,7 @@ pub enum MachineError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// A text that a program printed cannot be understood, or describes no possible machine.
+    /// The text of a program's output cannot be understood, or describes an impossible machine.
     #[error("{file}:{line}: {problem}; {remedy}")]
     Text {
         /// The file.
@@ -69,7 +69,7 @@ pub enum MachineError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// A machine made inside the program does not fit together.
+    /// A machine built inside the program is inconsistent.
     #[error("machine {name}: {problem}; {remedy}")]
     Invalid {
         /// The machine.
@@ -79,7 +79,7 @@ pub enum MachineError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// An argument that names no machine.
+    /// An argument names no machine.
     #[error("{argument}: no such machine; {remedy}")]
     Unknown {
         /// The argument.
@@ -89,10 +89,10 @@ pub enum MachineError {
     },
 }
 
-/// What does not fit together in a machine, before its source adds the place.
+/// An inconsistency in a machine, before its source adds the place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Which part of the description it concerns.
+    /// The part of the description that is wrong.
     pub part: Part,
     /// What is wrong.
     pub what: String,
@@ -100,7 +100,7 @@ pub(crate) struct Problem {
     pub remedy: &'static str,
 }
 
-/// A part of a machine's description that has a place of its own in its source.
+/// A part of a machine's description that has its own place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// CPUs, caches, nodes.
@@ -120,8 +120,7 @@ impl Problem {
     }
 }
 
-/// Text from outside as it may stand in a one-line message: without control
-/// characters, and not longer than a line.
+/// Text from outside for a one-line message: without control characters, and no longer than a line.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 120;
     let mut line = String::new();

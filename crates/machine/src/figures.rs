@@ -1,13 +1,13 @@
-//! Times, capacities and speeds: every number with where it comes from.
+//! Times, capacities and speeds. Every number has its source.
 //!
-//! "posted" is what somebody published after measuring it; "derived" is computed
-//! from posted numbers; "measured" was measured by this project; "recalled" is widely quoted and not re-checked;
-//! "assumption" is a choice of this project. A figure that several machines
-//! share stands once, in [`COMMON`].
+//! "posted": published by somebody who measured it. "derived": computed from published numbers.
+//! "measured": measured by this project. "recalled": widely quoted and not checked again.
+//! "assumption": a choice of this project. A figure that several machines share stands once, in
+//! [`COMMON`].
 
 use crate::{Figure, Figures, Sampling};
 
-/// Shorthand for the tables below.
+/// Short form for the tables below.
 const fn figure(value: u64, source: &'static str) -> Figure {
     Figure { value, source }
 }
@@ -15,7 +15,7 @@ const fn figure(value: u64, source: &'static str) -> Figure {
 /// Throughput of a core with two busy threads, in 1024ths of one thread alone.
 const SMT_GAIN_1024: u64 = 1178;
 
-/// What no source gives machine by machine, and the costs of the kernel itself.
+/// Figures that no source gives per machine, and the costs of the kernel itself.
 const COMMON: Figures = Figures {
     line_same_core_ns: figure(8, "recalled: 6 to 10 ns between the threads of a core"),
     line_same_llc_ns: CASCADE_LAKE_LINE,
@@ -112,7 +112,7 @@ const GRANITE_RAPIDS_REFILL_REMOTE: Figure =
 /// Two sockets of Skylake or Cascade Lake.
 pub(crate) const CASCADE_LAKE: Figures = COMMON;
 
-/// Sapphire Rapids, for which Granite Rapids 6962P stands in.
+/// Sapphire Rapids. Granite Rapids 6962P stands in for it.
 pub(crate) const SAPPHIRE_RAPIDS: Figures = Figures {
     line_same_llc_ns: figure(
         86,
@@ -137,10 +137,11 @@ pub(crate) const SAPPHIRE_RAPIDS: Figures = Figures {
     ..COMMON
 };
 
-/// The machines that QEMU emulates in the exact lane, where time counts instructions: one a nanosecond
-/// as `roost validate` runs it. Kernel functions were timed in Linux 7.2.13 by its function graph
-/// tracer, one at a time, with hackbench over pipes or a busy loop; the quickest tenth is taken, since
-/// other CPUs' instructions count in the rest. Nothing was fitted to the validation.
+/// The machines that QEMU emulates in the exact lane. There time counts instructions: one per
+/// nanosecond in `roost validate`. Kernel functions were timed in Linux 7.2.13 by its function
+/// graph tracer, one at a time, with hackbench over pipes or a busy loop. The fastest tenth is
+/// used, because the other runs include instructions of other CPUs. No figure was fitted to the
+/// validation.
 pub(crate) const EXACT_LANE: Figures = Figures {
     line_same_llc_ns: EXACT_LANE_LINE,
     line_cross_llc_ns: EXACT_LANE_LINE,
@@ -163,8 +164,8 @@ pub(crate) const EXACT_LANE: Figures = Figures {
     fork_ns: figure(92_000, "measured: rt-app from thread to thread, exact lane"),
     task_start_ns: figure(76_000, "measured: rt-app's threads before their barrier, exact lane"),
     task_ready_ns: figure(21_000, "measured: rt-app's threads after their barrier, exact lane"),
-    // One thread touches one page of 4 KiB after the other while nothing else runs
-    // (crates/roost/tests/moved): every quickest tenth is the median too.
+    // One thread touches one 4 KiB page after the other while nothing else runs
+    // (crates/roost/tests/moved). The fastest tenth always equals the median.
     page_migrate_ns: figure(
         13_570,
         "measured: a hinting fault takes 15.68 us where the page moves, 2.12 where it stays",
@@ -260,7 +261,7 @@ pub(crate) const ZEN4: Figures = Figures {
     ..COMMON
 };
 
-/// Hygon Dhyana: Zen 1 cores, of which nothing was found but the caches.
+/// Hygon Dhyana: Zen 1 cores. Only figures for the caches were found.
 pub(crate) const HYGON: Figures = Figures {
     line_same_llc_ns: figure(23, "assumption: Milan's; none found for Hygon"),
     line_cross_llc_ns: figure(107, "assumption: Milan's; none found for Hygon"),
@@ -325,9 +326,9 @@ const SAMPLING_RUN: Figure = figure(
     "assumption: some microseconds; 3 and 10 make little difference (docs/notes/2026-11-25-results.md)",
 );
 
-/// The 2-node machine of the consolidation text. Its bandwidths are those of the same benchmarks with threads and memory
-/// bound to nodes, which no scheduler has a part in (posted by the same author on LKML, 2012-11-05, "2 node, 12 core
-/// 24GB", HT off).
+/// The 2-node machine of the consolidation text. Its bandwidths are those of the same benchmarks
+/// with threads and memory bound to nodes, so the scheduler does not affect them (posted by the
+/// same author on LKML, 2012-11-05, "2 node, 12 core 24GB", HT off).
 pub(crate) const XEON_2S_12: Figures = Figures {
     llc_bytes: figure(12 << 20, "recalled: 12 MB, 6-core Xeon 5600"),
     refill_local_bytes_per_us: figure(
@@ -376,23 +377,23 @@ pub(crate) const X3950: Figures = Figures {
         1_670,
         "assumption: 51/113 of local bandwidth, as posted for Cascade Lake 8269",
     ),
-    // The author's 8-node machine was preempted 2 to 4 times in a second of CPU time (LKML, 2013-06-28).
+    // The author's 8-node machine had 2 to 4 preemptions per second of CPU time (LKML, 2013-06-28).
     sampling: None,
     ..X3750_M4
 };
 
-/// The figures of a machine that was read, not measured.
+/// Figures for a machine whose description has none.
 #[derive(Debug)]
 pub(crate) struct Generic {
     /// The figures.
     pub figures: Figures,
-    /// Whose they are, for the guess `no-latency-data`.
+    /// The machine they belong to, for the guess `no-latency-data`.
     pub whose: &'static str,
 }
 
-/// Figures for a machine of which only the hierarchy is known: those of a
-/// measured machine of the same vendor. `threads` is the largest number of CPUs
-/// of a core, `l2_bytes` the capacity of an L2 where the source says.
+/// Figures for a machine of which only the hierarchy is known: those of a measured machine of the
+/// same vendor. `threads` is the largest number of CPUs per core, `l2_bytes` the capacity of an L2
+/// if the source has it.
 pub(crate) fn generic(vendor: Option<&str>, threads: usize, l2_bytes: Option<u64>) -> Generic {
     let (mut figures, whose) = match vendor {
         Some("GenuineIntel") => (CASCADE_LAKE, "Cascade Lake, as the vendor is Intel"),
@@ -407,7 +408,7 @@ pub(crate) fn generic(vendor: Option<&str>, threads: usize, l2_bytes: Option<u64
     Generic { figures, whose }
 }
 
-/// The share of a core that each of its threads gets when all are busy.
+/// The share of a core that each of its threads gets if all are busy.
 fn smt_speed(threads: usize) -> Figure {
     match threads {
         0..=2 => COMMON.smt_speed_1024,

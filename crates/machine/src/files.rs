@@ -1,7 +1,7 @@
-//! The files of a `/sys` tree: a directory, or an archive that tar made of one.
+//! The files of a `/sys` tree: a directory, or a tar archive of one.
 //!
-//! Of an archive only the files that describe CPUs and nodes are read into memory. The size of what it unpacks to is
-//! bounded, because a small file can unpack to a terabyte.
+//! Only an archive's files about CPUs and nodes are read into memory. The unpacked size is limited,
+//! because a small file can unpack to a terabyte.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use crate::error::{MachineError, shown};
 use crate::osset::OsSet;
 
-/// The most bytes that an archive may unpack to: those of 4096 CPUs take a tenth of it.
+/// The largest unpacked size of an archive, bytes. 4096 CPUs take a tenth of it.
 const LARGEST_ARCHIVE: u64 = 1 << 30;
 
-/// The most bytes of one file that are kept: `/proc/cpuinfo` of 4096 CPUs has 6 MB, and only its first CPU is
-/// read.
+/// The part of a file that is kept, bytes. `/proc/cpuinfo` of 4096 CPUs has 6 MB, but only its
+/// first CPU is read.
 const LARGEST_FILE: u64 = 1 << 16;
 
-/// How an archive is compressed, by its first bytes.
+/// The compression of an archive, according to its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compression {
     None,
@@ -27,24 +27,24 @@ enum Compression {
     Zstd,
 }
 
-/// Where the files of a tree are.
+/// The place of a tree's files.
 pub(crate) enum Files {
-    /// Below a directory.
+    /// In a directory.
     Directory(PathBuf),
-    /// In an archive: paths inside go from `devices/` or `proc/` on.
+    /// In an archive. Paths inside begin with `devices/` or `proc/`.
     Archive {
         /// The archive.
         path: PathBuf,
-        /// What it holds.
+        /// Its contents.
         held: Held,
     },
 }
 
-/// What an archive holds, by paths inside.
+/// The contents of an archive, by paths inside.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     texts: BTreeMap<String, Vec<u8>>,
-    /// Symbolic links to folders, and where they lead: `cpu0/cpufreq` is `cpufreq/policy0`.
+    /// Symbolic links to folders, and their targets: `cpu0/cpufreq` is `cpufreq/policy0`.
     links: BTreeMap<String, String>,
 }
 
@@ -59,7 +59,7 @@ impl Held {
     }
 }
 
-/// Where a link at `path` leads that says `target`; `None` where that is out of the archive.
+/// The destination of a link at `path` with the text `target`; `None` if it is outside the archive.
 fn destination(path: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();
@@ -73,7 +73,7 @@ fn destination(path: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Whether a file that begins with `head` is an archive that can be read.
+/// Whether a file that begins with `head` is a readable archive.
 pub(crate) fn is_archive(head: &[u8]) -> bool {
     compression(head).is_some()
 }
@@ -95,8 +95,9 @@ fn compression(head: &[u8]) -> Option<Compression> {
     }
 }
 
-/// The path from `devices/` on, which is the same however the archive was made. `cpuinfo` is a copy of
-/// `/proc/cpuinfo` wherever it is: tar stores that itself as an empty file, because it has no size.
+/// The path from `devices/` on, which does not depend on how the archive was made. `cpuinfo` is a
+/// copy of `/proc/cpuinfo`, wherever it is. (tar stores the original as an empty file, because it
+/// reports no size.)
 fn inside(path: &str) -> Option<&str> {
     const STARTS: [&str; 2] = ["devices/system/cpu/", "devices/system/node/"];
     if path.rsplit('/').next() == Some("cpuinfo") {
@@ -119,7 +120,7 @@ impl Files {
         Self::Directory(dir.to_owned())
     }
 
-    /// What an archive holds of a `/sys` tree and of `/proc/cpuinfo`.
+    /// The files of a `/sys` tree and of `/proc/cpuinfo` in an archive.
     pub(crate) fn archive(path: &Path) -> Result<Self, MachineError> {
         let failed = |error: std::io::Error| unreadable(path, &error.to_string());
         let mut head = Vec::new();
@@ -150,7 +151,7 @@ impl Files {
         Ok(Self::Archive { path: path.to_owned(), held })
     }
 
-    /// A name for a path in this tree, for messages.
+    /// The name of a path in this tree, for messages.
     pub(crate) fn shown(&self, relative: &str) -> String {
         match self {
             Self::Directory(dir) => shown(&dir.join(relative).display().to_string()),
@@ -158,9 +159,10 @@ impl Files {
         }
     }
 
-    /// The text of a file, up to its first NUL; `None` where there is none, or where it is empty.
+    /// The text of a file, up to its first NUL; `None` if the file is missing or empty.
     ///
-    /// tar pads files of /sys with NULs: they have 4096 bytes by their metadata. Linux 5.15-rc ended lists with one.
+    /// tar pads files of /sys with NULs, because their metadata say 4096 bytes. Linux 5.15-rc ended
+    /// lists with a NUL.
     pub(crate) fn text(&self, relative: &str) -> Result<Option<String>, MachineError> {
         let bytes = match self {
             Self::Archive { held, .. } => held.text(relative).cloned(),
@@ -180,7 +182,7 @@ impl Files {
         Ok(text.filter(|text| !text.is_empty()))
     }
 
-    /// Whether there is a directory.
+    /// Whether there is such a directory.
     pub(crate) fn has_directory(&self, relative: &str) -> bool {
         match self {
             Self::Directory(dir) => dir.join(relative).is_dir(),
@@ -194,7 +196,7 @@ impl Files {
         }
     }
 
-    /// The numbers N of everything in a directory that is called `prefixN`, in order.
+    /// The numbers N of all entries named `prefixN` in a directory, in order.
     pub(crate) fn numbered(&self, relative: &str, prefix: &str) -> Result<Vec<u32>, MachineError> {
         let number = |name: &str| {
             let number: u32 = name.strip_prefix(prefix)?.parse().ok()?;
@@ -226,14 +228,14 @@ impl Files {
     }
 }
 
-/// Whether an error of reading a file of /sys means that the kernel has no answer: ENXIO (6) and ENODEV (19) are
-/// its own words for that.
+/// Whether an error from reading a file of /sys means that the kernel has no answer. The kernel
+/// also uses ENXIO (6) and ENODEV (19) for that.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
         || matches!(error.raw_os_error(), Some(6 | 19))
 }
 
-/// What an archive holds that is of use here, by its path from `devices/` or `proc/` on.
+/// The useful contents of an archive, by path from `devices/` or `proc/` on.
 fn unpack(archive: impl Read) -> std::io::Result<Held> {
     let mut held = Held::default();
     let bounded = Bounded { inner: archive, left: LARGEST_ARCHIVE };
@@ -257,7 +259,7 @@ fn unpack(archive: impl Read) -> std::io::Result<Held> {
     Ok(held)
 }
 
-/// A reader that fails when more comes than it lets through.
+/// A reader that fails if more data comes than it allows.
 struct Bounded<R> {
     inner: R,
     left: u64,

@@ -1,13 +1,12 @@
 //! Machines from the XML files of hwloc 2 and 3 (`lstopo machine.xml`).
 //!
-//! The files are read here rather than by hwloc's own library: linking it would
-//! need a system package to build, and the one in Debian 12 (2.9) cannot read
-//! the files of hwloc 3.
+//! The files are read here, not by hwloc's own library: linking that would need a system package to
+//! build, and the version in Debian 12 (2.9) cannot read the files of hwloc 3.
 //!
-//! What is taken from a file: packages, NUMA nodes (children of any object, as
-//! hwloc attaches memory where its locality is), caches, clusters, cores, PUs,
-//! and the distances between nodes. Groups and dies only nest. Every fault in a
-//! file is an error with its line and column; what a file may leave out becomes
+//! What is read from a file: packages, NUMA nodes (children of any object, because hwloc attaches
+//! memory where it is local), caches, clusters, cores, PUs, and the distances between nodes. Groups
+//! and dies only nest. Every fault in a file is an error with line and column. What a file may
+//! leave out becomes a named guess.
 //! a named guess.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,16 +19,16 @@ use crate::build::{CpuDescription, Description, MAX_CPUS, MAX_NODES, list};
 use crate::error::{MachineError, Part, shown};
 use crate::osset::OsSet;
 
-/// The largest file that is read, bytes: 4096 CPUs make about 10 MB.
+/// The largest file that is read, bytes. 4096 CPUs make about 10 MB.
 const LARGEST_FILE: usize = 64 << 20;
 
-/// The most XML nodes that are kept of a file.
+/// Limit on the number of XML nodes in a file.
 const MOST_XML_NODES: u32 = 2_000_000;
 
-/// The deepest nesting of objects; real files have about 12.
+/// Limit on the nesting of objects. Real files have about 12 levels.
 const DEEPEST: usize = 64;
 
-/// In `kind` of distances: the values are latencies (`HWLOC_DISTANCES_KIND_MEANS_LATENCY`).
+/// A bit in `kind` of distances: the values are latencies (`HWLOC_DISTANCES_KIND_MEANS_LATENCY`).
 const MEANS_LATENCY: u64 = 4;
 
 const EXPORT_AGAIN: &str = "export the file again with lstopo";
@@ -52,7 +51,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String, MachineError> {
     String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-/// Reads the text of a file; `name` is what messages and the machine call it.
+/// Reads the text of a file. `name` is its name in messages and the machine's name.
 pub fn parse(text: &str, name: &str) -> Result<Machine, MachineError> {
     let file = shown(name);
     if text.len() > LARGEST_FILE {
@@ -63,7 +62,7 @@ pub fn parse(text: &str, name: &str) -> Result<Machine, MachineError> {
         ParsingOptions { allow_dtd: true, nodes_limit: MOST_XML_NODES, ..Default::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| {
         let (line, column) = match error {
-            // The parser gives no place for it; the file ends too early.
+            // The parser gives no position for this error. The file ends too early.
             roxmltree::Error::UnclosedRootNode => end_of(text),
             _ => (error.pos().row, error.pos().col),
         };
@@ -88,13 +87,13 @@ pub fn parse(text: &str, name: &str) -> Result<Machine, MachineError> {
     read(&document, &file).map_err(describe)
 }
 
-/// Line and column behind the last character.
+/// Line and column after the last character.
 fn end_of(text: &str) -> (u32, u32) {
     let last = text.rsplit('\n').next().unwrap_or("");
     (text.matches('\n').count() as u32 + 1, last.chars().count() as u32 + 1)
 }
 
-/// What is wrong in a file, and at which byte.
+/// An error in a file, with its byte offset.
 struct Fault {
     offset: usize,
     problem: String,
@@ -119,18 +118,18 @@ struct NumaNode {
     cpus: OsSet,
 }
 
-/// What the objects around the one being read say.
+/// What the enclosing objects say.
 #[derive(Clone, Default)]
 struct Around<'a> {
     depth: usize,
     package: Option<u32>,
     cluster: Option<u32>,
     core: Option<u32>,
-    /// Key of the cache of each level from 1.
+    /// Key of the cache of each level, from level 1 on.
     caches: [Option<u32>; 5],
-    /// CPUs of the nearest object that names them.
+    /// CPUs of the nearest enclosing object that has a set.
     cpus: Option<&'a OsSet>,
-    /// Whether a cache stands before the memory that is inside.
+    /// Whether there is a cache in front of the memory inside.
     cached_memory: bool,
 }
 
@@ -140,15 +139,15 @@ struct Reader {
     description: Description,
     seen: BTreeSet<u32>,
     numa: Vec<NumaNode>,
-    /// The node of each PU as the PU itself says, with or without an object of that node.
+    /// The node of each PU according to the PU itself, with or without an object for that node.
     homes: BTreeMap<u32, u32>,
     /// Size of each cache by key.
     cache_bytes: BTreeMap<u32, u64>,
-    /// Objects met, from which their keys are made.
+    /// Number of objects so far, from which keys are made.
     objects: u32,
-    /// Whether a cache stands before some node's memory.
+    /// Whether some node's memory has a cache in front of it.
     cached_memory: bool,
-    /// Whether some CPU's last-level cache is not an L3 or beyond.
+    /// Whether some CPU's last-level cache is below L3.
     below_l3: bool,
 }
 
@@ -208,7 +207,7 @@ fn children<'a, 'i: 'a>(node: Node<'a, 'i>, tag: &'a str) -> impl Iterator<Item 
     node.children().filter(move |child| child.has_tag_name(tag))
 }
 
-/// An attribute that is a whole number, if it is there.
+/// An attribute that is a whole number, if present.
 fn number(node: Node, name: &str) -> Result<Option<u64>, Fault> {
     let Some(attribute) = node.attribute_node(name) else { return Ok(None) };
     match attribute.value().parse() {
@@ -229,7 +228,7 @@ fn os_index(node: Node) -> Result<u32, Fault> {
     }
 }
 
-/// An attribute that is a set of CPUs, if it is there.
+/// An attribute that is a set of CPUs, if present.
 fn cpu_set(node: Node, name: &str) -> Result<Option<OsSet>, Fault> {
     let Some(attribute) = node.attribute_node(name) else { return Ok(None) };
     match OsSet::from_mask(attribute.value()) {
@@ -241,8 +240,8 @@ fn cpu_set(node: Node, name: &str) -> Result<Option<OsSet>, Fault> {
     }
 }
 
-/// The one node that a PU says it belongs to. hwloc leaves out a node's object if the node has no memory
-/// for the exporting process; the PU still names it.
+/// The node that a PU says it belongs to, if it is a single one. hwloc omits a node's object if the
+/// node has no memory for the exporting process, but the PU still names the node.
 fn home(pu: Node) -> Option<u32> {
     let set = pu.attribute("complete_nodeset").or(pu.attribute("nodeset"))?;
     let set = OsSet::from_mask(set).ok()?;
@@ -250,7 +249,7 @@ fn home(pu: Node) -> Option<u32> {
     nodes.next().filter(|_| nodes.next().is_none())
 }
 
-/// The value of an information of that name.
+/// The value of the `info` with that name.
 fn info<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
     let info = node
         .children()
@@ -300,7 +299,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A number that no other object has.
+    /// A unique key for an object.
     fn key(&mut self) -> u32 {
         self.objects += 1;
         self.objects
@@ -315,8 +314,8 @@ impl Reader {
         }
     }
 
-    /// Notes a cache that holds data: `L1Cache` to `L5Cache`. Other objects
-    /// (instruction caches, groups, dies, devices) are nothing to note.
+    /// Records a cache that holds data: `L1Cache` to `L5Cache`. Other objects (instruction caches,
+    /// groups, dies, devices) need no record.
     fn cache(&mut self, node: Node, kind: &str, inside: &mut Around) -> Result<(), Fault> {
         let level = match kind {
             "L1Cache" => 1,
@@ -328,7 +327,7 @@ impl Reader {
         };
         let key = self.key();
         inside.caches[level - 1] = Some(key);
-        // hwloc writes 0 where it does not know.
+        // hwloc writes 0 if it does not know the size.
         if let Some(bytes) = number(node, "cache_size")?.filter(|&bytes| bytes > 0) {
             self.cache_bytes.insert(key, bytes);
             if level == 2 {
@@ -383,7 +382,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Leaves out what is not online, and reports it.
+    /// Leaves out CPUs that are not online, and reports them.
     fn offline(&mut self, root: Node) -> Result<(), Fault> {
         let online = cpu_set(root, "cpuset")?;
         let missing = |name: &str, seen: &BTreeSet<u32>| -> Result<Vec<u32>, Fault> {
@@ -412,8 +411,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Gives each CPU the node whose set of CPUs is the smallest that has it:
-    /// memory without CPUs of its own is attached to larger sets.
+    /// Gives each CPU the node with the smallest set that contains it: memory without CPUs of its
+    /// own is attached to larger sets.
     fn place_cpus(&mut self, root: Node) -> Result<(), Fault> {
         let mut order: Vec<(usize, &NumaNode)> =
             self.numa.iter().map(|node| (node.cpus.len(), node)).collect();
@@ -438,7 +437,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Gives CPUs that no node's set holds the node that they name themselves. It has no memory that is known of.
+    /// Gives CPUs that are in no node's set the node that they name themselves. That node has no
+    /// known memory.
     fn place_homeless(&mut self) {
         let mut without_object = BTreeSet::new();
         for cpu in self.description.cpus.iter_mut().filter(|cpu| cpu.node.is_none()) {
@@ -456,7 +456,8 @@ impl Reader {
         self.description.nodes.extend(without_object.into_iter().map(|node| (node, Some(0))));
     }
 
-    /// hwloc writes no size of memory where it is 0: if other nodes have one, it is known to be 0.
+    /// hwloc omits the size of memory if it is 0. So if other nodes have a size, a node without one
+    /// has 0.
     fn empty_nodes(&mut self) {
         let nodes = &mut self.description.nodes;
         if nodes.values().flatten().any(|&bytes| bytes > 0) {
@@ -464,7 +465,7 @@ impl Reader {
         }
     }
 
-    /// Reads what CPUs of different kinds get done, and how fast they are (hwloc 2.4 and later).
+    /// Reads the capacity and the frequency of CPUs of different kinds (hwloc 2.4 and later).
     fn cpu_kinds(&mut self, topology: Node) -> Result<(), Fault> {
         let value = |kind, name| info(kind, name).and_then(|value| value.parse::<u32>().ok());
         for kind in children(topology, "cpukind") {
@@ -480,7 +481,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the latencies between NUMA nodes and returns where they stand.
+    /// Reads the latencies between NUMA nodes. Returns their place in the file.
     fn distances<'a, 'i: 'a>(
         &mut self,
         topology: Node<'a, 'i>,
@@ -539,8 +540,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Notes a single node that hwloc put there because its source knows none:
-    /// its x86 backend asks the CPUs, which do not know about memory.
+    /// Reports a single node that hwloc added because its source knows none: its x86 backend asks
+    /// the CPUs, which know nothing about memory.
     fn note_sources(&mut self, topology: Node) {
         let mut backends = topology
             .descendants()
@@ -553,7 +554,7 @@ impl Reader {
     }
 }
 
-/// The numbers in all elements of that name inside `table`, one after the other.
+/// The numbers in all elements of that name inside `table`, in order.
 fn numbers(table: Node, tag: &str) -> Result<Vec<u64>, Fault> {
     let mut numbers = Vec::new();
     for element in children(table, tag) {

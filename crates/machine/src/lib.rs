@@ -10,11 +10,10 @@
 //!                └─ CPU (a hardware thread)
 //! ```
 //!
-//! A machine comes from a preset, from an hwloc XML file, from a synthetic
-//! string ([`resolve`] takes all three), from this system ([`Machine::this`]) or
-//! from a captured `/sys` tree ([`Machine::from_sysfs`]). Each source goes through
-//! the same validation, and whatever had to be guessed is listed by name in
-//! [`Machine::guesses`].
+//! A machine comes from a preset, from an hwloc XML file, from a synthetic string ([`resolve`]
+//! takes all three), from this system ([`Machine::this`]) or from a captured `/sys` tree
+//! ([`Machine::from_sysfs`]). All sources go through the same validation. Everything that had to be
+//! guessed is listed by name in [`Machine::guesses`].
 
 mod access;
 mod as_sysfs;
@@ -44,15 +43,14 @@ use serde::Serialize;
 
 /// One machine: a validated hierarchy with dense numbers, and its figures.
 ///
-/// All numbers (CPU, core, LLC, node, package) are dense from 0 in the order of
-/// the lowest CPU they hold; the operating system's own numbers are kept in
-/// [`Cpu::os_index`] and [`Node::os_index`]. CPUs are ordered by their
-/// operating-system number, so `CPU a < CPU b` here is `a < b` there.
+/// All numbers (CPU, core, LLC, node, package) are dense from 0 in the order of their lowest CPU.
+/// The operating system's own numbers are in [`Cpu::os_index`] and [`Node::os_index`]. CPUs are
+/// ordered by their operating-system number, so `a < b` holds for both numberings at the same time.
 ///
-/// Serialised is what a run depends on: not its name, nor where its figures come from.
+/// The serialised form has what a run depends on: not the name, and not the sources of figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// What the user called it: a preset's name, a file, a synthetic string.
+    /// The name that the user gave: a preset's name, a file, a synthetic string.
     #[serde(skip)]
     pub name: String,
     /// Every online CPU.
@@ -61,20 +59,20 @@ pub struct Machine {
     pub cores: Vec<Core>,
     /// Every last-level cache.
     pub llcs: Vec<Llc>,
-    /// Every NUMA node, those without CPUs included.
+    /// Every NUMA node, including nodes without CPUs.
     pub nodes: Vec<Node>,
     /// Number of packages (sockets).
     pub packages: usize,
-    /// Distances between nodes as firmware tells them (SLIT): 10 is local.
+    /// Distances between nodes as the firmware reports them (SLIT): 10 is local.
     pub distances: Vec<Vec<u32>>,
-    /// The distance beyond which the kernel neither places new tasks nor balances by waking
-    /// (`node_reclaim_distance`): 30, on AMD Zen and Hygon 32 (arch/x86/kernel/cpu/amd.c and
-    /// hygon.c since Linux 5.4, commit a55c7454a8c8), where the other socket is at 32.
+    /// The distance beyond which the kernel neither places new tasks nor wakes affine
+    /// (`node_reclaim_distance`). It is 30; on AMD Zen and Hygon, where the other socket is at 32,
+    /// it is 32 (arch/x86/kernel/cpu/amd.c and hygon.c since Linux 5.4, commit a55c7454a8c8).
     pub reclaim_distance: u32,
     /// Times and capacities.
     pub figures: Figures,
-    /// Whether only one CPU executes at a time, as QEMU emulates them where time counts instructions:
-    /// what kernel work takes, it then takes as many times as CPUs are busy.
+    /// Whether only one CPU executes at a time, as in QEMU if time counts instructions. Kernel work
+    /// then takes as many times longer as CPUs are busy.
     pub takes_turns: bool,
     /// What the source did not say and had to be guessed, by name.
     #[serde(skip)]
@@ -88,7 +86,7 @@ pub struct Cpu {
     pub os_index: u32,
     /// Its core.
     pub core: u32,
-    /// Its cluster (cores sharing an L2), where the machine has clusters of more than one core.
+    /// Its cluster (cores sharing an L2), on machines with clusters of more than one core.
     pub cluster: Option<u32>,
     /// Its last-level cache.
     pub llc: u32,
@@ -96,14 +94,14 @@ pub struct Cpu {
     pub node: u32,
     /// Its package.
     pub package: u32,
-    /// What it gets done at its highest frequency, in 1024ths of what the fastest CPU does, as the kernel knows it
-    /// (`cpu_capacity`); 1024 where the source does not say. Scheduling domains depend on it; tasks run
-    /// equally fast everywhere.
+    /// The kernel's measure of its speed at its highest frequency, in 1024ths of the fastest CPU
+    /// (`cpu_capacity`); 1024 if the source does not say. Scheduling domains depend on it. Tasks
+    /// run equally fast on all CPUs.
     pub capacity: u32,
 }
 
 impl Cpu {
-    /// The capacity of a CPU where all are alike (`SCHED_CAPACITY_SCALE`).
+    /// The capacity of a CPU if all CPUs are equal (`SCHED_CAPACITY_SCALE`).
     pub const FULL_CAPACITY: u32 = 1024;
 }
 
@@ -119,7 +117,7 @@ pub struct Core {
 pub struct Llc {
     /// The CPUs that share it.
     pub cpus: CpuSet,
-    /// Capacity in bytes; `None` where the source does not say.
+    /// Capacity in bytes; `None` if the source does not say.
     pub size_bytes: Option<u64>,
 }
 
@@ -130,11 +128,11 @@ pub struct Node {
     pub os_index: u32,
     /// The CPUs nearest to its memory; empty for a memory-only node.
     pub cpus: CpuSet,
-    /// Memory in bytes; `None` where the source does not say, `Some(0)` for a node without memory.
+    /// Memory in bytes; `None` if the source does not say, `Some(0)` for a node without memory.
     pub memory_bytes: Option<u64>,
 }
 
-/// Something the source of a machine did not say.
+/// Something that the source of a machine did not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guess {
     /// What is missing, by a stable name: `no-numa-information`, `node-without-cpus`,
@@ -144,7 +142,7 @@ pub struct Guess {
     pub assumed: String,
 }
 
-/// A time, capacity or speed of a machine and where it comes from.
+/// A time, capacity or speed of a machine, with its source.
 ///
 /// `source` is a sentence for people: "posted: ...", "derived: ...", "recalled",
 /// or "assumption: ...".
@@ -153,33 +151,32 @@ pub struct Guess {
 pub struct Figure {
     /// The value, in the unit that the field's name ends in.
     pub value: u64,
-    /// Where it comes from.
+    /// Its source.
     #[serde(skip)]
     pub source: &'static str,
 }
 
-/// The times and capacities of a machine, figure by figure with its source.
+/// The times and capacities of a machine. Every figure has its source.
 ///
-/// Bandwidths are what moves over the wire: a store to a line that is not cached first reads the
-/// line (write-allocate) and later writes it back, so a benchmark that counts 8 stored bytes moves
-/// 16.
+/// Bandwidths count bytes that move over the wire. A store to an uncached line first reads the line
+/// (write-allocate) and later writes it back, so a benchmark that counts 8 stored bytes moves 16.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Figures {
-    /// Moving a cache line between two CPUs of one core, one way.
+    /// A cache line moves between two CPUs of one core, one way.
     pub line_same_core_ns: Figure,
-    /// Moving a cache line between cores of one LLC, one way.
+    /// A cache line moves between cores of one LLC, one way.
     pub line_same_llc_ns: Figure,
-    /// Between LLCs of one package, one way.
+    /// A cache line moves between LLCs of one package, one way.
     pub line_cross_llc_ns: Figure,
-    /// Between packages, one way.
+    /// A cache line moves between packages, one way.
     pub line_cross_package_ns: Figure,
     /// From sending an interrupt to another CPU of the package until its handler runs.
     pub ipi_local_ns: Figure,
-    /// The same to another package.
+    /// From sending an interrupt to another package until its handler runs.
     pub ipi_remote_ns: Figure,
     /// Switching from one task to another, direct cost.
     pub context_switch_ns: Figure,
-    /// What a CPU in its shallow idle state needs before it runs kernel code again.
+    /// Time for a CPU in its shallow idle state to run kernel code again.
     pub idle_exit_ns: Figure,
     /// CPU time of one timer tick.
     pub tick_ns: Figure,
@@ -187,16 +184,16 @@ pub struct Figures {
     pub interrupt_ns: Figure,
     /// CPU time of one wakeup (`try_to_wake_up`) without the search for a CPU.
     pub wakeup_ns: Figure,
-    /// CPU time that running takes a woken task beside its own work and the switch: the end of the system
-    /// call in which it slept, and the next one in which it sleeps.
+    /// CPU time for a woken task beside its own work and the switch: the end of the system call in
+    /// which it slept, and the next call in which it sleeps.
     pub activation_ns: Figure,
-    /// CPU time of creating a task, its creator's.
+    /// CPU time of the creator for a new task.
     pub fork_ns: Figure,
     /// CPU time of a new task before its own work: setting up its thread, first page faults.
     pub task_start_ns: Figure,
     /// CPU time of an rt-app task between the common start and its first operation.
     pub task_ready_ns: Figure,
-    /// Speed of a CPU whose core's other CPUs are busy, in 1024ths of its speed alone.
+    /// Speed of a CPU while the other CPUs of its core are busy, in 1024ths of its speed alone.
     pub smt_speed_1024: Figure,
     /// Capacity of a core's private cache (L2), bytes.
     pub l2_bytes: Figure,
@@ -204,9 +201,9 @@ pub struct Figures {
     pub refill_llc_bytes_per_us: Figure,
     /// Bandwidth at which a core refills from memory or another LLC of its package, bytes per us.
     pub refill_local_bytes_per_us: Figure,
-    /// The same from another package, bytes per microsecond.
+    /// Bandwidth at which a core refills from another package, bytes per microsecond.
     pub refill_remote_bytes_per_us: Figure,
-    /// Capacity of an LLC whose size the machine's source does not say, bytes.
+    /// Capacity of an LLC if the machine's source does not say, bytes.
     pub llc_bytes: Figure,
     /// Bandwidth of a core from its private cache (L2), bytes per microsecond.
     pub l2_bytes_per_us: Figure,
@@ -214,38 +211,39 @@ pub struct Figures {
     pub l2_latency_ns: Figure,
     /// Latency of a load that hits the LLC.
     pub llc_latency_ns: Figure,
-    /// Latency of a load from the memory of the CPU's own node, when nothing else uses it.
+    /// Latency of a load from the memory of the CPU's own node if nothing else uses it.
     pub memory_local_ns: Figure,
-    /// The same from another package.
+    /// Latency of a load from the memory of another package if nothing else uses it.
     pub memory_remote_ns: Figure,
-    /// What one memory request occupies a saturated memory for: how steeply latency rises with load.
+    /// Time for which one request occupies a saturated memory. It sets how steeply latency rises
+    /// with load.
     pub memory_service_ns: Figure,
     /// Bandwidth between an LLC and all memory, bytes per microsecond.
     pub llc_link_bytes_per_us: Figure,
-    /// Bandwidth that the memory of a package sustains, shared evenly by its nodes, bytes per us.
+    /// Memory bandwidth that a package sustains, shared evenly by its nodes, bytes per us.
     pub package_memory_bytes_per_us: Figure,
     /// Bandwidth from one package to another, bytes per microsecond.
     pub package_link_bytes_per_us: Figure,
     /// Kernel time of the fault that places a page of 4 KiB, zeroing included.
     pub page_fault_ns: Figure,
-    /// Kernel time of moving a page of 4 KiB to another node, when nothing else uses the memory.
+    /// Kernel time to move a page of 4 KiB to another node if nothing else uses the memory.
     pub page_migrate_ns: Figure,
-    /// The part of it in which 4 KiB are copied, if their bandwidth does not take longer.
+    /// The part of that time for copying the 4 KiB, unless their bandwidth takes longer.
     pub page_copy_ns: Figure,
     /// Kernel time of a NUMA hinting fault for one page, without moving it.
     pub hint_fault_ns: Figure,
     /// Kernel time to mark one page for a hinting fault.
     pub page_mark_ns: Figure,
-    /// The threads of the frequency governor; `None`: it has none.
+    /// The threads of the frequency governor; `None` if it has none.
     pub sampling: Option<Sampling>,
 }
 
-/// Threads by which a frequency governor looks how busy CPUs are, one on each.
+/// Threads, one per CPU, with which a frequency governor samples how busy CPUs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sampling {
-    /// How often a CPU that is busy is sampled.
+    /// Sampling period of a busy CPU.
     pub period_ns: Figure,
-    /// How long that takes beside the switches to the thread and back.
+    /// Run time of a sample, without the switches to the thread and back.
     pub run_ns: Figure,
 }
 
@@ -258,21 +256,21 @@ impl Machine {
         self.cpus.len()
     }
 
-    /// The machine this program runs on, as `/sys` tells.
+    /// The machine on which this program runs, from `/sys`.
     pub fn this() -> Result<Self, MachineError> {
         sysfs::machine(Path::new("/"), "this machine")
     }
 
-    /// A machine whose `/sys` was captured: `path` holds `devices/system` or `sys/devices/system`, and in the
-    /// second case may hold `proc/cpuinfo`, or is an archive that tar made of these.
+    /// A machine whose `/sys` was captured. `path` holds `devices/system`, or it holds
+    /// `sys/devices/system` and possibly `proc/cpuinfo`, or it is a tar archive of these.
     pub fn from_sysfs(path: &Path) -> Result<Self, MachineError> {
         let name = path.display().to_string();
         if path.is_file() { sysfs::archive(path, &name) } else { sysfs::machine(path, &name) }
     }
 }
 
-/// The machine that an argument names: a preset, an hwloc XML file, what lscpu printed, a directory or
-/// an archive with a captured `/sys`, or a synthetic string.
+/// The machine that an argument names: a preset, an hwloc XML file, the output of lscpu, a
+/// directory or archive with a captured `/sys`, or a synthetic string.
 pub fn resolve(arg: &str) -> Result<Machine, MachineError> {
     if let Some(machine) = presets::preset(arg) {
         return machine;
@@ -290,7 +288,8 @@ pub fn resolve(arg: &str) -> Result<Machine, MachineError> {
     Err(MachineError::Unknown { argument: error::shown(arg), remedy: what_would_do(path) })
 }
 
-/// What to give instead of an argument that names no machine: a preset whose name is near, or else all there is.
+/// What to give instead of an argument that names no machine: a preset with a similar name, or else
+/// all possibilities.
 fn what_would_do(path: &Path) -> String {
     let names = presets().into_iter().map(|preset| preset.0);
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -304,7 +303,7 @@ fn what_would_do(path: &Path) -> String {
     )
 }
 
-/// The machine that a file describes, whose kind its first bytes tell.
+/// The machine that a file describes. The first bytes tell the kind of file.
 fn from_file(path: &Path) -> Result<Machine, MachineError> {
     let name = path.display().to_string();
     let unreadable = |error: std::io::Error| MachineError::Read {

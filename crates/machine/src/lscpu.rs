@@ -1,7 +1,8 @@
-//! Machines from what people paste: `lscpu -p=CPU,CORE,SOCKET,NODE,CACHE`, plain `lscpu -p`, or `lscpu -J -e`,
-//! each with the output of `numactl -H` behind it or without.
+//! Machines from text that people paste: `lscpu -p=CPU,CORE,SOCKET,NODE,CACHE`, plain `lscpu -p`,
+//! or `lscpu -J -e`, with or without the output of `numactl -H` after it.
 //!
-//! lscpu says which CPUs share what. It does not say sizes of caches, memory or distances; numactl has the last two.
+//! lscpu says which CPUs share what. It gives no sizes of caches, no memory and no distances.
+//! numactl gives the last two.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::error::{MachineError, shown};
 const REMEDY: &str = "give the output of `lscpu -p=CPU,CORE,SOCKET,NODE,CACHE` or `lscpu -J -e`, \
                       with that of `numactl -H` behind it if there is one";
 
-/// What is wrong in which line.
+/// An error, with its line.
 struct Fault {
     line: usize,
     problem: String,
@@ -26,7 +27,7 @@ fn fault<T>(line: usize, problem: impl Into<String>) -> Read<T> {
     Err(Fault { line, problem: problem.into() })
 }
 
-/// Whether a text begins as one of these does.
+/// Whether a text begins like one of these outputs.
 pub(crate) fn is_lscpu(text: &str) -> bool {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     first.starts_with("# The following is the parsable format")
@@ -34,7 +35,7 @@ pub(crate) fn is_lscpu(text: &str) -> bool {
         || (first.trim_start().starts_with('{') && text.contains("\"cpus\""))
 }
 
-/// Reads the text of a file; `name` is what messages and the machine call it.
+/// Reads the text of a file. `name` is its name in messages and the machine's name.
 pub fn parse(text: &str, name: &str) -> Result<Machine, MachineError> {
     let failed = |fault: Fault| MachineError::Text {
         file: shown(name),
@@ -92,22 +93,24 @@ struct Row {
     line: usize,
     cpu: CpuDescription,
     online: bool,
-    /// It has numbers of caches, but none of the last.
+    /// It has numbers of caches, but not of the last one.
     lacks_last_cache: bool,
 }
 
-/// Numbers of caches, the first level first: the last one is the LLC, and an L2 below it is a cluster.
+/// Adds numbers of caches, from the first level on. The last one is the LLC, and an L2 below it is
+/// a cluster.
 fn add_caches(row: &mut Row, caches: &[Option<u32>]) {
     let last = caches.iter().rposition(Option::is_some);
     row.cpu.llc = last.and_then(|last| caches[last]);
     row.lacks_last_cache = last.is_some_and(|last| last + 1 < caches.len());
-    // L1d, L1i, L2, L3: with fewer there is no L2 below the LLC.
+    // The order is L1d, L1i, L2, L3. With fewer columns there is no L2 below the LLC.
     let has_cluster = caches.len() >= 4 && !row.lacks_last_cache;
     row.cpu.cluster = if has_cluster { caches[caches.len() - 2] } else { None };
 }
 
-/// CPUs that have a column for a last cache and no number in it have the one below as their LLC. Where others have
-/// the last one, numbers of both mean nothing to each other, and those CPUs are left without.
+/// CPUs without a number in the column of the last cache have the cache below as their LLC. If
+/// other CPUs have a number there, the numbers of both caches cannot be compared, and these CPUs
+/// get no LLC.
 fn note_lacking(rows: &mut [Row], description: &mut Description) {
     let lacking = |row: &&Row| row.lacks_last_cache;
     if !rows.iter().any(|row| row.lacks_last_cache) {
@@ -126,7 +129,7 @@ fn note_lacking(rows: &mut [Row], description: &mut Description) {
     description.guess("no-l3-cache", format!("CPUs {list} have no number of the last cache"));
 }
 
-/// The rows of `lscpu -p`: a line that starts with "# CPU" names the columns.
+/// The rows of `lscpu -p`. A line that starts with "# CPU" names the columns.
 fn csv_rows(lines: &[&str]) -> Read<Vec<Row>> {
     let mut columns: Vec<String> = Vec::new();
     let mut rows = Vec::new();
@@ -173,7 +176,8 @@ fn csv_row(line_number: usize, line: &str, columns: &[String]) -> Read<Row> {
             "socket" => row.cpu.package = number(line_number, text)?,
             "node" => row.cpu.node = number(line_number, text)?,
             "online" => row.online = !text.eq_ignore_ascii_case("n"),
-            // CACHE is one column of numbers between colons; by default each cache has a column.
+            // CACHE is one column, with numbers separated by colons. By default each cache has its
+            // own column.
             name if name.starts_with("l1") || name == "cache" => {
                 for cache in text.split(':') {
                     caches.push(number(line_number, cache)?);
@@ -190,7 +194,7 @@ fn csv_row(line_number: usize, line: &str, columns: &[String]) -> Read<Row> {
     Ok(row)
 }
 
-/// A number that lscpu leaves empty, or writes as "-", where it does not know.
+/// A number. lscpu leaves it empty, or writes "-", if it does not know.
 fn number(line: usize, text: &str) -> Read<Option<u32>> {
     match text.trim() {
         "" | "-" => Ok(None),
@@ -289,7 +293,7 @@ fn read_numactl(first: usize, lines: &[&str], description: &mut Description) -> 
     Ok(())
 }
 
-/// A number that has to be there.
+/// A number that must be present.
 fn known(line: usize, text: &str) -> Read<u32> {
     match number(line, text)? {
         Some(number) => Ok(number),
@@ -301,7 +305,8 @@ fn known(line: usize, text: &str) -> Read<u32> {
 mod tests {
     use super::*;
 
-    /// Two sockets of two cores with two threads, an L3 a socket; Linux numbers first threads first.
+    /// Two sockets of two cores with two threads, and an L3 per socket. Linux numbers the first
+    /// threads first.
     const COLUMNS: &str = "# The following is the parsable format, which can be fed to other\n\
          # programs. Each different item in every column has an unique ID\n\
          # starting usually from zero.\n";
@@ -341,7 +346,7 @@ mod tests {
         assert!(machine.guesses.iter().any(|guess| guess.name == "no-memory-size"));
     }
 
-    /// As on virtual machines that tell no L3, and where one of two sockets tells none.
+    /// As on virtual machines that report no L3, or only for one of two sockets.
     #[test]
     fn an_empty_column_of_the_last_cache_is_reported() {
         let text = |l3: &dyn Fn(u32) -> &'static str| {
@@ -361,7 +366,7 @@ mod tests {
             assumed.starts_with("CPUs 0-3 have no number") && assumed.ends_with("LLC"),
             "{assumed}"
         );
-        // The L2 of CPUs 2 and 3 has the number of the L3 of the others.
+        // The L2 of CPUs 2 and 3 has the same number as the L3 of the others.
         let machine = parse(&text(&|cpu| if cpu < 2 { "1" } else { "" }), "cpus").unwrap();
         assert_eq!(machine.llcs.len(), 2, "one of CPUs 0 and 1, one of the others");
         assert!(guess(&machine).unwrap().starts_with("CPUs 2-3 have no number"));

@@ -1,18 +1,18 @@
-//! Sets of CPUs by the operating system's numbers, as files write them.
+//! Sets of CPUs by the operating system's numbers, in the formats of files.
 
 /// A set of numbers below [`OsSet::LIMIT`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OsSet {
-    /// 32 numbers a word, lowest first; may end in empty words.
+    /// 32 numbers per word, lowest first. Empty words may follow.
     words: Vec<u32>,
 }
 
 impl OsSet {
-    /// Numbers are below this: far above any kernel's number of CPUs.
+    /// The limit for numbers, far above any kernel's number of CPUs.
     pub(crate) const LIMIT: usize = 1 << 16;
 
-    /// Reads a mask: hexadecimal words of 32 bits, highest first, parted by
-    /// commas, each with or without 0x; hwloc leaves words of 0 empty.
+    /// Reads a mask: hexadecimal words of 32 bits, highest first, separated by commas, each with or
+    /// without 0x. hwloc leaves words of 0 empty.
     pub(crate) fn from_mask(text: &str) -> Result<Self, ()> {
         let mut words = Vec::new();
         for word in text.trim().rsplit(',') {
@@ -27,7 +27,7 @@ impl OsSet {
         Ok(Self { words })
     }
 
-    /// Reads the kernel's list format: `0-3,8`; empty text is the empty set.
+    /// Reads the kernel's list format: `0-3,8`. Empty text is the empty set.
     pub(crate) fn from_list(text: &str) -> Result<Self, ()> {
         let mut set = Self::default();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {

@@ -1,8 +1,7 @@
-//! Machines that are published with a result, or that many people ask about.
+//! Machines for which results are published, or that many people ask about.
 //!
-//! CPUs are numbered as Linux does on x86: the first threads of all cores, then
-//! the second ones. What is not published about a machine is a guess of its own
-//! name in the preset.
+//! CPUs are numbered as Linux does on x86: the first threads of all cores, then the second ones. If
+//! something about a machine is not published, it is a guess with a name in the preset.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use crate::{Figures, Guess, Machine};
 
 const MIB: u64 = 1 << 20;
 
-/// One preset: a regular hierarchy and what is known beside it.
+/// One preset: a regular hierarchy and what else is known.
 struct Preset {
     name: &'static str,
     description: &'static str,
@@ -23,15 +22,15 @@ struct Preset {
     nodes_per_package: u32,
     llcs_per_node: u32,
     cores_per_llc: u32,
-    /// Cores that share an L2; 1 where none do.
+    /// Cores that share an L2; 1 if none do.
     cores_per_cluster: u32,
     threads: u32,
     numbering: Numbering,
     llc_bytes: Option<u64>,
-    /// Memory of each node in MiB; empty where nothing is published.
+    /// Memory of each node in MiB; empty if not published.
     memory_mib: &'static [u64],
     distances: Distances,
-    /// As CPUID spells it; `None` where it does not matter.
+    /// In CPUID's spelling; `None` if it does not matter.
     vendor: Option<&'static str>,
     figures: Figures,
     /// Whether only one CPU executes at a time.
@@ -39,16 +38,16 @@ struct Preset {
     guesses: &'static [(&'static str, &'static str)],
 }
 
-/// Which CPU numbers the threads of a core have.
+/// The CPU numbers of a core's threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbering {
-    /// First the first threads of all cores, then the second ones: Linux on x86 servers.
+    /// The first threads of all cores come first, then the second ones: Linux on x86 servers.
     ThreadsApart,
-    /// One after the other: QEMU.
+    /// The threads of a core follow each other: QEMU.
     ThreadsTogether,
 }
 
-/// Distances between nodes; 10 to itself.
+/// Distances between nodes. A node is at distance 10 from itself.
 enum Distances {
     /// To another node of the same package, and to another package.
     ByPackage { within: u32, across: u32 },
@@ -56,11 +55,11 @@ enum Distances {
     Table(&'static [&'static [u32]]),
 }
 
-/// AMD's firmware: 32 to the other socket (posted for Genoa), 12 to another node
-/// of the same socket in NPS modes (recalled).
+/// AMD's firmware: 32 to the other socket (published for Genoa), 12 to another node of the same
+/// socket in NPS modes (recalled).
 const AMD_DISTANCES: Distances = Distances::ByPackage { within: 12, across: 32 };
 
-/// Intel two-socket servers: 21 (posted for Granite Rapids 6962P).
+/// Intel two-socket servers: 21 (published for Granite Rapids 6962P).
 const INTEL_DISTANCES: Distances = Distances::ByPackage { within: 11, across: 21 };
 
 const NPS_DISTANCE: (&str, &str) =
@@ -78,7 +77,7 @@ const ZEN3_2S: Preset = Preset {
     cores_per_cluster: 1,
     threads: 2,
     numbering: Numbering::ThreadsApart,
-    // Posted: Milan has 8 x 32 MB a socket.
+    // Published: Milan has 8 x 32 MB per socket.
     llc_bytes: Some(32 * MIB),
     memory_mib: &[],
     distances: AMD_DISTANCES,
@@ -88,11 +87,11 @@ const ZEN3_2S: Preset = Preset {
     guesses: &[ZEN3_DISTANCE],
 };
 
-/// The 4-node machine of the consolidation text, as its `numactl -H` prints it.
+/// The 4-node machine of the consolidation text, from its `numactl -H`.
 const X3750_DISTANCES: &[&[u32]] =
     &[&[10, 11, 11, 12], &[11, 10, 12, 11], &[11, 12, 10, 11], &[12, 11, 11, 10]];
 
-/// The smallest of the machines that `roost vm` emulates; the others differ in shape.
+/// The smallest machine that `roost vm` emulates. The others differ in shape.
 const EMULATED: Preset = Preset {
     name: "2n2l4c",
     description: "emulated: 2 nodes x 2 LLCs x 4 cores",
@@ -102,7 +101,7 @@ const EMULATED: Preset = Preset {
     cores_per_llc: 4,
     threads: 1,
     numbering: Numbering::ThreadsTogether,
-    // QEMU's SapphireRapids tells 16 MB for each L3, whatever shares it.
+    // QEMU's SapphireRapids reports 16 MB for each L3, whatever CPUs share it.
     llc_bytes: Some(16 * MIB),
     distances: Distances::ByPackage { within: 11, across: 20 },
     vendor: Some("GenuineIntel"),
@@ -333,12 +332,12 @@ const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The presets' names, each with a line on what it is.
+/// The presets' names, each with a one-line description.
 pub fn presets() -> Vec<(&'static str, &'static str)> {
     PRESETS.iter().map(|preset| (preset.name, preset.description)).collect()
 }
 
-/// The machine of that name, if there is a preset of it.
+/// The machine of that name, if there is such a preset.
 pub(crate) fn preset(name: &str) -> Option<Result<Machine, MachineError>> {
     let preset = PRESETS.iter().find(|preset| preset.name == name)?;
     let built = preset.describe().build();

@@ -1,36 +1,36 @@
 //! Machines as synthetic strings: `pack:2 node:2 l3:4(size=32MB) core:8 pu:2`.
 //!
-//! As in hwloc, each word is a level, from the outside in, with how many of it
-//! each object of the level before it has. CPUs are numbered as hwloc does by
-//! default: depth first, so that the threads of a core follow each other (Linux
-//! on x86 numbers the first threads of all cores first; the presets do so too).
-//! What hwloc exports with `lstopo --of synthetic` is read:
+//! As in hwloc, each word is a level, from the outside in, with the number of its objects in each
+//! object of the level before. CPUs are numbered as in hwloc by default: depth first, so the
+//! threads of a core follow each other. (Linux on x86 numbers the first threads of all cores first;
+//! so do the presets.) Strings exported with `lstopo --of synthetic` can be read:
 //!
 //! - Nodes in brackets belong to the level before them, or to the machine:
-//!   `Package:2 [NUMANode(memory=64GB)] L3Cache:8(size=32MB) PU:4`. A CPU that several nodes hold
-//!   belongs to that of the fewest CPUs, and of those to the one with the lowest number, as in hwloc's XML.
-//! - `indexes` of PUs and nodes are the operating system's numbers: a list (`0,4,1,5`), loops (`2*8:1*2`: the first
-//!   counts objects in steps of 2, 8 of them, the second those in between), or loops named by their levels
-//!   (`core`: the first threads of all cores, then the second ones).
+//!   `Package:2 [NUMANode(memory=64GB)] L3Cache:8(size=32MB) PU:4`. A CPU in several nodes belongs to
+//!   the node with the fewest CPUs, and among those to the one with the lowest number, as in hwloc's
+//!   XML.
+//! - `indexes` of PUs and nodes are the operating system's numbers: a list (`0,4,1,5`), loops
+//!   (`2*8:1*2`: the first counts 8 objects in steps of 2, the second the objects in between), or
+//!   loops named by their levels (`core`: the first threads of all cores, then the second ones).
 
 use crate::Machine;
 use crate::build::{CpuDescription, Description, MAX_CPUS, MAX_NODES};
 use crate::error::{MachineError, Part, shown};
 use crate::osset::OsSet;
 
-/// The longest string that is read: the numbers of 4096 CPUs one by one need a third of it.
+/// The longest string that is read. The numbers of 4096 CPUs, one by one, need a third of it.
 const LONGEST: usize = 1 << 16;
 
-/// What a level's objects are.
+/// The kind of a level's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Package,
     Node,
-    /// Groups and dies: they only multiply.
+    /// Groups and dies, which only multiply.
     Group,
-    /// Caches that hold data, by level from 1; that of the highest level is the last one.
+    /// Caches that hold data, by level from 1. The highest level is the last-level cache.
     Cache(u8),
-    /// Caches for instructions only: they only multiply.
+    /// Caches for instructions only, which only multiply.
     Instructions,
     Core,
     Pu,
@@ -40,23 +40,23 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Level {
     kind: Kind,
-    /// Objects of this level in each object of the one before.
+    /// Objects of this level in each object of the level before.
     count: usize,
     /// `size` of a cache or `memory` of a node, bytes.
     bytes: Option<u64>,
-    /// `indexes` as it is written.
+    /// `indexes` as written.
     indexes: Option<String>,
-    /// Whether a cache stands before its memory.
+    /// Whether its memory has a cache in front of it.
     cached_memory: bool,
-    /// Where the word starts, in characters from 1.
+    /// Start of the word, in characters from 1.
     column: usize,
-    /// Memory in brackets: belongs to the level before it and is no level.
+    /// Memory in brackets: it belongs to the level before it and is not a level.
     attached: bool,
-    /// CPUs in one object of this level, or in the object it is attached to.
+    /// CPUs in one object of this level, or in the object that it is attached to.
     width: usize,
 }
 
-/// What is wrong with a string and where.
+/// An error in a string, with its column.
 struct Fault {
     column: usize,
     problem: String,
@@ -67,7 +67,7 @@ const LEVELS: &str = "levels are pack, node, die, group, l3, l2, core, pu, each 
 
 const ORDER: &str = "the order is pack and node, l3, l2, core, pu";
 
-/// Whether a text begins with a level, as a file that lstopo wrote does.
+/// Whether a text begins with a level, as in a file written by lstopo.
 pub(crate) fn is_synthetic(text: &str) -> bool {
     let first = text.trim_start().trim_start_matches('[');
     let end = first.find([':', '(', ']']).unwrap_or(0);
@@ -79,7 +79,7 @@ pub fn parse(text: &str) -> Result<Machine, MachineError> {
     parse_named(text, text)
 }
 
-/// Reads a synthetic string; `name` is what messages and the machine call it.
+/// Reads a synthetic string. `name` is its name in messages and the machine's name.
 pub(crate) fn parse_named(text: &str, name: &str) -> Result<Machine, MachineError> {
     let describe = |fault: Fault| MachineError::Synthetic {
         text: shown(name),
@@ -112,7 +112,7 @@ fn levels(text: &str) -> Result<Vec<Level>, Fault> {
     words(text).into_iter().map(|(column, word)| level(column, word)).collect()
 }
 
-/// The words of `text` with their columns; blanks within brackets part no words.
+/// The words of `text` with their columns. Blanks within brackets do not separate words.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
     let mut start: Option<(usize, usize)> = None;
@@ -137,7 +137,7 @@ fn words(text: &str) -> Vec<(usize, &str)> {
     words
 }
 
-/// One word: `kind:count(attributes)`; in brackets the count may be missing.
+/// One word: `kind:count(attributes)`. In brackets the count may be missing.
 fn level(column: usize, word: &str) -> Result<Level, Fault> {
     let fault = |problem: String, remedy| Fault { column, problem, remedy };
     let inner = word.strip_prefix('[').and_then(|word| word.strip_suffix(']'));
@@ -176,7 +176,7 @@ fn level(column: usize, word: &str) -> Result<Level, Fault> {
     Ok(level)
 }
 
-/// hwloc's names of levels and the ones this project uses.
+/// The names of levels in hwloc and in this project.
 fn kind(name: &str) -> Option<Kind> {
     Some(match name.to_ascii_lowercase().as_str() {
         "pack" | "package" | "socket" => Kind::Package,
@@ -187,7 +187,7 @@ fn kind(name: &str) -> Option<Kind> {
         "core" => Kind::Core,
         "pu" => Kind::Pu,
         name => match name.strip_prefix("group") {
-            // hwloc numbers groups by how deep they are.
+            // hwloc appends a group's depth.
             Some(depth) if depth.bytes().all(|b| b.is_ascii_digit()) => Kind::Group,
             _ => cache(name)?,
         },
@@ -205,7 +205,7 @@ fn cache(name: &str) -> Option<Kind> {
     }
 }
 
-/// That a name is of no level, and which one may have been meant.
+/// Says that a name is not a level, and which level may have been meant.
 fn no_level(name: &str) -> String {
     let known = ["package", "node", "numanode", "die", "group", "l3", "l2", "l1", "core", "pu"];
     let hint = roost_names::did_you_mean(name, known);
@@ -213,7 +213,8 @@ fn no_level(name: &str) -> String {
     format!("\"{}\" is no level{hint}", shown(name))
 }
 
-/// Reads a level's attributes, blanks between them; a comma ends one too, unless it is in a list of indexes.
+/// Reads a level's attributes, separated by blanks. A comma also ends one, except in a list of
+/// indexes.
 fn read_attributes(level: &mut Level, text: &str) -> Result<(), String> {
     let wanted = match level.kind {
         Kind::Cache(_) | Kind::Instructions => "size",
@@ -240,8 +241,8 @@ fn read_attributes(level: &mut Level, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A size in bytes: a whole number with B, kB, MB, GB, TB or KiB, MiB, GiB, TiB,
-/// all powers of 1024 as hwloc 2 reads the short ones.
+/// A size in bytes: a whole number with B, kB, MB, GB, TB or KiB, MiB, GiB, TiB. All are powers of
+/// 1024, because hwloc 2 reads the short ones so.
 fn size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -256,7 +257,7 @@ fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|&bytes| bytes > 0)
 }
 
-/// PUs are at the end, and only there.
+/// Checks that PUs are at the end, and only there.
 fn check_ends(levels: &[Level]) -> Result<(), Fault> {
     let fault = |column, problem: &str, remedy| Fault { column, problem: problem.into(), remedy };
     let real: Vec<&Level> = levels.iter().filter(|level| !level.attached).collect();
@@ -271,7 +272,7 @@ fn check_ends(levels: &[Level]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Not more CPUs and nodes than a machine may have.
+/// Checks the limits on the number of CPUs and nodes.
 fn check_counts(levels: &[Level]) -> Result<(), Fault> {
     let (mut product, mut nodes) = (1_usize, 0_usize);
     for level in levels {
@@ -292,7 +293,7 @@ fn check_counts(levels: &[Level]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How many CPUs an object of each level has.
+/// Computes the number of CPUs in an object of each level.
 fn set_widths(levels: &mut [Level]) {
     let mut width: usize = levels.iter().map(|level| level.count).product();
     for level in levels {
@@ -301,7 +302,8 @@ fn set_widths(levels: &mut [Level]) {
     }
 }
 
-/// Each kind once, no larger cache inside a smaller one, and nothing of which a core has one in parts of a core.
+/// Checks that each kind occurs once, that no larger cache is inside a smaller one, and that parts
+/// of a core contain nothing of which a core has only one.
 fn check_order(levels: &[Level]) -> Result<(), Fault> {
     let fault = |level: &Level, problem: &str, remedy| {
         Err(Fault { column: level.column, problem: problem.into(), remedy })
@@ -312,7 +314,7 @@ fn check_order(levels: &[Level]) -> Result<(), Fault> {
         let like_it = before.iter().find(|other| other.kind == level.kind);
         let repeats = match level.kind {
             Kind::Group | Kind::Instructions => false,
-            // Any number of nodes may be attached, or one level be of nodes.
+            // Any number of nodes may be attached, or one level may be nodes.
             Kind::Node => like_it.is_some_and(|other| !(other.attached && level.attached)),
             _ => like_it.is_some(),
         };
@@ -334,7 +336,7 @@ fn check_order(levels: &[Level]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The cache of the highest level.
+/// The cache with the highest level.
 fn last_cache(levels: &[Level]) -> Option<&Level> {
     let number = |level: &&Level| match level.kind {
         Kind::Cache(number) => number,
@@ -381,7 +383,7 @@ fn expand(name: &str, levels: &[Level]) -> Result<Description, Fault> {
     Ok(description)
 }
 
-/// What of nodes is left out.
+/// Reports what is left out about nodes.
 fn note_nodes(levels: &[Level], description: &mut Description) {
     let memory = || levels.iter().filter(|level| level.kind == Kind::Node);
     if memory().count() > 1 {
@@ -393,7 +395,7 @@ fn note_nodes(levels: &[Level], description: &mut Description) {
     }
 }
 
-/// A node and its CPUs, as they are before they are numbered.
+/// A node and its CPUs, before they are numbered.
 struct Memory {
     os_index: u32,
     first: usize,
@@ -401,11 +403,11 @@ struct Memory {
     bytes: Option<u64>,
 }
 
-/// All nodes in the order in which hwloc numbers them: what is inside an object before what is attached to it.
+/// All nodes in hwloc's order: nodes inside an object come before nodes attached to it.
 fn nodes(levels: &[Level], total: usize) -> Result<Vec<Memory>, Fault> {
     let mut kinds: Vec<(usize, &Level)> =
         levels.iter().enumerate().filter(|(_, level)| level.kind == Kind::Node).collect();
-    // Nodes beside each other are attached to the same level, and keep their order.
+    // Nodes beside each other are attached to the same level and keep their order.
     let depth = |index: usize| levels[..index].iter().filter(|level| !level.attached).count();
     kinds.sort_by_key(|&(index, _)| std::cmp::Reverse(depth(index)));
     let mut nodes = Vec::new();
@@ -428,7 +430,7 @@ fn nodes(levels: &[Level], total: usize) -> Result<Vec<Memory>, Fault> {
     Ok(nodes)
 }
 
-/// Objects counted in steps.
+/// A loop over objects in steps.
 #[derive(Clone, Copy)]
 struct Loop {
     /// Object `i` is at `i / step % count` of the loop.
@@ -436,7 +438,8 @@ struct Loop {
     count: usize,
 }
 
-/// The operating system's numbers of `total` objects: a list, or loops of which the first counts fastest.
+/// The operating system's numbers of `total` objects: a list, or loops, the first of which counts
+/// fastest.
 fn indexes(level: &Level, text: &str, levels: &[Level], total: usize) -> Result<Vec<u32>, Fault> {
     let fault = |problem: String, remedy| Err(Fault { column: level.column, problem, remedy });
     let list = || text.split(',').map(|part| part.parse().ok()).collect::<Option<Vec<usize>>>();
@@ -464,7 +467,7 @@ fn indexes(level: &Level, text: &str, levels: &[Level], total: usize) -> Result<
     Ok(numbers.into_iter().map(|number| number as u32).collect())
 }
 
-/// `2*8:1*2`: loops by their step and count.
+/// `2*8:1*2`: loops by step and count.
 fn loops_in_steps(text: &str) -> Option<Vec<Loop>> {
     let one = |part: &str| {
         let (step, count) = part.split_once('*')?;
@@ -474,8 +477,8 @@ fn loops_in_steps(text: &str) -> Option<Vec<Loop>> {
     text.split(':').map(one).collect()
 }
 
-/// `core:pack`: a loop for each level, over the objects of it in the next level out that is named too. PUs are what
-/// is left.
+/// `core:pack`: a loop for each level, over its objects within the next level outwards that is also
+/// named. PUs are the rest.
 fn loops_by_level(text: &str, levels: &[Level], total: usize) -> Option<Vec<Loop>> {
     let named = |name: &str| {
         let kind = kind(name).filter(|&kind| kind != Kind::Pu)?;
@@ -492,7 +495,7 @@ fn loops_by_level(text: &str, levels: &[Level], total: usize) -> Option<Vec<Loop
     places.iter().map(one).collect()
 }
 
-/// These loops and, if they only leave out how the smallest of them count inside, one for that.
+/// Adds the innermost loop, if only that one was omitted.
 fn with_last(mut loops: Vec<Loop>, total: usize) -> Vec<Loop> {
     let counted = loops.iter().fold(1_usize, |product, own| product.saturating_mul(own.count));
     let smallest = loops.iter().map(|own| own.step).min().unwrap_or(1);
@@ -534,7 +537,7 @@ mod tests {
         assert!(guesses(&m).contains(&"no-package-data"));
     }
 
-    /// As `lstopo --of synthetic` of hwloc 2.9 wrote it for what it was given.
+    /// As written by `lstopo --of synthetic` of hwloc 2.9 for the machine given to it.
     #[test]
     fn what_lstopo_exports_is_read() {
         let m = machine(
@@ -562,7 +565,7 @@ mod tests {
         assert_eq!((m.packages, m.nodes.len(), m.llcs.len()), (2, 4, 8));
     }
 
-    /// Nodes with CPUs and the numbers of those, as hwloc 2.9 has them for the same string.
+    /// Nodes with CPUs, and the CPUs' numbers, as in hwloc 2.9 for the same string.
     fn node_cpus(text: &str) -> Vec<(u32, String)> {
         let m = machine(text);
         let with_cpus = m.nodes.iter().filter(|node| !node.cpus.is_empty());
@@ -571,7 +574,7 @@ mod tests {
 
     #[test]
     fn nodes_may_be_attached_anywhere_and_at_several_levels() {
-        // Below an L3 that it parts: a package with two nodes in one cache (sub-NUMA clusters).
+        // Below an L3, which it splits: a package with two nodes in one cache (sub-NUMA clusters).
         let m =
             machine("Package:1 L3Cache:1(size=16777216) Group:2 [NUMANode] L2Cache:2 Core:1 PU:1");
         assert_eq!((m.nodes.len(), m.llcs.len()), (2, 2));
@@ -579,7 +582,8 @@ mod tests {
         // To a core of two threads, and to the machine.
         assert_eq!(node_cpus("Core:1 [NUMANode] PU:2"), [(0, "0-1".into())]);
         assert_eq!(node_cpus("[NUMANode] Package:2 Core:1 PU:1"), [(0, "0-1".into())]);
-        // hwloc's fakememinitiators: the nodes of both groups come before that of their package.
+        // hwloc's fakememinitiators: the nodes of both groups come before the node of their
+        // package.
         let text = "Package:2 [NUMANode(memory=796716433408)] \
                     Group:2 [NUMANode(memory=99786076160 indexes=5,6,7,8,9,10)] Core:2 PU:1";
         let cpus = |first: u32| format!("{first}-{}", first + 1);
@@ -589,7 +593,8 @@ mod tests {
             m.nodes[4..].iter().map(|node| (node.os_index, node.memory_bytes)).collect();
         assert_eq!(packages, [(7, Some(796_716_433_408)), (10, Some(796_716_433_408))]);
         assert!(guesses(&m).contains(&"several-nodes-per-cpu"));
-        // hwloc's 64intel64-heteromem: of two nodes beside each other the lower number has the CPUs.
+        // hwloc's 64intel64-heteromem: of two nodes beside each other the lower-numbered one has
+        // the CPUs.
         let text =
             "L3Cache:2 [NUMANode(memory=1GB indexes=0,7,4,1)] [NUMANode(memory=2GB)] Core:2 PU:1";
         assert_eq!(node_cpus(text), [(0, "0-1".into()), (1, "2-3".into())]);
@@ -599,7 +604,7 @@ mod tests {
 
     #[test]
     fn caches_have_hwlocs_names_in_any_place() {
-        // L2 and L1 of either kind, L1 above and below the core.
+        // L2 and L1 of both kinds, and L1 above and below the core.
         let m =
             machine("Package:2 L3Cache:2 L2dCache:1 L2iCache:1 L1iCache:1 L1dCache:1 Core:1 PU:2");
         assert_eq!((m.llcs.len(), m.cores.len(), m.nr_cpus()), (4, 4, 8));

@@ -1,10 +1,9 @@
-//! Machines from a `/sys` tree: the running system's, or a captured one.
+//! Machines from a `/sys` tree: that of the running system, or a captured one.
 //!
-//! [`Reader`] only reads files; [`SysTree::describe`] only draws conclusions, so
-//! that machines can be made up in tests. Numbers that firmware does not give
-//! appear as -1, as empty or as missing files and count as not known. A file that
-//! holds what the kernel never writes counts as missing too, and a guess names it:
-//! one bad file does not cost the machine. Only `cpu/online` has to be right.
+//! [`Reader`] only reads files. [`SysTree::describe`] only draws conclusions, so tests can use
+//! made-up machines. Numbers that the firmware does not give appear as -1, empty or missing files,
+//! and count as unknown. A file with contents that the kernel never writes counts as missing too,
+//! and a guess names it: one bad file does not cost the machine. Only `cpu/online` must be right.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,18 +16,18 @@ use crate::osset::OsSet;
 
 const CAPTURE_AGAIN: &str = "capture /sys/devices/system again with its cpu and node directories";
 
-/// What the files say.
+/// The contents of the files.
 #[derive(Debug, Default)]
 struct SysTree {
     cpus: Vec<SysCpu>,
     nodes: Vec<SysNode>,
-    /// Which nodes the columns of distances are of; `None`: no table of distances can be used.
+    /// The nodes of the columns of distances; `None` if no table of distances can be used.
     columns: Option<Vec<u32>>,
     /// CPUs that are present but not online.
     offline: Vec<u32>,
     vendor: Option<String>,
     family: Option<u32>,
-    /// Files that hold what they cannot hold.
+    /// Files with impossible contents.
     bad: Vec<String>,
 }
 
@@ -66,8 +65,8 @@ struct SysNode {
     distances: Option<Vec<u32>>,
 }
 
-/// Reads a copy of `/sys/devices/system` or a tree that holds `devices/system` or
-/// `sys/devices/system`; beside `sys/`, `proc/cpuinfo` tells the vendor and family.
+/// Reads a copy of `/sys/devices/system`, or a tree with `devices/system` or `sys/devices/system`.
+/// Beside `sys/`, `proc/cpuinfo` gives the vendor and family.
 pub(crate) fn machine(dir: &Path, name: &str) -> Result<Machine, MachineError> {
     let layout = if dir.join("sys/devices/system").is_dir() {
         Layout { system: "sys/devices/system/", cpuinfo: Some("proc/cpuinfo") }
@@ -79,13 +78,13 @@ pub(crate) fn machine(dir: &Path, name: &str) -> Result<Machine, MachineError> {
     built(Files::directory(dir), &layout, dir, name)
 }
 
-/// Reads an archive that tar made of such a tree, compressed or not.
+/// Reads a tar archive of such a tree, compressed or not.
 pub(crate) fn archive(path: &Path, name: &str) -> Result<Machine, MachineError> {
     let layout = Layout { system: "devices/system/", cpuinfo: Some("proc/cpuinfo") };
     built(Files::archive(path)?, &layout, path, name)
 }
 
-/// Where things are in a tree.
+/// The layout of a tree.
 struct Layout {
     /// The folder with `cpu` and `node`, with a slash at its end.
     system: &'static str,
@@ -103,7 +102,7 @@ fn built(files: Files, layout: &Layout, path: &Path, name: &str) -> Result<Machi
     })
 }
 
-/// Reads files and keeps which of them cannot be understood.
+/// Reads files and records those that cannot be understood.
 struct Reader {
     files: Files,
     bad: Vec<String>,
@@ -114,7 +113,7 @@ impl Reader {
         MachineError::Sysfs { path: self.files.shown(path), problem, remedy }
     }
 
-    /// What an optional file holds, as `parse` understands it.
+    /// The value in an optional file, read by `parse`.
     fn value<T>(&mut self, path: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let text = match self.files.text(path) {
             Ok(text) => text?,
@@ -130,13 +129,13 @@ impl Reader {
         value
     }
 
-    /// A set of CPUs from a list file or, where there is none, a mask file.
+    /// A set of CPUs from a list file or, if there is none, a mask file.
     fn cpus(&mut self, dir: &str, list: &str, mask: &str) -> Option<OsSet> {
         let set = self.value(&format!("{dir}/{list}"), |text| OsSet::from_list(text).ok());
         set.or_else(|| self.value(&format!("{dir}/{mask}"), |text| OsSet::from_mask(text).ok()))
     }
 
-    /// An identifier; -1 and the like mean that firmware gives none.
+    /// An identifier. -1 and other negative numbers mean that the firmware gives none.
     fn id(&mut self, path: &str) -> Option<u32> {
         let id = self.value(path, |text| text.parse::<i64>().ok());
         id.and_then(|id| u32::try_from(id).ok())
@@ -173,7 +172,8 @@ impl Reader {
         Ok(tree)
     }
 
-    /// Which CPUs are online: as `cpu/online` says, or else those whose own file does not say that they are off.
+    /// The online CPUs: those in `cpu/online`, or else those whose own file does not say that they
+    /// are off.
     fn online(&mut self, dir: &str, numbers: &[u32]) -> Result<OsSet, MachineError> {
         let path = format!("{dir}/online");
         if let Some(text) = self.files.text(&path)? {
@@ -194,7 +194,7 @@ impl Reader {
 
     fn cpu(&mut self, dir: &str, os_index: u32) -> Result<SysCpu, MachineError> {
         let topology = format!("{dir}/topology");
-        // Each by its name since Linux 5.3, then by the one before.
+        // The name since Linux 5.3 first, then the one before.
         let siblings = self
             .cpus(&topology, "core_cpus_list", "core_cpus")
             .or_else(|| self.cpus(&topology, "thread_siblings_list", "thread_siblings"));
@@ -222,7 +222,7 @@ impl Reader {
         })
     }
 
-    /// One cache, unless it holds instructions only or does not tell its level.
+    /// One cache, unless it holds only instructions or does not report its level.
     fn cache(&mut self, dir: &str) -> Option<SysCache> {
         let kind = self.value(&format!("{dir}/type"), |text| Some(text.to_owned()));
         let level = self.id(&format!("{dir}/level"))?;
@@ -262,9 +262,9 @@ impl Reader {
     }
 }
 
-/// Which nodes the distances are to: those that are online, or all that are possible, or all numbers from 0. `None`
-/// where rows have other lengths, or hold what no machine has: a distance of 0 or above 255 (a byte in the
-/// firmware's table), or another node nearer than the node itself.
+/// The nodes to which the distances are: those online, or all possible ones, or all numbers from 0.
+/// `None` if rows have other lengths, or impossible values: a distance of 0 or above 255 (a byte in
+/// the firmware's table), or another node nearer than the node itself.
 fn columns(nodes: &[SysNode], possible: Option<&OsSet>) -> Option<Vec<u32>> {
     let rows: Vec<(u32, &Vec<u32>)> =
         nodes.iter().filter_map(|node| Some((node.os_index, node.distances.as_ref()?))).collect();
@@ -294,7 +294,7 @@ fn cpuinfo_value<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim())
 }
 
-/// A cache's size as the kernel writes it, in K.
+/// A cache's size in the kernel's format, in K.
 fn size(text: &str) -> Option<u64> {
     match text.strip_suffix('K') {
         Some(number) => number.parse::<u64>().ok()?.checked_mul(1024),
@@ -302,13 +302,13 @@ fn size(text: &str) -> Option<u64> {
     }
 }
 
-/// `Node 0 MemTotal:  65536 kB`, in bytes.
+/// Bytes from a line such as `Node 0 MemTotal:  65536 kB`.
 fn memory(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.split_once("MemTotal:"))?;
     line.1.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What identifies a core: its lowest thread, or package, die and core numbers.
+/// The identity of a core: its lowest thread, or package, die and core numbers.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum CoreKey {
     Lowest(u32),
@@ -316,13 +316,13 @@ enum CoreKey {
 }
 
 impl SysTree {
-    /// What the files say, as a description of a machine.
+    /// A description of a machine from the files.
     fn describe(self) -> Description {
         let mut description =
             Description { vendor: self.vendor.clone(), family: self.family, ..Default::default() };
         let mut cores = BTreeMap::new();
         let mut below_l3 = false;
-        // POWER, s390 and sparc have no numbers for packages.
+        // POWER, s390 and sparc do not number packages.
         let packages_by_number = self.cpus.iter().any(|cpu| cpu.package.is_some());
         for cpu in &self.cpus {
             let next = cores.len() as u32;
@@ -363,7 +363,7 @@ impl SysTree {
         description
     }
 
-    /// Notes files that hold what they cannot hold.
+    /// Reports files with impossible contents.
     fn note_bad_files(&self, description: &mut Description) {
         if let Some(first) = self.bad.first() {
             let others = match self.bad.len() {
@@ -374,8 +374,8 @@ impl SysTree {
         }
     }
 
-    /// The lowest online CPU of a set that holds `cpu`: a key for the set.
-    /// A set without the CPU itself is not believed.
+    /// A key for a set that contains `cpu`: its lowest online CPU. A set without the CPU itself is
+    /// ignored.
     fn lowest(&self, cpu: &SysCpu, set: Option<&OsSet>) -> Option<u32> {
         let set = set.filter(|set| set.contains(cpu.os_index))?;
         let online =
@@ -390,7 +390,7 @@ impl SysTree {
         Some(CoreKey::Numbers(cpu.package?, cpu.die, cpu.core?))
     }
 
-    /// The cluster the kernel names, or the L2 where that is not the last level.
+    /// The cluster named by the kernel, or the L2 if that is not the last level.
     fn cluster(&self, cpu: &SysCpu) -> Option<u32> {
         let l2 = cpu.caches.iter().find(|cache| cache.level == 2);
         let l2 = l2.and_then(|cache| cache.cpus.as_ref());
@@ -428,7 +428,7 @@ mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    /// A tree of files, each a path below the top and its text.
+    /// A tree of files, each with its path below the top, and its text.
     fn tree(files: &[(&str, &str)]) -> TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -447,7 +447,7 @@ mod tests {
         machine.guesses.iter().map(|guess| guess.name).collect()
     }
 
-    /// Two nodes of one core with two threads and an L3 each, CPU 5 offline.
+    /// Two nodes, each with an L3 and one core with two threads. CPU 5 is offline.
     const TWO_NODES: &[(&str, &str)] = &[
         ("sys/devices/system/cpu/online", "0-3\n"),
         ("sys/devices/system/cpu/present", "0-3,5\n"),
@@ -522,7 +522,7 @@ mod tests {
             .iter()
             .map(|path| [format!("{path}/physical_package_id"), format!("{path}/core_id")])
             .collect();
-        // The same core numbers in both packages, as they often are.
+        // Both packages have the same core numbers, as on many machines.
         for ([package, core], (p, c)) in
             names.iter().zip([("0", "7"), ("0", "7"), ("1", "7"), ("1", "9")])
         {
@@ -586,7 +586,7 @@ mod tests {
         }
     }
 
-    /// What one bad file beside two CPUs that are online costs: a guess, and nothing else.
+    /// One bad file beside two online CPUs costs a guess and nothing else.
     #[test]
     fn one_bad_optional_file_never_costs_the_machine() {
         for (path, text, guess) in [
@@ -613,14 +613,14 @@ mod tests {
         }
     }
 
-    /// A list of files with this text after each file's own.
+    /// The list of files, with this text appended to each file.
     fn ending_in(end: &str) -> Vec<(&'static str, String)> {
         TWO_NODES.iter().map(|(path, text)| (*path, format!("{text}{end}"))).collect()
     }
 
     #[test]
     fn text_ends_at_the_first_nul() {
-        // As tar pads files of /sys, and as Linux 5.15-rc ended lists.
+        // tar pads files of /sys like this, and Linux 5.15-rc ended lists so.
         for end in ["\0".repeat(4090), "\0".to_owned(), "\0\0garbage".to_owned()] {
             let files = ending_in(&end);
             let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
@@ -702,7 +702,7 @@ mod tests {
         }
     }
 
-    /// An archive of a tree, as tar and a compressor make it.
+    /// An archive of a tree, made by tar and a compressor.
     fn archived(dir: &TempDir, compress: impl Fn(Vec<u8>) -> Vec<u8>) -> TempDir {
         let mut builder = tar::Builder::new(Vec::new());
         builder.follow_symlinks(false);
@@ -750,7 +750,7 @@ mod tests {
         }
     }
 
-    /// On a server `cpuN/cpufreq` is a link to `cpufreq/policyM`, which tar keeps as one.
+    /// On a server `cpuN/cpufreq` is a link to `cpufreq/policyM`, and tar keeps the link.
     #[test]
     fn links_of_an_archive_lead_where_they_do_in_its_tree() {
         let policy = |number: u32| format!("devices/system/cpu/cpufreq/policy{number}");
@@ -771,7 +771,7 @@ mod tests {
         }
     }
 
-    /// tar stores `/proc/cpuinfo` as an empty file; a copy of it in the archive tells the vendor.
+    /// tar stores `/proc/cpuinfo` as an empty file. A copy of it in the archive gives the vendor.
     #[test]
     fn a_copy_of_cpuinfo_in_an_archive_tells_the_vendor() {
         let cpu = ("sys/devices/system/cpu/online", "0");

@@ -1,14 +1,14 @@
-//! Checks that hold for every machine, whatever it was read from.
+//! Checks that hold for every machine, from any source.
 
 use crate::build::MAX_CPUS;
 use crate::error::Problem;
 use crate::{CpuSet, Machine};
 
-/// The largest distance a firmware table can hold (one byte an entry in SLIT).
+/// The largest distance in a firmware table (one byte per entry in SLIT).
 const LARGEST_DISTANCE: u32 = 255;
 
-/// Checks that the machine fits together: what the engine and the schedulers
-/// take for granted when they index its arrays.
+/// Checks that the machine is consistent: the engine and the schedulers rely on that when they
+/// index its arrays.
 pub(crate) fn validate(machine: &Machine) -> Result<(), Problem> {
     let nr_cpus = machine.nr_cpus();
     if nr_cpus == 0 || nr_cpus > MAX_CPUS {
@@ -30,7 +30,7 @@ pub(crate) fn validate(machine: &Machine) -> Result<(), Problem> {
     distances(machine)
 }
 
-/// Each CPU is in exactly one of the sets: the one that it names.
+/// Checks that each CPU is in exactly one of the sets, and that the CPU names that set.
 fn partition(
     machine: &Machine,
     kind: &str,
@@ -55,7 +55,7 @@ fn partition(
     }
 }
 
-/// CPUs of a core share its LLC, CPUs of an LLC its node and package.
+/// Checks that CPUs of a core share the LLC, and CPUs of an LLC share node and package.
 fn nesting(machine: &Machine) -> Result<(), Problem> {
     let remedy = "threads of a core share its caches, node and package";
     for core in &machine.cores {
@@ -77,9 +77,9 @@ fn nesting(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The table is square, and nothing is nearer than the node itself. Nodes that the kernel makes up (`numa=fake`)
-/// are as near as the node itself; a firmware table that says so is one that the kernel ignores
-/// (`slit_valid`).
+/// Checks that the table is square and that nothing is nearer than the node itself. Nodes that the
+/// kernel makes up (`numa=fake`) are as near as the node itself. If a firmware table says so, the
+/// kernel ignores it (`slit_valid`).
 fn distances(machine: &Machine) -> Result<(), Problem> {
     let nodes = machine.nodes.len();
     if machine.distances.len() != nodes {
@@ -109,7 +109,7 @@ fn distances(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A fault that no source can cause if its reader is right.
+/// A fault that no source can cause if its reader is correct.
 fn broken(what: String) -> Problem {
     Problem::hierarchy(what, "report this as a bug, with the machine's description")
 }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::resolve;
 
-    /// What is wrong after `breaking` a machine that is right.
+    /// The error after `breaking` a correct machine.
     fn after(breaking: impl Fn(&mut Machine)) -> String {
         let mut machine = resolve("zen3-2s-nps2").unwrap();
         assert_eq!(validate(&machine), Ok(()));

@@ -1,5 +1,5 @@
-//! Descriptions of machines that are none: each gets one line with the place and
-//! the remedy, and nothing panics.
+//! Descriptions of impossible machines. Each gets one line with the place and the remedy, and
+//! nothing panics.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ fn data(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "data", file].iter().collect()
 }
 
-/// One line, with a remedy behind the problem.
+/// Whether it is one line, with a remedy after the problem.
 fn is_one_line(message: &str) -> bool {
     let remedy = message.rsplit_once("; ").map_or("", |parts| parts.1);
     !message.contains(['\n', '\r']) && message.len() < 1000 && remedy.len() > 5
@@ -127,8 +127,8 @@ fn a_long_string_is_refused_before_it_costs_anything() {
     assert!(is_one_line(&message), "{message}");
 }
 
-/// A change to a text: where (in thousandths of its length), how many
-/// characters are taken out there, and what is put in.
+/// A change to a text: the position (in thousandths of its length), the number of characters
+/// removed there, and the inserted text.
 type Mutation = (usize, usize, String);
 
 fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
@@ -157,7 +157,7 @@ fn mutated(text: &str, mutations: &[Mutation]) -> String {
     chars.into_iter().collect()
 }
 
-/// A machine that was read, or a message as it has to be.
+/// Checks that the result is a machine, or a correct message.
 fn holds(result: Result<roost_machine::Machine, MachineError>) -> Result<(), TestCaseError> {
     match result {
         Ok(machine) => {
@@ -172,7 +172,7 @@ fn holds(result: Result<roost_machine::Machine, MachineError>) -> Result<(), Tes
     Ok(())
 }
 
-/// Two nodes of two cores, small enough that a mutation hits something.
+/// Two nodes of two cores: small, so that a mutation hits something.
 const SMALL_XML: &str = r#"<?xml version="1.0"?>
 <topology version="2.0"><object type="Machine" cpuset="0xf" complete_cpuset="0x1f">
 <object type="Package" cpuset="0x3"><info name="CPUVendor" value="GenuineIntel"/>

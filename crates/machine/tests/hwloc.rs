@@ -1,4 +1,4 @@
-//! The XML files of real machines, as hwloc wrote them.
+//! XML files of real machines, written by hwloc.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn every_file_has_the_shape_its_name_tells() {
 #[test]
 fn numa_distances_are_taken_in_the_order_of_their_indexes() {
     let m = load("16amd64-4distances.xml");
-    // The file lists nodes as 1 0 2 5 4 3 6 7 and PUs 0 and 1 are in node 1.
+    // The file lists nodes as 1 0 2 5 4 3 6 7. PUs 0 and 1 are in node 1.
     assert_eq!(m.nodes.iter().map(|n| n.os_index).collect::<Vec<_>>(), [1, 0, 2, 5, 4, 3, 6, 7]);
     assert_eq!(m.distances[0], [10, 20, 20, 20, 20, 20, 20, 20]);
     assert_eq!(m.nodes[0].memory_bytes, Some(8_589_934_592));
@@ -102,7 +102,7 @@ fn every_file_can_be_drawn() {
     }
 }
 
-/// A small file of hwloc 2 with `inner` in its machine and `after` behind it.
+/// A small file of hwloc 2 with `inner` inside its machine and `after` behind it.
 fn small(attributes: &str, inner: &str, after: &str) -> String {
     format!(
         "<topology version=\"2.0\">\n<object type=\"Machine\" {attributes}>\n{inner}\n</object>\n\
@@ -180,7 +180,7 @@ fn an_llc_across_nodes_is_parted_by_node() {
     assert!(guesses(&m).contains(&"llc-across-nodes"));
 }
 
-/// Two packages of two CPUs. `nodes` is what the file has of nodes, `more` what stands behind the objects.
+/// Two packages of two CPUs. `nodes` are the file's node objects, `more` follows the objects.
 fn two_packages(nodes: [&str; 2], more: &str) -> Machine {
     let pu = |number: u32, node: &str| {
         format!(

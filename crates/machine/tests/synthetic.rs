@@ -1,4 +1,4 @@
-//! Strings that lstopo exported are the machines that it exported.
+//! Strings exported by lstopo give the machines that were exported.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,8 @@ fn data(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "data", file].iter().collect()
 }
 
-/// What a string can say of a machine. It gives all nodes of a level the memory of the first.
+/// What a string can express about a machine. It gives all nodes of a level the memory of the
+/// first.
 fn told(machine: &Machine) -> String {
     let cpu = |cpu: &roost_machine::Cpu| {
         let (node, llc) = (&machine.nodes[cpu.node as usize], &machine.llcs[cpu.llc as usize]);
