@@ -1,11 +1,11 @@
-//! How much may be moved by now.
+//! How many pages may be moved at a moment.
 
-/// A bucket that fills at a rate and holds what flows in within a second: whoever moves nothing for a
-/// while cannot move more than that at once.
+/// A bucket that fills at a rate and holds what flows in within a second. So after a pause no more
+/// than a second's worth can be moved at once.
 #[derive(Clone, Debug)]
 pub struct Budget {
     pages_per_second: u64,
-    /// Pages times 10^9, so that no part of one is lost.
+    /// Pages times 10^9, so that fractions are not lost.
     level: u128,
     filled_at: u64,
 }
@@ -13,7 +13,7 @@ pub struct Budget {
 const SECOND: u128 = 1_000_000_000;
 
 impl Budget {
-    /// An empty one at time `now`, ns.
+    /// An empty bucket at time `now`, ns.
     pub fn new(pages_per_second: u64, now: u64) -> Self {
         Self { pages_per_second, level: 0, filled_at: now }
     }
@@ -28,7 +28,7 @@ impl Budget {
         (self.level / SECOND) as u64
     }
 
-    /// Takes pages out; no more than are available can be.
+    /// Takes out `pages`, but no more than are available.
     pub fn take(&mut self, pages: u64) {
         self.level = self.level.saturating_sub(u128::from(pages) * SECOND);
     }
@@ -50,7 +50,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever it is asked: never more than the rate allows, and a second's worth at once.
+        /// At all times: never more than the rate allows, and never more than a second's worth at
+        /// once.
         #[test]
         fn the_rate_is_kept(
             rate in 1_u64..1_000_000,

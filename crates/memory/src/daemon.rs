@@ -1,4 +1,4 @@
-//! Who is looked at when, what is moved, when it is left alone.
+//! Decides which processes are sampled and when, what is moved, and when it is left alone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,104 +8,107 @@ use crate::budget::Budget;
 use crate::host::{Details, Host, Movable};
 use crate::sample::Sample;
 
-/// Time between two looks at all processes, ns.
+/// Time between two scans of all processes, ns.
 pub const SCAN: u64 = 5_000_000_000;
 
-/// Processes, and groups, looked at in an interval; more take turns.
+/// Processes sampled, and groups reported, per interval. If there are more, they take turns.
 pub const SAMPLED_AT_ONCE: usize = 64;
 
-/// Pages asked for in one call: 2 MiB, a huge page.
+/// Pages queried in one call: 2 MiB, a huge page.
 const CHUNK: usize = 512;
 
-/// Pages moved in one call at most: 64 MiB.
+/// Largest number of pages moved in one call: 64 MiB.
 const MOVED_AT_ONCE: u64 = 16_384;
 
-/// Pages gone through in a step: looking costs a hundredth of moving or less.
+/// Pages examined in a step: examining costs a hundredth of moving, or less.
 const LOOKED_AT_ONCE: usize = 32_768;
 
-/// Pages of 1000 that have to be elsewhere for a move to begin (assumption: what is less costs less
-/// than looking for it).
+/// Pages of 1000 that must be on other nodes before a move begins. (Assumption: fewer cost less
+/// than the search for them.)
 const WORTH_PERMILLE: u64 = 50;
 
-/// Time until a process is tried again whose pages could not be moved, ns; doubled each time, up to
-/// [`LONGEST_REST`].
+/// Pause before a process whose pages could not be moved is tried again, ns. It doubles each time,
+/// up to [`LONGEST_REST`].
 const REST: u64 = 10_000_000_000;
 const LONGEST_REST: u64 = 640_000_000_000;
 
-/// Time for which mappings are taken to be the same while a process does not grow or shrink, ns
+/// Time for which mappings count as unchanged while a process does not grow or shrink, ns
 /// (assumption).
 const MAPPED_FOR: u64 = 60_000_000_000;
 
-/// Reading where a process's pages are holds the lock of its mappings: no more than this part of the
-/// time, as a divisor (assumption).
+/// Reading where a process's pages are holds the lock of its mappings. It may take at most this
+/// part of the time, as a divisor (assumption).
 const WALKED_PART: u64 = 100;
 
-/// How the daemon works.
+/// Settings of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Processes with fewer resident pages are left alone.
     pub least_pages: u64,
-    /// Pages moved in a second at most.
+    /// Largest number of pages moved per second.
     pub pages_per_second: u64,
     /// Time between two samples, ns.
     pub interval: u64,
-    /// Time for which a set has to have preferred a node before its pages follow, ns.
+    /// How long a set must have preferred a node before its pages follow, ns.
     pub settle: u64,
-    /// Nodes with CPUs, with their CPUs. Pages on other nodes are left there: somebody put them there.
+    /// Nodes with CPUs, and their CPUs. Pages on other nodes stay there, because somebody put them
+    /// there.
     pub nodes: BTreeMap<u32, Vec<Range<u32>>>,
-    /// Patterns of the paths of cgroups that cling; all do if there are none.
+    /// Patterns of the paths of cgroups that cling. Without patterns all cgroups cling.
     pub patterns: Vec<String>,
-    /// Whether memory is followed; if not, only patterns matter.
+    /// Whether memory follows. If not, only the patterns matter.
     pub follows: bool,
 }
 
-/// A group or process as the scheduler knows it.
+/// A group or process in the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
-    /// Where the scheduler keeps it.
+    /// Its index in the scheduler.
     pub index: u32,
     /// The number of a cgroup's directory, or a process's number.
     pub id: u64,
     /// The node that it prefers.
     pub preferred: Option<u32>,
-    /// Since when, ns, by the clock of [`Daemon::step`].
+    /// When it began to prefer that node, ns, by the clock of [`Daemon::step`].
     pub settled_at: u64,
-    /// When its process started ([`Details::started`]); 0 of a group.
+    /// When its process started ([`Details::started`]); 0 for a group.
     pub started: u64,
 }
 
-/// What the scheduler knows and wants to know. What it cannot be told now is told again later.
+/// What the scheduler knows and wants to know. If it cannot take a message now, it gets it again
+/// later.
 pub trait Scheduler {
     /// Groups: leaf cgroups with tasks.
     fn groups(&mut self) -> Vec<Set>;
-    /// Those of these processes that it knows.
+    /// The sets of those of these processes that the scheduler knows.
     fn processes(&mut self, pids: &[u32]) -> Vec<Set>;
-    /// Nodes that pause: no group clings to them now, and no pages move there.
+    /// Nodes that pause: no group clings to them now, and no pages move to them.
     fn busy_nodes(&mut self) -> Vec<u32>;
-    /// Tells pages by node of a group.
+    /// Reports a group's pages by node.
     fn set_group_memory(&mut self, index: u32, pages: &[(u32, u64)]);
-    /// Tells pages by node of a process.
+    /// Reports a process's pages by node.
     fn set_process_memory(&mut self, index: u32, pages: &[(u32, u64)]);
-    /// Tells whether pages of a set are being moved to the node that it prefers: its tasks may wait for them.
+    /// Reports whether pages of a set are moving to its preferred node. Its tasks may wait for
+    /// them.
     fn set_moving(&mut self, index: u32, moving: bool);
-    /// Tells whether a group is to cling.
+    /// Reports whether a group is excluded from clinging.
     fn set_excluded(&mut self, index: u32, excluded: bool);
 }
 
-/// What the daemon counted since its start.
+/// Counters since the daemon's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Processes that are large enough to be looked at, now.
+    /// Processes now large enough to be sampled.
     pub large_processes: u64,
-    /// Addresses that it asked the kernel about in samples.
+    /// Addresses queried in samples.
     pub sampled: u64,
-    /// Pages that it moved.
+    /// Pages moved.
     pub moved: u64,
-    /// Pages that the kernel would not move: shared, pinned, or gone.
+    /// Pages that the kernel did not move: shared, pinned, or gone.
     pub stuck: u64,
-    /// Times that a process's pages stayed because the node had no room.
+    /// How often a process's pages stayed because the node had no room.
     pub no_room: u64,
-    /// Times that a process's pages stayed because its cpuset or affinity keeps it from the node.
+    /// How often a process's pages stayed because its cpuset or affinity excludes the node.
     pub bound: u64,
 }
 
@@ -115,12 +118,12 @@ struct Process {
     resident: u64,
     details: Details,
     mapped: Vec<Range<u64>>,
-    /// Resident pages when its mappings were read, and when that was, ns.
+    /// Resident pages when its mappings were last read, and the time of that, ns.
     mapped_at: (u64, u64),
     sample: Sample,
-    /// The scheduler's index, if it knows it.
+    /// Its index in the scheduler, if the scheduler knows it.
     index: Option<u32>,
-    /// Its pages are not moved before.
+    /// Its pages are not moved before this time, ns.
     rests_until: u64,
     rest: u64,
 }
@@ -139,27 +142,28 @@ impl Process {
         }
     }
 
-    /// Whether its mappings may be others than those known: reading them is what costs most, some
-    /// microseconds each, and programs have up to thousands.
+    /// Whether its mappings may have changed. Reading them is the largest cost, some microseconds
+    /// each, and programs have up to thousands.
     fn has_other_mappings(&self, now: u64) -> bool {
         let (resident, at) = self.mapped_at;
         resident == 0 || now >= at + MAPPED_FOR || self.resident.abs_diff(resident) > resident / 8
     }
 }
 
-/// Where pages of a set are to be.
+/// The node to which pages of a set should move.
 #[derive(Clone, Copy, Debug)]
 struct Target {
-    /// The scheduler's index of the set.
+    /// The index of the set in the scheduler.
     set: u32,
     node: u32,
 }
 
-/// Where pages are to be, by the sets that are settled: of a group, or else of a process.
+/// The nodes to which pages should move, according to the settled sets: the group's if it has one,
+/// otherwise the process's.
 #[derive(Debug)]
 struct Targets {
-    /// `None` of a group that settled a short time ago or on a node that pauses: what its processes
-    /// prefer does not count then.
+    /// `None` for a group that settled only a short time ago or on a node that pauses. Then the
+    /// preference of its processes does not count.
     of_group: BTreeMap<u64, Option<Target>>,
     of_process: BTreeMap<u64, Option<Target>>,
 }
@@ -175,32 +179,32 @@ impl Targets {
 #[derive(Debug)]
 struct Relocation {
     pid: u32,
-    /// When the process started ([`Details::started`]): numbers are used again.
+    /// When the process started ([`Details::started`]), because numbers are used again.
     started: u64,
     target: Target,
-    /// What is still to be gone through, the next one last.
+    /// The ranges still to be examined; the next one is the last.
     ranges: Vec<Range<u64>>,
-    /// When it was looked which mappings may be moved, ns.
+    /// When it was last checked which mappings may be moved, ns.
     looked_at: u64,
-    /// How long that took, ns.
+    /// Duration of that check, ns.
     took: u64,
     moved: u64,
 }
 
-/// Samples, tells, moves.
+/// Samples processes, reports to the scheduler, and moves pages.
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
     processes: BTreeMap<u32, Process>,
     moving: Option<Relocation>,
-    /// The set of which the scheduler was told that its pages move.
+    /// The set that the scheduler was told is moving.
     told: Option<u32>,
-    /// As of the last sample, until nothing is to be moved any more.
+    /// From the last sample; `None` when nothing is left to move.
     targets: Option<Targets>,
     budget: Budget,
     scanned_at: Option<u64>,
     sampled_at: Option<u64>,
-    /// When the next set will have preferred its node for long enough, as far as is known.
+    /// When the next set will have preferred its node for long enough, as far as known, ns.
     ripe_at: Option<u64>,
     /// The process and the group after which the next turn begins.
     last_process: u32,
@@ -211,7 +215,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon that begins at time `now`, ns.
+    /// A daemon that starts at time `now`, ns.
     pub fn new(config: Config, now: u64) -> Self {
         Self {
             budget: Budget::new(config.pages_per_second, now),
@@ -230,12 +234,12 @@ impl Daemon {
         }
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         Counters { large_processes: self.processes.len() as u64, ..self.counters }
     }
 
-    /// When it has something to do next, ns; while pages move, call it some ten times a second.
+    /// When it has something to do next, ns. While pages move, that is about ten times per second.
     pub fn due_at(&self) -> u64 {
         let after = |last: Option<u64>, period| last.map_or(0, |last| last + period);
         let sample = after(self.sampled_at, self.config.interval);
@@ -286,7 +290,7 @@ impl Daemon {
             let counted = self.counters;
             self.moving = self.choose(now, &targets, host);
             if !looks {
-                // What stays was counted when it was looked at.
+                // Pages that stay were counted when they were first examined.
                 self.counters = counted;
             }
             self.targets = self.moving.is_some().then_some(targets);
@@ -296,7 +300,7 @@ impl Daemon {
         self.tell_moving(scheduler);
     }
 
-    /// Tells whose pages move, if that has changed.
+    /// Reports which set is moving, if that has changed.
     fn tell_moving(&mut self, scheduler: &mut impl Scheduler) {
         let moving = self.moving.as_ref().map(|current| current.target.set);
         if moving == self.told {
@@ -312,7 +316,7 @@ impl Daemon {
     }
 
     /// When the next group or process will have preferred its node for long enough that its pages
-    /// follow.
+    /// follow, ns.
     fn next_ripe(&self, now: u64, groups: &[Set], sets: &[Set]) -> Option<u64> {
         let large = |group: &&Set| {
             self.processes.values().any(|process| process.details.group == Some(group.id))
@@ -322,8 +326,8 @@ impl Daemon {
         ripe.filter(|at| *at > now).min()
     }
 
-    /// Sets of the large processes. One of a process that has ended stays for a while, and another process may have
-    /// its number.
+    /// The sets of the large processes. The set of an ended process stays for a while, and another
+    /// process may have its number.
     fn known_to(&self, scheduler: &mut impl Scheduler) -> Vec<Set> {
         let large: Vec<u32> = self.processes.keys().copied().collect();
         let started = |set: &Set| {
@@ -335,7 +339,7 @@ impl Daemon {
         sets
     }
 
-    /// Looks for large processes; whether there are new ones.
+    /// Scans for large processes. Returns whether there are new ones.
     fn scan(&mut self, host: &mut impl Host, scheduler: &mut impl Scheduler) -> bool {
         let mut all = host.processes();
         all.retain(|(_, resident)| *resident >= self.config.least_pages);
@@ -354,14 +358,14 @@ impl Daemon {
             };
             self.processes.insert(pid, process);
         }
-        // What is not large any more would count as it was last told.
+        // A process that is no longer large would count with its last report.
         for set in scheduler.processes(&known.keys().copied().collect::<Vec<u32>>()) {
             scheduler.set_process_memory(set.index, &[]);
         }
         new
     }
 
-    /// Samples those processes whose turn it is, and tells of those that the scheduler knows.
+    /// Samples the processes whose turn it is, and reports those that the scheduler knows.
     fn sample(
         &mut self,
         now: u64,
@@ -386,7 +390,7 @@ impl Daemon {
                 Some(details) if details.started == process.details.started => {
                     process.details = details;
                 }
-                // It has gone, and another one may have its number: the next look at all tells.
+                // It has ended, and another process may have its number. The next scan finds out.
                 _ => continue,
             }
             if process.has_other_mappings(now) {
@@ -399,7 +403,8 @@ impl Daemon {
             process.sample.learn(&addresses, &nodes);
             if let Some(index) = process.index {
                 let mut pages = process.sample.pages(process.resident);
-                // Memory where it must not run says nothing about where it should.
+                // Memory on nodes where the process must not run says nothing about where it should
+                // run.
                 let no_cpus = |node| !self.config.nodes.contains_key(&node);
                 let allowed = &process.details;
                 pages.retain(|(node, _)| no_cpus(*node) || self.config.may_run(allowed, *node));
@@ -408,7 +413,7 @@ impl Daemon {
         }
     }
 
-    /// Tells of the groups whose turn it is.
+    /// Reports the groups whose turn it is.
     fn tell_groups(
         &mut self,
         groups: &[Set],
@@ -424,7 +429,7 @@ impl Daemon {
         }
     }
 
-    /// Tells which groups cling.
+    /// Reports which groups cling.
     fn judge_groups(
         &mut self,
         groups: &[Set],
@@ -444,7 +449,7 @@ impl Daemon {
         }
     }
 
-    /// Pages by node of a group that does not account for them: those of its large processes.
+    /// Pages by node of a group without memory accounting: those of its large processes.
     fn sampled_in_group(&self, group: u64) -> Vec<(u32, u64)> {
         let mut nodes: BTreeMap<u32, u64> = BTreeMap::new();
         for process in self.processes.values().filter(|p| p.details.group == Some(group)) {
@@ -455,7 +460,7 @@ impl Daemon {
         nodes.into_iter().collect()
     }
 
-    /// Where pages are to be.
+    /// The nodes to which pages should move.
     fn targets(&self, now: u64, groups: &[Set], sets: &[Set], busy: &[u32]) -> Targets {
         let ripe = |set: &Set| now >= set.settled_at.saturating_add(self.config.settle);
         let target = |set: &Set| {
@@ -469,15 +474,16 @@ impl Daemon {
         }
     }
 
-    /// A move that has begun, if it goes where its process's pages are still to be, and for whom they are.
+    /// The move under way, if it still goes to the node where its process's pages should be; with
+    /// the set for which they move.
     fn still_wanted(&self, current: Relocation, targets: &Targets) -> Option<Relocation> {
         let target = targets.of(current.pid, self.processes.get(&current.pid)?)?;
         (target.node == current.target.node).then_some(Relocation { target, ..current })
     }
 
-    /// The process that has most pages away from the node where it settled, if any is worth it.
+    /// The process with most pages away from the node where it settled, if any is worth a move.
     fn choose(&mut self, now: u64, targets: &Targets, host: &mut impl Host) -> Option<Relocation> {
-        // Asked for when it matters: the kernel writes pages of text about it.
+        // Queried only if needed, because the kernel writes pages of text about it.
         let mut room: Option<BTreeMap<u32, u64>> = None;
         let mut best: Option<(u64, u32, u64, Target)> = None;
         for (&pid, process) in &self.processes {
@@ -501,16 +507,16 @@ impl Daemon {
         Some(Relocation { pid, started, target, ranges, looked_at: now, took, moved: 0 })
     }
 
-    /// Pages on other nodes with CPUs, if they are worth moving.
+    /// Pages on other nodes with CPUs, if there are enough for a move.
     fn pages_away(&self, process: &Process, target: u32) -> Option<u64> {
         let away =
             process.sample.permille_on(|n| n != target && self.config.nodes.contains_key(&n))?;
         (away >= WORTH_PERMILLE).then(|| (process.resident / 1000).max(1) * away)
     }
 
-    /// Goes on with the move that has begun, as far as the rate and the node's room allow: in one
-    /// call, since each makes the kernel drain its lists of pages on every CPU. A move whose process has
-    /// gone or must no longer use the node ends here.
+    /// Continues the move, as far as the rate and the node's room allow. It uses one call, because
+    /// each call makes the kernel drain its lists of pages on every CPU. The move ends if its
+    /// process has ended or must no longer use the node.
     fn go_on(&mut self, now: u64, host: &mut impl Host) {
         let Some(mut current) = self.moving.take() else { return };
         let may_go_on = host.details(current.pid).is_some_and(|details| {
@@ -519,7 +525,7 @@ impl Daemon {
         if !may_go_on {
             return self.rest(now, &current, current.moved);
         }
-        // Mappings come and go, and are given policies. Reading them walks through all their pages.
+        // Mappings come and go, and get policies. Reading them walks through all their pages.
         if now >= current.looked_at + MAPPED_FOR.max(current.took * WALKED_PART) {
             let now_movable = host.movable(current.pid, current.target.node);
             current.ranges = overlaps(&current.ranges, &now_movable.ranges);
@@ -534,7 +540,7 @@ impl Daemon {
         if !away.is_empty() {
             let moved = host.move_to(current.pid, &away, current.target.node);
             let asked = away.len() as u64;
-            // What could not be moved cost as much.
+            // Pages that could not be moved cost as much.
             self.budget.take(asked);
             self.counters.moved += moved;
             self.counters.stuck += asked - moved.min(asked);
@@ -546,7 +552,8 @@ impl Daemon {
         }
     }
 
-    /// Up to `may` addresses of pages on other nodes with CPUs, from where the move is.
+    /// Collects up to `may` addresses of pages on other nodes with CPUs, from the current place of
+    /// the move.
     fn collect(&self, current: &mut Relocation, may: usize, host: &mut impl Host) -> Vec<u64> {
         let (mut found, mut looked) = (Vec::new(), 0);
         while found.len() < may && looked < LOOKED_AT_ONCE {
@@ -575,7 +582,7 @@ impl Daemon {
         self.rest(now, current, 0);
     }
 
-    /// After a move: soon again if it moved much, later and later if it did not.
+    /// After a move: tries again soon if it moved many pages, later and later if it did not.
     fn rest(&mut self, now: u64, of: &Relocation, moved: u64) {
         let Some(process) = self.processes.get_mut(&of.pid) else { return };
         if moved * 1000 >= process.resident * WORTH_PERMILLE {
@@ -586,7 +593,8 @@ impl Daemon {
     }
 }
 
-/// What ranges, the last one first, have in common with others, the first one first; in the order of the former.
+/// The intersections of two lists of ranges, in the order of the first list. `ranges` is in
+/// descending order, `others` in ascending order.
 fn overlaps(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     let with = |a: &Range<u64>| {
         let from = others.partition_point(|b| b.end <= a.start);
@@ -602,35 +610,35 @@ fn room_of(host: &mut impl Host, node: u32) -> u64 {
     host.room().into_iter().find(|(number, _)| *number == node).map_or(0, |(_, room)| room)
 }
 
-/// Those whose turn it is: some after `last`, then from the beginning.
+/// The items whose turn it is: some after `last`, then from the beginning.
 fn turn<T: Ord + Copy>(all: impl Iterator<Item = T> + Clone, last: T) -> Vec<T> {
     let after = all.clone().filter(|id| *id > last);
     let before = all.filter(|id| *id <= last);
     after.chain(before).take(SAMPLED_AT_ONCE).collect()
 }
 
-/// Whether a path matches a pattern of the shell, `*` including `/`.
+/// Whether a path matches a shell pattern. `*` also matches `/`.
 fn matches(pattern: &str, path: &str) -> bool {
     let [Ok(pattern), Ok(path)] = [pattern, path].map(std::ffi::CString::new) else { return false };
-    // SAFETY: both end in 0.
+    // SAFETY: both strings end in 0.
     unsafe { libc::fnmatch(pattern.as_ptr(), path.as_ptr(), 0) == 0 }
 }
 
 impl Config {
-    /// Whether its cpuset lets a process have memory on a node, and its affinity a CPU there.
+    /// Whether a process's cpuset allows memory on a node, and its affinity a CPU there.
     fn may_use(&self, process: &Details, node: u32) -> bool {
         let nodes = &process.allowed.nodes;
         nodes.iter().any(|nodes| nodes.contains(&node)) && self.may_run(process, node)
     }
 
-    /// Whether a process may use a CPU of a node.
+    /// Whether a process may run on a CPU of a node.
     fn may_run(&self, process: &Details, node: u32) -> bool {
         let overlap = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start) < a.end.min(b.end);
         let cpus = self.nodes.get(&node).map(Vec::as_slice).unwrap_or_default();
         process.allowed.cpus.iter().any(|some| cpus.iter().any(|here| overlap(some, here)))
     }
 
-    /// Pages in `mebibytes`.
+    /// Number of pages in `mebibytes`.
     pub fn pages(mebibytes: u64) -> u64 {
         mebibytes.saturating_mul((1 << 20) / PAGE)
     }

@@ -1,4 +1,4 @@
-//! What the daemon sees and does, and a real kernel as such a host.
+//! What the daemon sees and does on a host, and the implementation for a real kernel.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -16,42 +16,43 @@ use crate::parse::{self, Allowed};
 /// What is known about a process beside its pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// Number of its cgroup's directory in the unified hierarchy, if it is in one below the root.
+    /// Number of its cgroup's directory in the unified hierarchy, if that is below the root.
     pub group: Option<u64>,
     /// CPUs and nodes that it may use.
     pub allowed: Allowed,
-    /// When it started, in the kernel's ticks since boot: another one with its number started later.
+    /// When it started, in the kernel's ticks since boot. A later process with the same number
+    /// started later.
     pub started: u64,
 }
 
 /// What may be moved of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Movable {
-    /// Its mappings that may.
+    /// Its movable mappings.
     pub ranges: Vec<Range<u64>>,
-    /// For how long the kernel told about its pages, holding the lock of its mappings, ns.
+    /// How long the kernel held the lock of its mappings to report its pages, ns.
     pub took: u64,
 }
 
-/// What the daemon sees and does. Whatever cannot be told, as of a process that has just ended, is
-/// empty or `None`.
+/// What the daemon sees and does. Anything unknown, for example about a process that has just
+/// ended, is empty or `None`.
 pub trait Host {
     /// All processes that have memory, with their resident pages.
     fn processes(&mut self) -> Vec<(u32, u64)>;
-    /// More about one.
+    /// More about one process.
     fn details(&mut self, pid: u32) -> Option<Details>;
     /// Addresses at which a process can have pages.
     fn mapped(&mut self, pid: u32) -> Vec<Range<u64>>;
-    /// Mappings of its own that have no policy and pages on other nodes than `target`.
+    /// Its own mappings without a policy that have pages on other nodes than `target`.
     fn movable(&mut self, pid: u32, target: u32) -> Movable;
-    /// Up to `most` addresses of pages from the beginning of `range`, and where to go on: at its end if
-    /// the process has gone.
+    /// Up to `most` addresses of pages from the beginning of `range`, and the address at which to
+    /// continue. That is the end of `range` if the process has ended.
     fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64);
-    /// The node of the page at each address; `None` without a page.
+    /// The node of the page at each address; `None` if there is no page.
     fn locate(&mut self, pid: u32, addresses: &[u64]) -> Vec<Option<u32>>;
-    /// Moves pages; how many are on `target` afterwards.
+    /// Moves pages. Returns how many are on `target` afterwards.
     fn move_to(&mut self, pid: u32, addresses: &[u64], target: u32) -> u64;
-    /// Pages that nodes can take.
+    /// Number of pages that each node can take.
     fn room(&mut self) -> Vec<(u32, u64)>;
     /// Pages that a cgroup uses on each node, if it accounts for them.
     fn group_pages(&mut self, group: u64) -> Option<Vec<(u32, u64)>>;
@@ -59,7 +60,7 @@ pub trait Host {
     fn group_path(&mut self, group: u64) -> Option<String>;
 }
 
-/// This machine.
+/// The real machine.
 #[derive(Debug)]
 pub struct Linux {
     proc: PathBuf,
@@ -67,21 +68,22 @@ pub struct Linux {
     /// The root of the unified hierarchy, if it is mounted.
     cgroup_root: Option<File>,
     buffer: Vec<u8>,
-    /// Kernel threads, as far as known: they have no memory, and there are more of them than of anything
-    /// else where there are many CPUs. Numbers are used again, so that it is forgotten now and then.
+    /// Known kernel threads. They have no memory, and on machines with many CPUs they are most of
+    /// the processes. Numbers are used again, so this is cleared from time to time.
     kernel_threads: BTreeSet<u32>,
-    /// How often all processes were asked for since then.
+    /// Number of scans of all processes since it was cleared.
     scans: u32,
 }
 
-/// [`Host::processes`] looks so many times before it forgets who is a kernel thread: a minute of the daemon's
-/// looks every 5 s (assumption; numbers are given out in turn, so that one comes back much later).
+/// Number of scans in [`Host::processes`] after which known kernel threads are forgotten: a minute
+/// of the daemon's scans every 5 s. (Assumption: numbers are given out in turn, so a number is used
+/// again much later.)
 const KNOWN_FOR: u32 = 12;
 
-/// `move_pages(2)`: those that only this process uses.
+/// `move_pages(2)`: moves only pages that no other process uses.
 const MPOL_MF_MOVE: libc::c_int = 2;
 
-/// The kind of a file handle that is a number of a directory of cgroups.
+/// The type of a file handle that is the number of a cgroup's directory.
 const FILEID_KERNFS: libc::c_int = 0xfe;
 
 /// `PAGEMAP_SCAN` (`linux/fs.h`, since 6.7): `_IOWR('f', 16, struct pm_scan_arg)`.
@@ -117,7 +119,7 @@ struct ScanArgument {
     return_mask: u64,
 }
 
-/// `struct file_handle` with a number of eight bytes.
+/// `struct file_handle` with an eight-byte number.
 #[repr(C)]
 struct GroupHandle {
     bytes: libc::c_uint,
@@ -132,7 +134,7 @@ impl Default for Linux {
 }
 
 impl Linux {
-    /// With `/proc`, and the unified hierarchy of cgroups wherever it is mounted.
+    /// Uses `/proc`, and the unified hierarchy of cgroups where it is mounted.
     pub fn new() -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroup = PathBuf::from(parse::unified(&mounts).unwrap_or_default());
@@ -147,7 +149,7 @@ impl Linux {
         }
     }
 
-    /// A file of a process; `None` if it has gone.
+    /// The text of a process's file; `None` if the process has ended.
     fn read(&mut self, pid: u32, name: &str) -> Option<String> {
         self.read_path(&self.proc.join(pid.to_string()).join(name))
     }
@@ -156,7 +158,8 @@ impl Linux {
         self.read_all(File::open(path).ok()?)
     }
 
-    /// A file of the kernel's. (`read_to_end` would ask for its size first, which these do not have.)
+    /// The text of a kernel file. (`read_to_end` would ask for the size first, which these files do
+    /// not report.)
     fn read_all(&mut self, mut file: File) -> Option<String> {
         let mut length = 0;
         loop {
@@ -171,7 +174,8 @@ impl Linux {
         Some(String::from_utf8_lossy(self.buffer.get(..length)?).into_owned())
     }
 
-    /// Pages in all and resident ones: one read, as this is done for every process of the machine.
+    /// All pages and resident pages. Only one read, because this is done for every process on the
+    /// machine.
     fn sizes(proc: &File, pid: u32) -> Option<(u64, u64)> {
         let name = CString::new(format!("{pid}/statm")).ok()?;
         let mut file = open_at(proc.as_raw_fd(), &name)?;
@@ -189,7 +193,7 @@ impl Linux {
         Some(std::fs::metadata(self.cgroup.join(path)).ok()?.ino())
     }
 
-    /// The directory of a cgroup, found by its number.
+    /// Opens the directory of a cgroup by its number.
     fn open_group(&self, group: u64) -> Option<OwnedFd> {
         let root = self.cgroup_root.as_ref()?;
         let mut handle = GroupHandle { bytes: 8, kind: FILEID_KERNFS, group };
@@ -202,14 +206,15 @@ impl Linux {
                 libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC,
             )
         };
-        // SAFETY: a descriptor that the kernel has just given, and nobody else has.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 
-    /// Addresses at which a process can have pages where the kernel does not tell, as it is older or has
-    /// no `/proc/PID/pagemap`: whether there are any shows later. None of one that has gone.
+    /// Addresses at which a process can have pages, for kernels that are too old to report them or
+    /// have no `/proc/PID/pagemap`. Later calls show whether there are pages. Empty if the process
+    /// has ended.
     fn perhaps_present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
-        // What has ended and waits for its parent has no memory either.
+        // An ended process that waits for its parent has no memory either.
         let size = self.read(pid, "statm").and_then(|text| parse::statm(&text));
         if size.is_none_or(|(size, _)| size == 0) {
             return (Vec::new(), range.end);
@@ -218,12 +223,12 @@ impl Linux {
         (pages.clone().step_by(PAGE as usize).collect(), pages.end)
     }
 
-    /// `move_pages(2)` for pages of 4 KiB; the status of each. If it fails half-way, as a node is full, what it
-    /// did not come to has none.
+    /// `move_pages(2)` for pages of 4 KiB. Returns the status of each. If the call fails half-way,
+    /// for example because a node is full, the remaining pages have no status.
     fn move_pages(&self, pid: u32, addresses: &[u64], target: Option<u32>) -> Vec<i32> {
         let mut status = vec![-libc::ENOENT; addresses.len()];
         let nodes = target.map(|node| vec![node as libc::c_int; addresses.len()]);
-        // SAFETY: all arrays have as many entries as is said.
+        // SAFETY: all arrays have as many entries as the call says.
         unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -244,11 +249,11 @@ fn first_pages(range: &Range<u64>, most: usize) -> Range<u64> {
     range.start..range.end.min(range.start.saturating_add(most as u64 * PAGE))
 }
 
-/// Opens a file below a folder.
+/// Opens a file in a folder.
 fn open_at(folder: RawFd, name: &CStr) -> Option<File> {
-    // SAFETY: a name that ends in 0; the result is checked.
+    // SAFETY: the name ends in 0; the result is checked.
     let fd = unsafe { libc::openat(folder, name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    // SAFETY: a descriptor that the kernel has just given, and nobody else has.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     (fd >= 0).then(|| unsafe { File::from_raw_fd(fd) })
 }
 
@@ -319,7 +324,7 @@ impl Host for Linux {
             return_mask: PAGE_IS_PRESENT,
             ..ScanArgument::default()
         };
-        // SAFETY: both structures live until the call has returned.
+        // SAFETY: both structures live until the call returns.
         let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
         let Ok(found) = usize::try_from(found) else {
             return self.perhaps_present(pid, range, most);
@@ -340,7 +345,8 @@ impl Host for Linux {
         let status = self.move_pages(pid, addresses, Some(target));
         let on_target =
             status.iter().filter(|status| u32::try_from(**status) == Ok(target)).count();
-        // The second address in a huge page finds it on its way.
+        // The second address in a huge page finds the page busy, because the first one is moving
+        // it.
         let busy = addresses.iter().zip(&status).filter(|(_, status)| **status == -libc::EBUSY);
         let busy: Vec<u64> = busy.map(|(address, _)| *address).collect();
         let there = self.locate(pid, &busy).into_iter().filter(|node| *node == Some(target));
@@ -373,7 +379,7 @@ impl Host for Linux {
 mod tests {
     use super::*;
 
-    /// Touches `bytes` of memory that nothing else uses; keeps it until dropped.
+    /// Touches `bytes` of memory that nothing else uses, and keeps it until dropped.
     fn touched(bytes: usize) -> Vec<u8> {
         vec![1_u8; bytes]
     }
@@ -409,7 +415,7 @@ mod tests {
         assert_eq!(host.details(pid).unwrap(), details, "the same process");
     }
 
-    /// However large its mappings were: nothing is looked for page by page.
+    /// However large its mappings were: no page is examined.
     #[test]
     fn a_process_that_has_ended_has_no_pages() {
         let mut host = Linux::new();

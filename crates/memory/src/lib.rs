@@ -1,8 +1,8 @@
-//! Where memory is, and moving it to where its users settled.
+//! Finds out where memory is, and moves it to the nodes where its users settled.
 //!
-//! Automatic NUMA balancing does not see tasks of a sched_ext scheduler. [`Daemon`] takes its place: it
-//! samples where pages are, tells the scheduler, and once the scheduler has settled a group or process
-//! on a node moves its pages there.
+//! Automatic NUMA balancing does not see tasks of a sched_ext scheduler. [`Daemon`] replaces it: it
+//! samples where pages are and reports that to the scheduler. When the scheduler has settled a
+//! group or process on a node, the daemon moves its pages there.
 //!
 //! ```text
 //!   /proc/PID/statm ──► large processes ──► sampled addresses ──► move_pages(2), nowhere to ─► nodes
@@ -13,26 +13,27 @@
 //!   /proc/PID/numa_maps, maps ──► ranges without a policy ──► present pages ──► move_pages(2)
 //! ```
 //!
-//! Its cost is bounded. It looks for processes every [`SCAN`]. It asks a process for some hundred pages an interval, and
-//! at most [`SAMPLED_AT_ONCE`] processes and groups at once. It moves pages at a rate.
+//! Its cost is bounded. It scans for processes every [`SCAN`]. Per interval it queries some hundred
+//! pages of a process, and at most [`SAMPLED_AT_ONCE`] processes and groups. The rate of moves is
+//! limited.
 //!
-//! It never does this:
+//! It never does any of these:
 //!
-//! - touch memory with a policy of its own, or memory that is shared with other processes;
-//! - move pages of a process whose cpuset or affinity keeps it from the node;
-//! - fill a node up to where the kernel would reclaim;
-//! - go on with a move that its set no longer asks for.
+//! - touch memory with its own policy, or memory shared with other processes;
+//! - move pages of a process whose cpuset or affinity excludes the node;
+//! - fill a node to the point where the kernel would reclaim;
+//! - continue a move that its set no longer asks for.
 //!
-//! It does not know of threads of one process that settled on different nodes (their pages stay), nor of policies that
-//! a thread, not the process, has set for itself.
+//! It does not know that threads of one process settled on different nodes (their pages stay), and
+//! it does not know policies that a thread has set for itself, not for the process.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`parse`] | text of the kernel's files |
-//! | `sample` | which addresses of a process are looked at, and what they tell |
-//! | `budget` | how much may be moved by now |
-//! | `daemon` | who is looked at when, what is moved, when it is left alone |
-//! | [`host`] | what the daemon sees and does, and a real kernel as such a host |
+//! | [`parse`] | reads the text of the kernel's files |
+//! | `sample` | which addresses of a process are sampled, and what follows from them |
+//! | `budget` | how many pages may be moved at a moment |
+//! | `daemon` | which processes are sampled and when, what is moved, and when it is left alone |
+//! | [`host`] | what the daemon sees and does on a host, and the implementation for a real kernel |
 
 mod budget;
 mod daemon;

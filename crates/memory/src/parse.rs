@@ -1,4 +1,4 @@
-//! Text of the kernel's files. What is not understood is left out: kernels add fields.
+//! Reads the text of the kernel's files. Unknown parts are ignored, because kernels add fields.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use std::ops::Range;
 pub struct Mapping {
     /// Its addresses.
     pub range: Range<u64>,
-    /// Private and writable: pages that only this process writes.
+    /// Private and writable: only this process writes its pages.
     pub own: bool,
 }
 
-/// Mappings that can hold pages of memory: writable ones, or shared ones, without devices.
+/// Mappings that can hold pages of memory: writable or shared mappings, but not devices.
 pub fn maps(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(mapping).collect()
 }
@@ -38,13 +38,13 @@ fn mapping(line: &str) -> Option<Mapping> {
 pub struct Placed {
     /// Where the mapping begins.
     pub start: u64,
-    /// No policy but the kernel's own: pages are where they were first touched.
+    /// It has only the kernel's default policy: pages are where they were first touched.
     pub free: bool,
-    /// Pages on each node, by node.
+    /// Number of pages on each node.
     pub pages: Vec<(u32, u64)>,
 }
 
-/// Mappings of ordinary pages, with where they are. Those of huge page pools are left out.
+/// Mappings of ordinary pages, and where the pages are. Huge page pools are left out.
 pub fn numa_maps(text: &str) -> Vec<Placed> {
     text.lines().filter_map(placed).collect()
 }
@@ -62,7 +62,7 @@ fn placed(line: &str) -> Option<Placed> {
             None => {}
         }
     }
-    // `local` was asked for (`numactl --localalloc`), though it is what happens without a policy too.
+    // `local` was requested (`numactl --localalloc`), although it acts like no policy.
     Some(Placed { start, free: policy == "default", pages })
 }
 
@@ -91,14 +91,14 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     nodes
 }
 
-/// The part of a node's memory that is left to others (assumption: what is in flight elsewhere).
+/// A 64th of a node's memory is left to others (assumption, for pages in transit elsewhere).
 const KEPT_FREE: u64 = 64;
 
-/// Pages that each node can take (`/proc/zoneinfo`): what its zones have free above their high
-/// watermarks, beyond a 64th of its memory. Of the watermarks the kernel asks the same of a node that
-/// it moves pages to (`migrate_balanced_pgdat`).
+/// Pages that each node can take (`/proc/zoneinfo`): the free pages of its zones above their high
+/// watermarks, less a 64th of its memory. The kernel demands the same watermarks when it moves
+/// pages to a node (`migrate_balanced_pgdat`).
 pub fn zoneinfo(text: &str) -> Vec<(u32, u64)> {
-    /// A node: its number, free pages above high watermarks, all its pages.
+    /// A node: its number, free pages above the high watermarks, and all pages.
     type Node = (u32, u64, u64);
     let mut nodes: Vec<Node> = Vec::new();
     let mut free = 0;
@@ -130,7 +130,7 @@ pub fn zoneinfo(text: &str) -> Vec<(u32, u64)> {
     nodes.into_iter().map(room).collect()
 }
 
-/// Where the unified hierarchy of cgroups is mounted, from `/proc/PID/mountinfo`.
+/// The mount point of the unified hierarchy of cgroups, from `/proc/PID/mountinfo`.
 pub fn unified(text: &str) -> Option<&str> {
     text.lines().find_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
@@ -146,7 +146,7 @@ pub fn statm(text: &str) -> Option<(u64, u64)> {
 
 /// When a process started, in the kernel's ticks since boot, from `/proc/PID/stat`.
 pub fn started(text: &str) -> Option<u64> {
-    // The name, in parentheses, can have any characters; the state after it is the third field.
+    // The name, in parentheses, may contain any characters. The state after it is the third field.
     text.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
@@ -159,7 +159,7 @@ pub struct Allowed {
     pub nodes: Vec<Range<u32>>,
 }
 
-/// What a process may use; nothing where the kernel does not say.
+/// What a process may use; empty if the kernel does not say.
 pub fn allowed(status: &str) -> Allowed {
     let list = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

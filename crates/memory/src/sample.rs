@@ -1,33 +1,34 @@
-//! Which addresses of a process are looked at, and what they tell.
+//! Which addresses of a process are sampled, and what follows from them.
 //!
-//! Addresses are drawn from its mappings by size. Most of what is mapped may never have been touched. So addresses that
-//! had a page are kept and looked at again, and a few draws suffice.
+//! Addresses are drawn from its mappings in proportion to their size. Most mapped memory may never
+//! have been touched. So addresses that had a page are kept and sampled again, and a few draws are
+//! enough.
 
 use std::ops::Range;
 
 use crate::PAGE;
 
-/// Addresses with a page that are kept.
+/// Number of addresses with a page that are kept.
 const KEPT: usize = 128;
 
-/// New addresses of each look.
+/// Number of new addresses in each sample.
 const DRAWN: usize = 64;
 
 /// What is known about the pages of a process.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Addresses that had a page, and the node it was on.
+    /// Addresses that had a page, and the page's node.
     kept: Vec<(u64, u32)>,
     random: u64,
 }
 
 impl Sample {
-    /// Nothing known; `seed` decides what is drawn.
+    /// No knowledge yet. `seed` decides which addresses are drawn.
     pub fn new(seed: u64) -> Self {
         Self { kept: Vec::new(), random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
-    /// Addresses to look at: those kept, then new ones.
+    /// Addresses to sample: those kept, then new ones.
     pub fn addresses(&mut self, ranges: &[Range<u64>]) -> Vec<u64> {
         let mut addresses: Vec<u64> = self.kept.iter().map(|(address, _)| *address).collect();
         let pages: u64 = ranges.iter().map(pages).sum();
@@ -44,7 +45,7 @@ impl Sample {
         addresses
     }
 
-    /// Takes in where the pages of `addresses` are; `None`: there is none.
+    /// Learns where the pages of `addresses` are; `None` means that there is no page.
     pub fn learn(&mut self, addresses: &[u64], nodes: &[Option<u32>]) {
         let old = self.kept.len();
         let mut found = addresses.iter().zip(nodes);
@@ -64,7 +65,7 @@ impl Sample {
         }
     }
 
-    /// Pages on each node if it has `resident` in all, by node.
+    /// Pages on each node if the process has `resident` pages in total.
     pub fn pages(&self, resident: u64) -> Vec<(u32, u64)> {
         let mut nodes: Vec<u32> = self.kept.iter().map(|(_, node)| *node).collect();
         nodes.sort_unstable();
@@ -76,9 +77,9 @@ impl Sample {
         nodes.chunk_by(|a, b| a == b).filter_map(share).collect()
     }
 
-    /// Pages of 1000 that are on one of `nodes`; `None` while too few are known.
+    /// Pages of 1000 that are on one of `nodes`; `None` while too few pages are known.
     pub fn permille_on(&self, nodes: impl Fn(u32) -> bool) -> Option<u64> {
-        /// Fewer tell nothing.
+        /// Fewer pages say nothing.
         const ENOUGH: usize = 16;
         let on = self.kept.iter().filter(|(_, node)| nodes(*node)).count();
         (self.kept.len() >= ENOUGH).then(|| on as u64 * 1000 / self.kept.len() as u64)
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// 3 of 4 pages on node 1, the first half of the mapping never touched.
+    /// 3 of 4 pages are on node 1. The first half of the mapping was never touched.
     fn node_of(address: u64) -> Option<u32> {
         let page = address / PAGE;
         (page >= 5000).then(|| if page.is_multiple_of(4) { 0 } else { 1 })

@@ -1,4 +1,4 @@
-//! What the daemon costs on a machine with 2000 processes, some of them large.
+//! The cost of the daemon on a machine with 2000 processes, some of them large.
 
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are meant")]
 
@@ -10,10 +10,10 @@ use roost_memory::{Config, Daemon, Scheduler, Set};
 
 const PROCESSES: usize = 2000;
 const LARGE: usize = 10;
-/// Seconds of the daemon's life that are measured: of its clock, which need not be waited for.
+/// Measured time of the daemon's life, s, by its own clock, which needs no waiting.
 const SECONDS: u64 = 60;
 
-/// A scheduler that knows all of them and prefers nothing.
+/// A scheduler that knows all processes and has no preferences.
 struct Knows(Vec<Set>);
 
 impl Scheduler for Knows {
@@ -33,7 +33,7 @@ impl Scheduler for Knows {
     fn set_excluded(&mut self, _: u32, _: bool) {}
 }
 
-/// Processes that end with this.
+/// Processes that end when this is dropped.
 struct Children(Vec<Child>);
 
 impl Drop for Children {
@@ -66,7 +66,7 @@ impl Children {
 
 fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a clock that every thread has.
+    // SAFETY: every thread has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -124,7 +124,7 @@ fn measures_two_thousand_processes_that_cost_less_than_a_hundredth_of_a_cpu() {
     assert!(permille < 10, "{permille} of 1000 of a CPU");
 }
 
-/// Not a test: what a large process is.
+/// Not a test: the program of a large process.
 #[test]
 #[ignore = "started by another test"]
 fn program_holds_memory() {

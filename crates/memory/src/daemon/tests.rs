@@ -1,4 +1,4 @@
-//! The daemon in a made-up host: two nodes with two CPUs each, and memory on a third one.
+//! The daemon on a made-up host: two nodes with two CPUs each, and memory on a third node.
 
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are meant")]
 
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 const MS: u64 = 1_000_000;
 const STEP: u64 = 100 * MS;
 
-/// A process whose pages lie one after the other from address 0.
+/// A process with consecutive pages from address 0 on.
 #[derive(Clone, Default)]
 struct FakeProcess {
     nodes: Vec<u32>,
     details: Details,
-    /// Pages from here on have a policy of their own.
+    /// Pages from here on have their own policy.
     free_until: usize,
-    /// Pages that the kernel will not move.
+    /// The kernel does not move its pages.
     pinned: bool,
 }
 
@@ -87,7 +87,7 @@ impl Host for Fake {
     }
 }
 
-/// The scheduler is apart from the host, as it is in fact.
+/// The scheduler is separate from the host, as in reality.
 #[derive(Default)]
 struct FakeScheduler(Fake);
 
@@ -143,7 +143,7 @@ fn set(id: u64, preferred: Option<u32>) -> Set {
     Set { index: id as u32 * 10, id, preferred, settled_at: 0, started: 1 }
 }
 
-/// A host with room, and a scheduler that knows one process, 7, and prefers node 1 for it.
+/// A host with room, and a scheduler that knows one process, 7, for which it prefers node 1.
 fn host(process: FakeProcess) -> (Fake, FakeScheduler) {
     let mut host = Fake { room: BTreeMap::from([(0, 1 << 20), (1, 1 << 20)]), ..Fake::default() };
     host.processes.insert(7, process);
@@ -152,7 +152,7 @@ fn host(process: FakeProcess) -> (Fake, FakeScheduler) {
     (host, scheduler)
 }
 
-/// Lets a daemon do what is due.
+/// Lets the daemon do what is due.
 fn step(daemon: &mut Daemon, now: u64, host: &mut Fake, scheduler: &mut FakeScheduler) -> bool {
     let due = now >= daemon.due_at();
     if due {
@@ -161,7 +161,7 @@ fn step(daemon: &mut Daemon, now: u64, host: &mut Fake, scheduler: &mut FakeSche
     due
 }
 
-/// Runs a daemon for some seconds.
+/// Runs the daemon for some seconds.
 fn run(config: Config, host: &mut Fake, scheduler: &mut FakeScheduler, seconds: u64) -> Daemon {
     let mut daemon = Daemon::new(config, 0);
     for tenth in 0..seconds * 10 {
@@ -177,7 +177,8 @@ fn nothing_is_done_while_nothing_is_due() {
     let due: Vec<u64> = (0..100)
         .filter(|tenth| step(&mut daemon, tenth * STEP, &mut host, &mut scheduler))
         .collect();
-    // A look every 2 s, one when the process has been settled for 3 s, one for large ones after 5 s.
+    // A sample every 2 s, one when the process has been settled for 3 s, and a scan for large
+    // processes after 5 s.
     assert_eq!(due, [0, 20, 30, 50, 70, 90]);
 }
 
@@ -187,7 +188,7 @@ fn on(host: &Fake, node: u32) -> usize {
 
 #[test]
 fn pages_follow_a_process_that_settled() {
-    // 64 MB, as in the bar: 15 s at most.
+    // 64 MB, the amount in the requirement: 15 s at most.
     let (mut host, mut scheduler) = host(process(16384, 0));
     let daemon = run(config(), &mut host, &mut scheduler, 15);
     assert_eq!(on(&host, 1), 16384);
@@ -196,7 +197,7 @@ fn pages_follow_a_process_that_settled() {
     assert_eq!(scheduler.0.told_moves, [(70, true), (70, false)]);
 }
 
-/// A process changes its group while its pages move: they move on, for the other one.
+/// A process changes its group while its pages move. They continue to move, for the new group.
 #[test]
 fn it_is_told_for_whom_pages_move() {
     let mut moved = process(60_000, 0);
@@ -214,7 +215,7 @@ fn it_is_told_for_whom_pages_move() {
     assert_eq!(scheduler.0.told_moves, [(50, true), (50, false), (60, true), (60, false)]);
 }
 
-/// A set stays for a while when its process has ended.
+/// A set stays for a while after its process has ended.
 #[test]
 fn who_gets_the_number_of_a_process_is_not_taken_for_it() {
     let (mut host, mut scheduler) = host(process(4000, 0));
@@ -234,7 +235,7 @@ fn what_is_not_large_any_more_has_no_memory() {
     }
 }
 
-/// Two pages may move at a time: those that are there already are not gone through by two.
+/// Two pages may move at a time. The pages that are already there are not examined two by two.
 #[test]
 fn a_low_rate_does_not_look_more_often() {
     let slow = Config { pages_per_second: 20, ..config() };
@@ -247,7 +248,7 @@ fn a_low_rate_does_not_look_more_often() {
     assert!(host.looks < 60_000 / 512 + 60 * 10, "{} looks", host.looks);
 }
 
-/// A process is sampled as soon as it is seen, and its pages follow as soon as they may.
+/// A process is sampled as soon as it is seen. Its pages follow as soon as they may.
 #[test]
 fn nothing_waits_for_the_next_sample() {
     let slow = Config { interval: 4000 * MS, ..config() };
@@ -256,7 +257,8 @@ fn nothing_waits_for_the_next_sample() {
     let moved = host.processes.remove(&7).unwrap();
     for tenth in 0..=80 {
         match tenth {
-            // Another one is seen at 5 s, a second after the second sample, and is settled 3 s later.
+            // Another process is seen at 5 s, a second after the second sample, and is settled 3 s
+            // later.
             10 => drop(host.processes.insert(8, moved.clone())),
             50 => scheduler.0.sets = vec![Set { settled_at: 5000 * MS, ..set(8, Some(1)) }],
             _ => {}
@@ -277,7 +279,7 @@ fn a_group_says_where_before_its_process_does() {
     assert_eq!(scheduler.0.told_groups[&50], [(1, 77)]);
 }
 
-/// As its tasks belong nowhere while the node pauses.
+/// The tasks belong to no node while the node pauses.
 #[test]
 fn nothing_moves_to_a_node_that_pauses() {
     for (group, process) in [(Some(1), Some(1)), (Some(1), Some(0)), (None, Some(1))] {
@@ -296,8 +298,8 @@ fn nothing_moves_to_a_node_that_pauses() {
     }
 }
 
-/// A move of ten seconds is a second old when what it was begun for is no longer so: it ends by the next
-/// sample, and what is looked at or moved afterwards is not its.
+/// A move of ten seconds is one second old when the reason for it disappears. It ends by the next
+/// sample. Anything sampled or moved afterwards is not part of it.
 #[test]
 fn a_move_that_is_no_longer_wanted_ends() {
     type Change = fn(&mut Fake, &mut FakeScheduler);
@@ -312,7 +314,7 @@ fn a_move_that_is_no_longer_wanted_ends() {
     let cpuset: Change =
         |host, _| host.processes.get_mut(&7).unwrap().details.allowed.nodes = vec![0..1];
     let ends: Change = |host, _| drop(host.processes.remove(&7));
-    // Nothing of the one that comes after it is to be moved.
+    // The other process, which comes next, has nothing to move.
     let another: Change = |host, _| {
         let process = host.processes.get_mut(&7).unwrap();
         (process.free_until, process.details.started) = (0, 2);
@@ -348,7 +350,7 @@ fn a_move_that_is_no_longer_wanted_ends() {
     }
 }
 
-/// A move of ten minutes; half of the pages are given a policy when it has begun.
+/// A move of ten minutes. After it has begun, half of the pages get a policy.
 #[test]
 fn pages_that_are_given_a_policy_meanwhile_stay_soon() {
     let slow = Config { pages_per_second: 100, ..config() };
@@ -365,7 +367,8 @@ fn pages_that_are_given_a_policy_meanwhile_stay_soon() {
     assert_eq!(overlaps(&[20..30, 8..12, 0..4], &[2..9, 11..22]), [20..22, 11..12, 8..9, 2..4]);
 }
 
-/// To read where its pages are takes three seconds, in which its mappings are locked: that is a hundredth of the time.
+/// Reading where its pages are takes three seconds, during which its mappings are locked. That may
+/// be a hundredth of the time.
 #[test]
 fn looking_at_a_process_is_not_what_holds_it_up() {
     let slow = Config { pages_per_second: 100, ..config() };
@@ -375,7 +378,8 @@ fn looking_at_a_process_is_not_what_holds_it_up() {
     assert_eq!(host.walks, 3, "one at the start, two after 300 s each");
 }
 
-/// The rate is for all together: forty processes of 4,000 pages take sixteen seconds, not forty looks.
+/// The rate is for all processes together: forty processes of 4,000 pages take sixteen seconds, not
+/// forty samples.
 #[test]
 fn small_processes_are_moved_one_after_the_other() {
     let (mut host, mut scheduler) = host(process(4000, 0));
@@ -387,7 +391,7 @@ fn small_processes_are_moved_one_after_the_other() {
     assert_eq!(daemon.counters().moved, 160_000);
 }
 
-/// Nor are others held up by it until it is known to have gone.
+/// Other processes are not held up either until it is known to have ended.
 #[test]
 fn another_move_begins_when_a_process_has_gone() {
     let (mut host, mut scheduler) = host(process(100_000, 0));
@@ -395,7 +399,7 @@ fn another_move_begins_when_a_process_has_gone() {
     scheduler.0.sets.push(set(8, Some(1)));
     let mut daemon = Daemon::new(config(), 0);
     for tenth in 0..=54 {
-        // The last look at all processes was at second 5.
+        // The last scan of all processes was at second 5.
         if tenth == 51 {
             host.processes.remove(&7);
         }
@@ -404,7 +408,7 @@ fn another_move_begins_when_a_process_has_gone() {
     assert!(host.moved_to.iter().any(|(pid, _)| *pid == 8));
 }
 
-/// What was known of a process is not taken for what is true of another one with its number.
+/// Knowledge about a process is not used for another process with the same number.
 #[test]
 fn a_number_that_is_used_again_begins_anew() {
     let (mut host, mut scheduler) = host(FakeProcess { pinned: true, ..process(4000, 0) });
@@ -524,8 +528,8 @@ fn many_processes_take_turns() {
 }
 
 proptest! {
-    /// Whatever is on the machine: never faster than the rate, never onto a node without room, never
-    /// what is bound elsewhere, and only towards preferred nodes.
+    /// On any machine: never faster than the rate, never to a node without room, never pages that
+    /// are bound elsewhere, and only to preferred nodes.
     #[test]
     fn what_is_promised_holds(
         processes in prop::collection::vec(
