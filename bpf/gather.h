@@ -146,7 +146,7 @@ static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *
 		return set == NONE ? NONE : way_home(p, set, false);
 	}
 	cpu->pull_to = NONE;
-	to = found_cpu(idlest_llc(p, to, NONE));
+	to = llc_for_leaver(p, cpu, to);
 	if (task->process != cpu->pull_process || to == NONE)
 		return NONE;
 	task->migrate_seq = ROOST_CONSOLIDATE_SEQ;

@@ -194,7 +194,7 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 		here->n.cling_paused++;
 		return NONE;
 	}
-	id = found_cpu(idlest_llc(p, home, NONE));
+	id = llc_for_leaver(p, here, home);
 	if (id == NONE && !idle && !state->full)
 		id = shortest_queue(p, node);
 	llc = llc_at(id);

@@ -562,6 +562,22 @@ static __always_inline u64 idlest_llc(struct task_struct *p, u32 node_id, u32 pa
 	return idlest_among(p, node_id, parent, 64 * NODE_MASKS);
 }
 
+/*
+ * The LLC to which a task goes that leaves its node for another one: the idlest. Slices of many tasks end at the same
+ * tick, so several tasks may leave before the first arrives. Among equals they take the LLC that is in the same
+ * place on its node as theirs; else all of them would take the first.
+ */
+static __always_inline u32 llc_for_leaver(struct task_struct *p, const struct roost_cpu *cpu, u32 to)
+{
+	struct roost_node *from = node_at(cpu->node), *node = node_at(to);
+	u32 place;
+
+	if (!from || !node)
+		return NONE;
+	place = cpu->llc - from->first_llc;
+	return found_cpu(idlest_llc(p, to, node->first_llc + (place < node->nr_llcs ? place : 0)));
+}
+
 /* The utilisations of the CPUs of a word, added up (times 2^ROOST_UTIL_SHIFT). */
 __noinline u64 word_util(u32 index, u64 now)
 {

@@ -712,7 +712,18 @@ static __always_inline bool kick_llc(struct task_struct *p, u32 id)
 	return call(idle_for(p, id), id);
 }
 
-/* The same of a node, to look in the LLC `from`. */
+/*
+ * The same for a task that was sent to the LLC: a CPU of an idle core if there is one. It is claimed, so that tasks
+ * that are sent at the same time get other CPUs.
+ */
+__noinline bool claim_and_kick(struct task_struct *p __arg_trusted, u32 id)
+{
+	struct roost_llc *llc = llc_at(id);
+
+	return llc && call(search_all(p, id, llc), id);
+}
+
+/* Wakes an idle CPU of a node that a task may use, to look in the LLC `from`. */
 __noinline bool kick_node(struct task_struct *p __arg_trusted, u32 node_id, u32 from)
 {
 	u32 index = next_idle_word(p, node_id, 0);

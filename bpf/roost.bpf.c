@@ -160,6 +160,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	struct roost_cpu *cpu = cpu_at(cpu_id), *here = this_cpu();
 	struct roost_llc *llc = cpu ? llc_at(cpu->llc) : NULL;
 	struct roost_task *task = task_of(p);
+	bool sent;
 	u64 least;
 
 	if (!cpu || !here || !llc || !task) {
@@ -168,6 +169,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	}
 	if (task->limit != NONE && park(p, task, flags, &here->n))
 		return;
+	sent = task->go != NONE;
 	id = queue_for(task, cpu);
 	if (is_bound(p)) {
 		enqueue_bound(p, task, cpu_id, cpu, llc, flags, &here->n);
@@ -177,7 +179,10 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	enqueue_in(p, task, cpu, id, flags);
 	/* Not after a search for an idle CPU that found none, unless it is worth a second look. */
 	if (!(flags & ENQ_CPU_SELECTED)) {
-		kick_llc(p, id);
+		if (sent)
+			claim_and_kick(p, id);
+		else
+			kick_llc(p, id);
 		return;
 	}
 	if (leaves_at_once(task)) {

@@ -67,3 +67,15 @@ fn what_it_is_told_fits_machines_of_512_cpus() {
     let outcome = run("node:4 l3:8 core:8 pu:2", "hackbench:groups=16,loops=2", 1000, "roost");
     assert!(counter(&outcome, "select_cpu_calls") > 1000.0);
 }
+
+/// Eight threads leave a node at the same tick, because their process settles on the other one. There each of the
+/// eight LLCs has a thread already. Two threads an LLC, on cores of their own, are then as even as can be.
+#[test]
+fn threads_that_leave_a_node_together_spread_over_the_llcs_of_the_other() {
+    let simulation = Simulation::named("zen3-2s", "coremark:threads=16", None, "roost").unwrap();
+    let outcome = simulation.run(Control::new(1)).unwrap();
+    assert!(counter(&outcome, "migrations_node") >= 8.0, "nothing settles");
+    let settled = &outcome.run_time.llc_ns[8..];
+    let all: u64 = settled.iter().sum();
+    assert!(settled.iter().all(|&llc| llc * 9 > all && llc * 7 < all), "{settled:?}");
+}
