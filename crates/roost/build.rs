@@ -1,7 +1,7 @@
-//! Tells the program which commit it is built from, and whether its sources differ from it. Without git, or
-//! outside a clone of the repository, the program knows its version only.
+//! Tells the program its commit, and whether its sources differ from that commit. Without git, or outside a clone of
+//! the repository, the program knows only its version.
 //!
-//! It runs again when HEAD has moved or a source has changed, which builds the program anew anyway.
+//! Cargo runs this again when HEAD has moved or a source has changed. The program is built anew then anyway.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ pub fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let built = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     println!("cargo::rustc-env=ROOST_BUILT={}", built.as_nanos());
-    // Fails if a repository around it is not roost's own: a package's, say.
+    // This fails if the surrounding repository is not roost's own, for example that of a package.
     if git(&["ls-files", "--error-unmatch", "build.rs"]).is_none() {
         return;
     }
@@ -32,7 +32,7 @@ pub fn main() {
     }
 }
 
-/// What programs of the repository are built from.
+/// The files that programs of the repository are built from.
 fn sources() -> Vec<String> {
     let Some(root) = git(&["rev-parse", "--show-toplevel"]) else { return Vec::new() };
     let crates = std::fs::read_dir(format!("{root}/crates")).into_iter().flatten().flatten();
@@ -45,14 +45,14 @@ fn sources() -> Vec<String> {
     sources
 }
 
-/// Runs this again when `path` changes. Cargo would run it at every build if it did not exist.
+/// Runs this script again when `path` changes. If `path` did not exist, Cargo would run the script at every build.
 fn watch(path: &Path) {
     if path.exists() {
         println!("cargo::rerun-if-changed={}", path.display());
     }
 }
 
-/// What git prints, if it can be run and succeeds.
+/// The output of a git command, if git exists and the command succeeds.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,10 +1,10 @@
-//! Which roost this is.
+//! The version and commit of this program.
 
 use std::sync::LazyLock;
 
 use roost_report::Build;
 
-/// This program, as `build.rs` found it.
+/// Version and commit of this program, as `build.rs` found them.
 pub fn this() -> Build {
     Build {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -13,14 +13,14 @@ pub fn this() -> Build {
     }
 }
 
-/// The same for people.
+/// The same as text for users.
 pub fn shown() -> &'static str {
     static SHOWN: LazyLock<String> = LazyLock::new(|| this().shown());
     &SHOWN
 }
 
-/// Whose runs stand for each other: version and commit. If the sources differed from the commit, or it is not
-/// known, also when the program was built, because many programs are called so.
+/// Identifies the program: runs of programs with the same identity are interchangeable. It is version and commit. If
+/// the sources differ from the commit, or the commit is not known, the build time is added.
 pub fn identity() -> String {
     let shown = shown();
     if this().commit.is_some() && !this().modified {

@@ -12,27 +12,27 @@ use crate::build;
 use crate::error::Error;
 use crate::vm;
 
-/// The machine that is simulated where none is named.
+/// The simulated machine if none is named.
 const DEFAULT_MACHINE: &str = "zen3-2s";
 
 /// A machine with a workload.
 pub struct Cell {
-    /// The machine, which cells share.
+    /// The machine. Cells share it.
     pub machine: Arc<Machine>,
-    /// The workload, and what the model does not take from its file.
+    /// The workload, and notes about what the model ignores in its file.
     pub loaded: Loaded,
-    /// The same for outputs, without schedulers.
+    /// Machine and workload as outputs describe them, without schedulers.
     pub experiment: Experiment,
 }
 
 impl Cell {
-    /// The workload as named, each list with one of its values.
+    /// The workload as named, with one value of each list.
     pub fn workload(&self) -> &str {
         &self.experiment.workload.name
     }
 }
 
-/// The machines and workloads that `args` names: of the first machine all workloads, then of the next.
+/// All machines with all workloads that `args` names: the first machine with each workload, then the next machine.
 pub fn cells(args: &CompareArgs) -> Result<Vec<Cell>, Error> {
     let duration_ns = args.duration.map(|duration| duration.as_nanos() as u64);
     let mut loaded = Vec::new();
@@ -54,7 +54,7 @@ pub fn cells(args: &CompareArgs) -> Result<Vec<Cell>, Error> {
     Ok(cells)
 }
 
-/// The workloads, one for each value of their lists.
+/// The workloads that were named. A list of parameter values makes one workload for each value.
 fn workloads(args: &CompareArgs) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     for argument in args.workloads() {

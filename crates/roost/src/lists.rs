@@ -1,4 +1,4 @@
-//! `roost compare --list-workloads` and `--list-schedulers`: what can be named, from the tables by which names are read.
+//! `roost compare --list-workloads` and `--list-schedulers`. The lists come from the tables that the parsers use.
 
 use roost_fair::Number;
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::error::Error;
 
-/// What names a thing, and what it is.
+/// A name, its kind, and its meaning.
 struct Row {
     kind: &'static str,
     name: String,
     about: String,
-    /// Further fields of the JSON.
+    /// Further fields, for JSON only.
     fields: Value,
 }
 
@@ -31,7 +31,7 @@ pub fn workloads(format: Format) -> Result<String, Error> {
     shown(&rows, format)
 }
 
-/// Versions of the fair class, switches and numbers of each, settings of roost, and sched_ext programs.
+/// Versions of the fair class, their switches and numbers, the settings of roost, and sched_ext programs.
 pub fn schedulers(format: Format) -> Result<String, Error> {
     let mut rows = Vec::new();
     for (version, about) in roost_fair::version_texts() {
@@ -52,7 +52,7 @@ pub fn schedulers(format: Format) -> Result<String, Error> {
     shown(&rows, format)
 }
 
-/// A number, with all that there is to say about it.
+/// A number with its unit, range, default, versions and source.
 fn number(number: &Number) -> Row {
     let Number { name, about, unit, least, most, source, .. } = number;
     let (default, versions) = (number.default_text(), number.versions());

@@ -1,4 +1,4 @@
-//! `roost run` and `roost top`: the live scheduler, which is a program of its own (`scx_roost`).
+//! `roost run` and `roost top`. Both start the live scheduler, which is a separate program (`scx_roost`).
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -10,7 +10,7 @@ use roost_settings::{Action, Invocation, Settings};
 
 use crate::error::Error;
 
-/// Arguments of `roost run`: those of `scx_roost`.
+/// Arguments of `roost run`. `scx_roost` takes the same ones.
 #[derive(Debug)]
 pub struct RunArgs(Invocation);
 
@@ -37,7 +37,7 @@ impl Args for RunArgs {
     }
 }
 
-/// Becomes `scx_roost`: signals and exit status are its own from here on.
+/// Replaces this process by `scx_roost`, which then handles signals and sets the exit status.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Error> {
     become_live(&args.0)
 }

@@ -61,7 +61,7 @@ fn list(format: MachineFormat) -> String {
     }
 }
 
-/// The dense number of the CPU whose domains are shown.
+/// The index of the CPU whose domains are shown.
 pub fn cpu(args: &MachineArgs, machine: &Machine) -> Result<usize, Error> {
     let Some(wanted) = args.cpu else { return Ok(0) };
     machine.cpus.iter().position(|cpu| cpu.os_index == wanted).ok_or_else(|| {
@@ -141,7 +141,7 @@ fn domain_json(row: &DomainRow) -> Value {
     })
 }
 
-/// JSON as it is printed.
+/// JSON with indentation and a final newline.
 pub fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

@@ -1,4 +1,4 @@
-//! The command line: nothing but arguments and calls.
+//! The program `roost`: parses the arguments and calls the crates that do the work.
 
 mod args;
 mod build;

@@ -1,5 +1,5 @@
-//! `roost man`: manual pages and shell completions from the command lines, a settings file with every setting, and the
-//! reference of the documentation.
+//! `roost man`: manual pages and shell completions, a settings file with every setting, and the reference page of the
+//! documentation. All are generated from the program's own tables.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::args::Cli;
 use crate::error::Error;
 use crate::reference;
 
-/// Writes `roost.1`, a page for each of its commands, `scx_roost.8`, completions for bash, zsh and fish,
-/// `roost.toml` and `reference.md` to `folder`.
+/// Writes `roost.1`, a page for each command, `scx_roost.8`, completions for bash, zsh and fish, `roost.toml` and
+/// `reference.md` to `folder`.
 pub fn write(folder: &Path) -> Result<(), Error> {
     let failed = |error: std::io::Error| {
         Error::Usage(format!("{}: {error}; give a folder that can be written", folder.display()))
@@ -29,7 +29,7 @@ pub fn write(folder: &Path) -> Result<(), Error> {
     std::fs::write(folder.join("reference.md"), reference::page(Cli::command())).map_err(failed)
 }
 
-/// Writes the page of a command, and those of the commands below it.
+/// Writes the page of a command, and the pages of its subcommands.
 fn write_pages(command: &clap::Command, section: &str, folder: &Path) -> std::io::Result<()> {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         write_pages(inner, section, folder)?;
@@ -41,9 +41,9 @@ fn write_pages(command: &clap::Command, section: &str, folder: &Path) -> std::io
     std::fs::write(folder.join(man.get_filename()), laid_out(&String::from_utf8_lossy(&page)))
 }
 
-/// A page whose examples and lists keep their lines. `man` would fill them like a paragraph.
+/// Keeps the line breaks of examples and lists, which `man` would otherwise fill like a paragraph.
 fn laid_out(page: &str) -> String {
-    // Without a date man takes the version for it.
+    // If the date is missing, `man` shows the version in its place.
     let page = page.replacen("  \"roost ", " \"\" \"roost ", 1).replace(".br\n\n.br\n", ".sp\n");
     let Some((before, rest)) = page.split_once(".SH EXTRA\n") else { return page };
     let (lines, behind) = rest.split_at(rest.find("\n.SH ").map_or(rest.len(), |at| at + 1));

@@ -1,4 +1,4 @@
-//! How far a comparison is, for a person who watches the terminal.
+//! Progress bars of comparisons and sweeps. They are drawn only if standard error is a terminal.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -8,18 +8,17 @@ use std::time::Duration;
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use roost_engine::Time;
 
-/// A bar on the terminal that counts runs, whose owner says how long they will still take; nothing where nobody
-/// watches.
+/// A bar that counts runs; the caller sets the text about the time left.
 pub fn of_sweep(runs: u64) -> ProgressBar {
     bar(runs, "{bar:30} {pos}/{len} runs  {elapsed}  {msg}")
 }
 
-/// A bar on the terminal that counts runs; nothing where nobody watches.
+/// A bar that counts runs and estimates the time left.
 pub fn of_runs(runs: u64) -> ProgressBar {
     bar(runs, "{bar:30} {pos}/{len} runs  {elapsed}  {left}")
 }
 
-/// A bar that counts the estimated milliseconds of runs that have ended.
+/// A bar that counts the estimated milliseconds of finished runs.
 pub fn of_estimate(milliseconds: u64) -> ProgressBar {
     bar(milliseconds, "{bar:30} {percent}% of the runs' time  {elapsed}  {left}")
 }
@@ -36,19 +35,19 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     bar
 }
 
-/// How long it will still take: nobody knows before something is done.
+/// The estimated time left. Empty until something is done.
 fn time_left(state: &ProgressState, out: &mut dyn Write) {
     if state.pos() > 0 {
         let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
     }
 }
 
-/// Cores that this process may use.
+/// Number of cores that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whole minutes, or seconds where there are few.
+/// A duration in whole minutes, or in seconds if it is short.
 pub fn minutes(seconds: f64) -> String {
     match seconds {
         few if few < 100.0 => format!("{few:.0} s"),
@@ -56,25 +55,25 @@ pub fn minutes(seconds: f64) -> String {
     }
 }
 
-/// A bar that counts the simulated time of runs, some of which go on at once.
+/// A bar that counts simulated time. Several runs may advance at once.
 pub struct Simulated {
     bar: ProgressBar,
     runs: Mutex<Runs>,
 }
 
-/// How far the runs are.
+/// The progress of all runs.
 struct Runs {
-    /// By run.
+    /// Simulated time that each run has reached.
     reached_ns: Vec<u64>,
     ended: usize,
-    /// Simulated time of those that have ended.
+    /// Simulated time of the finished runs.
     ended_ns: u64,
-    /// What a run takes if its tasks do not end before; `None`: until they do.
+    /// Length of a run, unless its tasks end earlier. `None`: a run lasts until its tasks end.
     duration_ns: Option<u64>,
 }
 
 impl Simulated {
-    /// Of so many runs.
+    /// A bar for `runs` runs.
     pub fn new(runs: usize, duration_ns: Option<u64>) -> Self {
         let bar = bar(1, "{bar:30} {msg}  {elapsed}  {left}");
         let runs = Runs { reached_ns: vec![0; runs], ended: 0, ended_ns: 0, duration_ns };
@@ -83,12 +82,12 @@ impl Simulated {
         simulated
     }
 
-    /// A run has reached that simulated time.
+    /// Records that a run has reached the simulated time `now`.
     pub fn reached(&self, run: usize, now: Time) {
         self.show(|runs| runs.reached_ns[run] = now.ns());
     }
 
-    /// A run has ended after that simulated time.
+    /// Records that a run has ended after `ns` of simulated time.
     pub fn ended(&self, run: usize, ns: u64) {
         self.show(|runs| {
             runs.reached_ns[run] = ns;
@@ -97,7 +96,7 @@ impl Simulated {
         });
     }
 
-    /// All is done: the bar goes away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -117,13 +116,13 @@ impl Simulated {
 }
 
 impl Runs {
-    /// Simulated time so far.
+    /// Simulated time that all runs have reached, in sum.
     fn sum_ns(&self) -> u64 {
         self.reached_ns.iter().sum()
     }
 
-    /// Simulated time of all runs together: those that have not ended take as long as their duration, or
-    /// as the others did. `None` if nobody knows yet.
+    /// Estimated simulated time of all runs. Unfinished runs are assumed to take `duration_ns`, or the mean of the
+    /// finished runs. `None` if neither is known.
     fn length_ns(&self) -> Option<u64> {
         let mean = || self.ended_ns.checked_div(self.ended as u64);
         let each = self.duration_ns.or_else(mean)?;
@@ -160,7 +159,7 @@ mod tests {
         assert_eq!(one_ended_early.length_ns(), Some(7 * S));
         let unknown = runs(&[S, S / 2, 0], 0, 0, None);
         assert_eq!(unknown.to_string(), "1.500 s simulated, 0/3 runs");
-        // The others will take as long as the first did, or longer if they are further already.
+        // The unfinished runs are assumed to take as long as the first, or as long as they have taken already.
         assert_eq!(runs(&[S, S / 2, 0], 1, S, None).length_ns(), Some(3 * S));
         assert_eq!(runs(&[S, 5 * S, 0], 1, S, None).length_ns(), Some(6 * S));
     }

@@ -1,4 +1,4 @@
-//! `roost compare --on vm|host`: the same question to a real kernel.
+//! `roost compare --on vm|host`: runs the comparison on a real kernel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,7 @@ use crate::error::{Error, tell};
 use crate::traces::Traces;
 use crate::vm;
 
-/// Size of each CPU's trace buffer with `--trace`, KiB: some 100,000 switches and wakeups.
+/// Size of each CPU's trace buffer with `--trace`, in KiB. It holds about 100,000 switches and wakeups.
 const STREAM_KIB: u32 = 8192;
 
 /// A comparison on a real kernel.
@@ -32,10 +32,10 @@ struct Plan<'a> {
     stop: &'static AtomicBool,
 }
 
-/// Which scheduler and which repeat a measurement is of.
+/// The scheduler and the repeat of a measurement.
 type Place = (usize, u32);
 
-/// Compares on one machine with one workload: in guests or here.
+/// Compares on one machine with one workload, in guests or on this machine.
 pub fn measure(
     args: &CompareArgs,
     cell: &Cell,
@@ -103,7 +103,7 @@ fn on_host(plan: &Plan<'_>, machine: &Machine, traces: &Traces) -> Result<Runs, 
     Ok(runs)
 }
 
-/// Whether Ctrl-C ended the measurements: those that were made are kept.
+/// Whether Ctrl-C ended the measurements. Measurements made so far are kept.
 fn is_interrupted(ended: Result<(), RealError>) -> Result<bool, Error> {
     match ended.map_err(Error::from) {
         Ok(()) => Ok(false),
@@ -113,7 +113,7 @@ fn is_interrupted(ended: Result<(), RealError>) -> Result<bool, Error> {
 }
 
 impl Plan<'_> {
-    /// Which kernel a scheduler runs on shows when it has run.
+    /// Empty results. The schedulers' kernels become known when they have run.
     fn nothing_yet(&self) -> Runs {
         let schedulers = self.schedulers.len();
         let contender = |(scheduler, named): (&RealScheduler, &Named)| Contender {
@@ -151,8 +151,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The measurements of the schedulers that are `wanted`, in turns A B B A A B ...: what changes
-    /// slowly meanwhile changes for all alike.
+    /// The measurements of the `wanted` schedulers, in the order A B B A A B ... This way, slow changes of the machine
+    /// affect all schedulers alike.
     fn turns(&self, wanted: impl Fn(&RealScheduler) -> bool) -> Vec<Place> {
         let all = self.schedulers.iter().enumerate();
         let wanted: Vec<usize> =
@@ -168,8 +168,8 @@ impl Plan<'_> {
         turns
     }
 
-    /// A boot for each kernel, with what is measured in it. sched_ext schedulers run on the first
-    /// kernel that is named.
+    /// One boot per kernel, with the measurements to make in it. sched_ext schedulers run on the first kernel that is
+    /// named.
     fn boots(&self) -> Vec<(Option<&str>, Vec<Place>)> {
         let first = self.schedulers.iter().find_map(|scheduler| scheduler.version.as_deref());
         let kernel = |scheduler: &'_ RealScheduler| -> Option<String> {
@@ -195,7 +195,7 @@ impl Plan<'_> {
         }
     }
 
-    /// As in the simulation: each scheduler's first run.
+    /// Whether the run is traced: the first run of each scheduler, as in the simulation.
     fn is_traced(&self, (_, repeat): Place) -> bool {
         self.args.trace.is_some() && repeat == 0
     }
@@ -209,7 +209,7 @@ impl Plan<'_> {
     }
 }
 
-/// Writes what was recorded, and tells when it ended.
+/// Writes the recorded trace, and returns when the recording ended.
 fn write_trace(
     trace: &PerfettoTrace,
     measured: &Measured,
@@ -225,8 +225,8 @@ fn write_trace(
     Ok(replay.end())
 }
 
-/// The kernel that `scheduler` ran on. One given by hand has to be of the version that the scheduler's
-/// name says.
+/// The kernel that `scheduler` ran on. Fails if the user's kernel (`--kernel`) is not of the version that the
+/// scheduler's name says.
 fn release(scheduler: &RealScheduler, measured: &Measured) -> Result<String, Error> {
     let release = measured.release()?;
     match &scheduler.version {

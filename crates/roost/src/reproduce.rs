@@ -1,4 +1,4 @@
-//! `roost reproduce`: published figures beside simulated ones.
+//! `roost reproduce`: compares published figures with simulated ones.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::progress::{self, cores, minutes};
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Runs what `args` asks for, prints it and writes the page.
+/// Runs the studies that `args` names, prints the result and writes the page.
 pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
     let studies = roost_reproduce::read_studies(&args.published)?;
     let others = Plan::of_nothing(studies.clone());
@@ -25,7 +25,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
         return list(studies, &identity, &cache);
     }
     let files = Files::of(&args.docs)?;
-    // An error means that a handler is set already, which only happens in tests.
+    // This fails only if a handler is set already, which happens only in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     let plan = Plan::new(studies, args.quick, &identity, Some(&cache))?;
     let results = carry_out(args, &plan, &cache)?;
@@ -43,7 +43,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
     }
 }
 
-/// Makes the runs, after saying how long they will take.
+/// Prints how long the runs will take, and makes them.
 fn carry_out(args: &ReproduceArgs, plan: &Plan, cache: &Cache) -> Result<Results, Error> {
     let missing = plan.runs.iter().filter(|run| cache.get(&run.key).is_none());
     let (runs, seconds) = missing.fold((0, 0.0), |(runs, sum), run| (runs + 1, sum + run.seconds));
@@ -70,7 +70,7 @@ fn carry_out(args: &ReproduceArgs, plan: &Plan, cache: &Cache) -> Result<Results
     Ok(roost_reproduce::results(plan, &measured?, build::shown())?)
 }
 
-/// A line a study.
+/// Lists the studies, one per line.
 fn list(studies: Vec<Study>, identity: &str, cache: &Cache) -> Result<(), Error> {
     let mut out = String::new();
     for study in studies {
@@ -95,16 +95,16 @@ fn cache() -> Result<Cache, Error> {
     Ok(Cache::at(&folder.join("reproduce"))?)
 }
 
-/// The files that are written.
+/// The files results.md and results.json.
 struct Files {
     page: PathBuf,
     json: PathBuf,
-    /// What the JSON has of studies that are not run now.
+    /// What results.json says about studies that are not run now.
     earlier: Results,
 }
 
 impl Files {
-    /// In that folder, which can be written to: that is found out before runs are made.
+    /// The files in the folder `docs`. Checks before any run that the folder can be written to.
     fn of(docs: &Path) -> Result<Self, Error> {
         roost_reproduce::can_write(docs)?;
         let json = docs.join("results.json");
@@ -117,7 +117,7 @@ impl Files {
         Ok(Self { page: docs.join("results.md"), json, earlier })
     }
 
-    /// `nothing` is what there is to say of studies that were never run.
+    /// Writes both files. `nothing` has the entries of studies that were never run.
     fn write(self, results: Results, nothing: Results) -> Result<(), Error> {
         let results = nothing.over(results.over(self.earlier));
         roost_reproduce::write_file(&self.json, &results.json())?;

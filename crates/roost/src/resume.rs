@@ -1,4 +1,4 @@
-//! `--resume`: runs that an interrupted comparison left need not be made again.
+//! `--resume`: reads the runs of an interrupted comparison, so that they are not made again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use roost_report::Experiment;
 
 use crate::error::Error;
 
-/// What runs left, by scheduler and seed.
+/// Outcomes of finished runs, by scheduler and seed.
 pub type Known = BTreeMap<(usize, u64), Outcome>;
 
-/// The runs in `file`, a JSON that was left, if they are of this experiment.
+/// Reads the runs in `file`, the JSON of an interrupted comparison. Fails if they belong to another experiment.
 pub fn read(file: &Path, experiment: &Experiment) -> Result<Known, Error> {
     let name = file.display();
     let text = fs::read_to_string(file)

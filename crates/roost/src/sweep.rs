@@ -1,4 +1,4 @@
-//! `roost sweep`: a plan's runs, into one Parquet file.
+//! `roost sweep`: runs a plan into one Parquet file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use crate::progress::{self, cores, minutes};
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Runs a plan, or makes a page of a result.
+/// Runs a plan, or writes the page of a result.
 pub fn run(args: &SweepArgs) -> Result<(), Error> {
     match (&args.command, &args.plan) {
         (Some(SweepCommand::Report { file, html }), _) => report(file, html.as_deref()),
         (None, Some(plan)) => sweep(args, plan),
-        // Clap asks for one of them.
+        // Clap requires one of the two.
         (None, None) => Ok(()),
     }
 }
 
-/// Makes the page of a result.
+/// Writes the page of a result.
 fn report(file: &Path, html: Option<&Path>) -> Result<(), Error> {
     let page = html.map_or_else(|| file.with_extension("html"), Path::to_owned);
     let html = HtmlFile::create(&page)?;
@@ -42,13 +42,13 @@ fn sweep(args: &SweepArgs, file: &Path) -> Result<(), Error> {
         return Ok(());
     };
     plan.notes.iter().for_each(|note| tell(&format!("note: {note}")));
-    // An error means that a handler is set already, which only happens in tests.
+    // This fails only if a handler is set already, which happens only in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     carry_out(args, &plan, &mut journal)?;
     Ok(roost_sweep::finish(&result, &plan, journal, &build::this())?)
 }
 
-/// Makes the runs that are missing, and says what they took.
+/// Makes the missing runs, and prints how long they took.
 fn carry_out(args: &SweepArgs, plan: &Plan, journal: &mut Journal) -> Result<(), Error> {
     let (wanted, kept) = (plan.len(), journal.ended().len());
     let cells = plan.cells.len();
@@ -65,7 +65,7 @@ fn carry_out(args: &SweepArgs, plan: &Plan, journal: &mut Journal) -> Result<(),
             bar.set_message(format!("{} left", minutes(seconds / jobs as f64)));
         }
         if let Some(line) = progress.line(plan) {
-            // A reader that has gone away ends nothing.
+            // If the reader of standard output has gone away, the sweep continues.
             let _ = bar.suspend(|| print(&format!("{line}\n")));
         }
     };

@@ -12,10 +12,10 @@ use crate::args::{GuestArgs, MachineArgs, MachineFormat, PieceArgs, VmCommand, V
 use crate::error::{Error, print, tell};
 use crate::machine;
 
-/// The machine where none is named.
+/// The machine if none is named.
 pub const DEFAULT_MACHINE: &str = "2n2l4c";
 
-/// Does what `command` asks for.
+/// Runs `command`.
 pub fn run(command: &VmCommand) -> Result<ExitCode, Error> {
     match command {
         VmCommand::Prepare(args) => prepare(args),
@@ -26,7 +26,7 @@ pub fn run(command: &VmCommand) -> Result<ExitCode, Error> {
 
 fn prepare(args: &PieceArgs) -> Result<ExitCode, Error> {
     let cache = Cache::of_user()?;
-    // If nobody reads what is said, the work is worth finishing all the same.
+    // If nobody reads the output, the work is finished anyway.
     Pieces::prepare(&cache, &given(args), &mut |line| {
         let _ = print(&format!("{line}\n"));
     })?;
@@ -34,7 +34,7 @@ fn prepare(args: &PieceArgs) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the user gives by hand.
+/// The pieces that the user gives.
 pub fn given(args: &PieceArgs) -> Given {
     Given { kernel: args.kernel.clone(), qemu: args.qemu.clone(), root: args.root.clone() }
 }
@@ -47,7 +47,7 @@ fn spec(args: &GuestArgs) -> Result<GuestSpec, Error> {
     Ok(spec)
 }
 
-/// Says what takes a while, if somebody is looking.
+/// Prints that a boot takes a while, if standard error is a terminal.
 fn booting(spec: &GuestSpec) {
     if std::io::stderr().is_terminal() {
         tell(&format!("booting {}", spec.machine.name));
@@ -80,13 +80,13 @@ fn shell(args: &GuestArgs) -> Result<ExitCode, Error> {
     let shell = guest.shell(rows, columns)?;
     let raw = terminal::RawTerminal::take();
     let result = shell.run(std::io::stdin(), &mut std::io::stdout());
-    // Errors are told on a terminal that is as before.
+    // Restores the terminal before an error is printed.
     drop(raw);
     result?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows `machine` as a guest's kernel sees it, and its domains beside those of the model.
+/// Shows `machine` as a guest's kernel sees it, and the kernel's domains next to the model's.
 pub fn show_machine(machine: &Machine, args: &MachineArgs) -> Result<(), Error> {
     let mut spec = GuestSpec::new(machine);
     spec.given.kernel.clone_from(&args.kernel);

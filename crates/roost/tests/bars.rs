@@ -1,16 +1,17 @@
-//! What the mechanisms did where they were published, and what they do here.
+//! Compares what the mechanisms did where they were published with what they do in the simulation.
 //!
-//! The costs of a message come from a round trip on one CPU, those of scheduling from core-to-core
-//! latencies and from which cache lines the kernel reads (docs/notes/2026-11-25-results.md shows the numbers side by
-//! side, and which choices were made with them in sight). Expected values are those of `published/`;
-//! each test says how near they have to be.
+//! The costs of a message come from a round trip on one CPU. The costs of scheduling come from core-to-core latencies
+//! and from which cache lines the kernel reads. docs/notes/2026-11-25-results.md shows the numbers side by side, and
+//! says which choices were made with the published numbers in sight. Expected values come from `published/`; each test
+//! says how near the simulation has to be.
 
 use std::sync::Arc;
 
 use roost_simulate::{Control, Outcome, Simulation, Start};
 
-/// One run, `milliseconds` long and measured as a whole, of a machine that has just booted: domains that are old let a
-/// wakeup search the whole LLC for longer than these runs take, as a busy machine computes that limit every 1.8 s.
+/// One run of `milliseconds`, all of it measured, on a machine that has just booted. On a machine that has been up for
+/// long, a wakeup may search the whole LLC for longer than these runs take: a busy machine computes the search limit
+/// only every 1.8 s.
 fn run(machine: &str, workload: &str, scheduler: &str, milliseconds: u64) -> Outcome {
     let duration = Some(milliseconds * 1_000_000);
     let simulation = Simulation::named(machine, workload, duration, scheduler);
@@ -20,7 +21,7 @@ fn run(machine: &str, workload: &str, scheduler: &str, milliseconds: u64) -> Out
     simulation.run(Control::new(1)).expect("it ends")
 }
 
-/// Values of a column of a published file, by row id.
+/// The values of a column of a published file, for the rows with these ids.
 fn published(text: &str, ids: impl Iterator<Item = String>, column: &str) -> Vec<f64> {
     let mut lines = csv::Reader::from_reader(text.as_bytes());
     let header = lines.headers().expect("a header").clone();
@@ -34,7 +35,7 @@ fn published(text: &str, ids: impl Iterator<Item = String>, column: &str) -> Vec
     ids.map(find).collect()
 }
 
-/// Ranks from 1; equal values share the mean of theirs.
+/// Ranks from 1. Equal values share the mean of their ranks.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let below = |v: f64| values.iter().filter(|&&other| other < v).count() as f64;
     let equal = |v: f64| values.iter().filter(|&&other| other == v).count() as f64;
@@ -51,7 +52,7 @@ fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
     covariance(&a, &b) / (covariance(&a, &a) * covariance(&b, &b)).sqrt()
 }
 
-/// How many times the larger of two values is the smaller.
+/// The larger of two values divided by the smaller.
 fn factor(a: f64, b: f64) -> f64 {
     (a / b).max(b / a)
 }
@@ -60,12 +61,13 @@ fn factor(a: f64, b: f64) -> f64 {
 fn rank_correlation_of_known_orders() {
     assert_eq!(rank_correlation(&[1.0, 2.0, 3.0], &[10.0, 20.0, 30.0]), 1.0);
     assert_eq!(rank_correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
-    // One exchange of neighbours among four: 1 - 6 * 2 / (4 * 15).
+    // One exchange of neighbours among four ranks: 1 - 6 * 2 / (4 * 15).
     assert!((rank_correlation(&[1., 2., 3., 4.], &[2., 1., 3., 4.]) - 0.8).abs() < 1e-12);
     assert_eq!(ranks(&[5.0, 5.0, 1.0]), [2.5, 2.5, 1.0]);
 }
 
-/// The program that ships spreads new threads as the patch to the fair class does: each of 16 has an LLC.
+/// The shipped BPF program spreads new threads as the patch to the fair class does: each of 16 threads gets its own
+/// LLC.
 #[test]
 fn the_shipped_program_gives_each_of_sixteen_threads_an_llc_of_its_own() {
     let outcome = run("zen3-2s", "stream:threads=16", "roost", 60_000);
@@ -76,8 +78,9 @@ fn the_shipped_program_gives_each_of_sixteen_threads_an_llc_of_its_own() {
     }
 }
 
-/// Published are bounds: at least so many migrations between LLCs in 200 s without the mechanism, at most
-/// so many with it. A quarter of each holds here in a quarter of the time; `docs/results.json` has the 200 s.
+/// The published values are bounds for 200 s: at least that many migrations between LLCs without the mechanism, at most
+/// that many with it. The test runs a quarter of the time, with a quarter of each bound. `docs/results.json` has the
+/// run of 200 s.
 #[test]
 fn llc_imbalance_ends_the_ping_pong_of_an_iperf3_pair() {
     let migrations =
@@ -96,14 +99,14 @@ fn llc_imbalance_ends_the_ping_pong_of_an_iperf3_pair() {
 /// The columns of the published series.
 const EFFICIENCIES: [&str; 4] = ["se-eff", "dom-eff", "fast-rate", "success-rate"];
 
-/// Clients of the published series on 112 CPUs that share an LLC.
+/// Numbers of clients of the published series, on 112 CPUs that share an LLC.
 const CLIENTS: [u32; 8] = [28, 56, 84, 112, 140, 168, 196, 224];
 
 fn netperf(clients: u32, scheduler: &str) -> Outcome {
     run("xeon-1s-112", &format!("netperf-tcp-rr:clients={clients}"), scheduler, 400)
 }
 
-/// se_eff%, dom_eff%, fast_rate%, success_rate%; `None` where nothing was searched.
+/// se_eff%, dom_eff%, fast_rate%, success_rate%. `None` if there was no search.
 fn efficiency(outcome: &Outcome) -> [Option<f64>; 4] {
     let count = |name| outcome.counter(name);
     let counts = roost_report::SearchCounts {
@@ -120,12 +123,12 @@ fn efficiency(outcome: &Outcome) -> [Option<f64>; 4] {
     ]
 }
 
-/// The one value that is far from the published one: 2.4 times as much. No cause of it is known.
+/// The only value far from the published one: it is 2.4 times as large. The cause is not known.
 const MISSED: (u32, &str) = (56, "dom-eff");
 
-/// Each efficiency ranks the loads as published, rank correlation 0.9, and is within a factor of 1.25
-/// of the published value, but for [`MISSED`]. At the highest load the mechanism saves as large a part of
-/// the CPUs searched as published, within 5 points.
+/// Each efficiency ranks the loads as published (rank correlation 0.9), and is within a factor of 1.25 of the published
+/// value, except for [`MISSED`]. At the highest load the mechanism reduces the number of searched CPUs by the published
+/// percentage, within 5 points.
 #[test]
 fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_that() {
     let text = include_str!("../../../published/002-sis-efficiency.csv");
@@ -134,7 +137,7 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
         threads.map(|thread| thread.join().expect("a run")).into()
     });
     for (column, name) in EFFICIENCIES.iter().enumerate() {
-        // With few clients it can be that no search had to go beyond the fast checks.
+        // With few clients, the fast checks may find a CPU every time, so that no search goes further.
         let ours: Vec<(u32, f64)> = runs
             .iter()
             .filter_map(|(clients, outcome)| Some((*clients, efficiency(outcome)[column]?)))
@@ -143,7 +146,7 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
         let ids =
             ours.iter().map(|(clients, _)| format!("002-sis-netperf-tcp-rr-{clients}-{name}"));
         let theirs = published(text, ids, "base_value");
-        // At the precision that was published: three decimals.
+        // Rounded to the published precision of three decimals.
         let values: Vec<f64> =
             ours.iter().map(|&(_, value)| (value * 1000.0).round() / 1000.0).collect();
         let correlation = rank_correlation(&values, &theirs);
@@ -164,8 +167,8 @@ fn the_idle_search_gets_less_efficient_with_load_as_published_and_sis_util_ends_
     assert!((fewer - theirs).abs() <= 5.0, "{fewer:.1}% fewer CPUs searched, published {theirs}%");
 }
 
-/// Bars: values within a factor of 1.15 of those published without the change, 1.35 with it, 1.5 between
-/// the gains (patched over base), and the kernel that gains least is the published one.
+/// Bars: within a factor of 1.15 of the published values without the change, 1.35 with it, and 1.5 for the gains
+/// (patched over base). The kernel that gains least must be the published one.
 #[test]
 fn numa_imbalance_gives_stream_the_bandwidth_of_all_llcs() {
     let outcome = |scheduler| run("zen3-2s", "stream:threads=16", scheduler, 100_000).metrics;
@@ -189,8 +192,9 @@ fn numa_imbalance_gives_stream_the_bandwidth_of_all_llcs() {
     assert_eq!(ours, theirs, "which gains least: {gains:?}");
 }
 
-/// The same with arrays of six times the caches, as others posted it with the same draft. The triad of spread
-/// threads calibrates a socket's bandwidth; placement without the change, and so half of it, is predicted.
+/// The same with arrays of six times the caches, as others posted it for the same draft. A socket's bandwidth is
+/// calibrated by the triad of spread threads. The prediction is the placement without the change, and therefore half of
+/// that bandwidth.
 #[test]
 fn numa_imbalance_gives_stream_the_bandwidth_of_both_sockets() {
     #[derive(serde::Deserialize)]

@@ -1,5 +1,5 @@
-//! Reports in a real browser, used as a reader uses them: everything is drawn, clicks do what they should, and
-//! nothing is complained of. Ignored unless asked for (`make test-look`): it needs Chromium.
+//! Opens reports in a real browser and uses them as a reader does: everything must be drawn, clicks must work, and the
+//! browser must report no errors. The tests need Chromium and are ignored by default (`make test-look` runs them).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -11,37 +11,38 @@ use std::process::Command;
 use base64::Engine;
 use serde::Deserialize;
 
-/// Stands before the report's own script.
+/// This script is inserted before the report's own script.
 const CHECK: &str = include_str!("browser/check.js");
 
-/// What `check.js` leaves in the page.
+/// What `check.js` found in the page.
 #[derive(Debug, Deserialize)]
 struct Found {
-    /// The part of the report that each chart is in, and whether something was drawn.
+    /// For each chart, the section of the report that it is in, and whether something was drawn.
     charts: Vec<(String, bool)>,
     sections: Vec<String>,
-    /// Charts of the second scheduler: at first, and after one and two clicks on its name.
+    /// Number of the second scheduler's charts: at first, after one click on its name, and after two.
     toggled: Option<Vec<u32>>,
     /// For each choice of tasks, the sum over the first scheduler's heat map.
     tasks: Option<BTreeMap<String, f64>>,
-    /// The rows of that map: at first, and after a click on the first row, and on that of what it led to.
+    /// The rows of that map: at first, after a click on the first row, and after a click on the first row of the
+    /// result.
     clicked: Option<Vec<Vec<String>>>,
     drawn_ms: u64,
     /// Whether the page is wider than its window.
     wide: bool,
-    /// Elements that only a name with markup could have made.
+    /// Elements that could only come from markup in a name.
     markup: u32,
     errors: Vec<String>,
 }
 
-/// Where screenshots and reports are kept.
+/// The folder that keeps screenshots and reports.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("look");
     fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// A report of this comparison.
+/// Writes the report of a comparison.
 fn report(name: &str, args: &[&str]) -> PathBuf {
     let file = folder().join(format!("{name}.html"));
     let mut roost = assert_cmd::Command::new(env!("CARGO_BIN_EXE_roost"));
@@ -49,7 +50,7 @@ fn report(name: &str, args: &[&str]) -> PathBuf {
     file
 }
 
-/// Chromium with a profile of its own, a window of that size, and what it is to do.
+/// Runs Chromium with its own profile and a window of this size.
 fn chromium(args: &[&str], (width, height): (u32, u32), page: &Path) -> String {
     let profile = tempfile::tempdir().unwrap();
     let mut command = Command::new("chromium");
@@ -59,7 +60,7 @@ fn chromium(args: &[&str], (width, height): (u32, u32), page: &Path) -> String {
         "--hide-scrollbars",
         "--allow-file-access-from-files",
     ]);
-    // Root has no sandbox: that is so of containers.
+    // Root in a container has no sandbox.
     command.args(["--no-sandbox", "--virtual-time-budget=60000"]);
     command.arg(format!("--user-data-dir={}", profile.path().display()));
     command.arg(format!("--window-size={width},{height}")).args(args);
@@ -69,7 +70,7 @@ fn chromium(args: &[&str], (width, height): (u32, u32), page: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a reader finds in the report, at a window of that size.
+/// Opens the report in a window of this size and returns what `check.js` found.
 fn read(report: &Path, size: (u32, u32)) -> Found {
     let html = fs::read_to_string(report).unwrap();
     let checked = report.with_extension("checked.html");
@@ -82,8 +83,8 @@ fn read(report: &Path, size: (u32, u32)) -> Found {
     serde_json::from_slice(&json).unwrap()
 }
 
-/// Keeps pictures of the report: on a desk, at night, and on a phone, whose window is a frame: Chromium's own
-/// are wider.
+/// Takes screenshots of the report on a desktop, in dark mode, and on a phone. The phone is a frame, because Chromium's
+/// own windows cannot be that narrow.
 fn keep_pictures(report: &Path) {
     let picture = |kind: &str| {
         let file = report.with_extension(format!("{kind}.png"));
@@ -100,7 +101,7 @@ fn keep_pictures(report: &Path) {
     chromium(&[&picture("phone")], (500, 5000), &frame);
 }
 
-/// What holds of every report, at a desk and on a small screen.
+/// Checks that must hold for every report, in a large and in a small window.
 fn works(report: &Path, sections: &[&str]) -> Found {
     for size in [(500, 800), (1280, 900)] {
         let found = read(report, size);
@@ -114,7 +115,7 @@ fn works(report: &Path, sections: &[&str]) -> Found {
     read(report, (1280, 900))
 }
 
-/// How many charts a part has.
+/// Number of charts in a section.
 fn charts(found: &Found, part: &str) -> usize {
     found.charts.iter().filter(|(section, _)| section == part).count()
 }
@@ -160,7 +161,7 @@ fn memory_has_its_own_part() {
     assert_eq!(charts(&found, "results"), 4, "Copy, Scale, Add, Triad");
 }
 
-/// Names are the user's.
+/// Task and cgroup names come from the user, so they may contain markup.
 const GROUPS: &str = r#"{
   "global": { "duration": 1 },
   "tasks": {
@@ -199,7 +200,7 @@ fn tasks_can_be_chosen_by_name_and_cgroup_and_names_are_no_markup() {
         [("name: <b>one</b>", "name: two"), ("cgroup: /</script><img src=x>", "cgroup: /two")]
     {
         let (one, two) = (of(one), of(two));
-        // The first run twice as much.
+        // The first task runs twice as much.
         assert!(one > 1.2 * two && two > 0.0, "{one} {two}");
         assert!((one + two) < 1.001 * of("all"), "the task that starts them is in no group");
     }

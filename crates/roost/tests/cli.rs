@@ -1,6 +1,5 @@
-//! The program as its users meet it: every command and example works, every format is what it says,
-//! the same command prints the same bytes, and whatever is wrong is told in one line with the right
-//! exit status.
+//! Tests the program as users meet it. Every command and example works, every format is what it claims to be, the same
+//! command prints the same bytes, and every mistake is reported in one line with the right exit status.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -19,8 +18,8 @@ fn roost(args: &[&str]) -> Output {
     assert_cmd::Command::new(ROOST).args(args).output().unwrap()
 }
 
-/// Standard output of a command that succeeds without a word on standard error: no progress bar
-/// either, as standard error is no terminal here.
+/// Standard output of a command that must succeed and print nothing on standard error. Progress bars are not printed
+/// either, because standard error is no terminal here.
 fn succeeds(args: &[&str]) -> String {
     let output = roost(args);
     let (stdout, stderr) = texts(&output);
@@ -28,7 +27,7 @@ fn succeeds(args: &[&str]) -> String {
     stdout
 }
 
-/// The one line on standard error of a command that fails with `status` and prints nothing else.
+/// The one line on standard error of a command that must fail with `status` and print nothing else.
 fn fails(args: &[&str], status: i32) -> String {
     let output = roost(args);
     let (stdout, stderr) = texts(&output);
@@ -55,13 +54,13 @@ fn git(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| texts(&output).0.trim().to_owned())
 }
 
-/// The commit that this program is built from; none if these sources are no clone.
+/// The commit that this program is built from. `None` if the sources are not a clone.
 fn commit() -> Option<String> {
     git(&["ls-files", "--error-unmatch", "Cargo.toml"])?;
     git(&["rev-parse", "HEAD"])
 }
 
-/// Whether what this program is built from differs from the commit.
+/// Whether the sources of this program differ from the commit.
 fn is_modified() -> bool {
     let sources =
         [":(top)crates/*/src/**", ":(top,exclude)crates/live", ":(top)policy", ":(top)Cargo.lock"];
@@ -69,7 +68,7 @@ fn is_modified() -> bool {
     status.is_some_and(|changes| !changes.is_empty())
 }
 
-/// Version and commit as people see them.
+/// Version and commit as users see them.
 fn this_roost() -> String {
     let version = env!("CARGO_PKG_VERSION");
     let modified = if is_modified() { ", modified" } else { "" };
@@ -116,7 +115,7 @@ mod help {
         assert_eq!(succeeds(&[]), top, "no command: the help is what helps");
     }
 
-    /// Every example, as it is printed, in a directory that has the files it speaks of.
+    /// Runs every example as printed, in a directory that has the files it names.
     #[test]
     fn its_examples_work() {
         let directory = tempfile::tempdir().unwrap();
@@ -125,7 +124,7 @@ mod help {
         copy(data("workload", "rtapp/spreading-tasks.json"), "load.json");
         std::os::unix::fs::symlink("/sys/devices/system", directory.path().join("captured"))
             .unwrap();
-        // As the page says. Files of /sys shrink while tar reads them, of which it complains.
+        // As the help says. Files of /sys shrink while tar reads them, and tar complains about that.
         let archive = "cat /proc/cpuinfo >cpuinfo; tar czf sys.tgz cpuinfo /sys/devices/system/cpu \
             /sys/devices/system/node; lscpu -p=CPU,CORE,SOCKET,NODE,CACHE >cpus.txt";
         let made = Command::new("sh").args(["-c", archive]).current_dir(directory.path()).output();
@@ -134,13 +133,13 @@ mod help {
         for page in [&["--help"][..], &["machine", "--help"], &["compare", "--help"]] {
             let text = succeeds(page).replace("\\\n", " ");
             let lines = text.lines().filter_map(|line| line.strip_prefix("  roost "));
-            // What follows two spaces explains, unless it continues the line before.
+            // What follows two spaces is an explanation, unless the line continues the one before.
             examples.extend(lines.map(|line| match line.contains("fair@") {
                 true => line.split_whitespace().collect::<Vec<_>>().join(" "),
                 false => line.split("  ").next().unwrap().to_owned(),
             }));
         }
-        // A virtual machine needs QEMU and a kernel, which `roost vm` fetches from the network.
+        // A virtual machine needs QEMU and a kernel, which `roost vm` fetches from the network, so these are skipped.
         examples.retain(|example| !example.starts_with("vm") && !example.contains("--on vm"));
         assert!(examples.len() >= 9, "{examples:?}");
         for example in examples {
@@ -171,7 +170,7 @@ mod machine {
         list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     }
 
-    /// Presets, files and this machine, with the domains of each version.
+    /// Presets, files and this machine load, and show the domains of each version.
     #[test]
     fn every_machine_loads_for_every_version() {
         let captured = data("machine", "");
@@ -233,7 +232,7 @@ mod machine {
 mod compare {
     use super::*;
 
-    /// Three schedulers on two nodes with two LLCs each; small, but with balancing between nodes.
+    /// Three schedulers on two nodes with two LLCs each. This is small, but there is balancing between nodes.
     const SMALL: [&str; 10] = [
         "compare",
         "--machine",
@@ -268,7 +267,7 @@ mod compare {
         assert_eq!(csv.lines().count(), 1 + 3 * 3, "three schedulers with three seeds: {csv}");
     }
 
-    /// Without the command line that made it, the output says what was compared, where and by which roost.
+    /// Each output says what was compared, on which machine and by which roost, even without the command line.
     #[test]
     fn the_experiment_is_in_every_format() {
         let json: Value = serde_json::from_str(&small(&["--format", "json"])).unwrap();
@@ -338,7 +337,7 @@ mod compare {
         assert!(notes[0].is_empty() && notes[3].is_empty(), "{notes:?}");
         assert_eq!(notes[1], ["+sis-util changes nothing: 7.2 is so already"]);
         assert!(notes[2][0].starts_with("+cling has nothing to act on: it needs"), "{notes:?}");
-        // One thread has nobody to be balanced with.
+        // A single thread leaves nothing to balance.
         let json = json_of("2n2l4c", "coremark:threads=1", &["fair@5.16+llc-imbalance"]);
         assert_eq!(json["notes"][0][0], "+llc-imbalance never acted: llc_imbalance_kept = 0");
         let table = succeeds(&[
@@ -356,7 +355,7 @@ mod compare {
         assert!(table.contains("\n  note: +llc-imbalance never acted"), "{table}");
     }
 
-    /// Beside the result stand the mechanisms' counters, and run time that adds up to `run_ns`.
+    /// The table shows the mechanisms' counters next to the result, and run times that add up to `run_ns`.
     #[test]
     fn what_mechanisms_did_and_where_tasks_ran_is_told() {
         let json = json_of(
@@ -384,7 +383,7 @@ mod compare {
         assert!(stream["counters"]["memory_local_bytes"][0].as_f64().unwrap() > 0.0);
     }
 
-    /// What a terminal with so many columns shows.
+    /// What a terminal with this many columns shows.
     fn on_terminal(columns: u16, args: &[&str]) -> String {
         let (mut master, mut slave) = (0, 0);
         let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -399,7 +398,7 @@ mod compare {
             unsafe { (fs::File::from_raw_fd(master), fs::File::from_raw_fd(slave)) };
         let mut child = Command::new(ROOST).args(args).stdout(slave).spawn().unwrap();
         let mut bytes = Vec::new();
-        // Reading fails when the last who had the other side open has ended.
+        // Reading fails once the last process that held the other side has closed it.
         let _ = master.read_to_end(&mut bytes);
         assert!(child.wait().unwrap().success());
         String::from_utf8(bytes).unwrap().replace("\r\n", "\n")
@@ -429,7 +428,7 @@ mod compare {
         );
     }
 
-    /// The hash is of the file, not of its name; the duration stands beside it.
+    /// The hash covers the file's content, not its name. The duration is shown separately.
     #[test]
     fn hashes_tell_whether_two_files_are_the_same() {
         let folder = tempfile::tempdir().unwrap();
@@ -494,7 +493,7 @@ mod compare {
         let validator = jsonschema::validator_for(&schema).unwrap();
         let benchmarks = roost_workload::benchmarks().iter().map(|benchmark| benchmark.name);
         for workload in benchmarks {
-            // Long enough to measure something.
+            // Long enough for the workload to measure something.
             let duration = match workload {
                 "perf-bench-numa" => "1s",
                 "schbench" | "stream" | "numa01" | "specjbb" => "320ms",
@@ -517,7 +516,7 @@ mod compare {
                 "fair@5.19",
                 "fair@7.2+llc-imbalance",
             ]);
-            // It may note that hackbench was cut.
+            // A note that hackbench was cut short is allowed.
             let (text, stderr) = texts(&output);
             assert!(output.status.success(), "{workload}: {stderr}");
             let document: Value = serde_json::from_str(&text).unwrap();
@@ -573,7 +572,7 @@ mod compare {
         }
     }
 
-    /// Repeats run the seeds that follow the first.
+    /// Repeats use the seeds that follow the first.
     #[test]
     fn a_seed_changes_the_run() {
         let samples = |seed: &str, repeat: &str| {
@@ -656,7 +655,7 @@ mod compare {
 mod mistakes {
     use super::*;
 
-    /// Arguments, and what the line has to name: what is wrong, and the way out.
+    /// Arguments, and what the error line has to contain: the problem and the way out.
     #[test]
     fn each_is_told_in_one_line_with_the_way_out() {
         let cases: &[(&[&str], &[&str])] = &[
@@ -772,7 +771,7 @@ mod mistakes {
         }
     }
 
-    /// What only the run finds out. The notes about such a file do not stand before the error.
+    /// Errors that only the run finds. Notes about such a file are not printed before the error.
     #[test]
     fn workloads_that_do_not_fit_the_machine_or_never_end() {
         let directory = tempfile::tempdir().unwrap();
@@ -800,7 +799,7 @@ mod mistakes {
 mod outputs {
     use super::*;
 
-    /// Takes far longer than a test waits.
+    /// A comparison that takes far longer than a test waits.
     const LONG: [&str; 9] = [
         "compare",
         "--machine",
@@ -879,7 +878,7 @@ mod outputs {
             fs::write(&trace, old).unwrap();
             let more = ["--trace", trace.to_str().unwrap()];
             let child = spawn(&[&LONG[..], &more].concat());
-            // Two traces' temporary files stand beside the older one once signals are caught.
+            // Once signals are caught, the temporary files of two traces stand next to the older trace.
             wait_until(|| fs::read_dir(directory.path()).unwrap().count() == 3);
             let interrupted = Instant::now();
             let pid = child.id().to_string();

@@ -1,12 +1,12 @@
-//! What `roost` does with real kernels. These run with `make test-vm`, because they need packages from
-//! the network or a prepared cache, and minutes.
+//! Tests of `roost` with real kernels. `make test-vm` runs them, because they need minutes, and packages from the
+//! network or a prepared cache.
 //!
-//! Where a guest, or clang, cannot be had they fail, and say how to leave them out: what is named
-//! `sched_ext` needs clang, and what is named `program_` is not a test but what a guest runs.
+//! If guests or clang are not available, the tests fail and say how to leave them out. Tests named `sched_ext` need
+//! clang. Functions named `program_` are not tests: a guest runs them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-// Guests are x86-64's.
+// Guests are x86-64 only.
 #[cfg(target_arch = "x86_64")]
 mod moved;
 
@@ -36,8 +36,8 @@ fn text(output: &Output) -> String {
     format!("{:?}\n{out}\n{err}", output.status)
 }
 
-/// A sched_ext scheduler as a program: a script with the object in it, which bpftool registers, and
-/// which does `then` while it stays.
+/// Writes a sched_ext scheduler as a program: a script that contains the object, registers it with bpftool, and runs
+/// `then` while the scheduler is loaded.
 fn minimal_scheduler(folder: &Path, then: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/minimal.bpf.c");
     let object = folder.join("minimal.bpf.o");
@@ -76,7 +76,7 @@ fn a_sched_ext_scheduler_is_loaded_and_unloaded_between_runs_of_the_fair_class()
     let folder = TempDir::new().unwrap();
     let program = minimal_scheduler(folder.path(), "");
     let program = program.to_str().unwrap();
-    // Turns: fair, minimal, minimal, fair. Were it left loaded, the next run would say so.
+    // The order is fair, minimal, minimal, fair. If the scheduler stayed loaded, the next run would report that.
     let output = roost(&[
         "compare",
         "--on",
@@ -151,12 +151,12 @@ fn an_unknown_setting_is_answered_with_those_of_the_kernel() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("no such-thing") && error.contains("sis-util"), "{error}");
-    // A host may have a KVM that gives up.
+    // On some hosts KVM exists but fails.
     let told = error.lines().filter(|line| !line.ends_with("booting without KVM")).count();
     assert_eq!(told, 1, "{error}");
 }
 
-/// One scenario on one machine, few repeats: not the bars, but that both sides count the same things.
+/// One scenario on one machine with few repeats. This checks that both sides count the same things, not the bars.
 #[test]
 #[ignore = "boots a guest: make test-vm"]
 fn a_scenario_on_both_sides() {
@@ -164,7 +164,7 @@ fn a_scenario_on_both_sides() {
     let arguments =
         ["validate", "--machine", "2n2l4c", "--scenario", "below", "--repeat", "2", "--format"];
     let output = roost(&[&arguments[..], &["csv"]].concat());
-    // Two repeats are fewer than the bars ask for.
+    // The bars need more than two repeats.
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let mut rows = csv::Reader::from_reader(output.stdout.as_slice());
     let header = rows.headers().unwrap().clone();
@@ -177,12 +177,12 @@ fn a_scenario_on_both_sides() {
             wakeups = Some([sim, real].map(|index| row[index].parse::<f64>().unwrap()));
         }
     }
-    // Timers wake all 24 tasks: how often does not depend on where they run.
+    // Timers wake all 24 tasks. The number of wakeups does not depend on where the tasks run.
     let [sim, real] = wakeups.unwrap();
     assert!(real > 1000.0 && (sim - real).abs() < real / 10.0, "simulated {sim}, real {real}");
 }
 
-/// What `--on host` leaves on a machine, seen from within a guest.
+/// A script for the guest: checks that `--on host` leaves the machine as it was.
 const ON_HOST: &str = r#"
 state() {
 	cat /sys/kernel/debug/sched/features /proc/sys/kernel/sched_schedstats

@@ -1,5 +1,5 @@
-//! `roost run` and the settings that the live scheduler shares with the simulation, without a kernel
-//! that could load it: a script stands in for `scx_roost`.
+//! Tests `roost run`, and the settings that the live scheduler shares with the simulation. A script stands in for
+//! `scx_roost`, so no kernel has to load anything.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -10,11 +10,12 @@ use std::sync::Mutex;
 
 use tempfile::TempDir;
 
-/// A program that is written while another thread forks stays open for writing in the child for a
-/// moment, and cannot be started: one at a time.
+/// Only one test at a time may write a program and start it. If another thread forks while the file is open for
+/// writing, the child holds it open for a moment, and the program cannot be started.
 static PROGRAMS: Mutex<()> = Mutex::new(());
 
-/// A folder with `roost`, away from whatever was built beside it, and perhaps a stand-in.
+/// A folder with a copy of `roost` and, if `stand_in` is set, a stand-in for `scx_roost`. Nothing else that was built
+/// is near.
 fn folder(stand_in: bool) -> TempDir {
     let folder = TempDir::new().unwrap();
     let _alone = PROGRAMS.lock();
@@ -72,7 +73,7 @@ fn without_the_program_a_line_says_how_to_get_it() {
     }
 }
 
-/// The current folder may be anybody's.
+/// The current folder may belong to anybody.
 #[test]
 fn no_program_of_the_current_folder_is_run() {
     let (here, folder) = (folder(true), folder(false));
@@ -134,7 +135,7 @@ fn wrong_settings_are_told_in_a_line() {
     }
 }
 
-/// A settings file does to the simulation what its lines do as switches.
+/// A settings file and the same settings as switches give the same simulated run.
 #[test]
 fn a_settings_file_is_the_same_as_switches() {
     let folder = folder(false);

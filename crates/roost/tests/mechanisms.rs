@@ -1,5 +1,4 @@
-//! Each mechanism acts where it is meant to: the counters that say so move in a short run, and a run without it
-//! does not have them.
+//! Each mechanism acts: its counter moves in a short run. A run without the mechanism does not have the counter.
 
 use roost_fair::mechanisms;
 use std::sync::Arc;
@@ -10,14 +9,14 @@ const MS: u64 = 1_000_000;
 
 fn run(scheduler: &str, machine: &str, workload: &str, ms: u64) -> Outcome {
     let simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler);
-    // Measured as a whole: some act when tasks start.
+    // Measured from the start, because some mechanisms act when tasks start.
     let mut simulation =
         Simulation { start: Start::Boot, quiet: true, ..simulation.expect("known names") };
     Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
     simulation.run(Control::new(1)).expect("it ends")
 }
 
-/// How often a mechanism acted; `None`: the run does not have its counters.
+/// How often a mechanism acted. `None`: the run does not have its counters.
 fn acted(mechanism: &str, outcome: &Outcome) -> Option<f64> {
     let known = mechanisms().iter().find(|known| known.name == mechanism).expect("a mechanism");
     let value = |name: &&str| outcome.counters.iter().find(|(other, _)| other == name);

@@ -1,4 +1,5 @@
-//! Memory does not grow with simulated time. Alone in its file: what is counted is the whole process's.
+//! Memory does not grow with simulated time. This test has a file of its own because it counts the memory of the whole
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -9,14 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use roost_simulate::{Control, SchedulerSpec, Simulation, Start};
 use roost_workload::rtapp;
 
-/// The system's allocator, and how many bytes it has given out, now and at most. (Resident memory also
-/// has pages of the program that some run comes upon first.)
+/// The system's allocator, which also counts allocated bytes: the current number and the peak. (Resident memory would
+/// include pages of the program that are touched for the first time.)
 struct Counted;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is done by the system's allocator.
+// SAFETY: every call goes to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -35,8 +36,8 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// Tasks that sleep, wake each other, are created and exit for as long as the run goes on: if
-/// anything kept a record of each, 20 times the time would be 20 times the records.
+/// Tasks sleep, wake each other, are created and exit during the whole run. If the simulator kept a record of each such
+/// event, 20 times the time would need 20 times the records.
 #[test]
 fn twenty_times_the_time_takes_no_more_memory() {
     let text = r#"{"tasks": {
@@ -65,7 +66,7 @@ fn twenty_times_the_time_takes_no_more_memory() {
         let many = run(scheduler, 10_000_000_000);
         assert!(many > 15.0 * few && many > 10_000.0, "{scheduler}: {few}, {many} tasks");
         let grown = MOST.load(Ordering::Relaxed) - before;
-        // Queues that were longer once; 20,000 tasks with a byte each would be seen.
+        // Queues may grow to a new peak. One byte for each of 20,000 tasks would exceed this limit.
         assert!(grown <= 16 << 10, "{scheduler}: {grown} bytes more");
     }
 }

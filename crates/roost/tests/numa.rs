@@ -1,4 +1,4 @@
-//! The bars of memory and NUMA balancing: settling groups, autonuma-benchmark, the speed of it.
+//! Bars for memory and NUMA balancing: groups that settle, autonuma-benchmark, and simulation speed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,15 +24,15 @@ fn run(
 
 // --- Settling: published/001-settle.csv ----------------------------------------------------------
 
-/// How long the workload runs where nothing else is said: ten periods of cling's timer.
+/// Simulated time unless said otherwise, in s: ten periods of cling's timer.
 const SECONDS: u64 = 60;
 
 const GROUPS: [&str; 4] = ["/ng_A", "/ng_B", "/ng_C", "/ng_D"];
 
-/// Changes of a value: when, and to what.
+/// The changes of each value: time and new value.
 type Changes = Arc<Mutex<BTreeMap<(&'static str, usize), Vec<(u64, u64)>>>>;
 
-/// Keeps the values that a scheduler tells.
+/// Records the values that a scheduler reports to observers.
 struct Values(Changes);
 
 impl Tracer for Values {
@@ -51,7 +51,7 @@ impl Tracer for Values {
     }
 }
 
-/// Where a group is: shares of CPU time and memory on node 0.
+/// The shares of a group's CPU time and memory on node 0.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     cpu: f64,
@@ -59,7 +59,7 @@ struct Place {
 }
 
 impl Place {
-    /// The node that has at least 95% of both.
+    /// The node with at least 95% of both, if there is one.
     fn node(self) -> Option<usize> {
         match self {
             Self { cpu, memory } if cpu >= 0.95 && memory >= 0.95 => Some(0),
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-/// Where the groups are in the last 10 of so many seconds, and what cling told.
+/// The groups' places in the last 10 s of a run of `seconds`, its outcome, and the values that cling reported.
 fn settled(scheduler: &str, seconds: u64, seed: u64) -> ([Place; 4], Outcome, Changes) {
     places("settle", scheduler, seconds, seed)
 }
@@ -98,8 +98,8 @@ fn places(
     (places, after, changes)
 }
 
-/// Whether counters and trace show that on the way tasks failed to get to both nodes, which became
-/// busy, so that nobody clung to them until that was over.
+/// Whether counters and trace show that tasks failed to get to a busy node, for both nodes, so that cling paused there
+/// until the node was no longer busy.
 fn is_told(outcome: &Outcome, changes: &BTreeMap<(&'static str, usize), Vec<(u64, u64)>>) -> bool {
     (0..2).all(|node| {
         let of = |what: &str| outcome.counter(&format!("cling_{what}_node{node}"));
@@ -115,23 +115,22 @@ fn is_told(outcome: &Outcome, changes: &BTreeMap<(&'static str, usize), Vec<(u64
     })
 }
 
-/// The nodes where groups have settled, and of them all how many are on node 0.
+/// The nodes on which groups have settled, and how many groups are on node 0.
 fn nodes(places: &[Place; 4]) -> ([Option<usize>; 4], usize) {
     let nodes = places.map(Place::node);
     (nodes, nodes.iter().filter(|&&node| node == Some(0)).count())
 }
 
-/// Where two groups want the same node, and how many of their threads begin there, follows from the
-/// seed.
+/// The seed decides whether two groups want the same node, and how many of their threads start there.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
 
-/// Whether each group has settled, two a node.
+/// Whether each group has settled, two groups on each node.
 fn is_settled(places: &[Place; 4]) -> bool {
     let (nodes, on_first) = nodes(places);
     nodes.iter().all(Option::is_some) && on_first == 2
 }
 
-/// Published, first stage: groups are split, their memory as their CPU time.
+/// The published first stage: groups are split between nodes, and their memory like their CPU time.
 #[test]
 fn without_cling_groups_stay_split() {
     for seed in SEEDS {
@@ -142,11 +141,12 @@ fn without_cling_groups_stay_split() {
     }
 }
 
-/// Published, second and third stage. Without the pause groups stay split that want the same node, as the
-/// tasks that cling there give way to nobody; where no two want the same, they settle
+/// The published second and third stage. Without the pause, groups that want the same node stay split, because tasks
+/// that cling there never give way. If no two groups want the same node, they settle
 /// (docs/notes/2026-11-25-results.md).
-/// With it all settle, two groups a node, each with all of its CPU time and memory there; where it was
-/// needed, counters and trace tell of it.
+///
+/// With the pause all groups settle, two on each node, with all of their CPU time and memory there. If the pause was
+/// needed, counters and trace show it.
 #[test]
 fn with_the_pause_groups_settle_that_want_the_same_node() {
     let mut split = 0;
@@ -164,12 +164,12 @@ fn with_the_pause_groups_settle_that_want_the_same_node() {
     assert!(split > 0, "the pause is never needed");
 }
 
-/// Two groups come to have five threads on each node, all with equally much memory: neither node gains a swap as much as
-/// the kernel asks for (`SMALLIMP`), whoever is paused. One of two such seeds of 1 to 400
+/// With this seed, two groups have five threads on each node, and all have equally much memory. No swap of tasks gains
+/// as much as the kernel requires (`SMALLIMP`), whichever group is paused. Two seeds of 1 to 400 do that
 /// (docs/notes/2026-11-25-results.md).
 const STAYS_SPLIT: u64 = 2;
 
-/// A miss, not a claim: published, all groups settle. Who mends this finds out here.
+/// A known miss, not a claim: as published, all groups settle. This test fails when somebody fixes that.
 #[test]
 fn with_the_pause_groups_that_are_tied_stay_split() {
     let (places, ..) = settled("fair@5.2+cling", SECONDS, STAYS_SPLIT);
@@ -179,7 +179,7 @@ fn with_the_pause_groups_that_are_tied_stay_split() {
     );
 }
 
-/// Where threads share all of their group's memory, page-based groups settle without any cgroup.
+/// If threads share all of their group's memory, page-based grouping settles the groups without cgroups.
 #[test]
 fn groups_that_share_memory_settle_by_themselves() {
     let (places, ..) = places("settle:shared=100", "fair@5.2", SECONDS, 1);
@@ -196,7 +196,8 @@ fn seconds_of(machine: &str, workload: &str, scheduler: &str, seed: u64) -> f64 
     run(machine, workload, scheduler, None, seed, None).metrics[0].value.expect("it ends")
 }
 
-/// numa02 on 3.9. The machines' bandwidths come from other benchmarks, and from this one with everything bound to nodes.
+/// numa02 on 3.9. The machines' bandwidths come from other benchmarks, and from this one with everything bound to
+/// nodes.
 #[test]
 fn numa02_takes_as_long_as_published() {
     for (machine, workload, published) in
@@ -207,9 +208,9 @@ fn numa02_takes_as_long_as_published() {
     }
 }
 
-/// Before there was NUMA balancing: memory is on one node, local threads end first, and idle CPUs then even out those that
-/// are left. How soon they do calibrates how often an idle CPU has a tick (`WHEEL_TIMERS`). A fourth row is missed,
-/// numa02_SMT: 77.9 s for 61.33 (docs/notes/2026-11-25-results.md).
+/// Without NUMA balancing: memory is on one node, local threads end first, and idle CPUs then even out the threads that
+/// are left. The time that takes was used to calibrate how often an idle CPU has a tick (`WHEEL_TIMERS`). A fourth row
+/// is missed: numa02_SMT takes 77.9 s, published 61.33 s (docs/notes/2026-11-25-results.md).
 #[test]
 fn without_numa_balancing_they_take_as_long_as_posted() {
     for case in ["numa01", "numa01_THREAD_ALLOC", "numa02"] {
@@ -221,8 +222,9 @@ fn without_numa_balancing_they_take_as_long_as_posted() {
     }
 }
 
-/// What the period of the governor's threads is derived from: where all CPUs are busy a task is preempted a little more often
-/// than that. numa02_SMT, where half of them idle, has more switches still (136 a second), as here the balancer's.
+/// The period of the frequency governor's threads is derived from this row: on a fully busy machine, a task is
+/// preempted a little more often than that period. numa02_SMT, with half of the CPUs idle, has more switches (136 per
+/// second); here the balancer causes these.
 #[test]
 fn tasks_are_preempted_as_often_as_posted() {
     let machine = roost_machine::resolve("xeon-2s-12").expect("a preset");
@@ -238,14 +240,14 @@ fn tasks_are_preempted_as_often_as_posted() {
     }
 }
 
-/// Half as many threads as CPUs, on 3.9: published 21.06 s with a standard deviation of 2.86.
+/// Half as many threads as CPUs, on 3.9: published 21.06 s with a standard deviation of 2.86 s.
 #[test]
 fn numa02_smt_takes_as_long_as_published_on_four_nodes() {
     let ours = seconds("x3750-m4", "numa02_SMT:cpus=64", "fair@3.9");
     assert!((ours - 21.06).abs() < 2.86, "{ours:.2}");
 }
 
-/// What was measured when the rows were published.
+/// The scheduler that was measured for the published rows.
 const AS_POSTED: &str = "fair@3.9+consolidate-posted";
 
 /// The mean over seeds.
@@ -254,7 +256,7 @@ fn mean_seconds(machine: &str, workload: &str, scheduler: &str, seeds: u64) -> f
     (1..=seeds).map(of).sum::<f64>() / seeds as f64
 }
 
-/// The mean over seeds of the time as posted, by that of 3.9.
+/// The mean time over seeds with the posted patch, divided by that of 3.9.
 fn as_posted(machine: &str, workload: &str, seeds: u64) -> f64 {
     let [base, patched] =
         ["fair@3.9", AS_POSTED].map(|scheduler| mean_seconds(machine, workload, scheduler, seeds));
@@ -262,31 +264,31 @@ fn as_posted(machine: &str, workload: &str, seeds: u64) -> f64 {
     patched / base
 }
 
-/// Of five rows whose published difference exceeds its standard deviations: numa02_SMT, published slower by 23% on 2 nodes
-/// and by 19% on 4. Threads that a worker of the governor preempts are moved although they are hot.
+/// Five published rows differ by more than their standard deviations. One is numa02_SMT, published as slower by 23% on
+/// 2 nodes and by 19% on 4 nodes: threads that a worker of the governor preempts are moved although they are cache-hot.
 #[test]
 fn as_posted_numa02_smt_is_slower() {
     assert!(as_posted("xeon-2s-12", "numa02_SMT:cpus=12", 4) > 1.1);
     assert!(as_posted("x3750-m4", "numa02_SMT:cpus=64", 8) > 1.01);
 }
 
-/// numa01, published faster by 12% on 2 nodes. Over so many seeds our difference is four times the error of its mean
-/// (docs/notes/2026-11-25-results.md).
+/// numa01, published as faster by 12% on 2 nodes. With this many seeds, the simulated difference is four times the
+/// error of its mean (docs/notes/2026-11-25-results.md).
 #[test]
 #[ignore = "minutes of processor time: make test-long"]
 fn as_posted_numa01_is_faster_on_two_nodes() {
     assert!(as_posted("xeon-2s-12", "numa01:cpus=12", 192) < 0.99);
 }
 
-/// numa01 on 4 nodes, published faster by 35%; here the difference of one seed is ten deviations. Its memory is where threads
-/// touch it first, as the row below says.
+/// numa01 on 4 nodes, published as faster by 35%. In the simulation, the difference in a single seed is ten standard
+/// deviations. Memory is where threads touch it first, as explained at the next row.
 #[test]
 fn as_posted_numa01_is_faster_on_four_nodes() {
     assert!(as_posted("x3750-m4", "numa01:cpus=64,same_node=0", 1) < 0.8);
 }
 
-/// The row that tells how numa01 was built there: 150.34 s on 3.9, from 140.39 to 164.45, deviating by 7.98. Were all memory
-/// on one node at first, the links from there would make the best run longer than that.
+/// This row tells how numa01 was built there: 150.34 s on 3.9, from 140.39 s to 164.45 s, standard deviation 7.98 s. If
+/// all memory were on one node at first, the links from that node would make even the best run longer than that.
 #[test]
 fn numa01_thread_alloc_takes_as_long_as_published_on_four_nodes() {
     let [spread, on_one] = [0, 1].map(|same_node| {
@@ -298,7 +300,7 @@ fn numa01_thread_alloc_takes_as_long_as_published_on_four_nodes() {
     assert!((on_one - 150.34).abs() > 7.98, "{on_one:.1}");
 }
 
-/// numa01_THREAD_ALLOC, published slower by 13%. Here it is 2.5%, which 96 seeds establish
+/// numa01_THREAD_ALLOC, published as slower by 13%. Simulated: 2.5%, established by 96 seeds
 /// (docs/notes/2026-11-25-results.md).
 #[test]
 #[ignore = "minutes of processor time: make test-long"]
@@ -306,12 +308,12 @@ fn as_posted_numa01_thread_alloc_is_slower_on_four_nodes() {
     assert!(as_posted("x3750-m4", "numa01_THREAD_ALLOC:cpus=64,same_node=0", 16) > 1.01);
 }
 
-/// Consolidation acts: idle CPUs pull tasks to where the rest of their process is. They are asked to balance by
-/// CPUs whose core has two busy threads; without SMT nobody would. What it is for is bandwidth: published 13.3 to
-/// 22.8 GB/s (4x8-bw-thread, HT, LKML 2013-07-31), in a random walk that is not modelled.
+/// Consolidation acts: idle CPUs pull tasks to where the rest of their process is. Those idle CPUs are kicked by CPUs
+/// whose core has two busy threads; without SMT nobody would kick them. The published gain is in bandwidth, 13.3 to
+/// 22.8 GB/s (4x8-bw-thread, HT, LKML 2013-07-31). It comes from a random walk that is not modelled.
 #[test]
 fn consolidate_pulls_tasks_of_a_process_together() {
-    // Unlike numa01's, its processes begin split unevenly; -p 4 -t 8 -P 512 -0.
+    // Unlike those of numa01, these processes start unevenly split. perf bench numa: -p 4 -t 8 -P 512 -0.
     let workload = "perf-bench-numa:processes=4,threads=8,process-mb=512,init=cpu0";
     let run = |scheduler| run("x3750-m4", workload, scheduler, None, 1, None);
     let (before, outcome) = (run("fair@3.9"), run("fair@3.9+consolidate"));

@@ -1,15 +1,14 @@
-//! sysbench OLTP with and without cling, against `published/001-oltp.csv`. The bar is the direction of
-//! all six rows; sizes stand in docs/notes/2026-11-25-results.md.
+//! sysbench OLTP with and without cling, compared with `published/001-oltp.csv`. The bar is the direction of all six
+//! rows; docs/notes/2026-11-25-results.md has the sizes.
 //!
-//! Groups settle in the course of several NUMA scans, so runs are long: a quarter of an hour of one core
-//! (`make test-long`).
+//! Groups settle over several NUMA scans, so runs are long: a quarter of an hour of one core (`make test-long`).
 
 use roost_simulate::{Control, Simulation};
 
 /// Simulated time of a run, ms. The published runs took 20 minutes.
 const MILLISECONDS: u64 = 20_000;
 
-/// Transactions a second, mean of the instances.
+/// Transactions per second, averaged over the instances.
 fn eps(instances: u32, threads: u32, scheduler: &str) -> f64 {
     let spec = format!("sysbench-oltp:instances={instances},threads={threads}");
     let duration = Some(MILLISECONDS * 1_000_000);

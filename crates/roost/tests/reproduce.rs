@@ -1,4 +1,4 @@
-//! `roost reproduce`, and that docs/results.json is what this program makes of the recipes.
+//! Tests `roost reproduce`, and that docs/results.json is what this program makes of the recipes.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Studies that take a second or two, together.
+/// Studies that take one or two seconds together.
 const CHEAP: [&str; 3] = ["coremark", "stream", "stream-others"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A folder for documentation and kept runs.
+/// A temporary folder for documentation and cached runs.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -40,8 +40,8 @@ fn json(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap()
 }
 
-/// If this fails, a change of the program changed what it makes of published figures: look at the rows, then write
-/// the page anew with `roost reproduce`.
+/// If this fails, a change of the program changed its results for published figures. Look at the rows, then write the
+/// page anew with `roost reproduce`.
 #[test]
 fn cheap_rows_of_results_json_are_what_this_program_makes() {
     let folder = folder();
@@ -60,7 +60,7 @@ fn cheap_rows_of_results_json_are_what_this_program_makes() {
     }
 }
 
-/// Nobody writes the page by hand: it follows from the JSON.
+/// The page follows from the JSON; nobody edits it by hand.
 #[test]
 fn the_page_follows_from_results_json() {
     let docs = repository().join("docs");
@@ -71,7 +71,7 @@ fn the_page_follows_from_results_json() {
     assert_eq!(roost_reproduce::page(&results), page, "results.md was changed");
 }
 
-/// The second time nothing is run; a study that is run alone leaves the others on the page.
+/// A second call runs nothing. If one study is run alone, the others stay on the page.
 #[test]
 fn runs_are_kept_and_other_studies_stay() {
     let folder = folder();
@@ -95,7 +95,7 @@ fn runs_are_kept_and_other_studies_stay() {
     assert!(page.contains("### coremark") && page.contains("### stream"), "{page}");
 }
 
-/// A published change that roost predicts well, which `make demo` shows: both values within 15%.
+/// A published change that roost predicts well, and that `make demo` shows: both values are within 15%.
 #[test]
 fn streams_bandwidth_in_large_arrays_is_right() {
     let folder = folder();

@@ -1,5 +1,5 @@
-//! The trace of a real run, read as the Perfetto trace processor reads it: what CPUs did adds up to
-//! what the run counted.
+//! Reads the trace of a run as the Perfetto trace processor does. The times on CPUs must add up to what the run
+//! counted.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -8,8 +8,8 @@ use std::process::Command;
 
 use prost::Message;
 
-/// The part of Perfetto's `Trace` that tells of scheduling, with the field numbers of its
-/// `protos/perfetto/trace/`; written down again here so that a wrong number in the writer shows.
+/// The part of Perfetto's `Trace` that describes scheduling, with the field numbers of its `protos/perfetto/trace/`. It
+/// is written down here a second time, so that a wrong number in the writer shows.
 #[derive(Clone, PartialEq, Message)]
 struct Trace {
     #[prost(message, repeated, tag = "1")]
@@ -87,7 +87,7 @@ struct Slice {
     end: u64,
 }
 
-/// Slices by CPU, as a reader of switches makes them: each runs until the next switch of its CPU.
+/// The slices of each CPU. A slice lasts until the next switch of its CPU.
 fn slices(trace: &Trace) -> BTreeMap<u32, Vec<Slice>> {
     let mut open: BTreeMap<u32, Slice> = BTreeMap::new();
     let mut closed: BTreeMap<u32, Vec<Slice>> = BTreeMap::new();
@@ -115,13 +115,13 @@ fn slices(trace: &Trace) -> BTreeMap<u32, Vec<Slice>> {
     closed
 }
 
-/// Runs once; the trace, and the counter `run_ns` of the same run.
+/// Runs once. Returns the trace, and the counter `run_ns` of the same run.
 fn traced(machine: &str, workload: &str, duration: &str, scheduler: &str) -> (Trace, u64) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace");
     let output = Command::new(env!("CARGO_BIN_EXE_roost"))
         .args(["compare", "--machine", machine, "--workload", workload, "--duration", duration])
-        // A trace is of all of the run, and so are the counters of a run that has no warm-up.
+        // A trace covers the whole run. Without warm-up, the counters do too.
         .args(["--start", "boot", "--repeat", "1", "--format", "json", "--trace"])
         .arg(&file)
         .arg(scheduler)
@@ -133,7 +133,7 @@ fn traced(machine: &str, workload: &str, duration: &str, scheduler: &str) -> (Tr
     (Trace::decode(&*std::fs::read(file).unwrap()).unwrap(), run_ns)
 }
 
-/// Checks one run; returns the names of its threads.
+/// Checks one run, and returns the names of its threads.
 fn check(machine: &str, workload: &str, duration: &str, scheduler: &str) -> Vec<String> {
     let what = format!("{machine}, {workload}, {scheduler}");
     let (trace, run_ns) = traced(machine, workload, duration, scheduler);
@@ -177,6 +177,6 @@ fn slices_of_a_run_that_is_cut_off_add_up() {
 
 #[test]
 fn slices_of_preempted_tasks_add_up() {
-    // More hogs than CPUs: every switch is a preemption or a migration by balancing.
+    // With more hogs than CPUs, every switch is a preemption or a migration by balancing.
     check("node:2 core:2 pu:2", "coremark:threads=13", "1s", "fair@6.15");
 }

@@ -1,9 +1,8 @@
-//! The model beside what Linux 7.2 did, which `make validation` recorded: no guest is needed.
+//! Compares the model with the recording of Linux 7.2 that `make validation` made. No guest is needed.
 
 use std::process::Command;
 
-/// What was reached on 2026-11-21, 91.2%, with a point of margin: what is changed in
-/// the model must not lose it.
+/// The agreement that was reached on 2026-11-21 was 91.2%. This is one point lower: changes of the model must keep it.
 const REACHED: f64 = 0.90;
 
 const OBSERVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-7.2.json");
@@ -43,7 +42,7 @@ fn the_model_agrees_with_the_recorded_kernel_as_far_as_it_ever_did() {
         }
     }
     assert!(all > 1000.0 && agree / all >= REACHED, "{agree} of {all}");
-    // When domains are balanced does not depend on chance: intervals and busy factors.
+    // When domains are balanced follows from intervals and busy factors, not from chance.
     let differ: Vec<_> = periodic.iter().filter(|(agrees, _)| !agrees).collect();
     assert!(periodic.len() > 100 && differ.len() <= periodic.len() / 20, "{differ:?}");
 }

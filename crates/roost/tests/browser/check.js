@@ -1,7 +1,7 @@
 "use strict";
 
-// Uses a report as a reader does, and leaves what it found in the page, for browser.rs. Stands before the report's
-// own script, so that no error escapes it.
+// Uses a report as a reader does, and writes its findings into the page for browser.rs. It is inserted before the
+// report's own script, so that it sees all errors.
 (() => {
   const errors = [];
   addEventListener("error", (event) => errors.push(event.message));
@@ -9,7 +9,7 @@
   addEventListener("securitypolicyviolation", (event) => errors.push(`${event.violatedDirective}: ${event.blockedURI}`));
   for (const kind of ["error", "warn"]) console[kind] = (...words) => errors.push(words.map(String).join(" "));
 
-  /** What Plotly draws of each kind of trace. */
+  /** The elements that Plotly draws for each kind of trace. */
   const INK = ".hm image, .points path, .js-line, .bars path, .fills path";
   const charts = () => [...document.querySelectorAll(".chart")].filter((chart) => chart.offsetParent !== null);
   const drawn = (chart) => [...chart.querySelectorAll(INK)].some((ink) => ink.getBoundingClientRect().width > 0);
@@ -35,7 +35,7 @@
   const look = {
     charts: () => charts().map((chart) => [chart.closest("section").id, drawn(chart)]),
     sections: () => [...document.querySelectorAll("section")].map((section) => section.id),
-    /** Charts of the second scheduler before a click on its name, after it, and after another one. */
+    /** Number of the second scheduler's charts: before a click on its name, after it, and after another one. */
     toggled() {
       const button = document.querySelectorAll(".bar button")[1];
       if (!button) return null;
@@ -47,7 +47,7 @@
       }
       return seen;
     },
-    /** Tasks that can be chosen, and the sum of the first map's cells for each. */
+    /** The groups of tasks that can be chosen, and the sum of the first map's cells for each. */
     tasks() {
       if (heatMaps().length === 0) return null;
       const sums = {};
@@ -58,7 +58,7 @@
       choose(controls()[1], "-1");
       return sums;
     },
-    /** Labels of the rows before and after a click on the first, and after a click on what it led to. */
+    /** Labels of the rows before a click on the first row, after it, and after a click on the new first row. */
     clicked() {
       if (heatMaps().length === 0) return null;
       const labels = () => heatMaps()[0].layout.yaxis.ticktext;
@@ -71,7 +71,7 @@
       }
       return seen;
     },
-    /** How long the page took from its first byte until all was drawn, ms. */
+    /** Time from the page's first byte until everything was drawn, in ms. */
     drawn_ms: () => Math.round(performance.getEntriesByName("drawn")[0].startTime),
     wide: () => document.documentElement.scrollWidth > innerWidth,
     markup: () => document.querySelectorAll("#report b, #report img, #report script").length,

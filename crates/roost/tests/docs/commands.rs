@@ -1,4 +1,4 @@
-//! Commands that the documentation shows are run here, or marked as not run.
+//! Every command that the documentation shows is run here, or is marked as not run.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::process::{Command, Output};
 
 use crate::documented::{Documented, commands, documents, root};
 
-/// The other pages are written by the program, or are diaries.
+/// False for pages that the program writes, and for dated notes.
 pub fn is_written_by_hand(page: &Path) -> bool {
     !["docs/results.md", "docs/reference.md", "docs/notes"]
         .iter()
         .any(|path| page.starts_with(root().join(path)))
 }
 
-/// A plan that takes no time.
+/// A plan whose runs take almost no time.
 const PLAN: &str = "machines = '2n2l4c'\nworkloads = 'hackbench:groups=1,loops=1'\n\
                     schedulers = ['fair@7.2', 'fair@5.19']\nseeds = 2\n";
 
-/// A file that pages take as the reader's own.
+/// Creates a file that the page takes to be the reader's own.
 fn provide(folder: &Path, word: &str) {
     let sample = match word.rsplit_once('.') {
         Some((_, "xml")) => "crates/machine/tests/data/AMD-19h-Zen3-2xEpyc-7763.xml",
@@ -48,7 +48,7 @@ fn run(folder: &Path, arguments: &[String]) -> Output {
     roost.output().expect("roost starts")
 }
 
-/// One repeat of a few milliseconds: that is for what is measured, which is not looked at here.
+/// Shortens a command to one repeat of a few milliseconds. What it measures is not checked here.
 fn shortened(words: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
     let mut words = words.iter().skip(1).cloned();
@@ -66,7 +66,8 @@ fn shortened(words: &[String]) -> Vec<String> {
     kept
 }
 
-/// Runs a command beside the files that it names. Too short a run is none of the page's faults.
+/// Runs a command in a folder with the files that it names. An error that the run was too short is not the page's
+/// fault.
 fn fault(command: &Documented, folder: &Path) -> Option<String> {
     if command.not_run.is_some() {
         return None;

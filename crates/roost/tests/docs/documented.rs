@@ -1,4 +1,4 @@
-//! Pages of the documentation, and the command lines of roost that they show. Tests of the program read them too.
+//! Finds the pages of the documentation and the command lines of roost on them. Tests of the program use this file too.
 
 use std::path::{Path, PathBuf};
 
@@ -22,27 +22,27 @@ pub fn pages(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The pages of `docs`, and those that stand elsewhere.
+/// The pages below `docs`, and the pages elsewhere in the repository.
 pub fn documents() -> Vec<PathBuf> {
     let elsewhere = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "published/README.md"];
     let elsewhere = elsewhere.map(|file| root().join(file));
     pages(&root().join("docs")).into_iter().chain(elsewhere).collect()
 }
 
-/// A command line that a page shows.
+/// A command line on a page.
 #[derive(Debug)]
 pub struct Documented {
-    /// The page, and the line that the command begins on.
+    /// The page, and the line on which the command begins.
     pub place: String,
-    /// `roost` and its arguments, without `sudo` before it and a redirection behind it.
+    /// `roost` and its arguments, without a leading `sudo` and without redirections.
     pub words: Vec<String>,
-    /// Whether it is a line of a block. Otherwise it stands in a sentence, where arguments may be missing.
+    /// Whether it is a line of a code block. Otherwise it is part of a sentence, where arguments may be missing.
     pub whole: bool,
-    /// Why no test runs it: the text of the comment `<!-- not run: REASON -->` before its block.
+    /// Why no test runs it: the REASON in the comment `<!-- not run: REASON -->` before its block.
     pub not_run: Option<String>,
 }
 
-/// The command lines of roost that a page shows, in blocks and in sentences.
+/// The command lines of roost on a page, in code blocks and in sentences.
 pub fn commands(page: &Path) -> Vec<Documented> {
     let text = std::fs::read_to_string(page).expect("a page");
     let name = page.strip_prefix(root()).expect("a page of the repository").display().to_string();
@@ -54,7 +54,7 @@ pub fn commands(page: &Path) -> Vec<Documented> {
     reader.found
 }
 
-/// What is known of a page while its lines are read.
+/// The state while the lines of a page are read.
 #[derive(Default)]
 struct Reader {
     name: String,
@@ -83,7 +83,7 @@ impl Reader {
         }
     }
 
-    /// A line that ends with a backslash goes on with the next one.
+    /// Reads a line of a code block. A line that ends with a backslash continues on the next line.
     fn block_line(&mut self, number: usize, line: &str) {
         let line = without_remark(line.trim());
         let (begun, so_far) = self.begun.take().unwrap_or((number, String::new()));
@@ -94,7 +94,7 @@ impl Reader {
         }
     }
 
-    /// Commands between backticks, in all that is no block. A line's end within them is a blank.
+    /// Finds commands between backticks outside of code blocks. A line break between backticks counts as a space.
     fn sentence(&mut self, text: &str) {
         let mut fenced = false;
         let is_prose = |line: &&str| {
@@ -123,7 +123,7 @@ impl Reader {
     }
 }
 
-/// A line without what explains it: what follows two blanks outside of quotes.
+/// Removes the explanation from a line: what follows two spaces outside of quotes.
 fn without_remark(line: &str) -> &str {
     let mut quoted = false;
     let bytes = line.as_bytes();
@@ -136,7 +136,7 @@ fn without_remark(line: &str) -> &str {
     line
 }
 
-/// A command line as a shell divides it, up to a redirection.
+/// Splits a command line into words as a shell does, up to a redirection.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote) = (vec![String::new()], None);
     for c in line.chars() {

@@ -1,4 +1,4 @@
-//! Figures that pages take from docs/results.json are those that are there.
+//! Figures that pages quote from docs/results.json equal the ones in that file.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ impl Changes {
         self.each(|changes| list(changes).join(", "))
     }
 
-    /// `−0.6 to +1.0%`: the least and the largest.
+    /// `−0.6 to +1.0%`: the smallest and the largest change.
     fn range(&self) -> [String; 2] {
         self.each(|changes| {
             let least = changes.iter().copied().fold(f64::INFINITY, f64::min);
@@ -100,14 +100,15 @@ impl Figures {
         self.changes("oltp", &ids)
     }
 
-    /// Moves of the iperf3 pair without and with the change, in the mean of the seeds.
+    /// Migrations of the iperf3 pair without and with the change, averaged over the seeds.
     fn iperf3(&self) -> String {
         let simulated = &self.row("iperf3", "003-iperf3-llc-migrations-200s")["simulated"];
         let moves = |name: &str| simulated[name].as_f64().expect("moves");
         format!("{:.0} to {:.1}", moves("base"), moves("patched"))
     }
 
-    /// Material changes, how many have the published sign, and how many its size within a factor of 2.
+    /// Number of material changes, how many of them have the published sign, and how many have the size within a factor
+    /// of 2.
     fn score(&self) -> Vec<String> {
         let all = &self.0["score"]["all"];
         let [sign, size] = ["sign", "size"].map(|bar| &all[bar]);
@@ -133,7 +134,7 @@ impl Figures {
     }
 }
 
-/// Whether the line of a page that begins so has all of these.
+/// The `wanted` texts that are missing in the line of a page that begins with `start`.
 fn shows(page: &str, line: &str, wanted: &[String]) -> Vec<String> {
     let text = read(page);
     let Some(found) = text.lines().find(|found| found.starts_with(line)) else {
@@ -198,7 +199,7 @@ fn the_pages_of_the_mechanisms_have_the_figures_of_the_results() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The page for those who have servers.
+/// The page for readers with servers.
 #[test]
 fn the_page_for_servers_has_the_figures_of_the_results() {
     let figures = figures();
@@ -214,7 +215,7 @@ fn the_page_for_servers_has_the_figures_of_the_results() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Cells of the rows of a page's tables.
+/// The cells of all table rows in a text.
 fn table_rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     rows.map(|row| row.split(" | ").collect())

@@ -1,5 +1,5 @@
-//! What the documentation refers to is there: commits that it names as the program of a measurement are in the
-//! history, links lead somewhere, every page is in the book, commands run, and figures are those of the results.
+//! What the documentation refers to exists. Commits that it names as the program of a measurement are in the history,
+//! links lead somewhere, every page is in the book, commands run, and quoted figures match the results.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -19,7 +19,7 @@ fn git(arguments: &[&str]) -> std::io::Result<Output> {
     Command::new("git").arg("-C").arg(root()).args(arguments).output()
 }
 
-/// Why history cannot be asked, if it cannot: an archive of the sources, no git, or a shallow clone.
+/// Why the history cannot be checked: the sources are an archive, git is missing, or the clone is shallow.
 fn no_history() -> Option<String> {
     if !root().join(".git").exists() {
         return Some("not a clone of the repository".to_owned());
@@ -34,7 +34,7 @@ fn no_history() -> Option<String> {
     }
 }
 
-/// Where the links of a page lead, but for those to other sites: `[text](target)`, and `[name]: target` on a line.
+/// The targets of a page's links within the repository: `[text](target)`, and `[name]: target` on a line.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     let named = text.lines().filter(|line| line.starts_with('['));
@@ -42,7 +42,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     inline.chain(named).filter(|target| !target.contains("://"))
 }
 
-/// Anchors of the headings of a page.
+/// The anchors of a page's headings.
 fn anchors(text: &str) -> Vec<String> {
     let anchor = |heading: &str| {
         let heading = heading.trim_start_matches('#').trim().to_lowercase();
@@ -75,7 +75,7 @@ fn links_of_the_documentation_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// Tables, command lines and pages that the program writes may be wider. The README's tables are not.
+/// Tables, command lines and generated pages may be wider. Tables of the README may not.
 #[test]
 fn lines_of_pages_have_120_columns() {
     let mut wide = Vec::new();
@@ -101,8 +101,8 @@ fn every_page_is_in_the_book() {
     assert_eq!(listed, pages.collect());
 }
 
-/// Commits of this repository that `text` names. They are written with 7 digits, those of Linux with 12.
-/// 7 decimal digits are a number, unless "program" or "commit" precedes them.
+/// The commits of this repository that `text` names. They have 7 digits; commits of Linux have 12. Seven decimal digits
+/// are a number, unless "program" or "commit" precedes them.
 fn commits(text: &str) -> Vec<&str> {
     let words = || text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let before = std::iter::once("").chain(words());
@@ -142,7 +142,7 @@ fn commits_that_the_documentation_names_are_in_the_history() {
     assert!(missing.is_empty(), "no ancestors of HEAD: {missing:#?}");
 }
 
-/// The programs that made docs/results.json, which are clean builds of commits in the history.
+/// The programs that made docs/results.json are clean builds of commits in the history.
 #[test]
 fn programs_of_the_results_are_in_the_history() {
     if let Some(reason) = no_history() {
@@ -160,7 +160,7 @@ fn programs_of_the_results_are_in_the_history() {
     }
 }
 
-/// The program writes its own reference.
+/// The reference page equals what the program writes.
 #[test]
 fn the_reference_is_what_the_program_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn the_reference_is_what_the_program_says() {
     assert!(ours == written, "`make reference` writes it anew: {differing:?}");
 }
 
-/// Every counter of a run has a meaning in the reference, and every meaning is that of a counter.
+/// Every counter of a run has an entry in the reference, and every entry belongs to a counter.
 #[test]
 fn the_reference_has_the_counters_that_runs_have() {
     let mut met = BTreeSet::new();

@@ -1,12 +1,14 @@
-//! Memory that threads left behind: 64 MB first touched on node 0, then used by four threads on node
-//! 1, in a real kernel and simulated. The program that a guest runs is here too.
+//! Memory that threads left behind, in a real kernel and simulated: 64 MB are first touched on node 0, then used by
+//! four threads on node 1. The program that the guest runs is in this file too.
 //!
-//! Threads use a quarter each, or all of it, beginning a quarter from the next. In the second form they
-//! come to a page together, since the scan marks memory from its start on while they pass over what
-//! it has not marked yet: a fault is counted for each thread that comes before the page is unmapped.
+//! There are two forms. Each thread uses its own quarter, or each thread uses all of the memory, starting a quarter
+//! after the previous thread. In the second form the threads reach the same page at the same time: the NUMA scan marks
+//! memory from the start on, and the threads pass over pages that are not marked yet. A hint fault is counted for each
+//! thread that touches the page before it is unmapped.
 //!
-//! The guest's time counts instructions (exact lane), so the host's load changes nothing; repeats
-//! differ by when they start, and by what a kernel that was used before has become.
+//! The guest's time counts instructions (`--exact`), so load on the host changes nothing. Repeats differ because they
+//! start at different times, and because the kernel has been used before.
+//!
 //! `cargo test --profile checked -p roost --test guests -- --ignored --nocapture moved::memory`
 
 use std::sync::Arc;
@@ -22,44 +24,44 @@ use tempfile::TempDir;
 use super::{cache, minimal_scheduler};
 
 const MACHINE: &str = "2n2l4c";
-/// CPUs of its nodes 0 and 1.
+/// CPUs of nodes 0 and 1.
 const NODES: [[usize; 4]; 2] = [[0, 1, 2, 3], [8, 9, 10, 11]];
 
 const PAGE: usize = 4096;
 const PAGES: usize = (64 << 20) / PAGE;
-/// When threads begin on node 1, after the start of the process: the memory is there by then.
+/// When threads start on node 1, counted from the start of the process. The memory exists by then.
 const START_MS: u64 = 500;
-/// How long they go on.
+/// How long the threads use the memory.
 const USE_MS: u64 = 2_500;
-/// Spun after each pass.
+/// CPU time between two passes.
 const SPIN_MS: u64 = 10;
-/// How often it is looked what has moved.
+/// Interval between two checks of which pages have moved.
 const GLANCE_MS: u64 = 20;
 
-/// Who uses what.
+/// How the threads share the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Each thread its quarter.
+    /// Each thread uses its own quarter.
     Quarters,
-    /// Each thread all of it.
+    /// Each thread uses all of the memory.
     All,
 }
 
-/// In the guest: repeats of each form. Those of [`Form::All`] differ more.
+/// Repeats of each form in the guest. Those of [`Form::All`] differ more, so there are more of them.
 const REPEATS: [usize; 2] = [3, 5];
-/// More than all of it takes on a host that does much else.
+/// Time limit of a guest. All jobs take less than this even on a busy host.
 const WITHIN: Duration = Duration::from_secs(3600);
-/// One of the figures.
+/// Selects one figure of an observation.
 type Figure = fn(&Seen) -> f64;
 
-/// The bar, as a part of the guest's figure.
+/// Largest accepted difference, as a fraction of the guest's figure.
 const BAR: f64 = 0.25;
 
-/// What was seen, from when the threads began.
+/// Observations, counted from the start of the threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Until 99 of 100 pages had moved: a kernel that cannot isolate a page leaves it for the next
-    /// scan. `None`: never.
+    /// Time until 99 of 100 pages had moved. The kernel leaves a page that it cannot isolate for the next scan. `None`:
+    /// that point was not reached.
     moved_ms: Option<f64>,
     marked: f64,
     faults: f64,
@@ -126,7 +128,7 @@ fn simulated(scheduler: &str, form: Form) -> Seen {
 
 // --- In a guest ----------------------------------------------------------------------------------
 
-/// Not a test: what the guest runs.
+/// Not a test: this program runs in the guest.
 #[test]
 #[ignore = "run in a guest by another test"]
 fn program_touches_and_moves_over() {
@@ -160,7 +162,7 @@ fn program_touches_and_moves_over() {
     });
 }
 
-/// Passes over memory on one CPU, touching each page once.
+/// Passes over memory on one CPU, and touches each page once per pass.
 fn uses(parts: [&[u8]; 2], cpu: usize, end: Instant) {
     pin(&[cpu]);
     while Instant::now() < end {
@@ -172,8 +174,8 @@ fn uses(parts: [&[u8]; 2], cpu: usize, end: Instant) {
     }
 }
 
-/// Reads a byte of each page. In instructions of its own, because the guest's time counts them: a
-/// build with checks must not take longer for a pass than one without.
+/// Reads a byte of each page. It is written in assembly because the guest's time counts instructions: a build with
+/// checks must not take longer for a pass than a build without.
 fn touch(memory: &[u8]) {
     let range = memory.as_ptr_range();
     if range.is_empty() {
@@ -196,12 +198,12 @@ fn touch(memory: &[u8]) {
     }
 }
 
-/// Memory in pages of 4 KiB, all touched here.
+/// Memory in pages of 4 KiB. All pages are touched here.
 fn pages() -> &'static [u8] {
     let bytes = PAGES * PAGE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, that stays until the process ends and is written here only.
+    // SAFETY: this is a new mapping. It stays until the process ends, and is written only here.
     unsafe {
         let start = libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0);
         assert_ne!(start, libc::MAP_FAILED);
@@ -211,11 +213,11 @@ fn pages() -> &'static [u8] {
     }
 }
 
-/// Keeps this thread on CPUs.
+/// Binds this thread to CPUs.
 fn pin(cpus: &[usize]) {
-    // SAFETY: no CPU is in a set of zeros.
+    // SAFETY: a set of zeros is a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a set of the size that is said.
+    // SAFETY: the set has the given size.
     let result = unsafe {
         cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
@@ -223,11 +225,11 @@ fn pin(cpus: &[usize]) {
     assert_eq!(result, 0);
 }
 
-/// Pages of memory on a node.
+/// Number of pages of `memory` on a node.
 fn on_node(memory: &[u8], node: i32) -> usize {
     let pages: Vec<*const u8> = memory.chunks(PAGE).map(<[u8]>::as_ptr).collect();
     let mut status = vec![-1_i32; pages.len()];
-    // SAFETY: as many addresses and places for answers as is said.
+    // SAFETY: both arrays have the given number of entries.
     let result = unsafe {
         let (pages, status) = (pages.as_ptr(), status.as_mut_ptr());
         libc::syscall(libc::SYS_move_pages, 0, PAGES, pages, 0_usize, status, 0)
@@ -236,7 +238,7 @@ fn on_node(memory: &[u8], node: i32) -> usize {
     status.iter().filter(|&&on| on == node).count()
 }
 
-/// Of the whole machine, on which little else happens.
+/// Counters of the whole machine, on which little else happens.
 fn counters() -> [u64; 3] {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap();
     COUNTERS.map(|name| {
@@ -245,7 +247,7 @@ fn counters() -> [u64; 3] {
     })
 }
 
-/// The program's lines in a job's output.
+/// The observations in a job's output.
 fn told(output: &[u8]) -> Vec<(Seen, u64)> {
     let text = String::from_utf8_lossy(output);
     let lines =
@@ -273,10 +275,10 @@ fn job(script: &str) -> Job {
     Job::script(format!("{WATCH}{script}")).with_file("touches", &program)
 }
 
-/// Prints the figures beside each other; returns how far the simulated ones are off, as a part: of the mean, but
-/// of the repeat with the most hint faults. How many there are depends on how closely threads follow each
-/// other when the scan begins, which differs by phase and by build of this program (21387 to 26728); simulated
-/// ones are always together.
+/// Prints simulated and real figures next to each other. Returns by what fraction the simulated ones are off. They are
+/// compared with the mean of the repeats, except for hint faults, which are compared with the repeat that has most. The
+/// number of hint faults depends on how closely threads follow each other when the scan begins, which differs by phase
+/// and by build of this program (21387 to 26728). Simulated threads are always in step.
 fn apart(form: Form, theirs: &[Seen]) -> [f64; 3] {
     let ours = simulated("fair@7.2", form);
     eprintln!("{form:?}: simulated {ours:?}\nLinux {theirs:?}");
@@ -295,10 +297,10 @@ fn apart(form: Form, theirs: &[Seen]) -> [f64; 3] {
     })
 }
 
-/// The results of jobs in one guest.
+/// Runs jobs in one guest, and returns their results.
 fn in_guest(jobs: &[Job]) -> Vec<JobResult> {
     let mut spec = GuestSpec::new(&roost_machine::resolve(MACHINE).unwrap());
-    // As where its costs were measured.
+    // The same setting as when the costs were measured.
     spec.instruction_shift = 0;
     let run = exact::run(&cache(), &spec, jobs);
     run.unwrap_or_else(|error| panic!("{error}\n{}", error.console().join("\n"))).results
@@ -307,7 +309,8 @@ fn in_guest(jobs: &[Job]) -> Vec<JobResult> {
 #[test]
 #[ignore = "boots a guest: make test-vm"]
 fn memory_follows_threads_as_in_a_real_kernel() {
-    // After 0.1111 s, 0.2323 s and so on: no two at the same phase of a tick or of a scan.
+    // The repeats start after 0.1111 s, 0.2323 s and so on, so that no two start at the same phase of a tick or of a
+    // scan.
     let repeats = |count: usize| -> String {
         (1..=count).map(|n| 12 * n - 1).map(|n| format!("sleep 0.{n}{n}; watch\n")).collect()
     };
@@ -344,15 +347,15 @@ fn under_a_sched_ext_scheduler_memory_stays() {
 
 // --- What the guest's kernel needs for pages -------------------------------------------------------
 
-/// Not a test: what the guest runs. One thread passes over memory that was first touched on node 0, on
-/// a CPU of the node that the environment names; each touch is timed.
+/// Not a test: this program runs in the guest. One thread passes over memory that was first touched on node 0. It runs
+/// on a CPU of the node in the environment variable NODE, and times each touch.
 #[test]
 #[ignore = "run in a guest by another test"]
 fn program_touches_one_by_one() {
     let node: usize = std::env::var("NODE").unwrap().parse().unwrap();
     pin(&NODES[0][..1]);
     let memory = pages();
-    // With one thread only, pages that are where it runs are not marked.
+    // In a process with a single thread, the scan does not mark pages on the node that the thread runs on.
     std::thread::spawn(|| std::thread::sleep(Duration::from_secs(3600)));
     pin(&NODES[node][..1]);
     let end = Instant::now() + Duration::from_millis(USE_MS);
@@ -398,7 +401,7 @@ fn timed(byte: &u8) -> u64 {
     start.elapsed().as_nanos() as u64
 }
 
-/// Quickest tenth, median and mean.
+/// The fastest tenth, the median and the mean.
 fn spread(times: &mut [u64]) -> [u64; 3] {
     times.sort_unstable();
     if times.is_empty() {
@@ -408,7 +411,7 @@ fn spread(times: &mut [u64]) -> [u64; 3] {
     [times[times.len() / 10], times[times.len() / 2], sum / times.len() as u64]
 }
 
-/// Prints what the figures of the exact lane are taken from.
+/// Prints the measurements from which the costs of `--exact` are taken.
 #[test]
 #[ignore = "a measurement, in a guest: make measure"]
 fn measures_what_pages_cost_in_the_exact_lane() {
