@@ -1,4 +1,4 @@
-//! Outcomes of several schedulers, laid side by side.
+//! The outcomes of several schedulers, compared with each other.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +15,25 @@ use crate::statistics::{Summary, change_pct};
 pub struct Comparison {
     /// What was compared, where and by which roost.
     pub experiment: Experiment,
-    /// Runs of each scheduler.
+    /// Number of complete repeats of each scheduler.
     pub repeats: usize,
-    /// How long each run took, ns, one vector a scheduler, one value a repeat.
+    /// Simulated or real time of each run, in ns: one vector per scheduler, one value per repeat.
     pub elapsed_ns: Vec<Vec<u64>>,
-    /// Repeats that were asked for, if the comparison was interrupted before they were complete.
+    /// Number of repeats that were asked for, if the comparison was interrupted before that.
     pub interrupted: Option<usize>,
-    /// All runs one by one, those of later repeats included that had ended when it was interrupted.
+    /// All single runs, including finished runs of later, incomplete repeats.
     pub runs: Vec<Run>,
-    /// Where tasks ran in each run, likewise.
+    /// Where tasks ran, in the same order as `elapsed_ns`.
     pub run_time: Vec<Vec<RunTime>>,
     /// The metrics, in the workload's order.
     pub metrics: Vec<MetricComparison>,
     /// The counters, in the order in which the schedulers report them.
     pub counters: Vec<CounterComparison>,
-    /// The histograms, likewise.
+    /// The histograms, in the same order.
     pub histograms: Vec<HistogramComparison>,
 }
 
-/// One metric under each scheduler. The vectors have one entry a scheduler.
+/// One metric under each scheduler. The vectors have one entry per scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricComparison {
     /// Name.
@@ -42,9 +42,9 @@ pub struct MetricComparison {
     pub unit: String,
     /// Which direction is better.
     pub better: Better,
-    /// Values, one a repeat; `None` where a repeat measured nothing.
+    /// Values, one per repeat. `None`: that run measured nothing.
     pub samples: Vec<Vec<Option<f64>>>,
-    /// The values summarised; `None` where no repeat measured anything.
+    /// Summaries of the values. `None`: no run measured anything.
     pub summaries: Vec<Option<Summary>>,
 }
 
@@ -53,10 +53,9 @@ pub struct MetricComparison {
 pub struct CounterComparison {
     /// Name.
     pub name: String,
-    /// Values, one a repeat; `None` where that run has no such counter.
+    /// Values, one per repeat. `None`: that run does not have the counter.
     pub samples: Vec<Vec<Option<f64>>>,
-    /// Arithmetic mean over the repeats, one a scheduler; `None` where the scheduler has no such
-    /// counter.
+    /// Arithmetic mean over the repeats, one per scheduler. `None`: the scheduler does not have the counter.
     pub means: Vec<Option<f64>>,
 }
 
@@ -65,14 +64,14 @@ pub struct CounterComparison {
 pub struct HistogramComparison {
     /// What was measured.
     pub name: String,
-    /// Sums over the repeats, one vector a scheduler, empty where it has no such histogram. Bucket
-    /// 0 is 0 to 1 us, bucket `n` is `2^(n-1)` to `2^n` us.
+    /// Sums over the repeats: one vector per scheduler, empty if the scheduler does not have the histogram. Bucket 0 is
+    /// 0 to 1 us, bucket `n` is `2^(n-1)` to `2^n` us.
     pub counts: Vec<Vec<u64>>,
 }
 
 impl Comparison {
-    /// Compares `outcomes[scheduler][repeat]`. A scheduler without outcomes, a metric that some
-    /// outcome lacks, and a value that is not finite count as not measured.
+    /// Compares `outcomes[scheduler][repeat]`. A metric counts as not measured if a scheduler has no outcome, an
+    /// outcome lacks the metric, or the value is not finite.
     pub fn new(experiment: Experiment, mut outcomes: Vec<Vec<Outcome>>) -> Self {
         outcomes.resize_with(experiment.schedulers.len(), Vec::new);
         let seed = experiment.seed;
@@ -93,12 +92,12 @@ impl Comparison {
         }
     }
 
-    /// The schedulers: their labels, or as named on the command line.
+    /// The schedulers' labels, or their names on the command line.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.experiment.schedulers.iter().map(|scheduler| scheduler.name.as_str())
     }
 
-    /// The heading of its tables: what was compared, where and by which roost.
+    /// The heading of the comparison's tables: what was compared, where and by which roost.
     pub(crate) fn heading(&self) -> String {
         let elapsed_ns = self.elapsed_ns.iter().flatten().copied();
         let mark = self.interrupted.map_or_else(String::new, |wanted| {
@@ -107,8 +106,8 @@ impl Comparison {
         mark + &experiment::heading(&self.experiment, self.repeats, elapsed_ns)
     }
 
-    /// Marks it as interrupted before `wanted` repeats were complete, with the runs of `later` repeats that
-    /// had ended.
+    /// Marks the comparison as interrupted before `wanted` repeats were complete. `later` are finished runs of
+    /// incomplete repeats.
     #[must_use]
     pub fn interrupted(mut self, wanted: usize, later: impl IntoIterator<Item = Run>) -> Self {
         self.interrupted = Some(wanted);
@@ -121,14 +120,14 @@ impl Comparison {
         self.experiment.seed.wrapping_add(repeat as u64)
     }
 
-    /// Means of the counter of this name, one a scheduler; `None` if nobody reports it.
+    /// Means of a counter, one per scheduler. `None` if no scheduler reports the counter.
     pub(crate) fn counter(&self, name: &str) -> Option<&[Option<f64>]> {
         let counter = self.counters.iter().find(|counter| counter.name == name)?;
         Some(&counter.means)
     }
 
-    /// Counts of the idle search of the scheduler with this index, means over the repeats; `None`
-    /// if it does not report them or never searched.
+    /// The idle-search counters of a scheduler, averaged over the repeats. `None` if the scheduler does not report them
+    /// or never searched.
     pub fn search_counts(&self, scheduler: usize) -> Option<SearchCounts> {
         let mean = |name: &str| *self.counter(name)?.get(scheduler)?;
         let counts = SearchCounts {
@@ -156,15 +155,15 @@ impl MetricComparison {
         Self { name, unit: unit.to_owned(), better, samples, summaries }
     }
 
-    /// Change of the arithmetic mean against the baseline, percent of the baseline, positive is
-    /// better; `None` for the baseline itself and where nothing can be compared.
+    /// Change of the arithmetic mean from the baseline, in percent of the baseline. Positive is better. `None` for the
+    /// baseline itself, and if a value is missing.
     pub fn change_pct(&self, scheduler: usize) -> Option<f64> {
         let (baseline, summary) = self.against_baseline(scheduler)?;
         change_pct(self.better, baseline.mean, summary.mean)
     }
 
-    /// Whether the 95% confidence intervals of the means of this scheduler and the baseline are
-    /// disjoint; `None` for the baseline itself and where either has fewer than two values.
+    /// Whether the 95% confidence intervals of this scheduler's mean and the baseline's are disjoint. `None` for the
+    /// baseline itself, and if either has fewer than two values.
     pub fn significant(&self, scheduler: usize) -> Option<bool> {
         let (baseline, summary) = self.against_baseline(scheduler)?;
         summary.differs_from(baseline)
@@ -178,7 +177,7 @@ impl MetricComparison {
     }
 }
 
-/// Names in the order of their first appearance, each once.
+/// Each name once, in order of first appearance.
 fn names_in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut position = BTreeMap::new();
     for name in names {
@@ -255,7 +254,7 @@ pub(crate) mod tests {
     use crate::experiment::{Build, Contender, Input, Place};
     use roost_engine::{Histogram, MetricValue};
 
-    /// An experiment with this workload and these schedulers on a machine "zen3", from seed 7 on.
+    /// An experiment with this workload and these schedulers on a machine "zen3", starting with seed 7.
     pub(crate) fn experiment(workload: &str, schedulers: &[&str]) -> Experiment {
         let input = |name: &str| Input { name: name.to_owned(), sha256: "0123456789abcdef".into() };
         let contender = |name: &&str| Contender {
@@ -324,7 +323,8 @@ pub(crate) mod tests {
         let metric = &c.metrics[0];
         assert_eq!((metric.change_pct(0), metric.significant(0)), (None, None));
         assert!((metric.change_pct(1).unwrap() - 100.0 * 2.0 / 10.1).abs() < 1e-9);
-        // Two values 0.2 apart: half width 12.706 x 0.1414 / sqrt 2 = 1.27, so 10.1 and 8.1 overlap.
+        // Two values 0.2 apart: the half width is 12.706 x 0.1414 / sqrt 2 = 1.27, so the intervals around 10.1 and 8.1
+        // overlap.
         assert_eq!(metric.significant(1), Some(false));
         assert_eq!(c.repeats, 2);
     }

@@ -4,7 +4,7 @@ use crate::comparison::Comparison;
 use crate::experiment::Experiment;
 use crate::table::better;
 
-/// Columns of the file.
+/// The columns of the file.
 const HEADER: [&str; 19] = [
     "machine",
     "workload",
@@ -27,11 +27,11 @@ const HEADER: [&str; 19] = [
     "spec",
 ];
 
-/// Comparisons as CSV with a header: a row a metric, scheduler and seed, so that every statistic
-/// can be recomputed. `value` is empty where that run measured nothing; figures are written in full.
+/// Comparisons as CSV with a header. There is one row per metric, scheduler and seed, so that every statistic can be
+/// recomputed. `value` is empty if that run measured nothing. Numbers have all digits.
 pub fn csv(comparisons: &[Comparison]) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
-    // Neither writing to memory nor these rows of one length fail.
+    // This cannot fail: it writes to memory, and all rows have the same length.
     let _ = writer.write_record(HEADER);
     for comparison in comparisons {
         for metric in &comparison.metrics {
@@ -42,8 +42,8 @@ pub fn csv(comparisons: &[Comparison]) -> String {
     text(writer)
 }
 
-/// The counters as further rows of [`fn@csv`]'s file: `metric` is the counter; counters have no unit
-/// and no better direction. A run without the counter has no row.
+/// The counters, as further rows of the file of [`fn@csv`]. The column `metric` has the counter's name. Counters have
+/// no unit and no better direction. A run without the counter has no row.
 pub fn csv_counters(comparisons: &[Comparison]) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     for comparison in comparisons {
@@ -55,7 +55,7 @@ pub fn csv_counters(comparisons: &[Comparison]) -> String {
     text(writer)
 }
 
-/// Writes the rows of `samples`, one vector a scheduler, that are `wanted`.
+/// Writes rows for the `wanted` samples. `samples` has one vector per scheduler.
 fn write_rows(
     writer: &mut ::csv::Writer<Vec<u8>>,
     comparison: &Comparison,
@@ -70,7 +70,7 @@ fn write_rows(
     }
 }
 
-/// Writes what one run measured; `what` is name, unit and better direction.
+/// Writes the row of one value. `what` is name, unit and better direction.
 fn write_row(
     writer: &mut ::csv::Writer<Vec<u8>>,
     comparison: &Comparison,
@@ -81,7 +81,7 @@ fn write_row(
     let Experiment { roost, place, machine, workload, schedulers, .. } = &comparison.experiment;
     let Some(contender) = schedulers.get(scheduler) else { return };
     let elapsed = comparison.elapsed_ns.get(scheduler).and_then(|runs| runs.get(repeat));
-    // As above: neither writing to memory nor rows of one length fail.
+    // This cannot fail: it writes to memory, and all rows have the same length.
     let _ = writer.write_record([
         &machine.name,
         &workload.name,
@@ -105,7 +105,7 @@ fn write_row(
     ]);
 }
 
-/// Nothing where there is no value.
+/// The value as text, or an empty string.
 fn shown(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(row["commit"], format!("{commit}, modified"));
     }
 
-    /// What was measured, without the experiment.
+    /// The columns that come after the experiment's.
     fn first_columns(text: &str) -> Vec<String> {
         let columns = |line: &str| line.rsplitn(12, ',').last().unwrap_or_default().to_owned();
         text.lines().map(columns).collect()

@@ -1,9 +1,9 @@
 //! Efficiency of the search for an idle CPU at wakeup.
 //!
-//! The counts and formulas are those of the kernel patch "Track efficiency of
-//! select_idle_sibling" (2020-03-20, posted again 2021-07-26).
+//! Counters and formulas are from the kernel patch "Track efficiency of select_idle_sibling" (2020-03-20, posted again
+//! 2021-07-26).
 
-/// What a scheduler counted while it searched for idle CPUs.
+/// Counters of a scheduler's searches for idle CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SearchCounts {
     /// Searches (`sis_search`).
@@ -11,20 +11,20 @@ pub struct SearchCounts {
     /// Searches that went beyond the fast checks of the target, previous and recently used CPU
     /// (`sis_domain_search`).
     pub domain: f64,
-    /// CPUs examined, where the fast checks of one search count as one (`sis_scanned`).
+    /// CPUs examined (`sis_scanned`). The fast checks of one search count as one CPU.
     pub scanned: f64,
     /// Searches that found no idle CPU (`sis_failed`).
     pub failed: f64,
 }
 
 impl SearchCounts {
-    /// Searches that the fast checks settled.
+    /// Searches that ended with the fast checks.
     fn fast(&self) -> f64 {
         self.search - self.domain
     }
 
-    /// Search efficiency: successes per 100 CPUs examined (`se_eff%`). `None`, here and below,
-    /// where the divisor is 0.
+    /// Search efficiency: successes per 100 CPUs examined (`se_eff%`). `None` if the divisor is 0; the same holds
+    /// below.
     pub fn search_efficiency_pct(&self) -> Option<f64> {
         percent(self.search - self.failed, self.scanned)
     }
@@ -35,7 +35,7 @@ impl SearchCounts {
         percent(self.domain - self.failed, self.scanned - self.fast())
     }
 
-    /// Share of the searches that the fast checks settled (`fast_rate%`).
+    /// Share of the searches that ended with the fast checks (`fast_rate%`).
     pub fn fast_rate_pct(&self) -> Option<f64> {
         percent(self.fast(), self.search)
     }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn published_counters_before_sis_util() {
-        // published/002-sis-debug.csv, base; the percentages follow from the formulas.
+        // published/002-sis-debug.csv, base. The percentages follow from the formulas.
         assert_efficiency(
             [5_842_896.0, 4_544_492.0, 128_300_000.0, 38_539.0],
             [4.524, 3.548, 22.222, 99.340],
@@ -93,7 +93,7 @@ mod tests {
         let none = SearchCounts { search: 0.0, domain: 0.0, scanned: 0.0, failed: 0.0 };
         assert_eq!(none.search_efficiency_pct(), None);
         assert_eq!(none.success_rate_pct(), None);
-        // All settled by the fast checks: the domain was never searched.
+        // All searches ended with the fast checks, so the domain was never searched.
         let fast = SearchCounts { search: 5.0, domain: 0.0, scanned: 5.0, failed: 0.0 };
         assert_eq!(fast.domain_efficiency_pct(), None);
         assert_eq!(fast.fast_rate_pct(), Some(100.0));

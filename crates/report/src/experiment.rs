@@ -1,4 +1,4 @@
-//! What was compared, where and by which roost: enough to repeat a comparison, and to tell it from another.
+//! What was compared, where and by which roost. This is enough to repeat a comparison, and to tell it from another.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::comparison::Comparison;
 
-/// Digits of a commit or hash that are shown to people.
+/// Number of digits of a commit or hash in texts for people.
 const SHOWN_DIGITS: usize = 12;
 
 /// What was compared, where and by which roost.
@@ -15,23 +15,23 @@ const SHOWN_DIGITS: usize = 12;
 pub struct Experiment {
     /// The program.
     pub roost: Build,
-    /// Where it ran.
+    /// Where the schedulers ran.
     pub place: Place,
     /// The machine.
     pub machine: Input,
     /// The workload.
     pub workload: Input,
-    /// What ends a run, ns, whether or not tasks remain; `None`: the end of its tasks.
+    /// Time that ends a run even if tasks remain, in ns. `None`: a run lasts until its tasks end.
     pub duration_ns: Option<u64>,
-    /// When in a run measuring begins, ns; it ends with the run. `None`: a real program decides that by itself.
+    /// Time in a run from which measuring lasts until the end, in ns. `None`: a real program decides that by itself.
     pub measured_from_ns: Option<u64>,
-    /// How a simulated machine is found: `running` or `boot`.
+    /// State of a simulated machine before the run: `running` or `boot`.
     pub start: Option<&'static str>,
-    /// Whether nothing runs on a simulated machine besides the workload. `None`: a real kernel has its own threads.
+    /// Whether a simulated machine runs nothing besides the workload. `None`: a real kernel, which has its own threads.
     pub quiet: Option<bool>,
-    /// Seed of the first repeat; each further one has the next.
+    /// Seed of the first repeat. Each further repeat uses the next number.
     pub seed: u64,
-    /// The schedulers; the first one is the baseline.
+    /// The schedulers. The first one is the baseline.
     pub schedulers: Vec<Contender>,
 }
 
@@ -40,7 +40,7 @@ pub struct Experiment {
 pub struct Build {
     /// Its version.
     pub version: String,
-    /// The commit it was built from, all digits; `None`: not built in a clone of the repository.
+    /// The commit it was built from, with all digits. `None`: it was not built in a clone of the repository.
     pub commit: Option<String>,
     /// Whether its sources differed from the commit.
     pub modified: bool,
@@ -53,7 +53,7 @@ pub enum Place {
     Simulated,
     /// A real kernel on an emulated machine.
     Guest,
-    /// The same, where time counts instructions.
+    /// A real kernel on an emulated machine, where time counts instructions.
     ExactGuest,
     /// The machine that roost ran on.
     Host,
@@ -62,29 +62,29 @@ pub enum Place {
 /// A machine or a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// As named on the command line.
+    /// The name on the command line.
     pub name: String,
-    /// SHA-256 of what was read, in hexadecimal: of the value that the name stands for as JSON, with its
-    /// fields in the order of their declaration.
+    /// SHA-256 in hexadecimal of what was read: of the machine or workload as JSON, with its fields in the order of
+    /// their declaration.
     pub sha256: String,
 }
 
 /// A scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contender {
-    /// Its label, or as named on the command line.
+    /// The label, or the name on the command line.
     pub name: String,
-    /// As named on the command line, without a label.
+    /// The name on the command line, without a label.
     pub spec: String,
-    /// Release of the kernel that it is of or ran on; of a simulated one, the version that it models.
+    /// Release of the kernel that the scheduler ran on. For a simulated scheduler, the version that it models.
     pub kernel: String,
-    /// Whether it is a sched_ext program whose instructions a simulated kernel executed.
+    /// Whether it is a sched_ext program that a simulated kernel executed.
     pub program: bool,
-    /// Switches and numbers that differ from that version; of a program, its arguments.
+    /// Switches and numbers that differ from that version. For a program, its arguments.
     pub switches: Vec<String>,
-    /// The mechanisms that are on and count what they do.
+    /// The mechanisms that are on and have counters.
     pub mechanisms: Vec<Mechanism>,
-    /// What is to be said of its switches: which of them changed nothing.
+    /// Notes on its switches, for example that one changed nothing.
     pub notes: Vec<String>,
 }
 
@@ -93,12 +93,12 @@ pub struct Contender {
 pub struct Mechanism {
     /// Its name.
     pub name: String,
-    /// Names of the counters whose sum says how often it acted.
+    /// The counters whose sum says how often the mechanism acted.
     pub acted: Vec<String>,
 }
 
 impl Build {
-    /// For people: `0.1.0 (e88c8540fb36, modified)`.
+    /// The build as text for people: `0.1.0 (e88c8540fb36, modified)`.
     pub fn shown(&self) -> String {
         match &self.commit {
             Some(commit) => format!("{} ({})", self.version, self.noted(short(commit))),
@@ -117,7 +117,7 @@ impl Build {
 }
 
 impl Place {
-    /// In one word, as in tables and files.
+    /// The place in one word, for tables and files.
     pub fn word(self) -> &'static str {
         match self {
             Self::Simulated => "simulated",
@@ -138,7 +138,7 @@ impl Place {
 }
 
 impl Input {
-    /// What was read under this name.
+    /// Name and hash of `read`.
     pub fn new<T: Serialize>(name: &str, read: &T) -> Self {
         Self { name: name.to_owned(), sha256: sha256(read) }
     }
@@ -151,10 +151,10 @@ impl Input {
 /// SHA-256 of a value's JSON, in hexadecimal.
 fn sha256<T: Serialize>(value: &T) -> String {
     let mut hasher = Sha256::new();
-    // Machines and workloads have JSON: no keys but strings; and hashing does not fail.
+    // Machines and workloads always have JSON (all their keys are strings), and hashing cannot fail.
     let _ = serde_json::to_writer(&mut hasher, value);
     hasher.finalize().iter().fold(String::new(), |mut digits, byte| {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(digits, "{byte:02x}");
         digits
     })
@@ -190,7 +190,7 @@ impl Contender {
         self.notes.iter().fold(text, |text, note| text + "\n  note: " + note)
     }
 
-    /// Without notes.
+    /// The scheduler without its notes.
     fn shown_alone(&self, place: Place) -> String {
         let what = match (place, self.program) {
             (Place::Simulated, true) => "a sched_ext program on a model of ",
@@ -205,7 +205,7 @@ impl Contender {
     }
 }
 
-/// The heading of tables: what was compared, and how long the runs took, ns.
+/// The heading of tables: what was compared, and how long the runs took, in ns.
 pub(crate) fn heading(
     experiment: &Experiment,
     repeats: usize,
@@ -232,8 +232,8 @@ pub(crate) fn heading(
     lines.join("\n") + "\n\n"
 }
 
-/// The heading of a table of several machines or workloads, each compared under the same schedulers. Notes on
-/// switches are of single ones and stand elsewhere.
+/// The heading of a table of several machines or workloads, all with the same schedulers. Notes on switches belong to
+/// single comparisons, and are not in the heading.
 pub(crate) fn heading_of_several(comparisons: &[Comparison]) -> String {
     let Some(first) = comparisons.first() else { return String::new() };
     let mut lines = Vec::new();
@@ -265,13 +265,13 @@ pub(crate) fn heading_of_several(comparisons: &[Comparison]) -> String {
     lines.join("\n") + "\n\n"
 }
 
-/// From the shortest to the longest run, ns.
+/// The range from the shortest to the longest run, given in ns.
 fn range(least: u64, most: u64) -> String {
     let [least, most] = [least, most].map(seconds);
     if least == most { format!("{least} s") } else { format!("{least} to {most} s") }
 }
 
-/// Three digits of a time, in s.
+/// A time in seconds, with three digits.
 pub(crate) fn seconds(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     let decimals = match ns {
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(build(Some("0123456789abcdef"), true).shown(), "0.1.0 (0123456789ab, modified)");
     }
 
-    /// What a run depends on changes the hash, what it is called does not.
+    /// Whatever a run depends on changes the hash; the name does not.
     #[test]
     fn hashes_are_of_what_was_read() {
         let machine = |name| roost_machine::resolve(name).unwrap();
@@ -382,7 +382,7 @@ mod tests {
         assert_ne!(workload("hackbench:groups=2", None), small);
     }
 
-    /// `printf 1 | sha256sum`
+    /// The hash of `1` is what `printf 1 | sha256sum` prints.
     #[test]
     fn the_hash_is_sha_256_of_json() {
         let expected = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";

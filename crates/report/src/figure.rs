@@ -1,13 +1,13 @@
-//! How numbers are printed.
+//! Formatting of numbers.
 
-/// Stands where there is no number.
+/// Printed if there is no number.
 pub(crate) const NOTHING: &str = "-";
 
-/// Significant digits of the largest number of a column.
+/// Significant digits of a column's largest number.
 const DIGITS: usize = 5;
 
-/// Decimals with which all of `values` are printed: none if all are whole, else enough for the
-/// largest to show five significant digits.
+/// The number of decimals for `values`: none if all are whole, otherwise enough for the largest to show five
+/// significant digits.
 pub(crate) fn decimals(values: impl Iterator<Item = f64> + Clone) -> usize {
     if values.clone().all(|value| value.fract() == 0.0) {
         return 0;
@@ -22,7 +22,7 @@ pub(crate) fn decimals(values: impl Iterator<Item = f64> + Clone) -> usize {
     decimals
 }
 
-/// `value` with so many decimals, or a dash.
+/// `value` with this many decimals, or a dash.
 pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.decimals$}"))
 }

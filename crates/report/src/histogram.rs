@@ -4,12 +4,11 @@ use std::fmt::Write;
 
 use crate::comparison::Comparison;
 
-/// Width of the longest bar, characters.
+/// Width of the longest bar, in characters.
 const BAR: usize = 40;
 
-/// Draws the histograms of all schedulers: a row a bucket, from the first to the last that counts
-/// something, with the limits in us, the count and a bar. Limits from 1024 on are written in units
-/// of 1024 (K), as bpftrace does.
+/// Draws the histograms of all schedulers. Each bucket has a row with its limits in us, its count and a bar. Rows go
+/// from the first to the last bucket that is not empty. Limits from 1024 on are in units of 1024 (K), as in bpftrace.
 pub fn histogram(comparison: &Comparison) -> String {
     let mut out = String::new();
     for histogram in &comparison.histograms {
@@ -20,7 +19,7 @@ pub fn histogram(comparison: &Comparison) -> String {
             if !out.is_empty() {
                 out.push('\n');
             }
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let place = comparison.experiment.place.word();
             let _ = writeln!(out, "{}, us, {scheduler} ({place})", histogram.name);
             draw(&mut out, counts);
@@ -42,13 +41,13 @@ fn draw(out: &mut String, counts: &[u64]) {
     }
 }
 
-/// A bar in proportion to the largest count; a bucket that counts something shows something.
+/// A bar in proportion to the largest count. A bucket that is not empty has at least one character.
 fn bar(count: u64, largest: u64) -> String {
     let length = (u128::from(count) * BAR as u128).div_ceil(u128::from(largest));
     "#".repeat(length as usize)
 }
 
-/// `[8, 16)`: the limits of a bucket, us.
+/// The limits of a bucket in us, such as `[8, 16)`.
 fn range(bucket: usize) -> String {
     let limit = |power: usize| match power / 10 {
         0 => format!("{}", 1_u64 << power),

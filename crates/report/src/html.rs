@@ -1,7 +1,7 @@
-//! The report as one page that any browser opens, offline.
+//! The report as one HTML page, which any browser opens without a network.
 //!
-//! Template, style and script are files of their own in `html/`; the script draws with a library that stands there
-//! too. Data are JSON, compressed and in base64: no name that a user chose can end up as markup.
+//! Template, style and script are separate files in `html/`. The script draws with a library that is in that folder
+//! too. The data are JSON, compressed and in base64, so that no name that a user chose can become markup.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,25 +23,25 @@ use crate::timeline::{By, Grid, Latency, Occupancy, PERCENTILES_MILLI, TaskGroup
 
 const PAGE: &str = include_str!("../html/page.html");
 const STYLE: &str = include_str!("../html/style.css");
-/// What the scripts of all pages begin with.
+/// The script that comes first in all pages.
 const COMMON: &str = include_str!("../html/common.js");
 const SCRIPT: &str = include_str!("../html/report.js");
-/// As its makers release it, compressed (`html/vendor/README.md`).
+/// The drawing library as released, compressed (`html/vendor/README.md`).
 const LIBRARY: &[u8] = include_bytes!("../html/vendor/plotly-cartesian-4.1.1.min.js.gz");
 
-/// What a page shows.
+/// The contents of a page.
 pub struct Page<'a> {
     /// The results.
     pub comparison: &'a Comparison,
-    /// Where the runs were.
+    /// The machine of the runs.
     pub machine: &'a Machine,
-    /// The first run of each scheduler over time; `None` where that is not known.
+    /// The first run of each scheduler over time. `None` if there is no timeline.
     pub timelines: &'a [Option<Timeline>],
-    /// The command that makes it again.
+    /// The command line that creates the page again.
     pub command: &'a str,
 }
 
-/// A report could not be written. Nothing is left behind under its name.
+/// A report could not be written. No file was left behind.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}: cannot write the report: {source}; name a file where you may write and where there is space",
@@ -52,7 +52,7 @@ pub struct HtmlError {
     source: io::Error,
 }
 
-/// A page being written. Dropped before [`HtmlFile::write`], it leaves no file behind.
+/// A page that is being written. If it is dropped before [`HtmlFile::write`], it leaves no file behind.
 pub struct HtmlFile {
     path: PathBuf,
     output: Output,
@@ -62,17 +62,17 @@ impl HtmlFile {
     /// Starts a page that will be called `path`.
     ///
     /// # Errors
-    /// If no file can be made there.
+    /// If no file can be created there.
     pub fn create(path: &Path) -> Result<Self, HtmlError> {
         let error = |source| HtmlError { path: path.to_owned(), source };
         let output = Output::open(path).map_err(error)?;
         Ok(Self { path: path.to_owned(), output })
     }
 
-    /// Writes it.
+    /// Writes the page and gives it its name.
     ///
     /// # Errors
-    /// If there is no space, or the file may not be renamed.
+    /// If the disk is full, or the file cannot be renamed.
     pub fn write(self, html: &str) -> Result<(), HtmlError> {
         let Self { path, mut output } = self;
         let written = output.write_all(html.as_bytes()).and_then(|()| output.publish());
@@ -85,7 +85,8 @@ pub fn html(page: &Page<'_>) -> String {
     self::page(SCRIPT, &Data::of(page))
 }
 
-/// A page as HTML: `script`, which begins where `html/common.js` ends, draws it from `data`, whose keys are strings.
+/// A page as HTML. `script` follows `html/common.js` and draws the page from `data`. The keys of `data` must be
+/// strings.
 pub fn page(script: &str, data: &impl Serialize) -> String {
     let data = serde_json::to_vec(data).unwrap_or_default();
     PAGE.replace("{{style}}", STYLE)
@@ -96,12 +97,12 @@ pub fn page(script: &str, data: &impl Serialize) -> String {
 
 fn compressed(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
 
-/// What the script reads.
+/// The data that the script reads.
 #[derive(Serialize)]
 struct Data<'a> {
     workload: &'a str,
@@ -111,12 +112,12 @@ struct Data<'a> {
     seeds: Vec<u64>,
     metrics: Vec<Metric>,
     machine: Place<'a>,
-    /// LLCs node by node.
+    /// The LLCs in the order of their nodes.
     order: Vec<usize>,
     timelines: Vec<Option<Run<'a>>>,
-    /// What tasks can be chosen by: in the order in which they appear.
+    /// The groups of tasks that a reader can choose, in the order in which they first appear.
     tasks: Vec<Tasks<'a>>,
-    /// Of [`Run::wakeup_latency`].
+    /// The percentiles of [`Run::wakeup_latency`].
     percentiles: Vec<String>,
     counters: Vec<Counter<'a>>,
 }
@@ -143,7 +144,7 @@ struct Metric {
 #[derive(Serialize)]
 struct Place<'a> {
     name: &'a str,
-    /// Numbers that the operating system gives.
+    /// The nodes' numbers in the operating system.
     nodes: Vec<u32>,
     cpus: Vec<u32>,
     llcs: Vec<LlcOf>,
@@ -173,7 +174,7 @@ struct GuessOf<'a> {
 #[derive(Serialize)]
 struct Run<'a> {
     measured_from_ms: f64,
-    /// Where windows begin, and the end of the last.
+    /// The start of each window, and the end of the last.
     edges_ms: Vec<f64>,
     cpus: Cells,
     groups: Vec<GroupOf<'a>>,
@@ -184,7 +185,7 @@ struct Run<'a> {
     accesses: Vec<AccessOf<'a>>,
 }
 
-/// Mean tasks by place and window, in thousandths.
+/// Mean number of tasks by place and window, in thousandths.
 #[derive(Serialize)]
 struct Cells {
     running: Vec<Vec<u64>>,
@@ -211,7 +212,7 @@ struct LatencyOf {
     us: Vec<f64>,
 }
 
-/// At the end of each window.
+/// Memory at the end of each window.
 #[derive(Serialize)]
 struct MemoryOf<'a> {
     pages: Vec<&'a [u64]>,
@@ -219,7 +220,7 @@ struct MemoryOf<'a> {
     remote: Vec<u64>,
 }
 
-/// By node.
+/// Accesses by node.
 #[derive(Serialize)]
 struct AccessOf<'a> {
     thread: &'a str,
@@ -313,7 +314,7 @@ fn order(machine: &Machine) -> Vec<usize> {
     llcs
 }
 
-/// What tasks of some run can be chosen by. What all tasks have in common in every run tells nothing apart.
+/// The groups of tasks that a reader can choose. A name or process that all tasks share in every run is left out.
 fn tasks(timelines: &[Option<Timeline>]) -> Vec<Tasks<'_>> {
     let mut all: Vec<Tasks<'_>> = Vec::new();
     for group in timelines.iter().flatten().flat_map(|run| &run.groups) {

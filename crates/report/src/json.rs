@@ -11,20 +11,20 @@ use crate::table::better;
 /// The JSON Schema (draft 2020-12) of what [`json`] returns.
 pub const SCHEMA: &str = include_str!("../compare.schema.json");
 
-/// The comparison as indented JSON with a line end. `mean` is the arithmetic mean for times and
-/// rates alike, so that it follows from `samples` without knowing the unit.
+/// The comparison as indented JSON with a final newline. `mean` is the arithmetic mean for times and rates alike, so
+/// that it follows from `samples` without knowing the unit.
 pub fn json(comparison: &Comparison) -> String {
     text(&document(comparison))
 }
 
-/// Comparisons of several machines or workloads as one indented JSON object with a line end: `comparisons` has
-/// one each, as [`json`] prints it.
+/// Comparisons of several machines or workloads as one indented JSON object with a final newline. Its `comparisons` has
+/// one entry for each, in the form of [`json`].
 pub fn json_of_several(comparisons: &[Comparison]) -> String {
     text(&Several { comparisons: comparisons.iter().map(document).collect() })
 }
 
 fn text(document: &impl Serialize) -> String {
-    // Writing to memory does not fail, and all keys are strings.
+    // This cannot fail: it writes to memory, and all keys are strings.
     let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
     text.push('\n');
     text
@@ -95,7 +95,7 @@ struct Document<'a> {
     seeds: Vec<u64>,
     results: Vec<MetricResult<'a>>,
     counters: Counters<'a>,
-    /// Each on a line.
+    /// The runs, each on a line of its own.
     runs: Vec<Box<RawValue>>,
     acted: Acted<'a>,
 }
@@ -134,7 +134,7 @@ fn result(metric: &MetricComparison) -> MetricResult<'_> {
     }
 }
 
-/// How often each mechanism acted, as an object with its name as key.
+/// How often each mechanism acted: an object with the mechanism's name as key.
 struct Acted<'a>(&'a Comparison);
 
 impl Serialize for Acted<'_> {
@@ -150,7 +150,7 @@ impl Serialize for Acted<'_> {
     }
 }
 
-/// Written as an object whose keys keep the order of the counters.
+/// The counters: an object whose keys keep their order.
 struct Counters<'a>(&'a [CounterComparison]);
 
 impl Serialize for Counters<'_> {

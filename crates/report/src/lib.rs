@@ -1,8 +1,8 @@
-//! Counters to tables, files and pictures.
+//! Turns outcomes into tables, CSV, JSON, pictures, pages and traces.
 //!
-//! A [`Comparison`] holds what several schedulers left behind on one machine and workload. It is
-//! printed by [`table`], [`mmtests`], [`csv`] and [`json`]; [`PerfettoTrace`] writes one run as it
-//! goes. Everything is deterministic: the same outcomes give the same bytes.
+//! A [`Comparison`] holds the outcomes of several schedulers on one machine with one workload. [`table`], [`mmtests`],
+//! [`csv`] and [`json`] print it. [`PerfettoTrace`] records one run while it goes on. Everything is deterministic: the
+//! same outcomes give the same bytes.
 
 mod comparison;
 mod csv;

@@ -1,4 +1,4 @@
-//! The layout of mmtests' comparison reports, which kernel mailing lists are used to.
+//! The layout of mmtests' comparison reports, which is familiar on kernel mailing lists.
 
 use std::fmt::Write;
 
@@ -8,19 +8,18 @@ use crate::comparison::{Comparison, MetricComparison};
 use crate::figure::NOTHING;
 use crate::statistics::{Summary, change_pct};
 
-/// Width of a value in mmtests' reports, with the blanks before it.
+/// Width of a value in mmtests' reports, including leading blanks.
 const VALUE_WIDTH: usize = 12;
-/// Width of what follows the value: ` (   0.00%)`.
+/// Width of the change that follows a value: ` (   0.00%)`.
 const CHANGE_WIDTH: usize = 11;
 
-/// The comparison as mmtests prints it: five rows a metric, a column a scheduler. Above it stands what was
-/// compared, and in the corner, which mmtests leaves empty, where.
+/// The comparison in mmtests' layout: five rows per metric, one column per scheduler. Above it are the experiment's
+/// lines. The corner, which is empty in mmtests, says where the schedulers ran.
 ///
-/// Metrics that are better when lower are times and get their arithmetic mean (`Amean`), the
-/// others rates and get their harmonic mean (`Hmean`). Changes are against the first scheduler
-/// and positive where better. A change of the mean stands between asterisks if the 95% confidence
-/// intervals of the arithmetic means are disjoint, which is what [`crate::table`] and
-/// [`crate::json`] mark as well.
+/// Metrics for which lower is better are treated as times, with the arithmetic mean (`Amean`). The others are treated
+/// as rates, with the harmonic mean (`Hmean`). Changes are relative to the first scheduler, and positive if better. A
+/// change of the mean is between asterisks if the 95% confidence intervals of the arithmetic means are disjoint;
+/// [`crate::table`] and [`crate::json`] mark the same changes.
 pub fn mmtests(comparison: &Comparison) -> String {
     let rows: Vec<Row> = comparison.metrics.iter().flat_map(rows_of).collect();
     let place = comparison.experiment.place.word();
@@ -31,16 +30,16 @@ pub fn mmtests(comparison: &Comparison) -> String {
 struct Row {
     statistic: &'static str,
     metric: String,
-    /// One a scheduler.
+    /// One cell per scheduler.
     cells: Vec<Cell>,
 }
 
 #[derive(Default)]
 struct Cell {
     value: Option<f64>,
-    /// Percent; `None` where it is not defined.
+    /// The change in percent. `None` if it is not defined.
     change: Option<f64>,
-    /// Whether the change stands between asterisks.
+    /// Whether the change is printed between asterisks.
     marked: bool,
 }
 
@@ -50,7 +49,7 @@ fn rows_of(metric: &MetricComparison) -> Vec<Row> {
         Better::Lower => ("Amean", |summary| Some(summary.mean)),
         Better::Higher => ("Hmean", |summary| summary.harmonic_mean),
     };
-    // A single value deviates from its mean by nothing, as mmtests has it.
+    // mmtests prints 0 as the deviation of a single value.
     let stddev = |summary: &Summary| Some(summary.stddev.unwrap_or(0.0));
     let variation = |summary: &Summary| match summary.stddev {
         Some(_) => summary.coefficient_of_variation_pct(),
@@ -88,7 +87,7 @@ fn row(
     Row { statistic, metric: metric.name.clone(), cells: values.into_iter().map(cell).collect() }
 }
 
-/// Header and rows. Columns are as wide as in mmtests and widen for longer names and values.
+/// Header and rows. Columns are as wide as in mmtests, and wider for long names and values.
 fn layout<'a>(
     corner: &str,
     schedulers: impl Iterator<Item = &'a str> + Clone,
@@ -101,7 +100,7 @@ fn layout<'a>(
     let value_width = VALUE_WIDTH.max(longest_value).max(longest_name.saturating_sub(CHANGE_WIDTH));
     let mut out = format!("{corner:<width$}", width = 10 + metric_width);
     for name in schedulers {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(out, "{name:>width$}", width = value_width + CHANGE_WIDTH);
     }
     out.push('\n');
@@ -120,8 +119,8 @@ fn value(cell: &Cell) -> String {
     cell.value.map_or_else(|| NOTHING.to_owned(), text)
 }
 
-/// mmtests prints two decimals, which leaves nothing of a millisecond in seconds: three significant
-/// digits are kept, down to the nanosecond, which is the finest that is measured.
+/// mmtests prints two decimals, too few for milliseconds printed in seconds. Here at least three significant digits are
+/// kept, down to the nanosecond, which is the finest that is measured.
 fn decimals(value: f64) -> usize {
     const NANO: usize = 9;
     let mut limit = 1.0;
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
     use crate::comparison::tests::comparison;
 
-    /// `published/000-coremark.csv` as rows with the printed values and changes.
+    /// `published/000-coremark.csv` as rows, with the printed values and changes.
     fn published() -> Vec<Row> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../published/000-coremark.csv");
         let mut reader = ::csv::Reader::from_path(path).unwrap();
@@ -198,7 +197,7 @@ mod tests {
             };
             let [base, patched] = &row.cells[..] else { panic!("two columns") };
             let change = change_pct(better, base.value.unwrap(), patched.value.unwrap()).unwrap();
-            // CoeffVar is printed with three digits: its change is known to 0.3 points.
+            // CoeffVar is printed with three digits, so its change is known only to 0.3 points.
             let tolerance = if row.statistic == "CoeffVar" { 0.3 } else { 0.005 };
             assert!((change - patched.change.unwrap()).abs() <= tolerance, "{}", row.statistic);
         }

@@ -1,4 +1,4 @@
-//! One number of a comparison, for scripts, bisection and tuners.
+//! One number of a comparison (`--metric`), for scripts, bisection and tuners.
 
 use roost_names::did_you_mean;
 
@@ -7,12 +7,12 @@ use crate::comparison::Comparison;
 /// Why there is no such number.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OneError {
-    /// Nothing has this name.
+    /// No metric or counter has this name.
     #[error("no metric or counter of this name; metrics are {known}{meant}")]
     Unknown {
         /// Names of the metrics.
         known: String,
-        /// The one that may have been meant, as the end of a sentence.
+        /// The metric or counter that may have been meant, as the end of the sentence.
         meant: String,
     },
     /// No run of the last scheduler has a value.
@@ -23,10 +23,10 @@ pub enum OneError {
     },
 }
 
-/// The metric or counter of this name under the last scheduler: the arithmetic mean over its runs.
+/// The metric or counter with this name: its arithmetic mean over the runs of the last scheduler.
 ///
 /// # Errors
-/// If nothing has this name, or no run of that scheduler has a value of it.
+/// If no metric or counter has this name, or no run of that scheduler has a value.
 pub fn one(comparison: &Comparison, name: &str) -> Result<f64, OneError> {
     let metric = comparison.metrics.iter().find(|metric| metric.name == name);
     let mean = match (metric, comparison.counter(name)) {

@@ -1,4 +1,4 @@
-//! Files that appear under their name when they are complete, and not before.
+//! Files that get their name only when they are complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// A file being written. Dropped before [`Output::publish`], it leaves nothing behind.
+/// A file that is being written. If it is dropped before [`Output::publish`], it leaves nothing behind.
 pub struct Output {
     file: BufWriter<File>,
-    /// Its name until it is complete, and then; `None` for a device or pipe, which a rename would replace.
+    /// The temporary name and the final name. `None` for a device or pipe, which a rename would replace.
     names: Option<(TempPath, PathBuf)>,
 }
 
 impl Output {
-    /// Starts what will be called `path`.
+    /// Starts a file that will be called `path`.
     ///
     /// # Errors
-    /// If no file can be made there.
+    /// If no file can be created there.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Through symbolic links, so that the rename does not replace the link.
+        // Symbolic links are resolved, so that the rename does not replace the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let (file, names) = match fs::metadata(&path) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
@@ -32,18 +32,18 @@ impl Output {
         Ok(Self { file: BufWriter::new(file), names })
     }
 
-    /// Gives the complete file its name.
+    /// Gives the complete file its final name.
     ///
     /// # Errors
-    /// If there is no space, or the file may not be renamed.
+    /// If the disk is full, or the file cannot be renamed.
     pub fn publish(self) -> io::Result<()> {
-        // Closes the file before it gets its name.
+        // The file is closed before it is renamed.
         drop(self.file.into_inner().map_err(io::IntoInnerError::into_error)?);
         self.names.map_or(Ok(()), |(file, path)| file.persist(path).map_err(|error| error.error))
     }
 }
 
-/// A temporary file on the same file system, readable as the user's umask says.
+/// A temporary file in the same folder, with permissions that follow the user's umask.
 fn temporary_beside(path: &Path) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = directory.unwrap_or_else(|| Path::new("."));
@@ -55,7 +55,7 @@ fn temporary_beside(path: &Path) -> io::Result<NamedTempFile> {
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    // The kind alone: the name of the temporary file would only confuse.
+    // Only the kind of the error is kept: the name of the temporary file would confuse.
     builder.tempfile_in(directory).map_err(|error| error.kind().into())
 }
 

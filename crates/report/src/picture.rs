@@ -1,4 +1,4 @@
-//! Where tasks were over time, drawn for a terminal.
+//! Draws in a terminal where tasks were over time (`--picture`).
 
 use std::fmt::Write;
 
@@ -8,36 +8,37 @@ use crate::experiment::seconds;
 use crate::table::wrapped;
 use crate::timeline::{Grid, Timeline, WINDOWS};
 
-/// LLCs share rows where there are more.
+/// Largest number of rows. With more LLCs, several share a row.
 const MOST_ROWS: usize = 64;
-/// Columns of time where nobody says how wide the output may be.
+/// Number of time columns if the width of the output is not known.
 const COLUMNS: usize = 72;
-/// Fewer tell nothing.
+/// Smallest number of time columns. Fewer show nothing useful.
 const FEWEST_COLUMNS: usize = 8;
-/// An eighth of a block more each.
+/// Blocks in steps of one eighth.
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Stands where the run has ended.
+/// Printed after the end of a run.
 const ENDED: char = '·';
 
 const YELLOW: &str = "\x1b[33m";
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Tasks on an LLC in a column of time: means, in thousandths.
+/// Mean number of tasks on an LLC in one column of time, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cell {
     all: u64,
     waiting: u64,
 }
 
-/// LLCs of one node that share a row.
+/// The LLCs of one node that share a row.
 struct Row {
     label: String,
     llcs: Vec<usize>,
 }
 
-/// How many tasks each LLC of `machine` had over time, in a run of each scheduler, by its name: a row an LLC, if
-/// there are not too many, all with the same scales, at most `width` wide. `colour` shows how many waited.
+/// Draws how many tasks each LLC of `machine` had over time, in one run of each scheduler (by its name). Each LLC has a
+/// row, unless there are too many. All rows have the same scales, and are at most `width` wide. `colour` shows how many
+/// tasks waited.
 pub fn picture(
     machine: &Machine,
     runs: &[(&str, &Timeline)],
@@ -61,14 +62,14 @@ pub fn picture(
     for ((name, _), drawn) in runs.iter().zip(&drawn) {
         out += &wrapped(&format!("\n{name}\n"), width);
         for (row, cells) in rows.iter().zip(drawn) {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(out, "{:label$} |{}|", row.label, line(cells, full, colour));
         }
     }
     out
 }
 
-/// How to read it.
+/// Explains how to read the picture.
 fn legend(rows: &[Row], end_ns: u64, full: u64, colour: bool) -> String {
     let shared = rows.iter().map(|row| row.llcs.len()).max().unwrap_or(1);
     let row = match shared {
@@ -87,7 +88,7 @@ fn legend(rows: &[Row], end_ns: u64, full: u64, colour: bool) -> String {
     )
 }
 
-/// The LLCs node by node, several in a row if there are too many.
+/// The LLCs in the order of their nodes. Several share a row if there are too many.
 fn rows(machine: &Machine) -> Vec<Row> {
     let of_node = |node: usize| -> Vec<usize> {
         let on = |llc: &usize| llc_node(machine, *llc) == node;
@@ -109,7 +110,7 @@ fn rows(machine: &Machine) -> Vec<Row> {
     rows
 }
 
-/// The node that an LLC's CPUs are on.
+/// The node of an LLC's CPUs.
 pub(crate) fn llc_node(machine: &Machine, llc: usize) -> usize {
     let first = machine.llcs[llc].cpus.first();
     first.map_or(0, |cpu| machine.cpus[cpu].node as usize)
@@ -123,7 +124,7 @@ fn label(node: u32, llcs: &[usize]) -> String {
     }
 }
 
-/// By row and span of time; `None` where the run has ended.
+/// The cells by row and column. `None` after the end of the run.
 fn cells(
     machine: &Machine,
     run: &Timeline,
@@ -147,7 +148,7 @@ fn cells(
     rows.iter().map(of_row).collect()
 }
 
-/// The part of a row's times that lies in `from..to`, ns; within a window they are taken to be even.
+/// The part of a row's time in `from..to`, in ns. Time is assumed to be spread evenly within a window.
 fn within(run: &Timeline, grid: &Grid, row: usize, from: u64, to: u64) -> u128 {
     let first = (from / run.window_ns) as usize;
     let windows = grid.row(row).enumerate().skip(first);
@@ -160,7 +161,7 @@ fn within(run: &Timeline, grid: &Grid, row: usize, from: u64, to: u64) -> u128 {
     windows.take_while(|(window, _)| (*window as u64) * run.window_ns < to).map(overlap).sum()
 }
 
-/// How many tasks a full block stands for: all but the fullest hundredth of the cells fit.
+/// Number of tasks that a full block stands for. All cells except the fullest hundredth fit.
 fn full_block<'a>(cells: impl Iterator<Item = &'a Cell>) -> u64 {
     let mut all: Vec<u64> = cells.map(|cell| cell.all).filter(|&all| all > 0).collect();
     all.sort_unstable();
@@ -168,7 +169,7 @@ fn full_block<'a>(cells: impl Iterator<Item = &'a Cell>) -> u64 {
     all.get(at).map_or(1, |most| most.div_ceil(1000))
 }
 
-/// One row.
+/// The text of one row.
 fn line(cells: &[Option<Cell>], full: u64, colour: bool) -> String {
     let mut out = String::new();
     let mut shown = PLAIN;
@@ -189,7 +190,7 @@ fn line(cells: &[Option<Cell>], full: u64, colour: bool) -> String {
     out
 }
 
-/// Blank only where there is nothing to speak of: less than half a hundredth of a task.
+/// The block for a cell. It is blank only for less than 0.005 tasks.
 fn block(all: u64, full: u64) -> char {
     let eighths = (all * 8).div_ceil(full * 1000) as usize;
     let eighths = if all < 5 { 0 } else { eighths };
@@ -211,10 +212,10 @@ mod tests {
     use super::*;
     use crate::timeline::TimelineRecorder;
 
-    /// About a millisecond: a whole number of windows.
+    /// About a millisecond, in whole windows.
     const MS: u64 = 1 << 20;
 
-    /// A run of `end` ms, with a task on each of `cpus` but for its first and its last ms.
+    /// A run of `end` ms. Each of `cpus` has a task, except in the first and last ms.
     fn run(machine: &Machine, end: u64, cpus: &[CpuId]) -> Timeline {
         let recorder = TimelineRecorder::new(machine, Time(0));
         let mut tracer = recorder.tracer();
@@ -235,7 +236,7 @@ mod tests {
         recorder.finish(Time(end * MS))
     }
 
-    /// 2 nodes of 2 LLCs of 4 CPUs: two tasks on LLC 1, one on LLC 2; the second run ends in the middle.
+    /// 2 nodes of 2 LLCs of 4 CPUs. Two tasks are on LLC 1, one is on LLC 2. The second run ends in the middle.
     #[test]
     fn a_row_an_llc_and_a_full_block_for_the_fullest() {
         let machine = roost_machine::resolve("2n2l4c").unwrap();

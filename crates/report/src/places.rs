@@ -1,4 +1,4 @@
-//! What stands beside the results: how often each mechanism acted, and where tasks ran.
+//! Tables that follow the results: how often each mechanism acted, and where tasks ran.
 
 use roost_engine::RunTime;
 
@@ -7,11 +7,11 @@ use crate::figure::{decimals, number};
 use crate::statistics::Summary;
 use crate::table::{corner, fitting_table, wrapped};
 
-/// Shares by LLC are shown up to here.
+/// Largest number of LLCs for which shares are shown.
 const MOST_LLCS: usize = 16;
 
-/// How often each mechanism acted: a row a scheduler, a column for each mechanism that is on under some
-/// scheduler, means over the repeats. Empty if none is on anywhere.
+/// How often each mechanism acted, averaged over the repeats. There is a row per scheduler, and a column for each
+/// mechanism that is on under some scheduler. Empty if no mechanism is on.
 pub(crate) fn acted(comparison: &Comparison, width: Option<u16>) -> String {
     let mechanisms = comparison.mechanisms();
     if mechanisms.is_empty() {
@@ -32,8 +32,7 @@ pub(crate) fn acted(comparison: &Comparison, width: Option<u16>) -> String {
     format!("\n{}{}", fitting_table(&header, rows, 1, width), wrapped(legend, width))
 }
 
-/// Where tasks ran: shares of their run time by node and, where there are not too many, by LLC. Empty if
-/// that is not known.
+/// Where tasks ran: shares of their run time by node and, if there are few enough, by LLC. Empty if that is not known.
 pub(crate) fn run_time(comparison: &Comparison, width: Option<u16>) -> String {
     let by_node = shares(comparison, |run_time| &run_time.node_ns);
     let by_llc = shares(comparison, |run_time| &run_time.llc_ns);
@@ -43,7 +42,7 @@ pub(crate) fn run_time(comparison: &Comparison, width: Option<u16>) -> String {
     }
     let local = local_percent(comparison);
     let mut out = format!("\n{}", share_table(comparison, "node%", &by_node, 1, local, width));
-    // Where every node is one LLC, they are the same.
+    // If every node has one LLC, both tables are the same.
     if llcs > nodes && llcs <= MOST_LLCS {
         out += &format!("\n{}", share_table(comparison, "LLC%", &by_llc, 0, None, width));
     }
@@ -51,7 +50,7 @@ pub(crate) fn run_time(comparison: &Comparison, width: Option<u16>) -> String {
     out + &wrapped(legend, width)
 }
 
-/// `percent[scheduler][place]`, with so many decimals; `local` is a column of its own.
+/// A table of `percent[scheduler][place]` with this many decimals. `local` is a column of its own.
 fn share_table(
     comparison: &Comparison,
     name: &str,
@@ -85,7 +84,7 @@ fn places(percent: &[Vec<f64>]) -> usize {
     percent.iter().map(Vec::len).max().unwrap_or(0)
 }
 
-/// Percent of all repeats' run time on each place, one vector a scheduler.
+/// Percentages of all repeats' run time by place, one vector per scheduler.
 fn shares(comparison: &Comparison, ns: impl Fn(&RunTime) -> &Vec<u64>) -> Vec<Vec<f64>> {
     let of_scheduler = |runs: &Vec<RunTime>| {
         let mut sums: Vec<u64> = Vec::new();
@@ -99,8 +98,8 @@ fn shares(comparison: &Comparison, ns: impl Fn(&RunTime) -> &Vec<u64>) -> Vec<Ve
     comparison.run_time.iter().map(of_scheduler).collect()
 }
 
-/// Percent of the bytes that came from the memory of the CPU's own node, one a scheduler; `None` where
-/// memory is not modelled.
+/// Percentage of bytes that came from memory on the CPU's own node, one per scheduler. `None` if memory is not
+/// modelled.
 fn local_percent(comparison: &Comparison) -> Option<Vec<Option<f64>>> {
     let local = comparison.counter("memory_local_bytes")?;
     let remote = comparison.counter("memory_remote_bytes")?;
@@ -112,7 +111,7 @@ fn local_percent(comparison: &Comparison) -> Option<Vec<Option<f64>>> {
 }
 
 impl Comparison {
-    /// Names of the mechanisms that are on under some scheduler, in the order of their first one.
+    /// The mechanisms that are on under some scheduler, in order of first appearance.
     pub(crate) fn mechanisms(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for mechanism in self.experiment.schedulers.iter().flat_map(|s| &s.mechanisms) {
@@ -123,7 +122,7 @@ impl Comparison {
         names
     }
 
-    /// How often a mechanism acted, mean over the repeats; `None` where it is off.
+    /// How often a mechanism acted, averaged over the repeats. `None` if it is off.
     pub(crate) fn acted(&self, scheduler: usize, mechanism: &str) -> Option<f64> {
         let contender = self.experiment.schedulers.get(scheduler)?;
         let mechanism = contender.mechanisms.iter().find(|own| own.name == mechanism)?;

@@ -1,13 +1,13 @@
-//! Metrics that differ in a number only: one row of a table.
+//! Metrics whose names differ only in a number become one row of a table.
 
 use crate::comparison::{Comparison, MetricComparison};
 use crate::figure::{decimals, number};
 
-/// Consecutive metrics that are alike: of one unit and direction, with names that differ in a word that
-/// counts up (`eps of 0`, `eps of 1`, ...); mostly one alone.
+/// Consecutive metrics with the same unit and direction, whose names differ only in a number that counts up (`eps of
+/// 0`, `eps of 1`, ...). Most series have a single metric.
 pub(crate) struct Series<'a>(Vec<&'a MetricComparison>);
 
-/// All metrics, in their order.
+/// All metrics as series, in order.
 pub(crate) fn series(metrics: &[MetricComparison]) -> Vec<Series<'_>> {
     let mut all: Vec<Series<'_>> = Vec::new();
     for metric in metrics {
@@ -21,7 +21,7 @@ pub(crate) fn series(metrics: &[MetricComparison]) -> Vec<Series<'_>> {
     all
 }
 
-/// Whether `next` is the same of the next instance.
+/// Whether `next` is the same metric for the next number.
 fn follows(last: &MetricComparison, next: &MetricComparison) -> bool {
     let (Some((before, number, after)), Some(other)) = (parts(&last.name), parts(&next.name))
     else {
@@ -30,7 +30,7 @@ fn follows(last: &MetricComparison, next: &MetricComparison) -> bool {
     other == (before, number + 1, after) && (&last.unit, last.better) == (&next.unit, next.better)
 }
 
-/// What stands before the first word that is a number, the number, and what follows.
+/// The text before the first number in a name, the number, and the text after it.
 fn parts(name: &str) -> Option<(&str, u32, &str)> {
     let mut start = 0;
     for word in name.split(' ') {
@@ -43,7 +43,7 @@ fn parts(name: &str) -> Option<(&str, u32, &str)> {
 }
 
 impl Series<'_> {
-    /// As one metric: each repeat has the mean of the members.
+    /// The series as one metric. Each repeat has the mean of the members.
     pub(crate) fn shown(&self) -> MetricComparison {
         let Self(members) = self;
         let first = members[0];
@@ -71,7 +71,7 @@ impl Series<'_> {
         format!("{before}{first} to {last}{after}")
     }
 
-    /// What a row of several metrics stands for, and how far they are apart; `None`: it is of one.
+    /// Explains a row of several metrics, and how far they are apart. `None` for a single metric.
     pub(crate) fn legend(&self, comparison: &Comparison) -> Option<String> {
         let Self(members) = self;
         if members.len() == 1 {

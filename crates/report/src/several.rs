@@ -1,20 +1,20 @@
-//! Comparisons of several machines or workloads as one table.
+//! One table for comparisons of several machines or workloads.
 
 use crate::comparison::Comparison;
 use crate::experiment;
 use crate::series;
 use crate::table::{METRIC_COLUMNS, TEXT_COLUMNS, fitting_table, legend, metric_rows, wrapped};
 
-/// The comparisons, all of the same schedulers, as one table: a row a scheduler for each metric of each machine
-/// and workload. Where tasks ran, counters and histograms are left to tables of single ones. Nothing is wider
-/// than `width` columns, as long as no figure is.
+/// One table for several comparisons with the same schedulers. Each metric of each machine and workload has a row per
+/// scheduler. Where tasks ran, counters and histograms are left out; tables of single comparisons have them. The table
+/// is at most `width` columns wide, unless a single number is wider.
 pub fn table_of_several(comparisons: &[Comparison], width: Option<u16>) -> String {
     let Some(first) = comparisons.first() else { return String::new() };
     let inputs = [
         ("machine", comparisons.iter().map(|c| c.experiment.machine.name.as_str()).collect()),
         ("workload", comparisons.iter().map(|c| c.experiment.workload.name.as_str()).collect()),
     ];
-    // What all have in common stands in the heading.
+    // Inputs that all comparisons share are in the heading.
     let inputs: Vec<(&str, Vec<&str>)> = inputs
         .into_iter()
         .filter(|(_, names): &(_, Vec<&str>)| names.iter().any(|name| *name != names[0]))
@@ -29,7 +29,7 @@ pub fn table_of_several(comparisons: &[Comparison], width: Option<u16>) -> Strin
     out + &wrapped(&(legend(first) + &notes(comparisons)), width)
 }
 
-/// Rows of one comparison; the first row has the names that are its `own`.
+/// The rows of one comparison. The first row has the names of its `own` inputs.
 fn rows(comparison: &Comparison, own: &[&str]) -> Vec<Vec<String>> {
     let series = series::series(&comparison.metrics);
     let rows = series.iter().flat_map(|series| metric_rows(comparison, &series.shown()));
@@ -40,7 +40,7 @@ fn rows(comparison: &Comparison, own: &[&str]) -> Vec<Vec<String>> {
     rows.enumerate().map(with_own).collect()
 }
 
-/// What is to be said of switches, and where.
+/// Notes on switches, with the machines and workloads that they apply to.
 fn notes(comparisons: &[Comparison]) -> String {
     let mut text = String::new();
     for comparison in comparisons {

@@ -4,10 +4,10 @@ use roost_workload::Better;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::Statistics;
 
-/// Confidence of the intervals that decide whether a change is marked.
+/// Confidence level of the intervals that decide whether a change is marked.
 const CONFIDENCE: f64 = 0.95;
 
-/// A range of values, both ends included.
+/// A range of values that includes both ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Lower end.
@@ -17,16 +17,16 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Whether the two have no value in common.
+    /// Whether the two intervals have no value in common.
     pub fn disjoint(self, other: Self) -> bool {
         self.high < other.low || other.high < self.low
     }
 }
 
-/// One metric under one scheduler over the repeats that measured it.
+/// Summary of one metric under one scheduler, over the repeats that measured it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Repeats with a value.
+    /// Number of repeats with a value.
     pub count: usize,
     /// Smallest value.
     pub min: f64,
@@ -34,17 +34,17 @@ pub struct Summary {
     pub max: f64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Harmonic mean, which mmtests prints for rates; 0 if a value is 0, `None` if one is negative.
+    /// Harmonic mean, which mmtests prints for rates. 0 if a value is 0; `None` if a value is negative.
     pub harmonic_mean: Option<f64>,
-    /// Standard deviation of the sample (divisor n - 1); `None` for a single value.
+    /// Standard deviation of the sample (divisor n - 1). `None` for a single value.
     pub stddev: Option<f64>,
-    /// Interval that holds the arithmetic mean with 95% confidence, by Student's t with n - 1
-    /// degrees of freedom; `None` for a single value.
+    /// Interval that contains the arithmetic mean with 95% confidence, from Student's t with n - 1 degrees of freedom.
+    /// `None` for a single value.
     pub confidence: Option<Interval>,
 }
 
 impl Summary {
-    /// Summarises `values`, which are finite; `None` if there are none.
+    /// Summarises `values`, which must be finite. `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let first = *values.first()?;
         let (min, max) = (values.min(), values.max());
@@ -62,7 +62,7 @@ impl Summary {
         })
     }
 
-    /// Standard deviation in percent of the arithmetic mean (CoeffVar of mmtests).
+    /// Standard deviation in percent of the arithmetic mean (CoeffVar in mmtests).
     pub fn coefficient_of_variation_pct(&self) -> Option<f64> {
         let stddev = self.stddev?;
         if stddev == 0.0 {
@@ -71,8 +71,7 @@ impl Summary {
         (self.mean != 0.0).then(|| 100.0 * stddev / self.mean.abs())
     }
 
-    /// Whether the confidence intervals of the two means are disjoint; `None` if either has a
-    /// single value.
+    /// Whether the confidence intervals of the two means are disjoint. `None` if either has a single value.
     pub fn differs_from(&self, other: &Self) -> Option<bool> {
         Some(self.confidence?.disjoint(other.confidence?))
     }
@@ -95,8 +94,8 @@ fn confidence_of(mean: f64, stddev: f64, count: usize) -> Option<Interval> {
     Some(Interval { low: mean - half, high: mean + half })
 }
 
-/// Change from `baseline` to `value` in percent of the baseline; positive is better. 0 if the two
-/// are equal; `None` if only the baseline is 0.
+/// Change from `baseline` to `value` in percent of the baseline. Positive is better. 0 if both are equal; `None` if
+/// only the baseline is 0.
 pub fn change_pct(better: Better, baseline: f64, value: f64) -> Option<f64> {
     if value == baseline {
         return Some(0.0);
@@ -136,7 +135,7 @@ mod tests {
 
     #[test]
     fn confidence_follows_the_printed_t_tables() {
-        // Two-sided 95% quantiles of Student's t, as every printed table has them.
+        // Two-sided 95% quantiles of Student's t, from printed tables.
         for (freedom, t) in [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (29, 2.045)] {
             let count = freedom + 1;
             let interval = confidence_of(0.0, (count as f64).sqrt(), count).unwrap();

@@ -11,19 +11,19 @@ use crate::figure::{NOTHING, decimals, number};
 use crate::places;
 use crate::series;
 
-/// Columns of a table of metrics.
+/// The columns of a table of metrics.
 pub(crate) const METRIC_COLUMNS: [&str; 8] =
     ["metric", "unit", "better", "scheduler", "mean", "stddev", "change", ""];
 
-/// Those of them that are text stand first.
+/// Number of text columns, which come first.
 pub(crate) const TEXT_COLUMNS: usize = 4;
 
-/// Stands behind a change whose confidence interval is disjoint from the baseline's.
+/// Follows a change whose confidence interval is disjoint from the baseline's.
 const MARK: &str = "*";
 
-/// The comparison as a table. Each metric has a row for each scheduler, with arithmetic mean, standard deviation and
-/// change. Below it stand how often mechanisms acted, where tasks ran and were placed, and how to read that. Nothing
-/// is wider than `width` columns, unless a single figure is.
+/// The comparison as a table. Each metric has a row per scheduler with arithmetic mean, standard deviation and change.
+/// Below follow how often mechanisms acted, where tasks ran, where they were placed, and how to read the table. The
+/// table is at most `width` columns wide, unless a single number is wider.
 pub fn table(comparison: &Comparison, width: Option<u16>) -> String {
     let series = series::series(&comparison.metrics);
     let shown = series.iter().map(|series| series.shown());
@@ -38,7 +38,7 @@ pub fn table(comparison: &Comparison, width: Option<u16>) -> String {
     out
 }
 
-/// Counters of placement, columns of [`placement`] behind the share of wakeups on the previous CPU.
+/// Counters that are columns of [`placement`], after the share of wakeups on the previous CPU.
 const PLACEMENT: [&str; 4] = ["migrations", "migrations_llc", "migrations_node", "llcs_shared"];
 
 const PLACEMENT_LEGEND: &str = "
@@ -48,8 +48,8 @@ llcs_shared: LLCs running more than one task, mean over the second half of the r
 run that ends by itself).
 ";
 
-/// Where each scheduler placed the tasks: a row a scheduler, means over the repeats. Empty if no
-/// scheduler has these counters.
+/// Where each scheduler placed tasks, averaged over the repeats, a row per scheduler. Empty if no scheduler has these
+/// counters.
 fn placement(comparison: &Comparison, width: Option<u16>) -> String {
     let mean = |name: &str, scheduler: usize| comparison.counter(name)?.get(scheduler).copied()?;
     let indices = 0..comparison.names().len();
@@ -74,12 +74,12 @@ fn placement(comparison: &Comparison, width: Option<u16>) -> String {
     format!("\n{}{}", fitting_table(&header, rows, 1, width), wrapped(PLACEMENT_LEGEND, width))
 }
 
-/// What stands in the corner of a table that does not follow the heading: also where it is of.
+/// The corner of a table that does not follow the heading. It repeats where the schedulers ran.
 pub(crate) fn corner(name: &str, comparison: &Comparison) -> String {
     format!("{name} ({})", comparison.experiment.place.word())
 }
 
-/// How to read changes.
+/// Explains how to read changes.
 pub(crate) fn legend(comparison: &Comparison) -> String {
     let Some(baseline) = comparison.names().next() else { return String::new() };
     let mut out = format!("\nchange: percent of the mean of {baseline}; positive is better.\n");
@@ -94,7 +94,7 @@ pub(crate) fn legend(comparison: &Comparison) -> String {
     out
 }
 
-/// The rows of a metric, one a scheduler.
+/// The rows of a metric, one per scheduler.
 pub(crate) fn metric_rows(comparison: &Comparison, metric: &MetricComparison) -> Vec<Vec<String>> {
     let means = metric.summaries.iter().flatten().map(|summary| summary.mean);
     let decimals = decimals(means);
@@ -129,9 +129,9 @@ pub(crate) fn better(better: Better) -> &'static str {
     }
 }
 
-/// All counters: a row a counter, a column a scheduler, means over the repeats. A dash: the
-/// scheduler has no such counter. Domain levels (`NUMA3.lb_count.busy`) whose counters are all zero
-/// share a line, as most machines lack most levels.
+/// All counters: a row per counter, a column per scheduler, averaged over the repeats. A dash means that the scheduler
+/// does not have the counter. Domain levels whose counters are all zero (such as `NUMA3.lb_count.busy`) share one line,
+/// because most machines lack most levels.
 pub fn counters(comparison: &Comparison, width: Option<u16>) -> String {
     let corner = corner("counter", comparison);
     let header: Vec<&str> = std::iter::once(corner.as_str()).chain(comparison.names()).collect();
@@ -152,18 +152,18 @@ pub fn counters(comparison: &Comparison, width: Option<u16>) -> String {
     let rows = comparison.counters.iter().filter(is_shown).map(row).collect();
     let mut out = fitting_table(&header, rows, 1, width);
     if !zero_levels.is_empty() {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "all counters 0: {}", zero_levels.join(", "));
     }
     out
 }
 
-/// The domain level a counter belongs to, if it does.
+/// The domain level that a counter belongs to, if any.
 fn level(counter: &CounterComparison) -> Option<&str> {
     counter.name.split_once('.').map(|(level, _)| level)
 }
 
-/// How efficient each scheduler's search for an idle CPU was; empty if none reports it.
+/// The efficiency of each scheduler's search for an idle CPU. Empty if no scheduler reports it.
 pub fn search_efficiency(comparison: &Comparison, width: Option<u16>) -> String {
     let corner = corner("case", comparison);
     let header = [&corner, "scheduler", "se_eff%", "dom_eff%", "fast_rate%", "success_rate%"];
@@ -183,16 +183,16 @@ pub fn search_efficiency(comparison: &Comparison, width: Option<u16>) -> String 
     if rows.is_empty() { String::new() } else { fitting_table(&header, rows, 2, width) }
 }
 
-/// A table without lines. The columns from `numbers` on are aligned to the right.
+/// A table without lines. Columns from index `numbers` on are aligned to the right.
 pub fn plain_table(header: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
     fitting_table(header, rows, numbers, None)
 }
 
-/// Columns of text are made no narrower than this to keep columns of numbers beside them.
+/// Smallest width to which a text column shrinks to make room for number columns.
 const NARROWEST_TEXT: usize = 8;
 
-/// [`plain_table`], at most `width` wide: text continues in further lines, and numbers for which there is no
-/// room follow below, beside the same text.
+/// [`plain_table`] with at most `width` columns. Text wraps into further lines. Number columns that do not fit follow
+/// below, next to the same text.
 pub(crate) fn fitting_table(
     header: &[&str],
     rows: Vec<Vec<String>>,
@@ -212,7 +212,7 @@ pub(crate) fn fitting_table(
     let mut used = 0;
     for column in numbers..header.len() {
         let own = widest[column] + 2;
-        // The mark, under an empty header, stays with the change.
+        // The mark, whose header is empty, stays with the change.
         let fits = used + own <= usize::from(width) + 2 || header[column].is_empty();
         match parts.last_mut() {
             Some(part) if fits => part.push(column),
@@ -233,7 +233,7 @@ pub(crate) fn fitting_table(
     parts.iter().map(of_part).collect::<Vec<_>>().join("\n")
 }
 
-/// Prose, at most `width` wide.
+/// Text wrapped to at most `width` columns.
 pub(crate) fn wrapped(text: &str, width: Option<u16>) -> String {
     let Some(width) = width else { return text.to_owned() };
     let mut out = String::new();
@@ -275,7 +275,7 @@ fn one_table(
         table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
     }
     for (index, column) in table.column_iter_mut().enumerate() {
-        // The mark, under an empty header, stands close to the change.
+        // The mark, whose header is empty, directly follows the change.
         let spaced = header.get(index + 1).is_some_and(|next| !next.is_empty());
         column.set_padding((0, if spaced { 2 } else { 0 }));
         if index >= numbers {
@@ -361,7 +361,7 @@ mod tests {
             outcome(Better::Lower, Some(1.0), &counters)
         };
         let none = vec![outcome(Better::Lower, Some(1.0), &[("wakeups", 0.0)])];
-        // Means over repeats: 500 of 800 wakeups; 12.5 migrations; (0.25 + 0.5) / 2 LLCs.
+        // Averages over repeats: 500 of 800 wakeups; 12.5 migrations; (0.25 + 0.5) / 2 LLCs.
         let repeats = vec![run(400.0, 12.0, 0.25), run(600.0, 13.0, 0.5)];
         let c = Comparison::new(
             experiment("w", &["fair@5.16", "fair@7.2", "none"]),

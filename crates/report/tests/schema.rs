@@ -1,4 +1,4 @@
-//! The JSON of any comparison is valid against the published schema and says what was compared.
+//! The JSON of any comparison is valid against the published schema, and says what was compared.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -10,7 +10,7 @@ use roost_report::{
 use roost_workload::Better;
 use serde_json::{Value, json as value};
 
-/// `printf 1 | sha256sum`
+/// The output of `printf 1 | sha256sum`.
 const ONE: &str = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 
 fn validator() -> jsonschema::Validator {

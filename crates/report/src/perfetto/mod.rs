@@ -1,9 +1,9 @@
-//! A run as a Perfetto trace: one track a CPU, with the names of threads and processes, and the same
-//! once more with the CPUs grouped by node and LLC.
+//! Writes a run as a Perfetto trace. It has one track per CPU, with names of threads and processes, and a second set of
+//! tracks with the CPUs grouped by node and LLC.
 //!
-//! The file holds `sched_switch` and `sched_waking` events in the form in which Perfetto records them from a
-//! kernel's ftrace. So everything made for kernel traces works on it. The grouped CPUs have slices on tracks of their
-//! own. The file appears under its name when it is complete, and not before.
+//! The file holds `sched_switch` and `sched_waking` events in the form in which Perfetto records them from a kernel's
+//! ftrace, so tools for kernel traces can read it. The grouped CPUs have slices on tracks of their own. The file gets
+//! its name only when it is complete.
 
 mod proto;
 mod recorder;
@@ -20,7 +20,7 @@ use crate::output::Output;
 use recorder::Recorder;
 pub use recorder::TraceWindow;
 
-/// A trace could not be written. Nothing is left behind under its name.
+/// A trace could not be written. No file was left behind.
 #[derive(Debug, Error)]
 #[error(
     "{}: cannot write the trace: {source}; name a file where you may write and where there is space",
@@ -31,20 +31,20 @@ pub struct TraceError {
     source: io::Error,
 }
 
-/// A trace file being written.
+/// A trace file that is being written.
 ///
-/// Give [`PerfettoTrace::tracer`] to one run and call [`PerfettoTrace::finish`] after it. Dropped
+/// Give [`PerfettoTrace::tracer`] to one run, and call [`PerfettoTrace::finish`] after the run. If the trace is dropped
 /// without that, it leaves no file behind.
 pub struct PerfettoTrace {
     path: PathBuf,
     recorder: SharedRecorder,
 }
 
-/// Empty once the trace is finished.
+/// `None` once the trace is finished.
 type SharedRecorder = Arc<Mutex<Option<Recorder<Output>>>>;
 
 impl PerfettoTrace {
-    /// Starts a trace that will be called `path`, of the part of the run that is in `window`.
+    /// Starts a trace that will be called `path`. It records the part of the run in `window`.
     pub fn create(path: &Path, window: TraceWindow) -> Result<Self, TraceError> {
         let error = |source| TraceError { path: path.to_owned(), source };
         let output = Output::open(path).map_err(error)?;
@@ -52,7 +52,7 @@ impl PerfettoTrace {
         Ok(Self { path: path.to_owned(), recorder })
     }
 
-    /// What the engine tells about the run, which is one on `machine`. Once.
+    /// The observer to give to the engine, for one run on `machine`.
     pub fn tracer(&self, machine: &Machine) -> Box<dyn Tracer> {
         if let Some(recorder) = lock(&self.recorder).as_mut() {
             recorder.describe(machine);
@@ -60,7 +60,7 @@ impl PerfettoTrace {
         Box::new(Handle { recorder: Arc::clone(&self.recorder) })
     }
 
-    /// Completes the trace of a run that ended at `end`: tasks still running are shown until then.
+    /// Completes the trace of a run that ended at `end`. Tasks that still run are shown until then.
     pub fn finish(&self, end: Time) -> Result<(), TraceError> {
         let error = |source| TraceError { path: self.path.clone(), source };
         let Some(recorder) = lock(&self.recorder).take() else { return Ok(()) };
@@ -69,12 +69,12 @@ impl PerfettoTrace {
     }
 }
 
-/// The engine's end of a trace.
+/// The half of a trace that the engine owns.
 struct Handle {
     recorder: SharedRecorder,
 }
 
-/// A panic elsewhere leaves the recorder usable.
+/// Locks the recorder, even after a panic of another thread.
 fn lock(recorder: &SharedRecorder) -> MutexGuard<'_, Option<Recorder<Output>>> {
     recorder.lock().unwrap_or_else(PoisonError::into_inner)
 }

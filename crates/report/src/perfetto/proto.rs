@@ -1,19 +1,19 @@
-//! The few messages of Perfetto's trace format that a trace of scheduling needs.
+//! The few messages of Perfetto's trace format that a scheduling trace needs.
 //!
-//! Field numbers are those of Perfetto's `protos/perfetto/trace/`: `trace.proto`,
-//! `trace_packet.proto`, `track_event/`, `ftrace/ftrace_event_bundle.proto`, `ftrace/ftrace_event.proto`,
-//! `ftrace/sched.proto` and `ps/process_tree.proto`. Fields are left out that are not written.
+//! Field numbers are from Perfetto's `protos/perfetto/trace/`: `trace.proto`, `trace_packet.proto`, `track_event/`,
+//! `ftrace/ftrace_event_bundle.proto`, `ftrace/ftrace_event.proto`, `ftrace/sched.proto` and `ps/process_tree.proto`.
+//! Fields that are never written are left out.
 
 use prost::Message;
 
-/// A file: packets one after the other.
+/// A trace file: a sequence of packets.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Trace {
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<TracePacket>,
 }
 
-/// A packet with either events or names.
+/// A packet. It contains either events or names.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TracePacket {
     #[prost(message, optional, tag = "1")]
@@ -23,12 +23,12 @@ pub(super) struct TracePacket {
     /// Nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Which writer the packet is from; readers ignore packets without it.
+    /// The writer of the packet. Readers ignore packets without it.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "11")]
     pub track_event: Option<TrackEvent>,
-    /// 1: what was written before does not matter for what follows.
+    /// 1: readers shall forget all earlier state of this sequence.
     #[prost(uint32, optional, tag = "13")]
     pub sequence_flags: Option<u32>,
     #[prost(message, optional, tag = "60")]
@@ -46,21 +46,21 @@ pub(super) struct TrackDescriptor {
     pub parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
-    /// 3: tracks below it are in the order of their ranks.
+    /// 3: child tracks are ordered by rank.
     #[prost(int32, optional, tag = "11")]
     pub child_ordering: Option<i32>,
     #[prost(int32, optional, tag = "12")]
     pub sibling_order_rank: Option<i32>,
 }
 
-/// That a track holds values; nothing more is said about them.
+/// Marks a track as holding values. No details are given.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CounterDescriptor {}
 
-/// A value of a track, or the begin or end of a slice.
+/// A value of a track, or the start or end of a slice.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
-    /// 1: a slice begins; 2: it ends; 4: a counter's value.
+    /// 1: a slice starts; 2: a slice ends; 4: a counter's value.
     #[prost(int32, optional, tag = "9")]
     pub r#type: Option<i32>,
     #[prost(uint64, optional, tag = "11")]
@@ -71,7 +71,7 @@ pub(super) struct TrackEvent {
     pub counter_value: Option<i64>,
 }
 
-/// Events of one CPU, in order of time.
+/// Events of one CPU, ordered by time.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct FtraceEventBundle {
     #[prost(uint32, optional, tag = "1")]

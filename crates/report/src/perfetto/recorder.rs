@@ -1,4 +1,4 @@
-//! Turns switches and wakeups into packets, in bounded memory.
+//! Turns switches and wakeups into packets, with bounded memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -13,17 +13,15 @@ use super::proto::{
     SchedWaking, Thread, Trace, TracePacket, TrackDescriptor, TrackEvent,
 };
 
-/// Events kept before they are written; about 4 MiB.
+/// Number of events that are kept before they are written; about 4 MiB.
 const MAX_PENDING: usize = 16_384;
-/// The one sequence of packets of the file.
+/// The number of the file's only sequence of packets.
 const SEQUENCE: u32 = 1;
-/// Priority of a fair task with nice 0, and of the idle task, in the kernel's numbering
-/// (`DEFAULT_PRIO`). Assumption: all tasks are shown with it, since a tracer is not told nice
-/// values.
+/// Priority of a fair task with nice 0, and of the idle task, in the kernel's numbering (`DEFAULT_PRIO`). Assumption:
+/// all tasks have it, because tracers do not learn nice values.
 const PRIORITY: i32 = 120;
 
-/// `prev_state` of `sched_switch`, as `TASK_RUNNING`, `TASK_INTERRUPTIBLE` and `EXIT_DEAD` of
-/// `include/linux/sched.h`.
+/// `prev_state` of `sched_switch`: `TASK_RUNNING`, `TASK_INTERRUPTIBLE` and `EXIT_DEAD` of `include/linux/sched.h`.
 fn prev_state(left: LeftAs) -> i64 {
     match left {
         LeftAs::Preempted => 0x00,
@@ -32,7 +30,7 @@ fn prev_state(left: LeftAs) -> i64 {
     }
 }
 
-/// Numbers that do not fit Perfetto's are shown as its largest.
+/// Numbers that are too large for Perfetto's type become the largest that fits.
 fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
 }
@@ -42,26 +40,26 @@ const TYPE_BEGIN: i32 = 1;
 const TYPE_END: i32 = 2;
 const TYPE_COUNTER: i32 = 4;
 
-/// `TrackDescriptor.EXPLICIT`: by rank.
+/// `TrackDescriptor.EXPLICIT`: child tracks are ordered by rank.
 const BY_RANK: i32 = 3;
 
-/// The part of a run that is recorded: simulated time, or time since the recording began on a real kernel.
+/// The part of a run that is recorded: simulated time, or on a real kernel, time since the recording began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceWindow {
-    /// What happened before is left out; what runs by then is shown from then on.
+    /// Earlier events are left out. A task that is running at this time is shown from here.
     pub from: Time,
-    /// What happens from then on is left out.
+    /// Events from this time on are left out.
     pub to: Time,
 }
 
 impl Default for TraceWindow {
-    /// All of it.
+    /// The whole run.
     fn default() -> Self {
         Self { from: Time(0), to: Time::NEVER }
     }
 }
 
-/// A thread as an event names it.
+/// Number and names of a thread, as in an event.
 #[derive(Clone)]
 struct Named {
     pid: u32,
@@ -70,7 +68,7 @@ struct Named {
 }
 
 impl Named {
-    /// With number and path of the task group that it is in now.
+    /// The thread's name, with number and path of its current task group.
     fn of(task: TraceTask<'_>) -> Self {
         let comm = match task.group {
             Some((number, path)) => format!("{} [{number} {path}]", task.name),
@@ -84,38 +82,38 @@ impl Named {
     }
 }
 
-/// What is kept of a CPU.
+/// State of a CPU.
 #[derive(Default)]
 struct CpuState {
-    /// What runs; `None` is the idle task.
+    /// The running task. `None` is the idle task.
     current: Option<Named>,
-    /// Events not yet written.
+    /// Events that are not written yet.
     pending: Vec<FtraceEvent>,
-    /// Its track below those of its node and LLC, if the machine is known.
+    /// The CPU's track in the grouped set. `None` if the machine is not known.
     track: Option<u64>,
 }
 
 /// Writes a trace to `sink`.
 pub(super) struct Recorder<W> {
     sink: W,
-    /// The first error. Nothing is recorded after it.
+    /// The first error. Nothing is recorded after an error.
     error: Option<io::Error>,
     cpus: Vec<CpuState>,
-    /// Events not yet written, all CPUs.
+    /// Number of events of all CPUs that are not written yet.
     nr_pending: usize,
-    /// Names not yet written.
+    /// Names that are not written yet.
     names: ProcessTree,
-    /// Threads whose names are written or about to be.
+    /// Threads whose names are written, or will be written next.
     known: BTreeSet<u32>,
-    /// For each process, the thread that stands for it: Linux numbers a process after its first
-    /// thread, and Perfetto takes the two numbers for the same.
+    /// For each process, the thread that represents it. Linux numbers a process after its first thread, and Perfetto
+    /// relies on the two numbers being equal.
     leaders: BTreeMap<u32, u32>,
-    /// Numbers of the tracks of values, by name.
+    /// Track numbers of values, by name.
     values: BTreeMap<String, u64>,
-    /// Tracks so far.
+    /// Number of tracks so far.
     nr_tracks: u64,
     window: TraceWindow,
-    /// Whether the window has begun, and whether it is over.
+    /// Whether the window has begun. The next field says whether it is over.
     begun: bool,
     over: bool,
 }
@@ -138,8 +136,8 @@ impl<W: Write> Recorder<W> {
         }
     }
 
-    /// Groups the CPUs of `machine` by node and LLC: a track a node, below it one an LLC, below that one a
-    /// CPU, on which the tasks are that run there.
+    /// Creates tracks for the CPUs of `machine`: one per node, under it one per LLC, under that one per CPU. The CPU's
+    /// track shows the tasks that run there.
     pub fn describe(&mut self, machine: &Machine) {
         for node in 0..machine.nodes.len() {
             let mut llcs: Vec<u32> = Vec::new();
@@ -168,7 +166,7 @@ impl<W: Write> Recorder<W> {
         }
     }
 
-    /// Adds a track below `parent`, `rank`th of those there.
+    /// Adds a track as child number `rank` of `parent`.
     fn add_track(&mut self, name: String, parent: Option<u64>, rank: usize) -> u64 {
         self.write_track(TrackDescriptor {
             name: Some(name),
@@ -179,7 +177,7 @@ impl<W: Write> Recorder<W> {
         })
     }
 
-    /// Numbers and writes a track; the first one tells readers that nothing came before.
+    /// Numbers and writes a track. The first one tells readers to forget earlier state.
     fn write_track(&mut self, track: TrackDescriptor) -> u64 {
         self.nr_tracks += 1;
         let uuid = self.nr_tracks;
@@ -189,7 +187,7 @@ impl<W: Write> Recorder<W> {
         uuid
     }
 
-    /// Begins and ends the window by `now`. Whether `now` is in it.
+    /// Begins or ends the window if `now` requires it. Returns whether `now` is in the window.
     fn is_in_window(&mut self, now: Time) -> bool {
         if !self.begun && now >= self.window.from {
             self.begun = true;
@@ -205,7 +203,7 @@ impl<W: Write> Recorder<W> {
         self.begun && !self.over && self.error.is_none()
     }
 
-    /// Ends what still runs at `end`; nothing is recorded after it.
+    /// Ends all running slices at `end`. Nothing is recorded after this.
     fn end_window(&mut self, end: Time) {
         for cpu in 0..self.cpus.len() {
             if let Some(running) = self.cpus[cpu].current.clone() {
@@ -278,7 +276,7 @@ impl<W: Write> Recorder<W> {
         self.write(TracePacket { track_event: Some(event), timestamp, ..packet() });
     }
 
-    /// Ends what still runs at `end`, writes what is left and returns the sink, or the first error.
+    /// Ends all running slices at `end`, and writes what is left. Returns the sink, or the first error.
     pub fn finish(mut self, end: Time) -> io::Result<W> {
         if self.is_in_window(end) {
             self.end_window(end);
@@ -297,7 +295,7 @@ impl<W: Write> Recorder<W> {
         &mut self.cpus[cpu]
     }
 
-    /// Makes sure that the names of a task and its process are in the file.
+    /// Adds the names of a task and its process, unless the file has them already.
     fn learn(&mut self, task: &Named) {
         if !self.known.insert(task.pid) {
             return;
@@ -382,7 +380,7 @@ impl<W: Write> Recorder<W> {
         if self.error.is_some() {
             return;
         }
-        // A file is the concatenation of files of one packet.
+        // A trace file with several packets is the concatenation of files with one packet each.
         let bytes = Trace { packet: vec![packet] }.encode_to_vec();
         self.error = self.sink.write_all(&bytes).err();
     }

@@ -1,4 +1,4 @@
-//! What a trace file holds, and what happens when it cannot be written.
+//! Tests the contents of trace files, and errors while writing them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,13 @@ fn task(pid: u32, process: u32, name: &str) -> TraceTask<'_> {
     TraceTask { pid, process, name, group: None, kernel: false }
 }
 
-/// Two nodes of two LLCs of a CPU each.
+/// A machine of two nodes, each with two LLCs of one CPU.
 fn machine() -> Machine {
     roost_machine::resolve("node:2 l3:2 core:1 pu:1").unwrap()
 }
 
-/// Two CPUs: `a` runs 0 to 100 us on CPU 0 and wakes `b`, which runs 40 to 130 us on CPU 1; `c` of
-/// the same process runs on CPU 0 from 100 us and does not end.
+/// On CPU 0, `a` runs from 0 to 100 us and wakes `b`, which runs on CPU 1 from 40 to 130 us. `c`, of the same process,
+/// runs on CPU 0 from 100 us to the end.
 fn drive(tracer: &mut dyn Tracer) {
     let (a, b, c) = (task(3, 0, "sender"), task(7, 3, "receiver"), task(9, 0, "sender-2"));
     tracer.wakeup(Time(0), 0, a, 0);
@@ -41,7 +41,7 @@ fn written(directory: &Path) -> Trace {
     Trace::decode(&*fs::read(path).unwrap()).unwrap()
 }
 
-/// Time on a CPU by thread, as a reader of the switches adds it up.
+/// Time on a CPU by thread, summed up from the switches.
 fn cpu_time(trace: &Trace) -> BTreeMap<i32, u64> {
     let mut times = BTreeMap::new();
     let mut running: BTreeMap<u32, (i32, u64)> = BTreeMap::new();
@@ -73,7 +73,7 @@ fn processes_are_numbered_after_their_first_thread() {
     let tree = trace.packet.iter().find_map(|packet| packet.process_tree.as_ref()).unwrap();
     let processes: Vec<_> =
         tree.processes.iter().map(|process| (process.pid(), process.cmdline.join(" "))).collect();
-    // Process number 3 must not become process 3, whose main thread is pid 3 of process 0.
+    // The simulation's process 3 must not be 3 in the trace, because pid 3 is the main thread of process 0.
     assert_eq!(processes, [(3, "sender".to_owned()), (7, "receiver".to_owned())]);
     let threads: Vec<_> = tree.threads.iter().map(|t| (t.tid(), t.tgid(), t.name())).collect();
     assert_eq!(threads, [(3, 3, "sender"), (7, 7, "receiver"), (9, 3, "sender-2")]);
@@ -112,7 +112,7 @@ fn events_are_written_as_the_run_goes() {
     assert_eq!(cpu_time(&trace).values().sum::<u64>(), rounds * 10);
 }
 
-/// Takes so many bytes, then the disk is full.
+/// A disk that is full after this many bytes.
 struct FullDisk(usize);
 
 impl Write for FullDisk {
@@ -183,7 +183,7 @@ fn links_are_followed() {
 }
 
 proptest! {
-    /// Whatever runs where, the slices of the file add up to the time that was run.
+    /// For any run, the slices of the file add up to the time that tasks ran.
     #[test]
     fn any_run_adds_up(
         steps in prop::collection::vec((0..4_usize, 0..1_000_u64, any::<bool>(), any::<bool>()), 0..200),
@@ -224,7 +224,7 @@ fn values_of_the_scheduler_have_a_track_each() {
     let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
     let values = tracks.filter(|track| track.counter.is_some());
     let names: Vec<(u64, &str)> = values.map(|track| (track.uuid(), track.name())).collect();
-    // The machine's 2 nodes, 4 LLCs and 4 CPUs come first.
+    // The machine's 2 nodes, 4 LLCs and 4 CPUs have the first numbers.
     assert_eq!(names, [(11, "cling ratio of node 0"), (12, "cling ratio of node 1")]);
     let values = trace.packet.iter().filter_map(|packet| {
         let event = packet.track_event.as_ref()?;
@@ -233,7 +233,7 @@ fn values_of_the_scheduler_have_a_track_each() {
     assert_eq!(values.collect::<Vec<_>>(), [(10, 11, 99), (20, 12, 50), (30, 11, 49)]);
 }
 
-/// Names of a track and of all above it, the highest first.
+/// The names of a track and its ancestors, the highest first.
 fn path(trace: &Trace, uuid: u64) -> Vec<String> {
     let mut tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
     let Some(track) = tracks.find(|track| track.uuid() == uuid) else { return Vec::new() };
@@ -242,7 +242,7 @@ fn path(trace: &Trace, uuid: u64) -> Vec<String> {
     path
 }
 
-/// Slices of the grouped tracks: where, what, from and until when.
+/// Slices of the grouped tracks: place, task, start and end.
 fn grouped(trace: &Trace) -> Vec<(String, String, u64, u64)> {
     let mut open: BTreeMap<u64, (String, u64)> = BTreeMap::new();
     let mut slices = Vec::new();
@@ -303,7 +303,7 @@ fn tasks_of_a_group_are_shown_with_its_number() {
     assert_eq!(grouped(&trace), [slice(cpu, "mover", 20, 30), slice(cpu, "mover [4 /web]", 0, 10)]);
 }
 
-/// What runs when the window opens runs from then on in the file, and until it closes.
+/// A task that runs when the window opens appears from then on, until the window closes.
 #[test]
 fn a_window_holds_what_was_running_in_it() {
     let windows = [

@@ -1,13 +1,13 @@
-//! Sums by place and window.
+//! Sums by place and window of time.
 
-/// Windows that are kept of a run.
+/// Number of windows that are kept of a run.
 pub const WINDOWS: usize = 128;
 
-/// Sums by place (rows) and window of time.
+/// Sums by place (rows) and window of time (columns).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     nr_rows: usize,
-    /// Window after window: what is written at one time stands together.
+    /// The values, window by window, because values of the same time are written together.
     cells: Vec<u64>,
 }
 
@@ -16,10 +16,10 @@ impl Grid {
         Self { nr_rows, cells: vec![0; nr_rows * WINDOWS] }
     }
 
-    /// A row: a value a window.
+    /// A row: one value per window.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If the row does not exist.
     pub fn row(&self, row: usize) -> impl ExactSizeIterator<Item = u64> {
         assert!(row < self.nr_rows, "row {row} of {}", self.nr_rows);
         self.cells[row..].iter().step_by(self.nr_rows).copied()
@@ -30,7 +30,7 @@ impl Grid {
         (0..self.nr_rows).map(|row| self.row(row).collect())
     }
 
-    /// The sum of all.
+    /// The sum of all values.
     pub fn sum(&self) -> u64 {
         self.cells.iter().sum()
     }
@@ -40,7 +40,7 @@ impl Grid {
         self.cells[window * self.nr_rows + row] += value;
     }
 
-    /// Merges each two neighbouring windows; the second half is empty then.
+    /// Merges each pair of neighbouring windows. The second half is empty afterwards.
     pub(crate) fn fold(&mut self) {
         let rows = self.nr_rows;
         for window in 0..WINDOWS / 2 {
@@ -52,7 +52,7 @@ impl Grid {
         self.cells[WINDOWS / 2 * rows..].fill(0);
     }
 
-    /// A grid of so many rows that each of these was added to: `of[row]` says to which.
+    /// A grid of `rows` rows. Row `i` of this grid is added to row `of[i]`.
     pub(crate) fn merged(&self, rows: usize, of: &[usize]) -> Self {
         let mut merged = Self::new(rows);
         for (row, &to) in of.iter().enumerate() {
@@ -64,32 +64,32 @@ impl Grid {
     }
 }
 
-/// Windows of one length: `2^shift` ns.
+/// Windows of equal length: `2^shift` ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
     shift: u32,
 }
 
 impl Windows {
-    /// The shortest: a run of 131 us is kept in such.
+    /// The shortest windows. They are enough for a run of 131 us.
     pub(crate) const FIRST: Self = Self { shift: 10 };
 
-    /// The next longer ones.
+    /// Windows of twice the length.
     pub(crate) fn doubled(self) -> Self {
         Self { shift: self.shift + 1 }
     }
 
-    /// Length of one, ns.
+    /// Length of a window, in ns.
     pub(crate) fn ns(self) -> u64 {
         1 << self.shift
     }
 
-    /// Whether all of [`WINDOWS`] end before `now`.
+    /// Whether all of [`WINDOWS`] windows end before `now`.
     pub(crate) fn are_outgrown_by(self, now: u64) -> bool {
         now > (WINDOWS as u64) << self.shift
     }
 
-    /// The windows that `from..to` reaches into, with how much of it lies in each, ns.
+    /// The windows that overlap `from..to`, each with the overlap in ns.
     #[inline]
     pub(crate) fn split(self, from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
         let mut from = from;

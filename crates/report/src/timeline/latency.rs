@@ -1,29 +1,29 @@
-//! A distribution of times.
+//! A distribution of durations.
 
 use hdrhistogram::Histogram;
 
-/// Percentiles that are kept, in thousandths.
+/// The percentiles that are kept, in thousandths of a percent.
 pub const PERCENTILES_MILLI: [u32; 7] = [50_000, 75_000, 90_000, 95_000, 99_000, 99_500, 99_900];
 
-/// Times above this are counted as this: one hour.
+/// Longer durations are counted as this one: one hour.
 const MOST_NS: u64 = 3_600_000_000_000;
-/// Two significant digits: a percentile is told to 1%.
+/// Two significant digits: percentiles are accurate to 1%.
 const DIGITS: u8 = 2;
 
-/// A distribution of times, ns.
+/// A distribution of durations, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// How many there were.
+    /// Number of durations.
     pub count: u64,
     /// Their sum.
     pub sum_ns: u64,
-    /// The longest.
+    /// The longest duration.
     pub max_ns: u64,
-    /// At [`PERCENTILES_MILLI`]; empty if there were none. To 1%.
+    /// The durations at [`PERCENTILES_MILLI`], accurate to 1%. Empty if there were none.
     pub percentiles_ns: Vec<u64>,
 }
 
-/// What a [`Latency`] is made of.
+/// Collects the durations of a [`Latency`].
 pub(super) struct Record {
     histogram: Option<Histogram<u64>>,
     sum_ns: u64,
@@ -32,7 +32,7 @@ pub(super) struct Record {
 
 impl Record {
     pub fn new() -> Self {
-        // The bounds are constants that it takes.
+        // The bounds are valid constants.
         let histogram = Histogram::new_with_bounds(1, MOST_NS, DIGITS).ok();
         Self { histogram, sum_ns: 0, max_ns: 0 }
     }

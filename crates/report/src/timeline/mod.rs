@@ -1,8 +1,8 @@
 //! One run over time, in bounded memory: how many tasks ran and waited where, migrations, latencies, memory.
 //!
-//! A [`TimelineRecorder`] observes the run. It keeps sums by window of time: when the run outgrows [`WINDOWS`] of
-//! them, neighbours merge and windows are twice as long. All sums are of integers, and whatever is merged is
-//! added, so that the sums over all windows are the run's own counters.
+//! A [`TimelineRecorder`] observes the run and keeps sums by window of time. When the run has filled [`WINDOWS`]
+//! windows, neighbours are merged, and windows are twice as long from then on. All sums are integers, and merging adds
+//! them. So the sums over all windows equal the run's own counters.
 
 mod grid;
 mod latency;
@@ -23,41 +23,42 @@ pub use latency::{Latency, PERCENTILES_MILLI};
 use recorder::Recorder;
 pub use tee::Tee;
 
-/// What is kept of one run.
+/// The record of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// When it ended.
+    /// The end of the run.
     pub end: Time,
-    /// From when on migrations and latencies count.
+    /// Time from which migrations and latencies count.
     pub measured_from: Time,
-    /// Length of a window, ns; the first one begins with the run.
+    /// Length of a window, in ns. The first window starts with the run.
     pub window_ns: u64,
     /// Tasks by CPU.
     pub cpus: Occupancy,
-    /// Tasks of one kind each, by LLC.
+    /// Groups of tasks, by LLC.
     pub groups: Vec<TaskGroup>,
-    /// Migrations from each LLC (rows) to each; those within an LLC, too.
+    /// Migrations from each LLC (rows) to each LLC (columns), including those within an LLC.
     pub migrations: Vec<Vec<u64>>,
-    /// From being woken or created to running.
+    /// Time from being woken or created to running.
     pub wakeup_latency: Latency,
-    /// From being queued, or preempted, to running: run delay as the kernel counts it.
+    /// Time from being queued or preempted to running: the run delay as the kernel counts it.
     pub run_delay: Latency,
-    /// The workload's memory at the end of each window, of the last one at the end of the run; empty if it has none.
+    /// The workload's memory at the end of each window; for the last window, at the end of the run. Empty if the
+    /// workload has no memory.
     pub memory: Vec<MemoryNow>,
-    /// What each thread transferred from each node.
+    /// The bytes that each thread transferred from each node.
     pub accesses: Vec<Access>,
 }
 
-/// Times of tasks by place (rows) and window, ns.
+/// Task time by place (rows) and window, in ns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupancy {
-    /// On a CPU, kernel work on their behalf included.
+    /// Time on a CPU, including kernel work on the task's behalf.
     pub running: Grid,
-    /// In its queue.
+    /// Time in a CPU's queue.
     pub waiting: Grid,
 }
 
-/// How tasks are told apart.
+/// The property by which tasks are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// By [`TraceTask::class`].
@@ -68,67 +69,67 @@ pub enum By {
     Cgroup,
 }
 
-/// Tasks that have something in common.
+/// Tasks that share a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskGroup {
-    /// What.
+    /// The shared property.
     pub by: By,
-    /// Its name.
+    /// Its value, for example a task's name.
     pub name: String,
-    /// Where they were, by LLC.
+    /// The tasks' time by LLC.
     pub llcs: Occupancy,
 }
 
-/// What one thread transferred.
+/// The transfers of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Its number and name; of further threads than are told apart, what they are called together.
+    /// Number and name of the thread. Threads beyond the limit share one entry with a common name.
     pub thread: String,
-    /// By node of the memory, in the machine's numbering.
+    /// Transfers by node of the memory, in the machine's numbering.
     pub node: Vec<Accessed>,
 }
 
 impl Occupancy {
-    /// Of so many places.
+    /// Zeros for `places` places.
     pub(crate) fn new(places: usize) -> Self {
         Self { running: Grid::new(places), waiting: Grid::new(places) }
     }
 
-    /// The same with rows added up, `of[row]` naming the new one of `places`.
+    /// The same with rows added up: row `i` is added to row `of[i]` of `places`.
     pub fn merged(&self, places: usize, of: &[usize]) -> Self {
         Self { running: self.running.merged(places, of), waiting: self.waiting.merged(places, of) }
     }
 }
 
 impl Timeline {
-    /// Windows that the run reached into.
+    /// Number of windows that the run reached.
     pub fn windows(&self) -> usize {
         (self.end.ns().div_ceil(self.window_ns.max(1)) as usize).min(WINDOWS)
     }
 
-    /// How much of a window the run lasted, ns.
+    /// The part of a window that the run lasted, in ns.
     pub fn length_ns(&self, window: usize) -> u64 {
         let begin = self.window_ns.saturating_mul(window as u64);
         self.end.ns().saturating_sub(begin).min(self.window_ns)
     }
 
-    /// Tasks by LLC of `machine`, on which the run was.
+    /// Task time by LLC of `machine`, the machine of the run.
     pub fn llcs(&self, machine: &Machine) -> Occupancy {
         let llc: Vec<usize> = machine.cpus.iter().map(|cpu| cpu.llc as usize).collect();
         self.cpus.merged(machine.llcs.len(), &llc)
     }
 }
 
-/// Makes the [`Timeline`] of a run.
+/// Records the [`Timeline`] of a run.
 pub struct TimelineRecorder(Rc<RefCell<Recorder>>);
 
 impl TimelineRecorder {
-    /// Of a run on `machine` whose migrations and latencies count from `measured_from` on.
+    /// A recorder for a run on `machine`. Migrations and latencies count from `measured_from` on.
     pub fn new(machine: &Machine, measured_from: Time) -> Self {
         Self(Rc::new(RefCell::new(Recorder::new(machine, measured_from))))
     }
 
-    /// What is to be told about the run.
+    /// The observer to give to the engine.
     pub fn tracer(&self) -> Box<dyn Tracer> {
         Box::new(Handle(Rc::clone(&self.0)))
     }
@@ -139,7 +140,7 @@ impl TimelineRecorder {
     }
 }
 
-/// The engine's end of a recorder.
+/// The half of a recorder that the engine owns.
 struct Handle(Rc<RefCell<Recorder>>);
 
 impl Tracer for Handle {

@@ -1,4 +1,4 @@
-//! Turns what a run tells into sums by window.
+//! Turns the events of a run into sums by window.
 
 use indexmap::IndexMap;
 use roost_engine::{Accessed, CpuId, LeftAs, MemoryNow, Time, TraceTask};
@@ -9,58 +9,58 @@ use super::grid::Windows;
 use super::latency::Record;
 use super::{Access, By, Occupancy, TaskGroup, Timeline};
 
-/// Groups of tasks of each kind that are told apart, in the order in which they appear; all others are one.
+/// Number of groups of each kind that are kept apart, in order of appearance. All others share one group.
 const MOST_GROUPS: usize = 16;
-/// Threads whose accesses are told apart, likewise.
+/// Number of threads whose accesses are kept apart, in order of appearance.
 const MOST_THREADS: usize = 64;
-/// What the others are called.
+/// The name of the group or entry that the others share.
 const OTHERS: &str = "others";
 
-/// Where a span of a task's time goes.
+/// What a task did during a span of time.
 #[derive(Clone, Copy)]
 enum Kind {
     Running,
     Waiting,
 }
 
-/// What is kept of a task.
+/// State of a task.
 #[derive(Default)]
 struct Task {
-    /// The groups that it belongs to.
+    /// The groups that the task belongs to.
     groups: [Option<u16>; 3],
-    /// Its task group, as it was told last.
+    /// The task group that was reported last.
     cgroup: Option<u32>,
-    /// The CPU it last started on.
+    /// The CPU that the task last started on.
     ran_on: Option<CpuId>,
-    /// When it got the CPU it is on.
+    /// When the task started to run. `None` if it is not running.
     runs_since: Option<Time>,
-    /// Where it waits, and until when that is summed up.
+    /// The CPU in whose queue the task waits, and the time up to which the waiting is summed up.
     waits_on: Option<CpuId>,
     summed_until: Time,
-    /// When it was last queued or left a CPU.
+    /// When the task was last queued, or last left a CPU.
     waits_since: Time,
-    /// When it was last woken or created, if it has not run since.
+    /// When the task was last woken or created. `None` if it has run since.
     woken_at: Option<Time>,
 }
 
-/// A task that has just got a CPU: how long it had waited.
+/// A task that has just started to run, with the time that it had waited.
 struct Started {
     delay_ns: u64,
     woken_ns: Option<u64>,
 }
 
-/// Which group has which key, by kind.
+/// The index of each group by kind and key.
 #[derive(Default)]
 struct Known {
     names: IndexMap<String, u16, FxBuildHasher>,
     processes: IndexMap<u32, u16, FxBuildHasher>,
     cgroups: IndexMap<u32, u16, FxBuildHasher>,
-    /// The group of all others.
+    /// The group that all others share, by kind.
     others: [Option<u16>; 3],
 }
 
 pub(super) struct Recorder {
-    /// LLC of each CPU.
+    /// The LLC of each CPU.
     llc: Vec<usize>,
     nr_llcs: usize,
     windows: Windows,
@@ -75,7 +75,7 @@ pub(super) struct Recorder {
     run_delay: Record,
     memory: Vec<MemoryNow>,
     last_memory: Option<MemoryNow>,
-    /// With the number of each thread.
+    /// Accesses, each with the thread's number.
     accesses: Vec<(u32, Access)>,
 }
 
@@ -101,12 +101,12 @@ impl Recorder {
         }
     }
 
-    /// Whether what happens now counts as measured: of the moment at which measuring begins it does not.
+    /// Whether an event at `now` counts as measured. An event at the very start of the measurement does not count.
     fn is_measured(&self, now: Time) -> bool {
         now > self.measured_from || self.measured_from == Time(0)
     }
 
-    /// The task, which is known from now on.
+    /// The state of a task, created if the task is new.
     fn task(&mut self, told: TraceTask<'_>) -> &mut Task {
         let cgroup = told.group.map(|(number, _)| number);
         let known = self.tasks.get_index_of(&told.pid);
@@ -146,7 +146,7 @@ impl Recorder {
         [Some(name), Some(process), cgroup]
     }
 
-    /// A group of its own, while there may be more, else that of all others.
+    /// A new group, or the common one if there are too many.
     fn new_group(&mut self, by: By, name: &str) -> u16 {
         let others = self.known.others[by as usize];
         if let Some(others) = others {
@@ -161,7 +161,7 @@ impl Recorder {
         number
     }
 
-    /// Adds a span of the time of a task of these groups.
+    /// Adds a span of time of a task in `groups`.
     #[inline]
     fn add(&mut self, kind: Kind, cpu: CpuId, groups: [Option<u16>; 3], from: Time, to: Time) {
         let Some(&llc) = self.llc.get(cpu) else { return };
@@ -174,7 +174,7 @@ impl Recorder {
         }
     }
 
-    /// Makes windows longer until `now` is in one.
+    /// Doubles the windows' length until `now` fits.
     #[inline]
     fn make_room(&mut self, now: Time) {
         while self.windows.are_outgrown_by(now.ns()) {
@@ -189,7 +189,7 @@ impl Recorder {
             occupancy.running.fold();
             occupancy.waiting.fold();
         }
-        // The later of two is that of the end of both.
+        // The memory at the end of the second of two windows is that at the end of the merged window.
         self.memory = std::mem::take(&mut self.memory).into_iter().skip(1).step_by(2).collect();
         self.windows = self.windows.doubled();
     }
@@ -257,7 +257,7 @@ impl Recorder {
         }
     }
 
-    /// How long the task that started last had waited is known.
+    /// Counts the latencies of the task that started last. Its waiting time is known now.
     fn count_started(&mut self) {
         if let Some(Started { delay_ns, woken_ns }) = self.started.take() {
             self.run_delay.add(delay_ns);
@@ -270,7 +270,7 @@ impl Recorder {
     /// See [`roost_engine::Tracer::wakeup`].
     pub fn wakeup(&mut self, now: Time, told: TraceTask<'_>, target: CpuId) {
         let task = self.task(told);
-        // Who runs is moved because its affinity changed.
+        // A running task is "woken" when its affinity changes. That is a migration, not a wakeup.
         task.woken_at = task.runs_since.is_none().then_some(now);
         task.waits_on = Some(target);
         (task.waits_since, task.summed_until) = (now, now);
@@ -292,7 +292,7 @@ impl Recorder {
         self.add(Kind::Waiting, on, groups, since, now);
     }
 
-    /// See [`roost_engine::Tracer::next_memory`]: when the window ends that comes after the last one told of.
+    /// See [`roost_engine::Tracer::next_memory`]: the end of the window after the last one that was reported.
     pub fn next_memory(&self) -> Time {
         Time((self.memory.len() as u64 + 1) * self.windows.ns())
     }

@@ -2,7 +2,7 @@
 
 use roost_engine::{Accessed, CpuId, LeftAs, MemoryNow, Time, TraceTask, Tracer};
 
-/// Tells each of two observers what it is told.
+/// Passes every event to two observers.
 pub struct Tee(pub Box<dyn Tracer>, pub Box<dyn Tracer>);
 
 impl Tracer for Tee {

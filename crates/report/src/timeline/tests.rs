@@ -1,4 +1,4 @@
-//! Small runs, told by hand.
+//! Short event sequences, written by hand.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn task(pid: u32, name: &'static str) -> TraceTask<'static> {
     TraceTask { pid, process: pid, name, group: None, kernel: false }
 }
 
-/// 2 nodes of 2 LLCs of 4 CPUs.
+/// A machine of 2 nodes, each with 2 LLCs of 4 CPUs.
 fn machine() -> Machine {
     roost_machine::resolve("2n2l4c").unwrap()
 }
@@ -17,15 +17,15 @@ fn row(grid: &Grid, row: usize) -> Vec<u64> {
     grid.row(row).collect()
 }
 
-/// What `told` tells of a run that ends at `end`.
+/// The timeline after the events of `told`, for a run that ends at `end`.
 fn timeline(from: u64, end: u64, told: impl FnOnce(&mut Recorder)) -> Timeline {
     let mut recorder = Recorder::new(&machine(), Time(from));
     told(&mut recorder);
     recorder.finish(Time(end))
 }
 
-/// Woken at 0 for CPU 0, queued at 1 us, moved to the queue of CPU 4 at 3, running there from 4 (5 with the switch)
-/// to 10, preempted, running again from 12 to 20 on CPU 9 of the other node.
+/// A task is woken at 0 us for CPU 0, queued at 1 us, and moved to the queue of CPU 4 at 3 us. It runs there from 4 us
+/// (5 us with the switch) to 10 us, is preempted, and runs again from 12 to 20 us on CPU 9 of the other node.
 fn journey(recorder: &mut Recorder) {
     let a = task(1, "a-1");
     let at = |us: u64| Time(us * US);
@@ -132,7 +132,7 @@ fn a_thread_that_changes_its_group_is_in_the_new_one_from_then_on() {
     assert_eq!(ran, [("/one", US), ("/two", 2 * US)]);
 }
 
-/// As the engine does: tells of memory at the times asked for and at the end.
+/// Does as the engine: reports memory at the times that the recorder asks for, and at the end.
 fn remember(recorder: &mut Recorder, end: u64) {
     let at = |now: Time| MemoryNow { node_pages: vec![now.ns()], accessed: Accessed::default() };
     while recorder.next_memory() < Time(end) {
