@@ -1,5 +1,5 @@
-//! What the user is told. Separate threads write it, so that a reader that does not read (`| less`, Ctrl-S) holds up
-//! only them.
+//! Output to the user. Separate threads write it. If nobody reads the output (`| less`, Ctrl-S), only these threads are
+//! blocked, never the scheduler's loop.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
@@ -10,30 +10,30 @@ use crossbeam::channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 
 use crate::error::LiveError;
 
-/// Time at the end for what is not written yet.
+/// Time at the end of the program for output that is not written yet.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Lines of statistics that wait for their reader at most.
+/// Largest number of statistics lines that wait to be read.
 const WAITING: usize = 16;
 
 static OUT: OnceLock<Writer> = OnceLock::new();
 static ERR: OnceLock<Writer> = OnceLock::new();
 
-/// Tells the user something, if there still is a terminal: the scheduler goes on without.
+/// Prints a message. If the terminal has gone away, the scheduler continues without it.
 pub fn say(text: Arguments<'_>) {
     tell(format!("{text}\n"));
 }
 
-/// The same for a text that has its own ends of lines.
+/// Prints a text that contains its own line ends.
 pub fn tell(text: String) {
     let writer = ERR.get_or_init(|| Writer::start(std::io::stderr(), unbounded(), |_| ()));
     if let Err(text) = writer.offer(text) {
-        // There is no thread, or it failed.
+        // The thread could not be started, or has ended.
         let _ = std::io::stderr().write_all(text.into_inner().unwrap_or_default().as_bytes());
     }
 }
 
-/// Prints a line while a scheduler is loaded; false if there is no room for it, as nobody reads.
+/// Prints a line while a scheduler is loaded. Returns false if too many lines wait because nobody reads.
 pub fn show(line: String) -> bool {
     let failed = |error| {
         say(format_args!("scx_roost: statistics: {error}; they are not printed any more"));
@@ -42,7 +42,7 @@ pub fn show(line: String) -> bool {
     writer.offer(line).is_ok()
 }
 
-/// Prints while no scheduler is loaded; false if the reader has gone away (`| head`), which is no error.
+/// Prints while no scheduler is loaded. Returns false if the reader has gone away (`| head`), which is not an error.
 pub fn print(text: &str) -> Result<bool, LiveError> {
     print_to(&mut std::io::stdout().lock(), text)
 }
@@ -55,25 +55,25 @@ fn print_to(out: &mut impl Write, text: &str) -> Result<bool, LiveError> {
     }
 }
 
-/// Waits until all is written, but not for who does not read.
+/// Waits until all output is written, but no longer than `PATIENCE`.
 pub fn finish() {
     for writer in [&OUT, &ERR].into_iter().filter_map(OnceLock::get) {
         writer.finish();
     }
 }
 
-/// Texts for a thread that writes them; `None` ends it.
+/// Texts for a writing thread. `None` ends the thread.
 type Texts = (Sender<Option<String>>, Receiver<Option<String>>);
 
-/// A thread that writes.
+/// A thread that writes texts to one stream.
 struct Writer {
     texts: Sender<Option<String>>,
-    /// Disconnected when the thread ends.
+    /// This channel is disconnected when the thread ends.
     ended: Receiver<()>,
 }
 
 impl Writer {
-    /// Starts it; it ends with what it cannot write.
+    /// Starts the thread. It ends after a failed write.
     fn start(
         mut out: impl Write + Send + 'static,
         (texts, waiting): Texts,
@@ -89,19 +89,19 @@ impl Writer {
                 failed(error);
             }
         };
-        // Without a thread nobody takes what is offered.
+        // If the thread cannot be started, nothing receives the texts.
         let _ = std::thread::Builder::new().name("console".into()).spawn(write);
         Self { texts, ended }
     }
 
-    /// Hands a text over, if there is a thread and room.
+    /// Passes a text to the thread. Fails if there is no thread or no room.
     fn offer(&self, text: String) -> Result<(), TrySendError<Option<String>>> {
         self.texts.try_send(Some(text))
     }
 
     fn finish(&self) {
         let end = Instant::now() + PATIENCE;
-        // Whether it ended or is waited for no longer, there is nothing left to do.
+        // If the thread has ended or does not read in time, there is nothing more to do.
         let _ = self.texts.send_deadline(None, end);
         let _ = self.ended.recv_deadline(end);
     }
@@ -118,7 +118,7 @@ mod tests {
         let (mut reader, pipe) = std::io::pipe().unwrap();
         let writer = Writer::start(pipe, bounded(WAITING), |_| ());
         let start = Instant::now();
-        // More than a pipe holds.
+        // More than a pipe can hold.
         let line = "x".repeat(1 << 20);
         let taken = (0..99).take_while(|_| writer.offer(line.clone()).is_ok()).count();
         assert!((WAITING..=WAITING + 1).contains(&taken), "{taken}");

@@ -1,16 +1,16 @@
-//! What can go wrong: one line each, with the remedy.
+//! Errors: one line each, with the remedy.
 
 use std::process::ExitCode;
 
 use thiserror::Error;
 
-/// Why the scheduler does not run, or no longer.
+/// Why the scheduler cannot run, or has ended.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// Not root.
+    /// The user is not root.
     #[error("loading a scheduler needs root (CAP_BPF and CAP_SYS_ADMIN): run it with sudo")]
     NotRoot,
-    /// No sched_ext, in a kernel that could have it.
+    /// The kernel is new enough for sched_ext, but was built without it.
     #[error(
         "kernel {release} was built without sched_ext (CONFIG_SCHED_CLASS_EXT): \
          take one of your distribution's kernels that has it"
@@ -19,7 +19,7 @@ pub enum LiveError {
         /// `uname -r`.
         release: String,
     },
-    /// Older than sched_ext, or with a sched_ext that is not yet what Linux 6.12 has.
+    /// The kernel is older than sched_ext, or has an early sched_ext without all that Linux 6.12 has.
     #[error(
         "kernel {release} is too old: sched_ext came with Linux 6.12; take that or a newer one"
     )]
@@ -27,7 +27,7 @@ pub enum LiveError {
         /// `uname -r`.
         release: String,
     },
-    /// No type information.
+    /// The kernel has no type information.
     #[error(
         "kernel {release} was built without type information (CONFIG_DEBUG_INFO_BTF), \
          which every sched_ext scheduler needs: take one of your distribution's kernels that has it"
@@ -36,32 +36,32 @@ pub enum LiveError {
         /// `uname -r`.
         release: String,
     },
-    /// Another scheduler.
+    /// Another scheduler is loaded.
     #[error(
         "the sched_ext scheduler {name} is loaded, and a kernel runs one at a time: stop it first"
     )]
     Taken {
-        /// Its name.
+        /// Name of that scheduler.
         name: String,
     },
-    /// Another scheduler, on its way out.
+    /// Another scheduler is being unloaded.
     #[error(
         "the sched_ext scheduler {name} is being unloaded, which can take minutes on a busy machine: \
          try again when /sys/kernel/sched_ext/state says disabled"
     )]
     Leaving {
-        /// Its name.
+        /// Name of that scheduler.
         name: String,
     },
-    /// Another loader, whose scheduler may not be loaded yet, or not at the moment.
+    /// Another loader runs. Its scheduler may not be loaded at this moment.
     #[error("another scx_roost runs (process {process}; it holds {path}): stop it first")]
     Running {
-        /// Its number, as it wrote it.
+        /// Process number of that loader, as it wrote it into the file.
         process: String,
-        /// The file that it has locked.
+        /// The file that the other loader has locked.
         path: String,
     },
-    /// The verifier or libbpf said no.
+    /// The verifier or libbpf refused the scheduler.
     #[error(
         "kernel {release} refused the scheduler ({reason}): please report the kernel's version and \
          the output of `scx_roost -v`"
@@ -69,59 +69,60 @@ pub enum LiveError {
     Refused {
         /// `uname -r`.
         release: String,
-        /// The last thing that was said.
+        /// The message that tells most about the cause.
         reason: String,
     },
-    /// The kernel ended it.
+    /// The kernel ended the scheduler.
     #[error("the kernel ended the scheduler: {0}; tasks are scheduled by the fair class again")]
     Ended(String),
-    /// The machine of `--sysfs`.
+    /// The machine of `--sysfs` could not be read.
     #[error(transparent)]
     Captured(roost_machine::MachineError),
-    /// This machine.
+    /// This machine could not be read.
     #[error("this machine could not be read, as may be while CPUs come or go: {0}")]
     ThisMachine(roost_machine::MachineError),
-    /// A file of the system.
+    /// A system file could not be used.
     #[error("{path}: {reason}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// What is wrong.
         reason: String,
     },
-    /// The statistics' socket.
+    /// The socket of the statistics failed.
     #[error("statistics: {0}")]
     Stats(String),
-    /// Tables of the loaded scheduler.
+    /// A table of the loaded scheduler could not be read or written.
     #[error("the scheduler's tables: {0}")]
     Tables(String),
-    /// The settings file.
+    /// The settings file is wrong.
     #[error(transparent)]
     Settings(#[from] roost_settings::SettingsError),
-    /// Standard output.
+    /// Standard output cannot be written.
     #[error("standard output: cannot be written: {0}; free space or send it elsewhere")]
     Output(std::io::Error),
-    /// The address for Prometheus.
+    /// The address for Prometheus cannot be used.
     #[error("--metrics {address}: {reason}; give an address of this machine and a free port")]
     Metrics {
-        /// As given.
+        /// The address on the command line.
         address: std::net::SocketAddr,
-        /// What the operating system says.
+        /// The operating system's reason.
         reason: String,
     },
-    /// The terminal.
+    /// The terminal cannot be used.
     #[error("the terminal cannot be used: {0}; `scx_roost --monitor 1` prints lines instead")]
     Terminal(std::io::Error),
-    /// A thread.
+    /// A thread could not be started.
     #[error("a thread cannot be started: {0}")]
     Thread(String),
-    /// Signal handlers.
+    /// Signal handlers could not be set.
     #[error("cannot handle signals: {0}")]
     Signals(String),
 }
 
 impl LiveError {
-    /// 2 for what the user has to mend, 3 where this machine cannot run it as it is, else 1.
+    /// The exit status: 2 if the user has to correct something, 3 if this machine cannot run the scheduler as it is,
+    /// else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Captured(_) | Self::Settings(_) => 2,
@@ -132,8 +133,8 @@ impl LiveError {
             | Self::Taken { .. }
             | Self::Running { .. } => 3,
             Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,
-            // Unloading ends. Files that change while they are read, as after hotplug, may be whole the next time; an address may come
-            // up, or be free.
+            // These problems can pass: unloading ends; files that changed while they were read, for example after
+            // hotplug, are whole the next time; an address may come up or become free.
             Self::Leaving { .. }
             | Self::ThisMachine(_)
             | Self::Metrics { .. }

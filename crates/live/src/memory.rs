@@ -1,4 +1,4 @@
-//! The daemon that follows memory and moves pages (`roost-memory`), as a thread beside the scheduler.
+//! The daemon that follows memory and moves pages (`roost-memory`). It runs as a thread of the loader.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,23 +15,24 @@ use crate::error::LiveError;
 use crate::sets::{Kind, SetState, Sets};
 use crate::tables::Report;
 
-/// Least time between two steps of the daemon: what it moves, it moves in parts of a tenth of its rate.
+/// Shortest time between two steps of the daemon. In each step it moves a tenth of what it may move per second.
 const STEP: Duration = Duration::from_millis(100);
 
 /// A tick of `/proc/PID/stat` (`USER_HZ`), ns.
 const TICK: u64 = 10_000_000;
 
-/// A running daemon; once this is dropped it ends after what it does at the moment, for which nobody waits: it may
-/// read about a process that holds its own mappings for long.
+/// A running daemon. When this is dropped, the daemon ends after its current operation. Nobody waits for that, because
+/// it may be reading about a process that holds its own mappings lock for long.
 #[derive(Debug)]
 pub struct Follower {
     counted: Arc<Mutex<(Counters, u64)>>,
-    /// Dropped to end the thread.
+    /// Dropping this ends the thread.
     _alive: Sender<()>,
 }
 
 impl Follower {
-    /// Starts it, unless it is switched off, or nothing settles, or there is one node only, where it could do nothing.
+    /// Starts the daemon. It is not started if it is switched off, if no mechanism settles tasks, or if there is only
+    /// one node.
     pub fn start(
         settings: &Settings,
         machine: &Machine,
@@ -52,7 +53,7 @@ impl Follower {
         Ok(Some(Self { counted, _alive: alive }))
     }
 
-    /// Adds what it counted to a report.
+    /// Adds the daemon's counters to a report.
     pub fn add_to(&self, report: &mut Report) {
         let Ok(counted) = self.counted.lock() else { return };
         let (counters, daemon_us) = *counted;
@@ -66,7 +67,7 @@ impl Follower {
     }
 }
 
-/// The daemon's life.
+/// The daemon's loop.
 fn follow(mut daemon: Daemon, sets: Sets, ended: &Receiver<()>, counted: &Mutex<(Counters, u64)>) {
     be_ordinary();
     let (mut host, mut known) = (Linux::new(), Known(sets));
@@ -80,20 +81,20 @@ fn follow(mut daemon: Daemon, sets: Sets, ended: &Receiver<()>, counted: &Mutex<
     }
 }
 
-/// Takes back the highest weight that the loader gave itself.
+/// Removes the high weight that the loader gave itself.
 fn be_ordinary() {
-    // SAFETY: no pointers. If it fails, the daemon has a weight that it does not need.
+    // SAFETY: no pointers. If this fails, the daemon only keeps a weight that it does not need.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
 }
 
-/// The clock of [`SetState::settled_at`], ns.
+/// The clock of [`SetState::settled_at`], in ns.
 fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
 fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a clock that every thread has, and a structure for its time.
+    // SAFETY: every thread has this clock, and the structure is valid for its time.
     unsafe { libc::clock_gettime(id, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -116,7 +117,7 @@ fn config(settings: &Settings, machine: &Machine) -> Config {
     }
 }
 
-/// The scheduler's tables, as the daemon uses them. What cannot be read or written now is tried again.
+/// The scheduler's tables, in the form that the daemon needs. Failed reads and writes are tried again later.
 struct Known(Sets);
 
 impl Scheduler for Known {

@@ -15,24 +15,23 @@ use crate::error::LiveError;
 use crate::kernel;
 use crate::tables::{Report, is_level};
 
-/// Time for a whole request: whoever is slower is not Prometheus.
+/// Time limit for a whole request. Prometheus is always faster.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes of a request that are read.
+/// Largest number of bytes of a request that are read.
 const LONGEST_REQUEST: usize = 8192;
 
-/// Asks for a report and gets the answer.
+/// A request for a report. The answer is sent through this channel.
 pub type Question = Sender<Report>;
 
-/// Serves at an address until the program ends; every scrape is a question to whoever has the
-/// scheduler.
+/// Serves at an address until the program ends. Every scrape sends a question to the thread that has the scheduler.
 pub fn serve(address: SocketAddr) -> Result<Receiver<Question>, LiveError> {
     let listener = TcpListener::bind(address)
         .map_err(|error| LiveError::Metrics { address, reason: error.to_string() })?;
     let (questions, asked) = bounded(1);
     let answer = move || {
         for connection in listener.incoming().flatten() {
-            // Who does not listen to the answer gets none.
+            // An error means that the client does not read its answer.
             let _ = serve_one(connection, &questions);
         }
     };
@@ -69,7 +68,7 @@ fn ask(questions: &Sender<Question>) -> Option<Report> {
     answered.recv_timeout(PATIENCE).ok()
 }
 
-/// Reads the head of a request; the path if it is a GET.
+/// Reads the head of a request. Returns the path if it is a GET.
 fn path(connection: &mut TcpStream) -> std::io::Result<Option<String>> {
     let end = Instant::now() + PATIENCE;
     let mut head = Vec::new();
@@ -92,7 +91,7 @@ fn path(connection: &mut TcpStream) -> std::io::Result<Option<String>> {
     Ok(None)
 }
 
-/// A report as a collector of metrics.
+/// A report as a collector of Prometheus metrics.
 #[derive(Debug)]
 struct Metrics(Report);
 
@@ -111,7 +110,7 @@ impl Collector for Metrics {
     }
 }
 
-/// [`EncodeMetric`] of any kind.
+/// Encodes a metric of any kind.
 trait Encode {
     fn encode(
         &self,
@@ -128,7 +127,7 @@ impl<T: EncodeMetric> Encode for T {
     }
 }
 
-/// The text that Prometheus reads.
+/// The text format that Prometheus reads.
 fn exposition(report: &Report, release: &str) -> String {
     let mut registry = Registry::with_prefix("roost");
     let labels =
@@ -156,7 +155,7 @@ mod tests {
         answer
     }
 
-    /// A server at a free port, whose questions are answered.
+    /// Starts a server at a free port, and answers its questions.
     fn server() -> SocketAddr {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let asked = serve(free).unwrap();
@@ -195,7 +194,7 @@ mod tests {
             let answer = get(server, request);
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
         }
-        // A request that is too long may be cut off.
+        // The server may close the connection before it has read all of a request that is too long.
         let mut connection = TcpStream::connect(server).unwrap();
         let _ = connection.write_all(long.as_bytes());
         drop(connection);

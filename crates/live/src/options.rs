@@ -1,4 +1,4 @@
-//! How to schedule: the command line and the settings file (`roost-settings`) together.
+//! Options of the scheduler: the command line and the settings file (`roost-settings`) combined.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use roost_settings::{Invocation, Settings};
 
 use crate::error::LiveError;
 
-/// How to schedule.
+/// Options of the scheduler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// Mechanisms and numbers.
     pub settings: Settings,
-    /// Print statistics this often.
+    /// Interval at which statistics are printed.
     pub stats: Option<Duration>,
-    /// Where to serve Prometheus.
+    /// Address at which to serve Prometheus.
     pub metrics: Option<SocketAddr>,
-    /// Tell what libbpf and the verifier say, and the kernel's dump if it ends the scheduler.
+    /// Whether to print the messages of libbpf and the verifier, and the kernel's dump if it ends the scheduler.
     pub verbose: bool,
-    /// A captured `/sys` to read instead of this machine's, for a dry run.
+    /// A captured `/sys` to read instead of this machine's (for a dry run).
     pub sysfs: Option<PathBuf>,
 }
 
 impl Options {
-    /// What a command line asks for, its settings file read.
+    /// The options of a command line and its settings file.
     pub fn of(invocation: &Invocation) -> Result<Self, LiveError> {
         Ok(Self {
             settings: invocation.settings()?,
@@ -36,7 +36,7 @@ impl Options {
         })
     }
 
-    /// A number of the BPF program; 0 for one that does not exist.
+    /// A number of the BPF program. 0 if there is no such number.
     pub fn tunable(&self, name: &str) -> u64 {
         self.settings.number(&name.replace('_', "-")).unwrap_or(0)
     }
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// The service starts again after status 1, not after 2.
+    /// The systemd unit restarts the scheduler after status 1, but not after status 2.
     #[test]
     fn a_machine_that_cannot_be_read_now_may_be_read_later() {
         let empty = tempfile::tempdir().unwrap();

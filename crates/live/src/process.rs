@@ -1,4 +1,4 @@
-//! This process among others: one loader at a time, and what signals do to it.
+//! Makes sure that only one loader runs, and handles signals.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::LiveError;
 
-/// Locked by the loader, which writes its number into it.
+/// The loader locks this file and writes its process number into it.
 pub const LOCK: &str = "/run/scx_roost.lock";
 
-/// Locks a file until the result is dropped, so that there is one loader even while its scheduler is not loaded yet, or
-/// is loaded anew: two would share the socket of statistics.
+/// Locks a file until the result is dropped. This keeps out a second loader even before the first one's scheduler is
+/// loaded, or while it is loaded again: both would use the same socket for statistics.
 pub fn lock(path: &Path) -> Result<File, LiveError> {
     let place = path.display().to_string();
     let failed =
@@ -34,7 +34,7 @@ pub fn lock(path: &Path) -> Result<File, LiveError> {
     Ok(file)
 }
 
-/// Becomes true with Ctrl-C, SIGTERM, or a terminal that is closed.
+/// Returns a flag that becomes true on Ctrl-C, SIGTERM, or when the terminal is closed.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>, LiveError> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
@@ -43,15 +43,15 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>, LiveError> {
     Ok(stop)
 }
 
-/// Sets signal handlers, but leaves SIGHUP ignored if it was.
+/// Sets signal handlers, but keeps SIGHUP ignored if it was ignored before (as under nohup).
 fn as_nohup_has_it<T>(set: impl FnOnce() -> T) -> T {
-    // SAFETY: SIG_IGN runs nothing, and what is put back was there.
+    // SAFETY: SIG_IGN runs no code, and the second call restores the previous handler.
     let before = unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { libc::signal(libc::SIGHUP, before) };
     let done = set();
     if before == libc::SIG_IGN {
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
     }
     done

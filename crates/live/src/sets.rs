@@ -1,8 +1,8 @@
-//! Groups and processes as the scheduler knows them (`bpf/sets.h`, `bpf/home.h`): where they settled, and
-//! what it has to be told about them.
+//! Cgroups and processes in the scheduler's tables (`bpf/sets.h`, `bpf/home.h`), both called sets: reads where they
+//! settled, and writes what the scheduler needs to know about their memory.
 //!
-//! Nodes have the kernel's numbers here. The scheduler's tables leave out nodes without CPUs and have numbers of their
-//! own.
+//! Nodes have the kernel's numbers here. The scheduler's tables leave out nodes without CPUs, and number the others
+//! from 0.
 
 use std::mem::size_of;
 
@@ -22,40 +22,38 @@ const PROCESS_ID: u64 = 1 << 63;
 /// `SET_EXCLUDED` in `bpf/sets.h`.
 const EXCLUDED: u32 = 1;
 
-/// What a set is.
+/// The kind of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A cgroup; its id is the number of its directory's inode.
+    /// A cgroup. Its id is the inode number of its directory.
     Group,
-    /// A process with several threads; its id is its number.
+    /// A process with several threads. Its id is its process number.
     Process,
 }
 
-/// A group or a process.
+/// A cgroup or a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetState {
-    /// Where it is in the tables. The same index can mean another set later: compare `id`.
+    /// Index in the tables. The index may be reused for another set later, so compare `id` too.
     pub index: u32,
     /// See [`Kind`].
     pub id: u64,
-    /// The node it settled on.
+    /// The node that the set settled on.
     pub preferred: Option<u32>,
-    /// When it settled there (CLOCK_MONOTONIC, ns).
+    /// When the set settled there (CLOCK_MONOTONIC, ns).
     pub settled_at: u64,
-    /// When its process started (CLOCK_BOOTTIME, ns); 0 of a group.
+    /// When the process started (CLOCK_BOOTTIME, ns). 0 for a cgroup.
     pub started: u64,
 }
 
-/// A node of the scheduler's, and the numbers of those whose memory counts as its own: itself and nodes
-/// without CPUs that are near.
+/// A node of the scheduler, and the nodes whose memory counts as its own: the node itself, and near nodes without CPUs.
 #[derive(Clone, Debug)]
 struct Place {
     number: u32,
     memory_of: Vec<u32>,
 }
 
-/// Handles of the scheduler's tables. They stay valid when the scheduler ends; then nothing changes any
-/// more.
+/// Handles of the scheduler's tables. They stay valid when the scheduler ends, but then nothing changes any more.
 #[derive(Debug)]
 pub struct Sets {
     sets: MapHandle,
@@ -71,7 +69,8 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// The tables of a loaded scheduler. `degree`: percent from which a node may count as busy.
+    /// The tables of a loaded scheduler. `degree` is the percentage of failed attempts from which a node may count as
+    /// busy.
     pub(crate) fn new(skel: &RoostSkel, layout: &Layout, degree: u32) -> Result<Self, LiveError> {
         let handle = |map: &libbpf_rs::MapImpl<libbpf_rs::Mut>| MapHandle::try_from(map);
         let maps = &skel.maps;
@@ -106,7 +105,7 @@ impl Sets {
         Ok(all)
     }
 
-    /// The set with that id, if the scheduler knows it.
+    /// The set with this id, if the scheduler has it in its tables.
     pub fn find(&self, kind: Kind, id: u64) -> Result<Option<SetState>, LiveError> {
         let id = if kind == Kind::Process { id | PROCESS_ID } else { id };
         match lookup::<u32>(&self.ids, &id.to_ne_bytes())? {
@@ -115,7 +114,7 @@ impl Sets {
         }
     }
 
-    /// A set; `None` if it was forgotten meanwhile.
+    /// One set. `None` if the scheduler has dropped it meanwhile.
     fn one(&self, index: u32, id: u64) -> Result<Option<SetState>, LiveError> {
         let Some(set) = lookup::<types::roost_set>(&self.sets, &index.to_ne_bytes())? else {
             return Ok(None);
@@ -132,8 +131,8 @@ impl Sets {
         }))
     }
 
-    /// Tells how much memory a set has: pages of 4 KiB by the kernel's number of the node; none on those
-    /// not named. What is on nodes without CPUs counts for the nearest node that has some.
+    /// Tells the scheduler how much memory a set has: pages of 4 KiB by the kernel's node number. Nodes that are not
+    /// named have none. Memory on nodes without CPUs counts for the nearest node with CPUs.
     pub fn set_memory(&self, index: u32, pages: &[(u32, u64)]) -> Result<(), LiveError> {
         for (number, place) in (0..).zip(&self.places) {
             let own = pages.iter().filter(|(node, _)| place.memory_of.contains(node));
@@ -144,19 +143,19 @@ impl Sets {
         Ok(())
     }
 
-    /// Tells whether pages of a set are being moved to its node.
+    /// Tells the scheduler whether pages of a set are being moved to the set's node.
     pub fn set_moving(&self, index: u32, moving: bool) -> Result<(), LiveError> {
         let moves = u32::from(moving).to_ne_bytes();
         self.moves.update(&index.to_ne_bytes(), &moves, MapFlags::ANY).map_err(failed)
     }
 
-    /// Whether a set is left alone: it does not settle any more.
+    /// Sets whether a set is excluded: an excluded set does not settle.
     pub fn exclude(&self, index: u32, excluded: bool) -> Result<(), LiveError> {
         let flags = if excluded { EXCLUDED } else { 0 };
         self.flags.update(&index.to_ne_bytes(), &flags.to_ne_bytes(), MapFlags::ANY).map_err(failed)
     }
 
-    /// Nodes, by the kernel's numbers, that are busy: no group clings to them now.
+    /// The busy nodes, by the kernel's numbers. No set clings to them at present.
     pub fn busy_nodes(&self) -> Result<Vec<u32>, LiveError> {
         let data = self.data.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         let bytes = data.as_ref().and_then(|all| all.get(self.busiest_at..self.busiest_at + 4));
@@ -182,10 +181,11 @@ fn failed(error: libbpf_rs::Error) -> LiveError {
     LiveError::Tables(error.to_string())
 }
 
-/// A value of a table.
+/// Reads a value of a table.
 fn lookup<T: Copy>(map: &MapHandle, key: &[u8]) -> Result<Option<T>, LiveError> {
     let value = map.lookup(key, MapFlags::ANY).map_err(failed)?;
-    // SAFETY: enough bytes, and all values are integers and structs of integers, for which any bytes do.
+    // SAFETY: there are enough bytes, and all values are integers or structs of integers, for which any bytes are
+    // valid.
     let read = |bytes: Vec<u8>| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<T>()) };
     Ok(value.filter(|bytes| bytes.len() >= size_of::<T>()).map(read))
 }

@@ -1,34 +1,34 @@
-//! Counters and the BPF program's numbers, from the tables that it uses too (`bpf/counters.h`,
-//! `bpf/tunables.h`): `build.rs` turns them into Rust.
+//! Counters and numbers of the BPF program. `build.rs` generates them from the tables that the BPF program uses too
+//! (`bpf/counters.h`, `bpf/tunables.h`).
 
 use scx_stats_derive::Stats;
 use serde::{Deserialize, Serialize};
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
-/// Counters that tell how something is or was at most, not how often.
+/// Whether a counter is a level (a current or largest value), not a count of events.
 pub fn is_level(name: &str) -> bool {
     matches!(name, "run_delay_max_ns" | "memory_processes")
 }
 
 impl Counters {
-    /// Those of two CPUs together.
+    /// The sum of two CPUs' counters.
     pub fn plus(&self, other: &Self) -> Self {
         self.combine(other, |name, a, b| if is_level(name) { a.max(b) } else { a + b })
     }
 }
 
 impl Report {
-    /// What was counted first and then since.
+    /// The sum of two consecutive reports.
     pub fn plus(&self, later: &Self) -> Self {
         self.combine(later, |name, first, then| if is_level(name) { then } else { first + then })
     }
 
-    /// What was counted since `earlier`; levels are as they are now.
+    /// The counts since `earlier`. Levels keep their current value.
     pub fn since(&self, earlier: &Self) -> Self {
         self.combine(earlier, |name, now, then| match is_level(name) {
             true => now,
-            // A scheduler that started again counts from 0.
+            // A scheduler that was restarted counts from 0 again.
             false => now.saturating_sub(then),
         })
     }

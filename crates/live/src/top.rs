@@ -1,4 +1,4 @@
-//! What a running scheduler does, on the terminal (`roost top`).
+//! Shows a running scheduler in the terminal (`roost top`).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,26 +15,26 @@ use crate::kernel;
 use crate::stats::Client;
 use crate::tables::{Report, is_level};
 
-/// Values kept for the curve of wakeups: more than the columns of most terminals.
+/// Number of values kept for the curve of wakeups: more than most terminals have columns.
 const KEPT: usize = 512;
 
-/// What has been seen so far.
+/// What the view shows.
 #[derive(Default)]
 struct View {
     kernel: String,
-    /// Counted since the last answer, and how long ago that was.
+    /// Counts since the previous answer, and the time since then.
     last: Report,
     seconds: f64,
-    /// Counted since this was started.
+    /// Counts since the view was started.
     total: Report,
-    /// Wakeups a second.
+    /// Wakeups per second.
     wakeups: VecDeque<u64>,
 }
 
-/// Shows a running scheduler until q, Esc or Ctrl-C, or until it ends.
+/// Shows a running scheduler until the user presses q, Esc or Ctrl-C, or until the scheduler ends.
 pub fn run(interval: Duration) -> Result<(), LiveError> {
     let mut client = Client::connect()?;
-    // The first answer is all that was counted since the scheduler started.
+    // The first answer has all counts since the scheduler started.
     client.report()?;
     let mut terminal = ratatui::try_init().map_err(LiveError::Terminal)?;
     let result = show(&mut terminal, &mut client, interval);
@@ -62,7 +62,7 @@ fn show(
     }
 }
 
-/// Waits for a key, until `end` at most; true if it is one that ends the view.
+/// Waits for a key until `end`. Returns true if the key closes the view.
 fn wants_to_leave(end: Instant) -> Result<bool, LiveError> {
     let wait = end.saturating_duration_since(Instant::now());
     if !event::poll(wait).map_err(LiveError::Terminal)? {
@@ -82,13 +82,13 @@ impl View {
         (self.last, self.seconds) = (counters, seconds);
     }
 
-    /// The mean wait in a queue, in microseconds.
+    /// Mean waiting time in a queue, in us.
     fn mean_wait_us(&self) -> u64 {
         let waits = self.last.queued + self.last.bound;
         self.last.run_delay_ns.checked_div(waits).unwrap_or(0) / 1000
     }
 
-    /// A row a counter that ever moved: name, a second, since the start of the view, meaning.
+    /// A row for each counter that has moved: name, count per second, count since the view started, meaning.
     fn rows(&self) -> Vec<[String; 4]> {
         let totals = self.total.rows();
         let moved = self.last.rows().into_iter().zip(totals).filter(|(_, (_, sum))| *sum > 0);

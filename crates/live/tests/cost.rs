@@ -1,5 +1,5 @@
-//! What the scheduler costs where time counts instructions (exact lane), beside the fair class in the
-//! same boot. They run with `make test-live`; what they print is what docs/live-results.md tells.
+//! The scheduler's cost in guests whose time counts instructions, compared with the fair class in the same boot. `make
+//! test-live` runs these tests. docs/live-results.md has what they print.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -12,15 +12,15 @@ use std::time::Duration;
 use common::{cache, job, on_each_kernel, spec, text, told};
 use roost_vm::{Cache, Job, exact};
 
-/// Three runs each of the fair class, of it, and of the fair class again, as two runs of either
+/// Three runs of the fair class, of the scheduler, and of the fair class again, because two runs of the same one can
 /// differ by a tenth.
 const HACKBENCH: &str = r#"
 run() { for i in 1 2 3; do hackbench -g 2 -l 60 | sed -n "s/Time:/$1/p"; done; }
 run fair; start; run roost; stop; run fair
 "#;
 
-/// Workers that want 10 ms of CPU time are woken at rates that keep 30, 65 and 95% of 16 CPUs busy, wakeups
-/// included (`cpus` tells how many were).
+/// Workers that need 10 ms of CPU time are woken at rates that keep 30, 65 and 95% of 16 CPUs busy, including the cost
+/// of wakeups (`cpus` in the output says how many CPUs were busy).
 const WAKEUPS: &str = r#"
 run() { for per in 8928 4545 3378; do echo "$1 $per $(./wakeups 4 16 10000 $per 8)"; done; }
 run fair; start; run roost; stop
@@ -35,7 +35,7 @@ fn output(cache: &Cache, kernel: &str, job: Job) -> String {
     text
 }
 
-/// The bar: at most 1.09 of the fair class's time. What was measured is in docs/live-results.md.
+/// The bar: at most 1.09 times the fair class's time. docs/live-results.md has the measurements.
 fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
     let cache = cache();
     let text = output(&cache, kernel, job(HACKBENCH));
@@ -49,8 +49,8 @@ fn hackbench_takes_little_longer_than_in_the_fair_class(kernel: &str) {
     assert!(ratio <= 1.09, "{ratio:.3} of the fair class's time on {kernel}: {text}");
 }
 
-/// The time from being woken to running, beside the fair class: the best peer's (docs/live-results.md) is
-/// not in this boot.
+/// Waiting time from wakeup to running, compared with the fair class. The best other scheduler (docs/live-results.md)
+/// is not part of this boot.
 fn wakeups_wait_no_longer_than_in_the_fair_class(kernel: &str) {
     let cache = cache();
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wakeups");

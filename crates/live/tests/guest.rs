@@ -1,5 +1,5 @@
-//! The scheduler in real kernels. They run with `make test-live`, because they need
-//! packages from the network or a prepared cache, and minutes; where a guest cannot be had they fail.
+//! Tests the scheduler in real kernels. `make test-live` runs them, because they need minutes, and packages from the
+//! network or a prepared cache. They fail if guests are not available.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{cache, counters, job, number_after, on_each_kernel, spec, text, told};
 use roost_vm::{Guest, Job, exact};
 
-/// Busy loops in cgroups.
+/// Starts busy loops in cgroups.
 const SETS: &str = r#"
 G=/sys/fs/cgroup
 loops() { mkdir -p $G/$1; for t in $(seq $2); do ( echo $BASHPID >$G/$1/cgroup.procs; while :; do :; done ) & P="$P $!"; done; }
@@ -52,7 +52,7 @@ fn it_loads_schedules_and_leaves(kernel: &str) {
     for what in [
         "hackbench ran\n",
         "stress ran",
-        // Tasks that exit wait like others.
+        // The kernel queues exiting tasks like others.
         "SCX_EV_ENQ_SKIP_EXITING 0\n",
         "after INT: disabled",
         "after TERM: disabled",
@@ -72,7 +72,7 @@ fn it_loads_schedules_and_leaves(kernel: &str) {
     }
 }
 
-/// Runs `work` under the scheduler with `options`; what it counted.
+/// Runs `work` under the scheduler with `options`, and returns the counters.
 fn counted(guest: &mut Guest, options: &str, work: &str) -> BTreeMap<String, u64> {
     let script = format!("start {options}; {work} >/dev/null 2>&1; stop; tail -1 out; cat err >&2");
     let result = told(guest.run(&long_job(&script)));
@@ -81,7 +81,7 @@ fn counted(guest: &mut Guest, options: &str, work: &str) -> BTreeMap<String, u64
     all
 }
 
-/// Each mechanism's own counter moves when it is on, and only then.
+/// Each mechanism's counter moves if the mechanism is on, and only then.
 fn mechanisms_act_when_on_and_not_when_off(kernel: &str) {
     let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
@@ -115,7 +115,7 @@ fn it_works_with_one_llc_with_smt_and_with_many_nodes(kernel: &str) {
     }
 }
 
-/// The counters of `cling` and `consolidate` stay at zero when they are off.
+/// The counters of `cling` and `consolidate` stay 0 if both are off.
 fn sets_do_not_settle_when_that_is_off(kernel: &str) {
     let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
@@ -129,9 +129,9 @@ fn sets_do_not_settle_when_that_is_off(kernel: &str) {
     }
 }
 
-/// CPU time of cgroups of weight 300 and 100, and of nice 0 and 5 in one cgroup, as under the fair class. What is
-/// compared is read by the shell itself: a process for it would wait for its turn between the two. In 4 s either class was
-/// off by up to 5%.
+/// Compares CPU time of cgroups with weights 300 and 100, and of tasks with nice 0 and 5 in one cgroup, with the fair
+/// class. The shell itself reads the times: a separate process would have to wait for its turn between two readings. In
+/// 4 s, either class was off by up to 5%.
 fn weights_share_as_in_the_fair_class(kernel: &str) {
     let cache = cache();
     let script = r#"

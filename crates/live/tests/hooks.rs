@@ -1,5 +1,5 @@
-//! The hooks of `bpf/` in user space (`tests/hooks/hooks.c`): what the scheduler decides, without a
-//! kernel. The same for every run; a C compiler is all it needs.
+//! Runs the hooks of `bpf/` in user space (`tests/hooks/hooks.c`) to test the scheduler's decisions without a kernel.
+//! Every run gives the same result. Only a C compiler is needed.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What a scenario printed.
+/// The output of a scenario.
 struct Outcome {
-    /// ns that each group ran on each of the two nodes.
+    /// Time that each group ran on each of the two nodes, in ns.
     groups: Vec<[f64; 2]>,
-    /// Of the time measured, the share in which the CPU that idled most was idle.
+    /// Fraction of the measured time for which the CPU with the most idle time was idle.
     idle: f64,
     counters: BTreeMap<String, u64>,
 }
 
-/// Compiles the hooks once, and once more so that `lines.c` is told of every load and store.
+/// Compiles the hooks twice. In the second program, `lines.c` is called for every load and store.
 fn programs() -> &'static [PathBuf; 2] {
     static PROGRAMS: OnceLock<[PathBuf; 2]> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
@@ -30,7 +30,7 @@ fn build(name: &str, flags: &[&str]) -> PathBuf {
     let place = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let (objects, program) =
         (["hooks", "lines"].map(|unit| format!("{name}-{unit}.o")), place(name));
-    // What stands in for the sanitizer is not told of its own loads.
+    // The replacement for the sanitizer must not be called for its own loads.
     let units = [("hooks.c", flags), ("lines.c", &[])];
     for ((source, flags), object) in units.iter().zip(&objects) {
         let include = root.join("../../policy/include");
@@ -53,7 +53,7 @@ fn outcome(scenario: &str, seed: u32) -> Outcome {
     outcome_on([2, 4, 4], scenario, seed)
 }
 
-/// The same on a machine of so many nodes, LLCs, and CPUs in each LLC.
+/// Runs a scenario on a machine with these numbers of nodes, LLCs per node, and CPUs per LLC.
 fn outcome_on(shape: [u32; 3], scenario: &str, seed: u32) -> Outcome {
     run(&programs()[0], shape, scenario, seed)
 }
@@ -76,17 +76,17 @@ fn run(program: &Path, shape: [u32; 3], scenario: &str, seed: u32) -> Outcome {
     outcome
 }
 
-/// The share of a group's time on its main node.
+/// The fraction of a group's time on its main node.
 fn gathered(group: &[f64; 2]) -> f64 {
     group[0].max(group[1]) / (group[0] + group[1])
 }
 
 const SEEDS: std::ops::Range<u32> = 1..6;
 
-/// Nodes, LLCs and CPUs in each LLC of machines with 16, 128, 384 and 512 CPUs.
+/// Machines of 16, 128, 384 and 512 CPUs: numbers of nodes, LLCs per node, and CPUs per LLC.
 const LARGE: [[u32; 3]; 4] = [[2, 4, 4], [2, 8, 16], [2, 24, 16], [2, 32, 16]];
 
-/// Four groups of four busy loops on 2 x 8 CPUs, with short-running tasks beside them.
+/// Four groups of four busy loops, and short-running tasks, on 2 x 8 CPUs.
 #[test]
 fn four_groups_settle_two_on_each_node() {
     for seed in SEEDS {
@@ -99,7 +99,7 @@ fn four_groups_settle_two_on_each_node() {
     }
 }
 
-/// The same where 16 CPUs are a guest's that share two of its host, with forty that run and sleep.
+/// The same in a guest whose 16 CPUs share two CPUs of its host with forty tasks that run and sleep.
 #[test]
 fn four_groups_settle_in_a_guest() {
     for seed in SEEDS {
@@ -109,8 +109,8 @@ fn four_groups_settle_in_a_guest() {
     }
 }
 
-/// A group stays on its node, beside others that cannot leave it, although another node is idle; not
-/// while the node is busy by failed attempts.
+/// A group stays on its node although another node is idle and others bind its node's CPUs. It may leave while failed
+/// attempts mark the node as busy.
 #[test]
 fn a_busy_node_lets_its_groups_go() {
     let (held, paused) = (outcome("held", 1), outcome("paused", 1));
@@ -121,7 +121,7 @@ fn a_busy_node_lets_its_groups_go() {
     assert!(paused.groups[0][1] > paused.groups[0][0], "{:?}", paused.groups);
 }
 
-/// Three groups of six on 2 x 8 CPUs: the third finds no room, again and again, and no CPU is idle.
+/// Three groups of six loops on 2 x 8 CPUs. The third one repeatedly finds no room, and still no CPU is idle.
 #[test]
 fn a_group_without_room_floats_and_no_cpu_idles() {
     for seed in SEEDS {
@@ -135,7 +135,8 @@ fn a_group_without_room_floats_and_no_cpu_idles() {
     }
 }
 
-/// A group that waits for seconds gives its node's CPUs to another, unless it waits for its own pages to be moved there.
+/// If a group sleeps for seconds, another group may claim its node's CPUs, except while the first group's pages are
+/// being moved there.
 #[test]
 fn a_group_whose_pages_are_moved_keeps_its_place() {
     let on_first = |scenario| outcome(scenario, 1).counters["groups_on_first"];
@@ -143,7 +144,7 @@ fn a_group_whose_pages_are_moved_keeps_its_place() {
     assert_eq!(on_first("waits-for-pages"), 1);
 }
 
-/// A group settles where its process has: what that claims is its own.
+/// A group settles on the node where its own process has settled: CPUs that the process claims count for the group.
 #[test]
 fn a_group_is_not_in_its_own_way() {
     let outcome = outcome("own-process", 1);
@@ -152,7 +153,8 @@ fn a_group_is_not_in_its_own_way() {
     assert_eq!((settled, failed), (1, 0));
 }
 
-/// What a group needed before it settled is not held against it; an eighth more afterwards neither.
+/// CPU time that a group used before it settled does not count against it. Using an eighth more afterwards does not
+/// make it leave.
 #[test]
 fn a_group_settles_once_it_fits_and_stays_with_little_more() {
     assert_eq!(outcome("shrunk", 1).counters["groups_settled"], 1);
@@ -160,14 +162,14 @@ fn a_group_settles_once_it_fits_and_stays_with_little_more() {
     assert_eq!((grown["groups_settled"], grown["unsettled"]), (1, 0));
 }
 
-/// A group that is not to cling leaves the node that it settled on before this was told.
+/// A group that is excluded after it has settled leaves its node.
 #[test]
 fn an_excluded_group_does_not_cling() {
     assert_eq!(outcome("four-groups", 1).counters["groups_settled"], 4);
     assert_eq!(outcome("excluded", 1).counters["groups_settled"], 3);
 }
 
-/// A group that affinity keeps from the node where its memory is settles on the other one.
+/// If affinity keeps a group off the node with its memory, the group settles on the other node.
 #[test]
 fn a_group_that_may_not_go_to_its_node_settles_elsewhere() {
     let counters = outcome("barred", 1).counters;
@@ -175,14 +177,14 @@ fn a_group_that_may_not_go_to_its_node_settles_elsewhere() {
     assert_eq!((counters["cling_settled"], counters["unsettled"]), (1, 0));
 }
 
-/// A process whose threads are bound to CPUs of both nodes settles on none: half of it could not come, and its memory
-/// would follow.
+/// A process whose threads are bound to CPUs of both nodes does not settle. Half of its threads could not move, but its
+/// memory would.
 #[test]
 fn a_process_that_is_bound_to_both_nodes_does_not_settle() {
     assert_eq!(outcome("spread-process", 1).counters["consolidate_settled"], 0);
 }
 
-/// Groups whose tasks wait for a part of a node need no more of it than that part.
+/// If the tasks of a group are limited to a few CPUs of a node, the group claims no more than these CPUs.
 #[test]
 fn groups_that_crowd_a_part_of_a_node_leave_room_on_it() {
     let counters = outcome("crowded-cpusets", 1).counters;
@@ -190,14 +192,14 @@ fn groups_that_crowd_a_part_of_a_node_leave_room_on_it() {
     assert_eq!((counters["cling_failed"], counters["cling_paused"]), (0, 0));
 }
 
-/// One that may use a part of each node settles on none that has too little of it: it has six CPUs on two nodes.
+/// A group limited to six CPUs on two nodes settles on neither, because it may use too few CPUs of each.
 #[test]
 fn a_group_that_crowds_parts_of_two_nodes_does_not_settle() {
     assert_eq!(outcome("spanning-cpuset", 1).counters["cling_settled"], 0);
 }
 
-/// With two threads a core, six loops are not gathered on a node of four cores beside four idle ones; where all CPUs
-/// have something to do, groups settle.
+/// With two threads per core, six loops are not gathered on a node of four cores while another node's four cores are
+/// idle. If all CPUs are busy, groups settle.
 #[test]
 fn groups_settle_where_each_task_could_have_a_core() {
     for seed in SEEDS {
@@ -209,7 +211,7 @@ fn groups_settle_where_each_task_could_have_a_core() {
     }
 }
 
-/// Two processes of eight threads on 2 x 8 CPUs, started anywhere.
+/// Two processes of eight threads on 2 x 8 CPUs. Their threads start on any CPU.
 #[test]
 fn two_processes_have_a_node_each() {
     for seed in SEEDS {
@@ -219,7 +221,7 @@ fn two_processes_have_a_node_each() {
     }
 }
 
-/// Cgroups of weight 100 and 300, 32 busy loops each on 16 CPUs.
+/// Cgroups of weight 100 and 300, with 32 busy loops each, on 16 CPUs.
 #[test]
 fn cgroups_share_by_weight_across_llcs() {
     for seed in SEEDS {
@@ -229,7 +231,8 @@ fn cgroups_share_by_weight_across_llcs() {
     }
 }
 
-/// Cgroups of one weight on 16 CPUs, 24 loops in the one and 216 in the other: each weighs 216 times less.
+/// Two cgroups of equal weight on 16 CPUs, with 24 and 216 loops. A loop of the second has a
+/// ninth of the weight of a loop of the first.
 #[test]
 fn cgroups_share_by_weight_however_many_tasks_they_have() {
     for seed in SEEDS {
@@ -240,8 +243,8 @@ fn cgroups_share_by_weight_however_many_tasks_they_have() {
     }
 }
 
-/// Sixteen loops may use four CPUs only. CPUs of other LLCs, which become idle all the time, find nothing there that
-/// they may run, and look again once in a millisecond at most, those of its node and those of the other (20 s).
+/// Sixteen loops are limited to four CPUs. CPUs of other LLCs become idle again and again, and find no task there that
+/// they may run. Both those of the same node and those of the other node look at most once per millisecond (for 20 s).
 #[test]
 fn what_others_may_not_run_is_not_looked_at_all_the_time() {
     let outcome = outcome("overloaded-cpuset", 1);
@@ -249,7 +252,7 @@ fn what_others_may_not_run_is_not_looked_at_all_the_time() {
     assert!(outcome.counters["vain_looks"] <= 2 * 20_000, "{}", outcome.counters["vain_looks"]);
 }
 
-/// Twelve loops have two LLCs to share, beside one with more and one with fewer that may not leave theirs.
+/// Twelve loops share two LLCs. One LLC also has many tasks that may not leave it, the other has few.
 #[test]
 fn weights_are_evened_out_beside_what_may_not_move() {
     for seed in SEEDS {
@@ -259,8 +262,8 @@ fn weights_are_evened_out_beside_what_may_not_move() {
     }
 }
 
-/// A parent forks three loops for each CPU, all of which queue in its LLC once no CPU is idle: two seconds later each has
-/// its share, whatever the size of the machine.
+/// A parent forks three loops for each CPU. Once no CPU is idle, all of them queue in the parent's LLC. Two seconds
+/// later each loop gets its share, whatever the machine's size.
 #[test]
 fn what_one_parent_forked_is_evened_out_within_two_seconds() {
     for shape in LARGE {
@@ -271,22 +274,24 @@ fn what_one_parent_forked_is_evened_out_within_two_seconds() {
     }
 }
 
-/// Beside a node whose queues are long and whose tasks may not leave it, CPUs of the other one become idle all the time:
-/// each look through a queue takes its lock for every task. Most looks are those that others of the node had in vain.
+/// The tasks of one node may not leave it, and its queues are long. CPUs of the other node become idle again and again.
+/// Each look through a queue takes the queue's lock for every task, so CPUs rely on looks that other CPUs of their node
+/// made in vain.
 #[test]
 fn an_idle_cpu_looks_at_few_waiting_tasks() {
     for shape in LARGE {
         let counters = outcome_on(shape, "full-beside-idle", 1).counters;
         assert!(counters["dispatch_steps_most"] <= 16, "{shape:?}: {counters:?}");
         let [nodes, llcs, _] = shape.map(u64::from);
-        // Of each full LLC, in each of 200 ms, and those of CPUs that were woken to help, one a ms.
+        // The limit: each node looks at each full LLC once per ms for 200 ms, and so do CPUs that were woken to help.
         let looks = counters["dispatch_calls"] * counters["dispatch_steps_mean"] / 1000;
         assert!(looks <= 200 * 2 * 16 * llcs / nodes, "{shape:?}: {looks}");
     }
 }
 
-/// What ends gives its place back: a hundred processes and cgroups one after the other fit in tables for 64, and nothing
-/// is looked at afterwards. Of as many at once some find no place, which is counted and told.
+/// Ended processes and cgroups free their places in the tables: a hundred, one after the other, fit in tables for 64,
+/// and no table is scanned afterwards. If a hundred exist at the same time, some find no place, which is counted and
+/// reported.
 #[test]
 fn places_in_tables_are_given_back_and_missed_ones_counted() {
     let (gone, crowd) = (outcome("come-and-go", 1).counters, outcome("many-processes", 1).counters);
@@ -297,7 +302,7 @@ fn places_in_tables_are_given_back_and_missed_ones_counted() {
     assert_eq!(crowd["full"], 7, "groups, processes and cgroups");
 }
 
-/// A task whose affinity could not be noted runs at once where it last ran, if that CPU is idle.
+/// A task whose affinity could not be recorded runs at once on its previous CPU, if that CPU is idle.
 #[test]
 fn a_task_whose_affinity_is_not_known_does_not_wait_beside_idle_cpus() {
     for seed in SEEDS {
@@ -310,14 +315,14 @@ fn a_task_whose_affinity_is_not_known_does_not_wait_beside_idle_cpus() {
     }
 }
 
-/// What the most expensive call of each hook did, by a kind of cost.
+/// The cost of the most expensive call of each hook, for one kind of cost.
 fn most(counters: &BTreeMap<String, u64>, kind: &str) -> u64 {
     let hooks = ["select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle"];
     hooks.iter().map(|hook| counters[&format!("{hook}_{kind}_most")]).max().unwrap()
 }
 
-/// Tasks with an affinity charge their groups and processes for nodes where they may not run, wake up and queue: without
-/// asking for each CPU that they may not use.
+/// Tasks with an affinity charge their groups and processes for nodes that they may not use, wake up, and queue. None
+/// of this asks about every CPU that they may not use.
 #[test]
 fn an_affinity_costs_no_more_on_a_large_machine() {
     for shape in LARGE {
@@ -327,7 +332,7 @@ fn an_affinity_costs_no_more_on_a_large_machine() {
     }
 }
 
-/// Cpusets with more tasks than CPUs, beside CPUs that are idle and may not help.
+/// Cpusets have more tasks than CPUs, and idle CPUs outside may not help.
 #[test]
 fn overloaded_cpusets_ask_for_few_cpus() {
     for shape in LARGE {
@@ -338,8 +343,9 @@ fn overloaded_cpusets_ask_for_few_cpus() {
     }
 }
 
-/// Where CPUs are busy for 92% of the time, `sis-util` lets a wakeup search neither its LLC nor its node: it costs the
-/// same on any machine, but for once in some milliseconds, when a wakeup adds up the utilisations of its LLC's CPUs.
+/// If CPUs are busy for 92% of the time, `sis-util` keeps a wakeup from searching its LLC and its node. The wakeup then
+/// costs the same on any machine. The exception is one wakeup every few milliseconds, which sums up the utilisation of
+/// its LLC's CPUs.
 #[test]
 fn a_wakeup_near_saturation_does_not_search_the_node() {
     for shape in LARGE {
@@ -354,8 +360,8 @@ fn a_wakeup_near_saturation_does_not_search_the_node() {
     }
 }
 
-/// Threads of one process wake each other all over the machine: a wakeup, with the queueing of those that have to wait,
-/// transfers few cache lines.
+/// Threads of one process wake each other across the machine. A wakeup transfers few cache lines, even if the task has
+/// to queue.
 #[test]
 fn a_wakeup_transfers_few_cache_lines() {
     for shape in [LARGE[0], LARGE[2]] {
@@ -368,8 +374,8 @@ fn a_wakeup_transfers_few_cache_lines() {
     }
 }
 
-/// Three loops in an LLC begin another program: the first goes to the idler node, which leaves no more
-/// there than numa-imbalance tolerates, the second to the idlest LLC of its own.
+/// Two of three loops in an LLC start another program (exec). The first goes to the node with more idle CPUs. After
+/// that, the imbalance is within the tolerance of numa-imbalance, so the second goes to the idlest LLC of its own node.
 #[test]
 fn a_task_that_begins_a_program_is_placed_anew() {
     let (on, off) = (outcome("exec", 1), outcome("exec-off", 1));
@@ -380,8 +386,8 @@ fn a_task_that_begins_a_program_is_placed_anew() {
     }
 }
 
-/// 24 tasks that run for 5 of 15 ms, all woken on the first node, need half of the machine: those that
-/// would wait go to the other node if more wait than numa-imbalance tolerates.
+/// 24 tasks that run for 5 of 15 ms are all woken on the first node and need half of the machine. If more of them wait
+/// than numa-imbalance tolerates, waiting tasks go to the other node.
 #[test]
 fn wakeups_leave_a_node_that_is_ahead() {
     for seed in SEEDS {
@@ -396,7 +402,7 @@ fn wakeups_leave_a_node_that_is_ahead() {
     }
 }
 
-/// Tasks of 0.2 ms beside loops; tasks that all run for 5 ms, longer than a slice.
+/// Tasks of 0.2 ms preempt loops. Tasks that all run for 5 ms, longer than a slice, do not preempt each other.
 #[test]
 fn short_bursts_preempt_and_long_ones_do_not() {
     for seed in SEEDS {
@@ -406,9 +412,9 @@ fn short_bursts_preempt_and_long_ones_do_not() {
     }
 }
 
-/// Six tasks in an LLC of four CPUs, busy for half of the time, beside an empty one. Of those with bursts of 1 ms
-/// `llc-imbalance` lets go as many as make the LLC ahead by the two that it tolerates, which are two, once. Where they
-/// run for less than a migration costs (0.2 ms), they wait.
+/// Six tasks, busy for half of the time, are in an LLC of four CPUs, next to an empty LLC. With bursts of 1 ms,
+/// `llc-imbalance` lets tasks leave while the LLC is ahead by more than the two tasks that it tolerates: two tasks
+/// leave, once. With bursts of 0.2 ms, which is less than a migration costs, tasks wait instead.
 #[test]
 fn tasks_leave_an_llc_that_is_ahead_unless_they_wait_for_brief_ones() {
     for seed in SEEDS {
@@ -419,7 +425,7 @@ fn tasks_leave_an_llc_that_is_ahead_unless_they_wait_for_brief_ones() {
     }
 }
 
-/// Without `llc-imbalance` nothing is tolerated: they leave, however short they run.
+/// Without `llc-imbalance` there is no tolerance: tasks leave, however short they run.
 #[test]
 fn without_llc_imbalance_nothing_is_kept_in_an_llc() {
     for seed in SEEDS {
@@ -429,9 +435,9 @@ fn without_llc_imbalance_nothing_is_kept_in_an_llc() {
     }
 }
 
-/// Five tasks, of which four run, beside three loops in the other LLC: ahead by two at most, so that the fifth waits for
-/// what is left of a burst if these are short (1 ms). Where they are long (10 ms), it goes to the CPU that idles there, as
-/// it wakes up or taken by that.
+/// Five tasks are in an LLC of four CPUs, three loops in the other LLC, so the first is ahead by at most two. With
+/// short bursts (1 ms), the fifth task waits for the rest of a burst. With long bursts (10 ms), it goes to the idle CPU
+/// of the other LLC, when it wakes up or because that CPU pulls it.
 #[test]
 fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
     let mut spilled = 0;
@@ -453,7 +459,7 @@ fn long_bursts_leave_a_busy_llc_and_short_ones_do_not() {
     assert!(spilled > 0);
 }
 
-/// Nobody left the LLC, although some could have.
+/// Asserts that no task left the LLC, although some could have.
 fn assert_stays(outcome: &Outcome, seed: u32) {
     for name in ["llc_spilled", "llc_stolen", "llc_migrations"] {
         assert_eq!(outcome.counters[name], 0, "{seed}: {name}");
@@ -461,9 +467,9 @@ fn assert_stays(outcome: &Outcome, seed: u32) {
     assert!(outcome.counters["llc_imbalance_kept"] > 0, "{seed}");
 }
 
-/// Of twelve loops on four CPUs each has 4 ms, a tick, and each ms one has its turn, so that those that wait are a third
-/// of a ms apart: who slept comes behind the two that are in the first quarter of a slice, and waits for two to three
-/// turns. In 10 s it runs 0.2 ms after 10 ms of sleep.
+/// Twelve loops share four CPUs. Each runs for 4 ms (a tick), and a loop starts every 1 ms, so waiting loops are a
+/// third of a ms of virtual time apart. A task that slept is queued behind the two loops in the first quarter of a
+/// slice, and waits for two to three turns. It runs for 0.2 ms after every 10 ms of sleep, for 10 s.
 #[test]
 fn who_slept_does_not_wait_before_all_others() {
     for seed in SEEDS {
@@ -473,8 +479,8 @@ fn who_slept_does_not_wait_before_all_others() {
     }
 }
 
-/// A task that a kernel thread pushes off its CPU finds another in its LLC: CPUs of other LLCs do not take
-/// it, as if its queue had held tasks for long.
+/// A task that a kernel thread pushes off its CPU finds another CPU in its LLC. CPUs of other LLCs do not take it,
+/// because its queue has not held tasks for long.
 #[test]
 fn kernel_threads_do_not_push_a_task_out_of_its_llc() {
     for seed in SEEDS {
@@ -484,8 +490,9 @@ fn kernel_threads_do_not_push_a_task_out_of_its_llc() {
     }
 }
 
-/// A loop whose CPU a kernel thread takes for 0.2 ms, thousands of times, waits for that: CPUs of the node's other LLC
-/// that become idle meanwhile leave it where it is, at the price of a hundredth of its time (twice 0.2 ms in 40 ms).
+/// A kernel thread takes a loop's CPU for 0.2 ms, thousands of times, and the loop waits. CPUs of the node's other LLC
+/// become idle meanwhile and leave the loop where it is. This costs the loop a hundredth of its time (twice 0.2 ms in
+/// 40 ms).
 #[test]
 fn a_long_task_waits_where_a_short_one_has_its_cpu() {
     for seed in SEEDS {
@@ -496,9 +503,9 @@ fn a_long_task_waits_where_a_short_one_has_its_cpu() {
     }
 }
 
-/// 41 loops on four CPUs have a turn each in 41 slices on 4 CPUs, of a tick of 4 ms each at most; one that
-/// may use a single CPU, and is far ahead by its weight, waits for that after the second for which the
-/// watch is patient, and a look of the watch at most.
+/// 41 loops share four CPUs. Each gets one turn in 41 slices on 4 CPUs, and a slice lasts at most a tick of 4 ms. One
+/// of the loops is bound to a single CPU, and its weight puts it far ahead in virtual time. It waits for the second
+/// that the watch allows, at most 100 ms until the next check of the watch, and then for its turn.
 #[test]
 fn a_task_bound_to_a_cpu_waits_no_longer_than_the_bound() {
     for seed in SEEDS {
@@ -508,7 +515,7 @@ fn a_task_bound_to_a_cpu_waits_no_longer_than_the_bound() {
     }
 }
 
-/// Nor behind loops of nice -20 that would go on for half a minute by their weights.
+/// The same holds behind loops of nice -20, whose weights would let them run for half a minute.
 #[test]
 fn a_task_of_little_weight_waits_no_longer_than_the_bound() {
     for seed in SEEDS {
@@ -518,7 +525,7 @@ fn a_task_of_little_weight_waits_no_longer_than_the_bound() {
     }
 }
 
-/// Nor does it wait for ever if it is queued anew every 0.9 s, as when its affinity is changed.
+/// The same holds if the task is queued again every 0.9 s, for example because its affinity changes.
 #[test]
 fn who_is_queued_anew_has_waited_before() {
     for seed in SEEDS {
@@ -527,7 +534,7 @@ fn who_is_queued_anew_has_waited_before() {
     }
 }
 
-/// A kernel thread that never sleeps and one that often wakes up leave a loop of their CPU what is its.
+/// A kernel thread that never sleeps and one that wakes up often leave a loop on their CPU its share.
 #[test]
 fn kernel_threads_leave_a_cpu_to_others() {
     for seed in SEEDS {
@@ -536,8 +543,8 @@ fn kernel_threads_leave_a_cpu_to_others() {
     }
 }
 
-/// Idle CPUs of a node that may not run what waits on it help another node: ten loops there lose nothing but
-/// the time until they leave it (the node waits for 20 ms, a look of the watch is 100 ms away at most).
+/// Idle CPUs may not run the tasks that wait on their own node, so they help another node. Its ten loops lose only the
+/// time until they leave it: waiting for 20 ms, and at most 100 ms until the next check of the watch.
 #[test]
 fn what_may_not_run_here_keeps_no_cpu_from_helping() {
     for seed in SEEDS {
@@ -547,8 +554,8 @@ fn what_may_not_run_here_keeps_no_cpu_from_helping() {
     }
 }
 
-/// Four loops share two CPUs, one of them may use one only: what waits before it and may not run there does
-/// not go before it.
+/// Four loops share two CPUs, and one of them is bound to one CPU. Tasks ahead of it in the queue that may not run on
+/// its CPU do not delay it.
 #[test]
 fn a_bound_task_is_not_held_up_by_who_may_not_run_there() {
     for seed in SEEDS {
@@ -557,8 +564,8 @@ fn a_bound_task_is_not_held_up_by_who_may_not_run_there() {
     }
 }
 
-/// Two loops of one CPU share it by their weights (nice 0 and 5) whatever others do on theirs: two of nice 5 move on
-/// twice as fast in virtual time.
+/// Two loops bound to one CPU share it by weight (nice 0 and 5), whatever happens on other CPUs. There, two loops of
+/// nice 5 advance twice as fast in virtual time.
 #[test]
 fn tasks_of_one_cpu_share_it_by_weight() {
     for seed in SEEDS {
@@ -568,8 +575,8 @@ fn tasks_of_one_cpu_share_it_by_weight() {
     }
 }
 
-/// A loop of one CPU that weighs twice as much as seven others of its LLC has 2 of 9 parts of the four CPUs,
-/// although it has run apart from them before.
+/// A loop bound to one CPU weighs twice as much as each of seven other loops in its LLC. It gets 2 of 9 parts of the
+/// four CPUs, although it ran apart from the others before.
 #[test]
 fn a_task_of_one_cpu_competes_by_weight_with_others() {
     for seed in SEEDS {
@@ -579,7 +586,7 @@ fn a_task_of_one_cpu_competes_by_weight_with_others() {
     }
 }
 
-/// Two loops of one CPU, of which one could use another CPU as well, share it by their weights, 2 to 1.
+/// Two loops share a CPU by weight, 2 to 1. One is bound to that CPU, the other could also use another CPU.
 #[test]
 fn a_task_of_one_cpu_competes_by_weight_with_the_one_that_runs() {
     for seed in SEEDS {
@@ -588,8 +595,8 @@ fn a_task_of_one_cpu_competes_by_weight_with_the_one_that_runs() {
     }
 }
 
-/// A task that had its only CPU to itself for a minute waits for a turn when eight loops come to the four CPUs
-/// of its LLC: no longer than three slices, of which each ends with a tick.
+/// A task had the only CPU that it may use to itself for a minute. When eight loops come to the four CPUs of its LLC,
+/// it waits for its turn: at most three slices, each of which ends with a tick.
 #[test]
 fn what_a_task_of_one_cpu_ran_alone_is_not_held_against_it() {
     for seed in SEEDS {
@@ -598,9 +605,9 @@ fn what_a_task_of_one_cpu_ran_alone_is_not_held_against_it() {
     }
 }
 
-/// A reader of RCU needs 100 ms of a CPU, of which its weight gives it 4 ms a second. After the wait in which it
-/// becomes one, 1.1 s at most, it has its turn as one of 13 loops on four CPUs, and no more than its weight says once
-/// it has read.
+/// An RCU reader needs 100 ms of CPU time, and its weight gives it 4 ms per second. After the wait that makes it count
+/// as a reader (at most 1.1 s), it gets turns like the 12 other loops on four CPUs. Once it has finished reading, it
+/// gets only what its weight says.
 #[test]
 fn readers_of_rcu_do_not_wait_for_their_weight() {
     for seed in SEEDS {
@@ -620,8 +627,9 @@ fn a_cpu_that_a_realtime_task_wants_takes_nothing() {
     outcome("realtime", 1);
 }
 
-/// Five CPUs for sixteen loops, one of them in an LLC whose others realtime tasks have: no more than four there, and the
-/// others on the four CPUs of the next. (Another one's move would turn the difference around.)
+/// Sixteen loops have five CPUs: realtime tasks use all but one CPU of the first LLC, and the next LLC has four CPUs.
+/// At most four loops are in the first LLC, and the others in the next. (If one more moved, the difference would be
+/// reversed.)
 #[test]
 fn cpus_of_realtime_tasks_serve_nobody() {
     for seed in SEEDS {
@@ -642,8 +650,7 @@ fn a_process_does_not_inherit_where_another_of_its_number_settled() {
     outcome("number-again", 1);
 }
 
-/// A process that begins idle, and is then going to need twelve of sixteen CPUs, does not settle on eight of them
-/// meanwhile.
+/// A process starts idle and later needs twelve of sixteen CPUs. It does not settle on eight CPUs in between.
 #[test]
 fn a_process_that_grows_does_not_settle() {
     for seed in SEEDS {
@@ -651,8 +658,8 @@ fn a_process_that_grows_does_not_settle() {
     }
 }
 
-/// One that settled with three loops and then has twelve leaves after the 3.2 s that it may need too much, and some
-/// tenths in which that is noticed.
+/// A process that settled with three loops and then grows to twelve leaves its node: after the 3.2 s for which needing
+/// too much is allowed, plus some tenths of a second until this is noticed.
 #[test]
 fn a_process_that_has_grown_leaves() {
     for seed in SEEDS {
@@ -682,8 +689,8 @@ fn a_task_that_moves_too_late_is_counted_where_it_is() {
     outcome("moved-too-late", 1);
 }
 
-/// Loops have had the CPUs of an LLC to themselves for ten seconds when as many others come: that nobody else
-/// wanted the time is not held against them, each waits for a turn (of a slice that ends with a tick) of two.
+/// Loops have the CPUs of an LLC to themselves for ten seconds, then as many new loops come. The old loops do not have
+/// to make up for CPU time that nobody else wanted: each waits for one turn of two, and a slice ends with a tick.
 #[test]
 fn who_was_alone_does_not_make_up_for_it() {
     for seed in SEEDS {
@@ -692,12 +699,12 @@ fn who_was_alone_does_not_make_up_for_it() {
     }
 }
 
-/// The CPU that is woken for a waiting task is one that may run it.
+/// An idle CPU that is woken for a waiting task may run that task.
 #[test]
 fn idle_cpus_are_asked_that_may_run_what_waits() {
     for seed in SEEDS {
         let counters = outcome("widened", seed).counters;
-        // They wait for each other in the first second only.
+        // The tasks wait for each other only in the first second.
         assert!(
             counters["run_delay_ns"] < 1_200_000_000,
             "{seed}: {} ns",
@@ -706,7 +713,7 @@ fn idle_cpus_are_asked_that_may_run_what_waits() {
     }
 }
 
-/// A task that changed its class while it waited is not counted as waiting, nor has it waited since.
+/// If a task changes its scheduling class while it waits, it no longer counts as waiting, and its waiting time ends.
 #[test]
 fn a_task_of_another_class_does_not_wait() {
     for seed in SEEDS {
@@ -715,13 +722,14 @@ fn a_task_of_another_class_does_not_wait() {
     }
 }
 
-/// A CPU that is offline gets nothing, and has something to do as soon as it is back.
+/// An offline CPU gets no tasks, and gets work as soon as it is back.
 #[test]
 fn a_cpu_goes_and_comes_back() {
     for seed in SEEDS {
         let outcome = outcome("hotplug", seed);
         assert!(outcome.idle < 0.01, "{seed}: {}", outcome.idle);
-        // A loop that was alone on its CPU is ahead of others by up to `lead-ms`, 500 (docs/understand/live.md: 1.1 s).
+        // A loop that was alone on its CPU is ahead of others by up to `lead-ms`, 500 ms (docs/understand/live.md: 1.1
+        // s).
         let longest = outcome.counters["run_delay_max_ns"];
         assert!(longest < 1_100_000_000, "{seed}: {longest} ns");
     }
@@ -732,13 +740,13 @@ fn ran(outcome: &Outcome) -> Vec<f64> {
     outcome.groups.iter().map(|on| (on[0] + on[1]) / 1e9).collect()
 }
 
-/// Within 5%.
+/// Whether a value is within 5% of the expected one.
 fn about(ran: f64, expected: f64) -> bool {
     (ran / expected - 1.0).abs() <= 0.05
 }
 
-/// Limits of 20%, 50% and 250% of a CPU hold within a second for four loops each, beside four loops without a limit,
-/// which lose nothing by it. Ignored, all four groups have what they could have.
+/// Limits of 20%, 50% and 250% of a CPU hold within a second for groups of four loops. A group of four loops without a
+/// limit loses nothing. With limits switched off, all four groups get all they can use.
 #[test]
 fn limits_hold_within_a_second() {
     for seed in SEEDS {
@@ -754,7 +762,8 @@ fn limits_hold_within_a_second() {
     }
 }
 
-/// A limit of 20% holds for all groups within, whatever theirs is. Once it is 200%, one with 50% within has that.
+/// A limit of 20% applies to the sum of all groups inside, whatever their own limits. When it is raised to 200%, a
+/// group inside with a limit of 50% gets its 50%.
 #[test]
 fn limits_hold_for_all_within() {
     for seed in SEEDS {
@@ -766,7 +775,8 @@ fn limits_hold_for_all_within() {
     }
 }
 
-/// A limit that changes, goes and comes again, told by the kernel or read where the fair class keeps it.
+/// A limit is changed, removed and set again. The kernel reports it to the scheduler, or the scheduler reads it from
+/// the fair class.
 #[test]
 fn limits_change() {
     for scene in ["limits-changed", "limits-read"] {
@@ -779,8 +789,8 @@ fn limits_change() {
     }
 }
 
-/// A hundred loops that together have 1% of a CPU: the kernel would end a scheduler under which one waits for 30 s.
-/// Parked for ten, a task has a moment; the group still has 1%.
+/// A hundred loops share a limit of 1% of a CPU. The kernel ends a scheduler if a task waits for 30 s. So a task that
+/// has been parked for ten seconds may run for a moment; the group still uses only 1%.
 #[test]
 fn no_task_is_parked_until_the_watchdog_barks() {
     for seed in SEEDS {
@@ -791,8 +801,8 @@ fn no_task_is_parked_until_the_watchdog_barks() {
     }
 }
 
-/// Tasks that use 290% of a CPU in short bursts: 400% is no limit for them, though all of them may run at once. Of 200%
-/// they use all.
+/// Tasks use 290% of a CPU in short bursts. A limit of 400% does not affect them, although all of them may run at once.
+/// They fully use a limit of 200%.
 #[test]
 fn short_bursts_use_their_limit_and_are_not_parked_below_it() {
     for seed in SEEDS {
@@ -803,7 +813,8 @@ fn short_bursts_use_their_limit_and_are_not_parked_below_it() {
     }
 }
 
-/// Two loops at 20% of the only CPU that they may use, beside one without a limit there, and one elsewhere.
+/// Two loops limited to 20% of the only CPU that they may use. An unlimited loop shares this CPU, and another runs
+/// elsewhere.
 #[test]
 fn limits_hold_for_tasks_of_one_cpu() {
     for seed in SEEDS {
@@ -812,7 +823,8 @@ fn limits_hold_for_tasks_of_one_cpu() {
     }
 }
 
-/// Parked tasks that change their cgroup or exit run; one whose CPU goes offline waits on. The next cgroup has no limit.
+/// Parked tasks run after they change to a cgroup without a limit, or when they exit. A parked task whose CPU goes
+/// offline stays parked.
 #[test]
 fn nothing_is_left_of_a_limit() {
     for seed in SEEDS {
@@ -821,7 +833,8 @@ fn nothing_is_left_of_a_limit() {
     }
 }
 
-/// A new start: a CPU without a place comes, or the last one of an LLC goes.
+/// The scheduler must be loaded again if a CPU comes that has no place in its tables, or if the last CPU of an LLC
+/// goes.
 #[test]
 fn what_has_no_place_needs_a_new_start() {
     outcome("new-cpu", 1);

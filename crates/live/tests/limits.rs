@@ -1,5 +1,5 @@
-//! Limits on CPU time (`cpu.max`) in real kernels: told by the newest, read by the scheduler on the oldest
-//! (`make test-live`).
+//! Limits on CPU time (`cpu.max`) in real kernels. The newest kernel reports them to the scheduler; on the oldest one
+//! the scheduler reads them (`make test-live`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -10,9 +10,10 @@ use std::time::Duration;
 use common::{cache, job, number_after, on_each_kernel, spec, text, told};
 use roost_vm::exact;
 
-/// Loops in cgroups at 20%, 50% and 100% of a CPU, and at 50% and without a limit within one at 20%, beside hackbench
-/// in its own. Then the limits change while the loops run, and the scheduler goes with tasks parked. `measure` prints for each cgroup how
-/// many hundredths of a percent of a CPU it used in four seconds.
+/// Runs loops in cgroups with limits of 20%, 50% and 100% of a CPU. A further cgroup is limited to 20%, and has loops
+/// with an inner limit of 50% and without one. hackbench runs in its own cgroup. Then the limits change while the loops
+/// run, and the scheduler is unloaded while tasks are parked. `measure` prints the CPU time that each cgroup used in
+/// four seconds, in hundredths of a percent of a CPU.
 const LIMITS: &str = r#"
 G=/sys/fs/cgroup P=
 limit() { echo "$2 100000" >$G/$1/cpu.max; }
@@ -50,11 +51,12 @@ fn limits_hold(kernel: &str) {
         ("changed p/q", 30.0),
     ] {
         let used = used(what);
-        // Who may have a whole CPU loses some of it to hackbench: what it cannot use in a period is lost.
+        // The cgroup that may use a whole CPU loses some of it to hackbench, because time that it cannot use in a
+        // period is lost.
         let least = if limit == 100.0 { 0.9 } else { 0.95 };
         assert!((least..1.05).contains(&(used / limit)), "{kernel}: {what}: {used}%");
     }
-    // One that has no limit any more has more than it had.
+    // A cgroup whose limit was removed uses more than before.
     assert!(used("changed b") > 75.0, "{kernel}: {text}");
     for what in ["after it: disabled\n", "nr_throttled="] {
         assert!(text.contains(what), "{kernel}: no {what:?} in\n{text}");

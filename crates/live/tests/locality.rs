@@ -1,5 +1,5 @@
-//! Groups and processes with memory come to have a node each and stay there: the scheduler with its
-//! daemon in real kernels (`make test-live`), and the program that it runs there.
+//! Cgroups and processes with memory settle on nodes and stay there. This tests the scheduler and its daemon in real
+//! kernels (`make test-live`). The program that the guest runs is in this file too.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use common::{cache, counters, job, on_each_kernel, percent_on, pin, spec, text, told};
 use roost_vm::Guest;
 
-/// CPUs of `2n2l4c`, half of them on each node.
+/// Number of CPUs of `2n2l4c`, half of them on each node.
 const CPUS: usize = 16;
 const PAGE: usize = 4096;
 
-/// What jobs begin with. `worker NAME FIRST STRIDE THREADS MIB SECONDS` starts the program below in the
-/// cgroup NAME, if there is one; its threads start on the CPUs FIRST, FIRST + STRIDE, ...
+/// The start of each job. `worker NAME FIRST STRIDE THREADS MIB SECONDS` starts the program below, in the cgroup NAME
+/// if that exists. The program's threads start on the CPUs FIRST, FIRST + STRIDE, ...
 const WORKERS: &str = r#"
 G=/sys/fs/cgroup
 group() { echo +memory >$G/cgroup.subtree_control; for g in "$@"; do mkdir -p $G/$g; done; }
@@ -32,7 +32,7 @@ fn with_program(script: &str) -> roost_vm::Job {
         .within(Duration::from_secs(1800))
 }
 
-/// What a worker told of one span of time: the shares of its CPU time and of its memory on node 0.
+/// What a worker reported for one span of time: the shares of its CPU time and its memory on node 0.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     cpu: f64,
@@ -40,13 +40,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// The shares on the node where most of the CPU time is.
+    /// The shares on the node with most of the CPU time.
     fn at_home(self) -> Self {
         if self.cpu > 0.5 { self } else { Seen { cpu: 1.0 - self.cpu, memory: 1.0 - self.memory } }
     }
 }
 
-/// What workers told: by the second at which the span ended, by name.
+/// The workers' reports, by the second at which the span ended and by the worker's name.
 fn seen(text: &str) -> BTreeMap<u64, BTreeMap<String, Seen>> {
     let mut all = BTreeMap::<u64, BTreeMap<String, Seen>>::new();
     for line in text.lines().filter_map(|line| line.split_once("worker ")).map(|(_, rest)| rest) {
@@ -58,7 +58,8 @@ fn seen(text: &str) -> BTreeMap<u64, BTreeMap<String, Seen>> {
     all
 }
 
-/// Asserts that each of `sets` has so much of its CPU time and memory on one node, half of them on each.
+/// Asserts that each of `sets` has at least `least` of its CPU time and memory on one node, and that half of the sets
+/// are on each node.
 fn assert_apart(at: &BTreeMap<String, Seen>, sets: usize, least: f64, what: &str) {
     assert_eq!(at.len(), sets, "{what}");
     for (name, seen) in at {
@@ -68,8 +69,8 @@ fn assert_apart(at: &BTreeMap<String, Seen>, sets: usize, least: f64, what: &str
     assert_eq!(at.values().filter(|seen| seen.cpu > 0.5).count(), sets / 2, "{what}");
 }
 
-/// Four groups of four busy threads, whose memory is half and half on two nodes, settle there, two a
-/// node, within 120 s, and stay for 60 s of wakeups.
+/// Four groups of four busy threads start with their memory split evenly between two nodes. Within 120 s they settle,
+/// two on each node, and they stay for 60 s of wakeups.
 fn four_groups_settle_on_two_nodes(kernel: &str) {
     let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
@@ -92,8 +93,8 @@ workers; kill $noise; stop; cat err; tail -1 out
     }
 }
 
-/// Three groups of six cannot all have a node of eight CPUs: attempts fail, the node pauses, and no CPU
-/// is idle, once pages have moved (their users wait for them).
+/// Three groups of six threads cannot each have a node of eight CPUs. Attempts fail and the node pauses. No CPU is
+/// idle, once pages have moved (threads wait for pages that are being moved).
 fn three_groups_of_six_pause_and_leave_no_cpu_idle(kernel: &str) {
     let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
@@ -110,8 +111,8 @@ workers; stop; cat err; tail -1 out
     for name in ["cling_settled", "cling_failed", "cling_paused"] {
         assert!(on.contains_key(name), "no {name}: {on:?}");
     }
-    // Seconds since boot, and the hundredths that each CPU was idle. Those of busy CPUs are of no use:
-    // they are counted in ticks, of which a guest loses some.
+    // Seconds since boot, and each CPU's idle time in hundredths. The busy time cannot be used, because it is counted
+    // in ticks, and a guest loses some ticks.
     let idle: Vec<Vec<f64>> = text
         .lines()
         .filter_map(|line| line.strip_prefix("idle "))
@@ -126,8 +127,8 @@ workers; stop; cat err; tail -1 out
     assert!(most <= 0.02, "{most}: {text}");
 }
 
-/// Two processes of eight threads with common memory each, as numa01 has them, whose threads start
-/// interleaved on all CPUs, have a node each after 30 s.
+/// Two processes of eight threads, each with common memory as in numa01. Their threads start interleaved on all CPUs.
+/// After 30 s each process has a node of its own.
 fn two_processes_come_to_have_a_node_each(kernel: &str) {
     let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
@@ -149,11 +150,11 @@ on_each_kernel!(
     two_processes_come_to_have_a_node_each
 );
 
-/// Where the threads of a worker ran, ns on each node.
+/// Time that a worker's threads ran on each node, in ns.
 static RAN: Mutex<[u64; 2]> = Mutex::new([0; 2]);
 
-/// Not a test: the program. Touches half of its memory on each node, starts its threads, and tells of
-/// each span of so many seconds where they ran and where the memory is.
+/// Not a test: this program runs in the guest. It touches half of its memory on each node and starts its threads. For
+/// each span of time it reports where the threads ran and where the memory is.
 #[test]
 #[ignore = "run in a guest by the other tests"]
 fn program_works() {
@@ -189,7 +190,7 @@ fn program_works() {
     });
 }
 
-/// Reads memory until the end, and counts where that was done.
+/// Reads memory until `end`, and counts the time on each node.
 fn work(memory: &[u8], cpu: usize, end: Instant) {
     pin(&[cpu]);
     pin(&(0..CPUS).collect::<Vec<_>>());
@@ -206,10 +207,10 @@ fn work(memory: &[u8], cpu: usize, end: Instant) {
     }
 }
 
-/// CPU time of this thread, ns.
+/// CPU time of this thread, in ns.
 fn thread_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a clock that every thread has, and a structure for its time.
+    // SAFETY: every thread has this clock, and the structure is valid for its time.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

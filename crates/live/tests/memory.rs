@@ -1,5 +1,5 @@
-//! Memory follows its threads, and what must not follow stays: the scheduler with its daemon in real
-//! kernels (`make test-live`), and the program that it runs there.
+//! Memory follows its threads, unless it must stay. This tests the scheduler and its daemon in real kernels (`make
+//! test-live`). The program that the guest runs is in this file too.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use common::{cache, job, number_after, on_each_kernel, percent_on, pin, spec, text, told};
 use roost_vm::Guest;
 
-/// Pages of the memory that is watched: 64 MB.
+/// Number of pages of the test's memory: 64 MB.
 const PAGES: usize = 16384;
 const PAGE: usize = 4096;
 
 /// CPUs of nodes 0 and 1 of `2n2l4c`.
 const NODES: [[usize; 4]; 2] = [[0, 1, 2, 3], [8, 9, 10, 11]];
 
-/// What each job begins with: the program that touches memory is this one.
+/// The start of each job. The program that touches memory is this test binary.
 const WATCH: &str = "watch() { \"$@\" ./guest-memory --exact program_touches_and_moves_over --ignored --nocapture; }\n";
 
 fn with_program(script: &str) -> roost_vm::Job {
@@ -25,7 +25,7 @@ fn with_program(script: &str) -> roost_vm::Job {
     job(&format!("{WATCH}{script}")).with_file("guest-memory", &program)
 }
 
-/// The bar: 64 MB first touched on node 0 by threads then running on node 1.
+/// The bar: 64 MB that threads touched on node 0 before they moved to node 1.
 fn pages_follow_threads_within_15_seconds(kernel: &str) {
     let cache = cache();
     let mut guest = told(Guest::boot(&cache, &spec("2n2l4c", kernel)));
@@ -37,7 +37,7 @@ fn pages_follow_threads_within_15_seconds(kernel: &str) {
     eprintln!("{kernel}: {local}");
 }
 
-/// Options, commands, and the counter that tells why memory stayed.
+/// Options, a command, and the counter that says why the memory stayed.
 const KEPT: [(&str, &str, &str); 6] = [
     ("--no-memory", "watch", ""),
     ("", "watch numactl --membind=0", ""),
@@ -47,8 +47,8 @@ const KEPT: [(&str, &str, &str); 6] = [
     ("", "full; watch", "memory_no_room="),
 ];
 
-/// `bound COMMAND`: in a cpuset with memory of node 0 only. `full`: all that node 1 gives before node 0 is
-/// asked is in a file.
+/// `bound COMMAND` runs in a cpuset with memory of node 0 only. `full` writes a file that uses all memory that node 1
+/// provides before node 0 is asked.
 const BINDINGS: &str = r#"
 G=/sys/fs/cgroup
 bound() { echo +cpuset >$G/cgroup.subtree_control; mkdir -p $G/bound; echo 0 >$G/bound/cpuset.mems; ( echo $BASHPID >$G/bound/cgroup.procs; "$@" ); }
@@ -56,7 +56,7 @@ free() { awk '/MemFree/ { print int($4 / 1024) }' /sys/devices/system/node/node1
 full() { mkdir -p /tmp/full; mount -t tmpfs -o mpol=prefer:1,size=2g full /tmp/full; dd if=/dev/zero of=/tmp/full/file bs=1M count=$(free) 2>/dev/null; echo "$(free) MB are free on node 1"; }
 "#;
 
-/// Memory stays where it is: with that switched off, with a policy or a cpuset of its own, and if the
+/// Memory stays where it is if the daemon is switched off, if the memory has a policy or cpuset of its own, or if the
 /// node has no room.
 fn what_is_bound_stays(kernel: &str) {
     let cache = cache();
@@ -73,8 +73,8 @@ fn what_is_bound_stays(kernel: &str) {
 
 on_each_kernel!(pages_follow_threads_within_15_seconds, what_is_bound_stays);
 
-/// Not a test: touches memory on node 0, then runs on node 1, reading it, for 15 s, and tells how much
-/// of it is local there.
+/// Not a test: this program runs in the guest. It touches memory on node 0, then reads it on node 1 for 15 s, and
+/// reports how much of it is local there.
 #[test]
 #[ignore = "run in a guest by the other test"]
 fn program_touches_and_moves_over() {

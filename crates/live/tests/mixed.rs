@@ -1,4 +1,4 @@
-//! Fifteen minutes of everything at once on each of several machines (`make soak-live`).
+//! Runs everything at once for fifteen minutes, on each of several machines (`make soak-live`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use common::{KERNELS, cache, counters, job, spec, told};
 use roost_vm::Guest;
 
-/// With the time until hotplug is over where the host is busy.
+/// Time limit of a job. It includes the time that hotplug needs on a busy host.
 const LONG: Duration = Duration::from_secs(45 * 60);
 
-/// All of it ends by itself after 900 s. `alive` are tasks that note the time now and then: whatever waits,
-/// and a loop bound to each CPU.
+/// Everything ends by itself after 900 s. The files in `alive` belong to tasks that note the time now and then: tasks
+/// that wait in various ways, and a loop bound to each CPU.
 const MIX: &str = r#"
 end=$((SECONDS + 900)) cpus=$(nproc) groups=/sys/fs/cgroup
 on() { [ $SECONDS -lt $end ]; }
@@ -61,7 +61,7 @@ dmesg | grep -iE -A 30 "$bad" | head -n 200 | sed 's/^/> /'
 cat err; cat out
 "#;
 
-/// The longest that anything waited in a queue, seconds, over all starts of the scheduler.
+/// The longest wait in a queue over all starts of the scheduler, in seconds.
 fn longest_wait(text: &str) -> f64 {
     let waits = text.lines().filter_map(|line| counters(line).get("run_delay_max_ns").copied());
     waits.max().unwrap_or_else(|| panic!("no statistics in\n{text}")) as f64 / 1e9
@@ -73,10 +73,10 @@ fn mixed(machine: &str, kernel: &str) {
     let began = Instant::now();
     let result = told(guest.run(&job(MIX).within(LONG)));
     let text = common::text(&result);
-    // A guest once went through its quarter of an hour in five minutes.
+    // On one occasion, a guest's clock ran through its quarter of an hour in five minutes.
     assert!(began.elapsed() >= Duration::from_secs(890), "the guest's clock ran fast: {text}");
     let silent = text.lines().filter_map(|line| line.strip_prefix("silent for "));
-    // Less than 0 if it has given a sign since.
+    // The number is negative if the task has noted the time since.
     let silent: Vec<i64> =
         silent.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect();
     println!(
@@ -89,7 +89,7 @@ fn mixed(machine: &str, kernel: &str) {
     for what in ["before the end: enabled, loader there\n", "after it: disabled, "] {
         assert!(text.contains(what), "no {what:?} in\n{text}");
     }
-    // What RCU reports is shown, but slow readers are not the scheduler's exit.
+    // Reports of RCU stalls are printed, but do not fail the test, because slow RCU readers do not end the scheduler.
     let judged = |line: &&str| !line.starts_with("> ") && !line.contains("rcu:");
     let told = |what: &str| text.lines().filter(judged).any(|line| line.contains(what));
     for what in ["stall", "runnable task", "BUG:", "hung task", "soft lockup", "stays"] {
@@ -120,7 +120,7 @@ macro_rules! shapes {
 mod quarter_hours {
     use super::{KERNELS, mixed};
 
-    // Few CPUs, since the host has to run all of them at once.
+    // Machines with few CPUs, because the host runs all of their CPUs at once.
     shapes!(
         two_nodes_of_two_llcs: "node:2 l3:2 core:2 pu:1",
         four_llcs: "node:1 l3:4 core:2 pu:1",

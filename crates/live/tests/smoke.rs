@@ -1,5 +1,5 @@
-//! The scheduler as built, for ten seconds in one guest: what the verifier refuses, or what stalls, does not
-//! get past this. `.ci/run` runs it; the whole suite in guests takes an hour.
+//! Runs the scheduler as built for ten seconds in one guest. This finds programs that the verifier refuses or that
+//! stall. `.ci/run` runs it, because the whole suite in guests takes an hour.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -8,8 +8,8 @@ mod common;
 use common::{KERNELS, cache_of, counters, job, spec, text, told};
 use roost_vm::Guest;
 
-/// hackbench again and again until ten seconds are over; then how many times, the scheduler's state, and what the
-/// kernel says of schedulers that it ended.
+/// Repeats hackbench for ten seconds. Then prints the number of runs, the scheduler's state, and the kernel's messages
+/// about schedulers that it ended.
 const TEN_SECONDS: &str = r#"
 start
 end=$(($(date +%s) + 10)); runs=0

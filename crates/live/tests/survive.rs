@@ -1,4 +1,4 @@
-//! Whatever happens to the loader, the kernel goes on and nothing is left behind (`make test-live`).
+//! However the loader ends, the kernel goes on and nothing is left behind (`make test-live`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -9,11 +9,11 @@ use std::time::Duration;
 use common::{cache, job, on_each_kernel, spec, told};
 use roost_vm::Guest;
 
-/// Loading six times takes longer than a job usually gets where other things run too.
+/// Time limit of a job that loads the scheduler six times on a busy machine.
 const LONG: Duration = Duration::from_secs(1800);
 
-/// What a loader leaves if it leaves anything: BPF programs, maps and links, the statistics' socket
-/// (a file without a server may stay), processes, listening ports.
+/// Prints what a loader may have left behind: BPF programs, maps and links, the statistics' socket (a file without a
+/// server may stay), processes, listening ports.
 const LEFT: &str = r#"
 objects() { for kind in prog map link; do bpftool $kind show; done | grep -i roost; }
 left() {

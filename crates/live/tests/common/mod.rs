@@ -1,4 +1,4 @@
-//! What tests in guests share. Not every one of them needs all of it.
+//! Helpers of the tests that run in guests. Each test uses only a part of them.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test uses a part")]
 
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use roost_vm::{Cache, Given, GuestSpec, Job, JobResult, Pieces, VmError};
 
-/// The newest kernel that is tested and the oldest in the archive that has sched_ext.
+/// The newest kernel that is tested, and the oldest in the archive that has sched_ext.
 pub const KERNELS: [&str; 2] = ["7.2", "6.16"];
 
-/// Makes functions that take a kernel tests, on each of [`KERNELS`].
+/// Turns functions that take a kernel into tests, one for each of [`KERNELS`].
 macro_rules! on_each_kernel {
     ($($name:ident),*) => {
         mod on_the_newest_kernel {
@@ -23,8 +23,8 @@ macro_rules! on_each_kernel {
 }
 pub(crate) use on_each_kernel;
 
-/// What every job begins with: `start` waits until the scheduler runs, `stop` until it has gone, with
-/// its output in the files `out` and `err`.
+/// Shell functions at the start of every job. `start` waits until the scheduler runs, `stop` until it has gone. The
+/// scheduler's output is in the files `out` and `err`.
 const FUNCTIONS: &str = r#"
 state() { cat /sys/kernel/sched_ext/state; }
 await() { for i in $(seq 300); do [ "$(state)" = "$1" ] && return; sleep 0.1; done; echo "state: $(state)"; }
@@ -32,12 +32,12 @@ start() { ./scx_roost --stats 3600 "$@" >out 2>err & roost=$!; await enabled; }
 stop() { kill "-${1:-INT}" $roost; wait $roost 2>/dev/null; await disabled; }
 "#;
 
-/// A cache with all that guests of the kernels tested are made of.
+/// A cache with all pieces that guests of the tested kernels need.
 pub fn cache() -> Cache {
     cache_of(&KERNELS)
 }
 
-/// [`cache`], for these kernels only.
+/// [`cache`], but only for these kernels.
 pub fn cache_of(kernels: &[&str]) -> Cache {
     let cache = Cache::of_user().unwrap();
     for kernel in kernels {
@@ -56,7 +56,7 @@ pub fn given(kernel: &str) -> Given {
 pub fn spec(machine: &str, kernel: &str) -> GuestSpec {
     let mut spec = GuestSpec::new(&roost_machine::resolve(machine).unwrap());
     spec.given = given(kernel);
-    // On a busy host the kernel's test of its timer fails, and that ends the boot.
+    // On a busy host, the kernel's test of its timer can fail, which would end the boot.
     spec.kernel_arguments = "no_timer_check".into();
     spec
 }
@@ -82,18 +82,18 @@ pub fn counters(line: &str) -> BTreeMap<String, u64> {
     pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
 }
 
-/// The number after `before` in a text.
+/// The number that follows `before` in a text.
 pub fn number_after(text: &str, before: &str) -> f64 {
     let rest = text.split_once(before).unwrap_or_else(|| panic!("no {before:?} in {text}")).1;
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     rest[..end].parse().unwrap_or_else(|_| panic!("no number after {before:?} in {text}"))
 }
 
-/// Keeps this thread on CPUs.
+/// Binds this thread to CPUs.
 pub fn pin(cpus: &[usize]) {
-    // SAFETY: no CPU is in a set of zeros.
+    // SAFETY: a set of zeros is a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a set of the size that is said.
+    // SAFETY: the set has the given size.
     let result = unsafe {
         cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
@@ -101,11 +101,11 @@ pub fn pin(cpus: &[usize]) {
     assert_eq!(result, 0);
 }
 
-/// Pages of memory that are on a node, in percent.
+/// Percentage of pages of `memory` that are on a node.
 pub fn percent_on(memory: &[u8], node: i32) -> f64 {
     let pages: Vec<*const u8> = memory.chunks(4096).map(<[u8]>::as_ptr).collect();
     let mut status = vec![-1_i32; pages.len()];
-    // SAFETY: as many addresses and places for answers as is said.
+    // SAFETY: both arrays have the given number of entries.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The hooks of bpf/ in user space: loops and sleepers on a machine of two nodes with two LLCs of four
- * CPUs each, or of another shape
+ * The hooks of bpf/ in user space: loops and sleeping tasks on a machine of two nodes, each with two LLCs of
+ * four CPUs, or on another machine
  *
- * Time passes in steps of 50 us, ticks come every 4 ms, the watch runs ten times a second. Each scenario
- * goes on for twenty seconds and prints, for the last ten, where its groups ran and how long the CPU that
- * idled most was idle. It tells what the scheduler decides, not what that costs.
+ * Time advances in steps of 50 us. Ticks come every 4 ms, and the watch runs ten times per second. Each
+ * scenario runs for twenty seconds. For the last ten seconds it prints where its groups ran, and how long the
+ * CPU with the most idle time was idle. This tests the scheduler's decisions, not their cost.
  *
  *     hooks SCENARIO SEED [NODES LLCS PER_LLC]
  */
 #include "kernel.h"
 
-/* The loader writes what is constant for the scheduler. */
+/* The loader writes these constants of the scheduler, so they must not be const here. */
 #define const
 #include "../../../../bpf/roost.bpf.c"
 #undef const
@@ -22,20 +22,20 @@
 #define SECOND (1000 * MS)
 #define TASKS 2048
 
-/* The machine: nodes, LLCs of all nodes together, CPUs of an LLC. */
+/* The machine: number of nodes, of LLCs on all nodes together, and of CPUs per LLC. */
 static int NODES = 2, LLCS = 4, PER_LLC = 4;
 #define CPUS (LLCS * PER_LLC)
 
 static struct task_struct task[TASKS];
 static int nr_tasks;
-static int hosts;			/* CPUs that the machine's CPUs share; 0: each is one */
-static bool on_host[MOST];		/* CPUs that have their turn on one of them */
+static int hosts;			/* host CPUs that the guest's CPUs share; 0: not a guest */
+static bool on_host[MOST];		/* guest CPUs whose turn it is on a host CPU */
 static struct cpumask everywhere = { .bits = { [0 ... MOST / 64 - 1] = ~0ull } };
 static struct kernfs_node root_node = { 1 };
 static struct cgroup root = { .kn = &root_node, .self = { .cgroup = &root } };
 static struct css_set at_root = { &root };
 
-/* No memory is left to note an affinity. */
+/* There is no memory left to record an affinity. */
 static bool no_memory;
 
 static void *bpf_task_storage_get(void *map, struct task_struct *p, void *value, u64 flags)
@@ -50,7 +50,7 @@ static void *bpf_task_storage_get(void *map, struct task_struct *p, void *value,
 	return p->storage;
 }
 
-/* The hooks, and the timers of the watch: of an LLC, of the machine. */
+/* The hooks, and the timers of the watch: one per LLC, and one for the machine. */
 enum { SELECT_CPU, ENQUEUE, DISPATCH, RUNNING, STOPPING, UPDATE_IDLE, WATCH, WATCH_ALL, HOOKS };
 
 static struct cost costs[HOOKS];
@@ -81,7 +81,7 @@ static void end_call(int hook)
 
 #define counted(hook, call) do { begin_call(); call; end_call(hook); } while (0)
 
-/* `cost HOOK calls N, and for each kind the mean times 1000 and the most`. */
+/* Prints `cost HOOK calls N` and, for each kind of cost, the mean times 1000 and the largest value. */
 static void print_costs(void)
 {
 	static const char *hooks[] = { "select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle", "watch", "watch_all" };
@@ -191,7 +191,7 @@ static void make_task(struct css_set *set, struct signal_struct *process, int tg
 	struct task_struct *p = &task[nr_tasks++];
 	struct scx_init_task_args args = { set->dfl_cgrp };
 
-	/* Nobody's last thread ends but where a scene says so. */
+	/* The last thread of a process ends only in scenarios that do so explicitly. */
 	process->live.counter = process->live.counter ?: process->nr_threads;
 	*p = (struct task_struct){ .group_leader = p, .pid = nr_tasks, .start_boottime = 1, .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
 				   .scx.weight = 100, .cgroups = set, .signal = process,
@@ -201,7 +201,7 @@ static void make_task(struct css_set *set, struct signal_struct *process, int tg
 	roost_enable(p);
 }
 
-/* Limits a task to CPUs. */
+/* Restricts a task to CPUs. */
 static void limit(struct task_struct *p, struct cpumask *cpus)
 {
 	int i, n = 0;
@@ -213,7 +213,7 @@ static void limit(struct task_struct *p, struct cpumask *cpus)
 	roost_set_cpumask(p, cpus);
 }
 
-/* Time has passed for a CPU. */
+/* Accounts the time that has passed on a CPU. */
 static void account(int number)
 {
 	struct cpu *c = &cpu[number];
@@ -300,13 +300,13 @@ static void schedule(int number)
 		become_idle(number);
 }
 
-/* A CPU of the same LLC: select_fallback_rq(). */
+/* Another CPU of the same LLC, as in select_fallback_rq(). */
 static int other_than(int number)
 {
 	return number / PER_LLC * PER_LLC + (number + 1) % PER_LLC;
 }
 
-/* Who wakes the next task, one of all; none: it is woken on the CPU where it last ran. */
+/* Which task wakes the next one, in an array of all tasks. If NULL, each task is woken on its previous CPU. */
 static struct task_struct *wakers;
 
 /* try_to_wake_up(). */
@@ -355,7 +355,7 @@ static void step_cpu(int number)
 	}
 }
 
-/* How long a CPU has its turn on a host's CPU. */
+/* Length of a guest CPU's turn on a host CPU. */
 #define TURN_NS (2 * MS)
 
 static bool has_work(int number)
@@ -364,8 +364,8 @@ static bool has_work(int number)
 }
 
 /*
- * CPUs of a guest that has more of them than its host take turns: time passes for what runs on one that
- * has not its turn, but it gets nothing done and nothing is decided there.
+ * If the guest has more CPUs than its host, its CPUs take turns. On a CPU that does not have its turn, time
+ * passes for the running task, but the task makes no progress and the scheduler decides nothing.
  */
 static void take_turns(void)
 {
@@ -392,8 +392,8 @@ static void take_turns(void)
 }
 
 /*
- * Every LLC counts the tasks that say so, and misses none that is in its queue; every node knows its words with idle
- * CPUs and its LLCs with waiting tasks.
+ * Checks the counters: every LLC counts the tasks that say they are counted there, and every task in its queue
+ * is counted. Every node knows its words with idle CPUs and its LLCs with waiting tasks.
  */
 static void check_counts(void)
 {
@@ -418,7 +418,7 @@ static void check_counts(void)
 	}
 }
 
-/* Looks of the watch; periods of limits and turns that are over. */
+/* Fires the timers that are due: of the watch, of limits' periods, and of turns. */
 static void fire_timers(void)
 {
 	struct roost_watch *watch;
@@ -472,7 +472,7 @@ static void run(u64 ns)
 	}
 }
 
-/* `group NAME: ns on node 0, ns on node 1` for every `stride`th task from `first` on, up to `end`. */
+/* Prints `group NAME: ns on node 0, ns on node 1` for every `stride`th task from `first` to before `end`. */
 static void print_group(int name, int first, int end, int stride)
 {
 	u64 ran[MOST] = {};
@@ -484,7 +484,7 @@ static void print_group(int name, int first, int end, int stride)
 	printf("group %d: %lu %lu\n", name, ran[0], ran[1]);
 }
 
-/* Of counters of all CPUs; of some the most counts. */
+/* The total of a counter over all CPUs: a sum or, for some counters, the largest value. */
 static u64 total(const char *name, u64 sum, u64 n)
 {
 	return !strstr(name, "_max_") ? sum + n : sum > n ? sum : n;
@@ -514,7 +514,7 @@ static void print_counters(void)
 	printf("groups_settled %u\ngroups_on_first %u\n", settled, on_first);
 }
 
-/* Lets time pass until things have settled, and prints what happens then. */
+/* Runs until the groups have settled, then prints the measurements of the time after that. */
 static void measure(int groups, int loops)
 {
 	u64 idle = 0;
@@ -534,7 +534,7 @@ static void measure(int groups, int loops)
 	print_counters();
 }
 
-/* Loops in so many cgroups or processes, one after the other, and short-running tasks beside them. */
+/* Loops in `groups` cgroups or processes, created one after the other, and short-running tasks. */
 static void loops(int groups, int threads, bool processes, int sleepers, u64 sleep_ns)
 {
 	struct signal_struct single = { 1 }, several = { threads };
@@ -551,7 +551,7 @@ static void loops(int groups, int threads, bool processes, int sleepers, u64 sle
 	measure(groups, n);
 }
 
-/* Two cgroups whose weights are 1 to 3. */
+/* Two cgroups with weights 1 to 3. */
 static void weights(int threads)
 {
 	struct signal_struct single = { 1 };
@@ -564,7 +564,7 @@ static void weights(int threads)
 	measure(2, nr_tasks);
 }
 
-/* Two cgroups of one weight: every tenth loop is of the first. */
+/* Two cgroups of equal weight. Every tenth loop belongs to the first. */
 static void many_in_one(int n)
 {
 	struct signal_struct single = { 1 };
@@ -577,7 +577,7 @@ static void many_in_one(int n)
 	measure(10, n);
 }
 
-/* Sixteen loops that may use the four CPUs of the first LLC only, and short-running tasks on all others. */
+/* Sixteen loops that may use only the four CPUs of the first LLC, and short-running tasks on all other CPUs. */
 static void overloaded_cpuset(void)
 {
 	static struct signal_struct single = { 1 };
@@ -593,8 +593,10 @@ static void overloaded_cpuset(void)
 	printf("vain_looks %lu\n", vain_looks);
 }
 
-/* Six loops in a group that has settled on the first node, and then as many as it has CPUs that must stay
- * there; the node is busy by failed attempts, or not. */
+/*
+ * Six loops in a group that has settled on the first node. Then as many loops come as the node has CPUs, and
+ * these must stay there. If `busy`, failed attempts mark the node as busy.
+ */
 static void crowd(bool busy)
 {
 	static struct signal_struct single = { 1 };
@@ -618,7 +620,7 @@ static void crowd(bool busy)
 	measure(1, 6);
 }
 
-/* Four loops in a group that may not use the node where their memory is. */
+/* Four loops in a group that may not use the node with their memory. */
 static void barred_group(void)
 {
 	static struct signal_struct single = { 1 };
@@ -637,7 +639,7 @@ static void barred_group(void)
 	measure(1, 4);
 }
 
-/* The memory of a group of `n` is on the first node. */
+/* Puts the memory of a group of `n` tasks on the first node. */
 static void make_group_on_first(int number, int n)
 {
 	static struct signal_struct single = { 1 };
@@ -652,7 +654,10 @@ static void make_group_on_first(int number, int n)
 	run(5 * SECOND);
 }
 
-/* Six loops that wait for seconds, for their pages to be `moved`, while another six look for a node. */
+/*
+ * Six loops sleep for seconds. `moved` says that their pages are being moved. Six other loops look for a node
+ * meanwhile.
+ */
 static void waits_for_pages(u32 moved)
 {
 	u32 i, first = 0;
@@ -668,7 +673,7 @@ static void waits_for_pages(u32 moved)
 	measure(0, 0);
 }
 
-/* A process of six threads that has settled before its group is known. */
+/* A process of six threads settles before its group is known. */
 static void own_process(void)
 {
 	static struct signal_struct several = { 6 };
@@ -683,7 +688,7 @@ static void own_process(void)
 	measure(1, 6);
 }
 
-/* A group of twelve loops, of which four end after ten seconds. */
+/* A group of twelve loops. Four of them end after ten seconds. */
 static void shrunk_group(void)
 {
 	int i;
@@ -697,7 +702,7 @@ static void shrunk_group(void)
 	measure(0, 0);
 }
 
-/* A group of eight loops that settled, and then has a ninth. */
+/* A group of eight loops that has settled, and then gets a ninth. */
 static void grown_group(void)
 {
 	static struct signal_struct single = { 1 };
@@ -707,7 +712,7 @@ static void grown_group(void)
 	measure(1, 9);
 }
 
-/* A process whose eight threads are bound to every other CPU. */
+/* A process whose eight threads are each bound to one of every other CPU. */
 static void spread_process(void)
 {
 	static struct signal_struct several = { 8 };
@@ -723,7 +728,7 @@ static void spread_process(void)
 	measure(1, 8);
 }
 
-/* Two groups of forty loops that may use four CPUs each, both on the first node. */
+/* Two groups of forty loops. Each may use four CPUs, all on the first node. */
 static void crowded_cpusets(void)
 {
 	static struct signal_struct single = { 1 };
@@ -755,7 +760,7 @@ static void spanning_cpuset(void)
 	measure(1, 40);
 }
 
-/* Pairs of CPUs are threads of a core. */
+/* Makes each pair of CPUs the two threads of a core. */
 static void make_siblings(void)
 {
 	u32 i;
@@ -765,7 +770,7 @@ static void make_siblings(void)
 		word_at(i)->first = 5;
 }
 
-/* Tasks that were woken on the first CPUs, where they had run before. */
+/* Tasks that are woken on the first CPUs, where they ran before. */
 static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 {
 	static struct signal_struct single = { 1 };
@@ -779,8 +784,8 @@ static void make_on_first(int n, u64 burst_ns, u64 sleep_ns)
 }
 
 /*
- * Tasks that were woken in the first LLC, which has four CPUs, each busy for half of the time and known to run for so
- * long; loops have some CPUs of the node's other LLC.
+ * Tasks are woken in the first LLC, which has four CPUs. Each is busy for half of the time, and the scheduler
+ * knows the length of its bursts. Loops use some CPUs of the node's other LLC.
  */
 static void crowded_llc(int n, u64 burst_ns, int loops)
 {
@@ -800,7 +805,7 @@ static void crowded_llc(int n, u64 burst_ns, int loops)
 	measure(1, n);
 }
 
-/* A loop, beside which a kernel thread of its CPU runs now and then; tasks in another LLC of the node. */
+/* A loop, on whose CPU a kernel thread runs now and then, and tasks in another LLC of the node. */
 static void kernel_threads(void)
 {
 	static struct signal_struct single = { 1 };
@@ -824,8 +829,8 @@ static void kernel_threads(void)
 }
 
 /*
- * A loop in an LLC where short tasks leave one CPU to it, which a kernel thread takes now and then; the same without
- * a loop in the node's other LLC.
+ * A loop in an LLC where short tasks leave one CPU to it. A kernel thread takes that CPU now and then. The
+ * node's other LLC has the same short tasks, but no loop.
  */
 static void displaced(void)
 {
@@ -850,7 +855,7 @@ static void displaced(void)
 	measure(1, 1);
 }
 
-/* Three loops that begin another program, one after the other, in the first LLC. */
+/* Three loops in the first LLC start another program, one after the other. */
 static void exec_loops(void)
 {
 	int i;
@@ -865,7 +870,7 @@ static void exec_loops(void)
 	measure(1, 3);
 }
 
-/* Loops that fill an LLC, and one of nice 19 that may use one CPU of it only. */
+/* Loops that fill an LLC, and a loop of nice 19 bound to one of its CPUs. */
 static void bound_loop(void)
 {
 	static struct cpumask llc = { 15 }, one = { 1 };
@@ -882,7 +887,7 @@ static void bound_loop(void)
 	measure(1, 41);
 }
 
-/* Loops of nice -20, as many as an LLC has CPUs, and one of nice 19 beside them. */
+/* Loops of nice -20, one for each CPU of an LLC, and a loop of nice 19. */
 static void heavy_loops(void)
 {
 	static struct cpumask llc = { 15 };
@@ -897,7 +902,7 @@ static void heavy_loops(void)
 	measure(1, PER_LLC + 1);
 }
 
-/* Loops that have had an LLC to themselves, one on each CPU, when as many others come. */
+/* Loops have had an LLC to themselves, one on each CPU, when as many others come. */
 static void newcomers(void)
 {
 	static struct cpumask llc = { 15 };
@@ -915,7 +920,10 @@ static void newcomers(void)
 	measure(1, 2 * PER_LLC);
 }
 
-/* Twelve loops in an LLC of four CPUs, and a task that sleeps for 10 ms at a time and runs for 0.2 ms. */
+/*
+ * Twelve loops in an LLC of four CPUs, and a task that sleeps for 10 ms and then runs for 0.2 ms, again and
+ * again.
+ */
 static void sleeper(void)
 {
 	static struct cpumask llc = { 15 };
@@ -930,7 +938,7 @@ static void sleeper(void)
 	measure(13, 13);
 }
 
-/* Two loops that share a CPU and then may use the next one too; others of the LLC are idle. */
+/* Two loops share a CPU, and may later use the next CPU too. Other CPUs of the LLC are idle. */
 static void widened(void)
 {
 	static struct cpumask one = { 1 << 3 }, two = { 3 << 2 };
@@ -947,7 +955,7 @@ static void widened(void)
 	measure(1, 2);
 }
 
-/* A task is in another class for an hour, where it went from a queue. */
+/* A task leaves a queue for another scheduling class, and stays there for an hour. */
 static void other_class(void)
 {
 	static struct cpumask llc = { 15 };
@@ -970,13 +978,13 @@ static void other_class(void)
 	now_ns += 3600 * SECOND;
 	for (i = 0; i < CPUS; i++)
 		cpu[i].since = now_ns;
-	/* It finds an idle CPU. */
+	/* The task finds an idle CPU. */
 	limit(&task[away], &everywhere);
 	task[away].wakes_at = now_ns;
 	measure(1, 6);
 }
 
-/* balance_push(): a task goes from a CPU to another, where it may run from now on. */
+/* As balance_push(): a task goes from its CPU to CPU `number`, which it may use from now on. */
 static void push(struct task_struct *p, int number)
 {
 	if (p->nr_cpus_allowed == 1)
@@ -985,7 +993,7 @@ static void push(struct task_struct *p, int number)
 	roost_enqueue(p, 0);
 }
 
-/* sched_cpu_deactivate(): what a CPU runs and has in its local queue goes elsewhere. */
+/* As sched_cpu_deactivate(): the CPU's running task and the tasks in its local queue go elsewhere. */
 static void go_offline(int number)
 {
 	struct cpu *c = &cpu[number];
@@ -1005,8 +1013,8 @@ static void go_offline(int number)
 }
 
 /*
- * As many loops as CPUs, of which two may use one CPU only, and tasks that wake up beside them; that CPU goes
- * and comes back.
+ * As many loops as CPUs, two of them bound to one CPU, and tasks that wake up. The CPU with the bound loops
+ * goes offline and comes back.
  */
 static void hotplug(void)
 {
@@ -1039,7 +1047,9 @@ static void hotplug(void)
 	measure(1, CPUS);
 }
 
-/* Of a CPU: a loop that is bound to it beside kernel threads of it, a loop and one that wakes up again and again. */
+/*
+ * On one CPU: a bound loop next to kernel threads of that CPU, one that loops and one that wakes up repeatedly.
+ */
 static void busy_kernel_threads(void)
 {
 	static struct cpumask one = { 1 };
@@ -1058,7 +1068,10 @@ static void busy_kernel_threads(void)
 	print_group(1, 2, 3, 1);
 }
 
-/* The loops of heavy_loops(); the one of nice 19 is queued anew every 0.9 s, as for a change of its affinity. */
+/*
+ * The loops of heavy_loops(). The one of nice 19 is queued again every 0.9 s, as after a change of its
+ * affinity.
+ */
 static void queued_again(void)
 {
 	static struct cpumask llc = { 15 };
@@ -1087,8 +1100,8 @@ static void queued_again(void)
 }
 
 /*
- * Five loops share an LLC and may not leave it; the CPUs of their node's other LLC are idle. The other node has two
- * loops more than CPUs, which after a second may leave it.
+ * Five loops share an LLC that they may not leave, and the CPUs of their node's other LLC are idle. The other
+ * node has two loops more than CPUs. After a second these loops may leave it.
  */
 static void masked_beside_idle(void)
 {
@@ -1109,7 +1122,9 @@ static void masked_beside_idle(void)
 	print_group(0, 5, nr_tasks, 1);
 }
 
-/* Loops that may use CPUs 0 and 1 only, others for 2 and 3, and one for 2. */
+/*
+ * Loops that may use only CPUs 0 and 1, loops that may use only CPUs 2 and 3, and one that may use only CPU 2.
+ */
 static void masked_heads(void)
 {
 	static struct cpumask first = { 3 }, second = { 12 }, one = { 4 };
@@ -1125,7 +1140,7 @@ static void masked_heads(void)
 	print_group(1, 23, 24, 1);
 }
 
-/* Loops of nice 5 that may use CPU 0 only, and a loop of nice 0 and one of nice 5 that may use CPU 1 only. */
+/* Loops of nice 5 bound to CPU 0, and a loop of nice 0 and one of nice 5 bound to CPU 1. */
 static void pinned(void)
 {
 	static struct cpumask first = { 1 }, second = { 2 };
@@ -1142,7 +1157,7 @@ static void pinned(void)
 	print_group(1, 3, 4, 1);
 }
 
-/* A loop of weight 200 that may use CPU 0 only, and one that could use another too, which is offline. */
+/* A loop of weight 200 bound to CPU 0, and a loop that may also use another CPU, which is offline. */
 static void pinned_beside_one(void)
 {
 	static struct cpumask one = { 1 }, two = { 3 };
@@ -1160,7 +1175,7 @@ static void pinned_beside_one(void)
 	print_group(1, 1, 2, 1);
 }
 
-/* A task that may use CPU 0 only has had it to itself for a minute when more loops than CPUs of the LLC come. */
+/* A task bound to CPU 0 has had it to itself for a minute. Then more loops come than the LLC has CPUs. */
 static void pinned_worker(void)
 {
 	static struct cpumask llc = { 15 }, one = { 1 };
@@ -1178,7 +1193,10 @@ static void pinned_worker(void)
 	measure(1, 1);
 }
 
-/* Twelve loops on an LLC and one of nice 19, which reads under RCU for its first 100 ms: how long that takes. */
+/*
+ * Twelve loops in an LLC, and one of nice 19 that is an RCU reader for its first 100 ms. Prints how long these
+ * take.
+ */
 static void rcu_reader(void)
 {
 	static struct cpumask llc = { 15 };
@@ -1204,7 +1222,10 @@ static void rcu_reader(void)
 	print_group(1, 3 * PER_LLC, nr_tasks, 1);
 }
 
-/* Loops on all LLCs: sixteen may not leave the first, four not the last; eight and four are on the others. */
+/*
+ * Loops in all LLCs. Sixteen may not leave the first LLC, four may not leave the last. Eight and four are in
+ * the others.
+ */
 static void evened_beside_masked(void)
 {
 	static struct cpumask first = { 0xf }, last = { 0xf000 }, middle = { 0xff0 };
@@ -1224,7 +1245,10 @@ static void evened_beside_masked(void)
 	print_group(1, 24, 28, 1);
 }
 
-/* Seven loops share the four CPUs of an LLC with one that may use one of them only, after two were bound to it. */
+/*
+ * Seven loops and a loop bound to one CPU share the four CPUs of an LLC. Before that, two loops were bound to
+ * that CPU.
+ */
 static void pinned_among_others(void)
 {
 	static struct cpumask llc = { 15 }, one = { 1 };
@@ -1252,7 +1276,7 @@ static void pinned_among_others(void)
 	print_group(1, 1, 8, 1);
 }
 
-/* A task that may use one CPU in each of two LLCs waits in that of the first when this goes offline. */
+/* A task may use one CPU in each of two LLCs. It waits in the first LLC when its CPU there goes offline. */
 static void masked_offline(void)
 {
 	static struct cpumask two = { 1 << 3 | 1 << 5 };
@@ -1266,7 +1290,10 @@ static void masked_offline(void)
 		exit(10);
 }
 
-/* A task that is about to move to another LLC for its weight is queued anew: it stays, and is counted where it is. */
+/*
+ * A task that is about to move to another LLC because of its weight is queued again. It stays, and must be
+ * counted where it is.
+ */
 static void moved_too_late(void)
 {
 	make_on_first(1, 0, 0);
@@ -1283,7 +1310,7 @@ static void moved_too_late(void)
 	check_counts();
 }
 
-/* Two loops are bound to a CPU that begins to leave. */
+/* Two loops are bound to a CPU that starts to go offline. */
 static void leaving(void)
 {
 	static struct cpumask one = { 1 << 5 };
@@ -1303,7 +1330,7 @@ static void leaving(void)
 		exit(14);
 }
 
-/* A task waits when a realtime one wakes up on an idle CPU. */
+/* A task waits when a realtime task wakes up on an idle CPU. */
 static void realtime(void)
 {
 	make_on_first(1, 0, 0);
@@ -1318,7 +1345,7 @@ static void realtime(void)
 		exit(16);
 }
 
-/* Three of the first LLC's CPUs are taken by realtime tasks; sixteen loops may use it and the next one. */
+/* Realtime tasks use three of the first LLC's CPUs. Sixteen loops may use this LLC and the next one. */
 static void hogs(void)
 {
 	static struct cpumask node = { 255 };
@@ -1338,7 +1365,7 @@ static void hogs(void)
 	measure(16, 16);
 }
 
-/* A loop whose nice value is set every half a millisecond. */
+/* A loop whose nice value is set every 0.5 ms. */
 static void reniced_loop(void)
 {
 	int i;
@@ -1354,7 +1381,7 @@ static void reniced_loop(void)
 		exit(17);
 }
 
-/* A process that settled ends, and another one gets its number. */
+/* A process that settled ends, and another process gets its number. */
 static void number_again(void)
 {
 	static struct signal_struct several = { 4 };
@@ -1383,7 +1410,7 @@ static void number_again(void)
 		exit(19);
 }
 
-/* A process of twelve loops, of which all but `first` begin so much later. */
+/* A process of twelve loops. All but the `first` ones start `later` than these. */
 static void ramp(int first, u64 later)
 {
 	static struct signal_struct several = { 12 };
@@ -1404,7 +1431,7 @@ static void ramp(int first, u64 later)
 	measure(1, 12);
 }
 
-/* The watch is told an old time by an idle CPU. */
+/* The watch reads a stale time on an idle CPU. */
 static void old_time(void)
 {
 	struct roost_watch watch = {};
@@ -1421,7 +1448,7 @@ static void old_time(void)
 		exit(21);
 }
 
-/* A limit in percent of a CPU; 0: none. */
+/* Sets a limit in percent of a CPU. 0 removes the limit. */
 static void set_max(struct css_set *set, u64 percent)
 {
 	roost_cgroup_set_bandwidth(set->dfl_cgrp, 100000, percent ? percent * 1000 : NO_QUOTA, 0);
@@ -1436,7 +1463,7 @@ static void make_loops(struct css_set *set, int n)
 		make_task(set, &single, 100 + nr_tasks, 0, 0);
 }
 
-/* Lets `ns` pass; of each group of `each` tasks the time that it ran then. */
+/* Runs for `ns`, and prints how long each group of `each_n` tasks ran in this time. */
 static void print_shares(u64 ns, int groups, int each_n)
 {
 	int i;
@@ -1448,7 +1475,10 @@ static void print_shares(u64 ns, int groups, int each_n)
 		print_group(i, i * each_n, (i + 1) * each_n, 1);
 }
 
-/* Four loops each at 20%, 50% and 250%, and four without a limit, beside tasks that run and sleep; a second of that. */
+/*
+ * Groups of four loops with limits of 20%, 50% and 250%, four loops without a limit, and tasks that run and
+ * sleep. One second is measured.
+ */
 static void limits_beside(void)
 {
 	static struct signal_struct single = { 1 };
@@ -1468,7 +1498,10 @@ static void limits_beside(void)
 	print_counters();
 }
 
-/* A group at 20%, two loops in it, two in a group in it at 50% and two in one without a limit. */
+/*
+ * A group with a limit of 20%. It contains two loops, a group of two loops with a limit of 50%, and a group of
+ * two loops without a limit.
+ */
 static void limits_nested(void)
 {
 	struct css_set *parent = make_cgroup(10, 100), *child[2];
@@ -1483,13 +1516,13 @@ static void limits_nested(void)
 	}
 	run(2 * SECOND);
 	print_shares(SECOND, 3, 2);
-	/* The inner one is the tighter now. */
+	/* From now on the inner limit is the lower one. */
 	set_max(parent, 200);
 	run(SECOND / 10);
 	print_shares(SECOND, 3, 2);
 }
 
-/* Four loops whose limit is 20%, 50%, none and 20% again. */
+/* Four loops with a limit of 20%, then 50%, then none, then 20% again. */
 static void limits_changed(bool is_told)
 {
 	struct css_set *set = make_cgroup(10, 100);
@@ -1510,7 +1543,10 @@ static void limits_changed(bool is_told)
 	}
 }
 
-/* A hundred loops at 1%: what they ran in a minute, and the longest that any of them did not. */
+/*
+ * A hundred loops with a limit of 1%. Prints how long they ran in a minute, and the longest time for which one
+ * of them did not run.
+ */
 static void limits_crowd(void)
 {
 	struct css_set *set = make_cgroup(10, 100);
@@ -1534,7 +1570,7 @@ static void limits_crowd(void)
 	printf("longest_ns %lu\n", longest);
 }
 
-/* Tasks that run for 0.2 ms and sleep for 2 ms, which is 3 CPUs, with a limit of `percent`. */
+/* Tasks that run for 0.2 ms and sleep for 2 ms, and together need 3 CPUs. Their limit is `percent`. */
 static void limits_sleepers(u64 percent)
 {
 	static struct signal_struct single = { 1 };
@@ -1549,7 +1585,7 @@ static void limits_sleepers(u64 percent)
 	print_counters();
 }
 
-/* Two loops at 20% that may use one CPU only, which they share with another one. */
+/* Two loops with a limit of 20%, bound to one CPU, which they share with another loop. */
 static void limits_bound(void)
 {
 	static struct cpumask one = { 1 << 3 };
@@ -1573,7 +1609,7 @@ static bool is_parked(const struct task_struct *p)
 	return p->storage->waits_in == PARKED;
 }
 
-/* sched_move_task() of a task that waits. */
+/* As sched_move_task() for a task that waits. */
 static void move_to(struct task_struct *p, struct css_set *set)
 {
 	struct css_set *from = p->cgroups;
@@ -1585,7 +1621,10 @@ static void move_to(struct task_struct *p, struct css_set *set)
 	roost_enqueue(p, 0);
 }
 
-/* Parked loops exit, go to another cgroup, lose their CPU. Then their cgroup goes, and another gets its entry. */
+/*
+ * Parked loops exit, change to another cgroup, or lose their CPU. Then their cgroup is removed, and another one
+ * gets its entry.
+ */
 static void limits_left(void)
 {
 	struct css_set *set = make_cgroup(10, 100), *next;
@@ -1605,7 +1644,7 @@ static void limits_left(void)
 		exit(23);
 	moved = (moved + 1) % 4;
 	task[moved].flags = PF_EXITING;
-	/* Once it runs it is not parked again. */
+	/* Once it runs, it is not parked again. */
 	run(3 * SECOND);
 	if (task[moved].se.sum_exec_runtime < SECOND)
 		exit(24);
@@ -1631,7 +1670,7 @@ static void limits_left(void)
 		exit(27);
 }
 
-/* CPUs that cannot come or go without a new start. */
+/* CPUs whose coming or going requires that the scheduler is loaded again. */
 static void new_start(bool last)
 {
 	int i;
@@ -1646,7 +1685,10 @@ static void new_start(bool last)
 		exit(9);
 }
 
-/* A hundred processes of two threads, one after the other, in as many cgroups, in tables for 64. */
+/*
+ * A hundred processes of two threads, one after the other, each in a cgroup of its own. The tables have room
+ * for 64.
+ */
 static void processes_come_and_go(void)
 {
 	struct css_set *cgroup;
@@ -1679,7 +1721,7 @@ static void processes_come_and_go(void)
 	print_counters();
 }
 
-/* As many at once. */
+/* The same processes, all at once. */
 static void many_processes(void)
 {
 	struct signal_struct *process;
@@ -1695,7 +1737,7 @@ static void many_processes(void)
 	print_counters();
 }
 
-/* CPUs `first` up to `end`. */
+/* The CPUs from `first` to before `end`. */
 static struct cpumask *cpus_from(int first, int end)
 {
 	struct cpumask *mask = calloc(1, sizeof(*mask));
@@ -1705,7 +1747,7 @@ static struct cpumask *cpus_from(int first, int end)
 	return mask;
 }
 
-/* Large machines: what calls cost after half a second. */
+/* Prints the cost of calls on a large machine, after half a second. */
 static void measure_costs(u64 ns)
 {
 	run(SECOND / 2);
@@ -1715,7 +1757,10 @@ static void measure_costs(u64 ns)
 	print_counters();
 }
 
-/* A parent on the first CPU forks three loops for each CPU, in 100 ms: what each has of a CPU after two seconds. */
+/*
+ * A parent on the first CPU forks three loops for each CPU within 100 ms. Prints each loop's share of a CPU
+ * after two seconds.
+ */
 static void forked(void)
 {
 	static struct signal_struct single = { 1 };
@@ -1742,7 +1787,7 @@ static void forked(void)
 	print_counters();
 }
 
-/* Two processes of loops and sleepers on every CPU, each of which may not use one CPU of the other node. */
+/* Two processes of loops and sleeping tasks use every CPU. Each task may not use one CPU of the other node. */
 static void with_affinity(void)
 {
 	static struct signal_struct several = { 9 };
@@ -1758,7 +1803,7 @@ static void with_affinity(void)
 	measure_costs(SECOND / 2);
 }
 
-/* A node with three loops on each CPU, which may not leave it, beside one with tasks that run and sleep. */
+/* A node has three loops on each CPU, which may not leave it. The other node has tasks that run and sleep. */
 static void full_beside_idle(void)
 {
 	static struct signal_struct several = { 9 };
@@ -1776,7 +1821,7 @@ static void full_beside_idle(void)
 	measure_costs(SECOND / 5);
 }
 
-/* Tasks that wake up, each in one of two LLCs, on an idle machine that had no memory left to note that. */
+/* Tasks that wake up on an idle machine. Each may use two LLCs, but there was no memory left to record that. */
 static void unknown_affinities(void)
 {
 	static struct cpumask two = { 255 };
@@ -1789,7 +1834,7 @@ static void unknown_affinities(void)
 	measure(1, 6);
 }
 
-/* Every other LLC of a node is a cpuset with three times the tasks that it has CPUs, all else is idle. */
+/* Every other LLC of a node is a cpuset with three times as many tasks as CPUs. Everything else is idle. */
 static void crowded_cpusets_beside_idle(void)
 {
 	static struct signal_struct single = { 1 };
@@ -1808,7 +1853,7 @@ static void crowded_cpusets_beside_idle(void)
 	measure_costs(SECOND / 2);
 }
 
-/* Tasks that run and sleep, `percent` of each CPU's time; `threads`: all of one process. */
+/* Tasks that run and sleep, and use `percent` of each CPU's time. With `threads`, all belong to one process. */
 static void near_saturation(int percent, bool threads)
 {
 	struct signal_struct *process = calloc(1, sizeof(*process));
@@ -1852,7 +1897,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(scenario, "many-in-one"))
 		many_in_one(240);
 	else if (!strcmp(scenario, "excluded")) {
-		/* The loader tells after a while. */
+		/* The loader reports this after a while. */
 		u32 flag = SET_EXCLUDED, second = 1;
 
 		loops(4, 4, false, 0, 0);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What bpf/kernel.h provides, in user space: the part of the kernel that the hooks in bpf/ see
+ * Replaces bpf/kernel.h in user space: the part of the kernel that the hooks in bpf/ use
  *
- * Tasks, queues, maps and the functions of sched_ext, for one thread and at most 512 CPUs. It stands in
- * for bpf/kernel.h by its include guard. hooks.c calls the hooks as the kernel does.
+ * Tasks, queues, maps and the functions of sched_ext, for one thread and at most 512 CPUs. This file is used in
+ * place of bpf/kernel.h because it defines the same include guard. hooks.c calls the hooks as the kernel does.
  *
- * What a call of a hook costs on a large machine is counted: struct cost.
+ * It counts what a call of a hook would cost on a large machine: struct cost.
  */
 #ifndef ROOST_KERNEL_H
 #define ROOST_KERNEL_H
@@ -65,14 +65,14 @@ struct task_struct {
 	struct css_set *cgroups;
 	u64 sched_task_group;
 	struct signal_struct *signal;
-	/* Of this stand-in. */
+	/* Fields of this replacement only. */
 	struct roost_task *storage;
 	struct roost_affinity *affinity;
 	struct task_struct *next;	/* in its queue */
 	u64 queue;			/* that it is in */
 	int cpu;
 	bool runnable, woken;
-	u64 burst_ns, sleep_ns;		/* runs and sleeps for so long; 0: never sleeps */
+	u64 burst_ns, sleep_ns;		/* lengths of its bursts and sleeps; 0: never sleeps */
 	u64 left_ns, wakes_at, woken_at;
 	u64 ran_on[MOST];		/* ns on each CPU */
 };
@@ -92,21 +92,22 @@ struct sched_ext_ops {
 	char *name;
 };
 
-/* One CPU as the kernel has it. */
+/* The kernel's state of a CPU. */
 struct cpu {
 	struct task_struct *curr, *local;
 	bool idle, kicked, preempt, offline;
-	bool leaving;		/* sched_cpu_deactivate() has begun: it is not asked what to run any more */
+	bool leaving;		/* sched_cpu_deactivate() has begun: the scheduler is not asked for it */
 	bool realtime;		/* a realtime task wants it */
-	bool busy;		/* and has it */
-	u64 since;		/* up to when it is accounted for */
+	bool busy;		/* a realtime task runs on it */
+	u64 since;		/* time up to which it is accounted */
 	u64 idle_ns;
-	u64 ticks;		/* up to which tick it is */
+	u64 ticks;		/* number of its last tick */
 };
 
 /*
- * Counted in a call of a hook: entries of maps that other CPUs write, each once; look-ups of maps; tasks that an iterator
- * shows, each with the lock of their queue; tests of an affinity; cache lines transferred from other CPUs.
+ * Costs that are counted in a call of a hook: entries of maps that other CPUs write (each once per call);
+ * look-ups in maps; tasks that an iterator visits, each of which takes the queue's lock; tests of an affinity;
+ * cache lines transferred from other CPUs.
  */
 enum { ENTRIES, LOOKUPS, STEPS, MASKS, LINES, KINDS };
 
@@ -114,19 +115,19 @@ struct cost { u64 calls, sum[KINDS], most[KINDS]; };
 
 static u64 counted_now[KINDS], nr_calls;
 
-/* Lines that calls transfer (lines.c). */
+/* Cache lines that calls transfer (lines.c). */
 extern int lines_cpu;
 extern u64 lines_call, lines_moved;
 void follow_lines(void *from, u64 size);
 
 static u64 now_ns = 1000000000;
-static u32 here;			/* the CPU that calls */
+static u32 here;			/* the CPU that calls the hook */
 static struct task_struct *current;
 static struct cpu cpu[MOST];
 static struct task_struct *llc_queue[MOST], *cpu_queue[MOST], *limit_queue[MOST];
-static int local_of = -1;		/* whose local queue DSQ_LOCAL is; -1: not known yet */
+static int local_of = -1;		/* the CPU whose local queue DSQ_LOCAL is; -1: not known yet */
 static bool inserted;
-static bool exited;			/* the scheduler asked for its end */
+static bool exited;			/* the scheduler called scx_bpf_exit() */
 
 static u64 scx_bpf_now(void) { return now_ns; }
 static u64 bpf_ktime_get_ns(void) { return now_ns; }
@@ -138,14 +139,17 @@ static struct task_struct *bpf_get_current_task_btf(void) { return current; }
 
 struct roost_bandwidth { u64 period, quota, burst, parent; };
 
-/* Whether the kernel tells limits; if not, the fair class has them by group. */
+/*
+ * Whether the kernel tells the scheduler about limits. If not, the scheduler reads them from the fair class, by
+ * group.
+ */
 static bool told = true;
 static struct roost_bandwidth fair_bandwidths[MOST];
 
 static bool tells_limits(void) { return told; }
 static struct roost_bandwidth fair_bandwidth(u64 group) { return fair_bandwidths[group]; }
 
-/* A task is interrupted by BPF programs, which keep it on its CPU and read under RCU. */
+/* BPF programs interrupt a task. They keep the task on its CPU and are RCU readers. */
 static void interrupt(struct task_struct *p)
 {
 	if (current) {
@@ -194,7 +198,7 @@ static void scx_bpf_kick_cpu(s32 number, u64 flags)
 	cpu[number].preempt |= flags & KICK_PREEMPT;
 }
 
-/* Queues: lists in the order of virtual time, and local ones in that of arrival. */
+/* Queues: lists ordered by virtual time. Local queues are ordered by arrival. */
 static struct task_struct **queue_at(u64 id)
 {
 	return id >> 32 == 2 ? &limit_queue[(u32)id] : id >> 32 ? &cpu_queue[(u32)id] : &llc_queue[id];
@@ -270,7 +274,7 @@ static void dsq_insert_vtime(struct task_struct *p, u64 id, u64 slice, u64 vtime
 	insert_ordered(p, id, vtime);
 }
 
-/* So often a CPU looked through all of a queue for nothing, with its lock. */
+/* Number of times that a CPU looked through a whole queue in vain, under the queue's lock. */
 static u64 vain_looks;
 
 static bool dsq_move_to_local(u64 id)
@@ -294,7 +298,7 @@ struct bpf_iter_scx_dsq {
 	bool reverse;
 };
 
-/* The task before one in its queue; the last without one. */
+/* The task before `p` in its queue. The last task if `p` is NULL. */
 static struct task_struct *previous(u64 queue, const struct task_struct *p)
 {
 	struct task_struct *at = *queue_at(queue);
@@ -336,7 +340,7 @@ static bool dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id)
 	return true;
 }
 
-/* Tasks that the iterator shows are queued anew before they are moved. */
+/* Set to queue tasks again after the iterator has visited them, before they are moved. */
 static bool queued_anew;
 
 static bool dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 vtime)
@@ -348,14 +352,14 @@ static bool dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u
 	return true;
 }
 
-/* Maps: by the address of the variable that declares them. */
+/* Maps, identified by the address of the variable that declares them. */
 struct map {
 	void *declared;
 	char *values;
-	u64 *keys;		/* of a hash; 0: free */
+	u64 *keys;		/* keys of a hash; 0: free */
 	u32 size, entries;
-	bool constant;		/* nobody writes it */
-	u64 *read_in;		/* the last call that looked an entry up */
+	bool constant;		/* no hook writes it */
+	u64 *read_in;		/* the last call that looked up an entry */
 };
 
 static struct map maps[32];
@@ -387,7 +391,7 @@ static struct map *map_of(void *declared)
 	return map;
 }
 
-/* Maps that have an entry for each CPU. */
+/* Whether a map has an entry for each CPU. */
 static bool own_by_cpu(const void *declared);
 
 static void *bpf_map_lookup_elem(void *declared, const void *key)

@@ -2,10 +2,10 @@
 /*
  * Cache lines that hooks transfer between CPUs
  *
- * hooks.c is compiled with -fsanitize=thread, so that each load and store of it calls a function. These here stand in for
- * the sanitizer's own. Lines of maps and of the scheduler's variables are followed: a line is transferred if a CPU reads
- * it that has no copy of it, or writes it while others have one. What a task alone has goes where it goes, and does not
- * count.
+ * hooks.c is compiled with -fsanitize=thread, so that each of its loads and stores calls a function. The
+ * functions in this file replace those of the sanitizer. They follow the lines of maps and of the scheduler's
+ * variables. A line is transferred if a CPU reads it without having a copy, or writes it while other CPUs have
+ * copies. Data of a single task moves with the task, and does not count.
  */
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 typedef uint64_t u64;
 
 #define LINE 64
-#define WORDS 8			/* of 64 CPUs */
+#define WORDS 8			/* words of 64 CPUs each */
 #define REGIONS 64
 
 struct line { u64 sharers[WORDS]; u64 seen_in; };
@@ -21,10 +21,10 @@ struct line { u64 sharers[WORDS]; u64 seen_in; };
 static struct region { char *from; u64 size; struct line *lines; } regions[REGIONS];
 static int nr_regions;
 
-/* Set by hooks.c. */
-int lines_cpu = -1;		/* the CPU that calls; -1: nobody */
-u64 lines_call;			/* a number of its own for each call */
-u64 lines_moved;		/* lines transferred so far, each once a call */
+/* hooks.c sets and reads these. */
+int lines_cpu = -1;		/* the CPU that calls a hook; -1: none */
+u64 lines_call;			/* number of the call */
+u64 lines_moved;		/* lines transferred so far; each counts once per call */
 
 extern void *calloc(unsigned long n, unsigned long size);
 
