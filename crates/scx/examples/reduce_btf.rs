@@ -3,9 +3,9 @@
 //!     cargo run --release -p roost-scx --example reduce_btf -- vmlinux.btf reduced.btf
 //!     xz -9e reduced.btf
 //!
-//! Kept whole are the structs of [`WHOLE`], those whose name begins with `scx_`, what all of these hold by
-//! value, kfuncs with their prototypes, and per-CPU variables. Other structs and enumerations stay as
-//! declarations, so that whether one exists is still answered.
+//! Kept whole are the structs in [`WHOLE`], those whose name begins with `scx_`, the types that these contain by value,
+//! kfuncs with their prototypes, and per-CPU variables. Other structs and enumerations are kept as declarations, so
+//! that a program can still ask whether one exists.
 
 use std::collections::HashMap;
 use std::io::Error;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Error> {
     std::fs::write(to, Writer::new(&btf).write())
 }
 
-/// Whether a type is kept for its own sake.
+/// Whether a type is kept whole for its own sake.
 fn is_root(btf: &Btf, id: TypeId, kfuncs: &[TypeId]) -> bool {
     let name = btf.name(id);
     match btf.kind(id) {
@@ -62,7 +62,7 @@ fn is_root(btf: &Btf, id: TypeId, kfuncs: &[TypeId]) -> bool {
 /// Writes types with new numbers.
 struct Writer<'a> {
     btf: &'a Btf,
-    /// New numbers, by old one and whether it is the whole type.
+    /// New numbers. The key is the old number, and whether the type is kept whole.
     numbers: HashMap<(TypeId, bool), u32>,
     order: Vec<(TypeId, bool)>,
     declarations: HashMap<(bool, String), u32>,
@@ -116,8 +116,8 @@ impl<'a> Writer<'a> {
         out
     }
 
-    /// The new number of a type. A struct or enumeration that is pointed at is declared, unless it is kept
-    /// for its own sake.
+    /// The new number of a type. A struct or enumeration behind a pointer is only declared, unless it is kept for its
+    /// own sake.
     fn number(&mut self, id: TypeId, whole: bool) -> u32 {
         if id == 0 {
             return 0;
@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
         let (kind, name) = (self.btf.kind(id), self.btf.name(id));
         let declarable =
             matches!(kind, Kind::Composite { .. } | Kind::Enum { .. } | Kind::Declared);
-        // What lies behind it decides.
+        // The type behind a typedef or qualifier decides.
         let passes = matches!(kind, Kind::Typedef(_) | Kind::Qualifier(_));
         let whole = whole
             || !(declarable || passes)
@@ -181,7 +181,7 @@ impl<'a> Writer<'a> {
             Kind::Pointer(to) => put(2, 0, false, self.number(*to, false), vec![]),
             Kind::Typedef(to) => put(8, 0, false, self.number(*to, whole), vec![]),
             Kind::Qualifier(to) => {
-                // Which qualifier it was does not matter here: `const`, without a name.
+                // Which qualifier it was does not matter here. It becomes `const`, without a name.
                 let words = [0, 10 << 24, self.number(*to, whole)];
                 out.extend(words.into_iter().flat_map(u32::to_le_bytes));
             }

@@ -1,4 +1,5 @@
-//! `.BTF.ext`: which source line an instruction is from, and which instructions depend on the kernel's types.
+//! Reads `.BTF.ext`, which says which source line an instruction comes from, and which instructions depend on the
+//! kernel's types.
 
 use crate::btf::Btf;
 use crate::bytes::{u16_at, u32_at};
@@ -6,17 +7,17 @@ use crate::error::ScxError;
 
 const MAGIC: u16 = 0xeb9f;
 
-/// A record of `.BTF.ext`: the section of the object that it is about, and its words.
+/// A record of `.BTF.ext`: the section of the object that it describes, and its words.
 pub(crate) struct Record {
     /// Name of the section.
     pub section: String,
-    /// Where the instruction stands in it, bytes.
+    /// Offset of the instruction in the section, in bytes.
     pub offset: u32,
-    /// The words after that.
+    /// The words that follow.
     pub words: [u32; 3],
 }
 
-/// Lines of source and relocations.
+/// Source lines and relocations.
 #[derive(Default)]
 pub(crate) struct Extension {
     /// Words: file name, source line's text, line and column.
@@ -25,7 +26,7 @@ pub(crate) struct Extension {
     pub relocations: Vec<Record>,
 }
 
-/// Reads a `.BTF.ext` section, whose names are in `btf`.
+/// Reads a `.BTF.ext` section. Its names are in `btf`.
 pub(crate) fn parse(bytes: &[u8], btf: &Btf) -> Result<Extension, ScxError> {
     let bad = || ScxError::btf(".BTF.ext is cut off or unknown");
     if u16_at(bytes, 0) != Some(MAGIC) {
@@ -34,7 +35,7 @@ pub(crate) fn parse(bytes: &[u8], btf: &Btf) -> Result<Extension, ScxError> {
     let word = |at| u32_at(bytes, at).map(|value| value as usize);
     let header = word(4).ok_or_else(bad)?;
     let part = |at: usize| -> Result<Vec<Record>, ScxError> {
-        // Older objects have a shorter header, without relocations.
+        // Older objects have a shorter header without relocations.
         if at + 8 > header {
             return Ok(Vec::new());
         }

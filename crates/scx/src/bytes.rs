@@ -1,4 +1,4 @@
-//! Little-endian numbers from bytes that may end too soon.
+//! Reads little-endian numbers from bytes that may end too early.
 
 /// Reads `N` bytes at `at`.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

@@ -1,5 +1,5 @@
-//! A sched_ext program as a scheduler of the engine: when which hook is called, as the kernel's
-//! `kernel/sched/ext/ext.c` has it.
+//! Runs a sched_ext program as a scheduler of the engine. It calls each hook when the kernel's `kernel/sched/ext/ext.c`
+//! does.
 //!
 //! ```text
 //!  task_new: init_task, enable           wakeup: select_cpu ─► enqueue: runnable, enqueue ─┐
@@ -11,8 +11,8 @@
 //!        another one: stopping and enqueue of the previous one, running of the next
 //! ```
 //!
-//! A hook costs its CPU half a nanosecond for each instruction, those of the kernel included ([`costs`]), and the cache
-//! lines that it fetches from other CPUs ([`crate::lines`]).
+//! Each instruction of a hook costs its CPU half a nanosecond, including the kernel instructions around it ([`costs`]).
+//! Cache lines that the hook fetches from other CPUs cost time as well ([`crate::lines`]).
 
 use std::sync::Arc;
 
@@ -43,28 +43,29 @@ const KEEP_BUILTIN_IDLE: u64 = 1;
 const ENQ_LAST: u64 = 2;
 const ALLOW_QUEUED_WAKEUP: u64 = 0x20;
 
-/// Those that change what is simulated: SCX_OPS_SWITCH_PARTIAL, SCX_OPS_BUILTIN_IDLE_PER_NODE.
+/// Flags that would change what is simulated: SCX_OPS_SWITCH_PARTIAL, SCX_OPS_BUILTIN_IDLE_PER_NODE.
 const UNKNOWN_FLAGS: u64 = 0x8 | 0x40;
 
-/// DEQUEUE_SLEEP, and SCX_DEQ_SCHED_CHANGE for what is dequeued otherwise.
+/// DEQUEUE_SLEEP for a task that sleeps, and SCX_DEQ_SCHED_CHANGE for other dequeues.
 const DEQUEUE_SLEEP: u64 = 1;
 const DEQUEUE_CHANGE: u64 = 1 << 33;
 
-/// How often `dispatch` is called for one pick (SCX_DSP_MAX_LOOPS).
+/// How often `dispatch` is called for one pick at most (SCX_DSP_MAX_LOOPS).
 const MOST_DISPATCHES: u32 = 32;
 
-/// After which time a runnable task that has not run is a stall, unless the scheduler says otherwise with
-/// `timeout_ms` (SCX_WATCHDOG_MAX_TIMEOUT).
+/// A runnable task that has not run for this time is a stall, unless the scheduler sets `timeout_ms`
+/// (SCX_WATCHDOG_MAX_TIMEOUT).
 const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// Instructions that a CPU executes in a nanosecond: five hooks of roost's scheduler, translated to machine
-/// code, took 466 ns for 859 instructions (docs/scx.md).
+/// Instructions that a CPU executes in a nanosecond. Five hooks of roost's scheduler, translated to machine code, took
+/// 466 ns for 859 instructions (docs/scx.md).
 const INSTRUCTIONS_PER_NS: u64 = 2;
 
-/// Instructions that are interpreted before machine code is made: they take about as long as making it.
+/// Number of instructions that are interpreted before machine code is made. Interpreting them takes about as long as
+/// making it.
 const INTERPRETED: u64 = 10_000_000;
 
-/// Hooks that are called here.
+/// The hooks that are called here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hook {
     SelectCpu,
@@ -89,7 +90,7 @@ enum Hook {
     CgroupMove,
 }
 
-/// Names of hooks in `struct sched_ext_ops`, in the order of [`Hook`].
+/// Names of the hooks in `struct sched_ext_ops`, in the order of [`Hook`].
 pub(crate) const HOOKS: [&str; 20] = [
     "select_cpu",
     "enqueue",
@@ -113,16 +114,16 @@ pub(crate) const HOOKS: [&str; 20] = [
     "cgroup_move",
 ];
 
-/// What calls took: instructions, and lines of other CPUs.
+/// The cost of calls: instructions, and cache lines of other CPUs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     instructions: u64,
-    /// Those of the kernel around it and in what it calls.
+    /// Kernel instructions around the call and in the functions that it calls.
     kernel: u64,
     fetched: Fetched,
 }
 
-/// A hook's code, and how much it was executed.
+/// A hook's code, and the cost of its calls so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct HookState {
     entry: Option<usize>,
@@ -143,9 +144,9 @@ impl HookState {
 /// What a CPU runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// What it ran before.
+    /// The task that it ran before.
     Previous,
-    /// The first of its queue.
+    /// The first task of its local queue.
     Local,
     /// Nothing.
     Nothing,
@@ -154,19 +155,19 @@ enum Verdict {
 /// A sched_ext scheduler.
 pub struct Scx {
     code: Vec<Instruction>,
-    /// The same as machine code, once that is worth it.
+    /// The program as machine code, once it has run for long enough.
     machine_code: Option<Arc<Translated>>,
-    /// Instructions that are still interpreted until then.
+    /// Instructions that are still to be interpreted before machine code is made.
     until_translation: u64,
     kernel: Kernel,
     hooks: [HookState; HOOKS.len()],
-    /// Functions that timers call: no entry is known in advance.
+    /// The program's timer functions. Their entries are not known in advance.
     timers: HookState,
     name: String,
     flags: u64,
     tick_ns: u64,
     timeout_ns: u64,
-    /// When the watchdog looks next, ns.
+    /// Time of the watchdog's next check, in ns.
     watch_ns: u64,
 }
 
@@ -174,7 +175,7 @@ impl Scx {
     /// Loads a program for a machine whose kernel has this tick.
     ///
     /// # Errors
-    /// If it needs what the simulation does not have, or its maps and variables are too large.
+    /// If the program needs something that the simulation does not have, or its maps and variables are too large.
     pub fn new(machine: &Arc<Machine>, program: &Program, tick_ns: u64) -> Result<Self, ScxError> {
         program.check()?;
         let operations = &program.object.operations;
@@ -212,8 +213,8 @@ impl Scx {
         })
     }
 
-    /// Interprets so many instructions before it makes machine code, which does the same: by default as many as take
-    /// about as long as making it.
+    /// Sets how many instructions are interpreted before machine code is made. The results are the same. By default,
+    /// interpreting them takes about as long as making machine code.
     #[must_use]
     pub fn interpreting(mut self, instructions: u64) -> Self {
         self.until_translation = instructions;
@@ -224,7 +225,7 @@ impl Scx {
         self.hooks[hook as usize].entry.is_some()
     }
 
-    /// Calls a hook on the CPU that executes it, about another one or the same; `None` if there is none.
+    /// Calls a hook. Returns `None` if the scheduler does not have the hook.
     fn call(&mut self, world: &mut World, on: On, hook: Hook, arguments: &[u64]) -> Option<u64> {
         let entry = self.hooks[hook as usize].entry?;
         if self.kernel.ended.is_some() {
@@ -232,7 +233,7 @@ impl Scx {
         }
         let context = self.kernel.context;
         for (number, argument) in (0..).zip(arguments) {
-            // The context has room for all hooks.
+            // The context has room for the arguments of every hook.
             let _ = self.kernel.memory.write(context + 8 * number, 8, *argument);
         }
         let (value, cost) = self.execute(world, on, entry, [context, 0, 0, 0, 0])?;
@@ -240,7 +241,7 @@ impl Scx {
         Some(value)
     }
 
-    /// Executes a function and charges it: its result and what it took; `None` if it failed.
+    /// Executes a function and charges its cost. Returns its result and cost, or `None` if it failed.
     fn execute(
         &mut self,
         world: &mut World,
@@ -270,7 +271,7 @@ impl Scx {
         Some((value, Cost { instructions, kernel, fetched }))
     }
 
-    /// Makes machine code once enough was interpreted.
+    /// Makes machine code once enough instructions were interpreted.
     fn translate_if_worth_it(&mut self, instructions: u64) {
         let before = self.until_translation;
         self.until_translation = before.saturating_sub(instructions);
@@ -281,14 +282,14 @@ impl Scx {
         }
     }
 
-    /// A CPU waits for the lines that were fetched: what it took.
+    /// Charges a CPU for the time in which lines were fetched. Returns the cost.
     fn charge_lines(&mut self, world: &mut World, cpu: CpuId) -> Fetched {
         let fetched = self.kernel.lines.take_fetched();
         world.charge(cpu, fetched.ns);
         fetched
     }
 
-    /// A timer has expired: its function gets the map, key and value that it is in.
+    /// Calls the function of an expired timer with the timer's map, key and value.
     fn call_back(&mut self, world: &mut World, cpu: CpuId, expired: Expired) {
         let Kernel { maps, memory, arguments, .. } = &mut self.kernel;
         let map = &maps[expired.map];
@@ -300,7 +301,7 @@ impl Scx {
         }
     }
 
-    /// Ends the run if the scheduler cannot go on.
+    /// Ends the run if the scheduler cannot continue.
     fn check(&self, world: &mut World) {
         if let Some(reason) = &self.kernel.ended {
             world.end_run(format!("{}: {reason}", self.name));
@@ -311,7 +312,7 @@ impl Scx {
         self.kernel.tasks.get(task).address
     }
 
-    /// Hands a task to the scheduler, or to where `select_cpu` has put it (`do_enqueue_task()`).
+    /// Gives a task to the scheduler, or puts it into the queue that `select_cpu` chose (`do_enqueue_task()`).
     fn hand_over(&mut self, world: &mut World, on: On, task: TaskId, flags: u64) {
         if self.kernel.tasks.get(task).direct.is_none() && self.has(Hook::Enqueue) {
             self.kernel.tasks.hand_over(task);
@@ -332,7 +333,7 @@ impl Scx {
         self.check(world);
     }
 
-    /// What `cpu` runs next (`balance_one()`, `scx_dispatch_sched()`).
+    /// Chooses what `cpu` runs next (`balance_one()`, `scx_dispatch_sched()`).
     fn balance(&mut self, world: &mut World, cpu: CpuId) -> Verdict {
         let previous = self.kernel.current[cpu];
         let runnable = previous.filter(|&task| self.kernel.tasks.get(task).runnable);
@@ -369,7 +370,7 @@ impl Scx {
         }
     }
 
-    /// Calls `dispatch` and does what it asked for; whether it moved a task, or tried to.
+    /// Calls `dispatch` and carries out its requests. Returns whether it moved a task, or tried to.
     fn dispatch(&mut self, world: &mut World, on: On, previous: u64) -> bool {
         self.kernel.moved = false;
         let cpu = on.cpu as u64;
@@ -387,7 +388,7 @@ impl Scx {
         took
     }
 
-    /// The previous task of `cpu`, which is runnable, makes room (`put_prev_task_scx()`).
+    /// Takes `cpu` from its previous task, which is runnable (`put_prev_task_scx()`).
     fn put_previous(&mut self, world: &mut World, cpu: CpuId, task: TaskId, last: bool) {
         let on = On { cpu, home: cpu, balancing: true };
         self.kernel.tasks.account(&mut self.kernel.memory, world, task);
@@ -402,7 +403,7 @@ impl Scx {
         }
     }
 
-    /// `task` gets `cpu` (`set_next_task_scx()`).
+    /// Gives `cpu` to `task` (`set_next_task_scx()`).
     fn set_next(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let state = self.kernel.tasks.get_mut(task);
         state.custody = Custody::None;
@@ -414,7 +415,7 @@ impl Scx {
         self.call(world, On::at(cpu), Hook::Running, &[address]);
     }
 
-    /// `cpu` goes idle, or stays so, or is not any more (`__scx_update_idle()`).
+    /// Tells the scheduler that `cpu` becomes idle, stays idle, or is no longer idle (`__scx_update_idle()`).
     fn update_idle(&mut self, world: &mut World, cpu: CpuId, idle: bool, changed: bool) {
         if self.kernel.builtin_idle {
             let machine = self.kernel.machine.clone();
@@ -429,7 +430,7 @@ impl Scx {
         }
     }
 
-    /// A CPU for a task: what `select_cpu` says, or the default choice (`select_task_rq_scx()`).
+    /// The CPU for a task: chosen by `select_cpu`, or by default (`select_task_rq_scx()`).
     fn select(&mut self, world: &mut World, task: TaskId, wake: Wake, flags: u64) -> CpuId {
         self.kernel.tasks.get_mut(task).direct = None;
         let woken = if flags & WAKE_FORK != 0 { state::RUNNING } else { state::WAKING };
@@ -451,7 +452,7 @@ impl Scx {
         if world.may_run(task, chosen) { chosen } else { fallback(world, task, previous) }
     }
 
-    /// What `select_cpu` returned, if it is a CPU.
+    /// The CPU that `select_cpu` returned, if it is valid.
     fn valid(&mut self, world: &mut World, chosen: Option<u64>) -> Option<CpuId> {
         let number = chosen? as u32 as i32;
         let cpu = usize::try_from(number).ok().filter(|&cpu| cpu < world.nr_cpus());
@@ -482,7 +483,7 @@ impl Scx {
         Some(found)
     }
 
-    /// Tells the scheduler of all cgroups that there are (`scx_cgroup_init()`).
+    /// Tells the scheduler about all cgroups (`scx_cgroup_init()`).
     fn begin_groups(&mut self, world: &mut World) {
         let Kernel { groups, memory, .. } = &mut self.kernel;
         if groups.begin(memory, world).is_err() {
@@ -492,7 +493,7 @@ impl Scx {
         for group in self.kernel.groups.all().to_vec() {
             let Kernel { groups, memory, arguments, .. } = &mut self.kernel;
             let at = *arguments;
-            // There is room for the struct.
+            // The memory has room for the struct.
             let _ = groups.write_arguments(memory, at, group);
             let failed = self.call(world, On::at(0), Hook::CgroupInit, &[group.cgroup, at]);
             if failed.is_some_and(|value| (value as u32 as i32) < 0) {
@@ -507,7 +508,7 @@ impl Scx {
         self.call(world, On::at(cpu), Hook::SetWeight, &arguments);
     }
 
-    /// Lets the timer of a CPU expire when the next thing is to be done there.
+    /// Sets the engine's timer of a CPU for the next event that is due there.
     fn arm(&self, world: &mut World, cpu: CpuId) {
         let watch = (cpu == 0).then_some(self.watch_ns);
         if let Some(at) = watch.into_iter().chain(self.kernel.timers.next_ns(cpu)).min() {
@@ -533,7 +534,7 @@ impl Scx {
     }
 }
 
-/// A CPU that a task may run on: near where it was, else the lowest (`select_fallback_rq()`).
+/// A CPU that a task may run on: near its previous CPU if possible, otherwise the lowest (`select_fallback_rq()`).
 fn fallback(world: &World, task: TaskId, previous: CpuId) -> CpuId {
     let machine = world.machine();
     let node = &machine.nodes[machine.cpus[previous].node as usize].cpus;
@@ -541,19 +542,19 @@ fn fallback(world: &World, task: TaskId, previous: CpuId) -> CpuId {
     node.iter().find(|&cpu| allowed.contains(cpu)).or(allowed.first()).unwrap_or(previous)
 }
 
-/// Where a hook is called.
+/// The CPUs of a call.
 #[derive(Clone, Copy)]
 struct On {
     /// The CPU that executes it.
     cpu: CpuId,
-    /// The CPU that it is about.
+    /// The CPU that the hook is about.
     home: CpuId,
-    /// Whether that one is looking for its next task.
+    /// Whether `home` is looking for its next task.
     balancing: bool,
 }
 
 impl On {
-    /// On a CPU, about itself.
+    /// A call on a CPU about the same CPU.
     fn at(cpu: CpuId) -> Self {
         Self { cpu, home: cpu, balancing: false }
     }
@@ -577,14 +578,16 @@ impl Scheduler for Scx {
             self.check(world);
         }
         self.begin_groups(world);
-        // Once it is enabled, CPUs that idle choose again, and it is told (`unbypass_renotify_idle()`).
+        // When the scheduler is enabled, idle CPUs pick again and report that they are idle
+        // (`unbypass_renotify_idle()`).
         for cpu in 0..world.nr_cpus() {
             self.update_idle(world, cpu, true, true);
         }
         self.arm(world, 0);
     }
 
-    /// The watchdog looks twice in the time that it allows (`scx_watchdog_workfn()`); timers of the program expire.
+    /// The watchdog checks twice within the time that it allows (`scx_watchdog_workfn()`). Timers of the program expire
+    /// here too.
     fn timer(&mut self, world: &mut World, cpu: CpuId) {
         let now = world.now().ns();
         if cpu == 0 && self.watch_ns <= now {
@@ -602,7 +605,7 @@ impl Scheduler for Scx {
         let Kernel { tasks, memory, lines, groups, arguments, .. } = &mut self.kernel;
         let group = groups.get(world.group(task));
         let begun = tasks.begin(memory, lines, world, groups, task).and_then(|()| {
-            // struct scx_init_task_args: whether it is forked, and its cgroup.
+            // struct scx_init_task_args: whether the task is forked, and its cgroup.
             memory.write(*arguments, 8, parent.is_some().into())?;
             memory.write(*arguments + 8, 8, group.cgroup)
         });
@@ -617,7 +620,7 @@ impl Scheduler for Scx {
             self.kernel.end(format!("ops.init_task() failed for {named}"));
             return self.check(world);
         }
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = self.kernel.tasks.set_weight(&mut self.kernel.memory, world, task);
         self.call(world, On::at(cpu), Hook::Enable, &[address]);
         self.tell_weight(world, cpu, task);
@@ -628,7 +631,7 @@ impl Scheduler for Scx {
         let address = self.address(task);
         self.kernel.tasks.begin_exit(&mut self.kernel.memory, world, task);
         self.call(world, On::at(cpu), Hook::Disable, &[address]);
-        // struct scx_exit_task_args: it was not cancelled.
+        // struct scx_exit_task_args: the task's creation was not cancelled.
         let arguments = self.kernel.arguments;
         let _ = self.kernel.memory.write(arguments, 8, 0);
         self.call(world, On::at(cpu), Hook::ExitTask, &[address, arguments]);
@@ -731,7 +734,7 @@ impl Scheduler for Scx {
     fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
         let Some(task) = world.current(cpu) else { return };
         let address = self.address(task);
-        // To nobody in particular (`yield_task_scx()`).
+        // A yield to no task in particular (`yield_task_scx()`).
         if self.call(world, On::at(cpu), Hook::Yield, &[address, 0]).is_none() {
             self.kernel.tasks.set_slice(&mut self.kernel.memory, task, 0);
         }
@@ -739,13 +742,13 @@ impl Scheduler for Scx {
 
     fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let Kernel { tasks, memory, .. } = &mut self.kernel;
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = tasks.set_priority(memory, world, task);
         let _ = tasks.set_weight(memory, world, task);
         self.tell_weight(world, cpu, task);
     }
 
-    /// (`scx_cgroup_can_attach()`, `scx_cgroup_move_task()`)
+    /// Moves a task to another cgroup (`scx_cgroup_can_attach()`, `scx_cgroup_move_task()`).
     fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         let Kernel { tasks, memory, groups, .. } = &mut self.kernel;
         let (address, from) = (tasks.get(task).address, tasks.cgroup(memory, groups, task));
@@ -758,7 +761,7 @@ impl Scheduler for Scx {
             return self.check(world);
         }
         let Kernel { tasks, memory, groups, .. } = &mut self.kernel;
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = tasks.set_group(memory, world, groups, task);
         self.call(world, On::at(cpu), Hook::CgroupMove, &arguments);
     }
@@ -770,7 +773,7 @@ impl Scheduler for Scx {
         self.call(world, On::at(world.task_cpu(task)), Hook::SetCpumask, &arguments);
     }
 
-    /// Of each hook, and of timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`.
+    /// For each hook, and for timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`.
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         let hooks = HOOKS.iter().zip(&self.hooks).filter(|(_, hook)| hook.entry.is_some());
         for (name, hook) in hooks.chain([(&"timer", &self.timers)]) {
@@ -782,7 +785,7 @@ impl Scheduler for Scx {
         }
     }
 
-    /// Who runs is in no queue, and who waits is in exactly one, or with the scheduler.
+    /// A running task is in no queue. A waiting task is in exactly one queue, or with the scheduler.
     fn audit(&self, world: &World) {
         for cpu in 0..world.nr_cpus() {
             if let Some(task) = world.current(cpu) {

@@ -1,19 +1,21 @@
-//! What the kernel itself executes for a program: instructions around each call of a hook, and in kfuncs and helpers.
+//! What the kernel itself executes for a program, in instructions: around each call of a hook, and in kfuncs and
+//! helpers.
 //!
-//! Measured on Linux 7.2.13 in a guest that counts instructions (`roost vm run --exact`, 1 CPU), by two tasks that wake
-//! each other over pipes: as differences to a scheduler without hooks, or by calling a function 64 times in
-//! `running`. Repeats differed by at most 2%. docs/notes/2026-11-26-sched-ext-costs.md has the figures.
+//! The costs were measured on Linux 7.2.13 in a guest that counts instructions (`roost vm run --exact`, 1 CPU), with
+//! two tasks that wake each other through pipes. A cost is the difference to a scheduler without hooks, or comes from
+//! calling a function 64 times in `running`. Repeats differed by at most 2%. docs/notes/2026-11-26-sched-ext-costs.md
+//! has the figures.
 //!
-//! What sched_ext's own code takes where there is no hook is not charged: a wakeup, a switch and a sleep took 1404
-//! instructions more under the fair class, and the machine's figures for wakeups and switches are with that.
+//! The cost of sched_ext's own code where no hook is called is not charged: a wakeup, a switch and a sleep took 1404
+//! instructions more under the fair class, and the machine's figures for wakeups and switches include these.
 
-/// Around a call of a hook: the mean of four empty ones, 118 to 158.
+/// Instructions around a call of a hook: the mean of four empty hooks, which took 118 to 158.
 pub(crate) const HOOK: u64 = 129;
 
-/// More in `scx_bpf_dsq_move_to_local()` if it moves a task: 367 in all.
+/// Additional instructions of `scx_bpf_dsq_move_to_local()` if it moves a task: 367 in total.
 pub(crate) const MOVED: u64 = 153;
 
-/// Kfuncs whose cost was measured, and those that do the same.
+/// kfuncs whose cost was measured, and kfuncs that do the same work.
 const KFUNCS: [(&str, u64); 41] = [
     ("scx_bpf_dsq_insert", 178),
     ("scx_bpf_dsq_insert___v2", 178),
@@ -21,22 +23,22 @@ const KFUNCS: [(&str, u64); 41] = [
     ("__scx_bpf_dsq_insert_vtime", 178),
     ("scx_bpf_dsq_move_to_local", 214),
     ("scx_bpf_dsq_move_to_local___v2", 214),
-    // As a move to the local queue.
+    // The cost of a move to the local queue is used.
     ("scx_bpf_dsq_move", 367),
     ("scx_bpf_dsq_move_vtime", 367),
     ("scx_bpf_dsq_nr_queued", 148),
     ("scx_bpf_dsq_peek", 147),
-    // An empty iteration took 286: its begin looks a queue up as `scx_bpf_dsq_nr_queued()` does.
+    // An empty iteration took 286. Starting it includes a look-up of the queue, as in `scx_bpf_dsq_nr_queued()`.
     ("bpf_iter_scx_dsq_new", 148),
     ("bpf_iter_scx_dsq_next", 138),
     ("scx_bpf_test_and_clear_cpu_idle", 95),
     ("scx_bpf_pick_idle_cpu", 159),
-    // These search as that one does.
+    // These do the same search as the one above.
     ("scx_bpf_pick_any_cpu", 159),
     ("scx_bpf_select_cpu_dfl", 159),
     ("scx_bpf_select_cpu_and", 159),
     ("__scx_bpf_select_cpu_and", 159),
-    // Getting and giving back took 57.
+    // Getting and releasing the mask took 57 together.
     ("scx_bpf_get_idle_cpumask", 57),
     ("scx_bpf_get_idle_smtmask", 57),
     ("scx_bpf_kick_cpu", 163),
@@ -48,7 +50,7 @@ const KFUNCS: [(&str, u64); 41] = [
     ("scx_bpf_cpu_rq", 72),
     ("scx_bpf_now", 74),
     ("scx_bpf_nr_cpu_ids", 8),
-    // Locking and unlocking took 17.
+    // Locking and unlocking took 17 together.
     ("bpf_rcu_read_lock", 9),
     ("bpf_rcu_read_unlock", 8),
     ("bpf_cpumask_test_cpu", 14),
@@ -63,20 +65,20 @@ const KFUNCS: [(&str, u64); 41] = [
     ("bpf_cpumask_empty", 29),
 ];
 
-/// A function that was not measured: as getting the number of CPUs, the least that any takes.
+/// A function that was not measured costs as much as the cheapest measured one, getting the number of CPUs.
 const LEAST: u64 = 8;
 
 /// Helpers, by the kernel's number.
 const HELPERS: [(u32, u64); 10] = [
-    // bpf_map_lookup_elem of an array, which is inlined.
+    // bpf_map_lookup_elem of an array, which the kernel inlines.
     (1, 9),
-    // An update and a delete look up first; so they take at least what that takes of a hash table.
+    // An update and a delete first look up the key, so they cost at least as much as a look-up in a hash table.
     (2, 101),
     (3, 101),
-    // bpf_ktime_get_ns, and the coarser clock.
+    // bpf_ktime_get_ns, and the variant with the coarse clock.
     (5, 40),
     (125, 40),
-    // bpf_get_smp_processor_id, and the current task: inlined.
+    // bpf_get_smp_processor_id and the current task, which the kernel inlines.
     (8, 5),
     (14, 5),
     (158, 5),
@@ -85,10 +87,10 @@ const HELPERS: [(u32, u64); 10] = [
     (157, 34),
 ];
 
-/// More in a lookup in a hash table: 101 in all.
+/// Additional instructions of a look-up in a hash table: 101 in total.
 pub(crate) const HASHED: u64 = 92;
 
-/// The same, each at its number.
+/// The costs of helpers, indexed by number.
 const BY_NUMBER: [u64; 256] = {
     let mut table = [LEAST; 256];
     let mut at = 0;

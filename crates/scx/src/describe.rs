@@ -1,4 +1,4 @@
-//! What an object has, and what it needs of a kernel, in words and numbers.
+//! Describes an object's contents, and what it needs of a kernel.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::object::{DataSection, Function, MapDefinition, Object, Target, Variab
 use crate::program::Program;
 use crate::relocate::Asked;
 
-/// An object beside a kernel.
+/// An object compared with a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The scheduler's name, as the kernel shows it.
@@ -18,40 +18,40 @@ pub struct Description {
     pub kernel: String,
     /// Its hooks, in the order of `struct sched_ext_ops`.
     pub hooks: Vec<HookSize>,
-    /// Numbers of its `struct sched_ext_ops`, such as flags.
+    /// The numbers in its `struct sched_ext_ops`, such as flags.
     pub numbers: Vec<(String, u64)>,
-    /// Other programs, by section, with their instructions: what the kernel calls outside of scheduling.
+    /// Other programs, which the kernel calls outside of scheduling: their sections and number of instructions.
     pub programs: Vec<(String, usize)>,
     /// Its maps.
     pub maps: Vec<MapDefinition>,
-    /// kfuncs that it calls on this kernel, by name, with the number of calls in the code.
+    /// kfuncs that it calls on this kernel: name, and number of calls in the code.
     pub kfuncs: Vec<(String, usize)>,
-    /// Helpers likewise.
+    /// Helpers that it calls: name, and number of calls in the code.
     pub helpers: Vec<(String, usize)>,
-    /// Its settings: global variables of a type that is one number.
+    /// Its settings: global variables whose type is a single number.
     pub settings: Vec<Setting>,
-    /// What it knows to do without, and this kernel does not have.
+    /// What it asks for but can do without, and this kernel does not have.
     pub optional: Vec<String>,
-    /// What this kernel does not have and the object needs: it would not load, or stop there.
+    /// What the object needs and this kernel does not have. The object would not load on this kernel, or would stop.
     pub missing: Vec<String>,
-    /// What its hooks can reach and the simulation does not have: it cannot run there.
+    /// What its hooks can reach and the simulation does not have. The object cannot run in the simulation.
     pub lacks: Vec<String>,
     /// Hooks that the simulation never calls.
     pub uncalled: Vec<String>,
-    /// Members of the kernel's structs that hooks read and the simulation leaves 0.
+    /// Members of the kernel's structs that hooks read, and that are always 0 in the simulation.
     pub unfilled: Vec<String>,
 }
 
-/// A hook and how much code it is.
+/// A hook and the size of its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookSize {
-    /// Its name: `select_cpu`.
+    /// The hook's name, such as `select_cpu`.
     pub name: String,
     /// The function's name.
     pub function: String,
     /// Instructions of the function itself.
     pub own: usize,
-    /// Instructions of the function and all that it can call.
+    /// Instructions of the function and of all functions that it can call.
     pub all: usize,
 }
 
@@ -60,7 +60,7 @@ pub struct HookSize {
 pub struct Setting {
     /// Its name.
     pub name: String,
-    /// Its type, as C writes it.
+    /// Its type, as written in C.
     pub of: String,
     /// Its value at the start.
     pub value: i128,
@@ -137,7 +137,7 @@ fn add_types(asked: &[Asked], description: &mut Description) {
         let list = if asked.optional { &mut optional } else { &mut missing };
         list.push(asked.name.clone());
     }
-    // What is read only after a look whether it is there is not needed.
+    // Members that are read only after a check that they exist are not needed.
     missing.retain(|name| !optional.contains(name));
     for (all, list) in [(&mut description.optional, optional), (&mut description.missing, missing)]
     {
@@ -155,7 +155,7 @@ fn settings(object: &Object) -> Vec<Setting> {
     };
     let mut settings = Vec::new();
     for section in &object.data {
-        // A name that begins with underscores is not meant for users.
+        // A name that begins with underscores is not for users.
         let meant = |v: &&Variable| v.global && !v.name.starts_with("__");
         let variables = section.variables.iter().filter(meant);
         settings.extend(variables.filter_map(|variable| of(section, variable)));
@@ -164,7 +164,7 @@ fn settings(object: &Object) -> Vec<Setting> {
 }
 
 impl Object {
-    /// The value of a variable that is one number.
+    /// The value of a variable whose type is a single number.
     pub fn number(&self, section: &DataSection, variable: &Variable) -> Option<i128> {
         let signed = self.is_signed_number(variable.of)?;
         let start = variable.offset as usize;
@@ -179,7 +179,7 @@ impl Object {
         })
     }
 
-    /// Whether a type that is one number has a sign; `None` for other types.
+    /// Whether a type that is a single number is signed. `None` for other types.
     pub fn is_signed_number(&self, of: TypeId) -> Option<bool> {
         match self.btf.kind(self.btf.plain(of)) {
             Kind::Int { size: 1..=8, signed, .. } | Kind::Enum { size: 1..=8, signed, .. } => {

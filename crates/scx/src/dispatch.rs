@@ -1,10 +1,10 @@
-//! Tasks on their way between the scheduler and queues.
+//! Moves tasks between the scheduler and queues.
 //!
-//! 1. A program asks for a task in a queue ([`Call::ask_for`]). In `select_cpu` and `enqueue` that is noted and done
-//!    when the task is enqueued (direct dispatch); in `dispatch` it goes into a buffer.
-//! 2. The buffer is emptied after `dispatch`, and before it takes something from a queue itself
-//!    ([`Call::flush`]). A task that the scheduler does not have any more is passed over.
-//! 3. [`Call::put`] puts a task into a queue; into another CPU's, that CPU is told.
+//! 1. A program asks to put a task into a queue ([`Call::ask_for`]). In `select_cpu` and `enqueue`, the request is
+//!    noted and carried out when the task is enqueued (direct dispatch). In `dispatch`, it goes into a buffer.
+//! 2. The buffer is processed after `dispatch`, and before `dispatch` takes a task from a queue ([`Call::flush`]). A
+//!    task that the scheduler no longer has is skipped.
+//! 3. [`Call::put`] puts a task into a queue. If that is the queue of another CPU, that CPU is notified.
 
 use roost_engine::{CpuId, TaskId};
 
@@ -21,7 +21,7 @@ pub(crate) const ENQUEUE_PREEMPT: u64 = 1 << 32;
 pub(crate) const ENQUEUE_LAST: u64 = 1 << 41;
 pub(crate) const ENQUEUE_BY_TIME: u64 = 1 << 57;
 
-/// Flags that are not the program's (`__SCX_ENQ_INTERNAL_MASK`).
+/// Flags that a program may not use (`__SCX_ENQ_INTERNAL_MASK`).
 pub(crate) const INTERNAL_FLAGS: u64 = 0xff << 56;
 
 /// Flags of a kick (`enum scx_kick_flags`).
@@ -30,7 +30,7 @@ const KICK_PREEMPT: u64 = 2;
 const KICK_WAIT: u64 = 4;
 
 impl Call<'_> {
-    /// The program wants a task in a queue (`scx_dsq_insert_commit()`).
+    /// The program asks to put a task into a queue (`scx_dsq_insert_commit()`).
     pub(crate) fn ask_for(&mut self, task: TaskId, queue: u64, flags: u64) {
         let named = |task| Tasks::named(self.world, task);
         match self.kernel.placing {
@@ -59,7 +59,7 @@ impl Call<'_> {
         }
     }
 
-    /// Does what `dispatch` asked for (`flush_dispatch_buf()`).
+    /// Carries out the requests of `dispatch` (`flush_dispatch_buf()`).
     pub(crate) fn flush(&mut self) {
         let asked = std::mem::take(&mut self.kernel.buffer);
         for Dispatch { task, time, queue, flags } in asked {
@@ -106,7 +106,7 @@ impl Call<'_> {
         }
     }
 
-    /// A task is in the queue of `cpu` now.
+    /// Notifies `cpu` that a task is in its queue.
     fn tell(&mut self, task: TaskId, cpu: CpuId, flags: u64) {
         if self.world.task_cpu(task) != cpu {
             self.world.set_task_cpu(task, cpu);
@@ -119,14 +119,14 @@ impl Call<'_> {
             self.kernel.tasks.set_slice(&mut self.kernel.memory, running, 0);
             self.world.resched(self.cpu, cpu);
         }
-        // The CPU that a task is enqueued on picks anyway if it is idle.
+        // If the CPU on which a task is enqueued is idle, it picks a task anyway.
         if running.is_none() && cpu != self.home {
             self.world.mark_queued(cpu);
             self.world.resched(self.cpu, cpu);
         }
     }
 
-    /// Takes the first task that may run here from a queue that the scheduler made (`scx_bpf_dsq_move_to_local()`).
+    /// Takes the first task that may run here from a queue that the scheduler created (`scx_bpf_dsq_move_to_local()`).
     pub(crate) fn move_to_local(&mut self, number: u64, flags: u64) -> bool {
         if !self.balancing {
             self.kernel.end("scx_bpf_dsq_move_to_local() called outside of ops.dispatch()");
@@ -143,10 +143,10 @@ impl Call<'_> {
         took
     }
 
-    /// The same from any queue (`consume_dispatch_q()`).
+    /// Takes the first task that may run here from any queue (`consume_dispatch_q()`).
     pub(crate) fn consume(&mut self, dsq: Dsq, flags: u64) -> bool {
         let cpu = self.home;
-        // It is looked at without its lock whether there is a task.
+        // The kernel checks without the lock whether the queue has a task.
         self.touch_queue(dsq, false);
         let Some(queue) = self.kernel.queues.get(dsq).filter(|queue| queue.len() > 0) else {
             return false;
@@ -159,7 +159,7 @@ impl Call<'_> {
         true
     }
 
-    /// `scx_bpf_kick_cpu()`: has a CPU choose again what to run.
+    /// `scx_bpf_kick_cpu()`: makes a CPU choose again what to run.
     pub(crate) fn kick(&mut self, cpu: CpuId, flags: u64) {
         if flags & KICK_WAIT != 0 {
             return self.kernel.end("SCX_KICK_WAIT is not simulated");

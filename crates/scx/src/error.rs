@@ -1,49 +1,49 @@
-//! What can be wrong with an object.
+//! Errors of objects.
 
 /// Why an object, or a kernel's type information, cannot be used: one line, without the file's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScxError {
-    /// It is no ELF file for BPF.
+    /// The file is not an ELF file for BPF.
     #[error("not a BPF object ({}); give what `clang --target=bpf -g -c` wrote", line(.0))]
     NotBpf(String),
-    /// It has no type information.
+    /// The object has no type information.
     #[error("no {0} section: compile the object with -g")]
     NoSection(&'static str),
-    /// Its type information contradicts itself.
+    /// The type information contradicts itself.
     #[error("broken type information (BTF): {}; compile the object again", line(.0))]
     Btf(String),
-    /// Some other part of it contradicts itself.
+    /// Another part of the object contradicts itself.
     #[error("broken object: {}; compile it again", line(.0))]
     Broken(String),
-    /// It defines no scheduler.
+    /// The object defines no scheduler.
     #[error(
         "no struct sched_ext_ops in a .struct_ops section: this object is no sched_ext scheduler"
     )]
     NoScheduler,
-    /// It defines several schedulers.
+    /// The object defines several schedulers.
     #[error("several schedulers ({}); the simulation runs objects that define one", line(.0))]
     SeveralSchedulers(String),
-    /// A field's place on the kernel is not known, because its type information was reduced.
+    /// The place of a field in the kernel is not known, because the kernel's type information was reduced.
     #[error(
         "{} is not in the kernel's type information that comes with this program; add --btf with /sys/kernel/btf/vmlinux of that kernel",
         line(.0)
     )]
     Reduced(String),
-    /// The object asks the kernel's types something that is not implemented.
+    /// The object asks a question about the kernel's types that is not implemented.
     #[error("relocation kind {kind} of {}: not supported", line(name))]
     Relocation {
-        /// The kind's number in the kernel's `enum bpf_core_relo_kind`.
+        /// The kind of the question, as in the kernel's `enum bpf_core_relo_kind`.
         kind: u32,
-        /// The type that it is about.
+        /// The type in question.
         name: String,
     },
-    /// A setting is not one of the object's, or its value does not fit.
+    /// The object has no such setting, or the value does not fit.
     #[error("{}", line(.0))]
     Setting(String),
-    /// The object needs what the simulation does not have.
+    /// The object needs something that the simulation does not have.
     #[error("the simulation does not have {}", line(.0))]
     Lacks(String),
-    /// The kernel has several types of that name that disagree.
+    /// The kernel has several types with this name, which disagree.
     #[error("{}: the kernel has several types of this name that disagree", line(.0))]
     Ambiguous(String),
 }
@@ -58,7 +58,7 @@ impl ScxError {
     }
 }
 
-/// A text that may have names of the object in it, as one line.
+/// Text that may contain names from the object, as one line.
 fn line(text: &str) -> String {
     text.replace(char::is_control, "?")
 }

@@ -1,11 +1,11 @@
-//! Messages of programs: a format and its numbers, as `bpf_bprintf_prepare()` has them.
+//! Formats messages of programs as `bpf_bprintf_prepare()` does.
 
 use crate::memory::{Memory, Wild};
 
 /// The longest message (SCX_EXIT_MSG_LEN).
 const MOST_BYTES: usize = 1024;
 
-/// The message that a format at `format` makes of the `size` bytes of numbers at `data`.
+/// Formats a message. The format is at address `format`, and `size` bytes of numbers are at `data`.
 pub(crate) fn message(memory: &Memory, format: u64, data: u64, size: u64) -> Result<String, Wild> {
     let text = memory.text(format, MOST_BYTES)?;
     let mut numbers = (0..size / 8).map(|index| memory.read(data.wrapping_add(8 * index), 8));

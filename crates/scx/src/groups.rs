@@ -1,6 +1,6 @@
-//! Cgroups as programs see them: a `struct cgroup` each, with the structs by which a task names its own.
+//! Cgroups as programs see them: a `struct cgroup` for each, and the structs through which a task points to its cgroup.
 //!
-//! A group of the workload is a cgroup with the cpu controller. The root is number 0 here.
+//! A group of the workload is a cgroup with the cpu controller. The root has number 0 here.
 
 use roost_engine::World;
 use roost_workload::GroupId;
@@ -9,30 +9,31 @@ use crate::error::ScxError;
 use crate::kernel_types::KernelTypes;
 use crate::memory::{Memory, Wild};
 
-/// Members of `struct cgroup` that are filled.
+/// Members of `struct cgroup` that the simulation fills.
 pub(crate) const FILLED: [&str; 7] =
     ["kn", "level", "ancestors", "self", "self.cgroup", "self.parent", "self.parent.cgroup"];
 
-/// `cpu.weight` of the root, which has no siblings (CGROUP_WEIGHT_DFL).
+/// `cpu.weight` of the root, which has no siblings and so the default (CGROUP_WEIGHT_DFL).
 const ROOT_WEIGHT: u32 = 100;
 
-/// Members of `struct task_group` that are filled; a burst of 0 is right.
+/// Members of `struct task_group` that the simulation fills. Others are 0, which is right for a burst.
 pub(crate) const FILLED_TASK_GROUP: [&str; 5] =
     ["css.cgroup", "parent", "cfs_bandwidth.period", "cfs_bandwidth.quota", "cfs_bandwidth.burst"];
 
-/// `cpu.max` of a group without a limit, as all are: its period in microseconds (`default_bw_period_us()`), and no quota
-/// (RUNTIME_INF).
+/// `cpu.max` of a group without a limit: its period in us (`default_bw_period_us()`), and no quota (RUNTIME_INF). No
+/// group of a workload has a limit.
 const PERIOD_US: u64 = 100_000;
 const NO_QUOTA: u64 = u64::MAX;
 
-/// Where members are, bytes.
+/// Offsets of members, in bytes.
 #[derive(Debug)]
 struct Layout {
     cgroup_size: usize,
     level: u64,
     node: u64,
     ancestors: u64,
-    /// `struct cgroup_subsys_state` in `struct cgroup`: its cgroup, and that of its parent.
+    /// Offset of the group's own `struct cgroup_subsys_state` in `struct cgroup`. The next members are the offsets of
+    /// its cgroup and of its parent.
     own: u64,
     own_cgroup: u64,
     own_parent: u64,
@@ -99,7 +100,7 @@ impl Groups {
         Ok(Self { layout: Layout::new(kernel)?, groups: Vec::new() })
     }
 
-    /// Makes the structs of all groups, a parent before its children.
+    /// Creates the structs of all groups, parents before their children.
     pub(crate) fn begin(&mut self, memory: &mut Memory, world: &World) -> Result<(), Wild> {
         let root = self.make(memory, None, "/", ROOT_WEIGHT)?;
         self.groups = vec![root];
@@ -116,12 +117,12 @@ impl Groups {
         group.map_or(0, |group| group as usize + 1)
     }
 
-    /// The group that a task is in.
+    /// The group of a task.
     pub(crate) fn get(&self, group: Option<GroupId>) -> Group {
         self.groups.get(self.number(group)).copied().unwrap_or_default()
     }
 
-    /// All, a parent before its children.
+    /// All groups, parents before their children.
     pub(crate) fn all(&self) -> &[Group] {
         &self.groups
     }
@@ -146,7 +147,7 @@ impl Groups {
         let (node, css_set) = (piece(layout.node_size)?, piece(layout.css_set_size)?);
         let (task_group, text) = (piece(layout.task_group_size)?, piece(name.len() + 1)?);
         memory.slice_mut(text, name.len())?.copy_from_slice(name.as_bytes());
-        // The root's is 1; others are numbered as they are made.
+        // The root has id 1. The others are numbered in the order of creation.
         memory.write(node + layout.node_id, 8, self.groups.len() as u64 + 1)?;
         memory.write(node + layout.node_name, 8, text)?;
         memory.write(cgroup + layout.level, 4, level)?;
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(levels, [0, 1, 2]);
         assert_eq!([0, 8, 16].map(|at| read(b + layout.ancestors + at)), [root, a, b]);
         assert_eq!(read(root + layout.own_parent), 0);
-        // A program reads cgroup->self.parent->cgroup.
+        // A program reads `cgroup->self.parent->cgroup`.
         let of_parent = layout.own_cgroup - layout.own;
         assert_eq!(read(read(b + layout.own_parent) + of_parent), a);
     }

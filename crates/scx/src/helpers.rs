@@ -1,17 +1,17 @@
-//! Helpers: what programs call by number (`include/uapi/linux/bpf.h` documents each).
+//! Helpers, which programs call by number. `include/uapi/linux/bpf.h` documents each.
 
 use crate::costs;
 use crate::interpret::{Host, Stop};
 use crate::kernel::Call;
 use crate::timers;
 
-/// What they return (errno).
+/// Error codes that helpers return (errno).
 const ENOENT: u64 = -2i64 as u64;
 const EFAULT: u64 = -14i64 as u64;
 
 pub(crate) type Function = fn(&mut Call, [u64; 5]) -> Result<u64, Stop>;
 
-/// By number.
+/// The helpers, with their numbers.
 const HELPERS: [(u32, Function); 28] = [
     (1, map_lookup_elem),
     (2, map_update_elem),
@@ -43,7 +43,7 @@ const HELPERS: [(u32, Function); 28] = [
     (195, map_lookup_percpu_elem),
 ];
 
-/// The same, each at its number.
+/// The helpers, indexed by number.
 const BY_NUMBER: [Option<Function>; 256] = {
     let mut table: [Option<Function>; 256] = [None; 256];
     let mut at = 0;
@@ -54,7 +54,7 @@ const BY_NUMBER: [Option<Function>; 256] = {
     table
 };
 
-/// The helper of this number, if the simulation has it.
+/// The helper with this number, if the simulation has it.
 pub(crate) fn find(number: u32) -> Option<Function> {
     BY_NUMBER.get(number as usize).copied().flatten()
 }
@@ -134,7 +134,7 @@ fn current_task(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.kernel.tasks.current(call.world, call.cpu))
 }
 
-/// The numbers of process and task in one.
+/// The numbers of process and task combined.
 fn current_pid_tgid(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     let current = call.world.current(call.cpu);
     Ok(current
@@ -145,12 +145,12 @@ fn this_node(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.kernel.machine.cpus[call.cpu].node.into())
 }
 
-/// There are no counters of the processor (ENOENT).
+/// The simulation has no counters of the processor (ENOENT).
 fn perf_event_read_value(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(ENOENT)
 }
 
-/// Copies from anywhere; what cannot be read is 0, and an error.
+/// Copies memory from any address. If it cannot be read, zeros are copied, and the result is an error.
 fn probe_read_kernel(call: &mut Call, [to, size, from, ..]: [u64; 5]) -> Result<u64, Stop> {
     let size = size as u32 as usize;
     let memory = &mut call.kernel.memory;
@@ -163,7 +163,7 @@ fn probe_read_kernel(call: &mut Call, [to, size, from, ..]: [u64; 5]) -> Result<
     Ok(if bytes.is_some() { 0 } else { EFAULT })
 }
 
-/// The same for a text: how many bytes it has with its NUL.
+/// Copies a text from any address. Returns its length in bytes, including the NUL.
 fn probe_read_kernel_str(call: &mut Call, [to, size, from, ..]: [u64; 5]) -> Result<u64, Stop> {
     let memory = &mut call.kernel.memory;
     let most = (size as u32 as usize).min(MOST_TEXT);
@@ -186,10 +186,10 @@ fn probe_read_kernel_str(call: &mut Call, [to, size, from, ..]: [u64; 5]) -> Res
     Ok(len as u64)
 }
 
-/// The longest text that is copied: longer than any buffer on a stack or in a map that schedulers have.
+/// The longest text that is copied. It is longer than any buffer on a stack or in a map of known schedulers.
 const MOST_TEXT: usize = 1 << 16;
 
-/// Where a CPU's own is of a variable of the kernel.
+/// The address of a CPU's copy of a per-CPU variable of the kernel.
 fn per_cpu_ptr(call: &mut Call, [variable, cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.kernel.per_cpu.of(variable, cpu))
 }
@@ -213,7 +213,7 @@ fn strncmp(call: &mut Call, [a, size, b, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// Puts a pointer into a map's value; the one that was there.
+/// Puts a pointer into a map's value, and returns the previous pointer.
 fn kptr_xchg(call: &mut Call, [at, new, ..]: [u64; 5]) -> Result<u64, Stop> {
     let old = call.kernel.memory.read(at, 8)?;
     call.kernel.memory.write(at, 8, new)?;
@@ -221,13 +221,13 @@ fn kptr_xchg(call: &mut Call, [at, new, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(old)
 }
 
-/// One thing happens at a time, so it is never held; its line is fetched.
+/// A lock is never held, because one hook runs at a time. Its cache line is fetched.
 fn spin_lock(call: &mut Call, [at, ..]: [u64; 5]) -> Result<u64, Stop> {
     call.touch(at, true);
     Ok(0)
 }
 
-/// What only prints does nothing here, nor does giving back a spin lock.
+/// Does nothing: helpers that only print, and releasing a spin lock.
 fn nothing(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

@@ -1,12 +1,12 @@
-//! Which CPUs are idle, as the built-in idle tracking of sched_ext keeps it, and the default choice of one.
+//! The idle CPUs, as sched_ext's built-in idle tracking keeps them, and the default choice of an idle CPU.
 //!
-//! As the kernel's `kernel/sched/ext/idle.c`: a CPU that was chosen is no longer idle here until it goes idle again,
-//! so that two wakeups do not choose the same one.
+//! This follows the kernel's `kernel/sched/ext/idle.c`. A CPU that was chosen is no longer marked idle until it goes
+//! idle again, so that two wakeups do not choose the same CPU.
 
 use roost_engine::CpuId;
 use roost_machine::{CpuSet, Machine};
 
-/// Only CPUs of wholly idle cores (SCX_PICK_IDLE_CORE).
+/// Only CPUs whose whole core is idle (SCX_PICK_IDLE_CORE).
 pub(crate) const PICK_CORE: u64 = 1;
 
 /// The waker is about to sleep (SCX_WAKE_SYNC).
@@ -17,18 +17,19 @@ const WAKE_SYNC: u64 = 0x10;
 pub(crate) struct Idle {
     /// Idle CPUs.
     pub cpus: CpuSet,
-    /// Those of wholly idle cores.
+    /// Idle CPUs whose whole core is idle.
     pub cores: CpuSet,
     smt: bool,
     by_llc: bool,
     by_node: bool,
-    /// By CPU that searches: what it found last, after which it goes on (`distribute_cpu_mask_prev`).
+    /// For each CPU that searches, the CPU that it found last. The next search continues after it
+    /// (`distribute_cpu_mask_prev`).
     last_found: Vec<CpuId>,
 }
 
 impl Idle {
-    /// Every CPU is idle. LLCs and nodes are looked at if they divide the machine, and differently
-    /// (`scx_idle_update_selcpu_topology()`).
+    /// All CPUs start idle. LLCs and nodes are searched separately only if they divide the machine, and in different
+    /// ways (`scx_idle_update_selcpu_topology()`).
     pub(crate) fn new(machine: &Machine) -> Self {
         let nr_cpus = machine.nr_cpus();
         let first = &machine.cpus[0];
@@ -47,7 +48,7 @@ impl Idle {
         }
     }
 
-    /// A CPU became idle or busy (`update_builtin_idle()`).
+    /// Marks a CPU as idle or busy (`update_builtin_idle()`).
     pub(crate) fn set(&mut self, machine: &Machine, cpu: CpuId, idle: bool) {
         if idle {
             self.cpus.insert(cpu);
@@ -65,7 +66,7 @@ impl Idle {
         }
     }
 
-    /// Takes a CPU if it is idle (`scx_idle_test_and_clear_cpu()`).
+    /// Takes a CPU if it is idle: it is no longer marked idle (`scx_idle_test_and_clear_cpu()`).
     pub(crate) fn take(&mut self, machine: &Machine, cpu: CpuId) -> bool {
         if self.smt && self.cores.contains(cpu) {
             let core = &machine.cores[machine.cpus[cpu].core as usize].cpus;
@@ -76,7 +77,7 @@ impl Idle {
         was
     }
 
-    /// Takes an idle CPU of `among`, wholly idle cores first (`pick_idle_cpu_in_node()`).
+    /// Takes an idle CPU of `among`, preferably one whose whole core is idle (`pick_idle_cpu_in_node()`).
     pub(crate) fn pick(
         &mut self,
         machine: &Machine,
@@ -94,14 +95,14 @@ impl Idle {
         Some(cpu)
     }
 
-    /// A CPU of some, after the one that was found last on the CPU that searches (`cpumask_any_distribute()`).
+    /// A CPU of `among`: the next one after that which `searcher` found last (`cpumask_any_distribute()`).
     pub(crate) fn any(&mut self, searcher: CpuId, among: &CpuSet) -> Option<CpuId> {
         let found = among.iter_wrap(self.last_found[searcher] + 1).next()?;
         self.last_found[searcher] = found;
         Some(found)
     }
 
-    /// The default choice for a woken task (`scx_select_cpu_dfl()`): an idle CPU, if there is one.
+    /// The default choice for a woken task (`scx_select_cpu_dfl()`): an idle CPU, if there is any.
     pub(crate) fn select(&mut self, machine: &Machine, wakeup: &Wakeup) -> Option<CpuId> {
         let &Wakeup { allowed, previous, searcher, .. } = wakeup;
         if allowed.is_empty() {
@@ -160,17 +161,17 @@ impl Idle {
     }
 }
 
-/// For whom a CPU is wanted.
+/// The wakeup for which a CPU is wanted.
 pub(crate) struct Wakeup<'a> {
-    /// Where it may be.
+    /// CPUs that the task may use.
     pub allowed: &'a CpuSet,
-    /// The CPU that it was on.
+    /// The task's previous CPU.
     pub previous: CpuId,
-    /// The CPU that searches.
+    /// The CPU that does the search.
     pub searcher: CpuId,
     /// SCX_WAKE_ flags.
     pub flags: u64,
-    /// Whether tasks wait in the queue of the CPU that searches.
+    /// Whether tasks wait in the queue of `searcher`.
     pub searcher_queued: bool,
     /// SCX_PICK_IDLE_ flags.
     pub pick: u64,

@@ -1,13 +1,13 @@
 //! One BPF instruction, as RFC 9669 encodes it.
 
-/// An instruction of 8 bytes; a load of 64 bits takes two, the second with the upper half in `imm`.
+/// An instruction of 8 bytes. A load of 64 bits takes two instructions; the second has the upper half in `imm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
-    /// The operation: class in the lowest 3 bits.
+    /// The operation code. The class is in its lowest 3 bits.
     pub code: u8,
     /// Destination register.
     pub dst: u8,
-    /// Source register, or what `imm` means.
+    /// Source register, or the meaning of `imm`.
     pub src: u8,
     /// Offset of an address or a jump, or a variant of the operation.
     pub offset: i16,
@@ -33,11 +33,11 @@ pub mod class {
 
 /// A load of 64 bits into a register.
 pub const LOAD_64: u8 = 0x18;
-/// A call: of a helper (`src` 0), a function of the program (1) or a kfunc (2).
+/// A call of a helper (`src` 0), a function of the program (1) or a kfunc (2).
 pub const CALL: u8 = 0x85;
 
 impl Instruction {
-    /// From its 8 bytes.
+    /// Decodes an instruction from its 8 bytes.
     pub fn decode(bytes: [u8; 8]) -> Self {
         let [code, registers, o0, o1, i0, i1, i2, i3] = bytes;
         Self {
@@ -49,7 +49,7 @@ impl Instruction {
         }
     }
 
-    /// Its class.
+    /// The class of the instruction.
     pub fn class(self) -> u8 {
         self.code & 7
     }
@@ -59,7 +59,7 @@ impl Instruction {
         self.code == CALL && self.src == 1
     }
 
-    /// The helper that it calls.
+    /// The number of the helper that it calls, if it calls one.
     pub fn helper(self) -> Option<u32> {
         (self.code == CALL && self.src == 0).then_some(self.imm as u32)
     }

@@ -1,8 +1,8 @@
-//! The reference interpreter: what each instruction does, as RFC 9669 says, and what it counts.
+//! The reference interpreter: executes each instruction as RFC 9669 says, and counts it.
 //!
-//! Beyond the RFC: sign-extending loads and moves, `may_goto`, calls of kfuncs, load-acquire and store-release, as clang
-//! and the kernel have them. A program of the kernel's is verified; this one is not, so whatever it does wrong
-//! ends the call with a [`Fault`].
+//! Beyond the RFC it has sign-extending loads and moves, `may_goto`, calls of kfuncs, load-acquire and store-release,
+//! as clang and the kernel do. The kernel verifies its programs. Here they are not verified, so anything that a program
+//! does wrong ends the call with a [`Fault`].
 
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::lines::Lines;
@@ -10,36 +10,36 @@ use crate::memory::{Memory, Wild};
 
 use operation::*;
 
-/// Bytes of stack of a function (the kernel's MAX_BPF_STACK).
+/// Bytes of stack per function (the kernel's MAX_BPF_STACK).
 pub const STACK_BYTES: u64 = 512;
 
 /// How deep functions may call each other (MAX_CALL_FRAMES).
 pub const MOST_FRAMES: usize = 8;
 
-/// How often all `may_goto` of a call go on in sum (BPF_MAX_LOOPS).
+/// How often all `may_goto` of one call continue, in total (BPF_MAX_LOOPS).
 pub(crate) const MOST_LOOPS: u64 = 8 << 20;
 
-/// Instructions after which a call does not end: the kernel's verifier refuses such programs.
+/// A call that executes more instructions counts as endless. The kernel's verifier refuses such programs.
 pub(crate) const MOST_INSTRUCTIONS: u64 = 1 << 30;
 
-/// What a program can call outside of itself.
+/// A function outside of the program that it can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// A helper, by the kernel's number.
     Helper(u32),
-    /// A kfunc, by the number that the program was linked with.
+    /// A kfunc, by the number that it got when the program was linked.
     Kfunc(u32),
 }
 
-/// What a program runs on.
+/// What a program runs on: memory and functions of the kernel.
 pub trait Host {
-    /// Its memory.
+    /// The program's memory.
     fn memory(&mut self) -> &mut Memory;
 
-    /// It accesses memory at an address.
+    /// Called when the program accesses memory at an address.
     fn touch(&mut self, address: u64, write: bool);
 
-    /// The cache lines that are counted, and the CPU that executes the program; `None`: none.
+    /// The cache lines that are counted, and the CPU that executes the program. `None`: no lines are counted.
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {
         None
     }
@@ -47,7 +47,7 @@ pub trait Host {
     /// Reads 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
-    /// If they are not its own.
+    /// If the bytes are not the program's own.
     fn load(&mut self, address: u64, bytes: u32) -> Result<u64, Stop> {
         let value = self.memory().read(address, bytes)?;
         self.touch(address, false);
@@ -57,7 +57,7 @@ pub trait Host {
     /// Writes 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
-    /// If they are not its own.
+    /// If the bytes are not the program's own.
     fn store(&mut self, address: u64, bytes: u32, value: u64) -> Result<(), Stop> {
         self.memory().write(address, bytes, value)?;
         self.touch(address, true);
@@ -67,20 +67,20 @@ pub trait Host {
     /// Calls a function of the kernel.
     ///
     /// # Errors
-    /// If the program cannot go on.
+    /// If the program cannot continue.
     fn call(&mut self, callee: Callee, arguments: [u64; 5]) -> Result<u64, Stop>;
 }
 
-/// Why a program cannot go on.
+/// Why a program cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// It accessed memory that it does not have.
     Wild(Wild),
-    /// An instruction that there is not.
+    /// It has an instruction that does not exist.
     Unknown(Instruction),
-    /// A jump or call out of the code.
+    /// It jumped or called out of its code.
     Left,
-    /// More than [`MOST_FRAMES`] functions.
+    /// More than [`MOST_FRAMES`] functions called each other.
     TooDeep,
     /// It does not end.
     Endless,
@@ -108,7 +108,7 @@ impl std::fmt::Display for Stop {
     }
 }
 
-/// Where and why a program could not go on.
+/// Where and why a program could not continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The instruction.
@@ -117,34 +117,33 @@ pub struct Fault {
     pub why: Stop,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Returned {
-    /// The result, register 0.
+    /// The value of register 0.
     pub value: u64,
-    /// Instructions that were executed.
+    /// Number of instructions that were executed.
     pub instructions: u64,
 }
 
-/// Registers, and where to go on after the function that runs.
+/// Registers, and where to continue after the current function.
 struct State {
     registers: [u64; 11],
-    /// Next instruction and registers 6 to 9 of the functions that wait.
+    /// For each calling function, its next instruction and its registers 6 to 9.
     frames: Vec<(usize, [u64; 4])>,
     loops_left: u64,
 }
 
-/// Whether a function goes on, at which instruction, or has returned.
+/// What follows: an instruction, or the end of the call.
 enum Next {
     At(usize),
     Returned,
 }
 
-/// Runs the function that begins at `entry`, with its stacks from `stack` on
-/// ([`MOST_FRAMES`] of [`STACK_BYTES`]).
+/// Runs the function that begins at `entry`. Its stacks begin at `stack`: [`MOST_FRAMES`] of [`STACK_BYTES`] each.
 ///
 /// # Errors
-/// If it cannot go on.
+/// If the program cannot continue.
 pub fn run(
     code: &[Instruction],
     host: &mut impl Host,
@@ -204,7 +203,7 @@ impl State {
         Ok(Next::At(at + 1))
     }
 
-    /// The second operand: a register, or the immediate with its sign.
+    /// The second operand: a register, or the sign-extended immediate.
     fn operand(&self, instruction: Instruction) -> u64 {
         match instruction.code & REGISTER {
             0 => i64::from(instruction.imm) as u64,
@@ -215,10 +214,10 @@ impl State {
     fn arithmetic_64(&mut self, instruction: Instruction) -> Result<(), Stop> {
         let (a, b) = (self.registers[instruction.dst as usize], self.operand(instruction));
         let value = match (instruction.code & OPERATION, instruction.offset) {
-            // Offset 1 casts an address between the arena's spaces, which are one here.
+            // Offset 1 casts an address between the arena's address spaces. Here both are the same.
             (MOV, 1) => Some(b),
             (MOV, 32) => Some(b as i32 as u64),
-            // Bytes the other way round, whatever the machine's order.
+            // Reverses the bytes, whatever the machine's byte order.
             (END, 0) if instruction.code & REGISTER == 0 => swap(a, instruction.imm),
             (operation, offset) => of_64_bits(operation, offset, a, b),
         };
@@ -230,7 +229,7 @@ impl State {
         let wide = self.registers[instruction.dst as usize];
         let (a, b) = (wide as u32, self.operand(instruction) as u32);
         let value = match (instruction.code & OPERATION, instruction.offset) {
-            // To big-endian (the register bit) or little-endian: this machine is the latter.
+            // To big-endian (register bit set) or little-endian. The simulated machine is little-endian.
             (END, 0) => match (instruction.code & REGISTER != 0, instruction.imm) {
                 (true, bits) => swap(wide, bits),
                 (false, 16) => Some(wide & 0xffff),
@@ -366,14 +365,14 @@ impl State {
         Ok(Next::At(at + 1))
     }
 
-    /// Calls a function of the program: the immediate is its distance from the next instruction.
+    /// Calls a function of the program. The immediate is the distance from the next instruction.
     fn enter(&mut self, instruction: Instruction, at: usize) -> Result<Next, Stop> {
         if self.frames.len() + 1 >= MOST_FRAMES {
             return Err(Stop::TooDeep);
         }
         let [.., s6, s7, s8, s9, _] = self.registers;
         self.frames.push((at + 1, [s6, s7, s8, s9]));
-        // The verifier refuses to read what a function has not written.
+        // The verifier refuses programs that read a register which the function has not written.
         self.registers[0] = 0;
         self.registers[6..10].fill(0);
         self.registers[10] += STACK_BYTES;
@@ -391,9 +390,9 @@ impl State {
     }
 }
 
-/// Parts of an operation's code (RFC 9669, section 3 to 5).
+/// Parts of operation codes (RFC 9669, sections 3 to 5).
 pub(crate) mod operation {
-    /// The class of jumps that compare 64 bits, and of those that compare 32.
+    /// The class of jumps that compare 64 bits, and the class of those that compare 32.
     pub const JMP: u8 = 5;
     pub const JMP_32: u8 = 6;
     pub const OPERATION: u8 = 0xf0;
@@ -428,17 +427,17 @@ pub(crate) mod operation {
     pub const LOAD_ACQUIRE: i32 = 0x100;
     pub const STORE_RELEASE: i32 = 0x110;
 
-    /// Whether an atomic operation is one that writes what it makes of what was there.
+    /// Whether an atomic operation reads a value and writes a new one.
     pub fn is_exchange(operation: i32) -> bool {
         operation == COMPARE_AND_EXCHANGE
             || [0x00, 0x40, 0x50, 0xa0, 0xe0].contains(&(operation & !FETCH))
     }
 }
 
-/// Does an atomic operation ([`is_exchange`]) on 4 or 8 bytes at an address: what was there.
+/// Does an atomic operation ([`is_exchange`]) on 4 or 8 bytes at an address. Returns the previous value.
 ///
 /// # Errors
-/// If they are not the program's own.
+/// If the bytes are not the program's own.
 pub(crate) fn exchange(
     host: &mut impl Host,
     operation: i32,
@@ -461,7 +460,7 @@ pub(crate) fn exchange(
     Ok(old)
 }
 
-/// What the operations that both widths have make of two operands; `None`: there is no such operation.
+/// The result of an operation that exists for both widths. `None`: there is no such operation.
 macro_rules! arithmetic {
     ($name:ident, $unsigned:ty, $signed:ty) => {
         fn $name(operation: u8, offset: i16, a: $unsigned, b: $unsigned) -> Option<$unsigned> {
@@ -500,7 +499,7 @@ fn displaced(address: u64, instruction: Instruction) -> u64 {
     address.wrapping_add_signed(instruction.offset.into())
 }
 
-/// Bytes that a load or store accesses.
+/// Number of bytes that a load or store accesses.
 pub(crate) fn access_bytes(code: u8) -> u32 {
     match code & 0x18 {
         0x00 => 4,
@@ -510,7 +509,7 @@ pub(crate) fn access_bytes(code: u8) -> u32 {
     }
 }
 
-/// The lowest `bits` with their bytes the other way round.
+/// The lowest `bits` with their bytes reversed.
 fn swap(value: u64, bits: i32) -> Option<u64> {
     Some(match bits {
         16 => (value as u16).swap_bytes().into(),

@@ -1,7 +1,7 @@
-//! Iterators over queues, and moving the task that one is at (`bpf_iter_scx_dsq_new()`, `scx_dsq_move()`).
+//! Iterators over queues, and moving the iterator's current task (`bpf_iter_scx_dsq_new()`, `scx_dsq_move()`).
 //!
-//! An iterator gives the tasks that were in the queue when it began and still are, each once: one that left and came
-//! back counts as new.
+//! An iterator visits, once each, the tasks that were in the queue when it began and are still there. A task that left
+//! and came back counts as new.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use crate::kernel::Call;
 use crate::queues::Dsq;
 use crate::tasks::Custody;
 
-/// From the last task to the first (SCX_DSQ_ITER_REV).
+/// Iterates from the last task to the first (SCX_DSQ_ITER_REV).
 const REVERSE: u64 = 1 << 16;
 
 const EINVAL: u64 = -22i64 as u64;
@@ -23,16 +23,16 @@ const ENOENT: u64 = -2i64 as u64;
 #[derive(Debug)]
 pub(crate) struct Iteration {
     dsq: Dsq,
-    /// What is still to come: tasks, each with the number of its stay in a queue.
+    /// The tasks that are still to be visited, each with the number of its stay in a queue.
     tasks: VecDeque<(TaskId, u64)>,
-    /// Before this number tasks came into the queue that were there at the start.
+    /// Tasks whose stay has a lower number were in the queue at the start.
     began: u64,
-    /// What the next task that is moved gets.
+    /// The slice that the next moved task gets.
     slice: Option<u64>,
     vtime: Option<u64>,
 }
 
-/// Iterations by the addresses of their structs.
+/// Iterations, by the addresses of their structs.
 pub(crate) type Iterations = BTreeMap<u64, Iteration>;
 
 pub(crate) fn begin(call: &mut Call, [iterator, number, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
@@ -55,7 +55,7 @@ pub(crate) fn begin(call: &mut Call, [iterator, number, flags, ..]: [u64; 5]) ->
     Ok(0)
 }
 
-/// The address of the next task; 0 at the end, and for an iterator that did not begin.
+/// The address of the next task. 0 at the end, and for an iterator that did not begin.
 pub(crate) fn next(call: &mut Call, [iterator, ..]: [u64; 5]) -> Result<u64, Stop> {
     let Some(dsq) = call.kernel.iterations.get(&iterator).map(|iteration| iteration.dsq) else {
         return Ok(0);
@@ -101,7 +101,7 @@ pub(crate) fn move_task_by_time(call: &mut Call, arguments: [u64; 5]) -> Result<
     move_to(call, iterator, task, queue, flags | ENQUEUE_BY_TIME)
 }
 
-/// Moves a task that is still where the iterator found it; whether it did.
+/// Moves a task if it is still where the iterator found it. Returns whether it moved.
 fn move_to(call: &mut Call, iterator: u64, task: u64, queue: u64, flags: u64) -> Result<u64, Stop> {
     let task = call.kernel.task_at(task)?;
     let Some(iteration) = call.kernel.iterations.get_mut(&iterator) else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! The kernel's side of a scheduler: its memory, maps, queues and tasks, and what a program runs in.
+//! The kernel's side of a scheduler: memory, maps, queues and tasks, and the environment in which a program runs.
 
 use std::sync::Arc;
 
@@ -24,24 +24,25 @@ use crate::queues::{Dsq, Queues, id};
 use crate::tasks::Tasks;
 use crate::timers::Timers;
 
-/// Bytes of the arguments of a hook: as many as the kernel has, of 8 bytes each.
+/// Size of a hook's arguments in bytes: as many as the kernel has, with 8 bytes each.
 const CONTEXT_BYTES: usize = 8 * 12;
 
-/// Bytes of the structs that hooks get as arguments.
+/// Size in bytes of the structs that hooks get as arguments.
 const ARGUMENT_BYTES: usize = 64;
 
-/// Variables of the kernel that each CPU has its own of.
+/// Per-CPU variables of the kernel.
 pub(crate) const PER_CPU: [&str; 2] = ["runqueues", "sd_llc_id"];
 
-/// Members of `struct rq` that are right: no task is of another class, and no CPU goes away, so all but the first are 0.
+/// Members of `struct rq` with the right value. All but the first are 0, because no task is of another class and no CPU
+/// goes offline.
 pub(crate) const FILLED: [&str; 6] =
     ["curr", "rt.rt_queued", "balance_callback", "dl.dl_nr_running", "fair_server", "ext_server"];
 
-/// How many tasks a call of `dispatch` may move (SCX_DSP_DFL_MAX_BATCH), unless the scheduler says
-/// otherwise (`dispatch_max_batch`).
+/// Number of tasks that one call of `dispatch` may move (SCX_DSP_DFL_MAX_BATCH), unless the scheduler sets
+/// `dispatch_max_batch`.
 const DEFAULT_BATCH: u64 = 32;
 
-/// What a scheduler does not run itself.
+/// The state of the kernel's side.
 pub(crate) struct Kernel {
     pub machine: Arc<Machine>,
     pub object: Arc<Object>,
@@ -57,38 +58,38 @@ pub(crate) struct Kernel {
     pub timers: Timers,
     pub iterations: Iterations,
     pub per_cpu: PerCpus,
-    /// The task that `select_cpu` or `enqueue` is called for.
+    /// The task for which `select_cpu` or `enqueue` is called.
     pub placing: Placing,
-    /// What `dispatch` asked for, to be done after it.
+    /// Requests of `dispatch`, which are carried out after it.
     pub buffer: Vec<Dispatch>,
     /// Whether `dispatch` moved a task, or tried to.
     pub moved: bool,
-    /// How many of these there may be.
+    /// Largest number of requests in `buffer`.
     pub most_dispatches: usize,
-    /// By CPU: what runs, or ran until it slept (the kernel's `rq->curr`).
+    /// For each CPU, the task that runs, or ran until it slept (the kernel's `rq->curr`).
     pub current: Vec<Option<TaskId>>,
-    /// Where functions have their stacks.
+    /// Address of the functions' stacks.
     pub stack: u64,
-    /// Where hooks find their arguments.
+    /// Address of the hooks' arguments.
     pub context: u64,
-    /// Where structs are that hooks get as arguments.
+    /// Address of the structs that hooks get as arguments.
     pub arguments: u64,
-    /// What the kernel executed in kfuncs and helpers since this was last taken, instructions.
+    /// Instructions that the kernel executed in kfuncs and helpers since this was last taken.
     pub executed: u64,
-    /// What it executes in a kfunc, by number, instructions.
+    /// Instructions that the kernel executes in a kfunc, by the kfunc's number.
     kfunc_costs: Vec<u64>,
     /// Whether the built-in idle tracking is on.
     pub builtin_idle: bool,
-    /// Why the scheduler cannot go on.
+    /// Why the scheduler cannot continue.
     pub ended: Option<String>,
 }
 
-/// A variable of the kernel that each CPU has its own of, one after the other.
+/// A per-CPU variable of the kernel. The copies of all CPUs follow each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerCpu {
-    /// That of CPU 0, by which programs name the variable.
+    /// Address of CPU 0's copy. Programs use it to name the variable.
     pub first: u64,
-    /// Bytes from one to the next.
+    /// Bytes from one copy to the next.
     stride: u64,
     nr_cpus: usize,
 }
@@ -101,21 +102,21 @@ impl PerCpu {
         Ok(Self { first, stride: stride as u64, nr_cpus })
     }
 
-    /// That of a CPU; 0 if there is no such CPU.
+    /// Address of a CPU's copy. 0 if there is no such CPU.
     pub(crate) fn of(&self, cpu: u64) -> u64 {
         let cpu = u64::from(cpu as u32);
         if cpu < self.nr_cpus as u64 { self.first + self.stride * cpu } else { 0 }
     }
 }
 
-/// The variables that each CPU has its own of.
+/// The per-CPU variables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerCpus {
     /// `runqueues`: a `struct rq`.
     pub runqueues: PerCpu,
-    /// Where `curr` is in it.
+    /// Offset of `curr` in `struct rq`.
     current: u64,
-    /// `sd_llc_id`: which LLC it has.
+    /// `sd_llc_id`: the CPU's LLC.
     llc: PerCpu,
 }
 
@@ -125,42 +126,42 @@ impl PerCpus {
         let runqueues = PerCpu::new(memory, kernel.struct_size("rq")?, nr_cpus)?;
         let llc = PerCpu::new(memory, 4, nr_cpus)?;
         for (number, cpu) in (0..).zip(&machine.cpus) {
-            // The variable is in memory.
+            // The variable is in memory, so this cannot fail.
             let _ = memory.write(llc.of(number), 4, cpu.llc.into());
         }
         Ok(Self { runqueues, current: kernel.offset("rq", "curr")?, llc })
     }
 
-    /// The variable of a name.
+    /// The variable with this name.
     pub(crate) fn named(&self, name: &str) -> Option<PerCpu> {
         let [runqueues, llc] = PER_CPU;
         let known = [(runqueues, self.runqueues), (llc, self.llc)];
         known.into_iter().find(|(known, _)| *known == name).map(|(_, variable)| variable)
     }
 
-    /// Where a CPU's own is of the variable at an address; 0 if there is none.
+    /// Address of a CPU's copy of the variable at an address. 0 if there is none.
     pub(crate) fn of(&self, variable: u64, cpu: u64) -> u64 {
         let known = [self.runqueues, self.llc].into_iter().find(|known| known.first == variable);
         known.map_or(0, |known| known.of(cpu))
     }
 }
 
-/// Whether a task may be put in a queue at once.
+/// Whether a task may be put into a queue at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placing {
-    /// No task: tasks are put in queues after `dispatch`.
+    /// No task: tasks are put into queues after `dispatch`.
     Nothing,
-    /// This one.
+    /// This task.
     Task(TaskId),
-    /// It has been put somewhere.
+    /// The task has been put into a queue already.
     Done,
 }
 
-/// A task that `dispatch` wants in a queue.
+/// A request of `dispatch` to put a task into a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dispatch {
     pub task: TaskId,
-    /// Which time the scheduler had it.
+    /// Number of the task's stay with the scheduler when the request was made.
     pub time: u64,
     pub queue: u64,
     pub flags: u64,
@@ -223,21 +224,21 @@ impl Kernel {
         })
     }
 
-    /// The scheduler cannot go on; the first reason counts.
+    /// The scheduler cannot continue. The first reason counts.
     pub(crate) fn end(&mut self, reason: impl Into<String>) {
         self.ended.get_or_insert(reason.into());
     }
 
-    /// What a CPU runs from now on.
+    /// Sets what a CPU runs from now on.
     pub(crate) fn set_current(&mut self, cpu: CpuId, task: Option<TaskId>) {
         self.current[cpu] = task;
         let address = task.map_or(self.tasks.swapper, |task| self.tasks.get(task).address);
         let at = self.per_cpu.runqueues.of(cpu as u64) + self.per_cpu.current;
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = self.memory.write(at, 8, address);
     }
 
-    /// The queue that a number means for a CPU (`find_dsq_for_dispatch()`).
+    /// The queue that a number denotes for a CPU (`find_dsq_for_dispatch()`).
     pub(crate) fn queue_for(&mut self, number: u64, cpu: CpuId, task_cpu: CpuId) -> Dsq {
         let global = Dsq::Global(self.machine.cpus[task_cpu].node as usize);
         if number == id::LOCAL {
@@ -261,7 +262,7 @@ impl Kernel {
         Dsq::Made(number)
     }
 
-    /// The map that an address names.
+    /// The map that an address denotes.
     pub(crate) fn map_at(&mut self, address: u64) -> Result<usize, Stop> {
         let found = self.maps_by_address.get(address).map(|number| number as usize);
         found.ok_or_else(|| Stop::Refused(format!("no map at {address:#x}")))
@@ -274,11 +275,11 @@ impl Kernel {
     }
 }
 
-/// A call of a program: the kernel, the world, and the CPU that executes it.
+/// A call of a program: the kernel, the world, and the CPU that executes the program.
 pub(crate) struct Call<'a> {
-    /// The CPU whose queue it is about: where a task is enqueued, or that dispatches.
+    /// The CPU that the call is about: the one on which a task is enqueued, or the one that dispatches.
     pub home: CpuId,
-    /// Whether that one is looking for its next task.
+    /// Whether `home` is looking for its next task.
     pub balancing: bool,
     pub kernel: &'a mut Kernel,
     pub world: &'a mut World,
@@ -286,7 +287,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Reads or writes what is kept of a queue; that of a CPU is in its run queue.
+    /// Reads or writes the line with a queue's data. For a CPU's local queue, that is its run queue.
     pub(crate) fn touch_queue(&mut self, dsq: Dsq, write: bool) {
         let Kernel { queues, per_cpu, .. } = &mut *self.kernel;
         let address = match dsq {
@@ -296,7 +297,7 @@ impl Call<'_> {
         self.touch(address, write);
     }
 
-    /// Takes a queue's lock, writes to it and gives the lock back: waits for the CPU that has it.
+    /// Takes a queue's lock, writes to the queue, and releases the lock. Waits for another CPU that holds the lock.
     pub(crate) fn lock_queue(&mut self, dsq: Dsq) {
         let now = self.world.now().ns();
         let begun = now + self.world.backlog_ns(self.cpu);
@@ -309,7 +310,7 @@ impl Call<'_> {
         }
     }
 
-    /// Searches the masks of idle CPUs, and takes the one that was found.
+    /// Searches the masks of idle CPUs, and takes the CPU that was found.
     pub(crate) fn touch_idle(&mut self, found: Option<CpuId>) {
         for mask in self.kernel.masks.of_idle(self.kernel.machine.has_smt()) {
             for cpu in (0..self.world.nr_cpus()).step_by(512) {

@@ -4,7 +4,7 @@ use crate::btf::{Btf, Kind, TypeId, essential};
 use crate::kernel_types::KernelTypes;
 use crate::object::Extern;
 
-/// Helpers by number (`include/uapi/linux/bpf.h`), as far as schedulers use them.
+/// Helpers that schedulers use, by number (`include/uapi/linux/bpf.h`).
 const HELPERS: [(u32, &str); 48] = [
     (1, "map_lookup_elem"),
     (2, "map_update_elem"),
@@ -56,7 +56,7 @@ const HELPERS: [(u32, &str); 48] = [
     (210, "cgrp_storage_get"),
 ];
 
-/// A helper's name: `map_lookup_elem`.
+/// A helper's name, such as `map_lookup_elem`.
 pub(crate) fn helper_name(number: u32) -> String {
     match HELPERS.iter().find(|(known, _)| *known == number) {
         Some((_, name)) => (*name).to_owned(),
@@ -67,18 +67,18 @@ pub(crate) fn helper_name(number: u32) -> String {
 /// What an extern of an object is on a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// A function, by the kernel's name.
+    /// A function, with the kernel's name for it.
     Function(String),
-    /// A variable of this type, in the kernel's numbering.
+    /// A variable. The type has the kernel's number.
     Variable(TypeId),
-    /// A line of the kernel's configuration, or its version.
+    /// A line of the kernel's configuration, or the kernel's version.
     Config,
-    /// The kernel has none of that name, or one with other parameters.
+    /// The kernel has nothing with this name, or a function with other parameters.
     Missing,
 }
 
-/// Finds an extern as libbpf does: the name without what follows its last `___`, and of functions only one
-/// with compatible parameters and result (`bpf_core_types_are_compat()`).
+/// Finds an extern as libbpf does. The suffix after the last `___` is ignored. A function must have compatible
+/// parameters and a compatible result (`bpf_core_types_are_compat()`).
 pub fn resolve(local: &Btf, kernel: &KernelTypes, wanted: &Extern) -> Resolved {
     if wanted.kconfig {
         return Resolved::Config;

@@ -1,7 +1,7 @@
-//! The types of a kernel: those that come with this program, or of a file.
+//! The types of a kernel: those shipped with this program, or those of a file.
 //!
-//! What comes along is the BTF of Debian's 7.2.13, reduced by `examples/reduce_btf.rs` to what sched_ext
-//! schedulers read and call: some structs whole, all others by name only. `docs/scx.md` has the command.
+//! The shipped types are the BTF of Debian's kernel 7.2.13. `examples/reduce_btf.rs` reduced them to what sched_ext
+//! schedulers read and call: some structs are whole, all others are only declared. `docs/scx.md` has the command.
 
 use std::io::Read;
 
@@ -14,7 +14,7 @@ use crate::object::{Elf, section_bytes};
 /// Types of a kernel.
 #[derive(Clone, Debug)]
 pub struct KernelTypes {
-    /// Where they are from, for people.
+    /// Where the types come from, for messages.
     pub source: String,
     /// The types.
     pub btf: Btf,
@@ -24,13 +24,13 @@ pub struct KernelTypes {
 
 const SHIPPED: &[u8] = include_bytes!("../kernel/7.2.13.btf.xz");
 
-/// Of which kernel the shipped types are.
+/// The kernel version of the shipped types.
 pub const SHIPPED_VERSION: &str = "7.2.13";
 
-/// Its number, as LINUX_KERNEL_VERSION has it.
+/// The number of this version, as in LINUX_KERNEL_VERSION.
 pub(crate) const SHIPPED_CODE: u64 = (7 << 16) | (2 << 8) | 13;
 
-/// What an xz file that comes with this program holds.
+/// Unpacks an xz file that is shipped with this program.
 pub(crate) fn unpacked(packed: &[u8]) -> Result<Vec<u8>, ScxError> {
     let mut bytes = Vec::new();
     lzma_rust2::XzReader::new(packed, false)
@@ -40,7 +40,7 @@ pub(crate) fn unpacked(packed: &[u8]) -> Result<Vec<u8>, ScxError> {
 }
 
 impl KernelTypes {
-    /// The value of an enumerator, of whatever enumeration.
+    /// The value of an enumerator, in any enumeration.
     pub fn enumerator(&self, name: &str) -> Option<i64> {
         self.btf.types().iter().find_map(|ty| {
             let Kind::Enum { values, .. } = &ty.kind else { return None };
@@ -48,10 +48,10 @@ impl KernelTypes {
         })
     }
 
-    /// Where a member of a struct is, in bytes: `("task_struct", "scx.slice")`.
+    /// The offset of a member of a struct, in bytes: `("task_struct", "scx.slice")`.
     ///
     /// # Errors
-    /// If the kernel does not have it.
+    /// If the kernel does not have the member.
     pub fn offset(&self, of: &str, path: &str) -> Result<u64, ScxError> {
         let missing = || ScxError::btf(format!("the kernel has no {of}.{path}"));
         let mut at = self.btf.composite(of).ok_or_else(missing)?;
@@ -64,16 +64,16 @@ impl KernelTypes {
         Ok(bits / 8)
     }
 
-    /// Bytes of a struct.
+    /// Size of a struct in bytes.
     ///
     /// # Errors
-    /// If the kernel does not have it.
+    /// If the kernel does not have the struct.
     pub fn struct_size(&self, of: &str) -> Result<usize, ScxError> {
         let size = self.btf.composite(of).and_then(|id| self.btf.size(id));
         Ok(size.ok_or_else(|| ScxError::btf(format!("the kernel has no {of}")))? as usize)
     }
 
-    /// Those that come with this program.
+    /// The types that are shipped with this program.
     ///
     /// # Errors
     /// None, unless this program is damaged.
@@ -83,10 +83,10 @@ impl KernelTypes {
         Ok(Self { source, btf: Btf::parse(&bytes)?, reduced: true })
     }
 
-    /// From `/sys/kernel/btf/vmlinux`, or an ELF file that has it as a section (`vmlinux`).
+    /// Reads types from `/sys/kernel/btf/vmlinux`, or from an ELF file with such a section (`vmlinux`).
     ///
     /// # Errors
-    /// If it is neither.
+    /// If the file is neither.
     pub fn parse(source: &str, bytes: &[u8]) -> Result<Self, ScxError> {
         let btf = match Elf::parse(bytes) {
             Ok(elf) if elf.section_by_name(".BTF").is_some() => {

@@ -1,4 +1,4 @@
-//! kfuncs: what programs call by name. Each does what the function of that name does in the kernel's
+//! kfuncs, which programs call by name. Each does what the function with that name does in the kernel's
 //! `kernel/sched/ext/` and `kernel/bpf/`.
 
 use roost_engine::CpuId;
@@ -14,7 +14,7 @@ use crate::kernel::Call;
 use crate::masks;
 use crate::queues::{Dsq, Queue, id};
 
-/// A kfunc: its name, how many parameters it has, and what it does.
+/// A kfunc: its name, number of parameters, and function.
 type Kfunc = (&'static str, usize, Function);
 
 const SCHEDULING: [Kfunc; 56] = [
@@ -76,7 +76,7 @@ const SCHEDULING: [Kfunc; 56] = [
     ("bpf_iter_num_destroy", 1, nothing),
 ];
 
-/// By number: [`SCHEDULING`], then those of masks.
+/// All kfuncs in the order of their numbers: [`SCHEDULING`], then those of masks.
 fn table() -> impl Iterator<Item = &'static Kfunc> {
     SCHEDULING.iter().chain(&masks::KFUNCS)
 }
@@ -86,19 +86,19 @@ pub(crate) fn find(name: &str) -> Option<u32> {
     table().position(|kfunc| kfunc.0 == name).map(|number| number as u32)
 }
 
-/// The kfunc of a number.
+/// The kfunc with this number.
 fn get(number: u32) -> Option<&'static Kfunc> {
     let number = number as usize;
     let of_masks = || masks::KFUNCS.get(number.checked_sub(SCHEDULING.len())?);
     SCHEDULING.get(number).or_else(of_masks)
 }
 
-/// How many parameters the kfunc of a number has.
+/// The number of parameters of the kfunc with this number.
 pub(crate) fn parameters(number: u32) -> Option<usize> {
     get(number).map(|kfunc| kfunc.1)
 }
 
-/// What the kernel executes in each, instructions, by number.
+/// Instructions that the kernel executes in each kfunc, by number.
 pub(crate) fn costs() -> Vec<u64> {
     table().map(|kfunc| costs::of_kfunc(kfunc.0)).collect()
 }
@@ -149,7 +149,7 @@ fn destroy_dsq(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// Puts a task into a queue, now or after `dispatch`; a slice of 0 keeps what it has.
+/// Puts a task into a queue, now or after `dispatch`. A slice of 0 keeps the task's slice.
 fn insert(
     call: &mut Call,
     task: u64,
@@ -191,7 +191,7 @@ fn dsq_insert_vtime(call: &mut Call, arguments: [u64; 5]) -> Result<u64, Stop> {
     insert(call, task, queue, slice, Some(vtime), flags)
 }
 
-/// The arguments that do not fit registers are in a struct of four numbers.
+/// The arguments that do not fit into registers are in a struct of four numbers.
 fn dsq_insert_vtime_args(call: &mut Call, [task, args, ..]: [u64; 5]) -> Result<u64, Stop> {
     let number = |at: u64| call.kernel.memory.read(args.wrapping_add(8 * at), 8);
     let [queue, slice, vtime, flags] = [number(0)?, number(1)?, number(2)?, number(3)?];
@@ -216,7 +216,7 @@ fn dsq_nr_queued(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.kernel.queues.get(dsq).map_or(ENOENT, |queue| queue.len() as u64))
 }
 
-/// The first task of a queue of the scheduler's; 0 if it is empty.
+/// The first task of a queue that the scheduler created. 0 if it is empty.
 fn dsq_peek(call: &mut Call, [number, ..]: [u64; 5]) -> Result<u64, Stop> {
     if number & id::BUILTIN != 0 {
         call.kernel.end(format!("peek disallowed on builtin DSQ {number:#x}"));
@@ -245,14 +245,15 @@ fn select_cpu_and(call: &mut Call, arguments: [u64; 5]) -> Result<u64, Stop> {
     Ok(select_cpu(call, task, previous, flags, Some(allowed), pick)?.unwrap_or_else(|error| error))
 }
 
-/// The arguments that do not fit registers are in a struct: `prev_cpu`, `wake_flags`, `flags`.
+/// The arguments that do not fit into registers are in a struct: `prev_cpu`, `wake_flags`, `flags`.
 fn select_cpu_and_args(call: &mut Call, [task, allowed, args, ..]: [u64; 5]) -> Result<u64, Stop> {
     let number = |at, bytes| call.kernel.memory.read(args.wrapping_add(at), bytes);
     let (previous, flags, pick) = (number(0, 4)?, number(8, 8)?, number(16, 8)?);
     Ok(select_cpu(call, task, previous, flags, Some(allowed), pick)?.unwrap_or_else(|error| error))
 }
 
-/// An idle CPU for a task, of those that a mask allows besides; otherwise the error (`select_cpu_from_kfunc()`).
+/// An idle CPU for a task, among those that the task and a mask allow. Otherwise the error code
+/// (`select_cpu_from_kfunc()`).
 fn select_cpu(
     call: &mut Call,
     task: u64,
@@ -284,7 +285,7 @@ fn select_cpu(
     Ok(found.map_or(Err(EBUSY), |cpu| Ok(cpu as u64)))
 }
 
-/// Whether the kernel tracks idle CPUs; ends the scheduler if not (`check_builtin_idle_enabled()`).
+/// Whether the kernel tracks idle CPUs. If not, the scheduler is ended (`check_builtin_idle_enabled()`).
 fn tracks_idle(call: &mut Call) -> bool {
     if !call.kernel.builtin_idle {
         call.kernel.end("built-in idle tracking is disabled");
@@ -303,7 +304,7 @@ fn pick_idle_cpu(call: &mut Call, [mask, flags, ..]: [u64; 5]) -> Result<u64, St
     Ok(found.map_or(EBUSY, |cpu| cpu as u64))
 }
 
-/// An idle CPU of a mask, otherwise any.
+/// An idle CPU of a mask. If there is none, any CPU of the mask.
 fn pick_any_cpu(call: &mut Call, [mask, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
     let among = call.cpus_of(mask)?;
     let kernel = &mut *call.kernel;
@@ -322,7 +323,7 @@ fn idle_mask(call: &mut Call, cores: bool) -> Result<u64, Stop> {
     call.publish_idle(cores)
 }
 
-/// Idle CPUs are not tracked by node: SCX_OPS_BUILTIN_IDLE_PER_NODE is refused (`validate_node()`).
+/// Fails, because idle CPUs are not tracked per node: SCX_OPS_BUILTIN_IDLE_PER_NODE is refused (`validate_node()`).
 fn per_node(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     call.kernel.end("per-node idle tracking is disabled");
     call.publish_idle(false)
@@ -333,12 +334,12 @@ fn pick_per_node(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(EOPNOTSUPP)
 }
 
-/// No CPU comes or goes.
+/// CPUs never come or go, so all masks of CPUs are the same.
 fn all_cpus(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.kernel.masks.all)
 }
 
-/// The CPU of this number; ends the scheduler if there is none, as the kernel does.
+/// The CPU with this number. If there is none, the scheduler is ended, as in the kernel.
 fn valid_cpu(call: &mut Call, number: u64) -> Option<CpuId> {
     let number = number as u32 as i32;
     let cpu = usize::try_from(number).ok().filter(|&cpu| cpu < call.world.nr_cpus());
@@ -403,13 +404,13 @@ fn cpu_curr(call: &mut Call, [cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(kernel.current[cpu].map_or(kernel.tasks.swapper, |task| kernel.tasks.get(task).address))
 }
 
-/// All CPUs have the performance that they can have (SCX_CPUPERF_ONE).
+/// All CPUs have the highest performance (SCX_CPUPERF_ONE).
 fn cpuperf(call: &mut Call, [cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
     valid_cpu(call, cpu);
     Ok(PERFORMANCE_ONE)
 }
 
-/// Frequencies are not simulated: what a scheduler asks for is checked, no more.
+/// Frequencies are not simulated, so a request is only checked.
 fn cpuperf_set(call: &mut Call, [cpu, performance, ..]: [u64; 5]) -> Result<u64, Stop> {
     let performance = u64::from(performance as u32);
     if performance > PERFORMANCE_ONE {
@@ -455,7 +456,7 @@ fn exit_bstr(call: &mut Call, [code, text, data, size, _]: [u64; 5]) -> Result<u
     Ok(0)
 }
 
-/// An iterator over numbers has the last one that it gave, and the end.
+/// An iterator over numbers stores the last number that it returned, and the end.
 fn iter_num_new(call: &mut Call, [iterator, start, end, ..]: [u64; 5]) -> Result<u64, Stop> {
     let (start, end) = (start as u32, end as u32);
     let memory = &mut call.kernel.memory;
@@ -466,7 +467,7 @@ fn iter_num_new(call: &mut Call, [iterator, start, end, ..]: [u64; 5]) -> Result
     Ok(if valid { 0 } else { EINVAL })
 }
 
-/// The address of the next number; 0 at the end.
+/// The address of the next number. 0 at the end.
 fn iter_num_next(call: &mut Call, [iterator, ..]: [u64; 5]) -> Result<u64, Stop> {
     let memory = &mut call.kernel.memory;
     let (last, end) = (memory.read(iterator, 4)?, memory.read(iterator.wrapping_add(4), 4)?);
@@ -479,7 +480,7 @@ fn iter_num_next(call: &mut Call, [iterator, ..]: [u64; 5]) -> Result<u64, Stop>
     Ok(iterator)
 }
 
-/// What orders memory or keeps objects alive: here one thing happens at a time.
+/// Does nothing: functions that order memory or keep objects alive. Only one hook runs at a time here.
 fn nothing(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

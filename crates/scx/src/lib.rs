@@ -1,12 +1,13 @@
-//! sched_ext programs: what is in a BPF object, and what it needs of a kernel.
+//! sched_ext programs: reads BPF objects, finds out what they need of a kernel, and runs them as schedulers of the
+//! engine.
 //!
 //! 1. [`Object::parse`] reads what clang compiled: ELF, BTF, maps, variables, the scheduler's hooks.
 //! 2. [`relocate`] finds the members of the kernel's structs that the program reads ([`KernelTypes`]).
-//! 3. [`describe`] says what the object has and needs, for people and scripts.
-//! 4. [`Program`] is an object made ready for a kernel, with settings; [`Scx`] runs it as a scheduler of the engine, by the
-//!    reference interpreter or, where it runs for long, machine code.
+//! 3. [`describe`] lists what the object contains and needs, for people and scripts.
+//! 4. [`Program`] is an object prepared for a kernel, with settings. [`Scx`] runs it as a scheduler of the engine: by
+//!    the reference interpreter or, if it runs for long, as machine code.
 //!
-//! Whatever the bytes are, the answer is an object or an error of one line.
+//! For any input bytes, the result is an object or an error of one line.
 
 mod btf_ext;
 mod bytes;

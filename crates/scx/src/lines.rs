@@ -1,9 +1,10 @@
-//! Cache lines that CPUs share: who wrote each last, and where copies of it are.
+//! Cache lines that CPUs share: which CPU wrote a line last, and where copies of it are.
 //!
-//! A program that reads what another CPU wrote, or writes what another one has a copy of, waits until the line has come
-//! ([`Machine::line_ns`]). What a CPU's own LLC has a copy of is at hand. Counted are the program's maps and variables,
-//! the kernel's masks of idle CPUs, run queues and dispatch queues. Not counted is the kernel's `struct task_struct`:
-//! its lines move with the task under the fair class too, and the figures for a wakeup and a switch contain that.
+//! If a program reads what another CPU wrote, or writes what another CPU has a copy of, it waits until the line has
+//! been transferred ([`Machine::line_ns`]). A line with a copy in the CPU's own LLC costs nothing. Counted lines are
+//! the program's maps and variables, the kernel's masks of idle CPUs, run queues and dispatch queues. The kernel's
+//! `struct task_struct` is not counted: its lines move with the task under the fair class too, and the figures for a
+//! wakeup and a switch include that.
 
 use roost_engine::CpuId;
 use roost_machine::Machine;
@@ -15,23 +16,24 @@ pub(crate) const LINE_BYTES: u64 = 64;
 /// No CPU.
 const NOBODY: u16 = u16::MAX;
 
-/// A line. Machine code reads it (`translate/emit.rs`).
+/// A cache line. Machine code reads it (`translate/emit.rs`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Line {
-    /// The CPU that wrote it last.
+    /// The CPU that wrote the line last.
     pub writer: u16,
     /// The CPU that fetched a copy last.
     pub reader: u16,
-    /// Where copies are that were fetched since: a bit for each LLC, see [`Lines::bits`].
+    /// Where copies have been fetched since then: one bit per LLC, see [`Lines::bits`].
     pub copies: u64,
 }
 
 impl Line {
-    /// What is not counted: every CPU has it.
+    /// A line that is not counted. Every CPU has a copy of it.
     const EXEMPT: Self = Self { writer: EXEMPT, reader: NOBODY, copies: u64::MAX };
 
-    /// Writer and reader, in the lower and upper half, of a line that a CPU wrote last and nobody has a copy of.
+    /// Writer (lower half) and reader (upper half) of a line that `cpu` wrote last and of which no other CPU has a
+    /// copy.
     pub(crate) fn alone(cpu: CpuId) -> u64 {
         u64::from(cpu as u16) | u64::from(NOBODY) << 16
     }
@@ -42,32 +44,32 @@ impl Line {
     }
 }
 
-/// Instead of the CPU that wrote a line: it is not counted.
+/// Takes the place of the writer in a line that is not counted.
 const EXEMPT: u16 = u16::MAX - 1;
 
 const UNTOUCHED: Line = Line { writer: NOBODY, reader: NOBODY, copies: 0 };
 
-/// What fetching lines took.
+/// The cost of fetching lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fetched {
-    /// Lines.
+    /// Number of lines.
     pub lines: u64,
-    /// How long that took, and waiting for locks, ns.
+    /// Time for fetching the lines and for waiting for locks, in ns.
     pub ns: u64,
-    /// How long of that was waiting for locks, ns.
+    /// The part of that time for waiting for locks, in ns.
     pub waited_ns: u64,
 }
 
-/// All lines of memory.
+/// All lines of the memory.
 #[derive(Debug)]
 pub(crate) struct Lines {
     lines: Vec<Line>,
-    /// By CPU: the bit of its LLC in [`Line::copies`]. With more than 64 LLCs neighbours share one: what one has, the
-    /// others have too.
+    /// For each CPU, the bit of its LLC in [`Line::copies`]. With more than 64 LLCs, neighbouring LLCs share a bit, and
+    /// count as one LLC.
     bits: Vec<u64>,
-    /// What a line is that was not accessed yet.
+    /// The initial state of a line.
     new: Line,
-    /// What was fetched since [`Lines::take_fetched`].
+    /// What was fetched since the last call of [`Lines::take_fetched`].
     fetched: Fetched,
 }
 
@@ -82,12 +84,12 @@ impl Lines {
         Self { lines: Vec::new(), bits: vec![1], new, fetched: Fetched::default() }
     }
 
-    /// Nothing is counted.
+    /// Lines of which none is counted.
     pub(crate) fn exempt_all() -> Self {
         Self::of(Line::EXEMPT)
     }
 
-    /// All lines of a region of some bytes.
+    /// The lines of a region of `bytes`.
     pub(crate) fn covering(&mut self, bytes: usize) -> &[Line] {
         let number = bytes.div_ceil(LINE_BYTES as usize);
         if number > self.lines.len() {
@@ -96,7 +98,7 @@ impl Lines {
         &self.lines
     }
 
-    /// A piece of memory is not counted from now on.
+    /// Excludes a piece of memory from now on.
     pub(crate) fn exempt(&mut self, address: u64, size: usize) {
         for number in 0..size.div_ceil(LINE_BYTES as usize) as u64 {
             if let Some(line) = self.line(address + number * LINE_BYTES) {
@@ -105,7 +107,7 @@ impl Lines {
         }
     }
 
-    /// The line of an address, if that can be in memory.
+    /// The line of an address, if the address can be in memory.
     fn line(&mut self, address: u64) -> Option<&mut Line> {
         let number = usize::try_from(address.checked_sub(BASE)? / LINE_BYTES).ok()?;
         if number >= self.lines.len() {
@@ -119,7 +121,7 @@ impl Lines {
         self.bits[cpu]
     }
 
-    /// A CPU reads or writes at an address, which is in memory or near NULL.
+    /// Records that a CPU reads or writes at an address, which is in memory or near NULL.
     #[inline]
     pub(crate) fn touch(&mut self, machine: &Machine, cpu: CpuId, address: u64, write: bool) {
         let me = cpu as u16;
@@ -145,18 +147,18 @@ impl Lines {
         }
     }
 
-    /// The CPU waits for a lock.
+    /// Records that the CPU waits for a lock.
     pub(crate) fn wait(&mut self, ns: u64) {
         self.fetched.ns += ns;
         self.fetched.waited_ns += ns;
     }
 
-    /// What was fetched since [`Lines::take_fetched`].
+    /// What was fetched since the last call of [`Lines::take_fetched`].
     pub(crate) fn fetched(&self) -> Fetched {
         self.fetched
     }
 
-    /// What was fetched since the last time.
+    /// Returns what was fetched since the previous call, and starts again from 0.
     pub(crate) fn take_fetched(&mut self) -> Fetched {
         std::mem::take(&mut self.fetched)
     }
@@ -168,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// Two LLCs of two CPUs: a line takes 40 ns within one, 100 ns between them.
+    /// Two LLCs of two CPUs. Transferring a line takes 40 ns within an LLC, and 100 ns between LLCs.
     fn machine() -> Machine {
         let mut machine = roost_machine::resolve("node:1 l3:2 core:2 pu:1").unwrap();
         machine.figures.line_same_llc_ns.value = 40;
@@ -176,7 +178,7 @@ mod tests {
         machine
     }
 
-    /// What each access takes, ns.
+    /// The cost of each access, in ns.
     fn takes(accesses: &[(CpuId, bool)]) -> Vec<u64> {
         let machine = machine();
         let mut lines = Lines::new(&machine);

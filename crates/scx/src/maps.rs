@@ -1,4 +1,4 @@
-//! Maps: where the value of a key is.
+//! BPF maps: find the value of a key.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ const PERF_EVENT_ARRAY: MapKind = MapKind(4);
 const PERCPU_ARRAY: MapKind = MapKind(6);
 const TASK_STORAGE: MapKind = MapKind(29);
 
-/// Whether the simulation has maps of this kind.
+/// Whether the simulation supports maps of this kind.
 pub(crate) fn is_known(kind: MapKind) -> bool {
     [HASH, ARRAY, PERF_EVENT_ARRAY, PERCPU_ARRAY, TASK_STORAGE].contains(&kind)
 }
 
-/// What `map_update_elem` may find (BPF_ANY, BPF_NOEXIST, BPF_EXIST).
+/// Flags of `map_update_elem` (BPF_ANY, BPF_NOEXIST, BPF_EXIST).
 const NOEXIST: u64 = 1;
 const EXIST: u64 = 2;
 
-/// What it returns else (errno).
+/// Error codes that map functions return (errno).
 const E2BIG: i64 = 7;
 const ENOENT: i64 = 2;
 const EEXIST: i64 = 17;
@@ -33,37 +33,37 @@ const EINVAL: i64 = 22;
 pub(crate) struct Map {
     /// How the object defines it.
     pub definition: MapDefinition,
-    /// The address by which programs name it.
+    /// The address by which programs name the map.
     pub address: u64,
     values: Values,
 }
 
 #[derive(Debug)]
 enum Values {
-    /// One after the other, for each CPU anew in a per-CPU array.
+    /// An array: values follow each other. A per-CPU array has all values once per CPU.
     Array { first: u64, stride: u64, of_cpu: u64 },
-    /// Addresses by key.
+    /// A hash: addresses of values by key.
     Hash(BTreeMap<Vec<u8>, u64>),
-    /// Addresses by task; 0: it has none.
+    /// Task storage: addresses of values by task. 0: the task has none.
     Task(Vec<u64>),
-    /// Counters of the processor, of which there are none, or a kind that the simulation does not have.
+    /// A map without values: counters of the processor, which the simulation does not have, or an unsupported kind.
     Nothing,
 }
 
 impl Map {
-    /// Makes an empty map; `None` if there is no room.
+    /// Creates an empty map. `None` if there is no room.
     pub(crate) fn new(
         definition: &MapDefinition,
         memory: &mut Memory,
         nr_cpus: usize,
     ) -> Option<Self> {
-        // Values are 8 bytes apart, as the kernel rounds them.
+        // Values are at multiples of 8 bytes, as in the kernel.
         let stride = u64::from(definition.value_size).next_multiple_of(8);
         let of_cpu = stride.checked_mul(definition.max_entries.into())?;
         let values = match definition.kind {
             ARRAY => Values::Array { first: memory.allocate(of_cpu as usize)?, stride, of_cpu: 0 },
             PERCPU_ARRAY => {
-                // CPUs share no cache line of it.
+                // CPUs share no cache line of the map.
                 let of_cpu = of_cpu.checked_next_multiple_of(64)?;
                 let size = (of_cpu as usize).checked_mul(nr_cpus)?;
                 Values::Array { first: memory.allocate(size)?, stride, of_cpu }
@@ -76,12 +76,12 @@ impl Map {
         Some(Self { definition: definition.clone(), address, values })
     }
 
-    /// Whether its keys are hashed.
+    /// Whether the map is a hash table.
     pub(crate) fn is_hash(&self) -> bool {
         matches!(self.values, Values::Hash(_))
     }
 
-    /// Sets an entry of an array before the start; `None` if there is none, or the value does not fit.
+    /// Sets an entry of an array before the start. `None` if the entry does not exist or the value does not fit.
     pub(crate) fn set(&mut self, memory: &mut Memory, index: u32, value: &[u8]) -> Option<()> {
         let Values::Array { first, stride, .. } = self.values else { return None };
         let fits = index < self.definition.max_entries && value.len() as u64 <= stride;
@@ -89,7 +89,7 @@ impl Map {
         fits.then(|| memory.slice_mut(at, value.len()).ok().map(|to| to.copy_from_slice(value)))?
     }
 
-    /// The addresses of the key and value that an address is in; the key of an array is written to `scratch`.
+    /// The addresses of the key and the value that contain an address. The key of an array is written to `scratch`.
     pub(crate) fn entry_at(
         &self,
         memory: &mut Memory,
@@ -102,7 +102,7 @@ impl Map {
         (index < u64::from(self.definition.max_entries)).then(|| (scratch, first + stride * index))
     }
 
-    /// The address of a key's value as `cpu` sees it; 0 if there is none.
+    /// The address of a key's value for `cpu`. 0 if there is none.
     pub(crate) fn lookup(&self, memory: &Memory, key: u64, cpu: CpuId) -> Result<u64, Wild> {
         Ok(match &self.values {
             Values::Array { first, stride, of_cpu } => {
@@ -120,7 +120,7 @@ impl Map {
         })
     }
 
-    /// Sets a key's value; what the helper returns.
+    /// Sets a key's value. Returns the result of the helper.
     pub(crate) fn update(
         &mut self,
         memory: &mut Memory,
@@ -152,7 +152,7 @@ impl Map {
         Ok(0)
     }
 
-    /// Removes a key; what the helper returns.
+    /// Removes a key. Returns the result of the helper.
     pub(crate) fn delete(&mut self, memory: &mut Memory, key: u64) -> Result<i64, Wild> {
         let Values::Hash(values) = &mut self.values else { return Ok(-EINVAL) };
         let key = memory.slice(key, self.definition.key_size as usize)?;
@@ -161,7 +161,7 @@ impl Map {
         Ok(0)
     }
 
-    /// The address of a task's value; 0 if it has none and none is to be made.
+    /// The address of a task's value. 0 if it has none and `create` is not set.
     pub(crate) fn of_task(&mut self, memory: &mut Memory, task: TaskId, create: bool) -> u64 {
         let Values::Task(values) = &mut self.values else { return 0 };
         if let Some(&value) = values.get(task.index()).filter(|value| **value != 0) {
@@ -178,7 +178,7 @@ impl Map {
         value
     }
 
-    /// Forgets a task's value; whether it had one.
+    /// Removes a task's value. Returns whether it had one.
     pub(crate) fn forget_task(&mut self, memory: &mut Memory, task: TaskId) -> bool {
         let Values::Task(values) = &mut self.values else { return false };
         let value = values.get_mut(task.index()).map_or(0, std::mem::take);

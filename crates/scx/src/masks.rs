@@ -1,4 +1,4 @@
-//! `struct cpumask`: those of the program (`kernel/bpf/cpumask.c`) and those of the kernel.
+//! `struct cpumask`: the masks of the program (`kernel/bpf/cpumask.c`) and of the kernel.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,26 @@ use crate::kernel::Call;
 use crate::kernel_types::KernelTypes;
 use crate::memory::Memory;
 
-/// What `bpf_cpumask_first()` gives where there is none, is the number of CPUs.
+/// Combines two words of masks.
 type Operation = fn(u64, u64) -> u64;
 
-/// Masks and where they are.
+/// All masks and their addresses.
 #[derive(Debug)]
 pub(crate) struct Masks {
-    /// Bytes of a mask of the program.
+    /// Size of a mask of the program, in bytes.
     size: usize,
-    /// How often each mask of the program is held.
+    /// Reference count of each mask of the program.
     held: BTreeMap<u64, u32>,
-    /// Idle CPUs, and those of wholly idle cores, as they were when the program last asked.
+    /// Address of the mask of idle CPUs. It and the next mask, of wholly idle cores, show the state when the program
+    /// last asked.
     idle: u64,
     idle_cores: u64,
-    /// All CPUs.
+    /// Address of the mask of all CPUs.
     pub all: u64,
 }
 
 impl Masks {
-    /// Makes the kernel's masks for a machine of that many CPUs.
+    /// Creates the kernel's masks for a machine with this number of CPUs.
     pub(crate) fn new(
         kernel: &KernelTypes,
         memory: &mut Memory,
@@ -53,7 +54,7 @@ impl Masks {
         Ok(masks)
     }
 
-    /// Where the masks of idle CPUs and, with SMT, of wholly idle cores are.
+    /// Addresses of the masks of idle CPUs and, with SMT, of wholly idle cores.
     pub(crate) fn of_idle(&self, smt: bool) -> impl Iterator<Item = u64> + use<> {
         [self.idle, self.idle_cores].into_iter().take(1 + usize::from(smt))
     }
@@ -89,14 +90,14 @@ impl Call<'_> {
         Ok(CpuSet::from_cpus(nr_cpus, (0..nr_cpus).filter(has)))
     }
 
-    /// The word of a mask that has the bit of a CPU, and the bit; `None`: there is no such CPU.
+    /// The address of the word of a mask that contains a CPU's bit, and the bit. `None`: there is no such CPU.
     fn bit(&self, cpu: u64, mask: u64) -> Option<(u64, u64)> {
         let cpu = u64::from(cpu as u32);
         let place = (mask.wrapping_add(8 * (cpu / 64)), 1 << (cpu % 64));
         (cpu < self.world.nr_cpus() as u64).then_some(place)
     }
 
-    /// Changes the bit of a CPU; whether it was set.
+    /// Sets or clears the bit of a CPU. Returns whether it was set.
     fn set_bit(&mut self, cpu: u64, mask: u64, set: bool) -> Result<u64, Stop> {
         let Some((word, bit)) = self.bit(cpu, mask) else { return Ok(0) };
         let old = self.kernel.memory.read(word, 8)?;
@@ -106,7 +107,7 @@ impl Call<'_> {
         Ok((old & bit != 0).into())
     }
 
-    /// Writes to `to` what an operation makes of two masks; whether that is not empty.
+    /// Writes the combination of two masks to `to`. Returns whether the result is not empty.
     fn combine(&mut self, to: u64, a: u64, b: u64, operation: Operation) -> Result<u64, Stop> {
         let (a, b) = (self.words(a)?, self.words(b)?);
         let words: Vec<u64> = a.into_iter().zip(b).map(|(a, b)| operation(a, b)).collect();
@@ -115,13 +116,13 @@ impl Call<'_> {
         Ok(words.iter().any(|word| *word != 0).into())
     }
 
-    /// Whether what an operation makes of two masks is empty.
+    /// Whether the combination of two masks is empty.
     fn is_empty(&mut self, a: u64, b: u64, operation: Operation) -> Result<u64, Stop> {
         let (a, b) = (self.words(a)?, self.words(b)?);
         Ok(a.into_iter().zip(b).all(|(a, b)| operation(a, b) == 0).into())
     }
 
-    /// The first CPU of some; the number of CPUs if there is none.
+    /// The first CPU of a mask. If the mask is empty, the number of CPUs.
     fn first_of(&self, words: &[u64]) -> u64 {
         let nr_cpus = self.world.nr_cpus() as u64;
         let found = (0..).zip(words).find(|(_, word)| **word != 0);
@@ -129,16 +130,16 @@ impl Call<'_> {
             .map_or(nr_cpus, |(at, word)| (64 * at + u64::from(word.trailing_zeros())).min(nr_cpus))
     }
 
-    /// A CPU of some, another one than the last time (`cpumask_any_distribute()`).
+    /// A CPU of a mask, a different one each time (`cpumask_any_distribute()`).
     fn any_of(&mut self, cpus: &CpuSet) -> u64 {
         let found = self.kernel.idle.any(self.cpu, cpus);
         found.unwrap_or(self.world.nr_cpus()) as u64
     }
 
-    /// Writes which CPUs are idle to where the program reads it.
+    /// Writes the idle CPUs to the mask that the program reads.
     pub(crate) fn publish_idle(&mut self, cores: bool) -> Result<u64, Stop> {
         let kernel = &mut *self.kernel;
-        // Without SMT a core is a CPU.
+        // Without SMT, every core has one CPU.
         let set =
             if cores && kernel.machine.has_smt() { &kernel.idle.cores } else { &kernel.idle.cpus };
         let at = if cores { kernel.masks.idle_cores } else { kernel.masks.idle };
@@ -147,7 +148,7 @@ impl Call<'_> {
     }
 }
 
-/// The kfuncs of masks: name, number of parameters, what it does.
+/// The kfuncs of masks: name, number of parameters, function.
 pub(crate) const KFUNCS: [(&str, usize, Function); 25] = [
     ("bpf_cpumask_create", 0, create),
     ("bpf_cpumask_acquire", 1, acquire),

@@ -1,19 +1,19 @@
-//! The memory that a program sees: one region, at the same addresses in every run.
+//! The memory that a program sees: one region, with the same addresses in every run.
 //!
-//! Maps, variables, stacks and the kernel's structs are pieces of it, so that pointers compare and hash alike in every
-//! run. A read near NULL gives 0, as the kernel's PROBE_MEM does for pointers that the verifier trusts
-//! to be the kernel's or NULL; any other access outside of the region is wild.
+//! Maps, variables, stacks and the kernel's structs are pieces of the region, so that pointers compare and hash alike
+//! in every run. A read near NULL returns 0, as the kernel's PROBE_MEM does for pointers that the verifier trusts to
+//! point to kernel memory or to be NULL. Any other access outside of the region is wild, and ends the call.
 
-/// Where the region begins: an address that no 32-bit number and no small offset reaches.
+/// Start of the region. No 32-bit number and no small offset can reach this address.
 pub const BASE: u64 = 0x0000_7000_0000_0000;
 
-/// Reads below this address are of NULL and a member behind it.
+/// Reads below this address count as reads of a member through a NULL pointer.
 const NEAR_NULL: u64 = 1 << 16;
 
-/// What pieces are aligned to: a cache line.
+/// Alignment of pieces: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// The most bytes that a program may have: more than a machine of 1024 CPUs needs.
+/// Largest memory of a program, in bytes. A machine of 1024 CPUs needs less.
 const MOST_BYTES: usize = 1 << 32;
 
 /// An access outside of the region.
@@ -21,19 +21,19 @@ const MOST_BYTES: usize = 1 << 32;
 pub struct Wild {
     /// The address.
     pub address: u64,
-    /// Whether it was to be written.
+    /// Whether the access was a write.
     pub write: bool,
 }
 
-/// Numbers of things by their addresses. Pieces begin where a line does.
+/// Finds the number of a thing by its address. Pieces begin at cache lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByAddress {
-    /// A number and one, by line; 0: nothing begins there.
+    /// For each line, the number plus one. 0: no piece begins there.
     numbers: Vec<u32>,
 }
 
 impl ByAddress {
-    /// The thing of a number begins at an address of the region.
+    /// Records that the thing with this number begins at an address of the region.
     pub(crate) fn insert(&mut self, address: u64, number: u32) {
         let line = (address.saturating_sub(BASE) / ALIGNMENT as u64) as usize;
         if line >= self.numbers.len() {
@@ -42,7 +42,7 @@ impl ByAddress {
         self.numbers[line] = number + 1;
     }
 
-    /// The number of what begins at an address.
+    /// The number of the thing that begins at an address.
     #[inline]
     pub(crate) fn get(&self, address: u64) -> Option<u32> {
         let at = address.checked_sub(BASE).filter(|at| at.is_multiple_of(ALIGNMENT as u64))?;
@@ -51,16 +51,16 @@ impl ByAddress {
     }
 }
 
-/// The region, and what of it is not used now.
+/// The region, and its unused pieces.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     bytes: Vec<u8>,
-    /// Pieces that were given back, by size: the last one first.
+    /// Released pieces, by size. The last one released is reused first.
     free: std::collections::BTreeMap<usize, Vec<u64>>,
 }
 
 impl Memory {
-    /// A piece of `size` bytes, all 0; `None` if there is no room.
+    /// A piece of `size` bytes, all 0. `None` if there is no room.
     pub fn allocate(&mut self, size: usize) -> Option<u64> {
         let size = size.max(1).checked_next_multiple_of(ALIGNMENT)?;
         if let Some(address) = self.free.get_mut(&size).and_then(Vec::pop) {
@@ -73,7 +73,7 @@ impl Memory {
         Some(BASE + at as u64)
     }
 
-    /// Gives back a piece that [`Memory::allocate`] gave for this size.
+    /// Releases a piece that [`Memory::allocate`] returned for this size.
     pub fn release(&mut self, address: u64, size: usize) {
         let size = size.max(1).next_multiple_of(ALIGNMENT);
         self.free.entry(size).or_default().push(address);
@@ -90,7 +90,7 @@ impl Memory {
         (end <= self.bytes.len()).then_some(start..end)
     }
 
-    /// Bytes at an address.
+    /// The bytes at an address.
     ///
     /// # Errors
     /// If they are not all in the region.
@@ -99,7 +99,7 @@ impl Memory {
         Ok(&self.bytes[range])
     }
 
-    /// Bytes at an address, to be written.
+    /// The bytes at an address, for writing.
     ///
     /// # Errors
     /// As [`Memory::slice`].
@@ -117,7 +117,7 @@ impl Memory {
         }
     }
 
-    /// A number of 1, 2, 4 or 8 bytes, without a sign.
+    /// Reads an unsigned number of 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
     /// If it is outside of the region and not near NULL.
@@ -142,7 +142,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The text at an address up to a NUL, at most `most` bytes.
+    /// The text at an address up to a NUL, at most `most` bytes long.
     ///
     /// # Errors
     /// If it is outside of the region.

@@ -1,9 +1,9 @@
-//! A BPF object: what clang compiled, with the parts that a loader puts together named instead of numbered.
+//! A BPF object that clang compiled. Things that a loader would combine are referred to by name instead of by number.
 //!
 //! 1. The ELF file is read by the crate `object`: sections, symbols, relocations.
-//! 2. Instructions of all sections go into one list, [`Object::code`], so that a place in the program
-//!    is one number.
-//! 3. Relocations become [`Reference`]s: this instruction needs the address of that map, variable or function.
+//! 2. The instructions of all sections go into one list, [`Object::code`], so that a place in the program is a single
+//!    number.
+//! 3. Relocations become [`Reference`]s: an instruction needs the address of a map, variable or function.
 //! 4. Maps, variables and schedulers are read from the sections that BTF describes.
 
 mod code;
@@ -26,26 +26,26 @@ pub use ops::Operations;
 
 pub(crate) type Elf<'a> = ElfFile64<'a, Endianness>;
 
-/// What a loader knows about a BPF object before it meets a kernel.
+/// What a loader knows about a BPF object before it is fitted to a kernel.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Its types.
+    /// The object's types.
     pub btf: Btf,
-    /// The instructions of all its sections, one after the other.
+    /// The instructions of all sections, one section after the other.
     pub code: Vec<Instruction>,
-    /// Its functions, in the order of `code`.
+    /// The functions, in the order of `code`.
     pub functions: Vec<Function>,
     /// What instructions refer to, in the order of `code`.
     pub references: Vec<Reference>,
-    /// Where instructions come from, in the order of `code`.
+    /// Source lines of instructions, in the order of `code`.
     pub lines: Vec<Line>,
     /// Instructions that depend on the kernel's types.
     pub relocations: Vec<TypeRelocation>,
     /// Its maps.
     pub maps: Vec<MapDefinition>,
-    /// Its variables, by section.
+    /// The variables, by section.
     pub data: Vec<DataSection>,
-    /// What it expects of the kernel.
+    /// Functions and variables of the kernel that the object uses.
     pub externs: Vec<Extern>,
     /// The scheduler that it defines.
     pub operations: Operations,
@@ -56,7 +56,7 @@ pub struct Object {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// Its section, which says what the kernel calls it for.
+    /// Its section, which determines when the kernel calls it.
     pub section: String,
     /// Its first instruction in the object's code.
     pub start: usize,
@@ -64,41 +64,41 @@ pub struct Function {
     pub end: usize,
 }
 
-/// What an instruction refers to.
+/// An instruction's reference to a map, variable or function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// The instruction.
     pub at: usize,
-    /// What it means.
+    /// The target of the reference.
     pub to: Target,
 }
 
-/// What can be referred to.
+/// The target of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A map, by its place in [`Object::maps`].
+    /// A map: its index in [`Object::maps`].
     Map(usize),
-    /// A byte of a section of variables, by its place in [`Object::data`].
+    /// A byte in a section of variables.
     Data {
-        /// The section.
+        /// Index of the section in [`Object::data`].
         section: usize,
-        /// The byte.
+        /// Offset of the byte.
         offset: u64,
     },
-    /// A function, by its first instruction.
+    /// A function: its first instruction.
     Function(usize),
-    /// Something of the kernel, by its place in [`Object::externs`].
+    /// A function or variable of the kernel: its index in [`Object::externs`].
     Extern(usize),
 }
 
-/// A line of source.
+/// A source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The first instruction that comes from it.
+    /// The first instruction of the line.
     pub at: usize,
     /// The file's name.
     pub file: String,
-    /// Its number, from 1.
+    /// The line's number, from 1.
     pub number: u32,
 }
 
@@ -109,26 +109,26 @@ pub struct TypeRelocation {
     pub at: usize,
     /// A type of the object.
     pub of: u32,
-    /// Which member of it: indices, separated by colons.
+    /// The member in question: indices, separated by colons.
     pub access: String,
-    /// What is asked, as the kernel numbers it (`enum bpf_core_relo_kind`).
+    /// The question's number in the kernel (`enum bpf_core_relo_kind`).
     pub kind: u32,
 }
 
-/// Something of the kernel that the object names.
+/// A function or variable of the kernel that the object uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extern {
-    /// Its name; what follows `___` tells variants apart.
+    /// Its name. A suffix after `___` distinguishes variants.
     pub name: String,
-    /// Whether the object can do without.
+    /// Whether the object can do without it.
     pub weak: bool,
-    /// Its type: of a function or a variable, in the object.
+    /// Its type in the object.
     pub of: u32,
-    /// Whether it is of the kernel's configuration (`__kconfig`).
+    /// Whether it belongs to the kernel's configuration (`__kconfig`).
     pub kconfig: bool,
 }
 
-/// `bpf/`, compiled: `tools/bpf-object` makes it.
+/// The compiled `bpf/`, made by `tools/bpf-object`.
 const ROOST: &[u8] = include_bytes!("../roost.bpf.o.xz");
 
 impl Object {
@@ -143,7 +143,7 @@ impl Object {
     /// Reads an object.
     ///
     /// # Errors
-    /// If it is no BPF object, contradicts itself, or does not define one sched_ext scheduler.
+    /// If the bytes are not a BPF object, contradict themselves, or do not define exactly one sched_ext scheduler.
     pub fn parse(bytes: &[u8]) -> Result<Self, ScxError> {
         let elf = Elf::parse(bytes).map_err(|error| ScxError::NotBpf(error.to_string()))?;
         if elf.architecture() != object::Architecture::Bpf || !elf.is_little_endian() {
@@ -174,19 +174,19 @@ impl Object {
         })
     }
 
-    /// The function that an instruction is in.
+    /// The function that contains an instruction.
     pub fn function_at(&self, at: usize) -> Option<&Function> {
         self.functions.iter().find(|function| (function.start..function.end).contains(&at))
     }
 
-    /// The line of source that an instruction comes from.
+    /// The source line of an instruction.
     pub fn line_at(&self, at: usize) -> Option<&Line> {
         let function = self.function_at(at)?;
         let after = self.lines.partition_point(|line| line.at <= at);
         self.lines[..after].last().filter(|line| line.at >= function.start)
     }
 
-    /// An instruction as messages name it: function, number in it, file and line.
+    /// An instruction as text for messages: function, number within the function, file and line.
     pub fn place(&self, at: usize) -> String {
         let Some(function) = self.function_at(at) else { return format!("instruction {at}") };
         let place = format!("{} instruction {}", function.name, at - function.start);
@@ -196,7 +196,7 @@ impl Object {
         }
     }
 
-    /// The variable of this name, with its section's place in [`Object::data`].
+    /// The variable with this name, and the index of its section in [`Object::data`].
     pub fn variable(&self, name: &str) -> Option<(usize, &Variable)> {
         self.data.iter().enumerate().find_map(|(index, section)| {
             let variable = section.variables.iter().find(|variable| variable.name == name)?;
@@ -204,7 +204,7 @@ impl Object {
         })
     }
 
-    /// Functions that `start` can reach by calls and callbacks, itself first.
+    /// The functions that `start` can reach by calls and callbacks. The first one is `start` itself.
     pub fn reachable(&self, start: usize) -> Vec<&Function> {
         let mut found: Vec<&Function> = self.function_at(start).into_iter().collect();
         let mut done = 0;
@@ -219,7 +219,7 @@ impl Object {
         found
     }
 
-    /// References of a function's instructions.
+    /// The references of a function's instructions.
     pub fn references_in(&self, function: &Function) -> &[Reference] {
         let from = self.references.partition_point(|reference| reference.at < function.start);
         let to = self.references.partition_point(|reference| reference.at < function.end);
@@ -227,18 +227,18 @@ impl Object {
     }
 }
 
-/// What a section of the file holds.
+/// The bytes of a section of the file.
 pub(crate) fn section_bytes<'a>(elf: &Elf<'a>, name: &'static str) -> Result<&'a [u8], ScxError> {
     let section = elf.section_by_name(name).ok_or(ScxError::NoSection(name))?;
     section.data().map_err(|error| ScxError::broken(format!("section {name}: {error}")))
 }
 
-/// A section's name; empty if it is no text.
+/// A section's name. Empty if it is not valid text.
 pub(crate) fn section_name<'a>(section: &impl object::ObjectSection<'a>) -> String {
     section.name().unwrap_or("").to_owned()
 }
 
-/// Symbols that are not defined in the file: functions and variables of the kernel.
+/// Symbols that the file does not define: functions and variables of the kernel.
 fn externs(elf: &Elf, btf: &Btf) -> Vec<Extern> {
     let of_kconfig = data::variables_of(btf, ".kconfig");
     let undefined = elf.symbols().filter(|symbol| symbol.is_undefined() && symbol.is_global());

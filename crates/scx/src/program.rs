@@ -1,4 +1,4 @@
-//! An object made ready for a kernel: relocated, with settings, checked for what the simulation has.
+//! An object prepared for a kernel: relocated, with settings, and checked for features that the simulation lacks.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::object::{Function, MapDefinition, Object, Target};
 use crate::relocate::{Asked, POISON, Relocated, relocate};
 use crate::tasks;
 
-/// Hooks that are called when a scheduler ends, to report, and of events that no simulated workload has: CPUs that
-/// come or go, other classes, cgroups that go or change.
+/// Hooks that the simulation has no reason to call: for dumps when a scheduler ends, and for events that no simulated
+/// workload has (CPUs that come or go, other classes, cgroups that are removed or changed).
 const NO_OCCASION: [&str; 13] = [
     "exit",
     "dump",
@@ -36,35 +36,35 @@ const NO_OCCASION: [&str; 13] = [
     "cgroup_set_idle",
 ];
 
-/// A scheduler that runs can be made of.
+/// A prepared object, from which schedulers are created.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What it was made of.
+    /// The object.
     pub object: Arc<Object>,
     /// The kernel's types.
     pub kernel: Arc<KernelTypes>,
-    /// What the object asked about these.
+    /// What the object asked about the kernel's types.
     pub asked: Vec<Asked>,
-    /// Relocated against these.
+    /// The code, relocated against these types.
     code: Vec<Instruction>,
     /// What each extern is on this kernel.
     externs: Vec<Resolved>,
-    /// Variables at the start, by section.
+    /// Initial values of the variables, by section.
     data: Vec<Vec<u8>>,
-    /// Its maps, with the sizes that were set.
+    /// The maps, with the sizes that were set.
     pub(crate) maps: Vec<MapDefinition>,
-    /// What is in them at the start.
+    /// Initial entries of the maps.
     pub(crate) entries: Vec<Entry>,
 }
 
-/// An entry of an array at the start.
+/// An initial entry of an array map.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The map's number.
+    /// Number of the map.
     pub map: usize,
-    /// The entry's.
+    /// Index of the entry.
     pub index: u32,
-    /// Its bytes.
+    /// The entry's bytes.
     pub value: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Variables `__SCX_NAME` are the kernel's constants `SCX_NAME`, which loaders look up in its types
+    /// Sets variables `__SCX_NAME` to the kernel's constants `SCX_NAME`. Loaders look these up in the kernel's types
     /// (SCX_ENUM_INIT in the headers of sched_ext schedulers).
     fn set_kernel_constants(&mut self) {
         let names = self.object.data.iter().flat_map(|section| &section.variables);
@@ -111,7 +111,7 @@ impl Program {
     /// Sets a global variable.
     ///
     /// # Errors
-    /// If there is none of that name, it is not one number, or the value does not fit it.
+    /// If there is no such variable, its type is not a single number, or the value does not fit.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ScxError> {
         let bad = |why: String| Err(ScxError::Setting(format!("{name}={value}: {why}")));
         let Some((_, variable)) = self.object.variable(name).filter(|(_, found)| found.global)
@@ -145,10 +145,10 @@ impl Program {
         Ok(())
     }
 
-    /// Sets a variable as a loader does before it loads.
+    /// Sets a variable, as a loader does before it loads the object.
     ///
     /// # Errors
-    /// If there is none of that name that is one number.
+    /// If there is no such variable with a single number.
     pub fn set_number(&mut self, name: &str, value: u64) -> Result<(), ScxError> {
         let variable = self.object.variable(name).map(|(_, variable)| variable.of);
         match variable.and_then(|of| self.object.is_signed_number(of)) {
@@ -165,7 +165,7 @@ impl Program {
         found.ok_or_else(|| ScxError::Setting(format!("the object has no map {name}")))
     }
 
-    /// Sets how many entries a map has room for.
+    /// Sets the number of entries of a map.
     ///
     /// # Errors
     /// If there is no such map.
@@ -175,8 +175,8 @@ impl Program {
         Ok(())
     }
 
-    /// Sets an entry of an array at the start: the members that are named, the others are 0. A value that is one
-    /// number has the member "".
+    /// Sets an initial entry of an array map. The named members are set, all others are 0. For a value that is a single
+    /// number, the member's name is "".
     ///
     /// # Errors
     /// If there is no such map, or its values have no such member.
@@ -194,7 +194,7 @@ impl Program {
         Ok(())
     }
 
-    /// Where a member of a struct is, and how large, bytes; the whole if the name is empty.
+    /// Offset and size of a struct's member, in bytes. An empty name stands for the whole struct.
     fn place_of(&self, of: TypeId, member: &str) -> Option<(usize, usize)> {
         let btf = &self.object.btf;
         let (at, of) = match member {
@@ -205,21 +205,21 @@ impl Program {
         Some((at as usize, size as usize))
     }
 
-    /// Functions that hooks which are called can reach.
+    /// The functions that hooks can reach, for hooks that the simulation calls.
     fn called(&self) -> Vec<&Function> {
         let hooks = self.object.operations.hooks.iter();
         let called = hooks.filter(|(name, _)| class::HOOKS.contains(&name.as_str()));
         called.flat_map(|(_, at)| self.object.reachable(*at)).collect()
     }
 
-    /// Hooks that the simulation never calls although they have an occasion.
+    /// Hooks that the simulation never calls, although it has the events for them.
     pub fn uncalled(&self) -> Vec<String> {
         let hooks = self.object.operations.hooks.iter().map(|(name, _)| name.clone());
         let known = |name: &str| class::HOOKS.contains(&name) || NO_OCCASION.contains(&name);
         hooks.filter(|name| !known(name)).collect()
     }
 
-    /// Members of the kernel's structs that hooks read and the simulation leaves 0.
+    /// Members of the kernel's structs that hooks read, and that are always 0 in the simulation.
     pub fn unfilled(&self) -> Vec<String> {
         let called = self.called();
         let is_called = |at| called.iter().any(|f| (f.start..f.end).contains(&at));
@@ -235,8 +235,7 @@ impl Program {
         names
     }
 
-    /// What hooks can reach and the simulation does not have: kfuncs, helpers, kinds of maps, variables of
-    /// the kernel.
+    /// What hooks can reach and the simulation does not have: kfuncs, helpers, kinds of maps, variables of the kernel.
     pub fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
         for function in self.called() {
@@ -254,10 +253,10 @@ impl Program {
         lacks
     }
 
-    /// Whether it can run here.
+    /// Checks whether the program can run in the simulation.
     ///
     /// # Errors
-    /// If it needs what the simulation does not have: the error names all of it.
+    /// If it needs something that the simulation does not have. The error names everything that is missing.
     pub fn check(&self) -> Result<(), ScxError> {
         match self.lacks().as_slice() {
             [] => Ok(()),
@@ -323,14 +322,14 @@ impl Program {
         }
         for reference in &self.object.references {
             let instruction = code[reference.at];
-            // Relocation may have made it another instruction.
+            // Relocation may have changed the instruction.
             if instruction.code == CALL && instruction.src == 1 {
                 code[reference.at] = self.linked_call(instruction, reference.at, reference.to)?;
             } else if instruction.code == LOAD_64 {
                 let address = match reference.to {
                     Target::Map(index) => maps[index],
                     Target::Data { section, offset } => sections[section] + offset,
-                    // A function is known by its first instruction.
+                    // A function is identified by its first instruction.
                     Target::Function(at) => at as u64,
                     Target::Extern(index) => externs[index],
                 };
@@ -358,7 +357,7 @@ impl Program {
         })
     }
 
-    /// What the address of an extern is: 0 where the kernel has none.
+    /// The address of an extern. 0 if the kernel does not have it.
     fn extern_address(
         &self,
         index: usize,
@@ -368,12 +367,12 @@ impl Program {
     ) -> Option<u64> {
         Some(match resolved {
             Resolved::Missing => 0,
-            // No hook that is called reaches another variable ([`Program::check`]).
+            // Hooks that are called reach no other variable ([`Program::check`]).
             Resolved::Variable(_) => {
                 let known = per_cpu.named(essential(&self.object.externs[index].name));
                 known.map_or(0, |variable| variable.first)
             }
-            // Only whether there is one matters.
+            // Only whether the function exists matters.
             Resolved::Function(_) => 1,
             Resolved::Config => {
                 let address = memory.allocate(8)?;
@@ -385,14 +384,15 @@ impl Program {
     }
 }
 
-/// Whether the simulation fills a member, or the program itself does, as in structs of arguments.
+/// Whether the simulation fills a member. True also for structs that the program itself fills, such as structs of
+/// arguments.
 fn is_filled(name: &str) -> bool {
     let (of, member) = name.split_once('.').unwrap_or((name, ""));
     match essential(of) {
         "task_struct" => tasks::FILLED.contains(&member),
         "rq" => kernel::FILLED.contains(&member),
         "signal_struct" => ["nr_threads", "live.counter"].contains(&member),
-        // Of the servers of a CPU: 0, as no task is of another class.
+        // Of the deadline servers of a CPU. 0 is right, because no task is of another class.
         "sched_dl_entity" => ["rb_node", "rb_node.__rb_parent_color"].contains(&member),
         "cgroup" => groups::FILLED.contains(&member),
         "cgroup_subsys_state" => ["cgroup", "parent"].contains(&member),
@@ -404,7 +404,7 @@ fn is_filled(name: &str) -> bool {
     }
 }
 
-/// A number as people write it: decimal or hexadecimal.
+/// Parses a decimal or hexadecimal number.
 fn number(text: &str) -> Option<i128> {
     match text.strip_prefix("0x") {
         Some(digits) => i128::from_str_radix(digits, 16).ok(),

@@ -1,4 +1,5 @@
-//! Dispatch queues (DSQs): of each CPU, the global ones of each node, and those that a scheduler makes.
+//! Dispatch queues (DSQs): the local queue of each CPU, the global queue of each node, and queues that a scheduler
+//! creates.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,49 +7,49 @@ use roost_engine::{CpuId, TaskId};
 
 use crate::memory::Memory;
 
-/// Numbers of built-in queues (`enum scx_dsq_id_flags`).
+/// Numbers of the built-in queues (`enum scx_dsq_id_flags`).
 pub(crate) mod id {
-    /// A queue that the kernel makes.
+    /// Marks a queue that the kernel creates.
     pub const BUILTIN: u64 = 1 << 63;
-    /// The queue of the node.
+    /// The global queue of the current node.
     pub const GLOBAL: u64 = BUILTIN | 1;
-    /// The queue of the CPU.
+    /// The local queue of the current CPU.
     pub const LOCAL: u64 = BUILTIN | 2;
-    /// The queue of the CPU whose number is in the lower half.
+    /// The local queue of the CPU whose number is in the lower half.
     pub const LOCAL_ON: u64 = BUILTIN | 1 << 62;
-    /// That number.
+    /// The bits of that number.
     pub const CPU_MASK: u64 = 0xffff_ffff;
 }
 
-/// Which queue.
+/// A queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dsq {
-    /// Of a CPU.
+    /// The local queue of a CPU.
     Local(CpuId),
-    /// Of a node.
+    /// The global queue of a node.
     Global(usize),
-    /// One that the scheduler made, by its number.
+    /// A queue that the scheduler created, by its number.
     Made(u64),
 }
 
-/// How a queue orders its tasks.
+/// Where a task is put in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// After the others.
+    /// At the end.
     Last,
-    /// Before the others.
+    /// At the front.
     First,
-    /// By this virtual time, after those with the same.
+    /// By this virtual time, behind tasks with the same one.
     Time(u64),
 }
 
-/// A queue: in order, each task with its virtual time if the queue goes by that.
+/// A queue: its tasks in order, each with its virtual time if the queue is ordered by that.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    /// Of its lock, its number of tasks and its first one, which share a cache line. A CPU's own queue has none: it is
-    /// guarded by the run queue's.
+    /// Address of the queue's lock, its number of tasks and its first task, which share a cache line. A CPU's local
+    /// queue has no address: the lock of the CPU's run queue protects it.
     pub address: u64,
-    /// From when until when its lock is held, ns, in order: those times that are not over.
+    /// Times for which the lock is held, as start and end in ns, in order. Times that are over are dropped.
     held: VecDeque<(u64, u64)>,
     tasks: VecDeque<(TaskId, Option<u64>)>,
 }
@@ -57,14 +58,14 @@ impl Queue {
     /// Bytes of a queue's struct that are accessed.
     pub(crate) const BYTES: usize = 64;
 
-    /// An empty one; `None` if memory has no room.
+    /// An empty queue. `None` if the memory has no room.
     pub(crate) fn new(memory: &mut Memory) -> Option<Self> {
         Some(Self { address: memory.allocate(Self::BYTES)?, ..Self::default() })
     }
 
-    /// A CPU asks at `at` for the lock and holds it for `ns`; how long it waits, ns: until the lock is free for so long.
-    /// Hooks are not executed in the order of time, because CPUs have work that still lies ahead of them; none asks
-    /// before `now`.
+    /// A CPU asks for the lock at the time `at` and holds it for `ns`. Returns how long the CPU waits until the lock is
+    /// free for this long, in ns. Hooks are not executed in the order of time, because CPUs may have work that lies
+    /// ahead of them. No CPU asks before `now`.
     pub(crate) fn hold(&mut self, now: u64, at: u64, ns: u64) -> u64 {
         while self.held.front().is_some_and(|&(_, until)| until <= now) {
             self.held.pop_front();
@@ -93,7 +94,7 @@ impl Queue {
         self.tasks.iter().map(|(task, _)| *task)
     }
 
-    /// Whether tasks are in it that another order put there.
+    /// Whether the queue contains tasks that were put there in another kind of order.
     pub(crate) fn is_mixed_by(&self, order: Order) -> bool {
         let by_time = matches!(order, Order::Time(_));
         self.tasks.front().is_some_and(|(_, time)| time.is_some() != by_time)
@@ -104,7 +105,7 @@ impl Queue {
             Order::Last => self.tasks.push_back((task, None)),
             Order::First => self.tasks.push_front((task, None)),
             Order::Time(time) => {
-                // Times wrap: one is before another if it is less than half the range behind.
+                // Virtual times wrap: one is before another if it is less than half the range behind it.
                 let not_after = |at: &(TaskId, Option<u64>)| {
                     at.1.is_none_or(|at| (time.wrapping_sub(at) as i64) >= 0)
                 };
@@ -133,7 +134,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// `None` if memory has no room.
+    /// All queues of a machine. `None` if the memory has no room.
     pub(crate) fn new(memory: &mut Memory, nr_cpus: usize, nr_nodes: usize) -> Option<Self> {
         Some(Self {
             local: vec![Queue::default(); nr_cpus],
@@ -142,7 +143,7 @@ impl Queues {
         })
     }
 
-    /// A queue that there is.
+    /// An existing queue.
     pub(crate) fn get(&mut self, dsq: Dsq) -> Option<&mut Queue> {
         match dsq {
             Dsq::Local(cpu) => self.local.get_mut(cpu),
@@ -180,8 +181,8 @@ mod tests {
         let mut queue = Queue::default();
         let asks = [(100, 50), (100, 50), (120, 50), (300, 50), (250, 50), (260, 20), (40, 60)];
         let waits = asks.map(|(at, ns)| queue.hold(0, at, ns));
-        // Held from 100 to 250 by the first three, from 300 to 350 by the fourth. The fifth fits between, the sixth
-        // does not any more; the last is before all.
+        // The first three hold the lock from 100 to 250, the fourth from 300 to 350. The fifth fits in between, the
+        // sixth does not. The last one comes before all others.
         assert_eq!(waits, [0, 50, 80, 0, 0, 90, 0]);
         assert_eq!(queue.hold(400, 400, 10), 0);
         assert_eq!(queue.held, [(400, 410)]);

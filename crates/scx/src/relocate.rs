@@ -1,14 +1,15 @@
-//! Relocation against a kernel's types (CO-RE): "where is member x of struct y on the kernel that runs here".
+//! Relocation against a kernel's types (CO-RE). It answers questions such as "where is member x of struct y on this
+//! kernel".
 //!
-//! clang writes, for each such instruction, a type of the object, a path of indices into it and a question.
-//! The answer is found as libbpf does (`relo_core.c`):
+//! For each such instruction, clang writes a type of the object, a path of indices into this type, and a question. The
+//! answer is found as in libbpf (`relo_core.c`):
 //!
-//! 1. The path is followed in the object's type: names of members, indices of arrays.
-//! 2. The kernel's types of the same name, without what follows `___`, are candidates.
-//! 3. The same names are followed in each; members of members without a name are looked through. A candidate
-//!    that lacks one, or has another kind of type there, is none.
-//! 4. The answer replaces the instruction's immediate or offset. Where there is none, and the question was not
-//!    just that, the instruction is made one that ends the run when it is reached.
+//! 1. The path is followed in the object's type. This gives names of members and indices of arrays.
+//! 2. The kernel's types with the same name are candidates. A suffix after `___` is ignored.
+//! 3. The same path is followed in each candidate. Members without a name are searched too. A candidate is dropped if
+//!    it lacks a member, or if the member has another kind of type.
+//! 4. The answer replaces the instruction's immediate or offset. If there is no answer, and the question was not
+//!    whether one exists, the instruction is replaced by one that ends the run when it is reached.
 
 use crate::btf::{Btf, Kind, TypeId, essential};
 use crate::error::ScxError;
@@ -16,10 +17,10 @@ use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::kernel_types::KernelTypes;
 use crate::object::{Object, TypeRelocation};
 
-/// The helper that an instruction calls which could not be relocated: there is none of that number.
+/// The number of a helper that does not exist. An instruction that could not be relocated becomes a call of it.
 pub const POISON: i32 = 0x0bad_2310;
 
-/// Questions, as the kernel numbers them (`enum bpf_core_relo_kind`).
+/// The questions, with the kernel's numbers (`enum bpf_core_relo_kind`).
 mod question {
     pub const BYTE_OFFSET: u32 = 0;
     pub const BYTE_SIZE: u32 = 1;
@@ -35,37 +36,37 @@ mod question {
     pub const VALUE: u32 = 11;
 }
 
-/// How many members may follow one another, as in the kernel (BPF_CORE_SPEC_MAX_LEN).
+/// Largest length of a path, as in the kernel (BPF_CORE_SPEC_MAX_LEN).
 const MOST_STEPS: usize = 64;
 
-/// Code whose questions are answered.
+/// Relocated code.
 #[derive(Clone, Debug)]
 pub struct Relocated {
-    /// The object's code.
+    /// The object's code with all answers.
     pub code: Vec<Instruction>,
-    /// What was asked, in the order of the relocations.
+    /// The questions, in the order of the relocations.
     pub asked: Vec<Asked>,
 }
 
-/// A question and whether the kernel has an answer.
+/// A question, and whether the kernel has an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The instruction.
     pub at: usize,
-    /// A type, member or value: `task_struct.scx.slice`.
+    /// The type, member or value in question: `task_struct.scx.slice`.
     pub name: String,
-    /// Whether it is a member, and the question where it is.
+    /// Whether the question is where a member is.
     pub member: bool,
-    /// Whether the kernel has it.
+    /// Whether the kernel has the type, member or value.
     pub found: bool,
-    /// Whether the instruction only asks whether it exists.
+    /// Whether the instruction only asks if it exists.
     pub optional: bool,
 }
 
 /// Answers all questions of `object` about the types of `kernel`.
 ///
 /// # Errors
-/// If the object's types contradict its questions, or a question is not supported.
+/// If the questions contradict the object's types, or a question is not supported.
 pub fn relocate(object: &Object, kernel: &KernelTypes) -> Result<Relocated, ScxError> {
     let mut relocated = Relocated { code: object.code.clone(), asked: Vec::new() };
     for relocation in &object.relocations {
@@ -90,18 +91,18 @@ pub fn relocate(object: &Object, kernel: &KernelTypes) -> Result<Relocated, ScxE
     Ok(relocated)
 }
 
-/// What replaces an operand.
+/// The replacement for an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answer {
     value: u64,
-    /// Bytes of the member there, if the instruction reads another number of them.
+    /// Set if the member has a size other than the one that the instruction reads.
     resize: Option<Resize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resize {
     To(u32),
-    /// A number with a sign would lose it.
+    /// The size cannot be changed, because a signed number would lose its sign.
     Impossible,
 }
 
@@ -111,7 +112,7 @@ impl From<u64> for Answer {
     }
 }
 
-/// The answer, if the kernel has one, and what was asked about.
+/// The answer, if the kernel has one, and the name of what was asked about.
 fn answer(
     local: &Btf,
     kernel: &KernelTypes,
@@ -165,7 +166,7 @@ fn of_type(
     })
 }
 
-/// Name of the value of an enumeration that is asked for, and the same with the enumeration's.
+/// The name of the enumerator in question, and the same name with the name of its enumeration.
 fn enumerator<'a>(
     local: &'a Btf,
     relocation: &TypeRelocation,
@@ -264,7 +265,7 @@ fn place_answer(
     Some(value.into())
 }
 
-/// Whether a type is read without a sign.
+/// Whether a type is read as unsigned.
 fn unsigned(btf: &Btf, of: TypeId) -> bool {
     matches!(btf.kind(btf.plain(of)), Kind::Int { signed: false, .. } | Kind::Pointer(_))
 }
@@ -276,19 +277,19 @@ fn same_kind(a: &Kind, b: &Kind) -> bool {
     }
 }
 
-/// Where a member is in a type.
+/// The place of a member in a type.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     of: TypeId,
     bit_offset: u32,
-    /// Width of a bit field; 0: it is none.
+    /// Width of a bit field. 0: it is not a bit field.
     bits: u8,
 }
 
 impl Place {
-    /// The bytes that have to be read for it: where they begin, and how many they are.
+    /// The bytes that must be read for the member: offset and number.
     fn storage(&self, btf: &Btf) -> Option<(u32, u32)> {
-        // A member that is an array is read by its elements.
+        // A member that is an array is read element by element.
         let mut of = btf.plain(self.of);
         while let Kind::Array { element, .. } = btf.kind(of) {
             of = btf.plain(*element);
@@ -306,7 +307,7 @@ impl Place {
         }
     }
 
-    /// How many bits it has.
+    /// Width of the member in bits.
     fn width(&self, btf: &Btf) -> Option<u32> {
         match self.bits {
             0 => self.storage(btf)?.1.checked_mul(8),
@@ -318,9 +319,9 @@ impl Place {
 /// A step into a type.
 #[derive(Clone, Debug)]
 enum Step {
-    /// To a member, by name.
+    /// To a member with this name.
     Member(String, TypeId),
-    /// To an element of an array, or of as many as the pointer points to.
+    /// To an element of an array, or of the memory that a pointer points to.
     Element(u32),
 }
 
@@ -332,7 +333,7 @@ struct Path {
 }
 
 impl Path {
-    /// Follows a relocation's indices.
+    /// Follows the indices of a relocation.
     fn follow(local: &Btf, relocation: &TypeRelocation) -> Result<Self, ScxError> {
         let bad =
             || ScxError::btf(format!("a relocation's path {} leads nowhere", relocation.access));
@@ -374,7 +375,7 @@ impl Path {
         Some(())
     }
 
-    /// The same path in a type of the kernel, if it has it.
+    /// Follows the same path in a type of the kernel. `None` if the type does not have it.
     fn follow_in(&self, local: &Btf, kernel: &Btf, root: TypeId) -> Option<Place> {
         let mut place = Place { of: root, bit_offset: 0, bits: 0 };
         for (number, step) in self.steps.iter().enumerate() {
@@ -382,7 +383,7 @@ impl Path {
             place = match (step, kernel.kind(of)) {
                 (Step::Element(index), _) if number == 0 => element(kernel, place, of, *index)?,
                 (Step::Element(index), Kind::Array { element: of, count }) => {
-                    // An array of 0 has as many elements as fit behind the struct.
+                    // An array of length 0 has as many elements as fit behind the struct.
                     if *count != 0 && index >= count {
                         return None;
                     }
@@ -402,7 +403,7 @@ impl Path {
         Some(place)
     }
 
-    /// As it is written: `task_struct.scx.slice`.
+    /// The path as text: `task_struct.scx.slice`.
     fn name(&self, local: &Btf) -> String {
         let mut name = local.name(self.root).to_owned();
         for step in &self.steps[1..] {
@@ -415,7 +416,7 @@ impl Path {
     }
 }
 
-/// Where an element of an array begins, whose elements are `of`.
+/// The place of an element in an array with elements of type `of`.
 fn element(btf: &Btf, from: Place, of: TypeId, index: u32) -> Option<Place> {
     let bits = match index {
         0 => 0,
@@ -424,7 +425,7 @@ fn element(btf: &Btf, from: Place, of: TypeId, index: u32) -> Option<Place> {
     Some(Place { of, bit_offset: from.bit_offset.checked_add(bits)?, bits: 0 })
 }
 
-/// Whether members of these types can stand for each other (`bpf_core_fields_are_compat()`).
+/// Whether members of these two types are interchangeable (`bpf_core_fields_are_compat()`).
 fn compatible(local: &Btf, here: TypeId, kernel: &Btf, there: TypeId) -> bool {
     let (mut here, mut there) = (local.plain(here), kernel.plain(there));
     loop {
@@ -466,7 +467,7 @@ fn patch(code: &mut [Instruction], at: usize, answer: Answer) {
     }
 }
 
-/// The size of an access, as instructions have it (RFC 9669, table 11).
+/// The size of an access, as encoded in instructions (RFC 9669, table 11).
 fn size_bits(bytes: u32) -> u8 {
     match bytes {
         1 => 0x10,

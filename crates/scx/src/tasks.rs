@@ -1,4 +1,5 @@
-//! Tasks as programs see them: a `struct task_struct` each, with the kernel's layout, filled from the world.
+//! Tasks as programs see them. Each has a `struct task_struct` with the kernel's layout, filled from the simulated
+//! world.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::lines::Lines;
 use crate::memory::{ByAddress, Memory, Wild};
 use crate::queues::Dsq;
 
-/// A slice that no scheduler chose (SCX_SLICE_DFL), ns.
+/// The default slice, in ns, for tasks that no scheduler gave a slice (SCX_SLICE_DFL).
 pub(crate) const DEFAULT_SLICE_NS: u64 = 20_000_000;
 
-/// A slice without end (SCX_SLICE_INF).
+/// An endless slice (SCX_SLICE_INF).
 pub(crate) const ENDLESS_SLICE: u64 = u64::MAX;
 
 /// SCX_TASK_QUEUED of `scx.flags`.
@@ -24,7 +25,7 @@ const FLAG_QUEUED: u64 = 1;
 /// PF_KTHREAD of `flags`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Members of `struct task_struct` that are filled.
+/// Members of `struct task_struct` that the simulation fills.
 pub(crate) const FILLED: [&str; 23] = [
     "scx.slice",
     "scx.dsq_vtime",
@@ -47,12 +48,12 @@ pub(crate) const FILLED: [&str; 23] = [
     "mm",
     "cgroups",
     "sched_task_group",
-    // Nothing disables migration, and no reader of RCU is preempted, so 0 is right.
+    // 0 is right, because nothing disables migration, and no RCU reader is preempted.
     "migration_disabled",
     "rcu_read_lock_nesting",
 ];
 
-/// Where members of `struct task_struct` are, bytes.
+/// Offsets of the members of `struct task_struct`, in bytes.
 #[derive(Debug)]
 pub(crate) struct Layout {
     size: usize,
@@ -119,7 +120,7 @@ impl Layout {
     }
 }
 
-/// States of a task (`__state`): it runs or waits for a CPU, sleeps, is being woken, is new, is gone.
+/// States of a task (`__state`): running or waiting for a CPU, sleeping, being woken, new, dead.
 pub(crate) mod state {
     pub const RUNNING: u64 = 0;
     pub const INTERRUPTIBLE: u64 = 1;
@@ -128,7 +129,7 @@ pub(crate) mod state {
     pub const NEW: u64 = 0x800;
 }
 
-/// What the tasks of a process share: the addresses of its structs, and how many they are.
+/// What the tasks of a process share: the addresses of the process's structs, and the number of tasks.
 #[derive(Clone, Copy, Debug)]
 struct Process {
     signal: u64,
@@ -136,12 +137,13 @@ struct Process {
     tasks: u32,
 }
 
-/// Who has a runnable task that does not run.
+/// Who holds a runnable task that is not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Custody {
-    /// Nobody: it runs, or sleeps.
+    /// Nobody: the task runs or sleeps.
     None,
-    /// The scheduler, which has not said yet where it goes. The number tells this time from others.
+    /// The scheduler, which has not decided yet where the task goes. The number identifies this stay with the
+    /// scheduler.
     Scheduler(u64),
     /// A queue.
     Queue(Dsq),
@@ -150,21 +152,21 @@ pub(crate) enum Custody {
 /// A task.
 #[derive(Debug)]
 pub(crate) struct Task {
-    /// Of its `struct task_struct`.
+    /// Address of its `struct task_struct`.
     pub address: u64,
     /// Whether it is runnable.
     pub runnable: bool,
-    /// Where it waits.
+    /// Who holds it while it waits.
     pub custody: Custody,
-    /// Where select_cpu or enqueue put it, and with which flags, until that is done.
+    /// The queue that select_cpu or enqueue chose for it, and the flags, until it has been put there.
     pub direct: Option<(u64, u64)>,
-    /// Since when it is runnable and has not run, ns.
+    /// Time since which it is runnable without having run, in ns.
     pub runnable_at: u64,
-    /// How long it had run when its slice was last reduced, ns.
+    /// Its run time when its slice was last reduced, in ns.
     accounted_ns: u64,
-    /// How often the scheduler had it.
+    /// How often the scheduler has held it.
     times: u64,
-    /// The number of its stay in the queue that it is in.
+    /// The number of its current stay in a queue.
     pub stay: u64,
 }
 
@@ -187,13 +189,13 @@ impl Task {
 #[derive(Debug)]
 pub(crate) struct Tasks {
     pub layout: Layout,
-    /// By number.
+    /// The tasks, by number.
     tasks: Vec<Task>,
     by_address: ByAddress,
     processes: BTreeMap<u32, Process>,
-    /// How many stays in queues there were.
+    /// Number of stays in queues so far.
     stays: u64,
-    /// What runs on a CPU that is idle: pid 0.
+    /// Address of the task that an idle CPU runs: pid 0.
     pub swapper: u64,
 }
 
@@ -224,7 +226,7 @@ impl Tasks {
         all.filter(|(_, task)| task.runnable)
     }
 
-    /// Makes the struct of a new task, or of one that has the number of one that has exited.
+    /// Creates the struct of a new task. The number may belong to a task that has exited.
     pub(crate) fn begin(
         &mut self,
         memory: &mut Memory,
@@ -247,11 +249,11 @@ impl Tasks {
         self.set_group(memory, world, groups, id)
     }
 
-    /// The task exits: of its process one thread less is alive.
+    /// The task exits: its process has one living thread less.
     pub(crate) fn begin_exit(&mut self, memory: &mut Memory, world: &World, id: TaskId) {
         if let Some(process) = self.processes.get(&world.process(id)) {
             let live = process.tasks.saturating_sub(1);
-            // The struct is in memory.
+            // The struct is in memory, so this cannot fail.
             let _ = memory.write(process.signal + self.layout.live, 4, live.into());
         }
     }
@@ -261,7 +263,7 @@ impl Tasks {
         let number = world.process(id);
         let Some(process) = self.processes.get_mut(&number) else { return };
         process.tasks -= 1;
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = memory.write(process.signal + self.layout.nr_threads, 4, process.tasks.into());
         if process.tasks == 0 {
             memory.release(process.signal, self.layout.signal_size);
@@ -297,7 +299,7 @@ impl Tasks {
         let flags = if world.is_kernel_thread(id) { KERNEL_THREAD } else { 0 };
         memory.write(address + task_flags, 4, flags)?;
         memory.write(address + self.layout.start, 8, world.now().ns())?;
-        // A name has at most 15 bytes (TASK_COMM_LEN) and a NUL.
+        // A name has at most 15 bytes and a NUL (TASK_COMM_LEN).
         let name = world.name(id).as_bytes();
         let len = name.len().min(15);
         memory.slice_mut(address + comm, len)?.copy_from_slice(&name[..len]);
@@ -311,7 +313,7 @@ impl Tasks {
         self.set_priority(memory, world, id)
     }
 
-    /// The cgroup that the task is in.
+    /// Sets the cgroup of a task.
     pub(crate) fn set_group(
         &self,
         memory: &mut Memory,
@@ -324,19 +326,19 @@ impl Tasks {
         memory.write(address + self.layout.task_group, 8, group.task_group)
     }
 
-    /// The cgroup that its struct names.
+    /// The cgroup to which a task's struct points.
     pub(crate) fn cgroup(&self, memory: &Memory, groups: &Groups, id: TaskId) -> u64 {
         let css_set = memory.read(self.get(id).address + self.layout.cgroups, 8).unwrap_or(0);
         groups.all().iter().find(|group| group.css_set == css_set).map_or(0, |group| group.cgroup)
     }
 
-    /// Whether it sleeps, and why not.
+    /// Sets the state of a task.
     pub(crate) fn set_state(&self, memory: &mut Memory, id: TaskId, state: u64) {
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = memory.write(self.get(id).address + self.layout.state, 4, state);
     }
 
-    /// Where the task may run.
+    /// Sets the CPUs that a task may use.
     pub(crate) fn set_allowed(
         &self,
         memory: &mut Memory,
@@ -350,7 +352,7 @@ impl Tasks {
         memory.write(address + self.layout.nr_cpus_allowed, 4, world.nr_allowed(id) as u64)
     }
 
-    /// Its weight, as a cgroup's: 100 for a nice value of 0 (`sched_weight_to_cgroup()`).
+    /// The weight of a task on the scale of cgroups: 100 for nice 0 (`sched_weight_to_cgroup()`).
     pub(crate) fn weight(world: &World, id: TaskId) -> u64 {
         let weight = match world.policy(id) {
             Policy::Idle => SCHED_IDLE_WEIGHT,
@@ -359,7 +361,7 @@ impl Tasks {
         ((weight * 100 + 512) / 1024).clamp(1, 10_000)
     }
 
-    /// Writes the weight.
+    /// Writes the weight into the struct.
     pub(crate) fn set_weight(
         &self,
         memory: &mut Memory,
@@ -369,7 +371,7 @@ impl Tasks {
         memory.write(self.get(id).address + self.layout.weight, 4, Self::weight(world, id))
     }
 
-    /// Writes the priority.
+    /// Writes the priority into the struct.
     pub(crate) fn set_priority(
         &self,
         memory: &mut Memory,
@@ -377,13 +379,13 @@ impl Tasks {
         id: TaskId,
     ) -> Result<(), Wild> {
         let address = self.get(id).address;
-        // The priority of a nice value of 0 is 120.
+        // The priority of nice 0 is 120.
         let priority = (120 + i64::from(world.nice(id))) as u64;
         memory.write(address + self.layout.static_prio, 4, priority)?;
         memory.write(address + self.layout.prio, 4, priority)
     }
 
-    /// The address of the CPUs that it may run on.
+    /// The address of the mask of CPUs that the task may use.
     pub(crate) fn mask(&self, id: TaskId) -> u64 {
         self.get(id).address + self.layout.cpus_mask
     }
@@ -393,7 +395,7 @@ impl Tasks {
     }
 
     pub(crate) fn set_slice(&self, memory: &mut Memory, id: TaskId, ns: u64) {
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = memory.write(self.get(id).address + self.layout.slice, 8, ns);
     }
 
@@ -402,28 +404,28 @@ impl Tasks {
     }
 
     pub(crate) fn set_vtime(&self, memory: &mut Memory, id: TaskId, vtime: u64) {
-        // The struct is in memory.
+        // The struct is in memory, so this cannot fail.
         let _ = memory.write(self.get(id).address + self.layout.vtime, 8, vtime);
     }
 
-    /// It is in a queue from now on.
+    /// Records that a task is in a queue from now on.
     pub(crate) fn stay_in(&mut self, id: TaskId, dsq: Dsq) {
         self.stays += 1;
         let task = &mut self.tasks[id.index()];
         (task.custody, task.stay) = (Custody::Queue(dsq), self.stays);
     }
 
-    /// How many stays in queues there were.
+    /// Number of stays in queues so far.
     pub(crate) fn stays(&self) -> u64 {
         self.stays
     }
 
-    /// A slice that a scheduler did not give is a default one.
+    /// Gives a default slice to a task that has none left.
     pub(crate) fn refill(&self, memory: &mut Memory, id: TaskId) {
         self.set_slice(memory, id, DEFAULT_SLICE_NS);
     }
 
-    /// Takes what the task ran since the last time from its slice (`update_curr_scx()`).
+    /// Reduces a task's slice by the time that it has run since the last call (`update_curr_scx()`).
     pub(crate) fn account(&mut self, memory: &mut Memory, world: &World, id: TaskId) {
         let ran_ns = world.run_ns(id);
         let task = &mut self.tasks[id.index()];
@@ -436,7 +438,7 @@ impl Tasks {
         let _ = memory.write(address + self.layout.run_ns, 8, ran_ns);
     }
 
-    /// It became runnable or is not any more.
+    /// Records that a task became runnable, or is no longer runnable.
     pub(crate) fn set_runnable(&mut self, memory: &mut Memory, id: TaskId, runnable: bool) {
         self.tasks[id.index()].runnable = runnable;
         let address = self.get(id).address + self.layout.flags;
@@ -444,19 +446,19 @@ impl Tasks {
         let _ = memory.write(address, 4, flags | u64::from(runnable));
     }
 
-    /// The scheduler has it from now on; the number of this time.
+    /// The scheduler holds the task from now on.
     pub(crate) fn hand_over(&mut self, id: TaskId) {
         let task = &mut self.tasks[id.index()];
         task.times += 1;
         task.custody = Custody::Scheduler(task.times);
     }
 
-    /// `comm[pid]`, as the kernel's messages name a task.
+    /// `comm[pid]`, the form in which the kernel's messages name a task.
     pub(crate) fn named(world: &World, id: TaskId) -> String {
         format!("{}[{}]", world.name(id), world.pid(id))
     }
 
-    /// The struct of the task that a CPU runs.
+    /// The address of the struct of the task that a CPU runs.
     pub(crate) fn current(&self, world: &World, cpu: CpuId) -> u64 {
         world.current(cpu).map_or(self.swapper, |task| self.get(task).address)
     }

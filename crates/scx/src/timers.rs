@@ -1,6 +1,6 @@
-//! `struct bpf_timer`: functions of the program that are called at a later time (`kernel/bpf/helpers.c`).
+//! `struct bpf_timer`: functions of the program that are called later (`kernel/bpf/helpers.c`).
 //!
-//! A timer expires on the CPU that started it. The kernel may choose a busy CPU instead of an idle one
+//! A timer expires on the CPU that started it. In the kernel, a timer of an idle CPU may expire on a busy CPU instead
 //! (`get_nohz_timer_target()`).
 
 use std::collections::BTreeMap;
@@ -10,33 +10,33 @@ use roost_engine::{CpuId, Time};
 use crate::interpret::Stop;
 use crate::kernel::Call;
 
-/// What helpers return (errno).
+/// Error codes that helpers return (errno).
 const EINVAL: u64 = -22i64 as u64;
 const EBUSY: u64 = -16i64 as u64;
 
-/// BPF_F_TIMER_ABS: the time is not counted from now.
+/// BPF_F_TIMER_ABS: the time is absolute, not relative to now.
 const ABSOLUTE: u64 = 1;
 
-/// BPF_F_TIMER_CPU_PIN: it expires on the CPU that starts it, as all do here.
+/// BPF_F_TIMER_CPU_PIN: the timer expires on the CPU that starts it. Here all timers do.
 const PINNED: u64 = 2;
 
 /// A timer that the program initialised.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timer {
-    /// Of the map whose value it is in.
+    /// The map that contains the timer in a value.
     pub map: usize,
     /// The first instruction of the function to call.
     callback: Option<usize>,
-    /// When, ns, and on which CPU.
+    /// When and where it expires: time in ns, and CPU.
     due: Option<(u64, CpuId)>,
 }
 
 /// A timer that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expired {
-    /// The address of its struct.
+    /// The address of the timer's struct.
     pub address: u64,
-    /// Of the map whose value it is in.
+    /// The map that contains the timer in a value.
     pub map: usize,
     /// The first instruction of the function to call.
     pub callback: usize,
@@ -47,13 +47,13 @@ pub(crate) struct Expired {
 pub(crate) struct Timers(BTreeMap<u64, Timer>);
 
 impl Timers {
-    /// When the next timer of a CPU expires, ns.
+    /// The time at which the next timer of a CPU expires, in ns.
     pub(crate) fn next_ns(&self, cpu: CpuId) -> Option<u64> {
         let of_cpu = self.0.values().filter_map(|timer| timer.due);
         of_cpu.filter(|&(_, on)| on == cpu).map(|(at, _)| at).min()
     }
 
-    /// Takes the first timer of a CPU that has expired.
+    /// Removes and returns the first expired timer of a CPU.
     pub(crate) fn take_expired(&mut self, cpu: CpuId, now_ns: u64) -> Option<Expired> {
         let expired = |timer: &Timer| timer.due.filter(|&(at, on)| on == cpu && at <= now_ns);
         let first = self.0.iter_mut().filter(|(_, timer)| expired(timer).is_some());
@@ -97,7 +97,7 @@ pub(crate) fn start(call: &mut Call, [timer, ns, flags, ..]: [u64; 5]) -> Result
     Ok(0)
 }
 
-/// Whether the timer was active; the CPU's timer finds nothing to do then.
+/// Cancels a timer. Returns whether it was active. The engine's timer of the CPU then finds nothing to do.
 pub(crate) fn cancel(call: &mut Call, [timer, ..]: [u64; 5]) -> Result<u64, Stop> {
     let Some(timer) = call.kernel.timers.0.get_mut(&timer) else { return Ok(EINVAL) };
     Ok(timer.due.take().is_some().into())

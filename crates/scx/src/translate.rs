@@ -1,16 +1,16 @@
-//! Machine code for a program, made by Cranelift: the same results, accesses and counts as the interpreter's
-//! ([`crate::interpret`]), which is the reference.
+//! Translates a program to machine code with Cranelift. Results, memory accesses and counts are the same as those of
+//! the interpreter ([`crate::interpret`]), which is the reference.
 //!
 //! ```text
 //! code ──► functions (an entry, and what jumps reach from it) ──► blocks ──► Cranelift ──► machine code
 //! ```
 //!
-//! Registers are variables, instructions are counted by block. An access is checked against the region and against the
-//! cache lines that the CPU has; what is not the common case calls back ([`Calls`]). A panic of the kernel's side is kept
-//! while machine code returns, and goes on then.
+//! BPF registers become variables. Instructions are counted per block. An access is checked against the memory region
+//! and against the cache lines that the CPU has. All but the common case calls back ([`Calls`]). If a callback panics,
+//! the panic is stored until machine code has returned, and is then resumed.
 //!
-//! All `unsafe` code of the crate is here. Machine code is called with a [`Frame`] that outlives the call; what it points
-//! to is set anew before the call and after each call back, because memory may have moved.
+//! All `unsafe` code of the crate is in this module. Machine code is called with a [`Frame`] that outlives the call.
+//! The frame's pointers are set before the call and after each callback, because memory may have moved.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -39,51 +39,52 @@ mod emit {
     }
 }
 
-/// What machine code needs while it runs. [`emit`] knows where each member is.
+/// The data that machine code needs while it runs. [`emit`] uses the offsets of the members.
 #[repr(C)]
 struct Frame {
-    /// Where the region is.
+    /// Address of the memory region.
     memory: *mut u8,
-    /// Accesses at offsets below this are in the region, whatever their size.
+    /// Accesses at offsets below this one are within the region, whatever their size.
     limit: u64,
     /// The line of the region's first bytes.
     lines: *const Line,
     /// The bit of this CPU's LLC in [`Line::copies`].
     bit: u64,
-    /// This CPU, as [`Line::writer`] and [`Line::reader`] are together if it wrote last and nobody has a copy.
+    /// [`Line::writer`] and [`Line::reader`] together, for a line that this CPU wrote last and of which no other CPU
+    /// has a copy.
     alone: u64,
     /// Instructions that were executed.
     instructions: u64,
-    /// How often `may_goto` still goes on.
+    /// How many more times `may_goto` may continue.
     loops_left: u64,
     /// The address after the last function's stack.
     stack_end: u64,
-    /// Whether the program cannot go on.
+    /// Whether the program cannot continue.
     stopped: u64,
     calls: Calls,
     /// The [`Side`].
     side: *mut c_void,
 }
 
-/// Functions that machine code calls back. Each is told the instruction that it is for.
+/// The functions that machine code calls back. Each gets the instruction that it is called for.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Calls {
-    /// A helper or kfunc ([`what`]), with five arguments.
+    /// Calls a helper or kfunc ([`what`]) with five arguments.
     call: extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64,
     /// Reads bytes at an address.
     read: extern "C" fn(*mut Frame, u64, u64, u64) -> u64,
     /// Writes bytes at an address.
     write: extern "C" fn(*mut Frame, u64, u64, u64, u64),
-    /// The line of an address, which is in the region, is read (0) or written (1).
+    /// Records a read (0) or write (1) of the line at an address, which is in the region.
     touch: extern "C" fn(*mut Frame, u64, u64),
-    /// An atomic operation on bytes at an address, with operand and register 0; what was there.
+    /// Does an atomic operation on bytes at an address, with an operand and register 0. Returns the previous value.
     exchange: extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64,
-    /// The program cannot go on, for one of [`Reason`].
+    /// Stops the program for one of [`Reason`].
     stop: extern "C" fn(*mut Frame, u64, u64),
 }
 
-/// Why machine code stops by itself.
+/// Why machine code stops the program itself.
 #[derive(Clone, Copy)]
 enum Reason {
     Unknown,
@@ -92,18 +93,18 @@ enum Reason {
     Endless,
 }
 
-/// A call's own state beside the frame.
+/// State of a call that machine code does not use.
 struct Side<'a, H> {
     host: &'a mut H,
     code: &'a [Instruction],
-    /// Lines of a host that has none: exempt.
+    /// The lines if the host has none: no line is counted.
     no_lines: Lines,
     stop: Option<Fault>,
     panic: Option<Box<dyn Any + Send>>,
 }
 
 impl<H: Host> Side<'_, H> {
-    /// Where memory and lines are now.
+    /// Sets the current addresses of memory and lines.
     fn refresh(&mut self, frame: &mut Frame) {
         let bytes = self.host.memory().bytes_mut();
         let (memory, len) = (bytes.as_mut_ptr(), bytes.len());
@@ -117,14 +118,14 @@ impl<H: Host> Side<'_, H> {
     }
 }
 
-/// Does something for machine code; what it returns is 0 if that cannot go on.
+/// Runs a callback. Returns 0 if the program cannot continue.
 fn serve<H: Host>(
     frame: *mut Frame,
     at: u64,
     serve: impl FnOnce(&mut H) -> Result<u64, Stop>,
 ) -> u64 {
-    // SAFETY: machine code has the frame of `Translated::run`, which nothing else uses now, and its side is of
-    // the host that its functions are for.
+    // SAFETY: machine code has the frame of `Translated::run`, which nothing else uses at this time. Its side belongs
+    // to the host for which the functions were instantiated.
     let (frame, side) = unsafe { (&mut *frame, &mut *(*frame).side.cast::<Side<'_, H>>()) };
     let served = catch_unwind(AssertUnwindSafe(|| {
         let served = serve(side.host);
@@ -144,8 +145,8 @@ fn serve<H: Host>(
     0
 }
 
-/// An instruction that calls a helper or kfunc of a number, in one number: all arguments but the last are passed in
-/// registers then.
+/// Encodes in one number the instruction and the helper or kfunc that it calls. That way, all arguments except the last
+/// are passed in registers.
 const fn what(at: usize, kfunc: bool, number: u32) -> u64 {
     (at as u64) << 33 | (kfunc as u64) << 32 | number as u64
 }
@@ -220,20 +221,20 @@ impl Calls {
     }
 }
 
-/// A function of a program: the frame, five arguments, and the end of its stack.
+/// A translated function. It takes the frame, five arguments, and the end of its stack.
 type Entry = unsafe extern "C" fn(*mut Frame, u64, u64, u64, u64, u64, u64) -> u64;
 
-/// Machine code of a program.
+/// The machine code of a program.
 pub(crate) struct Translated {
     code: Vec<Instruction>,
-    /// By first instruction.
+    /// Functions, by their first instruction.
     entries: Vec<(usize, Entry)>,
     _text: emit::Text,
 }
 
 impl Translated {
-    /// Translates the functions that begin at some instructions, and those that they call; `None` if the program does
-    /// what the kernel's verifier refuses, or there is no machine code for this processor.
+    /// Translates the functions that begin at `starts`, and the functions that they call. `None` if the program does
+    /// something that the kernel's verifier refuses, or if this processor is not supported.
     pub(crate) fn new(code: &[Instruction], starts: &[usize]) -> Option<Self> {
         let (text, entries) = emit::translate(code, starts)?;
         // SAFETY: the functions have this signature, and their memory is kept as long as they are.
@@ -243,7 +244,7 @@ impl Translated {
         Some(Self { code: code.to_vec(), entries, _text: text })
     }
 
-    /// As [`crate::interpret::run`]; `None` if no function begins at `entry`.
+    /// Runs a function, as [`crate::interpret::run`]. `None` if no function begins at `entry`.
     pub(crate) fn run<H: Host>(
         &self,
         host: &mut H,
@@ -270,7 +271,7 @@ impl Translated {
         side.refresh(&mut frame);
         frame.side = (&raw mut side).cast();
         let [a, b, c, d, e] = arguments;
-        // SAFETY: frame and side live until the call returns, and are not used here before.
+        // SAFETY: frame and side live until the call returns, and are not used here before that.
         let value =
             unsafe { (self.entries[place].1)(&raw mut frame, a, b, c, d, e, stack + STACK_BYTES) };
         if let Some(panic) = side.panic {
@@ -281,10 +282,10 @@ impl Translated {
     }
 }
 
-/// Programs that are kept translated.
+/// Number of programs whose machine code is cached.
 const KEPT: usize = 8;
 
-/// The machine code of a program, which is made once for all runs of it; `None` as for [`Translated::new`].
+/// The machine code of a program, which is created once for all runs. `None` as in [`Translated::new`].
 pub(crate) fn translated(code: &[Instruction], starts: &[usize]) -> Option<Arc<Translated>> {
     static TRANSLATED: Mutex<Vec<Arc<Translated>>> = Mutex::new(Vec::new());
     let mut kept = TRANSLATED.lock().unwrap_or_else(PoisonError::into_inner);

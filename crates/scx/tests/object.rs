@@ -1,4 +1,4 @@
-//! What is read from an object is what its source says, and a damaged object is an error of one line.
+//! The contents that are read from an object match its source. A damaged object gives an error of one line.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -73,7 +73,7 @@ fn every_call_and_address_has_a_target() {
     assert_eq!(maps, lookups, "each lookup names the map");
 }
 
-/// `running` reads the task's virtual time first.
+/// `running` first reads the task's virtual time.
 #[test]
 fn a_member_is_read_where_the_kernel_has_it() {
     let (object, kernel) = (small(), &*KERNEL);
@@ -99,11 +99,11 @@ fn what_the_kernel_lacks_is_named_and_its_instruction_is_made_one_that_fails() {
     }
     let about = described(object).unwrap();
     assert!(about.missing.is_empty(), "{:?}", about.missing);
-    // The names of Linux 6.12, for which the headers fall back.
+    // The names of Linux 6.12, which the headers use as a fallback.
     assert!(about.optional.contains(&"scx_bpf_dispatch___compat".to_owned()));
 }
 
-/// Kernels offer several prototypes of one name; only that which fits is the one.
+/// Kernels may offer several prototypes for one name. Only the one that fits is used.
 #[test]
 fn a_kfunc_with_other_parameters_is_another_one() {
     let about = described(small()).unwrap();
@@ -112,7 +112,7 @@ fn a_kfunc_with_other_parameters_is_another_one() {
     assert!(calls("scx_bpf_dispatch").is_none());
 }
 
-/// The scheduler of this project, as it comes along, was compiled from the sources that are there.
+/// The shipped scheduler was compiled from the sources in this repository.
 #[test]
 fn the_shipped_object_is_of_these_sources() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
@@ -178,7 +178,7 @@ fn broken_types_are_an_error_that_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever is changed in an object, it is read or refused in one line.
+    /// Any changed object is either read, or refused in one line.
     #[test]
     fn a_damaged_object_is_read_or_refused(
         changes in prop::collection::vec((0..SMALL.len(), any::<u8>()), 1..8),
@@ -194,7 +194,7 @@ proptest! {
         }
     }
 
-    /// The same for its types beside a kernel's.
+    /// The same when the object is compared with a kernel's types.
     #[test]
     fn a_damaged_object_is_described_or_refused(
         changes in prop::collection::vec((0..SMALL.len(), any::<u8>()), 1..4),

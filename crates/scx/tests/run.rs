@@ -1,5 +1,5 @@
-//! A program as a scheduler of the engine: it schedules, is the same in every run, and ends a run with a
-//! reason when it goes wrong.
+//! A program as a scheduler of the engine. It schedules, does the same in every run, and ends the run with a reason
+//! when it fails.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -19,7 +19,7 @@ static SMALL: LazyLock<Program> = LazyLock::new(|| {
 /// The scheduler of this project.
 static ROOST: LazyLock<Object> = LazyLock::new(|| Object::roost().unwrap());
 
-/// The code of a call.
+/// The code of a call instruction.
 const CALL: u8 = 0x85;
 
 fn small(settings: &[(&str, &str)]) -> Program {
@@ -62,7 +62,7 @@ fn the_same_run_is_the_same() {
     assert_eq!(once(), once());
 }
 
-/// Decisions, counted instructions, cache lines and waits: all that an outcome tells.
+/// Decisions, instruction counts, cache lines and waits must match: everything that an outcome contains.
 #[test]
 fn machine_code_does_what_the_interpreter_does() {
     let once = |machine: &str, program: &Program, instructions| {
@@ -144,14 +144,14 @@ fn a_task_that_is_never_run_is_a_stall() {
     assert!(error.contains("small: runnable task stall: "), "{error}");
     let (_, seconds) = error.split_once("failed to run for ").unwrap();
     let seconds: f64 = seconds.split('s').next().unwrap().parse().unwrap();
-    // The watchdog looks every 15 s for what has waited 30 s.
+    // The watchdog checks every 15 s whether a task has waited for 30 s.
     assert!((30.0..=45.1).contains(&seconds), "{error}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever its code does, a program runs or ends the run in one line: the verifier has not seen it here.
+    /// Any changed program runs, or ends the run in one line, although no verifier has checked it.
     #[test]
     fn a_program_whose_code_was_changed_runs_or_is_refused(
         ours in any::<bool>(),
@@ -161,7 +161,7 @@ proptest! {
         for (at, [what, a, b, c]) in changes {
             let at = at.index(object.code.len());
             let instruction = object.code[at];
-            // Jumps stay: they would mostly make loops without an end, which take long to find.
+            // Jumps are not changed: most changes would create endless loops, which take long to detect.
             if matches!(instruction.code & 7, 5 | 6) && instruction.code != CALL {
                 continue;
             }

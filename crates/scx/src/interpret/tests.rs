@@ -1,11 +1,11 @@
-//! Each kind of instruction does what RFC 9669 says; numbers are worked out by hand from its text.
+//! Each kind of instruction does what RFC 9669 says. The numbers were worked out by hand from its text.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use super::*;
 use crate::translate::Translated;
 
-/// Memory of a call, and a kfunc that adds its arguments.
+/// The memory of a call, and a kfunc that adds its arguments.
 pub(crate) struct Bench {
     memory: Memory,
     calls: Vec<(Callee, [u64; 5])>,
@@ -34,7 +34,7 @@ const fn op(code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Instruction {
 const EXIT_CODE: Instruction = op(0x95, 0, 0, 0, 0);
 
 impl Bench {
-    /// Its memory has room for stacks, and 64 bytes, whose addresses are returned.
+    /// A bench whose memory has room for stacks and 64 more bytes. Returns the addresses of both.
     fn new() -> (Self, u64, u64) {
         let mut memory = Memory::default();
         let stack = memory.allocate(MOST_FRAMES * STACK_BYTES as usize).unwrap();
@@ -43,7 +43,7 @@ impl Bench {
     }
 }
 
-/// Runs code with two arguments, in r1 and r2; memory has 64 bytes at r3. Machine code does the same.
+/// Runs code with two arguments in r1 and r2, and the address of 64 bytes in r3. Machine code must do the same.
 pub(crate) fn run_with(
     code: &[Instruction],
     a: u64,
@@ -66,7 +66,7 @@ fn value(code: &[Instruction], a: u64, b: u64) -> u64 {
     run_with(code, a, b).0.unwrap().value
 }
 
-/// `r1 OP= r2`, then the same with the immediate `b` if it fits.
+/// The result of `r1 OP= r2`. Checks the same with `b` as immediate, if it fits.
 fn arithmetic(code: u8, offset: i16, a: u64, b: u64) -> u64 {
     let by_register = [op(code | REGISTER, 1, 2, offset, 0), op(0xbf, 0, 1, 0, 0), EXIT_CODE];
     let result = value(&by_register, a, b);
@@ -127,7 +127,7 @@ fn shifts_use_the_lowest_bits_of_the_distance() {
     assert_eq!(arithmetic(RSH | class::ALU, 0, 2, 33), 1);
 }
 
-/// RFC 9669, section 4.1: division by zero gives 0, the rest is the dividend; the least number divided by
+/// RFC 9669, section 4.1: division by zero gives 0, and its remainder is the dividend. The smallest number divided by
 /// -1 is itself.
 #[test]
 fn division_by_zero_and_overflow_are_defined() {
@@ -142,7 +142,7 @@ fn division_by_zero_and_overflow_are_defined() {
     assert_eq!(arithmetic(DIV | class::ALU, 1, 0x8000_0000, MINUS_1), 0x8000_0000);
 }
 
-/// Section 4.1: -13 % 3 is -1, as the quotient is truncated.
+/// Section 4.1: -13 % 3 is -1, because the quotient is truncated.
 #[test]
 fn signed_division_truncates() {
     let minus_13 = -13i64 as u64;
@@ -186,7 +186,7 @@ fn a_load_of_64_bits_takes_two_instructions() {
     assert_eq!(returned, Returned { value: 0x1_ffff_ffff, instructions: 2 });
 }
 
-/// Stores and loads of each size, with and without sign, at an offset.
+/// Stores and loads of each size, signed and unsigned, at an offset.
 #[test]
 fn memory_is_accessed_by_size() {
     let sizes = [(0x10, 0xef, (MINUS_1 << 8) | 0xef), (0x08, 0xcdef, (MINUS_1 << 16) | 0xcdef)];
@@ -204,7 +204,7 @@ fn memory_is_accessed_by_size() {
     assert_eq!(value(&immediate, 0, 0), MINUS_1 - 1);
 }
 
-/// r1 is the operand, memory begins as 5: what memory is then, and what r1 and r0 are.
+/// Runs an atomic operation with the operand r1 on memory that contains 5. Returns memory, r1 and r0 afterwards.
 fn atomically(imm: i32, size: u8, operand: u64, r0: u64) -> (u64, u64, u64) {
     let begin = [
         op(0x7a, 3, 0, 0, 5),
@@ -247,7 +247,7 @@ fn acquire_and_release_load_and_store() {
     assert_eq!(value(&code, 42, 0), 42);
 }
 
-/// Every comparison with operands for which it holds and for which it does not, 64 and 32 bits.
+/// Every comparison, in 64 and 32 bits, with operands for which it holds and for which it does not.
 #[test]
 fn jumps_compare_with_and_without_sign() {
     let cases: [(u8, u64, u64, bool); 20] = [
@@ -311,7 +311,7 @@ fn a_loop_with_may_goto_ends() {
     assert_eq!(value(&code, 0, 0), MOST_LOOPS + 1);
 }
 
-/// A function has registers 6 to 9 and a stack of its own.
+/// A function has its own registers 6 to 9 and its own stack.
 #[test]
 fn a_call_keeps_registers_and_stack_of_its_caller() {
     let code = [

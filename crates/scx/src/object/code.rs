@@ -1,4 +1,4 @@
-//! Instructions, functions, and what instructions refer to.
+//! Instructions, functions, and the targets that instructions refer to.
 
 use object::{
     Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionIndex,
@@ -9,11 +9,11 @@ use super::{DataSection, Elf, Extern, Function, MapDefinition, Reference, Target
 use crate::error::ScxError;
 use crate::instruction::{Instruction, LOAD_64};
 
-/// The sections of instructions, one after the other.
+/// The sections with instructions, one after the other.
 pub(crate) struct Layout {
     pub code: Vec<Instruction>,
     pub functions: Vec<Function>,
-    /// Number and name of each section, its first instruction and how many it has.
+    /// Number and name of each section, its first instruction, and its number of instructions.
     sections: Vec<(SectionIndex, String, usize, usize)>,
 }
 
@@ -57,21 +57,21 @@ impl Layout {
         self.sections.iter().find(|section| section.0 == index)
     }
 
-    /// The instruction at a byte of a section.
+    /// The index of the instruction at a byte of a section.
     pub(crate) fn place(&self, section: &str, offset: u64) -> Option<usize> {
         let (_, _, first, count) = self.sections.iter().find(|(_, name, ..)| name == section)?;
         let index = usize::try_from(offset / 8).ok()?;
         (offset.is_multiple_of(8) && index < *count).then_some(first + index)
     }
 
-    /// The instruction that a symbol's place in a section is.
+    /// The index of the instruction at a symbol's place in a section.
     pub(crate) fn place_by_index(&self, section: SectionIndex, offset: u64) -> Option<usize> {
         let name = &self.by_index(section)?.1;
         self.place(name, offset)
     }
 }
 
-/// What relocations attach to instructions, sorted by instruction; calls without a relocation too.
+/// The references that relocations create, sorted by instruction. Calls without a relocation are included.
 pub(crate) fn references(
     elf: &Elf,
     layout: &Layout,
@@ -103,7 +103,7 @@ pub(crate) fn references(
     Ok(references)
 }
 
-/// Adds calls within a section, for which clang writes no relocation.
+/// Adds calls within a section. clang writes no relocation for them.
 fn local_calls(layout: &Layout, references: &mut Vec<Reference>) -> Result<(), ScxError> {
     let mut missing = Vec::new();
     for (at, instruction) in layout.code.iter().enumerate() {
@@ -139,7 +139,7 @@ impl Resolver<'_> {
         let section = symbol.section_index()?;
         let instruction = self.layout.code[at];
         if self.layout.by_index(section).is_some() {
-            // Of a call the operand counts instructions from the next one, of a load it is in bytes.
+            // The operand of a call counts instructions from the next one. The operand of a load is in bytes.
             let more = match instruction.code {
                 LOAD_64 => i64::from(instruction.imm) / 8,
                 _ => i64::from(instruction.imm) + 1,
@@ -154,7 +154,7 @@ impl Resolver<'_> {
         }
         let index = self.data.iter().position(|(known, _)| *known == section)?;
         let offset = offset.checked_add_signed(instruction.imm.into())?;
-        // The end of the last variable is an address, too.
+        // The end of the last variable is a valid address too.
         (offset <= self.data[index].1.bytes.len() as u64)
             .then_some(Target::Data { section: index, offset })
     }

@@ -1,4 +1,4 @@
-//! Variables: sections `.data`, `.rodata`, `.bss` and those that begin with these.
+//! Variables: the sections `.data`, `.rodata` and `.bss`, and sections whose names begin with these.
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionIndex, SectionKind};
 
@@ -6,7 +6,7 @@ use super::{Elf, section_name};
 use crate::btf::{Btf, Kind, SectionVariable, TypeId};
 use crate::error::ScxError;
 
-/// The most bytes of variables that an object may have: the kernel allocates them in one piece.
+/// Largest size of an object's variables, in bytes. The kernel allocates them in one piece.
 const MOST_BYTES: u64 = 1 << 28;
 
 /// A section of variables.
@@ -14,11 +14,11 @@ const MOST_BYTES: u64 = 1 << 28;
 pub struct DataSection {
     /// Its name.
     pub name: String,
-    /// What the variables are at the start.
+    /// Initial values of the variables.
     pub bytes: Vec<u8>,
     /// Whether programs may only read them.
     pub read_only: bool,
-    /// Those that BTF describes.
+    /// The variables that BTF describes.
     pub variables: Vec<Variable>,
 }
 
@@ -29,15 +29,15 @@ pub struct Variable {
     pub name: String,
     /// Its type, in the object.
     pub of: TypeId,
-    /// Where it begins in its section, bytes.
+    /// Offset in its section, in bytes.
     pub offset: u32,
     /// Size in bytes.
     pub size: u32,
-    /// Whether it is global: what a loader may set.
+    /// Whether it is global, so that a loader may set it.
     pub global: bool,
 }
 
-/// The variables of a section, as BTF has them.
+/// The variables of a section, as BTF describes them.
 pub(crate) fn variables_of<'a>(btf: &'a Btf, section: &str) -> &'a [SectionVariable] {
     let id = btf.find(section, |kind| matches!(kind, Kind::Section(_)));
     match id.map(|id| btf.kind(id)) {
@@ -87,7 +87,7 @@ fn variables(
     for described in variables_of(btf, name) {
         let Kind::Variable { of, global } = *btf.kind(described.variable) else { continue };
         let name = btf.name(described.variable).to_owned();
-        // clang leaves the place of a global variable to the symbol table.
+        // clang puts the place of a global variable only into the symbol table.
         let symbol = elf
             .symbols()
             .filter(|symbol| symbol.section_index() == Some(section) && symbol.name() == Ok(&name))

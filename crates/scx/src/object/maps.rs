@@ -1,4 +1,4 @@
-//! Maps: variables of the section `.maps`, whose type says what they are like.
+//! Maps: variables of the section `.maps`. Their type describes the map.
 
 use super::{Elf, data};
 use crate::btf::{Btf, Kind, TypeId};
@@ -10,17 +10,17 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 pub struct MapDefinition {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: MapKind,
-    /// Bytes of a key.
+    /// Size of a key, in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value, in bytes.
     pub value_size: u32,
-    /// How many entries it may have.
+    /// Largest number of entries.
     pub max_entries: u32,
     /// BPF_F_ flags.
     pub flags: u32,
-    /// Type of the value, in the object; 0: not given.
+    /// Type of the value, as a number in the object. 0: not given.
     pub value: TypeId,
 }
 
@@ -28,7 +28,7 @@ pub struct MapDefinition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapKind(pub u32);
 
-/// Kinds that sched_ext schedulers use, by number.
+/// Kinds of maps that sched_ext schedulers use, by number.
 const NAMES: [(u32, &str); 14] = [
     (1, "hash"),
     (2, "array"),
@@ -55,7 +55,7 @@ impl std::fmt::Display for MapKind {
     }
 }
 
-/// Reads all maps, each with its place in the section.
+/// Reads all maps, each with its offset in the section.
 pub(crate) fn read(elf: &Elf, btf: &Btf) -> Result<Vec<(u64, MapDefinition)>, ScxError> {
     let Some(section) = elf.section_by_name(".maps") else { return Ok(Vec::new()) };
     let mut maps = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn read(elf: &Elf, btf: &Btf) -> Result<Vec<(u64, MapDefinition)>, Sc
 fn definition(btf: &Btf, name: &str, of: TypeId) -> Option<MapDefinition> {
     let of = btf.plain(of);
     let Kind::Composite { .. } = btf.kind(of) else { return None };
-    // `__uint(name, N)` declares a pointer to an array of N.
+    // `__uint(name, N)` declares a pointer to an array of N elements.
     let number = |field: &str| -> Option<Option<u32>> {
         let Some((member, _)) = btf.member(of, field) else { return Some(None) };
         let Kind::Pointer(to) = btf.kind(btf.plain(member.of)) else { return None };

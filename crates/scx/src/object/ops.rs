@@ -1,4 +1,4 @@
-//! The scheduler: a variable of type `struct sched_ext_ops` in a section `.struct_ops`.
+//! The scheduler: a variable of the type `struct sched_ext_ops` in a `.struct_ops` section.
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget};
 
@@ -8,7 +8,7 @@ use crate::btf::{Btf, Kind};
 use crate::bytes::{text_at, u32_at, u64_at};
 use crate::error::ScxError;
 
-/// The struct whose variables are schedulers.
+/// The type of the variables that define schedulers.
 const STRUCT: &str = "sched_ext_ops";
 
 /// The hooks and numbers of a scheduler.
@@ -16,11 +16,11 @@ const STRUCT: &str = "sched_ext_ops";
 pub struct Operations {
     /// The variable's name.
     pub variable: String,
-    /// Its name, as the kernel shows it.
+    /// The scheduler's name, as the kernel shows it.
     pub name: String,
-    /// Hooks by name, each with its first instruction; in the order of the struct.
+    /// Names of the hooks and their first instructions, in the order of the struct.
     pub hooks: Vec<(String, usize)>,
-    /// Numbers that are not 0, such as `flags` and `timeout_ms`.
+    /// Numbers that are set (not 0), such as `flags` and `timeout_ms`.
     pub numbers: Vec<(String, u64)>,
 }
 
@@ -30,7 +30,7 @@ impl Operations {
         self.hooks.iter().find(|(hook, _)| hook == name).map(|(_, at)| *at)
     }
 
-    /// A number; 0 unless the scheduler sets it.
+    /// A number. 0 if the scheduler does not set it.
     pub fn number(&self, name: &str) -> u64 {
         self.numbers.iter().find(|(number, _)| number == name).map_or(0, |(_, value)| *value)
     }
@@ -68,7 +68,7 @@ pub(crate) fn read(elf: &Elf, btf: &Btf, layout: &Layout) -> Result<Operations, 
     }
 }
 
-/// By place in the section: the function whose address is put there.
+/// The functions whose addresses are put into the section, by offset.
 fn hooks_at<'a>(
     elf: &Elf<'a>,
     section: &impl object::ObjectSection<'a>,

@@ -1,4 +1,4 @@
-//! Cranelift's intermediate code for the functions of a program.
+//! Creates Cranelift's intermediate code for the functions of a program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -21,25 +21,26 @@ use crate::interpret::{MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
 use crate::lines::{LINE_BYTES, Line};
 use crate::memory::BASE;
 
-/// The memory of machine code, which is given back with it.
+/// The memory of machine code. It is freed when this is dropped.
 pub(super) struct Text(Option<JITModule>);
 
-// SAFETY: once the code is complete the module is only kept, until it is dropped.
+// SAFETY: once the code is complete, the module is only kept until it is dropped.
 unsafe impl Send for Text {}
-// SAFETY: as before.
+// SAFETY: as above.
 unsafe impl Sync for Text {}
 
 impl Drop for Text {
     fn drop(&mut self) {
         if let Some(module) = self.0.take() {
-            // SAFETY: `Translated` has the only pointers to the code, and goes with this.
+            // SAFETY: `Translated` has the only pointers to the code, and is dropped with this.
             unsafe { module.free_memory() };
         }
     }
 }
 
-/// Makes machine code of the functions that begin at some instructions, and of those that they call: the code, and where
-/// each function is. `None` if one writes the frame pointer, or Cranelift has nothing for this processor.
+/// Creates machine code for the functions that begin at `starts`, and for those that they call. Returns the code, and
+/// the address of each function. `None` if a function writes the frame pointer, or if Cranelift does not support this
+/// processor.
 pub(super) fn translate(
     code: &[Instruction],
     starts: &[usize],
@@ -73,7 +74,7 @@ fn module() -> Option<JITModule> {
     Some(JITModule::new(JITBuilder::with_isa(isa, default_libcall_names())))
 }
 
-/// Of a function that takes the frame and some numbers.
+/// The signature of a function that takes the frame and some numbers.
 fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
     let mut signature = module.make_signature();
     signature.params.push(AbiParam::new(module.target_config().pointer_type()));
@@ -82,7 +83,7 @@ fn signature(module: &JITModule, numbers: usize, returns: bool) -> Signature {
     signature
 }
 
-/// Where an instruction goes on.
+/// Where execution continues after an instruction.
 enum Flow {
     Next(usize),
     Jump(Option<usize>),
@@ -108,7 +109,7 @@ fn flow(instruction: Instruction, at: usize) -> Flow {
     }
 }
 
-/// The register that an instruction may write, if it writes one.
+/// The register that an instruction may write, if any.
 fn written(instruction: Instruction) -> Option<u8> {
     match instruction.class() {
         class::LD | class::LDX | class::ALU | class::ALU64 => Some(instruction.dst),
@@ -122,7 +123,7 @@ fn written(instruction: Instruction) -> Option<u8> {
     }
 }
 
-/// Functions, and where blocks of theirs begin; `None` if one writes the frame pointer.
+/// The functions, and the starts of their blocks. `None` if a function writes the frame pointer.
 fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTreeSet<usize>>> {
     let mut functions = BTreeMap::new();
     let mut entries = starts.to_vec();
@@ -160,7 +161,7 @@ fn reached(code: &[Instruction], starts: &[usize]) -> Option<BTreeMap<usize, BTr
     Some(functions)
 }
 
-/// Signatures of what is called back.
+/// Signatures of the callbacks.
 #[derive(Clone, Copy)]
 struct Backs {
     call: SigRef,
@@ -174,19 +175,19 @@ struct Backs {
 struct Emitter<'a> {
     builder: FunctionBuilder<'a>,
     code: &'a [Instruction],
-    /// By first instruction.
+    /// The blocks, by first instruction.
     blocks: BTreeMap<usize, Block>,
     registers: [Variable; 11],
-    /// Instructions that this call of the function executed.
+    /// Number of instructions that this call of the function executed.
     count: Variable,
     frame: Value,
-    /// Returns register 0.
+    /// The block that returns register 0.
     exit: Block,
     functions: BTreeMap<usize, FuncRef>,
     backs: Backs,
 }
 
-/// An operation cannot be translated: it ends the program when it is executed.
+/// The operation cannot be translated. It ends the program when it is executed.
 struct Unknown;
 
 type Emitted<T> = Result<T, Unknown>;
@@ -246,7 +247,7 @@ impl<'a> Emitter<'a> {
         self.builder.finalize();
     }
 
-    /// Adds what was counted and returns.
+    /// Adds up the executed instructions and returns.
     fn leave(&mut self) {
         self.builder.switch_to_block(self.exit);
         let count = self.builder.use_var(self.count);
@@ -258,7 +259,7 @@ impl<'a> Emitter<'a> {
         self.builder.ins().return_(&[value]);
     }
 
-    /// The instructions of a block, up to one that goes elsewhere or where another block begins.
+    /// Emits the instructions of a block, up to a jump or to the start of another block.
     fn block(&mut self, start: usize) {
         let (mut at, mut length) = (start, 0);
         while let Some(&instruction) = self.code.get(at) {
@@ -298,7 +299,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// An instruction after which the next one follows.
+    /// Emits an instruction that is followed by the next one.
     fn straight(&mut self, at: usize, instruction: Instruction) -> Emitted<()> {
         match instruction.class() {
             class::ALU64 => {
@@ -343,12 +344,12 @@ impl<'a> Emitter<'a> {
         self.builder.def_var(self.registers[register as usize], value);
     }
 
-    /// A member of the frame, of 8 bytes.
+    /// Loads a member of the frame, of 8 bytes.
     fn member(&mut self, offset: usize) -> Value {
         self.builder.ins().load(I64, MemFlags::trusted(), self.frame, offset as i32)
     }
 
-    /// The program cannot go on. Nothing follows in the block.
+    /// Stops the program. Nothing follows in the block.
     fn stop(&mut self, at: usize, reason: Reason) {
         let (at, reason) = (self.number(at as u64), self.number(reason as u64));
         self.back(offset_of!(Frame, calls.stop), self.backs.stop, &[at, reason]);
@@ -364,7 +365,7 @@ impl<'a> Emitter<'a> {
         self.builder.inst_results(call).first().copied()
     }
 
-    /// Returns if the program cannot go on; what follows is in a new block.
+    /// Returns if the program cannot continue. Following code is in a new block.
     fn check(&mut self) {
         let stopped = self.member(offset_of!(Frame, stopped));
         let goes_on = self.builder.create_block();
@@ -372,7 +373,7 @@ impl<'a> Emitter<'a> {
         self.builder.switch_to_block(goes_on);
     }
 
-    /// A jump; a loop that does not end is stopped where it goes back.
+    /// Emits a jump. At a backward jump, a loop that does not end is stopped.
     fn go(&mut self, at: usize, target: Option<usize>) {
         let Some((target, &block)) = target.and_then(|to| Some((to, self.blocks.get(&to)?))) else {
             return self.stop(at, Reason::Left);
@@ -407,7 +408,7 @@ impl<'a> Emitter<'a> {
         self.go(at, target);
     }
 
-    /// Whether no loop may go on; otherwise one fewer may.
+    /// Whether the limit of loops is used up. If not, reduces it by one.
     fn may_goto(&mut self) -> Value {
         let left = self.member(offset_of!(Frame, loops_left));
         let ends = self.builder.ins().icmp_imm(IntCC::Equal, left, 0);
@@ -441,7 +442,7 @@ impl<'a> Emitter<'a> {
         Ok(self.builder.ins().icmp(compare, a, b))
     }
 
-    /// Both operands, of 32 or 64 bits: the second is a register, or the immediate with its sign.
+    /// Both operands, as 32 or 64 bits. The second is a register, or the sign-extended immediate.
     fn operands(&mut self, instruction: Instruction, of: Type) -> (Value, Value) {
         let a = self.get(instruction.dst);
         let b = match instruction.code & REGISTER {
@@ -459,13 +460,13 @@ impl<'a> Emitter<'a> {
         if from == I64 { value } else { self.builder.ins().uextend(I64, value) }
     }
 
-    /// The lowest bits of `value` that a type has, with their sign, as a number of `of`.
+    /// The lowest bits of `value`, as many as `from` has, sign-extended to `of`.
     fn sign_extended(&mut self, value: Value, from: Type, of: Type) -> Value {
         let low = self.builder.ins().ireduce(from, value);
         self.builder.ins().sextend(of, low)
     }
 
-    /// What an operation makes of its operands, as 64 bits.
+    /// The result of an arithmetic operation, as 64 bits.
     fn arithmetic(&mut self, instruction: Instruction, of: Type) -> Emitted<Value> {
         let operation = instruction.code & OPERATION;
         if operation == END {
@@ -486,7 +487,7 @@ impl<'a> Emitter<'a> {
             (ARSH, 0) => ins.sshr(a, b),
             (NEG, 0) => ins.ineg(a),
             (MOV, 0) => b,
-            // Between the spaces of an arena, which are one here.
+            // A cast between the arena's address spaces. Here both are the same.
             (MOV, 1) if of == I64 => b,
             (MOV, 8) => self.sign_extended(b, I8, of),
             (MOV, 16) => self.sign_extended(b, I16, of),
@@ -497,13 +498,13 @@ impl<'a> Emitter<'a> {
         Ok(self.widened(value, of))
     }
 
-    /// A quotient or a rest: by 0 it is 0, or what there was.
+    /// A quotient or a remainder. Division by 0 gives the quotient 0, or leaves the dividend as remainder.
     fn divided(&mut self, operation: u8, signed: bool, a: Value, b: Value, of: Type) -> Value {
         let zero = self.builder.ins().iconst(of, 0);
         let one = self.builder.ins().iconst(of, 1);
         let by_zero = self.builder.ins().icmp(IntCC::Equal, b, zero);
         let mut by = self.builder.ins().select(by_zero, one, b);
-        // The least number by -1 overflows: dividing by -1 is a negation, whose rest is 0.
+        // The smallest number divided by -1 overflows. Dividing by -1 is a negation, and its remainder is 0.
         let minus = self.builder.ins().icmp_imm(IntCC::Equal, b, -1);
         if signed {
             by = self.builder.ins().select(minus, one, by);
@@ -524,7 +525,7 @@ impl<'a> Emitter<'a> {
         self.builder.ins().select(by_zero, without, value)
     }
 
-    /// The lowest bits, with their bytes the other way round or as they are.
+    /// The lowest bits, with their bytes reversed or unchanged.
     fn byte_order(&mut self, instruction: Instruction, of: Type) -> Emitted<Value> {
         let register = instruction.code & REGISTER != 0;
         let swaps = if of == I64 { !register } else { register };
@@ -598,7 +599,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Reads or writes bytes at a register and an offset: what was read, or nothing of worth.
+    /// Reads or writes bytes at a register plus an offset. Returns what was read; the value has no meaning after a
+    /// write.
     fn access(
         &mut self,
         at: usize,
@@ -610,7 +612,7 @@ impl<'a> Emitter<'a> {
         let address = self.get(register);
         let address = self.builder.ins().iadd_imm(address, i64::from(offset));
         let place = self.builder.ins().iadd_imm(address, (BASE as i64).wrapping_neg());
-        // The function's own stack is in the region, and no other CPU's.
+        // The function's own stack is in the region, and no other CPU uses it.
         let own = i64::from(offset)..i64::from(offset) + i64::from(bytes);
         if register == 10 && own.start >= -(STACK_BYTES as i64) && own.end <= 0 {
             return self.access_at(place, bytes, write);
@@ -646,7 +648,8 @@ impl<'a> Emitter<'a> {
         result
     }
 
-    /// Goes to `then`, and has the line of an address fetched before if this CPU does not have it as it needs it.
+    /// Jumps to `then`. Before that, fetches the line of an address if this CPU does not have it in the state that the
+    /// access needs.
     fn fetch(&mut self, address: Value, place: Value, write: bool, then: Block) {
         let trusted = MemFlags::trusted();
         let number = self.builder.ins().ushr_imm(place, i64::from(LINE_BYTES.ilog2()));
@@ -656,7 +659,7 @@ impl<'a> Emitter<'a> {
         let alone = self.member(offset_of!(Frame, alone));
         let [writer, copies] = [offset_of!(Line, writer), offset_of!(Line, copies)];
         let has = if write {
-            // Writer and reader are beside each other.
+            // Writer and reader are adjacent.
             let line = self.builder.ins().load(I32, trusted, line, writer as i32);
             let alone = self.builder.ins().ireduce(I32, alone);
             let mine = self.builder.ins().icmp(IntCC::Equal, line, alone);
@@ -682,7 +685,7 @@ impl<'a> Emitter<'a> {
         self.builder.ins().jump(then, &[]);
     }
 
-    /// Reads or writes bytes at a place of the region.
+    /// Reads or writes bytes at a place in the region.
     fn access_at(&mut self, place: Value, bytes: u32, write: Option<Value>) -> Value {
         let of = match bytes {
             1 => I8,
@@ -692,7 +695,7 @@ impl<'a> Emitter<'a> {
         };
         let memory = self.member(offset_of!(Frame, memory));
         let at = self.builder.ins().iadd(memory, place);
-        // Programs may access what is not aligned.
+        // Programs may access unaligned addresses.
         let flags = MemFlags::new().with_notrap();
         match write {
             Some(value) => {
@@ -726,7 +729,7 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Calls a function of the program: the immediate is its distance from the next instruction.
+    /// Calls a function of the program. The immediate is the distance from the next instruction.
     fn call_function(
         &mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Machine code does what the interpreter does, whatever the program: `run_with` runs both and compares results, memory
+//! Machine code does the same as the interpreter for any program. `run_with` runs both, and compares results, memory
 //! and calls.
 
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::instruction::{CALL, Instruction};
 use crate::interpret::tests::run_with;
 
-/// Codes of all operations, and some that there are not.
+/// Codes of all operations, and some codes that do not exist.
 fn instruction() -> impl Strategy<Value = Instruction> {
     let code = prop_oneof![
         8 => any::<u8>(),
@@ -16,7 +16,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
         2 => prop::sample::select(vec![0x0f, 0x1f, 0x3f, 0x9f, 0xbf, 0x0c, 0x3c, 0x9c]),
         1 => Just(CALL),
     ];
-    // r3 has the address of memory, r10 that of the stack.
+    // r3 has the address of memory, r10 the address of the stack.
     let register = || prop::sample::select(vec![0u8, 1, 2, 3, 3, 3, 6, 9, 10]);
     let offset = prop_oneof![3 => -16i16..64, 1 => Just(1), 1 => Just(8), 1 => any::<i16>()];
     let imm = prop_oneof![
@@ -25,10 +25,10 @@ fn instruction() -> impl Strategy<Value = Instruction> {
         1 => any::<i32>(),
     ];
     (code, register(), register(), offset, imm).prop_map(|(code, dst, src, offset, imm)| {
-        // A frame pointer that is written is not translated.
+        // Instructions that write the frame pointer are not translated.
         let reads = matches!(code & 7, 2 | 3 | 5 | 6);
         let dst = if dst == 10 && !reads { 0 } else { dst };
-        // Loops that do not end take a second each, so jumps go on only.
+        // Endless loops take a second each, so all jumps go forward.
         let (offset, imm) = match code & 7 {
             5 | 6 => (offset & i16::MAX, imm & i32::MAX),
             _ => (offset, imm),
