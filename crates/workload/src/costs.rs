@@ -1,51 +1,48 @@
-//! What the operations of the benchmarks cost, in nanoseconds at full speed: every figure with its
-//! source and the arithmetic, or labelled *assumption*.
+//! The costs of the benchmarks' operations, in ns at full speed. Every figure has its source and its arithmetic, or is
+//! labelled *assumption*.
 //!
-//! The engine charges wakeups and context switches by itself. Measured figures contain them, so
-//! they are subtracted here: [`ENGINE_WAKEUP_NS`] and [`ENGINE_SWITCH_NS`] have to be what the
-//! engine charges on a warm cache.
+//! The engine itself charges wakeups and context switches. Measured figures include them, so they are subtracted here.
+//! [`ENGINE_WAKEUP_NS`] and [`ENGINE_SWITCH_NS`] must equal what the engine charges with a warm cache.
 //!
-//! "Hardware notes" are this project's collection of posted and measured hardware figures, section
-//! "Costs of scheduling itself". "Recalled" is widely quoted and not re-checked.
+//! "Hardware notes" are this project's collection of published and measured hardware figures, section "Costs of
+//! scheduling itself". "Recalled" figures are widely quoted and were not checked again.
 
-/// CPU time of the waker for one wakeup that the engine charges by itself: `wakeup_ns` of every
-/// machine's figures.
+/// CPU time of the waker for one wakeup, which the engine charges: `wakeup_ns` of every machine's figures.
 pub const ENGINE_WAKEUP_NS: u64 = 500;
 
-/// One context switch that the engine charges by itself: `context_switch_ns` of every machine's
-/// figures. Hardware notes: "0.5 to 1 us on current kernels with warm caches".
+/// Time of one context switch, which the engine charges: `context_switch_ns` of every machine's figures. Hardware
+/// notes: "0.5 to 1 us on current kernels with warm caches".
 pub const ENGINE_SWITCH_NS: u64 = 750;
 
 // --- netperf ------------------------------------------------------------------------------------
 
-/// A TCP request-response on loopback when both ends share a CPU. Hardware notes: measured 7.1 us
-/// (small guest).
+/// A TCP request and response on loopback, with both ends on one CPU. Hardware notes: measured 7.1 us (small guest).
 const TCP_ROUND_TRIP_NS: u64 = 7_100;
 
 /// The same for UDP. Hardware notes: measured 7.4 us.
 const UDP_ROUND_TRIP_NS: u64 = 7_400;
 
-/// Both ends on one CPU: request and response each wake the peer once and each are followed by one
-/// context switch, 2 x (500 + 750) = 2500 ns.
+/// Part of a round trip that the engine charges. With both ends on one CPU, request and response each wake the peer
+/// once, and each is followed by one context switch: 2 x (500 + 750) = 2500 ns.
 const ROUND_TRIP_CHARGED_NS: u64 = 2 * (ENGINE_WAKEUP_NS + ENGINE_SWITCH_NS);
 
-/// Assumption: of a message's CPU time the sender pays 2/3 (system call, the protocol down, and on
-/// loopback the receive half of the protocol in its softirq), the receiver 1/3 (queue to user).
+/// Assumption: the sender pays 2/3 of a message's CPU time (system call, the protocol down, and on loopback also the
+/// receiving half of the protocol in its softirq). The receiver pays 1/3 (queue to user).
 const fn sender_share(message_ns: u64) -> u64 {
     message_ns * 2 / 3
 }
 
-/// One of a round trip's two messages without what the engine charges.
+/// One of a round trip's two messages, without what the engine charges.
 const TCP_MESSAGE_NS: u64 = (TCP_ROUND_TRIP_NS - ROUND_TRIP_CHARGED_NS) / 2;
 const UDP_MESSAGE_NS: u64 = (UDP_ROUND_TRIP_NS - ROUND_TRIP_CHARGED_NS) / 2;
 
 /// Sending 1 byte over loopback TCP: (7100 - 2500) / 2 = 2300, of which 2/3 = 1533 ns.
 pub const TCP_SEND_NS: u64 = sender_share(TCP_MESSAGE_NS);
-/// Receiving it: the remaining 767 ns.
+/// Receiving 1 byte over loopback TCP: the remaining 767 ns.
 pub const TCP_RECEIVE_NS: u64 = TCP_MESSAGE_NS - TCP_SEND_NS;
 /// Sending 1 byte over loopback UDP: (7400 - 2500) / 2 = 2450, of which 2/3 = 1633 ns.
 pub const UDP_SEND_NS: u64 = sender_share(UDP_MESSAGE_NS);
-/// Receiving it: the remaining 817 ns.
+/// Receiving 1 byte over loopback UDP: the remaining 817 ns.
 pub const UDP_RECEIVE_NS: u64 = UDP_MESSAGE_NS - UDP_SEND_NS;
 
 // --- hackbench ----------------------------------------------------------------------------------
@@ -56,32 +53,32 @@ const HACKBENCH_SOCKET_MESSAGE_NS: u64 = 2_100;
 /// The same over pipes. Hardware notes: 1.5 us.
 const HACKBENCH_PIPE_MESSAGE_NS: u64 = 1_500;
 
-/// Messages for one wakeup with its context switch. Assumption: 160 tasks share few CPUs, so most
-/// messages find their receiver already runnable; 10 messages are half a sender's round through
-/// its group. The engine thus charges (500 + 750) / 10 = 125 ns a message by itself.
+/// Number of messages per wakeup and context switch. Assumption: 160 tasks share few CPUs, so most messages find their
+/// receiver already runnable; 10 messages are half of a sender's round through its group. The engine charges (500 +
+/// 750) / 10 = 125 ns per message.
 const HACKBENCH_MESSAGES_PER_WAKEUP: u64 = 10;
 const HACKBENCH_CHARGED_NS: u64 =
     (ENGINE_WAKEUP_NS + ENGINE_SWITCH_NS) / HACKBENCH_MESSAGES_PER_WAKEUP;
 
-/// One end's half of a socket message: (2100 - 125) / 2 = 987 ns. Assumption: halves, both ends
-/// copy once and one allocates what the other frees.
+/// The half of a socket message that each end pays: (2100 - 125) / 2 = 987 ns. Assumption: equal halves, because each
+/// end copies once, and one allocates what the other frees.
 pub const HACKBENCH_SOCKET_END_NS: u64 = (HACKBENCH_SOCKET_MESSAGE_NS - HACKBENCH_CHARGED_NS) / 2;
 
-/// One end's half of a pipe message: (1500 - 125) / 2 = 687 ns.
+/// The half of a pipe message that each end pays: (1500 - 125) / 2 = 687 ns.
 const HACKBENCH_PIPE_END_NS: u64 = (HACKBENCH_PIPE_MESSAGE_NS - HACKBENCH_CHARGED_NS) / 2;
 
-/// What of it runs outside the pipe's mutex: system call entry and exit. Assumption.
+/// The part of it outside of the pipe's mutex: system call entry and exit. Assumption.
 pub const HACKBENCH_PIPE_OUTSIDE_NS: u64 = 150;
 
-/// What of it runs under the pipe's mutex: the copy and the buffer's bookkeeping, 537 ns.
+/// The part of it under the pipe's mutex: the copy and the buffer's bookkeeping, 537 ns.
 pub const HACKBENCH_PIPE_COPY_NS: u64 = HACKBENCH_PIPE_END_NS - HACKBENCH_PIPE_OUTSIDE_NS;
 
-/// Messages of this size are what the figures were measured with (`-s 100`).
+/// The figures were measured with messages of this size (`-s 100`).
 const HACKBENCH_MEASURED_BYTES: u64 = 100;
 
-/// A kernel copy between user space and a buffer, bytes a nanosecond (8 GB/s). Assumption for data
-/// in L2 or L3; hardware notes have 23 to 37 GB/s for one core streaming reads, a copy through a
-/// buffer that the other end has just touched is slower.
+/// Speed of a kernel copy between user space and a buffer, in bytes per ns (8 GB/s). Assumption for data in L2 or L3.
+/// Hardware notes have 23 to 37 GB/s for one core that streams reads; a copy through a buffer that the other end has
+/// just touched is slower.
 const COPY_BYTES_PER_NS: u64 = 8;
 
 /// CPU time of copying `bytes` once.
@@ -89,7 +86,7 @@ pub const fn copy_ns(bytes: u64) -> u64 {
     bytes.div_ceil(COPY_BYTES_PER_NS)
 }
 
-/// What a hackbench message of `bytes` costs at each end beyond the measured 100 bytes.
+/// Additional cost at each end for a hackbench message of `bytes`, beyond the measured 100 bytes.
 pub const fn hackbench_extra_copy_ns(bytes: u64) -> u64 {
     copy_ns(bytes.saturating_sub(HACKBENCH_MEASURED_BYTES))
 }
@@ -97,14 +94,14 @@ pub const fn hackbench_extra_copy_ns(bytes: u64) -> u64 {
 /// A pipe's capacity: 16 pages (`pipe(7)`); small writes are merged into a page.
 pub const PIPE_CAPACITY_BYTES: u32 = 65_536;
 
-/// `net.core.wmem_default`, what bounds a socket's unread bytes including overhead (recalled).
+/// `net.core.wmem_default`: limit of a socket's unread bytes, including overhead (recalled).
 const SOCKET_BUFFER_BYTES: u32 = 212_992;
 
-/// What a small message takes of the socket buffer beyond its bytes: 668, so that a 100-byte
-/// message takes 768 (512 for the data's slab with the shared info, 256 for the header; recalled).
+/// Space that a small message takes in the socket buffer beyond its bytes: 668. So a 100-byte message takes 768 (512
+/// for the data's slab with the shared info, 256 for the header; recalled).
 const SOCKET_OVERHEAD_BYTES: u32 = 668;
 
-/// How many bytes of messages of `bytes` each a socket holds before writers block.
+/// Bytes that a socket holds before writers block, in messages of `bytes` each.
 pub const fn socket_capacity_bytes(bytes: u32) -> u32 {
     let messages = SOCKET_BUFFER_BYTES / (bytes.saturating_add(SOCKET_OVERHEAD_BYTES));
     let capacity = messages.saturating_mul(bytes);
@@ -113,21 +110,20 @@ pub const fn socket_capacity_bytes(bytes: u32) -> u32 {
 
 // --- tbench -------------------------------------------------------------------------------------
 
-/// Bytes that a file-server operation moves on average: about 5.4 KB. Assumption, recalled from
-/// the dbench load file's mix (per 1,000 operations about 270 reads and 86 writes, the others
-/// carry names and attributes).
+/// Bytes that a file-server operation moves on average: about 5.4 KB. Assumption, recalled from the mix of the dbench
+/// load file (per 1,000 operations about 270 reads and 86 writes; the others carry names and attributes).
 pub const TBENCH_BYTES: u64 = 5_400;
 /// Of these, the request: writes and headers. Assumption.
 pub const TBENCH_REQUEST_BYTES: u32 = 1_400;
 /// Of these, the response: reads and attributes. Assumption.
 pub const TBENCH_RESPONSE_BYTES: u32 = 4_000;
-/// What client and server each compute for an operation: building and parsing packets. Assumption.
+/// CPU time of the client, and of the server, per operation: building and parsing packets. Assumption.
 pub const TBENCH_USER_NS: u64 = 2_000;
 /// Sending `bytes`: a TCP message and its copy.
 pub const fn tcp_send_ns(bytes: u64) -> u64 {
     TCP_SEND_NS + copy_ns(bytes)
 }
-/// Receiving them.
+/// Receiving `bytes`.
 pub const fn tcp_receive_ns(bytes: u64) -> u64 {
     TCP_RECEIVE_NS + copy_ns(bytes)
 }
@@ -136,84 +132,84 @@ pub const fn tcp_receive_ns(bytes: u64) -> u64 {
 
 /// iperf3's default block size for TCP: 128 KB.
 pub const IPERF3_BLOCK_BYTES: u32 = 131_072;
-/// What a loopback connection holds before the writer blocks: half of `tcp_wmem`'s default maximum
-/// of 4 MB, the other half is overhead. Assumption.
+/// Bytes that a loopback connection holds before the writer blocks: half of `tcp_wmem`'s default maximum of 4 MB,
+/// because the other half is overhead. Assumption.
 pub const IPERF3_CAPACITY_BYTES: u32 = 2_097_152;
-/// Period of a noise thread: the kernel's housekeeping runs at ticks. Assumption.
+/// Period of a noise thread. The kernel's housekeeping runs at ticks. Assumption.
 pub const NOISE_PERIOD_NS: u64 = 4_000_000;
 /// Length of its burst: "tens of us". Assumption.
 pub const NOISE_RUN_NS: u64 = 30_000;
 
 // --- coremark -----------------------------------------------------------------------------------
 
-/// One iteration of CoreMark at full speed: 33,330 ns. Derived from the best published score of
-/// 16 threads on Zen3, 480,012 / 16 = 30,001 iterations/s a thread.
+/// One iteration of CoreMark at full speed: 33,330 ns. Derived from the best published score of 16 threads on Zen3:
+/// 480,012 / 16 = 30,001 iterations/s per thread.
 pub const COREMARK_ITERATION_NS: u64 = 33_330;
 /// Iterations computed between two counts: about 1 ms.
 pub const COREMARK_BATCH: u64 = 30;
 
 // --- stream -------------------------------------------------------------------------------------
 
-/// How long a thread of libgomp spins before it sleeps in a barrier: 300,000 rounds (libgomp's
-/// manual, GOMP_SPINCOUNT where OMP_WAIT_POLICY is undefined). Assumption: 10 ns a round.
+/// How long a libgomp thread spins in a barrier before it sleeps: 300,000 rounds (libgomp's manual, GOMP_SPINCOUNT if
+/// OMP_WAIT_POLICY is undefined). Assumption: 10 ns per round.
 pub const GOMP_SPIN_NS: u64 = 300_000 * 10;
 
-/// A cycle of a loop of scalar code, ps. Measured on a Zen 4 EPYC with arrays of 4 MiB
-/// (docs/notes/2026-11-25-results.md):
-/// loops of one cycle an element took 272 to 278 ps, those of two 542 to 547.
+/// A cycle of a loop of scalar code, in ps. Measured on a Zen 4 EPYC with arrays of 4 MiB
+/// (docs/notes/2026-11-25-results.md): loops of one cycle per element took 272 to 278 ps, loops of two cycles 542 to
+/// 547 ps.
 pub const CYCLE_PS: u64 = 272;
 
 // --- rt-app -------------------------------------------------------------------------------------
 
-/// write() to /dev/null, which looks at no byte: a system call. Assumption: 0.2 us, entry and exit
-/// with the usual mitigations.
+/// write() to /dev/null, which does not read the buffer: one system call. Assumption: 0.2 us, entry and exit with the
+/// usual mitigations.
 pub const NULL_WRITE_NS: u64 = 200;
 
 // --- sysbench oltp_read_write -------------------------------------------------------------------
 
-/// Statements of a transaction: begin, 10 point selects, 4 range selects, 2 updates, delete, insert
-/// and commit. Client and server hand over at each.
+/// Statements of a transaction: begin, 10 point selects, 4 range selects, 2 updates, delete, insert and commit. Client
+/// and server hand over at each statement.
 pub const OLTP_STATEMENTS: u64 = 20;
 
-/// CPU time of a transaction at full speed, client and server: 1,231 us. Derived from the base of
-/// the published row of 8 instances with 72 threads each (published/001-oltp.csv), taken as busy:
-/// 8 x 5605.20 transactions/s on 96 CPUs are 2,141 us each, and a CPU whose SMT sibling is busy runs
-/// at 589 of 1024. It sets the level of all rows; what cling gains is predicted.
+/// CPU time of a transaction at full speed, client and server together: 1,231 us. Derived from the base of the
+/// published row of 8 instances with 72 threads each (published/001-oltp.csv), assuming that all CPUs were busy: 8 x
+/// 5605.20 transactions/s on 96 CPUs are 2,141 us each, and a CPU whose SMT sibling is busy runs at 589 of 1024. This
+/// sets the level of all rows. The gain by cling is predicted.
 const OLTP_TRANSACTION_NS: u64 = 2_141_000 * 589 / 1024;
 
-/// Of this the engine charges two wakeups and two switches a statement: 20 x 2500 = 50 us.
+/// The part that the engine charges, two wakeups and two switches per statement: 20 x 2500 = 50 us.
 const OLTP_CHARGED_NS: u64 = OLTP_STATEMENTS * 2 * (ENGINE_WAKEUP_NS + ENGINE_SWITCH_NS);
 
-/// Cache lines of the buffer pool that a transaction needs one after the other, B-tree pages and
-/// rows: 2,048, 128 KiB. Assumption: about one miss of the L3 in 1,000 instructions (recalled of
-/// OLTP on MySQL) at a bit less than one instruction a cycle of 2.5 GHz.
+/// Cache lines of the buffer pool that a transaction needs one after the other, from B-tree pages and rows: 2,048
+/// lines, 128 KiB. Assumption: about one L3 miss per 1,000 instructions (recalled for OLTP on MySQL), at slightly less
+/// than one instruction per cycle of 2.5 GHz.
 pub const OLTP_LINES: u64 = 2_048;
 
-/// What these take where half of them are remote, as without NUMA balancing: 111 ns each, the middle
-/// of 78 and 144 ns (posted for Cascade Lake), 227 us.
+/// Time for these lines if half of them are remote, as without NUMA balancing: 111 ns each, the middle of 78 and 144 ns
+/// (published for Cascade Lake); 227 us in total.
 const OLTP_MEMORY_NS: u64 = OLTP_LINES * 111;
 
-/// What client and server compute for a statement: (1231 - 50 - 227) / 20 = 47.7 us.
+/// CPU time of client and server for a statement: (1231 - 50 - 227) / 20 = 47.7 us.
 const OLTP_STATEMENT_NS: u64 =
     (OLTP_TRANSACTION_NS - OLTP_CHARGED_NS - OLTP_MEMORY_NS) / OLTP_STATEMENTS;
 
-/// Of that the client's part: a tenth. Assumption: it makes the statement and drops the rows.
+/// The client's part: a tenth. Assumption: the client creates the statement and drops the rows.
 pub const OLTP_CLIENT_NS: u64 = OLTP_STATEMENT_NS / 10;
 /// The server's part: parsing, executing, sending.
 pub const OLTP_SERVER_NS: u64 = OLTP_STATEMENT_NS - OLTP_CLIENT_NS;
 
-/// How long a commit waits for the redo log to reach the disk (`innodb_flush_log_at_trx_commit` of
-/// 1). Assumption: an SSD, several commits at once.
+/// Time that a commit waits until the redo log is on disk (`innodb_flush_log_at_trx_commit` of 1). Assumption: an SSD,
+/// with several commits at once.
 pub const OLTP_FLUSH_NS: u64 = 1_000_000;
 
-/// Transactions until an instance's threads have used its hot rows once: 256 x 128 KiB = 32 MiB.
-/// Assumption, after sysbench's default distribution "special": 75% of accesses go to 1% of the
-/// rows (recalled), which is 20 MB of ten tables of a million rows of 200 bytes, and their indexes.
+/// Number of transactions in which an instance's threads use its hot rows once: 256 x 128 KiB = 32 MiB. Assumption,
+/// after sysbench's default distribution "special": 75% of accesses go to 1% of the rows (recalled). These are 20 MB of
+/// ten tables with a million rows of 200 bytes, and their indexes.
 pub const OLTP_HOT_PIECES: u32 = 256;
 
-/// A statement with its parameters. Assumption.
+/// Size of a statement with its parameters. Assumption.
 pub const OLTP_REQUEST_BYTES: u32 = 100;
-/// A result: most are one row of 190 bytes. Assumption; a range of 100 rows is not told apart.
+/// Size of a result. Most are one row of 190 bytes. Assumption: a range of 100 rows is not treated differently.
 pub const OLTP_RESPONSE_BYTES: u32 = 1_000;
 
 // --- SPECjbb ------------------------------------------------------------------------------------
@@ -225,12 +221,12 @@ pub const SPECJBB_WAREHOUSE_BYTES: u64 = 25 << 20;
 /// [`SPECJBB_TRANSACTION_NS`].
 pub const SPECJBB_LINES: u64 = 200;
 
-/// What a transaction computes: 40 us. Derived: 524,000 transactions/s with 32 warehouses on 32 CPUs
-/// (posted with numa/core v16, LKML 2012, v3.7 with huge pages) are 61 us each. Assumption: a third
-/// of it waits for memory, 200 lines of 100 ns.
+/// CPU time of a transaction: 40 us. Derived: 524,000 transactions/s with 32 warehouses on 32 CPUs (posted with
+/// numa/core v16, LKML 2012, v3.7 with huge pages) are 61 us each. Assumption: a third of that is waiting for memory,
+/// 200 lines of 100 ns.
 pub const SPECJBB_TRANSACTION_NS: u64 = 40_000;
 
-/// Bytes of new objects of a transaction. Assumption.
+/// Bytes of new objects per transaction. Assumption.
 pub const SPECJBB_ALLOCATED_BYTES: u64 = 10 << 10;
 
 // --- footprints ---------------------------------------------------------------------------------
@@ -239,12 +235,12 @@ pub const SPECJBB_ALLOCATED_BYTES: u64 = 10 << 10;
 pub const COREMARK_FOOTPRINT_BYTES: u64 = 2_048;
 /// A task that talks over sockets or pipes: its kernel stack, socket and buffers in use. Assumption.
 pub const TALKER_FOOTPRINT_BYTES: u64 = 16_384;
-/// A tbench task: as above and the packets it builds. Assumption.
+/// A tbench task: the same, and the packets that it builds. Assumption.
 pub const TBENCH_FOOTPRINT_BYTES: u64 = 65_536;
 /// An iperf3 end: its block and the part of the socket buffer that is in flight. Assumption.
 pub const IPERF3_FOOTPRINT_BYTES: u64 = 524_288;
-/// A thread that spins on registers and the clock: schbench's worker, rt-app's `run`, a burst of a
-/// kernel worker; its stack and code. Assumption.
+/// A thread that spins on registers and the clock: its stack and code. Used for schbench's worker, rt-app's `run`, and
+/// a burst of a kernel worker. Assumption.
 pub const SPINNER_FOOTPRINT_BYTES: u64 = 4_096;
 
 #[cfg(test)]
@@ -263,7 +259,7 @@ mod tests {
         let charged = (ENGINE_WAKEUP_NS + ENGINE_SWITCH_NS) / 10;
         let socket = 2 * HACKBENCH_SOCKET_END_NS + charged;
         let pipe = 2 * (HACKBENCH_PIPE_OUTSIDE_NS + HACKBENCH_PIPE_COPY_NS) + charged;
-        // Halves of whole nanoseconds lose one where the sum is odd.
+        // Halves of whole nanoseconds lose 1 ns if the sum is odd.
         assert!((2_099..=2_100).contains(&socket), "{socket}");
         assert!((1_499..=1_500).contains(&pipe), "{pipe}");
         assert_eq!(hackbench_extra_copy_ns(100), 0);

@@ -1,22 +1,22 @@
-//! What can be wrong with a workload that somebody asked for.
+//! Errors of workloads that a user named.
 
 use crate::validate::Invalid;
 
-/// Why a workload could not be made. Each prints as one line with the place and a remedy.
+/// Why a workload could not be created. Each error prints as one line with the place and a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// The file could not be read as text.
     #[error("{file}: cannot be read: {source}; check the path and that it is a UTF-8 text file")]
     Read {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// What the operating system said.
+        /// The operating system's reason.
         source: std::io::Error,
     },
     /// The file is not JSON in the liberal form that rt-app and workgen read.
     #[error("{file}:{line}: not JSON as rt-app reads it: {problem}; {remedy}")]
     Syntax {
-        /// As given.
+        /// The file as the user named it.
         file: String,
         /// Line, counted from 1.
         line: usize,
@@ -28,7 +28,7 @@ pub enum WorkloadError {
     /// A key of an rt-app file is unknown, has the wrong type, or a value that cannot work.
     #[error("{file}:{line}: {path}: {problem}; {remedy}")]
     Key {
-        /// As given.
+        /// The file as the user named it.
         file: String,
         /// Line of the key, counted from 1.
         line: usize,
@@ -44,41 +44,41 @@ pub enum WorkloadError {
         "{spec}: unknown benchmark; choose from {known}, or give the path of an rt-app .json{meant}"
     )]
     UnknownBenchmark {
-        /// As given.
+        /// The text that the user gave.
         spec: String,
         /// Names of all benchmarks.
         known: String,
-        /// The one that may have been meant, as the end of a sentence.
+        /// The benchmark that may have been meant, as the end of the sentence.
         meant: String,
     },
     /// The benchmark has no such parameter.
     #[error("{spec}: {benchmark} has no parameter '{parameter}'; it takes {known}{meant}")]
     UnknownParameter {
-        /// As given.
+        /// The text that the user gave.
         spec: String,
-        /// Its benchmark.
+        /// The benchmark.
         benchmark: &'static str,
         /// The name that was given.
         parameter: String,
-        /// Its parameters with their defaults.
+        /// The benchmark's parameters with their defaults.
         known: String,
-        /// The one that may have been meant, as the end of a sentence.
+        /// The parameter that may have been meant, as the end of the sentence.
         meant: String,
     },
     /// A parameter of the benchmark without a value.
     #[error("{spec}: '{parameter}' has no value; write for example {parameter}={default}")]
     NoValue {
-        /// As given.
+        /// The text that the user gave.
         spec: String,
         /// The parameter.
         parameter: &'static str,
-        /// What it is when not given.
+        /// The default value.
         default: &'static str,
     },
     /// A parameter's value is malformed or out of range.
     #[error("{spec}: {parameter}: {problem}; {remedy}")]
     BadParameter {
-        /// As given.
+        /// The text that the user gave.
         spec: String,
         /// The parameter.
         parameter: String,
@@ -87,7 +87,7 @@ pub enum WorkloadError {
         /// What to do about it.
         remedy: String,
     },
-    /// Some task never exits and nothing else ends the run.
+    /// A task never exits, and nothing else ends the run.
     #[error(
         "{name}: task '{task}' never exits and no duration is set; set \"duration\" in \"global\" \
          or give a duration on the command line"

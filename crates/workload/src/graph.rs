@@ -1,11 +1,11 @@
-//! Collecting templates and shared objects of a benchmark into a [`Workload`].
+//! Collects the templates and shared objects of a benchmark into a [`Workload`].
 
 use crate::{
     Better, Channel, DEFAULT_GROUP_WEIGHT, Group, GroupId, Metric, MetricKind, Policy, Process,
     Program, Region, Template, TemplateId, Workload,
 };
 
-/// An empty workload of this name.
+/// An empty workload with this name.
 pub(crate) fn empty(name: &str) -> Workload {
     Workload {
         name: name.to_string(),
@@ -44,29 +44,28 @@ pub(crate) fn template(class: &str, footprint_bytes: u64, program: Program) -> T
     }
 }
 
-/// A throughput: an event counter over time, more is better.
+/// A throughput: an event counter divided by time. More is better.
 pub(crate) fn rate(name: &str, unit: &'static str, counter: u32, scale: f64) -> Metric {
     let kind = MetricKind::Rate { counter, scale };
     Metric { name: name.to_string(), unit, better: Better::Higher, kind }
 }
 
 impl Workload {
-    /// Adds a process that begins with a program of its own; returns its number.
+    /// Adds a process that starts with a program of its own. Returns its number.
     pub(crate) fn add_process(&mut self, name: &str) -> u32 {
         self.processes.push(Process { name: name.to_string(), forked: false });
         self.processes.len() as u32 - 1
     }
 
-    /// Adds a process that begins as a copy of one that runs; returns its number.
+    /// Adds a process that starts as a copy of a running process. Returns its number.
     pub(crate) fn fork_process(&mut self, name: &str) -> u32 {
         let process = self.add_process(name);
         self.processes[process as usize].forked = true;
         process
     }
 
-    /// Adds the group of this path, and those that contain it as far as they do not exist yet
-    /// (`mkdir -p`); returns its number, `None` for the root group. The innermost has `weight`,
-    /// others that are new the default.
+    /// Adds the group with this path, and missing groups above it (`mkdir -p`). Returns the group's number, or `None`
+    /// for the root group. The innermost group gets `weight`, other new groups the default weight.
     pub(crate) fn add_group(&mut self, path: &str, weight: u32) -> Option<GroupId> {
         let mut parent = None;
         let mut so_far = String::new();
@@ -86,49 +85,49 @@ impl Workload {
         parent
     }
 
-    /// Adds a channel; returns its number.
+    /// Adds a channel. Returns its number.
     pub(crate) fn add_channel(&mut self, channel: Channel) -> u32 {
         self.channels.push(channel);
         self.channels.len() as u32 - 1
     }
 
-    /// Adds a barrier for `parties` tasks; returns its number.
+    /// Adds a barrier for `parties` tasks. Returns its number.
     pub(crate) fn add_barrier(&mut self, parties: u32) -> u32 {
         self.barriers.push(parties);
         self.barriers.len() as u32 - 1
     }
 
-    /// Adds a piece of memory; returns its number.
+    /// Adds a region of memory. Returns its number.
     pub(crate) fn add_region(&mut self, region: Region) -> u32 {
         self.regions.push(region);
         self.regions.len() as u32 - 1
     }
 
-    /// Adds a stopwatch; returns its number.
+    /// Adds a stopwatch. Returns its number.
     pub(crate) fn add_watch(&mut self) -> u32 {
         self.watches += 1;
         self.watches - 1
     }
 
-    /// Adds a mutex; returns its number.
+    /// Adds a mutex. Returns its number.
     pub(crate) fn add_mutex(&mut self) -> u32 {
         self.mutexes += 1;
         self.mutexes - 1
     }
 
-    /// Adds a condition variable; returns its number.
+    /// Adds a condition variable. Returns its number.
     pub(crate) fn add_condition(&mut self) -> u32 {
         self.conditions += 1;
         self.conditions - 1
     }
 
-    /// Adds an event counter; returns its number.
+    /// Adds an event counter. Returns its number.
     pub(crate) fn add_counter(&mut self) -> u32 {
         self.counters += 1;
         self.counters - 1
     }
 
-    /// Adds a template of which one task starts with the run.
+    /// Adds a template. One task of it starts with the run.
     pub(crate) fn start_one(&mut self, template: Template) -> TemplateId {
         let id = self.templates.len() as TemplateId;
         self.templates.push(template);

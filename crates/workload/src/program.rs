@@ -1,17 +1,17 @@
-//! Writing programs without counting operations by hand.
+//! Builds programs without counting operations by hand.
 
 use crate::{Access, Op, Program};
 
-/// How often a body runs.
+/// How often the body of a loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Times {
     /// Until the run ends.
     Forever,
-    /// That many times, at least once.
+    /// This number of times, at least once.
     Exactly(u64),
 }
 
-/// Appends operations; loops nest by nesting calls of [`ProgramBuilder::repeat`].
+/// Appends operations. Nested calls of [`ProgramBuilder::repeat`] give nested loops.
 #[derive(Default)]
 pub(crate) struct ProgramBuilder {
     program: Program,
@@ -38,12 +38,12 @@ impl ProgramBuilder {
         self.push(Op::Access(number))
     }
 
-    /// Number of operations so far: the index of the next one.
+    /// Number of operations so far, which is the index of the next one.
     pub(crate) fn len(&self) -> usize {
         self.program.ops.len()
     }
 
-    /// Appends a loop around what `body` appends. A body that runs once needs no loop.
+    /// Appends a loop around the operations that `body` appends. A body that runs once needs no loop.
     pub(crate) fn repeat(&mut self, times: Times, body: impl FnOnce(&mut Self)) {
         let times = match times {
             Times::Exactly(1) => return body(self),
@@ -59,7 +59,7 @@ impl ProgramBuilder {
         self.program.ops.push(Op::Loop { depth, times, to });
     }
 
-    /// The program's tables besides its operations.
+    /// The program, to fill its tables other than operations.
     pub(crate) fn program_mut(&mut self) -> &mut Program {
         &mut self.program
     }

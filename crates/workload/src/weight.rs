@@ -1,9 +1,9 @@
-//! What nice values are worth beside each other, in every class of the kernel that shares CPUs by weight.
+//! The weights of nice values, as in every kernel class that shares CPUs by weight.
 
 /// Weight of a SCHED_IDLE task (`WEIGHT_IDLEPRIO`).
 pub const SCHED_IDLE_WEIGHT: u64 = 3;
 
-/// Weights of nice -20 to 19 (`sched_prio_to_weight`): each step is about 1.25.
+/// Weights of nice -20 to 19 (`sched_prio_to_weight`). Each is about 1.25 times the next one.
 const WEIGHTS: [u64; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, //
     9548, 7620, 6100, 4904, 3906, 3121, 2501, 1991, 1586, 1277, //
@@ -11,7 +11,7 @@ const WEIGHTS: [u64; 40] = [
     110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
 ];
 
-/// Weight of a nice value; values outside -20 to 19 count as the nearest end.
+/// Weight of a nice value. Values outside -20 to 19 count as the nearest end.
 #[inline]
 pub fn weight_of(nice: i8) -> u64 {
     WEIGHTS[(i16::from(nice.clamp(-20, 19)) + 20) as usize]

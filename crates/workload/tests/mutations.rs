@@ -1,4 +1,4 @@
-//! Whatever the text, reading it ends in a workload that keeps the invariants or in one line.
+//! Any text gives either a workload that keeps the invariants, or an error of one line.
 
 use proptest::prelude::*;
 use roost_workload::rtapp;

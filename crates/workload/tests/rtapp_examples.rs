@@ -1,11 +1,11 @@
-//! Debian's rt-app 1.0 examples load, and mean what rt-app's tutorial says they mean.
+//! Debian's rt-app 1.0 examples can be loaded, and mean what rt-app's tutorial says.
 
 use std::path::{Path, PathBuf};
 
 use roost_workload::rtapp::{self, Loaded};
 use roost_workload::{MetricKind, Op, Policy, TimerRef, resolve};
 
-/// What every task begins with that has no delay.
+/// The first operation of every task without a delay.
 const START: Op = Op::Start { delay_ns: 0 };
 
 fn examples() -> PathBuf {
@@ -17,7 +17,7 @@ fn load(name: &str) -> Loaded {
     rtapp::load_file(&path.to_string_lossy()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every .json below the examples, except the fragments in merge/.
+/// All .json files of the examples, except the fragments in merge/.
 fn complete_examples() -> Vec<PathBuf> {
     let mut open = vec![examples()];
     let mut files = Vec::new();
@@ -144,7 +144,7 @@ fn example6_writes_memory_and_does_io() {
     let template = &workload.templates[0];
     assert_eq!(workload.regions[0].bytes, 1_000);
     assert!(template.program.ops.contains(&Op::Access(0)));
-    // One write of less than the buffer.
+    // One write that is smaller than the buffer.
     assert!(template.program.ops.contains(&Op::Run { ns: 200 }));
 }
 
@@ -181,7 +181,7 @@ fn mp3_shares_its_tick_and_loops_phases_inside_the_task() {
 #[test]
 fn video_fills_in_the_name_of_a_suspend_without_one() {
     let workload = load("video-short.json").workload;
-    // surfaceflinger's bare "suspend" and EventThread2's "resume" : "surfaceflinger" meet.
+    // surfaceflinger's "suspend" without a name and EventThread2's "resume" : "surfaceflinger" use the same objects.
     let Op::Wait { condition, .. } = workload.templates[0].program.ops[2] else {
         panic!("surfaceflinger begins with a suspend");
     };

@@ -1,4 +1,4 @@
-//! What keys of rt-app files mean, by the tutorial and rt-app's source.
+//! The meaning of keys in rt-app files, according to the tutorial and rt-app's source.
 
 use roost_workload::{
     Group, MetricKind, Op, Placement, Policy, Region, Sharing, Slice, TimerRef, Workload, rtapp,
@@ -177,7 +177,7 @@ fn fork_starts_a_task_of_no_instance() {
     assert_eq!(ops(&workload)[1], Op::Fork(1));
 }
 
-/// rt-app's set_thread_taskgroup(): each thread by itself, and `mkdir -p` without a weight.
+/// rt-app's set_thread_taskgroup(): each thread is moved separately, with `mkdir -p` and without a weight.
 #[test]
 fn each_thread_is_in_the_task_group_it_names() {
     let workload = parse(
@@ -192,8 +192,8 @@ fn each_thread_is_in_the_task_group_it_names() {
     assert_eq!(workload.processes.len(), 1, "rt-app's threads are of one process");
 }
 
-/// rt-app's `set_thread_taskgroup()` at each phase, after the affinity: a phase that names no group, or
-/// the empty one, stays in that of the phase before, and `/` is the root group.
+/// rt-app's `set_thread_taskgroup()` at each phase, after the affinity. A phase without a group, or with an empty one,
+/// stays in the group of the phase before. `/` is the root group.
 #[test]
 fn a_phase_moves_its_thread_to_the_task_group_it_names() {
     let workload = parse(
@@ -212,7 +212,7 @@ fn a_phase_moves_its_thread_to_the_task_group_it_names() {
     assert_eq!(ops, [into(Some(2)), run(1), run(2), run(3), into(None), run(4)]);
 }
 
-/// rt-app's memload(): memset over the buffer, as often as it takes.
+/// rt-app's memload(): memset over the buffer, as often as needed.
 #[test]
 fn mem_writes_the_buffer_of_each_thread_again_and_again() {
     let workload = parse(
@@ -266,7 +266,7 @@ fn a_wait_that_nothing_ends_is_noted() {
     assert_eq!(notes, ["tasks.a.suspend: no task signals or resumes 'wrker'"]);
 }
 
-/// rt-app's ioload(): write() of the buffer to /dev/null, as often as it takes.
+/// rt-app's ioload(): write() of the buffer to /dev/null, as often as needed.
 #[test]
 fn iorun_costs_a_system_call_a_buffer() {
     let parsed = rtapp::load(
@@ -280,7 +280,8 @@ fn iorun_costs_a_system_call_a_buffer() {
     assert!(loaded.workload.regions.is_empty(), "/dev/null looks at no byte");
 }
 
-/// rt-app's set_thread_membind(): a phase's nodes hold until another's, for pages not touched yet.
+/// rt-app's set_thread_membind(): the nodes of a phase apply until another phase names nodes, to pages that were not
+/// touched before.
 #[test]
 fn the_phase_that_touches_the_buffer_first_says_where_it_is() {
     let placement = |phases: &str| {
@@ -295,7 +296,7 @@ fn the_phase_that_touches_the_buffer_first_says_where_it_is() {
     assert_eq!(placement(r#""a" : { "mem" : 1 }"#), Placement::Bind(vec![3]));
 }
 
-/// rt-app's parse_global() asks for the keys that it knows and looks at no other.
+/// rt-app's parse_global() reads the keys that it knows and ignores all others.
 #[test]
 fn unknown_keys_of_global_are_ignored_with_a_note() {
     let text = r#"{ "tasks" : { "t" : { "run" : 1 } },
@@ -305,7 +306,7 @@ fn unknown_keys_of_global_are_ignored_with_a_note() {
     assert_eq!(loaded.notes, ["global.logstats: rt-app knows no such key and ignores it"]);
 }
 
-/// rt-app's loadwait() takes the length as unsigned: a negative one is half a million years.
+/// rt-app's loadwait() takes the length as unsigned, so a negative length is half a million years.
 #[test]
 fn a_negative_run_never_ends_and_no_loop_with_it_is_counted() {
     let workload = parse(
@@ -336,7 +337,7 @@ fn dl_runtime_asks_for_a_slice() {
     assert_eq!(ops(&workload)[..4], expected);
 }
 
-/// rt-app's _set_thread_cfs() returns early where the priority stays, and sets no slice of SCHED_IDLE.
+/// rt-app's _set_thread_cfs() returns early if the priority does not change, and sets no slice for SCHED_IDLE.
 #[test]
 fn a_slice_that_rt_app_does_not_set_is_noted() {
     let notes = |task: &str| {

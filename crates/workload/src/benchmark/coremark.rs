@@ -1,4 +1,4 @@
-//! coremark: independent threads that compute and never wait; caches and SMT decide the score.
+//! coremark: independent threads that compute and never wait. Caches and SMT decide the score.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};

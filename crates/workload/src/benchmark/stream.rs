@@ -1,12 +1,12 @@
-//! STREAM with OpenMP: four loops over three arrays, of which each thread has a static part.
+//! STREAM with OpenMP: four loops over three arrays. Each thread has a fixed part of each array.
 //!
-//! As in stream.c 5.10 with libgomp: threads touch their parts first when they fill the arrays, the
-//! first round is not counted, and the metric is bytes over the shortest time of the others. Bytes
-//! are counted as STREAM does, without the lines that stores fetch (write-allocate): 16 an element
-//! for copy and scale, 24 for add and triad. Threads that wait spin before they sleep.
+//! The model follows stream.c 5.10 with libgomp. Threads touch their parts for the first time when they fill the
+//! arrays. The first round is not counted, and the metric is bytes divided by the shortest time of the other rounds.
+//! Bytes are counted as in STREAM, without the lines that stores fetch (write-allocate): 16 per element for copy and
+//! scale, 24 for add and triad. Waiting threads spin before they sleep.
 //!
-//! The loops are what mmtests' `gcc -O2` makes of them: `memcpy()` and scalar code, which takes one
-//! cycle an element, or two where a loop lies across two lines of 64 bytes ([`costs::CYCLE_PS`]).
+//! The loops are those that mmtests' `gcc -O2` creates: `memcpy()`, and scalar code that takes one cycle per element,
+//! or two if a loop crosses a boundary of 64 bytes ([`costs::CYCLE_PS`]).
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -45,10 +45,10 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 
 const ELEMENT_BYTES: u64 = 8;
 
-/// The arrays in order: a, b, c.
+/// Number of arrays: a, b, c.
 const ARRAYS: usize = 3;
 
-/// A loop: its name, the arrays it reads and the one it writes, and the cycles it takes an element.
+/// A loop: its name, the arrays that it reads, the array that it writes, and its cycles per element.
 struct Kernel {
     name: &'static str,
     reads: &'static [usize],
@@ -56,7 +56,7 @@ struct Kernel {
     cycles: u64,
 }
 
-/// Cycles are those of one of the four places where a program can come to lie (docs/notes/2026-11-25-results.md).
+/// The cycles belong to one of the four places at which a program can be loaded (docs/notes/2026-11-25-results.md).
 const KERNELS: [Kernel; 4] = [
     Kernel { name: "copy", reads: &[0], writes: 2, cycles: 0 },
     Kernel { name: "scale", reads: &[2], writes: 1, cycles: 2 },
@@ -65,7 +65,7 @@ const KERNELS: [Kernel; 4] = [
 ];
 
 impl Kernel {
-    /// What STREAM counts, in bytes an element.
+    /// Bytes per element, as STREAM counts them.
     fn bytes(&self) -> u64 {
         ELEMENT_BYTES * (self.reads.len() as u64 + 1)
     }
@@ -80,13 +80,13 @@ impl Kernel {
     }
 }
 
-/// A thread's part of each array: the regions, and how many elements they have.
+/// A thread's part of each array: the regions, and the number of elements.
 struct Part {
     arrays: [u32; ARRAYS],
     elements: u64,
 }
 
-/// The team's barriers and stopwatches.
+/// Barriers and stopwatches of the team.
 struct Team {
     begin: u32,
     end: u32,
@@ -103,7 +103,7 @@ fn build(values: &Values) -> Workload {
         watches: KERNELS.each_ref().map(|_| workload.add_watch()),
     };
     for thread in 0..u64::from(threads) {
-        // schedule(static): the remainder goes to the first threads.
+        // schedule(static): the first threads get the remainder.
         let threads = u64::from(threads);
         let elements = elements / threads + u64::from(thread < elements % threads);
         let arrays = [(); ARRAYS].map(|()| {
@@ -136,7 +136,7 @@ fn program(team: &Team, part: &Part, main: bool, times: u32) -> ProgramBuilder {
     let mut program = ProgramBuilder::default();
     let write = |region| Slice { region, write: true };
     let fill = Access::new(part.arrays.map(write).to_vec(), Pattern::Stream);
-    // a = 2 * a, by which stream.c guesses the resolution of its clock.
+    // a = 2 * a. stream.c estimates the resolution of its clock with this loop.
     let double = Access::new(vec![write(part.arrays[0])], Pattern::Stream);
     team.parallel(&mut program, fill, None);
     team.parallel(&mut program, double, None);
@@ -152,7 +152,7 @@ fn program(team: &Team, part: &Part, main: bool, times: u32) -> ProgramBuilder {
 }
 
 impl Team {
-    /// A parallel loop: the team starts together and ends together; the main thread times it.
+    /// A parallel loop. All threads start and end together, and the main thread measures the time.
     fn parallel(&self, program: &mut ProgramBuilder, sweep: Access, watch: Option<u32>) {
         let meet = |barrier| Op::SpinBarrier { barrier, spin_ns: costs::GOMP_SPIN_NS };
         if let Some(watch) = watch {

@@ -1,6 +1,7 @@
-//! tbench: clients and servers on loopback that replay a file server's load as remote calls.
+//! tbench: clients and servers on loopback. They replay the load of a file server as remote calls.
 //!
-//! The load file's mix of calls is replaced by its mean call; the closed loop of each pair stays.
+//! All calls are equal to the mean call of the load file. Each client still waits for its server's reply before it
+//! sends again.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};

@@ -1,4 +1,4 @@
-//! Single values of an rt-app file, checked for type and range, with the place for the message.
+//! Reads single values of an rt-app file, and checks their type and range. Error messages name the place.
 
 use super::json::{Member, Node, Value};
 use crate::WorkloadError;
@@ -9,17 +9,17 @@ pub(super) const MAX_NUMBER: i64 = i32::MAX as i64;
 
 const NS_PER_US: u64 = 1_000;
 
-/// What reading a value gives.
+/// The result of reading a value.
 pub(super) type Read<T> = Result<T, WorkloadError>;
 
-/// Where a key stands.
+/// The place of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     /// The file.
     pub(super) file: String,
     /// Line of the key.
     pub(super) line: usize,
-    /// Keys from the top, joined by dots.
+    /// The keys from the top of the file, joined by dots.
     pub(super) path: String,
 }
 
@@ -32,7 +32,7 @@ impl Place {
         Place { file: self.file.clone(), line: member.line, path }
     }
 
-    /// An error here.
+    /// An error at this place.
     pub(super) fn error(
         &self,
         problem: impl Into<String>,
@@ -63,7 +63,7 @@ pub(super) fn find<'a>(members: &'a [Member], key: &str) -> Option<&'a Member> {
     members.iter().find(|member| member.key == key)
 }
 
-/// Refuses equal keys, except where `repeatable` says so: rt-app would silently take one of them.
+/// Refuses equal keys, unless `repeatable` accepts them. rt-app would silently use one of them.
 pub(super) fn only_once(
     place: &Place,
     members: &[Member],
@@ -79,7 +79,7 @@ pub(super) fn only_once(
     Ok(())
 }
 
-/// The named fields of an object, each `None` when absent; others are an error.
+/// The fields of an object with these names, each `None` if it is missing. Other fields are an error.
 pub(super) fn fields<'a>(
     top: &Place,
     node: &'a Node,
@@ -137,7 +137,8 @@ pub(super) fn number(place: &Place, node: &Node, min: i64, max: i64) -> Read<i64
     }
 }
 
-/// Microseconds, in ns. Zero is allowed: rt-app's templates have events of length 0 to fill in.
+/// A number of microseconds, converted to ns. Zero is allowed, because rt-app's templates contain events of length 0 to
+/// be filled in.
 pub(super) fn microseconds(place: &Place, node: &Node) -> Read<u64> {
     Ok(number(place, node, 0, MAX_NUMBER)? as u64 * NS_PER_US)
 }

@@ -1,5 +1,5 @@
-//! The smallest possible engine: as many CPUs as tasks, no scheduler, no costs. Every operation
-//! may be delayed by a pseudo-random time, so that races in task graphs show over many seeds.
+//! The smallest possible engine: as many CPUs as tasks, no scheduler, no costs. Every operation may be delayed by a
+//! pseudo-random time, so that runs with many seeds find races in task graphs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -11,7 +11,7 @@ struct Task {
     template: usize,
     next: usize,
     loops: Vec<u64>,
-    /// Whether the barrier it stands at has opened.
+    /// Whether the barrier at which it waits has opened.
     released: bool,
 }
 
@@ -21,19 +21,19 @@ struct Mutex {
     queue: VecDeque<usize>,
 }
 
-/// What a run left behind.
+/// The result of a run.
 pub struct Outcome {
     /// Values of the workload's counters.
     pub counters: Vec<u64>,
-    /// For each task, in order of start, how many operations it has begun.
+    /// For each task in order of start, the number of operations that it has begun.
     pub begun: Vec<u64>,
-    /// For each task, when it began its last operation, ns.
+    /// For each task, the time at which it began its last operation, in ns.
     pub last: Vec<u64>,
     /// Tasks that have exited.
     pub exited: usize,
 }
 
-/// Runs for `end_ns` or until nothing can run, with up to `jitter_ns` before each operation.
+/// Runs until `end_ns`, or until nothing can run. Each operation is delayed by up to `jitter_ns`.
 pub fn run(workload: &Workload, end_ns: u64, jitter_ns: u64, seed: u64) -> Outcome {
     Interpreter::new(workload, jitter_ns, seed).run(end_ns)
 }
@@ -113,7 +113,7 @@ impl<'a> Interpreter<'a> {
         self.runnable.push(Reverse((self.now + after_ns + jitter, self.sequence, task)));
     }
 
-    /// Moves past the current operation.
+    /// Moves a task past its current operation.
     fn done(&mut self, task: usize, after_ns: u64) {
         self.tasks[task].next += 1;
         self.schedule(task, after_ns);
@@ -256,7 +256,7 @@ impl<'a> Interpreter<'a> {
         self.done(task, 0);
     }
 
-    /// All who are blocked look again.
+    /// Lets all tasks that are blocked on a channel check it again.
     fn wake_channel(&mut self, channel: usize) {
         for task in std::mem::take(&mut self.blocked[channel]) {
             self.schedule(task, 0);
