@@ -1,7 +1,8 @@
-//! Runs that were made already.
+//! The cache of runs that were made already.
 //!
-//! A file a run, named by a hash of all that its outcome depends on: machine, workload, scheduler, duration, seed
-//! and program. A file is complete or absent: it is written beside its place and renamed.
+//! Each run is a file. Its name is a hash of everything that the outcome depends on: machine, workload, scheduler,
+//! duration, seed and program. A file is written under another name and then renamed, so it is complete or does not
+//! exist.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ReproduceError;
 
-/// What of a run's outcome rows can look at.
+/// The part of a run's outcome that rows can use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Left {
     /// Metrics by name.
@@ -19,31 +20,31 @@ pub struct Left {
     pub counters: Vec<(String, f64)>,
 }
 
-/// The folder of runs.
+/// The folder with cached runs.
 pub struct Cache {
     folder: PathBuf,
 }
 
 impl Cache {
-    /// In that folder, which is made if it is not there.
+    /// The cache in that folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the folder cannot be created.
     pub fn at(folder: &Path) -> Result<Self, ReproduceError> {
         std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// The run of that key. A file that cannot be understood is none: the run is made again.
+    /// The run with this key. An unreadable file counts as missing, so the run is made again.
     pub fn get(&self, key: &str) -> Option<Left> {
         let text = std::fs::read_to_string(self.folder.join(key)).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// Keeps the run of that key, and how long its kind took, in seconds of one core.
+    /// Stores the run with this key, and the time that this kind of run took, in seconds of one core.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn keep(
         &self,
         key: &str,
@@ -55,7 +56,7 @@ impl Cache {
         self.write(&format!("{kind}.seconds"), &seconds.to_string())
     }
 
-    /// How long a run of that kind took when one was last made here.
+    /// The time that this kind of run took when one was last made here.
     pub fn seconds(&self, kind: &str) -> Option<f64> {
         std::fs::read_to_string(self.folder.join(format!("{kind}.seconds"))).ok()?.parse().ok()
     }
@@ -71,28 +72,28 @@ fn unwritable(file: &Path, error: std::io::Error) -> ReproduceError {
     ReproduceError::Unwritable { file: file.to_owned(), error, remedy }
 }
 
-/// What helps where the files of the documentation cannot be written.
+/// The remedy if the files of the documentation cannot be written.
 const DOCS: &str = "free space, or give another folder with --docs";
 
-/// Finds out whether files can be written to the folder `docs`.
+/// Checks that files can be written to the folder `docs`.
 ///
 /// # Errors
-/// If not.
+/// If they cannot.
 pub fn can_write(docs: &Path) -> Result<(), ReproduceError> {
     let tried = tempfile::NamedTempFile::new_in(docs).map(|_| ());
     tried.map_err(|error| ReproduceError::Unwritable { file: docs.to_owned(), error, remedy: DOCS })
 }
 
-/// Writes a file of the documentation as a whole: an old one stays if that fails.
+/// Writes a file of the documentation. If that fails, an old file stays as it was.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub fn write_file(place: &Path, text: &str) -> Result<(), ReproduceError> {
     let wrong = |error| ReproduceError::Unwritable { file: place.to_owned(), error, remedy: DOCS };
     write(place, text).map_err(wrong)
 }
 
-/// Writes a file as a whole: an old one stays if that fails.
+/// Writes a file. If that fails, an old file stays as it was.
 fn write(place: &Path, text: &str) -> std::io::Result<()> {
     let folder = place.parent().unwrap_or(Path::new("."));
     let mut beside = tempfile::NamedTempFile::new_in(folder)?;

@@ -1,47 +1,47 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use std::path::{Path, PathBuf};
 
-/// Why published figures could not be repeated: one line that names the thing and the way out.
+/// Why published figures could not be reproduced: one line that names the thing and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum ReproduceError {
-    /// So many threads could not be had.
+    /// That many threads could not be started.
     #[error(transparent)]
     Jobs(#[from] roost_simulate::JobsError),
     /// A file or folder could not be read.
     #[error("{}: cannot be read: {error}; give the folder of published tables with --published", file.display())]
     Unreadable {
-        /// Which.
+        /// The file or folder.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
     /// A file could not be written.
     #[error("{}: cannot be written: {error}; {remedy}", file.display())]
     Unwritable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A recipe is not what it should be.
+    /// A recipe has an error.
     #[error("{}:{line}: {problem}", file.display())]
     Recipe {
-        /// Which.
+        /// The recipe's file.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with which field.
+        /// The problem and the field.
         problem: String,
     },
-    /// A table is not what it should be.
+    /// A table has an error.
     #[error("{}: {problem}", file.display())]
     Table {
-        /// Which.
+        /// The table's file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// No study has this name.
@@ -49,17 +49,17 @@ pub enum ReproduceError {
     Unknown {
         /// The name.
         name: String,
-        /// What was probably meant.
+        /// A similar name that may have been meant, as part of the sentence.
         meant: String,
-        /// All.
+        /// The names of all studies.
         known: String,
     },
-    /// The JSON of earlier results cannot be understood.
+    /// The JSON of earlier results cannot be read.
     #[error("{}: not written by this command: {error}; remove it", file.display())]
     Results {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         error: serde_json::Error,
     },
     /// A run could not be made.
@@ -67,9 +67,9 @@ pub enum ReproduceError {
     Run {
         /// The study.
         study: String,
-        /// The first of its rows that looks at the run.
+        /// The first of its rows that uses the run.
         row: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }

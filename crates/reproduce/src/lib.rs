@@ -1,12 +1,11 @@
-//! Published figures beside simulated ones.
+//! Compares published figures with simulated ones.
 //!
-//! 1. `published/` holds tables as they were printed (`published`), `published/recipes/` says with which
-//!    runs each of their rows is repeated (`recipe`): a file a study.
-//! 2. [`Plan`] is the runs that chosen studies need, each once, however many rows look at it.
-//! 3. `carry_out` makes those that the [`Cache`] does not have, in parallel.
-//! 4. `results` sets each row beside its runs and gives it a [`Verdict`]; [`Score`] counts verdicts.
-//! 5. `page` is what people read, [`Results`] as JSON what programs do. Both are a function of the runs:
-//!    no clock is in them.
+//! 1. `published/` contains the tables as they were printed (`published`). `published/recipes/` says by which runs each
+//!    row is repeated (`recipe`), with one file per study.
+//! 2. [`Plan`] lists the runs that the chosen studies need. A run that several rows use is listed once.
+//! 3. `carry_out` makes the runs that are not in the [`Cache`], in parallel.
+//! 4. `results` compares each row with its runs and gives it a [`Verdict`]. [`Score`] counts verdicts.
+//! 5. `page` is for people, [`Results`] as JSON is for programs. Both depend only on the runs, not on the time of day.
 
 mod cache;
 mod error;

@@ -1,4 +1,4 @@
-//! The page: all results for people.
+//! The page with all results, for people.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -27,7 +27,7 @@ pub fn page(results: &Results) -> String {
     out
 }
 
-/// What wrote the page, and how much of it there is.
+/// The heading: which program wrote the page, and how many rows there are.
 fn heading(results: &Results) -> String {
     let score = Score::of(results);
     let programs: BTreeSet<&str> =
@@ -133,7 +133,7 @@ fn study(name: &str, study: &StudyResult) -> String {
     out
 }
 
-/// How the study is run again, and how one of its rows is looked at.
+/// How to repeat the study, and how to look at one of its rows.
 fn how(name: &str, study: &StudyResult) -> String {
     let tables: Vec<String> =
         study.tables.iter().map(|table| format!("`published/{table}`")).collect();
@@ -232,12 +232,12 @@ fn dash() -> String {
 }
 
 fn percent(value: f64) -> String {
-    // So that what rounds to nothing has no sign.
+    // Adding 0 removes the sign of a value that rounds to zero.
     let rounded = (value * 100.0).round() / 100.0 + 0.0;
     if rounded.abs() >= 1000.0 { format!("{rounded:+.0}%") } else { format!("{rounded:+.2}%") }
 }
 
-/// Four digits or so, as many as published tables have.
+/// A number with about four digits, as in published tables.
 fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),

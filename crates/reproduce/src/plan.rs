@@ -10,53 +10,53 @@ use crate::cache::Cache;
 use crate::error::ReproduceError;
 use crate::recipe::{Row, Study};
 
-/// By this and their names the rows of `--quick` are chosen, so that no one who runs it chooses.
+/// The rows of `--quick` are chosen by a hash of this seed and their names, not by the person who runs it.
 pub const QUICK_SEED: u64 = 1;
 
-/// `--quick` takes one row of so many.
+/// `--quick` takes one of this many rows.
 const QUICK_PART: usize = 10;
 
 /// A run.
 pub struct PlannedRun {
-    /// What is run.
+    /// What to run.
     pub simulation: Simulation,
-    /// With which seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// What it is called in the cache: a hash of all that its outcome depends on.
+    /// Its name in the cache: a hash of everything that its outcome depends on.
     pub key: String,
-    /// The same without program and seed, by which times of earlier programs are found.
+    /// The same without program and seed. Times of runs by earlier programs are found by this.
     pub kind: String,
-    /// Seconds of one core that it takes: as last measured here, else as the recipe says.
+    /// Expected time in seconds of one core: as last measured here, otherwise as the recipe says.
     pub seconds: f64,
-    /// The study and the first row that need it, for messages.
+    /// The study and the first row that need the run, for messages.
     pub needed_by: (String, String),
 }
 
-/// Which runs a row looks at, as indices into [`Plan::runs`]: by seed.
+/// The runs that a row uses, by seed, as indices into [`Plan::runs`].
 #[derive(Clone, Debug, Default)]
 pub struct RowRuns {
-    /// Without the change.
+    /// Runs without the change.
     pub before: Vec<usize>,
-    /// With it.
+    /// Runs with the change.
     pub after: Vec<usize>,
 }
 
-/// Studies, and the runs that they need.
+/// Studies and the runs that they need.
 pub struct Plan {
     /// The studies.
     pub studies: Vec<Study>,
-    /// Each run once.
+    /// The runs, each listed once.
     pub runs: Vec<PlannedRun>,
-    /// By study and row; `None`: the row is not among the quick ones.
+    /// The runs by study and row. `None`: the row is not one of the quick rows.
     pub row_runs: Vec<Vec<Option<RowRuns>>>,
-    /// Whether only a part of the rows is run.
+    /// Whether only some of the rows are run.
     pub quick: bool,
 }
 
-/// What makes a run, by name: machine, workload, scheduler, duration (ns).
+/// The names that define a run: machine, workload, scheduler, and duration in ns.
 type Names = (String, String, String, Option<u64>);
 
-/// Simulations with hashes of their machine and workload, each made once.
+/// Simulations and hashes of their machine and workload. Each is created once.
 #[derive(Default)]
 struct Simulations(HashMap<Names, (Simulation, String)>);
 
@@ -77,11 +77,11 @@ impl Simulations {
 }
 
 impl Plan {
-    /// Of all rows of `studies`, or of a tenth of them if `quick`. `program` names the version and commit
-    /// whose runs may stand for these.
+    /// The runs of all rows of `studies`, or of a tenth of the rows if `quick`. `program` identifies the version and
+    /// commit; only cached runs of the same program are used.
     ///
     /// # Errors
-    /// If a machine, workload or scheduler of a recipe is not known.
+    /// If a machine, workload or scheduler of a recipe does not exist.
     pub fn new(
         studies: Vec<Study>,
         quick: bool,
@@ -130,13 +130,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Of no row: what the page says of studies that were never run.
+    /// A plan without rows, for the page's entries about studies that were never run.
     pub fn of_nothing(studies: Vec<Study>) -> Self {
         let row_runs = studies.iter().map(|study| vec![None; study.rows.len()]).collect();
         Self { studies, runs: Vec::new(), row_runs, quick: false }
     }
 
-    /// The index of a run, which is new or known.
+    /// The index of a run, which is added if it is new.
     #[allow(clippy::too_many_arguments, reason = "a run is made of so many things")]
     fn add(
         &mut self,
@@ -166,12 +166,12 @@ impl Plan {
         Ok(index)
     }
 
-    /// Rows that are run.
+    /// Number of rows that are run.
     pub fn rows(&self) -> usize {
         self.row_runs.iter().flatten().flatten().count()
     }
 
-    /// Rows that could be run.
+    /// Number of rows that could be run.
     pub fn all_rows(&self) -> usize {
         self.row_runs.iter().map(Vec::len).sum()
     }
@@ -181,7 +181,7 @@ fn hash(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Names of a tenth of the rows: those whose hash with [`QUICK_SEED`] is smallest.
+/// The names of a tenth of the rows: those with the smallest hashes with [`QUICK_SEED`].
 fn quick_rows(studies: &[Study]) -> Vec<String> {
     let ids = studies.iter().flat_map(|study| &study.rows).map(|row| row.published.id.clone());
     let mut ranked: Vec<(String, String)> =

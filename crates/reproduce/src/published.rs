@@ -1,4 +1,4 @@
-//! Tables as they were published: rows of a CSV file in `published/`.
+//! The published tables: rows of a CSV file in `published/`.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use serde::Deserialize;
 
 use crate::error::ReproduceError;
 
-/// Which columns of a table say what.
+/// The columns of a table and their meaning.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Columns {
-    /// Columns that together name a row; joined by `/`.
+    /// Columns that together name a row. Their values are joined by `/`.
     pub id: Vec<String>,
     /// The value before the change.
     pub base: String,
-    /// The value with it.
+    /// The value with the change.
     pub patched: String,
 }
 
@@ -26,11 +26,11 @@ impl Default for Columns {
     }
 }
 
-/// What printed deviations are in.
+/// The unit of printed deviations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Deviation {
-    /// The unit of the value.
+    /// The same unit as the value.
     #[default]
     Unit,
     /// Percent of the value.
@@ -40,23 +40,24 @@ pub enum Deviation {
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Its name in the table.
+    /// The row's name in the table.
     pub id: String,
-    /// Which direction is better; higher where the table does not say.
+    /// Which direction is better. The default is higher.
     pub better: Better,
-    /// Value before the change; `None` where it is only printed as 1.
+    /// Value before the change. `None` if it is only printed as 1.
     pub base: Option<f64>,
-    /// Value with it.
+    /// Value with the change.
     pub patched: Option<f64>,
-    /// The change in percent, positive is better: from both values where both were printed, else as printed.
+    /// The change in percent; positive is better. It is computed if both values were printed, otherwise it is the
+    /// printed change.
     pub change_pct: Option<f64>,
-    /// Standard deviation of the change in percent points: the root of the sum of both values' squares.
+    /// Standard deviation of the change in percentage points: the root of the sum of both values' squared deviations.
     pub deviation_pct: Option<f64>,
-    /// Whether its author marked the change as significant.
+    /// Whether the author marked the change as significant.
     pub starred: bool,
 }
 
-/// A unit that begins so says that only the ratio was published.
+/// A unit that starts with this text means that only the ratio was published.
 const NORMALISED: &str = "ratio to baseline";
 
 /// Reads the rows of `file`.
@@ -122,7 +123,7 @@ b,pairs,ratio to baseline (normalised),higher,1.00,3,,4,12.5,starred by mmtests
     #[test]
     fn a_change_is_computed_where_both_values_were_printed() {
         let rows = parse(TABLE, &Columns::default(), Deviation::Unit).unwrap();
-        // 50 of 200 seconds less; the printed 33.3 is of another divisor. Deviations 3% and 4%.
+        // 50 s less than 200 s. The printed 33.3 has another divisor. The deviations are 3% and 4%.
         assert_eq!((rows[0].change_pct, rows[0].deviation_pct), (Some(25.0), Some(5.0)));
         assert!(!rows[0].starred);
     }

@@ -1,4 +1,4 @@
-//! Rows beside their runs.
+//! Rows compared with their runs.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use crate::run::Measured;
 use crate::score::Score;
 use crate::verdict::{MATERIAL_PCT, Verdict, factor};
 
-/// What became of all studies that were run, by name.
+/// The results of all studies that were run, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The studies.
     pub studies: BTreeMap<String, StudyResult>,
 }
 
-/// What became of a study.
+/// The results of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StudyResult {
-    /// Version and commit of the program that made its runs; `None`: none was made.
+    /// Version and commit of the program that made the runs. `None`: no run was made.
     pub program: Option<String>,
-    /// The mechanism it is about.
+    /// The mechanism that the study is about.
     pub mechanism: String,
-    /// What it asks.
+    /// The question that the study answers.
     pub question: String,
     /// Files in `published/`.
     pub tables: Vec<String>,
@@ -37,13 +37,13 @@ pub struct StudyResult {
     pub machine: String,
     /// The scheduler without the change.
     pub before: String,
-    /// The row that calibrates.
+    /// The row to which a constant was calibrated.
     pub calibration: Option<Calibration>,
     /// Rows, in the order of the recipe.
     pub rows: Vec<RowResult>,
-    /// What no run repeats.
+    /// The rows that are not repeated.
     pub left_out: Vec<LeftOut>,
-    /// What is known to be off.
+    /// The known misses.
     pub misses: Vec<Miss>,
 }
 
@@ -56,48 +56,48 @@ pub struct RowResult {
     pub workload: String,
     /// The scheduler with the change.
     pub after: Option<String>,
-    /// How long a run was, if that was said.
+    /// Duration of a run, if one was given.
     pub duration_ns: Option<u64>,
-    /// Seeds 1 to this.
+    /// Number of seeds, starting with 1.
     pub seeds: u64,
-    /// How far the row was known.
+    /// Whether the row was known when the model was made.
     pub status: Status,
     /// Value before the change, as published.
     pub published_base: Option<f64>,
-    /// Value with it.
+    /// Value with the change, as published.
     pub published_patched: Option<f64>,
-    /// Its change in percent, positive is better.
+    /// The published change in percent; positive is better.
     pub published_change_pct: Option<f64>,
-    /// The standard deviation of that.
+    /// The standard deviation of the published change.
     pub published_deviation_pct: Option<f64>,
-    /// Whether the published change is at least 3%, exceeds its deviation and, where its author marked those that
-    /// are significant, is marked; `None`: no change was published.
+    /// Whether the published change is material: at least 3% and larger than its deviation. If the author marked
+    /// significant changes, it must also be marked. `None`: no change was published.
     pub material: Option<bool>,
-    /// What was simulated; `None`: not run.
+    /// The simulated values. `None`: the row was not run.
     pub simulated: Option<Simulated>,
-    /// Whether its level counts.
+    /// Whether the level is compared.
     pub level: bool,
-    /// The column of search statistics it is a value of.
+    /// The column of search statistics that the row belongs to.
     pub series: Option<String>,
-    /// The word for it.
+    /// The verdict on the row.
     pub verdict: Verdict,
 }
 
-/// What was simulated of a row.
+/// The simulated values of a row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Simulated {
-    /// Value before the change; `None` where nothing was measured.
+    /// Value before the change. `None` if nothing was measured.
     pub base: Option<f64>,
-    /// Value with it.
+    /// Value with the change.
     pub patched: Option<f64>,
-    /// The change in percent, positive is better: the mean of the seeds' changes.
+    /// The change in percent; positive is better. It is the mean of the seeds' changes.
     pub change_pct: Option<f64>,
-    /// The interval that holds that mean with 95% confidence; `None` for one seed.
+    /// The interval that contains this mean with 95% confidence. `None` for a single seed.
     pub change_95_pct: Option<[f64; 2]>,
 }
 
 impl RowResult {
-    /// How many times its level is the published one, or the other way round.
+    /// Ratio of the larger to the smaller of the simulated and the published level.
     pub fn level_factor(&self) -> Option<f64> {
         Some(factor(self.published_base?, self.simulated.as_ref()?.base?))
     }
@@ -108,32 +108,32 @@ impl RowResult {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Values.
+    /// Number of values.
     pub values: usize,
-    /// Values of which nothing is simulated, because nothing was searched.
+    /// Number of values without a simulated counterpart, because nothing was searched.
     pub undefined: usize,
-    /// Spearman's rank correlation of the others; `None` where all simulated ones are equal.
+    /// Spearman's rank correlation of the other values. `None` if all simulated values are equal.
     pub correlation: Option<f64>,
 }
 
-/// The rank correlation that a column has to have.
+/// The rank correlation that a column must reach.
 pub const RANK_CORRELATION: f64 = 0.9;
 
 impl Column {
-    /// Whether it reaches the bar: a value that is undefined is a miss.
+    /// Whether the column reaches the bar. A value that is undefined is a miss.
     pub fn holds(&self) -> bool {
         self.undefined == 0 && self.correlation.is_some_and(|rho| rho >= RANK_CORRELATION)
     }
 }
 
-/// Figures are compared at the precision that search statistics were published in: three decimals.
+/// Rounds to three decimals, the precision in which search statistics were published.
 fn as_printed(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
 impl StudyResult {
-    /// The columns of search statistics whose values were all run, in the order of the recipe. A column whose
-    /// published values are all equal has no ranks and is none.
+    /// The columns of search statistics of which all values were run, in the order of the recipe. A column whose
+    /// published values are all equal has no ranks, and is left out.
     pub fn columns(&self) -> Vec<Column> {
         let mut names: Vec<&String> = Vec::new();
         for name in self.rows.iter().filter_map(|row| row.series.as_ref()) {
@@ -166,15 +166,15 @@ impl StudyResult {
         })
     }
 
-    /// Rows that were run.
+    /// Number of rows that were run.
     pub fn run(&self) -> usize {
         self.rows.iter().filter(|row| row.simulated.is_some()).count()
     }
 }
 
 impl Results {
-    /// These in the place of earlier ones. A study of which nothing was run now keeps what it had, if it had
-    /// anything.
+    /// Combines these results with earlier ones. A study of which nothing was run now keeps its earlier results, if
+    /// there are any.
     pub fn over(self, mut earlier: Self) -> Self {
         earlier.studies.retain(|_, study| study.program.is_some());
         for (name, study) in self.studies {
@@ -185,15 +185,15 @@ impl Results {
         earlier
     }
 
-    /// Results that [`json`](Self::json) wrote.
+    /// Reads results that [`json`](Self::json) wrote.
     ///
     /// # Errors
-    /// If `text` is nothing that it wrote.
+    /// If `text` was not written by it.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// As indented JSON with a line end: the score, then each study.
+    /// The results as indented JSON with a final newline: the score, then each study.
     pub fn json(&self) -> String {
         #[derive(Serialize)]
         struct Document<'a> {
@@ -201,15 +201,15 @@ impl Results {
             studies: &'a BTreeMap<String, StudyResult>,
         }
         let document = Document { score: Score::of(self), studies: &self.studies };
-        // Writing to memory does not fail, and all keys are strings.
+        // This cannot fail: it writes to memory, and all keys are strings.
         serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
     }
 }
 
-/// Sets the rows of `plan` beside what its runs left.
+/// Compares the rows of `plan` with the outcomes of its runs.
 ///
 /// # Errors
-/// If a run does not have what a row looks at.
+/// If a run does not have the value that a row needs.
 pub fn results(plan: &Plan, measured: &Measured, program: &str) -> Result<Results, ReproduceError> {
     let mut results = Results::default();
     for (study, row_runs) in plan.studies.iter().zip(&plan.row_runs) {
@@ -238,7 +238,7 @@ pub fn results(plan: &Plan, measured: &Measured, program: &str) -> Result<Result
     Ok(results)
 }
 
-/// What the runs of a row say; `None` if not all were made.
+/// The simulated values of a row. `None` if some of its runs were not made.
 fn simulate(
     study: &Study,
     row: &Row,
@@ -277,7 +277,7 @@ fn statistic(statistic: Statistic, values: &[f64]) -> Option<f64> {
     })
 }
 
-/// What `row` looks at of a run; `None` where nothing was measured.
+/// The value that `row` reads from a run. `None` if nothing was measured.
 fn value(study: &Study, row: &Row, left: &Left) -> Result<Option<f64>, ReproduceError> {
     let counter = |name: &str| {
         let found = left.counters.iter().find(|(known, _)| known == name);

@@ -9,20 +9,20 @@ use crate::cache::{Cache, Left};
 use crate::error::ReproduceError;
 use crate::plan::{Plan, PlannedRun};
 
-/// What runs left, by index into the plan's; `None`: interrupted before it was made.
+/// The outcomes of runs, in the order of the plan's runs. `None`: the run was not made before an interrupt.
 pub type Measured = Vec<Option<Left>>;
 
-/// Who watches.
+/// Callbacks of the caller.
 pub struct Watch<'a> {
-    /// Ends all runs.
+    /// Set this to end all runs.
     pub stop: &'a AtomicBool,
-    /// Is told the estimated seconds of each run that has ended.
+    /// Called with the estimated seconds of each run that has ended.
     pub ended: &'a (dyn Fn(f64) + Sync),
-    /// Is told what does not end the runs: that they cannot be kept.
+    /// Called with messages about problems that do not end the runs, for example that runs cannot be cached.
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
 
-/// Makes the runs that `cache` does not have, `jobs` at a time (0: one a core). What has ended is kept in the
+/// Makes the runs that `cache` does not have, `jobs` at a time (0: one per core). Each finished run is stored in the
 /// cache at once.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn carry_out(
     let mut measured: Measured =
         plan.runs.iter().map(|run| cache.and_then(|cache| cache.get(&run.key))).collect();
     let mut missing: Vec<usize> = (0..plan.runs.len()).filter(|&i| measured[i].is_none()).collect();
-    // The longest first, so that none of them is alone at the end.
+    // The longest runs come first, so that no long run is left alone at the end.
     missing.sort_by(|&a, &b| plan.runs[b].seconds.total_cmp(&plan.runs[a].seconds).then(a.cmp(&b)));
     let (full, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let one = |index: usize| {
@@ -73,7 +73,7 @@ pub fn carry_out(
     Ok(measured)
 }
 
-/// What a run left and its seconds; `None` if it was stopped.
+/// The outcome of a run and its time in seconds. `None` if it was stopped.
 fn one(run: &PlannedRun, watch: &Watch<'_>) -> Result<Option<(Left, f64)>, ReproduceError> {
     if watch.stop.load(Ordering::Relaxed) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! How many rows came out as published.
+//! Counts how many rows were reproduced.
 
 use serde::Serialize;
 
@@ -6,12 +6,12 @@ use crate::recipe::Status;
 use crate::results::{Results, RowResult};
 use crate::verdict::{LEVEL_FACTOR, Verdict};
 
-/// So many of so many.
+/// How many of a number of rows are right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// As they should be.
+    /// Rows that are right.
     pub right: usize,
-    /// All that count.
+    /// All rows that count.
     pub of: usize,
 }
 
@@ -21,22 +21,22 @@ impl Count {
         self.of += 1;
     }
 
-    /// Percent of all, rounded down.
+    /// The percentage of right rows, rounded down.
     pub fn percent(self) -> Option<usize> {
         (100 * self.right).checked_div(self.of)
     }
 }
 
-/// What is counted of a set of rows.
+/// The counts for a set of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Material rows whose sign is the published one.
+    /// Material rows with the published sign.
     pub sign: Count,
-    /// Material rows whose size is, within a factor of 2, with the sign.
+    /// Material rows with the published sign, and a size within a factor of 2.
     pub size: Count,
-    /// Rows with a change that is not material and is simulated as less than 3%.
+    /// Rows whose published change is not material, and whose simulated change is below 3%.
     pub quiet: Count,
-    /// Baselines within a factor of 1.5, of studies without calibration.
+    /// Baselines within a factor of 1.5, in studies without calibration.
     pub level: Count,
     /// Columns of search statistics whose ranks correlate.
     pub search: Count,
@@ -47,20 +47,20 @@ pub struct Counts {
 pub struct Score {
     /// Rows that can be run.
     pub rows: usize,
-    /// Rows that were.
+    /// Rows that were run.
     pub run: usize,
-    /// Rows that no run can show because something is not modelled; in none of the counts.
+    /// Rows that no run can show because something is not modelled. They are in none of the counts.
     pub not_modelled: usize,
     /// Other rows that no run repeats: pictures, formulas, other programs.
     pub left_out: usize,
-    /// Of all rows that were run.
+    /// Counts of all rows that were run.
     pub all: Counts,
-    /// Of those that are neither calibrated nor chosen after they had been seen.
+    /// Counts of the rows that were neither calibrated nor chosen after they had been seen.
     pub predicted: Counts,
 }
 
 impl Score {
-    /// Of `results`.
+    /// The score of `results`.
     pub fn of(results: &Results) -> Self {
         let mut score = Self::default();
         for study in results.studies.values() {

@@ -1,8 +1,8 @@
-//! One word for what became of a row.
+//! The verdict on a row, in one word.
 
 use serde::{Deserialize, Serialize};
 
-/// A published change is material from this on, percent, if it exceeds its deviation.
+/// A published change is material from this percentage on, if it is larger than its deviation.
 pub const MATERIAL_PCT: f64 = 3.0;
 
 /// Two sizes of a change agree within this factor.
@@ -11,55 +11,55 @@ pub const SIZE_FACTOR: f64 = 2.0;
 /// Two levels agree within this factor.
 pub const LEVEL_FACTOR: f64 = 1.5;
 
-/// Changes that print as 0.00% have no sign.
+/// Changes below this percentage print as 0.00% and have no sign.
 const NO_CHANGE_PCT: f64 = 0.005;
 
-/// How a simulated row stands beside the published one.
+/// How a simulated row compares with the published one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// A material change with the published sign, its size within a factor of 2.
+    /// A material change. The sign is right, and the size is within a factor of 2.
     #[serde(rename = "right")]
     Right,
-    /// The same sign, less than half the size.
+    /// The sign is right, but the size is less than half.
     #[serde(rename = "right but small")]
     RightButSmall,
-    /// The same sign, more than twice the size.
+    /// The sign is right, but the size is more than twice.
     #[serde(rename = "right but large")]
     RightButLarge,
-    /// Nothing material, as published.
+    /// No material change, as published.
     #[serde(rename = "no change as published")]
     NoChangeAsPublished,
-    /// The other sign.
+    /// The opposite sign.
     #[serde(rename = "wrong sign")]
     WrongSign,
-    /// 0.00% where a material change was published.
+    /// 0.00%, but a material change was published.
     #[serde(rename = "no change where one was published")]
     NoChange,
-    /// 3% and more where nothing material was published.
+    /// 3% or more, but no material change was published.
     #[serde(rename = "change where none was published")]
     ChangeWhereNone,
-    /// Only a level was published; it is within a factor of 1.5.
+    /// Only a level was published. The simulated level is within a factor of 1.5.
     #[serde(rename = "level right")]
     LevelRight,
-    /// Only a level was published; it is farther off.
+    /// Only a level was published. The simulated level is not within a factor of 1.5.
     #[serde(rename = "level wrong")]
     LevelWrong,
     /// A value of a column that is judged as a whole, by its ranks.
     #[serde(rename = "by rank")]
     ByRank,
-    /// Nothing was searched, so that the published share has no simulated one beside it.
+    /// Nothing was searched, so there is no simulated share to compare.
     #[serde(rename = "undefined")]
     Undefined,
-    /// No run can show it.
+    /// No run can show the row.
     #[serde(rename = "not modelled")]
     NotModelled,
-    /// It is not among the rows that were run.
+    /// The row is not one of those that were run.
     #[serde(rename = "not run")]
     NotRun,
 }
 
 impl Verdict {
-    /// Of a change: published, whether that is material, and simulated; percent.
+    /// The verdict on a change. The changes are in percent; `material` says whether the published one is material.
     pub fn of_change(published_pct: f64, material: bool, simulated_pct: f64) -> Self {
         if !material {
             return match simulated_pct.abs() < MATERIAL_PCT {
@@ -79,7 +79,7 @@ impl Verdict {
         }
     }
 
-    /// Of a level.
+    /// The verdict on a level.
     pub fn of_level(published: f64, simulated: f64) -> Self {
         match factor(published, simulated) <= LEVEL_FACTOR {
             true => Self::LevelRight,
@@ -87,7 +87,7 @@ impl Verdict {
         }
     }
 
-    /// As it is written.
+    /// The word for the page.
     pub fn word(self) -> &'static str {
         match self {
             Self::Right => "right",
@@ -107,7 +107,7 @@ impl Verdict {
     }
 }
 
-/// How many times the larger of two positive values is the smaller.
+/// The larger of two positive values divided by the smaller.
 pub fn factor(a: f64, b: f64) -> f64 {
     (a / b).max(b / a)
 }

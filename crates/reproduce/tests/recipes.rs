@@ -15,17 +15,17 @@ fn studies() -> Vec<Study> {
     read_studies(&published()).unwrap()
 }
 
-/// So many rows each table has: whatever they are, a line is a row.
+/// Number of rows of a table. Every line after the header is a row.
 fn lines(table: &str) -> usize {
     let text = std::fs::read_to_string(published().join(table)).unwrap();
     csv::Reader::from_reader(text.as_bytes()).records().map(Result::unwrap).count()
 }
 
-/// Tables that are no comparison with a run: inputs of the model, each with what it is for in the README.
+/// Tables that are not compared with runs, but are inputs of the model. The README says what each is for.
 const INPUTS: [&str; 1] = ["004-switches.csv"];
 
-/// Each row of each table is repeated by a study, or left out with a reason; none is in two studies. Studies may
-/// share tables, so rows are counted over the studies that share one, directly or not.
+/// Each row of each table is repeated by one study, or left out with a reason. No row is in two studies. Studies may
+/// share tables, so rows are counted over all studies that share a table, directly or not.
 #[test]
 fn each_published_row_is_in_one_recipe() {
     let mut rows: BTreeMap<String, usize> = BTreeMap::new();
@@ -51,7 +51,7 @@ fn each_published_row_is_in_one_recipe() {
     }
 }
 
-/// At most one row a study calibrates, and it is said what.
+/// At most one row per study calibrates, and the recipe says which constant.
 #[test]
 fn calibrations_are_explained() {
     for study in studies() {
@@ -61,7 +61,7 @@ fn calibrations_are_explained() {
     }
 }
 
-/// Machines, workloads and schedulers of all recipes are known, and runs are shared by rows that look at the same.
+/// The machines, workloads and schedulers of all recipes exist. Rows with the same run share it.
 #[test]
 fn all_runs_can_be_planned() {
     let plan = Plan::new(studies(), false, "this", None).unwrap();
@@ -69,7 +69,7 @@ fn all_runs_can_be_planned() {
     assert!(plan.runs.len() < 2 * plan.rows(), "{} runs", plan.runs.len());
 }
 
-/// The quick rows are a tenth, the same each time.
+/// The quick rows are a tenth of all rows, and always the same.
 #[test]
 fn the_quick_rows_are_a_fixed_tenth() {
     let quick = || Plan::new(studies(), true, "this", None).unwrap();
@@ -79,7 +79,7 @@ fn the_quick_rows_are_a_fixed_tenth() {
     assert_eq!(keys(&once), keys(&again));
 }
 
-/// Runs of another program, seed or duration do not stand for these.
+/// Cached runs of another program, seed or duration are not used.
 #[test]
 fn a_run_is_known_by_all_that_it_depends_on() {
     let keys = |program: &str| {

@@ -1,4 +1,4 @@
-//! What runs beside the tasks of an rt-app file: operations that rt-app does not have.
+//! Tasks that run next to those of an rt-app file, with operations that rt-app does not have.
 
 use std::iter;
 
@@ -9,29 +9,29 @@ use roost_workload::{
 
 use crate::random::Random;
 
-/// Tasks that talk, or that sweep over memory.
+/// Tasks that send messages, or that sweep over memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// A sender and a receiver.
     Talk {
         /// The pipe or socket between them.
         channel: Channel,
-        /// Bytes of a message.
+        /// Size of a message in bytes.
         bytes: u32,
-        /// How long each works for a message, us.
+        /// Work of each task per message, in us.
         work_us: u64,
     },
-    /// Tasks that pass over memory and sleep, in turn.
+    /// Tasks that alternately pass over memory and sleep.
     Sweep {
-        /// How many.
+        /// Number of tasks.
         instances: u32,
-        /// What they pass over; a region of the process of all of them is number 0.
+        /// The memory that they pass over. If it belongs to a process, that is process 0, which all of them share.
         region: Region,
-        /// Whether it is written.
+        /// Whether the memory is written.
         write: bool,
-        /// In which order.
+        /// The order of the accesses.
         pattern: Pattern,
-        /// How long they sleep, us.
+        /// Length of each sleep, in us.
         sleep_us: u64,
     },
 }
@@ -60,7 +60,7 @@ impl Beside {
             1 => Sharing::Processes,
             _ => Sharing::Thread,
         };
-        // From a page to what no cache holds.
+        // Sizes from one page up to more than any cache holds.
         let region = Region { bytes: 4096 << random.range(0, 14), sharing, placement };
         Self::Sweep {
             instances: random.range(1, 6) as u32,
@@ -71,12 +71,12 @@ impl Beside {
         }
     }
 
-    /// Adds it to `workload`; each task goes round `times` times, for ever if 0.
+    /// Adds these tasks to `workload`. Each repeats its work `times` times, or for ever if 0.
     pub(crate) fn add_to(&self, workload: &mut Workload, times: u64) {
         match self {
             Self::Talk { channel, bytes, work_us } => {
                 let number = workload.channels.len() as u32;
-                // As much is read as was written, or one of the two waits for ever.
+                // The receiver must read as much as is written, or one of the two would wait for ever.
                 workload.channels.push(channel.clone());
                 let send = Op::Send { channel: number, bytes: *bytes };
                 let receive = Op::Receive { channel: number, bytes: *bytes };
@@ -101,7 +101,7 @@ impl Beside {
     }
 }
 
-/// Adds a template of a process of its own that does `ops` again and again.
+/// Adds a template in a process of its own that repeats `ops`.
 fn add<'a>(
     workload: &'a mut Workload,
     name: &str,

@@ -16,19 +16,19 @@ const NS_PER_MS: u64 = 1_000_000;
 pub struct Case {
     /// The machine.
     pub machine: Shape,
-    /// Version of the fair class; `None`: the scheduler is the program that this project ships.
+    /// Version of the fair class. `None`: the scheduler is the BPF program that this project ships.
     pub version: Option<String>,
-    /// What differs from it: `sis-util`, `no-hrtick`, `name=number`.
+    /// Switches and numbers that are set: `sis-util`, `no-hrtick`, `name=number`.
     pub switches: Vec<String>,
     /// Tasks of an rt-app file.
     pub tasks: Vec<Task>,
-    /// What runs beside them.
+    /// Tasks that run next to these.
     pub beside: Vec<Beside>,
-    /// `cpu.weight` of the groups, in the order in which tasks name them; those beyond have the default.
+    /// `cpu.weight` of the groups, in the order in which tasks name them. Further groups have the default weight.
     pub weights: Vec<u32>,
-    /// Simulated time after which the run ends, ms; `None`: when all tasks have, which they do.
+    /// Simulated time after which the run ends, in ms. `None`: when all tasks have exited, which they all do.
     pub duration_ms: Option<u64>,
-    /// Whether threads of the kernel run too.
+    /// Whether kernel threads run too.
     pub background: bool,
     /// The run's own seed.
     pub seed: u64,
@@ -37,22 +37,22 @@ pub struct Case {
 /// An entry of an rt-app file's "tasks".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// How many of it start with the run.
+    /// Number of its tasks that start with the run.
     pub instances: u64,
-    /// What stands before the phases: priority, CPUs, task group, each with a comma behind it.
+    /// The settings before the phases: priority, CPUs, task group, each followed by a comma.
     pub settings: Vec<String>,
-    /// What it does, again and again.
+    /// Its phases, which it repeats.
     pub phases: Vec<Phase>,
 }
 
 /// An entry of "phases".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// How often it is repeated.
+    /// Number of repetitions.
     pub times: u64,
-    /// Changes of priority, policy and CPUs, each with a comma behind it.
+    /// Changes of priority, policy and CPUs, each followed by a comma.
     pub settings: Vec<String>,
-    /// Events; what belongs together (lock, run, unlock) is one.
+    /// Events. Events that belong together (lock, run, unlock) are one entry.
     pub events: Vec<String>,
 }
 
@@ -62,18 +62,18 @@ impl Case {
         generate::case(&mut Random(seed), seed)
     }
 
-    /// Another case of a seed, whose tasks all end: their loops do, and none waits for another but at a mutex, which
-    /// is held in one event and alone, or for a message that is sent.
+    /// Another case of a seed, in which all tasks end. Their loops end. A task waits for another one only at a mutex,
+    /// which is locked and unlocked within one event and never nested, or for a message that is sent.
     pub fn that_ends(seed: u64) -> Self {
         generate::case_that_ends(&mut Random(seed), seed)
     }
 
-    /// How to run what this was made from again, as a sentence.
+    /// The command that repeats the case that this one was made from, as a sentence.
     pub fn repeat(&self) -> String {
         format!("repeat it with: make swarm SEED={} RUNS=1", self.seed)
     }
 
-    /// The scheduler, as `--sched` takes it.
+    /// The scheduler, in the form of the command line.
     pub fn scheduler(&self) -> String {
         let mut name = match &self.version {
             Some(version) => format!("fair@{version}"),
@@ -88,7 +88,7 @@ impl Case {
     /// The workload.
     ///
     /// # Errors
-    /// If it is none, in one line.
+    /// If it is not valid, in one line.
     pub fn workload(&self) -> Result<Workload, String> {
         let workload = rtapp::parse(&self.rt_app(), "swarm");
         let mut workload = workload.map_err(|error| error.to_string())?;
@@ -103,7 +103,7 @@ impl Case {
         Ok(workload)
     }
 
-    /// How often each task does what it does; 0: for ever.
+    /// How often each task repeats its phases. 0: for ever.
     fn times(&self) -> u64 {
         if self.duration_ms.is_some() { 0 } else { 2 }
     }

@@ -1,4 +1,4 @@
-//! Runs a case under the observer and says which claims do not hold.
+//! Runs a case under the observer, and reports claims that do not hold.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,26 +20,26 @@ use crate::case::Case;
 use crate::promises::Promises;
 use crate::watch::{Watch, Watching};
 
-/// How long a run may take until it counts as hanging, and what is done then.
+/// How long a run may take before it counts as hanging, and what to do then.
 pub struct Patience<'a> {
-    /// Until the run is asked to stop, which it can between two events.
+    /// Time after which the run is asked to stop. It can do so between two events.
     pub run: Duration,
-    /// Until a run that was asked has stopped; otherwise a hook does not return.
+    /// Further time until the run must have stopped. If it has not, a hook does not return.
     pub hook: Duration,
-    /// Called then, from another thread: nothing else can end the run.
+    /// Called in that case, from another thread, because nothing else can end the run.
     pub stuck: &'a (dyn Fn() + Sync),
 }
 
 /// The longest cases take a few seconds.
 const RUN: Duration = Duration::from_secs(120);
 
-/// No hook takes more than some milliseconds.
+/// No hook takes more than a few milliseconds.
 const HOOK: Duration = Duration::from_secs(20);
 
-/// Runs the case twice. Ends the process if a hook does not return, with the command that repeats it.
+/// Runs the case twice. If a hook does not return, prints the command that repeats the case and ends the process.
 ///
 /// # Errors
-/// What did not hold, in one line.
+/// The claim that did not hold, in one line.
 pub fn check(case: &Case) -> Result<(), String> {
     let machine = Arc::new(case.machine.machine().map_err(|error| error.to_string())?);
     let workload = case.workload()?;
@@ -62,7 +62,7 @@ pub fn check(case: &Case) -> Result<(), String> {
             Scx::new(&machine, &program, spec.tick_ns).map_err(|error| one_line(&error))?;
             let new = || {
                 let scx = Scx::new(&machine, &program, spec.tick_ns);
-                // It was made before.
+                // The same was created before without an error.
                 scx.unwrap_or_else(|error| panic!("{error}"))
             };
             check_with(case, &machine, &workload, new, || None)
@@ -102,11 +102,11 @@ fn check_with<S: Scheduler>(
     Ok(())
 }
 
-/// One run under the observer; no outcome if the workload ends in a deadlock of its own: all its tasks
-/// sleep, and it has operations by which a task waits for another.
+/// One run under the observer. Returns no outcome if the workload itself ends in a deadlock: all its tasks sleep, and
+/// its operations make tasks wait for each other.
 ///
 /// # Errors
-/// A panic, a hang, an error of the run, or what the observer found, in one line.
+/// A panic, a hang, an error of the run, or the observer's finding, in one line.
 pub fn observe<S: Scheduler>(
     machine: &Arc<Machine>,
     workload: &Workload,
@@ -163,8 +163,8 @@ fn run<S: Scheduler>(
     Ok(result.ok())
 }
 
-/// A task that does this goes on only when another does something. Cases hold a mutex alone, and give it
-/// back.
+/// Whether a task that executes this operation continues only after another task did something. Mutexes are left out,
+/// because tasks hold only one at a time, and unlock it.
 fn waits(op: &Op) -> bool {
     matches!(
         op,
@@ -178,8 +178,8 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panic: {}", text.replace('\n', " "))
 }
 
-/// What has to hold of the counters of any run, as far as its scheduler has them: parts of others do not exceed them, and
-/// tasks had no more time than CPUs.
+/// Checks that hold for the counters of any run, if the scheduler has these counters: a part does not exceed the whole,
+/// and tasks did not run for longer than the CPUs existed.
 ///
 /// # Errors
 /// What does not hold, in one line.
@@ -222,7 +222,7 @@ pub fn accounts(outcome: &Outcome, machine: &Machine) -> Result<(), String> {
     Ok(())
 }
 
-/// All tasks that start with the run were created.
+/// Checks that all tasks which start with the run were created.
 fn all_started(outcome: &Outcome, workload: &Workload) -> Result<(), String> {
     let started: u32 = workload.start.iter().map(|&(_, count)| count).sum();
     let forks = outcome.counter("forks");

@@ -7,25 +7,25 @@ use crate::case::{Case, Phase, Task};
 use crate::random::Random;
 use crate::shape::Shape;
 
-/// What the tasks of a case may do.
+/// The features that the tasks of a case may use.
 struct Kind {
     /// CPUs of the machine.
     cpus: Vec<u64>,
     /// Nodes with memory.
     memory_nodes: Vec<u32>,
-    /// Some may run on certain CPUs only.
+    /// Whether some tasks may use only certain CPUs.
     pinned: bool,
-    /// Some are in task groups.
+    /// Whether some tasks are in task groups.
     grouped: bool,
-    /// Some have policy SCHED_IDLE.
+    /// Whether some tasks have the policy SCHED_IDLE.
     idle_policy: bool,
-    /// Some ask for slices.
+    /// Whether some tasks ask for slices.
     slices: bool,
-    /// Some wait until others do something.
+    /// Whether some tasks wait until others do something.
     waiting: bool,
 }
 
-/// Until a process's NUMA balancing begins (`sysctl_numa_balancing_scan_delay`), ms.
+/// Time until NUMA balancing begins in a new process (`sysctl_numa_balancing_scan_delay`), in ms.
 const SCAN_DELAY_MS: u64 = 1_000;
 
 pub(crate) fn case(random: &mut Random, seed: u64) -> Case {
@@ -60,13 +60,13 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
     Case { machine, version, switches, tasks, beside, weights, duration_ms: None, background, seed }
 }
 
-/// Small and large ones are as likely as those around the default of 100.
+/// A weight. Small and large values are as likely as values around the default of 100.
 fn random_weight(random: &mut Random) -> u32 {
     let most = *random.choose(&[9, 200, 10_000]);
     random.range(1, most) as u32
 }
 
-/// Settings of the program that ships; others take effect in the daemon only, or are long.
+/// Settings of the shipped program. Other settings only affect the daemon, or take values that are long to write.
 const SETTINGS: [&str; 7] = [
     "no-cling",
     "no-sis-util",
@@ -77,11 +77,11 @@ const SETTINGS: [&str; 7] = [
     "slice-us=100000",
 ];
 
-/// A version, and up to three switches or numbers that it has; or the program that ships, with settings.
+/// A version with up to three of its switches or numbers, or the shipped program with settings.
 fn random_scheduler(random: &mut Random) -> (Option<String>, Vec<String>) {
     if random.one_in(4) {
         let settings = SETTINGS.into_iter().filter(|_| random.one_in(4));
-        // One value for a number.
+        // A number must not be set twice.
         let slices = |setting: &&str| !setting.starts_with("slice-us");
         let (mut settings, slices): (Vec<&str>, Vec<&str>) = settings.partition(slices);
         settings.extend(slices.first());
@@ -104,7 +104,7 @@ fn random_scheduler(random: &mut Random) -> (Option<String>, Vec<String>) {
             }
         };
         let longer = format!("{text}+{switch}");
-        // Not every version has every switch, nor every number that range.
+        // Not every version has every switch, or accepts the same range of a number.
         if Features::parse(&longer).is_ok() {
             text = longer;
             switches.push(switch);
@@ -133,7 +133,7 @@ fn random_task(random: &mut Random, kind: &Kind) -> Task {
     Task { instances: random.range(1, 6), settings, phases }
 }
 
-/// A task may wait at a barrier in one place only.
+/// A task may wait at a barrier only at one place.
 fn keep_one_barrier(phases: &mut [Phase]) {
     let mut found = false;
     for phase in phases {
@@ -146,7 +146,7 @@ fn keep_one_barrier(phases: &mut [Phase]) {
     }
 }
 
-/// Between one CPU and four, each named once.
+/// One to four CPUs, each listed once.
 fn random_cpus(random: &mut Random, cpus: &[u64]) -> String {
     let mut list: Vec<u64> = (0..random.range(1, 4)).map(|_| *random.choose(cpus)).collect();
     list.sort_unstable();
@@ -171,13 +171,14 @@ fn random_phase(random: &mut Random, kind: &Kind) -> Phase {
         let group = random.choose(&["/", "/g0", "/g1", "/g1/h"]);
         settings.push(format!("\"taskgroup\": \"{group}\", "));
     }
-    // What comes first takes time, so that a loop cannot stand still.
+    // The first event takes time, so that a loop cannot stand still.
     let mut events = vec![format!("\"run\": {}", random.range(1, 2_000))];
     events.extend((0..random.range(0, 3)).map(|i| random_event(random, i, kind.waiting)));
     Phase { times: random.range(1, 8), settings, events }
 }
 
-/// One event; `i` keeps keys of a phase apart; those from 10 on wait for other tasks, or let them wait. A mutex is held in one event and alone.
+/// One event. `i` makes the keys of a phase different. Events from number 10 on wait for other tasks, or are waited
+/// for. A mutex is locked and unlocked within one event, and never nested.
 fn random_event(random: &mut Random, i: u64, waiting: bool) -> String {
     let us = random.range(1, 2_000);
     let shared = random.range(0, 1);

@@ -1,7 +1,7 @@
-//! Random machines, workloads and schedulers, and what has to hold in every run of them.
+//! Random machines, workloads and schedulers, and claims that must hold in every run of them.
 //!
-//! A [`Case`] follows from a seed alone. [`check`] runs it twice under an observer ([`watch`]) that sees
-//! only what a trace shows. [`smallest`] removes parts of a case for as long as it fails.
+//! A [`Case`] depends only on a seed. [`check`] runs it twice under an observer ([`watch`]) that sees only what a trace
+//! shows. [`smallest`] removes parts of a failing case for as long as it still fails.
 
 mod beside;
 mod case;

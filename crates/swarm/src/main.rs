@@ -1,12 +1,12 @@
-//! `roost-swarm SEED SECONDS RUNS`: checks random cases from `SEED` on, until the seconds or the runs are
-//! over (0 runs: as many as the seconds allow).
+//! `roost-swarm SEED SECONDS RUNS` checks random cases, starting with `SEED`, until the time or the number of runs is
+//! used up (0 runs: no limit).
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use roost_swarm::{Case, check, smallest};
 
-/// How many smaller cases are tried after a failure.
+/// Number of smaller cases to try after a failure.
 const TRIES: usize = 300;
 
 fn main() -> ExitCode {
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         eprintln!("roost-swarm: give three whole numbers: first seed, seconds, runs (0: no limit)");
         return ExitCode::from(2);
     };
-    // A panic is reported once, with its case.
+    // Panics are reported once, together with their case.
     std::panic::set_hook(Box::new(|_| {}));
     let (start, limit) = (Instant::now(), Duration::from_secs(*seconds));
     let (mut passed, mut failed, mut next) = (0_u64, 0_u64, *seed);
@@ -42,7 +42,7 @@ fn report(seed: u64, case: &Case, wrong: &str) {
     println!("the smallest that was found: {wrong}\n{smallest}\n");
 }
 
-/// What is said of a failure without its numbers: a smaller case has to fail in the same way.
+/// The message of a failure without its numbers. A smaller case must fail with the same message.
 fn kind(wrong: &str) -> String {
     wrong.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

@@ -1,26 +1,28 @@
-//! What the fair class promises to tasks that wait, as far as an observer can hold it to that.
+//! The promises of the fair class to waiting tasks, as far as an observer can check them.
 //!
-//! **A share.** While the tasks of a CPU stay the same, none waits for longer than
+//! **A share.** While the tasks of a CPU stay the same, no task waits for longer than
 //!
 //! | class | bound |
 //! |---|---|
 //! | EEVDF | `2 (r + t) W/w + (n - 1) t` |
 //! | CFS | `(P + t + g) W/w + c W/1024 + P + n (t + m)` |
 //!
-//! where `w` is the weight of the task, `W` that of all `n` tasks there, `t` the tick.
+//! where `w` is the weight of the task, `W` the weight of all `n` tasks of the CPU, and `t` the length of a tick.
 //!
-//! EEVDF: a task's lag never leaves `-r..r` (Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline
-//! First", 1995, theorem 1), where `r` is the longest request, that is slice. The end of a request is seen at a tick,
-//! up to `t` late. A task may be further ahead by that much when it begins to wait. Each of the others may run that much
-//! longer in requests that are due before its own. While it waits its lag grows by `w/W` of the time.
+//! EEVDF: a task's lag always stays within `-r..r`, where `r` is the longest request, which is the slice (Stoica and
+//! Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995, theorem 1). The end of a request is noticed at a
+//! tick, up to `t` late. A task that begins to wait may be ahead by that much more. Each of the other tasks may run
+//! that much longer in requests that are due before the task's own. While a task waits, its lag grows by `w/W` of the
+//! time.
 //!
-//! CFS (kernel model, section 4): `P` is the period, `m` the minimum and `g` the wakeup granularity, `c` the
-//! credit of sleepers. When a task loses its CPU it is ahead of the one furthest behind by no more than its
-//! slice, at most `P`, a tick, and `g` because buddies are preferred; that one by no more than `c` behind what it
-//! was. All others run until they are ahead of it, each longer than that by a slice and a tick.
+//! CFS (kernel model, section 4): `P` is the period, `m` the minimum granularity, `g` the wakeup granularity, and `c`
+//! the credit of sleepers. A task that loses its CPU is ahead of the task furthest behind by at most its slice (at most
+//! `P`), a tick, and `g`, because buddies are preferred. The task furthest behind may fall back by at most `c`. All
+//! other tasks run until they are ahead of the waiting task, and each runs longer than that by a slice and a tick.
 //!
-//! Nothing is promised where switches set slices or granularities, to tasks of policy SCHED_IDLE, in groups (their weight follows load), and, with EEVDF
-//! before 6.18, to those that yield, whose deadline moves off by a request each time.
+//! Some tasks have no promise: tasks in cases whose switches set slices or granularities; tasks of the policy
+//! SCHED_IDLE; tasks in groups, because their weight follows the load; and, with EEVDF before 6.18, tasks that yield,
+//! because each yield postpones their deadline by a request.
 //!
 //! **A CPU.** See [`Promises::longest_idle_ns`].
 
@@ -32,14 +34,14 @@ use roost_workload::{Op, Policy, Template, Workload};
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Passes over the domain of an LLC that may fail before hot tasks move.
+/// Number of passes over the domain of an LLC that may fail before cache-hot tasks move.
 const CACHE_NICE_TRIES: u64 = 1;
 
-/// How long the utilisation of a CPU that was idle takes to exceed 100 of `imbalance_pct`, 117: with a half-life of 32 ms,
-/// 32 log2(1 / (1 - 100/117)) = 89 ms.
+/// How long it takes until the utilisation of a CPU that was idle exceeds 100 of `imbalance_pct` (117). With a
+/// half-life of 32 ms this is 32 log2(1 / (1 - 100/117)) = 89 ms.
 const OVERLOADED_AFTER_NS: u64 = 89 * NS_PER_MS;
 
-/// Weight of a task of nice 0.
+/// Weight of a task with nice 0.
 const NICE_0: u64 = 1024;
 
 /// How virtual time is kept.
@@ -49,38 +51,38 @@ enum Class {
     Eevdf,
 }
 
-/// What is promised in runs of one scheduler on one machine and workload.
+/// The promises for runs of one scheduler on one machine and workload.
 #[derive(Clone, Debug)]
 pub struct Promises {
     class: Class,
     /// Whether no switch sets slices.
     default_slices: bool,
     tick_ns: u64,
-    /// By how much times grow on machines of several CPUs.
+    /// Factor by which times grow on machines with several CPUs.
     factor: u64,
-    /// By template's name.
+    /// Claims by the template's name.
     claims: BTreeMap<String, Claim>,
-    /// The longest that some task asks for, ns.
+    /// The longest slice that any task asks for, in ns.
     longest_slice_ns: u64,
-    /// By LLC: for how long a CPU may idle beside a task that it may run; `None`: no limit.
+    /// For each LLC, how long a CPU may be idle while a task that it may run waits. `None`: no limit.
     longest_idle_ns: Vec<Option<u64>>,
 }
 
-/// What a task has of the class.
+/// A task's weights, and whether its waits are bounded.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     least_weight: u64,
     most_weight: u64,
-    /// Whether a bound holds for its waits.
+    /// Whether a bound on its waits is promised.
     bounded: bool,
 }
 
-/// The root task and threads of the kernel, which have no template: nice 0.
+/// The claim of the root task and of kernel threads, which have no template: nice 0.
 const ROOT: Claim = Claim { least_weight: NICE_0, most_weight: NICE_0, bounded: true };
 
 impl Promises {
-    /// Of the fair class of Linux `version`: `5.19`. No promises of a version that is no number. Some
-    /// `switches` take back that no CPU idles.
+    /// The promises of the fair class of Linux `version`, such as `5.19`. There are none if `version` is not a number.
+    /// With some `switches`, idle CPUs are allowed.
     pub fn of(
         version: &str,
         switches: &[String],
@@ -115,7 +117,7 @@ impl Promises {
         })
     }
 
-    /// The same where threads of the kernel run, which stay on their CPUs.
+    /// The promises if kernel threads run as well. These stay on their CPUs.
     #[must_use]
     pub fn beside_kernel_threads(mut self) -> Self {
         self.longest_idle_ns.fill(None);
@@ -127,7 +129,7 @@ impl Promises {
         self.claims.get(name).copied().unwrap_or(other)
     }
 
-    /// For how long a task may wait on a CPU whose tasks have these names, its own among them.
+    /// How long a task may wait on a CPU. `names` are the names of the CPU's tasks, including the task's own.
     pub(crate) fn longest_wait_ns<'a>(
         &self,
         task: &str,
@@ -161,20 +163,20 @@ impl Promises {
         })
     }
 
-    /// For how long a CPU of that LLC may idle while a task waits there.
+    /// How long a CPU of this LLC may be idle while a task waits in the LLC.
     pub(crate) fn longest_idle_ns(&self, llc: usize) -> Option<u64> {
         self.longest_idle_ns[llc]
     }
 }
 
-/// Numbers that the bounds take as they are by default.
+/// Whether a switch sets a number that the bounds on waits assume to have its default.
 fn sets_slices(switch: &str) -> bool {
     ["base-slice-ns=", "latency-ns=", "min-granularity-ns=", "wakeup-granularity-ns="]
         .iter()
         .any(|name| switch.starts_with(name))
 }
 
-/// Numbers of balancing that the bound takes as they are by default.
+/// Whether a switch sets a number of balancing that the bound on idle CPUs assumes to have its default.
 fn sets_balancing(switch: &str) -> bool {
     [
         "min-interval-ms-",
@@ -188,12 +190,12 @@ fn sets_balancing(switch: &str) -> bool {
     .any(|name| switch.starts_with(name))
 }
 
-/// Mechanisms that leave a task where it is although another CPU idles.
+/// Whether a switch turns on a mechanism that leaves a task where it is although another CPU is idle.
 fn keeps_tasks(switch: &str) -> bool {
     ["cling", "consolidate"].iter().any(|name| switch.starts_with(name))
 }
 
-/// What tasks ask for is taken for at most 100 ms (kernel model, section 5).
+/// The longest slice that tasks ask for. The kernel limits it to 100 ms (kernel model, section 5).
 fn longest_slice_ns(workload: &Workload) -> u64 {
     let ops = workload.templates.iter().flat_map(|template| &template.program.ops);
     let asked = ops.filter_map(|op| match op {
@@ -216,19 +218,19 @@ fn claim(template: &Template, bounded: bool) -> Claim {
     Claim { least_weight, most_weight, bounded: bounded && !idle }
 }
 
-/// An idle CPU is balanced for when a tick finds two tasks on another CPU (kernel model, 9.3) and the domain of its
-/// LLC is due. The domain is due at most its longest interval after the last time (2 and 9.1). That is twice as many
-/// ms as the domain has CPUs, and 4 ms in 3.9. A pass that finds only hot tasks fails. Once more passes have failed
-/// than `cache_nice_tries`, 1, hot tasks move too (10.9).
+/// An idle CPU is balanced for when a tick finds two tasks on another CPU (kernel model, 9.3) and the domain of its LLC
+/// is due. The domain is due at most its longest interval after the previous pass (2 and 9.1): twice as many ms as the
+/// domain has CPUs, and 4 ms in 3.9. A pass that finds only cache-hot tasks fails. After more failed passes than
+/// `cache_nice_tries` (1), cache-hot tasks move too (10.9).
 ///
-/// Before 5.5 a pass moves load, and may find no task that is light enough. Once more passes have failed than
-/// `cache_nice_tries` + 2, the busy CPU is stopped and gives one (10.10). And a CPU with two tasks beside one that
-/// idles counts as balanced there until its utilisation makes it overloaded ([`OVERLOADED_AFTER_NS`]). In 3.9 a core with
-/// several CPUs counts as little more than one, so nothing is promised there.
+/// Before 5.5, a pass moves load, and may find no task that is light enough. After more failed passes than
+/// `cache_nice_tries` + 2, the busy CPU is stopped and gives up a task (10.10). In these versions a CPU with two tasks
+/// next to an idle CPU counts as balanced until its utilisation makes it overloaded ([`OVERLOADED_AFTER_NS`]). In 3.9 a
+/// core with several CPUs counts as little more than one CPU, so nothing is promised there.
 ///
-/// Nothing is promised if tasks may not run everywhere, because a pass may stop at those that cannot move. From 6.5
-/// on nor is it where cores have several CPUs: among cores with two tasks or more (`group_smt_balance`) a pass
-/// takes the first, not the one with most tasks, until their utilisation makes one overloaded.
+/// Nothing is promised if some tasks may not use all CPUs, because a pass may stop at tasks that cannot move. From 6.5
+/// on, nothing is promised if cores have several CPUs: among cores with two or more tasks (`group_smt_balance`), a pass
+/// takes the first core, not the one with most tasks, until utilisation makes one of them overloaded.
 fn longest_idle_ns(
     version: (u32, u32),
     tick_ns: u64,

@@ -1,4 +1,4 @@
-//! Who is on which CPU, as far as a trace tells, and whether waits keep to what is promised.
+//! Tracks which task is on which CPU, as far as a trace shows, and checks that waits keep the promises.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::promises::Promises;
 /// A task on a CPU.
 struct Queued {
     name: String,
-    /// When it began to wait; `None`: it runs.
+    /// When it began to wait. `None`: it is running.
     waits_since: Option<Time>,
 }
 
@@ -19,10 +19,10 @@ struct Queued {
 struct Cpu {
     llc: usize,
     tasks: BTreeMap<u32, Queued>,
-    /// When a task came or went last.
+    /// When a task last came or left.
     changed: Time,
     idle_since: Option<Time>,
-    /// Since when there has always been one that waits.
+    /// Since when at least one task has been waiting.
     crowded_since: Option<Time>,
 }
 
@@ -30,7 +30,7 @@ struct Cpu {
 pub(crate) struct Queues {
     promises: Promises,
     cpus: Vec<Cpu>,
-    /// Where each runnable task is.
+    /// The CPU of each runnable task.
     places: BTreeMap<u32, CpuId>,
 }
 
@@ -45,7 +45,7 @@ impl Queues {
         Self { promises, cpus, places: BTreeMap::new() }
     }
 
-    /// A task waits on `cpu` from now on, wherever it was.
+    /// A task waits on `cpu` from now on.
     pub(crate) fn waits(
         &mut self,
         now: Time,
@@ -61,7 +61,7 @@ impl Queues {
         wrong.and(self.crowds(now, cpu))
     }
 
-    /// A task that was on its way to its CPU is in the queue there.
+    /// A task that was on its way to a CPU has arrived in its queue.
     pub(crate) fn arrives(&mut self, now: Time, pid: u32) -> Result<(), String> {
         let Some(&cpu) = self.places.get(&pid) else { return Ok(()) };
         let wrong = self.changes(now, cpu);
@@ -71,7 +71,7 @@ impl Queues {
         wrong
     }
 
-    /// A task that ran on `cpu` was preempted and waits there.
+    /// A task that was running on `cpu` was preempted and waits there.
     pub(crate) fn preempted(&mut self, now: Time, cpu: CpuId, pid: u32) -> Result<(), String> {
         if let Some(task) = self.cpus[cpu].tasks.get_mut(&pid) {
             task.waits_since = Some(now);
@@ -79,7 +79,7 @@ impl Queues {
         self.crowds(now, cpu)
     }
 
-    /// A task runs on `cpu`.
+    /// A task starts to run on `cpu`.
     pub(crate) fn runs(
         &mut self,
         now: Time,
@@ -98,7 +98,7 @@ impl Queues {
         wrong.and(self.crowds(now, cpu)).and(self.busy(now, cpu))
     }
 
-    /// A task sleeps, exits or goes elsewhere.
+    /// A task sleeps, exits or moves away.
     pub(crate) fn leaves(&mut self, now: Time, pid: u32) -> Result<(), String> {
         let Some(cpu) = self.places.remove(&pid) else { return Ok(()) };
         let wrong = self.changes(now, cpu);
@@ -111,12 +111,12 @@ impl Queues {
         self.cpus[cpu].idle_since = Some(now);
     }
 
-    /// The run ends.
+    /// The run has ended.
     pub(crate) fn ends(&mut self, now: Time) -> Result<(), String> {
         (0..self.cpus.len()).try_for_each(|cpu| self.changes(now, cpu).and(self.busy(now, cpu)))
     }
 
-    /// The tasks of `cpu` change: those that wait there begin to wait anew.
+    /// The set of tasks on `cpu` changes, so waits start to count anew.
     fn changes(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
         let pids: Vec<u32> = self.cpus[cpu].tasks.keys().copied().collect();
         let wrong = pids.into_iter().try_for_each(|pid| self.waited(now, cpu, pid));
@@ -124,7 +124,7 @@ impl Queues {
         wrong
     }
 
-    /// A task that waits on `cpu` has not done so for too long.
+    /// Checks that a task that waits on `cpu` has not waited for too long.
     fn waited(&self, now: Time, cpu: CpuId, pid: u32) -> Result<(), String> {
         let Cpu { tasks, changed, .. } = &self.cpus[cpu];
         let Some((task, since)) = tasks.get(&pid).and_then(|t| Some((t, t.waits_since?))) else {
@@ -144,7 +144,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Takes note of whether a task waits on `cpu`.
+    /// Records whether a task waits on `cpu`.
     fn crowds(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
         let waits = self.cpus[cpu].tasks.values().any(|task| task.waits_since.is_some());
         let wrong = if waits { Ok(()) } else { self.all_beside(now, cpu) };
@@ -160,8 +160,8 @@ impl Queues {
         wrong
     }
 
-    /// Neither did `cpu` idle for too long while tasks waited in its LLC, nor another there while tasks waited
-    /// on `cpu`.
+    /// Checks that `cpu` was not idle for too long while tasks waited in its LLC, and that no other CPU of the LLC was
+    /// idle for too long while tasks waited on `cpu`.
     fn all_beside(&self, now: Time, cpu: CpuId) -> Result<(), String> {
         let llc = self.cpus[cpu].llc;
         let others = (0..self.cpus.len()).filter(|&other| self.cpus[other].llc == llc);
@@ -169,7 +169,7 @@ impl Queues {
         others.into_iter().try_for_each(beside)
     }
 
-    /// `idle` has not idled for too long while some task waited on `crowded`.
+    /// Checks that `idle` was not idle for too long while a task waited on `crowded`.
     fn beside(&self, now: Time, idle: CpuId, crowded: CpuId) -> Result<(), String> {
         let (idler, other) = (&self.cpus[idle], &self.cpus[crowded]);
         let (Some(idle_since), Some(crowded_since), Some(longest)) =

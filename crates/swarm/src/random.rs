@@ -12,7 +12,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// From `least` to `most`, both included.
+    /// A number from `least` to `most`, both included.
     pub(crate) fn range(&mut self, least: u64, most: u64) -> u64 {
         least + self.next() % (most - least + 1)
     }

@@ -1,4 +1,4 @@
-//! Machines that nobody chose, odd ones among them.
+//! Random machines, including odd ones.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,24 +7,24 @@ use roost_machine::{Machine, MachineError};
 
 use crate::random::Random;
 
-/// A machine of equal parts, and what is missing from it.
+/// A machine of equal parts, and the parts that are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Counts of packages, nodes a package, LLCs a node, cores an LLC, CPUs a core.
+    /// Number of packages, nodes per package, LLCs per node, cores per LLC, and CPUs per core.
     pub counts: [u64; 5],
-    /// CPUs that are offline: cores, LLCs and nodes may have different numbers of CPUs, or none.
+    /// Offline CPUs. Because of them, cores, LLCs and nodes may differ in their number of CPUs, or have none.
     pub offline: BTreeSet<u64>,
     /// Nodes without memory.
     pub without_memory: BTreeSet<u64>,
-    /// There is another node, which has memory alone.
+    /// Whether there is an additional node, which has only memory.
     pub memory_node: bool,
 }
 
-/// Memory of a node that has some, MiB.
+/// Memory of a node with memory, in MiB.
 const NODE_MIB: u64 = 4096;
 
 impl Shape {
-    /// From one CPU to 256; many small LLCs and machines without SMT among them.
+    /// A machine of 1 to 256 CPUs. Machines with many small LLCs and machines without SMT are included.
     pub(crate) fn random(random: &mut Random) -> Self {
         let mut counts = [1; 5];
         if !random.one_in(8) {
@@ -43,7 +43,7 @@ impl Shape {
         shape
     }
 
-    /// At least one CPU stays, and one node with memory.
+    /// Removes parts. At least one CPU and one node with memory remain.
     fn make_odd(&mut self, random: &mut Random) {
         let (cpus, nodes) = (self.counts.iter().product::<u64>(), self.nodes());
         self.offline = (0..random.range(0, cpus - 1)).map(|_| random.range(1, cpus - 1)).collect();
@@ -57,13 +57,13 @@ impl Shape {
         self.counts[0] * self.counts[1]
     }
 
-    /// Numbers of its CPUs, as the operating system has them.
+    /// The numbers of its CPUs in the operating system.
     pub(crate) fn cpus(&self) -> Vec<u64> {
         let all = 0..self.counts.iter().product();
         all.filter(|cpu| !self.offline.contains(cpu)).collect()
     }
 
-    /// Numbers of its nodes with memory.
+    /// The numbers of its nodes with memory.
     pub(crate) fn memory_nodes(&self) -> Vec<u32> {
         let all = 0..self.nodes() + u64::from(self.memory_node);
         all.filter(|node| !self.without_memory.contains(node)).map(|node| node as u32).collect()
@@ -84,7 +84,7 @@ impl Shape {
         self.offline.is_empty() && self.without_memory.is_empty() && !self.memory_node
     }
 
-    /// A row of lscpu for each CPU.
+    /// The rows of lscpu, one per CPU.
     fn lscpu(&self) -> String {
         let [_, nodes, llcs, cores, threads] = self.counts;
         let mut text = "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3\n".to_owned();
@@ -98,7 +98,7 @@ impl Shape {
         text
     }
 
-    /// What numactl says of the nodes.
+    /// The output of numactl about the nodes.
     fn numactl(&self) -> String {
         let nodes = self.nodes() + u64::from(self.memory_node);
         let with_memory = self.memory_nodes();
@@ -111,7 +111,7 @@ impl Shape {
     }
 }
 
-/// As `--machine` takes it: a synthetic string, or the text of a file.
+/// The machine in the form of `--machine`: a synthetic string, or the text of a file.
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [packages, nodes, llcs, cores, threads] = self.counts;

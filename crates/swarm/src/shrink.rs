@@ -2,8 +2,8 @@
 
 use crate::case::Case;
 
-/// Takes parts away, or makes them smaller, for as long as `fails` says that what is left still fails.
-/// Tries at most `tries` cases.
+/// Removes parts, or makes them smaller, for as long as the rest still fails according to `fails`. Tries at most
+/// `tries` cases.
 pub fn smallest(case: &Case, mut tries: usize, fails: impl Fn(&Case) -> bool) -> Case {
     let mut smallest = case.clone();
     'again: loop {
@@ -21,7 +21,7 @@ pub fn smallest(case: &Case, mut tries: usize, fails: impl Fn(&Case) -> bool) ->
     }
 }
 
-/// Cases that are one step smaller, those with the largest step first.
+/// Cases that are one step smaller, starting with the largest step.
 fn smaller(case: &Case) -> Vec<Case> {
     let mut all = Vec::new();
     let mut add = |change: &dyn Fn(&mut Case)| {
@@ -61,7 +61,7 @@ fn smaller(case: &Case) -> Vec<Case> {
             for k in 0..phase.settings.len() {
                 add(&|case| drop(case.tasks[i].phases[j].settings.remove(k)));
             }
-            // The first event is what keeps a loop from standing still.
+            // The first event stays, because it keeps the loop from standing still.
             for k in 1..phase.events.len() {
                 add(&|case| drop(case.tasks[i].phases[j].events.remove(k)));
             }

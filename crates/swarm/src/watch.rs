@@ -1,4 +1,4 @@
-//! An observer that knows of a run only what a trace shows, and says what is wrong with it.
+//! An observer that sees only what a trace shows of a run, and reports what is wrong.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,14 @@ use roost_workload::{Op, Workload};
 use crate::promises::Promises;
 use crate::queues::Queues;
 
-/// Where a task is, as far as a trace tells.
+/// The place of a task, as far as a trace shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     Waiting {
         since: Time,
     },
     Running(CpuId),
-    /// On that CPU until it switches, and queued elsewhere: its affinity changed.
+    /// Running on this CPU until the next switch, and queued elsewhere, because its affinity has changed.
     Moving(CpuId),
     Asleep,
     Exited,
@@ -27,19 +27,19 @@ enum Where {
 struct Seen {
     name: String,
     at: Where,
-    /// It has changed its own affinity for certain: it was moved, or slept often enough.
+    /// Whether the task has certainly set its own affinity: it was moved, or has slept often enough.
     settled: bool,
     sleeps: u32,
 }
 
-/// A task may sleep so often before it changes its affinity: its delay and rt-app's common start.
+/// How often a task may sleep before it sets its affinity: for its delay and for rt-app's common start.
 const SLEEPS_AT_START: u32 = 3;
 
-/// What was seen so far, and the first thing that was wrong.
+/// What was seen so far, and the first error.
 pub struct Watch {
-    /// By template's name, which CPUs its tasks may ever run on; not listed: all.
+    /// By template's name, the CPUs that its tasks may ever use. A template that is not listed may use all CPUs.
     allowed: BTreeMap<String, Vec<CpuId>>,
-    /// Templates whose tasks move themselves.
+    /// Templates whose tasks change their own affinity.
     allowed_changes: BTreeSet<String>,
     tick_ns: u64,
     now: Time,
@@ -48,16 +48,16 @@ pub struct Watch {
     begun: bool,
     current: Vec<Option<u32>>,
     idle_since: Vec<Time>,
-    /// Where tasks wait, if something is promised to them.
+    /// Tracks waiting tasks, if something is promised to them.
     queues: Option<Queues>,
     wrong: Option<String>,
 }
 
-/// A tracer that keeps a [`Watch`], which its other owner asks at the end.
+/// A tracer with a shared [`Watch`]. Its other owner reads the result at the end.
 pub struct Watching(pub Rc<RefCell<Watch>>);
 
 impl Watch {
-    /// For one run under a scheduler with that tick.
+    /// An observer for one run under a scheduler with this tick.
     pub fn new(
         machine: &Machine,
         workload: &Workload,
@@ -79,18 +79,18 @@ impl Watch {
         }
     }
 
-    /// What was wrong first, if anything, in a run that ended at `end`.
+    /// The first error, if any, in a run that ended at `end`.
     pub fn finish(&mut self, end: Time) -> Result<(), String> {
         self.nobody_is_forgotten(end);
         self.queues(|queues| queues.ends(end));
         self.wrong.take().map_or(Ok(()), Err)
     }
 
-    /// The run ended because nothing was left to happen: then no task may be waiting for a CPU or running,
-    /// or the scheduler has lost it.
+    /// To be called if the run ended because no event was left. Then no task may be waiting for a CPU or running;
+    /// otherwise the scheduler has lost it.
     ///
     /// # Errors
-    /// Who is, in one line.
+    /// The task, in one line.
     pub fn nobody_is_runnable(&self) -> Result<(), String> {
         let rests = |at| matches!(at, Where::Asleep | Where::Exited);
         match self.tasks.values().find(|seen| !rests(seen.at)) {
@@ -107,7 +107,7 @@ impl Watch {
         self.wrong.get_or_insert_with(|| format!("at {} ns: {what}", now.0));
     }
 
-    /// Tells the queues something, and takes note of what is wrong with it.
+    /// Passes an event to the queues, and records their error.
     fn queues(&mut self, tell: impl FnOnce(&mut Queues) -> Result<(), String>) {
         if let Some(Err(wrong)) = self.queues.as_mut().map(tell) {
             self.fail(&wrong);
@@ -155,7 +155,7 @@ impl Watch {
 
     fn got(&mut self, cpu: CpuId, task: TraceTask<'_>) {
         let was = self.tasks.get(&task.pid).map(|seen| seen.at);
-        // The first task of the workload, main, is there from the start.
+        // The first task of the workload, main, exists from the start.
         let first = !task.kernel && !std::mem::replace(&mut self.begun, true);
         if !first && !matches!(was, Some(Where::Waiting { .. })) {
             self.fail(&format!("{} runs on CPU {cpu}, but was {was:?}", task.name));
@@ -170,9 +170,9 @@ impl Watch {
         self.set(task, Where::Running(cpu));
     }
 
-    /// No task waits for longer than a tick while every CPU it may ever run on idles: then it is queued on
-    /// an idle CPU, which picks as soon as it has taken the interrupt. Two ticks are granted: the wakeup
-    /// may be handed over by an interrupt that waits for kernel work.
+    /// Checks that no task waits for long while all CPUs that it may ever use are idle. Such a task is queued on an
+    /// idle CPU, which picks it after the interrupt. Two ticks are allowed, because the wakeup may be passed on by an
+    /// interrupt that waits for kernel work.
     fn nobody_is_forgotten(&mut self, now: Time) {
         let all: Vec<CpuId> = (0..self.current.len()).collect();
         let mut forgotten = None;
@@ -251,7 +251,7 @@ impl Tracer for Watching {
     fn migrated(&mut self, now: Time, task: TraceTask<'_>, to: CpuId) {
         let mut watch = self.0.borrow_mut();
         watch.at(now);
-        // A sleeper whose dequeue is delayed is moved too, and waits for nothing.
+        // A sleeping task with a delayed dequeue may be moved too, although it waits for nothing.
         let was = watch.tasks.get(&task.pid).map(|seen| seen.at);
         if was != Some(Where::Asleep) {
             watch.queues(|queues| queues.waits(now, to, task.pid, task.name));
@@ -259,7 +259,7 @@ impl Tracer for Watching {
     }
 }
 
-/// Names of templates that change their affinity.
+/// The templates that change their affinity.
 fn allowed_changes(workload: &Workload) -> BTreeSet<String> {
     let changes = |op: &Op| matches!(op, Op::SetAffinity(_));
     let templates = workload.templates.iter();
@@ -267,8 +267,8 @@ fn allowed_changes(workload: &Workload) -> BTreeSet<String> {
     found.map(|template| template.name.clone()).collect()
 }
 
-/// The union of the CPUs that a task's program ever allows, for templates whose programs name some before
-/// they do anything else.
+/// For each template, all CPUs that its program ever allows. Only templates whose programs set their CPUs before they
+/// do anything else are listed.
 fn allowed(machine: &Machine, workload: &Workload) -> BTreeMap<String, Vec<CpuId>> {
     let mut all = BTreeMap::new();
     for template in &workload.templates {

@@ -1,4 +1,4 @@
-//! The checks find errors that are planted in a scheduler.
+//! The checks find faults that are planted in a scheduler.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,14 +14,14 @@ use roost_workload::{Workload, rtapp};
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
-    /// The tenth task that is queued never gets into the queue.
+    /// The tenth queued task does not get into the queue.
     LosesATask,
-    /// Tasks run where they may not.
+    /// Tasks run on CPUs that they may not use.
     IgnoresAffinity,
-    /// A task that is picked stays in the queue.
+    /// A picked task stays in the queue.
     PicksTwice,
     Panics,
-    /// Who has a CPU keeps it.
+    /// A running task is never preempted.
     Starves,
     /// Tasks stay on the CPU on which they were created.
     LeavesCpusIdle,
@@ -29,10 +29,10 @@ enum Fault {
     Hangs,
 }
 
-/// Ends the loop of [`Fault::Hangs`], which nothing else could.
+/// Ends the loop of [`Fault::Hangs`]. Nothing else could end it.
 static FOUND: AtomicBool = AtomicBool::new(false);
 
-/// One queue for all CPUs, with a fault.
+/// A queue for all CPUs, with a fault.
 struct Fifo {
     queue: VecDeque<TaskId>,
     queued: u32,
@@ -95,16 +95,16 @@ impl Scheduler for Fifo {
     }
 }
 
-/// Two tasks that run and sleep on any CPU, and one that may run on one only.
+/// Two tasks that run and sleep on any CPU, and one that is bound to a CPU.
 const PINNED: &str = r#"{"tasks": {
     "pinned": {"cpus": [2], "loop": -1, "run": 300, "sleep": 500},
     "free": {"instance": 2, "loop": -1, "run": 700, "sleep": 100}
 }}"#;
 
-/// More tasks than CPUs, all of which run all the time.
+/// More tasks than CPUs; all of them run all the time.
 const HOGS: &str = r#"{"tasks": {"hog": {"instance": 6, "loop": -1, "run": 5000}}}"#;
 
-/// What the checks say of a scheduler with that fault, of which as much is expected as of Linux 7.2.
+/// The checks' result for a scheduler with this fault. The promises of Linux 7.2 are expected of it.
 fn found_with(text: &str, fault: Fault) -> Result<(), String> {
     let machine = Arc::new(roost_machine::resolve("node:2 l3:1 core:2 pu:1").unwrap());
     let workload = rtapp::parse(text, "planted").unwrap();
@@ -130,7 +130,7 @@ fn a_hook_that_does_not_return_is_found() {
     assert!(FOUND.load(Ordering::Relaxed), "{stopped}");
 }
 
-/// Two tasks that wait for each other are the workload's affair; a task that is lost before is not.
+/// If two tasks wait for each other, that is the workload's own deadlock. A lost task is not.
 #[test]
 fn a_deadlock_is_told_from_a_lost_task() {
     let wait = r#""lock": "m", "wait": {"ref": "c", "mutex": "m"}, "unlock": "m""#;
@@ -138,14 +138,14 @@ fn a_deadlock_is_told_from_a_lost_task() {
         format!(r#"{{"tasks": {{"a": {{"instance": 2, "loop": -1, "run": 300, {wait}}}}}}}"#);
     let workload = rtapp::parse(&text, "deadlock").unwrap();
     assert_eq!(ends(&workload, Fault::None), Ok(()));
-    // Of tasks that only run and sleep, the last one queued is lost: nothing is left to happen.
+    // Tasks only run and sleep, and the last queued task is lost, so that no event is left.
     let text = r#"{"tasks": {"a": {"loop": 9, "run": 300, "sleep": 100}}}"#;
     let workload = rtapp::parse(text, "lost").unwrap();
     let lost = ends(&workload, Fault::LosesATask).unwrap_err();
     assert!(lost.contains("nothing is left to happen, but a is Waiting"), "{lost}");
 }
 
-/// A run without a time limit.
+/// Runs without a time limit.
 fn ends(workload: &Workload, fault: Fault) -> Result<(), String> {
     let machine = Arc::new(roost_machine::resolve("core:2 pu:1").unwrap());
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
@@ -185,7 +185,7 @@ fn a_case_follows_from_its_seed_and_passes() {
     }
 }
 
-/// The kinds of cases there are, among the first hundred.
+/// The first hundred cases contain all kinds of cases.
 #[test]
 fn cases_have_all_operations_and_odd_machines() {
     let cases: Vec<Case> = (0..100).map(Case::of).collect();

@@ -1,5 +1,4 @@
-//! Properties of whole runs: the real fair class, in every version, on machines and workloads that
-//! nobody chose.
+//! Properties of whole runs with the real fair class, in every version, on random machines and workloads.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,7 +13,7 @@ use roost_workload::{Workload, rtapp};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Every version, as a scheduler.
+/// All versions, as schedulers.
 fn versions() -> Vec<String> {
     roost_fair::versions().iter().map(|version| format!("fair@{version}")).collect()
 }
@@ -42,7 +41,7 @@ fn run(
         .unwrap_or_else(|error| panic!("{scheduler}, seed {seed}: {error}"))
 }
 
-/// Adds up how long each task was on a CPU between `from` and `to`, by name.
+/// Adds up each task's time on a CPU between `from` and `to`, by name.
 struct CpuTime {
     from: Time,
     to: Time,
@@ -61,7 +60,7 @@ impl Tracer for CpuTime {
         if let (Some((task, _)), Some(since)) = (previous, self.running.remove(&cpu)) {
             let within = now.min(self.to).since(since.max(self.from).min(self.to));
             let mut sums = self.sums.lock().unwrap();
-            // Names of instances may be the same: the number keeps them apart.
+            // Instances may have the same name, so their number is added.
             *sums.entry(format!("{}.{}", task.name, task.pid)).or_default() += within;
         }
         if next.is_some() {
@@ -72,7 +71,7 @@ impl Tracer for CpuTime {
     fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
 }
 
-/// CPU time by task between `from` and `to` seconds, without the root task.
+/// CPU time by task between `from` and `to` seconds. The root task is left out.
 fn cpu_time(
     machine: &Arc<Machine>,
     workload: &Workload,
@@ -94,7 +93,7 @@ fn cpu_time(
     sums
 }
 
-/// A run is a function of its arguments, every task exits, and the accounts balance.
+/// A run depends only on its arguments, every task exits, and the counters are consistent.
 #[test]
 fn any_run_ends_balances_and_can_be_repeated() {
     for seed in 0..64 {
@@ -103,7 +102,7 @@ fn any_run_ends_balances_and_can_be_repeated() {
     }
 }
 
-/// Benchmarks too, cut off in the middle.
+/// The same for benchmarks, which are cut off in the middle.
 #[test]
 fn any_benchmark_balances() {
     let benchmarks = [
@@ -119,7 +118,7 @@ fn any_benchmark_balances() {
         let case = Case::of(seed);
         let machine = Arc::new(case.machine.machine().unwrap());
         let mut workload = roost_workload::resolve(benchmark, Some(SECOND / 50)).unwrap();
-        // A balancing pass that goes on when measuring begins is counted in part.
+        // If measuring began during a balancing pass, only a part of the pass would be counted.
         workload.measured_from_ns = 0;
         let outcome = run(&machine, &workload, &case.scheduler(), seed, None);
         assert_eq!(roost_swarm::accounts(&outcome, &machine), Ok(()), "{benchmark} on\n{case}");
@@ -127,10 +126,10 @@ fn any_benchmark_balances() {
     }
 }
 
-/// No CPU idles while a hog waits: n hogs on at least n CPUs each have a CPU of their own after
-/// a second. By then every domain has been balanced many times by idle CPUs, whose longest
-/// interval is twice the span in ms (128 ms here); what is left to lose is the tick's and
-/// balancing's own work and a few moves, well below 5% of a second.
+/// No CPU is idle while a hog waits: if there are at least as many CPUs as hogs, each hog has a CPU of its own after a
+/// second. By then, idle CPUs have balanced every domain many times; their longest interval is twice the domain's span
+/// in ms (128 ms here). What a hog can still lose is the work of ticks and balancing and a few moves, well below 5% of
+/// a second.
 #[test]
 fn hogs_have_a_cpu_each_where_there_are_enough() {
     for seed in 0..24 {
@@ -150,7 +149,7 @@ fn hogs_have_a_cpu_each_where_there_are_enough() {
     }
 }
 
-/// Two hogs of nice 0 and 5 on one CPU share it as 1024 to 335, the kernel's weights.
+/// Two hogs with nice 0 and 5 share a CPU as 1024 to 335, the kernel's weights.
 #[test]
 fn weights_divide_a_cpu() {
     let text = r#"{"tasks": {
@@ -175,7 +174,7 @@ fn weights_divide_a_cpu() {
     }
 }
 
-/// Three equal hogs on one CPU have a third each, whichever came first.
+/// Three equal hogs on one CPU get a third each, in whatever order they came.
 #[test]
 fn equals_have_equal_shares() {
     let text = r#"{"tasks": {"hog": {"instance": 3, "cpus": [0], "loop": -1, "run": 700}},
@@ -192,8 +191,8 @@ fn equals_have_equal_shares() {
     }
 }
 
-/// A task that a timer wakes on an idle CPU begins its work after the interrupt, the wakeup and the
-/// switch, and after little else.
+/// A task that a timer wakes on an idle CPU begins its work after the interrupt, the wakeup and the switch, and little
+/// else.
 #[test]
 fn no_wakeup_is_free() {
     let text = r#"{"tasks": {"t": {"loop": -1, "run": 500,

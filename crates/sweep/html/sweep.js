@@ -1,8 +1,8 @@
 // Draws the report of a sweep from its data.
 
-/** What is chosen: a metric by name, or the first of each workload. */
+/** The chosen metric by name, or the first metric of each workload. */
 const chosen = { metric: "" };
-/** Seeds beyond which nobody waits. */
+/** Largest number of seeds that is suggested. */
 const MANY_SEEDS = 1000;
 
 const names = (key) => [...new Set(data.changes.map((change) => change[key]))];
@@ -11,7 +11,7 @@ const of = (machine, workload) => data.changes.filter(
   (change) => isChosen(change) && change.machine === machine && change.workload === workload);
 const percent = (value) => `${value < 0 ? "" : "+"}${value.toFixed(Math.abs(value) < 10 ? 2 : 1)}%`;
 
-/** Machines from top to bottom, workloads from left to right, a cell where `cell` gives one: colour and text. */
+/** A map of machines (top to bottom) and workloads (left to right). `cell` returns a cell's colour and text, if any. */
 function grid(place, cell, { colorscale, most, unit, ticks }) {
   const machines = names("machine"), workloads = names("workload");
   const cells = machines.map((machine) => workloads.map((workload) => cell(of(machine, workload), machine, workload)));
@@ -35,7 +35,7 @@ function grid(place, cell, { colorscale, most, unit, ticks }) {
   });
 }
 
-/** From worse over the same to better, told apart by all kinds of eyes. */
+/** Colours from worse to better, which colour-blind readers can distinguish. */
 function diverging() {
   const middle = dark.matches && !printing.matches ? "#2a3138" : "#f2f4f5";
   return [[0, "#d55e00"], [0.5, middle], [1, "#0f9fb8"]];
@@ -76,7 +76,7 @@ function change() {
 
 // --- 2. What wins where ---
 
-/** The best of `all`, and those whose interval its own does not exclude. */
+/** The best of `all`, and those whose intervals overlap with that of the best. */
 function best(all) {
   const sign = all[0]?.better === "higher" ? -1 : 1;
   const [first, ...rest] = [...all].sort((one, other) => sign * (one.mean - other.mean));
@@ -116,13 +116,13 @@ const shortened = (name) => (name.length > 18 ? `${name.slice(0, 17)}…` : name
 
 // --- 3. What is uncertain ---
 
-/** Half of the widths of both intervals, in percent of the baseline's mean; `null`: one run has no interval. */
+/** Half of the widths of both intervals, in percent of the baseline's mean. `null` if a side has only one run. */
 function width(found, baseline) {
   if (found.low === null || baseline.low === null || baseline.mean === 0) return null;
   return (50 * (found.high - found.low + baseline.high - baseline.low)) / Math.abs(baseline.mean);
 }
 
-/** The intervals shrink with the root of the runs: with so many they would part if the means stayed. */
+/** Number of runs with which the intervals would be disjoint, if the means stay. They shrink with its square root. */
 function seeds(found, half) {
   if (half === null) return "at least 2";
   const needed = Math.ceil(found.runs * (half / Math.abs(found.change_pct)) ** 2);

@@ -1,4 +1,4 @@
-//! What schedulers change, by machine and workload: rows of runs, summarised.
+//! What schedulers change, by machine and workload: a summary of the rows.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::error::SweepError;
 
-/// A metric under one scheduler on one machine and workload, beside the first scheduler there.
+/// A metric under one scheduler on one machine and workload, compared with the first scheduler there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// The machine.
@@ -30,25 +30,25 @@ pub struct Change {
     pub unit: String,
     /// `higher` or `lower`.
     pub better: String,
-    /// Whether it is the first of the workload: the one that it is run for.
+    /// Whether it is the workload's first metric, which is its main result.
     pub first: bool,
-    /// Runs with a value.
+    /// Number of runs with a value.
     pub runs: u64,
-    /// Their arithmetic mean.
+    /// Arithmetic mean of the runs.
     pub mean: f64,
-    /// Their standard deviation; `None` for one run.
+    /// Standard deviation of the runs. `None` for a single run.
     pub stddev: Option<f64>,
-    /// The interval of the mean with 95% confidence.
+    /// Lower end of the mean's 95% confidence interval.
     pub low: Option<f64>,
-    /// Its upper end.
+    /// Upper end of the interval.
     pub high: Option<f64>,
-    /// Change against the baseline, percent; positive is better. `None` for the baseline.
+    /// Change from the baseline in percent; positive is better. `None` for the baseline.
     pub change_pct: Option<f64>,
-    /// Whether the two intervals are disjoint; `None` for the baseline and single runs.
+    /// Whether the two intervals are disjoint. `None` for the baseline and for single runs.
     pub significant: Option<bool>,
 }
 
-/// A run that failed.
+/// Runs that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failed {
     /// The machine.
@@ -57,24 +57,24 @@ pub struct Failed {
     pub workload: String,
     /// The scheduler.
     pub scheduler: String,
-    /// How many of its runs did.
+    /// Number of runs that failed.
     pub runs: usize,
-    /// Why the first did.
+    /// Error of the first one.
     pub error: String,
 }
 
-/// What a table of runs says.
+/// The summary of a table of runs.
 #[derive(Default)]
 pub struct Changes {
-    /// By machine, workload, metric and scheduler, in the order of the rows.
+    /// The changes by machine, workload, metric and scheduler, in the order of the rows.
     pub changes: Vec<Change>,
     /// Cells with runs that failed.
     pub failed: Vec<Failed>,
-    /// Rows.
+    /// Number of rows.
     pub runs: usize,
 }
 
-/// A metric's column.
+/// The column of a metric.
 struct Metric {
     column: usize,
     name: String,
@@ -82,14 +82,14 @@ struct Metric {
     better: String,
 }
 
-/// Values of the metrics by scheduler, of one machine and workload.
+/// The values of the metrics by scheduler, for one machine and workload.
 #[derive(Default)]
 struct Place {
     schedulers: IndexMap<String, Vec<Vec<f64>>>,
 }
 
 impl Changes {
-    /// Of the rows of a result.
+    /// Summarises the rows of a result.
     ///
     /// # Errors
     /// If the columns are not those of a result.
@@ -117,7 +117,7 @@ impl Changes {
         Ok(Self { changes: changes.collect(), failed: failed.into_values().collect(), runs })
     }
 
-    /// As rows of columns.
+    /// The summary as a table with columns.
     ///
     /// # Errors
     /// None, unless this program is damaged.

@@ -19,14 +19,14 @@ use crate::journal::{Journal, Program};
 use crate::plan::{Plan, Run};
 use crate::table::{Columns, PLAN_SHA256, VERSION};
 
-/// Where the runs of a result are kept until it is written: beside it.
+/// The journal that keeps the runs until the result is written. It is in the same folder.
 fn journal_of(result: &Path) -> PathBuf {
     let mut name = result.as_os_str().to_owned();
     name.push(".journal");
     name.into()
 }
 
-/// Writes the runs that `journal` has to `result`, in the order of the plan. The file appears when it is complete.
+/// Writes the runs in `journal` to `result`, in the order of the plan. The file gets its name only when it is complete.
 fn write(
     result: &Path,
     plan: &Plan,
@@ -47,7 +47,7 @@ fn write(
     output.publish().and_then(|()| on_disk(result)).map_err(unwritable)
 }
 
-/// What the file says of itself besides its columns. Arrow keeps keys sorted: the same runs make the same bytes.
+/// The metadata of the file. Arrow sorts the keys, so the same runs give the same bytes.
 fn properties(schema: &SchemaRef, build: &Build) -> WriterProperties {
     let pairs = schema.metadata().iter();
     let pairs = pairs.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
@@ -58,7 +58,7 @@ fn properties(schema: &SchemaRef, build: &Build) -> WriterProperties {
         .build()
 }
 
-/// Waits until the file and its name are on the disk: after that the journal goes.
+/// Waits until the file and its name are on disk. The journal is removed after that.
 fn on_disk(file: &Path) -> io::Result<()> {
     File::open(file)?.sync_all()?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -75,7 +75,7 @@ fn io_error(error: ParquetError) -> io::Error {
     }
 }
 
-/// A result that was read.
+/// A result that has been read.
 pub struct Read {
     /// Names and types of the columns, with the metadata of the file.
     pub schema: SchemaRef,
@@ -86,7 +86,7 @@ pub struct Read {
 /// Reads a result.
 ///
 /// # Errors
-/// If it cannot be read, or no sweep wrote it.
+/// If the file cannot be read, or was not written by a sweep.
 pub fn read(result: &Path) -> Result<Read, SweepError> {
     let file = File::open(result).map_err(|error| SweepError::unreadable(result, error))?;
     let no_result = |why: String| SweepError::NoResult { file: result.to_owned(), why };
@@ -102,10 +102,10 @@ pub fn read(result: &Path) -> Result<Read, SweepError> {
     Ok(Read { schema, batches })
 }
 
-/// The journal of the runs that become `result`; `None`: the file has all of them already.
+/// The journal for the runs of `result`. `None`: the file has all of them already.
 ///
 /// # Errors
-/// If there is another file of that name, or the journal cannot be opened.
+/// If another file has that name, or the journal cannot be opened.
 pub fn begin(
     result: &Path,
     plan: &Plan,
@@ -128,10 +128,10 @@ pub fn begin(
     Journal::open(&journal, plan, program).map(Some)
 }
 
-/// Writes `result`, if all runs have ended, and removes the journal.
+/// Writes `result` and removes the journal, if all runs have ended.
 ///
 /// # Errors
-/// If some have not, some failed, or the file cannot be written.
+/// If some runs have not ended or have failed, or the file cannot be written.
 pub fn finish(
     result: &Path,
     plan: &Plan,
@@ -149,7 +149,7 @@ pub fn finish(
     Err(SweepError::RunsFailed { failed, runs: wanted, result: result.to_owned(), first })
 }
 
-/// How many runs failed, and why the first in the plan's order did; `None`: none failed.
+/// Number of failed runs, and the error of the first one in the plan's order. `None`: no run failed.
 ///
 /// # Errors
 /// If the journal cannot be read.

@@ -1,9 +1,9 @@
-//! The runs that have ended, one a line, beside the result that they become.
+//! The journal: the runs that have ended, one per line, in a file next to the future result.
 //!
-//! The first line says of which plan and program. A run is appended when it has ended. Whatever ends the process can
-//! only tear the last line, which then counts for nothing. A thread of its own waits for the disk, so that no run does:
-//! should the machine lose its power, the runs of the last moments are made again. Lines stand in the order in which runs
-//! ended; the result has them in the order of the plan.
+//! The first line names the plan and the program. A run is appended when it has ended. However the process ends, only
+//! the last line can be cut off, and it is then ignored. A separate thread waits for the disk, so that runs do not have
+//! to. If the machine loses power, the last few runs have to be made again. The lines are in the order in which the
+//! runs ended; the result has them in the order of the plan.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -17,47 +17,47 @@ use serde_json::value::RawValue;
 use crate::error::SweepError;
 use crate::plan::{Plan, Run};
 
-/// Whose runs stand for each other.
+/// Identifies the program. Runs of the same program are interchangeable.
 pub struct Program {
-    /// Version and commit, and what else tells builds apart.
+    /// Version and commit, and anything else that distinguishes builds.
     pub identity: String,
 }
 
 /// The first line.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
-    /// Of this form.
+    /// Version of the journal's format.
     roost_sweep_journal: u32,
     program: String,
     /// [`Plan::sha256`].
     plan: String,
 }
 
-/// A run that has ended, as a line of a journal has it.
+/// A run that has ended, as a line of the journal.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Entry {
     cell: usize,
     repeat: usize,
-    /// How long it took, in seconds of a core.
+    /// How long it took, in seconds of one core.
     seconds: f64,
-    /// What it left; `None`: it failed.
+    /// The outcome. `None`: the run failed.
     left: Option<Box<RawValue>>,
-    /// Why it failed.
+    /// The error, if the run failed.
     error: Option<String>,
 }
 
-/// What is known of a run without reading all of it.
+/// The part of a run that is kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ended {
-    /// Which run.
+    /// The run.
     pub run: Run,
-    /// How long it took, in seconds of a core.
+    /// How long it took, in seconds of one core.
     pub seconds: f64,
     /// Whether it failed.
     pub failed: bool,
 }
 
-/// What a run left, or why it failed.
+/// The outcome of a run, or its error.
 pub type RunResult = Result<Left, String>;
 
 impl Entry {
@@ -87,12 +87,12 @@ impl Entry {
     }
 }
 
-/// A journal that is open, and belongs to this process.
+/// An open journal, which belongs to this process.
 pub struct Journal {
     file: File,
     path: PathBuf,
     cells: Vec<CellLines>,
-    /// Cells that are complete.
+    /// Number of complete cells.
     complete: usize,
     ended: Vec<Ended>,
     end: u64,
@@ -100,22 +100,22 @@ pub struct Journal {
 
 /// The lines of a cell's runs.
 struct CellLines {
-    /// Where each begins, by repeat.
+    /// The start of each line, by repeat.
     places: Vec<Option<u64>>,
-    /// Runs that have not ended.
+    /// Number of runs that have not ended.
     missing: usize,
-    /// What the others took.
+    /// Time that the finished runs took, in seconds of one core.
     seconds: f64,
 }
 
-/// What waits for the disk while runs go on.
+/// Waits for the disk while runs go on.
 pub(crate) struct Disk {
     file: File,
     path: PathBuf,
 }
 
 impl Disk {
-    /// Waits until all that was appended is on the disk.
+    /// Waits until everything that was appended is on disk.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -124,14 +124,14 @@ impl Disk {
     }
 }
 
-/// Version of the form of lines.
+/// Version of the format of lines.
 const FORM: u32 = 1;
 
 impl Journal {
-    /// Opens the journal at `path`, or begins one, for runs of this plan by this program.
+    /// Opens the journal at `path` for runs of this plan by this program, or creates it.
     ///
     /// # Errors
-    /// If it cannot be read or written, is of another plan or program, or another process has it open.
+    /// If it cannot be read or written, belongs to another plan or program, or is open in another process.
     pub fn open(path: &Path, plan: &Plan, program: &Program) -> Result<Self, SweepError> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path);
@@ -165,7 +165,7 @@ impl Journal {
         &self.ended
     }
 
-    /// Whether this run has.
+    /// Whether this run has ended.
     pub fn has(&self, run: Run) -> bool {
         self.place(run).is_some()
     }
@@ -175,12 +175,12 @@ impl Journal {
         self.cells.get(cell).is_some_and(|cell| cell.missing == 0)
     }
 
-    /// Cells all of whose runs have ended.
+    /// Number of cells of which all runs have ended.
     pub fn complete(&self) -> usize {
         self.complete
     }
 
-    /// Seconds of a core that the runs of a cell took which have ended.
+    /// Time that the finished runs of a cell took, in seconds of one core.
     pub fn seconds(&self, cell: usize) -> f64 {
         self.cells.get(cell).map_or(0.0, |cell| cell.seconds)
     }
@@ -189,11 +189,11 @@ impl Journal {
         *self.cells.get(run.cell)?.places.get(run.repeat)?
     }
 
-    /// Appends a run that has ended: it stays whatever happens to this process. [`Disk::sync`] makes it stay whatever
+    /// Appends a run that has ended. It stays whatever happens to this process. After [`Disk::sync`] it stays whatever
     /// happens to the machine.
     ///
     /// # Errors
-    /// If it cannot be written: the journal is as it was before.
+    /// If it cannot be written. The journal is then as it was before.
     pub(crate) fn append(&mut self, entry: &Entry) -> Result<(), SweepError> {
         let begin = self.end;
         self.append_line(entry)?;
@@ -201,10 +201,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends the line of a run that another process has made. One that is here already stays as it is.
+    /// Appends the line of a run that another process has made. If the journal has this run already, nothing changes.
     ///
     /// # Errors
-    /// If it is no such line, or cannot be written.
+    /// If the line is not valid, or cannot be written.
     pub fn append_text(&mut self, line: &str) -> Result<Ended, SweepError> {
         let entry: Entry = serde_json::from_str(line).map_err(|error| SweepError::Damaged {
             file: self.path.clone(),
@@ -219,10 +219,10 @@ impl Journal {
         Ok(ended)
     }
 
-    /// The disk that it is on.
+    /// A handle to wait for the disk.
     ///
     /// # Errors
-    /// If the system has no more files to give.
+    /// If the system has no file handles left.
     pub(crate) fn disk(&self) -> Result<Disk, SweepError> {
         let file = self.file.try_clone();
         let file = file.map_err(|error| SweepError::unwritable(&self.path, error))?;
@@ -230,7 +230,7 @@ impl Journal {
     }
 
     fn append_line(&mut self, line: &impl Serialize) -> Result<(), SweepError> {
-        // Writing to memory does not fail, and all keys are strings.
+        // This cannot fail: it writes to memory, and all keys are strings.
         let mut bytes = serde_json::to_vec(line).unwrap_or_default();
         bytes.push(b'\n');
         let mut append = || {
@@ -243,7 +243,7 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // A line that is torn counts for nothing, should this fail too.
+                // If this fails as well, the incomplete line is ignored.
                 let _ = self.file.set_len(self.end);
                 Err(SweepError::unwritable(&self.path, error))
             }
@@ -262,7 +262,7 @@ impl Journal {
         }
     }
 
-    /// Reads what was kept, and cuts off a line that was torn.
+    /// Reads the stored runs, and removes a line that was cut off.
     fn read(&mut self, header: &Header) -> Result<(), SweepError> {
         let path = self.path.clone();
         let unreadable = |error| SweepError::unreadable(&path, error);
@@ -300,10 +300,10 @@ impl Journal {
         Err(SweepError::Differs { file: self.path.clone(), what })
     }
 
-    /// What a run left; `None`: it has not ended.
+    /// The outcome of a run. `None`: the run has not ended.
     ///
     /// # Errors
-    /// If its line cannot be read.
+    /// If the run's line cannot be read.
     pub fn get(&mut self, run: Run) -> Result<Option<RunResult>, SweepError> {
         let Some(place) = self.place(run) else { return Ok(None) };
         let path = self.path.clone();
@@ -321,7 +321,7 @@ impl Journal {
         Ok(Some(result))
     }
 
-    /// Removes the journal, whose runs are in the result.
+    /// Removes the journal. Its runs are in the result.
     ///
     /// # Errors
     /// If it cannot be removed.

@@ -1,9 +1,10 @@
-//! Comparisons by the thousand: a plan, its runs, and one table of them.
+//! Thousands of comparisons: a plan, its runs, and one table with all of them.
 //!
 //! A [`Plan`] names machines, workloads, schedulers, numbers and seeds. [`carry_out`] makes its runs in parallel and
-//! keeps each in a [`Journal`], so that nothing is lost and nothing made twice whatever ends the process. [`finish`] turns
-//! a journal into a Parquet file, in the order of the plan: the same plan gives the same bytes, however often it was
-//! interrupted and wherever its runs were made. [`Changes`] says what schedulers change, and [`page`] shows it.
+//! stores each in a [`Journal`], so that nothing is lost or repeated, however the process ends. [`finish`] turns a
+//! journal into a Parquet file, in the order of the plan. The same plan always gives the same bytes, however often it
+//! was interrupted and wherever its runs were made. [`Changes`] summarises what schedulers change, and [`page`] shows
+//! that.
 
 mod changes;
 mod error;

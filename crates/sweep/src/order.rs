@@ -1,34 +1,34 @@
-//! In which order runs are made: the cheapest first, so that most cells are complete early.
+//! The order in which runs are made: the cheapest first, so that most cells are complete early.
 //!
-//! 1. A run of each cell, from small machines to large ones: nobody knows yet what they cost.
-//! 2. Then all runs of the cell whose runs took least, and so on.
+//! 1. One run of each cell, from small machines to large ones, because the costs are not known yet.
+//! 2. Then all runs of the cell whose runs took least time, and so on.
 
 use crate::journal::Journal;
 use crate::plan::{Plan, Run};
 
-/// The runs that are to be made.
+/// The runs that are still to be made.
 pub(crate) struct Order {
     cells: Vec<Waiting>,
 }
 
-/// What is known of a cell.
+/// State of a cell.
 struct Waiting {
-    /// Repeats that nobody has begun, the last one first.
+    /// Repeats that have not begun, the last one first.
     repeats: Vec<usize>,
-    /// Whether one has.
+    /// Whether a repeat has begun.
     begun: bool,
-    /// CPUs of the machine times simulated ns: large machines have more events.
+    /// CPUs of the machine times simulated ns, because large machines have more events.
     guess: u128,
-    /// Seconds that its runs took, and how many these were.
+    /// Time that its finished runs took in seconds. The next field is their number.
     seconds: f64,
     ended: usize,
 }
 
-/// What a workload without a duration counts as, ns: most of those end before.
+/// Assumed duration of a workload without one, in ns. Most such workloads end earlier.
 const UNKNOWN_NS: u64 = 1_000_000_000;
 
 impl Order {
-    /// Of the runs that `journal` does not have.
+    /// The order of the runs that `journal` does not have.
     pub fn new(plan: &Plan, journal: &Journal) -> Self {
         let mut cells: Vec<Waiting> = Vec::new();
         for (index, cell) in plan.cells.iter().enumerate() {
@@ -50,7 +50,7 @@ impl Order {
         order
     }
 
-    /// The next run; it counts as begun.
+    /// The next run. It counts as begun.
     pub fn next(&mut self) -> Option<Run> {
         let waiting = |cell: &&Waiting| !cell.repeats.is_empty();
         let cheaper = |one: &Waiting, other: &Waiting| {
@@ -65,7 +65,7 @@ impl Order {
         waiting.repeats.pop().map(|repeat| Run { cell, repeat })
     }
 
-    /// A run took so many seconds.
+    /// Records that a run took this many seconds.
     pub fn ended(&mut self, run: Run, seconds: f64) {
         if let Some(cell) = self.cells.get_mut(run.cell) {
             cell.begun = true;
@@ -74,8 +74,8 @@ impl Order {
         }
     }
 
-    /// Seconds of a core that the runs which wait will take: those of cells of which nothing is known as many as the
-    /// others on average. `None`: nobody knows.
+    /// Estimated time of the runs that have not begun, in seconds of one core. Cells without a finished run are
+    /// estimated by the average of the others. `None`: no run has finished.
     pub fn estimate(&self) -> Option<f64> {
         let known = self.cells.iter().filter(|cell| cell.ended > 0);
         let means: Vec<f64> = known.map(Waiting::mean).collect();

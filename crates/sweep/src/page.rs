@@ -1,4 +1,4 @@
-//! The page that shows what a sweep found.
+//! The page that shows the result of a sweep.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::table::{INPUTS, PLAN, VERSION};
 
 const SCRIPT: &str = include_str!("../html/sweep.js");
 
-/// What the script reads.
+/// The data that the script reads.
 #[derive(Serialize)]
 struct Data<'a> {
     plan: &'a str,
@@ -20,7 +20,7 @@ struct Data<'a> {
     failed: &'a [Failed],
 }
 
-/// The page of a result, as HTML: one file that any browser opens, offline.
+/// The page of a result as one HTML file, which any browser opens without a network.
 ///
 /// # Errors
 /// If the columns are not those of a result.

@@ -1,4 +1,4 @@
-//! Which runs are made: machines, workloads, schedulers, their numbers and seeds.
+//! The plan: which machines, workloads, schedulers, numbers and seeds are run.
 //!
 //! ```toml
 //! machines = ["zen3-2s", "zen4-2s"]
@@ -7,9 +7,9 @@
 //! seeds = 20
 //! ```
 //!
-//! A plan is a product of its lists, or of those of each `[[listed]]`. A [`Cell`] is one machine, workload and
-//! scheduler; its runs differ in their seeds. Cells stand in the order of the plan: a machine's together, of these a
-//! workload's, and the first scheduler of both is what others are compared with.
+//! A plan is the product of its lists, or of the lists of each `[[listed]]`. A [`Cell`] is one machine, workload and
+//! scheduler; its runs differ in their seeds. Cells are in the order of the plan, grouped by machine, then by workload.
+//! Within a machine and workload, the first scheduler is the baseline.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -24,26 +24,26 @@ use serde::Serialize;
 use crate::error::SweepError;
 use crate::text::{Names, Numbers, Product, Seeds, Text};
 
-/// Seeds where a plan says nothing, as `roost compare` has repeats.
+/// Default number of seeds, the same as the default repeats of `roost compare`.
 const SEEDS: u64 = 5;
 
-/// More runs than this are a mistake in a list: at a tenth of a second each they take 28 hours of a core.
+/// A plan with more runs is assumed to be a mistake in a list. At 0.1 s each, this many take 28 hours of one core.
 const MOST_RUNS: usize = 1_000_000;
 
-/// Runs that are to be made.
+/// The runs to make.
 #[derive(Clone)]
 pub struct Plan {
-    /// Its file, or what it is called in messages.
+    /// The plan's file, or its name in messages.
     pub name: String,
-    /// As it was written.
+    /// The text of the plan.
     pub text: String,
-    /// Names of the numbers that it varies.
+    /// Names of the numbers that the plan varies.
     pub numbers: Vec<String>,
     /// The cells.
     pub cells: Vec<Cell>,
-    /// What the user should be told of workloads and schedulers.
+    /// Notes for the user about workloads and schedulers.
     pub notes: Vec<String>,
-    /// How machines are found.
+    /// State of the machines before each run.
     pub start: Start,
     /// Whether nothing runs besides the workloads.
     pub quiet: bool,
@@ -56,15 +56,15 @@ pub struct Cell {
     pub machine: Input,
     /// The workload.
     pub workload: Input,
-    /// The scheduler's label, with the numbers that are set.
+    /// The scheduler's label, with the values of the numbers.
     pub scheduler: String,
     /// The scheduler without a label.
     pub spec: String,
-    /// The values of [`Plan::numbers`]; `None`: as the scheduler has them.
+    /// The values of [`Plan::numbers`]. `None`: the scheduler's own value.
     pub numbers: Vec<Option<u32>>,
     /// The seeds of its runs.
     pub seeds: Vec<u64>,
-    /// What is run.
+    /// What to run.
     pub simulation: Simulation,
 }
 
@@ -77,7 +77,7 @@ pub struct Run {
     pub repeat: usize,
 }
 
-/// What the outcomes of a cell depend on besides the program.
+/// Everything besides the program that the outcomes of a cell depend on.
 #[derive(Serialize)]
 struct Identity<'a> {
     machine: &'a str,
@@ -96,13 +96,13 @@ impl Plan {
     /// Reads a plan in TOML.
     ///
     /// # Errors
-    /// If it cannot be read, or something that it names is not known.
+    /// If it cannot be read, or names something that does not exist.
     pub fn read(file: &Path) -> Result<Self, SweepError> {
         let text = std::fs::read_to_string(file).map_err(|e| SweepError::unreadable(file, e))?;
         Self::toml(&file.display().to_string(), &text)
     }
 
-    /// The plan of this text in TOML, called `name` in messages.
+    /// Parses a plan in TOML, which is called `name` in messages.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -110,7 +110,7 @@ impl Plan {
         Builder::new(name, text, Text::toml(name, text)?).build()
     }
 
-    /// The plan of this text in JSON, with the same names.
+    /// Parses a plan in JSON, with the same field names.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -124,18 +124,18 @@ impl Plan {
         cells.flat_map(|(cell, of)| (0..of.seeds.len()).map(move |repeat| Run { cell, repeat }))
     }
 
-    /// How many runs there are.
+    /// Number of runs.
     pub fn len(&self) -> usize {
         self.cells.iter().map(|cell| cell.seeds.len()).sum()
     }
 
-    /// Whether there is no run: never, since a plan without is refused.
+    /// Whether there are no runs. Never true, because a plan without runs is refused.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A hash of all that the outcomes depend on but the program: runs of plans with the same hash stand for each
-    /// other.
+    /// A hash of everything that the outcomes depend on, except the program. Runs of plans with the same hash are
+    /// interchangeable.
     pub fn sha256(&self) -> String {
         let cells: Vec<_> = self.cells.iter().map(|cell| cell.identity(self)).collect();
         Input::new("", &cells).sha256
@@ -159,13 +159,13 @@ impl Cell {
         }
     }
 
-    /// The cell in messages.
+    /// The cell's name in messages.
     pub fn shown(&self) -> String {
         format!("{}, {}, {}", self.machine.name, self.workload.name, self.scheduler)
     }
 }
 
-/// A plan that is being understood. What several cells name is read once.
+/// A plan while it is parsed. Inputs of several cells are read once.
 struct Builder<'a> {
     text: Text,
     plan: Plan,
@@ -208,7 +208,7 @@ impl<'a> Builder<'a> {
             return Err(self.wrong(format!("{runs} runs; a plan has at most {MOST_RUNS}")));
         }
         self.is_comparable()?;
-        // Those of `[[listed]]` that name a machine and a workload again join the ones that did first.
+        // If `[[listed]]` names a machine and workload that were listed before, its cells are moved next to those.
         let places = self.plan.cells.iter().map(|cell| (&cell.machine.name, &cell.workload.name));
         let mut first: Vec<(&String, &String)> = Vec::new();
         places.for_each(|place| {
@@ -247,7 +247,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The names under `key`, each given once.
+    /// The names of the list `key`, checked for duplicates.
     fn names(&self, key: &str, names: Option<&Names>) -> Result<Vec<String>, SweepError> {
         let Some(Names(names)) = names else {
             let problem = format!("no {key}; name at least one, {key} = [\"NAME\"]");
@@ -259,7 +259,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The workloads, one for each value of their lists.
+    /// The workloads. A list of parameter values makes one workload per value.
     fn workload_names(&self, product: &Product) -> Result<Vec<String>, SweepError> {
         let mut all = Vec::new();
         for name in self.names("workloads", product.workloads.as_ref())? {
@@ -268,7 +268,7 @@ impl<'a> Builder<'a> {
         self.names("workloads", Some(&Names(all)))
     }
 
-    /// Each value of each number with all of the others.
+    /// All combinations of the values of the numbers.
     fn settings(&self, product: &Product) -> Result<Vec<Vec<Option<u32>>>, SweepError> {
         let given = product.numbers.clone().unwrap_or_default();
         let mut all = vec![Vec::new()];
@@ -364,8 +364,8 @@ impl<'a> Builder<'a> {
         Ok(scheduler)
     }
 
-    /// Refuses cells that stand twice in the plan, labels of two schedulers, and workloads of two durations: their
-    /// rows could not be told apart.
+    /// Refuses duplicate cells, a label for two schedulers, and a workload with two durations: their rows could not be
+    /// told apart.
     fn is_comparable(&self) -> Result<(), SweepError> {
         let mut cells = BTreeSet::new();
         let mut durations = HashMap::new();

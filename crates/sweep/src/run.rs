@@ -14,42 +14,42 @@ use crate::journal::{Entry, Journal, RunResult};
 use crate::order::Order;
 use crate::plan::{Plan, Run};
 
-/// Who watches.
+/// Callbacks of the caller.
 pub struct Watch<'a> {
-    /// Ends all runs.
+    /// Set this to end all runs.
     pub stop: &'a AtomicBool,
-    /// Is told of each run that has ended.
+    /// Called after each run that has ended.
     pub ended: &'a (dyn Fn(&Progress) + Sync),
 }
 
-/// How far a sweep is.
+/// Progress of a sweep.
 pub struct Progress {
-    /// Runs that have ended, earlier ones included.
+    /// Number of finished runs, including those of earlier calls.
     pub ended: usize,
-    /// All runs.
+    /// Number of all runs.
     pub wanted: usize,
-    /// Cells all of whose runs have ended.
+    /// Number of cells of which all runs have ended.
     pub cells: usize,
-    /// Seconds of a core that the runs which nobody has begun will take; `None`: nobody knows yet.
+    /// Estimated time of the runs that have not begun, in seconds of one core. `None`: not known yet.
     pub seconds_left: Option<f64>,
-    /// The cell whose last run this was.
+    /// The cell that this run completed, if it did.
     pub complete: Option<Complete>,
 }
 
-/// A cell all of whose runs have ended.
+/// A cell of which all runs have ended.
 pub struct Complete {
     /// Its index.
     pub cell: usize,
-    /// Runs that failed.
+    /// Number of runs that failed.
     pub failed: usize,
     /// Name, unit and mean of the workload's first metric.
     pub metric: Option<(String, String, f64)>,
-    /// Seconds of a core that its runs took.
+    /// Time that its runs took, in seconds of one core.
     pub seconds: f64,
 }
 
 impl Progress {
-    /// What is told of a cell that is complete; `None`: this run was not the last of one.
+    /// The line about a cell that this run completed. `None`: it did not complete a cell.
     pub fn line(&self, plan: &Plan) -> Option<String> {
         let Complete { cell, failed, metric, seconds } = self.complete.as_ref()?;
         let metric = match metric {
@@ -67,28 +67,29 @@ impl Progress {
     }
 }
 
-/// What the runs of a sweep took.
+/// Cost of the runs of this call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Runs that were made now.
+    /// Number of runs that were made.
     pub runs: usize,
-    /// Seconds of a core that these took.
+    /// Time that they took, in seconds of one core.
     pub seconds: f64,
 }
 
-/// What threads share.
+/// State that the threads share.
 struct Shared<'a> {
     order: Order,
     journal: &'a mut Journal,
     spent: Spent,
-    /// Why no more runs are begun.
+    /// The error after which no more runs begin.
     error: Option<SweepError>,
 }
 
-/// Makes the runs that `journal` does not have, `jobs` at a time (0: one a core), and keeps each there when it has ended.
+/// Makes the runs that `journal` does not have, `jobs` at a time (0: one per core). Each finished run is stored in the
+/// journal.
 ///
 /// # Errors
-/// If a run cannot be kept. Those that fail are kept as failed.
+/// If a run cannot be stored. Runs that fail are stored as failed.
 pub fn carry_out(
     plan: &Plan,
     journal: &mut Journal,
@@ -104,7 +105,8 @@ pub fn carry_out(
         let go_on = shared.error.is_none() && !watch.stop.load(Ordering::Relaxed);
         go_on.then(|| shared.order.next()).flatten()
     };
-    // Of one: what was appended while the disk was waited for goes there together.
+    // The channel has room for one message: everything that is appended while the thread waits for the disk is written
+    // together next time.
     let (appended, to_sync) = sync_channel(1);
     let locked = &lock;
     let one = move |run: Run| {
@@ -125,7 +127,7 @@ pub fn carry_out(
     };
     std::thread::scope(|scope| {
         scope.spawn(sync);
-        // The other end hangs up when this returns.
+        // The receiving thread ends when the sender is dropped.
         in_parallel(jobs, iter::from_fn(next), one)
     })?;
     let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +146,7 @@ impl Shared<'_> {
     }
 }
 
-/// How far a sweep is whose journal was last told of `run`.
+/// Progress of a sweep after `run`, the last run that was appended to its journal.
 ///
 /// # Errors
 /// If the journal cannot be read.
@@ -187,22 +189,22 @@ fn complete(plan: &Plan, journal: &mut Journal, cell: usize) -> Result<Complete,
     Ok(Complete { cell, failed, metric, seconds: journal.seconds(cell) })
 }
 
-/// The runs that `journal` does not have, cheapest first as far as it knows.
+/// The runs that `journal` does not have, cheapest first as far as the costs are known.
 pub fn missing(plan: &Plan, journal: &Journal) -> Vec<Run> {
     let mut order = Order::new(plan, journal);
     iter::from_fn(|| order.next()).collect()
 }
 
-/// Makes a run, and returns its line of a journal; `None`: it was stopped.
+/// Makes a run and returns its line for a journal. `None`: it was stopped.
 pub fn line(plan: &Plan, run: Run, stop: &AtomicBool) -> Option<String> {
-    // Writing to memory does not fail, and all keys are strings.
+    // This cannot fail: it writes to memory, and all keys are strings.
     make(plan, run, stop).map(|entry| serde_json::to_string(&entry).unwrap_or_default())
 }
 
 fn make(plan: &Plan, run: Run, stop: &AtomicBool) -> Option<Entry> {
     let cell = plan.cells.get(run.cell)?;
     let seed = *cell.seeds.get(run.repeat)?;
-    // The engine looks at it only now and then, and many short runs may be waiting.
+    // The engine checks the flag only now and then, and many short runs may be waiting.
     if stop.load(Ordering::Relaxed) {
         return None;
     }

@@ -1,8 +1,9 @@
-//! Runs as rows of columns: for Parquet, and for programs that take Arrow.
+//! Runs as a table, for Parquet and for programs that use Arrow.
 //!
-//! A row is a run, in the order of the plan. Columns that say which run it is come first, then a column for each metric
-//! and counter that any run has, in the order in which they appear. What a run does not have is null. A column of its
-//! own says in its metadata what it is: `kind`, and `unit` and `better` of a metric, `meaning` of a counter.
+//! Each row is a run, in the order of the plan. The first columns identify the run. They are followed by a column for
+//! each metric and counter that any run has, in the order of first appearance. Values that a run does not have are
+//! null. The metadata of each such column says what it is: `kind`; for a metric also `unit` and `better`, for a counter
+//! `meaning`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,27 +24,27 @@ use crate::error::SweepError;
 use crate::journal::{Journal, RunResult};
 use crate::plan::{Plan, Run};
 
-/// Rows of a batch: some MB of figures.
+/// Rows of a batch: a few MB of values.
 const BATCH: usize = 1024;
 
-/// The columns before those of numbers and figures.
+/// The first columns, before those of numbers, metrics and counters.
 const NAMES: [&str; 5] = ["machine", "workload", "scheduler", "spec", "kernel"];
 
-/// What of a metric has to be the same for one column.
+/// Metrics that are equal in these share a column.
 type MetricKey = (String, String, &'static str);
 
 /// The columns that runs have.
 pub struct Columns {
     schema: SchemaRef,
     numbers: usize,
-    /// By metric and counter: the place among those of figures.
+    /// The index of each metric's and counter's column among those of values.
     metrics: HashMap<MetricKey, usize>,
     counters: HashMap<String, usize>,
     figures: usize,
     histograms: IndexSet<String>,
 }
 
-/// Which figures runs have, in the order in which they appear.
+/// The values that runs have, in order of first appearance.
 #[derive(Default)]
 struct Seen {
     metrics: IndexSet<MetricKey>,
@@ -52,7 +53,7 @@ struct Seen {
 }
 
 impl Columns {
-    /// Those of the runs that `journal` has, made by this program.
+    /// The columns for the runs in `journal`, which this program made.
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -114,7 +115,7 @@ impl Columns {
         self.schema.clone()
     }
 
-    /// The runs that `journal` has as rows, in the order of the plan, some at a time; tells `each`.
+    /// Passes the runs in `journal` to `each` as rows, in the order of the plan, a batch at a time.
     ///
     /// # Errors
     /// If the journal cannot be read, or `each` fails.
@@ -139,10 +140,10 @@ impl Columns {
     }
 }
 
-/// The last column: why a run failed.
+/// The last column: the error of a failed run.
 const ERROR: &str = "error";
 
-/// The columns that every result has.
+/// The columns of every result.
 fn fixed(plan: &Plan) -> Vec<Field> {
     let mut fields: Vec<Field> =
         NAMES.iter().map(|name| Field::new(*name, DataType::Utf8, false)).collect();
@@ -165,7 +166,7 @@ pub(crate) const PLAN_SHA256: &str = "roost.plan_sha256";
 pub(crate) const VERSION: &str = "roost.version";
 pub(crate) const INPUTS: &str = "roost.inputs";
 
-/// What it takes to repeat the runs: the plan as it was written, the version, and hashes of what names stood for.
+/// What is needed to repeat the runs: the plan's text, the version, and hashes of the inputs.
 fn metadata(plan: &Plan, build: &Build) -> Metadata {
     let mut machines = IndexMap::new();
     let mut workloads = IndexMap::new();
@@ -215,11 +216,11 @@ fn key(metric: &MetricValue) -> MetricKey {
     (metric.name.clone(), metric.unit.clone(), better)
 }
 
-/// Rows that become a batch.
+/// The rows of the next batch.
 struct Rows {
     names: [StringBuilder; 5],
     numbers: Vec<UInt32Builder>,
-    /// Duration, seed, elapsed.
+    /// Duration, seed, elapsed time.
     whole: [UInt64Builder; 3],
     figures: Vec<Float64Builder>,
     /// Histograms, then time on nodes and LLCs.
@@ -273,7 +274,7 @@ impl Rows {
         self.count += 1;
     }
 
-    /// The rows so far; begins anew.
+    /// Returns the rows so far as a batch, and starts a new one.
     fn finish(&mut self, schema: &SchemaRef) -> Result<RecordBatch, SweepError> {
         let mut columns: Vec<ArrayRef> = Vec::new();
         let array = |array: Arc<dyn arrow_array::Array>| array;
@@ -289,7 +290,7 @@ impl Rows {
 }
 
 impl Columns {
-    /// Metrics and counters of a run by column.
+    /// Values of a run's metrics and counters, by column.
     fn figures(&self, outcome: &Outcome) -> Vec<Option<f64>> {
         let mut figures = vec![None; self.figures];
         for metric in &outcome.metrics {

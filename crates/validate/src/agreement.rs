@@ -1,4 +1,4 @@
-//! Two sides' means set against each other.
+//! Compares the means of simulation and real kernel.
 
 use roost_report::Summary;
 
@@ -7,21 +7,21 @@ use crate::tolerance::{
     PLACEMENT_POINTS, RARE_EVENTS, RELATIVE, REPEATS, SHARE_FLOOR_POINTS, SHARE_POINTS,
 };
 
-/// What a comparison of two means says.
+/// The result of comparing two means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opinion {
-    /// The means are as close as the tolerance of their kind asks.
+    /// The means differ by at most the tolerance for their kind.
     Size,
-    /// They are not, but by their 95% confidence intervals chance can explain it.
+    /// The means differ by more, but their 95% confidence intervals overlap, so chance can explain it.
     Overlap,
-    /// They differ.
+    /// The means differ.
     Differs,
-    /// Too few events on both sides to say anything.
+    /// Both sides have too few events to compare.
     Rare,
 }
 
 impl Opinion {
-    /// Whether it counts as agreement; `None` if it counts as nothing.
+    /// Whether it counts as agreement. `None` if it does not count at all.
     pub fn agrees(self) -> Option<bool> {
         match self {
             Opinion::Size | Opinion::Overlap => Some(true),
@@ -30,7 +30,7 @@ impl Opinion {
         }
     }
 
-    /// A word for tables.
+    /// The word for tables.
     pub fn word(self) -> &'static str {
         match self {
             Opinion::Size => "size",
@@ -41,42 +41,42 @@ impl Opinion {
     }
 }
 
-/// One quantity on both sides.
+/// One quantity, simulated and real.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Which.
+    /// The quantity.
     pub quantity: Quantity,
-    /// In the simulation.
+    /// The simulated values.
     pub sim: Summary,
-    /// On the real kernel.
+    /// The real kernel's values.
     pub real: Summary,
-    /// Whether they agree.
+    /// The result of comparing them.
     pub opinion: Opinion,
 }
 
 impl Row {
-    /// Simulated mean less real mean.
+    /// The simulated mean minus the real mean.
     pub fn difference(&self) -> f64 {
         self.sim.mean - self.real.mean
     }
 }
 
-/// One scenario on one machine shape, on both sides.
+/// One scenario on one machine shape, simulated and real.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agreement {
     /// The scenario's name.
     pub scenario: String,
     /// The machine's name.
     pub shape: String,
-    /// Repeats of the simulation.
+    /// Number of simulated runs.
     pub sim_repeats: usize,
-    /// Repeats on the real kernel.
+    /// Number of runs on the real kernel.
     pub real_repeats: usize,
-    /// Every quantity that some run of either side has, placement first.
+    /// Every quantity that occurs in any run, placement first.
     pub rows: Vec<Row>,
 }
 
-/// Compares the runs of two sides. A quantity that a run does not have is 0 in it.
+/// Compares simulated and real runs. If a run does not have a quantity, it counts as 0.
 pub fn compare(
     scenario: &str,
     shape: &str,
@@ -123,8 +123,8 @@ fn opinion(kind: Kind, sim: &Summary, real: &Summary) -> Opinion {
     if chance { Opinion::Overlap } else { Opinion::Differs }
 }
 
-/// Whether a difference of at most the tolerance may look as large as this one by chance, and
-/// chance alone by no more than the tolerance: wider intervals decide nothing.
+/// Whether chance can explain that this difference is larger than the tolerance. Intervals that are wider than the
+/// tolerance decide nothing.
 fn chance_moves(sim: &Summary, real: &Summary) -> bool {
     let half = |side: &Summary| Some(side.confidence?.high - side.mean);
     let Some((sim_half, real_half)) = half(sim).zip(half(real)) else { return false };
@@ -145,29 +145,29 @@ fn agree_in_size(kind: Kind, sim: f64, real: f64) -> bool {
 }
 
 impl Agreement {
-    /// The counters: every row but those of placement, which has a bar of its own.
+    /// All rows except those of placement, which has a bar of its own.
     pub fn counters(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.quantity.kind != Kind::Placement)
     }
 
-    /// Every share of run time.
+    /// All shares of run time.
     pub fn placement(&self) -> impl Iterator<Item = &Row> + Clone {
         self.rows.iter().filter(|row| row.quantity.kind == Kind::Placement)
     }
 
-    /// Number of counters of this opinion.
+    /// Number of counters with this result.
     pub fn count(&self, opinion: Opinion) -> usize {
         self.counters().filter(|row| row.opinion == opinion).count()
     }
 
-    /// Number of counters that agree, and of those compared.
+    /// Number of counters that agree, and number of counters that were compared.
     pub fn agreeing(&self) -> (usize, usize) {
         let said = self.counters().filter_map(|row| row.opinion.agrees());
         said.fold((0, 0), |(agreeing, all), agrees| (agreeing + usize::from(agrees), all + 1))
     }
 
-    /// The share of run time that differs most; one that is shown to differ before one that chance
-    /// can explain.
+    /// The share of run time with the largest difference. A share that certainly differs comes before one whose
+    /// difference may be chance.
     pub fn worst_placement(&self) -> Option<&Row> {
         let weight = |row: &Row| (row.opinion == Opinion::Differs, row.difference().abs());
         self.placement().max_by(|a, b| {
@@ -176,7 +176,7 @@ impl Agreement {
         })
     }
 
-    /// Whether both sides have the repeats that intervals need.
+    /// Whether both sides have enough repeats for intervals.
     pub fn has_repeats(&self) -> bool {
         self.sim_repeats.min(self.real_repeats) >= REPEATS
     }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An observation a value, of one quantity.
+    /// Observations of one quantity, one per value.
     fn side(kind: Kind, values: &[f64]) -> Vec<Observation> {
         let one = |value: &f64| {
             let mut observation = Observation::default();
@@ -213,8 +213,8 @@ mod tests {
 
     #[test]
     fn overlapping_intervals_agree_and_are_told_apart() {
-        // Mean 100, deviation sqrt(250) = 15.81; t(4) = 2.776: 100 +- 2.776 * 15.81 / sqrt(5) =
-        // 100 +- 19.63. Mean 140 with the same spread begins at 120.37, mean 139 at 119.37.
+        // Mean 100, deviation sqrt(250) = 15.81, t(4) = 2.776: 100 +- 2.776 * 15.81 / sqrt(5) = 100 +- 19.63. With the
+        // same spread, the interval of mean 140 begins at 120.37, that of mean 139 at 119.37.
         let around = |mean: f64| [-20.0, -10.0, 0.0, 10.0, 20.0].map(|offset| mean + offset);
         assert_eq!(opinion_of(Kind::Count, &around(139.0), &around(100.0)), Opinion::Overlap);
         assert_eq!(opinion_of(Kind::Count, &around(140.0), &around(100.0)), Opinion::Differs);
@@ -251,7 +251,7 @@ mod tests {
     fn placement_asks_for_points_and_wide_intervals_excuse_nothing() {
         assert_eq!(opinion_of(Kind::Placement, &[50.0; 5], &[55.0; 5]), Opinion::Size);
         assert_eq!(opinion_of(Kind::Placement, &[50.0; 5], &[55.1; 5]), Opinion::Differs);
-        // Deviation sqrt(2.5) = 1.581: half the interval is 2.776 * 1.581 / sqrt(5) = 1.963.
+        // Deviation sqrt(2.5) = 1.581. Half of the interval is 2.776 * 1.581 / sqrt(5) = 1.963.
         let around = |mean: f64| [-2.0, -1.0, 0.0, 1.0, 2.0].map(|offset| mean + offset);
         assert_eq!(opinion_of(Kind::Placement, &around(56.9), &[50.0; 5]), Opinion::Overlap);
         assert_eq!(opinion_of(Kind::Placement, &around(57.0), &[50.0; 5]), Opinion::Differs);

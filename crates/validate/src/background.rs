@@ -1,16 +1,16 @@
-//! What runs in a guest besides rt-app: the kernel's own threads, as the engine has them beside any workload
+//! The kernel threads that run in a guest besides rt-app. They are the same that the engine adds to any workload
 //! ([`KernelThread`]).
 //!
-//! Here the root task forks them just before rt-app; in the engine they have been asleep for long. The reason is that in
-//! a guest a shell starts rt-app soon after the boot, so CPUs have just run other tasks. On CPUs that were idle for long
-//! the stages of two chains are 6 to 9 points of run time off by node (the bar is 5), and `fork` agrees in 63 to 68% of
-//! its counters instead of 70% and more.
+//! Here the root task forks them just before rt-app starts. In the engine they have been asleep for long. The
+//! difference exists because in a guest, a shell starts rt-app soon after the boot, so the CPUs have just run other
+//! tasks. If CPUs were idle for long, the stages of two chains would be off by 6 to 9 points of run time by node (the
+//! bar is 5), and `fork` would agree in 63 to 68% of its counters instead of 70% and more.
 
 use roost_engine::{CpuId, KERNEL_THREADS, KernelThread, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 use roost_workload::{Op, Program, Workload};
 
-/// `workload` with kernel threads beside it, whose phases depend on `seed`.
+/// `workload` with kernel threads. Their phases depend on `seed`.
 pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: u64) -> Workload {
     let mut all = workload.clone();
     let until_ms = workload.duration_ns.unwrap_or(0) / 1_000_000;
@@ -31,7 +31,7 @@ pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: 
     all
 }
 
-/// Wakes as the kind says, from `first_ms` to `until_ms` of the run.
+/// A program that wakes up as often as this kind of thread does, from `first_ms` to `until_ms` of the run.
 fn program(kind: &KernelThread, first_ms: u64, until_ms: u64) -> Program {
     let begins = (first_ms..until_ms).step_by(kind.period_ms as usize);
     let ops = begins.flat_map(|begin| kind.wakes_ms(begin)).flat_map(|wake_ms| {
@@ -47,7 +47,7 @@ fn program(kind: &KernelThread, first_ms: u64, until_ms: u64) -> Program {
     }
 }
 
-/// A number that looks like chance (splitmix64).
+/// A pseudo-random number (splitmix64).
 fn scatter(seed: u64, number: u32) -> u64 {
     let mut z = seed ^ u64::from(number).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,11 +59,11 @@ fn is_kernel_thread(task: &TraceTask<'_>) -> bool {
     KERNEL_THREADS.iter().any(|kind| kind.is_named(task.name))
 }
 
-/// Tells a tracer of everything but kernel threads: where they run it sees the idle task, as of a real
-/// run's trace only rt-app's tasks are counted.
+/// Hides kernel threads from a tracer, which sees the idle task instead. In a real run's trace, also only rt-app's
+/// tasks are counted.
 pub(crate) struct WithoutKernelThreads {
     inner: Box<dyn Tracer>,
-    /// The last switch was to a task that `inner` knows.
+    /// Whether the last switch was to a task that `inner` sees.
     told: bool,
 }
 

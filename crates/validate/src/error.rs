@@ -1,12 +1,12 @@
 //! Why a scenario cannot be run.
 
-/// An error of one line: what, and what to do.
+/// An error of one line: the problem and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// A scenario's name is not in the suite.
+    /// There is no scenario with this name.
     #[error("no scenario '{0}'; choose from {1}")]
     UnknownScenario(String, String),
-    /// The scenarios' loads and CPU lists are for 16 CPUs.
+    /// The machine does not have the 16 CPUs for which the scenarios' loads and CPU lists are made.
     #[error(
         "machine {machine} has {found}, the scenarios are made for 16 CPUs numbered 0 to 15; choose \
          2n2l4c, 1s2n4l2c, 4n1l4c, 4n2l2c, 2n2l2c2t or 2n1l2m2c2t"
@@ -14,10 +14,10 @@ pub enum ValidateError {
     Machine {
         /// The machine's name.
         machine: String,
-        /// What it has instead.
+        /// The CPUs that it has instead.
         found: String,
     },
-    /// The file of a scenario is wrong.
+    /// The file of a scenario has an error.
     #[error(transparent)]
     Workload(#[from] roost_workload::WorkloadError),
     /// A simulation failed.
@@ -25,7 +25,7 @@ pub enum ValidateError {
     Run {
         /// The scenario's name.
         scenario: &'static str,
-        /// Why.
+        /// The reason.
         source: roost_engine::RunError,
     },
 }

@@ -1,4 +1,4 @@
-//! The simulation beside the real kernel, counter by counter.
+//! Compares the simulation with the real kernel, counter by counter.
 //!
 //! ```text
 //! validation/*.json ── Scenario ─┬─ simulate() ────────► [Observation] ─┐
@@ -6,9 +6,9 @@
 //!                                                    all scenarios and shapes: Verdict, tables
 //! ```
 //!
-//! A [`Scenario`] is an rt-app file that runs unchanged on both sides. An [`Observation`] is what
-//! one run left behind, as named quantities. [`compare`] sets the means of two sides against each
-//! other; tolerances are in [`tolerance`], with reasons in `docs/validation.md`.
+//! A [`Scenario`] is an rt-app file, which the simulation and a real kernel run without changes. An [`Observation`] is
+//! the result of one run, as named quantities. [`compare`] compares the means of both sides. The tolerances are in
+//! [`tolerance`], the reasons for them in `docs/validation.md`.
 
 mod agreement;
 mod background;

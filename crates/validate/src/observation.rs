@@ -1,28 +1,28 @@
-//! What one run left behind, as named quantities that both sides have.
+//! The result of one run, as named quantities that exist on both sides.
 
 use std::ops::Range;
 
 use roost_measure::{Observed, Places};
 use serde::{Deserialize, Serialize};
 
-/// What a quantity is, and so how two of it are compared.
+/// The kind of a quantity. It determines how two values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Share of a class's run time, percent.
+    /// Share of the run time of a class of tasks, in percent.
     Placement,
-    /// Events in a run.
+    /// Number of events in a run.
     Count,
-    /// Share of the wakeups, percent.
+    /// Share of the wakeups, in percent.
     Share,
-    /// Time of one kind in time of another, percent; may pass 100.
+    /// One kind of time divided by another, in percent. It may exceed 100.
     Ratio,
 }
 
 /// A quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantity {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name, unique in an observation.
     pub name: String,
@@ -31,24 +31,23 @@ pub struct Quantity {
 /// The quantities of one run, in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
-    /// What of the run was looked at, ns from its beginning.
+    /// The part of the run that was observed, in ns from its beginning.
     pub window_ns: Range<u64>,
     values: Vec<(Quantity, f64)>,
 }
 
-/// Counts of an [`Observed`] that are compared as they are.
+/// Counts of an [`Observed`] that are compared directly.
 const COUNTS: [&str; 4] = ["wakeups", "migrations", "migrations_llc", "migrations_node"];
 
-/// Idle types of a level's balancing, by what the CPU was there for: a tick's rounds, whether the
-/// CPU was busy or idle, or its going idle. The two have costs and intervals of their own, and one
-/// can hide the other: newly idle attempts outnumber the periodic ones by far.
+/// The two kinds of balancing passes and their idle types in the counters: periodic passes at ticks, on a busy or an
+/// idle CPU, and passes of a CPU that is about to become idle (newidle). They have different costs and intervals. They
+/// are compared separately because newidle passes outnumber periodic passes by far, and would hide them.
 const ROUNDS: [(&str, &[&str]); 2] = [("periodic", &["busy", "idle"]), ("newidle", &["newidle"])];
 
 impl Observation {
-    /// The quantities of the part `window_ns` of a run, which `observed` saw. `counters` are the domain levels' counters by
-    /// the simulation's names, such as `MC.lb_failed.newidle`; others are passed over. `tasks` are
-    /// the names of the scenario's tasks: the placement of others, such as rt-app's own main thread,
-    /// is not told.
+    /// The quantities of the part `window_ns` of a run, which `observed` saw. `counters` are the counters of domain
+    /// levels, with the simulation's names, such as `MC.lb_failed.newidle`; others are ignored. `tasks` are the names
+    /// of the scenario's tasks. The placement of other tasks, such as rt-app's own main thread, is not included.
     pub fn new<'a>(
         window_ns: Range<u64>,
         observed: &Observed,
@@ -73,7 +72,7 @@ impl Observation {
         self.values.push((Quantity { kind, name: name.into() }, value));
     }
 
-    /// Leaves out what is 0, as what a run does not have is.
+    /// Removes quantities that are 0. A missing quantity counts as 0 anyway.
     pub fn drop_zeros(&mut self) {
         self.values.retain(|(_, value)| *value != 0.0);
     }
@@ -83,14 +82,14 @@ impl Observation {
         &self.values
     }
 
-    /// The value of a name; a quantity that the run does not have is 0 in it.
+    /// The value of a quantity. 0 if the run does not have it.
     pub fn value(&self, name: &str) -> f64 {
         let found = self.values.iter().find(|(quantity, _)| quantity.name == name);
         found.map_or(0.0, |(_, value)| *value)
     }
 
-    /// Shares by LLC and by node, largest first: which LLC is used is arbitrary on a machine whose
-    /// LLCs are alike.
+    /// Adds the shares by LLC and by node, largest first. They are sorted because it is arbitrary which one of several
+    /// equal LLCs is used.
     fn add_placement(&mut self, class: &str, places: &Places) {
         for (what, times) in [("LLC", &places.llc_ns), ("node", &places.node_ns)] {
             let total: u64 = times.iter().sum();
@@ -119,7 +118,7 @@ impl Observation {
         self.add(Kind::Ratio, "run_delay%", delay);
     }
 
-    /// Balance attempts, successes and failures of every level that the counters name.
+    /// Adds attempts, successes and failures of balancing, for every level in the counters.
     fn add_levels(&mut self, counters: &[(&str, f64)]) {
         let mut levels: Vec<&str> = Vec::new();
         for (name, _) in counters {
@@ -150,7 +149,7 @@ impl Observation {
     }
 }
 
-/// Whether a task's name goes on like this after its class: not at all, or with a number as
+/// Whether a task's name continues like this after the name of its class: with nothing, or with a number, which
 /// [`Observed::classes`] cuts off.
 fn is_suffix(rest: &str) -> bool {
     let number = rest.strip_prefix('-');
@@ -171,7 +170,7 @@ mod tests {
         TraceTask { pid, process: 1, name, group: None, kernel: false }
     }
 
-    /// hog-1 runs 3 us on CPU 12 (LLC 3, node 1), then 1 us on CPU 0; other 1 us.
+    /// hog-1 runs for 3 us on CPU 12 (LLC 3, node 1), then 1 us on CPU 0. other runs for 1 us.
     fn observed() -> Observed {
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let mut observed = Observed::new(&machine);
@@ -211,7 +210,7 @@ mod tests {
     #[test]
     fn wakeups_are_counted_and_shared_out() {
         let observation = Observation::new(0..1, &observed(), [], &["hog-1"]);
-        // hog-1's first wakeup made it, its second moved it from CPU 12 to CPU 0, the waker's.
+        // hog-1's first wakeup created it. Its second moved it from CPU 12 to CPU 0, the waker's.
         assert_eq!(observation.value("wakeups"), 1.0);
         assert_eq!(observation.value("wakeups_prev%"), 0.0);
         assert_eq!(observation.value("wakeups_waker_llc%"), 100.0);

@@ -1,4 +1,4 @@
-//! Agreements as text: tables for people, Markdown for the docs, CSV and JSON for programs.
+//! Writes agreements as tables for people, Markdown for the documentation, and CSV and JSON for programs.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::observation::Kind;
 use crate::tolerance::PLACEMENT_POINTS;
 use crate::verdict::{Verdict, percent};
 
-/// Columns of the overview.
+/// The columns of the overview.
 const HEADER: [&str; 9] =
     ["scenario", "shape", "agree%", "compared", "size", "overlap", "differ", "rare", "placement"];
 
@@ -20,13 +20,13 @@ not, but their 95% confidence intervals overlap). rare: too few events to compar
 placement: largest difference of a share of run time by LLC or node, percentage points.
 ";
 
-/// A row a scenario and shape; with `details` then every quantity of each.
+/// A row per scenario and shape. With `details`, every quantity of each follows.
 pub fn table(agreements: &[Agreement], details: bool) -> String {
     let mut out = plain_table(&HEADER, agreements.iter().map(cells).collect(), 2);
     out.push_str(LEGEND);
     if details {
         for agreement in agreements {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = write!(out, "\n{}", one_by_one(agreement));
         }
     }
@@ -35,7 +35,7 @@ pub fn table(agreements: &[Agreement], details: bool) -> String {
     out
 }
 
-/// The verdict in lines: the totals, then a line a missed bar.
+/// The verdict as text: the totals, then a line for each missed bar.
 pub fn verdict_text(verdict: &Verdict) -> String {
     let Verdict { agreeing, by_size, compared, rare, places, places_by_size, failures } = verdict;
     let mut out = format!(
@@ -47,7 +47,7 @@ pub fn verdict_text(verdict: &Verdict) -> String {
         agreeing - by_size,
     );
     for failure in failures {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "missed: {failure}");
     }
     if failures.is_empty() {
@@ -56,7 +56,7 @@ pub fn verdict_text(verdict: &Verdict) -> String {
     out
 }
 
-/// The overview as a section of `docs/validation.md`. `title` says what was compared and when.
+/// The overview as a section of a Markdown page. `title` says what was compared and when.
 pub fn markdown(agreements: &[Agreement], title: &str) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let mut out = format!("## {title}\n\n");
@@ -67,14 +67,14 @@ pub fn markdown(agreements: &[Agreement], title: &str) -> String {
     }
     out.push('\n');
     for text in verdict_text(&Verdict::of(agreements)).lines() {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "- {text}");
     }
     out.push_str(&disagreements(agreements));
     out
 }
 
-/// Every counter that differs.
+/// All counters that differ.
 fn disagreements(agreements: &[Agreement]) -> String {
     let rows: Vec<(&Agreement, &Row)> = agreements
         .iter()
@@ -88,7 +88,7 @@ fn disagreements(agreements: &[Agreement]) -> String {
     out.push_str("|---|---|---|--:|--:|\n");
     for (agreement, row) in rows {
         let (sim, real) = (interval(&row.sim), interval(&row.real));
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             out,
             "| {} | {} | {} | {sim} | {real} |",
@@ -98,7 +98,7 @@ fn disagreements(agreements: &[Agreement]) -> String {
     out
 }
 
-/// An agreement's line of the overview.
+/// The cells of an agreement in the overview.
 fn cells(agreement: &Agreement) -> Vec<String> {
     let (agreeing, compared) = agreement.agreeing();
     let count = |opinion| agreement.count(opinion).to_string();
@@ -118,7 +118,7 @@ fn cells(agreement: &Agreement) -> Vec<String> {
     ]
 }
 
-/// Every quantity of an agreement.
+/// All quantities of an agreement.
 fn one_by_one(agreement: &Agreement) -> String {
     let Agreement { scenario, shape, sim_repeats, real_repeats, rows } = agreement;
     let heading = format!(
@@ -147,7 +147,7 @@ fn unit(kind: Kind) -> &'static str {
     }
 }
 
-/// Mean and half the width of its interval.
+/// The mean, and half of the width of its interval.
 fn interval(summary: &Summary) -> String {
     match summary.confidence {
         Some(interval) => {
@@ -162,7 +162,7 @@ fn figure(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Columns of the CSV file.
+/// The columns of the CSV file.
 const COLUMNS: [&str; 13] = [
     "scenario",
     "shape",
@@ -179,11 +179,11 @@ const COLUMNS: [&str; 13] = [
     "verdict",
 ];
 
-/// Every quantity as a row, with a header; figures are written in full, the ends of an interval
-/// are empty for a single repeat.
+/// All quantities as rows, with a header. Numbers have all digits. The ends of an interval are empty if there is only
+/// one repeat.
 pub fn csv(agreements: &[Agreement]) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
-    // Neither writing to memory nor these rows of one length fail.
+    // This cannot fail: it writes to memory, and all rows have the same length.
     let _ = writer.write_record(COLUMNS);
     let text = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     for agreement in agreements {
@@ -254,7 +254,7 @@ struct RowDocument<'a> {
 struct Side {
     repeats: usize,
     mean: f64,
-    /// Ends of the 95% interval.
+    /// Both ends of the 95% confidence interval.
     interval: Option<[f64; 2]>,
 }
 
@@ -265,7 +265,7 @@ impl From<&Summary> for Side {
     }
 }
 
-/// Everything as indented JSON with a line end.
+/// Everything as indented JSON with a final newline.
 pub fn json(agreements: &[Agreement]) -> String {
     let verdict = Verdict::of(agreements);
     let document = Document {
@@ -279,7 +279,7 @@ pub fn json(agreements: &[Agreement]) -> String {
         missed: verdict.failures.iter().map(ToString::to_string).collect(),
         agreements: agreements.iter().map(agreement_document).collect(),
     };
-    // Writing to memory does not fail, and all keys are strings.
+    // This cannot fail: it writes to memory, and all keys are strings.
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
     text.push('\n');
     text
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn details_show_both_sides_of_every_quantity() {
         let text = table(&suite(), true);
-        // Deviation sqrt(250), t(4) = 2.776: half the interval is 2.776 * 15.81 / sqrt(5) = 19.6.
+        // Deviation sqrt(250), t(4) = 2.776. Half of the interval is 2.776 * 15.81 / sqrt(5) = 19.6.
         let lines = [
             "quantity             unit            simulated        real  verdict",
             "hog on LLC 1         % of run time  27.0 ± 0.0  25.0 ± 0.0     size",

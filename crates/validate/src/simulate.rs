@@ -1,4 +1,4 @@
-//! The simulation's side of a comparison.
+//! The simulated side of a comparison.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::scenario::Scenario;
 
 /// The part of a run of `duration_ns` that is compared.
 ///
-/// The first 40 ms are left out. rt-app in a guest takes 6 ms to start 22 threads, and some more to get them going,
-/// because they meet at locks of the process. The simulation does not show that. The last 40 ms are left out because
-/// reading the counters takes that long in a guest whose CPUs are all busy.
+/// The first 40 ms are left out. In a guest, rt-app takes 6 ms to start 22 threads, and some more time until they all
+/// run, because they contend for locks of their process. The simulation does not model that. The last 40 ms are left
+/// out because reading the counters takes that long in a guest whose CPUs are all busy.
 pub fn window_ns(duration_ns: u64) -> Range<u64> {
     const MARGIN_NS: u64 = 40_000_000;
     MARGIN_NS..duration_ns.saturating_sub(MARGIN_NS)
 }
 
-/// Runs `scenario` on `machine` under the fair class of `features`, once a seed, and tells what
-/// happened within `window_ns` of the start. `stop` ends the current run with an error.
+/// Runs `scenario` on `machine` under the fair class of `features`, once per seed. Returns what happened in the part
+/// `window_ns` of each run. `stop` ends the current run with an error.
 pub fn simulate(
     machine: &Arc<Machine>,
     scenario: &Scenario,
@@ -48,7 +48,7 @@ pub fn simulate(
                 workload: Arc::new(workload.clone()),
                 scheduler: SchedulerSpec::Fair { features: features.clone(), rule: None },
                 start: Start::DomainsRebuilt,
-                // Its threads of the kernel are tasks of the workload.
+                // The kernel threads are tasks of the workload here.
                 quiet: true,
             }
             .run(control)
@@ -57,7 +57,7 @@ pub fn simulate(
         let workload = with_kernel_threads(&workload, machine, *seed);
         let tracer: Box<dyn Tracer> = Box::new(WithoutKernelThreads::new(observed.tracer()));
         let outcome = run(&workload, Some(tracer))?;
-        // The same seed: the same start.
+        // With the same seed, the start is the same.
         let start = Workload { duration_ns: Some(window_ns.start), ..workload };
         let before = run(&start, None)?.counters;
         let observed = observed.finish(Time(outcome.elapsed_ns));

@@ -1,30 +1,29 @@
-//! When two means agree, and when a suite does. Written down before the first comparison;
+//! The tolerances: when two means agree, and when a suite passes. They were written down before the first comparison.
 //! `docs/validation.md` gives the reasons.
 
-/// Two means agree in size if they differ by at most this part of the real one.
+/// Two means agree in size if they differ by at most this fraction of the real mean.
 pub const RELATIVE: f64 = 0.25;
 
-/// Shares of wakeups agree in size only if they also differ by at most this, percentage points:
-/// 25% of a share of 95% would let 72% pass.
+/// Shares of wakeups agree in size only if they also differ by at most this many percentage points. Without this limit,
+/// 72% would pass for a share of 95%.
 pub const SHARE_POINTS: f64 = 5.0;
 
-/// Shares of any kind agree in size if they differ by at most this, percentage points, however
-/// small they are.
+/// Shares of any kind agree in size if they differ by at most this many percentage points, however small they are.
 pub const SHARE_FLOOR_POINTS: f64 = 1.0;
 
-/// A count with fewer events a run than this on both sides is too rare to compare: it is listed and
-/// counted neither as agreement nor as disagreement.
+/// A count with fewer events per run than this on both sides is too rare to compare. It is listed, but counts neither
+/// as agreement nor as disagreement.
 pub const RARE_EVENTS: f64 = 5.0;
 
-/// Placement agrees if no share of run time differs by more than this, in percentage points. A share may differ by
-/// more, up to the 95% interval of the difference, if that interval is no wider than this to either side.
+/// Placement agrees if no share of run time differs by more than this many percentage points. A share may differ by
+/// more if the difference is within its 95% interval, and the interval is no wider than this on either side.
 pub const PLACEMENT_POINTS: f64 = 5.0;
 
-/// Fewest repeats on each side.
+/// Smallest number of repeats on each side.
 pub const REPEATS: usize = 5;
 
-/// Part of all compared counters that has to agree.
+/// Fraction of all compared counters that must agree.
 pub const BAR_ALL: f64 = 0.85;
 
-/// Part of each scenario's compared counters that has to agree.
+/// Fraction of each scenario's compared counters that must agree.
 pub const BAR_SCENARIO: f64 = 0.70;

@@ -1,26 +1,26 @@
-//! Whether a suite as a whole holds.
+//! The verdict on a whole suite.
 
 use std::fmt;
 
 use crate::agreement::{Agreement, Opinion};
 use crate::tolerance::{BAR_ALL, BAR_SCENARIO, PLACEMENT_POINTS, REPEATS};
 
-/// What the bars say about a suite.
+/// The verdict on a suite.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Counters that agree.
+    /// Number of counters that agree.
     pub agreeing: usize,
-    /// Of these, those whose means agree in size; the rest agree by overlapping intervals only.
+    /// Number of these whose means agree in size. The others agree only because their intervals overlap.
     pub by_size: usize,
-    /// Counters compared.
+    /// Number of counters that were compared.
     pub compared: usize,
-    /// Counters too rare to compare.
+    /// Number of counters that are too rare to compare.
     pub rare: usize,
-    /// Shares of run time by LLC and node.
+    /// Number of shares of run time by LLC and node.
     pub places: usize,
-    /// Of these, those within the tolerance; others pass by the interval of the difference, or fail.
+    /// Number of these within the tolerance. The others pass because of the interval of the difference, or fail.
     pub places_by_size: usize,
-    /// What missed its bar; empty: the suite holds.
+    /// The bars that were missed. Empty if the suite passes.
     pub failures: Vec<Failure>,
 }
 
@@ -29,42 +29,42 @@ pub struct Verdict {
 pub enum Failure {
     /// Nothing was compared.
     Nothing,
-    /// Too few counters agree over all scenarios.
+    /// Too few counters agree in all scenarios together.
     All {
         /// Percent that agree.
         percent: f64,
     },
-    /// Too few counters of a scenario agree, over its shapes.
+    /// Too few counters of a scenario agree, over all its shapes.
     Scenario {
         /// The scenario.
         scenario: String,
         /// Percent that agree.
         percent: f64,
     },
-    /// A class of tasks runs elsewhere.
+    /// A class of tasks runs on other LLCs or nodes.
     Placement {
         /// The scenario.
         scenario: String,
         /// The machine shape.
         shape: String,
-        /// The share that differs most.
+        /// The share with the largest difference.
         quantity: String,
-        /// Simulated less real, percentage points.
+        /// The simulated share minus the real share, in percentage points.
         points: f64,
     },
-    /// Too few repeats for intervals to mean anything.
+    /// There are too few repeats for intervals.
     Repeats {
         /// The scenario.
         scenario: String,
         /// The machine shape.
         shape: String,
-        /// The smaller number of the two sides.
+        /// The smaller number of both sides.
         repeats: usize,
     },
 }
 
 impl Verdict {
-    /// Judges a suite.
+    /// The verdict on a suite.
     pub fn of(agreements: &[Agreement]) -> Self {
         let count = |opinion| agreements.iter().map(|a| a.count(opinion)).sum::<usize>();
         let (agreeing, compared) = total(agreements.iter());
@@ -108,7 +108,7 @@ fn scenario_failures(agreements: &[Agreement]) -> Vec<Failure> {
     scenarios.iter().filter_map(failure).collect()
 }
 
-/// What an agreement fails by itself.
+/// The bars that a single agreement misses.
 fn own_failures(agreement: &Agreement) -> Vec<Failure> {
     let (scenario, shape) = (agreement.scenario.clone(), agreement.shape.clone());
     let mut failures = Vec::new();
@@ -139,7 +139,7 @@ fn below(agreeing: usize, compared: usize, bar: f64) -> bool {
     (agreeing as f64) < bar * compared as f64
 }
 
-/// `part` of `whole` in percent; 0 of 0 is 0.
+/// `part` of `whole` in percent. 0 of 0 is 0.
 pub(crate) fn percent(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
@@ -174,7 +174,7 @@ mod tests {
     use crate::agreement::compare;
     use crate::observation::{Kind, Observation};
 
-    /// An agreement in which `agreeing` of `compared` counters agree and placement is `points` off.
+    /// An agreement in which `agreeing` of `compared` counters agree, and placement is off by `points`.
     fn agreement(scenario: &str, agreeing: usize, compared: usize, points: f64) -> Agreement {
         let (mut sim, mut real) = (Observation::default(), Observation::default());
         for index in 0..compared {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_bars_are_met_exactly() {
-        // 85 of 100 in all, 70 of 100 in the weaker scenario, 5 points of placement.
+        // 85 of 100 counters in total, 70 of 100 in the weaker scenario, 5 points of placement.
         let suite = [agreement("weak", 14, 20, 5.0), agreement("strong", 71, 80, -5.0)];
         let verdict = Verdict::of(&suite);
         assert!(verdict.holds(), "{:?}", verdict.failures);
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_scenario_is_judged_over_its_shapes() {
-        // 13 of 20 and 15 of 20: 70% together.
+        // 13 of 20 and 15 of 20 are 70% together.
         let strong = agreement("strong", 200, 200, 0.0);
         let pair = [agreement("weak", 13, 20, 0.0), agreement("weak", 15, 20, 0.0), strong.clone()];
         assert_eq!(failures(&pair), [] as [&str; 0]);

@@ -1,4 +1,4 @@
-//! Every scenario on every emulated machine shape shows what it is named for.
+//! Every scenario shows what it is named for, on every emulated machine shape.
 
 #![allow(clippy::unwrap_used)] // a scenario that does not run is a failed test
 
@@ -10,7 +10,7 @@ use roost_fair::Features;
 use roost_machine::Machine;
 use roost_validate::{Kind, Observation, compare, scenario, scenarios, simulate, window_ns};
 
-/// The machine shapes that can be emulated with 16 CPUs.
+/// The machine shapes with 16 CPUs that can be emulated.
 const SHAPES: [&str; 6] = ["2n2l4c", "1s2n4l2c", "4n1l4c", "4n2l2c", "2n2l2c2t", "2n1l2m2c2t"];
 
 fn machine(shape: &str) -> Arc<Machine> {
@@ -24,42 +24,42 @@ fn observe(name: &str, shape: &str, seeds: &[u64]) -> Vec<Observation> {
     simulate(&machine(shape), &scenario, &features, &window, seeds, &stop).unwrap()
 }
 
-/// What a scenario is named for, as a property of one run.
+/// Whether a run shows what the scenario is named for.
 fn shows(name: &str, run: &Observation) -> bool {
     let value = |quantity| run.value(quantity);
     match name {
-        // CPUs are free; tasks wait a little, since all timers fire together.
+        // Some CPUs are free. Tasks wait a little, because all timers fire together.
         "below" => value("run_delay%") < 20.0 && value("wakeups") > 3_000.0,
-        // As much is asked for as there is: some wait.
+        // The load equals the number of CPUs: some tasks wait.
         "at" => (2.0..40.0).contains(&value("run_delay%")),
-        // More than there is: many wait.
+        // The load exceeds the number of CPUs: many tasks wait.
         "above" => value("run_delay%") > 40.0,
-        // A token's hop is a wakeup: 8 pairs, a hop every 1.4 ms and more; 12 timers of 7 ms.
+        // Each hop of the token is a wakeup: 8 pairs with a hop every 1.4 ms or more, and 12 timers of 7 ms.
         "pingpong" => (5_500.0..7_500.0).contains(&value("wakeups")),
-        // Every expiry of a head's timer wakes its whole chain, one after the other; besides,
-        // every task but one is woken once at the start.
+        // Each time that a head's timer expires, its whole chain is woken, one task after the other. In addition, every
+        // task except one is woken once at the start.
         "chain2" => wakes_chains(run, 2, &[3.4, 3.6, 3.8, 4.0, 4.2, 4.4, 4.6, 4.8]),
         "chain4" => wakes_chains(run, 4, &[4.4, 4.7, 5.0, 5.3]),
         "chain16" => wakes_chains(run, 16, &[9.7, 10.2, 10.7, 11.2]),
-        // 125 times a head and its 12, 189 times a head and its 6.
+        // 125 wakeups of a head and its 12 tasks, 189 wakeups of a head and its 6 tasks.
         "broad" => (2_700.0..3_100.0).contains(&value("wakeups")),
-        // No task sleeps once it is off; what piles up on CPUs is pulled away.
+        // No task sleeps once it has started. Tasks that pile up on CPUs are pulled away.
         "fork" => {
             value("wakeups") < 150.0 && value("run_delay%") > 20.0 && value("migrations") > 5.0
         }
-        // A round takes 4 ms and wakes 11, at most twice each (condition, then mutex).
+        // A round takes 4 ms and wakes 11 tasks, each at most twice (condition, then mutex).
         "barrier" => (3_000.0..7_000.0).contains(&value("wakeups")),
-        // CPUs are never free, and it is the hogs that wait.
+        // No CPU is ever free, and only the tasks that hardly sleep wait.
         "nice" => value("run_delay%") > 20.0,
-        // Balancing finds an imbalance that it may not mend.
+        // Balancing finds an imbalance that it may not correct.
         "pinned" => periodic(run, "failures") > 20.0 && value("run_delay%") > 20.0,
-        // What was released is spread, confined again, and so on.
+        // Released tasks are spread, confined again, and so on.
         "release" => value("migrations") > 40.0 && value("run_delay%") > 10.0,
-        // Half the pairs are bound to different halves of the machine: their 967 items, of
-        // 6,459 wakeups a second (two an item, bound or free, and the short tasks' 2,759), leave the
-        // LLC. The window has 920 ms: 5,942.
+        // Half of the pairs are bound to different halves of the machine. Their 967 items per second leave the LLC, of
+        // 6,459 wakeups per second (two per item, bound or free, and 2,759 of the short tasks). In the window of 920 ms
+        // these are 5,942 wakeups.
         "noise" => value("wakeups_waker_llc%") < 86.0 && value("wakeups") > 5_800.0,
-        // The machine fills up, then CPUs are shared.
+        // First the machine fills up, then tasks share CPUs.
         "hogs" => value("wakeups") < 80.0 && value("run_delay%") > 1.0,
         "burst50" => value("run_delay%") < 15.0 && value("wakeups") > 1_500.0,
         "burst90" => (5.0..60.0).contains(&value("run_delay%")),
@@ -67,15 +67,15 @@ fn shows(name: &str, run: &Observation) -> bool {
     }
 }
 
-/// Whether wakeups are those of chains of so many tasks, a chain a period in ms. A tenth is left for
-/// items that are lost because the next task is not waiting yet.
+/// Whether the wakeups are those of chains of `length` tasks, with one chain for each period in ms. A tenth may be
+/// missing, because items are lost when the next task is not waiting yet.
 fn wakes_chains(run: &Observation, length: usize, periods: &[f64]) -> bool {
     let items: f64 = periods.iter().map(|period| (1000.0 / period).floor()).sum();
     let expected = length as f64 * (items + periods.len() as f64);
     (0.9 * expected..1.01 * expected).contains(&run.value("wakeups"))
 }
 
-/// Sum over levels of what periodic balancing counted.
+/// Sum over all levels of one counter of periodic balancing.
 fn periodic(run: &Observation, what: &str) -> f64 {
     let wanted = format!(" periodic {what}");
     let values = run.values().iter().filter(|(quantity, _)| quantity.name.ends_with(&wanted));
@@ -108,8 +108,8 @@ fn summary(run: &Observation) -> String {
 
 #[test]
 fn no_run_is_too_busy_to_be_emulated() {
-    // A wakeup and its switches cost an emulated CPU about 10,000 instructions of the 1e9 that the
-    // whole machine executes in a second.
+    // A wakeup with its switches takes about 10,000 instructions of an emulated CPU. The whole machine executes 1e9
+    // instructions per second.
     for scenario in scenarios() {
         let run = observe(scenario.name, "2n2l4c", &[2]).remove(0);
         assert!(run.value("wakeups") < 10_000.0, "{}: {}", scenario.name, summary(&run));
