@@ -1,4 +1,4 @@
-//! What a real kernel did, in the simulation's words.
+//! Reads what a real kernel counted and traced, and presents it with the simulation's names.
 //!
 //! ```text
 //! /proc/schedstat ─────────────► Schedstat ─ since ─► SchedstatDelta ─┐
@@ -7,10 +7,9 @@
 //!                                                     (Observed, or a Perfetto trace)
 //! ```
 //!
-//! A [`Capture`] is read from the folder that a measurement leaves. [`Replay`] tells a
-//! [`Tracer`](roost_engine::Tracer) what happened, as the engine tells it what happened in a
-//! simulation, and [`Observed`] counts both alike. Everything read is untrusted: whatever is in the files, the worst
-//! outcome is a [`MeasureError`].
+//! A [`Capture`] is read from the folder of a measurement. [`Replay`] reports the events to a
+//! [`Tracer`](roost_engine::Tracer), as the engine does for a simulation. [`Observed`] counts both in the same way. All
+//! input is untrusted: whatever the files contain, the worst result is a [`MeasureError`].
 
 mod error;
 pub mod ftrace;

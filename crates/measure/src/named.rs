@@ -1,4 +1,4 @@
-//! Observes some of a recorded run's tasks: those that bear certain names.
+//! Observes only those tasks of a recorded run that have certain names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use crate::error::MeasureError;
 use crate::observed::Observed;
 use crate::replay::{Audience, Replay};
 
-/// What the workload's tasks of the names `tasks`, alone or numbered (`NAME-3`), did on `machine` from
-/// `from` on. Where others ran, the observer sees the idle task. So a program's own threads, which a
-/// simulation does not have, are left out.
+/// Observes what the workload's tasks did on `machine` from the time `from` on. Tasks match if their name is in
+/// `tasks`, with or without a number (`NAME-3`). If another task runs, the observer sees the idle task. This excludes a
+/// program's own threads, which a simulation does not have.
 pub fn observe_named(
     replay: &Replay<'_>,
     machine: &Machine,
@@ -26,12 +26,12 @@ pub fn observe_named(
     Ok(only.observed)
 }
 
-/// The names that tasks bore while they ran: rt-app's threads get theirs only after they started.
+/// The names that each task had while it ran. rt-app's threads get their names only after they have started.
 #[derive(Default)]
 struct Named(BTreeMap<u32, BTreeSet<String>>);
 
 impl Named {
-    /// The tasks that bore a name of a scenario's tasks, alone or with a number.
+    /// The tasks that had one of these names, with or without a number.
     fn of(&self, tasks: &[&str]) -> BTreeSet<u32> {
         let is_task = |name: &String| {
             let numbered = name.rsplit_once('-').map(|(task, _)| task);
@@ -62,7 +62,7 @@ impl Tracer for Named {
     fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
 }
 
-/// Observes some tasks; where others run, it sees the idle task.
+/// Observes some tasks. If another task runs, it sees the idle task.
 struct Only {
     pids: BTreeSet<u32>,
     observed: Observed,

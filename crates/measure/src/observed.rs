@@ -1,4 +1,4 @@
-//! Counters that can be had of a simulated run and of a real one, and are counted alike.
+//! Counters that exist for simulated and for real runs, and are counted in the same way.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 
-/// Where tasks of one class ran, ns.
+/// Time that the tasks of a class ran, by place, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// By LLC, in the machine's numbering.
@@ -16,11 +16,11 @@ pub struct Places {
     pub node_ns: Vec<u64>,
 }
 
-/// What an observer of switches and wakeups can count. Names and meanings are those of the engine's
+/// Counts what an observer of switches and wakeups can see. Names and meanings are the same as those of the engine's
 /// counters ([`roost_engine::Counters`]).
 ///
-/// If a task starts and no wakeup of it was seen, it counts as runnable since the beginning. If a wakeup is the
-/// first that is seen of a task, the wakeup counts as its creation. So observe tasks that begin with the run, as
+/// A task that starts without a wakeup counts as runnable since the beginning. If a task's first event is a wakeup,
+/// that wakeup counts as its creation. So only tasks that begin with the run should be observed, as
 /// [`Audience::Workload`](crate::Audience::Workload) does.
 #[derive(Clone, Debug)]
 pub struct Observed {
@@ -31,11 +31,11 @@ pub struct Observed {
     tasks: BTreeMap<u32, Task>,
     classes: BTreeMap<String, Places>,
     counts: Counts,
-    /// What was before is not counted.
+    /// Time from which events are counted.
     from: Time,
     /// Whether that time has come.
     begun: bool,
-    /// When tasks last left CPUs to idle although they were runnable, and how many did then.
+    /// When a CPU last became idle although its task was still runnable, and how many did so at that time.
     left_idle: (Time, u64),
 }
 
@@ -53,24 +53,24 @@ struct Counts {
     run_delay_ns: u64,
 }
 
-/// What is kept of a task.
+/// State of a task.
 #[derive(Clone, Copy, Debug, Default)]
 struct Task {
-    /// The CPU it last started on.
+    /// The CPU on which it last started.
     ran_on: Option<CpuId>,
-    /// When it got the CPU it is on.
+    /// When it started to run. `None` if it is not running.
     running_since: Option<Time>,
-    /// When it was last queued or left a CPU.
+    /// When it was last queued, or last left a CPU.
     waits_since: Time,
 }
 
 impl Observed {
-    /// Counts for a run on `machine`.
+    /// Counters for a run on `machine`.
     pub fn new(machine: &Machine) -> Self {
         Self::since(machine, Time(0))
     }
 
-    /// Counts for a run on `machine` from a time on. It has to be told of all that was before, too.
+    /// Counters for a run on `machine` that count from a time on. Earlier events must be reported too.
     pub fn since(machine: &Machine, from: Time) -> Self {
         Self {
             places: machine.cpus.iter().map(|cpu| (cpu.llc as usize, cpu.node as usize)).collect(),
@@ -85,9 +85,9 @@ impl Observed {
         }
     }
 
-    /// Ends the observation of a run that ended at `end`. Tasks that still ran were taken off their
-    /// CPUs to close the accounts, which is no context switch. (Nor, then, is one of the stopper's
-    /// that left a CPU idle in the very nanosecond of the end.)
+    /// Ends the observation of a run that ended at `end`. Tasks that were still running were taken off their CPUs only
+    /// to complete their times, so this is not a context switch. (A switch by the stopper that left a CPU idle in
+    /// exactly this nanosecond is not counted either.)
     pub fn finish(&mut self, end: Time) {
         if self.left_idle.0 == end {
             self.counts.context_switches -= self.left_idle.1;
@@ -95,7 +95,7 @@ impl Observed {
         self.left_idle = (end, 0);
     }
 
-    /// Name and value of every counter, in the order of the engine's.
+    /// Name and value of every counter, in the engine's order.
     pub fn for_each(&self, sink: &mut dyn FnMut(&str, u64)) {
         let counts = &self.counts;
         sink("wakeups", counts.wakeups);
@@ -110,13 +110,13 @@ impl Observed {
         sink("run_delay_ns", counts.run_delay_ns);
     }
 
-    /// Where tasks ran, by class: a task's name up to a hyphen and number at its end, as rt-app
-    /// numbers the instances of a task. Linux keeps 15 bytes of a name: give tasks shorter ones.
+    /// Where tasks ran, by class. The class is the task's name without a hyphen and number at its end, which rt-app
+    /// adds to instances of a task. Linux keeps 15 bytes of a name, so tasks need shorter names.
     pub fn classes(&self) -> &BTreeMap<String, Places> {
         &self.classes
     }
 
-    /// Forgets what was counted before the time to count from.
+    /// Resets the counts when the time has come from which events count.
     fn begin(&mut self, now: Time) {
         if !self.begun && now >= self.from {
             self.begun = true;
@@ -200,7 +200,7 @@ impl Tracer for Observed {
         if created {
             self.counts.forks += 1;
         }
-        // Created, or moved while it runs because its affinity changed.
+        // A new task, or a running task that moved because its affinity changed.
         let Some(ran_on) = state.ran_on.filter(|_| state.running_since.is_none()) else { return };
         self.counts.wakeups += 1;
         self.counts.wakeups_prev += u64::from(ran_on == target);
@@ -217,27 +217,27 @@ impl Tracer for Observed {
     }
 }
 
-/// An [`Observed`] that the engine, which wants a tracer of its own, can share.
+/// An [`Observed`] that can be shared with the engine, which needs a tracer of its own.
 #[derive(Clone, Debug)]
 pub struct SharedObserved(Rc<RefCell<Observed>>);
 
 impl SharedObserved {
-    /// Counts for a run on `machine`.
+    /// Counters for a run on `machine`.
     pub fn new(machine: &Machine) -> Self {
         Self::since(machine, Time(0))
     }
 
-    /// Counts for a run on `machine` from a time on.
+    /// Counters for a run on `machine` that count from a time on.
     pub fn since(machine: &Machine, from: Time) -> Self {
         Self(Rc::new(RefCell::new(Observed::since(machine, from))))
     }
 
-    /// What to give to the engine.
+    /// The observer to give to the engine.
     pub fn tracer(&self) -> Box<dyn Tracer> {
         Box::new(self.clone())
     }
 
-    /// What was observed of a run that ended at `end`.
+    /// The counters of a run that ended at `end`.
     pub fn finish(self, end: Time) -> Observed {
         let mut observed = self.0.borrow().clone();
         observed.finish(end);
@@ -273,8 +273,8 @@ impl Tracer for SharedObserved {
 mod tests {
     use super::*;
 
-    /// One task: it wakes up at 5 and 100, runs from 10 to 60 on CPU 0, waits for its turn, runs from
-    /// 80 on CPU 1, sleeps at 90, and runs again from 105 to 120 there.
+    /// A single task. It wakes up at 5 and 100. It runs from 10 to 60 on CPU 0, waits, runs from 80 on CPU 1, sleeps at
+    /// 90, and runs there again from 105 to 120.
     fn counted_since(from: u64) -> BTreeMap<String, u64> {
         let machine = roost_machine::resolve("2n2l4c").expect("a shape");
         let mut observed = Observed::since(&machine, Time(from));
@@ -308,7 +308,7 @@ mod tests {
         };
         let names = ["run_ns", "run_delay_ns", "wakeups", "migrations"];
         assert_eq!(counts(0, names), [1 + 50 + 10 + 15, 1 + 5 + 20 + 5, 2, 1]);
-        // In the middle of a run, of a wait, after the migration.
+        // Counting starts during a run, during a wait, and after the migration.
         assert_eq!(counts(40, names), [20 + 10 + 15, 20 + 5, 1, 1]);
         assert_eq!(counts(70, names), [10 + 15, 10 + 5, 1, 1]);
         assert_eq!(counts(85, names), [5 + 15, 5, 1, 0]);

@@ -1,13 +1,12 @@
-//! Tells a tracer what happened in a real run, as the engine tells it of a simulated one.
+//! Reports the events of a real run to a tracer, as the engine does for a simulated run.
 //!
-//! The kernel reports a wakeup twice: `sched_waking` on the waker's CPU when it begins, and
-//! `sched_wakeup`, often on another CPU, when the task is queued where it will run. A tracer is told
-//! once, with both CPUs. So the events are read twice: first to find where each wakeup led, then to
-//! tell the tracer.
+//! The kernel reports a wakeup twice: `sched_waking` on the waker's CPU when the wakeup begins, and `sched_wakeup`,
+//! often on another CPU, when the task is queued where it will run. A tracer gets one report with both CPUs. So the
+//! events are read twice: first to find where each wakeup led, then to report them.
 //!
-//! It makes a difference which of the two moments the tracer is told. Between them are the search for a CPU and the
-//! interrupt. They take microseconds on a real machine, but up to half a second in a guest whose CPUs wait for a CPU of
-//! the host. The kernel's run delay begins when the task is queued, and so does the simulation's.
+//! It matters which of the two times is reported. Between them are the search for a CPU and the interrupt. These take
+//! microseconds on a real machine, but up to half a second in a guest whose CPUs wait for a CPU of the host. The
+//! kernel's run delay begins when the task is queued, and so does the simulation's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,60 +16,59 @@ use roost_machine::Machine;
 use crate::error::MeasureError;
 use crate::ftrace::{Capture, Comm, SchedEvent, TimedEvent};
 
-/// EXIT_DEAD and EXIT_ZOMBIE of include/linux/sched.h: `prev_state` of a task that has ended.
+/// EXIT_DEAD and EXIT_ZOMBIE of include/linux/sched.h: the `prev_state` of a task that has ended.
 const EXIT_STATES: i64 = 0x10 | 0x20;
-/// All states in which `sched_switch` reports a task as not runnable (TASK_REPORT_IDLE); a task
-/// that was preempted has none of them, and TASK_REPORT_MAX (0x100) besides.
+/// All states in which `sched_switch` reports a task as not runnable (TASK_REPORT_IDLE). A preempted task has none of
+/// these, but TASK_REPORT_MAX (0x100).
 const ALL_STATES: i64 = 0xff;
 
-/// Whom a tracer is told about. Who it is not told about it sees as the idle task.
+/// The tasks that are reported to a tracer. If another task runs, the tracer sees the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Everything that ran: for a trace to look at. Wakeups are told when they begin, when the waker
-    /// is what runs on the CPU they come from.
+    /// All tasks, for a trace. A wakeup is reported when it begins, when the waker is still running on its CPU.
     Everything,
-    /// The descendants of the root task: for counters, since a simulation has nothing else. Wakeups
-    /// are told when the task is queued, from when on the kernel counts its run delay.
+    /// The descendants of the root task, for counters, because a simulation has only these. A wakeup is reported when
+    /// the task is queued, which is when the kernel's run delay begins.
     Workload,
 }
 
-/// What of the trace could not be told.
+/// Events of the trace that could not be reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayNotes {
-    /// Events that the kernel lost because a buffer was full: with any, counters are too low.
+    /// Number of events that the kernel lost because a buffer was full. If there are any, counters are too low.
     pub lost_events: u64,
-    /// Wakeups that began and did not end in the trace, or the reverse.
+    /// Number of wakeups with only a beginning or only an end in the trace.
     pub half_wakeups: u64,
-    /// Wakeups of tasks that were still runnable: on their CPU, about to sleep, or preempted there.
-    /// They are not told, since nothing was placed. (The kernel counts them as `nr_wakeups`.)
+    /// Number of wakeups of tasks that were still runnable: running but about to sleep, or preempted. They are not
+    /// reported, because nothing was placed. (The kernel counts them in `nr_wakeups`.)
     pub wakeups_of_runnable: u64,
 }
 
-/// A recorded trace ready to be told.
+/// A recorded trace that is ready to be reported.
 #[derive(Clone, Debug)]
 pub struct Replay<'a> {
     capture: &'a Capture,
-    /// The machine's number of each of the operating system's CPUs.
+    /// For each CPU of the operating system, its number in the machine.
     cpus: BTreeMap<u32, CpuId>,
     workload: BTreeSet<u32>,
-    /// What to tell at each event of a wakeup (waking, wakeup, new), in order.
+    /// For each event of a wakeup (waking, wakeup, new), in order, what to report.
     wakeups: Vec<Option<Told>>,
     start: u64,
     end: u64,
     notes: ReplayNotes,
 }
 
-/// A wakeup to be told.
+/// A wakeup to be reported.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     from: CpuId,
     target: CpuId,
-    /// To whom, if not to both.
+    /// The audience that gets the report. `None`: both.
     only: Option<Audience>,
 }
 
 impl<'a> Replay<'a> {
-    /// Prepares to tell `capture`, which was recorded on `machine`.
+    /// Prepares the report of `capture`, which was recorded on `machine`.
     pub fn new(capture: &'a Capture, machine: &Machine) -> Result<Self, MeasureError> {
         let cpus = machine.cpus.iter().zip(0..).map(|(cpu, number)| (cpu.os_index, number));
         let mut replay = Self {
@@ -99,7 +97,7 @@ impl<'a> Replay<'a> {
         Ok(replay)
     }
 
-    /// When the trace ends; it begins at 0.
+    /// The end of the trace. It begins at 0.
     pub fn end(&self) -> Time {
         Time(self.end.saturating_sub(self.start))
     }
@@ -109,13 +107,12 @@ impl<'a> Replay<'a> {
         &self.workload
     }
 
-    /// What could not be told.
+    /// What could not be reported.
     pub fn notes(&self) -> ReplayNotes {
         self.notes
     }
 
-    /// Tells `tracer` what happened. At the end, tasks that still run leave their CPUs, as when a
-    /// simulated run ends.
+    /// Reports the events to `tracer`. At the end, running tasks leave their CPUs, as at the end of a simulated run.
     pub fn run(&self, audience: Audience, tracer: &mut dyn Tracer) -> Result<(), MeasureError> {
         let mut wakeups = self.wakeups.iter();
         let mut running: BTreeMap<CpuId, Comm<'_>> = BTreeMap::new();
@@ -174,7 +171,7 @@ impl<'a> Replay<'a> {
         TraceTask { pid: task.pid, process, name, group: None, kernel: false }
     }
 
-    /// The task, if the audience is told about it.
+    /// The task, if it is reported to the audience.
     fn concerns<'t>(&self, audience: Audience, task: Comm<'t>) -> Option<Comm<'t>> {
         let told = match audience {
             Audience::Everything => task.pid != 0,
@@ -183,7 +180,7 @@ impl<'a> Replay<'a> {
         told.then_some(task)
     }
 
-    /// The machine's number of the operating system's `cpu`.
+    /// The machine's number for the operating system's `cpu`.
     fn cpu(&self, event: &TimedEvent<'_>, cpu: u32) -> Result<CpuId, MeasureError> {
         self.cpus.get(&cpu).copied().ok_or_else(|| MeasureError::Buffer {
             file: self.capture.file_of(event.cpu),
@@ -202,7 +199,7 @@ fn left(prev_state: i64) -> LeftAs {
     }
 }
 
-/// What is known of tasks while the events are read for the first time.
+/// State of the tasks while the events are read for the first time.
 #[derive(Default)]
 struct Scan {
     tasks: BTreeMap<u32, ScannedTask>,
@@ -210,7 +207,7 @@ struct Scan {
 
 #[derive(Clone, Copy, Default)]
 struct ScannedTask {
-    /// On a CPU or waiting for one.
+    /// Running, or waiting for a CPU.
     runnable: bool,
     waking: Option<Waking>,
 }
@@ -221,7 +218,7 @@ struct Waking {
     from: CpuId,
     /// Index into [`Replay::wakeups`].
     index: usize,
-    /// The task had not left its CPU yet.
+    /// Whether the task had not left its CPU yet.
     runnable: bool,
 }
 
@@ -263,7 +260,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// A wakeup, the last one in `wakeups`, led to `target`.
+    /// Completes the last wakeup in `wakeups`, which led to `target`.
     fn complete(&mut self, task: &mut ScannedTask, target: CpuId) {
         let Some(waking) = task.waking.take() else {
             self.notes.half_wakeups += 1;
@@ -275,7 +272,7 @@ impl Replay<'_> {
         }
         let Waking { from, index, runnable } = waking;
         let told = |only| Some(Told { from, target, only });
-        // A task that was still on its way off its CPU is told to be woken once it has left.
+        // If the task was still leaving its CPU, the wakeup is reported after it has left.
         let queued = if runnable { None } else { Some(Audience::Workload) };
         if let Some(last) = self.wakeups.last_mut() {
             *last = told(queued);

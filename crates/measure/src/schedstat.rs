@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::error::{Line, MEASURE_AGAIN, MeasureError, UNKNOWN_KERNEL, shown};
 
-/// Names of the numbers of a `cpu` line, in order; the second is always 0. All but the last three
-/// are 32 bits wide in the kernel.
+/// Names of the numbers in a `cpu` line, in order. The second number is always 0. All except the last three have 32
+/// bits in the kernel.
 const CPU_COLUMNS: [&str; 9] = [
     "yld_count",
     "",
@@ -19,17 +19,17 @@ const CPU_COLUMNS: [&str; 9] = [
     "pcount",
 ];
 
-/// The number of a `cpu` line that is the time tasks ran there, ns.
+/// Index of the number in a `cpu` line that is the time that tasks ran, in ns.
 const RUN_COLUMN: usize = 6;
 
-/// Numbers of a `cpu` line from here on are 64 bits wide.
+/// The numbers of a `cpu` line from this index on have 64 bits.
 const FIRST_WIDE: usize = 6;
 
-/// Names of the numbers that a domain has for each idle type.
+/// Names of a domain's numbers for each idle type.
 const LB_COLUMNS: [&str; 8] =
     ["count", "balanced", "failed", "imbalance", "gained", "hot_gained", "nobusyq", "nobusyg"];
 
-/// Names of a domain's remaining numbers; the kernel no longer uses the six without one.
+/// Names of a domain's other numbers. The kernel does not use the six without a name any more.
 const DOMAIN_COLUMNS: [&str; 12] = [
     "alb_count",
     "alb_failed",
@@ -45,19 +45,19 @@ const DOMAIN_COLUMNS: [&str; 12] = [
     "ttwu_move_balance",
 ];
 
-/// The simulation's levels, bottom up. Farther NUMA levels count with the last.
+/// The simulation's levels, from the bottom up. Farther NUMA levels are added to the last one.
 const LEVELS: [&str; 9] = ["SMT", "CLS", "MC", "PKG", "NODE", "NUMA", "NUMA2", "NUMA3", "NUMA4"];
 
-/// How a version lays a domain's line out.
+/// How a version writes a domain's line.
 #[derive(Clone, Copy)]
 struct Layout {
-    /// Whether the line holds the level's name.
+    /// Whether the line contains the level's name.
     named: bool,
-    /// How many numbers the imbalance is. Since version 17 it is four, by what was to be moved:
-    /// load, utilisation, tasks, misfit tasks. A pass adds to one of them only, so that their sum
-    /// is what the one number was.
+    /// How many numbers the imbalance has. Since version 17 it has four, depending on what should be moved: load,
+    /// utilisation, tasks, misfit tasks. A pass adds to only one of them, so their sum equals the single number of
+    /// older versions.
     imbalances: usize,
-    /// The idle types in the order of their numbers.
+    /// The idle types, in the order of their numbers.
     idle_types: [&'static str; 3],
 }
 
@@ -73,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// Names of a domain's numbers, in order; numbers of the same name are added.
+    /// Names of a domain's numbers, in order. Numbers with the same name are added.
     fn columns(&self) -> Vec<String> {
         let times = |column| if column == "imbalance" { self.imbalances } else { 1 };
         let of_idle_type = |idle_type: &'static str| {
@@ -86,13 +86,13 @@ impl Layout {
     }
 }
 
-/// One moment's `/proc/schedstat`.
+/// `/proc/schedstat` at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedstat {
     file: String,
     /// Names of a domain's numbers.
     columns: Vec<String>,
-    /// By the operating system's number.
+    /// Numbers by CPU, with the operating system's numbers.
     cpus: BTreeMap<u32, Cpu>,
 }
 
@@ -100,30 +100,30 @@ pub struct Schedstat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cpu {
     numbers: [u64; CPU_COLUMNS.len()],
-    /// Bottom up.
+    /// Domains from the bottom up.
     domains: Vec<Domain>,
 }
 
-/// Numbers of one CPU's domain.
+/// Numbers of one domain of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Domain {
     level: String,
     numbers: Vec<u32>,
 }
 
-/// What was counted between two moments, summed over all CPUs.
+/// The counts between two times, summed over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedstatDelta {
     counters: Vec<(String, u64)>,
-    /// By the operating system's number of the CPU.
+    /// Run time by CPU, with the operating system's numbers.
     run_ns: BTreeMap<u32, u64>,
 }
 
 impl Schedstat {
-    /// Reads the text of `/proc/schedstat`. Up to version 16 it does not name the domains' levels:
-    /// `level_name` gives the kernel's name (`MC`, `PKG`, `NUMA`, ...) of a domain, from the
-    /// operating system's number of the CPU and the domain's, counted bottom up from 0; where it
-    /// knows none, the level is called `domain` and that number. `file` is named in errors.
+    /// Parses `/proc/schedstat`. Up to version 16 it does not contain the names of the domains' levels. `level_name`
+    /// returns the kernel's name (`MC`, `PKG`, `NUMA`, ...) for a CPU (with the operating system's number) and the
+    /// number of a domain, counted from 0 at the bottom. If it returns none, the level is called `domain` plus its
+    /// number. `file` is named in errors.
     pub fn parse(
         file: &str,
         text: &str,
@@ -158,7 +158,7 @@ impl Schedstat {
         Ok(Self { file: file.to_owned(), columns, cpus })
     }
 
-    /// What was counted since `before`. A 32-bit counter may have overflowed once in between.
+    /// The counts since `before`. A 32-bit counter may overflow once in between.
     pub fn since(&self, before: &Self) -> Result<SchedstatDelta, MeasureError> {
         if !self.is_like(before) {
             return Err(MeasureError::Mismatch {
@@ -198,7 +198,7 @@ impl Schedstat {
         counted.collect()
     }
 
-    /// Whether `other` has the same CPUs with the same domains, counted alike.
+    /// Whether `other` has the same CPUs, domains and format.
     fn is_like(&self, other: &Self) -> bool {
         let shape = |schedstat: &Self| -> Vec<(u32, Vec<String>)> {
             let levels =
@@ -236,7 +236,7 @@ impl Cpu {
         })
     }
 
-    /// Adds the next domain up; `words` are what follows its number.
+    /// Adds the next higher domain. `words` follow the domain's number.
     fn add_domain(
         &mut self,
         line: &Line<'_>,
@@ -257,8 +257,8 @@ impl Cpu {
         Ok(())
     }
 
-    /// The simulation's name of a level: the package was DIE before Linux 6.7, and NUMA levels are
-    /// numbered bottom up.
+    /// The simulation's name of a level. PKG was called DIE before Linux 6.7. NUMA levels are numbered from the bottom
+    /// up.
     fn distinct(&self, level: String) -> String {
         match level.as_str() {
             "DIE" => "PKG".into(),
@@ -286,7 +286,7 @@ fn expect_numbers(line: &Line<'_>, found: usize, expected: usize) -> Result<(), 
 }
 
 impl SchedstatDelta {
-    /// Adds the numbers that have a name; those of the same name become one.
+    /// Adds the numbers with a name. Numbers with the same name are summed up.
     fn add<S: AsRef<str>>(&mut self, prefix: &str, names: &[S], numbers: &[u64]) {
         for (name, number) in names.iter().zip(numbers) {
             if name.as_ref().is_empty() {
@@ -300,15 +300,15 @@ impl SchedstatDelta {
         }
     }
 
-    /// How long tasks ran on the CPU with this number of the operating system's, ns.
+    /// Time that tasks ran on a CPU (with the operating system's number), in ns.
     pub fn run_ns(&self, cpu: u32) -> Option<u64> {
         self.run_ns.get(&cpu).copied()
     }
 
-    /// Name and value of every counter, in a fixed order. Names are those of the simulation:
-    /// `yld_count`, `sched_goidle`, `MC.lb_count.newidle`, `PKG.alb_count`, `NUMA2.ttwu_wake_remote`.
-    /// Those that it has no counterpart for keep the kernel's: `sched_count`, `ttwu_count`,
-    /// `ttwu_local`, `rq_cpu_time` and `run_delay` (ns), `pcount`.
+    /// Name and value of every counter, in a fixed order. The names are the simulation's: `yld_count`, `sched_goidle`,
+    /// `MC.lb_count.newidle`, `PKG.alb_count`, `NUMA2.ttwu_wake_remote`. Counters that the simulation does not have
+    /// keep the kernel's names: `sched_count`, `ttwu_count`, `ttwu_local`, `rq_cpu_time` and `run_delay` (ns),
+    /// `pcount`.
     pub fn for_each(&self, sink: &mut dyn FnMut(&str, u64)) {
         for (name, value) in &self.counters {
             sink(name, *value);

@@ -1,4 +1,4 @@
-//! Statistics that the kernel prints as names and numbers: `/proc/vmstat`.
+//! Statistics that the kernel prints as names and numbers (`/proc/vmstat`).
 
 use crate::error::{Line, MEASURE_AGAIN, MeasureError, shown};
 
@@ -6,15 +6,15 @@ use crate::error::{Line, MEASURE_AGAIN, MeasureError, shown};
 const NUMA_BALANCING: [&str; 4] =
     ["numa_pte_updates", "numa_hint_faults", "numa_hint_faults_local", "numa_pages_migrated"];
 
-/// One moment's `/proc/vmstat`, or what was counted between two: automatic NUMA balancing only.
+/// Automatic NUMA balancing in `/proc/vmstat`, at one time or between two times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vmstat {
-    /// As [`NUMA_BALANCING`]; `None` where the kernel has no such counter.
+    /// Values in the order of [`NUMA_BALANCING`]. `None` if the kernel does not have the counter.
     values: [Option<u64>; NUMA_BALANCING.len()],
 }
 
 impl Vmstat {
-    /// Reads the text of `/proc/vmstat`; `file` is named in errors.
+    /// Parses `/proc/vmstat`. `file` is named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, MeasureError> {
         let mut vmstat = Self::default();
         for line in Line::all(file, text) {
@@ -29,7 +29,7 @@ impl Vmstat {
         Ok(vmstat)
     }
 
-    /// What was counted since `before`.
+    /// The counts since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut delta = self.clone();
         for (after, before) in delta.values.iter_mut().zip(before.values) {

@@ -1,5 +1,5 @@
-//! A trace recorded in a guest (kernel 7.2, machine 2n1l2m2c2t, hackbench and some sleeps), read from
-//! its raw pages and compared with the text that the kernel made of the same buffers.
+//! Reads a trace that was recorded in a guest (kernel 7.2, machine 2n1l2m2c2t, hackbench and some sleeps) from its raw
+//! pages, and compares it with the kernel's own text of the same buffers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -44,14 +44,14 @@ fn text_events() -> Vec<TextEvent> {
     lines.map(event).collect()
 }
 
-/// Numbers that are printed and not read are left out of both sides.
+/// Removes numbers from a text that are printed but not read.
 fn without_unused(text: &str) -> String {
     let unused = ["prio=", "prev_prio=", "next_prio=", "group_dead="];
     let words = text.split(' ').filter(|word| !unused.iter().any(|name| word.starts_with(name)));
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// An event in the words of its `print fmt`.
+/// An event in the format of its `print fmt`.
 fn as_text(event: &TimedEvent<'_>) -> String {
     let name = |task: Comm<'_>| String::from_utf8_lossy(task.comm).into_owned();
     let plain = |task: Comm<'_>| format!("comm={} pid={}", name(task), task.pid);
@@ -71,7 +71,7 @@ fn as_text(event: &TimedEvent<'_>) -> String {
                 next.pid
             )
         }
-        // Its target is where the task was, which is not read.
+        // The target of the event is the task's previous CPU, which is not read.
         SchedEvent::Waking { task } => format!("sched_waking: {}", plain(task)),
         SchedEvent::Wakeup { task, target_cpu } => {
             format!("sched_wakeup: {} target_cpu={target_cpu:03}", plain(task))
@@ -135,7 +135,7 @@ fn number(text: &str, key: &str) -> u32 {
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// The tasks created by the root task and by those, from the text.
+/// The descendants of the root task, according to the text.
 fn descendants() -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     for event in text_events() {
@@ -192,7 +192,7 @@ fn counters_are_those_of_the_text() {
     assert_eq!(values["forks"], tasks.len() as u64);
     assert_eq!(values["context_switches"], switches);
     assert_eq!(values["migrations"], migrations);
-    // Each switch is rounded to a microsecond.
+    // The time of each switch is rounded to a microsecond.
     assert!(
         values["run_ns"].abs_diff(run_us * 1000) < 1000 * switches,
         "{} {run_us}",

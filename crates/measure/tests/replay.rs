@@ -1,5 +1,5 @@
-//! What a tracer is told of the events of a real run, from buffers made by hand in the formats of
-//! kernel 7.2.
+//! What is reported to a tracer for the events of a real run. The buffers were written by hand in the formats of kernel
+//! 7.2.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -21,7 +21,7 @@ fn data(name: &str) -> String {
     fs::read_to_string(dir.join(name)).unwrap()
 }
 
-/// The number of the kind of event `name`.
+/// The number of events with this name.
 fn id(name: &str) -> u16 {
     let format = data(&format!("format/{name}"));
     format.lines().find_map(|line| line.strip_prefix("ID: ")).unwrap().parse().unwrap()
@@ -39,7 +39,7 @@ fn comm(pid: u32) -> [u8; 16] {
     comm
 }
 
-/// Data of an event: what all have, then `fields`.
+/// Data of an event: the common fields, then `fields`.
 fn event(name: &str, fields: &[&[u8]]) -> Vec<u8> {
     let mut data = [&id(name).to_le_bytes()[..], &[0; 6]].concat();
     fields.iter().for_each(|field| data.extend(*field));
@@ -67,7 +67,7 @@ fn wake(name: &str, pid: u32, target: u32) -> Vec<u8> {
 }
 
 fn fork(parent: u32, child: u32) -> Vec<u8> {
-    // Two names of one byte and its end, behind the fields.
+    // Two names of one byte each and their terminators, which follow the fields.
     let [first, second] = [24_u32, 26].map(|offset| (2 << 16 | offset).to_le_bytes());
     let pids = [parent, child].map(u32::to_le_bytes);
     event("sched_process_fork", &[&first, &pids[0], &second, &pids[1], b"p\0c\0"])
@@ -78,7 +78,7 @@ const RUNNABLE: i64 = 0;
 const PREEMPTED: i64 = 0x100;
 const ZOMBIE: i64 = 0x20;
 
-/// One page with events at times, as the kernel lays it out.
+/// A page with events at these times, in the kernel's layout.
 fn page(events: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut data = Vec::new();
     let mut time = 0;
@@ -94,7 +94,7 @@ fn page(events: &[(u64, Vec<u8>)]) -> Vec<u8> {
     [&0_u64.to_le_bytes()[..], &(data.len() as u64).to_le_bytes(), &data].concat()
 }
 
-/// A trace of these events, each with its time and CPU.
+/// A trace of these events, given with time and CPU.
 fn capture(events: &[(u64, usize, Vec<u8>)]) -> Capture {
     let texts = EVENTS.map(|event| (event.to_owned(), data(&format!("format/{event}"))));
     let (header_page, header_event) = (data("header_page"), data("header_event"));
@@ -108,12 +108,12 @@ fn capture(events: &[(u64, usize, Vec<u8>)]) -> Capture {
     Capture::new(formats, buffers.collect(), ("saved_tgids", &tgids), SHELL).unwrap()
 }
 
-/// CPUs 0 and 1 share a cache, 2 and 3 another.
+/// CPUs 0 and 1 share a cache, 2 and 3 share another.
 fn machine() -> Machine {
     roost_machine::resolve("l3:2 core:2 pu:1").unwrap()
 }
 
-/// What a tracer was told, a line each.
+/// The reports to a tracer, one per line.
 #[derive(Default)]
 struct Told(Vec<String>);
 
@@ -144,7 +144,7 @@ fn told(capture: &Capture, audience: Audience) -> Vec<String> {
     told.0
 }
 
-/// The shell creates A, A creates B; then `events`. The trace begins at 10.
+/// The shell creates A, A creates B, then `events` follow. The trace begins at 10.
 fn after_creation(events: Vec<(u64, usize, Vec<u8>)>) -> Capture {
     let creation = vec![
         (10, 0, fork(SHELL, A)),
@@ -157,7 +157,7 @@ fn after_creation(events: Vec<(u64, usize, Vec<u8>)>) -> Capture {
     capture(&[creation, events].concat())
 }
 
-/// What is told of the creation.
+/// The reports about the creation.
 const CREATED: [&str; 4] = [
     "1: 0 wakes 101 to 1",
     "2: cpu 1: idle -> 101",
@@ -165,8 +165,8 @@ const CREATED: [&str; 4] = [
     "12: cpu 2: idle -> 102",
 ];
 
-/// What is told of the workload between the creation and `end`, at which the `running` ones (CPU and
-/// task) are taken off their CPUs.
+/// Checks the reports for the workload between the creation and `end`. At `end`, the `running` tasks (CPU and task) are
+/// taken off their CPUs.
 #[track_caller]
 fn assert_told(capture: &Capture, expected: &[&str], running: &[(usize, u32)], end: u64) {
     let taken =
@@ -181,7 +181,7 @@ fn a_wakeup_is_told_once_with_waker_and_target() {
     let capture = after_creation(vec![
         (30, 2, switch(B, SLEEPS, 0)),
         (40, 1, wake("sched_waking", B, 2)),
-        // Queued by interrupt: the CPU where it will run reports it.
+        // Queued by an interrupt, so the CPU where the task will run reports it.
         (45, 3, wake("sched_wakeup", B, 3)),
         (46, 3, switch(0, RUNNABLE, B)),
     ]);
@@ -269,12 +269,12 @@ fn who_is_not_of_the_workload_is_the_idle_task_to_it() {
 fn placement_is_counted_by_previous_cpu_and_wakers_cache() {
     let capture = after_creation(vec![
         (30, 2, switch(B, SLEEPS, 0)),
-        // From the cache of 0 and 1 to the CPU where it last ran.
+        // From the cache of CPUs 0 and 1 to the CPU where the task last ran.
         (40, 0, wake("sched_waking", B, 2)),
         (41, 2, wake("sched_wakeup", B, 2)),
         (44, 2, switch(0, RUNNABLE, B)),
         (50, 2, switch(B, SLEEPS, 0)),
-        // From there to the waker's.
+        // From there to the waker's CPU.
         (60, 0, wake("sched_waking", B, 2)),
         (61, 0, wake("sched_wakeup", B, 0)),
         (62, 0, switch(0, RUNNABLE, B)),
@@ -297,7 +297,7 @@ fn placement_is_counted_by_previous_cpu_and_wakers_cache() {
         ("context_switches", 8),
         ("forks", 2),
         ("run_ns", 68 + 8 + 6 + 8),
-        // From when the task is queued.
+        // Counted from the time at which the task is queued.
         ("run_delay_ns", 1 + 1 + 3 + 1),
     ];
     assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)));

@@ -1,4 +1,4 @@
-//! Observed from outside, a simulated run shows the engine's own counters.
+//! An outside observer of a simulated run counts the same as the engine.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -10,8 +10,7 @@ use roost_engine::{Control, Outcome, Time};
 use roost_fair::{Fair, Features};
 use roost_measure::{Observed, SharedObserved};
 
-/// Every way in which tasks meet: a mutex, a barrier, forks, an affinity that
-/// changes, more work than CPUs.
+/// All ways in which tasks interact: a mutex, a barrier, forks, a changing affinity, and more work than CPUs.
 const WORKLOAD: &str = r#"{
     "tasks": {
         "hog": {
@@ -32,7 +31,7 @@ const WORKLOAD: &str = r#"{
 
 fn simulate(features: &str, shape: &str, seed: u64, duration: i32) -> (Outcome, Observed) {
     let machine = Arc::new(roost_machine::resolve(shape).unwrap());
-    // With a duration the hogs go on until it cuts them off.
+    // With a duration, the hogs run until it ends the run.
     let hogs = if duration < 0 { "10" } else { "-1" };
     let json = WORKLOAD.replace("DURATION", &duration.to_string()).replace("HOGS", hogs);
     let workload = roost_workload::rtapp::parse(&json, "test.json").unwrap();
@@ -45,7 +44,7 @@ fn simulate(features: &str, shape: &str, seed: u64, duration: i32) -> (Outcome, 
     (outcome, observed)
 }
 
-/// The counters that both have, as (name, engine's, observed).
+/// The counters that both have: name, engine's value, observed value.
 fn shared_counters(outcome: &Outcome, observed: &Observed) -> Vec<(String, u64, u64)> {
     let engine: BTreeMap<&str, f64> =
         outcome.counters.iter().map(|(name, value)| (name.as_str(), *value)).collect();
@@ -56,9 +55,9 @@ fn shared_counters(outcome: &Outcome, observed: &Observed) -> Vec<(String, u64, 
     counters
 }
 
-/// All are equal but for one: since Linux 6.12 a sleeping task may still be queued (delayed
-/// dequeue), and balancing may then move it. `wakeups_prev` of the engine compares with the CPU to
-/// which it was moved, as the kernel's `task_cpu` does; an observer only knows where it last ran.
+/// All counters must be equal, with one exception. Since Linux 6.12, a sleeping task may still be queued (delayed
+/// dequeue), and balancing may move it. The engine's `wakeups_prev` compares with the CPU to which the task was moved,
+/// like the kernel's `task_cpu`. An observer knows only where the task last ran.
 fn agree(features: &str, shape: &str, seed: u64, duration: i32) -> Result<(), String> {
     let (outcome, observed) = simulate(features, shape, seed, duration);
     let counters = shared_counters(&outcome, &observed);

@@ -1,15 +1,15 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 /// Why a measurement on a real kernel failed: one line that names the thing and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum RealError {
-    /// A scheduler's name, a workload or a machine that cannot be had on a real kernel.
+    /// The scheduler, workload or machine is not available on a real kernel.
     #[error("{0}")]
     Usage(String),
-    /// Settings of the live scheduler.
+    /// A setting of the live scheduler is wrong.
     #[error(transparent)]
     Settings(#[from] roost_settings::SettingsError),
-    /// A measurement that is worth nothing: what was measured, and why.
+    /// A measurement is unusable: what was measured, and why it is unusable.
     #[error("{0}")]
     Failed(String),
     /// The workload itself failed.
@@ -32,16 +32,16 @@ pub enum RealError {
     File {
         /// The file or folder.
         path: String,
-        /// What the operating system says.
+        /// The operating system's reason.
         error: std::io::Error,
     },
-    /// Something about the guest.
+    /// The guest failed.
     #[error(transparent)]
     Vm(#[from] roost_vm::VmError),
-    /// What the kernel counted could not be read.
+    /// The kernel's counters could not be read.
     #[error(transparent)]
     Measure(#[from] roost_measure::MeasureError),
-    /// The workload's name or file.
+    /// The workload's name or file is wrong.
     #[error(transparent)]
     Named(#[from] roost_workload::WorkloadError),
 }

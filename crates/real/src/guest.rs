@@ -1,4 +1,4 @@
-//! Measurements in guests: one boot for each kernel, in which schedulers take turns.
+//! Measurements in guests. There is one boot per kernel, in which the schedulers take turns.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::knobs::Knobs;
 use crate::measurement::{Contents, Measurement, SCRIPT_NAME, quoted};
 use crate::result::Measured;
 
-/// A measurement's result, with the folder that it is read from.
+/// The result of a measurement, and the folder that it is read from.
 #[derive(Debug)]
 pub struct GuestResult {
-    /// What was measured.
+    /// The result.
     pub measured: Measured,
     /// Keeps the folder.
     _job: JobResult,
@@ -21,14 +21,14 @@ pub struct GuestResult {
 /// How guests are used.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// Count instructions as time.
+    /// Whether time counts instructions.
     pub exact: bool,
-    /// Time on the host that one measurement may take.
+    /// Real time that one measurement may take.
     pub timeout: Duration,
 }
 
-/// Runs `measurements` one after the other in one boot of `spec`, and gives `done` what came of each (in
-/// the exact lane after all).
+/// Runs `measurements` one after the other in one boot of `spec`. Passes the result of each to `done` (with exact time,
+/// after all of them).
 pub fn measure(
     cache: &Cache,
     spec: &GuestSpec,
@@ -50,8 +50,8 @@ pub fn measure(
     }
 }
 
-/// All jobs have to be there at the start of an exact boot, but which settings the kernel has shows
-/// after the boot: one boot asks if there are any to look up.
+/// With exact time, all jobs must exist when the guest starts, but the kernel's settings are known only after a boot.
+/// If any settings must be looked up, an additional boot does that first.
 fn measure_exact(
     cache: &Cache,
     spec: &GuestSpec,
@@ -97,7 +97,7 @@ fn result(job: JobResult, measurement: &Measurement<'_>) -> Result<GuestResult, 
     Ok(GuestResult { measured, _job: job })
 }
 
-/// The guest of `machine` with the kernel that `scheduler` names, if it names one.
+/// A guest like `base`, with the kernel that `scheduler` names, if it names one.
 pub fn spec_for(base: &GuestSpec, version: Option<&str>) -> GuestSpec {
     let mut spec = base.clone();
     if let (Some(version), None) = (version, &spec.given.kernel) {

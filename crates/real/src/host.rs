@@ -13,13 +13,13 @@ use crate::knobs::Knobs;
 use crate::measurement::{Contents, Measurement, SCRIPT_NAME};
 use crate::result::Measured;
 
-/// Where the kernel keeps the scheduler's settings.
+/// The folder with the scheduler's settings in the kernel.
 const SETTINGS: &str = "/sys/kernel/debug/sched";
 
-/// How often it is looked whether a measurement has ended or is to.
+/// Interval for checking whether a measurement has ended or shall be ended.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// A measurement's result, with the folder that it is read from.
+/// The result of a measurement, and the folder that it is read from.
 #[derive(Debug)]
 pub struct HostResult {
     /// What was measured.
@@ -27,8 +27,8 @@ pub struct HostResult {
     _folder: TempDir,
 }
 
-/// Makes one measurement. When `stop` is set it is ended, and what it changed restored; if this
-/// program is killed, the script sees to that by itself, and removes its folder.
+/// Makes one measurement. If `stop` is set, it is ended, and changed settings are restored. If this program is killed,
+/// the script itself does that, and removes its folder.
 pub fn measure(measurement: &Measurement<'_>, stop: &AtomicBool) -> Result<HostResult, RealError> {
     check_kernel(measurement)?;
     check_rights(measurement)?;
@@ -48,7 +48,7 @@ pub fn measure(measurement: &Measurement<'_>, stop: &AtomicBool) -> Result<HostR
     Ok(HostResult { measured, _folder: folder })
 }
 
-/// The version that the scheduler's name asks for has to be the one that runs.
+/// Checks that the version in the scheduler's name is the kernel that runs here.
 fn check_kernel(measurement: &Measurement<'_>) -> Result<(), RealError> {
     let Some(version) = &measurement.scheduler.version else { return Ok(()) };
     let path = Path::new("/proc/sys/kernel/osrelease");
@@ -64,9 +64,10 @@ fn check_kernel(measurement: &Measurement<'_>) -> Result<(), RealError> {
     )))
 }
 
-/// Without root nothing can be set, and only what `/proc` shows anybody be counted.
+/// Checks that the user is root, if that is needed. Without root, nothing can be set, and only counters that `/proc`
+/// shows to everybody are available.
 fn check_rights(measurement: &Measurement<'_>) -> Result<(), RealError> {
-    // SAFETY: it has no preconditions.
+    // SAFETY: geteuid has no preconditions.
     let is_root = unsafe { libc::geteuid() } == 0;
     let scheduler = measurement.scheduler;
     let sets = !scheduler.settings.is_empty() || scheduler.program.is_some();
@@ -93,8 +94,8 @@ fn write(folder: &Path, measurement: &Measurement<'_>) -> Result<(), RealError> 
         .map_err(|error| RealError::file(folder, error))
 }
 
-/// This kernel's settings: the files of `folder` and of the folders in it, and the names of domains; none where they
-/// may not be read.
+/// The kernel's settings: the files of `folder` and of its subfolders, and the names of domains. None if they cannot be
+/// read.
 fn knobs(folder: &Path) -> Knobs {
     let mut files = Vec::new();
     let mut add = |folder: &Path, prefix: &str| {
@@ -117,7 +118,7 @@ fn knobs(folder: &Path) -> Knobs {
     Knobs::new(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))
 }
 
-/// `domains/cpuN/domainM/name` with its text, for all domains.
+/// The file `domains/cpuN/domainM/name` and its text, for all domains.
 fn domain_names(folder: &Path) -> Vec<(String, String)> {
     let inside = |folder: &Path| -> Vec<PathBuf> {
         std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect()
@@ -131,8 +132,8 @@ fn domain_names(folder: &Path) -> Vec<(String, String)> {
     domains.filter_map(|domain| name(&domain)).collect()
 }
 
-/// Starts `command` in a process group of its own, so that Ctrl-C reaches roost only. It gets SIGTERM
-/// when roost ends, however that comes about.
+/// Starts `command` in a process group of its own, so that Ctrl-C reaches only roost. The command gets SIGTERM when
+/// roost ends, however roost ends.
 fn start(command: &mut Command) -> Result<Child, RealError> {
     command.process_group(0);
     let parent = std::process::id();
@@ -142,7 +143,7 @@ fn start(command: &mut Command) -> Result<Child, RealError> {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
                 return Err(std::io::Error::last_os_error());
             }
-            // The parent may have gone before the promise was made.
+            // The parent may have ended before the kernel was asked to watch it.
             if libc::getppid() as u32 != parent {
                 libc::_exit(1);
             }
@@ -159,7 +160,7 @@ fn until_end(child: &mut Child, stop: &AtomicBool) -> Result<ExitStatus, RealErr
             return Ok(status);
         }
         if stop.load(Ordering::Relaxed) {
-            // SAFETY: the child has not been waited for, so that the number is still its own.
+            // SAFETY: the child has not been waited for, so its number still belongs to it.
             unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
             child.wait().map_err(failed)?;
             return Err(RealError::Interrupted);

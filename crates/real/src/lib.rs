@@ -1,9 +1,9 @@
-//! The same comparisons on a real kernel: in a guest ([`guest`]) or on this machine ([`host`]).
+//! Comparisons on a real kernel: in a guest ([`guest`]) or on this machine ([`host`]).
 //!
-//! A measurement is a workload under a scheduler. `measure.sh` makes it, in either place: it sets the features that the
-//! scheduler's name asks for, starts the sched_ext scheduler if it is one, runs the workload, and leaves what the kernel
-//! counted meanwhile. Counting costs little, and no memory that grows: it reads `/proc/schedstat` and histograms that
-//! the kernel keeps of two tracepoints. Every switch and wakeup is recorded only where somebody asks for a trace.
+//! A measurement is a workload under a scheduler. `measure.sh` makes it, in both places. It sets the features in the
+//! scheduler's name, starts the sched_ext scheduler if there is one, runs the workload, and stores the kernel's counts
+//! for this time. Counting is cheap and its memory does not grow: it reads `/proc/schedstat`, and histograms that the
+//! kernel keeps for two tracepoints. Every switch and wakeup is recorded only if a trace was asked for.
 
 mod error;
 pub mod guest;

@@ -1,4 +1,4 @@
-//! Where the live scheduler's program is.
+//! Finds the live scheduler's program.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use crate::error::RealError;
 /// The program that loads the live scheduler.
 pub const PROGRAM: &str = "scx_roost";
 
-/// Where `make live` puts it, beside the folder of this program's profile. (Not below the current folder, which may be
-/// anybody's, and this is run by root.)
+/// Where `make live` puts the program, relative to the folder of this program's build profile. (The current folder is
+/// not searched, because it may belong to anybody, and root runs the program.)
 const BUILT: &str = "../live/release";
 
-/// Finds it: beside this program, in `$PATH`, or where `make live` puts it.
+/// Finds the program: in the folder of this program, in `$PATH`, or where `make live` puts it.
 pub fn find() -> Result<PathBuf, RealError> {
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(PathBuf::from));
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,25 +1,23 @@
 #!/bin/bash
-# Runs `workload.sh` under the settings asked for and leaves what the kernel counted meanwhile in
-# $ROOST_OUT. The same script serves a guest and this machine: whatever it changes it restores, also
-# after SIGINT and SIGTERM. In its folder:
+# Runs `workload.sh` under the requested settings, and writes the kernel's counts for this time to $ROOST_OUT. The same
+# script is used in a guest and on this machine. It restores all changed settings, also after SIGINT and SIGTERM. Files
+# in its folder:
 #
-#   workload.sh    what is measured
-#   knobs          a line each: FILE VALUE, below /sys/kernel/debug/sched
+#   workload.sh    the workload
+#   knobs          settings, one per line: FILE VALUE, relative to /sys/kernel/debug/sched
 #   scheduler.sh   starts a sched_ext scheduler in the foreground (optional)
 #
-# ROOST_STREAM_KB  a trace buffer of this size for each CPU: every switch and wakeup (optional)
-# ROOST_WINDOW     the workload says itself what is measured, with the functions `begin_window` and
-#                  `end_window` of the file whose name it finds here (optional)
-# ROOST_DELAY      seconds to wait before the workload: what a seed changes
-# ROOST_TASKS      which tasks are the workload's, as a trace event's filter by their names: wakeups and
-#                  migrations of others are not counted (optional)
+# ROOST_STREAM_KB  size of each CPU's trace buffer for every switch and wakeup (optional)
+# ROOST_WINDOW     set if the workload itself marks the measured part, with the functions `begin_window` and
+#                  `end_window` of the file with this name (optional)
+# ROOST_DELAY      seconds to wait before the workload; depends on the seed
+# ROOST_TASKS      a trace filter by name for the workload's tasks; wakeups and migrations of other tasks are not
+#                  counted (optional)
 #
-# Without root nothing is set and nothing traced; started by sudo, the workload runs as the user who
-# did.
+# Without root, nothing is set or traced. If sudo started the script, the workload runs as the user who called sudo.
 #
-# Leaves stdout, stderr, status, begin_ns, end_ns, release, root_pid, before/ and after/ with copies from
-# /proc, hist/ with counts by CPU, trace/ with the stream; `failure` holds one line if the
-# measurement is worth nothing.
+# Output: stdout, stderr, status, begin_ns, end_ns, release, root_pid, before/ and after/ with copies from /proc, hist/
+# with counts by CPU, trace/ with the stream. `failure` has one line if the measurement is unusable.
 set -u
 out=$ROOST_OUT
 sched=/sys/kernel/debug/sched
@@ -38,7 +36,7 @@ fail() {
 	exit 1
 }
 
-# As a user at a terminal would, then harder. (What a shell starts in the background may ignore SIGINT.)
+# First sends SIGINT as a terminal would, then stronger signals. (A background process of a shell may ignore SIGINT.)
 end_scheduler() {
 	local signal
 	for signal in INT TERM KILL; do
@@ -50,8 +48,7 @@ end_scheduler() {
 	done
 }
 
-# Undoes, the last change first, and ends what was started. If roost is gone, nobody else removes this
-# folder.
+# Ends what was started, and undoes the changes, the last one first. Also removes this folder if roost has ended.
 finish() {
 	trap '' INT TERM
 	local last parent
@@ -68,13 +65,13 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# $1: a file, $2: its new value, $3: the one to restore.
+# $1: a file, $2: its new value, $3: the value to restore.
 set_file() {
 	restore+=("echo '$3' >'$1'")
 	echo "$2" 2>/dev/null >"$1" || fail "$1: the kernel refuses $2"
 }
 
-# Settings that read as a list show the one in force in parentheses.
+# A setting that reads as a list of choices shows the current one in parentheses.
 value_of() {
 	local text
 	text=$(cat "$1")
@@ -102,7 +99,7 @@ enabled() {
 		[ "$(cat $ext/enable_seq)" = "$2" ]
 }
 
-# The last words of a scheduler that has gone.
+# The last output of a scheduler that has ended.
 last_words() {
 	grep -v '^[[:space:]]*$' "$out/scheduler.log" | tail -n 1
 }
@@ -123,7 +120,7 @@ start_scheduler() {
 	echo "$ops" >"$out/ops"
 }
 
-# Ends the workload when the scheduler is not the one enabled any more.
+# Ends the workload when the scheduler is no longer enabled.
 watch_scheduler() {
 	while sleep 1; do
 		enabled "$ops" "$sequence" || kill -KILL -- "-$workload"
@@ -148,8 +145,8 @@ set_tracing() {
 	[ -n "${ROOST_STREAM_KB:-}" ] && set_stream
 }
 
-# How far each wakeup moved its task; from which CPU it came to which, where other tasks than the
-# workload's are left out; and all migrations. $1: fields of a wakeup, $2: the filter.
+# Sets up histograms: how far each wakeup moved its task, the waker's and the target CPU of each wakeup (for the
+# workload's tasks only), and all migrations. $1: fields of a wakeup, $2: the filter.
 set_histograms() {
 	restore+=("echo '!roost_wakeup $1' >>$tracing/synthetic_events")
 	echo "roost_wakeup $1" >>$tracing/synthetic_events ||
@@ -161,8 +158,8 @@ set_histograms() {
 	trigger sched/sched_migrate_task "hist:keys=orig_cpu,dest_cpu:size=131072$2"
 }
 
-# Triggers go before the events that they read, the last one first. (Opened with > the file would lose
-# its other triggers.)
+# Triggers are removed before the events that they read, the last one first. (Opening the file with > would remove its
+# other triggers.)
 trigger() {
 	restore+=("echo '!$2' >>$mine/events/$1/trigger")
 	echo "$2" >>$mine/events/$1/trigger || fail "the kernel refuses the trigger $2"
@@ -181,10 +178,10 @@ set_stream() {
 	done
 }
 
-# What a window begins and ends with uses bash alone: to start a program takes emulated CPUs tens of
+# The functions at the beginning and end of a window use only bash: starting a program takes emulated CPUs tens of
 # milliseconds, on CPUs that would be idle.
 
-# $1: `before` or `after`, then files of /proc
+# $1: `before` or `after`; the other arguments are files of /proc.
 snapshot() {
 	local file text moment=$1
 	shift
@@ -194,13 +191,13 @@ snapshot() {
 	done
 }
 
-# Sets `now`: real time in nanoseconds.
+# Sets `now` to the real time in ns.
 look_at_clock() {
 	now=${EPOCHREALTIME//[!0-9]/}000
 }
 
-# Looking takes emulated CPUs that are all busy tens of milliseconds: its middle is what counts.
-# $1: as in `snapshot`, $2: the file that tells when
+# On busy emulated CPUs, reading the counters takes tens of milliseconds. The middle of that time is written down.
+# $1: as in `snapshot`, $2: the file for the time.
 look() {
 	local now since
 	look_at_clock
@@ -214,7 +211,7 @@ begin_window() {
 	look before begin_ns
 }
 
-# The stream ends with the window. (It begins with the measurement: who forked whom has to be known.)
+# The stream ends with the window. (It begins with the measurement, because all forks must be known.)
 end_window() {
 	((root)) && echo 0 >$mine/tracing_on
 	look after end_ns
@@ -230,7 +227,7 @@ save_tracing() {
 	cp $tracing/saved_tgids $tracing/saved_cmdlines "$out/trace/"
 	for cpu in $mine/per_cpu/cpu*; do
 		cat "$cpu/stats" >"$out/trace/stats/${cpu##*/}"
-		# It never ends: what would block has been read.
+		# The pipe never ends. When reading would block, everything has been read.
 		dd if="$cpu/trace_pipe_raw" of="$out/trace/${cpu##*/}" bs=4096 iflag=nonblock status=none 2>/dev/null
 	done
 }
@@ -250,8 +247,8 @@ run_workload() {
 	echo $workload >"$out/root_pid"
 }
 
-# Takes the last CPU away and brings it back: scheduling domains are built anew, without what
-# balancing learnt from earlier runs (costs, and how often newly idle balancing is worth it).
+# Takes the last CPU offline and back online. The kernel then rebuilds the scheduling domains, without what balancing
+# learnt in earlier runs (costs, and how often newly idle balancing succeeds).
 rebuild_domains() {
 	local last=/sys/devices/system/cpu/cpu$(($(nproc --all) - 1))/online
 	echo 0 >"$last" && echo 1 >"$last" || fail "$last: the kernel does not take a CPU away"

@@ -1,4 +1,4 @@
-//! One measurement: a workload under a scheduler, as files and variables of `measure.sh`.
+//! One measurement: a workload under a scheduler, converted to files and variables for `measure.sh`.
 
 use std::path::PathBuf;
 
@@ -13,20 +13,20 @@ pub(crate) const SCRIPT: &str = include_str!("measure.sh");
 /// Its name in a measurement's folder.
 pub(crate) const SCRIPT_NAME: &str = "measure.sh";
 
-/// How long a seed can delay a workload, ms: more than a balancing interval of the machines that
-/// are emulated (32 CPUs: 32 to 64 ms), so that repeats meet the kernel in different states.
+/// Largest delay of a workload by its seed, in ms. It is longer than a balancing interval of the emulated machines (32
+/// CPUs: 32 to 64 ms), so that repeats meet the kernel in different states.
 const DELAYS_MS: u64 = 100;
 
-/// What differs from one measurement to the next.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Measurement<'a> {
-    /// What runs.
+    /// The workload.
     pub workload: &'a Workload,
-    /// Under what.
+    /// The scheduler.
     pub scheduler: &'a RealScheduler,
-    /// Delays the workload's start.
+    /// The seed, which delays the workload's start.
     pub seed: u64,
-    /// Size of each CPU's trace buffer, KiB, if every switch and wakeup is to be recorded.
+    /// Size of each CPU's trace buffer in KiB, if every switch and wakeup shall be recorded.
     pub stream_kib: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Contents {
 }
 
 impl Measurement<'_> {
-    /// The files that `measure.sh` needs beside it, itself included, on a kernel with these settings.
+    /// The files of a measurement, including `measure.sh`, for a kernel with these settings.
     pub(crate) fn files(&self, knobs: &Knobs) -> Result<Vec<(String, Contents)>, RealError> {
         let text = |text: String| Contents::Bytes(text.into_bytes());
         let name = &self.scheduler.name;
@@ -63,9 +63,9 @@ impl Measurement<'_> {
         Ok(files)
     }
 
-    /// The environment of `measure.sh`, apart from `ROOST_OUT`.
+    /// The environment of `measure.sh`, except `ROOST_OUT`.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
-        // 37 and 100 have no common factor: all delays occur.
+        // 37 and 100 have no common factor, so all delays occur.
         let delay_ms = self.seed.wrapping_mul(37) % DELAYS_MS;
         let mut variables = vec![("ROOST_DELAY", format!("0.{delay_ms:03}"))];
         if self.workload.own_window {
@@ -81,7 +81,7 @@ impl Measurement<'_> {
     }
 }
 
-/// A word as bash reads it back unchanged.
+/// Quotes a word for bash.
 pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,8 +1,8 @@
 //! Fetches Debian packages with the host's apt, without touching the host's packages.
 //!
-//! apt runs on a configuration of its own: own sources, own lists, own package status (empty), own
-//! downloads. Of the system's configuration only `Acquire::*` is taken over (proxies), and its
-//! mirror and keyring. apt checks the signatures of the index and thereby each package.
+//! apt runs with a configuration of its own: its own sources, lists, package status (empty) and downloads. From the
+//! system's configuration, only `Acquire::*` (proxies), the mirror and the keyring are used. apt checks the signatures
+//! of the index, and thereby each package.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::cache::Cache;
 use crate::error::VmError;
 use crate::tool;
 
-/// Where Debian keeps its keys; `.pgp` since Debian 13.
+/// The files with Debian's keys. They end in `.pgp` since Debian 13.
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 ];
 
-/// The mirror that Debian recommends to everybody, for systems whose own sources name none.
+/// The mirror that Debian recommends, for systems whose own sources name none.
 const PUBLIC_MIRROR: &str = "http://deb.debian.org/debian";
 
 /// A package that is about to be fetched.
@@ -30,13 +30,13 @@ pub(crate) struct Package {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Bytes to fetch.
+    /// Size of the download in bytes.
     pub bytes: u64,
 }
 
 /// apt with a private configuration over some suites of Debian.
 pub(crate) struct Apt {
-    /// Configuration, sources, package status, downloads: gone when this is.
+    /// Configuration, sources, package status and downloads. They are removed when this is dropped.
     private: TempDir,
     /// Package lists, kept to fetch only what changed.
     lists: PathBuf,
@@ -73,7 +73,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Where packages come from, for people.
+    /// The origin of the packages, for messages.
     pub fn origin(&self) -> String {
         format!("{}, {}", without_password(&self.mirror), self.suites)
     }
@@ -95,7 +95,7 @@ impl Apt {
         )
     }
 
-    /// apt reads this file before the system's: the parts and sources it then reads are ours.
+    /// apt reads this file before the system's configuration, and then reads only our parts and sources.
     fn configuration(&self, acquire: &str) -> String {
         let mut text = acquire.to_owned();
         let mut set = |name: &str, value: &str| {
@@ -113,7 +113,7 @@ impl Apt {
         set("Dir::State::lists", &self.lists.display().to_string());
         set("Dir::Cache", &private("cache"));
         set("Dir::Cache::archives", &private("archives"));
-        // Without root there is no user to step down to.
+        // Without root, apt cannot switch to another user.
         set("APT::Sandbox::User", "");
         set("APT::Architecture", "amd64");
         set("APT::Architectures", "amd64");
@@ -158,7 +158,7 @@ impl Apt {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// `packages` and all they depend on, as for a system on which nothing is installed.
+    /// `packages` and all their dependencies, as for a system on which nothing is installed.
     pub fn closure(&self, packages: &[&str]) -> Result<Vec<Package>, VmError> {
         let mut command = self.command("apt-get")?;
         command.args(["install", "--print-uris", "-qq", "-y"]).args(packages);
@@ -166,7 +166,7 @@ impl Apt {
         Ok(text.lines().filter_map(package).collect())
     }
 
-    /// Exactly `packages`, without what they depend on.
+    /// Exactly `packages`, without their dependencies.
     pub fn exactly(&self, packages: &[&str]) -> Result<Vec<Package>, VmError> {
         let mut command = self.command("apt-get")?;
         command.args(["download", "--print-uris", "-qq"]).args(packages);
@@ -174,9 +174,9 @@ impl Apt {
         Ok(text.lines().filter_map(package).collect())
     }
 
-    /// Fetches `packages`, which apt checks, and unpacks them into `root` in the order given.
+    /// Fetches `packages`, which apt checks, and unpacks them into `root` in the given order.
     pub fn unpack(&self, packages: &[Package], root: &Path) -> Result<(), VmError> {
-        // Not apt's own folder: of what lies there, `closure` would say nothing any more.
+        // The downloads are not in apt's own folder, because `closure` would leave out packages that are there.
         let archives = self.dir("downloads");
         let mut command = self.command("apt-get")?;
         command.args(["download", "-q"]).current_dir(&archives);
@@ -207,7 +207,7 @@ fn archive(archives: &Path, name: &str) -> Result<PathBuf, VmError> {
     })
 }
 
-/// A line of `--print-uris`: `'URI' NAME_VERSION_ARCH.deb BYTES HASH`.
+/// Parses a line of `--print-uris`: `'URI' NAME_VERSION_ARCH.deb BYTES HASH`.
 fn package(line: &str) -> Option<Package> {
     let mut words = line.strip_prefix('\'')?.split_whitespace().skip(1);
     let (file, bytes) = (words.next()?, words.next()?);
@@ -217,15 +217,15 @@ fn package(line: &str) -> Option<Package> {
     Some(Package { name: name.to_owned(), version, bytes: bytes.parse().ok()? })
 }
 
-/// The system's own settings of how to fetch: proxies and the like.
+/// The system's own settings for downloads, such as proxies.
 fn system_acquire() -> Result<String, VmError> {
     let mut command = tool::need("apt-config", "apt")?;
     let text = tool::output(command.args(["dump", "Acquire"]), "apt-config dump")?;
-    // The empty first line opens the section and would be read as a value.
+    // The empty first line opens the section, and would be read as a value.
     Ok(text.lines().filter(|line| line.contains("::")).map(|line| format!("{line}\n")).collect())
 }
 
-/// The Debian mirror of the system's own sources, or the public one.
+/// The Debian mirror in the system's own sources, or the public one.
 fn system_mirror() -> Result<String, VmError> {
     let mut command = tool::need("apt-get", "apt")?;
     command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
@@ -233,13 +233,13 @@ fn system_mirror() -> Result<String, VmError> {
     Ok(debian_mirror(&text).unwrap_or_else(|| PUBLIC_MIRROR.to_owned()))
 }
 
-/// Of some repositories the first that is a mirror of all of Debian: its path ends in `debian`.
+/// The first of some repositories that is a mirror of all of Debian: its path ends in `debian`.
 fn debian_mirror(repositories: &str) -> Option<String> {
     let trimmed = repositories.lines().map(|line| line.trim().trim_end_matches('/'));
     trimmed.filter(|uri| uri.ends_with("/debian")).map(str::to_owned).next()
 }
 
-/// A mirror's address as it may be shown: without name and password.
+/// A mirror's address without name and password, to be shown.
 fn without_password(uri: &str) -> String {
     match uri.split_once("://").map(|(scheme, rest)| (scheme, rest.split_once('@'))) {
         Some((scheme, Some((_, rest)))) => format!("{scheme}://{rest}"),

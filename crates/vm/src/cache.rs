@@ -1,4 +1,4 @@
-//! The folder with everything that was fetched and built.
+//! The folder that keeps everything that was fetched and built.
 //!
 //! ```text
 //! kernels/VERSION/  vmlinuz, config (where the archive has it), origin
@@ -10,9 +10,9 @@
 //! apt/              package lists; may be deleted
 //! ```
 //!
-//! A piece is complete or absent: it is made in a temporary folder beside its place and renamed. Only
-//! `qemu-own` leads out of the folder, so that without it the folder can be moved and shared. What
-//! was given by hand goes before what was fetched; deleting it forgets it.
+//! A piece is complete or does not exist: it is created in a temporary folder next to its place and then renamed. Only
+//! `qemu-own` is a link to outside of the folder; without it, the folder can be moved and shared. Pieces that the user
+//! gave take precedence over fetched ones. Deleting such a piece restores the fetched one.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -22,10 +22,10 @@ use tempfile::TempDir;
 
 use crate::error::{CACHE_VARIABLE, VmError};
 
-/// Changes when the root's contents do: an old root is then left alone and a new one built.
+/// To be increased when the root's contents change. An old root is then left alone, and a new one is built.
 const ROOT_VERSION: u32 = 3;
 
-/// Where a piece says what it was made of.
+/// The file in which a piece says what it was made of.
 pub(crate) const ORIGIN: &str = "origin";
 
 /// A cache folder.
@@ -35,8 +35,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The user's cache folder: `$ROOST_CACHE`, else `roost` in `$XDG_CACHE_HOME`, else
-    /// `~/.cache/roost`.
+    /// The user's cache folder: `$ROOST_CACHE`, or else `roost` in `$XDG_CACHE_HOME`, or else `~/.cache/roost`.
     pub fn of_user() -> Result<Self, VmError> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let dir = variable(CACHE_VARIABLE)
@@ -62,7 +61,7 @@ impl Cache {
         &self.dir
     }
 
-    /// The folder of the kernels, a folder each, named by version.
+    /// The folder of the kernels. Each kernel has a folder named by its version.
     pub(crate) fn kernels(&self) -> PathBuf {
         self.dir.join("kernels")
     }
@@ -71,7 +70,7 @@ impl Cache {
         self.dir.join("qemu")
     }
 
-    /// A link to the QEMU given by hand.
+    /// The link to the QEMU that the user gave.
     pub(crate) fn own_qemu(&self) -> PathBuf {
         self.dir.join("qemu-own")
     }
@@ -80,7 +79,7 @@ impl Cache {
         self.dir.join(format!("root-{ROOT_VERSION}"))
     }
 
-    /// The root given by hand.
+    /// The root that the user gave.
     pub(crate) fn own_root(&self) -> PathBuf {
         self.dir.join("root-own")
     }
@@ -89,12 +88,12 @@ impl Cache {
         self.dir.join("apt")
     }
 
-    /// The version that was given by hand last, if that was the last that was asked for.
+    /// The version of the kernel that the user gave last, if no other version was asked for since then.
     pub(crate) fn own_kernel(&self) -> Option<String> {
         std::fs::read_link(self.own_kernel_link()).ok()?.into_os_string().into_string().ok()
     }
 
-    /// Remembers or forgets which version was given by hand.
+    /// Remembers which kernel the user gave, or forgets it.
     pub(crate) fn set_own_kernel(&self, version: Option<&str>) -> Result<(), VmError> {
         match version {
             Some(version) => link(Path::new(version), &self.own_kernel_link()),
@@ -117,7 +116,7 @@ impl Cache {
         versions
     }
 
-    /// Makes the folder and waits until no other roost is preparing in it.
+    /// Creates the folder, and waits until no other roost prepares pieces in it.
     pub(crate) fn lock(&self) -> Result<File, VmError> {
         std::fs::create_dir_all(&self.dir).map_err(|error| VmError::file(&self.dir, &error))?;
         let path = self.dir.join("lock");
@@ -129,7 +128,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// Makes the piece `place` with `make`, which fills a temporary folder: all of it or nothing.
+    /// Creates the piece `place`. `make` fills a temporary folder, which becomes the piece only if it succeeds.
     pub(crate) fn complete(
         &self,
         place: &Path,
@@ -140,7 +139,7 @@ impl Cache {
         let inside = temporary.path().join("piece");
         std::fs::create_dir(&inside).map_err(|error| VmError::file(&inside, &error))?;
         make(&inside)?;
-        // What stood there goes away with the temporary folder.
+        // The old piece is removed together with the temporary folder.
         if place.exists() {
             let old = temporary.path().join("old");
             std::fs::rename(place, old).map_err(|error| VmError::file(place, &error))?;
@@ -154,13 +153,13 @@ impl Cache {
         folder.map_err(|error| VmError::file(parent, &error))
     }
 
-    /// Removes what interrupted preparations left behind; call it with the lock held.
+    /// Removes what interrupted preparations left behind. The lock must be held.
     pub(crate) fn sweep(&self) {
         for parent in [self.dir.clone(), self.kernels(), self.apt()] {
             let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
             for entry in entries {
                 if entry.file_name().to_string_lossy().starts_with(".incomplete-") {
-                    // What cannot be removed only takes space.
+                    // A folder that cannot be removed only takes space.
                     let _ = std::fs::remove_dir_all(entry.path());
                 }
             }
@@ -183,7 +182,7 @@ fn remove(link: &Path) -> Result<(), VmError> {
     }
 }
 
-/// Bytes of all files below `path`; what cannot be read counts nothing.
+/// Size of all files below `path`, in bytes. Unreadable files do not count.
 pub(crate) fn size(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return 0 };

@@ -1,4 +1,4 @@
-//! Writes archives that the kernel unpacks into its first root (cpio, format `newc`; the kernel's
+//! Writes archives from which the kernel unpacks its first root (cpio, format `newc`; the kernel's
 //! Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::fs::File;
@@ -16,8 +16,8 @@ const SYMLINK: u32 = 0o120_000;
 const CHARACTER: u32 = 0o020_000;
 const TYPE: u32 = 0o170_000;
 
-/// An archive being written. All owners are root; times are 0, so that archives of equal contents
-/// are equal.
+/// An archive that is being written. All owners are root and all times are 0, so that equal contents give equal
+/// archives.
 pub(crate) struct Archive<W: Write> {
     out: W,
     inode: u32,
@@ -70,7 +70,7 @@ impl<W: Write> Archive<W> {
         self.padded(contents)
     }
 
-    /// Writes `bytes` and fills up to a multiple of four.
+    /// Writes `bytes`, padded to a multiple of four.
     fn padded(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.out.write_all(bytes)?;
         self.written += bytes.len();
@@ -79,7 +79,7 @@ impl<W: Write> Archive<W> {
         self.out.write_all(&[0; 3][..missing])
     }
 
-    /// Everything below `dir`, in the order of names.
+    /// Everything below `dir`, ordered by name.
     fn tree(&mut self, dir: &Path, prefix: &[u8]) -> std::io::Result<()> {
         let mut entries = std::fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -99,7 +99,7 @@ impl<W: Write> Archive<W> {
                     self.entry(&name, SYMLINK | 0o777, target.as_os_str().as_bytes(), (0, 0))?;
                 }
                 REGULAR => self.file(&name, metadata.mode(), &std::fs::read(&path)?)?,
-                // Packages hold nothing else.
+                // Packages contain no other kinds of files.
                 _ => {}
             }
         }
@@ -107,7 +107,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// Writes an archive of `tree` with the console that the first process writes to.
+/// Writes an archive of `tree`, plus the console device that the first process writes to.
 pub(crate) fn of_tree(tree: &Path, archive: &Path) -> Result<(), VmError> {
     let write = || -> std::io::Result<()> {
         let mut out = Archive::new(BufWriter::new(File::create(archive)?));

@@ -1,4 +1,4 @@
-//! The scheduling domains of a guest beside those that the model predicts.
+//! Compares the scheduling domains of a guest with those that the model predicts.
 
 use std::fmt::Write;
 
@@ -7,40 +7,40 @@ use roost_fair::{DomainRow, Features, domain_rows, versions};
 use crate::error::VmError;
 use crate::survey::{SeenDomain, Survey};
 
-/// One property of one domain of one CPU, as the guest's kernel and the model have it.
+/// One property of one domain of one CPU, according to the guest's kernel and to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
     /// The CPU.
     pub cpu: usize,
-    /// The domain's number, from 0 at the bottom.
+    /// The domain's number, counted from 0 at the bottom.
     pub domain: usize,
-    /// What: `level`, `span`, `groups`, `flags`, `imbalance_pct`, ...
+    /// The property: `level`, `span`, `groups`, `flags`, `imbalance_pct`, ...
     pub name: &'static str,
-    /// What the guest says; empty where it has no such domain.
+    /// The guest's value. Empty if the guest has no such domain.
     pub guest: String,
-    /// What the model says; empty where it has no such domain.
+    /// The model's value. Empty if the model has no such domain.
     pub model: String,
 }
 
 impl Property {
-    /// Whether both say the same.
+    /// Whether both values are equal.
     pub fn agrees(&self) -> bool {
         self.guest == self.model
     }
 }
 
-/// All domains of all CPUs, compared.
+/// The comparison of all domains of all CPUs.
 #[derive(Clone, Debug)]
 pub struct DomainComparison {
     /// The guest's kernel.
     pub release: String,
-    /// The model's version of it.
+    /// The model's version of the kernel.
     pub version: &'static str,
     /// Every property of every domain.
     pub properties: Vec<Property>,
 }
 
-/// Compares what the guest says with what the model of its kernel predicts for its machine.
+/// Compares the domains of a guest with those that the model of its kernel predicts for its machine.
 pub fn compare(survey: &Survey) -> Result<DomainComparison, VmError> {
     let version = model_version(&survey.release);
     let features = Features::parse(&format!("fair@{version}"))
@@ -63,7 +63,7 @@ pub fn compare(survey: &Survey) -> Result<DomainComparison, VmError> {
     Ok(DomainComparison { release: survey.release.clone(), version, properties })
 }
 
-/// The newest version of the model that is not newer than `release`; else the oldest.
+/// The newest version of the model that is not newer than `release`. If all are newer, the oldest.
 fn model_version(release: &str) -> &'static str {
     let key = |version: &str| {
         let mut numbers = crate::kernel::version_key(version);
@@ -75,7 +75,7 @@ fn model_version(release: &str) -> &'static str {
     not_newer.or(known.first()).copied().unwrap_or_default()
 }
 
-/// A domain's properties: name, guest's, model's.
+/// The properties of a domain: name, guest's value, model's value.
 fn pairs(
     seen: Option<&SeenDomain>,
     predicted: Option<&DomainRow>,
@@ -118,17 +118,17 @@ fn pairs(
 }
 
 impl DomainComparison {
-    /// Whether everything agrees, and there was something to agree on.
+    /// Whether everything agrees, and there was something to compare.
     pub fn agrees(&self) -> bool {
         !self.properties.is_empty() && self.differences().next().is_none()
     }
 
-    /// What differs.
+    /// The properties that differ.
     pub fn differences(&self) -> impl Iterator<Item = &Property> {
         self.properties.iter().filter(|property| !property.agrees())
     }
 
-    /// The domains of one CPU as a table, and how the others compare.
+    /// The domains of one CPU as a table, and a summary of all CPUs.
     pub fn text(&self, cpu: usize) -> String {
         let own: Vec<&Property> =
             self.properties.iter().filter(|property| property.cpu == cpu).collect();
@@ -148,7 +148,7 @@ impl DomainComparison {
         out
     }
 
-    /// One line on all CPUs, and the first differences.
+    /// One line about all CPUs, and the first differences.
     pub fn summary(&self) -> String {
         let differences = self.differences().count();
         if self.agrees() {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(model_version("3.2"), versions()[0]);
     }
 
-    /// A survey that says what the model says.
+    /// A survey in which the guest agrees with the model.
     fn survey() -> Survey {
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let features = Features::parse("fair@7.2").unwrap();

@@ -1,14 +1,13 @@
 #!/bin/bash
-# The guest's first process. It tells roost over the second serial line (ttyS1) what it does:
+# The guest's first process. It reports to roost over the second serial line (ttyS1):
 #
-#   roost: ready                    it is up, and its survey is written
+#   roost: ready                    the guest has booted, and its survey is written
 #   roost: done NUMBER STATUS       a job has ended
 #
-# Load lane: roost writes `job NUMBER MEBIBYTES` or `shell ROWS COLUMNS` to the line. A job is a tar
-# archive of that size on the second NVMe namespace; the survey and then each job's results are one
-# on the third.
-# Exact lane (a folder /jobs): all jobs are run. Archives, compressed, since the line is slow, are
-# written to it after
+# In the host's time, roost writes `job NUMBER MEBIBYTES` or `shell ROWS COLUMNS` to the line. A job is a tar archive of
+# that size on the second NVMe namespace. The survey, and later each job's results, are archives on the third.
+# With exact time (there is a folder /jobs), all jobs are run. Archives are written to the line, compressed because the
+# line is slow, after
 #
 #   roost: archive BYTES
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=${TERM:-linux} LC_ALL=C
@@ -27,11 +26,11 @@ mount_all() {
 	mount -t tracefs tracing /sys/kernel/tracing
 	mount -t cgroup2 cgroup /sys/fs/cgroup
 	mount -t bpf bpf /sys/fs/bpf
-	# What programs expect to be able to write; the root itself is read-only.
+	# Folders in which programs expect to be able to write. The root itself is read-only.
 	for dir in /var/tmp /var/log /var/lib /root; do mount -t tmpfs tmp $dir; done
 	mount --bind /run /var/run # where schedulers put the socket of scx_stats
 	ip link set lo up
-	# Of a machine with no other address some programs (netperf) think that it has no network.
+	# Some programs (netperf) think that a machine without any other address has no network.
 	ip addr add 192.0.2.1/32 dev lo
 	hostname guest
 }
@@ -44,7 +43,7 @@ place_config() {
 	fi
 }
 
-# All files that describe the machine, a line of a file each as PATH:LINE.
+# Prints all files that describe the machine, line by line, as PATH:LINE.
 survey() {
 	cd /
 	grep -rsH '' sys/devices/system/cpu/{online,present} \
@@ -57,8 +56,8 @@ survey() {
 	uname -r | sed 's/^/release:/'
 }
 
-# $1: the job's number, $2: its folder, with `job.sh` in it. Leaves `result` with status, stdout,
-# stderr and the folder `out`.
+# $1: the job's number, $2: its folder, which contains `job.sh`. Writes `result` with status, stdout, stderr and the
+# folder `out`.
 run_job() {
 	mkdir -p "$2/result/out"
 	(
@@ -69,7 +68,7 @@ run_job() {
 	echo $? >"$2/result/status"
 }
 
-# $1: a namespace's number. Prints its device, whose name does not tell it.
+# $1: a namespace's number. Prints its device. The device's name does not contain this number.
 disk() {
 	local block
 	while true; do
@@ -91,7 +90,7 @@ load_lane() {
 		job)
 			rm -rf /run/job
 			mkdir -p /run/job
-			# Past the cache, which may hold an earlier job.
+			# Bypasses the cache, which may hold an earlier job.
 			dd if="$jobs" iflag=direct bs=1M count="$second" status=none |
 				tar x -C /run/job
 			run_job "$first" /run/job
@@ -108,12 +107,12 @@ load_lane() {
 	done
 }
 
-# $1: a folder, whose contents become the archive on the third namespace.
+# $1: a folder. Its contents become the archive on the third namespace.
 send() {
 	tar c -C "$1" . | dd of="$results" oflag=direct iflag=fullblock bs=1M conv=notrunc status=none
 }
 
-# $1: a folder, whose contents are written to the line.
+# $1: a folder. Its contents are written to the line.
 emit() {
 	tar cz -C "$1" . >/run/archive
 	echo "roost: archive $(stat -c %s /run/archive)"

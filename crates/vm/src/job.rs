@@ -1,4 +1,4 @@
-//! What is run in a guest and what comes back.
+//! The jobs of a guest, and their results.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use tempfile::TempDir;
 
 use crate::error::VmError;
 
-/// A job's script within its folder.
+/// Name of a job's script in its folder.
 pub(crate) const SCRIPT: &str = "job.sh";
 
-/// One thing to run in a guest.
+/// Something to run in a guest.
 ///
-/// It runs as root in a folder of its own, in which its files are. What it leaves in the folder
-/// `$ROOST_OUT` comes back. All of that has to fit in the guest's memory.
+/// It runs as root in a folder of its own, which contains its files. What it writes to the folder `$ROOST_OUT` is
+/// returned. Files and results must fit into the guest's memory.
 #[derive(Clone, Debug)]
 pub struct Job {
     script: String,
     files: Vec<(String, Contents)>,
-    /// Time on the host after which the guest is ended.
+    /// Real time after which the guest is ended.
     pub timeout: Duration,
 }
 
-/// What a job's file holds.
+/// The contents of a job's file.
 #[derive(Clone, Debug)]
 enum Contents {
     Bytes(Vec<u8>),
@@ -31,11 +31,10 @@ enum Contents {
 }
 
 impl Job {
-    /// Time that a job gets where nothing else is said. Emulated CPUs are slow, and the host may be
-    /// busy.
+    /// Default time limit of a job. Emulated CPUs are slow, and the host may be busy.
     pub const TIMEOUT: Duration = Duration::from_secs(600);
 
-    /// A program with its arguments, as they are: no shell changes them.
+    /// A program with its arguments, which no shell changes.
     pub fn of<S: AsRef<str>>(command: impl IntoIterator<Item = S>) -> Self {
         let words: Vec<String> = command.into_iter().map(|word| quoted(word.as_ref())).collect();
         Self::script(format!("exec {}\n", words.join(" ")))
@@ -46,7 +45,7 @@ impl Job {
         Self { script: script.into(), files: Vec::new(), timeout: Self::TIMEOUT }
     }
 
-    /// Adds a file with these contents; `name` may hold folders.
+    /// Adds a file with these contents. `name` may contain folders.
     pub fn with_bytes(mut self, name: &str, contents: impl Into<Vec<u8>>) -> Self {
         self.files.push((name.to_owned(), Contents::Bytes(contents.into())));
         self
@@ -58,13 +57,13 @@ impl Job {
         self
     }
 
-    /// Gives it another time on the host after which the guest is ended.
+    /// Sets the real time after which the guest is ended.
     pub fn within(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// All its files with their names; each may be run.
+    /// All files with their names. All are executable.
     pub(crate) fn files(&self) -> Result<Vec<(&str, Vec<u8>)>, VmError> {
         let mut all = vec![(SCRIPT, self.script.clone().into_bytes())];
         for (name, contents) in &self.files {
@@ -86,13 +85,13 @@ impl Job {
         Ok(all)
     }
 
-    /// Writes them as a tar archive.
+    /// Writes the files as a tar archive.
     pub(crate) fn archive(&self, out: impl Write) -> Result<(), VmError> {
         archive(out, &self.files()?)
     }
 }
 
-/// Writes a tar archive of files that may all be run.
+/// Writes a tar archive. All files are executable.
 pub(crate) fn archive(out: impl Write, files: &[(&str, Vec<u8>)]) -> Result<(), VmError> {
     let write = || -> std::io::Result<()> {
         let mut archive = tar::Builder::new(out);
@@ -108,33 +107,32 @@ pub(crate) fn archive(out: impl Write, files: &[(&str, Vec<u8>)]) -> Result<(), 
         .map_err(|error| VmError::File { path: "a job's files".into(), reason: error.to_string() })
 }
 
-/// A word as bash reads it back unchanged.
+/// Quotes a word for bash.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// What a job left.
+/// The result of a job.
 #[derive(Debug)]
 pub struct JobResult {
-    /// Exit status as a shell tells it: 128 and the signal's number after a signal.
+    /// Exit status as a shell shows it: after a signal, 128 plus the signal's number.
     pub status: i32,
     /// Its standard output.
     pub stdout: Vec<u8>,
     /// Its standard error.
     pub stderr: Vec<u8>,
-    /// Time on the host from sending it until its results were there; 0 in the exact lane, where
-    /// the host's time is not looked at.
+    /// Real time from sending the job until its results arrived. 0 with exact time, which ignores the host's time.
     pub host_time: Duration,
     folder: TempDir,
 }
 
 impl JobResult {
-    /// The folder with what the job left in `$ROOST_OUT`; it goes away with this.
+    /// The folder with the files that the job wrote to `$ROOST_OUT`. It is removed when this is dropped.
     pub fn out(&self) -> PathBuf {
         self.folder.path().join("out")
     }
 
-    /// Reads the archive of a job's results.
+    /// Reads the archive with a job's results.
     pub(crate) fn read(archive: impl Read) -> Result<Self, VmError> {
         let folder = unpack(archive)?;
         let read = |name: &str| {
@@ -147,7 +145,7 @@ impl JobResult {
     }
 }
 
-/// Unpacks an archive from the guest into a temporary folder. Entries cannot leave the folder.
+/// Unpacks an archive from the guest into a temporary folder. Entries cannot be outside of the folder.
 pub(crate) fn unpack(archive: impl Read) -> Result<TempDir, VmError> {
     let work = || -> std::io::Result<TempDir> {
         let folder = tempfile::tempdir()?;
@@ -194,7 +192,7 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         archive(&mut bytes, &files).unwrap();
-        // Results lie on a disk that is longer and holds older bytes behind them.
+        // The disk with the results is longer, and contains older bytes behind them.
         bytes.extend_from_slice(&[0x55; 4096]);
         let result = JobResult::read(bytes.as_slice()).unwrap();
         assert_eq!((result.status, result.stdout.as_slice()), (3, b"hello".as_slice()));

@@ -1,4 +1,4 @@
-//! Kernels: which versions the archive has, what a kernel file is, whether it can be used.
+//! Kernels: which versions the archive has, what a kernel file contains, and whether it can be used.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,16 @@ use crate::apt::{Apt, Package};
 use crate::cache::{Cache, ORIGIN};
 use crate::error::VmError;
 
-/// Where newer kernels than the stable one are.
+/// Debian's suites that have newer kernels than the stable one.
 pub(crate) const SUITES: &str = "trixie-backports sid";
 
-/// Debian's small kernel for virtual machines: the one with NVMe and ext4 built in.
+/// Debian's small kernel for virtual machines. NVMe and ext4 are built in.
 const FLAVOUR: &str = "-cloud-amd64";
 
-/// The version that is taken where none is asked for, if the archive has it: the newest that the
-/// simulation knows (`fair@7.2`).
+/// The default version, if the archive has it: the newest that the simulation knows (`fair@7.2`).
 pub const DEFAULT_VERSION: &str = "7.2";
 
-/// Options without which a guest does not come up, as there are no modules in it.
+/// Options without which a guest cannot boot, because it has no modules.
 const NEEDED: [&str; 8] = [
     "BLK_DEV_NVME",
     "EXT4_FS",
@@ -28,10 +27,10 @@ const NEEDED: [&str; 8] = [
     "SCHEDSTATS",
 ];
 
-/// Options that change what a guest can be asked; whether they are set is told.
+/// Options that decide what can be measured in a guest. Messages say whether they are set.
 const TOLD: [&str; 4] = ["SCHED_CLASS_EXT", "SCHED_CACHE", "NUMA_BALANCING", "DEBUG_INFO_BTF"];
 
-/// The origin of a kernel that is no package.
+/// The origin of a kernel that is not from a package.
 const BY_HAND: &str = "given by hand";
 
 /// A kernel that a guest can boot.
@@ -39,14 +38,14 @@ const BY_HAND: &str = "given by hand";
 pub struct Kernel {
     /// The image (`vmlinuz`).
     pub image: PathBuf,
-    /// Its configuration, where it is known.
+    /// The kernel's configuration, if it is known.
     pub config: Option<PathBuf>,
-    /// Its release, as `uname -r` tells it.
+    /// The kernel's release, as shown by `uname -r`.
     pub release: String,
 }
 
 impl Kernel {
-    /// The kernel that a user names: a file, or (the beginning of) a version in the cache.
+    /// The kernel that a user names: a file, or a version in the cache or its beginning.
     pub fn resolve(cache: &Cache, name: &str) -> Result<Self, VmError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -57,7 +56,7 @@ impl Kernel {
             return Err(error(name, problem, "give a kernel image, or a version as 7.2".into()));
         }
         let versions = cache.kernel_versions();
-        // What was given by hand goes first.
+        // A kernel that the user gave takes precedence.
         let own = cache.own_kernel().filter(|version| versions.contains(version));
         let mut known = own.iter().chain(versions.iter().rev());
         let Some(version) = known.find(|version| matches(version, name)) else {
@@ -76,7 +75,7 @@ impl Kernel {
         Ok(Self { image: dir.join("vmlinuz"), config, release: version.clone() })
     }
 
-    /// Copies a kernel given by hand into the cache, where it is the one that is meant from now on.
+    /// Copies the user's kernel into the cache. It is the default kernel from now on.
     pub(crate) fn keep(self, cache: &Cache) -> Result<Self, VmError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "+-._~".contains(c);
         if !is_version(&self.release) || !self.release.chars().all(plain) {
@@ -102,13 +101,13 @@ impl Kernel {
         Self::resolve(cache, &self.release)
     }
 
-    /// Whether it is no package of Debian's.
+    /// Whether it is not a package of Debian's.
     pub(crate) fn is_given_by_hand(&self, cache: &Cache) -> bool {
         let origin = std::fs::read_to_string(origin(cache, self)).unwrap_or_default();
         origin.is_empty() || origin.starts_with(BY_HAND) || !self.image.starts_with(cache.kernels())
     }
 
-    /// A kernel image given by hand; its configuration is looked for where distributions put it.
+    /// The user's kernel image. Its configuration is searched where distributions put it.
     pub fn from_file(image: &Path) -> Result<Self, VmError> {
         let image = std::path::absolute(image).map_err(|error| VmError::file(image, &error))?;
         let bytes = std::fs::read(&image).map_err(|error| VmError::file(&image, &error))?;
@@ -127,8 +126,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Refuses a kernel that lacks what a guest needs. Of one without a known configuration nothing
-    /// can be said.
+    /// Refuses a kernel without the options that a guest needs. Nothing is checked if its configuration is not known.
     fn check(&self) -> Result<(), VmError> {
         let Some(config) = &self.config else { return Ok(()) };
         let text =
@@ -145,7 +143,7 @@ impl Kernel {
         ))
     }
 
-    /// Which of the options that matter the kernel has, for people.
+    /// Which of the important options the kernel has, as text.
     pub fn options(&self) -> String {
         let Some(config) = &self.config else {
             return "configuration not known (sched_ext schedulers that read it fail)".into();
@@ -168,8 +166,8 @@ fn built_in(config: &str, option: &str) -> bool {
     config.lines().any(|other| other == line)
 }
 
-/// The release that a bzImage tells (Documentation/arch/x86/boot.rst: `kernel_version`, at 0x20e,
-/// is the place of a string, counted from 0x200).
+/// The release that a bzImage contains (Documentation/arch/x86/boot.rst: `kernel_version` at 0x20e is the place of a
+/// string, counted from 0x200).
 fn release(image: &[u8]) -> Option<String> {
     if image.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -181,34 +179,34 @@ fn release(image: &[u8]) -> Option<String> {
     (!text.is_empty() && text.len() < 128).then(|| text.to_owned())
 }
 
-/// Whether `name` can be a version: it is no file's then.
+/// Whether `name` can be a version, and so is not a file.
 pub(crate) fn is_version(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_digit()) && !name.contains('/')
 }
 
-/// Whether `version` is `wanted` or begins with its parts: 7.2.13+deb14 is a 7.2 but no 7.21.
+/// Whether `version` is `wanted` or begins with its parts: 7.2.13+deb14 is a 7.2, but not a 7.21.
 fn matches(version: &str, wanted: &str) -> bool {
     let rest = version.strip_prefix(wanted);
     rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
-/// What versions are ordered by: their numbers.
+/// The numbers by which versions are ordered.
 pub(crate) fn version_key(version: &str) -> Vec<u32> {
     let numbers = version.split(|c: char| !c.is_ascii_digit());
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
-/// What the names of packages with a kernel image begin with; the last one is unsigned, and all
-/// there is of the newest versions for a while.
+/// Prefixes of the names of packages with a kernel image. The last one is unsigned; for a while, the newest versions
+/// have only this package.
 const IMAGES: [&str; 3] = ["linux-image-", "linux-binary-", "linux-binary-unsigned-"];
 
-/// The version of a package that has a kernel image in it.
+/// The version of the kernel image in a package.
 fn packaged_version(package: &str) -> Option<&str> {
     let versions = IMAGES.iter().filter_map(|prefix| package.strip_prefix(prefix));
     versions.filter_map(|rest| rest.strip_suffix(FLAVOUR)).find(|version| is_version(version))
 }
 
-/// Fetches the newest kernel of a version, and returns what it is.
+/// Fetches the newest kernel of a version. Returns the kernel.
 pub(crate) fn fetch(cache: &Cache, apt: &Apt, wanted: Option<&str>) -> Result<Kernel, VmError> {
     let mut names = Vec::new();
     for prefix in IMAGES.into_iter().chain(["linux-base-"]) {
@@ -227,9 +225,8 @@ pub(crate) fn fetch(cache: &Cache, apt: &Apt, wanted: Option<&str>) -> Result<Ke
     Ok(kernel)
 }
 
-/// The packages, of `names`, over which image and configuration are spread, differently in each
-/// version. Of those that left the suites by their source the archive keeps the signed image only:
-/// their configuration is gone.
+/// Those of the packages `names` that contain the image and the configuration; they differ between versions. For
+/// versions whose source has left the suites, the archive keeps only the signed image, and the configuration is gone.
 fn packages_of(release: &str, names: &[String]) -> Vec<String> {
     let package = |part: &str| format!("linux-{part}-{release}");
     let mut parts = vec![package("image"), package("binary"), package("base")];
@@ -240,7 +237,7 @@ fn packages_of(release: &str, names: &[String]) -> Vec<String> {
     parts
 }
 
-/// The version to fetch: of those asked for the newest.
+/// The version to fetch: the newest one that was asked for.
 fn choose(names: &[String], wanted: Option<&str>) -> Result<String, VmError> {
     let mut versions: Vec<&str> = names.iter().filter_map(|name| packaged_version(name)).collect();
     versions.sort_by_key(|version| version_key(version));
@@ -256,7 +253,7 @@ fn choose(names: &[String], wanted: Option<&str>) -> Result<String, VmError> {
     })
 }
 
-/// Fills a kernel's folder.
+/// Fills the folder of a kernel.
 fn unpack(apt: &Apt, packages: &[Package], release: &str, piece: &Path) -> Result<(), VmError> {
     let tree = tempfile::tempdir_in(piece).map_err(|error| VmError::file(piece, &error))?;
     apt.unpack(packages, tree.path())?;
@@ -267,7 +264,7 @@ fn unpack(apt: &Apt, packages: &[Package], release: &str, piece: &Path) -> Resul
         let file = places.iter().map(|place| tree.path().join(place)).find(|file| file.is_file());
         let place = piece.join(name);
         let Some(file) = file else {
-            // The guest runs without its configuration.
+            // The guest can run without the configuration.
             if name == "config" {
                 continue;
             }
@@ -279,7 +276,7 @@ fn unpack(apt: &Apt, packages: &[Package], release: &str, piece: &Path) -> Resul
     crate::prepare::write_origin(piece, packages)
 }
 
-/// Where a kernel of the cache says what it was made of.
+/// The file in which a kernel of the cache says what it was made of.
 pub(crate) fn origin(cache: &Cache, kernel: &Kernel) -> PathBuf {
     cache.kernels().join(&kernel.release).join(ORIGIN)
 }
@@ -336,7 +333,7 @@ mod tests {
         assert_eq!(of("6.19.1-cloud-amd64"), ["linux-binary-6.19.1-cloud-amd64"]);
     }
 
-    /// An image that says it is of this release, and nothing else.
+    /// An image that contains only this release.
     fn image(release: &str) -> Vec<u8> {
         let mut image = vec![0_u8; 0x300];
         image[0x202..0x206].copy_from_slice(b"HdrS");
@@ -359,7 +356,7 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(kept.release, "7.2.0-mine");
         assert!(kept.image.starts_with(cache.dir()) && kept.image.is_file());
-        // Before newer ones, but not in the place of others.
+        // It takes precedence over newer versions, but only if it matches the version that was asked for.
         let release = |name| Kernel::resolve(&cache, name).unwrap().release;
         assert_eq!(release("7.2"), "7.2.0-mine");
         assert_eq!(release("7.2.13"), "7.2.13+deb14-cloud-amd64");

@@ -1,4 +1,4 @@
-//! Boots a stock kernel in QEMU on a chosen machine and runs things in it.
+//! Boots a stock kernel in QEMU on a chosen machine, and runs jobs in it.
 //!
 //! ```no_run
 //! use roost_vm::{Cache, Given, Guest, GuestSpec, Job, Pieces};
@@ -16,15 +16,15 @@
 //! |---|---|
 //! | [`prepare`] | finds, fetches and builds kernel, QEMU and root; `cache`, `apt`, `kernel`, `root`, `cpio`, `partition` help |
 //! | [`shape`] | machines as QEMU can emulate them |
-//! | [`qemu`] | the call of QEMU |
-//! | [`guest`] | one boot: jobs go in, results come out (load lane) |
-//! | [`exact`] | one boot that repeats to the last byte (exact lane) |
-//! | [`job`] | what is run and what comes back |
+//! | [`qemu`] | the command line of QEMU |
+//! | [`guest`] | one boot in the host's time: jobs go in, results come out |
+//! | [`exact`] | one boot in which time counts instructions: repeats are identical |
+//! | [`job`] | the jobs and their results |
 //! | [`survey`] | what the guest's kernel says about its machine and its scheduling domains |
-//! | [`domains`] | that beside what the model predicts |
-//! | [`terminal`] | the user's terminal, when it becomes a guest's |
+//! | [`domains`] | compares these with the model |
+//! | [`terminal`] | the user's terminal, while it is used for a guest |
 //! | `process` | a QEMU that does not outlive this program |
-//! | `init.sh` | the guest's side |
+//! | `init.sh` | the guest's side of roost |
 
 mod apt;
 mod cache;

@@ -1,4 +1,4 @@
-//! Fetches and builds what guests are made of.
+//! Fetches and builds the pieces that guests are made of.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use crate::kernel::{self, Kernel};
 use crate::qemu::Qemu;
 use crate::root;
 
-/// The Debian release that QEMU and the guest's programs come from: they bring their own libraries,
-/// so that the host's release does not matter.
+/// The Debian release of QEMU and the guest's programs. They bring their own libraries, so the host's release does not
+/// matter.
 pub(crate) const SUITE: &str = "trixie";
 
-/// What the user gives by hand, instead of what would be fetched.
+/// Pieces that the user gives, which are used instead of fetched ones.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    /// A kernel: a file, or (the beginning of) a version.
+    /// A kernel: a file, a version, or the beginning of a version.
     pub kernel: Option<String>,
     /// A QEMU (`qemu-system-x86_64`).
     pub qemu: Option<PathBuf>,
@@ -24,21 +24,21 @@ pub struct Given {
     pub root: Option<PathBuf>,
 }
 
-/// Everything a guest is made of.
+/// All pieces that a guest is made of.
 #[derive(Clone, Debug)]
 pub struct Pieces {
-    /// What it boots.
+    /// The kernel.
     pub kernel: Kernel,
-    /// What emulates it.
+    /// The emulator.
     pub qemu: Qemu,
-    /// Its programs, as an ext4 image (load lane).
+    /// The guest's programs, as an ext4 image.
     pub root: PathBuf,
-    /// The same as a cpio archive (exact lane); a root given by hand has none.
+    /// The same as a cpio archive, for exact time. A root that the user gave has none.
     pub initramfs: Option<PathBuf>,
 }
 
 impl Pieces {
-    /// What is in the cache or given by hand; says how to get what is missing.
+    /// The pieces that are in the cache or given by the user. If a piece is missing, the error says how to get it.
     pub fn find(cache: &Cache, given: &Given) -> Result<Self, VmError> {
         let qemu = Qemu::find(cache, given.qemu.as_deref())?;
         let qemu = qemu.ok_or_else(|| missing(cache, "QEMU", "--qemu FILE"))?;
@@ -58,9 +58,9 @@ impl Pieces {
         Ok(Self { kernel, qemu, root, initramfs })
     }
 
-    /// Fetches and builds what is missing and copies what is given by hand, telling `say` what, how
-    /// large and from where. What was given by hand is meant from then on; a kernel, until another
-    /// version is asked for.
+    /// Fetches and builds missing pieces, and copies those that the user gives. Calls `say` with what is fetched, its
+    /// size and its origin. Pieces that the user gives are the default from then on; a kernel, until another version is
+    /// asked for.
     pub fn prepare(
         cache: &Cache,
         given: &Given,
@@ -69,7 +69,7 @@ impl Pieces {
         let _lock = cache.lock()?;
         cache.sweep();
         prepare_kernel(cache, given, say)?;
-        // One index serves both; it is fetched when something is missing only.
+        // Both use one index, which is fetched only if something is missing.
         let mut stable = None;
         prepare_qemu(cache, given, &mut stable, say)?;
         prepare_root(cache, given, &mut stable, say)?;
@@ -86,7 +86,7 @@ fn missing(cache: &Cache, what: &str, option: &str) -> VmError {
     ))
 }
 
-/// Whether a kernel's name is a file's; what is no version is no reason to fetch another kernel.
+/// Whether a kernel's name is a file's name. A name that is not a version never makes roost fetch another kernel.
 fn names_file(kernel: &str) -> bool {
     Path::new(kernel).exists() || !kernel::is_version(kernel)
 }
@@ -96,7 +96,7 @@ fn existing(file: &Path) -> Result<PathBuf, VmError> {
     open.map_err(|error| VmError::file(file, &error))
 }
 
-/// The kernel that is meant where none is named.
+/// The default kernel.
 fn default_kernel(cache: &Cache) -> Result<Kernel, VmError> {
     let versions = cache.kernel_versions();
     if let Some(own) = cache.own_kernel().filter(|own| versions.contains(own)) {
@@ -195,7 +195,7 @@ fn prepare_root(
     Ok(())
 }
 
-/// The index of [`SUITE`], read at its first use.
+/// The index of [`SUITE`], which is read when it is used for the first time.
 fn index<'a>(
     cache: &Cache,
     stable: &'a mut Option<Apt>,
@@ -209,7 +209,7 @@ fn index<'a>(
     stable.as_ref().ok_or_else(|| VmError::Usage("no package index".into()))
 }
 
-/// `90 packages, 36.0 MiB`
+/// Number and total size of packages, such as `90 packages, 36.0 MiB`.
 fn total(packages: &[Package]) -> String {
     let bytes: u64 = packages.iter().map(|package| package.bytes).sum();
     format!("{} packages, {}", packages.len(), mebibytes(bytes))
@@ -224,7 +224,7 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// Writes down which packages a piece was made of.
+/// Writes the packages that a piece was made of into the piece.
 pub(crate) fn write_origin(piece: &Path, packages: &[Package]) -> Result<(), VmError> {
     let line = |package: &Package| format!("{} {}\n", package.name, package.version);
     let text: String = packages.iter().map(line).collect();
@@ -232,7 +232,7 @@ pub(crate) fn write_origin(piece: &Path, packages: &[Package]) -> Result<(), VmE
     std::fs::write(&path, text).map_err(|error| VmError::file(&path, &error))
 }
 
-/// The first package of a piece, in brackets; nothing where it is not known.
+/// The first package of a piece, in brackets. Empty if it is not known.
 fn origin_line(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().next().map(|line| format!("({line})")).unwrap_or_default()

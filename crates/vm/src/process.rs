@@ -1,12 +1,11 @@
-//! A QEMU that ends with this program, whatever ends it.
+//! A QEMU that ends with this program, however this program ends.
 //!
-//! Three things see to that: dropping [`Process`] kills it; the kernel kills it when the thread that
-//! started it ends (`PR_SET_PDEATHSIG`), which also works after `kill -9`; and it is in a process
-//! group of its own, so that an interrupt from the terminal reaches roost only, which can then
-//! report and clean up.
+//! Three things ensure this. Dropping [`Process`] kills it. The kernel kills it when the thread that started it ends
+//! (`PR_SET_PDEATHSIG`), which also works after `kill -9`. And it is in a process group of its own, so that an
+//! interrupt from the terminal reaches only roost, which can then report and clean up.
 //!
-//! The kernel's promise is bound to the thread that forks. So one thread that lives as long as the program starts all
-//! guests, and callers may use short-lived threads.
+//! The kernel watches the thread that forks. So a single thread, which lives as long as the program, starts all guests,
+//! and callers may use short-lived threads.
 
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
@@ -16,12 +15,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A running QEMU.
 pub(crate) struct Process {
-    /// Its pipes may be taken.
+    /// The child process. Callers may take its pipes.
     pub child: Child,
 }
 
 impl Process {
-    /// Starts `command`, which gets the open files `inherited` under their numbers here.
+    /// Starts `command`. It gets the open files `inherited` under the same numbers.
     pub fn start(mut command: Command, inherited: Vec<RawFd>) -> std::io::Result<Self> {
         command.process_group(0);
         let parent = std::process::id();
@@ -31,11 +30,11 @@ impl Process {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                     return Err(std::io::Error::last_os_error());
                 }
-                // The parent may have gone before the promise was made.
+                // The parent may have ended before the kernel was asked to watch it.
                 if libc::getppid() as u32 != parent {
                     libc::_exit(1);
                 }
-                // Only here: other processes that this program starts are not to have them.
+                // Only in this child: other processes that this program starts shall not have these files.
                 for &file in &inherited {
                     if libc::fcntl(file, libc::F_SETFD, 0) != 0 {
                         return Err(std::io::Error::last_os_error());
@@ -47,7 +46,7 @@ impl Process {
         Ok(Self { child: spawn(command)? })
     }
 
-    /// The exit status, if it has ended.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -61,7 +60,7 @@ impl Drop for Process {
     }
 }
 
-/// A command to be started and where to tell the outcome.
+/// A command to start, and the channel for the result.
 type Order = (Command, Sender<std::io::Result<Child>>);
 
 /// Starts `command` in the thread that lives as long as the program.
@@ -71,7 +70,7 @@ fn spawn(command: Command) -> std::io::Result<Child> {
         let (sender, orders) = channel::<Order>();
         std::thread::spawn(move || {
             for (mut command, reply) in orders {
-                // Nobody waits for the reply any more: the child is dropped and ends with us.
+                // If nobody waits for the reply any more, the child is dropped, and ends with this program.
                 let _ = reply.send(command.spawn());
             }
         });
@@ -94,7 +93,7 @@ mod tests {
         command.arg("1000");
         let process = Process::start(command, Vec::new()).unwrap();
         let id = process.child.id() as i32;
-        // SAFETY: signal 0 only asks whether the process exists.
+        // SAFETY: signal 0 only checks that the process exists.
         let exists = || unsafe { libc::kill(id, 0) } == 0;
         assert!(exists());
         drop(process);

@@ -1,4 +1,4 @@
-//! QEMU: where it is and how it is called.
+//! QEMU: finding it, and its command line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,24 +9,24 @@ use crate::partition;
 use crate::shape::Shape;
 use crate::tool;
 
-/// What is fetched, with all it depends on.
+/// Packages to fetch, together with their dependencies.
 pub(crate) const PACKAGES: [&str; 3] = ["qemu-system-x86", "qemu-system-data", "seabios"];
 
-/// The first version that lets a cache's topology be chosen (`smp-cache`).
+/// The first version in which the topology of a cache can be chosen (`smp-cache`).
 const OLDEST: u32 = 10;
 
-/// The name of the program on a system that has it.
+/// The name of an installed QEMU.
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// The emulated CPU. AMD models lose their cache topology under TCG; Skylake-Server and `max` with
-/// several dies abort QEMU 10.0.2.
+/// The emulated CPU. AMD models lose their cache topology under TCG. Skylake-Server, and `max` with several dies, abort
+/// QEMU 10.0.2.
 const CPU: &str = "SapphireRapids";
 
-/// Instructions that all CPUs together execute in a round of turns, at most: 12,500 each of 16. Half of
-/// it changes little that was looked at (docs/understand/guests.md).
+/// Largest number of instructions that all CPUs together execute in one round of turns: 12,500 for each of 16 CPUs.
+/// Half of that changed few of the observed values (docs/understand/guests.md).
 const TURNS_OF_ALL_INSTRUCTIONS: u32 = 200_000;
 
-/// Libraries and modules within an unpacked Debian tree.
+/// Path of libraries and modules in an unpacked Debian tree.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A QEMU for x86.
@@ -34,13 +34,13 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 pub struct Qemu {
     /// The program itself.
     program: PathBuf,
-    /// The unpacked Debian tree it is in; `None` for a QEMU of the system.
+    /// The unpacked Debian tree that contains it. `None` for an installed QEMU.
     tree: Option<PathBuf>,
 }
 
 impl Qemu {
-    /// The QEMU given by hand, now or to `roost vm prepare`, else that of the cache, else the
-    /// system's, if it is new enough.
+    /// The QEMU to use: the one that the user gives, now or to `roost vm prepare`; otherwise the one in the cache;
+    /// otherwise the installed one, if it is new enough.
     pub(crate) fn find(cache: &Cache, given: Option<&Path>) -> Result<Option<Self>, VmError> {
         if let Some(program) = given {
             return Self::own(program).map(Some);
@@ -61,9 +61,9 @@ impl Qemu {
         Ok(system.filter(|qemu| qemu.major().is_ok_and(|version| version >= OLDEST)))
     }
 
-    /// The QEMU in the file `program`, if it can be used.
+    /// The user's QEMU `program`, if it can be used.
     fn own(program: &Path) -> Result<Self, VmError> {
-        // Not by the link: QEMU finds its data by where it is.
+        // The link is resolved, because QEMU finds its data relative to its own place.
         let program = program.canonicalize().map_err(|error| VmError::file(program, &error))?;
         let qemu = Self { program, tree: None };
         match qemu.major()? {
@@ -75,15 +75,15 @@ impl Qemu {
         }
     }
 
-    /// Remembers it as the one given by hand.
+    /// Remembers it as the user's QEMU.
     pub(crate) fn keep(&self, cache: &Cache) -> Result<(), VmError> {
         crate::cache::link(&self.program, &cache.own_qemu())
     }
 
-    /// A call of QEMU without arguments.
+    /// A command that starts QEMU without arguments.
     fn command(&self) -> Command {
         let Some(tree) = &self.tree else { return Command::new(&self.program) };
-        // Its own loader finds its own libraries, whatever the host has.
+        // The tree's own loader finds the tree's own libraries, whatever the host has.
         let libraries = tree.join(LIBRARIES);
         let mut command = Command::new(tree.join("usr/lib64/ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(&libraries).arg(&self.program);
@@ -94,7 +94,7 @@ impl Qemu {
         command
     }
 
-    /// Its version, as it tells it.
+    /// The version that QEMU prints.
     pub fn version(&self) -> Result<String, VmError> {
         let mut command = self.command();
         let purpose = format!("{} --version", self.program.display());
@@ -113,7 +113,7 @@ impl Qemu {
         Ok(crate::kernel::version_key(&version).first().copied().unwrap_or(0))
     }
 
-    /// Where it is, for people.
+    /// Its place, for messages.
     pub(crate) fn place(&self) -> String {
         match &self.tree {
             Some(tree) => {
@@ -124,8 +124,8 @@ impl Qemu {
         }
     }
 
-    /// Whether KVM runs a guest here: `/dev/kvm` can exist and fail, so it is tried with a machine
-    /// that stops before its first instruction.
+    /// Whether KVM can run a guest here. `/dev/kvm` can exist and still fail, so this starts a machine that stops
+    /// before its first instruction.
     pub(crate) fn kvm_works(&self) -> bool {
         let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
         if device.is_err() {
@@ -137,34 +137,35 @@ impl Qemu {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else { return false };
         if let Some(mut monitor) = child.stdin.take() {
-            // A QEMU that has failed does not read: its exit status tells.
+            // A QEMU that has failed does not read. The exit status shows that.
             let _ = std::io::Write::write_all(&mut monitor, b"quit\n");
         }
         child.wait().is_ok_and(|status| status.success())
     }
 }
 
-/// How a guest's time passes.
+/// How time passes in a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// CPUs run in parallel on the host's, in the host's time.
+    /// CPUs run in parallel on the host's CPUs, in the host's time.
     Load,
-    /// One stream of instructions whose number is the time: a repeat is identical to the last byte.
+    /// CPUs share one stream of instructions, and the number of instructions is the time. A repeat is identical to the
+    /// last byte.
     Exact {
-        /// An instruction takes 2 to this power, ns.
+        /// An instruction takes 2 to this power, in ns.
         shift: u8,
     },
 }
 
-/// Files that a guest is attached to.
+/// The files that a guest uses.
 pub(crate) struct Files<'a> {
     pub kernel: &'a Path,
-    /// Where the console is written.
+    /// The file for the console.
     pub console: &'a Path,
     pub disks: Disks<'a>,
 }
 
-/// Where the guest's root is.
+/// The place of the guest's root.
 pub(crate) enum Disks<'a> {
     /// Three NVMe namespaces: root, jobs, results.
     Nvme { root: &'a Path, jobs: &'a Path, results: &'a Path },
@@ -172,7 +173,7 @@ pub(crate) enum Disks<'a> {
     Initramfs(&'a Path),
 }
 
-/// What a guest is, apart from its files.
+/// The guest's hardware, apart from its files.
 pub(crate) struct Hardware<'a> {
     pub shape: &'a Shape,
     pub memory_mib: u32,
@@ -180,23 +181,22 @@ pub(crate) struct Hardware<'a> {
     pub kvm: bool,
 }
 
-/// What the kernel is told in either lane: a known start, no waiting after a panic (QEMU then
-/// exits), and domains shown in debugfs. Debian's kernels test their ciphers after boot, beside whatever
-/// runs by then, which takes a machine that executes 8 ns an instruction half a minute.
+/// Kernel arguments for all guests: a fixed start address, no waiting after a panic (QEMU then exits), and domains in
+/// debugfs. Debian's kernels also test their ciphers after boot, in parallel to other programs. On a machine that needs
+/// 8 ns per instruction, this takes half a minute.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 nokaslr mitigations=off tsc=reliable panic=-1 \
                                 sched_verbose random.trust_cpu=on cryptomgr.notests=1";
 
-/// What the first process does in the load lane: it unpacks the guest's side of roost from the
-/// second namespace, so that the root's image need not know of it. The kernel scans namespaces in any
-/// order, so that their names tell nothing. (No `=` within the quotes: the kernel would take the
-/// words around it for a variable.)
+/// The command of the first process, in the host's time. It unpacks the guest's side of roost from the second
+/// namespace, so that the root's image need not contain it. The kernel scans namespaces in any order, so their names
+/// say nothing. (There is no `=` within the quotes, because the kernel would take the words around it for a variable.)
 const FIRST_PROCESS: &str = "rootfstype=ext4 rootwait ro devtmpfs.mount=1 init=/bin/sh -- -c \"\
     mount -t sysfs sysfs /sys; mount -t tmpfs run /run; until [ -e /run/init ]; do \
     for disk in /sys/block/nvme0n?; do read id < $disk/nsid; \
     [ $id -eq 2 ] && tar xf /dev/${disk##*/} -C /run; done; \
     [ -e /run/init ] || sleep 0.2; done; exec /run/init\"";
 
-/// The whole call: `arguments` are added to the kernel's.
+/// The whole command line. `arguments` are added to the kernel's arguments.
 pub(crate) fn command(
     qemu: &Qemu,
     hardware: &Hardware<'_>,
@@ -217,8 +217,8 @@ pub(crate) fn command(
     let boot = match &files.disks {
         Disks::Nvme { root, jobs, results } => {
             nvme(&mut command, [(root, true), (jobs, true), (results, false)]);
-            // A busy host may not let the guest see ten ticks in the time in which its kernel expects
-            // them, which it would take for a broken timer.
+            // On a busy host, the guest may not see ten ticks in the time in which its kernel expects them. The kernel
+            // would conclude that its timer is broken.
             format!("no_timer_check root=PARTUUID={} {FIRST_PROCESS}", partition::UUID)
         }
         Disks::Initramfs(archive) => {
@@ -231,7 +231,7 @@ pub(crate) fn command(
     command
 }
 
-/// The last-level cache is the die's; where cores share an L2, that is the module's.
+/// The last-level cache belongs to the die. If cores share an L2, that belongs to the module.
 fn machine(shape: &Shape) -> String {
     let l2 =
         if shape.has_clusters() { ",smp-cache.1.cache=l2,smp-cache.1.topology=module" } else { "" };
@@ -247,7 +247,7 @@ fn accelerator(command: &mut Command, hardware: &Hardware<'_>) {
         Lane::Exact { shift } => {
             command.args(["-accel", "tcg,thread=single", "-icount"]);
             command.arg(format!("shift={shift},sleep=off"));
-            // No randomness and no clock from outside.
+            // The guest gets no random numbers and no clock from outside.
             command.arg("-cpu").arg(format!("{CPU},-rdrand,-rdseed"));
             command.args(["-seed", "42", "-rtc", "base=2026-01-01,clock=vm"]);
             short_turns(command, shift);
@@ -255,20 +255,19 @@ fn accelerator(command: &mut Command, hardware: &Hardware<'_>) {
     }
 }
 
-/// CPUs take turns, each until the time to the next timer of the machine, divided by the number of
-/// CPUs, has passed: with ticks of 4 ms up to 250 us for each of 16 CPUs, while the others neither
-/// take their interrupts nor go on. A timer that no guest sees keeps turns short: that of a packet
-/// filter on a network without an adapter.
+/// Makes turns short. CPUs take turns, each until the time to the machine's next timer, divided by the number of CPUs,
+/// has passed: with ticks of 4 ms, up to 250 us for each of 16 CPUs. Meanwhile the other CPUs neither take interrupts
+/// nor continue. A timer that no guest sees keeps turns short: that of a packet filter on a network without an adapter.
 fn short_turns(command: &mut Command, shift: u8) {
     let interval_us = (TURNS_OF_ALL_INSTRUCTIONS / 1000) << shift;
     command.args(["-netdev", "hubport,id=turns,hubid=0", "-object"]);
     command.arg(format!("filter-buffer,id=turn,netdev=turns,interval={interval_us}"));
 }
 
-/// Memory in equal parts, a part a node.
+/// Memory in equal parts, one part per node.
 fn memory(command: &mut Command, hardware: &Hardware<'_>) {
     let nodes = &hardware.shape.nodes;
-    // Whole blocks of 128 MiB: the kernel's sections.
+    // In multiples of 128 MiB, the size of the kernel's sections.
     let part = (hardware.memory_mib / nodes.len().max(1) as u32).next_multiple_of(128);
     command.args(["-m", &format!("{}M", part * nodes.len() as u32)]);
     for (node, cpus) in nodes.iter().enumerate() {
@@ -287,12 +286,12 @@ fn memory(command: &mut Command, hardware: &Hardware<'_>) {
     }
 }
 
-/// One controller with three namespaces, numbered from 1.
+/// A controller with three namespaces, numbered from 1.
 fn nvme(command: &mut Command, files: [(&Path, bool); 3]) {
     command.args(["-device", "nvme,id=nvme,serial=roost"]);
     for (index, (file, readonly)) in files.into_iter().enumerate() {
         let readonly = if readonly { "on" } else { "off" };
-        // Roost reads and writes the files while QEMU has them: no locks, and no flushes.
+        // Roost reads and writes the files while QEMU has them open: no locks, and no flushes.
         command.arg("-drive").arg(format!(
             "if=none,id=disk{index},format=raw,cache=unsafe,readonly={readonly},\
              file.driver=file,file.locking=off,file.filename={}",
@@ -303,7 +302,7 @@ fn nvme(command: &mut Command, files: [(&Path, bool); 3]) {
     }
 }
 
-/// A path within an option, where a comma is doubled.
+/// A path within an option, in which commas are doubled.
 fn option(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

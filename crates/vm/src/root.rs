@@ -1,7 +1,8 @@
-//! The guest's programs: a Debian tree without a running system in it.
+//! The guest's programs: a Debian tree that is not a running system.
 //!
-//! Packages are unpacked, not installed: no maintainer script runs. So neither root nor a user namespace is needed, and
-//! the tree depends on the packages only. [`finish`] does what scripts would have done and guests need.
+//! Packages are unpacked, not installed, so no maintainer script runs. This way, neither root nor a user namespace is
+//! needed, and the tree depends only on the packages. [`finish`] does those things that scripts would have done and
+//! guests need.
 
 use std::io::Seek;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,13 +13,13 @@ use crate::cache::ORIGIN;
 use crate::error::VmError;
 use crate::{cpio, partition, tool};
 
-/// The image of the load lane.
+/// The image for guests in the host's time.
 pub(crate) const IMAGE: &str = "root.ext4";
 
-/// The archive of the exact lane.
+/// The archive for guests with exact time.
 pub(crate) const ARCHIVE: &str = "root.cpio";
 
-/// What the guest's own scripts need, and what users run.
+/// Packages that the guest's own scripts need, and programs that users run.
 const PACKAGES: [&str; 30] = [
     "base-files",
     "base-passwd",
@@ -52,13 +53,13 @@ const PACKAGES: [&str; 30] = [
     "zstd",
 ];
 
-/// Dependencies of stress-ng's graphics stressors: 120 MiB that nothing else needs.
+/// Dependencies of stress-ng's graphics stressors. They are 120 MiB, and nothing else needs them.
 const LEFT_OUT: [&str; 3] = ["mesa-libgallium", "libllvm", "libz3-"];
 
-/// Documentation: half of what many packages hold.
+/// Documentation, which is half of many packages.
 const UNUSED: [&str; 6] = ["doc", "man", "locale", "info", "lintian", "bug"];
 
-/// What [`init.sh`](crate::guest) calls: a root without any of them does not come up.
+/// Programs that [`init.sh`](crate::guest) uses. A root without any of them does not boot.
 const NEEDED: [&str; 20] = [
     "bash",
     "cat",
@@ -82,8 +83,8 @@ const NEEDED: [&str; 20] = [
     "uname",
 ];
 
-/// The packages of the root with all they depend on, the one with the links of the merged `/usr`
-/// first: other packages are unpacked through them.
+/// The packages of the root with all their dependencies. The package with the links of the merged `/usr` comes first,
+/// because other packages are unpacked through these links.
 pub(crate) fn packages(apt: &Apt) -> Result<Vec<Package>, VmError> {
     let mut packages = apt.closure(&PACKAGES)?;
     packages.retain(|package| !LEFT_OUT.iter().any(|prefix| package.name.starts_with(prefix)));
@@ -93,7 +94,7 @@ pub(crate) fn packages(apt: &Apt) -> Result<Vec<Package>, VmError> {
 
 /// Builds the image and the archive in `piece`.
 pub(crate) fn build(apt: &Apt, packages: &[Package], piece: &Path) -> Result<(), VmError> {
-    // Before the download: what is missing on the host is told at once.
+    // Checked before the download, so that a missing program is reported at once.
     tool::need("mke2fs", "e2fsprogs")?;
     let tree = tempfile::tempdir_in(piece).map_err(|error| VmError::file(piece, &error))?;
     apt.unpack(packages, tree.path())?;
@@ -103,7 +104,7 @@ pub(crate) fn build(apt: &Apt, packages: &[Package], piece: &Path) -> Result<(),
     crate::prepare::write_origin(piece, packages)
 }
 
-/// Copies a root given by hand, an ext4 image, into `piece` and makes the archive of it.
+/// Copies the user's root (an ext4 image) into `piece`, and creates the archive.
 pub(crate) fn keep(given: &Path, piece: &Path) -> Result<(), VmError> {
     let failed = |error: std::io::Error| VmError::file(given, &error);
     let copy = piece.join(IMAGE);
@@ -112,8 +113,8 @@ pub(crate) fn keep(given: &Path, piece: &Path) -> Result<(), VmError> {
     image.rewind().map_err(failed)?;
     std::io::copy(&mut image, &mut file).map_err(failed)?;
     let tree = tempfile::tempdir_in(piece).map_err(|error| VmError::file(piece, &error))?;
-    // In the tree's own folder: the command's words cannot be quoted. That files do not get the
-    // owners they have in the image does not matter, and is all it complains about to users.
+    // It runs in the folder of the tree, because the words of debugfs's commands cannot be quoted. The files do not get
+    // the owners that they have in the image, about which it complains. That does not matter.
     let mut command = tool::need("debugfs", "e2fsprogs")?;
     command.args(["-R", "rdump / ."]).arg(&copy).current_dir(tree.path());
     tool::output(&mut command, "reading the root's image with debugfs")?;
@@ -130,8 +131,7 @@ pub(crate) fn keep(given: &Path, piece: &Path) -> Result<(), VmError> {
     std::fs::write(&origin, "given by hand\n").map_err(|error| VmError::file(&origin, &error))
 }
 
-/// Which of the programs that a guest needs are not in `tree`. Links may lead to where they are
-/// only in the guest.
+/// The programs that a guest needs and that are not in `tree`. Links may point to places that exist only in the guest.
 fn missing(tree: &Path) -> Vec<&'static str> {
     let folders = ["usr/bin", "bin", "usr/sbin", "sbin"].map(|folder| tree.join(folder));
     let has =
@@ -139,8 +139,8 @@ fn missing(tree: &Path) -> Vec<&'static str> {
     NEEDED.iter().copied().filter(|name| !has(name)).collect()
 }
 
-/// What maintainer scripts would have done: users, groups, an awk. In the image files belong to the
-/// user who built it, so that programs must not run as their owner (`mount` would as nobody).
+/// Does what maintainer scripts would have done: users, groups, an awk. In the image, files belong to the user who
+/// built it, so programs must not be setuid (`mount` would run as nobody).
 fn finish(tree: &Path) -> Result<(), VmError> {
     for file in ["passwd", "group"] {
         let master = tree.join(format!("usr/share/base-passwd/{file}.master"));
@@ -161,7 +161,7 @@ fn finish(tree: &Path) -> Result<(), VmError> {
     Ok(())
 }
 
-/// Takes the setuid and setgid bits off the programs in `dir`.
+/// Removes the setuid and setgid bits of the programs in `dir`.
 fn without_setuid(dir: &Path) -> Result<(), VmError> {
     let failed = |error: std::io::Error| VmError::file(dir, &error);
     for entry in std::fs::read_dir(dir).map_err(failed)? {
@@ -176,9 +176,9 @@ fn without_setuid(dir: &Path) -> Result<(), VmError> {
     Ok(())
 }
 
-/// An ext4 image of a tree, read-only in use: no journal, no space left for growth.
+/// An ext4 image of a tree for reading only: no journal, and no space for growth.
 fn image(tree: &Path, image: &Path) -> Result<(), VmError> {
-    // A quarter more than the contents for the file system's own tables.
+    // A quarter more than the contents, for the file system's own tables.
     let mebibytes = crate::cache::size(tree) / (1 << 20) * 5 / 4 + 32;
     let mut command = tool::need("mke2fs", "e2fsprogs")?;
     command.args(["-q", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-E", "root_owner=0:0"]);

@@ -1,4 +1,4 @@
-//! Machines as QEMU can emulate them: a regular hierarchy, CPUs numbered depth first.
+//! Machines that QEMU can emulate: a regular hierarchy, with CPUs numbered depth first.
 //!
 //! ```text
 //! package (socket)
@@ -8,7 +8,7 @@
 //!          └─ CPU (thread)
 //! ```
 //!
-//! Nodes are ranges of CPUs and may lie at any level.
+//! Nodes are ranges of CPUs, and may be at any level.
 
 use std::ops::Range;
 
@@ -16,24 +16,24 @@ use roost_machine::{Core, Cpu, CpuSet, Llc, Machine, Node};
 
 use crate::error::VmError;
 
-/// The most CPUs of a guest: with 64, guests were seen to boot and not much more.
+/// Largest number of CPUs of a guest. Guests with 64 CPUs were able to boot, but hardly more than that.
 pub const MAX_CPUS: usize = 32;
 
-/// The most nodes: memory is dealt out in parts of 128 MiB.
+/// Largest number of nodes. Memory is assigned in parts of 128 MiB.
 const MAX_NODES: usize = 16;
 
 /// A regular machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// CPUs of one package, LLC, cluster, core.
+    /// Number of CPUs of one package, LLC, cluster and core.
     widths: [usize; 4],
     /// CPUs of the machine.
     cpus: usize,
     /// Whether the cores of a cluster share an L2.
     clusters: bool,
-    /// The CPUs of each node; empty for a node of memory only.
+    /// The CPUs of each node. Empty for a node that has only memory.
     pub(crate) nodes: Vec<Range<usize>>,
-    /// Distances between nodes; 10 to itself.
+    /// Distances between nodes. 10 is the distance of a node to itself.
     pub(crate) distances: Vec<Vec<u32>>,
 }
 
@@ -55,7 +55,7 @@ impl Shape {
         let levels: [(&str, PartOf); 4] = [
             ("packages", |cpu| cpu.package),
             ("LLCs", |cpu| cpu.llc),
-            // Without clusters an LLC is one module.
+            // Without clusters, an LLC is one module.
             ("clusters", |cpu| cpu.cluster.unwrap_or(cpu.llc)),
             ("cores", |cpu| cpu.core),
         ];
@@ -81,7 +81,7 @@ impl Shape {
         Ok(Self { widths, cpus, clusters, nodes, distances: machine.distances.clone() })
     }
 
-    /// The argument of QEMU's `-smp`.
+    /// The value of QEMU's `-smp`.
     pub(crate) fn smp(&self) -> String {
         let [package, llc, cluster, core] = self.widths;
         format!(
@@ -105,10 +105,10 @@ impl Shape {
     }
 }
 
-/// The number of the part that a CPU belongs to.
+/// Returns the number of the part that a CPU belongs to.
 type PartOf = fn(&Cpu) -> u32;
 
-/// How many CPUs each part has, if CPU n is in part n / width for all.
+/// Number of CPUs per part, if CPU n is in part n / width for all CPUs.
 fn regular_width(machine: &Machine, number: PartOf) -> Option<usize> {
     let first = machine.cpus.first().map(number)?;
     let width = machine.cpus.iter().take_while(|cpu| number(cpu) == first).count();
@@ -130,8 +130,8 @@ fn range(cpus: &CpuSet) -> Option<Range<usize>> {
     (first..end).all(|cpu| cpus.contains(cpu)).then_some(first..end)
 }
 
-/// `machine` with its CPUs numbered depth first, the threads of a core one after the other, as QEMU
-/// numbers them: the same machine under other numbers.
+/// `machine` with its CPUs numbered depth first, the threads of a core one after the other, as QEMU numbers them. Apart
+/// from the numbers, the machine is the same.
 pub fn depth_first(machine: &Machine) -> Machine {
     let cpus = machine.nr_cpus();
     let mut order: Vec<usize> = (0..cpus).collect();
@@ -158,7 +158,7 @@ pub fn depth_first(machine: &Machine) -> Machine {
             llc: llcs[cpu],
             node: machine.cpus[order[cpu]].node,
             package: packages[cpu],
-            // QEMU's CPUs are alike.
+            // All CPUs of QEMU are equal.
             capacity: Cpu::FULL_CAPACITY,
         })
         .collect();
@@ -185,7 +185,7 @@ pub fn depth_first(machine: &Machine) -> Machine {
     result
 }
 
-/// Numbers for distinct values, dense from 0 in the order of their first use.
+/// Numbers for distinct values, without gaps from 0, in the order of first use.
 fn dense(values: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut seen: Vec<u32> = Vec::new();
     values
@@ -199,14 +199,14 @@ fn dense(values: impl Iterator<Item = u32>) -> Vec<u32> {
         .collect()
 }
 
-/// The same where some have no value.
+/// The same if some have no value.
 fn dense_some(values: impl Iterator<Item = Option<u32>>) -> Vec<Option<u32>> {
     let values: Vec<Option<u32>> = values.collect();
     let mut numbers = dense(values.iter().flatten().copied()).into_iter();
     values.iter().map(|value| value.and_then(|_| numbers.next())).collect()
 }
 
-/// The first thing in which the guest's machine is not the one asked for; both numbered depth first.
+/// The first difference between the guest's machine and the requested one. Both are numbered depth first.
 pub(crate) fn difference(asked: &Machine, seen: &Machine) -> Option<String> {
     let differs = |what: &str, asked: &dyn std::fmt::Display, seen: &dyn std::fmt::Display| {
         Some(format!("it has {what} {seen} instead of {asked}"))
@@ -245,7 +245,7 @@ mod tests {
         Shape::of(&depth_first(&roost_machine::resolve(name).unwrap()))
     }
 
-    /// The table of `docs/vm.md`: what has been seen to give these machines.
+    /// The table of `docs/vm.md`: shapes with which QEMU has been seen to emulate these machines.
     #[test]
     fn presets_have_the_shapes_known_to_work() {
         let smp = |name| shape(name).unwrap().smp();

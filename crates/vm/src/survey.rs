@@ -1,4 +1,4 @@
-//! What a guest's kernel says about its machine and its scheduling domains.
+//! The guest's kernel's view of its machine and its scheduling domains.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -9,16 +9,16 @@ use tempfile::TempDir;
 use crate::error::VmError;
 use crate::shape;
 
-/// The file of the archive that `init.sh` sends.
+/// The file in the archive that `init.sh` sends.
 const FILE: &str = "survey";
 
-/// Where the kernel tells its domains (`sched_verbose`).
+/// Where the kernel shows its domains (`sched_verbose`).
 const DOMAINS: &str = "sys/kernel/debug/sched/domains";
 
-/// Where the scheduler's settings are, the domains among them.
+/// The folder with the scheduler's settings, which also contains the domains.
 const SETTINGS: &str = "sys/kernel/debug/sched/";
 
-/// A guest's own view, read at boot.
+/// The guest's own view, read at boot.
 #[derive(Clone, Debug)]
 pub struct Survey {
     /// The kernel's release (`uname -r`).
@@ -31,7 +31,7 @@ pub struct Survey {
     pub settings: BTreeMap<String, String>,
 }
 
-/// A scheduling domain as the kernel tells it in debugfs, `/proc/schedstat` and its log.
+/// A scheduling domain, as the kernel shows it in debugfs, in `/proc/schedstat` and in its log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenDomain {
     /// `SMT`, `MC`, ...
@@ -40,15 +40,15 @@ pub struct SeenDomain {
     pub span: String,
     /// Flags without `SD_`, sorted.
     pub flags: Vec<String>,
-    /// The CPUs of its groups in the kernel's order, the CPU's own group first; empty where the
-    /// kernel's log does not tell.
+    /// The CPUs of its groups in the kernel's order, the CPU's own group first. Empty if the kernel's log does not show
+    /// them.
     pub groups: Vec<String>,
-    /// The numbers of debugfs by name: `imbalance_pct`, `busy_factor`, ...
+    /// The numbers in debugfs, by name: `imbalance_pct`, `busy_factor`, ...
     pub numbers: BTreeMap<String, u64>,
 }
 
 impl Survey {
-    /// Reads what `init.sh` wrote.
+    /// Reads the files that `init.sh` wrote.
     pub(crate) fn read(folder: &TempDir) -> Result<Self, VmError> {
         let path = folder.path().join(FILE);
         let bytes = std::fs::read(&path).map_err(|error| VmError::file(&path, &error))?;
@@ -69,7 +69,7 @@ impl Survey {
         Ok(Self { release, machine, domains, settings: settings(&files) })
     }
 
-    /// Fails unless the guest sees the machine asked for.
+    /// Fails if the guest does not see the requested machine.
     pub(crate) fn check(&self, asked: &Machine) -> Result<(), VmError> {
         match shape::difference(asked, &self.machine) {
             None => Ok(()),
@@ -78,7 +78,7 @@ impl Survey {
     }
 }
 
-/// The machine, through the same reader as a captured `/sys`.
+/// The machine. A captured `/sys` is read in the same way.
 fn machine(files: &BTreeMap<&str, Vec<&str>>) -> Result<Machine, VmError> {
     let folder = tempfile::tempdir().map_err(|error| crate::guest::unnamed_failed(&error))?;
     for (name, lines) in files {
@@ -99,7 +99,7 @@ fn machine(files: &BTreeMap<&str, Vec<&str>>) -> Result<Machine, VmError> {
     Ok(machine)
 }
 
-/// The scheduler's settings, and of domains what they are called.
+/// The scheduler's settings, and the names of the domains.
 fn settings(files: &BTreeMap<&str, Vec<&str>>) -> BTreeMap<String, String> {
     let is_wanted = |path: &str| !path.starts_with(DOMAINS) || path.ends_with("/name");
     let settings = files.iter().filter(|(path, _)| is_wanted(path));
@@ -110,7 +110,7 @@ fn settings(files: &BTreeMap<&str, Vec<&str>>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Domains with what debugfs tells: `cpu0/domain1/name` and so on.
+/// Reads the domains from debugfs: `cpu0/domain1/name` and so on.
 fn domains(files: &BTreeMap<&str, Vec<&str>>, cpus: usize) -> Vec<Vec<SeenDomain>> {
     let mut domains = vec![Vec::new(); cpus];
     for (path, lines) in files {
@@ -135,7 +135,7 @@ fn domains(files: &BTreeMap<&str, Vec<&str>>, cpus: usize) -> Vec<Vec<SeenDomain
     domains
 }
 
-/// The domain at `level`, made if it is not there; the kernel has fewer than 32.
+/// The domain at `level`, created if it does not exist. The kernel has fewer than 32.
 fn at(domains: &mut Vec<SeenDomain>, level: usize) -> Option<&mut SeenDomain> {
     if level < 32 && domains.len() <= level {
         domains.resize(level + 1, SeenDomain::default());
@@ -150,7 +150,7 @@ fn flags(line: &str) -> Vec<String> {
     flags
 }
 
-/// Adds spans from `/proc/schedstat`: `domain1 PKG 00ff ...`, before version 17 without the name.
+/// Adds spans from `/proc/schedstat`: `domain1 PKG 00ff ...`. Before version 17, the name is missing.
 fn spans(files: &BTreeMap<&str, Vec<&str>>, domains: &mut [Vec<SeenDomain>]) {
     let mut cpu = None;
     for line in files.get("proc/schedstat").into_iter().flatten() {
@@ -171,12 +171,12 @@ fn spans(files: &BTreeMap<&str, Vec<&str>>, domains: &mut [Vec<SeenDomain>]) {
     }
 }
 
-/// Names of levels hold letters beyond f; masks do not (`MC` has an M).
+/// Whether a word is a mask of CPUs. Names of levels contain letters beyond f, such as the M in `MC`.
 fn is_mask(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_hexdigit() || c == ',')
 }
 
-/// A mask as `0000,0000ff00` in list format: `8-15`.
+/// Converts a mask such as `0000,0000ff00` to a list of CPUs: `8-15`.
 fn list(mask: &str) -> String {
     let digits: Vec<u32> = mask.chars().rev().filter_map(|digit| digit.to_digit(16)).collect();
     let bits = digits.iter().enumerate().flat_map(|(place, &digit)| {
@@ -193,7 +193,7 @@ fn list(mask: &str) -> String {
 ///   groups: 0:{ span=0 }, 1:{ span=1 cap=1023 }
 /// ```
 ///
-/// Domains may be attached more than once; the last time counts.
+/// Domains may be attached several times. The last time counts.
 fn groups(files: &BTreeMap<&str, Vec<&str>>, domains: &mut [Vec<SeenDomain>]) {
     let (mut cpu, mut level) = (None, None);
     for line in files.get("kernel-log").into_iter().flatten() {

@@ -1,15 +1,15 @@
-//! The user's terminal, when it becomes a guest's.
+//! The user's terminal, while it is used for a guest.
 
 use std::io::IsTerminal;
 use std::mem::MaybeUninit;
 
-/// Standard input as a terminal that passes every key on; as it was before once this is dropped.
+/// Standard input as a terminal that passes on every key. Its former settings are restored when this is dropped.
 pub struct RawTerminal {
     before: libc::termios,
 }
 
 impl RawTerminal {
-    /// Takes standard input over; `None` if it is no terminal.
+    /// Takes over standard input. `None` if it is not a terminal.
     pub fn take() -> Option<Self> {
         if !std::io::stdin().is_terminal() {
             return None;
@@ -39,7 +39,7 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Rows and columns of standard output; 24 x 80 if it is no terminal.
+/// Rows and columns of standard output. 24 x 80 if it is not a terminal.
 pub fn size() -> (u16, u16) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ fills a winsize.

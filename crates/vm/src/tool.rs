@@ -1,11 +1,11 @@
-//! Programs of the host: finding them, running them, understanding their failures.
+//! Programs on the host: finds them, runs them, and interprets their failures.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::error::VmError;
 
-/// Where else than in `$PATH` Debian keeps programs that an ordinary user may run.
+/// Folders outside of `$PATH` in which Debian keeps programs that ordinary users may run.
 const SYSTEM_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// The program `name`, if the host has it.
@@ -23,7 +23,7 @@ pub(crate) fn need(tool: &'static str, package: &'static str) -> Result<Command,
     Ok(command)
 }
 
-/// Runs `command` and returns what it wrote; `purpose` says in an error what it was to do.
+/// Runs `command` and returns its output. For errors, `purpose` says what it was run for.
 pub(crate) fn output(command: &mut Command, purpose: &str) -> Result<String, VmError> {
     let failed = |reason: String| VmError::Failed { tool: purpose.to_owned(), reason };
     let output = command.output().map_err(|error| failed(error.to_string()))?;
@@ -33,7 +33,7 @@ pub(crate) fn output(command: &mut Command, purpose: &str) -> Result<String, VmE
     Err(failed(first_error(&String::from_utf8_lossy(&output.stderr), &output.status.to_string())))
 }
 
-/// The line of `text` that tells most: the first error, else the last line, else `otherwise`.
+/// The most useful line of `text`: the first error, else the last line, else `otherwise`.
 fn first_error(text: &str, otherwise: &str) -> String {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let error = lines().find_map(|line| line.strip_prefix("E: "));

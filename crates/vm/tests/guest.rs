@@ -1,8 +1,8 @@
-//! Real guests. They run with `make test-vm`, because they need packages from the network or a prepared
-//! cache, and minutes.
+//! Tests with real guests. `make test-vm` runs them, because they need minutes, and packages from the network or a
+//! prepared cache.
 //!
-//! Where a guest cannot be had they fail, and say how to leave them out. What is named `program_` is not
-//! a test, but a program that one starts.
+//! If guests are not available, the tests fail and say how to leave them out. Functions named `program_` are not tests:
+//! a test starts them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use roost_vm::domains::compare;
 use roost_vm::{Cache, Given, Guest, GuestSpec, Job, Pieces, VmError, exact};
 
-/// The presets whose domains have to be those that the model predicts.
+/// The presets whose domains must be those that the model predicts.
 const PRESETS: [&str; 6] = ["2n2l4c", "1s2n4l2c", "4n1l4c", "4n2l2c", "2n2l2c2t", "2n1l2m2c2t"];
 
 /// A prepared cache.
@@ -34,7 +34,7 @@ fn told<T>(result: Result<T, VmError>) -> T {
     result.unwrap_or_else(|error| panic!("{error}\n{}", error.console().join("\n")))
 }
 
-/// Boot checks the machine itself; here the domains are compared too.
+/// Booting checks the machine itself. This test also compares the domains.
 #[test]
 #[ignore = "boots a guest: make test-vm"]
 fn every_preset_has_the_domains_that_the_model_predicts() {
@@ -62,7 +62,7 @@ fn jobs_of_one_boot_bring_files_in_and_out() {
     assert_eq!(String::from_utf8_lossy(&result.stdout), "hello 3145728\n");
     assert_eq!(std::fs::read(result.out().join("copy")).unwrap(), large);
 
-    // Nothing of the first job is left for the second.
+    // The second job sees nothing of the first.
     let result = told(guest.run(&Job::of(["ls", "-A", "large", "it's"])));
     assert_eq!(result.status, 2);
     assert!(String::from_utf8_lossy(&result.stderr).contains("it's"));
@@ -95,7 +95,7 @@ fn a_job_in_which_the_emulator_ran_stale_code_runs_once_more_in_a_new_guest() {
     let mut guest = told(Guest::boot(&cache, &spec("node:1 core:2 pu:1")));
     let script = "echo 'Oops: int3: 0000' >/dev/kmsg; echo c >/proc/sysrq-trigger; sleep 100";
     told(guest.run(&Job::of(["true"])));
-    // Its second job is the first one of the new guest.
+    // The second job is the first one of the new guest.
     let error = guest.run(&Job::script(script)).unwrap_err();
     assert!(error.to_string().contains("panicked in job 1"), "{error}");
 }
@@ -113,7 +113,7 @@ fn a_guest_that_hangs_is_ended_within_its_time() {
     assert!(error.to_string().contains("no answer in time in job 1"), "{error}");
     assert!(error.console().iter().any(|line| line.contains("hanging")), "{:?}", error.console());
 
-    // One that never comes up is booted twice.
+    // A guest that never boots is started twice.
     let mut stuck = spec.clone();
     stuck.boot_timeout = Duration::from_secs(15);
     stuck.kernel_arguments = "rootdelay=1000".into();
@@ -122,14 +122,14 @@ fn a_guest_that_hangs_is_ended_within_its_time() {
     assert!(error.to_string().contains("during boot"), "{error}");
     assert!(start.elapsed() >= 2 * stuck.boot_timeout, "{:?}", start.elapsed());
 
-    // One that panics on its way up, twice: it cannot read its root.
+    // A guest that panics during boot, because it cannot read its root, is also started twice.
     let mut broken = spec.clone();
     broken.kernel_arguments = "initcall_blacklist=ext4_init_fs".into();
     let error = Guest::boot(&cache, &broken).err().expect("cannot boot");
     assert!(error.to_string().contains("panicked during boot"), "{error}");
 }
 
-/// `kill -9` leaves no chance to clean up: the kernel has to.
+/// After `kill -9` roost cannot clean up, so the kernel has to.
 #[test]
 #[ignore = "boots a guest: make test-vm"]
 fn no_qemu_outlives_roost() {
@@ -159,7 +159,7 @@ fn no_qemu_outlives_roost() {
     }
 }
 
-/// Not a test of its own: what [`no_qemu_outlives_roost`] kills.
+/// Not a test of its own: [`no_qemu_outlives_roost`] starts and kills this program.
 #[test]
 #[ignore = "started by another test"]
 fn program_boots_and_waits() {
@@ -168,7 +168,7 @@ fn program_boots_and_waits() {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// The guests among a process's children (KVM is tried with a QEMU that ends by itself).
+/// The guests among a process's children. (KVM is tried with a QEMU that ends by itself.)
 fn children(process: u32) -> Vec<u32> {
     let list = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).ok();
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
@@ -182,7 +182,7 @@ fn children(process: u32) -> Vec<u32> {
 
 fn running(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // A zombie that nobody waits for does not run.
+    // A zombie for which nobody waits counts as ended.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 

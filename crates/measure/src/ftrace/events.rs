@@ -1,4 +1,4 @@
-//! The scheduler's events with the fields that are used, decoded as their formats say.
+//! The scheduler's events with the fields that are used, decoded according to their formats.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use super::format::{self, Field, Fields};
 use super::pages::RawEvent;
 use crate::error::MeasureError;
 
-/// A scheduler event. Names are as the kernel has them (at most 15 bytes, in any encoding), numbers
-/// of CPUs are the operating system's.
+/// A scheduler event. Names are as in the kernel (at most 15 bytes, in any encoding). CPUs have the operating system's
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedEvent<'a> {
-    /// `sched_switch`: a CPU goes over from one task to another.
+    /// `sched_switch`: a CPU switches from one task to another.
     Switch {
-        /// The task that leaves.
+        /// The task that stops running.
         prev: Comm<'a>,
         /// Its state: bits of `TASK_REPORT`, 0x100 for preemption.
         prev_state: i64,
-        /// The task that comes.
+        /// The task that starts to run.
         next: Comm<'a>,
     },
     /// `sched_waking`: a wakeup begins, on the waker's CPU.
@@ -24,32 +24,32 @@ pub enum SchedEvent<'a> {
         /// The task to be woken.
         task: Comm<'a>,
     },
-    /// `sched_wakeup`: it is done, on the waker's CPU or on the one where the task will run.
+    /// `sched_wakeup`: the wakeup is complete. It happens on the waker's CPU, or on the CPU where the task will run.
     Wakeup {
         /// The woken task.
         task: Comm<'a>,
-        /// Where it will run.
+        /// The CPU where the task will run.
         target_cpu: u32,
     },
     /// `sched_wakeup_new`: a new task is about to run for the first time.
     WakeupNew {
         /// The new task.
         task: Comm<'a>,
-        /// Where it will run.
+        /// The CPU where the task will run.
         target_cpu: u32,
     },
-    /// `sched_migrate_task`: a task that does not run is assigned to another CPU.
+    /// `sched_migrate_task`: a task that is not running is assigned to another CPU.
     Migrate {
         /// The task.
         task: Comm<'a>,
-        /// From where.
+        /// The old CPU.
         orig_cpu: u32,
-        /// To where.
+        /// The new CPU.
         dest_cpu: u32,
     },
     /// `sched_process_fork`: a task is created.
     Fork {
-        /// The task that creates it.
+        /// The task that calls fork.
         parent: Comm<'a>,
         /// The new task.
         child: Comm<'a>,
@@ -59,25 +59,25 @@ pub enum SchedEvent<'a> {
         /// The task.
         task: Comm<'a>,
     },
-    /// `sched_process_exec`: a task begins another program.
+    /// `sched_process_exec`: a task starts another program.
     Exec {
-        /// The task, with the program's file for a name.
+        /// The task, named by the program's file.
         task: Comm<'a>,
-        /// Its number before: another one if a thread that was not its process's first did it.
+        /// Its number before. It differs if a thread other than the process's first one called exec.
         old_pid: u32,
     },
 }
 
-/// A task as an event names it.
+/// A task, as named in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comm<'a> {
     /// Its number; 0 is the idle task.
     pub pid: u32,
-    /// Its name at that moment.
+    /// Its name at this moment.
     pub comm: &'a [u8],
 }
 
-/// Where an event names a task.
+/// Where an event has the fields of a task.
 #[derive(Clone, Copy, Debug)]
 struct CommFields {
     pid: Field,
@@ -97,7 +97,7 @@ enum Decoder {
     Exec { task: CommFields, old_pid: Field },
 }
 
-/// The events whose formats have to be known, by their names in tracefs.
+/// The events whose formats are needed, by their names in tracefs.
 pub const EVENTS: [&str; 8] = [
     "sched_switch",
     "sched_waking",
@@ -156,7 +156,7 @@ impl Decoder {
         }))
     }
 
-    /// `None` if `data` is too short or holds what is no number of a task or CPU.
+    /// Decodes an event. `None` if `data` is too short, or contains an impossible number of a task or CPU.
     fn decode<'a>(&self, data: &'a [u8]) -> Option<SchedEvent<'a>> {
         Some(match *self {
             Self::Switch { prev, prev_state, next } => SchedEvent::Switch {
@@ -189,16 +189,16 @@ impl Decoder {
     }
 }
 
-/// The decoders of all events, by the number that the buffer has for their kind.
+/// The decoders of all events, by the number of the kind in the buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoders {
-    /// Where every event has the number of its kind.
+    /// The field with the number of the kind, which all events have at the same place.
     kind: Field,
     decoders: BTreeMap<u16, Decoder>,
 }
 
 impl Decoders {
-    /// From the `format` files of [`EVENTS`], in that order: names for errors, and texts.
+    /// From the `format` files of [`EVENTS`], in that order. Each is its name for errors, and its text.
     pub fn parse(formats: &[(String, String); EVENTS.len()]) -> Result<Self, MeasureError> {
         let mut decoders = BTreeMap::new();
         let mut kind = None;
@@ -219,7 +219,7 @@ impl Decoders {
         Ok(Self { kind: kind.ok_or_else(missing)?, decoders })
     }
 
-    /// The event in `raw`; `None` if it is of no known kind (somebody else traces, too).
+    /// The event in `raw`. `None` if its kind is unknown, because another tool traces too.
     pub fn decode<'a>(&self, raw: &RawEvent<'a>) -> Result<Option<SchedEvent<'a>>, &'static str> {
         let kind = self.kind.integer(raw.data).ok_or("an event has no type")?;
         let decoder = u16::try_from(kind).ok().and_then(|kind| self.decoders.get(&kind));

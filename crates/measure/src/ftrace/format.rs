@@ -1,8 +1,8 @@
-//! What tracefs says about where things are: `header_page`, `header_event`, `format` of events.
+//! Reads where tracefs puts fields: `header_page`, `header_event`, and the `format` of events.
 
 use crate::error::{Line, MEASURE_AGAIN, MeasureError, UNKNOWN_KERNEL, shown};
 
-/// Where a field of an event or page header is and what it holds.
+/// Place and kind of a field in an event or page header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub offset: usize,
@@ -11,25 +11,25 @@ pub(crate) struct Field {
     kind: Kind,
 }
 
-/// How a field holds its value.
+/// How a field stores its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// In itself.
+    /// In the field itself.
     Plain,
-    /// Elsewhere in the event: the offset in the lower, the length in the upper 16 bits.
+    /// Elsewhere in the event: the field has the offset in its lower 16 bits, and the length in its upper 16 bits.
     Located,
-    /// The same, with the offset counted from the end of the field.
+    /// The same, but the offset is counted from the end of the field.
     LocatedRelative,
 }
 
 impl Field {
-    /// A field of the same form elsewhere.
+    /// The same field at another offset.
     pub fn at(self, offset: usize) -> Self {
         Self { offset, ..self }
     }
 
-    /// The field's integer; `None` if it reaches beyond `data` or has no width of an integer.
-    /// Little-endian, as all machines that roost runs on.
+    /// The field's integer in little-endian order. `None` if it is outside of `data`, or its width is not that of an
+    /// integer.
     pub fn integer(&self, data: &[u8]) -> Option<i64> {
         let bytes = data.get(self.offset..self.offset.checked_add(self.size)?)?;
         let mut wide = [0; 8];
@@ -42,7 +42,7 @@ impl Field {
         })
     }
 
-    /// The field's text without what follows its end; `None` if it reaches beyond `data`.
+    /// The field's text without its terminator. `None` if it is outside of `data`.
     pub fn text<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
         let (offset, size) = match self.kind {
             Kind::Plain => (self.offset, self.size),
@@ -67,7 +67,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// The lines of `text` that describe a field.
+    /// Parses those lines of `text` that describe fields.
     pub fn parse(file: &str, text: &str) -> Result<Self, MeasureError> {
         let mut fields = Vec::new();
         for line in Line::all(file, text) {
@@ -88,7 +88,7 @@ impl Fields {
     }
 }
 
-/// Reads `unsigned short common_type; offset:0; size:2; signed:0;`
+/// Parses a line such as `unsigned short common_type; offset:0; size:2; signed:0;`
 fn field(line: &Line<'_>, declaration: &str) -> Result<(String, Field), MeasureError> {
     let mut parts = declaration.split(';').map(str::trim);
     let declared = parts.next().unwrap_or_default();
@@ -115,7 +115,7 @@ fn field(line: &Line<'_>, declaration: &str) -> Result<(String, Field), MeasureE
     Ok((name.to_owned(), field))
 }
 
-/// The number that the buffer's events of the format `text` carry.
+/// The number that events of this format have in the buffer.
 pub(crate) fn id(file: &str, text: &str) -> Result<u16, MeasureError> {
     for line in Line::all(file, text) {
         if let Some(id) = line.text.strip_prefix("ID:") {
@@ -125,7 +125,7 @@ pub(crate) fn id(file: &str, text: &str) -> Result<u16, MeasureError> {
     Err(Line { file, number: 1, text }.error("there is no ID".into(), MEASURE_AGAIN))
 }
 
-/// The one layout of event headers there has been (since Linux 2.6.30): what `header_event` says.
+/// The layout of event headers, according to `header_event`. It has never changed since Linux 2.6.30.
 const EVENT_HEADER: [(&str, &str); 6] = [
     ("type_len", "5 bits"),
     ("time_delta", "27 bits"),
@@ -135,7 +135,7 @@ const EVENT_HEADER: [(&str, &str); 6] = [
     ("data max type_len", "== 28"),
 ];
 
-/// Checks that events have the headers that [`super::pages`] reads.
+/// Checks that events have the headers that [`super::pages`] can read.
 pub(crate) fn check_event_header(file: &str, text: &str) -> Result<(), MeasureError> {
     for (name, expected) in EVENT_HEADER {
         let rest = Line::all(file, text)

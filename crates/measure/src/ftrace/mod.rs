@@ -1,4 +1,4 @@
-//! The scheduler's events of a run: the raw pages of the kernel's trace buffers, merged in time.
+//! Reads the scheduler's events of a run from the raw pages of the kernel's trace buffers, merged by time.
 
 mod events;
 mod format;
@@ -15,7 +15,7 @@ use pages::{PageLayout, Pages};
 
 use crate::error::{Line, MEASURE_AGAIN, MeasureError};
 
-/// Where things are in buffers and events, as the kernel that wrote them tells.
+/// The layouts of buffers and events, as described by the kernel that wrote them.
 #[derive(Clone, Debug)]
 pub struct Formats {
     page: PageLayout,
@@ -23,8 +23,8 @@ pub struct Formats {
 }
 
 impl Formats {
-    /// Reads tracefs's `events/header_page`, `events/header_event` and the `format` files of
-    /// [`EVENTS`] in that order; each as its name for errors, and its text.
+    /// Parses `events/header_page`, `events/header_event` and the `format` files of [`EVENTS`] in that order. Each is
+    /// its name for errors, and its text.
     pub fn parse(
         header_page: (&str, &str),
         header_event: (&str, &str),
@@ -41,13 +41,13 @@ impl Formats {
 /// The buffer of one CPU.
 #[derive(Clone, Debug)]
 pub struct CpuBuffer {
-    /// The operating system's number of the CPU.
+    /// The CPU's number in the operating system.
     pub cpu: u32,
     /// The file's name, for errors.
     pub file: String,
-    /// Contents of `trace_pipe_raw`.
+    /// The contents of `trace_pipe_raw`.
     pub pages: Vec<u8>,
-    /// Events that the kernel overwrote or dropped, as the buffer's `stats` say.
+    /// Number of events that the kernel overwrote or dropped, according to the buffer's `stats`.
     pub lost: u64,
 }
 
@@ -55,16 +55,16 @@ pub struct CpuBuffer {
 #[derive(Clone, Debug)]
 pub struct Capture {
     formats: Formats,
-    /// By CPU.
+    /// The buffers, by CPU.
     buffers: Vec<CpuBuffer>,
-    /// Process of each thread.
+    /// The process of each thread.
     tgids: BTreeMap<u32, u32>,
     root_pid: u32,
 }
 
 impl Capture {
-    /// Puts a trace together: `tgids` is tracefs's `saved_tgids` (name for errors, and text), and
-    /// `root_pid` the task whose descendants are the workload.
+    /// Combines the parts of a trace. `tgids` is tracefs's `saved_tgids` (its name for errors, and its text).
+    /// `root_pid` is the task whose descendants are the workload.
     pub fn new(
         formats: Formats,
         mut buffers: Vec<CpuBuffer>,
@@ -75,7 +75,7 @@ impl Capture {
         Ok(Self { formats, buffers, tgids: parse_tgids(tgids.0, tgids.1)?, root_pid })
     }
 
-    /// Reads the folder of a measurement: `root_pid`, and in `trace` the files `cpuN`, `stats/cpuN`,
+    /// Reads the folder of a measurement. It contains `root_pid` and, in `trace`, the files `cpuN`, `stats/cpuN`,
     /// `header_page`, `header_event`, `format/EVENT` and, if the kernel has it, `saved_tgids`.
     pub fn read(dir: &Path) -> Result<Self, MeasureError> {
         let trace = dir.join("trace");
@@ -101,7 +101,7 @@ impl Capture {
         Self::new(formats, read_buffers(&trace)?, (&tgids.0, &tgids.1), root_pid)
     }
 
-    /// All events in order of time; at the same time, in order of CPUs.
+    /// All events, ordered by time, and at the same time by CPU.
     pub fn events(&self) -> Events<'_> {
         let streams = self.buffers.iter().map(|buffer| Stream {
             cpu: buffer.cpu,
@@ -117,8 +117,8 @@ impl Capture {
         }
     }
 
-    /// Events that the kernel lost because a buffer was full: as it counted, or as the pages say
-    /// that `read` has come by, whichever is more.
+    /// Number of events that the kernel lost because a buffer was full. It is the larger of the kernel's own count and
+    /// the count in the pages that `read` has seen.
     pub fn lost_events(&self, read: &Events<'_>) -> u64 {
         let sum = |lost: u64, more| lost.saturating_add(more);
         let counted = self.buffers.iter().map(|buffer| buffer.lost).fold(0, sum);
@@ -132,7 +132,7 @@ impl Capture {
         buffer.map_or_else(|| "trace".into(), |buffer| buffer.file.clone())
     }
 
-    /// The process that thread `pid` belongs to, if the kernel saved it; else the thread itself.
+    /// The process of thread `pid`, if the kernel saved it. Otherwise the thread itself.
     pub fn process_of(&self, pid: u32) -> u32 {
         self.tgids.get(&pid).copied().unwrap_or(pid)
     }
@@ -151,12 +151,12 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, MeasureError> {
     fs::read(path).map_err(error)
 }
 
-/// The text of a file; what is no text in it is replaced, since names of tasks may be anything.
+/// The text of a file. Invalid characters are replaced, because names of tasks may contain any bytes.
 fn text_of(path: &Path) -> Result<String, MeasureError> {
     Ok(String::from_utf8_lossy(&bytes_of(path)?).into_owned())
 }
 
-/// The files `cpuN` with their statistics.
+/// Reads the files `cpuN` and their statistics.
 fn read_buffers(trace: &Path) -> Result<Vec<CpuBuffer>, MeasureError> {
     let error = |error: std::io::Error| MeasureError::Read {
         file: trace.display().to_string(),
@@ -186,7 +186,7 @@ fn read_buffers(trace: &Path) -> Result<Vec<CpuBuffer>, MeasureError> {
     }
 }
 
-/// Events that a buffer's `stats` say were overwritten or dropped.
+/// Number of overwritten or dropped events, according to a buffer's `stats`.
 fn lost(file: &str, text: &str) -> Result<u64, MeasureError> {
     let mut sum = 0_u64;
     for line in Line::all(file, text) {
@@ -198,7 +198,7 @@ fn lost(file: &str, text: &str) -> Result<u64, MeasureError> {
     Ok(sum)
 }
 
-/// Lines of a thread's number and its process's.
+/// Parses lines with the numbers of a thread and its process.
 fn parse_tgids(file: &str, text: &str) -> Result<BTreeMap<u32, u32>, MeasureError> {
     let mut tgids = BTreeMap::new();
     for line in Line::all(file, text) {
@@ -210,25 +210,25 @@ fn parse_tgids(file: &str, text: &str) -> Result<BTreeMap<u32, u32>, MeasureErro
     Ok(tgids)
 }
 
-/// One event with its time and place.
+/// An event with its time and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedEvent<'a> {
     /// The trace clock, ns.
     pub time: u64,
-    /// The CPU on which it happened, in the operating system's numbering.
+    /// The CPU on which it happened, with the operating system's number.
     pub cpu: u32,
-    /// Where its data are in the CPU's file.
+    /// Offset of its data in the CPU's file.
     pub offset: usize,
     /// What happened.
     pub event: SchedEvent<'a>,
 }
 
-/// The events of all CPUs, merged: an iterator that ends after the first error.
+/// The events of all CPUs, merged. The iterator ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Events<'a> {
     decoders: &'a Decoders,
     streams: Vec<Stream<'a>>,
-    /// Streams that have an event pending, by its time.
+    /// Streams with a pending event, by the event's time.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     begun: bool,
     now: u64,
@@ -242,7 +242,7 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Reads on to the next event of a known kind.
+    /// Reads up to the next event of a known kind.
     fn advance(&mut self, decoders: &Decoders) -> Result<Option<u64>, MeasureError> {
         while let Some(raw) = self.pages.next_event()? {
             let wrong = |problem: &str| self.pages.error(raw.offset, problem.to_owned());
@@ -273,7 +273,7 @@ impl<'a> Events<'a> {
         let Some(Reverse((_, index))) = self.next.pop() else { return Ok(None) };
         let event = self.streams.get_mut(index).and_then(|stream| stream.pending.take());
         self.advance(index)?;
-        // Within a CPU, too, time only moves on; a clock that steps back is held.
+        // Time never moves back within a CPU: if the clock steps back, the last time is kept.
         Ok(event.map(|event| {
             self.now = self.now.max(event.time);
             TimedEvent { time: self.now, ..event }

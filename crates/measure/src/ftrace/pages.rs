@@ -1,5 +1,5 @@
-//! The kernel's ring buffer as `trace_pipe_raw` gives it: pages of events
-//! (include/linux/ring_buffer.h and kernel/trace/ring_buffer.c).
+//! Reads the kernel's ring buffer as `trace_pipe_raw` provides it: pages of events (include/linux/ring_buffer.h and
+//! kernel/trace/ring_buffer.c).
 //!
 //! ```text
 //! page   timestamp │ commit │ event event event ... │ unused │
@@ -13,11 +13,11 @@ use crate::error::{MEASURE_AGAIN, MeasureError, UNKNOWN_KERNEL};
 
 /// Flag in a page's commit: events before this page are missing (RB_MISSED_EVENTS).
 const MISSED_EVENTS: u64 = 1 << 31;
-/// Flag: their number follows the page's events (RB_MISSED_STORED).
+/// Flag: the number of missing events follows the page's events (RB_MISSED_STORED).
 const MISSED_STORED: u64 = 1 << 30;
 
-/// Types of events (enum ring_buffer_type); 0 is an event whose length stands before its data, and
-/// smaller ones are the length of the data in words of 4 bytes.
+/// Types of events (enum ring_buffer_type). 0 is an event with its length in front of its data. Smaller numbers are the
+/// length of the data in words of 4 bytes.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
@@ -25,7 +25,7 @@ const TIME_STAMP: u32 = 31;
 /// Bits of a time delta in an event's header.
 const DELTA_BITS: u32 = 27;
 
-/// Where things are in a page.
+/// The layout of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct PageLayout {
     timestamp: Field,
@@ -58,30 +58,31 @@ impl PageLayout {
     }
 }
 
-/// An event as it is in the buffer.
+/// An event as stored in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawEvent<'a> {
     /// The trace clock, ns.
     pub time: u64,
-    /// What the event's format describes.
+    /// The data that the event's format describes.
     pub data: &'a [u8],
-    /// Where `data` begins in the file.
+    /// Offset of `data` in the file.
     pub offset: usize,
 }
 
-/// Reads one CPU's buffer from its beginning to its end.
+/// Reads one CPU's buffer from beginning to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages<'a> {
     file: &'a str,
     bytes: &'a [u8],
     layout: &'a PageLayout,
-    /// Where the next page begins.
+    /// Start of the next page.
     next_page: usize,
-    /// What is left of the current page's events.
+    /// Position within the current page's events.
     position: usize,
     end: usize,
     time: u64,
-    /// Events missing before pages read so far; at least one where the kernel did not count.
+    /// Number of events that are missing before the pages read so far. It is at least 1 if the kernel did not count
+    /// them.
     pub missed: u64,
 }
 
@@ -94,7 +95,7 @@ impl<'a> Pages<'a> {
         MeasureError::Buffer { file: self.file.to_owned(), offset, problem, remedy: MEASURE_AGAIN }
     }
 
-    /// The next event with data; `None` at the end of the buffer.
+    /// The next event with data. `None` at the end of the buffer.
     pub fn next_event(&mut self) -> Result<Option<RawEvent<'a>>, MeasureError> {
         loop {
             if self.position >= self.end {
@@ -140,14 +141,14 @@ impl<'a> Pages<'a> {
         Ok(())
     }
 
-    /// Takes one event, which has data or only advances the time.
+    /// Reads one event, which may have data or only advance the time.
     fn step(&mut self) -> Result<Option<RawEvent<'a>>, MeasureError> {
         let header = self.word(0)?;
         let kind = header & 31;
         let delta = u64::from(header >> 5);
         match kind {
             PADDING if delta == 0 => self.position = self.end,
-            // A discarded event: the kernel does not count its time either.
+            // A discarded event. The kernel does not count its time either.
             PADDING => {
                 let length = self.word(4)?;
                 self.skip(4 + length as usize)?;
@@ -168,7 +169,7 @@ impl<'a> Pages<'a> {
 
     fn data(&mut self, kind: u32, delta: u64) -> Result<RawEvent<'a>, MeasureError> {
         let at = self.position;
-        // A length that stands before the data counts itself.
+        // A length in front of the data includes itself.
         let (before, length) = match kind {
             0 => (8, (self.word(4)? as usize).checked_sub(4)),
             words => (4, Some(4 * words as usize)),
@@ -183,7 +184,7 @@ impl<'a> Pages<'a> {
         Ok(RawEvent { time: self.time, data, offset })
     }
 
-    /// The word at `offset` from the current position, which has to be within the page's events.
+    /// The word at `offset` from the current position. It must be within the page's events.
     fn word(&self, offset: usize) -> Result<u32, MeasureError> {
         let place = self.position + offset;
         let bytes = self.bytes.get(place..self.end).and_then(<[u8]>::first_chunk::<4>);
@@ -201,8 +202,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// A time stamp has 59 bits; a clock that counts further lends it its upper ones
-/// (rb_fix_abs_ts).
+/// Completes a time stamp, which has only 59 bits, with the upper bits of the clock (rb_fix_abs_ts).
 fn absolute(stamp: u64, now: u64) -> u64 {
     const BITS: u32 = 59;
     let upper = now >> BITS << BITS;

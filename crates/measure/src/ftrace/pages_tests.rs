@@ -8,7 +8,7 @@ fn layout() -> PageLayout {
     PageLayout::parse("header_page", HEADER_PAGE).unwrap()
 }
 
-/// A page of 4096 bytes as a kernel with 64 bits writes it.
+/// A page of 4096 bytes, as written by a 64-bit kernel.
 fn page(time: u64, flags: u64, events: &[u8]) -> Vec<u8> {
     let commit = events.len() as u64 | flags;
     let mut page = [time.to_le_bytes(), commit.to_le_bytes()].concat();
@@ -130,7 +130,7 @@ proptest! {
         flags in 0_u64..4,
     ) {
         let _ = read(&bytes);
-        // With a plausible header more of it is looked at.
+        // With a plausible header, more of the page is read.
         let mut bytes = bytes;
         if let Some(commit) = bytes.get_mut(8..16) {
             commit.copy_from_slice(&(used | flags << 30).to_le_bytes());

@@ -26,7 +26,7 @@ fn value(delta: &SchedstatDelta, name: &str) -> u64 {
     found[0]
 }
 
-/// One CPU with one domain whose numbers are 1, 2, 3 ...
+/// One CPU with one domain. The numbers are 1, 2, 3 ...
 fn counted_up(version: u32, name: &str, numbers: u32) -> (String, String) {
     let text = |numbers: Vec<u32>| {
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
@@ -91,7 +91,7 @@ fn the_caller_names_levels_that_the_kernel_does_not() {
     }
 }
 
-/// The sum over all CPUs of a column of the lines that begin with `key`.
+/// The sum of a column over those lines of all CPUs that begin with `key`.
 fn column(text: &str, key: &str, level: Option<&str>, column: usize) -> u64 {
     let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let chosen = lines
