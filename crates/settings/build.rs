@@ -7,14 +7,14 @@ const MACRO: &str = "ROOST_TUNABLE(";
 
 fn main() {
     if let Err(reason) = build() {
-        // Cargo shows the standard error of a build script that fails.
+        // Cargo shows the standard error of a build script only if the script fails.
         eprintln!("roost-settings: {reason}");
         std::process::exit(1);
     }
 }
 
 fn build() -> Result<(), String> {
-    // Not env!(): the script would look where it was compiled.
+    // env!() would give the path at which the script was compiled.
     let crate_dir = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
     let table = Path::new(&crate_dir).join("tunables.h");
     println!("cargo:rerun-if-changed={}", table.display());

@@ -1,9 +1,10 @@
-//! What a loader tells the BPF scheduler of `bpf/`, by the names that it has there.
+//! What a loader passes to the BPF scheduler in `bpf/`: sizes, variables and map entries, with the names that they have
+//! there.
 //!
-//! 1. [`Layout::of`] lays a machine out as `bpf/state.h` describes it.
-//! 2. [`Setup::of`] says which sizes its maps get, what its variables are, and what is in its maps before it runs.
+//! 1. [`Layout::of`] describes a machine as `bpf/state.h` needs it.
+//! 2. [`Setup::of`] gives the sizes of maps, the values of variables, and the entries of maps before the program runs.
 //!
-//! The live scheduler's loader does that to a kernel, the simulation to the same object.
+//! The live scheduler's loader applies this to a kernel. The simulation applies it to the same BPF object.
 
 mod layout;
 mod setup;

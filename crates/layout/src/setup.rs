@@ -1,40 +1,39 @@
-//! Sizes of maps, variables and entries of maps, before the program runs.
+//! Sizes of maps, values of variables and entries of maps, before the program runs.
 
 use roost_settings::Settings;
 
 use crate::layout::{Layout, NUMA_RULE};
 
-/// No such LLC, and "as the policy has it" (`NONE` in `bpf/state.h`).
+/// Means "no such LLC", or "the mechanism's own default" (`NONE` in `bpf/state.h`).
 pub const NONE: u32 = u32::MAX;
 
-/// Slots of a word.
+/// Number of slots in a word.
 const WORD: u32 = 64;
 
-/// What a loader does, in this order: sizes and variables before the program is loaded, entries after it.
+/// What a loader has to do, in this order: sizes and variables before the program is loaded, entries after that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// How many entries each map has room for.
+    /// Number of entries of each map.
     pub sizes: Vec<(&'static str, u32)>,
-    /// Variables that the program only reads: numbers, and switches as 0 or 1.
+    /// Values of the program's constants: numbers, and switches as 0 or 1.
     pub variables: Vec<(String, u64)>,
-    /// The machine.
+    /// Entries that describe the machine.
     pub entries: Vec<Entry>,
 }
 
-/// An entry of an array.
+/// An entry of an array map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The map.
     pub map: &'static str,
-    /// Its place in it.
+    /// Index of the entry.
     pub index: u32,
-    /// Members that are not 0, with their values; "" where the entry is a number.
+    /// Members that are not 0, and their values. The name is "" if the entry is a number.
     pub members: Vec<(&'static str, u64)>,
 }
 
 impl Setup {
-    /// What the program is told about a machine and settings. `possible`: numbers of the CPUs that the kernel could
-    /// have.
+    /// The setup for a machine and settings. `possible` has the numbers of all CPUs that the kernel can have.
     pub fn of(layout: &Layout, settings: &Settings, possible: &[u32]) -> Self {
         let cpu_ids = possible.iter().max().map_or(1, |most| most + 1);
         Self {
@@ -45,16 +44,16 @@ impl Setup {
     }
 }
 
-/// As many entries in the maps as the machine needs.
+/// The number of entries of each map that the machine needs.
 fn sizes(layout: &Layout, settings: &Settings, cpu_ids: u32) -> Vec<(&'static str, u32)> {
     let number = |name| settings.number(name).unwrap_or(0) as u32;
     let (nodes, words) = (layout.nodes.len() as u32, layout.words.len() as u32);
-    // Room for cgroups, if their weights or limits count.
+    // Places for cgroups are needed only if weights or limits of cgroups count.
     let (weights, limited) = (settings.is_on("cgroup-weights"), settings.is_on("cgroup-limits"));
     let shares = if weights || limited { number("max-cgroups") } else { 1 };
     let limits = if limited { number("max-cgroups") } else { 1 };
     let turns = if limited { cpu_ids } else { 1 };
-    // Room for groups and processes, if there are nodes to put them on.
+    // Places for groups and processes are needed only if there are several nodes.
     let sets = if nodes > 1 { number("max-groups") + number("max-processes") } else { 1 };
     vec![
         ("cpus", cpu_ids),
@@ -80,7 +79,7 @@ fn sizes(layout: &Layout, settings: &Settings, cpu_ids: u32) -> Vec<(&'static st
     ]
 }
 
-/// Numbers of the machine, mechanisms and tunables.
+/// Values of variables: numbers of the machine, mechanisms and tunables.
 fn variables(
     layout: &Layout,
     settings: &Settings,
@@ -173,19 +172,19 @@ fn first_word(layout: &Layout, node: u32) -> u32 {
     layout.llcs[layout.nodes[node as usize].first_llc as usize].first_word
 }
 
-/// The LLC of a word: the words of an LLC follow each other.
+/// The LLC of a word. The words of an LLC are consecutive.
 fn llc_of(layout: &Layout, word: u32) -> u32 {
     layout.llcs.partition_point(|llc| llc.first_word <= word) as u32 - 1
 }
 
-/// The number of a CPU's slot, if all slots that are in use are numbered through.
+/// The number of a CPU's slot, if all used slots are numbered consecutively.
 fn slot_number(layout: &Layout, id: u32) -> Option<u32> {
     let place = layout.cpus.iter().find(|cpu| cpu.id == id)?;
     let before = layout.words.iter().take(place.word as usize);
     Some(before.map(|word| word.nr_slots).sum::<u32>() + place.bit)
 }
 
-/// A CPU by the kernel's number, with or without a place.
+/// The entry of a CPU by the kernel's number. The CPU may have no place.
 fn cpu(layout: &Layout, id: u32) -> Vec<(&'static str, u64)> {
     let place = layout.cpus.iter().find(|cpu| cpu.id == id);
     let number = |member: Option<u32>| u64::from(member.unwrap_or(NONE));

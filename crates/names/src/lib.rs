@@ -1,7 +1,7 @@
-//! Names that are nearly right: what was probably meant.
+//! Suggests names that are similar to a wrong one.
 //!
-//! Machines, workloads, switches and settings have names that people type. A message that
-//! refuses one says which known names are near:
+//! Users type names of machines, workloads, switches and settings. A message that refuses a name suggests similar known
+//! names:
 //!
 //! ```
 //! let known = ["zen3-2s", "zen4-2s", "hygon-vm"];
@@ -9,17 +9,18 @@
 //! assert_eq!(roost_names::did_you_mean("power9", known), None);
 //! ```
 
-/// The most names that one message suggests.
+/// Largest number of names in a suggestion.
 const MOST: usize = 3;
 
-/// The longest name that is compared, characters: what is pasted by mistake can be a whole file.
+/// Longest name that is compared, in characters. A user may paste a whole file by mistake.
 const LONGEST: usize = 64;
 
-/// The names among `known` that `wrong` was probably meant to be, nearest first.
+/// The names in `known` that are similar to `wrong`, nearest first.
 ///
-/// A name is near if one edit (a letter more, less, another, or two exchanged) for every three of its letters makes one
-/// from the other, and at least one edit counts as near from three letters on. A name that continues `wrong` (two letters
-/// or more) is near too. Case does not matter. Of the near ones only those with the fewest edits are given.
+/// A name is similar if it can be changed into the other by at most one edit per three letters. One edit is always
+/// allowed for names of at least three letters. An edit adds, removes or replaces a letter, or exchanges two. A name
+/// that begins with `wrong` is similar too, if `wrong` has at least two letters. Case does not matter. Only the names
+/// with the fewest edits are returned.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let wrong: String = wrong.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
     let near: Vec<(usize, &str)> =
@@ -29,7 +30,7 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
     best.map(|(_, name)| name).take(MOST).collect()
 }
 
-/// A question that names the nearest names; `None` if none is near.
+/// A question with the nearest names. `None` if none is similar.
 pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let names = nearest(wrong, known);
     let (last, others) = names.split_last()?;
@@ -39,7 +40,8 @@ pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -
     })
 }
 
-/// How many edits make `name` from `wrong`; `None` if it is not near. Letters that are still to be typed are one edit.
+/// Number of edits from `wrong` to `name`. `None` if they are not similar. Missing letters at the end count as one
+/// edit.
 fn edits(wrong: &str, name: &str) -> Option<usize> {
     let name = name.to_lowercase();
     let allowed = name.chars().count() / 3;

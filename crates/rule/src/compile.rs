@@ -1,4 +1,4 @@
-//! From a rule's file to an object, kept in the user's cache by what the compiler sees.
+//! Compiles a rule's file into an object, which is cached by the text that the compiler sees.
 
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::RuleError;
 
-/// How rules are compiled: as the kernel is, where that is possible (wrapping integers, no strict aliasing), hardened,
-/// and what is mostly a slip as an error.
+/// How rules are compiled: if possible like the kernel (wrapping integers, no strict aliasing), hardened, and with
+/// likely mistakes as errors.
 const FLAGS: [&str; 19] = [
     "-std=gnu11",
     "-O2",
@@ -34,25 +34,25 @@ const FLAGS: [&str; 19] = [
     "-Werror=overflow",
 ];
 
-/// Keeps floats out, which neither the kernel nor BPF has.
+/// Excludes floats, which neither the kernel nor BPF has.
 const NO_FLOATS: &str = "-mgeneral-regs-only";
 
 /// A compiled rule.
 pub struct Object {
-    /// Where it is.
+    /// Path of the object.
     pub path: PathBuf,
-    /// Of what was compiled, in hexadecimal.
+    /// SHA-256 of the compiled text, in hexadecimal.
     pub sha256: String,
 }
 
-/// The object of the rule at `path`, which was given as `file` and replaces these functions.
+/// The object of the rule in `path`, which the user called `file` and which replaces these functions.
 pub fn object(file: &str, path: &Path, replaces: &[String]) -> Result<Object, RuleError> {
     let names: Vec<&str> = replaces.iter().map(String::as_str).collect();
     let cache = |why: String| RuleError::Cache { file: file.to_owned(), why };
     let folder = folder().map_err(cache)?;
     let failed = |error: std::io::Error| cache(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(failed)?;
-    // Everything is made aside, then renamed: another roost may do the same now.
+    // Everything is written elsewhere and then renamed, because another roost may compile the same rule at this time.
     let aside = tempfile::tempdir_in(&folder).map_err(failed)?;
     sources(aside.path(), &names, path).map_err(failed)?;
     let seen = run(file, compiler(aside.path()).arg("-E").arg("-P"))?;
@@ -76,7 +76,7 @@ fn folder() -> Result<PathBuf, String> {
     of_roost.map(|folder| folder.join("rules")).ok_or_else(|| "there is none".to_owned())
 }
 
-/// Writes what is compiled: headers in which `names` are only declared, and the bindings.
+/// Writes the sources: headers that only declare `names`, and the bindings.
 fn sources(folder: &Path, names: &[&str], rule: &Path) -> std::io::Result<()> {
     std::fs::create_dir(folder.join("roost"))?;
     for (name, text) in headers::with_replaced(names, &rule.display().to_string()) {
@@ -93,14 +93,14 @@ fn compiler(folder: &Path) -> Command {
         command.arg(NO_FLOATS);
     }
     if !cfg!(target_arch = "x86_64") {
-        // The only one of the flags that other processors' compilers refuse.
+        // This is the only flag that compilers for other processors refuse.
         command.arg("-fcf-protection=none");
     }
     command.arg(folder.join("own_rule.c")).env("LC_ALL", "C");
     command
 }
 
-/// Runs the compiler; what it has against the file is the error.
+/// Runs the compiler. Its complaint about the file becomes the error.
 fn run(file: &str, command: &mut Command) -> Result<Output, RuleError> {
     let output = command.output().map_err(|why| match why.kind() {
         ErrorKind::NotFound => RuleError::NoCompiler { file: file.to_owned(), why },
@@ -112,7 +112,7 @@ fn run(file: &str, command: &mut Command) -> Result<Output, RuleError> {
     }
 }
 
-/// The first error of the compiler as one line, and how many more there are.
+/// The first error of the compiler in one line, and the number of further errors.
 fn told(file: &str, text: &str) -> String {
     let is_error = |line: &&str| line.contains("error: ");
     let mut errors = text.lines().filter(is_error);
@@ -135,7 +135,7 @@ fn told(file: &str, text: &str) -> String {
     }
 }
 
-/// SHA-256 of what the compiler sees, and of how and by what it is compiled.
+/// SHA-256 of the text that the compiler sees, of the flags, and of the compiler's version.
 fn hash(file: &str, seen: &[u8]) -> Result<String, RuleError> {
     let version = run(file, Command::new("cc").arg("--version"))?;
     let mut hasher = Sha256::new();
@@ -143,7 +143,7 @@ fn hash(file: &str, seen: &[u8]) -> Result<String, RuleError> {
     hasher.update(FLAGS.join(" "));
     hasher.update(version.stdout);
     Ok(hasher.finalize().iter().fold(String::new(), |mut digits, byte| {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(digits, "{byte:02x}");
         digits
     }))

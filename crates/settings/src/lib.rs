@@ -1,12 +1,12 @@
 //! The settings of roost, each defined once.
 //!
-//! The same names serve everywhere:
+//! The same names are used everywhere:
 //!
 //! | where | how |
 //! |---|---|
 //! | settings file | `cling = false`, `llc-imbalance = 2`, `slice-us = 3000` |
 //! | `roost run`, `scx_roost` | `--no-cling --llc-imbalance 2 --slice-us 3000 --config FILE` |
-//! | a scheduler's name in `roost compare` | `roost+no-cling+llc-imbalance=2+config=FILE`, and for those that the simulated kernel has too, `fair@7.2+no-cling+config=FILE` |
+//! | a scheduler's name in `roost compare` | `roost+no-cling+llc-imbalance=2+config=FILE`, and for settings that the simulated fair class has too, `fair@7.2+no-cling+config=FILE` |
 //!
 //! | module | what it has |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Which mechanisms are on, and which switches changed nothing.
+//! Finds the mechanisms that are on, and the switches that changed nothing.
 
 use roost_fair::{Difference, Features, Mechanism};
 
@@ -7,8 +7,8 @@ use roost_rule::OwnRule;
 use crate::{Outcome, SchedulerSpec, Simulation};
 
 impl SchedulerSpec {
-    /// The mechanisms that are on, by the version or by a switch: name, and names of the counters whose sum
-    /// says how often it acted.
+    /// The mechanisms that are on, by the version or by a switch: name, and the names of the counters whose sum says
+    /// how often the mechanism acted.
     pub fn mechanisms(&self) -> Vec<(&'static str, &'static [&'static str])> {
         let Self::Fair { features, .. } = self else { return Vec::new() };
         let all = roost_fair::mechanisms().iter();
@@ -18,9 +18,9 @@ impl SchedulerSpec {
 }
 
 impl Simulation {
-    /// A sentence on each switch and number that changed nothing in these runs of it: the version has it
-    /// already, it has nothing to act on, or it never acted. Of what is no mechanism's, only the first
-    /// is known.
+    /// A sentence for each switch and number that changed nothing in these runs: the version has it already, it has
+    /// nothing to act on, or it never acted. For a switch or number that does not belong to a mechanism, only the first
+    /// case can be detected.
     pub fn without_effect(&self, outcomes: &[&Outcome]) -> Vec<String> {
         let SchedulerSpec::Fair { features, rule } = &self.scheduler else { return Vec::new() };
         let version = features.version();
@@ -32,7 +32,8 @@ impl Simulation {
         same.chain(different.filter_map(idle)).chain(rule).collect()
     }
 
-    /// Why a mechanism that something other than the version asks for did nothing, if it did nothing.
+    /// Why a mechanism that was switched on or changed did nothing. `None` if it did something, or is as in the
+    /// version.
     fn idle(
         &self,
         features: &Features,
@@ -60,7 +61,7 @@ impl Simulation {
     }
 }
 
-/// Which mechanisms that a rule is of are off.
+/// A note about mechanisms that are off although the rule replaces their functions.
 fn without_mechanism(rule: &OwnRule, features: &Features) -> Option<String> {
     let is_off = |name: &str| {
         let mechanism = roost_fair::mechanisms().iter().find(|mechanism| mechanism.name == name);
@@ -75,7 +76,7 @@ fn without_mechanism(rule: &OwnRule, features: &Features) -> Option<String> {
     (!told.is_empty()).then(|| format!("+policy={} is not called: {}", rule.file, told.join("; ")))
 }
 
-/// What turns the mechanism on or changes a number of it, and is not as in the version.
+/// The parts of the scheduler's name that turn the mechanism on or change its numbers, and differ from the version.
 fn parts_of(mechanism: &Mechanism, features: &Features) -> Vec<String> {
     let differences = features.differs_from_version().into_iter();
     let is_part = |difference: &Difference| match difference {
@@ -87,14 +88,14 @@ fn parts_of(mechanism: &Mechanism, features: &Features) -> Vec<String> {
     differences.filter(is_part).map(|difference| format!("+{difference}")).collect()
 }
 
-/// Whether the version has it in another form: then a form that leaves alone what the other one did changes
-/// something by not acting.
+/// Whether the mechanism is on in the version, possibly in another form. If so, a form that does not act still makes a
+/// difference.
 fn is_in_version(mechanism: &Mechanism, features: &Features) -> bool {
     let version = Features::parse(&format!("fair@{}", features.version()));
     version.is_ok_and(|version| mechanism.is_on(&version))
 }
 
-/// How often it acted in all runs.
+/// How often the mechanism acted in all runs.
 fn acted(mechanism: &Mechanism, outcomes: &[&Outcome]) -> f64 {
     let counters = outcomes.iter().flat_map(|outcome| &outcome.counters);
     let own = counters.filter(|(name, _)| mechanism.acted.contains(&name.as_str()));
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(all, ["+cling-degree=50 changes nothing: cling is off"]);
     }
 
-    /// One thread has nobody to be balanced with; on a busy machine the same switch acts.
+    /// A single thread leaves nothing to balance. On a busy machine the same switch acts.
     #[test]
     fn what_never_acted_is_told_and_what_did_is_not() {
         let all = told("2n2l4c", "coremark:threads=1", "fair@5.19+no-sis-prop+llc-imbalance");

@@ -1,4 +1,4 @@
-//! Runs a scheduler, by name, on a machine and a workload.
+//! Runs a scheduler, given by name, on a machine with a workload.
 //!
 //! ```
 //! use roost_simulate::{Control, Simulation};
@@ -10,12 +10,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Simulation`] says what is run, a [`Control`] how: seed, tracer, stop, progress. A simulation is cheap to clone
-//! and can be run from many threads at once. Each run is a function of the simulation and its seed.
+//! A [`Simulation`] says what to run, a [`Control`] how: seed, tracer, stop, progress. A simulation is cheap to clone,
+//! and can be run from many threads at once. Each run depends only on the simulation and its seed.
 //!
-//! [`SchedulerSpec`] is the one table of schedulers. A scheduler of another crate needs a variant, a name
-//! in [`SchedulerSpec::parse`] and an arm in [`Simulation::run_observed`]; the engine's loop is compiled
-//! for each, so that no call of a hook is dynamic.
+//! [`SchedulerSpec`] is the only table of schedulers. A scheduler of another crate needs a variant, a name in
+//! [`SchedulerSpec::parse`] and an arm in [`Simulation::run_observed`]. The engine's loop is compiled for each
+//! scheduler, so that no call of a hook is dynamic.
 
 mod effect;
 mod named;
@@ -36,7 +36,7 @@ use roost_scx::Scx;
 use roost_workload::{Workload, WorkloadError};
 pub use spec::{SchedulerSpec, ScxSpec, SpecError};
 
-/// Why a simulation could not be made from names.
+/// Why a simulation could not be created from names.
 #[derive(Debug, thiserror::Error)]
 pub enum NamedError {
     /// The machine could not be read.
@@ -45,39 +45,37 @@ pub enum NamedError {
     /// The workload could not be read.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The scheduler's name was not understood.
+    /// The scheduler's name is wrong.
     #[error(transparent)]
     Scheduler(#[from] SpecError),
 }
 
-/// Durations that are proposed are multiples of this.
+/// Proposed durations are multiples of this.
 const LEAST_DURATION_NS: u64 = 1_000_000;
 
-/// The longest that is tried: a workload that reaches nothing in that time is not waiting for its start.
+/// The longest duration that is tried. A workload that has measured nothing by then never will.
 const MOST_DURATION_NS: u64 = 100_000_000_000;
 
 /// A scheduler on a machine and a workload.
 #[derive(Clone)]
 pub struct Simulation {
-    /// The machine, which runs share.
+    /// The machine, which all runs share.
     pub machine: Arc<Machine>,
-    /// The workload, which runs share.
+    /// The workload, which all runs share.
     pub workload: Arc<Workload>,
-    /// The scheduler; each run constructs it anew.
+    /// The scheduler. Each run creates a new one.
     pub scheduler: SchedulerSpec,
-    /// What the machine did before.
+    /// State of the machine before the run.
     pub start: Start,
-    /// Whether nothing runs besides the workload; otherwise threads of the kernel do
-    /// ([`Control::background`]).
+    /// Whether nothing runs besides the workload. Otherwise kernel threads run too ([`Control::background`]).
     pub quiet: bool,
 }
 
 impl Simulation {
-    /// Reads the names as the command line does. `duration_ns` ends the run, where the workload does not
-    /// end before.
+    /// Reads names as the command line does. `duration_ns` ends the run, unless the workload ends before.
     ///
     /// # Errors
-    /// If one of the names was not understood.
+    /// If one of the names is wrong.
     pub fn named(
         machine: &str,
         workload: &str,
@@ -93,19 +91,19 @@ impl Simulation {
         })
     }
 
-    /// Runs it once.
+    /// Runs the simulation once.
     ///
     /// # Errors
-    /// If the run was stopped, the workload cannot go on, or asks for CPUs that do not exist.
+    /// If the run was stopped, the workload cannot continue, or it asks for CPUs that do not exist.
     pub fn run(&self, control: Control<'_>) -> Result<Outcome, RunError> {
         self.run_observed(control, |_| {})
     }
 
-    /// [`run`](Self::run) for the workload's metrics.
+    /// As [`run`](Self::run), for runs whose metrics are used.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if the duration ended the run before it got to what it measures: the error
-    /// names a duration that would do.
+    /// As [`run`](Self::run), and if the duration ended the run before it measured anything. The error names a duration
+    /// that is long enough.
     pub fn measure(&self, control: Control<'_>) -> Result<Outcome, RunError> {
         let (seed, stop) = (control.seed, control.stop);
         let outcome = self.run(control)?;
@@ -119,8 +117,8 @@ impl Simulation {
         })
     }
 
-    /// A duration with which the run of `seed` gets to what it measures, which it does not in `too_short_ns`:
-    /// found by running it for twice as long, and again.
+    /// A duration with which the run of `seed` measures something; `too_short_ns` is too short for that. It is found by
+    /// repeatedly doubling the duration.
     fn enough_ns(&self, too_short_ns: u64, seed: u64, stop: &AtomicBool) -> Option<u64> {
         let mut duration_ns = too_short_ns.next_multiple_of(LEAST_DURATION_NS);
         while duration_ns < MOST_DURATION_NS {
@@ -135,7 +133,7 @@ impl Simulation {
         None
     }
 
-    /// [`run`](Self::run), telling `observer` the kind of each event after it was handled: index into
+    /// As [`run`](Self::run). After each event, `observer` gets the kind of the event, as an index into
     /// [`EVENT_NAMES`](roost_engine::EVENT_NAMES).
     ///
     /// # Errors

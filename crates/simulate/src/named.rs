@@ -1,32 +1,32 @@
-//! Schedulers with labels, as a user names them.
+//! Schedulers with labels, as users name them.
 
 use std::collections::BTreeSet;
 
-/// A scheduler as the command line names it.
+/// A scheduler, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// What rows are called: the label before `=`, or the scheduler itself.
+    /// The name of its rows: the label before `=`, or the scheduler's own name.
     pub label: String,
     /// The scheduler.
     pub spec: String,
 }
 
-/// Why labels cannot be used.
+/// Why labels are wrong.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// Nothing stands behind a label.
+    /// A label has no scheduler.
     #[error("{0}=: no scheduler; write for example {0}=fair@7.2")]
     Nothing(String),
-    /// Two schedulers have one label.
+    /// Two schedulers have the same label.
     #[error("{0}: labels two rows; give each its own label")]
     Twice(String),
 }
 
 impl Named {
-    /// The schedulers that `texts` name. A label stands for one of them only.
+    /// The schedulers that `texts` name. Each label must belong to one scheduler.
     ///
     /// # Errors
-    /// If a label stands for none or two.
+    /// If a label has no scheduler, or two.
     pub fn all(texts: &[String]) -> Result<Vec<Self>, LabelError> {
         let named: Vec<Self> = texts.iter().map(|text| Self::read(text)).collect();
         let mut taken = BTreeSet::new();
@@ -43,8 +43,8 @@ impl Named {
         Ok(named)
     }
 
-    /// Takes the label off `text`, `label=fair@7.2+no-hrtick`. What has a `=` of its own has an `@`, `+`, `:`,
-    /// `/` or blank before it.
+    /// Splits the label off `text`, as in `label=fair@7.2+no-hrtick`. A `=` that belongs to the scheduler itself has an
+    /// `@`, `+`, `:`, `/` or blank before it.
     fn read(text: &str) -> Self {
         let labelled = text.split_once('=').filter(|(label, _)| {
             !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c))

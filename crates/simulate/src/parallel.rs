@@ -1,17 +1,17 @@
-//! Runs are what is done in parallel.
+//! Runs independent tasks in parallel.
 
 use rayon::prelude::*;
 
-/// So many threads could not be had.
+/// That many threads could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("--jobs: {0}; give fewer")]
 pub struct JobsError(#[from] rayon::ThreadPoolBuildError);
 
-/// What `one` makes of each of `items`, `jobs` at a time (0: one a core), in the order of the items. Each thread takes
-/// the next item that nobody has taken, so `items` may decide late which that is.
+/// The results of `one` for all `items`, in the order of the items. `jobs` items are processed at a time (0: one per
+/// core). Each thread takes the next item when it is free, so `items` may decide late what comes next.
 ///
 /// # Errors
-/// If so many threads cannot be had.
+/// If that many threads cannot be started.
 pub fn in_parallel<T: Send, R: Send>(
     jobs: usize,
     items: impl Iterator<Item = T> + Send,

@@ -1,4 +1,4 @@
-//! The one table of schedulers by name.
+//! The only table of schedulers by name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use roost_rule::{OwnRule, RuleError};
 use roost_scx::{KernelTypes, Object, Program, ScxError};
 use roost_settings::{Settings, SettingsError, Value};
 
-/// A scheduler as the command line names it.
+/// A scheduler, as named on the command line.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a comparison has a handful of them")]
 pub enum SchedulerSpec {
     /// The kernel's fair class.
     Fair {
-        /// Its version and what differs from it.
+        /// Its version, and the differences from it.
         features: Features,
-        /// A rule of one's own, if some functions of the policy are replaced.
+        /// The user's rule, if it replaces functions of the policy.
         rule: Option<Arc<OwnRule>>,
     },
     /// A sched_ext program.
@@ -28,68 +28,68 @@ pub enum SchedulerSpec {
 /// A sched_ext program with settings.
 #[derive(Clone, Debug)]
 pub struct ScxSpec {
-    /// The program, which runs share.
+    /// The program, which all runs share.
     program: Arc<Program>,
-    /// What a loader tells roost's own program of a machine.
+    /// For roost's own program: the settings from which a loader would set it up for a machine.
     roost: Option<Settings>,
-    /// What was set, as the command line has it behind `+`.
+    /// The settings, as written on the command line after `+`.
     pub settings: Vec<String>,
-    /// The tick's period of the kernel that it runs on, ns.
+    /// Period of the tick in the kernel that it runs on, in ns.
     pub tick_ns: u64,
 }
 
-/// Why a scheduler's name was not understood.
+/// Why a scheduler's name is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
     /// The fair class has no such version, switch or number.
     #[error(transparent)]
     Fair(#[from] FeatureError),
-    /// A rule of one's own is none, or cannot be compiled.
+    /// A user's rule is wrong or cannot be compiled.
     #[error(transparent)]
     Rule(#[from] RuleError),
-    /// Two rules were given.
+    /// There are two rules.
     #[error("{name}: +policy=FILE is given twice; one file may replace several functions")]
     TwoRules {
-        /// What was given.
+        /// The scheduler's name.
         name: String,
     },
-    /// A sched_ext program could not be read, or needs what the simulation does not have.
+    /// A sched_ext program could not be read, or needs something that the simulation does not have.
     #[error("{file}: {why}")]
     Scx {
         /// The object's file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// A settings file could not be read.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A setting was named that only roost has.
+    /// The setting exists only for roost.
     #[error("{name}: only roost has {setting}: roost+{part}")]
     LiveSetting {
-        /// What was given.
+        /// The scheduler's name.
         name: String,
-        /// The part of it that is not understood.
+        /// The wrong part of the name.
         part: String,
-        /// The setting that the part is about.
+        /// The setting.
         setting: &'static str,
     },
-    /// The kernel that runs here was named.
+    /// The name is that of the kernel that runs here.
     #[error("{0}; fair alone is the kernel that runs here: add --on host")]
     KernelHere(FeatureError),
-    /// Something else was named that the simulation does not have.
+    /// The simulation has no scheduler with this name.
     #[error(
         "{0}; a sched_ext program is scx:FILE.bpf.o, or runs on a real kernel: add --on vm or --on host"
     )]
     NoModel(FeatureError),
 }
 
-/// Settings whose switch of the fair class has another name: the live scheduler has the rule that was
-/// merged, not the one first published.
+/// Settings whose switch in the fair class has another name. The live scheduler has the rule that was merged, not the
+/// one that was published first.
 const OTHER_NAMES: [(&str, &str); 1] = [("numa-imbalance", "numa-imbalance-merged")];
 
 impl SchedulerSpec {
-    /// The version of the kernel that it models: `5.19`.
+    /// The kernel version that it models, such as `5.19`.
     pub fn kernel(&self) -> &'static str {
         match self {
             Self::Fair { features, .. } => features.version(),
@@ -97,12 +97,12 @@ impl SchedulerSpec {
         }
     }
 
-    /// Whether it is a sched_ext program, whose instructions the simulation executes.
+    /// Whether it is a sched_ext program, which the simulation executes.
     pub fn is_program(&self) -> bool {
         matches!(self, Self::Scx(_))
     }
 
-    /// Switches and numbers that differ from that version, as the command line has them behind `+`.
+    /// Switches and numbers that differ from the version, as written on the command line after `+`.
     pub fn switches(&self) -> Vec<String> {
         match self {
             Self::Fair { features, rule } => {
@@ -114,7 +114,7 @@ impl SchedulerSpec {
         }
     }
 
-    /// Reads a name such as `fair@5.19+sis-util+config=roost.toml`.
+    /// Parses a name such as `fair@5.19+sis-util+config=roost.toml`.
     ///
     /// # Errors
     /// If the simulation has no such scheduler, or a settings file cannot be read.
@@ -122,7 +122,7 @@ impl SchedulerSpec {
         Ok(Self::parse_noted(name)?.0)
     }
 
-    /// [`parse`](Self::parse), and what the user should be told of the settings files.
+    /// As [`parse`](Self::parse), with notes for the user about the settings files.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -170,15 +170,15 @@ impl SchedulerSpec {
     }
 }
 
-/// Digits of a rule's hash that tell it from another.
+/// Number of digits that are shown of a rule's hash.
 const RULE_DIGITS: usize = 12;
 
-/// A rule as outputs have it: with its hash, since files change.
+/// A rule as shown in outputs. The hash is included because files change.
 fn policy_shown(rule: &OwnRule) -> String {
     format!("policy={}@{}", rule.file, rule.sha256.get(..RULE_DIGITS).unwrap_or_default())
 }
 
-/// What of a rule the simulation never calls.
+/// A note about functions of a rule that the simulation never calls.
 fn uncalled(name: &str, rule: &OwnRule) -> Option<String> {
     let all = roost_rule::functions();
     let live = all.iter().filter(|function| function.only_live).map(|function| &function.name);
@@ -188,13 +188,13 @@ fn uncalled(name: &str, rule: &OwnRule) -> Option<String> {
     (!uncalled.is_empty()).then(told)
 }
 
-/// The version of the kernel whose sched_ext is simulated: its types come along.
+/// The kernel version whose sched_ext is simulated. Its types are shipped with this program.
 const SCX_KERNEL: &str = "7.2";
 
-/// The name of the scheduler of this project.
+/// The name of this project's own scheduler.
 const ROOST: &str = "roost";
 
-/// Settings of the daemon beside it, which is not simulated.
+/// Settings of the daemon, which is not simulated.
 const OF_DAEMON: [&str; 6] = [
     "memory",
     "memory-min-mib",
@@ -205,7 +205,7 @@ const OF_DAEMON: [&str; 6] = [
 ];
 
 impl ScxSpec {
-    /// Reads `FILE.bpf.o+name=value`.
+    /// Parses `FILE.bpf.o+name=value`.
     fn parse(name: &str) -> Result<Self, SpecError> {
         let (file, settings) = split_settings(name);
         let failed = |why: String| SpecError::Scx { file: file.to_owned(), why };
@@ -223,7 +223,7 @@ impl ScxSpec {
         Self::new(program, None, settings)
     }
 
-    /// Reads `roost+no-cling+slice-us=3000`.
+    /// Parses `roost+no-cling+slice-us=3000`.
     fn roost(name: &str) -> Result<Self, SpecError> {
         let mut settings = Settings::default();
         let parts: Vec<String> = name.split('+').skip(1).map(str::to_owned).collect();
@@ -249,7 +249,7 @@ impl ScxSpec {
         Ok(Self { program: Arc::new(program), roost, settings, tick_ns })
     }
 
-    /// The program as a loader would make it ready for a machine.
+    /// The program, set up for a machine as a loader would do.
     ///
     /// # Errors
     /// None, unless this program is damaged.
@@ -269,7 +269,7 @@ impl ScxSpec {
         Ok(Arc::new(program))
     }
 
-    /// What the simulation does not do for it.
+    /// Notes about what the simulation does not do for the program.
     fn notes(&self, name: &str) -> Vec<String> {
         let (uncalled, unfilled) = (self.program.uncalled(), self.program.unfilled());
         let mut notes = Vec::new();
@@ -289,7 +289,7 @@ impl ScxSpec {
     }
 }
 
-/// What a loader tells roost's program. CPUs and nodes have the numbers that they have in the simulation.
+/// What a loader passes to roost's program. CPUs and nodes are numbered as in the simulation.
 fn setup(machine: &Machine, settings: &Settings) -> Setup {
     let mut machine = machine.clone();
     for (number, cpu) in (0..).zip(&mut machine.cpus) {
@@ -302,7 +302,7 @@ fn setup(machine: &Machine, settings: &Settings) -> Setup {
     Setup::of(&Layout::of(&machine), settings, &possible)
 }
 
-/// The file, which may have `+` in its name, and the settings behind it.
+/// The file, whose name may contain `+`, and the settings that follow it.
 fn split_settings(name: &str) -> (&str, Vec<(&str, &str)>) {
     let mut file = name;
     let mut settings = Vec::new();
@@ -314,7 +314,7 @@ fn split_settings(name: &str) -> (&str, Vec<(&str, &str)>) {
     (file, settings)
 }
 
-/// The setting that a part of a scheduler's name is about, if the fair class does not have it.
+/// The setting that a part of a scheduler's name means, if the fair class does not have it.
 fn of_live_only(part: &str) -> Option<&'static str> {
     let name = part.split_once('=').map_or(part, |(name, _)| name);
     let setting = roost_settings::find(name.strip_prefix("no-").unwrap_or(name))?;
@@ -323,7 +323,7 @@ fn of_live_only(part: &str) -> Option<&'static str> {
     known.all(|name| name != setting.name).then_some(setting.name)
 }
 
-/// Says where a name that is none of the simulation's may have a meaning.
+/// The error for a name that the simulation does not have. It says where the name would be valid.
 fn no_model(name: &str, error: FeatureError) -> SpecError {
     let FeatureError::Form { .. } = error else { return error.into() };
     match name.split('+').next() {
@@ -332,8 +332,8 @@ fn no_model(name: &str, error: FeatureError) -> SpecError {
     }
 }
 
-/// What a settings file says, as switches of the fair class; what the fair class does not have is noted
-/// and left out.
+/// The settings in a file as switches of the fair class. Settings that the fair class does not have are left out, with
+/// a note.
 fn switches(scheduler: &str, file: &str, notes: &mut Vec<String>) -> Result<String, SpecError> {
     let settings = Settings::read(Path::new(file))?;
     let mut switches = String::new();
@@ -351,7 +351,7 @@ fn switches(scheduler: &str, file: &str, notes: &mut Vec<String>) -> Result<Stri
     Ok(switches)
 }
 
-/// One setting as a switch of the fair class, if it has it.
+/// A setting as a switch of the fair class, if there is one.
 fn switch(name: &str, value: &Value) -> Option<String> {
     let other = OTHER_NAMES.iter().find(|(setting, _)| *setting == name);
     let name = other.map_or(name, |(_, switch)| switch);

@@ -1,4 +1,4 @@
-//! Threads of the kernel run beside a workload unless the run is quiet.
+//! Kernel threads run besides a workload, unless the run is quiet.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use roost_simulate::{Control, Outcome, RunError, Simulation};
 
 const MS: u64 = 1_000_000;
 
-/// How often each kernel thread was switched to, by name.
+/// How often each kernel thread started to run, by name.
 #[derive(Clone, Default)]
 struct Seen(Rc<RefCell<BTreeMap<String, u32>>>);
 
@@ -46,8 +46,8 @@ fn seen(quiet: bool) -> (Outcome, BTreeMap<String, u32>) {
     (outcome, seen)
 }
 
-/// In 3 s: each CPU's worker every second, a compactor a node every 512 ms, DAMON every 640 ms, grace periods of three
-/// wakeups every 250 ms; the first of each comes within its period.
+/// In 3 s: each CPU's worker wakes every second, a compactor per node every 512 ms, DAMON every 640 ms, and grace
+/// periods of three wakeups come every 250 ms. The first of each comes within its period.
 #[test]
 fn each_kind_wakes_as_often_as_it_was_measured() {
     let (_, seen) = seen(false);
@@ -66,7 +66,7 @@ fn a_quiet_run_has_none_and_both_do_the_same_work() {
     assert!((score(&beside) / score(&alone) - 1.0).abs() < 0.01);
 }
 
-/// Nobody waits for threads of the kernel: not the end of a run, nor the finding that it has none.
+/// Nothing waits for kernel threads: neither the end of a run, nor the detection of a deadlock.
 #[test]
 fn they_neither_prolong_a_run_nor_hide_a_deadlock() {
     let ends = |quiet| {

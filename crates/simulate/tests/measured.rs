@@ -1,4 +1,4 @@
-//! What is measured is the part of a run after its warm-up: the difference between two runs of one seed.
+//! The measured part of a run comes after its warm-up. It equals the difference between two runs with the same seed.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn counter(outcome: &Outcome, name: &str) -> f64 {
     outcome.counters.iter().find(|(other, _)| other == name).expect("it is counted").1
 }
 
-/// How many transactions a run of so many ms counted.
+/// Number of transactions in a run of `ms`.
 fn transactions(outcome: &Outcome, ms: f64) -> f64 {
     outcome.metrics[0].value.expect("a rate") * ms / 1000.0
 }

@@ -1,4 +1,4 @@
-//! A run that its duration ends before it measures anything is an error that says what would do.
+//! If the duration ends a run before it measures anything, the error names a duration that is long enough.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -12,7 +12,7 @@ fn run(workload: &str, duration_ns: u64) -> Result<Outcome, RunError> {
     simulation.measure(Control::new(1))
 }
 
-/// What the run had reached: tasks, and what was missing. The duration that is proposed is long enough.
+/// What the run had reached: number of tasks, and what was missing. Checks that the proposed duration is long enough.
 fn unreached(workload: &str, duration_ns: u64) -> (u32, Missing) {
     let error = run(workload, duration_ns).unwrap_err();
     let RunError::NothingReached { created, missing, enough_ns, at_ns, .. } = error else {
@@ -28,7 +28,7 @@ fn unreached(workload: &str, duration_ns: u64) -> (u32, Missing) {
 #[test]
 fn a_rate_is_never_0_because_the_run_was_too_short() {
     assert_eq!(unreached("coremark:threads=4", 1), (0, Missing::Work));
-    // A thread works, but one iteration takes longer.
+    // A thread works, but an iteration takes longer than the run.
     assert_eq!(unreached("coremark:threads=1", 2 * MS).1, Missing::Iteration);
 }
 
@@ -37,18 +37,18 @@ fn nor_is_a_latency_nothing_before_the_first_wakeup() {
     assert_eq!(unreached("schbench:messages=1,workers=2", 1), (0, Missing::Work));
 }
 
-/// Two groups of 40 tasks that wait at the gate for each other.
+/// Two groups of 40 tasks wait at the gate for each other.
 #[test]
 fn nor_does_a_completion_time_that_is_cut_pass_for_a_run() {
     let (created, missing) = unreached("hackbench:groups=2", 5 * MS);
     assert!((1..80).contains(&created), "{created}");
     assert_eq!(missing, Missing::Work);
-    // Once they work, what is missing is the end: the time is not known.
+    // Once they work, only the end is missing, so the time is not known.
     let cut = run("hackbench:groups=2,loops=100000", 100 * MS).unwrap();
     assert_eq!(cut.metrics[0].value, None);
 }
 
-/// A task that never sleeps has no latency to wait for.
+/// A task that never sleeps has no wakeup latency to wait for.
 #[test]
 fn a_task_that_never_sleeps_measures_nothing_and_is_no_error() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The scheduler of this project, as it is loaded into kernels, on simulated machines.
+//! This project's scheduler, in the form that is loaded into kernels, on simulated machines.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -37,11 +37,12 @@ fn the_machine_and_each_llc_are_looked_at_ten_times_a_second() {
     let simulation = Simulation::named("2n2l4c", "coremark:threads=4", Some(1000 * MS), "roost");
     let simulation = simulation.unwrap();
     let outcome = simulation.run(Control::new(1)).unwrap();
-    // What is counted begins when the benchmark has warmed up.
+    // Counting begins when the benchmark has warmed up.
     let counted_ns = outcome.elapsed_ns - simulation.workload.measured_from_ns;
     let looks = counted_ns as f64 / (100 * MS) as f64;
     let calls = counter(&outcome, "timer_calls");
-    // Of each of the five timers one look may lie outside: an LLC's begins when something first runs there.
+    // Each of the five timers may have one check outside of the counted time, because an LLC's timer starts when a task
+    // first runs there.
     assert!((calls - 5.0 * looks).abs() <= 5.0, "{calls} calls, expected about 5 times {looks}");
 }
 
@@ -51,7 +52,7 @@ fn a_run_is_the_same_every_time() {
     assert_eq!(once(), once());
 }
 
-/// Of tasks that never sleep each turn ends with its slice, at a tick of 4 ms at the earliest.
+/// If tasks never sleep, each turn ends with its slice, at a tick of 4 ms at the earliest.
 #[test]
 fn settings_reach_the_program() {
     let slices = |scheduler| {

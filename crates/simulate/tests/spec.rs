@@ -1,4 +1,4 @@
-//! Names of schedulers, and what a simulation made of one runs.
+//! Names of schedulers, and what simulations created from them run.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
