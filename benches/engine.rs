@@ -1,13 +1,12 @@
-//! What the simulator costs: events per second, cost of an event by kind, and peak memory.
+//! The simulator's cost: events per second, cost of an event by kind, and peak memory.
 //!
-//! The load is that of the speed bar: two tasks a CPU, each looping run 100 us, sleep 100 us, on
-//! machines without SMT, fair@7.2. Each case runs in a process of its own, so that its peak memory
-//! is its own. The first simulated second includes one task forking all others, which takes longer
-//! than that second on 1024 CPUs; what an event costs is told for the second one (the difference
-//! between runs of two seconds and of one). Costs by kind come from further runs, in which the clock
-//! is read after every event; what reading it takes is subtracted.
+//! The load is that of the speed bar: two tasks per CPU that repeat "run 100 us, sleep 100 us", on machines without
+//! SMT, under fair@7.2. Each case runs in a process of its own, because peak memory is per process. In the first
+//! simulated second, one task forks all others, which takes longer than a second on 1024 CPUs. So the cost of an event
+//! is given for the second simulated second: the difference between runs of two seconds and of one. Costs by kind come
+//! from further runs in which the clock is read after every event; the time to read it is subtracted.
 //!
-//! `make bench` runs every case; `cargo bench -- 256` one of them.
+//! `make bench` runs all cases, `cargo bench -- 256` runs one of them.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,14 +17,14 @@ use roost_machine::Machine;
 use roost_simulate::{SchedulerSpec, Simulation, Start};
 use roost_workload::Workload;
 
-/// CPUs and the shape of the machine that has them.
+/// Number of CPUs, and the machine.
 const CASES: [(u32, &str); 4] = [
     (8, "node:1 l3:1 core:8 pu:1"),
     (64, "node:2 l3:2 core:16 pu:1"),
     (256, "node:2 l3:8 core:16 pu:1"),
     (1024, "node:4 l3:16 core:16 pu:1"),
 ];
-/// Counted runs; the fastest and the median are printed.
+/// Number of runs. The fastest and the median are printed.
 const RUNS: usize = 5;
 
 fn main() {
@@ -75,7 +74,7 @@ fn measure(case: usize) {
     println!();
 }
 
-/// Wall times of several runs, s.
+/// Wall times of several runs, in s.
 struct Seconds {
     least: f64,
     median: f64,
@@ -91,7 +90,7 @@ fn seconds(machine: &Arc<Machine>, workload: &Workload) -> Seconds {
     Seconds { least: seconds[0], median: seconds[RUNS / 2] }
 }
 
-/// Time between events by the kind of the later one.
+/// Time between consecutive events, by the kind of the later event.
 struct Kinds {
     spent_ns: [u64; EVENT_NAMES.len()],
     count: [u64; EVENT_NAMES.len()],
@@ -118,7 +117,7 @@ impl Kinds {
     }
 }
 
-/// What noting an event itself takes, ns: that much less did the event.
+/// Time to record an event, in ns. It is subtracted from the event's time.
 fn clock_ns() -> f64 {
     const NOTES: usize = 1_000_000;
     let mut kinds = Kinds::new();
@@ -149,7 +148,7 @@ fn run_once(machine: &Arc<Machine>, workload: &Workload, observer: impl FnMut(us
     simulation.run_observed(Control::new(1), observer).expect("the run ends")
 }
 
-/// The process's largest resident set so far, kB.
+/// The process's largest resident set so far, in kB.
 fn peak_memory_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,11 +1,11 @@
-//! What memory and NUMA balancing cost the simulator: numa02 on 64 CPUs.
+//! The simulator's cost of memory and NUMA balancing: numa02 on 64 CPUs.
 //!
 //! ```text
 //! cargo bench -p roost --bench memory
 //! ```
 //!
-//! Prints, for each scheduler: simulated and real seconds, how many times faster than real time that
-//! is (the bar is 20), and the process's largest resident set (the bar is 200 MB).
+//! Prints for each scheduler the simulated and the real seconds, how many times faster than real time the simulation is
+//! (the bar is 20), and the process's largest resident set (the bar is 200 MB).
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn main() {
     }
 }
 
-/// The process's largest resident set so far, MB; 0 where the system does not say.
+/// The process's largest resident set so far, in MB. 0 if the system does not say.
 fn peak_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,16 +1,16 @@
-//! How fast the simulator is beside the commit before it was made faster: ratios of processor time.
+//! The simulator's speed compared with an old commit, from before it was optimised: ratios of processor time.
 //!
 //! ```text
 //! cargo bench -p roost --bench ratios
 //! ```
 //!
-//! Builds that commit in `target/bench-base`, once. Then each case runs as a whole command with both
-//! programs, by turns, [`PAIRS`] times; the ratio told is the median of those within a pair, since what else
-//! runs on the machine hits both of a pair alike. With valgrind installed, instructions are counted too:
-//! they do not depend on the machine. The base knows machines just booted only, without threads of the kernel, so ours
-//! is asked for those.
+//! Builds that commit once in `target/bench-base`. Then each case runs as a whole command with both programs in turn,
+//! [`PAIRS`] times. The printed ratio is the median of the ratios within each pair, because other load on the machine
+//! affects both programs of a pair alike. If valgrind is installed, instructions are counted too, because they do not
+//! depend on the machine. The old program knows only machines that have just booted, without kernel threads, so the new
+//! one uses the same.
 //!
-//! What was tried and what it brought: docs/notes/2026-11-25-speed.md.
+//! docs/notes/2026-11-25-speed.md lists the optimisations and their effects.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,19 @@ use roost_simulate::{Control, Simulation, Start};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The commit that ratios are to.
+/// The commit that this one is compared with.
 const BASE: &str = "80e8c84a67d1b7187cc5989db470d1612c686f23";
 
-/// Runs of each program in a case.
+/// Number of runs of each program per case.
 const PAIRS: usize = 7;
 
 struct Case {
     name: &'static str,
     machine: &'static str,
     workload: &'static str,
-    /// Simulated.
+    /// Simulated time.
     seconds: f64,
-    /// The ratio that is aimed at, at most.
+    /// The bar: the ratio must not be larger.
     bar: f64,
 }
 
@@ -46,7 +46,7 @@ const fn case(
     Case { name, machine, workload, seconds, bar }
 }
 
-/// The load of the first is that of `engine.rs`.
+/// The first case has the load of `engine.rs`.
 const CASES: [Case; 5] = [
     case("512 tasks on 256 CPUs", "node:2 l3:8 core:16 pu:1", "FILE", 2.0, 0.67),
     case("hackbench:groups=8", "zen3-2s", "hackbench:groups=8", 0.4, 0.67),
@@ -94,7 +94,7 @@ fn ours() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_roost"))
 }
 
-/// The program of the base commit, built if it was not; `None` without the history.
+/// The program of the old commit, which is built if necessary. `None` if the checkout has no history.
 fn base_program(target: &Path) -> Result<Option<PathBuf>> {
     let source = target.join("source");
     if !source.exists() {
@@ -120,7 +120,7 @@ fn check(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
-/// The command of a case.
+/// The command line of a case.
 fn command(case: &Case, program: &Path, load: &Path) -> Command {
     let workload = if case.workload == "FILE" { load.as_os_str() } else { case.workload.as_ref() };
     let duration = format!("{}ms", case.seconds * 1e3);
@@ -134,7 +134,7 @@ fn command(case: &Case, program: &Path, load: &Path) -> Command {
     command
 }
 
-/// Ratios of the second program's processor time to the first's, sorted.
+/// Processor time of the second program divided by that of the first, sorted.
 fn ratios(case: &Case, programs: [&Path; 2], load: &Path) -> Result<Vec<f64>> {
     let mut ratios = (0..PAIRS)
         .map(|_| {
@@ -149,9 +149,9 @@ fn ratios(case: &Case, programs: [&Path; 2], load: &Path) -> Result<Vec<f64>> {
     Ok(ratios)
 }
 
-/// Processor time in user mode of all children that have ended, s.
+/// Processor time in user mode of all ended children, in s.
 fn children_seconds() -> f64 {
-    // SAFETY: a structure of numbers, which the call fills.
+    // SAFETY: the structure has only numbers, and the call fills it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
@@ -160,7 +160,7 @@ fn children_seconds() -> f64 {
     usage.ru_utime.tv_sec as f64 + usage.ru_utime.tv_usec as f64 / 1e6
 }
 
-/// Events of a case.
+/// Number of events in a case.
 fn events(case: &Case, load: &Path) -> Result<u64> {
     let file = load.to_str().ok_or("a path that is not UTF-8")?;
     let workload = if case.workload == "FILE" { file } else { case.workload };
@@ -172,7 +172,7 @@ fn events(case: &Case, load: &Path) -> Result<u64> {
     Ok(events)
 }
 
-/// Instructions of a program in a case.
+/// Number of instructions of a program in a case.
 fn instructions(case: &Case, program: &Path, load: &Path) -> Result<f64> {
     let inner = command(case, program, load);
     let mut counted = Command::new("valgrind");

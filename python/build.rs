@@ -1,4 +1,4 @@
-//! Tells the package which commit it is built from, as the program knows it.
+//! Tells the package its commit, as `build.rs` of the program does.
 
 #[path = "../crates/roost/build.rs"]
 mod program;

@@ -1,8 +1,8 @@
-//! Which roost this is.
+//! The version and commit of this package.
 
 use roost_report::Build;
 
-/// This package, as `build.rs` found it.
+/// Version and commit of this package, as `build.rs` found them.
 pub fn this() -> Build {
     Build {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -11,7 +11,7 @@ pub fn this() -> Build {
     }
 }
 
-/// Whose runs stand for each other: as the program says of itself where its sources are those of a commit.
+/// Identifies this package. Runs of packages or programs with the same identity are interchangeable.
 pub fn identity() -> String {
     let build = this();
     match build.commit.is_some() && !build.modified {

@@ -1,4 +1,4 @@
-//! Tables that other libraries take without copying: the Arrow PyCapsule interface.
+//! Tables that other libraries can use without copying (Arrow PyCapsule interface).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use roost_machine::Machine;
 
 use crate::told;
 
-/// Columns in batches. Whoever takes it through `__arrow_c_stream__` shares its memory.
+/// Columns in batches. Users of `__arrow_c_stream__` share its memory.
 #[pyclass(frozen)]
 pub struct Table {
     pub schema: SchemaRef,
@@ -32,7 +32,7 @@ impl Table {
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// The table as `ArrowArrayStream`. It has one form: what is asked for by `requested_schema` is not converted to.
+    /// The table as `ArrowArrayStream`. `requested_schema` is ignored, because the table has only one form.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-/// A row a CPU.
+/// A table with one row per CPU.
 pub fn of_machine(machine: &Machine) -> PyResult<Table> {
     let cpus = || machine.cpus.iter();
     let node = |cpu: &roost_machine::Cpu| &machine.nodes[cpu.node as usize];
