@@ -1,6 +1,6 @@
 //! Discrete-event engine: time, CPUs, tasks, wakeups and their costs. It knows no policy.
 //!
-//! [`run`] executes a workload on a machine under a [`Scheduler`]. A run is a function of (machine,
+//! [`run()`] executes a workload on a machine under a [`Scheduler`]. A run is a function of (machine,
 //! workload, scheduler, seed): the same inputs give the same [`Outcome`].
 //!
 //! These things cost simulated time: every hook's kernel work (the scheduler charges what it reads,

@@ -526,7 +526,7 @@ impl World {
     }
 }
 
-/// Limits of all resources, in the order of [`sweep::Resources`].
+/// Limits of all resources, in the order of `sweep::Resources`.
 fn limits(machine: &Machine, packages: usize) -> Vec<u64> {
     let figures = &machine.figures;
     let cores = machine.cores.iter().map(|_| figures.refill_local_bytes_per_us.value);

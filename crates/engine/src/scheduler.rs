@@ -195,7 +195,7 @@ pub trait Scheduler {
     fn yield_current(&mut self, _world: &mut World, _cpu: CpuId) {}
 
     /// The next event will probably concern `task` on `cpu`. The scheduler may prefetch what it
-    /// will read ([`prefetch`](crate::prefetch)). This must have no other effect.
+    /// will read ([`prefetch`](crate::prefetch())). This must have no other effect.
     #[inline]
     fn expect(&self, _world: &World, _cpu: CpuId, _task: TaskId) {}
 

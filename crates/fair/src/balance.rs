@@ -58,7 +58,7 @@ const CAPACITY: u64 = 1024;
 const LONGEST_PAUSE_S: u64 = 60;
 
 /// Cache lines fetched to refresh the blocked load of another CPU. A CPU's own lines cost nothing.
-/// Assumption: the same line as for an examined queue.
+/// Assumption: one line.
 const LINES_PER_REFRESH: u64 = 1;
 
 /// Cache lines fetched to take the lock of a remote run queue. Assumption: the line of the lock.

@@ -41,8 +41,8 @@ impl Fair {
     }
 
     /// 3.9 (`do_huge_pmd_numa_page`): a page that should move to the task's node is locked and
-    /// copied. Another task that wants it on the same node waits for the lock. A task that wants it
-    /// elsewhere makes it present where it is, and the copy is given up.
+    /// copied. Another task that wants it on the same node waits for the lock. Any other task that
+    /// reaches it makes it present where it is, and the copy is given up.
     fn old_fault(&mut self, world: &mut World, cpu: CpuId, task: TaskId, fault: &HintingFault) {
         let here = self.numa.node(cpu);
         let comes = fault.node != here && self.page_follows(world, cpu, task, fault);
