@@ -8,7 +8,8 @@
 //! | hook | called when, or the question that it answers |
 //! |---|---|
 //! | [`Fair::on_queued`], [`Fair::on_left`], [`Fair::on_exit`] | a task was queued, left its queue, exits |
-//! | [`Fair::on_fault`], [`Fair::on_numa_tick`], [`Fair::note_attempt`] | a hinting fault of a task, a tick while it runs, an attempt to reach its preferred node |
+//! | [`Fair::on_fault`], [`Fair::on_numa_tick`] | a hinting fault of a task, a tick while it runs |
+//! | [`Fair::note_attempt`] | a task tried to reach its preferred node |
 //! | [`Fair::may_wake_at`], [`Fair::stays_on_node`] | may a wakeup, a swap or a pull move a task? |
 //! | [`Fair::may_prefer`], [`Fair::group_decides_page`] | may a task prefer a node, and does a page follow it? |
 //! | [`Fair::search_budget`], [`Mechanisms::on_search_ended`] | how far does a search for an idle CPU go? |
