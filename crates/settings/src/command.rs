@@ -55,6 +55,7 @@ Examples:
   sudo scx_roost                              schedule until Ctrl-C
   sudo scx_roost --no-sis-util --llc-imbalance 2 --config /etc/roost.toml
   scx_roost --dry-run                         what would be loaded, with which settings, on this machine
+  sudo timeout --foreground 60 scx_roost      schedule for a minute: the first time
   sudo scx_roost --metrics 127.0.0.1:9955     serve counters for Prometheus
   sudo scx_roost --monitor 1                  what a running one counts, every second
   sudo scx_roost --top 1                      the same on the terminal, live
@@ -62,6 +63,9 @@ Examples:
 A settings file has a line NAME = VALUE for each setting, with the options' names: sis-util = false,
 llc-imbalance = 2, slice-us = 3000. Options go before what it says. `roost compare` takes the same names
 and files, for this scheduler (roost+no-sis-util) and for the simulation (fair@7.2+config=FILE).
+
+Whatever ends this program, the fair class schedules all tasks again. If no terminal answers, SysRq-S on
+the console ends it. If a task does not run for 30 s, the kernel's watchdog does.
 
 Exit status: 0 after Ctrl-C, SIGTERM or SIGHUP; 1 if the kernel ended or refused the scheduler,
 another is still being unloaded, or an address or file cannot be had; 2 if options or settings are

@@ -240,6 +240,20 @@ fn the_agreement_with_a_kernel_is_that_of_the_table() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The page says what the service does after an end, by the unit's own lines.
+#[test]
+fn the_page_of_the_service_has_the_figures_of_its_unit() {
+    let (page, unit) = (read("docs/live.md"), read("packaging/scx_roost.service"));
+    let of_restarts =
+        ["Restart=", "RestartSec=", "RestartPreventExitStatus=", "StartLimit", "TimeoutStopSec="];
+    let lines = unit.lines().filter(|line| of_restarts.iter().any(|key| line.starts_with(key)));
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), 6, "{lines:?}");
+    let missing: Vec<&&str> =
+        lines.iter().filter(|line| !page.contains(&format!("`{line}`"))).collect();
+    assert!(missing.is_empty(), "docs/live.md lacks {missing:?}");
+}
+
 #[test]
 fn the_live_schedulers_time_is_that_of_its_results() {
     let text = read("docs/live-results.md");
