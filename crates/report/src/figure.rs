@@ -22,6 +22,20 @@ pub(crate) fn decimals(values: impl Iterator<Item = f64> + Clone) -> usize {
     decimals
 }
 
+/// Decimals with which means are printed: at most so many that the smallest of their standard deviations shows two
+/// significant digits. Further digits would be chance.
+pub(crate) fn mean_decimals(
+    means: impl Iterator<Item = f64> + Clone,
+    deviations: impl Iterator<Item = f64>,
+) -> usize {
+    let smallest = deviations.filter(|deviation| *deviation > 0.0).reduce(f64::min);
+    let supported = smallest.map_or(usize::MAX, |deviation| {
+        // A deviation of 0.02 has its second digit in the third decimal. Rounding may leave 0.1 a bit below.
+        (1.0 - (deviation.log10() + 1e-9).floor()).max(0.0) as usize
+    });
+    decimals(means).min(supported)
+}
+
 /// `value` with this many decimals, or a dash.
 pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.decimals$}"))
@@ -30,6 +44,19 @@ pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn means_show_what_the_smallest_deviation_supports() {
+        let of = |means: &[f64], deviations: &[f64]| {
+            mean_decimals(means.iter().copied(), deviations.iter().copied())
+        };
+        assert_eq!(of(&[12.345_6], &[0.123]), 2, "12.35, 0.12");
+        assert_eq!(of(&[12.345_6, 13.0], &[4.5, 0.02]), 3, "the smallest of all");
+        assert_eq!(of(&[12.345_6], &[250.0]), 0);
+        assert_eq!(of(&[12.345_6], &[0.0]), 3, "without chance: five digits");
+        assert_eq!(of(&[12.345_6], &[]), 3, "one repeat: nothing is known");
+        assert_eq!(of(&[4.0, 20.0], &[0.1]), 0, "whole numbers stay so");
+    }
 
     #[test]
     fn the_largest_number_shows_five_digits() {

@@ -7,7 +7,7 @@ use roost_workload::Better;
 
 use crate::comparison::{Comparison, CounterComparison, MetricComparison};
 use crate::efficiency::SearchCounts;
-use crate::figure::{NOTHING, decimals, number};
+use crate::figure::{NOTHING, decimals, mean_decimals, number};
 use crate::places;
 use crate::series;
 
@@ -96,8 +96,9 @@ pub(crate) fn legend(comparison: &Comparison) -> String {
 
 /// The rows of a metric, one per scheduler.
 pub(crate) fn metric_rows(comparison: &Comparison, metric: &MetricComparison) -> Vec<Vec<String>> {
-    let means = metric.summaries.iter().flatten().map(|summary| summary.mean);
-    let decimals = decimals(means);
+    let summaries = || metric.summaries.iter().flatten();
+    let deviations = summaries().filter_map(|summary| summary.stddev);
+    let decimals = mean_decimals(summaries().map(|summary| summary.mean), deviations);
     let row = |(scheduler, name): (usize, &str)| {
         let summary = metric.summaries.get(scheduler).copied().flatten();
         let marked = metric.significant(scheduler) == Some(true);
@@ -308,10 +309,10 @@ mod tests {
              fair@5.16+numa-imbalance: a model of Linux 5.16 with numa-imbalance\n\
              roost: a model of Linux 5.16\n\
              \n\
-             metric  unit  better  scheduler                   mean  stddev    change\n\
-             time    s     lower   fair@5.16                 10.200   0.200  baseline\n\
-             \x20                     fair@5.16+numa-imbalance   8.100   0.100   +20.59%*\n\
-             \x20                     roost                     11.000   1.000    -7.84%\n\
+             metric  unit  better  scheduler                  mean  stddev    change\n\
+             time    s     lower   fair@5.16                 10.20    0.20  baseline\n\
+             \x20                     fair@5.16+numa-imbalance   8.10    0.10   +20.59%*\n\
+             \x20                     roost                     11.00    1.00    -7.84%\n\
              \n\
              change: percent of the mean of fair@5.16; positive is better.\n\
              *: the 95% confidence intervals of the two means are disjoint.\n"
