@@ -47,6 +47,10 @@ impl RealScheduler {
         };
         match (after("fair"), after("roost")) {
             (Some(rest), _) => Self::fair(name, rest),
+            (_, Some(rest)) if rest.contains("+policy=") => Err(RealError::Usage(format!(
+                "{name}: the live scheduler takes a rule when it is built: make live POLICY=FILE; then ask for roost \
+                 without +policy"
+            ))),
             (_, Some(rest)) => Self::live(name, rest, live::find()?),
             (None, None) => Self::program(name),
         }

@@ -651,6 +651,7 @@ fn in_one_line(rendered: &str) -> String {
         .collect::<Vec<_>>()
         .join("; ");
     line += &format_hint();
+    line += policy_hint();
     let cli = Cli::command();
     let mut command = &cli;
     let mut names = "roost".to_owned();
@@ -669,6 +670,15 @@ fn format_hint() -> String {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let format = FORMATS.iter().find(|format| given.contains(&format!("--{format}")));
     format.map_or_else(String::new, |format| format!("; write --format {format}"))
+}
+
+/// For those who look for rules of their own under that word.
+fn policy_hint() -> &'static str {
+    let is_rule = |given: String| ["rule", "rules"].contains(&given.as_str());
+    match std::env::args().nth(1).is_some_and(is_rule) {
+        true => "; rules of your own: `roost policy`",
+        false => "",
+    }
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {

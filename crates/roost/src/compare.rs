@@ -8,7 +8,7 @@ use roost_machine::Machine;
 use roost_report::{
     Comparison, Contender, Experiment, HtmlFile, Mechanism, Page, PerfettoTrace, Timeline, unsteady,
 };
-use roost_simulate::{Named, SchedulerSpec, Simulation, in_parallel};
+use roost_simulate::{Named, SchedulerSpec, Simulation, in_parallel, rule_without_effect};
 use roost_workload::{MetricKind, Workload};
 
 use crate::args::{CompareArgs, Format, On, StartArg};
@@ -291,6 +291,10 @@ fn simulated(
         let runs: Vec<&Outcome> = runs.iter().flatten().collect();
         scheduler.notes = simulation.without_effect(&runs);
         scheduler.notes.extend(unsteady(&runs));
+    }
+    let runs = || simulations.iter().zip(outcomes.iter().map(Vec::as_slice));
+    for (scheduler, own) in schedulers.iter_mut().zip(runs()) {
+        scheduler.notes.extend(runs().find_map(|other| rule_without_effect(own, other)));
     }
     let trace_ends = outcomes.iter().map(end).collect();
     Runs { schedulers, outcomes, trace_ends, timelines: Vec::new(), counted: None }

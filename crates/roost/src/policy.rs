@@ -4,6 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
+use roost_fair::Features;
+
 use crate::args::PolicyCommand;
 use crate::error::{Error, print};
 
@@ -24,7 +26,7 @@ fn list() -> String {
     for function in &functions {
         if function.mechanism != mechanism {
             let blank = if text.is_empty() { "" } else { "\n" };
-            text += &format!("{blank}{}\n", function.mechanism);
+            text += &format!("{blank}{}{}\n", function.mechanism, where_on(&function.mechanism));
             mechanism = &function.mechanism;
         }
         let live = if function.only_live { "live only: " } else { "" };
@@ -33,6 +35,23 @@ fn list() -> String {
         text += "\n";
     }
     text
+}
+
+/// In which versions a mechanism is on, so that its functions are called there.
+fn where_on(name: &str) -> String {
+    let mut mechanisms = roost_fair::mechanisms().iter();
+    let Some(mechanism) = mechanisms.find(|mechanism| mechanism.name == name) else {
+        return ": only in the live scheduler".to_owned();
+    };
+    let is_on = |version: &&str| {
+        let features = Features::parse(&format!("fair@{version}"));
+        features.is_ok_and(|features| mechanism.is_on(&features))
+    };
+    let on: Vec<&str> = roost_fair::versions().into_iter().filter(is_on).collect();
+    match on.is_empty() {
+        true => format!(": on with fair@VERSION+{name}"),
+        false => format!(": on in {}, else with fair@VERSION+{name}", on.join(", ")),
+    }
 }
 
 fn new(name: &str, file: &Path) -> Result<(), Error> {

@@ -232,11 +232,20 @@ fn the_rule_that_a_header_has_changes_nothing() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let samples = &document["results"][0]["samples"];
     assert_eq!(samples[0], samples[1]);
+    let notes = document["notes"].to_string();
+    assert!(notes.contains("+policy=my_rule.h changed nothing in these runs"), "{notes}");
     let again = roost(&["policy", "new", "sis-util"]);
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("my_rule.h: is there already"));
     let list = text(&roost(&["policy", "list"]).stdout);
-    assert!(list.contains("\nsis-util\n  roost_nr_idle_scan "), "{list}");
+    let searched =
+        "\nsis-util: on in 6.15, 7.2, else with fair@VERSION+sis-util\n  roost_nr_idle_scan ";
+    assert!(list.contains(searched), "{list}");
+    assert!(
+        list.contains("\ncling: on with fair@VERSION+cling\n")
+            || list.starts_with("cling: on with"),
+        "{list}"
+    );
     let unknown = text(&roost(&["policy", "new", "sis-utl"]).stderr);
     assert!(
         unknown.contains("no mechanism or function sis-utl; did you mean sis-util?"),
@@ -249,8 +258,8 @@ fn the_rule_that_a_header_has_changes_nothing() {
 fn every_template_is_a_rule() {
     let list = assert_cmd::Command::new(ROOST).args(["policy", "list"]).output().unwrap();
     let list = text(&list.stdout);
-    let mechanisms = list.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
-    for mechanism in mechanisms {
+    let headings = list.lines().filter(|line| !line.is_empty() && !line.starts_with(' '));
+    for mechanism in headings.map(|heading| heading.split_once(": ").unwrap().0) {
         let rule = Rule::new("");
         let file = rule.folder.path().join("mine.h");
         std::fs::remove_file(&file).unwrap();
@@ -292,6 +301,7 @@ fn what_is_wrong_with_a_rule_or_a_number_is_told_in_one_line() {
         ("fair@7.2+policy=other.h", "other.h: cannot be read"),
         ("fair@7.2+policy=", ": cannot be read"),
         ("fair@7.2+policy", "unknown switch 'policy'"),
+        ("roost+policy=mine.h", "takes a rule when it is built: make live POLICY=FILE"),
         ("fair@7.2+base-slice-ns=5", "takes a whole number from 100000 to 1000000000, ns"),
         ("fair@7.2+base-slice-ns=", "takes a whole number"),
         ("fair@7.2+base-slice-ns=3ms", "takes a whole number"),

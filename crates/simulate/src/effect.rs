@@ -15,6 +15,31 @@ impl SchedulerSpec {
         let on = all.filter(|mechanism| mechanism.is_on(features));
         on.map(|mechanism| (mechanism.name, mechanism.acted)).collect()
     }
+
+    /// The file of its own rule, if it is `other` but for that.
+    fn rule_over(&self, other: &Self) -> Option<&str> {
+        let Self::Fair { features, rule: Some(rule) } = self else { return None };
+        let Self::Fair { features: without, rule: None } = other else { return None };
+        let mut renamed = features.clone();
+        renamed.name.clone_from(&without.name);
+        (renamed == *without).then_some(&rule.file)
+    }
+}
+
+/// A sentence on an own rule of `simulation` that changed nothing: its runs, one a seed, are those of `other`, which is
+/// without it.
+pub fn rule_without_effect(
+    (simulation, outcomes): (&Simulation, &[Option<Outcome>]),
+    (other, without): (&Simulation, &[Option<Outcome>]),
+) -> Option<String> {
+    let file = simulation.scheduler.rule_over(&other.scheduler)?;
+    let both =
+        outcomes.iter().zip(without).filter_map(|(own, other)| own.as_ref().zip(other.as_ref()));
+    let mut compared = both.peekable();
+    compared.peek()?;
+    compared.all(|(own, other)| own == other).then(|| {
+        format!("+policy={file} changed nothing in these runs: all metrics and counters are the same without it")
+    })
 }
 
 impl Simulation {

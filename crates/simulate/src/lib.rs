@@ -25,6 +25,7 @@ mod spec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub use effect::rule_without_effect;
 pub use named::{LabelError, Named};
 pub use parallel::{JobsError, in_parallel};
 use roost_engine::TooShort;

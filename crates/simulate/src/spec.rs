@@ -53,6 +53,15 @@ pub enum SpecError {
         /// The scheduler's name.
         name: String,
     },
+    /// A rule was given to a program that is compiled already.
+    #[error(
+        "{name}: the live scheduler takes a rule when it is built: make live POLICY=FILE; in the simulation the fair \
+         class takes one: fair@7.2+policy=FILE"
+    )]
+    LivePolicy {
+        /// What was given.
+        name: String,
+    },
     /// A sched_ext program could not be read, or needs something that the simulation does not have.
     #[error("{file}: {why}")]
     Scx {
@@ -133,6 +142,9 @@ impl SchedulerSpec {
             return Ok((Self::Scx(scx), notes));
         }
         if name.split('+').next() == Some(ROOST) {
+            if name.split('+').any(|part| part.starts_with("policy=")) {
+                return Err(SpecError::LivePolicy { name: name.to_owned() });
+            }
             let scx = ScxSpec::roost(name)?;
             let notes = scx.notes(name);
             return Ok((Self::Scx(scx), notes));
