@@ -64,11 +64,16 @@ fn check_kernel(measurement: &Measurement<'_>) -> Result<(), RealError> {
     )))
 }
 
+/// Whether this user may trace the kernel and set what it has.
+pub fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Checks that the user is root, if that is needed. Without root, nothing can be set, and only counters that `/proc`
 /// shows to everybody are available.
 fn check_rights(measurement: &Measurement<'_>) -> Result<(), RealError> {
-    // SAFETY: geteuid has no preconditions.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_root = is_root();
     let scheduler = measurement.scheduler;
     let sets = !scheduler.settings.is_empty() || scheduler.program.is_some();
     if is_root || !(sets || measurement.stream_kib.is_some()) {

@@ -124,6 +124,58 @@ function heat(place, { x, rows, z, most, xaxis, unit, hover, shapes, click, squa
   if (click) place.on("plotly_click", (event) => click(event.points[0].y));
 }
 
+/**
+ * Two sides of the same quantities: a point each, on a line where both are the same. `groups` have a name, a color, a
+ * symbol and points ({ x, y, x_bar, y_bar, told, key }); bars are [below, above]. `lines` are further curves of the
+ * tolerance ({ x, y }), and a click gives the key of its point.
+ */
+function beside(place, groups, { xaxis, yaxis, lines, click }) {
+  const { line } = colours();
+  const bar = (points, key) => ({
+    type: "data", symmetric: false, array: points.map((point) => point[key]?.[1] ?? 0),
+    arrayminus: points.map((point) => point[key]?.[0] ?? 0), thickness: 1, width: 0,
+  });
+  const curves = lines.map(({ x, y, dash }) => ({
+    type: "scatter", mode: "lines", x, y, line: { color: line, dash, width: 1.5 }, hoverinfo: "skip", showlegend: false,
+  }));
+  const traces = groups.map(({ name, color, symbol, points }) => ({
+    type: "scatter", mode: "markers", name: text(name), x: points.map((point) => point.x), y: points.map((point) => point.y),
+    error_x: bar(points, "x_bar"), error_y: bar(points, "y_bar"), text: points.map((point) => text(point.told)),
+    customdata: points.map((point) => point.key ?? null), hovertemplate: "%{text}<extra></extra>",
+    marker: { color, symbol: symbol ?? "circle", size: 7, opacity: 0.75 },
+  }));
+  draw(place, [...curves, ...traces], {
+    height: 420, xaxis, yaxis, showlegend: true, hovermode: "closest",
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, margin: { l: 10, r: 10, t: 10, b: 40 },
+  });
+  place.removeAllListeners("plotly_click");
+  if (click) place.on("plotly_click", (event) => click(event.points[0].customdata));
+}
+
+/** Rows of two sides with their intervals: { label, told, sides: [{ value, low, high }] }, a colour and name a side. */
+function intervals(place, rows, sides, xaxis) {
+  const traces = sides.map(({ name, color, symbol }, side) => {
+    const found = rows.map((row, y) => ({ ...row, y, of: row.sides[side] })).filter(({ of }) => of.value !== null);
+    return {
+      type: "scatter", mode: "markers", name, x: found.map(({ of }) => of.value),
+      y: found.map(({ y }) => y + (side === 0 ? -0.15 : 0.15)), text: found.map(({ told }) => text(told)),
+      hovertemplate: `${name} %{x:.4~g}<br>%{text}<extra></extra>`, marker: { color, symbol, size: 8 },
+      error_x: {
+        type: "data", symmetric: false, array: found.map(({ of }) => (of.high ?? of.value) - of.value),
+        arrayminus: found.map(({ of }) => of.value - (of.low ?? of.value)), thickness: 1.5, width: 3,
+      },
+    };
+  });
+  draw(place, traces, {
+    height: 110 + 22 * rows.length, showlegend: true, hovermode: "closest",
+    legend: { orientation: "h", y: 1.0, yanchor: "bottom" }, xaxis: { nticks: 7, ...xaxis },
+    yaxis: {
+      tickvals: rows.map((_, index) => index), ticktext: rows.map((row) => text(row.label)), zeroline: false,
+      range: [rows.length - 0.5, -0.5], tickfont: { size: 10 },
+    },
+  });
+}
+
 // --- The page ---
 
 function redraw() {

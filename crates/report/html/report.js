@@ -125,11 +125,11 @@ function group(run) {
 const isTimed = (index) => data.timelines[index] !== null;
 
 function occupancy() {
+  if (!data.timelines.some((run) => run)) return;
   const part = section("occupancy", "Occupancy over time",
-    "A row is a place, grouped by node, and time goes to the right: the darker (at night: the brighter), the more tasks \
+    `The first run of each scheduler (seed ${data.seeds[0]}). A row is a place, grouped by node, and time goes to the right: the darker (at night: the brighter), the more tasks \
 ran or waited there, on the same scale under all schedulers; left of the dotted line nothing is measured yet. A click \
-on an LLC shows its CPUs, one on a CPU all LLCs.");
-  if (!data.timelines.some((run) => run)) return missing(part);
+on an LLC shows its CPUs, one on a CPU all LLCs.`);
   const controls = element("div", { class: "controls" });
   part.append(controls);
   const fill = () => {
@@ -166,11 +166,6 @@ on an LLC shows its CPUs, one on a CPU all LLCs.");
       click: (row) => go(rows[row].cpu !== undefined ? "llc" : chosen.place === "llc" ? String(rows[row].llcs[0]) : "llc"),
     });
   });
-}
-
-function missing(part) {
-  part.append(element("p", { class: "note" },
-    "Not known of these runs: it is kept of runs on a simulated machine, of each scheduler's first."));
 }
 
 // --- 3. Memory ---
@@ -352,11 +347,11 @@ function repeat() {
   const rows = [...figures].sort((one, other) => kinds.indexOf(origin(one)) - kinds.indexOf(origin(other)));
   const count = (kind) => `${figures.filter((figure) => origin(figure) === kind).length} ${kind}`;
   section("repeat", "To repeat it",
-    "The command gives the same results again with this version, machine and workload (their hashes tell); figures of the \
-machine say where they come from.",
+    figures.length > 0 ? "The command gives the same results again with this version, machine and workload (their hashes \
+tell); figures of the machine say where they come from." : "The command asks a real kernel again: its figures differ a bit each time.",
     element("pre", {}, data.command), element("pre", {}, data.heading),
     ...guesses.map((guess) => element("p", { class: "note" }, `Guessed of the machine, ${guess.name}: ${guess.assumed}`)),
-    element("details", {}, element("summary", {}, `${figures.length} figures of the machine: ${kinds.map(count).join(", ")}`),
+    figures.length === 0 ? null : element("details", {}, element("summary", {}, `${figures.length} figures of the machine: ${kinds.map(count).join(", ")}`),
       table(["figure", "value", "source"], rows.map((figure) => [figure.name, figure.value, figure.source]))));
 }
 
@@ -367,7 +362,8 @@ function heading() {
   document.title = `${data.workload} on ${data.machine.name}: ${names.join(", ")}`;
   const report = document.getElementById("report");
   report.append(element("h1", {}, `${data.workload} on ${data.machine.name}`),
-    element("p", { class: "note" }, data.heading.split("\n").filter((line) => /^PARTIAL|^runs of each/.test(line)).join(" ")));
+    element("p", { class: "note" }, data.heading.split("\n").filter((line) => /^PARTIAL|^runs of each/.test(line)).join(" ")),
+    ...data.lacks.map((sentence) => element("p", { class: "note" }, sentence)));
   const bar = element("div", { class: "bar", role: "group", "aria-label": "Schedulers that are shown" });
   names.forEach((name, index) => {
     const button = element("button", {

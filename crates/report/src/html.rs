@@ -39,6 +39,8 @@ pub struct Page<'a> {
     pub timelines: &'a [Option<Timeline>],
     /// The command line that creates the page again.
     pub command: &'a str,
+    /// What the page lacks and why, in a sentence each.
+    pub lacks: Vec<&'static str>,
 }
 
 /// A report could not be written. No file was left behind.
@@ -108,6 +110,7 @@ struct Data<'a> {
     workload: &'a str,
     heading: String,
     command: &'a str,
+    lacks: &'a [&'static str],
     schedulers: Vec<Scheduler<'a>>,
     seeds: Vec<u64>,
     metrics: Vec<Metric>,
@@ -235,8 +238,8 @@ struct Counter<'a> {
 }
 
 impl<'a> Data<'a> {
-    fn of(page: &Page<'a>) -> Self {
-        let Page { comparison, machine, timelines, command } = *page;
+    fn of(page: &'a Page<'a>) -> Self {
+        let Page { comparison, machine, timelines, command, ref lacks } = *page;
         let counter = |counter: &'a crate::CounterComparison| Counter {
             name: &counter.name,
             means: &counter.means,
@@ -248,6 +251,7 @@ impl<'a> Data<'a> {
             workload: &comparison.experiment.workload.name,
             heading: comparison.heading().trim_end().to_owned(),
             command,
+            lacks,
             schedulers,
             seeds: (0..comparison.repeats).map(|repeat| comparison.seed_of(repeat)).collect(),
             metrics: series::series(&comparison.metrics)
@@ -292,7 +296,9 @@ fn place<'a>(comparison: &'a Comparison, machine: &'a Machine) -> Place<'a> {
         node: llc_node(machine, llc),
         cpus: machine.llcs[llc].cpus.iter().collect(),
     };
-    let figures = machine.figures.iter();
+    // A real kernel runs on the real costs.
+    let is_simulated = comparison.experiment.place == crate::experiment::Place::Simulated;
+    let figures = machine.figures.iter().filter(|_| is_simulated);
     let guesses = machine.guesses.iter();
     Place {
         name: &comparison.experiment.machine.name,

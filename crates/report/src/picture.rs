@@ -36,20 +36,19 @@ struct Row {
     llcs: Vec<usize>,
 }
 
-/// Draws how many tasks each LLC of `machine` had over time, in one run of each scheduler (by its name). Each LLC has a
-/// row, unless there are too many. All rows have the same scales, and are at most `width` wide. `colour` shows how many
-/// tasks waited.
+/// Draws how many tasks each LLC of `machine` had over time, in one run of each scheduler (by its name), which had that
+/// `seed`. Each LLC has a row, unless there are too many. All rows have the same scales, and are at most `width` wide.
+/// `colour` shows how many tasks waited.
 pub fn picture(
     machine: &Machine,
     runs: &[(&str, &Timeline)],
+    seed: u64,
     width: Option<u16>,
     colour: bool,
 ) -> String {
-    let rows = rows(machine);
-    let label = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
-    let beside = label + " ||".len();
-    let there = width.map_or(COLUMNS, |width| usize::from(width).saturating_sub(beside));
-    let columns = there.clamp(FEWEST_COLUMNS, WINDOWS);
+    let rows = rows(machine, MOST_ROWS);
+    let label = label_width(&rows);
+    let columns = columns(label + " ||".len(), width);
     let end_ns = runs.iter().map(|(_, run)| run.end.ns()).max().unwrap_or(0).max(1);
     let span = |column: usize| {
         let at = |column: usize| (u128::from(end_ns) * column as u128 / columns as u128) as u64;
@@ -58,7 +57,7 @@ pub fn picture(
     let spans: Vec<(u64, u64)> = (0..columns).map(span).collect();
     let drawn: Vec<_> = runs.iter().map(|(_, run)| cells(machine, run, &rows, &spans)).collect();
     let full = full_block(drawn.iter().flatten().flatten().flatten());
-    let mut out = wrapped(&legend(&rows, end_ns, full, colour), width);
+    let mut out = wrapped(&legend(&rows, end_ns, seed, full, colour), width);
     for ((name, _), drawn) in runs.iter().zip(&drawn) {
         out += &wrapped(&format!("\n{name}\n"), width);
         for (row, cells) in rows.iter().zip(drawn) {
@@ -69,8 +68,18 @@ pub fn picture(
     out
 }
 
+fn label_width(rows: &[Row]) -> usize {
+    rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0)
+}
+
+/// The number of columns of time, if `beside` characters of each line are for other things.
+fn columns(beside: usize, width: Option<u16>) -> usize {
+    let there = width.map_or(COLUMNS, |width| usize::from(width).saturating_sub(beside));
+    there.clamp(FEWEST_COLUMNS, WINDOWS)
+}
+
 /// Explains how to read the picture.
-fn legend(rows: &[Row], end_ns: u64, full: u64, colour: bool) -> String {
+fn legend(rows: &[Row], end_ns: u64, seed: u64, full: u64, colour: bool) -> String {
     let shared = rows.iter().map(|row| row.llcs.len()).max().unwrap_or(1);
     let row = match shared {
         1 => "a row an LLC".to_owned(),
@@ -83,13 +92,13 @@ fn legend(rows: &[Row], end_ns: u64, full: u64, colour: bool) -> String {
     };
     let time = seconds(end_ns);
     format!(
-        "Tasks on each LLC, running or waiting, from left to right over {time} s of each scheduler's first run: {row}, \
-         a full block {tasks} or more{waits}.\n"
+        "Tasks on each LLC, running or waiting, from left to right over {time} s of each scheduler's first run \
+         (seed {seed}): {row}, a full block {tasks} or more{waits}.\n"
     )
 }
 
-/// The LLCs in the order of their nodes. Several share a row if there are too many.
-fn rows(machine: &Machine) -> Vec<Row> {
+/// The LLCs in the order of their nodes. Several share a row if there are more than `most`.
+fn rows(machine: &Machine, most: usize) -> Vec<Row> {
     let of_node = |node: usize| -> Vec<usize> {
         let on = |llc: &usize| llc_node(machine, *llc) == node;
         (0..machine.llcs.len()).filter(on).collect()
@@ -97,7 +106,7 @@ fn rows(machine: &Machine) -> Vec<Row> {
     let nodes: Vec<Vec<usize>> = (0..machine.nodes.len()).map(of_node).collect();
     let rows_of =
         |together: usize| nodes.iter().map(|llcs| llcs.len().div_ceil(together)).sum::<usize>();
-    let most = MOST_ROWS.max(nodes.len());
+    let most = most.max(nodes.len());
     let together = (1..).find(|&together| rows_of(together) <= most).unwrap_or(1);
     let mut rows: Vec<Row> = Vec::new();
     for (node, llcs) in machine.nodes.iter().zip(&nodes) {
@@ -241,7 +250,7 @@ mod tests {
     fn a_row_an_llc_and_a_full_block_for_the_fullest() {
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let (long, short) = (run(&machine, 16, &[4, 5, 8]), run(&machine, 8, &[0]));
-        let text = picture(&machine, &[("long", &long), ("short", &short)], Some(31), false);
+        let text = picture(&machine, &[("long", &long), ("short", &short)], 7, Some(31), false);
         let drawn: Vec<&str> = text.lines().skip_while(|line| *line != "long").collect();
         assert_eq!(
             drawn,
@@ -259,7 +268,9 @@ mod tests {
                 "node 1 LLC 3 |        ········|",
             ]
         );
-        assert!(text.replace('\n', " ").contains("a full block 2 tasks or more"), "{text}");
+        let heading = text.replace('\n', " ");
+        assert!(heading.contains("a full block 2 tasks or more"), "{text}");
+        assert!(heading.contains("first run (seed 7)"), "{text}");
     }
 
     #[test]
@@ -267,7 +278,7 @@ mod tests {
         let machine = roost_machine::resolve("zen3-2s").unwrap();
         let t = run(&machine, 100, &[0, 9, 200]);
         for width in [40, 80, 300] {
-            let text = picture(&machine, &[("fair@7.2", &t)], Some(width), false);
+            let text = picture(&machine, &[("fair@7.2", &t)], 7, Some(width), false);
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(usize::from(width)), "{width}: {widest:?}");
         }
@@ -276,11 +287,11 @@ mod tests {
     #[test]
     fn many_llcs_share_rows_within_their_node() {
         let machine = roost_machine::resolve("node:3 l3:50 core:1 pu:1").unwrap();
-        let rows = rows(&machine);
+        let rows = rows(&machine, MOST_ROWS);
         assert_eq!(rows.len(), 51, "17 of up to 3 LLCs for each node");
         assert_eq!(rows[16].label, "node 0 LLC 48-49");
         assert_eq!(rows[17].label, "node 1 LLC 50-52");
-        let text = picture(&machine, &[("s", &run(&machine, 8, &[48]))], None, false);
+        let text = picture(&machine, &[("s", &run(&machine, 8, &[48]))], 7, None, false);
         assert!(text.contains("a row the mean of up to 3 LLCs"), "{text}");
     }
 

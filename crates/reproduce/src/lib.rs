@@ -9,6 +9,7 @@
 
 mod cache;
 mod error;
+mod html;
 mod page;
 mod plan;
 mod published;
@@ -21,6 +22,7 @@ mod verdict;
 
 pub use crate::cache::{Cache, can_write, write_file};
 pub use crate::error::ReproduceError;
+pub use crate::html::html;
 pub use crate::page::page;
 pub use crate::plan::{Plan, QUICK_SEED};
 pub use crate::recipe::{Study, chosen, read_studies};

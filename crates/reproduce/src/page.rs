@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::recipe::Status;
 use crate::results::{Column, RANK_CORRELATION, Results, RowResult, StudyResult};
 use crate::score::{Count, Counts, Score};
@@ -47,32 +49,52 @@ fn heading(results: &Results) -> String {
 }
 
 fn score(score: &Score) -> String {
-    let Counts { sign, size, quiet, level, search } = score.all;
-    let predicted = score.predicted;
-    let rows = [
-        ("material: the published sign".to_owned(), 80, sign, predicted.sign),
-        (format!("material: size within a factor of {SIZE_FACTOR}"), 60, size, predicted.size),
-        (format!("not material: less than {MATERIAL_PCT}%"), 85, quiet, predicted.quiet),
-        (format!("level of the baseline within {LEVEL_FACTOR}"), 80, level, predicted.level),
-        (
-            format!("search statistics: rank correlation of a column at least {RANK_CORRELATION}"),
-            100,
-            search,
-            predicted.search,
-        ),
-    ];
     let mut out = String::from(
         "\n| rows | bar | all that were run | predicted ones | |\n|---|---|---|---|---|\n",
     );
-    for (name, bar, all, predicted) in rows {
-        let verdict = match all.percent() {
-            Some(_) if 100 * all.right >= bar * all.of => "met",
-            Some(_) => "missed",
+    for Bar { rows, bar, all, predicted, met } in bars(score) {
+        let verdict = match met {
+            Some(true) => "met",
+            Some(false) => "missed",
             None => "-",
         };
-        let _ = writeln!(out, "| {name} | {bar}% | {} | {} | {verdict} |", of(all), of(predicted));
+        let _ = writeln!(out, "| {rows} | {bar}% | {} | {} | {verdict} |", of(all), of(predicted));
     }
     out
+}
+
+/// What has to be reached, and what is.
+#[derive(Serialize)]
+pub(crate) struct Bar {
+    /// The rows that count.
+    rows: String,
+    /// Percent of them that have to come out as published.
+    bar: usize,
+    /// All rows that were run.
+    all: Count,
+    /// Those that are neither calibrated nor chosen after they had been seen.
+    predicted: Count,
+    /// Whether all reach it; `None`: there are none.
+    met: Option<bool>,
+}
+
+/// Every bar.
+pub(crate) fn bars(score: &Score) -> [Bar; 5] {
+    let (all, predicted) = (score.all, score.predicted);
+    let bar = |rows: String, bar: usize, of: fn(&Counts) -> Count| {
+        let (all, predicted) = (of(&all), of(&predicted));
+        let met = all.percent().map(|_| 100 * all.right >= bar * all.of);
+        Bar { rows, bar, all, predicted, met }
+    };
+    let search =
+        format!("search statistics: rank correlation of a column at least {RANK_CORRELATION}");
+    [
+        bar("material: the published sign".to_owned(), 80, |counts| counts.sign),
+        bar(format!("material: size within a factor of {SIZE_FACTOR}"), 60, |counts| counts.size),
+        bar(format!("not material: less than {MATERIAL_PCT}%"), 85, |counts| counts.quiet),
+        bar(format!("level of the baseline within {LEVEL_FACTOR}"), 80, |counts| counts.level),
+        bar(search, 100, |counts| counts.search),
+    ]
 }
 
 fn of(count: Count) -> String {

@@ -397,10 +397,12 @@ pub struct CompareArgs {
     /// recording began).
     #[arg(long, value_name = "FROM..TO", requires = "trace", value_parser = trace_window)]
     pub trace_window: Option<TraceWindow>,
-    /// Draw below the table how many tasks each LLC had over time, in each scheduler's first run.
+    /// Draw below the table how many tasks each LLC had over time, in each scheduler's first run. With one machine and
+    /// one workload; a real kernel is traced for it.
     #[arg(long)]
     pub picture: bool,
-    /// Write a report with charts: one file that any browser opens, offline.
+    /// Write a report with charts: one file that any browser opens, offline. With one machine and one workload; a real
+    /// kernel is traced for it.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Go on with an interrupted comparison. FILE is the JSON that it printed; the runs in it are not made again.
@@ -530,6 +532,8 @@ Examples:
   roost validate --machine 2n2l4c --scenario hogs --details
   roost validate --save observed.json              keeps what the kernel did ...
   roost validate --from observed.json --details    ... to set the model beside it again
+  roost validate --from observed.json --html agreement.html
+                                                   a page with charts: simulated beside real
 
 Exits with status 1 if a bar is missed. Tolerances and bars: docs/validation.md.";
 
@@ -561,6 +565,9 @@ pub struct ValidateArgs {
     /// Take what the real kernel did from this file, which --save wrote.
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
+    /// Write a page with charts too: one file that any browser opens, offline.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// What the guest is made of.
     #[command(flatten)]
     pub pieces: PieceArgs,
@@ -572,6 +579,8 @@ Examples:
   roost reproduce stream iperf3                    these two; what the page says of others stays
   roost reproduce --quick                          a tenth of the rows, always the same
   roost reproduce --docs /tmp/docs --format json   all, written elsewhere
+  roost reproduce --from docs/results.json --html results.html
+                                                   a page with charts of what was run before: runs nothing
 
 Run it in a clone of the repository. Runs are kept ($ROOST_CACHE/reproduce, else ~/.cache/roost/reproduce) until
 the program is another: after Ctrl-C the same command goes on.";
@@ -595,6 +604,12 @@ pub struct ReproduceArgs {
     /// The folder that results.md and results.json are written to.
     #[arg(long, value_name = "DIR", default_value = "docs")]
     pub docs: PathBuf,
+    /// Take the results from this file (results.json) instead of running anything; nothing but --html is written.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "quick", "jobs"])]
+    pub from: Option<PathBuf>,
+    /// Write a page with charts too: one file that any browser opens, offline.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub html: Option<PathBuf>,
     /// How to print.
     #[arg(long, value_enum, default_value_t = ReproduceFormat::Markdown)]
     pub format: ReproduceFormat,

@@ -32,6 +32,8 @@ pub struct Runs {
     pub outcomes: Vec<Vec<Option<Outcome>>>,
     /// When the traced run of each scheduler ended, if it did.
     pub trace_ends: Vec<Option<Time>>,
+    /// Where they were, in the numbering of the timelines: that of a guest is depth first.
+    pub machine: Arc<Machine>,
     /// The first run of each scheduler over time, where that was asked for.
     pub timelines: Vec<Option<Timeline>>,
     /// What the counters are of, where that is more than the workload.
@@ -147,7 +149,7 @@ fn report(
     let mut complete_in_all = if runs.len() < asked { 0 } else { wanted };
     let counted = runs.first().and_then(|runs| runs.counted);
     // Pages and pictures are of one machine and workload.
-    let machine = cells.first().map(|cell| cell.machine.clone());
+    let machine = runs.first().map(|runs| runs.machine.clone());
     let timelines = runs.first_mut().map(|runs| std::mem::take(&mut runs.timelines));
     let timelines = timelines.unwrap_or_default();
     let mut comparisons = Vec::new();
@@ -165,7 +167,8 @@ fn report(
     };
     if let Some(html) = html {
         let (timelines, command) = (&timelines, &look::command());
-        let page = Page { comparison: first, machine: &machine, timelines, command };
+        let lacks = look::lacks(args, timelines);
+        let page = Page { comparison: first, machine: &machine, timelines, command, lacks };
         html.write(&roost_report::html(&page))?;
     }
     if complete_in_all == wanted || args.metric.is_none() {
@@ -297,7 +300,8 @@ fn simulated(
         scheduler.notes.extend(runs().find_map(|other| rule_without_effect(own, other)));
     }
     let trace_ends = outcomes.iter().map(end).collect();
-    Runs { schedulers, outcomes, trace_ends, timelines: Vec::new(), counted: None }
+    let machine = cell.machine.clone();
+    Runs { schedulers, outcomes, trace_ends, machine, timelines: Vec::new(), counted: None }
 }
 
 /// The runs that need not be made: they are in the file of `--resume`.
@@ -453,7 +457,8 @@ fn picture(comparison: &Comparison, machine: &Machine, timelines: &[Option<Timel
     if runs.is_empty() {
         return String::new();
     }
-    format!("\n{}", roost_report::picture(machine, &runs, terminal_width(), look::colours()))
+    let (seed, width) = (comparison.seed_of(0), terminal_width());
+    format!("\n{}", roost_report::picture(machine, &runs, seed, width, look::colours()))
 }
 
 /// What is printed: one number, or all `comparisons`, which are of `several` machines or workloads.

@@ -25,15 +25,7 @@ impl Look {
             let problem = "--picture is drawn below the table: leave out --format";
             return Err(Error::Usage(problem.into()));
         }
-        if args.picture && args.on != On::Sim {
-            let problem =
-                "--picture is of simulated runs; of real ones --trace keeps where tasks were";
-            return Err(Error::Usage(problem.into()));
-        }
-        Ok(Self {
-            wanted: args.picture || args.html.is_some(),
-            kept: Mutex::new(vec![None; args.schedulers.len()]),
-        })
+        Ok(Self { wanted: is_wanted(args), kept: Mutex::new(vec![None; args.schedulers.len()]) })
     }
 
     /// What is to keep a run, if it is one that is drawn: a scheduler's first.
@@ -65,6 +57,27 @@ impl Look {
         }
         kept
     }
+}
+
+/// Whether `args` asks for something that shows runs over time.
+pub fn is_wanted(args: &CompareArgs) -> bool {
+    args.picture || args.html.is_some()
+}
+
+/// What a page lacks because its runs were on a real kernel, in a sentence each.
+pub fn lacks(args: &CompareArgs, timelines: &[Option<Timeline>]) -> Vec<&'static str> {
+    let mut lacks = Vec::new();
+    if args.on != On::Sim {
+        lacks.push(
+            "A real kernel does not tell which thread accessed which memory: that part is left out.",
+        );
+        if timelines.iter().all(Option::is_none) {
+            lacks.push(
+                "Occupancy, migrations and latencies are left out: only root can trace a kernel.",
+            );
+        }
+    }
+    lacks
 }
 
 /// From when on the engine measures.

@@ -1,5 +1,6 @@
 //! `roost compare --on vm|host`: runs the comparison on a real kernel.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
@@ -8,7 +9,7 @@ use roost_machine::Machine;
 use roost_measure::{Audience, Replay};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload, host};
-use roost_report::{Contender, PerfettoTrace};
+use roost_report::{Contender, PerfettoTrace, Timeline, TimelineRecorder};
 use roost_simulate::Named;
 use roost_vm::{Cache, GuestSpec};
 
@@ -16,6 +17,7 @@ use crate::args::{CompareArgs, On};
 use crate::cells::Cell;
 use crate::compare::Runs;
 use crate::error::{Error, tell};
+use crate::look;
 use crate::traces::Traces;
 use crate::vm;
 
@@ -64,7 +66,7 @@ fn in_guests(plan: &Plan<'_>, machine: &Machine, traces: &Traces) -> Result<Runs
     base.stop = plan.stop;
     let cache = Cache::of_user()?;
     let lane = Lane { exact: args.exact, timeout: args.timeout };
-    let mut runs = plan.nothing_yet();
+    let mut runs = plan.nothing_yet(Arc::new(base.machine.clone()));
     for (version, places) in plan.boots() {
         let spec = guest::spec_for(&base, version);
         let measurements: Vec<_> = places.iter().map(|&place| plan.measurement(place)).collect();
@@ -85,8 +87,8 @@ fn in_guests(plan: &Plan<'_>, machine: &Machine, traces: &Traces) -> Result<Runs
 }
 
 /// Compares on this machine.
-fn on_host(plan: &Plan<'_>, machine: &Machine, traces: &Traces) -> Result<Runs, Error> {
-    let mut runs = plan.nothing_yet();
+fn on_host(plan: &Plan<'_>, machine: &Arc<Machine>, traces: &Traces) -> Result<Runs, Error> {
+    let mut runs = plan.nothing_yet(machine.clone());
     for place in plan.turns(|_| true) {
         let ended = match host::measure(&plan.measurement(place), plan.stop) {
             Ok(result) => {
@@ -114,7 +116,7 @@ fn is_interrupted(ended: Result<(), RealError>) -> Result<bool, Error> {
 
 impl Plan<'_> {
     /// Empty results. The schedulers' kernels become known when they have run.
-    fn nothing_yet(&self) -> Runs {
+    fn nothing_yet(&self, machine: Arc<Machine>) -> Runs {
         let schedulers = self.schedulers.len();
         let contender = |(scheduler, named): (&RealScheduler, &Named)| Contender {
             name: named.label.clone(),
@@ -129,7 +131,8 @@ impl Plan<'_> {
             schedulers: self.schedulers.iter().zip(self.named).map(contender).collect(),
             outcomes: vec![vec![None; self.args.repeat as usize]; schedulers],
             trace_ends: vec![None; schedulers],
-            timelines: Vec::new(),
+            machine,
+            timelines: vec![None; schedulers],
             counted: Some(self.workload.counted()),
         }
     }
@@ -147,6 +150,9 @@ impl Plan<'_> {
         runs.outcomes[scheduler][repeat as usize] = Some(outcome);
         if let Some(trace) = traces.of(scheduler, repeat) {
             runs.trace_ends[scheduler] = Some(write_trace(trace, measured, machine)?);
+        }
+        if look::is_wanted(self.args) && self.is_traced((scheduler, repeat)) {
+            runs.timelines[scheduler] = Some(timeline(measured, machine)?);
         }
         Ok(())
     }
@@ -195,9 +201,11 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether the run is traced: the first run of each scheduler, as in the simulation.
+    /// Whether the run is traced: the first run of each scheduler, as in the simulation. Without root, a page of this
+    /// host does without a trace.
     fn is_traced(&self, (_, repeat): Place) -> bool {
-        self.args.trace.is_some() && repeat == 0
+        let look = look::is_wanted(self.args) && (self.args.on != On::Host || host::is_root());
+        (self.args.trace.is_some() || look) && repeat == 0
     }
 
     fn advance(&self) -> Result<(), RealError> {
@@ -206,6 +214,25 @@ impl Plan<'_> {
             true => Err(RealError::Interrupted),
             false => Ok(()),
         }
+    }
+}
+
+/// What the tasks of the workload did over time. The recording begins before the workload is measured.
+fn timeline(measured: &Measured, machine: &Machine) -> Result<Timeline, Error> {
+    let capture = measured.capture()?;
+    let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
+    let from = Time(replay.end().ns().saturating_sub(measured.elapsed_ns));
+    let recorder = TimelineRecorder::new(machine, from);
+    replay.run(Audience::Workload, &mut *recorder.tracer()).map_err(RealError::from)?;
+    tell_lost(&replay);
+    Ok(recorder.finish(replay.end()))
+}
+
+/// Prints a note if the recording has gaps.
+fn tell_lost(replay: &Replay<'_>) {
+    let lost = replay.notes().lost_events;
+    if lost > 0 {
+        tell(&format!("note: the trace lacks {lost} events; shorten the run with --duration"));
     }
 }
 
@@ -218,10 +245,7 @@ fn write_trace(
     let capture = measured.capture()?;
     let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
     replay.run(Audience::Everything, &mut *trace.tracer(machine)).map_err(RealError::from)?;
-    let lost = replay.notes().lost_events;
-    if lost > 0 {
-        tell(&format!("note: the trace lacks {lost} events; shorten the run with --duration"));
-    }
+    tell_lost(&replay);
     Ok(replay.end())
 }
 

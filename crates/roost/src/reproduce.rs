@@ -4,11 +4,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use roost_report::HtmlFile;
 use roost_reproduce::{Cache, Plan, QUICK_SEED, ReproduceError, Results, Study, Watch};
 
 use crate::args::{ReproduceArgs, ReproduceFormat};
 use crate::build;
 use crate::error::{Error, print, tell};
+use crate::look;
 use crate::progress::{self, cores, minutes};
 
 /// Set by Ctrl-C and SIGTERM.
@@ -16,6 +18,10 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Runs the studies that `args` names, prints the result and writes the page.
 pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
+    let html = args.html.as_deref().map(HtmlFile::create).transpose()?;
+    if let Some(file) = &args.from {
+        return show(args, &saved(file, &args.studies)?, html);
+    }
     let studies = roost_reproduce::read_studies(&args.published)?;
     let others = Plan::of_nothing(studies.clone());
     let studies = roost_reproduce::chosen(studies, &args.studies)?;
@@ -30,10 +36,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
     let plan = Plan::new(studies, args.quick, &identity, Some(&cache))?;
     let results = carry_out(args, &plan, &cache)?;
     let complete: usize = results.studies.values().map(|study| study.run()).sum();
-    print(&match args.format {
-        ReproduceFormat::Markdown => roost_reproduce::page(&results),
-        ReproduceFormat::Json => results.json(),
-    })?;
+    show(args, &results, html)?;
     match complete == plan.rows() {
         true => {
             let nothing = roost_reproduce::results(&others, &Vec::new(), build::shown())?;
@@ -41,6 +44,35 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Error> {
         }
         false => Err(Error::RowsLeft { complete, wanted: plan.rows() }),
     }
+}
+
+/// Prints results, and writes the page with charts if the user asked for it.
+fn show(args: &ReproduceArgs, results: &Results, html: Option<HtmlFile>) -> Result<(), Error> {
+    if let Some(html) = html {
+        html.write(&roost_reproduce::html(results, &look::command()))?;
+    }
+    print(&match args.format {
+        ReproduceFormat::Markdown => roost_reproduce::page(results),
+        ReproduceFormat::Json => results.json(),
+    })
+}
+
+/// The results that an earlier run wrote to `file`: of `studies`, or of all if none are named.
+fn saved(file: &Path, studies: &[String]) -> Result<Results, Error> {
+    let wrong = |problem: String| {
+        let file = file.display();
+        Error::Usage(format!("{file}: {problem}; name a results.json that `roost reproduce` wrote"))
+    };
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let mut results = Results::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    if let Some(unknown) = studies.iter().find(|name| !results.studies.contains_key(*name)) {
+        let problem = format!("{}: has no study named {unknown}; it has", file.display());
+        let known = results.studies.into_keys().collect::<Vec<_>>().join(", ");
+        return Err(Error::Usage(format!("{problem} {known}")));
+    }
+    results.studies.retain(|name, _| studies.is_empty() || studies.contains(name));
+    Ok(results)
 }
 
 /// Prints how long the runs will take, and makes them.

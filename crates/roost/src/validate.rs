@@ -14,6 +14,7 @@ use roost_machine::Machine;
 use roost_measure::{Replay, observe_named};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload};
+use roost_report::HtmlFile;
 use roost_validate::{Observation, Scenario, Verdict, compare, simulate, window_ns};
 use roost_vm::{Cache, GuestSpec};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::{ValidateArgs, ValidateFormat};
 use crate::build;
 use crate::error::{Error, print};
+use crate::look;
 use crate::progress;
 use crate::vm;
 
@@ -76,6 +78,7 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
     for machine in &machines {
         scenarios.iter().try_for_each(|scenario| scenario.check(machine))?;
     }
+    let html = args.html.as_deref().map(HtmlFile::create).transpose()?;
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     let mut real = match &args.from {
@@ -103,8 +106,11 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
             Ok(compare(scenario.name, &machine.name, &simulated, observed))
         })
         .collect::<Result<Vec<_>, Error>>()?;
-    let verdict = Verdict::of(&agreements);
     let (kernel, roost) = (&real.release, build::this().shown());
+    let title = format!("Linux {kernel} and fair@{VERSION}, roost {roost}");
+    if let Some(html) = html {
+        html.write(&roost_validate::page(&agreements, &title, &look::command()))?;
+    }
     print(&match args.format {
         ValidateFormat::Table => {
             let table = roost_validate::table(&agreements, args.details);
@@ -114,12 +120,9 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
         }
         ValidateFormat::Csv => roost_validate::csv(&agreements),
         ValidateFormat::Json => roost_validate::json(&agreements),
-        ValidateFormat::Markdown => {
-            let title = format!("Linux {kernel} and fair@{VERSION}, roost {roost}");
-            roost_validate::markdown(&agreements, &title)
-        }
+        ValidateFormat::Markdown => roost_validate::markdown(&agreements, &title),
     })?;
-    match verdict.holds() {
+    match Verdict::of(&agreements).holds() {
         true => Ok(()),
         false => Err(Error::Validation),
     }

@@ -9,6 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine;
+use roost_engine::{LeftAs, Time, TraceTask};
+use roost_machine::Machine;
+use roost_report::{
+    Build, Comparison, Contender, Experiment, Input, Page, Place, Timeline, TimelineRecorder,
+};
+use roost_simulate::{Control, Simulation};
 use serde::Deserialize;
 
 /// This script is inserted before the report's own script.
@@ -27,6 +33,8 @@ struct Found {
     /// The rows of that map: at first, after a click on the first row, and after a click on the first row of the
     /// result.
     clicked: Option<Vec<Vec<String>>>,
+    /// The scenario that is chosen: at first, and after one and two clicks on the first row of their map.
+    scenarios: Option<Vec<String>>,
     drawn_ms: u64,
     /// Whether the page is wider than its window.
     wide: bool,
@@ -44,9 +52,14 @@ fn folder() -> PathBuf {
 
 /// Writes the report of a comparison.
 fn report(name: &str, args: &[&str]) -> PathBuf {
+    page(name, &[&["compare"], args].concat())
+}
+
+/// The page of this command.
+fn page(name: &str, args: &[&str]) -> PathBuf {
     let file = folder().join(format!("{name}.html"));
     let mut roost = assert_cmd::Command::new(env!("CARGO_BIN_EXE_roost"));
-    roost.arg("compare").args(args).arg("--html").arg(&file).assert().success();
+    roost.args(args).arg("--html").arg(&file).assert().success();
     file
 }
 
@@ -228,4 +241,145 @@ fn one_scheduler_is_shown_by_itself() {
     );
     assert_eq!((charts(&found, "occupancy"), &found.toggled), (1, &None));
     assert_eq!(charts(&found, "counters"), 0, "nothing to differ from");
+}
+
+#[test]
+#[ignore = "needs chromium: make test-look"]
+fn a_sweep_shows_what_changes_and_what_wins() {
+    let plan = folder().join("plan.toml");
+    let text = "machines = [\"2n2l4c\", \"1s2n4l2c\"]\nworkloads = \"hackbench:groups=1,2,loops=5\"\n\
+                schedulers = [\"base=fair@7.2\", \"old=fair@5.19\"]\nseeds = 3\n";
+    fs::write(&plan, text).unwrap();
+    let result = plan.with_extension("parquet");
+    let _ = fs::remove_file(&result);
+    let mut roost = assert_cmd::Command::new(env!("CARGO_BIN_EXE_roost"));
+    roost.arg("sweep").arg(&plan).assert().success();
+    let page = page("sweep", &["sweep", "report", result.to_str().unwrap()]);
+    let found = works(&page, &["change", "winners", "uncertain", "figures", "repeat"]);
+    assert_eq!((charts(&found, "change"), charts(&found, "winners")), (1, 1));
+}
+
+/// What Linux 7.2 did.
+const OBSERVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-7.2.json");
+
+#[test]
+#[ignore = "needs chromium: make test-look"]
+fn a_validation_shows_simulated_beside_real_and_a_click_chooses_a_scenario() {
+    let args = ["validate", "--from", OBSERVED, "--machine", "2n2l4c"];
+    let sections = ["scenarios", "agreement", "quantity", "differences", "repeat"];
+    let found = works(&page("validate", &args), &sections);
+    assert_eq!((charts(&found, "agreement"), charts(&found, "quantity")), (3, 1));
+    let chosen = found.scenarios.unwrap();
+    assert_eq!((chosen[0].as_str(), chosen[2].as_str()), ("", ""));
+    assert!(!chosen[1].is_empty(), "{chosen:?}");
+}
+
+/// What was published, and what was simulated of it.
+const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.json");
+
+#[test]
+#[ignore = "needs chromium: make test-look"]
+fn published_figures_stand_beside_simulated_ones() {
+    let sections = ["score", "changes", "levels", "searches", "studies", "repeat"];
+    let found = works(&page("reproduce", &["reproduce", "--from", RESULTS]), &sections);
+    assert!(charts(&found, "studies") > 10, "a chart for each study with changes: {found:?}");
+}
+
+/// Length of the made-up run, and how often each of its tasks gets a CPU in it.
+const RUN_NS: u64 = 1 << 28;
+const TURNS: u64 = 100;
+
+/// A run of 5,000 tasks on all CPUs, made up as simple as can be: 20 kinds of tasks in 8 cgroups; every task waits, runs
+/// and sleeps in turn, each time on another CPU.
+fn crowd(machine: &Machine, shift: usize) -> Timeline {
+    let recorder = TimelineRecorder::new(machine, Time(0));
+    let mut tracer = recorder.tracer();
+    let (cpus, tasks) = (machine.nr_cpus(), 5000);
+    let slot = RUN_NS / TURNS;
+    // A task's turn has three CPUs' worth of tasks around it: they share the slot of their CPU one after the other.
+    let sharing = tasks / cpus + 1;
+    let part = slot / (2 * sharing as u64);
+    for turn in 0..TURNS {
+        for round in 0..sharing {
+            let from = turn * slot + round as u64 * part * 2;
+            let on_cpu = |task: usize| (task * (7 + shift) + turn as usize * 131) % cpus;
+            let of_round = (0..tasks).filter(|task| task / cpus == round);
+            let names: Vec<(usize, String)> =
+                of_round.map(|task| (task, format!("worker{}-{task}", task % 20))).collect();
+            let told = |(task, name): &(usize, String)| {
+                let cgroup = (*task % 8) as u32;
+                (*task as u32 + 1, name.clone(), cgroup, format!("/slice/{cgroup}"))
+            };
+            let each = |at: u64, tell: &mut dyn FnMut(Time, usize, TraceTask<'_>)| {
+                for named in &names {
+                    let (pid, name, number, path) = told(named);
+                    let group = Some((number, path.as_str()));
+                    let task =
+                        TraceTask { pid, process: pid % 40, name: &name, group, kernel: false };
+                    tell(Time(at), on_cpu(named.0), task);
+                }
+            };
+            each(from, &mut |now, cpu, task| tracer.wakeup(now, cpu, task, cpu));
+            each(from + part / 2, &mut |now, cpu, task| tracer.switch(now, cpu, None, Some(task)));
+            each(from + part, &mut |now, cpu, task| {
+                tracer.switch(now, cpu, Some((task, LeftAs::Sleeping)), None);
+            });
+        }
+    }
+    drop(tracer);
+    recorder.finish(Time(RUN_NS))
+}
+
+/// The report of that run, under two schedulers whose results are those of a small run.
+fn large_report() -> PathBuf {
+    let machine = roost_machine::resolve("node:8 l3:32 core:8 pu:1").unwrap();
+    let small = Simulation::named("2n2l4c", "hackbench:groups=1", None, "fair@7.2").unwrap();
+    let outcome = small.run(Control::new(1)).unwrap();
+    let input = |name: &str| Input { name: name.to_owned(), sha256: "0".repeat(64) };
+    let contender = |name: &str| Contender {
+        name: name.to_owned(),
+        spec: name.to_owned(),
+        kernel: "7.2".to_owned(),
+        program: false,
+        switches: Vec::new(),
+        mechanisms: Vec::new(),
+        notes: Vec::new(),
+    };
+    let experiment = Experiment {
+        roost: Build { version: "0.0.0".to_owned(), commit: None, modified: false },
+        place: Place::Simulated,
+        machine: input("2048 CPUs"),
+        workload: input("5000 tasks"),
+        duration_ns: Some(RUN_NS),
+        measured_from_ns: Some(0),
+        start: Some("running"),
+        quiet: Some(false),
+        seed: 1,
+        schedulers: vec![contender("one"), contender("other")],
+    };
+    let comparison = Comparison::new(experiment, vec![vec![outcome.clone()], vec![outcome]]);
+    let timelines = [0, 2].map(|shift| Some(crowd(&machine, shift)));
+    let page = Page {
+        comparison: &comparison,
+        machine: &machine,
+        timelines: &timelines,
+        command: "none: the run is made up",
+        lacks: Vec::new(),
+    };
+    let file = folder().join("large.html");
+    fs::write(&file, roost_report::html(&page)).unwrap();
+    file
+}
+
+#[test]
+#[ignore = "needs chromium: make test-look"]
+fn a_report_of_2048_cpus_and_5000_tasks_is_small_and_opens_at_once() {
+    let file = large_report();
+    let bytes = fs::metadata(&file).unwrap().len();
+    assert!(bytes < 5_000_000, "{bytes} bytes");
+    // Others use this machine too: the fastest of three tells.
+    let opened: Vec<u64> = (0..3).map(|_| read(&file, (1280, 900)).drawn_ms).collect();
+    println!("{bytes} bytes, opened in {opened:?} ms");
+    works(&file, &SIMULATED);
+    assert!(opened.iter().any(|&ms| ms < 2000), "{opened:?} ms");
 }

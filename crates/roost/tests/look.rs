@@ -6,9 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use assert_cmd::prelude::*;
+use base64::Engine;
 use roost_engine::Time;
 use roost_report::{By, Timeline, TimelineRecorder};
 use roost_simulate::{Control, Outcome, Simulation};
+use serde_json::Value;
 
 const MS: u64 = 1_000_000;
 
@@ -119,6 +121,7 @@ fn the_picture_stands_below_the_same_table() {
     let with = roost(&COMPARE).arg("--picture").assert().success().get_output().stdout.clone();
     let (table, with) = (String::from_utf8(table).unwrap(), String::from_utf8(with).unwrap());
     let picture = with.strip_prefix(&table).expect("the table first");
+    assert!(picture.contains("first run (seed 1)"), "{picture}");
     let rows = picture.lines().filter(|line| line.ends_with('|')).count();
     assert_eq!(rows, 4, "a row an LLC: {picture}");
     assert!(!picture.contains('\x1b'), "no colour where no terminal is");
@@ -128,23 +131,20 @@ fn the_picture_stands_below_the_same_table() {
 fn what_cannot_be_drawn_is_told_in_one_line() {
     for (more, told) in [
         (&["--picture", "--format", "json"][..], "--picture is drawn below the table"),
-        (&["--picture", "--on", "host"], "--picture is of simulated runs"),
+        (
+            &["--html", "r.html", "--machine", "zen3-2s"],
+            "--html is of one machine and one workload",
+        ),
         (&["--html", "/no/such/folder/r.html"], "/no/such/folder/r.html: cannot write the report"),
         (&["--html", "/"], "/: cannot write the report"),
         (&["--html", "/dev/full"], "/dev/full: cannot write the report: No space left"),
     ] {
-        let args = COMPARE.iter().filter(|arg| !(more.contains(&"host") && is_machine(arg)));
-        let output = roost(&args.copied().collect::<Vec<_>>()).args(more).assert().failure();
+        let output = roost(&COMPARE).args(more).assert().failure();
         let error = String::from_utf8(output.get_output().stderr.clone()).unwrap();
         let last = error.lines().last().unwrap();
         assert!(last.contains(told), "{more:?}: {error}");
         assert!(output.get_output().stdout.is_empty(), "{more:?}");
     }
-}
-
-/// `--on host` is without a machine.
-fn is_machine(arg: &str) -> bool {
-    ["--machine", "2n2l4c"].contains(&arg)
 }
 
 #[test]
@@ -156,10 +156,90 @@ fn the_report_is_one_small_file_and_the_same_each_time() {
         std::fs::read_to_string(path).unwrap()
     };
     let first = write(&file);
-    assert!(first.len() < 2_000_000, "{} bytes", first.len());
+    asks_nobody(&first);
     assert_eq!(write(&file), first);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+/// The page is small, and makes no request.
+fn asks_nobody(page: &str) {
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
     for elsewhere in ["<link", " src=", "href=", "@import", "url("] {
-        assert!(!first.contains(elsewhere), "{elsewhere}");
+        assert!(!page.contains(elsewhere), "{elsewhere}");
+    }
+}
+
+/// What the script of a page reads: JSON, packed with gzip, in base64.
+fn data(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    let (packed, _) = rest.split_once('<').unwrap();
+    let packed = base64::engine::general_purpose::STANDARD.decode(packed).unwrap();
+    serde_json::from_reader(flate2::read::GzDecoder::new(&packed[..])).unwrap()
+}
+
+/// The page that a command writes, and what it prints.
+fn page(args: &[&str]) -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("page.html");
+    let output = roost(args).arg("--html").arg(&file).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let page = std::fs::read_to_string(&file);
+    (page.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr))), printed)
+}
+
+/// Of one scenario on one machine: every quantity as the JSON of the same command has it.
+#[test]
+fn the_page_of_a_validation_has_both_sides_of_every_quantity() {
+    let observed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-7.2.json");
+    let (page, printed) = page(&[
+        "validate",
+        "--from",
+        observed,
+        "--machine",
+        "2n2l4c",
+        "--scenario",
+        "hogs",
+        "--format",
+        "json",
+    ]);
+    asks_nobody(&page);
+    let (data, printed) = (data(&page), serde_json::from_str::<Value>(&printed).unwrap());
+    assert_eq!(data["suite"], printed);
+    let quantities = data["suite"]["agreements"][0]["quantities"].as_array().unwrap();
+    assert!(quantities.iter().any(|one| one["kind"] == "placement"), "{quantities:?}");
+    assert!(
+        quantities.iter().all(|one| one["sim"]["mean"].is_f64() && one["real"]["mean"].is_f64())
+    );
+    assert!(data["title"].as_str().unwrap().contains("Linux 7.2.13"), "{}", data["title"]);
+}
+
+/// What is kept in docs/results.json is shown without a run: rows with intervals and verdicts.
+#[test]
+fn the_page_of_published_figures_is_made_from_what_was_kept() {
+    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.json");
+    let (page, printed) = page(&["reproduce", "--from", results, "--format", "json"]);
+    asks_nobody(&page);
+    let (data, kept) = (data(&page), std::fs::read_to_string(results).unwrap());
+    assert_eq!(printed, kept);
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!((&data["studies"], &data["score"]), (&kept["studies"], &kept["score"]));
+    assert_eq!(data["bars"].as_array().map(Vec::len), Some(5));
+    let searched = data["columns"].as_array().unwrap();
+    assert!(searched.iter().any(|column| column["study"] == "hackbench"), "{searched:?}");
+}
+
+#[test]
+fn what_was_kept_can_be_chosen_by_study() {
+    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.json");
+    let (one, _) = page(&["reproduce", "--from", results, "stream"]);
+    let studies = data(&one)["studies"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(studies, ["stream"]);
+    for (args, told) in [
+        (["--from", results, "steam"], "has no study named steam; it has autonuma-2n"),
+        (["--from", "/nowhere.json", "stream"], "/nowhere.json: cannot be read"),
+    ] {
+        let output = roost(&["reproduce"]).args(args).assert().failure();
+        let error = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        assert!(error.contains(told) && error.lines().count() == 1, "{error}");
     }
 }

@@ -219,8 +219,9 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
+/// A suite as programs read it.
 #[derive(Serialize)]
-struct Document<'a> {
+pub(crate) struct Document<'a> {
     holds: bool,
     agreeing: usize,
     by_size: usize,
@@ -267,8 +268,16 @@ impl From<&Summary> for Side {
 
 /// Everything as indented JSON with a final newline.
 pub fn json(agreements: &[Agreement]) -> String {
+    // This cannot fail: it writes to memory, and all keys are strings.
+    let mut text = serde_json::to_string_pretty(&document(agreements)).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The whole comparison, as programs read it.
+pub(crate) fn document(agreements: &[Agreement]) -> Document<'_> {
     let verdict = Verdict::of(agreements);
-    let document = Document {
+    Document {
         holds: verdict.holds(),
         agreeing: verdict.agreeing,
         by_size: verdict.by_size,
@@ -278,11 +287,7 @@ pub fn json(agreements: &[Agreement]) -> String {
         places_by_size: verdict.places_by_size,
         missed: verdict.failures.iter().map(ToString::to_string).collect(),
         agreements: agreements.iter().map(agreement_document).collect(),
-    };
-    // This cannot fail: it writes to memory, and all keys are strings.
-    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
-    text.push('\n');
-    text
+    }
 }
 
 fn agreement_document(agreement: &Agreement) -> AgreementDocument<'_> {

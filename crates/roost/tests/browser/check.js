@@ -71,6 +71,19 @@
       }
       return seen;
     },
+    /** The scenario that is chosen after a click on the first row of the map of scenarios, and after another one. */
+    scenarios() {
+      const control = document.querySelector("select[data-of=scenario]");
+      if (!control) return null;
+      const seen = [control.value];
+      for (let click = 0; click < 2; click += 1) {
+        const chart = charts().find((other) => other.closest("#scenarios"));
+        chart.scrollIntoView({ block: "center" });
+        clickFirstRow(chart);
+        seen.push(control.value);
+      }
+      return seen;
+    },
     /** Time from the page's first byte until everything was drawn, in ms. */
     drawn_ms: () => Math.round(performance.getEntriesByName("drawn")[0].startTime),
     wide: () => document.documentElement.scrollWidth > innerWidth,

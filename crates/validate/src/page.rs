@@ -1,0 +1,37 @@
+//! The page that shows a suite: simulated beside real.
+
+use serde::Serialize;
+
+use crate::agreement::Agreement;
+use crate::render::{Document, document};
+use crate::tolerance::{PLACEMENT_POINTS, RELATIVE, SHARE_POINTS};
+
+const SCRIPT: &str = include_str!("../html/validate.js");
+
+/// What the script reads.
+#[derive(Serialize)]
+struct Data<'a> {
+    title: &'a str,
+    command: &'a str,
+    tolerances: Tolerances,
+    suite: Document<'a>,
+}
+
+/// Between which lines two means are close.
+#[derive(Serialize)]
+struct Tolerances {
+    /// Part of the real mean.
+    relative: f64,
+    /// Percentage points of shares, and of placement.
+    share: f64,
+    points: f64,
+}
+
+/// The page of a suite, as HTML: one file that any browser opens, offline. `title` says what was compared, and
+/// `command` makes it again.
+pub fn page(agreements: &[Agreement], title: &str, command: &str) -> String {
+    let tolerances =
+        Tolerances { relative: RELATIVE, share: SHARE_POINTS, points: PLACEMENT_POINTS };
+    let suite = document(agreements);
+    roost_report::page(SCRIPT, &Data { title, command, tolerances, suite })
+}
