@@ -39,7 +39,7 @@ pub use crate::mmtests::mmtests;
 pub use crate::one::{OneError, one};
 pub use crate::output::Output;
 pub use crate::perfetto::{PerfettoTrace, TraceError, TraceWindow};
-pub use crate::picture::picture;
+pub use crate::picture::{busy_picture, picture};
 pub use crate::runs::{ResumeError, Run, resume};
 pub use crate::several::table_of_several;
 pub use crate::statistics::{Interval, Summary, change_pct};

@@ -68,6 +68,36 @@ pub fn picture(
     out
 }
 
+/// How busy the CPUs of each LLC of `machine` were over time, for one that runs now: `columns` from old to new, each
+/// with the busy part of every CPU in thousandths. The newest stands at the right, and as a number beside it; the
+/// picture has at most `lines` rows.
+pub fn busy_picture(
+    machine: &Machine,
+    busy: &[Vec<u64>],
+    width: Option<u16>,
+    lines: Option<u16>,
+) -> String {
+    let rows = rows(machine, lines.map_or(MOST_ROWS, usize::from).min(MOST_ROWS));
+    let label = label_width(&rows);
+    let columns = columns(label + " || 100%".len(), width);
+    let newest = &busy[busy.len().saturating_sub(columns)..];
+    let mut out = String::new();
+    for row in &rows {
+        let cpus: Vec<usize> =
+            row.llcs.iter().flat_map(|&llc| machine.llcs[llc].cpus.iter()).collect();
+        let mean = |column: &Vec<u64>| {
+            let sum: u64 = cpus.iter().filter_map(|&cpu| column.get(cpu)).sum();
+            Cell { all: sum / cpus.len().max(1) as u64, waiting: 0 }
+        };
+        let cells: Vec<Option<Cell>> = newest.iter().map(|column| Some(mean(column))).collect();
+        let drawn = line(&cells, 1, false);
+        let now = cells.last().copied().flatten().map_or(0, |cell| cell.all / 10);
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "{:label$} |{drawn:>columns$}| {now:>3}%", row.label);
+    }
+    out
+}
+
 fn label_width(rows: &[Row]) -> usize {
     rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0)
 }
@@ -293,6 +323,29 @@ mod tests {
         assert_eq!(rows[17].label, "node 1 LLC 50-52");
         let text = picture(&machine, &[("s", &run(&machine, 8, &[48]))], 7, None, false);
         assert!(text.contains("a row the mean of up to 3 LLCs"), "{text}");
+    }
+
+    /// 2 nodes of 2 LLCs of 4 CPUs: half of LLC 1 is busy, then all of LLC 2.
+    #[test]
+    fn a_live_machine_shows_the_busy_part_of_each_llc() {
+        let machine = roost_machine::resolve("2n2l4c").unwrap();
+        let mut columns = vec![vec![0; 16]; 2];
+        columns[0][4..6].fill(1000);
+        columns[1][8..12].fill(1000);
+        let text = busy_picture(&machine, &columns, Some(28), None);
+        let drawn: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            drawn,
+            [
+                "node 0 LLC 0 |        |   0%",
+                "node 0 LLC 1 |      ▄ |   0%",
+                "node 1 LLC 2 |       █| 100%",
+                "node 1 LLC 3 |        |   0%",
+            ]
+        );
+        let low = busy_picture(&machine, &columns, Some(30), Some(2));
+        assert_eq!(low.lines().count(), 2, "a row of two LLCs for each node: {low}");
+        assert!(low.ends_with("|  50%\n"), "{low}");
     }
 
     #[test]

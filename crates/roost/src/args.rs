@@ -53,7 +53,7 @@ pub enum Command {
     Reproduce(ReproduceArgs),
     /// Schedule this machine with the live scheduler until Ctrl-C (needs root).
     Run(RunArgs),
-    /// Show what the live scheduler does while it runs.
+    /// Show how busy each LLC of this machine is, live; or what the live scheduler counts.
     Top(TopArgs),
     /// Print completions for a shell: `source <(roost completions bash)`.
     Completions(CompletionsArgs),
@@ -77,9 +77,21 @@ pub struct ManArgs {
     pub folder: PathBuf,
 }
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  roost top                                        how busy each LLC is, whatever schedules: needs no root
+  roost top 200ms                                  five times a second
+  sudo roost top --counters                        what the live scheduler counts (`roost run` loads it)
+
+Ctrl-C leaves.";
+
 /// Arguments of `roost top`.
 #[derive(Debug, Args)]
+#[command(after_help = TOP_EXAMPLES)]
 pub struct TopArgs {
+    /// Show what the live scheduler counts, instead of how busy LLCs are.
+    #[arg(long)]
+    pub counters: bool,
     /// How often to draw anew.
     #[arg(value_parser = interval, default_value = "1s")]
     pub interval: Duration,

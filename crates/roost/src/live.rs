@@ -1,4 +1,4 @@
-//! `roost run` and `roost top`. Both start the live scheduler, which is a separate program (`scx_roost`).
+//! `roost run` and `roost top --counters`. Both start the live scheduler, which is a separate program (`scx_roost`).
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

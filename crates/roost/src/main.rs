@@ -21,6 +21,7 @@ mod reproduce;
 mod resume;
 mod scx;
 mod sweep;
+mod top;
 mod traces;
 mod validate;
 mod vm;
@@ -52,7 +53,10 @@ fn main() -> ExitCode {
             reproduce::run(&args).map(|()| ExitCode::SUCCESS)
         }
         Ok(Cli { command: Command::Run(args) }) => live::run(&args),
-        Ok(Cli { command: Command::Top(args) }) => live::top(args.interval),
+        Ok(Cli { command: Command::Top(args) }) if args.counters => live::top(args.interval),
+        Ok(Cli { command: Command::Top(args) }) => {
+            top::run(args.interval).map(|()| ExitCode::SUCCESS)
+        }
         Ok(Cli { command: Command::Completions(args) }) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "roost", &mut script);

@@ -50,7 +50,7 @@ fn run_becomes_the_program_beside_it() {
         ),
         (&["run", "--dry-run", "-v"][..], "--dry-run --verbose\n"),
         (&["run", "--monitor", "1"][..], "--monitor 1\n"),
-        (&["top"][..], "--top 1\n"),
+        (&["top", "--counters"][..], "--top 1\n"),
     ] {
         let output = roost(&folder, given);
         assert_eq!(output.status.code(), Some(3), "{given:?}: the status is the program's");
@@ -64,7 +64,7 @@ fn without_the_program_a_line_says_how_to_get_it() {
     let compare =
         ["compare", "--on", "vm", "--workload", "hackbench", "fair@7.2", "roost+no-sis-util"];
     for (arguments, status) in
-        [(&["run"][..], 3), (&["run", "--dry-run"], 3), (&["top"], 3), (&compare, 2)]
+        [(&["run"][..], 3), (&["run", "--dry-run"], 3), (&["top", "--counters"], 3), (&compare, 2)]
     {
         let output = roost(&folder, arguments);
         let error = text(&output.stderr);
@@ -89,7 +89,7 @@ fn no_program_of_the_current_folder_is_run() {
 fn intervals_that_the_program_would_refuse_are_told_in_its_stead() {
     let folder = folder(true);
     for (given, passed) in [("10ms", "--top 0.01\n"), ("1day", "--top 86400\n")] {
-        assert_eq!(text(&roost(&folder, &["top", given]).stdout), passed);
+        assert_eq!(text(&roost(&folder, &["top", "--counters", given]).stdout), passed);
     }
     for given in ["5ms", "0s", "86401s", "2"] {
         let output = roost(&folder, &["top", given]);

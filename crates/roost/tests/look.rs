@@ -243,3 +243,15 @@ fn what_was_kept_can_be_chosen_by_study() {
         assert!(error.contains(told) && error.lines().count() == 1, "{error}");
     }
 }
+
+/// This machine, as far as it shows anybody what it does: frames one after the other where no terminal is.
+#[test]
+fn top_draws_this_machine_without_root_or_scheduler() {
+    let mut top = roost(&["top", "20ms"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(top.stdout.take().unwrap()));
+    let lines: Vec<String> = lines.take(4).map(Result::unwrap).collect();
+    assert!(lines[0].contains("CPUs busy"), "{lines:?}");
+    assert!(lines[3].starts_with("node ") && lines[3].ends_with('%'), "{lines:?}");
+    // Its reader has gone away: that ends it.
+    assert!(top.wait().unwrap().success());
+}
