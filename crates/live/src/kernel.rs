@@ -10,8 +10,8 @@ use crate::error::LiveError;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
-/// Time for which one that is being unloaded is waited for: long enough for the unit's limit of three starts in a minute
-/// not to be reached.
+/// How long a start waits for another scheduler that is being unloaded. With this wait the six starts that the systemd
+/// unit allows in an hour last for three minutes.
 const LEAVING: Duration = Duration::from_secs(30);
 
 /// The kernel's release (`uname -r`).

@@ -15,7 +15,7 @@ start
 end=$(($(date +%s) + 10)); runs=0
 while [ $(date +%s) -lt $end ]; do hackbench -g 2 -l 50 >/dev/null && runs=$((runs + 1)); done
 echo runs: $runs; echo state: $(state)
-stop; tail -1 out >&2; cat err; dmesg | grep 'sched_ext:.*disabled due to'
+stop; tail -1 out >&2; cat err; dmesg | grep 'sched_ext:.* disabled ('
 "#;
 
 #[test]
