@@ -111,14 +111,14 @@ rise all the way have a correlation of 1.");
   const place = panel(part, null);
   part.append(note);
   drawers.push(() => {
-    const { study, name, values, undefined: without, correlation } = columns[chosen.column];
+    const { study, name, values, undefined: without, correlation, status } = columns[chosen.column];
     const found = data.studies[study].rows.filter((row) => row.series === name);
     const points = found.filter((row) => (row.simulated?.base ?? null) !== null && row.published_base !== null).map((row) => ({
       x: row.published_base, y: row.simulated.base,
       told: `${row.id}: published ${digits(row.published_base)}, simulated ${digits(row.simulated.base)}`,
     }));
     note.textContent = `${values} values, ${without} of them undefined because nothing was searched; rank correlation ${
-      correlation === null ? "-" : correlation.toFixed(3)}.`;
+      correlation === null ? "-" : correlation.toFixed(3)}; ${status}.`;
     beside(place, [{ name, color: mark(0), points }], {
       xaxis: { title: { text: "published, %" } }, yaxis: { title: { text: "simulated, %" } }, lines: [],
     });

@@ -37,7 +37,7 @@ fn heading(results: &Results) -> String {
     let programs: Vec<&str> = programs.into_iter().collect();
     format!(
         "`roost reproduce` writes this page from the recipes in `published/recipes/`.\n\
-         [results.json](results.json) has all digits. [Notes](notes/) tell what was tried on the way.\n\
+         [results.json](results.json) has all digits. [Notes](notes/2026-11-25-results.md) tell what was tried on the way.\n\
          Program: {}.\n\n| rows | |\n|---|---|\n| run | {} of {} |\n| not modelled, and in no count below | {} |\n\
          | pictures, formulas, and rows of other programs, which no run repeats | {} |\n",
         programs.join("; "),
@@ -60,6 +60,12 @@ fn score(score: &Score) -> String {
         };
         let _ = writeln!(out, "| {rows} | {bar}% | {} | {} | {verdict} |", of(all), of(predicted));
     }
+    let (all, predicted) = (score.all.unmoved, score.predicted.unmoved);
+    let _ = write!(
+        out,
+        "\nOf the right rows that are not material, the mechanism never acted in {all} ({predicted} of the predicted \
+         ones): with\nand without it the result is the same to the bit.\n"
+    );
     out
 }
 
@@ -238,13 +244,17 @@ fn columns(columns: &[Column]) -> String {
         return String::new();
     }
     let mut out = String::from(
-        "\n| search statistic | values | undefined | rank correlation | |\n|---|---|---|---|---|\n",
+        "\n| search statistic | values | undefined | rank correlation | | |\n|---|---|---|---|---|---|\n",
     );
     for column in columns {
-        let Column { name, values, undefined, correlation } = column;
+        let Column { name, values, undefined, correlation, status: known } = column;
         let correlation = correlation.map_or_else(dash, |rho| format!("{rho:.3}"));
         let verdict = if column.holds() { "right" } else { "missed" };
-        let _ = writeln!(out, "| {name} | {values} | {undefined} | {correlation} | {verdict} |");
+        let _ = writeln!(
+            out,
+            "| {name} | {values} | {undefined} | {correlation} | {verdict} | {} |",
+            status(*known)
+        );
     }
     out
 }

@@ -13,8 +13,8 @@ use toml::Spanned;
 use crate::error::ReproduceError;
 use crate::published::{self, Columns, Deviation, Published};
 
-/// How far a row was known when the model was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How far a row was known when the model was made; of a set of rows the least counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Status {
     /// A constant was chosen by it.
     #[serde(rename = "calibrated")]
@@ -536,5 +536,13 @@ why = "a picture"
     fn a_star_stands_for_the_rest() {
         assert!(matches("x-1", "x-1") && !matches("x-1", "x-12"));
         assert!(matches("x-*", "x-12") && matches("*-min", "a-min") && !matches("*-min", "a-max"));
+    }
+
+    #[test]
+    fn a_set_of_rows_is_predicted_only_if_all_are() {
+        let of = |set: &[Status]| set.iter().min().copied();
+        assert_eq!(of(&[Status::Predicted, Status::ChosenAfter]), Some(Status::ChosenAfter));
+        assert_eq!(of(&[Status::ChosenAfter, Status::Calibrated]), Some(Status::Calibrated));
+        assert_eq!(of(&[Status::Predicted; 2]), Some(Status::Predicted));
     }
 }

@@ -97,6 +97,12 @@ pub struct Simulated {
 }
 
 impl RowResult {
+    /// Whether the runs with and without the change gave the same result to the bit: the mechanism never acted.
+    pub fn is_unmoved(&self) -> bool {
+        let simulated = self.simulated.as_ref();
+        simulated.is_some_and(|ours| ours.patched.is_some() && ours.base == ours.patched)
+    }
+
     /// Ratio of the larger to the smaller of the simulated and the published level.
     pub fn level_factor(&self) -> Option<f64> {
         Some(factor(self.published_base?, self.simulated.as_ref()?.base?))
@@ -114,6 +120,8 @@ pub struct Column {
     pub undefined: usize,
     /// Spearman's rank correlation of the other values. `None` if all simulated values are equal.
     pub correlation: Option<f64>,
+    /// How far its rows were known: predicted only if all of them are.
+    pub status: Status,
 }
 
 /// The rank correlation that a column must reach.
@@ -163,6 +171,7 @@ impl StudyResult {
             values: rows.len(),
             undefined: rows.len() - ours.len(),
             correlation: rank_correlation(&theirs, &ours),
+            status: rows.iter().map(|row| row.status).min().unwrap_or_default(),
         })
     }
 

@@ -36,6 +36,8 @@ pub struct Counts {
     pub size: Count,
     /// Rows whose published change is not material, and whose simulated change is below 3%.
     pub quiet: Count,
+    /// Those of them that are right because the mechanism never acted.
+    pub unmoved: usize,
     /// Baselines within a factor of 1.5, in studies without calibration.
     pub level: Count,
     /// Columns of search statistics whose ranks correlate.
@@ -80,9 +82,7 @@ impl Score {
             }
             for column in study.columns() {
                 score.all.search.add(column.holds());
-                let of_column = |row: &&RowResult| row.series.as_ref() == Some(&column.name);
-                let mut rows = study.rows.iter().filter(of_column);
-                if rows.all(|row| row.status == Status::Predicted) {
+                if column.status == Status::Predicted {
                     score.predicted.search.add(column.holds());
                 }
             }
@@ -98,7 +98,10 @@ impl Counts {
             V::Right => self.material(true, true),
             V::RightButSmall | V::RightButLarge => self.material(true, false),
             V::WrongSign | V::NoChange => self.material(false, false),
-            V::NoChangeAsPublished => self.quiet.add(true),
+            V::NoChangeAsPublished => {
+                self.quiet.add(true);
+                self.unmoved += usize::from(row.is_unmoved());
+            }
             V::ChangeWhereNone => self.quiet.add(false),
             V::Undefined if row.material == Some(true) => self.material(false, false),
             V::Undefined if row.material == Some(false) => self.quiet.add(false),

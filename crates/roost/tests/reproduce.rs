@@ -71,6 +71,20 @@ fn the_page_follows_from_results_json() {
     assert_eq!(roost_reproduce::page(&results), page, "results.md was changed");
 }
 
+/// The score's count, made anew from the rows.
+#[test]
+fn rows_where_nothing_acted_are_told() {
+    let text = std::fs::read(repository().join("docs/results.json")).unwrap();
+    let results = json(&text);
+    let studies = results["studies"].as_object().unwrap().values();
+    let rows = studies.flat_map(|study| study["rows"].as_array().unwrap());
+    let unmoved = rows.filter(|row| {
+        row["verdict"] == "no change as published"
+            && row["simulated"]["base"] == row["simulated"]["patched"]
+    });
+    assert_eq!(results["score"]["all"]["unmoved"], unmoved.count());
+}
+
 /// A second call runs nothing. If one study is run alone, the others stay on the page.
 #[test]
 fn runs_are_kept_and_other_studies_stay() {
