@@ -1,5 +1,4 @@
-//! Compiles `bpf/` with clang, generates its bindings, and turns its tables of tunables and counters
-//! into Rust.
+//! Compiles `bpf/` with clang, generates its bindings, and generates Rust from its tables of tunables and counters.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,19 +7,19 @@ use std::process::Command;
 /// The oldest clang that the BPF program can be built with (`-mcpu=v4`).
 const LEAST_CLANG: u32 = 18;
 
-/// The newest one whose versioned name is looked for.
+/// The newest clang that is looked for by a versioned name.
 const NEWEST_CLANG: u32 = 24;
 
 fn main() {
     if let Err(reason) = build() {
-        // Cargo shows the standard error of a build script that fails.
+        // Cargo shows the standard error of a build script only if the script fails.
         eprintln!("roost-live: {reason}");
         std::process::exit(1);
     }
 }
 
 fn build() -> Result<(), String> {
-    // Where this is now: a target directory can be older than the place of the checkout.
+    // The current path of the crate. A target directory can be older than the checkout's current path.
     let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
     println!("cargo:rerun-if-env-changed=CARGO_MANIFEST_DIR");
     let root = Path::new(&here).join("../..");
@@ -36,14 +35,14 @@ fn build() -> Result<(), String> {
     // SAFETY: nothing else runs in this process yet.
     unsafe { std::env::set_var("BPF_CLANG", clang()?) };
     let mut builder = scx_cargo::BpfBuilder::new().map_err(|error| format!("{error:#}"))?;
-    // Messages name sources by their place in the repository, whoever built the program.
+    // Messages name source files by their path in the repository, wherever the program was built.
     let prefix = format!("-ffile-prefix-map={}/=", root.display());
     builder.add_cflag("-fdebug-compilation-dir=.").add_cflag(&prefix);
     builder.add_include_path(&include).enable_skel(&source, &text("roost"));
     builder.build().map_err(|error| format!("compiling {source}: {error:#}"))
 }
 
-/// The folder of the policy's headers: the repository's, or a copy in which the rule of $ROOST_POLICY replaces
+/// The folder with the policy's headers: the repository's own, or a copy in which the rule of $ROOST_POLICY replaces
 /// functions.
 fn include(headers: &Path) -> Result<PathBuf, String> {
     println!("cargo:rerun-if-env-changed=ROOST_POLICY");
@@ -65,7 +64,7 @@ fn include(headers: &Path) -> Result<PathBuf, String> {
         .collect();
     if names.is_empty() {
         return Err(format!(
-            "POLICY={shown}: it defines no function of the policy; `roost policy list` has them"
+            "POLICY={shown}: it defines no function of the policy; `roost policy list` names them"
         ));
     }
     let copy = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("policy");
@@ -76,7 +75,7 @@ fn include(headers: &Path) -> Result<PathBuf, String> {
     Ok(copy)
 }
 
-/// The clang to use: the one that is named, or the first new enough one that is found.
+/// The clang to use: the one that BPF_CLANG names, or the first one found that is new enough.
 fn clang() -> Result<String, String> {
     let named = std::env::var("BPF_CLANG").ok();
     let versioned = (LEAST_CLANG..=NEWEST_CLANG).rev().map(|version| format!("clang-{version}"));
@@ -93,7 +92,7 @@ fn clang() -> Result<String, String> {
     })
 }
 
-/// The major version of a clang, if that is what `name` is.
+/// The major version of `name`, if `name` is a clang.
 fn clang_version(name: &str) -> Option<u32> {
     let output = Command::new(name).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -112,7 +111,7 @@ fn write_tables(bpf: &Path) -> Result<(), String> {
     std::fs::write(&place, out).map_err(|error| format!("{}: {error}", place.display()))
 }
 
-/// The arguments of all lines of a table that begin with `macro_name`.
+/// The arguments in all lines of a table that begin with `macro_name`.
 fn rows(path: &Path, macro_name: &str, columns: usize) -> Result<Vec<Vec<String>>, String> {
     let place = |line: usize| format!("{}:{}", path.display(), line + 1);
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -148,21 +147,24 @@ fn write_tunables(out: &mut String, rows: &[Vec<String>]) -> std::fmt::Result {
     )
 }
 
-/// What the daemon counts beside the BPF program.
+/// The daemon's counters, which the BPF program does not have.
 const DAEMON: [(&str, &str); 7] = [
-    ("memory_processes", "memory: large processes whose pages are sampled, now"),
+    ("memory_processes", "memory: large processes whose pages are sampled at present"),
     ("memory_sampled", "memory: addresses that the daemon asked the kernel about"),
-    ("memory_moved", "memory: pages that the daemon moved to the node where their users settled"),
+    (
+        "memory_moved",
+        "memory: pages that the daemon moved to the node on which their users settled",
+    ),
     ("memory_stuck", "memory: pages that the kernel did not move: shared, pinned or gone"),
-    ("memory_no_room", "memory: times that pages stayed because the node had no room"),
+    ("memory_no_room", "memory: times that pages were not moved because the node was full"),
     (
         "memory_bound",
-        "memory: times that pages stayed because cpuset or affinity keep the process from the node",
+        "memory: times that pages were not moved because a cpuset or affinity excludes the node",
     ),
     ("daemon_us", "microseconds of CPU time that the daemon used"),
 ];
 
-/// The BPF program's counters, and a report of all counters.
+/// Writes the BPF program's counters, and a report that contains all counters.
 fn write_counters(out: &mut String, rows: &[Vec<String>]) -> std::fmt::Result {
     let mut all = rows.to_vec();
     all.extend(DAEMON.map(|(name, meaning)| vec![name.to_owned(), format!("{meaning:?}")]));

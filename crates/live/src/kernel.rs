@@ -1,4 +1,4 @@
-//! Whether the running kernel can be used at all.
+//! Checks whether the running kernel can be used at all.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub fn release() -> String {
     read("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".to_owned())
 }
 
-/// A small file of the kernel, without the end of the line.
+/// The content of a small kernel file, without the final newline.
 pub fn read(path: &str) -> Result<String, LiveError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_owned()),
@@ -27,7 +27,7 @@ pub fn read(path: &str) -> Result<String, LiveError> {
     }
 }
 
-/// Whether this is root.
+/// Fails if the user is not root.
 pub fn check_root() -> Result<(), LiveError> {
     // SAFETY: no arguments, cannot fail.
     match unsafe { libc::geteuid() } {
@@ -36,12 +36,12 @@ pub fn check_root() -> Result<(), LiveError> {
     }
 }
 
-/// Finds what is in the way of loading, without trying.
+/// Finds obstacles to loading without trying to load.
 pub fn check() -> Result<(), LiveError> {
     in_the_way(&release(), Path::new(SCHED_EXT), Types::of_kernel()).map_or(Ok(()), Err)
 }
 
-/// Waits for a scheduler that is being unloaded, [`LEAVING`] at most.
+/// Waits until another scheduler is unloaded, [`LEAVING`] at most.
 pub fn await_unloading() {
     let end = Instant::now() + LEAVING;
     let leaving = || matches!(loaded(Path::new(SCHED_EXT)), Some(LiveError::Leaving { .. }));
@@ -50,17 +50,17 @@ pub fn await_unloading() {
     }
 }
 
-/// What of sched_ext the kernel's type information (BTF) has.
+/// What the kernel's type information (BTF) says about sched_ext.
 #[derive(Clone, Copy, Debug)]
 struct Types {
-    /// Schedulers can be defined.
+    /// Whether schedulers can be defined.
     ops: bool,
-    /// Waiting tasks can be moved between queues: the youngest of what 6.12 has.
+    /// Whether waiting tasks can be moved between queues. This is the newest part of the sched_ext of Linux 6.12.
     moves: bool,
 }
 
 impl Types {
-    /// Those of the running kernel; `None` if it tells no types.
+    /// The types of the running kernel. `None` if the kernel has no type information.
     fn of_kernel() -> Option<Self> {
         let btf = Btf::from_vmlinux().ok()?;
         let function = |name| btf.type_by_name::<Func>(name).is_some();
@@ -71,14 +71,14 @@ impl Types {
     }
 }
 
-/// Whether the kernel tells schedulers which limits on CPU time cgroups have (`cgroup_set_bandwidth`, since 6.17).
+/// Whether the kernel tells schedulers the cgroups' limits on CPU time (`cgroup_set_bandwidth`, since 6.17).
 pub fn tells_limits() -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return false };
     let Some(ops) = btf.type_by_name::<Struct>("sched_ext_ops") else { return false };
     ops.iter().any(|member| member.name.is_some_and(|name| name == "cgroup_set_bandwidth"))
 }
 
-/// What is in the way on a kernel whose files of sched_ext are in `dir`.
+/// The obstacle on a kernel whose sched_ext files are in `dir`.
 fn in_the_way(release: &str, dir: &Path, types: Option<Types>) -> Option<LiveError> {
     let release = release.to_owned();
     if !dir.is_dir() {
@@ -95,7 +95,7 @@ fn in_the_way(release: &str, dir: &Path, types: Option<Types>) -> Option<LiveErr
     }
 }
 
-/// Whether a release is older than 6.12, which brought sched_ext.
+/// Whether a release is older than 6.12, the first one with sched_ext.
 fn older(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -104,7 +104,7 @@ fn older(release: &str) -> bool {
     }
 }
 
-/// The scheduler that is loaded, or is being unloaded.
+/// The scheduler that is loaded or being unloaded, as an error.
 fn loaded(dir: &Path) -> Option<LiveError> {
     let file = |name: &str| read(&dir.join(name).display().to_string());
     let state = file("state").ok()?;
@@ -116,27 +116,29 @@ fn loaded(dir: &Path) -> Option<LiveError> {
     }
 }
 
-/// The scheduler that keeps another from being loaded, if there is one.
+/// The scheduler that prevents another from being loaded, if there is one.
 pub fn taken() -> Option<LiveError> {
     loaded(Path::new(SCHED_EXT))
 }
 
-/// How often CPUs came or went since boot: the kernel refuses a scheduler that saw other CPUs.
+/// How often CPUs came or went since boot. The kernel refuses a scheduler that was prepared for another count.
 pub fn hotplug_seq() -> Result<u64, LiveError> {
     let path = format!("{SCHED_EXT}/hotplug_seq");
     let text = read(&path)?;
-    text.parse().map_err(|_| LiveError::File { path, reason: format!("{text:?} is no number") })
+    text.parse().map_err(|_| LiveError::File { path, reason: format!("{text:?} is not a number") })
 }
 
-/// Numbers of the CPUs that the kernel could have.
+/// Numbers of all CPUs that the kernel can have.
 pub fn possible_cpus() -> Result<Vec<u32>, LiveError> {
     let path = "/sys/devices/system/cpu/possible";
     let text = read(path)?;
-    cpu_list(&text)
-        .ok_or(LiveError::File { path: path.to_owned(), reason: format!("{text:?} is no list") })
+    cpu_list(&text).ok_or(LiveError::File {
+        path: path.to_owned(),
+        reason: format!("{text:?} is not a list of CPUs"),
+    })
 }
 
-/// A list like `0-3,8`.
+/// Parses a list like `0-3,8`.
 fn cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -155,7 +157,7 @@ mod tests {
 
     const ALL: Types = Types { ops: true, moves: true };
 
-    /// A folder as the kernel's, with a scheduler or without.
+    /// A folder like the kernel's, with or without a scheduler.
     fn sched_ext(state: &str, name: Option<&str>) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("state"), format!("{state}\n")).unwrap();
@@ -166,7 +168,7 @@ mod tests {
         dir
     }
 
-    /// What is said, which has to be a line with a remedy and the status 3.
+    /// The obstacle's message, which must be one line with a remedy. The status must be 3.
     fn said(release: &str, dir: &Path, types: Option<Types>) -> String {
         let error = in_the_way(release, dir, types).unwrap();
         assert_eq!(format!("{:?}", error.exit_code()), format!("{:?}", ExitCode::from(3)));
@@ -203,7 +205,7 @@ mod tests {
         assert!(said("7.2.13", taken.path(), Some(ALL)).contains("(unknown)"));
     }
 
-    /// The service starts again after status 1, not after 3.
+    /// The systemd unit restarts the scheduler after status 1, but not after status 3.
     #[test]
     fn one_that_is_being_unloaded_is_no_lasting_hindrance() {
         let leaving = sched_ext("disabling", Some("rusty_1.1.4"));

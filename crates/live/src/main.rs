@@ -1,19 +1,19 @@
-//! `scx_roost`: loads the scheduler of `bpf/` into the running kernel, feeds it, watches it.
+//! `scx_roost`: loads the scheduler of `bpf/` into the running kernel, gives it the data it needs, and watches it.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `options` | how to schedule: command line (crate `roost-settings`) and settings file |
 //! | `tables` | counters and numbers, from the tables that the BPF program uses too |
 //! | `kernel` | whether the running kernel can be used at all |
-//! | `process` | one loader at a time, and what signals do to it |
+//! | `process` | one loader at a time, and how signals end it |
 //! | `scheduler` | loading, watching, unloading |
-//! | `sets` | groups and processes as the scheduler knows them |
+//! | `sets` | cgroups and processes in the scheduler's tables |
 //! | `stats` | statistics over the socket that tools of sched_ext schedulers know |
 //! | `memory` | the daemon that follows memory and moves pages, as a thread |
-//! | `console` | what the user is told, whether somebody reads it or not |
-//! | `metrics` | the statistics for Prometheus |
-//! | `top` | what a running scheduler does, on the terminal |
-//! | `error` | what can go wrong, in a line each |
+//! | `console` | output, which never blocks the scheduler |
+//! | `metrics` | statistics for Prometheus |
+//! | `top` | shows a running scheduler in the terminal |
+//! | `error` | errors, one line each |
 
 mod console;
 mod error;
@@ -78,10 +78,10 @@ fn act(invocation: &Invocation) -> Result<(), LiveError> {
     }
 }
 
-/// Says what would be loaded. What it says is a settings file.
+/// Prints what would be loaded. The output is a valid settings file.
 fn dry_run(options: &Options) -> Result<(), LiveError> {
     let mut text = described(&Layout::of(&options.machine()?));
-    // Root last: what else is in the way, sudo does not mend.
+    // Root is checked last, because sudo does not remove the other obstacles.
     text += &match kernel::check().and_then(|()| kernel::check_root()) {
         Ok(()) => format!("# kernel {}: can load it\n", kernel::release()),
         Err(error) => format!("# {error}\n"),
@@ -89,19 +89,20 @@ fn dry_run(options: &Options) -> Result<(), LiveError> {
     console::print(&(text + &options.settings.to_toml())).map(drop)
 }
 
-/// The machine and its nodes, by the kernel's numbers.
+/// The machine and its nodes, with the kernel's numbers.
 fn described(layout: &Layout) -> String {
     let mut text = format!("# machine: {}\n", layout.summary());
     for node in &layout.nodes {
         text += &format!(
-            "# node {}: {} CPUs in {} LLCs, new tasks may leave it ahead by {} of {} CPUs\n",
+            "# node {}: {} CPUs in {} LLCs; numa-imbalance tolerates {} tasks in a domain of {} CPUs\n",
             node.number, node.nr_cpus, node.nr_llcs, node.imb_numa_nr, node.numa_span
         );
     }
     text
 }
 
-/// Schedules until a signal comes, or the kernel ends it; after a change of CPUs with a new layout.
+/// Schedules until a signal comes or the kernel ends the scheduler. After a change of CPUs, loads the scheduler again
+/// with a new layout.
 fn run(options: &Options) -> Result<(), LiveError> {
     kernel::check_root()?;
     kernel::await_unloading();
@@ -112,7 +113,7 @@ fn run(options: &Options) -> Result<(), LiveError> {
     until_asked(&stop, || scheduler::run(options, &service, &stop))
 }
 
-/// Does something again and again until a signal comes, which may be in between.
+/// Repeats `act` until a signal comes, also if the signal comes between two calls.
 fn until_asked(
     stop: &AtomicBool,
     mut once: impl FnMut() -> Result<Ending, LiveError>,
@@ -130,7 +131,7 @@ fn until_asked(
 mod tests {
     use super::*;
 
-    /// Node 1 has no CPUs.
+    /// Node 1 has no CPUs, so the numbers of nodes have a gap.
     #[test]
     fn nodes_have_the_kernels_numbers() {
         let mut layout = Layout::of(&roost_machine::resolve("2n2l4c").unwrap());

@@ -1,4 +1,4 @@
-//! Loading the scheduler, watching it, unloading it.
+//! Loads the scheduler, watches it and unloads it.
 
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::sync::Mutex;
@@ -19,29 +19,29 @@ use crate::skeleton::{OpenRoostSkel, RoostSkel, RoostSkelBuilder, types};
 use crate::stats::{Lines, Service};
 use crate::tables::{self, Counters, Report};
 
-/// How often signals and the kernel's verdict are looked at.
+/// How often the loader checks for signals, and whether the kernel ended the scheduler.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// `SCX_ECODE_ACT_RESTART`: the exit code asks for a new start, as for a CPU that is new.
+/// `SCX_ECODE_ACT_RESTART`: this bit of the exit code asks for a restart, for example after a new CPU came.
 const ACT_RESTART: i64 = 1 << 48;
 
-/// The first of the kinds of exit that are errors (`SCX_EXIT_ERROR`).
+/// The first exit kind that is an error (`SCX_EXIT_ERROR`).
 const EXIT_ERROR: u64 = 1024;
 
 /// How a scheduler ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// By a signal.
+    /// A signal asked for it.
     Asked,
-    /// The kernel ended it for a reason that a new start takes care of.
+    /// The kernel ended the scheduler, and a restart solves the problem.
     Restart(String),
 }
 
-/// Loads a scheduler and watches it until `stop` or until the kernel ends it.
+/// Loads a scheduler and watches it until `stop` is set or the kernel ends it.
 pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<Ending, LiveError> {
     let start = Instant::now();
     hurry();
-    // Before the machine is read: CPUs that come or go meanwhile make the kernel refuse.
+    // This is read before the machine. If CPUs come or go in between, the kernel notices and refuses the scheduler.
     let hotplug_seq = kernel::hotplug_seq()?;
     let machine = options.machine()?;
     let layout = Layout::of(&machine);
@@ -59,20 +59,19 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
     loaded.watch(options, service, follower.as_ref(), stop)
 }
 
-/// The nice value of this process, worth 9.3 tasks of nice 0: two thirds of a CPU that five others want.
-/// At -20 a task of nice 19 that may run on its CPU only has 3 ms in 17 s, as long as loading takes, and
-/// Linux 7.2 ends a scheduler if such a one holds RCU up (docs/live-results.md, mixed load).
+/// The nice value of this process. Its weight is 9.3 times that of nice 0: two thirds of a CPU that five other tasks
+/// want too. With nice -20, a task of nice 19 that is bound to the same CPU would get only 3 ms in 17 s, the time that
+/// loading takes. Linux 7.2 ends a scheduler if such a task delays RCU (docs/live-results.md, mixed load).
 const NICE: i32 = -10;
 
-/// Gives this process more weight: on a machine full of work, loading would take tens of seconds
-/// otherwise.
+/// Gives this process more weight. Without that, loading would take tens of seconds on a fully busy machine.
 fn hurry() {
     // SAFETY: no pointers. If it fails, loading takes longer.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
-/// What a part of the start led to, unless a signal came meanwhile: then even a failure is not worth
-/// telling, which the signal may have caused.
+/// Returns the result of a part of the start. If a signal came meanwhile, a failure is ignored, because the signal may
+/// have caused it.
 fn unless_asked<T>(
     stop: &AtomicBool,
     result: Result<T, LiveError>,
@@ -83,7 +82,7 @@ fn unless_asked<T>(
     }
 }
 
-/// Brings the programs and tables into the kernel. Nothing is scheduled by them yet.
+/// Loads the programs and tables into the kernel. They do not schedule anything yet.
 fn load<'obj>(
     options: &Options,
     layout: &Layout,
@@ -108,7 +107,7 @@ fn load<'obj>(
     Ok(skel)
 }
 
-/// A scheduler in the kernel. Dropping it unloads it.
+/// A scheduler in the kernel. It is unloaded when this is dropped.
 struct Loaded<'obj> {
     skel: RoostSkel<'obj>,
     cpus: Vec<u32>,
@@ -116,7 +115,7 @@ struct Loaded<'obj> {
 }
 
 impl<'obj> Loaded<'obj> {
-    /// Lets what was loaded schedule.
+    /// Makes the loaded programs the kernel's scheduler.
     fn attach(
         mut skel: RoostSkel<'obj>,
         options: &Options,
@@ -137,7 +136,7 @@ impl<'obj> Loaded<'obj> {
         Sets::new(&self.skel, layout, options.tunable("cling_degree") as u32)
     }
 
-    /// Answers questions and prints statistics until the end.
+    /// Answers questions and prints statistics until the scheduler ends.
     fn watch(
         self,
         options: &Options,
@@ -172,14 +171,14 @@ impl<'obj> Loaded<'obj> {
         }
     }
 
-    /// The tables that had no place left for something, as bits of [`TABLES`].
+    /// The tables that have been full, as bits in the order of [`TABLES`].
     fn full(&self) -> u32 {
-        // SAFETY: a field of a live, aligned struct that the kernel writes.
+        // SAFETY: this is a field of a live, aligned struct, which the kernel writes.
         let read = |data: &types::bss| unsafe { std::ptr::read_volatile(&data.full) };
         self.skel.maps.bss_data.as_ref().map_or(0, |data| read(data))
     }
 
-    /// What was counted so far.
+    /// All counters so far.
     fn report(&self, follower: Option<&Follower>) -> Report {
         let mut report = Report::from(&self.counters());
         if let Some(follower) = follower {
@@ -188,7 +187,7 @@ impl<'obj> Loaded<'obj> {
         report
     }
 
-    /// What all CPUs counted.
+    /// The sum of all CPUs' counters.
     fn counters(&self) -> Counters {
         let of_cpu = |id: &u32| {
             let value = self.skel.maps.cpus.lookup(&id.to_ne_bytes(), MapFlags::ANY);
@@ -197,17 +196,17 @@ impl<'obj> Loaded<'obj> {
         self.cpus.iter().map(of_cpu).fold(Counters::default(), |sum, one| sum.plus(&one))
     }
 
-    /// What the kernel wrote about CPUs and tasks that waited as it ended the scheduler.
+    /// The kernel's dump about CPUs and waiting tasks, from when it ended the scheduler.
     fn dump(&self) -> String {
         let dump = self.skel.maps.data_dump.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
         let bytes = dump.ok().flatten().unwrap_or_default();
         text(&bytes.iter().map(|&byte| byte as i8).collect::<Vec<_>>())
     }
 
-    /// How the kernel ended it, if it did.
+    /// How the kernel ended the scheduler. `None` if it has not.
     fn ended(&self) -> Option<Result<Ending, LiveError>> {
         let ended = &self.skel.maps.bss_data.as_ref()?.ended;
-        // SAFETY: a field of a live, aligned struct that the kernel writes.
+        // SAFETY: this is a field of a live, aligned struct, which the kernel writes.
         let kind = unsafe { std::ptr::read_volatile(&ended.kind) };
         if kind == 0 {
             return None;
@@ -224,46 +223,48 @@ impl<'obj> Loaded<'obj> {
     }
 }
 
-/// What tables hold, the options that size them, and what becomes of what has no place: in the order of the bits that
-/// `bpf/state.h` has for them.
+/// The BPF program's tables: what they contain, the option that sets their size, and what happens to an entry that does
+/// not fit. They are in the order of their bits in `bpf/state.h`.
 const TABLES: [(&str, &str, &str); 3] = [
     ("groups", "--max-groups", "does not cling"),
     ("processes", "--max-processes", "is not consolidated"),
     ("cgroups", "--max-cgroups", "has no weight and no limit"),
 ];
 
-/// What to tell of tables that are full.
+/// The warnings about full tables.
 fn complaints(full: u32) -> impl Iterator<Item = String> {
     let of = move |(bit, (what, option, without)): (usize, (&str, &str, &str))| {
-        let line = format!("more {what} than {option}: what has no place {without}");
+        let line = format!(
+            "more {what} than {option}: each further one {without}; give a larger {option}"
+        );
         (full >> bit & 1 != 0).then_some(line)
     };
     TABLES.into_iter().enumerate().filter_map(of)
 }
 
-/// The counters in a value of the map of CPUs.
+/// The counters in one CPU's value of the map.
 fn counters_in(value: &[u8]) -> Option<Counters> {
     const { assert!(size_of::<Counters>() == size_of::<types::roost_counters>()) };
     let start = offset_of!(types::roost_cpu, n);
     let bytes = value.get(start..start + size_of::<Counters>())?;
-    // SAFETY: enough bytes, and any of them are valid in a struct of u64 only; both structs have
-    // the fields of `bpf/counters.h` in their order.
+    // SAFETY: there are enough bytes, and any bytes are valid for a struct of u64. Both structs have the fields of
+    // `bpf/counters.h` in the same order.
     Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
 }
 
-/// A text of the BPF program.
+/// Converts a text of the BPF program.
 fn text(bytes: &[i8]) -> String {
     let bytes: Vec<u8> = bytes.iter().take_while(|&&b| b != 0).map(|&b| b as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Bytes of the kernel's dump of who waits where: its default (`SCX_EXIT_DUMP_DFL_LEN`), or a page for each CPU
-/// (assumption: of a CPU with three tasks, each with its stack) if that is more.
+/// Size of the kernel's dump of waiting tasks, in bytes: the kernel's default (`SCX_EXIT_DUMP_DFL_LEN`), or a page per
+/// CPU if that is more. Assumption: a page is enough for a CPU with three tasks and their stacks.
 fn dump_len(cpus: usize) -> u32 {
     (cpus as u32 * 4096).max(32768)
 }
 
-/// Gives the BPF program room for the kernel's dump.
+/// Reserves memory for the kernel's dump in the BPF program.
 fn make_room_for_dump(open: &mut OpenRoostSkel, dump_len: u32) -> libbpf_rs::Result<()> {
     open.maps.data_dump.set_value_size(dump_len)?;
     if let Some(rodata) = open.maps.rodata_data.as_mut() {
@@ -272,7 +273,7 @@ fn make_room_for_dump(open: &mut OpenRoostSkel, dump_len: u32) -> libbpf_rs::Res
     Ok(())
 }
 
-/// As many entries in the maps as the machine needs.
+/// Gives the maps as many entries as the machine needs.
 fn size_maps(open: &mut OpenRoostSkel, setup: &Setup) -> libbpf_rs::Result<()> {
     for mut map in open.open_object_mut().maps_mut() {
         let size = setup.sizes.iter().find(|(name, _)| map.name() == *name);
@@ -283,9 +284,9 @@ fn size_maps(open: &mut OpenRoostSkel, setup: &Setup) -> libbpf_rs::Result<()> {
     Ok(())
 }
 
-/// Numbers of the machine, mechanisms and tunables.
+/// Writes numbers of the machine, mechanisms and tunables into the BPF program's constants.
 fn configure(open: &mut OpenRoostSkel, setup: &Setup) {
-    // Without it the program would have no read-only data, which it has.
+    // The program always has constants. This only satisfies the type.
     let Some(rodata) = open.maps.rodata_data.as_mut() else { return };
     for (name, value) in &setup.variables {
         set_variable(rodata, name, *value);
@@ -313,7 +314,7 @@ fn set_variable(rodata: &mut types::rodata, name: &str, value: u64) {
     }
 }
 
-/// The machine, entry by entry.
+/// Fills the maps that describe the machine, entry by entry.
 fn fill_maps(skel: &RoostSkel, setup: &Setup) -> libbpf_rs::Result<()> {
     let maps = &skel.maps;
     for Entry { map, index, members } in &setup.entries {
@@ -334,7 +335,7 @@ fn fill_maps(skel: &RoostSkel, setup: &Setup) -> libbpf_rs::Result<()> {
 
 type Members = [(&'static str, u64)];
 
-/// Sets the members of a struct that are named.
+/// Sets the named members of a struct.
 macro_rules! set_members {
     ($value:ident, $members:ident, $($field:ident),+) => {
         for (name, number) in $members {
@@ -384,23 +385,23 @@ fn node(members: &Members) -> types::roost_node {
     value
 }
 
-/// An entry that is a number.
+/// The value of an entry that is a single number.
 fn number(members: &Members) -> u32 {
     members.first().map_or(0, |(_, value)| *value as u32)
 }
 
-/// Sets an entry of an array.
+/// Writes an entry of an array map.
 fn put<T: Copy>(map: &impl MapCore, index: u32, value: &T) -> libbpf_rs::Result<()> {
-    // SAFETY: all values are structs of integers that the skeleton fills padding of by name.
+    // SAFETY: all values are structs of integers, and the skeleton names their padding and fills it.
     let bytes =
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) };
     map.update(&index.to_ne_bytes(), bytes, MapFlags::ANY)
 }
 
-/// What libbpf complained about since [`hear_libbpf`].
+/// Complaints of libbpf since [`hear_libbpf`] was called.
 static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps what libbpf complains about from now on, and with `verbose` shows all it says.
+/// Keeps the complaints of libbpf from now on. With `verbose`, prints all of its messages.
 fn hear_libbpf(verbose: bool) {
     fn keep(level: PrintLevel, message: String) {
         if let (PrintLevel::Warn, Ok(mut complaints)) = (level, COMPLAINTS.lock()) {
@@ -419,14 +420,14 @@ fn hear_libbpf(verbose: bool) {
     libbpf_rs::set_print(Some((level, hear)));
 }
 
-/// A refusal with the line of the verifier's log, or of libbpf, that tells most.
+/// The error of a refusal, with the line from the verifier's log or from libbpf that tells most.
 fn refused(error: libbpf_rs::Error) -> LiveError {
     let complaints = COMPLAINTS.lock().map(|lines| lines.clone()).unwrap_or_default();
     let reason = telling(&complaints).unwrap_or_else(|| error.to_string());
     LiveError::Refused { release: kernel::release(), reason }
 }
 
-/// The line before the verifier's totals, which is what it stumbled over, or else the first one.
+/// The line before the verifier's totals, which names the problem. If there is none, the first line.
 fn telling(lines: &[String]) -> Option<String> {
     let end = lines.iter().position(|line| line.starts_with("processed "));
     let line = match end {
@@ -440,12 +441,12 @@ fn telling(lines: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Names that are not known fail here, by debug assertions.
+    /// Debug assertions fail here on an unknown name.
     #[test]
     fn all_that_the_program_is_told_is_known_to_the_loader() {
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let setup = Setup::of(&Layout::of(&machine), &Default::default(), &[0, 15]);
-        // SAFETY: numbers and switches, of which zeroes are values.
+        // SAFETY: the struct has only numbers and switches, for which zero is valid.
         let mut rodata: types::rodata = unsafe { std::mem::zeroed() };
         for (name, value) in &setup.variables {
             set_variable(&mut rodata, name, *value);

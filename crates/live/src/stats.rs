@@ -1,4 +1,4 @@
-//! Statistics over the socket that tools of sched_ext schedulers know (scx_stats).
+//! Statistics over the socket that tools for sched_ext schedulers use (scx_stats).
 
 use std::time::{Duration, Instant};
 
@@ -12,20 +12,20 @@ use crate::metrics::{self, Question};
 use crate::options::Options;
 use crate::tables::Report;
 
-/// Milliseconds that a running scheduler may take to answer.
+/// Time that a running scheduler may take to answer, in ms.
 const ANSWER_MS: u64 = 10_000;
 
-/// What is asked for while the scheduler runs: over the socket of scx_stats, and by Prometheus.
-/// Questions are answered by whoever has the scheduler.
+/// Serves statistics while the scheduler runs: over the socket of scx_stats, and to Prometheus. The thread that has the
+/// scheduler answers the questions.
 pub struct Service {
-    /// `None` if the socket cannot be had.
+    /// `None` if the socket cannot be used.
     stats: Option<StatsServer<(), Report>>,
     metrics: Receiver<Question>,
 }
 
 impl Service {
-    /// Starts serving. A socket that cannot be had is told, and all else goes on; an address for
-    /// Prometheus was asked for, so that it has to be had.
+    /// Starts serving. If the socket of scx_stats cannot be used, this is reported and everything else continues. The
+    /// address for Prometheus must work, because the user asked for it.
     pub fn start(options: &Options) -> Result<Self, LiveError> {
         let stats = StatsServer::new(data()).launch().map_err(|error| {
             say(format_args!("scx_roost: statistics: {error:#}; they are not served"));
@@ -37,7 +37,7 @@ impl Service {
         Ok(Self { stats: stats.ok(), metrics })
     }
 
-    /// Waits so long for questions and answers them.
+    /// Waits for questions for the time `wait`, and answers them.
     pub fn answer(&self, wait: Duration, report: impl Fn() -> Report) {
         let nobody = (unbounded().0, crossbeam::channel::never());
         let (answers, requests) = self.stats.as_ref().map_or(nobody, StatsServer::channels);
@@ -45,7 +45,7 @@ impl Service {
         loop {
             select! {
                 recv(requests) -> request => match request {
-                    // Who is gone needs no answer.
+                    // An error means that the questioner has gone away.
                     Ok(()) => drop(answers.send(report())),
                     Err(_) => return std::thread::sleep(wait),
                 },
@@ -59,7 +59,7 @@ impl Service {
     }
 }
 
-/// What the server tells: each client what was counted since it last asked.
+/// Describes the server's data: each client gets the counts since its last question.
 fn data() -> StatsServerData<(), Report> {
     let open: Box<dyn StatsOpener<(), Report>> = Box::new(|_| {
         let mut last: Option<Report> = None;
@@ -73,14 +73,14 @@ fn data() -> StatsServerData<(), Report> {
     StatsServerData::new().add_meta(Report::meta()).add_ops("top", StatsOps { open, close: None })
 }
 
-/// Counters in a line, those that are zero left out.
+/// All counters in one line, except those that are zero.
 fn line(report: &Report) -> String {
     let all = report.rows().into_iter().filter(|(_, value)| *value != 0);
     let words: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
     words.join(" ") + "\n"
 }
 
-/// Lines of `--stats`.
+/// Prints the lines of `--stats`.
 pub struct Lines {
     interval: Duration,
     due: Instant,
@@ -88,18 +88,17 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The first an interval from now.
+    /// Starts with the first line an interval from now.
     pub fn every(interval: Duration, now: Instant) -> Self {
         Self { interval, due: now + interval, shown: Report::default() }
     }
 
-    /// Time until the next is due.
+    /// Time until the next line is due.
     pub fn left(&self, now: Instant) -> Duration {
         self.due.saturating_duration_since(now)
     }
 
-    /// Prints what was counted since the last that was taken; the next is due an interval from now, however late this
-    /// one is.
+    /// Prints the counts since the last line. The next line is due an interval from now, even if this one was late.
     pub fn show(&mut self, report: Report, now: Instant) {
         self.due = now + self.interval;
         if console::show(line(&report.since(&self.shown))) {
@@ -108,7 +107,7 @@ impl Lines {
     }
 }
 
-/// Describes all statistics.
+/// Prints the meaning of all statistics.
 pub fn help() -> Result<(), LiveError> {
     console::print(&description()?).map(drop)
 }
@@ -124,7 +123,7 @@ fn description() -> Result<String, LiveError> {
 pub struct Client(StatsClient);
 
 impl Client {
-    /// Connects.
+    /// Connects to the running scheduler.
     pub fn connect() -> Result<Self, LiveError> {
         match StatsClient::new().connect(Some(ANSWER_MS)) {
             Ok(client) => Ok(Self(client)),
@@ -132,7 +131,7 @@ impl Client {
         }
     }
 
-    /// What was counted since it last asked.
+    /// The counts since the last question.
     pub fn report(&mut self) -> Result<Report, LiveError> {
         let answer = self.0.request::<Report>("stats", Vec::new());
         answer.map_err(|error| not_running(&format!("{error:#}")))
@@ -140,10 +139,10 @@ impl Client {
 }
 
 fn not_running(reason: &str) -> LiveError {
-    LiveError::Stats(format!("{reason}; is scx_roost running, and is this root?"))
+    LiveError::Stats(format!("{reason}; check that scx_roost runs, and use sudo"))
 }
 
-/// Prints the statistics of a running scheduler until it ends or nobody reads them any more.
+/// Prints the statistics of a running scheduler until it ends, or until the reader goes away.
 pub fn monitor(interval: Duration) -> Result<(), LiveError> {
     let mut client = Client::connect()?;
     while console::print(&line(&client.report()?))? {
@@ -162,7 +161,7 @@ mod tests {
         assert_eq!(line(&counters), "direct=3 sis_search=4\n");
     }
 
-    /// As after a minute in which the loader was stopped.
+    /// As after the loader was stopped for a minute.
     #[test]
     fn lines_that_were_missed_are_not_made_up_for() {
         let (second, start) = (Duration::from_secs(1), Instant::now());
