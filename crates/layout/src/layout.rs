@@ -1,43 +1,44 @@
 //! A machine as the scheduler sees it (`bpf/state.h`).
 //!
-//! LLCs of a node follow each other, and so do siblings of a core; nodes without CPUs are left out.
+//! The LLCs of a node have consecutive numbers, and so do the siblings of a core. Nodes without CPUs are left out.
 
 use roost_machine::Machine;
 use roost_policy::numa_imbalance::{LevelSpan, Rule, Walk, step};
 
-/// The rule by which an imbalance between nodes is tolerated: that of the kernel since 6.0.
+/// The rule for tolerating an imbalance between nodes: the kernel's rule since 6.0.
 pub const NUMA_RULE: Rule = Rule::Merged60;
 
-/// Slots of a word.
+/// Number of slots in a word.
 const WORD: usize = 64;
 
-/// Where a CPU is.
+/// The place of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuPlace {
-    /// The kernel's number.
+    /// The kernel's number of the CPU.
     pub id: u32,
     /// Its LLC.
     pub llc: u32,
     /// Its node.
     pub node: u32,
-    /// The word of its slot.
+    /// The word that contains its slot.
     pub word: u32,
-    /// Its slot in that word.
+    /// Its slot within that word.
     pub bit: u32,
 }
 
-/// Slots of an LLC, up to 64 of them.
+/// A word: up to 64 slots of an LLC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Word {
-    /// Slots that have a CPU.
+    /// Mask of slots that have a CPU.
     pub present: u64,
-    /// First slots of cores.
+    /// Mask of the first slot of each core.
     pub first: u64,
-    /// Slots in use.
+    /// Number of slots in use.
     pub nr_slots: u32,
-    /// The node of its LLC.
+    /// The node of the LLC.
     pub node: u32,
-    /// The kernel's numbers of the CPUs in the slots, all 64: one that is left out would be CPU 0.
+    /// For each of the 64 slots, the kernel's number of its CPU. Empty slots must be included, because a missing entry
+    /// would mean CPU 0.
     pub cpus: Vec<Option<u32>>,
 }
 
@@ -46,40 +47,40 @@ pub struct Word {
 pub struct LlcPlace {
     /// Its node.
     pub node: u32,
-    /// Its CPUs.
+    /// Number of its CPUs.
     pub nr_cpus: u32,
     /// Its first word.
     pub first_word: u32,
-    /// Its words.
+    /// Number of its words.
     pub nr_words: u32,
 }
 
 /// A node with CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePlace {
-    /// The kernel's number.
+    /// The kernel's number of the node.
     pub number: u32,
-    /// The kernel's numbers of the nodes whose memory counts as this one's: itself, and those without
-    /// CPUs to which it is the nearest.
+    /// The kernel's numbers of all nodes whose memory counts as this node's: the node itself, and nodes without CPUs to
+    /// which it is the nearest.
     pub memory_of: Vec<u32>,
     /// Its first LLC.
     pub first_llc: u32,
-    /// Its LLCs.
+    /// Number of its LLCs.
     pub nr_llcs: u32,
-    /// Their CPUs.
+    /// Number of its CPUs.
     pub nr_cpus: u32,
-    /// CPUs of its lowest NUMA domain: its own and those of the nearest other nodes.
+    /// Number of CPUs in its lowest NUMA domain: its own, and those of the nearest other nodes.
     pub numa_span: u32,
-    /// Tasks up to which it may be ahead of another node.
+    /// `imb_numa_nr`: the imbalance to other nodes that is tolerated, in tasks.
     pub imb_numa_nr: u32,
-    /// All nodes by distance, itself first.
+    /// All nodes ordered by distance, starting with itself.
     pub near: Vec<u32>,
 }
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Slots of a core.
+    /// Number of slots per core.
     pub smt: u32,
     /// Every online CPU.
     pub cpus: Vec<CpuPlace>,
@@ -106,7 +107,7 @@ impl Layout {
             nodes: Vec::new(),
             guesses: guesses(machine),
         };
-        // The machine's number of each node of the layout.
+        // For each node of the layout, its number in the machine.
         let mut numbers = Vec::new();
         for node in 0..machine.nodes.len() {
             let llcs: Vec<usize> =
@@ -138,7 +139,7 @@ impl Layout {
         layout
     }
 
-    /// Gives the CPUs of an LLC their slots, core by core.
+    /// Assigns slots to the CPUs of an LLC, core by core.
     fn add_llc(&mut self, machine: &Machine, llc: usize, node: u32) {
         let smt = self.smt as usize;
         let first_word = self.words.len();
@@ -175,7 +176,7 @@ impl Layout {
         });
     }
 
-    /// Orders the nodes by distance and computes what may be tolerated between them.
+    /// Orders the nodes by distance, and computes the tolerated imbalances between them.
     fn connect(&mut self, machine: &Machine, numbers: &[usize]) {
         let sizes: Vec<u32> = self.nodes.iter().map(|node| node.nr_cpus).collect();
         for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -192,7 +193,7 @@ impl Layout {
         }
     }
 
-    /// Gives the memory of each node to the nearest node with CPUs, the lowest among equals.
+    /// Assigns the memory of each node to the nearest node with CPUs. Of equally near nodes, the lowest is used.
     fn share_memory(&mut self, machine: &Machine, numbers: &[usize]) {
         for (node, place) in machine.nodes.iter().enumerate() {
             let distance =
@@ -203,9 +204,10 @@ impl Layout {
         }
     }
 
-    /// The machine in a line.
+    /// A description of the machine in one line.
     pub fn summary(&self) -> String {
-        let cores = if self.smt > 1 { format!(", {} threads a core", self.smt) } else { "".into() };
+        let cores =
+            if self.smt > 1 { format!(", {} threads per core", self.smt) } else { "".into() };
         let guesses: String = self.guesses.iter().map(|guess| format!("; {guess}")).collect();
         format!(
             "{} CPUs in {} LLCs on {} nodes{cores}{guesses}",
@@ -228,20 +230,19 @@ impl Word {
     }
 }
 
-/// What was guessed about the machine, but for its speed, which is not looked at.
+/// What was guessed about the machine. Guesses about its speed are left out, because the speed is not used.
 fn guesses(machine: &Machine) -> Vec<String> {
     let matters = machine.guesses.iter().filter(|guess| guess.name != "no-latency-data");
     matters.map(|guess| guess.assumed.clone()).collect()
 }
 
-/// Whether an LLC is on a node; a machine has none across two.
+/// Whether an LLC is on a node. No LLC is on two nodes.
 fn is_on(machine: &Machine, llc: usize, node: usize) -> bool {
     machine.llcs[llc].cpus.iter().any(|cpu| machine.cpus[cpu].node as usize == node)
 }
 
-/// `imb_numa_nr` of the lowest NUMA domain above a node of `node` CPUs whose LLCs have `llc`. The
-/// kernel computes it before it drops domains that span no more than their child, so that a node with
-/// one LLC is a level too.
+/// `imb_numa_nr` of the lowest NUMA domain above a node with `node` CPUs, whose LLCs have `llc` CPUs. The kernel
+/// computes it before it removes domains that span no more than their child, so a node with one LLC is a level too.
 fn imb_numa_nr(llc: u32, node: u32, numa_span: u32, nodes: u32) -> u32 {
     let mut walk = Walk::default();
     let mut level = |span: u32, child_span: u32, above_llc: bool| {
@@ -314,7 +315,7 @@ mod tests {
             assert_eq!(node.near[0], number as u32);
             assert_eq!(node.near.len(), 4);
         }
-        // Distances 10 11 11 12: the farthest comes last.
+        // The distances are 10 11 11 12, so the farthest node comes last.
         assert_eq!(layout.nodes[0].near[3], 3);
     }
 

@@ -1,6 +1,6 @@
-//! What can be wrong with the files of a measurement.
+//! Errors in the files of a measurement.
 
-/// Why a measurement could not be understood: one line that names the place and the remedy.
+/// Why a measurement could not be read: one line that names the place and the remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MeasureError {
     /// A file could not be read.
@@ -8,31 +8,31 @@ pub enum MeasureError {
     Read {
         /// The file.
         file: String,
-        /// What the operating system says.
+        /// The operating system's reason.
         reason: String,
     },
-    /// A text file holds what it cannot hold.
+    /// A text file has invalid contents.
     #[error("{file}:{line}: {problem}; {remedy}")]
     Text {
         /// The file.
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The problem.
         problem: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A ring buffer holds what it cannot hold.
+    /// A ring buffer has invalid contents.
     #[error("{file}: byte {offset}: {problem}; {remedy}")]
     Buffer {
         /// The file.
         file: String,
         /// Offset in the file.
         offset: usize,
-        /// What is wrong there.
+        /// The problem.
         problem: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Two files do not belong together.
@@ -40,21 +40,21 @@ pub enum MeasureError {
     Mismatch {
         /// The file.
         file: String,
-        /// How they differ.
+        /// The difference.
         problem: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
 }
 
-/// What to do about a file that is cut short or mixed up.
+/// The remedy for a file that is cut off or damaged.
 pub(crate) const MEASURE_AGAIN: &str = "measure again";
 
-/// What to do about a format that no known kernel has.
+/// The remedy for a format that is not known from any kernel.
 pub(crate) const UNKNOWN_KERNEL: &str =
-    "use a kernel whose format is known, or teach roost this one";
+    "use a kernel whose format is known, or add support for this one";
 
-/// Text from outside as it may stand in a message: on one line, and not too long.
+/// Text from outside, shortened and on one line, for use in a message.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 60;
     let mut line: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
@@ -81,7 +81,7 @@ impl<'a> Line<'a> {
         MeasureError::Text { file: self.file.to_owned(), line: self.number, problem, remedy }
     }
 
-    /// A number of this line.
+    /// Parses a number in this line.
     pub fn number<T: std::str::FromStr>(&self, word: &str) -> Result<T, MeasureError> {
         let wrong =
             || self.error(format!("\"{}\" is not a number here", shown(word)), MEASURE_AGAIN);

@@ -1,5 +1,4 @@
-//! The scheduler's settings of a kernel: its features and the other files below
-//! `/sys/kernel/debug/sched`.
+//! The scheduler's settings in a kernel: its features, and the other files in `/sys/kernel/debug/sched`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,10 +13,10 @@ const FEATURES: &str = "features";
 /// The folder of scheduling domains.
 const DOMAINS: &str = "domains/";
 
-/// Switches of the simulation's fair class whose knob has another name.
+/// Switches of the simulation's fair class whose file in the kernel has another name.
 const ALIASES: [(&str, &str); 1] = [("sched-cache", "llc_balancing/enabled")];
 
-/// A setting as the command line names it, `+NAME`, `+no-NAME` or `+NAME=VALUE`.
+/// A setting on the command line: `+NAME`, `+no-NAME` or `+NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     name: String,
@@ -31,27 +30,27 @@ enum Value {
     Is(String),
 }
 
-/// One write that makes a setting.
+/// A write that changes a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The file below `/sys/kernel/debug/sched`.
+    /// The file, relative to `/sys/kernel/debug/sched`.
     pub file: String,
-    /// What is written.
+    /// The text to write.
     pub value: String,
 }
 
-/// The settings that a kernel has.
+/// The settings of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
-    /// Features, without `NO_`.
+    /// Features, without the prefix `NO_`.
     features: Vec<String>,
-    /// Other files, with their values.
+    /// Other files and their values.
     files: BTreeMap<String, String>,
-    /// Folders of domains, `domains/cpu0/domain1`, with the names of their levels.
+    /// Folders of domains, such as `domains/cpu0/domain1`, and the names of their levels.
     domains: BTreeMap<String, String>,
 }
 
-/// As the command line has it behind `+`.
+/// The setting as written on the command line after `+`.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
@@ -63,7 +62,7 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
-    /// Reads what stands between two `+` of `scheduler`.
+    /// Parses the text between two `+` of `scheduler`.
     pub(crate) fn parse(scheduler: &str, text: &str) -> Result<Self, RealError> {
         let (name, value) = match (text.split_once('='), text.strip_prefix("no-")) {
             (Some((name, value)), _) => (name, Value::Is(value.to_owned())),
@@ -86,7 +85,7 @@ impl Setting {
         };
         if !plain(name) || !value_is_plain || name.contains("..") {
             return Err(RealError::Usage(format!(
-                "{scheduler}: +{text} is no setting; write +NAME, +no-NAME or +NAME=VALUE"
+                "{scheduler}: +{text} is not a setting; write +NAME, +no-NAME or +NAME=VALUE"
             )));
         }
         Ok(Self { name: name.to_owned(), value })
@@ -94,7 +93,7 @@ impl Setting {
 }
 
 impl Knobs {
-    /// From `files` below `/sys/kernel/debug/sched` with their contents.
+    /// From `files` in `/sys/kernel/debug/sched` and their contents.
     pub(crate) fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut knobs = Self::default();
         for (name, text) in files {
@@ -116,8 +115,7 @@ impl Knobs {
         knobs
     }
 
-    /// The writes that make `setting`; a name that this kernel does not have is an error that lists
-    /// those it has.
+    /// The writes that change `setting`. If this kernel does not have the name, the error lists those that it has.
     pub(crate) fn resolve(
         &self,
         scheduler: &str,
@@ -132,7 +130,7 @@ impl Knobs {
         }
     }
 
-    /// The writes that set a number of the fair class, by the name that the simulation has for it.
+    /// The writes that set a number of the fair class, by the simulation's name for it.
     fn number(&self, number: &Number, value: &str) -> Result<Vec<Write>, String> {
         let Number { name, least, most, unit, .. } = number;
         if !value.parse().is_ok_and(|value: u32| (*least..=*most).contains(&value)) {
@@ -141,7 +139,9 @@ impl Knobs {
         }
         let write = |file: String| Write { file, value: value.to_owned() };
         match number.file {
-            None => Err(format!("{name} is of the simulation: a kernel has no file that sets it")),
+            None => {
+                Err(format!("{name} exists only in the simulation: no file of a kernel sets it"))
+            }
             Some(KernelFile::Sched(file)) if self.files.contains_key(file) => {
                 Ok(vec![write(file.to_owned())])
             }
@@ -168,7 +168,7 @@ impl Knobs {
         format!("{number}: this kernel has no domains of that level here; it has {has}")
     }
 
-    /// The write that makes a setting by the kernel's own name for it.
+    /// The write that changes a setting, by the kernel's own name for it.
     fn named(&self, scheduler: &str, setting: &Setting) -> Result<Write, RealError> {
         let alias = ALIASES.iter().find(|(name, _)| *name == setting.name);
         let name = alias.map_or(setting.name.as_str(), |(_, file)| file);
@@ -189,7 +189,7 @@ impl Knobs {
             Value::Off => "0",
             Value::Is(value) => value,
         };
-        // Names with dashes, as options have them, serve too.
+        // Names may be written with dashes, as in options.
         let file = [name.to_owned(), name.replace('-', "_")];
         let file = file.iter().find(|file| self.files.contains_key(*file));
         let file = file.ok_or_else(|| self.unknown(scheduler, name))?;
@@ -199,7 +199,7 @@ impl Knobs {
     fn unknown(&self, scheduler: &str, name: &str) -> RealError {
         let option = |feature: &String| feature.to_ascii_lowercase().replace('_', "-");
         let features: Vec<String> = self.features.iter().map(option).collect();
-        // Those of single CPUs would hide the others.
+        // Files of single CPUs are left out, because they would hide the others.
         let files = self.files.iter().filter(|(file, _)| !file.contains("/cpu"));
         let files: Vec<String> = files.map(|(file, value)| format!("{file}={value}")).collect();
         RealError::Usage(format!(
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_number_that_this_kernel_cannot_have_is_told() {
         let told = |text| write(text).unwrap_err();
-        assert!(told("sis-util-threshold=90").contains("is of the simulation"));
+        assert!(told("sis-util-threshold=90").contains("exists only in the simulation"));
         let policy = Setting::parse("fair", "policy=my_rule.h").unwrap_err().to_string();
         assert!(policy.contains("make live POLICY=FILE"), "{policy}");
         assert!(told("latency-ns=6000000").contains("no latency_ns, which latency-ns sets"));

@@ -1,7 +1,6 @@
-//! Workloads as real programs: what is run, and where its figures are in what it prints.
+//! Workloads as real programs: the script to run, and where its output has the results.
 //!
-//! Names, parameters and metrics are those of the simulation (`roost_workload`), so that the two can
-//! be laid side by side.
+//! Names, parameters and metrics are the same as in the simulation (`roost_workload`), so that both can be compared.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,65 +17,65 @@ use crate::error::RealError;
 /// A workload that a real kernel can run.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// As given.
+    /// The name that the user gave.
     pub name: String,
     /// A bash script.
     pub(crate) script: String,
-    /// Files it needs beside it.
+    /// Files that the script needs in its folder.
     pub(crate) files: Vec<(String, Vec<u8>)>,
-    /// What it measures, as in the simulation.
+    /// The metrics, as in the simulation.
     metrics: Vec<Metric>,
-    /// Where the figures are.
+    /// Where the output has the results.
     meter: Meter,
-    /// What rt-app logs of each kind of task.
+    /// What rt-app logs for each kind of task.
     logs: Vec<TaskLog>,
-    /// How long rt-app runs, if not until its tasks end, ns.
+    /// How long rt-app runs, in ns. `None`: until its tasks end.
     duration_ns: Option<u64>,
-    /// The names that its tasks bear, as patterns: others are the machine's own. None: not known.
+    /// Patterns of the tasks' names. Other tasks belong to the machine. Empty: the names are not known.
     pub(crate) tasks: Vec<String>,
-    /// Whether the script says itself what is measured.
+    /// Whether the script itself marks the part that is measured.
     pub(crate) own_window: bool,
 }
 
-/// Where a program's figures are.
+/// Where a program's output has the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meter {
-    /// The number after this word, on the last line that has it; the last metric is measured.
+    /// The number after this word, on the last line that contains the word. It is the workload's last metric.
     After(&'static str),
-    /// The receiver's rate that iperf3 prints.
+    /// The receiver's rate, as printed by iperf3.
     Iperf3,
-    /// rt-app's logs, a file a task.
+    /// rt-app's logs, one file per task.
     RtApp,
 }
 
-/// Time after its duration within which rt-app has ended: its calibration comes before.
+/// Time after its duration within which rt-app must have ended, in s. It calibrates itself before.
 const RT_APP_GRACE_S: u64 = 30;
 
-/// How long programs run that go on until they are told to stop, if nobody says: netperf's own
-/// default. tbench needs seconds to begin.
+/// Default duration of programs that run until they are stopped, in s. It is netperf's own default. tbench needs
+/// seconds to begin.
 const SHORTEST_S: u64 = 10;
 
-/// The file that tells that rt-app had to be ended, so that its logs lack their ends.
+/// The file whose existence says that rt-app had to be killed, so its logs are incomplete.
 const CUT_SHORT: &str = "cut-short";
 
-/// Where roost's own netserver listens: not at 12865, where one of the system does.
+/// The port of roost's own netserver. It differs from the default 12865, which the system's netserver uses.
 const PORT: u16 = 12_965;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Bytes of a filter; the kernel reads a page at most.
+/// Largest size of a filter in bytes. The kernel reads at most a page.
 const LONGEST_FILTER: usize = 2_000;
 
-/// Bytes of a thread's name, less the number that rt-app may add; rt-app's threads whose names are
-/// longer keep the process's.
+/// Largest length of a thread's name in bytes, without the number that rt-app may add. rt-app's threads with longer
+/// names keep the name of the process.
 const LONGEST_NAME: usize = 12;
 
-/// Messages of iperf3's client, bytes, as in the simulation.
+/// Size of the messages of iperf3's client, as in the simulation.
 const IPERF3_MESSAGE: &str = "128K";
 
 impl Workload {
-    /// The program that `name` means, a benchmark with parameters or an rt-app file; `duration_ns`
-    /// overrides how long it runs.
+    /// The program for `name`, which is a benchmark with parameters or an rt-app file. `duration_ns` overrides its
+    /// duration.
     pub fn resolve(name: &str, duration_ns: Option<u64>) -> Result<Self, RealError> {
         let loaded = benchmark::resolve_noted(name, duration_ns)?;
         let workload = loaded.workload;
@@ -114,12 +113,11 @@ impl Workload {
         })
     }
 
-    /// rt-app with this file, measured within `window`, ns from when it created its first thread:
-    /// before that it visits every CPU. It is killed after `window`: at the end of its duration it
-    /// wakes its tasks once more, and hangs where one of them comes to wait after that. Nothing is
-    /// taken from its logs. The shell goes first wherever it runs, or looking at counters takes it
-    /// 150 ms of a busy machine; it waits by reading where nothing is written, since a program would
-    /// run meanwhile.
+    /// rt-app with this file, measured within `window`, in ns after it created its first thread; before that, it visits
+    /// every CPU. It is killed after `window`, because at the end of its duration it wakes its tasks once more, and
+    /// hangs if one of them starts to wait after that. Its logs are not used. The shell raises its own priority,
+    /// because on a busy machine it would need 150 ms to read the counters. It waits by reading from a pipe to which
+    /// nobody writes, because waiting with a program would run that program on the machine.
     pub fn of_rt_app(name: &str, text: &str, window: Range<u64>) -> Result<Self, RealError> {
         let text = adapted(name, text, None)?;
         let files = vec![("workload.json".to_owned(), text.into_bytes())];
@@ -153,8 +151,8 @@ impl Workload {
         })
     }
 
-    /// Which tasks are the workload's, as a filter of the kernel's trace events; `None` where their
-    /// names cannot be told apart or are too many.
+    /// A filter for the kernel's trace events that matches the workload's tasks. `None` if their names are not known,
+    /// or there are too many.
     pub(crate) fn filter(&self) -> Option<String> {
         let plain =
             |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.*".contains(c));
@@ -166,7 +164,7 @@ impl Workload {
         (filter.len() <= LONGEST_FILTER).then_some(filter)
     }
 
-    /// What the counters of its runs are of, in a sentence.
+    /// A sentence that says what the counters of its runs cover.
     pub fn counted(&self) -> &'static str {
         match self.filter() {
             Some(_) => {
@@ -177,8 +175,8 @@ impl Workload {
         }
     }
 
-    /// The metrics of a run that left `stdout` and, in `folder`, other files. `elapsed_ns` is how
-    /// long it took.
+    /// The metrics of a run. `stdout` is its output, `folder` contains other files. `elapsed_ns` is the time that the
+    /// run took.
     pub(crate) fn metrics(&self, stdout: &str, folder: &Path, elapsed_ns: u64) -> Vec<MetricValue> {
         let logs = Logs::read(folder, &self.logs);
         let seconds = elapsed_ns as f64 / 1e9;
@@ -211,7 +209,7 @@ impl Workload {
     }
 }
 
-/// A benchmark's real program.
+/// The real program of a benchmark.
 struct Program {
     script: String,
     files: Vec<(String, Vec<u8>)>,
@@ -221,7 +219,8 @@ struct Program {
 }
 
 impl Program {
-    /// What runs `script` once it has made sure that its programs are there; `tasks` are the names.
+    /// A program that checks that `needs` (program and package) is installed, and then runs `script`. `tasks` are the
+    /// names of its tasks.
     fn new(needs: [&str; 2], script: &str, meter: Meter, tasks: &[&str]) -> Self {
         let [program, package] = needs;
         let script = format!(
@@ -233,7 +232,7 @@ impl Program {
     }
 }
 
-/// The real program of a benchmark; `None` if Debian has none.
+/// The real program of a benchmark. `None` if Debian has none.
 fn program(name: &str, values: &Values, seconds: u64) -> Option<Program> {
     match name {
         "hackbench" => Some(hackbench(values)),
@@ -245,8 +244,8 @@ fn program(name: &str, values: &Values, seconds: u64) -> Option<Program> {
     }
 }
 
-/// rt-app with this file. At its end it wakes its tasks once more; one that comes to wait just then
-/// waits for ever, and so does rt-app.
+/// rt-app with this file. At its end it wakes its tasks once more. A task that starts to wait just then waits for ever,
+/// and so does rt-app.
 fn rt_app_program<'a>(
     text: String,
     names: impl Iterator<Item = &'a str>,
@@ -262,7 +261,7 @@ fn rt_app_program<'a>(
         ),
     };
     let mut program = Program::new(["rt-app", "rt-app"], &script, Meter::RtApp, &[]);
-    // Threads are called as their task, alone or with a number.
+    // Threads have the name of their task, with or without a number.
     let pattern = |name: &str| match name.len() {
         0..=LONGEST_NAME => format!("{name}*"),
         _ => "rt-app".to_owned(),
@@ -286,7 +285,7 @@ fn hackbench(values: &Values) -> Program {
     Program::new(["hackbench", "rt-tests"], &script, Meter::After("Time:"), &["hackbench"])
 }
 
-/// Server and client on loopback; the noise is rt-app's, with the figures of the simulation's.
+/// A server and a client on loopback. rt-app produces the noise, with the same figures as in the simulation.
 fn iperf3(noise: u32, seconds: u64) -> Program {
     let client = format!("iperf3 -c 127.0.0.1 -t {seconds} -l {IPERF3_MESSAGE} -f g -i 0\n");
     let mut script = "iperf3 -s -1 >/dev/null & sleep 1\n".to_owned();
@@ -305,7 +304,7 @@ fn iperf3(noise: u32, seconds: u64) -> Program {
     Program { files, ..Program::new(["iperf3", "iperf3"], &script, Meter::Iperf3, &names) }
 }
 
-/// Pairs on loopback, by a server of their own; each client prints its rate alone.
+/// Pairs on loopback, with a server of their own. Each client prints only its rate.
 fn netperf(test: &str, clients: u32, seconds: u64) -> Program {
     let script = format!(
         "netserver -D -4 -L 127.0.0.1 -p {PORT} >/dev/null & server=$!\ntrap 'kill $server' EXIT\n\
@@ -318,7 +317,7 @@ fn netperf(test: &str, clients: u32, seconds: u64) -> Program {
     Program::new(["netserver", "netperf"], &script, Meter::After("Rate:"), &names)
 }
 
-/// The load file is part of the package. tbench warms up for as long as it wants before it measures.
+/// The load file is part of the package. tbench itself decides how long it warms up before it measures.
 fn tbench(clients: u32, seconds: u64) -> Program {
     let script = format!(
         "tbench_srv >/dev/null & server=$!\ntrap 'kill $server' EXIT\nsleep 1\n\
@@ -341,22 +340,22 @@ fn not_packaged(name: &str) -> RealError {
     ))
 }
 
-/// An rt-app file that leaves complete logs in its folder, and ends when `duration_ns` says.
+/// Changes an rt-app file so that it writes complete logs into its folder, and ends after `duration_ns`.
 fn adapted(name: &str, text: &str, duration_ns: Option<u64>) -> Result<String, RealError> {
     let unreadable = |what: String| RealError::Usage(format!("{name}: {what}"));
     let root = CstRootNode::parse(text, &ParseOptions::default())
         .map_err(|error| unreadable(error.to_string()))?;
-    let object = root.object_value().ok_or_else(|| unreadable("is no JSON object".into()))?;
+    let object = root.object_value().ok_or_else(|| unreadable("is not a JSON object".into()))?;
     let global = object.object_value_or_set("global");
     set(&global, "logdir", CstInputValue::String(".".into()));
     set(&global, "log_basename", CstInputValue::String("rt-app".into()));
-    // A size in MiB keeps the last lines only, 0 none. rt-app 1.0 takes the words "file" and
-    // "disable" for each other; without any it writes a file.
+    // With a size in MiB, rt-app keeps only the last lines; with 0 it logs nothing. rt-app 1.0 confuses the words
+    // "file" and "disable". Without any of these it writes a file.
     if let Some(size) = global.get("log_size") {
         size.remove();
     }
     if let Some(ns) = duration_ns {
-        // Whole seconds are all that rt-app takes.
+        // rt-app accepts only whole seconds.
         let seconds = ns.div_ceil(1_000_000_000);
         set(&global, "duration", CstInputValue::Number(seconds.to_string()));
     }
@@ -372,7 +371,7 @@ fn set(object: &CstObject, name: &str, value: CstInputValue) {
     }
 }
 
-/// The number after `word`, on the last line that has both.
+/// The number after `word`, on the last line that contains both.
 fn number_after(text: &str, word: &str) -> Option<f64> {
     text.lines().rev().find_map(|line| {
         let (_, rest) = line.split_once(word)?;
@@ -380,32 +379,31 @@ fn number_after(text: &str, word: &str) -> Option<f64> {
     })
 }
 
-/// `[  5]   0.00-10.00  sec  11.6 GBytes  9.98 Gbits/sec                  receiver`
+/// Finds the rate in a line such as `[  5]   0.00-10.00  sec  11.6 GBytes  9.98 Gbits/sec      receiver`.
 fn iperf3_rate(text: &str) -> Option<f64> {
     let line = text.lines().rev().find(|line| line.trim_end().ends_with("receiver"))?;
     let (before, _) = line.split_once("Gbits/sec")?;
     before.split_whitespace().next_back()?.parse().ok()
 }
 
-/// What rt-app logged.
+/// The contents of rt-app's logs.
 #[derive(Debug, Default)]
 struct Logs {
     classes: Vec<Class>,
 }
 
-/// All tasks of one name.
+/// All tasks with the same name.
 #[derive(Debug)]
 struct Class {
     name: String,
-    /// Wakeup latencies of its timers, us, sorted.
+    /// Wakeup latencies of its timers in us, sorted.
     latencies: Vec<u64>,
-    /// Loops completed.
+    /// Number of completed loops.
     loops: u64,
 }
 
 impl Logs {
-    /// Reads `rt-app-CLASS-N.log` in `folder`, for the classes that `tasks` describe; nothing if logs
-    /// may be incomplete.
+    /// Reads `rt-app-CLASS-N.log` in `folder` for the classes in `tasks`. Reads nothing if the logs may be incomplete.
     fn read(folder: &Path, tasks: &[TaskLog]) -> Self {
         let mut logs = Self::default();
         let Ok(entries) = std::fs::read_dir(folder) else { return logs };
@@ -425,7 +423,7 @@ impl Logs {
         logs
     }
 
-    /// Adds the log of one task.
+    /// Adds the log of a task.
     fn add(&mut self, task: &TaskLog, text: &str) {
         let known = self.classes.iter().position(|class| class.name == task.task);
         let index = known.unwrap_or(self.classes.len());
@@ -458,7 +456,7 @@ impl Logs {
         Some(values.iter().sum::<u64>() as f64 / values.len() as f64)
     }
 
-    /// The value that `share` of them do not exceed.
+    /// The latency that the fraction `share` of all latencies does not exceed.
     fn latency(&self, class: &str, share: f64) -> Option<f64> {
         let values = self.values(class)?;
         let rank = (share * values.len() as f64).ceil() as usize;
@@ -466,13 +464,14 @@ impl Logs {
     }
 }
 
-/// The lines of a log that tell of a loop; those that begin with `#` name the columns.
+/// The lines of a log that describe a loop. Lines that begin with `#` name the columns.
 fn lines(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty())
 }
 
-/// The last number of a line. Where a timer had run out before the task came to wait for it, there was
-/// no wakeup: `slack`, three columns before, is negative, or the latency is, printed without its sign.
+/// The last number of a line, which is the wakeup latency. If a timer had expired before the task started to wait for
+/// it, there was no wakeup: then `slack`, three columns before, is negative, or the latency is negative and printed
+/// without its sign.
 fn latency(line: &str) -> Option<u64> {
     let mut numbers = line.split_whitespace().rev();
     let us = numbers.next()?.parse::<u64>().ok()?;
@@ -541,7 +540,7 @@ mod tests {
         assert!(!adapted.contains("log_size"), "{adapted}");
     }
 
-    /// A log of two loops of two phases, in both of which timers wake.
+    /// A log of two loops of two phases. Timers wake the task in both phases.
     const LOG: &str = "#idx perf run period start end rel_st slack c_duration c_period wu_lat\n\
                        0 1 1000 5000 1 2 3 4 5 6 70\n0 1 1000 5000 1 2 3 4 5 6 30\n\
                        0 1 1000 5000 1 2 3 4 5 6 18446744073709551533\n\

@@ -1,4 +1,4 @@
-//! What a measurement left, in the simulation's words.
+//! The results of a measurement, with the simulation's names.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,17 +14,17 @@ use crate::program::Workload;
 /// Levels of domains that lie within one LLC.
 const WITHIN_LLC: [&str; 3] = ["SMT", "CLS", "MC"];
 
-/// The folder that `measure.sh` filled.
+/// The folder that `measure.sh` has filled.
 #[derive(Debug)]
 pub struct Measured {
     folder: PathBuf,
-    /// How long the workload ran, ns.
+    /// Time that the workload ran, in ns.
     pub elapsed_ns: u64,
 }
 
 impl Measured {
-    /// Takes what was left in `folder` by a measurement of `workload` under `scheduler`; a
-    /// measurement that failed is an error.
+    /// Checks the results in `folder` of a measurement of `workload` under `scheduler`. A failed measurement is an
+    /// error.
     pub(crate) fn check(folder: &Path, workload: &str, scheduler: &str) -> Result<Self, RealError> {
         if let Ok(reason) = std::fs::read_to_string(folder.join("failure")) {
             return Err(RealError::Failed(format!("{scheduler}: {}", reason.trim())));
@@ -45,8 +45,8 @@ impl Measured {
         Ok(Self { elapsed_ns: end.saturating_sub(begin), ..measured })
     }
 
-    /// What was measured of a [`Workload::of_rt_app`], ns from when its first thread was created: later
-    /// than asked for by half of what looking took.
+    /// The part of a [`Workload::of_rt_app`] that was measured, in ns from the creation of its first thread. It is
+    /// later than requested by half of the time that reading the counters took.
     pub fn window_ns(&self) -> Result<Range<u64>, RealError> {
         let first = self.number("first_ns")?;
         let (begin, end) = (self.number("begin_ns")?, self.number("end_ns")?);
@@ -73,15 +73,15 @@ impl Measured {
         })
     }
 
-    /// Where tasks ran, those that are not the workload's included.
+    /// Where tasks ran, including tasks that do not belong to the workload.
     fn run_time(&self, machine: &Machine) -> Result<RunTime, RealError> {
         let counted = self.schedstat(machine)?;
         let on = |cpu: &Cpu| counted.run_ns(cpu.os_index).unwrap_or(0);
         Ok(RunTime::by_place(machine, &machine.cpus.iter().map(on).collect::<Vec<_>>()))
     }
 
-    /// Name and value of every counter: first those of the engine, then the kernel's own. What they
-    /// are of, [`Workload::counted`] says.
+    /// Name and value of every counter: first those that the engine has too, then the kernel's own.
+    /// [`Workload::counted`] says what they cover.
     pub fn for_each(
         &self,
         machine: &Machine,
@@ -95,7 +95,7 @@ impl Measured {
         });
         let of_kernel = |name: &str| kernel.get(name).copied().unwrap_or(0);
         let mut within_llc = None;
-        // Without root there are no histograms, and maybe no statistics.
+        // Without root there are no histograms, and possibly no statistics.
         if let Ok(hist) = self.text("hist/wakeups") {
             let moves = Moves::read(&hist, machine);
             sink("wakeups", moves.total);
@@ -127,7 +127,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Every switch and wakeup; only after a measurement with a stream.
+    /// Every switch and wakeup. Only available if the measurement had a stream.
     pub fn capture(&self) -> Result<Capture, RealError> {
         Ok(Capture::read(&self.folder)?)
     }
@@ -150,7 +150,7 @@ impl Measured {
         Ok(read("after")?.since(&read("before")?))
     }
 
-    /// Growth of a number of `/proc/stat`.
+    /// The increase of a number in `/proc/stat`.
     fn stat(&self, name: &str) -> Result<u64, RealError> {
         let read = |moment: &str| {
             let text = self.text(&format!("{moment}/stat"))?;
@@ -171,16 +171,16 @@ impl Measured {
 
     fn number(&self, file: &str) -> Result<u64, RealError> {
         let text = self.text(file)?;
-        let wrong = || RealError::Failed(format!("{file}: \"{}\" is no number", text.trim()));
+        let wrong = || RealError::Failed(format!("{file}: \"{}\" is not a number", text.trim()));
         text.trim().parse().map_err(|_| wrong())
     }
 }
 
-/// Names of the levels of domains where `/proc/schedstat` does not tell them (up to version 16).
+/// Names of the levels of domains, which `/proc/schedstat` does not contain up to version 16.
 struct Levels(Vec<&'static str>);
 
 impl Levels {
-    /// The levels that matter to the counters named here: a level is within the LLC or not.
+    /// Names of levels that give the right counters: it only matters whether a level is within the LLC.
     fn of(machine: &Machine) -> Self {
         let features = roost_fair::Features::parse("fair@6.15").ok();
         let rows = features.map(|features| roost_fair::domain_rows(machine, &features, 0));
@@ -192,19 +192,19 @@ impl Levels {
     }
 }
 
-/// Where wakeups led.
+/// Where wakeups placed tasks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Moves {
     total: u64,
-    /// To the CPU that the task last ran on.
+    /// Wakeups on the CPU where the task last ran.
     none: u64,
-    /// To the waker's LLC; `None` where that was not counted.
+    /// Wakeups within the waker's LLC. `None` if these were not counted.
     within_llc: Option<u64>,
 }
 
 impl Moves {
-    /// Reads two histograms: `{ moved:          0 } hitcount:        692` and so on, and
-    /// `{ waker:          3, target:          2 } hitcount:         7`.
+    /// Reads two histograms, with lines like `{ moved:    0 } hitcount:  692` and `{ waker:    3, target:    2 }
+    /// hitcount:   7`.
     fn read(hist: &str, machine: &Machine) -> Self {
         let mut moves = Self::default();
         for (keys, hits) in rows(hist) {
@@ -225,13 +225,13 @@ impl Moves {
     }
 }
 
-/// Node and LLC of a CPU by the operating system's number.
+/// Node and LLC of a CPU, by the operating system's number.
 fn place(machine: &Machine, os_index: u64) -> Option<(u32, u32)> {
     let cpu = machine.cpus.iter().find(|cpu| u64::from(cpu.os_index) == os_index);
     cpu.map(|cpu| (cpu.node, cpu.llc))
 }
 
-/// Migrations by how far they went.
+/// Migrations by distance.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Migrations {
     all: u64,
@@ -240,7 +240,7 @@ struct Migrations {
 }
 
 impl Migrations {
-    /// Reads `{ orig_cpu:          7, dest_cpu:          8 } hitcount:         23` and so on.
+    /// Reads lines like `{ orig_cpu:    7, dest_cpu:    8 } hitcount:   23`.
     fn read(hist: &str, machine: &Machine) -> Self {
         let mut migrations = Self::default();
         for (keys, hits) in rows(hist) {
@@ -262,7 +262,7 @@ impl Migrations {
     }
 }
 
-/// Keys and counts of a histogram's entries.
+/// Keys and counts of the entries in a histogram.
 fn rows(hist: &str) -> impl Iterator<Item = (Vec<u64>, u64)> + '_ {
     hist.lines().filter_map(|line| {
         let (keys, hits) = line.strip_prefix("{ ")?.split_once(" } hitcount:")?;
@@ -280,7 +280,7 @@ mod tests {
         let hist = "# event histogram\n#\n\n\
                     { moved: 18446744073709551614 } hitcount:         72\n\
                     { moved:          0 } hitcount:        692\n\nTotals:\n    Hits: 764\n";
-        // CPUs 0-3 are an LLC.
+        // CPUs 0-3 share an LLC.
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let moves = Moves::read(hist, &machine);
         assert_eq!(moves, Moves { total: 764, none: 692, within_llc: None });
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn migrations_are_told_apart_by_llc_and_node() {
-        // CPUs 0-3 and 4-7 are the LLCs of node 0, 8-15 are node 1.
+        // CPUs 0-3 and 4-7 are the LLCs of node 0. CPUs 8-15 are node 1.
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let hist = "{ orig_cpu:          0, dest_cpu:          3 } hitcount:         5\n\
                     { orig_cpu:          3, dest_cpu:          4 } hitcount:          2\n\

@@ -1,4 +1,4 @@
-//! Schedulers of a real kernel, as the command line names them.
+//! Schedulers of a real kernel, as named on the command line.
 //!
 //! | name | what it is |
 //! |---|---|
@@ -20,9 +20,9 @@ use crate::live;
 /// A scheduler of a real kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RealScheduler {
-    /// As given.
+    /// The name that the user gave.
     pub name: String,
-    /// Version of the kernel; `None`: whichever runs.
+    /// The kernel's version. `None`: the kernel that runs.
     pub version: Option<String>,
     /// Settings of the kernel.
     pub settings: Vec<Setting>,
@@ -30,17 +30,17 @@ pub struct RealScheduler {
     pub program: Option<Program>,
 }
 
-/// A sched_ext scheduler's program.
+/// The program of a sched_ext scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
 }
 
 impl RealScheduler {
-    /// Reads a scheduler's name; a program is looked for in `$PATH` unless its name holds a `/`.
+    /// Parses a scheduler's name. A program is searched in `$PATH`, unless its name contains a `/`.
     pub fn parse(name: &str) -> Result<Self, RealError> {
         let after = |kind: &str| {
             name.strip_prefix(kind).filter(|rest| rest.is_empty() || rest.starts_with(['@', '+']))
@@ -56,8 +56,8 @@ impl RealScheduler {
         }
     }
 
-    /// What differs from the kernel as it is: settings as the command line has them behind `+`, or the
-    /// arguments of its program.
+    /// The differences from the unchanged kernel: the settings after `+` on the command line, or the arguments of the
+    /// program.
     pub fn switches(&self) -> Vec<String> {
         let arguments = self.program.iter().flat_map(|program| program.arguments.clone());
         self.settings.iter().map(ToString::to_string).chain(arguments).collect()
@@ -69,7 +69,7 @@ impl RealScheduler {
         Ok(Self { name: name.to_owned(), version, settings, program: None })
     }
 
-    /// The live scheduler, with what is on the command line of `scx_roost` as `+NAME`, `+no-NAME`.
+    /// The live scheduler. Settings after `+` become arguments of `scx_roost`.
     fn live(name: &str, rest: &str, path: PathBuf) -> Result<Self, RealError> {
         let (version, parts) = version_and_parts(name, "roost", rest)?;
         let mut settings = Settings::default();
@@ -85,8 +85,8 @@ impl RealScheduler {
         let first = words.next().unwrap_or_default();
         let path = find(&first).ok_or_else(|| {
             let problem = match first.contains('/') {
-                true => format!("there is no program {first}"),
-                false => format!("no fair@VERSION, and no program {first} is in $PATH"),
+                true => format!("the program {first} does not exist"),
+                false => format!("it is not fair@VERSION, and $PATH has no program {first}"),
             };
             let remedy = "build the sched_ext scheduler (cargo install) or give its path";
             RealError::Usage(format!("{name}: {problem}; {remedy}"))
@@ -101,7 +101,7 @@ impl RealScheduler {
     }
 }
 
-/// The version after `@`, if there is one, and what stands between `+` after it.
+/// The version after `@`, if there is one, and the parts between the following `+`.
 fn version_and_parts<'a>(
     name: &str,
     kind: &str,
@@ -116,7 +116,7 @@ fn version_and_parts<'a>(
     }
 }
 
-/// The program `name`, in `$PATH` or where it says.
+/// The path of the program `name`: in `$PATH`, or itself if it contains a `/`.
 fn find(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());

@@ -1,8 +1,8 @@
-//! BTF, the type information of a BPF object or a kernel: types by number, checked when read.
+//! BTF, the type information of a BPF object or a kernel: numbered types, checked when they are read.
 //!
-//! The format is the kernel's (`include/uapi/linux/btf.h`, Documentation/bpf/btf.rst): a header, a
-//! section of types numbered from 1 in file order (0 is `void`), a section of NUL-terminated names. After
-//! [`Btf::parse`] every type that a type names exists, and every name is text.
+//! The format is the kernel's (`include/uapi/linux/btf.h`, Documentation/bpf/btf.rst): a header, a section of types
+//! numbered from 1 in file order (0 is `void`), and a section of NUL-terminated names. After [`Btf::parse`], every type
+//! that another type refers to exists, and every name is valid text.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::error::ScxError;
 /// Number of a type; 0 is `void`.
 pub type TypeId = u32;
 
-/// How deep types may nest before they are taken for a circle: the kernel's MAX_RESOLVE_DEPTH.
+/// How deep types may nest before they are treated as circular: the kernel's MAX_RESOLVE_DEPTH.
 const MOST_DEPTH: usize = 32;
 
 const MAGIC: u16 = 0xeb9f;
@@ -21,13 +21,13 @@ const HEADER: usize = 24;
 /// A type.
 #[derive(Clone, Debug)]
 pub struct Type {
-    /// Offset of its name.
+    /// Offset of its name among the names.
     name: u32,
-    /// What it is.
+    /// The kind of the type, with its details.
     pub kind: Kind,
 }
 
-/// What a type is.
+/// The kind of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `void`.
@@ -36,7 +36,7 @@ pub enum Kind {
     Int {
         /// Size in bytes.
         size: u32,
-        /// Whether it has a sign.
+        /// Whether it is signed.
         signed: bool,
         /// Whether it is `bool`.
         boolean: bool,
@@ -47,7 +47,7 @@ pub enum Kind {
     Array {
         /// Type of its elements.
         element: TypeId,
-        /// How many.
+        /// Number of elements.
         count: u32,
     },
     /// A struct or union.
@@ -56,19 +56,19 @@ pub enum Kind {
         union: bool,
         /// Size in bytes.
         size: u32,
-        /// In order.
+        /// The members, in order.
         members: Vec<Member>,
     },
-    /// An enumeration. One without values is a declaration.
+    /// An enumeration. An enumeration without values is a declaration.
     Enum {
         /// Size in bytes.
         size: u32,
-        /// Whether it has a sign.
+        /// Whether it is signed.
         signed: bool,
-        /// Name's offset and value, in order.
+        /// Offset of the name and value of each enumerator, in order.
         values: Vec<(u32, i64)>,
     },
-    /// A struct or union that is declared, not defined.
+    /// A struct or union that is declared but not defined.
     Declared,
     /// Another name of a type.
     Typedef(TypeId),
@@ -76,21 +76,21 @@ pub enum Kind {
     Qualifier(TypeId),
     /// A function, with its prototype.
     Function(TypeId),
-    /// What a function takes and gives.
+    /// The parameters and result of a function.
     Prototype {
         /// Type of the result.
         result: TypeId,
-        /// Name's offset and type of each parameter.
+        /// Offset of the name and type of each parameter.
         parameters: Vec<(u32, TypeId)>,
     },
     /// A variable.
     Variable {
         /// Its type.
         of: TypeId,
-        /// Whether other objects see it.
+        /// Whether other objects can use it.
         global: bool,
     },
-    /// The variables of a section of an object.
+    /// The variables in a section of an object.
     Section(Vec<SectionVariable>),
     /// A floating-point number.
     Float {
@@ -108,9 +108,9 @@ pub struct Member {
     pub name: u32,
     /// Its type.
     pub of: TypeId,
-    /// Where it begins, in bits from the start.
+    /// Start of the member, in bits from the start of the struct.
     pub bit_offset: u32,
-    /// Width of a bit field; 0: it is none.
+    /// Width of a bit field. 0: it is not a bit field.
     pub bits: u8,
 }
 
@@ -119,13 +119,13 @@ pub struct Member {
 pub struct SectionVariable {
     /// The variable.
     pub variable: TypeId,
-    /// Where it begins, in bytes.
+    /// Start of the variable in the section, in bytes.
     pub offset: u32,
     /// Size in bytes.
     pub size: u32,
 }
 
-/// Types by number.
+/// All types, by number.
 #[derive(Clone, Debug)]
 pub struct Btf {
     types: Vec<Type>,
@@ -137,10 +137,12 @@ impl Btf {
     /// Reads a `.BTF` section.
     ///
     /// # Errors
-    /// If it is cut off or contradicts itself.
+    /// If the section is cut off or contradicts itself.
     pub fn parse(bytes: &[u8]) -> Result<Self, ScxError> {
         if u16_at(bytes, 0) != Some(MAGIC) {
-            return Err(ScxError::btf("it does not begin with 0xeb9f, little-endian"));
+            return Err(ScxError::btf(
+                "it does not begin with the magic number 0xeb9f in little-endian order",
+            ));
         }
         let field = |at| u32_at(bytes, at).map(|value| value as usize);
         let header = || Some([field(4)?, field(8)?, field(12)?, field(16)?, field(20)?]);
@@ -181,18 +183,18 @@ impl Btf {
         Ok(())
     }
 
-    /// Whether every type and name that is named exists.
+    /// Checks that every type and name that is referred to exists.
     fn check(&self) -> Result<(), ScxError> {
         for (number, ty) in self.types.iter().enumerate().skip(1) {
             let (types, names) = ty.kind.named();
             let missing = types.iter().find(|&&id| id as usize >= self.types.len());
             if let Some(id) = missing {
-                let what = format!("type {number} names type {id}, which there is not");
+                let what = format!("type {number} refers to type {id}, which does not exist");
                 return Err(ScxError::btf(what));
             }
             let mut names = names.into_iter().chain([ty.name]);
             if names.any(|name| text_at(&self.strings, name as usize).is_none()) {
-                return Err(ScxError::btf(format!("a name in type {number} is no text")));
+                return Err(ScxError::btf(format!("a name in type {number} is not valid text")));
             }
         }
         Ok(())
@@ -213,12 +215,12 @@ impl Btf {
         &self.types
     }
 
-    /// A type; `void` for a number that there is not.
+    /// A type. `void` if there is no type with this number.
     pub fn kind(&self, id: TypeId) -> &Kind {
         self.types.get(id as usize).map_or(&Kind::Void, |ty| &ty.kind)
     }
 
-    /// A type's name; empty if it has none.
+    /// A type's name. Empty if it has none.
     pub fn name(&self, id: TypeId) -> &str {
         self.types.get(id as usize).map_or("", |ty| self.text(ty.name))
     }
@@ -228,18 +230,18 @@ impl Btf {
         text_at(&self.strings, offset as usize).unwrap_or("")
     }
 
-    /// Types whose name, without what follows `___`, is `name`, in order.
+    /// Types with the name `name`, in order. A suffix after `___` is ignored.
     pub fn named(&self, name: &str) -> &[TypeId] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The type of exactly this name that `wanted` accepts.
+    /// The type with exactly this name that `wanted` accepts.
     pub fn find(&self, name: &str, wanted: impl Fn(&Kind) -> bool) -> Option<TypeId> {
         let candidates = self.named(essential(name));
         candidates.iter().copied().find(|&id| self.name(id) == name && wanted(self.kind(id)))
     }
 
-    /// The struct or union of this name.
+    /// The struct or union with this name.
     pub fn composite(&self, name: &str) -> Option<TypeId> {
         self.find(name, |kind| matches!(kind, Kind::Composite { .. }))
     }
@@ -254,7 +256,7 @@ impl Btf {
         }
     }
 
-    /// The type behind qualifiers and typedefs; `void` if they run in a circle.
+    /// The type behind qualifiers and typedefs. `void` if they are circular.
     pub fn plain(&self, mut id: TypeId) -> TypeId {
         for _ in 0..MOST_DEPTH {
             match self.kind(id) {
@@ -265,7 +267,7 @@ impl Btf {
         0
     }
 
-    /// Size of a type in bytes; `None` where it has none or is not defined.
+    /// Size of a type in bytes. `None` if it has no size or is not defined.
     pub fn size(&self, id: TypeId) -> Option<u32> {
         let (mut id, mut times) = (id, 1u32);
         for _ in 0..MOST_DEPTH {
@@ -290,7 +292,7 @@ impl Btf {
         None
     }
 
-    /// The member of a struct or union by name, also in members without a name, with its place in bits.
+    /// The member with this name in a struct or union, and its place in bits. Members without a name are searched too.
     pub fn member(&self, composite: TypeId, name: &str) -> Option<(Member, u32)> {
         self.member_within(composite, name, MOST_DEPTH)
     }
@@ -310,7 +312,7 @@ impl Btf {
         })
     }
 
-    /// A type as C writes it, for messages: `struct task_struct *`.
+    /// A type as written in C, for messages: `struct task_struct *`.
     pub fn written(&self, id: TypeId) -> String {
         self.written_within(id, MOST_DEPTH)
     }
@@ -336,7 +338,7 @@ impl Btf {
     }
 }
 
-/// A name without what follows `___`: flavours of a type that differ between kernels.
+/// A name without its suffix after `___`, which distinguishes versions of a type on different kernels.
 pub fn essential(name: &str) -> &str {
     match name.rfind("___") {
         Some(at) if at > 0 => &name[..at],
@@ -345,7 +347,7 @@ pub fn essential(name: &str) -> &str {
 }
 
 impl Kind {
-    /// Types and names that it names.
+    /// The types and names that this type refers to.
     pub fn named(&self) -> (Vec<TypeId>, Vec<u32>) {
         match self {
             Kind::Void | Kind::Int { .. } | Kind::Declared | Kind::Float { .. } => (vec![], vec![]),
@@ -371,10 +373,10 @@ impl Kind {
     }
 }
 
-/// The type that begins at `at`, and where the next one begins.
+/// Reads the type that begins at `at`. Returns the type and the start of the next one.
 fn read_type(bytes: &[u8], at: usize) -> Option<(Kind, usize)> {
     let info = u32_at(bytes, at + 4)?;
-    // A size or another type, by kind.
+    // A size or another type, depending on the kind.
     let value = u32_at(bytes, at + 8)?;
     let (count, flag) = ((info & 0xffff) as usize, info >> 31 == 1);
     let body = at + 12;
@@ -457,7 +459,7 @@ fn read_type(bytes: &[u8], at: usize) -> Option<(Kind, usize)> {
 }
 
 impl Btf {
-    /// The type behind qualifiers, which has a name or is none of them: typedefs stay.
+    /// The type behind qualifiers. Typedefs are kept, because they have a name.
     pub(crate) fn plain_named(&self, mut id: TypeId) -> TypeId {
         for _ in 0..MOST_DEPTH {
             match self.kind(id) {

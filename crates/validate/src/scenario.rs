@@ -1,14 +1,14 @@
-//! The suite: rt-app files that run unchanged under Debian's rt-app 1.0 and in the simulation.
+//! The suite: rt-app files that Debian's rt-app 1.0 and the simulation run without changes.
 //!
-//! All are made for 16 CPUs and take a second. Tasks burn time with `runtime`, which goes by the clock, because emulated
-//! CPUs slow each other down. All end with the run's duration.
+//! All are made for 16 CPUs and take one second. Tasks use CPU time with `runtime`, which is measured by the clock,
+//! because emulated CPUs slow each other down. All end with the run's duration.
 
 use roost_machine::Machine;
 use roost_workload::{Workload, rtapp};
 
 use crate::error::ValidateError;
 
-/// Number of CPUs that loads and CPU lists are made for.
+/// The number of CPUs for which loads and CPU lists are made.
 const CPUS: usize = 16;
 
 /// One scenario.
@@ -16,7 +16,7 @@ const CPUS: usize = 16;
 pub struct Scenario {
     /// Its name; the file is `validation/NAME.json`.
     pub name: &'static str,
-    /// What it is about, in a phrase.
+    /// What it tests, in a few words.
     pub about: &'static str,
     /// The rt-app file.
     pub text: &'static str,
@@ -32,20 +32,20 @@ macro_rules! suite {
     };
 }
 
-/// Loads are in CPUs, without what scheduling costs.
+/// Loads are in CPUs, and do not include the cost of scheduling.
 const SUITE: &[Scenario] = suite! {
     "below": "30 periodic tasks, load 6.1",
     "at": "20 periodic tasks, load 16.0",
     "above": "28 periodic tasks, load 22.4",
-    "pingpong": "8 pairs pass a token to and fro (sync), beside 12 periodic tasks",
+    "pingpong": "8 pairs pass a token back and forth (sync), next to 12 periodic tasks",
     "chain2": "8 wake chains of 2 tasks, each head bound to a CPU",
     "chain4": "4 wake chains of 4 tasks, each head bound to a CPU",
     "chain16": "4 wake chains of 16 tasks, each head bound to a CPU",
     "broad": "one task wakes 12, another wakes 6 (broadcast)",
     "fork": "a burst of 44 forks whose tasks run 60, 160 and 700 ms",
-    "barrier": "12 tasks meet at a barrier after 2, 3 or 4 ms, beside 8 periodic tasks",
+    "barrier": "12 tasks meet at a barrier after 2, 3 or 4 ms, next to 8 periodic tasks",
     "nice": "nice -4 to 10: 24 periodic tasks, 16 that hardly sleep, load 19.6",
-    "pinned": "9 tasks bound to one CPU or two, beside 12 free ones",
+    "pinned": "9 tasks bound to one CPU or two, next to 12 free ones",
     "release": "12 tasks confined to 4 CPUs for 100 ms, then free for 150 ms, again and again",
     "noise": "3 pairs bound to different halves of the machine, 3 free pairs, 8 short tasks",
     "hogs": "22 CPU hogs arrive one by one, every 40 ms",
@@ -58,7 +58,7 @@ pub fn scenarios() -> &'static [Scenario] {
     SUITE
 }
 
-/// The scenario of a name.
+/// The scenario with this name.
 pub fn scenario(name: &str) -> Result<Scenario, ValidateError> {
     SUITE.iter().find(|scenario| scenario.name == name).copied().ok_or_else(|| {
         let names: Vec<&str> = SUITE.iter().map(|scenario| scenario.name).collect();
@@ -67,17 +67,17 @@ pub fn scenario(name: &str) -> Result<Scenario, ValidateError> {
 }
 
 impl Scenario {
-    /// The file's place in the repository.
+    /// The path of its file in the repository.
     pub fn path(&self) -> String {
         format!("validation/{}.json", self.name)
     }
 
-    /// What runs.
+    /// The workload of the scenario.
     pub fn workload(&self) -> Result<Workload, ValidateError> {
         Ok(rtapp::parse(self.text, &self.path())?)
     }
 
-    /// That the scenario means what it says on `machine`.
+    /// Checks that the scenario can be used on `machine`.
     pub fn check(&self, machine: &Machine) -> Result<(), ValidateError> {
         let numbered = (0..).zip(&machine.cpus).all(|(number, cpu)| cpu.os_index == number);
         let found = match machine.nr_cpus() {
@@ -117,7 +117,7 @@ mod tests {
             for template in scenario.workload().unwrap().templates {
                 assert!(template.name.len() <= 15, "{}: {}", scenario.name, template.name);
             }
-            // rt-app keeps 21 bytes of a timer's name and its thread's address, 12 digits.
+            // rt-app keeps 21 bytes for a timer's name and its thread's address, which has 12 digits.
             for reference in scenario.text.split("\"ref\": \"").skip(1) {
                 let name = reference.split('"').next().unwrap();
                 assert!(!name.starts_with("unique") || name.len() <= 9, "{name}");

@@ -1,8 +1,8 @@
-//! What can go wrong: each error is a line that names the thing and the way out.
+//! Errors of this crate. Each is a line that names the thing and the way out.
 
 use std::path::Path;
 
-/// Why something about virtual machines failed.
+/// Why an operation with virtual machines failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
     /// A file or folder could not be read or written.
@@ -10,10 +10,10 @@ pub enum VmError {
     File {
         /// The file or folder.
         path: String,
-        /// What the operating system says.
+        /// The operating system's reason.
         reason: String,
     },
-    /// A program of the host is missing.
+    /// A program is missing on the host.
     #[error("{tool} is needed and missing; install the package {package} (Debian's name)")]
     Tool {
         /// The program.
@@ -21,9 +21,9 @@ pub enum VmError {
         /// The Debian package that has it.
         package: &'static str,
     },
-    /// The host cannot fetch packages of Debian.
+    /// The host cannot fetch Debian packages.
     #[error(
-        "{tool} is missing, with which packages of Debian are fetched: install {package}, set \
+        "{tool} is needed to fetch Debian packages, and is missing: install {package}, set \
              {CACHE_VARIABLE} to a folder prepared on another host, or give --kernel FILE --qemu FILE \
              --root FILE to `roost vm prepare`"
     )]
@@ -33,12 +33,12 @@ pub enum VmError {
         /// The Debian package that has it.
         package: &'static str,
     },
-    /// A program of the host failed.
+    /// A program on the host failed.
     #[error("{tool} failed: {reason}")]
     Failed {
-        /// The program and what it was to do.
+        /// The program, and what it was run for.
         tool: String,
-        /// Its first error.
+        /// The first error that it printed.
         reason: String,
     },
     /// Packages could not be fetched.
@@ -47,19 +47,19 @@ pub enum VmError {
              prepared cache folder, or give --kernel FILE --qemu FILE --root FILE to `roost vm prepare`"
     )]
     Offline {
-        /// What was to be fetched.
+        /// The packages that could not be fetched.
         what: String,
-        /// The first error of apt.
+        /// The first error that apt printed.
         reason: String,
     },
-    /// A kernel that cannot be had or cannot be used.
+    /// A kernel is not available or cannot be used.
     #[error("kernel {name}: {problem}; {remedy}")]
     Kernel {
-        /// What was asked for.
+        /// The kernel that was asked for.
         name: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// A machine that cannot be emulated.
@@ -67,22 +67,22 @@ pub enum VmError {
     Shape {
         /// The machine's name.
         machine: String,
-        /// What is in the way.
+        /// The reason.
         problem: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The guest ended, hung or answered nonsense.
+    /// The guest ended, hung, or gave an invalid answer.
     #[error("the guest {what}")]
     Guest {
         /// What it did, and when.
         what: String,
-        /// It still ran, but gave no answer in time.
+        /// Whether it still ran, but gave no answer in time.
         hung: bool,
         /// The last lines of its console and of QEMU's messages.
         console: Vec<String>,
     },
-    /// The guest does not see the machine that was asked for.
+    /// The guest does not see the requested machine.
     #[error(
         "the guest does not see machine {machine}: {difference}; report this with \
              `roost machine {machine} --on vm`, or choose another machine"
@@ -93,13 +93,13 @@ pub enum VmError {
         /// The first difference.
         difference: String,
     },
-    /// A machine that the guest describes could not be read.
+    /// The description of a machine by the guest could not be read.
     #[error(transparent)]
     Machine(#[from] roost_machine::MachineError),
-    /// Somebody asked for the end.
+    /// The user asked to end it.
     #[error("interrupted")]
     Interrupted,
-    /// Something the user asked for does not fit together.
+    /// Something that the user asked for is not possible.
     #[error("{0}")]
     Usage(String),
 }
@@ -113,7 +113,7 @@ impl VmError {
         Self::File { path: path.display().to_string(), reason: error.to_string() }
     }
 
-    /// The last lines of the console of a guest that failed, to be shown with the error.
+    /// The last lines of a failed guest's console, to be shown with the error.
     pub fn console(&self) -> &[String] {
         match self {
             Self::Guest { console, .. } => console,
@@ -121,12 +121,12 @@ impl VmError {
         }
     }
 
-    /// Whether a guest still ran when its time was over.
+    /// Whether the guest was still running when its time was over.
     pub(crate) fn is_hang(&self) -> bool {
         matches!(self, Self::Guest { hung: true, .. })
     }
 
-    /// Whether the user has to change what was asked for.
+    /// Whether the user has to change the request.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Usage(_) | Self::Shape { .. } | Self::Kernel { .. } | Self::Machine(_))
     }

@@ -1,7 +1,7 @@
-//! One boot that repeats to the last byte (exact lane).
+//! One boot with exact time: repeating it gives the same results to the last byte.
 //!
-//! Time counts instructions, and nothing comes from outside: root and jobs are in memory from the
-//! start, results go out over the second serial line. What the host does meanwhile changes nothing.
+//! Time counts instructions, and nothing comes from outside. The root and the jobs are in memory from the start, and
+//! results are written to the second serial line. So the host's load changes nothing.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,18 +19,19 @@ use crate::qemu::{self, Disks, Files, Hardware, Lane};
 use crate::shape::Shape;
 use crate::survey::Survey;
 
-/// What one exact boot left.
+/// The results of one boot with exact time.
 #[derive(Debug)]
 pub struct ExactRun {
-    /// What the kernel says about its machine.
+    /// The kernel's description of its machine.
     pub survey: Survey,
-    /// The results of the jobs, in their order.
+    /// The results of the jobs, in order.
     pub results: Vec<JobResult>,
-    /// The console: equal for equal boots.
+    /// The lines of the console. They are equal if the boots are equal.
     pub console: Vec<String>,
 }
 
-/// Boots, runs `jobs` one after the other, and ends. Each job's timeout and the boot's are added up.
+/// Boots, runs `jobs` one after the other, and ends. The time limit is the sum of the limits of the boot and of all
+/// jobs.
 pub fn run(cache: &Cache, spec: &GuestSpec, jobs: &[Job]) -> Result<ExactRun, VmError> {
     let shape = Shape::of(&spec.machine)?;
     let pieces = Pieces::find(cache, &spec.given)?;
@@ -57,11 +58,11 @@ pub fn run(cache: &Cache, spec: &GuestSpec, jobs: &[Job]) -> Result<ExactRun, Vm
     Ok(ExactRun { survey, results, console: line.console_lines() })
 }
 
-/// The root with the guest's side of roost and the jobs: two archives in one file.
+/// Root, the guest's side of roost, and jobs: two archives in one file.
 fn initramfs(pieces: &Pieces, jobs: &[Job]) -> Result<File, VmError> {
     let Some(root) = &pieces.initramfs else {
         return Err(VmError::Usage(
-            "the exact lane needs the root as an archive: `roost vm prepare --root FILE` makes it, \
+            "--exact needs the root as an archive: `roost vm prepare --root FILE` makes it, \
              then leave --root out"
                 .into(),
         ));
@@ -72,7 +73,7 @@ fn initramfs(pieces: &Pieces, jobs: &[Job]) -> Result<File, VmError> {
     let mut archive = Archive::new(BufWriter::new(&mut file));
     let write = |archive: &mut Archive<_>| -> Result<(), VmError> {
         for (name, bytes) in guest::first_files(pieces)? {
-            // The kernel starts /init; the rest is where it looks for it.
+            // The kernel starts /init. The other files are where init looks for them.
             let place = if name == "init" { "init".to_owned() } else { format!("jobs/{name}") };
             if name != "init" {
                 make_folders(archive, &place)?;
@@ -99,7 +100,7 @@ fn add<W: Write>(archive: &mut Archive<W>, place: &str, bytes: &[u8]) -> Result<
     archive.file(place.as_bytes(), 0o755, bytes).map_err(|error| unnamed_failed(&error))
 }
 
-/// The folders that `place` is in; the kernel does not mind those that are there already.
+/// Creates the folders above `place`. The kernel accepts folders that exist already.
 fn make_folders<W: Write>(archive: &mut Archive<W>, place: &str) -> Result<(), VmError> {
     for (end, _) in place.match_indices('/') {
         let folder = archive.directory(place.as_bytes().get(..end).unwrap_or_default());
@@ -108,8 +109,7 @@ fn make_folders<W: Write>(archive: &mut Archive<W>, place: &str) -> Result<(), V
     Ok(())
 }
 
-/// The archives in what the guest wrote: each after a line that tells its size. One that was cut off
-/// is left out.
+/// The archives in the guest's output. Each follows a line with its size. An archive that is cut off is left out.
 fn archives(output: &[u8]) -> Vec<&[u8]> {
     const ANSWER: &[u8] = b"roost: archive ";
     let mut archives = Vec::new();

@@ -1,4 +1,4 @@
-//! One boot of a guest in the load lane: jobs go in, results come out.
+//! One boot of a guest in the host's time: jobs go in, results come out.
 //!
 //! ```text
 //!             serial line 1: the kernel's console  ──▶ a file
@@ -8,9 +8,9 @@
 //!             disk 3: results as a tar archive     ◀──
 //! ```
 //!
-//! Disks 2 and 3 and the console are files without a name: nothing is left behind, however roost
-//! ends. A disk as a mailbox needs no second process on the host, no shared memory and no module in
-//! the kernel, where virtio-fs needs the first two and 9p the third.
+//! Disks 2 and 3 and the console are files without a name, so nothing is left behind, however roost ends. A disk as a
+//! mailbox needs no second process on the host and no shared memory (as virtio-fs does), and no kernel module (as 9p
+//! does).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -35,48 +35,48 @@ use crate::qemu::{self, Disks, Files, Hardware, Lane};
 use crate::shape::{self, Shape};
 use crate::survey::Survey;
 
-/// The guest's side.
+/// The guest's side: its first process.
 pub(crate) const INIT: &str = include_str!("init.sh");
 
-/// How large the disks with jobs and results seem; on the host they take what is written.
+/// Apparent size of the disks for jobs and results. On the host they only take the space that is written.
 const MAILBOX_BYTES: u64 = 4 << 30;
 
-/// How many of the console's last lines an error shows.
+/// Number of the console's last lines that an error shows.
 const CONSOLE_LINES: usize = 20;
 
-/// What to boot.
+/// The guest to boot.
 #[derive(Clone, Debug)]
 pub struct GuestSpec {
-    /// The machine that the guest is to see; its CPUs are numbered depth first.
+    /// The machine that the guest shall see. Its CPUs are numbered depth first.
     pub machine: Machine,
-    /// What is given by hand.
+    /// Pieces that the user gave.
     pub given: Given,
-    /// All memory, MiB, dealt out to the nodes evenly.
+    /// Total memory in MiB, divided evenly among the nodes.
     pub memory_mib: u32,
-    /// Time on the host until the guest has to be up.
+    /// Real time within which the guest must have booted.
     pub boot_timeout: Duration,
-    /// Further arguments of the kernel.
+    /// Additional arguments of the kernel.
     pub kernel_arguments: String,
-    /// How long an instruction takes in the exact lane: 2 to this power, ns.
+    /// With exact time, an instruction takes 2 to this power, in ns.
     pub instruction_shift: u8,
-    /// Ends the guest when it is set.
+    /// Setting this ends the guest.
     pub stop: &'static AtomicBool,
 }
 
-/// Where nobody can ask for an end.
+/// A flag that is never set, for callers who do not stop guests.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// How often it is looked whether a guest is to be ended.
+/// Interval at which the stop flag is checked.
 const GLANCE: Duration = Duration::from_millis(100);
 
 impl GuestSpec {
-    /// A guest of this machine with what is in the cache.
+    /// A guest with this machine and the pieces in the cache.
     pub fn new(machine: &Machine) -> Self {
         Self {
             machine: shape::depth_first(machine),
             given: Given::default(),
             memory_mib: 2048,
-            // 7 to 13 s with 16 to 32 CPUs on two idle host CPUs; hosts can be busy.
+            // Booting takes 7 to 13 s with 16 to 32 CPUs on two idle CPUs of the host. Hosts can be busy.
             boot_timeout: Duration::from_secs(300),
             kernel_arguments: String::new(),
             instruction_shift: 3,
@@ -89,11 +89,11 @@ impl GuestSpec {
 pub struct Guest {
     running: Running,
     survey: Survey,
-    /// What it was booted from, where it may be booted once more.
+    /// What it was booted from, if it may be booted again.
     again: Option<(Pieces, GuestSpec)>,
 }
 
-/// What a guest is while it runs.
+/// The parts of a running guest.
 struct Running {
     line: Line,
     jobs: File,
@@ -103,12 +103,12 @@ struct Running {
 }
 
 impl Guest {
-    /// Boots a guest and checks that it sees the machine asked for.
+    /// Boots a guest and checks that it sees the requested machine.
     ///
-    /// If a kernel of Debian's panics or hangs on the way, this says so and boots it once more. Each was seen
-    /// once with 7.2.13: an oops while the fair server's timer was queued, 4 s after the start (not again in
-    /// 28 boots of the same machines), and a CPU that never left an ext4 lookup. A kernel that was given by
-    /// hand is booted once only: the fault may be what somebody looks for.
+    /// If a kernel of Debian's panics or hangs during boot, this is reported and the guest is booted once more. Each
+    /// was seen once with 7.2.13: an oops while the fair server's timer was queued, 4 s after the start (not again in
+    /// 28 boots of the same machines), and a CPU that never left an ext4 lookup. A kernel that the user gave is booted
+    /// only once, because the user may be looking for such a fault.
     pub fn boot(cache: &Cache, spec: &GuestSpec) -> Result<Self, VmError> {
         let pieces = Pieces::find(cache, &spec.given)?;
         let by_hand = pieces.kernel.is_given_by_hand(cache);
@@ -122,15 +122,15 @@ impl Guest {
         Ok(Self { running, survey, again: (!by_hand).then(|| (pieces, spec.clone())) })
     }
 
-    /// What its kernel says about its machine.
+    /// The kernel's description of its machine.
     pub fn survey(&self) -> &Survey {
         &self.survey
     }
 
-    /// Runs a job to its end. After an error the guest is of no more use.
+    /// Runs a job to its end. After an error the guest cannot be used any more.
     ///
-    /// Where the emulator ran stale code (`ran_stale_code`) that is said, and the job runs once more in
-    /// a guest booted anew, unless the kernel was given by hand.
+    /// If the emulator ran stale code (`ran_stale_code`), this is reported, and the job runs once more in a newly
+    /// booted guest, unless the user gave the kernel.
     pub fn run(&mut self, job: &Job) -> Result<JobResult, VmError> {
         match (self.running.run(job), &self.again) {
             (Err(error), Some((pieces, spec))) if ran_stale_code(error.console()) => {
@@ -149,7 +149,7 @@ impl Guest {
     }
 }
 
-/// Says on stderr that a guest is booted once more after `error`, and where its kernel was.
+/// Reports on stderr that a guest is booted again after `error`, and which code its kernel was running.
 fn tell_of_second_boot(error: &VmError) {
     let tells = |word| error.console().iter().find(|line| line.contains(word));
     let place = tells("RIP: ").or_else(|| tells(PANIC)).or_else(|| error.console().last());
@@ -158,7 +158,7 @@ fn tell_of_second_boot(error: &VmError) {
 }
 
 impl Running {
-    /// With KVM if the host has one that gets the guest through its boot.
+    /// Boots with KVM if the host has a KVM that gets the guest through its boot.
     fn boot(pieces: &Pieces, spec: &GuestSpec) -> Result<(Self, Survey), VmError> {
         let kvm = pieces.qemu.kvm_works();
         match Self::boot_with(kvm, pieces, spec) {
@@ -215,29 +215,29 @@ impl Running {
     }
 }
 
-/// A guest whose second serial line is a terminal.
+/// A guest whose second serial line is used as a terminal.
 pub struct Shell {
     line: Line,
 }
 
-/// What ends a shell from outside, as with telnet: Ctrl-].
+/// The key that ends a shell from outside, as in telnet: Ctrl-].
 const LEAVE: u8 = 0x1d;
 
-/// What ends a shell from within: Ctrl-D, the end of a terminal's input.
+/// The key that ends a shell from inside: Ctrl-D, the end of a terminal's input.
 const END_OF_INPUT: u8 = 0x04;
 
 impl Shell {
-    /// Passes `keys` to the guest and what it writes to `screen`, until the shell is left or Ctrl-]
-    /// is typed; an error if the guest ends in any other way.
+    /// Passes `keys` to the guest, and its output to `screen`, until the shell ends or Ctrl-] is typed. It is an error
+    /// if the guest ends in any other way.
     pub fn run(
         mut self,
         keys: impl Read + Send + 'static,
         screen: &mut impl Write,
     ) -> Result<(), VmError> {
         let left = Arc::new(AtomicBool::new(false));
-        // What is typed before the first prompt would be lost when the shell sets its terminal up.
+        // Keys that are typed before the first prompt would be lost when the shell sets up its terminal.
         let mut show = |bytes: &[u8]| {
-            // A screen that is gone shows nothing; the guest ends with its shell all the same.
+            // If the screen is gone, nothing is shown. The guest still ends with its shell.
             let _ = screen.write_all(bytes).and_then(|()| screen.flush());
         };
         if let Ok(prompt) = self.line.answers.recv() {
@@ -260,7 +260,7 @@ impl Shell {
     }
 }
 
-/// Passes keys to the guest; ends it at Ctrl-], unless it has ended (`left`).
+/// Passes keys to the guest. Ends the guest at Ctrl-], unless it has ended (`left`).
 fn pass_keys(mut keys: impl Read, mut guest: impl Write, left: &AtomicBool, process: u32) {
     let mut buffer = [0; 256];
     while let Ok(read) = keys.read(&mut buffer) {
@@ -272,7 +272,7 @@ fn pass_keys(mut keys: impl Read, mut guest: impl Write, left: &AtomicBool, proc
         let typed = if read == 0 { &[END_OF_INPUT] } else { typed };
         let passed = guest.write_all(typed).and_then(|()| guest.flush());
         if leave && !left.swap(true, Ordering::SeqCst) {
-            // SAFETY: the process is a child that is waited for only after `left` was looked at.
+            // SAFETY: the process is our child, and is waited for only after `left` was checked.
             unsafe { libc::kill(process as i32, libc::SIGKILL) };
         }
         if leave || read == 0 || passed.is_err() {
@@ -287,25 +287,25 @@ fn pass_keys(mut keys: impl Read, mut guest: impl Write, left: &AtomicBool, proc
 pub(crate) struct Line {
     process: Process,
     input: Option<ChildStdin>,
-    /// What the guest wrote, in pieces that end with a line or hold what was there.
+    /// The guest's output in pieces. A piece ends with a line, or contains what was there.
     answers: Receiver<Vec<u8>>,
     console: File,
     messages: File,
     stop: &'static AtomicBool,
 }
 
-/// Why nothing came from a guest.
+/// Why nothing was received from a guest.
 enum Silence {
-    /// It has ended, or KVM has.
+    /// The guest or KVM has ended.
     Ended,
     /// The time is over.
     Late,
-    /// Somebody wants it to end.
+    /// The stop flag is set.
     Stopped,
 }
 
 impl Line {
-    /// Starts QEMU with access to the open files `inherited` and `console`.
+    /// Starts QEMU. It gets the open files `inherited` and `console`.
     pub fn start(
         mut command: Command,
         inherited: &[&File],
@@ -328,16 +328,16 @@ impl Line {
         let input = self.input.as_mut();
         match input.map(|input| input.write_all(order.as_bytes()).and_then(|()| input.flush())) {
             Some(Ok(())) => Ok(()),
-            _ => Err(self.failure("ended before a job".into())),
+            _ => Err(self.failure("ended before its first job".into())),
         }
     }
 
-    /// Waits for a line that begins with `answer`; `when` says in an error what was going on.
+    /// Waits for a line that begins with `answer`. For errors, `when` says what the guest was doing.
     fn expect(&mut self, answer: &str, deadline: Instant, when: &str) -> Result<(), VmError> {
         loop {
             match self.receive(deadline) {
                 Ok(line) if line.starts_with(answer.as_bytes()) => return Ok(()),
-                // Something else wrote to the line.
+                // Another program wrote to the line.
                 Ok(_) => {}
                 Err(Silence::Late) => {
                     return Err(self.hung(format!("gave no answer in time {when}")));
@@ -351,7 +351,7 @@ impl Line {
         }
     }
 
-    /// The next piece of what the guest writes.
+    /// The next piece of the guest's output.
     fn receive(&self, deadline: Instant) -> Result<Vec<u8>, Silence> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -368,7 +368,7 @@ impl Line {
         }
     }
 
-    /// Everything the guest writes until it ends.
+    /// The guest's output until it ends.
     pub fn until_end(&mut self, deadline: Instant) -> Result<Vec<u8>, VmError> {
         let mut all = Vec::new();
         loop {
@@ -388,7 +388,7 @@ impl Line {
 
     /// Whether KVM has given up.
     fn kvm_gave_up(&self) -> bool {
-        // QEMU writes at the place in the file up to which it is read: that has to stay.
+        // QEMU writes at the current position of the file, so reading must not change it.
         let length = self.messages.metadata().map_or(0, |file| file.len());
         let mut messages = vec![0; length as usize];
         let read = self.messages.read_exact_at(&mut messages, 0);
@@ -399,9 +399,9 @@ impl Line {
         is_panic(&self.console_lines())
     }
 
-    /// An error with the end of what the console and QEMU say; the guest is ended.
+    /// Ends the guest. Returns an error with the last lines of the console and of QEMU.
     pub fn failure(&mut self, what: String) -> VmError {
-        // A QEMU that has just closed its output needs a moment to say how it ended.
+        // A QEMU that has just closed its output needs a moment to print why it ended.
         for _ in 0..20 {
             if self.process.ended().is_some() {
                 break;
@@ -412,17 +412,17 @@ impl Line {
             Some(status) if !status.success() => format!(" (QEMU: {status})"),
             _ => String::new(),
         };
-        // The kill cannot fail in a way that matters: it has then ended.
+        // If the kill fails, QEMU has ended already.
         let _ = self.process.child.kill();
         let mut console = telling(self.console_lines());
         let messages = lines(&mut self.messages);
-        // QEMU warns of each feature of the CPU that it does not emulate, for each CPU.
+        // For each CPU, QEMU warns about each feature that it does not emulate.
         let told = messages.into_iter().filter(|line| !line.contains("support requested feature"));
         console.extend(told.take(CONSOLE_LINES));
         VmError::Guest { what: format!("{what}{status}"), hung: false, console }
     }
 
-    /// [`Line::failure`] of a guest that still runs when its time is over.
+    /// [`Line::failure`] for a guest that still runs when its time is over.
     fn hung(&mut self, what: String) -> VmError {
         match self.failure(what) {
             VmError::Guest { what, console, .. } => VmError::Guest { what, hung: true, console },
@@ -431,13 +431,13 @@ impl Line {
     }
 }
 
-/// Whether QEMU says that KVM cannot go on, after which it only waits. A host that is a guest itself may have
-/// such a KVM: it starts, but does not know all instructions of the kernel.
+/// Whether QEMU says that KVM cannot continue. After that, QEMU only waits. A host that is a guest itself may have such
+/// a KVM: it starts, but does not know all instructions that the kernel uses.
 fn gave_up(message: &str) -> bool {
     message.contains("KVM internal error")
 }
 
-/// How the kernel says that it gives up.
+/// The kernel's message when it panics.
 const PANIC: &str = "Kernel panic - not syncing";
 
 fn is_panic(console: &[String]) -> bool {
@@ -446,22 +446,22 @@ fn is_panic(console: &[String]) -> bool {
 
 /// Whether a kernel ended because QEMU ran code that the kernel had replaced.
 ///
-/// A kernel that turns a static key patches its own text: a breakpoint first, the new instruction after
-/// it, and a handler is there until every CPU has left the breakpoint. 7.2.13 met one without a handler
-/// while schedstats were turned on, on two idle CPUs at once, at an address that held the new
-/// instruction by then: what they ran had been translated before. Seen once in some hundred guests.
+/// A kernel that switches a static key patches its own code: first it writes a breakpoint, then the new instruction,
+/// and it keeps a handler until every CPU has left the breakpoint. 7.2.13 met a breakpoint without a handler while
+/// schedstats were turned on, on two idle CPUs at once. The address held the new instruction by then, so the CPUs ran
+/// code that had been translated before. This was seen once in some hundred guests.
 fn ran_stale_code(console: &[String]) -> bool {
     is_panic(console) && console.iter().any(|line| line.contains("Oops: int3"))
 }
 
-/// How the kernel begins to say that it met an error of its own.
+/// How messages about the kernel's own errors begin.
 const OOPS: [&str; 2] = ["BUG: ", "Oops: "];
 
-/// How many lines an error of the kernel's own and its trace take.
+/// Number of lines that such an error and its trace may take.
 const OOPS_LINES: usize = 60;
 
-/// The lines of a console that tell how it ended: the last ones, or those around a panic, which has
-/// a long trace below it, from the error on that led to it.
+/// The lines of a console that tell how the guest ended: the last lines or, because a panic prints a long trace, the
+/// lines around the panic, starting with the error that led to it.
 fn telling(mut console: Vec<String>) -> Vec<String> {
     let Some(panic) = console.iter().position(|line| line.contains(PANIC)) else {
         return console.split_off(console.len().saturating_sub(CONSOLE_LINES));
@@ -472,7 +472,7 @@ fn telling(mut console: Vec<String>) -> Vec<String> {
         Some(oops) => (oops, OOPS_LINES),
         None => (panic.saturating_sub(CONSOLE_LINES / 4), CONSOLE_LINES / 4),
     };
-    // The panic itself is among them, however far below its cause.
+    // The panic itself is included, however far below its cause it is.
     let end = console.split_off(panic);
     console.drain(..start);
     console.truncate(most);
@@ -480,7 +480,7 @@ fn telling(mut console: Vec<String>) -> Vec<String> {
     console
 }
 
-/// Passes on what comes, line by line, or as it comes where no line ends.
+/// Passes output on line by line. Output without a line end is passed on as it comes.
 fn read_lines(output: ChildStdout) -> Receiver<Vec<u8>> {
     let (sender, answers) = channel();
     std::thread::spawn(move || {
@@ -493,7 +493,7 @@ fn read_lines(output: ChildStdout) -> Receiver<Vec<u8>> {
             held.extend_from_slice(bytes);
             let read = bytes.len();
             output.consume(read);
-            // A prompt has no end of line, but does not begin like an answer.
+            // A prompt has no line end, but does not begin like an answer either.
             while let Some(piece) = next_piece(&mut held) {
                 if sender.send(piece).is_err() {
                     return;
@@ -505,7 +505,8 @@ fn read_lines(output: ChildStdout) -> Receiver<Vec<u8>> {
     answers
 }
 
-/// Takes the first line off `held`, or all of it if it cannot be the beginning of an answer.
+/// Takes the first line from `held`. If there is no complete line, takes all of it, unless it may be the beginning of
+/// an answer.
 fn next_piece(held: &mut Vec<u8>) -> Option<Vec<u8>> {
     const ANSWER: &[u8] = b"roost: ";
     let common = held.len().min(ANSWER.len());
@@ -518,7 +519,7 @@ fn next_piece(held: &mut Vec<u8>) -> Option<Vec<u8>> {
     Some(std::mem::replace(held, rest))
 }
 
-/// What the guest needs at the start: its side of roost, and the kernel's configuration.
+/// The files that the guest needs at the start: its side of roost, and the kernel's configuration.
 pub(crate) fn first_files(pieces: &Pieces) -> Result<Vec<(&'static str, Vec<u8>)>, VmError> {
     let mut files = vec![("init", INIT.as_bytes().to_vec())];
     if let Some(config) = &pieces.kernel.config {
@@ -528,7 +529,7 @@ pub(crate) fn first_files(pieces: &Pieces) -> Result<Vec<(&'static str, Vec<u8>)
     Ok(files)
 }
 
-/// A file without a name, which goes away with the last process that has it open.
+/// A file without a name. It is removed when the last process closes it.
 pub(crate) fn unnamed() -> Result<File, VmError> {
     tempfile::tempfile().map_err(|error| unnamed_failed(&error))
 }
@@ -549,7 +550,7 @@ fn from_start(file: &mut File) -> Result<&mut File, VmError> {
     }
 }
 
-/// The lines of a file that another process writes; none if it cannot be read.
+/// The lines of a file that another process writes. None if it cannot be read.
 fn lines(file: &mut File) -> Vec<String> {
     let mut bytes = Vec::new();
     if file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).is_err() {

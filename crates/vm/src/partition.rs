@@ -1,9 +1,8 @@
-//! Makes an ext4 image a disk that the kernel can find by name.
+//! Turns an ext4 image into a disk that the kernel can find by name.
 //!
-//! The kernel gives disks their names in the order in which they answer, which varies; without an
-//! initramfs it finds a root by the identity of its partition only. An ext4 file system leaves its
-//! first 1024 bytes to others: a partition table fits there, of which the one partition begins where
-//! the disk does.
+//! The kernel names disks in the order in which they answer, which varies. Without an initramfs, it can find a root
+//! only by the identity of its partition. An ext4 file system does not use its first 1024 bytes, so a partition table
+//! fits there. Its only partition begins where the disk begins.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,23 +11,23 @@ use std::path::Path;
 use crate::error::VmError;
 use crate::guest::{unnamed, unnamed_failed};
 
-/// How the kernel calls the partition: the disk's signature and the partition's number.
+/// The kernel's name of the partition: the disk's signature and the partition's number.
 pub(crate) const UUID: &str = "524f4f53-01";
 
-/// The same signature as it lies on the disk: little endian.
+/// The same signature as stored on the disk, in little-endian order.
 const SIGNATURE: [u8; 4] = [0x53, 0x4f, 0x4f, 0x52];
 
 const SECTOR: usize = 512;
 
-/// Where ext4's superblock has its magic number.
+/// Position of the magic number in ext4's superblock.
 const EXT4_MAGIC: usize = 0x438;
 
-/// A partition table (MBR) for a disk of so many bytes.
+/// A partition table (MBR) for a disk of this size.
 fn table(bytes: u64) -> [u8; SECTOR] {
     let sectors = u32::try_from(bytes / SECTOR as u64).unwrap_or(u32::MAX);
     let mut table = [0; SECTOR];
     table[440..444].copy_from_slice(&SIGNATURE);
-    // Not bootable, no cylinders, type Linux, from sector 0 on.
+    // Not bootable, no cylinders, type Linux, starting with sector 0.
     table[450] = 0x83;
     table[458..462].copy_from_slice(&sectors.to_le_bytes());
     table[510..].copy_from_slice(&[0x55, 0xaa]);
@@ -42,7 +41,7 @@ pub(crate) fn write(image: &mut File) -> std::io::Result<()> {
     image.write_all(&table(bytes))
 }
 
-/// An image given by hand: itself if it has the table, else a copy without a name that does.
+/// The user's image: itself if it has the table, otherwise a copy without a name that has it.
 pub(crate) fn with_table(path: &Path) -> Result<File, VmError> {
     let failed = |error: std::io::Error| VmError::file(path, &error);
     let mut image = File::open(path).map_err(failed)?;
@@ -50,7 +49,7 @@ pub(crate) fn with_table(path: &Path) -> Result<File, VmError> {
     Read::by_ref(&mut image).take(2048).read_to_end(&mut head).map_err(failed)?;
     if head.get(EXT4_MAGIC..EXT4_MAGIC + 2) != Some(&[0x53, 0xef]) {
         return Err(VmError::Usage(format!(
-            "{}: is no image of an ext4 file system; make one with mke2fs -t ext4 -d FOLDER",
+            "{}: is not an image of an ext4 file system; make one with mke2fs -t ext4 -d FOLDER",
             path.display()
         )));
     }
@@ -86,7 +85,7 @@ mod tests {
         let mut bytes = vec![0; 4096];
         std::fs::write(&path, &bytes).unwrap();
         let error = with_table(&path).unwrap_err().to_string();
-        assert!(error.contains("no image of an ext4 file system"), "{error}");
+        assert!(error.contains("not an image of an ext4 file system"), "{error}");
         bytes[EXT4_MAGIC..EXT4_MAGIC + 2].copy_from_slice(&[0x53, 0xef]);
         std::fs::write(&path, &bytes).unwrap();
         let mut copy = with_table(&path).unwrap();
