@@ -1,7 +1,7 @@
 """Compare CPU schedulers on machines you do not own.
 
-Runs are functions of their arguments: the same call gives the same figures, on any machine. They use all cores and
-release Python's global lock. What is wrong is a :class:`RoostError` in the words of the command ``roost``.
+A run depends only on its arguments: the same call gives the same results on any machine. Runs use all cores and
+release Python's global lock. Errors are :class:`RoostError`, with the messages of the command ``roost``.
 
 >>> import roost
 >>> runs = roost.compare(["fair@7.2", "fair@7.2+no-sis-util"], workload="hackbench:groups=1", machine="2n2l4c")

@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster. Ray is the engine: where runs are made, and again after a worker was lost, is its business."""
+"""Sweeps on a Ray cluster. Ray decides where runs are made, and repeats runs of lost workers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from . import _roost
 from ._roost import RoostError
 from ._sweep import Progress, _noted
 
-#: Runs that wait at each CPU of the cluster, so that none is idle while the next one is sent.
+#: Runs that are queued per CPU of the cluster, so that no CPU is idle until the next run arrives.
 AHEAD = 2
 
 
 @functools.lru_cache(maxsize=4)
 def _plan(name: str, text: str, is_json: bool, sha256: str) -> _roost.Plan:
-    """The plan on a worker, which reads the machines and workloads for itself."""
+    """The plan on a worker. The worker reads machines and workloads itself."""
     plan = _roost.Plan(name, text, is_json)
     if plan.sha256() != sha256:
-        raise RoostError(f"{name}: names other machines, workloads or rules on a worker; put their files where all see them")
+        raise RoostError(
+            f"{name}: a worker finds other machines, workloads or rules under these names; put their files where all "
+            "workers see them"
+        )
     return plan
 
 
 def _line(name: str, text: str, is_json: bool, sha256: str, version: str, cell: int, repeat: int) -> str | None:
     """Makes one run on a worker."""
     if version != _roost.version():
-        raise RoostError(f"roost {_roost.version()} on a worker, {version} here; install the same everywhere")
+        raise RoostError(f"roost {_roost.version()} on a worker, {version} here; install the same version everywhere")
     return _plan(name, text, is_json, sha256).line(cell, repeat)
 
 
 def sweep_on_ray(name: str, text: str, is_json: bool, result: Path, progress: Progress | None) -> None:
-    """Makes the runs that are missing as tasks of Ray, and keeps each here when it has ended."""
+    """Makes the missing runs as tasks of Ray, and stores each here when it has ended."""
     try:
         import ray
         from ray.exceptions import RayTaskError
@@ -47,7 +50,7 @@ def sweep_on_ray(name: str, text: str, is_json: bool, result: Path, progress: Pr
     waiting: list[ray.ObjectRef] = []
     try:
         while True:
-            # A cluster may grow and shrink meanwhile.
+            # The cluster may grow or shrink in between.
             room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(waiting)
             begun = itertools.islice(missing, max(room, 0))
             waiting.extend(make.remote(*arguments, cell, repeat) for cell, repeat in begun)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from os import PathLike
 
 class RoostError(ValueError):
-    """What roost cannot do, in the words of the command: one line that names the thing and the way out."""
+    """An error of roost: one line that names the thing and the way out, as the command prints it."""
 
 class Plan:
     def __init__(self, name: str, text: str, json: bool) -> None: ...

@@ -15,9 +15,9 @@ from ._roost import RoostError
 from ._table import Frame, Runs
 
 Names = str | Sequence[str]
-#: A plan: a file, or what such a file says, with the same names.
+#: A plan: a file, or a mapping with the same names as in such a file.
 PlanLike = str | PathLike[str] | Mapping[str, Any]
-#: Is told a line of each machine, workload and scheduler whose runs have ended.
+#: Called with a line of text when all runs of a machine, workload and scheduler have ended.
 Progress = Callable[[str], object]
 
 
@@ -33,11 +33,11 @@ def compare(
     quiet: bool = False,
     jobs: int | None = None,
 ) -> Runs:
-    """Runs workloads under several schedulers; a row a run.
+    """Runs workloads under several schedulers. The result has one row per run.
 
     The arguments are those of ``roost compare``: schedulers with labels and switches (``"mine=fair@7.2+no-sis-util"``),
-    parameters with lists (``"hackbench:groups=1,4"``), durations with units (``"500ms"``). ``repeat`` seeds from ``seed``
-    on are run, ``jobs`` at the same time (one a core).
+    parameters with lists (``"hackbench:groups=1,4"``), durations with units (``"500ms"``). ``repeat`` is the number of
+    seeds, starting with ``seed``. ``jobs`` is the number of runs at the same time (default: one per core).
     """
     if repeat < 1:
         raise RoostError(f"repeat: {repeat}: no run; give at least 1")
@@ -66,15 +66,15 @@ def sweep(
 ) -> Runs:
     """Makes the runs of a plan into one Parquet file, and reads it.
 
-    ``plan`` is a file as ``roost sweep`` takes, or a mapping with the same names. ``output`` is the file to write: by
-    default that of the plan with the ending ``.parquet``. Runs that have ended are kept beside it: after an interrupt the
-    same call goes on. ``on="ray"`` makes the runs on the Ray cluster that this process is connected to, or starts one
-    here; the file is the same, byte for byte.
+    ``plan`` is a plan file of ``roost sweep``, or a mapping with the same names. ``output`` is the file to write; by
+    default, the plan's file with the ending ``.parquet``. Finished runs are kept in a file next to it: after an
+    interrupt, the same call continues. ``on="ray"`` makes the runs on the Ray cluster of this process, or starts one
+    here. The resulting file is the same, byte for byte.
     """
     name, text, is_json = _text(plan)
     if output is None:
         if is_json:
-            raise RoostError("output: a plan without a file gives its result no name; give output=FILE")
+            raise RoostError("output: a plan that is not a file needs a name for its result; give output=FILE")
         output = Path(name).with_suffix(".parquet")
     if on == "ray":
         from ._ray import sweep_on_ray
@@ -93,13 +93,13 @@ def read(file: str | PathLike[str]) -> Runs:
 
 
 def machine(name: str | None = None) -> Frame:
-    """The CPUs of a machine, a row each: a preset, a file or a synthetic string as ``roost machine`` takes; by default
-    the machine that this runs on. Its name is in the metadata (``roost.machine``)."""
+    """The CPUs of a machine, one per row. ``name`` is a preset, a file or a synthetic string, as for ``roost machine``;
+    the default is this machine. The machine's name is in the metadata (``roost.machine``)."""
     return Frame(_roost.machine(name))
 
 
 def _text(plan: PlanLike) -> tuple[str, str, bool]:
-    """What the plan is called, its text, and whether that is JSON."""
+    """The plan's name, its text, and whether the text is JSON."""
     if isinstance(plan, Mapping):
         return "plan", _json(plan), True
     name = os.fspath(plan)
@@ -122,7 +122,7 @@ def _list(names: Names) -> list[str]:
 
 
 def _jobs(jobs: int | None) -> int:
-    """0: one a core."""
+    """The number of jobs; 0 means one per core."""
     if jobs is not None and not 1 <= jobs <= 1024:
         raise RoostError(f"jobs: {jobs} is not in 1..=1024")
     return jobs or 0

@@ -1,4 +1,4 @@
-"""Tables that pyarrow, pandas and polars take without copying."""
+"""Tables that pyarrow, pandas and polars can use without copying."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Frame:
     """Columns in Arrow's format.
 
-    It has the Arrow PyCapsule interface, so that any library that has it too takes the frame as it is:
+    It has the Arrow PyCapsule interface. Any library with this interface can use the frame directly:
     ``pyarrow.table(frame)``, ``polars.DataFrame(frame)``, ``duckdb.sql("from frame")``.
     """
 
@@ -33,19 +33,19 @@ class Frame:
         return self._table.__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pyarrow.Table:
-        """The table of pyarrow, which shares this memory."""
+        """A pyarrow table, which shares this frame's memory."""
         import pyarrow
 
         return pyarrow.table(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The frame of pandas, whose columns are Arrow's (``pandas.ArrowDtype``) and share this memory."""
+        """A pandas frame with Arrow columns (``pandas.ArrowDtype``), which share this frame's memory."""
         import pandas
 
         return self.to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)
 
     def to_polars(self) -> polars.DataFrame:
-        """The frame of polars, which shares this memory."""
+        """A polars frame, which shares this frame's memory."""
         import polars
 
         frame = polars.from_arrow(self.to_arrow(), rechunk=False)
@@ -58,18 +58,18 @@ class Frame:
 
 
 class Runs(Frame):
-    """A row a run: which it is, its metrics and its counters.
+    """Runs, one per row: what was run, its metrics and its counters.
 
-    A column says in its metadata what it is: ``kind`` (``metric``, ``counter``, ``histogram``, ``number`` or ``place``),
-    the ``unit`` of a metric and whether ``higher`` or ``lower`` is ``better``, the ``meaning`` of a counter. What a run
-    does not have is null.
+    The metadata of a column says what it is: ``kind`` (``metric``, ``counter``, ``histogram``, ``number`` or ``place``);
+    for a metric, ``unit`` and ``better`` (``higher`` or ``lower``); for a counter, ``meaning``. Values that a run does
+    not have are null.
     """
 
     def changes(self) -> Frame:
-        """A row a metric, machine, workload and scheduler: mean, interval, and change against the first scheduler.
+        """One row per metric, machine, workload and scheduler: mean, interval, change from the first scheduler.
 
-        ``change_pct`` is in percent of the first scheduler's mean, positive is better; ``significant`` says that the
-        two 95% confidence intervals are disjoint; ``first`` marks the metric that a workload is run for.
+        ``change_pct`` is in percent of the first scheduler's mean; positive is better. ``significant`` says that the
+        two 95% confidence intervals are disjoint. ``first`` marks the main metric of a workload.
         """
         return Frame(_roost.changes(self._table))
 

@@ -1,4 +1,4 @@
-"""Better numbers for a machine, and what they cost elsewhere."""
+"""Searches better numbers for a machine, and checks what they do elsewhere."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from ._table import Runs
 if TYPE_CHECKING:
     import optuna
 
-#: Evidence that ends a trial: a paired test says that it is worse than the best one with this probability of error.
-#: A choice of Optuna's (the default of its WilcoxonPruner).
+#: A trial ends early if a paired test finds it worse than the best trial with at most this probability of error.
+#: The value is Optuna's default for its WilcoxonPruner.
 RACE_P = 0.1
 
-#: Distance of the seeds of the check from those of the study.
+#: The check uses seeds from this number on, so that they differ from those of the study.
 FRESH = 1_000_000
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a study found, and how it does where it was not tuned."""
+    """The result of a study, and how it performs on seeds, workloads and machines that it was not tuned on."""
 
-    #: The default, without numbers.
+    #: The scheduler with its default numbers.
     default: str
-    #: The best numbers; empty if none beat the default.
+    #: The best numbers. Empty if none were better than the default.
     numbers: Mapping[str, int]
-    #: The geometric mean of the gains over the default on what it was tuned on, percent. It is flattered: the best of
-    #: many trials is partly luck. Look at ``check``.
+    #: The geometric mean of the gains over the default in the runs of the study, in percent. It is too optimistic,
+    #: because the best of many trials is partly luck. ``check`` has an unbiased comparison.
     tuned_pct: float
-    #: Default and winner on the same machines, with seeds that the study did not see, and on workloads that it did not see.
+    #: Default and winner on the same machines, with seeds and workloads that the study did not use.
     check: Runs
-    #: The same on other machines; ``None``: none were named.
+    #: The same on other machines. ``None`` if no other machines were named.
     elsewhere: Runs | None
     #: Optuna's study, with all trials.
     study: optuna.Study
 
     @property
     def scheduler(self) -> str:
-        """The winner as ``roost compare`` takes it: ``fair@7.2+sis-util-threshold=60``."""
+        """The winner in the form of ``roost compare``: ``fair@7.2+sis-util-threshold=60``."""
         return self.default + "".join(f"+{name}={value}" for name, value in self.numbers.items())
 
     def write(self, file: str | PathLike[str]) -> None:
         """Writes the winner as a settings file for ``roost run --config`` and ``roost+config=FILE``."""
         if self.default.split("+")[0] != "roost":
             raise RoostError(
-                f"{self.default}: numbers of the kernel are no settings of `roost run`; name the scheduler "
+                f"{self.default}: numbers of the kernel are not settings of `roost run`; use the scheduler name "
                 f"{self.scheduler}, or set the kernel's own files"
             )
         lines = [f"{name} = {value}\n" for name, value in self.numbers.items()]
@@ -75,15 +75,15 @@ def tune(
     sampler_seed: int = 1,
     progress: Callable[[str], object] | None = None,
 ) -> Tuned:
-    """Searches numbers of a scheduler that make workloads better, with Optuna.
+    """Searches numbers of a scheduler that improve workloads, with Optuna.
 
-    ``numbers`` has a range for each number of the fair class, or setting of ``roost``: both ends can be chosen. What is
-    made better is ``metric``, by default the first of each workload: the geometric mean of the gains over the scheduler's
-    default, run by run with the same seed, over all machines and workloads.
+    ``numbers`` has a range, both ends included, for each number of the fair class or setting of ``roost`` to be tuned.
+    The goal is ``metric``, by default the first metric of each workload. It is compared with the scheduler's default in
+    runs with the same seed, and the geometric mean of the gains over all machines and workloads is maximised.
 
-    Seeds are raced: a trial whose runs are clearly worse than those of the best one (Wilcoxon's signed-rank test, pair by
-    pair) ends before it has had all. At the end the winner stands beside the default on ``check_seeds`` other seeds and
-    on ``check_workload``, and on the machines of ``elsewhere``.
+    A trial whose runs are clearly worse than those of the best trial ends before it has used all seeds (Wilcoxon's
+    signed-rank test on pairs with the same seed). At the end the winner is compared with the default: with
+    ``check_seeds`` other seeds, on ``check_workload``, and on the machines of ``elsewhere``.
     """
     study, sampled = _study(numbers, trials, seeds, sampler_seed)
     places = _Places(_list(machine), _list(workload), duration, jobs, metric)
@@ -100,7 +100,7 @@ def tune(
             if seed < seeds and trial.should_prune():
                 trial.set_user_attr("ended_after_seeds", seed)
                 break
-        # As Optuna asks of this pruner: the mean so far tells the sampler more than a mark.
+        # Optuna recommends this for the pruner: the mean so far tells the sampler more than "pruned" would.
         return sum(gains) / len(gains)
 
     def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
@@ -142,7 +142,7 @@ def _percent(gain: float) -> float:
 def _study(
     numbers: Mapping[str, tuple[int, int]], trials: int, seeds: int, sampler_seed: int
 ) -> tuple[optuna.Study, Callable[[optuna.Trial], dict[str, int]]]:
-    """An empty study, and how a trial chooses its numbers."""
+    """An empty study, and a function that chooses the numbers of a trial."""
     try:
         import optuna
         import scipy  # noqa: F401  (the pruner needs it)
@@ -164,7 +164,7 @@ def _study(
 
     def sampled(trial: optuna.Trial) -> dict[str, int]:
         return {
-            # Ranges of a decade and more are searched by factors.
+            # Ranges of a factor of 10 or more are searched on a logarithmic scale.
             name: trial.suggest_int(name, low, high, log=low > 0 and high >= 10 * low)
             for name, (low, high) in numbers.items()
         }
@@ -173,7 +173,7 @@ def _study(
 
 
 class _Places:
-    """Machines and workloads, and the metric of each that is looked at."""
+    """Machines and workloads, and the metric that is used for each."""
 
     def __init__(
         self, machines: list[str], workloads: list[str], duration: str | None, jobs: int | None, metric: str | None
@@ -212,6 +212,6 @@ class _Places:
         return found
 
     def gain(self, key: tuple[str, str, int], default: float, value: float) -> float:
-        """How much better a value is than the default's: the logarithm of their ratio."""
+        """The gain of a value over the default: the logarithm of their ratio. Positive is better."""
         ratio: float = math.log(value / default)
         return ratio if self._better[key[1]] else -ratio

@@ -1,6 +1,6 @@
-//! What the Python package `roost` calls: plans, their runs, and tables of them as Arrow.
+//! The native part of the Python package `roost`: plans, their runs, and tables of runs in Arrow's format.
 //!
-//! Runs are made without Python's global lock, on threads of their own, while the calling thread looks for Ctrl-C.
+//! Runs are made on separate threads without Python's global lock. The calling thread checks for Ctrl-C meanwhile.
 
 mod build;
 mod table;
@@ -22,30 +22,30 @@ pyo3::create_exception!(
     _roost,
     RoostError,
     PyValueError,
-    "What roost cannot do, in the words of the command: one line that names the thing and the way out."
+    "An error of roost: one line that names the thing and the way out, as the command prints it."
 );
 
 fn told(error: impl ToString) -> PyErr {
     RoostError::new_err(error.to_string())
 }
 
-/// How often the calling thread looks for Ctrl-C.
+/// How often the calling thread checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Which runs are made.
+/// A plan: the runs to make.
 #[pyclass(frozen)]
 struct Plan(roost_sweep::Plan);
 
 #[pymethods]
 impl Plan {
-    /// Reads a plan: TOML, or JSON with the same names. `name` stands in messages.
+    /// Reads a plan: TOML, or JSON with the same names. `name` is used in messages.
     #[new]
     fn new(py: Python<'_>, name: &str, text: &str, json: bool) -> PyResult<Self> {
         let read = if json { roost_sweep::Plan::json } else { roost_sweep::Plan::toml };
         py.detach(|| read(name, text)).map(Self).map_err(told)
     }
 
-    /// The hash of all that outcomes depend on but the program.
+    /// The hash of everything that outcomes depend on, except the program.
     fn sha256(&self) -> String {
         self.0.sha256()
     }
@@ -54,18 +54,18 @@ impl Plan {
         self.0.len()
     }
 
-    /// What the user should be told.
+    /// Notes for the user.
     fn notes(&self) -> Vec<String> {
         self.0.notes.clone()
     }
 
-    /// Makes one run, and returns its line of a journal.
+    /// Makes one run, and returns its line for a journal.
     fn line(&self, py: Python<'_>, cell: usize, repeat: usize) -> Option<String> {
         let never = AtomicBool::new(false);
         py.detach(|| roost_sweep::line(&self.0, Run { cell, repeat }, &never))
     }
 
-    /// Makes all runs in memory, and returns them as a table. One that fails is an error.
+    /// Makes all runs in memory, and returns them as a table. A failed run is an error.
     fn run(&self, py: Python<'_>, jobs: usize) -> PyResult<Table> {
         let folder = tempfile::tempdir().map_err(told)?;
         let program = Program { identity: String::new() };
@@ -89,18 +89,18 @@ impl Plan {
     }
 }
 
-/// A result that is being made.
+/// A sweep whose result is not written yet.
 #[pyclass]
 struct Sweep {
     plan: Py<Plan>,
     result: PathBuf,
-    /// `None`: the result has all runs already, or is written.
+    /// `None`: the result is complete already, or has been written.
     journal: Option<Journal>,
 }
 
 #[pymethods]
 impl Sweep {
-    /// Begins, or goes on with what was kept.
+    /// Begins a sweep, or continues an interrupted one.
     #[new]
     fn new(py: Python<'_>, plan: Py<Plan>, result: PathBuf) -> PyResult<Self> {
         let program = Program { identity: build::identity() };
@@ -109,7 +109,7 @@ impl Sweep {
         Ok(Self { journal: journal.map_err(told)?, plan, result })
     }
 
-    /// Makes the runs that are missing; `progress` is told a line of each cell that is complete.
+    /// Makes the missing runs. Calls `progress` with a line for each cell that is complete.
     fn run(&mut self, py: Python<'_>, jobs: usize, progress: Option<Py<PyAny>>) -> PyResult<()> {
         let plan = &self.plan.get().0;
         let Some(journal) = &mut self.journal else { return Ok(()) };
@@ -117,14 +117,14 @@ impl Sweep {
         match interrupted {
             Ok(()) => self.finish(py),
             Err(error) => {
-                // Another call goes on with it.
+                // Another call can continue it.
                 self.journal = None;
                 Err(error)
             }
         }
     }
 
-    /// The runs that nobody has made, as cell and repeat.
+    /// The missing runs, as cell and repeat.
     fn missing(&self) -> Vec<(usize, usize)> {
         let plan = &self.plan.get().0;
         let missing = |journal| roost_sweep::missing(plan, journal);
@@ -132,7 +132,7 @@ impl Sweep {
         runs.into_iter().map(|run| (run.cell, run.repeat)).collect()
     }
 
-    /// Keeps the line of a run that was made elsewhere; returns a line if its cell is complete.
+    /// Stores the line of a run that was made elsewhere. Returns a line of text if that completes a cell.
     fn keep(&mut self, py: Python<'_>, line: &str) -> PyResult<Option<String>> {
         let plan = &self.plan.get().0;
         let Some(journal) = &mut self.journal else { return Ok(None) };
@@ -153,7 +153,7 @@ impl Sweep {
     }
 }
 
-/// Makes runs on threads of their own, while this one looks for Ctrl-C and tells `progress`.
+/// Makes runs on separate threads. This thread checks for Ctrl-C and calls `progress`.
 fn carry_out(
     py: Python<'_>,
     plan: &roost_sweep::Plan,
@@ -163,12 +163,12 @@ fn carry_out(
 ) -> PyResult<()> {
     let stop = AtomicBool::new(false);
     let (sender, receiver) = channel::<String>();
-    // Python's lock is released with what may be shared between threads.
+    // Python's lock is released, so everything used meanwhile must be shareable between threads.
     let receiver = Mutex::new(receiver);
     let receiver = || receiver.lock().unwrap_or_else(PoisonError::into_inner);
     let ended = |progress: &roost_sweep::Progress| {
         if let Some(line) = progress.line(plan) {
-            // Nobody listens any more after an error.
+            // After an error, nobody receives any more.
             let _ = sender.send(line);
         }
     };
@@ -206,7 +206,7 @@ fn read(py: Python<'_>, file: PathBuf) -> PyResult<Table> {
     Ok(Table { schema: read.schema, batches: read.batches })
 }
 
-/// What the runs of a table say of each metric: means, intervals and changes.
+/// The summary of a table of runs: means, intervals and changes of each metric.
 #[pyfunction]
 fn changes(table: &Table) -> PyResult<Table> {
     let changes = Changes::of(&table.schema, &table.batches).map_err(told)?;
@@ -222,7 +222,7 @@ fn report(table: &Table, file: PathBuf) -> PyResult<()> {
     page.write(&roost_sweep::page(&result).map_err(told)?).map_err(told)
 }
 
-/// The CPUs of a machine, as `roost machine --format csv` has them, with sizes of caches and memory.
+/// The CPUs of a machine, as in `roost machine --format csv`, with sizes of caches and memory.
 #[pyfunction]
 fn machine(name: Option<&str>) -> PyResult<Table> {
     let machine = match name {
@@ -241,7 +241,7 @@ fn version() -> String {
 /// The native part of the package.
 #[pymodule]
 fn _roost(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // The name that it has outside: Ray sends it from a worker by that.
+    // The public name of the module, which Ray uses to send the error from a worker.
     let error = module.py().get_type::<RoostError>();
     error.setattr("__module__", "roost")?;
     module.add("RoostError", error)?;

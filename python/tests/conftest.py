@@ -1,4 +1,4 @@
-"""What tests share."""
+"""Helpers of the tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: 2 machines, 2 workloads, 2 schedulers, 3 seeds: 24 runs of some milliseconds.
+#: 2 machines, 2 workloads, 2 schedulers, 3 seeds: 24 runs of a few milliseconds.
 PLAN = """
 machines = ["2n2l4c", "1s2n4l2c"]
 workloads = "hackbench:groups=1,2,loops=5"
@@ -27,7 +27,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program ``roost`` of this checkout, as ``make test`` or ``cargo build`` left it; skips where there is none."""
+    """The program ``roost`` of this checkout, from ``make test`` or ``cargo build``. Skips the test if it is missing."""
     places = [ROOT / "target" / profile / "roost" for profile in ("checked", "release", "debug")]
     program = next((place for place in places if place.exists()), None)
     if program is None:

@@ -1,4 +1,4 @@
-"""Frames: what is in them, and that nothing is copied."""
+"""The contents of frames, and that nothing is copied."""
 
 from __future__ import annotations
 

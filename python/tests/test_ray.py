@@ -24,7 +24,7 @@ def cluster():
 
 
 def undisturbed(plan: Path) -> bytes:
-    """The bytes that this machine makes by itself."""
+    """The bytes of the result without Ray."""
     alone = plan.with_name("alone.parquet")
     roost.sweep(plan, alone)
     return alone.read_bytes()
@@ -39,7 +39,7 @@ def test_the_file_is_the_same_byte_for_byte(plan: Path) -> None:
 
 @ray.remote(num_cpus=0)
 def workers() -> list[int]:
-    """Processes of workers that make runs."""
+    """The worker processes that make runs."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -57,7 +57,7 @@ def test_a_worker_that_is_killed_costs_only_its_runs(plan: Path) -> None:
     killed: list[int] = []
 
     def kill(line: str) -> None:
-        """In the middle: when the first cell is complete."""
+        """Called when a cell is complete, which is in the middle of the sweep."""
         until = time.monotonic() + 30
         while not killed and time.monotonic() < until:
             for process in ray.get(workers.remote())[:1]:
@@ -71,5 +71,5 @@ def test_a_worker_that_is_killed_costs_only_its_runs(plan: Path) -> None:
 
 def test_what_is_wrong_on_a_worker_is_told_in_its_words(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roost._roost, "version", lambda: "another")
-    with pytest.raises(roost.RoostError, match="another here; install the same everywhere"):
+    with pytest.raises(roost.RoostError, match="another here; install the same version everywhere"):
         roost.sweep(plan, on="ray")

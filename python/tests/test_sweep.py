@@ -1,4 +1,4 @@
-"""Sweeps: the bytes of the command, Ctrl-C, threads, and one clear error for what is wrong."""
+"""Sweeps: the same bytes as the command, Ctrl-C, threads, and one clear error for each mistake."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_result_is_not_made_again(plan: Path) -> None:
     roost.sweep(plan, progress=lambda line: pytest.fail(line))
     assert time.monotonic() - begun < 5
     plan.write_text(PLAN.replace("seeds = 3", "seeds = 2"))
-    with pytest.raises(roost.RoostError, match="there is such a file"):
+    with pytest.raises(roost.RoostError, match="the file exists"):
         roost.sweep(plan)
 
 
@@ -63,7 +63,7 @@ def test_runs_release_the_lock() -> None:
     elapsed = time.monotonic() - begun
     over.set()
     thread.join()
-    # Ten times a second, on a machine that is as busy as it may be.
+    # At least ten times per second, even on a fully busy machine.
     assert counted > 10 * elapsed, f"{counted} in {elapsed} s"
 
 
@@ -109,7 +109,7 @@ BAD = [
     (lambda: roost.machine("zen9"), "zen9"),
     (lambda: roost.read("none.parquet"), "none.parquet: cannot be read"),
     (lambda: roost.sweep("none.toml"), "none.toml: cannot be read: No such file"),
-    (lambda: roost.sweep({"machines": "2n2l4c"}), "gives its result no name; give output=FILE"),
+    (lambda: roost.sweep({"machines": "2n2l4c"}), "needs a name for its result; give output=FILE"),
     (lambda: roost.sweep({"machnes": "2n2l4c"}, "x.parquet"), "unknown field `machnes`"),
     (lambda: roost.sweep({"seeds": {1}}, "x.parquet"), "give texts, whole numbers and lists"),
     (lambda: roost.sweep("none.toml", on="dask"), "none.toml: cannot be read"),

@@ -1,4 +1,4 @@
-"""Studies: what they find, and that it is checked where it was not tuned."""
+"""Studies: what they find, and that the winner is checked on other seeds, workloads and machines."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def test_settings_of_the_live_scheduler_become_a_file(tmp_path: Path) -> None:
         assert f"{name} = {value}\n" in file.read_text()
     runs = roost.compare(f"roost+config={file}", workload="hackbench:groups=1,loops=5", machine="2n2l4c", repeat=1)
     assert len(runs) == 1
-    with pytest.raises(roost.RoostError, match="numbers of the kernel are no settings"):
+    with pytest.raises(roost.RoostError, match="numbers of the kernel are not settings"):
         small(trials=1, seeds=1, check_seeds=1, elsewhere=()).write(file)

@@ -1,5 +1,5 @@
-//! Runs one by one, as the JSON keeps them: everything that a comparison is made of, so that an interrupted comparison
-//! can go on.
+//! Single runs as the JSON keeps them. They contain all that a comparison is made of, so that an interrupted comparison
+//! can be continued.
 
 use indexmap::IndexMap;
 use roost_engine::{Histogram, MetricValue, Outcome, RunTime};
@@ -17,41 +17,43 @@ use crate::json::json;
 pub struct Run {
     /// Index of the scheduler.
     pub scheduler: usize,
-    /// Its seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// What it left.
+    /// The result of the run.
     pub outcome: Outcome,
 }
 
-/// Why a comparison cannot go on with what was left of another.
+/// Why a comparison cannot continue from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// It is no JSON, or not all of one.
+    /// The file is not JSON, or is cut off.
     #[error(
         "not the JSON of a comparison: {0}; give a file that `--format json` printed, all of it"
     )]
     Malformed(#[from] serde_json::Error),
-    /// Nothing is in it.
-    #[error("it is empty; if this command prints into it, let it print into another file")]
+    /// The file is empty.
+    #[error(
+        "the file is empty; if this command's own output goes to it, use another file for the output"
+    )]
     Empty,
-    /// It is of another comparison.
-    #[error("its {what} is {there}, here it is {here}; give what it was made with, or start anew")]
+    /// The file belongs to another comparison.
+    #[error(
+        "its {what} is {there}, here it is {here}; give the arguments it was made with, or leave out --resume"
+    )]
     Differs {
         /// What differs.
         what: &'static str,
-        /// As it is in the file.
+        /// The value in the file.
         there: String,
-        /// As it is here.
+        /// The value of this comparison.
         here: String,
     },
-    /// A run is of a scheduler that the comparison does not have.
-    #[error(
-        "it has a run of scheduler {0}, but not so many schedulers; give a file that was not changed"
-    )]
+    /// A run belongs to a scheduler that the comparison does not have.
+    #[error("it has a run of scheduler {0}, but fewer schedulers; give a file that was not edited")]
     NoScheduler(usize),
 }
 
-/// A run as the JSON has it.
+/// The run as a line of JSON.
 #[derive(Serialize, Deserialize)]
 struct Line {
     scheduler: usize,
@@ -80,7 +82,7 @@ enum Direction {
     Lower,
 }
 
-/// What of a document is needed to go on.
+/// The part of a document that is needed to continue.
 #[derive(Deserialize)]
 struct Left {
     runs: Vec<Line>,
@@ -88,13 +90,13 @@ struct Left {
     header: Map<String, Value>,
 }
 
-/// The same of several machines or workloads.
+/// The same for several machines or workloads.
 #[derive(Deserialize)]
 struct SeveralLeft {
     comparisons: Vec<Left>,
 }
 
-/// Fields of a document that have to be the same, with what a user calls them.
+/// Fields of a document that must be equal, with their names for users.
 const SAME: [(&str, &str); 11] = [
     ("roost", "version and commit of roost"),
     ("place", "place"),
@@ -109,11 +111,11 @@ const SAME: [(&str, &str); 11] = [
     ("switches", "list of switches"),
 ];
 
-/// Those of them that tell comparisons of one document apart.
+/// The fields that differ between the comparisons of one document.
 const INPUTS: [&str; 2] = ["machine_sha256", "workload_sha256"];
 
 impl Run {
-    /// Those of `outcomes[scheduler][repeat]`, the first repeat with this seed.
+    /// The runs of `outcomes[scheduler][repeat]`. The first repeat has the seed `seed`.
     pub(crate) fn all(seed: u64, outcomes: Vec<Vec<Outcome>>) -> Vec<Self> {
         let mut all = Vec::new();
         for (scheduler, runs) in outcomes.into_iter().enumerate() {
@@ -123,10 +125,10 @@ impl Run {
         all
     }
 
-    /// The run that [`line`](Self::line) wrote.
+    /// Reads the run that [`line`](Self::line) wrote.
     ///
     /// # Errors
-    /// If it is not such a line, or not all of one.
+    /// If it is not such a line, or is cut off.
     pub fn read(line: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(line).map(Line::run)
     }
@@ -144,7 +146,7 @@ impl Run {
             node_run_ns: run_time.node_ns.clone(),
             llc_run_ns: run_time.llc_ns.clone(),
         };
-        // Writing to memory does not fail, and all keys are strings.
+        // This cannot fail: it writes to memory, and all keys are strings.
         serde_json::value::to_raw_value(&line).ok()
     }
 }
@@ -191,11 +193,11 @@ impl MetricLine {
     }
 }
 
-/// The runs in `text`, a JSON that was left, if they are of this experiment; whatever their seeds. A JSON of several
-/// machines or workloads may have none of it: it was interrupted before.
+/// The runs in `text`, the JSON of an interrupted comparison, with any seed. Fails if they belong to another
+/// experiment. A JSON of several machines or workloads may have no run of this one, because it was interrupted before.
 ///
 /// # Errors
-/// If it is not such a JSON or of another comparison.
+/// If `text` is not such JSON, or belongs to another comparison.
 pub fn resume(text: &str, experiment: &Experiment) -> Result<Vec<Run>, ResumeError> {
     if text.trim().is_empty() {
         return Err(ResumeError::Empty);
@@ -256,7 +258,7 @@ mod tests {
     }
 
     proptest! {
-        /// All bits of figures, and the order of names.
+        /// All bits of numbers and the order of names survive.
         #[test]
         fn what_was_left_comes_back_as_it_was(
             value in prop::option::of(prop::num::f64::NORMAL | prop::num::f64::ZERO),
@@ -273,7 +275,7 @@ mod tests {
         }
     }
 
-    /// A file is used whole or not at all.
+    /// A truncated file is refused as a whole.
     #[test]
     fn half_a_file_is_refused() {
         let names = experiment("w", &["one"]);

@@ -1,12 +1,12 @@
-//! Whether what was measured still changed while it was measured.
+//! Checks whether a metric still changed during the measurement.
 
 use roost_engine::Outcome;
 
-/// Drift from which on a metric is not steady: what counts as a material change of a result.
+/// A metric that drifts by more than this fraction is not steady. The same limit defines a material change of a result.
 const MATERIAL: f64 = 0.03;
 
-/// A sentence for each metric that is not steady in `runs`: in each of them the second half of what was measured
-/// differs from the first by 3% or more, in the same direction.
+/// A sentence for each metric that is not steady in `runs`: in each run, the second half of the measurement differs
+/// from the first by 3% or more, in the same direction.
 pub fn unsteady(runs: &[&Outcome]) -> Vec<String> {
     let metrics = runs.first().map_or(0, |run| run.metrics.len());
     (0..metrics).filter_map(|index| sentence(runs, index)).collect()
@@ -25,7 +25,7 @@ fn sentence(runs: &[&Outcome], index: usize) -> Option<String> {
     let mean = 100.0 * drifts.iter().sum::<f64>() / drifts.len() as f64;
     let name = &runs.first()?.metrics.get(index)?.name;
     Some(format!(
-        "{name} is not steady: in the second half of what was measured it differs by {mean:+.0}%; a longer \
+        "{name} is not steady: in the second half of the measurement it differs by {mean:+.0}%; a longer \
          --duration tells more"
     ))
 }

@@ -1,9 +1,9 @@
-//! Recipes: with which runs the rows of a published table are repeated.
+//! Recipes say by which runs the rows of a published table are repeated.
 //!
-//! A recipe is a TOML file in `published/recipes/`; its name is the study's. `[[rows]]` names rows of the
-//! table; with `for`, `{n}` in its strings stands for each value in turn. `[[left_out]]` names, with a
-//! `*` at the end for all that begin so, rows that no run repeats, and why. Each row of a table is in one
-//! of its recipes (a test of this crate).
+//! A recipe is a TOML file in `published/recipes/`. Its name is the name of the study. `[[rows]]` names rows of the
+//! table. With `for`, each value in turn replaces `{n}` in its strings. `[[left_out]]` names rows that no run repeats,
+//! and the reason; a `*` at the end of a name stands for any ending. Each row of a table is in one of its recipes (a
+//! test of this crate checks that).
 
 use std::path::{Path, PathBuf};
 
@@ -13,23 +13,23 @@ use toml::Spanned;
 use crate::error::ReproduceError;
 use crate::published::{self, Columns, Deviation, Published};
 
-/// How far a row was known when the model was made; of a set of rows the least counts.
+/// Whether the row was known when the model was made. A set of rows has the least status of its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Status {
-    /// A constant was chosen by it.
+    /// A constant was chosen to match this row.
     #[serde(rename = "calibrated")]
     Calibrated,
-    /// Something was chosen after it had been seen.
+    /// Something in the model was chosen after this row had been seen.
     #[serde(rename = "chosen after")]
     ChosenAfter,
-    /// Neither.
+    /// Neither: the row is predicted.
     #[default]
     #[serde(rename = "predicted")]
     Predicted,
 }
 
 impl Status {
-    /// As it is written.
+    /// The word for the page.
     pub fn word(self) -> &'static str {
         match self {
             Self::Calibrated => "calibrated",
@@ -39,7 +39,7 @@ impl Status {
     }
 }
 
-/// Which of the values that seeds give is beside the published one.
+/// Which value is compared with the published one, if several seeds give several values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
@@ -52,13 +52,13 @@ pub enum Statistic {
     Max,
 }
 
-/// The row that a constant was chosen by.
+/// The row to which a constant was calibrated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Its name.
+    /// The row's name.
     pub row: String,
-    /// What was chosen by it.
+    /// The constant that was calibrated.
     pub what: String,
 }
 
@@ -66,11 +66,11 @@ pub struct Calibration {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Miss {
-    /// What is off, and why if that is known; a line.
+    /// What is wrong, and the reason if it is known, in one line.
     pub miss: String,
 }
 
-/// The file as it is written.
+/// A recipe's file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -99,7 +99,7 @@ struct File {
     misses: Vec<Miss>,
 }
 
-/// `[[rows]]`.
+/// A table `[[rows]]` of a recipe.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RowsTable {
@@ -107,42 +107,42 @@ struct RowsTable {
     #[serde(default, rename = "for")]
     values: Vec<String>,
     workload: String,
-    /// What is read of a run: a metric's name or `counter NAME`.
+    /// The value to read from a run: a metric's name or `counter NAME`.
     metric: Option<String>,
-    /// The run prints a time, the table a rate.
+    /// Whether the run prints a time and the table a rate.
     #[serde(default)]
     inverse: bool,
     #[serde(default)]
     statistic: Statistic,
-    /// The rows are shares of the idle search, one row each: `{id}-se-eff` and so on.
+    /// Whether the rows are shares of the idle search, each in a row of its own: `{id}-se-eff` and so on.
     #[serde(default)]
     search: bool,
-    /// A level is printed, but it is a bound or of something that differs.
+    /// Whether the printed level cannot be compared, because it is a bound or belongs to something else.
     #[serde(default)]
     no_level: bool,
     after: Option<String>,
     duration: Option<String>,
     seeds: Option<u64>,
     status: Option<Status>,
-    /// Seconds of one core that a run takes, as measured.
+    /// Measured time of a run, in seconds of one core.
     seconds: f64,
 }
 
-/// `[[left_out]]`.
+/// A table `[[left_out]]` of a recipe.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LeftOutTable {
     rows: Vec<String>,
     why: String,
-    /// Something of it could have been simulated, and is not modelled.
+    /// Whether the row could be simulated, but something in it is not modelled.
     #[serde(default)]
     not_modelled: bool,
 }
 
-/// The columns of published search statistics, as their rows' names end.
+/// The columns of published search statistics. The names of their rows end with these.
 pub const SEARCH_COLUMNS: [&str; 4] = ["se-eff", "dom-eff", "fast-rate", "success-rate"];
 
-/// What is read of a run.
+/// The value to read from a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// A metric of the workload.
@@ -153,79 +153,79 @@ pub enum Reading {
     Search(usize),
 }
 
-/// A row of a table with the runs that repeat it.
+/// A row of a table, and the runs that repeat it.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// As published.
+    /// The row as published.
     pub published: Published,
-    /// The workload, as `roost compare` takes it.
+    /// The workload, in the form of `roost compare`.
     pub workload: String,
-    /// The scheduler with the change; `None` where only the level is compared.
+    /// The scheduler with the change. `None` if only the level is compared.
     pub after: Option<String>,
-    /// How long a run is, ns; `None`: as long as its tasks take, or as the workload says.
+    /// Duration of a run, in ns. `None`: until its tasks end, or the workload's own duration.
     pub duration_ns: Option<u64>,
-    /// Seeds 1 to this.
+    /// Number of seeds, starting with 1.
     pub seeds: u64,
-    /// What is read of a run.
+    /// The value to read from a run.
     pub reading: Reading,
-    /// Whether one over it is meant.
+    /// Whether the value's reciprocal is compared.
     pub inverse: bool,
-    /// How the values of seeds become one.
+    /// How the values of several seeds are combined.
     pub statistic: Statistic,
-    /// How far it was known.
+    /// Whether the row was known when the model was made.
     pub status: Status,
-    /// Whether its baseline is compared with the published one.
+    /// Whether the baseline is compared with the published one.
     pub level: bool,
-    /// Seconds of one core that a run takes, as measured once.
+    /// Time of a run as measured once, in seconds of one core.
     pub seconds: f64,
-    /// Of search statistics: the column of the table that it is in.
+    /// For search statistics, the column of the table.
     pub series: Option<String>,
 }
 
 /// Rows that no run repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Which, as the recipe names them.
+    /// The rows, as named in the recipe.
     pub rows: String,
-    /// How many.
+    /// Number of rows.
     pub count: usize,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Whether it is for the model's lack of something.
+    /// Whether the reason is that something is not modelled.
     pub not_modelled: bool,
 }
 
-/// A study: a recipe with the published rows it is about.
+/// A study: a recipe with its published rows.
 #[derive(Clone, Debug)]
 pub struct Study {
     /// Its name.
     pub name: String,
-    /// The mechanism it is about.
+    /// The mechanism that the study is about.
     pub mechanism: String,
-    /// What it asks.
+    /// The question that the study answers.
     pub question: String,
     /// Files in `published/`.
     pub tables: Vec<String>,
-    /// The machine, as `roost compare` takes it.
+    /// The machine, in the form of `roost compare`.
     pub machine: String,
     /// The scheduler without the change.
     pub before: String,
-    /// Whether only changes that their author marked are significant.
+    /// Whether only changes that the author marked count as significant.
     pub only_starred: bool,
-    /// The row that calibrates.
+    /// The row to which a constant was calibrated.
     pub calibration: Option<Calibration>,
-    /// What is repeated.
+    /// The rows that are repeated.
     pub rows: Vec<Row>,
-    /// What is not.
+    /// The rows that are not repeated.
     pub left_out: Vec<LeftOut>,
-    /// What is known to be off.
+    /// The known misses.
     pub misses: Vec<Miss>,
 }
 
-/// The studies that `names` names; all if none is named.
+/// The studies with these names. All studies if `names` is empty.
 ///
 /// # Errors
-/// If no study has one of the names.
+/// If a name is not that of a study.
 pub fn chosen(studies: Vec<Study>, names: &[String]) -> Result<Vec<Study>, ReproduceError> {
     let known = || studies.iter().map(|study| study.name.as_str());
     if let Some(name) = names.iter().find(|&name| !known().any(|known| known == name)) {
@@ -243,7 +243,7 @@ pub fn chosen(studies: Vec<Study>, names: &[String]) -> Result<Vec<Study>, Repro
 /// Reads all recipes of the folder `published`, in the order of their names.
 ///
 /// # Errors
-/// If a file cannot be read, or is not what it should be.
+/// If a file cannot be read or has an error.
 pub fn read_studies(published: &Path) -> Result<Vec<Study>, ReproduceError> {
     let folder = published.join("recipes");
     let unreadable = |error| ReproduceError::unreadable(&folder, error);
@@ -255,7 +255,7 @@ pub fn read_studies(published: &Path) -> Result<Vec<Study>, ReproduceError> {
     files.iter().map(|file| Recipe::read(file, published)?.study()).collect()
 }
 
-/// A recipe that is being understood.
+/// A recipe while it is parsed.
 struct Recipe<'a> {
     file: &'a Path,
     text: String,
@@ -270,7 +270,7 @@ impl<'a> Recipe<'a> {
         let recipe: File = toml::from_str(&text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let message = error.message().replace('\n', " ");
-            // What is said of a missing or unknown field names it.
+            // The message about a missing or unknown field already names the field.
             let field = if message.contains("field `") { "" } else { field_at(&text, at) };
             let separator = if field.is_empty() { "" } else { ": " };
             wrong(file, &text, at, format!("{field}{separator}{message}"))
@@ -321,7 +321,7 @@ impl<'a> Recipe<'a> {
         })
     }
 
-    /// The rows of one `[[rows]]`.
+    /// The rows of one `[[rows]]` table.
     fn rows(&self, table: &RowsTable, at: usize) -> Result<Vec<Row>, ReproduceError> {
         let values = match table.values.is_empty() {
             true => vec![String::new()],
@@ -401,7 +401,8 @@ impl<'a> Recipe<'a> {
                 Ok(Some(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
             }
             _ => {
-                let problem = format!("duration: '{text}' is no time; write for example 400ms");
+                let problem =
+                    format!("duration: '{text}' is not a duration; write for example 400ms");
                 Err(self.wrong(at, problem))
             }
         }
@@ -430,8 +431,8 @@ impl<'a> Recipe<'a> {
     }
 }
 
-/// Whether `id` is the row that `pattern` names, or begins as it does up to its `*`. In front of a `*` at the
-/// beginning nothing is compared: `*-min` are all that end so.
+/// Whether `pattern` matches the row `id`. A `*` at the end stands for any ending, a `*` at the beginning for any
+/// beginning: `*-min` matches all rows that end in `-min`.
 fn matches(pattern: &str, id: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => id.ends_with(end),
@@ -440,7 +441,7 @@ fn matches(pattern: &str, id: &str) -> bool {
     }
 }
 
-/// The field that is set in the line of `text` with byte `at`; empty if none is.
+/// The field that is set in the line that contains byte `at` of `text`. Empty if there is none.
 fn field_at(text: &str, at: usize) -> &str {
     let before = text.get(..at).unwrap_or_default();
     let line = &text[before.rfind('\n').map_or(0, |end| end + 1)..];
@@ -514,7 +515,7 @@ why = "a picture"
         assert!(of("seeds = 2", "seeds = \"two\"").starts_with("7: seeds: invalid type"));
         assert!(of("metric =", "metrik =").contains("unknown field `metrik`"));
         assert!(of("x-{n}", "z-{n}").starts_with("8: rows: id: no row 'z-1'"));
-        assert!(of("\"1s\"", "\"fast\"").starts_with("8: duration: 'fast' is no time"));
+        assert!(of("\"1s\"", "\"fast\"").starts_with("8: duration: 'fast' is not a duration"));
         assert!(of("seeds = 2", "seeds = 0").starts_with("7: seeds: 0; give 1 to"));
         assert!(of("y*", "q*").starts_with("15: left_out: rows: no row 'q*'"));
         assert!(of("t.csv", "u.csv").starts_with("3: tables: there is no"));

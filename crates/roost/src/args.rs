@@ -26,28 +26,28 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  roost machine                    what this machine looks like to a scheduler
+  roost machine                    this machine as a scheduler sees it
   roost compare --machine zen3-2s --workload coremark:threads=16 fair@5.16 fair@5.16+numa-imbalance
                                    what a published patch does on a 2-socket EPYC
 
-`roost COMMAND --help` shows more of each command.";
+`roost COMMAND --help` explains each command.";
 
-/// The commands.
+/// The commands of `roost`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show a machine: hierarchy, distances, scheduling domains.
     Machine(MachineArgs),
     /// Run a workload under several schedulers and compare what they do.
     Compare(CompareArgs),
-    /// Run machines x workloads x schedulers x numbers x seeds from a plan, into one Parquet file.
+    /// Run every combination of machines, workloads, schedulers, numbers and seeds of a plan into one Parquet file.
     Sweep(SweepArgs),
-    /// Begin a rule of your own: what can be replaced, and a file to start from.
+    /// Start a rule of your own: list the functions that a rule can replace, and write a file to edit.
     Policy(PolicyArgs),
     /// Run a stock kernel on an emulated machine.
     Vm(VmArgs),
     /// Compare the simulation with the real kernel, counter by counter.
     Validate(ValidateArgs),
-    /// Show what a sched_ext scheduler's object has and what it needs of the kernel.
+    /// Show what the object of a sched_ext scheduler contains, and what it needs from the kernel.
     Scx(ScxArgs),
     /// Compare published figures with simulated ones, and write docs/results.md.
     Reproduce(ReproduceArgs),
@@ -57,7 +57,7 @@ pub enum Command {
     Top(TopArgs),
     /// Print completions for a shell: `source <(roost completions bash)`.
     Completions(CompletionsArgs),
-    /// Write the manual pages, completions and a commented settings file, as packages have them.
+    /// Write the manual pages, the completions and a commented settings file (for packaging).
     #[command(hide = true)]
     Man(ManArgs),
 }
@@ -89,10 +89,10 @@ Ctrl-C leaves.";
 #[derive(Debug, Args)]
 #[command(after_help = TOP_EXAMPLES)]
 pub struct TopArgs {
-    /// Show what the live scheduler counts, instead of how busy LLCs are.
+    /// Show the counters of the live scheduler instead of how busy LLCs are.
     #[arg(long)]
     pub counters: bool,
-    /// How often to draw anew.
+    /// Time between two updates of the display.
     #[arg(value_parser = interval, default_value = "1s")]
     pub interval: Duration,
 }
@@ -102,19 +102,19 @@ Examples:
   roost machine                                    this machine
   roost machine zen3-2s --kernel 6.15 --cpu 3      the scheduling domains of CPU 3 in Linux 6.15
   roost machine server.xml                         hwloc XML (`lstopo server.xml` writes it)
-  roost machine \"node:2 l3:8 core:8 pu:2\"          a made-up one: 2 nodes of 8 LLCs of 8 SMT-2 cores
+  roost machine \"node:2 l3:8 core:8 pu:2\"          an invented machine: 2 nodes of 8 LLCs of 8 SMT-2 cores
   roost machine --sysfs captured/                  a copied /sys/devices/system
-  roost machine sys.tgz                            an archive, made on a server with:
+  roost machine sys.tgz                            an archive, made on a server by:
       cat /proc/cpuinfo >cpuinfo; tar czf sys.tgz cpuinfo /sys/devices/system/cpu /sys/devices/system/node
-  roost machine cpus.txt                           what `lscpu -p` or `lscpu -J -e` printed; `numactl -H` may follow
-  roost machine 2n2l4c --on vm                     what a real kernel makes of it, emulated";
+  roost machine cpus.txt                           output of `lscpu -p` or `lscpu -J -e`, optionally with that of `numactl -H`
+  roost machine 2n2l4c --on vm                     what a real kernel sees of this machine, in a guest";
 
 /// Arguments of `roost machine`.
 #[derive(Debug, Args)]
 #[command(after_help = MACHINE_EXAMPLES)]
 pub struct MachineArgs {
-    /// A preset, hwloc XML, a copied /sys tree or an archive of one, what lscpu printed, or a synthetic string; this
-    /// machine if absent.
+    /// A preset, hwloc XML, a copied /sys tree or an archive of one, what lscpu printed, or a synthetic string
+    /// (default: this machine).
     pub machine: Option<String>,
     /// Read a captured /sys tree, or an archive of one.
     #[arg(long, value_name = "DIR", conflicts_with = "machine")]
@@ -122,29 +122,29 @@ pub struct MachineArgs {
     /// List the presets.
     #[arg(long, conflicts_with_all = ["machine", "sysfs", "kernel", "cpu", "figures"])]
     pub list: bool,
-    /// Show the scheduling domains that a kernel builds: a version that `roost compare` lists, or with
-    /// switches as there, e.g. 5.16+numa-imbalance.
+    /// Show the scheduling domains that a kernel builds. VERSION is one that `roost compare` lists; switches may follow
+    /// it, as in 5.16+numa-imbalance.
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<String>,
-    /// The CPU whose domains are shown with --kernel (default: the lowest).
+    /// The CPU whose domains --kernel shows (default: the lowest).
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
-    /// Show latencies, costs and capacities with their sources.
+    /// Show latencies, costs and capacities, each with its source.
     #[arg(long)]
     pub figures: bool,
-    /// Write the machine as the /sys tree that Linux would show of it: DIR, which is made, stands for /sys.
+    /// Write the machine as a tree in the format of Linux's /sys. DIR stands for /sys, and is created.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["list", "kernel", "cpu", "figures", "on"])]
     pub as_sysfs: Option<PathBuf>,
-    /// How to print.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = MachineFormat::Text)]
     pub format: MachineFormat,
-    /// Boot a guest of this machine, and show what its kernel sees beside what the model predicts.
+    /// Boot a guest of this machine, and show what its kernel sees next to what the model predicts.
     #[arg(long, value_enum, value_name = "WHERE",
           conflicts_with_all = ["list", "sysfs", "figures"])]
     pub on: Option<Place>,
 }
 
-/// Where else than in the simulation.
+/// Where `roost machine` can show a machine, apart from the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
     /// A stock kernel on an emulated machine.
@@ -156,24 +156,24 @@ pub enum Place {
 pub enum On {
     /// On a simulated machine.
     Sim,
-    /// Under a stock kernel, on an emulated machine (`roost vm prepare` first).
+    /// Under a stock kernel on an emulated machine (run `roost vm prepare` first).
     Vm,
-    /// Here, as root.
+    /// On this machine (needs root).
     Host,
 }
 
-/// How a simulated machine is found.
+/// The state of a simulated machine before a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum StartArg {
-    /// Up for a while, and idle.
+    /// The machine has been up for a while, and is idle.
     #[default]
     Running,
-    /// Just booted.
+    /// The machine has just booted.
     Boot,
 }
 
 impl StartArg {
-    /// As outputs have it.
+    /// The word that outputs use.
     pub fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -194,10 +194,10 @@ impl From<StartArg> for Start {
 const POLICY_EXAMPLES: &str = "\
 Examples:
   roost policy list                                the functions that a rule can replace
-  roost policy new sis-util                        my_rule.h: those of sis-util, to be changed
-  roost policy new roost_nr_idle_scan wide.h       one function, in a file of that name
+  roost policy new sis-util                        writes my_rule.h with the functions of sis-util, to edit
+  roost policy new roost_nr_idle_scan wide.h       writes wide.h with this function only
   roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy=my_rule.h
-                                   before and after in one table";
+                                   the kernel's rule and yours in one table";
 
 /// Arguments of `roost policy`.
 #[derive(Debug, Args)]
@@ -211,9 +211,9 @@ pub struct PolicyArgs {
 /// The commands of `roost policy`.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// List the functions of the policy by mechanism.
+    /// List the functions of the policy, by mechanism.
     List,
-    /// Write a file with functions to change; never over a file that is there.
+    /// Write a file with functions to edit. An existing file is never overwritten.
     New {
         /// A mechanism, such as sis-util, or one function.
         name: String,
@@ -226,12 +226,12 @@ pub enum PolicyCommand {
 const VM_EXAMPLES: &str = "\
 Examples:
   roost vm prepare                                 fetch kernel and QEMU, build the guest's root
-  roost vm prepare --kernel bzImage                keep a kernel of your own: later guests boot it
+  roost vm prepare --kernel bzImage                store a kernel of your own, which later guests boot
   roost vm shell --machine 2n2l4c                  a shell in a guest of 2 nodes x 2 LLCs x 4 CPUs
   roost vm run --machine 2n2l4c --kernel 7.2 -- hackbench -g 2 -l 200
-  roost vm run --exact -- hackbench -g 1 -l 10     time counts instructions: repeats are identical
+  roost vm run --exact -- hackbench -g 1 -l 10     time counts instructions: repeated runs are identical
 
-Everything is kept in one folder that can be moved and shared: $ROOST_CACHE, else ~/.cache/roost.";
+Everything is stored in one folder, which can be moved and shared: $ROOST_CACHE, or ~/.cache/roost by default.";
 
 /// Arguments of `roost vm`.
 #[derive(Debug, Args)]
@@ -245,42 +245,42 @@ pub struct VmArgs {
 /// The commands of `roost vm`.
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Fetch and build what guests are made of. Pieces that are there already, or given by hand, are kept.
+    /// Fetch and build kernel, QEMU and root image. Pieces that exist already, or that you give, are kept.
     Prepare(PieceArgs),
-    /// Run a command in a guest; its output and exit status are the command's.
+    /// Run a command in a guest. Output and exit status are the command's.
     Run(VmRunArgs),
     /// Open a shell in a guest; `exit` or Ctrl-] ends it.
     Shell(GuestArgs),
 }
 
-/// What guests are made of.
+/// The pieces that a guest is made of.
 #[derive(Debug, Args)]
 pub struct PieceArgs {
-    /// A version, as 7.2 or 7.2.13, or a kernel image.
+    /// A version, such as 7.2 or 7.2.13, or the file of a kernel image.
     #[arg(long, value_name = "VERSION|FILE")]
     pub kernel: Option<String>,
     /// A QEMU of your own (qemu-system-x86_64, 10 or newer).
     #[arg(long, value_name = "FILE")]
     pub qemu: Option<PathBuf>,
-    /// A root of your own: an ext4 image with bash, coreutils, mount, util-linux, procps, tar.
+    /// A root image of your own: ext4 with bash, coreutils, mount, util-linux, procps and tar.
     #[arg(long, value_name = "FILE")]
     pub root: Option<PathBuf>,
 }
 
-/// A guest.
+/// Arguments that describe a guest.
 #[derive(Debug, Args)]
 pub struct GuestArgs {
-    /// A machine of up to 32 CPUs: a preset, an hwloc XML file, or a synthetic string.
+    /// The guest's machine, of up to 32 CPUs: a preset, an hwloc XML file, or a synthetic string.
     #[arg(long, default_value = "2n2l4c")]
     pub machine: String,
-    /// What it is made of.
+    /// The pieces that the guest is made of.
     #[command(flatten)]
     pub pieces: PieceArgs,
-    /// Memory in MiB, dealt out to the nodes evenly.
+    /// Memory in MiB, divided evenly among the nodes.
     #[arg(long, value_name = "MIB", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
     pub memory: u32,
-    /// Time within which the guest has to be up.
+    /// Time within which the guest has to boot.
     #[arg(long, value_parser = positive_duration, default_value = "5min")]
     pub boot_timeout: Duration,
 }
@@ -291,10 +291,11 @@ pub struct VmRunArgs {
     /// The guest.
     #[command(flatten)]
     pub guest: GuestArgs,
-    /// Count instructions as time, one CPU after the other. That is slow, but repeats are identical.
+    /// Let time in the guest count instructions, and emulate one CPU after the other. This is slow, but repeated runs
+    /// are identical.
     #[arg(long)]
     pub exact: bool,
-    /// Time after which roost ends a guest whose command has not ended.
+    /// Time after which roost ends the guest if the command is still running.
     #[arg(long, value_parser = positive_duration, default_value = "10min")]
     pub timeout: Duration,
     /// The command with its arguments, after `--`.
@@ -302,14 +303,14 @@ pub struct VmRunArgs {
     pub command: Vec<String>,
 }
 
-/// How `roost machine` prints.
+/// The format of `roost machine`'s output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MachineFormat {
     /// A drawing for people.
     Text,
     /// One JSON object.
     Json,
-    /// A row a CPU.
+    /// One row per CPU.
     Csv,
 }
 
@@ -319,94 +320,95 @@ Examples:
                                    what one mechanism does on a 2-socket EPYC, simulated
   roost compare --machine server.xml --workload load.json --repeat 10 --seed 7 --format json \\
       fair@5.16 fair@5.16+numa-imbalance fair@7.2
-                                   three kernels on a machine of yours (`lstopo server.xml`)
+                                   three kernels on your machine (`lstopo server.xml` describes it)
   roost compare --machine zen3-2s --workload stream:threads=16 --picture --html report.html \\
       fair@5.16 fair@5.16+numa-imbalance
-                                   where the tasks are over time, below the table, and a page with charts
+                                   the table, below it where tasks are over time, and a page with charts
   roost compare --machine zen3-2s --machine zen4-2s --workload hackbench:groups=1,4,16 \\
       base=fair@7.2 no-search=fair@7.2+no-sis-util
-                                   one table of two machines and three loads, with labels
+                                   one table for two machines and three loads, with labelled rows
   roost compare --workload hackbench:groups=4 --metric Time fair@7.2
-                                   one number, for scripts; ask again for another scheduler
+                                   one number, for scripts; run it once per scheduler
   roost compare --machine hygon-vm --workload iperf3:noise=4 --duration 1s \\
       --trace trace.pftrace --trace-window 500ms..600ms fair@5.16 fair@6.15
-                                   two kernels to look at: trace-fair@5.16.pftrace, trace-fair@6.15.pftrace
+                                   two traces to compare: trace-fair@5.16.pftrace, trace-fair@6.15.pftrace
   roost compare --on vm --machine 1s2n4l2c --workload load.json \\
       fair@7.2 fair@7.2+no-sis-util scx_cosmos
                                    a real kernel on an emulated machine; `roost vm prepare` first
   roost compare --on vm --workload hackbench:groups=2 fair@7.2 roost roost+no-sis-util+slice-us=5000
-                                   the live scheduler beside it, with a switch and a slice
+                                   a kernel and the live scheduler, once with other settings
   roost compare --on vm --exact --repeat 1 --workload hackbench:groups=1,loops=20 \\
       fair@7.2 ./scx_mine
-                                   time counts instructions: what the scheduler's code costs
+                                   time counts instructions, so the scheduler's own cost shows
   sudo roost compare --on host --workload hackbench:groups=4 fair fair+no-sis-util roost
-                                   the kernel that runs here; what is changed is restored
+                                   the kernel of this machine; changed settings are restored
 
 The first scheduler is the baseline. A change is marked with * if the 95% confidence intervals of both
-means are disjoint; with one repeat nothing can be marked. Ctrl-C prints the repeats that are complete,
-and marks them as partial. If it printed JSON (--format json), --resume goes on from that.";
+means are disjoint; with one repeat nothing can be marked. After Ctrl-C, roost prints the repeats that are
+complete, and marks the result as partial. --resume continues from such a result if it is JSON (--format json).";
 
 /// Arguments of `roost compare`.
 #[derive(Debug, Args)]
 #[command(after_help = COMPARE_EXAMPLES, after_long_help = compare_long_help())]
 pub struct CompareArgs {
-    /// Ask a simulated machine, a real kernel on an emulated machine, or the kernel that runs here.
+    /// Where to run: on a simulated machine, under a real kernel on an emulated machine, or on this machine.
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = On::Sim)]
     pub on: On,
-    /// A preset (`roost machine --list`), hwloc XML, a copied /sys tree or an archive of one, what lscpu
-    /// printed, or a synthetic string; `roost machine --help` says how to get them. May be given several
-    /// times (default: zen3-2s; with --on vm: 2n2l4c).
+    /// The machine: a preset (`roost machine --list`), hwloc XML, a copied /sys tree or an archive of one, what lscpu
+    /// printed, or a synthetic string. `roost machine --help` says how to get these. May be given several times
+    /// (default: zen3-2s; with --on vm: 2n2l4c).
     #[arg(long)]
     pub machine: Vec<String>,
-    /// A benchmark with parameters (`--help` lists them), or an rt-app JSON file. A parameter may be a list,
-    /// groups=1,4,16, which makes a workload of each value. May be given several times.
+    /// A benchmark with parameters (`--help` lists them), or an rt-app JSON file. A parameter may have several values,
+    /// as in groups=1,4,16; each value makes a workload of its own. May be given several times.
     #[arg(long, required_unless_present_any = ["list_workloads", "list_schedulers"])]
     workload: Vec<String>,
-    /// Schedulers; LABEL=SCHEDULER labels a row. fair@VERSION takes +SWITCH, +no-SWITCH and +NAME=N (`--help` lists
-    /// them), +config=FILE with settings as `roost run` takes them, and +policy=FILE with a rule of your own
-    /// (`roost policy --help`). roost is the scheduler that `roost run` loads, with its settings as in
-    /// roost+no-cling+slice-us=1000. scx:FILE.bpf.o is a sched_ext program; +NAME=VALUE sets a variable of it.
-    /// With --on vm or host, switches are the kernel's own, and a program is a sched_ext scheduler.
+    /// The schedulers to compare. LABEL=SCHEDULER labels a row. fair@VERSION takes +SWITCH, +no-SWITCH and +NAME=N
+    /// (`--help` lists them), +config=FILE with settings of `roost run`, and +policy=FILE with a rule of your own
+    /// (`roost policy --help`). roost is the scheduler that `roost run` loads; its settings follow, as in
+    /// roost+no-cling+slice-us=1000. scx:FILE.bpf.o is a sched_ext program; +NAME=VALUE sets one of its variables. With
+    /// --on vm or host, switches are the kernel's own, and any other name is the program of a sched_ext scheduler.
     #[arg(required_unless_present_any = ["list_workloads", "list_schedulers"], value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
-    /// List the benchmarks and their parameters (--format json and csv too).
+    /// List the benchmarks and their parameters (also as --format json or csv).
     #[arg(long, conflicts_with_all = ["list_schedulers", "workload", "schedulers"])]
     pub list_workloads: bool,
-    /// List versions, switches and numbers (--format json and csv too).
+    /// List versions, switches and numbers (also as --format json or csv).
     #[arg(long, conflicts_with_all = ["workload", "schedulers"])]
     pub list_schedulers: bool,
-    /// Runs of each scheduler, with different seeds.
+    /// Number of runs of each scheduler. Each run has a seed of its own.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,
-    /// The first seed. A seed decides all that would differ between two real runs.
+    /// The first seed; each further run takes the next number. A seed decides all that would differ between two real
+    /// runs.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub seed: u64,
-    /// Time at which a workload without an end of its own stops, e.g. 500ms, 20s (default: the
-    /// workload's own; real programs take whole seconds).
+    /// Simulated time after which a workload that does not end by itself is stopped, e.g. 500ms or 20s (default: the
+    /// workload's own). Real programs take whole seconds.
     #[arg(long, value_parser = positive_duration)]
     pub duration: Option<Duration>,
-    /// The simulated machine before the run: up for an hour and idle, or just booted, as a guest is.
+    /// The state of the simulated machine before the run: up for an hour and idle, or just booted, as a guest is.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = StartArg::Running)]
     pub start: StartArg,
-    /// Leave out the threads of the kernel that run beside the workload on a simulated machine.
+    /// Leave out the kernel threads that run beside the workload on a simulated machine.
     #[arg(long)]
     pub quiet: bool,
-    /// How to print.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Print all counters too (JSON always has them).
     #[arg(long)]
     pub counters: bool,
-    /// Print one number and nothing else: the metric or counter of this name, as tables have it. It is the mean
-    /// over the runs of the last scheduler, with one machine and workload.
+    /// Print only one number: the metric or counter with this name, as tables show it. The number is the mean over all
+    /// runs of the last scheduler. Needs one machine and one workload.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["format", "counters"])]
     pub metric: Option<String>,
-    /// Write a Perfetto trace of each scheduler's first run to FILE (ui.perfetto.dev opens it). Several schedulers
-    /// have a file each, with the scheduler's name before FILE's ending.
+    /// Write a Perfetto trace of each scheduler's first run to FILE (ui.perfetto.dev opens it). With several
+    /// schedulers, each has its own file: the scheduler's name is inserted before FILE's ending.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Trace only this part of the runs, e.g. 200ms..250ms of simulated time (on a real kernel: since the
-    /// recording began).
+    /// Trace only this part of each run, e.g. 200ms..250ms of simulated time. On a real kernel, time counts from the
+    /// start of the recording.
     #[arg(long, value_name = "FROM..TO", requires = "trace", value_parser = trace_window)]
     pub trace_window: Option<TraceWindow>,
     /// Draw below the table how many tasks each LLC had over time, in each scheduler's first run. With one machine and
@@ -417,45 +419,45 @@ pub struct CompareArgs {
     /// kernel is traced for it.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Go on with an interrupted comparison. FILE is the JSON that it printed; the runs in it are not made again.
+    /// Continue an interrupted comparison. FILE is the JSON that it printed. The runs in FILE are not repeated.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
-    /// Runs at the same time (default: one a core); the output does not depend on it.
+    /// Number of runs at the same time (default: one per core). The output does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Count instructions as time: slow, but repeats are identical.
+    /// Let time in the guest count instructions. This is slow, but repeated runs are identical.
     #[arg(long, help_heading = IN_GUESTS)]
     pub exact: bool,
-    /// What the guest is made of.
+    /// The pieces that the guest is made of.
     #[command(flatten, next_help_heading = IN_GUESTS)]
     pub pieces: PieceArgs,
-    /// Its memory in MiB.
+    /// Memory of the guest in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 2048, help_heading = IN_GUESTS,
           value_parser = clap::value_parser!(u32).range(512..=1_048_576))]
     pub memory: u32,
-    /// Time on the host after which roost ends a guest whose run has not ended.
+    /// Real time after which roost ends a guest whose run is still going on.
     #[arg(long, value_parser = positive_duration, default_value = "10min", help_heading = IN_GUESTS)]
     pub timeout: Duration,
 }
 
 impl CompareArgs {
-    /// The workloads as given; none only where a list is asked for instead.
+    /// The workloads that were named. Empty only if a list was asked for instead.
     pub fn workloads(&self) -> &[String] {
         &self.workload
     }
 }
 
-/// Under which options stand that only guests have.
+/// The heading in `--help` of the options that apply to guests only.
 const IN_GUESTS: &str = "Options of --on vm";
 
-/// How `roost compare` prints.
+/// The format of `roost compare`'s output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Mean, deviation and change, for people.
     Table,
     /// The layout of mmtests' compare-kernels.
     Mmtests,
-    /// A row a metric, scheduler and seed, with all figures written in full.
+    /// One row per metric, scheduler and seed, with all digits.
     Csv,
     /// One JSON object (docs/compare.schema.json).
     Json,
@@ -463,9 +465,9 @@ pub enum Format {
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
-  roost sweep plan.toml                            its runs, into plan.parquet
+  roost sweep plan.toml                            makes the plan's runs, writes plan.parquet
   roost sweep plan.toml --output results.parquet --jobs 2
-  roost sweep report plan.parquet                  plan.html: what changes and wins where
+  roost sweep report plan.parquet                  writes plan.html: what changes and wins where
 
 A plan (docs/use/sweep.md) with 2 machines x 3 workloads x 2 schedulers x 20 seeds:
   machines = [\"zen3-2s\", \"zen4-2s\"]
@@ -473,8 +475,8 @@ A plan (docs/use/sweep.md) with 2 machines x 3 workloads x 2 schedulers x 20 see
   schedulers = [\"base=fair@7.2\", \"mine=fair@7.2+no-sis-util\"]
   seeds = 20
 
-The cheapest runs are made first; a line is printed when all of a machine, workload and scheduler have ended.
-They are kept in plan.parquet.journal: after Ctrl-C, a crash or a full disk the same command goes on.";
+The cheapest runs are made first. A line is printed when all runs of a machine, workload and scheduler have ended.
+Finished runs are kept in plan.parquet.journal: after Ctrl-C, a crash or a full disk, give the same command again.";
 
 /// Arguments of `roost sweep`.
 #[derive(Debug, Args)]
@@ -489,7 +491,7 @@ pub struct SweepArgs {
     /// The Parquet file to write (default: the plan's name, in the folder of the plan).
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Runs at the same time (default: one a core); the output does not depend on it.
+    /// Number of runs at the same time (default: one per core). The output does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
@@ -497,7 +499,7 @@ pub struct SweepArgs {
 /// The commands of `roost sweep`.
 #[derive(Debug, Subcommand)]
 pub enum SweepCommand {
-    /// Write a page with charts of a result: one file that any browser opens, offline.
+    /// Write a page with charts of a result: one file, which any browser opens without a network.
     Report {
         /// The Parquet file that `roost sweep PLAN` wrote.
         file: PathBuf,
@@ -509,27 +511,27 @@ pub enum SweepCommand {
 
 const SCX_EXAMPLES: &str = "\
 Examples:
-  roost scx scx_simple.bpf.o                       hooks, maps, kfuncs, helpers, settings; what the kernel lacks
+  roost scx scx_simple.bpf.o                       its hooks, maps, kfuncs, helpers and settings; what the kernel lacks
   roost scx mine.bpf.o --btf /sys/kernel/btf/vmlinux --format json
 
-The object is what `clang --target=bpf -g -O2 -c` writes; nothing is loaded, and no kernel is needed.";
+`clang --target=bpf -g -O2 -c` writes such an object. It is only read: nothing is loaded into a kernel.";
 
 /// Arguments of `roost scx`.
 #[derive(Debug, Args)]
 #[command(after_help = SCX_EXAMPLES)]
 pub struct ScxArgs {
-    /// A BPF object that defines a sched_ext scheduler.
+    /// The BPF object of a sched_ext scheduler.
     #[arg(value_name = "FILE.bpf.o")]
     pub file: PathBuf,
-    /// Types of another kernel than the built-in one: its /sys/kernel/btf/vmlinux, or a vmlinux with BTF.
+    /// Types of a kernel other than the built-in one: its /sys/kernel/btf/vmlinux, or a vmlinux with BTF.
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
-    /// How to print.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = ScxFormat::Text)]
     pub format: ScxFormat,
 }
 
-/// How `roost scx` prints.
+/// The format of `roost scx`'s output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScxFormat {
     /// For people.
@@ -542,8 +544,8 @@ const VALIDATE_EXAMPLES: &str = "\
 Examples:
   roost validate                                   the whole suite; two hours on two idle CPUs
   roost validate --machine 2n2l4c --scenario hogs --details
-  roost validate --save observed.json              keeps what the kernel did ...
-  roost validate --from observed.json --details    ... to set the model beside it again
+  roost validate --save observed.json              saves what the real kernel did
+  roost validate --from observed.json --details    compares that with the model again, without guests
   roost validate --from observed.json --html agreement.html
                                                    a page with charts: simulated beside real
 
@@ -568,19 +570,19 @@ pub struct ValidateArgs {
     /// Show every quantity.
     #[arg(long)]
     pub details: bool,
-    /// How to print.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = ValidateFormat::Table)]
     pub format: ValidateFormat,
-    /// Keep what the real kernel did in this file.
+    /// Save the observations of the real kernel to this file.
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub save: Option<PathBuf>,
-    /// Take what the real kernel did from this file, which --save wrote.
+    /// Read the observations of the real kernel from this file, which --save wrote, instead of booting guests.
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
     /// Write a page with charts too: one file that any browser opens, offline.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// What the guest is made of.
+    /// The pieces that the guest is made of.
     #[command(flatten)]
     pub pieces: PieceArgs,
 }
@@ -588,14 +590,14 @@ pub struct ValidateArgs {
 const REPRODUCE_EXAMPLES: &str = "\
 Examples:
   roost reproduce --list                           the studies, and how long each takes
-  roost reproduce stream iperf3                    these two; what the page says of others stays
+  roost reproduce stream iperf3                    these two; the page keeps the other studies' results
   roost reproduce --quick                          a tenth of the rows, always the same
-  roost reproduce --docs /tmp/docs --format json   all, written elsewhere
+  roost reproduce --docs /tmp/docs --format json   all studies, written to another folder
   roost reproduce --from docs/results.json --html results.html
-                                                   a page with charts of what was run before: runs nothing
+                                                   a page with charts of an earlier run; runs nothing
 
-Run it in a clone of the repository. Runs are kept ($ROOST_CACHE/reproduce, else ~/.cache/roost/reproduce) until
-the program is another: after Ctrl-C the same command goes on.";
+Run it in a clone of the repository. Finished runs are kept in $ROOST_CACHE/reproduce (default:
+~/.cache/roost/reproduce) until the program changes: after Ctrl-C, give the same command again.";
 
 /// Arguments of `roost reproduce`.
 #[derive(Debug, Args)]
@@ -604,10 +606,10 @@ pub struct ReproduceArgs {
     /// Studies, as `--list` names them (default: all).
     #[arg(value_name = "STUDY")]
     pub studies: Vec<String>,
-    /// List the studies, their rows and how long their runs take; run nothing.
+    /// List the studies, their rows and how long their runs take. Nothing is run.
     #[arg(long, conflicts_with = "quick")]
     pub list: bool,
-    /// A fixed tenth of the rows, chosen by a hash of their names.
+    /// Run a fixed tenth of the rows, chosen by a hash of their names.
     #[arg(long)]
     pub quick: bool,
     /// The folder of published tables and recipes.
@@ -616,35 +618,35 @@ pub struct ReproduceArgs {
     /// The folder that results.md and results.json are written to.
     #[arg(long, value_name = "DIR", default_value = "docs")]
     pub docs: PathBuf,
-    /// Take the results from this file (results.json) instead of running anything; nothing but --html is written.
+    /// Read the results from this file (results.json) instead of running anything. Only --html writes a file then.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "quick", "jobs"])]
     pub from: Option<PathBuf>,
     /// Write a page with charts too: one file that any browser opens, offline.
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub html: Option<PathBuf>,
-    /// How to print.
+    /// The format of the output.
     #[arg(long, value_enum, default_value_t = ReproduceFormat::Markdown)]
     pub format: ReproduceFormat,
-    /// Runs at the same time (default: one a core); the output does not depend on it.
+    /// Number of runs at the same time (default: one per core). The output does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
 
-/// How `roost reproduce` prints.
+/// The format of `roost reproduce`'s output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReproduceFormat {
-    /// As results.md has it, the studies that were run only.
+    /// The text of results.md, with only the studies that were run.
     Markdown,
-    /// As results.json has it.
+    /// The text of results.json.
     Json,
 }
 
-/// How `roost validate` prints.
+/// The format of `roost validate`'s output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ValidateFormat {
     /// For people.
     Table,
-    /// A row a quantity.
+    /// One row per quantity.
     Csv,
     /// One JSON object.
     Json,
@@ -652,7 +654,7 @@ pub enum ValidateFormat {
     Markdown,
 }
 
-/// Prints the help or version that the arguments ask for, or says in one line what is wrong with them.
+/// Prints the help or version that was asked for, or says in one line what is wrong with the arguments.
 pub fn help_or_error(error: &clap::Error) -> Result<(), Error> {
     let rendered = error.render();
     match error.kind() {
@@ -667,7 +669,7 @@ pub fn help_or_error(error: &clap::Error) -> Result<(), Error> {
     }
 }
 
-/// What clap writes in paragraphs, without the usage and with the command whose help says more.
+/// Joins clap's paragraphs into one line, leaves out the usage, and names the command whose help says more.
 fn in_one_line(rendered: &str) -> String {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut line = rendered
@@ -691,7 +693,7 @@ fn in_one_line(rendered: &str) -> String {
     line
 }
 
-/// For those who write a format as an option of its own, as other tools have it.
+/// A hint for users who write a format as an option of its own (`--json`), as other tools allow.
 fn format_hint() -> String {
     const FORMATS: [&str; 5] = ["json", "csv", "table", "markdown", "mmtests"];
     let given: Vec<String> = std::env::args().skip(1).collect();
@@ -712,7 +714,7 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write for example 500ms or 20s"))?;
     if duration.is_zero() {
-        return Err("a run of no time measures nothing; write for example 500ms or 20s".into());
+        return Err("a run of 0 s measures nothing; write for example 500ms or 20s".into());
     }
     if duration > Duration::from_secs(86_400) {
         return Err("at most one day is simulated; write for example 500ms or 20s".into());
@@ -720,7 +722,7 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// A part of a run.
+/// Parses the argument of `--trace-window`.
 fn trace_window(text: &str) -> Result<TraceWindow, String> {
     let (from, to) = text.split_once("..").ok_or("write FROM..TO, for example 200ms..250ms")?;
     let time = |text: &str| match text.trim() {
@@ -732,11 +734,11 @@ fn trace_window(text: &str) -> Result<TraceWindow, String> {
     let window = TraceWindow { from: time(from)?, to: time(to)? };
     match window.from < window.to {
         true => Ok(window),
-        false => Err("it ends before it begins; write the earlier time first".to_owned()),
+        false => Err("the window ends before it begins; write the earlier time first".to_owned()),
     }
 }
 
-/// What the live scheduler's program takes as `--top SECONDS`.
+/// Parses the interval of `roost top`, which becomes `scx_roost --top SECONDS`.
 fn interval(text: &str) -> Result<Duration, String> {
     let wrong = || "give 10ms to 1day, as 500ms or 2s".to_owned();
     let duration = humantime::parse_duration(text).map_err(|_| wrong())?;
@@ -753,8 +755,8 @@ fn compare_long_help() -> String {
             text += &format!("    {given:<20} {}\n", parameter.meaning);
         }
     }
-    text += "\nBenchmarks as rt-app files, with the same parameters (rt-app:schbench:workers=4), which run\n\
-             on real kernels too:\n";
+    text += "\nBenchmarks as rt-app files, which run on real kernels too; the parameters are the same\n\
+             (rt-app:schbench:workers=4):\n";
     for (name, about) in roost_workload::benchmark::rt_app::forms() {
         text += &format!("  {name:<22} {about}\n");
     }
@@ -764,12 +766,12 @@ fn compare_long_help() -> String {
     for (name, about) in roost_fair::switches() {
         text += &format!("  {name:<22} {about}\n");
     }
-    text += "\nNumbers, as +NAME=N (`roost compare --list-schedulers` has ranges, defaults and the kernel's files):\n";
+    text += "\nNumbers, as +NAME=N (`roost compare --list-schedulers` shows ranges, defaults and the kernel's files):\n";
     for number in roost_fair::numbers() {
         let name = format!("{}=N", number.name);
         text += &format!("  {name:<28} {}, {}\n", number.about, number.unit);
     }
-    text += "\nWith --on vm or host: roost, or roost@VERSION on that kernel, then +NAME, +no-NAME, +NAME=N or\n\
+    text += "\nWith --on vm or host: roost, or roost@VERSION on the kernel VERSION, then +NAME, +no-NAME, +NAME=N or\n\
              +config=FILE with the settings of `roost run`:\n";
     for setting in roost_settings::all() {
         text += &format!("  {:<22} {}\n", setting.name, setting.meaning);
@@ -782,7 +784,7 @@ mod tests {
     use super::*;
     use crate::documented::{commands, documents, root};
 
-    /// In a sentence, arguments may be missing. Diaries show what programs of their day had.
+    /// A command in a sentence may lack arguments. Pages of docs/notes show commands of older programs.
     #[test]
     fn commands_of_the_documentation_are_understood() {
         let (mut wrong, mut found) = (Vec::new(), 0);

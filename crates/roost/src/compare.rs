@@ -24,19 +24,19 @@ use crate::traces::Traces;
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// What all runs on one machine and workload left.
+/// The results of all runs on one machine with one workload.
 pub struct Runs {
-    /// The schedulers, and the kernels that they ran on.
+    /// The schedulers, and the kernel that each ran on.
     pub schedulers: Vec<Contender>,
-    /// By scheduler and repeat; `None`: interrupted before it ended.
+    /// Outcomes by scheduler and repeat. `None`: the run was interrupted.
     pub outcomes: Vec<Vec<Option<Outcome>>>,
-    /// When the traced run of each scheduler ended, if it did.
+    /// The end of each scheduler's traced run, if there is one.
     pub trace_ends: Vec<Option<Time>>,
-    /// Where they were, in the numbering of the timelines: that of a guest is depth first.
+    /// The machine, with CPUs numbered as in the timelines. A guest numbers its CPUs depth first.
     pub machine: Arc<Machine>,
-    /// The first run of each scheduler over time, where that was asked for.
+    /// The timeline of each scheduler's first run, if one was asked for.
     pub timelines: Vec<Option<Timeline>>,
-    /// What the counters are of, where that is more than the workload.
+    /// What the counters cover, if they cover more than the workload.
     pub counted: Option<&'static str>,
 }
 
@@ -58,7 +58,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         return print(&lists::schedulers(args.format)?);
     }
     check(args)?;
-    // An error means that a handler is set already, which only happens in tests.
+    // This fails only if a handler is set already, which happens only in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     let schedulers = Named::all(&args.schedulers)?;
     let mut traces = Traces::create(args, &schedulers)?;
@@ -73,34 +73,34 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     report(args, &traces, html, cells, runs)
 }
 
-/// Refuses options that do not fit together.
+/// Refuses options that cannot be combined.
 fn check(args: &CompareArgs) -> Result<(), Error> {
     let refused = |problem: &str| Err(Error::Usage(problem.to_owned()));
     if args.exact && args.on != On::Vm {
-        return refused("--exact is a lane of guests: add --on vm");
+        return refused("--exact counts instructions in guests only: add --on vm");
     }
     if args.on == On::Host && !args.machine.is_empty() {
-        return refused("--on host is this machine: leave out --machine");
+        return refused("--on host always runs on this machine: leave out --machine");
     }
     if args.start == StartArg::Boot && args.on != On::Sim {
         return refused(
-            "--start boot is of simulated machines: a real one has its own past; leave it out",
+            "--start boot applies to simulated machines only: leave it out, or use --on sim",
         );
     }
     if args.quiet && args.on != On::Sim {
         return refused(
-            "--quiet is of simulated machines: threads of a real kernel cannot be left out; leave it out",
+            "--quiet applies to simulated machines only: leave it out, or use --on sim",
         );
     }
     if args.resume.is_some() && args.on != On::Sim {
         return refused(
-            "--resume goes on with simulated runs: those of a real kernel differ each time; leave it out",
+            "--resume continues simulated runs only, because runs on a real kernel differ each time: leave it out",
         );
     }
     Ok(())
 }
 
-/// Refuses several machines or workloads where an option is of one.
+/// Refuses several machines or workloads with an option that takes only one of each.
 fn check_one(args: &CompareArgs, cells: usize) -> Result<(), Error> {
     let of_one = [
         ("--trace", args.trace.is_some()),
@@ -110,14 +110,14 @@ fn check_one(args: &CompareArgs, cells: usize) -> Result<(), Error> {
     ];
     match of_one.into_iter().find(|(_, given)| *given && cells > 1) {
         Some((option, _)) => {
-            let problem = format!("{option} is of one machine and one workload; name one of each");
+            let problem = format!("{option} takes one machine and one workload: name one of each");
             Err(Error::Usage(problem))
         }
         None => Ok(()),
     }
 }
 
-/// Runs the comparisons on a real kernel, one after the other until one is interrupted.
+/// Runs the comparisons on a real kernel one after the other. Stops after one that was interrupted.
 fn measure(
     args: &CompareArgs,
     cells: &[Cell],
@@ -136,8 +136,8 @@ fn measure(
     Ok(all)
 }
 
-/// Prints what is complete. Of a comparison of which no repeat is, only JSON has something to keep: single
-/// runs.
+/// Prints the comparisons that have complete repeats. If a comparison has none, only JSON prints something of it: its
+/// single runs.
 fn report(
     args: &CompareArgs,
     traces: &Traces,
@@ -148,7 +148,7 @@ fn report(
     let (asked, wanted) = (cells.len(), args.repeat as usize);
     let mut complete_in_all = if runs.len() < asked { 0 } else { wanted };
     let counted = runs.first().and_then(|runs| runs.counted);
-    // Pages and pictures are of one machine and workload.
+    // `--html` and `--picture` take only one machine and one workload.
     let machine = runs.first().map(|runs| runs.machine.clone());
     let timelines = runs.first_mut().map(|runs| std::mem::take(&mut runs.timelines));
     let timelines = timelines.unwrap_or_default();
@@ -220,9 +220,9 @@ fn later(
     later
 }
 
-/// So many repeats are complete, from the first on: the run of each scheduler has ended. A comparison of
-/// these is the one that `--repeat` with this number makes. Runs of later repeats that happen to have ended
-/// are those that were quick to end, so that a mean with them would not be one of all runs.
+/// The number of complete repeats, counted from the first. A repeat is complete if the run of each scheduler has ended.
+/// A comparison of these repeats equals one made with `--repeat` set to this number. Later runs are left out, even if
+/// they have ended: they are the quick ones, and would bias the mean.
 fn complete_repeats(outcomes: &[Vec<Option<Outcome>>]) -> usize {
     let ended = |runs: &Vec<Option<Outcome>>| runs.iter().take_while(|run| run.is_some()).count();
     outcomes.iter().map(ended).min().unwrap_or(0)
@@ -275,7 +275,7 @@ fn simulate(
     Ok(all)
 }
 
-/// What the runs of one machine and workload left, and what is to be said of them.
+/// Gathers the runs of one machine and workload, and prints the notes about them.
 fn simulated(
     cell: &Cell,
     simulations: &[Simulation],
@@ -287,7 +287,9 @@ fn simulated(
     }
     let workload = &cell.loaded.workload;
     if outcomes.iter().flatten().flatten().any(|outcome| was_cut(workload, outcome)) {
-        tell("note: --duration ended runs before their tasks, so how long those take is not known");
+        tell(
+            "note: --duration ended runs before their tasks ended, so how long the tasks take is not known",
+        );
     }
     let end = |runs: &Vec<Option<Outcome>>| Some(Time(runs.first()?.as_ref()?.elapsed_ns));
     for ((scheduler, simulation), runs) in schedulers.iter_mut().zip(simulations).zip(&outcomes) {
@@ -304,7 +306,7 @@ fn simulated(
     Runs { schedulers, outcomes, trace_ends, machine, timelines: Vec::new(), counted: None }
 }
 
-/// The runs that need not be made: they are in the file of `--resume`.
+/// The runs that `--resume` provides, so that they need not be made.
 fn known_of(
     args: &CompareArgs,
     experiment: &Experiment,
@@ -315,13 +317,15 @@ fn known_of(
     for (scheduler, contender) in experiment.schedulers.iter().enumerate() {
         if known.contains_key(&(scheduler, args.seed)) && traces.leave_out(scheduler) {
             let name = &contender.name;
-            tell(&format!("note: no trace of {name}: its first run is one that --resume has"));
+            tell(&format!(
+                "note: no trace of {name}: its first run comes from the file of --resume"
+            ));
         }
     }
     Ok(known)
 }
 
-/// A scheduler before its runs, which tell more of its switches.
+/// A scheduler before its runs. The runs add notes about its switches.
 fn contender((scheduler, named): (&SchedulerSpec, &Named)) -> Contender {
     let mechanisms = scheduler.mechanisms().into_iter().map(|(name, acted)| Mechanism {
         name: name.to_owned(),
@@ -338,8 +342,8 @@ fn contender((scheduler, named): (&SchedulerSpec, &Named)) -> Contender {
     }
 }
 
-/// Runs every simulation with every seed whose run is not `known`, in parallel, the first seeds first; the
-/// order of the results is fixed. A run that was interrupted has none.
+/// Runs every simulation with every seed that is not `known`, in parallel, the first seeds first. The results come in a
+/// fixed order. An interrupted run leaves `None`.
 fn run_all(
     args: &CompareArgs,
     simulations: &[Simulation],
@@ -382,7 +386,8 @@ fn run_all(
     Ok((0..simulations.len()).map(&mut of_scheduler).collect())
 }
 
-/// Of the runs that were too short the one that needs the longest duration: with that none is too short.
+/// Among the runs that were too short, returns the error that asks for the longest duration: no run is too short with
+/// it.
 fn needs_longest(results: &mut Vec<(usize, Result<Outcome, Error>)>) -> Option<Error> {
     let needs = |result: &Result<Outcome, Error>| match result {
         Err(Error::Run(RunError::NothingReached { enough_ns, .. })) => {
@@ -396,7 +401,7 @@ fn needs_longest(results: &mut Vec<(usize, Result<Outcome, Error>)>) -> Option<E
     results.swap_remove(longest).1.err()
 }
 
-/// `None` for a run that was stopped; what stops the others is the error of the one that failed.
+/// Returns `None` for a run that was stopped because another run failed. That run's own error is the one to report.
 fn unless_stopped(result: Result<Outcome, Error>) -> Result<Option<Outcome>, Error> {
     match result {
         Err(Error::Interrupted) => Ok(None),
@@ -410,7 +415,7 @@ fn run_one(
     look: &Look,
     progress: &Simulated,
 ) -> Result<Outcome, Error> {
-    // The engine looks at it only now and then, and many short runs may be waiting.
+    // The engine checks the flag only now and then, and many short runs may be waiting.
     if STOP.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
@@ -430,26 +435,26 @@ fn run_one(
                 look.keep(run.scheduler, recorder, outcome);
             }
         }
-        // Others are as short: which one is told must not depend on which one was first.
+        // Other runs are too short as well. The one that is reported must not depend on which came first.
         Err(RunError::NothingReached { .. }) => {}
         Err(_) => STOP.store(true, Ordering::Relaxed),
     }
     Ok(result?)
 }
 
-/// Whether the duration ended a run before the tasks that it was to time.
+/// Whether `--duration` ended the run before the tasks that the workload times had ended.
 fn was_cut(workload: &Workload, outcome: &Outcome) -> bool {
     let mut metrics = workload.metrics.iter().zip(&outcome.metrics);
     let of_all = |kind| matches!(kind, &MetricKind::WallSeconds | &MetricKind::SecondsSince { .. });
     metrics.any(|(metric, found)| of_all(&metric.kind) && found.value.is_none())
 }
 
-/// Columns of the terminal that shows the output; `None`: it goes elsewhere.
+/// Width of the terminal that shows the output, in columns. `None`: the output goes to a file or pipe.
 fn terminal_width() -> Option<u16> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0)
 }
 
-/// Below the table: the timelines that there are.
+/// The pictures of `--picture`, one per timeline.
 fn picture(comparison: &Comparison, machine: &Machine, timelines: &[Option<Timeline>]) -> String {
     let named = comparison.names().zip(timelines);
     let runs: Vec<_> =
@@ -461,7 +466,8 @@ fn picture(comparison: &Comparison, machine: &Machine, timelines: &[Option<Timel
     format!("\n{}", roost_report::picture(machine, &runs, seed, width, look::colours()))
 }
 
-/// What is printed: one number, or all `comparisons`, which are of `several` machines or workloads.
+/// The text that is printed: one number (`--metric`), or all `comparisons`. `several` is set if these cover more than
+/// one machine or workload.
 fn render(
     args: &CompareArgs,
     comparisons: &[Comparison],
@@ -497,7 +503,7 @@ fn render(
     })
 }
 
-/// What `--counters` adds to tables.
+/// The counters that `--counters` adds to tables.
 fn counters(
     args: &CompareArgs,
     comparison: &Comparison,

@@ -24,7 +24,7 @@ pub enum Error {
     /// Labels of schedulers cannot be used.
     #[error(transparent)]
     Label(#[from] roost_simulate::LabelError),
-    /// So many threads could not be had.
+    /// That many threads could not be started.
     #[error(transparent)]
     Jobs(#[from] roost_simulate::JobsError),
     /// Settings were not understood.
@@ -39,11 +39,11 @@ pub enum Error {
     /// Ctrl-C or SIGTERM.
     #[error("interrupted: no result was printed and no trace written")]
     Interrupted,
-    /// The same, after repeats that are complete were printed.
+    /// The same, but some repeats were complete and have been printed.
     #[error(
         "interrupted: {complete} of {wanted} repeats are complete under all schedulers; what was printed \
          is marked as partial{}",
-        if *.resumable { ", and --resume goes on with it" } else { "" }
+        if *.resumable { ", and --resume continues it" } else { "" }
     )]
     Partial {
         /// Repeats that were printed.
@@ -59,25 +59,25 @@ pub enum Error {
     /// A measurement on a real kernel failed.
     #[error(transparent)]
     Real(RealError),
-    /// A guest's kernel and the model of it do not agree.
+    /// The guest's kernel and the model disagree.
     #[error("the guest's kernel and the model disagree about the scheduling domains of {machine}")]
     Domains {
         /// The machine.
         machine: String,
     },
-    /// A scenario could not be had or simulated.
+    /// A scenario could not be found or simulated.
     #[error(transparent)]
     Scenario(#[from] roost_validate::ValidateError),
     /// Published figures could not be repeated.
     #[error(transparent)]
     Reproduce(#[from] roost_reproduce::ReproduceError),
-    /// A sweep could not begin, or not end.
+    /// A sweep could not begin or finish.
     #[error(transparent)]
     Sweep(#[from] roost_sweep::SweepError),
     /// Ctrl-C or SIGTERM while published figures were repeated.
     #[error(
-        "interrupted: {complete} of {wanted} rows are complete and printed, no file was written; the runs are \
-         kept, and the same command goes on"
+        "interrupted: {complete} of {wanted} rows are complete and printed, no file was written; the finished \
+         runs are kept: give the same command to continue"
     )]
     RowsLeft {
         /// Rows that were printed.
@@ -85,10 +85,10 @@ pub enum Error {
         /// Rows that were asked for.
         wanted: usize,
     },
-    /// The model misses a bar.
+    /// The model misses a bar of docs/validation.md.
     #[error("the model misses a bar of docs/validation.md")]
     Validation,
-    /// `roost run` has no program to become.
+    /// `roost run` did not find the program `scx_roost`.
     #[error("{0}")]
     NoLoader(String),
     /// The arguments are wrong or do not fit together.
@@ -133,7 +133,7 @@ impl From<RealError> for Error {
 }
 
 impl Error {
-    /// The last lines of a failed guest's console, to be shown before the error.
+    /// The last lines of a failed guest's console, which are shown before the error.
     pub fn console(&self) -> &[String] {
         match self {
             Error::Vm(error) => error.console(),
@@ -141,8 +141,8 @@ impl Error {
         }
     }
 
-    /// 2 for what the user has to mend, 3 where this machine cannot run the live scheduler as it is, 130
-    /// after an interrupt, else 1.
+    /// The exit status: 2 if the user has to correct something, 3 if this machine cannot run the live scheduler as it
+    /// is, 130 after an interrupt, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Error::Machine(_) | Error::Workload(_) | Error::Scheduler(_) => 2,
@@ -173,8 +173,8 @@ pub fn print(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Writes one line to standard error, whatever names the user gave to files. If that fails, there is
-/// nobody left to tell.
+/// Writes one line to standard error, even if a file name contains line breaks. A failure is ignored, because there is
+/// nowhere to report it.
 pub fn tell(message: &str) {
     let mut line = String::from("roost: ");
     for character in message.chars() {

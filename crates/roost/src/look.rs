@@ -1,4 +1,4 @@
-//! What `--picture` and `--html` show: the first run of each scheduler over time.
+//! What `--picture` and `--html` show: a timeline of each scheduler's first run.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
@@ -14,12 +14,12 @@ use crate::error::{Error, tell};
 /// The timelines of a comparison.
 pub struct Look {
     wanted: bool,
-    /// One a scheduler, once its first run has ended.
+    /// A timeline per scheduler, once its first run has ended.
     kept: Mutex<Vec<Option<Timeline>>>,
 }
 
 impl Look {
-    /// Those that `args` asks for.
+    /// The timelines that `args` asks for.
     pub fn new(args: &CompareArgs) -> Result<Self, Error> {
         if args.picture && args.format != Format::Table {
             let problem = "--picture is drawn below the table: leave out --format";
@@ -28,13 +28,13 @@ impl Look {
         Ok(Self { wanted: is_wanted(args), kept: Mutex::new(vec![None; args.schedulers.len()]) })
     }
 
-    /// What is to keep a run, if it is one that is drawn: a scheduler's first.
+    /// The recorder of a run, if timelines are wanted and this is the scheduler's first run.
     pub fn recorder(&self, simulation: &Simulation, is_first: bool) -> Option<TimelineRecorder> {
         let Simulation { machine, workload, .. } = simulation;
         (self.wanted && is_first).then(|| TimelineRecorder::new(machine, measured_from(workload)))
     }
 
-    /// Keeps the run of a scheduler that has ended.
+    /// Stores the timeline of a scheduler's run that has ended.
     pub fn keep(&self, scheduler: usize, recorder: TimelineRecorder, outcome: &Outcome) {
         let timeline = recorder.finish(Time(outcome.elapsed_ns));
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl Look {
         }
     }
 
-    /// The timelines, one a scheduler; tells whose is missing.
+    /// The timelines, one per scheduler. Prints a note for each one that is missing because of `--resume`.
     pub fn timelines(self, args: &CompareArgs) -> Vec<Option<Timeline>> {
         let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (name, _) in
@@ -51,7 +51,7 @@ impl Look {
         {
             if self.wanted && args.resume.is_some() {
                 tell(&format!(
-                    "note: no picture of {name}: its first run is one that --resume has"
+                    "note: no picture of {name}: its first run comes from the file of --resume"
                 ));
             }
         }
@@ -80,13 +80,13 @@ pub fn lacks(args: &CompareArgs, timelines: &[Option<Timeline>]) -> Vec<&'static
     lacks
 }
 
-/// From when on the engine measures.
+/// The time from which the engine measures.
 fn measured_from(workload: &Workload) -> Time {
     let from = workload.measured_from_ns;
     Time(if workload.duration_ns.is_some_and(|end| from < end) { from } else { 0 })
 }
 
-/// One observer of two that may be wanted.
+/// Joins two optional observers into one.
 pub fn both(
     trace: Option<Box<dyn Tracer>>,
     timeline: Option<&TimelineRecorder>,
@@ -97,7 +97,7 @@ pub fn both(
     }
 }
 
-/// The command that was given, as a shell takes it.
+/// The command line of this process, quoted for a shell.
 pub fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
     std::iter::once("roost".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
@@ -111,7 +111,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Whether standard output shows colours, and nobody minds (no-color.org).
+/// Whether standard output shows colours and the user has not disabled them (no-color.org).
 pub fn colours() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");

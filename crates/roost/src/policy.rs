@@ -1,4 +1,4 @@
-//! `roost policy`: rules of one's own.
+//! `roost policy`: rules that users write.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -9,7 +9,7 @@ use roost_fair::Features;
 use crate::args::PolicyCommand;
 use crate::error::{Error, print};
 
-/// Does what `command` says.
+/// Runs `command`.
 pub fn run(command: &PolicyCommand) -> Result<(), Error> {
     match command {
         PolicyCommand::List => print(&list()),
@@ -17,7 +17,7 @@ pub fn run(command: &PolicyCommand) -> Result<(), Error> {
     }
 }
 
-/// The functions by mechanism.
+/// The functions of the policy, by mechanism.
 fn list() -> String {
     let functions = roost_rule::functions();
     let width = functions.iter().map(|function| function.name.len()).max().unwrap_or(0);
@@ -57,15 +57,13 @@ fn where_on(name: &str) -> String {
 fn new(name: &str, file: &Path) -> Result<(), Error> {
     let template = roost_rule::template(name).map_err(|meant| {
         let problem = format!("policy: no mechanism or function {name}{meant}");
-        Error::Usage(format!("{problem}; `roost policy list` has them"))
+        Error::Usage(format!("{problem}; `roost policy list` names them"))
     })?;
     let shown = file.display();
     let failed = |error: std::io::Error| {
         Error::Usage(match error.kind() {
             ErrorKind::AlreadyExists => {
-                format!(
-                    "{shown}: is there already; name another file: roost policy new {name} FILE"
-                )
+                format!("{shown}: exists already; name another file: roost policy new {name} FILE")
             }
             _ => format!("{shown}: cannot be written: {error}"),
         })
@@ -73,6 +71,6 @@ fn new(name: &str, file: &Path) -> Result<(), Error> {
     let mut new = OpenOptions::new().write(true).create_new(true).open(file).map_err(failed)?;
     new.write_all(template.as_bytes()).map_err(failed)?;
     print(&format!(
-        "{shown}: change it, then: roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy={shown}\n"
+        "{shown}: edit it, then run: roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy={shown}\n"
     ))
 }

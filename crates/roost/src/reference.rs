@@ -1,15 +1,15 @@
-//! The reference of the documentation (`docs/reference.md`), from the tables by which names are read.
+//! Writes `docs/reference.md` from the tables that the parsers use.
 
 use std::fmt::Write;
 
 use clap::{Arg, Command};
 use roost_settings::{Kind, Setting};
 
-/// All of it, as Markdown.
+/// The whole page, as Markdown.
 pub fn page(mut roost: Command) -> String {
     roost.build();
     let mut out = String::from(
-        "# Reference\n\nThis page is written by `roost man FOLDER` from the program; a test compares both.\n",
+        "# Reference\n\n`roost man FOLDER` writes this page from the program's own tables. A test keeps both in step.\n",
     );
     out += "\n## Commands and options\n";
     commands(&mut out, &roost, "roost");
@@ -30,7 +30,7 @@ pub fn page(mut roost: Command) -> String {
     out
 }
 
-/// The options of a command and of those below it; hidden ones are for makers of packages.
+/// The options of a command and of its subcommands. Hidden commands, which are for packaging, are left out.
 fn commands(out: &mut String, command: &Command, name: &str) {
     let shown =
         |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
@@ -72,7 +72,7 @@ fn schedulers(out: &mut String) {
     let versions = roost_fair::version_texts();
     let versions = versions.map(|(name, about)| [code(&format!("fair@{name}")), about.to_owned()]);
     table(out, ["scheduler", "what is new"], versions);
-    *out += "\n## Switches and numbers of the fair class\n\nBehind a version: `fair@5.19+sis-util+no-hrtick`.\n";
+    *out += "\n## Switches and numbers of the fair class\n\nThey follow a version: `fair@5.19+sis-util+no-hrtick`.\n";
     let switches = roost_fair::switches().into_iter();
     let switches = switches.map(|(name, about)| [code(&format!("+{name}")), about.to_owned()]);
     let numbers = roost_fair::numbers();
@@ -82,7 +82,7 @@ fn schedulers(out: &mut String) {
 }
 
 fn workloads(out: &mut String) {
-    *out += "\n## Benchmarks\n\n`NAME:parameter=value,parameter=value`; what is not given has its default.\n";
+    *out += "\n## Benchmarks\n\n`NAME:parameter=value,parameter=value`; a parameter that is not given has its default.\n";
     for benchmark in roost_workload::benchmarks() {
         let _ = write!(out, "\n### {}\n\n{}\n", benchmark.name, benchmark.summary);
         if let Some(ns) = benchmark.duration_ns {
@@ -115,10 +115,10 @@ fn setting(setting: &Setting) -> [String; 4] {
 }
 
 fn counters(out: &mut String) {
-    *out += "\n## Counters of simulated runs\n\n`--counters` prints them, JSON and CSV have them. They are of the measured part of a run. `LEVEL` \
-             stands for a level of scheduling domains from SMT up to NUMA, by distance; `IDLE` for what the CPU that balances does (busy, idle, \
-             newidle); `N` for a number, `GROUP` for the path of a cgroup, `HOOK` for a hook. Those of the live scheduler are told by `scx_roost \
-             --help-stats`.\n";
+    *out += "\n## Counters of simulated runs\n\n`--counters` prints them; JSON and CSV always have them. They cover the measured part of a run. \
+             `LEVEL` stands for a level of scheduling domains, from `SMT` up to `NUMA`, `NUMA2` and so on by distance. `IDLE` is the state of the \
+             CPU that balances: busy, idle or newidle. `N` is a number, `GROUP` the path of a cgroup, `HOOK` a hook. `scx_roost --help-stats` \
+             lists the counters of the live scheduler.\n";
     for (kind, counters) in roost_report::COUNTERS {
         let _ = write!(out, "\n### {kind}\n");
         let rows = counters.iter().map(|counter| [code(counter.name), counter.meaning.to_owned()]);

@@ -1,4 +1,4 @@
-//! `roost scx`: what a sched_ext object has and needs.
+//! `roost scx`: shows what a sched_ext object contains and needs.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -39,9 +39,12 @@ fn text(about: &Description) -> String {
     for (name, value) in &about.numbers {
         let _ = writeln!(out, "  {name} = {value:#x}");
     }
-    table(&mut out, "hooks: instructions, with all that is called", &about.hooks, |hook| {
-        (hook.name.clone(), format!("{:>6} {:>6}", hook.own, hook.all))
-    });
+    table(
+        &mut out,
+        "hooks: instructions; instructions with all called functions",
+        &about.hooks,
+        |hook| (hook.name.clone(), format!("{:>6} {:>6}", hook.own, hook.all)),
+    );
     table(&mut out, "other programs: instructions", &about.programs, |(section, own)| {
         (section.clone(), format!("{own:>6}"))
     });
@@ -56,11 +59,16 @@ fn text(about: &Description) -> String {
         (setting.name.clone(), format!("{} = {}{fixed}", setting.of, setting.value))
     });
     let line = |name: &String| (name.clone(), String::new());
-    table(&mut out, "does without, since this kernel lacks it", &about.optional, line);
+    table(&mut out, "optional, and missing in this kernel", &about.optional, line);
     table(&mut out, "missing in this kernel", &about.missing, line);
     table(&mut out, "missing in the simulation: it cannot run there", &about.lacks, line);
     table(&mut out, "hooks that the simulation never calls", &about.uncalled, line);
-    table(&mut out, "read, and 0 in the simulation", &about.unfilled, line);
+    table(
+        &mut out,
+        "kernel fields that it reads, and that are always 0 in the simulation",
+        &about.unfilled,
+        line,
+    );
     out
 }
 
@@ -68,7 +76,7 @@ fn counted((name, calls): &(String, usize)) -> (String, String) {
     (name.clone(), format!("{calls:>6}"))
 }
 
-/// A heading and a row for each of `items`, if there are any.
+/// Writes a heading and one row per item. Writes nothing if there are no items.
 fn table<T>(out: &mut String, heading: &str, items: &[T], row: impl Fn(&T) -> (String, String)) {
     let rows: Vec<(String, String)> = items.iter().map(row).collect();
     let Some(width) = rows.iter().map(|(name, _)| name.len()).max() else { return };
@@ -91,7 +99,7 @@ fn as_json(about: &Description) -> Value {
                "value_bytes": map.value_size, "max_entries": map.max_entries, "flags": map.flags})
     });
     let settings = about.settings.iter().map(|setting| {
-        // Every value fits 64 bits, with a sign or without.
+        // Every value fits in 64 bits, signed or unsigned.
         let value = u64::try_from(setting.value)
             .map_or_else(|_| Value::from(setting.value as i64), Value::from);
         json!({"name": setting.name, "type": setting.of, "value": value,

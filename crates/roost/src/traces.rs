@@ -1,4 +1,4 @@
-//! The files of `--trace`: one a scheduler.
+//! The files of `--trace`: one per scheduler.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,19 +12,19 @@ use roost_simulate::Named;
 use crate::args::CompareArgs;
 use crate::error::Error;
 
-/// A scheduler's part of a file's name is at most so long: file systems allow 255 bytes.
+/// Longest part of a file's name that comes from the scheduler's name, in bytes. File systems allow 255 bytes per name.
 const LONGEST_NAME: usize = 100;
 
 /// The traces of a comparison.
 pub struct Traces {
     window: TraceWindow,
-    /// One a scheduler, unless it is left out; none if nobody asked for them.
+    /// One trace per scheduler. `None`: this scheduler is left out. Empty if no trace was asked for.
     files: Vec<Option<PerfettoTrace>>,
 }
 
 impl Traces {
-    /// Starts those that `args` asks for. Before the runs: nobody wants to hear after minutes that a file
-    /// cannot be written.
+    /// Creates the traces that `args` asks for. This happens before the runs, so that a file that cannot be written is
+    /// reported at once, not after minutes.
     pub fn create(args: &CompareArgs, schedulers: &[Named]) -> Result<Self, Error> {
         let window = args.trace_window.unwrap_or_default();
         let labels: Vec<&str> = schedulers.iter().map(|named| named.label.as_str()).collect();
@@ -34,17 +34,17 @@ impl Traces {
         Ok(Self { window, files })
     }
 
-    /// The trace of a scheduler's run, if it is one that is traced: the first.
+    /// The trace of a scheduler's run. Only the first run of a scheduler is traced.
     pub fn of(&self, scheduler: usize, repeat: u32) -> Option<&PerfettoTrace> {
         self.files.get(scheduler)?.as_ref().filter(|_| repeat == 0)
     }
 
-    /// Writes no trace of a scheduler. Whether one was asked for.
+    /// Drops the trace of a scheduler. Returns whether there was one.
     pub fn leave_out(&mut self, scheduler: usize) -> bool {
         self.files.get_mut(scheduler).is_some_and(|file| file.take().is_some())
     }
 
-    /// Refuses a window that begins when runs have ended.
+    /// Refuses a window that begins after the run has ended.
     pub fn check(&self, duration_ns: Option<u64>) -> Result<(), Error> {
         match duration_ns {
             Some(ns) if !self.files.is_empty() && self.window.from >= Time(ns) => {
@@ -54,7 +54,7 @@ impl Traces {
         }
     }
 
-    /// Completes the traces of the schedulers whose traced run ended, at `ends`; the others leave no file.
+    /// Completes the traces of all schedulers whose first run has ended, at `ends`. The other traces leave no file.
     pub fn finish(&self, schedulers: &[Contender], ends: &[Option<Time>]) -> Result<(), Error> {
         for ((trace, end), scheduler) in self.files.iter().zip(ends).zip(schedulers) {
             let (Some(trace), Some(end)) = (trace, *end) else { continue };
@@ -71,14 +71,14 @@ impl Traces {
     fn nothing_in(&self, run: &str, end_ns: u64) -> Error {
         let time = |ns| humantime::format_duration(std::time::Duration::from_nanos(ns));
         Error::Usage(format!(
-            "--trace-window: it begins at {}, but {run} ends after {}; choose an earlier one",
+            "--trace-window: the window begins at {}, but {run} ends after {}; choose an earlier window",
             time(self.window.from.ns()),
             time(end_ns)
         ))
     }
 }
 
-/// `file` itself for one scheduler; else the schedulers' names come before its ending.
+/// The file names: `file` itself for one scheduler; for several, the scheduler's name is inserted before its ending.
 fn paths(file: &Path, schedulers: &[&str]) -> Result<Vec<PathBuf>, Error> {
     if schedulers.len() == 1 {
         return Ok(vec![file.to_owned()]);
@@ -92,8 +92,8 @@ fn paths(file: &Path, schedulers: &[&str]) -> Result<Vec<PathBuf>, Error> {
     Ok(schedulers.iter().map(|name| path(file, &free_name(name, &mut taken))).collect())
 }
 
-/// A scheduler's name as a part of a file's name: `_` for what a shell or file system may not like; a
-/// number makes it differ from those `taken`.
+/// A scheduler's name as part of a file name. Characters that a shell or file system may reject become `_`. A number is
+/// added if the name is already in `taken`.
 fn free_name(scheduler: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "@.+-=".contains(c) { c } else { '_' };
     let name: String = scheduler.chars().map(plain).take(LONGEST_NAME).collect();

@@ -1,4 +1,4 @@
-//! `roost validate`: the simulation beside the real kernel.
+//! `roost validate`: compares the simulation with the real kernel.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,28 +29,28 @@ use crate::vm;
 /// The kernel that is validated, and the model of it.
 const VERSION: &str = "7.2";
 
-/// What the kernel is told besides: the model has no task groups.
+/// Arguments of the guest's kernel. The model has no automatic task groups, so the guest has none either.
 const KERNEL_ARGUMENTS: &str = "noautogroup";
 
-/// An instruction takes 2 to this power, ns: the fastest CPUs that the exact lane can emulate.
+/// An instruction takes 2 to the power of this number, in ns. 0 makes the fastest CPUs that `--exact` can emulate.
 const INSTRUCTION_SHIFT: u8 = 0;
 
-/// Size of each CPU's trace buffer, KiB: a scenario leaves a few hundred.
+/// Size of each CPU's trace buffer, in KiB. A scenario leaves a few hundred KiB.
 const STREAM_KIB: u32 = 4096;
 
-/// Scenarios that share a boot: few boots, and work for all of the host's CPUs.
+/// Number of scenarios that share a boot. Few boots are needed, and all CPUs of the host still have work.
 const SCENARIOS_A_BOOT: usize = 6;
 
-/// Time on the host that one run may take: some 10 s where nothing else runs.
+/// Real time that one run may take. It takes about 10 s on an idle host.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Runs of each scenario in the simulation: cheap, so that chance is on the real side only.
+/// Simulated runs of each scenario. They are cheap, so there are enough of them that only the real side has noise.
 const SIMULATED_RUNS: u64 = 40;
 
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// What the real kernel did: by machine and scenario, an observation a repeat.
+/// Observations of the real kernel, by machine and scenario; one per repeat.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Real {
     /// The kernel's release.
@@ -64,7 +64,7 @@ impl Real {
         found.map(Vec::as_slice).ok_or_else(|| {
             let (scenario, machine) = (scenario.name, &machine.name);
             Error::Usage(format!(
-                "nothing was observed of {scenario} on {machine}; measure it without --from"
+                "--from: the file has no observation of {scenario} on {machine}; leave out --from to measure it"
             ))
         })
     }
@@ -128,7 +128,7 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
     }
 }
 
-/// What was looked at of the runs of a scenario, on average.
+/// The part of the run that was observed, averaged over the runs of a scenario.
 fn mean_window(observed: &[Observation]) -> Range<u64> {
     let mean = |of: &dyn Fn(&Observation) -> u64| {
         observed.iter().map(of).sum::<u64>() / (observed.len() as u64).max(1)
@@ -145,7 +145,7 @@ fn chosen(names: &[String]) -> Result<Vec<Scenario>, Error> {
     }
 }
 
-/// Runs every scenario on every machine in guests, as many at a time as the host has CPUs.
+/// Runs every scenario on every machine in guests. As many guests run at once as the host has CPUs.
 fn measure(
     args: &ValidateArgs,
     machines: &[Arc<Machine>],
@@ -178,7 +178,7 @@ fn measure(
     Ok(real)
 }
 
-/// One boot in the exact lane: the kernel's release, and a list of observations a scenario.
+/// One boot with exact time. Returns the kernel's release, and the observations of each scenario.
 fn boot(
     args: &ValidateArgs,
     cache: &Cache,
@@ -254,7 +254,7 @@ fn read(file: &Path) -> Result<Real, Error> {
     serde_json::from_str(&text).map_err(|error| wrong(format!("not written by --save: {error}")))
 }
 
-/// Written beside its place and then moved there: an old file stays whole if this fails.
+/// Writes to a temporary file, then renames it. If that fails, an old file stays whole.
 fn write(file: &Path, real: &Real) -> Result<(), Error> {
     let wrong = |error: std::io::Error| Error::Usage(format!("{}: {error}", file.display()));
     let text = serde_json::to_string(real).map_err(|error| wrong(error.into()))?;

@@ -1,4 +1,4 @@
-//! Questions of one's own: labels, lists of machines and workloads, one number, numbers, rules.
+//! Tests of features for questions of one's own: labels, several machines and workloads, `--metric`, numbers and rules.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -17,14 +17,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Standard output of a comparison that succeeds.
+/// Standard output of a comparison that must succeed.
 fn succeeds(arguments: &[&str]) -> String {
     let output = compare(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
 
-/// The one line of a comparison that is refused with status 2 and prints nothing else.
+/// The error line of a comparison that must fail with status 2 and print nothing else.
 fn refused(arguments: &[&str]) -> String {
     let output = compare(arguments);
     let told = text(&output.stderr);
@@ -34,7 +34,7 @@ fn refused(arguments: &[&str]) -> String {
     told
 }
 
-/// A machine and a workload that takes no time.
+/// A machine, and a workload that ends almost at once.
 const SMALL: [&str; 4] = ["--machine", "2n2l4c", "--workload", "hackbench:groups=1,loops=1"];
 
 /// Two machines and two workloads.
@@ -106,7 +106,7 @@ fn one_number_is_the_mean_that_json_has_and_nothing_else() {
     assert_eq!(counter.trim().parse::<f64>().ok(), comparison["counters"]["wakeups"][1].as_f64());
 }
 
-/// An interrupted comparison of several goes on with what each of them left.
+/// `--resume` continues an interrupted comparison of several machines and workloads, each from its own runs.
 #[test]
 fn several_comparisons_go_on_where_they_were_left() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn several_comparisons_go_on_where_they_were_left() {
     let resume = ["--repeat", "3", "--resume", file.to_str().unwrap()];
     let resumed = succeeds(&[&FOUR[..], &resume, &schedulers].concat());
     assert_eq!(resumed, succeeds(&[&FOUR[..], &["--repeat", "3"], &schedulers].concat()));
-    // What the file has is not run again: a figure that no run leaves stays.
+    // Runs in the file are not repeated: a value that no run would produce must survive.
     let mut document: Value = serde_json::from_str(&two).unwrap();
     document["comparisons"][2]["runs"][0]["metrics"][0]["value"] = Value::from(123.25);
     std::fs::write(&file, document.to_string()).unwrap();
@@ -136,8 +136,8 @@ fn what_is_wrong_is_told_in_one_line() {
         move || refused(&[&SMALL[..], &["--repeat", "1"], rest].concat())
     };
     let cases: [(&dyn Fn() -> String, &str); 12] = [
-        (&of("hackbench:groups=1,4,4"), "groups: 4 stands twice in its list; give it once"),
-        (&of("hackbench:4"), "4: a number that continues no list"),
+        (&of("hackbench:groups=1,4,4"), "groups: 4 is in its list twice; give it once"),
+        (&of("hackbench:4"), "4: a number that follows no list"),
         (&of("hackbench:groups=1,4,x"), "hackbench has no parameter 'x'"),
         (&of("hackbench:groups=1,0"), "groups: '0' is not a whole number in range"),
         (&with(&["x=fair@7.2", "x=fair@5.19"]), "x: labels two rows"),
@@ -160,11 +160,11 @@ fn a_trace_is_of_one_machine_and_workload() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.pftrace");
     let trace = ["--trace", file.to_str().unwrap(), "fair@7.2"];
-    assert!(refused(&[&FOUR[..], &trace].concat()).contains("--trace is of one machine"));
+    assert!(refused(&[&FOUR[..], &trace].concat()).contains("--trace takes one machine"));
     assert!(!Path::exists(&file));
 }
 
-/// A rule's file in a folder of its own, and where what is compiled of it is kept.
+/// A rule's file in a folder of its own, and the folder that caches compiled rules.
 struct Rule {
     folder: tempfile::TempDir,
 }
@@ -180,7 +180,7 @@ impl Rule {
         Self { folder }
     }
 
-    /// A comparison in that folder.
+    /// Runs a comparison in that folder.
     fn compare(&self, arguments: &[&str]) -> Output {
         let mut command = assert_cmd::Command::new(ROOST);
         command.current_dir(&self.folder).env("ROOST_CACHE", self.folder.path().join("cache"));
@@ -188,7 +188,7 @@ impl Rule {
         command.timeout(std::time::Duration::from_secs(120)).output().unwrap()
     }
 
-    /// The one line that a comparison ends with.
+    /// The last line that a comparison prints, which must end with `status`.
     fn ends_with(&self, status: i32) -> String {
         let output = self.compare(&["fair@7.2+policy=mine.h"]);
         let told = text(&output.stderr);
@@ -236,7 +236,7 @@ fn the_rule_that_a_header_has_changes_nothing() {
     assert!(notes.contains("+policy=my_rule.h changed nothing in these runs"), "{notes}");
     let again = roost(&["policy", "new", "sis-util"]);
     assert_eq!(again.status.code(), Some(2));
-    assert!(text(&again.stderr).contains("my_rule.h: is there already"));
+    assert!(text(&again.stderr).contains("my_rule.h: exists already"));
     let list = text(&roost(&["policy", "list"]).stdout);
     let searched =
         "\nsis-util: on in 6.15, 7.2, else with fair@VERSION+sis-util\n  roost_nr_idle_scan ";
@@ -253,7 +253,7 @@ fn the_rule_that_a_header_has_changes_nothing() {
     );
 }
 
-/// Every mechanism's file is one that compiles as it is.
+/// The file that `roost policy new` writes for a mechanism compiles without changes.
 #[test]
 fn every_template_is_a_rule() {
     let list = assert_cmd::Command::new(ROOST).args(["policy", "list"]).output().unwrap();
@@ -342,7 +342,7 @@ fn a_number_changes_what_it_says() {
     assert_ne!(with(""), with("+base-slice-ns=100000"));
 }
 
-/// The page has each number with unit, range and default, those of domains once for all levels.
+/// docs/use/numbers.md lists each number with unit, range and default; numbers of domains appear once for all levels.
 #[test]
 fn the_page_of_numbers_is_what_the_list_has() {
     let page = include_str!("../../../docs/use/numbers.md");

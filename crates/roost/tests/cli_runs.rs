@@ -1,4 +1,4 @@
-//! What a comparison leaves when it is watched, interrupted, traced, or too short to measure anything.
+//! Comparisons that are watched on a terminal, interrupted, traced, or too short to measure anything.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const ROOST: &str = env!("CARGO_BIN_EXE_roost");
 
-/// Some hundred runs a minute: short ones.
+/// Short runs: some hundreds per minute.
 const MANY: [&str; 10] = [
     "compare",
     "--machine",
@@ -37,7 +37,7 @@ fn succeeds(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The one line with which a command fails that prints nothing else.
+/// The error line of a command that must fail with `status` and print nothing else.
 fn fails(args: &[&str], status: i32) -> String {
     let output = roost(args);
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -46,7 +46,7 @@ fn fails(args: &[&str], status: i32) -> String {
     stderr
 }
 
-/// Starts a comparison of very many repeats and interrupts it when some are complete.
+/// Starts a comparison with very many repeats, and interrupts it when some are complete.
 fn interrupted(more: &[&str]) -> String {
     for wait_ms in [500, 2_000, 8_000, 30_000] {
         let directory = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn interrupted(more: &[&str]) -> String {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // The traces' temporary files are there once signals are caught.
+        // Once signals are caught, the temporary files of the traces exist.
         let start = Instant::now();
         while fs::read_dir(directory.path()).unwrap().count() < 2 {
             assert!(start.elapsed() < Duration::from_secs(60), "no trace was begun");
@@ -92,7 +92,7 @@ fn files(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The same comparison, of so many repeats and undisturbed.
+/// The same comparison with this many repeats, not interrupted.
 fn undisturbed(repeats: &str, format: &str) -> String {
     succeeds(&[&MANY[..], &["--repeat", repeats, "--format", format]].concat())
 }
@@ -128,7 +128,7 @@ fn an_interrupted_json_says_so() {
     let whole = undisturbed(&repeats.to_string(), "json");
     let mut whole: Value = serde_json::from_str(&whole).unwrap();
     assert_eq!(whole["partial"], false);
-    // Runs of later repeats that were complete are kept to go on with.
+    // Completed runs of later repeats are kept for `--resume`.
     let runs = |document: &mut Value| document.as_object_mut().unwrap().remove("runs").unwrap();
     let (kept, all) = (runs(&mut partial), runs(&mut whole));
     assert!(all.as_array().unwrap().iter().all(|run| kept.as_array().unwrap().contains(run)));
@@ -136,7 +136,7 @@ fn an_interrupted_json_says_so() {
     assert_eq!(partial, whole);
 }
 
-/// Where a resumed comparison begins: what an interrupted one left, in a file.
+/// Leaves the file of an interrupted comparison, which a resumed one reads.
 fn left(directory: &Path) -> (PathBuf, u64) {
     let text = interrupted(&["--format", "json"]);
     let document: Value = serde_json::from_str(&text).unwrap();
@@ -158,7 +158,7 @@ fn a_comparison_that_goes_on_is_the_same_as_one_that_was_not_interrupted() {
         let whole = [&MANY[..], &["--repeat", &more, "--format", format, "--counters"]].concat();
         assert_eq!(resumed(format, &file), succeeds(&whole), "{format}: {repeats} and 3 more");
     }
-    // What the file has is not run again: a figure that no run leaves stays.
+    // Runs in the file are not repeated: a value that no run would produce must survive.
     let mut document: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     document["runs"][0]["metrics"][0]["value"] = Value::from(123.25);
     fs::write(&file, document.to_string()).unwrap();
@@ -195,12 +195,12 @@ fn a_file_of_another_comparison_is_not_gone_on_with() {
     let host = text.replace("\"place\": \"simulated\"", "\"place\": \"host\"");
     assert!(refused(&host, &same).contains("its place is \"host\", here it is \"simulated\""));
     assert!(refused(&text[..text.len() / 2], &same).contains("all of it"));
-    assert!(refused("", &same).contains("it is empty"));
+    assert!(refused("", &same).contains("the file is empty"));
     let on_host = ["compare", "--on", "host", "--workload", base[4], "fair"];
-    assert!(refused(&text, &on_host).contains("--resume goes on with simulated runs"));
+    assert!(refused(&text, &on_host).contains("--resume continues simulated runs"));
 }
 
-/// Runs with standard error on a terminal; what was shown there.
+/// Runs with standard error on a terminal, and returns what the terminal showed.
 fn on_a_terminal(args: &[&str]) -> String {
     use std::os::fd::{FromRawFd, OwnedFd};
     let (mut ours, mut theirs) = (0, 0);
@@ -217,7 +217,7 @@ fn on_a_terminal(args: &[&str]) -> String {
     };
     assert_eq!(opened, 0, "no terminal to be had");
     for end in [ours, theirs] {
-        // SAFETY: it is open. Commands of other tests must not keep it open.
+        // SAFETY: the descriptor is open. It must not stay open in commands of other tests.
         assert_eq!(unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
     }
     // SAFETY: openpty() has opened them, and nobody else has them.
@@ -225,7 +225,7 @@ fn on_a_terminal(args: &[&str]) -> String {
     let mut command = Command::new(ROOST);
     command.args(args).env("TERM", "xterm").stdout(Stdio::null()).stderr(theirs);
     let mut child = command.spawn().unwrap();
-    // Its copy of the other end, so that reading ends when the child does.
+    // Drops the parent's copy of the other end, so that reading ends when the child ends.
     drop(command);
     let mut shown = Vec::new();
     let mut ours = fs::File::from(ours);
@@ -357,7 +357,7 @@ mod traces {
     }
 }
 
-/// The duration that an error proposes.
+/// The duration that an error message proposes.
 fn proposed(line: &str) -> String {
     let (_, rest) = line.split_once("--duration ").unwrap_or_else(|| panic!("{line}"));
     rest.split_whitespace().next().unwrap().to_owned()

@@ -1,4 +1,4 @@
-//! What `--picture` and `--html` are made of is what the run counted, and watching changes nothing.
+//! `--picture` and `--html` show what the run counted, and recording does not change the run.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,11 +14,11 @@ use serde_json::Value;
 
 const MS: u64 = 1_000_000;
 
-/// A run of all of which everything is measured, and its timeline.
+/// A run that is measured from start to end, and its timeline.
 fn watched(machine: &str, workload: &str, ms: u64, scheduler: &str) -> (Outcome, Timeline) {
     let mut simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler).unwrap();
     std::sync::Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
-    // Threads of the kernel have run before the run begins, which no observer has seen.
+    // Kernel threads run before the run begins, where no observer sees them.
     simulation.quiet = true;
     let recorder = TimelineRecorder::new(&simulation.machine, Time(0));
     let control = Control { tracer: Some(recorder.tracer()), ..Control::new(3) };
@@ -28,7 +28,7 @@ fn watched(machine: &str, workload: &str, ms: u64, scheduler: &str) -> (Outcome,
     (outcome, timeline)
 }
 
-/// Runs of all kinds: many wakeups, forks that exit, memory, task groups, a program's own queue.
+/// Runs with many wakeups, exiting forks, memory, task groups, and a BPF program's own queue.
 const RUNS: [(&str, &str, u64, &str); 5] = [
     ("2n2l4c", "hackbench:groups=2", 50, "fair@7.2"),
     ("zen3-2s", "schbench", 200, "fair@5.19+sis-util"),
@@ -88,7 +88,7 @@ fn memory_is_what_the_engine_counts_and_what_is_under_way() {
     assert_eq!((of(|n| n.local_bytes), of(|n| n.remote_bytes)), (local, remote));
     let end = t.memory.last().unwrap();
     let transferred = end.accessed.local_bytes + end.accessed.remote_bytes;
-    // At most the sweep that each thread makes, over three arrays of which one counts twice.
+    // At most the sweep of each thread, over three arrays of which one counts twice.
     assert!((0..=16 * 4 * 8 * 1_000_000).contains(&(transferred - local - remote)));
     let pages: u64 = end.node_pages.iter().sum();
     let arrays = 3 * 8 * 1_000_000_u64;

@@ -1,4 +1,4 @@
-//! `roost sweep`: the same bytes whatever happens on the way, and one clear error for what is wrong.
+//! Tests `roost sweep`: the result has the same bytes whatever interrupts it, and each mistake gives one clear error.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const ROOST: &str = env!("CARGO_BIN_EXE_roost");
 
-/// 2 machines, 2 workloads, 3 schedulers, 2 values of a number, 3 seeds: 72 runs of some milliseconds.
+/// 2 machines, 2 workloads, 3 schedulers, 2 values of a number, 3 seeds: 72 runs of a few milliseconds.
 const SMALL: &str = r#"
 machines = ["2n2l4c", "1s2n4l2c"]
 workloads = "hackbench:groups=1,2,loops=5"
@@ -27,7 +27,7 @@ seeds = 3
 numbers.migration-cost-ns = ["default", 100000]
 "#;
 
-/// 5 machines, 6 workloads, 4 schedulers and 20 seeds in 25 lines at most.
+/// 5 machines, 6 workloads, 4 schedulers and 20 seeds in at most 25 lines.
 const LARGE: &str = r#"# What two rules do on five machines.
 machines = ["2n2l4c", "1s2n4l2c", "2n2l2c2t", "node:1 l3:2 core:4 pu:1", "node:1 l3:1 core:4 pu:1"]
 workloads = [
@@ -53,7 +53,7 @@ fn folder(plan: &str) -> TempDir {
     folder
 }
 
-/// `roost sweep plan.toml` there.
+/// The command `roost sweep plan.toml` in that folder.
 fn command(folder: &Path, rest: &[&str]) -> Command {
     let mut command = Command::new(ROOST);
     command.args(["sweep", "plan.toml"]).args(rest).current_dir(folder);
@@ -70,7 +70,7 @@ fn sweep(folder: &Path, rest: &[&str]) -> Output {
     output
 }
 
-/// The bytes of the result of this plan, undisturbed.
+/// The bytes of this plan's result when nothing interrupts the sweep.
 fn undisturbed(plan: &str) -> Vec<u8> {
     let folder = folder(plan);
     sweep(folder.path(), &[]);
@@ -82,14 +82,14 @@ fn lines(journal: &Path) -> usize {
     fs::read(journal).map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count())
 }
 
-/// Which runs the journal has.
+/// The runs that the journal contains.
 fn kept(journal: &Path) -> Vec<(u64, u64)> {
     let text = String::from_utf8_lossy(&fs::read(journal).unwrap()).into_owned();
     let whole = text.lines().skip(1).filter_map(|line| serde_json::from_str::<Value>(line).ok());
     whole.map(|run| (run["cell"].as_u64().unwrap(), run["repeat"].as_u64().unwrap())).collect()
 }
 
-/// Starts it, and kills it (no handler sees that) once the journal has so many lines.
+/// Starts the sweep and kills it (SIGKILL, which no handler sees) once the journal has `wanted` lines.
 fn killed(folder: &Path, wanted: usize, wait: Duration) {
     let journal = folder.join("plan.parquet.journal");
     let mut child =
@@ -139,15 +139,15 @@ fn the_result_does_not_depend_on_jobs_and_is_never_made_again_or_lost() {
     fs::write(folder.path().join("plan.toml"), SMALL.replace("seeds = 3", "seeds = 2")).unwrap();
     let output = command(folder.path(), &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("plan.parquet: there is such a file"));
+    assert!(text(&output.stderr).contains("plan.parquet: the file exists"));
     assert!(fs::read(folder.path().join("plan.parquet")).unwrap() == bytes);
 }
 
-/// A limit on the size of files stands for a full disk: writing fails the same way.
+/// A limit on file size replaces a full disk: writes fail in the same way.
 #[test]
 fn what_a_full_disk_left_is_gone_on_with() {
     let folder = folder(SMALL);
-    // Of 1024 bytes each in sh; SIGXFSZ is ignored, so that the write fails.
+    // `ulimit -f` counts blocks of 1024 bytes in this shell. SIGXFSZ is ignored, so that the write fails.
     let script = format!("trap '' XFSZ; ulimit -f 100; exec {ROOST} sweep plan.toml");
     let output =
         Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
@@ -191,7 +191,7 @@ fn a_journal_is_of_one_plan_and_one_process() {
         text(&output.stderr)
     };
     assert!(refused().contains("runs of another plan"));
-    // A comment is no other plan.
+    // Adding a comment does not make another plan.
     fs::write(folder.path().join("plan.toml"), format!("# Mine.\n{SMALL}")).unwrap();
     let journal = fs::File::open(folder.path().join("plan.parquet.journal")).unwrap();
     // SAFETY: the file is open.
@@ -214,10 +214,12 @@ fn ctrl_c_says_what_is_kept_and_the_same_command_goes_on() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let told = text(&output.stderr);
-    assert!(told.contains("of 72 runs are kept in plan.parquet.journal; the same command goes on"));
+    assert!(told.contains(
+        "of 72 runs are kept in plan.parquet.journal; give the same command to continue"
+    ));
 }
 
-/// The bar of the issue: a plan of 25 lines makes 2,400 runs, and each cell has its line.
+/// The bar: a plan of 25 lines makes 2,400 runs, and each cell has its line.
 #[test]
 fn a_plan_of_25_lines_makes_2400_runs() {
     assert!(LARGE.lines().count() <= 25);
@@ -230,7 +232,7 @@ fn a_plan_of_25_lines_makes_2400_runs() {
     assert_eq!(rows, 5 * 6 * 4 * 20);
 }
 
-/// A row has what a comparison of the same run has.
+/// A row has the same values as a comparison with the same run.
 #[test]
 fn rows_are_the_runs_that_compare_makes() {
     let folder = folder(SMALL);
@@ -311,7 +313,7 @@ duration = "20ms"
     );
 }
 
-/// A run that fails is a row that says why; the others are there.
+/// A failed run becomes a row with the reason. The other runs are complete.
 #[test]
 fn runs_that_fail_are_rows_with_a_reason() {
     let plan = r#"
@@ -348,7 +350,7 @@ fn a_report_is_one_page_without_a_request() {
     assert!(!html.contains("src=\"http") && !html.contains("{{"));
 }
 
-/// The line of a command that is refused.
+/// The error line of a command that must be refused.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new(ROOST).args(arguments).current_dir(folder).output().unwrap();
     let told = text(&output.stderr);
@@ -376,13 +378,13 @@ fn what_is_wrong_with_a_plan_is_told_in_one_line() {
         (instead("2n2l4c", "zen3-s2"), "did you mean zen3-2s"),
         (instead("'2n2l4c'", "['2n2l4c', '2n2l4c']"), "machines: 2n2l4c: given twice"),
         (instead("hackbench", "hackbnech"), "did you mean hackbench"),
-        (instead("groups=1", "groups=1,1"), "groups: 1 stands twice in its list"),
+        (instead("groups=1", "groups=1,1"), "groups: 1 is in its list twice"),
         (instead("fair@7.2", "fair@7.9"), "unknown version '7.9'"),
         (instead("'fair@7.2'", "['a=fair@7.2', 'a=fair@5.19']"), "a: labels two rows"),
         (with("seeds = 0"), "seeds: 0 of them make no run"),
         (with("seeds = [1, 1]"), "seed 1: given twice"),
         (with("seeds = 'many'"), "expected how many seeds, or a list of seeds"),
-        (with("duration = '0s'"), "duration: a run of no time measures nothing"),
+        (with("duration = '0s'"), "duration: a run of 0 s measures nothing"),
         (with("duration = 'soon'"), "write for example \"500ms\" or \"20s\""),
         (with("start = 'cold'"), "unknown variant `cold`, expected `running` or `boot`"),
         (with("numbers.migration-cost = 1"), "migration-cost-ns"),

@@ -1,15 +1,16 @@
-//! Rules of one's own: a C file with functions of the policy's headers, which replaces those.
+//! Rules of users: a C file with functions that replace functions of the policy's headers.
 //!
 //! ```text
 //! my_rule.h ─► which functions? ─► headers that declare them ─► cc ─► object, kept by content ─► Rules
 //! ```
 //!
-//! The file is read as text to know what it replaces; all else is the compiler's to say. A replaced function is only
-//! declared in the headers, so a definition that does not fit is an error of the compiler, with file and line. The
-//! object has all functions of the policy. It is loaded once and never unloaded.
+//! The file is read as text to find out which functions it replaces. Everything else is left to the compiler. The
+//! headers only declare a replaced function, so a definition that does not fit gives a compiler error with file and
+//! line. The object contains all functions of the policy. It is loaded once and never unloaded.
 //!
-//! A rule is a formula: what it keeps between calls would make runs depend on each other, so that is refused, as are
-//! floats. One that does not return within [`LIMIT`], or that faults, ends the process with its name.
+//! A rule is a formula. State that it kept between calls would make runs depend on each other, so such state is
+//! refused, and so are floats. If a function does not return within [`LIMIT`], or faults, the process ends and names
+//! the function.
 
 mod compile;
 mod watch;
@@ -21,16 +22,16 @@ use roost_policy::headers::{self, Forbidden};
 pub use roost_policy::{InForce, Rules};
 pub use watch::LIMIT;
 
-/// A rule of one's own, ready to be put in force.
+/// A user's rule, ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnRule {
-    /// All functions, the replaced ones among them.
+    /// All functions of the policy, with the user's replacements.
     pub rules: Rules,
-    /// The file as given.
+    /// The file as the user named it.
     pub file: String,
-    /// SHA-256 of what was compiled, in hexadecimal.
+    /// SHA-256 of the compiled text, in hexadecimal.
     pub sha256: String,
-    /// The functions that it replaces, in the file's order.
+    /// The functions that it replaces, in the order of the file.
     pub replaces: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ pub struct Function {
     pub name: String,
     /// The mechanism of its header, as switches name it: `sis-util`.
     pub mechanism: String,
-    /// What it is, in a sentence; may be empty.
+    /// A description in one sentence. May be empty.
     pub about: String,
     /// Whether only the live scheduler calls it.
     pub only_live: bool,
@@ -66,7 +67,7 @@ pub fn functions() -> Vec<Function> {
     headers::all().into_iter().map(function).collect()
 }
 
-/// The words of a comment, its first paragraph.
+/// The text of a comment's first paragraph.
 fn plain(comment: &str) -> String {
     let text = comment.trim_start_matches("/*").trim_end_matches("*/");
     let lines = text.lines().map(|line| line.trim().trim_start_matches('*').trim());
@@ -74,10 +75,10 @@ fn plain(comment: &str) -> String {
     paragraph.collect::<Vec<_>>().join(" ")
 }
 
-/// A file to start from: the functions of a mechanism, or one function, as they are, and how to go on.
+/// The text of a file to start from: the functions of a mechanism, or a single function, unchanged, and instructions.
 ///
 /// # Errors
-/// If there is no mechanism or function of this name: what was probably meant, as the end of a sentence.
+/// If there is no mechanism or function with this name. The error is a suggestion, as the end of a sentence.
 pub fn template(name: &str) -> Result<String, String> {
     let all = functions();
     let is_wanted = |function: &&Function| function.mechanism == name || function.name == name;
@@ -93,12 +94,12 @@ pub fn template(name: &str) -> Result<String, String> {
     let text = text.map_or("", |(_, text)| *text);
     let mut out = String::from("/* SPDX-License-Identifier: GPL-2.0-only */\n");
     out += &format!(
-        "/*\n * A rule of your own, from roost/{header}: change what is in a function, and leave out those \
-                     that stay.\n *\n *     roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy=FILE\n *\n"
+        "/*\n * A rule of your own, from roost/{header}: edit the functions, and remove those \
+                     that you do not change.\n *\n *     roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy=FILE\n *\n"
     );
-    out += " * Types, constants and other functions of all headers can be used. A rule is a formula of its arguments: no\n \
-            * variables that outlive a call, no floats, integers as wide as here. What the header says:\n */\n\n";
-    // The header's own comment is its second.
+    out += " * You can use the types, constants and functions of all headers. A rule is a formula of its arguments: no\n \
+            * static variables, no floats, and the same integer types as here. The header's comment:\n */\n\n";
+    // The header's own comment is its second one.
     let about = text.splitn(3, "/*").nth(2).and_then(|rest| rest.split_once("*/"));
     if let Some((about, _)) = about {
         out += &format!("/*{about}*/\n");
@@ -111,104 +112,106 @@ pub fn template(name: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Why a file is no rule.
+/// Why a file cannot be used as a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{file}: cannot be read: {why}; `roost policy new sis-util` writes one to start from")]
     Unreadable {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// What the system says.
+        /// The operating system's reason.
         why: std::io::Error,
     },
-    /// It has nothing that could replace something.
-    #[error("{file}: it defines no function of the policy; `roost policy list` has them")]
+    /// The file replaces no function.
+    #[error("{file}: it defines no function of the policy; `roost policy list` names them")]
     ReplacesNothing {
-        /// As given.
+        /// The file as the user named it.
         file: String,
     },
-    /// It defines a function that looks like one of the policy's.
+    /// The file defines a function with a name like one of the policy's.
     #[error(
-        "{file}:{line}: the policy has no {name}{meant}; `roost policy list` has its functions, and names of your own \
-         begin otherwise"
+        "{file}:{line}: the policy has no {name}{meant}; `roost policy list` names its functions; names of your own \
+         must not begin with roost_"
     )]
     Unknown {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// Where.
+        /// The line.
         line: usize,
         /// The function.
         name: String,
-        /// What was probably meant, as the end of a sentence.
+        /// A similar name, as the end of the sentence.
         meant: String,
     },
-    /// It defines a function twice.
+    /// The file defines a function twice.
     #[error("{file}:{line}: {name} is defined twice; leave one of them out")]
     Twice {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// Where the second time.
+        /// The line of the second definition.
         line: usize,
         /// The function.
         name: String,
     },
-    /// It keeps something between calls.
+    /// The file keeps state between calls.
     #[error(
-        "{file}:{line}: this outlives a call, and a rule is a formula of its arguments: make it const or a variable of \
-         the function"
+        "{file}:{line}: this variable keeps its value between calls, and a rule is a formula of its arguments: make it \
+         const, or a variable of the function"
     )]
     Stateful {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// Where.
+        /// The line.
         line: usize,
     },
-    /// It has a float.
+    /// The file uses a float.
     #[error(
         "{file}:{line}: no floats: neither the kernel nor BPF has them; use integers, such as percent"
     )]
     Float {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// Where.
+        /// The line.
         line: usize,
     },
-    /// The compiler does not take it.
+    /// The compiler refuses the file.
     #[error("{0}")]
     Compiler(String),
-    /// There is no compiler.
-    #[error("{file}: it takes a C compiler: no `cc` is in $PATH ({why}); install gcc or clang")]
+    /// There is no C compiler.
+    #[error(
+        "{file}: a rule needs a C compiler, and `cc` is not in $PATH ({why}); install gcc or clang"
+    )]
     NoCompiler {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// What the system says.
+        /// The operating system's reason.
         why: std::io::Error,
     },
-    /// The folder for what was compiled cannot be used.
+    /// The folder of compiled rules cannot be used.
     #[error(
-        "{file}: the folder of compiled rules cannot be used: {why}; set ROOST_CACHE to another"
+        "{file}: the folder of compiled rules cannot be used: {why}; set ROOST_CACHE to another folder"
     )]
     Cache {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// What was compiled cannot be loaded.
-    #[error("{file}: what was compiled of it cannot be loaded: {why}")]
+    /// The compiled object cannot be loaded.
+    #[error("{file}: the compiled rule cannot be loaded: {why}")]
     Object {
-        /// As given.
+        /// The file as the user named it.
         file: String,
-        /// What the system says.
+        /// The system's reason.
         why: String,
     },
 }
 
-/// Compiles and loads the rule in `file`, or loads what was compiled of the same text before.
+/// Compiles and loads the rule in `file`. If the same text was compiled before, loads that object.
 ///
 /// # Errors
-/// If it is no rule, or cannot be compiled.
+/// If the file is not a rule, or cannot be compiled.
 pub fn load(file: &str) -> Result<OwnRule, RuleError> {
     let text = std::fs::read_to_string(file)
         .map_err(|why| RuleError::Unreadable { file: file.to_owned(), why })?;
@@ -220,10 +223,10 @@ pub fn load(file: &str) -> Result<OwnRule, RuleError> {
     Ok(OwnRule { rules, file: file.to_owned(), sha256: object.sha256, replaces })
 }
 
-/// The functions that `text`, of `file`, replaces.
+/// The functions that `text` replaces. `file` is named in errors.
 ///
 /// # Errors
-/// If there are none, or it has something that a rule must not have.
+/// If there are none, or the file contains something that is not allowed in a rule.
 fn replaced(file: &str, text: &str) -> Result<Vec<String>, RuleError> {
     let known: Vec<String> =
         headers::all().into_iter().map(|(_, function)| function.name).collect();

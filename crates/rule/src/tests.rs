@@ -1,4 +1,4 @@
-//! Rules that work, and those that cannot.
+//! Rules that work, and rules that are refused.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A folder with a rule in it.
+/// A folder that contains a rule.
 struct Given {
     folder: TempDir,
 }
@@ -22,7 +22,7 @@ impl Given {
         load(self.file().to_str().unwrap())
     }
 
-    /// The one line that is told, without the folder.
+    /// The error line, without the folder.
     fn refused(&self) -> String {
         let told = self.load().unwrap_err().to_string();
         assert!(!told.contains('\n'), "{told}");
@@ -52,7 +52,7 @@ fn a_rule_replaces_its_function_and_no_other_while_it_is_in_force() {
     assert_eq!((nr_idle_scan(0, 16, 117), llc_imbalance::allowed(16)), usual);
 }
 
-/// A function that only other functions of its header call, which have symbols.
+/// A replaced function that is only called by other functions of its header, which have symbols.
 #[test]
 fn calls_inside_the_headers_reach_the_rule() {
     let text = "bool roost_numa_over_limit(u32 rule, u32 running, u32 weight, u32 imb_numa_nr)\n{\n\
@@ -66,7 +66,7 @@ fn calls_inside_the_headers_reach_the_rule() {
     assert_eq!((placed(50), placed(100)), (0, 2));
 }
 
-/// Helpers, constants, types and functions of several headers.
+/// A rule may use helpers, constants, types and functions of several headers.
 #[test]
 fn a_rule_may_use_all_headers_and_helpers_of_its_own() {
     let text = "#define FEW 16\nstatic const u32 factor[2] = { 1, 2 };\n\
@@ -108,8 +108,8 @@ fn what_is_no_rule_is_told_in_one_line() {
         (other("llc_weight +", "llc_wieght +"), "'llc_wieght' undeclared"),
         (other("% 2;", "% 2"), "mine.h:3:"),
         (other("return", "float x = 0.5; return x +"), "mine.h:3: no floats"),
-        (body("static u32 calls;"), "mine.h:3: this outlives a call"),
-        (format!("u32 calls;\n{TWICE}"), "mine.h:1: this outlives a call"),
+        (body("static u32 calls;"), "mine.h:3: this variable keeps its value"),
+        (format!("u32 calls;\n{TWICE}"), "mine.h:1: this variable keeps its value"),
         (body("helper();"), "implicit declaration of function 'helper'"),
         (format!("#include \"gone.h\"\n{TWICE}"), "mine.h:1:10: gone.h"),
     ];

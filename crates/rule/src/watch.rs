@@ -1,4 +1,4 @@
-//! Loading an object, and a thread that looks whether its functions return.
+//! Loads an object, and watches in a thread whether its functions return.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
@@ -10,46 +10,46 @@ use roost_policy::Rules;
 
 use crate::RuleError;
 
-/// The longest that a function may take: it is a formula, of nanoseconds.
+/// Longest time that a function may take. Rules are formulas that take nanoseconds.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
-/// Between two looks.
+/// Interval between two checks.
 const GLANCE: Duration = Duration::from_millis(250);
 
-/// What a thread is in (`struct slot` of own_rule.c).
+/// What a thread is executing (`struct slot` of own_rule.c).
 #[repr(C)]
 struct Slot {
-    /// Name of the function; null: none.
+    /// Name of the function. Null if there is none.
     function: AtomicPtr<c_char>,
-    /// Calls so far.
+    /// Number of calls so far.
     calls: AtomicU64,
 }
 
-/// When a slot was first seen in this call.
+/// When a call was first seen.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     calls: u64,
     since: Option<Instant>,
 }
 
-/// Loads the object that was compiled of `file`, and watches it.
+/// Loads the object that was compiled from `file`, and watches it.
 pub fn load(file: &str, object: &Path) -> Result<Rules, RuleError> {
     let failed = |error: libloading::Error| RuleError::Object {
         file: file.to_owned(),
         why: error.to_string(),
     };
-    // SAFETY: own_rule.c was compiled to it; its constructor sets handlers of signals and nothing else.
+    // SAFETY: the object was compiled from own_rule.c. Its constructor only sets signal handlers.
     let library = unsafe { Library::new(object) }.map_err(failed)?;
-    // For the rest of the process: functions of it are called from now on.
+    // It stays loaded until the process ends, because its functions are called from now on.
     let library: &'static Library = Box::leak(Box::new(library));
     let find = |name: &'static str| {
-        // SAFETY: only the address is taken.
+        // SAFETY: only the address is used.
         unsafe { library.get::<unsafe extern "C" fn()>(name.as_bytes()) }
             .map(|symbol| *symbol as *const ())
     };
-    // SAFETY: own_rule.c includes bindings.c, and the library stays.
+    // SAFETY: own_rule.c includes bindings.c, and the library stays loaded.
     let rules = unsafe { Rules::of_object(find) }.map_err(failed)?;
-    // SAFETY: these are its types in own_rule.c.
+    // SAFETY: these are the types in own_rule.c.
     let slots = unsafe {
         let number =
             **library.get::<*const std::ffi::c_ulong>(b"roost_nr_slots").map_err(failed)?;
@@ -57,7 +57,8 @@ pub fn load(file: &str, object: &Path) -> Result<Rules, RuleError> {
         std::slice::from_raw_parts(first, number as usize)
     };
     let name = CString::new(file).unwrap_or_default().into_raw();
-    // SAFETY: this is its type in own_rule.c, and the name stays. Handlers read either name whole.
+    // SAFETY: this is the type in own_rule.c, and the name stays valid. Handlers read either the old or the new
+    // pointer.
     unsafe {
         let rule = *library.get::<*const AtomicPtr<c_char>>(b"roost_rule").map_err(failed)?;
         (*rule).store(name, Ordering::Relaxed);
@@ -70,7 +71,7 @@ pub fn load(file: &str, object: &Path) -> Result<Rules, RuleError> {
     Ok(rules)
 }
 
-/// Ends the process once a function has not returned for [`LIMIT`]: a thread that is in it cannot be ended alone.
+/// Ends the process if a function has not returned for [`LIMIT`], because a single thread cannot be ended.
 fn watch(file: &str, slots: &'static [Slot]) {
     let mut seen = vec![Seen::default(); slots.len()];
     loop {
@@ -78,7 +79,7 @@ fn watch(file: &str, slots: &'static [Slot]) {
         for (slot, seen) in slots.iter().zip(&mut seen) {
             if let Some(function) = slot.is_stuck(seen, Instant::now()) {
                 let seconds = LIMIT.as_secs();
-                let problem = "mend its loop: a rule is a formula";
+                let problem = "correct its loop, because a rule is a formula";
                 eprintln!("roost: {file}: {function} has not returned for {seconds} s; {problem}");
                 std::process::exit(1);
             }
@@ -87,7 +88,7 @@ fn watch(file: &str, slots: &'static [Slot]) {
 }
 
 impl Slot {
-    /// The function that it has been in for [`LIMIT`], by its name in the headers.
+    /// The function that the thread has been in for [`LIMIT`], by its name in the headers.
     fn is_stuck(&self, seen: &mut Seen, now: Instant) -> Option<String> {
         let function = self.function.load(Ordering::Relaxed);
         let calls = self.calls.load(Ordering::Relaxed);
@@ -99,7 +100,7 @@ impl Slot {
         if now.duration_since(since) < LIMIT {
             return None;
         }
-        // SAFETY: a name in the object, which stays.
+        // SAFETY: the name is in the object, which stays loaded.
         let name = unsafe { CStr::from_ptr(function) }.to_string_lossy();
         Some(name.replacen("policy_", "roost_", 1))
     }

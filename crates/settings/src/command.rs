@@ -11,37 +11,37 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use crate::settings::{Settings, SettingsError, Value};
 use crate::table::{Kind, Setting, all};
 
-/// What the user asks for.
+/// The action that the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Schedule.
     Run,
-    /// Say what would be loaded.
+    /// Print what would be loaded.
     DryRun,
-    /// Print what a running scheduler counts, this often.
+    /// Print the counters of a running scheduler at this interval.
     Monitor(Duration),
-    /// Show it on the terminal, drawn anew this often.
+    /// Show a running scheduler in the terminal, updated at this interval.
     Top(Duration),
-    /// Describe the statistics.
+    /// Print the meaning of all statistics.
     HelpStats,
 }
 
 /// A whole command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// What to do.
+    /// The action.
     pub action: Action,
     /// The settings file.
     pub config: Option<PathBuf>,
-    /// What other options set.
+    /// Settings from other options.
     pub options: Settings,
-    /// Print statistics this often while scheduling.
+    /// Interval at which to print statistics while scheduling.
     pub stats: Option<Duration>,
-    /// Where to serve Prometheus.
+    /// Address at which to serve statistics for Prometheus.
     pub metrics: Option<SocketAddr>,
-    /// Tell what libbpf and the verifier say, and the kernel's dump if it ends the scheduler.
+    /// Whether to print the messages of libbpf and the verifier, and the kernel's dump if it ends the scheduler.
     pub verbose: bool,
-    /// A captured `/sys` to read instead of this machine's, for a dry run.
+    /// A captured `/sys` to read instead of this machine's (for a dry run).
     pub sysfs: Option<PathBuf>,
 }
 
@@ -57,12 +57,12 @@ Examples:
   scx_roost --dry-run                         what would be loaded, with which settings, on this machine
   sudo timeout --foreground 60 scx_roost      schedule for a minute: the first time
   sudo scx_roost --metrics 127.0.0.1:9955     serve counters for Prometheus
-  sudo scx_roost --monitor 1                  what a running one counts, every second
-  sudo scx_roost --top 1                      the same on the terminal, live
+  sudo scx_roost --monitor 1                  print the counters of a running scx_roost every second
+  sudo scx_roost --top 1                      show them in the terminal, updated every second
 
-A settings file has a line NAME = VALUE for each setting, with the options' names: sis-util = false,
-llc-imbalance = 2, slice-us = 3000. Options go before what it says. `roost compare` takes the same names
-and files, for this scheduler (roost+no-sis-util) and for the simulation (fair@7.2+config=FILE).
+A settings file has a line NAME = VALUE for each setting, with the names of the options: sis-util = false,
+llc-imbalance = 2, slice-us = 3000. Options take precedence over the file. `roost compare` accepts the same
+names and files, for this scheduler (roost+no-sis-util) and for the fair class (fair@7.2+config=FILE).
 
 Whatever ends this program, the fair class schedules all tasks again. If no terminal answers, SysRq-S on
 the console ends it. If a task does not run for 30 s, the kernel's watchdog does.
@@ -81,27 +81,27 @@ pub fn command() -> Command {
         .args(arguments())
 }
 
-/// Its arguments.
+/// The arguments of `scx_roost`.
 pub fn arguments() -> Vec<Arg> {
     let mut all: Vec<Arg> = all().flat_map(setting_arguments).collect();
     all.extend([
-        path("config", "FILE", "Read settings from this file; other options go before it"),
-        seconds("stats", "Print statistics every so many seconds while scheduling, and at the end"),
+        path("config", "FILE", "Read settings from this file; other options take precedence over it"),
+        seconds("stats", "Print statistics at this interval in seconds while scheduling, and at the end"),
         Arg::new("metrics")
             .long("metrics")
             .value_name("ADDRESS")
             .value_parser(value_parser!(SocketAddr))
-            .help("Serve statistics for Prometheus at this address, as 127.0.0.1:9955"),
-        seconds("monitor", "Print statistics of a running scheduler every so many seconds"),
-        seconds("top", "Show on the terminal what a running scheduler does, every so many seconds"),
-        flag("help-stats", "Describe the statistics"),
-        flag("dry-run", "Say what would be loaded, on which machine, and do nothing"),
+            .help("Serve statistics for Prometheus at this address, such as 127.0.0.1:9955"),
+        seconds("monitor", "Print statistics of a running scheduler at this interval in seconds"),
+        seconds("top", "Show a running scheduler in the terminal, updated at this interval in seconds"),
+        flag("help-stats", "Print the meaning of all statistics"),
+        flag("dry-run", "Print what would be loaded and on which machine, and do nothing else"),
         path("sysfs", "DIR", "With --dry-run: take the machine from a captured /sys")
             .requires("dry-run"),
         flag(
             "verbose",
-            "Tell what libbpf and the kernel's verifier say, and what waited where if the kernel \
-             ends the scheduler for an error",
+            "Print the messages of libbpf and of the kernel's verifier. If the kernel ends the scheduler \
+             because of an error, print its dump of waiting tasks",
         )
         .short('v'),
     ]);
@@ -116,7 +116,7 @@ fn path(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).value_parser(value_parser!(PathBuf)).help(help)
 }
 
-/// How often something can be shown, seconds.
+/// Allowed intervals, in seconds.
 pub const SECONDS: RangeInclusive<f64> = 0.01..=86400.0;
 
 fn seconds(name: &'static str, help: &'static str) -> Arg {
@@ -125,12 +125,12 @@ fn seconds(name: &'static str, help: &'static str) -> Arg {
         .value_name("SECONDS")
         .value_parser(|text: &str| match text.parse::<f64>() {
             Ok(seconds) if SECONDS.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-            _ => Err(format!("give seconds, {} to {}", SECONDS.start(), SECONDS.end())),
+            _ => Err(format!("give seconds from {} to {}", SECONDS.start(), SECONDS.end())),
         })
         .help(help)
 }
 
-/// The name that clap knows the switch that turns a mechanism off by.
+/// The id that clap uses for the option `--no-NAME`.
 fn off_id(setting: &Setting) -> String {
     format!("no-{}", setting.name)
 }
@@ -162,11 +162,11 @@ fn setting_arguments(setting: &'static Setting) -> Vec<Arg> {
 fn patterns_that_fit(text: &str) -> Result<String, String> {
     match text.split(',').all(|part| part.trim().starts_with(['/', '*'])) {
         true => Ok(text.to_owned()),
-        false => Err("give paths of cgroups, as /system.slice/*,/jobs/*".to_owned()),
+        false => Err("give paths of cgroups, such as /system.slice/*,/jobs/*".to_owned()),
     }
 }
 
-/// The last one of `--NAME` and `--no-NAME` counts.
+/// The option `--no-NAME`. If `--NAME` and `--no-NAME` are both given, the last one counts.
 fn off(setting: &'static Setting) -> Arg {
     let id = off_id(setting);
     Arg::new(id.clone())
@@ -177,7 +177,7 @@ fn off(setting: &'static Setting) -> Arg {
 }
 
 impl Invocation {
-    /// From what clap found.
+    /// The command line that clap has parsed.
     pub fn from_matches(matches: &ArgMatches) -> Self {
         let duration = |name: &str| matches.get_one::<Duration>(name).copied();
         let action = match (duration("monitor"), duration("top")) {
@@ -205,7 +205,7 @@ impl Invocation {
         }
     }
 
-    /// The settings: those of the file, then what options say.
+    /// The settings of the file, with the settings of options on top.
     pub fn settings(&self) -> Result<Settings, SettingsError> {
         let mut settings = match &self.config {
             Some(path) => Settings::read(path)?,
@@ -215,7 +215,7 @@ impl Invocation {
         Ok(settings)
     }
 
-    /// The command line that this was read from, or one that says the same.
+    /// A command line with the same meaning.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = self.options.options().into_iter().map(Into::into).collect();
         let mut pair = |name: &str, value: Option<OsString>| {
@@ -242,7 +242,7 @@ impl Invocation {
     }
 }
 
-/// What was said about a setting.
+/// The value of a setting on the command line, if it was given.
 fn value(matches: &ArgMatches, setting: &Setting) -> Option<Value> {
     let can_be_off = matches!(setting.kind, Kind::Switch | Kind::Tolerance { .. });
     if can_be_off && matches.get_flag(&off_id(setting)) {

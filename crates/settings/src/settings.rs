@@ -23,11 +23,11 @@ pub enum Value {
     Patterns(String),
 }
 
-/// The settings about which something was said.
+/// The settings that were given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(BTreeMap<&'static str, Value>);
 
-/// Why settings were not understood.
+/// Why settings are wrong.
 #[derive(Debug, Error)]
 pub enum SettingsError {
     /// The file could not be read.
@@ -38,25 +38,25 @@ pub enum SettingsError {
         /// What the operating system says.
         reason: String,
     },
-    /// The file is no TOML.
+    /// The file is not TOML.
     #[error("{path}:{line}: {reason}; write NAME = VALUE, as in cling = false or slice-us = 3000")]
     Syntax {
         /// Which.
         path: String,
         /// Where.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// Names that are no settings.
+    /// There are no settings with these names.
     #[error("{place}: unknown settings: {}; known: {}", unknown.join(", "), known())]
     Unknown {
         /// The file or the scheduler's name.
         place: String,
-        /// All of them, in a file with their lines.
+        /// All unknown names, with their lines if they are in a file.
         unknown: Vec<String>,
     },
-    /// A value that the setting does not take.
+    /// The setting does not take this value.
     #[error("{place}: {name} takes {}", takes(name))]
     Value {
         /// The file with the line, or the scheduler's name.
@@ -70,7 +70,7 @@ fn known() -> String {
     all().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
 }
 
-/// What a setting takes, in words.
+/// The values that a setting takes, in words.
 fn takes(name: &str) -> String {
     match find(name).map(|setting| setting.kind) {
         Some(Kind::Number { least, most, .. }) => {
@@ -87,12 +87,12 @@ fn takes(name: &str) -> String {
 }
 
 impl Settings {
-    /// Whether a mechanism is on: it is unless something else was said.
+    /// Whether a mechanism is on. This is the default.
     pub fn is_on(&self, name: &str) -> bool {
         !matches!(self.0.get(name), Some(Value::Off | Value::Number(0)))
     }
 
-    /// The number that was set, or the default of one that always has a number.
+    /// The number that was given, or the setting's default if it has one.
     pub fn number(&self, name: &str) -> Option<u64> {
         match (self.0.get(name), find(name).map(|setting| setting.kind)) {
             (Some(Value::Number(number)), _) => Some(*number),
@@ -111,17 +111,17 @@ impl Settings {
         }
     }
 
-    /// What was said, by name.
+    /// The settings that were given, by name.
     pub fn given(&self) -> impl Iterator<Item = (&'static str, Value)> {
         self.0.iter().map(|(name, value)| (*name, value.clone()))
     }
 
-    /// Takes what `later` says over what was said before.
+    /// Adds the settings of `later`, which take precedence.
     pub fn extend(&mut self, later: &Self) {
         self.0.extend(later.given());
     }
 
-    /// Sets a value, if the setting takes it.
+    /// Sets a value. Returns whether the setting takes it.
     pub(crate) fn set(&mut self, setting: &'static Setting, value: Value) -> bool {
         let fits = match &value {
             Value::On | Value::Off => {
@@ -129,7 +129,7 @@ impl Settings {
             }
             Value::Number(number) => setting.range().is_some_and(|range| range.contains(number)),
             Value::Patterns(text) => {
-                // A path below the root of the cgroups.
+                // The path is relative to the root of the cgroups.
                 setting.kind == Kind::Patterns
                     && text.split(',').all(|part| part.trim().starts_with(['/', '*']))
             }
@@ -149,7 +149,7 @@ impl Settings {
         }
     }
 
-    /// Understands the text of a settings file; `path` is what errors call it.
+    /// Parses the text of a settings file, which is called `path` in errors.
     pub fn parse(text: &str, path: &str) -> Result<Self, SettingsError> {
         let line = |at: usize| text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1;
         let table = DeTable::parse(text).map_err(|error| {
@@ -188,8 +188,7 @@ impl Settings {
         }
     }
 
-    /// Applies what stands between two `+` of a scheduler's name: `NAME`, `no-NAME`, `NAME=VALUE`
-    /// or `config=FILE`.
+    /// Applies a part of a scheduler's name, between two `+`: `NAME`, `no-NAME`, `NAME=VALUE` or `config=FILE`.
     pub fn apply(&mut self, scheduler: &str, part: &str) -> Result<(), SettingsError> {
         let place = || scheduler.to_owned();
         if let Some(path) = part.strip_prefix("config=") {
@@ -215,7 +214,7 @@ impl Settings {
         }
     }
 
-    /// What was said as options of `scx_roost`.
+    /// The settings as options of `scx_roost`.
     pub fn options(&self) -> Vec<String> {
         let option = |(name, value)| match value {
             Value::On => vec![format!("--{name}")],
@@ -244,7 +243,7 @@ impl Settings {
         out
     }
 
-    /// The mechanisms in a line.
+    /// The mechanisms and their state in one line.
     pub fn summary(&self) -> String {
         let one = |setting: &Setting| {
             let name = setting.name;
@@ -262,7 +261,7 @@ impl Settings {
 pub fn example() -> String {
     let mut out = String::from(
         "# Settings of roost: `roost run --config FILE`, scx_roost.service, and in `roost compare`\n\
-         # roost+config=FILE and fair@VERSION+config=FILE. Without the # in front, a line is in force.\n",
+         # roost+config=FILE and fair@VERSION+config=FILE. Remove the # in front of a line to set it.\n",
     );
     for setting in all() {
         let value = match setting.kind {
@@ -277,10 +276,10 @@ pub fn example() -> String {
     out
 }
 
-/// The setting whose value in a line is none that TOML has, as in `slice-us = abc`.
+/// The setting in a line whose value is not valid TOML, as in `slice-us = abc`.
 fn of_no_value(line: &str) -> Option<&'static str> {
     let (name, _) = line.split_once('=')?;
-    // A line that stands for itself is wrong by where it is, as one of two that set the same.
+    // If the line alone is valid, its place is wrong, for example because another line sets the same.
     DeTable::parse(line).is_err().then(|| find(name.trim()))?.map(|setting| setting.name)
 }
 

@@ -1,26 +1,26 @@
-//! Every setting: mechanisms, the numbers of the BPF program, those of the daemon.
+//! All settings: mechanisms, numbers of the BPF program, and numbers of the daemon.
 
-/// What a setting takes.
+/// The values that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// On (as it is unless something is said) or off.
+    /// On (the default) or off.
     Switch,
-    /// On, off, or on with a number instead of what the mechanism would choose.
+    /// On, off, or on with a number that replaces the mechanism's own choice.
     Tolerance {
         /// The unit of the number, for help texts.
         unit: &'static str,
-        /// The largest.
+        /// The largest number.
         most: u64,
     },
-    /// Patterns of the shell for paths of cgroups, separated by commas.
+    /// Shell patterns for paths of cgroups, separated by commas.
     Patterns,
     /// A number.
     Number {
-        /// Where nothing is said.
+        /// The default.
         default: u64,
-        /// The smallest that makes sense.
+        /// The smallest value.
         least: u64,
-        /// The largest.
+        /// The largest value.
         most: u64,
     },
 }
@@ -30,16 +30,16 @@ pub enum Kind {
 pub struct Setting {
     /// Its name everywhere.
     pub name: &'static str,
-    /// What it takes.
+    /// The values that it takes.
     pub kind: Kind,
     /// What it does, with its unit.
     pub meaning: &'static str,
-    /// What happens without the mechanism; empty for numbers.
+    /// What happens without the mechanism. Empty for numbers.
     pub without: &'static str,
 }
 
 impl Setting {
-    /// The largest and smallest number that it takes, if it takes any.
+    /// The range of numbers that it takes, if it takes numbers.
     pub(crate) fn range(&self) -> Option<std::ops::RangeInclusive<u64>> {
         match self.kind {
             Kind::Switch | Kind::Patterns => None,
@@ -49,7 +49,7 @@ impl Setting {
     }
 }
 
-/// The mechanisms, in the order in which they are told.
+/// The mechanisms, in the order of the output.
 const MECHANISMS: &[Setting] = &[
     Setting {
         name: "sis-util",
@@ -67,14 +67,14 @@ const MECHANISMS: &[Setting] = &[
     Setting {
         name: "numa-imbalance",
         kind: Kind::Switch,
-        meaning: "start new tasks across LLCs and nodes once sharing a cache costs, not before",
-        without: "start new tasks near their parent, as if they woke up; keep wakeups and exec on their node",
+        meaning: "spread new tasks over LLCs and nodes only once sharing a cache costs performance",
+        without: "place new tasks like wakeups, near their parent; keep tasks on their node at wakeup and exec",
     },
     Setting {
         name: "cling",
         kind: Kind::Switch,
-        meaning: "let groups (cgroups) settle on a node and stay there",
-        without: "let groups spread over nodes",
+        meaning: "let cgroups settle on a node and stay there",
+        without: "let cgroups spread over nodes",
     },
     Setting {
         name: "consolidate",
@@ -86,7 +86,7 @@ const MECHANISMS: &[Setting] = &[
         name: "cgroup-weights",
         kind: Kind::Switch,
         meaning: "share CPU time between cgroups by their weights",
-        without: "take each task's weight as it is, whatever cgroup it is in",
+        without: "use each task's own weight, whatever its cgroup",
     },
     Setting {
         name: "cgroup-limits",
@@ -108,19 +108,19 @@ const fn number(
     Setting { name, kind: Kind::Number { default, least, most }, meaning, without: "" }
 }
 
-/// What the daemon needs to know. All numbers are assumptions: samples that cost little, and moves that
-/// take a part of what memory can do.
+/// Settings of the daemon. All numbers are assumptions: sampling shall cost little, and moving pages shall use only a
+/// part of the memory's bandwidth.
 const DAEMON: &[Setting] = &[
     Setting {
         name: "memory",
         kind: Kind::Switch,
-        meaning: "find out where memory is, and move pages to the node where their users settled",
+        meaning: "sample where memory is, and move pages to the node on which their users settled",
         without: "leave pages where they are, and decide by CPU time alone",
     },
     Setting {
         name: "cling-groups",
         kind: Kind::Patterns,
-        meaning: "cgroups that cling, by path: patterns of the shell, separated by commas (all but the root if none are given)",
+        meaning: "paths of the cgroups that cling: shell patterns, separated by commas (default: all except the root)",
         without: "",
     },
     number(
@@ -128,27 +128,27 @@ const DAEMON: &[Setting] = &[
         16,
         1,
         1 << 20,
-        "MiB of memory from which a process is followed and moved",
+        "smallest memory, in MiB, of a process whose pages are sampled and moved",
     ),
-    // The most is what the daemon can do: 64 MiB in a call, ten calls a second.
-    number("memory-rate-mib", 128, 1, 640, "MiB of memory moved in a second at most"),
+    // The limit is what the daemon can do: 64 MiB per call, ten calls per second.
+    number("memory-rate-mib", 128, 1, 640, "largest amount of memory moved per second, in MiB"),
     number(
         "memory-interval-ms",
         2000,
         100,
         60_000,
-        "milliseconds between two looks at where memory is",
+        "milliseconds between two samples of where memory is",
     ),
     number(
         "memory-settle-ms",
         3000,
         0,
         3_600_000,
-        "milliseconds for which a node has to be preferred before pages follow",
+        "milliseconds for which a node must be preferred before pages follow",
     ),
 ];
 
-/// The mechanisms, and whether memory is followed.
+/// The mechanisms, and the switch of the daemon.
 pub fn mechanisms() -> impl Iterator<Item = &'static Setting> {
     MECHANISMS.iter().chain(&DAEMON[..1])
 }
@@ -163,7 +163,7 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
     MECHANISMS.iter().chain(DAEMON).chain(NUMBERS)
 }
 
-/// The setting of that name.
+/// The setting with this name.
 pub fn find(name: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.name == name)
 }

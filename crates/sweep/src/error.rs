@@ -1,94 +1,94 @@
-//! What can go wrong.
+//! Errors of sweeps.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a sweep could not begin, or not end: one line that names the thing and the way out.
+/// Why a sweep could not begin or finish: one line that names the thing and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// A plan is not what it should be.
+    /// A plan has an error.
     #[error("{}{problem}", place(plan, *line))]
     Plan {
-        /// Its file; empty: it has none.
+        /// The plan's file. Empty if it has none.
         plan: String,
-        /// The line, from 1, where one is to blame.
+        /// The line with the error, from 1, if there is one.
         line: Option<usize>,
-        /// What is wrong, and the way out.
+        /// The problem and the way out.
         problem: String,
     },
     /// A file could not be read.
     #[error("{}: cannot be read: {error}", file.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// A file could not be written. What was kept before stays.
+    /// A file could not be written. Everything that was stored before is kept.
     #[error(
-        "{}: cannot be written: {error}; runs that have ended are kept: free space, and the same command goes on",
+        "{}: cannot be written: {error}; finished runs are kept: free space, then give the same command again",
         file.display()
     )]
     Unwritable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// There can be no file of this name.
-    #[error("{}: cannot be made: {error}; name a result where you may write with --output", file.display())]
+    /// A file with this name cannot be created.
+    #[error("{}: cannot be created: {error}; name a writable place with --output", file.display())]
     Uncreatable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// Another process makes the same runs.
-    #[error("{}: another process writes to it; wait for it, or name another result with --output", .0.display())]
+    #[error("{}: another process writes to it; wait until it ends, or name another result with --output", .0.display())]
     Busy(PathBuf),
-    /// A journal is of another plan or program.
+    /// A journal belongs to another plan or program.
     #[error(
-        "{}: runs of another {what}; finish it with that, or remove the file to start anew",
+        "{}: it has runs of another {what}; finish it with that {what}, or remove the file to start anew",
         file.display()
     )]
     Differs {
         /// The journal.
         file: PathBuf,
-        /// What differs.
+        /// What differs: plan or program.
         what: &'static str,
     },
-    /// A line of a journal, and not the last, is none.
+    /// A line of a journal is invalid, and it is not the last one.
     #[error("{}:{line}: damaged: {error}; remove the file to start anew", file.display())]
     Damaged {
         /// The journal.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// There is a result under this name already.
-    #[error("{}: there is such a file, and it is not of this plan and program; remove it, or name another with --output", .0.display())]
+    /// A result with this name exists already.
+    #[error("{}: the file exists, and belongs to another plan or program; remove it, or name another with --output", .0.display())]
     Exists(PathBuf),
-    /// A file is no result of a sweep.
+    /// A file is not the result of a sweep.
     #[error("{}: not the result of a sweep: {why}; give the file that `roost sweep PLAN` wrote", file.display())]
     NoResult {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// It was interrupted.
-    #[error("interrupted: {ended} of {wanted} runs are kept in {}; the same command goes on", journal.display())]
+    /// The sweep was interrupted.
+    #[error("interrupted: {ended} of {wanted} runs are kept in {}; give the same command to continue", journal.display())]
     Left {
-        /// Runs that are kept.
+        /// Number of runs that are kept.
         ended: usize,
-        /// Runs that were asked for.
+        /// Number of runs that were asked for.
         wanted: usize,
-        /// Where.
+        /// The journal with the runs.
         journal: PathBuf,
     },
-    /// Runs failed, and the result was written.
+    /// Runs failed. The result was written.
     #[error(
         "{failed} of {runs} runs failed: {} has the reasons in its column `error`; the first: {first}",
         result.display()
@@ -100,18 +100,18 @@ pub enum SweepError {
         runs: usize,
         /// The file.
         result: PathBuf,
-        /// The first run, and why it failed.
+        /// The first failed run, and its error.
         first: String,
     },
-    /// So many threads could not be had.
+    /// That many threads could not be started.
     #[error(transparent)]
     Jobs(#[from] roost_simulate::JobsError),
-    /// Columns could not be made.
+    /// Columns could not be created.
     #[error(transparent)]
     Arrow(#[from] arrow_schema::ArrowError),
 }
 
-/// Where in a plan something is wrong.
+/// The place of an error in a plan.
 fn place(plan: &str, line: Option<usize>) -> String {
     match line {
         _ if plan.is_empty() => String::new(),

@@ -1,4 +1,4 @@
-//! A plan as it is written.
+//! The text of a plan.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use crate::error::SweepError;
 
-/// The text of a plan, before names in it are looked up.
+/// A plan as text, before its names are looked up.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Text {
@@ -28,7 +28,7 @@ pub(crate) struct Text {
     pub listed: Vec<Product>,
 }
 
-/// What is multiplied: each list with all others.
+/// A product of lists: each value is combined with all values of the other lists.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Product {
@@ -40,7 +40,7 @@ pub(crate) struct Product {
     pub duration: Option<Length>,
 }
 
-/// How a machine is found.
+/// The state of a machine before a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StartWord {
@@ -66,22 +66,22 @@ pub(crate) struct Names(pub Vec<String>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seeds(pub Vec<u64>);
 
-/// Values of a number; `None`: as the scheduler has it.
+/// Values of a number. `None`: the scheduler's own value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers(pub Vec<Option<u32>>);
 
-/// How long a run is at most.
+/// Longest duration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length(pub Duration);
 
-/// The longest that is simulated, as `roost compare` has it.
+/// The longest run that is simulated, as in `roost compare`.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// More seeds than any command has repeats.
+/// Largest number of seeds, the same as the largest number of repeats of other commands.
 const MOST_SEEDS: u64 = 10_000;
 
 impl Product {
-    /// With what `self` does not say taken from `other`.
+    /// This product, with the fields that it lacks taken from `other`.
     pub fn or(&self, other: &Self) -> Self {
         Self {
             machines: self.machines.clone().or_else(|| other.machines.clone()),
@@ -95,8 +95,8 @@ impl Product {
 }
 
 impl Text {
-    /// The products whose runs are made: the one of the plan itself, or those that are listed, with what they do not
-    /// say from the plan itself.
+    /// The products to run: that of the plan itself, or those in `[[listed]]`. The latter take missing fields from the
+    /// plan.
     pub fn products(&self) -> Vec<Product> {
         let whole = Product {
             machines: self.machines.clone(),
@@ -121,7 +121,7 @@ impl Text {
         })
     }
 
-    /// Reads a plan in JSON, as programs write it.
+    /// Reads a plan in JSON, which other programs write.
     pub fn json(plan: &str, text: &str) -> Result<Self, SweepError> {
         serde_json::from_str(text).map_err(|error| {
             let shown = error.to_string();
@@ -131,10 +131,10 @@ impl Text {
     }
 }
 
-/// The items of a list, or a single one.
+/// A list, or a single item in its place.
 struct List<T>(&'static str, fn(Item) -> Result<T, String>);
 
-/// What may stand in a list of a plan.
+/// An item in a list of a plan.
 enum Item {
     Text(String),
     Whole(i64),
@@ -220,7 +220,7 @@ impl<'de> Deserialize<'de> for Numbers {
     }
 }
 
-/// A number of seeds from 1 on, or the seeds.
+/// Either a number, which stands for the seeds from 1 on, or a list of seeds.
 impl<'de> Deserialize<'de> for Seeds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Count;
@@ -271,7 +271,7 @@ impl<'de> Deserialize<'de> for Length {
         };
         match humantime::parse_duration(&text) {
             Err(error) => Err(wrong(&error.to_string())),
-            Ok(length) if length.is_zero() => Err(wrong("a run of no time measures nothing")),
+            Ok(length) if length.is_zero() => Err(wrong("a run of 0 s measures nothing")),
             Ok(length) if length > LONGEST => Err(wrong("at most one day is simulated")),
             Ok(length) => Ok(Self(length)),
         }

@@ -1,7 +1,7 @@
 //! Benchmarks by name: `name:key=value,key=value`.
 //!
-//! Each benchmark is a file below `benchmark/` with a table of its parameters and one function that
-//! builds the task graph. What messages and iterations cost is in [`crate::costs`].
+//! Each benchmark is a file in `benchmark/`, with a table of its parameters and one function that builds the task
+//! graph. The costs of messages and iterations are in [`crate::costs`].
 
 mod autonuma;
 mod coremark;
@@ -33,11 +33,12 @@ pub struct Benchmark {
     pub summary: &'static str,
     /// Its parameters.
     pub parameters: &'static [Parameter],
-    /// How long it runs (ns) when nobody says; `None`: it has an end of its own.
+    /// How long it runs without `--duration`, in ns. `None`: it ends by itself.
     pub duration_ns: Option<u64>,
-    /// Whether it warms up for a part of its duration before it is measured ([`WARM_UP_PART`]): it measures a steady
-    /// state of tasks that wake each other, and the original runs for so long that its start is nothing. What others
-    /// measure depends on where their tasks start, or they leave out their start themselves.
+    /// Whether it warms up for a part of its duration before it is measured ([`WARM_UP_PART`]). This is set for
+    /// benchmarks that measure a steady state of tasks that wake each other, whose originals run for so long that the
+    /// start does not matter. The results of other benchmarks depend on where their tasks start, or they leave out
+    /// their start themselves.
     warms_up: bool,
     build: fn(&Values) -> Workload,
 }
@@ -45,17 +46,17 @@ pub struct Benchmark {
 /// A parameter of a benchmark.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its key.
+    /// The name before `=`.
     pub name: &'static str,
-    /// What it is when not given, as it would be written.
+    /// The default value, as text.
     pub default: &'static str,
-    /// What it means, in a few words.
+    /// The meaning, in a few words.
     pub meaning: &'static str,
-    /// What it may be.
+    /// The values that are allowed.
     pub kind: ParameterKind,
 }
 
-/// What values a parameter takes.
+/// Allowed values of a parameter.
 #[derive(Debug)]
 pub enum ParameterKind {
     /// A whole number within bounds.
@@ -65,7 +66,7 @@ pub enum ParameterKind {
         /// Largest.
         max: u32,
     },
-    /// One of these words; the word alone, without `key=`, will do.
+    /// One of these words. The word may stand alone, without `key=`.
     Choice(&'static [&'static str]),
 }
 
@@ -91,7 +92,7 @@ pub fn benchmarks() -> &'static [Benchmark] {
     ]
 }
 
-/// The benchmark that `spec` names and what its parameters are, as [`resolve`] reads them.
+/// The benchmark that `spec` names and the values of its parameters. [`resolve`] reads them in the same way.
 pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> {
     let (name, settings) = spec.split_once(':').unwrap_or((spec, ""));
     let Some(benchmark) = benchmarks().iter().find(|benchmark| benchmark.name == name) else {
@@ -105,22 +106,22 @@ pub fn named(spec: &str) -> Result<(&'static Benchmark, Values), WorkloadError> 
     Ok((benchmark, Values::parse(spec, benchmark, settings)?))
 }
 
-/// The part of its duration, as one in so many, for which a benchmark warms up before it is measured: a choice.
+/// A benchmark warms up for its duration divided by this number before it is measured. The number is a choice.
 const WARM_UP_PART: u64 = 4;
 
-/// Makes the workload that `arg` names: a benchmark with parameters, its rt-app form ([`rt_app`]), or
-/// the path of an rt-app file (anything that ends in `.json`). `duration_ns` overrides how long it runs.
+/// Creates the workload that `arg` names: a benchmark with parameters, its rt-app form ([`rt_app`]), or the path of an
+/// rt-app file (anything that ends in `.json`). `duration_ns` overrides how long it runs.
 pub fn resolve(arg: &str, duration_ns: Option<u64>) -> Result<Workload, WorkloadError> {
     resolve_noted(arg, duration_ns).map(|loaded| loaded.workload)
 }
 
-/// As [`resolve`], with what the model does not take from the file.
+/// As [`resolve`], with notes about what the model ignores in the file.
 pub fn resolve_noted(arg: &str, duration_ns: Option<u64>) -> Result<Loaded, WorkloadError> {
     if duration_ns == Some(0) {
         return Err(WorkloadError::BadParameter {
             spec: arg.to_string(),
             parameter: "duration".to_string(),
-            problem: "a run of no time measures nothing".to_string(),
+            problem: "a run of 0 s measures nothing".to_string(),
             remedy: "give a duration above zero".to_string(),
         });
     }
@@ -157,7 +158,7 @@ fn build(spec: &str, benchmark: &Benchmark, settings: &Values) -> Result<Workloa
     Ok(workload)
 }
 
-/// The parameters of one benchmark with the values given or their defaults.
+/// The values of one benchmark's parameters, given or default.
 #[derive(Clone, Debug)]
 pub struct Values {
     values: Vec<(&'static str, Value)>,
@@ -192,11 +193,12 @@ impl Values {
         Ok(Self { values: given })
     }
 
-    /// A number. Every benchmark's unit test builds it, so a name that is not in its table shows.
+    /// The value of a number. Every benchmark's unit test builds the benchmark, so a name that is missing in its table
+    /// is found.
     ///
     /// # Panics
     ///
-    /// If the benchmark has no number of this name.
+    /// If the benchmark has no number with this name.
     pub fn number(&self, name: &'static str) -> u32 {
         self.values
             .iter()
@@ -207,11 +209,11 @@ impl Values {
             .expect("the benchmark's table declares this number")
     }
 
-    /// A choice.
+    /// The value of a choice.
     ///
     /// # Panics
     ///
-    /// If the benchmark has no choice of this name.
+    /// If the benchmark has no choice with this name.
     pub fn choice(&self, name: &'static str) -> &'static str {
         self.values
             .iter()
@@ -223,12 +225,12 @@ impl Values {
     }
 }
 
-/// A question as the end of a message.
+/// A question ("did you mean ...") as the end of a message.
 fn end_of(question: Option<String>) -> String {
     question.map_or_else(String::new, |question| format!("; {question}"))
 }
 
-/// Splits `key=value`, or takes a bare word as the choice that it belongs to.
+/// Splits `key=value`. A word without `=` is the value of the choice that it belongs to.
 fn find_parameter<'a>(
     spec: &str,
     benchmark: &'static Benchmark,

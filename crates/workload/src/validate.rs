@@ -1,8 +1,8 @@
-//! What every workload has to satisfy before an engine may run it.
+//! Checks that every workload must pass before an engine may run it.
 //!
-//! The engine indexes tables by the numbers in operations and runs operations that cost no time
-//! back to back. So every index must be in range, loops must nest, a task must not deadlock on its
-//! own mutexes, and nothing may go on for ever without time passing.
+//! The engine uses numbers in operations as indices of tables, and runs operations that take no time one after the
+//! other. So every index must be in range, loops must nest, a task must not deadlock on its own mutexes, and nothing
+//! may go on for ever without time passing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,25 +11,25 @@ use crate::{
     TemplateId, TimerRef, Workload,
 };
 
-/// Tasks a workload may start with: the kernel's default `pid_max` on large machines is a few
-/// times this, and the engine keeps tables by task. Assumption.
+/// Largest number of tasks that a workload may start with. The kernel's default `pid_max` on large machines is a few
+/// times this number, and the engine has tables with an entry per task. Assumption.
 pub const MAX_TASKS: u64 = 100_000;
 
-/// A loop of this many runs without time passing is treated like an endless one. Assumption:
-/// far above what a file means to say, far below what makes a simulation hang.
+/// A loop with this many runs in which no time passes is treated like an endless loop. Assumption: a file has no reason
+/// for that many, and a simulation would hang with many more.
 const MANY_RUNS: u64 = 1_000_000;
 
-/// The largest region, and the most that one sweep may cover: 16 TiB, more than any node has.
+/// Largest region, and largest size of one sweep: 16 TiB, which is more than any node has.
 pub const MAX_REGION_BYTES: u64 = 1 << 44;
 
-/// A broken invariant and where it is.
+/// A broken invariant, and where it is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// In which template, if in one, and its name.
+    /// The template and its name, if the fault is in a template.
     pub template: Option<(TemplateId, String)>,
-    /// At which operation of its program, if at one.
+    /// The operation of its program, if the fault is in an operation.
     pub op: Option<u32>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -46,51 +46,51 @@ impl std::fmt::Display for Invalid {
     }
 }
 
-/// The invariants, each by how it is broken.
+/// The ways in which invariants can be broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Nothing runs.
+    /// No task starts.
     #[error("no task starts")]
     NothingStarts,
-    /// More tasks than [`MAX_TASKS`].
+    /// There are more tasks than [`MAX_TASKS`].
     #[error("{0} tasks start, more than {MAX_TASKS}")]
     TooManyTasks(u64),
-    /// An operation or template names something that the workload does not have.
+    /// An operation or template refers to something that the workload does not have.
     #[error("{what} {index} does not exist, there are {count}")]
     OutOfRange {
-        /// What is named.
+        /// The kind of thing.
         what: &'static str,
         /// Its number.
         index: u64,
-        /// How many there are.
+        /// How many of them the workload has.
         count: u64,
     },
     /// A nice value outside -20 to 19.
     #[error("nice value {0} is outside -20 to 19")]
     Nice(i8),
-    /// A task that may run nowhere.
+    /// A task may use no CPU.
     #[error("the task may run on no CPU")]
     NoCpu,
-    /// Loops that overlap, jump forward, or share a counter with a loop inside them.
+    /// Loops overlap, jump forward, or share a counter with an inner loop.
     #[error("the loop does not nest")]
     LoopDoesNotNest,
-    /// An endless loop, or one of a million runs or more, in which no time can pass.
+    /// In an endless loop, or a loop of at least a million runs, no time can pass.
     #[error("the loop runs {} without consuming time or blocking",
         if *.0 == 0 { "for ever".to_string() } else { format!("{} times", .0) })]
     LoopConsumesNoTime(u64),
-    /// A task locks a mutex that it holds: it would wait for itself.
+    /// A task locks a mutex that it holds, and would wait for itself.
     #[error("mutex {0} is locked twice")]
     LockedTwice(u32),
-    /// A task unlocks or waits with a mutex that it does not hold.
+    /// A task unlocks a mutex, or waits with one, that it does not hold.
     #[error("mutex {0} is not held here")]
     NotHeld(u32),
-    /// A loop body that leaves a mutex otherwise than it found it.
-    #[error("a run of the loop leaves mutex {0} otherwise than it found it")]
+    /// A loop body changes whether a mutex is locked.
+    #[error("a run of the loop changes whether mutex {0} is locked")]
     LoopChangesMutex(u32),
-    /// The program ends with a mutex held: whoever wants it waits for ever.
+    /// A program ends while it holds a mutex. A task that wants the mutex would wait for ever.
     #[error("mutex {0} is never unlocked again")]
     ExitsHolding(u32),
-    /// A write that can never fit.
+    /// A write can never fit into the channel.
     #[error("a message of {bytes} bytes is empty or never fits the channel's {capacity}")]
     MessageTooLarge {
         /// Size of the write.
@@ -98,34 +98,34 @@ pub enum Fault {
         /// Size of the channel.
         capacity: u32,
     },
-    /// Tasks that fork each other so that their number explodes.
+    /// Tasks fork each other, so that their number grows without limit.
     #[error("the task forks itself, directly or through others, faster than tasks can exit")]
     ForkExplodes,
-    /// A region of no bytes or of too many.
+    /// A region has no bytes or too many.
     #[error("a region of {0} bytes; give 1 to {MAX_REGION_BYTES}")]
     RegionSize(u64),
-    /// A memory policy that names no node.
+    /// A memory policy names no node.
     #[error("the memory policy names no node")]
     NoNode,
-    /// A sweep over nothing, over one region twice, or over too much.
+    /// A sweep covers no region, the same region twice, or too many bytes.
     #[error(
-        "a sweep over memory names no region, one twice, or more than {MAX_REGION_BYTES} bytes"
+        "a sweep over memory names no region, the same region twice, or more than {MAX_REGION_BYTES} bytes"
     )]
     BadAccess,
     /// A task uses memory of another process.
     #[error("region {0} belongs to another process")]
     ForeignRegion(u32),
-    /// A group that comes before the group which contains it, or contains itself.
+    /// A group is listed before the group that contains it, or contains itself.
     #[error("group '{}' stands before the group that contains it", .0.escape_debug())]
     GroupBeforeParent(String),
-    /// A group's weight out of range.
+    /// A group's weight is out of range.
     #[error("group '{}' has weight {}; give {} to {}", .0.escape_debug(), .1,
         GROUP_WEIGHTS.start(), GROUP_WEIGHTS.end())]
     GroupWeight(String, u32),
-    /// Two groups of one path.
+    /// Two groups have the same path.
     #[error("two groups are called '{}'", .0.escape_debug())]
     GroupTwice(String),
-    /// A barrier that waits for nobody.
+    /// A barrier waits for no task.
     #[error("barrier {0} waits for no task")]
     EmptyBarrier(u32),
 }
@@ -190,7 +190,7 @@ impl Workload {
         Ok(())
     }
 
-    /// A parent before its children makes a forest of the groups.
+    /// Parents come before their children, so the groups form a forest.
     fn validate_groups(&self) -> Result<(), Fault> {
         let mut paths = BTreeSet::new();
         for (group, number) in self.groups.iter().zip(0..) {
@@ -260,7 +260,7 @@ impl Workload {
         Ok(())
     }
 
-    /// That everything an operation names exists.
+    /// Checks that everything an operation refers to exists.
     fn validate_op(&self, op: Op, program: &Program) -> Result<(), Fault> {
         let mutexes = self.mutexes as usize;
         let conditions = self.conditions as usize;
@@ -322,9 +322,9 @@ impl Workload {
         Ok(())
     }
 
-    /// That loops nest, each with a counter of its own, and that time passes in long ones.
+    /// Checks that loops nest, that each has a counter of its own, and that time passes in long loops.
     fn validate_loops(&self, program: &Program) -> Result<(), (usize, Fault)> {
-        // Finished loops that no later loop contains so far.
+        // Finished loops that are not inside another loop so far.
         let mut finished: Vec<FinishedLoop> = Vec::new();
         let mut last_passing = None;
         for (end, op) in program.ops.iter().enumerate() {
@@ -371,14 +371,14 @@ impl Workload {
         }
     }
 
-    /// That tasks which fork each other in a circle stay few: each of them forks the next once,
-    /// and time passes on the way round.
+    /// Checks that tasks which fork each other in a circle stay few. Each must fork the next one only once, and time
+    /// must pass in the circle.
     fn validate_forks(&self) -> Result<(), Invalid> {
         let forks = self.forks();
         let circles = circles(&forks, self.templates.len());
         let circle = |template: TemplateId| circles.get(template as usize);
         let circular = || forks.iter().filter(|fork| circle(fork.parent) == circle(fork.child));
-        // With one fork a member a circle is a simple one, and one timed member suffices.
+        // If each member forks only once, the circle is simple, and a single member in which time passes is enough.
         let timed: BTreeSet<_> =
             circular().filter(|fork| fork.timed).map(|fork| circle(fork.parent)).collect();
         let mut parents = BTreeSet::new();
@@ -420,9 +420,9 @@ impl Workload {
     }
 }
 
-/// Numbers the circles (strongly connected components) that templates belong to: two templates
-/// have the same number if and only if each forks the other, directly or through others, or they
-/// are the same. Kosaraju's algorithm, with stacks instead of recursion.
+/// Numbers the circles (strongly connected components) of templates. Two templates have the same number exactly if each
+/// forks the other, directly or through others, or if they are the same. Kosaraju's algorithm, with stacks instead of
+/// recursion.
 fn circles(forks: &[Fork], templates: usize) -> Vec<u32> {
     let mut children: Vec<Vec<TemplateId>> = vec![Vec::new(); templates];
     let mut parents = children.clone();
@@ -451,7 +451,8 @@ fn circles(forks: &[Fork], templates: usize) -> Vec<u32> {
     circles
 }
 
-/// The templates not seen yet that are reached from `root`, each after all that it leads to.
+/// The templates that can be reached from `root` and have not been seen. Each one comes after all that can be reached
+/// from it.
 fn visit(root: TemplateId, next: &[Vec<TemplateId>], seen: &mut [bool]) -> Vec<TemplateId> {
     let mut finished = Vec::new();
     let mut open = vec![(root, false)];
@@ -477,9 +478,9 @@ struct FinishedLoop {
     first: usize,
     /// Its loop operation.
     end: usize,
-    /// Counters used by it and in it.
+    /// The counters that are used by the loop and inside it.
     counters: BTreeSet<u8>,
-    /// How often its innermost body runs without time passing; 1 if time passes.
+    /// How often its innermost body runs without time passing. 1 if time passes.
     runs: u64,
 }
 
@@ -488,14 +489,13 @@ struct Fork {
     parent: TemplateId,
     op: usize,
     child: TemplateId,
-    /// It stands in a loop.
+    /// Whether it is in a loop.
     repeated: bool,
-    /// Time can pass between the parent's creation and the fork.
+    /// Whether time can pass between the parent's creation and the fork.
     timed: bool,
 }
 
-/// Follows which mutexes the task holds. A loop has to leave them as it found them, so one pass
-/// over the program sees every state.
+/// Follows which mutexes the task holds. A loop must not change that, so one pass over the program sees every state.
 fn validate_mutexes(program: &Program) -> Result<(), (usize, Fault)> {
     let targets: BTreeSet<usize> = program
         .ops
@@ -551,7 +551,8 @@ mod tests {
     const RUN: Op = Op::Run { ns: 1 };
     const FOREVER: Op = Op::Loop { depth: 0, times: 0, to: 0 };
 
-    /// A workload whose templates have these programs, one task each, with two of everything.
+    /// A workload with a template for each of these programs. Each has one task, and there are two objects of every
+    /// kind.
     fn workload(programs: &[&[Op]]) -> Workload {
         let mut workload = graph::empty("test");
         workload.add_process("test");

@@ -21,7 +21,7 @@ fn check(case: &str, line: usize, path: &str, problem: &str, remedy: &str) {
     assert!(!error.contains('\n'), "one line: {error}");
 }
 
-/// One test a file: name of file and test, line, key, problem, remedy.
+/// A test for each file: name of file and test, line, key, problem, remedy.
 macro_rules! bad {
     ($($case:ident, $line:literal, $path:literal, $problem:literal, $remedy:literal;)*) => {
         $(#[test]
@@ -71,7 +71,7 @@ bad! {
     wait_with_mutex_not_held, 4, "tasks.thread0.wait", "does not hold this mutex", "lock it before";
     locked_twice, 6, "tasks.thread0.lock2", "already holds this mutex", "unlock it before";
     unlock_without_lock, 5, "tasks.thread0.unlock", "does not hold this mutex", "lock it before";
-    loop_keeps_a_mutex, 3, "tasks.thread0", "leaves a mutex locked", "same phase";
+    loop_keeps_a_mutex, 3, "tasks.thread0", "changes whether a mutex is locked", "same phase";
     never_unlocked, 3, "tasks.thread0", "a mutex is never unlocked", "after its last use";
     endless_without_time, 3, "tasks.thread0", "loops without consuming time", "add a run";
     endless_phase_without_time, 5, "tasks.thread0.phases.p", "loops without consuming time", "add a run";
@@ -80,7 +80,7 @@ bad! {
     fork_of_nobody, 5, "tasks.thread0.fork", "no task 'child'", "fork one of thread0";
     fork_cycle, 5, "tasks.thread0.fork", "cyclic", "after a run or sleep";
     fork_bomb, 5, "tasks.thread0.fork", "cyclic", "outside of loops";
-    duration_zero, 7, "global.duration", "a run of no time", "-1";
+    duration_zero, 7, "global.duration", "a run of 0 s", "-1";
     bad_calibration, 7, "global.calibration", "not a calibration", "\"CPU0\"";
     unknown_resource_type, 3, "resources.m.type", "unknown type 'semaphore'", "choose from mutex";
     too_deep, 3, "", "more than 32 levels", "six levels";

@@ -1,15 +1,15 @@
 //! The benchmarks of autonuma-benchmark: threads that zero memory again and again.
 //!
-//! As in its numa01.c and numa02.c (github.com/pholasek/autonuma-benchmark): the main thread creates
-//! the others and waits for them. What they share and what each has for its own tells how well a kernel
-//! brings threads and memory together, for at first all of it is on one node:
+//! They follow its numa01.c and numa02.c (github.com/pholasek/autonuma-benchmark). The main thread creates the other
+//! threads and waits for them. All memory is on one node at first, so the benchmarks show how well a kernel brings
+//! threads and memory together:
 //!
-//! - numa02's main thread zeroes everything, where it happens to run, before it creates the others;
-//! - numa01's threads bind their first sweep to one node (`-DNO_BIND_FORCE_SAME_NODE`, with which the
-//!   Makefile builds numa01 and numa01_THREAD_ALLOC; at first it had built it as a case of its own), and
-//!   while they are bound NUMA balancing moves nothing for them.
+//! - In numa02, the main thread zeroes all memory on the node where it happens to run, before it creates the others.
+//! - In numa01, the threads bind their first sweep to one node (`-DNO_BIND_FORCE_SAME_NODE`). The Makefile builds
+//!   numa01 and numa01_THREAD_ALLOC in this way; its first version built it as a separate case. While the threads are
+//!   bound, NUMA balancing moves nothing for them.
 //!
-//! The original counts the CPUs of its machine; here `cpus` says how many it found.
+//! The original counts the CPUs of its machine. Here the parameter `cpus` gives their number.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -20,20 +20,20 @@ use crate::{
 
 const GIB: u64 = 1 << 30;
 
-/// numa01.c, SIZE: what the threads of one process share.
+/// numa01.c, SIZE: the memory that the threads of one process share.
 const NUMA01_BYTES: u64 = 3 * GIB;
 /// numa01.c: how often each thread zeroes the whole buffer after its first sweep.
 const NUMA01_SWEEPS: u64 = 50;
 /// numa01.c with THREAD_ALLOC: how often each thread zeroes its own part.
 const THREAD_ALLOC_SWEEPS: u64 = 1000;
-/// numa02.c, SIZE: what all threads have together.
+/// numa02.c, SIZE: the memory of all threads together.
 const NUMA02_BYTES: u64 = GIB;
 /// numa02.c, TOTALSIZE / SIZE: how often each thread zeroes its part.
 const NUMA02_SWEEPS: u64 = 800;
-/// Both: how many processes numa01 is.
+/// Number of processes of numa01, with and without THREAD_ALLOC.
 const NUMA01_PROCESSES: u32 = 2;
 
-/// At most one thread a page group and more than any machine has.
+/// The limit is one thread per page group, which is more than any machine has CPUs.
 const CPUS: Parameter = Parameter {
     name: "cpus",
     default: "64",
@@ -45,7 +45,7 @@ const CPUS: Parameter = Parameter {
 const NODE: Parameter = Parameter {
     name: "node",
     default: "0",
-    meaning: "node of all memory at first; the original takes 0 or 1, by the clock",
+    meaning: "node of all memory at first; the original chooses 0 or 1 by the clock",
     kind: ParameterKind::Number { min: 0, max: 1 },
 };
 
@@ -53,7 +53,7 @@ const NODE: Parameter = Parameter {
 const SAME_NODE: Parameter = Parameter {
     name: "same_node",
     default: "1",
-    meaning: "1: all memory is on one node at first; 0: where threads touch it, as first versions did",
+    meaning: "1: all memory is on one node at first; 0: it is where threads touch it first, as in early versions",
     kind: ParameterKind::Number { min: 0, max: 1 },
 };
 
@@ -68,7 +68,7 @@ pub(super) const NUMA01: Benchmark = Benchmark {
 
 pub(super) const NUMA01_THREAD_ALLOC: Benchmark = Benchmark {
     name: "numa01_THREAD_ALLOC",
-    summary: "the same, but after the first time each thread zeroes only its part, 1000 times",
+    summary: "numa01, but after the first time each thread zeroes only its own part, 1000 times",
     parameters: &[CPUS, NODE, SAME_NODE],
     duration_ns: None,
     warms_up: false,
@@ -86,7 +86,7 @@ pub(super) const NUMA02: Benchmark = Benchmark {
 
 pub(super) const NUMA02_SMT: Benchmark = Benchmark {
     name: "numa02_SMT",
-    summary: "numa02 with cpus/2 threads, which had better be on a core each; seconds",
+    summary: "numa02 with cpus/2 threads, which are fastest with a core each; seconds",
     parameters: &[CPUS],
     duration_ns: None,
     warms_up: false,
@@ -157,13 +157,13 @@ fn build_numa02(name: &str, threads: u32) -> Workload {
     workload
 }
 
-/// numa01 forks once: the first process is the program that was started, the other one its copy.
+/// numa01 forks once: the first process is the program that was started, the second is its copy.
 fn numa01_process(workload: &mut Workload, number: u32) -> u32 {
     if number == 0 { workload.add_process("numa01") } else { workload.fork_process("numa01") }
 }
 
-/// A process whose main thread executes `main`, creates the others, and waits for one after the other
-/// (`pthread_join()`): each tells it that it is done.
+/// A process whose main thread executes `main`, creates the other threads, and waits for each of them in turn
+/// (`pthread_join()`). Each thread tells it when it is done.
 fn start(workload: &mut Workload, process: u32, mut main: ProgramBuilder, threads: Vec<Template>) {
     let mut ends = Vec::new();
     for mut template in threads {
@@ -180,18 +180,18 @@ fn start(workload: &mut Workload, process: u32, mut main: ProgramBuilder, thread
     workload.start_one(thread(process, main));
 }
 
-/// Memory that the main thread allocates and nobody has touched.
+/// Memory that the main thread allocates, and that has not been touched.
 fn buffer(workload: &mut Workload, process: u32, bytes: u64, placement: Placement) -> u32 {
     let sharing = Sharing::Process(process);
     workload.add_region(Region { bytes, sharing, placement })
 }
 
-/// Whether numa01's threads bind their first sweep.
+/// Whether the threads of numa01 bind their first sweep to a node.
 fn binds(values: &Values) -> bool {
     values.number("same_node") != 0
 }
 
-/// Where numa01's memory is after its first sweep. The policy ends with that sweep.
+/// The placement of numa01's memory in its first sweep. The policy ends with that sweep.
 fn numa01_placement(values: &Values) -> Placement {
     match binds(values) {
         false => Placement::FirstTouch,
@@ -204,7 +204,7 @@ fn first_zero(region: u32, values: &Values) -> Access {
     Access { bound: binds(values), ..zero(region) }
 }
 
-/// `bzero()`: every line is fetched and later written back.
+/// `bzero()`: every cache line is fetched, and written back later.
 fn zero(region: u32) -> Access {
     Access::new(vec![Slice { region, write: true }], Pattern::Stream)
 }
@@ -214,7 +214,7 @@ fn thread(process: u32, program: ProgramBuilder) -> Template {
     Template { process, ..template }
 }
 
-/// What the benchmark's script prints: `/usr/bin/time -f %e`.
+/// The run time in seconds, as the benchmark's script prints it: `/usr/bin/time -f %e`.
 fn seconds() -> Metric {
     Metric {
         name: "time".to_string(),
@@ -237,13 +237,13 @@ mod tests {
         main.program.ops.iter().filter_map(created).collect()
     }
 
-    /// Main threads and those that they create.
+    /// The main threads, and the threads that they create.
     fn tasks(workload: &Workload) -> Vec<&Template> {
         let main = workload.start.iter().map(|&(id, _)| &workload.templates[id as usize]);
         main.flat_map(|main| [vec![main], threads(workload, main)].concat()).collect()
     }
 
-    /// Bytes that all tasks write in all, by the loops of their programs.
+    /// Total bytes that all tasks write, counting the loops of their programs.
     fn written(workload: &Workload) -> u64 {
         let sweep = |template: &Template, access: u32| -> u64 {
             let slices = &template.program.accesses[access as usize].slices;
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(tasks[8].program.accesses[4], zero(4 + 2));
     }
 
-    /// The threads write 859 GB, from which bandwidths of machines are derived.
+    /// The threads write 859 GB. Bandwidths of machines are derived from this number.
     #[test]
     fn numa02_zeroes_all_in_its_main_thread_and_then_a_part_in_each() {
         for spec in ["numa02:cpus=64", "numa02_SMT:cpus=64", "numa02:cpus=16"] {

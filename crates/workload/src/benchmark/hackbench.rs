@@ -1,9 +1,9 @@
-//! hackbench: groups of senders and receivers, every sender writes every receiver of its group.
+//! hackbench: groups of senders and receivers. Every sender writes to every receiver of its group.
 //!
-//! A group has `fds` receivers with a pipe or socket each and `fds` senders that share all of them.
-//! A sender writes the receivers in turn, `loops` times; a receiver reads `fds x loops` messages
-//! and exits. All wait at a gate until every task exists: hackbench's main opens it when all have
-//! reported, here it is a barrier that the last task opens.
+//! A group has `fds` receivers, each with its own pipe or socket, and `fds` senders that use all of these. A sender
+//! writes to the receivers in turn, `loops` times. A receiver reads `fds x loops` messages and exits. All tasks wait at
+//! a gate until every task exists. In hackbench, main opens the gate when all have reported; here the gate is a barrier
+//! that the last task opens.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -11,7 +11,7 @@ use crate::{Better, Channel, Metric, MetricKind, Op, Program, Workload, costs, g
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "hackbench",
-    summary: "groups of senders that each write every receiver of their group; seconds for all",
+    summary: "groups of senders that each write to every receiver of their group; seconds for all",
     parameters: &[
         Parameter {
             name: "groups",
@@ -40,13 +40,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter {
             name: "size",
             default: "100",
-            meaning: "bytes a message (-s)",
+            meaning: "bytes per message (-s)",
             kind: ParameterKind::Number { min: 1, max: 65_536 },
         },
         Parameter {
             name: "fds",
             default: "20",
-            meaning: "senders, and receivers, a group (-f)",
+            meaning: "senders per group, and receivers per group (-f)",
             kind: ParameterKind::Number { min: 1, max: 50 },
         },
     ],
@@ -55,11 +55,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     build,
 };
 
-/// One receiver's pipe or socket.
+/// The pipe or socket of one receiver.
 #[derive(Clone, Copy)]
 struct Line {
     channel: u32,
-    /// The pipe's mutex; sockets have none that matters.
+    /// The pipe's mutex. Sockets have no mutex that matters.
     mutex: Option<u32>,
 }
 
@@ -100,8 +100,8 @@ fn build(values: &Values) -> Workload {
         name: "Time".to_string(),
         unit: "s",
         better: Better::Lower,
-        // rt-tests' hackbench.c reads its clock when all have reported that they are ready, and again when all
-        // have exited: creating them is no part of its time.
+        // rt-tests' hackbench.c reads its clock when all tasks have reported that they are ready, and again when all
+        // have exited. The time to create them is not included.
         kind: MetricKind::SecondsSince { barrier: settings.gate },
     });
     workload
@@ -119,7 +119,7 @@ fn add_line(workload: &mut Workload, values: &Values, size: u32) -> Line {
     Line { channel, mutex: pipe.then(|| workload.add_mutex()) }
 }
 
-/// Traces show the group by the name.
+/// The name lets traces show the group.
 fn add_task(workload: &mut Workload, class: &str, group: u32, program: Program, threads: bool) {
     let process = if threads { 0 } else { workload.fork_process("hackbench") };
     let template = graph::template(class, costs::TALKER_FOOTPRINT_BYTES, program);
@@ -132,7 +132,7 @@ fn sender(settings: &Settings, lines: &[Line]) -> Program {
     program.repeat(Times::Exactly(settings.loops), |round| {
         for line in lines {
             transfer(round, line.mutex, settings.size);
-            // A pipe's writer wakes the reader after it has released the mutex.
+            // The writer of a pipe releases the mutex before it wakes the reader.
             round.push(Op::Send { channel: line.channel, bytes: settings.size });
         }
     });

@@ -5,16 +5,16 @@ use crate::WorkloadError;
 /// The most workloads that one argument may name.
 const MOST: usize = 1_000;
 
-/// A parameter with its values, or a word that stands alone.
+/// A parameter with its value, or a word that stands alone.
 struct Piece<'a> {
-    /// What stands before `=`; `None`: a word that is a choice.
+    /// The text before `=`. `None`: the word is a choice.
     key: Option<&'a str>,
     values: Vec<&'a str>,
 }
 
-/// The workloads that `arg` names, one for each combination of the values of its lists; the last list counts
-/// fastest. Parameters are separated by commas as well as values: a piece without `=` that is a number
-/// continues the list before it, any other is a choice. The path of a file names itself.
+/// The workloads that `arg` names: one for each combination of the values in its lists. The last list varies fastest.
+/// Commas separate both parameters and values: a number without `=` continues the previous list, and any other word
+/// without `=` is a choice. The path of a file stands for itself.
 ///
 /// ```
 /// let all = roost_workload::expand("hackbench:groups=1,4,pipe,loops=50")?;
@@ -23,7 +23,7 @@ struct Piece<'a> {
 /// ```
 ///
 /// # Errors
-/// If a value stands twice in a list, a number belongs to no list, or the combinations are more than 1,000.
+/// If a list has a value twice, a number follows no list, or there are more than 1,000 combinations.
 pub fn expand(arg: &str) -> Result<Vec<String>, WorkloadError> {
     let Some((name, settings)) = arg.rsplit_once(':').filter(|_| !arg.ends_with(".json")) else {
         return Ok(vec![arg.to_owned()]);
@@ -32,8 +32,8 @@ pub fn expand(arg: &str) -> Result<Vec<String>, WorkloadError> {
     let mut all = vec![String::new()];
     for piece in &pieces {
         if all.len() * piece.values.len() > MOST {
-            let problem = format!("its lists name more than {MOST} workloads");
-            return Err(bad(arg, settings, &problem, "shorten one, or ask several times"));
+            let problem = format!("its lists make more than {MOST} workloads");
+            return Err(bad(arg, settings, &problem, "shorten a list, or use several commands"));
         }
         let longer = |before: &String| {
             let separator = if before.is_empty() { "" } else { "," };
@@ -45,7 +45,7 @@ pub fn expand(arg: &str) -> Result<Vec<String>, WorkloadError> {
 }
 
 impl Piece<'_> {
-    /// As it is written with each of its values.
+    /// The parameter with each of its values, as text.
     fn texts(&self) -> impl Iterator<Item = String> {
         self.values.iter().map(|value| match self.key {
             Some(key) => format!("{key}={value}"),
@@ -62,13 +62,13 @@ fn pieces<'a>(arg: &str, settings: &'a str) -> Result<Vec<Piece<'a>>, WorkloadEr
             (Some((key, value)), _) => pieces.push(Piece { key: Some(key), values: vec![value] }),
             (None, Some(Piece { key: Some(key), values })) if is_number(text) => {
                 if values.contains(&text) {
-                    let problem = format!("{text} stands twice in its list");
+                    let problem = format!("{text} is in its list twice");
                     return Err(bad(arg, key, &problem, "give it once"));
                 }
                 values.push(text);
             }
             (None, _) if is_number(text) => {
-                let problem = "a number that continues no list";
+                let problem = "a number that follows no list";
                 return Err(bad(arg, text, problem, "write parameter=number first"));
             }
             (None, _) => pieces.push(Piece { key: None, values: vec![text] }),
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn a_number_without_a_list_and_a_value_twice_are_refused() {
         let error = |arg| expand(arg).unwrap_err().to_string();
-        assert!(error("hackbench:4").contains("4: a number that continues no list"));
+        assert!(error("hackbench:4").contains("4: a number that follows no list"));
         assert!(error("hackbench:pipe,4").contains("write parameter=number first"));
-        assert!(error("hackbench:groups=4,8,4").contains("groups: 4 stands twice"));
+        assert!(error("hackbench:groups=4,8,4").contains("groups: 4 is in its list twice"));
         let values = |name: &str| {
             let numbers = (1..=40).map(|number: u32| number.to_string()).collect::<Vec<_>>();
             format!("{name}={}", numbers.join(","))

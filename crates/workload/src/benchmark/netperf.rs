@@ -1,5 +1,5 @@
-//! netperf TCP_RR and UDP_RR: pairs of a client and a server on loopback that pass one byte to and
-//! fro, as fast as they can.
+//! netperf TCP_RR and UDP_RR: pairs of a client and a server on loopback. They send one byte back and forth as fast as
+//! they can.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -12,12 +12,12 @@ const PARAMETERS: &[Parameter] = &[Parameter {
     kind: ParameterKind::Number { min: 1, max: 10_000 },
 }];
 
-/// Simulated time when nobody says: some 100,000 transactions a pair.
+/// Default simulated time: about 100,000 transactions per pair.
 const DURATION_NS: u64 = 1_000_000_000;
 
 pub(super) const TCP_RR: Benchmark = Benchmark {
     name: "netperf-tcp-rr",
-    summary: "pairs on loopback passing one byte to and fro over TCP; transactions a second",
+    summary: "pairs on loopback sending one byte back and forth over TCP; transactions a second",
     parameters: PARAMETERS,
     duration_ns: Some(DURATION_NS),
     warms_up: true,
@@ -26,20 +26,20 @@ pub(super) const TCP_RR: Benchmark = Benchmark {
 
 pub(super) const UDP_RR: Benchmark = Benchmark {
     name: "netperf-udp-rr",
-    summary: "pairs on loopback passing one byte to and fro over UDP; transactions a second",
+    summary: "pairs on loopback sending one byte back and forth over UDP; transactions a second",
     parameters: PARAMETERS,
     duration_ns: Some(DURATION_NS),
     warms_up: true,
     build: build_udp,
 };
 
-/// One connection's two directions.
+/// The channels of one connection, one for each direction.
 struct Pair {
     request: u32,
     response: u32,
 }
 
-/// What a message costs at its ends.
+/// The cost of a message at each end.
 struct MessageCost {
     send: Op,
     receive: Op,

@@ -1,13 +1,13 @@
-//! `perf bench numa mem`: processes of threads that write what their process shares and what each
-//! has for its own, for a time.
+//! `perf bench numa mem`: processes of threads that write memory for a given time: memory that the process shares, and
+//! memory of each thread's own.
 //!
-//! Memory is zeroed once where it is allocated, on CPU 0 with `-0` (`init=cpu0`), by the process's main thread if
-//! shared; then all threads zero it, over and over (`-z`).
+//! Memory is zeroed once when it is allocated. With `-0` (`init=cpu0`) this happens on CPU 0. The process's main thread
+//! does it for shared memory. After that, all threads zero the memory again and again (`-z`).
 //!
-//! Each thread goes through it from its first byte to its last, as with `--no-data_rand_walk`, which its tests
-//! RAM-bw-local and RAM-bw-remote have: bzero() of the whole. Not modelled is the walk of the others, as 4x1-bw-thread,
-//! which zero blocks of 8 KiB at random places (`do_work()`): there threads do not follow each other through the
-//! memory, as they do here.
+//! Each thread goes through the memory from its first byte to its last, with one bzero() of the whole. This corresponds
+//! to `--no-data_rand_walk`, which the tests RAM-bw-local and RAM-bw-remote use. The other tests, such as
+//! 4x1-bw-thread, zero blocks of 8 KiB at random places (`do_work()`). That is not modelled: there, threads do not
+//! follow each other through the memory as they do here.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -30,7 +30,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter {
             name: "threads",
             default: "3",
-            meaning: "threads a process (-t)",
+            meaning: "threads per process (-t)",
             kind: ParameterKind::Number { min: 1, max: 1_000 },
         },
         Parameter {
@@ -58,15 +58,15 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     build,
 };
 
-/// A turn of a thread that has nothing to write. Any time would do: it only spins.
+/// Time of one round of a thread that has nothing to write and only spins. Any value would do.
 const SPIN_NS: u64 = 1_000_000;
 
-/// What a thread writes.
+/// The memory that a thread writes.
 struct Memory {
-    /// What its process shares, if anything.
+    /// Memory that its process shares, if any.
     process: Option<Access>,
     process_bytes: u64,
-    /// What it has for its own, if anything.
+    /// Memory of its own, if any.
     own: Option<Access>,
     own_bytes: u64,
 }

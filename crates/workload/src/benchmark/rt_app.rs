@@ -1,18 +1,18 @@
-//! Benchmarks as rt-app files: what Debian has no program of can then run on a real kernel, and the
-//! same in the simulation. `rt-app:NAME:key=value` takes the parameters of the benchmark NAME.
+//! Benchmarks as rt-app files. This lets a real kernel run benchmarks for which Debian has no program, and the
+//! simulation run the same file. `rt-app:NAME:key=value` takes the parameters of the benchmark NAME.
 //!
-//! Only who wakes whom, and how long they compute in between, is the benchmark's. rt-app's condition
-//! variables stand for sockets and futexes; a wakeup carries no sync hint.
+//! The files only copy who wakes whom, and how long the tasks compute in between. rt-app's condition variables replace
+//! sockets and futexes. A wakeup carries no sync hint.
 
 use std::fmt::Write;
 
 use super::{Values, named};
 use crate::{WorkloadError, costs};
 
-/// What names begin with.
+/// Prefix of the names.
 const PREFIX: &str = "rt-app:";
 
-/// A form: name of the benchmark, what the form is, its tasks and duration in s.
+/// A form: name of the benchmark, description, tasks, and duration in s.
 struct Form {
     name: &'static str,
     about: &'static str,
@@ -29,13 +29,13 @@ const FORMS: [Form; 4] = [
     },
     Form {
         name: "netperf-tcp-rr",
-        about: "pairs that wake each other in turn, with the CPU time of a transaction between",
+        about: "pairs that wake each other in turn, with the CPU time of a TCP transaction in between",
         tasks: |values| pairs(values, costs::TCP_SEND_NS + costs::TCP_RECEIVE_NS),
         seconds: 1,
     },
     Form {
         name: "netperf-udp-rr",
-        about: "the same with UDP's CPU time",
+        about: "pairs that wake each other in turn, with the CPU time of a UDP transaction in between",
         tasks: |values| pairs(values, costs::UDP_SEND_NS + costs::UDP_RECEIVE_NS),
         seconds: 1,
     },
@@ -47,18 +47,18 @@ const FORMS: [Form; 4] = [
     },
 ];
 
-/// Name and meaning of every form.
+/// Name and description of every form.
 pub fn forms() -> impl Iterator<Item = (String, &'static str)> {
     FORMS.iter().map(|form| (format!("{PREFIX}{}", form.name), form.about))
 }
 
-/// The form of the benchmark that `spec` names, with the same parameters; `None` if it has none.
+/// The form of the benchmark that `spec` names, with the same parameters. `None` if the benchmark has no form.
 pub fn form_of(spec: &str) -> Option<String> {
     let name = spec.split_once(':').map_or(spec, |(name, _)| name);
     FORMS.iter().any(|form| form.name == name).then(|| format!("{PREFIX}{spec}"))
 }
 
-/// The file's text that `spec`, `rt-app:NAME:key=value`, stands for; `None` if it begins otherwise.
+/// The text of the file that `spec` (`rt-app:NAME:key=value`) names. `None` if `spec` has another prefix.
 pub fn text(spec: &str) -> Result<Option<String>, WorkloadError> {
     let Some(inner) = spec.strip_prefix(PREFIX) else { return Ok(None) };
     let name = inner.split_once(':').map_or(inner, |(name, _)| name);
@@ -84,8 +84,8 @@ fn coremark(values: &Values) -> String {
     format!("\"coremark\": {{\"instance\": {threads}, \"loop\": -1, \"run\": {us}}}")
 }
 
-/// Two threads a pair: each computes, wakes the other, and waits for it. (`sync` signals and waits at
-/// once; whoever comes first waits.)
+/// Two threads per pair. Each computes, wakes the other thread, and waits for it. (`sync` signals and waits in one
+/// step; whichever thread comes first waits.)
 fn pairs(values: &Values, transaction_ns: u64) -> String {
     let us = transaction_ns.div_ceil(1_000);
     let mut tasks = String::new();
@@ -118,7 +118,7 @@ fn schbench(values: &Values) -> String {
     tasks
 }
 
-/// What stands before the entry of that number.
+/// The text before the entry with this number.
 fn separator(number: u32) -> &'static str {
     if number == 0 { "" } else { ",\n" }
 }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(form_of("tbench"), None);
     }
 
-    /// What a loop is in the log has to be what the simulation counts.
+    /// The loops in rt-app's log must match what the simulation counts.
     #[test]
     fn loops_are_counted_alike_in_the_log() {
         let text = "{\"tasks\": {\"a\": {\"loop\": 3, \"phases\": {\"x\": {\"loop\": 2, \"run\": 1}, \

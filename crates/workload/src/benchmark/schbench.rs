@@ -1,15 +1,15 @@
-//! schbench as of 2021: message threads wake their workers, workers record how long that took.
+//! schbench as of 2021: message threads wake their workers, and the workers record how long that took.
 //!
-//! A worker spins for `c` us of wall time, puts itself on its message thread's list, posts the
-//! message thread and waits. The message thread, once posted, sleeps `s` us and up to a quarter
-//! more, then wakes all on its list, and waits for the next post. Posts that come before it has
-//! emptied the list count as answered. It takes one time before it wakes them (`xlist_wake_all()`), from which each
-//! worker's latency counts: the wakeups before a worker's are a part of it.
+//! A worker spins for `c` us of wall time, adds itself to its message thread's list, posts to the message thread, and
+//! waits. After a post, the message thread sleeps for `s` us plus up to a quarter of that. Then it wakes all workers on
+//! its list, and waits for the next post. Posts that arrive before it has emptied the list count as answered. It reads
+//! the clock once before it wakes the workers (`xlist_wake_all()`), and all latencies count from there. So a worker's
+//! latency includes the wakeups of workers before it.
 //!
-//! Here the list is a condition variable. A worker holds a mutex of its own from before its post until it waits. The
-//! message thread passes through all these mutexes before it wakes. So every worker that has posted is woken, and
-//! workers that return contend for nothing. Posts are bytes in a channel. The message thread writes one itself, so that
-//! it can empty the channel without blocking.
+//! In this model the list is a condition variable. A worker holds a mutex of its own from before its post until it
+//! waits. The message thread locks and unlocks all these mutexes before it wakes the workers. So every worker that has
+//! posted is woken, and returning workers do not contend for a mutex. Posts are bytes in a channel. The message thread
+//! also writes a byte itself, so that it can empty the channel without blocking.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -28,7 +28,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter {
             name: "workers",
             default: "16",
-            meaning: "workers a message thread (-t)",
+            meaning: "workers per message thread (-t)",
             kind: ParameterKind::Number { min: 1, max: 1_000 },
         },
         Parameter {
@@ -40,7 +40,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter {
             name: "s",
             default: "30000",
-            meaning: "us that a message thread sleeps before it answers (-s)",
+            meaning: "us that a message thread sleeps before it wakes its workers (-s)",
             kind: ParameterKind::Number { min: 1, max: 100_000_000 },
         },
     ],
@@ -49,7 +49,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     build,
 };
 
-/// The percentiles that schbench prints, with thousandths of a percent.
+/// The percentiles that schbench prints: name, and thousandths of a percent.
 const PERCENTILES: [(&str, u32); 7] = [
     ("50.0th", 50_000),
     ("75.0th", 75_000),
@@ -60,17 +60,17 @@ const PERCENTILES: [(&str, u32); 7] = [
     ("99.9th", 99_900),
 ];
 
-/// schbench adds a random 0 to s/4 to each sleep. A run is a function of its inputs, so here the
-/// eighths of that range come in this fixed order. Assumption.
+/// schbench adds a random 0 to s/4 to each sleep. Here a run must depend only on its inputs, so the eighths of that
+/// range follow in this fixed order. Assumption.
 const JITTER_EIGHTHS: [u64; 8] = [0, 5, 2, 7, 4, 1, 6, 3];
 
 const NS_PER_US: u64 = 1_000;
 
-/// What a message thread and its workers share.
+/// Objects that a message thread and its workers share.
 struct Circle {
     posts: u32,
     list: u32,
-    /// One a worker.
+    /// One mutex per worker.
     mutexes: Vec<u32>,
 }
 
@@ -96,7 +96,7 @@ fn build(values: &Values) -> Workload {
 
 fn add_circle(workload: &mut Workload, workers: u32) -> Circle {
     let posts = workload.add_channel(Channel {
-        // One unanswered post a worker and the message thread's own.
+        // One unanswered post per worker, and the message thread's own byte.
         capacity_bytes: 2 * workers + 1,
         sync_wakeup: false,
         messages: false,

@@ -1,12 +1,12 @@
-//! Groups of busy threads whose memory is spread over two nodes: what NUMA groups and cling are
-//! about, as their text pictures it (2019): four groups of ten threads on two nodes of 20 CPUs.
+//! Groups of busy threads whose memory is spread over two nodes. This is the situation that NUMA groups and cling
+//! address, as described in cling's text (2019): four groups of ten threads on two nodes of 20 CPUs.
 //!
-//! Each group is a process in a cgroup of its own. Its threads read memory over and over and never
-//! wait; half of each one's memory is on each of nodes 0 and 1 at first. By default that is memory of
-//! its own: a cgroup gets a NUMA group because its tasks belong together *without* sharing pages.
-//! Where they share them, faults tell the kernel what belongs together, and it needs no cgroup for
-//! that; and only with memory of their own does a split group's memory lie where its threads are, as
-//! in the text's first picture (CPU time 600 and 400%, memory 60 and 40%).
+//! Each group is a process in a cgroup of its own. Its threads read memory again and again, and never wait. At first,
+//! half of each thread's memory is on node 0 and half on node 1. By default each thread has its own memory: a cgroup
+//! becomes a NUMA group because its tasks belong together *without* sharing pages. If threads share pages, NUMA faults
+//! already tell the kernel which threads belong together, without a cgroup. Also, only with separate memory does the
+//! memory of a split group lie where its threads are, as in the text's first picture (CPU time 600% and 400%, memory
+//! 60% and 40%).
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "settle",
-    summary: "groups of busy threads, their memory half on each of two nodes; MB/sec read",
+    summary: "groups of busy threads, with half of their memory on each of two nodes; MB/sec read",
     parameters: &[
         Parameter {
             name: "groups",
@@ -30,23 +30,23 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter {
             name: "threads",
             default: "10",
-            meaning: "threads a group",
+            meaning: "threads per group",
             kind: ParameterKind::Number { min: 1, max: 1_000 },
         },
         Parameter {
             name: "mb",
             default: "256",
-            meaning: "MiB of memory a group",
+            meaning: "MiB of memory per group",
             kind: ParameterKind::Number { min: 1, max: 1_000_000 },
         },
         Parameter {
             name: "shared",
             default: "0",
-            meaning: "percent of it that its threads share; the rest is in equal parts their own",
+            meaning: "percent of the memory that all threads share; each thread owns an equal part of the rest",
             kind: ParameterKind::Number { min: 0, max: 100 },
         },
     ],
-    // The text's stages take several of cling's timer periods of 6 s.
+    // The stages in the text take several of cling's timer periods of 6 s.
     duration_ns: Some(60_000_000_000),
     warms_up: false,
     build,

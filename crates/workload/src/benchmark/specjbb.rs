@@ -1,12 +1,12 @@
 //! SPECjbb: warehouses whose threads make transactions without ever waiting, on a heap in memory.
 //!
-//! A thread a warehouse; an instance is a Java virtual machine, or a virtual machine of which each
-//! virtual CPU runs a warehouse. What a transaction costs is in [`crate::costs`].
+//! There is one thread per warehouse. An instance is a Java virtual machine, or a virtual machine in which each virtual
+//! CPU runs a warehouse. The cost of a transaction is in [`crate::costs`].
 //!
-//! Live objects take [`costs::SPECJBB_WAREHOUSE_BYTES`] a warehouse. Copying collectors mix them up, so
-//! all threads of an instance use all of them in turns. (Assumption: evenly; what is still its
-//! own thread's after a collection is not known.) The rest of the heap is where threads
-//! allocate, each in its part. Collections themselves are left out.
+//! Live objects take [`costs::SPECJBB_WAREHOUSE_BYTES`] per warehouse. Copying garbage collectors mix them up, so all
+//! threads of an instance use all live objects in turn. (Assumption: evenly. How much a thread still uses its own
+//! objects after a collection is not known.) Threads allocate new objects in the rest of the heap, each in its own
+//! part. Garbage collections are not modelled.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -18,10 +18,10 @@ use crate::{
 const MIB: u64 = 1 << 20;
 const LINE_BYTES: u64 = 64;
 
-/// Transactions in which a thread needs as many lines as a warehouse's live objects have.
+/// Number of transactions in which a thread uses as many cache lines as a warehouse's live objects have.
 const TRANSACTIONS: u64 = costs::SPECJBB_WAREHOUSE_BYTES / LINE_BYTES / costs::SPECJBB_LINES;
 
-/// What it allocates meanwhile.
+/// Bytes that a thread allocates in these transactions.
 const ALLOCATED_BYTES: u64 = TRANSACTIONS * costs::SPECJBB_ALLOCATED_BYTES;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -37,13 +37,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter {
             name: "warehouses",
             default: "8",
-            meaning: "warehouses an instance, a thread each",
+            meaning: "warehouses per instance, each with one thread",
             kind: ParameterKind::Number { min: 1, max: 1_000 },
         },
         Parameter {
             name: "heap",
             default: "1024",
-            meaning: "heap of an instance, MiB; live objects take 25 a warehouse",
+            meaning: "heap of an instance, MiB; live objects take 25 MiB per warehouse",
             kind: ParameterKind::Number { min: 32, max: 1_000_000 },
         },
     ],
@@ -82,16 +82,16 @@ fn build(values: &Values) -> Workload {
 /// A thread's part of the heap for new objects.
 #[derive(Debug, PartialEq)]
 struct NewObjects {
-    /// Regions, used one after the other.
+    /// Number of regions, which are used one after the other.
     pieces: u64,
-    /// Size of each.
+    /// Size of each region.
     bytes: u64,
-    /// How often one is written until as much is allocated as [`ALLOCATED_BYTES`].
+    /// How often a region is written, until [`ALLOCATED_BYTES`] are allocated.
     sweeps: u64,
 }
 
-/// What live objects leave is shared by the threads; a heap that is too small for its warehouses
-/// gives each thread 1 MiB all the same, where a real one would run out.
+/// The threads share the part of the heap that has no live objects. If the heap is too small for its warehouses, each
+/// thread still gets 1 MiB, although a real heap would run out.
 fn new_objects(heap: u64, threads: u64) -> NewObjects {
     let rest = heap.saturating_sub(threads * costs::SPECJBB_WAREHOUSE_BYTES);
     let part = (rest / threads).max(MIB);
@@ -132,7 +132,7 @@ mod tests {
         assert!((900 * MIB..=1024 * MIB).contains(&bytes), "{bytes}");
         let live = workload.regions.iter().filter(|region| region.bytes == 25 * MIB);
         assert_eq!(live.count(), 8);
-        // (1024 - 8 x 25) / 8 = 103 MiB a thread, 20 MiB at a time.
+        // (1024 - 8 x 25) / 8 = 103 MiB per thread, 20 MiB at a time.
         let expected = NewObjects { pieces: 5, bytes: 20 * MIB, sweeps: 1 };
         assert_eq!(new_objects(1024 * MIB, 8), expected);
         let tight = NewObjects { pieces: 1, bytes: 5 * MIB, sweeps: 4 };
@@ -147,7 +147,7 @@ mod tests {
             let accesses = &workload.templates[task].program.accesses;
             accesses.iter().map(|access| access.slices[0].region).collect()
         };
-        // Live 0 to 2; (300 - 75) / 3 = 75 MiB a thread: 3 pieces.
+        // Regions 0 to 2 are live objects. (300 - 75) / 3 = 75 MiB per thread: 3 pieces.
         assert_eq!(used(0), [0, 3, 1, 4, 2, 5]);
         assert_eq!(used(1), [1, 6, 2, 7, 0, 8]);
         assert_eq!(used(3), [12, 15, 13, 16, 14, 17], "the second instance's");

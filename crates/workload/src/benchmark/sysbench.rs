@@ -1,12 +1,12 @@
-//! sysbench oltp_read_write: database instances, each with its client in a cgroup of its own.
+//! sysbench oltp_read_write: database instances, each in a cgroup together with its client.
 //!
-//! Each client thread has a connection, which a thread of the server serves. They hand over at each of
-//! a transaction's statements, so one of them runs at a time; a commit waits for the disk. What a
-//! statement costs is in [`crate::costs`].
+//! Each client thread has a connection, which one thread of the server serves. They hand over to each other at each
+//! statement of a transaction, so only one of them runs at a time. A commit waits for the disk. The cost of a statement
+//! is in [`crate::costs`].
 //!
-//! The server's threads use the instance's hot rows in turns: pieces of as many lines as a
-//! transaction needs, each thread from a piece of its own on. Lines depend on each other (a B-tree
-//! is descended). A transaction's lines are fetched at once, before its commit.
+//! The server's threads use the instance's hot rows in turn, in pieces of as many cache lines as a transaction needs.
+//! Each thread starts at a different piece. Each line depends on the one before, because a B-tree is descended. All
+//! lines of a transaction are fetched together, before its commit.
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
@@ -24,13 +24,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Parameter {
             name: "instances",
             default: "4",
-            meaning: "servers, each with its client in a cgroup: /oltp/0, /oltp/1, ...",
+            meaning: "servers, each in a cgroup with its client: /oltp/0, /oltp/1, ...",
             kind: ParameterKind::Number { min: 1, max: 100 },
         },
         Parameter {
             name: "threads",
             default: "24",
-            meaning: "client threads an instance (--threads)",
+            meaning: "client threads per instance (--threads)",
             kind: ParameterKind::Number { min: 1, max: 1_000 },
         },
         Parameter {
@@ -40,23 +40,23 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             kind: ParameterKind::Number { min: 1, max: 10_000 },
         },
     ],
-    // The published runs take 20 minutes.
+    // The published runs took 20 minutes.
     duration_ns: Some(10_000_000_000),
     warms_up: true,
     build,
 };
 
-/// One database with its client.
+/// One database instance with its client.
 struct Instance {
     group: Option<GroupId>,
     client: u32,
     server: u32,
-    /// The hot rows.
+    /// The regions with hot rows.
     pieces: Vec<u32>,
     events: u32,
 }
 
-/// A connection's two directions.
+/// The channels of a connection, one for each direction.
 struct Connection {
     request: u32,
     response: u32,
@@ -70,7 +70,7 @@ fn build(values: &Values) -> Workload {
         let weight = if number == 0 { values.number("weight") } else { 100 };
         let instance = add_instance(&mut workload, number, weight);
         for thread in 0..threads {
-            // As far apart as they can be.
+            // The threads start as far apart as possible.
             let first = thread * costs::OLTP_HOT_PIECES / threads;
             add_connection(&mut workload, &instance, first as usize, all);
         }
@@ -174,7 +174,7 @@ mod tests {
         let workload = resolve("sysbench-oltp:instances=1,threads=1", None).unwrap();
         let ops = |task: usize| &workload.templates[task].program.ops;
         assert!(ops(1).contains(&Op::Loop { depth: 1, times: 20, to: 0 }), "{:?}", ops(1));
-        // The first transaction: 19 statements, then the commit.
+        // The first transaction has 19 statements, then the commit.
         assert!(matches!(ops(0)[2], Op::Send { channel: 1, .. }));
         assert!(matches!(ops(0)[3], Op::Loop { times: 19, to: 0, .. }));
         assert!(matches!(ops(0)[6..9], [Op::Access(0), Op::Sleep { .. }, Op::Send { .. }]));

@@ -1,11 +1,11 @@
-//! From tasks, phases and events to programs over numbered objects.
+//! Converts tasks, phases and events to programs over numbered objects.
 //!
-//! rt-app's suspend and resume are a mutex and a condition variable of the same name, and resume
-//! wakes all who are suspended on it; that is what they become here. A timer is absolute as soon
-//! as one of its uses says so. An event of length 0 becomes nothing.
+//! In rt-app, suspend and resume use a mutex and a condition variable with the same name, and resume wakes all tasks
+//! that are suspended on it. They are converted to these operations. A timer is absolute if any of its uses says so. An
+//! event of length 0 is dropped.
 //!
-//! rt-app's threads begin together: each is created without its CPUs, waits for the others, sleeps
-//! for its "delay", and only then goes to its CPUs (`thread_body()` of rt-app 1.0).
+//! rt-app's threads begin together. Each is created with no restriction of its CPUs, waits for the others, sleeps for
+//! its "delay", and only then moves to its CPUs (`thread_body()` of rt-app 1.0).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ use crate::{
     Region, Sharing, Slice, Template, TimerRef, Workload, WorkloadError, costs, graph,
 };
 
-/// In what pieces a run without an end is written: any length above 0 does.
+/// A run without an end is written in pieces of this length. Any length above 0 would do.
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Makes the workload.
+/// Creates the workload of a file.
 pub(super) fn compile(file: File) -> Result<Loaded, WorkloadError> {
     let mut compiler = Compiler {
         workload: graph::empty(&file.place.file),
@@ -70,7 +70,7 @@ fn task_log(task: &Task) -> TaskLog {
     TaskLog { task: task.name.clone(), has_timer, before, each }
 }
 
-/// rt-app lets a task wait for what no task signals; more often than not a name is misspelt.
+/// Notes about waits for which no task signals. rt-app allows these, but usually a name is misspelt.
 fn waits_that_nothing_ends(tasks: &[Task]) -> Vec<String> {
     let events = || tasks.iter().flat_map(|task| &task.phases).flat_map(|phase| &phase.events);
     let woken: BTreeSet<&str> = events()
@@ -93,7 +93,7 @@ fn waits_that_nothing_ends(tasks: &[Task]) -> Vec<String> {
         .collect()
 }
 
-/// Numbers given to the names of one kind of object, in order of first use.
+/// The numbers of names of one kind of object, in order of first use.
 struct Numbering<Name = String>(BTreeMap<Name, u32>);
 
 impl<Name> Default for Numbering<Name> {
@@ -113,12 +113,12 @@ impl<Name: Ord> Numbering<Name> {
     }
 }
 
-/// What a mutex belongs to.
+/// The owner of a mutex.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Mutex {
-    /// Whoever names it.
+    /// All tasks that use this name.
     Named(String),
-    /// The barrier of this number.
+    /// The barrier with this number.
     Barrier(u32),
 }
 
@@ -128,7 +128,7 @@ impl From<&str> for Mutex {
     }
 }
 
-/// What rt-app creates where a name is first used.
+/// Objects that rt-app creates when a name is first used.
 #[derive(Default)]
 struct Names {
     mutexes: Numbering<Mutex>,
@@ -141,13 +141,13 @@ struct Compiler {
     workload: Workload,
     memory_buffer_bytes: u64,
     names: Names,
-    /// Timers for which some use says "absolute": template (`None`: shared) and number.
+    /// Timers that some use calls "absolute": template (`None`: shared) and number.
     absolute_timers: BTreeSet<(Option<usize>, u32)>,
-    /// For each template, the place of each operation.
+    /// For each template, the place in the file of each operation.
     places: Vec<Vec<Place>>,
 }
 
-/// A task's program while it is written, with the place of each operation.
+/// A task's program under construction, with the place of each operation.
 #[derive(Default)]
 struct Writer {
     program: ProgramBuilder,
@@ -166,12 +166,12 @@ impl Writer {
         self.push(place, Op::SetAffinity(set));
     }
 
-    /// Gives operations without a place this one.
+    /// Sets the place of all operations that have none.
     fn mark(&mut self, place: &Place) {
         self.places.resize(self.program.len(), place.clone());
     }
 
-    /// A loop, as [`ProgramBuilder::repeat`] makes them.
+    /// Adds a loop, like [`ProgramBuilder::repeat`].
     fn repeat(
         &mut self,
         place: &Place,
@@ -191,7 +191,7 @@ impl Writer {
     }
 }
 
-/// A barrier waits for every instance of every task that names it; rt-app counts the same.
+/// A barrier waits for every instance of every task that names it, as in rt-app.
 fn count_barriers(tasks: &[Task], compiler: &mut Compiler) -> Result<(), WorkloadError> {
     for task in tasks {
         let mut used: BTreeMap<&str, usize> = BTreeMap::new();
@@ -249,15 +249,15 @@ impl Compiler {
         Ok(())
     }
 
-    /// rt-app moves each thread by itself, makes groups with those that contain them, and sets no
-    /// weight (`cgroup_mkdir()` and `cgroup_attach_task()` of rt-app 1.0).
+    /// The task's group. rt-app moves each thread separately, creates missing groups on the path, and sets no weight
+    /// (`cgroup_mkdir()` and `cgroup_attach_task()` of rt-app 1.0).
     fn group(&mut self, task: &Task) -> Option<GroupId> {
         let path = task.taskgroup.as_deref()?;
         self.workload.add_group(path, DEFAULT_GROUP_WEIGHT)
     }
 
-    /// rt-app writes from the start of the thread's buffer, again and again until the bytes are
-    /// written. Parts of the buffer that events of different sizes write are regions of their own.
+    /// Adds a write of `bytes`. rt-app writes from the start of the thread's buffer, repeatedly, until all bytes are
+    /// written. Parts of the buffer that events of different sizes write are separate regions.
     fn memory(&mut self, writer: &mut Writer, task: &Task, place: &Place, bytes: u64) {
         let buffer = self.memory_buffer_bytes;
         for (part, times) in [(buffer, bytes / buffer), (bytes % buffer, 1)] {
@@ -273,8 +273,8 @@ impl Compiler {
         }
     }
 
-    /// The first `bytes` of each of this task's threads' buffers, on the nodes that it was bound to
-    /// when it first touched them: pages stay where they are when a later phase names others.
+    /// The first `bytes` of the buffer of each thread of this task. They are on the nodes that the thread was bound to
+    /// when it first touched them. They stay there when a later phase names other nodes.
     fn buffer(&mut self, task: &Task, bytes: u64) -> u32 {
         let nodes = nodes_at_first_touch(task);
         let placement = match nodes.is_empty() {
@@ -294,7 +294,7 @@ impl Compiler {
         counter: u32,
         tasks: &BTreeMap<&str, u32>,
     ) -> Result<(), WorkloadError> {
-        // A phase without CPUs of its own returns to the task's.
+        // A phase without CPUs of its own returns to the task's CPUs.
         if has_cpus_by_phase(task) {
             writer.set_affinity(&phase.place, phase.cpus.clone().or_else(|| task.cpus.clone()));
         }
@@ -320,7 +320,7 @@ impl Compiler {
                 }
             }
             if phase.times == Times::Forever {
-                // The task's own loop never comes round: count the phase's.
+                // The task's own loop never completes, so the phase's loops are counted.
                 writer.push(&phase.place, Op::Count { counter, by: 1 });
             }
             Ok(())
@@ -344,7 +344,7 @@ impl Compiler {
             Event::Run(ns) => Op::Run { ns: *ns },
             Event::Runtime(ns) => Op::Runtime { ns: *ns },
             Event::Sleep(ns) => Op::Sleep { ns: *ns },
-            // write() of the buffer to /dev/null, which looks at none of it.
+            // write() of the buffer to /dev/null, which does not read the buffer.
             Event::Io(bytes) => {
                 Op::Run { ns: bytes.div_ceil(self.memory_buffer_bytes) * costs::NULL_WRITE_NS }
             }
@@ -356,7 +356,7 @@ impl Compiler {
                 condition: names.conditions.number(condition.as_str()),
                 mutex: names.mutexes.number(mutex.as_str()),
             },
-            // Two calls in rt-app as well: the woken task may run in between.
+            // rt-app also makes two calls here, so the woken task may run in between.
             Event::Sync { condition, mutex } => {
                 let condition = names.conditions.number(condition.as_str());
                 writer.push(place, Op::Signal(condition));
@@ -380,8 +380,8 @@ impl Compiler {
         Ok(())
     }
 
-    /// Takes the name's mutex and waits for its condition or wakes all who do; returns the last
-    /// operation, which gives the mutex back.
+    /// Acquires the mutex with this name, and waits for its condition or wakes all waiters. Returns the last operation,
+    /// which releases the mutex.
     fn suspend_or_resume(
         &mut self,
         writer: &mut Writer,
@@ -398,8 +398,7 @@ impl Compiler {
         Op::Unlock(mutex)
     }
 
-    /// Takes the barrier's mutex and meets the others; returns the last operation, which gives the
-    /// mutex back.
+    /// Acquires the barrier's mutex and waits for the others. Returns the last operation, which releases the mutex.
     fn meet(&mut self, writer: &mut Writer, place: &Place, name: &str) -> Op {
         let barrier = self.names.barriers.number(name);
         let mutex = self.names.mutexes.number(Mutex::Barrier(barrier));
@@ -408,7 +407,7 @@ impl Compiler {
         Op::Unlock(mutex)
     }
 
-    /// A name that begins with "unique" means a timer of each instance's own.
+    /// Adds a timer. If its name begins with "unique", each instance has a timer of its own.
     fn timer(&mut self, writer: &mut Writer, name: &str, period_ns: u64, absolute: bool) -> Op {
         let (owner, timer) = if name.starts_with("unique") {
             (Some(self.workload.templates.len()), TimerRef::Own(writer.own_timers.number(name)))
@@ -422,7 +421,7 @@ impl Compiler {
         Op::Timer { timer, period_ns, absolute }
     }
 
-    /// The mode belongs to the timer in rt-app, not to the event.
+    /// In rt-app, the mode belongs to the timer, not to the event.
     fn finish_timers(&mut self) {
         for (template, id) in self.workload.templates.iter_mut().zip(0..) {
             for op in &mut template.program.ops {
@@ -466,7 +465,8 @@ impl Compiler {
     }
 }
 
-/// A phase that names no nodes keeps those of the one before (`set_thread_membind()` of rt-app).
+/// The nodes at the first touch. A phase that names no nodes keeps those of the phase before (`set_thread_membind()` of
+/// rt-app).
 fn nodes_at_first_touch(task: &Task) -> &[u32] {
     let touches =
         |phase: &Phase| phase.events.iter().any(|(_, event)| matches!(event, Event::Memory(1..)));
@@ -482,7 +482,7 @@ fn nodes_at_first_touch(task: &Task) -> &[u32] {
     nodes
 }
 
-/// Whether no event of a loop that counts runs for ever.
+/// Whether no event in a counted loop runs for ever.
 fn can_complete_a_loop(task: &Task) -> bool {
     let endless = task.phases.iter().position(|phase| phase.times == Times::Forever);
     let reached = task.phases.iter().take(endless.map_or(usize::MAX, |index| index + 1));
@@ -517,7 +517,7 @@ fn fork(place: &Place, name: &str, tasks: &BTreeMap<&str, u32>) -> Result<Op, Wo
     })
 }
 
-/// Says a broken invariant in terms of the file.
+/// Describes a broken invariant in terms of the file.
 fn place_of(invalid: &Invalid, file: &File, places: &[Vec<Place>]) -> WorkloadError {
     let op_place = invalid.template.as_ref().and_then(|(template, _)| {
         let ops = places.get(*template as usize)?;
@@ -549,7 +549,7 @@ fn explain(fault: &Fault) -> (String, &'static str) {
         Fault::LockedTwice(_) => ("the task already holds this mutex", "unlock it before"),
         Fault::NotHeld(_) => ("the task does not hold this mutex here", "lock it before"),
         Fault::LoopChangesMutex(_) => (
-            "one run of this loop leaves a mutex locked or unlocked otherwise than it found it",
+            "one run of this loop changes whether a mutex is locked",
             "lock and unlock in the same phase",
         ),
         Fault::ExitsHolding(_) => ("a mutex is never unlocked", "unlock it after its last use"),

@@ -1,15 +1,15 @@
 //! JSON as rt-app and workgen read it, with line numbers.
 //!
-//! Beyond JSON: `/* */` and `//` comments, trailing commas, the same key several times in one
-//! object (order kept), and a key without a value (`"suspend",`). jsonc-parser's scanner makes the
-//! tokens; its own parser refuses the last, hence the grammar here.
+//! It accepts more than JSON: `/* */` and `//` comments, trailing commas, the same key several times in one object (the
+//! order is kept), and a key without a value (`"suspend",`). jsonc-parser's scanner produces the tokens. Its own parser
+//! refuses a key without a value, so the grammar is implemented here.
 
 use jsonc_parser::tokens::Token;
 use jsonc_parser::{Scanner, ScannerOptions};
 
 use crate::WorkloadError;
 
-/// A value and where it begins.
+/// A value, and where it begins.
 #[derive(Debug)]
 pub(super) struct Node {
     /// Line, counted from 1.
@@ -25,7 +25,7 @@ pub(super) enum Value {
     Array(Vec<Node>),
     Text(String),
     Integer(i64),
-    /// A number that is no integer or too large for one, as written.
+    /// A number that is not an integer, or is too large for one, as text.
     OtherNumber(String),
     Bool(bool),
     Null,
@@ -33,7 +33,7 @@ pub(super) enum Value {
     Absent,
 }
 
-/// A key of an object with its value.
+/// A key of an object, with its value.
 #[derive(Debug)]
 pub(super) struct Member {
     /// The key.
@@ -45,14 +45,14 @@ pub(super) struct Member {
 }
 
 impl Value {
-    /// What kind of value this is, for messages.
+    /// The kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Value::Object(_) => "an object",
             Value::Array(_) => "an array",
             Value::Text(_) => "a string",
             Value::Integer(_) => "an integer",
-            Value::OtherNumber(_) => "a number that is no integer",
+            Value::OtherNumber(_) => "a number that is not an integer",
             Value::Bool(_) => "a boolean",
             Value::Null => "null",
             Value::Absent => "missing",
@@ -60,7 +60,7 @@ impl Value {
     }
 }
 
-/// Objects and arrays in each other; rt-app needs six levels. The limit keeps recursion bounded.
+/// Limit of nesting, which bounds recursion. rt-app files need six levels.
 const MAX_DEPTH: usize = 32;
 
 /// Parses a whole file.
@@ -94,16 +94,16 @@ struct Parser<'a> {
     file: &'a str,
     scanner: Scanner<'a>,
     text: &'a str,
-    /// The current token, `None` at the end.
+    /// The current token. `None` at the end.
     token: Option<Token<'a>>,
     /// Line of the current token.
     line: usize,
-    /// Bytes in which newlines have been counted.
+    /// Position up to which line breaks have been counted.
     counted_to: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// Moves to the next token that is no comment.
+    /// Moves to the next token that is not a comment.
     fn advance(&mut self) -> Result<(), WorkloadError> {
         loop {
             let scanned = self.scanner.scan();

@@ -1,4 +1,4 @@
-//! From JSON values to tasks, phases and events, with the place of everything that may be wrong.
+//! Reads tasks, phases and events from JSON values, and keeps the place of everything that may cause an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +23,11 @@ pub(super) struct File {
     pub(super) place: Place,
     pub(super) global: Global,
     pub(super) tasks: Vec<Task>,
-    /// What the model does not take from the file, one line each.
+    /// Notes about what the model ignores in the file, one line each.
     pub(super) notes: Vec<String>,
 }
 
-/// The "global" object, as far as it matters.
+/// The part of the "global" object that the model uses.
 pub(super) struct Global {
     pub(super) duration_ns: Option<u64>,
     default_policy: SchedulingPolicy,
@@ -70,7 +70,7 @@ pub(super) struct Phase {
 #[derive(Debug)]
 pub(super) enum Event {
     Run(u64),
-    /// A run of a negative length: rt-app takes it for one of half a million years.
+    /// A run with a negative length. rt-app reads it as half a million years.
     RunForEver,
     Runtime(u64),
     Sleep(u64),
@@ -100,7 +100,7 @@ pub(super) enum Event {
     Fork(String),
 }
 
-/// What "policy" may say.
+/// The values of "policy".
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum SchedulingPolicy {
     Fair(Policy),
@@ -109,7 +109,7 @@ pub(super) enum SchedulingPolicy {
 }
 
 impl SchedulingPolicy {
-    /// What it runs as.
+    /// The policy that the model uses.
     pub(super) fn model(self) -> Policy {
         match self {
             SchedulingPolicy::Fair(policy) => policy,
@@ -118,7 +118,7 @@ impl SchedulingPolicy {
     }
 }
 
-/// The nice value that stands in for a real-time priority: the fair class has nothing stronger.
+/// The nice value that replaces a real-time priority. It is the highest weight in the fair class.
 const REAL_TIME_NICE: i8 = -20;
 
 /// Reads a parsed file.
@@ -162,7 +162,7 @@ pub(super) fn file(root: &Node, file: &str) -> Read<File> {
     Ok(File { place: top, global, tasks, notes })
 }
 
-/// workgen makes keys unique by appending the first free number.
+/// Makes names unique by appending the first free number, as workgen does.
 fn rename_equal_tasks(tasks: &mut [Task]) {
     let mut taken = BTreeSet::new();
     let mut next_suffix: BTreeMap<String, u64> = BTreeMap::new();
@@ -207,7 +207,7 @@ fn read_global(top: &Place, node: &Node, global: &mut Global, notes: &mut Vec<St
                 }
             }
             "calibration" => calibration(&place, node)?,
-            // "frag" is of old versions; Debian's examples still have it.
+            // "frag" is a key of old versions. Debian's examples still have it.
             "ftrace" | "log_size" | "frag" => scalar(&place, node)?,
             _ => notes.push(format!("{}: rt-app knows no such key and ignores it", place.path)),
         }
@@ -218,12 +218,12 @@ fn read_global(top: &Place, node: &Node, global: &mut Global, notes: &mut Vec<St
 fn duration(place: &Place, node: &Node) -> Read<Option<u64>> {
     match number(place, node, -1, MAX_NUMBER)? {
         -1 => Ok(None),
-        0 => Err(place.error("a run of no time", "give seconds, or -1 for until all tasks exit")),
+        0 => Err(place.error("a run of 0 s", "give seconds, or -1 for until all tasks exit")),
         seconds => Ok(Some(seconds as u64 * NS_PER_S)),
     }
 }
 
-/// Either ns a loop or "CPU3". `run` is time at full speed here, so only the form matters.
+/// Either ns per loop, or "CPU3". Only the form is checked, because `run` means time at full speed here.
 fn calibration(place: &Place, node: &Node) -> Read<()> {
     match &node.value {
         Value::Integer(1..) => Ok(()),
@@ -236,7 +236,7 @@ fn calibration(place: &Place, node: &Node) -> Read<()> {
     }
 }
 
-/// Resources are created where they are used; the section is only checked, as rt-app does.
+/// Resources are created where they are used. As in rt-app, this section is only checked.
 fn read_resources(top: &Place, node: &Node) -> Read<()> {
     const TYPES: [&str; 10] = [
         "mutex",
@@ -317,7 +317,7 @@ fn read_task(
     Ok(task)
 }
 
-/// rt-app refuses a task group under a policy of another class (`check_taskgroup_policy_dep()`).
+/// rt-app refuses a task group together with a policy of another class (`check_taskgroup_policy_dep()`).
 fn may_have_group(place: &Place, policy: SchedulingPolicy, has_group: bool) -> Read<()> {
     match policy {
         SchedulingPolicy::RealTime(name) if has_group => Err(place.error(
@@ -366,7 +366,7 @@ fn unknown_task_key(place: &Place, key: &str, has_phases: bool) -> WorkloadError
     }
 }
 
-/// The only phase of a task without "phases": its loop is the task's.
+/// The single phase of a task without "phases". The phase's loop is the task's loop.
 fn events_of_task(place: &Place, members: &[Member], task: &str) -> Read<Phase> {
     let mut phase = empty_phase(place);
     for member in members {
@@ -400,8 +400,7 @@ fn require_events(phase: Phase) -> Read<Phase> {
     Ok(phase)
 }
 
-/// Reads phases in order; each keeps the scheduling policy and the task group of the one before unless
-/// it says another.
+/// Reads phases in order. A phase without a scheduling policy or task group of its own keeps those of the phase before.
 fn read_phases(top: &Place, node: &Node, task: &Task, notes: &mut Vec<String>) -> Read<Vec<Phase>> {
     let mut phases = Vec::new();
     let (mut policy, mut has_group) = (task.scheduling, task.taskgroup.is_some());
@@ -482,7 +481,7 @@ fn real_time_note(place: &Place, policy: &str) -> String {
     )
 }
 
-/// Events, a prefix before any prefix of it ("runtime" before "run").
+/// The events. A name that begins with another name stands before it ("runtime" before "run").
 const EVENTS: [&str; 18] = [
     "runtime",
     "run",
@@ -504,9 +503,8 @@ const EVENTS: [&str; 18] = [
     "fork",
 ];
 
-/// The event that a key means: its name, or its name with a suffix that makes it unique, which
-/// begins with a digit, '_', '-', '.' or a capital letter. rt-app takes any suffix; "runtme" would
-/// then pass for "run".
+/// The event that a key means: its name, or its name with a suffix that makes it unique. The suffix begins with a
+/// digit, '_', '-', '.' or a capital letter. rt-app accepts any suffix, but then "runtme" would count as "run".
 fn event_of(key: &str) -> Option<&'static str> {
     EVENTS.into_iter().find(|event| {
         key.strip_prefix(event).is_some_and(|suffix| {
@@ -554,7 +552,7 @@ fn read_event(place: &Place, event: &str, node: &Node, task: &str) -> Read<Event
     })
 }
 
-/// workgen fills in the task's name where none is given.
+/// The name of a suspend. If none is given, it is the task's name, as in workgen.
 fn suspend_name(place: &Place, node: &Node, task: &str) -> Read<String> {
     match &node.value {
         Value::Absent => Ok(task.to_string()),
@@ -620,8 +618,8 @@ fn policy(place: &Place, node: &Node) -> Read<SchedulingPolicy> {
     }
 }
 
-/// The slice that a task asks for with "dl-runtime", which rt-app passes on for SCHED_OTHER and SCHED_BATCH
-/// (since 2025) and, in a phase, only with a policy or priority of its own (`sets_priority`).
+/// The slice that a task asks for with "dl-runtime". rt-app uses it for SCHED_OTHER and SCHED_BATCH (since 2025). In a
+/// phase, it does so only if the phase has a policy or priority of its own (`sets_priority`).
 fn custom_slice(
     policy: SchedulingPolicy,
     sets_priority: bool,
@@ -647,7 +645,7 @@ fn deadline_note(place: &Place, node: &Node) -> Read<String> {
     Ok(format!("{}: only SCHED_DEADLINE has it, which is not simulated", place.path))
 }
 
-/// The nice value that a policy with its priority runs with.
+/// The nice value for a policy with its priority.
 fn nice(policy: SchedulingPolicy, priority: Option<(Place, &Node)>) -> Read<i8> {
     match (policy, priority) {
         (SchedulingPolicy::Fair(_), None) => Ok(0),
