@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Everything that is counted, once: the BPF program takes the fields of struct roost_counters from here,
- * the loader its statistics and their descriptions. Names are the kernel's where it has one.
+ * All counters, defined once. The BPF program takes the fields of struct roost_counters from here, the loader
+ * its statistics and their descriptions. Counters that the kernel has too have the kernel's names.
  *
  * ROOST_COUNTER(name, "meaning")
  */

@@ -21,10 +21,13 @@
 
 #include "gather.h"
 
-/* So many tasks of a queue are looked at. */
+/* Number of tasks of a queue that are examined. */
 #define WEIGHED 64
 
-/* Weights of the tasks that wait in a queue, times UNIT; those that are not looked at weigh what the others do. */
+/*
+ * Weights of the tasks that wait in a queue, times UNIT. Tasks that are not examined count as much as the mean
+ * of the others.
+ */
 __noinline u64 waiting_weight(u64 queue)
 {
 	struct task_struct *p;
@@ -43,8 +46,8 @@ __noinline u64 waiting_weight(u64 queue)
 }
 
 /*
- * Of an LLC without idle CPUs the load, times UNIT; 0 if it has an idle one. CPUs that realtime tasks have serve nobody;
- * if they have all, what waits weighs as on one.
+ * The load of an LLC without idle CPUs, times UNIT; 0 if it has an idle CPU. CPUs that realtime tasks use serve
+ * nobody. If all CPUs are used that way, the load is computed as if one CPU served.
  */
 __noinline u64 load_of(u32 id)
 {
@@ -71,7 +74,7 @@ __noinline u64 load_of(u32 id)
 	return (sum + waiting_weight(id)) / (llc->serving ?: 1);
 }
 
-/* The weight of a task that waits, if it may go to the LLC `to`, on another node or not; 0 if it may not. */
+/* The weight of a waiting task, if it may go to the LLC `to`; otherwise 0. far: that LLC is on another node. */
 __noinline u64 weight_to_move(struct task_struct *p __arg_trusted, u32 to, bool far)
 {
 	struct roost_task *task = task_of(p);
@@ -81,7 +84,7 @@ __noinline u64 weight_to_move(struct task_struct *p __arg_trusted, u32 to, bool 
 	return weight_of(p, task);
 }
 
-/* Moves a task that waits in an LLC to another one. Who counts it out meanwhile does so in `to`. */
+/* Moves a waiting task from one LLC to another. A CPU that takes the task meanwhile counts it out in `to`. */
 static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 				      struct roost_task *task, struct roost_llc *src,
 				      struct roost_llc *dst, u32 from, u32 to)
@@ -97,14 +100,14 @@ static __always_inline bool move_task(struct bpf_iter_scx_dsq *it, struct task_s
 	moved = dsq_move_vtime(it, p, to, dst->clock + (p->scx.dsq_vtime - src->clock));
 	if (moved)
 		task->queue = to;
-	/* One that was queued anew meanwhile has stayed, and is counted where it was. */
+	/* A task that was queued again meanwhile has stayed, and is counted where it was. */
 	else if (__sync_bool_compare_and_swap(&task->waits_in, to, from))
 		src = dst;
 	__sync_fetch_and_add(&src->waiting, -1);
 	return moved;
 }
 
-/* The most that a task may weigh for whose move the loads of two LLCs do not change places. */
+/* The largest weight whose move does not make the lighter LLC the heavier one. */
 static __always_inline u64 most_to_move(const struct roost_llc *src, const struct roost_llc *dst)
 {
 	u64 more = src->load, less = dst->load, of = src->serving ?: 1;
@@ -112,17 +115,20 @@ static __always_inline u64 most_to_move(const struct roost_llc *src, const struc
 	return more > less ? (more - less) * of * dst->serving / (of + dst->serving) : 0;
 }
 
-/* A task has moved: other LLCs that look before the next means are computed see what is left of the difference. */
+/* A task has moved. LLCs that look before the next means are computed see the remaining difference. */
 static __always_inline void shift_load(struct roost_llc *src, struct roost_llc *dst, u64 weight)
 {
 	__sync_fetch_and_add(&src->load, -(weight / (src->serving ?: 1)));
 	__sync_fetch_and_add(&dst->load, weight / (dst->serving ?: 1));
 }
 
-/* So many tasks an LLC pulls at a time, as a CPU in the fair class (SCHED_NR_MIGRATE_BREAK, kernel/sched/sched.h). */
+/*
+ * Number of tasks that an LLC pulls at a time, as a CPU does in the fair class (SCHED_NR_MIGRATE_BREAK,
+ * kernel/sched/sched.h).
+ */
 #define PULLED 32
 
-/* Moves tasks from an LLC to another with a smaller load; false if none may or should. */
+/* Moves tasks from an LLC to one with a smaller load. Returns false if no task may or should move. */
 __noinline bool even_out_pair(u32 from, u32 to)
 {
 	struct roost_llc *src = llc_at(from), *dst = llc_at(to);
@@ -154,8 +160,8 @@ __noinline bool even_out_pair(u32 from, u32 to)
 }
 
 /*
- * Of the LLCs where tasks wait the one with the largest load, or with the next smaller one after `last`: of the node of
- * an LLC, or of all other nodes.
+ * Among LLCs with waiting tasks, the one with the largest load, or with the next smaller load after `last`.
+ * They are those of a node, or (others) those of all other nodes.
  */
 __noinline u32 heaviest_after(u32 last, u32 node_id, bool others)
 {
@@ -181,7 +187,7 @@ __noinline u32 heaviest_after(u32 last, u32 node_id, bool others)
 	return found;
 }
 
-/* So many LLCs are asked for a task. */
+/* Number of LLCs that are asked for a task. */
 #define ASKED 4
 
 __noinline bool pull_into(u32 id, u32 node_id, bool others)
@@ -201,10 +207,10 @@ __noinline bool pull_into(u32 id, u32 node_id, bool others)
 	return pulled;
 }
 
-/* Other nodes are looked at every so many times (assumption): a task is moved away from its memory. */
+/* Every how many looks other nodes are included (assumption): a move takes a task away from its memory. */
 #define FAR_LOOKS 4
 
-/* The look of an LLC at all others. */
+/* An LLC compares itself with the other LLCs, and pulls tasks. */
 __noinline int even_out(u32 id, u32 looks)
 {
 	struct roost_llc *llc = llc_at(id);

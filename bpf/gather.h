@@ -26,7 +26,7 @@ static __always_inline struct roost_consolidate seen_from(u32 process, u32 node)
 	return here;
 }
 
-/* The node from which a node should pull a task of a process; NONE. */
+/* The node from which a node should pull a task of a process, or NONE. */
 __noinline u32 pull_from(u32 process, u32 node_id)
 {
 	struct roost_consolidate here = seen_from(process, node_id);
@@ -115,7 +115,10 @@ static __always_inline void gather(void)
 		gather_on(i);
 }
 
-/* numa-imbalance: where a task goes that began another program, if a CPU is still idle there; NONE. */
+/*
+ * numa-imbalance: the LLC to which a task goes that has called exec, if a CPU is still idle there. Otherwise
+ * NONE.
+ */
 static __always_inline u32 leaves_at_exec(struct task_struct *p, struct roost_task *task,
 					  struct roost_cpu *cpu)
 {
@@ -129,8 +132,8 @@ static __always_inline u32 leaves_at_exec(struct task_struct *p, struct roost_ta
 }
 
 /*
- * Where a running task whose slice is over should go instead of running on: to another LLC because it began another
- * program (exec), to a CPU that pulls it, or to the node where it belongs. NONE: nowhere.
+ * Where a running task should go when its slice is over: to another LLC because it called exec, to a CPU that
+ * pulls it, or to the node where it belongs. NONE if it should run on.
  */
 static __always_inline u32 leaves_for(struct task_struct *p, struct roost_task *task,
 				      struct roost_cpu *cpu)

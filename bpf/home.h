@@ -37,11 +37,11 @@
 #include <roost/llc_imbalance.h>
 
 struct roost_home {
-	u32 cores;		/* that have a CPU which is online */
+	u32 cores;		/* cores with an online CPU */
 	u64 claimed;		/* demand of sets that settled here, times UNIT */
-	u64 claiming;		/* the same, being added up */
-	u64 over_since;		/* since when more is claimed than the node has; 0: it is not */
-	u64 latest_at;		/* of these sets the last that settled, and when */
+	u64 claiming;		/* the sum for the next value of claimed */
+	u64 over_since;		/* since when more is claimed than the node has; 0: not so now */
+	u64 latest_at;		/* when the last of these sets settled; latest: which set */
 	u32 latest;
 	bool full;		/* more is claimed than the node has */
 	struct roost_cling_node attempts;
@@ -65,7 +65,7 @@ static __always_inline bool is_busy(u32 node)
 	return home && roost_cling_busy(&home->attempts, node, busiest, cling_degree);
 }
 
-/* The node that a set settled on; NONE without a set. */
+/* The node that a set settled on. NONE if there is no set. */
 static __always_inline u32 settled_on(u32 index)
 {
 	struct roost_set *set = index == NONE ? NULL : set_at(index);
@@ -73,7 +73,7 @@ static __always_inline u32 settled_on(u32 index)
 	return set && set->id ? set->preferred : NONE;
 }
 
-/* The set that decides where a task belongs: its group, or else its process; NONE. */
+/* The set that decides where a task belongs: its group, otherwise its process. NONE if it has neither. */
 static __always_inline u32 deciding_of(u32 group, u32 process)
 {
 	if (settled_on(group) != NONE)
@@ -92,7 +92,7 @@ static __always_inline bool pauses(u32 set, u32 home)
 	return home != NONE && !is_process(set) && is_busy(home);
 }
 
-/* The node where a task of two sets belongs; NONE if it has none, or while that is paused. */
+/* The node where a task of these two sets belongs. NONE if there is none, or while the node pauses. */
 __noinline u32 home_of_sets(u32 group, u32 process)
 {
 	u32 set = deciding_of(group, process), home = settled_on(set);
@@ -121,7 +121,7 @@ static __always_inline bool holds(const struct roost_task *task, u32 src, u32 ds
 	return true;
 }
 
-/* Of the LLCs of a node that a task may use the one with the fewest waiting tasks on each of its CPUs. */
+/* Among the LLCs of a node that a task may use, the one with the fewest waiting tasks per CPU. */
 static __always_inline u32 shortest_queue(struct task_struct *p, const struct roost_node *node)
 {
 	u64 least = ~0ull, queued;
@@ -159,7 +159,7 @@ static __always_inline void account_attempt(u32 index, u32 node, bool failed, st
 	n->cling_failed += failed;
 }
 
-/* The set that wants a task elsewhere than on the node where it is; NONE. */
+/* The set that settled on another node than the one where the task is, or NONE. */
 static __always_inline u32 calling_set(const struct roost_task *task, u32 node)
 {
 	u32 set = deciding_set(task), home = settled_on(set);
@@ -168,8 +168,8 @@ static __always_inline u32 calling_set(const struct roost_task *task, u32 node)
 }
 
 /*
- * The LLC to which a task goes in order to be where its set settled; NONE if the task tried a short time ago, or finds
- * no room. `idle`: only an LLC with an idle CPU.
+ * The LLC to which a task goes to be where its set settled. NONE if the task tried a short time ago, or finds
+ * no room. idle: only an LLC with an idle CPU.
  */
 __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 {
@@ -198,15 +198,15 @@ __noinline u32 way_home(struct task_struct *p __arg_trusted, u32 set, bool idle)
 	if (id == NONE && !idle && !state->full)
 		id = shortest_queue(p, node);
 	llc = llc_at(id);
-	/* A task that looks for an idle CPU has not got it yet. */
+	/* The search for an idle CPU comes later and may fail. */
 	if (!idle)
 		account_attempt(set, home, !llc, &here->n);
 	return llc ? id : NONE;
 }
 
 /*
- * Mean demand, over all of a young set's time and later over about DEMAND_NS. It has to be a mean, because tasks charge
- * the time that they waited in lumps, when they run again.
+ * Time over which demand is averaged; for a young set, its whole lifetime. Demand has to be a mean, because
+ * tasks charge their waiting time in one amount when they run again.
  */
 #define DEMAND_NS 3200000000ull
 
@@ -222,10 +222,10 @@ static __always_inline u64 mean_demand(const struct roost_set *set, u64 last, u6
 }
 
 /*
- * What a set claims of the node it settled on: its demand. If the demand falls while a task of the set still runs, the
- * claim follows over about SHRINK_NS, so that the set keeps its place. It does not follow while pages of the set are
- * being moved to the node, because its tasks wait for them. (The mean of a young set is not smooth yet.) What a set
- * without a node would claim is its demand.
+ * Time over which a claim shrinks. A set claims its demand of the node it settled on. If the demand falls while
+ * a task of the set still runs, the claim follows over about SHRINK_NS, so that the set keeps its place. It
+ * does not follow while pages of the set are being moved to the node, because its tasks wait for the pages.
+ * (The mean of a young set is not smooth yet.) A set without a node would claim its demand.
  */
 #define SHRINK_NS (8 * DEMAND_NS)
 #define AT_REST_NS 1000000000ull
@@ -239,7 +239,7 @@ static __always_inline u64 claim_of(struct roost_set *set, bool moves, u64 now, 
 	if (set->preferred == NONE || set->claim <= set->demand)
 		return set->demand;
 	if (moves) {
-		/* Its tasks have just waited, and do not rest, when that is over. */
+		/* When that is over, its tasks have just waited and are not asleep. */
 		set->active_at = now;
 		return set->claim;
 	}
@@ -249,21 +249,21 @@ static __always_inline u64 claim_of(struct roost_set *set, bool moves, u64 now, 
 	return set->claim - over * period / SHRINK_NS;
 }
 
-/* A demand in whole tasks, times UNIT. */
+/* A demand rounded to whole tasks, times UNIT. */
 static __always_inline u64 whole(u64 demand)
 {
 	return (demand + UNIT / 2) & ~(u64)(UNIT - 1);
 }
 
-/* Whether affinity keeps more than an eighth (an assumption) of what a set runs from a node. */
+/* Whether affinity keeps more than an eighth (an assumption) of a set's run time off a node. */
 static __always_inline bool is_barred(const struct roost_set *set, const struct roost_set_node *node)
 {
 	return node->barred * 8 > set->recent;
 }
 
 /*
- * Whether a set could settle on a node if no other set had: the node has a core for each of its tasks. A set that needs
- * more cores has more of them on several nodes.
+ * Whether a set could settle on a node if there were no other sets: the node has a core for each of its tasks.
+ * A set that needs more cores gets more on several nodes.
  */
 __noinline bool could_fit(u32 index, u32 node_id)
 {
@@ -275,8 +275,8 @@ __noinline bool could_fit(u32 index, u32 node_id)
 }
 
 /*
- * Whether a set needs more than it did a while ago, by an eighth and half a task (assumptions). Then it is not known
- * yet how much it is going to need.
+ * Whether a set's demand has grown recently by more than an eighth and half a task (assumptions). Then it is
+ * not known yet how much the set will need.
  */
 static __always_inline bool grows(const struct roost_set *set)
 {
@@ -284,8 +284,8 @@ static __always_inline bool grows(const struct roost_set *set)
 }
 
 /*
- * Whether a set that settled on a node may stay. It leaves if affinity keeps its tasks away, or if it needs an eighth
- * more (an assumption) than the node has cores.
+ * Whether a set may stay on its node. It leaves if affinity keeps its tasks off the node, or if it needs an
+ * eighth more (an assumption) than the node's cores.
  */
 __noinline bool still_fits(u32 index, u32 node_id)
 {
@@ -298,7 +298,10 @@ __noinline bool still_fits(u32 index, u32 node_id)
 				home->cores + home->cores / 8);
 }
 
-/* A set leaves its node if that has not suited it for long: the set has grown, or affinity keeps its tasks away. */
+/*
+ * A set leaves its node if the node has not suited it for long: the set has grown, or affinity keeps its tasks
+ * off the node.
+ */
 static __always_inline void check_home(u32 index, struct roost_set *set, u64 now)
 {
 	struct roost_cpu *here = this_cpu();
@@ -315,7 +318,10 @@ static __always_inline void check_home(u32 index, struct roost_set *set, u64 now
 	here->n.unsettled++;
 }
 
-/* A mean of a second or so of what grows, from what it was and how much there was then. */
+/*
+ * The mean, over about a second, of a value that only grows. before: the mean so far; seen: the value at the
+ * last call.
+ */
 static __always_inline u64 mean_growth(u64 before, u64 all, u64 *seen)
 {
 	u64 grown = all - *seen;
@@ -341,7 +347,7 @@ __noinline int update_set_node(u32 index, u32 node_id, u64 period)
 	return 0;
 }
 
-/* What a set's tasks wanted and did since the last time; what it claims of its node. */
+/* Updates a set: what its tasks wanted and ran since the last time, and what it claims of its node. */
 __noinline int update_set(u32 index, u64 now, u64 period)
 {
 	struct roost_set *set = set_at(index);
@@ -379,7 +385,7 @@ __noinline int update_set(u32 index, u64 now, u64 period)
 	return 0;
 }
 
-/* Cores of a node that have a CPU which is online. */
+/* Number of cores of a node that have an online CPU. */
 __noinline u32 cores_of(u32 node_id)
 {
 	struct roost_node *node = node_at(node_id);
@@ -393,7 +399,10 @@ __noinline u32 cores_of(u32 node_id)
 	return sum;
 }
 
-/* All sets of a node have been asked. If they have needed more than it has for long, the last to come leaves. */
+/*
+ * Called when all sets of a node are updated. If they have needed more than the node has for long, the last to
+ * come leaves.
+ */
 __noinline int update_home(u32 node_id, u64 now)
 {
 	struct roost_home *home = home_at(node_id);
@@ -411,7 +420,7 @@ __noinline int update_home(u32 node_id, u64 now)
 	else if (!home->over_since)
 		home->over_since = now;
 	set = home->full && now - home->over_since >= DEMAND_NS ? set_at(home->latest) : NULL;
-	/* check_home() decides whether a set leaves that is alone there. */
+	/* check_home() decides about a set that is alone on its node. */
 	if (set && set->preferred == node_id && home->claimed > whole(set->claim)) {
 		home->over_since = 0;
 		set->preferred = NONE;
@@ -425,7 +434,7 @@ __noinline int update_home(u32 node_id, u64 now)
 	return 0;
 }
 
-/* How much a node is a set's, from 1 to 2001; 0 if affinity keeps it from there. */
+/* A set's score for a node, from 1 to 2001. 0 if affinity keeps the set off the node. */
 __noinline u64 score_of(u32 index, u32 node_id)
 {
 	struct roost_set_node *node = set_node_at(index, node_id);
@@ -441,8 +450,8 @@ __noinline u64 score_of(u32 index, u32 node_id)
 }
 
 /*
- * Whether a node has room for a set beside those that settled there, and is worth settling on. `siblings`: all
- * threads of its cores count.
+ * Whether a node has room for a set beside the sets that settled there, and is worth settling on. siblings:
+ * count all threads of a core, not only one.
  */
 __noinline bool takes_in(u32 index, u32 node_id, bool siblings)
 {
@@ -465,7 +474,10 @@ static __always_inline u64 claimed_on(u32 node)
 	return home ? home->claimed : 0;
 }
 
-/* Two nodes: where a set should settle (NONE if no node has room), and the one with the largest score. */
+/*
+ * Two nodes in one number: home, where a set should settle (NONE if no node has room), and liked, with the
+ * largest score.
+ */
 #define CHOICE(home, liked) ((u64)(liked) << 32 | (home))
 
 __noinline u64 choose_home(u32 index, bool siblings)
@@ -494,13 +506,13 @@ __noinline u64 choose_home(u32 index, bool siblings)
 	return CHOICE(best, most == liked_score ? best : liked);
 }
 
-/* Tasks that a set must keep busy in order to settle, times UNIT. */
+/* Number of tasks that a set must keep busy to settle, times UNIT. */
 static __always_inline u64 least_demand(u32 index)
 {
 	return is_process(index) ? 2 * UNIT : UNIT;
 }
 
-/* A set without a node gets one; true if so. */
+/* Looks for a node for a set without one. Returns whether it found one. */
 __noinline bool settle(u32 index, u64 now)
 {
 	struct roost_set *set = set_at(index);
@@ -531,7 +543,7 @@ __noinline bool settle(u32 index, u64 now)
 		return false;
 	state->claimed += whole(set->claim);
 	set->preferred = home;
-	/* For the daemon, which does not know the scheduler's clock. */
+	/* The daemon does not know the scheduler's clock, so this is CLOCK_MONOTONIC. */
 	set->settled_at = bpf_ktime_get_ns();
 	if (is_process(index))
 		here->n.consolidate_settled++;
@@ -540,7 +552,7 @@ __noinline bool settle(u32 index, u64 now)
 	return true;
 }
 
-/* The sets of one kind, a range of the table, settle: one at a time, in turns. */
+/* Lets the sets of one kind, which are a range of the table, settle: one set at a time, in turns. */
 __noinline bool settle_one(u32 first, u32 nr, u64 now)
 {
 	u32 index;
@@ -556,7 +568,7 @@ __noinline bool settle_one(u32 first, u32 nr, u64 now)
 	return false;
 }
 
-/* Every six seconds half of the failed attempts is forgotten. */
+/* Halves the counts of failed attempts every six seconds. */
 __noinline int decay_attempts(u64 now)
 {
 	struct roost_cling_walk walk = { .busiest = busiest };
@@ -577,7 +589,7 @@ __noinline int decay_attempts(u64 now)
 
 u64 sets_at;
 
-/* Everything about sets that is done ten times a second. */
+/* All work on sets that is done ten times a second. */
 __noinline int update_sets(u64 now)
 {
 	u64 period = now - sets_at;

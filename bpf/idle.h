@@ -33,7 +33,7 @@ static __always_inline struct roost_affinity *affinity_of(struct task_struct *p)
 	return bpf_task_storage_get(&affinities, p, NULL, 0);
 }
 
-/* 64 bits of `nr` words of 64 bits, from a bit on. */
+/* 64 bits of a bitmap of `nr` words, from a given bit on. */
 static __always_inline u64 bits_from(const u64 *words, u32 nr, u32 bit)
 {
 	u32 index = bit / 64, shift = bit % 64;
@@ -52,7 +52,10 @@ static __always_inline u64 slots_from(const struct roost_affinity *affinity, u32
 	return bits_from(affinity->slots, AFFINITY_SLOTS / 64, number);
 }
 
-/* Of a task whose affinity no memory was left to note it is known that it may use the CPU where it last ran. */
+/*
+ * If there was no memory to record a task's affinity, the only slot that it is known to be allowed is that of
+ * its last CPU.
+ */
 static __always_inline u64 last_slot(struct task_struct *p, const struct roost_word *word)
 {
 	u32 cpu = scx_bpf_task_cpu(p), *number = bpf_map_lookup_elem(&places, &cpu);
@@ -72,7 +75,7 @@ static __always_inline u64 allowed_slots(struct task_struct *p, const struct roo
 	return affinity ? slots_from(affinity, word->base) & lowest_bits(word->nr_slots) : last_slot(p, word);
 }
 
-/* Notes the words and the nodes in which an affinity has CPUs. */
+/* Records the words and the nodes in which an affinity has CPUs. */
 static __always_inline void note_words(struct roost_affinity *affinity)
 {
 	struct roost_word *word;
@@ -90,7 +93,7 @@ static __always_inline void note_words(struct roost_affinity *affinity)
 	affinity->nodes = allowed;
 }
 
-/* Notes the affinity of a task, so that nobody has to ask for CPU after CPU. */
+/* Records a task's affinity, so that later questions need not test every CPU. */
 __noinline int note_affinity(struct task_struct *p __arg_trusted)
 {
 	struct roost_affinity *affinity;
@@ -129,7 +132,7 @@ __noinline int note_affinity(struct task_struct *p __arg_trusted)
 	return 0;
 }
 
-/* Whether a task may use some CPU of an LLC that is online. */
+/* Whether a task may use some online CPU of an LLC. */
 __noinline bool allowed_in(struct task_struct *p __arg_trusted, u32 llc_id)
 {
 	struct roost_llc *llc = llc_at(llc_id);
@@ -148,7 +151,7 @@ __noinline bool allowed_in(struct task_struct *p __arg_trusted, u32 llc_id)
 	return false;
 }
 
-/* The nodes on which a task may run, of the first 64. */
+/* The nodes that a task may use, among the first 64. */
 static __always_inline u64 nodes_of(struct task_struct *p)
 {
 	struct roost_affinity *affinity;
@@ -160,8 +163,8 @@ static __always_inline u64 nodes_of(struct task_struct *p)
 }
 
 /*
- * Whether a task may not leave its CPU now, whatever its affinity says. A BPF program may itself keep the task that it
- * interrupts from migrating: that does not count.
+ * Whether a task may not leave its CPU now, whatever its affinity. A BPF program may itself keep the task that
+ * it interrupts from migrating; that does not count.
  */
 static __always_inline bool stays_put(const struct task_struct *p)
 {
@@ -169,9 +172,9 @@ static __always_inline bool stays_put(const struct task_struct *p)
 }
 
 /*
- * Whether a task that is queued was preempted as a reader of RCU, for which grace periods wait (kernels that preempt).
- * A BPF program is a reader of its own within the task that it interrupts, and so is the program that queues the task
- * again: they do not count.
+ * Whether a queued task was preempted as an RCU reader, for which grace periods wait (on kernels with
+ * preemptible RCU). The BPF program is itself a reader within the task that it interrupts, and so is the
+ * program that queues the task again. These do not count.
  */
 static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags)
 {
@@ -181,8 +184,8 @@ static __always_inline bool reads_rcu(const struct task_struct *p, u64 enq_flags
 }
 
 /*
- * A word has idle CPUs now, or none any more: its node is told. Another CPU may tell the opposite at the same time. So
- * this one looks again once it has told.
+ * A word has got its first idle CPU, or has lost its last: tells its node. Another CPU may tell the opposite at
+ * the same time, so this one looks again afterwards.
  */
 __noinline int tell_node(u32 word_id)
 {
@@ -207,7 +210,7 @@ __noinline int tell_node(u32 word_id)
 	return 0;
 }
 
-/* Claims an idle CPU; false if another was faster. */
+/* Claims an idle CPU. Returns false if another CPU was faster. */
 static __always_inline bool claim(struct roost_word *word, u32 id, u32 bit)
 {
 	u64 mask = 1ull << (bit & 63), old;
@@ -236,7 +239,7 @@ static __always_inline void mark_idle(const struct roost_cpu *cpu)
 		tell_node(cpu->word);
 }
 
-/* A CPU goes or comes back. Its LLC and its node keep their places, with one CPU less or more. */
+/* A CPU goes offline or comes back. Its LLC and its node keep their places, with one CPU less or more. */
 static __always_inline void set_online(struct roost_cpu *cpu, struct roost_llc *llc, bool online)
 {
 	struct roost_word *word = word_at(cpu->word);
@@ -258,7 +261,7 @@ static __always_inline void set_online(struct roost_cpu *cpu, struct roost_llc *
 	}
 }
 
-/* The first slots of cores that are idle as a whole. Slots without a CPU do not count. */
+/* The first slots of those cores that are completely idle. Slots without a CPU do not count. */
 static __always_inline u64 idle_cores(const struct roost_word *word)
 {
 	u64 idle = word->idle | ~word->present;
@@ -272,7 +275,7 @@ static __always_inline u64 idle_cores(const struct roost_word *word)
 	return idle & word->first;
 }
 
-/* The first slots of cores that have a CPU which is online. */
+/* The first slots of those cores that have an online CPU. */
 static __always_inline u64 present_cores(const struct roost_word *word)
 {
 	u64 present = word->present;
@@ -286,7 +289,7 @@ static __always_inline u64 present_cores(const struct roost_word *word)
 	return present & word->first;
 }
 
-/* Cores of an LLC that have a CPU which is online. */
+/* Number of cores of an LLC with an online CPU. */
 __noinline u32 cores_in(u32 id)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -322,7 +325,7 @@ __noinline u32 idle_cpus(u32 id)
 	return idle;
 }
 
-/* The first of a word's idle CPUs that a task may use; NONE without one. */
+/* The first idle CPU of a word that a task may use, or NONE. */
 static __always_inline u32 idle_in(struct task_struct *p, u32 index)
 {
 	struct roost_word *word = word_at(index);
@@ -338,7 +341,7 @@ static __always_inline u32 idle_in(struct task_struct *p, u32 index)
 	return cpu ? *cpu : NONE;
 }
 
-/* An idle CPU of an LLC that a task may use; it stays marked as idle. NONE without one. */
+/* An idle CPU of an LLC that a task may use, or NONE. It stays marked as idle. */
 __noinline u32 idle_for(struct task_struct *p __arg_trusted, u32 id)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -363,7 +366,7 @@ static __always_inline bool any_idle(u32 node_id)
 	return node && (node->idle_words[0] | node->idle_words[1] | node->idle_words[2] | node->idle_words[3]);
 }
 
-/* The word of the CPU where a task last ran, as a bit of 64 words of a node; 0 if it is none of these. */
+/* The word of a task's last CPU, as a bit among 64 words of a node. 0 if it is not among these. */
 static __always_inline u64 last_word(struct task_struct *p, u32 node_id, u32 index)
 {
 	struct roost_cpu *cpu = cpu_at(scx_bpf_task_cpu(p));
@@ -372,7 +375,7 @@ static __always_inline u64 last_word(struct task_struct *p, u32 node_id, u32 ind
 	return word && cpu->node == node_id && word->rank / 64 == index ? 1ull << (word->rank & 63) : 0;
 }
 
-/* Of 64 words of a node, from word 64 * index on, those that have idle CPUs and in which a task may run. */
+/* Among 64 words of a node, starting with word 64 * index, those with idle CPUs in which a task may run. */
 __noinline u64 idle_words_for(struct task_struct *p __arg_trusted, u32 node_id, u32 index)
 {
 	struct roost_node *node = node_at(node_id);
@@ -390,8 +393,8 @@ __noinline u64 idle_words_for(struct task_struct *p __arg_trusted, u32 node_id, 
 }
 
 /*
- * Of the words of a node that have idle CPUs the first from its word `from` on in which a task may run; NONE. Others are
- * not looked at.
+ * The first word of a node with idle CPUs in which a task may run, starting with its word `from`, or NONE.
+ * Other words are not read.
  */
 __noinline u32 next_idle_word(struct task_struct *p __arg_trusted, u32 node_id, u32 from)
 {
@@ -421,19 +424,19 @@ __noinline u32 idle_allowed(struct task_struct *p __arg_trusted, u32 index)
 	return word ? count(word->idle & allowed_slots(p, word)) : 0;
 }
 
-/* Walks the words of a node that have idle CPUs and in which a task may run, `most` at most. */
+/* Walks the words of a node with idle CPUs in which a task may run, at most `most` words. */
 #define each_idle_word(word, i, p, node_id, node, most)						\
 	for (i = 0, word = next_idle_word(p, node_id, 0);					\
 	     i < (int)(most) && word != NONE && may_go_on;					\
 	     i++, word = next_idle_word(p, node_id, word - (node)->first_word + 1))
 
-/* Bits of the word's slots so that `from` is the lowest, and back. */
+/* Rotates a word's bits so that `from` is the lowest, and back. */
 static __always_inline u64 rotate(u64 bits, u32 from, u32 nr_slots)
 {
 	return bits >> from | bits << (nr_slots - from & 63);
 }
 
-/* What a search found: a claimed CPU, or NONE, and how many slots it looked at. */
+/* The result of a search: a claimed CPU or NONE, and the number of slots that were examined. */
 #define FOUND(cpu, scanned) ((u64)(scanned) << 32 | (cpu))
 
 static __always_inline u32 found_cpu(u64 found)
@@ -447,8 +450,8 @@ static __always_inline u32 found_after(u64 found)
 }
 
 /*
- * An idle CPU (or one of an idle core) of a word that the task may use. Looks at `limit` slots,
- * beginning with the slot `from`.
+ * An idle CPU (or a CPU of an idle core) of a word that the task may use. Examines `limit` slots, starting with
+ * the slot `from`.
  */
 __noinline u64 search_word(struct task_struct *p __arg_trusted, u32 index, u32 from, u32 limit,
 			   bool cores)
@@ -483,7 +486,7 @@ __noinline u64 search_word(struct task_struct *p __arg_trusted, u32 index, u32 f
 	return FOUND(NONE, limit);
 }
 
-/* The same in an LLC, beginning with the place of a CPU of it (word * 64 + bit). */
+/* The same in an LLC, starting with the place of one of its CPUs (word * 64 + bit). */
 __noinline u64 search_llc(struct task_struct *p __arg_trusted, u32 id, u32 from, u32 limit,
 			  bool cores)
 {
@@ -509,7 +512,7 @@ __noinline u64 search_llc(struct task_struct *p __arg_trusted, u32 id, u32 from,
 	return FOUND(NONE, scanned);
 }
 
-/* An idle CPU of an LLC, on an idle core if it has one; NONE without one. */
+/* An idle CPU of an LLC, preferably of an idle core, or NONE. */
 static __always_inline u32 search_all(struct task_struct *p, u32 id, const struct roost_llc *llc)
 {
 	u32 cpu = NONE;
@@ -521,15 +524,16 @@ static __always_inline u32 search_all(struct task_struct *p, u32 id, const struc
 	return cpu;
 }
 
-/* The next LLC of a node after `llc`; after the last one the first. */
+/* The next LLC of a node after `llc`. After the last one comes the first. */
 static __always_inline u32 next_llc(const struct roost_node *node, u32 llc)
 {
 	return llc + 1 < node->first_llc + node->nr_llcs ? llc + 1 : node->first_llc;
 }
 
 /*
- * Of the LLCs of a node where a task may use an idle CPU: the one with most such CPUs, the parent's among equals (NONE:
- * none), and the number of such CPUs of all of them. Words without idle CPUs are not looked at, of others `most`.
+ * Among the LLCs of a node with an idle CPU that a task may use: the one with most such CPUs, and the number of
+ * such CPUs in all of them. Among equals the parent's LLC is chosen (parent may be NONE). Words without idle
+ * CPUs are not read; of the others, at most `most` are.
  */
 __noinline u64 idlest_among(struct task_struct *p __arg_trusted, u32 node_id, u32 parent, u32 most)
 {
@@ -544,7 +548,7 @@ __noinline u64 idlest_among(struct task_struct *p __arg_trusted, u32 node_id, u3
 		word = word_at(index);
 		if (!word)
 			break;
-		/* The words of an LLC follow each other. */
+		/* The words of an LLC are consecutive. */
 		found = idle_allowed(p, index);
 		idle = (word->llc == last ? idle : 0) + found;
 		sum += found;
@@ -564,8 +568,8 @@ static __always_inline u64 idlest_llc(struct task_struct *p, u32 node_id, u32 pa
 
 /*
  * The LLC to which a task goes that leaves its node for another one: the idlest. Slices of many tasks end at the same
- * tick, so several tasks may leave before the first arrives. Among equals they take the LLC that is in the same
- * place on its node as theirs; else all of them would take the first.
+ * tick, so several tasks may leave before the first arrives. Among equals, a task takes the LLC with the same position
+ * on its node as the task's own LLC. Otherwise all of them would take the first.
  */
 static __always_inline u32 llc_for_leaver(struct task_struct *p, const struct roost_cpu *cpu, u32 to)
 {
@@ -578,7 +582,7 @@ static __always_inline u32 llc_for_leaver(struct task_struct *p, const struct ro
 	return found_cpu(idlest_llc(p, to, node->first_llc + (place < node->nr_llcs ? place : 0)));
 }
 
-/* The utilisations of the CPUs of a word, added up (times 2^ROOST_UTIL_SHIFT). */
+/* The sum of the utilisations of a word's CPUs (times 2^ROOST_UTIL_SHIFT). */
 __noinline u64 word_util(u32 index, u64 now)
 {
 	struct roost_word *word = word_at(index);
@@ -600,13 +604,16 @@ __noinline u64 word_util(u32 index, u64 now)
 	return sum;
 }
 
-/* Tasks that run or wait in an LLC. */
+/* Number of tasks that run or wait in an LLC. */
 static __always_inline u32 running_in(const struct roost_llc *llc, u32 id)
 {
 	return llc->nr_cpus - idle_cpus(id) + nr_waiting(llc, id);
 }
 
-/* The same of the node's LLCs: as many as hold the CPUs to which the node's utilisation bounds a search. */
+/*
+ * The number of the node's LLCs that a search may visit: as many as contain the CPUs to which the node's
+ * utilisation limits a search.
+ */
 static __always_inline void bound_node(struct roost_node *node)
 {
 	u32 slots;
@@ -615,7 +622,7 @@ static __always_inline void bound_node(struct roost_node *node)
 	node->scan_limit = (slots * node->nr_llcs + node->nr_cpus - 1) / (node->nr_cpus ?: 1);
 }
 
-/* sis-util: bounds the searches of an LLC anew, from how busy its CPUs were. */
+/* sis-util: recomputes the limit of searches in an LLC from how busy its CPUs were. */
 __noinline int bound_search(u32 id, u64 now)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -634,7 +641,7 @@ __noinline int bound_search(u32 id, u64 now)
 	llc->util = sum;
 	__sync_fetch_and_add(&node->util, sum - before_that);
 	bound_node(node);
-	/* In passing: how many tasks the node has. */
+	/* The number of the node's tasks is computed here too. */
 	running = running_in(llc, id);
 	before_that = llc->running;
 	llc->running = running;
@@ -643,8 +650,8 @@ __noinline int bound_search(u32 id, u64 now)
 }
 
 /*
- * Slots that a wakeup may examine. It is computed anew as often as the kernel balances in an LLC: every W milliseconds
- * for an LLC of W CPUs.
+ * Number of slots that a wakeup may examine. It is recomputed as often as the kernel balances in an LLC: every
+ * W ms for an LLC of W CPUs.
  */
 static __always_inline u32 scan_limit(struct roost_llc *llc, u32 id, u64 now)
 {
@@ -656,7 +663,7 @@ static __always_inline u32 scan_limit(struct roost_llc *llc, u32 id, u64 now)
 	return llc->scan_limit;
 }
 
-/* A CPU became idle, or busy again. */
+/* A CPU became idle, or is busy again. */
 static __always_inline void account_idle(struct roost_cpu *cpu, bool idle)
 {
 	u64 now = scx_bpf_now();

@@ -22,8 +22,8 @@
 #define ROOST_TRACE(name, event, args...) SEC("tp_btf/" #event) int BPF_PROG(name, ##args)
 
 /*
- * Whether a loop goes on: the instruction may_goto (6.9), with which the verifier sees that every loop ends.
- * It is told by its bytes, as not every clang has a name for it.
+ * Whether a loop goes on: the instruction may_goto (6.9), which shows the verifier that every loop ends. It is
+ * written as bytes, because not every clang has a name for it.
  */
 #define may_go_on						\
 	({							\
@@ -38,7 +38,7 @@
 	goes_on: goes;						\
 	})
 
-/* As bpf_for, which calls the kernel in each turn. For what happens at every wakeup or switch. */
+/* Like bpf_for, but without a call into the kernel in each turn. For work at every wakeup or switch. */
 #define each(i, from, to) for (i = (from); i < (int)(to) && may_go_on; i++)
 
 #define ENOMEM 12
@@ -74,7 +74,7 @@ int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __k
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 
-/* 6.14: a clock read once for all hooks of a switch. */
+/* 6.14: a clock that is read once for all hooks of a switch. */
 u64 scx_bpf_now___new(void) __ksym __weak;
 
 static __always_inline u64 scx_bpf_now(void)
@@ -82,7 +82,7 @@ static __always_inline u64 scx_bpf_now(void)
 	return bpf_ksym_exists(scx_bpf_now___new) ? scx_bpf_now___new() : bpf_ktime_get_ns();
 }
 
-/* 6.13: names that say what is moved where. */
+/* 6.13: clearer names for what is moved where. */
 bool scx_bpf_dsq_move___new(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id,
 			    u64 enq_flags) __ksym __weak;
 bool scx_bpf_dispatch_from_dsq(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id,
@@ -113,7 +113,7 @@ static __always_inline bool dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct t
 	return scx_bpf_dispatch_vtime_from_dsq(it, p, dsq_id, 0);
 }
 
-/* 6.13: another name; 6.19: tells whether it inserted. */
+/* 6.13: another name; 6.19: returns whether it inserted. */
 bool scx_bpf_dsq_insert___v2___new(struct task_struct *p, u64 dsq_id, u64 slice,
 				   u64 enq_flags) __ksym __weak;
 void scx_bpf_dsq_insert___v1(struct task_struct *p, u64 dsq_id, u64 slice,
@@ -183,24 +183,24 @@ static __always_inline u64 affinity_bits(const struct task_struct *p, u32 index)
 extern int LINUX_KERNEL_VERSION __kconfig;
 
 /*
- * Whether a BPF program keeps the task that it interrupts on its CPU by migrate_disable(): where the kernel's RCU does not
- * preempt, not since 6.18 (rcu_read_lock_dont_migrate()).
+ * Whether a BPF program keeps the task that it interrupts on its CPU, by migrate_disable(). This is so if the
+ * kernel's RCU is not preemptible, and before 6.18 (rcu_read_lock_dont_migrate()).
  */
 static __always_inline bool program_keeps_put(const struct task_struct *p)
 {
 	return bpf_core_field_exists(p->rcu_read_lock_nesting) || LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 18, 0);
 }
 
-/* A cgroup's limit where it has none (RUNTIME_INF). */
+/* The limit of a cgroup that has none (RUNTIME_INF). */
 #define NO_QUOTA (~0ull)
 
-/* 6.17: tells limits on CPU time (ops.cgroup_set_bandwidth, and arguments of ops.cgroup_init). */
+/* 6.17: the kernel reports limits on CPU time (ops.cgroup_set_bandwidth, and arguments of ops.cgroup_init). */
 static __always_inline bool tells_limits(void)
 {
 	return bpf_core_field_exists(struct scx_cgroup_init_args, bw_quota_us);
 }
 
-/* A limit as the fair class keeps it, ns, and the group above. All of it is 0 if there is no such group. */
+/* A limit as the fair class keeps it, in ns, and the group above. All 0 if there is no such group. */
 struct roost_bandwidth {
 	u64 period;
 	u64 quota;
@@ -225,7 +225,7 @@ extern const struct rq runqueues __ksym;
 
 /*
  * Whether a CPU is about to go offline: the kernel pushes tasks away from it (balance_push_set() in
- * sched_cpu_deactivate()). For a moment also while the classes of realtime and deadlines do.
+ * sched_cpu_deactivate()). The realtime and deadline classes also set this for a moment.
  */
 static __always_inline bool is_leaving(u32 cpu)
 {
@@ -234,13 +234,19 @@ static __always_inline bool is_leaving(u32 cpu)
 	return rq && rq->balance_callback;
 }
 
-/* Whether a server is among a CPU's deadline tasks: it lets other classes run (RB_EMPTY_NODE() of what is not queued). */
+/*
+ * Whether a server, which lets other classes run, is queued among a CPU's deadline tasks (RB_EMPTY_NODE() if
+ * not).
+ */
 static __always_inline bool is_queued(const struct sched_dl_entity *server)
 {
 	return server->rb_node.__rb_parent_color != (u64)&server->rb_node;
 }
 
-/* Deadline tasks of a CPU, without servers: of the fair class, from 7.0 on of sched_ext. */
+/*
+ * Number of deadline tasks of a CPU, without servers: that of the fair class and, from 7.0 on, that of
+ * sched_ext.
+ */
 static __always_inline s64 deadline_tasks(const struct rq *rq)
 {
 	s64 n = rq->dl.dl_nr_running;
@@ -261,16 +267,16 @@ static __always_inline bool realtime_on(u32 cpu)
 }
 
 /*
- * Whether sched_ext is asked for a task although a realtime one will run (prev_balance(), until 6.18): when a CPU that
- * was idle wakes up for it. cpu_release tells only of those that preempt a task of sched_ext. With a server for it
- * (7.0) it may be sched_ext's turn.
+ * Whether the kernel asks sched_ext for a task although a realtime task will run next (prev_balance(), until
+ * 6.18). This happens when an idle CPU wakes up for a realtime task; cpu_release reports only realtime tasks
+ * that preempt a task of sched_ext. If sched_ext has a server (7.0), it may really be its turn.
  */
 static __always_inline bool asked_before_realtime(void)
 {
 	return !bpf_core_field_exists(runqueues.ext_server);
 }
 
-/* 6.19: a function where a store was enough. */
+/* 6.19: a function replaces a plain store. */
 bool scx_bpf_task_set_slice___new(struct task_struct *p, u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime___new(struct task_struct *p, u64 vtime) __ksym __weak;
 

@@ -28,16 +28,16 @@
 #include "weights.h"
 
 struct roost_limit {
-	struct bpf_timer timer;	/* fires at the end of a period, while tasks are parked */
+	struct bpf_timer timer;	/* while tasks are parked, fires at the end of each period */
 	u64 period;		/* ns */
 	u64 quota;		/* ns; 0: no limit */
 	u64 burst;		/* ns */
 	u64 throttled_at;	/* since when tasks are parked */
 	u32 up;			/* the next cgroup above with a limit; NONE */
-	u32 armed;		/* the timer is going to fire */
-	bool throttled;		/* tasks are parked: others line up behind them */
+	u32 armed;		/* the timer is set */
+	bool throttled;		/* tasks are parked; others queue behind them */
 	bool ready;		/* has a queue and a timer */
-	bool used;		/* had a limit since it is this cgroup's: tasks may be parked */
+	bool used;		/* this cgroup has had a limit, so tasks may be parked */
 	/* Written by all CPUs that run tasks of the cgroup. */
 	u64 refill_at __attribute__((aligned(CACHE_LINE)));	/* the end of the period, CLOCK_MONOTONIC ns */
 	s64 left;		/* ns */
@@ -45,10 +45,16 @@ struct roost_limit {
 
 ARRAY(limits, struct roost_limit);
 
-/* Cgroups within each other whose limits are kept: of one that is deeper, those of so many above it. */
+/*
+ * Largest number of nested cgroups whose limits are kept. For a cgroup that is deeper, the limits of this many
+ * cgroups above it hold.
+ */
 #define NESTED 64
 
-/* Periods that are made up for at once: more would overflow with the largest quota that the kernel takes (MAX_BW). */
+/*
+ * Largest number of missed periods that are refilled at once. More would overflow with the largest quota that
+ * the kernel accepts (MAX_BW).
+ */
 #define MOST_PERIODS 64
 
 static __always_inline struct roost_limit *limit_at(u32 limit)
@@ -56,7 +62,7 @@ static __always_inline struct roost_limit *limit_at(u32 limit)
 	return bpf_map_lookup_elem(&limits, &limit);
 }
 
-/* The nearest cgroup with a limit, at or above one; NONE. */
+/* The nearest cgroup with a limit, which is this one or above it, or NONE. */
 __noinline u32 nearest_limit(u32 index)
 {
 	struct roost_limit *limit;
@@ -86,7 +92,7 @@ static __always_inline void find_limit(u32 index)
 	share->limit = limit->quota ? index : limit->up;
 }
 
-/* A limit comes or goes: it holds for all below. */
+/* A limit was set or removed, which affects all cgroups below. */
 static __always_inline void find_limits(void)
 {
 	int i;
@@ -95,7 +101,7 @@ static __always_inline void find_limits(void)
 		find_limit(i);
 }
 
-/* Sets the limit of a cgroup, ns; quota: 0 without one. */
+/* Sets the limit of a cgroup, in ns. A quota of 0 means no limit. */
 __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 {
 	struct roost_limit *limit = limit_at(index);
@@ -115,21 +121,21 @@ __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 	limit->quota = quota;
 	limit->used = true;
 	find_limits();
-	/* Parked tasks may go on sooner, or do not have to wait any more. */
+	/* Parked tasks may run sooner, or need not wait any more. */
 	limit->armed = 1;
 	bpf_timer_start(&limit->timer, 0, 0);
 	return 0;
 }
 
-/* The same, as the kernel tells it. */
+/* The same with the kernel's units. */
 static __always_inline void set_limit_us(u32 index, u64 period_us, u64 quota_us, u64 burst_us)
 {
 	set_limit(index, period_us * 1000, quota_us == NO_QUOTA ? 0 : quota_us * 1000, burst_us * 1000);
 }
 
 /*
- * Until 6.16 the kernel tells no limits. Reads those of a task's cgroup, and of all above, where the fair class has
- * them.
+ * Until 6.16 the kernel does not report limits. Reads the limits of a task's cgroup, and of all cgroups above,
+ * where the fair class keeps them.
  */
 __noinline int read_limits(u32 index, u64 group)
 {
@@ -149,7 +155,7 @@ __noinline int read_limits(u32 index, u64 group)
 	return 0;
 }
 
-/* Begins a new period if one is over. */
+/* Begins a new period if the current one is over. */
 static __always_inline void refill(struct roost_limit *limit, u64 now, struct roost_counters *n)
 {
 	u64 at = limit->refill_at, period = limit->period, passed, next;
@@ -165,7 +171,7 @@ static __always_inline void refill(struct roost_limit *limit, u64 now, struct ro
 		passed = MOST_PERIODS;
 	left = limit->left;
 	full = left + passed * limit->quota;
-	/* While tasks wait for it nothing is left over. */
+	/* While tasks wait for budget, nothing is saved for later. */
 	if (full > most && !limit->throttled)
 		full = most;
 	__sync_fetch_and_add(&limit->left, full - left);
@@ -173,8 +179,8 @@ static __always_inline void refill(struct roost_limit *limit, u64 now, struct ro
 }
 
 /*
- * The first limit, at or above one, that has no budget left; NONE if all have. `lines_up`: behind those that are parked
- * already.
+ * The first limit without budget, starting with this cgroup and going up, or NONE. lines_up: a limit with
+ * parked tasks also counts, because the task has to queue behind them.
  */
 __noinline u32 exhausted(u32 index, u64 now, bool lines_up)
 {
@@ -194,7 +200,7 @@ __noinline u32 exhausted(u32 index, u64 now, bool lines_up)
 	return NONE;
 }
 
-/* Takes time of a budget and of all above it; gives it back if it is negative. */
+/* Takes time from a budget and from all budgets above. A negative time is given back. */
 __noinline int take(u32 index, s64 ns)
 {
 	struct roost_limit *limit;
@@ -210,7 +216,7 @@ __noinline int take(u32 index, s64 ns)
 	return 0;
 }
 
-/* A task of a limited cgroup ran: what it had not reserved is taken now. */
+/* A task of a limited cgroup has run. Takes the time that it had not reserved. */
 static __always_inline void spend(struct roost_task *task, u64 ran)
 {
 	u64 reserved = task->reserved;
@@ -223,7 +229,7 @@ static __always_inline void spend(struct roost_task *task, u64 ran)
 	take(task->limit, ran - reserved);
 }
 
-/* A task does not run any more: gives back what it has reserved. */
+/* A task stops running. Gives back the rest of its reservation. */
 static __always_inline void give_back(struct roost_task *task)
 {
 	u64 reserved;
@@ -235,7 +241,7 @@ static __always_inline void give_back(struct roost_task *task)
 		take(task->limit, -(s64)reserved);
 }
 
-/* A task learns which limit holds for it. */
+/* A task finds out which limit applies to it. */
 static __always_inline void follow_limit(struct roost_task *task)
 {
 	struct roost_share *share = share_at(task->share);

@@ -26,20 +26,23 @@
 
 #include "queue.h"
 
-/* So long a task is parked at most (the watchdog's 30 s, with room for its turn in the queue of its LLC). */
+/*
+ * Longest time that a task is parked. The watchdog's limit is 30 s, and the task still has to wait in the queue
+ * of its LLC.
+ */
 #define PARKED_NS 10000000000ull
 
-/* So many tasks leave a queue at once. */
+/* Number of tasks that leave a queue at once. */
 #define RELEASED 4096
 
-/* When the watch last looked. */
+/* Time of the watch's last look. */
 u64 watched_at;
 
-/* The turn of a task of a limited cgroup on a CPU. */
+/* The turn on a CPU of a task with a limit. */
 struct roost_turn {
 	struct bpf_timer timer;
-	u64 ends_at;		/* CLOCK_MONOTONIC ns; 0: what runs has no limit */
-	u32 armed;		/* the timer is going to fire */
+	u64 ends_at;		/* CLOCK_MONOTONIC ns; 0: the running task has no limit */
+	u32 armed;		/* the timer is set */
 } __attribute__((aligned(CACHE_LINE)));
 
 ARRAY(turns, struct roost_turn);
@@ -49,7 +52,7 @@ static __always_inline struct roost_turn *turn_at(u32 cpu)
 	return bpf_map_lookup_elem(&turns, &cpu);
 }
 
-/* A turn is over, or another has begun since: short ones do not start the timer again. */
+/* A turn is over, or another one has begun since: short turns do not restart the timer. */
 static int end_turn(void *map, u32 *cpu, struct roost_turn *turn)
 {
 	u64 at = turn->ends_at, now = bpf_ktime_get_ns();
@@ -77,7 +80,7 @@ static __always_inline void begin_turn(u32 cpu)
 	bpf_timer_start(&turn->timer, slice_ns(), BPF_F_TIMER_CPU_PIN);
 }
 
-/* A task stops before its turn is over. */
+/* A task stops before the end of its turn. */
 static __always_inline void stop_turn(u32 cpu)
 {
 	struct roost_turn *turn = turn_at(cpu);
@@ -104,7 +107,7 @@ static int start_turns(void)
 	return 0;
 }
 
-/* Takes of the budgets what a task is going to run. A forced one makes debts. */
+/* Takes from the budgets the time that a task is going to run. If forced, budgets may become negative. */
 static __always_inline void reserve(struct roost_task *task)
 {
 	u64 ns = burst_of(task);
@@ -114,18 +117,21 @@ static __always_inline void reserve(struct roost_task *task)
 	if (!ns)
 		ns = 1;
 	take(task->limit, ns);
-	/* Others may have done so: then once is enough. */
+	/* Another CPU may reserve at the same time. Only one reservation counts. */
 	if (!__sync_bool_compare_and_swap(&task->reserved, 0, ns))
 		take(task->limit, -(s64)ns);
 }
 
-/* Whether a task has to go on, whatever is left. `flags`: with which it is queued. */
+/* Whether a task must run even without budget. flags: those with which it is queued. */
 static __always_inline bool must_go_on(const struct task_struct *p, u64 flags)
 {
 	return p->flags & PF_EXITING || reads_rcu(p, flags);
 }
 
-/* Reserves time for a task of a limited cgroup, if it has none yet. The limit that has no budget; NONE: it may run. */
+/*
+ * Reserves time for a task with a limit, if it has no reservation. Returns the limit without budget, or NONE if
+ * the task may run.
+ */
 static __always_inline u32 admit(struct roost_task *task, bool lines_up)
 {
 	u32 at;
@@ -138,7 +144,7 @@ static __always_inline u32 admit(struct roost_task *task, bool lines_up)
 	return at;
 }
 
-/* Has the timer of a limit fire at the end of its period. */
+/* Sets the timer of a limit for the end of its period. */
 static __always_inline void arm(struct roost_limit *limit, u64 now)
 {
 	u64 at = limit->refill_at;
@@ -147,7 +153,7 @@ static __always_inline void arm(struct roost_limit *limit, u64 now)
 		bpf_timer_start(&limit->timer, before(now, at) ? at - now : 0, 0);
 }
 
-/* A task is about to be parked: others line up behind it. */
+/* A task is about to be parked. From now on others queue behind it. */
 static __always_inline void throttle(struct roost_limit *limit, u64 now, struct roost_counters *n)
 {
 	if (!limit->throttled) {
@@ -158,7 +164,7 @@ static __always_inline void throttle(struct roost_limit *limit, u64 now, struct 
 	arm(limit, now);
 }
 
-/* Parks a task that is queued, unless it may run; whether it is parked. */
+/* Parks a task that is being queued, unless it may run. Returns whether it is parked. */
 static __always_inline bool park(struct task_struct *p, struct roost_task *task, u64 flags, struct roost_counters *n)
 {
 	u32 at = admit(task, true);
@@ -179,7 +185,10 @@ static __always_inline bool park(struct task_struct *p, struct roost_task *task,
 	return true;
 }
 
-/* Begins a turn of a task that runs, if it has budget. One that must go on without is queued, and forced to reserve. */
+/*
+ * Begins the turn of a running task, if it has budget. A task that must run without budget has been forced to
+ * reserve when it was queued.
+ */
 static __always_inline bool has_turn(struct roost_task *task, u32 cpu_id)
 {
 	if (admit(task, true) != NONE)
@@ -189,8 +198,8 @@ static __always_inline bool has_turn(struct roost_task *task, u32 cpu_id)
 }
 
 /*
- * A claimed idle CPU for a task that is released: the one where it last ran, or one of that LLC; for a task that runs
- * for long one of the node. NONE without one.
+ * A claimed idle CPU for a task that is released, or NONE: its last CPU, or one of that LLC. For a task that
+ * runs for long, one of the node.
  */
 __noinline u32 idle_for_released(struct task_struct *p __arg_trusted, u32 cpu_id, bool lasting)
 {
@@ -219,8 +228,8 @@ __noinline u32 idle_for_released(struct task_struct *p __arg_trusted, u32 cpu_id
 }
 
 /*
- * Moves a parked task to the local queue of a CPU, which may be idle. Linux 6.16 does not wake the CPU where the task
- * last ran (move_local_task_to_local_dsq()).
+ * Moves a parked task to the local queue of a CPU that may be idle. Linux 6.16 does not wake the CPU if the
+ * task last ran there (move_local_task_to_local_dsq()).
  */
 static __always_inline void release_to_cpu(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct roost_task *task,
 					   u32 cpu_id, struct roost_counters *n)
@@ -254,7 +263,7 @@ static __always_inline void release_to_llc(struct bpf_iter_scx_dsq *it, struct t
 		n->queued++;
 		call_for(p, task, id, llc->node);
 	} else if (__sync_bool_compare_and_swap(&task->waits_in, id, NONE)) {
-		/* It was queued elsewhere meanwhile. */
+		/* The task was queued elsewhere meanwhile. */
 		__sync_fetch_and_add(&llc->waiting, -1);
 	}
 }
@@ -275,7 +284,7 @@ static __always_inline void release_bound(struct bpf_iter_scx_dsq *it, struct ta
 	scx_bpf_kick_cpu(cpu_id, KICK_IDLE);
 }
 
-/* Lets a parked task go on. */
+/* Lets a parked task run. */
 static __always_inline void release(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct roost_task *task,
 				    u64 now, struct roost_counters *n)
 {
@@ -299,15 +308,15 @@ static __always_inline void release(struct bpf_iter_scx_dsq *it, struct task_str
 		release_to_llc(it, p, task, cpu->llc, llc, now, n);
 }
 
-/* Whether a parked task leaves the queue of a limit; if not, `*at` is the limit without budget. */
+/* Whether a parked task leaves the queue of a limit. If not, `*at` is the limit without budget. */
 static __always_inline bool leaves(struct roost_task *task, u64 now, u32 *at)
 {
 	*at = admit(task, false);
-	/* Without a reservation it has to give way as soon as it runs. */
+	/* Without a reservation, the task gives way as soon as it runs. */
 	return *at == NONE || !before(now, task->parked_at + PARKED_NS);
 }
 
-/* Lets as many tasks go on that are parked at a limit as find budget. */
+/* Releases parked tasks of a limit, as many as find budget. */
 __noinline int release_parked(u32 id, u64 now)
 {
 	struct roost_cpu *here = this_cpu();
@@ -320,7 +329,7 @@ __noinline int release_parked(u32 id, u64 now)
 
 	if (!here)
 		return 0;
-	/* An idle CPU can be told an old time (now_at()). */
+	/* An idle CPU can return a stale time (now_at()). */
 	if (before(clock, watched_at))
 		clock = watched_at;
 	bpf_rcu_read_lock();
@@ -342,7 +351,7 @@ __noinline int release_parked(u32 id, u64 now)
 	return 0;
 }
 
-/* A period is over for a limit at which tasks are parked. */
+/* A period has ended for a limit with parked tasks. */
 static int end_period(void *map, u32 *key, struct roost_limit *limit)
 {
 	struct roost_cpu *here = this_cpu();
@@ -360,13 +369,13 @@ static int end_period(void *map, u32 *key, struct roost_limit *limit)
 	limit->throttled_at = now;
 	limit->throttled = scx_bpf_dsq_nr_queued(LIMIT_QUEUE | id);
 	here->n.nr_throttled += limit->throttled;
-	/* Once more, for a task that was just being parked. */
+	/* Once more, because a task may just have been parked. */
 	if (throttled || limit->throttled)
 		arm(limit, now);
 	return 0;
 }
 
-/* The watch: looks at limits whose timer did not see a task that was being parked. */
+/* The watch handles limits whose timer missed a task that was just being parked. */
 static __always_inline void watch_limits(void)
 {
 	u64 now = bpf_ktime_get_ns();
@@ -382,7 +391,9 @@ static __always_inline void watch_limits(void)
 	}
 }
 
-/* A CPU goes offline: parked tasks that last ran there go to its local queue, from where the kernel moves them. */
+/*
+ * A CPU goes offline. Parked tasks that last ran there go to its local queue, from where the kernel moves them.
+ */
 __noinline int drain_parked(u32 cpu_id)
 {
 	struct roost_limit *limit;
@@ -405,14 +416,17 @@ __noinline int drain_parked(u32 cpu_id)
 	return 0;
 }
 
-/* A task begins to run. Without budget it gives way at once, and is parked when it is queued. */
+/* A task starts to run. Without budget it gives way at once, and is parked when it is queued. */
 static __always_inline void check_budget(struct roost_task *task, u32 cpu_id)
 {
 	if (!has_turn(task, cpu_id))
 		scx_bpf_kick_cpu(cpu_id, KICK_PREEMPT);
 }
 
-/* Gives a cgroup's entry a queue and a timer, which it keeps for the next cgroup. Only where a program may sleep. */
+/*
+ * Gives a cgroup's entry a queue and a timer, which the entry keeps for later cgroups. Only for programs that
+ * may sleep.
+ */
 static void make_limit(u32 index)
 {
 	struct roost_limit *limit = limit_at(index);

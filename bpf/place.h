@@ -29,16 +29,19 @@
 #include "home.h"
 #include <roost/numa_imbalance.h>
 
-/* What the kernel takes a migration to cost (sysctl_sched_migration_cost, kernel/sched/fair.c). */
+/* The cost of a migration as the kernel assumes it (sysctl_sched_migration_cost, kernel/sched/fair.c). */
 #define MIGRATION_NS 500000ull
 
-/* A task that runs for so long between two sleeps loses little by one: ten times that (assumption). */
+/*
+ * A task that runs for this long between two sleeps loses little by a migration: ten times the cost
+ * (assumption).
+ */
 #define LONG_NS (10 * MIGRATION_NS)
 
 /*
- * llc-imbalance: whether an LLC is ahead of another one of its node by so many tasks that one should move there. Where
- * none are tolerated it is off, and whoever would wait moves: an idle CPU that a task does not find or may not have
- * makes its LLC no less full for it.
+ * llc-imbalance: whether an LLC is ahead of another LLC of its node by so many tasks that a task should move.
+ * If no imbalance is tolerated, the mechanism is off, and every task that would wait moves. Its LLC counts as
+ * full even if it has an idle CPU that the task did not find or may not use.
  */
 static __always_inline bool worth_moving(u64 ahead, const struct roost_llc *llc,
 					 const struct roost_node *node, struct roost_counters *n)
@@ -54,21 +57,24 @@ static __always_inline bool worth_moving(u64 ahead, const struct roost_llc *llc,
 	return moves;
 }
 
-/* For how long a task runs between two sleeps, ns; if it is longer ago that it slept: since then. */
+/*
+ * How long a task runs between two sleeps, in ns. If it has not slept for longer than that, the time since its
+ * last sleep.
+ */
 static __always_inline u64 burst_of(const struct roost_task *task)
 {
 	return task->ran_awake > task->burst ? task->ran_awake : task->burst;
 }
 
-/* Whether a task runs for so long that what it loses by a migration is little. */
+/* Whether a task runs for so long that a migration costs it little in comparison. */
 static __always_inline bool is_long(const struct roost_task *task)
 {
 	return burst_of(task) >= LONG_NS;
 }
 
 /*
- * Whether a task rather runs in another LLC than waits: it runs for long, and what has the CPU where it last ran does
- * not sleep again sooner than a migration pays.
+ * Whether running in another LLC is better for a task than waiting: it runs for long, and the task now running
+ * on its last CPU will not sleep again before a migration pays off.
  */
 static __always_inline bool leaves_at_once(const struct roost_task *task)
 {
@@ -90,7 +96,10 @@ static __always_inline u32 ahead_of(const struct roost_llc *home, u32 home_id, c
 	return running > there ? running - there : 0;
 }
 
-/* LLCs of a node that a search for a task may examine: as sis-util allows, for a task that runs for long all. */
+/*
+ * Number of a node's LLCs that the search for a CPU may examine: as many as sis-util allows, or all of them for
+ * a task that runs for long.
+ */
 static __always_inline u32 llcs_to_scan(const struct roost_node *node, bool lasting)
 {
 	return sis_util && !lasting ? node->scan_limit : node->nr_llcs;
@@ -119,7 +128,7 @@ __noinline u32 spill(struct task_struct *p __arg_trusted, u32 home_id, bool last
 	return cpu;
 }
 
-/* Tasks that wait in the LLCs of a node. */
+/* Number of tasks that wait in the LLCs of a node. */
 static __always_inline u64 waiting_on(const struct roost_node *node)
 {
 	struct roost_llc *llc;
@@ -166,7 +175,7 @@ __noinline u32 leave_node(struct task_struct *p __arg_trusted, u32 node_id, bool
 	return cpu;
 }
 
-/* Where the search for an idle CPU in the LLC of a CPU begins: behind it. */
+/* The place where the search for an idle CPU starts: behind this CPU, in its LLC. */
 static __always_inline u32 place_after(const struct roost_cpu *cpu)
 {
 	return cpu->word * 64 + ((cpu->bit + 1) & 63);
@@ -182,7 +191,7 @@ static __always_inline u32 search_cores(struct task_struct *p, const struct roos
 	return found_cpu(found);
 }
 
-/* sis-util: an idle CPU of the LLC that `cpu` is in, as far as it is worth searching for the task. */
+/* sis-util: an idle CPU of the LLC of `cpu`, within the limit for this task. */
 static __always_inline u32 search_cpus(struct task_struct *p, bool lasting, const struct roost_cpu *cpu,
 				       struct roost_llc *llc, struct roost_counters *n)
 {
@@ -207,7 +216,7 @@ static __always_inline bool core_idle(const struct roost_cpu *cpu)
 	return word && idle_cores(word) & 1ull << (cpu->bit & 63 & ~(smt - 1));
 }
 
-/* An idle CPU in the LLC where a task last ran, that CPU itself if possible; NONE without one. */
+/* An idle CPU in the LLC where a task last ran, preferably that CPU itself, or NONE. */
 static __always_inline u32 search_home(struct task_struct *p, bool lasting, u32 prev, const struct roost_cpu *cpu,
 				       struct roost_llc *llc, struct roost_counters *n)
 {
@@ -236,7 +245,7 @@ static __always_inline u32 search_home(struct task_struct *p, bool lasting, u32 
 	return found;
 }
 
-/* A claimed idle CPU on the node where a task belongs, if it is on another one; NONE. */
+/* A claimed idle CPU on the node where a task belongs, if the task is on another node. Otherwise NONE. */
 static __always_inline u32 search_homewards(struct task_struct *p, const struct roost_task *task,
 					    const struct roost_cpu *cpu, struct roost_counters *n)
 {
@@ -246,13 +255,13 @@ static __always_inline u32 search_homewards(struct task_struct *p, const struct 
 	if (!llc)
 		return NONE;
 	found = search_all(p, id, llc);
-	/* A wakeup that finds no idle CPU there is no attempt. */
+	/* A wakeup that finds no idle CPU there does not count as an attempt. */
 	if (found != NONE)
 		account_attempt(set, llc->node, false, n);
 	return found;
 }
 
-/* A claimed idle CPU for a task that wakes up; NONE if it has to queue. */
+/* A claimed idle CPU for a task that wakes up, or NONE if the task has to queue. */
 static __always_inline u32 place_woken(struct task_struct *p, const struct roost_task *task, u32 prev,
 				       struct roost_counters *n)
 {
@@ -271,7 +280,7 @@ static __always_inline u32 place_woken(struct task_struct *p, const struct roost
 		return found;
 	if (any_idle(cpu->node)) {
 		found = spill(p, cpu->llc, lasting, cpu->brief);
-		/* Another may have been faster. */
+		/* Another CPU may have been faster. */
 		if (found != NONE || !lasting)
 			return found;
 	}
@@ -298,7 +307,7 @@ __noinline u64 idlest_other(struct task_struct *p __arg_trusted, u32 local)
 	return best;
 }
 
-/* numa-imbalance: whether a new task stays on its parent's node although another is idler. */
+/* numa-imbalance: whether a new task stays on its parent's node although another node has more idle CPUs. */
 static __always_inline bool stays_local(const struct task_struct *p, const struct roost_node *node,
 					u32 idle, u32 other)
 {
@@ -309,8 +318,8 @@ static __always_inline bool stays_local(const struct task_struct *p, const struc
 }
 
 /*
- * The LLC in which a new task should start: where its group belongs, else as numa-imbalance has it; NONE
- * if all CPUs there are busy. `own`: CPUs of the parent's node that the task keeps busy itself.
+ * The LLC in which a new task should start: where its group belongs, or otherwise where numa-imbalance puts it.
+ * NONE if all CPUs there are busy. own: number of CPUs of the parent's node that the task itself keeps busy.
  */
 static __always_inline u32 choose_llc(struct task_struct *p, const struct roost_cpu *parent,
 				      u32 home, u32 own, struct roost_counters *n)
@@ -330,7 +339,7 @@ static __always_inline u32 choose_llc(struct task_struct *p, const struct roost_
 	return found_cpu(local);
 }
 
-/* A new task belongs where its parent does, until it has told its own sets something. */
+/* A new task belongs where its parent belongs, until it has charged sets of its own. */
 static __always_inline u32 inherit_home(const struct task_struct *p, struct roost_task *task)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
@@ -344,7 +353,7 @@ static __always_inline u32 inherit_home(const struct task_struct *p, struct roos
 	return home_of(task);
 }
 
-/* A claimed idle CPU for a new task elsewhere than with its parent; NONE: as if it woke up. */
+/* A claimed idle CPU for a new task away from its parent. NONE: the task is placed like a wakeup. */
 static __always_inline u32 place_new(struct task_struct *p, struct roost_task *task, u32 prev, struct roost_counters *n)
 {
 	struct roost_cpu *parent = cpu_at(prev);
@@ -368,8 +377,8 @@ static __always_inline u32 place_new(struct task_struct *p, struct roost_task *t
 }
 
 /*
- * The LLC to which a task goes that has begun another program (exec): little of what it has in the caches is of use
- * to it any more. NONE: it stays, because no LLC has more idle CPUs than its own would have without it.
+ * The LLC to which a task goes that has called exec. Little of its cached data is of use to it any more. NONE
+ * if it stays, because no LLC has more idle CPUs than its own would have without it.
  */
 __noinline u32 exec_llc(struct task_struct *p __arg_trusted, u32 cpu_id)
 {

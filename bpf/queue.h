@@ -38,19 +38,22 @@ static __always_inline u64 weight_of(const struct task_struct *p, const struct r
 	return (u64)p->scx.weight * task->factor / (FACTOR / UNIT);
 }
 
-/* Virtual time that running takes; weight: times UNIT. */
+/* The virtual time for running `ran`. weight: times UNIT. */
 static __always_inline u64 vtime_of(u64 ran, u64 weight)
 {
 	return ran * 100 * UNIT / (weight ?: 1);
 }
 
-/* The virtual time by which every task may be ahead: a slice, and what it ran until a tick ended the slice. */
+/* The virtual time by which every task may be ahead: a slice, plus the time until a tick ends the slice. */
 static __always_inline u64 two_slices(u64 weight)
 {
 	return vtime_of(2 * slice_ns(), weight);
 }
 
-/* A task's virtual time, kept between `first` and the most by which a task of its weight may be ahead of the clock. */
+/*
+ * A task's virtual time, limited to the range from `first` to the largest value that a task of its weight may
+ * have.
+ */
 static __always_inline u64 vtime_near(u64 vtime, u64 first, u64 clock, u64 weight)
 {
 	u64 lead = lead_ms * 1000000;
@@ -69,7 +72,7 @@ static __always_inline bool is_bound(const struct task_struct *p)
 	return p->nr_cpus_allowed == 1;
 }
 
-/* Distance of a virtual time to the clock of the queue by which it is kept. */
+/* Distance from a virtual time to the clock of its queue. */
 __noinline u64 distance(u64 vtime, u64 queue)
 {
 	struct roost_cpu *cpu = queue & CPU_QUEUE ? cpu_at(queue) : NULL;
@@ -81,8 +84,8 @@ __noinline u64 distance(u64 vtime, u64 queue)
 }
 
 /*
- * The least virtual time that a task may have: a slice behind the clock if it did not sleep; else the clock, or a quarter
- * of a slice ahead of it if the task has to wait.
+ * The smallest virtual time that a task may have. If it did not sleep: a slice behind the clock. If it slept:
+ * the clock, or a quarter of a slice ahead of it if the task has to wait.
  */
 static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock, u64 weight, bool waits)
 {
@@ -91,7 +94,7 @@ static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock,
 	return waits ? clock + vtime_of(slice_ns() / 4, weight) : clock;
 }
 
-/* A task's virtual time by the clock of a queue, in which it is going to wait or not. */
+/* A task's virtual time converted to the clock of a queue. waits: the task is going to wait there. */
 static __always_inline u64 rebased_vtime(const struct task_struct *p, const struct roost_task *task, u64 queue, u64 clock,
 					 bool waits)
 {
@@ -121,8 +124,8 @@ static __always_inline void move_clock(u64 *clock, u64 vtime)
 }
 
 /*
- * Compares the clocks of a CPU's queue and of its LLC's queue. If tasks of both compete for the CPU, the CPU's clock
- * has kept its distance to that of the LLC. Otherwise the two clocks have nothing to do with each other.
+ * Compares the clocks of a CPU's queue and of its LLC's queue. If tasks of both queues compete for the CPU, the
+ * CPU's clock keeps its distance to the LLC's. Otherwise the clocks are independent.
  */
 static __always_inline void keep_up(struct roost_cpu *cpu, const struct roost_llc *llc)
 {
@@ -132,7 +135,7 @@ static __always_inline void keep_up(struct roost_cpu *cpu, const struct roost_ll
 		cpu->ahead = cpu->clock - llc->clock;
 }
 
-/* A task is no longer going to wait where it was counted. */
+/* A task no longer waits where it was counted. */
 static __always_inline void count_out(struct roost_task *task)
 {
 	struct roost_llc *llc;
@@ -144,7 +147,7 @@ static __always_inline void count_out(struct roost_task *task)
 		__sync_fetch_and_add(&llc->waiting, -1);
 }
 
-/* A task is going to wait in an LLC: counted before it is in the queue, so that nobody looks past it. */
+/* A task is going to wait in an LLC. It is counted before it is in the queue, so that no CPU overlooks it. */
 static __always_inline void count_in(struct roost_task *task, struct roost_llc *llc, u32 id)
 {
 	count_out(task);
@@ -153,7 +156,7 @@ static __always_inline void count_in(struct roost_task *task, struct roost_llc *
 	task->waits_in = id;
 }
 
-/* The virtual time at which a task is queued whose own has been converted. */
+/* The virtual time at which a task is queued. The task's own virtual time has been converted already. */
 static __always_inline u64 turn_of(const struct task_struct *p, struct roost_task *task, u64 clock, u64 enq_flags)
 {
 	u64 vtime = p->scx.dsq_vtime, most = clock + slice_ns();
@@ -164,7 +167,7 @@ static __always_inline u64 turn_of(const struct task_struct *p, struct roost_tas
 	return most;
 }
 
-/* A task runs: charges it for the virtual time by which it was queued early. */
+/* A task starts to run. Charges it for the virtual time by which it was queued early. */
 static __always_inline void charge_owed(struct task_struct *p, struct roost_task *task)
 {
 	if (!task->owed)
@@ -174,18 +177,23 @@ static __always_inline void charge_owed(struct task_struct *p, struct roost_task
 }
 
 /*
- * So many waiting tasks are looked at when a CPU asks for something to run, however many wait on a machine of whatever
- * size: each look takes the queue's lock. Of its own queues the CPU looks for a head at most twice.
+ * Number of waiting tasks that are examined when a CPU asks for a task, independent of the number that wait and
+ * of the machine's size, because each look takes the queue's lock. In its own queues, the CPU looks for a head
+ * at most twice.
  */
 #define LOOKS 16
 
-/* Tasks at the head of a queue that are looked at for one that a CPU may run. Mostly it is the first. */
+/*
+ * Number of tasks at the head of a queue that are examined for one that the CPU may run. Usually it is the
+ * first.
+ */
 #define FIRST (LOOKS / 2 - 1)
 
 /*
- * Finds the virtual time (cpu->head) of the first task in a queue that a CPU may run; false if the queue is empty. If
- * the CPU may run none of the tasks that are looked at, the next one that it may run is taken to be at the clock of the
- * queue, or at the last of them if that is later: those that wait for few CPUs only are behind the clock.
+ * Finds the virtual time (cpu->head) of the first task in a queue that a CPU may run. Returns false if the
+ * queue is empty. If the CPU may run none of the examined tasks, its next one is assumed to be at the clock of
+ * the queue, or at the last examined task if that is later, because tasks that wait for few CPUs only are
+ * behind the clock.
  */
 __noinline bool find_head(u32 cpu_id, u64 queue, u64 clock)
 {
@@ -212,12 +220,12 @@ __noinline bool find_head(u32 cpu_id, u64 queue, u64 clock)
 	return found;
 }
 
-/* Charges the task that runs on a CPU for what it ran since it was switched in or last charged. */
+/* Charges the task that runs on a CPU for its run time since it was switched in or last charged. */
 static __always_inline void charge(struct task_struct *p, struct roost_task *task, struct roost_cpu *cpu)
 {
 	u64 ran = p->se.sum_exec_runtime - cpu->ran_before;
 
-	/* It has just been charged, because its slice was over. */
+	/* It has just been charged because its slice was over. */
 	if (!ran)
 		return;
 	task_set_vtime(p, p->scx.dsq_vtime + vtime_of(ran, cpu->weight));
@@ -230,8 +238,8 @@ static __always_inline void charge(struct task_struct *p, struct roost_task *tas
 }
 
 /*
- * As find_head(), for the queue of the CPU's LLC. Tasks bound to the CPU compete with that head, or with a task that is
- * not bound to it and would go on (`other`).
+ * Like find_head(), for the queue of the CPU's LLC. Tasks bound to the CPU compete with that head, or (other)
+ * with the previous task, which is not bound to the CPU and would continue.
  */
 __noinline bool find_head_in_llc(u32 cpu_id, bool other)
 {
@@ -248,8 +256,9 @@ __noinline bool find_head_in_llc(u32 cpu_id, bool other)
 }
 
 /*
- * Whether a task whose slice is over goes on, because all tasks that wait are ahead of it. Its virtual time counts as
- * if it was queued: the watch may have moved the clock past it, for a task that has waited too long (watch.h).
+ * Whether a task whose slice is over goes on, because all waiting tasks are ahead of it. Its virtual time is
+ * compared as if it was queued, because the watch may have moved the clock past it for a task that has waited
+ * too long (watch.h).
  */
 static __always_inline bool stays_first(const struct task_struct *p, const struct roost_cpu *cpu,
 					const struct roost_llc *llc, u32 id)
@@ -266,8 +275,8 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
 }
 
 /*
- * A task whose slice is over goes on. What it ran while nobody waited is nobody's loss, so it is at most a slice ahead
- * when other tasks come.
+ * A task whose slice is over goes on. Time that it ran while no other task waited does not count against it: it
+ * is at most a slice ahead when other tasks come.
  */
 static __always_inline void extend_slice(struct task_struct *p, const struct roost_cpu *cpu, const struct roost_llc *llc)
 {
@@ -278,7 +287,7 @@ static __always_inline void extend_slice(struct task_struct *p, const struct roo
 	task_set_slice(p, slice_ns());
 }
 
-/* Consumes the earlier of two heads: that of the CPU's own queue, and that of its LLC's queue. */
+/* Takes the earlier of two heads: of the CPU's own queue, and of its LLC's queue. */
 __noinline bool consume_bound(u32 cpu_id, bool other)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -296,7 +305,7 @@ __noinline bool consume_bound(u32 cpu_id, bool other)
 	return dsq_move_to_local(CPU_QUEUE | cpu_id);
 }
 
-/* Consumes the next task for a CPU from the queues that it serves. */
+/* Takes the next task for a CPU from its queues. */
 static __always_inline bool consume(struct roost_cpu *cpu, const struct roost_llc *llc, u32 id, bool other)
 {
 	if (cpu->bound_waiting && consume_bound(id, other))
@@ -308,7 +317,7 @@ static __always_inline bool consume(struct roost_cpu *cpu, const struct roost_ll
 	return false;
 }
 
-/* For how long an LLC's queue has not been empty; 0 if `now` is an older time. */
+/* How long an LLC's queue has not been empty. 0 if `now` is stale. */
 static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 {
 	u64 since = llc->backlog_at;
@@ -316,14 +325,15 @@ static __always_inline u64 backlog_ns(const struct roost_llc *llc, u64 now)
 	return before(since, now) ? now - since : 0;
 }
 
-/* Help is asked for at most so often in an LLC. */
+/* Shortest time between two requests for help in an LLC. */
 #define HELP_NS 1000000
 
 /*
- * Time after which CPUs of a node look again into an LLC where they found nothing to take, because all that waits is
- * bound to others (cpusets), belongs there, or has not waited for long enough. A CPU that is woken for it looks at once. A look takes the queue's lock
- * for each task. (Assumption: at 100 ns for each of 16 tasks, a look in each ms is a sixth of a percent of the lock's
- * time; where all of the queue is looked at, it is half a percent with 50 tasks.)
+ * Time for which CPUs of a node do not look again into an LLC where they found nothing to take, because all
+ * waiting tasks are bound to other CPUs (cpusets), belong there, or have not waited long enough. A CPU that is
+ * woken for the LLC looks at once. A look takes the queue's lock for each task. (Assumption: 100 ns for each of
+ * 16 tasks. One look per ms is then a sixth of a percent of the lock's time; with 50 tasks and a look at the
+ * whole queue, half a percent.)
  */
 #define FUTILE_NS 1000000
 
@@ -341,7 +351,7 @@ static __always_inline bool is_futile(const struct roost_cpu *cpu, u32 llc, u64 
 	return cpu->called_by != llc + 1 && until && before(now, *until);
 }
 
-/* In the time of a futile look: what waits there may be taken soon. */
+/* A flag in the time of a futile look: a task that waits there may be taken soon. */
 #define SOON 1ull
 
 static __always_inline bool waits_for_time(const struct roost_cpu *cpu, u32 llc)
@@ -351,7 +361,10 @@ static __always_inline bool waits_for_time(const struct roost_cpu *cpu, u32 llc)
 	return until && *until & SOON;
 }
 
-/* A CPU found nothing in a queue in which tasks wait, because it may not run them or, `soon`, may not take them yet. */
+/*
+ * A CPU found no task to take in a queue with waiting tasks: it may not run them or, if `soon`, may not take
+ * them yet.
+ */
 static __always_inline void was_futile(const struct roost_cpu *cpu, u32 llc, u64 now, bool soon)
 {
 	u64 *until = futile_until(cpu, llc);
@@ -360,13 +373,14 @@ static __always_inline void was_futile(const struct roost_cpu *cpu, u32 llc, u64
 		*until = ((now + FUTILE_NS) & ~SOON) | soon;
 }
 
-/* What came of looking for tasks elsewhere. */
+/* The result of looking for tasks elsewhere. */
 enum { NONE_WAITS, SOME_WAIT, STOLEN };
 
 /*
- * llc-imbalance: whether an idle CPU of another LLC of the node may take a task from a queue. It may not if the queue's
- * own LLC has an idle CPU: that one has been woken and is on its way. A waiting task was left to wait when it woke up
- * (place.h), or runs again soon. So only the number of waiting tasks counts here.
+ * llc-imbalance: whether an idle CPU of another LLC of the node may take a task from a queue. It may not if the
+ * queue's own LLC has an idle CPU, because that one has been woken and is about to look. When it woke up, a
+ * waiting task was left to wait (place.h), or will run again soon. So only the number of waiting tasks counts
+ * here.
  */
 static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 queued,
 				      const struct roost_node *node, u64 now,
@@ -379,7 +393,7 @@ static __always_inline bool may_steal(u32 id, const struct roost_llc *llc, u64 q
 	return backlog >= llc_wait_us * 1000 || worth_moving(queued, llc, node, n);
 }
 
-/* Tasks that run or wait on a node, a tenth of a second ago at most. */
+/* Number of tasks that run or wait on a node, at most a tenth of a second old. */
 static __always_inline u32 running_on(u32 node_id)
 {
 	struct roost_node *node = node_at(node_id);
@@ -387,7 +401,7 @@ static __always_inline u32 running_on(u32 node_id)
 	return node ? node->running : 0;
 }
 
-/* The runnable tasks of a process on a node, and on all nodes. */
+/* Number of runnable tasks of a process on a node, or on all nodes. */
 static __always_inline u32 weight_on(u32 process, u32 node)
 {
 	struct roost_set_node *there = set_node_at(process, node);
@@ -405,7 +419,7 @@ __noinline u32 total_weight(u32 process)
 	return sum;
 }
 
-/* consolidate: whether a task of a process joins more of it where it goes (enum roost_benefit). */
+/* consolidate: whether a move brings a task to where more of its process is (enum roost_benefit). */
 __noinline int benefit(u32 process, u32 src, u32 dst)
 {
 	if (process == NONE)
@@ -414,28 +428,28 @@ __noinline int benefit(u32 process, u32 src, u32 dst)
 					 running_on(src), weight_on(process, src));
 }
 
-/* What an idle CPU may take from another LLC, the best last. */
+/* Kinds of tasks that an idle CPU may take from another LLC, the best last. */
 enum {
-	TAKE_LONG = 1,		/* those that leave at once, if they do not belong where they are */
-	TAKE_ANY = 2,		/* any that may leave */
-	TAKE_JOINING = 4,	/* those that join more of their process (consolidate, first pass) */
-	TAKE_BELONGING = 8,	/* those that belong on the CPU's node */
+	TAKE_LONG = 1,		/* tasks that rather leave than wait, if they do not belong where they are */
+	TAKE_ANY = 2,		/* any task that may leave */
+	TAKE_JOINING = 4,	/* tasks that join more of their process (consolidate, first pass) */
+	TAKE_BELONGING = 8,	/* tasks that belong on the CPU's node */
 };
 
-/* Whether a task that does not belong where a CPU is may go there. */
+/* Whether a task may go to the node of a CPU where it does not belong. */
 static __always_inline bool may_leave(struct roost_task *task, u32 src, u32 dst, bool any, struct roost_counters *n)
 {
 	if (!any && (!leaves_at_once(task) || src == dst))
 		return leaves_at_once(task);
 	if (settled_on(task->group) != NONE)
 		return !holds(task, src, dst, n);
-	/* A process that settled is held as long as its group would be, but never pauses. */
+	/* A settled process is held like a group, but its node never pauses. */
 	if (home_of(task) == src)
 		return false;
 	return !any || roost_consolidate_second_pass(false, true, &task->migrate_seq);
 }
 
-/* As what a task may be taken, of `kinds`; 0: not at all. */
+/* The kind, among `kinds`, as which a task may be taken. 0 if it may not be taken. */
 __noinline u32 taken_as(struct task_struct *p __arg_trusted, u32 src, u32 dst, u32 kinds)
 {
 	struct roost_task *task = task_of(p);
@@ -453,13 +467,16 @@ __noinline u32 taken_as(struct task_struct *p __arg_trusted, u32 src, u32 dst, u
 	return 0;
 }
 
-/* Waiting tasks at which a CPU may still look in one go through a queue. */
+/* Number of waiting tasks that a CPU may still examine in one walk through a queue. */
 static __always_inline u32 looks_left(const struct roost_cpu *cpu)
 {
 	return cpu->looks < LOOKS ? (LOOKS - cpu->looks) / 2 : 0;
 }
 
-/* Of the tasks at the head of another LLC's queue the one that a CPU should take, a thread's number; 0: none. */
+/*
+ * Among the tasks at the head of another LLC's queue, the one that a CPU should take, by its thread number. 0
+ * if none.
+ */
 __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -481,7 +498,7 @@ __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 			most = as;
 			best = p->pid;
 		}
-		/* The best that can be. */
+		/* There is no better kind than this. */
 		if (as && as * 2 > kinds)
 			break;
 	}
@@ -490,7 +507,7 @@ __noinline u32 choose_task(u32 cpu_id, u32 id, u32 kinds)
 	return best;
 }
 
-/* Steals a task of some kinds from the queue of another LLC. */
+/* Steals a task of certain kinds from the queue of another LLC. */
 __noinline bool steal_from(u32 cpu_id, u32 id, u32 kinds)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -514,15 +531,15 @@ __noinline bool steal_from(u32 cpu_id, u32 id, u32 kinds)
 }
 
 /*
- * Whether tasks that run for long may be taken from an LLC however short they have waited: all its CPUs are busy. Such a
- * task would have come here if this CPU had been idle when it woke up.
+ * TAKE_LONG if all CPUs of an LLC are busy: tasks that run for long may then be taken however short they have
+ * waited. They would have come here if this CPU had been idle when they woke up.
  */
 static __always_inline u32 take_long(u32 id, const struct roost_llc *llc)
 {
 	return llc->lasting && !idle_cpus(id) ? TAKE_LONG : 0;
 }
 
-/* Tasks in the queue of an LLC at which a CPU of another one looks. */
+/* Number of tasks in the queue of an LLC, as seen by a CPU of another LLC. */
 static __always_inline u64 seen_waiting(struct roost_llc *llc, u32 id)
 {
 	if (llc->waiting)
@@ -554,11 +571,11 @@ __noinline int steal_near(u32 cpu_id, u32 id, u64 now)
 	}
 	if (nr_waiting(llc, id))
 		was_futile(cpu, id, now, !may);
-	/* What may not run here is nothing to wait for. */
+	/* Tasks that may not run here do not count as waiting for this CPU. */
 	return may ? NONE_WAITS : SOME_WAIT;
 }
 
-/* Steals a task from another LLC of the node, as long as the CPU may look. */
+/* Steals a task from another LLC of the node, within the CPU's limit of looks. */
 __noinline int steal_in_node(u32 cpu_id, u64 now)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -582,7 +599,10 @@ __noinline int steal_in_node(u32 cpu_id, u64 now)
 	return result;
 }
 
-/* What a CPU of another node may take from an LLC: those that belong on its node however short they have waited. */
+/*
+ * The kinds of tasks that a CPU of another node may take from an LLC. Tasks that belong on its node may be
+ * taken however short they have waited.
+ */
 static __always_inline u32 kinds_far(u32 id, const struct roost_llc *llc, u64 backlog)
 {
 	u32 kinds = take_long(id, llc);
@@ -595,7 +615,10 @@ static __always_inline u32 kinds_far(u32 id, const struct roost_llc *llc, u64 ba
 	return kinds | TAKE_ANY | (consolidate && processes_used ? TAKE_JOINING : 0);
 }
 
-/* Steals a task from an LLC of another node, if tasks have waited there for too long or if it belongs here. */
+/*
+ * Steals a task from an LLC of another node, if tasks have waited there for too long, or if a task belongs
+ * here.
+ */
 __noinline bool steal_far(u32 cpu_id, u32 id, u64 now)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -616,7 +639,7 @@ __noinline bool steal_far(u32 cpu_id, u32 id, u64 now)
 	return false;
 }
 
-/* The same from any other node, the nearest first, as long as the CPU may look. */
+/* The same from any other node, the nearest first, within the CPU's limit of looks. */
 __noinline bool steal_from_nodes(u32 cpu_id, u64 now)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -640,7 +663,7 @@ __noinline bool steal_from_nodes(u32 cpu_id, u64 now)
 	return false;
 }
 
-/* Steals a task from the LLC for which a CPU was woken. */
+/* Steals a task from the LLC for which the CPU was woken. */
 static __always_inline bool steal_for_caller(u32 cpu_id, const struct roost_cpu *cpu, u64 now)
 {
 	u32 id = cpu->called_by - 1;
@@ -651,7 +674,7 @@ static __always_inline bool steal_for_caller(u32 cpu_id, const struct roost_cpu 
 	return llc->node == cpu->node ? steal_near(cpu_id, id, now) == STOLEN : steal_far(cpu_id, id, now);
 }
 
-/* Whether a task may wait anywhere: mostly none does where CPUs have nothing to do. */
+/* Whether a task may be waiting anywhere. Usually none is waiting when a CPU has nothing to do. */
 static __always_inline bool any_waiting(void)
 {
 	struct roost_node *node;
@@ -666,8 +689,8 @@ static __always_inline bool any_waiting(void)
 }
 
 /*
- * Looks for something to do for a CPU that has nothing. A CPU that was called to help looks there first, and on another
- * node although its own may have something for it soon.
+ * Looks for a task elsewhere for a CPU that has none. A CPU that was woken to help looks there first, even on
+ * another node, and even if its own node may soon have a task for it.
  */
 static __always_inline bool look_elsewhere(u32 cpu_id, const struct roost_cpu *cpu)
 {
@@ -694,7 +717,7 @@ static __always_inline bool steal(u32 cpu_id, struct roost_cpu *cpu)
 	return stolen;
 }
 
-/* Wakes a CPU that stays marked as idle, so that it looks for something to do, in the LLC `from` first. */
+/* Wakes a CPU, which stays marked as idle, to look for a task. It looks in the LLC `from` first. */
 static __always_inline bool call(u32 number, u32 from)
 {
 	struct roost_cpu *cpu = cpu_at(number);
@@ -713,7 +736,7 @@ static __always_inline bool kick_llc(struct task_struct *p, u32 id)
 }
 
 /*
- * The same for a task that was sent to the LLC: a CPU of an idle core if there is one. It is claimed, so that tasks
+ * The same for a task that was sent to the LLC: preferably a CPU of an idle core. The CPU is claimed, so that tasks
  * that are sent at the same time get other CPUs.
  */
 __noinline bool claim_and_kick(struct task_struct *p __arg_trusted, u32 id)
@@ -731,15 +754,18 @@ __noinline bool kick_node(struct task_struct *p __arg_trusted, u32 node_id, u32 
 	return index != NONE && call(idle_in(p, index), from);
 }
 
-/* Of the nodes by distance so many are asked for help: its own, and all after a while. */
+/*
+ * Number of nodes, ordered by distance, that are asked for help: only the own node, and all nodes after a
+ * while.
+ */
 static __always_inline u32 asked(u64 backlog)
 {
 	return backlog < node_wait_us * 1000 ? 1 : nr_nodes;
 }
 
 /*
- * A task has waited for too long in an LLC of a node: wakes an idle CPU of the node, or else of the next ones, to take
- * it. Idle CPUs do not look by themselves.
+ * A task has waited for too long in an LLC of a node. Wakes an idle CPU to take it: one of this node, otherwise
+ * one of the next nodes. Idle CPUs do not look by themselves.
  */
 __noinline bool ask_for_help(struct task_struct *p __arg_trusted, u32 from, u32 node_id, u64 backlog)
 {
@@ -755,7 +781,7 @@ __noinline bool ask_for_help(struct task_struct *p __arg_trusted, u32 from, u32 
 	return false;
 }
 
-/* Whether any CPU is idle that could help a node. */
+/* Whether there is an idle CPU that could help a node. */
 __noinline bool any_help(u32 node_id, u64 backlog)
 {
 	u32 rank, *id;
@@ -770,10 +796,10 @@ __noinline bool any_help(u32 node_id, u64 backlog)
 	return false;
 }
 
-/* So many waiting tasks are looked at for one that somebody could take. */
+/* Number of waiting tasks that are examined for one that an idle CPU could take. */
 #define LOOKED_AT 16
 
-/* Tasks have waited in an LLC for too long: asks for the first that an idle CPU may take. */
+/* Tasks have waited in an LLC for too long. Asks for help for the first one that an idle CPU may take. */
 __noinline bool help_waiting(u32 id, u64 backlog)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -794,8 +820,8 @@ __noinline bool help_waiting(u32 id, u64 backlog)
 }
 
 /*
- * A task that runs for long found no idle CPU when it woke up, and waits now. Wakes a CPU that has become idle in
- * between and found nothing to do.
+ * A task that runs for long found no idle CPU when it woke up, and waits now. Wakes a CPU that has become idle
+ * since then and found no task.
  */
 static __always_inline void call_for(struct task_struct *p, const struct roost_task *task, u32 id, u32 node)
 {
@@ -803,7 +829,7 @@ static __always_inline void call_for(struct task_struct *p, const struct roost_t
 		ask_for_help(p, id, node, home_of(task) == node ? 0 : ~0ull);
 }
 
-/* Notes how long a task waited that now runs, and sees to it that others do not wait for too long. */
+/* Records how long a task has waited that runs now, and makes sure that others do not wait for too long. */
 static __always_inline void account_wait(struct roost_task *task, const struct roost_cpu *cpu,
 					 struct roost_llc *llc, u64 now, struct roost_counters *n)
 {
@@ -825,17 +851,17 @@ static __always_inline void account_wait(struct roost_task *task, const struct r
 		help_waiting(cpu->llc, backlog);
 }
 
-/* So many CPUs of an LLC are looked at for one that should give way. */
+/* Number of CPUs of an LLC that are examined for one that should give way. */
 #define GIVE_WAY 4
 
 /*
- * A running task gives way to one that will be gone soon: one that usually runs for less than this part of a slice, and
- * for less than this part of what the running task has run. If both run for as long, the switch does not pay off:
- * where many tasks exchange messages, a task that goes on has more messages for the one that it woke.
+ * A running task gives way only to a short task: one that usually runs for less than this part of a slice, and
+ * for less than this part of the running task's time. If both run equally long, the switch does not pay off: if
+ * many tasks exchange messages, a task that goes on has more messages ready for the task that it woke.
  */
 #define WORTH_A_SWITCH 4
 
-/* Time that a running task must have run before it gives way to a task, ns; 0: it does not give way. */
+/* Time that a running task must have run before it gives way to a task, in ns. 0: it does not give way. */
 static __always_inline u64 due_after(const struct roost_task *task)
 {
 	u64 least = task->burst * WORTH_A_SWITCH;
@@ -845,14 +871,14 @@ static __always_inline u64 due_after(const struct roost_task *task)
 	return least > preempt_us * 1000 ? least : preempt_us * 1000;
 }
 
-/* A task goes to sleep: for how long it ran. */
+/* A task goes to sleep. Updates the mean of how long it runs. */
 static __always_inline void end_burst(struct roost_task *task)
 {
 	task->burst = (task->burst * 3 + task->ran_awake) / 4;
 	task->ran_awake = 0;
 }
 
-/* Whether a CPU has run something for `least` that should give way to a task, and for how long; 0: no. */
+/* For how long a CPU has run a task that should give way, if at least `least`. Otherwise 0. */
 static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u64 now, u64 least)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -868,9 +894,10 @@ static __always_inline u64 gives_way(const struct task_struct *p, u32 cpu_id, u6
 }
 
 /*
- * A task that woke up waits. Of some CPUs of the LLC, beginning with the one where the task last ran, the CPU that has
- * run the same task for longest gives way, if that task is ahead in virtual time and has run for long enough to be
- * worth the switch. An idle CPU is woken instead: the search did not get to it, or it has become idle since.
+ * A task that woke up has to wait. Among some CPUs of the LLC, starting with its last one, finds the CPU that
+ * has run the same task for longest. That task gives way if it is ahead in virtual time and has run for long
+ * enough to be worth the switch. If one of these CPUs is idle, it is woken instead: the search did not reach
+ * it, or it has become idle since.
  */
 __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now, u64 least)
 {
@@ -905,7 +932,7 @@ __noinline int preempt(struct task_struct *p __arg_trusted, u32 cpu_id, u64 now,
 	return 0;
 }
 
-/* More than ever wait in a queue: the largest bound that a loop may have. */
+/* More tasks than ever wait in a queue: the largest bound that a loop may have. */
 #define ALL_WAITING (1 << 23)
 
 /*

@@ -29,11 +29,14 @@ char _license[] SEC("license") = "GPL";
 
 #define EXIT_TEXT 256
 
-/* What the kernel writes of its queues at most: the loader has room for it, by the number of CPUs. */
+/*
+ * Largest size of the kernel's dump of its queues. The loader sets it and reserves the memory, depending on the
+ * number of CPUs.
+ */
 const volatile u32 dump_len = 1;
 char dump[1] SEC(".data.dump");
 
-/* Why the scheduler ended, for the loader; kind is written last. */
+/* Why the scheduler ended, for the loader. kind is written last. */
 struct {
 	u64 kind;
 	s64 code;
@@ -76,14 +79,20 @@ static __always_inline u64 now_at(const struct roost_cpu *cpu)
 	return before(now, cpu->started_at) ? cpu->started_at : now;
 }
 
-/* A task waits. If it is reniced, or its affinity changes, it is queued anew, but it has waited all along. */
+/*
+ * A task waits from now on. If it is reniced, or its affinity changes, it is queued again, but its wait
+ * continues.
+ */
 static __always_inline void begin_wait(struct roost_task *task, u64 now)
 {
 	if (!task->queued_at)
 		task->queued_at = now;
 }
 
-/* A task that may use one CPU only. A kernel thread goes past all queues when it wakes up, and has a slice then. */
+/*
+ * Queues a task that may use only one CPU. A kernel thread passes all queues when it wakes up, and then gets a
+ * slice.
+ */
 static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cpu_id,
 			  struct roost_cpu *cpu, const struct roost_llc *llc, u64 flags, struct roost_counters *n)
 {
@@ -104,7 +113,7 @@ static void enqueue_bound(struct task_struct *p, struct roost_task *task, u32 cp
 	}
 }
 
-/* The LLC in whose queue a task waits: the one it was sent to, or where it last ran. */
+/* The LLC in whose queue a task waits: the one that it was sent to, or the one where it last ran. */
 static __always_inline u32 queue_for(struct roost_task *task, const struct roost_cpu *cpu)
 {
 	u32 go = task->go;
@@ -113,7 +122,7 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 	return go == NONE ? cpu->llc : go;
 }
 
-/* Puts a task that last ran on a CPU in the queue of an LLC. */
+/* Puts a task into the queue of an LLC. The task last ran on `cpu`. */
 static __always_inline void enqueue_in(struct task_struct *p, struct roost_task *task, const struct roost_cpu *cpu, u32 id,
 				     u64 flags)
 {
@@ -124,7 +133,10 @@ static __always_inline void enqueue_in(struct task_struct *p, struct roost_task 
 		return;
 	rebase_vtime(p, task, id, llc->clock, true);
 	begin_wait(task, now);
-	/* A task that changes places with the only waiting one finds that one still counted: the queue was not empty. */
+	/*
+	 * If a task changes places with the only waiting task, that one is still counted here, because the
+	 * queue was not empty.
+	 */
 	if (!llc->waiting) {
 		llc->backlog_at = now;
 		llc->lasting = false;
@@ -136,8 +148,8 @@ static __always_inline void enqueue_in(struct task_struct *p, struct roost_task 
 }
 
 /*
- * A task has begun another program (exec). sched_ext does not ask where it should go: the comment in
- * select_task_rq_scx() suggests to let a task preempt itself instead. So if it should go elsewhere, its slice ends.
+ * A task has called exec. sched_ext does not ask where it should go; the comment in select_task_rq_scx()
+ * suggests to let a task preempt itself instead. So if the task should go elsewhere, its slice ends here.
  */
 ROOST_TRACE(roost_exec, sched_process_exec, struct task_struct *p, int old_pid, void *bprm)
 {
@@ -177,7 +189,7 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 	}
 	here->n.queued++;
 	enqueue_in(p, task, cpu, id, flags);
-	/* Not after a search for an idle CPU that found none, unless it is worth a second look. */
+	/* Not after a search for an idle CPU that found none, unless a second look is worthwhile. */
 	if (!(flags & ENQ_CPU_SELECTED)) {
 		if (sent)
 			claim_and_kick(p, id);
@@ -194,7 +206,9 @@ void ROOST_OPS(roost_enqueue, struct task_struct *p, u64 flags)
 		preempt(p, cpu_id, task->queued_at, least);
 }
 
-/* The slice of a task that runs is over: whether it stays on its node. One that is alone never stops. */
+/*
+ * The slice of a running task is over. Returns whether it stays on its node. A task that is alone never stops.
+ */
 static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *cpu, u32 cpu_id)
 {
 	struct roost_task *task = task_of(p);
@@ -212,8 +226,8 @@ static __always_inline bool slice_over(struct task_struct *p, struct roost_cpu *
 }
 
 /*
- * A CPU becomes idle. While it looked for tasks elsewhere its queue was not locked, and one that may run only
- * here may have come: then it looks again.
+ * A CPU becomes idle. Its queue was not locked while it looked for tasks elsewhere, so a task that may run only
+ * here may have come. Then the CPU looks again.
  */
 static __always_inline void becomes_idle(const struct roost_cpu *cpu, s32 cpu_id)
 {
@@ -233,11 +247,14 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 		return;
 	begin_watch(llc, cpu->llc);
 	cpu->looks = 0;
-	/* While it looks it is not idle: a task that woke up would wait behind what it finds. */
+	/*
+	 * The CPU is not idle while it looks. Otherwise a task that woke up would have to wait behind the task
+	 * that it finds.
+	 */
 	if (!prev)
 		claim_cpu(cpu);
 	if (realtime && asked_before_realtime()) {
-		/* It may have been woken to help. */
+		/* The CPU may have been woken to help. */
 		if (llc->waiting)
 			help_waiting(cpu->llc, 0);
 		return;
@@ -252,12 +269,12 @@ void ROOST_OPS(roost_dispatch, s32 cpu_id, struct task_struct *prev)
 	}
 	if (steal(cpu_id, cpu))
 		return;
-	/* Idle before and again: a claim that came to nothing is taken back. */
+	/* The CPU was idle before and stays idle: a claim that led to nothing is taken back. */
 	if (!prev && !realtime)
 		becomes_idle(cpu, cpu_id);
 }
 
-/* Others read this at each wakeup: it is written only if it changes. */
+/* Other CPUs read this at each wakeup, so it is written only if it changes. */
 static __always_inline void set_brief(struct roost_cpu *cpu, bool brief)
 {
 	if (cpu->brief != brief)
@@ -311,7 +328,10 @@ void ROOST_OPS(roost_stopping, struct task_struct *p, bool runnable)
 	if (p->__state)
 		end_burst(task);
 	else
-		/* It is reniced, or changes its affinity or class: if it goes on here, it is going to run again. */
+		/*
+		 * The task is reniced, or changes its affinity or class. If it continues here, it will be
+		 * switched in again.
+		 */
 		cpu->started_at = 0;
 }
 
@@ -327,13 +347,13 @@ void ROOST_OPS(roost_update_idle, s32 cpu_id, bool idle)
 		cpu->process = cpu->pull_to = NONE;
 		becomes_idle(cpu, cpu_id);
 	} else {
-		/* For whom is not told. */
+		/* The kernel does not say for which task the CPU becomes busy. */
 		cpu->started_at = 0;
 		claim_cpu(cpu);
 	}
 }
 
-/* A realtime or deadline task has taken the CPU: what waits for it may run elsewhere. */
+/* A realtime or deadline task has taken the CPU. Tasks that wait for this CPU may run elsewhere. */
 void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 {
 	struct roost_cpu *cpu = cpu_at(cpu_id);
@@ -347,8 +367,8 @@ void ROOST_OPS(roost_cpu_release, s32 cpu_id, struct scx_cpu_release_args *args)
 }
 
 /*
- * CPUs come and go without a new start where that can be: on a machine full of work it takes Linux 6.16
- * minutes to unload a scheduler and to load it again (docs/live-results.md).
+ * If possible, CPUs come and go without a restart: on a fully busy machine, Linux 6.16 needs minutes to unload
+ * a scheduler and load it again (docs/live-results.md).
  */
 static void start_again(s32 cpu_id, char *format)
 {
@@ -357,7 +377,7 @@ static void start_again(s32 cpu_id, char *format)
 	scx_bpf_exit_bstr(ACT_RESTART, format, &number, sizeof(number));
 }
 
-/* An LLC without CPUs would have nobody to serve its queue. */
+/* Without CPUs, an LLC's queue would be served by nobody. */
 void ROOST_OPS(roost_cpu_offline, s32 cpu_id)
 {
 	static char last_goes[] = "CPU %llu, the last of its LLC, goes offline";
@@ -374,7 +394,7 @@ void ROOST_OPS(roost_cpu_offline, s32 cpu_id)
 		start_again(cpu_id, last_goes);
 }
 
-/* A CPU that was not there when the scheduler was loaded has no place. */
+/* A CPU that did not exist when the scheduler was loaded has no place. */
 void ROOST_OPS(roost_cpu_online, s32 cpu_id)
 {
 	static char is_new[] = "CPU %llu is new";
@@ -387,7 +407,7 @@ void ROOST_OPS(roost_cpu_online, s32 cpu_id)
 		start_again(cpu_id, is_new);
 }
 
-/* A task is in a cgroup now. Tasks of a cgroup that is not known compete at the root. */
+/* A task is in a cgroup from now on. Tasks of an unknown cgroup compete at the root. */
 static __always_inline void join_cgroup(struct task_struct *p, struct roost_task *task, u64 id)
 {
 	task->share = cgroup_weights || cgroup_limits ? find_share(id) : NONE;
@@ -405,14 +425,14 @@ s32 ROOST_OPS_SLEEPABLE(roost_init_task, struct task_struct *p, struct scx_init_
 	task->go = task->exec_to = task->waits_in = NONE;
 	task->burst = slice_ns();
 	task->limit = NONE;
-	/* Here memory can be waited for. An affinity that is set later is noted without. */
+	/* This hook may wait for memory. When an affinity is set later, memory must be free at once. */
 	if (p->nr_cpus_allowed < nr_possible)
 		bpf_task_storage_get(&affinities, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	join_cgroup(p, task, args->cgroup->kn->id);
 	return 0;
 }
 
-/* A task comes to this class. */
+/* A task enters this class. */
 void ROOST_OPS(roost_enable, struct task_struct *p)
 {
 	note_affinity(p);
@@ -423,7 +443,7 @@ void ROOST_OPS(roost_set_cpumask, struct task_struct *p, const struct cpumask *c
 	note_affinity(p);
 }
 
-/* A task ends or goes to another class, from a queue perhaps. */
+/* A task ends or leaves this class, possibly while it is queued. */
 void ROOST_OPS(roost_disable, struct task_struct *p)
 {
 	struct roost_task *task = task_of(p);
@@ -470,7 +490,7 @@ void ROOST_OPS_SLEEPABLE(roost_cgroup_exit, struct cgroup *cgroup)
 	end_set(cgroup->kn->id);
 }
 
-/* cpu.max is written; also cpu.max.burst. From 6.17 on. */
+/* cpu.max or cpu.max.burst was written. From 6.17 on. */
 void ROOST_OPS(roost_cgroup_set_bandwidth, struct cgroup *cgroup, u64 period_us, u64 quota_us, u64 burst_us)
 {
 	set_limit_us(find_share(cgroup->kn->id), period_us, quota_us, burst_us);

@@ -19,52 +19,52 @@
 #include "idle.h"
 #include "limits.h"
 
-/* The ids of processes are their numbers and this, those of groups the numbers of cgroups. */
+/* The id of a process is its number plus this bit. The id of a group is the number of its cgroup. */
 #define PROCESS_ID (1ull << 63)
 
-/* Flags of a set: it is left alone. */
+/* Flag of a set that does not settle. */
 #define SET_EXCLUDED 1
 
-/* A task charges its sets when it has run or waited for so long since it last did. */
+/* A task charges its sets when it has run or waited for this long since the last charge. */
 #define CHARGE_NS 4000000ull
 
-/* Without a task that ran for so long, a set is forgotten. */
+/* A set is forgotten if no task of it has charged it for this long. */
 #define FORGET_NS 60000000000ull
 
 struct roost_set {
 	/* What is read at each wakeup and seldom written. */
 	u64 id;			/* 0: free */
-	u64 started;		/* of a process: when it did; another may get its number */
+	u64 started;		/* of a process: its start time, because its number may be reused */
 	u64 made_at;
 	u64 settled_at;		/* by CLOCK_MONOTONIC, unlike all else */
 	u32 preferred;		/* the node it settled on; NONE */
 	u32 group;		/* of a process: its group */
 	/* Charged by tasks. */
-	u64 active_at __attribute__((aligned(CACHE_LINE)));	/* when a task of it last charged it */
+	u64 active_at __attribute__((aligned(CACHE_LINE)));	/* when one of its tasks last charged it */
 	u64 wanted;		/* ns that its tasks ran or waited */
 	u64 ran;		/* ns that its tasks ran */
 	/* Computed ten times a second. */
 	u64 tried_at __attribute__((aligned(CACHE_LINE)));	/* when it last tried to settle */
 	u64 seen_wanted;
 	u64 demand;		/* tasks that run or wait, times UNIT, a mean of some seconds */
-	u64 lately;		/* the same, of some tenths of a second */
-	u64 claim;		/* the same of the node it settled on (home.h) */
+	u64 lately;		/* the same, over some tenths of a second */
+	u64 claim;		/* what it claims of the node it settled on, times UNIT (home.h) */
 	u64 seen_ran;
-	u64 recent;		/* ns that its tasks ran, a mean of a second or so */
-	u64 misfit_since;	/* since when the node it settled on has not suited it; 0: it does */
+	u64 recent;		/* ns that its tasks ran, a mean over about a second */
+	u64 misfit_since;	/* since when its node has not suited it; 0: it suits */
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_set_node {
-	u64 cpu_ns;		/* its tasks ran here */
+	u64 cpu_ns;		/* ns that its tasks ran here */
 	u64 seen_cpu_ns;
-	u64 recent;		/* the same, a mean as the set's */
-	u64 barred_ns;		/* its tasks that may not run here ran anywhere */
+	u64 recent;		/* the same, a mean over about a second */
+	u64 barred_ns;		/* ns that its tasks ran elsewhere which may not run here */
 	u64 seen_barred_ns;
-	u64 barred;		/* the same, such a mean */
+	u64 barred;		/* the same, a mean over about a second */
 	u64 wanted;		/* ns that its tasks ran or waited here */
 	u64 seen_wanted;
-	u32 runnable;		/* tasks that did at a time in the last tenth of a second */
-	u64 own;		/* of a group: what processes of it that settled here claim, times UNIT */
+	u32 runnable;		/* mean number of such tasks in the last tenth of a second */
+	u64 own;		/* of a group: claims of its processes that settled here, times UNIT */
 };
 
 ARRAY(sets, struct roost_set);
@@ -80,7 +80,7 @@ struct {
 	__type(value, u32);
 } set_ids SEC(".maps");
 
-/* One more than the largest index in use so far; 0: no set at all. Where to look for a free one. */
+/* One more than the largest index in use so far, so that scans can stop there. 0: there is no set. */
 u32 groups_used;
 u32 processes_used;
 u32 next_group;
@@ -127,7 +127,7 @@ static __always_inline bool excluded(u32 set)
 	return flags && *flags & SET_EXCLUDED;
 }
 
-/* Whether there is any set: without one nothing below costs anything. */
+/* Whether there is any set. If not, nothing below costs anything. */
 static __always_inline bool any_set(void)
 {
 	return nr_nodes > 1 && (groups_used || processes_used);
@@ -138,7 +138,7 @@ static __always_inline bool is_process(u32 set)
 	return set >= max_groups;
 }
 
-/* Empties an entry for a new set. */
+/* Initialises an entry for a new set. */
 __noinline int begin_set(u32 index, u64 now)
 {
 	struct roost_set *set = set_at(index);
@@ -166,7 +166,7 @@ __noinline int begin_set(u32 index, u64 now)
 			node->seen_wanted = node->wanted;
 			node->barred = node->barred_ns = node->seen_barred_ns = 0;
 		}
-		/* The daemon writes it only for sets with enough memory. */
+		/* The daemon writes this only for sets with enough memory. */
 		pages = memory_at(index, i);
 		if (pages)
 			*pages = 0;
@@ -174,10 +174,10 @@ __noinline int begin_set(u32 index, u64 now)
 	return 0;
 }
 
-/* Entries that are looked at for a free one at a time. */
+/* Number of entries that are examined at a time to find a free one. */
 #define FREE_TRIES 64
 
-/* A free entry of `nr` that begin with `first`, taken for `id`; NONE if none was found. */
+/* A free entry among `nr` entries from `first` on, which is taken for `id`, or NONE. */
 __noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from, u64 now)
 {
 	struct roost_set *set;
@@ -189,7 +189,9 @@ __noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from, u64 now)
 		set = set_at(index);
 		if (!set || set->id)
 			continue;
-		/* Before it has an id: from then on the watch may look at it, and forgets old entries. */
+		/*
+		 * This is set before the id, because the watch forgets old entries as soon as they have an id.
+		 */
 		set->active_at = now;
 		if (__sync_bool_compare_and_swap(&set->id, 0, id))
 			return index;
@@ -197,7 +199,7 @@ __noinline u32 free_set(u64 id, u32 first, u32 nr, u32 from, u64 now)
 	return NONE;
 }
 
-/* The set with an id, made if there is none; NONE if the table is full. */
+/* The set with an id, which is made if it does not exist. NONE if the table is full. */
 __noinline u32 find_set(u64 id, u64 now)
 {
 	u32 *known = bpf_map_lookup_elem(&set_ids, &id), index;
@@ -221,7 +223,7 @@ __noinline u32 find_set(u64 id, u64 now)
 	}
 	begin_set(index, now);
 	if (bpf_map_update_elem(&set_ids, &id, &index, BPF_NOEXIST)) {
-		/* Another CPU made it meanwhile. */
+		/* Another CPU made it at the same time. */
 		set = set_at(index);
 		if (set)
 			set->id = 0;
@@ -238,14 +240,14 @@ __noinline u32 find_set(u64 id, u64 now)
 	return index;
 }
 
-/* Gives a set's entry back. */
+/* Frees a set's entry. */
 static __always_inline void give_set_back(struct roost_set *set, u64 id)
 {
 	bpf_map_delete_elem(&set_ids, &id);
 	__sync_bool_compare_and_swap(&set->id, id, 0);
 }
 
-/* A group or process has ended, if it was known. */
+/* A group or process has ended. Frees its set, if it has one. */
 __noinline int end_set(u64 id)
 {
 	u32 *known = bpf_map_lookup_elem(&set_ids, &id);
@@ -256,7 +258,7 @@ __noinline int end_set(u64 id)
 	return 0;
 }
 
-/* Forgets a set that no task has charged for long; false if it stays. */
+/* Forgets a set that no task has charged for long. Returns false if the set stays. */
 static __always_inline bool forget(struct roost_set *set, u64 now)
 {
 	if (now - set->active_at < FORGET_NS || (s64)(now - set->active_at) < 0)
@@ -266,8 +268,9 @@ static __always_inline bool forget(struct roost_set *set, u64 now)
 }
 
 /*
- * The last entries in use of a part of the table that begins with `first` have been given back: nobody looks at them any
- * more. One that is taken at the same time is seen here or sees it there.
+ * The last used entries of a part of the table, which begins with `first`, have been freed. Reduces the range
+ * that is scanned. If an entry is taken at the same time, either this function sees it, or the taker sees the
+ * reduced range.
  */
 static __always_inline void shrink(u32 *used, u32 first)
 {
@@ -285,7 +288,7 @@ static __always_inline void shrink(u32 *used, u32 first)
 	}
 }
 
-/* The set that a task thinks it belongs to, if it still does. */
+/* Whether a task's set still has the id that the task remembers. */
 static __always_inline bool belongs(u32 index, u64 id)
 {
 	struct roost_set *set = set_at(index);
@@ -323,13 +326,13 @@ static __always_inline void find_process(struct task_struct *p, struct roost_tas
 	set = set_at(task->process);
 	if (!set || set->started == p->group_leader->start_boottime)
 		return;
-	/* The entry was that of a process that has gone, whose number this one got. */
+	/* The entry belonged to an ended process with the same number. */
 	if (set->started)
 		begin_set(task->process, now);
 	set->started = p->group_leader->start_boottime;
 }
 
-/* Charges one of a task's sets for a node where the task may not run. */
+/* Charges one of a task's sets for a node that the task may not use. */
 static __always_inline void charge_barred(u32 index, const struct roost_task *task, u32 node_id)
 {
 	struct roost_set_node *node = set_node_at(index, node_id);
@@ -338,7 +341,10 @@ static __always_inline void charge_barred(u32 index, const struct roost_task *ta
 		__sync_fetch_and_add(&node->barred_ns, task->ran);
 }
 
-/* Charges the sets of a task with an affinity for the nodes where it may not run. Returns on how many it may. */
+/*
+ * Charges the sets of a task with an affinity for the nodes that the task may not use. Returns the number of
+ * nodes that it may use.
+ */
 __noinline int charge_affinity(struct task_struct *p __arg_trusted)
 {
 	struct roost_task *task = task_of(p);
@@ -358,7 +364,9 @@ __noinline int charge_affinity(struct task_struct *p __arg_trusted)
 	return allowed;
 }
 
-/* Whether a task may use a part of a node only. It waits for that part, whatever room the rest of the node has. */
+/*
+ * Whether a task may use only a part of a node. It waits for that part, whatever room the rest of the node has.
+ */
 static __always_inline bool is_confined(const struct task_struct *p, u32 node_id, int nodes_allowed)
 {
 	struct roost_node *node = node_at(node_id);
@@ -366,7 +374,7 @@ static __always_inline bool is_confined(const struct task_struct *p, u32 node_id
 	return nodes_allowed == 1 && node && p->nr_cpus_allowed < node->nr_cpus;
 }
 
-/* Charges one of a task's sets for what the task wanted and ran on a node. */
+/* Charges one of a task's sets for the time that the task wanted and ran on a node. */
 static __always_inline void charge_set(u32 index, const struct roost_task *task, u32 node_id, u64 wanted, u64 now)
 {
 	struct roost_set *set = set_at(index);
@@ -419,7 +427,7 @@ __noinline int charge_sets(struct task_struct *p __arg_trusted, u32 node)
 	return 0;
 }
 
-/* A task ran for a while. */
+/* A task has run for a while. */
 static __always_inline void account_run(struct task_struct *p, struct roost_task *task, u32 node,
 					u64 ran)
 {

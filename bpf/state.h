@@ -17,17 +17,17 @@
 
 #define CACHE_LINE 64
 
-/* 1, where fractions are kept; and for what weights are multiplied with, which may be a small part of 1. */
+/* UNIT is 1 in values with fractions. FACTOR is 1 in factors of weights, which can be much smaller than 1. */
 #define UNIT 1024
 #define FACTOR (1 << 18)
 
-/* No such LLC, CPU, node, set. */
+/* No such LLC, CPU, node or set. */
 #define NONE 0xffffffffu
 
-/* A task waits in no LLC, but for its cgroup's budget (park.h). */
+/* The task waits in no LLC, but for the budget of its cgroup (park.h). */
 #define PARKED 0xfffffffeu
 
-/* Machine. */
+/* The machine. */
 const volatile u32 nr_possible = 1;	/* CPUs that the kernel could have */
 const volatile u32 nr_cpu_ids = 1;	/* one more than the largest number of a CPU */
 const volatile u32 nr_llcs = 1;
@@ -39,7 +39,7 @@ const volatile u32 numa_rule = 0;	/* enum roost_numa_rule */
 /* Mechanisms. */
 const volatile bool sis_util = true;
 const volatile bool numa_imbalance = true;
-const volatile u32 llc_imbalance = NONE; /* tasks tolerated; NONE: as the policy has it */
+const volatile u32 llc_imbalance = NONE; /* tasks tolerated; NONE: roost/llc_imbalance.h decides */
 const volatile bool cling = true;
 const volatile bool consolidate = true;
 const volatile bool cgroup_weights = true;
@@ -57,19 +57,19 @@ struct roost_counters {
 
 struct roost_cpu {
 	/*
-	 * What others read at each wakeup and nobody writes often. Topology; llc is NONE for a CPU that was offline when the
-	 * scheduler was loaded.
+	 * Read by others at each wakeup, and seldom written: topology, with llc NONE for a CPU that was offline
+	 * when the scheduler was loaded.
 	 */
 	u32 llc;
-	u32 word;		/* of its slot */
-	u32 bit;		/* in that word */
+	u32 word;		/* the word of its slot */
+	u32 bit;		/* its slot within that word */
 	u32 node;
 	bool online;		/* the kernel schedules on it */
-	bool brief;		/* what runs on it sleeps again sooner than a migration pays */
-	/* What runs on it. */
+	bool brief;		/* its task usually sleeps again before a migration pays off */
+	/* The task that runs on it. */
 	u64 started_at __attribute__((aligned(CACHE_LINE)));	/* when it was switched in, or last asked to give way; 0: another class runs */
 	u64 vtime;		/* its virtual time then, by the clock of the LLC */
-	u64 weight;		/* its weight, times UNIT */
+	u64 weight;		/* its task's weight, times UNIT */
 	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */
 	u64 head;		/* virtual time of the head of the queue that it last looked at */
 	/* Utilisation, written by the CPU itself when it becomes idle or busy. */
@@ -77,14 +77,14 @@ struct roost_cpu {
 	u64 util_at;
 	/* Virtual time in its own queue. */
 	u64 clock;		/* the most that a task had when it was switched in */
-	u64 ahead;		/* by so much that clock is ahead of its LLC's, when they were last compared */
+	u64 ahead;		/* how far that clock was ahead of its LLC's at the last comparison */
 	u32 process;		/* its process among the sets */
 	u32 pull_process;	/* a task of this process is asked to move (consolidate) */
-	u32 pull_to;		/* to this node */
+	u32 pull_to;		/* the node to which that task shall move */
 	u32 called_by;		/* it was woken to look for something to do in the LLC before this one; 0: it was not */
-	u32 looks;		/* waiting tasks at which it has looked since it was asked for something to run */
+	u32 looks;		/* waiting tasks that it has examined since it was asked for a task */
 	bool bound_waiting;	/* something may be in its own queue */
-	bool competes;		/* that, or who else is bound to it, with tasks that are not */
+	bool competes;		/* its bound tasks compete with tasks that are not bound */
 	struct roost_counters n;
 } __attribute__((aligned(CACHE_LINE)));
 
@@ -93,10 +93,10 @@ struct roost_word {
 	u64 present;		/* slots that have a CPU which is online */
 	u64 first;		/* first slots of cores */
 	u32 nr_slots;
-	u32 base;		/* the number of its first slot, if all slots that are in use are numbered through */
+	u32 base;		/* number of its first slot, if all used slots are numbered consecutively */
 	u32 node;
 	u32 llc;
-	u32 rank;		/* which of the words of its node it is */
+	u32 rank;		/* its index among the words of its node */
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_llc {
@@ -105,26 +105,29 @@ struct roost_llc {
 	u32 first_word;
 	u32 nr_words;
 	bool watched;		/* its watch has begun (watch.h) */
-	/* Written every some milliseconds. */
+	/* Written every few milliseconds. */
 	u64 scan_at __attribute__((aligned(CACHE_LINE)));	/* when the search was last bounded */
 	u64 scan_limit;		/* slots that a wakeup may examine */
 	u64 util;		/* utilisations of its CPUs then */
 	u32 running;		/* tasks that ran or waited there then */
-	u32 serving;		/* of its CPUs those that no realtime task has, when the load was computed */
+	u32 serving;		/* CPUs without a realtime task, when the load was computed */
 	u64 load;		/* weights on each of its CPUs that serve, times UNIT (even.h) */
-	u32 pulled;		/* tasks that it pulled in this look: no variable, whose values the verifier would tell apart */
+	u32 pulled;		/* tasks pulled in this look; a local variable's values would be verified one by one */
 	/* Written where tasks wait. */
 	u64 backlog_at __attribute__((aligned(CACHE_LINE)));	/* since when the queue has held tasks, if it does */
 	u64 helped_at;		/* when an idle CPU was last asked to take one */
 	u32 waiting;		/* tasks that are or will be in the queue, or have just left it to run */
 	bool lasting;		/* a task that runs for long has been queued since it was empty */
-	/* Virtual time: the most that a task had when it was switched in. Written more often than all above. */
+	/*
+	 * Virtual time: the largest that a task had when it was switched in. Written more often than everything
+	 * above.
+	 */
 	u64 clock __attribute__((aligned(CACHE_LINE)));
 } __attribute__((aligned(CACHE_LINE)));
 
 /*
- * 64 times so many words of a node are known as having idle CPUs, and so many of its LLCs as having waiting tasks. Those
- * behind them (no machine has so many) neither help nor are helped.
+ * A node keeps bits for 64 times this many words with idle CPUs, and for as many LLCs with waiting tasks. Any
+ * beyond these (no machine has so many) neither help nor are helped.
  */
 #define NODE_MASKS 4
 
@@ -135,47 +138,50 @@ struct roost_node {
 	u32 nr_cpus;
 	u32 numa_span;		/* CPUs of its lowest NUMA domain */
 	u32 imb_numa_nr;	/* tasks up to which it may be ahead: roost/numa_imbalance.h */
-	/* Written every some milliseconds. */
+	/* Written every few milliseconds. */
 	u32 scan_limit __attribute__((aligned(CACHE_LINE)));	/* LLCs that a wakeup may examine (sis-util) */
 	u64 util;		/* utilisations of its LLCs, when they were last computed */
 	u32 running;		/* tasks that ran or waited in them then */
-	/* Words that have idle CPUs, for a look that does not touch them. Written where the last idle CPU comes or goes. */
+	/*
+	 * Words with idle CPUs, so that a search need not read all words. Written when a word's first idle CPU
+	 * comes or its last one goes.
+	 */
 	u64 idle_words[NODE_MASKS] __attribute__((aligned(CACHE_LINE)));
 	/*
-	 * LLCs in which tasks wait, or did when somebody last looked: for CPUs that look for something to do. Written
-	 * where the first task waits that nobody has seen, and by who sees that none does any more.
+	 * LLCs in which tasks wait, or waited when a CPU last looked. For CPUs that look for tasks. Set by the
+	 * first task that waits, and cleared by the CPU that sees that no task waits any more.
 	 */
 	u64 waiting_llcs[NODE_MASKS] __attribute__((aligned(CACHE_LINE)));
 } __attribute__((aligned(CACHE_LINE)));
 
 struct roost_task {
-	u64 queue;		/* by whose clock its virtual time is told; NONE: new */
+	u64 queue;		/* the queue whose clock its virtual time refers to; NONE: new */
 	u64 owed;		/* virtual time by which it was queued early, charged when it runs */
 	u32 cpu;		/* where it last ran; NONE: nowhere yet */
 	u64 queued_at;		/* 0: not in a queue */
-	u32 waits_in;		/* LLC that counts it as waiting; PARKED; NONE */
-	/* What its sets and its cgroup have not been told yet, ns. */
+	u32 waits_in;		/* the LLC that counts it as waiting, or PARKED, or NONE */
+	/* Not charged to its sets and its cgroup yet, in ns. */
 	u64 wanted;		/* ran or waited */
 	u64 ran;
-	u64 css_set;		/* by which its group was found */
+	u64 css_set;		/* the css_set from which its group was found */
 	u64 tried_at;		/* when it last tried to reach its home */
 	u64 ran_awake;		/* ns that it ran since it last slept */
 	u64 burst;		/* the same when it went to sleep, a mean of the last few times */
-	u32 factor;		/* that its weight is multiplied with, times FACTOR (weights.h) */
+	u32 factor;		/* factor for its weight, times FACTOR (weights.h) */
 	u32 share;		/* its cgroup among the shares; NONE: at the root */
 	u32 limit;		/* the nearest cgroup above it with a limit (limits.h); NONE */
-	u64 reserved;		/* ns of that budget */
+	u64 reserved;		/* ns reserved of that budget */
 	u64 parked_at;		/* CLOCK_MONOTONIC ns */
 	u32 group;		/* its sets; NONE: none */
 	u32 process;
 	u32 go;			/* LLC to go to when it is queued next; NONE */
-	u32 exec_to;		/* LLC to go to when it is asked next, as it has begun another program; NONE */
+	u32 exec_to;		/* after exec: LLC to go to when it is asked next; NONE */
 	u32 migrate_seq;	/* roost/consolidate.h */
 };
 
 /*
- * Where a task with an affinity may run. A task that may run anywhere has none. CPUs behind the last that has room here
- * are not searched for such a task; it can run there all the same.
+ * Where a task with an affinity may run. A task that may run anywhere has no entry. CPUs with larger numbers
+ * than this are not searched for such a task, but it can run there.
  */
 #define AFFINITY_SLOTS 2048
 #define AFFINITY_WORDS 512
@@ -186,7 +192,10 @@ struct roost_affinity {
 	u64 nodes;			/* the first 64 */
 };
 
-/* Mapped by nobody: it is what has the kernel begin the values with a page, and so entries with a cache line. */
+/*
+ * Makes an array map. BPF_F_MMAPABLE makes the kernel align the values to a page, and so the entries to cache
+ * lines; nobody maps it.
+ */
 #define ARRAY(name_, type_)					\
 	struct {						\
 		__uint(type, BPF_MAP_TYPE_ARRAY);		\
@@ -203,7 +212,7 @@ ARRAY(places, u32);			/* by the kernel's number of a CPU: its slot's number; NON
 ARRAY(llcs, struct roost_llc);
 ARRAY(nodes, struct roost_node);
 ARRAY(near, u32);			/* node * nr_nodes + rank: nodes by distance, itself first */
-ARRAY(futile, u64);			/* node * nr_llcs + LLC: till then the node's CPUs do not look there (queue.h) */
+ARRAY(futile, u64);			/* node * nr_llcs + LLC: until then CPUs of the node do not look (queue.h) */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -224,7 +233,7 @@ static __always_inline struct roost_cpu *cpu_at(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-/* The CPU that this runs on, whose counters it may write. */
+/* The CPU that executes this code. Only it may write its counters. */
 static __always_inline struct roost_cpu *this_cpu(void)
 {
 	return cpu_at(bpf_get_smp_processor_id());
@@ -259,13 +268,16 @@ static __always_inline u64 slice_ns(void)
 	return slice_us * 1000;
 }
 
-/* Tasks in the queue of an LLC. The kernel looks queues up in a hash table: it is not asked for nothing. */
+/*
+ * Number of tasks in the queue of an LLC. The kernel finds queues in a hash table, so it is asked only if there
+ * are any.
+ */
 static __always_inline u64 nr_waiting(const struct roost_llc *llc, u32 id)
 {
 	return llc->waiting ? scx_bpf_dsq_nr_queued(id) : 0;
 }
 
-/* Tables that had no place left, for the loader, which tells it once. */
+/* Bits for tables that are full. The loader reports each once. */
 enum {
 	GROUPS_FULL = 1,
 	PROCESSES_FULL = 2,
@@ -281,8 +293,8 @@ static __always_inline void tell_full(u32 table)
 }
 
 /*
- * Whether tasks may wait in an LLC, as its node knows it. (A function of its own, so that the verifier does not tell
- * LLCs apart.)
+ * Whether tasks may wait in an LLC, according to its node. (A function of its own, so that the verifier does
+ * not distinguish LLCs.)
  */
 __noinline bool may_wait(u32 node_id, u32 id)
 {
@@ -292,7 +304,7 @@ __noinline bool may_wait(u32 node_id, u32 id)
 	return node && rank / 64 < NODE_MASKS && node->waiting_llcs[rank / 64] & 1ull << (rank & 63);
 }
 
-/* A task waits in an LLC: its node is told, if it does not know. */
+/* A task waits in an LLC. Tells its node, if the node does not know. */
 static __always_inline void tell_waiting(const struct roost_llc *llc, u32 id)
 {
 	struct roost_node *node = node_at(llc->node);
@@ -302,7 +314,10 @@ static __always_inline void tell_waiting(const struct roost_llc *llc, u32 id)
 		__sync_fetch_and_or(&node->waiting_llcs[rank / 64], 1ull << (rank & 63));
 }
 
-/* No task waits in an LLC, although its node thinks so. One that comes meanwhile tells it before it looks again here. */
+/*
+ * No task waits in an LLC, although its node says so. Clears the node's bit. A task that comes meanwhile sets
+ * it before this function looks again.
+ */
 static __always_inline void tell_empty(struct roost_llc *llc, u32 id)
 {
 	struct roost_node *node = node_at(llc->node);
@@ -315,13 +330,16 @@ static __always_inline void tell_empty(struct roost_llc *llc, u32 id)
 		tell_waiting(llc, id);
 }
 
-/* An entry of a table is in use: `used` is one more than the largest that is, whoever else makes one at the same time. */
+/*
+ * An entry of a table is in use. Raises `used`, one more than the largest used index, also if other CPUs do so
+ * at the same time.
+ */
 static __always_inline void use_up_to(u32 *used, u32 index)
 {
 	u32 seen;
 	int i;
 
-	/* Each time that it fails another CPU has not. */
+	/* Each failed attempt means that another CPU succeeded. */
 	bpf_for(i, 0, nr_possible) {
 		seen = *used;
 		if (seen > index || __sync_bool_compare_and_swap(used, seen, index + 1))

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Every number that can be set, once. The BPF program takes names and defaults from here; the loader takes its options
- * (--slice-us and so on), ranges and help texts.
+ * All numbers that can be set, defined once. The BPF program takes names and defaults from here, the loader its
+ * options (--slice-us and so on), ranges and help texts.
  *
  * ROOST_TUNABLE(name, default, least, most, "meaning")
  *
  * Where the defaults come from:
  *
- *     slice_us        the fair class's base_slice with 8 CPUs or more is 0.7 ms * 4 = 2.8 ms. Queues are served on
+ *     slice_us        the fair class's base_slice with 8 CPUs or more is 0.7 ms * 4 = 2.8 ms. Queues are served at
  *                     ticks, of which there are 250 to 1000 a second
  *     lead_ms         a slice of nice 19, the lightest weight (1 of 100), is 400 ms with 250 ticks a second
- *     llc_wait_us     assumption: crossing LLCs costs a refill of private caches, and is worth it when tasks wait for
- *                     longer than two slices, which are ticks of 4 ms with 250 a second
- *     node_wait_us    assumption: crossing nodes also moves a task away from its memory
- *     preempt_us      the fair class protects what runs for its slice (RUN_TO_PARITY), 2.8 ms; a task whose slice is
- *                     over runs on to the next tick. That a quarter of a slice is short (WORTH_A_SWITCH in queue.h) is
- *                     an assumption
+ *     llc_wait_us     assumption: a task that moves to another LLC refills private caches. That pays off if tasks
+ *                     wait for longer than two slices, which are ticks of 4 ms with 250 a second
+ *     node_wait_us    assumption: a task that moves to another node is also away from its memory
+ *     preempt_us      the fair class protects a running task for its slice (RUN_TO_PARITY), 2.8 ms; a task whose
+ *                     slice is over runs on to the next tick. That a quarter of a slice is short (WORTH_A_SWITCH in
+ *                     queue.h) is an assumption
  *     cling_degree    sysctl numa_balancing_cling_degree of the published patch
  *     cling_wait_us, settle_ms, retry_ms
  *                     assumptions. The published patch lets a task try again after a sixteenth of its scan period,
  *                     62 ms to a second
  *     max_groups, max_processes, max_cgroups
- *                     sizes of tables. What does not fit is scheduled as if its mechanism was off
+ *                     sizes of tables. An entry that does not fit is scheduled as if its mechanism was off
  *     imbalance_pct   scheduling domains that share a cache (kernel/sched/topology.c, sd_init)
  *
- * llc_wait_us and node_wait_us do not bound tasks whose bursts are long (LONG_NS in place.h): what these lose by a
- * migration is little of what they run.
+ * llc_wait_us and node_wait_us do not hold for tasks with long bursts (LONG_NS in place.h), because a migration
+ * costs these little compared with what they run.
  */
 ROOST_TUNABLE(slice_us, 3000, 100, 100000, "microseconds a task may run while others wait")
 ROOST_TUNABLE(lead_ms, 500, 1, 10000, "milliseconds of virtual time by which a task may be ahead of others, if two slices by its weight are not more")

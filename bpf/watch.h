@@ -32,7 +32,7 @@ struct roost_watch {
 	u32 looks;
 } __attribute__((aligned(CACHE_LINE)));
 
-/* By LLC; at the end that of the machine. */
+/* The watch of each LLC. The last entry is that of the machine. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -46,10 +46,10 @@ static __always_inline struct roost_watch *watch_at(u32 watch)
 	return bpf_map_lookup_elem(&watches, &watch);
 }
 
-/* Tasks at the end of a queue that are looked at. */
+/* Number of tasks at the end of a queue that are examined. */
 #define LAST 64
 
-/* Moves a queue's clock past the last task in it that has waited for too long; false if none has. */
+/* Moves a queue's clock past the last task in it that has waited for too long. Returns false if no task has. */
 static __always_inline bool pass_patient(u64 *clock, u64 queue, u64 now)
 {
 	struct roost_task *task;
@@ -84,12 +84,13 @@ __noinline int watch_llc(u32 id, u64 now)
 }
 
 /*
- * The queue of those that may use one CPU only. One that goes offline is made to look again, for which hotplug
- * waits: Linux 6.16 does not tell it that another CPU has taken its last task after it became idle, and lets it
- * idle beside a task of its own whose slice ended while it was alone (balance_one() with SCX_OPS_ENQ_LAST).
+ * Watches the queue of tasks that may use only one CPU. If the CPU is going offline, it is made to look again,
+ * because hotplug waits for that: Linux 6.16 does not tell a CPU that another CPU has taken its last task after
+ * it became idle, and lets it idle beside a task of its own whose slice ended while it was alone (balance_one()
+ * with SCX_OPS_ENQ_LAST).
  *
- * Before it says that the CPU is offline the kernel waits for readers of RCU, and does not ask the CPU any more
- * what to run: a reader that was preempted may be among those that wait for it.
+ * Before the kernel reports the CPU as offline, it waits for RCU readers, and does not ask the CPU any more
+ * what to run. A reader that was preempted may be among the tasks that wait for it.
  */
 __noinline int watch_cpu(u32 id, u64 now)
 {
@@ -115,7 +116,7 @@ __noinline int watch_cpu(u32 id, u64 now)
 	return 0;
 }
 
-/* The CPUs of an LLC. */
+/* Watches the CPUs of an LLC. */
 __noinline int watch_cpus(u32 id, u64 now)
 {
 	struct roost_llc *llc = llc_at(id);
@@ -154,12 +155,12 @@ static __always_inline void look_at_llc(u32 id, struct roost_watch *watch, u64 n
 		even_out(id, watch->looks++);
 }
 
-/* Begins to look at an LLC, from a CPU of it if one comes before the watch of the machine. */
+/* Starts the watch of an LLC. A CPU of the LLC starts it, unless the watch of the machine comes first. */
 static __always_inline void begin_watch(struct roost_llc *llc, u32 id)
 {
 	struct roost_watch *watch;
 
-	/* Two CPUs may come at once: then one starts the timer anew. */
+	/* Two CPUs may come at once. Then one of them restarts the timer. */
 	if (llc->watched)
 		return;
 	watch = watch_at(id);

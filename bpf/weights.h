@@ -22,22 +22,22 @@
 
 #include "state.h"
 
-/* The cgroup at the root has no entry. */
+/* A cgroup below the root. The root has no entry. */
 struct roost_share {
 	u64 id;			/* the cgroup's; 0: free */
 	u32 parent;		/* NONE: below the root */
 	u32 weight;		/* cpu.weight */
-	u32 limit;		/* the nearest cgroup with a limit, at or above it (limits.h); NONE */
-	/* Charged by tasks: ns that they ran or waited; the same times their weights. */
+	u32 limit;		/* the nearest cgroup with a limit, itself or above (limits.h); NONE */
+	/* Charged by tasks: ns that they ran or waited, and the same times their weights. */
 	u64 wanted;
 	u64 demand;
 	u64 seen_wanted;
 	u64 seen_demand;
 	u64 own;		/* mean weight of runnable tasks, times UNIT */
-	u64 busy;		/* mean number of them, times UNIT */
+	u64 busy;		/* mean number of runnable tasks, times UNIT */
 	u64 children;		/* weight of busy children, times UNIT */
-	u64 children_next;	/* the same, being added up */
-	u64 children_busy;	/* UNIT: one child is always busy; being added up */
+	u64 children_next;	/* the sum for the next value of children */
+	u64 children_busy;	/* busy time of children, being added up; UNIT: one child is always busy */
 	u64 reach;		/* times FACTOR */
 };
 
@@ -50,7 +50,7 @@ struct {
 	__type(value, u32);
 } share_ids SEC(".maps");
 
-/* One more than the largest index in use so far, and when the shares were last computed. */
+/* One more than the largest index in use so far. The next variable says when the shares were last computed. */
 u32 shares_used;
 u64 shares_at;
 
@@ -66,7 +66,7 @@ static __always_inline u32 find_share(u64 id)
 	return share ? *share : NONE;
 }
 
-/* D of a cgroup, times UNIT, for something of a weight in it. */
+/* D of a cgroup, times UNIT, for a task or child of this weight. */
 static __always_inline u64 competing(const struct roost_share *share, u64 weight)
 {
 	u64 all = share->own + share->children;
@@ -74,7 +74,7 @@ static __always_inline u64 competing(const struct roost_share *share, u64 weight
 	return all > weight * UNIT ? all : weight * UNIT;
 }
 
-/* What a weight in a cgroup is multiplied with, times FACTOR. */
+/* The factor for a weight in a cgroup, times FACTOR. */
 static __always_inline u64 factor_in(u32 id, u64 weight)
 {
 	struct roost_share *share = share_at(id);
@@ -101,7 +101,9 @@ static u32 free_share(u64 id)
 	return NONE;
 }
 
-/* A cgroup begins to compete; its entry. Tasks of one that finds none compete at the root, without a limit. */
+/*
+ * Adds a cgroup and returns its entry. Tasks of a cgroup without an entry compete at the root, without a limit.
+ */
 static u32 add_share(u64 id, u64 parent, u32 weight)
 {
 	struct roost_share *share;
@@ -132,13 +134,13 @@ static void remove_share(u64 id)
 	share->id = 0;
 }
 
-/* The mean of a value that is now `now`, with its history. */
+/* The next mean of a value. before: the mean so far; now: the current value. */
 static __always_inline u64 mean(u64 before, u64 now)
 {
 	return (before * 3 + now) / 4;
 }
 
-/* Computes a cgroup's part in the competition from what its tasks wanted in the last `period` ns. */
+/* Computes a cgroup's competition from what its tasks wanted in the last `period` ns. */
 __noinline int update_share(u32 index, u64 period)
 {
 	struct roost_share *share = share_at(index), *parent;
@@ -176,7 +178,7 @@ static __always_inline void update_shares(u64 now)
 	shares_at = now;
 }
 
-/* Charges a task's cgroup for what it wanted; the task learns what its weight is worth. */
+/* Charges a task's cgroup for what the task wanted, and updates the factor of the task's weight. */
 static __always_inline void charge_share(const struct task_struct *p, struct roost_task *task)
 {
 	struct roost_share *share = share_at(task->share);

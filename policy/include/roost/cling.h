@@ -47,16 +47,16 @@
 /* No preferred node, no busiest node. */
 #define ROOST_NO_NODE 0xffffffffu
 
-/* What one attempt counts. */
+/* The amount that one attempt adds. */
 #define ROOST_CLING_ATTEMPT 1024
 
 /* numa_balancing_cling_degree, percent. */
 #define ROOST_CLING_DEGREE 20
 
-/* Between two decays: scan_period_max (60 s) / 10. */
+/* Time between two decays: scan_period_max (60 s) / 10. */
 #define ROOST_CLING_PERIOD_NS 6000000000ull
 
-/* Eighths of locality that cpu.numa_stat tells apart. */
+/* Number of buckets of locality in cpu.numa_stat. */
 #define ROOST_CLING_BUCKETS 8
 
 /* Attempts to reach a node. */

@@ -60,7 +60,7 @@ enum roost_benefit {
 	ROOST_BENEFIT_YES = 1,
 };
 
-/* Whether a task is where enough of its process is. */
+/* Whether a node already has its share of a task's process. */
 static __always_inline bool roost_consolidate_local(u32 weight, u32 nodes, u32 total)
 {
 	return (u64)weight * nodes > total;
