@@ -72,6 +72,7 @@ struct roost_cling_walk {
 	u32 busiest;
 };
 
+/* Computes the percentage of failed attempts. */
 static __always_inline void roost_cling_update(struct roost_cling_node *node)
 {
 	node->ratio = 100 * node->failed / (node->tried + 1);
@@ -99,6 +100,7 @@ static __always_inline void roost_cling_decay(struct roost_cling_node *node, u32
 	}
 }
 
+/* Whether failed attempts make a node busy: tasks then do not cling to it. */
 static __always_inline bool roost_cling_busy(const struct roost_cling_node *node, u32 nid,
 					     u32 busiest, u32 degree)
 {
@@ -126,6 +128,7 @@ enum roost_cling_page {
 	ROOST_CLING_PAGE_UNDECIDED = 2,
 };
 
+/* Whether a page follows its task from `src` to `dst`: enum roost_cling_page. */
 static __always_inline u32 roost_cling_page(bool do_cling, bool dst_busy, bool src_busy)
 {
 	if (!do_cling)

@@ -6,9 +6,10 @@
  * move something. Two tasks that wake each other then chase each other through the LLCs. Up to a limit nothing
  * is moved:
  *
- *     L = span / c                       LLCs of the node
- *     n = max(c >= 4 ? 2 : 1, c / 4)     if L > 1: a quarter of an LLC, at least a pair of tasks
- *     amount = n >= amount ? 0 : amount
+ *     L = span / c              LLCs of the node; the rule holds if L > 1
+ *     n = 1                     if c < 4
+ *     n = max(2, c / 4)         if c >= 4: a quarter of an LLC, at least a pair of tasks
+ *     amount = 0                if amount <= n
  *
  *     span       CPUs of the domain (a node)
  *     c          CPUs of its child domain (an LLC)

@@ -76,6 +76,7 @@ struct roost_numa_walk {
 	u32 base_span;
 };
 
+/* The larger of two numbers. */
 static __always_inline u32 roost_numa_max(u32 a, u32 b)
 {
 	return a > b ? a : b;
