@@ -133,7 +133,7 @@ fn what_cannot_be_drawn_is_told_in_one_line() {
         (&["--picture", "--format", "json"][..], "--picture is drawn below the table"),
         (
             &["--html", "r.html", "--machine", "zen3-2s"],
-            "--html is of one machine and one workload",
+            "--html takes one machine and one workload",
         ),
         (&["--html", "/no/such/folder/r.html"], "/no/such/folder/r.html: cannot write the report"),
         (&["--html", "/"], "/: cannot write the report"),
