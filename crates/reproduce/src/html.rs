@@ -11,14 +11,15 @@ use crate::verdict::{LEVEL_FACTOR, SIZE_FACTOR};
 
 const SCRIPT: &str = include_str!("../html/reproduce.js");
 
-/// What the script reads.
+/// The data that the script reads.
 #[derive(Serialize)]
 struct Data<'a> {
     command: &'a str,
     score: Score,
     bars: [Bar; 5],
-    /// Within which a simulated change, or a level, is the published one.
+    /// Factor within which a simulated change has the published size.
     size_factor: f64,
+    /// Factor within which a simulated level is the published one.
     level_factor: f64,
     columns: Vec<ColumnOf<'a>>,
     studies: &'a BTreeMap<String, StudyResult>,

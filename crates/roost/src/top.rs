@@ -15,12 +15,12 @@ const STAT: &str = "/proc/stat";
 const LOADED: &str = "/sys/kernel/sched_ext/root/ops";
 /// Columns that are kept: as many as a picture can have.
 const KEPT: usize = roost_report::WINDOWS;
-/// How often it is looked whether to end.
+/// Time between two looks at whether to end.
 const GLANCE: Duration = Duration::from_millis(50);
 /// Lines above the picture.
 const HEADING: u16 = 3;
 
-/// Another screen without a cursor, the way back, and a frame from its first line on.
+/// Terminal sequences: to the alternate screen without a cursor, back again, and to the first line of a frame.
 const OPEN: &str = "\x1b[?1049h\x1b[?25l";
 const CLOSE: &str = "\x1b[?25h\x1b[?1049l";
 const FIRST_LINE: &str = "\x1b[H";
@@ -46,7 +46,7 @@ struct Times {
     all: u64,
 }
 
-/// The alternate screen; left when this is dropped.
+/// The alternate screen. Dropping it leaves the screen.
 struct Screen;
 
 /// Shows this machine until Ctrl-C; without a terminal as frames one after the other.
@@ -72,7 +72,7 @@ pub fn run(interval: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits so long; false if it is to end.
+/// Waits for `interval`. Returns false if the program has to end.
 fn wait(interval: Duration) -> bool {
     let end = Instant::now() + interval;
     loop {
@@ -93,7 +93,7 @@ fn sample() -> Result<Sample, Error> {
     parse(&text).ok_or_else(|| wrong("has no times of CPUs".to_owned()))
 }
 
-/// Reads `/proc/stat` (proc_stat(5)); `None` if it has no CPU, or numbers that are none.
+/// Parses `/proc/stat` (proc_stat(5)). `None` if it has no CPU, or a field is not a number.
 fn parse(text: &str) -> Option<Sample> {
     let mut sample = Sample::default();
     for line in text.lines() {
@@ -108,7 +108,7 @@ fn parse(text: &str) -> Option<Sample> {
     (!sample.cpus.is_empty()).then_some(sample)
 }
 
-/// user nice system idle iowait irq softirq steal; what guests ran is in user and nice already.
+/// Fields: user nice system idle iowait irq softirq steal. The time of guests is part of user and nice.
 fn times(fields: &str) -> Option<Times> {
     let numbers = fields.split_ascii_whitespace().take(8).map(str::parse::<u64>);
     let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
@@ -117,8 +117,8 @@ fn times(fields: &str) -> Option<Times> {
     Some(Times { busy: all - idle, all })
 }
 
-/// The busy part of each CPU of `machine` between two moments, in thousandths; 0 of one that was offline. The kernel
-/// sets times of idle CPUs back now and then.
+/// The busy part of each CPU of `machine` between two samples, in thousandths; 0 for an offline CPU. Times may go back,
+/// because the kernel corrects those of idle CPUs now and then.
 fn busy(machine: &Machine, before: &Sample, after: &Sample) -> Vec<u64> {
     let of = |number: u32| {
         let (from, to) = (before.cpus.get(&number)?, after.cpus.get(&number)?);
@@ -129,7 +129,7 @@ fn busy(machine: &Machine, before: &Sample, after: &Sample) -> Vec<u64> {
     machine.cpus.iter().map(|cpu| of(cpu.os_index).unwrap_or(0)).collect()
 }
 
-/// What schedules.
+/// The scheduler of this machine.
 fn scheduler() -> String {
     let loaded = std::fs::read_to_string(Path::new(LOADED)).unwrap_or_default();
     match loaded.trim() {
@@ -138,7 +138,7 @@ fn scheduler() -> String {
     }
 }
 
-/// What is shown: a heading and the picture, in a terminal of that size.
+/// One frame: a heading and the picture, for a terminal of `size` (columns, lines).
 fn frame(
     machine: &Machine,
     columns: &[Vec<u64>],
@@ -169,7 +169,7 @@ fn size() -> Option<(u16, u16)> {
     size.map(|(width, height)| (width.0, height.0))
 }
 
-/// Shows a frame; false if its reader has gone away.
+/// Shows a frame. Returns false if the reader has gone away.
 fn show(frame: &str) -> Result<bool, Error> {
     let text = match std::io::stdout().is_terminal() {
         true => {

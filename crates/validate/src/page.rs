@@ -8,7 +8,7 @@ use crate::tolerance::{PLACEMENT_POINTS, RELATIVE, SHARE_POINTS};
 
 const SCRIPT: &str = include_str!("../html/validate.js");
 
-/// What the script reads.
+/// The data that the script reads.
 #[derive(Serialize)]
 struct Data<'a> {
     title: &'a str,
@@ -17,13 +17,14 @@ struct Data<'a> {
     suite: Document<'a>,
 }
 
-/// Between which lines two means are close.
+/// The tolerances within which two means are close.
 #[derive(Serialize)]
 struct Tolerances {
     /// Part of the real mean.
     relative: f64,
-    /// Percentage points of shares, and of placement.
+    /// Percentage points, for shares.
     share: f64,
+    /// Percentage points, for placement.
     points: f64,
 }
 
