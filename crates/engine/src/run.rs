@@ -934,6 +934,7 @@ impl World {
         let group = task.group.map(path);
         TraceTask {
             pid: task.pid,
+            slot: id.0,
             process: task.process,
             name: self.name_of(task),
             group,

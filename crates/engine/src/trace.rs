@@ -8,6 +8,8 @@ use crate::time::Time;
 pub struct TraceTask<'a> {
     /// Its unique number in the run; 0 is the idle task.
     pub pid: u32,
+    /// An index for tables of the tasks that live. Another task gets it after this one has exited.
+    pub slot: u32,
     /// Number of its process.
     pub process: u32,
     /// Its name.

@@ -51,6 +51,8 @@ pub struct Replay<'a> {
     /// For each CPU of the operating system, its number in the machine.
     cpus: BTreeMap<u32, CpuId>,
     workload: BTreeSet<u32>,
+    /// The index of each task in order of the tasks' numbers ([`TraceTask::slot`]).
+    slots: BTreeMap<u32, u32>,
     /// For each event of a wakeup (waking, wakeup, new), in order, what to report.
     wakeups: Vec<Option<Told>>,
     start: u64,
@@ -75,6 +77,7 @@ impl<'a> Replay<'a> {
             capture,
             cpus: cpus.collect(),
             workload: BTreeSet::new(),
+            slots: BTreeMap::new(),
             wakeups: Vec::new(),
             start: 0,
             end: 0,
@@ -93,6 +96,7 @@ impl<'a> Replay<'a> {
         }
         replay.notes.half_wakeups +=
             scan.tasks.values().filter(|task| task.waking.is_some()).count() as u64;
+        replay.slots = scan.tasks.keys().copied().zip(0..).collect();
         replay.notes.lost_events = capture.lost_events(&events);
         Ok(replay)
     }
@@ -168,7 +172,8 @@ impl<'a> Replay<'a> {
 
     fn named<'n>(&self, task: Comm<'_>, name: &'n str) -> TraceTask<'n> {
         let process = self.capture.process_of(task.pid);
-        TraceTask { pid: task.pid, process, name, group: None, kernel: false }
+        let slot = self.slots.get(&task.pid).copied().unwrap_or_default();
+        TraceTask { pid: task.pid, slot, process, name, group: None, kernel: false }
     }
 
     /// The task, if it is reported to the audience.

@@ -260,6 +260,7 @@ mod tests {
         let mut tracer = recorder.tracer();
         let task = |cpu: CpuId| TraceTask {
             pid: cpu as u32 + 1,
+            slot: cpu as u32,
             process: 1,
             name: "t",
             group: None,

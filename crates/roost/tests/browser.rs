@@ -316,8 +316,14 @@ fn crowd(machine: &Machine, shift: usize) -> Timeline {
                 for named in &names {
                     let (pid, name, number, path) = told(named);
                     let group = Some((number, path.as_str()));
-                    let task =
-                        TraceTask { pid, process: pid % 40, name: &name, group, kernel: false };
+                    let task = TraceTask {
+                        pid,
+                        slot: pid,
+                        process: pid % 40,
+                        name: &name,
+                        group,
+                        kernel: false,
+                    };
                     tell(Time(at), on_cpu(named.0), task);
                 }
             };

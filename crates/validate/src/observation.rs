@@ -167,7 +167,7 @@ mod tests {
     use roost_engine::{LeftAs, Time, TraceTask, Tracer};
 
     fn task(pid: u32, name: &str) -> TraceTask<'_> {
-        TraceTask { pid, process: 1, name, group: None, kernel: false }
+        TraceTask { pid, slot: pid, process: 1, name, group: None, kernel: false }
     }
 
     /// hog-1 runs for 3 us on CPU 12 (LLC 3, node 1), then 1 us on CPU 0. other runs for 1 us.

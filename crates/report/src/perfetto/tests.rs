@@ -11,7 +11,7 @@ use super::proto::Trace;
 use super::*;
 
 fn task(pid: u32, process: u32, name: &str) -> TraceTask<'_> {
-    TraceTask { pid, process, name, group: None, kernel: false }
+    TraceTask { pid, slot: pid, process, name, group: None, kernel: false }
 }
 
 /// A machine of two nodes, each with two LLCs of one CPU.

@@ -89,6 +89,13 @@ impl Windows {
         now > (WINDOWS as u64) << self.shift
     }
 
+    /// The window that contains all of `from..to`, if one does. `from` is earlier than `to`.
+    #[inline]
+    pub(crate) fn only(self, from: u64, to: u64) -> Option<usize> {
+        let window = from >> self.shift;
+        (from < to && window == (to - 1) >> self.shift).then_some(window as usize)
+    }
+
     /// The windows that overlap `from..to`, each with the overlap in ns.
     #[inline]
     pub(crate) fn split(self, from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
@@ -117,6 +124,8 @@ mod tests {
         assert_eq!(split(5, 5), []);
         assert_eq!(split(5, 9), [(0, 4)]);
         assert_eq!(split(1000, 1024), [(0, 24)]);
+        assert_eq!(windows.only(1000, 1024), Some(0));
+        assert_eq!((windows.only(1000, 1025), windows.only(5, 5)), (None, None));
         assert_eq!(split(1000, 3000), [(0, 24), (1, 1024), (2, 952)]);
         assert!(!windows.are_outgrown_by(128 * 1024));
         assert!(windows.are_outgrown_by(128 * 1024 + 1));

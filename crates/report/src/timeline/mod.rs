@@ -6,6 +6,7 @@
 
 mod grid;
 mod latency;
+mod places;
 mod recorder;
 mod tee;
 
@@ -93,6 +94,12 @@ impl Occupancy {
     /// Zeros for `places` places.
     pub(crate) fn new(places: usize) -> Self {
         Self { running: Grid::new(places), waiting: Grid::new(places) }
+    }
+
+    /// Merges neighbouring windows (see [`Grid`]).
+    pub(crate) fn fold(&mut self) {
+        self.running.fold();
+        self.waiting.fold();
     }
 
     /// The same with rows added up: row `i` is added to row `of[i]` of `places`.

@@ -1,46 +1,44 @@
 //! Turns the events of a run into sums by window.
 
-use indexmap::IndexMap;
 use roost_engine::{Accessed, CpuId, LeftAs, MemoryNow, Time, TraceTask};
 use roost_machine::Machine;
-use rustc_hash::FxBuildHasher;
 
 use super::grid::Windows;
 use super::latency::Record;
-use super::{Access, By, Occupancy, TaskGroup, Timeline};
+use super::places::{OTHERS, Places};
+use super::{Access, Occupancy, Timeline};
 
-/// Number of groups of each kind that are kept apart, in order of appearance. All others share one group.
-const MOST_GROUPS: usize = 16;
 /// Number of threads whose accesses are kept apart, in order of appearance.
 const MOST_THREADS: usize = 64;
-/// The name of the group or entry that the others share.
-const OTHERS: &str = "others";
+/// No CPU, cgroup or task.
+const NONE: u32 = u32::MAX;
 
 /// What a task did during a span of time.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Running,
     Waiting,
 }
 
-/// State of a task.
-#[derive(Default)]
+/// State of a task. It fills a cache line, because every event of a run reads another task's.
+#[repr(align(64))]
 struct Task {
-    /// The groups that the task belongs to.
-    groups: [Option<u16>; 3],
-    /// The task group that was reported last.
-    cgroup: Option<u32>,
-    /// The CPU that the task last started on.
-    ran_on: Option<CpuId>,
-    /// When the task started to run. `None` if it is not running.
-    runs_since: Option<Time>,
-    /// The CPU in whose queue the task waits, and the time up to which the waiting is summed up.
-    waits_on: Option<CpuId>,
+    /// The task group that was reported last, or [`NONE`].
+    cgroup: u32,
+    /// The set of groups that the task belongs to. [`NONE`] if there is no such task.
+    set: u32,
+    /// The CPU that the task last started on, or [`NONE`].
+    ran_on: u32,
+    /// The CPU in whose queue the task waits, or [`NONE`].
+    waits_on: u32,
+    /// The time up to which the waiting is summed up.
     summed_until: Time,
+    /// When the task started to run. [`Time::NEVER`] if it is not running.
+    runs_since: Time,
     /// When the task was last queued, or last left a CPU.
     waits_since: Time,
-    /// When the task was last woken or created. `None` if it has run since.
-    woken_at: Option<Time>,
+    /// When the task was last woken or created. [`Time::NEVER`] if it has run since.
+    woken_at: Time,
 }
 
 /// A task that has just started to run, with the time that it had waited.
@@ -49,26 +47,12 @@ struct Started {
     woken_ns: Option<u64>,
 }
 
-/// The index of each group by kind and key.
-#[derive(Default)]
-struct Known {
-    names: IndexMap<String, u16, FxBuildHasher>,
-    processes: IndexMap<u32, u16, FxBuildHasher>,
-    cgroups: IndexMap<u32, u16, FxBuildHasher>,
-    /// The group that all others share, by kind.
-    others: [Option<u16>; 3],
-}
-
 pub(super) struct Recorder {
-    /// The LLC of each CPU.
-    llc: Vec<usize>,
-    nr_llcs: usize,
     windows: Windows,
     measured_from: Time,
-    tasks: IndexMap<u32, Task, FxBuildHasher>,
-    cpus: Occupancy,
-    groups: Vec<TaskGroup>,
-    known: Known,
+    /// The tasks by slot.
+    tasks: Vec<Task>,
+    places: Places,
     migrations: Vec<Vec<u64>>,
     started: Option<Started>,
     wakeup_latency: Record,
@@ -83,14 +67,10 @@ impl Recorder {
     pub fn new(machine: &Machine, measured_from: Time) -> Self {
         let nr_llcs = machine.llcs.len();
         Self {
-            llc: machine.cpus.iter().map(|cpu| cpu.llc as usize).collect(),
-            nr_llcs,
             windows: Windows::FIRST,
             measured_from,
-            tasks: IndexMap::default(),
-            cpus: Occupancy::new(machine.nr_cpus()),
-            groups: Vec::new(),
-            known: Known::default(),
+            tasks: Vec::new(),
+            places: Places::new(machine),
             migrations: vec![vec![0; nr_llcs]; nr_llcs],
             started: None,
             wakeup_latency: Record::new(),
@@ -107,70 +87,35 @@ impl Recorder {
     }
 
     /// The state of a task, created if the task is new.
-    fn task(&mut self, told: TraceTask<'_>) -> &mut Task {
-        let cgroup = told.group.map(|(number, _)| number);
-        let known = self.tasks.get_index_of(&told.pid);
-        if let Some(index) = known.filter(|&index| self.tasks[index].cgroup == cgroup) {
-            return &mut self.tasks[index];
-        }
-        let groups = self.groups_of(told);
-        let task = self.tasks.entry(told.pid).or_default();
-        (task.groups, task.cgroup) = (groups, cgroup);
-        task
-    }
-
-    /// The groups that a task belongs to, by kind.
-    #[cold]
-    fn groups_of(&mut self, task: TraceTask<'_>) -> [Option<u16>; 3] {
-        let Known { names, processes, cgroups, .. } = &self.known;
-        let name = names.get(task.class()).copied();
-        let process = processes.get(&task.process).copied();
-        let cgroup = task.group.map(|(number, path)| (cgroups.get(&number).copied(), number, path));
-        let name = name.unwrap_or_else(|| {
-            let group = self.new_group(By::Name, task.class());
-            self.known.names.insert(task.class().to_owned(), group);
-            group
-        });
-        let process = process.unwrap_or_else(|| {
-            let group = self.new_group(By::Process, &format!("{} {}", task.process, task.name));
-            self.known.processes.insert(task.process, group);
-            group
-        });
-        let cgroup = cgroup.map(|(known, number, path)| {
-            known.unwrap_or_else(|| {
-                let group = self.new_group(By::Cgroup, path);
-                self.known.cgroups.insert(number, group);
-                group
-            })
-        });
-        [Some(name), Some(process), cgroup]
-    }
-
-    /// A new group, or the common one if there are too many.
-    fn new_group(&mut self, by: By, name: &str) -> u16 {
-        let others = self.known.others[by as usize];
-        if let Some(others) = others {
-            return others;
-        }
-        let number = self.groups.len() as u16;
-        let full = self.groups.iter().filter(|group| group.by == by).count() >= MOST_GROUPS;
-        let name = if full { OTHERS } else { name };
-        self.known.others[by as usize] = full.then_some(number);
-        let llcs = Occupancy::new(self.nr_llcs);
-        self.groups.push(TaskGroup { by, name: name.to_owned(), llcs });
-        number
-    }
-
-    /// Adds a span of time of a task in `groups`.
     #[inline]
-    fn add(&mut self, kind: Kind, cpu: CpuId, groups: [Option<u16>; 3], from: Time, to: Time) {
-        let Some(&llc) = self.llc.get(cpu) else { return };
+    fn task(&mut self, told: TraceTask<'_>) -> &mut Task {
+        let (slot, cgroup) = (told.slot as usize, told.group.map_or(NONE, |(number, _)| number));
+        let known =
+            self.tasks.get(slot).is_some_and(|task| task.set != NONE && task.cgroup == cgroup);
+        if !known {
+            self.meet(told, cgroup);
+        }
+        &mut self.tasks[slot]
+    }
+
+    /// A task that is new, or has another cgroup now.
+    #[cold]
+    fn meet(&mut self, told: TraceTask<'_>, cgroup: u32) {
+        let slot = told.slot as usize;
+        if slot >= self.tasks.len() {
+            self.tasks.resize_with(slot + 1, Task::none);
+        }
+        (self.tasks[slot].cgroup, self.tasks[slot].set) = (cgroup, self.places.set_of(told));
+    }
+
+    /// Adds a span of time of a task with a set of groups.
+    #[inline]
+    fn add(&mut self, kind: Kind, cpu: u32, set: u32, from: Time, to: Time) {
         self.make_room(to);
-        for (window, ns) in self.windows.split(from.ns(), to.ns()) {
-            kind.of(&mut self.cpus).add(cpu, window, ns);
-            for group in groups.into_iter().flatten() {
-                kind.of(&mut self.groups[usize::from(group)].llcs).add(llc, window, ns);
-            }
+        let mut add = |window, ns| self.places.add(kind, cpu, set, window, ns);
+        match self.windows.only(from.ns(), to.ns()) {
+            Some(window) => add(window, to - from),
+            None => self.windows.split(from.ns(), to.ns()).for_each(|(window, ns)| add(window, ns)),
         }
     }
 
@@ -184,11 +129,7 @@ impl Recorder {
 
     #[cold]
     fn fold(&mut self) {
-        let groups = self.groups.iter_mut().map(|group| &mut group.llcs);
-        for occupancy in groups.chain([&mut self.cpus]) {
-            occupancy.running.fold();
-            occupancy.waiting.fold();
-        }
+        self.places.fold();
         // The memory at the end of the second of two windows is that at the end of the merged window.
         self.memory = std::mem::take(&mut self.memory).into_iter().skip(1).step_by(2).collect();
         self.windows = self.windows.doubled();
@@ -213,37 +154,36 @@ impl Recorder {
 
     fn stop(&mut self, now: Time, cpu: CpuId, told: TraceTask<'_>, left: LeftAs) {
         let task = self.task(told);
-        let (ran_since, groups) = (task.runs_since.take(), task.groups);
-        (task.waits_since, task.summed_until) = (now, now);
+        let (ran_since, set) = (task.runs_since, task.set);
+        (task.runs_since, task.waits_since, task.summed_until) = (Time::NEVER, now, now);
         match left {
-            LeftAs::Preempted => task.waits_on = Some(cpu),
+            LeftAs::Preempted => task.waits_on = cpu as u32,
             LeftAs::Sleeping => {}
             LeftAs::Exited => {
-                self.tasks.swap_remove(&told.pid);
+                *task = Task::none();
             }
         }
-        if let Some(since) = ran_since {
-            self.add(Kind::Running, cpu, groups, since, now);
-        }
+        // Of a task that did not run, the span is empty, because it begins at `Time::NEVER`.
+        self.add(Kind::Running, cpu as u32, set, ran_since, now);
     }
 
     fn start(&mut self, now: Time, cpu: CpuId, told: TraceTask<'_>) {
         let task = self.task(told);
-        task.runs_since = Some(now);
-        let waited = task.waits_on.take().map(|cpu| (cpu, task.summed_until));
-        let groups = task.groups;
+        task.runs_since = now;
+        let waited_on = std::mem::replace(&mut task.waits_on, NONE);
+        let ran_on = std::mem::replace(&mut task.ran_on, cpu as u32);
+        let woken_at = std::mem::replace(&mut task.woken_at, Time::NEVER);
+        let (since, set) = (task.summed_until, task.set);
         let delay_ns = now.since(task.waits_since);
-        let woken_ns = task.woken_at.take().map(|woken| now.since(woken));
-        let ran_on = task.ran_on.replace(cpu);
-        if let Some((on, since)) = waited {
-            self.add(Kind::Waiting, on, groups, since, now);
-        }
+        self.add(Kind::Waiting, waited_on, set, since, now);
         if !self.is_measured(now) {
             return;
         }
+        let woken_ns = (woken_at != Time::NEVER).then(|| now.since(woken_at));
         self.started = Some(Started { delay_ns, woken_ns });
-        if let Some(from) = ran_on.filter(|&from| from != cpu)
-            && let (Some(&from), Some(&to)) = (self.llc.get(from), self.llc.get(cpu))
+        if ran_on != cpu as u32
+            && let (Some(from), Some(to)) =
+                (self.places.llc_of(ran_on), self.places.llc_of(cpu as u32))
         {
             self.migrations[from][to] += 1;
         }
@@ -271,8 +211,9 @@ impl Recorder {
     pub fn wakeup(&mut self, now: Time, told: TraceTask<'_>, target: CpuId) {
         let task = self.task(told);
         // A running task is "woken" when its affinity changes. That is a migration, not a wakeup.
-        task.woken_at = task.runs_since.is_none().then_some(now);
-        task.waits_on = Some(target);
+        let runs = task.runs_since != Time::NEVER;
+        task.woken_at = if runs { Time::NEVER } else { now };
+        task.waits_on = target as u32;
         (task.waits_since, task.summed_until) = (now, now);
     }
 
@@ -285,11 +226,13 @@ impl Recorder {
     /// See [`roost_engine::Tracer::migrated`].
     pub fn migrated(&mut self, now: Time, told: TraceTask<'_>, to: CpuId) {
         let task = self.task(told);
-        let Some(on) = task.waits_on else { return };
-        task.waits_on = Some(to);
+        if task.waits_on == NONE {
+            return;
+        }
+        let on = std::mem::replace(&mut task.waits_on, to as u32);
         let since = std::mem::replace(&mut task.summed_until, now);
-        let groups = task.groups;
-        self.add(Kind::Waiting, on, groups, since, now);
+        let set = task.set;
+        self.add(Kind::Waiting, on, set, since, now);
     }
 
     /// See [`roost_engine::Tracer::next_memory`]: the end of the window after the last one that was reported.
@@ -331,25 +274,22 @@ impl Recorder {
     pub fn finish(&mut self, end: Time) -> Timeline {
         self.count_started();
         self.make_room(end);
-        for (_, task) in std::mem::take(&mut self.tasks) {
-            if let Some(on) = task.waits_on {
-                self.add(Kind::Waiting, on, task.groups, task.summed_until, end);
-            }
-            if let (Some(on), Some(since)) = (task.ran_on, task.runs_since) {
-                self.add(Kind::Running, on, task.groups, since, end);
-            }
+        for task in std::mem::take(&mut self.tasks) {
+            self.add(Kind::Waiting, task.waits_on, task.set, task.summed_until, end);
+            self.add(Kind::Running, task.ran_on, task.set, task.runs_since, end);
         }
         if self.memory.len() as u64 * self.windows.ns() < end.ns() {
             self.memory.extend(self.last_memory.take());
         }
+        let (cpus, groups) = self.places.finish();
         let mut accesses = std::mem::take(&mut self.accesses);
         accesses.sort_by_key(|(pid, _)| *pid);
         Timeline {
             end,
             measured_from: self.measured_from,
             window_ns: self.windows.ns(),
-            cpus: std::mem::replace(&mut self.cpus, Occupancy::new(0)),
-            groups: std::mem::take(&mut self.groups),
+            cpus,
+            groups,
             migrations: std::mem::take(&mut self.migrations),
             wakeup_latency: self.wakeup_latency.finish(),
             run_delay: self.run_delay.finish(),
@@ -359,8 +299,24 @@ impl Recorder {
     }
 }
 
+impl Task {
+    /// No task.
+    fn none() -> Self {
+        Self {
+            cgroup: NONE,
+            set: NONE,
+            ran_on: NONE,
+            waits_on: NONE,
+            summed_until: Time(0),
+            runs_since: Time::NEVER,
+            waits_since: Time(0),
+            woken_at: Time::NEVER,
+        }
+    }
+}
+
 impl Kind {
-    fn of(self, occupancy: &mut Occupancy) -> &mut super::Grid {
+    pub(super) fn of(self, occupancy: &mut Occupancy) -> &mut super::Grid {
         match self {
             Self::Running => &mut occupancy.running,
             Self::Waiting => &mut occupancy.waiting,

@@ -5,7 +5,7 @@ use super::*;
 const US: u64 = 1000;
 
 fn task(pid: u32, name: &'static str) -> TraceTask<'static> {
-    TraceTask { pid, process: pid, name, group: None, kernel: false }
+    TraceTask { pid, slot: pid, process: pid, name, group: None, kernel: false }
 }
 
 /// A machine of 2 nodes, each with 2 LLCs of 4 CPUs.
