@@ -24,9 +24,7 @@ fn build() -> Result<(), String> {
     println!("cargo:rerun-if-env-changed=CARGO_MANIFEST_DIR");
     let root = Path::new(&here).join("../..");
     let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
-    let text = |path: &str| path.to_owned();
     let include = include(&root.join("policy/include"))?.display().to_string();
-    let source = root.join("bpf/roost.bpf.c").display().to_string();
     println!("cargo:rerun-if-changed={include}");
     println!("cargo:rerun-if-changed={}", root.join("bpf").display());
     println!("cargo:rerun-if-env-changed=PATH");
@@ -34,12 +32,16 @@ fn build() -> Result<(), String> {
 
     // SAFETY: nothing else runs in this process yet.
     unsafe { std::env::set_var("BPF_CLANG", clang()?) };
-    let mut builder = scx_cargo::BpfBuilder::new().map_err(|error| format!("{error:#}"))?;
-    // Messages name source files by their path in the repository, wherever the program was built.
-    let prefix = format!("-ffile-prefix-map={}/=", root.display());
-    builder.add_cflag("-fdebug-compilation-dir=.").add_cflag(&prefix);
-    builder.add_include_path(&include).enable_skel(&source, &text("roost"));
-    builder.build().map_err(|error| format!("compiling {source}: {error:#}"))
+    for (source, name) in [("bpf/roost.bpf.c", "roost"), ("bpf/observe/observe.bpf.c", "observe")] {
+        let source = root.join(source).display().to_string();
+        let mut builder = scx_cargo::BpfBuilder::new().map_err(|error| format!("{error:#}"))?;
+        // Messages name source files by their path in the repository, wherever the program was built.
+        let prefix = format!("-ffile-prefix-map={}/=", root.display());
+        builder.add_cflag("-fdebug-compilation-dir=.").add_cflag(&prefix);
+        builder.add_include_path(&include).enable_skel(&source, name);
+        builder.build().map_err(|error| format!("compiling {source}: {error:#}"))?;
+    }
+    Ok(())
 }
 
 /// The folder with the policy's headers: the repository's own, or a copy in which the rule of $ROOST_POLICY replaces

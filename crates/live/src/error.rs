@@ -8,8 +8,11 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LiveError {
     /// The user is not root.
-    #[error("loading a scheduler needs root (CAP_BPF and CAP_SYS_ADMIN): run it with sudo")]
-    NotRoot,
+    #[error("{what} needs root (CAP_BPF and CAP_SYS_ADMIN): run it with sudo")]
+    NotRoot {
+        /// What was to be done.
+        what: &'static str,
+    },
     /// The kernel is new enough for sched_ext, but was built without it.
     #[error(
         "kernel {release} was built without sched_ext (CONFIG_SCHED_CLASS_EXT): \
@@ -30,11 +33,22 @@ pub enum LiveError {
     /// The kernel has no type information.
     #[error(
         "kernel {release} was built without type information (CONFIG_DEBUG_INFO_BTF), \
-         which every sched_ext scheduler needs: take one of your distribution's kernels that has it"
+         which every sched_ext scheduler and --observe need: take one of your distribution's kernels that has it"
     )]
     NoTypes {
         /// `uname -r`.
         release: String,
+    },
+    /// The kernel refused the program that observes.
+    #[error(
+        "kernel {release} cannot be observed ({reason}): that needs Linux 5.11 or newer with BPF tracing \
+         (CONFIG_BPF_EVENTS)"
+    )]
+    NotObserved {
+        /// `uname -r`.
+        release: String,
+        /// The message of libbpf.
+        reason: String,
     },
     /// Another scheduler is loaded.
     #[error(
@@ -126,10 +140,11 @@ impl LiveError {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Captured(_) | Self::Settings(_) => 2,
-            Self::NotRoot
+            Self::NotRoot { .. }
             | Self::NoSchedExt { .. }
             | Self::TooOld { .. }
             | Self::NoTypes { .. }
+            | Self::NotObserved { .. }
             | Self::Taken { .. }
             | Self::Running { .. } => 3,
             Self::Refused { .. } | Self::Ended(_) | Self::File { .. } => 1,

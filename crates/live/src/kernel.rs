@@ -27,18 +27,30 @@ pub fn read(path: &str) -> Result<String, LiveError> {
     }
 }
 
-/// Fails if the user is not root.
-pub fn check_root() -> Result<(), LiveError> {
+/// Fails if the user is not root, which `what` needs.
+pub fn check_root(what: &'static str) -> Result<(), LiveError> {
     // SAFETY: no arguments, cannot fail.
     match unsafe { libc::geteuid() } {
         0 => Ok(()),
-        _ => Err(LiveError::NotRoot),
+        _ => Err(LiveError::NotRoot { what }),
     }
 }
 
 /// Finds obstacles to loading without trying to load.
 pub fn check() -> Result<(), LiveError> {
     in_the_way(&release(), Path::new(SCHED_EXT), Types::of_kernel()).map_or(Ok(()), Err)
+}
+
+/// Fails if the kernel has no type information.
+pub fn check_types() -> Result<(), LiveError> {
+    let types = Btf::from_vmlinux().map(drop);
+    types.map_err(|_| LiveError::NoTypes { release: release() })
+}
+
+/// The name of the scheduler in use: a sched_ext scheduler, or the fair class.
+pub fn scheduler() -> String {
+    let name = read(&format!("{SCHED_EXT}/root/ops"));
+    name.unwrap_or_else(|_| "the fair class".to_owned())
 }
 
 /// Waits until another scheduler is unloaded, [`LEAVING`] at most.
@@ -76,6 +88,13 @@ pub fn tells_limits() -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return false };
     let Some(ops) = btf.type_by_name::<Struct>("sched_ext_ops") else { return false };
     ops.iter().any(|member| member.name.is_some_and(|name| name == "cgroup_set_bandwidth"))
+}
+
+/// Whether the kernel reserves CPU time for tasks of sched_ext beside busy tasks of the fair class (`ext_server`).
+pub fn serves_sched_ext() -> bool {
+    let Ok(btf) = Btf::from_vmlinux() else { return false };
+    let Some(rq) = btf.type_by_name::<Struct>("rq") else { return false };
+    rq.iter().any(|member| member.name.is_some_and(|name| name == "ext_server"))
 }
 
 /// The obstacle on a kernel whose sched_ext files are in `dir`.

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `options` | how to schedule: command line (crate `roost-settings`) and settings file |
 //! | `tables` | counters and numbers, from the tables that the BPF program uses too |
+//! | `verdict` | what roost would do for this machine, and what speaks against it |
+//! | `observe` | what roost could help with, counted under any scheduler |
 //! | `kernel` | whether the running kernel can be used at all |
 //! | `process` | one loader at a time, and how signals end it |
 //! | `scheduler` | loading, watching, unloading |
@@ -20,6 +22,7 @@ mod error;
 mod kernel;
 mod memory;
 mod metrics;
+mod observe;
 mod options;
 mod process;
 mod scheduler;
@@ -27,6 +30,7 @@ mod sets;
 mod stats;
 mod tables;
 mod top;
+mod verdict;
 
 #[allow(
     clippy::all,
@@ -43,9 +47,26 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/roost_skel.rs"));
 }
 
+/// The program that observes, generated like the scheduler's.
+#[allow(
+    clippy::all,
+    clippy::unwrap_used,
+    missing_docs,
+    dead_code,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unused_imports,
+    reason = "generated"
+)]
+mod observer {
+    include!(concat!(env!("OUT_DIR"), "/observe_skel.rs"));
+}
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use console::say;
 use error::LiveError;
@@ -54,11 +75,12 @@ use roost_layout::Layout;
 use roost_settings::{Action, Invocation};
 use scheduler::Ending;
 use stats::Service;
+use verdict::{Facts, verdict};
 
 fn main() -> ExitCode {
     let invocation = Invocation::from_matches(&roost_settings::command().get_matches());
     let code = match act(&invocation) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             say(format_args!("scx_roost: {error}"));
             error.exit_code()
@@ -68,25 +90,41 @@ fn main() -> ExitCode {
     code
 }
 
-fn act(invocation: &Invocation) -> Result<(), LiveError> {
-    match invocation.action {
+fn act(invocation: &Invocation) -> Result<ExitCode, LiveError> {
+    let done = match invocation.action {
         Action::HelpStats => stats::help(),
         Action::Monitor(interval) => stats::monitor(interval),
         Action::Top(interval) => top::run(interval),
-        Action::DryRun => dry_run(&Options::of(invocation)?),
+        Action::DryRun => return dry_run(&Options::of(invocation)?),
+        Action::Observe(time) => observe(&Options::of(invocation)?, time),
         Action::Run => run(&Options::of(invocation)?),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Prints what would be loaded. The output is a valid settings file.
-fn dry_run(options: &Options) -> Result<(), LiveError> {
-    let mut text = described(&Layout::of(&options.machine()?));
-    // Root is checked last, because sudo does not remove the other obstacles.
-    text += &match kernel::check().and_then(|()| kernel::check_root()) {
-        Ok(()) => format!("# kernel {}: can load it\n", kernel::release()),
+/// Prints what would be loaded, and a verdict. The output is a valid settings file. The status is 1 if this kernel
+/// cannot run it.
+fn dry_run(options: &Options) -> Result<ExitCode, LiveError> {
+    let layout = Layout::of(&options.machine()?);
+    let kernel = kernel::check();
+    let code = ExitCode::from(u8::from(kernel.is_err()));
+    let facts = options.sysfs.is_none().then(Facts::of_this_system);
+    let mut text = described(&layout);
+    text += &match kernel {
+        Ok(()) => format!("# kernel {}: can run it; loading needs root\n", kernel::release()),
         Err(error) => format!("# {error}\n"),
     };
-    console::print(&(text + &options.settings.to_toml())).map(drop)
+    text.extend(verdict(&layout, facts.as_ref()).iter().map(|line| format!("# {line}\n")));
+    console::print(&(text + &options.settings.to_toml()))?;
+    Ok(code)
+}
+
+/// Counts what roost could help with. Neither takes the place of a scheduler nor needs a kernel that can run one.
+fn observe(options: &Options, time: Duration) -> Result<(), LiveError> {
+    kernel::check_root("observing")?;
+    let layout = Layout::of(&options.machine()?);
+    let stop = process::stop_on_signals()?;
+    observe::run(&layout, time, &stop)
 }
 
 /// The machine and its nodes, with the kernel's numbers.
@@ -104,7 +142,7 @@ fn described(layout: &Layout) -> String {
 /// Schedules until a signal comes or the kernel ends the scheduler. After a change of CPUs, loads the scheduler again
 /// with a new layout.
 fn run(options: &Options) -> Result<(), LiveError> {
-    kernel::check_root()?;
+    kernel::check_root("loading a scheduler")?;
     kernel::await_unloading();
     kernel::check()?;
     let _lock = process::lock(Path::new(process::LOCK))?;
@@ -151,6 +189,6 @@ mod tests {
             Ok(Ending::Restart("CPUs came or went".to_owned()))
         });
         assert!(ended.is_ok() && starts == 3);
-        assert!(until_asked(&stop, || Err(LiveError::NotRoot)).is_ok());
+        assert!(until_asked(&stop, || Err(LiveError::NotRoot { what: "loading" })).is_ok());
     }
 }

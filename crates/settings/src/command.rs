@@ -18,6 +18,8 @@ pub enum Action {
     Run,
     /// Print what would be loaded.
     DryRun,
+    /// Count for this time what the scheduler could help with.
+    Observe(Duration),
     /// Print the counters of a running scheduler at this interval.
     Monitor(Duration),
     /// Show a running scheduler in the terminal, updated at this interval.
@@ -54,7 +56,8 @@ const AFTER_HELP: &str = "\
 Examples:
   sudo scx_roost                              schedule until Ctrl-C
   sudo scx_roost --no-sis-util --llc-imbalance 2 --config /etc/roost.toml
-  scx_roost --dry-run                         what would be loaded, with which settings, on this machine
+  scx_roost --dry-run                         what it would do for this machine, and with which settings
+  sudo scx_roost --observe                    count for a minute what it could help with; loads no scheduler
   sudo timeout --foreground 60 scx_roost      schedule for a minute: the first time
   sudo scx_roost --metrics 127.0.0.1:9955     serve counters for Prometheus
   sudo scx_roost --monitor 1                  print the counters of a running scx_roost every second
@@ -68,9 +71,9 @@ Whatever ends this program, the fair class schedules all tasks again. If no term
 the console ends it. If a task does not run for 30 s, the kernel's watchdog does.
 
 Exit status: 0 after Ctrl-C, SIGTERM or SIGHUP; 1 if the kernel ended or refused the scheduler,
-another is still being unloaded, or an address or file cannot be had; 2 if options or settings are
-wrong; 3 if this machine cannot run it as it is (no root, no sched_ext, no type information, a
-kernel too old, another scheduler loaded, another scx_roost running).";
+cannot run it (--dry-run), another is still being unloaded, or an address or file cannot be had;
+2 if options or settings are wrong; 3 if this machine cannot run it as it is (no root, no sched_ext,
+no type information, a kernel too old, another scheduler loaded, another scx_roost running).";
 
 /// The command line of `scx_roost`.
 pub fn command() -> Command {
@@ -95,7 +98,17 @@ pub fn arguments() -> Vec<Arg> {
         seconds("monitor", "Print statistics of a running scheduler at this interval in seconds"),
         seconds("top", "Show a running scheduler in the terminal, updated at this interval in seconds"),
         flag("help-stats", "Print the meaning of all statistics"),
-        flag("dry-run", "Print what would be loaded and on which machine, and do nothing else"),
+        flag(
+            "dry-run",
+            "Print the machine, what roost would do for it, what speaks against it, and all settings, and do \
+             nothing else. Exit status 1 if this kernel cannot run it",
+        ),
+        seconds(
+            "observe",
+            "Load no scheduler; count for this time (60 s if none is given) what roost could help with, by cgroup",
+        )
+        .num_args(0..=1)
+        .default_missing_value("60"),
         path("sysfs", "DIR", "With --dry-run: take the machine from a captured /sys")
             .requires("dry-run"),
         flag(
@@ -185,7 +198,7 @@ impl Invocation {
             (Some(interval), _) => Action::Monitor(interval),
             (_, Some(interval)) => Action::Top(interval),
             _ if matches.get_flag("dry-run") => Action::DryRun,
-            _ => Action::Run,
+            _ => duration("observe").map_or(Action::Run, Action::Observe),
         };
         let mut options = Settings::default();
         for setting in all() {
@@ -231,6 +244,7 @@ impl Invocation {
         match self.action {
             Action::Run => {}
             Action::DryRun => words.push("--dry-run".into()),
+            Action::Observe(time) => pair("--observe", Some(text(time))),
             Action::HelpStats => words.push("--help-stats".into()),
             Action::Monitor(interval) => pair("--monitor", Some(text(interval))),
             Action::Top(interval) => pair("--top", Some(text(interval))),
@@ -315,14 +329,16 @@ mod tests {
         #[test]
         fn arguments_say_the_same_again(
             off in any::<bool>(), tasks in proptest::option::of(0_u64..9), slice in 100_u64..9999,
-            stats in proptest::option::of(1_u64..90), verbose in any::<bool>(), what in 0..5_usize,
+            stats in proptest::option::of(1_u64..90), verbose in any::<bool>(), what in 0..6_usize,
         ) {
             let mut words = vec![format!("--slice-us={slice}"), "--config".into(), "a b".into()];
             words.extend(off.then(|| "--no-sis-util".to_owned()));
             words.extend(tasks.map(|tasks| format!("--llc-imbalance={tasks}")));
             words.extend(stats.map(|seconds| format!("--stats={seconds}")));
             words.extend(verbose.then(|| "-v".to_owned()));
-            let action = ["--dry-run", "--monitor=2", "--top=0.5", "--help-stats", "--metrics=[::1]:9"];
+            let action = [
+                "--dry-run", "--monitor=2", "--top=0.5", "--help-stats", "--metrics=[::1]:9", "--observe=60",
+            ];
             words.push(str::to_owned(action[what]));
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let first = parse(&words).unwrap();
