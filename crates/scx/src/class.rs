@@ -43,8 +43,8 @@ const KEEP_BUILTIN_IDLE: u64 = 1;
 const ENQ_LAST: u64 = 2;
 const ALLOW_QUEUED_WAKEUP: u64 = 0x20;
 
-/// Flags that would change what is simulated: SCX_OPS_SWITCH_PARTIAL, SCX_OPS_BUILTIN_IDLE_PER_NODE.
-const UNKNOWN_FLAGS: u64 = 0x8 | 0x40;
+/// A flag that would change what is simulated: SCX_OPS_SWITCH_PARTIAL.
+const UNKNOWN_FLAGS: u64 = 0x8;
 
 /// DEQUEUE_SLEEP for a task that sleeps, and SCX_DEQ_SCHED_CHANGE for other dequeues.
 const DEQUEUE_SLEEP: u64 = 1;
@@ -420,7 +420,8 @@ impl Scx {
         if self.kernel.builtin_idle {
             let machine = self.kernel.machine.clone();
             self.kernel.idle.set(&machine, cpu, idle);
-            for mask in self.kernel.masks.of_idle(machine.has_smt()) {
+            let node = self.kernel.idle.node_of(&machine, cpu);
+            for mask in self.kernel.masks.of_idle(node, machine.has_smt()) {
                 self.kernel.lines.touch(&machine, cpu, mask + cpu as u64 / 8, true);
             }
             self.charge_lines(world, cpu);

@@ -27,6 +27,9 @@ use crate::timers::Timers;
 /// Size of a hook's arguments in bytes: as many as the kernel has, with 8 bytes each.
 const CONTEXT_BYTES: usize = 8 * 12;
 
+/// SCX_OPS_BUILTIN_IDLE_PER_NODE: idle CPUs are tracked by node.
+const IDLE_PER_NODE: u64 = 0x40;
+
 /// Size in bytes of the structs that hooks get as arguments.
 const ARGUMENT_BYTES: usize = 64;
 
@@ -190,6 +193,8 @@ impl Kernel {
             maps_by_address.insert(map.address, number);
         }
         let types = &program.kernel;
+        let per_node = program.object.operations.number("flags") & IDLE_PER_NODE != 0;
+        let nr_idle = if per_node { machine.nodes.len() } else { 1 };
         let batch = match program.object.operations.number("dispatch_max_batch") {
             0 => DEFAULT_BATCH,
             batch => batch,
@@ -197,8 +202,8 @@ impl Kernel {
         Ok(Self {
             queues: Queues::new(&mut memory, nr_cpus, machine.nodes.len()).ok_or_else(room)?,
             tasks: Tasks::new(types, &mut memory)?,
-            idle: Idle::new(machine),
-            masks: Masks::new(types, &mut memory, nr_cpus)?,
+            idle: Idle::new(machine, per_node),
+            masks: Masks::new(types, &mut memory, nr_cpus, nr_idle)?,
             groups: Groups::new(types)?,
             timers: Timers::default(),
             iterations: Iterations::new(),
@@ -310,9 +315,12 @@ impl Call<'_> {
         }
     }
 
-    /// Searches the masks of idle CPUs, and takes the CPU that was found.
+    /// Searches the masks of idle CPUs, and takes the CPU that was found. If idle CPUs are tracked by node, only the
+    /// masks of the node of that CPU count, or of the searcher's if none was found.
     pub(crate) fn touch_idle(&mut self, found: Option<CpuId>) {
-        for mask in self.kernel.masks.of_idle(self.kernel.machine.has_smt()) {
+        let Kernel { idle, masks, machine, .. } = &*self.kernel;
+        let node = idle.node_of(machine, found.unwrap_or(self.cpu));
+        for mask in masks.of_idle(node, machine.has_smt()) {
             for cpu in (0..self.world.nr_cpus()).step_by(512) {
                 self.touch(mask + cpu as u64 / 8, false);
             }

@@ -7,7 +7,7 @@ use crate::costs;
 use crate::dispatch::{ENQUEUE_BY_TIME, INTERNAL_FLAGS};
 use crate::format;
 use crate::helpers::Function;
-use crate::idle::Wakeup;
+use crate::idle::{PICK_IN_NODE, Wakeup};
 use crate::interpret::Stop;
 use crate::iterators;
 use crate::kernel::Call;
@@ -44,10 +44,14 @@ const SCHEDULING: [Kfunc; 56] = [
     ("scx_bpf_get_idle_cpumask", 0, |call, _| idle_mask(call, false)),
     ("scx_bpf_get_idle_smtmask", 0, |call, _| idle_mask(call, true)),
     ("scx_bpf_put_idle_cpumask", 1, nothing),
-    ("scx_bpf_get_idle_cpumask_node", 1, per_node),
-    ("scx_bpf_get_idle_smtmask_node", 1, per_node),
-    ("scx_bpf_pick_idle_cpu_node", 3, pick_per_node),
-    ("scx_bpf_pick_any_cpu_node", 3, pick_per_node),
+    ("scx_bpf_get_idle_cpumask_node", 1, |call, arguments| {
+        idle_mask_of_node(call, arguments, false)
+    }),
+    ("scx_bpf_get_idle_smtmask_node", 1, |call, arguments| {
+        idle_mask_of_node(call, arguments, true)
+    }),
+    ("scx_bpf_pick_idle_cpu_node", 3, pick_idle_cpu_of_node),
+    ("scx_bpf_pick_any_cpu_node", 3, pick_any_cpu_of_node),
     ("scx_bpf_get_possible_cpumask", 0, all_cpus),
     ("scx_bpf_get_online_cpumask", 0, all_cpus),
     ("scx_bpf_put_cpumask", 1, nothing),
@@ -115,6 +119,9 @@ pub(crate) fn call(number: u32, call: &mut Call, arguments: [u64; 5]) -> Result<
 
 /// SCX_CPUPERF_ONE.
 const PERFORMANCE_ONE: u64 = 1024;
+
+/// No node in particular.
+const NUMA_NO_NODE: i32 = -1;
 
 const EINVAL: u64 = -22i64 as u64;
 const EBUSY: u64 = -16i64 as u64;
@@ -293,45 +300,103 @@ fn tracks_idle(call: &mut Call) -> bool {
     call.kernel.builtin_idle
 }
 
+/// Whether idle CPUs are tracked for the whole machine. If they are tracked by node, the scheduler is ended.
+fn tracks_all(call: &mut Call) -> bool {
+    let per_node = call.kernel.idle.is_per_node();
+    if per_node {
+        call.kernel.end("per-node idle tracking is enabled");
+    }
+    !per_node
+}
+
+/// A node by its number. Otherwise the error code; if idle CPUs are not tracked by node, or there is no such node, the
+/// scheduler is ended (`validate_node()`).
+fn valid_node(call: &mut Call, number: u64) -> Result<usize, u64> {
+    let number = number as u32 as i32;
+    if !call.kernel.idle.is_per_node() {
+        call.kernel.end("per-node idle tracking is disabled");
+        return Err(EOPNOTSUPP);
+    }
+    if number == NUMA_NO_NODE {
+        return Err(ENOENT);
+    }
+    let node = usize::try_from(number).ok().filter(|&node| node < call.kernel.machine.nodes.len());
+    node.ok_or_else(|| {
+        call.kernel.end(format!("invalid node {number}"));
+        EINVAL
+    })
+}
+
 fn pick_idle_cpu(call: &mut Call, [mask, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
+    if !tracks_all(call) {
+        return Ok(EBUSY);
+    }
+    pick_idle(call, mask, None, flags)
+}
+
+fn pick_idle_cpu_of_node(call: &mut Call, [mask, node, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
+    match valid_node(call, node) {
+        Ok(node) => pick_idle(call, mask, Some(node), flags),
+        Err(error) => Ok(error),
+    }
+}
+
+fn pick_idle(call: &mut Call, mask: u64, node: Option<usize>, flags: u64) -> Result<u64, Stop> {
     if !tracks_idle(call) {
         return Ok(EBUSY);
     }
     let among = call.cpus_of(mask)?;
     let kernel = &mut *call.kernel;
-    let found = kernel.idle.pick(&kernel.machine, call.cpu, &among, flags);
+    let found = kernel.idle.pick(&kernel.machine, call.cpu, &among, node, flags);
     call.touch_idle(found);
     Ok(found.map_or(EBUSY, |cpu| cpu as u64))
 }
 
-/// An idle CPU of a mask. If there is none, any CPU of the mask.
 fn pick_any_cpu(call: &mut Call, [mask, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
-    let among = call.cpus_of(mask)?;
-    let kernel = &mut *call.kernel;
-    let idle =
-        kernel.builtin_idle.then(|| kernel.idle.pick(&kernel.machine, call.cpu, &among, flags));
-    if kernel.builtin_idle {
-        call.touch_idle(idle.flatten());
+    if !tracks_all(call) {
+        return Ok(EBUSY);
     }
-    let kernel = &mut *call.kernel;
-    let found = idle.flatten().or_else(|| kernel.idle.any(call.cpu, &among));
-    Ok(found.map_or(EBUSY, |cpu| cpu as u64))
+    pick_any(call, mask, None, flags)
+}
+
+fn pick_any_cpu_of_node(call: &mut Call, [mask, node, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
+    match valid_node(call, node) {
+        Ok(node) => pick_any(call, mask, Some(node), flags),
+        Err(error) => Ok(error),
+    }
+}
+
+/// An idle CPU of a mask. If there is none, any CPU of the mask, and of the node if the search is limited to it.
+fn pick_any(call: &mut Call, mask: u64, node: Option<usize>, flags: u64) -> Result<u64, Stop> {
+    let mut among = call.cpus_of(mask)?;
+    if call.kernel.builtin_idle {
+        let kernel = &mut *call.kernel;
+        let idle = kernel.idle.pick(&kernel.machine, call.cpu, &among, node, flags);
+        call.touch_idle(idle);
+        if let Some(cpu) = idle {
+            return Ok(cpu as u64);
+        }
+    }
+    if let Some(node) = node.filter(|_| flags & PICK_IN_NODE != 0) {
+        among.intersect_with(&call.kernel.machine.nodes[node].cpus);
+    }
+    Ok(call.kernel.idle.any(call.cpu, &among).map_or(EBUSY, |cpu| cpu as u64))
 }
 
 fn idle_mask(call: &mut Call, cores: bool) -> Result<u64, Stop> {
+    if call.kernel.idle.is_per_node() {
+        call.kernel.end("SCX_OPS_BUILTIN_IDLE_PER_NODE enabled");
+        return Ok(call.kernel.masks.none);
+    }
     tracks_idle(call);
-    call.publish_idle(cores)
+    call.publish_idle(None, cores)
 }
 
-/// Fails, because idle CPUs are not tracked per node: SCX_OPS_BUILTIN_IDLE_PER_NODE is refused (`validate_node()`).
-fn per_node(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
-    call.kernel.end("per-node idle tracking is disabled");
-    call.publish_idle(false)
-}
-
-fn pick_per_node(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
-    call.kernel.end("per-node idle tracking is disabled");
-    Ok(EOPNOTSUPP)
+fn idle_mask_of_node(call: &mut Call, [node, ..]: [u64; 5], cores: bool) -> Result<u64, Stop> {
+    match valid_node(call, node) {
+        Ok(node) => call.publish_idle(Some(node), cores),
+        Err(_) => Ok(call.kernel.masks.none),
+    }
 }
 
 /// CPUs never come or go, so all masks of CPUs are the same.

@@ -22,20 +22,23 @@ pub(crate) struct Masks {
     size: usize,
     /// Reference count of each mask of the program.
     held: BTreeMap<u64, u32>,
-    /// Address of the mask of idle CPUs. It and the next mask, of wholly idle cores, show the state when the program
-    /// last asked.
-    idle: u64,
-    idle_cores: u64,
+    /// Addresses of the masks of idle CPUs and of wholly idle cores: by node, or one pair for the machine. They show the
+    /// state when the program last asked.
+    idle: Vec<[u64; 2]>,
     /// Address of the mask of all CPUs.
     pub all: u64,
+    /// Address of an empty mask.
+    pub none: u64,
 }
 
 impl Masks {
-    /// Creates the kernel's masks for a machine with this number of CPUs.
+    /// Creates the kernel's masks for a machine. `nr_idle`: number of sets of idle CPUs that are tracked, one or one for
+    /// each node.
     pub(crate) fn new(
         kernel: &KernelTypes,
         memory: &mut Memory,
         nr_cpus: usize,
+        nr_idle: usize,
     ) -> Result<Self, ScxError> {
         let size = kernel.struct_size("bpf_cpumask").or(kernel.struct_size("cpumask"))?;
         if nr_cpus > 8 * size {
@@ -46,17 +49,22 @@ impl Masks {
         let masks = Self {
             size,
             held: BTreeMap::new(),
-            idle: piece()?,
-            idle_cores: piece()?,
+            idle: (0..nr_idle).map(|_| Ok([piece()?, piece()?])).collect::<Result<_, _>>()?,
             all: piece()?,
+            none: piece()?,
         };
         write(memory, masks.all, CpuSet::full(nr_cpus).words()).map_err(|_| room())?;
         Ok(masks)
     }
 
-    /// Addresses of the masks of idle CPUs and, with SMT, of wholly idle cores.
-    pub(crate) fn of_idle(&self, smt: bool) -> impl Iterator<Item = u64> + use<> {
-        [self.idle, self.idle_cores].into_iter().take(1 + usize::from(smt))
+    /// Addresses of the masks of idle CPUs and, with SMT, of wholly idle cores. If idle CPUs are tracked by node, those
+    /// of `node`.
+    pub(crate) fn of_idle(
+        &self,
+        node: Option<usize>,
+        smt: bool,
+    ) -> impl Iterator<Item = u64> + use<> {
+        self.idle[node.unwrap_or(0)].into_iter().take(1 + usize::from(smt))
     }
 }
 
@@ -136,13 +144,17 @@ impl Call<'_> {
         found.unwrap_or(self.world.nr_cpus()) as u64
     }
 
-    /// Writes the idle CPUs to the mask that the program reads.
-    pub(crate) fn publish_idle(&mut self, cores: bool) -> Result<u64, Stop> {
+    /// Writes the idle CPUs, of a node if they are tracked by node, to the mask that the program reads.
+    pub(crate) fn publish_idle(&mut self, node: Option<usize>, cores: bool) -> Result<u64, Stop> {
         let kernel = &mut *self.kernel;
         // Without SMT, every core has one CPU.
         let set =
             if cores && kernel.machine.has_smt() { &kernel.idle.cores } else { &kernel.idle.cpus };
-        let at = if cores { kernel.masks.idle_cores } else { kernel.masks.idle };
+        let mut set = set.clone();
+        if let Some(node) = node {
+            set.intersect_with(&kernel.machine.nodes[node].cpus);
+        }
+        let at = kernel.masks.idle[node.unwrap_or(0)][usize::from(cores)];
         write(&mut kernel.memory, at, set.words())?;
         Ok(at)
     }
