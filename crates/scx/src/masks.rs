@@ -22,8 +22,8 @@ pub(crate) struct Masks {
     size: usize,
     /// Reference count of each mask of the program.
     held: BTreeMap<u64, u32>,
-    /// Addresses of the masks of idle CPUs and of wholly idle cores: by node, or one pair for the machine. They show the
-    /// state when the program last asked.
+    /// Addresses of the masks of idle CPUs and of wholly idle cores: by node, or one pair for the machine. They show
+    /// the state when the program last asked.
     idle: Vec<[u64; 2]>,
     /// Address of the mask of all CPUs.
     pub all: u64,
@@ -32,8 +32,8 @@ pub(crate) struct Masks {
 }
 
 impl Masks {
-    /// Creates the kernel's masks for a machine. `nr_idle`: number of sets of idle CPUs that are tracked, one or one for
-    /// each node.
+    /// Creates the kernel's masks for a machine. `nr_idle`: number of sets of idle CPUs that are tracked, one or one
+    /// for each node.
     pub(crate) fn new(
         kernel: &KernelTypes,
         memory: &mut Memory,
