@@ -5,10 +5,10 @@ use crate::rules::functions;
 /// `numa_balancing_cling_degree`, percent.
 pub const DEGREE: u32 = 20;
 
-/// Between two decays of all nodes, ns.
+/// Time between two decays of all nodes, ns.
 pub const PERIOD_NS: u64 = 6_000_000_000;
 
-/// Eighths of locality that `cpu.numa_stat` tells apart.
+/// Number of locality buckets in `cpu.numa_stat`, an eighth each.
 pub const BUCKETS: usize = 8;
 
 /// `ROOST_NO_NODE`.
@@ -36,11 +36,11 @@ struct Walk {
 /// Whether a page follows a task (`enum roost_cling_page`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// It stays.
+    /// The page stays.
     Stays,
-    /// It moves.
+    /// The page moves.
     Moves,
-    /// What comes next decides.
+    /// cling does not decide; the kernel's next check does.
     Undecided,
 }
 
@@ -65,37 +65,37 @@ impl NodeAttempts {
     /// A task tried to reach the node. If it failed, the task has no preferred node now.
     #[inline]
     pub fn attempt(&mut self, failed: bool) {
-        // SAFETY: a live struct of the same layout.
+        // SAFETY: it points to a live struct of the same layout.
         unsafe { policy_cling_attempt(self, failed) }
     }
 
-    /// Whether the node, the `nid`th, is too busy to be clung to. `degree`: percent.
+    /// Whether node number `nid` is too busy for its tasks to stay. `degree`: percent.
     #[inline]
     pub fn busy(&self, nid: u32, busiest: Option<u32>, degree: u32) -> bool {
-        // SAFETY: a live struct of the same layout.
+        // SAFETY: it points to a live struct of the same layout.
         unsafe { policy_cling_busy(self, nid, busiest.unwrap_or(NO_NODE), degree) }
     }
 }
 
-/// The timer: all nodes forget half of what they counted. `busiest` is the last one; returns the new
-/// one.
+/// The timer: the counts of all nodes are halved. `busiest` is the busiest node found last time; returns the busiest
+/// node now.
 pub fn decay(nodes: &mut [NodeAttempts], busiest: Option<u32>) -> Option<u32> {
     let mut walk = Walk { most: 0, busiest: busiest.unwrap_or(NO_NODE) };
     for (nid, node) in (0..).zip(nodes) {
-        // SAFETY: live structs of the same layout.
+        // SAFETY: they point to live structs of the same layout.
         unsafe { policy_cling_decay(node, nid, &mut walk) }
     }
     (walk.busiest != NO_NODE).then_some(walk.busiest)
 }
 
-/// Whether a task stays on the node `src` rather than going to `dst`. `do_cling`: its group is a
-/// cgroup's.
+/// Whether a task stays on the node `src` instead of moving to `dst`. `do_cling`: its NUMA group is the group of a
+/// cgroup.
 #[inline]
 pub fn clings(do_cling: bool, preferred: Option<u32>, src: u32, dst: u32, src_busy: bool) -> bool {
     policy_cling(do_cling, preferred.unwrap_or(NO_NODE), src, dst, src_busy)
 }
 
-/// Whether a node with `faults` replaces the best one so far, which has `most`, as preferred node.
+/// Whether a node with `faults` faults is preferred to the best node so far, which has `most` faults.
 #[inline]
 pub fn prefers(do_cling: bool, faults: u64, most: u64, busy: bool) -> bool {
     policy_cling_prefers(do_cling, faults, most, busy)
@@ -111,20 +111,21 @@ pub fn page(do_cling: bool, dst_busy: bool, src_busy: bool) -> Page {
     }
 }
 
-/// `cpu.numa_stat`: the bucket, 0 to 7, that a tick counts in, from a task's local and remote faults.
+/// `cpu.numa_stat`: the bucket, 0 to 7, in which a tick is counted, from a task's local and remote faults.
 #[inline]
 pub fn bucket(local: u64, remote: u64) -> usize {
     policy_cling_bucket(local, remote) as usize
 }
 
-/// Live: how much a node is a group's, 0 to 2000: shares of its memory and CPU time.
+/// Live scheduler: a group's score for a node, 0 to 2000: the node's share of the group's memory plus its share of the
+/// group's CPU time.
 #[inline]
 pub fn score(memory: u64, all_memory: u64, cpu_time: u64, all_cpu_time: u64) -> u64 {
     policy_cling_score(memory, all_memory, cpu_time, all_cpu_time)
 }
 
-/// Live: whether a node of `nr_cpus` has room for a group; `claimed` by others and its own `demand` in
-/// CPUs times 1024.
+/// Live scheduler: whether a node of `nr_cpus` CPUs has room for a group. `claimed` (by other groups) and `demand` (of
+/// this group) are in CPUs times 1024.
 #[inline]
 pub fn fits(claimed: u64, demand: u64, nr_cpus: u32) -> bool {
     policy_cling_fits(claimed, demand, nr_cpus)
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(ratios, [99, 49, 66, 49, 39]);
         assert_eq!((nodes[1].failed, nodes[1].tried), (2048, 5120));
 
-        assert!(!nodes[1].busy(1, None, DEGREE), "no timer has named a busiest node");
+        assert!(!nodes[1].busy(1, None, DEGREE), "the timer has not named a busiest node yet");
         let busiest = decay(&mut nodes, None);
         assert_eq!(nodes[1], NodeAttempts { failed: 1024, tried: 2560, ratio: 39 });
         assert_eq!(busiest, Some(1));
@@ -157,7 +158,7 @@ mod tests {
         assert!(!nodes[1].busy(1, busiest, DEGREE));
     }
 
-    /// Section 14.2: 1024 needs 11 halvings to reach 0, 10 leave 1.
+    /// Section 14.2: 1024 reaches 0 after 11 halvings; after 10 it is 1.
     #[test]
     fn failures_are_forgotten_after_eleven_periods() {
         let mut nodes = [NodeAttempts { failed: 1024, tried: 1024, ratio: 99 }];
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn tasks_cling_to_the_preferred_node_only() {
         assert!(clings(true, Some(0), 0, 1, false));
-        assert!(!clings(true, Some(0), 0, 1, true), "not to a busy one");
+        assert!(!clings(true, Some(0), 0, 1, true), "not to a busy node");
         assert!(!clings(false, Some(0), 0, 1, false), "page-based groups never do");
         assert!(!clings(true, None, 0, 1, false));
         assert!(!clings(true, Some(0), 1, 0, false));
@@ -192,7 +193,7 @@ mod tests {
         assert!(prefers(true, 5, 4, false));
         assert!(!prefers(true, 5, 4, true));
         assert!(prefers(false, 5, 4, true));
-        assert!(!prefers(true, 4, 4, false), "the first among equals");
+        assert!(!prefers(true, 4, 4, false), "of equal nodes, the first");
     }
 
     #[test]
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(page(false, true, true), Page::Undecided);
     }
 
-    /// 8 * l / (l + r + 1): never 8, and 7 needs at least seven local faults.
+    /// 8 * l / (l + r + 1) is never 8. It is 7 only with at least seven local faults.
     #[test]
     fn locality_in_eighths() {
         assert_eq!(

@@ -5,33 +5,33 @@ use crate::rules::functions;
 /// `migrate_seq` of a task that was pulled on purpose.
 pub const SEQ: u32 = 3;
 
-/// Whether a task is better off elsewhere (`enum roost_benefit`).
+/// Whether a move is good for a task (`enum roost_benefit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Benefit {
-    /// Nothing to say: no process, or it has one task.
+    /// The rule does not apply: the task has no process, or is its only task.
     None,
-    /// It is not.
+    /// It is not good.
     No,
-    /// It is, or as well off.
+    /// It is good, or makes no difference.
     Yes,
 }
 
 /// One side of a move.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
-    /// Runnable tasks of the queue.
+    /// Runnable tasks of this side's queue.
     pub nr: u32,
-    /// Runnable tasks of the process on its node.
+    /// Runnable tasks of the process on this side's node.
     pub weight: u32,
 }
 
-/// A process as seen by an idle CPU, and its node (`struct roost_consolidate`).
+/// A process and a node, as an idle CPU of the node sees them (`struct roost_consolidate`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Here {
     /// Runnable tasks of the process on the node.
     pub weight: u32,
-    /// On all nodes.
+    /// Runnable tasks of the process on all nodes.
     pub total: u32,
     /// Runnable tasks of the node.
     pub nr: u32,
@@ -93,7 +93,7 @@ impl Benefit {
         policy_consolidate_may_wake(self.number())
     }
 
-    /// A cache-hot task moves all the same: between nodes, with benefit or after failures enough.
+    /// Whether a cache-hot task is moved all the same: between nodes, if the move is good or enough attempts failed.
     #[inline]
     pub fn ignores_heat(self, across_nodes: bool, failed: u32, tries: u32) -> bool {
         policy_consolidate_ignores_heat(across_nodes, self.number(), failed, tries)
@@ -106,13 +106,13 @@ impl Benefit {
     }
 }
 
-/// Whether a task is where enough of its process is.
+/// Whether enough of the task's process runs on the task's node.
 #[inline]
 pub fn local(weight: u32, nodes: u32, total: u32) -> bool {
     policy_consolidate_local(weight, nodes, total)
 }
 
-/// Whether a task of a process with `total` runnable tasks is better off at `dst` than at `src`.
+/// Whether a move from `src` to `dst` is good for a task whose process has `total` runnable tasks.
 #[inline]
 pub fn benefit(total: u32, dst: Side, src: Side) -> Benefit {
     match policy_consolidate_benefit(total, dst.nr, dst.weight, src.nr, src.weight) {
@@ -122,26 +122,26 @@ pub fn benefit(total: u32, dst: Side, src: Side) -> Benefit {
     }
 }
 
-/// Whether a pull between nodes begins with the pass for tasks with benefit. `posted`: as the patches
-/// have it, by the node of CPU 0 instead of the source's.
+/// Whether a pull between nodes begins with a pass for tasks that gain. `posted`: as the patches do it, which look at
+/// the node of CPU 0 instead of the source's node.
 #[inline]
 pub fn two_passes(posted: bool, dst_node: u32, src_node: u32, first_cpu_node: u32) -> bool {
     policy_consolidate_two_passes(posted, dst_node, src_node, first_cpu_node)
 }
 
-/// Whether a task may be pulled in the second pass; counts its `migrate_seq` down if not. `posted`: as
-/// the patches have it, never within a node.
+/// Whether a task may be pulled in the second pass. If not, counts its `migrate_seq` down. `posted`: as the patches do
+/// it, which never pull such a task within a node.
 #[inline]
 pub fn second_pass(posted: bool, across_nodes: bool, migrate_seq: &mut u32) -> bool {
-    // SAFETY: a live integer.
+    // SAFETY: it points to a live integer.
     unsafe { policy_consolidate_second_pass(posted, across_nodes, migrate_seq) }
 }
 
-/// Takes a token for a pull from a node on which the process has `weight` tasks. Tokens are returned
-/// by counting `limit` down.
+/// Takes a token for a pull from a node on which the process has `weight` tasks. To return a token, the caller
+/// subtracts 1 from `limit`.
 #[inline]
 pub fn take(limit: &mut u32, weight: u32) -> bool {
-    // SAFETY: a live integer.
+    // SAFETY: it points to a live integer.
     unsafe { policy_consolidate_take(limit, weight) }
 }
 
@@ -149,19 +149,19 @@ impl Here {
     /// Whether the process is worth gathering on this node.
     #[inline]
     pub fn worth(&self) -> bool {
-        // SAFETY: a live struct of the same layout.
+        // SAFETY: it points to a live struct of the same layout.
         unsafe { policy_consolidate_worth(self) }
     }
 
-    /// Whether a task may be pulled from another node. `least`: tasks of the process on the best node
-    /// so far, on this one at first.
+    /// Whether a task may be pulled from another node. `least`: tasks of the process on the best node so far; at first,
+    /// on this node.
     #[inline]
     pub fn may_pull(&self, other: &Other, least: u32) -> bool {
-        // SAFETY: live structs of the same layout.
+        // SAFETY: they point to live structs of the same layout.
         unsafe { policy_consolidate_from(self, other, least) }
     }
 
-    /// The node to pull from, of which a token is held then (`limits`); `own` is this one.
+    /// The node to pull from. Takes a token of that node (`limits`). `own` is this node.
     pub fn select(&self, own: usize, others: &[Other], limits: &mut [u32]) -> Option<usize> {
         let mut least = self.weight;
         let mut chosen: Option<usize> = None;
@@ -222,7 +222,7 @@ mod tests {
         assert!(worth(2, 3, 8));
         assert!(!worth(1, 3, 8), "one task here");
         assert!(!worth(3, 3, 8), "all here");
-        assert!(worth(2, 7, 4), "few here, but of the few that run here they are half");
+        assert!(worth(2, 7, 4), "two of seven run here, but they are half of the four tasks here");
         assert!(!worth(2, 7, 5));
         assert!(worth(2, 6, 5));
     }
@@ -234,16 +234,23 @@ mod tests {
         let mut limits = [0; 4];
         assert_eq!(here.select(0, &others, &mut limits), Some(2));
         assert_eq!(limits, [0, 0, 1, 0], "the token of node 1 was returned");
-        assert_eq!(here.select(0, &others, &mut limits), Some(3), "one pull a task of the process");
+        assert_eq!(
+            here.select(0, &others, &mut limits),
+            Some(3),
+            "one pull for each task of the process"
+        );
         assert_eq!(limits, [0, 0, 1, 1]);
     }
 
     #[test]
     fn passes_of_a_pull() {
         assert!(two_passes(false, 1, 0, 0) && !two_passes(false, 1, 1, 0));
-        assert!(two_passes(true, 1, 1, 0) && !two_passes(true, 0, 1, 0), "as posted: by CPU 0");
+        assert!(
+            two_passes(true, 1, 1, 0) && !two_passes(true, 0, 1, 0),
+            "as posted: by the node of CPU 0"
+        );
         assert!(Benefit::Yes.first_pass(false, true) && !Benefit::None.first_pass(false, true));
-        assert!(Benefit::No.first_pass(false, false), "within a node as ever");
+        assert!(Benefit::No.first_pass(false, false), "within a node nothing changes");
         assert!(!Benefit::Yes.first_pass(true, false), "as posted: never");
 
         let mut migrate_seq = SEQ;

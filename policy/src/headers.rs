@@ -1,41 +1,41 @@
-//! The headers as text: which functions they define, and headers in which a rule of one's own replaces some.
+//! The headers as text: which functions they define, and copies of the headers in which a user's rule replaces some.
 //!
-//! A rule of one's own is a C file that defines functions of the headers under their names. In a copy of the headers
-//! these functions are declarations only, and the file is included where all headers are known: calls inside the
-//! headers reach the replacement too, and a definition that does not fit its declaration is an error of the compiler.
+//! A user's rule is a C file that defines functions of the headers under their names. In a copy of the headers these
+//! functions are only declared, and the file is included after all headers. So calls inside the headers reach the
+//! replacement too. If a definition does not fit its declaration, the compiler reports an error.
 
 include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
-/// The header that a copy of the headers has beside them: it includes all of them, and then the file.
+/// The additional header in a copy of the headers. It includes all headers, and then the user's file.
 const OWN: &str = "own_rule.h";
 
 /// A function of a C file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
+    /// The function's name.
     pub name: String,
-    /// The comment right before it, as it stands there; may be empty.
+    /// The text of the comment right before it; may be empty.
     pub comment: String,
-    /// From its first word to the parenthesis that closes its parameters.
+    /// Its text from the first word to the parenthesis that closes its parameters.
     pub signature: String,
-    /// Its definition in the text, comment left out: byte offsets.
+    /// Byte offsets of its definition, without the comment.
     pub span: std::ops::Range<usize>,
-    /// Where its body begins: offset of the brace.
+    /// Byte offset of the brace that opens its body.
     pub body: usize,
-    /// Line on which it begins, from 1.
+    /// Number of its first line; the file's first line is 1.
     pub line: usize,
 }
 
 /// Something in a file that a rule must not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forbidden {
-    /// A variable that outlives a call, on this line, from 1.
+    /// A variable that outlives a call, with the number of its line.
     State(usize),
     /// A float, which neither the kernel nor BPF has.
     Float(usize),
 }
 
-/// All functions of all headers, with the name of their header: `sis_util.h`.
+/// All functions of all headers, each with the name of its header, such as `sis_util.h`.
 pub fn all() -> Vec<(&'static str, Function)> {
     let of = |(header, text): &(&'static str, &'static str)| {
         let header = *header;
@@ -44,17 +44,18 @@ pub fn all() -> Vec<(&'static str, Function)> {
     HEADERS.iter().flat_map(of).collect()
 }
 
-/// The functions that `text` defines outside of anything else.
+/// The functions that `text` defines at the top level.
 pub fn functions(text: &str) -> Vec<Function> {
     scan(text).0
 }
 
-/// What of `text` is not for rules: a rule is a formula of its arguments in integers, so that runs can be repeated.
+/// What a rule must not have, in `text`. A rule computes with integers, and only from its arguments, so that runs can
+/// be repeated.
 pub fn forbidden(text: &str) -> Vec<Forbidden> {
     scan(text).1
 }
 
-/// The headers in which `names` are replaced by what the file at `path` defines: file names with their text.
+/// A copy of the headers, as file names with their text, in which the file at `path` defines the functions `names`.
 pub fn with_replaced(names: &[&str], path: &str) -> Vec<(String, String)> {
     let mut headers: Vec<(String, String)> = HEADERS
         .iter()
@@ -69,8 +70,8 @@ pub fn with_replaced(names: &[&str], path: &str) -> Vec<(String, String)> {
     headers
 }
 
-/// `text` with the bodies of `names` left out, line by line as before; if it has one, the file is included at its
-/// end.
+/// `text` without the bodies of the functions `names`; line numbers stay the same. If `text` has one of these
+/// functions, it includes the user's file at its end.
 fn declared(text: &str, names: &[&str]) -> String {
     let mut out = String::new();
     let mut from = 0;
@@ -91,13 +92,13 @@ fn declared(text: &str, names: &[&str]) -> String {
     out
 }
 
-/// A scan of a C file: enough of its grammar to find definitions of functions.
+/// A scan of a C file. It knows enough of the grammar to find definitions of functions.
 struct Scan<'a> {
     text: &'a str,
     at: usize,
-    /// Nesting of braces.
+    /// How deep braces are nested here.
     depth: usize,
-    /// Where the declaration under way begins, and the comment right before it.
+    /// Where the current declaration begins, and the comment right before it.
     start: usize,
     comment: std::ops::Range<usize>,
     functions: Vec<Function>,
@@ -125,7 +126,7 @@ impl Scan<'_> {
         &self.text[self.at..]
     }
 
-    /// Passes over what ends with `end`, which begins `skip` bytes from here.
+    /// Skips to the end of a comment or line: past `end`, which is looked for from `skip` bytes on.
     fn pass(&mut self, skip: usize, end: &str) {
         let from = (self.at + skip).min(self.text.len());
         let found = self.text[from..].find(end).map(|length| from + length + end.len());
@@ -168,7 +169,7 @@ impl Scan<'_> {
         let from = self.at;
         self.pass(skip, end);
         if self.depth == 0 && self.text[self.start..from].trim().is_empty() {
-            // Comments of several lines, each by itself, belong together.
+            // Comments on successive lines belong together.
             let follows = self.text[self.comment.end..from].trim().is_empty();
             let apart = self.text[self.comment.end..from].contains("\n\n");
             let joined = !self.comment.is_empty() && follows && !apart;
@@ -274,7 +275,7 @@ impl Scan<'_> {
     }
 }
 
-/// The name of the function that a declaration before a brace defines; `None`: it is something else.
+/// The name of the function that a declaration before a brace defines; `None` if it defines something else.
 fn defined(declaration: &str) -> Option<String> {
     if !declaration.trim_end().ends_with(')') || declaration.contains('=') {
         return None;
@@ -289,7 +290,7 @@ fn defined(declaration: &str) -> Option<String> {
         if !name.is_empty() && name != "__attribute__" {
             return Some(name.to_owned());
         }
-        // Past the attribute's parentheses.
+        // Skips the attribute's parentheses.
         let mut depth = 0;
         let end = rest[open..].char_indices().find(|(_, c)| {
             depth += i32::from(*c == '(') - i32::from(*c == ')');
@@ -308,7 +309,7 @@ mod tests {
         functions(text).into_iter().map(|function| function.name).collect()
     }
 
-    /// Every function that `bindings.c` has a symbol for, and no other thing.
+    /// The scan finds every function for which `bindings.c` has a symbol, and finds only functions.
     #[test]
     fn the_headers_functions_are_found() {
         let all: Vec<String> = all().into_iter().map(|(_, function)| function.name).collect();
@@ -319,7 +320,7 @@ mod tests {
         assert!(all.iter().all(|name| name.starts_with("roost_")), "{all:?}");
         let by_prefix: usize =
             HEADERS.iter().map(|(_, text)| text.matches("\nstatic __always_inline").count()).sum();
-        assert_eq!(all.len(), by_prefix, "all are written alike");
+        assert_eq!(all.len(), by_prefix, "all functions begin with the same words");
     }
 
     #[test]
@@ -350,7 +351,7 @@ mod tests {
         let (_, own) = headers.last().unwrap();
         assert!(own.contains("#include \"/tmp/mine.h\"\n#endif"));
         let others = headers.iter().filter(|(_, text)| text.contains(OWN)).count();
-        assert_eq!(others, 1, "only what has a replaced function includes it");
+        assert_eq!(others, 1, "only a header with a replaced function includes the file");
     }
 
     #[test]

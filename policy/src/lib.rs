@@ -1,8 +1,8 @@
 //! The decisions of roost, as the C headers in `policy/include/roost` make them.
 //!
-//! Each module is one mechanism; its header tells what it does, the formula, the units and where it
-//! was published. The same headers are compiled into the BPF scheduler. A rule of one's own may replace functions of
-//! the headers ([`Rules`], [`headers`]).
+//! Each module is one mechanism. Its header says what it does, with the formula, the units and the place of
+//! publication. The same headers are compiled into the BPF scheduler. A user's rule may replace functions of the
+//! headers ([`Rules`], [`headers`]).
 
 pub mod cling;
 pub mod consolidate;
@@ -15,7 +15,7 @@ pub mod utilisation;
 
 pub use rules::{InForce, Rules};
 
-/// The functions that decide, by mechanism.
+/// The functions that decide, for each mechanism.
 struct Table {
     cling: cling::Functions,
     consolidate: consolidate::Functions,
@@ -25,7 +25,7 @@ struct Table {
     utilisation: utilisation::Functions,
 }
 
-/// Those of the headers.
+/// The functions of the headers.
 static HEADERS_RULES: Table = Table::OF_HEADERS;
 
 impl Table {
@@ -38,14 +38,14 @@ impl Table {
         utilisation: utilisation::Functions::OF_HEADER,
     };
 
-    /// Those that `find` finds.
+    /// The functions that `find` returns, by name.
     ///
     /// # Safety
-    /// As [`Rules::of_object`].
+    /// The same as for [`Rules::of_object`].
     unsafe fn find<E>(
         find: &mut impl FnMut(&'static str) -> Result<*const (), E>,
     ) -> Result<Self, E> {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise is the same.
         unsafe {
             Ok(Self {
                 cling: cling::Functions::find(find)?,

@@ -12,15 +12,14 @@ functions! {
     }
 }
 
-/// Tasks by which one of several LLCs of `child_span` CPUs may be ahead.
+/// Tasks that one of several LLCs, each of `child_span` CPUs, may have more than another.
 #[inline]
 pub fn allowed(child_span: u32) -> u32 {
     policy_llc_imbalance_allowed(child_span)
 }
 
-/// The imbalance, in tasks and before halving, that is still worth moving in a domain of `span` CPUs
-/// whose child has `child_span`. Applies where the child shares an LLC and the parent is a NUMA
-/// domain.
+/// The imbalance that is left to balance, in tasks and before halving. The domain has `span` CPUs, its child
+/// `child_span`. The rule applies where the child shares an LLC and the parent is a NUMA domain.
 #[inline]
 pub fn adjust(amount: u64, span: u32, child_span: u32) -> u64 {
     policy_llc_imbalance_adjust(amount, span, child_span)
@@ -30,7 +29,7 @@ pub fn adjust(amount: u64, span: u32, child_span: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Amounts 1 to 10 after the filter and the halving that follows it.
+    /// The amounts 1 to 10 after the filter and the halving that follows.
     fn halved(child_span: u32) -> Vec<u64> {
         (1..=10).map(|amount| adjust(amount, 2 * child_span, child_span) / 2).collect()
     }

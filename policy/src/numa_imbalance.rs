@@ -2,11 +2,11 @@
 
 use crate::rules::functions;
 
-/// By which rule an imbalance is tolerated; the header tells them apart.
+/// The rule by which an imbalance is tolerated. The header describes each rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Rule {
-    /// None is tolerated.
+    /// No imbalance is tolerated.
     None = 0,
     /// 5.16: a quarter of the CPUs.
     Quarter = 1,
@@ -24,17 +24,17 @@ pub enum Rule {
 pub struct LevelSpan {
     /// CPUs of the domain.
     pub span: u32,
-    /// CPUs of its child; 0 without one.
+    /// CPUs of the domain's child; 0 if there is none.
     pub child_span: u32,
-    /// CPUs of the lowest NUMA domain above it; its own without one.
+    /// CPUs of the lowest NUMA domain above this domain; if there is none, its own CPUs.
     pub first_numa_span: u32,
     /// Online nodes of the machine.
     pub nodes: u32,
-    /// Its CPUs do not share an LLC, those of its child do.
+    /// The child's CPUs share an LLC, this domain's CPUs do not.
     pub above_llc: bool,
 }
 
-/// What is remembered from below on the way up (`struct roost_numa_walk`).
+/// What the walk remembers of lower domains (`struct roost_numa_walk`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Walk {
@@ -45,13 +45,13 @@ pub struct Walk {
 /// The busiest group of a balancing pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Busiest {
-    /// Tasks that run there.
+    /// Tasks that run in the group.
     pub running: u32,
-    /// Its CPUs.
+    /// The group's CPUs.
     pub weight: u32,
 }
 
-/// What limits the tasks that stay in the local node.
+/// What limits the number of tasks that stay on the local node.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// CPUs of the NUMA domain.
@@ -94,9 +94,9 @@ functions! {
     }
 }
 
-/// `imb_numa_nr` of the next domain on the way up from a CPU; `walk` starts as its default.
+/// `imb_numa_nr` of the next domain on the way up from a CPU. `walk` starts with its default value.
 pub fn step(rule: Rule, walk: &mut Walk, level: LevelSpan) -> u32 {
-    // SAFETY: both point to live values laid out as the C structs; nothing is kept.
+    // SAFETY: both point to live values with the layout of the C structs. The function keeps no pointer.
     unsafe { policy_numa_step(rule as u32, walk, &level) }
 }
 
@@ -113,8 +113,8 @@ pub fn adjust_periodic(
     policy_numa_adjust_periodic(rule as u32, imbalance, running, weight, local_running, imb_numa_nr)
 }
 
-/// The imbalance, in tasks, that counts against placing one more task on a node of `dst_weight`
-/// CPUs where `dst_running` run.
+/// The imbalance, in tasks, that speaks against placing one more task on a node of `dst_weight` CPUs on which
+/// `dst_running` tasks run.
 #[inline]
 pub fn adjust_placement(
     rule: Rule,
@@ -126,8 +126,8 @@ pub fn adjust_placement(
     policy_numa_adjust_placement(rule as u32, imbalance, dst_running, dst_weight, imb_numa_nr)
 }
 
-/// Whether a new task stays in the local node, where `local_running` tasks run, although another
-/// node has `idle_difference` more (or fewer) idle CPUs.
+/// Whether a new task stays on the local node. There, `local_running` tasks run; the other node has `idle_difference`
+/// more (or fewer) idle CPUs.
 #[inline]
 pub fn stay_local(rule: Rule, local_running: u32, idle_difference: u32, limit: Limit) -> bool {
     let Limit { span_weight, allowed, imb_numa_nr } = limit;
@@ -147,7 +147,7 @@ mod tests {
 
     const MERGED: [Rule; 2] = [Rule::Merged518, Rule::Merged60];
 
-    /// `imb_numa_nr` of the NUMA domains of a CPU: LLC, node, NUMA domains from the inside.
+    /// `imb_numa_nr` of a CPU's domains: LLC, node, then the NUMA domains from the smallest up.
     fn numbers(rule: Rule, llc: u32, node: u32, numa: &[u32], nodes: u32) -> Vec<u32> {
         let mut walk = Walk::default();
         let spans: Vec<u32> = [llc, node].into_iter().chain(numa.iter().copied()).collect();
@@ -164,7 +164,7 @@ mod tests {
         result.split_off(2)
     }
 
-    /// Section 14.1: the table's rows, as LLC, node, NUMA spans, nodes.
+    /// Section 14.1: the rows of the table: spans of LLC, node and NUMA domains, and the number of nodes.
     #[test]
     fn imb_numa_nr_of_the_published_table() {
         type Row = (u32, u32, &'static [u32], u32, [&'static [u32]; 3]);
@@ -199,19 +199,19 @@ mod tests {
         let periodic = |rule, imbalance, busiest, local| {
             adjust_periodic(rule, imbalance, Busiest { running: busiest, weight: 48 }, local, 6)
         };
-        assert_eq!(periodic(Rule::Quarter, 2, 11, 0), 0, "11 of 48 is less than a quarter");
+        assert_eq!(periodic(Rule::Quarter, 2, 11, 0), 0, "11 of 48 CPUs is less than a quarter");
         assert_eq!(periodic(Rule::Quarter, 2, 12, 0), 2);
-        assert_eq!(periodic(Rule::Quarter, 3, 11, 0), 3, "more than a pair");
+        assert_eq!(periodic(Rule::Quarter, 3, 11, 0), 3, "an imbalance of 3 is more than a pair");
         assert_eq!(periodic(Rule::Published, 2, 5, 0), 0);
         assert_eq!(periodic(Rule::Published, 2, 6, 0), 2, "strict");
         for rule in MERGED {
-            assert_eq!(periodic(rule, 2, 40, 5), 0, "6 tasks with the one pulled");
+            assert_eq!(periodic(rule, 2, 40, 5), 0, "6 tasks, counting the pulled one");
             assert_eq!(periodic(rule, 2, 40, 6), 2);
         }
         assert_eq!(periodic(Rule::None, 1, 0, 0), 1);
     }
 
-    /// Section 14.1: with v = 1 the published rule never tolerates anything where a task runs.
+    /// Section 14.1: with v = 1 the published rule tolerates no imbalance on a node where a task runs.
     #[test]
     fn published_tolerates_nothing_with_many_llcs() {
         let busiest = Busiest { running: 1, weight: 128 };
@@ -237,15 +237,18 @@ mod tests {
         assert!(!stay(Rule::None, 0, 0));
     }
 
-    /// Since 6.0 only a difference of up to a pair of idle CPUs is ignored, below the limit, which
-    /// the CPUs a task may use bound too.
+    /// Since 6.0 a difference of at most two idle CPUs is ignored, and only below the limit. The number of CPUs that
+    /// the task may use bounds the limit too.
     #[test]
     fn since_60_idle_cpus_and_affinity_count() {
         let limit = |allowed| Limit { span_weight: 96, allowed, imb_numa_nr: 6 };
         assert!(stay_local(Rule::Merged60, 5, 2, limit(48)));
         assert!(!stay_local(Rule::Merged60, 5, 3, limit(48)));
         assert!(!stay_local(Rule::Merged60, 6, 2, limit(48)));
-        assert!(stay_local(Rule::Merged60, 6, 0, limit(48)), "no difference, nothing to gain");
+        assert!(
+            stay_local(Rule::Merged60, 6, 0, limit(48)),
+            "no difference, so a move gains nothing"
+        );
         assert!(!stay_local(Rule::Merged60, 2, 1, limit(2)));
         assert!(stay_local(Rule::Merged60, 1, 1, limit(2)));
     }

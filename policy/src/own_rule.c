@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * bindings.c with a rule of one's own in the headers, as an object that roost loads.
+ * bindings.c compiled with a user's rule in the headers, as an object that roost loads.
  *
- * What is in a function is written down by thread, so that a function that does not return can be named from
- * outside, and one that faults from the signal's handler.
+ * Each thread stores the name of the function that it calls. If the function does not return, crates/rule reads the
+ * name and reports it. If the function faults, the signal handler below reports it.
  */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-/* More threads than run at a time: those beyond share. */
+/* More than the threads that usually run at a time. Threads beyond that share slots. */
 #define SLOTS 4096
 
-/* What a thread is in: the name of the function and how many calls there were; as SLOT of crates/rule. */
+/* The function that a thread is in, and how many calls the thread made. SLOT of crates/rule has the same layout. */
 struct slot {
 	const char *function;
 	unsigned long calls;
 };
 
-/* The file's name, set once the object is loaded. */
+/* The name of the rule's file. roost sets it after it has loaded the object. */
 const char *roost_rule = "a rule";
 
 struct slot roost_slots[SLOTS];
@@ -26,10 +26,10 @@ const unsigned long roost_nr_slots = SLOTS;
 
 static unsigned int nr_threads;
 static _Thread_local struct slot *own;
-/* What the thread was in last: a division may have moved behind the function's end. */
+/* The last function that the thread called. The compiler may move a division past the function's end. */
 static _Thread_local const char *last;
 
-/* Begin and end of this object's code, as the linker says. */
+/* Begin and end of this object's code; the linker defines both. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char etext[] __attribute__((visibility("hidden")));
 
@@ -55,17 +55,17 @@ static inline void roost_leave(const int *entered)
 #include "bindings.c"
 
 static struct sigaction before[NSIG];
-/* Whether a fault was told. */
+/* Whether a fault was reported. */
 static int told;
 
 static void say(const char *text)
 {
-	/* If nobody listens there is nobody left to tell. */
+	/* If standard error is closed, the message is lost. */
 	if (write(STDERR_FILENO, text, strlen(text)) < 0)
 		return;
 }
 
-/* Whether the fault is the rule's: of arithmetic, the instruction's address tells. */
+/* Whether the rule caused the fault. For a fault of arithmetic, the address of the instruction says so. */
 static int is_own(int signal, const siginfo_t *info)
 {
 	const char *at = info->si_addr;
@@ -77,7 +77,20 @@ static int is_own(int signal, const siginfo_t *info)
 	return own->function != NULL;
 }
 
-/* A fault in the rule ends the process with its name; any other is left to what was there before. */
+/* What the rule did, for the message. */
+static const char *reason(int signal)
+{
+	if (signal == SIGFPE)
+		return " divides by zero";
+	if (signal == SIGILL || signal == SIGTRAP)
+		return " reaches what it must not reach";
+	return " reads or writes memory that is not its own, or calls itself without end";
+}
+
+/*
+ * Reports a fault in the rule with the function's name, and ends the process. Other faults go to the handler that was
+ * installed before.
+ */
 static void faulted(int signal, siginfo_t *info, void *context)
 {
 	(void)context;
@@ -85,7 +98,7 @@ static void faulted(int signal, siginfo_t *info, void *context)
 		sigaction(signal, &before[signal], NULL);
 		return;
 	}
-	/* Several threads may be in the rule: the first tells, and ends them all. */
+	/* Several threads may be in the rule. The first one reports the fault and ends the process. */
 	if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED))
 		for (;;)
 			pause();
@@ -93,9 +106,7 @@ static void faulted(int signal, siginfo_t *info, void *context)
 	say(roost_rule);
 	say(": roost_");
 	say(last + strlen("policy_"));
-	say(signal == SIGFPE ? " divides by zero" :
-	    signal == SIGILL || signal == SIGTRAP ? " reaches what it must not reach" :
-						    " reads or writes memory that is not its own, or calls itself without end");
+	say(reason(signal));
 	say("; mend it and run again\n");
 	_exit(1);
 }

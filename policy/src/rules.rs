@@ -1,7 +1,7 @@
-//! Which functions decide: those of the headers, or some of them replaced by a rule of one's own.
+//! Which functions decide: the functions of the headers, some of which a user's rule may replace.
 //!
-//! Every function of this crate calls through a table. The table of the headers is in force on every thread; a run
-//! with a rule of its own puts another one in force on its thread while it goes on ([`Rules::enforce`]).
+//! Every function of this crate calls through a table. By default, each thread uses the table of the headers. A run
+//! with a user's rule puts another table in force on its thread until the run ends ([`Rules::enforce`]).
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,11 +10,11 @@ use std::ptr;
 use crate::{HEADERS_RULES, Table};
 
 thread_local! {
-    /// What is in force on this thread.
+    /// The table in force on this thread.
     static IN_FORCE: Cell<&'static Table> = const { Cell::new(&HEADERS_RULES) };
 }
 
-/// The table that is in force.
+/// The table in force.
 #[inline]
 pub(crate) fn in_force() -> &'static Table {
     IN_FORCE.get()
@@ -24,7 +24,7 @@ pub(crate) fn in_force() -> &'static Table {
 #[derive(Clone, Copy)]
 pub struct Rules(&'static Table);
 
-/// Puts rules in force until it is dropped.
+/// While this value lives, its rules are in force.
 #[must_use]
 #[derive(Debug)]
 pub struct InForce {
@@ -32,26 +32,27 @@ pub struct InForce {
 }
 
 impl Rules {
-    /// Those of the headers.
+    /// The functions of the headers.
     pub const OF_HEADERS: Self = Self(&HEADERS_RULES);
 
-    /// Those of an object with the symbols of `bindings.c`, each of which `find` finds.
+    /// The functions of an object with the symbols of `bindings.c`. `find` returns the function of a name.
     ///
     /// # Errors
-    /// As `find`.
+    /// The errors of `find`.
     ///
     /// # Safety
-    /// What `find` returns is the function of that name of this crate's `bindings.c`, and stays loaded.
+    /// `find` must return the function of that name, with the type that this crate's `bindings.c` gives it. The object
+    /// must stay loaded.
     pub unsafe fn of_object<E>(
         mut find: impl FnMut(&'static str) -> Result<*const (), E>,
     ) -> Result<Self, E> {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise is the same.
         let table = unsafe { Table::find(&mut find) }?;
-        // For the rest of the process, as the object.
+        // Leaked, because the object stays loaded until the process ends too.
         Ok(Self(Box::leak(Box::new(table))))
     }
 
-    /// Puts them in force on this thread, until what is returned is dropped.
+    /// Puts the rules in force on this thread until the returned value is dropped.
     pub fn enforce(self) -> InForce {
         InForce { before: Self(IN_FORCE.replace(self.0)) }
     }
@@ -63,7 +64,7 @@ impl Drop for InForce {
     }
 }
 
-/// The same set.
+/// Equal if they are the same table.
 impl PartialEq for Rules {
     fn eq(&self, other: &Self) -> bool {
         ptr::eq(self.0, other.0)
@@ -79,8 +80,8 @@ impl fmt::Debug for Rules {
     }
 }
 
-/// Declares functions of `bindings.c`, and calls them through the table that is in force. Those under
-/// `pointers` are unsafe: they take pointers, which have to be to live values.
+/// Declares functions of `bindings.c`, and calls them through the table in force. The functions under `pointers` are
+/// unsafe, because they take pointers, which must point to live values.
 macro_rules! functions {
     (
         $module:ident
@@ -88,7 +89,7 @@ macro_rules! functions {
         pointers { $(fn $other:ident($($parg:ident: $ptype:ty),* $(,)?) $(-> $presult:ty)?;)* }
     ) => {
         mod linked {
-            #[allow(unused_imports, reason = "some declare no types of their own")]
+            #[allow(unused_imports, reason = "some mechanisms declare no types")]
             use super::*;
             unsafe extern "C" {
                 $(pub(super) safe fn $name($($arg: $type),*) -> $result;)*
@@ -103,18 +104,18 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Those of the header.
+            /// The functions of the header.
             pub(crate) const OF_HEADER: Self =
                 Self { $($name: linked::$name,)* $($other: linked::$other,)* };
 
-            /// Those that `find` finds.
+            /// The functions that `find` returns, by name.
             ///
             /// # Safety
-            /// As [`crate::Rules::of_object`].
+            /// The same as for [`crate::Rules::of_object`].
             pub(crate) unsafe fn find<E>(
                 find: &mut impl FnMut(&'static str) -> Result<*const (), E>,
             ) -> Result<Self, E> {
-                // SAFETY: each is the function of its name, which has this type.
+                // SAFETY: `find` returns the function of that name, which has this type.
                 unsafe {
                     Ok(Self {
                         $($name: std::mem::transmute::<
@@ -137,7 +138,7 @@ macro_rules! functions {
         $(
             #[inline]
             unsafe fn $other($($parg: $ptype),*) $(-> $presult)? {
-                // SAFETY: as the caller says.
+                // SAFETY: the caller makes the same promise.
                 unsafe { (crate::rules::in_force().$module.$other)($($parg),*) }
             }
         )*
@@ -152,10 +153,10 @@ mod tests {
     #[test]
     fn rules_are_in_force_on_their_thread_until_dropped() {
         let find = |name: &'static str| -> Result<*const (), &'static str> {
-            // All of the headers but one.
+            // All functions of the headers but one.
             Err(name)
         };
-        // SAFETY: nothing is found.
+        // SAFETY: `find` returns no function.
         let first = unsafe { Rules::of_object(find) }.unwrap_err();
         assert!(first.starts_with("policy_"), "{first}");
         assert!(ptr::eq(in_force(), &HEADERS_RULES));

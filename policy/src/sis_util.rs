@@ -11,9 +11,8 @@ functions! {
     }
 }
 
-/// CPUs of an LLC of `llc_weight` CPUs that a wakeup may examine for an idle one, when the
-/// utilisations of its CPUs (1024: always busy) sum up to `sum_util`; 0: it does not search.
-/// `imbalance_pct` is that of the LLC's domain.
+/// How many CPUs of an LLC a wakeup may examine to find an idle one; 0: it does not search. The LLC has `llc_weight`
+/// CPUs. `sum_util` is the sum of their utilisations (1024: always busy). `imbalance_pct` comes from the LLC's domain.
 #[inline]
 pub fn nr_idle_scan(sum_util: u64, llc_weight: u32, imbalance_pct: u32) -> u32 {
     policy_nr_idle_scan(sum_util, llc_weight, imbalance_pct)
@@ -26,7 +25,7 @@ mod tests {
     const PCT: u32 = 117;
     const PERCENTS: [u64; 11] = [0, 5, 15, 25, 35, 45, 55, 65, 75, 85, 86];
 
-    /// n for a utilisation in per cent of each of `weight` CPUs.
+    /// n if each of `weight` CPUs has this utilisation in percent.
     fn scan(weight: u32, percent: u64) -> u32 {
         nr_idle_scan(percent * u64::from(weight) * 1024 / 100, weight, PCT)
     }

@@ -11,10 +11,10 @@ functions! {
     }
 }
 
-/// A kept utilisation is 1024 times one that is 1024 for a CPU always busy.
+/// Scale of the stored utilisation: an always busy CPU has 1024 times 1024.
 pub const FULL: u64 = 1024 * 1024;
 
-/// The kept utilisation of a CPU that was busy, or idle, for `elapsed_ns` since it was `kept`.
+/// The new stored utilisation of a CPU. It was `kept` before, and the CPU was busy, or idle, for `elapsed_ns` since.
 #[inline]
 pub fn advance(kept: u64, elapsed_ns: u64, busy: bool) -> u64 {
     policy_util_advance(kept, elapsed_ns, busy)
@@ -38,7 +38,7 @@ mod tests {
         }
     }
 
-    /// Every step is within a ten-thousandth of the exponential.
+    /// Each step differs from the exponential by less than a ten-thousandth.
     #[test]
     fn decay_follows_the_exponential() {
         for step in 0..1000 {
