@@ -1,17 +1,17 @@
 "use strict";
 
-// What pages have in common: elements, charts and how a page begins. Names in the data are the user's: they reach the
+// What all pages share: elements, charts, and the start of a page. Names in the data come from the user. They reach the
 // page as text, never as HTML.
 
-/** Colours of schedulers, told apart by all kinds of eyes (Okabe and Ito 2008). */
+/** Colours of schedulers. Colour-blind readers can tell the first ones apart too (Okabe and Ito 2008). */
 const MARKS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#777777"];
-/** Heights of a row of a heat map, and of a whole one, in pixels. */
+/** Height of a row of a heat map, and least and largest height of the whole map, in pixels. */
 const ROW = 15, LOWEST = 130, HIGHEST = 560;
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const printing = matchMedia("print");
 
-/** Functions that draw anew what depends on the choice. */
+/** Functions that draw the charts again after the reader has chosen something. */
 const drawers = [];
 let data;
 
@@ -27,7 +27,7 @@ function element(tag, attributes, ...children) {
   return made;
 }
 
-/** A part of the report with the sentence that says how to read it. */
+/** A section of the page: its title, and sentences that say how to read it. */
 function section(id, title, read, ...children) {
   const made = element("section", { id }, element("h2", {}, title), element("p", { class: "read" }, read), ...children);
   document.getElementById("report").append(made);
@@ -43,6 +43,9 @@ function table(header, rows) {
     element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows.map(row))));
 }
 
+/** A paragraph in small print. */
+const note = (text) => element("p", { class: "note" }, text);
+
 function select(label, options, value, change) {
   const made = element("select", { onchange: () => change(made.value) });
   for (const [key, name] of options) made.append(element("option", { value: key }, name));
@@ -54,10 +57,10 @@ function select(label, options, value, change) {
 
 const mark = (scheduler) => MARKS[scheduler % MARKS.length];
 const sum = (values) => values.reduce((total, value) => total + value, 0);
-/** Plotly takes some tags in texts for its own. */
+/** Escapes a name, because Plotly interprets some HTML tags in texts. */
 const text = (name) => name.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-/** Five significant digits, as the tables of the command line have. */
+/** A number with five significant digits, as in the tables of the command line. */
 function digits(value) {
   if (value === null || value === undefined) return "-";
   if (Number.isInteger(value)) return String(value);
@@ -78,7 +81,7 @@ function colours() {
   };
 }
 
-/** Draws a chart with axes that cannot be dragged: a finger on it scrolls the page. */
+/** Draws a chart. Its axes cannot be dragged, so that a finger on it scrolls the page. */
 function draw(place, traces, layout) {
   const { text: color, line } = colours();
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, fixedrange: true };
@@ -99,7 +102,7 @@ function panel(parent, title, scheduler) {
   return chart;
 }
 
-/** Rows of a heat map from top to bottom. */
+/** Draws a heat map, the first row at the top. */
 function heat(place, { x, rows, z, most, xaxis, unit, hover, shapes, click, square }) {
   const { heat: colorscale, line } = colours();
   const height = Math.min(Math.max(rows.length * (square ? 22 : ROW), LOWEST), HIGHEST);
@@ -112,7 +115,8 @@ function heat(place, { x, rows, z, most, xaxis, unit, hover, shapes, click, squa
     colorbar: { title: { text: unit, side: "right" }, thickness: 10, outlinewidth: 0, len: 1 },
   };
   const between = rows.flatMap((row, index) => index > 0 && row.node !== rows[index - 1].node ? [index - 0.5] : []);
-  const lines = between.map((y) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: line } }));
+  const lines = between.map((y) => (
+    { type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: line } }));
   draw(place, [trace], {
     height: height + 60, xaxis: { showgrid: false, zeroline: false, ...xaxis }, shapes: [...lines, ...(shapes ?? [])],
     yaxis: {
@@ -125,9 +129,9 @@ function heat(place, { x, rows, z, most, xaxis, unit, hover, shapes, click, squa
 }
 
 /**
- * Two sides of the same quantities: a point each, on a line where both are the same. `groups` have a name, a color, a
- * symbol and points ({ x, y, x_bar, y_bar, told, key }); bars are [below, above]. `lines` are further curves of the
- * tolerance ({ x, y }), and a click gives the key of its point.
+ * Draws each quantity as a point, with one value to the right and the other one upwards. `groups` have a name, a color,
+ * a symbol and points ({ x, y, x_bar, y_bar, told, key }). Bars are [below, above]. `lines` are further curves
+ * ({ x, y }), such as limits of a tolerance. `click` is called with the key of the clicked point.
  */
 function beside(place, groups, { xaxis, yaxis, lines, click }) {
   const { line } = colours();
@@ -139,7 +143,8 @@ function beside(place, groups, { xaxis, yaxis, lines, click }) {
     type: "scatter", mode: "lines", x, y, line: { color: line, dash, width: 1.5 }, hoverinfo: "skip", showlegend: false,
   }));
   const traces = groups.map(({ name, color, symbol, points }) => ({
-    type: "scatter", mode: "markers", name: text(name), x: points.map((point) => point.x), y: points.map((point) => point.y),
+    type: "scatter", mode: "markers", name: text(name),
+    x: points.map((point) => point.x), y: points.map((point) => point.y),
     error_x: bar(points, "x_bar"), error_y: bar(points, "y_bar"), text: points.map((point) => text(point.told)),
     customdata: points.map((point) => point.key ?? null), hovertemplate: "%{text}<extra></extra>",
     marker: { color, symbol: symbol ?? "circle", size: 7, opacity: 0.75 },
@@ -152,7 +157,10 @@ function beside(place, groups, { xaxis, yaxis, lines, click }) {
   if (click) place.on("plotly_click", (event) => click(event.points[0].customdata));
 }
 
-/** Rows of two sides with their intervals: { label, told, sides: [{ value, low, high }] }, a colour and name a side. */
+/**
+ * Draws rows ({ label, told, sides: [{ value, low, high }] }). Each row has two values with their intervals. `sides`
+ * has a name, a colour and a symbol for each of the two.
+ */
 function intervals(place, rows, sides, xaxis) {
   const traces = sides.map(({ name, color, symbol }, side) => {
     const found = rows.map((row, y) => ({ ...row, y, of: row.sides[side] })).filter(({ of }) => of.value !== null);
@@ -182,13 +190,13 @@ function redraw() {
   for (const drawer of drawers) drawer();
 }
 
-/** What was packed: gzip in base64. */
+/** The text of an element that holds gzip in base64. */
 async function unpacked(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), (char) => char.charCodeAt(0));
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
-/** Draws the page: its parts, in this order. */
+/** Draws the parts of the page, in this order. */
 async function start(parts) {
   try {
     const [text, library] = await Promise.all([unpacked("data"), unpacked("library")]);
@@ -202,7 +210,7 @@ async function start(parts) {
     document.documentElement.dataset.state = "drawn";
   } catch (error) {
     console.error(error);
-    const told = `The report cannot be drawn: ${error}. A newer browser may do.`;
+    const told = `The report cannot be drawn: ${error}. Try a newer browser.`;
     document.getElementById("report").prepend(element("p", {}, told));
   }
 }

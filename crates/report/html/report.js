@@ -1,18 +1,22 @@
 // Draws the report of a comparison from its data.
 
-/** And of nodes: others, so that nobody takes one for a scheduler. */
+/** Colours of nodes. They differ from the colours of schedulers, so that the two are not confused. */
 const NODES = ["#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#999999", "#b2a200", "#7a5195", "#2f9e8f"];
-/** Counters in the chart of differences. */
+/** The most counters that the chart of differences shows. */
 const MOST_COUNTERS = 24;
-/** Bytes of a page, as the kernel counts memory. */
+/** Bytes of a page of memory. */
 const PAGE = 4096;
 
-/** What is chosen: the schedulers that are shown, and what the occupancy is of. */
+/** What the reader has chosen: schedulers that are hidden, and what the charts of occupancy and migrations show. */
 const chosen = { hidden: new Set(), place: "llc", tasks: -1, what: "both", moves: "llc" };
 const shown = () => data.schedulers.map((_, index) => index).filter((index) => !chosen.hidden.has(index));
+
 // --- Charts of schedulers ---
 
-/** A chart of each scheduler, side by side, drawn by `one` with what all of them together gave to `common`. */
+/**
+ * Draws a chart for each scheduler, side by side. `has` tells whether a scheduler has one. `common` computes from all
+ * shown schedulers what the charts share, such as the scale. `one` draws the chart of one scheduler with that.
+ */
 function bySchedulers(parent, has, common, one) {
   const charts = element("div", { class: "charts" });
   parent.append(charts);
@@ -32,9 +36,10 @@ function bySchedulers(parent, has, common, one) {
 
 function results() {
   const read = data.schedulers.length > 1
-    ? `Each dot is a run (a seed), the diamond their mean and the bar its 95% confidence interval; change is against ${
-      data.schedulers[0].name}, positive is better, and * says that the two intervals are disjoint.`
-    : "Each dot is a run (a seed), the diamond their mean and the bar its 95% confidence interval.";
+    ? `Each dot is a run with its own seed. The diamond is the mean of the runs, the bar its 95% confidence interval. \
+The change is from ${data.schedulers[0].name}; a positive change is better. A * says that the two intervals do not \
+overlap.`
+    : "Each dot is a run with its own seed. The diamond is the mean of the runs, the bar its 95% confidence interval.";
   const part = section("results", "Results", read);
   const charts = element("div", { class: "charts" });
   part.append(charts);
@@ -81,12 +86,12 @@ function result(place, metric) {
   });
 }
 
-/** A long name on several lines: switches below the version. */
+/** Breaks a long name into lines, one for each switch. */
 const broken = (name) => (name.length > 18 ? name.replaceAll("+", "<br>+") : name);
 
 // --- 2. Occupancy ---
 
-/** Rows of the place that is chosen: what they are called, their node, and the CPUs or LLCs that they are of. */
+/** The rows for the chosen kind of place: their names, their node, and their CPU or LLCs. */
 function places() {
   const { llcs, nodes } = data.machine;
   const llc = (index) => `node ${nodes[llcs[index].node]} LLC ${index}`;
@@ -105,7 +110,7 @@ function places() {
   }));
 }
 
-/** Mean tasks of a row in each window. */
+/** The mean number of tasks of a row, in each window of time. */
 function occupied(run, row) {
   const kinds = chosen.what === "both" ? ["running", "waiting"] : [chosen.what];
   const grids = (of, rows) => kinds.flatMap((kind) => rows.map((index) => of[kind][index]));
@@ -116,7 +121,7 @@ function occupied(run, row) {
   return Array.from({ length: windows }, (_, window) => sum(cells.map((of) => (of ? of[window] : 0))) / 1000);
 }
 
-/** The tasks that are chosen, in this run. */
+/** The chosen tasks in this run. */
 function group(run) {
   const { by, name } = data.tasks[chosen.tasks];
   return run.groups.find((other) => other.by === by && other.name === name) ?? { running: [], waiting: [] };
@@ -127,9 +132,10 @@ const isTimed = (index) => data.timelines[index] !== null;
 function occupancy() {
   if (!data.timelines.some((run) => run)) return;
   const part = section("occupancy", "Occupancy over time",
-    `The first run of each scheduler (seed ${data.seeds[0]}). A row is a place, grouped by node, and time goes to the right: the darker (at night: the brighter), the more tasks \
-ran or waited there, on the same scale under all schedulers; left of the dotted line nothing is measured yet. A click \
-on an LLC shows its CPUs, one on a CPU all LLCs.`);
+    `The first run of each scheduler (seed ${data.seeds[0]}). Each row is a place; rows are grouped by node. Time goes \
+to the right. The darker a cell (with a dark background: the brighter), the more tasks ran or waited there. All \
+schedulers have the same scale. Measurement begins at the dotted line. Click an LLC to see its CPUs, and a CPU to see \
+all LLCs.`);
   const controls = element("div", { class: "controls" });
   part.append(controls);
   const fill = () => {
@@ -143,7 +149,7 @@ on an LLC shows its CPUs, one on a CPU all LLCs.`);
       select("that", [["both", "run or wait"], ["running", "run"], ["waiting", "wait for a CPU"]], chosen.what,
         (value) => { chosen.what = value; redraw(); }));
   };
-  /** Shows another place; tasks are known by LLC only. */
+  /** Shows other places. Charts of CPUs show all tasks, because kinds of tasks are recorded by LLC only. */
   const go = (place) => {
     chosen.place = place;
     if (!["llc", "node"].includes(place)) chosen.tasks = -1;
@@ -155,15 +161,19 @@ on an LLC shows its CPUs, one on a CPU all LLCs.`);
   bySchedulers(part, isTimed, (all) => {
     const rows = places();
     const cells = new Map(all.map((index) => [index, rows.map((row) => occupied(data.timelines[index], row))]));
-    return { rows, cells, most: Math.max(0.001, ...[...cells.values()].map((z) => Math.max(...z.map((row) => Math.max(...row))))) };
+    const highest = (z) => Math.max(...z.map((row) => Math.max(...row)));
+    return { rows, cells, most: Math.max(0.001, ...[...cells.values()].map(highest)) };
   }, (place, index, { rows, cells, most }) => {
     const run = data.timelines[index];
     const from = run.measured_from_ms;
-    const line = { type: "line", yref: "paper", x0: from, x1: from, y0: 0, y1: 1, line: { color: colours().text, dash: "dot" } };
+    const dotted = { color: colours().text, dash: "dot" };
+    const line = { type: "line", yref: "paper", x0: from, x1: from, y0: 0, y1: 1, line: dotted };
+    /** A click on an LLC leads to its CPUs. A click on a node or a CPU leads to all LLCs. */
+    const next = (row) => (row.cpu === undefined && chosen.place === "llc" ? String(row.llcs[0]) : "llc");
     heat(place, {
       x: run.edges_ms, rows, z: cells.get(index), most, unit: "tasks", shapes: from > 0 ? [line] : [],
       hover: "%{x:.4~g} ms: %{z:.3~g} tasks", xaxis: { title: { text: "ms" }, range: [0, end] },
-      click: (row) => go(rows[row].cpu !== undefined ? "llc" : chosen.place === "llc" ? String(rows[row].llcs[0]) : "llc"),
+      click: (row) => go(next(rows[row])),
     });
   });
 }
@@ -173,9 +183,9 @@ on an LLC shows its CPUs, one on a CPU all LLCs.`);
 function memory() {
   if (!data.timelines.some((run) => run?.memory)) return;
   const part = section("memory", "Memory",
-    "Lines are the workload's memory on each node, filled areas what CPUs transferred from their own node and from \
-others in that time; below, the memory of which node each thread used, with the share that was local when it did. \
-Scales are the same under all schedulers.");
+    "Lines show how much of the workload's memory is on each node. Filled areas show what CPUs transferred per second, \
+from their own node (local) and from other nodes (remote). The lower charts show from which node's memory each thread \
+read and wrote, and which share of that was local. All schedulers have the same scales.");
   const has = (index) => Boolean(data.timelines[index]?.memory);
   const gib = (run) => run.memory.pages.map((window) => window.map((pages) => (pages * PAGE) / 2 ** 30));
   bySchedulers(part, has, (all) => ({
@@ -186,10 +196,12 @@ Scales are the same under all schedulers.");
     const run = data.timelines[index], pages = gib(run), moved = rates(run), x = run.edges_ms.slice(1);
     const node = (name, number) => ({
       type: "scatter", mode: "lines", name: `node ${name}`, x, y: pages.map((window) => window[number]), yaxis: "y2",
-      line: { width: 2, color: NODES[number % NODES.length], dash: number < NODES.length ? "solid" : "dot" }, hovertemplate: "%{y:.3~g} GiB",
+      line: { width: 2, color: NODES[number % NODES.length], dash: number < NODES.length ? "solid" : "dot" },
+      hovertemplate: "%{y:.3~g} GiB",
     });
     const area = (name, color, of) => ({
-      type: "scatter", mode: "none", name, x, y: moved.map(of), stackgroup: "moved", fillcolor: color, hovertemplate: "%{y:.3~g} GB/s",
+      type: "scatter", mode: "none", name, x, y: moved.map(of), stackgroup: "moved", fillcolor: color,
+      hovertemplate: "%{y:.3~g} GB/s",
     });
     draw(place, [
       area("local", "rgba(0,158,115,0.35)", (of) => of.local), area("remote", "rgba(213,94,0,0.45)", (of) => of.remote),
@@ -197,7 +209,8 @@ Scales are the same under all schedulers.");
     ], {
       height: 300, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, hovermode: "x unified",
       margin: { l: 10, r: 10, t: 10, b: 40 }, hoverlabel: { bgcolor: getComputedStyle(document.body).backgroundColor },
-      xaxis: { title: { text: "ms" }, range: [0, end] }, yaxis: { title: { text: "transferred, GB/s" }, range: [0, rate * 1.05] },
+      xaxis: { title: { text: "ms" }, range: [0, end] },
+      yaxis: { title: { text: "transferred, GB/s" }, range: [0, rate * 1.05] },
       yaxis2: {
         title: { text: "on the node, GiB" }, overlaying: "y", side: "right", range: [0, most * 1.05], showgrid: false,
         automargin: true, fixedrange: true, tickmode: "auto", nticks: 6,
@@ -207,7 +220,7 @@ Scales are the same under all schedulers.");
   accesses(part, has);
 }
 
-/** GB/s in each window. */
+/** Local and remote GB/s in each window. */
 function rates(run) {
   const { local, remote } = run.memory;
   return local.map((_, window) => {
@@ -229,7 +242,8 @@ function accesses(part, has) {
       });
       const x = data.machine.nodes.map((name) => `node ${name}`);
       heat(place, {
-        x, rows, z: data.timelines[index].accesses.map(used), most, unit: "GB", hover: "from %{x}: %{z:.3~g} GB", xaxis: {},
+        x, rows, z: data.timelines[index].accesses.map(used), most, unit: "GB", hover: "from %{x}: %{z:.3~g} GB",
+        xaxis: {},
       });
     });
 }
@@ -239,33 +253,39 @@ function accesses(part, has) {
 function migrations() {
   if (!data.timelines.some((run) => run)) return;
   const part = section("migrations", "Migrations",
-    "How often tasks that had run at the place of a row started next at that of a column, while it was measured: off the \
-diagonal they leave a cache or a node behind. The scale is the same under all schedulers.");
+    "How often a task ran on the place of a row, and then started on the place of a column. Off the diagonal, the task \
+left its cache or node. Only the measured part of the run counts. All schedulers have the same scale.");
   if (!data.timelines.some((run) => run?.migrations.some((row) => row.some((count) => count > 0)))) {
-    part.append(element("p", { class: "note" }, "No task migrated."));
+    part.append(note("No task migrated."));
     return;
   }
   part.append(element("div", { class: "controls" },
-    select("Between", [["llc", "LLCs"], ["node", "nodes"]], chosen.moves, (value) => { chosen.moves = value; redraw(); })));
+    select("Between", [["llc", "LLCs"], ["node", "nodes"]], chosen.moves, (value) => {
+      chosen.moves = value;
+      redraw();
+    })));
   const flows = (run) => {
     if (chosen.moves === "llc") return data.order.map((from) => data.order.map((to) => run.migrations[from][to]));
     const { nodes, llcs } = data.machine;
     const made = nodes.map(() => nodes.map(() => 0));
-    run.migrations.forEach((row, from) => row.forEach((count, to) => { made[llcs[from].node][llcs[to].node] += count; }));
+    run.migrations.forEach((row, from) => row.forEach((count, to) => {
+      made[llcs[from].node][llcs[to].node] += count;
+    }));
     return made;
   };
-  bySchedulers(part, isTimed,
-    (all) => Math.max(1, ...all.map((index) => Math.max(...flows(data.timelines[index]).map((row) => Math.max(...row))))),
+  const largest = (index) => Math.max(...flows(data.timelines[index]).map((row) => Math.max(...row)));
+  bySchedulers(part, isTimed, (all) => Math.max(1, ...all.map(largest)),
     (place, index, most) => {
       const { llcs, nodes } = data.machine;
       const rows = chosen.moves === "node"
         ? nodes.map((name) => ({ name: `from node ${name}`, label: `node ${name}`, short: `node ${name}` }))
         : data.order.map((llc) => ({
-          name: `from LLC ${llc} of node ${nodes[llcs[llc].node]}`, label: `LLC ${llc}`, short: `LLC ${llc}`, node: llcs[llc].node,
+          name: `from LLC ${llc} of node ${nodes[llcs[llc].node]}`, label: `LLC ${llc}`, short: `LLC ${llc}`,
+          node: llcs[llc].node,
         }));
       heat(place, {
-        x: rows.map((row) => row.short), rows, z: flows(data.timelines[index]), most, unit: "migrations", square: rows.length <= 32,
-        hover: "to %{x}: %{z:d}", xaxis: { tickangle: -45, tickfont: { size: 10 } },
+        x: rows.map((row) => row.short), rows, z: flows(data.timelines[index]), most, unit: "migrations",
+        square: rows.length <= 32, hover: "to %{x}: %{z:d}", xaxis: { tickangle: -45, tickfont: { size: 10 } },
       });
     });
 }
@@ -275,8 +295,8 @@ diagonal they leave a cache or a node behind. The scale is the same under all sc
 function latencies() {
   if (!data.timelines.some((run) => run)) return;
   const part = section("latency", "Latency",
-    "So many of a hundred waits were not longer than the line says, on a logarithmic scale; lower is better. What a \
-benchmark measures itself stands under Results.");
+    "Percentiles of waits, on a logarithmic scale: at p99, 99% of waits were at most as long as the line says. Lower \
+is better. Latencies that a benchmark itself measures are under Results.");
   const charts = element("div", { class: "charts" });
   part.append(charts);
   const kinds = [
@@ -304,7 +324,7 @@ benchmark measures itself stands under Results.");
 
 // --- 6. Counters ---
 
-/** How far a counter is from the baseline's, in doublings; what never was counts as once. */
+/** The ratio of a counter's mean to the baseline's, in doublings. Both are increased by 1, so that 0 can be shown. */
 const doublings = (counter, index) => Math.log2(((counter.means[index] ?? 0) + 1) / ((counter.means[0] ?? 0) + 1));
 const distance = (counter) => Math.max(...data.schedulers.map((_, index) => Math.abs(doublings(counter, index))));
 
@@ -313,14 +333,16 @@ function counters() {
   const differ = sorted.filter((counter) => distance(counter) > Math.log2(1.01)).slice(0, MOST_COUNTERS);
   const names = data.schedulers.map((scheduler) => scheduler.name);
   const rows = sorted.map((counter) => [counter.name, ...counter.means.map(digits)]);
-  const all = element("details", {}, element("summary", {}, `All ${rows.length} counters`), table(["counter", ...names], rows));
+  const all = element("details", {}, element("summary", {}, `All ${rows.length} counters`),
+    table(["counter", ...names], rows));
   if (differ.length === 0) {
-    section("counters", "Counters", "What kernel and engine counted: means over the runs.", all);
+    section("counters", "Counters", "Counters of the kernel and the engine, each a mean over the runs.", all);
     return;
   }
   const part = section("counters", "Counters that differ",
-    `The ${differ.length} that differ most from ${names[0]}, in doublings of the mean (+1: twice as many, -1: half as many; \
-both counted from 1, so that 0 can be shown); each has its meaning in the kernel model's section 15.`);
+    `The ${differ.length} counters that differ most from ${names[0]}, in doublings of the mean: +1 is twice as many, \
+-1 half as many. Both means are increased by 1 first, so that 0 can be shown. Section 15 of the kernel model explains \
+each counter.`);
   const place = panel(part, null);
   drawers.push(() => {
     const traces = shown().filter((index) => index > 0).map((index) => ({
@@ -347,11 +369,13 @@ function repeat() {
   const rows = [...figures].sort((one, other) => kinds.indexOf(origin(one)) - kinds.indexOf(origin(other)));
   const count = (kind) => `${figures.filter((figure) => origin(figure) === kind).length} ${kind}`;
   section("repeat", "To repeat it",
-    figures.length > 0 ? "The command gives the same results again with this version, machine and workload (their hashes \
-tell); figures of the machine say where they come from." : "The command asks a real kernel again: its figures differ a bit each time.",
+    figures.length > 0 ? "With the same version, machine and workload, the command gives the same results again. The \
+hashes tell whether they are the same. Each figure of the machine has a source."
+      : "The command runs the workload on a real kernel again. Its results differ a little each time.",
     element("pre", {}, data.command), element("pre", {}, data.heading),
-    ...guesses.map((guess) => element("p", { class: "note" }, `Guessed of the machine, ${guess.name}: ${guess.assumed}`)),
-    figures.length === 0 ? null : element("details", {}, element("summary", {}, `${figures.length} figures of the machine: ${kinds.map(count).join(", ")}`),
+    ...guesses.map((guess) => note(`Guessed about the machine: ${guess.assumed} (${guess.name})`)),
+    figures.length === 0 ? null : element("details", {},
+      element("summary", {}, `${figures.length} figures of the machine: ${kinds.map(count).join(", ")}`),
       table(["figure", "value", "source"], rows.map((figure) => [figure.name, figure.value, figure.source]))));
 }
 
@@ -362,8 +386,8 @@ function heading() {
   document.title = `${data.workload} on ${data.machine.name}: ${names.join(", ")}`;
   const report = document.getElementById("report");
   report.append(element("h1", {}, `${data.workload} on ${data.machine.name}`),
-    element("p", { class: "note" }, data.heading.split("\n").filter((line) => /^PARTIAL|^runs of each/.test(line)).join(" ")),
-    ...data.lacks.map((sentence) => element("p", { class: "note" }, sentence)));
+    note(data.heading.split("\n").filter((line) => /^PARTIAL|^runs of each/.test(line)).join(" ")),
+    ...data.lacks.map(note));
   const bar = element("div", { class: "bar", role: "group", "aria-label": "Schedulers that are shown" });
   names.forEach((name, index) => {
     const button = element("button", {

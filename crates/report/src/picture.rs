@@ -112,8 +112,8 @@ fn columns(beside: usize, width: Option<u16>) -> usize {
 fn legend(rows: &[Row], end_ns: u64, seed: u64, full: u64, colour: bool) -> String {
     let shared = rows.iter().map(|row| row.llcs.len()).max().unwrap_or(1);
     let row = match shared {
-        1 => "a row an LLC".to_owned(),
-        _ => format!("a row the mean of up to {shared} LLCs"),
+        1 => "One row for each LLC".to_owned(),
+        _ => format!("Each row is the mean of up to {shared} LLCs"),
     };
     let tasks = if full == 1 { "1 task" } else { &format!("{full} tasks") };
     let waits = match colour {
@@ -123,7 +123,7 @@ fn legend(rows: &[Row], end_ns: u64, seed: u64, full: u64, colour: bool) -> Stri
     let time = seconds(end_ns);
     format!(
         "Tasks on each LLC, running or waiting, from left to right over {time} s of each scheduler's first run \
-         (seed {seed}): {row}, a full block {tasks} or more{waits}.\n"
+         (seed {seed}). {row}; a full block: {tasks} or more{waits}.\n"
     )
 }
 
@@ -300,7 +300,7 @@ mod tests {
             ]
         );
         let heading = text.replace('\n', " ");
-        assert!(heading.contains("a full block 2 tasks or more"), "{text}");
+        assert!(heading.contains("a full block: 2 tasks or more"), "{text}");
         assert!(heading.contains("first run (seed 7)"), "{text}");
     }
 
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(rows[16].label, "node 0 LLC 48-49");
         assert_eq!(rows[17].label, "node 1 LLC 50-52");
         let text = picture(&machine, &[("s", &run(&machine, 8, &[48]))], 7, None, false);
-        assert!(text.contains("a row the mean of up to 3 LLCs"), "{text}");
+        assert!(text.contains("Each row is the mean of up to 3 LLCs"), "{text}");
     }
 
     /// 2 nodes of 2 LLCs of 4 CPUs: half of LLC 1 is busy, then all of LLC 2.

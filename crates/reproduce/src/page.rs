@@ -37,7 +37,7 @@ fn heading(results: &Results) -> String {
     let programs: Vec<&str> = programs.into_iter().collect();
     format!(
         "`roost reproduce` writes this page from the recipes in `published/recipes/`.\n\
-         [results.json](results.json) has all digits. [Notes](notes/2026-11-25-results.md) tell what was tried on the way.\n\
+         [results.json](results.json) has all digits. [Notes](notes/2026-11-25-results.md) tell what was tried.\n\
          Program: {}.\n\n| rows | |\n|---|---|\n| run | {} of {} |\n| not modelled, and in no count below | {} |\n\
          | pictures, formulas, and rows of other programs, which no run repeats | {} |\n",
         programs.join("; "),
@@ -179,7 +179,8 @@ fn how(name: &str, study: &StudyResult) -> String {
     };
     let _ = write!(
         out,
-        "; one row of it:\n\n    roost compare --machine {} --workload {workload}{duration} --repeat {} --counters {}{}\n\n",
+        "; one row of it:\n\n    roost compare --machine {} --workload {workload}{duration} --repeat {} --counters \
+         {}{}\n\n",
         study.machine,
         row.seeds,
         study.before,

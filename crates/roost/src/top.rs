@@ -155,7 +155,8 @@ fn frame(
         tenths % 10,
         machine.nr_cpus()
     );
-    let legend = "A row an LLC, the newest at the right; a full block: all its CPUs are busy";
+    let legend =
+        "One row for each LLC, now at the right; a full block: all CPUs of the LLC are busy";
     let fitting = |line: &str| line.chars().take(width.map_or(usize::MAX, usize::from)).collect();
     let [heading, legend]: [String; 2] = [fitting(&heading), fitting(legend)];
     let lines = height.map(|height| height.saturating_sub(HEADING + 1).max(1));

@@ -291,8 +291,8 @@ fn published_figures_stand_beside_simulated_ones() {
 const RUN_NS: u64 = 1 << 28;
 const TURNS: u64 = 100;
 
-/// A run of 5,000 tasks on all CPUs, made up as simple as can be: 20 kinds of tasks in 8 cgroups; every task waits, runs
-/// and sleeps in turn, each time on another CPU.
+/// A made-up run of 5,000 tasks on all CPUs. There are 20 kinds of tasks in 8 cgroups. Every task waits, runs and
+/// sleeps in turn, each time on another CPU.
 fn crowd(machine: &Machine, shift: usize) -> Timeline {
     let recorder = TimelineRecorder::new(machine, Time(0));
     let mut tracer = recorder.tracer();

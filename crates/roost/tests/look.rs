@@ -123,7 +123,7 @@ fn the_picture_stands_below_the_same_table() {
     let picture = with.strip_prefix(&table).expect("the table first");
     assert!(picture.contains("first run (seed 1)"), "{picture}");
     let rows = picture.lines().filter(|line| line.ends_with('|')).count();
-    assert_eq!(rows, 4, "a row an LLC: {picture}");
+    assert_eq!(rows, 4, "one row for each LLC: {picture}");
     assert!(!picture.contains('\x1b'), "no colour where no terminal is");
 }
 

@@ -18,16 +18,19 @@ function grid(place, cell, { colorscale, most, unit, ticks }) {
   const each = (key) => cells.map((row) => row.map((found) => found?.[key] ?? null));
   const { text: color, faint } = colours();
   const annotations = cells.flatMap((row, y) => row.map((found, x) => ({
-    x, y, text: text(found?.label ?? ""), showarrow: false, font: { size: 11, color: found?.z === null ? faint : color },
+    x, y, text: text(found?.label ?? ""), showarrow: false,
+    font: { size: 11, color: found?.z === null ? faint : color },
   })));
   draw(place, [{
-    type: "heatmap", z: each("z"), zmin: most === undefined ? undefined : -most, zmax: most, colorscale, xgap: 2, ygap: 2,
+    type: "heatmap", z: each("z"), zmin: most === undefined ? undefined : -most, zmax: most, colorscale,
+    xgap: 2, ygap: 2,
     customdata: cells.map((row, y) => row.map((found, x) =>
       text(`${machines[y]}, ${workloads[x]}: ${found?.told ?? "nothing was measured"}`))),
     hovertemplate: "%{customdata}<extra></extra>", hoverongaps: true, showscale: unit !== undefined,
     colorbar: { title: { text: unit ?? "", side: "right" }, thickness: 10, outlinewidth: 0 }, ...ticks,
   }], {
-    height: 90 + 34 * machines.length + 6 * Math.max(...workloads.map((name) => Math.min(name.length, 40))), annotations,
+    height: 90 + 34 * machines.length + 6 * Math.max(...workloads.map((name) => Math.min(name.length, 40))),
+    annotations,
     xaxis: { tickvals: workloads.map((_, x) => x), ticktext: workloads.map(text), tickangle: -45, showgrid: false,
       zeroline: false, range: [-0.5, workloads.length - 0.5] },
     yaxis: { tickvals: machines.map((_, y) => y), ticktext: machines.map(text), showgrid: false, zeroline: false,
@@ -45,8 +48,9 @@ function diverging() {
 
 function change() {
   const part = section("change", "Change by machine and workload",
-    "A cell is the change of the mean against the first scheduler there, in percent, positive is better. Only cells whose two \
-95% confidence intervals are disjoint have a colour; the others may be chance. The scale is the same in all maps.");
+    "Each cell shows the change of the mean from the first scheduler, in percent; positive is better. A cell has a \
+colour if the two 95% confidence intervals do not overlap. The other changes may be chance. All maps have the same \
+scale.");
   const metrics = names("metric").map((name) => [name, name]);
   part.append(element("div", { class: "controls" },
     select("Metric", [["", "the first of each workload"], ...metrics], chosen.metric,
@@ -55,7 +59,7 @@ function change() {
   part.append(charts);
   const others = [...new Set(data.changes.filter((found) => found.significant !== null || found.change_pct !== null)
     .map((found) => found.scheduler))];
-  if (others.length === 0) charts.append(element("p", { class: "note" }, "One scheduler has nothing to be compared with."));
+  if (others.length === 0) charts.append(note("There is only one scheduler, so there is nothing to compare."));
   for (const scheduler of others) {
     const place = panel(charts, scheduler);
     drawers.push(() => {
@@ -67,7 +71,8 @@ function change() {
         const { change_pct, significant, metric, runs } = found;
         return {
           z: significant ? change_pct : null, label: `${percent(change_pct)}${significant ? "*" : ""}`,
-          told: `${metric} ${percent(change_pct)}, ${significant ? "intervals are disjoint" : "may be chance"}, ${runs} runs`,
+          told: `${metric} ${percent(change_pct)}, ${
+            significant ? "intervals do not overlap" : "may be chance"}, ${runs} runs`,
         };
       }, { colorscale: diverging(), most, unit: "%" });
     });
@@ -76,12 +81,13 @@ function change() {
 
 // --- 2. What wins where ---
 
-/** The best of `all`, and those whose intervals overlap with that of the best. */
+/** The best of `all`, and its rivals: those whose intervals overlap with the interval of the best. */
 function best(all) {
   const sign = all[0]?.better === "higher" ? -1 : 1;
   const [first, ...rest] = [...all].sort((one, other) => sign * (one.mean - other.mean));
   if (!first) return null;
-  const apart = (other) => first.low !== null && other.low !== null && (first.high < other.low || other.high < first.low);
+  const apart = (other) => first.low !== null && other.low !== null
+    && (first.high < other.low || other.high < first.low);
   return { first, rivals: rest.filter((other) => !apart(other)) };
 }
 
@@ -89,8 +95,8 @@ function winners() {
   const schedulers = names("scheduler");
   if (schedulers.length < 2) return;
   const part = section("winners", "What wins where",
-    "The scheduler with the best mean, in its colour if its interval excludes those of all others; without a colour: those \
-that cannot be told apart from the best.");
+    "Each cell names the scheduler with the best mean, in its colour, if its interval overlaps with no other. A cell \
+without a colour says how many schedulers are alike: the best one, and those whose intervals overlap with its own.");
   const place = panel(part, null);
   drawers.push(() => {
     const last = Math.max(schedulers.length - 1, 1);
@@ -122,7 +128,7 @@ function width(found, baseline) {
   return (50 * (found.high - found.low + baseline.high - baseline.low)) / Math.abs(baseline.mean);
 }
 
-/** Number of runs with which the intervals would be disjoint, if the means stay. They shrink with its square root. */
+/** Number of runs with which the intervals would not overlap, if the means stay. Widths shrink with its square root. */
 function seeds(found, half) {
   if (half === null) return "at least 2";
   const needed = Math.ceil(found.runs * (half / Math.abs(found.change_pct)) ** 2);
@@ -131,8 +137,8 @@ function seeds(found, half) {
 
 function uncertain() {
   const part = section("uncertain", "What is uncertain",
-    "Changes that may be chance, those with the widest intervals first. How many seeds would tell is an estimate: if means \
-and spread stayed as they are.");
+    "Changes that may be chance, the widest intervals first. The last column estimates how many seeds would be enough \
+to tell, if means and spread stay as they are.");
   const place = element("div", {});
   part.append(place);
   drawers.push(() => {
@@ -145,9 +151,9 @@ and spread stayed as they are.");
       found.machine, found.workload, found.scheduler, found.metric, percent(found.change_pct),
       half === null ? "-" : `± ${half.toFixed(2)}%`, found.runs, seeds(found, half),
     ]);
-    const header = ["machine", "workload", "scheduler", "metric", "change", "intervals", "seeds", "would tell"];
+    const header = ["machine", "workload", "scheduler", "metric", "change", "intervals", "seeds", "enough"];
     place.replaceChildren(rows.length === 0
-      ? element("p", { class: "note" }, "Nothing: all intervals are disjoint.") : table(header, cells));
+      ? element("p", { class: "note" }, "Nothing. No intervals overlap.") : table(header, cells));
   });
   if (data.failed.length > 0) {
     const rows = data.failed.map((failed) =>
@@ -165,13 +171,14 @@ function figures() {
     found.runs, found.change_pct === null ? "-" : `${percent(found.change_pct)}${found.significant ? "*" : ""}`,
   ]);
   const header = ["machine", "workload", "metric", "unit", "scheduler", "mean", "stddev", "runs", "change"];
-  section("figures", "All figures", "Every metric of every machine, workload and scheduler; * says that the intervals are \
-disjoint.", element("details", {}, element("summary", {}, `${rows.length} rows`), table(header, rows)));
+  section("figures", "All figures", "Every metric of every machine, workload and scheduler. A * says that the two \
+intervals do not overlap.", element("details", {}, element("summary", {}, `${rows.length} rows`), table(header, rows)));
 }
 
 function repeat() {
-  section("repeat", "To repeat it", "The plan gives the same file again, byte for byte, with this version and these inputs \
-(their hashes tell).", element("pre", {}, data.plan.trimEnd()), element("pre", {}, `roost ${data.version}`),
+  section("repeat", "To repeat it", "With this version and these inputs, the plan gives the same file again, byte for \
+byte. The hashes tell whether inputs are the same.",
+    element("pre", {}, data.plan.trimEnd()), element("pre", {}, `roost ${data.version}`),
     element("details", {}, element("summary", {}, "Inputs"), element("pre", {}, data.inputs)));
 }
 

@@ -1,14 +1,14 @@
-// Draws the agreement of the simulation with a real kernel from its data.
+// Draws the page that compares the simulation with a real kernel.
 
-/** What a comparison says, with its colour. */
+/** The verdicts of comparisons, each with its colour. */
 const VERDICTS = [
   ["size", "close", "#0072b2"], ["overlap", "intervals overlap", "#56b4e9"], ["differs", "differs", "#d55e00"],
   ["rare", "too rare to compare", "#999999"],
 ];
-/** Counts have logarithmic axes: what never happened stands here. */
+/** Where a count of 0 is drawn, because counts have logarithmic axes. */
 const NEVER = 0.1;
 
-/** What is chosen: a scenario, a shape (empty: all), and the quantity that is shown by itself. */
+/** What the reader has chosen: a scenario, a shape of machine (empty: all), and the quantity that has its own chart. */
 const chosen = { scenario: "", shape: "", quantity: "" };
 
 const all = () => data.suite.agreements.flatMap(({ scenario, shape, quantities }) =>
@@ -16,7 +16,7 @@ const all = () => data.suite.agreements.flatMap(({ scenario, shape, quantities }
 const isChosen = (of) => (chosen.scenario === "" || of.scenario === chosen.scenario)
   && (chosen.shape === "" || of.shape === chosen.shape);
 const names = (key) => [...new Set(data.suite.agreements.map((agreement) => agreement[key]))];
-/** A mean with half its interval, both as exact as two digits of that half. */
+/** A mean and half the width of its interval, rounded to two digits of that half. */
 function told({ mean, interval }) {
   const half = interval ? interval[1] - mean : 0;
   if (half <= 0) return digits(mean);
@@ -28,8 +28,8 @@ function told({ mean, interval }) {
 
 function scenarios() {
   const part = section("scenarios", "Which scenarios agree",
-    "A cell is a scenario on a machine: how many of the counters that could be compared agree, in percent. A click on a \
-row shows this scenario alone in the charts below, another one shows all.");
+    "Each cell is a scenario on a machine. It says how many percent of the counters that can be compared agree. Click \
+a row to see only this scenario in the charts below. Click it again to see all.");
   const place = panel(part, null);
   drawers.push(() => {
     const rows = names("scenario"), shapes = names("shape");
@@ -45,7 +45,7 @@ row shows this scenario alone in the charts below, another one shows all.");
   });
 }
 
-/** Takes a choice over into the controls and the charts. */
+/** Applies a choice to the controls and the charts. */
 function choose(choice) {
   Object.assign(chosen, choice);
   for (const key of ["scenario", "shape", "quantity"]) {
@@ -67,22 +67,23 @@ function control(label, key, values, every) {
 
 function agreement() {
   const part = section("agreement", "Simulated beside real",
-    "A point is a quantity of a scenario: its mean in the real kernel to the right, simulated upwards, with 95% \
-intervals. On the solid line both are the same; between the dotted lines they are close. A click on a point shows its \
-quantity in every scenario below.");
+    "Each point is a quantity of a scenario, with 95% intervals: its mean in the real kernel to the right, its \
+simulated mean upwards. On the solid line both are equal. Between the dotted lines they are close. Click a point to \
+see its quantity in every scenario, below.");
   part.append(element("div", { class: "controls" },
     control("Scenario", "scenario", names("scenario"), "all"), control("Machine", "shape", names("shape"), "all")));
   const charts = element("div", { class: "charts" });
   part.append(charts);
   const { relative, points } = data.tolerances;
-  const counts = panel(charts, `Counters, a run (never: ${NEVER})`);
+  const counts = panel(charts, `Counters per run (0 is drawn at ${NEVER})`);
   const shares = panel(charts, "Shares of wakeups and of run time, %");
   const placement = panel(charts, "Placement: share of run time by LLC and node, %");
   drawers.push(() => {
     const found = all().filter(isChosen);
     const of = (...kinds) => found.filter(({ kind }) => kinds.includes(kind));
     const most = Math.max(10, ...of("count").flatMap(({ sim, real }) => [sim.mean, real.mean])) * 2;
-    const axis = (title) => ({ type: "log", title: { text: title }, range: [Math.log10(NEVER) - 0.2, Math.log10(most)] });
+    const axis = (title) => (
+      { type: "log", title: { text: title }, range: [Math.log10(NEVER) - 0.2, Math.log10(most)] });
     const ends = [NEVER, most];
     beside(counts, groups(of("count"), (value) => Math.max(value, NEVER)), {
       xaxis: axis("real"), yaxis: axis("simulated"), click: show,
@@ -115,7 +116,7 @@ function groups(found, on) {
   })).filter(({ points }) => points.length > 0);
 }
 
-/** Shows a quantity by itself. */
+/** Shows a quantity in its own chart. */
 function show(quantity) {
   if (quantity === null) return;
   choose({ quantity });
@@ -126,7 +127,8 @@ function show(quantity) {
 
 function quantity() {
   const part = section("quantity", "One quantity in every scenario",
-    "Means with 95% intervals, where simulation or kernel have it; the choice above holds here too.");
+    "Means with 95% intervals, for each scenario in which the simulation or the kernel has the quantity. The choice \
+above applies here too.");
   const known = [...new Set(all().map(({ name }) => name))].sort();
   chosen.quantity = known.includes("migrations") ? "migrations" : known[0] ?? "";
   part.append(element("div", { class: "controls" }, control("Quantity", "quantity", known, null)));
@@ -139,7 +141,8 @@ function quantity() {
       told: VERDICTS.find(([verdict]) => verdict === of.verdict)[1],
     }));
     intervals(place, rows, [
-      { name: "real", color: "#d55e00", symbol: "diamond" }, { name: "simulated", color: "#0072b2", symbol: "circle" },
+      { name: "real", color: "#d55e00", symbol: "diamond" },
+      { name: "simulated", color: "#0072b2", symbol: "circle" },
     ], { rangemode: "tozero" });
   });
 }
@@ -148,7 +151,7 @@ function quantity() {
 
 function differences() {
   const part = section("differences", "What differs",
-    "Everything whose means are not close and whose intervals do not overlap; the choice above holds here too.");
+    "All quantities whose means are not close and whose intervals do not overlap. The choice above applies here too.");
   const place = element("div", {});
   part.append(place);
   drawers.push(() => {
@@ -173,8 +176,8 @@ function heading() {
 
 function repeat() {
   section("repeat", "To repeat it",
-    "What the kernel did is kept by --save, and set beside the model again by --from; docs/validation.md has tolerances, \
-bars and their reasons.", element("pre", {}, data.command));
+    "--save FILE keeps what the kernel did; --from FILE compares it again. docs/validation.md explains the tolerances \
+and the bars.", element("pre", {}, data.command));
 }
 
 start([heading, scenarios, agreement, quantity, differences, repeat]);

@@ -6,7 +6,8 @@
   const errors = [];
   addEventListener("error", (event) => errors.push(event.message));
   addEventListener("unhandledrejection", (event) => errors.push(String(event.reason)));
-  addEventListener("securitypolicyviolation", (event) => errors.push(`${event.violatedDirective}: ${event.blockedURI}`));
+  addEventListener("securitypolicyviolation", (event) =>
+    errors.push(`${event.violatedDirective}: ${event.blockedURI}`));
   for (const kind of ["error", "warn"]) console[kind] = (...words) => errors.push(words.map(String).join(" "));
 
   /** The elements that Plotly draws for each kind of trace. */
@@ -25,7 +26,10 @@
   function clickFirstRow(chart) {
     const target = chart.querySelector(".nsewdrag");
     const { left, top, width } = target.getBoundingClientRect();
-    const at = { bubbles: true, cancelable: true, view: window, button: 0, buttons: 1, clientX: left + width / 2, clientY: top + 4 };
+    const at = {
+      bubbles: true, cancelable: true, view: window, button: 0, buttons: 1,
+      clientX: left + width / 2, clientY: top + 4,
+    };
     for (const kind of ["mousemove", "mousedown", "mouseup"]) {
       (kind === "mousemove" ? target : document.elementFromPoint(at.clientX, at.clientY) ?? target)
         .dispatchEvent(new MouseEvent(kind, at));
