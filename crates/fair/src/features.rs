@@ -174,7 +174,7 @@ const VERSIONS: [Version; 6] = [
     },
     Version {
         name: "5.16",
-        new: "balancing by types of groups, the cluster domain, and an allowed NUMA imbalance of a quarter of the CPUs",
+        new: "balancing by types of groups, the cluster domain, a tolerated NUMA imbalance of a quarter of the CPUs",
         hz: HZ,
         queue: QueueEra::SINCE_5_15,
         averages: AverageEra::SINCE_5_15,

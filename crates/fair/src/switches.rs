@@ -122,7 +122,7 @@ impl Number {
 const KERNEL: [Switch; 8] = [
     Switch {
         name: "sis-prop",
-        about: "bound the idle search by idle time over scan cost, not by utilisation",
+        about: "limit the search for an idle CPU by idle time over scan cost, not by utilisation",
         since: "5.2",
         set: |features, on| {
             features.switches.search_limit = SearchLimit::Proportion.if_on(on, features);
@@ -130,31 +130,31 @@ const KERNEL: [Switch; 8] = [
     },
     Switch {
         name: "delay-dequeue",
-        about: "DELAY_DEQUEUE and DELAY_ZERO: a sleeper that ran ahead stays queued",
+        about: "DELAY_DEQUEUE and DELAY_ZERO: a task that sleeps while it is ahead stays queued",
         since: "6.15",
         set: |features, on| features.switches.delay_dequeue = on,
     },
     Switch {
         name: "preempt-short",
-        about: "PREEMPT_SHORT: a shorter slice may end the current task's protection",
+        about: "PREEMPT_SHORT: a wakee with a shorter slice may end the current task's protection",
         since: "6.15",
         set: |features, on| features.switches.preempt_short = on,
     },
     Switch {
         name: "hrtick",
-        about: "HRTICK (7.2: on): requests end by a timer, not at the next tick",
+        about: "HRTICK (7.2: on): a timer ends slices, not the next tick",
         since: "6.15",
         set: |features, on| features.switches.hrtick = on,
     },
     Switch {
         name: "preempt-lazy",
-        about: "lazy preemption (7.2: on): no interrupt to a CPU whose task is to give way",
+        about: "lazy preemption (7.2: on): no interrupt to a CPU whose task should give way",
         since: "6.15",
         set: |features, on| features.switches.preempt_lazy = on,
     },
     Switch {
         name: "ni-random",
-        about: "NI_RANDOM: try newly-idle balancing as often as it succeeds",
+        about: "NI_RANDOM: newly idle balancing is tried at random, as often as it succeeds",
         since: "3.9",
         set: |features, on| features.switches.newidle_random = on,
     },
@@ -166,7 +166,7 @@ const KERNEL: [Switch; 8] = [
     },
     Switch {
         name: "numa-balancing",
-        about: "automatic NUMA balancing (on): pages follow tasks, tasks their pages",
+        about: "automatic NUMA balancing (on): pages follow tasks, and tasks follow pages",
         since: "3.9",
         set: |features, on| features.switches.numa_balancing = on,
     },

@@ -151,7 +151,13 @@ const KERNEL: [Number; 15] = [
         unset: "700000, times 1 + log2(CPUs, 8 at most)",
         set: |features, ns| features.tunables.base_slice_ns = Some(ns),
         get: |features| features.tunables.base_slice_ns,
-        ..kernel("base-slice-ns", "EEVDF: request of a task", "ns", SLICE_NS, "base_slice_ns")
+        ..kernel(
+            "base-slice-ns",
+            "EEVDF: slice that a task asks for",
+            "ns",
+            SLICE_NS,
+            "base_slice_ns",
+        )
     },
     Number {
         until: Some("5.19"),
@@ -191,7 +197,7 @@ const KERNEL: [Number; 15] = [
         get: |features| Some(features.tunables.migration_cost_ns),
         ..kernel(
             "migration-cost-ns",
-            "how long caches count as hot; least cost of balancing a newly idle CPU",
+            "time for which caches count as hot; least cost of balancing a newly idle CPU",
             "ns",
             (0, 1_000_000_000),
             "migration_cost_ns",
@@ -200,14 +206,20 @@ const KERNEL: [Number; 15] = [
     Number {
         set: |features, tasks| features.tunables.nr_migrate = tasks,
         get: |features| Some(features.tunables.nr_migrate),
-        ..kernel("nr-migrate", "tasks that a pass looks at", "tasks", (1, 1024), "nr_migrate")
+        ..kernel(
+            "nr-migrate",
+            "tasks that a pass examines at most",
+            "tasks",
+            (1, 1024),
+            "nr_migrate",
+        )
     },
     Number {
         set: |features, mb| features.tunables.scan.size_mb = mb,
         get: |features| Some(features.tunables.scan.size_mb),
         ..kernel(
             "numa-scan-size-mb",
-            "NUMA balancing: what a scan marks at most",
+            "NUMA balancing: memory that a scan marks at most",
             "MB",
             (1, 65_536),
             "numa_balancing/scan_size_mb",
@@ -241,7 +253,7 @@ const KERNEL: [Number; 15] = [
         get: |features| Some(features.tunables.scan.delay_ms),
         ..kernel(
             "numa-scan-delay-ms",
-            "NUMA balancing: before a new process is scanned",
+            "NUMA balancing: time before a new process is scanned",
             "ms",
             (0, 3_600_000),
             "numa_balancing/scan_delay_ms",
@@ -252,7 +264,7 @@ const KERNEL: [Number; 15] = [
         get: |features| Some(features.tunables.gather.aggr_tolerance),
         ..gather(
             "llc-aggr-tolerance",
-            "LLCs that a process may fill and still gather; 0: none does, 100: any",
+            "LLCs that a process may fill and still gather; 0: none gathers, 100: all do",
             "times",
             (0, 100),
             "llc_balancing/aggr_tolerance",
@@ -328,7 +340,7 @@ macro_rules! of_level {
                 imbalance_pct,
                 "imbalance-pct-",
                 "imbalance_pct",
-                "imbalance that balancing acts on, 100 being none",
+                "imbalance at which balancing acts; 100: at any",
                 "%",
                 (100, 1000)
             ),

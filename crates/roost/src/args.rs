@@ -106,7 +106,7 @@ Examples:
   roost machine --sysfs captured/                  a copied /sys/devices/system
   roost machine sys.tgz                            an archive, made on a server by:
       cat /proc/cpuinfo >cpuinfo; tar czf sys.tgz cpuinfo /sys/devices/system/cpu /sys/devices/system/node
-  roost machine cpus.txt                           output of `lscpu -p` or `lscpu -J -e`, optionally with that of `numactl -H`
+  roost machine cpus.txt                           output of `lscpu -p` or `lscpu -J -e`, optionally of `numactl -H`
   roost machine 2n2l4c --on vm                     what a real kernel sees of this machine, in a guest";
 
 /// Arguments of `roost machine`.
@@ -766,7 +766,7 @@ fn compare_long_help() -> String {
     for (name, about) in roost_fair::switches() {
         text += &format!("  {name:<22} {about}\n");
     }
-    text += "\nNumbers, as +NAME=N (`roost compare --list-schedulers` shows ranges, defaults and the kernel's files):\n";
+    text += "\nNumbers, as +NAME=N (--list-schedulers shows ranges, defaults and the kernel's files):\n";
     for number in roost_fair::numbers() {
         let name = format!("{}=N", number.name);
         text += &format!("  {name:<28} {}, {}\n", number.about, number.unit);

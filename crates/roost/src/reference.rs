@@ -3,13 +3,14 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command};
+use roost_fair::{KernelFile, Number};
 use roost_settings::{Kind, Setting};
 
 /// The whole page, as Markdown.
 pub fn page(mut roost: Command) -> String {
     roost.build();
     let mut out = String::from(
-        "# Reference\n\n`roost man FOLDER` writes this page from the program's own tables. A test keeps both in step.\n",
+        "# Reference\n\n`roost man FOLDER` writes this page from the program's own tables. A test compares both.\n",
     );
     out += "\n## Commands and options\n";
     commands(&mut out, &roost, "roost");
@@ -19,8 +20,8 @@ pub fn page(mut roost: Command) -> String {
     let presets = roost_machine::presets();
     let presets = presets.iter().map(|(name, about)| [code(name), (*about).to_owned()]);
     table(&mut out, ["preset", "what it is"], presets);
-    out += "\n## Settings of the live scheduler\n\nOptions of `scx_roost`, names in its settings file, and `roost+NAME=VALUE` in `roost \
-            compare`.\n";
+    out += "\n## Settings of the live scheduler\n\n\
+            Options of `scx_roost`, names in its settings file, and `roost+NAME=VALUE` in `roost compare`.\n";
     table(
         &mut out,
         ["setting", "takes", "default", "what it does"],
@@ -75,14 +76,57 @@ fn schedulers(out: &mut String) {
     *out += "\n## Switches and numbers of the fair class\n\nThey follow a version: `fair@5.19+sis-util+no-hrtick`.\n";
     let switches = roost_fair::switches().into_iter();
     let switches = switches.map(|(name, about)| [code(&format!("+{name}")), about.to_owned()]);
-    let numbers = roost_fair::numbers();
-    let numbers =
-        numbers.map(|n| [code(&format!("+{}=N", n.name)), format!("{}, {}", n.about, n.unit)]);
-    table(out, ["switch", "what it does"], switches.chain(numbers));
+    table(out, ["switch", "what it does"], switches);
+    numbers(out);
+}
+
+/// The numbers of the kernel, of its domains and of the mechanisms, each kind in a table of its own.
+fn numbers(out: &mut String) {
+    *out += "\n### Numbers of the kernel\n\n\
+             They follow a version too: `fair@7.2+base-slice-ns=3000000`. Files are below `/sys/kernel/debug/sched`.\n\
+             [Numbers](use/numbers.md) says more.\n";
+    let of_kernel = |number: &&Number| matches!(number.file, Some(KernelFile::Sched(_)));
+    let columns = ["number", "unit, range", "default", "versions", "file", "what it is"];
+    table(out, columns, roost_fair::numbers().filter(of_kernel).map(number));
+    *out += "\n### Numbers of scheduling domains\n\n\
+             `LEVEL` is `smt`, `cls`, `mc` (the LLC), `pkg`, `node` or `numa`: `fair@7.2+imbalance-pct-mc=110`.\n";
+    let mut rows: Vec<[String; 6]> = roost_fair::numbers().filter_map(number_of_domains).collect();
+    rows.sort();
+    rows.dedup();
+    table(out, columns, rows.into_iter());
+    *out += "\n### Numbers of the mechanisms\n\nThey exist in the simulation only.\n";
+    let of_mechanism = |number: &&Number| number.file.is_none();
+    let columns = ["number", "unit, range", "default", "versions", "source", "what it is"];
+    table(out, columns, roost_fair::numbers().filter(of_mechanism).map(number));
+}
+
+/// The row of a number.
+fn number(number: &Number) -> [String; 6] {
+    [
+        code(&format!("+{}=N", number.name)),
+        format!("{}, {} to {}", number.unit, number.least, number.most),
+        number.default_text(),
+        number.versions(),
+        number.file.map_or_else(|| number.source.to_owned(), |file| code(&file.to_string())),
+        number.about.to_owned(),
+    ]
+}
+
+/// The row of a number of domains, the same for each level: numbers end with `-` and the level.
+fn number_of_domains(of_level: &Number) -> Option<[String; 6]> {
+    let KernelFile::Domain { .. } = of_level.file? else { return None };
+    let (name, _) = of_level.name.rsplit_once('-')?;
+    let (_, about) = of_level.about.split_once(": ")?;
+    let mut row = number(of_level);
+    row[0] = code(&format!("+{name}-LEVEL=N"));
+    "by level; `roost machine --kernel 7.2` shows it".clone_into(&mut row[2]);
+    about.clone_into(&mut row[5]);
+    Some(row)
 }
 
 fn workloads(out: &mut String) {
-    *out += "\n## Benchmarks\n\n`NAME:parameter=value,parameter=value`; a parameter that is not given has its default.\n";
+    *out += "\n## Benchmarks\n\n\
+             `NAME:parameter=value,parameter=value`. Parameters that are not given have their defaults.\n";
     for benchmark in roost_workload::benchmarks() {
         let _ = write!(out, "\n### {}\n\n{}\n", benchmark.name, benchmark.summary);
         if let Some(ns) = benchmark.duration_ns {
@@ -115,10 +159,12 @@ fn setting(setting: &Setting) -> [String; 4] {
 }
 
 fn counters(out: &mut String) {
-    *out += "\n## Counters of simulated runs\n\n`--counters` prints them; JSON and CSV always have them. They cover the measured part of a run. \
-             `LEVEL` stands for a level of scheduling domains, from `SMT` up to `NUMA`, `NUMA2` and so on by distance. `IDLE` is the state of the \
-             CPU that balances: busy, idle or newidle. `N` is a number, `GROUP` the path of a cgroup, `HOOK` a hook. `scx_roost --help-stats` \
-             lists the counters of the live scheduler.\n";
+    *out += "\n## Counters of simulated runs\n\n\
+             `--counters` prints them. JSON and CSV always have them. They cover the measured part of a run.\n\
+             `scx_roost --help-stats` lists the counters of the live scheduler. In names,\n\n\
+             - `LEVEL` is a level of scheduling domains, from `SMT` up to `NUMA`, `NUMA2` and so on by distance\n\
+             - `IDLE` is the state of the CPU that balances: busy, idle or newidle\n\
+             - `N` is a number, `GROUP` the path of a cgroup, `HOOK` a hook\n";
     for (kind, counters) in roost_report::COUNTERS {
         let _ = write!(out, "\n### {kind}\n");
         let rows = counters.iter().map(|counter| [code(counter.name), counter.meaning.to_owned()]);

@@ -94,11 +94,11 @@ pub fn template(name: &str) -> Result<String, String> {
     let text = text.map_or("", |(_, text)| *text);
     let mut out = String::from("/* SPDX-License-Identifier: GPL-2.0-only */\n");
     out += &format!(
-        "/*\n * A rule of your own, from roost/{header}: edit the functions, and remove those \
-                     that you do not change.\n *\n *     roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy=FILE\n *\n"
+        "/*\n * A rule of your own, from roost/{header}. Edit the functions, and remove those that you do not \
+         change.\n *\n *     roost compare --workload hackbench fair@7.2 mine=fair@7.2+policy=FILE\n *\n"
     );
-    out += " * You can use the types, constants and functions of all headers. A rule is a formula of its arguments: no\n \
-            * static variables, no floats, and the same integer types as here. The header's comment:\n */\n\n";
+    out += " * You can use the types, constants and functions of all headers. A rule is a formula of its arguments:\n \
+            * no static variables, no floats, and the same integer types as here. The header's comment:\n */\n\n";
     // The header's own comment is its second one.
     let about = text.splitn(3, "/*").nth(2).and_then(|rest| rest.split_once("*/"));
     if let Some((about, _)) = about {

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | settings file | `cling = false`, `llc-imbalance = 2`, `slice-us = 3000` |
 //! | `roost run`, `scx_roost` | `--no-cling --llc-imbalance 2 --slice-us 3000 --config FILE` |
-//! | a scheduler's name in `roost compare` | `roost+no-cling+llc-imbalance=2+config=FILE`, and for settings that the simulated fair class has too, `fair@7.2+no-cling+config=FILE` |
+//! | a scheduler's name in `roost compare` | `roost+no-cling+llc-imbalance=2+config=FILE` |
+//! | the simulated fair class, if it has the setting | `fair@7.2+no-cling+config=FILE` |
 //!
 //! | module | what it has |
 //! |---|---|

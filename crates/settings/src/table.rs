@@ -54,15 +54,15 @@ const MECHANISMS: &[Setting] = &[
     Setting {
         name: "sis-util",
         kind: Kind::Switch,
-        meaning: "bound the search for an idle CPU by the utilisation of the LLC",
+        meaning: "limit the search for an idle CPU by the utilisation of the LLC",
         without: "search the whole LLC for an idle CPU at every wakeup",
     },
     Setting {
         name: "llc-imbalance",
         kind: Kind::Tolerance { unit: "TASKS", most: 999_999 },
-        meaning: "tasks that one LLC of a node may have more than another (if no number is given: a quarter of an LLC's \
-                  CPUs, but at least 2 tasks, or 1 in LLCs of fewer than 4 CPUs)",
-        without: "even out the LLCs of a node whatever the imbalance",
+        meaning: "tasks that one LLC of a node may have more than another (if no number is given: a quarter of an \
+                  LLC's CPUs, but at least 2 tasks, or 1 in LLCs of fewer than 4 CPUs)",
+        without: "even out the LLCs of a node, however small the imbalance",
     },
     Setting {
         name: "numa-imbalance",

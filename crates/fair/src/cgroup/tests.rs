@@ -216,7 +216,8 @@ fn no_task_is_lost_in_groups() {
             "hog": { "instance": 9, "taskgroup": "/a", "loop": -1, "run": 5000 },
             "nice": { "instance": 4, "taskgroup": "/a/b", "loop": -1, "priority": 5, "run": 3000, "sleep": 500 },
             "sleeper": { "instance": 20, "taskgroup": "/a/c", "loop": -1, "run": 300, "sleep": 700 },
-            "background": { "instance": 3, "policy": "SCHED_IDLE", "taskgroup": "/d", "loop": -1, "run": 2000, "sleep": 100 },
+            "background": { "instance": 3, "policy": "SCHED_IDLE", "taskgroup": "/d", "loop": -1,
+                "run": 2000, "sleep": 100 },
             "free": { "instance": 8, "loop": -1, "run": 900, "sleep": 900 },
             "mover": { "instance": 3, "phases": {
                 "a": { "taskgroup": "/a", "run": 300, "sleep": 100 }, "b": { "taskgroup": "/a/b", "run": 900 },

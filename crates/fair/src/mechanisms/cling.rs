@@ -32,7 +32,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
     switches: &SWITCHES,
     numbers: &NUMBERS,
     acted: &["cling_held", "cling_held_pages"],
-    needs: "a machine of several NUMA nodes and a workload of task groups that use memory",
+    needs: "a machine of several NUMA nodes, and a workload with cgroups that use memory",
     is_on: |features| features.mechanisms.cling.on,
     can_act: |machine: &Machine, workload: &Workload| {
         machine.nodes.len() > 1 && !workload.groups.is_empty() && !workload.regions.is_empty()
@@ -42,7 +42,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
 const SWITCHES: [Switch; 2] = [
     Switch {
         name: "cling",
-        about: "groups (cgroups) settle on a node and stay there; turns numa-groups on",
+        about: "cgroups settle on a node and stay there; turns numa-groups on",
         since: "5.2",
         set: |features, on| {
             features.mechanisms.cling.on = on;
@@ -51,7 +51,7 @@ const SWITCHES: [Switch; 2] = [
     },
     Switch {
         name: "numa-groups",
-        about: "every cgroup is one NUMA group (cpu.numa_group)",
+        about: "each cgroup is one NUMA group (cpu.numa_group)",
         since: "5.2",
         set: |features, on| features.mechanisms.cling.groups = on,
     },
@@ -60,28 +60,28 @@ const SWITCHES: [Switch; 2] = [
 const NUMBERS: [Number; 2] = [
     Number {
         name: "cling-degree",
-        about: "cling: failed attempts that pause it; 100: never",
+        about: "cling: share of failed attempts that pauses it; 100: never",
         unit: "%",
         least: 0,
         most: 100,
         since: "3.9",
         until: None,
         unset: "",
-        source: "numa_balancing_cling_degree, roost/cling.h",
+        source: "numa_balancing_cling_degree (roost/cling.h)",
         file: None,
         set: |features, percent| features.mechanisms.cling.degree = percent,
         get: |features| Some(features.mechanisms.cling.degree),
     },
     Number {
         name: "cling-period-ms",
-        about: "cling: time after which failed attempts count half",
+        about: "cling: time after which the counts of attempts are halved",
         unit: "ms",
         least: 1,
         most: 3_600_000,
         since: "3.9",
         until: None,
         unset: "",
-        source: "a tenth of the longest scan period, roost/cling.h",
+        source: "a tenth of the longest scan period (roost/cling.h)",
         file: None,
         set: |features, ms| features.mechanisms.cling.period_ms = ms,
         get: |features| Some(features.mechanisms.cling.period_ms),

@@ -39,13 +39,13 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
 const SWITCHES: [Switch; 2] = [
     Switch {
         name: "consolidate",
-        about: "each process on as few nodes as the load allows",
+        about: "gather each process on as few nodes as the load allows",
         since: "3.9",
         set: |features, on| features.mechanisms.consolidate = Consolidation::Intended.or_off(on),
     },
     Switch {
         name: "consolidate-posted",
-        about: "the same with what its patches do otherwise than their text says",
+        about: "the same as the posted code does it, where that differs from its text",
         since: "3.9",
         set: |features, on| features.mechanisms.consolidate = Consolidation::Posted.or_off(on),
     },
@@ -53,14 +53,14 @@ const SWITCHES: [Switch; 2] = [
 
 const NUMBERS: [Number; 1] = [Number {
     name: "consolidate-seq",
-    about: "consolidate: passes that leave alone a task which was pulled on purpose",
+    about: "consolidate: passes during which a task pulled on purpose is left alone",
     unit: "passes",
     least: 0,
     most: 1000,
     since: "3.9",
     until: None,
     unset: "",
-    source: "migrate_seq, roost/consolidate.h",
+    source: "migrate_seq (roost/consolidate.h)",
     file: None,
     set: |features, passes| features.mechanisms.consolidate_seq = passes,
     get: |features| Some(features.mechanisms.consolidate_seq),

@@ -49,7 +49,7 @@ const NUMBERS: [Number; 1] = [Number {
     since: "3.9",
     until: None,
     unset: "if on: a quarter of an LLC's CPUs, but at least 2 (1 below 4 CPUs)",
-    source: "this project's; published: roost/llc_imbalance.h",
+    source: "this project; the published rule is in roost/llc_imbalance.h",
     file: None,
     set: |features, tasks| {
         features.mechanisms.llc_imbalance =

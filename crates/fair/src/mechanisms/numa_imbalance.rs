@@ -36,13 +36,13 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
 const SWITCHES: [Switch; 2] = [
     Switch {
         name: "numa-imbalance",
-        about: "allowed NUMA imbalance from LLCs as published 2021-12-01; no-: none",
+        about: "tolerate an imbalance between nodes, by their LLCs, as published 2021-12-01; no-: none",
         since: "3.9",
         set: |features, on| features.mechanisms.numa_imbalance = published_or_none(on),
     },
     Switch {
         name: "numa-imbalance-merged",
-        about: "the same as merged: 5.18's rule up to 5.19, 6.0's later; no-: none",
+        about: "the same as merged: the rule of 5.18 up to 5.19, the rule of 6.0 later; no-: none",
         since: "3.9",
         set: |features, on| {
             features.mechanisms.numa_imbalance =
@@ -53,14 +53,14 @@ const SWITCHES: [Switch; 2] = [
 
 const NUMBERS: [Number; 1] = [Number {
     name: "imb-numa-nr",
-    about: "tasks by which a node may be ahead, in place of what rules since 5.18, and the published one, compute",
+    about: "tasks that a node may have more than another, instead of the computed number",
     unit: "tasks",
     least: 0,
     most: 999_999,
     since: "3.9",
     until: None,
-    unset: "by the LLCs of a node",
-    source: "imb_numa_nr of struct sched_domain, roost/numa_imbalance.h",
+    unset: "computed from the LLCs of a node",
+    source: "imb_numa_nr of struct sched_domain (roost/numa_imbalance.h)",
     file: None,
     set: |features, tasks| features.mechanisms.imb_numa_nr = Some(tasks),
     get: |features| features.mechanisms.imb_numa_nr,

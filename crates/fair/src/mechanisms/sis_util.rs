@@ -34,7 +34,7 @@ pub(super) const MECHANISM: Mechanism = Mechanism {
 
 const SWITCHES: [Switch; 1] = [Switch {
     name: "sis-util",
-    about: "bound the idle search by the LLC's utilisation; turns sis-prop off",
+    about: "limit the search for an idle CPU by the LLC's utilisation; turns sis-prop off",
     since: "5.2",
     set: |features, on| {
         features.switches.search_limit = SearchLimit::Utilisation.if_on(on, features);
@@ -44,7 +44,7 @@ const SWITCHES: [Switch; 1] = [Switch {
 const NUMBERS: [Number; 2] = [
     Number {
         name: "sis-util-threshold",
-        about: "sis-util: utilisation of an LLC from which on it is not searched",
+        about: "sis-util: utilisation at which an LLC is no longer searched",
         unit: "%",
         least: 1,
         most: 100,
@@ -58,14 +58,14 @@ const NUMBERS: [Number; 2] = [
     },
     Number {
         name: "sis-util-floor",
-        about: "sis-util: CPUs that a search may look at however busy the LLC is",
+        about: "sis-util: CPUs that a search may examine even in a full LLC",
         unit: "CPUs",
         least: 0,
         most: 999_999,
         since: "5.2",
         until: None,
         unset: "",
-        source: "this project's; published without",
+        source: "this project; not in the published patch",
         file: None,
         set: |features, cpus| features.mechanisms.sis_util.floor = cpus,
         get: |features| Some(features.mechanisms.sis_util.floor),
