@@ -60,9 +60,9 @@ class Frame:
 class Runs(Frame):
     """Runs, one per row: what was run, its metrics and its counters.
 
-    The metadata of a column says what it is: ``kind`` (``metric``, ``counter``, ``histogram``, ``number`` or ``place``);
-    for a metric, ``unit`` and ``better`` (``higher`` or ``lower``); for a counter, ``meaning``. Values that a run does
-    not have are null.
+    The metadata of a column says what it is: ``kind`` (``metric``, ``counter``, ``histogram``, ``number`` or
+    ``place``); for a metric, ``unit`` and ``better`` (``higher`` or ``lower``); for a counter, ``meaning``. Values that
+    a run does not have are null.
     """
 
     def changes(self) -> Frame:

@@ -27,7 +27,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program ``roost`` of this checkout, from ``make test`` or ``cargo build``. Skips the test if it is missing."""
+    """Runs the program ``roost`` that ``make test`` or ``cargo build`` made. Skips the test if it is missing."""
     places = [ROOT / "target" / profile / "roost" for profile in ("checked", "release", "debug")]
     program = next((place for place in places if place.exists()), None)
     if program is None:

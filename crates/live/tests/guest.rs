@@ -14,7 +14,10 @@ use roost_vm::{Guest, Job, exact};
 /// Starts busy loops in cgroups.
 const SETS: &str = r#"
 G=/sys/fs/cgroup
-loops() { mkdir -p $G/$1; for t in $(seq $2); do ( echo $BASHPID >$G/$1/cgroup.procs; while :; do :; done ) & P="$P $!"; done; }
+loops() {
+  mkdir -p $G/$1
+  for t in $(seq $2); do ( echo $BASHPID >$G/$1/cgroup.procs; while :; do :; done ) & P="$P $!"; done
+}
 end() { kill $P; wait $P 2>/dev/null; P=; }
 "#;
 

@@ -21,7 +21,10 @@ const PAGE: usize = 4096;
 const WORKERS: &str = r#"
 G=/sys/fs/cgroup
 group() { echo +memory >$G/cgroup.subtree_control; for g in "$@"; do mkdir -p $G/$g; done; }
-worker() { ( [ -d $G/$1 ] && echo $BASHPID >$G/$1/cgroup.procs; WORKER="$*" exec ./locality --exact program_works --ignored --nocapture 2>&1 ) & P="$P $!"; }
+worker() {
+  ( [ -d $G/$1 ] && echo $BASHPID >$G/$1/cgroup.procs
+    WORKER="$*" exec ./locality --exact program_works --ignored --nocapture 2>&1 ) & P="$P $!"
+}
 workers() { wait $P; P=; }
 "#;
 

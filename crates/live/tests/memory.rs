@@ -51,9 +51,15 @@ const KEPT: [(&str, &str, &str); 6] = [
 /// provides before node 0 is asked.
 const BINDINGS: &str = r#"
 G=/sys/fs/cgroup
-bound() { echo +cpuset >$G/cgroup.subtree_control; mkdir -p $G/bound; echo 0 >$G/bound/cpuset.mems; ( echo $BASHPID >$G/bound/cgroup.procs; "$@" ); }
+bound() {
+  echo +cpuset >$G/cgroup.subtree_control; mkdir -p $G/bound; echo 0 >$G/bound/cpuset.mems
+  ( echo $BASHPID >$G/bound/cgroup.procs; "$@" )
+}
 free() { awk '/MemFree/ { print int($4 / 1024) }' /sys/devices/system/node/node1/meminfo; }
-full() { mkdir -p /tmp/full; mount -t tmpfs -o mpol=prefer:1,size=2g full /tmp/full; dd if=/dev/zero of=/tmp/full/file bs=1M count=$(free) 2>/dev/null; echo "$(free) MB are free on node 1"; }
+full() {
+  mkdir -p /tmp/full; mount -t tmpfs -o mpol=prefer:1,size=2g full /tmp/full
+  dd if=/dev/zero of=/tmp/full/file bs=1M count=$(free) 2>/dev/null; echo "$(free) MB are free on node 1"
+}
 "#;
 
 /// Memory stays where it is if the daemon is switched off, if the memory has a policy or cpuset of its own, or if the

@@ -314,7 +314,7 @@ pub(crate) const X3750_M4: Figures = Figures {
     sampling: Some(Sampling {
         period_ns: figure(
             10_000_000,
-            "assumption: as the 2-node machine of the same author; of this one no numbers of context switches were posted",
+            "assumption: as on the 2-node machine of the same author. Context switches of this one were not posted",
         ),
         run_ns: SAMPLING_RUN,
     }),

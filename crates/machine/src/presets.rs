@@ -253,8 +253,8 @@ const PRESETS: &[Preset] = &[
         guesses: &[
             (
                 "assumed-same-machine",
-                "the text has 2 nodes and not more; its author showed his 2-node machine two weeks before (numactl, LKML \
-                 2013-07-16), where numa01 and numa02 take as long",
+                "the text has 2 nodes and no more. Two weeks before, its author showed his 2-node machine (numactl, \
+                 LKML 2013-07-16), and numa01 and numa02 take as long there",
             ),
             ("assumed-smt", "none; the rows are not marked HT"),
             (

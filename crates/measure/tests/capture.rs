@@ -275,7 +275,8 @@ proptest! {
 
     #[test]
     fn any_text_of_a_format_is_read_or_refused(
-        text in "(ID: ?[0-9]{0,6}\n|\tfield:[a-z_]{1,8} ?[a-z_]{0,8};|\toffset:[0-9]{0,6};|\tsize:[0-9]{0,3};|\tsigned:[01];|\n){0,40}",
+        text in "(ID: ?[0-9]{0,6}\n|\tfield:[a-z_]{1,8} ?[a-z_]{0,8};|\toffset:[0-9]{0,6};\
+                 |\tsize:[0-9]{0,3};|\tsigned:[01];|\n){0,40}",
     ) {
         let events = EVENTS.map(|event| (event.to_owned(), text.clone()));
         let _ = Formats::parse(("header_page", &text), ("header_event", &text), &events);

@@ -152,7 +152,8 @@ set_histograms() {
 	echo "roost_wakeup $1" >>$tracing/synthetic_events ||
 		fail "this kernel has no synthetic trace events: CONFIG_HIST_TRIGGERS is off"
 	trigger sched/sched_waking "hist:keys=pid:prev=target_cpu,waker=common_cpu:size=65536$2"
-	trigger sched/sched_wakeup "hist:keys=pid:moved=target_cpu-\$prev,target=target_cpu:size=65536:onmatch(sched.sched_waking).trace(roost_wakeup,\$waker,\$target,\$moved)$2"
+	local woken='onmatch(sched.sched_waking).trace(roost_wakeup,$waker,$target,$moved)'
+	trigger sched/sched_wakeup "hist:keys=pid:moved=target_cpu-\$prev,target=target_cpu:size=65536:$woken$2"
 	trigger synthetic/roost_wakeup 'hist:keys=moved'
 	[ -n "$2" ] && trigger synthetic/roost_wakeup 'hist:keys=waker,target:size=131072'
 	trigger sched/sched_migrate_task "hist:keys=orig_cpu,dest_cpu:size=131072$2"

@@ -470,7 +470,7 @@ fn lines(log: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The last number of a line, which is the wakeup latency. If a timer had expired before the task started to wait for
-/// it, there was no wakeup: then `slack`, three columns before, is negative, or the latency is negative and printed
+/// it, there was no wakeup. Then `slack`, three columns before, is negative. Or the latency is negative, and is printed
 /// without its sign.
 fn latency(line: &str) -> Option<u64> {
     let mut numbers = line.split_whitespace().rev();

@@ -223,8 +223,8 @@ fn without_numa_balancing_they_take_as_long_as_posted() {
 }
 
 /// The period of the frequency governor's threads is derived from this row: on a fully busy machine, a task is
-/// preempted a little more often than that period. numa02_SMT, with half of the CPUs idle, has more switches (136 per
-/// second); here the balancer causes these.
+/// preempted a little more often than once in that period. numa02_SMT leaves half of the CPUs idle and has more
+/// switches (136 per second). The balancer causes these.
 #[test]
 fn tasks_are_preempted_as_often_as_posted() {
     let machine = roost_machine::resolve("xeon-2s-12").expect("a preset");

@@ -1,11 +1,11 @@
-//! What four small runs counted, in each generation of the fair class and its newest version, so that a change of behaviour
-//! shows where nobody looked for it. Each snapshot was read by hand; why its figures are plausible
-//! stands above the test, and what can be calculated is asserted beside it.
+//! Snapshots of the counters of four small runs, in each generation of the fair class and its newest version. They show
+//! changes of behaviour that nobody expected. Each snapshot was read by hand. The comment above a test says why its
+//! figures are plausible, and the test asserts what can be calculated.
 //!
 //! The machine: 2 nodes, each with 2 LLCs of 2 cores of 2 threads: 16 CPUs, 8 cores, 4 LLCs.
 //!
-//! After a change that is meant to show: `INSTA_UPDATE=always cargo test -p roost --test snapshots`,
-//! then read the difference as carefully.
+//! After an intended change of behaviour: `INSTA_UPDATE=always cargo test -p roost --test snapshots`, then read the
+//! difference as carefully.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -29,7 +29,7 @@ fn run(workload: &Workload) -> [Outcome; 4] {
     })
 }
 
-/// A row a counter that is not zero for all, without those of the simulator itself; times in ms.
+/// One row for each counter that is not zero in all runs, without the counters of the simulator itself. Times in ms.
 fn shown(outcomes: &[Outcome; 4]) -> String {
     let row = |name: &str, cell: &dyn Fn(usize) -> String| {
         let cells: String = (0..4).map(|index| format!("{:>12}", cell(index))).collect();
@@ -54,12 +54,11 @@ fn shown(outcomes: &[Outcome; 4]) -> String {
 
 /// 2 groups send 2 x 20 x 20 x 20 = 16,000 messages in about 11 ms.
 ///
-/// - In 5.2 and 5.16 the second node stays idle and no task changes the node: a child starts for 12 us
-///   and blocks while its parent needs 7.5 to 22.5 us for the next, so that few run at once; and the
-///   run is over before the first balancing between nodes is due, after 16 ms (1 ms a CPU of the
-///   domain). So 80 tasks share 8 CPUs. In 3.9 and 7.2, which allow less imbalance, a child that still
-///   runs sends the next one to the other node now and then.
-/// - Far fewer wakeups than messages: with 10 tasks a CPU a receiver finds many at once.
+/// - In 5.2 and 5.16 the second node stays idle, and no task changes the node. A child runs for 12 us and then blocks.
+///   Its parent needs 7.5 to 22.5 us to fork the next one, so few run at the same time. The first balancing between
+///   nodes would be after 16 ms (1 ms for each CPU of the domain), but the run ends before. So 80 tasks share 8 CPUs.
+///   3.9 and 7.2 allow less imbalance: now and then, a child that still runs sends the next one to the other node.
+/// - There are far fewer wakeups than messages: with 10 tasks per CPU, a receiver finds many messages at once.
 /// - 3.9's wakeups are mostly synchronous: `nr_wakeups_affine` does not count those that such a hint
 ///   brings to the waker. Idle CPUs pull by load: many passes find one, and hot or running tasks.
 /// - The search mostly fails (`sis_failed` close to `sis_domain_search`): 8 CPUs are seldom idle.
@@ -96,9 +95,9 @@ fn schbench_with_a_cpu_for_everyone() {
 ///
 /// - Wakeups: 6 x 400 + 2 x 125 = 2,650, less the last of each, at the very end, and 7 at the common
 ///   start.
-/// - CPU time: 6 x 400 x 1 ms + 2 x 125 x 12 ms = 5.4 s if nobody shares a core, and up to half as
-///   much again for the time that two do: each task sleeps at the common start before the next
-///   is forked, so that they come to few cores and are spread when all are woken.
+/// - CPU time: 6 x 400 x 1 ms + 2 x 125 x 12 ms = 5.4 s if no two tasks share a core, and up to half as much again
+///   while two do. Each task sleeps at the common start before the next one is forked. So the tasks are on few cores
+///   until all are woken, and are spread then.
 /// - After that all wakeups stay where they are (`wakeups_prev` = 2,642) in 5.16. `ipis` are the 8
 ///   forks and kicks of nohz balancing, at most one a tick of the 500 in 2 s, when two CPUs of an
 ///   LLC are busy at a tick.

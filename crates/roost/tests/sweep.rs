@@ -226,7 +226,7 @@ fn a_plan_of_25_lines_makes_2400_runs() {
     let folder = folder(LARGE);
     let output = sweep(folder.path(), &[]);
     let told = text(&output.stdout);
-    assert_eq!(told.lines().count(), 5 * 6 * 4, "a line a cell: {told}");
+    assert_eq!(told.lines().count(), 5 * 6 * 4, "one line for each cell: {told}");
     let result = roost_sweep::read(&folder.path().join("plan.parquet")).unwrap();
     let rows: usize = result.batches.iter().map(arrow_array::RecordBatch::num_rows).sum();
     assert_eq!(rows, 5 * 6 * 4 * 20);

@@ -25,7 +25,8 @@ pub enum ScxError {
     SeveralSchedulers(String),
     /// The place of a field in the kernel is not known, because the kernel's type information was reduced.
     #[error(
-        "{} is not in the kernel's type information that comes with this program; add --btf with /sys/kernel/btf/vmlinux of that kernel",
+        "{} is not in the kernel's type information that comes with this program; add --btf with \
+         /sys/kernel/btf/vmlinux of that kernel",
         line(.0)
     )]
     Reduced(String),

@@ -20,9 +20,12 @@
 //! `P`), a tick, and `g`, because buddies are preferred. The task furthest behind may fall back by at most `c`. All
 //! other tasks run until they are ahead of the waiting task, and each runs longer than that by a slice and a tick.
 //!
-//! Some tasks have no promise: tasks in cases whose switches set slices or granularities; tasks of the policy
-//! SCHED_IDLE; tasks in groups, because their weight follows the load; and, with EEVDF before 6.18, tasks that yield,
-//! because each yield postpones their deadline by a request.
+//! These tasks have no promise:
+//!
+//! - tasks in cases whose switches set slices or granularities
+//! - tasks of the policy SCHED_IDLE
+//! - tasks in groups, because their weight follows the load
+//! - with EEVDF before 6.18, tasks that yield, because each yield postpones their deadline by a request
 //!
 //! **A CPU.** See [`Promises::longest_idle_ns`].
 

@@ -68,7 +68,10 @@ pub enum SweepError {
         error: String,
     },
     /// A result with this name exists already.
-    #[error("{}: the file exists, and belongs to another plan or program; remove it, or name another with --output", .0.display())]
+    #[error(
+        "{}: the file exists, and belongs to another plan or program; remove it, or name another with --output",
+        .0.display()
+    )]
     Exists(PathBuf),
     /// A file is not the result of a sweep.
     #[error("{}: not the result of a sweep: {why}; give the file that `roost sweep PLAN` wrote", file.display())]
@@ -79,7 +82,10 @@ pub enum SweepError {
         why: String,
     },
     /// The sweep was interrupted.
-    #[error("interrupted: {ended} of {wanted} runs are kept in {}; give the same command to continue", journal.display())]
+    #[error(
+        "interrupted: {ended} of {wanted} runs are kept in {}; give the same command to continue",
+        journal.display()
+    )]
     Left {
         /// Number of runs that are kept.
         ended: usize,

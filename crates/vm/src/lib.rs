@@ -14,7 +14,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`prepare`] | finds, fetches and builds kernel, QEMU and root; `cache`, `apt`, `kernel`, `root`, `cpio`, `partition` help |
+//! | [`prepare`] | finds, fetches and builds kernel, QEMU and root |
+//! | `cache`, `apt`, `kernel`, `root`, `cpio`, `partition` | parts of [`prepare`] |
 //! | [`shape`] | machines as QEMU can emulate them |
 //! | [`qemu`] | the command line of QEMU |
 //! | [`guest`] | one boot in the host's time: jobs go in, results come out |

@@ -64,7 +64,8 @@ bad! {
     negative_cpu, 6, "tasks.thread0.cpus", "-1 is out of range", "give 0 to 8191";
     cpus_no_array, 4, "tasks.thread0.cpus", "the value is an integer", "an array of CPU numbers";
     relative_taskgroup, 4, "tasks.thread0.taskgroup", "not a cgroup path", "begin it with /";
-    real_time_phase_in_a_taskgroup, 9, "tasks.thread0.phases.q", "a taskgroup with policy SCHED_FIFO", "only SCHED_OTHER, SCHED_BATCH and SCHED_IDLE";
+    real_time_phase_in_a_taskgroup, 9, "tasks.thread0.phases.q", "a taskgroup with policy SCHED_FIFO",
+        "only SCHED_OTHER, SCHED_BATCH and SCHED_IDLE";
     timer_without_period, 5, "tasks.thread0.timer", "\"period\" is missing", "\"period\" : us";
     timer_with_unknown_mode, 5, "tasks.thread0.timer.mode", "unknown mode 'abs'", "relative or absolute";
     wait_without_mutex, 5, "tasks.thread0.wait", "\"mutex\" is missing", "\"mutex\" : mutex";
@@ -76,7 +77,8 @@ bad! {
     endless_without_time, 3, "tasks.thread0", "loops without consuming time", "add a run";
     endless_phase_without_time, 5, "tasks.thread0.phases.p", "loops without consuming time", "add a run";
     lone_barrier_spins, 3, "tasks.thread0", "loops without consuming time", "add a run";
-    barrier_twice_in_a_task, 7, "tasks.thread0.barrier2", "already waits at this barrier in line 5", "name each meeting point";
+    barrier_twice_in_a_task, 7, "tasks.thread0.barrier2", "already waits at this barrier in line 5",
+        "name each meeting point";
     fork_of_nobody, 5, "tasks.thread0.fork", "no task 'child'", "fork one of thread0";
     fork_cycle, 5, "tasks.thread0.fork", "cyclic", "after a run or sleep";
     fork_bomb, 5, "tasks.thread0.fork", "cyclic", "outside of loops";

@@ -14,10 +14,22 @@ pub const KERNELS: [&str; 2] = ["7.2", "6.16"];
 macro_rules! on_each_kernel {
     ($($name:ident),*) => {
         mod on_the_newest_kernel {
-            $(#[test] #[ignore = "boots a guest: make test-live"] fn $name() { super::$name(super::common::KERNELS[0]); })*
+            $(
+                #[test]
+                #[ignore = "boots a guest: make test-live"]
+                fn $name() {
+                    super::$name(super::common::KERNELS[0]);
+                }
+            )*
         }
         mod on_the_oldest_kernel {
-            $(#[test] #[ignore = "boots a guest: make test-live"] fn $name() { super::$name(super::common::KERNELS[1]); })*
+            $(
+                #[test]
+                #[ignore = "boots a guest: make test-live"]
+                fn $name() {
+                    super::$name(super::common::KERNELS[1]);
+                }
+            )*
         }
     };
 }

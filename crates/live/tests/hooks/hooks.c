@@ -84,7 +84,8 @@ static void end_call(int hook)
 /* Prints `cost HOOK calls N` and, for each kind of cost, the mean times 1000 and the largest value. */
 static void print_costs(void)
 {
-	static const char *hooks[] = { "select_cpu", "enqueue", "dispatch", "running", "stopping", "update_idle", "watch", "watch_all" };
+	static const char *hooks[] = { "select_cpu", "enqueue",	    "dispatch", "running",
+				       "stopping",   "update_idle", "watch",	"watch_all" };
 	static const char *kinds[] = { "entries", "lookups", "steps", "masks", "lines" };
 	int i, k;
 
@@ -143,7 +144,9 @@ static void make_machine(void)
 						   .llc = i, .rank = i % per_node };
 	}
 	for (i = 0; i < NODES; i++)
-		*node_at(i) = (struct roost_node){ .first_llc = i * per_node, .nr_llcs = per_node, .first_word = i * per_node,
+		*node_at(i) = (struct roost_node){ .first_llc = i * per_node,
+						   .nr_llcs = per_node,
+						   .first_word = i * per_node,
 						   .nr_cpus = CPUS / NODES,
 						   .numa_span = CPUS,
 						   .imb_numa_nr = per_node };
@@ -193,7 +196,8 @@ static void make_task(struct css_set *set, struct signal_struct *process, int tg
 
 	/* The last thread of a process ends only in scenarios that do so explicitly. */
 	process->live.counter = process->live.counter ?: process->nr_threads;
-	*p = (struct task_struct){ .group_leader = p, .pid = nr_tasks, .start_boottime = 1, .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
+	*p = (struct task_struct){ .group_leader = p, .pid = nr_tasks, .start_boottime = 1,
+				   .nr_cpus_allowed = CPUS, .cpus_ptr = &everywhere, .tgid = tgid,
 				   .scx.weight = 100, .cgroups = set, .signal = process,
 				   .cpu = rand() % CPUS, .burst_ns = burst_ns, .sleep_ns = sleep_ns,
 				   .wakes_at = now_ns + rand() % (sleep_ns + 1) };
@@ -1537,7 +1541,8 @@ static void limits_changed(bool is_told)
 		if (told)
 			set_max(set, percent[i]);
 		else
-			fair_bandwidths[1] = (struct roost_bandwidth){ 100 * MS, percent[i] ? percent[i] * MS : NO_QUOTA };
+			fair_bandwidths[1] = (struct roost_bandwidth){
+				100 * MS, percent[i] ? percent[i] * MS : NO_QUOTA };
 		run(SECOND / 5);
 		print_shares(SECOND, 1, 4);
 	}

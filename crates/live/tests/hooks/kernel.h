@@ -36,7 +36,8 @@ typedef int64_t s64;
 #define ROOST_TRACE(name, event, ...) int name(__VA_ARGS__)
 
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
-enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
 enum { ENOMEM = 12, EINVAL = 22, CLOCK_MONOTONIC = 1, BPF_F_TIMER_CPU_PIN = 2, PF_EXITING = 4, PF_KTHREAD = 0x200000 };
 enum { WAKE_FORK = 4, ENQ_WAKEUP = 1, ENQ_CPU_SELECTED = 8, ENQ_LAST = 16, ENQ_REENQ = 32 };
 enum { SCX_OPS_ENQ_LAST = 2, SCX_OPS_ENQ_EXITING = 4 };
@@ -85,7 +86,8 @@ struct bpf_timer { u64 at; };	/* when it fires; 0: never */
 
 struct sched_ext_ops {
 	void *select_cpu, *enqueue, *dispatch, *running, *stopping, *update_idle, *cpu_release;
-	void *cpu_offline, *cpu_online, *init_task, *enable, *set_cpumask, *disable, *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight, *cgroup_set_bandwidth;
+	void *cpu_offline, *cpu_online, *init_task, *enable, *set_cpumask, *disable;
+	void *cgroup_init, *cgroup_exit, *cgroup_move, *cgroup_set_weight, *cgroup_set_bandwidth;
 	void *init, *exit;
 	u64 flags;
 	u32 timeout_ms;

@@ -468,8 +468,8 @@ fn read_phase(
 }
 
 fn unknown_phase_key(place: &Place) -> WorkloadError {
-    let remedy = "a phase has loop, cpus, policy, priority, dl-runtime, taskgroup and events (run, runtime, sleep, timer, \
-        lock, unlock, wait, signal, broad, sync, barrier, suspend, resume, yield, fork, mem, iorun)";
+    let remedy = "a phase has loop, cpus, policy, priority, dl-runtime, taskgroup and events (run, runtime, sleep, \
+        timer, lock, unlock, wait, signal, broad, sync, barrier, suspend, resume, yield, fork, mem, iorun)";
     place.error("unknown key", remedy)
 }
 
