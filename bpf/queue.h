@@ -95,8 +95,8 @@ static __always_inline u64 first_vtime(const struct roost_task *task, u64 clock,
 }
 
 /* A task's virtual time converted to the clock of a queue. waits: the task is going to wait there. */
-static __always_inline u64 rebased_vtime(const struct task_struct *p, const struct roost_task *task, u64 queue, u64 clock,
-					 bool waits)
+static __always_inline u64 rebased_vtime(const struct task_struct *p, const struct roost_task *task,
+					 u64 queue, u64 clock, bool waits)
 {
 	u64 vtime = p->scx.dsq_vtime, weight = weight_of(p, task);
 
@@ -108,7 +108,8 @@ static __always_inline u64 rebased_vtime(const struct task_struct *p, const stru
 }
 
 /* Converts a task's virtual time to the clock of a queue. */
-static __always_inline void rebase_vtime(struct task_struct *p, struct roost_task *task, u64 queue, u64 clock, bool waits)
+static __always_inline void rebase_vtime(struct task_struct *p, struct roost_task *task, u64 queue,
+					 u64 clock, bool waits)
 {
 	u64 vtime = rebased_vtime(p, task, queue, clock, waits);
 
@@ -278,7 +279,8 @@ static __always_inline bool stays_first(const struct task_struct *p, const struc
  * A task whose slice is over goes on. Time that it ran while no other task waited does not count against it: it
  * is at most a slice ahead when other tasks come.
  */
-static __always_inline void extend_slice(struct task_struct *p, const struct roost_cpu *cpu, const struct roost_llc *llc)
+static __always_inline void extend_slice(struct task_struct *p, const struct roost_cpu *cpu,
+					 const struct roost_llc *llc)
 {
 	u64 most = (is_bound(p) ? cpu->clock : llc->clock) + slice_ns();
 
@@ -682,7 +684,8 @@ static __always_inline bool any_waiting(void)
 
 	each(i, 0, nr_nodes) {
 		node = node_at(i);
-		if (node && (node->waiting_llcs[0] | node->waiting_llcs[1] | node->waiting_llcs[2] | node->waiting_llcs[3]))
+		if (node && (node->waiting_llcs[0] | node->waiting_llcs[1] | node->waiting_llcs[2] |
+			     node->waiting_llcs[3]))
 			return true;
 	}
 	return false;

@@ -123,8 +123,8 @@ static __always_inline u32 queue_for(struct roost_task *task, const struct roost
 }
 
 /* Puts a task into the queue of an LLC. The task last ran on `cpu`. */
-static __always_inline void enqueue_in(struct task_struct *p, struct roost_task *task, const struct roost_cpu *cpu, u32 id,
-				     u64 flags)
+static __always_inline void enqueue_in(struct task_struct *p, struct roost_task *task,
+				       const struct roost_cpu *cpu, u32 id, u64 flags)
 {
 	struct roost_llc *llc = llc_at(id);
 	u64 now = now_at(cpu);

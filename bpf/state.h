@@ -67,7 +67,8 @@ struct roost_cpu {
 	bool online;		/* the kernel schedules on it */
 	bool brief;		/* its task usually sleeps again before a migration pays off */
 	/* The task that runs on it. */
-	u64 started_at __attribute__((aligned(CACHE_LINE)));	/* when it was switched in, or last asked to give way; 0: another class runs */
+	/* When it was switched in, or last asked to give way; 0: another class runs. */
+	u64 started_at __attribute__((aligned(CACHE_LINE)));
 	u64 vtime;		/* its virtual time then, by the clock of the LLC */
 	u64 weight;		/* its task's weight, times UNIT */
 	u64 ran_before;		/* sum_exec_runtime of the task when it was switched in */

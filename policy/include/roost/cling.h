@@ -66,7 +66,7 @@ struct roost_cling_node {
 	u64 ratio;		/* percent */
 };
 
-/* The search for the busiest node; starts as { .busiest = the last one, .most = 0 }. */
+/* The search for the busiest node. It starts as { .busiest = the last one, .most = 0 }. */
 struct roost_cling_walk {
 	u64 most;
 	u32 busiest;
@@ -87,7 +87,7 @@ static __always_inline void roost_cling_attempt(struct roost_cling_node *node, b
 	roost_cling_update(node);
 }
 
-/* The timer, for each node in order: halves what was counted, and looks for the busiest node. */
+/* The timer, for each node in order: halves the counts, and looks for the busiest node. */
 static __always_inline void roost_cling_decay(struct roost_cling_node *node, u32 nid,
 					      struct roost_cling_walk *walk)
 {
@@ -100,14 +100,14 @@ static __always_inline void roost_cling_decay(struct roost_cling_node *node, u32
 	}
 }
 
-/* Whether failed attempts make a node busy: tasks then do not cling to it. */
+/* Whether failed attempts make a node busy. Tasks do not cling to a busy node. */
 static __always_inline bool roost_cling_busy(const struct roost_cling_node *node, u32 nid,
 					     u32 busiest, u32 degree)
 {
 	return node->failed >= ROOST_CLING_ATTEMPT && busiest == nid && node->ratio > degree;
 }
 
-/* Whether a task stays on the node of `src` rather than going to that of `dst`. */
+/* Whether a task stays on the node of `src` instead of moving to the node of `dst`. */
 static __always_inline bool roost_cling(bool do_cling, u32 preferred, u32 src, u32 dst,
 					bool src_busy)
 {
@@ -115,7 +115,7 @@ static __always_inline bool roost_cling(bool do_cling, u32 preferred, u32 src, u
 	       !src_busy;
 }
 
-/* Whether a node replaces the best one so far as a group's preferred node. */
+/* Whether a group prefers a node to the best node so far. */
 static __always_inline bool roost_cling_prefers(bool do_cling, u64 faults, u64 most, bool busy)
 {
 	return faults > most && !(do_cling && busy);
@@ -138,15 +138,16 @@ static __always_inline u32 roost_cling_page(bool do_cling, bool dst_busy, bool s
 	return src_busy ? ROOST_CLING_PAGE_MOVES : ROOST_CLING_PAGE_UNDECIDED;
 }
 
-/* cpu.numa_stat: the bucket that a tick counts in, from a task's local and remote faults. */
+/* cpu.numa_stat: the bucket in which a tick is counted, from a task's local and remote faults. */
 static __always_inline u32 roost_cling_bucket(u64 local, u64 remote)
 {
 	return ROOST_CLING_BUCKETS * local / (local + remote + 1);
 }
 
 /*
- * Live: how much a node is a group's, 0 to 2000: its share of the group's memory and of its CPU time
- * in thousandths, added up.
+ * Live: a group's score for a node, 0 to 2000: its share of the group's memory plus its share of the CPU time.
+ *
+ * Both shares are in thousandths.
  */
 static __always_inline u64 roost_cling_score(u64 memory, u64 all_memory, u64 cpu_time,
 					     u64 all_cpu_time)
@@ -156,9 +157,9 @@ static __always_inline u64 roost_cling_score(u64 memory, u64 all_memory, u64 cpu
 }
 
 /*
- * Live: whether a node has room for a group beside those that settled there before.
+ * Live: whether a node has room for a group beside the groups that settled there before.
  *
- * claimed, demand: CPUs times 1024 that the settled ones and the group use or wait for.
+ * claimed, demand: CPUs times 1024 that the settled groups and this group use or wait for.
  */
 static __always_inline bool roost_cling_fits(u64 claimed, u64 demand, u32 nr_cpus)
 {

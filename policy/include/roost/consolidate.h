@@ -60,13 +60,13 @@ enum roost_benefit {
 	ROOST_BENEFIT_YES = 1,
 };
 
-/* Whether a node already has its share of a task's process. */
+/* Whether enough of a task's process runs on a node. */
 static __always_inline bool roost_consolidate_local(u32 weight, u32 nodes, u32 total)
 {
 	return (u64)weight * nodes > total;
 }
 
-/* Whether a task of a process is better off on the destination: enum roost_benefit. */
+/* Whether a move to the destination is good for a task of a process: enum roost_benefit. */
 static __always_inline int roost_consolidate_benefit(u32 total, u32 dst_nr, u32 dst_weight,
 						     u32 src_nr, u32 src_weight)
 {
@@ -77,13 +77,13 @@ static __always_inline int roost_consolidate_benefit(u32 total, u32 dst_nr, u32 
 	return ROOST_BENEFIT_NO;
 }
 
-/* A wakeup may go to the waker's CPU (destination) from the previous one (source). */
+/* Whether a wakeup may go from the task's previous CPU (source) to the waker's CPU (destination). */
 static __always_inline bool roost_consolidate_may_wake(int benefit)
 {
 	return benefit != ROOST_BENEFIT_NO;
 }
 
-/* Whether a cache-hot task moves all the same: between nodes, with benefit or after enough failures. */
+/* Whether a cache-hot task is moved all the same: between nodes, if it is good or enough attempts failed. */
 static __always_inline bool roost_consolidate_ignores_heat(bool across_nodes, int benefit,
 							   u32 failed, u32 tries)
 {
@@ -91,8 +91,10 @@ static __always_inline bool roost_consolidate_ignores_heat(bool across_nodes, in
 }
 
 /*
- * Whether a pull begins with the pass for tasks with benefit. `first_cpu_node`: the node that the posted form compares
- * with. Active balance knows its source, so its caller sets `posted` to false.
+ * Whether a pull begins with a pass for tasks that gain.
+ *
+ * `first_cpu_node`: the node that the posted form compares with. Active balance knows its source, so its caller sets
+ * `posted` to false.
  */
 static __always_inline bool roost_consolidate_two_passes(bool posted, u32 dst_node, u32 src_node,
 							 u32 first_cpu_node)
@@ -109,7 +111,7 @@ static __always_inline bool roost_consolidate_first_pass(bool posted, bool acros
 	return benefit == ROOST_BENEFIT_YES;
 }
 
-/* The second pass: whether a task may be pulled; counts its migrate_seq down if not. */
+/* The second pass: whether a task may be pulled. If not, counts its migrate_seq down. */
 static __always_inline bool roost_consolidate_second_pass(bool posted, bool across_nodes,
 							  u32 *migrate_seq)
 {
@@ -121,7 +123,7 @@ static __always_inline bool roost_consolidate_second_pass(bool posted, bool acro
 	return false;
 }
 
-/* A process as seen by an idle CPU, and its node. */
+/* A process and a node, as an idle CPU of the node sees them. */
 struct roost_consolidate {
 	u32 weight;		/* a */
 	u32 total;		/* T */
@@ -145,7 +147,7 @@ struct roost_consolidate_node {
 	u32 nr;			/* nr(o) */
 };
 
-/* Whether a task of the process may be pulled from another node; least: the fewest so far, a at first. */
+/* Whether a task of the process may be pulled from another node. least: the fewest tasks so far, a at first. */
 static __always_inline bool
 roost_consolidate_from(const struct roost_consolidate *here,
 		       const struct roost_consolidate_node *other, u32 least)

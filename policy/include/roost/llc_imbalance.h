@@ -34,7 +34,7 @@
 
 #include "types.h"
 
-/* Tasks by which one of several LLCs of child_span CPUs may be ahead. */
+/* Tasks that one of several LLCs, each of child_span CPUs, may have more than another. */
 static __always_inline u32 roost_llc_imbalance_allowed(u32 child_span)
 {
 	u32 least = child_span >= 4 ? 2 : 1;
@@ -43,7 +43,7 @@ static __always_inline u32 roost_llc_imbalance_allowed(u32 child_span)
 	return quarter > least ? quarter : least;
 }
 
-/* The amount that is still worth moving, before halving. */
+/* The imbalance that is left to balance, before halving. */
 static __always_inline u64 roost_llc_imbalance_adjust(u64 amount, u32 span, u32 child_span)
 {
 	if (!child_span || span / child_span <= 1)

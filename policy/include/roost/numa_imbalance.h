@@ -70,7 +70,7 @@ struct roost_numa_level {
 	bool above_llc;		/* its CPUs do not share an LLC, those of its child do */
 };
 
-/* What is remembered from below on that way; all 0 at the bottom. */
+/* What the walk remembers of lower domains; all 0 at the bottom. */
 struct roost_numa_walk {
 	u32 allowed;
 	u32 base_span;
@@ -82,7 +82,7 @@ static __always_inline u32 roost_numa_max(u32 a, u32 b)
 	return a > b ? a : b;
 }
 
-/* v of PUBLISHED. */
+/* The published rule: v of a domain. */
 static __always_inline u32 roost_numa_published(u32 span, u32 child_span, u32 nodes)
 {
 	u32 llcs;
@@ -95,7 +95,7 @@ static __always_inline u32 roost_numa_published(u32 span, u32 child_span, u32 no
 	return roost_numa_max(1, child_span / 2 / (llcs * nodes));
 }
 
-/* v of MERGED_518 and MERGED_60. */
+/* The merged rules (5.18, 6.0): v of a domain. */
 static __always_inline u32 roost_numa_merged(u32 rule, u32 span, u32 child_span)
 {
 	u32 llcs = child_span ? span / child_span : 0;
@@ -105,7 +105,7 @@ static __always_inline u32 roost_numa_merged(u32 rule, u32 span, u32 child_span)
 	return roost_numa_max(1, llcs == 1 ? span / 8 : llcs);
 }
 
-/* imb_numa_nr of the next domain on the way up. */
+/* imb_numa_nr of the next domain on the way up from a CPU. */
 static __always_inline u32 roost_numa_step(u32 rule, struct roost_numa_walk *walk,
 					   const struct roost_numa_level *level)
 {
@@ -126,7 +126,7 @@ static __always_inline u32 roost_numa_step(u32 rule, struct roost_numa_walk *wal
 /*
  * Whether too many tasks run for an imbalance to be tolerated.
  *
- * weight: CPUs that a quarter is taken of.
+ * weight: the number of CPUs of which QUARTER takes a quarter.
  */
 static __always_inline bool roost_numa_over_limit(u32 rule, u32 running, u32 weight,
 						  u32 imb_numa_nr)
@@ -140,15 +140,17 @@ static __always_inline bool roost_numa_over_limit(u32 rule, u32 running, u32 wei
 	return running > imb_numa_nr;
 }
 
-/* The imbalance that is still acted on, given the answer of roost_numa_over_limit(). */
+/* The imbalance that balancing acts on, given the answer of roost_numa_over_limit(). */
 static __always_inline u64 roost_numa_filter(u64 imbalance, bool over_limit)
 {
 	return !over_limit && imbalance <= ROOST_NUMA_PAIR ? 0 : imbalance;
 }
 
 /*
- * Periodic balancing: the imbalance that is still acted on. Up to PUBLISHED the tasks of the
- * busiest group count, later those of the local one and the one to be pulled.
+ * Periodic balancing: the imbalance that balancing acts on.
+ *
+ * Up to PUBLISHED the tasks of the busiest group count. Later rules count the tasks of the local group and the one to
+ * be pulled.
  */
 static __always_inline u64 roost_numa_adjust_periodic(u32 rule, u64 imbalance, u32 busiest_running,
 						      u32 busiest_weight, u32 local_running,
@@ -162,7 +164,7 @@ static __always_inline u64 roost_numa_adjust_periodic(u32 rule, u64 imbalance, u
 }
 
 /*
- * Placement of a task on a node by NUMA balancing: the imbalance that counts against it.
+ * Placement of a task on a node by NUMA balancing: the imbalance that speaks against it.
  *
  * dst_running: tasks of the destination node without the new one.
  */
@@ -175,10 +177,10 @@ static __always_inline u64 roost_numa_adjust_placement(u32 rule, u64 imbalance, 
 }
 
 /*
- * A new task, local node and best other node both with CPUs to spare: whether it stays local.
+ * Whether a new task stays on the local node, if that node and the best other node have CPUs to spare.
  *
- * idle_difference: between the idle CPUs of both nodes, either way.
- * span_weight: CPUs of the NUMA domain. allowed: CPUs of the local node the task may use.
+ * idle_difference: by how many idle CPUs the nodes differ, in either direction.
+ * span_weight: CPUs of the NUMA domain. allowed: CPUs of the local node that the task may use.
  */
 static __always_inline bool roost_numa_stay_local(u32 rule, u32 local_running, u32 idle_difference,
 						  u32 span_weight, u32 allowed, u32 imb_numa_nr)

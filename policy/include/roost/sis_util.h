@@ -31,7 +31,7 @@
 
 #include "types.h"
 
-/* CPUs to examine; 0 for an LLC without CPUs. */
+/* How many CPUs a search may examine; 0 for an LLC without CPUs. */
 static __always_inline u32 roost_nr_idle_scan(u64 sum_util, u32 llc_weight, u32 imbalance_pct)
 {
 	u64 pct = imbalance_pct;

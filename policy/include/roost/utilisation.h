@@ -50,7 +50,7 @@ static __always_inline u64 roost_util_factor(u64 elapsed_ns)
 	return (here - (((here - next) * rest) >> ROOST_UTIL_PERIOD_SHIFT)) >> halvings;
 }
 
-/* Live: the kept utilisation (times 2^ROOST_UTIL_SHIFT) after a time in which the CPU was busy or idle. */
+/* Live: the stored utilisation (times 2^ROOST_UTIL_SHIFT) after a time in which the CPU was busy or idle. */
 static __always_inline u64 roost_util_advance(u64 kept, u64 elapsed_ns, bool busy)
 {
 	u64 target = busy ? ROOST_UTIL_FULL : 0;

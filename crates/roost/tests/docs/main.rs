@@ -92,6 +92,27 @@ fn lines_of_pages_have_120_columns() {
     assert!(wide.is_empty(), "{wide:#?}");
 }
 
+/// Data, and text that a program wrote, may be wider.
+#[test]
+fn lines_of_code_have_120_columns() {
+    if let Some(reason) = no_history() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let files =
+        git(&["ls-files", "--", "*.rs", "*.[ch]", "*.js", "*.css", "*.py", "*.sh", "Makefile"])
+            .unwrap();
+    let mut wide = Vec::new();
+    for file in String::from_utf8(files.stdout).unwrap().lines() {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        let next = |at: usize, c: char| if c == '\t' { at / 8 * 8 + 8 } else { at + 1 };
+        let columns = |line: &str| line.chars().fold(0, next);
+        let lines = text.lines().enumerate().filter(|(_, line)| columns(line) > 120);
+        wide.extend(lines.map(|(at, _)| format!("{file}:{}", at + 1)));
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
 #[test]
 fn every_page_is_in_the_book() {
     let docs = root().join("docs");
