@@ -3,12 +3,6 @@
 //! [`run()`] executes a workload on a machine under a [`Scheduler`]. A run is a function of (machine,
 //! workload, scheduler, seed): the same inputs give the same [`Outcome`].
 //!
-//! These things cost simulated time: every hook's kernel work (the scheduler charges what it reads,
-//! the engine charges wakeups, switches, ticks and interrupts), SMT sharing, refilling caches after
-//! a migration, and sweeps over memory. `cpu.rs` describes how a task's progress follows from them,
-//! and `memory.rs` describes sweeps.
-
-//!
 //! # A scheduler
 //!
 //! The smallest useful scheduler, and a run under it (`examples/fifo.rs`, which a test runs):
@@ -18,6 +12,13 @@
 //! ```
 //!
 //! All other hooks of [`Scheduler`] have defaults. The kernel's fair class uses them.
+//!
+//! # What costs time
+//!
+//! These things cost simulated time: every hook's kernel work (the scheduler charges what it reads,
+//! the engine charges wakeups, switches, ticks and interrupts), SMT sharing, refilling caches after
+//! a migration, and sweeps over memory. `cpu.rs` describes how a task's progress follows from them,
+//! and `memory.rs` describes sweeps.
 
 mod audit;
 mod background;
