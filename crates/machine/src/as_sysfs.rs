@@ -18,6 +18,9 @@ struct Tree {
 
 const SYSTEM: &str = "devices/system";
 
+/// What x86 shows as `cluster_id` of a CPU without a cluster (BAD_APICID, arch/x86/include/asm/apicdef.h).
+const NO_CLUSTER: u32 = 0xffff;
+
 impl Tree {
     fn file(&mut self, path: impl AsRef<str>, text: impl std::fmt::Display) {
         self.files.push((format!("{SYSTEM}/{}", path.as_ref()), format!("{text}\n")));
@@ -90,6 +93,7 @@ impl Machine {
         }
         tree.file("cpu/offline", "");
         tree.file("cpu/kernel_max", numbers - 1);
+        tree.file("cpu/smt/active", u8::from(self.has_smt()));
         for cpu in &self.cpus {
             self.write_cpu(&mut tree, cpu, numbers);
         }
@@ -136,6 +140,7 @@ impl Machine {
             ["package_cpus_list", "core_siblings_list"],
             &|other| other.package == cpu.package,
         );
+        tree.file(format!("{topology}/cluster_id"), cpu.cluster.unwrap_or(NO_CLUSTER));
         if let Some(cluster) = cpu.cluster {
             let together = |other: &Cpu| other.cluster == Some(cluster);
             tree.file(format!("{topology}/cluster_cpus"), mask(self.numbers(together), numbers));

@@ -47,7 +47,7 @@ pub enum Command {
     Vm(VmArgs),
     /// Compare the simulation with the real kernel, counter by counter.
     Validate(ValidateArgs),
-    /// Show what the object of a sched_ext scheduler contains, and what it needs from the kernel.
+    /// Show what a sched_ext scheduler contains, and what it needs from the kernel.
     Scx(ScxArgs),
     /// Compare published figures with simulated ones, and write docs/results.md.
     Reproduce(ReproduceArgs),
@@ -327,6 +327,8 @@ Examples:
   roost compare --machine zen3-2s --machine zen4-2s --workload hackbench:groups=1,4,16 \\
       base=fair@7.2 no-search=fair@7.2+no-sis-util
                                    one table for two machines and three loads, with labelled rows
+  roost compare --machine zen4-2s --workload hackbench:groups=16 fair@7.2 './scx_cosmos -s 1000'
+                                   sched_ext schedulers on a simulated machine; the last one's own program sets it up
   roost compare --workload hackbench:groups=4 --metric Time fair@7.2
                                    one number, for scripts; run it once per scheduler
   roost compare --machine hygon-vm --workload iperf3:noise=4 --duration 1s \\
@@ -366,8 +368,9 @@ pub struct CompareArgs {
     /// The schedulers to compare. LABEL=SCHEDULER labels a row. fair@VERSION takes +SWITCH, +no-SWITCH and +NAME=N
     /// (`--help` lists them), +config=FILE with settings of `roost run`, and +policy=FILE with a rule of your own
     /// (`roost policy --help`). roost is the scheduler that `roost run` loads; its settings follow, as in
-    /// roost+no-cling+slice-us=1000. scx:FILE.bpf.o is a sched_ext program; +NAME=VALUE sets one of its variables. With
-    /// --on vm or host, switches are the kernel's own, and any other name is the program of a sched_ext scheduler.
+    /// roost+no-cling+slice-us=1000. scx:FILE.bpf.o is a sched_ext program; +NAME=VALUE sets one of its variables. So
+    /// does a scheduler's own program, such as './scx_cosmos -s 1000', which is started until it attaches. With --on vm
+    /// or host, switches are the kernel's own, and any other name is the program of a sched_ext scheduler.
     #[arg(required_unless_present_any = ["list_workloads", "list_schedulers"], value_name = "SCHEDULER")]
     pub schedulers: Vec<String>,
     /// List the benchmarks and their parameters (also as --format json or csv).
@@ -513,16 +516,22 @@ const SCX_EXAMPLES: &str = "\
 Examples:
   roost scx scx_simple.bpf.o                       its hooks, maps, kfuncs, helpers and settings; what the kernel lacks
   roost scx mine.bpf.o --btf /sys/kernel/btf/vmlinux --format json
+  roost scx './scx_cosmos -s 1000' --machine zen4-2s
+                                                   what this program loads on that machine, with its settings
 
-`clang --target=bpf -g -O2 -c` writes such an object. It is only read: nothing is loaded into a kernel.";
+`clang --target=bpf -g -O2 -c` writes such an object. Nothing is loaded into a kernel.";
 
 /// Arguments of `roost scx`.
 #[derive(Debug, Args)]
 #[command(after_help = SCX_EXAMPLES)]
 pub struct ScxArgs {
-    /// The BPF object of a sched_ext scheduler.
-    #[arg(value_name = "FILE.bpf.o")]
-    pub file: PathBuf,
+    /// The BPF object of a sched_ext scheduler; or its own program, with arguments. The program is started until it
+    /// attaches its scheduler, with no rights but to read.
+    #[arg(value_name = "FILE.bpf.o|PROGRAM")]
+    pub file: String,
+    /// The simulated machine that the program is started on.
+    #[arg(long, default_value = "zen3-2s")]
+    pub machine: String,
     /// Types of a kernel other than the built-in one: its /sys/kernel/btf/vmlinux, or a vmlinux with BTF.
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! `roost compare`: runs a workload under several schedulers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -254,6 +255,7 @@ fn simulate(
         schedulers.iter().map(simulation).collect::<Vec<_>>()
     };
     let simulations: Vec<Simulation> = cells.iter().flat_map(of_cell).collect();
+    prepare(&simulations, named)?;
     let contenders: Vec<Contender> = schedulers.iter().zip(named).map(contender).collect();
     let mut known = Known::new();
     for (index, cell) in cells.iter().enumerate() {
@@ -273,6 +275,20 @@ fn simulate(
         first.timelines = look.timelines(args);
     }
     Ok(all)
+}
+
+/// Starts the loaders of sched_ext programs, once for each machine. Prints what the simulation does not do for them.
+fn prepare(simulations: &[Simulation], named: &[Named]) -> Result<(), Error> {
+    let mut told = BTreeSet::new();
+    for (simulation, named) in simulations.iter().zip(named.iter().cycle()) {
+        let SchedulerSpec::Scx(scx) = &simulation.scheduler else { continue };
+        for note in scx.prepare(&named.label, &simulation.machine)? {
+            if told.insert(note.clone()) {
+                tell(&format!("note: {note}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Gathers the runs of one machine and workload, and prints the notes about them.

@@ -49,6 +49,8 @@ pub fn schedulers(format: Format) -> Result<String, Error> {
     let about =
         "a sched_ext program, with values for its global variables: `roost scx FILE` lists them";
     rows.push(row("program", "scx:FILE.bpf.o+NAME=VALUE", about));
+    let about = "a sched_ext scheduler's own program, which is started until it attaches; in PATH or with its path";
+    rows.push(row("program", "PROGRAM ARGUMENTS+NAME=VALUE", about));
     shown(&rows, format)
 }
 

@@ -1,29 +1,69 @@
-//! `roost scx`: shows what a sched_ext object contains and needs.
+//! `roost scx`: shows what a sched_ext scheduler contains and needs.
 
 use std::fmt::Write;
 use std::path::Path;
 
+use roost_capture::Command;
 use roost_scx::{Description, KernelTypes, Object, Program, describe};
 use serde_json::{Value, json};
 
 use crate::args::{ScxArgs, ScxFormat};
-use crate::error::{Error, print};
+use crate::error::{Error, print, tell};
 use crate::machine::pretty;
 
 /// Shows what `args` asks for.
 pub fn run(args: &ScxArgs) -> Result<(), Error> {
-    let of_file = |error| named(&args.file, error);
-    let object = Object::parse(&read(&args.file)?).map_err(of_file)?;
+    let program = match is_object(&args.file) {
+        true => object(args)?,
+        false => taken_over(args)?,
+    };
+    let description = describe(&program);
+    print(&match args.format {
+        ScxFormat::Text => text(&description),
+        ScxFormat::Json => pretty(&as_json(&description)),
+    })
+}
+
+/// Whether a name is that of an object, not of a program.
+fn is_object(name: &str) -> bool {
+    let path = Path::new(name);
+    let is_named_so = path.extension().is_some_and(|extension| extension == "o");
+    is_named_so || (path.is_file() && Command::parse(name).is_err())
+}
+
+fn object(args: &ScxArgs) -> Result<Program, Error> {
+    let file = Path::new(&args.file);
+    let of_file = |error| named(file, error);
+    let object = Object::parse(&read(file)?).map_err(of_file)?;
     let kernel = match &args.btf {
         Some(file) => KernelTypes::parse(&file.display().to_string(), &read(file)?)
             .map_err(|error| named(file, error))?,
         None => KernelTypes::shipped().map_err(of_file)?,
     };
-    let description = describe(&Program::new(object, kernel).map_err(of_file)?);
-    print(&match args.format {
-        ScxFormat::Text => text(&description),
-        ScxFormat::Json => pretty(&as_json(&description)),
-    })
+    Program::new(object, kernel).map_err(of_file)
+}
+
+/// What a scheduler's own program loads.
+fn taken_over(args: &ScxArgs) -> Result<Program, Error> {
+    if args.btf.is_some() {
+        return Err(Error::Scx(
+            "--btf: only for an object; a program gets the built-in types".into(),
+        ));
+    }
+    let failed = |error: &dyn std::error::Error| Error::Scx(error.to_string());
+    let command = Command::parse(&args.file).map_err(|error| failed(&error))?;
+    let machine = roost_machine::resolve(&args.machine)?;
+    // Ctrl-C ends the program too. Then its folder is removed before this process ends.
+    let _ = ctrlc::set_handler(|| {});
+    let loaded = roost_capture::capture(&command, &machine, roost_capture::LIMIT);
+    let loaded = loaded.map_err(|error| failed(&error))?;
+    let kernel = KernelTypes::shipped();
+    let program = kernel.and_then(|kernel| Program::taken_over(&loaded, kernel));
+    let program = program.map_err(|error| named(Path::new(&args.file), error))?;
+    tell(
+        "note: the program's loader chose the members of the kernel's structs, so those that are 0 are not listed",
+    );
+    Ok(program)
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {

@@ -4,8 +4,8 @@
 //!     xz -9e reduced.btf
 //!
 //! Kept whole are the structs in [`WHOLE`], those whose name begins with `scx_`, the types that these contain by value,
-//! kfuncs with their prototypes, and per-CPU variables. Other structs and enumerations are kept as declarations, so
-//! that a program can still ask whether one exists.
+//! kfuncs and the functions of sched_ext with their prototypes, per-CPU variables, and tracepoints of the scheduler.
+//! Other structs and enumerations are kept as declarations, so that a program can still ask whether one exists.
 
 use std::collections::HashMap;
 use std::io::Error;
@@ -13,7 +13,7 @@ use std::io::Error;
 use roost_scx::btf::{Btf, Kind, TypeId};
 
 /// Structs whose members schedulers read (docs/scx.md).
-const WHOLE: [&str; 22] = [
+const WHOLE: [&str; 23] = [
     "task_struct",
     "rq",
     "cgroup",
@@ -27,6 +27,8 @@ const WHOLE: [&str; 22] = [
     "cpufreq_policy",
     "cpufreq_cpuinfo",
     "sched_ext_ops",
+    // What a loader gives to the kernel: a scheduler's operations, behind the kernel's own members.
+    "bpf_struct_ops_sched_ext_ops",
     "sched_ext_entity",
     "bpf_iter_num",
     "bpf_iter_css",
@@ -53,10 +55,16 @@ fn is_root(btf: &Btf, id: TypeId, kfuncs: &[TypeId]) -> bool {
     match btf.kind(id) {
         Kind::Composite { .. } => WHOLE.contains(&name) || name.starts_with("scx_"),
         Kind::Enum { .. } => name.starts_with("scx_"),
-        Kind::Function(_) => kfuncs.contains(&id),
+        Kind::Function(_) => kfuncs.contains(&id) || is_of_sched_ext(name),
         Kind::Variable { .. } => true,
+        Kind::Typedef(_) => name.starts_with("btf_trace_sched_"),
         _ => false,
     }
+}
+
+/// Whether a function is one of sched_ext, which programs beside a scheduler trace (`fentry/bpf_scx_reg`).
+fn is_of_sched_ext(function: &str) -> bool {
+    ["scx_", "bpf_scx_"].iter().any(|start| function.starts_with(start))
 }
 
 /// Writes types with new numbers.

@@ -373,6 +373,23 @@ impl Kind {
     }
 }
 
+/// Turns structs and unions that are only declared into ones without members, in the bytes of a `.BTF` section.
+pub(crate) fn define_declared(bytes: &mut [u8]) {
+    let Some(header) = u32_at(bytes, 4) else { return };
+    let (Some(start), Some(len)) = (u32_at(bytes, 8), u32_at(bytes, 12)) else { return };
+    let mut at = (header + start) as usize;
+    let end = at + len as usize;
+    while at < end {
+        let Some((kind, next)) = read_type(bytes, at) else { return };
+        if kind == Kind::Declared {
+            let union = u32_at(bytes, at + 4).unwrap_or(0) >> 31;
+            bytes[at + 4..at + 8].copy_from_slice(&((4 + union) << 24).to_le_bytes());
+            bytes[at + 8..at + 12].fill(0);
+        }
+        at = next;
+    }
+}
+
 /// Reads the type that begins at `at`. Returns the type and the start of the next one.
 fn read_type(bytes: &[u8], at: usize) -> Option<(Kind, usize)> {
     let info = u32_at(bytes, at + 4)?;

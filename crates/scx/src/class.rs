@@ -25,9 +25,9 @@ use crate::error::ScxError;
 use crate::idle::Wakeup;
 use crate::instruction::Instruction;
 use crate::interpret::{self, Fault, Returned};
-use crate::kernel::{Call, Kernel, Placing};
+use crate::kernel::{CONTEXT_BYTES, Call, Kernel, Placing};
 use crate::lines::Fetched;
-use crate::program::Program;
+use crate::program::{Program, Run};
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
 use crate::timers::Expired;
@@ -169,6 +169,8 @@ pub struct Scx {
     timeout_ns: u64,
     /// Time of the watchdog's next check, in ns.
     watch_ns: u64,
+    /// What the loader had run before it attached the scheduler.
+    runs: Vec<Run>,
 }
 
 impl Scx {
@@ -210,6 +212,7 @@ impl Scx {
             tick_ns,
             timeout_ns,
             watch_ns: timeout_ns / 2,
+            runs: program.runs.clone(),
         })
     }
 
@@ -484,6 +487,30 @@ impl Scx {
         Some(found)
     }
 
+    /// Repeats what the loader had run before it attached the scheduler. The loader took it that each run returned 0.
+    fn prepare(&mut self, world: &mut World) {
+        for Run { at, argument } in std::mem::take(&mut self.runs) {
+            let context = self.kernel.context;
+            let room = argument.len() <= CONTEXT_BYTES;
+            let place = self.kernel.memory.slice_mut(context, argument.len()).ok();
+            match place.filter(|_| room) {
+                Some(place) => place.copy_from_slice(&argument),
+                None => self.kernel.end("a program's argument is too large"),
+            }
+            if self.kernel.ended.is_some() {
+                return self.check(world);
+            }
+            let Some((value, _)) = self.execute(world, On::at(0), at, [context, 0, 0, 0, 0]) else {
+                return;
+            };
+            if value as u32 != 0 {
+                let place = self.kernel.object.place(at);
+                self.kernel.end(format!("{place} returned {} to the loader", value as u32 as i32));
+            }
+        }
+        self.check(world);
+    }
+
     /// Tells the scheduler about all cgroups (`scx_cgroup_init()`).
     fn begin_groups(&mut self, world: &mut World) {
         let Kernel { groups, memory, .. } = &mut self.kernel;
@@ -572,6 +599,7 @@ impl Scheduler for Scx {
     }
 
     fn start(&mut self, world: &mut World) {
+        self.prepare(world);
         let failed =
             self.call(world, On::at(0), Hook::Init, &[]).map_or(0, |value| value as u32 as i32);
         if failed < 0 {

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::btf::{Kind, TypeId};
-use crate::kernel_names::{Resolved, helper_name, resolve};
-use crate::kernel_types::KernelTypes;
+use crate::kernel_names::{Resolved, helper_name};
 use crate::object::{DataSection, Function, MapDefinition, Object, Target, Variable};
 use crate::program::Program;
 use crate::relocate::Asked;
@@ -99,7 +98,7 @@ pub fn describe(program: &Program) -> Description {
         uncalled: program.uncalled(),
         unfilled: program.unfilled(),
     };
-    add_externs(object, kernel, &mut description);
+    add_externs(program, &mut description);
     add_types(&program.asked, &mut description);
     description
 }
@@ -112,16 +111,17 @@ fn helpers(object: &Object) -> Vec<(String, usize)> {
     helpers.into_iter().collect()
 }
 
-fn add_externs(object: &Object, kernel: &KernelTypes, description: &mut Description) {
+fn add_externs(program: &Program, description: &mut Description) {
+    let object = &program.object;
     let mut kfuncs = BTreeMap::new();
-    for (index, wanted) in object.externs.iter().enumerate() {
-        match resolve(&object.btf, kernel, wanted) {
+    for (index, (wanted, resolved)) in object.externs.iter().zip(&program.externs).enumerate() {
+        match resolved {
             Resolved::Function(name) => {
                 let calls = object.references.iter().filter(|reference| {
                     reference.to == Target::Extern(index)
                         && object.code[reference.at].calls_function()
                 });
-                *kfuncs.entry(name).or_insert(0) += calls.count();
+                *kfuncs.entry(name.clone()).or_insert(0) += calls.count();
             }
             Resolved::Missing if wanted.weak => description.optional.push(wanted.name.clone()),
             Resolved::Missing => description.missing.push(wanted.name.clone()),

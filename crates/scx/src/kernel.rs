@@ -25,7 +25,7 @@ use crate::tasks::Tasks;
 use crate::timers::Timers;
 
 /// Size of a hook's arguments in bytes: as many as the kernel has, with 8 bytes each.
-const CONTEXT_BYTES: usize = 8 * 12;
+pub(crate) const CONTEXT_BYTES: usize = 8 * 12;
 
 /// SCX_OPS_BUILTIN_IDLE_PER_NODE: idle CPUs are tracked by node.
 const IDLE_PER_NODE: u64 = 0x40;
@@ -186,7 +186,7 @@ impl Kernel {
         let maps = definitions.map(|map| Map::new(map, &mut memory, nr_cpus).ok_or_else(room));
         let mut maps = maps.collect::<Result<Vec<_>, _>>()?;
         for entry in &program.entries {
-            maps[entry.map].set(&mut memory, entry.index, &entry.value).ok_or_else(room)?;
+            maps[entry.map].set(&mut memory, entry).ok_or_else(room)?;
         }
         let mut maps_by_address = ByAddress::default();
         for (number, map) in (0..).zip(&maps) {

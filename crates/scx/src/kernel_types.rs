@@ -83,6 +83,17 @@ impl KernelTypes {
         Ok(Self { source, btf: Btf::parse(&bytes)?, reduced: true })
     }
 
+    /// The shipped types as the file `/sys/kernel/btf/vmlinux` that a loader reads. Structs that are only declared
+    /// become structs without members, because loaders compare the parameters of kfuncs by kind.
+    ///
+    /// # Errors
+    /// None, unless this program is damaged.
+    pub fn shipped_file() -> Result<Vec<u8>, ScxError> {
+        let mut bytes = unpacked(SHIPPED)?;
+        crate::btf::define_declared(&mut bytes);
+        Ok(bytes)
+    }
+
     /// Reads types from `/sys/kernel/btf/vmlinux`, or from an ELF file with such a section (`vmlinux`).
     ///
     /// # Errors

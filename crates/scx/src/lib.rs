@@ -4,7 +4,8 @@
 //! 1. [`Object::parse`] reads what clang compiled: ELF, BTF, maps, variables, the scheduler's hooks.
 //! 2. [`relocate`] finds the members of the kernel's structs that the program reads ([`KernelTypes`]).
 //! 3. [`describe`] lists what the object contains and needs, for people and scripts.
-//! 4. [`Program`] is an object prepared for a kernel, with settings. [`Scx`] runs it as a scheduler of the engine: by
+//! 4. [`Program`] is an object prepared for a kernel, with settings, or what a loader gave to a kernel ([`Loaded`]).
+//!    [`Scx`] runs it as a scheduler of the engine: by
 //!    the reference interpreter or, if it runs for long, as machine code.
 //!
 //! For any input bytes, the result is an object or an error of one line.
@@ -34,6 +35,7 @@ mod memory;
 mod program;
 mod queues;
 mod relocate;
+mod takeover;
 mod tasks;
 mod timers;
 mod translate;
@@ -50,3 +52,4 @@ pub use kernel_types::{KernelTypes, SHIPPED_VERSION};
 pub use object::Object;
 pub use program::Program;
 pub use relocate::{Asked, POISON, Relocated, relocate};
+pub use takeover::{Loaded, LoadedMap, LoadedOperations, LoadedProgram, STRUCT_OPS_VALUE};

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use roost_engine::{CpuId, TaskId};
 
+use crate::bytes::u32_at;
 use crate::memory::{Memory, Wild};
 use crate::object::{MapDefinition, MapKind};
+use crate::program::Entry;
 
 const HASH: MapKind = MapKind(1);
 const ARRAY: MapKind = MapKind(2);
@@ -81,12 +83,25 @@ impl Map {
         matches!(self.values, Values::Hash(_))
     }
 
-    /// Sets an entry of an array before the start. `None` if the entry does not exist or the value does not fit.
-    pub(crate) fn set(&mut self, memory: &mut Memory, index: u32, value: &[u8]) -> Option<()> {
-        let Values::Array { first, stride, .. } = self.values else { return None };
-        let fits = index < self.definition.max_entries && value.len() as u64 <= stride;
-        let at = first + stride * u64::from(index);
-        fits.then(|| memory.slice_mut(at, value.len()).ok().map(|to| to.copy_from_slice(value)))?
+    /// Sets an entry before the start. `None` if it does not fit.
+    pub(crate) fn set(&mut self, memory: &mut Memory, entry: &Entry) -> Option<()> {
+        let Entry { key, value, cpu, .. } = entry;
+        if value.len() > self.definition.value_size as usize {
+            return None;
+        }
+        let at = match &mut self.values {
+            Values::Array { first, stride, of_cpu } => {
+                let index = u32_at(key, 0).filter(|&index| index < self.definition.max_entries)?;
+                *first + *of_cpu * *cpu as u64 + *stride * u64::from(index)
+            }
+            Values::Hash(values) => {
+                let new = memory.allocate(self.definition.value_size as usize)?;
+                values.insert(key.clone(), new);
+                new
+            }
+            Values::Task(_) | Values::Nothing => return Some(()),
+        };
+        memory.slice_mut(at, value.len()).ok().map(|to| to.copy_from_slice(value))
     }
 
     /// The addresses of the key and the value that contain an address. The key of an array is written to `scratch`.

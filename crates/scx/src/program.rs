@@ -46,26 +46,39 @@ pub struct Program {
     /// What the object asked about the kernel's types.
     pub asked: Vec<Asked>,
     /// The code, relocated against these types.
-    code: Vec<Instruction>,
+    pub(crate) code: Vec<Instruction>,
     /// What each extern is on this kernel.
-    externs: Vec<Resolved>,
+    pub(crate) externs: Vec<Resolved>,
     /// Initial values of the variables, by section.
-    data: Vec<Vec<u8>>,
+    pub(crate) data: Vec<Vec<u8>>,
     /// The maps, with the sizes that were set.
     pub(crate) maps: Vec<MapDefinition>,
     /// Initial entries of the maps.
     pub(crate) entries: Vec<Entry>,
+    /// What the loader had run before it attached the scheduler.
+    pub(crate) runs: Vec<Run>,
 }
 
-/// An initial entry of an array map.
+/// An initial entry of a map.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// Number of the map.
     pub map: usize,
-    /// Index of the entry.
-    pub index: u32,
+    /// For a per-CPU map: the CPU. Otherwise 0.
+    pub cpu: usize,
+    /// The key's bytes: for an array, its index.
+    pub key: Vec<u8>,
     /// The entry's bytes.
     pub value: Vec<u8>,
+}
+
+/// A run of a function before the scheduler starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// The function's first instruction.
+    pub at: usize,
+    /// The bytes that its argument points to.
+    pub argument: Vec<u8>,
 }
 
 impl Program {
@@ -79,9 +92,9 @@ impl Program {
         let externs =
             object.externs.iter().map(|name| resolve(&object.btf, &kernel, name)).collect();
         let data = object.data.iter().map(|section| section.bytes.clone()).collect();
-        let (maps, entries) = (object.maps.clone(), Vec::new());
+        let (maps, entries, runs) = (object.maps.clone(), Vec::new(), Vec::new());
         let object = Arc::new(object);
-        let mut program = Self { object, kernel, asked, code, externs, data, maps, entries };
+        let mut program = Self { object, kernel, asked, code, externs, data, maps, entries, runs };
         program.set_kernel_constants();
         Ok(program)
     }
@@ -190,7 +203,8 @@ impl Program {
             let place = place.ok_or_else(unknown)?;
             place.copy_from_slice(&member.to_le_bytes()[..place.len()]);
         }
-        self.entries.push(Entry { map: number, index, value });
+        let key = index.to_le_bytes().to_vec();
+        self.entries.push(Entry { map: number, cpu: 0, key, value });
         Ok(())
     }
 
@@ -205,11 +219,12 @@ impl Program {
         Some((at as usize, size as usize))
     }
 
-    /// The functions that hooks can reach, for hooks that the simulation calls.
+    /// The functions that hooks can reach, for hooks that the simulation calls, and what is run before.
     fn called(&self) -> Vec<&Function> {
         let hooks = self.object.operations.hooks.iter();
         let called = hooks.filter(|(name, _)| class::HOOKS.contains(&name.as_str()));
-        called.flat_map(|(_, at)| self.object.reachable(*at)).collect()
+        let starts = called.map(|(_, at)| *at).chain(self.runs.iter().map(|run| run.at));
+        starts.flat_map(|at| self.object.reachable(at)).collect()
     }
 
     /// Hooks that the simulation never calls, although it has the events for them.

@@ -152,7 +152,7 @@ mod tests {
         let all = told("2n2l4c", "hackbench:groups=1", "fair@7.2+cling+cling-degree=50");
         assert_eq!(all.len(), 1, "{all:?}");
         let start = "+cling-degree=50 +cling has nothing to act on: it needs ";
-        assert!(all[0].starts_with(start) && all[0].contains("task groups"), "{all:?}");
+        assert!(all[0].starts_with(start) && all[0].contains("cgroups"), "{all:?}");
         let all = told("node:1 l3:1 core:4 pu:1", "hackbench:groups=1", "fair@7.2+llc-imbalance");
         assert_eq!(
             all,

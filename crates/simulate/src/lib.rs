@@ -153,14 +153,15 @@ impl Simulation {
                 roost_engine::run_observed(machine, workload, fair, control, observer)
             }
             SchedulerSpec::Scx(spec) => {
-                let program = spec.program(machine);
-                let scx = program.and_then(|program| Scx::new(machine, &program, spec.tick_ns));
-                let scx = scx.map_err(|error| RunError::Scheduler {
+                let failed = |reason| RunError::Scheduler {
                     workload: workload.name.clone(),
                     at_ns: 0,
-                    reason: error.to_string(),
+                    reason,
                     tasks: "nothing has run".to_owned(),
-                })?;
+                };
+                let program = spec.program(machine).map_err(|error| failed(error.to_string()))?;
+                let scx = Scx::new(machine, &program, spec.tick_ns);
+                let scx = scx.map_err(|error| failed(error.to_string()))?;
                 roost_engine::run_observed(machine, workload, scx, control, observer)
             }
         }

@@ -1,8 +1,9 @@
 //! The only table of schedulers by name.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use roost_capture::{CaptureError, Command, capture};
 use roost_fair::{FeatureError, Features};
 use roost_layout::{Entry, Layout, Setup};
 use roost_machine::Machine;
@@ -28,14 +29,32 @@ pub enum SchedulerSpec {
 /// A sched_ext program with settings.
 #[derive(Clone, Debug)]
 pub struct ScxSpec {
-    /// The program, which all runs share.
-    program: Arc<Program>,
-    /// For roost's own program: the settings from which a loader would set it up for a machine.
-    roost: Option<Settings>,
+    source: Source,
     /// The settings, as written on the command line after `+`.
     pub settings: Vec<String>,
     /// Period of the tick in the kernel that it runs on, in ns.
     pub tick_ns: u64,
+}
+
+/// Where a sched_ext program comes from.
+#[derive(Clone, Debug)]
+enum Source {
+    /// An object. All runs share the program.
+    Object(Arc<Program>),
+    /// roost's own object, and the settings from which a loader would set it up for a machine.
+    Roost(Arc<Program>, Box<Settings>),
+    /// The scheduler's own loader, which is started once for each machine.
+    Loader(Arc<Loader>),
+}
+
+/// A scheduler's own loader.
+#[derive(Debug)]
+struct Loader {
+    command: Command,
+    /// Variables that are set after the loader has set them.
+    settings: Vec<(String, String)>,
+    /// What it loaded on each machine so far, by the machine's shape.
+    loaded: Mutex<Vec<(String, Arc<Program>)>>,
 }
 
 /// Why a scheduler's name is wrong.
@@ -70,6 +89,9 @@ pub enum SpecError {
         /// The problem.
         why: String,
     },
+    /// A scheduler's own loader could not be started, or did not attach its scheduler.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     /// A settings file could not be read.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -88,7 +110,8 @@ pub enum SpecError {
     KernelHere(FeatureError),
     /// The simulation has no scheduler with this name.
     #[error(
-        "{0}; a sched_ext program is scx:FILE.bpf.o, or runs on a real kernel: add --on vm or --on host"
+        "{0}; a sched_ext program is scx:FILE.bpf.o, a scheduler's own program in PATH or with its path, or runs on a \
+         real kernel: add --on vm or --on host"
     )]
     NoModel(FeatureError),
 }
@@ -140,6 +163,9 @@ impl SchedulerSpec {
             let scx = ScxSpec::parse(rest)?;
             let notes = scx.notes(name);
             return Ok((Self::Scx(scx), notes));
+        }
+        if is_command(name) {
+            return Ok((Self::Scx(ScxSpec::loader(name)?), Vec::new()));
         }
         if name.split('+').next() == Some(ROOST) {
             if name.split('+').any(|part| part.starts_with("policy=")) {
@@ -232,7 +258,17 @@ impl ScxSpec {
         };
         let program = program().map_err(|error: ScxError| failed(error.to_string()))?;
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Self::new(program, None, settings)
+        Self::new(Source::Object(Arc::new(program)), settings)
+    }
+
+    /// Parses `./scx_cosmos -s 1000+slice_ns=5000000`: a command line, and variables.
+    fn loader(name: &str) -> Result<Self, SpecError> {
+        let (command, settings) = split_settings(name);
+        let command = Command::parse(command)?;
+        let shown = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let settings = settings.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        let loader = Loader { command, settings, loaded: Mutex::default() };
+        Self::new(Source::Loader(Arc::new(loader)), shown)
     }
 
     /// Parses `roost+no-cling+slice-us=3000`.
@@ -249,49 +285,55 @@ impl ScxSpec {
         };
         let failed =
             |error: ScxError| SpecError::Scx { file: ROOST.to_owned(), why: error.to_string() };
-        Self::new(program().map_err(failed)?, Some(settings), parts)
+        let program = Arc::new(program().map_err(failed)?);
+        Self::new(Source::Roost(program, Box::new(settings)), parts)
     }
 
-    fn new(
-        program: Program,
-        roost: Option<Settings>,
-        settings: Vec<String>,
-    ) -> Result<Self, SpecError> {
+    fn new(source: Source, settings: Vec<String>) -> Result<Self, SpecError> {
         let tick_ns = Features::parse(&format!("fair@{SCX_KERNEL}"))?.tick_ns();
-        Ok(Self { program: Arc::new(program), roost, settings, tick_ns })
+        Ok(Self { source, settings, tick_ns })
     }
 
-    /// The program, set up for a machine as a loader would do.
+    /// The program, set up for a machine as a loader would do, or as its own loader does.
     ///
     /// # Errors
-    /// None, unless this program is damaged.
-    pub fn program(&self, machine: &Machine) -> Result<Arc<Program>, ScxError> {
-        let Some(settings) = &self.roost else { return Ok(self.program.clone()) };
-        let mut program = Program::clone(&self.program);
-        let setup = setup(machine, settings);
-        for (map, entries) in setup.sizes {
-            program.resize(map, entries)?;
+    /// If its own loader does not attach it, or it needs something that the simulation does not have.
+    pub fn program(&self, machine: &Machine) -> Result<Arc<Program>, SpecError> {
+        let failed =
+            |error: ScxError| SpecError::Scx { file: ROOST.to_owned(), why: error.to_string() };
+        match &self.source {
+            Source::Object(program) => Ok(program.clone()),
+            Source::Roost(program, settings) => {
+                set_up(program, machine, settings).map(Arc::new).map_err(failed)
+            }
+            Source::Loader(loader) => loader.program(machine),
         }
-        for (name, value) in &setup.variables {
-            program.set_number(name, *value)?;
-        }
-        for Entry { map, index, members } in setup.entries {
-            program.put(map, index, &members)?;
-        }
-        Ok(Arc::new(program))
+    }
+
+    /// Starts the scheduler's own loader for a machine, if that is where the program comes from. Returns notes about
+    /// what the simulation does not do for it.
+    ///
+    /// # Errors
+    /// As [`ScxSpec::program`].
+    pub fn prepare(&self, name: &str, machine: &Machine) -> Result<Vec<String>, SpecError> {
+        let Source::Loader(loader) = &self.source else { return Ok(Vec::new()) };
+        let program = loader.program(machine)?;
+        let mut notes = notes_on(name, &program);
+        notes.push(format!(
+            "{name}: what it does in user space after it attached its scheduler is missing"
+        ));
+        Ok(notes)
     }
 
     /// Notes about what the simulation does not do for the program.
     fn notes(&self, name: &str) -> Vec<String> {
-        let (uncalled, unfilled) = (self.program.uncalled(), self.program.unfilled());
-        let mut notes = Vec::new();
-        if !uncalled.is_empty() {
-            notes.push(format!("{name}: the simulation never calls {}", uncalled.join(", ")));
-        }
-        if !unfilled.is_empty() {
-            notes.push(format!("{name}: it reads {}: 0 in the simulation", unfilled.join(", ")));
-        }
-        let given = self.roost.iter().flat_map(Settings::given).map(|(setting, _)| setting);
+        let (program, settings) = match &self.source {
+            Source::Object(program) => (program, None),
+            Source::Roost(program, settings) => (program, Some(settings)),
+            Source::Loader(_) => return Vec::new(),
+        };
+        let mut notes = notes_on(name, program);
+        let given = settings.iter().flat_map(|settings| settings.given()).map(|(name, _)| name);
         let idle: Vec<&str> = given.filter(|setting| OF_DAEMON.contains(setting)).collect();
         if !idle.is_empty() {
             let idle = idle.join(", ");
@@ -301,8 +343,58 @@ impl ScxSpec {
     }
 }
 
-/// What a loader passes to roost's program. CPUs and nodes are numbered as in the simulation.
-fn setup(machine: &Machine, settings: &Settings) -> Setup {
+impl Loader {
+    /// What it loads on a machine. It is started if that is not known yet.
+    fn program(&self, machine: &Machine) -> Result<Arc<Program>, SpecError> {
+        let machine = &numbered(machine);
+        let shape =
+            format!("{:?}", (&machine.cpus, &machine.llcs, &machine.nodes, &machine.distances));
+        // Runs in parallel wait here for the first one. A panic there leaves the list as it is.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, program)) = loaded.iter().find(|(known, _)| *known == shape) {
+            return Ok(program.clone());
+        }
+        let taken = capture(&self.command, machine, roost_capture::LIMIT)?;
+        let program = || {
+            let mut program = Program::taken_over(&taken, KernelTypes::shipped()?)?;
+            for (name, value) in &self.settings {
+                program.set(name, value)?;
+            }
+            program.check()?;
+            Ok(Arc::new(program))
+        };
+        let failed = |error: ScxError| {
+            let (file, why) = (self.command.text.clone(), error.to_string());
+            SpecError::Scx { file, why }
+        };
+        let program = program().map_err(failed)?;
+        loaded.push((shape, program.clone()));
+        Ok(program)
+    }
+}
+
+/// Whether a scheduler's name is a command line: it has a slash or a blank, or is a scheduler in PATH.
+fn is_command(name: &str) -> bool {
+    let program = name.split('+').next().unwrap_or(name);
+    program.contains(|c: char| c == '/' || c.is_whitespace())
+        || (program.starts_with("scx_") && Command::parse(program).is_ok())
+}
+
+/// Notes about what the simulation does not do for a program.
+fn notes_on(name: &str, program: &Program) -> Vec<String> {
+    let (uncalled, unfilled) = (program.uncalled(), program.unfilled());
+    let mut notes = Vec::new();
+    if !uncalled.is_empty() {
+        notes.push(format!("{name}: the simulation never calls {}", uncalled.join(", ")));
+    }
+    if !unfilled.is_empty() {
+        notes.push(format!("{name}: it reads {}: 0 in the simulation", unfilled.join(", ")));
+    }
+    notes
+}
+
+/// A machine whose CPUs and nodes have the numbers of the simulation.
+fn numbered(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
     for (number, cpu) in (0..).zip(&mut machine.cpus) {
         cpu.os_index = number;
@@ -310,6 +402,28 @@ fn setup(machine: &Machine, settings: &Settings) -> Setup {
     for (number, node) in (0..).zip(&mut machine.nodes) {
         node.os_index = number;
     }
+    machine
+}
+
+/// roost's program, set up for a machine.
+fn set_up(program: &Program, machine: &Machine, settings: &Settings) -> Result<Program, ScxError> {
+    let mut program = program.clone();
+    let setup = setup(machine, settings);
+    for (map, entries) in setup.sizes {
+        program.resize(map, entries)?;
+    }
+    for (name, value) in &setup.variables {
+        program.set_number(name, *value)?;
+    }
+    for Entry { map, index, members } in setup.entries {
+        program.put(map, index, &members)?;
+    }
+    Ok(program)
+}
+
+/// What a loader passes to roost's program.
+fn setup(machine: &Machine, settings: &Settings) -> Setup {
+    let machine = numbered(machine);
     let possible: Vec<u32> = (0..machine.nr_cpus() as u32).collect();
     Setup::of(&Layout::of(&machine), settings, &possible)
 }

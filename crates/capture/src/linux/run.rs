@@ -1,0 +1,119 @@
+//! Lets a program run until it attaches its scheduler.
+
+use std::io::{self, PipeReader, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use roost_machine::Machine;
+use roost_scx::Loaded;
+
+use super::calls::System;
+use super::files::Files;
+use super::sandbox;
+use crate::command::Command;
+use crate::error::{CaptureError, Why};
+
+/// How long one wait for a call takes at most.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// How many bytes of what the program prints are kept, and how many lines are shown.
+const KEPT: usize = 1 << 16;
+const SHOWN: usize = 4;
+
+/// Starts a program on a made-up machine until it attaches its scheduler.
+pub fn capture(
+    command: &Command,
+    machine: &Machine,
+    limit: Duration,
+) -> Result<Loaded, CaptureError> {
+    watched(command, machine, limit).map_err(|why| command.failed(why))
+}
+
+fn watched(command: &Command, machine: &Machine, limit: Duration) -> Result<Loaded, Why> {
+    let broken = |error: io::Error| Why::Start(error.to_string());
+    let files = Files::write(machine).map_err(broken)?;
+    // The sandbox is dropped before the files: the program ends before they go.
+    let mut sandbox = sandbox::start(command, &files.scratch())?;
+    let mut printed = Printed::of(&sandbox.output).map_err(broken)?;
+    let mut system = System::new(machine, &files, sandbox.child.id() as libc::pid_t);
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(call) = sandbox.listener.receive(WAIT).map_err(broken)? {
+            let answer = system.answer(&call);
+            if system.bpf.attached {
+                // The program still waits for the answer, so nothing changes any more.
+                return Ok(system.bpf.loaded());
+            }
+            if let Some(need) = system.bpf.needs.take() {
+                return Err(Why::Lacks(need));
+            }
+            sandbox.listener.answer(&call, answer);
+        } else if let Some(status) = sandbox.child.try_wait().map_err(broken)? {
+            printed.take(&mut sandbox.output);
+            return Err(Why::Ended { how: how(status), said: said(&system, &printed) });
+        }
+        printed.take(&mut sandbox.output);
+        if Instant::now() > deadline {
+            let seconds = limit.as_secs();
+            return Err(Why::TooSlow { seconds, said: said(&system, &printed) });
+        }
+    }
+}
+
+/// How a program ended.
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// What a program asked for in vain, and the last lines that it printed.
+fn said(system: &System, printed: &Printed) -> String {
+    let mut said = String::new();
+    let vain: Vec<&str> =
+        system.bpf.lacks.iter().chain(&system.refused).map(String::as_str).collect();
+    if !vain.is_empty() {
+        said += &format!("; not emulated: {}", vain.join(", "));
+    }
+    if !system.missing.is_empty() {
+        said += &format!("; the made-up machine has no {}", system.missing.join(", "));
+    }
+    let lines = printed.last_lines();
+    if !lines.is_empty() {
+        said += &format!("; it printed: {}", lines.join(" | "));
+    }
+    said
+}
+
+/// The last part of what a program printed.
+struct Printed(Vec<u8>);
+
+impl Printed {
+    fn of(output: &PipeReader) -> io::Result<Self> {
+        // SAFETY: no pointers. Reading must not wait.
+        let result = unsafe { libc::fcntl(output.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(Vec::new())) }
+    }
+
+    /// Takes what has been printed since.
+    fn take(&mut self, output: &mut PipeReader) {
+        let mut part = [0; 4096];
+        while let Ok(len @ 1..) = output.read(&mut part) {
+            self.0.extend(&part[..len]);
+            let excess = self.0.len().saturating_sub(KEPT);
+            self.0.drain(..excess);
+        }
+    }
+
+    /// The last lines that are not empty, without control characters.
+    fn last_lines(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.0);
+        let lines = text.lines().map(|line| line.trim().replace(char::is_control, "?"));
+        let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(SHOWN)..].to_vec()
+    }
+}

@@ -1,0 +1,278 @@
+//! A program that is taken over from a loader is the one in the object.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::sync::{Arc, LazyLock};
+
+use object::{Object as _, ObjectSection as _};
+use proptest::prelude::*;
+use roost_scx::btf::Kind;
+use roost_scx::object::{Function, MapDefinition, MapKind, Target};
+use roost_scx::{
+    Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram, Object, Program,
+    Resolved, STRUCT_OPS_VALUE, Scx, ScxError, relocate, resolve,
+};
+
+const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
+const ROOST: &[u8] = include_bytes!("../roost.bpf.o.xz");
+
+static KERNEL: LazyLock<Arc<KernelTypes>> =
+    LazyLock::new(|| Arc::new(KernelTypes::shipped().unwrap()));
+
+fn roost() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    lzma_rust2::XzReader::new(ROOST, false).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// The first descriptor of a program.
+const FIRST: u64 = 10;
+
+/// What libbpf would give to the kernel: each hook with a copy of the functions that it can reach.
+fn loaded(bytes: &[u8]) -> Loaded {
+    let object = Object::parse(bytes).unwrap();
+    let elf = object::File::parse(bytes).unwrap();
+    let btf = elf.section_by_name(".BTF").unwrap().data().unwrap().to_vec();
+    let code = relocate(&object, &KERNEL).unwrap().code;
+    let starts: Vec<usize> = object.operations.hooks.iter().map(|(_, at)| *at).collect();
+    Loaded {
+        btfs: vec![btf],
+        maps: maps(&object),
+        programs: starts.iter().map(|&at| program(&object, &code, at)).collect(),
+        operations: operations(&object),
+        runs: Vec::new(),
+    }
+}
+
+fn maps(object: &Object) -> Vec<LoadedMap> {
+    let of_map = |definition: &MapDefinition| LoadedMap {
+        definition: definition.clone(),
+        btf: Some(0),
+        array: Vec::new(),
+        entries: Vec::new(),
+    };
+    let mut maps: Vec<LoadedMap> = object.maps.iter().map(of_map).collect();
+    for section in &object.data {
+        let mut array = section.bytes.clone();
+        for variable in section.variables.iter().filter(|v| v.name.starts_with("__SCX_")) {
+            let value = KERNEL.enumerator(variable.name.trim_start_matches('_')).unwrap_or(0);
+            let (start, len) = (variable.offset as usize, variable.size as usize);
+            array[start..start + len].copy_from_slice(&value.to_le_bytes()[..len]);
+        }
+        let value = object.btf.find(&section.name, |kind| matches!(kind, Kind::Section(_)));
+        let definition = MapDefinition {
+            name: section.name.clone(),
+            kind: MapKind(2),
+            key_size: 4,
+            value_size: array.len() as u32,
+            max_entries: 1,
+            flags: 0,
+            value: value.unwrap_or(0),
+        };
+        maps.push(LoadedMap { definition, btf: Some(0), array, entries: Vec::new() });
+    }
+    maps
+}
+
+/// A hook and all functions that it can reach, as one program.
+fn program(object: &Object, relocated: &[Instruction], hook: usize) -> LoadedProgram {
+    let functions = object.reachable(hook);
+    let mut starts = HashMap::new();
+    let mut code: Vec<Instruction> = Vec::new();
+    for function in &functions {
+        starts.insert(function.start, code.len());
+        code.extend(&relocated[function.start..function.end]);
+    }
+    for function in &functions {
+        for reference in object.references_in(function) {
+            let at = starts[&function.start] + reference.at - function.start;
+            put(object, &starts, &mut code, at, reference.to);
+        }
+    }
+    let of = |function: &&Function| {
+        let of = object.btf.find(&function.name, |kind| matches!(kind, Kind::Function(_)));
+        [starts[&function.start] as u32, of.unwrap()]
+    };
+    LoadedProgram {
+        name: functions[0].name.clone(),
+        section: "struct_ops".to_owned(),
+        btf: Some(0),
+        functions: functions.iter().map(of).collect(),
+        code,
+        lines: Vec::new(),
+    }
+}
+
+/// Writes a reference into an instruction, as libbpf does.
+fn put(
+    object: &Object,
+    starts: &HashMap<usize, usize>,
+    code: &mut [Instruction],
+    at: usize,
+    to: Target,
+) {
+    let calls = code[at].calls_function();
+    let (src, imm, upper) = match to {
+        Target::Map(map) => (1, map as i32, 0),
+        Target::Data { section, offset } => {
+            (2, (object.maps.len() + section) as i32, offset as i32)
+        }
+        Target::Function(to) if calls => (1, starts[&to] as i32 - at as i32 - 1, 0),
+        Target::Function(to) => (4, starts[&to] as i32 - at as i32 - 1, 0),
+        Target::Extern(index) => match resolve(&object.btf, &KERNEL, &object.externs[index]) {
+            Resolved::Function(name) => {
+                let id = KERNEL.btf.find(&name, |kind| matches!(kind, Kind::Function(_))).unwrap();
+                (if calls { 2 } else { 3 }, id as i32, 0)
+            }
+            Resolved::Variable(id) => (3, id as i32, 0),
+            _ if calls => (0, 2_002_000_000 + index as i32, 0),
+            _ => (0, 0, 0),
+        },
+    };
+    if code[at].code != 0x18 && !calls {
+        // Relocation has replaced it.
+        return;
+    }
+    code[at].src = src;
+    code[at].imm = imm;
+    if !calls {
+        code[at + 1].imm = upper;
+    }
+}
+
+fn operations(object: &Object) -> LoadedOperations {
+    let mut value = vec![0; KERNEL.struct_size(STRUCT_OPS_VALUE).unwrap()];
+    let place = |name: &str| KERNEL.offset(STRUCT_OPS_VALUE, &format!("data.{name}")).unwrap();
+    let mut set = |name: &str, bytes: &[u8]| {
+        let at = place(name) as usize;
+        value[at..at + bytes.len()].copy_from_slice(bytes);
+    };
+    let mut descriptors = HashMap::new();
+    for (number, (name, _)) in object.operations.hooks.iter().enumerate() {
+        set(name, &(FIRST + number as u64).to_le_bytes());
+        descriptors.insert(FIRST + number as u64, number);
+    }
+    for (name, number) in &object.operations.numbers {
+        set(name, &(*number as u32).to_le_bytes());
+    }
+    set("name", object.operations.name.as_bytes());
+    LoadedOperations { name: object.operations.variable.clone(), value, descriptors }
+}
+
+fn taken_over(loaded: &Loaded) -> Result<Program, ScxError> {
+    Program::taken_over(loaded, KERNEL.clone())
+}
+
+/// The functions of hooks, by name, with their instructions but without what these refer to.
+fn functions(object: &Object, code: &[Instruction]) -> Vec<(String, Vec<u8>)> {
+    let reached = object.operations.hooks.iter().flat_map(|(_, at)| object.reachable(*at));
+    let codes = |function: &Function| {
+        code[function.start..function.end].iter().map(|instruction| instruction.code).collect()
+    };
+    let mut functions: Vec<(String, Vec<u8>)> =
+        reached.map(|function| (function.name.clone(), codes(function))).collect();
+    functions.sort();
+    functions.dedup();
+    functions
+}
+
+#[test]
+fn each_function_is_there_once_as_in_the_object() {
+    for bytes in [SMALL.to_vec(), roost()] {
+        let object = Object::parse(&bytes).unwrap();
+        let program = taken_over(&loaded(&bytes)).unwrap();
+        let code = relocate(&object, &KERNEL).unwrap().code;
+        let taken = functions(&program.object, &program.object.code);
+        assert_eq!(taken, functions(&object, &code));
+        assert_eq!(program.object.functions.len(), taken.len(), "no copies are left");
+        let names = |object: &Object| {
+            object.operations.hooks.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&program.object), names(&object));
+        assert_eq!(program.object.operations.name, object.operations.name);
+        assert_eq!(program.object.operations.numbers, object.operations.numbers);
+        assert_eq!(program.lacks(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_program_that_is_taken_over_decides_as_the_one_in_the_object() {
+    let machine = Arc::new(roost_machine::resolve("2n2l2c2t").unwrap());
+    let workload = roost_workload::resolve("hackbench:groups=2", Some(20_000_000)).unwrap();
+    let outcome = |program: &Program| {
+        let scx = Scx::new(&machine, program, 4_000_000).unwrap();
+        let control = roost_engine::Control::new(1);
+        format!("{:?}", roost_engine::run(&machine, &workload, scx, control).unwrap())
+    };
+    let object = Object::parse(SMALL).unwrap();
+    let from_object = Program::new(object, KERNEL.clone()).unwrap();
+    assert_eq!(outcome(&taken_over(&loaded(SMALL)).unwrap()), outcome(&from_object));
+}
+
+#[test]
+fn entries_of_maps_and_runs_of_programs_are_taken_over() {
+    let mut loaded = loaded(SMALL);
+    let cpus = 16;
+    // Entry 1 of CPU 2 of `counters`, which has two.
+    let mut array = vec![0; 2 * 8 * cpus];
+    array[8 * (2 * 2 + 1)] = 7;
+    loaded.maps[0].array = array;
+    // `init` makes queues: a second time it fails, with -EEXIST.
+    let init = loaded.programs.iter().position(|program| program.name == "small_init").unwrap();
+    loaded.runs = vec![(init, vec![0; 16])];
+    let program = taken_over(&loaded).unwrap();
+    let machine = Arc::new(roost_machine::resolve("2n2l2c2t").unwrap());
+    let workload = roost_workload::resolve("hackbench:groups=1", Some(1_000_000)).unwrap();
+    let scx = Scx::new(&machine, &program, 4_000_000).unwrap();
+    let control = roost_engine::Control::new(1);
+    let error = roost_engine::run(&machine, &workload, scx, control).unwrap_err();
+    assert!(error.to_string().contains("ops.init() failed (-17)"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// What any program could give is taken over, or refused in one line.
+    #[test]
+    fn damaged_input_is_taken_over_or_refused(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..20_usize, any::<u32>()), 1..6),
+    ) {
+        let mut loaded = loaded(SMALL);
+        for (index, what, value) in changes {
+            let count = loaded.programs.len();
+            let program = &mut loaded.programs[value as usize % count];
+            match what {
+                0 => program.functions[0] = [value, value],
+                1 => program.functions.push([value % 64, value % 200]),
+                2 => program.functions.clear(),
+                3 => program.btf = Some(value as usize % 3),
+                4 => program.lines.push([value % 64, value, value, value]),
+                5 => loaded.operations.value.truncate(value as usize % 700),
+                6 => loaded.runs.push((value as usize % 20, vec![0; value as usize % 200])),
+                7 => loaded.maps[value as usize % 3].definition.value = value % 400,
+                8 => drop(loaded.maps.pop()),
+                9 => loaded.maps[0].array = vec![1; value as usize % 4096],
+                _ => {
+                    let at = index.index(program.code.len());
+                    let instruction = &mut program.code[at];
+                    match what % 4 {
+                        0 => instruction.imm = value as i32,
+                        1 => instruction.src = value as u8 & 0xf,
+                        2 => instruction.code = value as u8,
+                        _ => instruction.imm = (value % 64) as i32,
+                    }
+                }
+            }
+        }
+        match taken_over(&loaded) {
+            Err(error) => prop_assert_eq!(error.to_string().lines().count(), 1),
+            Ok(program) => {
+                let _ = roost_scx::describe(&program);
+                let machine = Arc::new(roost_machine::resolve("node:1 core:2 pu:1").unwrap());
+                let _ = Scx::new(&machine, &program, 4_000_000);
+            }
+        }
+    }
+}
