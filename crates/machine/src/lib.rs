@@ -234,6 +234,8 @@ pub struct Figures {
     pub hint_fault_ns: Figure,
     /// Kernel time to mark one page for a hinting fault.
     pub page_mark_ns: Figure,
+    /// CPU time of one instruction of a sched_ext program, and of the kernel for the program, in picoseconds.
+    pub instruction_ps: Figure,
     /// The threads of the frequency governor; `None` if it has none.
     pub sampling: Option<Sampling>,
 }

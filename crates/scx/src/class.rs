@@ -11,7 +11,8 @@
 //!        another one: stopping and enqueue of the previous one, running of the next
 //! ```
 //!
-//! Each instruction of a hook costs its CPU half a nanosecond, including the kernel instructions around it ([`costs`]).
+//! Each instruction of a hook costs its CPU time, by the machine's figures, including the kernel instructions around it
+//! ([`costs`]).
 //! Cache lines that the hook fetches from other CPUs cost time as well ([`crate::lines`]).
 
 use std::sync::Arc;
@@ -56,10 +57,6 @@ const MOST_DISPATCHES: u32 = 32;
 /// A runnable task that has not run for this time is a stall, unless the scheduler sets `timeout_ms`
 /// (SCX_WATCHDOG_MAX_TIMEOUT).
 const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
-
-/// Instructions that a CPU executes in a nanosecond. Five hooks of roost's scheduler, translated to machine code, took
-/// 466 ns for 859 instructions (docs/scx.md).
-const INSTRUCTIONS_PER_NS: u64 = 2;
 
 /// Number of instructions that are interpreted before machine code is made. Interpreting them takes about as long as
 /// making it.
@@ -269,7 +266,8 @@ impl Scx {
         self.translate_if_worth_it(instructions);
         let fetched = self.charge_lines(world, on.cpu);
         let kernel = costs::HOOK + std::mem::take(&mut self.kernel.executed);
-        world.charge(on.cpu, (instructions + kernel) / INSTRUCTIONS_PER_NS);
+        let ps = world.machine().figures.instruction_ps.value;
+        world.charge(on.cpu, (instructions + kernel) * ps / 1000);
         self.check(world);
         Some((value, Cost { instructions, kernel, fetched }))
     }
