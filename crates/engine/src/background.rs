@@ -91,7 +91,11 @@ impl KernelThread {
         // A process of its own, because kernel threads share no memory for which a scheduler should
         // gather them.
         let process = workload.processes.len() as u32;
-        workload.processes.push(Process { name: self.name.to_owned(), forked: false });
+        workload.processes.push(Process {
+            name: self.name.to_owned(),
+            forked: false,
+            kernel: true,
+        });
         workload.templates.push(self.template(process, affinity));
     }
 

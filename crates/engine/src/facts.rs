@@ -1,6 +1,8 @@
 //! What a scheduler can ask about a task beside what it needs for scheduling: its name, process and
 //! parent.
 
+use roost_workload::Process;
+
 use crate::scheduler::{CpuId, TaskId};
 use crate::task::{State, Task};
 use crate::world::World;
@@ -10,6 +12,8 @@ use crate::world::World;
 pub(crate) struct ProcessState {
     /// Whether it began as a copy of another process.
     pub forked: bool,
+    /// Whether its tasks are threads of the kernel.
+    kernel: bool,
     /// Its first task.
     leader: Option<Person>,
     /// Number of its tasks that have not exited.
@@ -18,8 +22,8 @@ pub(crate) struct ProcessState {
 
 impl ProcessState {
     /// A process without tasks.
-    pub(crate) fn new(forked: bool) -> Self {
-        Self { forked, ..Self::default() }
+    pub(crate) fn new(process: &Process) -> Self {
+        Self { forked: process.forked, kernel: process.kernel, ..Self::default() }
     }
 
     /// Number of its tasks that have not exited.
@@ -70,7 +74,7 @@ impl World {
 
     /// Whether a task is a kernel thread (PF_KTHREAD).
     pub fn is_kernel_thread(&self, task: TaskId) -> bool {
-        self.tasks[task.index()].kernel
+        self.process_of(task).is_some_and(|process| process.kernel)
     }
 
     /// Time for which a task has run so far, ns (the kernel's `sum_exec_runtime`).

@@ -298,8 +298,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let mut world = World::new(machine.clone(), seed);
         world.tracer = tracer;
         world.groups.clone_from(&workload.groups);
-        world.processes =
-            (workload.processes.iter()).map(|process| ProcessState::new(process.forked)).collect();
+        world.processes = workload.processes.iter().map(ProcessState::new).collect();
         world.names = workload.templates.iter().map(|template| template.name.clone()).collect();
         world.memory = memory(machine, workload)?.map(Box::new);
         if let Some(memory) = &mut world.memory {

@@ -39,7 +39,7 @@ pub(crate) fn with_threads(machine: &Machine, workload: &Workload) -> Option<Wor
         // A process of its own, because kernel threads share no memory for which a scheduler should
         // gather them.
         let process = all.processes.len() as u32;
-        all.processes.push(Process { name: name.clone(), forked: false });
+        all.processes.push(Process { name: name.clone(), forked: false, kernel: true });
         let again = Op::Loop { depth: 0, times: 0, to: 0 };
         all.templates.push(Template {
             name,

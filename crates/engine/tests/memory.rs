@@ -162,7 +162,7 @@ impl Sweeps {
             start: (0..self.tasks.len() as u32).map(|task| (task, 1)).collect(),
             templates: self.tasks,
             root_process: None,
-            processes: vec![Process { name: "sweeps".into(), forked: false }],
+            processes: vec![Process { name: "sweeps".into(), forked: false, kernel: false }],
             groups: Vec::new(),
             regions: self.regions,
             mutexes: 0,

@@ -112,7 +112,7 @@ fn add<'a>(
     let process = workload.processes.len() as u32;
     let template = workload.templates.len() as u32;
     let name = format!("{name}{template}");
-    workload.processes.push(Process { name: name.clone(), forked: false });
+    workload.processes.push(Process { name: name.clone(), forked: false, kernel: false });
     workload.start.push((template, instances));
     let again = Op::Loop { depth: 0, times, to: 0 };
     workload.templates.push(Template {

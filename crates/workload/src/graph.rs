@@ -53,7 +53,7 @@ pub(crate) fn rate(name: &str, unit: &'static str, counter: u32, scale: f64) -> 
 impl Workload {
     /// Adds a process that starts with a program of its own. Returns its number.
     pub(crate) fn add_process(&mut self, name: &str) -> u32 {
-        self.processes.push(Process { name: name.to_string(), forked: false });
+        self.processes.push(Process { name: name.to_string(), forked: false, kernel: false });
         self.processes.len() as u32 - 1
     }
 

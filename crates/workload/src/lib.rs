@@ -73,6 +73,9 @@ pub struct Process {
     pub name: String,
     /// Whether it started as a copy of a running process (fork), not as a program of its own (exec).
     pub forked: bool,
+    /// Whether its tasks are threads of the kernel (PF_KTHREAD).
+    #[serde(skip)]
+    pub kernel: bool,
 }
 
 /// Index into [`Workload::groups`].

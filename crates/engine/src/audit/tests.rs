@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use roost_machine::CpuSet;
+use roost_workload::Process;
 
 use super::*;
 use crate::facts::ProcessState;
@@ -13,7 +14,11 @@ use crate::time::Time;
 fn world() -> World {
     let machine = roost_machine::resolve("core:2 pu:1").expect("a valid shape");
     let mut world = World::for_test(Arc::new(machine), 4);
-    world.processes.push(ProcessState::new(false));
+    world.processes.push(ProcessState::new(&Process {
+        name: "test".into(),
+        forked: false,
+        kernel: false,
+    }));
     (0..4).for_each(|task| world.join_process(TaskId(task)));
     world.set_current_for_test(1, Some(TaskId(0)));
     (world.tasks[0].state, world.tasks[0].cpu) = (State::Running, 1);

@@ -157,7 +157,7 @@ pub fn workload(templates: Vec<(Template, u32)>) -> Workload {
         templates: templates.into_iter().map(|(template, _)| template).collect(),
         start,
         root_process: None,
-        processes: vec![Process { name: "test".into(), forked: false }],
+        processes: vec![Process { name: "test".into(), forked: false, kernel: false }],
         groups: Vec::new(),
         mutexes: 2,
         conditions: 1,
