@@ -5,7 +5,7 @@
 pub struct Counter {
     /// The name. A word in capitals stands for a part: `LEVEL` for a level of scheduling domains, `IDLE` for the state
     /// of the balancing CPU, `N` for a number, `GROUP` for the path of a cgroup, `HOOK` for a hook of a sched_ext
-    /// program.
+    /// program, `COUNTER` for a counter of the program itself.
     pub name: &'static str,
     /// What it counts. The unit is named unless it counts events.
     pub meaning: &'static str,
@@ -163,6 +163,10 @@ const PROGRAMS: &[Counter] = &[
     counter("HOOK_instructions", "BPF instructions that the hook executed"),
     counter("HOOK_lines", "cache lines that the hook fetched from other CPUs"),
     counter("HOOK_waited_ns", "time that the hook waited for locks of dispatch queues, ns"),
+    counter(
+        "roost_COUNTER",
+        "a counter of roost's own program, which `scx_roost --help-stats` explains",
+    ),
 ];
 
 /// The counter with this name, or the family that it belongs to.
@@ -175,7 +179,7 @@ pub fn meaning(name: &str) -> Option<&'static Counter> {
 
 /// Whether the pattern `pattern` matches `name`.
 fn stands_for(pattern: &str, name: &str) -> bool {
-    const PARTS: [&str; 5] = ["LEVEL", "IDLE", "GROUP", "HOOK", "N"];
+    const PARTS: [&str; 6] = ["LEVEL", "IDLE", "GROUP", "HOOK", "COUNTER", "N"];
     let first = PARTS.iter().filter_map(|part| Some((pattern.find(part)?, *part))).min();
     let Some((at, part)) = first else { return pattern == name };
     let (before, after) = (&pattern[..at], &pattern[at + part.len()..]);
@@ -207,6 +211,7 @@ mod tests {
         assert_eq!(family("select_cpu_calls"), Some("HOOK_calls"));
         let kernel = family("select_cpu_kernel_instructions");
         assert_eq!(kernel, Some("HOOK_kernel_instructions"));
+        assert_eq!(family("roost_sis_search"), Some("roost_COUNTER"));
     }
 
     #[test]

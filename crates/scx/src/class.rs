@@ -28,6 +28,7 @@ use crate::instruction::Instruction;
 use crate::interpret::{self, Fault, Returned};
 use crate::kernel::{CONTEXT_BYTES, Call, Kernel, Placing};
 use crate::lines::Fetched;
+use crate::own_counters::OwnCounter;
 use crate::program::{Program, Run};
 use crate::queues::{Dsq, id};
 use crate::tasks::{Custody, Tasks, state};
@@ -158,6 +159,8 @@ pub struct Scx {
     until_translation: u64,
     kernel: Kernel,
     hooks: [HookState; HOOKS.len()],
+    /// Counters that the program keeps itself.
+    own_counters: Vec<OwnCounter>,
     /// The program's timer functions. Their entries are not known in advance.
     timers: HookState,
     name: String,
@@ -203,6 +206,7 @@ impl Scx {
             until_translation: INTERPRETED,
             kernel,
             hooks: HOOKS.map(entry),
+            own_counters: program.counters.clone(),
             timers: HookState::default(),
             name: operations.name.clone(),
             flags,
@@ -800,7 +804,8 @@ impl Scheduler for Scx {
         self.call(world, On::at(world.task_cpu(task)), Hook::SetCpumask, &arguments);
     }
 
-    /// For each hook, and for timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`.
+    /// For each hook, and for timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`. Then the
+    /// program's own counters.
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         let hooks = HOOKS.iter().zip(&self.hooks).filter(|(_, hook)| hook.entry.is_some());
         for (name, hook) in hooks.chain([(&"timer", &self.timers)]) {
@@ -809,6 +814,10 @@ impl Scheduler for Scx {
             sink(&format!("{name}_kernel_instructions"), hook.cost.kernel);
             sink(&format!("{name}_lines"), hook.cost.fetched.lines);
             sink(&format!("{name}_waited_ns"), hook.cost.fetched.waited_ns);
+        }
+        for counter in &self.own_counters {
+            let (name, value) = counter.read(&self.kernel.maps, &self.kernel.memory);
+            sink(name, value);
         }
     }
 

@@ -32,6 +32,7 @@ mod lines;
 mod maps;
 mod masks;
 mod memory;
+mod own_counters;
 mod program;
 mod queues;
 mod relocate;

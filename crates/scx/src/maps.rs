@@ -104,6 +104,18 @@ impl Map {
         memory.slice_mut(at, value.len()).ok().map(|to| to.copy_from_slice(value))
     }
 
+    /// The addresses of an array's values. Other kinds of maps have none.
+    pub(crate) fn values(&self) -> impl Iterator<Item = u64> + use<> {
+        let array = match self.values {
+            Values::Array { first, stride, of_cpu: 0 } => Some((first, stride)),
+            _ => None,
+        };
+        let indices = 0..u64::from(self.definition.max_entries);
+        array.into_iter().flat_map(move |(first, stride)| {
+            indices.clone().map(move |index| first + stride * index)
+        })
+    }
+
     /// The addresses of the key and the value that contain an address. The key of an array is written to `scratch`.
     pub(crate) fn entry_at(
         &self,

@@ -15,6 +15,7 @@ use crate::kfuncs;
 use crate::maps;
 use crate::memory::Memory;
 use crate::object::{Function, MapDefinition, Object, Target};
+use crate::own_counters::OwnCounter;
 use crate::relocate::{Asked, POISON, Relocated, relocate};
 use crate::tasks;
 
@@ -57,6 +58,8 @@ pub struct Program {
     pub(crate) entries: Vec<Entry>,
     /// What the loader had run before it attached the scheduler.
     pub(crate) runs: Vec<Run>,
+    /// Counters that the program keeps itself.
+    pub(crate) counters: Vec<OwnCounter>,
 }
 
 /// An initial entry of a map.
@@ -92,9 +95,11 @@ impl Program {
         let externs =
             object.externs.iter().map(|name| resolve(&object.btf, &kernel, name)).collect();
         let data = object.data.iter().map(|section| section.bytes.clone()).collect();
-        let (maps, entries, runs) = (object.maps.clone(), Vec::new(), Vec::new());
+        let (maps, entries) = (object.maps.clone(), Vec::new());
+        let (runs, counters) = (Vec::new(), Vec::new());
         let object = Arc::new(object);
-        let mut program = Self { object, kernel, asked, code, externs, data, maps, entries, runs };
+        let mut program =
+            Self { object, kernel, asked, code, externs, data, maps, entries, runs, counters };
         program.set_kernel_constants();
         Ok(program)
     }
@@ -173,7 +178,7 @@ impl Program {
         }
     }
 
-    fn map(&self, name: &str) -> Result<usize, ScxError> {
+    pub(crate) fn map(&self, name: &str) -> Result<usize, ScxError> {
         let found = self.maps.iter().position(|map| map.name == name);
         found.ok_or_else(|| ScxError::Setting(format!("the object has no map {name}")))
     }
@@ -205,6 +210,23 @@ impl Program {
         }
         let key = index.to_le_bytes().to_vec();
         self.entries.push(Entry { map: number, cpu: 0, key, value });
+        Ok(())
+    }
+
+    /// Names counters that the program keeps in `member` of an array map's values, a struct of numbers: all of them but
+    /// `except`. A run's counters then include them, summed over the entries of the map, with names that begin with
+    /// `prefix`.
+    ///
+    /// # Errors
+    /// If there is no such map, or its values have no such struct.
+    pub fn count(
+        &mut self,
+        map: &str,
+        member: &str,
+        prefix: &str,
+        except: &[&str],
+    ) -> Result<(), ScxError> {
+        self.counters = OwnCounter::all(self, map, member, prefix, except)?;
         Ok(())
     }
 

@@ -442,6 +442,7 @@ impl<'a> Takeover<'a> {
             maps: self.maps,
             entries: self.entries,
             runs,
+            counters: Vec::new(),
         })
     }
 }

@@ -232,6 +232,15 @@ const SCX_KERNEL: &str = "7.2";
 /// The name of this project's own scheduler.
 const ROOST: &str = "roost";
 
+/// Where roost's program keeps its counters (`bpf/state.h`): a map, and a member of its values.
+const COUNTERS: (&str, &str) = ("cpus", "n");
+
+/// The beginning of the names of roost's own counters. The live scheduler serves them to Prometheus with the same names.
+const COUNTERS_PREFIX: &str = "roost_";
+
+/// Values among roost's counters that are not counts: a sum over CPUs would mean nothing.
+const LEVELS: [&str; 1] = ["run_delay_max_ns"];
+
 /// Settings of the daemon, which is not simulated.
 const OF_DAEMON: [&str; 6] = [
     "memory",
@@ -418,6 +427,8 @@ fn set_up(program: &Program, machine: &Machine, settings: &Settings) -> Result<P
     for Entry { map, index, members } in setup.entries {
         program.put(map, index, &members)?;
     }
+    let (map, member) = COUNTERS;
+    program.count(map, member, COUNTERS_PREFIX, &LEVELS)?;
     Ok(program)
 }
 
