@@ -48,7 +48,7 @@ WITHOUT ?=
 without = $(filter $(1),$(WITHOUT))
 
 # Tests that boot guests are ignored by default. program_ marks functions that guests run, measures_ functions that only
-# print.
+# print, live_scheduler tests that need scx_roost.
 IN_GUESTS = --ignored --skip program_ --skip measures_ --test-threads=1 --nocapture
 # One guest at a time, because each uses all CPUs of the host. clang builds a small scheduler.
 test-vm: setup
@@ -62,7 +62,8 @@ else
 endif
 	-@tools/setup mke2fs:e2fsprogs
 	$(CARGO) test --locked --profile checked --package roost-vm --package roost \
-		--test guest --test guests -- $(IN_GUESTS) $(if $(call without,clang),--skip sched_ext)
+		--test guest --test guests -- $(IN_GUESTS) --skip live_scheduler \
+		$(if $(call without,clang),--skip sched_ext)
 endif
 
 test-long: setup
@@ -103,6 +104,8 @@ ifneq (,$(call without,guests))
 	@echo "LEFT OUT (WITHOUT=guests): all tests that boot guests"
 else
 	$(CARGO) test --profile checked $(LIVE) -- $(IN_GUESTS) --skip quarter_hours
+	PATH=$(CURDIR)/target/live/checked:$$PATH $(CARGO) test --locked --profile checked --package roost \
+		--test guests -- --ignored live_scheduler
 endif
 
 smoke-live: setup-live

@@ -11,13 +11,15 @@
 # ROOST_WINDOW     set if the workload itself marks the measured part, with the functions `begin_window` and
 #                  `end_window` of the file with this name (optional)
 # ROOST_DELAY      seconds to wait before the workload; depends on the seed
+# ROOST_COUNTERS   ADDRESS/PORT at which the scheduler serves its counters over HTTP (optional)
 # ROOST_TASKS      a trace filter by name for the workload's tasks; wakeups and migrations of other tasks are not
 #                  counted (optional)
 #
 # Without root, nothing is set or traced. If sudo started the script, the workload runs as the user who called sudo.
 #
-# Output: stdout, stderr, status, begin_ns, end_ns, release, root_pid, before/ and after/ with copies from /proc, hist/
-# with counts by CPU, trace/ with the stream. `failure` has one line if the measurement is unusable.
+# Output: stdout, stderr, status, begin_ns, end_ns, release, root_pid, before/ and after/ with copies from /proc and
+# the scheduler's answer (counters), hist/ with counts by CPU, trace/ with the stream. `failure` has one line if the
+# measurement is unusable.
 set -u
 out=$ROOST_OUT
 sched=/sys/kernel/debug/sched
@@ -197,6 +199,16 @@ look_at_clock() {
 	now=${EPOCHREALTIME//[!0-9]/}000
 }
 
+# Asks the scheduler for its counters. $1: `before` or `after`.
+ask_scheduler() {
+	local text
+	exec 8<>"/dev/tcp/$ROOST_COUNTERS" || return
+	printf 'GET /metrics HTTP/1.0\r\n\r\n' >&8
+	read -rN 100000 -t 10 -u 8 text
+	exec 8>&-
+	printf '%s' "$text" >"$out/$1/counters"
+}
+
 # On busy emulated CPUs, reading the counters takes tens of milliseconds. The middle of that time is written down.
 # $1: as in `snapshot`, $2: the file for the time.
 look() {
@@ -204,6 +216,7 @@ look() {
 	look_at_clock
 	since=$now
 	snapshot "$1" schedstat
+	[ -z "${ROOST_COUNTERS:-}" ] || ask_scheduler "$1"
 	look_at_clock
 	echo $(((since + now) / 2)) >"$out/$2"
 }
@@ -271,12 +284,13 @@ snapshot before vmstat stat
 if [ -n "${ROOST_WINDOW:-}" ]; then
 	export ROOST_WINDOW=$here/window.sh
 	declare -p out mine root >"$ROOST_WINDOW"
-	declare -f snapshot look_at_clock look begin_window end_window >>"$ROOST_WINDOW"
+	declare -f snapshot ask_scheduler look_at_clock look begin_window end_window >>"$ROOST_WINDOW"
 else
 	begin_window
 fi
 run_workload
-[ -n "$scheduler" ] && { watch_scheduler & watch=$!; }
+# With a window, nothing else shall run in it. It is short, and the scheduler is checked after it.
+[ -n "$scheduler" ] && [ -z "${ROOST_WINDOW:-}" ] && { watch_scheduler & watch=$!; }
 wait $workload
 echo $? >"$out/status"
 [ -n "${ROOST_WINDOW:-}" ] || end_window

@@ -127,6 +127,29 @@ impl Measured {
         Ok(())
     }
 
+    /// Name and increase of each counter that the scheduler keeps itself. Nothing if it was not asked for them.
+    pub fn for_each_own(&self, sink: &mut dyn FnMut(&str, u64)) -> Result<(), RealError> {
+        if !self.folder.join("before/counters").exists() {
+            return Ok(());
+        }
+        let [before, after] = ["before", "after"].map(|moment| {
+            let file = format!("{moment}/counters");
+            let counted = served(&self.text(&file)?);
+            match counted.is_empty() {
+                true => Err(RealError::Failed(format!(
+                    "{file}: the scheduler did not answer with its counters; measure again"
+                ))),
+                false => Ok(counted),
+            }
+        });
+        let before = before?;
+        for (name, value) in after? {
+            let earlier = before.get(&name).copied().unwrap_or(0);
+            sink(&name, value.saturating_sub(earlier));
+        }
+        Ok(())
+    }
+
     /// Every switch and wakeup. Only available if the measurement had a stream.
     pub fn capture(&self) -> Result<Capture, RealError> {
         Ok(Capture::read(&self.folder)?)
@@ -174,6 +197,16 @@ impl Measured {
         let wrong = || RealError::Failed(format!("{file}: \"{}\" is not a number", text.trim()));
         text.trim().parse().map_err(|_| wrong())
     }
+}
+
+/// The counters in an answer for Prometheus (OpenMetrics): lines like `roost_direct_total 17`. Levels are not counters,
+/// and have no `_total`.
+fn served(answer: &str) -> BTreeMap<String, u64> {
+    let counter = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        Some((name.strip_suffix("_total")?.to_owned(), value.trim().parse().ok()?))
+    };
+    answer.lines().filter_map(counter).collect()
 }
 
 /// Names of the levels of domains, which `/proc/schedstat` does not contain up to version 16.
@@ -291,6 +324,20 @@ mod tests {
         let moves = Moves::read(&hist, &machine);
         assert_eq!(moves, Moves { total: 764, none: 692, within_llc: Some(7) });
         assert_eq!(Moves::read("", &machine), Moves::default());
+    }
+
+    #[test]
+    fn counters_of_the_scheduler_are_those_with_a_total() {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n\
+                      # HELP roost_direct tasks given to an idle CPU at once.\n# TYPE roost_direct counter\n\
+                      roost_direct_total 17\nroost_run_delay_max_ns 3\n\
+                      roost_scheduler_info{kernel=\"7.2\"} 1\nroost_late_total 0\n# EOF\n";
+        let direct = ("roost_direct".to_owned(), 17);
+        assert_eq!(served(answer), BTreeMap::from([direct, ("roost_late".to_owned(), 0)]));
+        assert!(
+            served("HTTP/1.1 503 Service Unavailable\r\n\r\nthe scheduler is being loaded\n")
+                .is_empty()
+        );
     }
 
     #[test]

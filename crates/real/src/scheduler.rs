@@ -37,6 +37,18 @@ pub struct Program {
     pub path: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// Whether it serves its counters at [`COUNTERS`].
+    pub serves_counters: bool,
+}
+
+/// Where a live scheduler serves its counters while it is measured: address and port.
+pub(crate) const COUNTERS: (&str, u16) = ("127.0.0.1", 9955);
+
+impl Program {
+    /// Whether it is the loader of roost's own scheduler.
+    fn is_live(&self) -> bool {
+        self.path.file_name().is_some_and(|name| name == live::PROGRAM)
+    }
 }
 
 impl RealScheduler {
@@ -54,6 +66,20 @@ impl RealScheduler {
             (_, Some(rest)) => Self::live(name, rest, live::find()?),
             (None, None) => Self::program(name),
         }
+    }
+
+    /// The same scheduler as the simulation has it: the live scheduler without its daemon, which is not simulated. Its
+    /// own counters are then read at the beginning and the end of a window. For others this changes nothing.
+    #[must_use]
+    pub fn as_simulated(mut self) -> Self {
+        if let Some(program) = self.program.as_mut().filter(|program| program.is_live()) {
+            let (address, port) = COUNTERS;
+            let served = format!("{address}:{port}");
+            let further = ["--no-memory", "--metrics", &served].map(str::to_owned);
+            program.arguments.extend(further);
+            program.serves_counters = true;
+        }
+        self
     }
 
     /// The differences from the unchanged kernel: the settings after `+` on the command line, or the arguments of the
@@ -76,7 +102,7 @@ impl RealScheduler {
         for part in parts {
             settings.apply(name, part)?;
         }
-        let program = Some(Program { path, arguments: settings.options() });
+        let program = Some(Program { path, arguments: settings.options(), serves_counters: false });
         Ok(Self { name: name.to_owned(), version, settings: Vec::new(), program })
     }
 
@@ -91,7 +117,7 @@ impl RealScheduler {
             let remedy = "build the sched_ext scheduler (cargo install) or give its path";
             RealError::Usage(format!("{name}: {problem}; {remedy}"))
         })?;
-        let program = Program { path, arguments: words.collect() };
+        let program = Program { path, arguments: words.collect(), serves_counters: false };
         Ok(Self {
             name: name.to_owned(),
             version: None,
@@ -147,6 +173,12 @@ mod tests {
         assert_eq!(scheduler.version.as_deref(), Some("7.2"));
         assert_eq!(scheduler.switches(), ["--llc-imbalance", "2", "--no-sis-util"]);
         assert!(parse("roost").unwrap().program.unwrap().arguments.is_empty());
+        let simulated =
+            RealScheduler::live("roost", "", "/bin/scx_roost".into()).unwrap().as_simulated();
+        let words = simulated.switches().join(" ");
+        assert_eq!(words, "--no-memory --metrics 127.0.0.1:9955");
+        let other = RealScheduler::parse("/bin/sh -c true").unwrap();
+        assert_eq!(other.clone().as_simulated(), other, "only the live scheduler has a daemon");
         let error = parse("roost+no-such-thing").unwrap_err().to_string();
         assert!(error.contains("no-such-thing") && error.contains("sis-util"), "{error}");
         assert!(parse("roost@").unwrap_err().to_string().contains("roost@7.2"));

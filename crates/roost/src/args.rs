@@ -553,6 +553,7 @@ const VALIDATE_EXAMPLES: &str = "\
 Examples:
   roost validate                                   the whole suite; two hours on two idle CPUs
   roost validate --machine 2n2l4c --scenario hogs --details
+  roost validate --scheduler roost                 the same sched_ext program on both sides, with its own counters
   roost validate --save observed.json              saves what the real kernel did
   roost validate --from observed.json --details    compares that with the model again, without guests
   roost validate --from observed.json --html agreement.html
@@ -570,6 +571,9 @@ pub struct ValidateArgs {
     /// Scenarios (validation/NAME.json); may be given several times (default: all).
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
+    /// The scheduler on both sides: fair@VERSION, or roost (`make live` builds its loader). Settings follow +.
+    #[arg(long, value_name = "SCHEDULER", default_value = crate::validate::DEFAULT_SCHEDULER)]
+    pub scheduler: String,
     /// Runs of each scenario on the real kernel.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,

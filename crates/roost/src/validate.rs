@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use rayon::prelude::*;
 use roost_engine::Time;
-use roost_fair::Features;
 use roost_machine::Machine;
 use roost_measure::{Replay, observe_named};
 use roost_real::guest::{self, Lane};
 use roost_real::{Measured, Measurement, RealError, RealScheduler, Workload};
 use roost_report::HtmlFile;
-use roost_validate::{Observation, Scenario, Verdict, compare, simulate, window_ns};
+use roost_simulate::{SchedulerSpec, SpecError};
+use roost_validate::tolerance::{FAIR_BARS, PROGRAM_BARS};
+use roost_validate::{Observation, Scenario, Suite, Verdict, compare, simulate, window_ns};
 use roost_vm::{Cache, GuestSpec};
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +27,8 @@ use crate::look;
 use crate::progress;
 use crate::vm;
 
-/// The kernel that is validated, and the model of it.
-const VERSION: &str = "7.2";
+/// What is validated if nothing else is asked for.
+pub const DEFAULT_SCHEDULER: &str = "fair@7.2";
 
 /// Arguments of the guest's kernel. The model has no automatic task groups, so the guest has none either.
 const KERNEL_ARGUMENTS: &str = "noautogroup";
@@ -50,12 +51,40 @@ const SIMULATED_RUNS: u64 = 40;
 /// Set by Ctrl-C and SIGTERM.
 static STOP: AtomicBool = AtomicBool::new(false);
 
+/// The scheduler `name` in the simulation, if a guest has it too.
+fn of_both_sides(name: &str) -> Result<SchedulerSpec, Error> {
+    let lacks = |what: &str| {
+        Error::Usage(format!(
+            "--scheduler {name}: {what}; both sides have fair@VERSION and roost, with settings after +"
+        ))
+    };
+    if name.starts_with("scx:") {
+        return Err(lacks("a guest has no program that loads a bare object"));
+    }
+    match SchedulerSpec::parse(name) {
+        Ok(SchedulerSpec::Fair { rule: Some(_), .. }) => Err(lacks("a kernel takes no +policy")),
+        Ok(scheduler) => Ok(scheduler),
+        Err(SpecError::NoModel(_) | SpecError::KernelHere(_)) => {
+            Err(lacks("the simulation does not have it"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Observations of the real kernel, by machine and scenario; one per repeat.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Real {
     /// The kernel's release.
     release: String,
+    /// The scheduler that ran.
+    #[serde(default = "default_scheduler")]
+    scheduler: String,
     observations: BTreeMap<String, BTreeMap<String, Vec<Observation>>>,
+}
+
+/// Files that do not name their scheduler were written when there was only this one.
+fn default_scheduler() -> String {
+    DEFAULT_SCHEDULER.to_owned()
 }
 
 impl Real {
@@ -72,6 +101,7 @@ impl Real {
 
 /// Validates what `args` asks for.
 pub fn run(args: &ValidateArgs) -> Result<(), Error> {
+    let scheduler = of_both_sides(&args.scheduler)?;
     let scenarios = chosen(&args.scenario)?;
     let machines = args.machine.iter().map(|name| Ok(Arc::new(roost_machine::resolve(name)?)));
     let machines = machines.collect::<Result<Vec<_>, Error>>()?;
@@ -82,8 +112,8 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
     // An error means that a handler is set already, which only happens in tests.
     let _ = ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed));
     let mut real = match &args.from {
-        Some(file) => read(file)?,
-        None => measure(args, &machines, &scenarios)?,
+        Some(file) => read(file, &args.scheduler)?,
+        None => measure(args, &scheduler, &machines, &scenarios)?,
     };
     real.observations
         .values_mut()
@@ -93,7 +123,6 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
     if let Some(file) = &args.save {
         write(file, &real)?;
     }
-    let features = Features::parse(&format!("fair@{VERSION}"))?;
     let seeds: Vec<u64> = (0..SIMULATED_RUNS).map(|run| args.seed.wrapping_add(run)).collect();
     let pairs = machines.iter().flat_map(|machine| scenarios.iter().map(move |one| (machine, one)));
     let pairs: Vec<_> = pairs.collect();
@@ -102,30 +131,40 @@ pub fn run(args: &ValidateArgs) -> Result<(), Error> {
         .map(|(machine, scenario)| {
             let observed = real.of(machine, scenario)?;
             let window = mean_window(observed);
-            let simulated = simulate(machine, scenario, &features, &window, &seeds, &STOP)?;
+            let simulated = simulate(machine, scenario, &scheduler, &window, &seeds, &STOP)?;
             Ok(compare(scenario.name, &machine.name, &simulated, observed))
         })
         .collect::<Result<Vec<_>, Error>>()?;
-    let (kernel, roost) = (&real.release, build::this().shown());
-    let title = format!("Linux {kernel} and fair@{VERSION}, roost {roost}");
+    let bars = if scheduler.is_program() { PROGRAM_BARS } else { FAIR_BARS };
+    let suite = Suite { scheduler: args.scheduler.clone(), bars, agreements };
+    let title = shown(args, &suite, &real.release)?;
     if let Some(html) = html {
-        html.write(&roost_validate::page(&agreements, &title, &look::command()))?;
+        html.write(&roost_validate::page(&suite, &title, &look::command()))?;
     }
-    print(&match args.format {
-        ValidateFormat::Table => {
-            let table = roost_validate::table(&agreements, args.details);
-            format!(
-                "roost {roost}: simulated fair@{VERSION} beside Linux {kernel} in guests\n\n{table}"
-            )
-        }
-        ValidateFormat::Csv => roost_validate::csv(&agreements),
-        ValidateFormat::Json => roost_validate::json(&agreements),
-        ValidateFormat::Markdown => roost_validate::markdown(&agreements, &title),
-    })?;
-    match Verdict::of(&agreements).holds() {
+    match Verdict::of(&suite).holds() {
         true => Ok(()),
         false => Err(Error::Validation),
     }
+}
+
+/// Prints the suite. Returns its title.
+fn shown(args: &ValidateArgs, suite: &Suite, kernel: &str) -> Result<String, Error> {
+    let (scheduler, roost) = (&suite.scheduler, build::this().shown());
+    let title = format!("Linux {kernel} and {scheduler}, roost {roost}");
+    print(&match args.format {
+        ValidateFormat::Table => {
+            let table = roost_validate::table(suite, args.details);
+            let beside = match suite.bars == PROGRAM_BARS {
+                true => format!("the same under Linux {kernel}"),
+                false => format!("Linux {kernel}"),
+            };
+            format!("roost {roost}: simulated {scheduler} beside {beside} in guests\n\n{table}")
+        }
+        ValidateFormat::Csv => roost_validate::csv(suite),
+        ValidateFormat::Json => roost_validate::json(suite),
+        ValidateFormat::Markdown => roost_validate::markdown(suite, &title),
+    })?;
+    Ok(title)
 }
 
 /// The part of the run that was observed, averaged over the runs of a scenario.
@@ -148,9 +187,12 @@ fn chosen(names: &[String]) -> Result<Vec<Scenario>, Error> {
 /// Runs every scenario on every machine in guests. As many guests run at once as the host has CPUs.
 fn measure(
     args: &ValidateArgs,
+    simulated: &SchedulerSpec,
     machines: &[Arc<Machine>],
     scenarios: &[Scenario],
 ) -> Result<Real, Error> {
+    let scheduler = RealScheduler::parse(&args.scheduler)?.as_simulated();
+    let kernel = simulated.kernel();
     let cache = Cache::of_user()?;
     let boots: Vec<_> = machines
         .iter()
@@ -160,13 +202,13 @@ fn measure(
     let results: Vec<Result<_, Error>> = boots
         .par_iter()
         .map(|(machine, scenarios)| {
-            let booted = boot(args, &cache, machine, scenarios)?;
+            let booted = boot(args, (&scheduler, kernel), &cache, machine, scenarios)?;
             progress.inc(1);
             Ok(booted)
         })
         .collect();
     progress.finish_and_clear();
-    let mut real = Real::default();
+    let mut real = Real { scheduler: args.scheduler.clone(), ..Real::default() };
     for (result, (machine, scenarios)) in results.into_iter().zip(&boots) {
         let (release, observations) = result?;
         real.release = release;
@@ -181,17 +223,17 @@ fn measure(
 /// One boot with exact time. Returns the kernel's release, and the observations of each scenario.
 fn boot(
     args: &ValidateArgs,
+    (scheduler, kernel): (&RealScheduler, &str),
     cache: &Cache,
     machine: &Machine,
     scenarios: &[Scenario],
 ) -> Result<(String, Vec<Vec<Observation>>), Error> {
     let mut spec = GuestSpec::new(machine);
     spec.given = vm::given(&args.pieces);
-    spec.given.kernel.get_or_insert_with(|| VERSION.to_owned());
+    spec.given.kernel.get_or_insert_with(|| kernel.to_owned());
     spec.kernel_arguments = KERNEL_ARGUMENTS.to_owned();
     spec.instruction_shift = INSTRUCTION_SHIFT;
     spec.stop = &STOP;
-    let scheduler = RealScheduler::parse(&format!("fair@{VERSION}"))?;
     let workload = |scenario: &Scenario| -> Result<Workload, Error> {
         let duration = scenario.workload()?.duration_ns.unwrap_or_default();
         Ok(Workload::of_rt_app(scenario.name, scenario.text, window_ns(duration))?)
@@ -200,7 +242,6 @@ fn boot(
     let measurements: Vec<Measurement<'_>> = workloads
         .iter()
         .flat_map(|workload| {
-            let scheduler = &scheduler;
             (0..args.repeat).map(move |repeat| Measurement {
                 workload,
                 scheduler,
@@ -243,15 +284,24 @@ fn observe(
     let mut counters = Vec::new();
     measured
         .for_each(machine, &mut |name, value| counters.push((name.to_owned(), value as f64)))?;
+    measured.for_each_own(&mut |name, value| counters.push((name.to_owned(), value as f64)))?;
     let counters = counters.iter().map(|(name, value)| (name.as_str(), *value));
     Ok(Observation::new(measured.window_ns()?, &observed, counters, &tasks))
 }
 
-fn read(file: &Path) -> Result<Real, Error> {
+fn read(file: &Path, scheduler: &str) -> Result<Real, Error> {
     let wrong = |problem: String| Error::Usage(format!("{}: {problem}", file.display()));
     let text = std::fs::read_to_string(file)
         .map_err(|error| wrong(format!("{error}; write one with `roost validate --save`")))?;
-    serde_json::from_str(&text).map_err(|error| wrong(format!("not written by --save: {error}")))
+    let real: Real = serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("not written by --save: {error}")))?;
+    match real.scheduler == scheduler {
+        true => Ok(real),
+        false => {
+            let observed = &real.scheduler;
+            Err(wrong(format!("it has observations of {observed}: add --scheduler {observed}")))
+        }
+    }
 }
 
 /// Writes to a temporary file, then renames it. If that fails, an old file stays whole.

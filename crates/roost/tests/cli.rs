@@ -678,6 +678,24 @@ mod mistakes {
                 &["known: 3.9", "between 5.19 and 6.15"],
             ),
             (&["validate", "--from", "no.json"], &["no.json", "write one", "--save"]),
+            (
+                &["validate", "--scheduler", "scx_nobody_has_this"],
+                &[
+                    "--scheduler scx_nobody_has_this",
+                    "the simulation does not have it",
+                    "roost, with",
+                ],
+            ),
+            (
+                &["validate", "--scheduler", "scx:mine.bpf.o"],
+                &["--scheduler scx:mine.bpf.o", "a guest has no program", "fair@VERSION and roost"],
+            ),
+            (&["validate", "--scheduler", "roost+no-such"], &["unknown settings: no-such"]),
+            (&["validate", "--scheduler", "fair@6.12"], &["known: 3.9", "between 5.19 and 6.15"]),
+            (
+                &["validate", "--scheduler", "roost", "--from", "tests/data/linux-7.2.json"],
+                &["linux-7.2.json: it has observations of fair@7.2", "add --scheduler fair@7.2"],
+            ),
             (&["machine", "zen3-2s", "--kernel", "4.4"], &["'4.4'", "known: 3.9, 5.2, 5.16"]),
             (
                 &["machine", "zen3-2s", "--kernel", "7.2", "--cpu", "256"],

@@ -160,26 +160,44 @@ fn an_unknown_setting_is_answered_with_those_of_the_kernel() {
 #[test]
 #[ignore = "boots a guest: make test-vm"]
 fn a_scenario_on_both_sides() {
+    let [sim, real] = means_of_both_sides("fair@7.2", "wakeups");
+    // Timers wake all 24 tasks. The number of wakeups does not depend on where the tasks run.
+    assert!(real > 1000.0 && (sim - real).abs() < real / 10.0, "simulated {sim}, real {real}");
+}
+
+/// The same with the live scheduler's program, which counts by itself.
+#[test]
+#[ignore = "boots a guest, and needs scx_roost in $PATH: make test-live"]
+fn live_scheduler_on_both_sides() {
+    let [sim, real] = means_of_both_sides("roost", "roost_ttwu_count");
+    // The program also counts what runs beside the tasks.
+    assert!(real > 1000.0 && (sim - real).abs() < real / 10.0, "simulated {sim}, real {real}");
+}
+
+/// Simulated and real mean of a quantity in the scenario `below` on 2n2l4c.
+fn means_of_both_sides(scheduler: &str, wanted: &str) -> [f64; 2] {
     cache();
-    let arguments =
-        ["validate", "--machine", "2n2l4c", "--scenario", "below", "--repeat", "2", "--format"];
-    let output = roost(&[&arguments[..], &["csv"]].concat());
+    let output = roost(&[
+        "validate",
+        "--scheduler",
+        scheduler,
+        "--machine",
+        "2n2l4c",
+        "--scenario",
+        "below",
+        "--repeat",
+        "2",
+        "--format",
+        "csv",
+    ]);
     // The bars need more than two repeats.
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let mut rows = csv::Reader::from_reader(output.stdout.as_slice());
     let header = rows.headers().unwrap().clone();
     let column = |name: &str| header.iter().position(|column| column == name).unwrap();
     let (quantity, sim, real) = (column("quantity"), column("sim_mean"), column("real_mean"));
-    let mut wakeups = None;
-    for row in rows.records() {
-        let row = row.unwrap();
-        if &row[quantity] == "wakeups" {
-            wakeups = Some([sim, real].map(|index| row[index].parse::<f64>().unwrap()));
-        }
-    }
-    // Timers wake all 24 tasks. The number of wakeups does not depend on where the tasks run.
-    let [sim, real] = wakeups.unwrap();
-    assert!(real > 1000.0 && (sim - real).abs() < real / 10.0, "simulated {sim}, real {real}");
+    let row = rows.records().map(Result::unwrap).find(|row| &row[quantity] == wanted).unwrap();
+    [sim, real].map(|index| row[index].parse::<f64>().unwrap())
 }
 
 /// A script for the guest: checks that `--on host` leaves the machine as it was.

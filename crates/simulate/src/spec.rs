@@ -235,7 +235,8 @@ const ROOST: &str = "roost";
 /// Where roost's program keeps its counters (`bpf/state.h`): a map, and a member of its values.
 const COUNTERS: (&str, &str) = ("cpus", "n");
 
-/// The beginning of the names of roost's own counters. The live scheduler serves them to Prometheus with the same names.
+/// The beginning of the names of roost's own counters. The live scheduler serves them to Prometheus with the same
+/// names.
 const COUNTERS_PREFIX: &str = "roost_";
 
 /// Values among roost's counters that are not counts: a sum over CPUs would mean nothing.

@@ -6,7 +6,8 @@
 //!                                                    all scenarios and shapes: Verdict, tables
 //! ```
 //!
-//! A [`Scenario`] is an rt-app file, which the simulation and a real kernel run without changes. An [`Observation`] is
+//! Both sides run the same scheduler: the fair class, or a sched_ext program with the counters that it keeps itself. A
+//! [`Scenario`] is an rt-app file, which the simulation and a real kernel run without changes. An [`Observation`] is
 //! the result of one run, as named quantities. [`compare`] compares the means of both sides. The tolerances are in
 //! [`tolerance`], the reasons for them in `docs/validation.md`.
 
@@ -28,4 +29,4 @@ pub use page::page;
 pub use render::{csv, json, markdown, table, verdict_text};
 pub use scenario::{Scenario, scenario, scenarios};
 pub use simulate::{simulate, window_ns};
-pub use verdict::{Failure, Verdict};
+pub use verdict::{Failure, Suite, Verdict};

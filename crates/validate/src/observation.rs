@@ -44,10 +44,14 @@ const COUNTS: [&str; 4] = ["wakeups", "migrations", "migrations_llc", "migration
 /// are compared separately because newidle passes outnumber periodic passes by far, and would hide them.
 const ROUNDS: [(&str, &[&str]); 2] = [("periodic", &["busy", "idle"]), ("newidle", &["newidle"])];
 
+/// The beginning of the names of counters that roost's sched_ext program keeps.
+const OWN: &str = "roost_";
+
 impl Observation {
-    /// The quantities of the part `window_ns` of a run, which `observed` saw. `counters` are the counters of domain
-    /// levels, with the simulation's names, such as `MC.lb_failed.newidle`; others are ignored. `tasks` are the names
-    /// of the scenario's tasks. The placement of other tasks, such as rt-app's own main thread, is not included.
+    /// The quantities of the part `window_ns` of a run, which `observed` saw. `counters` have the simulation's names:
+    /// of domain levels, such as `MC.lb_failed.newidle`, and those that a scheduler keeps itself, such as
+    /// `roost_direct`; others are ignored. `tasks` are the names of the scenario's tasks. The placement of other
+    /// tasks, such as rt-app's own main thread, is not included.
     pub fn new<'a>(
         window_ns: Range<u64>,
         observed: &Observed,
@@ -64,6 +68,7 @@ impl Observation {
         this.add_counts(observed);
         let counters: Vec<(&str, f64)> = counters.into_iter().collect();
         this.add_levels(&counters);
+        this.add_own(observed, &counters);
         this
     }
 
@@ -116,6 +121,22 @@ impl Observation {
         }
         let delay = percent(count("run_delay_ns"), count("run_ns"));
         self.add(Kind::Ratio, "run_delay%", delay);
+    }
+
+    /// Adds the counters that the scheduler keeps itself. A time is compared as percent of the tasks' run time.
+    fn add_own(&mut self, observed: &Observed, counters: &[(&str, f64)]) {
+        let mut run_ns = 0.0;
+        observed.for_each(&mut |name, value| {
+            if name == "run_ns" {
+                run_ns = value as f64;
+            }
+        });
+        for (name, value) in counters.iter().filter(|(name, _)| name.starts_with(OWN)) {
+            match name.strip_suffix("_ns") {
+                Some(time) => self.add(Kind::Ratio, format!("{time}%"), percent(*value, run_ns)),
+                None => self.add(Kind::Count, *name, *value),
+            }
+        }
     }
 
     /// Adds attempts, successes and failures of balancing, for every level in the counters.
@@ -242,6 +263,21 @@ mod tests {
         assert_eq!(observation.value("MC newidle successes"), 100.0);
         assert_eq!(observation.value("NUMA2 periodic successes"), 3.0);
         assert!(!observation.values().iter().any(|(quantity, _)| quantity.name.starts_with("PKG")));
+    }
+
+    #[test]
+    fn a_scheduler_s_own_counters_are_compared_and_times_are_shares_of_the_run_time() {
+        let counters = [("roost_direct", 12.0), ("roost_run_delay_ns", 1_000.0), ("direct", 3.0)];
+        let observation = Observation::new(0..1, &observed(), counters, &[]);
+        // The tasks ran for 5 us.
+        let own = [("roost_direct", Kind::Count, 12.0), ("roost_run_delay%", Kind::Ratio, 20.0)];
+        let found: Vec<_> = observation
+            .values()
+            .iter()
+            .map(|(quantity, value)| (quantity.name.as_str(), quantity.kind, *value))
+            .filter(|(name, ..)| name.contains("roost") || name.contains("direct"))
+            .collect();
+        assert_eq!(found, own);
     }
 
     #[test]

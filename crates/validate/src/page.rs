@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::agreement::Agreement;
 use crate::render::{Document, document};
 use crate::tolerance::{PLACEMENT_POINTS, RELATIVE, SHARE_POINTS};
+use crate::verdict::Suite;
 
 const SCRIPT: &str = include_str!("../html/validate.js");
 
@@ -30,9 +30,9 @@ struct Tolerances {
 
 /// The page of a suite, as HTML: one file that any browser opens, offline. `title` says what was compared, and
 /// `command` makes it again.
-pub fn page(agreements: &[Agreement], title: &str, command: &str) -> String {
+pub fn page(suite: &Suite, title: &str, command: &str) -> String {
     let tolerances =
         Tolerances { relative: RELATIVE, share: SHARE_POINTS, points: PLACEMENT_POINTS };
-    let suite = document(agreements);
+    let suite = document(suite);
     roost_report::page(SCRIPT, &Data { title, command, tolerances, suite })
 }

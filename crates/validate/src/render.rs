@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::agreement::{Agreement, Opinion, Row};
 use crate::observation::Kind;
 use crate::tolerance::PLACEMENT_POINTS;
-use crate::verdict::{Verdict, percent};
+use crate::verdict::{Suite, Verdict, percent};
 
 /// The columns of the overview.
 const HEADER: [&str; 9] =
@@ -21,7 +21,8 @@ placement: largest difference of a share of run time by LLC or node, percentage 
 ";
 
 /// A row per scenario and shape. With `details`, every quantity of each follows.
-pub fn table(agreements: &[Agreement], details: bool) -> String {
+pub fn table(suite: &Suite, details: bool) -> String {
+    let agreements = &suite.agreements;
     let mut out = plain_table(&HEADER, agreements.iter().map(cells).collect(), 2);
     out.push_str(LEGEND);
     if details {
@@ -31,7 +32,7 @@ pub fn table(agreements: &[Agreement], details: bool) -> String {
         }
     }
     out.push('\n');
-    out.push_str(&verdict_text(&Verdict::of(agreements)));
+    out.push_str(&verdict_text(&Verdict::of(suite)));
     out
 }
 
@@ -57,7 +58,8 @@ pub fn verdict_text(verdict: &Verdict) -> String {
 }
 
 /// The overview as a section of a Markdown page. `title` says what was compared and when.
-pub fn markdown(agreements: &[Agreement], title: &str) -> String {
+pub fn markdown(suite: &Suite, title: &str) -> String {
+    let agreements = &suite.agreements;
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let mut out = format!("## {title}\n\n");
     out.push_str(&line(&HEADER.map(str::to_owned)));
@@ -66,7 +68,7 @@ pub fn markdown(agreements: &[Agreement], title: &str) -> String {
         out.push_str(&line(&cells(agreement)));
     }
     out.push('\n');
-    for text in verdict_text(&Verdict::of(agreements)).lines() {
+    for text in verdict_text(&Verdict::of(suite)).lines() {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "- {text}");
     }
@@ -181,12 +183,12 @@ const COLUMNS: [&str; 13] = [
 
 /// All quantities as rows, with a header. Numbers have all digits. The ends of an interval are empty if there is only
 /// one repeat.
-pub fn csv(agreements: &[Agreement]) -> String {
+pub fn csv(suite: &Suite) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     // This cannot fail: it writes to memory, and all rows have the same length.
     let _ = writer.write_record(COLUMNS);
     let text = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    for agreement in agreements {
+    for agreement in &suite.agreements {
         for row in &agreement.rows {
             let side = |summary: &Summary| {
                 [
@@ -222,6 +224,7 @@ fn kind_name(kind: Kind) -> &'static str {
 /// A suite as programs read it.
 #[derive(Serialize)]
 pub(crate) struct Document<'a> {
+    scheduler: &'a str,
     holds: bool,
     agreeing: usize,
     by_size: usize,
@@ -267,17 +270,18 @@ impl From<&Summary> for Side {
 }
 
 /// Everything as indented JSON with a final newline.
-pub fn json(agreements: &[Agreement]) -> String {
+pub fn json(suite: &Suite) -> String {
     // This cannot fail: it writes to memory, and all keys are strings.
-    let mut text = serde_json::to_string_pretty(&document(agreements)).unwrap_or_default();
+    let mut text = serde_json::to_string_pretty(&document(suite)).unwrap_or_default();
     text.push('\n');
     text
 }
 
 /// The whole comparison, as programs read it.
-pub(crate) fn document(agreements: &[Agreement]) -> Document<'_> {
-    let verdict = Verdict::of(agreements);
+pub(crate) fn document(suite: &Suite) -> Document<'_> {
+    let verdict = Verdict::of(suite);
     Document {
+        scheduler: &suite.scheduler,
         holds: verdict.holds(),
         agreeing: verdict.agreeing,
         by_size: verdict.by_size,
@@ -286,7 +290,7 @@ pub(crate) fn document(agreements: &[Agreement]) -> Document<'_> {
         places: verdict.places,
         places_by_size: verdict.places_by_size,
         missed: verdict.failures.iter().map(ToString::to_string).collect(),
-        agreements: agreements.iter().map(agreement_document).collect(),
+        agreements: suite.agreements.iter().map(agreement_document).collect(),
     }
 }
 
@@ -317,8 +321,9 @@ mod tests {
     use super::*;
     use crate::agreement::compare;
     use crate::observation::Observation;
+    use crate::tolerance::FAIR_BARS;
 
-    fn suite() -> Vec<Agreement> {
+    fn suite() -> Suite {
         let run = |migrations, attempts, placed| {
             let mut run = Observation::default();
             run.add(Kind::Placement, "hog on LLC 1", placed);
@@ -329,7 +334,8 @@ mod tests {
         };
         let sim = [80.0, 90.0, 100.0, 110.0, 120.0].map(|m| run(m, 300.0, 27.0));
         let real = [90.0; 5].map(|m| run(m, 100.0, 25.0));
-        vec![compare("hogs", "2n2l4c", &sim, &real)]
+        let agreements = vec![compare("hogs", "2n2l4c", &sim, &real)];
+        Suite { scheduler: "fair@7.2".to_owned(), bars: FAIR_BARS, agreements }
     }
 
     #[test]
@@ -383,7 +389,7 @@ mod tests {
     fn csv_and_json_hold_every_quantity_in_full() {
         let suite = suite();
         let rows: Vec<String> = csv(&suite).lines().map(str::to_owned).collect();
-        assert_eq!(rows.len(), 1 + suite[0].rows.len());
+        assert_eq!(rows.len(), 1 + suite.agreements[0].rows.len());
         let row = "hogs,2n2l4c,share,wakeups_prev%,5,98.25,98.25,98.25,5,98.25,98.25,98.25,size";
         assert_eq!(rows[4], row);
         let document: serde_json::Value = serde_json::from_str(&json(&suite)).unwrap();
@@ -393,6 +399,7 @@ mod tests {
             (&"MC newidle attempts".into(), &300.0.into())
         );
         assert_eq!((&quantity["verdict"], &document["holds"]), (&"differs".into(), &false.into()));
+        assert_eq!(document["scheduler"], "fair@7.2");
         assert_eq!(document["missed"].as_array().map(Vec::len), Some(2));
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use roost_engine::{Control, Time, Tracer};
-use roost_fair::Features;
 use roost_machine::Machine;
 use roost_measure::SharedObserved;
 use roost_simulate::{SchedulerSpec, Simulation, Start};
@@ -26,12 +25,12 @@ pub fn window_ns(duration_ns: u64) -> Range<u64> {
     MARGIN_NS..duration_ns.saturating_sub(MARGIN_NS)
 }
 
-/// Runs `scenario` on `machine` under the fair class of `features`, once per seed. Returns what happened in the part
+/// Runs `scenario` on `machine` under `scheduler`, once per seed. Returns what happened in the part
 /// `window_ns` of each run. `stop` ends the current run with an error.
 pub fn simulate(
     machine: &Arc<Machine>,
     scenario: &Scenario,
-    features: &Features,
+    scheduler: &SchedulerSpec,
     window_ns: &Range<u64>,
     seeds: &[u64],
     stop: &AtomicBool,
@@ -46,7 +45,7 @@ pub fn simulate(
             Simulation {
                 machine: machine.clone(),
                 workload: Arc::new(workload.clone()),
-                scheduler: SchedulerSpec::Fair { features: features.clone(), rule: None },
+                scheduler: scheduler.clone(),
                 start: Start::DomainsRebuilt,
                 // The kernel threads are tasks of the workload here.
                 quiet: true,

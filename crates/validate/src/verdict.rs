@@ -3,7 +3,18 @@
 use std::fmt;
 
 use crate::agreement::{Agreement, Opinion};
-use crate::tolerance::{BAR_ALL, BAR_SCENARIO, PLACEMENT_POINTS, REPEATS};
+use crate::tolerance::{Bars, PLACEMENT_POINTS, REPEATS};
+
+/// Scenarios on machine shapes under one scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suite {
+    /// The scheduler's name.
+    pub scheduler: String,
+    /// The bars for this kind of scheduler.
+    pub bars: Bars,
+    /// Each scenario on each shape.
+    pub agreements: Vec<Agreement>,
+}
 
 /// The verdict on a suite.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +44,8 @@ pub enum Failure {
     All {
         /// Percent that agree.
         percent: f64,
+        /// The bar, in percent.
+        bar: f64,
     },
     /// Too few counters of a scenario agree, over all its shapes.
     Scenario {
@@ -40,6 +53,8 @@ pub enum Failure {
         scenario: String,
         /// Percent that agree.
         percent: f64,
+        /// The bar, in percent.
+        bar: f64,
     },
     /// A class of tasks runs on other LLCs or nodes.
     Placement {
@@ -65,16 +80,18 @@ pub enum Failure {
 
 impl Verdict {
     /// The verdict on a suite.
-    pub fn of(agreements: &[Agreement]) -> Self {
+    pub fn of(suite: &Suite) -> Self {
+        let Suite { bars, agreements, .. } = suite;
         let count = |opinion| agreements.iter().map(|a| a.count(opinion)).sum::<usize>();
         let (agreeing, compared) = total(agreements.iter());
         let mut failures = Vec::new();
         if compared == 0 {
             failures.push(Failure::Nothing);
-        } else if below(agreeing, compared, BAR_ALL) {
-            failures.push(Failure::All { percent: percent(agreeing, compared) });
+        } else if below(agreeing, compared, bars.all) {
+            let percent = percent(agreeing, compared);
+            failures.push(Failure::All { percent, bar: 100.0 * bars.all });
         }
-        failures.extend(scenario_failures(agreements));
+        failures.extend(scenario_failures(agreements, bars.scenario));
         for agreement in agreements {
             failures.extend(own_failures(agreement));
         }
@@ -91,7 +108,7 @@ impl Verdict {
     }
 }
 
-fn scenario_failures(agreements: &[Agreement]) -> Vec<Failure> {
+fn scenario_failures(agreements: &[Agreement], bar: f64) -> Vec<Failure> {
     let mut scenarios: Vec<&str> = Vec::new();
     for agreement in agreements {
         if !scenarios.contains(&agreement.scenario.as_str()) {
@@ -100,9 +117,10 @@ fn scenario_failures(agreements: &[Agreement]) -> Vec<Failure> {
     }
     let failure = |scenario: &&str| {
         let (agreeing, compared) = total(agreements.iter().filter(|a| a.scenario == **scenario));
-        below(agreeing, compared, BAR_SCENARIO).then(|| Failure::Scenario {
+        below(agreeing, compared, bar).then(|| Failure::Scenario {
             scenario: (*scenario).to_owned(),
             percent: percent(agreeing, compared),
+            bar: 100.0 * bar,
         })
     };
     scenarios.iter().filter_map(failure).collect()
@@ -148,12 +166,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Nothing => write!(f, "no counter was compared"),
-            Failure::All { percent } => {
-                let bar = 100.0 * BAR_ALL;
+            Failure::All { percent, bar } => {
                 write!(f, "{percent:.1}% of all counters agree, the bar is {bar:.0}%")
             }
-            Failure::Scenario { scenario, percent } => {
-                let bar = 100.0 * BAR_SCENARIO;
+            Failure::Scenario { scenario, percent, bar } => {
                 write!(f, "{scenario}: {percent:.1}% of its counters agree, the bar is {bar:.0}%")
             }
             Failure::Placement { scenario, shape, quantity, points } => write!(
@@ -173,6 +189,11 @@ mod tests {
     use super::*;
     use crate::agreement::compare;
     use crate::observation::{Kind, Observation};
+    use crate::tolerance::{FAIR_BARS, PROGRAM_BARS};
+
+    fn suite(bars: Bars, agreements: &[Agreement]) -> Suite {
+        Suite { scheduler: "fair@7.2".to_owned(), bars, agreements: agreements.to_vec() }
+    }
 
     /// An agreement in which `agreeing` of `compared` counters agree, and placement is off by `points`.
     fn agreement(scenario: &str, agreeing: usize, compared: usize, points: f64) -> Agreement {
@@ -188,14 +209,14 @@ mod tests {
     }
 
     fn failures(agreements: &[Agreement]) -> Vec<String> {
-        Verdict::of(agreements).failures.iter().map(Failure::to_string).collect()
+        Verdict::of(&suite(FAIR_BARS, agreements)).failures.iter().map(Failure::to_string).collect()
     }
 
     #[test]
     fn the_bars_are_met_exactly() {
         // 85 of 100 counters in total, 70 of 100 in the weaker scenario, 5 points of placement.
-        let suite = [agreement("weak", 14, 20, 5.0), agreement("strong", 71, 80, -5.0)];
-        let verdict = Verdict::of(&suite);
+        let agreements = [agreement("weak", 14, 20, 5.0), agreement("strong", 71, 80, -5.0)];
+        let verdict = Verdict::of(&suite(FAIR_BARS, &agreements));
         assert!(verdict.holds(), "{:?}", verdict.failures);
         assert_eq!((verdict.agreeing, verdict.by_size, verdict.compared), (85, 85, 100));
     }
@@ -204,6 +225,17 @@ mod tests {
     fn one_counter_less_misses_the_bar_of_all() {
         let suite = [agreement("weak", 14, 20, 0.0), agreement("strong", 70, 80, 0.0)];
         assert_eq!(failures(&suite), ["84.0% of all counters agree, the bar is 85%"]);
+    }
+
+    #[test]
+    fn programs_have_a_bar_of_their_own_for_all_counters() {
+        let of = |agreeing| {
+            let agreements = [agreement("s", agreeing, 100, 0.0)];
+            Verdict::of(&suite(PROGRAM_BARS, &agreements)).failures
+        };
+        assert_eq!(of(80), []);
+        let missed: Vec<String> = of(79).iter().map(Failure::to_string).collect();
+        assert_eq!(missed, ["79.0% of all counters agree, the bar is 80%"]);
     }
 
     #[test]

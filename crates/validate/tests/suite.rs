@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use roost_fair::Features;
 use roost_machine::Machine;
+use roost_simulate::SchedulerSpec;
 use roost_validate::{Kind, Observation, compare, scenario, scenarios, simulate, window_ns};
 
 /// The machine shapes with 16 CPUs that can be emulated.
@@ -18,10 +18,14 @@ fn machine(shape: &str) -> Arc<Machine> {
 }
 
 fn observe(name: &str, shape: &str, seeds: &[u64]) -> Vec<Observation> {
-    let features = Features::parse("fair@7.2").unwrap();
+    observe_under("fair@7.2", name, shape, seeds)
+}
+
+fn observe_under(scheduler: &str, name: &str, shape: &str, seeds: &[u64]) -> Vec<Observation> {
+    let scheduler = SchedulerSpec::parse(scheduler).unwrap();
     let stop = AtomicBool::new(false);
     let (scenario, window) = (scenario(name).unwrap(), window_ns(1_000_000_000));
-    simulate(&machine(shape), &scenario, &features, &window, seeds, &stop).unwrap()
+    simulate(&machine(shape), &scenario, &scheduler, &window, seeds, &stop).unwrap()
 }
 
 /// Whether a run shows what the scenario is named for.
@@ -114,6 +118,18 @@ fn no_run_is_too_busy_to_be_emulated() {
         let run = observe(scenario.name, "2n2l4c", &[2]).remove(0);
         assert!(run.value("wakeups") < 10_000.0, "{}: {}", scenario.name, summary(&run));
     }
+}
+
+#[test]
+fn a_program_s_own_counters_agree_with_what_an_observer_sees() {
+    let run = observe_under("roost", "below", "2n2l4c", &[1]).remove(0);
+    let value = |quantity| run.value(quantity);
+    // The program counts kernel threads too, which the observer does not see.
+    let [seen, counted] = [value("wakeups"), value("roost_ttwu_count")];
+    assert!(seen > 3_000.0 && counted >= seen && counted < 1.2 * seen, "{}", summary(&run));
+    assert!(value("roost_nr_migrations") >= value("migrations"), "{}", summary(&run));
+    // The fair class balances domains; a program does not.
+    assert!(!run.values().iter().any(|(quantity, _)| quantity.name.contains("attempts")));
 }
 
 #[test]

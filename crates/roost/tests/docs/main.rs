@@ -199,7 +199,7 @@ fn the_reference_has_the_counters_that_runs_have() {
     let mut met = BTreeSet::new();
     let small = root().join("crates/scx/tests/data/small.bpf.o");
     let all = "fair@7.2+cling+consolidate+sis-util+llc-imbalance+numa-imbalance".to_owned();
-    for scheduler in [all, format!("scx:{}", small.display())] {
+    for scheduler in [all, format!("scx:{}", small.display()), "roost".to_owned()] {
         let simulation =
             Simulation::named("2n2l4c", "settle", Some(50_000_000), &scheduler).unwrap();
         for (name, _) in simulation.run(Control::new(1)).unwrap().counters {
