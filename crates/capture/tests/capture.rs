@@ -60,8 +60,8 @@ fn a_program_that_ends_tells_how_and_what_it_said_last() {
 fn a_program_that_takes_too_long_is_ended() {
     let began = Instant::now();
     let error =
-        error_within("/bin/sh -c 'echo on $$; while :; do :; done'", Duration::from_secs(1));
-    assert!(error.contains("did not attach a scheduler within 1 s"), "{error}");
+        error_within("/bin/sh -c 'echo on $$; while :; do :; done'", Duration::from_secs(5));
+    assert!(error.contains("did not attach a scheduler within 5 s"), "{error}");
     assert!(began.elapsed() < LONG);
     let process = error.rsplit_once("it printed: on ").unwrap().1;
     assert!(!Path::new("/proc").join(process).exists(), "it still runs");
