@@ -32,6 +32,7 @@ mod tables;
 mod top;
 mod verdict;
 
+/// Bindings of the BPF programs: the scheduler's, and those of the program that observes.
 #[allow(
     clippy::all,
     clippy::unwrap_used,
@@ -43,24 +44,13 @@ mod verdict;
     unused_imports,
     reason = "generated"
 )]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/roost_skel.rs"));
-}
-
-/// The program that observes, generated like the scheduler's.
-#[allow(
-    clippy::all,
-    clippy::unwrap_used,
-    missing_docs,
-    dead_code,
-    non_camel_case_types,
-    non_snake_case,
-    non_upper_case_globals,
-    unused_imports,
-    reason = "generated"
-)]
-mod observer {
-    include!(concat!(env!("OUT_DIR"), "/observe_skel.rs"));
+mod generated {
+    pub mod skeleton {
+        include!(concat!(env!("OUT_DIR"), "/roost_skel.rs"));
+    }
+    pub mod observer {
+        include!(concat!(env!("OUT_DIR"), "/observe_skel.rs"));
+    }
 }
 
 use std::path::Path;
@@ -70,6 +60,7 @@ use std::time::Duration;
 
 use console::say;
 use error::LiveError;
+use generated::{observer, skeleton};
 use options::Options;
 use roost_layout::Layout;
 use roost_settings::{Action, Invocation};
