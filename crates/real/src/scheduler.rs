@@ -37,7 +37,7 @@ pub struct Program {
     pub path: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Whether it serves its counters at [`COUNTERS`].
+    /// Whether it serves its counters over HTTP while it is measured.
     pub serves_counters: bool,
 }
 
