@@ -620,9 +620,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         let pick = self.scheduler.pick(&mut self.world, cpu);
         self.world.clear_resched(cpu);
-        if left == Some(LeftAs::Preempted) && previous.map(Pick::Run) == Some(pick) {
-            self.world.mark_stale(cpu);
-            return;
+        let stays = pick == Pick::Undecided || previous.map(Pick::Run) == Some(pick);
+        if left == Some(LeftAs::Preempted) && stays {
+            return self.world.look(cpu, previous, pick);
         }
         self.switch(cpu, previous.zip(left), pick);
         if left == Some(LeftAs::Exited)
@@ -677,7 +677,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if let Some(id) = next {
             self.scheduler.running(&mut self.world, cpu, id);
         }
-        if pick != Pick::Later && was_idle != next.is_none() {
+        if !matches!(pick, Pick::Later | Pick::Undecided) && was_idle != next.is_none() {
             self.scheduler.idle_changed(&mut self.world, cpu, next.is_none());
         }
     }

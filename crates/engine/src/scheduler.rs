@@ -116,6 +116,8 @@ pub enum Pick {
     /// Nothing is queued, and the CPU searches elsewhere. It picks again when the work charged to
     /// it is done. Until then it takes no interrupts, as in the kernel's `schedule()`.
     Later,
+    /// As [`Pick::Later`], but the current task stays current until then, unless it was dequeued.
+    Undecided,
 }
 
 impl From<Option<TaskId>> for Pick {

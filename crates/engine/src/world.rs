@@ -82,7 +82,7 @@ pub(crate) struct CpuState {
     pub work_at: Time,
     /// The CPU is in a timer interrupt and has more timers to serve.
     pub serving: bool,
-    /// Whether it is between two picks ([`Pick::Later`]), and the task it ran before.
+    /// Whether it is between two picks ([`Pick::Later`], [`Pick::Undecided`]), and the task it ran before.
     pub looking: Looking,
     /// Time of the first tick within a period, fixed per CPU.
     pub tick_phase_ns: u16,
@@ -95,7 +95,7 @@ pub(crate) enum Looking {
     No,
     /// It searches and was idle before. It still looks idle.
     FromIdle,
-    /// It searches and has not yet switched away from this task, which sleeps or has exited.
+    /// It searches and has not yet switched away from this task.
     From(TaskId),
 }
 
@@ -528,9 +528,9 @@ impl World {
         let looking = &mut self.cpus[cpu].looking;
         *looking = match (pick, previous, *looking) {
             (Pick::Run(_) | Pick::Idle, ..) => Looking::No,
-            (Pick::Later, Some(task), _) => Looking::From(task),
-            (Pick::Later, None, Looking::No) => Looking::FromIdle,
-            (Pick::Later, None, looking) => looking,
+            (_, Some(task), _) => Looking::From(task),
+            (_, None, Looking::No) => Looking::FromIdle,
+            (_, None, looking) => looking,
         };
         self.mark_stale(cpu);
     }

@@ -214,3 +214,60 @@ fn a_scheduler_can_ask_who_a_task_is_and_what_it_belongs_to() {
     assert_eq!(forked, 2, "each a forks a b: {known:?}");
     assert!(known.iter().all(|facts| !facts.kernel));
 }
+
+/// At each tick a CPU runs another task, if one waits. It chooses for `chooses_ns` first.
+#[derive(Default)]
+struct Turns {
+    fifo: Fifo,
+    chooses_ns: u64,
+    waiting: std::collections::VecDeque<TaskId>,
+    chosen: Option<TaskId>,
+}
+
+impl Scheduler for Turns {
+    fn tick_ns(&self) -> u64 {
+        1_000_000
+    }
+    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
+        self.fifo.select_cpu(world, task, wake)
+    }
+    fn enqueue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Enqueue, _: CpuId) {
+        self.waiting.push_back(task);
+    }
+    fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
+    fn tick(&mut self, world: &mut World, cpu: CpuId) {
+        world.resched(cpu, cpu);
+    }
+    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
+        let Some(current) = world.current(cpu) else { return self.waiting.pop_front().into() };
+        if self.chosen.is_none() {
+            self.chosen = self.waiting.pop_front();
+            world.charge(cpu, if self.chosen.is_some() { self.chooses_ns } else { 0 });
+        }
+        if self.chosen.is_some() && world.backlog_ns(cpu) > 0 {
+            return Pick::Undecided;
+        }
+        let Some(next) = self.chosen.take() else { return Pick::Run(current) };
+        self.waiting.push_back(current);
+        Pick::Run(next)
+    }
+}
+
+#[test]
+fn a_task_stays_current_while_its_cpu_chooses_the_next_one() {
+    let machine = Arc::new(roost_machine::resolve("node:1 l3:1 core:1 pu:1").unwrap());
+    let tasks = ["a", "b"].map(|name| bound(name, vec![Op::Run { ns: 5_000_000 }]));
+    let workload = workload(tasks.into());
+    let of = |chooses_ns| {
+        let turns = Turns { chooses_ns, ..Turns::default() };
+        let outcome = run(&machine, &workload, turns, Control::new(1)).unwrap();
+        let value = |name| common::counter(&outcome, name);
+        (value("context_switches"), value("run_ns"), value("migrations"))
+    };
+    let (plain, slow) = (of(0), of(30_000));
+    assert!(plain.0 > 8, "they take turns: {plain:?}");
+    assert_eq!(slow.0, plain.0, "a choice is not a switch");
+    // From the first to the last switch between the two tasks, each choice is part of a task's run time.
+    let more = slow.1 - plain.1;
+    assert!((8 * 30_000..=11 * 30_000).contains(&more), "{more}");
+}

@@ -900,7 +900,7 @@ impl Scheduler for Fair {
         match pick {
             Pick::Run(next) => self.hrtick_picked(world, cpu, previous, Some(next)),
             Pick::Idle => self.hrtick_picked(world, cpu, previous, None),
-            Pick::Later => {}
+            Pick::Later | Pick::Undecided => {}
         }
         pick
     }

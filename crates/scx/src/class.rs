@@ -159,6 +159,8 @@ pub struct Scx {
     until_translation: u64,
     kernel: Kernel,
     hooks: [HookState; HOOKS.len()],
+    /// By CPU: what it runs next, until the work of choosing it is done and its previous task is put.
+    chosen: Vec<Option<Verdict>>,
     /// Counters that the program keeps itself.
     own_counters: Vec<OwnCounter>,
     /// The program's timer functions. Their entries are not known in advance.
@@ -206,6 +208,7 @@ impl Scx {
             until_translation: INTERPRETED,
             kernel,
             hooks: HOOKS.map(entry),
+            chosen: vec![None; machine.cpus.len()],
             own_counters: program.counters.clone(),
             timers: HookState::default(),
             name: operations.name.clone(),
@@ -728,7 +731,13 @@ impl Scheduler for Scx {
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         let previous = self.kernel.current[cpu];
         let runnable = previous.filter(|&task| world.current(cpu) == Some(task));
-        let next = match self.balance(world, cpu) {
+        let verdict = self.chosen[cpu].take().unwrap_or_else(|| self.balance(world, cpu));
+        // The kernel puts the previous task after `dispatch` has returned. Until then, other CPUs do not find it.
+        if runnable.is_some() && verdict != Verdict::Previous && world.backlog_ns(cpu) > 0 {
+            self.chosen[cpu] = Some(verdict);
+            return Pick::Undecided;
+        }
+        let next = match verdict {
             Verdict::Previous => runnable,
             Verdict::Local => self.kernel.queues.local[cpu].pop(),
             Verdict::Nothing => None,

@@ -284,7 +284,9 @@ pub(crate) fn pick(fair: &mut Fair, world: &mut World, cpu: CpuId) -> Option<Tas
         match fair.pick(world, cpu) {
             Pick::Run(task) => return Some(task),
             Pick::Idle => return None,
-            Pick::Later => world.set_now_for_test(world.now() + world.backlog_ns(cpu)),
+            Pick::Later | Pick::Undecided => {
+                world.set_now_for_test(world.now() + world.backlog_ns(cpu))
+            }
         }
     }
 }
