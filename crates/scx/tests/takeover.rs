@@ -231,6 +231,18 @@ fn entries_of_maps_and_runs_of_programs_are_taken_over() {
     assert!(error.to_string().contains("ops.init() failed (-17)"), "{error}");
 }
 
+/// Changes the size of a map's values or its entries, or removes a map.
+fn damage_map(loaded: &mut Loaded, what: usize, value: u32) {
+    if what == 8 {
+        loaded.maps.pop();
+    } else if let Some(map) = loaded.maps.get_mut(value as usize % 3) {
+        match what {
+            7 => map.definition.value = value % 400,
+            _ => map.array = vec![1; value as usize % 4096],
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -244,16 +256,14 @@ proptest! {
             let count = loaded.programs.len();
             let program = &mut loaded.programs[value as usize % count];
             match what {
-                0 => program.functions[0] = [value, value],
+                0 => program.functions.iter_mut().take(1).for_each(|function| *function = [value, value]),
                 1 => program.functions.push([value % 64, value % 200]),
                 2 => program.functions.clear(),
                 3 => program.btf = Some(value as usize % 3),
                 4 => program.lines.push([value % 64, value, value, value]),
                 5 => loaded.operations.value.truncate(value as usize % 700),
                 6 => loaded.runs.push((value as usize % 20, vec![0; value as usize % 200])),
-                7 => loaded.maps[value as usize % 3].definition.value = value % 400,
-                8 => drop(loaded.maps.pop()),
-                9 => loaded.maps[0].array = vec![1; value as usize % 4096],
+                7..=9 => damage_map(&mut loaded, what, value),
                 _ => {
                     let at = index.index(program.code.len());
                     let instruction = &mut program.code[at];
