@@ -1,20 +1,38 @@
-//! The kernel threads that run in a guest besides rt-app. They are the same that the engine adds to any workload
-//! ([`KernelThread`]).
+//! What runs in a guest besides rt-app: kernel threads, the same that the engine adds to any workload
+//! ([`KernelThread`]), and the loader of roost's own scheduler.
 //!
 //! Here the root task forks them just before rt-app starts. In the engine they have been asleep for long. The
 //! difference exists because in a guest, a shell starts rt-app soon after the boot, so the CPUs have just run other
 //! tasks. If CPUs were idle for long, the stages of two chains would be off by 6 to 9 points of run time by node (the
 //! bar is 5), and `fork` would agree in 63 to 68% of its counters instead of 70% and more.
 
-use roost_engine::{CpuId, KERNEL_THREADS, KernelThread, LeftAs, Time, TraceTask, Tracer};
+use roost_engine::{CpuId, Each, KERNEL_THREADS, KernelThread, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 use roost_workload::{Op, Program, Workload};
 
-/// `workload` with kernel threads. Their phases depend on `seed`.
-pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: u64) -> Workload {
+/// The loader looks ten times a second whether its program still schedules (`LOOK` in `crates/live/src/scheduler.rs`).
+/// How long a look takes was not measured. Here it is what every activation takes.
+const LOADER: KernelThread =
+    KernelThread { name: "scx_roost", each: Each::Machine, period_ms: 100, wakes: 1, run_us: 0 };
+
+/// The loader's nice value (`NICE` in `crates/live/src/scheduler.rs`).
+const LOADER_NICE: i8 = -10;
+
+/// `workload` with kernel threads, and with the loader if `loaded`. Their phases depend on `seed`.
+pub(crate) fn accompanied(
+    workload: &Workload,
+    machine: &Machine,
+    loaded: bool,
+    seed: u64,
+) -> Workload {
     let mut all = workload.clone();
     let until_ms = workload.duration_ns.unwrap_or(0) / 1_000_000;
     let mut start = Vec::new();
+    if loaded {
+        start.push((all.templates.len() as u32, 1));
+        let phase_ms = scatter(seed, KERNEL_THREADS.len() as u32) % LOADER.period_ms;
+        add_loader(&mut all, program(&LOADER, phase_ms, until_ms));
+    }
     for (kind, number) in KERNEL_THREADS.iter().zip(0..) {
         let phase_ms = kind.phase_ms(scatter(seed, number));
         for (index, affinity) in kind.affinities(machine).into_iter().enumerate() {
@@ -29,6 +47,14 @@ pub(crate) fn with_kernel_threads(workload: &Workload, machine: &Machine, seed: 
     start.append(&mut all.start);
     all.start = start;
     all
+}
+
+/// Adds the loader, which is a process, not a thread of the kernel.
+fn add_loader(all: &mut Workload, program: Program) {
+    LOADER.add_to(all, None);
+    if let (Some(task), Some(process)) = (all.templates.last_mut(), all.processes.last_mut()) {
+        (task.program, task.nice, process.kernel) = (program, LOADER_NICE, false);
+    }
 }
 
 /// A program that wakes up as often as this kind of thread does, from `first_ms` to `until_ms` of the run.
@@ -55,25 +81,26 @@ fn scatter(seed: u64, number: u32) -> u64 {
     z ^ (z >> 31)
 }
 
-fn is_kernel_thread(task: &TraceTask<'_>) -> bool {
-    KERNEL_THREADS.iter().any(|kind| kind.is_named(task.name))
+/// Whether a task is not the workload's.
+fn is_beside(task: &TraceTask<'_>) -> bool {
+    KERNEL_THREADS.iter().chain([&LOADER]).any(|kind| kind.is_named(task.name))
 }
 
-/// Hides kernel threads from a tracer, which sees the idle task instead. In a real run's trace, also only rt-app's
-/// tasks are counted.
-pub(crate) struct WithoutKernelThreads {
+/// Hides tasks that are not the workload's from a tracer, which sees the idle task instead. In a real run's trace, also
+/// only rt-app's tasks are counted.
+pub(crate) struct WorkloadOnly {
     inner: Box<dyn Tracer>,
     /// Whether the last switch was to a task that `inner` sees.
     told: bool,
 }
 
-impl WithoutKernelThreads {
+impl WorkloadOnly {
     pub(crate) fn new(inner: Box<dyn Tracer>) -> Self {
         Self { inner, told: false }
     }
 }
 
-impl Tracer for WithoutKernelThreads {
+impl Tracer for WorkloadOnly {
     fn switch(
         &mut self,
         now: Time,
@@ -81,8 +108,8 @@ impl Tracer for WithoutKernelThreads {
         previous: Option<(TraceTask<'_>, LeftAs)>,
         next: Option<TraceTask<'_>>,
     ) {
-        let previous = previous.filter(|(task, _)| !is_kernel_thread(task));
-        let next = next.filter(|task| !is_kernel_thread(task));
+        let previous = previous.filter(|(task, _)| !is_beside(task));
+        let next = next.filter(|task| !is_beside(task));
         self.told = next.is_some();
         if previous.is_some() || next.is_some() {
             self.inner.switch(now, cpu, previous, next);
@@ -96,13 +123,13 @@ impl Tracer for WithoutKernelThreads {
     }
 
     fn wakeup(&mut self, now: Time, from: CpuId, task: TraceTask<'_>, target: CpuId) {
-        if !is_kernel_thread(&task) {
+        if !is_beside(&task) {
             self.inner.wakeup(now, from, task, target);
         }
     }
 
     fn queued(&mut self, now: Time, task: TraceTask<'_>) {
-        if !is_kernel_thread(&task) {
+        if !is_beside(&task) {
             self.inner.queued(now, task);
         }
     }
@@ -116,12 +143,17 @@ mod tests {
     fn every_cpu_and_node_gets_its_threads_and_the_scenario_stays_as_it_is() {
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let scenario = crate::scenario("hogs").unwrap().workload().unwrap();
-        let all = with_kernel_threads(&scenario, &machine, 1);
+        let all = accompanied(&scenario, &machine, false, 1);
         let of = |name: &str| all.templates.iter().filter(|task| task.class == name).count();
         assert_eq!(["kworker", "kcompactd", "kdamond", "rcu_preempt"].map(of), [16, 2, 1, 1]);
         assert_eq!(all.templates[..scenario.templates.len()], scenario.templates[..]);
         assert_eq!(all.start.len(), scenario.start.len() + 20);
         assert_eq!(all.validate().err(), None);
-        assert_ne!(all, with_kernel_threads(&scenario, &machine, 2), "phases are the seed's");
+        assert_ne!(all, accompanied(&scenario, &machine, false, 2), "phases are the seed's");
+        let loaded = accompanied(&scenario, &machine, true, 1);
+        let loader = loaded.templates.iter().find(|task| task.class == "scx_roost").unwrap();
+        assert_eq!((loader.nice, loaded.processes[loader.process as usize].kernel), (-10, false));
+        let sleeps = loader.program.ops.iter().filter(|op| matches!(op, Op::SleepUntil { .. }));
+        assert_eq!((sleeps.count(), loaded.validate().err()), (10, None), "of a second");
     }
 }

@@ -10,7 +10,7 @@ use roost_measure::SharedObserved;
 use roost_simulate::{SchedulerSpec, Simulation, Start};
 use roost_workload::Workload;
 
-use crate::background::{WithoutKernelThreads, with_kernel_threads};
+use crate::background::{WorkloadOnly, accompanied};
 use crate::error::ValidateError;
 use crate::observation::Observation;
 use crate::scenario::Scenario;
@@ -38,6 +38,8 @@ pub fn simulate(
     scenario.check(machine)?;
     let workload = Workload { duration_ns: Some(window_ns.end), ..scenario.workload()? };
     let tasks: Vec<&str> = workload.templates.iter().map(|t| t.name.as_str()).collect();
+    // The only program that is compared is roost's own.
+    let loaded = matches!(scheduler, SchedulerSpec::Scx(_));
     let one = |seed: &u64| {
         let observed = SharedObserved::since(machine, Time(window_ns.start));
         let run = |workload: &Workload, tracer| {
@@ -47,14 +49,14 @@ pub fn simulate(
                 workload: Arc::new(workload.clone()),
                 scheduler: scheduler.clone(),
                 start: Start::DomainsRebuilt,
-                // The kernel threads are tasks of the workload here.
+                // What runs beside the workload are tasks of it here.
                 quiet: true,
             }
             .run(control)
             .map_err(|source| ValidateError::Run { scenario: scenario.name, source })
         };
-        let workload = with_kernel_threads(&workload, machine, *seed);
-        let tracer: Box<dyn Tracer> = Box::new(WithoutKernelThreads::new(observed.tracer()));
+        let workload = accompanied(&workload, machine, loaded, *seed);
+        let tracer: Box<dyn Tracer> = Box::new(WorkloadOnly::new(observed.tracer()));
         let outcome = run(&workload, Some(tracer))?;
         // With the same seed, the start is the same.
         let start = Workload { duration_ns: Some(window_ns.start), ..workload };
