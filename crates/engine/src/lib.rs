@@ -54,4 +54,5 @@ pub use scheduler::{
 };
 pub use time::Time;
 pub use trace::{Accessed, LeftAs, MemoryNow, TraceTask, Tracer};
+pub use world::LATEST_NS;
 pub use world::World;

@@ -31,6 +31,9 @@ pub struct Control<'a> {
     pub tracer: Option<Box<dyn Tracer>>,
     /// Whether kernel threads run beside the workload (`background.rs`).
     pub background: bool,
+    /// Whether faults happen: interrupts that come late, and what a scheduler asks for with
+    /// [`World::fault`].
+    pub faults: bool,
     /// When set, the run ends with [`RunError::Stopped`].
     pub stop: &'a AtomicBool,
     /// Called from time to time with the simulated time reached.
@@ -38,10 +41,11 @@ pub struct Control<'a> {
 }
 
 impl Control<'_> {
-    /// A run without observer, stop flag and kernel threads.
+    /// A run without observer, stop flag, kernel threads and faults.
     pub fn new(seed: u64) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Self { seed, tracer: None, background: false, stop: &NEVER, progress: &|_| {} }
+        let (tracer, stop, progress) = (None, &NEVER, &|_| {});
+        Self { seed, tracer, background: false, faults: false, stop, progress }
     }
 }
 
@@ -219,13 +223,14 @@ pub fn run_observed<S: Scheduler>(
     control: Control<'_>,
     mut observer: impl FnMut(usize),
 ) -> Result<Outcome, RunError> {
-    let Control { seed, tracer, background, stop, progress } = control;
+    let Control { seed, tracer, background, faults, stop, progress } = control;
     let background = background.then_some(workload.templates.len());
     let accompanied = background.map(|_| background::with_threads(machine, workload));
     let workload = accompanied.as_ref().unwrap_or(workload);
     let sampled = sampling::with_threads(machine, workload);
     let workload = sampled.as_ref().unwrap_or(workload);
     let mut engine = Engine::new(machine, workload, scheduler, seed, tracer)?;
+    engine.world.faults = faults;
     engine.start(background);
     engine.check_end()?;
     let mut until_check = EVENTS_BETWEEN_CHECKS;

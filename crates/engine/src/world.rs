@@ -18,6 +18,10 @@ use crate::task::{State, Task};
 use crate::time::Time;
 use crate::trace::Tracer;
 
+/// An interrupt that comes late comes later by less than this, ns: as on a host that takes a guest's
+/// CPU away for more than a tick.
+pub const LATEST_NS: u64 = 5_000_000;
+
 /// The machine and its tasks at one moment.
 pub struct World {
     pub(crate) now: Time,
@@ -45,6 +49,8 @@ pub struct World {
     /// CPUs whose end-of-run event must be computed again.
     pub(crate) stale: Vec<CpuId>,
     pub(crate) rng: Xoshiro256PlusPlus,
+    /// Whether faults happen ([`World::fault`]).
+    pub(crate) faults: bool,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
     /// The reason why the scheduler cannot go on.
     pub(crate) end_reason: Option<Box<str>>,
@@ -388,6 +394,13 @@ impl World {
         ((u128::from(self.rng.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// Whether something fails now that may fail: one time in eight if the run has faults
+    /// ([`Control::faults`](crate::Control)).
+    #[inline]
+    pub fn fault(&mut self) -> bool {
+        self.faults && self.random_below(8) == 0
+    }
+
     /// A world at time 0 with every CPU idle and no task.
     pub(crate) fn new(machine: Arc<Machine>, seed: u64) -> Self {
         let nr_cpus = machine.nr_cpus();
@@ -405,6 +418,7 @@ impl World {
             claims: Vec::new(),
             stale: Vec::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            faults: false,
             tracer: None,
             sharing: LlcSharing::new(machine.llcs.len(), Time(0)),
             memory: None,
@@ -444,14 +458,15 @@ impl World {
     }
 
     /// Time from sending `to` an interrupt until its kernel serves it, ns. An emulated CPU serves
-    /// it when its turn comes.
+    /// it when its turn comes. With faults, some come late.
     #[inline]
-    pub(crate) fn interrupt_latency(&self, from: CpuId, to: CpuId) -> u64 {
+    pub(crate) fn interrupt_latency(&mut self, from: CpuId, to: CpuId) -> u64 {
         let exit = match self.cpus[to].current {
             None if !self.machine.takes_turns => self.machine.figures.idle_exit_ns.value,
             _ => 0,
         };
-        self.stretched(exit + self.machine.ipi_ns(from, to))
+        let late = if self.fault() { self.random_below(LATEST_NS) } else { 0 };
+        self.stretched(exit + self.machine.ipi_ns(from, to)) + late
     }
 
     /// An idle `cpu` was interrupted. A CPU that waits with mwait leaves the idle loop before it

@@ -7,6 +7,7 @@ use crate::timers;
 
 /// Error codes that helpers return (errno).
 const ENOENT: u64 = -2i64 as u64;
+const ENOMEM: u64 = -12i64 as u64;
 const EFAULT: u64 = -14i64 as u64;
 
 pub(crate) type Function = fn(&mut Call, [u64; 5]) -> Result<u64, Stop>;
@@ -79,6 +80,10 @@ fn map_lookup_percpu_elem(call: &mut Call, [map, key, cpu, ..]: [u64; 5]) -> Res
 
 fn map_update_elem(call: &mut Call, [map, key, value, flags, _]: [u64; 5]) -> Result<u64, Stop> {
     let map = call.kernel.map_at(map)?;
+    // An element of a hash table is allocated, which may fail.
+    if call.kernel.maps[map].is_hash() && call.world.fault() {
+        return Ok(ENOMEM);
+    }
     let kernel = &mut *call.kernel;
     Ok(kernel.maps[map].update(&mut kernel.memory, key, value, flags, call.cpu)? as u64)
 }

@@ -30,6 +30,8 @@ pub struct Case {
     pub duration_ms: Option<u64>,
     /// Whether kernel threads run too.
     pub background: bool,
+    /// Whether interrupts come late now and then, and allocations of the BPF program fail. Only with that program.
+    pub faults: bool,
     /// The run's own seed.
     pub seed: u64,
 }
@@ -128,6 +130,9 @@ impl fmt::Display for Case {
         }
         if self.background {
             writeln!(f, "background threads of the kernel")?;
+        }
+        if self.faults {
+            writeln!(f, "with faults")?;
         }
         writeln!(f, "seed       {}", self.seed)?;
         for beside in &self.beside {

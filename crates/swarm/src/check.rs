@@ -9,16 +9,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use roost_engine::{Control, Outcome, RunError, Scheduler, Time};
+use roost_engine::{Control, LATEST_NS, Outcome, RunError, Scheduler, Time};
 use roost_fair::{Fair, Start};
 use roost_machine::Machine;
 use roost_scx::Scx;
+use roost_settings::Kind;
 use roost_simulate::SchedulerSpec;
 use roost_workload::{Op, Workload};
 
 use crate::case::Case;
 use crate::promises::Promises;
-use crate::watch::{Watch, Watching};
+use crate::watch::{Expected, Wait, Watch, Watching};
 
 /// How long a run may take before it counts as hanging, and what to do then.
 pub struct Patience<'a> {
@@ -51,11 +52,15 @@ pub fn check(case: &Case) -> Result<(), String> {
             let new = || Fair::new(&machine, features.clone()).starting(start);
             let version = case.version.as_deref().unwrap_or_default();
             let tick_ns = new().tick_ns();
-            let promises = || {
-                let promises = Promises::of(version, &case.switches, tick_ns, &machine, &workload)?;
-                Some(if case.background { promises.beside_kernel_threads() } else { promises })
+            let expected = || {
+                let promises = Promises::of(version, &case.switches, tick_ns, &machine, &workload);
+                let beside = |promises: Promises| match case.background {
+                    true => promises.beside_kernel_threads(),
+                    false => promises,
+                };
+                Expected { promises: promises.map(beside), wait: None, late_ns: 0 }
             };
-            check_with(case, &machine, &workload, new, promises)
+            check_with(case, &machine, &workload, new, expected)
         }
         SchedulerSpec::Scx(spec) => {
             let program = spec.program(&machine).map_err(|error| one_line(&error))?;
@@ -65,9 +70,27 @@ pub fn check(case: &Case) -> Result<(), String> {
                 // The same was created before without an error.
                 scx.unwrap_or_else(|error| panic!("{error}"))
             };
-            check_with(case, &machine, &workload, new, || None)
+            let wait = Some(longest_wait(case, spec.tick_ns));
+            check_with(case, &machine, &workload, new, || Expected {
+                promises: None,
+                wait,
+                late_ns: if case.faults { LATEST_NS } else { 0 },
+            })
         }
     }
+}
+
+/// How long a task may wait under the shipped program (`docs/understand/live.md`): for 1.1 s, and for a slice of each
+/// other task, rounded up to ticks. Its number of CPUs may be 1.
+fn longest_wait(case: &Case, tick_ns: u64) -> Wait {
+    let given = case.switches.iter().find_map(|switch| switch.strip_prefix("slice-us="));
+    let slice_us = match roost_settings::find("slice-us").map(|setting| setting.kind) {
+        Some(Kind::Number { default, .. }) => {
+            given.map_or(Ok(default), str::parse).unwrap_or(default)
+        }
+        _ => 0,
+    };
+    Wait { always_ns: 1_100_000_000, each_task_ns: (slice_us * 1000).next_multiple_of(tick_ns) }
 }
 
 fn check_with<S: Scheduler>(
@@ -75,7 +98,7 @@ fn check_with<S: Scheduler>(
     machine: &Arc<Machine>,
     workload: &Workload,
     new: impl Fn() -> S,
-    promises: impl Fn() -> Option<Promises>,
+    expected: impl Fn() -> Expected,
 ) -> Result<(), String> {
     let stuck = || {
         println!(
@@ -86,8 +109,9 @@ fn check_with<S: Scheduler>(
         std::process::exit(1);
     };
     let patience = || Patience { run: RUN, hook: HOOK, stuck: &stuck };
-    let control = || Control { background: case.background, ..Control::new(case.seed) };
-    let run = || observe(machine, workload, control(), &new, promises(), patience());
+    let control =
+        || Control { background: case.background, faults: case.faults, ..Control::new(case.seed) };
+    let run = || observe(machine, workload, control(), &new, expected(), patience());
     let (first, second) = (run()?, run()?);
     if let Some(outcome) = &first {
         accounts(outcome, machine)?;
@@ -112,7 +136,7 @@ pub fn observe<S: Scheduler>(
     workload: &Workload,
     control: Control<'_>,
     scheduler: impl FnOnce() -> S,
-    promises: Option<Promises>,
+    expected: Expected,
     patience: Patience<'_>,
 ) -> Result<Option<Outcome>, String> {
     let stop = AtomicBool::new(false);
@@ -129,7 +153,7 @@ pub fn observe<S: Scheduler>(
             }
         });
         let control = Control { stop, ..control };
-        let run = AssertUnwindSafe(|| run(machine, workload, control, scheduler(), promises));
+        let run = AssertUnwindSafe(|| run(machine, workload, control, scheduler(), expected));
         let result = catch_unwind(run).unwrap_or_else(|panic| Err(panicked(&*panic)));
         drop(done);
         result
@@ -141,9 +165,9 @@ fn run<S: Scheduler>(
     workload: &Workload,
     control: Control<'_>,
     scheduler: S,
-    promises: Option<Promises>,
+    expected: Expected,
 ) -> Result<Option<Outcome>, String> {
-    let watch = Watch::new(machine, workload, scheduler.tick_ns(), promises);
+    let watch = Watch::new(machine, workload, scheduler.tick_ns(), expected);
     let watch = Rc::new(RefCell::new(watch));
     let tracer = Box::new(Watching(Rc::clone(&watch)));
     let control = Control { tracer: Some(tracer), ..control };

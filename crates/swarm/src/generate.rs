@@ -25,14 +25,18 @@ struct Kind {
     waiting: bool,
 }
 
+/// Time in which a bound of more than a second on waits can show that it does not hold, in ms.
+const LONG_WAIT_MS: u64 = 2_000;
+
 /// Time until NUMA balancing begins in a new process (`sysctl_numa_balancing_scan_delay`), in ms.
 const SCAN_DELAY_MS: u64 = 1_000;
 
 pub(crate) fn case(random: &mut Random, seed: u64) -> Case {
     let case = case_of(random, seed, true);
     let scans = case.beside.iter().any(|beside| matches!(beside, Beside::Sweep { .. }));
-    let longer = if scans && random.one_in(4) { SCAN_DELAY_MS } else { 0 };
-    Case { duration_ms: Some(longer + random.range(20, 400)), ..case }
+    let scanned = if scans && random.one_in(4) { SCAN_DELAY_MS } else { 0 };
+    let waits = if case.version.is_none() && random.one_in(4) { LONG_WAIT_MS } else { 0 };
+    Case { duration_ms: Some(scanned.max(waits) + random.range(20, 400)), ..case }
 }
 
 pub(crate) fn case_that_ends(random: &mut Random, seed: u64) -> Case {
@@ -57,7 +61,20 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
     let weights = if kind.grouped { random.range(0, 3) } else { 0 };
     let weights = (0..weights).map(|_| random_weight(random)).collect();
     let background = random.one_in(2);
-    Case { machine, version, switches, tasks, beside, weights, duration_ms: None, background, seed }
+    let faults = version.is_none() && random.one_in(2);
+    let duration_ms = None;
+    Case {
+        machine,
+        version,
+        switches,
+        tasks,
+        beside,
+        weights,
+        duration_ms,
+        background,
+        faults,
+        seed,
+    }
 }
 
 /// A weight. Small and large values are as likely as values around the default of 100.

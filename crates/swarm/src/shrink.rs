@@ -45,6 +45,7 @@ fn smaller(case: &Case) -> Vec<Case> {
         });
     });
     add(&|case| case.background = false);
+    add(&|case| case.faults = false);
     add(&|case| case.machine.offline.clear());
     add(&|case| _ = case.machine.offline.pop_last());
     add(&|case| case.machine.without_memory.clear());

@@ -35,6 +35,26 @@ struct Seen {
 /// How often a task may sleep before it sets its affinity: for its delay and for rt-app's common start.
 const SLEEPS_AT_START: u32 = 3;
 
+/// How long a task may wait for a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// This long in any case, in ns.
+    pub always_ns: u64,
+    /// This much longer for each other task that has not exited, in ns.
+    pub each_task_ns: u64,
+}
+
+/// What a scheduler promises to tasks that wait.
+#[derive(Default)]
+pub struct Expected {
+    /// What the fair class promises.
+    pub promises: Option<Promises>,
+    /// The longest wait.
+    pub wait: Option<Wait>,
+    /// How late an interrupt may come, in ns.
+    pub late_ns: u64,
+}
+
 /// What was seen so far, and the first error.
 pub struct Watch {
     /// By template's name, the CPUs that its tasks may ever use. A template that is not listed may use all CPUs.
@@ -50,6 +70,8 @@ pub struct Watch {
     idle_since: Vec<Time>,
     /// Tracks waiting tasks, if something is promised to them.
     queues: Option<Queues>,
+    wait: Option<Wait>,
+    late_ns: u64,
     wrong: Option<String>,
 }
 
@@ -58,12 +80,7 @@ pub struct Watching(pub Rc<RefCell<Watch>>);
 
 impl Watch {
     /// An observer for one run under a scheduler with this tick.
-    pub fn new(
-        machine: &Machine,
-        workload: &Workload,
-        tick_ns: u64,
-        promises: Option<Promises>,
-    ) -> Self {
+    pub fn new(machine: &Machine, workload: &Workload, tick_ns: u64, expected: Expected) -> Self {
         let cpus = machine.nr_cpus();
         Self {
             allowed: allowed(machine, workload),
@@ -74,7 +91,9 @@ impl Watch {
             begun: false,
             current: vec![None; cpus],
             idle_since: vec![Time(0); cpus],
-            queues: promises.map(|promises| Queues::new(machine, promises)),
+            queues: expected.promises.map(|promises| Queues::new(machine, promises)),
+            wait: expected.wait,
+            late_ns: expected.late_ns,
             wrong: None,
         }
     }
@@ -82,6 +101,13 @@ impl Watch {
     /// The first error, if any, in a run that ended at `end`.
     pub fn finish(&mut self, end: Time) -> Result<(), String> {
         self.nobody_is_forgotten(end);
+        self.now = end;
+        let waiting = self.tasks.values().filter_map(|seen| match seen.at {
+            Where::Waiting { since } => Some((since, seen.name.clone())),
+            _ => None,
+        });
+        let first = waiting.min();
+        first.into_iter().for_each(|(since, name)| self.has_waited(&name, since));
         self.queues(|queues| queues.ends(end));
         self.wrong.take().map_or(Ok(()), Err)
     }
@@ -160,6 +186,9 @@ impl Watch {
         if !first && !matches!(was, Some(Where::Waiting { .. })) {
             self.fail(&format!("{} runs on CPU {cpu}, but was {was:?}", task.name));
         }
+        if let Some(Where::Waiting { since }) = was {
+            self.has_waited(task.name, since);
+        }
         let settled = self.tasks.get(&task.pid).is_some_and(|seen| seen.settled);
         let allowed = self.allowed.get(task.name).filter(|_| settled);
         if allowed.is_some_and(|allowed| !allowed.contains(&cpu)) {
@@ -170,9 +199,22 @@ impl Watch {
         self.set(task, Where::Running(cpu));
     }
 
+    /// Checks that a task has not waited for longer than it may.
+    fn has_waited(&mut self, name: &str, since: Time) {
+        let Some(wait) = self.wait else { return };
+        let waited = self.now.since(since);
+        if waited <= wait.always_ns {
+            return;
+        }
+        let alive = self.tasks.values().filter(|seen| seen.at != Where::Exited).count() as u64;
+        if waited > wait.always_ns + wait.each_task_ns * alive {
+            self.fail(&format!("{name} waits for {waited} ns, beside {alive} tasks"));
+        }
+    }
+
     /// Checks that no task waits for long while all CPUs that it may ever use are idle. Such a task is queued on an
     /// idle CPU, which picks it after the interrupt. Two ticks are allowed, because the wakeup may be passed on by an
-    /// interrupt that waits for kernel work.
+    /// interrupt that waits for kernel work. So two interrupts may come late.
     fn nobody_is_forgotten(&mut self, now: Time) {
         let all: Vec<CpuId> = (0..self.current.len()).collect();
         let mut forgotten = None;
@@ -184,7 +226,7 @@ impl Watch {
                 continue;
             }
             let idle = cpus.iter().map(|&cpu| self.idle_since[cpu]).max().unwrap_or(since);
-            if now.since(idle.max(since)) > 2 * self.tick_ns {
+            if now.since(idle.max(since)) > 2 * (self.tick_ns + self.late_ns) {
                 forgotten = Some(format!("{} waits since {} ns", seen.name, since.0));
             }
         }

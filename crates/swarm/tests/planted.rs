@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use roost_engine::{Control, CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Wake, World};
+use roost_machine::Machine;
+use roost_swarm::watch::{Expected, Wait};
 use roost_swarm::{Beside, Case, Patience, Promises, check, observe, smallest};
 use roost_workload::{Workload, rtapp};
 
@@ -104,9 +106,21 @@ const PINNED: &str = r#"{"tasks": {
 /// More tasks than CPUs; all of them run all the time.
 const HOGS: &str = r#"{"tasks": {"hog": {"instance": 6, "loop": -1, "run": 5000}}}"#;
 
+/// The machine of these runs.
+fn machine() -> Arc<Machine> {
+    Arc::new(roost_machine::resolve("node:2 l3:1 core:2 pu:1").unwrap())
+}
+
 /// The checks' result for a scheduler with this fault. The promises of Linux 7.2 are expected of it.
 fn found_with(text: &str, fault: Fault) -> Result<(), String> {
-    let machine = Arc::new(roost_machine::resolve("node:2 l3:1 core:2 pu:1").unwrap());
+    let machine = machine();
+    let workload = rtapp::parse(text, "planted").unwrap();
+    let promises = Promises::of("7.2", &[], 4_000_000, &machine, &workload);
+    found_beside(text, fault, Expected { promises, ..Expected::default() })
+}
+
+fn found_beside(text: &str, fault: Fault, expected: Expected) -> Result<(), String> {
+    let machine = machine();
     let workload = rtapp::parse(text, "planted").unwrap();
     let workload = Workload { duration_ns: Some(100_000_000), ..workload };
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
@@ -116,8 +130,7 @@ fn found_with(text: &str, fault: Fault) -> Result<(), String> {
         hook: Duration::from_millis(100),
         stuck: &|| FOUND.store(true, Ordering::Relaxed),
     };
-    let promises = Promises::of("7.2", &[], scheduler().tick_ns(), &machine, &workload);
-    observe(&machine, &workload, Control::new(1), scheduler, promises, patience).map(|_| ())
+    observe(&machine, &workload, Control::new(1), scheduler, expected, patience).map(|_| ())
 }
 
 fn found(fault: Fault) -> Result<(), String> {
@@ -151,7 +164,8 @@ fn ends(workload: &Workload, fault: Fault) -> Result<(), String> {
     let scheduler = || Fifo { queue: VecDeque::new(), queued: 0, fault };
     let patience =
         Patience { run: Duration::from_secs(60), hook: Duration::from_secs(60), stuck: &|| () };
-    observe(&machine, workload, Control::new(1), scheduler, None, patience).map(|_| ())
+    let expected = Expected::default();
+    observe(&machine, workload, Control::new(1), scheduler, expected, patience).map(|_| ())
 }
 
 #[test]
@@ -167,6 +181,18 @@ fn waits_without_end_are_found() {
     assert!(starved.contains("hog has waited"), "{starved}");
     let idle = found_with(HOGS, Fault::LeavesCpusIdle).unwrap_err();
     assert!(idle.contains("has idled"), "{idle}");
+}
+
+/// Six hogs on four CPUs: two of them never run, or each waits for two ticks.
+#[test]
+fn a_wait_beyond_a_bound_is_found() {
+    let of = |fault, always_ns| {
+        let wait = Some(Wait { always_ns, each_task_ns: 0 });
+        found_beside(HOGS, fault, Expected { wait, ..Expected::default() })
+    };
+    let starved = of(Fault::Starves, 50_000_000).unwrap_err();
+    assert!(starved.contains("hog waits for"), "{starved}");
+    assert_eq!(of(Fault::None, 50_000_000), Ok(()));
 }
 
 #[test]
@@ -195,6 +221,7 @@ fn cases_have_all_operations_and_odd_machines() {
     some("a node without memory", &|case| !case.machine.without_memory.is_empty());
     some("a node of memory alone", &|case| case.machine.memory_node);
     some("messages", &|case| case.beside.iter().any(|b| matches!(b, Beside::Talk { .. })));
+    some("faults", &|case| case.faults && case.version.is_none());
     some("sweeps", &|case| case.beside.iter().any(|b| matches!(b, Beside::Sweep { .. })));
     let weighted = |case: &Case| {
         let groups = case.workload().unwrap().groups;
