@@ -1,7 +1,8 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
 # make test   builds and runs all tests (about ten minutes after the build, on two cores)
 # make test-vm  tests in guests; fetches a kernel and QEMU first. If they cannot be had, it fails;
-#               WITHOUT="guests clang" names and leaves out the tests that need them
+#               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages,
+#               which take minutes
 # make test-long  all rows of sysbench, and rows of autonuma-benchmark that need many seeds: a quarter of an hour
 # make test-look  opens reports in a browser (installs chromium if it is missing): minutes. Screenshots are kept in
 #               target/tmp/look
@@ -26,6 +27,10 @@ CARGO ?= cargo
 # The profile of `make demo`. CI uses the profile of the tests, because it is built already.
 DEMO_PROFILE ?= release
 FUZZ_SECONDS ?= 60
+# Set by CI: run the programs that `make test` has built. Cargo would build all crates again, because the tests use more
+# features of libraries.
+BUILT ?=
+BUILT_IN = $(or $(CARGO_TARGET_DIR),target)/checked
 
 .PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live \
 	lint-live python deb book bench fuzz swarm lint reference setup setup-live
@@ -37,7 +42,7 @@ setup-live:
 	@tools/setup 'clang>=18:clang-19' pkg-config:pkg-config libelf.pc:libelf-dev zlib.pc:zlib1g-dev
 
 demo: setup
-	$(CARGO) build --profile $(DEMO_PROFILE) --locked --package roost
+	$(if $(BUILT),,$(CARGO) build --profile $(DEMO_PROFILE) --locked --package roost)
 	@DEMO_PROFILE=$(DEMO_PROFILE) tools/demo
 
 test: setup
@@ -61,9 +66,8 @@ else
 	-@tools/setup clang:clang
 endif
 	-@tools/setup mke2fs:e2fsprogs
-	$(CARGO) test --locked --profile checked --package roost-vm --package roost \
-		--test guest --test guests -- $(IN_GUESTS) --skip live_scheduler \
-		$(if $(call without,clang),--skip sched_ext)
+	$(CARGO) test --workspace --locked --profile checked --test guest --test guests -- $(IN_GUESTS) \
+		--skip live_scheduler $(if $(call without,clang),--skip sched_ext) $(if $(QUICK),--skip moved::)
 endif
 
 test-long: setup
@@ -71,7 +75,7 @@ test-long: setup
 
 test-look:
 	@tools/setup chromium:chromium
-	$(CARGO) test --locked --profile checked --package roost --test browser -- --ignored
+	$(CARGO) test --workspace --locked --profile checked --test browser -- --ignored
 
 measure: setup
 	$(CARGO) test --locked --profile checked --package roost-memory --package roost \
@@ -149,7 +153,7 @@ deb: live
 # The pages of docs/ with search. The book needs neither mdbook's server nor fast code, so mdbook is built without them.
 MDBOOK = target/mdbook/bin/mdbook
 book: setup
-	@[ -x $(MDBOOK) ] || CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 $(CARGO) install --locked \
+	@[ -x $(MDBOOK) ] || CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 $(CARGO) install --locked \
 		--root target/mdbook --no-default-features --features search --version 0.5.4 mdbook
 	$(MDBOOK) build docs
 	@echo built target/book/index.html
@@ -187,4 +191,5 @@ SECONDS ?= 60
 SEED ?= 1
 RUNS ?= 0
 swarm: setup
-	$(CARGO) run --quiet --locked --profile checked --package roost-swarm -- $(SEED) $(SECONDS) $(RUNS)
+	$(if $(BUILT),$(BUILT_IN)/roost-swarm,$(CARGO) run --quiet --locked --profile checked --package roost-swarm --) \
+		$(SEED) $(SECONDS) $(RUNS)
