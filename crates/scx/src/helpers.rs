@@ -98,7 +98,8 @@ fn map_delete_elem(call: &mut Call, [map, key, ..]: [u64; 5]) -> Result<u64, Sto
 const CREATE: u64 = 1;
 
 fn task_storage_get(call: &mut Call, [map, task, value, flags, _]: [u64; 5]) -> Result<u64, Stop> {
-    if task == 0 {
+    // No value is ever made for the idle task.
+    if task == 0 || (task == call.kernel.tasks.swapper && flags & CREATE == 0) {
         return Ok(0);
     }
     let (map, task) = (call.kernel.map_at(map)?, call.kernel.task_at(task)?);

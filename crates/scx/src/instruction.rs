@@ -59,6 +59,11 @@ impl Instruction {
         self.code == CALL && self.src == 1
     }
 
+    /// Whether it casts an address of the arena to its other form.
+    pub fn casts(self) -> bool {
+        self.code == 0xbf && self.offset == 1
+    }
+
     /// The number of the helper that it calls, if it calls one.
     pub fn helper(self) -> Option<u32> {
         (self.code == CALL && self.src == 0).then_some(self.imm as u32)

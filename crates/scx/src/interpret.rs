@@ -4,6 +4,7 @@
 //! as clang and the kernel do. The kernel verifies its programs. Here they are not verified, so anything that a program
 //! does wrong ends the call with a [`Fault`].
 
+use crate::arena::cast;
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::lines::Lines;
 use crate::memory::{Memory, Wild};
@@ -214,8 +215,7 @@ impl State {
     fn arithmetic_64(&mut self, instruction: Instruction) -> Result<(), Stop> {
         let (a, b) = (self.registers[instruction.dst as usize], self.operand(instruction));
         let value = match (instruction.code & OPERATION, instruction.offset) {
-            // Offset 1 casts an address between the arena's address spaces. Here both are the same.
-            (MOV, 1) => Some(b),
+            (MOV, CAST) => Some(cast(b, instruction.imm)),
             (MOV, 32) => Some(b as i32 as u64),
             // Reverses the bytes, whatever the machine's byte order.
             (END, 0) if instruction.code & REGISTER == 0 => swap(a, instruction.imm),
@@ -421,6 +421,9 @@ pub(crate) mod operation {
     pub const CALL_OPERATION: u8 = 0x80;
     pub const EXIT: u8 = 0x90;
     pub const MAY_GOTO: u8 = 0xe0;
+
+    /// The offset of a move that casts an address of the arena (BPF_ADDR_SPACE_CAST).
+    pub const CAST: i16 = 1;
 
     pub const FETCH: i32 = 0x01;
     pub const COMPARE_AND_EXCHANGE: i32 = 0xf1;

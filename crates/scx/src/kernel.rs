@@ -185,6 +185,9 @@ impl Kernel {
         lines.exempt(arguments, ARGUMENT_BYTES);
         let maps = definitions.map(|map| Map::new(map, &mut memory, nr_cpus).ok_or_else(room));
         let mut maps = maps.collect::<Result<Vec<_>, _>>()?;
+        for (page, bytes) in &program.pages {
+            memory.fill_page(*page, bytes).ok_or_else(room)?;
+        }
         for entry in &program.entries {
             maps[entry.map].set(&mut memory, entry).ok_or_else(room)?;
         }
@@ -337,8 +340,8 @@ impl Host for Call<'_> {
     }
 
     fn touch(&mut self, address: u64, write: bool) {
-        let Kernel { lines, machine, .. } = &mut *self.kernel;
-        lines.touch(machine, self.cpu, address, write);
+        let Kernel { lines, machine, memory, .. } = &mut *self.kernel;
+        lines.touch(machine, self.cpu, memory.place(address), write);
     }
 
     fn lines(&mut self) -> Option<(&mut Lines, usize)> {

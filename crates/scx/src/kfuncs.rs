@@ -3,6 +3,7 @@
 
 use roost_engine::CpuId;
 
+use crate::arena;
 use crate::costs;
 use crate::dispatch::{ENQUEUE_BY_TIME, INTERNAL_FLAGS};
 use crate::format;
@@ -80,9 +81,9 @@ const SCHEDULING: [Kfunc; 56] = [
     ("bpf_iter_num_destroy", 1, nothing),
 ];
 
-/// All kfuncs in the order of their numbers: [`SCHEDULING`], then those of masks.
+/// All kfuncs in the order of their numbers: [`SCHEDULING`], then those of masks and of arenas.
 fn table() -> impl Iterator<Item = &'static Kfunc> {
-    SCHEDULING.iter().chain(&masks::KFUNCS)
+    SCHEDULING.iter().chain(&masks::KFUNCS).chain(&arena::KFUNCS)
 }
 
 /// The number of a kfunc, if the simulation has it.
@@ -93,8 +94,10 @@ pub(crate) fn find(name: &str) -> Option<u32> {
 /// The kfunc with this number.
 fn get(number: u32) -> Option<&'static Kfunc> {
     let number = number as usize;
-    let of_masks = || masks::KFUNCS.get(number.checked_sub(SCHEDULING.len())?);
-    SCHEDULING.get(number).or_else(of_masks)
+    let after = |before: usize| number.checked_sub(before);
+    let of_masks = || masks::KFUNCS.get(after(SCHEDULING.len())?);
+    let of_arenas = || arena::KFUNCS.get(after(SCHEDULING.len() + masks::KFUNCS.len())?);
+    SCHEDULING.get(number).or_else(of_masks).or_else(of_arenas)
 }
 
 /// The number of parameters of the kfunc with this number.

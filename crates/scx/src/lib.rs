@@ -10,6 +10,7 @@
 //!
 //! For any input bytes, the result is an object or an error of one line.
 
+mod arena;
 mod btf_ext;
 mod bytes;
 mod class;

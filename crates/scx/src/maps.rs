@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use roost_engine::{CpuId, TaskId};
 
+use crate::arena::Arena;
 use crate::bytes::u32_at;
 use crate::memory::{Memory, Wild};
 use crate::object::{MapDefinition, MapKind};
@@ -14,10 +15,11 @@ const ARRAY: MapKind = MapKind(2);
 const PERF_EVENT_ARRAY: MapKind = MapKind(4);
 const PERCPU_ARRAY: MapKind = MapKind(6);
 const TASK_STORAGE: MapKind = MapKind(29);
+pub(crate) const ARENA: MapKind = MapKind(33);
 
 /// Whether the simulation supports maps of this kind.
 pub(crate) fn is_known(kind: MapKind) -> bool {
-    [HASH, ARRAY, PERF_EVENT_ARRAY, PERCPU_ARRAY, TASK_STORAGE].contains(&kind)
+    [HASH, ARRAY, PERF_EVENT_ARRAY, PERCPU_ARRAY, TASK_STORAGE, ARENA].contains(&kind)
 }
 
 /// Flags of `map_update_elem` (BPF_ANY, BPF_NOEXIST, BPF_EXIST).
@@ -48,7 +50,8 @@ enum Values {
     Hash(BTreeMap<Vec<u8>, u64>),
     /// Task storage: addresses of values by task. 0: the task has none.
     Task(Vec<u64>),
-    /// A map without values: counters of the processor, which the simulation does not have, or an unsupported kind.
+    /// A map without values: an arena, whose pages are in the memory; counters of the processor, which the simulation
+    /// does not have; or an unsupported kind.
     Nothing,
 }
 
@@ -72,6 +75,10 @@ impl Map {
             }
             HASH => Values::Hash(BTreeMap::new()),
             TASK_STORAGE => Values::Task(Vec::new()),
+            ARENA => {
+                memory.arena = Some(Arena::new(definition.extra, definition.max_entries)?);
+                Values::Nothing
+            }
             _ => Values::Nothing,
         };
         let address = memory.allocate(8)?;

@@ -4,6 +4,8 @@
 //! in every run. A read near NULL returns 0, as the kernel's PROBE_MEM does for pointers that the verifier trusts to
 //! point to kernel memory or to be NULL. Any other access outside of the region is wild, and ends the call.
 
+use crate::arena::Arena;
+
 /// Start of the region. No 32-bit number and no small offset can reach this address.
 pub const BASE: u64 = 0x0000_7000_0000_0000;
 
@@ -57,6 +59,8 @@ pub struct Memory {
     bytes: Vec<u8>,
     /// Released pieces, by size. The last one released is reused first.
     free: std::collections::BTreeMap<usize, Vec<u64>>,
+    /// The program's arena, whose pages are pieces of the region.
+    pub(crate) arena: Option<Arena>,
 }
 
 impl Memory {
@@ -85,9 +89,26 @@ impl Memory {
     }
 
     fn range(&self, address: u64, len: usize) -> Option<std::ops::Range<usize>> {
-        let start = usize::try_from(address.checked_sub(BASE)?).ok()?;
-        let end = start.checked_add(len)?;
-        (end <= self.bytes.len()).then_some(start..end)
+        let own = |address: u64| {
+            let start = usize::try_from(address.checked_sub(BASE)?).ok()?;
+            let end = start.checked_add(len)?;
+            (end <= self.bytes.len()).then_some(start..end)
+        };
+        own(address).or_else(|| own(self.arena.as_ref()?.place(address, len)?))
+    }
+
+    /// Where the byte at an address is in the region, if it is in a page of the arena. Otherwise the address.
+    #[inline]
+    pub(crate) fn place(&self, address: u64) -> u64 {
+        let arena = self.arena.as_ref().filter(|arena| arena.contains(address));
+        arena.and_then(|arena| arena.place(address, 1)).unwrap_or(address)
+    }
+
+    /// Whether an access at an address cannot fail although it is outside of the region. It is one to the arena or,
+    /// with an arena, to a member through a pointer that is NULL.
+    fn is_in_arena(&self, address: u64) -> bool {
+        let arena = self.arena.as_ref();
+        arena.is_some_and(|arena| address < NEAR_NULL || arena.contains(address))
     }
 
     /// The bytes at an address.
@@ -113,6 +134,15 @@ impl Memory {
             // The range has N bytes.
             Some(range) => Ok(self.bytes[range].try_into().unwrap_or([0; N])),
             None if address < NEAR_NULL => Ok([0; N]),
+            None if N > 1 && self.is_in_arena(address) => {
+                // A page is missing, or the next page is elsewhere.
+                let mut bytes = [0; N];
+                for (at, byte) in bytes.iter_mut().enumerate() {
+                    [*byte] = self.get(address.wrapping_add(at as u64))?;
+                }
+                Ok(bytes)
+            }
+            None if self.is_in_arena(address) => Ok([0; N]),
             None => Err(Wild { address, write: false }),
         }
     }
@@ -137,8 +167,19 @@ impl Memory {
     /// If they are outside of the region.
     #[inline]
     pub fn write(&mut self, address: u64, bytes: u32, value: u64) -> Result<(), Wild> {
-        let len = bytes as usize;
-        self.slice_mut(address, len)?.copy_from_slice(&value.to_le_bytes()[..len]);
+        let value = &value.to_le_bytes()[..bytes as usize];
+        match self.range(address, value.len()) {
+            Some(range) => self.bytes[range].copy_from_slice(value),
+            None if self.is_in_arena(address) => {
+                // A page is missing, or the next page is elsewhere.
+                for (at, byte) in value.iter().enumerate() {
+                    if let Some(range) = self.range(address.wrapping_add(at as u64), 1) {
+                        self.bytes[range].fill(*byte);
+                    }
+                }
+            }
+            None => return Err(Wild { address, write: true }),
+        }
         Ok(())
     }
 

@@ -85,6 +85,8 @@ pub enum Target {
         /// Offset of the byte.
         offset: u64,
     },
+    /// A byte of the arena: its offset.
+    Arena(u64),
     /// A function: its first instruction.
     Function(usize),
     /// A function or variable of the kernel: its index in [`Object::externs`].

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::arena::{Arena, PAGE, TO_USER};
 use crate::btf::{Kind, TypeId, essential};
 use crate::class;
 use crate::error::ScxError;
@@ -56,6 +57,8 @@ pub struct Program {
     pub(crate) maps: Vec<MapDefinition>,
     /// Initial entries of the maps.
     pub(crate) entries: Vec<Entry>,
+    /// Pages of the arena that the loader has filled: number and bytes.
+    pub(crate) pages: Vec<(u32, Vec<u8>)>,
     /// What the loader had run before it attached the scheduler.
     pub(crate) runs: Vec<Run>,
     /// Counters that the program keeps itself.
@@ -96,10 +99,21 @@ impl Program {
             object.externs.iter().map(|name| resolve(&object.btf, &kernel, name)).collect();
         let data = object.data.iter().map(|section| section.bytes.clone()).collect();
         let (maps, entries) = (object.maps.clone(), Vec::new());
-        let (runs, counters) = (Vec::new(), Vec::new());
+        let (pages, runs, counters) = (Vec::new(), Vec::new(), Vec::new());
         let object = Arc::new(object);
-        let mut program =
-            Self { object, kernel, asked, code, externs, data, maps, entries, runs, counters };
+        let mut program = Self {
+            object,
+            kernel,
+            asked,
+            code,
+            externs,
+            data,
+            maps,
+            entries,
+            pages,
+            runs,
+            counters,
+        };
         program.set_kernel_constants();
         Ok(program)
     }
@@ -285,8 +299,22 @@ impl Program {
                 lacks.extend(self.lacks_for(reference.to));
             }
         }
+        lacks.extend(self.lacks_for_arenas());
         lacks.sort();
         lacks.dedup();
+        lacks
+    }
+
+    /// Arenas that the simulation does not have: without a fixed address, or more than one.
+    fn lacks_for_arenas(&self) -> Vec<String> {
+        let mut arenas = self.maps.iter().filter(|map| map.kind == maps::ARENA);
+        let mut lacks = Vec::new();
+        if let Some(map) =
+            arenas.next().filter(|map| Arena::new(map.extra, map.max_entries).is_none())
+        {
+            lacks.push(format!("map {} (arena at {:#x})", map.name, map.extra));
+        }
+        lacks.extend(arenas.map(|map| format!("map {} (a second arena)", map.name)));
         lacks
     }
 
@@ -324,7 +352,7 @@ impl Program {
                 )),
                 _ => None,
             },
-            Target::Data { .. } | Target::Function(_) => None,
+            Target::Data { .. } | Target::Arena(_) | Target::Function(_) => None,
         }
     }
 
@@ -348,7 +376,11 @@ impl Program {
     ) -> Option<Vec<Instruction>> {
         let mut code = self.code.clone();
         let mut sections = Vec::new();
-        for bytes in &self.data {
+        for (section, bytes) in self.object.data.iter().zip(&self.data) {
+            if section.is_in_arena() {
+                sections.push(self.fill_end_of_arena(memory, bytes)?);
+                continue;
+            }
             let address = memory.allocate(bytes.len())?;
             memory.slice_mut(address, bytes.len()).ok()?.copy_from_slice(bytes);
             sections.push(address);
@@ -366,6 +398,7 @@ impl Program {
                 let address = match reference.to {
                     Target::Map(index) => maps[index],
                     Target::Data { section, offset } => sections[section] + offset,
+                    Target::Arena(offset) => self.arena_start() + offset,
                     // A function is identified by its first instruction.
                     Target::Function(at) => at as u64,
                     Target::Extern(index) => externs[index],
@@ -375,7 +408,32 @@ impl Program {
                 code.get_mut(reference.at + 1)?.imm = (address >> 32) as i32;
             }
         }
+        self.link_casts(&mut code);
         Some(code)
+    }
+
+    /// The address of the arena's first page.
+    fn arena_start(&self) -> u64 {
+        self.maps.iter().find(|map| map.kind == maps::ARENA).map_or(0, |map| map.extra)
+    }
+
+    /// Puts variables into the last pages of the arena, as libbpf does. Returns their address.
+    fn fill_end_of_arena(&self, memory: &mut Memory, bytes: &[u8]) -> Option<u64> {
+        let pages = u32::try_from(bytes.len().div_ceil(PAGE as usize)).ok()?;
+        let arena = self.maps.iter().find(|map| map.kind == maps::ARENA)?;
+        let first = arena.max_entries.checked_sub(pages)?;
+        for (page, bytes) in (first..).zip(bytes.chunks(PAGE as usize)) {
+            memory.fill_page(page, bytes)?;
+        }
+        Some(arena.extra + PAGE * u64::from(first))
+    }
+
+    /// Puts the upper half of the arena's addresses into casts.
+    fn link_casts(&self, code: &mut [Instruction]) {
+        let upper = (self.arena_start() >> 32) as i32;
+        for cast in code.iter_mut().filter(|instruction| instruction.casts()) {
+            cast.imm = cast.imm & TO_USER | upper & !TO_USER;
+        }
     }
 
     fn linked_call(&self, call: Instruction, at: usize, to: Target) -> Option<Instruction> {
@@ -390,7 +448,7 @@ impl Program {
                 }
                 _ => Instruction { src: 0, imm: POISON, ..call },
             },
-            Target::Map(_) | Target::Data { .. } => return None,
+            Target::Map(_) | Target::Data { .. } | Target::Arena(_) => return None,
         })
     }
 

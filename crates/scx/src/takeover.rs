@@ -19,6 +19,7 @@ use crate::error::ScxError;
 use crate::instruction::{CALL, Instruction, LOAD_64};
 use crate::kernel_names::Resolved;
 use crate::kernel_types::KernelTypes;
+use crate::maps::ARENA;
 use crate::object::{
     DataSection, Extern, Function, Line, MapDefinition, Object, Operations, Reference, Target,
     Variable,
@@ -54,6 +55,8 @@ pub struct LoadedMap {
     pub btf: Option<usize>,
     /// The entries of an array, one after the other; of a per-CPU array for each CPU and, within, for each entry.
     pub array: Vec<u8>,
+    /// Pages of an arena that are not empty: number and bytes.
+    pub pages: Vec<(u32, Vec<u8>)>,
     /// Keys and values of a map of another kind.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -145,6 +148,7 @@ struct Takeover<'a> {
     places: Vec<Place>,
     maps: Vec<MapDefinition>,
     entries: Vec<Entry>,
+    pages: Vec<(u32, Vec<u8>)>,
     data: Vec<DataSection>,
     externs: Vec<Extern>,
     resolved: Vec<Resolved>,
@@ -180,6 +184,7 @@ impl<'a> Takeover<'a> {
             places: Vec::new(),
             maps: Vec::new(),
             entries: Vec::new(),
+            pages: Vec::new(),
             data: Vec::new(),
             externs: Vec::new(),
             resolved: Vec::new(),
@@ -203,7 +208,12 @@ impl<'a> Takeover<'a> {
             return Place::Nothing;
         }
         let of = map.definition.value;
-        if let Kind::Section(variables) = self.btf.kind(of) {
+        let described = match self.btf.kind(of) {
+            Kind::Section(variables) => Some(variables.as_slice()),
+            // A section of constants that nothing describes, such as `.rodata.str1.1`: no map of C has such a name.
+            _ => map.definition.name.contains('.').then_some([].as_slice()),
+        };
+        if let Some(variables) = described {
             let variables = variables.iter().filter_map(|variable| {
                 let Kind::Variable { of, global } = *self.btf.kind(variable.variable) else {
                     return None;
@@ -214,7 +224,7 @@ impl<'a> Takeover<'a> {
                 fits.then_some(Variable { name, of, offset, size, global })
             });
             self.data.push(DataSection {
-                name: self.btf.name(of).to_owned(),
+                name: if of == 0 { &map.definition.name } else { self.btf.name(of) }.to_owned(),
                 bytes: map.array.clone(),
                 read_only: map.definition.flags & READ_ONLY != 0,
                 variables: variables.collect(),
@@ -224,6 +234,7 @@ impl<'a> Takeover<'a> {
         let number = self.maps.len();
         self.maps.push(MapDefinition { name: self.full_name(map), ..map.definition.clone() });
         self.add_entries(number, map);
+        self.pages.extend(map.pages.clone());
         Place::Map(number)
     }
 
@@ -392,6 +403,9 @@ impl<'a> Takeover<'a> {
                 let outside = || ScxError::broken("an address is outside of its variables");
                 inside.then_some(Target::Data { section, offset }).ok_or_else(outside)
             }
+            (OF_MAP_VALUE, Place::Map(map)) if self.maps[map].kind == ARENA => {
+                Ok(Target::Arena(upper.into()))
+            }
             (OF_MAP | OF_MAP_VALUE, _) => Err(ScxError::broken("code refers to a lost map")),
             (OF_KERNEL, _) => self.of_kernel(instruction.imm as u32),
             _ => Err(unknown()),
@@ -441,6 +455,7 @@ impl<'a> Takeover<'a> {
             data,
             maps: self.maps,
             entries: self.entries,
+            pages: self.pages,
             runs,
             counters: Vec::new(),
         })

@@ -51,6 +51,7 @@ fn maps(object: &Object) -> Vec<LoadedMap> {
         definition: definition.clone(),
         btf: Some(0),
         array: Vec::new(),
+        pages: Vec::new(),
         entries: Vec::new(),
     };
     let mut maps: Vec<LoadedMap> = object.maps.iter().map(of_map).collect();
@@ -70,8 +71,15 @@ fn maps(object: &Object) -> Vec<LoadedMap> {
             max_entries: 1,
             flags: 0,
             value: value.unwrap_or(0),
+            extra: 0,
         };
-        maps.push(LoadedMap { definition, btf: Some(0), array, entries: Vec::new() });
+        maps.push(LoadedMap {
+            definition,
+            btf: Some(0),
+            array,
+            pages: Vec::new(),
+            entries: Vec::new(),
+        });
     }
     maps
 }
@@ -119,6 +127,7 @@ fn put(
         Target::Data { section, offset } => {
             (2, (object.maps.len() + section) as i32, offset as i32)
         }
+        Target::Arena(_) => panic!("no arena is defined"),
         Target::Function(to) if calls => (1, starts[&to] as i32 - at as i32 - 1, 0),
         Target::Function(to) => (4, starts[&to] as i32 - at as i32 - 1, 0),
         Target::Extern(index) => match resolve(&object.btf, &KERNEL, &object.externs[index]) {

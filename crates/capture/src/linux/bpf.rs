@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use roost_scx::object::{MapDefinition, MapKind};
@@ -73,6 +73,9 @@ const ARENA: u32 = 33;
 /// Maps of the storage of something, whose keys are descriptors: of sockets, inodes, tasks, cgroups.
 const STORAGES: [u32; 4] = [24, 28, TASK_STORAGE, 32];
 
+/// A load of 64 bits, such as the address of a map.
+const LOAD_64: u8 = 0x18;
+
 /// BPF_F_LINK: the scheduler is attached by a link, not by its map's first value.
 const BY_LINK: u32 = 1 << 13;
 /// BPF_STRUCT_OPS, a type of attachment.
@@ -82,6 +85,9 @@ const HOOK: u32 = 27;
 const SYSCALL: u32 = 31;
 /// The kind of programs at places in the kernel, and its types of attachment.
 const TRACING: u32 = 26;
+
+/// Bytes of a page of an arena.
+const PAGE: u64 = 4096;
 
 /// Largest sizes that are believed: of values of maps together, of a key or value, of a program, of types.
 const MOST_VALUES: u64 = 1 << 30;
@@ -235,7 +241,8 @@ impl Bpf {
             let mut array = vec![0; len as usize];
             // The file has this length. If the program cut it off, the rest is 0.
             let _ = file.read_exact_at(&mut array, 0);
-            LoadedMap { definition, btf, array, entries: entries.into_iter().collect() }
+            let pages = if definition.kind.0 == ARENA { pages(&file) } else { Vec::new() };
+            LoadedMap { definition, btf, array, pages, entries: entries.into_iter().collect() }
         });
         Loaded {
             btfs: self.btfs,
@@ -303,11 +310,8 @@ impl Bpf {
             max_entries: attributes.word(12),
             flags: attributes.word(16),
             value: if btf.is_some() { attributes.word(56) } else { 0 },
+            extra: attributes.long(64),
         };
-        if kind.0 == ARENA {
-            self.needs = Some(format!("a map of kind arena ({})", definition.name));
-            return Err(libc::EINVAL);
-        }
         if kind.0 == STRUCT_OPS && !self.is_scheduler(attributes.word(60)) {
             self.lack(format!("a struct_ops other than sched_ext_ops ({})", definition.name));
             return Err(libc::EINVAL);
@@ -320,6 +324,8 @@ impl Bpf {
                 value.checked_mul(entries).and_then(|all| all.checked_mul(cpus))
             }
             // A page for each position, and the data twice.
+            // The program maps all pages, and fills some.
+            ARENA => u64::from(definition.max_entries).checked_mul(PAGE).map(|size| size as usize),
             RINGBUF | USER_RINGBUF => entries.checked_mul(2).and_then(|all| all.checked_add(8192)),
             _ => Some(0),
         };
@@ -327,7 +333,9 @@ impl Bpf {
         if definition.value_size as usize > MOST_ENTRY {
             return Err(libc::E2BIG);
         }
-        self.count(size)?;
+        if kind.0 != ARENA {
+            self.count(size)?;
+        }
         let file = file("map")?;
         // Mapped files end at a page.
         file.set_len(size.next_multiple_of(4096)).map_err(|_| libc::ENOMEM)?;
@@ -523,7 +531,6 @@ impl Bpf {
 
     /// Replaces descriptors of maps in code by their numbers.
     fn number_maps(&self, code: &mut [Instruction], caller: Caller) -> Result<()> {
-        const LOAD_64: u8 = 0x18;
         const OF_MAP_VALUE: u8 = 2;
         let mut at = 0;
         while at < code.len() {
@@ -563,11 +570,27 @@ impl Bpf {
             self.lack(format!("running the program {}", self.programs[program].name));
             return Err(libc::EOPNOTSUPP);
         }
+        if self.uses_arena(program) {
+            let name = &self.programs[program].name;
+            self.needs = Some(format!("results of {name}, which fills an arena for the loader"));
+            return Err(libc::EOPNOTSUPP);
+        }
         let len = attributes.word(40) as usize;
         let argument = caller.memory.read(attributes.long(48), len.min(MOST_ENTRY))?;
         self.runs.push((program, argument));
         attributes.set(caller.memory, 4, 0)?;
         Ok(Answer::Value(0))
+    }
+
+    /// Whether a program refers to an arena.
+    fn uses_arena(&self, program: usize) -> bool {
+        let code = &self.programs[program].code;
+        let is_arena = |map: i32| {
+            let map = self.maps.get(map as usize);
+            map.is_some_and(|map| map.definition.kind.0 == ARENA)
+        };
+        code.iter()
+            .any(|load| load.code == LOAD_64 && [1, 2].contains(&load.src) && is_arena(load.imm))
     }
 
     fn link(&mut self, caller: Caller, program: u32) -> Result<Answer> {
@@ -655,6 +678,31 @@ fn records<const WORDS: usize>(
         record.get(4 * at..4 * at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
     };
     Ok(bytes.chunks(size).map(|record| std::array::from_fn(|at| word(record, at))).collect())
+}
+
+/// The pages of an arena's file that the program has touched, as far as they are believed: number and bytes.
+fn pages(file: &File) -> Vec<(u32, Vec<u8>)> {
+    let mut pages = Vec::new();
+    let seek = |from: u64, what| {
+        // SAFETY: no pointers.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, what) };
+        u64::try_from(found).ok()
+    };
+    let mut from = 0;
+    while let Some(start) = seek(from, libc::SEEK_DATA) {
+        let Some(end) = seek(start, libc::SEEK_HOLE) else { break };
+        for at in (start / PAGE * PAGE..end).step_by(PAGE as usize) {
+            if pages.len() as u64 >= MOST_VALUES / PAGE {
+                return pages;
+            }
+            let mut bytes = vec![0; PAGE as usize];
+            // If the program cut the file off, the rest is 0.
+            let _ = file.read_exact_at(&mut bytes, at);
+            pages.push(((at / PAGE) as u32, bytes));
+        }
+        from = end;
+    }
+    pages
 }
 
 /// A new file in memory.

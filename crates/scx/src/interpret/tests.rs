@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use super::*;
+use crate::arena::{Arena, PAGE, TO_USER};
 use crate::translate::Translated;
 
 /// The memory of a call, and a kfunc that adds its arguments.
@@ -33,12 +34,18 @@ const fn op(code: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Instruction {
 
 const EXIT_CODE: Instruction = op(0x95, 0, 0, 0, 0);
 
+/// The arena's first page, which is not there. The next one is.
+pub(crate) const ARENA: u64 = 1 << 44;
+
 impl Bench {
-    /// A bench whose memory has room for stacks and 64 more bytes. Returns the addresses of both.
+    /// A bench whose memory has room for stacks and 64 more bytes, and one page of an arena. Returns the addresses of
+    /// stacks and bytes.
     fn new() -> (Self, u64, u64) {
         let mut memory = Memory::default();
         let stack = memory.allocate(MOST_FRAMES * STACK_BYTES as usize).unwrap();
         let piece = memory.allocate(64).unwrap();
+        memory.arena = Arena::new(ARENA, 4);
+        assert_eq!(memory.allocate_pages(ARENA + PAGE, 1), ARENA + PAGE);
         (Self { memory, calls: Vec::new() }, stack, piece)
     }
 }
@@ -245,6 +252,29 @@ fn acquire_and_release_load_and_store() {
         EXIT_CODE,
     ];
     assert_eq!(value(&code, 42, 0), 42);
+}
+
+/// A program that casts addresses of an arena (r1) before it uses them. Its arena has one page.
+#[test]
+fn an_arena_is_accessed_through_casts() {
+    let upper = (ARENA >> 32) as i32;
+    let cast = |imm| op(MOV | REGISTER | class::ALU64, 1, 1, CAST, imm | upper);
+    let begin = [
+        cast(0),
+        op(0x7b, 1, 2, 8, 0),                           // [r1 + 8] = r2
+        op(0xb7, 0, 0, 0, 5),                           // r0 = 5
+        op(ATOMIC | 0x18 | class::STX, 1, 0, 8, FETCH), // r0 = [r1 + 8], += 5
+        op(0x79, 0, 1, 8, 0),                           // r0 = [r1 + 8]
+        EXIT_CODE,
+    ];
+    let lower = PAGE + 16;
+    assert_eq!(value(&begin, ARENA + lower, 7), 12);
+    assert_eq!(value(&begin, lower, 7), 12, "only the lower half counts");
+    assert_eq!(value(&begin, ARENA + 16, 7), 0, "this page is not there");
+    assert_eq!(value(&begin, 0, 7), 0, "NULL");
+    let stored = [cast(TO_USER), op(0xbf, 0, 1, 0, 0), EXIT_CODE];
+    assert_eq!(value(&stored, lower, 0), ARENA + lower);
+    assert_eq!(value(&stored, ARENA, 0), 0);
 }
 
 /// Every comparison, in 64 and 32 bits, with operands for which it holds and for which it does not.

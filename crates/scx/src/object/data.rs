@@ -22,6 +22,13 @@ pub struct DataSection {
     pub variables: Vec<Variable>,
 }
 
+impl DataSection {
+    /// Whether its variables are in the program's arena (`__arena`).
+    pub(crate) fn is_in_arena(&self) -> bool {
+        self.name.starts_with(".addr_space")
+    }
+}
+
 /// A variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {

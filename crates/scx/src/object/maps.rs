@@ -22,6 +22,8 @@ pub struct MapDefinition {
     pub flags: u32,
     /// Type of the value, as a number in the object. 0: not given.
     pub value: TypeId,
+    /// `map_extra`: for an arena, the address of its first page.
+    pub extra: u64,
 }
 
 /// The kind of a map: the kernel's `enum bpf_map_type`.
@@ -89,6 +91,14 @@ fn definition(btf: &Btf, name: &str, of: TypeId) -> Option<MapDefinition> {
         let Kind::Pointer(to) = btf.kind(btf.plain(member.of)) else { return None };
         Some(*to)
     };
+    // `__ulong(name, N)` declares an enum with the one value N.
+    let long = |field: &str| -> Option<Option<u64>> {
+        let Some((member, _)) = btf.member(of, field) else { return Some(None) };
+        match btf.kind(btf.plain(member.of)) {
+            Kind::Enum { values, .. } => values.first().map(|(_, value)| Some(*value as u64)),
+            _ => number(field).map(|short| short.map(u64::from)),
+        }
+    };
     let (key, value) = (pointee("key"), pointee("value"));
     let size = |of: Option<TypeId>| of.and_then(|of| btf.size(of));
     Some(MapDefinition {
@@ -99,5 +109,6 @@ fn definition(btf: &Btf, name: &str, of: TypeId) -> Option<MapDefinition> {
         max_entries: number("max_entries")?.unwrap_or(0),
         flags: number("map_flags")?.unwrap_or(0),
         value: value.unwrap_or(0),
+        extra: long("map_extra")?.unwrap_or(0),
     })
 }

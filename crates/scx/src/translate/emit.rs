@@ -15,6 +15,7 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 
 use super::{Frame, Reason, what};
+use crate::arena::TO_USER;
 use crate::instruction::{CALL, Instruction, LOAD_64, class};
 use crate::interpret::operation::*;
 use crate::interpret::{MOST_INSTRUCTIONS, STACK_BYTES, access_bytes};
@@ -487,8 +488,7 @@ impl<'a> Emitter<'a> {
             (ARSH, 0) => ins.sshr(a, b),
             (NEG, 0) => ins.ineg(a),
             (MOV, 0) => b,
-            // A cast between the arena's address spaces. Here both are the same.
-            (MOV, 1) if of == I64 => b,
+            (MOV, CAST) if of == I64 => self.cast(b, instruction.imm),
             (MOV, 8) => self.sign_extended(b, I8, of),
             (MOV, 16) => self.sign_extended(b, I16, of),
             (MOV, 32) if of == I64 => self.sign_extended(b, I32, of),
@@ -496,6 +496,17 @@ impl<'a> Emitter<'a> {
             _ => return Err(Unknown),
         };
         Ok(self.widened(value, of))
+    }
+
+    /// An address of the arena in the other form ([`crate::arena::cast`]).
+    fn cast(&mut self, value: Value, imm: i32) -> Value {
+        let low = self.builder.ins().ireduce(I32, value);
+        let low = self.builder.ins().uextend(I64, low);
+        let null = if imm & TO_USER != 0 { low } else { value };
+        let is_null = self.builder.ins().icmp_imm(IntCC::Equal, null, 0);
+        let whole = self.builder.ins().bor_imm(low, i64::from(imm as u16) << 32);
+        let zero = self.number(0);
+        self.builder.ins().select(is_null, zero, whole)
     }
 
     /// A quotient or a remainder. Division by 0 gives the quotient 0, or leaves the dividend as remainder.

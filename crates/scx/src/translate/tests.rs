@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use crate::instruction::{CALL, Instruction};
-use crate::interpret::tests::run_with;
+use crate::interpret::tests::{ARENA, run_with};
 
 /// Codes of all operations, and some codes that do not exist.
 fn instruction() -> impl Strategy<Value = Instruction> {
@@ -13,10 +13,11 @@ fn instruction() -> impl Strategy<Value = Instruction> {
         // Loads and stores, atomic operations, arithmetic on registers.
         2 => prop::sample::select(vec![0x61, 0x71, 0x79, 0x62, 0x7a, 0x63, 0x7b, 0x91]),
         1 => prop::sample::select(vec![0xc3, 0xdb]),
+        // Moves with offset 1 are casts.
         2 => prop::sample::select(vec![0x0f, 0x1f, 0x3f, 0x9f, 0xbf, 0x0c, 0x3c, 0x9c]),
         1 => Just(CALL),
     ];
-    // r3 has the address of memory, r10 the address of the stack.
+    // r1 may have an address of the arena, r3 has the address of memory, r10 the address of the stack.
     let register = || prop::sample::select(vec![0u8, 1, 2, 3, 3, 3, 6, 9, 10]);
     let offset = prop_oneof![3 => -16i16..64, 1 => Just(1), 1 => Just(8), 1 => any::<i16>()];
     let imm = prop_oneof![
@@ -43,7 +44,8 @@ proptest! {
     #[test]
     fn random_programs_do_the_same(
         code in prop::collection::vec(instruction(), 1..12),
-        a in any::<u64>(),
+        // The second is an address of an arena's page.
+        a in prop_oneof![3 => any::<u64>(), 1 => Just(ARENA + 0x1ff8)],
         b in prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u64>()],
     ) {
         let exit = Instruction { code: 0x95, ..Instruction::default() };
