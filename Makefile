@@ -191,5 +191,5 @@ SECONDS ?= 60
 SEED ?= 1
 RUNS ?= 0
 swarm: setup
-	$(if $(BUILT),$(BUILT_IN)/roost-swarm,$(CARGO) run --quiet --locked --profile checked --package roost-swarm --) \
+	$(if $(BUILT),$(BUILT_IN)/roost-swarm,$(CARGO) run -q --locked --profile checked --package roost-swarm --) \
 		$(SEED) $(SECONDS) $(RUNS)

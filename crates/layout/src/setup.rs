@@ -44,9 +44,27 @@ impl Setup {
     }
 }
 
+/// Settings that say how many groups, processes and cgroups are known at once.
+const PLACES: [&str; 3] = ["max-groups", "max-processes", "max-cgroups"];
+
+/// Number of CPUs for which the defaults of [`PLACES`] are made: 16 groups and cgroups a CPU, and 32 processes with
+/// several threads (assumption). Larger machines get more in proportion, as the kernel gives them more process numbers
+/// (PIDS_PER_CPU_DEFAULT).
+const CPUS_OF_DEFAULTS: u32 = 256;
+
+/// A number of the settings. If one of [`PLACES`] was not given, it depends on the number of CPUs.
+fn number(settings: &Settings, name: &str, cpu_ids: u32) -> Option<u64> {
+    let given = settings.given().any(|(given, _)| given == name);
+    let parts = match PLACES.contains(&name) && !given {
+        true => cpu_ids.div_ceil(CPUS_OF_DEFAULTS).max(1),
+        false => 1,
+    };
+    settings.number(name).map(|number| number * u64::from(parts))
+}
+
 /// The number of entries of each map that the machine needs.
 fn sizes(layout: &Layout, settings: &Settings, cpu_ids: u32) -> Vec<(&'static str, u32)> {
-    let number = |name| settings.number(name).unwrap_or(0) as u32;
+    let number = |name| number(settings, name, cpu_ids).unwrap_or(0) as u32;
     let (nodes, words) = (layout.nodes.len() as u32, layout.words.len() as u32);
     // Places for cgroups are needed only if weights or limits of cgroups count.
     let (weights, limited) = (settings.is_on("cgroup-weights"), settings.is_on("cgroup-limits"));
@@ -109,7 +127,7 @@ fn variables(
     ];
     let known = known.map(|(name, value)| (name.to_owned(), value));
     let tunables = roost_settings::tunables().filter_map(|setting| {
-        Some((setting.name.replace('-', "_"), settings.number(setting.name)?))
+        Some((setting.name.replace('-', "_"), number(settings, setting.name, cpu_ids)?))
     });
     known.into_iter().chain(tunables).collect()
 }
@@ -256,6 +274,27 @@ mod tests {
     fn an_imbalance_is_off_given_or_the_policys() {
         let of = |part: &[&str]| variable(&setup("2n2l4c", part), "llc_imbalance");
         assert_eq!([of(&["no-llc-imbalance"]), of(&[])], [0, NONE.into()]);
+    }
+
+    #[test]
+    fn tables_grow_with_the_machine_unless_their_size_is_given() {
+        let of = |machine: &str, part: &[&str]| {
+            let setup = setup(machine, part);
+            let size =
+                |wanted: &str| setup.sizes.iter().find(|(name, _)| *name == wanted).unwrap().1;
+            (
+                variable(&setup, "max_groups"),
+                variable(&setup, "max_cgroups"),
+                size("sets"),
+                size("shares"),
+            )
+        };
+        let of_256 = (4096, 4096, 4096 + 8192, 4096);
+        assert_eq!(of("2n2l4c", &[]), of_256);
+        assert_eq!(of("zen3-2s", &[]), of_256);
+        assert_eq!(of("node:2 l3:3 core:50 pu:1", &[]), (8192, 8192, 8192 + 16384, 8192));
+        let given = of("node:2 l3:3 core:50 pu:1", &["max-groups=4096"]);
+        assert_eq!(given, (4096, 8192, 4096 + 16384, 8192));
     }
 
     #[test]
