@@ -77,14 +77,8 @@ struct Real {
     /// The kernel's release.
     release: String,
     /// The scheduler that ran.
-    #[serde(default = "default_scheduler")]
     scheduler: String,
     observations: BTreeMap<String, BTreeMap<String, Vec<Observation>>>,
-}
-
-/// Files that do not name their scheduler were written when there was only this one.
-fn default_scheduler() -> String {
-    DEFAULT_SCHEDULER.to_owned()
 }
 
 impl Real {
