@@ -16,6 +16,12 @@ static SMALL: LazyLock<Program> = LazyLock::new(|| {
     Program::new(object, KernelTypes::shipped().unwrap()).unwrap()
 });
 
+/// A program that counts in an arena, and ends itself if the arena does not contain what it has put there.
+static ARENA: LazyLock<Program> = LazyLock::new(|| {
+    let object = Object::parse(include_bytes!("data/arena.bpf.o")).unwrap();
+    Program::new(object, KernelTypes::shipped().unwrap()).unwrap()
+});
+
 /// The scheduler of this project.
 static ROOST: LazyLock<Object> = LazyLock::new(|| Object::roost().unwrap());
 
@@ -72,11 +78,22 @@ fn machine_code_does_what_the_interpreter_does() {
         format!("{:?}", roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap())
     };
     let roost = Program::new(ROOST.clone(), KernelTypes::shipped().unwrap()).unwrap();
-    for program in [&*SMALL, &roost] {
+    for program in [&*SMALL, &*ARENA, &roost] {
         for machine in ["2n2l4c", "node:2 l3:4 core:8 pu:2"] {
             assert_eq!(once(machine, program, 1), once(machine, program, u64::MAX), "{machine}");
         }
     }
+}
+
+#[test]
+fn an_arena_keeps_what_a_program_puts_there() {
+    let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
+    let workload =
+        roost_workload::resolve("hackbench:groups=1,loops=20", Some(60_000 * MS)).unwrap();
+    let scx = Scx::new(&machine, &ARENA, 4 * MS).unwrap();
+    let outcome = roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap();
+    assert!(counter(&outcome, "enqueue_calls") > 100.0, "{:?}", outcome.counters);
+    assert!(counter(&outcome, "enqueue_lines") > 100.0, "CPUs share the lines of the arena");
 }
 
 #[test]
