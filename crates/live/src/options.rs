@@ -36,11 +36,6 @@ impl Options {
         })
     }
 
-    /// A number of the BPF program. 0 if there is no such number.
-    pub fn tunable(&self, name: &str) -> u64 {
-        self.settings.number(&name.replace('_', "-")).unwrap_or(0)
-    }
-
     /// The machine to schedule.
     pub fn machine(&self) -> Result<Machine, LiveError> {
         match &self.sysfs {

@@ -14,7 +14,7 @@ use crate::error::LiveError;
 use crate::kernel;
 use crate::memory::Follower;
 use crate::options::Options;
-use crate::sets::Sets;
+use crate::sets::Handles;
 use crate::skeleton::{OpenRoostSkel, RoostSkel, RoostSkelBuilder, types};
 use crate::stats::{Lines, Service};
 use crate::tables::{self, Counters, Report};
@@ -55,7 +55,8 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
         layout.summary(),
         options.settings.summary()
     ));
-    let follower = Follower::start(&options.settings, &machine, loaded.sets(options, &layout)?)?;
+    let follower =
+        Follower::start(&options.settings, &machine, &layout, Handles::of(&loaded.skel)?)?;
     loaded.watch(options, service, follower.as_ref(), stop)
 }
 
@@ -129,11 +130,6 @@ impl<'obj> Loaded<'obj> {
         }
         let cpus = layout.cpus.iter().map(|cpu| cpu.id).collect();
         Ok(Self { skel, cpus, _links: links })
-    }
-
-    /// Handles of the tables of groups and processes.
-    pub fn sets(&self, options: &Options, layout: &Layout) -> Result<Sets, LiveError> {
-        Sets::new(&self.skel, layout, options.tunable("cling_degree") as u32)
     }
 
     /// Answers questions and prints statistics until the scheduler ends.

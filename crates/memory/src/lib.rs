@@ -33,11 +33,14 @@
 //! | `sample` | which addresses of a process are sampled, and what follows from them |
 //! | `budget` | how many pages may be moved at a moment |
 //! | `daemon` | which processes are sampled and when, what is moved, and when it is left alone |
-//! | [`host`] | what the daemon sees and does on a host, and the implementation for a real kernel |
+//! | [`host`] | what the daemon sees and does on a host |
+//! | `linux` | a host with a real kernel |
 
 mod budget;
 mod daemon;
 pub mod host;
+#[cfg(target_os = "linux")]
+mod linux;
 pub mod parse;
 mod sample;
 
