@@ -18,7 +18,7 @@ use crate::task::{Activity, State, Task};
 use crate::time::Time;
 
 /// The result of an operation.
-enum Step {
+pub(crate) enum Step {
     /// It is done, and took no time except for charged work.
     Done,
     /// It keeps the CPU busy. The next operation follows at its end.
@@ -137,6 +137,7 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.await_sample(id);
                 Step::Blocked
             }
+            Op::OwnTurn => self.own_turn(cpu, id),
             Op::Loop { depth, times, to } => {
                 self.world.tasks[id.index()].repeat(depth, times, to);
                 Step::Done
@@ -207,12 +208,12 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    fn busy(&mut self, id: TaskId, activity: Activity) -> Step {
+    pub(crate) fn busy(&mut self, id: TaskId, activity: Activity) -> Step {
         self.world.tasks[id.index()].activity = activity;
         Step::Busy
     }
 
-    fn sleep_until(&mut self, id: TaskId, at: Time) -> Step {
+    pub(crate) fn sleep_until(&mut self, id: TaskId, at: Time) -> Step {
         self.world.events.set(Event::Timer(id), at);
         Step::Blocked
     }
@@ -563,7 +564,7 @@ impl<S: Scheduler> Engine<'_, S> {
 
     /// Whether the current operation of `id` only begins. Then it is executed again when the
     /// charged work is done.
-    fn begin(&mut self, id: TaskId) -> bool {
+    pub(crate) fn begin(&mut self, id: TaskId) -> bool {
         let task = &mut self.world.tasks[id.index()];
         task.half_done = !task.half_done;
         task.pc -= u32::from(task.half_done);

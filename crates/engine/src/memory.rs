@@ -37,6 +37,7 @@ mod audit;
 mod bandwidth;
 mod cache;
 mod hints;
+mod mappings;
 mod pages;
 mod routes;
 mod sweep;
@@ -55,6 +56,8 @@ use cache::CERTAIN;
 pub(crate) use hints::Found;
 pub use hints::{Area, Followed, Marked};
 use hints::{Marks, Moving, PageMove, Space, Stop};
+pub use mappings::Mapping;
+pub use pages::GROUP_PAGES;
 use pages::{Nodes, Pages, Policy};
 use sweep::{OnCpu, Sweep};
 
@@ -489,7 +492,8 @@ impl World {
 
     /// `cpu` moves groups of 64 pages of a region (numbered in the order of first use) to `node`,
     /// while that node has room. Its kernel works for the machine's `page_migrate_ns` per page, or
-    /// longer if the copy shares bandwidth. Returns how many pages moved.
+    /// longer if the copy shares bandwidth. It works on behalf of the current task, which may be
+    /// preempted between two pages. Returns how many pages moved.
     pub fn move_pages(
         &mut self,
         cpu: CpuId,
@@ -511,7 +515,7 @@ impl World {
         }
         memory.pages_migrated += moved;
         self.reprice_region(region);
-        self.charge(cpu, cost);
+        self.charge_copying(cpu, cost);
         moved
     }
 
@@ -636,6 +640,22 @@ mod tests {
         assert_eq!(world.move_pages(5, 0, 0..256, 1), 0, "none is left");
         world.rearm_stale();
         assert!(rate(&world).abs_diff(30_400) < 40, "{}", rate(&world));
+    }
+
+    #[test]
+    fn a_program_sees_where_the_pages_of_a_process_are() {
+        let mut world = streaming();
+        let pages = 64 * MIB / PAGE_BYTES;
+        assert_eq!(world.mappings(0), [Mapping { region: 0, pages, own: true }]);
+        assert_eq!(world.mappings(1), []);
+        let free = [0, 1].map(|node| world.free_pages(node));
+        world.move_pages(40, 0, 0..1, 1);
+        let last = GROUP_PAGES - 1;
+        let nodes = [0, last, last + 1, pages - 1, pages].map(|page| world.page_node(0, page));
+        assert_eq!(nodes, [Some(1), Some(1), Some(0), Some(0), None]);
+        assert_eq!(world.region_by_node(0)[..2], [pages - GROUP_PAGES, GROUP_PAGES]);
+        let now_free = [0, 1].map(|node| world.free_pages(node));
+        assert_eq!(now_free, [free[0] + GROUP_PAGES, free[1] - GROUP_PAGES]);
     }
 
     #[test]

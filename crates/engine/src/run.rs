@@ -12,6 +12,7 @@ use crate::events::Event;
 use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{Outcome, outcome};
+use crate::own_thread;
 use crate::prefetch::prefetch;
 use crate::reached::{self, Missing, TooShort};
 use crate::sampling::{self, Sampler};
@@ -181,7 +182,7 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) until_audit: usize,
     /// One per CPU; empty if the machine's governor has no threads.
     pub(crate) samplers: Vec<Sampler>,
-    /// Number of kernel threads. No run waits for their end.
+    /// Number of kernel threads, and of the scheduler's own thread. No run waits for their end.
     pub(crate) kernel_threads: u32,
     /// Whether a task that has exited had reached its work.
     worked: bool,
@@ -227,11 +228,14 @@ pub fn run_observed<S: Scheduler>(
     let background = background.then_some(workload.templates.len());
     let accompanied = background.map(|_| background::with_threads(machine, workload));
     let workload = accompanied.as_ref().unwrap_or(workload);
+    let own = scheduler.own_thread().map(|name| own_thread::with_thread(name, workload));
+    let own_template = own.as_ref().map(|all| all.templates.len() - 1);
+    let workload = own.as_ref().unwrap_or(workload);
     let sampled = sampling::with_threads(machine, workload);
     let workload = sampled.as_ref().unwrap_or(workload);
     let mut engine = Engine::new(machine, workload, scheduler, seed, tracer)?;
     engine.world.faults = faults;
-    engine.start(background);
+    engine.start(background, own_template);
     engine.check_end()?;
     let mut until_check = EVENTS_BETWEEN_CHECKS;
     let deadline = workload.duration_ns.map_or(Time::NEVER, Time);
@@ -330,8 +334,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// Creates the root task, on a CPU and at a time given by the seed, and kernel threads.
-    /// `background` is the first template of the threads that run beside any workload.
-    fn start(&mut self, background: Option<usize>) {
+    /// `background` is the first template of the threads that run beside any workload, `own` that of
+    /// the scheduler's own thread.
+    fn start(&mut self, background: Option<usize>, own: Option<usize>) {
         for cpu in 0..self.world.nr_cpus() {
             self.world.cpus[cpu].tick_phase_ns = self.world.random_below(TICK_SKEW_NS) as u16;
         }
@@ -351,6 +356,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         );
         if let Some(first) = background {
             self.start_background(first, root);
+        }
+        if let Some(template) = own {
+            self.start_own_thread(template, root);
         }
     }
 
@@ -738,7 +746,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.charge(cpu, cost);
         let copying_ns = std::mem::take(&mut self.world.tasks[id.index()].copying_ns);
         if copying_ns > 0 {
-            self.world.charge_copying(cpu, copying_ns);
+            self.world.resume_copying(cpu, copying_ns);
         }
         if !self.world.events.is_pending(Event::Tick(cpu)) {
             self.world.arm_tick(cpu, self.tick_ns);

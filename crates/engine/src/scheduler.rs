@@ -16,6 +16,7 @@
 //! until `dequeue` is called for it. A scheduler that cannot go on ends the run with a reason
 //! ([`World::end_run`]).
 
+use crate::time::Time;
 use crate::world::World;
 
 /// A task: a small integer, reused after the task has exited.
@@ -253,6 +254,24 @@ pub trait Scheduler {
     /// CPU. Then no other hook is called for this wakeup. `None`: the engine calls `select_cpu`.
     fn wake_queued(&mut self, _world: &mut World, _task: TaskId, _wake: Wake) -> Option<CpuId> {
         None
+    }
+
+    /// The name of the thread that the scheduler's own program has beside the workload, if it has
+    /// one. It is asked once, before the run.
+    fn own_thread(&self) -> Option<&str> {
+        None
+    }
+
+    /// The scheduler's own thread `task`, which runs on `cpu`, does what is due. Returns for how
+    /// long that keeps the CPU busy, ns, beside the work that is charged.
+    fn own_turn(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) -> u64 {
+        0
+    }
+
+    /// When the scheduler's own thread `task` has its next turn. Called after each turn, and before
+    /// the first one.
+    fn own_pause(&mut self, _world: &World, _task: TaskId) -> Time {
+        Time::NEVER
     }
 
     /// Whether the kernel maps memory in huge pages, which are marked, fault and move as a unit.

@@ -60,7 +60,8 @@ pub(crate) struct Task {
     pub state: State,
     /// Whether it exists only for the engine (the root task).
     pub root: bool,
-    /// Whether it is a kernel thread that the engine added. No run waits for its end.
+    /// Whether it is a kernel thread that the engine added, or the scheduler's own thread. No run
+    /// waits for its end.
     pub kernel: bool,
     /// Whether it has to wake other tasks before its next operation (`Shared::to_wake`).
     pub wakes: bool,

@@ -270,6 +270,14 @@ impl World {
         self.cpus[cpu].copies_until = self.cpus[cpu].progress_from;
     }
 
+    /// The current task of `cpu` goes on with copying that was interrupted
+    /// ([`World::interrupt_copying`]).
+    pub(crate) fn resume_copying(&mut self, cpu: CpuId, ns: u64) {
+        // The time was stretched when it was charged.
+        self.spend(cpu, ns);
+        self.cpus[cpu].copies_until = self.cpus[cpu].progress_from;
+    }
+
     /// The current task is preempted. Returns how much copying, ns, is left for it, and takes that
     /// work off `cpu`.
     pub(crate) fn interrupt_copying(&mut self, cpu: CpuId) -> u64 {
@@ -790,6 +798,22 @@ mod tests {
         world.charge_copying(1, 10);
         world.now = Time(2000);
         assert_eq!(world.interrupt_copying(1), 0, "all copying is done");
+    }
+
+    /// Two busy CPUs take turns, so kernel work takes twice as long. What is left of it when the task is
+    /// preempted is not doubled again.
+    #[test]
+    fn copying_does_not_grow_by_preemption_where_cpus_take_turns() {
+        let mut machine = roost_machine::resolve("core:2 pu:1").expect("a valid shape");
+        machine.takes_turns = true;
+        let mut world = World::for_test(Arc::new(machine), 2);
+        (0..2).for_each(|cpu| world.set_current_for_test(cpu, Some(TaskId(cpu as u32))));
+        world.charge_copying(1, 1000);
+        world.now = Time(300);
+        let left_ns = world.interrupt_copying(1);
+        assert_eq!((left_ns, world.backlog_ns(1)), (1700, 0));
+        world.resume_copying(1, left_ns);
+        assert_eq!(world.backlog_ns(1), 1700);
     }
 
     #[test]

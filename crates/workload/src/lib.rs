@@ -356,6 +356,9 @@ pub enum Op {
     /// Wait until the machine's frequency governor samples the task's CPU. Threads that the engine adds to a workload
     /// use this.
     AwaitSample,
+    /// Do what is due in the scheduler's own program, and sleep until more is due. A thread that the engine adds for a
+    /// scheduler uses this.
+    OwnTurn,
     /// Sweep over memory: index into [`Program::accesses`].
     Access(u32),
     /// Start a stopwatch.

@@ -307,6 +307,7 @@ impl Workload {
             | Op::Start { .. }
             | Op::Yield
             | Op::AwaitSample
+            | Op::OwnTurn
             | Op::SetPolicy(_)
             | Op::SetGroup(None)
             | Op::SetSlice { .. } => Ok(()),

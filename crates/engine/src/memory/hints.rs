@@ -57,7 +57,14 @@ const REPRICED_PART: u64 = 64;
 pub(super) struct Space {
     areas: Vec<AreaOf>,
     /// All its regions, also those without an area.
-    regions: Vec<u32>,
+    pub(super) regions: Vec<u32>,
+}
+
+impl Space {
+    /// Whether a region is private to the process and has no policy of its own.
+    pub(super) fn is_own(&self, region: u32) -> bool {
+        self.areas.iter().any(|area| !area.shared && area.regions.contains(&region))
+    }
 }
 
 struct AreaOf {

@@ -7,7 +7,7 @@
 use roost_machine::{Machine, PAGE_BYTES};
 
 /// Pages of 4 KiB in a group: 256 KiB. The kernel moves 4 KiB or, with huge pages, 2 MiB at a time.
-pub(crate) const GROUP_PAGES: u64 = 64;
+pub const GROUP_PAGES: u64 = 64;
 
 /// A group that is on no node.
 pub(super) const NOWHERE: u16 = u16::MAX;
@@ -60,6 +60,11 @@ impl Nodes {
     /// Pages in regions, by node.
     pub(crate) fn used(&self) -> &[u64] {
         &self.used
+    }
+
+    /// Pages of a node in no region.
+    pub(crate) fn free(&self, node: usize) -> u64 {
+        self.free[node]
     }
 
     /// Takes `pages` from the first of the `wanted` nodes that has them, or from the nearest node

@@ -89,7 +89,7 @@ fn started(with: impl FnOnce(&mut Engine<'_, Simple>)) {
     let workload = workload();
     let scheduler = Simple { wrong: Wrong::Nothing, queue: Vec::new() };
     let mut engine = Engine::new(&machine(), &workload, scheduler, 1, None).expect("a valid run");
-    engine.start(None);
+    engine.start(None, None);
     engine.audit_sometimes();
     engine.until_audit = 0;
     with(&mut engine);
