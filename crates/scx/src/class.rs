@@ -20,6 +20,7 @@ use std::sync::Arc;
 use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, World};
 use roost_machine::Machine;
 
+use crate::companion::{Companion, UserMaps};
 use crate::costs;
 use crate::dispatch::{ENQUEUE_CPU_SELECTED, ENQUEUE_HEAD, ENQUEUE_LAST, ENQUEUE_WAKEUP};
 use crate::error::ScxError;
@@ -173,6 +174,8 @@ pub struct Scx {
     watch_ns: u64,
     /// What the loader had run before it attached the scheduler.
     runs: Vec<Run>,
+    /// The scheduler's thread in user space.
+    companion: Option<Box<dyn Companion>>,
 }
 
 impl Scx {
@@ -187,7 +190,9 @@ impl Scx {
         let maps: Vec<u64> = kernel.maps.iter().map(|map| map.address).collect();
         let per_cpu = kernel.per_cpu;
         let code = program.link(&mut kernel.memory, &maps, &per_cpu);
-        let code = code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
+        let (code, sections) =
+            code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
+        kernel.sections = sections;
         let flags = operations.number("flags");
         if flags & UNKNOWN_FLAGS != 0 {
             return Err(ScxError::Lacks(format!(
@@ -217,6 +222,7 @@ impl Scx {
             timeout_ns,
             watch_ns: timeout_ns / 2,
             runs: program.runs.clone(),
+            companion: None,
         })
     }
 
@@ -225,6 +231,13 @@ impl Scx {
     #[must_use]
     pub fn interpreting(mut self, instructions: u64) -> Self {
         self.until_translation = instructions;
+        self
+    }
+
+    /// Lets a thread of the scheduler's program in user space run beside the workload.
+    #[must_use]
+    pub fn accompanied(mut self, companion: Box<dyn Companion>) -> Self {
+        self.companion = Some(companion);
         self
     }
 
@@ -814,7 +827,7 @@ impl Scheduler for Scx {
     }
 
     /// For each hook, and for timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`. Then the
-    /// program's own counters.
+    /// program's own counters, and those of its thread in user space.
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
         let hooks = HOOKS.iter().zip(&self.hooks).filter(|(_, hook)| hook.entry.is_some());
         for (name, hook) in hooks.chain([(&"timer", &self.timers)]) {
@@ -828,6 +841,25 @@ impl Scheduler for Scx {
             let (name, value) = counter.read(&self.kernel.maps, &self.kernel.memory);
             sink(name, value);
         }
+        if let Some(companion) = &self.companion {
+            companion.counters(sink);
+        }
+    }
+
+    fn own_thread(&self) -> Option<&str> {
+        self.companion.as_ref().map(|companion| companion.name())
+    }
+
+    fn own_turn(&mut self, world: &mut World, cpu: CpuId, _task: TaskId) -> u64 {
+        let Some(companion) = &mut self.companion else { return 0 };
+        let mut maps = UserMaps { kernel: &mut self.kernel, cpu };
+        let ns = companion.turn(world, cpu, &mut maps);
+        self.charge_lines(world, cpu);
+        ns
+    }
+
+    fn own_pause(&mut self, world: &World, task: TaskId) -> Time {
+        self.companion.as_mut().map_or(Time::NEVER, |companion| companion.pause(world, task))
     }
 
     /// A running task is in no queue. A waiting task is in exactly one queue, or with the scheduler.

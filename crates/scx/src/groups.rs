@@ -122,6 +122,11 @@ impl Groups {
         self.groups.get(self.number(group)).copied().unwrap_or_default()
     }
 
+    /// The number of a group's directory (`kernfs_node.id`). The root has 1.
+    pub(crate) fn directory(&self, group: GroupId) -> u64 {
+        self.number(Some(group)) as u64 + 1
+    }
+
     /// All groups, parents before their children.
     pub(crate) fn all(&self) -> &[Group] {
         &self.groups

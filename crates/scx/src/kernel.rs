@@ -52,6 +52,8 @@ pub(crate) struct Kernel {
     pub memory: Memory,
     pub lines: Lines,
     pub maps: Vec<Map>,
+    /// Addresses of the sections of variables.
+    pub sections: Vec<u64>,
     maps_by_address: ByAddress,
     pub queues: Queues,
     pub tasks: Tasks,
@@ -216,6 +218,7 @@ impl Kernel {
             memory,
             lines,
             maps,
+            sections: Vec::new(),
             maps_by_address,
             placing: Placing::Nothing,
             buffer: Vec::new(),

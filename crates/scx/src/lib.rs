@@ -14,6 +14,7 @@ mod arena;
 mod btf_ext;
 mod bytes;
 mod class;
+mod companion;
 mod costs;
 mod describe;
 mod dispatch;
@@ -46,6 +47,7 @@ pub mod btf;
 pub mod object;
 
 pub use class::Scx;
+pub use companion::{Companion, UserMaps};
 pub use describe::{Description, HookSize, Setting, describe};
 pub use error::ScxError;
 pub use instruction::Instruction;

@@ -123,6 +123,26 @@ impl Map {
         })
     }
 
+    /// The keys of a hash table. Other maps have none.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        match &self.values {
+            Values::Hash(values) => values.keys().cloned().collect(),
+            Values::Array { .. } | Values::Task(_) | Values::Nothing => Vec::new(),
+        }
+    }
+
+    /// The address of the value of a key of an array or a hash table. `None` if there is none.
+    pub(crate) fn value_of(&self, key: &[u8]) -> Option<u64> {
+        match &self.values {
+            Values::Array { first, stride, of_cpu: 0 } => {
+                let index = u32_at(key, 0).filter(|&index| index < self.definition.max_entries)?;
+                Some(first + stride * u64::from(index))
+            }
+            Values::Hash(values) => values.get(key).copied(),
+            Values::Array { .. } | Values::Task(_) | Values::Nothing => None,
+        }
+    }
+
     /// The addresses of the key and the value that contain an address. The key of an array is written to `scratch`.
     pub(crate) fn entry_at(
         &self,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::arena::{Arena, PAGE, TO_USER};
-use crate::btf::{Kind, TypeId, essential};
+use crate::btf::{Kind, essential};
 use crate::class;
 use crate::error::ScxError;
 use crate::groups;
@@ -217,7 +217,8 @@ impl Program {
         let MapDefinition { value: of, value_size, .. } = self.maps[number];
         let mut value = vec![0; value_size as usize];
         for (name, member) in members {
-            let place = self.place_of(of, name).and_then(|(at, size)| value.get_mut(at..at + size));
+            let place =
+                self.object.btf.place(of, name).and_then(|(at, size)| value.get_mut(at..at + size));
             let unknown = || ScxError::Setting(format!("values of the map {map} have no {name}"));
             let place = place.ok_or_else(unknown)?;
             place.copy_from_slice(&member.to_le_bytes()[..place.len()]);
@@ -242,17 +243,6 @@ impl Program {
     ) -> Result<(), ScxError> {
         self.counters = OwnCounter::all(self, map, member, prefix, except)?;
         Ok(())
-    }
-
-    /// Offset and size of a struct's member, in bytes. An empty name stands for the whole struct.
-    fn place_of(&self, of: TypeId, member: &str) -> Option<(usize, usize)> {
-        let btf = &self.object.btf;
-        let (at, of) = match member {
-            "" => (0, of),
-            name => btf.member(btf.plain(of), name).map(|(member, bits)| (bits / 8, member.of))?,
-        };
-        let size = btf.size(of).filter(|size| (1..=8).contains(size))?;
-        Some((at as usize, size as usize))
     }
 
     /// The functions that hooks can reach, for hooks that the simulation calls, and what is run before.
@@ -367,13 +357,14 @@ impl Program {
         }
     }
 
-    /// Puts variables into memory, and their addresses into the code.
+    /// Puts variables into memory, and their addresses into the code. Returns the code, and the address of each section
+    /// of variables.
     pub(crate) fn link(
         &self,
         memory: &mut Memory,
         maps: &[u64],
         per_cpu: &PerCpus,
-    ) -> Option<Vec<Instruction>> {
+    ) -> Option<(Vec<Instruction>, Vec<u64>)> {
         let mut code = self.code.clone();
         let mut sections = Vec::new();
         for (section, bytes) in self.object.data.iter().zip(&self.data) {
@@ -409,7 +400,7 @@ impl Program {
             }
         }
         self.link_casts(&mut code);
-        Some(code)
+        Some((code, sections))
     }
 
     /// The address of the arena's first page.

@@ -249,6 +249,12 @@ impl Tasks {
         self.set_group(memory, world, groups, id)
     }
 
+    /// When the first thread of a task's process started, as the program sees it, ns.
+    pub(crate) fn started_ns(&self, memory: &Memory, id: TaskId) -> u64 {
+        let leader = memory.read(self.get(id).address + self.layout.group_leader, 8);
+        leader.and_then(|leader| memory.read(leader + self.layout.start, 8)).unwrap_or(0)
+    }
+
     /// The task exits: its process has one living thread less.
     pub(crate) fn begin_exit(&mut self, memory: &mut Memory, world: &World, id: TaskId) {
         if let Some(process) = self.processes.get(&world.process(id)) {
