@@ -17,6 +17,7 @@
 //! [`SchedulerSpec::parse`] and an arm in [`Simulation::run_observed`]. The engine's loop is compiled for each
 //! scheduler, so that no call of a hook is dynamic.
 
+mod daemon;
 mod effect;
 mod named;
 mod parallel;
@@ -161,7 +162,10 @@ impl Simulation {
                 };
                 let program = spec.program(machine).map_err(|error| failed(error.to_string()))?;
                 let scx = Scx::new(machine, &program, spec.tick_ns);
-                let scx = scx.map_err(|error| failed(error.to_string()))?;
+                let mut scx = scx.map_err(|error| failed(error.to_string()))?;
+                if let Some(follower) = spec.follower(machine, !workload.regions.is_empty()) {
+                    scx = scx.accompanied(Box::new(follower));
+                }
                 roost_engine::run_observed(machine, workload, scx, control, observer)
             }
         }

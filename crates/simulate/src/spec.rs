@@ -11,6 +11,8 @@ use roost_rule::{OwnRule, RuleError};
 use roost_scx::{KernelTypes, Object, Program, ScxError};
 use roost_settings::{Settings, SettingsError, Value};
 
+use crate::daemon::Follower;
+
 /// A scheduler, as named on the command line.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a comparison has a handful of them")]
@@ -242,16 +244,6 @@ const COUNTERS_PREFIX: &str = "roost_";
 /// Values among roost's counters that are not counts: a sum over CPUs would mean nothing.
 const LEVELS: [&str; 1] = ["run_delay_max_ns"];
 
-/// Settings of the daemon, which is not simulated.
-const OF_DAEMON: [&str; 6] = [
-    "memory",
-    "memory-min-mib",
-    "memory-rate-mib",
-    "memory-interval-ms",
-    "memory-settle-ms",
-    "cling-groups",
-];
-
 impl ScxSpec {
     /// Parses `FILE.bpf.o+name=value`.
     fn parse(name: &str) -> Result<Self, SpecError> {
@@ -320,6 +312,13 @@ impl ScxSpec {
         }
     }
 
+    /// The daemon that follows memory, if the scheduler has one and it has something to do. `has_memory`: whether the
+    /// workload uses memory.
+    pub(crate) fn follower(&self, machine: &Machine, has_memory: bool) -> Option<Follower> {
+        let Source::Roost(_, settings) = &self.source else { return None };
+        Follower::new(settings, &numbered(machine), has_memory)
+    }
+
     /// Starts the scheduler's own loader for a machine, if that is where the program comes from. Returns notes about
     /// what the simulation does not do for it.
     ///
@@ -337,19 +336,10 @@ impl ScxSpec {
 
     /// Notes about what the simulation does not do for the program.
     fn notes(&self, name: &str) -> Vec<String> {
-        let (program, settings) = match &self.source {
-            Source::Object(program) => (program, None),
-            Source::Roost(program, settings) => (program, Some(settings)),
-            Source::Loader(_) => return Vec::new(),
-        };
-        let mut notes = notes_on(name, program);
-        let given = settings.iter().flat_map(|settings| settings.given()).map(|(name, _)| name);
-        let idle: Vec<&str> = given.filter(|setting| OF_DAEMON.contains(setting)).collect();
-        if !idle.is_empty() {
-            let idle = idle.join(", ");
-            notes.push(format!("{name}: {idle}: without effect, the daemon is not simulated"));
+        match &self.source {
+            Source::Object(program) | Source::Roost(program, _) => notes_on(name, program),
+            Source::Loader(_) => Vec::new(),
         }
-        notes
     }
 }
 
