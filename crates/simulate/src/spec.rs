@@ -296,6 +296,11 @@ impl ScxSpec {
         Ok(Self { source, settings, tick_ns })
     }
 
+    /// Whether it is roost's own program, set up without its loader.
+    pub fn is_roost(&self) -> bool {
+        matches!(self.source, Source::Roost(..))
+    }
+
     /// The program, set up for a machine as a loader would do, or as its own loader does.
     ///
     /// # Errors

@@ -38,8 +38,7 @@ pub fn simulate(
     scenario.check(machine)?;
     let workload = Workload { duration_ns: Some(window_ns.end), ..scenario.workload()? };
     let tasks: Vec<&str> = workload.templates.iter().map(|t| t.name.as_str()).collect();
-    // The only program that is compared is roost's own.
-    let loaded = matches!(scheduler, SchedulerSpec::Scx(_));
+    let loaded = matches!(scheduler, SchedulerSpec::Scx(program) if program.is_roost());
     let one = |seed: &u64| {
         let observed = SharedObserved::since(machine, Time(window_ns.start));
         let run = |workload: &Workload, tracer| {
