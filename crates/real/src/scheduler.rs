@@ -69,7 +69,8 @@ impl RealScheduler {
     }
 
     /// The same scheduler as the simulation of a workload that uses no memory has it: the live scheduler without its
-    /// daemon. Its own counters are then read at the beginning and the end of a window. For others this changes nothing.
+    /// daemon. Its own counters are then read at the beginning and the end of a window. For others this changes
+    /// nothing.
     #[must_use]
     pub fn as_simulated(mut self) -> Self {
         if let Some(program) = self.program.as_mut().filter(|program| program.is_live()) {
