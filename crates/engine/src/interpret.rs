@@ -496,6 +496,7 @@ impl<S: Scheduler> Engine<'_, S> {
         let task = &mut self.world.tasks[id.index()];
         if std::mem::replace(&mut task.group, group) != group {
             self.scheduler.group_changed(&mut self.world, cpu, id);
+            self.world.trace_group(id);
         }
         Step::Done
     }

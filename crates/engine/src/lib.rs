@@ -54,6 +54,6 @@ pub use scheduler::{
     CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Pick, Scheduler, TaskId, Wake, Work,
 };
 pub use time::Time;
-pub use trace::{Accessed, LeftAs, MemoryNow, TraceTask, Tracer};
+pub use trace::{Accessed, KnowsTasks, LeftAs, MemoryNow, TraceTask, Tracer};
 pub use world::LATEST_NS;
 pub use world::World;

@@ -1,10 +1,11 @@
 //! The event loop.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use roost_machine::{CpuSet, Machine};
-use roost_workload::{GroupId, Op, Workload};
+use roost_workload::{Op, Workload};
 
 use crate::background;
 use crate::cpu::refill_ns;
@@ -21,7 +22,7 @@ use crate::sync::Shared;
 use crate::task::{State, Task};
 use crate::time::Time;
 use crate::totals::{LatencyRecords, Marks, Measured, Totals};
-use crate::trace::{LeftAs, TraceTask, Tracer};
+use crate::trace::{KnowsTasks, LeftAs, TraceTask, Tracer};
 use crate::world::{Arrival, Looking, World};
 
 /// How a run is started, observed and stopped.
@@ -305,7 +306,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             .flat_map(|&(template, count)| std::iter::repeat_n(Op::Fork(template), count as usize))
             .collect();
         let mut world = World::new(machine.clone(), seed);
-        world.tracer = tracer;
+        world.tracer = tracer.map(RefCell::new);
         world.groups.clone_from(&workload.groups);
         world.processes = workload.processes.iter().map(ProcessState::new).collect();
         world.names = workload.templates.iter().map(|template| template.name.clone()).collect();
@@ -724,7 +725,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         task.cpu = cpu;
         world.counters.run_delay_ns += now.since(task.queued_at) + until_switch;
         if let Some(tracer) = &mut world.tracer {
-            tracer.waits_for_switch(until_switch);
+            tracer.get_mut().waits_for_switch(until_switch);
         }
         let woken_at = task.woken_at.take();
         let class = task.latency_class;
@@ -865,7 +866,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn next_memory(&self) -> Time {
         let tracer = self.world.tracer.as_ref().filter(|_| self.world.memory.is_some());
         let later = self.world.now + 1;
-        tracer.map_or(Time::NEVER, |tracer| tracer.next_memory().max(later))
+        tracer.map_or(Time::NEVER, |tracer| tracer.borrow().next_memory().max(later))
     }
 
     /// All counts up to now.
@@ -939,48 +940,46 @@ fn resolve_affinities(machine: &Machine, workload: &Workload) -> Result<Vec<Affi
         .collect()
 }
 
+impl KnowsTasks for World {
+    fn name(&self, slot: u32) -> &str {
+        self.name_of(&self.tasks[slot as usize])
+    }
+
+    fn group(&self, slot: u32) -> Option<(u32, &str)> {
+        let number = self.tasks[slot as usize].group?;
+        Some((number, &self.groups[number as usize].path))
+    }
+
+    fn is_kernel_thread(&self, slot: u32) -> bool {
+        self.tasks[slot as usize].kernel
+    }
+}
+
+#[cold]
+fn trace_to(tracer: &RefCell<Box<dyn Tracer>>, tell: impl FnOnce(&mut dyn Tracer)) {
+    tell(&mut **tracer.borrow_mut());
+}
+
 impl World {
     fn trace_task(&self, id: TaskId) -> TraceTask<'_> {
         let task = &self.tasks[id.index()];
-        let path = |number: GroupId| (number, self.groups[number as usize].path.as_str());
-        let group = task.group.map(path);
-        TraceTask {
-            pid: task.pid,
-            slot: id.0,
-            process: task.process,
-            name: self.name_of(task),
-            group,
-            kernel: task.kernel,
-        }
+        TraceTask { pid: task.pid, slot: id.0, process: task.process, known_to: self }
     }
 
-    /// Calls the observer, if there is one, with the world.
+    /// Calls the observer, if there is one.
     #[inline]
-    fn trace(&mut self, tell: impl FnOnce(&Self, &mut dyn Tracer)) {
-        if self.tracer.is_some() {
-            self.trace_to(tell);
-        }
-    }
-
-    #[cold]
-    fn trace_to(&mut self, tell: impl FnOnce(&Self, &mut dyn Tracer)) {
-        if let Some(mut tracer) = self.tracer.take() {
-            tell(self, &mut *tracer);
-            self.tracer = Some(tracer);
+    fn trace(&self, tell: impl FnOnce(&mut dyn Tracer)) {
+        if let Some(tracer) = &self.tracer {
+            trace_to(tracer, tell);
         }
     }
 
     #[inline]
-    fn trace_switch(
-        &mut self,
-        cpu: CpuId,
-        previous: Option<(TaskId, LeftAs)>,
-        next: Option<TaskId>,
-    ) {
-        self.trace(|world, tracer| {
-            let previous = previous.map(|(id, left)| (world.trace_task(id), left));
-            let next = next.map(|id| world.trace_task(id));
-            tracer.switch(world.now, cpu, previous, next);
+    fn trace_switch(&self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, next: Option<TaskId>) {
+        self.trace(|tracer| {
+            let previous = previous.map(|(id, left)| (self.trace_task(id), left));
+            let next = next.map(|id| self.trace_task(id));
+            tracer.switch(self.now, cpu, previous, next);
         });
     }
 
@@ -1001,38 +1000,42 @@ impl World {
         self.sharing.stopped(self.machine.cpus[cpu].llc as usize, now);
     }
 
-    fn trace_memory(&mut self) {
+    fn trace_memory(&self) {
         if self.tracer.is_some()
             && let Some(memory) = self.memory_now()
         {
-            self.trace(|world, tracer| tracer.memory(world.now, &memory));
+            self.trace(|tracer| tracer.memory(self.now, &memory));
         }
     }
 
     /// `id` transfers no more data.
-    fn trace_accessed(&mut self, id: TaskId) {
-        self.trace(|world, tracer| {
-            let Some(memory) = &world.memory else { return };
+    fn trace_accessed(&self, id: TaskId) {
+        self.trace(|tracer| {
+            let Some(memory) = &self.memory else { return };
             let accessed = memory.accessed(id);
             if !accessed.is_empty() {
-                tracer.accessed(world.trace_task(id), accessed);
+                tracer.accessed(self.trace_task(id), accessed);
             }
         });
     }
 
     #[inline]
-    fn trace_queued(&mut self, id: TaskId) {
-        self.trace(|world, tracer| tracer.queued(world.now, world.trace_task(id)));
+    fn trace_queued(&self, id: TaskId) {
+        self.trace(|tracer| tracer.queued(self.now, self.trace_task(id)));
     }
 
-    pub(crate) fn trace_migrated(&mut self, id: TaskId) {
+    pub(crate) fn trace_group(&self, id: TaskId) {
+        self.trace(|tracer| tracer.group_changed(self.trace_task(id)));
+    }
+
+    pub(crate) fn trace_migrated(&self, id: TaskId) {
         let to = self.task_cpu(id);
-        self.trace(|world, tracer| tracer.migrated(world.now, world.trace_task(id), to));
+        self.trace(|tracer| tracer.migrated(self.now, self.trace_task(id), to));
     }
 
     #[inline]
-    fn trace_wakeup(&mut self, id: TaskId, from: CpuId, target: CpuId) {
-        self.trace(|world, tracer| tracer.wakeup(world.now, from, world.trace_task(id), target));
+    fn trace_wakeup(&self, id: TaskId, from: CpuId, target: CpuId) {
+        self.trace(|tracer| tracer.wakeup(self.now, from, self.trace_task(id), target));
     }
 }
 

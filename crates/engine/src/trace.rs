@@ -4,7 +4,7 @@ use crate::scheduler::CpuId;
 use crate::time::Time;
 
 /// A task in a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct TraceTask<'a> {
     /// Its unique number in the run; 0 is the idle task.
     pub pid: u32,
@@ -12,26 +12,74 @@ pub struct TraceTask<'a> {
     pub slot: u32,
     /// Number of its process.
     pub process: u32,
-    /// Its name.
-    pub name: &'a str,
-    /// Number and path of its task group; `None` for the root group, or if not known.
-    pub group: Option<(u32, &'a str)>,
-    /// Whether it is known to be a kernel thread.
-    pub kernel: bool,
+    /// Knows the rest. Most events are of tasks that the observer has seen before, so it is not
+    /// looked up for every event.
+    pub known_to: &'a dyn KnowsTasks,
 }
 
-impl TraceTask<'_> {
+/// What an observer can ask about a task of an event. The methods take the task's
+/// [slot](TraceTask::slot).
+pub trait KnowsTasks {
+    /// Its name.
+    fn name(&self, slot: u32) -> &str;
+
+    /// Number and path of its task group; `None` for the root group, or if not known.
+    fn group(&self, _slot: u32) -> Option<(u32, &str)> {
+        None
+    }
+
+    /// Whether it is known to be a kernel thread.
+    fn is_kernel_thread(&self, _slot: u32) -> bool {
+        false
+    }
+}
+
+/// A task of which only the name is known.
+impl KnowsTasks for &str {
+    fn name(&self, _slot: u32) -> &str {
+        self
+    }
+}
+
+/// A task of which the name and the task group are known.
+impl KnowsTasks for (&str, Option<(u32, &str)>) {
+    fn name(&self, _slot: u32) -> &str {
+        self.0
+    }
+
+    fn group(&self, _slot: u32) -> Option<(u32, &str)> {
+        self.1
+    }
+}
+
+impl<'a> TraceTask<'a> {
+    /// Its name.
+    pub fn name(&self) -> &'a str {
+        self.known_to.name(self.slot)
+    }
+
     /// Its name without a hyphen and number at the end, with which rt-app numbers the instances of
     /// a task.
-    pub fn class(&self) -> &str {
-        match self.name.rsplit_once('-') {
+    pub fn class(&self) -> &'a str {
+        let name = self.name();
+        match name.rsplit_once('-') {
             Some((class, number))
                 if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) =>
             {
                 class
             }
-            _ => self.name,
+            _ => name,
         }
+    }
+
+    /// Number and path of its task group; `None` for the root group, or if not known.
+    pub fn group(&self) -> Option<(u32, &'a str)> {
+        self.known_to.group(self.slot)
+    }
+
+    /// Whether it is known to be a kernel thread.
+    pub fn is_kernel_thread(&self) -> bool {
+        self.known_to.is_kernel_thread(self.slot)
     }
 }
 
@@ -93,6 +141,9 @@ pub trait Tracer {
     /// The woken or created task is now in its queue: its run delay begins. Not called if that was
     /// at the time of the wakeup.
     fn queued(&mut self, _now: Time, _task: TraceTask<'_>) {}
+
+    /// The task is in another task group from now on.
+    fn group_changed(&mut self, _task: TraceTask<'_>) {}
 
     /// When it next wants a report on memory ([`Tracer::memory`]): a time later than now. Asked at
     /// the start and after each report. Never, by default.

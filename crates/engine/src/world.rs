@@ -1,5 +1,6 @@
 //! What a scheduler can observe, and what it can do.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -51,7 +52,7 @@ pub struct World {
     pub(crate) rng: Xoshiro256PlusPlus,
     /// Whether faults happen ([`World::fault`]).
     pub(crate) faults: bool,
-    pub(crate) tracer: Option<Box<dyn Tracer>>,
+    pub(crate) tracer: Option<RefCell<Box<dyn Tracer>>>,
     /// The reason why the scheduler cannot go on.
     pub(crate) end_reason: Option<Box<str>>,
     pub(crate) sharing: LlcSharing,
@@ -244,7 +245,7 @@ impl World {
     pub fn trace_value(&mut self, name: &'static str, index: usize, value: u64) {
         let now = self.now;
         if let Some(tracer) = &mut self.tracer {
-            tracer.value(now, name, index, value);
+            tracer.get_mut().value(now, name, index, value);
         }
     }
 

@@ -56,7 +56,7 @@ impl Tracer for Watch {
         }
         if let Some(task) = next {
             let elsewhere = seen.running.values().any(|&(pid, _)| pid == task.pid);
-            assert!(!elsewhere, "{} runs on two CPUs", task.name);
+            assert!(!elsewhere, "{} runs on two CPUs", task.name());
             seen.running.insert(cpu, (task.pid, now));
         }
     }
@@ -282,7 +282,7 @@ impl Tracer for Starts {
         next: Option<TraceTask<'_>>,
     ) {
         if let Some(task) = next {
-            self.0.lock().unwrap().push((task.name.to_string(), now, cpu));
+            self.0.lock().unwrap().push((task.name().to_string(), now, cpu));
         }
     }
     fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
@@ -408,7 +408,7 @@ struct Story(Arc<Mutex<Vec<(String, Time)>>>);
 
 impl Story {
     fn tell(&self, what: &str, task: &TraceTask<'_>, at: Time) {
-        self.0.lock().unwrap().push((format!("{what} {}", task.name), at));
+        self.0.lock().unwrap().push((format!("{what} {}", task.name()), at));
     }
 
     /// The story from the last `first` on, with times.

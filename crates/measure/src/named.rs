@@ -42,8 +42,8 @@ impl Named {
 
     fn note(&mut self, task: TraceTask<'_>) {
         let names = self.0.entry(task.pid).or_default();
-        if !names.contains(task.name) {
-            names.insert(task.name.to_owned());
+        if !names.contains(task.name()) {
+            names.insert(task.name().to_owned());
         }
     }
 }

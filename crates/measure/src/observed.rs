@@ -278,8 +278,7 @@ mod tests {
     fn counted_since(from: u64) -> BTreeMap<String, u64> {
         let machine = roost_machine::resolve("2n2l4c").expect("a shape");
         let mut observed = Observed::since(&machine, Time(from));
-        let task =
-            TraceTask { pid: 7, slot: 7, process: 7, name: "task-1", group: None, kernel: false };
+        let task = TraceTask { pid: 7, slot: 7, process: 7, known_to: &"task-1" };
         observed.wakeup(Time(0), 0, task, 0);
         observed.switch(Time(1), 0, None, Some(task));
         observed.switch(Time(2), 0, Some((task, LeftAs::Sleeping)), None);

@@ -139,7 +139,7 @@ impl<'a> Replay<'a> {
                     let told = told.filter(|told| told.only.is_none_or(|only| only == audience));
                     if let Some((told, task)) = told.zip(self.concerns(audience, task)) {
                         let name = String::from_utf8_lossy(task.comm);
-                        tracer.wakeup(now, told.from, self.named(task, &name), told.target);
+                        tracer.wakeup(now, told.from, self.named(task, &&*name), told.target);
                     }
                 }
                 _ => {}
@@ -164,16 +164,17 @@ impl<'a> Replay<'a> {
         }
         let previous_name = previous.map(|(task, _)| String::from_utf8_lossy(task.comm));
         let next_name = next.map(|task| String::from_utf8_lossy(task.comm));
-        let previous = previous.zip(previous_name.as_deref());
+        let (previous_name, next_name) = (previous_name.as_deref(), next_name.as_deref());
+        let previous = previous.zip(previous_name.as_ref());
         let previous = previous.map(|((task, left), name)| (self.named(task, name), left));
-        let next = next.zip(next_name.as_deref()).map(|(task, name)| self.named(task, name));
+        let next = next.zip(next_name.as_ref()).map(|(task, name)| self.named(task, name));
         tracer.switch(now, cpu, previous, next);
     }
 
-    fn named<'n>(&self, task: Comm<'_>, name: &'n str) -> TraceTask<'n> {
+    fn named<'n>(&self, task: Comm<'_>, name: &'n &'n str) -> TraceTask<'n> {
         let process = self.capture.process_of(task.pid);
         let slot = self.slots.get(&task.pid).copied().unwrap_or_default();
-        TraceTask { pid: task.pid, slot, process, name, group: None, kernel: false }
+        TraceTask { pid: task.pid, slot, process, known_to: name }
     }
 
     /// The task, if it is reported to the audience.

@@ -262,9 +262,7 @@ mod tests {
             pid: cpu as u32 + 1,
             slot: cpu as u32,
             process: 1,
-            name: "t",
-            group: None,
-            kernel: false,
+            known_to: &"t",
         };
         for &cpu in cpus {
             tracer.switch(Time(MS), cpu, None, Some(task(cpu)));

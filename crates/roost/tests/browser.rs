@@ -315,15 +315,8 @@ fn crowd(machine: &Machine, shift: usize) -> Timeline {
             let each = |at: u64, tell: &mut dyn FnMut(Time, usize, TraceTask<'_>)| {
                 for named in &names {
                     let (pid, name, number, path) = told(named);
-                    let group = Some((number, path.as_str()));
-                    let task = TraceTask {
-                        pid,
-                        slot: pid,
-                        process: pid % 40,
-                        name: &name,
-                        group,
-                        kernel: false,
-                    };
+                    let known = (name.as_str(), Some((number, path.as_str())));
+                    let task = TraceTask { pid, slot: pid, process: pid % 40, known_to: &known };
                     tell(Time(at), on_cpu(named.0), task);
                 }
             };

@@ -22,11 +22,11 @@ impl Tracer for Seen {
         _: Option<(TraceTask<'_>, LeftAs)>,
         next: Option<TraceTask<'_>>,
     ) {
-        let Some(task) = next.filter(|task| task.kernel) else { return };
-        if let Some(own) = task.name.strip_prefix("kworker/") {
+        let Some(task) = next.filter(|task| task.is_kernel_thread()) else { return };
+        if let Some(own) = task.name().strip_prefix("kworker/") {
             assert_eq!(own.parse(), Ok(cpu), "it is bound to its CPU");
         }
-        *self.0.borrow_mut().entry(task.name.to_owned()).or_default() += 1;
+        *self.0.borrow_mut().entry(task.name().to_owned()).or_default() += 1;
     }
     fn wakeup(&mut self, _: Time, _: CpuId, _: TraceTask<'_>, _: CpuId) {}
 }

@@ -161,13 +161,13 @@ impl Watch {
             _ => queues.leaves(now, task.pid),
         });
         if was != Some(Where::Running(cpu)) && was != Some(Where::Moving(cpu)) {
-            self.fail(&format!("{} leaves CPU {cpu}, but was {was:?}", task.name));
+            self.fail(&format!("{} leaves CPU {cpu}, but was {was:?}", task.name()));
         }
         self.set(task, at);
     }
 
     fn set(&mut self, task: TraceTask<'_>, at: Where) {
-        let name = || task.name.to_owned();
+        let name = || task.name().to_owned();
         let seen = self.tasks.entry(task.pid).or_insert_with(|| Seen {
             name: name(),
             at,
@@ -182,20 +182,20 @@ impl Watch {
     fn got(&mut self, cpu: CpuId, task: TraceTask<'_>) {
         let was = self.tasks.get(&task.pid).map(|seen| seen.at);
         // The first task of the workload, main, exists from the start.
-        let first = !task.kernel && !std::mem::replace(&mut self.begun, true);
+        let first = !task.is_kernel_thread() && !std::mem::replace(&mut self.begun, true);
         if !first && !matches!(was, Some(Where::Waiting { .. })) {
-            self.fail(&format!("{} runs on CPU {cpu}, but was {was:?}", task.name));
+            self.fail(&format!("{} runs on CPU {cpu}, but was {was:?}", task.name()));
         }
         if let Some(Where::Waiting { since }) = was {
-            self.has_waited(task.name, since);
+            self.has_waited(task.name(), since);
         }
         let settled = self.tasks.get(&task.pid).is_some_and(|seen| seen.settled);
-        let allowed = self.allowed.get(task.name).filter(|_| settled);
+        let allowed = self.allowed.get(task.name()).filter(|_| settled);
         if allowed.is_some_and(|allowed| !allowed.contains(&cpu)) {
-            self.fail(&format!("{} runs on CPU {cpu}, where it never may", task.name));
+            self.fail(&format!("{} runs on CPU {cpu}, where it never may", task.name()));
         }
         let now = self.now;
-        self.queues(|queues| queues.runs(now, cpu, task.pid, task.name));
+        self.queues(|queues| queues.runs(now, cpu, task.pid, task.name()));
         self.set(task, Where::Running(cpu));
     }
 
@@ -271,17 +271,17 @@ impl Tracer for Watching {
         let mut watch = self.0.borrow_mut();
         watch.at(now);
         let was = watch.tasks.get(&task.pid).map(|seen| seen.at);
-        let moves = watch.allowed_changes.contains(task.name);
+        let moves = watch.allowed_changes.contains(task.name());
         let at = match was {
             Some(Where::Running(cpu)) if moves => Where::Moving(cpu),
             None | Some(Where::Asleep) => Where::Waiting { since: now },
             _ => {
-                watch.fail(&format!("{} is woken for CPU {target}, but was {was:?}", task.name));
+                watch.fail(&format!("{} is woken for CPU {target}, but was {was:?}", task.name()));
                 return;
             }
         };
         watch.set(task, at);
-        watch.queues(|queues| queues.waits(now, target, task.pid, task.name));
+        watch.queues(|queues| queues.waits(now, target, task.pid, task.name()));
     }
 
     fn queued(&mut self, now: Time, task: TraceTask<'_>) {
@@ -296,7 +296,7 @@ impl Tracer for Watching {
         // A sleeping task with a delayed dequeue may be moved too, although it waits for nothing.
         let was = watch.tasks.get(&task.pid).map(|seen| seen.at);
         if was != Some(Where::Asleep) {
-            watch.queues(|queues| queues.waits(now, to, task.pid, task.name));
+            watch.queues(|queues| queues.waits(now, to, task.pid, task.name()));
         }
     }
 }

@@ -61,7 +61,7 @@ impl Tracer for CpuTime {
             let within = now.min(self.to).since(since.max(self.from).min(self.to));
             let mut sums = self.sums.lock().unwrap();
             // Instances may have the same name, so their number is added.
-            *sums.entry(format!("{}.{}", task.name, task.pid)).or_default() += within;
+            *sums.entry(format!("{}.{}", task.name(), task.pid)).or_default() += within;
         }
         if next.is_some() {
             self.running.insert(cpu, now);

@@ -83,7 +83,7 @@ fn scatter(seed: u64, number: u32) -> u64 {
 
 /// Whether a task is not the workload's.
 fn is_beside(task: &TraceTask<'_>) -> bool {
-    KERNEL_THREADS.iter().chain([&LOADER]).any(|kind| kind.is_named(task.name))
+    KERNEL_THREADS.iter().chain([&LOADER]).any(|kind| kind.is_named(task.name()))
 }
 
 /// Hides tasks that are not the workload's from a tracer, which sees the idle task instead. In a real run's trace, also

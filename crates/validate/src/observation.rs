@@ -187,8 +187,8 @@ mod tests {
     use super::*;
     use roost_engine::{LeftAs, Time, TraceTask, Tracer};
 
-    fn task(pid: u32, name: &str) -> TraceTask<'_> {
-        TraceTask { pid, slot: pid, process: 1, name, group: None, kernel: false }
+    fn task<'a>(pid: u32, name: &'a &'a str) -> TraceTask<'a> {
+        TraceTask { pid, slot: pid, process: 1, known_to: name }
     }
 
     /// hog-1 runs for 3 us on CPU 12 (LLC 3, node 1), then 1 us on CPU 0. other runs for 1 us.
@@ -196,9 +196,9 @@ mod tests {
         let machine = roost_machine::resolve("2n2l4c").unwrap();
         let mut observed = Observed::new(&machine);
         let mut run = |pid, name, cpu, from, to| {
-            observed.wakeup(Time(from), 0, task(pid, name), cpu);
-            observed.switch(Time(from), cpu, None, Some(task(pid, name)));
-            observed.switch(Time(to), cpu, Some((task(pid, name), LeftAs::Sleeping)), None);
+            observed.wakeup(Time(from), 0, task(pid, &name), cpu);
+            observed.switch(Time(from), cpu, None, Some(task(pid, &name)));
+            observed.switch(Time(to), cpu, Some((task(pid, &name), LeftAs::Sleeping)), None);
         };
         run(1, "hog-1", 12, 0, 3_000);
         run(1, "hog-1", 0, 3_000, 4_000);

@@ -28,7 +28,7 @@ impl Tracer for CpuTime {
     ) {
         if let (Some((task, _)), Some(since)) = (previous, self.running.remove(&cpu)) {
             let ns = now.since(since.max(Time(SECOND)).min(now));
-            *self.sums.lock().unwrap().entry(task.name.to_owned()).or_default() += ns;
+            *self.sums.lock().unwrap().entry(task.name().to_owned()).or_default() += ns;
         }
         if next.is_some() {
             self.running.insert(cpu, now);

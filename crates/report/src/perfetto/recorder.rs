@@ -70,9 +70,9 @@ struct Named {
 impl Named {
     /// The thread's name, with number and path of its current task group.
     fn of(task: TraceTask<'_>) -> Self {
-        let comm = match task.group {
-            Some((number, path)) => format!("{} [{number} {path}]", task.name),
-            None => task.name.to_owned(),
+        let comm = match task.group() {
+            Some((number, path)) => format!("{} [{number} {path}]", task.name()),
+            None => task.name().to_owned(),
         };
         Self { pid: task.pid, process: task.process, comm }
     }

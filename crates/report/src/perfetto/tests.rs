@@ -10,8 +10,8 @@ use prost::Message;
 use super::proto::Trace;
 use super::*;
 
-fn task(pid: u32, process: u32, name: &str) -> TraceTask<'_> {
-    TraceTask { pid, slot: pid, process, name, group: None, kernel: false }
+fn task(pid: u32, process: u32, name: &'static &'static str) -> TraceTask<'static> {
+    TraceTask { pid, slot: pid, process, known_to: name }
 }
 
 /// A machine of two nodes, each with two LLCs of one CPU.
@@ -22,7 +22,7 @@ fn machine() -> Machine {
 /// On CPU 0, `a` runs from 0 to 100 us and wakes `b`, which runs on CPU 1 from 40 to 130 us. `c`, of the same process,
 /// runs on CPU 0 from 100 us to the end.
 fn drive(tracer: &mut dyn Tracer) {
-    let (a, b, c) = (task(3, 0, "sender"), task(7, 3, "receiver"), task(9, 0, "sender-2"));
+    let (a, b, c) = (task(3, 0, &"sender"), task(7, 3, &"receiver"), task(9, 0, &"sender-2"));
     tracer.wakeup(Time(0), 0, a, 0);
     tracer.switch(Time(0), 0, None, Some(a));
     tracer.wakeup(Time(30_000), 0, b, 1);
@@ -99,7 +99,7 @@ fn wakeups_name_waker_and_target() {
 #[test]
 fn events_are_written_as_the_run_goes() {
     let mut recorder = Recorder::new(Vec::new(), TraceWindow::default());
-    let (a, b) = (task(1, 0, "a"), task(2, 0, "b"));
+    let (a, b) = (task(1, 0, &"a"), task(2, 0, &"b"));
     let rounds = 40_000;
     for round in 0..rounds {
         let (from, to) = if round % 2 == 0 { (b, a) } else { (a, b) };
@@ -131,7 +131,7 @@ impl Write for FullDisk {
 fn a_full_disk_is_told_once_at_the_end() {
     let mut recorder = Recorder::new(FullDisk(100), TraceWindow::default());
     for round in 0..40_000 {
-        recorder.switch(Time(round), 0, None, Some(task(1, 0, "a")));
+        recorder.switch(Time(round), 0, None, Some(task(1, 0, &"a")));
     }
     let error = recorder.finish(Time(40_000)).map(drop).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -197,11 +197,11 @@ proptest! {
             let left = if sleeps { LeftAs::Sleeping } else { LeftAs::Preempted };
             let previous = running[cpu].map(|(pid, since)| {
                 busy += now - since;
-                (task(pid, pid % 3, "t"), left)
+                (task(pid, pid % 3, &"t"), left)
             });
             pid += 1;
             running[cpu] = (!idle).then_some((pid, now));
-            recorder.switch(Time(now), cpu, previous, (!idle).then(|| task(pid, pid % 3, "t")));
+            recorder.switch(Time(now), cpu, previous, (!idle).then(|| task(pid, pid % 3, &"t")));
         }
         now += tail;
         busy += running.iter().flatten().map(|(_, since)| now - since).sum::<u64>();
@@ -293,10 +293,11 @@ fn tasks_of_a_group_are_shown_with_its_number() {
     let path = directory.path().join("groups");
     let trace = PerfettoTrace::create(&path, TraceWindow::default()).unwrap();
     let mut tracer = trace.tracer(&machine());
-    let mover = |group| TraceTask { group, ..task(1, 0, "mover") };
-    tracer.switch(Time(0), 0, None, Some(mover(Some((4, "/web")))));
-    tracer.switch(Time(10), 0, Some((mover(None), LeftAs::Sleeping)), None);
-    tracer.switch(Time(20), 0, None, Some(mover(None)));
+    let mover = task(1, 0, &"mover");
+    let in_web = TraceTask { known_to: &("mover", Some((4, "/web"))), ..mover };
+    tracer.switch(Time(0), 0, None, Some(in_web));
+    tracer.switch(Time(10), 0, Some((mover, LeftAs::Sleeping)), None);
+    tracer.switch(Time(20), 0, None, Some(mover));
     trace.finish(Time(30)).unwrap();
     let trace = Trace::decode(&*fs::read(path).unwrap()).unwrap();
     let cpu = "node 0 > LLC 0 > CPU 0";

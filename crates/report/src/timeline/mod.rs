@@ -177,6 +177,10 @@ impl Tracer for Handle {
         self.0.borrow_mut().queued(now, task);
     }
 
+    fn group_changed(&mut self, task: TraceTask<'_>) {
+        self.0.borrow_mut().meet(task);
+    }
+
     fn next_memory(&self) -> Time {
         self.0.borrow().next_memory()
     }

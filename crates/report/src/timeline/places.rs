@@ -85,14 +85,15 @@ impl Places {
         let Known { names, processes, cgroups, .. } = &self.known;
         let name = names.get(task.class()).copied();
         let process = processes.get(&task.process).copied();
-        let cgroup = task.group.map(|(number, path)| (cgroups.get(&number).copied(), number, path));
+        let cgroup =
+            task.group().map(|(number, path)| (cgroups.get(&number).copied(), number, path));
         let name = name.unwrap_or_else(|| {
             let group = self.new_group(By::Name, task.class());
             self.known.names.insert(task.class().to_owned(), group);
             group
         });
         let process = process.unwrap_or_else(|| {
-            let group = self.new_group(By::Process, &format!("{} {}", task.process, task.name));
+            let group = self.new_group(By::Process, &format!("{} {}", task.process, task.name()));
             self.known.processes.insert(task.process, group);
             group
         });

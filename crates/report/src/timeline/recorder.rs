@@ -10,7 +10,7 @@ use super::{Access, Occupancy, Timeline};
 
 /// Number of threads whose accesses are kept apart, in order of appearance.
 const MOST_THREADS: usize = 64;
-/// No CPU, cgroup or task.
+/// No CPU or task.
 const NONE: u32 = u32::MAX;
 
 /// What a task did during a span of time.
@@ -23,8 +23,6 @@ pub(super) enum Kind {
 /// State of a task. It fills a cache line, because every event of a run reads another task's.
 #[repr(align(64))]
 struct Task {
-    /// The task group that was reported last, or [`NONE`].
-    cgroup: u32,
     /// The set of groups that the task belongs to. [`NONE`] if there is no such task.
     set: u32,
     /// The CPU that the task last started on, or [`NONE`].
@@ -89,23 +87,21 @@ impl Recorder {
     /// The state of a task, created if the task is new.
     #[inline]
     fn task(&mut self, told: TraceTask<'_>) -> &mut Task {
-        let (slot, cgroup) = (told.slot as usize, told.group.map_or(NONE, |(number, _)| number));
-        let known =
-            self.tasks.get(slot).is_some_and(|task| task.set != NONE && task.cgroup == cgroup);
-        if !known {
-            self.meet(told, cgroup);
+        let slot = told.slot as usize;
+        if self.tasks.get(slot).is_none_or(|task| task.set == NONE) {
+            self.meet(told);
         }
         &mut self.tasks[slot]
     }
 
-    /// A task that is new, or has another cgroup now.
+    /// Notes the groups of a task that is new, or that changed its cgroup.
     #[cold]
-    fn meet(&mut self, told: TraceTask<'_>, cgroup: u32) {
+    pub fn meet(&mut self, told: TraceTask<'_>) {
         let slot = told.slot as usize;
         if slot >= self.tasks.len() {
             self.tasks.resize_with(slot + 1, Task::none);
         }
-        (self.tasks[slot].cgroup, self.tasks[slot].set) = (cgroup, self.places.set_of(told));
+        self.tasks[slot].set = self.places.set_of(told);
     }
 
     /// Adds a span of time of a task with a set of groups.
@@ -253,7 +249,7 @@ impl Recorder {
     pub fn accessed(&mut self, task: TraceTask<'_>, node: &[Accessed]) {
         match self.accesses.len() {
             0..MOST_THREADS => {
-                let thread = format!("{} {}", task.pid, task.name);
+                let thread = format!("{} {}", task.pid, task.name());
                 self.accesses.push((task.pid, Access { thread, node: node.to_vec() }));
             }
             MOST_THREADS => {
@@ -303,7 +299,6 @@ impl Task {
     /// No task.
     fn none() -> Self {
         Self {
-            cgroup: NONE,
             set: NONE,
             ran_on: NONE,
             waits_on: NONE,

@@ -42,6 +42,11 @@ impl Tracer for Tee {
         self.1.queued(now, task);
     }
 
+    fn group_changed(&mut self, task: TraceTask<'_>) {
+        self.0.group_changed(task);
+        self.1.group_changed(task);
+    }
+
     fn next_memory(&self) -> Time {
         self.0.next_memory().min(self.1.next_memory())
     }

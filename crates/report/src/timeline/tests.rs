@@ -4,8 +4,8 @@ use super::*;
 
 const US: u64 = 1000;
 
-fn task(pid: u32, name: &'static str) -> TraceTask<'static> {
-    TraceTask { pid, slot: pid, process: pid, name, group: None, kernel: false }
+fn task(pid: u32, name: &'static &'static str) -> TraceTask<'static> {
+    TraceTask { pid, slot: pid, process: pid, known_to: name }
 }
 
 /// A machine of 2 nodes, each with 2 LLCs of 4 CPUs.
@@ -27,7 +27,7 @@ fn timeline(from: u64, end: u64, told: impl FnOnce(&mut Recorder)) -> Timeline {
 /// A task is woken at 0 us for CPU 0, queued at 1 us, and moved to the queue of CPU 4 at 3 us. It runs there from 4 us
 /// (5 us with the switch) to 10 us, is preempted, and runs again from 12 to 20 us on CPU 9 of the other node.
 fn journey(recorder: &mut Recorder) {
-    let a = task(1, "a-1");
+    let a = task(1, &"a-1");
     let at = |us: u64| Time(us * US);
     recorder.wakeup(at(0), a, 0);
     recorder.queued(at(1), a);
@@ -83,7 +83,7 @@ fn windows_double_and_lose_nothing() {
     let short = timeline(0, 20 * US, journey);
     let long = timeline(0, 1_000_000 * US, |recorder| {
         journey(recorder);
-        let b = task(2, "b");
+        let b = task(2, &"b");
         recorder.wakeup(Time(999_990 * US), b, 0);
         recorder.switch(Time(999_992 * US), 0, None, Some(b));
     });
@@ -97,12 +97,12 @@ fn windows_double_and_lose_nothing() {
 
 #[test]
 fn more_groups_than_are_told_apart_are_others() {
-    const NAMES: [&str; 20] = [
+    static NAMES: [&str; 20] = [
         "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r",
         "s", "t",
     ];
     let t = timeline(0, 100 * US, |recorder| {
-        for (pid, name) in (1..).zip(NAMES) {
+        for (pid, name) in (1..).zip(&NAMES) {
             let task = TraceTask { process: 7, ..task(pid, name) };
             recorder.switch(Time(0), pid as usize % 16, None, Some(task));
             let left = Some((task, LeftAs::Exited));
@@ -120,12 +120,15 @@ fn more_groups_than_are_told_apart_are_others() {
 
 #[test]
 fn a_thread_that_changes_its_group_is_in_the_new_one_from_then_on() {
-    let in_group = |number, path| TraceTask { group: Some((number, path)), ..task(1, "a") };
+    let [one, two] = [("a", Some((0, "/one"))), ("a", Some((1, "/two")))];
+    let in_one = TraceTask { known_to: &one, ..task(1, &"a") };
+    let in_two = TraceTask { known_to: &two, ..in_one };
     let t = timeline(0, 3 * US, |recorder| {
-        recorder.switch(Time(0), 0, None, Some(in_group(0, "/one")));
-        recorder.switch(Time(US), 0, Some((in_group(0, "/one"), LeftAs::Sleeping)), None);
-        recorder.switch(Time(US), 0, None, Some(in_group(1, "/two")));
-        recorder.switch(Time(3 * US), 0, Some((in_group(1, "/two"), LeftAs::Sleeping)), None);
+        recorder.switch(Time(0), 0, None, Some(in_one));
+        recorder.switch(Time(US), 0, Some((in_one, LeftAs::Sleeping)), None);
+        recorder.switch(Time(US), 0, None, Some(in_one));
+        recorder.meet(in_two);
+        recorder.switch(Time(3 * US), 0, Some((in_two, LeftAs::Sleeping)), None);
     });
     let cgroups = t.groups.iter().filter(|group| group.by == By::Cgroup);
     let ran: Vec<_> = cgroups.map(|g| (g.name.as_str(), g.llcs.running.sum())).collect();
@@ -158,7 +161,7 @@ fn memory_is_that_of_the_end_of_each_window() {
 fn threads_beyond_those_told_apart_are_added_up() {
     let node = [Accessed { local_bytes: 2, remote_bytes: 3 }];
     let t = timeline(0, 1, |recorder| {
-        (1..=70).for_each(|pid| recorder.accessed(task(pid, "t"), &node));
+        (1..=70).for_each(|pid| recorder.accessed(task(pid, &"t"), &node));
     });
     assert_eq!((t.accesses.len(), t.accesses[0].thread.as_str()), (65, "1 t"));
     let last = &t.accesses[64];
