@@ -1,5 +1,9 @@
 //! Sums by place and window of time.
 
+use std::ops::Range;
+
+use roost_engine::Time;
+
 /// Number of windows that are kept of a run.
 pub const WINDOWS: usize = 128;
 
@@ -89,15 +93,13 @@ impl Windows {
         now > (WINDOWS as u64) << self.shift
     }
 
-    /// The window that contains all of `from..to`, if one does. `from` is earlier than `to`.
-    #[inline]
-    pub(crate) fn only(self, from: u64, to: u64) -> Option<usize> {
-        let window = from >> self.shift;
-        (from < to && window == (to - 1) >> self.shift).then_some(window as usize)
+    /// The time of a window.
+    pub(crate) fn span(self, window: usize) -> Range<Time> {
+        let window = window as u64;
+        Time(window << self.shift)..Time((window + 1) << self.shift)
     }
 
     /// The windows that overlap `from..to`, each with the overlap in ns.
-    #[inline]
     pub(crate) fn split(self, from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
         let mut from = from;
         std::iter::from_fn(move || {
@@ -124,8 +126,7 @@ mod tests {
         assert_eq!(split(5, 5), []);
         assert_eq!(split(5, 9), [(0, 4)]);
         assert_eq!(split(1000, 1024), [(0, 24)]);
-        assert_eq!(windows.only(1000, 1024), Some(0));
-        assert_eq!((windows.only(1000, 1025), windows.only(5, 5)), (None, None));
+        assert_eq!(windows.span(2), Time(2048)..Time(3072));
         assert_eq!(split(1000, 3000), [(0, 24), (1, 1024), (2, 952)]);
         assert!(!windows.are_outgrown_by(128 * 1024));
         assert!(windows.are_outgrown_by(128 * 1024 + 1));

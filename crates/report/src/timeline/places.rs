@@ -31,8 +31,6 @@ type Spent = [u64; 2];
 
 /// Task time by window: of all tasks by CPU, and of groups of tasks by LLC.
 pub(super) struct Places {
-    /// The LLC of each CPU.
-    llc: Vec<u32>,
     nr_llcs: usize,
     cpus: Occupancy,
     groups: Vec<TaskGroup>,
@@ -41,10 +39,10 @@ pub(super) struct Places {
     sets: IndexSet<Set, FxBuildHasher>,
     /// The last window that had a task.
     window: usize,
-    /// Sums of that window by CPU. They are added to the grids when the window is over, because that is cheaper than
-    /// adding each span of time to several grids.
-    by_cpu: Vec<Spent>,
-    /// The same by set and LLC.
+    /// The LLC of each CPU, and the sums of that window. They are added to the grids when the window is over, because
+    /// that is cheaper than adding each span of time to several grids.
+    by_cpu: Vec<(u32, Spent)>,
+    /// The same sums by set and LLC.
     by_set: Vec<Spent>,
 }
 
@@ -52,14 +50,13 @@ impl Places {
     pub fn new(machine: &Machine) -> Self {
         let nr_llcs = machine.llcs.len();
         Self {
-            llc: machine.cpus.iter().map(|cpu| cpu.llc).collect(),
             nr_llcs,
             cpus: Occupancy::new(machine.nr_cpus()),
             groups: Vec::new(),
             known: Known::default(),
             sets: IndexSet::default(),
             window: 0,
-            by_cpu: vec![[0; 2]; machine.nr_cpus()],
+            by_cpu: machine.cpus.iter().map(|cpu| (cpu.llc, [0; 2])).collect(),
             by_set: Vec::new(),
         }
     }
@@ -67,7 +64,7 @@ impl Places {
     /// The LLC of a CPU, if there is such a CPU.
     #[inline]
     pub fn llc_of(&self, cpu: u32) -> Option<usize> {
-        self.llc.get(cpu as usize).map(|&llc| llc as usize)
+        self.by_cpu.get(cpu as usize).map(|&(llc, _)| llc as usize)
     }
 
     /// The number of the set of groups that a task belongs to.
@@ -122,21 +119,32 @@ impl Places {
         number
     }
 
-    /// Adds time in `window` that a task with the groups of `set` ran or waited.
+    /// The last window that had a task.
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    /// Adds time in the last window that a task with the groups of `set` ran or waited.
     #[inline]
+    pub fn add_now(&mut self, kind: Kind, cpu: u32, set: u32, ns: u64) {
+        if let Some((llc, spent)) = self.by_cpu.get_mut(cpu as usize) {
+            spent[kind as usize] += ns;
+            self.by_set[set as usize * self.nr_llcs + *llc as usize][kind as usize] += ns;
+        }
+    }
+
+    /// The same for any window. It is the last one from now on if it is later.
     pub fn add(&mut self, kind: Kind, cpu: u32, set: u32, window: usize, ns: u64) {
-        let Some(llc) = self.llc_of(cpu) else { return };
         if window > self.window {
             self.next_window(window);
         }
-        let (cpu, set) = (cpu as usize, set as usize);
-        if window < self.window {
-            kind.of(&mut self.cpus).add(cpu, window, ns);
-            self.add_to_groups(kind, llc, set, window, ns);
-            return;
+        if window == self.window {
+            return self.add_now(kind, cpu, set, ns);
         }
-        self.by_cpu[cpu][kind as usize] += ns;
-        self.by_set[set * self.nr_llcs + llc][kind as usize] += ns;
+        if let Some(llc) = self.llc_of(cpu) {
+            kind.of(&mut self.cpus).add(cpu as usize, window, ns);
+            self.add_to_groups(kind, llc, set as usize, window, ns);
+        }
     }
 
     fn add_to_groups(&mut self, kind: Kind, llc: usize, set: usize, window: usize, ns: u64) {
@@ -146,10 +154,9 @@ impl Places {
     }
 
     /// Adds the last window's sums to the grids. `window` is the last one from now on.
-    #[cold]
     fn next_window(&mut self, window: usize) {
         let last = std::mem::replace(&mut self.window, window);
-        for (cpu, spent) in self.by_cpu.iter_mut().enumerate() {
+        for (cpu, (_, spent)) in self.by_cpu.iter_mut().enumerate() {
             for kind in [Kind::Running, Kind::Waiting] {
                 kind.of(&mut self.cpus).add(cpu, last, std::mem::take(&mut spent[kind as usize]));
             }

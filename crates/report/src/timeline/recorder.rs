@@ -1,5 +1,7 @@
 //! Turns the events of a run into sums by window.
 
+use std::ops::Range;
+
 use roost_engine::{Accessed, CpuId, LeftAs, MemoryNow, Time, TraceTask};
 use roost_machine::Machine;
 
@@ -47,6 +49,8 @@ struct Started {
 
 pub(super) struct Recorder {
     windows: Windows,
+    /// The last window that had a task.
+    now: Range<Time>,
     measured_from: Time,
     /// The tasks by slot.
     tasks: Vec<Task>,
@@ -66,6 +70,7 @@ impl Recorder {
         let nr_llcs = machine.llcs.len();
         Self {
             windows: Windows::FIRST,
+            now: Windows::FIRST.span(0),
             measured_from,
             tasks: Vec::new(),
             places: Places::new(machine),
@@ -104,31 +109,39 @@ impl Recorder {
         self.tasks[slot].set = self.places.set_of(told);
     }
 
-    /// Adds a span of time of a task with a set of groups.
+    /// Adds a span of time of a task with a set of groups. A span that begins later than it ends is empty.
     #[inline]
     fn add(&mut self, kind: Kind, cpu: u32, set: u32, from: Time, to: Time) {
-        self.make_room(to);
-        let mut add = |window, ns| self.places.add(kind, cpu, set, window, ns);
-        match self.windows.only(from.ns(), to.ns()) {
-            Some(window) => add(window, to - from),
-            None => self.windows.split(from.ns(), to.ns()).for_each(|(window, ns)| add(window, ns)),
+        if self.now.start <= from && from <= to && to <= self.now.end {
+            self.places.add_now(kind, cpu, set, to - from);
+        } else {
+            self.add_by_window(kind, cpu, set, from, to);
         }
     }
 
+    /// The same for a span that is not within the last window.
+    #[cold]
+    fn add_by_window(&mut self, kind: Kind, cpu: u32, set: u32, from: Time, to: Time) {
+        self.make_room(to);
+        for (window, ns) in self.windows.split(from.ns(), to.ns()) {
+            self.places.add(kind, cpu, set, window, ns);
+        }
+        self.now = self.windows.span(self.places.window());
+    }
+
     /// Doubles the windows' length until `now` fits.
-    #[inline]
     fn make_room(&mut self, now: Time) {
         while self.windows.are_outgrown_by(now.ns()) {
             self.fold();
         }
     }
 
-    #[cold]
     fn fold(&mut self) {
         self.places.fold();
         // The memory at the end of the second of two windows is that at the end of the merged window.
         self.memory = std::mem::take(&mut self.memory).into_iter().skip(1).step_by(2).collect();
         self.windows = self.windows.doubled();
+        self.now = self.windows.span(self.places.window());
     }
 
     /// See [`roost_engine::Tracer::switch`].
