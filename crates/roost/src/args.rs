@@ -571,7 +571,8 @@ pub struct ValidateArgs {
     /// Scenarios (validation/NAME.json); may be given several times (default: all).
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
-    /// The scheduler on both sides: fair@VERSION, or roost (`make live` builds its loader). Settings follow +.
+    /// The scheduler on both sides: fair@VERSION, or roost (`make live` builds its loader), with settings after +, or
+    /// the program of a sched_ext scheduler.
     #[arg(long, value_name = "SCHEDULER", default_value = crate::validate::DEFAULT_SCHEDULER)]
     pub scheduler: String,
     /// Runs of each scenario on the real kernel.
