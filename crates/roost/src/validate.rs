@@ -55,8 +55,8 @@ static STOP: AtomicBool = AtomicBool::new(false);
 fn of_both_sides(name: &str) -> Result<SchedulerSpec, Error> {
     let lacks = |what: &str| {
         Error::Usage(format!(
-            "--scheduler {name}: {what}; both sides have fair@VERSION and roost, with settings after +, and the programs \
-             of sched_ext schedulers"
+            "--scheduler {name}: {what}; both sides have fair@VERSION and roost, with settings after +, and the \
+             programs of sched_ext schedulers"
         ))
     };
     if name.starts_with("scx:") {
