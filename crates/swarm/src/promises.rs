@@ -65,6 +65,8 @@ pub struct Promises {
     factor: u64,
     /// Claims by the template's name.
     claims: BTreeMap<String, Claim>,
+    /// The weights of all task groups. On a CPU, a group competes with at most its weight.
+    weight_of_groups: u64,
     /// The longest slice that any task asks for, in ns.
     longest_slice_ns: u64,
     /// For each LLC, how long a CPU may be idle while a task that it may run waits. `None`: no limit.
@@ -109,6 +111,11 @@ impl Promises {
             tick_ns,
             factor: 1 + u64::from(machine.nr_cpus().clamp(1, 8).ilog2()),
             claims: claims.collect(),
+            weight_of_groups: workload
+                .groups
+                .iter()
+                .map(|group| u64::from(group.weight) * NICE_0 / 100)
+                .sum(),
             longest_slice_ns: longest_slice_ns(workload),
             longest_idle_ns: match switches
                 .iter()
@@ -142,7 +149,7 @@ impl Promises {
         if !own.bounded {
             return None;
         }
-        let (mut number, mut weight) = (0, 0);
+        let (mut number, mut weight) = (0, self.weight_of_groups);
         for name in all {
             number += 1;
             weight += self.claim(name).most_weight;
