@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 
-use crate::error::MeasureError;
+use crate::error::{MEASURE_AGAIN, MeasureError};
 use crate::ftrace::{Capture, Comm, SchedEvent, TimedEvent};
 
 /// EXIT_DEAD and EXIT_ZOMBIE of include/linux/sched.h: the `prev_state` of a task that has ended.
@@ -21,6 +21,9 @@ const EXIT_STATES: i64 = 0x10 | 0x20;
 /// All states in which `sched_switch` reports a task as not runnable (TASK_REPORT_IDLE). A preempted task has none of
 /// these, but TASK_REPORT_MAX (0x100).
 const ALL_STATES: i64 = 0xff;
+/// The longest time a trace may cover, in ns: a day. The buffers hold minutes at most, so a longer one is damaged. Sums
+/// over the tasks of a longer one could exceed 64 bits.
+const LONGEST: u64 = 24 * 3600 * 1_000_000_000;
 
 /// The tasks that are reported to a tracer. If another task runs, the tracer sees the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +95,9 @@ impl<'a> Replay<'a> {
                 replay.start = event.time;
             }
             replay.end = event.time;
+            if replay.end - replay.start > LONGEST {
+                return Err(replay.damaged(&event));
+            }
             replay.scan(&mut scan, &event)?;
         }
         replay.notes.half_wakeups +=
@@ -184,6 +190,15 @@ impl<'a> Replay<'a> {
             Audience::Workload => self.workload.contains(&task.pid),
         };
         told.then_some(task)
+    }
+
+    fn damaged(&self, event: &TimedEvent<'_>) -> MeasureError {
+        MeasureError::Buffer {
+            file: self.capture.file_of(event.cpu),
+            offset: event.offset,
+            problem: "the event is more than a day after the first one".to_owned(),
+            remedy: MEASURE_AGAIN,
+        }
     }
 
     /// The machine's number for the operating system's `cpu`.

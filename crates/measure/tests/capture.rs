@@ -257,6 +257,28 @@ fn replay_all(buffers: Vec<Vec<u8>>) {
     assert!(Replay::new(&capture, &machine()).unwrap().end() >= Time(0));
 }
 
+#[test]
+fn an_event_years_after_the_others_is_an_error() {
+    // The highest byte but one of the first page's time.
+    const TIME: usize = 6;
+    let mut damaged = std::fs::read(data().join("trace/cpu2")).unwrap();
+    damaged[TIME] = 1;
+    let whole = std::fs::read(data().join("trace/cpu4")).unwrap();
+    let buffers = [(2, damaged), (4, whole)].map(|(cpu, pages)| CpuBuffer {
+        cpu,
+        file: format!("cpu{cpu}"),
+        pages,
+        lost: 0,
+    });
+    let capture = Capture::new(formats(), buffers.into(), ("tgids", ""), 290).unwrap();
+    let error = Replay::new(&capture, &machine()).unwrap_err().to_string();
+    assert!(error.starts_with("cpu2: byte "), "{error}");
+    assert!(
+        error.ends_with("the event is more than a day after the first one; measure again"),
+        "{error}"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
