@@ -1,5 +1,6 @@
 # make demo   builds roost and compares two schedulers on a machine you probably do not own
-# make test   builds and runs all tests (about ten minutes after the build, on two cores)
+# make test   builds and runs all tests (about ten minutes after the build, on two cores). SEED=2 tries other random
+#             inputs than SEED=1, the default
 # make test-vm  tests in guests; fetches a kernel and QEMU first. If they cannot be had, it fails;
 #               WITHOUT="guests clang" names and leaves out the tests that need them; QUICK=1 leaves out moved pages,
 #               which take minutes
@@ -31,6 +32,10 @@ FUZZ_SECONDS ?= 60
 # features of libraries.
 BUILT ?=
 BUILT_IN = $(or $(CARGO_TARGET_DIR),target)/checked
+
+# The first seed of the swarm, and that of the properties' random inputs. The same commit is tested with the same inputs.
+SEED ?= 1
+export PROPTEST_RNG_SEED = $(SEED)
 
 .PHONY: demo test test-vm test-long test-look measure validation live bpf-object test-live smoke-live soak-live \
 	lint-live python deb book bench fuzz swarm lint reference setup setup-live
@@ -188,7 +193,6 @@ fuzz: setup
 
 # A case that fails prints the command that repeats it. RUNS=1 runs one case to its end, even beyond SECONDS.
 SECONDS ?= 60
-SEED ?= 1
 RUNS ?= 0
 swarm: setup
 	$(if $(BUILT),$(BUILT_IN)/roost-swarm,$(CARGO) run -q --locked --profile checked --package roost-swarm --) \
