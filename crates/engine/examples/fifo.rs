@@ -29,7 +29,9 @@ impl Scheduler for Fifo {
     }
 
     /// A running task is not in the queue.
-    fn dequeue(&mut self, _: &mut World, _: CpuId, _: TaskId, _: Dequeue) {}
+    fn dequeue(&mut self, _: &mut World, _: CpuId, task: TaskId, _: Dequeue) {
+        self.queue.retain(|&waiting| waiting != task);
+    }
 
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         let waiting = self.queue.iter().position(|&task| world.allowed(task).contains(cpu));

@@ -3,11 +3,12 @@
 //! Each check is a function that compares two places with the same information, and panics with
 //! both. [`Scheduler::audit`] does the same for the scheduler's state.
 
+use crate::affinity::Waits;
 use crate::events::Event;
 use crate::run::Engine;
-use crate::scheduler::{Scheduler, TaskId};
+use crate::scheduler::{Scheduler, TaskId, Work};
 use crate::task::State;
-use crate::world::{Looking, World};
+use crate::world::{Arrival, Looking, World};
 
 /// Number of CPUs, tasks and groups of pages examined per event. The cost of an audit is
 /// proportional to their number, so the audit takes the same part of any run: about a fifth, most
@@ -65,6 +66,8 @@ impl World {
         self.audit_current();
         self.audit_idle();
         self.audit_arrivals();
+        self.audit_waiting();
+        self.audit_changes();
         self.audit_events();
         self.audit_claims();
         self.audit_processes();
@@ -84,7 +87,7 @@ impl World {
             assert_eq!(task.state, State::Running, "{label}, current on CPU {cpu} at {now:?}");
             assert_eq!(task.cpu, cpu, "CPU of {label}, current on CPU {cpu} at {now:?}");
             assert!(
-                task.allowed.contains(cpu),
+                task.allowed.contains(cpu) || self.awaits_stopper(id, cpu),
                 "{label} runs on CPU {cpu} at {now:?}, where it may not run"
             );
             current += 1;
@@ -125,6 +128,49 @@ impl World {
         }
         let tasks = self.tasks.iter().filter(|task| task.state == State::Arriving).count();
         assert_eq!(tasks, arriving, "tasks in transit, and arrivals awaited, at {now:?}");
+    }
+
+    /// A task waits only where it may run, unless the stopper is going to move it.
+    fn audit_waiting(&self) {
+        for (id, task) in (0..).map(TaskId).zip(&self.tasks) {
+            let waits = task.state == State::Queued;
+            assert!(
+                !waits || self.may_run(id, task.cpu) || self.awaits_stopper(id, task.cpu),
+                "{} waits on CPU {} at {:?}, where it may not run",
+                self.label(id),
+                task.cpu,
+                self.now
+            );
+        }
+        for (cpu, arrivals) in self.arrivals.iter().enumerate() {
+            for Arrival { task, .. } in arrivals {
+                assert!(
+                    self.may_run(*task, cpu),
+                    "{} is in transit to CPU {cpu} at {:?}, where it may not run",
+                    self.label(*task),
+                    self.now
+                );
+            }
+        }
+    }
+
+    /// A change of affinity that is not complete has a task asleep that awaits it, and will be
+    /// completed: the stopper is requested, or the task is in transit.
+    fn audit_changes(&self) {
+        for change in &self.changes {
+            let (task, by) = (&self.tasks[change.task.index()], &self.tasks[change.by.index()]);
+            let comes = match change.waits {
+                Waits::Stopper(cpu) => self.cpus[cpu].pending_work & Work::Relocate as u8 != 0,
+                Waits::Arrival(_) => task.state == State::Arriving,
+            };
+            assert!(
+                comes && by.state == State::Blocked && task.state != State::Dead,
+                "{change:?} at {:?}: {:?}, changed by a task that is {:?}",
+                self.now,
+                task.state,
+                by.state
+            );
+        }
     }
 
     /// Everything that is going to happen is scheduled, and nothing else.

@@ -163,7 +163,8 @@ impl<S: Scheduler> Engine<'_, S> {
                 Step::Done
             }
             Op::SetGroup(group) => self.set_group(cpu, id, group),
-            Op::SetAffinity(index) => self.set_affinity(cpu, id, index),
+            Op::SetAffinity(set) => self.set_affinity(cpu, id, set),
+            Op::SetAffinityOf { template, set } => self.set_affinity_of(cpu, id, template, set),
             Op::Access(access) => self.begin_sweep(cpu, id, access),
             Op::StartWatch(watch) => {
                 self.shared.watches[watch as usize].started = Some(self.world.now);
@@ -501,31 +502,6 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Done
     }
 
-    fn set_affinity(&mut self, cpu: CpuId, id: TaskId, index: u32) -> Step {
-        let task = &mut self.world.tasks[id.index()];
-        let allowed = &self.affinities[task.template as usize].later[index as usize];
-        task.allowed.copy_from(allowed);
-        task.nr_allowed = allowed.len();
-        if task.allowed.contains(cpu) {
-            self.scheduler.allowed_changed(&mut self.world, id);
-            return Step::Done;
-        }
-        task.activity = Activity::Work(0);
-        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::NotAllowed);
-        let target = self.any_allowed(id);
-        self.deliver(id, target, cpu, Enqueue::Relocated);
-        self.world.cpus[cpu].need_resched = true;
-        Step::Left
-    }
-
-    /// A random CPU the task may run on: the kernel's `cpumask_any_and_distribute`.
-    fn any_allowed(&mut self, id: TaskId) -> CpuId {
-        let bound = self.world.nr_cpus() as u64;
-        let start = self.world.random_below(bound) as usize;
-        let allowed = self.world.allowed(id);
-        allowed.iter_wrap(start).next().unwrap_or(0)
-    }
-
     fn block(&mut self, cpu: CpuId, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
         task.state = State::Blocked;
@@ -558,6 +534,7 @@ impl<S: Scheduler> Engine<'_, S> {
 
     fn exit(&mut self, cpu: CpuId, id: TaskId) {
         self.wake_root(cpu, id);
+        self.forget_changes_of(cpu, id);
         self.world.tasks[id.index()].state = State::Dead;
         self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::Exit);
         self.world.cpus[cpu].need_resched = true;

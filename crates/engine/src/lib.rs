@@ -20,6 +20,7 @@
 //! a migration, and sweeps over memory. `cpu.rs` describes how a task's progress follows from them,
 //! and `memory.rs` describes sweeps.
 
+mod affinity;
 mod audit;
 mod background;
 mod counters;

@@ -112,6 +112,7 @@ fn first_work(program: &Program) -> usize {
                 | Op::SetSlice { .. }
                 | Op::SetGroup(_)
                 | Op::SetAffinity(_)
+                | Op::SetAffinityOf { .. }
                 | Op::StartWatch(_)
         )
     };

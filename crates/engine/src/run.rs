@@ -516,6 +516,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if work & Work::Stop as u8 != 0 {
             self.run_stopper(cpu);
         }
+        if work & Work::Relocate as u8 != 0 {
+            self.relocate_from(cpu);
+        }
         if work & Work::Reschedule as u8 != 0 {
             self.world.cpus[cpu].need_resched = true;
         }
@@ -545,6 +548,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.scheduler.enqueue(&mut self.world, cpu, id, arrival.why, by);
         if idle {
             self.world.resched(by, cpu);
+        }
+        if !self.world.changes.is_empty() {
+            self.change_on_arrival(cpu, id);
         }
     }
 
@@ -716,7 +722,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if world.tasks[id.index()].state != State::Queued {
             world.broken(id, cpu, "is picked by", "is not queued");
         }
-        if !world.may_run(id, cpu) {
+        if !world.may_run(id, cpu) && !world.awaits_stopper(id, cpu) {
             world.broken(id, cpu, "is picked by", "may not run there");
         }
         let task = &mut world.tasks[id.index()];

@@ -92,11 +92,12 @@ pub enum Enqueue {
     },
     /// It is new.
     New,
-    /// It was moved because its affinity changed. `dequeue(NotAllowed)` kept its state.
+    /// It was moved because its affinity changed. `dequeue(NotAllowed)` or
+    /// [`Scheduler::dequeue_waiting`] kept its state.
     Relocated,
 }
 
-/// Why the current task leaves its CPU's queue.
+/// Why a task leaves its CPU's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dequeue {
     /// It blocks.
@@ -141,6 +142,9 @@ pub enum Work {
     /// Only take the interrupt: the sender started this CPU's timer ([`World::start_timer`]), and
     /// only the CPU itself can program it.
     Timer = 8,
+    /// Run the stopper for the engine: it moves tasks of this CPU that may no longer run there. The
+    /// scheduler is not told of this work.
+    Relocate = 16,
 }
 
 /// A scheduling policy with its state.
@@ -160,7 +164,8 @@ pub trait Scheduler {
     /// otherwise `cpu` itself, in an interrupt. An idle CPU picks after this without being asked.
     fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId);
 
-    /// Takes the current task of `cpu` off its queue. `pick` follows.
+    /// Takes the current task of `cpu` off its queue. `pick` follows. With the default of
+    /// [`Scheduler::dequeue_waiting`] also takes a task off that waits, and nothing follows.
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue);
 
     /// Chooses the task that `cpu` runs next. If `dequeue` was not called for the current task,
@@ -226,10 +231,23 @@ pub trait Scheduler {
     /// Tasks that it forks later ask for the same.
     fn set_slice(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId, _ns: u64) {}
 
-    /// The affinity of `task` changed; [`World::allowed`] has the new one. The task stays where it
-    /// is, because it may run there or because it sleeps. A task that runs where it no longer may
-    /// is taken off with `dequeue(NotAllowed)` and queued elsewhere with `enqueue(Relocated)`.
-    fn allowed_changed(&mut self, _world: &mut World, _task: TaskId) {}
+    /// The affinity of `task` changed; [`World::allowed`] has the new one. CPU `by` executes this.
+    ///
+    /// - A task that changes its own affinity and may no longer run on its CPU is not announced here.
+    ///   It leaves with `dequeue(NotAllowed)`, and another CPU queues it with `enqueue(Relocated)`.
+    /// - A task that waits where it no longer may is moved at once: `dequeue_waiting` follows, and
+    ///   then `enqueue(Relocated)` on another CPU.
+    /// - A task that runs where it no longer may runs on until the stopper of its CPU moves it, in the
+    ///   first of these two ways.
+    /// - All others stay where they are. A sleeping task is placed at its next wakeup.
+    fn allowed_changed(&mut self, _world: &mut World, _task: TaskId, _by: CpuId) {}
+
+    /// CPU `by` takes a task that waits on `cpu` off its queue, because the task may no longer run
+    /// there. `enqueue(Relocated)` on another CPU follows at once. By default calls
+    /// [`Scheduler::dequeue`].
+    fn dequeue_waiting(&mut self, world: &mut World, cpu: CpuId, task: TaskId, _by: CpuId) {
+        self.dequeue(world, cpu, task, Dequeue::NotAllowed);
+    }
 
     /// The rest of a tick, after the timers that expire in it: balancing (`SCHED_SOFTIRQ`), and
     /// work that is done when the kernel returns to the task.

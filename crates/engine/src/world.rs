@@ -8,6 +8,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::{Group, GroupId, Policy};
 
+use crate::affinity::Change;
 use crate::counters::Counters;
 use crate::cpu::FULL_SPEED;
 use crate::events::{Event, EventQueue};
@@ -52,6 +53,8 @@ pub struct World {
     pub(crate) rng: Xoshiro256PlusPlus,
     /// Whether faults happen ([`World::fault`]).
     pub(crate) faults: bool,
+    /// Changes of affinity that are not complete.
+    pub(crate) changes: Vec<Change>,
     pub(crate) tracer: Option<RefCell<Box<dyn Tracer>>>,
     /// The reason why the scheduler cannot go on.
     pub(crate) end_reason: Option<Box<str>>,
@@ -428,6 +431,7 @@ impl World {
             stale: Vec::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             faults: false,
+            changes: Vec::new(),
             tracer: None,
             sharing: LlcSharing::new(machine.llcs.len(), Time(0)),
             memory: None,

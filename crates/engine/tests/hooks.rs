@@ -66,7 +66,7 @@ impl Scheduler for Told {
         assert_eq!(world.current(cpu).is_none(), idle);
         self.tell(format!("CPU {cpu} {}", if idle { "idles" } else { "is busy" }));
     }
-    fn allowed_changed(&mut self, world: &mut World, task: TaskId) {
+    fn allowed_changed(&mut self, world: &mut World, task: TaskId, _: CpuId) {
         self.tell(format!("{} may use {} CPUs", world.name(task), world.nr_allowed(task)));
     }
 }

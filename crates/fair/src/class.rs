@@ -893,6 +893,24 @@ impl Scheduler for Fair {
         }
     }
 
+    fn dequeue_waiting(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
+        self.detach_queued(world, task, cpu, by);
+    }
+
+    /// A sleeping task with a delayed dequeue is moved too, because it is on a queue.
+    fn allowed_changed(&mut self, world: &mut World, task: TaskId, by: CpuId) {
+        let from = world.task_cpu(task);
+        if !self.tasks[task.index()].delayed || world.may_run(task, from) {
+            return;
+        }
+        self.detach_queued(world, task, from, by);
+        let to = world.any_allowed(task);
+        self.attach_queued(world, task, to, by);
+        if world.current(to).is_none() {
+            world.resched(by, to);
+        }
+    }
+
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
         self.account_current(world, cpu, cpu);
         let previous = self.rqs[cpu].current;
@@ -1009,7 +1027,7 @@ impl Scheduler for Fair {
                 self.numa_stop(world, cpu);
                 self.active_balance_stop(world, cpu);
             }
-            Work::Reschedule | Work::Timer => {}
+            Work::Reschedule | Work::Timer | Work::Relocate => {}
         }
     }
 

@@ -53,6 +53,10 @@ const UNKNOWN_FLAGS: u64 = 0x8;
 const DEQUEUE_SLEEP: u64 = 1;
 const DEQUEUE_CHANGE: u64 = 1 << 33;
 
+/// DEQUEUE_SAVE, and ENQUEUE_RESTORE of the enqueue that follows: a property of the task changes in between.
+const DEQUEUE_SAVE: u64 = 2;
+const ENQUEUE_RESTORE: u64 = 2;
+
 /// How often `dispatch` is called for one pick at most (SCX_DSP_MAX_LOOPS).
 const MOST_DISPATCHES: u32 = 32;
 
@@ -69,6 +73,7 @@ const INTERPRETED: u64 = 10_000_000;
 enum Hook {
     SelectCpu,
     Enqueue,
+    Dequeue,
     Dispatch,
     Tick,
     Runnable,
@@ -90,9 +95,10 @@ enum Hook {
 }
 
 /// Names of the hooks in `struct sched_ext_ops`, in the order of [`Hook`].
-pub(crate) const HOOKS: [&str; 20] = [
+pub(crate) const HOOKS: [&str; 21] = [
     "select_cpu",
     "enqueue",
+    "dequeue",
     "dispatch",
     "tick",
     "runnable",
@@ -554,6 +560,33 @@ impl Scx {
         self.call(world, On::at(cpu), Hook::SetWeight, &arguments);
     }
 
+    /// Tells the scheduler which CPUs a task may use (`set_cpus_allowed_scx()`).
+    fn tell_allowed(&mut self, world: &mut World, on: On, task: TaskId) {
+        let _ = self.kernel.tasks.set_allowed(&mut self.kernel.memory, world, task);
+        let arguments = [self.address(task), self.kernel.tasks.mask(task)];
+        self.call(world, on, Hook::SetCpumask, &arguments);
+    }
+
+    /// Takes a runnable task from whoever holds it, because its affinity changes (`dequeue_task_scx()`).
+    fn take_off(&mut self, world: &mut World, on: On, task: TaskId, runs: bool) {
+        let address = self.address(task);
+        let custody = self.kernel.tasks.get(task).custody;
+        if matches!(custody, Custody::Scheduler(_) | Custody::Queue(Dsq::Made(_))) {
+            self.call(world, on, Hook::Dequeue, &[address, DEQUEUE_SAVE | DEQUEUE_CHANGE]);
+        }
+        if runs {
+            self.kernel.tasks.account(&mut self.kernel.memory, world, task);
+            self.call(world, on, Hook::Stopping, &[address, 0]);
+        }
+        if let Custody::Queue(dsq) = custody {
+            on.call(&mut self.kernel, world).take_out(task, dsq);
+            self.charge_lines(world, on.cpu);
+        }
+        self.kernel.tasks.set_runnable(&mut self.kernel.memory, task, false);
+        let state = self.kernel.tasks.get_mut(task);
+        (state.custody, state.direct) = (Custody::None, None);
+    }
+
     /// Sets the engine's timer of a CPU for the next event that is due there.
     fn arm(&self, world: &mut World, cpu: CpuId) {
         let watch = (cpu == 0).then_some(self.watch_ns);
@@ -705,7 +738,10 @@ impl Scheduler for Scx {
     fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
         let on = On { cpu: by, home: cpu, balancing: false };
         self.kernel.tasks.set_runnable(&mut self.kernel.memory, task, true);
-        self.kernel.tasks.get_mut(task).runnable_at = world.now().ns();
+        // A task that waits goes on waiting while it is moved.
+        if why != Enqueue::Relocated {
+            self.kernel.tasks.get_mut(task).runnable_at = world.now().ns();
+        }
         let selected = world.nr_allowed(task) > 1 && why != Enqueue::Relocated;
         let flags = match why {
             Enqueue::Wakeup { .. } => ENQUEUE_WAKEUP,
@@ -713,7 +749,10 @@ impl Scheduler for Scx {
         };
         let flags = flags | if selected { ENQUEUE_CPU_SELECTED } else { 0 };
         if why == Enqueue::Relocated {
-            self.allowed_changed(world, task);
+            // If another task changed the affinity, the scheduler knows already.
+            if !self.kernel.tasks.knows_allowed(&self.kernel.memory, world, task) {
+                self.tell_allowed(world, on, task);
+            }
         } else {
             let address = self.address(task);
             self.call(world, on, Hook::Runnable, &[address, flags]);
@@ -732,7 +771,9 @@ impl Scheduler for Scx {
         self.kernel.tasks.set_state(&mut self.kernel.memory, task, left);
         let address = self.address(task);
         self.call(world, On::at(cpu), Hook::Stopping, &[address, 0]);
-        if why != Dequeue::NotAllowed {
+        if why == Dequeue::NotAllowed {
+            self.kernel.tasks.get_mut(task).runnable_at = world.now().ns();
+        } else {
             let flags = if why == Dequeue::Sleep { DEQUEUE_SLEEP } else { DEQUEUE_CHANGE };
             self.call(world, On::at(cpu), Hook::Quiescent, &[address, flags]);
         }
@@ -819,11 +860,36 @@ impl Scheduler for Scx {
         self.call(world, On::at(cpu), Hook::CgroupMove, &arguments);
     }
 
-    fn allowed_changed(&mut self, world: &mut World, task: TaskId) {
-        let _ = self.kernel.tasks.set_allowed(&mut self.kernel.memory, world, task);
-        let mask = self.kernel.tasks.mask(task);
-        let arguments = [self.address(task), mask];
-        self.call(world, On::at(world.task_cpu(task)), Hook::SetCpumask, &arguments);
+    /// A task that waits is dequeued before its affinity changes, and enqueued after that on the same CPU
+    /// (`do_set_cpus_allowed()`). A task that runs stops and runs again.
+    fn allowed_changed(&mut self, world: &mut World, task: TaskId, by: CpuId) {
+        let home = world.task_cpu(task);
+        let on = On { cpu: by, home, balancing: false };
+        if by == home && world.current(home) == Some(task) || !self.kernel.tasks.get(task).runnable
+        {
+            return self.tell_allowed(world, on, task);
+        }
+        let runs = world.current(home) == Some(task);
+        let address = self.address(task);
+        self.take_off(world, on, task, runs);
+        self.call(world, on, Hook::Quiescent, &[address, DEQUEUE_SAVE | DEQUEUE_CHANGE]);
+        self.tell_allowed(world, on, task);
+        self.kernel.tasks.set_runnable(&mut self.kernel.memory, task, true);
+        self.call(world, on, Hook::Runnable, &[address, ENQUEUE_RESTORE]);
+        if runs {
+            self.call(world, on, Hook::Running, &[address]);
+            return;
+        }
+        self.hand_over(world, on, task, ENQUEUE_RESTORE);
+        let local = self.kernel.tasks.get(task).custody == Custody::Queue(Dsq::Local(home));
+        if local && world.current(home).is_none() {
+            world.mark_queued(home);
+            world.resched(by, home);
+        }
+    }
+
+    fn dequeue_waiting(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
+        self.take_off(world, On { cpu: by, home: cpu, balancing: false }, task, false);
     }
 
     /// For each hook, and for timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`. Then the

@@ -74,7 +74,9 @@ impl Call<'_> {
 
     /// Puts a task into a queue (`dispatch_enqueue()`).
     pub(crate) fn put(&mut self, task: TaskId, dsq: Dsq, flags: u64) {
+        // The kernel checks it when the task comes from another CPU (`task_can_run_on_remote_rq()`).
         if let Dsq::Local(cpu) = dsq
+            && cpu != self.world.task_cpu(task)
             && !self.world.may_run(task, cpu)
         {
             let named = Tasks::named(self.world, task);
@@ -103,6 +105,14 @@ impl Call<'_> {
         self.lock_queue(dsq);
         if let Dsq::Local(cpu) = dsq {
             self.tell(task, cpu, flags);
+        }
+    }
+
+    /// Takes a task out of the queue in which it waits (`dispatch_dequeue()`).
+    pub(crate) fn take_out(&mut self, task: TaskId, dsq: Dsq) {
+        if let Some(queue) = self.kernel.queues.get(dsq) {
+            queue.remove(task);
+            self.lock_queue(dsq);
         }
     }
 

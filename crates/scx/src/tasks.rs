@@ -358,6 +358,14 @@ impl Tasks {
         memory.write(address + self.layout.nr_cpus_allowed, 4, world.nr_allowed(id) as u64)
     }
 
+    /// Whether the struct of a task has the CPUs that the task may use.
+    pub(crate) fn knows_allowed(&self, memory: &Memory, world: &World, id: TaskId) -> bool {
+        let mask = self.mask(id);
+        (0..)
+            .zip(world.allowed(id).words())
+            .all(|(number, word)| memory.read(mask + 8 * number, 8) == Ok(*word))
+    }
+
     /// The weight of a task on the scale of cgroups: 100 for nice 0 (`sched_weight_to_cgroup()`).
     pub(crate) fn weight(world: &World, id: TaskId) -> u64 {
         let weight = match world.policy(id) {

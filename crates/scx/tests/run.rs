@@ -6,7 +6,8 @@
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
-use roost_engine::{Control, Outcome, RunError};
+use roost_engine::{Control, Enqueue, Outcome, Pick, RunError, Scheduler, TaskId, World};
+use roost_machine::CpuSet;
 use roost_scx::{KernelTypes, Object, Program, Scx};
 
 const MS: u64 = 1_000_000;
@@ -212,4 +213,61 @@ fn a_setting_that_there_is_not_or_does_not_fit_is_refused() {
     assert!(refused("fault", "4294967296").contains("that is no u32"));
     assert!(refused("slice_ns", "-1").contains("that is no u64"));
     assert!(small(&[]).set("slice_ns", "0x10").is_ok());
+}
+
+/// How often hooks were called.
+fn calls<const N: usize>(scx: &Scx, hooks: [&str; N]) -> [u64; N] {
+    hooks.map(|hook| {
+        let (name, mut calls) = (format!("{hook}_calls"), 0);
+        scx.counters(&mut |known, value| calls += if known == name { value } else { 0 });
+        calls
+    })
+}
+
+/// `do_set_cpus_allowed()` dequeues a task, tells its new affinity, and enqueues it, on the same CPU. Then
+/// `move_queued_task()` dequeues it again, and enqueues it on another CPU.
+#[test]
+fn a_task_that_waits_is_enqueued_anew_when_its_affinity_changes() {
+    let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
+    let program = Program::new(ROOST.clone(), KernelTypes::shipped().unwrap()).unwrap();
+    let mut scx = Scx::new(&machine, &program, 4 * MS).unwrap();
+    let mut world = World::for_test(Arc::clone(&machine), 2);
+    scx.start(&mut world);
+    for task in [TaskId(0), TaskId(1)] {
+        scx.task_new(&mut world, task, None);
+        world.set_task_cpu(task, 2);
+        world.mark_queued(2);
+        scx.enqueue(&mut world, 2, task, Enqueue::New, 2);
+    }
+    let Pick::Run(running) = scx.pick(&mut world, 2) else { panic!("two tasks wait") };
+    world.set_current_for_test(2, Some(running));
+    let waiting = TaskId(1 - running.0);
+    let mut counted = |change: &dyn Fn(&mut Scx, &mut World)| {
+        let hooks = ["enqueue", "set_cpumask", "stopping", "running"];
+        let before = calls(&scx, hooks);
+        change(&mut scx, &mut world);
+        let after = calls(&scx, hooks);
+        scx.audit(&world);
+        [0, 1, 2, 3].map(|hook| after[hook] - before[hook])
+    };
+    let in_place = counted(&|scx, world| {
+        world.set_allowed_for_test(waiting, CpuSet::from_cpus(16, [2, 3]));
+        scx.allowed_changed(world, waiting, 7);
+    });
+    assert_eq!(in_place, [1, 1, 0, 0]);
+    let moved = counted(&|scx, world| {
+        world.set_allowed_for_test(waiting, CpuSet::from_cpus(16, [3]));
+        scx.allowed_changed(world, waiting, 7);
+        scx.dequeue_waiting(world, 2, waiting, 7);
+        world.set_task_cpu(waiting, 3);
+        world.mark_queued(3);
+        scx.enqueue(world, 3, waiting, Enqueue::Relocated, 7);
+    });
+    assert_eq!(moved, [2, 1, 0, 0], "it is told once where the task may run");
+    let runs = counted(&|scx, world| {
+        world.set_allowed_for_test(running, CpuSet::from_cpus(16, [3]));
+        scx.allowed_changed(world, running, 7);
+    });
+    assert_eq!(runs, [0, 1, 1, 1], "it stops and runs again");
+    assert_eq!(scx.pick(&mut world, 3), Pick::Run(waiting));
 }

@@ -227,7 +227,7 @@ pub struct Program {
     pub loop_depth: u8,
     /// Number of timers that only this task uses.
     pub own_timers: u32,
-    /// CPU lists (operating-system numbers; `None`: all) that [`Op::SetAffinity`] names.
+    /// CPU lists (operating-system numbers; `None`: all) that [`Op::SetAffinity`] and [`Op::SetAffinityOf`] name.
     pub affinities: Vec<Option<Vec<u32>>>,
     /// Sweeps over memory that [`Op::Access`] names.
     pub accesses: Vec<Access>,
@@ -323,6 +323,14 @@ pub enum Op {
     SetGroup(Option<GroupId>),
     /// Change the task's affinity: index into [`Program::affinities`].
     SetAffinity(u32),
+    /// Change the affinity of all other tasks of a template, in whatever state they are (`sched_setaffinity(2)` for
+    /// each of them). Block until none of them runs on a CPU where it no longer may.
+    SetAffinityOf {
+        /// The template.
+        template: TemplateId,
+        /// Index into the [`Program::affinities`] of the task that executes this.
+        set: u32,
+    },
     /// Write to a channel. Block while the channel is full.
     Send {
         /// Channel.

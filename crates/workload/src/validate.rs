@@ -294,6 +294,10 @@ impl Workload {
             Op::SetNice(nice) => nice_in_range(nice),
             Op::SetGroup(Some(group)) => in_range("group", group, self.groups.len()),
             Op::SetAffinity(set) => in_range("CPU list", set, program.affinities.len()),
+            Op::SetAffinityOf { template, set } => {
+                in_range("template", template, self.templates.len())?;
+                in_range("CPU list", set, program.affinities.len())
+            }
             Op::Send { channel, bytes } => self.validate_message(channel, bytes),
             Op::Receive { channel, .. } => in_range("channel", channel, self.channels.len()),
             Op::Count { counter, .. } => in_range("counter", counter, self.counters as usize),
@@ -593,6 +597,8 @@ mod tests {
             Op::Barrier(2),
             Op::Fork(1),
             Op::SetAffinity(0),
+            Op::SetAffinityOf { template: 0, set: 0 },
+            Op::SetAffinityOf { template: 1, set: 0 },
             Op::Send { channel: 2, bytes: 1 },
             Op::Receive { channel: 2, bytes: 1 },
             Op::Count { counter: 2, by: 1 },

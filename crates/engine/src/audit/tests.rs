@@ -7,6 +7,7 @@ use roost_machine::CpuSet;
 use roost_workload::Process;
 
 use super::*;
+use crate::affinity::Change;
 use crate::facts::ProcessState;
 use crate::time::Time;
 
@@ -75,6 +76,37 @@ fn who_is_on_the_way_is_awaited_in_order() {
     assert_found(|w| w.arrivals[0].swap(0, 1), "tasks in transit to CPU 0 are out of order");
     assert_found(|w| w.tasks[1].state = State::Queued, "task  (2), in transit to CPU 0");
     assert_found(|w| w.tasks[3].state = State::Arriving, "tasks in transit, and arrivals");
+}
+
+#[test]
+fn a_task_waits_or_is_on_its_way_only_where_it_may_run() {
+    let only_cpu_1 = || CpuSet::from_cpus(2, [1]);
+    let allow = |task: usize| {
+        move |w: &mut World| {
+            w.tasks[task].allowed = only_cpu_1();
+            w.tasks[task].nr_allowed = 1;
+        }
+    };
+    assert_found(allow(1), "task  (2) is in transit to CPU 0 at Time(0), where it may not run");
+    let waits = |w: &mut World| {
+        allow(3)(w);
+        w.tasks[3].state = State::Queued;
+    };
+    assert_found(waits, "task  (4) waits on CPU 0 at Time(0), where it may not run");
+}
+
+#[test]
+fn a_change_of_affinity_will_be_completed() {
+    let change = |waits| Change { task: TaskId(1), by: TaskId(3), waits };
+    let arrives = || change(Waits::Arrival(CpuSet::full(2)));
+    let mut correct = world();
+    correct.changes = vec![arrives()];
+    correct.audit();
+    assert_found(|w| w.changes = vec![change(Waits::Stopper(0))], "Stopper(0)");
+    let awake = |w: &mut World| w.changes = vec![Change { by: TaskId(2), ..arrives() }];
+    assert_found(awake, "changed by a task that is Arriving");
+    let asleep = |w: &mut World| w.changes = vec![Change { task: TaskId(3), ..arrives() }];
+    assert_found(asleep, "Blocked, changed by a task that is Blocked");
 }
 
 #[test]

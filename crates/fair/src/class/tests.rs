@@ -5,8 +5,8 @@ use roost_engine::{
     Control, CpuId, Dequeue, Enqueue, Outcome, Pick, Scheduler, TaskId, Time, Wake, Work, World,
     run,
 };
-use roost_machine::Machine;
-use roost_workload::{Policy, rtapp};
+use roost_machine::{CpuSet, Machine};
+use roost_workload::{Op, Policy, Program, Template, Workload, rtapp};
 
 use crate::eras::Load;
 use crate::features::{Features, versions};
@@ -63,6 +63,14 @@ impl Scheduler for Audited {
     }
     fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
         self.0.dequeue(world, cpu, task, why);
+        self.audit(world);
+    }
+    fn dequeue_waiting(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
+        self.0.dequeue_waiting(world, cpu, task, by);
+        self.audit(world);
+    }
+    fn allowed_changed(&mut self, world: &mut World, task: TaskId, by: CpuId) {
+        self.0.allowed_changed(world, task, by);
         self.audit(world);
     }
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
@@ -138,14 +146,17 @@ fn fair(version: &str) -> Fair {
 }
 
 pub(crate) fn audited_run(machine: &str, version: &str, workload: &str) -> Outcome {
+    audited_run_of(machine, version, &rtapp::parse(workload, "test.json").unwrap())
+}
+
+fn audited_run_of(machine: &str, version: &str, workload: &Workload) -> Outcome {
     let machine = Arc::new(roost_machine::resolve(machine).unwrap());
-    let workload = rtapp::parse(workload, "test.json").unwrap();
     let fair = Fair::new(&machine, Features::parse(&format!("fair@{version}")).unwrap());
     let nr_llcs = fair.topology.llc_span.len();
     let scheduler = Audited(fair, vec![0; nr_llcs]);
     let stop = AtomicBool::new(false);
     let control = Control { stop: &stop, ..Control::new(7) };
-    run(&machine, &workload, scheduler, control).unwrap()
+    run(&machine, workload, scheduler, control).unwrap()
 }
 
 /// Hogs of several weights and policies, sleepers, and tasks that yield: more tasks than CPUs.
@@ -173,6 +184,59 @@ fn books_balance_in_every_version() {
         assert!(outcome.counter("yld_count") > 0.0);
         assert!(outcome.counter("migrations") > 0.0, "{version} balanced nothing");
     }
+}
+
+/// [`MIXED`], and a task that changes the affinity of another kind of task every 0.3 ms.
+fn mixed_with_changes() -> Workload {
+    let mut workload = rtapp::parse(MIXED, "test.json").unwrap();
+    workload.duration_ns = Some(500_000_000);
+    let kinds = workload.templates.len() as u32;
+    let affinities = vec![Some(vec![2]), Some(vec![0, 9, 10]), None, Some((8..16).collect())];
+    let change =
+        |(template, set)| [Op::Sleep { ns: 300_000 }, Op::SetAffinityOf { template, set: set % 4 }];
+    // All kinds get all sets, each kind another one.
+    let mut ops: Vec<Op> =
+        (0..4 * kinds).map(|n| (n % kinds, n / kinds + n)).flat_map(change).collect();
+    ops.push(Op::Loop { depth: 0, times: 0, to: 0 });
+    let program = Program { ops, loop_depth: 1, affinities, ..Program::default() };
+    let changer = Template { name: "changer".to_owned(), program, ..workload.templates[0].clone() };
+    workload.templates.push(changer);
+    workload.start.push((kinds, 1));
+    workload
+}
+
+#[test]
+fn books_balance_while_affinities_change() {
+    let workload = mixed_with_changes();
+    for version in versions() {
+        let outcome = audited_run_of(NODES, version, &workload);
+        assert!(outcome.counter("migrations") > 1000.0, "{version}: {:?}", outcome.counters);
+    }
+}
+
+/// `move_queued_task()` moves whatever is on a queue.
+#[test]
+fn a_sleeper_that_is_still_queued_moves_when_it_may_no_longer_run_there() {
+    let (mut fair, mut world) = fair_and_world("7.2", 2);
+    for task in 0..2 {
+        queue_with(&mut fair, &mut world, task, 2, Avg::default());
+    }
+    world.mark_queued(2);
+    let sleeper = TaskId(0);
+    assert_eq!(pick(&mut fair, &mut world, 2), Some(sleeper));
+    world.set_now_for_test(Time(4_000_000));
+    fair.dequeue(&mut world, 2, sleeper, Dequeue::Sleep);
+    assert!(fair.tasks[0].delayed, "the task ran ahead");
+    world.set_allowed_for_test(sleeper, CpuSet::from_cpus(16, [2, 5]));
+    fair.allowed_changed(&mut world, sleeper, 7);
+    assert_eq!(world.task_cpu(sleeper), 2, "it may stay");
+    world.set_allowed_for_test(sleeper, CpuSet::from_cpus(16, [5]));
+    fair.allowed_changed(&mut world, sleeper, 7);
+    assert_eq!((world.task_cpu(sleeper), fair.tasks[0].delayed), (5, true));
+    assert_eq!(world.take_work_for_test(5), Work::Reschedule as u8, "CPU 5 was idle");
+    let wake = Wake { cpu: 7, waker: None, sync: false, interrupt: false };
+    assert_eq!(fair.wake_queued(&mut world, sleeper, wake), Some(5));
+    fair.audit_books(&world);
 }
 
 #[test]

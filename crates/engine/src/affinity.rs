@@ -1,0 +1,211 @@
+//! Changes of affinity (`sched_setaffinity(2)`): of a task by itself, and by another task.
+//!
+//! What follows depends on the state of the task (`__set_cpus_allowed_ptr()`, `affine_move_task()`):
+//!
+//! | the task | what happens |
+//! |---|---|
+//! | sleeps | it is placed at its next wakeup |
+//! | waits where it may not run | it is moved at once to an allowed CPU |
+//! | runs where it may not run | the stopper of its CPU moves it; the other task sleeps until then |
+//! | is in transit to a queue | who sent it holds its lock, so the change waits until it is queued |
+//! | any other | it stays where it is |
+
+use roost_machine::CpuSet;
+use roost_workload::TemplateId;
+
+use crate::interpret::Step;
+use crate::run::Engine;
+use crate::scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake, Work};
+use crate::task::{Activity, State, Task};
+use crate::world::World;
+
+/// A change of affinity that is not complete.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// The task whose affinity it is.
+    pub task: TaskId,
+    /// The task that sleeps until the change is complete.
+    pub by: TaskId,
+    pub waits: Waits,
+}
+
+/// What a change waits for.
+#[derive(Debug)]
+pub(crate) enum Waits {
+    /// The stopper of this CPU, on which the task ran.
+    Stopper(CpuId),
+    /// The task's arrival in a queue. It gets these CPUs then.
+    Arrival(CpuSet),
+}
+
+impl<S: Scheduler> Engine<'_, S> {
+    /// The task of `cpu` changes its own affinity.
+    pub(crate) fn set_affinity(&mut self, cpu: CpuId, id: TaskId, set: u32) -> Step {
+        let template = self.world.tasks[id.index()].template;
+        self.world.allow(id, &self.affinities[template as usize].later[set as usize]);
+        if self.world.may_run(id, cpu) {
+            self.scheduler.allowed_changed(&mut self.world, id, cpu);
+            return Step::Done;
+        }
+        self.world.tasks[id.index()].activity = Activity::Work(0);
+        self.send_away(cpu, id);
+        Step::Left
+    }
+
+    /// The task of `cpu` changes the affinity of the other tasks of `template`.
+    #[cold]
+    pub(crate) fn set_affinity_of(
+        &mut self,
+        cpu: CpuId,
+        id: TaskId,
+        template: TemplateId,
+        set: u32,
+    ) -> Step {
+        let own = self.world.tasks[id.index()].template;
+        let allowed = self.affinities[own as usize].later[set as usize].clone();
+        let is_of = |task: &Task| task.template == template && !task.root;
+        let others = (0..self.world.tasks.len() as u32).map(TaskId).filter(|&other| other != id);
+        let others: Vec<TaskId> =
+            others.filter(|other| is_of(&self.world.tasks[other.index()])).collect();
+        for other in others {
+            self.change(cpu, other, id, allowed.clone());
+        }
+        let waits = self.world.changes.iter().any(|change| change.by == id);
+        if waits { Step::Blocked } else { Step::Done }
+    }
+
+    /// The task `by` changes the affinity of `id`. CPU `from` executes this.
+    fn change(&mut self, from: CpuId, id: TaskId, by: TaskId, allowed: CpuSet) {
+        let Task { state, cpu, .. } = self.world.tasks[id.index()];
+        match state {
+            State::Dead => return,
+            State::Arriving => {
+                return self.world.changes.push(Change {
+                    task: id,
+                    by,
+                    waits: Waits::Arrival(allowed),
+                });
+            }
+            State::Blocked | State::Queued | State::Running => {}
+        }
+        if self.world.tasks[id.index()].allowed == allowed {
+            return;
+        }
+        if cpu != from {
+            self.world.charge_line(from, cpu);
+        }
+        self.world.allow(id, &allowed);
+        self.scheduler.allowed_changed(&mut self.world, id, from);
+        // The scheduler may have moved the task.
+        let cpu = self.world.task_cpu(id);
+        if self.world.may_run(id, cpu) {
+            return;
+        }
+        match state {
+            State::Queued => self.relocate(cpu, id, from),
+            State::Running => {
+                self.world.changes.push(Change { task: id, by, waits: Waits::Stopper(cpu) });
+                self.world.kick(from, cpu, Work::Relocate);
+            }
+            State::Blocked | State::Arriving | State::Dead => {}
+        }
+    }
+
+    /// CPU `by` moves a task that waits on `from`, where it may not run (`move_queued_task()`).
+    fn relocate(&mut self, from: CpuId, id: TaskId, by: CpuId) {
+        self.scheduler.dequeue_waiting(&mut self.world, from, id, by);
+        let to = self.world.any_allowed(id);
+        self.world.set_task_cpu(id, to);
+        self.world.mark_queued(to);
+        self.scheduler.enqueue(&mut self.world, to, id, Enqueue::Relocated, by);
+        if self.world.current(to).is_none() {
+            self.world.resched(by, to);
+        }
+    }
+
+    /// The current task of `cpu` may no longer run there: sends it to another CPU.
+    fn send_away(&mut self, cpu: CpuId, id: TaskId) {
+        self.scheduler.dequeue(&mut self.world, cpu, id, Dequeue::NotAllowed);
+        let target = self.world.any_allowed(id);
+        self.deliver(id, target, cpu, Enqueue::Relocated);
+        self.world.cpus[cpu].need_resched = true;
+    }
+
+    /// The stopper of `cpu` runs: one switch to it, and tasks leave that may no longer run there
+    /// (`migration_cpu_stop()`). Meanwhile they may have left, or may be allowed again.
+    #[cold]
+    pub(crate) fn relocate_from(&mut self, cpu: CpuId) {
+        let cost = self.world.machine.figures.context_switch_ns.value;
+        self.world.charge(cpu, cost);
+        self.world.cpus[cpu].need_resched = true;
+        let due = |change: &Change| matches!(change.waits, Waits::Stopper(on) if on == cpu);
+        for Change { task: id, by, .. } in self.world.take_changes(due) {
+            if self.world.task_cpu(id) == cpu && !self.world.may_run(id, cpu) {
+                match self.world.tasks[id.index()].state {
+                    State::Running => self.send_away(cpu, id),
+                    State::Queued => self.relocate(cpu, id, cpu),
+                    State::Blocked | State::Arriving | State::Dead => {}
+                }
+            }
+            self.complete(cpu, by);
+        }
+    }
+
+    /// `id` has arrived in the queue of `cpu`. Now its affinity can change.
+    #[cold]
+    pub(crate) fn change_on_arrival(&mut self, cpu: CpuId, id: TaskId) {
+        let due = |change: &Change| change.task == id && matches!(change.waits, Waits::Arrival(_));
+        for Change { by, waits, .. } in self.world.take_changes(due) {
+            if let Waits::Arrival(allowed) = waits {
+                self.change(cpu, id, by, allowed);
+            }
+            self.complete(cpu, by);
+        }
+    }
+
+    /// `id`, which runs on `cpu`, exits. Changes of its affinity need nothing any more.
+    pub(crate) fn forget_changes_of(&mut self, cpu: CpuId, id: TaskId) {
+        if self.world.changes.is_empty() {
+            return;
+        }
+        for Change { by, .. } in self.world.take_changes(|change| change.task == id) {
+            self.complete(cpu, by);
+        }
+    }
+
+    /// A change that `by` made is complete: wakes `by` if it waits for no other one.
+    fn complete(&mut self, cpu: CpuId, by: TaskId) {
+        if !self.world.changes.iter().any(|change| change.by == by) {
+            let waker = self.world.current(cpu);
+            self.wake(by, Wake { cpu, waker, sync: false, interrupt: true });
+        }
+    }
+}
+
+impl World {
+    /// Sets the CPUs a task may run on.
+    fn allow(&mut self, id: TaskId, allowed: &CpuSet) {
+        let task = &mut self.tasks[id.index()];
+        task.allowed.copy_from(allowed);
+        task.nr_allowed = allowed.len();
+    }
+
+    /// A random CPU the task may run on: the kernel's `cpumask_any_and_distribute`.
+    pub fn any_allowed(&mut self, id: TaskId) -> CpuId {
+        let bound = self.nr_cpus() as u64;
+        let start = self.random_below(bound) as usize;
+        self.allowed(id).iter_wrap(start).next().unwrap_or(0)
+    }
+
+    /// Whether the stopper of `cpu` is going to move the task away.
+    #[cold]
+    pub(crate) fn awaits_stopper(&self, id: TaskId, cpu: CpuId) -> bool {
+        let moves = |change: &Change| matches!(change.waits, Waits::Stopper(on) if on == cpu);
+        self.changes.iter().any(|change| change.task == id && moves(change))
+    }
+
+    /// Takes the changes of which `due` is true.
+    fn take_changes(&mut self, due: impl Fn(&Change) -> bool) -> Vec<Change> {
+        self.changes.extract_if(.., |change| due(change)).collect()
+    }
+}
