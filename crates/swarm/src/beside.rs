@@ -7,9 +7,9 @@ use roost_workload::{
     Template, Workload,
 };
 
-use crate::random::Random;
+use crate::random::{Random, random_cpus};
 
-/// Tasks that send messages, or that sweep over memory.
+/// Tasks that send messages, that sweep over memory, or that change where others may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// A sender and a receiver.
@@ -32,6 +32,15 @@ pub enum Beside {
         /// The order of the accesses.
         pattern: Pattern,
         /// Length of each sleep, in us.
+        sleep_us: u64,
+    },
+    /// A task that changes the affinity of all tasks of a template, as `taskset` does.
+    Bind {
+        /// Number of the template, counted from 0 again after the last one.
+        template: u32,
+        /// The CPUs that it allows, in turn, by the operating system's numbers. `None`: all.
+        sets: Vec<Option<Vec<u32>>>,
+        /// Length of the sleep before each change, in us.
         sleep_us: u64,
     },
 }
@@ -71,6 +80,19 @@ impl Beside {
         }
     }
 
+    /// A [`Beside::Bind`] for a machine with these CPUs.
+    pub(crate) fn binding(random: &mut Random, cpus: &[u64]) -> Self {
+        let set = |random: &mut Random| match random.one_in(4) {
+            true => None,
+            false => Some(random_cpus(random, cpus).into_iter().map(|cpu| cpu as u32).collect()),
+        };
+        Self::Bind {
+            template: random.range(0, 5) as u32,
+            sets: (0..random.range(1, 4)).map(|_| set(random)).collect(),
+            sleep_us: random.range(1, 20_000),
+        }
+    }
+
     /// Adds these tasks to `workload`. Each repeats its work `times` times, or for ever if 0.
     pub(crate) fn add_to(&self, workload: &mut Workload, times: u64) {
         match self {
@@ -96,6 +118,14 @@ impl Beside {
                 let sweeper =
                     add(workload, "sweeper", *instances, vec![Op::Access(0), sleep], times);
                 sweeper.program.accesses.push(Access::new(slices, *pattern));
+            }
+            Self::Bind { template, sets, sleep_us } => {
+                let template = template % workload.templates.len() as u32;
+                let sleep = Op::Sleep { ns: sleep_us * 1_000 };
+                let change = |set| [sleep, Op::SetAffinityOf { template, set }];
+                let ops = (0..sets.len() as u32).flat_map(change).collect();
+                let binder = add(workload, "binder", 1, ops, times);
+                binder.program.affinities.clone_from(sets);
             }
         }
     }

@@ -4,7 +4,7 @@ use roost_fair::Features;
 
 use crate::beside::Beside;
 use crate::case::{Case, Phase, Task};
-use crate::random::Random;
+use crate::random::{Random, random_cpus};
 use crate::shape::Shape;
 
 /// The features that the tasks of a case may use.
@@ -57,11 +57,16 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
     };
     let tasks = (0..random.range(1, 5)).map(|_| random_task(random, &kind)).collect();
     let beside = if random.one_in(2) { 0 } else { random.range(1, 3) };
-    let beside = (0..beside).map(|_| Beside::random(random, &kind.memory_nodes)).collect();
+    let mut beside: Vec<Beside> =
+        (0..beside).map(|_| Beside::random(random, &kind.memory_nodes)).collect();
     let weights = if kind.grouped { random.range(0, 3) } else { 0 };
     let weights = (0..weights).map(|_| random_weight(random)).collect();
     let background = random.one_in(2);
     let faults = version.is_none() && random.one_in(2);
+    if random.one_in(3) {
+        let binders = random.range(1, 2);
+        beside.extend((0..binders).map(|_| Beside::binding(random, &kind.cpus)));
+    }
     let duration_ms = None;
     Case {
         machine,
@@ -136,7 +141,7 @@ fn random_task(random: &mut Random, kind: &Kind) -> Task {
         settings.push(format!("\"priority\": {}, ", random.range(0, 39) as i64 - 20));
     }
     if kind.pinned && random.one_in(3) {
-        settings.push(random_cpus(random, &kind.cpus));
+        settings.push(cpus_setting(random, &kind.cpus));
     }
     if kind.grouped && random.one_in(2) {
         settings.push(format!("\"taskgroup\": \"/g{}\", ", random.range(0, 1)));
@@ -163,18 +168,14 @@ fn keep_one_barrier(phases: &mut [Phase]) {
     }
 }
 
-/// One to four CPUs, each listed once.
-fn random_cpus(random: &mut Random, cpus: &[u64]) -> String {
-    let mut list: Vec<u64> = (0..random.range(1, 4)).map(|_| *random.choose(cpus)).collect();
-    list.sort_unstable();
-    list.dedup();
-    format!("\"cpus\": {list:?}, ")
+fn cpus_setting(random: &mut Random, cpus: &[u64]) -> String {
+    format!("\"cpus\": {:?}, ", random_cpus(random, cpus))
 }
 
 fn random_phase(random: &mut Random, kind: &Kind) -> Phase {
     let mut settings = Vec::new();
     if kind.pinned && random.one_in(5) {
-        settings.push(random_cpus(random, &kind.cpus));
+        settings.push(cpus_setting(random, &kind.cpus));
     }
     if random.one_in(5) {
         let last = if kind.idle_policy { 3 } else { 2 };

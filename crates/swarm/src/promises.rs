@@ -248,7 +248,7 @@ fn longest_idle_ns(
     workload: &Workload,
 ) -> Vec<Option<u64>> {
     let pinned = |template: &Template| {
-        let moves = |op: &Op| matches!(op, Op::SetAffinity(_));
+        let moves = |op: &Op| matches!(op, Op::SetAffinity(_) | Op::SetAffinityOf { .. });
         template.affinity.is_some() || template.program.ops.iter().any(moves)
     };
     if workload.templates.iter().any(pinned) {

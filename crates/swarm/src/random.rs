@@ -26,3 +26,11 @@ impl Random {
         &list[self.next() as usize % list.len()]
     }
 }
+
+/// One to four of these CPUs, each once, in order.
+pub(crate) fn random_cpus(random: &mut Random, cpus: &[u64]) -> Vec<u64> {
+    let mut list: Vec<u64> = (0..random.range(1, 4)).map(|_| *random.choose(cpus)).collect();
+    list.sort_unstable();
+    list.dedup();
+    list
+}

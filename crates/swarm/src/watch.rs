@@ -59,7 +59,7 @@ pub struct Expected {
 pub struct Watch {
     /// By template's name, the CPUs that its tasks may ever use. A template that is not listed may use all CPUs.
     allowed: BTreeMap<String, Vec<CpuId>>,
-    /// Templates whose tasks change their own affinity.
+    /// Templates of tasks whose affinity changes.
     allowed_changes: BTreeSet<String>,
     tick_ns: u64,
     now: Time,
@@ -301,25 +301,41 @@ impl Tracer for Watching {
     }
 }
 
-/// The templates that change their affinity.
+/// The templates whose affinity changes.
 fn allowed_changes(workload: &Workload) -> BTreeSet<String> {
     let changes = |op: &Op| matches!(op, Op::SetAffinity(_));
     let templates = workload.templates.iter();
-    let found = templates.filter(|template| template.program.ops.iter().any(changes));
-    found.map(|template| template.name.clone()).collect()
+    let own = templates.filter(|template| template.program.ops.iter().any(changes));
+    let by_others = set_by_others(workload).map(|(of, _)| &workload.templates[of as usize]);
+    own.chain(by_others).map(|template| template.name.clone()).collect()
 }
 
-/// For each template, all CPUs that its program ever allows. Only templates whose programs set their CPUs before they
-/// do anything else are listed.
+/// What tasks allow to tasks of other templates: the number of the other template, and a list of CPUs.
+fn set_by_others(workload: &Workload) -> impl Iterator<Item = (u32, Option<&Vec<u32>>)> {
+    let programs = workload.templates.iter().map(|template| &template.program);
+    programs.flat_map(|program| {
+        program.ops.iter().filter_map(|op| match op {
+            Op::SetAffinityOf { template, set } => {
+                Some((*template, program.affinities[*set as usize].as_ref()))
+            }
+            _ => None,
+        })
+    })
+}
+
+/// For each template, all CPUs that its program or another one ever allows. Only templates whose programs set their
+/// CPUs before they do anything else are listed.
 fn allowed(machine: &Machine, workload: &Workload) -> BTreeMap<String, Vec<CpuId>> {
     let mut all = BTreeMap::new();
-    for template in &workload.templates {
+    for (number, template) in (0..).zip(&workload.templates) {
         let program = &template.program;
         let first = program.ops.iter().find(|op| matches!(op, Op::SetAffinity(_) | Op::Run { .. }));
         let later = program.ops.iter().filter_map(|op| match op {
             Op::SetAffinity(number) => Some(program.affinities[*number as usize].as_ref()),
             _ => None,
         });
+        let by_others = set_by_others(workload).filter(|(of, _)| *of == number);
+        let later = later.chain(by_others.map(|(_, cpus)| cpus));
         let at_start = template.affinity.as_ref();
         let set_first = matches!(first, Some(Op::SetAffinity(_)));
         if at_start.is_none() && !set_first {

@@ -222,6 +222,9 @@ fn cases_have_all_operations_and_odd_machines() {
     some("a node of memory alone", &|case| case.machine.memory_node);
     some("messages", &|case| case.beside.iter().any(|b| matches!(b, Beside::Talk { .. })));
     some("faults", &|case| case.faults && case.version.is_none());
+    some("affinity from outside", &|case| {
+        case.beside.iter().any(|b| matches!(b, Beside::Bind { .. }))
+    });
     some("sweeps", &|case| case.beside.iter().any(|b| matches!(b, Beside::Sweep { .. })));
     let weighted = |case: &Case| {
         let groups = case.workload().unwrap().groups;
