@@ -3,7 +3,7 @@
 //! Each check is a function that compares two places with the same information, and panics with
 //! both. [`Scheduler::audit`] does the same for the scheduler's state.
 
-use crate::affinity::Waits;
+use crate::changes::Waits;
 use crate::events::Event;
 use crate::run::Engine;
 use crate::scheduler::{Scheduler, TaskId, Work};
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// A change of affinity that is not complete has a task asleep that awaits it, and will be
+    /// A change by another task that is not complete has a task asleep that awaits it, and will be
     /// completed: the stopper is requested, or the task is in transit.
     fn audit_changes(&self) {
         for change in &self.changes {

@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use roost_workload::{GroupId, Op, TimerRef};
+use roost_workload::{Op, TimerRef};
 
+use crate::changes::New;
 use crate::events::Event;
 use crate::memory::Found;
 use crate::run::Engine;
@@ -165,6 +166,9 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::SetGroup(group) => self.set_group(cpu, id, group),
             Op::SetAffinity(set) => self.set_affinity(cpu, id, set),
             Op::SetAffinityOf { template, set } => self.set_affinity_of(cpu, id, template, set),
+            Op::SetGroupOf { template, group } => {
+                self.change_others(cpu, id, template, &New::Group(group))
+            }
             Op::Access(access) => self.begin_sweep(cpu, id, access),
             Op::StartWatch(watch) => {
                 self.shared.watches[watch as usize].started = Some(self.world.now);
@@ -488,17 +492,6 @@ impl<S: Scheduler> Engine<'_, S> {
 
     fn reweight(&mut self, cpu: CpuId, id: TaskId) -> Step {
         self.scheduler.reweight(&mut self.world, cpu, id);
-        Step::Done
-    }
-
-    /// Writes the thread's number to the file of a cgroup. Nothing changes if it is in that cgroup.
-    #[cold]
-    fn set_group(&mut self, cpu: CpuId, id: TaskId, group: Option<GroupId>) -> Step {
-        let task = &mut self.world.tasks[id.index()];
-        if std::mem::replace(&mut task.group, group) != group {
-            self.scheduler.group_changed(&mut self.world, cpu, id);
-            self.world.trace_group(id);
-        }
         Step::Done
     }
 

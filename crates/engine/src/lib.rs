@@ -20,9 +20,9 @@
 //! a migration, and sweeps over memory. `cpu.rs` describes how a task's progress follows from them,
 //! and `memory.rs` describes sweeps.
 
-mod affinity;
 mod audit;
 mod background;
+mod changes;
 mod counters;
 mod cpu;
 mod events;

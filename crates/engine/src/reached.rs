@@ -113,6 +113,7 @@ fn first_work(program: &Program) -> usize {
                 | Op::SetGroup(_)
                 | Op::SetAffinity(_)
                 | Op::SetAffinityOf { .. }
+                | Op::SetGroupOf { .. }
                 | Op::StartWatch(_)
         )
     };

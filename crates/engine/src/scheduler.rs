@@ -223,9 +223,9 @@ pub trait Scheduler {
     /// The nice value or policy of a task changed; `world` has the new one. The task runs on `cpu`.
     fn reweight(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
 
-    /// A task moved to another task group; [`World::group`] has the new one. The task runs on
-    /// `cpu`.
-    fn group_changed(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}
+    /// A task moved to another task group; [`World::group`] has the new one. The task runs, waits or
+    /// sleeps on `cpu`. CPU `by` executes this; it is `cpu` if the task moved itself.
+    fn group_changed(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId, _by: CpuId) {}
 
     /// A task that runs on `cpu` asks for slices of `ns` (`sched_runtime` of `sched_setattr(2)`).
     /// Tasks that it forks later ask for the same.

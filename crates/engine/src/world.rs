@@ -8,7 +8,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::{Group, GroupId, Policy};
 
-use crate::affinity::Change;
+use crate::changes::Change;
 use crate::counters::Counters;
 use crate::cpu::FULL_SPEED;
 use crate::events::{Event, EventQueue};
@@ -53,7 +53,7 @@ pub struct World {
     pub(crate) rng: Xoshiro256PlusPlus,
     /// Whether faults happen ([`World::fault`]).
     pub(crate) faults: bool,
-    /// Changes of affinity that are not complete.
+    /// Changes of tasks by other tasks that are not complete.
     pub(crate) changes: Vec<Change>,
     pub(crate) tracer: Option<RefCell<Box<dyn Tracer>>>,
     /// The reason why the scheduler cannot go on.

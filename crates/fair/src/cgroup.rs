@@ -326,32 +326,36 @@ impl Fair {
         self.apply_group_weights(cpu);
     }
 
-    /// The current task of `cpu`, whose averages are up to date, moves to the group that `world`
-    /// names (`sched_move_task`). Its load leaves the old group and joins the new one. It keeps its
-    /// lag and the rest of its request.
-    pub(crate) fn change_cgroup(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+    /// A task of `cpu`, whose averages are up to date, moves to the group that `world` names
+    /// (`sched_move_task`). Its load, if it has any there, leaves the old group and joins the new one.
+    /// It keeps its lag and the rest of its request. CPU `by` executes this.
+    pub(crate) fn change_cgroup(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
         let now = self.rqs[cpu].avg.last_update;
         self.cgroups.advance(cpu, now);
         let state = &mut self.tasks[task.index()];
+        let (attached, on_rq, own) = (state.attached, state.on_rq, state.own_weight);
         let new = world.group(task).map(|group| group as GroupIndex);
         if let Some(old) = std::mem::replace(&mut state.group, new) {
-            self.cgroups.detach(
-                cpu,
-                old,
-                &state.avg,
-                state.own_weight,
-                self.features.averages.leaving,
-            );
-            self.cgroups.count_out(cpu, old, state.own_weight);
+            if attached {
+                let how = self.features.averages.leaving;
+                self.cgroups.detach(cpu, old, &state.avg, own, how);
+            }
+            if on_rq {
+                self.cgroups.count_out(cpu, old, own);
+            }
         }
         if let Some(new) = new {
-            self.cgroups.attach(cpu, new, &state.avg, state.own_weight);
-            self.cgroups.count_in(cpu, new, state.own_weight);
+            if attached {
+                self.cgroups.attach(cpu, new, &state.avg, own);
+            }
+            if on_rq {
+                self.cgroups.count_in(cpu, new, own);
+            }
         }
         self.cgroups.share_out(cpu);
         self.apply_group_weights(cpu);
-        if self.features.queue.reschedules_moved {
-            world.resched(cpu, cpu);
+        if self.features.queue.reschedules_moved && self.rqs[cpu].current == Some(task) {
+            world.resched(by, cpu);
         }
     }
 

@@ -991,10 +991,14 @@ impl Scheduler for Fair {
         self.change_priority(world, cpu, task);
     }
 
-    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
-        self.account_current(world, cpu, cpu);
-        self.update_averages(world, cpu, task);
-        self.change_cgroup(world, cpu, task);
+    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
+        self.account_current(world, cpu, by);
+        if self.tasks[task.index()].attached {
+            self.update_averages(world, cpu, task);
+        } else {
+            self.update_blocked(world, cpu);
+        }
+        self.change_cgroup(world, cpu, task, by);
     }
 
     fn set_slice(&mut self, world: &mut World, cpu: CpuId, task: TaskId, ns: u64) {

@@ -32,7 +32,7 @@ use crate::lines::Fetched;
 use crate::own_counters::OwnCounter;
 use crate::program::{Program, Run};
 use crate::queues::{Dsq, id};
-use crate::tasks::{Custody, Tasks, state};
+use crate::tasks::{Custody, Task, Tasks, state};
 use crate::timers::Expired;
 use crate::translate::{self, Translated};
 
@@ -567,7 +567,38 @@ impl Scx {
         self.call(world, on, Hook::SetCpumask, &arguments);
     }
 
-    /// Takes a runnable task from whoever holds it, because its affinity changes (`dequeue_task_scx()`).
+    /// Changes a property of a task. A task that waits is dequeued before, and enqueued after that on the same CPU. A
+    /// task that runs on another CPU stops before, and runs again (`sched_change_begin()`, `sched_change_end()`).
+    fn change(
+        &mut self,
+        world: &mut World,
+        on: On,
+        task: TaskId,
+        change: impl FnOnce(&mut Self, &mut World),
+    ) {
+        let runs = world.current(on.home) == Some(task);
+        if runs && on.cpu == on.home || !self.kernel.tasks.get(task).runnable {
+            return change(self, world);
+        }
+        let address = self.address(task);
+        self.take_off(world, on, task, runs);
+        self.call(world, on, Hook::Quiescent, &[address, DEQUEUE_SAVE | DEQUEUE_CHANGE]);
+        change(self, world);
+        self.kernel.tasks.set_runnable(&mut self.kernel.memory, task, true);
+        self.call(world, on, Hook::Runnable, &[address, ENQUEUE_RESTORE]);
+        if runs {
+            self.call(world, on, Hook::Running, &[address]);
+            return;
+        }
+        self.hand_over(world, on, task, ENQUEUE_RESTORE);
+        let local = self.kernel.tasks.get(task).custody == Custody::Queue(Dsq::Local(on.home));
+        if local && world.current(on.home).is_none() {
+            world.mark_queued(on.home);
+            world.resched(on.cpu, on.home);
+        }
+    }
+
+    /// Takes a runnable task from whoever holds it, because a property of it changes (`dequeue_task_scx()`).
     fn take_off(&mut self, world: &mut World, on: On, task: TaskId, runs: bool) {
         let address = self.address(task);
         let custody = self.kernel.tasks.get(task).custody;
@@ -843,49 +874,32 @@ impl Scheduler for Scx {
     }
 
     /// Moves a task to another cgroup (`scx_cgroup_can_attach()`, `scx_cgroup_move_task()`).
-    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
+    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
+        let on = On { cpu: by, home: cpu, balancing: false };
         let Kernel { tasks, memory, groups, .. } = &mut self.kernel;
         let (address, from) = (tasks.get(task).address, tasks.cgroup(memory, groups, task));
         let to = groups.get(world.group(task)).cgroup;
         let arguments = [address, from, to];
-        let failed = self.call(world, On::at(cpu), Hook::CgroupPrepMove, &arguments);
+        let failed = self.call(world, on, Hook::CgroupPrepMove, &arguments);
         if failed.is_some_and(|value| (value as u32 as i32) < 0) {
             let named = Tasks::named(world, task);
             self.kernel.end(format!("ops.cgroup_prep_move() failed for {named}"));
             return self.check(world);
         }
-        let Kernel { tasks, memory, groups, .. } = &mut self.kernel;
-        // The struct is in memory, so this cannot fail.
-        let _ = tasks.set_group(memory, world, groups, task);
-        self.call(world, On::at(cpu), Hook::CgroupMove, &arguments);
+        self.change(world, on, task, |scx, world| {
+            let Kernel { tasks, memory, groups, .. } = &mut scx.kernel;
+            // The struct is in memory, so this cannot fail.
+            let _ = tasks.set_group(memory, world, groups, task);
+            scx.call(world, on, Hook::CgroupMove, &arguments);
+        });
+        if by != cpu && world.current(cpu) == Some(task) {
+            world.resched(by, cpu);
+        }
     }
 
-    /// A task that waits is dequeued before its affinity changes, and enqueued after that on the same CPU
-    /// (`do_set_cpus_allowed()`). A task that runs stops and runs again.
     fn allowed_changed(&mut self, world: &mut World, task: TaskId, by: CpuId) {
-        let home = world.task_cpu(task);
-        let on = On { cpu: by, home, balancing: false };
-        if by == home && world.current(home) == Some(task) || !self.kernel.tasks.get(task).runnable
-        {
-            return self.tell_allowed(world, on, task);
-        }
-        let runs = world.current(home) == Some(task);
-        let address = self.address(task);
-        self.take_off(world, on, task, runs);
-        self.call(world, on, Hook::Quiescent, &[address, DEQUEUE_SAVE | DEQUEUE_CHANGE]);
-        self.tell_allowed(world, on, task);
-        self.kernel.tasks.set_runnable(&mut self.kernel.memory, task, true);
-        self.call(world, on, Hook::Runnable, &[address, ENQUEUE_RESTORE]);
-        if runs {
-            self.call(world, on, Hook::Running, &[address]);
-            return;
-        }
-        self.hand_over(world, on, task, ENQUEUE_RESTORE);
-        let local = self.kernel.tasks.get(task).custody == Custody::Queue(Dsq::Local(home));
-        if local && world.current(home).is_none() {
-            world.mark_queued(home);
-            world.resched(by, home);
-        }
+        let on = On { cpu: by, home: world.task_cpu(task), balancing: false };
+        self.change(world, on, task, |scx, world| scx.tell_allowed(world, on, task));
     }
 
     fn dequeue_waiting(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
@@ -935,10 +949,17 @@ impl Scheduler for Scx {
                 assert_eq!(self.kernel.current[cpu], Some(task), "CPU {cpu}");
                 assert_eq!(self.kernel.tasks.get(task).custody, Custody::None, "CPU {cpu}");
             }
-            for task in self.kernel.queues.local[cpu].tasks() {
+        }
+        let mut queued = 0;
+        for (dsq, queue) in self.kernel.queues.all() {
+            for task in queue.tasks() {
                 let custody = self.kernel.tasks.get(task).custody;
-                assert_eq!(custody, Custody::Queue(Dsq::Local(cpu)), "CPU {cpu}");
+                assert_eq!(custody, Custody::Queue(dsq), "{}", Tasks::named(world, task));
+                queued += 1;
             }
         }
+        let in_queue = |(_, task): &(TaskId, &Task)| matches!(task.custody, Custody::Queue(_));
+        let known = self.kernel.tasks.runnable().filter(in_queue).count();
+        assert_eq!(known, queued, "runnable tasks that are in a queue, and tasks in queues");
     }
 }

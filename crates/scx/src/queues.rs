@@ -143,6 +143,14 @@ impl Queues {
         })
     }
 
+    /// All queues, with their names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Dsq, &Queue)> {
+        let local = self.local.iter().enumerate().map(|(cpu, queue)| (Dsq::Local(cpu), queue));
+        let global = self.global.iter().enumerate().map(|(node, queue)| (Dsq::Global(node), queue));
+        let made = self.made.iter().map(|(number, queue)| (Dsq::Made(*number), queue));
+        local.chain(global).chain(made)
+    }
+
     /// An existing queue.
     pub(crate) fn get(&mut self, dsq: Dsq) -> Option<&mut Queue> {
         match dsq {

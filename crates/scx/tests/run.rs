@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use roost_engine::{Control, Enqueue, Outcome, Pick, RunError, Scheduler, TaskId, World};
 use roost_machine::CpuSet;
 use roost_scx::{KernelTypes, Object, Program, Scx};
+use roost_workload::Group;
 
 const MS: u64 = 1_000_000;
 
@@ -227,11 +228,12 @@ fn calls<const N: usize>(scx: &Scx, hooks: [&str; N]) -> [u64; N] {
 /// `do_set_cpus_allowed()` dequeues a task, tells its new affinity, and enqueues it, on the same CPU. Then
 /// `move_queued_task()` dequeues it again, and enqueues it on another CPU.
 #[test]
-fn a_task_that_waits_is_enqueued_anew_when_its_affinity_changes() {
+fn a_task_that_waits_is_enqueued_anew_when_affinity_or_group_change() {
     let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
     let program = Program::new(ROOST.clone(), KernelTypes::shipped().unwrap()).unwrap();
     let mut scx = Scx::new(&machine, &program, 4 * MS).unwrap();
     let mut world = World::for_test(Arc::clone(&machine), 2);
+    world.set_groups_for_test(vec![Group { path: "/a".into(), parent: None, weight: 100 }]);
     scx.start(&mut world);
     for task in [TaskId(0), TaskId(1)] {
         scx.task_new(&mut world, task, None);
@@ -243,18 +245,18 @@ fn a_task_that_waits_is_enqueued_anew_when_its_affinity_changes() {
     world.set_current_for_test(2, Some(running));
     let waiting = TaskId(1 - running.0);
     let mut counted = |change: &dyn Fn(&mut Scx, &mut World)| {
-        let hooks = ["enqueue", "set_cpumask", "stopping", "running"];
+        let hooks = ["enqueue", "set_cpumask", "stopping", "running", "cgroup_move"];
         let before = calls(&scx, hooks);
         change(&mut scx, &mut world);
         let after = calls(&scx, hooks);
         scx.audit(&world);
-        [0, 1, 2, 3].map(|hook| after[hook] - before[hook])
+        [0, 1, 2, 3, 4].map(|hook| after[hook] - before[hook])
     };
     let in_place = counted(&|scx, world| {
         world.set_allowed_for_test(waiting, CpuSet::from_cpus(16, [2, 3]));
         scx.allowed_changed(world, waiting, 7);
     });
-    assert_eq!(in_place, [1, 1, 0, 0]);
+    assert_eq!(in_place, [1, 1, 0, 0, 0]);
     let moved = counted(&|scx, world| {
         world.set_allowed_for_test(waiting, CpuSet::from_cpus(16, [3]));
         scx.allowed_changed(world, waiting, 7);
@@ -263,11 +265,19 @@ fn a_task_that_waits_is_enqueued_anew_when_its_affinity_changes() {
         world.mark_queued(3);
         scx.enqueue(world, 3, waiting, Enqueue::Relocated, 7);
     });
-    assert_eq!(moved, [2, 1, 0, 0], "it is told once where the task may run");
+    assert_eq!(moved, [2, 1, 0, 0, 0], "it is told once where the task may run");
     let runs = counted(&|scx, world| {
         world.set_allowed_for_test(running, CpuSet::from_cpus(16, [3]));
         scx.allowed_changed(world, running, 7);
     });
-    assert_eq!(runs, [0, 1, 1, 1], "it stops and runs again");
+    assert_eq!(runs, [0, 1, 1, 1, 0], "it stops and runs again");
+    let joins = |task: TaskId, cpu| {
+        move |scx: &mut Scx, world: &mut World| {
+            world.set_group_for_test(task, Some(0));
+            scx.group_changed(world, cpu, task, 7);
+        }
+    };
+    assert_eq!(counted(&joins(waiting, 3)), [1, 0, 0, 0, 1]);
+    assert_eq!(counted(&joins(running, 2)), [0, 0, 1, 1, 1]);
     assert_eq!(scx.pick(&mut world, 3), Pick::Run(waiting));
 }

@@ -9,7 +9,7 @@ use roost_workload::{
 
 use crate::random::{Random, random_cpus};
 
-/// Tasks that send messages, that sweep over memory, or that change where others may run.
+/// Tasks that send messages, that sweep over memory, or that change others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// A sender and a receiver.
@@ -40,6 +40,15 @@ pub enum Beside {
         template: u32,
         /// The CPUs that it allows, in turn, by the operating system's numbers. `None`: all.
         sets: Vec<Option<Vec<u32>>>,
+        /// Length of the sleep before each change, in us.
+        sleep_us: u64,
+    },
+    /// A task that moves all tasks of a template to other task groups.
+    Regroup {
+        /// Number of the template, as in [`Beside::Bind`].
+        template: u32,
+        /// The groups, in turn. Numbers that are too large, and `None`: the root group.
+        groups: Vec<Option<u32>>,
         /// Length of the sleep before each change, in us.
         sleep_us: u64,
     },
@@ -93,6 +102,16 @@ impl Beside {
         }
     }
 
+    /// A [`Beside::Regroup`].
+    pub(crate) fn regrouping(random: &mut Random) -> Self {
+        let group = |random: &mut Random| (!random.one_in(4)).then(|| random.range(0, 2) as u32);
+        Self::Regroup {
+            template: random.range(0, 5) as u32,
+            groups: (0..random.range(2, 4)).map(|_| group(random)).collect(),
+            sleep_us: random.range(1, 20_000),
+        }
+    }
+
     /// Adds these tasks to `workload`. Each repeats its work `times` times, or for ever if 0.
     pub(crate) fn add_to(&self, workload: &mut Workload, times: u64) {
         match self {
@@ -126,6 +145,14 @@ impl Beside {
                 let ops = (0..sets.len() as u32).flat_map(change).collect();
                 let binder = add(workload, "binder", 1, ops, times);
                 binder.program.affinities.clone_from(sets);
+            }
+            Self::Regroup { template, groups, sleep_us } => {
+                let template = template % workload.templates.len() as u32;
+                let there = workload.groups.len();
+                let sleep = Op::Sleep { ns: sleep_us * 1_000 };
+                let groups = groups.iter().map(|group| group.filter(|&n| (n as usize) < there));
+                let ops = groups.flat_map(|group| [sleep, Op::SetGroupOf { template, group }]);
+                add(workload, "mover", 1, ops.collect(), times);
             }
         }
     }

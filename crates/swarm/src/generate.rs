@@ -67,6 +67,9 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
         let binders = random.range(1, 2);
         beside.extend((0..binders).map(|_| Beside::binding(random, &kind.cpus)));
     }
+    if kind.grouped && random.one_in(2) {
+        beside.push(Beside::regrouping(random));
+    }
     let duration_ms = None;
     Case {
         machine,

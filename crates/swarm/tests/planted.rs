@@ -225,6 +225,10 @@ fn cases_have_all_operations_and_odd_machines() {
     some("affinity from outside", &|case| {
         case.beside.iter().any(|b| matches!(b, Beside::Bind { .. }))
     });
+    some("groups from outside", &|case| {
+        let moves = |beside: &Beside| matches!(beside, Beside::Regroup { .. });
+        case.workload().unwrap().groups.len() > 1 && case.beside.iter().any(moves)
+    });
     some("sweeps", &|case| case.beside.iter().any(|b| matches!(b, Beside::Sweep { .. })));
     let weighted = |case: &Case| {
         let groups = case.workload().unwrap().groups;

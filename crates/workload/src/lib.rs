@@ -331,6 +331,13 @@ pub enum Op {
         /// Index into the [`Program::affinities`] of the task that executes this.
         set: u32,
     },
+    /// Move all other tasks of a template to another task group, in whatever state they are. `None`: to the root group.
+    SetGroupOf {
+        /// The template.
+        template: TemplateId,
+        /// The task group.
+        group: Option<GroupId>,
+    },
     /// Write to a channel. Block while the channel is full.
     Send {
         /// Channel.

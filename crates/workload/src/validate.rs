@@ -293,6 +293,10 @@ impl Workload {
             }
             Op::SetNice(nice) => nice_in_range(nice),
             Op::SetGroup(Some(group)) => in_range("group", group, self.groups.len()),
+            Op::SetGroupOf { template, group } => {
+                in_range("template", template, self.templates.len())?;
+                group.map_or(Ok(()), |group| in_range("group", group, self.groups.len()))
+            }
             Op::SetAffinity(set) => in_range("CPU list", set, program.affinities.len()),
             Op::SetAffinityOf { template, set } => {
                 in_range("template", template, self.templates.len())?;
@@ -598,6 +602,8 @@ mod tests {
             Op::Fork(1),
             Op::SetAffinity(0),
             Op::SetAffinityOf { template: 0, set: 0 },
+            Op::SetGroupOf { template: 0, group: Some(0) },
+            Op::SetGroupOf { template: 1, group: None },
             Op::SetAffinityOf { template: 1, set: 0 },
             Op::Send { channel: 2, bytes: 1 },
             Op::Receive { channel: 2, bytes: 1 },

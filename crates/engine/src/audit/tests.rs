@@ -7,7 +7,7 @@ use roost_machine::CpuSet;
 use roost_workload::Process;
 
 use super::*;
-use crate::affinity::Change;
+use crate::changes::{Change, New};
 use crate::facts::ProcessState;
 use crate::time::Time;
 
@@ -98,7 +98,7 @@ fn a_task_waits_or_is_on_its_way_only_where_it_may_run() {
 #[test]
 fn a_change_of_affinity_will_be_completed() {
     let change = |waits| Change { task: TaskId(1), by: TaskId(3), waits };
-    let arrives = || change(Waits::Arrival(CpuSet::full(2)));
+    let arrives = || change(Waits::Arrival(New::Group(None)));
     let mut correct = world();
     correct.changes = vec![arrives()];
     correct.audit();

@@ -6,7 +6,7 @@ use roost_engine::{
     run,
 };
 use roost_machine::{CpuSet, Machine};
-use roost_workload::{Op, Policy, Program, Template, Workload, rtapp};
+use roost_workload::{Group, Op, Policy, Program, Template, Workload, rtapp};
 
 use crate::eras::Load;
 use crate::features::{Features, versions};
@@ -118,8 +118,8 @@ impl Scheduler for Audited {
         self.0.reweight(world, cpu, task);
         self.audit(world);
     }
-    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
-        self.0.group_changed(world, cpu, task);
+    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
+        self.0.group_changed(world, cpu, task, by);
         self.audit(world);
     }
     fn work(&mut self, world: &mut World, cpu: CpuId, work: Work) {
@@ -186,15 +186,20 @@ fn books_balance_in_every_version() {
     }
 }
 
-/// [`MIXED`], and a task that changes the affinity of another kind of task every 0.3 ms.
+/// [`MIXED`], and a task that changes another kind of task every 0.3 ms: the affinity, or the group.
 fn mixed_with_changes() -> Workload {
     let mut workload = rtapp::parse(MIXED, "test.json").unwrap();
     workload.duration_ns = Some(500_000_000);
+    let group = |path: &str, parent| Group { path: path.into(), parent, weight: 50 };
+    workload.groups = vec![group("/a", None), group("/b", None), group("/a/c", Some(0))];
     let kinds = workload.templates.len() as u32;
     let affinities = vec![Some(vec![2]), Some(vec![0, 9, 10]), None, Some((8..16).collect())];
-    let change =
-        |(template, set)| [Op::Sleep { ns: 300_000 }, Op::SetAffinityOf { template, set: set % 4 }];
-    // All kinds get all sets, each kind another one.
+    let change = |(template, n): (u32, u32)| {
+        let join = Op::SetGroupOf { template, group: Some(n % 4).filter(|&group| group < 3) };
+        let sleep = Op::Sleep { ns: 300_000 };
+        [sleep, Op::SetAffinityOf { template, set: n % 4 }, sleep, join]
+    };
+    // All kinds get all sets and groups, each kind others.
     let mut ops: Vec<Op> =
         (0..4 * kinds).map(|n| (n % kinds, n / kinds + n)).flat_map(change).collect();
     ops.push(Op::Loop { depth: 0, times: 0, to: 0 });
@@ -206,11 +211,42 @@ fn mixed_with_changes() -> Workload {
 }
 
 #[test]
-fn books_balance_while_affinities_change() {
+fn books_balance_while_affinities_and_groups_change() {
     let workload = mixed_with_changes();
     for version in versions() {
         let outcome = audited_run_of(NODES, version, &workload);
         assert!(outcome.counter("migrations") > 1000.0, "{version}: {:?}", outcome.counters);
+    }
+}
+
+/// The load of a sleeper moves to the new group on the CPU where it last ran. The CPU's own load
+/// stays. A task that has not run has no load anywhere.
+#[test]
+fn a_sleeper_takes_its_load_to_another_group() {
+    for version in versions() {
+        let (mut fair, mut world) = (fair(version), world(2));
+        let group = |path: &str| Group { path: path.into(), parent: None, weight: 100 };
+        world.set_groups_for_test(vec![group("/a"), group("/b")]);
+        fair.start(&mut world);
+        for task in [TaskId(0), TaskId(1)] {
+            world.set_group_for_test(task, Some(0));
+            world.set_task_cpu(task, 2);
+            fair.task_new(&mut world, task, None);
+        }
+        fair.enqueue(&mut world, 2, TaskId(0), Enqueue::New, 2);
+        assert_eq!(pick(&mut fair, &mut world, 2), Some(TaskId(0)), "{version}");
+        world.set_now_for_test(world.now() + 8_000_000);
+        fair.dequeue(&mut world, 2, TaskId(0), Dequeue::Sleep);
+        let loads = |fair: &Fair| [0, 1].map(|group| fair.cgroups.loads(group).0);
+        let [before, _] = loads(&fair);
+        for task in [TaskId(0), TaskId(1)] {
+            world.set_group_for_test(task, Some(1));
+            fair.group_changed(&mut world, 2, task, 5);
+        }
+        assert!(before > 0, "{version}");
+        assert_eq!(loads(&fair), [0, before], "{version}");
+        assert_eq!(fair.rqs[2].avg.load_avg > 0, fair.tasks[0].attached, "{version}");
+        fair.audit_books(&world);
     }
 }
 
@@ -580,7 +616,7 @@ fn a_task_that_goes_to_another_group_takes_its_load_along() {
         // Clears a pick that the second task may have asked for when it was queued.
         world.set_current_for_test(2, Some(TaskId(0)));
         world.set_group_for_test(TaskId(0), Some(1));
-        fair.group_changed(&mut world, 2, TaskId(0));
+        fair.group_changed(&mut world, 2, TaskId(0), 2);
         assert_eq!(fair.rqs[2].load_weight, 2048, "{version}: one in /a, one in /b");
         assert_eq!(fair.rqs[2].current, Some(TaskId(0)), "{version}");
         assert_eq!(world.resched_pending(2), !["3.9", "5.2"].contains(&version), "{version}");

@@ -1,17 +1,21 @@
-//! Changes of affinity (`sched_setaffinity(2)`): of a task by itself, and by another task.
+//! Changes of a task's affinity and task group: by the task itself, and by another task.
 //!
-//! What follows depends on the state of the task (`__set_cpus_allowed_ptr()`, `affine_move_task()`):
+//! If another task changes them (`sched_setaffinity(2)`, a write into a file of a cgroup), the state of
+//! the task decides what follows:
 //!
-//! | the task | what happens |
+//! | the task | what follows |
 //! |---|---|
-//! | sleeps | it is placed at its next wakeup |
-//! | waits where it may not run | it is moved at once to an allowed CPU |
-//! | runs where it may not run | the stopper of its CPU moves it; the other task sleeps until then |
 //! | is in transit to a queue | who sent it holds its lock, so the change waits until it is queued |
+//! | waits where it may not run | it is moved at once to an allowed CPU |
+//! | runs where it may not run | the stopper of its CPU moves it |
+//! | sleeps | it is placed at its next wakeup |
 //! | any other | it stays where it is |
+//!
+//! In the first and the third case the other task sleeps meanwhile. Sources:
+//! `__set_cpus_allowed_ptr()`, `affine_move_task()`, `sched_move_task()`.
 
 use roost_machine::CpuSet;
-use roost_workload::TemplateId;
+use roost_workload::{GroupId, TemplateId};
 
 use crate::interpret::Step;
 use crate::run::Engine;
@@ -19,10 +23,17 @@ use crate::scheduler::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Wake, Work};
 use crate::task::{Activity, State, Task};
 use crate::world::World;
 
-/// A change of affinity that is not complete.
+/// What another task changes.
+#[derive(Clone, Debug)]
+pub(crate) enum New {
+    Allowed(CpuSet),
+    Group(Option<GroupId>),
+}
+
+/// A change by another task that is not complete.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// The task whose affinity it is.
+    /// The task that is changed.
     pub task: TaskId,
     /// The task that sleeps until the change is complete.
     pub by: TaskId,
@@ -34,8 +45,8 @@ pub(crate) struct Change {
 pub(crate) enum Waits {
     /// The stopper of this CPU, on which the task ran.
     Stopper(CpuId),
-    /// The task's arrival in a queue. It gets these CPUs then.
-    Arrival(CpuSet),
+    /// The task's arrival in a queue. It is changed then.
+    Arrival(New),
 }
 
 impl<S: Scheduler> Engine<'_, S> {
@@ -52,8 +63,14 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Left
     }
 
-    /// The task of `cpu` changes the affinity of the other tasks of `template`.
+    /// The task of `cpu` moves to another task group. Nothing changes if it is in that group.
     #[cold]
+    pub(crate) fn set_group(&mut self, cpu: CpuId, id: TaskId, group: Option<GroupId>) -> Step {
+        self.regroup(cpu, id, group);
+        Step::Done
+    }
+
+    /// The task of `cpu` changes the affinity of the other tasks of `template`.
     pub(crate) fn set_affinity_of(
         &mut self,
         cpu: CpuId,
@@ -63,38 +80,68 @@ impl<S: Scheduler> Engine<'_, S> {
     ) -> Step {
         let own = self.world.tasks[id.index()].template;
         let allowed = self.affinities[own as usize].later[set as usize].clone();
+        self.change_others(cpu, id, template, &New::Allowed(allowed))
+    }
+
+    /// The task of `cpu` changes all other tasks of `template`. It sleeps until the changes are
+    /// complete.
+    #[cold]
+    pub(crate) fn change_others(
+        &mut self,
+        cpu: CpuId,
+        id: TaskId,
+        template: TemplateId,
+        new: &New,
+    ) -> Step {
         let is_of = |task: &Task| task.template == template && !task.root;
         let others = (0..self.world.tasks.len() as u32).map(TaskId).filter(|&other| other != id);
         let others: Vec<TaskId> =
             others.filter(|other| is_of(&self.world.tasks[other.index()])).collect();
         for other in others {
-            self.change(cpu, other, id, allowed.clone());
+            self.change(cpu, other, id, new);
         }
         let waits = self.world.changes.iter().any(|change| change.by == id);
         if waits { Step::Blocked } else { Step::Done }
     }
 
-    /// The task `by` changes the affinity of `id`. CPU `from` executes this.
-    fn change(&mut self, from: CpuId, id: TaskId, by: TaskId, allowed: CpuSet) {
-        let Task { state, cpu, .. } = self.world.tasks[id.index()];
-        match state {
-            State::Dead => return,
-            State::Arriving => {
-                return self.world.changes.push(Change {
-                    task: id,
-                    by,
-                    waits: Waits::Arrival(allowed),
-                });
+    /// The task `by` changes `id`. CPU `from` executes this.
+    fn change(&mut self, from: CpuId, id: TaskId, by: TaskId, new: &New) {
+        let task = &self.world.tasks[id.index()];
+        match (task.state, new) {
+            (State::Dead, _) => {}
+            (State::Arriving, _) => {
+                let waits = Waits::Arrival(new.clone());
+                self.world.changes.push(Change { task: id, by, waits });
             }
-            State::Blocked | State::Queued | State::Running => {}
+            (_, New::Allowed(allowed)) if task.allowed == *allowed => {}
+            (_, New::Allowed(allowed)) => self.change_affinity(from, id, by, allowed),
+            (_, New::Group(group)) => self.regroup(from, id, *group),
         }
-        if self.world.tasks[id.index()].allowed == allowed {
+    }
+
+    /// CPU `from` moves a task to a task group, if it is not in that group.
+    fn regroup(&mut self, from: CpuId, id: TaskId, group: Option<GroupId>) {
+        let task = &mut self.world.tasks[id.index()];
+        let cpu = task.cpu;
+        if std::mem::replace(&mut task.group, group) == group {
             return;
         }
+        self.reach_queue(from, cpu);
+        self.scheduler.group_changed(&mut self.world, cpu, id, from);
+        self.world.trace_group(id);
+    }
+
+    /// CPU `from` takes the lock of the queue of `cpu`.
+    fn reach_queue(&mut self, from: CpuId, cpu: CpuId) {
         if cpu != from {
             self.world.charge_line(from, cpu);
         }
-        self.world.allow(id, &allowed);
+    }
+
+    fn change_affinity(&mut self, from: CpuId, id: TaskId, by: TaskId, allowed: &CpuSet) {
+        let Task { state, cpu, .. } = self.world.tasks[id.index()];
+        self.reach_queue(from, cpu);
+        self.world.allow(id, allowed);
         self.scheduler.allowed_changed(&mut self.world, id, from);
         // The scheduler may have moved the task.
         let cpu = self.world.task_cpu(id);
@@ -151,19 +198,19 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    /// `id` has arrived in the queue of `cpu`. Now its affinity can change.
+    /// `id` has arrived in the queue of `cpu`. Now it can be changed.
     #[cold]
     pub(crate) fn change_on_arrival(&mut self, cpu: CpuId, id: TaskId) {
         let due = |change: &Change| change.task == id && matches!(change.waits, Waits::Arrival(_));
         for Change { by, waits, .. } in self.world.take_changes(due) {
-            if let Waits::Arrival(allowed) = waits {
-                self.change(cpu, id, by, allowed);
+            if let Waits::Arrival(new) = waits {
+                self.change(cpu, id, by, &new);
             }
             self.complete(cpu, by);
         }
     }
 
-    /// `id`, which runs on `cpu`, exits. Changes of its affinity need nothing any more.
+    /// `id`, which runs on `cpu`, exits. Nothing is left to change.
     pub(crate) fn forget_changes_of(&mut self, cpu: CpuId, id: TaskId) {
         if self.world.changes.is_empty() {
             return;

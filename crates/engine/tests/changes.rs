@@ -1,4 +1,4 @@
-//! Affinities that another task changes, whatever the task does whose affinity it is.
+//! Affinities and task groups that another task changes, whatever the changed task does.
 
 #![allow(clippy::unwrap_used)] // what is wrong here is a failed test
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use common::{counter, template, workload};
 use proptest::prelude::*;
 use roost_engine::*;
-use roost_workload::{Op, Program, Template, Workload};
+use roost_workload::{Group, Op, Program, Template, Workload};
 
 const MS: u64 = 1_000_000;
 
@@ -81,6 +81,10 @@ impl Scheduler for PerCpu {
     fn allowed_changed(&mut self, world: &mut World, task: TaskId, by: CpuId) {
         let allowed: Vec<CpuId> = world.allowed(task).iter().collect();
         self.tell(world, task, &format!("may use {allowed:?}, by CPU {by}"));
+    }
+    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
+        assert_eq!(world.task_cpu(task), cpu);
+        self.tell(world, task, &format!("joins {:?} on {cpu}, by CPU {by}", world.group(task)));
     }
 }
 
@@ -177,6 +181,26 @@ fn a_task_may_exit_before_the_stopper_comes() {
     }
 }
 
+/// Three tasks of a template, of which one runs, one waits and one sleeps.
+#[test]
+fn all_tasks_of_a_template_change_their_group_once() {
+    let ops = vec![Op::Run { ns: MS }, Op::Sleep { ns: 9 * MS }];
+    let (it, _) = bound("it", &[0], ops);
+    let join = |group| Op::SetGroupOf { template: 0, group };
+    let ops = vec![Op::Sleep { ns: 3 * MS / 2 }, join(Some(0)), join(Some(0)), join(None)];
+    let mut tasks = workload(vec![(it, 3), bound("changer", &[CHANGER], ops)]);
+    tasks.groups = vec![Group { path: "/a".into(), parent: None, weight: 100 }];
+    let scheduler = PerCpu::default();
+    run_on("core:3 pu:1", &tasks, &scheduler);
+    let story = scheduler.story.borrow();
+    let joined = story.iter().filter(|what| what.contains("joins")).map(String::as_str);
+    let [join, leave] = ["it joins Some(0) on 0, by CPU 2", "it joins None on 0, by CPU 2"];
+    assert_eq!(joined.collect::<Vec<_>>(), [join, join, join, leave, leave, leave]);
+    let first = story.iter().position(|what| what == join).unwrap();
+    let before = |what: &str| story[..first].iter().filter(|&other| other == what).count();
+    assert_eq!((before("it runs on 0"), before("it sleeps")), (2, 1));
+}
+
 fn random_ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         3 => (1u64..3 * MS).prop_map(|ns| Op::Run { ns }),
@@ -212,13 +236,15 @@ proptest! {
         };
         let change = |(n, (set, ns)): (u32, &(u32, u64))| {
             let template = n % programs.len() as u32;
-            [Op::Sleep { ns: *ns }, Op::SetAffinityOf { template, set: *set }]
+            let join = Op::SetGroupOf { template, group: (*set == 0).then_some(0) };
+            [Op::Sleep { ns: *ns }, Op::SetAffinityOf { template, set: *set }, join]
         };
         let changes: Vec<Op> = (0..).zip(&changes).flat_map(change).collect();
         let tasks = programs.into_iter().map(|(ops, count)| (with_sets("t", ops), count));
         // Two tasks change the same affinities.
         let tasks = tasks.chain([(with_sets("changer", changes), 2)]);
-        let workload = workload(tasks.collect());
+        let mut workload = workload(tasks.collect());
+        workload.groups = vec![Group { path: "/a".into(), parent: None, weight: 100 }];
         let once = || {
             let scheduler = PerCpu { takes_turns: true, ..PerCpu::default() };
             run(&machine, &workload, scheduler, Control { faults: true, ..Control::new(seed) })
