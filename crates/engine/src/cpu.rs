@@ -19,9 +19,9 @@ use roost_machine::Machine;
 
 use crate::events::Event;
 use crate::scheduler::CpuId;
-use crate::task::Activity;
+use crate::task::{Activity, Task};
 use crate::time::Time;
-use crate::world::{Looking, World};
+use crate::world::{CpuState, Looking, World};
 
 /// Speed of a CPU that has its core for itself.
 pub(crate) const FULL_SPEED: u16 = 1024;
@@ -30,21 +30,7 @@ impl World {
     /// Updates the progress of `cpu`'s task to now.
     #[inline]
     pub(crate) fn settle(&mut self, cpu: CpuId) {
-        let state = &mut self.cpus[cpu];
-        if self.now <= state.progress_from {
-            return;
-        }
-        let elapsed = self.now - state.progress_from;
-        state.progress_from = self.now;
-        let Some(current) = state.current else { return };
-        let task = &mut self.tasks[current.index()];
-        let refill = elapsed.min(task.refill_ns);
-        task.refill_ns -= refill;
-        if let Activity::Work(left) = &mut task.activity {
-            *left = left.saturating_sub(((elapsed - refill) * u64::from(state.speed_1024)) >> 10);
-        } else if let Activity::Sweep { rate, left, .. } = &mut task.activity {
-            *left = left.saturating_sub((elapsed - refill).saturating_mul(u64::from(*rate)));
-        }
+        self.cpus[cpu].settle(&mut self.tasks, self.now);
     }
 
     #[inline]
@@ -59,36 +45,39 @@ impl World {
     /// Schedules the end of the current operation again for every CPU where it changed.
     #[inline]
     pub(crate) fn rearm_stale(&mut self) {
-        if self.memory.is_some() {
+        if self.must_share() {
             self.share_bandwidth();
         }
         while let Some(cpu) = self.stale.pop() {
             self.cpus[cpu].stale = false;
-            match self.run_end(cpu) {
-                Some(at) => self.events.set(Event::RunEnd(cpu), at),
-                None => self.events.cancel(Event::RunEnd(cpu)),
-            }
+            self.rearm(cpu);
         }
     }
 
-    /// When the current operation of `cpu`'s task ends, or the CPU's search for a task, if nothing
-    /// changes. The task's progress is settled.
+    /// As [`World::mark_stale`] and [`World::rearm_stale`] for `cpu`, if it is not yet stale and
+    /// bandwidth need not be shared first. Of all stale CPUs it is then the first one.
     #[inline]
-    fn run_end(&self, cpu: CpuId) -> Option<Time> {
-        let state = &self.cpus[cpu];
-        if state.looking != Looking::No {
-            return Some(state.progress_from);
+    pub(crate) fn rearm_now(&mut self, cpu: CpuId) {
+        if self.cpus[cpu].stale || self.must_share() {
+            self.mark_stale(cpu);
+        } else {
+            self.rearm(cpu);
         }
-        let task = &self.tasks[state.current?.index()];
-        let from = state.progress_from + task.refill_ns;
-        Some(match task.activity {
-            Activity::Work(ns) if state.speed_1024 == FULL_SPEED => from + ns,
-            Activity::Work(ns) => from + (ns << 10).div_ceil(state.speed_1024.into()),
-            Activity::Until(time) => from.max(time),
-            Activity::Sweep { rate, left, until } => {
-                from + left.saturating_sub(until).div_ceil(u64::from(rate.max(1)))
-            }
-        })
+    }
+
+    /// Whether bandwidth must be shared again before ends of operations are known.
+    #[inline]
+    fn must_share(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.is_unsettled())
+    }
+
+    /// Schedules the end of the current operation of `cpu` again.
+    #[inline]
+    fn rearm(&mut self, cpu: CpuId) {
+        match self.cpus[cpu].run_end(&self.tasks) {
+            Some(at) => self.events.set(Event::RunEnd(cpu), at),
+            None => self.events.cancel(Event::RunEnd(cpu)),
+        }
     }
 
     /// The CPU became busy or idle: the other CPUs of its core change their speed.
@@ -118,6 +107,46 @@ impl World {
                 self.reprice_memory(sibling);
             }
         }
+    }
+}
+
+impl CpuState {
+    /// Updates the progress of this CPU's task to `now`.
+    #[inline]
+    pub(crate) fn settle(&mut self, tasks: &mut [Task], now: Time) {
+        if now <= self.progress_from {
+            return;
+        }
+        let elapsed = now - self.progress_from;
+        self.progress_from = now;
+        let Some(current) = self.current else { return };
+        let task = &mut tasks[current.index()];
+        let refill = elapsed.min(task.refill_ns);
+        task.refill_ns -= refill;
+        if let Activity::Work(left) = &mut task.activity {
+            *left = left.saturating_sub(((elapsed - refill) * u64::from(self.speed_1024)) >> 10);
+        } else if let Activity::Sweep { rate, left, .. } = &mut task.activity {
+            *left = left.saturating_sub((elapsed - refill).saturating_mul(u64::from(*rate)));
+        }
+    }
+
+    /// When the current operation of this CPU's task ends, or the CPU's search for a task, if nothing
+    /// changes. The task's progress is settled.
+    #[inline]
+    fn run_end(&self, tasks: &[Task]) -> Option<Time> {
+        if self.looking != Looking::No {
+            return Some(self.progress_from);
+        }
+        let task = &tasks[self.current?.index()];
+        let from = self.progress_from + task.refill_ns;
+        Some(match task.activity {
+            Activity::Work(ns) if self.speed_1024 == FULL_SPEED => from + ns,
+            Activity::Work(ns) => from + (ns << 10).div_ceil(self.speed_1024.into()),
+            Activity::Until(time) => from.max(time),
+            Activity::Sweep { rate, left, until } => {
+                from + left.saturating_sub(until).div_ceil(u64::from(rate.max(1)))
+            }
+        })
     }
 }
 

@@ -133,11 +133,10 @@ impl Level {
         self.summary[word / BITS] |= 1 << (word % BITS);
     }
 
-    /// Takes an event out of its list, which belongs to this level.
+    /// Takes an event with these neighbours out of its list, which belongs to this level.
     #[inline]
-    fn remove(&mut self, entries: &mut [Entry], slot: usize) {
-        let Entry { next, previous, bucket, .. } = entries[slot];
-        let bucket = bucket as usize % BUCKETS;
+    fn remove(&mut self, entries: &mut [Entry], bucket: usize, next: u32, previous: u32) {
+        let bucket = bucket % BUCKETS;
         if next != NONE {
             entries[next as usize].previous = previous;
         }
@@ -238,13 +237,13 @@ impl EventQueue {
         if entry.pending && entry.at == at {
             return;
         }
-        let (level, later) = (entry.level, at >= entry.at);
+        let Entry { at: before, level, bucket, next, previous, .. } = *entry;
         (entry.at, entry.sequence, entry.pending) = (at, self.sequence, true);
         self.sequence += 1;
         match level {
             UNLISTED => {}
-            0 => self.levels[0].remove(&mut self.entries, slot),
-            _ if later => return,
+            0 => self.levels[0].remove(&mut self.entries, bucket.into(), next, previous),
+            _ if at >= before => return,
             _ => self.unlink(slot),
         }
         self.link(slot, at);
@@ -287,7 +286,10 @@ impl EventQueue {
     fn unlink(&mut self, slot: usize) {
         let level = std::mem::replace(&mut self.entries[slot].level, UNLISTED);
         match self.levels.get_mut(level as usize) {
-            Some(lists) => lists.remove(&mut self.entries, slot),
+            Some(lists) => {
+                let Entry { bucket, next, previous, .. } = self.entries[slot];
+                lists.remove(&mut self.entries, bucket.into(), next, previous);
+            }
             None => self.beyond.retain(|&other| other != slot as u32),
         }
     }
@@ -299,7 +301,8 @@ impl EventQueue {
         let Some(entry) = self.entries.get_mut(slot) else { return };
         if std::mem::take(&mut entry.pending) && entry.level == 0 {
             entry.level = UNLISTED;
-            self.levels[0].remove(&mut self.entries, slot);
+            let Entry { bucket, next, previous, .. } = *entry;
+            self.levels[0].remove(&mut self.entries, bucket.into(), next, previous);
         }
     }
 
@@ -325,11 +328,12 @@ impl EventQueue {
             }
         };
         let slot = self.earliest_of(bucket);
-        self.levels[0].remove(&mut self.entries, slot);
         let entry = &mut self.entries[slot];
         (entry.pending, entry.level) = (false, UNLISTED);
-        self.now = entry.at;
-        Some((self.now, self.event(slot)))
+        let (at, next, previous) = (entry.at, entry.next, entry.previous);
+        self.levels[0].remove(&mut self.entries, bucket, next, previous);
+        self.now = at;
+        Some((at, self.event(slot)))
     }
 
     /// One of the next events, if there is one soon.
@@ -355,16 +359,20 @@ impl EventQueue {
     /// was scheduled first.
     #[inline]
     fn earliest_of(&self, bucket: usize) -> usize {
-        let mut earliest = self.levels[0].heads[bucket] as usize;
-        let mut next = self.entries[earliest].next;
+        let entries = &self.entries[..];
+        let mut earliest = self.levels[0].heads[bucket];
+        let Entry { at, sequence, mut next, .. } = entries[earliest as usize];
+        let key = |at: Time, sequence: u64| u128::from(at.ns()) << 64 | u128::from(sequence);
+        let mut first = key(at, sequence);
         while next != NONE {
-            let (best, other) = (&self.entries[earliest], &self.entries[next as usize]);
-            if (other.at, other.sequence) < (best.at, best.sequence) {
-                earliest = next as usize;
+            let other = &entries[next as usize];
+            let key = key(other.at, other.sequence);
+            if key < first {
+                (earliest, first) = (next, key);
             }
             next = other.next;
         }
-        earliest
+        earliest as usize
     }
 
     /// Whether a timer that `wanted` accepts is due at the time of the last event.

@@ -34,12 +34,13 @@ pub(crate) enum Step {
 
 impl<S: Scheduler> Engine<'_, S> {
     /// The current operation of `cpu`'s task has ended: executes operations until one takes time.
-    pub(crate) fn advance(&mut self, cpu: CpuId) {
-        let Some(task) = self.world.cpus[cpu].current else { return };
-        match self.world.tasks[task.index()].activity {
-            Activity::Sweep { until: 0, .. } => self.end_sweep(cpu, task),
-            Activity::Sweep { .. } => return self.hinting_fault(cpu, task),
-            _ => {}
+    /// Returns whether the end of the task's operation has to be scheduled again.
+    #[inline]
+    pub(crate) fn advance(&mut self, cpu: CpuId) -> bool {
+        let Some(task) = self.world.cpus[cpu].current else { return false };
+        let state = &self.world.tasks[task.index()];
+        if matches!(state.activity, Activity::Sweep { .. }) && !self.leave_sweep(cpu, task) {
+            return false;
         }
         // Separate from the engine, which operations change.
         let root_program;
@@ -52,28 +53,48 @@ impl<S: Scheduler> Engine<'_, S> {
             &workload.templates[state.template as usize].program.ops
         };
         loop {
-            if let Some(mutex) = self.world.tasks[task.index()].relock {
-                if !self.lock(task, mutex) {
-                    return self.block(cpu, task);
+            let mut state = &mut self.world.tasks[task.index()];
+            if state.relock.is_some() {
+                if !self.relock(task) {
+                    self.block(cpu, task);
+                    return false;
                 }
-                self.world.tasks[task.index()].relock = None;
+                state = &mut self.world.tasks[task.index()];
             }
-            let state = &mut self.world.tasks[task.index()];
             if state.wakes {
                 self.wake_next(cpu, task);
             } else {
                 let pc = state.pc;
-                let Some(&op) = ops.get(pc as usize) else { return self.end(cpu, task) };
+                let Some(op) = ops.get(pc as usize) else {
+                    self.end(cpu, task);
+                    return false;
+                };
                 state.pc = pc + 1;
+                // Frequent operations that change only the task.
+                match *op {
+                    Op::Run { ns } => {
+                        state.activity = Activity::Work(ns);
+                        return true;
+                    }
+                    Op::Loop { depth, times, to } => {
+                        state.repeat(depth, times, to);
+                        continue;
+                    }
+                    _ => {}
+                }
                 match self.execute(cpu, task, op) {
                     Step::Done => {}
-                    Step::Busy => return self.world.mark_stale(cpu),
-                    Step::Blocked => return self.block(cpu, task),
+                    Step::Busy => return true,
+                    Step::Blocked => {
+                        self.block(cpu, task);
+                        return false;
+                    }
                     Step::BlockedRetry => {
                         self.world.tasks[task.index()].pc = pc;
-                        return self.block(cpu, task);
+                        self.block(cpu, task);
+                        return false;
                     }
-                    Step::Left => return,
+                    Step::Left => return false,
                 }
             }
             let state = &self.world.cpus[cpu];
@@ -86,8 +107,33 @@ impl<S: Scheduler> Engine<'_, S> {
             }
             self.world.tasks[task.index()].activity = Activity::Work(0);
             self.prepare(task);
-            return self.world.mark_stale(cpu);
+            return true;
         }
+    }
+
+    /// The task's sweep has ended, or stops for a hinting fault. Returns whether it has ended.
+    #[cold]
+    fn leave_sweep(&mut self, cpu: CpuId, task: TaskId) -> bool {
+        let ended =
+            matches!(self.world.tasks[task.index()].activity, Activity::Sweep { until: 0, .. });
+        if ended {
+            self.end_sweep(cpu, task);
+        } else {
+            self.hinting_fault(cpu, task);
+        }
+        ended
+    }
+
+    /// Takes the mutex again that the task released to wait for a condition. Returns whether it was
+    /// free.
+    #[cold]
+    fn relock(&mut self, task: TaskId) -> bool {
+        let Some(mutex) = self.world.tasks[task.index()].relock else { return true };
+        let free = self.lock(task, mutex);
+        if free {
+            self.world.tasks[task.index()].relock = None;
+        }
+        free
     }
 
     /// The current operation is finished, but kernel work or a switch comes before the next one. If
@@ -121,8 +167,8 @@ impl<S: Scheduler> Engine<'_, S> {
         }
     }
 
-    fn execute(&mut self, cpu: CpuId, id: TaskId, op: Op) -> Step {
-        match op {
+    fn execute(&mut self, cpu: CpuId, id: TaskId, op: &Op) -> Step {
+        match *op {
             Op::Run { ns } => self.busy(id, Activity::Work(ns)),
             Op::Runtime { ns } => {
                 let until = self.world.now + ns;
@@ -191,8 +237,8 @@ impl<S: Scheduler> Engine<'_, S> {
     }
 
     /// Mutexes, conditions and barriers.
-    fn synchronise(&mut self, cpu: CpuId, id: TaskId, op: Op) -> Step {
-        match op {
+    fn synchronise(&mut self, cpu: CpuId, id: TaskId, op: &Op) -> Step {
+        match *op {
             Op::Lock(mutex) if self.lock(id, mutex) => Step::Done,
             Op::Lock(_) => Step::BlockedRetry,
             Op::Unlock(mutex) => self.unlock(cpu, id, mutex),

@@ -367,6 +367,12 @@ impl Memory {
 }
 
 impl Memory {
+    /// Whether a sweep began, ended or changed since bandwidth was shared.
+    #[inline]
+    pub(crate) fn is_unsettled(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Time for the kernel on `cpu` to move `pages` pages to another node, and to unmap and map
     /// `entries` entries for them, ns.
     fn migrate_ns(&self, cpu: CpuId, pages: u64, entries: u64, from: usize, to: usize) -> u64 {
@@ -384,20 +390,18 @@ impl World {
     #[cold]
     pub(crate) fn share_bandwidth(&mut self) {
         let Some(mut memory) = self.memory.take() else { return };
-        if !memory.pending.is_empty() {
-            let mut concerned = std::mem::take(&mut memory.pending);
-            for &cpu in &concerned {
-                memory.price(cpu, self.cpus[cpu].speed_1024);
-            }
-            memory.share(&mut concerned);
-            for &cpu in &concerned {
-                if let Some(rate) = memory.rate(cpu) {
-                    self.set_sweep_rate(cpu, rate);
-                }
-            }
-            concerned.clear();
-            memory.pending = concerned;
+        let mut concerned = std::mem::take(&mut memory.pending);
+        for &cpu in &concerned {
+            memory.price(cpu, self.cpus[cpu].speed_1024);
         }
+        memory.share(&mut concerned);
+        for &cpu in &concerned {
+            if let Some(rate) = memory.rate(cpu) {
+                self.set_sweep_rate(cpu, rate);
+            }
+        }
+        concerned.clear();
+        memory.pending = concerned;
         self.memory = Some(memory);
     }
 

@@ -242,6 +242,8 @@ pub fn run_observed<S: Scheduler>(
     let deadline = workload.duration_ns.map_or(Time::NEVER, Time);
     let mut marks = Marks::of(workload);
     let mut next_memory = engine.next_memory();
+    // Nothing but events happens until then.
+    let mut checkpoint = marks.next().min(next_memory).min(deadline);
     let end = loop {
         let Some((at, event)) = engine.world.events.pop() else {
             match workload.duration_ns {
@@ -249,17 +251,20 @@ pub fn run_observed<S: Scheduler>(
                 None => return Err(engine.deadlock()),
             }
         };
-        while at > marks.next() {
-            engine.world.now = marks.next();
-            marks.pass(engine.totals());
-        }
-        while at > next_memory && next_memory <= deadline {
-            engine.world.now = next_memory;
-            engine.world.trace_memory();
-            next_memory = engine.next_memory();
-        }
-        if at > deadline {
-            break deadline;
+        if at > checkpoint {
+            while at > marks.next() {
+                engine.world.now = marks.next();
+                marks.pass(engine.totals());
+            }
+            while at > next_memory && next_memory <= deadline {
+                engine.world.now = next_memory;
+                engine.world.trace_memory();
+                next_memory = engine.next_memory();
+            }
+            if at > deadline {
+                break deadline;
+            }
+            checkpoint = marks.next().min(next_memory).min(deadline);
         }
         engine.world.now = at;
         if engine.live >= CROWD
@@ -401,9 +406,10 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if self.world.defer(cpu, event) {
             return;
         }
+        let mut rearm = false;
         let interrupted = match event {
             Event::RunEnd(_) => {
-                self.run_end(cpu);
+                rearm = self.run_end(cpu);
                 false
             }
             Event::Tick(_) => {
@@ -425,18 +431,27 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         let state = &self.world.cpus[cpu];
         if state.need_resched && !state.serving {
+            if rearm {
+                self.world.mark_stale(cpu);
+            }
             self.schedule(cpu);
+        } else if rearm {
+            self.world.rearm_now(cpu);
         }
         self.world.rearm_stale();
     }
 
-    fn run_end(&mut self, cpu: CpuId) {
-        if self.world.cpus[cpu].looking != Looking::No {
-            self.world.cpus[cpu].need_resched = true;
-            return;
+    /// Returns whether the end of the task's operation has to be scheduled again.
+    #[inline]
+    fn run_end(&mut self, cpu: CpuId) -> bool {
+        let World { cpus, tasks, now, .. } = &mut self.world;
+        let state = &mut cpus[cpu];
+        if state.looking != Looking::No {
+            state.need_resched = true;
+            return false;
         }
-        self.world.settle(cpu);
-        self.advance(cpu);
+        state.settle(tasks, *now);
+        self.advance(cpu)
     }
 
     fn tick(&mut self, cpu: CpuId) {

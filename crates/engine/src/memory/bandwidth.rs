@@ -52,6 +52,8 @@ struct Flow {
     cap: u64,
     uses: Vec<Use>,
     rate: u64,
+    /// The rate before the present change.
+    before: u64,
 }
 
 /// One limited resource.
@@ -68,12 +70,23 @@ struct Resource {
     rises: bool,
     /// A flow that uses it has changed.
     touched: bool,
-    /// While filling: what is left for flows without a rate, the sum of their weights, and the rate
-    /// that all of them could have, unless either of these changed since it was computed.
-    spare: u64,
+    /// Sum of the weights of the members that use it.
     weight: u64,
-    level: Option<u64>,
 }
+
+/// A resource while it is shared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filling {
+    /// What is left for flows without a rate.
+    spare: u64,
+    /// Sum of their weights.
+    weight: u64,
+    /// The rate that all of them could have, or [`UNKNOWN`].
+    level: u64,
+}
+
+/// A level that has to be computed again.
+const UNKNOWN: u64 = u64::MAX;
 
 /// Flows, by number, and the resources they share. Rates are in bytes per microsecond.
 #[derive(Default)]
@@ -82,13 +95,23 @@ pub(crate) struct Bandwidth {
     flows: Vec<Flow>,
     /// Numbers of the flows that use any resource.
     active: Vec<u32>,
-    /// Buffers of [`Bandwidth::solve`].
+    /// Buffers of [`Bandwidth::solve`]: the flows concerned, and the other ones.
     members: Vec<u32>,
-    open: Vec<u32>,
-    ready: Vec<u32>,
+    rest: Vec<u32>,
+    open: Vec<Open>,
+    ready: Vec<Open>,
     /// Resources to be shared again, and those of them that flows without a rate use.
     shared: Vec<u32>,
     contended: Vec<u32>,
+    /// One per resource.
+    filling: Vec<Filling>,
+}
+
+/// A flow without a rate.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    cap: u64,
+    number: u32,
 }
 
 impl Resource {
@@ -125,19 +148,14 @@ impl Bandwidth {
             step: 0,
             rises: false,
             touched: false,
-            spare: 0,
             weight: 0,
-            level: None,
         };
+        let resources: Vec<Resource> = limits.into_iter().map(resource).collect();
         Self {
-            resources: limits.into_iter().map(resource).collect(),
+            filling: vec![Filling::default(); resources.len()],
+            resources,
             flows: vec![Flow::default(); flows],
-            active: Vec::new(),
-            members: Vec::new(),
-            open: Vec::new(),
-            ready: Vec::new(),
-            shared: Vec::new(),
-            contended: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -198,7 +216,8 @@ impl Bandwidth {
         self.resources[resource as usize].felt
     }
 
-    /// Shares bandwidth again where something changed. Appends the flows concerned to `concerned`.
+    /// Shares bandwidth again where something changed. Appends to `concerned` the flows whose rate or
+    /// loads felt may have changed.
     /// `wanted` is the rate that a waiting flow wants at the loads it feels ([`Self::felt_1024`]).
     /// It must fall when these rise.
     ///
@@ -219,15 +238,15 @@ impl Bandwidth {
                 self.shared.push(number);
             }
         }
-        for &member in &self.members {
-            let flow = &mut self.flows[member as usize];
-            flow.cap = flow.wanted;
-        }
         self.share();
         if self.members.iter().any(|&member| self.flows[member as usize].waits) {
             self.feel(wanted);
         }
-        concerned.extend(self.members.iter().map(|&member| member as usize));
+        let members = self.members.iter().map(|&member| member as usize);
+        concerned.extend(members.filter(|&member| {
+            let flow = &self.flows[member];
+            flow.rate != flow.before || flow.waits
+        }));
     }
 
     /// Finds the loads that waiting flows feel. At first they feel none.
@@ -258,41 +277,50 @@ impl Bandwidth {
 
     /// Shares the bandwidth of [`Self::shared`] among the members.
     fn share(&mut self) {
+        self.contended.clear();
         for &number in &self.shared {
-            let resource = &mut self.resources[number as usize];
-            resource.spare = resource.limit << 16;
-            resource.used = 0;
-            resource.weight = 0;
-            resource.level = None;
-        }
-        for &member in &self.members {
-            for used in &self.flows[member as usize].uses {
-                self.resources[used.resource as usize].weight += u64::from(used.weight);
+            let Resource { limit, weight, .. } = self.resources[number as usize];
+            self.filling[number as usize] = Filling { spare: limit << 16, weight, level: UNKNOWN };
+            if weight > 0 {
+                self.contended.push(number);
             }
         }
-        self.contended.clone_from(&self.shared);
-        self.open.clone_from(&self.members);
+        self.open.clear();
+        self.open.extend(self.members.iter().map(|&number| {
+            let cap = self.flows[number as usize].cap;
+            Open { cap, number }
+        }));
         while !self.open.is_empty() {
             self.fill();
         }
+        for &number in &self.shared {
+            let resource = &mut self.resources[number as usize];
+            resource.used = (resource.limit << 16) - self.filling[number as usize].spare;
+        }
     }
 
-    /// Finds the flows that use a touched resource, and touches all of their resources.
+    /// Finds the flows that use a touched resource, and touches all of their resources. These flows
+    /// begin to share: at first they may have the rate that they want.
     fn find_members(&mut self) {
-        let Self { resources, flows, active, members, open: rest, .. } = self;
+        let Self { resources, flows, active, members, rest, .. } = self;
+        let (resources, flows) = (&mut resources[..], &mut flows[..]);
+        resources.iter_mut().for_each(|resource| resource.weight = 0);
         members.clear();
         rest.clone_from(active);
         loop {
             let before = rest.len();
             rest.retain(|&number| {
-                let uses = &flows[number as usize].uses;
+                let flow = &mut flows[number as usize];
                 // The last resources, nodes and links, are those that most flows share.
-                if !uses.iter().rev().any(|used| resources[used.resource as usize].touched) {
+                if !flow.uses.iter().rev().any(|used| resources[used.resource as usize].touched) {
                     return true;
                 }
-                for used in uses {
-                    resources[used.resource as usize].touched = true;
+                for used in &flow.uses {
+                    let resource = &mut resources[used.resource as usize];
+                    resource.touched = true;
+                    resource.weight += u64::from(used.weight);
                 }
+                (flow.cap, flow.before) = (flow.wanted, flow.rate);
                 members.push(number);
                 false
             });
@@ -324,13 +352,16 @@ impl Bandwidth {
     /// reached its cap. Returns the lowest.
     fn lowest_level(&mut self) -> u64 {
         let mut lowest = u64::MAX;
+        let filling = &mut self.filling[..];
         self.contended.retain(|&number| {
-            let resource = &mut self.resources[number as usize];
-            if resource.weight == 0 {
+            let filling = &mut filling[number as usize];
+            if filling.weight == 0 {
                 return false;
             }
-            let level = *resource.level.get_or_insert_with(|| resource.spare / resource.weight);
-            lowest = lowest.min(level);
+            if filling.level == UNKNOWN {
+                filling.level = filling.spare / filling.weight;
+            }
+            lowest = lowest.min(filling.level);
             true
         });
         lowest
@@ -340,30 +371,43 @@ impl Bandwidth {
     /// there are none, to the flows that use the resource with that level.
     fn fill(&mut self) {
         let lowest = self.lowest_level();
-        let Self { resources, flows, open, ready, .. } = self;
-        let any_capped = open.iter().any(|&number| flows[number as usize].cap <= lowest);
-        open.retain(|&number| {
-            let flow = &flows[number as usize];
-            let held_back = || {
-                flow.uses.iter().any(|used| resources[used.resource as usize].level == Some(lowest))
-            };
-            let now = if any_capped { flow.cap <= lowest } else { held_back() };
-            if now {
-                ready.push(number);
+        let Self { filling, flows, open, ready, .. } = self;
+        let (filling, flows) = (&mut filling[..], &mut flows[..]);
+        let before = open.len();
+        open.retain(|flow| {
+            let capped = flow.cap <= lowest;
+            if capped {
+                flows[flow.number as usize].take(filling, flow.cap);
             }
-            !now
+            !capped
         });
-        for number in ready.drain(..) {
-            let flow = &mut flows[number as usize];
-            flow.rate = flow.cap.min(lowest);
-            for used in &flow.uses {
-                let taken = flow.rate * u64::from(used.weight);
-                let resource = &mut resources[used.resource as usize];
-                resource.spare -= taken;
-                resource.used += taken;
-                resource.weight -= u64::from(used.weight);
-                resource.level = None;
+        if open.len() < before {
+            return;
+        }
+        open.retain(|flow| {
+            let held_back = |part: &Use| filling[part.resource as usize].level == lowest;
+            let held_back = flows[flow.number as usize].uses.iter().any(held_back);
+            if held_back {
+                ready.push(*flow);
             }
+            !held_back
+        });
+        for flow in ready.drain(..) {
+            flows[flow.number as usize].take(filling, lowest);
+        }
+    }
+}
+
+impl Flow {
+    /// Takes its `rate` of all its resources.
+    fn take(&mut self, filling: &mut [Filling], rate: u64) {
+        self.rate = rate;
+        for part in &self.uses {
+            let filling = &mut filling[part.resource as usize];
+            let weight = u64::from(part.weight);
+            filling.spare -= rate * weight;
+            filling.weight -= weight;
+            filling.level = UNKNOWN;
         }
     }
 }
