@@ -95,12 +95,12 @@ impl World {
         let busy = siblings.iter().filter(|&&c| self.cpus[c].current.is_some()).count();
         // At most 1024, because it is a share of FULL_SPEED.
         let shared = self.machine.figures.smt_speed_1024.value as u16;
+        let speed = if busy == 1 { FULL_SPEED } else { shared };
         for index in 0..siblings.len() {
             let sibling = self.core_cpus[core][index];
             let state = &self.cpus[sibling];
-            let alone = busy == usize::from(state.current.is_some());
-            let speed = if alone { FULL_SPEED } else { shared };
-            if state.speed_1024 != speed {
+            // An idle CPU gets its speed when it becomes busy.
+            if state.current.is_some() && state.speed_1024 != speed {
                 self.settle(sibling);
                 self.cpus[sibling].speed_1024 = speed;
                 self.mark_stale(sibling);

@@ -18,10 +18,10 @@ pub(crate) enum Event {
     Tick(CpuId),
     /// Tasks arrive, and other CPUs' requests.
     Interrupt(CpuId),
-    /// The scheduler's timer of a CPU.
-    SchedulerTimer(CpuId),
     /// A task's sleep ends.
     Timer(TaskId),
+    /// The scheduler's timer of a CPU.
+    SchedulerTimer(CpuId),
 }
 
 /// Names of the kinds of events, in the order of [`Counters::events`](crate::Counters::events).

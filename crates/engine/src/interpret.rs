@@ -143,7 +143,7 @@ impl<S: Scheduler> Engine<'_, S> {
     pub(crate) fn prepare(&mut self, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
         let between = task.relock.is_some() || task.wakes || task.half_done;
-        if task.activity != Activity::Work(0) || between || task.root {
+        if !matches!(task.activity, Activity::Work(0)) || between || task.root {
             return;
         }
         let ops = &self.workload.templates[task.template as usize].program.ops;

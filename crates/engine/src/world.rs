@@ -286,6 +286,9 @@ impl World {
     /// work off `cpu`.
     pub(crate) fn interrupt_copying(&mut self, cpu: CpuId) -> u64 {
         let state = &mut self.cpus[cpu];
+        if state.copies_until == Time(0) {
+            return 0;
+        }
         let left = std::mem::take(&mut state.copies_until).since(self.now);
         state.progress_from = Time(state.progress_from.ns() - left);
         state.kernel_ns -= left;
@@ -295,12 +298,15 @@ impl World {
     /// As [`World::charge`], for work whose duration is fixed, such as waiting for another CPU.
     #[inline]
     pub fn spend(&mut self, cpu: CpuId, ns: u64) {
-        self.settle(cpu);
         let state = &mut self.cpus[cpu];
+        state.settle(&mut self.tasks, self.now);
         // After settling, this is not before now.
         state.progress_from += ns;
         state.kernel_ns += ns;
-        self.mark_stale(cpu);
+        if !state.stale {
+            state.stale = true;
+            self.stale.push(cpu);
+        }
     }
 
     /// How long kernel work of `ns` takes now. It takes longer if emulated CPUs take turns.

@@ -93,6 +93,12 @@ impl CacheRq {
         self.by_llc.get(llc as usize).copied().unwrap_or(0)
     }
 
+    /// As [`CacheRq::nr_preferring`] if `llc` is another LLC than that of this CPU, otherwise 0.
+    #[inline]
+    pub(crate) fn nr_preferring_other(&self, llc: u32) -> u32 {
+        if self.nr_llc_running > 0 && self.llc != llc { self.nr_preferring(llc) } else { 0 }
+    }
+
     /// Tasks on the queue, by the LLC they prefer.
     pub(crate) fn by_llc(&self) -> &[u32] {
         &self.by_llc

@@ -147,8 +147,9 @@ impl Cgroups {
     /// Updates the averages of all groups on `cpu` to `now`. Call it before anything changes there.
     pub(crate) fn advance(&mut self, cpu: CpuId, now: u64) {
         for (group, on_cpu) in self.groups.iter_mut().zip(&mut self.of_cpu[cpu]) {
-            on_cpu.avg.update(now, on_cpu.weight >> FRACTION, 0, false, 1);
-            group.note_load(on_cpu);
+            if on_cpu.avg.update(now, on_cpu.weight >> FRACTION, 0, false, 1) {
+                group.note_load(on_cpu);
+            }
         }
     }
 
@@ -218,7 +219,7 @@ impl Cgroups {
 
     /// Computes the weights of the groups' entities on `cpu`, and the scales that follow from them.
     pub(crate) fn share_out(&mut self, cpu: CpuId) {
-        let on_cpu = &mut self.of_cpu[cpu];
+        let on_cpu = &mut self.of_cpu[cpu][..];
         for on_cpu in on_cpu.iter_mut() {
             on_cpu.weight = on_cpu.tasks_weight << FRACTION;
         }
@@ -235,7 +236,7 @@ impl Cgroups {
             // A task that comes to an empty group will have all of the group's weight.
             this.scale = match this.nr {
                 0 => above,
-                _ => above * u128::from(this.entity) / u128::from(this.weight.max(1)),
+                _ => part_of(above, this.entity, this.weight.max(1)),
             };
         }
     }
@@ -251,6 +252,16 @@ impl Cgroups {
             change(&mut self.of_cpu[cpu][group]);
             next = self.groups[group].parent;
         }
+    }
+}
+
+/// The part `share / all` of a scale.
+#[inline]
+fn part_of(scale: u128, share: u64, all: u64) -> u128 {
+    // Mostly the product fits into a word, which is divided faster.
+    match u64::try_from(scale).ok().and_then(|scale| scale.checked_mul(share)) {
+        Some(product) => u128::from(product / all),
+        None => scale * u128::from(share) / u128::from(all),
     }
 }
 

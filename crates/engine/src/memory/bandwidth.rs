@@ -68,7 +68,7 @@ struct Resource {
     /// the step. So a load that swings comes to rest, and one that has far to go still gets there.
     step: u64,
     rises: bool,
-    /// A flow that uses it has changed.
+    /// A flow that uses it has changed: it is in [`Bandwidth::shared`].
     touched: bool,
     /// Sum of the weights of the members that use it.
     weight: u64,
@@ -120,6 +120,14 @@ impl Resource {
         (self.used >> 6) / self.limit.max(1)
     }
 
+    /// Resource `number` is shared again: adds it to `shared`, without members as yet.
+    fn touch(&mut self, number: u32, shared: &mut Vec<u32>) {
+        if !self.touched {
+            (self.touched, self.weight) = (true, 0);
+            shared.push(number);
+        }
+    }
+
     /// Resets the load felt to 0.
     fn unfelt(&mut self) {
         (self.felt, self.step, self.rises) = (0, FULL, true);
@@ -167,7 +175,7 @@ impl Bandwidth {
             return;
         }
         for used in flow.uses.iter().chain(uses) {
-            self.resources[used.resource as usize].touched = true;
+            self.resources[used.resource as usize].touch(used.resource, &mut self.shared);
         }
         match (flow.uses.is_empty(), uses.is_empty()) {
             (true, false) => self.active.push(number as u32),
@@ -231,12 +239,8 @@ impl Bandwidth {
         wanted: impl Fn(&Self, usize) -> u64,
     ) {
         self.find_members();
-        self.shared.clear();
-        for (number, resource) in (0..).zip(&mut self.resources) {
-            if std::mem::take(&mut resource.touched) {
-                resource.unfelt();
-                self.shared.push(number);
-            }
+        for &number in &self.shared {
+            self.resources[number as usize].unfelt();
         }
         self.share();
         if self.members.iter().any(|&member| self.flows[member as usize].waits) {
@@ -247,6 +251,9 @@ impl Bandwidth {
             let flow = &self.flows[member];
             flow.rate != flow.before || flow.waits
         }));
+        for number in self.shared.drain(..) {
+            self.resources[number as usize].touched = false;
+        }
     }
 
     /// Finds the loads that waiting flows feel. At first they feel none.
@@ -302,9 +309,8 @@ impl Bandwidth {
     /// Finds the flows that use a touched resource, and touches all of their resources. These flows
     /// begin to share: at first they may have the rate that they want.
     fn find_members(&mut self) {
-        let Self { resources, flows, active, members, rest, .. } = self;
+        let Self { resources, flows, active, members, rest, shared, .. } = self;
         let (resources, flows) = (&mut resources[..], &mut flows[..]);
-        resources.iter_mut().for_each(|resource| resource.weight = 0);
         members.clear();
         rest.clone_from(active);
         loop {
@@ -317,7 +323,7 @@ impl Bandwidth {
                 }
                 for used in &flow.uses {
                     let resource = &mut resources[used.resource as usize];
-                    resource.touched = true;
+                    resource.touch(used.resource, shared);
                     resource.weight += u64::from(used.weight);
                 }
                 (flow.cap, flow.before) = (flow.wanted, flow.rate);

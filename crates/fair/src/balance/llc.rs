@@ -127,9 +127,11 @@ impl Fair {
 
     /// Number of tasks on the queues of a group, outside `llc`, that prefer `llc`.
     pub(super) fn nr_preferring(&self, id: GroupId, llc: u32) -> u32 {
-        let outside = |&cpu: &CpuId| self.topology.llc_of[cpu] != llc;
-        let cpus = self.balance.considered(id, &self.topology.group(id).span).filter(outside);
-        cpus.map(|cpu| self.rqs[cpu].cache.nr_preferring(llc)).sum()
+        let mut preferring = 0;
+        self.balance.for_each_considered(id, &self.topology.group(id).span, |cpu| {
+            preferring += self.rqs[cpu].cache.nr_preferring_other(llc);
+        });
+        preferring
     }
 
     /// Whether the destination's LLC should pull a task that prefers it from a group
