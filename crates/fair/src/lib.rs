@@ -33,6 +33,8 @@ pub mod features;
 mod fork;
 mod hrtick;
 mod idle_search;
+#[cfg(test)]
+mod kit;
 mod mechanisms;
 mod numa;
 mod older;

@@ -321,6 +321,4 @@ pub(crate) fn allowed_or_fallback(world: &World, task: TaskId, cpu: CpuId) -> Cp
 }
 
 #[cfg(test)]
-pub(crate) mod kit;
-#[cfg(test)]
 mod tests;

@@ -50,18 +50,14 @@ fn run(
     roost_engine::run(&machine, &workload, scx, Control::new(1))
 }
 
-fn counter(outcome: &Outcome, name: &str) -> f64 {
-    outcome.counters.iter().find(|(known, _)| known == name).unwrap().1
-}
-
 #[test]
 fn a_program_schedules_a_workload_to_its_end() {
     let outcome = run("2n2l4c", "hackbench:groups=1,loops=20", 60_000, &[]).unwrap();
     assert!(outcome.metrics[0].value.is_some(), "{:?}", outcome.metrics);
     for hook in ["select_cpu", "enqueue", "dispatch", "running", "stopping", "enable"] {
-        assert!(counter(&outcome, &format!("{hook}_calls")) > 0.0, "{hook}");
+        assert!(outcome.counter(&format!("{hook}_calls")) > 0.0, "{hook}");
     }
-    assert_eq!(counter(&outcome, "init_calls"), 1.0);
+    assert_eq!(outcome.counter("init_calls"), 1.0);
 }
 
 #[test]
@@ -94,15 +90,15 @@ fn an_arena_keeps_what_a_program_puts_there() {
         roost_workload::resolve("hackbench:groups=1,loops=20", Some(60_000 * MS)).unwrap();
     let scx = Scx::new(&machine, &ARENA, 4 * MS).unwrap();
     let outcome = roost_engine::run(&machine, &workload, scx, Control::new(1)).unwrap();
-    assert!(counter(&outcome, "enqueue_calls") > 100.0, "{:?}", outcome.counters);
-    assert!(counter(&outcome, "enqueue_lines") > 100.0, "CPUs share the lines of the arena");
+    assert!(outcome.counter("enqueue_calls") > 100.0, "{:?}", outcome.counters);
+    assert!(outcome.counter("enqueue_lines") > 100.0, "CPUs share the lines of the arena");
 }
 
 #[test]
 fn a_setting_changes_what_the_program_does() {
     let calls = |fifo| {
         let outcome = run("2n2l4c", "hackbench:groups=2", 50, &[("fifo", fifo)]).unwrap();
-        counter(&outcome, "enqueue_instructions") / counter(&outcome, "enqueue_calls")
+        outcome.counter("enqueue_instructions") / outcome.counter("enqueue_calls")
     };
     assert!(calls("true") < calls("false"), "fifo skips the virtual time");
 }
@@ -125,7 +121,7 @@ fn cpus_wait_for_lines_and_locks_that_others_have() {
 #[test]
 fn machines_of_512_cpus_run_it() {
     let outcome = run("node:4 l3:8 core:8 pu:2", "hackbench:groups=16", 20, &[]).unwrap();
-    assert!(counter(&outcome, "select_cpu_calls") > 1000.0, "{:?}", outcome.counters);
+    assert!(outcome.counter("select_cpu_calls") > 1000.0, "{:?}", outcome.counters);
 }
 
 fn ends(ms: u64, fault: &str) -> String {

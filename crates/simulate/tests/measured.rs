@@ -15,10 +15,6 @@ fn run(from_ms: u64, to_ms: u64) -> Outcome {
     simulation.run(Control::new(1)).expect("it runs")
 }
 
-fn counter(outcome: &Outcome, name: &str) -> f64 {
-    outcome.counters.iter().find(|(other, _)| other == name).expect("it is counted").1
-}
-
 /// Number of transactions in a run of `ms`.
 fn transactions(outcome: &Outcome, ms: f64) -> f64 {
     outcome.metrics[0].value.expect("a rate") * ms / 1000.0
@@ -30,8 +26,8 @@ fn metrics_counters_and_run_time_are_of_what_follows_the_warm_up() {
     let expected = transactions(&all, 40.0) - transactions(&before, 10.0);
     assert!((transactions(&measured, 30.0) - expected).abs() < 1e-6);
     for name in ["wakeups", "context_switches", "run_ns", "sis_search"] {
-        let expected = counter(&all, name) - counter(&before, name);
-        assert_eq!(counter(&measured, name), expected, "{name}");
+        let expected = all.counter(name) - before.counter(name);
+        assert_eq!(measured.counter(name), expected, "{name}");
     }
     let sum = |outcome: &Outcome| outcome.run_time.node_ns.iter().sum::<u64>();
     assert_eq!(sum(&measured), sum(&all) - sum(&before));

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use roost_engine::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Time, Work, World};
+use roost_engine::{CpuId, Dequeue, Scheduler, TaskId, Time, Work, World};
 use roost_machine::CpuSet;
 
 use super::*;
 use crate::cache::tests::gather_at;
-use crate::class::tests::pick;
 use crate::features::Features;
+use crate::kit::{Bench, pick};
 use crate::start::Start;
 use crate::state::{NohzKick, Push};
 use crate::stats::LbStats;
@@ -32,67 +32,11 @@ const PUSH: Push = Push { cpu: 0, level: 0, for_llc: false };
 /// A kick to refresh blocked load.
 const STATS: NohzKick = NohzKick { balance: false, stats: true, next: false };
 
-/// A fair class with tasks on its queues. A CPU with tasks runs one of them.
-struct Bench {
-    fair: Fair,
-    world: World,
-}
-
 impl Bench {
-    fn tick(&mut self, cpu: CpuId) {
-        self.fair.tick(&mut self.world, cpu);
-        self.fair.tick_end(&mut self.world, cpu);
-    }
-
     /// The balancing part of a tick.
     fn tick_balance(&mut self, cpu: CpuId) {
         self.fair.nohz_balancer_kick(&mut self.world, cpu);
         self.fair.balance_if_due(&mut self.world, cpu);
-    }
-
-    fn new(scheduler: &str, machine: &str, nr_tasks: usize) -> Self {
-        let machine = Arc::new(roost_machine::resolve(machine).unwrap());
-        let mut world = World::for_test(Arc::clone(&machine), nr_tasks);
-        let mut fair = Fair::new(&machine, Features::parse(scheduler).unwrap());
-        fair.start(&mut world);
-        for task in 0..nr_tasks {
-            fair.task_new(&mut world, TaskId(task as u32), None);
-        }
-        Self { fair, world }
-    }
-
-    /// Queues tasks on `cpu`. The first one runs if the CPU was idle.
-    fn queue(&mut self, cpu: CpuId, tasks: impl IntoIterator<Item = u32>) {
-        for task in tasks.into_iter().map(TaskId) {
-            self.world.set_task_cpu(task, cpu);
-            self.world.mark_queued(cpu);
-            self.fair.enqueue(&mut self.world, cpu, task, Enqueue::New, cpu);
-            if self.world.current(cpu).is_none() {
-                self.pick(cpu);
-            }
-        }
-    }
-
-    fn pick(&mut self, cpu: CpuId) -> Option<TaskId> {
-        // As in the engine, the CPU does not look idle while it picks.
-        self.world.mark_queued(cpu);
-        let picked = pick(&mut self.fair, &mut self.world, cpu);
-        self.world.set_current_for_test(cpu, picked);
-        picked
-    }
-
-    /// Allows a task only these CPUs.
-    fn allow(&mut self, task: u32, cpus: impl IntoIterator<Item = CpuId>) {
-        let nr_cpus = self.world.machine().nr_cpus();
-        self.world.set_allowed_for_test(TaskId(task), CpuSet::from_cpus(nr_cpus, cpus));
-    }
-
-    /// Lets time pass and accounts the running tasks at its end.
-    fn elapse(&mut self, ns: u64) {
-        self.world.set_now_for_test(self.world.now() + ns);
-        for cpu in 0..self.fair.rqs.len() {
-            self.fair.update_rq(&mut self.world, cpu);
-        }
     }
 
     fn balance(&mut self, cpu: CpuId, level: usize, idle: IdleType) -> pass::Verdict {
@@ -353,7 +297,7 @@ fn the_published_llc_filter_keeps_two_tasks_where_they_are() {
 fn affinity_tells_the_level_above_and_a_later_balance_takes_it_back() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS, 4);
     for task in 0..3 {
-        bench.allow(task, [1, 5]);
+        bench.allow(TaskId(task), [1, 5]);
     }
     bench.queue(1, 0..3);
     bench.elapse(10 * MS);
@@ -375,7 +319,7 @@ fn affinity_tells_the_level_above_and_a_later_balance_takes_it_back() {
 fn a_pinned_source_is_left_out_and_another_one_tried() {
     let mut bench = Bench::new("fair@6.15", TWO_LLCS, 8);
     for task in 0..3 {
-        bench.allow(task, [1]);
+        bench.allow(TaskId(task), [1]);
     }
     bench.queue(1, 0..3);
     bench.queue(2, 3..5);
@@ -723,7 +667,7 @@ proptest! {
         ];
         let mut bench = Bench::new(schedulers[version], TWO_NODES, tasks.len());
         for (index, (cpus, start)) in tasks.iter().enumerate() {
-            bench.allow(index as u32, cpus.iter().copied());
+            bench.allow(TaskId(index as u32), cpus.iter().copied());
             bench.queue(cpus[start % cpus.len()], [index as u32]);
         }
         for step in &steps {
@@ -943,7 +887,7 @@ fn in_3_9_a_queue_or_a_core_of_several_tasks_has_others_balance() {
 fn in_3_9_who_is_asked_balances_for_cpus_that_are_not_due() {
     let mut bench = Bench::new("fair@3.9", TWO_LLCS, 2);
     // Nothing can be pulled, so the CPU that is asked stays idle.
-    (0..2).for_each(|task| bench.allow(task, [0]));
+    (0..2).for_each(|task| bench.allow(TaskId(task), [0]));
     bench.queue(0, 0..2);
     bench.elapse(40 * MS);
     for cpu in 1..8 {

@@ -1,10 +1,8 @@
-use std::sync::Arc;
-
 use proptest::prelude::*;
-use roost_engine::{CpuId, Enqueue, Scheduler, TaskId, Time, World};
+use roost_engine::{CpuId, Scheduler, TaskId, Time};
 
 use super::*;
-use crate::class::tests::{audited_run, pick};
+use crate::kit::{Bench, audited_run, pick};
 
 /// Two LLCs of eight CPUs without SMT: at most six threads of a process gather, and an LLC takes
 /// more tasks while at most six of its CPUs are in use.
@@ -118,46 +116,10 @@ fn the_preferred_llc_changes_for_one_with_more_than_twice_the_run_time() {
     );
 }
 
-/// A fair class with tasks of one process. CPUs run some of them.
-struct Bench {
-    fair: Fair,
-    world: World,
-}
-
 impl Bench {
-    fn tick(&mut self, cpu: CpuId) {
-        self.fair.tick(&mut self.world, cpu);
-        self.fair.tick_end(&mut self.world, cpu);
-    }
-
-    fn new(scheduler: &str, machine: &str, nr_tasks: u32) -> Self {
-        let machine = Arc::new(roost_machine::resolve(machine).unwrap());
-        let mut world = World::for_test(Arc::clone(&machine), nr_tasks as usize);
-        let mut fair = Fair::new(&machine, Features::parse(scheduler).unwrap());
-        fair.start(&mut world);
-        for task in 0..nr_tasks {
-            fair.task_new(&mut world, TaskId(task), None);
-        }
-        Self { fair, world }
-    }
-
-    /// Makes `task` run on `cpu`.
-    fn run(&mut self, cpu: CpuId, task: u32) {
-        self.world.set_task_cpu(TaskId(task), cpu);
-        self.world.mark_queued(cpu);
-        self.fair.enqueue(&mut self.world, cpu, TaskId(task), Enqueue::New, cpu);
-        let picked = pick(&mut self.fair, &mut self.world, cpu);
-        self.world.set_current_for_test(cpu, picked);
-    }
-
     /// Lets jiffies of 4 ms pass. Accounts the running tasks at each.
     fn jiffies(&mut self, count: u64) {
-        for _ in 0..count {
-            self.world.set_now_for_test(self.world.now() + 4 * MS);
-            for cpu in 0..self.fair.rqs.len() {
-                self.fair.update_rq(&mut self.world, cpu);
-            }
-        }
+        (0..count).for_each(|_| self.elapse(4 * MS));
     }
 
     fn process(&self) -> &Process {
@@ -173,7 +135,7 @@ impl Bench {
 fn spread(scheduler: &str) -> Bench {
     let mut bench = Bench::new(scheduler, TWO_LLCS, 4);
     for (cpu, task) in [(1, 0), (9, 1), (12, 2)] {
-        bench.run(cpu, task);
+        bench.queue(cpu, [task]);
     }
     bench
 }
@@ -243,7 +205,7 @@ fn a_process_nobody_scans_for_prefers_nothing_after_five_epochs() {
 #[test]
 fn a_process_of_one_thread_or_of_too_many_running_ones_prefers_nothing() {
     let mut single = Bench::new("fair@7.2", TWO_LLCS, 1);
-    single.run(9, 0);
+    single.queue(9, [0]);
     single.jiffies(1);
     single.tick(9);
     assert_eq!(single.process().cpu, None);

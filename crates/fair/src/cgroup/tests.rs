@@ -7,8 +7,8 @@ use roost_engine::{Control, LeftAs, Time, TraceTask, Tracer, run};
 use roost_workload::{Workload, rtapp};
 
 use super::*;
-use crate::class::tests::audited_run as audited;
 use crate::features::{Features, versions};
+use crate::kit::audited_run as audited;
 
 const SECOND: u64 = 1_000_000_000;
 

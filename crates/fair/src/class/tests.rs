@@ -1,141 +1,17 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use roost_engine::{
-    Control, CpuId, Dequeue, Enqueue, Outcome, Pick, Scheduler, TaskId, Time, Wake, Work, World,
-    run,
-};
+use roost_engine::{CpuId, Dequeue, Enqueue, Scheduler, TaskId, Time, Wake, Work, World};
 use roost_machine::{CpuSet, Machine};
 use roost_workload::{Group, Op, Policy, Program, Template, Workload, rtapp};
 
 use crate::eras::Load;
 use crate::features::{Features, versions};
+use crate::kit::{audited_run, audited_run_of, pick};
 use crate::pelt::{Avg, LOAD_AVG_MAX};
 use crate::state::Fair;
 
 /// Two nodes of two LLCs of two cores of two threads.
 const NODES: &str = "pack:2 node:1 l3:2 core:2 pu:2";
-
-/// A fair class that is audited after every hook, and the ticks of each LLC's CPUs.
-struct Audited(Fair, Vec<u64>);
-
-impl Audited {
-    fn audit(&self, world: &World) {
-        self.0.audit_books(world);
-        for (cpu, rq) in self.0.rqs.iter().enumerate() {
-            assert!(rq.avg_idle <= 2 * rq.max_idle_balance_cost.max(500_000), "CPU {cpu}");
-        }
-    }
-}
-
-impl Scheduler for Audited {
-    fn tick_ns(&self) -> u64 {
-        self.0.tick_ns()
-    }
-    fn start(&mut self, world: &mut World) {
-        self.0.start(world);
-        self.audit(world);
-    }
-    fn task_new(&mut self, world: &mut World, task: TaskId, parent: Option<TaskId>) {
-        self.0.task_new(world, task, parent);
-        self.audit(world);
-    }
-    fn task_exit(&mut self, world: &mut World, task: TaskId) {
-        self.0.task_exit(world, task);
-        self.audit(world);
-    }
-    fn wake_queued(&mut self, world: &mut World, task: TaskId, wake: Wake) -> Option<CpuId> {
-        let cpu = self.0.wake_queued(world, task, wake);
-        self.audit(world);
-        cpu
-    }
-    fn select_cpu(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
-        let cpu = self.0.select_cpu(world, task, wake);
-        self.audit(world);
-        cpu
-    }
-    fn select_cpu_fork(&mut self, world: &mut World, task: TaskId, wake: Wake) -> CpuId {
-        self.0.select_cpu_fork(world, task, wake)
-    }
-    fn enqueue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Enqueue, by: CpuId) {
-        self.0.enqueue(world, cpu, task, why, by);
-        self.audit(world);
-    }
-    fn dequeue(&mut self, world: &mut World, cpu: CpuId, task: TaskId, why: Dequeue) {
-        self.0.dequeue(world, cpu, task, why);
-        self.audit(world);
-    }
-    fn dequeue_waiting(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
-        self.0.dequeue_waiting(world, cpu, task, by);
-        self.audit(world);
-    }
-    fn allowed_changed(&mut self, world: &mut World, task: TaskId, by: CpuId) {
-        self.0.allowed_changed(world, task, by);
-        self.audit(world);
-    }
-    fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
-        let pick = self.0.pick(world, cpu);
-        let rq = &self.0.rqs[cpu];
-        let next = if let Pick::Run(task) = pick { Some(task) } else { None };
-        assert_eq!(next, rq.current);
-        assert!(pick != Pick::Idle || rq.nr_running == 0, "CPU is idle although tasks are queued");
-        assert_eq!(pick == Pick::Later, rq.search.is_some());
-        let idle = rq.idle_since.is_some();
-        assert!(next.is_none() == idle || (next.is_none() && world.wakeup_pending(cpu)));
-        self.audit(world);
-        pick
-    }
-    fn put_current(&mut self, world: &mut World, cpu: CpuId) {
-        self.0.put_current(world, cpu);
-        self.audit(world);
-    }
-    fn tick(&mut self, world: &mut World, cpu: CpuId) {
-        self.1[self.0.topology.llc_of[cpu] as usize] += 1;
-        self.0.tick(world, cpu);
-        self.audit(world);
-    }
-    fn tick_end(&mut self, world: &mut World, cpu: CpuId) {
-        self.0.tick_end(world, cpu);
-        self.audit(world);
-    }
-    fn timer(&mut self, world: &mut World, cpu: CpuId) {
-        self.0.timer(world, cpu);
-        self.audit(world);
-    }
-    fn idle_tick(&mut self, world: &mut World, cpu: CpuId) {
-        self.0.idle_tick(world, cpu);
-        self.audit(world);
-    }
-    fn yield_current(&mut self, world: &mut World, cpu: CpuId) {
-        self.0.yield_current(world, cpu);
-        self.audit(world);
-    }
-    fn set_slice(&mut self, world: &mut World, cpu: CpuId, task: TaskId, ns: u64) {
-        self.0.set_slice(world, cpu, task, ns);
-        self.audit(world);
-    }
-    fn reweight(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
-        self.0.reweight(world, cpu, task);
-        self.audit(world);
-    }
-    fn group_changed(&mut self, world: &mut World, cpu: CpuId, task: TaskId, by: CpuId) {
-        self.0.group_changed(world, cpu, task, by);
-        self.audit(world);
-    }
-    fn work(&mut self, world: &mut World, cpu: CpuId, work: Work) {
-        self.0.work(world, cpu, work);
-        self.audit(world);
-    }
-    fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
-        self.0.counters(sink);
-        for (llc, &ticks) in self.1.iter().enumerate() {
-            sink(&format!("ticks_of_llc_{llc}"), ticks);
-        }
-    }
-    fn histograms(&self, sink: &mut dyn FnMut(&str, &[u64])) {
-        self.0.histograms(sink);
-    }
-}
 
 fn machine() -> Arc<Machine> {
     Arc::new(roost_machine::resolve(NODES).unwrap())
@@ -143,20 +19,6 @@ fn machine() -> Arc<Machine> {
 
 fn fair(version: &str) -> Fair {
     Fair::new(&machine(), Features::parse(&format!("fair@{version}")).unwrap())
-}
-
-pub(crate) fn audited_run(machine: &str, version: &str, workload: &str) -> Outcome {
-    audited_run_of(machine, version, &rtapp::parse(workload, "test.json").unwrap())
-}
-
-fn audited_run_of(machine: &str, version: &str, workload: &Workload) -> Outcome {
-    let machine = Arc::new(roost_machine::resolve(machine).unwrap());
-    let fair = Fair::new(&machine, Features::parse(&format!("fair@{version}")).unwrap());
-    let nr_llcs = fair.topology.llc_span.len();
-    let scheduler = Audited(fair, vec![0; nr_llcs]);
-    let stop = AtomicBool::new(false);
-    let control = Control { stop: &stop, ..Control::new(7) };
-    run(&machine, workload, scheduler, control).unwrap()
 }
 
 /// Hogs of several weights and policies, sleepers, and tasks that yield: more tasks than CPUs.
@@ -376,19 +238,6 @@ pub(crate) fn fair_and_world(version: &str, tasks: usize) -> (Fair, World) {
     let (mut fair, mut world) = (fair(version), world(tasks));
     fair.start(&mut world);
     (fair, world)
-}
-
-/// The task that `cpu` picks. Time passes while the CPU searches.
-pub(crate) fn pick(fair: &mut Fair, world: &mut World, cpu: CpuId) -> Option<TaskId> {
-    loop {
-        match fair.pick(world, cpu) {
-            Pick::Run(task) => return Some(task),
-            Pick::Idle => return None,
-            Pick::Later | Pick::Undecided => {
-                world.set_now_for_test(world.now() + world.backlog_ns(cpu))
-            }
-        }
-    }
 }
 
 /// Queues `task` on `cpu` as new, with the averages `avg`.

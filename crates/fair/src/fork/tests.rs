@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::kit::*;
 use crate::state::LINES_PER_QUEUE;
-use crate::wakeup::kit::*;
 
 /// Two nodes of two LLCs with four CPUs each, without SMT.
 const TWO_NODES_TWO_LLCS: &str = "pack:2 node:1 l3:2 core:4 pu:1";
@@ -48,7 +48,7 @@ fn the_idlest_group_has_the_lower_type_then_more_idle_cpus_then_less_utilisation
 
 #[test]
 fn fully_busy_groups_are_left_only_for_clearly_less_load() {
-    let mut domain = Bench::new("fair@6.15", TWO_LLCS).fair.topology.domains[0].clone();
+    let mut domain = Bench::placing("fair@6.15", TWO_LLCS).fair.topology.domains[0].clone();
     domain.imbalance_pct = 117;
     let load = |load: u64| GroupLoad { load: 4 * load, ..group(4, 0, 4096) };
     // 1024 * 17 / 100 = 174. By this alone the other group may even have more load, but the ratio
@@ -64,7 +64,7 @@ fn fully_busy_groups_are_left_only_for_clearly_less_load() {
 
 #[test]
 fn a_new_task_goes_to_the_llc_with_more_idle_cpus() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy([0]);
     bench.fair.rqs[11].idle_since = Some(5);
     assert_eq!(fork(&mut bench, 0), 11, "the CPU there that went idle last");
@@ -74,7 +74,7 @@ fn a_new_task_goes_to_the_llc_with_more_idle_cpus() {
 #[test]
 fn from_7_2_on_only_allowed_cpus_count() {
     for (scheduler, idle) in [("fair@6.15", 7), ("fair@7.2", 1)] {
-        let mut bench = Bench::new(scheduler, TWO_LLCS);
+        let mut bench = Bench::placing(scheduler, TWO_LLCS);
         bench.busy([0]);
         let allowed = CpuSet::from_cpus(bench.world.machine().nr_cpus(), [0, 1]);
         bench.world.set_allowed_for_test(WAKEE, allowed);
@@ -90,7 +90,7 @@ fn from_7_2_on_only_allowed_cpus_count() {
 
 #[test]
 fn a_new_task_stays_in_an_llc_with_as_many_idle_cpus() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy([0, 9]);
     bench.fair.rqs[3].idle_since = Some(5);
     bench.fair.rqs[2].avg.util_avg = 10;
@@ -111,7 +111,7 @@ fn a_node_may_be_ahead_by_imb_numa_nr() {
         ("fair@5.16", 3, true),
         ("fair@5.16", 4, false),
     ] {
-        let mut bench = Bench::new(scheduler, TWO_NODES);
+        let mut bench = Bench::placing(scheduler, TWO_NODES);
         bench.busy(0..running);
         let cpu = fork(&mut bench, 0);
         assert_eq!(cpu < 8, stays, "{scheduler} with {running} running went to {cpu}");
@@ -120,7 +120,7 @@ fn a_node_may_be_ahead_by_imb_numa_nr() {
 
 #[test]
 fn the_search_goes_on_in_the_domains_of_the_cpu_found() {
-    let mut bench = Bench::new("fair@6.15", TWO_NODES_TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_NODES_TWO_LLCS);
     bench.busy(0..8);
     bench.busy([8, 9]);
     bench.fair.rqs[10].idle_since = Some(9);
@@ -132,17 +132,17 @@ fn the_search_goes_on_in_the_domains_of_the_cpu_found() {
 
 #[test]
 fn a_group_without_an_allowed_cpu_is_skipped_and_the_local_one_too() {
-    let mut bench = Bench::new("fair@6.15", TWO_NODES);
-    bench.allow(&[12, 13]);
+    let mut bench = Bench::placing("fair@6.15", TWO_NODES);
+    bench.allow(WAKEE, [12, 13]);
     bench.busy([12]);
     assert_eq!(fork(&mut bench, 0), 13);
-    bench.allow(&[13]);
+    bench.allow(WAKEE, [13]);
     assert_eq!(fork(&mut bench, 0), 13);
 }
 
 #[test]
 fn without_idle_cpus_the_least_load_wins_and_sched_idle_only_at_once() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy_except(&[]);
     for (cpu, rq) in bench.fair.rqs.iter_mut().enumerate() {
         rq.avg.load_avg = 1024 - cpu as u64;
@@ -158,7 +158,7 @@ fn without_idle_cpus_the_least_load_wins_and_sched_idle_only_at_once() {
 
 #[test]
 fn among_idle_cpus_the_latest_wins_and_the_first_of_equals() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy([0]);
     let at = bench.fair.topology.domains_of(0).len() - 1;
     let group = bench.fair.domain_at(0, at).groups[0];
@@ -171,7 +171,7 @@ fn among_idle_cpus_the_latest_wins_and_the_first_of_equals() {
 
 #[test]
 fn every_run_queue_of_the_highest_domain_is_paid_for_once() {
-    let mut bench = Bench::new("fair@6.15", TWO_NODES_TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_NODES_TWO_LLCS);
     bench.busy(0..8);
     fork(&mut bench, 0);
     let machine = bench.world.machine();
@@ -181,7 +181,7 @@ fn every_run_queue_of_the_highest_domain_is_paid_for_once() {
 
 #[test]
 fn a_machine_of_one_cpu_keeps_the_task() {
-    let mut bench = Bench::new("fair@6.15", "core:1 pu:1");
+    let mut bench = Bench::placing("fair@6.15", "core:1 pu:1");
     assert_eq!(fork(&mut bench, 0), 0);
 }
 
@@ -193,9 +193,9 @@ proptest! {
         allowed in proptest::collection::btree_set(0usize..16, 1..16),
         forker in 0usize..16,
     ) {
-        let mut bench = Bench::new("fair@7.2", TWO_NODES_TWO_LLCS);
+        let mut bench = Bench::placing("fair@7.2", TWO_NODES_TWO_LLCS);
         bench.busy(busy);
-        bench.allow(&allowed.iter().copied().collect::<Vec<_>>());
+        bench.allow(WAKEE, allowed.iter().copied());
         let cpu = fork(&mut bench, forker);
         prop_assert!(allowed.contains(&cpu));
     }

@@ -1,7 +1,7 @@
 use roost_engine::{Dequeue, Enqueue, Scheduler, TaskId, Time, Work, World};
 
-use crate::class;
-use crate::class::tests::{audited_run, fair_and_world};
+use crate::class::tests::fair_and_world;
+use crate::kit::{self, audited_run};
 use crate::state::Fair;
 
 const CPU: usize = 2;
@@ -14,7 +14,7 @@ fn queue(fair: &mut Fair, world: &mut World, task: u32, by: usize) {
 }
 
 fn pick(fair: &mut Fair, world: &mut World) -> Option<TaskId> {
-    let next = class::tests::pick(fair, world, CPU);
+    let next = kit::pick(fair, world, CPU);
     world.set_current_for_test(CPU, next);
     next
 }

@@ -5,8 +5,8 @@ use roost_workload::Policy;
 
 use super::*;
 use crate::features::Features;
+use crate::kit::*;
 use crate::state::LINES_PER_QUEUE;
-use crate::wakeup::kit::*;
 
 /// sis_search, sis_domain_search, sis_scanned, sis_failed.
 fn sis(bench: &Bench) -> [u64; 4] {
@@ -17,7 +17,7 @@ fn sis(bench: &Bench) -> [u64; 4] {
 /// A machine on which only the scan of the LLC can find a CPU: waker and wakee are on CPU 0, and
 /// SIS_UTIL allows `nr_idle_scan` CPUs.
 fn util_bench(machine: &str, nr_idle_scan: u32, idle: &[CpuId]) -> Bench {
-    let mut bench = Bench::new("fair@6.15", machine);
+    let mut bench = Bench::placing("fair@6.15", machine);
     bench.busy_except(idle);
     for llc in &mut bench.fair.llcs {
         llc.nr_idle_scan = nr_idle_scan;
@@ -31,7 +31,7 @@ fn util_bench(machine: &str, nr_idle_scan: u32, idle: &[CpuId]) -> Bench {
 
 #[test]
 fn an_idle_target_is_taken_without_a_scan() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     assert_eq!(bench.wake(3, 3), 3);
     assert_eq!(sis(&bench), [1, 0, 1, 0], "the fast checks count as one scan");
 }
@@ -68,7 +68,7 @@ fn an_idle_recent_cpu_comes_third_and_is_always_replaced_by_prev() {
 #[test]
 fn a_recent_cpu_that_is_forbidden_or_far_is_not_taken() {
     let mut bench = util_bench(TWO_LLCS, 0, &[5, 12]);
-    bench.allow(&[0, 1, 2]);
+    bench.allow(WAKEE, [0, 1, 2]);
     bench.fair.tasks[WAKEE.index()].recent_used_cpu = 5;
     assert_eq!(bench.wake(2, 2), 2);
     bench.fair.tasks[WAKEE.index()].recent_used_cpu = 12;
@@ -78,7 +78,7 @@ fn a_recent_cpu_that_is_forbidden_or_far_is_not_taken() {
 
 #[test]
 fn without_an_llc_domain_the_target_is_the_answer() {
-    let mut bench = Bench::new("fair@6.15", "pack:1 node:1 l3:4 core:1 pu:1");
+    let mut bench = Bench::placing("fair@6.15", "pack:1 node:1 l3:4 core:1 pu:1");
     bench.busy_except(&[1]);
     assert_eq!(bench.wake(2, 2), 2);
     assert_eq!(sis(&bench), [1, 0, 1, 0]);
@@ -100,7 +100,7 @@ fn a_sibling_of_prev_is_tried_if_no_idle_core_is_known() {
     bench.fair.tasks[WAKEE.index()].recent_used_cpu = 2;
     assert_eq!(bench.wake(2, 2), 3);
     assert_eq!(sis(&bench), [1, 1, 2, 0], "after 6.5 prev itself is not examined again");
-    let mut old = Bench::new("fair@5.19", TWO_LLCS_SMT);
+    let mut old = Bench::placing("fair@5.19", TWO_LLCS_SMT);
     old.busy_except(&[3, 1]);
     old.fair.llcs[0].idle_cores = false;
     assert_eq!(old.wake(2, 2), 3);
@@ -113,7 +113,7 @@ fn the_sibling_of_prev_is_not_tried_across_llcs_or_if_forbidden() {
     let mut lines = Lines::new(0);
     assert_eq!(bench.fair.select_idle_sibling(&bench.world, WAKEE, 10, 0, &mut lines), 0);
     assert_eq!(sis(&bench), [1, 1, 1, 1]);
-    bench.allow(&[10, 12]);
+    bench.allow(WAKEE, [10, 12]);
     assert_eq!(bench.wake(10, 10), 10);
     assert_eq!(sis(&bench), [2, 2, 2, 2]);
 }
@@ -198,7 +198,7 @@ fn a_failed_search_for_an_idle_core_clears_the_flag_and_returns_the_first_idle_c
 fn an_idle_core_is_returned_as_its_first_cpu_in_the_round() {
     let mut bench = util_bench(TWO_LLCS_SMT, 8, &[4, 5]);
     bench.fair.llcs[0].idle_cores = true;
-    bench.allow(&[0, 5]);
+    bench.allow(WAKEE, [0, 5]);
     assert_eq!(bench.wake(0, 0), 5, "CPU 4 is idle but forbidden");
 }
 
@@ -213,7 +213,7 @@ fn sis_prop_scans_span_times_idle_time_over_cost_but_at_least_four_steps() {
 
 /// A machine for SIS_PROP with an average scan cost of 999 ns and `idle_ns` left on CPU 0.
 fn prop_bench(idle_ns: u64, idle: &[CpuId]) -> Bench {
-    let mut bench = Bench::new("fair@5.19", TWO_LLCS);
+    let mut bench = Bench::placing("fair@5.19", TWO_LLCS);
     bench.busy_except(idle);
     bench.fair.rqs[0].wake_avg_idle = idle_ns;
     bench.fair.rqs[0].wake_stamp = bench.fair.jiffies(bench.world.now());
@@ -245,7 +245,7 @@ fn sis_prop_averages_an_eighth_and_uses_up_idle_time() {
 
 #[test]
 fn sis_prop_is_unlimited_and_unaccounted_with_an_idle_core() {
-    let mut bench = Bench::new("fair@5.19", TWO_LLCS_SMT);
+    let mut bench = Bench::placing("fair@5.19", TWO_LLCS_SMT);
     bench.busy_except(&[6, 7]);
     bench.fair.llcs[0].idle_cores = true;
     assert_eq!(bench.wake(0, 0), 6);
@@ -255,7 +255,7 @@ fn sis_prop_is_unlimited_and_unaccounted_with_an_idle_core() {
 
 #[test]
 fn without_a_limiter_every_cpu_is_examined() {
-    let mut bench = Bench::new("fair@6.15+no-sis-util", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15+no-sis-util", TWO_LLCS);
     bench.busy_except(&[]);
     assert_eq!(bench.wake(3, 3), 3);
     assert_eq!(sis(&bench), [1, 1, 1 + 8, 1]);
@@ -264,7 +264,7 @@ fn without_a_limiter_every_cpu_is_examined() {
 #[test]
 fn forbidden_cpus_are_neither_examined_nor_counted() {
     let mut bench = util_bench(TWO_LLCS, 8, &[1, 6]);
-    bench.allow(&[0, 3, 6]);
+    bench.allow(WAKEE, [0, 3, 6]);
     assert_eq!(bench.wake(0, 0), 6);
     assert_eq!(sis(&bench), [1, 1, 1 + 2, 0]);
 }

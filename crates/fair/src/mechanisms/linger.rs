@@ -101,15 +101,15 @@ impl Fair {
 mod tests {
     use roost_engine::{Time, Wake};
 
+    use crate::kit::*;
     use crate::mechanisms::mechanisms;
-    use crate::wakeup::kit::*;
 
     const MS: u64 = 1_000_000;
 
     /// A waker, alone on CPU 0, wakes a task of the other node that was queued `ms` milliseconds
     /// ago. Returns the node to which the task goes, and the counter.
     fn woken_after(scheduler: &str, ms: u64) -> (usize, Option<u64>) {
-        let mut bench = Bench::new(scheduler, TWO_NODES);
+        let mut bench = Bench::placing(scheduler, TWO_NODES);
         bench.busy([0].into_iter().chain(8..16));
         bench.world.set_task_cpu(WAKEE, 12);
         bench.fair.on_queued(&bench.world, 12, WAKEE);

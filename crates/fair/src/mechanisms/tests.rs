@@ -3,25 +3,27 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::mechanisms;
-use crate::wakeup::kit::*;
+use roost_engine::World;
+
+use super::{Mechanisms, mechanisms};
 use crate::{Features, versions};
 
 /// A mechanism is on by its own name and by each of its switches that turns it on.
 #[test]
 fn a_run_has_the_counters_of_mechanisms_that_are_on() {
+    let machine = Arc::new(roost_machine::resolve("pack:2 node:1 l3:1 core:8 pu:1").unwrap());
+    let world = World::for_test(Arc::clone(&machine), 0);
     for mechanism in mechanisms() {
         for version in versions() {
             let scheduler = format!("fair@{version}+{}", mechanism.name);
-            if Features::parse(&scheduler).is_err() {
-                continue;
-            }
-            let mut bench = Bench::new(&scheduler, TWO_NODES);
-            assert!(mechanism.is_on(&bench.fair.features), "{scheduler}");
-            bench.fair.mechanisms.start(&bench.world, true);
+            let Ok(features) = Features::parse(&scheduler) else { continue };
+            assert!(mechanism.is_on(&features), "{scheduler}");
+            let mut all = Mechanisms::new(&machine, &features);
+            all.start(&world, true);
             let mut seen = BTreeSet::new();
-            bench.fair.mechanisms.counters(&mut |name, _| {
+            all.counters(&mut |name, _| {
                 seen.insert(name.to_owned());
             });
             for name in mechanism.acted {

@@ -4,12 +4,12 @@ use roost_engine::{CpuId, Wake};
 use roost_machine::CpuSet;
 
 use crate::balance::{Rules, imbalance_tests};
+use crate::kit::*;
 use crate::mechanisms::Tolerance;
 use crate::mechanisms::llc_imbalance::LlcTolerance;
 use crate::mechanisms::numa_imbalance::NumaImbalance;
 use crate::stats::IdleType;
 use crate::wakeup::Lines;
-use crate::wakeup::kit::*;
 
 use super::POWER_SCALE;
 use super::groups::{DomainStats, GroupStats};
@@ -63,7 +63,7 @@ fn recent(bench: &Bench, task: roost_engine::TaskId) -> CpuId {
 
 #[test]
 fn recent_is_replaced_only_when_it_is_taken() {
-    let mut bench = Bench::new("fair@5.2", TWO_LLCS);
+    let mut bench = Bench::placing("fair@5.2", TWO_LLCS);
     bench.busy_except(&[5]);
     bench.fair.tasks[WAKEE.index()].recent_used_cpu = 5;
     assert_eq!(search(&mut bench, 3, 0), 5);
@@ -75,7 +75,7 @@ fn recent_is_replaced_only_when_it_is_taken() {
 
 #[test]
 fn an_affine_wakers_recent_cpu_is_where_it_runs() {
-    let mut bench = Bench::new("fair@5.2", TWO_LLCS);
+    let mut bench = Bench::placing("fair@5.2", TWO_LLCS);
     bench.wake(4, 3);
     assert_eq!(recent(&bench, WAKER), 4);
 }
@@ -83,16 +83,16 @@ fn an_affine_wakers_recent_cpu_is_where_it_runs() {
 /// An idle core is known. The core of CPUs 4 and 5 is one, and the task may not use CPU 4.
 #[test]
 fn an_idle_core_comes_first_and_gives_the_first_cpu_allowed() {
-    let mut bench = Bench::new("fair@5.2", TWO_LLCS_SMT);
+    let mut bench = Bench::placing("fair@5.2", TWO_LLCS_SMT);
     bench.busy_except(&[1, 4, 5]);
-    bench.allow(&[0, 1, 2, 3, 5, 6, 7]);
+    bench.allow(WAKEE, [0, 1, 2, 3, 5, 6, 7]);
     assert_eq!(search(&mut bench, 0, 0), 5);
     assert_eq!(sis(&bench), [1, 1, 1 + 6, 0], "all CPUs of cores 0, 1 and 2");
 }
 
 #[test]
 fn without_an_idle_core_cpus_are_scanned_and_the_flag_is_cleared() {
-    let mut bench = Bench::new("fair@5.2", TWO_LLCS_SMT);
+    let mut bench = Bench::placing("fair@5.2", TWO_LLCS_SMT);
     bench.busy_except(&[3]);
     assert_eq!(search(&mut bench, 0, 0), 3);
     assert_eq!(sis(&bench), [1, 1, 1 + 8 + 4, 0], "four cores in vain, then CPUs 0 to 3");
@@ -105,9 +105,9 @@ fn without_an_idle_core_cpus_are_scanned_and_the_flag_is_cleared() {
 #[test]
 fn the_budget_begins_at_the_target() {
     let cpu = |idle: &[CpuId], allowed: &[CpuId]| {
-        let mut bench = Bench::new("fair@5.2", TWO_LLCS_SMT);
+        let mut bench = Bench::placing("fair@5.2", TWO_LLCS_SMT);
         bench.busy_except(idle);
-        bench.allow(allowed);
+        bench.allow(WAKEE, allowed.iter().copied());
         bench.fair.llcs[0].idle_cores = false;
         bench.fair.rqs[0].avg_idle = 0;
         (search(&mut bench, 2, 2), sis(&bench)[2])
@@ -123,7 +123,7 @@ fn the_budget_begins_at_the_target() {
 #[test]
 fn the_budget_is_a_part_of_the_wakers_idle_time() {
     let scanned = |scheduler: &str| {
-        let mut bench = Bench::new(scheduler, TWO_LLCS);
+        let mut bench = Bench::placing(scheduler, TWO_LLCS);
         bench.busy_except(&[]);
         bench.fair.rqs[0].avg_idle = 512_000;
         bench.fair.rqs[0].domains[0].avg_scan_cost = 100;
@@ -138,21 +138,22 @@ fn the_budget_is_a_part_of_the_wakers_idle_time() {
 
 /// Section 7.2: prev is not preferred for being idle alone. CPU 0 runs the waker, whose load is 0.
 /// CPU 12 of the other LLC is idle and has no load either. So there is no difference of weights,
-/// and prev is chosen.
+/// and prev is chosen. Then CPU 12 has a load of 3000. The wakee's own load of 1024 would move from
+/// CPU 12 to CPU 0.
 #[test]
 fn idle_prev_is_no_reason_in_5_2() {
-    let mut bench = Bench::new("fair@5.2", TWO_LLCS);
+    let mut bench = Bench::placing("fair@5.2", TWO_LLCS);
     bench.busy([0]);
     assert_eq!(bench.wake(0, 12), 12);
     let runnable = bench.fair.rqs[12].runnable_load.as_mut().unwrap();
-    runnable.load_avg = 500;
+    runnable.load_avg = 3000;
     assert_eq!(bench.wake(0, 12), 1, "CPU 0 has less load, although CPU 12 is idle");
 }
 
 #[test]
 fn cpus_with_idle_policy_tasks_are_busy() {
     for scheduler in ["fair@5.2", "fair@3.9"] {
-        let mut bench = Bench::new(scheduler, TWO_LLCS);
+        let mut bench = Bench::placing(scheduler, TWO_LLCS);
         bench.busy_except(&[6]);
         bench.sched_idle(&[0, 1]);
         assert_eq!(search(&mut bench, 0, 0), 6, "{scheduler}");
@@ -164,7 +165,7 @@ fn cpus_with_idle_policy_tasks_are_busy() {
 #[test]
 fn a_group_of_idle_cpus_is_searched_from_the_llc_down() {
     let cpu = |idle: &[CpuId]| {
-        let mut bench = Bench::new("fair@3.9", TWO_LLCS_SMT);
+        let mut bench = Bench::placing("fair@3.9", TWO_LLCS_SMT);
         bench.busy_except(idle);
         search(&mut bench, 2, 2)
     };
@@ -177,9 +178,9 @@ fn a_group_of_idle_cpus_is_searched_from_the_llc_down() {
 
 #[test]
 fn of_an_idle_group_an_allowed_cpu_is_taken() {
-    let mut bench = Bench::new("fair@3.9", TWO_LLCS_SMT);
+    let mut bench = Bench::placing("fair@3.9", TWO_LLCS_SMT);
     bench.busy_except(&[4, 5, 6, 7]);
-    bench.allow(&[0, 1, 2, 3, 7]);
+    bench.allow(WAKEE, [0, 1, 2, 3, 7]);
     assert_eq!(search(&mut bench, 2, 2), 7);
 }
 
@@ -194,7 +195,7 @@ fn load(bench: &mut Bench, cpu: CpuId, tasks: u64) {
 #[test]
 fn weights_decide_between_the_wakers_cpu_and_prev() {
     let cpu = |here: u64, there: u64, sync: bool| {
-        let mut bench = Bench::new("fair@3.9", TWO_LLCS);
+        let mut bench = Bench::placing("fair@3.9", TWO_LLCS);
         bench.busy_except(&[]);
         load(&mut bench, 0, here);
         load(&mut bench, 12, there);
@@ -211,9 +212,9 @@ fn weights_decide_between_the_wakers_cpu_and_prev() {
 /// The task may not run on CPU 0, so it goes to prev without a search, even if other CPUs are idle.
 #[test]
 fn without_affinity_to_the_waker_prev_is_taken_unseen() {
-    let mut bench = Bench::new("fair@3.9", TWO_LLCS);
+    let mut bench = Bench::placing("fair@3.9", TWO_LLCS);
     bench.busy([0, 5]);
-    bench.allow(&[4, 5, 6]);
+    bench.allow(WAKEE, [4, 5, 6]);
     assert_eq!(bench.wake(0, 5), 5);
     assert_eq!(bench.fair.stats.sis_search, 0);
 }
@@ -224,7 +225,7 @@ fn without_affinity_to_the_waker_prev_is_taken_unseen() {
 #[test]
 fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
     let cpu = |scheduler: &str, here: u64| {
-        let mut bench = Bench::new(scheduler, TWO_NODES);
+        let mut bench = Bench::placing(scheduler, TWO_NODES);
         load(&mut bench, 0, here);
         load(&mut bench, 8, 1);
         bench.fair.on_queued(&bench.world, 0, WAKER);
@@ -242,7 +243,7 @@ fn consolidation_leaves_a_task_that_gains_nothing_at_prev_unseen() {
 #[test]
 fn as_posted_consolidation_counts_those_that_have_exited() {
     let may_wake = |scheduler: &str| {
-        let mut bench = Bench::new(scheduler, TWO_NODES);
+        let mut bench = Bench::placing(scheduler, TWO_NODES);
         load(&mut bench, 0, 1);
         load(&mut bench, 8, 1);
         bench.world.set_task_cpu(WAKEE, 8);
@@ -265,7 +266,7 @@ fn as_posted_consolidation_counts_those_that_have_exited() {
 /// other groups. A task that has just left is still load for the CPU's own group.
 #[test]
 fn in_3_9_what_has_just_come_or_gone_speaks_for_balance() {
-    let mut bench = Bench::new("fair@3.9", TWO_NODES);
+    let mut bench = Bench::placing("fair@3.9", TWO_NODES);
     load(&mut bench, 8, 1);
     (0..40).for_each(|_| bench.fair.decay_load(&bench.world, 8));
     let seen = |bench: &Bench| {
@@ -284,7 +285,7 @@ fn in_3_9_what_has_just_come_or_gone_speaks_for_balance() {
 #[test]
 fn in_3_9_higher_levels_take_longer_averages() {
     let averages = |scheduler: &str, level: usize| {
-        let bench = Bench::new(scheduler, TWO_NODES);
+        let bench = Bench::placing(scheduler, TWO_NODES);
         let domain = bench.fair.topology.domain(bench.fair.topology.domains_of(0)[level]);
         [IdleType::Busy, IdleType::Idle, IdleType::NewlyIdle]
             .map(|idle| bench.fair.average_for(domain, idle))
@@ -301,7 +302,7 @@ fn in_3_9_higher_levels_take_longer_averages() {
 #[test]
 fn new_tasks_go_to_the_group_with_the_least_load() {
     for scheduler in ["fair@5.2", "fair@3.9"] {
-        let mut bench = Bench::new(scheduler, TWO_NODES);
+        let mut bench = Bench::placing(scheduler, TWO_NODES);
         for cpu in 0..8 {
             load(&mut bench, cpu, 1);
             let rq = &mut bench.fair.rqs[cpu];
@@ -324,7 +325,7 @@ fn new_tasks_go_to_the_group_with_the_least_load() {
 fn an_allowed_imbalance_keeps_new_tasks_on_the_node() {
     for version in ["fair@5.2", "fair@3.9"] {
         let fork = |scheduler: &str| {
-            let mut bench = Bench::new(scheduler, TWO_NODES);
+            let mut bench = Bench::placing(scheduler, TWO_NODES);
             load(&mut bench, 0, 1);
             let rq = &mut bench.fair.rqs[0];
             rq.avg.load_avg = 1024;
@@ -342,10 +343,11 @@ fn an_allowed_imbalance_keeps_new_tasks_on_the_node() {
 /// In 3.9 the threads of a core share 1178; later each counts as a whole CPU.
 #[test]
 fn power_of_threads() {
-    let power =
-        |scheduler: &str, cpu: CpuId| Bench::new(scheduler, TWO_LLCS_SMT).fair.power.of_cpu(cpu);
+    let power = |scheduler: &str, cpu: CpuId| {
+        Bench::placing(scheduler, TWO_LLCS_SMT).fair.power.of_cpu(cpu)
+    };
     assert_eq!((power("fair@3.9", 0), power("fair@5.2", 0)), (589, 1024));
-    let one = Bench::new("fair@3.9", TWO_LLCS);
+    let one = Bench::placing("fair@3.9", TWO_LLCS);
     assert_eq!((one.fair.power.of_cpu(0), one.fair.power.of_group(0)), (1024, 1024));
 }
 

@@ -562,12 +562,12 @@ fn task_entity(number: u32) -> Entity {
 }
 
 /// A queue, and the tasks that are not on it.
-struct Bench {
+struct OnAndOff {
     queue: Queue,
     off: Vec<(TaskId, Entity)>,
 }
 
-impl Bench {
+impl OnAndOff {
     fn new(rules: QueueRules) -> Self {
         let off = (0..TASKS).map(|number| (TaskId(number), task_entity(number))).collect();
         Self { queue: Queue::new(rules), off }
@@ -679,28 +679,28 @@ impl Bench {
 proptest! {
     #[test]
     fn cfs_min_vruntime_never_moves_back(steps in steps()) {
-        let mut bench = Bench::new(cfs());
+        let mut tasks = OnAndOff::new(cfs());
         for step in steps {
-            let before = bench.queue.reference;
-            bench.apply(step);
-            prop_assert!(bench.queue.reference >= before);
-            bench.check_sums();
+            let before = tasks.queue.reference;
+            tasks.apply(step);
+            prop_assert!(tasks.queue.reference >= before);
+            tasks.check_sums();
         }
     }
 
     #[test]
     fn eevdf_average_is_what_its_definition_says_and_somebody_is_eligible(steps in steps()) {
         for rules in [eevdf615(), eevdf72()] {
-            let mut bench = Bench::new(rules);
+            let mut tasks = OnAndOff::new(rules);
             for &step in &steps {
-                bench.apply(step);
-                bench.check_sums();
-                if bench.queue.len() == 0 {
+                tasks.apply(step);
+                tasks.check_sums();
+                if tasks.queue.len() == 0 {
                     continue;
                 }
-                prop_assert_eq!(eevdf::average(&bench.queue), bench.average_by_definition());
-                prop_assert!(bench.on().iter().any(|&task| bench.queue.eligible(task)));
-                prop_assert!(bench.queue.pick().is_some());
+                prop_assert_eq!(eevdf::average(&tasks.queue), tasks.average_by_definition());
+                prop_assert!(tasks.on().iter().any(|&task| tasks.queue.eligible(task)));
+                prop_assert!(tasks.queue.pick().is_some());
             }
         }
     }
@@ -709,16 +709,16 @@ proptest! {
     #[test]
     fn eevdf_lag_survives_sleep(steps in steps()) {
         for rules in [eevdf615(), eevdf72()] {
-            let mut bench = Bench::new(rules);
+            let mut tasks = OnAndOff::new(rules);
             for &step in &steps {
-                bench.apply(step);
-                let Some(entry) = bench.queue.waiting.first().copied() else { continue };
-                if entry.entity.delayed || bench.queue.len() < 2 {
+                tasks.apply(step);
+                let Some(entry) = tasks.queue.waiting.first().copied() else { continue };
+                if entry.entity.delayed || tasks.queue.len() < 2 {
                     continue;
                 }
-                let left = bench.queue.remove(entry.task, Leave::Sleep);
-                bench.queue.insert(entry.task, left, Arrival::Wakeup);
-                let lag = eevdf::average(&bench.queue) - vruntime(&bench.queue, entry.task);
+                let left = tasks.queue.remove(entry.task, Leave::Sleep);
+                tasks.queue.insert(entry.task, left, Arrival::Wakeup);
+                let lag = eevdf::average(&tasks.queue) - vruntime(&tasks.queue, entry.task);
                 prop_assert!((lag - left.vlag).abs() <= 2, "{} became {lag}", left.vlag);
             }
         }

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use roost_engine::Time;
 
-use super::kit::*;
 use super::*;
+use crate::kit::*;
 use crate::state::LINES_PER_QUEUE;
 
 /// Weight of a nice-0 task, and its load when it always runs.
@@ -14,8 +14,8 @@ fn sync_wake_on(cpu: CpuId) -> Wake {
 
 #[test]
 fn a_task_with_one_allowed_cpu_goes_there_without_a_search() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
-    bench.allow(&[5]);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
+    bench.allow(WAKEE, [5]);
     bench.busy([5]);
     assert_eq!(bench.wake(0, 3), 5);
     assert_eq!(bench.fair.stats.sis_search, 0);
@@ -47,7 +47,7 @@ fn wide_needs_both_sides_to_flip_and_one_much_more() {
 
 #[test]
 fn a_wide_wakeup_leaves_the_task_near_prev() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy_except(&[9]);
     bench.fair.llcs[1].nr_idle_scan = 8;
     bench.fair.tasks[WAKER.index()].wakees.flips = 64;
@@ -61,7 +61,7 @@ fn a_wide_wakeup_leaves_the_task_near_prev() {
 
 #[test]
 fn an_interrupt_on_an_idle_cpu_counts_the_idle_tasks_wakees() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     let wake = Wake { waker: None, interrupt: true, ..wake_on(3) };
     bench.wake_as(wake, 3);
     assert_eq!(bench.fair.rqs[3].idle_wakees.flips, 1);
@@ -69,8 +69,8 @@ fn an_interrupt_on_an_idle_cpu_counts_the_idle_tasks_wakees() {
 
 #[test]
 fn the_wakers_cpu_is_no_candidate_if_the_task_may_not_run_there() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
-    bench.allow(&[2, 12]);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
+    bench.allow(WAKEE, [2, 12]);
     bench.busy([0, 2, 12]);
     assert_eq!(bench.wake_as(sync_wake_on(0), 12), 12);
     assert_eq!(bench.fair.stats.nr_wakeups_affine_attempts, 0);
@@ -78,7 +78,7 @@ fn the_wakers_cpu_is_no_candidate_if_the_task_may_not_run_there() {
 
 #[test]
 fn the_lowest_domain_with_both_cpus_asks_and_counts() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy_except(&[]);
     assert_eq!(bench.wake_as(sync_wake_on(0), 3), 0);
     let (mc, pkg) = (2, 3);
@@ -91,7 +91,7 @@ fn the_lowest_domain_with_both_cpus_asks_and_counts() {
 
 #[test]
 fn wa_idle_prefers_an_idle_prev_over_an_idle_waker_cpu_of_the_same_llc() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     let wake = Wake { waker: None, interrupt: true, ..wake_on(0) };
     assert_eq!(bench.wake_as(wake, 3), 3);
     bench.busy([3]);
@@ -100,7 +100,7 @@ fn wa_idle_prefers_an_idle_prev_over_an_idle_waker_cpu_of_the_same_llc() {
 
 #[test]
 fn wa_idle_lets_a_sync_waker_that_is_alone_pull() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy_except(&[]);
     let mut lines = Lines::new(0);
     assert_eq!(
@@ -120,7 +120,7 @@ fn wa_idle_lets_a_sync_waker_that_is_alone_pull() {
 
 #[test]
 fn wa_idle_keeps_an_idle_prev_of_another_llc() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy([0]);
     assert_eq!(bench.wake(0, 12), 12);
     assert_eq!(bench.fair.stats.nr_wakeups_affine_attempts, 1);
@@ -161,7 +161,7 @@ fn wa_weight_takes_a_sync_waker_off_and_breaks_ties_for_this() {
 
 #[test]
 fn wakeups_of_other_cpus_are_counted_at_the_lowest_common_domain() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy([0]);
     bench.wake(0, 12);
     bench.wake(0, 3);
@@ -171,19 +171,19 @@ fn wakeups_of_other_cpus_are_counted_at_the_lowest_common_domain() {
 
 #[test]
 fn a_forbidden_prev_falls_back_to_its_node_and_then_to_any_cpu() {
-    let mut bench = Bench::new("fair@6.15", TWO_NODES);
-    bench.allow(&[2, 10, 11]);
+    let mut bench = Bench::placing("fair@6.15", TWO_NODES);
+    bench.allow(WAKEE, [2, 10, 11]);
     bench.busy_except(&[8]);
     bench.world.set_task_cpu(WAKEE, 8);
     assert_eq!(allowed_or_fallback(&bench.world, WAKEE, 8), 10);
-    bench.allow(&[2, 3]);
+    bench.allow(WAKEE, [2, 3]);
     assert_eq!(allowed_or_fallback(&bench.world, WAKEE, 8), 2);
     assert_eq!(bench.world.now(), Time(0));
 }
 
 #[test]
 fn every_line_is_paid_for_once() {
-    let mut bench = Bench::new("fair@6.15", TWO_LLCS);
+    let mut bench = Bench::placing("fair@6.15", TWO_LLCS);
     bench.busy([0]);
     bench.wake(0, 12);
     // wake_affine reads prev and finds it idle. select_idle_sibling reads it again.

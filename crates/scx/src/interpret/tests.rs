@@ -7,12 +7,12 @@ use crate::arena::{Arena, PAGE, TO_USER};
 use crate::translate::Translated;
 
 /// The memory of a call, and a kfunc that adds its arguments.
-pub(crate) struct Bench {
+pub(crate) struct TestHost {
     memory: Memory,
     calls: Vec<(Callee, [u64; 5])>,
 }
 
-impl Host for Bench {
+impl Host for TestHost {
     fn memory(&mut self) -> &mut Memory {
         &mut self.memory
     }
@@ -37,8 +37,8 @@ const EXIT_CODE: Instruction = op(0x95, 0, 0, 0, 0);
 /// The arena's first page, which is not there. The next one is.
 pub(crate) const ARENA: u64 = 1 << 44;
 
-impl Bench {
-    /// A bench whose memory has room for stacks and 64 more bytes, and one page of an arena. Returns the addresses of
+impl TestHost {
+    /// A host whose memory has room for stacks and 64 more bytes, and one page of an arena. Returns the addresses of
     /// stacks and bytes.
     fn new() -> (Self, u64, u64) {
         let mut memory = Memory::default();
@@ -55,18 +55,18 @@ pub(crate) fn run_with(
     code: &[Instruction],
     a: u64,
     b: u64,
-) -> (Result<Returned, Fault>, Bench, u64) {
-    let (mut bench, stack, piece) = Bench::new();
+) -> (Result<Returned, Fault>, TestHost, u64) {
+    let (mut host, stack, piece) = TestHost::new();
     let arguments = [a, b, piece, 0, 0];
-    let returned = run(code, &mut bench, stack, 0, arguments);
+    let returned = run(code, &mut host, stack, 0, arguments);
     if let Some(translated) = Translated::new(code, &[0]) {
-        let (mut other, ..) = Bench::new();
+        let (mut other, ..) = TestHost::new();
         let same = translated.run(&mut other, stack, 0, arguments).unwrap();
         assert_eq!(same, returned, "{code:?}");
-        assert_eq!(other.memory.bytes_mut(), bench.memory.bytes_mut(), "{code:?}");
-        assert_eq!(other.calls, bench.calls, "{code:?}");
+        assert_eq!(other.memory.bytes_mut(), host.memory.bytes_mut(), "{code:?}");
+        assert_eq!(other.calls, host.calls, "{code:?}");
     }
-    (returned, bench, piece)
+    (returned, host, piece)
 }
 
 fn value(code: &[Instruction], a: u64, b: u64) -> u64 {
@@ -220,8 +220,8 @@ fn atomically(imm: i32, size: u8, operand: u64, r0: u64) -> (u64, u64, u64) {
         op(0x7b, 3, 1, 8, 0),
         EXIT_CODE,
     ];
-    let (returned, bench, piece) = run_with(&begin, operand, r0);
-    let (memory, register) = (bench.memory.read(piece, 8), bench.memory.read(piece + 8, 8));
+    let (returned, host, piece) = run_with(&begin, operand, r0);
+    let (memory, register) = (host.memory.read(piece, 8), host.memory.read(piece + 8, 8));
     (memory.unwrap(), register.unwrap(), returned.unwrap().value)
 }
 
@@ -363,9 +363,9 @@ fn a_call_keeps_registers_and_stack_of_its_caller() {
 #[test]
 fn a_kfunc_gets_five_arguments() {
     let code = [op(CALL, 0, 2, 0, 1), EXIT_CODE];
-    let (returned, bench, piece) = run_with(&code, 1, 2);
+    let (returned, host, piece) = run_with(&code, 1, 2);
     assert_eq!(returned.unwrap().value, 3 + piece);
-    assert_eq!(bench.calls, [(Callee::Kfunc(1), [1, 2, piece, 0, 0])]);
+    assert_eq!(host.calls, [(Callee::Kfunc(1), [1, 2, piece, 0, 0])]);
 }
 
 fn stopped(code: &[Instruction], a: u64) -> Fault {
