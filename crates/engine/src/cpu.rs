@@ -35,11 +35,7 @@ impl World {
 
     #[inline]
     pub(crate) fn mark_stale(&mut self, cpu: CpuId) {
-        let state = &mut self.cpus[cpu];
-        if !state.stale {
-            state.stale = true;
-            self.stale.push(cpu);
-        }
+        self.cpus[cpu].mark_stale(cpu, &mut self.stale);
     }
 
     /// Schedules the end of the current operation again for every CPU where it changed.
@@ -91,26 +87,38 @@ impl World {
     /// [`World::update_core_speed`] where cores have several CPUs.
     fn share_core(&mut self, cpu: CpuId) {
         let core = self.machine.cpus[cpu].core as usize;
-        let siblings = &self.core_cpus[core];
-        let busy = siblings.iter().filter(|&&c| self.cpus[c].current.is_some()).count();
+        let Self { core_cpus, cpus, tasks, stale, memory, now, .. } = self;
+        let siblings = &core_cpus[core][..];
+        let busy = siblings.iter().filter(|&&c| cpus[c].current.is_some()).count();
         // At most 1024, because it is a share of FULL_SPEED.
         let shared = self.machine.figures.smt_speed_1024.value as u16;
         let speed = if busy == 1 { FULL_SPEED } else { shared };
-        for index in 0..siblings.len() {
-            let sibling = self.core_cpus[core][index];
-            let state = &self.cpus[sibling];
+        for &sibling in siblings {
+            let state = &mut cpus[sibling];
             // An idle CPU gets its speed when it becomes busy.
-            if state.current.is_some() && state.speed_1024 != speed {
-                self.settle(sibling);
-                self.cpus[sibling].speed_1024 = speed;
-                self.mark_stale(sibling);
-                self.reprice_memory(sibling);
+            if state.current.is_none() || state.speed_1024 == speed {
+                continue;
+            }
+            state.settle(tasks, *now);
+            state.speed_1024 = speed;
+            state.mark_stale(sibling, stale);
+            if let Some(memory) = memory {
+                memory.reprice(sibling);
             }
         }
     }
 }
 
 impl CpuState {
+    /// Adds `cpu`, which this is, to the CPUs whose end of run must be computed again.
+    #[inline]
+    pub(crate) fn mark_stale(&mut self, cpu: CpuId, stale: &mut Vec<CpuId>) {
+        if !self.stale {
+            self.stale = true;
+            stale.push(cpu);
+        }
+    }
+
     /// Updates the progress of this CPU's task to `now`.
     #[inline]
     pub(crate) fn settle(&mut self, tasks: &mut [Task], now: Time) {

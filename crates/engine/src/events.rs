@@ -230,10 +230,7 @@ impl EventQueue {
         if at < self.now {
             in_the_past(self.event(slot), at, self.now);
         }
-        if slot >= self.entries.len() {
-            self.grow(slot);
-        }
-        let entry = &mut self.entries[slot];
+        let Some(entry) = self.entries.get_mut(slot) else { return self.set_new(slot, at) };
         if entry.pending && entry.at == at {
             return;
         }
@@ -249,9 +246,12 @@ impl EventQueue {
         self.link(slot, at);
     }
 
+    /// As [`EventQueue::set_slot`] for a slot that is used for the first time.
     #[cold]
-    fn grow(&mut self, slot: usize) {
+    #[inline(never)]
+    fn set_new(&mut self, slot: usize, at: Time) {
         self.entries.resize(slot + 1, ABSENT);
+        self.set_slot(slot, at);
     }
 
     /// Puts an event that is in no list into the list for its time.
@@ -283,6 +283,8 @@ impl EventQueue {
     }
 
     /// Takes an event out of its list.
+    #[cold]
+    #[inline(never)]
     fn unlink(&mut self, slot: usize) {
         let level = std::mem::replace(&mut self.entries[slot].level, UNLISTED);
         match self.levels.get_mut(level as usize) {

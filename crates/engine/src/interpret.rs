@@ -5,7 +5,6 @@
 //! runs only after that time.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use roost_workload::{Op, TimerRef};
 
@@ -33,24 +32,19 @@ pub(crate) enum Step {
 }
 
 impl<S: Scheduler> Engine<'_, S> {
-    /// The current operation of `cpu`'s task has ended: executes operations until one takes time.
+    /// The current operation of `cpu`'s `task` has ended: executes operations until one takes time.
     /// Returns whether the end of the task's operation has to be scheduled again.
     #[inline]
-    pub(crate) fn advance(&mut self, cpu: CpuId) -> bool {
-        let Some(task) = self.world.cpus[cpu].current else { return false };
+    pub(crate) fn advance(&mut self, cpu: CpuId, task: TaskId) -> bool {
         let state = &self.world.tasks[task.index()];
         if matches!(state.activity, Activity::Sweep { .. }) && !self.leave_sweep(cpu, task) {
             return false;
         }
-        // Separate from the engine, which operations change.
-        let root_program;
+        let workload = self.workload;
         let state = &self.world.tasks[task.index()];
-        let ops: &[Op] = if state.root {
-            root_program = Arc::clone(&self.root_program);
-            &root_program
-        } else {
-            let workload = self.workload;
-            &workload.templates[state.template as usize].program.ops
+        let ops = match state.root {
+            true => self.root_program,
+            false => &workload.templates[state.template as usize].program.ops[..],
         };
         loop {
             let mut state = &mut self.world.tasks[task.index()];
@@ -102,13 +96,19 @@ impl<S: Scheduler> Engine<'_, S> {
             if !entered_kernel && !state.need_resched {
                 continue;
             }
-            if entered_kernel {
-                self.world.return_to_user(cpu);
-            }
-            self.world.tasks[task.index()].activity = Activity::Work(0);
-            self.prepare(task);
+            self.enter_kernel(cpu, task, entered_kernel);
             return true;
         }
+    }
+
+    /// The task's next operation follows after work of the kernel, or a switch.
+    #[inline(never)]
+    fn enter_kernel(&mut self, cpu: CpuId, task: TaskId, works: bool) {
+        if works {
+            self.world.return_to_user(cpu);
+        }
+        self.world.tasks[task.index()].activity = Activity::Work(0);
+        self.prepare(task);
     }
 
     /// The task's sweep has ended, or stops for a hinting fault. Returns whether it has ended.
@@ -180,11 +180,6 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::Timer { timer, period_ns, absolute } => {
                 self.wait_for_timer(id, timer, period_ns, absolute)
             }
-            Op::AwaitSample => {
-                self.await_sample(id);
-                Step::Blocked
-            }
-            Op::OwnTurn => self.own_turn(cpu, id),
             Op::Loop { depth, times, to } => {
                 self.world.tasks[id.index()].repeat(depth, times, to);
                 Step::Done
@@ -195,6 +190,19 @@ impl<S: Scheduler> Engine<'_, S> {
             }
             Op::Send { channel, bytes } => self.send(cpu, id, channel, bytes),
             Op::Receive { channel, bytes } => self.receive(cpu, id, channel, bytes),
+            _ => self.execute_rare(cpu, id, op),
+        }
+    }
+
+    /// [`Engine::execute`] for other operations.
+    #[inline(never)]
+    fn execute_rare(&mut self, cpu: CpuId, id: TaskId, op: &Op) -> Step {
+        match *op {
+            Op::AwaitSample => {
+                self.await_sample(id);
+                Step::Blocked
+            }
+            Op::OwnTurn => self.own_turn(cpu, id),
             Op::Fork(template) => self.fork(cpu, id, template),
             Op::Yield => self.yield_cpu(cpu, id),
             Op::SetNice(nice) => {
@@ -224,19 +232,12 @@ impl<S: Scheduler> Engine<'_, S> {
                 self.shared.watches[watch as usize].stop(self.world.now);
                 Step::Done
             }
-            Op::Lock(_)
-            | Op::Unlock(_)
-            | Op::Wait { .. }
-            | Op::Signal(_)
-            | Op::Broadcast(_)
-            | Op::Barrier(_)
-            | Op::Meet { .. }
-            | Op::SpinBarrier { .. }
-            | Op::Start { .. } => self.synchronise(cpu, id, op),
+            _ => self.synchronise(cpu, id, op),
         }
     }
 
     /// Mutexes, conditions and barriers.
+    #[inline]
     fn synchronise(&mut self, cpu: CpuId, id: TaskId, op: &Op) -> Step {
         match *op {
             Op::Lock(mutex) if self.lock(id, mutex) => Step::Done,
@@ -255,7 +256,7 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::Meet { barrier, mutex } => self.arrive_at_barrier(cpu, id, barrier, Some(mutex)),
             Op::Start { delay_ns } => self.start_together(cpu, id, delay_ns),
             Op::SpinBarrier { barrier, spin_ns } => self.spin_at_barrier(cpu, id, barrier, spin_ns),
-            _ => unreachable!("not a synchronising operation: {op:?}"),
+            _ => unreachable!("{op:?} is executed elsewhere"),
         }
     }
 
@@ -507,6 +508,7 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Done
     }
 
+    #[inline(never)]
     fn wake_next(&mut self, cpu: CpuId, id: TaskId) {
         let next = self.shared.next_to_wake(id);
         self.world.tasks[id.index()].wakes = matches!(next, Some((_, _, false)));
@@ -541,6 +543,7 @@ impl<S: Scheduler> Engine<'_, S> {
         Step::Done
     }
 
+    #[inline(never)]
     fn block(&mut self, cpu: CpuId, id: TaskId) {
         let task = &mut self.world.tasks[id.index()];
         task.state = State::Blocked;
@@ -552,6 +555,7 @@ impl<S: Scheduler> Engine<'_, S> {
     /// The program of `cpu`'s task has ended. The root task waits for the tasks that it started,
     /// one after the other. If it belongs to a process, it waits only for those of that process
     /// (`pthread_join()`, `waitpid()`).
+    #[inline(never)]
     fn end(&mut self, cpu: CpuId, id: TaskId) {
         if self.world.tasks[id.index()].root && !self.shared.started.is_empty() {
             self.shared.joining = Some(id);

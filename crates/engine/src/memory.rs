@@ -373,6 +373,14 @@ impl Memory {
         !self.pending.is_empty()
     }
 
+    /// The speed of `cpu`'s core changed: prices its sweep again.
+    #[cold]
+    pub(crate) fn reprice(&mut self, cpu: CpuId) {
+        if self.running[cpu].is_busy() {
+            self.pending.push(cpu);
+        }
+    }
+
     /// Time for the kernel on `cpu` to move `pages` pages to another node, and to unmap and map
     /// `entries` entries for them, ns.
     fn migrate_ns(&self, cpu: CpuId, pages: u64, entries: u64, from: usize, to: usize) -> u64 {
@@ -481,16 +489,6 @@ impl World {
             if let (Some(left), Some(memory)) = (left, &mut self.memory) {
                 memory.account(other, left);
             }
-        }
-    }
-
-    /// The speed of `cpu`'s core changed: prices its sweep again.
-    #[cold]
-    pub(crate) fn reprice_memory(&mut self, cpu: CpuId) {
-        if let Some(memory) = &mut self.memory
-            && memory.running[cpu].is_busy()
-        {
-            memory.pending.push(cpu);
         }
     }
 

@@ -172,7 +172,7 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) workload: &'a Workload,
     pub(crate) shared: Shared,
     pub(crate) affinities: Vec<Affinities>,
-    pub(crate) root_program: Arc<[Op]>,
+    pub(crate) root_program: &'a [Op],
     latencies: LatencyRecords,
     tick_ns: u64,
     pub(crate) free: Vec<TaskId>,
@@ -234,7 +234,8 @@ pub fn run_observed<S: Scheduler>(
     let workload = own.as_ref().unwrap_or(workload);
     let sampled = sampling::with_threads(machine, workload);
     let workload = sampled.as_ref().unwrap_or(workload);
-    let mut engine = Engine::new(machine, workload, scheduler, seed, tracer)?;
+    let root_program = root_program(workload);
+    let mut engine = Engine::new(machine, workload, &root_program, scheduler, seed, tracer)?;
     engine.world.faults = faults;
     engine.start(background, own_template);
     engine.check_end()?;
@@ -300,16 +301,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn new(
         machine: &Arc<Machine>,
         workload: &'a Workload,
+        root_program: &'a [Op],
         scheduler: S,
         seed: u64,
         tracer: Option<Box<dyn Tracer>>,
     ) -> Result<Self, RunError> {
         let affinities = resolve_affinities(machine, workload)?;
-        let root_program = workload
-            .start
-            .iter()
-            .flat_map(|&(template, count)| std::iter::repeat_n(Op::Fork(template), count as usize))
-            .collect();
         let mut world = World::new(machine.clone(), seed);
         world.tracer = tracer.map(RefCell::new);
         world.groups.clone_from(&workload.groups);
@@ -402,16 +399,15 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn handle(&mut self, event: Event) {
         self.world.counters.events[event.kind()] += 1;
         self.world.apply_claims();
+        if let Event::RunEnd(cpu) = event {
+            return self.handle_run_end(cpu);
+        }
         let cpu = self.world.cpu_of(event);
         if self.world.defer(cpu, event) {
             return;
         }
-        let mut rearm = false;
         let interrupted = match event {
-            Event::RunEnd(_) => {
-                rearm = self.run_end(cpu);
-                false
-            }
+            Event::RunEnd(_) => false,
             Event::Tick(_) => {
                 self.tick(cpu);
                 true
@@ -431,6 +427,28 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
         let state = &self.world.cpus[cpu];
         if state.need_resched && !state.serving {
+            self.schedule(cpu);
+        }
+        self.world.rearm_stale();
+    }
+
+    /// The most frequent event.
+    #[inline]
+    fn handle_run_end(&mut self, cpu: CpuId) {
+        let World { cpus, tasks, now, .. } = &mut self.world;
+        let state = &mut cpus[cpu];
+        if state.serving {
+            self.world.defer(cpu, Event::RunEnd(cpu));
+            return;
+        }
+        let mut rearm = false;
+        if state.looking != Looking::No {
+            state.need_resched = true;
+        } else if let Some(task) = state.current {
+            state.settle(tasks, *now);
+            rearm = self.advance(cpu, task);
+        }
+        if self.world.cpus[cpu].need_resched {
             if rearm {
                 self.world.mark_stale(cpu);
             }
@@ -439,19 +457,6 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             self.world.rearm_now(cpu);
         }
         self.world.rearm_stale();
-    }
-
-    /// Returns whether the end of the task's operation has to be scheduled again.
-    #[inline]
-    fn run_end(&mut self, cpu: CpuId) -> bool {
-        let World { cpus, tasks, now, .. } = &mut self.world;
-        let state = &mut cpus[cpu];
-        if state.looking != Looking::No {
-            state.need_resched = true;
-            return false;
-        }
-        state.settle(tasks, *now);
-        self.advance(cpu)
     }
 
     fn tick(&mut self, cpu: CpuId) {
@@ -541,6 +546,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         interrupted || work != 0
     }
 
+    #[inline(never)]
     fn arrive(&mut self, cpu: CpuId, arrival: Arrival) {
         let id = arrival.task;
         let now = self.world.now;
@@ -581,6 +587,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// Wakes a sleeping task.
+    #[inline(never)]
     pub(crate) fn wake(&mut self, id: TaskId, wake: Wake) {
         let world = &mut self.world;
         if world.tasks[id.index()].state != State::Blocked {
@@ -614,6 +621,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// at once. Otherwise it arrives after the work already charged to `from`: by interrupt if the
     /// scheduler says so ([`Scheduler::hands_over`]), else under the queue's lock. With the lock,
     /// `from` continues only when the task is queued.
+    #[inline(never)]
     pub(crate) fn deliver(&mut self, id: TaskId, target: CpuId, from: CpuId, why: Enqueue) {
         let world = &mut self.world;
         let now = world.now;
@@ -641,6 +649,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     }
 
     /// Picks again on `cpu`.
+    #[inline(never)]
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         self.world.settle(cpu);
         self.world.clear_resched(cpu);
@@ -916,6 +925,14 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         scheduler.maxima(&mut |name, value| outcome.counters.push((name.to_owned(), value as f64)));
         Outcome { too_short, ..outcome }
     }
+}
+
+/// The root task forks all tasks that start with the run.
+fn root_program(workload: &Workload) -> Vec<Op> {
+    let forks = workload.start.iter();
+    let forks = forks
+        .flat_map(|&(template, count)| std::iter::repeat_n(Op::Fork(template), count as usize));
+    forks.collect()
 }
 
 /// The memory model for the workload on the machine.

@@ -303,10 +303,7 @@ impl World {
         // After settling, this is not before now.
         state.progress_from += ns;
         state.kernel_ns += ns;
-        if !state.stale {
-            state.stale = true;
-            self.stale.push(cpu);
-        }
+        state.mark_stale(cpu, &mut self.stale);
     }
 
     /// How long kernel work of `ns` takes now. It takes longer if emulated CPUs take turns.

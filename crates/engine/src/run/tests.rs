@@ -88,7 +88,9 @@ fn run_with(wrong: Wrong) -> Result<Outcome, RunError> {
 fn started(with: impl FnOnce(&mut Engine<'_, Simple>)) {
     let workload = workload();
     let scheduler = Simple { wrong: Wrong::Nothing, queue: Vec::new() };
-    let mut engine = Engine::new(&machine(), &workload, scheduler, 1, None).expect("a valid run");
+    let root = root_program(&workload);
+    let engine = Engine::new(&machine(), &workload, &root, scheduler, 1, None);
+    let mut engine = engine.expect("a valid run");
     engine.start(None, None);
     engine.audit_sometimes();
     engine.until_audit = 0;
