@@ -75,11 +75,18 @@ pub struct Promises {
 
 /// A task's weights, and whether its waits are bounded.
 #[derive(Clone, Copy, Debug)]
-struct Claim {
+pub(crate) struct Claim {
     least_weight: u64,
     most_weight: u64,
     /// Whether a bound on its waits is promised.
     bounded: bool,
+}
+
+/// The tasks of a CPU together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    number: u64,
+    weight: u64,
 }
 
 /// The claim of the root task and of kernel threads, which have no template: nice 0.
@@ -134,26 +141,27 @@ impl Promises {
         self
     }
 
-    fn claim(&self, name: &str) -> Claim {
+    /// The claim of a task with this name.
+    pub(crate) fn claim(&self, name: &str) -> Claim {
         let other = Claim { bounded: self.default_slices, ..ROOT };
         self.claims.get(name).copied().unwrap_or(other)
     }
 
-    /// How long a task may wait on a CPU. `names` are the names of the CPU's tasks, including the task's own.
-    pub(crate) fn longest_wait_ns<'a>(
-        &self,
-        task: &str,
-        all: impl Iterator<Item = &'a str>,
-    ) -> Option<u64> {
-        let own = self.claim(task);
+    /// All tasks of a CPU.
+    pub(crate) fn crowd(&self, tasks: impl Iterator<Item = Claim>) -> Crowd {
+        let none = Crowd { number: 0, weight: self.weight_of_groups };
+        tasks.fold(none, |Crowd { number, weight }, task| Crowd {
+            number: number + 1,
+            weight: weight + task.most_weight,
+        })
+    }
+
+    /// How long a task may wait on a CPU that has `crowd`, which includes the task. `None`: no limit.
+    pub(crate) fn longest_wait_ns(&self, own: Claim, crowd: Crowd) -> Option<u64> {
         if !own.bounded {
             return None;
         }
-        let (mut number, mut weight) = (0, self.weight_of_groups);
-        for name in all {
-            number += 1;
-            weight += self.claim(name).most_weight;
-        }
+        let Crowd { number, weight } = crowd;
         let shares = |ns: u64| ns * weight / own.least_weight;
         let (tick, factor) = (self.tick_ns, self.factor);
         Some(match self.class {

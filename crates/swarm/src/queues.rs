@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use roost_engine::{CpuId, Time};
 use roost_machine::Machine;
 
-use crate::promises::Promises;
+use crate::promises::{Claim, Crowd, Promises};
 
 /// A task on a CPU.
 struct Queued {
     name: String,
+    claim: Claim,
     /// When it began to wait. `None`: it is running.
     waits_since: Option<Time>,
 }
@@ -55,7 +56,8 @@ impl Queues {
     ) -> Result<(), String> {
         let wrong = self.leaves(now, pid);
         let wrong = wrong.and(self.changes(now, cpu));
-        let task = Queued { name: name.to_owned(), waits_since: Some(now) };
+        let claim = self.promises.claim(name);
+        let task = Queued { name: name.to_owned(), claim, waits_since: Some(now) };
         self.cpus[cpu].tasks.insert(pid, task);
         self.places.insert(pid, cpu);
         wrong.and(self.crowds(now, cpu))
@@ -91,7 +93,7 @@ impl Queues {
         if self.places.get(&pid) != Some(&cpu) {
             wrong = self.waits(now, cpu, pid, name);
         }
-        wrong = wrong.and(self.waited(now, cpu, pid));
+        wrong = wrong.and(self.waited(now, cpu, pid, self.crowd(cpu)));
         if let Some(task) = self.cpus[cpu].tasks.get_mut(&pid) {
             task.waits_since = None;
         }
@@ -118,21 +120,25 @@ impl Queues {
 
     /// The set of tasks on `cpu` changes, so waits start to count anew.
     fn changes(&mut self, now: Time, cpu: CpuId) -> Result<(), String> {
-        let pids: Vec<u32> = self.cpus[cpu].tasks.keys().copied().collect();
-        let wrong = pids.into_iter().try_for_each(|pid| self.waited(now, cpu, pid));
+        let crowd = self.crowd(cpu);
+        let mut pids = self.cpus[cpu].tasks.keys();
+        let wrong = pids.try_for_each(|&pid| self.waited(now, cpu, pid, crowd));
         self.cpus[cpu].changed = now;
         wrong
     }
 
-    /// Checks that a task that waits on `cpu` has not waited for too long.
-    fn waited(&self, now: Time, cpu: CpuId, pid: u32) -> Result<(), String> {
+    fn crowd(&self, cpu: CpuId) -> Crowd {
+        self.promises.crowd(self.cpus[cpu].tasks.values().map(|task| task.claim))
+    }
+
+    /// Checks that a task that waits on `cpu` beside the tasks of `crowd` has not waited for too long.
+    fn waited(&self, now: Time, cpu: CpuId, pid: u32, crowd: Crowd) -> Result<(), String> {
         let Cpu { tasks, changed, .. } = &self.cpus[cpu];
         let Some((task, since)) = tasks.get(&pid).and_then(|t| Some((t, t.waits_since?))) else {
             return Ok(());
         };
-        let names = tasks.values().map(|task| task.name.as_str());
         let waited = now.since(since.max(*changed));
-        if let Some(longest) = self.promises.longest_wait_ns(&task.name, names)
+        if let Some(longest) = self.promises.longest_wait_ns(task.claim, crowd)
             && waited > longest
         {
             return Err(format!(
