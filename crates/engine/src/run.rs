@@ -651,16 +651,18 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// Picks again on `cpu`.
     #[inline(never)]
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
-        self.world.settle(cpu);
-        self.world.clear_resched(cpu);
-        let previous = self.world.cpus[cpu].current;
-        let left = previous.map(|id| match self.world.tasks[id.index()].state {
+        let World { cpus, tasks, now, .. } = &mut self.world;
+        let state = &mut cpus[cpu];
+        state.settle(tasks, *now);
+        (state.need_resched, state.resched_lazy) = (false, false);
+        let previous = state.current;
+        let left = previous.map(|id| match tasks[id.index()].state {
             State::Running => LeftAs::Preempted,
             State::Dead => LeftAs::Exited,
             _ => LeftAs::Sleeping,
         });
         if left.is_some_and(|left| left != LeftAs::Preempted) {
-            self.world.cpus[cpu].current = None;
+            state.current = None;
         }
         let pick = self.scheduler.pick(&mut self.world, cpu);
         self.world.clear_resched(cpu);
@@ -1014,6 +1016,14 @@ impl World {
 
     #[inline]
     fn trace_switch(&self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, next: Option<TaskId>) {
+        if self.tracer.is_some() {
+            self.tell_switch(cpu, previous, next);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_switch(&self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, next: Option<TaskId>) {
         self.trace(|tracer| {
             let previous = previous.map(|(id, left)| (self.trace_task(id), left));
             let next = next.map(|id| self.trace_task(id));

@@ -311,8 +311,15 @@ impl World {
     pub fn stretched(&self, ns: u64) -> u64 {
         match self.machine.takes_turns {
             false => ns,
-            true => ns * (self.machine.nr_cpus() - self.idle.len()).max(1) as u64,
+            true => self.stretched_by_turns(ns),
         }
+    }
+
+    /// [`World::stretched`] where CPUs take turns.
+    #[cold]
+    #[inline(never)]
+    fn stretched_by_turns(&self, ns: u64) -> u64 {
+        ns * (self.machine.nr_cpus() - self.idle.len()).max(1) as u64
     }
 
     /// Charges `cpu` for fetching one cache line last written by `from`.

@@ -261,6 +261,7 @@ impl Fair {
     }
 
     /// Completes the delayed dequeue of a task.
+    #[inline(never)]
     fn finish_delayed(&mut self, world: &World, cpu: CpuId, task: TaskId) {
         self.update_averages(world, cpu, task);
         self.deactivate(cpu, task, Leave::Sleep);
@@ -308,10 +309,15 @@ impl Fair {
     /// 7.4 for `wake_avg_idle`).
     #[inline]
     fn end_idle(&mut self, world: &World, cpu: CpuId) {
+        if let Some(since) = self.rqs[cpu].idle_since.take() {
+            self.note_idle_period(world, cpu, since);
+        }
+    }
+
+    /// Adds the idle period of `cpu` that began at `since` to the averages.
+    #[inline(never)]
+    fn note_idle_period(&mut self, world: &World, cpu: CpuId, since: u64) {
         let rq = &mut self.rqs[cpu];
-        let Some(since) = rq.idle_since.take() else {
-            return;
-        };
         let sample = world.now().ns() - since;
         let most = 2 * rq.max_idle_balance_cost;
         // After a long idle period 3.9 forgets the earlier average.
@@ -329,6 +335,7 @@ impl Fair {
     }
 
     /// The queue of `cpu` is empty: starts or continues newly-idle balancing.
+    #[inline(never)]
     fn pull(&mut self, world: &mut World, cpu: CpuId) -> Pulled {
         // If a wakeup is pending, the kernel returns before it sets idle_stamp: the time that
         // follows is no idle period and does not enter avg_idle.
@@ -397,9 +404,14 @@ impl Fair {
     /// Puts the current task back among the waiting tasks.
     #[inline]
     fn put_previous(&mut self, world: &mut World, cpu: CpuId) {
-        let Some(task) = self.rqs[cpu].current else {
-            return;
-        };
+        if let Some(task) = self.rqs[cpu].current {
+            self.put_task(world, cpu, task);
+        }
+    }
+
+    /// [`Fair::put_previous`] for the current task `task`.
+    #[inline(never)]
+    fn put_task(&mut self, world: &mut World, cpu: CpuId, task: TaskId) {
         self.update_averages(world, cpu, task);
         let rq = &mut self.rqs[cpu];
         rq.queue.put_current();
