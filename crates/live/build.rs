@@ -32,7 +32,11 @@ fn build() -> Result<(), String> {
 
     // SAFETY: nothing else runs in this process yet.
     unsafe { std::env::set_var("BPF_CLANG", clang()?) };
-    for (source, name) in [("bpf/roost.bpf.c", "roost"), ("bpf/observe/observe.bpf.c", "observe")] {
+    for (source, name) in [
+        ("bpf/roost.bpf.c", "roost"),
+        ("bpf/observe/observe.bpf.c", "observe"),
+        ("bpf/mappings/mappings.bpf.c", "mappings"),
+    ] {
         let source = root.join(source).display().to_string();
         let mut builder = scx_cargo::BpfBuilder::new().map_err(|error| format!("{error:#}"))?;
         // Messages name source files by their path in the repository, wherever the program was built.

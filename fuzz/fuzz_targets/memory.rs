@@ -7,7 +7,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     for mapping in parse::maps(text) {
         assert!(mapping.range.start < mapping.range.end);
     }
-    let _ = (parse::numa_maps(text), parse::numa_stat(text), parse::zoneinfo(text));
+    let _ = (parse::numa_stat(text), parse::zoneinfo(text));
     let _ = (parse::statm(text), parse::started(text), parse::allowed(text), parse::cgroup(text));
     let _ = parse::unified(text);
 });

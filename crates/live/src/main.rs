@@ -12,6 +12,7 @@
 //! | `sets` | cgroups and processes in the scheduler's tables |
 //! | `stats` | statistics over the socket that tools of sched_ext schedulers know |
 //! | `memory` | the daemon that follows memory and moves pages, as a thread |
+//! | `mappings` | which mappings of a process have no memory policy |
 //! | `console` | output, which never blocks the scheduler |
 //! | `metrics` | statistics for Prometheus |
 //! | `top` | shows a running scheduler in the terminal |
@@ -20,6 +21,7 @@
 mod console;
 mod error;
 mod kernel;
+mod mappings;
 mod memory;
 mod metrics;
 mod observe;
@@ -32,7 +34,7 @@ mod tables;
 mod top;
 mod verdict;
 
-/// Bindings of the BPF programs: the scheduler's, and those of the program that observes.
+/// Bindings of the BPF programs: the scheduler's, and those of the programs that observe and that list mappings.
 #[allow(
     clippy::all,
     clippy::unwrap_used,
@@ -51,6 +53,9 @@ mod generated {
     pub mod observer {
         include!(concat!(env!("OUT_DIR"), "/observe_skel.rs"));
     }
+    pub mod lister {
+        include!(concat!(env!("OUT_DIR"), "/mappings_skel.rs"));
+    }
 }
 
 use std::path::Path;
@@ -60,7 +65,7 @@ use std::time::Duration;
 
 use console::say;
 use error::LiveError;
-use generated::{observer, skeleton};
+use generated::{lister, observer, skeleton};
 use options::Options;
 use roost_layout::Layout;
 use roost_settings::{Action, Invocation};

@@ -1,5 +1,6 @@
 //! The daemon that follows memory and moves pages (`roost-memory`). It runs as a thread of the loader.
 
+use std::mem::MaybeUninit;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +11,9 @@ use roost_memory::host::Linux;
 use roost_memory::{Config, Counters, Daemon};
 use roost_settings::Settings;
 
+use crate::console::say;
 use crate::error::LiveError;
+use crate::mappings::Lister;
 use crate::sets::Handles;
 use crate::tables::Report;
 
@@ -19,26 +22,31 @@ use crate::tables::Report;
 #[derive(Debug)]
 pub struct Follower {
     counted: Arc<Mutex<(Counters, u64)>>,
-    /// Dropping this ends the thread.
-    _alive: Sender<()>,
+    /// Takes the scheduler's tables. Dropping this ends the thread.
+    tables: Sender<Handles>,
 }
 
 impl Follower {
-    /// Starts the daemon, if it has something to do.
+    /// Starts the daemon, if it has something to do. It loads its own program, and waits for the scheduler.
     pub fn start(
         settings: &Settings,
         machine: &Machine,
         layout: &Layout,
-        tables: Handles,
     ) -> Result<Option<Self>, LiveError> {
         let Some(config) = roost_layout::daemon(settings, machine, true) else { return Ok(None) };
-        let (alive, ended) = channel();
+        let (tables, received) = channel();
         let counted = Arc::new(Mutex::new((Counters::default(), 0)));
         let (shared, layout, settings) = (Arc::clone(&counted), layout.clone(), settings.clone());
-        let work = move || follow(config, Sets::new(tables, &layout, &settings), &ended, &shared);
+        let work = move || follow(config, &layout, &settings, &received, &shared);
         let thread = std::thread::Builder::new().name("memory".into()).spawn(work);
         thread.map_err(|error| LiveError::Thread(error.to_string()))?;
-        Ok(Some(Self { counted, _alive: alive }))
+        Ok(Some(Self { counted, tables }))
+    }
+
+    /// Begins to follow memory for a loaded scheduler with these tables.
+    pub fn begin(&self, tables: Handles) {
+        // If the thread has ended, it has said why.
+        let _ = self.tables.send(tables);
     }
 
     /// Adds the daemon's counters to a report.
@@ -58,18 +66,35 @@ impl Follower {
 /// The daemon's loop.
 fn follow(
     config: Config,
-    mut sets: Sets<'_, Handles>,
-    ended: &Receiver<()>,
+    layout: &Layout,
+    settings: &Settings,
+    tables: &Receiver<Handles>,
     counted: &Mutex<(Counters, u64)>,
 ) {
+    let mut object = MaybeUninit::uninit();
+    let mut lister = match Lister::load(&mut object) {
+        Ok(lister) => lister,
+        Err(error) => {
+            return say(format_args!(
+                "the kernel refused the program that lists mappings ({error:#}): memory does not follow; please \
+                 report this with the kernel's version"
+            ));
+        }
+    };
     be_ordinary();
-    let (mut daemon, mut host) = (Daemon::new(config, now()), Linux::new());
+    let Ok(handles) = tables.recv() else { return };
+    let mut sets = Sets::new(handles, layout, settings);
+    let mut host = Linux::new(|pid| lister.without_policy(pid));
+    let mut daemon = Daemon::new(config, now());
+    let loaded_ns = clock(libc::CLOCK_THREAD_CPUTIME_ID);
     let mut wait = STEP;
-    while ended.recv_timeout(Duration::from_nanos(wait)) == Err(RecvTimeoutError::Timeout) {
+    while matches!(tables.recv_timeout(Duration::from_nanos(wait)), Err(RecvTimeoutError::Timeout))
+    {
         daemon.step(now(), &mut host, &mut sets);
         wait = STEP.max(daemon.due_at().saturating_sub(now()));
         if let Ok(mut counted) = counted.lock() {
-            *counted = (daemon.counters(), clock(libc::CLOCK_THREAD_CPUTIME_ID) / 1000);
+            let spent_ns = clock(libc::CLOCK_THREAD_CPUTIME_ID) - loaded_ns;
+            *counted = (daemon.counters(), spent_ns / 1000);
         }
     }
 }

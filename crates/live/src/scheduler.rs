@@ -45,6 +45,7 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
     let hotplug_seq = kernel::hotplug_seq()?;
     let machine = options.machine()?;
     let layout = Layout::of(&machine);
+    let follower = Follower::start(&options.settings, &machine, &layout)?;
     let mut object = MaybeUninit::uninit();
     let skel = load(options, &layout, hotplug_seq, &mut object);
     let Some(skel) = unless_asked(stop, skel)? else { return Ok(Ending::Asked) };
@@ -55,8 +56,9 @@ pub fn run(options: &Options, service: &Service, stop: &AtomicBool) -> Result<En
         layout.summary(),
         options.settings.summary()
     ));
-    let follower =
-        Follower::start(&options.settings, &machine, &layout, Handles::of(&loaded.skel)?)?;
+    if let Some(follower) = &follower {
+        follower.begin(Handles::of(&loaded.skel)?);
+    }
     loaded.watch(options, service, follower.as_ref(), stop)
 }
 

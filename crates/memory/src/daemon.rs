@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::PAGE;
 use crate::budget::Budget;
-use crate::host::{Details, Host, Movable};
+use crate::host::{Details, Host};
 use crate::sample::Sample;
 
 /// Time between two scans of all processes, ns.
@@ -35,10 +35,6 @@ const LONGEST_REST: u64 = 640_000_000_000;
 /// Time for which mappings count as unchanged while a process does not grow or shrink, ns
 /// (assumption).
 const MAPPED_FOR: u64 = 60_000_000_000;
-
-/// Reading where a process's pages are holds the lock of its mappings. It may take at most this
-/// part of the time, as a divisor (assumption).
-const WALKED_PART: u64 = 100;
 
 /// Settings of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,8 +182,6 @@ struct Relocation {
     ranges: Vec<Range<u64>>,
     /// When it was last checked which mappings may be moved, ns.
     looked_at: u64,
-    /// Duration of that check, ns.
-    took: u64,
     moved: u64,
 }
 
@@ -502,9 +496,9 @@ impl Daemon {
             }
         }
         let (_, pid, started, target) = best?;
-        let Movable { mut ranges, took } = host.movable(pid, target.node);
+        let mut ranges = host.movable(pid);
         ranges.reverse();
-        Some(Relocation { pid, started, target, ranges, looked_at: now, took, moved: 0 })
+        Some(Relocation { pid, started, target, ranges, looked_at: now, moved: 0 })
     }
 
     /// Pages on other nodes with CPUs, if there are enough for a move.
@@ -525,11 +519,10 @@ impl Daemon {
         if !may_go_on {
             return self.rest(now, &current, current.moved);
         }
-        // Mappings come and go, and get policies. Reading them walks through all their pages.
-        if now >= current.looked_at + MAPPED_FOR.max(current.took * WALKED_PART) {
-            let now_movable = host.movable(current.pid, current.target.node);
-            current.ranges = overlaps(&current.ranges, &now_movable.ranges);
-            (current.looked_at, current.took) = (now, now_movable.took);
+        // Mappings come and go, and get policies.
+        if now >= current.looked_at + MAPPED_FOR {
+            current.ranges = overlaps(&current.ranges, &host.movable(current.pid));
+            current.looked_at = now;
         }
         let room = room_of(host, current.target.node);
         if room == 0 {
@@ -588,7 +581,7 @@ impl Daemon {
         if moved * 1000 >= process.resident * WORTH_PERMILLE {
             process.rest = REST;
         }
-        process.rests_until = (now + process.rest).max(of.looked_at + of.took * WALKED_PART);
+        process.rests_until = now + process.rest;
         process.rest = (process.rest * 2).min(LONGEST_REST);
     }
 }

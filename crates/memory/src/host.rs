@@ -18,15 +18,6 @@ pub struct Details {
     pub started: u64,
 }
 
-/// What may be moved of a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Movable {
-    /// Its movable mappings.
-    pub ranges: Vec<Range<u64>>,
-    /// How long the kernel held the lock of its mappings to report its pages, ns.
-    pub took: u64,
-}
-
 /// What the daemon sees and does. Anything unknown, for example about a process that has just
 /// ended, is empty or `None`.
 pub trait Host {
@@ -36,8 +27,8 @@ pub trait Host {
     fn details(&mut self, pid: u32) -> Option<Details>;
     /// Addresses at which a process can have pages.
     fn mapped(&mut self, pid: u32) -> Vec<Range<u64>>;
-    /// Its own mappings without a policy that have pages on other nodes than `target`.
-    fn movable(&mut self, pid: u32, target: u32) -> Movable;
+    /// Its own mappings without a memory policy, in order.
+    fn movable(&mut self, pid: u32) -> Vec<Range<u64>>;
     /// Up to `most` addresses of pages from the beginning of `range`, and the address at which to
     /// continue. That is the end of `range` if the process has ended.
     fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64);

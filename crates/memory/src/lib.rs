@@ -10,7 +10,7 @@
 //!                                                   │
 //!          scheduler: set_memory() ◄────────────────┘        scheduler: preferred node
 //!                                                                  │
-//!   /proc/PID/numa_maps, maps ──► ranges without a policy ──► present pages ──► move_pages(2)
+//!   bpf/mappings, /proc/PID/maps ──► ranges without a policy ──► present pages ──► move_pages(2)
 //! ```
 //!
 //! Its cost is bounded. It scans for processes every [`SCAN`]. Per interval it queries some hundred

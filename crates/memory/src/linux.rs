@@ -8,15 +8,18 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use crate::PAGE;
-use crate::host::{Details, Host, Movable};
+use crate::host::{Details, Host};
 use crate::parse;
 
 /// The real machine.
+///
+/// `F` lists the first address of each mapping of a process that has no memory policy. The kernel tells that by
+/// `/proc/PID/numa_maps`, but then it walks through all pages while it holds the lock of the process's mappings.
 #[derive(Debug)]
-pub struct Linux {
+pub struct Linux<F> {
+    without_policy: F,
     proc: PathBuf,
     cgroup: PathBuf,
     /// The root of the unified hierarchy, if it is mounted.
@@ -39,6 +42,10 @@ const MPOL_MF_MOVE: libc::c_int = 2;
 
 /// The type of a file handle that is the number of a cgroup's directory.
 const FILEID_KERNFS: libc::c_int = 0xfe;
+
+/// The part of a mapping that one `PAGEMAP_SCAN` looks at, in bytes, because it holds the lock of the
+/// process's mappings: 1 GiB, whose page tables have 262,144 entries.
+const SCANNED_AT_ONCE: u64 = 1 << 30;
 
 /// `PAGEMAP_SCAN` (`linux/fs.h`, since 6.7): `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
@@ -81,19 +88,14 @@ struct GroupHandle {
     group: u64,
 }
 
-impl Default for Linux {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Linux {
+impl<F: FnMut(u32) -> Option<BTreeSet<u64>>> Linux<F> {
     /// Uses `/proc`, and the unified hierarchy of cgroups where it is mounted.
-    pub fn new() -> Self {
+    pub fn new(without_policy: F) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroup = PathBuf::from(parse::unified(&mounts).unwrap_or_default());
         let cgroup_root = File::open(&cgroup).ok();
         Self {
+            without_policy,
             proc: PathBuf::from("/proc"),
             cgroup,
             cgroup_root,
@@ -126,16 +128,6 @@ impl Linux {
             }
         }
         Some(String::from_utf8_lossy(self.buffer.get(..length)?).into_owned())
-    }
-
-    /// All pages and resident pages. Only one read, because this is done for every process on the
-    /// machine.
-    fn sizes(proc: &File, pid: u32) -> Option<(u64, u64)> {
-        let name = CString::new(format!("{pid}/statm")).ok()?;
-        let mut file = open_at(proc.as_raw_fd(), &name)?;
-        let mut text = [0; 128];
-        let count = file.read(&mut text).ok()?;
-        parse::statm(std::str::from_utf8(text.get(..count)?).ok()?)
     }
 
     fn group_of(&mut self, pid: u32) -> Option<u64> {
@@ -198,6 +190,16 @@ impl Linux {
     }
 }
 
+/// All pages and resident pages. Only one read, because this is done for every process on the
+/// machine.
+fn sizes(proc: &File, pid: u32) -> Option<(u64, u64)> {
+    let name = CString::new(format!("{pid}/statm")).ok()?;
+    let mut file = open_at(proc.as_raw_fd(), &name)?;
+    let mut text = [0; 128];
+    let count = file.read(&mut text).ok()?;
+    parse::statm(std::str::from_utf8(text.get(..count)?).ok()?)
+}
+
 /// The first `most` pages of a range.
 fn first_pages(range: &Range<u64>, most: usize) -> Range<u64> {
     range.start..range.end.min(range.start.saturating_add(most as u64 * PAGE))
@@ -211,7 +213,7 @@ fn open_at(folder: RawFd, name: &CStr) -> Option<File> {
     (fd >= 0).then(|| unsafe { File::from_raw_fd(fd) })
 }
 
-impl Host for Linux {
+impl<F: FnMut(u32) -> Option<BTreeSet<u64>>> Host for Linux<F> {
     fn processes(&mut self) -> Vec<(u32, u64)> {
         let (Ok(entries), Ok(proc)) = (std::fs::read_dir(&self.proc), File::open(&self.proc))
         else {
@@ -225,7 +227,7 @@ impl Host for Linux {
         for entry in entries.flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
             let Some(pid) = pid.filter(|pid| !self.kernel_threads.contains(pid)) else { continue };
-            match Self::sizes(&proc, pid) {
+            match sizes(&proc, pid) {
                 Some((0, _)) => {
                     self.kernel_threads.insert(pid);
                 }
@@ -247,20 +249,11 @@ impl Host for Linux {
         parse::maps(&text).into_iter().map(|mapping| mapping.range).collect()
     }
 
-    fn movable(&mut self, pid: u32, target: u32) -> Movable {
-        let start = Instant::now();
-        let text = self.read(pid, "numa_maps").unwrap_or_default();
-        let took = start.elapsed().as_nanos() as u64;
-        let placed = parse::numa_maps(&text);
-        let elsewhere = |pages: &[(u32, u64)]| pages.iter().any(|(node, _)| *node != target);
-        let free: Vec<u64> = placed
-            .iter()
-            .filter(|placed| placed.free && elsewhere(&placed.pages))
-            .map(|placed| placed.start)
-            .collect();
+    fn movable(&mut self, pid: u32) -> Vec<Range<u64>> {
+        let Some(free) = (self.without_policy)(pid) else { return Vec::new() };
         let maps = parse::maps(&self.read(pid, "maps").unwrap_or_default());
-        let own = maps.into_iter().filter(|m| m.own && free.binary_search(&m.range.start).is_ok());
-        Movable { ranges: own.map(|mapping| mapping.range).collect(), took }
+        let own = maps.into_iter().filter(|m| m.own && free.contains(&m.range.start));
+        own.map(|mapping| mapping.range).collect()
     }
 
     fn present(&mut self, pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
@@ -270,7 +263,7 @@ impl Host for Linux {
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,
             start: range.start,
-            end: range.end,
+            end: range.end.min(range.start.saturating_add(SCANNED_AT_ONCE)),
             vec: regions.as_mut_ptr() as u64,
             vec_len: regions.len() as u64,
             max_pages: most as u64,
@@ -333,6 +326,11 @@ impl Host for Linux {
 mod tests {
     use super::*;
 
+    /// A host on which no mapping has a policy, as far as the tests ask.
+    fn host() -> Linux<fn(u32) -> Option<BTreeSet<u64>>> {
+        Linux::new(|_| None)
+    }
+
     /// Touches `bytes` of memory that nothing else uses, and keeps it until dropped.
     fn touched(bytes: usize) -> Vec<u8> {
         vec![1_u8; bytes]
@@ -341,7 +339,7 @@ mod tests {
     #[test]
     fn own_pages_are_found_where_they_are() {
         let memory = touched(4 << 20);
-        let mut host = Linux::new();
+        let mut host = host();
         let pid = std::process::id();
         let first = (memory.as_ptr() as u64).next_multiple_of(PAGE);
         let range = first..first + (3 << 20);
@@ -359,7 +357,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_processes_and_room() {
-        let mut host = Linux::new();
+        let mut host = host();
         let pid = std::process::id();
         let all = host.processes();
         assert!(all.iter().any(|(other, pages)| *other == pid && *pages > 0));
@@ -372,11 +370,11 @@ mod tests {
     /// However large its mappings were: no page is examined.
     #[test]
     fn a_process_that_has_ended_has_no_pages() {
-        let mut host = Linux::new();
+        let mut host = host();
         let range = 0..1 << 44;
         assert_eq!(host.present(u32::MAX >> 1, range.clone(), 512), (Vec::new(), range.end));
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let ended = |host: &mut Linux| host.read(child.id(), "stat").unwrap().contains(") Z ");
+        let ended = |host: &mut Linux<_>| host.read(child.id(), "stat").unwrap().contains(") Z ");
         while !ended(&mut host) {
             std::thread::yield_now();
         }
@@ -386,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_gone_is_nothing() {
-        let mut host = Linux::new();
+        let mut host = host();
         let gone = u32::MAX >> 1;
         assert!(host.details(gone).is_none() && host.mapped(gone).is_empty());
         assert_eq!(host.locate(gone, &[PAGE]), [None]);

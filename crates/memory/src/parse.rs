@@ -33,39 +33,6 @@ fn mapping(line: &str) -> Option<Mapping> {
     usable.then_some(Mapping { range, own: *shared == b'p' })
 }
 
-/// A line of `/proc/PID/numa_maps`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
-    /// Where the mapping begins.
-    pub start: u64,
-    /// It has only the kernel's default policy: pages are where they were first touched.
-    pub free: bool,
-    /// Number of pages on each node.
-    pub pages: Vec<(u32, u64)>,
-}
-
-/// Mappings of ordinary pages, and where the pages are. Huge page pools are left out.
-pub fn numa_maps(text: &str) -> Vec<Placed> {
-    text.lines().filter_map(placed).collect()
-}
-
-fn placed(line: &str) -> Option<Placed> {
-    let mut words = line.split_whitespace();
-    let start = u64::from_str_radix(words.next()?, 16).ok()?;
-    let policy = words.next()?;
-    let mut pages = Vec::new();
-    for word in words {
-        match word.split_once('=') {
-            Some(("kernelpagesize_kB", size)) if size != "4" => return None,
-            Some((node, count)) => pages.extend(node_pages(node, count)),
-            None if word == "huge" => return None,
-            None => {}
-        }
-    }
-    // `local` was requested (`numactl --localalloc`), although it acts like no policy.
-    Some(Placed { start, free: policy == "default", pages })
-}
-
 /// `N3`, `17`: pages on node 3.
 fn node_pages(node: &str, count: &str) -> Option<(u32, u64)> {
     Some((node.strip_prefix('N')?.parse().ok()?, count.parse().ok()?))
@@ -209,23 +176,6 @@ nonsense
     }
 
     #[test]
-    fn policies_and_places() {
-        let text = "\
-00400000 default file=/bin/x mapped=1 N0=1 kernelpagesize_kB=4
-7f0000000000 default anon=16384 dirty=16384 N0=16000 N1=384 kernelpagesize_kB=4
-7f0010000000 bind:1 anon=4 dirty=4 N1=4 kernelpagesize_kB=4
-7f0020000000 default file=/anon_hugepage huge dirty=1 N0=1 kernelpagesize_kB=2048
-7f0030000000 interleave:0-1 anon=4 N0=2 N1=2 kernelpagesize_kB=4
-7f0040000000 local
-";
-        let found = numa_maps(text);
-        assert_eq!(found.len(), 5);
-        assert_eq!(found[1].pages, [(0, 16000), (1, 384)]);
-        let free: Vec<bool> = found.iter().map(|placed| placed.free).collect();
-        assert_eq!(free, [true, true, false, false, false]);
-    }
-
-    #[test]
     fn memory_of_a_group() {
         let text = "anon N0=8192 N1=4096\nfile N0=1000000 N1=0\nkernel_stack N0=1 N1=1\n\
                     file_mapped N0=0 N1=4096\nfile_mapped_x N0=7\n";
@@ -292,7 +242,7 @@ Node 2, zone   Normal
         #[test]
         fn any_text_is_borne(text in "\\PC{0,200}", words in "([NA-z0-9=:, -]{0,20}\n){0,8}") {
             for text in [&text, &words] {
-                let _ = (maps(text), numa_maps(text), numa_stat(text), zoneinfo(text));
+                let _ = (maps(text), numa_stat(text), zoneinfo(text));
                 let _ = (statm(text), started(text), allowed(text), ranges(text), cgroup(text));
                 let _ = unified(text);
             }

@@ -34,8 +34,6 @@ struct Fake {
     moved_to: Vec<(u32, u32)>,
     asked: u64,
     looks: u64,
-    walks: u64,
-    walk_ns: u64,
 }
 
 impl Host for Fake {
@@ -49,10 +47,9 @@ impl Host for Fake {
         let pages = self.processes.get(&pid).map_or(0, |p| p.nodes.len() as u64);
         std::iter::once(0..pages * PAGE).collect()
     }
-    fn movable(&mut self, pid: u32, _target: u32) -> Movable {
-        self.walks += 1;
+    fn movable(&mut self, pid: u32) -> Vec<Range<u64>> {
         let pages = self.processes.get(&pid).map_or(0, |p| p.free_until as u64);
-        Movable { ranges: std::iter::once(0..pages * PAGE).collect(), took: self.walk_ns }
+        std::iter::once(0..pages * PAGE).collect()
     }
     fn present(&mut self, _pid: u32, range: Range<u64>, most: usize) -> (Vec<u64>, u64) {
         self.looks += 1;
@@ -365,17 +362,6 @@ fn pages_that_are_given_a_policy_meanwhile_stay_soon() {
     let late = host.processes[&7].nodes[30_000..].iter().filter(|node| **node == 1).count();
     assert!(late == 0 && on(&host, 1) == 30_000, "{late} of {}", on(&host, 1));
     assert_eq!(overlaps(&[20..30, 8..12, 0..4], &[2..9, 11..22]), [20..22, 11..12, 8..9, 2..4]);
-}
-
-/// Reading where its pages are takes three seconds, during which its mappings are locked. That may
-/// be a hundredth of the time.
-#[test]
-fn looking_at_a_process_is_not_what_holds_it_up() {
-    let slow = Config { pages_per_second: 100, ..config() };
-    let (mut host, mut scheduler) = host(process(80_000, 0));
-    host.walk_ns = 3_000 * MS;
-    run(slow, &mut host, &mut scheduler, 700);
-    assert_eq!(host.walks, 3, "one at the start, two after 300 s each");
 }
 
 /// The rate is for all processes together: forty processes of 4,000 pages take sixteen seconds, not
