@@ -326,8 +326,8 @@ impl<F: FnMut(u32) -> Option<BTreeSet<u64>>> Host for Linux<F> {
 mod tests {
     use super::*;
 
-    /// A host on which no mapping has a policy, as far as the tests ask.
-    fn host() -> Linux<fn(u32) -> Option<BTreeSet<u64>>> {
+    /// A host that nobody asks for policies.
+    fn host() -> Linux<impl FnMut(u32) -> Option<BTreeSet<u64>>> {
         Linux::new(|_| None)
     }
 
