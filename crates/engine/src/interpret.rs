@@ -40,11 +40,10 @@ impl<S: Scheduler> Engine<'_, S> {
         if matches!(state.activity, Activity::Sweep { .. }) && !self.leave_sweep(cpu, task) {
             return false;
         }
-        let workload = self.workload;
         let state = &self.world.tasks[task.index()];
         let ops = match state.root {
             true => self.root_program,
-            false => &workload.templates[state.template as usize].program.ops[..],
+            false => self.programs[state.template as usize],
         };
         loop {
             let mut state = &mut self.world.tasks[task.index()];
@@ -146,7 +145,7 @@ impl<S: Scheduler> Engine<'_, S> {
         if !matches!(task.activity, Activity::Work(0)) || between || task.root {
             return;
         }
-        let ops = &self.workload.templates[task.template as usize].program.ops;
+        let ops = self.programs[task.template as usize];
         while let Some(op) = ops.get(task.pc as usize) {
             match *op {
                 Op::Loop { depth, times, to } => {

@@ -173,6 +173,8 @@ pub(crate) struct Engine<'a, S> {
     pub(crate) shared: Shared,
     pub(crate) affinities: Vec<Affinities>,
     pub(crate) root_program: &'a [Op],
+    /// The program of each template: closer together than the templates.
+    pub(crate) programs: Vec<&'a [Op]>,
     latencies: LatencyRecords,
     tick_ns: u64,
     pub(crate) free: Vec<TaskId>,
@@ -325,6 +327,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             shared: Shared::new(workload),
             affinities,
             root_program,
+            programs: workload.templates.iter().map(|spec| &spec.program.ops[..]).collect(),
             latencies: LatencyRecords::new(workload),
             free: Vec::new(),
             next_pid: 1,
