@@ -128,7 +128,7 @@ impl<S: Scheduler> Engine<'_, S> {
         }
         self.reach_queue(from, cpu);
         self.scheduler.group_changed(&mut self.world, cpu, id, from);
-        self.world.trace_group(id);
+        self.world.record_task(id);
     }
 
     /// CPU `from` takes the lock of the queue of `cpu`.

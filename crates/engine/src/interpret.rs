@@ -514,7 +514,7 @@ impl<S: Scheduler> Engine<'_, S> {
         let Some((woken, since, _)) = next else { return };
         self.wake_from(cpu, id, Some(woken), false);
         // The waker was asked to wake all of them at once, so their latency counts from then.
-        self.world.tasks[woken.index()].woken_at = Some(since);
+        self.world.tasks[woken.index()].asked_at = since;
     }
 
     fn wake_from(&mut self, cpu: CpuId, waker: TaskId, woken: Option<TaskId>, sync: bool) -> Step {

@@ -33,6 +33,7 @@ mod outcome;
 mod own_thread;
 mod prefetch;
 mod reached;
+mod record;
 mod run;
 mod sampling;
 mod scheduler;
@@ -50,11 +51,12 @@ pub use memory::{Area, Followed, GROUP_PAGES, Mapping, Marked};
 pub use outcome::{Histogram, MetricValue, Outcome, RunTime};
 pub use prefetch::prefetch;
 pub use reached::{Missing, TooShort};
+pub use record::{Accessed, MemoryNow, Recorder, Start};
 pub use run::{Control, RunError, run, run_observed};
 pub use scheduler::{
     CpuId, Dequeue, Enqueue, HintingFault, LastAccess, Pick, Scheduler, TaskId, Wake, Work,
 };
 pub use time::Time;
-pub use trace::{Accessed, KnowsTasks, LeftAs, MemoryNow, TraceTask, Tracer};
+pub use trace::{KnowsTasks, LeftAs, TraceTask, Tracer};
 pub use world::LATEST_NS;
 pub use world::World;

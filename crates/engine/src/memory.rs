@@ -47,9 +47,9 @@ use std::sync::Arc;
 use roost_machine::{Machine, PAGE_BYTES};
 use roost_workload::{Access, Placement, Sharing, Workload};
 
+use crate::record::{Accessed, MemoryNow};
 use crate::scheduler::{CpuId, LastAccess, TaskId};
 use crate::task::Activity;
-use crate::trace::{Accessed, MemoryNow};
 use crate::world::World;
 use bandwidth::{Bandwidth, Use};
 use cache::CERTAIN;

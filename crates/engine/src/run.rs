@@ -16,6 +16,7 @@ use crate::outcome::{Outcome, outcome};
 use crate::own_thread;
 use crate::prefetch::prefetch;
 use crate::reached::{self, Missing, TooShort};
+use crate::record::{Recorder, Start};
 use crate::sampling::{self, Sampler};
 use crate::scheduler::{CpuId, Enqueue, Pick, Scheduler, TaskId, Wake, Work};
 use crate::sync::Shared;
@@ -31,6 +32,8 @@ pub struct Control<'a> {
     pub seed: u64,
     /// Observer of switches and wakeups.
     pub tracer: Option<Box<dyn Tracer>>,
+    /// Recorder of sums.
+    pub recorder: Option<Box<dyn Recorder>>,
     /// Whether kernel threads run beside the workload (`background.rs`).
     pub background: bool,
     /// Whether faults happen: interrupts that come late, and what a scheduler asks for with
@@ -43,11 +46,11 @@ pub struct Control<'a> {
 }
 
 impl Control<'_> {
-    /// A run without observer, stop flag, kernel threads and faults.
+    /// A run without observer, recorder, stop flag, kernel threads and faults.
     pub fn new(seed: u64) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        let (tracer, stop, progress) = (None, &NEVER, &|_| {});
-        Self { seed, tracer, background: false, faults: false, stop, progress }
+        let (tracer, recorder, stop, progress) = (None, None, &NEVER, &|_| {});
+        Self { seed, tracer, recorder, background: false, faults: false, stop, progress }
     }
 }
 
@@ -227,7 +230,7 @@ pub fn run_observed<S: Scheduler>(
     control: Control<'_>,
     mut observer: impl FnMut(usize),
 ) -> Result<Outcome, RunError> {
-    let Control { seed, tracer, background, faults, stop, progress } = control;
+    let Control { seed, tracer, recorder, background, faults, stop, progress } = control;
     let background = background.then_some(workload.templates.len());
     let accompanied = background.map(|_| background::with_threads(machine, workload));
     let workload = accompanied.as_ref().unwrap_or(workload);
@@ -237,7 +240,9 @@ pub fn run_observed<S: Scheduler>(
     let sampled = sampling::with_threads(machine, workload);
     let workload = sampled.as_ref().unwrap_or(workload);
     let root_program = root_program(workload);
-    let mut engine = Engine::new(machine, workload, &root_program, scheduler, seed, tracer)?;
+    let mut engine = Engine::new(machine, workload, &root_program, scheduler, seed)?;
+    engine.world.tracer = tracer.map(RefCell::new);
+    engine.record_to(recorder);
     engine.world.faults = faults;
     engine.start(background, own_template);
     engine.check_end()?;
@@ -261,7 +266,7 @@ pub fn run_observed<S: Scheduler>(
             }
             while at > next_memory && next_memory <= deadline {
                 engine.world.now = next_memory;
-                engine.world.trace_memory();
+                engine.world.record_memory();
                 next_memory = engine.next_memory();
             }
             if at > deadline {
@@ -306,18 +311,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         root_program: &'a [Op],
         scheduler: S,
         seed: u64,
-        tracer: Option<Box<dyn Tracer>>,
     ) -> Result<Self, RunError> {
         let affinities = resolve_affinities(machine, workload)?;
         let mut world = World::new(machine.clone(), seed);
-        world.tracer = tracer.map(RefCell::new);
         world.groups.clone_from(&workload.groups);
         world.processes = workload.processes.iter().map(ProcessState::new).collect();
         world.names = workload.templates.iter().map(|template| template.name.clone()).collect();
         world.memory = memory(machine, workload)?.map(Box::new);
-        if let Some(memory) = &mut world.memory {
-            memory.by_task = world.tracer.is_some();
-        }
         world.sharing_from(Time(workload.duration_ns.unwrap_or(0) / 2));
         Ok(Self {
             tick_ns: scheduler.tick_ns(),
@@ -337,6 +337,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             kernel_threads: 0,
             worked: false,
         })
+    }
+
+    fn record_to(&mut self, recorder: Option<Box<dyn Recorder>>) {
+        if let Some(memory) = &mut self.world.memory {
+            memory.by_task = recorder.is_some();
+        }
+        self.world.recorder = recorder;
     }
 
     /// Creates the root task, on a CPU and at a time given by the seed, and kernel threads.
@@ -553,6 +560,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     fn arrive(&mut self, cpu: CpuId, arrival: Arrival) {
         let id = arrival.task;
         let now = self.world.now;
+        self.world.meet(id);
         let task = &mut self.world.tasks[id.index()];
         task.state = State::Queued;
         task.cpu = cpu;
@@ -605,7 +613,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             world.counters.wakeups_waker_llc += u64::from(world.machine.same_llc(cpu, wake.cpu));
             let task = &mut world.tasks[id.index()];
             task.state = State::Queued;
-            task.woken_at = Some(world.now);
+            (task.woken_at, task.asked_at) = (world.now, world.now);
             task.queued_at = world.now;
             world.trace_wakeup(id, wake.cpu, cpu);
             return;
@@ -628,8 +636,14 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     pub(crate) fn deliver(&mut self, id: TaskId, target: CpuId, from: CpuId, why: Enqueue) {
         let world = &mut self.world;
         let now = world.now;
+        world.meet(id);
         let task = &mut world.tasks[id.index()];
-        task.woken_at = matches!(why, Enqueue::Wakeup { .. }).then_some(now);
+        (task.woken_at, task.asked_at) = match why {
+            Enqueue::Wakeup { .. } => (now, now),
+            Enqueue::New => (now, Time::NEVER),
+            // It has never stopped being runnable.
+            Enqueue::Relocated => (Time::NEVER, Time::NEVER),
+        };
         task.queued_at = now;
         task.state = State::Arriving;
         world.trace_wakeup(id, from, target);
@@ -757,26 +771,33 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         let task = &mut world.tasks[id.index()];
         task.state = State::Running;
         task.started_at = now;
-        task.cpu = cpu;
+        let queue = std::mem::replace(&mut task.cpu, cpu);
         world.counters.run_delay_ns += now.since(task.queued_at) + until_switch;
         if let Some(tracer) = &mut world.tracer {
             tracer.get_mut().waits_for_switch(until_switch);
         }
-        let woken_at = task.woken_at.take();
-        let class = task.latency_class;
+        let woken_at = std::mem::replace(&mut task.woken_at, Time::NEVER);
+        let asked_at = std::mem::replace(&mut task.asked_at, Time::NEVER);
+        let class = task.latency_class.filter(|_| asked_at != Time::NEVER);
         let ran_on = task.ran_on.replace(cpu);
+        if let Some(recorder) = &mut world.recorder {
+            let (at, queued_at) = (now, task.queued_at);
+            let until_switch_ns = until_switch;
+            let start = Start { at, cpu, queue, queued_at, woken_at, ran_on, until_switch_ns };
+            recorder.started(id.0, &start);
+        }
         if let Some(from) = ran_on.filter(|&from| from != cpu) {
             self.count_migration(from, cpu, id);
         }
         let figures = &self.world.machine.figures;
         let started = ran_on.map_or(figures.task_start_ns.value, |_| 0);
-        let activated = woken_at.map_or(0, |_| figures.activation_ns.value);
+        let activated = if asked_at == Time::NEVER { 0 } else { figures.activation_ns.value };
         let cost = figures.context_switch_ns.value + started + activated;
-        if let Some((woken, class)) = woken_at.zip(class) {
+        if let Some(class) = class {
             // The task's wait ends when its own work begins: after the interrupt, the wakeup and
             // the switch.
             let until_work = self.world.backlog_ns(cpu) + cost;
-            self.latencies.record(class, now.since(woken) + until_work);
+            self.latencies.record(class, now.since(asked_at) + until_work);
         }
         self.prepare(id);
         self.world.charge(cpu, cost);
@@ -808,7 +829,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
 
     fn retire(&mut self, gone: TaskId) {
         self.worked |= self.is_at_work(gone);
-        self.world.trace_accessed(gone);
+        self.world.record_accessed(gone);
         self.scheduler.task_exit(&mut self.world, gone);
         self.world.leave_process(gone);
         if let Some(memory) = &mut self.world.memory {
@@ -897,11 +918,11 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         Some(TooShort { created, missing })
     }
 
-    /// When the observer next wants a report on memory; never if there is no observer.
+    /// When the recorder next wants a report on memory; never if there is no recorder.
     fn next_memory(&self) -> Time {
-        let tracer = self.world.tracer.as_ref().filter(|_| self.world.memory.is_some());
+        let recorder = self.world.recorder.as_ref().filter(|_| self.world.memory.is_some());
         let later = self.world.now + 1;
-        tracer.map_or(Time::NEVER, |tracer| tracer.borrow().next_memory().max(later))
+        recorder.map_or(Time::NEVER, |recorder| recorder.next_memory().max(later))
     }
 
     /// All counts up to now.
@@ -920,11 +941,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
                 self.world.trace_switch(cpu, Some((id, LeftAs::Preempted)), None);
             }
         }
-        self.world.trace_memory();
-        let live = |task: &TaskId| self.world.tasks[task.index()].state != State::Dead;
-        let live: Vec<TaskId> =
-            (0..self.world.tasks.len() as u32).map(TaskId).filter(live).collect();
-        live.into_iter().for_each(|task| self.world.trace_accessed(task));
+        self.world.record_end();
         let Self { world, scheduler, workload, shared, .. } = &self;
         let mut outcome = outcome(world, workload, shared, all, halves, complete);
         scheduler.maxima(&mut |name, value| outcome.counters.push((name.to_owned(), value as f64)));
@@ -1043,6 +1060,9 @@ impl World {
         task.copying_ns = copying_ns;
         let ran_ns = now - task.started_at;
         task.run_ns += ran_ns;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ran(now, id.0, cpu, task.started_at);
+        }
         self.run_ns[cpu] += ran_ns;
         if left == LeftAs::Preempted {
             task.state = State::Queued;
@@ -1051,32 +1071,81 @@ impl World {
         self.sharing.stopped(self.machine.cpus[cpu].llc as usize, now);
     }
 
-    fn trace_memory(&self) {
-        if self.tracer.is_some()
-            && let Some(memory) = self.memory_now()
-        {
-            self.trace(|tracer| tracer.memory(self.now, &memory));
+    /// Before a report of `id` to the recorder.
+    #[inline]
+    fn meet(&mut self, id: TaskId) {
+        if self.recorder.is_some() && !self.tasks[id.index()].recorded {
+            self.record_task(id);
         }
     }
 
-    /// `id` transfers no more data.
-    fn trace_accessed(&self, id: TaskId) {
-        self.trace(|tracer| {
-            let Some(memory) = &self.memory else { return };
-            let accessed = memory.accessed(id);
-            if !accessed.is_empty() {
-                tracer.accessed(self.trace_task(id), accessed);
+    /// `id` is new or in another task group.
+    #[cold]
+    pub(crate) fn record_task(&mut self, id: TaskId) {
+        self.tasks[id.index()].recorded = true;
+        self.record(|world, recorder| recorder.meets(world.trace_task(id)));
+    }
+
+    /// Calls the recorder, if there is one, with the world.
+    fn record(&mut self, tell: impl FnOnce(&Self, &mut dyn Recorder)) {
+        if let Some(mut recorder) = self.recorder.take() {
+            tell(self, &mut *recorder);
+            self.recorder = Some(recorder);
+        }
+    }
+
+    fn record_memory(&mut self) {
+        self.record(|world, recorder| {
+            if let Some(memory) = world.memory_now() {
+                recorder.memory(world.now, &memory);
             }
         });
+    }
+
+    /// `id` transfers no more data.
+    fn record_accessed(&mut self, id: TaskId) {
+        self.record(|world, recorder| {
+            let Some(memory) = &world.memory else { return };
+            let accessed = memory.accessed(id);
+            if !accessed.is_empty() {
+                recorder.accessed(world.trace_task(id), accessed);
+            }
+        });
+    }
+
+    /// The run has ended. Tasks still run, wait and transfer data.
+    fn record_end(&mut self) {
+        self.record(|world, recorder| {
+            let now = world.now;
+            for (cpu, state) in world.cpus.iter().enumerate() {
+                if let Some(id) = state.current {
+                    recorder.ran(now, id.0, cpu, world.tasks[id.index()].started_at);
+                }
+                for &Arrival { task: id, .. } in &world.arrivals[cpu] {
+                    let task = &world.tasks[id.index()];
+                    // The recorder meets the root task when it arrives.
+                    if task.recorded {
+                        recorder.waited(now, id.0, cpu, task.queued_at);
+                    }
+                }
+            }
+            for (slot, task) in (0..).zip(&world.tasks) {
+                if task.state == State::Queued {
+                    recorder.waited(now, slot, task.cpu, task.queued_at);
+                }
+            }
+        });
+        self.record_memory();
+        for slot in 0..self.tasks.len() as u32 {
+            if self.tasks[slot as usize].state != State::Dead {
+                self.record_accessed(TaskId(slot));
+            }
+        }
     }
 
     #[inline]
     fn trace_queued(&self, id: TaskId) {
         self.trace(|tracer| tracer.queued(self.now, self.trace_task(id)));
-    }
-
-    pub(crate) fn trace_group(&self, id: TaskId) {
-        self.trace(|tracer| tracer.group_changed(self.trace_task(id)));
     }
 
     pub(crate) fn trace_migrated(&self, id: TaskId) {

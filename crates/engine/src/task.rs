@@ -65,6 +65,8 @@ pub(crate) struct Task {
     pub kernel: bool,
     /// Whether it has to wake other tasks before its next operation (`Shared::to_wake`).
     pub wakes: bool,
+    /// Whether the recorder knows it.
+    pub recorded: bool,
     /// Whether it has begun its next operation: first the CPU works, then the operation takes
     /// effect.
     pub half_done: bool,
@@ -74,21 +76,24 @@ pub(crate) struct Task {
     pub latency_class: Option<u16>,
     /// A mutex to take again after a condition is signalled.
     pub relock: Option<u32>,
-    /// When it was woken, if it has not run since.
-    pub woken_at: Option<Time>,
+    /// When it was woken or created. [`Time::NEVER`] if it has run since.
+    pub woken_at: Time,
+    /// From when its wakeup latency counts: when its waker was asked to wake it. [`Time::NEVER`] if
+    /// it has run since, or was created.
+    pub asked_at: Time,
     /// When it last got a CPU.
     pub started_at: Time,
     /// Time on CPUs until it last left one, ns.
     pub run_ns: u64,
     /// Copying left over from a preemption, ns.
     pub copying_ns: u64,
+    /// Unique in the run, from 1.
+    pub pid: u32,
+    pub process: u32,
     pub nr_allowed: usize,
     /// How often each open loop has run its body.
     pub loops: Vec<u64>,
     pub allowed: CpuSet,
-    /// Unique in the run, from 1.
-    pub pid: u32,
-    pub process: u32,
     /// Next expiry of the task's own timers; `None` before the first use.
     pub timers: Vec<Option<Time>>,
     /// The task that created it.
@@ -141,12 +146,14 @@ impl Task {
             loops: Vec::new(),
             timers: Vec::new(),
             relock: None,
-            woken_at: None,
+            woken_at: Time::NEVER,
+            asked_at: Time::NEVER,
             queued_at: world.now,
             started_at: world.now,
             latency_class: None,
             root: false,
             kernel: false,
+            recorded: false,
             wakes: false,
             half_done: false,
         }

@@ -83,25 +83,6 @@ impl<'a> TraceTask<'a> {
     }
 }
 
-/// Bytes transferred from one node's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accessed {
-    /// To CPUs of the same node.
-    pub local_bytes: u64,
-    /// To CPUs of other nodes.
-    pub remote_bytes: u64,
-}
-
-/// The workload's memory at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemoryNow {
-    /// Pages on each node, by the machine's node numbers.
-    pub node_pages: Vec<u64>,
-    /// Bytes transferred until now, from the CPU's own node and from other nodes, transfers under
-    /// way included.
-    pub accessed: Accessed,
-}
-
 /// How a task left its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftAs {
@@ -141,21 +122,4 @@ pub trait Tracer {
     /// The woken or created task is now in its queue: its run delay begins. Not called if that was
     /// at the time of the wakeup.
     fn queued(&mut self, _now: Time, _task: TraceTask<'_>) {}
-
-    /// The task is in another task group from now on.
-    fn group_changed(&mut self, _task: TraceTask<'_>) {}
-
-    /// When it next wants a report on memory ([`Tracer::memory`]): a time later than now. Asked at
-    /// the start and after each report. Never, by default.
-    fn next_memory(&self) -> Time {
-        Time::NEVER
-    }
-
-    /// The state of the workload's memory, if it has any: at each [`Tracer::next_memory`] and at
-    /// the end.
-    fn memory(&mut self, _now: Time, _memory: &MemoryNow) {}
-
-    /// How much a task transferred in all, from each node. Called once, when the task exits or the
-    /// run ends, and only for workloads with memory.
-    fn accessed(&mut self, _task: TraceTask<'_>, _node: &[Accessed]) {}
 }

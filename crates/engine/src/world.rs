@@ -15,6 +15,7 @@ use crate::events::{Event, EventQueue};
 use crate::facts::ProcessState;
 use crate::memory::Memory;
 use crate::outcome::LlcSharing;
+use crate::record::Recorder;
 use crate::scheduler::{CpuId, Pick, TaskId, Work};
 use crate::task::{State, Task};
 use crate::time::Time;
@@ -56,6 +57,7 @@ pub struct World {
     /// Changes of tasks by other tasks that are not complete.
     pub(crate) changes: Vec<Change>,
     pub(crate) tracer: Option<RefCell<Box<dyn Tracer>>>,
+    pub(crate) recorder: Option<Box<dyn Recorder>>,
     /// The reason why the scheduler cannot go on.
     pub(crate) end_reason: Option<Box<str>>,
     pub(crate) sharing: LlcSharing,
@@ -192,7 +194,14 @@ impl World {
     /// Tells the engine that the scheduler moved a queued task (balancing). No cost is charged.
     #[inline]
     pub fn set_task_cpu(&mut self, task: TaskId, cpu: CpuId) {
-        self.tasks[task.index()].cpu = cpu;
+        let Task { cpu: ref mut on, state, queued_at, .. } = self.tasks[task.index()];
+        let from = std::mem::replace(on, cpu);
+        // A sleeping task with a delayed dequeue is moved too, although it waits for nothing.
+        if let Some(recorder) = &mut self.recorder
+            && state == State::Queued
+        {
+            recorder.waited(self.now, task.0, from, queued_at);
+        }
         self.trace_migrated(task);
     }
 
@@ -443,6 +452,7 @@ impl World {
             faults: false,
             changes: Vec::new(),
             tracer: None,
+            recorder: None,
             sharing: LlcSharing::new(machine.llcs.len(), Time(0)),
             memory: None,
             counters: Counters::default(),

@@ -46,6 +46,6 @@ pub use crate::statistics::{Interval, Summary, change_pct};
 pub use crate::steady::unsteady;
 pub use crate::table::{counters, plain_table, search_efficiency, table};
 pub use crate::timeline::{
-    Access, By, Grid, Latency, Occupancy, PERCENTILES_MILLI, TaskGroup, Tee, Timeline,
-    TimelineRecorder, WINDOWS,
+    Access, By, Grid, Latency, Occupancy, PERCENTILES_MILLI, TaskGroup, Timeline, TimelineRecorder,
+    WINDOWS,
 };

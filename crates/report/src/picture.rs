@@ -257,20 +257,21 @@ mod tests {
     /// A run of `end` ms. Each of `cpus` has a task, except in the first and last ms.
     fn run(machine: &Machine, end: u64, cpus: &[CpuId]) -> Timeline {
         let recorder = TimelineRecorder::new(machine, Time(0));
-        let mut tracer = recorder.tracer();
         let task = |cpu: CpuId| TraceTask {
             pid: cpu as u32 + 1,
             slot: cpu as u32,
             process: 1,
             known_to: &"t",
         };
-        for &cpu in cpus {
-            tracer.switch(Time(MS), cpu, None, Some(task(cpu)));
-        }
-        for &cpu in cpus {
-            let left = Some((task(cpu), roost_engine::LeftAs::Exited));
-            tracer.switch(Time((end - 1) * MS), cpu, left, None);
-        }
+        recorder.observe(Time(end * MS), |tracer| {
+            for &cpu in cpus {
+                tracer.switch(Time(MS), cpu, None, Some(task(cpu)));
+            }
+            for &cpu in cpus {
+                let left = Some((task(cpu), roost_engine::LeftAs::Exited));
+                tracer.switch(Time((end - 1) * MS), cpu, left, None);
+            }
+        });
         recorder.finish(Time(end * MS))
     }
 

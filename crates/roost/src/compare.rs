@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use roost_engine::{Control, Outcome, RunError, Time};
 use roost_machine::Machine;
 use roost_report::{
-    Comparison, Contender, Experiment, HtmlFile, Mechanism, Page, PerfettoTrace, Timeline, unsteady,
+    Comparison, Contender, Experiment, HtmlFile, Mechanism, Page, PerfettoTrace, Timeline,
+    TimelineRecorder, unsteady,
 };
 use roost_simulate::{Named, SchedulerSpec, Simulation, in_parallel, rule_without_effect};
 use roost_workload::{MetricKind, Workload};
@@ -435,10 +436,10 @@ fn run_one(
     if STOP.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
-    let trace = run.trace.map(|trace| trace.tracer(&run.simulation.machine));
     let recorder = look.recorder(run.simulation, run.repeat == 0);
     let control = Control {
-        tracer: look::both(trace, recorder.as_ref()),
+        tracer: run.trace.map(|trace| trace.tracer(&run.simulation.machine)),
+        recorder: recorder.as_ref().map(TimelineRecorder::recorder),
         stop: &STOP,
         progress: &|now| progress.reached(index, now),
         ..Control::new(run.seed)

@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 
-use roost_engine::{Outcome, Time, Tracer};
-use roost_report::{Tee, Timeline, TimelineRecorder};
+use roost_engine::{Outcome, Time};
+use roost_report::{Timeline, TimelineRecorder};
 use roost_simulate::Simulation;
 use roost_workload::Workload;
 
@@ -84,17 +84,6 @@ pub fn lacks(args: &CompareArgs, timelines: &[Option<Timeline>]) -> Vec<&'static
 fn measured_from(workload: &Workload) -> Time {
     let from = workload.measured_from_ns;
     Time(if workload.duration_ns.is_some_and(|end| from < end) { from } else { 0 })
-}
-
-/// Joins two optional observers into one.
-pub fn both(
-    trace: Option<Box<dyn Tracer>>,
-    timeline: Option<&TimelineRecorder>,
-) -> Option<Box<dyn Tracer>> {
-    match (trace, timeline.map(TimelineRecorder::tracer)) {
-        (Some(trace), Some(timeline)) => Some(Box::new(Tee(trace, timeline))),
-        (trace, timeline) => trace.or(timeline),
-    }
 }
 
 /// The command line of this process, quoted for a shell.

@@ -223,7 +223,8 @@ fn timeline(measured: &Measured, machine: &Machine) -> Result<Timeline, Error> {
     let replay = Replay::new(&capture, machine).map_err(RealError::from)?;
     let from = Time(replay.end().ns().saturating_sub(measured.elapsed_ns));
     let recorder = TimelineRecorder::new(machine, from);
-    replay.run(Audience::Workload, &mut *recorder.tracer()).map_err(RealError::from)?;
+    let replayed = recorder.observe(replay.end(), |tracer| replay.run(Audience::Workload, tracer));
+    replayed.map_err(RealError::from)?;
     tell_lost(&replay);
     Ok(recorder.finish(replay.end()))
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine;
-use roost_engine::{LeftAs, Time, TraceTask};
+use roost_engine::{LeftAs, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 use roost_report::{
     Build, Comparison, Contender, Experiment, Input, Page, Place, Timeline, TimelineRecorder,
@@ -295,8 +295,13 @@ const TURNS: u64 = 100;
 /// sleeps in turn, each time on another CPU.
 fn crowd(machine: &Machine, shift: usize) -> Timeline {
     let recorder = TimelineRecorder::new(machine, Time(0));
-    let mut tracer = recorder.tracer();
-    let (cpus, tasks) = (machine.nr_cpus(), 5000);
+    recorder.observe(Time(RUN_NS), |tracer| tell_crowd(tracer, machine.nr_cpus(), shift));
+    recorder.finish(Time(RUN_NS))
+}
+
+/// Reports that run on `cpus` CPUs.
+fn tell_crowd(tracer: &mut dyn Tracer, cpus: usize, shift: usize) {
+    let tasks = 5000;
     let slot = RUN_NS / TURNS;
     // A task's turn has three CPUs' worth of tasks around it: they share the slot of their CPU one after the other.
     let sharing = tasks / cpus + 1;
@@ -327,8 +332,6 @@ fn crowd(machine: &Machine, shift: usize) -> Timeline {
             });
         }
     }
-    drop(tracer);
-    recorder.finish(Time(RUN_NS))
 }
 
 /// The report of that run, under two schedulers whose results are those of a small run.

@@ -2,15 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 
 use assert_cmd::prelude::*;
-use base64::Engine;
-use roost_engine::Time;
+use roost_engine::{CpuId, LeftAs, Time, TraceTask, Tracer};
 use roost_report::{By, Timeline, TimelineRecorder};
 use roost_simulate::{Control, Outcome, Simulation};
 use serde_json::Value;
+
+mod page;
+use page::data;
 
 const MS: u64 = 1_000_000;
 
@@ -18,10 +23,8 @@ const MS: u64 = 1_000_000;
 fn watched(machine: &str, workload: &str, ms: u64, scheduler: &str) -> (Outcome, Timeline) {
     let mut simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler).unwrap();
     std::sync::Arc::make_mut(&mut simulation.workload).measured_from_ns = 0;
-    // Kernel threads run before the run begins, where no observer sees them.
-    simulation.quiet = true;
     let recorder = TimelineRecorder::new(&simulation.machine, Time(0));
-    let control = Control { tracer: Some(recorder.tracer()), ..Control::new(3) };
+    let control = Control { recorder: Some(recorder.recorder()), ..Control::new(3) };
     let outcome = simulation.run(control).unwrap();
     assert_eq!(outcome, simulation.run(Control::new(3)).unwrap(), "watching changes nothing");
     let timeline = recorder.finish(Time(outcome.elapsed_ns));
@@ -55,6 +58,107 @@ fn sums_over_windows_are_the_run_s_counters() {
             assert_eq!(of().map(|g| g.llcs.waiting.sum()).sum::<u64>(), t.cpus.waiting.sum());
         }
     }
+}
+
+/// Time that tasks waited, by CPU, from the events of a run.
+#[derive(Default)]
+struct Queues {
+    /// For each task that waits, in which queue and since when.
+    waits: BTreeMap<u32, (CpuId, Time)>,
+    /// For each running task that the stopper moves, where to.
+    moved: BTreeMap<u32, CpuId>,
+    /// Number of running tasks that the stopper moved.
+    stopped: u32,
+    ns: BTreeMap<CpuId, u64>,
+}
+
+impl Queues {
+    /// `task` leaves its queue, if it is in one.
+    fn leaves(&mut self, now: Time, task: u32) -> bool {
+        let Some((cpu, since)) = self.waits.remove(&task) else { return false };
+        *self.ns.entry(cpu).or_default() += now - since;
+        true
+    }
+}
+
+/// A tracer's half of shared queues.
+struct Watching(Rc<RefCell<Queues>>);
+
+impl Tracer for Watching {
+    fn switch(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        previous: Option<(TraceTask<'_>, LeftAs)>,
+        next: Option<TraceTask<'_>>,
+    ) {
+        let mut queues = self.0.borrow_mut();
+        if let Some((task, LeftAs::Preempted)) = previous {
+            let moved = queues.moved.remove(&task.pid);
+            queues.stopped += u32::from(moved.is_some());
+            queues.waits.insert(task.pid, (moved.unwrap_or(cpu), now));
+        }
+        if let Some(task) = next {
+            queues.leaves(now, task.pid);
+            queues.moved.remove(&task.pid);
+        }
+    }
+
+    fn wakeup(&mut self, now: Time, _: CpuId, task: TraceTask<'_>, target: CpuId) {
+        self.0.borrow_mut().waits.insert(task.pid, (target, now));
+    }
+
+    fn queued(&mut self, now: Time, task: TraceTask<'_>) {
+        self.0.borrow_mut().waits.entry(task.pid).and_modify(|(_, since)| *since = now);
+    }
+
+    fn migrated(&mut self, now: Time, task: TraceTask<'_>, to: CpuId) {
+        let mut queues = self.0.borrow_mut();
+        if queues.leaves(now, task.pid) {
+            queues.waits.insert(task.pid, (to, now));
+        } else {
+            queues.moved.insert(task.pid, to);
+        }
+    }
+}
+
+#[test]
+fn tasks_wait_where_events_say() {
+    let mut stopped = 0;
+    let oltp = ("2n2l4c", "sysbench-oltp:instances=2,threads=8", 300, "fair@7.2");
+    for (machine, workload, ms, scheduler) in RUNS.into_iter().chain([oltp]) {
+        let simulation = Simulation::named(machine, workload, Some(ms * MS), scheduler).unwrap();
+        let recorder = TimelineRecorder::new(&simulation.machine, Time(0));
+        let queues = Rc::new(RefCell::new(Queues::default()));
+        let control = Control {
+            tracer: Some(Box::new(Watching(Rc::clone(&queues)))),
+            recorder: Some(recorder.recorder()),
+            ..Control::new(3)
+        };
+        let end = Time(simulation.run(control).unwrap().elapsed_ns);
+        let t = recorder.finish(end);
+        let mut queues = queues.borrow_mut();
+        let waiting: Vec<u32> = queues.waits.keys().copied().collect();
+        waiting.into_iter().for_each(|task| {
+            queues.leaves(end, task);
+        });
+        for (cpu, row) in t.cpus.waiting.rows().enumerate() {
+            let waited = queues.ns.get(&cpu).copied().unwrap_or(0);
+            assert_eq!(row.iter().sum::<u64>(), waited, "{workload} on {machine}, CPU {cpu}");
+        }
+        stopped += queues.stopped;
+    }
+    assert!(stopped > 0, "no running task was moved");
+}
+
+#[test]
+fn a_run_may_end_before_its_first_task_arrives() {
+    let simulation = Simulation::named("2n2l4c", RUNS[0].1, Some(1000), "fair@7.2").unwrap();
+    let recorder = TimelineRecorder::new(&simulation.machine, Time(0));
+    let control = Control { recorder: Some(recorder.recorder()), ..Control::new(3) };
+    simulation.run(control).unwrap();
+    let t = recorder.finish(Time(1000));
+    assert_eq!((t.cpus.running.sum(), t.cpus.waiting.sum()), (0, 0));
 }
 
 #[test]
@@ -167,14 +271,6 @@ fn asks_nobody(page: &str) {
     for elsewhere in ["<link", " src=", "href=", "@import", "url("] {
         assert!(!page.contains(elsewhere), "{elsewhere}");
     }
-}
-
-/// What the script of a page reads: JSON, packed with gzip, in base64.
-fn data(page: &str) -> Value {
-    let (_, rest) = page.split_once("id=\"data\">").unwrap();
-    let (packed, _) = rest.split_once('<').unwrap();
-    let packed = base64::engine::general_purpose::STANDARD.decode(packed).unwrap();
-    serde_json::from_reader(flate2::read::GzDecoder::new(&packed[..])).unwrap()
 }
 
 /// The page that a command writes, and what it prints.

@@ -5,8 +5,8 @@ use roost_workload::{Access, Pattern};
 use super::bandwidth::{Bandwidth, MOST_FELT, Use, WHOLE};
 use super::cache::{both, survival};
 use super::{CERTAIN, LINE_BYTES, Memory, Tables, Warmth};
+use crate::record::Accessed;
 use crate::scheduler::{CpuId, TaskId};
-use crate::trace::Accessed;
 
 /// A task's sweep from begin to end. Its tables are reused for the next sweep.
 pub(super) struct Sweep {

@@ -89,7 +89,7 @@ fn started(with: impl FnOnce(&mut Engine<'_, Simple>)) {
     let workload = workload();
     let scheduler = Simple { wrong: Wrong::Nothing, queue: Vec::new() };
     let root = root_program(&workload);
-    let engine = Engine::new(&machine(), &workload, &root, scheduler, 1, None);
+    let engine = Engine::new(&machine(), &workload, &root, scheduler, 1);
     let mut engine = engine.expect("a valid run");
     engine.start(None, None);
     engine.audit_sometimes();

@@ -1,14 +1,14 @@
 //! One run over time, in bounded memory: how many tasks ran and waited where, migrations, latencies, memory.
 //!
-//! A [`TimelineRecorder`] observes the run and keeps sums by window of time. When the run has filled [`WINDOWS`]
+//! A [`TimelineRecorder`] is told of the run and keeps sums by window of time. When the run has filled [`WINDOWS`]
 //! windows, neighbours are merged, and windows are twice as long from then on. All sums are integers, and merging adds
 //! them. So the sums over all windows equal the run's own counters.
 
+mod events;
 mod grid;
 mod latency;
 mod places;
 mod recorder;
-mod tee;
 
 #[cfg(test)]
 mod tests;
@@ -16,13 +16,13 @@ mod tests;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use roost_engine::{Accessed, CpuId, LeftAs, MemoryNow, Time, TraceTask, Tracer};
+use roost_engine::{Accessed, CpuId, MemoryNow, Recorder, Start, Time, TraceTask, Tracer};
 use roost_machine::Machine;
 
+use events::Events;
 pub use grid::{Grid, WINDOWS};
 pub use latency::{Latency, PERCENTILES_MILLI};
-use recorder::Recorder;
-pub use tee::Tee;
+use recorder::Recording;
 
 /// The record of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,17 +128,26 @@ impl Timeline {
 }
 
 /// Records the [`Timeline`] of a run.
-pub struct TimelineRecorder(Rc<RefCell<Recorder>>);
+pub struct TimelineRecorder(Rc<RefCell<Recording>>);
 
 impl TimelineRecorder {
     /// A recorder for a run on `machine`. Migrations and latencies count from `measured_from` on.
     pub fn new(machine: &Machine, measured_from: Time) -> Self {
-        Self(Rc::new(RefCell::new(Recorder::new(machine, measured_from))))
+        Self(Rc::new(RefCell::new(Recording::new(machine, measured_from))))
     }
 
-    /// The observer to give to the engine.
-    pub fn tracer(&self) -> Box<dyn Tracer> {
+    /// The recorder to give to the engine.
+    pub fn recorder(&self) -> Box<dyn Recorder> {
         Box::new(Handle(Rc::clone(&self.0)))
+    }
+
+    /// Records a run of which only events are known: `report` reports them. The run ends at `end`.
+    pub fn observe<R>(&self, end: Time, report: impl FnOnce(&mut dyn Tracer) -> R) -> R {
+        let mut recording = self.0.borrow_mut();
+        let mut events = Events::new(&mut recording);
+        let result = report(&mut events);
+        events.finish(end);
+        result
     }
 
     /// The timeline of the run, which ended at `end`.
@@ -148,37 +157,23 @@ impl TimelineRecorder {
 }
 
 /// The half of a recorder that the engine owns.
-struct Handle(Rc<RefCell<Recorder>>);
+struct Handle(Rc<RefCell<Recording>>);
 
-impl Tracer for Handle {
-    fn switch(
-        &mut self,
-        now: Time,
-        cpu: CpuId,
-        previous: Option<(TraceTask<'_>, LeftAs)>,
-        next: Option<TraceTask<'_>>,
-    ) {
-        self.0.borrow_mut().switch(now, cpu, previous, next);
+impl Recorder for Handle {
+    fn meets(&mut self, task: TraceTask<'_>) {
+        self.0.borrow_mut().meets(task);
     }
 
-    fn waits_for_switch(&mut self, ns: u64) {
-        self.0.borrow_mut().waits_for_switch(ns);
+    fn ran(&mut self, now: Time, slot: u32, cpu: CpuId, since: Time) {
+        self.0.borrow_mut().ran(now, slot, cpu, since);
     }
 
-    fn wakeup(&mut self, now: Time, _from: CpuId, task: TraceTask<'_>, target: CpuId) {
-        self.0.borrow_mut().wakeup(now, task, target);
+    fn waited(&mut self, now: Time, slot: u32, cpu: CpuId, queued_at: Time) {
+        self.0.borrow_mut().waited(now, slot, cpu, queued_at);
     }
 
-    fn migrated(&mut self, now: Time, task: TraceTask<'_>, to: CpuId) {
-        self.0.borrow_mut().migrated(now, task, to);
-    }
-
-    fn queued(&mut self, now: Time, task: TraceTask<'_>) {
-        self.0.borrow_mut().queued(now, task);
-    }
-
-    fn group_changed(&mut self, task: TraceTask<'_>) {
-        self.0.borrow_mut().meet(task);
+    fn started(&mut self, slot: u32, start: &Start) {
+        self.0.borrow_mut().started(slot, start);
     }
 
     fn next_memory(&self) -> Time {

@@ -1,7 +1,7 @@
 //! Sums of task time by CPU, and by LLC for tasks that have their name, process or cgroup in common.
 
 use indexmap::IndexSet;
-use roost_engine::TraceTask;
+use roost_engine::{CpuId, TraceTask};
 use roost_machine::Machine;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
@@ -14,7 +14,7 @@ const MOST_GROUPS: usize = 16;
 pub(super) const OTHERS: &str = "others";
 
 /// The groups of a task, by kind.
-type Set = [Option<u16>; 3];
+type Groups = [Option<u16>; 3];
 
 /// The index of each group by kind and key.
 #[derive(Default)]
@@ -23,8 +23,12 @@ struct Known {
     processes: FxHashMap<u32, u16>,
     cgroups: FxHashMap<u32, u16>,
     /// The group that all others share, by kind.
-    others: Set,
+    others: Groups,
 }
+
+/// A set of groups that some task has: the number of its first place in [`Places::by_set`].
+#[derive(Clone, Copy, Default)]
+pub(super) struct Set(u32);
 
 /// Time that tasks ran and waited, in ns.
 type Spent = [u64; 2];
@@ -36,7 +40,7 @@ pub(super) struct Places {
     groups: Vec<TaskGroup>,
     known: Known,
     /// The sets of groups that some task has.
-    sets: IndexSet<Set, FxBuildHasher>,
+    sets: IndexSet<Groups, FxBuildHasher>,
     /// The last window that had a task.
     window: usize,
     /// The LLC of each CPU, and the sums of that window. They are added to the grids when the window is over, because
@@ -63,22 +67,22 @@ impl Places {
 
     /// The LLC of a CPU, if there is such a CPU.
     #[inline]
-    pub fn llc_of(&self, cpu: u32) -> Option<usize> {
-        self.by_cpu.get(cpu as usize).map(|&(llc, _)| llc as usize)
+    pub fn llc_of(&self, cpu: CpuId) -> Option<usize> {
+        self.by_cpu.get(cpu).map(|&(llc, _)| llc as usize)
     }
 
-    /// The number of the set of groups that a task belongs to.
+    /// The set of groups that a task belongs to.
     #[cold]
-    pub fn set_of(&mut self, task: TraceTask<'_>) -> u32 {
+    pub fn set_of(&mut self, task: TraceTask<'_>) -> Set {
         let set = self.groups_of(task);
         let (number, is_new) = self.sets.insert_full(set);
         if is_new {
             self.by_set.resize(self.sets.len() * self.nr_llcs, [0; 2]);
         }
-        number as u32
+        Set((number * self.nr_llcs) as u32)
     }
 
-    fn groups_of(&mut self, task: TraceTask<'_>) -> Set {
+    fn groups_of(&mut self, task: TraceTask<'_>) -> Groups {
         let Known { names, processes, cgroups, .. } = &self.known;
         let name = names.get(task.class()).copied();
         let process = processes.get(&task.process).copied();
@@ -126,15 +130,15 @@ impl Places {
 
     /// Adds time in the last window that a task with the groups of `set` ran or waited.
     #[inline]
-    pub fn add_now(&mut self, kind: Kind, cpu: u32, set: u32, ns: u64) {
-        if let Some((llc, spent)) = self.by_cpu.get_mut(cpu as usize) {
+    pub fn add_now(&mut self, kind: Kind, cpu: CpuId, set: Set, ns: u64) {
+        if let Some((llc, spent)) = self.by_cpu.get_mut(cpu) {
             spent[kind as usize] += ns;
-            self.by_set[set as usize * self.nr_llcs + *llc as usize][kind as usize] += ns;
+            self.by_set[(set.0 + *llc) as usize][kind as usize] += ns;
         }
     }
 
     /// The same for any window. It is the last one from now on if it is later.
-    pub fn add(&mut self, kind: Kind, cpu: u32, set: u32, window: usize, ns: u64) {
+    pub fn add(&mut self, kind: Kind, cpu: CpuId, set: Set, window: usize, ns: u64) {
         if window > self.window {
             self.next_window(window);
         }
@@ -142,8 +146,8 @@ impl Places {
             return self.add_now(kind, cpu, set, ns);
         }
         if let Some(llc) = self.llc_of(cpu) {
-            kind.of(&mut self.cpus).add(cpu as usize, window, ns);
-            self.add_to_groups(kind, llc, set as usize, window, ns);
+            kind.of(&mut self.cpus).add(cpu, window, ns);
+            self.add_to_groups(kind, llc, set.0 as usize / self.nr_llcs, window, ns);
         }
     }
 

@@ -1,4 +1,6 @@
-//! Short event sequences, written by hand.
+//! Short runs, written by hand.
+
+use roost_engine::LeftAs;
 
 use super::*;
 
@@ -17,33 +19,65 @@ fn row(grid: &Grid, row: usize) -> Vec<u64> {
     grid.row(row).collect()
 }
 
-/// The timeline after the events of `told`, for a run that ends at `end`.
-fn timeline(from: u64, end: u64, told: impl FnOnce(&mut Recorder)) -> Timeline {
-    let mut recorder = Recorder::new(&machine(), Time(from));
-    told(&mut recorder);
-    recorder.finish(Time(end))
+/// The timeline of what is `told`, for a run that ends at `end`.
+fn timeline(from: u64, end: u64, told: impl FnOnce(&mut Recording)) -> Timeline {
+    let mut recording = Recording::new(&machine(), Time(from));
+    told(&mut recording);
+    recording.finish(Time(end))
 }
 
-/// A task is woken at 0 us for CPU 0, queued at 1 us, and moved to the queue of CPU 4 at 3 us. It runs there from 4 us
+/// Task 1 is woken at 0 us for CPU 0, queued at 1 us, and moved to the queue of CPU 4 at 3 us. It runs there from 4 us
 /// (5 us with the switch) to 10 us, is preempted, and runs again from 12 to 20 us on CPU 9 of the other node.
-fn journey(recorder: &mut Recorder) {
+fn journey(recording: &mut Recording) {
+    let at = |us: u64| Time(us * US);
+    let first = Start {
+        at: at(4),
+        cpu: 4,
+        queue: 4,
+        queued_at: at(1),
+        woken_at: at(0),
+        ran_on: None,
+        until_switch_ns: US,
+    };
+    let second = Start {
+        at: at(12),
+        cpu: 9,
+        queue: 4,
+        queued_at: at(10),
+        woken_at: Time::NEVER,
+        ran_on: Some(4),
+        until_switch_ns: 0,
+    };
+    recording.meets(task(1, &"a-1"));
+    recording.waited(at(3), 1, 0, at(1));
+    recording.started(1, &first);
+    recording.ran(at(10), 1, 4, at(4));
+    recording.started(1, &second);
+    recording.ran(at(20), 1, 9, at(12));
+}
+
+/// A task is woken at 0 us for CPU 4 and runs there from 4 to 10 us. It is preempted, runs again from 12 to 20 us on
+/// CPU 9, and sleeps. It is woken at 22 us for CPU 9 and waits until the end at 25 us.
+fn events(tracer: &mut dyn Tracer) {
     let a = task(1, &"a-1");
     let at = |us: u64| Time(us * US);
-    recorder.wakeup(at(0), a, 0);
-    recorder.queued(at(1), a);
-    recorder.migrated(at(3), a, 4);
-    recorder.switch(at(4), 4, None, Some(a));
-    recorder.waits_for_switch(US);
-    recorder.switch(at(10), 4, Some((a, LeftAs::Preempted)), None);
-    recorder.switch(at(12), 9, None, Some(a));
-    recorder.switch(at(20), 9, Some((a, LeftAs::Sleeping)), None);
+    tracer.wakeup(at(0), 0, a, 4);
+    tracer.switch(at(4), 4, None, Some(a));
+    tracer.switch(at(10), 4, Some((a, LeftAs::Preempted)), None);
+    tracer.switch(at(12), 9, None, Some(a));
+    tracer.switch(at(20), 9, Some((a, LeftAs::Sleeping)), None);
+    tracer.wakeup(at(22), 0, a, 9);
+}
+
+/// The sum of each row.
+fn sums(grid: &Grid) -> Vec<u64> {
+    grid.rows().map(|row| row.iter().sum()).collect()
 }
 
 #[test]
 fn a_task_is_where_it_waits_and_where_it_runs() {
     let t = timeline(0, 20 * US, journey);
     assert_eq!((t.window_ns, t.windows()), (1024, 20));
-    let sums = |grid: &Grid| grid.rows().map(|row| row.iter().sum()).collect::<Vec<u64>>();
     let waited = [(0, 2 * US), (4, US + 2 * US)];
     let ran = [(4, 6 * US), (9, 8 * US)];
     for (grid, expected) in [(&t.cpus.waiting, waited), (&t.cpus.running, ran)] {
@@ -79,16 +113,40 @@ fn what_was_before_measuring_began_counts_neither_as_latency_nor_as_migration() 
 }
 
 #[test]
+fn spans_follow_from_events() {
+    let recorder = TimelineRecorder::new(&machine(), Time(0));
+    recorder.observe(Time(25 * US), events);
+    let t = recorder.finish(Time(25 * US));
+    let llcs = t.llcs(&machine());
+    assert_eq!(sums(&llcs.running), [0, 6 * US, 8 * US, 0]);
+    assert_eq!(sums(&llcs.waiting), [0, 4 * US + 2 * US, 3 * US, 0]);
+    assert_eq!((t.wakeup_latency.count, t.wakeup_latency.sum_ns), (1, 4 * US));
+    assert_eq!((t.run_delay.count, t.run_delay.sum_ns), (2, 4 * US + 2 * US));
+    assert_eq!(t.migrations[1][2], 1);
+}
+
+#[test]
+fn a_task_whose_wakeup_is_not_in_the_trace_did_not_wait() {
+    let recorder = TimelineRecorder::new(&machine(), Time(0));
+    recorder.observe(Time(9 * US), |tracer| {
+        tracer.switch(Time(5 * US), 0, None, Some(task(1, &"a")));
+    });
+    let t = recorder.finish(Time(9 * US));
+    assert_eq!((t.cpus.running.sum(), t.cpus.waiting.sum()), (4 * US, 0), "it runs to the end");
+    assert_eq!((t.run_delay.sum_ns, t.wakeup_latency.count), (0, 0));
+}
+
+#[test]
 fn windows_double_and_lose_nothing() {
     let short = timeline(0, 20 * US, journey);
     let long = timeline(0, 1_000_000 * US, |recorder| {
         journey(recorder);
-        let b = task(2, &"b");
-        recorder.wakeup(Time(999_990 * US), b, 0);
-        recorder.switch(Time(999_992 * US), 0, None, Some(b));
+        recorder.meets(task(2, &"b"));
+        recorder.waited(Time(999_992 * US), 2, 0, Time(999_990 * US));
+        recorder.ran(Time(1_000_000 * US), 2, 0, Time(999_992 * US));
     });
     assert_eq!((long.window_ns, long.windows()), (1 << 23, 120), "8.4 ms each");
-    assert_eq!(long.cpus.running.sum(), short.cpus.running.sum() + 8 * US, "it runs to the end");
+    assert_eq!(long.cpus.running.sum(), short.cpus.running.sum() + 8 * US);
     assert_eq!(long.cpus.waiting.sum(), short.cpus.waiting.sum() + 2 * US);
     assert_eq!(row(&long.cpus.running, 4)[0], 6 * US);
     assert_eq!(row(&long.cpus.running, 0)[119], 8 * US);
@@ -103,10 +161,8 @@ fn more_groups_than_are_told_apart_are_others() {
     ];
     let t = timeline(0, 100 * US, |recorder| {
         for (pid, name) in (1..).zip(&NAMES) {
-            let task = TraceTask { process: 7, ..task(pid, name) };
-            recorder.switch(Time(0), pid as usize % 16, None, Some(task));
-            let left = Some((task, LeftAs::Exited));
-            recorder.switch(Time(US), pid as usize % 16, left, None);
+            recorder.meets(TraceTask { process: 7, ..task(pid, name) });
+            recorder.ran(Time(US), pid, pid as usize % 16, Time(0));
         }
     });
     let of = |by| t.groups.iter().filter(move |group| group.by == by);
@@ -124,11 +180,10 @@ fn a_thread_that_changes_its_group_is_in_the_new_one_from_then_on() {
     let in_one = TraceTask { known_to: &one, ..task(1, &"a") };
     let in_two = TraceTask { known_to: &two, ..in_one };
     let t = timeline(0, 3 * US, |recorder| {
-        recorder.switch(Time(0), 0, None, Some(in_one));
-        recorder.switch(Time(US), 0, Some((in_one, LeftAs::Sleeping)), None);
-        recorder.switch(Time(US), 0, None, Some(in_one));
-        recorder.meet(in_two);
-        recorder.switch(Time(3 * US), 0, Some((in_two, LeftAs::Sleeping)), None);
+        recorder.meets(in_one);
+        recorder.ran(Time(US), 1, 0, Time(0));
+        recorder.meets(in_two);
+        recorder.ran(Time(3 * US), 1, 0, Time(US));
     });
     let cgroups = t.groups.iter().filter(|group| group.by == By::Cgroup);
     let ran: Vec<_> = cgroups.map(|g| (g.name.as_str(), g.llcs.running.sum())).collect();
@@ -136,7 +191,7 @@ fn a_thread_that_changes_its_group_is_in_the_new_one_from_then_on() {
 }
 
 /// Does as the engine: reports memory at the times that the recorder asks for, and at the end.
-fn remember(recorder: &mut Recorder, end: u64) {
+fn remember(recorder: &mut Recording, end: u64) {
     let at = |now: Time| MemoryNow { node_pages: vec![now.ns()], accessed: Accessed::default() };
     while recorder.next_memory() < Time(end) {
         let now = recorder.next_memory();
