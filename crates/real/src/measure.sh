@@ -129,9 +129,14 @@ watch_scheduler() {
 	done
 }
 
+# Every user may read these.
+check_statistics() {
+	[ -r /proc/schedstat ] ||
+		fail "this kernel keeps no scheduling statistics (CONFIG_SCHEDSTATS): ask a guest with --on vm"
+}
+
 set_statistics() {
 	local file=/proc/sys/kernel/sched_schedstats
-	[ -e $file ] || fail "this kernel keeps no scheduling statistics (CONFIG_SCHEDSTATS): ask a guest with --on vm"
 	set_file $file 1 "$(cat $file)"
 }
 
@@ -270,6 +275,7 @@ rebuild_domains() {
 
 uname -r >"$out/release"
 mkdir -p "$out/before" "$out/after"
+check_statistics
 if ((root)); then
 	set_knobs
 	set_statistics
