@@ -9,12 +9,13 @@
 // Guests are x86-64 only.
 #[cfg(target_arch = "x86_64")]
 mod moved;
+mod page;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use roost_vm::{Cache, Given, Guest, GuestSpec, Job, Pieces};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn roost(arguments: &[&str]) -> Output {
@@ -200,7 +201,7 @@ fn means_of_both_sides(scheduler: &str, wanted: &str) -> [f64; 2] {
     [sim, real].map(|index| row[index].parse::<f64>().unwrap())
 }
 
-/// A script for the guest: checks that `--on host` leaves the machine as it was.
+/// A script for the guest: checks that `--on host` leaves the machine as it was, and writes pages.
 const ON_HOST: &str = r#"
 state() {
 	cat /sys/kernel/debug/sched/features /proc/sys/kernel/sched_schedstats
@@ -210,7 +211,7 @@ state() {
 state >before
 echo "== root"
 ./roost compare --on host --workload hackbench:groups=1,loops=20 --repeat 2 --counters \
-	fair fair+no-sis-util || exit
+	--html "$ROOST_OUT/root.html" fair fair+no-sis-util || exit
 unchanged() {
 	state >after
 	[ "$(cat before)" = "$(cat after)" ] || { cat before after; exit 9; }
@@ -230,8 +231,10 @@ for signal in INT TERM KILL; do
 done
 echo "== user"
 chmod 755 .
+mkdir -m 777 pages
 setpriv --reuid=65534 --regid=65534 --clear-groups ./roost compare --on host \
-	--workload hackbench:groups=1,loops=20 --repeat 1 --counters fair || exit
+	--workload hackbench:groups=1,loops=20 --repeat 1 --counters --html pages/user.html fair || exit
+cp pages/user.html "$ROOST_OUT"
 setpriv --reuid=65534 --regid=65534 --clear-groups ./roost compare --on host \
 	--workload hackbench --repeat 1 fair+no-sis-util
 echo "status $?"
@@ -239,7 +242,7 @@ echo "status $?"
 
 #[test]
 #[ignore = "boots a guest: make test-vm"]
-fn on_host_restores_what_it_changed() {
+fn on_host_restores_what_it_changed_and_writes_pages() {
     let machine = roost_machine::resolve("2n1l2m2c2t").unwrap();
     let mut guest = Guest::boot(&cache(), &GuestSpec::new(&machine)).unwrap();
     let job = Job::script(ON_HOST).with_file("roost", Path::new(env!("CARGO_BIN_EXE_roost")));
@@ -260,4 +263,45 @@ fn on_host_restores_what_it_changed() {
     let as_user = out.split("== user").nth(1).unwrap();
     assert!(as_user.contains("context_switches") && !as_user.contains("migrations_node"), "{all}");
     assert!(all.contains("only root may change"), "{all}");
+    let [root, user] = ["root.html", "user.html"]
+        .map(|name| page::data(&std::fs::read_to_string(result.out().join(name)).unwrap()));
+    has_all_parts(&root, &["fair", "fair+no-sis-util"], machine.nr_cpus());
+    assert_eq!((&user["timelines"], user["lacks"].as_array().unwrap().len()), (&json!([null]), 2));
+    assert!(
+        user["lacks"][1].as_str().unwrap().contains("only root can trace"),
+        "{}",
+        user["lacks"]
+    );
+}
+
+/// The sum over a table of numbers.
+fn sum(rows: &Value) -> u64 {
+    let rows = rows.as_array().unwrap().iter();
+    rows.flat_map(|row| row.as_array().unwrap()).map(|cell| cell.as_u64().unwrap()).sum()
+}
+
+/// A page of hackbench on a real kernel has all parts but memory, and says why that is left out.
+fn has_all_parts(page: &Value, schedulers: &[&str], cpus: usize) {
+    let names: Vec<_> = page["schedulers"].as_array().unwrap().iter().map(|s| &s["name"]).collect();
+    assert_eq!(names, schedulers);
+    assert_eq!(page["lacks"].as_array().unwrap().len(), 1, "{}", page["lacks"]);
+    assert!(page["lacks"][0].as_str().unwrap().contains("which memory"), "{}", page["lacks"]);
+    let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+    assert!(count(&page["metrics"]) > 0 && count(&page["counters"]) > 20, "{}", page["counters"]);
+    assert!(page["command"].as_str().unwrap().contains("--on host"), "{}", page["command"]);
+    let tasks = page["tasks"].as_array().unwrap();
+    let is_hackbench = |task: &Value| task["name"].as_str().unwrap().ends_with(" hackbench");
+    assert!(tasks.iter().any(is_hackbench), "a process: {tasks:?}");
+    for run in page["timelines"].as_array().unwrap() {
+        let [running, waiting] = [&run["cpus"]["running"], &run["cpus"]["waiting"]];
+        assert_eq!([count(running), count(waiting)], [cpus, cpus]);
+        for cells in [running, waiting, &run["migrations"]] {
+            assert!(sum(cells) > 0, "{cells}");
+        }
+        for latency in [&run["wakeup_latency"], &run["run_delay"]] {
+            assert!(latency["count"].as_u64().unwrap() > 100, "{latency}");
+            assert_eq!(count(&latency["us"]), count(&page["percentiles"]), "{latency}");
+        }
+        assert!(run["memory"].is_null() && count(&run["accesses"]) == 0);
+    }
 }
