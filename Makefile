@@ -33,7 +33,7 @@ FUZZ_SECONDS ?= 60
 BUILT ?=
 BUILT_IN = $(or $(CARGO_TARGET_DIR),target)/checked
 
-# The first seed of the swarm, and that of the properties' random inputs. The same commit is tested with the same inputs.
+# The first seed of the swarm, and that of the properties' random inputs: a commit is tested with the same inputs.
 SEED ?= 1
 export PROPTEST_RNG_SEED = $(SEED)
 
