@@ -62,7 +62,7 @@ fn case_of(random: &mut Random, seed: u64, waiting: bool) -> Case {
     let weights = if kind.grouped { random.range(0, 3) } else { 0 };
     let weights = (0..weights).map(|_| random_weight(random)).collect();
     let background = random.one_in(2);
-    let faults = version.is_none() && random.one_in(2);
+    let faults = if version.is_none() { random.one_in(2) } else { random.one_in(4) };
     if random.one_in(3) {
         let binders = random.range(1, 2);
         beside.extend((0..binders).map(|_| Beside::binding(random, &kind.cpus)));

@@ -222,6 +222,7 @@ fn cases_have_all_operations_and_odd_machines() {
     some("a node of memory alone", &|case| case.machine.memory_node);
     some("messages", &|case| case.beside.iter().any(|b| matches!(b, Beside::Talk { .. })));
     some("faults", &|case| case.faults && case.version.is_none());
+    some("late interrupts", &|case| case.faults && case.version.is_some());
     some("affinity from outside", &|case| {
         case.beside.iter().any(|b| matches!(b, Beside::Bind { .. }))
     });
