@@ -191,7 +191,9 @@ impl<S: Scheduler> Engine<'_, S> {
                 match self.world.tasks[id.index()].state {
                     State::Running => self.send_away(cpu, id),
                     State::Queued => self.relocate(cpu, id, cpu),
-                    State::Blocked | State::Arriving | State::Dead => {}
+                    // It fell asleep, and the scheduler may still have it on a queue.
+                    State::Blocked => self.scheduler.allowed_changed(&mut self.world, id, cpu),
+                    State::Arriving | State::Dead => {}
                 }
             }
             self.complete(cpu, by);

@@ -238,7 +238,7 @@ pub trait Scheduler {
     /// - A task that waits where it no longer may is moved at once: `dequeue_waiting` follows, and
     ///   then `enqueue(Relocated)` on another CPU.
     /// - A task that runs where it no longer may runs on until the stopper of its CPU moves it, in the
-    ///   first of these two ways.
+    ///   first of these two ways. If it sleeps by then, this is called again.
     /// - All others stay where they are. A sleeping task is placed at its next wakeup.
     fn allowed_changed(&mut self, _world: &mut World, _task: TaskId, _by: CpuId) {}
 

@@ -181,6 +181,24 @@ fn a_task_may_exit_before_the_stopper_comes() {
     }
 }
 
+/// A scheduler with delayed dequeues then still has it on a queue of that CPU.
+#[test]
+fn a_task_that_sleeps_before_the_stopper_comes_is_announced_again() {
+    let announced = |ns| {
+        let ops = vec![Op::Run { ns }, Op::Sleep { ns: MS }, Op::Run { ns: 1 }];
+        let scheduler = PerCpu::default();
+        let tasks = workload(vec![bound("it", &[0], ops), changer(3 * MS)]);
+        run_on("core:3 pu:1", &tasks, &scheduler);
+        let story = scheduler.story.borrow();
+        let by = |cpu| format!("it may use [1], by CPU {cpu}");
+        [CHANGER, 0].map(|cpu| story.iter().filter(|what| **what == by(cpu)).count())
+    };
+    let found: Vec<[usize; 2]> =
+        (3 * MS - 30_000..3 * MS + 60_000).step_by(250).map(announced).collect();
+    assert!(found.contains(&[1, 1]), "in none of the runs it sleeps that soon");
+    assert!(found.iter().all(|[changer, stopper]| *changer == 1 && *stopper <= 1));
+}
+
 /// Three tasks of a template, of which one runs, one waits and one sleeps.
 #[test]
 fn all_tasks_of_a_template_change_their_group_once() {

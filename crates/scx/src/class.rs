@@ -899,6 +899,10 @@ impl Scheduler for Scx {
 
     fn allowed_changed(&mut self, world: &mut World, task: TaskId, by: CpuId) {
         let on = On { cpu: by, home: world.task_cpu(task), balancing: false };
+        let Kernel { tasks, memory, .. } = &self.kernel;
+        if !tasks.get(task).runnable && tasks.knows_allowed(memory, world, task) {
+            return;
+        }
         self.change(world, on, task, |scx, world| scx.tell_allowed(world, on, task));
     }
 
