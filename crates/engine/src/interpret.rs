@@ -255,7 +255,29 @@ impl<S: Scheduler> Engine<'_, S> {
             Op::Meet { barrier, mutex } => self.arrive_at_barrier(cpu, id, barrier, Some(mutex)),
             Op::Start { delay_ns } => self.start_together(cpu, id, delay_ns),
             Op::SpinBarrier { barrier, spin_ns } => self.spin_at_barrier(cpu, id, barrier, spin_ns),
-            _ => unreachable!("{op:?} is executed elsewhere"),
+            Op::Run { .. }
+            | Op::Runtime { .. }
+            | Op::Sleep { .. }
+            | Op::SleepUntil { .. }
+            | Op::Timer { .. }
+            | Op::Loop { .. }
+            | Op::Count { .. }
+            | Op::Send { .. }
+            | Op::Receive { .. }
+            | Op::AwaitSample
+            | Op::OwnTurn
+            | Op::Fork(_)
+            | Op::Yield
+            | Op::SetNice(_)
+            | Op::SetPolicy(_)
+            | Op::SetSlice { .. }
+            | Op::SetGroup(_)
+            | Op::SetAffinity(_)
+            | Op::SetAffinityOf { .. }
+            | Op::SetGroupOf { .. }
+            | Op::Access(_)
+            | Op::StartWatch(_)
+            | Op::StopWatch(_) => unreachable!("{op:?} is executed elsewhere"),
         }
     }
 
