@@ -132,19 +132,30 @@ lint-live: setup-live
 	$(CARGO) fmt --manifest-path crates/live/Cargo.toml --check
 	$(CARGO) clippy $(LIVE) --all-targets --profile checked -- -D warnings
 
-# A workspace of its own, with a target folder and a virtual environment of its own.
+# In a virtual environment of its own. maturin would build all crates again, for the same reason as at BUILT. So CI
+# packs the library that the tests' build has made.
+define built-wheel
+	$(CARGO) build --workspace --lib --tests --locked --profile checked
+	rm -rf target/python/wheel
+	$(VENV)/bin/maturin pep517 write-dist-info --manifest-path python/Cargo.toml --metadata-directory target/python/wheel
+	cp -r python/roost target/python/wheel/
+	cp $(BUILT_IN)/lib_roost.so target/python/wheel/roost/_roost.abi3.so
+	$(VENV)/bin/wheel pack target/python/wheel --dest-dir $(WHEELS)
+endef
 PYTHON ?= python3
-PYTHON_PROFILE ?= release
 VENV = target/python/venv
+WHEELS = target/python/wheels
+# Else pyo3 asks the linker for Python's library.
+export PYO3_BUILD_EXTENSION_MODULE = 1
 python: setup
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "roost's package needs Python 3.10 with venv" >&2; exit 1; }
 	[ -x $(VENV)/bin/pip ] || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet 'maturin>=1.9,<2'
-	rm -rf target/python/wheels
-	$(VENV)/bin/maturin build --manifest-path python/Cargo.toml --target-dir target/python \
-		--profile $(PYTHON_PROFILE) --locked --out target/python/wheels
-	$(VENV)/bin/pip install --quiet --force-reinstall --no-deps target/python/wheels/roost-*.whl
-	$(VENV)/bin/pip install --quiet "$$(echo target/python/wheels/roost-*.whl)[test]"
+	$(VENV)/bin/pip install --quiet 'maturin>=1.9,<2' wheel
+	rm -rf $(WHEELS) && mkdir -p $(WHEELS)
+	$(if $(BUILT),$(built-wheel),$(VENV)/bin/maturin build --manifest-path python/Cargo.toml --release --locked \
+		--out $(WHEELS))
+	$(VENV)/bin/pip install --quiet --force-reinstall --no-deps $(WHEELS)/roost-*.whl
+	$(VENV)/bin/pip install --quiet "$$(echo $(WHEELS)/roost-*.whl)[test]"
 	cd python && ../$(VENV)/bin/mypy --strict -p roost
 	@: not in python/, because Python would find the package without its library there first
 	cd target/python && ../../$(VENV)/bin/pytest -c ../../python/pyproject.toml --rootdir ../../python \
