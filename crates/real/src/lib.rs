@@ -14,6 +14,7 @@ mod measurement;
 mod program;
 mod result;
 mod scheduler;
+mod tally;
 
 pub use error::RealError;
 pub use knobs::{Knobs, Setting};
@@ -21,3 +22,4 @@ pub use measurement::Measurement;
 pub use program::Workload;
 pub use result::Measured;
 pub use scheduler::{Program, RealScheduler};
+pub use tally::Tally;

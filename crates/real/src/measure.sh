@@ -12,8 +12,9 @@
 #                  `end_window` of the file with this name (optional)
 # ROOST_DELAY      seconds to wait before the workload; depends on the seed
 # ROOST_COUNTERS   ADDRESS/PORT at which the scheduler serves its counters over HTTP (optional)
-# ROOST_TASKS      a trace filter by name for the workload's tasks; wakeups and migrations of other tasks are not
-#                  counted (optional)
+# ROOST_TASKS      a trace filter by name for the workload's tasks; wakeups, switches and migrations of other tasks are
+#                  not counted (optional)
+# ROOST_CALLS      SYSCALL COMM: counts these system calls of the tasks with this name (optional)
 #
 # Without root, nothing is set or traced. If sudo started the script, the workload runs as the user who called sudo.
 #
@@ -31,7 +32,7 @@ events="sched_switch sched_waking sched_wakeup sched_wakeup_new sched_migrate_ta
 here=$PWD
 root=$((EUID == 0))
 restore=()
-workload='' scheduler='' watch=''
+workload='' scheduler='' watch='' calls=''
 
 fail() {
 	echo "$*" >"$out/failure"
@@ -149,11 +150,21 @@ set_tracing() {
 	echo 0 >$mine/tracing_on
 	echo mono >$mine/trace_clock
 	set_histograms "unsigned int waker; int target; int moved" "${ROOST_TASKS:+ if $ROOST_TASKS}"
+	[ -n "${ROOST_CALLS:-}" ] && count_calls $ROOST_CALLS
 	[ -n "${ROOST_STREAM_KB:-}" ] && set_stream
 }
 
+# $1: a system call, $2: the name of the tasks. A system call has no field with the name, but every event can be
+# filtered by it.
+count_calls() {
+	calls=$mine/events/syscalls/sys_enter_$1
+	[ -d "$calls" ] || fail "this kernel does not trace system calls: CONFIG_FTRACE_SYSCALLS is off"
+	trigger "syscalls/sys_enter_$1" "hist:keys=common_cpu if comm == \"$2\""
+}
+
 # Sets up histograms: how far each wakeup moved its task, the waker's and the target CPU of each wakeup (for the
-# workload's tasks only), and all migrations. $1: fields of a wakeup, $2: the filter.
+# workload's tasks only), and all migrations; and in which state tasks leave their CPU. $1: fields of a wakeup, $2: the
+# filter.
 set_histograms() {
 	restore+=("echo '!roost_wakeup $1' >>$tracing/synthetic_events")
 	echo "roost_wakeup $1" >>$tracing/synthetic_events ||
@@ -164,6 +175,7 @@ set_histograms() {
 	trigger synthetic/roost_wakeup 'hist:keys=moved'
 	[ -n "$2" ] && trigger synthetic/roost_wakeup 'hist:keys=waker,target:size=131072'
 	trigger sched/sched_migrate_task "hist:keys=orig_cpu,dest_cpu:size=131072$2"
+	[ -n "$2" ] && trigger sched/sched_switch "hist:keys=prev_state${2//comm ~/prev_comm ~}"
 }
 
 # Triggers are removed before the events that they read, the last one first. (Opening the file with > would remove its
@@ -241,6 +253,8 @@ save_tracing() {
 	mkdir -p "$out/hist"
 	cat $mine/events/sched/sched_migrate_task/hist >"$out/hist/migrations"
 	cat $mine/events/synthetic/roost_wakeup/hist >"$out/hist/wakeups"
+	[ -n "${ROOST_TASKS:-}" ] && cat $mine/events/sched/sched_switch/hist >"$out/hist/switches"
+	[ -n "${ROOST_CALLS:-}" ] && cat "$calls/hist" >"$out/hist/calls"
 	[ -n "${ROOST_STREAM_KB:-}" ] || return
 	mkdir -p "$out/trace/stats"
 	cp $tracing/saved_tgids $tracing/saved_cmdlines "$out/trace/"

@@ -76,6 +76,9 @@ impl Measurement<'_> {
         if let Some(filter) = self.workload.filter() {
             variables.push(("ROOST_TASKS", filter));
         }
+        if let Some([call, task]) = self.workload.calls.filter(|_| self.workload.counts_calls) {
+            variables.push(("ROOST_CALLS", format!("{call} {task}")));
+        }
         if self.scheduler.program.iter().any(|program| program.serves_counters) {
             let (address, port) = COUNTERS;
             variables.push(("ROOST_COUNTERS", format!("{address}/{port}")));

@@ -35,6 +35,11 @@ pub struct Workload {
     pub(crate) tasks: Vec<String>,
     /// Whether the script itself marks the part that is measured.
     pub(crate) own_window: bool,
+    /// The system call with which a task of this name begins each operation, if the program does not say how many
+    /// operations there were from its start to its end.
+    pub(crate) calls: Option<[&'static str; 2]>,
+    /// Whether these calls are counted.
+    pub(crate) counts_calls: bool,
 }
 
 /// Where a program's output has the results.
@@ -110,6 +115,8 @@ impl Workload {
             duration_ns: workload.duration_ns.map(|ns| seconds(ns) * NS_PER_S),
             tasks: program.tasks,
             own_window: false,
+            calls: program.calls,
+            counts_calls: false,
         })
     }
 
@@ -148,7 +155,14 @@ impl Workload {
             duration_ns: Some(window.end),
             tasks: Vec::new(),
             own_window: true,
+            calls: None,
+            counts_calls: false,
         })
+    }
+
+    /// The same, with a count of its operations where its output has none. Tracing makes system calls slower.
+    pub fn counting_calls(self) -> Self {
+        Self { counts_calls: true, ..self }
     }
 
     /// A filter for the kernel's trace events that matches the workload's tasks. `None` if their names are not known,
@@ -216,6 +230,8 @@ struct Program {
     meter: Meter,
     /// As in [`Workload`].
     tasks: Vec<String>,
+    /// As in [`Workload`].
+    calls: Option<[&'static str; 2]>,
 }
 
 impl Program {
@@ -228,7 +244,7 @@ impl Program {
              install {package}\" >&2; exit 127; }}\n{script}"
         );
         let tasks = tasks.iter().map(|&name| name.to_owned()).collect();
-        Self { script, files: Vec::new(), meter, tasks }
+        Self { script, files: Vec::new(), meter, tasks, calls: None }
     }
 }
 
@@ -317,14 +333,19 @@ fn netperf(test: &str, clients: u32, seconds: u64) -> Program {
     Program::new(["netserver", "netperf"], &script, Meter::After("Rate:"), &names)
 }
 
-/// The load file is part of the package. tbench itself decides how long it warms up before it measures.
+/// The load file is part of the package. tbench itself decides how long it warms up before it measures, and counts only
+/// what it did after that. A client sends one packet for each operation (sockio.c of dbench).
 fn tbench(clients: u32, seconds: u64) -> Program {
     let script = format!(
         "tbench_srv >/dev/null & server=$!\ntrap 'kill $server' EXIT\nsleep 1\n\
          tbench -t {seconds} -c /usr/share/dbench/client.txt {clients} 127.0.0.1\n"
     );
     let names = ["tbench", "tbench_srv"];
-    Program::new(["tbench", "dbench"], &script, Meter::After("Throughput"), &names)
+    let calls = Some(["sendto", "tbench"]);
+    Program {
+        calls,
+        ..Program::new(["tbench", "dbench"], &script, Meter::After("Throughput"), &names)
+    }
 }
 
 fn not_packaged(name: &str) -> RealError {

@@ -186,7 +186,7 @@ impl Measured {
         Ok(read("after")?.saturating_sub(read("before")?))
     }
 
-    fn text(&self, file: &str) -> Result<String, RealError> {
+    pub(crate) fn text(&self, file: &str) -> Result<String, RealError> {
         let path = self.folder.join(file);
         let bytes = std::fs::read(&path).map_err(|error| RealError::file(&path, error))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -296,7 +296,7 @@ impl Migrations {
 }
 
 /// Keys and counts of the entries in a histogram.
-fn rows(hist: &str) -> impl Iterator<Item = (Vec<u64>, u64)> + '_ {
+pub(crate) fn rows(hist: &str) -> impl Iterator<Item = (Vec<u64>, u64)> + '_ {
     hist.lines().filter_map(|line| {
         let (keys, hits) = line.strip_prefix("{ ")?.split_once(" } hitcount:")?;
         let key = |key: &str| key.split_once(':')?.1.trim().parse().ok();

@@ -558,15 +558,22 @@ Examples:
   roost validate --from observed.json --details    compares that with the model again, without guests
   roost validate --from observed.json --html agreement.html
                                                    a page with charts: simulated beside real
+  roost validate --workloads                       benchmarks beside their programs; ten minutes on two idle CPUs
+  roost validate --workloads tbench hackbench:groups=1,loops=250 --repeat 3
 
-Exits with status 1 if a bar is missed. Tolerances and bars: docs/validation.md.";
+Exits with status 1 if a bar is missed, or a program. Tolerances and bars: docs/validation.md.";
 
 /// Arguments of `roost validate`.
 #[derive(Debug, Args)]
 #[command(after_help = VALIDATE_EXAMPLES)]
 pub struct ValidateArgs {
-    /// Machines of 16 CPUs; may be given several times.
-    #[arg(long, value_name = "MACHINE", default_values = ["2n2l4c", "1s2n4l2c", "2n2l2c2t"])]
+    /// Compare benchmarks with the programs that they stand for, by what they count for each operation: wakeups,
+    /// switches, sleeps, preemptions and migrations. Without names, all that have a program.
+    #[arg(long, value_name = "WORKLOAD", num_args = 0.., conflicts_with_all = ["scenario", "details", "html"])]
+    pub workloads: Option<Vec<String>>,
+    /// Machines of 16 CPUs; may be given several times (default: 2n2l4c, 1s2n4l2c and 2n2l2c2t). With --workloads, one
+    /// machine of any shape (default: 2 CPUs).
+    #[arg(long, value_name = "MACHINE")]
     pub machine: Vec<String>,
     /// Scenarios (validation/NAME.json); may be given several times (default: all).
     #[arg(long, value_name = "NAME")]
@@ -575,9 +582,9 @@ pub struct ValidateArgs {
     /// the program of a sched_ext scheduler.
     #[arg(long, value_name = "SCHEDULER", default_value = crate::validate::DEFAULT_SCHEDULER)]
     pub scheduler: String,
-    /// Runs of each scenario on the real kernel.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: u32,
+    /// Runs of each scenario or program on the real kernel (default: 10 of a scenario, 5 of a program).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: Option<u32>,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

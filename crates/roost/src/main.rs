@@ -25,6 +25,7 @@ mod top;
 mod traces;
 mod validate;
 mod vm;
+mod workloads;
 
 use std::process::ExitCode;
 

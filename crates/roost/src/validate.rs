@@ -26,12 +26,19 @@ use crate::error::{Error, print};
 use crate::look;
 use crate::progress;
 use crate::vm;
+use crate::workloads;
+
+/// The machines that are validated if none is named.
+const MACHINES: [&str; 3] = ["2n2l4c", "1s2n4l2c", "2n2l2c2t"];
+
+/// Runs of each scenario on the real kernel if `--repeat` is not given.
+const RUNS: u32 = 10;
 
 /// What is validated if nothing else is asked for.
 pub const DEFAULT_SCHEDULER: &str = "fair@7.2";
 
 /// Arguments of the guest's kernel. The model has no automatic task groups, so the guest has none either.
-const KERNEL_ARGUMENTS: &str = "noautogroup";
+pub(crate) const KERNEL_ARGUMENTS: &str = "noautogroup";
 
 /// An instruction takes 2 to the power of this number, in ns. 0 makes the fastest CPUs that `--exact` can emulate.
 const INSTRUCTION_SHIFT: u8 = 0;
@@ -49,10 +56,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const SIMULATED_RUNS: u64 = 40;
 
 /// Set by Ctrl-C and SIGTERM.
-static STOP: AtomicBool = AtomicBool::new(false);
+pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
 /// The scheduler `name` in the simulation, if a guest has it too.
-fn of_both_sides(name: &str) -> Result<SchedulerSpec, Error> {
+pub(crate) fn of_both_sides(name: &str) -> Result<SchedulerSpec, Error> {
     let lacks = |what: &str| {
         Error::Usage(format!(
             "--scheduler {name}: {what}; both sides have fair@VERSION and roost, with settings after +, and the \
@@ -96,9 +103,16 @@ impl Real {
 
 /// Validates what `args` asks for.
 pub fn run(args: &ValidateArgs) -> Result<(), Error> {
+    if let Some(wanted) = &args.workloads {
+        return workloads::run(args, wanted);
+    }
     let scheduler = of_both_sides(&args.scheduler)?;
     let scenarios = chosen(&args.scenario)?;
-    let machines = args.machine.iter().map(|name| Ok(Arc::new(roost_machine::resolve(name)?)));
+    let names = match args.machine.as_slice() {
+        [] => MACHINES.to_vec(),
+        given => given.iter().map(String::as_str).collect(),
+    };
+    let machines = names.iter().map(|name| Ok(Arc::new(roost_machine::resolve(name)?)));
     let machines = machines.collect::<Result<Vec<_>, Error>>()?;
     for machine in &machines {
         scenarios.iter().try_for_each(|scenario| scenario.check(machine))?;
@@ -234,10 +248,11 @@ fn boot(
         Ok(Workload::of_rt_app(scenario.name, scenario.text, window_ns(duration))?)
     };
     let workloads = scenarios.iter().map(workload).collect::<Result<Vec<_>, _>>()?;
+    let repeat = args.repeat.unwrap_or(RUNS);
     let measurements: Vec<Measurement<'_>> = workloads
         .iter()
         .flat_map(|workload| {
-            (0..args.repeat).map(move |repeat| Measurement {
+            (0..repeat).map(move |repeat| Measurement {
                 workload,
                 scheduler,
                 seed: args.seed.wrapping_add(u64::from(repeat)),
@@ -253,7 +268,7 @@ fn boot(
     })?;
     let release = results.first().map(|result| result.measured.release()).transpose()?;
     let mut observations = Vec::new();
-    for (scenario, results) in scenarios.iter().zip(results.chunks(args.repeat as usize)) {
+    for (scenario, results) in scenarios.iter().zip(results.chunks(repeat as usize)) {
         let of_one =
             results.iter().map(|result| observe(scenario, &result.measured, &spec.machine));
         observations.push(of_one.collect::<Result<_, _>>()?);
@@ -300,7 +315,7 @@ fn read(file: &Path, scheduler: &str) -> Result<Real, Error> {
 }
 
 /// Writes to a temporary file, then renames it. If that fails, an old file stays whole.
-fn write(file: &Path, real: &Real) -> Result<(), Error> {
+pub(crate) fn write(file: &Path, real: &impl Serialize) -> Result<(), Error> {
     let wrong = |error: std::io::Error| Error::Usage(format!("{}: {error}", file.display()));
     let text = serde_json::to_string(real).map_err(|error| wrong(error.into()))?;
     let beside = file.with_extension("part");

@@ -166,6 +166,25 @@ fn a_scenario_on_both_sides() {
     assert!(real > 1000.0 && (sim - real).abs() < real / 10.0, "simulated {sim}, real {real}");
 }
 
+/// hackbench beside the real one, for less than a second. What a run counts follows from its arguments.
+#[test]
+#[ignore = "boots a guest: make test-vm"]
+fn a_benchmark_beside_its_program() {
+    cache();
+    let spec = "hackbench:groups=1,loops=20,pipe";
+    let output = roost(&["validate", "--workloads", spec, "--repeat", "1", "--format", "json"]);
+    // One short run may miss the tolerance.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let workload = &document["workloads"][0];
+    assert_eq!((&workload["workload"], &workload["operation"]), (&json!(spec), &json!("message")));
+    let real = |index: usize| workload["counters"][index]["real"].as_f64().unwrap();
+    let [wakeups, switches, sleeps] = [0, 1, 2].map(real);
+    // Each of 40 tasks sleeps at the gate, but no task sleeps more than twice for a message of 8,000.
+    assert!(sleeps > 40.0 / 8_000.0 && sleeps < 2.0 && switches > sleeps, "{workload}");
+    assert!((wakeups - sleeps).abs() < sleeps / 4.0, "who sleeps is woken: {workload}");
+}
+
 /// The same with the live scheduler's program, which counts by itself.
 #[test]
 #[ignore = "boots a guest, and needs scx_roost in $PATH: make test-live"]

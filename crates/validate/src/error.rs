@@ -28,4 +28,15 @@ pub enum ValidateError {
         /// The reason.
         source: roost_engine::RunError,
     },
+    /// A workload has no operation that is counted on both sides.
+    #[error("{0}: its operations are not counted on both sides; choose from {1}")]
+    NotCompared(String, String),
+    /// The simulation of a workload failed.
+    #[error("{workload}: {source}")]
+    RunOf {
+        /// The workload's name.
+        workload: String,
+        /// The reason.
+        source: roost_engine::RunError,
+    },
 }

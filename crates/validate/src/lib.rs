@@ -21,6 +21,7 @@ mod scenario;
 mod simulate;
 pub mod tolerance;
 mod verdict;
+pub mod workloads;
 
 pub use agreement::{Agreement, Opinion, Row, compare};
 pub use error::ValidateError;
