@@ -71,3 +71,40 @@ fn the_program_runs_here_as_in_the_recorded_guest_as_far_as_it_ever_did() {
         missed.iter().filter(|bar| bar.as_str().unwrap().contains("points of run time"));
     assert_eq!(misplaced.count(), 0, "{missed:?}");
 }
+
+/// Counters within 25% in the recorded runs of the programs (docs/notes/2026-11-26-workloads.md), of those that are
+/// compared.
+const WITHIN: [u64; 2] = [21, 57];
+
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/workloads-7.2.json");
+
+#[test]
+fn benchmarks_do_what_the_recorded_programs_did_as_far_as_they_ever_did() {
+    let arguments = ["validate", "--from", PROGRAMS, "--format", "json", "--workloads"];
+    let output = Command::new(env!("CARGO_BIN_EXE_roost")).args(arguments).output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |name: &str| document[name].as_u64().unwrap();
+    let [agreeing, compared] = ["agreeing", "compared"].map(number);
+    assert!(agreeing >= WITHIN[0] && compared >= WITHIN[1], "{agreeing} of {compared}");
+    assert_eq!(output.status.success(), agreeing == compared);
+}
+
+#[test]
+fn a_workload_that_is_not_compared_is_answered_with_those_that_are() {
+    let error = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roost"));
+        let output = command.args(["validate", "--workloads"]).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let told = error(&["coremark"]);
+    assert!(told.contains("coremark: its operations are not counted") && told.contains("tbench"));
+    assert!(error(&["hackbnch"]).contains("did you mean"));
+    assert!(
+        error(&["tbench", "--machine", "2n2l4c", "--machine", "4n1l4c"]).contains("one machine")
+    );
+    let told = error(&["tbench", "--from", "/no/such/file"]);
+    assert!(told.contains("/no/such/file") && told.contains("--save"), "{told}");
+    let told = error(&["tbench", "--from", PROGRAMS, "--machine", "2n2l4c"]);
+    assert!(told.contains("add --machine"), "{told}");
+}
