@@ -137,7 +137,8 @@ lint-live: setup-live
 define built-wheel
 	$(CARGO) build --workspace --lib --tests --locked --profile checked
 	rm -rf target/python/wheel
-	$(VENV)/bin/maturin pep517 write-dist-info --manifest-path python/Cargo.toml --metadata-directory target/python/wheel
+	$(VENV)/bin/maturin pep517 write-dist-info --manifest-path python/Cargo.toml \
+		--metadata-directory target/python/wheel
 	cp -r python/roost target/python/wheel/
 	cp $(BUILT_IN)/lib_roost.so target/python/wheel/roost/_roost.abi3.so
 	$(VENV)/bin/wheel pack target/python/wheel --dest-dir $(WHEELS)
