@@ -229,6 +229,12 @@ impl World {
         self.tasks[task.index()].pid
     }
 
+    /// The task with this number.
+    pub fn task_of_pid(&self, pid: u32) -> Option<TaskId> {
+        let found = self.tasks.iter().position(|task| task.pid == pid);
+        found.map(|index| TaskId(index as u32))
+    }
+
     /// The process a task belongs to: an index that tasks of one process share.
     #[inline]
     pub fn process(&self, task: TaskId) -> u32 {
@@ -433,7 +439,7 @@ impl World {
     }
 
     /// A world at time 0 with every CPU idle and no task.
-    pub(crate) fn new(machine: Arc<Machine>, seed: u64) -> Self {
+    pub fn new(machine: Arc<Machine>, seed: u64) -> Self {
         let nr_cpus = machine.nr_cpus();
         Self {
             now: Time(0),

@@ -4,7 +4,7 @@
 //!     xz -9e reduced.btf
 //!
 //! Kept whole are the structs in [`WHOLE`], those whose name begins with `scx_`, the types that these contain by value,
-//! kfuncs and the functions of sched_ext with their prototypes, per-CPU variables, and tracepoints of the scheduler.
+//! kfuncs and the functions of sched_ext with their prototypes, per-CPU variables, and [`TRACEPOINTS`].
 //! Other structs and enumerations are kept as declarations, so that a program can still ask whether one exists.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use std::io::Error;
 
 use roost_scx::btf::{Btf, Kind, TypeId};
 
-/// Structs whose members schedulers read (docs/scx.md).
-const WHOLE: [&str; 23] = [
+/// Types whose members schedulers read (docs/scx.md).
+const WHOLE: [&str; 26] = [
     "task_struct",
     "rq",
     "cgroup",
@@ -38,7 +38,14 @@ const WHOLE: [&str; 23] = [
     "bpf_spin_lock",
     "mm_struct",
     "pcpu_hot",
+    "pid",
+    "upid",
+    // Guards of scoped code (`include/linux/cleanup.h`).
+    "class_rcu_t",
 ];
+
+/// Tracepoints at which programs beside a scheduler follow tasks.
+const TRACEPOINTS: [&str; 3] = ["btf_trace_sched_", "btf_trace_cgroup_", "btf_trace_task_"];
 
 fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -57,7 +64,9 @@ fn is_root(btf: &Btf, id: TypeId, kfuncs: &[TypeId]) -> bool {
         Kind::Enum { .. } => name.starts_with("scx_"),
         Kind::Function(_) => kfuncs.contains(&id) || is_of_sched_ext(name),
         Kind::Variable { .. } => true,
-        Kind::Typedef(_) => name.starts_with("btf_trace_sched_"),
+        Kind::Typedef(_) => {
+            WHOLE.contains(&name) || TRACEPOINTS.iter().any(|start| name.starts_with(start))
+        }
         _ => false,
     }
 }

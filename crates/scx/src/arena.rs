@@ -9,6 +9,7 @@
 //! 0, and a write to it is lost.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::helpers::Function;
 use crate::interpret::Stop;
@@ -61,7 +62,7 @@ impl Arena {
     }
 
     /// The number of the page of an address. `None` if it is not a page of the arena.
-    fn page(&self, address: u64) -> Option<usize> {
+    pub(crate) fn page(&self, address: u64) -> Option<usize> {
         let page = usize::try_from(address.checked_sub(self.start)? / PAGE).ok()?;
         (page < self.pages.len()).then_some(page)
     }
@@ -127,15 +128,27 @@ impl Arena {
         (end as usize <= self.pages.len()).then_some(first)
     }
 
-    fn address(&self, page: u32) -> u64 {
+    /// The address of a page.
+    pub(crate) fn address(&self, page: u32) -> u64 {
         self.start + PAGE * u64::from(page)
+    }
+
+    /// Ranges of pages that cannot be allocated.
+    pub(crate) fn taken(&self) -> Vec<Range<u32>> {
+        let starts = [0].into_iter().chain(self.free.iter().map(|(first, len)| first + len));
+        let ends = self.free.keys().copied().chain([self.pages.len() as u32]);
+        starts.zip(ends).map(|(start, end)| start..end).filter(|range| !range.is_empty()).collect()
     }
 }
 
 impl Memory {
     /// Puts zeroed pages where there are none. `None` if there is no room.
-    fn populate(&mut self, first: u32, count: u32) -> Option<()> {
-        for page in first as usize..(first + count) as usize {
+    pub(crate) fn populate(&mut self, first: u32, count: u32) -> Option<()> {
+        let end = first.checked_add(count)?;
+        if end as usize > self.arena.as_ref()?.pages.len() {
+            return None;
+        }
+        for page in first as usize..end as usize {
             if self.arena.as_ref()?.pages[page] == 0 {
                 let place = self.allocate(PAGE as usize)?;
                 self.arena.as_mut()?.pages[page] = place;

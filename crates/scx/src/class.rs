@@ -27,7 +27,7 @@ use crate::error::ScxError;
 use crate::idle::Wakeup;
 use crate::instruction::Instruction;
 use crate::interpret::{self, Fault, Returned};
-use crate::kernel::{CONTEXT_BYTES, Call, Kernel, Placing};
+use crate::kernel::{Call, Kernel, Placing};
 use crate::lines::Fetched;
 use crate::own_counters::OwnCounter;
 use crate::program::{Program, Run};
@@ -192,13 +192,7 @@ impl Scx {
     pub fn new(machine: &Arc<Machine>, program: &Program, tick_ns: u64) -> Result<Self, ScxError> {
         program.check()?;
         let operations = &program.object.operations;
-        let mut kernel = Kernel::new(machine, program)?;
-        let maps: Vec<u64> = kernel.maps.iter().map(|map| map.address).collect();
-        let per_cpu = kernel.per_cpu;
-        let code = program.link(&mut kernel.memory, &maps, &per_cpu);
-        let (code, sections) =
-            code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
-        kernel.sections = sections;
+        let (mut kernel, code) = Kernel::load(machine, program, tick_ns)?;
         let flags = operations.number("flags");
         if flags & UNKNOWN_FLAGS != 0 {
             return Err(ScxError::Lacks(format!(
@@ -276,6 +270,7 @@ impl Scx {
         arguments: [u64; 5],
     ) -> Option<(u64, Cost)> {
         let stack = self.kernel.stack;
+        self.kernel.set_clocks(on.home, world.now().ns());
         let mut call = on.call(&mut self.kernel, world);
         let translated = self.machine_code.as_ref();
         let returned = translated.and_then(|code| code.run(&mut call, stack, entry, arguments));
@@ -514,12 +509,11 @@ impl Scx {
     /// Repeats what the loader had run before it attached the scheduler. The loader took it that each run returned 0.
     fn prepare(&mut self, world: &mut World) {
         for Run { at, argument } in std::mem::take(&mut self.runs) {
-            let context = self.kernel.context;
-            let room = argument.len() <= CONTEXT_BYTES;
-            let place = self.kernel.memory.slice_mut(context, argument.len()).ok();
-            match place.filter(|_| room) {
-                Some(place) => place.copy_from_slice(&argument),
-                None => self.kernel.end("a program's argument is too large"),
+            let memory = &mut self.kernel.memory;
+            let context = memory.allocate(argument.len()).unwrap_or(0);
+            match memory.slice_mut(context, argument.len()) {
+                Ok(place) => place.copy_from_slice(&argument),
+                Err(_) => self.kernel.end("no memory for a program's argument"),
             }
             if self.kernel.ended.is_some() {
                 return self.check(world);
@@ -531,6 +525,7 @@ impl Scx {
                 let place = self.kernel.object.place(at);
                 self.kernel.end(format!("{place} returned {} to the loader", value as u32 as i32));
             }
+            self.kernel.memory.release(context, argument.len());
         }
         self.check(world);
     }

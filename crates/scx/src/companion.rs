@@ -93,11 +93,7 @@ mod tests {
         let mut program = program.unwrap();
         program.set_number("busiest", 5).unwrap();
         let machine = Arc::new(roost_machine::resolve("2n2l4c").unwrap());
-        let mut kernel = Kernel::new(&machine, &program).unwrap();
-        let per_cpu = kernel.per_cpu;
-        let addresses: Vec<u64> = kernel.maps.iter().map(|map| map.address).collect();
-        let (_, sections) = program.link(&mut kernel.memory, &addresses, &per_cpu).unwrap();
-        kernel.sections = sections;
+        let (mut kernel, _) = Kernel::load(&machine, &program, 4_000_000).unwrap();
         let mut maps = UserMaps { kernel: &mut kernel, cpu: 0 };
         let (first, beyond) = (0_u32.to_le_bytes(), 9_u32.to_le_bytes());
         maps.write("set_moves", &first, 7);

@@ -27,7 +27,7 @@ pub(crate) fn message(memory: &Memory, format: u64, data: u64, size: u64) -> Res
         out += &converted(memory, flags, conversion, number)?;
     }
     out += rest;
-    Ok(out.trim_end().to_owned())
+    Ok(out)
 }
 
 fn converted(memory: &Memory, flags: &str, conversion: &str, number: u64) -> Result<String, Wild> {

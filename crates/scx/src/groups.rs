@@ -85,6 +85,10 @@ pub(crate) struct Group {
     pub cgroup: u64,
     pub css_set: u64,
     pub task_group: u64,
+    /// The group's own `struct cgroup_subsys_state`.
+    pub state: u64,
+    /// Number of the group above it.
+    pub parent: Option<usize>,
     weight: u32,
 }
 
@@ -127,6 +131,13 @@ impl Groups {
         self.number(Some(group)) as u64 + 1
     }
 
+    /// The ancestor of a cgroup that has this level (`cgroup_ancestor()`). 0 if there is none.
+    pub(crate) fn ancestor(&self, memory: &Memory, cgroup: u64, level: u32) -> Result<u64, Wild> {
+        let own = memory.read(cgroup + self.layout.level, 4)?;
+        let at = cgroup + self.layout.ancestors + 8 * u64::from(level);
+        if u64::from(level) <= own { memory.read(at, 8) } else { Ok(0) }
+    }
+
     /// All groups, parents before their children.
     pub(crate) fn all(&self) -> &[Group] {
         &self.groups
@@ -139,7 +150,7 @@ impl Groups {
         name: &str,
         weight: u32,
     ) -> Result<Group, Wild> {
-        let above = parent.map_or(0, |parent| self.groups[parent].task_group);
+        let (above, number) = (parent.map_or(0, |parent| self.groups[parent].task_group), parent);
         let parent = parent.map(|parent| self.groups[parent].cgroup);
         let layout = &self.layout;
         let level = match parent {
@@ -169,7 +180,8 @@ impl Groups {
         memory.write(task_group + layout.task_group_parent, 8, above)?;
         memory.write(task_group + layout.bandwidth_period, 8, 1000 * PERIOD_US)?;
         memory.write(task_group + layout.bandwidth_quota, 8, NO_QUOTA)?;
-        Ok(Group { cgroup, css_set, task_group, weight })
+        let state = cgroup + layout.own;
+        Ok(Group { cgroup, css_set, task_group, state, parent: number, weight })
     }
 
     /// Writes a `struct scx_cgroup_init_args` for a group.

@@ -1,6 +1,7 @@
 //! Helpers, which programs call by number. `include/uapi/linux/bpf.h` documents each.
 
 use crate::costs;
+use crate::format;
 use crate::interpret::{Host, Stop};
 use crate::kernel::Call;
 use crate::timers;
@@ -13,7 +14,7 @@ const EFAULT: u64 = -14i64 as u64;
 pub(crate) type Function = fn(&mut Call, [u64; 5]) -> Result<u64, Stop>;
 
 /// The helpers, with their numbers.
-const HELPERS: [(u32, Function); 28] = [
+const HELPERS: [(u32, Function); 34] = [
     (1, map_lookup_elem),
     (2, map_update_elem),
     (3, map_delete_elem),
@@ -22,18 +23,24 @@ const HELPERS: [(u32, Function); 28] = [
     (7, random),
     (8, this_cpu),
     (14, current_pid_tgid),
+    (35, current_task),
     (42, this_node),
     (55, perf_event_read_value),
     (93, spin_lock),
     (94, nothing),
     (113, probe_read_kernel),
     (115, probe_read_kernel_str),
+    (118, jiffies),
     (125, now),
+    (131, ringbuf_reserve),
+    (132, nothing),
+    (133, nothing),
     (153, per_cpu_ptr),
     (154, this_cpu_ptr),
     (156, task_storage_get),
     (157, task_storage_delete),
     (158, current_task),
+    (165, snprintf),
     (169, timers::init),
     (170, timers::set_callback),
     (171, timers::start),
@@ -126,6 +133,26 @@ fn task_storage_delete(call: &mut Call, [map, task, ..]: [u64; 5]) -> Result<u64
 
 fn now(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.world.now().ns())
+}
+
+/// Ticks since the kernel's start, which began five minutes before the counter of 32 bits overflows (INITIAL_JIFFIES).
+fn jiffies(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
+    let tick_ns = call.kernel.tick_ns;
+    let before_overflow = 300 * 1_000_000_000 / tick_ns;
+    Ok((1 << 32) - before_overflow + call.world.now().ns() / tick_ns)
+}
+
+/// Writes a text with numbers. Returns the length that the whole text has, with its NUL.
+fn snprintf(call: &mut Call, [to, size, text, data, data_size]: [u64; 5]) -> Result<u64, Stop> {
+    let text = format::message(&call.kernel.memory, text, data, data_size)?;
+    let size = size as u32 as usize;
+    let fitting = text.len().min(size.saturating_sub(1));
+    let place = call.kernel.memory.slice_mut(to, size)?;
+    if let Some(end) = place.get_mut(fitting) {
+        *end = 0;
+        place[..fitting].copy_from_slice(&text.as_bytes()[..fitting]);
+    }
+    Ok(text.len() as u64 + 1)
 }
 
 fn random(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
@@ -233,7 +260,12 @@ fn spin_lock(call: &mut Call, [at, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }
 
-/// Does nothing: helpers that only print, and releasing a spin lock.
+/// There is no room in a ring buffer, as in a full one: nobody reads it.
+fn ringbuf_reserve(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
+    Ok(0)
+}
+
+/// Does nothing: helpers that only print, giving a record back, and releasing a spin lock.
 fn nothing(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

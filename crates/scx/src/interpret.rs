@@ -45,11 +45,20 @@ pub trait Host {
         None
     }
 
+    /// Called before the program accesses bytes at an address.
+    ///
+    /// # Errors
+    /// If the bytes cannot be had.
+    fn prepare(&mut self, _address: u64, _bytes: u32) -> Result<(), Stop> {
+        Ok(())
+    }
+
     /// Reads 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
     /// If the bytes are not the program's own.
     fn load(&mut self, address: u64, bytes: u32) -> Result<u64, Stop> {
+        self.prepare(address, bytes)?;
         let value = self.memory().read(address, bytes)?;
         self.touch(address, false);
         Ok(value)
@@ -60,6 +69,7 @@ pub trait Host {
     /// # Errors
     /// If the bytes are not the program's own.
     fn store(&mut self, address: u64, bytes: u32, value: u64) -> Result<(), Stop> {
+        self.prepare(address, bytes)?;
         self.memory().write(address, bytes, value)?;
         self.touch(address, true);
         Ok(())
@@ -449,6 +459,7 @@ pub(crate) fn exchange(
     operand: u64,
     register_0: u64,
 ) -> Result<u64, Stop> {
+    host.prepare(address, bytes)?;
     let old = host.memory().read(address, bytes)?;
     let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
     let new = match operation & !FETCH {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use roost_engine::{CpuId, TaskId, World};
 use roost_machine::Machine;
 
+use crate::btf::essential;
 use crate::costs;
 use crate::error::ScxError;
 use crate::groups::Groups;
 use crate::helpers;
 use crate::idle::Idle;
+use crate::instruction::Instruction;
 use crate::interpret::{Callee, Host, MOST_FRAMES, STACK_BYTES, Stop};
 use crate::iterators::Iterations;
 use crate::kernel_types::KernelTypes;
@@ -25,7 +27,7 @@ use crate::tasks::Tasks;
 use crate::timers::Timers;
 
 /// Size of a hook's arguments in bytes: as many as the kernel has, with 8 bytes each.
-pub(crate) const CONTEXT_BYTES: usize = 8 * 12;
+const CONTEXT_BYTES: usize = 8 * 12;
 
 /// SCX_OPS_BUILTIN_IDLE_PER_NODE: idle CPUs are tracked by node.
 const IDLE_PER_NODE: u64 = 0x40;
@@ -34,12 +36,21 @@ const IDLE_PER_NODE: u64 = 0x40;
 const ARGUMENT_BYTES: usize = 64;
 
 /// Per-CPU variables of the kernel.
-pub(crate) const PER_CPU: [&str; 2] = ["runqueues", "sd_llc_id"];
+pub(crate) const PER_CPU: [&str; 4] =
+    ["runqueues", "sd_llc_id", "__preempt_count", "cpufreq_cpu_data"];
 
-/// Members of `struct rq` with the right value. All but the first are 0, because no task is of another class and no CPU
-/// goes offline.
-pub(crate) const FILLED: [&str; 6] =
-    ["curr", "rt.rt_queued", "balance_callback", "dl.dl_nr_running", "fair_server", "ext_server"];
+/// Members of `struct rq` with the right value. All but the first three are 0, because no task is of another class and
+/// no CPU goes offline.
+pub(crate) const FILLED: [&str; 8] = [
+    "curr",
+    "clock_task",
+    "clock_pelt",
+    "rt.rt_queued",
+    "balance_callback",
+    "dl.dl_nr_running",
+    "fair_server",
+    "ext_server",
+];
 
 /// Number of tasks that one call of `dispatch` may move (SCX_DSP_DFL_MAX_BATCH), unless the scheduler sets
 /// `dispatch_max_batch`.
@@ -63,6 +74,8 @@ pub(crate) struct Kernel {
     pub timers: Timers,
     pub iterations: Iterations,
     pub per_cpu: PerCpus,
+    /// Whether the program can find a CPU's `struct rq`, and with it the clocks.
+    finds_queues: bool,
     /// The task for which `select_cpu` or `enqueue` is called.
     pub placing: Placing,
     /// Requests of `dispatch`, which are carried out after it.
@@ -79,6 +92,8 @@ pub(crate) struct Kernel {
     pub context: u64,
     /// Address of the structs that hooks get as arguments.
     pub arguments: u64,
+    /// Time between ticks, in ns.
+    pub tick_ns: u64,
     /// Instructions that the kernel executed in kfuncs and helpers since this was last taken.
     pub executed: u64,
     /// Instructions that the kernel executes in a kfunc, by the kfunc's number.
@@ -121,8 +136,15 @@ pub(crate) struct PerCpus {
     pub runqueues: PerCpu,
     /// Offset of `curr` in `struct rq`.
     current: u64,
+    /// Offsets of the clocks `clock_task` and `clock_pelt` in `struct rq`.
+    clocks: [u64; 2],
     /// `sd_llc_id`: the CPU's LLC.
     llc: PerCpu,
+    /// `__preempt_count`: 0. Hooks run with a count of their own, from which programs tell whether they run in an
+    /// interrupt. The simulation does not say that they do.
+    preempt_count: PerCpu,
+    /// `cpufreq_cpu_data`: NULL, as without a frequency driver.
+    frequency: PerCpu,
 }
 
 impl PerCpus {
@@ -134,19 +156,30 @@ impl PerCpus {
             // The variable is in memory, so this cannot fail.
             let _ = memory.write(llc.of(number), 4, cpu.llc.into());
         }
-        Ok(Self { runqueues, current: kernel.offset("rq", "curr")?, llc })
+        Ok(Self {
+            runqueues,
+            current: kernel.offset("rq", "curr")?,
+            clocks: [kernel.offset("rq", "clock_task")?, kernel.offset("rq", "clock_pelt")?],
+            llc,
+            preempt_count: PerCpu::new(memory, 4, nr_cpus)?,
+            frequency: PerCpu::new(memory, 8, nr_cpus)?,
+        })
+    }
+
+    /// The variables, in the order of [`PER_CPU`].
+    fn all(&self) -> [PerCpu; PER_CPU.len()] {
+        [self.runqueues, self.llc, self.preempt_count, self.frequency]
     }
 
     /// The variable with this name.
     pub(crate) fn named(&self, name: &str) -> Option<PerCpu> {
-        let [runqueues, llc] = PER_CPU;
-        let known = [(runqueues, self.runqueues), (llc, self.llc)];
+        let known = PER_CPU.into_iter().zip(self.all());
         known.into_iter().find(|(known, _)| *known == name).map(|(_, variable)| variable)
     }
 
     /// Address of a CPU's copy of the variable at an address. 0 if there is none.
     pub(crate) fn of(&self, variable: u64, cpu: u64) -> u64 {
-        let known = [self.runqueues, self.llc].into_iter().find(|known| known.first == variable);
+        let known = self.all().into_iter().find(|known| known.first == variable);
         known.map_or(0, |known| known.of(cpu))
     }
 }
@@ -173,7 +206,7 @@ pub(crate) struct Dispatch {
 }
 
 impl Kernel {
-    pub(crate) fn new(machine: &Arc<Machine>, program: &Program) -> Result<Self, ScxError> {
+    fn new(machine: &Arc<Machine>, program: &Program, tick_ns: u64) -> Result<Self, ScxError> {
         let room = || ScxError::broken("its maps and variables do not fit into memory");
         let mut memory = Memory::default();
         let nr_cpus = machine.nr_cpus();
@@ -213,6 +246,11 @@ impl Kernel {
             timers: Timers::default(),
             iterations: Iterations::new(),
             per_cpu: PerCpus::new(types, &mut memory, machine)?,
+            finds_queues: program
+                .object
+                .externs
+                .iter()
+                .any(|name| ["runqueues", "scx_bpf_cpu_rq"].contains(&essential(&name.name))),
             machine: machine.clone(),
             object: program.object.clone(),
             memory,
@@ -228,11 +266,28 @@ impl Kernel {
             stack,
             context,
             arguments,
+            tick_ns,
             executed: 0,
             kfunc_costs: kfuncs::costs(),
             builtin_idle: true,
             ended: None,
         })
+    }
+
+    /// Puts a program and its variables into memory, for a kernel with this tick. Also returns the program's code.
+    pub(crate) fn load(
+        machine: &Arc<Machine>,
+        program: &Program,
+        tick_ns: u64,
+    ) -> Result<(Self, Vec<Instruction>), ScxError> {
+        let mut kernel = Self::new(machine, program, tick_ns)?;
+        let maps: Vec<u64> = kernel.maps.iter().map(|map| map.address).collect();
+        let per_cpu = kernel.per_cpu;
+        let code = program.link(&mut kernel.memory, &maps, &per_cpu);
+        let (code, sections) =
+            code.ok_or_else(|| ScxError::broken("its variables do not fit into memory"))?;
+        kernel.sections = sections;
+        Ok((kernel, code))
     }
 
     /// The scheduler cannot continue. The first reason counts.
@@ -247,6 +302,19 @@ impl Kernel {
         let at = self.per_cpu.runqueues.of(cpu as u64) + self.per_cpu.current;
         // The struct is in memory, so this cannot fail.
         let _ = self.memory.write(at, 8, address);
+    }
+
+    /// Sets the clocks of a CPU's run queue (`update_rq_clock()`). No time is taken out of them.
+    #[inline]
+    pub(crate) fn set_clocks(&mut self, cpu: CpuId, now_ns: u64) {
+        if !self.finds_queues {
+            return;
+        }
+        let queue = self.per_cpu.runqueues.of(cpu as u64);
+        for clock in self.per_cpu.clocks {
+            // The struct is in memory, so this cannot fail.
+            let _ = self.memory.write(queue + clock, 8, now_ns);
+        }
     }
 
     /// The queue that a number denotes for a CPU (`find_dsq_for_dispatch()`).

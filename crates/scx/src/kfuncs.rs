@@ -5,6 +5,7 @@ use roost_engine::CpuId;
 
 use crate::arena;
 use crate::costs;
+use crate::css;
 use crate::dispatch::{ENQUEUE_BY_TIME, INTERNAL_FLAGS};
 use crate::format;
 use crate::helpers::Function;
@@ -18,7 +19,7 @@ use crate::queues::{Dsq, Queue, id};
 /// A kfunc: its name, number of parameters, and function.
 type Kfunc = (&'static str, usize, Function);
 
-const SCHEDULING: [Kfunc; 56] = [
+const SCHEDULING: [Kfunc; 64] = [
     ("scx_bpf_create_dsq", 2, create_dsq),
     ("scx_bpf_destroy_dsq", 1, destroy_dsq),
     ("scx_bpf_dsq_insert", 4, dsq_insert),
@@ -62,6 +63,12 @@ const SCHEDULING: [Kfunc; 56] = [
     ("scx_bpf_task_running", 1, task_running),
     ("scx_bpf_task_cgroup", 1, task_cgroup),
     ("bpf_cgroup_release", 1, nothing),
+    ("bpf_cgroup_ancestor", 2, cgroup_ancestor),
+    ("bpf_iter_css_new", 3, css::begin),
+    ("bpf_iter_css_next", 1, css::next),
+    ("bpf_iter_css_destroy", 1, nothing),
+    ("bpf_task_from_pid", 1, task_from_pid),
+    ("bpf_task_release", 1, nothing),
     ("scx_bpf_kick_cpu", 2, kick_cpu),
     ("scx_bpf_cpu_rq", 1, cpu_rq),
     ("scx_bpf_cpu_curr", 1, cpu_curr),
@@ -76,6 +83,8 @@ const SCHEDULING: [Kfunc; 56] = [
     ("scx_bpf_exit_bstr", 4, exit_bstr),
     ("bpf_rcu_read_lock", 0, nothing),
     ("bpf_rcu_read_unlock", 0, nothing),
+    ("bpf_preempt_disable", 0, nothing),
+    ("bpf_preempt_enable", 0, nothing),
     ("bpf_iter_num_new", 3, iter_num_new),
     ("bpf_iter_num_next", 1, iter_num_next),
     ("bpf_iter_num_destroy", 1, nothing),
@@ -460,6 +469,17 @@ fn task_cgroup(call: &mut Call, [task, ..]: [u64; 5]) -> Result<u64, Stop> {
     Ok(call.kernel.groups.get(call.world.group(task)).cgroup)
 }
 
+/// The cgroup above a cgroup that has this level. 0 if there is none.
+fn cgroup_ancestor(call: &mut Call, [cgroup, level, ..]: [u64; 5]) -> Result<u64, Stop> {
+    Ok(call.kernel.groups.ancestor(&call.kernel.memory, cgroup, level as u32)?)
+}
+
+/// The task with this number. 0 if there is none.
+fn task_from_pid(call: &mut Call, [pid, ..]: [u64; 5]) -> Result<u64, Stop> {
+    let task = call.world.task_of_pid(pid as u32);
+    Ok(task.map_or(0, |task| call.kernel.tasks.get(task).address))
+}
+
 fn cpu_rq(call: &mut Call, [cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
     let valid = valid_cpu(call, cpu).is_some();
     Ok(if valid { call.kernel.per_cpu.runqueues.of(cpu) } else { 0 })
@@ -514,12 +534,13 @@ fn cpu_node(call: &mut Call, [cpu, ..]: [u64; 5]) -> Result<u64, Stop> {
 
 fn error_bstr(call: &mut Call, [text, data, size, ..]: [u64; 5]) -> Result<u64, Stop> {
     let message = format::message(&call.kernel.memory, text, data, size)?;
-    call.kernel.end(format!("scx_bpf_error: {message}"));
+    call.kernel.end(format!("scx_bpf_error: {}", message.trim_end()));
     Ok(0)
 }
 
 fn exit_bstr(call: &mut Call, [code, text, data, size, _]: [u64; 5]) -> Result<u64, Stop> {
     let message = format::message(&call.kernel.memory, text, data, size)?;
+    let message = message.trim_end();
     call.kernel.end(format!("it unregistered itself with exit code {code:#x}: {message}"));
     Ok(0)
 }
@@ -548,7 +569,7 @@ fn iter_num_next(call: &mut Call, [iterator, ..]: [u64; 5]) -> Result<u64, Stop>
     Ok(iterator)
 }
 
-/// Does nothing: functions that order memory or keep objects alive. Only one hook runs at a time here.
+/// Does nothing: functions that order memory, keep objects alive or the CPU. Only one hook runs at a time here.
 fn nothing(_: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     Ok(0)
 }

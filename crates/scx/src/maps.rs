@@ -14,12 +14,18 @@ const HASH: MapKind = MapKind(1);
 const ARRAY: MapKind = MapKind(2);
 const PERF_EVENT_ARRAY: MapKind = MapKind(4);
 const PERCPU_ARRAY: MapKind = MapKind(6);
+const RINGBUF: MapKind = MapKind(27);
 const TASK_STORAGE: MapKind = MapKind(29);
 pub(crate) const ARENA: MapKind = MapKind(33);
 
 /// Whether the simulation supports maps of this kind.
 pub(crate) fn is_known(kind: MapKind) -> bool {
-    [HASH, ARRAY, PERF_EVENT_ARRAY, PERCPU_ARRAY, TASK_STORAGE, ARENA].contains(&kind)
+    [HASH, ARRAY, PERF_EVENT_ARRAY, PERCPU_ARRAY, RINGBUF, TASK_STORAGE, ARENA].contains(&kind)
+}
+
+/// Whether a map of this kind is an array.
+pub(crate) fn is_array(kind: MapKind) -> bool {
+    [ARRAY, PERCPU_ARRAY].contains(&kind)
 }
 
 /// Flags of `map_update_elem` (BPF_ANY, BPF_NOEXIST, BPF_EXIST).
@@ -51,7 +57,7 @@ enum Values {
     /// Task storage: addresses of values by task. 0: the task has none.
     Task(Vec<u64>),
     /// A map without values: an arena, whose pages are in the memory; counters of the processor, which the simulation
-    /// does not have; or an unsupported kind.
+    /// does not have; a ring buffer, which nobody reads; or an unsupported kind.
     Nothing,
 }
 
@@ -121,6 +127,15 @@ impl Map {
         array.into_iter().flat_map(move |(first, stride)| {
             indices.clone().map(move |index| first + stride * index)
         })
+    }
+
+    /// Where the values of an array are: offset in the file that a loader maps, address, and length in bytes. A per-CPU
+    /// array has a piece for each CPU.
+    pub(crate) fn pieces(&self, nr_cpus: usize) -> Vec<(u64, u64, usize)> {
+        let Values::Array { first, stride, of_cpu } = self.values else { return Vec::new() };
+        let len = stride * u64::from(self.definition.max_entries);
+        let copies = if of_cpu == 0 { 1 } else { nr_cpus as u64 };
+        (0..copies).map(|cpu| (cpu * len, first + cpu * of_cpu, len as usize)).collect()
     }
 
     /// The keys of a hash table. Other maps have none.

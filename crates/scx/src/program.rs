@@ -480,6 +480,8 @@ fn is_filled(name: &str) -> bool {
         "signal_struct" => ["nr_threads", "live.counter"].contains(&member),
         // Of the deadline servers of a CPU. 0 is right, because no task is of another class.
         "sched_dl_entity" => ["rb_node", "rb_node.__rb_parent_color"].contains(&member),
+        // Is never reached, because no CPU has a frequency driver.
+        "cpufreq_policy" => true,
         "cgroup" => groups::FILLED.contains(&member),
         "cgroup_subsys_state" => ["cgroup", "parent"].contains(&member),
         "css_set" => member == "dfl_cgrp",

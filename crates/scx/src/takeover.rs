@@ -114,7 +114,11 @@ impl Program {
         kernel: impl Into<Arc<KernelTypes>>,
     ) -> Result<Self, ScxError> {
         let kernel = kernel.into();
-        let mut takeover = Takeover::new(loaded, &kernel)?;
+        let hooks = loaded.operations.descriptors.values();
+        // The programs of a scheduler have the same types, which are loaded before all of them.
+        let of = hooks.filter_map(|&program| loaded.programs.get(program)?.btf).max();
+        let of = of.ok_or_else(|| ScxError::broken("its hooks were loaded without types"))?;
+        let mut takeover = Takeover::new(loaded, &kernel, of)?;
         let operations = takeover.operations()?;
         let mut runs = Vec::new();
         for (program, argument) in &loaded.runs {
@@ -128,12 +132,30 @@ impl Program {
         }
         takeover.finish(operations, runs)
     }
+
+    /// Takes over one program that a loader wants to run before it attaches its scheduler. Also returns what each map
+    /// of the loader is.
+    pub(crate) fn taken_over_alone(
+        loaded: &Loaded,
+        kernel: impl Into<Arc<KernelTypes>>,
+        number: usize,
+    ) -> Result<(Self, Vec<Place>), ScxError> {
+        let kernel = kernel.into();
+        let of = loaded.programs.get(number).and_then(|program| program.btf);
+        let of = of.ok_or_else(|| ScxError::broken("a program was loaded without types"))?;
+        let mut takeover = Takeover::new(loaded, &kernel, of)?;
+        let run = Run { at: takeover.program(number)?, argument: Vec::new() };
+        let places = takeover.places.clone();
+        Ok((takeover.finish(Operations::default(), vec![run])?, places))
+    }
 }
 
 /// What a map of the loader becomes.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+pub(crate) enum Place {
+    /// A map, by number.
     Map(usize),
+    /// A section of variables, by number.
     Data(usize),
     /// It is no part of the scheduler.
     Nothing,
@@ -170,11 +192,7 @@ struct Piece {
 }
 
 impl<'a> Takeover<'a> {
-    fn new(loaded: &'a Loaded, kernel: &'a Arc<KernelTypes>) -> Result<Self, ScxError> {
-        let hooks = loaded.operations.descriptors.values();
-        // The programs of a scheduler have the same types, which are loaded before all of them.
-        let of = hooks.filter_map(|&program| loaded.programs.get(program)?.btf).max();
-        let of = of.ok_or_else(|| ScxError::broken("its hooks were loaded without types"))?;
+    fn new(loaded: &'a Loaded, kernel: &'a Arc<KernelTypes>, of: usize) -> Result<Self, ScxError> {
         let btf = loaded.btfs.get(of).ok_or_else(|| ScxError::broken("its types are missing"))?;
         let mut takeover = Self {
             loaded,

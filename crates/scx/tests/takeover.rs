@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::HashMap;
-use std::io::Read as _;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Read as _};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use object::{Object as _, ObjectSection as _};
@@ -11,8 +13,8 @@ use proptest::prelude::*;
 use roost_scx::btf::Kind;
 use roost_scx::object::{Function, MapDefinition, MapKind, Target};
 use roost_scx::{
-    Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram, Object, Program,
-    Resolved, STRUCT_OPS_VALUE, Scx, ScxError, relocate, resolve,
+    Early, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram, Object,
+    Program, Resolved, STRUCT_OPS_VALUE, Scx, ScxError, Store, relocate, resolve,
 };
 
 const SMALL: &[u8] = include_bytes!("data/small.bpf.o");
@@ -238,6 +240,141 @@ fn entries_of_maps_and_runs_of_programs_are_taken_over() {
     let control = roost_engine::Control::new(1);
     let error = roost_engine::run(&machine, &workload, scx, control).unwrap_err();
     assert!(error.to_string().contains("ops.init() failed (-17)"), "{error}");
+}
+
+/// Bytes of a page, and the address of the first one of the arena.
+const PAGE: u64 = 4096;
+const ARENA: u64 = 1 << 44;
+
+/// The files of a loader's maps, and the pages that were written.
+struct Files(Vec<RefCell<Vec<u8>>>, RefCell<BTreeSet<(usize, u64)>>);
+
+impl Store for Files {
+    fn read(&self, map: usize, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        bytes.copy_from_slice(&self.0[map].borrow()[at as usize..at as usize + bytes.len()]);
+        Ok(())
+    }
+
+    fn write(&self, map: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0[map].borrow_mut()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        self.1.borrow_mut().insert((map, at / PAGE));
+        Ok(())
+    }
+
+    fn data(&self, map: usize) -> Vec<Range<u64>> {
+        let written = self.1.borrow();
+        let pages = written.iter().filter(|(of, _)| *of == map);
+        pages.map(|(_, page)| page * PAGE..(page + 1) * PAGE).collect()
+    }
+}
+
+/// A program that allocates a page of an arena, puts its argument's number there, and gives the address back in the
+/// argument. It returns the number of its runs, which it counts in a map of variables, plus the number that the first
+/// page has before.
+fn fills_an_arena(count: i32, arena: i32) -> Vec<Instruction> {
+    let allocate =
+        KERNEL.btf.find("bpf_arena_alloc_pages", |kind| matches!(kind, Kind::Function(_)));
+    let of = |code, dst, src, offset, imm| Instruction { code, dst, src, offset, imm };
+    let (load, move_register, move_number, store) = (0x79, 0xbf, 0xb7, 0x7b);
+    let wide = |dst, src, imm, upper| [of(0x18, dst, src, 0, imm), of(0, 0, 0, 0, upper)];
+    let mut code = vec![of(move_register, 6, 1, 0, 0)];
+    code.extend(wide(3, 0, ARENA as i32, (ARENA >> 32) as i32));
+    code.push(of(load, 8, 3, 8, 0));
+    code.extend(wide(1, 1, arena, 0));
+    for (register, argument) in [(2, 0), (3, 1), (4, -1), (5, 0)] {
+        code.push(of(move_number, register, 0, 0, argument));
+    }
+    code.extend([
+        of(0x85, 0, 2, 0, allocate.unwrap() as i32),
+        of(load, 1, 6, 0, 0),
+        of(store, 0, 1, 8, 0),
+        of(store, 6, 0, 0, 0),
+    ]);
+    code.extend(wide(1, 2, count, 0));
+    code.extend([
+        of(load, 0, 1, 0, 0),
+        of(0x07, 0, 0, 0, 1),
+        of(store, 1, 0, 0, 0),
+        of(0x0f, 0, 8, 0, 0),
+        of(0x95, 0, 0, 0, 0),
+    ]);
+    code
+}
+
+fn add_program(loaded: &mut Loaded, code: Vec<Instruction>) {
+    let function = loaded.programs[0].functions[0][1];
+    loaded.programs.push(LoadedProgram {
+        name: "early".to_owned(),
+        section: "syscall".to_owned(),
+        btf: Some(0),
+        code,
+        functions: vec![[0, function]],
+        lines: Vec::new(),
+    });
+}
+
+fn last_program(loaded: &Loaded) -> Early {
+    let machine = Arc::new(roost_machine::resolve("2n2l2c2t").unwrap());
+    Early::new(loaded, loaded.programs.len() - 1, KERNEL.clone(), &machine).unwrap()
+}
+
+/// The kernel's `bpf_snprintf()` writes what fits, and returns the length of all. Its clock of ticks begins at
+/// `(unsigned int)(-300 * HZ)`, with HZ of 250.
+#[test]
+fn helpers_write_texts_and_count_ticks() {
+    let of = |code, dst, src, offset, imm| Instruction { code, dst, src, offset, imm };
+    let call = |helper| [of(0x85, 0, 0, 0, helper), of(0x95, 0, 0, 0, 0)];
+    let files = Files(Vec::new(), RefCell::default());
+    let mut loaded = loaded(SMALL);
+    // The text is at the start of the argument, the number 16 bytes behind it, and there are 4 bytes for the result.
+    let mut code = vec![of(0xbf, 6, 1, 0, 0)];
+    for (register, offset) in [(1, 24), (3, 0), (4, 16)] {
+        code.extend([of(0xbf, register, 6, 0, 0), of(0x07, register, 0, 0, offset)]);
+    }
+    code.extend([of(0xb7, 2, 0, 0, 4), of(0xb7, 5, 0, 0, 8)]);
+    code.extend(call(165));
+    add_program(&mut loaded, code);
+    let mut argument = *b"n=%d \0..........\x39\x30\0\0\0\0\0\0........";
+    assert_eq!(last_program(&loaded).run(&mut argument, &files), Ok("n=12345 \0".len() as u64));
+    assert_eq!(&argument[24..], b"n=1\0....");
+    add_program(&mut loaded, call(118).to_vec());
+    let ticks = (-300_i32 * 250) as u32;
+    assert_eq!(last_program(&loaded).run(&mut [], &files), Ok(ticks.into()));
+}
+
+#[test]
+fn a_program_that_fills_an_arena_runs_for_its_loader() {
+    let mut loaded = loaded(SMALL);
+    // The variables that may be written are in the map `.bss` or `.data`.
+    let section = |map: &LoadedMap| [".bss", ".data"].contains(&map.definition.name.as_str());
+    let count = loaded.maps.iter().position(section).unwrap();
+    let mut definition = loaded.maps[count].definition.clone();
+    definition =
+        MapDefinition { kind: MapKind(33), max_entries: 4, extra: ARENA, value: 0, ..definition };
+    definition.name = "arena".to_owned();
+    loaded.maps.push(LoadedMap { definition, array: Vec::new(), ..loaded.maps[count].clone() });
+    let arena = loaded.maps.len() - 1;
+    add_program(&mut loaded, fills_an_arena(count as i32, arena as i32));
+    let empty = |number: usize| match number {
+        _ if number == arena => vec![0; 4 * PAGE as usize],
+        _ => vec![0; loaded.maps[number].array.len()],
+    };
+    let files =
+        Files((0..=arena).map(|map| RefCell::new(empty(map))).collect(), RefCell::default());
+    let mut early = last_program(&loaded);
+    let number = |map: usize, at: usize| {
+        u64::from_le_bytes(files.0[map].borrow()[at..at + 8].try_into().unwrap())
+    };
+    let mut argument = 5_u64.to_le_bytes();
+    assert_eq!(early.run(&mut argument, &files), Ok(1), "the first run, and nothing in the page");
+    assert_eq!(u64::from_le_bytes(argument), ARENA);
+    assert_eq!((number(arena, 8), number(count, 0)), (5, 1));
+    // What the loader writes counts in the next run.
+    files.0[arena].borrow_mut()[8] = 100;
+    files.0[count].borrow_mut()[0] = 10;
+    assert_eq!(early.run(&mut argument, &files), Ok(11 + 100));
+    assert_eq!(u64::from_le_bytes(argument), ARENA + PAGE, "the first page is taken");
+    assert_eq!((number(arena, PAGE as usize + 8), number(count, 0)), (ARENA, 11));
 }
 
 /// Changes the size of a map's values or its entries, or removes a map.

@@ -1,19 +1,24 @@
 //! An emulated bpf(2): maps, programs and type information are kept here. The program holds a file in memory for each
 //! of them, which is recognised by its inode, because libraries duplicate descriptors.
 //!
-//! An array's values are in its file, so that the program can map them. Nothing is verified, and no program runs: those
-//! that the loader wants to run are noted, and run in the simulation before the scheduler starts.
+//! An array's values are in its file, so that the program can map them. Nothing is verified. Programs that the loader
+//! wants to run are noted, and run in the simulation before the scheduler starts. But if the loader has an arena, they
+//! run at once ([`Early`]), because it reads what they leave there.
 //!
 //! Places in `union bpf_attr` are those of `include/uapi/linux/bpf.h`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 
+use roost_machine::Machine;
 use roost_scx::object::{MapDefinition, MapKind};
 use roost_scx::{
-    Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram, STRUCT_OPS_VALUE,
+    Early, Instruction, KernelTypes, Loaded, LoadedMap, LoadedOperations, LoadedProgram,
+    STRUCT_OPS_VALUE, ScxError, Store,
 };
 
 use super::memory::Memory;
@@ -91,7 +96,7 @@ const PAGE: u64 = 4096;
 
 /// Largest sizes that are believed: of values of maps together, of a key or value, of a program, of types.
 const MOST_VALUES: u64 = 1 << 30;
-const MOST_ENTRY: usize = 1 << 24;
+const MOST_ENTRY: usize = 1 << 28;
 const MOST_INSTRUCTIONS: usize = 1 << 20;
 const MOST_TYPES: usize = 1 << 26;
 
@@ -115,10 +120,51 @@ struct Map {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+impl Map {
+    /// The map with its contents.
+    fn loaded(&self) -> LoadedMap {
+        let kind = self.definition.kind.0;
+        let is_array = [ARRAY, PERCPU_ARRAY].contains(&kind);
+        let len = if is_array { self.file.metadata().map_or(0, |about| about.len()) } else { 0 };
+        let mut array = vec![0; len as usize];
+        // The file has this length. If the program cut it off, the rest is 0.
+        let _ = self.file.read_exact_at(&mut array, 0);
+        LoadedMap {
+            definition: self.definition.clone(),
+            btf: self.btf,
+            array,
+            pages: if kind == ARENA { pages(&self.file) } else { Vec::new() },
+            entries: self.entries.clone().into_iter().collect(),
+        }
+    }
+}
+
+/// The files of all maps.
+struct Files<'a>(&'a [Map]);
+
+impl Store for Files<'_> {
+    fn read(&self, map: usize, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        match self.0[map].file.read_exact_at(bytes, at) {
+            // The program has cut the file off.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(()),
+            result => result,
+        }
+    }
+
+    fn write(&self, map: usize, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0[map].file.write_all_at(bytes, at)
+    }
+
+    fn data(&self, map: usize) -> Vec<Range<u64>> {
+        data(&self.0[map].file)
+    }
+}
+
 /// The objects that the program has made.
 pub struct Bpf {
+    machine: Arc<Machine>,
     possible: usize,
-    kernel: Option<KernelTypes>,
+    kernel: Option<Arc<KernelTypes>>,
     kinds: HashMap<(u64, u64), Kind>,
     /// Files are kept open, so that their inodes are not used again.
     files: Vec<File>,
@@ -128,6 +174,8 @@ pub struct Bpf {
     /// Kind of each program.
     kinds_of_programs: Vec<u32>,
     runs: Vec<(usize, Vec<u8>)>,
+    /// Programs that have been run at once.
+    early: HashMap<usize, Early>,
     operations: LoadedOperations,
     /// Bytes of all maps' values so far.
     bytes: u64,
@@ -177,10 +225,11 @@ impl Attributes {
 }
 
 impl Bpf {
-    pub fn new(possible: usize) -> Self {
+    pub fn new(machine: &Machine) -> Self {
         Self {
-            possible,
-            kernel: KernelTypes::shipped().ok(),
+            machine: Arc::new(machine.clone()),
+            possible: machine.cpus.iter().map(|cpu| cpu.os_index as usize + 1).max().unwrap_or(1),
+            kernel: KernelTypes::shipped().ok().map(Arc::new),
             kinds: HashMap::new(),
             files: Vec::new(),
             btfs: Vec::new(),
@@ -188,6 +237,7 @@ impl Bpf {
             programs: Vec::new(),
             kinds_of_programs: Vec::new(),
             runs: Vec::new(),
+            early: HashMap::new(),
             operations: LoadedOperations::default(),
             bytes: 0,
             attached: false,
@@ -233,23 +283,13 @@ impl Bpf {
     }
 
     /// What the program has loaded.
-    pub fn loaded(self) -> Loaded {
-        let maps = self.maps.into_iter().map(|map| {
-            let Map { definition, btf, file, entries, .. } = map;
-            let is_array = [ARRAY, PERCPU_ARRAY].contains(&definition.kind.0);
-            let len = if is_array { file.metadata().map_or(0, |about| about.len()) } else { 0 };
-            let mut array = vec![0; len as usize];
-            // The file has this length. If the program cut it off, the rest is 0.
-            let _ = file.read_exact_at(&mut array, 0);
-            let pages = if definition.kind.0 == ARENA { pages(&file) } else { Vec::new() };
-            LoadedMap { definition, btf, array, pages, entries: entries.into_iter().collect() }
-        });
+    pub fn loaded(&self) -> Loaded {
         Loaded {
-            btfs: self.btfs,
-            maps: maps.collect(),
-            programs: self.programs,
-            operations: self.operations,
-            runs: self.runs,
+            btfs: self.btfs.clone(),
+            maps: self.maps.iter().map(Map::loaded).collect(),
+            programs: self.programs.clone(),
+            operations: self.operations.clone(),
+            runs: self.runs.clone(),
         }
     }
 
@@ -563,34 +603,44 @@ impl Bpf {
         }
     }
 
-    /// Notes a program that the loader wants to run. It returns 0.
+    /// Runs a program, if the loader has an arena. Otherwise notes it, and returns 0.
     fn run(&mut self, attributes: &Attributes, caller: Caller) -> Result<Answer> {
         let program = self.program(caller, attributes.word(0))?;
         if self.kinds_of_programs[program] != SYSCALL {
             self.lack(format!("running the program {}", self.programs[program].name));
             return Err(libc::EOPNOTSUPP);
         }
-        if self.uses_arena(program) {
-            let name = &self.programs[program].name;
-            self.needs = Some(format!("results of {name}, which fills an arena for the loader"));
-            return Err(libc::EOPNOTSUPP);
+        let (at, len) = (attributes.long(48), attributes.word(40) as usize);
+        let mut argument = caller.memory.read(at, len.min(MOST_ENTRY))?;
+        let mut result = 0;
+        if self.maps.iter().any(|map| map.definition.kind.0 == ARENA) {
+            result = self.run_at_once(program, &mut argument).map_err(|error| {
+                let name = &self.programs[program].name;
+                self.needs = Some(format!("what {name} needs, which the loader runs: {error}"));
+                libc::EOPNOTSUPP
+            })?;
+            caller.memory.write(at, &argument)?;
+        } else {
+            self.runs.push((program, argument));
         }
-        let len = attributes.word(40) as usize;
-        let argument = caller.memory.read(attributes.long(48), len.min(MOST_ENTRY))?;
-        self.runs.push((program, argument));
-        attributes.set(caller.memory, 4, 0)?;
+        attributes.set(caller.memory, 4, result)?;
         Ok(Answer::Value(0))
     }
 
-    /// Whether a program refers to an arena.
-    fn uses_arena(&self, program: usize) -> bool {
-        let code = &self.programs[program].code;
-        let is_arena = |map: i32| {
-            let map = self.maps.get(map as usize);
-            map.is_some_and(|map| map.definition.kind.0 == ARENA)
-        };
-        code.iter()
-            .any(|load| load.code == LOAD_64 && [1, 2].contains(&load.src) && is_arena(load.imm))
+    /// Runs a program. Returns its result.
+    fn run_at_once(
+        &mut self,
+        program: usize,
+        argument: &mut [u8],
+    ) -> std::result::Result<u32, ScxError> {
+        if !self.early.contains_key(&program) {
+            let kernel =
+                self.kernel.clone().map_or_else(|| KernelTypes::shipped().map(Arc::new), Ok)?;
+            let early = Early::new(&self.loaded(), program, kernel, &self.machine)?;
+            self.early.insert(program, early);
+        }
+        let early = self.early.get_mut(&program);
+        early.map_or(Ok(0), |early| Ok(early.run(argument, &Files(&self.maps))? as u32))
     }
 
     fn link(&mut self, caller: Caller, program: u32) -> Result<Answer> {
@@ -682,7 +732,22 @@ fn records<const WORDS: usize>(
 
 /// The pages of an arena's file that the program has touched, as far as they are believed: number and bytes.
 fn pages(file: &File) -> Vec<(u32, Vec<u8>)> {
-    let mut pages = Vec::new();
+    let pages = data(file).into_iter().flat_map(|range| {
+        let first = range.start / PAGE;
+        first..range.end.div_ceil(PAGE)
+    });
+    let filled = |page: u64| {
+        let mut bytes = vec![0; PAGE as usize];
+        // If the program cut the file off, the rest is 0.
+        let _ = file.read_exact_at(&mut bytes, page * PAGE);
+        (page as u32, bytes)
+    };
+    pages.take((MOST_VALUES / PAGE) as usize).map(filled).collect()
+}
+
+/// The ranges of a file that are not holes.
+fn data(file: &File) -> Vec<Range<u64>> {
+    let mut ranges = Vec::new();
     let seek = |from: u64, what| {
         // SAFETY: no pointers.
         let found = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, what) };
@@ -691,18 +756,10 @@ fn pages(file: &File) -> Vec<(u32, Vec<u8>)> {
     let mut from = 0;
     while let Some(start) = seek(from, libc::SEEK_DATA) {
         let Some(end) = seek(start, libc::SEEK_HOLE) else { break };
-        for at in (start / PAGE * PAGE..end).step_by(PAGE as usize) {
-            if pages.len() as u64 >= MOST_VALUES / PAGE {
-                return pages;
-            }
-            let mut bytes = vec![0; PAGE as usize];
-            // If the program cut the file off, the rest is 0.
-            let _ = file.read_exact_at(&mut bytes, at);
-            pages.push(((at / PAGE) as u32, bytes));
-        }
+        ranges.push(start..end);
         from = end;
     }
-    pages
+    ranges
 }
 
 /// A new file in memory.

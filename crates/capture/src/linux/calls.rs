@@ -81,11 +81,10 @@ pub struct System<'a> {
 
 impl<'a> System<'a> {
     pub fn new(machine: &'a Machine, files: &'a Files, pid: libc::pid_t) -> Self {
-        let possible = machine.cpus.iter().map(|cpu| cpu.os_index as usize + 1).max().unwrap_or(1);
         Self {
             machine,
             files,
-            bpf: Bpf::new(possible),
+            bpf: Bpf::new(machine),
             pid,
             refused: Vec::new(),
             missing: Vec::new(),

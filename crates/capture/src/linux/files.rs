@@ -37,12 +37,13 @@ fn remove_left(among: &Path) {
 }
 
 /// Files of `/proc` that are made up.
-const OF_PROC: [&str; 6] = [
+const OF_PROC: [&str; 7] = [
     "/proc/cpuinfo",
     "/proc/stat",
     "/proc/kallsyms",
     "/proc/config.gz",
     "/proc/version",
+    "/proc/mounts",
     "/proc/sys/kernel/osrelease",
 ];
 
@@ -76,6 +77,8 @@ impl Files {
         files.put("proc/config.gz", config(machine).as_bytes())?;
         let version = format!("Linux version {SHIPPED_VERSION} (roost) #1 SMP PREEMPT_DYNAMIC\n");
         files.put("proc/version", version.as_bytes())?;
+        // Loaders ask the tracing folder, which is empty here, for tracepoints.
+        files.put("proc/mounts", b"tracefs /sys/kernel/tracing tracefs rw 0 0\n")?;
         files.put("proc/sys/kernel/osrelease", format!("{SHIPPED_VERSION}\n").as_bytes())?;
         Ok(files)
     }
