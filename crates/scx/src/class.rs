@@ -94,6 +94,9 @@ enum Hook {
     CgroupMove,
 }
 
+/// Hooks that may wait for memory.
+const SLEEPABLE: [Hook; 4] = [Hook::Init, Hook::InitTask, Hook::CgroupInit, Hook::CgroupPrepMove];
+
 /// Names of the hooks in `struct sched_ext_ops`, in the order of [`Hook`].
 pub(crate) const HOOKS: [&str; 21] = [
     "select_cpu",
@@ -256,7 +259,10 @@ impl Scx {
             // The context has room for the arguments of every hook.
             let _ = self.kernel.memory.write(context + 8 * number, 8, *argument);
         }
-        let (value, cost) = self.execute(world, on, entry, [context, 0, 0, 0, 0])?;
+        self.kernel.sleepable = SLEEPABLE.contains(&hook);
+        let executed = self.execute(world, on, entry, [context, 0, 0, 0, 0]);
+        self.kernel.sleepable = false;
+        let (value, cost) = executed?;
         self.hooks[hook as usize].count(cost);
         Some(value)
     }

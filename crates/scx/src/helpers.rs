@@ -112,7 +112,8 @@ fn task_storage_get(call: &mut Call, [map, task, value, flags, _]: [u64; 5]) -> 
     let (map, task) = (call.kernel.map_at(map)?, call.kernel.task_at(task)?);
     let kernel = &mut *call.kernel;
     let had = kernel.maps[map].of_task(&mut kernel.memory, task, false);
-    if had != 0 || flags & CREATE == 0 {
+    // A hook that cannot wait for memory may get none.
+    if had != 0 || flags & CREATE == 0 || !kernel.sleepable && call.world.fault() {
         return Ok(had);
     }
     let made = kernel.maps[map].of_task(&mut kernel.memory, task, true);

@@ -108,7 +108,8 @@ fn move_to(call: &mut Call, iterator: u64, task: u64, queue: u64, flags: u64) ->
     let (slice, vtime) = (iteration.slice.take(), iteration.vtime.take());
     let (from, began) = (iteration.dsq, iteration.began);
     let state = call.kernel.tasks.get(task);
-    if state.custody != Custody::Queue(from) || state.stay > began {
+    // Another CPU may have taken the task just now. With faults, the move fails as if one had.
+    if state.custody != Custody::Queue(from) || state.stay > began || call.world.fault() {
         return Ok(0);
     }
     let task_cpu = call.world.task_cpu(task);

@@ -80,6 +80,8 @@ pub(crate) struct Kernel {
     pub placing: Placing,
     /// Requests of `dispatch`, which are carried out after it.
     pub buffer: Vec<Dispatch>,
+    /// Whether the current hook may wait for memory.
+    pub sleepable: bool,
     /// Whether `dispatch` moved a task, or tried to.
     pub moved: bool,
     /// Largest number of requests in `buffer`.
@@ -260,6 +262,7 @@ impl Kernel {
             maps_by_address,
             placing: Placing::Nothing,
             buffer: Vec::new(),
+            sleepable: false,
             moved: false,
             most_dispatches: batch as usize,
             current: vec![None; nr_cpus],

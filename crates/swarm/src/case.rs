@@ -30,7 +30,7 @@ pub struct Case {
     pub duration_ms: Option<u64>,
     /// Whether kernel threads run too.
     pub background: bool,
-    /// Whether interrupts come late now and then, and allocations of the BPF program fail.
+    /// Whether interrupts come late now and then, and allocations and moves of the BPF program fail.
     pub faults: bool,
     /// The run's own seed.
     pub seed: u64,
