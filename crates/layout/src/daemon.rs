@@ -7,7 +7,7 @@ use roost_machine::Machine;
 use roost_memory::Config;
 use roost_settings::Settings;
 
-/// Shortest time between two steps of the daemon, ns. In each step it moves a tenth of what it may move per second.
+/// Shortest time between two steps of the daemon, ns.
 pub const STEP: u64 = 100_000_000;
 
 /// The daemon's configuration. `None` if it has nothing to do: it is switched off, no mechanism settles tasks, or there
@@ -21,7 +21,7 @@ pub fn daemon(settings: &Settings, machine: &Machine, has_memory: bool) -> Optio
     }
     let config = Config {
         least_pages: Config::pages(number("memory-min-mib")),
-        pages_per_second: Config::pages(number("memory-rate-mib")),
+        share_percent: number("memory-share"),
         interval: number("memory-interval-ms") * 1_000_000,
         settle: number("memory-settle-ms") * 1_000_000,
         nodes,

@@ -1,36 +1,58 @@
 //! How many pages may be moved at a moment.
 
-/// A bucket that fills at a rate and holds what flows in within a second. So after a pause no more
-/// than a second's worth can be moved at once.
+/// A bucket of the time that moving pages may take. It fills with a share of the time that passes, and holds what flows
+/// in within a second. How long a page takes is measured: where memory or the link is busy it takes longer, so fewer
+/// pages are moved.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    pages_per_second: u64,
-    /// Pages times 10^9, so that fractions are not lost.
-    level: u128,
+    share_percent: u64,
+    /// Time that moving may take now, ns. Below 0 if pages took longer than expected.
+    level: i64,
     filled_at: u64,
+    /// How long all moves have taken, ns, as far as known.
+    took: u64,
+    /// Pages that were moved since.
+    pages: u64,
+    /// How long a page of the last move took, ns.
+    page_ns: Option<u64>,
 }
 
-const SECOND: u128 = 1_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// Pages of the first move, which tells how long a page takes: 2 MiB, a huge page.
+const FIRST: u64 = 512;
 
 impl Budget {
     /// An empty bucket at time `now`, ns.
-    pub fn new(pages_per_second: u64, now: u64) -> Self {
-        Self { pages_per_second, level: 0, filled_at: now }
+    pub fn new(share_percent: u64, now: u64) -> Self {
+        Self { share_percent, level: 0, filled_at: now, took: 0, pages: 0, page_ns: None }
+    }
+
+    /// Learns how long all moves have taken until now, ns.
+    pub fn learn(&mut self, took: u64) {
+        let last = took.saturating_sub(self.took);
+        self.took = took;
+        self.level = self.level.saturating_sub_unsigned(last);
+        if let Some(page_ns) = last.checked_div(std::mem::take(&mut self.pages)) {
+            self.page_ns = Some(page_ns.max(1));
+        }
     }
 
     /// Pages that may be moved at time `now`, ns.
     pub fn available(&mut self, now: u64) -> u64 {
         let passed = now.saturating_sub(self.filled_at);
         self.filled_at = self.filled_at.max(now);
-        let most = u128::from(self.pages_per_second) * SECOND;
-        let inflow = u128::from(passed) * u128::from(self.pages_per_second);
-        self.level = (self.level + inflow).min(most);
-        (self.level / SECOND) as u64
+        let most = (SECOND * self.share_percent / 100) as i64;
+        let inflow = passed.saturating_mul(self.share_percent) / 100;
+        let level = self.level.saturating_add_unsigned(inflow);
+        self.level = level.min(most);
+        let time = u64::try_from(self.level).unwrap_or(0);
+        self.page_ns.map_or(FIRST.min(time), |page_ns| time / page_ns)
     }
 
-    /// Takes out `pages`, but no more than are available.
+    /// Notes that `pages` are moved, which takes a time that is not known yet.
     pub fn take(&mut self, pages: u64) {
-        self.level = self.level.saturating_sub(u128::from(pages) * SECOND);
+        self.pages += pages;
     }
 }
 
@@ -40,32 +62,47 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn it_fills_at_its_rate_and_holds_a_second() {
-        let mut budget = Budget::new(1000, 0);
-        assert_eq!(budget.available(500_000_000), 500);
-        budget.take(200);
-        assert_eq!(budget.available(500_000_000), 300);
-        assert_eq!(budget.available(60_000_000_000), 1000);
-        assert_eq!(budget.available(1), 1000, "time does not run back");
+    fn it_fills_with_its_share_and_holds_a_second() {
+        let mut budget = Budget::new(25, 0);
+        assert_eq!(budget.available(0), 0);
+        assert_eq!(budget.available(SECOND / 10), FIRST);
+        budget.take(FIRST);
+        // 2 us a page: 1.024 ms of the 25 that are there.
+        budget.learn(2_000 * FIRST);
+        assert_eq!(budget.available(SECOND / 10), 12_500 - FIRST);
+        assert_eq!(budget.available(60 * SECOND), 125_000);
+    }
+
+    #[test]
+    fn fewer_pages_move_where_a_page_takes_longer() {
+        let available = |page_ns| {
+            let mut budget = Budget::new(50, 0);
+            budget.take(FIRST);
+            budget.learn(page_ns * FIRST);
+            budget.available(60 * SECOND)
+        };
+        assert_eq!([1_000, 5_000].map(available), [500_000, 100_000]);
     }
 
     proptest! {
-        /// At all times: never more than the rate allows, and never more than a second's worth at
-        /// once.
+        /// However long pages take, moving takes no more than its share of the time, and one move more.
         #[test]
-        fn the_rate_is_kept(
-            rate in 1_u64..1_000_000,
-            steps in prop::collection::vec((0_u64..2_000_000_000, 0_u64..2_000_000), 1..50),
+        fn the_share_is_kept(
+            share in 1_u64..=100,
+            steps in prop::collection::vec((0..3 * SECOND, 1..100_000_u64), 1..50),
         ) {
-            let mut budget = Budget::new(rate, 0);
-            let (mut now, mut taken) = (0, 0_u128);
-            for (passed, wanted) in steps {
-                now += passed;
-                let pages = wanted.min(budget.available(now));
+            let mut budget = Budget::new(share, 0);
+            let (mut now, mut took) = (0, 0);
+            for (pause, page_ns) in steps {
+                now += pause;
+                budget.learn(took);
+                prop_assert!(budget.level <= (now * share / 100) as i64);
+                let pages = budget.available(now);
+                if pages > 0 {
+                    prop_assert!(took <= now * share / 100, "{took} of {now}");
+                }
                 budget.take(pages);
-                taken += u128::from(pages);
-                prop_assert!(taken * SECOND <= u128::from(rate) * u128::from(now));
-                prop_assert!(pages <= rate);
+                took += pages * page_ns;
             }
         }
     }

@@ -41,8 +41,8 @@ const MAPPED_FOR: u64 = 60_000_000_000;
 pub struct Config {
     /// Processes with fewer resident pages are left alone.
     pub least_pages: u64,
-    /// Largest number of pages moved per second.
-    pub pages_per_second: u64,
+    /// Largest share of one CPU's time that moving pages takes, in percent.
+    pub share_percent: u64,
     /// Time between two samples, ns.
     pub interval: u64,
     /// How long a set must have preferred a node before its pages follow, ns.
@@ -212,7 +212,7 @@ impl Daemon {
     /// A daemon that starts at time `now`, ns.
     pub fn new(config: Config, now: u64) -> Self {
         Self {
-            budget: Budget::new(config.pages_per_second, now),
+            budget: Budget::new(config.share_percent, now),
             config,
             processes: BTreeMap::new(),
             moving: None,
@@ -508,7 +508,7 @@ impl Daemon {
         (away >= WORTH_PERMILLE).then(|| (process.resident / 1000).max(1) * away)
     }
 
-    /// Continues the move, as far as the rate and the node's room allow. It uses one call, because
+    /// Continues the move, as far as its share of time and the node's room allow. It uses one call, because
     /// each call makes the kernel drain its lists of pages on every CPU. The move ends if its
     /// process has ended or must no longer use the node.
     fn go_on(&mut self, now: u64, host: &mut impl Host) {
@@ -528,6 +528,7 @@ impl Daemon {
         if room == 0 {
             return self.give_up(now, &current);
         }
+        self.budget.learn(host.moving_ns());
         let may = self.budget.available(now).min(room).min(MOVED_AT_ONCE);
         let away = self.collect(&mut current, may as usize, host);
         if !away.is_empty() {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::PAGE;
 use crate::host::{Details, Host};
@@ -30,6 +31,8 @@ pub struct Linux<F> {
     kernel_threads: BTreeSet<u32>,
     /// Number of scans of all processes since it was cleared.
     scans: u32,
+    /// How long all moves have taken so far.
+    moving: Duration,
 }
 
 /// Number of scans in [`Host::processes`] after which known kernel threads are forgotten: a minute
@@ -102,6 +105,7 @@ impl<F: FnMut(u32) -> Option<BTreeSet<u64>>> Linux<F> {
             buffer: Vec::new(),
             kernel_threads: BTreeSet::new(),
             scans: 0,
+            moving: Duration::ZERO,
         }
     }
 
@@ -289,7 +293,9 @@ impl<F: FnMut(u32) -> Option<BTreeSet<u64>>> Host for Linux<F> {
     }
 
     fn move_to(&mut self, pid: u32, addresses: &[u64], target: u32) -> u64 {
+        let began = Instant::now();
         let status = self.move_pages(pid, addresses, Some(target));
+        self.moving += began.elapsed();
         let on_target =
             status.iter().filter(|status| u32::try_from(**status) == Ok(target)).count();
         // The second address in a huge page finds the page busy, because the first one is moving
@@ -298,6 +304,10 @@ impl<F: FnMut(u32) -> Option<BTreeSet<u64>>> Host for Linux<F> {
         let busy: Vec<u64> = busy.map(|(address, _)| *address).collect();
         let there = self.locate(pid, &busy).into_iter().filter(|node| *node == Some(target));
         (on_target + there.count()) as u64
+    }
+
+    fn moving_ns(&mut self) -> u64 {
+        u64::try_from(self.moving.as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn room(&mut self) -> Vec<(u32, u64)> {

@@ -130,8 +130,13 @@ const DAEMON: &[Setting] = &[
         1 << 20,
         "smallest memory, in MiB, of a process whose pages are sampled and moved",
     ),
-    // The limit is what the daemon can do: 64 MiB per call, ten calls per second.
-    number("memory-rate-mib", 128, 1, 640, "largest amount of memory moved per second, in MiB"),
+    number(
+        "memory-share",
+        25,
+        1,
+        100,
+        "largest share of a CPU's time that moving pages takes, in %",
+    ),
     number(
         "memory-interval-ms",
         2000,

@@ -26,6 +26,8 @@ pub(crate) struct Follower {
     settings: Settings,
     /// CPU time of the thread, ns.
     ran_ns: u64,
+    /// CPU time of its system calls that do not move pages, ns.
+    spent_ns: u64,
 }
 
 impl Follower {
@@ -37,6 +39,7 @@ impl Follower {
             layout: Layout::of(machine),
             settings: settings.clone(),
             ran_ns: 0,
+            spent_ns: 0,
         })
     }
 }
@@ -48,10 +51,13 @@ impl Companion for Follower {
 
     fn turn(&mut self, world: &mut World, cpu: CpuId, maps: &mut UserMaps<'_>) -> u64 {
         let now = world.now().ns();
-        let mut host = Simulated::new(world, cpu, maps);
+        let moving_ns = self.ran_ns.saturating_sub(self.spent_ns);
+        let mut host = Simulated::new(world, cpu, maps, moving_ns);
         let mut sets = Sets::new(InMaps(maps), &self.layout, &self.settings);
         self.daemon.step(now, &mut host, &mut sets);
-        host.spent_ns()
+        let spent_ns = host.spent_ns();
+        self.spent_ns += spent_ns;
+        spent_ns
     }
 
     /// As the loop of the live scheduler's thread (`crates/live/src/memory.rs`).

@@ -26,14 +26,14 @@ fn local(outcome: &Outcome) -> f64 {
 }
 
 /// Two processes of six threads, whose memory of 3 GiB each is all on node 0. One of them settles on node 1, and its
-/// memory follows at 640 MiB a second.
+/// memory follows.
 fn numa01(scheduler: &str) -> Outcome {
     run("xeon-2s-12", "numa01:cpus=12", 40, scheduler)
 }
 
 #[test]
 fn memory_follows_a_process_that_settled_on_another_node() {
-    let with = numa01("roost+memory-rate-mib=640");
+    let with = numa01("roost+memory-share=100");
     let without = numa01("roost+no-memory");
     let moved = counter(&with, "roost_memory_moved").unwrap();
     let pages = (3_u64 << 30) as f64 / 4096.0;
@@ -49,16 +49,16 @@ fn memory_follows_a_process_that_settled_on_another_node() {
 
 #[test]
 fn a_run_with_the_daemon_is_the_same_every_time() {
-    let once = || format!("{:?}", numa01("roost+memory-rate-mib=640"));
+    let once = || format!("{:?}", numa01("roost+memory-share=100"));
     assert_eq!(once(), once());
 }
 
 #[test]
-fn its_rate_and_least_memory_are_settings() {
+fn its_share_of_time_and_least_memory_are_settings() {
     let moved = |settings| counter(&numa01(&format!("roost{settings}")), "roost_memory_moved");
-    // 3 GiB take 24 s at 128 MiB a second; 32 MiB a second for 40 s are 1.25 GiB.
-    let slow = moved("+memory-rate-mib=32").unwrap();
-    assert!(slow > 0.0 && slow <= (1280 << 8) as f64, "{slow} pages");
+    // A page takes 2 us or more. A hundredth of 40 s is 0.4 s, and at most 64 MiB are moved at once.
+    let slow = moved("+memory-share=1").unwrap();
+    assert!(slow > 0.0 && slow <= 200_000.0 + 16_384.0, "{slow} pages");
     assert_eq!(moved("+memory-min-mib=4000"), Some(0.0));
     assert_eq!(moved("+memory-settle-ms=3600000"), Some(0.0));
 }

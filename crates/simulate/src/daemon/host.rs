@@ -49,11 +49,18 @@ pub(super) struct Simulated<'a> {
     /// Processes that are not of the kernel, by pid.
     processes: BTreeMap<u32, Process>,
     spent_ns: u64,
+    /// How long moves have taken until this turn.
+    moving_ns: u64,
 }
 
 impl<'a> Simulated<'a> {
-    /// The machine, while the daemon runs on `cpu`.
-    pub(super) fn new(world: &'a mut World, cpu: CpuId, maps: &UserMaps<'_>) -> Self {
+    /// The machine, while the daemon runs on `cpu`. Its moves have taken `moving_ns` so far.
+    pub(super) fn new(
+        world: &'a mut World,
+        cpu: CpuId,
+        maps: &UserMaps<'_>,
+        moving_ns: u64,
+    ) -> Self {
         let mut processes = BTreeMap::new();
         for task in world.living() {
             let pid = world.tgid(task);
@@ -61,7 +68,7 @@ impl<'a> Simulated<'a> {
                 processes.insert(pid, Process::of(world, task, maps));
             }
         }
-        Self { world, cpu, processes, spent_ns: 0 }
+        Self { world, cpu, processes, spent_ns: 0, moving_ns }
     }
 
     /// The CPU time of the system calls so far, except that of moving pages, which is charged. At least a nanosecond.
@@ -190,6 +197,10 @@ impl Host for Simulated<'_> {
             node == Some(target as usize)
         };
         addresses.iter().filter(on).count() as u64
+    }
+
+    fn moving_ns(&mut self) -> u64 {
+        self.moving_ns
     }
 
     fn room(&mut self) -> Vec<(u32, u64)> {
