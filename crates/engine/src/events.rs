@@ -117,17 +117,26 @@ impl Level {
         Self { heads: Box::new([NONE; BUCKETS]), words: [0; WORDS], summary: [0; WORDS / BITS] }
     }
 
-    /// Puts an event into a list of this level, which has number `level`.
-    #[inline]
+    /// Puts an event into a list of this level, which has number `level`. On level 0 lists are in the
+    /// order in which events are handled. Above they are in no order.
+    #[inline(always)]
     fn insert(&mut self, entries: &mut [Entry], level: usize, bucket: usize, slot: usize) {
-        let head = std::mem::replace(&mut self.heads[bucket], slot as u32);
+        let head = self.heads[bucket];
+        let (mut next, mut previous) = (head, NONE);
+        if level == 0 && head != NONE {
+            (next, previous) = place_in_list(entries, head, slot);
+        }
         let entry = &mut entries[slot];
-        (entry.next, entry.previous) = (head, NONE);
+        (entry.next, entry.previous) = (next, previous);
         (entry.level, entry.bucket) = (level as u8, bucket as u16);
-        if head != NONE {
-            entries[head as usize].previous = slot as u32;
+        if next != NONE {
+            entries[next as usize].previous = slot as u32;
+        }
+        if previous != NONE {
+            entries[previous as usize].next = slot as u32;
             return;
         }
+        self.heads[bucket] = slot as u32;
         let word = bucket / BITS;
         self.words[word] |= 1 << (bucket % BITS);
         self.summary[word / BITS] |= 1 << (word % BITS);
@@ -167,6 +176,22 @@ impl Level {
         let word = index * BITS + summary.trailing_zeros() as usize;
         Some(word * BITS + self.words[word].trailing_zeros() as usize)
     }
+}
+
+/// The neighbours that the event of `slot` gets in a list that begins with `head`: the next and the
+/// previous one.
+#[inline]
+fn place_in_list(entries: &[Entry], head: u32, slot: usize) -> (u32, u32) {
+    let Entry { at, sequence, .. } = entries[slot];
+    let (mut next, mut previous) = (head, NONE);
+    while next != NONE {
+        let other = &entries[next as usize];
+        if (other.at, other.sequence) > (at, sequence) {
+            break;
+        }
+        (next, previous) = (other.next, next);
+    }
+    (next, previous)
 }
 
 /// Number of bits by which a time is shifted to give its bucket on a level.
@@ -329,16 +354,16 @@ impl EventQueue {
                 None => self.open_next_window()?,
             }
         };
-        let slot = self.earliest_of(bucket);
+        let slot = self.levels[0].heads[bucket] as usize;
         let entry = &mut self.entries[slot];
         (entry.pending, entry.level) = (false, UNLISTED);
-        let (at, next, previous) = (entry.at, entry.next, entry.previous);
-        self.levels[0].remove(&mut self.entries, bucket, next, previous);
+        let (at, next) = (entry.at, entry.next);
+        self.levels[0].remove(&mut self.entries, bucket, next, NONE);
         self.now = at;
         Some((at, self.event(slot)))
     }
 
-    /// One of the next events, if there is one soon.
+    /// The next event, if there is one soon.
     #[inline]
     pub(crate) fn upcoming(&self) -> Option<Event> {
         let slot = self.levels[0].heads[self.first()?];
@@ -357,33 +382,15 @@ impl EventQueue {
         level.first()
     }
 
-    /// The earliest event of a non-empty list of level 0. Of events at the same time, the one that
-    /// was scheduled first.
-    #[inline]
-    fn earliest_of(&self, bucket: usize) -> usize {
-        let entries = &self.entries[..];
-        let mut earliest = self.levels[0].heads[bucket];
-        let Entry { at, sequence, mut next, .. } = entries[earliest as usize];
-        let key = |at: Time, sequence: u64| u128::from(at.ns()) << 64 | u128::from(sequence);
-        let mut first = key(at, sequence);
-        while next != NONE {
-            let other = &entries[next as usize];
-            let key = key(other.at, other.sequence);
-            if key < first {
-                (earliest, first) = (next, key);
-            }
-            next = other.next;
-        }
-        earliest as usize
-    }
-
     /// Whether a timer that `wanted` accepts is due at the time of the last event.
     pub(crate) fn timer_due(&self, wanted: impl Fn(TaskId) -> bool) -> bool {
         let mut next = self.levels[0].heads[bucket(0, self.now)];
         while next != NONE {
             let entry = &self.entries[next as usize];
+            if entry.at != self.now {
+                break;
+            }
             if let Event::Timer(task) = self.event(next as usize)
-                && entry.at == self.now
                 && wanted(task)
             {
                 return true;
