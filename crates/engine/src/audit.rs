@@ -103,7 +103,7 @@ impl World {
             let (now, current) = (self.now, state.current.map(|task| self.label(task)));
             assert_eq!(current, None, "current on CPU {cpu}, which looks idle at {now:?}");
             assert!(
-                !self.looks_after_task(cpu),
+                !state.looks_after_task(),
                 "CPU {cpu} searches for a task and looks idle at {now:?}"
             );
         }

@@ -226,7 +226,7 @@ impl<S: Scheduler> Engine<'_, S> {
     fn complete(&mut self, cpu: CpuId, by: TaskId) {
         if !self.world.changes.iter().any(|change| change.by == by) {
             let waker = self.world.current(cpu);
-            self.wake(by, Wake { cpu, waker, sync: false, interrupt: true });
+            self.wake(by, Wake { cpu, waker, sync: false, interrupt: true }, 0);
         }
     }
 }

@@ -18,7 +18,7 @@
 use roost_machine::Machine;
 
 use crate::events::Event;
-use crate::scheduler::CpuId;
+use crate::scheduler::{CpuId, Pick, TaskId};
 use crate::task::{Activity, Task};
 use crate::time::Time;
 use crate::world::{CpuState, Looking, World};
@@ -117,6 +117,23 @@ impl CpuState {
             self.stale = true;
             stale.push(cpu);
         }
+    }
+
+    /// Whether it searches for a task after it ran another one. Then it has no task but is not idle.
+    #[inline]
+    pub(crate) fn looks_after_task(&self) -> bool {
+        matches!(self.looking, Looking::From(_))
+    }
+
+    /// Records, after a pick, whether the CPU searches on, having run `previous`.
+    #[inline]
+    pub(crate) fn look(&mut self, previous: Option<TaskId>, pick: Pick) {
+        self.looking = match (pick, previous, self.looking) {
+            (Pick::Run(_) | Pick::Idle, ..) => Looking::No,
+            (_, Some(task), _) => Looking::From(task),
+            (_, None, Looking::No) => Looking::FromIdle,
+            (_, None, looking) => looking,
+        };
     }
 
     /// Updates the progress of this CPU's task to `now`.

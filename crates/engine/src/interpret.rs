@@ -541,7 +541,7 @@ impl<S: Scheduler> Engine<'_, S> {
 
     fn wake_from(&mut self, cpu: CpuId, waker: TaskId, woken: Option<TaskId>, sync: bool) -> Step {
         if let Some(woken) = woken {
-            self.wake(woken, Wake { cpu, waker: Some(waker), sync, interrupt: false });
+            self.wake(woken, Wake { cpu, waker: Some(waker), sync, interrupt: false }, 0);
         }
         Step::Done
     }

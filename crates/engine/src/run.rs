@@ -486,42 +486,35 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// A task's sleep ends: the timer interrupts the CPU on which it was set. The same interrupt
     /// serves all other timers due there, one after the other. Only then a woken task can run.
     fn timer(&mut self, cpu: CpuId, task: TaskId) {
-        if !self.world.cpus[cpu].serving {
-            self.timer_interrupt(cpu);
-        }
-        self.expire(cpu, task);
+        let interrupt_ns = match self.world.cpus[cpu].serving {
+            true => 0,
+            false => self.world.timer_interrupt_ns(cpu),
+        };
+        self.expire(cpu, task, interrupt_ns);
         let World { events, tasks, .. } = &self.world;
         let more = events.timer_due(|task| tasks[task.index()].cpu == cpu);
         self.world.cpus[cpu].serving = more;
     }
 
-    /// Wakes the task whose timer expired on `cpu`.
+    /// Wakes the task whose timer expired on `cpu`, after kernel work of `before_ns`.
     #[inline]
-    pub(crate) fn expire(&mut self, cpu: CpuId, task: TaskId) {
+    pub(crate) fn expire(&mut self, cpu: CpuId, task: TaskId, before_ns: u64) {
         let waker = self.world.cpus[cpu].current;
         let wake = Wake { cpu, waker, sync: false, interrupt: true };
         if self.world.tasks[task.index()].ran_on.is_none() {
+            self.world.charge(cpu, before_ns);
             let target = self.scheduler.select_cpu_fork(&mut self.world, task, wake);
             self.deliver(task, target, cpu, Enqueue::New);
         } else {
-            self.wake(task, wake);
+            self.wake(task, wake, before_ns);
         }
     }
 
     /// The scheduler's timer of `cpu` expires.
     fn scheduler_timer(&mut self, cpu: CpuId) {
-        self.timer_interrupt(cpu);
+        let cost = self.world.timer_interrupt_ns(cpu);
+        self.world.charge(cpu, cost);
         self.scheduler.timer(&mut self.world, cpu);
-    }
-
-    /// A timer interrupts `cpu`.
-    #[inline]
-    fn timer_interrupt(&mut self, cpu: CpuId) {
-        if self.world.cpus[cpu].current.is_none() {
-            let exit = self.world.machine.figures.idle_exit_ns.value;
-            self.world.charge(cpu, exit);
-        }
-        self.world.charge_interrupt(cpu);
     }
 
     /// Tasks arrive, and work requested by other CPUs is done. Returns whether `cpu` took an
@@ -597,17 +590,17 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.cpus[cpu].need_resched = true;
     }
 
-    /// Wakes a sleeping task.
+    /// Wakes a sleeping task, after kernel work of `before_ns` on the waker's CPU.
     #[inline(never)]
-    pub(crate) fn wake(&mut self, id: TaskId, wake: Wake) {
+    pub(crate) fn wake(&mut self, id: TaskId, wake: Wake, before_ns: u64) {
         let world = &mut self.world;
-        if world.tasks[id.index()].state != State::Blocked {
+        let Task { state, cpu: previous, .. } = world.tasks[id.index()];
+        if state != State::Blocked {
             world.broken(id, wake.cpu, "is woken on", "does not sleep");
         }
         world.counters.wakeups += 1;
         let cost = world.machine.figures.wakeup_ns.value;
-        world.charge(wake.cpu, cost);
-        let previous = world.tasks[id.index()].cpu;
+        world.charge(wake.cpu, before_ns + cost);
         if let Some(cpu) = self.scheduler.wake_queued(world, id, wake) {
             world.counters.wakeups_prev += 1;
             world.counters.wakeups_waker_llc += u64::from(world.machine.same_llc(cpu, wake.cpu));
@@ -682,10 +675,12 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             state.current = None;
         }
         let pick = self.scheduler.pick(&mut self.world, cpu);
-        self.world.clear_resched(cpu);
+        let state = &mut self.world.cpus[cpu];
+        (state.need_resched, state.resched_lazy) = (false, false);
         let stays = pick == Pick::Undecided || previous.map(Pick::Run) == Some(pick);
         if left == Some(LeftAs::Preempted) && stays {
-            return self.world.look(cpu, previous, pick);
+            state.look(previous, pick);
+            return state.mark_stale(cpu, &mut self.world.stale);
         }
         self.switch(cpu, previous.zip(left), pick);
         if left == Some(LeftAs::Exited)
@@ -700,8 +695,10 @@ impl<'a, S: Scheduler> Engine<'a, S> {
     /// the task it finds. The kernel has only one switch there.
     #[inline]
     fn switch(&mut self, cpu: CpuId, previous: Option<(TaskId, LeftAs)>, pick: Pick) {
-        let was_idle = previous.is_none() && !self.world.looks_after_task(cpu);
-        self.world.look(cpu, previous.map(|(id, _)| id), pick);
+        let state = &mut self.world.cpus[cpu];
+        let was_idle = previous.is_none() && !state.looks_after_task();
+        state.look(previous.map(|(id, _)| id), pick);
+        state.mark_stale(cpu, &mut self.world.stale);
         let next = if let Pick::Run(id) = pick { Some(id) } else { None };
         if previous.is_none() && next.is_none() {
             if pick == Pick::Idle {
@@ -736,7 +733,6 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         if previous.is_none() || next.is_none() {
             self.world.update_core_speed(cpu);
         }
-        self.world.mark_stale(cpu);
         if let Some(id) = next {
             self.scheduler.running(&mut self.world, cpu, id);
         }
@@ -745,44 +741,34 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         }
     }
 
-    /// How much longer a task that `cpu` picks now has to wait (`sched_info_arrive()`): until the
-    /// CPU's pending kernel work is done (interrupts and newly-idle balancing), and for the first
-    /// half of the switch (assumption).
-    #[inline]
-    fn until_switch_ns(&self, cpu: CpuId) -> u64 {
-        let half = self.world.machine.figures.context_switch_ns.value / 2;
-        self.world.backlog_ns(cpu) + self.world.stretched(half)
-    }
-
-    /// `id` gets `cpu`. Counts costs, delays and migrations.
+    /// `id` gets `cpu`, whose task has just been settled. Counts costs, delays and migrations.
     #[inline]
     fn start_task(&mut self, cpu: CpuId, id: TaskId) {
-        let until_switch = self.until_switch_ns(cpu);
         let world = &mut self.world;
-        let now = world.now;
-        world.idle.remove(cpu);
-        world.cpus[cpu].progress_from = world.cpus[cpu].progress_from.max(now);
-        if world.tasks[id.index()].state != State::Queued {
-            world.broken(id, cpu, "is picked by", "is not queued");
-        }
         if !world.may_run(id, cpu) && !world.awaits_stopper(id, cpu) {
             world.broken(id, cpu, "is picked by", "may not run there");
         }
+        let until_switch_ns = world.until_switch_ns(cpu);
+        let now = world.now;
         let task = &mut world.tasks[id.index()];
+        if task.state != State::Queued {
+            world.broken(id, cpu, "is picked by", "is not queued");
+        }
+        world.idle.remove(cpu);
         task.state = State::Running;
         task.started_at = now;
         let queue = std::mem::replace(&mut task.cpu, cpu);
-        world.counters.run_delay_ns += now.since(task.queued_at) + until_switch;
+        world.counters.run_delay_ns += now.since(task.queued_at) + until_switch_ns;
         if let Some(tracer) = &mut world.tracer {
-            tracer.get_mut().waits_for_switch(until_switch);
+            tracer.get_mut().waits_for_switch(until_switch_ns);
         }
         let woken_at = std::mem::replace(&mut task.woken_at, Time::NEVER);
         let asked_at = std::mem::replace(&mut task.asked_at, Time::NEVER);
         let class = task.latency_class.filter(|_| asked_at != Time::NEVER);
         let ran_on = task.ran_on.replace(cpu);
+        let copying_ns = std::mem::take(&mut task.copying_ns);
         if let Some(recorder) = &mut world.recorder {
             let (at, queued_at) = (now, task.queued_at);
-            let until_switch_ns = until_switch;
             let start = Start { at, cpu, queue, queued_at, woken_at, ran_on, until_switch_ns };
             recorder.started(id.0, &start);
         }
@@ -800,8 +786,7 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             self.latencies.record(class, now.since(asked_at) + until_work);
         }
         self.prepare(id);
-        self.world.charge(cpu, cost);
-        let copying_ns = std::mem::take(&mut self.world.tasks[id.index()].copying_ns);
+        self.world.charge_settled(cpu, cost);
         if copying_ns > 0 {
             self.world.resume_copying(cpu, copying_ns);
         }

@@ -91,6 +91,6 @@ impl<S: Scheduler> Engine<'_, S> {
         };
         sampler.due = Time::NEVER;
         let task = sampler.task;
-        self.expire(cpu, task);
+        self.expire(cpu, task, 0);
     }
 }

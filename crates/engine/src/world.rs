@@ -16,7 +16,7 @@ use crate::facts::ProcessState;
 use crate::memory::Memory;
 use crate::outcome::LlcSharing;
 use crate::record::Recorder;
-use crate::scheduler::{CpuId, Pick, TaskId, Work};
+use crate::scheduler::{CpuId, TaskId, Work};
 use crate::task::{State, Task};
 use crate::time::Time;
 use crate::trace::Tracer;
@@ -283,6 +283,16 @@ impl World {
         self.spend(cpu, self.stretched(ns));
     }
 
+    /// As [`World::charge`], while `cpu` switches: its task is settled, and the CPU is stale.
+    #[inline]
+    pub(crate) fn charge_settled(&mut self, cpu: CpuId, ns: u64) {
+        let ns = self.stretched(ns);
+        let state = &mut self.cpus[cpu];
+        debug_assert!(state.progress_from >= self.now && state.stale, "CPU {cpu} does not switch");
+        state.progress_from += ns;
+        state.kernel_ns += ns;
+    }
+
     /// As [`World::charge`], for copying on behalf of the current task.
     pub(crate) fn charge_copying(&mut self, cpu: CpuId, ns: u64) {
         self.charge(cpu, ns);
@@ -519,13 +529,6 @@ impl World {
         }
     }
 
-    /// `cpu` is about to pick, or has picked.
-    #[inline]
-    pub(crate) fn clear_resched(&mut self, cpu: CpuId) {
-        let state = &mut self.cpus[cpu];
-        (state.need_resched, state.resched_lazy) = (false, false);
-    }
-
     /// The task of `cpu` is about to continue in user mode. It gives way first if asked to, except
     /// in the middle of a system call that wakes many tasks.
     #[inline]
@@ -537,6 +540,23 @@ impl World {
         {
             state.need_resched = true;
         }
+    }
+
+    /// How much longer a task that `cpu` picks now has to wait (`sched_info_arrive()`): until the
+    /// CPU's pending kernel work is done (interrupts and newly-idle balancing), and for the first
+    /// half of the switch (assumption).
+    #[inline]
+    pub(crate) fn until_switch_ns(&self, cpu: CpuId) -> u64 {
+        let half = self.machine.figures.context_switch_ns.value / 2;
+        self.backlog_ns(cpu) + self.stretched(half)
+    }
+
+    /// Time that `cpu` takes for the interrupt of a timer, ns.
+    #[inline]
+    pub(crate) fn timer_interrupt_ns(&self, cpu: CpuId) -> u64 {
+        let figures = &self.machine.figures;
+        let idle = self.cpus[cpu].current.is_none();
+        figures.interrupt_ns.value + if idle { figures.idle_exit_ns.value } else { 0 }
     }
 
     /// Charges `cpu` for an interrupt.
@@ -567,26 +587,6 @@ impl World {
         for (_, cpu) in self.claims.drain(..due) {
             self.idle.remove(cpu);
         }
-    }
-
-    /// Whether `cpu` searches for a task after it ran another one. Then it has no task but is not
-    /// idle.
-    #[inline]
-    pub(crate) fn looks_after_task(&self, cpu: CpuId) -> bool {
-        matches!(self.cpus[cpu].looking, Looking::From(_))
-    }
-
-    /// Records, after a pick on `cpu`, whether it searches on, having run `previous`.
-    #[inline]
-    pub(crate) fn look(&mut self, cpu: CpuId, previous: Option<TaskId>, pick: Pick) {
-        let looking = &mut self.cpus[cpu].looking;
-        *looking = match (pick, previous, *looking) {
-            (Pick::Run(_) | Pick::Idle, ..) => Looking::No,
-            (_, Some(task), _) => Looking::From(task),
-            (_, None, Looking::No) => Looking::FromIdle,
-            (_, None, looking) => looking,
-        };
-        self.mark_stale(cpu);
     }
 
     /// Postpones an event that a CPU cannot handle now, because it searches for a task or serves
@@ -728,8 +728,9 @@ impl World {
     /// Changes the current task of a CPU, and so whether the CPU is idle. The pick is done.
     #[doc(hidden)]
     pub fn set_current_for_test(&mut self, cpu: CpuId, task: Option<TaskId>) {
-        self.cpus[cpu].current = task;
-        self.clear_resched(cpu);
+        let state = &mut self.cpus[cpu];
+        state.current = task;
+        (state.need_resched, state.resched_lazy) = (false, false);
         match task {
             Some(_) => self.idle.remove(cpu),
             None => self.idle.insert(cpu),

@@ -126,7 +126,7 @@ fn a_task_is_picked_from_a_queue() {
 #[test]
 fn a_task_is_woken_once() {
     let wake = Wake { cpu: 1, waker: None, sync: false, interrupt: false };
-    let told = message(|| started(|engine| engine.wake(TaskId(0), wake)));
+    let told = message(|| started(|engine| engine.wake(TaskId(0), wake, 0)));
     let expected = "task main (1) is woken on CPU 1 at 0 ns, but does not sleep: it is Arriving";
     assert_eq!(told, expected);
 }
