@@ -363,13 +363,6 @@ impl EventQueue {
         Some((at, self.event(slot)))
     }
 
-    /// The next event, if there is one soon.
-    #[inline]
-    pub(crate) fn upcoming(&self) -> Option<Event> {
-        let slot = self.levels[0].heads[self.first()?];
-        Some(self.event(slot as usize))
-    }
-
     /// The first non-empty bucket of level 0. Nothing is due before now, so it is mostly in the
     /// word of now. If the window is a later one, that word need not be the first.
     #[inline]

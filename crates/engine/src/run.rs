@@ -14,7 +14,6 @@ use crate::facts::{Person, ProcessState};
 use crate::memory::{Memory, Unavailable};
 use crate::outcome::{Outcome, outcome};
 use crate::own_thread;
-use crate::prefetch::prefetch;
 use crate::reached::{self, Missing, TooShort};
 use crate::record::{Recorder, Start};
 use crate::sampling::{self, Sampler};
@@ -194,10 +193,6 @@ pub(crate) struct Engine<'a, S> {
     worked: bool,
 }
 
-/// From this number of tasks on, the data of the next event is prefetched. Fewer tasks and their
-/// CPUs have state of about 1 KB each, which fits a processor's second-level cache.
-const CROWD: u32 = 512;
-
 /// Number of events between checks of [`Control::stop`].
 const EVENTS_BETWEEN_CHECKS: u32 = 1 << 16;
 
@@ -275,11 +270,6 @@ pub fn run_observed<S: Scheduler>(
             checkpoint = marks.next().min(next_memory).min(deadline);
         }
         engine.world.now = at;
-        if engine.live >= CROWD
-            && let Some(next) = engine.world.events.upcoming()
-        {
-            engine.expect(next);
-        }
         if workload.duration_ns.is_none() && engine.is_dead(event) {
             return Err(engine.deadlock());
         }
@@ -388,21 +378,6 @@ impl<'a, S: Scheduler> Engine<'a, S> {
             at_ns: self.world.now.ns(),
             reason: self.world.end_reason.take().unwrap_or_default().into(),
             tasks: self.world.whereabouts(),
-        }
-    }
-
-    /// Prefetches the data that `event` reads, because it is probably the next event.
-    #[inline]
-    fn expect(&self, event: Event) {
-        let (cpu, task) = match event {
-            Event::Timer(task) => (self.world.task_cpu(task), Some(task)),
-            Event::RunEnd(cpu) | Event::Tick(cpu) => (cpu, self.world.current(cpu)),
-            Event::Interrupt(cpu) | Event::SchedulerTimer(cpu) => (cpu, self.world.current(cpu)),
-        };
-        prefetch(&self.world.cpus[cpu], 0..1);
-        if let Some(task) = task {
-            prefetch(&self.world.tasks[task.index()], 0..3);
-            self.scheduler.expect(&self.world, cpu, task);
         }
     }
 

@@ -202,11 +202,6 @@ pub trait Scheduler {
     /// The current task of `cpu` called sched_yield; `pick` follows.
     fn yield_current(&mut self, _world: &mut World, _cpu: CpuId) {}
 
-    /// The next event will probably concern `task` on `cpu`. The scheduler may prefetch what it
-    /// will read ([`prefetch`](crate::prefetch())). This must have no other effect.
-    #[inline]
-    fn expect(&self, _world: &World, _cpu: CpuId, _task: TaskId) {}
-
     /// `task` is now the current task of `cpu`, and the switch is charged. Not called if a CPU
     /// picks the task that it ran before.
     fn running(&mut self, _world: &mut World, _cpu: CpuId, _task: TaskId) {}

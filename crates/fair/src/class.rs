@@ -10,7 +10,7 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use roost_engine::{
-    CpuId, Dequeue, Enqueue, HintingFault, Pick, Scheduler, TaskId, Wake, Work, World, prefetch,
+    CpuId, Dequeue, Enqueue, HintingFault, Pick, Scheduler, TaskId, Wake, Work, World,
 };
 use roost_machine::{CpuSet, Machine};
 use roost_workload::Policy;
@@ -982,14 +982,6 @@ impl Scheduler for Fair {
             return self.wheel_timer_expired(world, cpu);
         }
         self.hrtick_expired(world, cpu);
-    }
-
-    #[inline]
-    fn expect(&self, _: &World, cpu: CpuId, task: TaskId) {
-        prefetch(&self.tasks[task.index()], 0..2);
-        let rq = &self.rqs[cpu];
-        prefetch(rq, 0..8);
-        rq.queue.expect();
     }
 
     fn yield_current(&mut self, world: &mut World, cpu: CpuId) {

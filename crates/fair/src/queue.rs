@@ -16,7 +16,7 @@ mod tests;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use roost_engine::{TaskId, prefetch};
+use roost_engine::TaskId;
 
 use crate::features::Features;
 use crate::weight::NICE_0_WEIGHT;
@@ -234,14 +234,6 @@ impl Queue {
             last: None,
             skip: None,
             resched: false,
-        }
-    }
-
-    /// Prefetches the queue's entities, because they will be needed soon.
-    #[inline]
-    pub(crate) fn expect(&self) {
-        if let Some(first) = self.waiting.first() {
-            prefetch(first, 0..1);
         }
     }
 
