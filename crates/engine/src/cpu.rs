@@ -17,7 +17,6 @@
 
 use roost_machine::Machine;
 
-use crate::events::Event;
 use crate::scheduler::{CpuId, Pick, TaskId};
 use crate::task::{Activity, Task};
 use crate::time::Time;
@@ -41,12 +40,14 @@ impl World {
     /// Schedules the end of the current operation again for every CPU where it changed.
     #[inline]
     pub(crate) fn rearm_stale(&mut self) {
-        if self.must_share() {
+        if self.memory.as_ref().is_some_and(|memory| memory.is_unsettled()) {
             self.share_bandwidth();
         }
         while let Some(cpu) = self.stale.pop() {
-            self.cpus[cpu].stale = false;
-            self.rearm(cpu);
+            let state = &mut self.cpus[cpu];
+            state.stale = false;
+            let end = state.run_end(&self.tasks);
+            self.events.set_run_end(cpu, end);
         }
     }
 
@@ -54,25 +55,13 @@ impl World {
     /// bandwidth need not be shared first. Of all stale CPUs it is then the first one.
     #[inline]
     pub(crate) fn rearm_now(&mut self, cpu: CpuId) {
-        if self.cpus[cpu].stale || self.must_share() {
-            self.mark_stale(cpu);
+        let state = &mut self.cpus[cpu];
+        let must_share = self.memory.as_ref().is_some_and(|memory| memory.is_unsettled());
+        if state.stale || must_share {
+            state.mark_stale(cpu, &mut self.stale);
         } else {
-            self.rearm(cpu);
-        }
-    }
-
-    /// Whether bandwidth must be shared again before ends of operations are known.
-    #[inline]
-    fn must_share(&self) -> bool {
-        self.memory.as_ref().is_some_and(|memory| memory.is_unsettled())
-    }
-
-    /// Schedules the end of the current operation of `cpu` again.
-    #[inline]
-    fn rearm(&mut self, cpu: CpuId) {
-        match self.cpus[cpu].run_end(&self.tasks) {
-            Some(at) => self.events.set(Event::RunEnd(cpu), at),
-            None => self.events.cancel(Event::RunEnd(cpu)),
+            let end = state.run_end(&self.tasks);
+            self.events.set_run_end(cpu, end);
         }
     }
 

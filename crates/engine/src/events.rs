@@ -321,6 +321,15 @@ impl EventQueue {
         }
     }
 
+    /// Schedules the end of the run of `cpu` at `at`, or cancels it.
+    #[inline]
+    pub(crate) fn set_run_end(&mut self, cpu: CpuId, at: Option<Time>) {
+        match at {
+            Some(at) => self.set(Event::RunEnd(cpu), at),
+            None => self.cancel(Event::RunEnd(cpu)),
+        }
+    }
+
     /// Cancels `event` if it is pending.
     #[inline]
     pub(crate) fn cancel(&mut self, event: Event) {

@@ -293,6 +293,7 @@ impl Fair {
             *process = Process { epoch, next_scan: now, runtime, ..Process::default() };
         }
         process.nr_threads += 1;
+        self.tasks[task.index()].process = number as u32;
     }
 
     /// Stops counting a task of its process.
@@ -356,14 +357,15 @@ impl Fair {
         let rq = &mut self.rqs[cpu].cache;
         let epoch = rq.advance(world.now(), self.tick_ns, self.cache.period);
         rq.runtime.ns += ran_ns;
-        let number = world.process(task) as usize;
+        let state = &self.tasks[task.index()];
+        let number = state.process as usize;
         let process = &mut self.cache.processes[number];
         let runtime = &mut process.runtime[cpu];
         if runtime.epoch != epoch {
             runtime.advance_to(epoch);
         }
         runtime.ns += ran_ns;
-        if process.cpu.is_none() && self.tasks[task.index()].preferred_llc.is_none() {
+        if process.cpu.is_none() && state.preferred_llc.is_none() {
             return;
         }
         let forgotten = epoch > process.epoch + self.cache.timeout;

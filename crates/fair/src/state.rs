@@ -255,6 +255,8 @@ pub(crate) struct FairTask {
     pub preferred_llc: Option<u32>,
     /// NUMA balancing: the node the task prefers (`numa_preferred_nid`).
     pub preferred_node: Option<u16>,
+    /// Cache-aware scheduling: the number of the task's process.
+    pub process: u32,
     /// Whether the averages changed since util_est was last updated (no UTIL_AVG_UNCHANGED).
     pub util_changed: bool,
     /// The task is on a queue, or its dequeue is delayed.
