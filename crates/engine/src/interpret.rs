@@ -48,7 +48,7 @@ impl<S: Scheduler> Engine<'_, S> {
         loop {
             let mut state = &mut self.world.tasks[task.index()];
             if state.relock.is_some() {
-                if !self.relock(task) {
+                if !self.relock(cpu, task) {
                     self.block(cpu, task);
                     return false;
                 }
@@ -126,9 +126,9 @@ impl<S: Scheduler> Engine<'_, S> {
     /// Takes the mutex again that the task released to wait for a condition. Returns whether it was
     /// free.
     #[cold]
-    fn relock(&mut self, task: TaskId) -> bool {
+    fn relock(&mut self, cpu: CpuId, task: TaskId) -> bool {
         let Some(mutex) = self.world.tasks[task.index()].relock else { return true };
-        let free = self.lock(task, mutex);
+        let free = matches!(self.lock(cpu, task, mutex), Step::Done);
         if free {
             self.world.tasks[task.index()].relock = None;
         }
@@ -239,8 +239,7 @@ impl<S: Scheduler> Engine<'_, S> {
     #[inline]
     fn synchronise(&mut self, cpu: CpuId, id: TaskId, op: &Op) -> Step {
         match *op {
-            Op::Lock(mutex) if self.lock(id, mutex) => Step::Done,
-            Op::Lock(_) => Step::BlockedRetry,
+            Op::Lock(mutex) => self.lock(cpu, id, mutex),
             Op::Unlock(mutex) => self.unlock(cpu, id, mutex),
             Op::Signal(condition) => {
                 let woken = self.shared.conditions[condition as usize].pop_front();
@@ -312,27 +311,6 @@ impl<S: Scheduler> Engine<'_, S> {
             (Some(first), Some(Op::Start { delay_ns })) => first + *delay_ns,
             _ => self.world.now,
         }
-    }
-
-    fn lock(&mut self, id: TaskId, mutex: u32) -> bool {
-        let mutex = &mut self.shared.mutexes[mutex as usize];
-        match mutex.owner {
-            None => {
-                mutex.owner = Some(id);
-                true
-            }
-            Some(_) => {
-                mutex.waiters.push_back(id);
-                false
-            }
-        }
-    }
-
-    fn unlock(&mut self, cpu: CpuId, id: TaskId, mutex: u32) -> Step {
-        let mutex = &mut self.shared.mutexes[mutex as usize];
-        mutex.owner = None;
-        let woken = mutex.waiters.pop_front();
-        self.wake_from(cpu, id, woken, false)
     }
 
     fn wait(&mut self, cpu: CpuId, id: TaskId, condition: u32, mutex: u32) -> Step {
@@ -496,28 +474,6 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.tasks[id.index()].activity = Activity::Work(0);
     }
 
-    fn send(&mut self, cpu: CpuId, id: TaskId, channel: u32, bytes: u32) -> Step {
-        let channel = &mut self.shared.channels[channel as usize];
-        if !channel.write(bytes) {
-            channel.writers.push_back(id);
-            return Step::BlockedRetry;
-        }
-        let sync = channel.spec.sync_wakeup;
-        let reader = channel.readers.pop_front();
-        self.wake_from(cpu, id, reader, sync)
-    }
-
-    fn receive(&mut self, cpu: CpuId, id: TaskId, channel: u32, bytes: u32) -> Step {
-        let channel = &mut self.shared.channels[channel as usize];
-        if !channel.read(bytes) {
-            channel.readers.push_back(id);
-            return Step::BlockedRetry;
-        }
-        let sync = channel.spec.sync_wakeup;
-        let writer = channel.writers.pop_front();
-        self.wake_from(cpu, id, writer, sync)
-    }
-
     /// Wakes many tasks one after the other, as a futex does. Each search sees where the previous
     /// task went, and the waker may be preempted in between.
     fn wake_in_turn(&mut self, id: TaskId, woken: VecDeque<TaskId>) -> Step {
@@ -539,7 +495,13 @@ impl<S: Scheduler> Engine<'_, S> {
         self.world.tasks[woken.index()].asked_at = since;
     }
 
-    fn wake_from(&mut self, cpu: CpuId, waker: TaskId, woken: Option<TaskId>, sync: bool) -> Step {
+    pub(crate) fn wake_from(
+        &mut self,
+        cpu: CpuId,
+        waker: TaskId,
+        woken: Option<TaskId>,
+        sync: bool,
+    ) -> Step {
         if let Some(woken) = woken {
             self.wake(woken, Wake { cpu, waker: Some(waker), sync, interrupt: false }, 0);
         }

@@ -23,12 +23,14 @@
 mod audit;
 mod background;
 mod changes;
+mod channels;
 mod counters;
 mod cpu;
 mod events;
 mod facts;
 mod interpret;
 mod memory;
+mod mutex;
 mod outcome;
 mod own_thread;
 mod reached;

@@ -178,7 +178,7 @@ pub(crate) struct Engine<'a, S> {
     /// The program of each template: closer together than the templates.
     pub(crate) programs: Vec<&'a [Op]>,
     latencies: LatencyRecords,
-    tick_ns: u64,
+    pub(crate) tick_ns: u64,
     pub(crate) free: Vec<TaskId>,
     next_pid: u32,
     /// Tasks of the workload that have not exited.
@@ -641,6 +641,13 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         state.settle(tasks, *now);
         (state.need_resched, state.resched_lazy) = (false, false);
         let previous = state.current;
+        if let Some(id) = previous
+            && tasks[id.index()].spins
+        {
+            self.stop_spinning(id);
+        }
+        let World { cpus, tasks, .. } = &mut self.world;
+        let state = &mut cpus[cpu];
         let left = previous.map(|id| match tasks[id.index()].state {
             State::Running => LeftAs::Preempted,
             State::Dead => LeftAs::Exited,
@@ -687,6 +694,9 @@ impl<'a, S: Scheduler> Engine<'a, S> {
         self.world.counters.context_switches += 1;
         if let Some((id, left)) = previous {
             self.world.account_run(cpu, id, left);
+            if let Some(mutex) = self.world.tasks[id.index()].kernel_mutex {
+                self.owner_left(mutex);
+            }
         }
         self.world.trace_switch(cpu, previous, next);
         self.world.cpus[cpu].current = next;

@@ -2,18 +2,12 @@
 
 use std::collections::VecDeque;
 
-use roost_workload::{Channel, Op, Workload};
+use roost_workload::{ChannelKind, Op, Workload};
 
+use crate::channels::ChannelState;
+use crate::mutex::Mutex;
 use crate::scheduler::TaskId;
 use crate::time::Time;
-
-/// A mutex. As with futexes, a released mutex is free for any task that runs first. The waiter that
-/// is woken tries again.
-#[derive(Default)]
-pub(crate) struct Mutex {
-    pub owner: Option<TaskId>,
-    pub waiters: VecDeque<TaskId>,
-}
 
 #[derive(Default)]
 pub(crate) struct Barrier {
@@ -67,41 +61,6 @@ pub(crate) struct CommonStart {
     /// When the first task arrived.
     pub first: Option<Time>,
     pub waiting: Vec<TaskId>,
-}
-
-/// A pipe or socket.
-pub(crate) struct ChannelState {
-    pub spec: Channel,
-    pub used_bytes: u32,
-    /// Sizes of the unread writes, if reads keep messages apart.
-    pub messages: VecDeque<u32>,
-    pub readers: VecDeque<TaskId>,
-    pub writers: VecDeque<TaskId>,
-}
-
-impl ChannelState {
-    /// Writes if there is room.
-    pub(crate) fn write(&mut self, bytes: u32) -> bool {
-        if self.used_bytes > 0 && self.used_bytes + bytes > self.spec.capacity_bytes {
-            return false;
-        }
-        self.used_bytes += bytes;
-        if self.spec.messages {
-            self.messages.push_back(bytes);
-        }
-        true
-    }
-
-    /// Reads one message, or up to `bytes` of a stream; false if there is nothing.
-    pub(crate) fn read(&mut self, bytes: u32) -> bool {
-        let taken = if self.spec.messages {
-            self.messages.pop_front().unwrap_or(0)
-        } else {
-            self.used_bytes.min(bytes)
-        };
-        self.used_bytes -= taken;
-        taken > 0
-    }
 }
 
 impl Shared {
@@ -163,10 +122,21 @@ fn coming_to_start(workload: &Workload) -> u32 {
     starting.map(|(_, instances)| instances).sum()
 }
 
+/// All mutexes. Those that pipes name are of the kernel.
+fn mutexes(workload: &Workload) -> Vec<Mutex> {
+    let mut mutexes: Vec<Mutex> = (0..workload.mutexes).map(|_| Mutex::default()).collect();
+    for (pipe, channel) in (0..).zip(&workload.channels) {
+        if let ChannelKind::Pipe { mutex } = channel.kind {
+            mutexes[mutex as usize].pipe = Some(pipe);
+        }
+    }
+    mutexes
+}
+
 impl Shared {
     pub(crate) fn new(workload: &Workload) -> Self {
         Self {
-            mutexes: (0..workload.mutexes).map(|_| Mutex::default()).collect(),
+            mutexes: mutexes(workload),
             conditions: vec![VecDeque::new(); workload.conditions as usize],
             barriers: workload
                 .barriers
@@ -175,17 +145,7 @@ impl Shared {
                 .collect(),
             to_wake: Vec::new(),
             start: CommonStart { coming: coming_to_start(workload), ..CommonStart::default() },
-            channels: workload
-                .channels
-                .iter()
-                .map(|spec| ChannelState {
-                    spec: spec.clone(),
-                    used_bytes: 0,
-                    messages: VecDeque::new(),
-                    readers: VecDeque::new(),
-                    writers: VecDeque::new(),
-                })
-                .collect(),
+            channels: ChannelState::all_of(workload),
             timers: vec![None; workload.shared_timers as usize],
             counts: vec![0; workload.counters as usize],
             watches: vec![Watch::default(); workload.watches as usize],

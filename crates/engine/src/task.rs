@@ -70,12 +70,20 @@ pub(crate) struct Task {
     /// Whether it has begun its next operation: first the CPU works, then the operation takes
     /// effect.
     pub half_done: bool,
+    /// Whether it spins for `kernel_mutex`.
+    pub spins: bool,
+    /// Whether it has spun for a mutex in vain.
+    pub spun: bool,
+    /// Whether it slept in its current read from a pipe, or write to it.
+    pub slept: bool,
     pub policy: Policy,
     pub nice: i8,
     /// The latency record to which it reports.
     pub latency_class: Option<u16>,
     /// A mutex to take again after a condition is signalled.
     pub relock: Option<u32>,
+    /// A mutex of the kernel that it holds or spins for. Meanwhile it is in a system call.
+    pub kernel_mutex: Option<u32>,
     /// When it was woken or created. [`Time::NEVER`] if it has run since.
     pub woken_at: Time,
     /// From when its wakeup latency counts: when its waker was asked to wake it. [`Time::NEVER`] if
@@ -87,6 +95,8 @@ pub(crate) struct Task {
     pub run_ns: u64,
     /// Copying left over from a preemption, ns.
     pub copying_ns: u64,
+    /// Bytes that its current read from a pipe, or write to it, has moved so far.
+    pub moved: u32,
     /// Unique in the run, from 1.
     pub pid: u32,
     pub process: u32,
@@ -103,6 +113,12 @@ pub(crate) struct Task {
 }
 
 impl Task {
+    /// Whether it is in the middle of a system call.
+    #[inline]
+    pub(crate) fn is_in_system_call(&self) -> bool {
+        self.wakes || self.half_done || self.kernel_mutex.is_some()
+    }
+
     /// The end of a loop's body: jumps back to `to` until the body has run `times` times; 0 means
     /// for ever.
     #[inline]
@@ -146,6 +162,11 @@ impl Task {
             loops: Vec::new(),
             timers: Vec::new(),
             relock: None,
+            kernel_mutex: None,
+            moved: 0,
+            spins: false,
+            spun: false,
+            slept: false,
             woken_at: Time::NEVER,
             asked_at: Time::NEVER,
             queued_at: world.now,

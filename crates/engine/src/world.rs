@@ -530,13 +530,13 @@ impl World {
     }
 
     /// The task of `cpu` is about to continue in user mode. It gives way first if asked to, except
-    /// in the middle of a system call that wakes many tasks.
+    /// in the middle of a system call that wakes many tasks, or uses a mutex of the kernel.
     #[inline]
     pub(crate) fn return_to_user(&mut self, cpu: CpuId) {
         let state = &mut self.cpus[cpu];
         if state.resched_lazy
             && let Some(task) = state.current
-            && !(self.tasks[task.index()].wakes || self.tasks[task.index()].half_done)
+            && !self.tasks[task.index()].is_in_system_call()
         {
             state.need_resched = true;
         }

@@ -3,8 +3,8 @@
 use std::iter;
 
 use roost_workload::{
-    Access, Channel, Op, Pattern, Placement, Policy, Process, Program, Region, Sharing, Slice,
-    Template, Workload,
+    Access, Channel, ChannelKind, Op, Pattern, Placement, Policy, Process, Program, Region,
+    Sharing, Slice, Template, Workload,
 };
 
 use crate::random::{Random, random_cpus};
@@ -54,6 +54,9 @@ pub enum Beside {
     },
 }
 
+const KINDS: [ChannelKind; 4] =
+    [ChannelKind::Stream, ChannelKind::Messages, ChannelKind::Unix, ChannelKind::Pipe { mutex: 0 }];
+
 impl Beside {
     pub(crate) fn random(random: &mut Random, memory_nodes: &[u32]) -> Self {
         if random.one_in(2) {
@@ -61,7 +64,7 @@ impl Beside {
             let channel = Channel {
                 capacity_bytes: bytes * random.range(1, 20) as u32,
                 sync_wakeup: random.one_in(2),
-                messages: random.one_in(2),
+                kind: *random.choose(&KINDS),
             };
             return Self::Talk { channel, bytes, work_us: random.range(1, 300) };
         }
@@ -117,11 +120,20 @@ impl Beside {
         match self {
             Self::Talk { channel, bytes, work_us } => {
                 let number = workload.channels.len() as u32;
-                // The receiver must read as much as is written, or one of the two would wait for ever.
+                // The receivers must read as much as is written, or some would wait for ever.
                 workload.channels.push(channel.clone());
                 let send = Op::Send { channel: number, bytes: *bytes };
                 let receive = Op::Receive { channel: number, bytes: *bytes };
                 let work = Op::Run { ns: work_us * 1_000 };
+                if let ChannelKind::Pipe { mutex } = &mut workload.channels[number as usize].kind {
+                    *mutex = workload.mutexes;
+                    workload.mutexes += 1;
+                    let (lock, unlock) = (Op::Lock(*mutex), Op::Unlock(*mutex));
+                    // Several of each, so that they spin for the mutex.
+                    add(workload, "sender", 3, vec![lock, send, work, unlock], times);
+                    add(workload, "receiver", 3, vec![lock, receive, work, unlock], times);
+                    return;
+                }
                 add(workload, "sender", 1, vec![work, send], times);
                 add(workload, "receiver", 1, vec![receive, work], times);
             }

@@ -266,7 +266,7 @@ pub enum Op {
         /// Relative counts from now after a missed period.
         absolute: bool,
     },
-    /// Acquire a mutex, sleeping if it is held.
+    /// Acquire a mutex, sleeping if it is held; for that of a pipe, spin first while its owner runs.
     Lock(u32),
     /// Release a mutex.
     Unlock(u32),
@@ -349,7 +349,7 @@ pub enum Op {
     Receive {
         /// Channel.
         channel: u32,
-        /// Largest number of bytes to read. Returns what is there, at least one message.
+        /// Largest number of bytes to read. Returns what is there, at least one message; from a pipe, this number.
         bytes: u32,
     },
     /// Add to an event counter.
@@ -394,12 +394,31 @@ pub enum TimerRef {
 /// A pipe or socket: a bounded queue of bytes in messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Channel {
-    /// Bytes that it holds before writers block. At least the size of the largest write.
+    /// What it holds before writers block. At least the size of the largest write.
     pub capacity_bytes: u32,
     /// Whether the wakeup of a reader carries the sync hint (the writer is about to sleep).
     pub sync_wakeup: bool,
-    /// Whether reads keep messages apart, so that one read takes at most one message.
-    pub messages: bool,
+    /// The rules for reads, writes, and who is woken.
+    pub kind: ChannelKind,
+}
+
+/// When a channel is full, and whom a read or write wakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ChannelKind {
+    /// A stream: a read takes what is there. Each read wakes a writer, each write a reader.
+    Stream,
+    /// Reads keep messages apart, so that one read takes at most one message.
+    Messages,
+    /// A pipe (`fs/pipe.c` of Linux): a ring of pages. Who reads or writes holds the pipe's mutex, from [`Op::Lock`] to
+    /// [`Op::Unlock`], and spins to get it. A read or write that has to wait releases the mutex meanwhile. Only a read
+    /// that frees a page of a full ring wakes a writer, and only a write to an empty ring wakes a reader.
+    Pipe {
+        /// The mutex, which no other channel uses.
+        mutex: u32,
+    },
+    /// A stream socket of the Unix domain (`net/unix/af_unix.c` of Linux): messages fill the capacity with
+    /// [`costs::unix_message_bytes`] each. All waiting writers go on when at most a quarter of it is in use.
+    Unix,
 }
 
 /// A quantity to report at the end of a run.

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Access, GROUP_WEIGHTS, MetricKind, Op, Placement, Program, Region, Sharing, Template,
-    TemplateId, TimerRef, Workload,
+    Access, Channel, ChannelKind, GROUP_WEIGHTS, MetricKind, Op, Placement, Program, Region,
+    Sharing, Template, TemplateId, TimerRef, Workload,
 };
 
 /// Largest number of tasks that a workload may start with. The kernel's default `pid_max` on large machines is a few
@@ -84,6 +84,9 @@ pub enum Fault {
     /// A task unlocks a mutex, or waits with one, that it does not hold.
     #[error("mutex {0} is not held here")]
     NotHeld(u32),
+    /// The mutex of a pipe has another use: with a condition, a barrier or a second pipe.
+    #[error("mutex {0} belongs to a pipe and has another use")]
+    PipeMutex(u32),
     /// A loop body changes whether a mutex is locked.
     #[error("a run of the loop changes whether mutex {0} is locked")]
     LoopChangesMutex(u32),
@@ -145,7 +148,7 @@ impl Workload {
                 self.validate_op(*op, &template.program).map_err(|f| at(Some(index), f))?;
             }
             self.validate_loops(&template.program).map_err(|(op, fault)| at(Some(op), fault))?;
-            validate_mutexes(&template.program).map_err(|(op, fault)| at(Some(op), fault))?;
+            self.validate_mutexes(&template.program).map_err(|(op, fault)| at(Some(op), fault))?;
         }
         self.validate_forks()
     }
@@ -158,6 +161,13 @@ impl Workload {
 
     fn validate_tables(&self) -> Result<(), Invalid> {
         let nowhere = |fault| Invalid { template: None, op: None, fault };
+        let mut of_pipes = BTreeSet::new();
+        for mutex in self.channels.iter().filter_map(mutex_of_pipe) {
+            in_range("mutex", mutex, self.mutexes as usize).map_err(nowhere)?;
+            if !of_pipes.insert(mutex) {
+                return Err(nowhere(Fault::PipeMutex(mutex)));
+            }
+        }
         for (template, _) in &self.start {
             in_range("template", *template, self.templates.len()).map_err(nowhere)?;
         }
@@ -329,6 +339,54 @@ impl Workload {
             return Err(Fault::MessageTooLarge { bytes, capacity });
         }
         Ok(())
+    }
+
+    /// Follows which mutexes the task holds. A loop must not change that, so one pass over the program sees every
+    /// state.
+    fn validate_mutexes(&self, program: &Program) -> Result<(), (usize, Fault)> {
+        let jumps = |op: &Op| if let Op::Loop { to, .. } = op { Some(*to as usize) } else { None };
+        let targets: BTreeSet<usize> = program.ops.iter().filter_map(jumps).collect();
+        let mut at_target: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
+        let mut held: BTreeSet<u32> = BTreeSet::new();
+        for (index, op) in program.ops.iter().enumerate() {
+            if targets.contains(&index) {
+                at_target.insert(index, held.clone());
+            }
+            match *op {
+                Op::Lock(mutex) if !held.insert(mutex) => {
+                    return Err((index, Fault::LockedTwice(mutex)));
+                }
+                Op::Unlock(mutex) if !held.remove(&mutex) => {
+                    return Err((index, Fault::NotHeld(mutex)));
+                }
+                Op::Wait { mutex, .. } | Op::Meet { mutex, .. } => {
+                    if !held.contains(&mutex) {
+                        return Err((index, Fault::NotHeld(mutex)));
+                    }
+                    if self.channels.iter().filter_map(mutex_of_pipe).any(|of| of == mutex) {
+                        return Err((index, Fault::PipeMutex(mutex)));
+                    }
+                }
+                Op::Send { channel, .. } | Op::Receive { channel, .. } => {
+                    let mutex = self.channels.get(channel as usize).and_then(mutex_of_pipe);
+                    if let Some(mutex) = mutex.filter(|mutex| !held.contains(mutex)) {
+                        return Err((index, Fault::NotHeld(mutex)));
+                    }
+                }
+                Op::Loop { to, times, .. } if times != 1 => {
+                    let found = at_target.get(&(to as usize));
+                    let changed = found.and_then(|found| found.symmetric_difference(&held).next());
+                    if let Some(mutex) = changed {
+                        return Err((index, Fault::LoopChangesMutex(*mutex)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        match held.first() {
+            Some(mutex) => Err((program.ops.len().saturating_sub(1), Fault::ExitsHolding(*mutex))),
+            None => Ok(()),
+        }
     }
 
     /// Checks that loops nest, that each has a counter of its own, and that time passes in long loops.
@@ -504,43 +562,9 @@ struct Fork {
     timed: bool,
 }
 
-/// Follows which mutexes the task holds. A loop must not change that, so one pass over the program sees every state.
-fn validate_mutexes(program: &Program) -> Result<(), (usize, Fault)> {
-    let targets: BTreeSet<usize> = program
-        .ops
-        .iter()
-        .filter_map(|op| if let Op::Loop { to, .. } = op { Some(*to as usize) } else { None })
-        .collect();
-    let mut at_target: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
-    let mut held: BTreeSet<u32> = BTreeSet::new();
-    for (index, op) in program.ops.iter().enumerate() {
-        if targets.contains(&index) {
-            at_target.insert(index, held.clone());
-        }
-        match *op {
-            Op::Lock(mutex) if !held.insert(mutex) => {
-                return Err((index, Fault::LockedTwice(mutex)));
-            }
-            Op::Unlock(mutex) if !held.remove(&mutex) => {
-                return Err((index, Fault::NotHeld(mutex)));
-            }
-            Op::Wait { mutex, .. } | Op::Meet { mutex, .. } if !held.contains(&mutex) => {
-                return Err((index, Fault::NotHeld(mutex)));
-            }
-            Op::Loop { to, times, .. } if times != 1 => {
-                let found = at_target.get(&(to as usize));
-                let changed = found.and_then(|found| found.symmetric_difference(&held).next());
-                if let Some(mutex) = changed {
-                    return Err((index, Fault::LoopChangesMutex(*mutex)));
-                }
-            }
-            _ => {}
-        }
-    }
-    match held.first() {
-        Some(mutex) => Err((program.ops.len().saturating_sub(1), Fault::ExitsHolding(*mutex))),
-        None => Ok(()),
-    }
+/// The mutex of a channel that is a pipe.
+fn mutex_of_pipe(channel: &Channel) -> Option<u32> {
+    if let ChannelKind::Pipe { mutex } = channel.kind { Some(mutex) } else { None }
 }
 
 fn in_range(what: &'static str, index: impl Into<u64>, count: usize) -> Result<(), Fault> {
@@ -555,7 +579,7 @@ fn nice_in_range(nice: i8) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Channel, Group, graph};
+    use crate::{Group, graph};
 
     const RUN: Op = Op::Run { ns: 1 };
     const FOREVER: Op = Op::Loop { depth: 0, times: 0, to: 0 };
@@ -570,7 +594,7 @@ mod tests {
         workload.counters = 2;
         workload.shared_timers = 2;
         workload.barriers = vec![1, 2];
-        let channel = Channel { capacity_bytes: 10, sync_wakeup: false, messages: false };
+        let channel = Channel { capacity_bytes: 10, sync_wakeup: false, kind: ChannelKind::Stream };
         workload.channels = vec![channel.clone(), channel];
         for ops in programs {
             let program = Program { ops: ops.to_vec(), loop_depth: 2, ..Program::default() };
@@ -690,6 +714,27 @@ mod tests {
         assert_eq!(fault(&[Op::Lock(0)]), Some(Fault::ExitsHolding(0)));
         assert_eq!(fault(&[RUN, Op::Lock(0), FOREVER]), Some(Fault::LoopChangesMutex(0)));
         assert_eq!(fault(&[Op::Lock(1), wait, Op::Unlock(1), FOREVER]), None);
+    }
+
+    #[test]
+    fn the_mutex_of_a_pipe_is_held_where_the_pipe_is_used_and_serves_nothing_else() {
+        let fault = |ops: &[Op], kinds: [ChannelKind; 2]| {
+            let mut workload = workload(&[ops]);
+            for (channel, kind) in workload.channels.iter_mut().zip(kinds) {
+                channel.kind = kind;
+            }
+            workload.validate().err().map(|invalid| invalid.fault)
+        };
+        let pipe = |mutex| ChannelKind::Pipe { mutex };
+        let send = Op::Send { channel: 0, bytes: 1 };
+        let one = [pipe(0), ChannelKind::Unix];
+        assert_eq!(fault(&[Op::Lock(0), send, Op::Unlock(0)], one), None);
+        assert_eq!(fault(&[send], one), Some(Fault::NotHeld(0)));
+        let wait = Op::Wait { condition: 0, mutex: 0 };
+        assert_eq!(fault(&[Op::Lock(0), wait, Op::Unlock(0)], one), Some(Fault::PipeMutex(0)));
+        assert_eq!(fault(&[RUN], [pipe(1), pipe(1)]), Some(Fault::PipeMutex(1)));
+        let nowhere = fault(&[RUN], [pipe(2), ChannelKind::Unix]);
+        assert!(matches!(nowhere, Some(Fault::OutOfRange { .. })));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use roost_engine::*;
 use roost_workload::{
-    Better, Channel, Metric, MetricKind, Op, Policy, Process, Program, Template, Workload,
+    Better, Channel, ChannelKind, Metric, MetricKind, Op, Policy, Process, Program, Template,
+    Workload,
 };
 
 /// First come first served over all CPUs.
@@ -162,7 +163,11 @@ pub fn workload(templates: Vec<(Template, u32)>) -> Workload {
         mutexes: 2,
         conditions: 1,
         barriers: vec![2],
-        channels: vec![Channel { capacity_bytes: 200, sync_wakeup: true, messages: false }],
+        channels: vec![Channel {
+            capacity_bytes: 200,
+            sync_wakeup: true,
+            kind: ChannelKind::Stream,
+        }],
         shared_timers: 1,
         regions: Vec::new(),
         watches: 0,

@@ -14,8 +14,8 @@
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
 use crate::{
-    Access, Better, Channel, Metric, MetricKind, Op, Pattern, Placement, Region, Sharing, Slice,
-    Template, Workload, costs, graph,
+    Access, Better, Channel, ChannelKind, Metric, MetricKind, Op, Pattern, Placement, Region,
+    Sharing, Slice, Template, Workload, costs, graph,
 };
 
 const GIB: u64 = 1 << 30;
@@ -167,7 +167,7 @@ fn numa01_process(workload: &mut Workload, number: u32) -> u32 {
 fn start(workload: &mut Workload, process: u32, mut main: ProgramBuilder, threads: Vec<Template>) {
     let mut ends = Vec::new();
     for mut template in threads {
-        let end = Channel { capacity_bytes: 1, sync_wakeup: false, messages: false };
+        let end = Channel { capacity_bytes: 1, sync_wakeup: false, kind: ChannelKind::Stream };
         let channel = workload.add_channel(end);
         template.program.ops.push(Op::Send { channel, bytes: 1 });
         workload.templates.push(template);

@@ -7,7 +7,9 @@
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
-use crate::{Better, Channel, Metric, MetricKind, Op, Program, Workload, costs, graph};
+use crate::{
+    Better, Channel, ChannelKind, Metric, MetricKind, Op, Program, Workload, costs, graph,
+};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "hackbench",
@@ -67,6 +69,8 @@ struct Line {
 struct Settings {
     loops: u64,
     size: u32,
+    /// CPU time of each end beyond that of the measured size.
+    extra_ns: u64,
     fds: u32,
     gate: u32,
 }
@@ -79,6 +83,7 @@ fn build(values: &Values) -> Workload {
     let settings = Settings {
         loops: u64::from(values.number("loops")),
         size: values.number("size"),
+        extra_ns: costs::hackbench_extra_copy_ns(values.number("size").into()),
         fds,
         gate: workload.add_barrier(groups * fds * 2),
     };
@@ -86,8 +91,7 @@ fn build(values: &Values) -> Workload {
         workload.add_process("hackbench");
     }
     for group in 0..groups {
-        let lines: Vec<Line> =
-            (0..fds).map(|_| add_line(&mut workload, values, settings.size)).collect();
+        let lines: Vec<Line> = (0..fds).map(|_| add_line(&mut workload, values)).collect();
         for line in &lines {
             let program = receiver(&settings, *line);
             add_task(&mut workload, "receiver", group, program, threads);
@@ -107,16 +111,14 @@ fn build(values: &Values) -> Workload {
     workload
 }
 
-fn add_line(workload: &mut Workload, values: &Values, size: u32) -> Line {
-    let pipe = values.choice("mode") == "pipe";
-    let capacity_bytes = if pipe {
-        costs::PIPE_CAPACITY_BYTES.max(size)
-    } else {
-        costs::socket_capacity_bytes(size)
+fn add_line(workload: &mut Workload, values: &Values) -> Line {
+    let mutex = (values.choice("mode") == "pipe").then(|| workload.add_mutex());
+    let (capacity_bytes, kind) = match mutex {
+        Some(mutex) => (costs::PIPE_CAPACITY_BYTES, ChannelKind::Pipe { mutex }),
+        None => (costs::SOCKET_BUFFER_BYTES, ChannelKind::Unix),
     };
-    let channel =
-        workload.add_channel(Channel { capacity_bytes, sync_wakeup: true, messages: false });
-    Line { channel, mutex: pipe.then(|| workload.add_mutex()) }
+    let channel = workload.add_channel(Channel { capacity_bytes, sync_wakeup: true, kind });
+    Line { channel, mutex }
 }
 
 /// The name lets traces show the group.
@@ -131,9 +133,19 @@ fn sender(settings: &Settings, lines: &[Line]) -> Program {
     program.push(Op::Barrier(settings.gate));
     program.repeat(Times::Exactly(settings.loops), |round| {
         for line in lines {
-            transfer(round, line.mutex, settings.size);
-            // The writer of a pipe releases the mutex before it wakes the reader.
-            round.push(Op::Send { channel: line.channel, bytes: settings.size });
+            let send = Op::Send { channel: line.channel, bytes: settings.size };
+            match line.mutex {
+                Some(mutex) => through_pipe(
+                    round,
+                    mutex,
+                    send,
+                    costs::HACKBENCH_PIPE_WRITE_NS + settings.extra_ns,
+                ),
+                None => {
+                    let ns = costs::HACKBENCH_SOCKET_SEND_NS + settings.extra_ns;
+                    round.push(Op::Run { ns }).push(send)
+                }
+            };
         }
     });
     program.finish()
@@ -144,24 +156,38 @@ fn receiver(settings: &Settings, line: Line) -> Program {
     program.push(Op::Barrier(settings.gate));
     let messages = u64::from(settings.fds) * settings.loops;
     program.repeat(Times::Exactly(messages), |message| {
-        message.push(Op::Receive { channel: line.channel, bytes: settings.size });
-        transfer(message, line.mutex, settings.size);
+        let receive = Op::Receive { channel: line.channel, bytes: settings.size };
+        match line.mutex {
+            Some(mutex) => through_pipe(
+                message,
+                mutex,
+                receive,
+                costs::HACKBENCH_PIPE_READ_NS + settings.extra_ns,
+            ),
+            None => {
+                let ns = costs::HACKBENCH_SOCKET_RECEIVE_NS + settings.extra_ns;
+                message.push(receive).push(Op::Run { ns })
+            }
+        };
     });
     program.finish()
 }
 
-/// The CPU time of one end of a message; through a pipe its copy holds the pipe's mutex.
-fn transfer(program: &mut ProgramBuilder, mutex: Option<u32>, size: u32) {
-    let extra = costs::hackbench_extra_copy_ns(u64::from(size));
-    match mutex {
-        Some(mutex) => program.extend(&[
-            Op::Run { ns: costs::HACKBENCH_PIPE_OUTSIDE_NS },
-            Op::Lock(mutex),
-            Op::Run { ns: costs::HACKBENCH_PIPE_COPY_NS + extra },
-            Op::Unlock(mutex),
-        ]),
-        None => program.push(Op::Run { ns: costs::HACKBENCH_SOCKET_END_NS + extra }),
-    };
+/// One end of a message through a pipe: `transfer`, whose copy holds the pipe's mutex. Both ends release the mutex before
+/// they wake anybody.
+fn through_pipe(
+    program: &mut ProgramBuilder,
+    mutex: u32,
+    transfer: Op,
+    copy_ns: u64,
+) -> &mut ProgramBuilder {
+    program.extend(&[
+        Op::Run { ns: costs::HACKBENCH_PIPE_OUTSIDE_NS },
+        Op::Lock(mutex),
+        transfer,
+        Op::Run { ns: copy_ns },
+        Op::Unlock(mutex),
+    ])
 }
 
 #[cfg(test)]
@@ -214,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pipes_contend_on_a_mutex_and_never_block_on_the_line_with_it_held() {
+    fn only_pipes_have_a_mutex_which_reads_and_writes_hold() {
         let sockets = resolve("hackbench:groups=1,mode=socket", None).unwrap();
         assert_eq!(sockets.mutexes, 0);
         let pipes = resolve("hackbench:groups=1,mode=pipe", None).unwrap();
@@ -225,7 +251,7 @@ mod tests {
                 match op {
                     Op::Lock(_) => held = true,
                     Op::Unlock(_) => held = false,
-                    Op::Send { .. } | Op::Receive { .. } => assert!(!held),
+                    Op::Send { .. } | Op::Receive { .. } => assert!(held),
                     _ => {}
                 }
             }

@@ -3,7 +3,7 @@
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
-use crate::{Channel, Op, Template, TimerRef, Workload, costs, graph};
+use crate::{Channel, ChannelKind, Op, Template, TimerRef, Workload, costs, graph};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "iperf3",
@@ -30,7 +30,7 @@ fn build(values: &Values) -> Workload {
     let stream = workload.add_channel(Channel {
         capacity_bytes: costs::IPERF3_CAPACITY_BYTES,
         sync_wakeup: true,
-        messages: false,
+        kind: ChannelKind::Stream,
     });
     let server = [
         Op::Receive { channel: stream, bytes: BLOCK },

@@ -3,7 +3,7 @@
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
-use crate::{Channel, Op, Template, Workload, costs, graph};
+use crate::{Channel, ChannelKind, Op, Template, Workload, costs, graph};
 
 const PARAMETERS: &[Parameter] = &[Parameter {
     name: "clients",
@@ -50,7 +50,7 @@ fn build_tcp(values: &Values) -> Workload {
         send: Op::Run { ns: costs::TCP_SEND_NS },
         receive: Op::Run { ns: costs::TCP_RECEIVE_NS },
     };
-    build(values.number("clients"), &cost, false)
+    build(values.number("clients"), &cost, ChannelKind::Stream)
 }
 
 fn build_udp(values: &Values) -> Workload {
@@ -58,15 +58,15 @@ fn build_udp(values: &Values) -> Workload {
         send: Op::Run { ns: costs::UDP_SEND_NS },
         receive: Op::Run { ns: costs::UDP_RECEIVE_NS },
     };
-    build(values.number("clients"), &cost, true)
+    build(values.number("clients"), &cost, ChannelKind::Messages)
 }
 
-fn build(clients: u32, cost: &MessageCost, messages: bool) -> Workload {
+fn build(clients: u32, cost: &MessageCost, kind: ChannelKind) -> Workload {
     let mut workload = graph::empty("netperf");
     let transactions = workload.add_counter();
     for _ in 0..clients {
         let capacity_bytes = costs::socket_capacity_bytes(1);
-        let socket = Channel { capacity_bytes, sync_wakeup: true, messages };
+        let socket = Channel { capacity_bytes, sync_wakeup: true, kind };
         let pair = Pair {
             request: workload.add_channel(socket.clone()),
             response: workload.add_channel(socket),
@@ -112,7 +112,7 @@ fn add_client(workload: &mut Workload, pair: &Pair, cost: &MessageCost, transact
 #[cfg(test)]
 mod tests {
     use crate::benchmark::resolve;
-    use crate::{MetricKind, Op};
+    use crate::{ChannelKind, MetricKind, Op};
 
     #[test]
     fn a_pair_shares_two_directions_with_nobody() {
@@ -143,7 +143,7 @@ mod tests {
     fn loopback_wakes_with_the_sync_hint_and_only_udp_keeps_messages_apart() {
         let tcp = resolve("netperf-tcp-rr", None).unwrap();
         let udp = resolve("netperf-udp-rr", None).unwrap();
-        assert!(tcp.channels.iter().all(|c| c.sync_wakeup && !c.messages));
-        assert!(udp.channels.iter().all(|c| c.sync_wakeup && c.messages));
+        assert!(tcp.channels.iter().all(|c| c.sync_wakeup && c.kind == ChannelKind::Stream));
+        assert!(udp.channels.iter().all(|c| c.sync_wakeup && c.kind == ChannelKind::Messages));
     }
 }

@@ -13,7 +13,9 @@
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
-use crate::{Better, Channel, Metric, MetricKind, Op, Program, Workload, costs, graph};
+use crate::{
+    Better, Channel, ChannelKind, Metric, MetricKind, Op, Program, Workload, costs, graph,
+};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "schbench",
@@ -99,7 +101,7 @@ fn add_circle(workload: &mut Workload, workers: u32) -> Circle {
         // One unanswered post per worker, and the message thread's own byte.
         capacity_bytes: 2 * workers + 1,
         sync_wakeup: false,
-        messages: false,
+        kind: ChannelKind::Stream,
     });
     Circle {
         posts,

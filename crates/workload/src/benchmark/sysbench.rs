@@ -11,8 +11,8 @@
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
 use crate::{
-    Access, Channel, GroupId, Op, Pattern, Placement, Program, Region, Sharing, Slice, Template,
-    Workload, costs, graph,
+    Access, Channel, ChannelKind, GroupId, Op, Pattern, Placement, Program, Region, Sharing, Slice,
+    Template, Workload, costs, graph,
 };
 
 const LINE_BYTES: u64 = 64;
@@ -104,7 +104,7 @@ fn add_connection(workload: &mut Workload, instance: &Instance, first: usize, al
     let channel = |bytes| Channel {
         capacity_bytes: costs::socket_capacity_bytes(bytes),
         sync_wakeup: true,
-        messages: false,
+        kind: ChannelKind::Stream,
     };
     let connection = Connection {
         request: workload.add_channel(channel(costs::OLTP_REQUEST_BYTES)),

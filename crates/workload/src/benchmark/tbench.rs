@@ -5,7 +5,7 @@
 
 use super::{Benchmark, Parameter, ParameterKind, Values};
 use crate::program::{ProgramBuilder, Times};
-use crate::{Channel, Op, Template, Workload, costs, graph};
+use crate::{Channel, ChannelKind, Op, Template, Workload, costs, graph};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "tbench",
@@ -33,7 +33,11 @@ fn build(values: &Values) -> Workload {
     for _ in 0..values.number("clients") {
         let [request, response] = [REQUEST, RESPONSE].map(|bytes| {
             let capacity_bytes = costs::socket_capacity_bytes(bytes);
-            workload.add_channel(Channel { capacity_bytes, sync_wakeup: true, messages: false })
+            workload.add_channel(Channel {
+                capacity_bytes,
+                sync_wakeup: true,
+                kind: ChannelKind::Stream,
+            })
         });
         let server = [
             Op::Receive { channel: request, bytes: REQUEST },

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use roost_workload::{Op, TimerRef, Workload};
+use roost_workload::{ChannelKind, Op, TimerRef, Workload};
 
 #[derive(Default)]
 struct Task {
@@ -240,7 +240,7 @@ impl<'a> Interpreter<'a> {
 
     fn send(&mut self, task: usize, channel: usize, bytes: u32) {
         if self.bytes[channel] + bytes > self.workload.channels[channel].capacity_bytes {
-            return self.blocked[channel].push_back(task);
+            return self.block(task, channel);
         }
         self.bytes[channel] += bytes;
         self.wake_channel(channel);
@@ -249,17 +249,36 @@ impl<'a> Interpreter<'a> {
 
     fn receive(&mut self, task: usize, channel: usize, bytes: u32) {
         if self.bytes[channel] == 0 {
-            return self.blocked[channel].push_back(task);
+            return self.block(task, channel);
         }
         self.bytes[channel] -= bytes.min(self.bytes[channel]);
         self.wake_channel(channel);
         self.done(task, 0);
     }
 
+    /// The mutex of a pipe, which a task holds while it reads or writes.
+    fn mutex_of(&self, channel: usize) -> Option<u32> {
+        match self.workload.channels[channel].kind {
+            ChannelKind::Pipe { mutex } => Some(mutex),
+            _ => None,
+        }
+    }
+
+    fn block(&mut self, task: usize, channel: usize) {
+        if let Some(mutex) = self.mutex_of(channel) {
+            assert_eq!(self.mutexes[mutex as usize].owner, Some(task), "waits with the mutex held");
+            self.release(mutex);
+        }
+        self.blocked[channel].push_back(task);
+    }
+
     /// Lets all tasks that are blocked on a channel check it again.
     fn wake_channel(&mut self, channel: usize) {
         for task in std::mem::take(&mut self.blocked[channel]) {
-            self.schedule(task, 0);
+            match self.mutex_of(channel) {
+                Some(mutex) => self.acquire(task, mutex),
+                None => self.schedule(task, 0),
+            }
         }
     }
 
