@@ -1,8 +1,8 @@
 //! Pipes and sockets: reads, writes, and whom they wake.
 //!
-//! A pipe has the rules of `pipe_read()` and `pipe_write()` (`fs/pipe.c` of Linux). Tasks hold its mutex while they look
-//! at it, and release it before they sleep. Wakeups that a read or write brings happen when it has released the mutex.
-//! A socket of the Unix domain has those of `net/unix/af_unix.c`.
+//! A pipe has the rules of `pipe_read()` and `pipe_write()` (`fs/pipe.c` of Linux). Tasks hold its mutex while they
+//! look at it, and release it before they sleep. Wakeups that a read or write brings happen when it has released the
+//! mutex. A socket of the Unix domain has those of `net/unix/af_unix.c`.
 
 use std::collections::VecDeque;
 
@@ -277,7 +277,9 @@ mod tests {
     #[test]
     fn only_the_read_that_frees_a_page_of_a_full_ring_wakes_a_writer() {
         let mut ring = ring(2);
-        (0..80).for_each(|_| drop(ring.transfer(true, 100, false)));
+        for _ in 0..80 {
+            ring.transfer(true, 100, false);
+        }
         for message in 1..=80 {
             assert_eq!(ring.transfer(false, 100, false), 100);
             assert_eq!(std::mem::take(&mut ring.wake_writer), message == 40, "{message}");

@@ -12,7 +12,7 @@ use roost_workload::{Channel, ChannelKind, Op, Workload, costs};
 const WORK: Op = Op::Run { ns: 10_000 };
 
 fn machine(shape: &str) -> Arc<Machine> {
-    Arc::new(roost_machine::resolve(shape).unwrap())
+    Arc::new(roost_machine::resolve(shape).expect("a valid shape"))
 }
 
 fn repeat(mut ops: Vec<Op>, times: u64) -> Vec<Op> {
@@ -21,7 +21,7 @@ fn repeat(mut ops: Vec<Op>, times: u64) -> Vec<Op> {
 }
 
 fn on(shape: &str, workload: &Workload) -> Outcome {
-    run(&machine(shape), workload, Fifo::default(), Control::new(1)).unwrap()
+    run(&machine(shape), workload, Fifo::default(), Control::new(1)).expect("the run ends")
 }
 
 /// Wakeups, without those of the root task, which waits for the two tasks to exit.

@@ -173,8 +173,8 @@ fn receiver(settings: &Settings, line: Line) -> Program {
     program.finish()
 }
 
-/// One end of a message through a pipe: `transfer`, whose copy holds the pipe's mutex. Both ends release the mutex before
-/// they wake anybody.
+/// One end of a message through a pipe: `transfer`, whose copy holds the pipe's mutex. Both ends release the mutex
+/// before they wake anybody.
 fn through_pipe(
     program: &mut ProgramBuilder,
     mutex: u32,
