@@ -19,8 +19,8 @@ pub struct Budget {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Pages of the first move, which tells how long a page takes: 2 MiB, a huge page.
-const FIRST: u64 = 512;
+/// Pages that are moved at once at least: those of a huge page (2 MiB), which moves as a whole.
+const LEAST: u64 = 512;
 
 impl Budget {
     /// An empty bucket at time `now`, ns.
@@ -46,8 +46,10 @@ impl Budget {
         let inflow = passed.saturating_mul(self.share_percent) / 100;
         let level = self.level.saturating_add_unsigned(inflow);
         self.level = level.min(most);
-        let time = u64::try_from(self.level).unwrap_or(0);
-        self.page_ns.map_or(FIRST.min(time), |page_ns| time / page_ns)
+        match u64::try_from(self.level) {
+            Ok(0) | Err(_) => 0,
+            Ok(time) => self.page_ns.map_or(LEAST, |page_ns| LEAST.max(time / page_ns)),
+        }
     }
 
     /// Notes that `pages` are moved, which takes a time that is not known yet.
@@ -65,11 +67,11 @@ mod tests {
     fn it_fills_with_its_share_and_holds_a_second() {
         let mut budget = Budget::new(25, 0);
         assert_eq!(budget.available(0), 0);
-        assert_eq!(budget.available(SECOND / 10), FIRST);
-        budget.take(FIRST);
+        assert_eq!(budget.available(SECOND / 10), LEAST);
+        budget.take(LEAST);
         // 2 us a page: 1.024 ms of the 25 that are there.
-        budget.learn(2_000 * FIRST);
-        assert_eq!(budget.available(SECOND / 10), 12_500 - FIRST);
+        budget.learn(2_000 * LEAST);
+        assert_eq!(budget.available(SECOND / 10), 12_500 - LEAST);
         assert_eq!(budget.available(60 * SECOND), 125_000);
     }
 
@@ -77,8 +79,8 @@ mod tests {
     fn fewer_pages_move_where_a_page_takes_longer() {
         let available = |page_ns| {
             let mut budget = Budget::new(50, 0);
-            budget.take(FIRST);
-            budget.learn(page_ns * FIRST);
+            budget.take(LEAST);
+            budget.learn(page_ns * LEAST);
             budget.available(60 * SECOND)
         };
         assert_eq!([1_000, 5_000].map(available), [500_000, 100_000]);

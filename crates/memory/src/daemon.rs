@@ -17,6 +17,9 @@ pub const SAMPLED_AT_ONCE: usize = 64;
 /// Pages queried in one call: 2 MiB, a huge page.
 const CHUNK: usize = 512;
 
+/// Bytes of a huge page.
+const HUGE_BYTES: u64 = CHUNK as u64 * PAGE;
+
 /// Largest number of pages moved in one call: 64 MiB.
 const MOVED_AT_ONCE: u64 = 16_384;
 
@@ -547,20 +550,27 @@ impl Daemon {
     }
 
     /// Collects up to `may` addresses of pages on other nodes with CPUs, from the current place of
-    /// the move.
+    /// the move. A huge page moves as a whole, so none is begun that `may` does not complete, unless
+    /// it is the only one.
     fn collect(&self, current: &mut Relocation, may: usize, host: &mut impl Host) -> Vec<u64> {
         let (mut found, mut looked) = (Vec::new(), 0);
         while found.len() < may && looked < LOOKED_AT_ONCE {
             let Some(range) = current.ranges.pop() else { break };
-            let (addresses, mut next) = host.present(current.pid, range.clone(), CHUNK);
+            let from = found.len();
+            let (addresses, next) = host.present(current.pid, range.clone(), CHUNK);
             looked += addresses.len().max(1);
             let nodes = host.locate(current.pid, &addresses);
             let away =
                 |node: u32| node != current.target.node && self.config.nodes.contains_key(&node);
             for (address, node) in addresses.into_iter().zip(nodes) {
                 if found.len() == may {
-                    next = address;
-                    break;
+                    let begun = address - address % HUGE_BYTES;
+                    let complete = from + found[from..].partition_point(|&page| page < begun);
+                    let kept = if complete == 0 { may } else { complete };
+                    let next = found.get(kept).copied().unwrap_or(address);
+                    found.truncate(kept);
+                    current.ranges.push(next..range.end);
+                    return found;
                 }
                 found.extend(node.is_some_and(away).then_some(address));
             }

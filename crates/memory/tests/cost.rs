@@ -100,7 +100,7 @@ fn measures_two_thousand_processes_that_cost_less_than_a_hundredth_of_a_cpu() {
     let mut scheduler = Knows(sets.collect());
     let config = Config {
         least_pages,
-        share_percent: 25,
+        share_percent: 50,
         interval: 2_000_000_000,
         settle: 3_000_000_000,
         nodes: BTreeMap::from([(0, vec![0..u32::MAX])]),

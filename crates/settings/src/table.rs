@@ -132,7 +132,7 @@ const DAEMON: &[Setting] = &[
     ),
     number(
         "memory-share",
-        25,
+        50,
         1,
         100,
         "largest share of a CPU's time that moving pages takes, in %",

@@ -240,7 +240,8 @@ fn what_is_not_large_any_more_has_no_memory() {
     }
 }
 
-/// Two pages may move at a time. The pages that are already there are not examined two by two.
+/// In 57 s the time for 1140 pages passes, and a huge page's 512 move at once. The pages that are already there are not
+/// examined each time.
 #[test]
 fn slow_pages_do_not_make_it_look_more_often() {
     let mut moved = process(64_000, 1);
@@ -249,7 +250,7 @@ fn slow_pages_do_not_make_it_look_more_often() {
     host.page_ns = 25 * MS;
     run(config(), &mut host, &mut scheduler, 60);
     let moved = 64_000 - on(&host, 0) - 60_000;
-    assert!((1000..1200).contains(&moved), "{moved} in some 57 s");
+    assert!((1140 - 512..=1140 + 512).contains(&moved), "{moved} in some 57 s");
     assert!(host.looks < 60_000 / 512 + 60 * 10, "{} looks", host.looks);
 }
 
@@ -522,7 +523,7 @@ fn many_processes_take_turns() {
 }
 
 proptest! {
-    /// On any machine: never more than the share of time after the first move, never to a node without room, never pages that
+    /// On any machine: never more than the share of time and one move, never to a node without room, never pages that
     /// are bound elsewhere, and only to preferred nodes.
     #[test]
     fn what_is_promised_holds(
@@ -548,8 +549,7 @@ proptest! {
         let mut daemon = Daemon::new(config(), 0);
         for tenth in 0..200_u64 {
             step(&mut daemon, tenth * STEP, &mut host, &mut scheduler);
-            let first = host.page_ns * 512;
-            prop_assert!(host.moving_ns <= (tenth * STEP / 2).max(first));
+            prop_assert!(host.moving_ns <= tenth * STEP / 2 + host.page_ns * 512);
         }
         for (pid, target) in &host.moved_to {
             let (.., preferred, only, bound) = processes[*pid as usize - 1];
