@@ -155,12 +155,23 @@ const MECHANISMS: &[Counter] = &[
 
 const PROGRAMS: &[Counter] = &[
     counter("HOOK_calls", "calls of the hook"),
-    // This stands before HOOK_instructions, which would otherwise match it and take `HOOK_kernel` for the hook.
+    // Longer names stand before HOOK_instructions and the like, which would otherwise take `HOOK_kernel` for the hook.
     counter(
         "HOOK_kernel_instructions",
         "kernel instructions around the hook and in kfuncs and helpers that it called",
     ),
     counter("HOOK_instructions", "BPF instructions that the hook executed"),
+    counter("HOOK_most_kfuncs", "most kfuncs that one call of the hook called"),
+    counter("HOOK_most_steps", "most waiting tasks that one call of the hook visited"),
+    counter(
+        "HOOK_most_lines",
+        "most cache lines that one call of the hook fetched from other CPUs",
+    ),
+    counter("HOOK_kfuncs", "kfuncs that the hook called"),
+    counter(
+        "HOOK_steps",
+        "waiting tasks that the hook visited with iterators, each of which takes the queue's lock",
+    ),
     counter("HOOK_lines", "cache lines that the hook fetched from other CPUs"),
     counter("HOOK_waited_ns", "time that the hook waited for locks of dispatch queues, ns"),
     counter(

@@ -313,12 +313,15 @@ impl Btf {
     }
 
     /// Offset and size in bytes of a number: of a struct's member, whose name may be a path (`attempts.failed`), or of
-    /// the type itself if the name is empty.
+    /// the type itself if the name is empty. Of an array, the first number counts.
     pub(crate) fn place(&self, of: TypeId, path: &str) -> Option<(usize, usize)> {
         let (mut at, mut of) = (0, of);
         for name in path.split('.').filter(|name| !name.is_empty()) {
             let (member, bits) = self.member(self.plain(of), name)?;
             (at, of) = (at + bits as usize / 8, member.of);
+        }
+        while let Kind::Array { element, .. } = self.kind(self.plain(of)) {
+            of = *element;
         }
         let size = self.size(of).filter(|size| (1..=8).contains(size))?;
         Some((at, size as usize))

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use roost_engine::{CpuId, Dequeue, Enqueue, Pick, Scheduler, TaskId, Time, Wake, World};
-use roost_machine::Machine;
+use roost_machine::{CpuSet, Machine};
 
 use crate::companion::{Companion, UserMaps};
 use crate::costs;
@@ -128,6 +128,10 @@ struct Cost {
     instructions: u64,
     /// Kernel instructions around the call and in the functions that it calls.
     kernel: u64,
+    /// Number of kfuncs that were called.
+    kfuncs: u64,
+    /// Number of waiting tasks that iterators visited. Each visit takes the queue's lock.
+    steps: u64,
     fetched: Fetched,
 }
 
@@ -137,11 +141,17 @@ struct HookState {
     entry: Option<usize>,
     calls: u64,
     cost: Cost,
+    /// The most kfuncs, steps and lines of any one call.
+    most: [u64; 3],
 }
 
 impl HookState {
     fn count(&mut self, cost: Cost) {
+        let of_call = [cost.kfuncs, cost.steps, cost.fetched.lines];
+        self.most = std::array::from_fn(|kind| self.most[kind].max(of_call[kind]));
         self.calls += 1;
+        self.cost.kfuncs += cost.kfuncs;
+        self.cost.steps += cost.steps;
         self.cost.instructions += cost.instructions;
         self.cost.kernel += cost.kernel;
         self.cost.fetched.lines += cost.fetched.lines;
@@ -167,10 +177,12 @@ pub struct Scx {
     machine_code: Option<Arc<Translated>>,
     /// Instructions that are still to be interpreted before machine code is made.
     until_translation: u64,
-    kernel: Kernel,
+    pub(crate) kernel: Kernel,
     hooks: [HookState; HOOKS.len()],
     /// By CPU: what it runs next, until the work of choosing it is done and its previous task is put.
     chosen: Vec<Option<Verdict>>,
+    /// CPUs that are going offline, or are offline: the scheduler is not asked for them (`scx_rq_online()`).
+    pub(crate) offline: CpuSet,
     /// Counters that the program keeps itself.
     own_counters: Vec<OwnCounter>,
     /// The program's timer functions. Their entries are not known in advance.
@@ -217,6 +229,7 @@ impl Scx {
             kernel,
             hooks: HOOKS.map(entry),
             chosen: vec![None; machine.cpus.len()],
+            offline: CpuSet::new(machine.cpus.len()),
             own_counters: program.counters.clone(),
             timers: HookState::default(),
             name: operations.name.clone(),
@@ -244,6 +257,12 @@ impl Scx {
         self
     }
 
+    /// The hooks that the scheduler has, and its timers, by name.
+    fn known_hooks(&self) -> impl Iterator<Item = (&'static str, &HookState)> {
+        let hooks = HOOKS.iter().copied().zip(&self.hooks).filter(|(_, hook)| hook.entry.is_some());
+        hooks.chain([("timer", &self.timers)])
+    }
+
     fn has(&self, hook: Hook) -> bool {
         self.hooks[hook as usize].entry.is_some()
     }
@@ -254,17 +273,38 @@ impl Scx {
         if self.kernel.ended.is_some() {
             return None;
         }
+        self.kernel.in_interrupt = matches!(hook, Hook::SelectCpu | Hook::Enqueue);
+        let context = self.write_context(arguments);
+        self.kernel.sleepable = SLEEPABLE.contains(&hook);
+        let executed = self.execute(world, on, entry, context);
+        self.kernel.sleepable = false;
+        let (value, cost) = executed?;
+        self.hooks[hook as usize].count(cost);
+        Some(value)
+    }
+
+    /// Writes the arguments of a hook. Returns what the hook is called with.
+    fn write_context(&mut self, arguments: &[u64]) -> [u64; 5] {
         let context = self.kernel.context;
         for (number, argument) in (0..).zip(arguments) {
             // The context has room for the arguments of every hook.
             let _ = self.kernel.memory.write(context + 8 * number, 8, *argument);
         }
-        self.kernel.sleepable = SLEEPABLE.contains(&hook);
-        let executed = self.execute(world, on, entry, [context, 0, 0, 0, 0]);
-        self.kernel.sleepable = false;
-        let (value, cost) = executed?;
-        self.hooks[hook as usize].count(cost);
-        Some(value)
+        [context, 0, 0, 0, 0]
+    }
+
+    /// Runs a function that takes its arguments as hooks do, by its name. Returns its result.
+    pub(crate) fn run_function(
+        &mut self,
+        world: &mut World,
+        cpu: CpuId,
+        name: &str,
+        arguments: &[u64],
+    ) -> Option<u64> {
+        let function = self.kernel.object.functions.iter().find(|known| known.name == name);
+        let entry = function.filter(|_| self.kernel.ended.is_none())?.start;
+        let context = self.write_context(arguments);
+        self.execute(world, On::at(cpu), entry, context).map(|(value, _)| value)
     }
 
     /// Executes a function and charges its cost. Returns its result and cost, or `None` if it failed.
@@ -293,10 +333,12 @@ impl Scx {
         self.translate_if_worth_it(instructions);
         let fetched = self.charge_lines(world, on.cpu);
         let kernel = costs::HOOK + std::mem::take(&mut self.kernel.executed);
+        let kfuncs = std::mem::take(&mut self.kernel.kfuncs);
+        let steps = std::mem::take(&mut self.kernel.steps);
         let ps = world.machine().figures.instruction_ps.value;
         world.charge(on.cpu, (instructions + kernel) * ps / 1000);
         self.check(world);
-        Some((value, Cost { instructions, kernel, fetched }))
+        Some((value, Cost { instructions, kernel, kfuncs, steps, fetched }))
     }
 
     /// Makes machine code once enough instructions were interpreted.
@@ -324,6 +366,7 @@ impl Scx {
         let entry = map.entry_at(memory, expired.address, *arguments);
         let (key, value) = entry.unwrap_or((*arguments, expired.address));
         let arguments = [map.address, key, value, 0, 0];
+        self.kernel.in_interrupt = true;
         if let Some((_, cost)) = self.execute(world, On::at(cpu), expired.callback, arguments) {
             self.timers.count(cost);
         }
@@ -342,6 +385,9 @@ impl Scx {
 
     /// Gives a task to the scheduler, or puts it into the queue that `select_cpu` chose (`do_enqueue_task()`).
     fn hand_over(&mut self, world: &mut World, on: On, task: TaskId, flags: u64) {
+        if self.offline.contains(on.home) {
+            self.kernel.tasks.get_mut(task).direct = Some((id::LOCAL, 0));
+        }
         if self.kernel.tasks.get(task).direct.is_none() && self.has(Hook::Enqueue) {
             self.kernel.tasks.hand_over(task);
             self.kernel.placing = Placing::Task(task);
@@ -377,7 +423,10 @@ impl Scx {
         }
         let argument = previous.map_or(0, |task| self.address(task));
         for _ in 0..MOST_DISPATCHES {
-            if !self.has(Hook::Dispatch) || self.kernel.ended.is_some() {
+            if !self.has(Hook::Dispatch)
+                || self.kernel.ended.is_some()
+                || self.offline.contains(cpu)
+            {
                 break;
             }
             let moved = self.dispatch(world, on, argument);
@@ -429,6 +478,40 @@ impl Scx {
         } else {
             self.hand_over(world, on, task, if last { ENQUEUE_LAST } else { 0 });
         }
+    }
+
+    /// Chooses what `cpu` runs next, and tells the scheduler of the switch (`pick_task_scx()`).
+    fn choose(&mut self, world: &mut World, cpu: CpuId) -> Pick {
+        let previous = self.kernel.current[cpu];
+        let runnable = previous.filter(|&task| world.current(cpu) == Some(task));
+        let verdict = self.chosen[cpu].take().unwrap_or_else(|| self.balance(world, cpu));
+        // The kernel puts the previous task after `dispatch` has returned. Until then, other CPUs do not find it.
+        if runnable.is_some() && verdict != Verdict::Previous && world.backlog_ns(cpu) > 0 {
+            self.chosen[cpu] = Some(verdict);
+            return Pick::Undecided;
+        }
+        let next = match verdict {
+            Verdict::Previous => runnable,
+            Verdict::Local => self.kernel.queues.local[cpu].pop(),
+            Verdict::Nothing => None,
+        };
+        if let Some(task) = next.filter(|_| next == runnable) {
+            if self.kernel.tasks.slice(&self.kernel.memory, task) == 0 {
+                self.kernel.tasks.refill(&mut self.kernel.memory, task);
+            }
+            return Pick::Run(task);
+        }
+        if let Some(task) = runnable {
+            self.put_previous(world, cpu, task, next.is_none());
+        }
+        self.kernel.set_current(cpu, next);
+        if next.is_none() || previous.is_none() {
+            self.update_idle(world, cpu, next.is_none(), next.is_some() != previous.is_some());
+        }
+        if let Some(task) = next {
+            self.set_next(world, cpu, task);
+        }
+        next.into()
     }
 
     /// Gives `cpu` to `task` (`set_next_task_scx()`).
@@ -815,36 +898,10 @@ impl Scheduler for Scx {
     }
 
     fn pick(&mut self, world: &mut World, cpu: CpuId) -> Pick {
-        let previous = self.kernel.current[cpu];
-        let runnable = previous.filter(|&task| world.current(cpu) == Some(task));
-        let verdict = self.chosen[cpu].take().unwrap_or_else(|| self.balance(world, cpu));
-        // The kernel puts the previous task after `dispatch` has returned. Until then, other CPUs do not find it.
-        if runnable.is_some() && verdict != Verdict::Previous && world.backlog_ns(cpu) > 0 {
-            self.chosen[cpu] = Some(verdict);
-            return Pick::Undecided;
-        }
-        let next = match verdict {
-            Verdict::Previous => runnable,
-            Verdict::Local => self.kernel.queues.local[cpu].pop(),
-            Verdict::Nothing => None,
-        };
-        if let Some(task) = next.filter(|_| next == runnable) {
-            if self.kernel.tasks.slice(&self.kernel.memory, task) == 0 {
-                self.kernel.tasks.refill(&mut self.kernel.memory, task);
-            }
-            return Pick::Run(task);
-        }
-        if let Some(task) = runnable {
-            self.put_previous(world, cpu, task, next.is_none());
-        }
-        self.kernel.set_current(cpu, next);
-        if next.is_none() || previous.is_none() {
-            self.update_idle(world, cpu, next.is_none(), next.is_some() != previous.is_some());
-        }
-        if let Some(task) = next {
-            self.set_next(world, cpu, task);
-        }
-        next.into()
+        self.kernel.picking = true;
+        let pick = self.choose(world, cpu);
+        self.kernel.picking = false;
+        pick
     }
 
     fn tick(&mut self, world: &mut World, cpu: CpuId) {
@@ -911,14 +968,15 @@ impl Scheduler for Scx {
         self.take_off(world, On { cpu: by, home: cpu, balancing: false }, task, false);
     }
 
-    /// For each hook, and for timers: `calls`, `instructions`, `kernel_instructions`, `lines` and `waited_ns`. Then the
-    /// program's own counters, and those of its thread in user space.
+    /// For each hook, and for timers: `calls`, `instructions`, `kernel_instructions`, `kfuncs`, `steps`, `lines` and
+    /// `waited_ns`. Then the program's own counters, and those of its thread in user space.
     fn counters(&self, sink: &mut dyn FnMut(&str, u64)) {
-        let hooks = HOOKS.iter().zip(&self.hooks).filter(|(_, hook)| hook.entry.is_some());
-        for (name, hook) in hooks.chain([(&"timer", &self.timers)]) {
+        for (name, hook) in self.known_hooks() {
             sink(&format!("{name}_calls"), hook.calls);
             sink(&format!("{name}_instructions"), hook.cost.instructions);
             sink(&format!("{name}_kernel_instructions"), hook.cost.kernel);
+            sink(&format!("{name}_kfuncs"), hook.cost.kfuncs);
+            sink(&format!("{name}_steps"), hook.cost.steps);
             sink(&format!("{name}_lines"), hook.cost.fetched.lines);
             sink(&format!("{name}_waited_ns"), hook.cost.fetched.waited_ns);
         }
@@ -931,14 +989,23 @@ impl Scheduler for Scx {
         }
     }
 
+    /// For each hook, and for timers, the most of one call: `most_kfuncs`, `most_steps`, `most_lines`.
+    fn maxima(&self, sink: &mut dyn FnMut(&str, u64)) {
+        for (name, hook) in self.known_hooks() {
+            for (kind, most) in ["kfuncs", "steps", "lines"].iter().zip(hook.most) {
+                sink(&format!("{name}_most_{kind}"), most);
+            }
+        }
+    }
+
     fn own_thread(&self) -> Option<&str> {
         self.companion.as_ref().map(|companion| companion.name())
     }
 
     fn own_turn(&mut self, world: &mut World, cpu: CpuId, _task: TaskId) -> u64 {
-        let Some(companion) = &mut self.companion else { return 0 };
-        let mut maps = UserMaps { kernel: &mut self.kernel, cpu };
-        let ns = companion.turn(world, cpu, &mut maps);
+        let Some(mut companion) = self.companion.take() else { return 0 };
+        let ns = companion.turn(world, cpu, &mut UserMaps { scx: self, cpu });
+        self.companion = Some(companion);
         self.charge_lines(world, cpu);
         ns
     }

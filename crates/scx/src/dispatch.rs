@@ -6,7 +6,7 @@
 //!    task that the scheduler no longer has is skipped.
 //! 3. [`Call::put`] puts a task into a queue. If that is the queue of another CPU, that CPU is notified.
 
-use roost_engine::{CpuId, TaskId};
+use roost_engine::{CpuId, TaskId, Work};
 
 use crate::costs;
 use crate::kernel::{Call, Dispatch, Placing};
@@ -174,13 +174,19 @@ impl Call<'_> {
         if flags & KICK_WAIT != 0 {
             return self.kernel.end("SCX_KICK_WAIT is not simulated");
         }
-        let running = self.world.current(cpu);
+        let itself = cpu == self.cpu && self.kernel.picking;
+        let running = if itself { self.kernel.current[cpu] } else { self.world.current(cpu) };
         if flags & KICK_IDLE != 0 && running.is_some() {
             return;
         }
         if let Some(running) = running.filter(|_| flags & KICK_PREEMPT != 0) {
             self.kernel.tasks.set_slice(&mut self.kernel.memory, running, 0);
         }
-        self.world.resched(self.cpu, cpu);
+        if itself {
+            // The kernel carries out kicks in an interrupt, so after the switch (`kick_cpus_irq_workfn()`).
+            self.world.kick(cpu, cpu, Work::Reschedule);
+        } else {
+            self.world.resched(self.cpu, cpu);
+        }
     }
 }

@@ -48,8 +48,9 @@ struct Layout {
     bandwidth_period: u64,
     bandwidth_quota: u64,
     init_weight: u64,
-    init_period: u64,
-    init_quota: u64,
+    /// Offset of the limit's period, if the kernel tells limits (since 6.17).
+    init_period: Option<u64>,
+    init_quota: Option<u64>,
 }
 
 impl Layout {
@@ -73,8 +74,8 @@ impl Layout {
             bandwidth_period: kernel.offset("task_group", "cfs_bandwidth.period")?,
             bandwidth_quota: kernel.offset("task_group", "cfs_bandwidth.quota")?,
             init_weight: kernel.offset("scx_cgroup_init_args", "weight")?,
-            init_period: kernel.offset("scx_cgroup_init_args", "bw_period_us")?,
-            init_quota: kernel.offset("scx_cgroup_init_args", "bw_quota_us")?,
+            init_period: kernel.offset("scx_cgroup_init_args", "bw_period_us").ok(),
+            init_quota: kernel.offset("scx_cgroup_init_args", "bw_quota_us").ok(),
         })
     }
 }
@@ -192,8 +193,11 @@ impl Groups {
         group: Group,
     ) -> Result<(), Wild> {
         memory.write(at + self.layout.init_weight, 4, group.weight.into())?;
-        memory.write(at + self.layout.init_period, 8, PERIOD_US)?;
-        memory.write(at + self.layout.init_quota, 8, NO_QUOTA)
+        let limit = [(self.layout.init_period, PERIOD_US), (self.layout.init_quota, NO_QUOTA)];
+        for (offset, value) in limit {
+            offset.map_or(Ok(()), |offset| memory.write(at + offset, 8, value))?;
+        }
+        Ok(())
     }
 }
 

@@ -66,6 +66,7 @@ pub(crate) fn next(call: &mut Call, [iterator, ..]: [u64; 5]) -> Result<u64, Sto
     while let Some((id, stay)) = iteration.tasks.pop_front() {
         let task = kernel.tasks.get(id);
         if task.custody == Custody::Queue(iteration.dsq) && task.stay == stay {
+            kernel.steps += 1;
             return Ok(task.address);
         }
     }

@@ -98,8 +98,15 @@ pub(crate) struct Kernel {
     pub tick_ns: u64,
     /// Instructions that the kernel executed in kfuncs and helpers since this was last taken.
     pub executed: u64,
+    /// kfuncs that were called, and waiting tasks that iterators visited, since these were last taken.
+    pub kfuncs: u64,
+    pub steps: u64,
     /// Instructions that the kernel executes in a kfunc, by the kfunc's number.
     kfunc_costs: Vec<u64>,
+    /// Whether the program may run in an interrupt: in a timer, or when a task wakes up.
+    pub in_interrupt: bool,
+    /// Whether a CPU is choosing what it runs next, and has not switched yet.
+    pub picking: bool,
     /// Whether the built-in idle tracking is on.
     pub builtin_idle: bool,
     /// Why the scheduler cannot continue.
@@ -271,7 +278,11 @@ impl Kernel {
             arguments,
             tick_ns,
             executed: 0,
+            kfuncs: 0,
+            steps: 0,
             kfunc_costs: kfuncs::costs(),
+            picking: false,
+            in_interrupt: false,
             builtin_idle: true,
             ended: None,
         })
@@ -426,6 +437,7 @@ impl Host for Call<'_> {
         self.kernel.executed += match callee {
             Callee::Helper(number) => costs::of_helper(number),
             Callee::Kfunc(number) => {
+                self.kernel.kfuncs += 1;
                 self.kernel.kfunc_costs.get(number as usize).copied().unwrap_or(0)
             }
         };

@@ -129,14 +129,14 @@ impl Tables for InMaps<'_, '_> {
     }
 
     fn write_memory(&mut self, index: u32, pages: u64) {
-        self.0.write("set_memory", &index.to_le_bytes(), pages);
+        self.0.write("set_memory", &index.to_le_bytes(), "", pages);
     }
 
     fn write_moves(&mut self, index: u32, moves: u32) {
-        self.0.write("set_moves", &index.to_le_bytes(), moves.into());
+        self.0.write("set_moves", &index.to_le_bytes(), "", moves.into());
     }
 
     fn write_flags(&mut self, index: u32, flags: u32) {
-        self.0.write("set_flags", &index.to_le_bytes(), flags.into());
+        self.0.write("set_flags", &index.to_le_bytes(), "", flags.into());
     }
 }

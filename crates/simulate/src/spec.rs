@@ -296,6 +296,18 @@ impl ScxSpec {
         Ok(Self { source, settings, tick_ns })
     }
 
+    /// roost's own program on a kernel with other types. Other programs stay as they are.
+    ///
+    /// # Errors
+    /// If the program needs something that this kernel or the simulation does not have.
+    pub fn on_kernel(mut self, types: KernelTypes) -> Result<Self, ScxError> {
+        if let Source::Roost(program, _) = &mut self.source {
+            *program = Arc::new(Program::new(Object::roost()?, types)?);
+            program.check()?;
+        }
+        Ok(self)
+    }
+
     /// Whether it is roost's own program, set up without its loader.
     pub fn is_roost(&self) -> bool {
         matches!(self.source, Source::Roost(..))
