@@ -11,7 +11,9 @@ use roost_engine::{CpuId, LeftAs, RunError, TaskId, Time, TraceTask, Tracer, Wor
 use roost_machine::Machine;
 use roost_scx::{Companion, KernelTypes, Program, Scx, UserMaps};
 use roost_simulate::{Control, Outcome, SchedulerSpec, ScxSpec};
-use roost_workload::{Channel, Group, Op, Policy, Process, Template, Workload, weight_of};
+use roost_workload::{
+    Channel, ChannelKind, Group, Op, Policy, Process, Template, Workload, weight_of,
+};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MS;
@@ -251,7 +253,8 @@ impl Scene {
 
     /// A pipe for single bytes.
     pub fn channel(&mut self) -> u32 {
-        let channel = Channel { capacity_bytes: 1, sync_wakeup: false, messages: false };
+        let kind = ChannelKind::Stream;
+        let channel = Channel { capacity_bytes: 1, sync_wakeup: false, kind };
         self.workload.channels.push(channel);
         self.workload.channels.len() as u32 - 1
     }
