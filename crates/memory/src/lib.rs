@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Its cost is bounded. It scans for processes every [`SCAN`]. Per interval it queries some hundred
-//! pages of a process, and at most [`SAMPLED_AT_ONCE`] processes and groups. Moving pages takes a share of time at most.
+//! pages of a process, and at most [`SAMPLED_AT_ONCE`] processes and groups. Moving pages takes a
+//! share of time at most.
 //!
 //! It never does any of these:
 //!
