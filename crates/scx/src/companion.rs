@@ -83,8 +83,8 @@ impl UserMaps<'_> {
         self.scx.run_function(world, cpu, function, arguments)
     }
 
-    /// Whether a CPU is going offline or is offline, so that the scheduler is not asked for it. The scheduler's hooks are
-    /// not called for that.
+    /// Whether a CPU is going offline or is offline, so that the scheduler is not asked for it. The scheduler's hooks
+    /// are not called for that.
     pub fn set_offline(&mut self, cpu: CpuId, offline: bool) {
         if offline {
             self.scx.offline.insert(cpu);

@@ -518,8 +518,8 @@ fn kick_cpu(call: &mut Call, [cpu, flags, ..]: [u64; 5]) -> Result<u64, Stop> {
 /// How old a stale clock is at most, in ns. (It has no bound: it is as old as the CPU's last switch.)
 const STALE_NS: u64 = 3_000_000_000;
 
-/// The clock of the CPU's run queue. With faults, an interrupt on an idle CPU may get an old one: another CPU that took a
-/// task which last ran there has left it marked as valid (`move_remote_task_to_local_dsq()`).
+/// The clock of the CPU's run queue. With faults, an interrupt on an idle CPU may get an old one: another CPU that took
+/// a task which last ran there has left it marked as valid (`move_remote_task_to_local_dsq()`).
 fn now(call: &mut Call, _: [u64; 5]) -> Result<u64, Stop> {
     let now = call.world.now().ns();
     let may_be_stale = call.kernel.in_interrupt && call.world.is_idle(call.cpu);

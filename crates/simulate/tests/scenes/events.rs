@@ -18,8 +18,8 @@ fn all_but(gone: u32) -> Vec<u32> {
     (0..16).filter(|&cpu| cpu != gone).collect()
 }
 
-/// An offline CPU gets no tasks, and gets work as soon as it is back: 17 loops, and tasks that wake up. As in the kernel,
-/// tasks leave the CPU first, and the scheduler is not asked for it any more.
+/// An offline CPU gets no tasks, and gets work as soon as it is back: 17 loops, and tasks that wake up. As in the
+/// kernel, tasks leave the CPU first, and the scheduler is not asked for it any more.
 #[test]
 fn a_cpu_goes_and_comes_back() {
     for seed in SEEDS {
@@ -60,8 +60,8 @@ fn a_cpu_goes_and_comes_back() {
     }
 }
 
-/// Two loops share a CPU by weight, nice -3 and nice 0. The first is bound to that CPU, the other could also use another
-/// CPU, which is offline.
+/// Two loops share a CPU by weight, nice -3 and nice 0. The first is bound to that CPU, the other could also use
+/// another CPU, which is offline.
 #[test]
 fn a_task_of_one_cpu_competes_by_weight_with_the_one_that_runs() {
     for seed in SEEDS {
@@ -80,8 +80,8 @@ fn a_task_of_one_cpu_competes_by_weight_with_the_one_that_runs() {
     }
 }
 
-/// Two loops are bound to a CPU that begins to go offline: the kernel does not ask for it any more, and pushes away what
-/// is in its local queue. Ten times a second the watch moves what waits for this CPU there.
+/// Two loops are bound to a CPU that begins to go offline: the kernel does not ask for it any more, and pushes away
+/// what is in its local queue. Ten times a second the watch moves what waits for this CPU there.
 #[test]
 fn what_waits_for_a_cpu_that_begins_to_leave_is_handed_over() {
     let mut scene = Scene::new(SMALL, 1);
@@ -95,8 +95,8 @@ fn what_waits_for_a_cpu_that_begins_to_leave_is_handed_over() {
     assert!((1..100 * MS + 2 * TICK_NS).contains(&longest_ns), "{longest_ns} ns");
 }
 
-/// A loop may use one CPU in each of two LLCs. It waits in the first LLC when its CPU there goes offline, and leaves the
-/// queue: to the CPU where it last ran, from where the kernel moves it if that is the one that goes.
+/// A loop may use one CPU in each of two LLCs. It waits in the first LLC when its CPU there goes offline, and leaves
+/// the queue: to the CPU where it last ran, from where the kernel moves it if that is the one that goes.
 #[test]
 fn what_waits_for_the_only_cpu_it_may_use_in_an_llc_leaves_with_it() {
     for last_ran_on in [3, 5] {
@@ -145,8 +145,8 @@ fn what_has_no_place_needs_a_new_start() {
 }
 
 /// Realtime tasks use three of the first LLC's CPUs. Sixteen loops may use this LLC and the next one, so they have five
-/// CPUs. At most four loops are in the first LLC, and the others in the next. (If one more moved, the difference would be
-/// reversed.)
+/// CPUs. At most four loops are in the first LLC, and the others in the next. (If one more moved, the difference would
+/// be reversed.)
 #[test]
 fn cpus_of_realtime_tasks_serve_nobody() {
     for seed in SEEDS {
@@ -196,9 +196,9 @@ fn a_task_of_another_class_does_not_wait() {
     assert!(longest.get() < SECOND / 2, "{} ns", longest.get());
 }
 
-/// Two loops in an LLC start another program (exec), one after the other. Beside them runs the thread that causes this. The
-/// first goes to the node with more idle CPUs. After that, the imbalance is within the tolerance of numa-imbalance, so the
-/// second goes to the idlest LLC of its own node.
+/// Two loops in an LLC start another program (exec), one after the other. Beside them runs the thread that causes this.
+/// The first goes to the node with more idle CPUs. After that, the imbalance is within the tolerance of numa-imbalance,
+/// so the second goes to the idlest LLC of its own node.
 #[test]
 fn a_task_that_begins_a_program_is_placed_anew() {
     let places = |settings: &str| {
@@ -319,8 +319,8 @@ fn a_process_does_not_inherit_where_another_of_its_number_settled() {
     assert_eq!(settled.get(), [2, 1], "2: settled");
 }
 
-/// With faults, interrupts on idle CPUs may read clocks that are seconds old. The watch does not believe them: from look
-/// to look its time goes on by half of its period at least, and it is never ahead by a period.
+/// With faults, interrupts on idle CPUs may read clocks that are seconds old. The watch does not believe them: from
+/// look to look its time goes on by half of its period at least, and it is never ahead by a period.
 #[test]
 fn the_watch_does_not_believe_an_old_time() {
     let mut scene = Scene::new(SMALL, 1).with_faults();
@@ -473,8 +473,8 @@ fn a_group_that_may_not_go_to_its_node_settles_elsewhere() {
     assert_eq!(counters, [1, 0]);
 }
 
-/// A group may leave its crowded node while failed attempts mark the node as busy. (`groups.rs` has the same without the
-/// mark: it stays.)
+/// A group may leave its crowded node while failed attempts mark the node as busy. (`groups.rs` has the same without
+/// the mark: it stays.)
 #[test]
 fn a_busy_node_lets_its_groups_go() {
     let mut scene = Scene::new(SMALL, 1).with("+cling-wait-us=10000000");

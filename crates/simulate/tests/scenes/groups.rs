@@ -168,8 +168,8 @@ fn a_process_that_is_bound_to_both_nodes_does_not_settle() {
     assert_eq!(free.counter("consolidate_settled"), 1, "it would settle without an affinity");
 }
 
-/// Two groups of forty loops. If the tasks of a group are limited to a few CPUs of a node, the group claims no more than
-/// these CPUs, so both settle on the first node.
+/// Two groups of forty loops. If the tasks of a group are limited to a few CPUs of a node, the group claims no more
+/// than these CPUs, so both settle on the first node.
 #[test]
 fn groups_that_crowd_a_part_of_a_node_leave_room_on_it() {
     let mut scene = Scene::new(SMALL, 1);
@@ -276,8 +276,8 @@ fn variables<const N: usize>(
 }
 
 /// Ended processes free their places in the tables: a hundred, one after the other, fit in a table for 64, and no table
-/// is scanned afterwards. If two hundred exist at the same time, some find no place, which is counted and reported. So are
-/// cgroups. (`limits.rs` removes a cgroup.)
+/// is scanned afterwards. If two hundred exist at the same time, some find no place, which is counted and reported. So
+/// are cgroups. (`limits.rs` removes a cgroup.)
 #[test]
 fn places_in_tables_are_given_back_and_missed_ones_counted() {
     let full = "+max-groups=64+max-processes=64+max-cgroups=64";

@@ -33,8 +33,8 @@ fn wakeups_leave_a_node_that_is_ahead() {
 /// When the tasks of [`crowded_llc`] may leave: the scheduler knows the lengths of their bursts by then.
 const FREE_NS: u64 = 3 * SECOND;
 
-/// Tasks are in the first LLC, which has four CPUs. Each is busy for half of the time. They may leave after a while, from
-/// when on counters count. Loops use some CPUs of the node's other LLC.
+/// Tasks are in the first LLC, which has four CPUs. Each is busy for half of the time. They may leave after a while,
+/// from when on counters count. Loops use some CPUs of the node's other LLC.
 fn crowded_llc(seed: u64, tasks: u32, burst_ns: u64, loops: u32, settings: &str) -> Seen {
     let mut scene = Scene::new(SMALL, seed).with(settings).counted_from(FREE_NS);
     let mut free = vec![Op::SleepUntil { ns: FREE_NS }];
@@ -57,8 +57,8 @@ fn assert_stays(seen: &Seen, seed: u64) {
 
 /// Six tasks, busy for half of the time, are in an LLC of four CPUs, next to an empty LLC. With bursts of 1 ms,
 /// `llc-imbalance` lets tasks leave while the LLC is ahead by more than the two tasks that it tolerates: two tasks
-/// leave, once. With bursts of 0.2 ms, which is less than a migration costs, tasks wait instead. Without `llc-imbalance`
-/// there is no tolerance: tasks leave, however short they run.
+/// leave, once. With bursts of 0.2 ms, which is less than a migration costs, tasks wait instead. Without
+/// `llc-imbalance` there is no tolerance: tasks leave, however short they run.
 #[test]
 fn tasks_leave_an_llc_that_is_ahead_unless_they_wait_for_brief_ones() {
     for seed in SEEDS {

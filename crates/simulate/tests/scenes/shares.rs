@@ -60,8 +60,8 @@ fn weights_are_evened_out_beside_what_may_not_move() {
 }
 
 /// Twelve loops share four CPUs. Each runs for 4 ms (a tick) and waits for 8 ms, and all CPUs switch at the same ticks.
-/// A task that slept waits for the next tick, 2 ms in the mean, and is then behind loops in the first quarter of a slice:
-/// sometimes for one more tick. It runs for 0.2 ms after every 10 ms of sleep.
+/// A task that slept waits for the next tick, 2 ms in the mean, and is then behind loops in the first quarter of a
+/// slice: sometimes for one more tick. It runs for 0.2 ms after every 10 ms of sleep.
 #[test]
 fn who_slept_does_not_wait_before_all_others() {
     for seed in SEEDS {
@@ -79,9 +79,9 @@ fn who_slept_does_not_wait_before_all_others() {
 /// The longest wait before the watch lets a task run: a second, and at most 100 ms until the next look.
 const PATIENCE_NS: u64 = 1_100 * MS;
 
-/// 41 loops share four CPUs. Each gets one turn in 41 slices on 4 CPUs, and a slice lasts at most a tick of 4 ms. One of
-/// the loops is bound to a single CPU, and its weight puts it far ahead in virtual time. It waits for the second that
-/// the watch allows, at most 100 ms until the next check of the watch, and then for its turn.
+/// 41 loops share four CPUs. Each gets one turn in 41 slices on 4 CPUs, and a slice lasts at most a tick of 4 ms. One
+/// of the loops is bound to a single CPU, and its weight puts it far ahead in virtual time. It waits for the second
+/// that the watch allows, at most 100 ms until the next check of the watch, and then for its turn.
 #[test]
 fn a_task_bound_to_a_cpu_waits_no_longer_than_the_bound() {
     for seed in SEEDS {
@@ -133,7 +133,8 @@ fn who_is_queued_anew_has_waited_before() {
 }
 
 /// Loops have the CPUs of an LLC to themselves for ten seconds, then as many new loops come. The old loops do not have
-/// to make up for CPU time that nobody else wanted: each waits for one turn of two, and a slice ends with a tick. (Switching takes some microseconds each time.)
+/// to make up for CPU time that nobody else wanted: each waits for one turn of two, and a slice ends with a tick.
+/// (Switching takes some microseconds each time.)
 #[test]
 fn who_was_alone_does_not_make_up_for_it() {
     for seed in SEEDS {
@@ -210,8 +211,8 @@ fn tasks_of_one_cpu_share_it_by_weight() {
     }
 }
 
-/// A loop of nice -3 that is bound to one CPU competes by weight with seven other loops in its LLC of four CPUs, although
-/// it ran apart from the others before.
+/// A loop of nice -3 that is bound to one CPU competes by weight with seven other loops in its LLC of four CPUs,
+/// although it ran apart from the others before.
 #[test]
 fn a_task_of_one_cpu_competes_by_weight_with_others() {
     for seed in SEEDS {
@@ -231,8 +232,8 @@ fn a_task_of_one_cpu_competes_by_weight_with_others() {
     }
 }
 
-/// A task had the only CPU that it may use to itself for a long time. When eight loops come to the four CPUs of its LLC,
-/// it waits for its turn: at most three slices, each of which ends with a tick.
+/// A task had the only CPU that it may use to itself for a long time. When eight loops come to the four CPUs of its
+/// LLC, it waits for its turn: at most three slices, each of which ends with a tick.
 #[test]
 fn what_a_task_of_one_cpu_ran_alone_is_not_held_against_it() {
     for seed in SEEDS {
@@ -246,8 +247,8 @@ fn what_a_task_of_one_cpu_ran_alone_is_not_held_against_it() {
     }
 }
 
-/// Two loops share a CPU, and may later use the next CPU too. Other CPUs of the LLC are idle. The idle CPU that is woken
-/// for a waiting task may run that task: the two wait for each other only in the first second.
+/// Two loops share a CPU, and may later use the next CPU too. Other CPUs of the LLC are idle. The idle CPU that is
+/// woken for a waiting task may run that task: the two wait for each other only in the first second.
 #[test]
 fn idle_cpus_are_asked_that_may_run_what_waits() {
     for seed in SEEDS {
