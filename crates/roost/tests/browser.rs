@@ -248,7 +248,7 @@ fn one_scheduler_is_shown_by_itself() {
 fn a_sweep_shows_what_changes_and_what_wins() {
     let plan = folder().join("plan.toml");
     let text = "machines = [\"2n2l4c\", \"1s2n4l2c\"]\nworkloads = \"hackbench:groups=1,2,loops=5\"\n\
-                schedulers = [\"base=fair@7.2\", \"old=fair@5.19\"]\nseeds = 3\n";
+                schedulers = [\"base=fair@7.2\", \"old=fair@5.19\"]\nseeds = 12\n";
     fs::write(&plan, text).unwrap();
     let result = plan.with_extension("parquet");
     let _ = fs::remove_file(&result);
