@@ -134,8 +134,8 @@ impl Groups {
 
     /// The ancestor of a cgroup that has this level (`cgroup_ancestor()`). 0 if there is none.
     pub(crate) fn ancestor(&self, memory: &Memory, cgroup: u64, level: u32) -> Result<u64, Wild> {
-        let own = memory.read(cgroup + self.layout.level, 4)?;
-        let at = cgroup + self.layout.ancestors + 8 * u64::from(level);
+        let own = memory.read(cgroup.wrapping_add(self.layout.level), 4)?;
+        let at = cgroup.wrapping_add(self.layout.ancestors + 8 * u64::from(level));
         if u64::from(level) <= own { memory.read(at, 8) } else { Ok(0) }
     }
 
@@ -237,6 +237,16 @@ mod tests {
         // A program reads `cgroup->self.parent->cgroup`.
         let of_parent = layout.own_cgroup - layout.own;
         assert_eq!(read(read(b + layout.own_parent) + of_parent), a);
+    }
+
+    #[test]
+    fn a_cgroup_finds_those_above_it_and_no_address_panics() {
+        let (groups, memory) = made();
+        let [root, b] = [None, Some(1)].map(|group| groups.get(group).cgroup);
+        let ancestor = |cgroup, level| groups.ancestor(&memory, cgroup, level);
+        assert_eq!([0, 2, 3].map(|level| ancestor(b, level)), [Ok(root), Ok(b), Ok(0)]);
+        assert!(ancestor(u64::MAX / 2, 0).is_err());
+        let _ = ancestor(u64::MAX, u32::MAX);
     }
 
     #[test]
